@@ -1,5 +1,5 @@
-//! Throughput of each checksum function in GB/s (10^9 bytes per second) over a 128 KiB block,
-//! one line `name<TAB>GB/s` each, best of several rounds on one core.
+//! Throughput of each checksum function in GB/s (10^9 bytes per second) over a 128 KiB block. Prints one line
+//! `name<TAB>GB/s` per function, the best of several rounds on one core.
 //!
 //! `cargo bench -p millpond-checksum`
 
@@ -41,7 +41,7 @@ fn main() {
         black_box(fletcher4_by_definition(black_box(&block), Endian::Little));
     });
     println!("fletcher4-by-definition\t{rate:.2}");
-    // Small blocks and parts: the price of setting up.
+    // Small blocks and parts, to measure the setup cost.
     for bytes in [64, 512, 4096] {
         let rate = measure_of(bytes, || {
             let part = black_box(&block[..bytes]);
@@ -60,7 +60,7 @@ fn measure(work: impl FnMut()) -> f64 {
     measure_of(BLOCK_BYTES, work)
 }
 
-/// The best rate of seven rounds of about 40 ms, with so many bytes to a call.
+/// The best rate of seven rounds of about 40 ms, with this many bytes per call.
 fn measure_of(bytes: usize, mut work: impl FnMut()) -> f64 {
     let start = Instant::now();
     work();

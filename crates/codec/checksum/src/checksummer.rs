@@ -1,4 +1,4 @@
-//! Checksums that stand in block pointers.
+//! Checksums stored in block pointers.
 
 use millpond_ondisk::{BlockPointer, ChecksumKind, Endian, ObjectType};
 use sha2::{Digest, Sha256, Sha512_256};
@@ -11,17 +11,17 @@ use crate::{
     skein::SkeinKey,
 };
 
-/// The 32 bytes that key a pool's salted checksums (MOS directory entry
-/// `org.illumos:checksum_salt`). Not a secret: it keeps others from preparing collisions.
+/// The 32-byte key of a pool's salted checksums (MOS directory entry `org.illumos:checksum_salt`). Not a
+/// secret: it keeps attackers from preparing collisions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Salt(pub [u8; 32]);
 
-/// How much of a checksum is stored.
+/// How many words of a checksum are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Form {
     /// Four words.
     Full,
-    /// Two words; the other two belong to a MAC (blocks with the crypt bit, object sets excepted).
+    /// Two words. The other two hold a MAC (blocks with the crypt bit, except object sets).
     Truncated,
 }
 
@@ -36,10 +36,10 @@ impl Form {
         }
     }
 
-    /// The words as stored; those that a truncated form leaves to the MAC are 0.
+    /// Returns the words as stored. In the truncated form, the two words that belong to the MAC are 0.
     ///
-    /// Functions strong enough for dedup keep their first two words, the others fold the second
-    /// half into the first.
+    /// Functions strong enough for dedup keep their first two words. The others fold the second half into the
+    /// first.
     #[must_use]
     pub fn fit(self, kind: ChecksumKind, words: [u64; 4]) -> [u64; 4] {
         let [a, b, c, d] = words;
@@ -50,7 +50,7 @@ impl Form {
         }
     }
 
-    /// Compares stored words with computed ones that have not been truncated yet.
+    /// Compares stored words with computed words that are not yet truncated.
     pub(crate) fn compare(
         self,
         kind: ChecksumKind,
@@ -74,8 +74,8 @@ impl Form {
     }
 }
 
-/// A pool's checksum functions with the keys of the salted ones prepared. Make one per pool; it
-/// is immutable and can be shared by threads.
+/// A pool's checksum functions, with the keys of the salted ones prepared. Create one per pool. It is
+/// immutable and can be shared by threads.
 ///
 /// Page `docs/format/checksums.md`.
 #[derive(Debug, Clone)]
@@ -91,7 +91,7 @@ struct Keys {
 }
 
 impl Checksummer {
-    /// Prepares the salted functions; without a salt they give [`ChecksumError::NoSalt`].
+    /// Prepares the salted functions. Without a salt they return [`ChecksumError::NoSalt`].
     #[must_use]
     pub fn new(salt: Option<Salt>) -> Self {
         Self {
@@ -109,13 +109,15 @@ impl Checksummer {
         self.keys.as_ref().map(|keys| keys.salt)
     }
 
-    /// The four checksum words of `data`, all bytes of a block as stored (compressed, encrypted,
-    /// padded). `data_endian` is the byte order of the block, [`BlockPointer::endian`]. `off` and
-    /// `noparity` give zeros. Allocates nothing.
+    /// Computes the four checksum words of `data`, which is the whole block as stored (compressed, encrypted,
+    /// padded).
+    ///
+    /// `data_endian` is the byte order of the block, [`BlockPointer::endian`]. `off` and `noparity` give
+    /// zeros. Allocates nothing.
     ///
     /// # Errors
-    /// [`ChecksumError`] if the function cannot be computed: `inherit`, `on`; those that stand
-    /// inside the block; salted ones without a salt; Fletcher's over a broken word.
+    /// [`ChecksumError`] if the function cannot be computed: `inherit` and `on`; functions whose checksum is
+    /// embedded in the block; salted functions without a salt; Fletcher functions over an incomplete word.
     pub fn checksum(
         &self,
         kind: ChecksumKind,
@@ -146,15 +148,16 @@ impl Checksummer {
         })
     }
 
-    /// Checks the stored bytes of the block that `bp` names, whole (of a gang block: its pieces
-    /// joined). Knows truncated checksums of encrypted blocks, and intent-log blocks, which carry
-    /// their own. Blocks without checksum pass when their pointer's words are 0, as they must be.
-    /// Allocates nothing.
+    /// Verifies the stored bytes of the block that `bp` points to.
+    ///
+    /// `data` is the whole block; for a gang block, its joined pieces. Handles truncated checksums of
+    /// encrypted blocks, and intent log blocks, whose checksum is embedded. Blocks without checksum pass if
+    /// the words in their pointer are 0, as required. Allocates nothing.
     ///
     /// # Errors
-    /// [`ChecksumError::Mismatch`] (and others for which [`ChecksumError::is_damage`] holds) if the
-    /// bytes are bad; the rest if the pointer cannot be checked with any bytes, or `data` is not as
-    /// long as its physical size.
+    /// [`ChecksumError::Mismatch`] (and others for which [`ChecksumError::is_damage`] holds) if the bytes are
+    /// bad. The other errors mean that the pointer cannot be checked with any bytes, or that `data` does not
+    /// have the block's physical size.
     pub fn verify(&self, bp: &BlockPointer, data: &[u8]) -> Result<(), ChecksumError> {
         if bp.is_embedded() || bp.is_hole() {
             return Err(ChecksumError::NoBlock);
@@ -180,7 +183,7 @@ impl Checksummer {
     }
 }
 
-/// One checksum without a prepared [`Checksummer`].
+/// Computes one checksum without a prepared [`Checksummer`].
 ///
 /// # Errors
 /// As [`Checksummer::checksum`].

@@ -1,4 +1,4 @@
-//! Edon-R-512 in the tweaked form that ZFS uses.
+//! Edon-R-512 in the variant that ZFS uses.
 #![allow(
     clippy::indexing_slicing,
     clippy::arithmetic_side_effects,
@@ -9,7 +9,7 @@ use core::num::Wrapping;
 
 type Vector = [Wrapping<u64>; 8];
 
-/// The state after the salt's block: where every message of a pool begins.
+/// The state after the salt's block, from which every message of a pool starts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EdonrKey {
     state: State,
@@ -27,7 +27,7 @@ impl EdonrKey {
         Self { state }
     }
 
-    /// The first half of the digest of (key block, message).
+    /// Returns the first half of the digest of (key block, message).
     pub(crate) fn digest(&self, message: &[u8]) -> [u8; 32] {
         let digest = self.state.finish(message, 128);
         let mut half = [0; 32];
@@ -36,7 +36,7 @@ impl EdonrKey {
     }
 }
 
-/// The plain 64-byte digest.
+/// Returns the plain 64-byte digest.
 #[must_use]
 pub fn edonr_512(message: &[u8]) -> [u8; 64] {
     State::new().finish(message, 0)
@@ -58,8 +58,8 @@ impl State {
         }
     }
 
-    /// Compresses the rest of a message of which `before` bytes (whole blocks) are in the state,
-    /// and its padding.
+    /// Compresses the rest of a message and its padding. The state already contains the first `before` bytes,
+    /// which are whole blocks.
     fn finish(mut self, message: &[u8], before: u64) -> [u8; 64] {
         let (blocks, rest) = message.as_chunks::<128>();
         for block in blocks {

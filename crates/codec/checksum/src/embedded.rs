@@ -1,42 +1,42 @@
-//! Checksums that stand inside the block they cover, behind a magic number that also tells the
-//! block's byte order: labels, gang headers and intent-log blocks.
+//! Checksums embedded in the block that they cover: labels, gang headers and intent log blocks. A magic
+//! number before the checksum also shows the block's byte order.
 //!
-//! While the sum is taken, a *verifier* stands in the place of the result: something that only the
-//! right block in the right place would have, so that a stale or misplaced block with an intact
-//! trailer is still refused. Nothing here changes bytes to verify them, or allocates.
+//! While the checksum is computed, a *verifier* replaces the stored result: a value that only the right block
+//! at the right location has. A stale or misplaced block with an intact trailer is therefore rejected.
+//! Verification changes no bytes and allocates nothing.
 
 use millpond_ondisk::{BlockPointer, ChecksumKind, Endian, Txg, VdevId};
 use sha2::{Digest, Sha256};
 
 use crate::{ChecksumError, Fletcher4, Form, checksummer::digest_words, fletcher::fletcher2};
 
-/// Bytes of magic number and checksum.
+/// Size of magic number and checksum, in bytes.
 pub const TRAILER_BYTES: usize = 40;
 /// The magic number in the block's own byte order.
 pub const TRAILER_MAGIC: u64 = 0x0210_da7a_b10c_7a11;
 
-/// Bytes of an intent-log block's chain header, trailer included.
+/// Size of an intent log block's chain header, in bytes, trailer included.
 const CHAIN_HEADER_BYTES: u64 = 184;
-/// Where the trailer stands in a `zilog2` block.
+/// Offset of the trailer in a `zilog2` block.
 const ZILOG2_TRAILER_OFFSET: usize = 144;
-/// `zilog2` blocks are written and summed in multiples of this.
+/// `zilog2` blocks are written and checksummed in multiples of this many bytes.
 const ZILOG2_UNIT_BYTES: u64 = 4096;
-/// Every gang header before sizes became dynamic.
+/// Size of every gang header before sizes became dynamic.
 const SMALL_GANG_HEADER_BYTES: usize = 512;
 
-/// What a gang header's checksum is bound to: the address by which its pointer names it.
+/// Identifies a gang header for its checksum: the address in the pointer to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GangVerifier {
-    /// The top-level vdev of the pointer's *first* address, also for the second and third copy.
+    /// The top-level vdev of the pointer's *first* address, also for the second and third copies.
     pub vdev: VdevId,
     /// That address's byte offset in allocatable space.
     pub offset_bytes: u64,
-    /// The pointer's physical birth.
+    /// The pointer's physical birth txg.
     pub birth: Txg,
 }
 
 impl GangVerifier {
-    /// The verifier of the header that `bp` points to; `None` if the pointer has no address.
+    /// Returns the verifier of the header that `bp` points to, or `None` if the pointer has no address.
     #[must_use]
     pub fn of(bp: &BlockPointer) -> Option<Self> {
         let dva = bp.dvas().next()?;
@@ -51,26 +51,26 @@ impl GangVerifier {
     }
 }
 
-/// A gang header that was found good.
+/// A gang header with a valid checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GangHeader {
-    /// Its bytes, from the start of what was read.
+    /// Its length from the start of the bytes that were read.
     pub length: usize,
     /// Its byte order.
     pub endian: Endian,
 }
 
-/// Checks a label region (configuration, boot environment block or uberblock slot) that begins at
-/// byte `device_offset_bytes` of the device, and tells its byte order.
+/// Verifies a label region (configuration, boot environment block or uberblock slot) at byte
+/// `device_offset_bytes` of the device. Returns its byte order.
 ///
 /// # Errors
-/// [`ChecksumError`]: too short for a trailer, no magic number, another checksum.
+/// [`ChecksumError`] if the region is too short for a trailer, has no magic number, or has another checksum.
 pub fn verify_label(region: &[u8], device_offset_bytes: u64) -> Result<Endian, ChecksumError> {
     let verifier = [device_offset_bytes, 0, 0, 0];
     verify_sha256(region, ChecksumKind::Label, verifier, Form::Full)
 }
 
-/// Puts magic number and checksum into the last 40 bytes of a little-endian label region.
+/// Writes magic number and checksum into the last 40 bytes of a little-endian label region.
 ///
 /// # Errors
 /// [`ChecksumError::Size`] if the region is shorter than the trailer.
@@ -79,11 +79,11 @@ pub fn seal_label(region: &mut [u8], device_offset_bytes: u64) -> Result<(), Che
     seal_sha256(region, ChecksumKind::Label, verifier, Form::Full)
 }
 
-/// Checks a gang header of exactly these bytes, and tells its byte order. `form` is
-/// [`Form::of`] the pointer to it.
+/// Verifies a gang header of exactly these bytes. Returns its byte order. `form` is [`Form::of`] the pointer
+/// to it.
 ///
 /// # Errors
-/// [`ChecksumError`]: too short for a trailer, no magic number, another checksum.
+/// [`ChecksumError`] if the header is too short for a trailer, has no magic number, or has another checksum.
 pub fn verify_gang_header(
     header: &[u8],
     verifier: GangVerifier,
@@ -92,12 +92,13 @@ pub fn verify_gang_header(
     verify_sha256(header, ChecksumKind::GangHeader, verifier.words(), form)
 }
 
-/// Finds out how long the gang header at the start of `bytes` is. While dynamic gang headers are
-/// active a header takes the vdev's smallest allocation or, if it is old, 512 bytes: give all
-/// bytes of the former.
+/// Finds the length of the gang header at the start of `bytes`.
+///
+/// With dynamic gang headers a header takes the vdev's smallest allocation, or 512 bytes if it is an old one.
+/// `bytes` must have the length of the smallest allocation.
 ///
 /// # Errors
-/// That of the 512-byte form, if neither holds.
+/// The error for the 512-byte form, if neither form is valid.
 pub fn find_gang_header(
     bytes: &[u8],
     verifier: GangVerifier,
@@ -123,7 +124,7 @@ pub fn find_gang_header(
     })
 }
 
-/// Puts magic number and checksum into the last 40 bytes of a little-endian gang header.
+/// Writes magic number and checksum into the last 40 bytes of a little-endian gang header.
 ///
 /// # Errors
 /// [`ChecksumError::Size`] if it is shorter than the trailer.
@@ -135,12 +136,14 @@ pub fn seal_gang_header(
     seal_sha256(header, ChecksumKind::GangHeader, verifier.words(), form)
 }
 
-/// Checks an intent-log block of the old form (trailer at the end), all bytes of it, and tells its
-/// byte order. `pointer_words` are the checksum words of its pointer, in which intent-log
-/// pointers carry the chain's identity and the block's number; `form` is [`Form::of`] it.
+/// Verifies a whole intent log block of the old form (trailer at the end). Returns its byte order.
+///
+/// `pointer_words` are the checksum words of its pointer. In intent log pointers these hold the chain's
+/// identity and the block's sequence number. `form` is [`Form::of`] the pointer.
 ///
 /// # Errors
-/// [`ChecksumError`]: too short or no multiple of 16 bytes, no magic number, another checksum.
+/// [`ChecksumError`] if the block is too short, is not a multiple of 16 bytes, has no magic number, or has
+/// another checksum.
 pub fn verify_zilog(
     block: &[u8],
     pointer_words: [u64; 4],
@@ -153,11 +156,11 @@ pub fn verify_zilog(
     Ok(trailer.endian)
 }
 
-/// Puts magic number and checksum into a little-endian intent-log block of the old form. In the
-/// truncated form the MAC must already stand in the last two checksum words and stays there.
+/// Writes magic number and checksum into a little-endian intent log block of the old form. In the truncated
+/// form, the last two checksum words must already contain the MAC and stay unchanged.
 ///
 /// # Errors
-/// [`ChecksumError`] if the block is too short or no multiple of 16 bytes.
+/// [`ChecksumError`] if the block is too short or not a multiple of 16 bytes.
 pub fn seal_zilog(
     block: &mut [u8],
     pointer_words: [u64; 4],
@@ -170,13 +173,15 @@ pub fn seal_zilog(
     Ok(())
 }
 
-/// Checks an intent-log block of the present form (chain header with the trailer at its start),
-/// and tells its byte order. Only the bytes in use, rounded up to 4096, are covered; what lies
-/// behind them in `block` is not looked at. Arguments as of [`verify_zilog`].
+/// Verifies an intent log block of the present form (chain header with the trailer at its start). Returns its
+/// byte order.
+///
+/// The checksum covers only the used bytes, rounded up to 4096. Bytes after them in `block` are ignored. The
+/// arguments are those of [`verify_zilog`].
 ///
 /// # Errors
-/// [`ChecksumError`]: shorter than the chain header, no magic number, a length in use that is
-/// below the header's or beyond `block`, another checksum.
+/// [`ChecksumError`] if the block is shorter than the chain header, has no magic number, states a used length
+/// below the header's or beyond `block`, or has another checksum.
 pub fn verify_zilog2(
     block: &[u8],
     pointer_words: [u64; 4],
@@ -189,9 +194,9 @@ pub fn verify_zilog2(
     Ok(trailer.endian)
 }
 
-/// Puts magic number and checksum into a little-endian intent-log block of the present form,
-/// whose length in use already stands in its header. In the truncated form the MAC must already
-/// stand in the last two checksum words and stays there.
+/// Writes magic number and checksum into a little-endian intent log block of the present form. Its header
+/// must already contain the used length. In the truncated form, the last two checksum words must already
+/// contain the MAC and stay unchanged.
 ///
 /// # Errors
 /// [`ChecksumError`] if the block is too short or the length in use is impossible.
@@ -208,7 +213,7 @@ pub fn seal_zilog2(
     Ok(())
 }
 
-/// Magic number and stored words.
+/// Magic number and stored checksum words.
 struct Trailer {
     endian: Endian,
     words: [u64; 4],
@@ -280,7 +285,7 @@ fn seal_sha256(
     let at = trailer_at_end(block)?;
     put_words(block, at, &[TRAILER_MAGIC]);
     let computed = sha256_sum(block, at, verifier, Endian::Little);
-    // Headers have no MAC: a truncated sum leaves zeros.
+    // Headers have no MAC, so a truncated checksum leaves zeros.
     put_result(block, at, Form::Full, form.fit(kind, computed));
     Ok(())
 }
@@ -301,8 +306,8 @@ fn zilog_sum(
     verifier: [u64; 4],
     endian: Endian,
 ) -> Result<[u64; 4], ChecksumError> {
-    // The magic number stands in the second half of a pair, so the block is summed in three parts
-    // that are whole pairs: what precedes that pair is everything up to the verifier.
+    // The magic number is the second half of a pair of words, so the block is summed in three parts of whole
+    // pairs. The first part extends up to the verifier.
     let verifier = verifier_bytes(verifier, endian);
     let [before, verifier, after] = parts(block, at, &verifier);
     let mut sums = fletcher2(before, endian)?;
@@ -346,8 +351,8 @@ fn zilog2_sum(block: &[u8], verifier: [u64; 4], endian: Endian) -> Result<[u64; 
     Ok(sum.words())
 }
 
-/// The block up to the checksum words of the trailer at `at`, the verifier in their stead, the
-/// rest. Callers have made sure that the trailer is there.
+/// Splits the block into the part before the checksum words of the trailer at `at`, the verifier in their
+/// place, and the rest. Callers ensure that the trailer exists.
 fn parts<'a>(block: &'a [u8], at: usize, verifier: &'a [u8; 32]) -> [&'a [u8]; 3] {
     let words = at.saturating_add(8);
     [
@@ -376,7 +381,7 @@ fn put_words(block: &mut [u8], at: usize, words: &[u64]) {
     }
 }
 
-/// Stores as many checksum words behind the magic number at `at` as the form has.
+/// Stores the checksum words that the form has after the magic number at `at`.
 fn put_result(block: &mut [u8], at: usize, form: Form, words: [u64; 4]) {
     let at = at.saturating_add(8);
     match (form, words) {

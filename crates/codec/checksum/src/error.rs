@@ -4,16 +4,16 @@ use millpond_ondisk::ChecksumKind;
 
 use crate::Form;
 
-/// A checksum that is not what it should be.
+/// A stored checksum that differs from the computed one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mismatch {
-    /// The function.
+    /// The checksum function.
     pub kind: ChecksumKind,
-    /// How much of the words was compared; words that were not are 0 in both fields below.
+    /// How many words were compared. Words that were not compared are 0 in both fields below.
     pub form: Form,
     /// The stored words.
     pub expected: [u64; 4],
-    /// The words of the bytes at hand.
+    /// The words computed from the bytes read.
     pub found: [u64; 4],
 }
 
@@ -32,64 +32,64 @@ impl fmt::Display for Mismatch {
 
 impl std::error::Error for Mismatch {}
 
-/// A checksum is wrong, or cannot be computed.
+/// A checksum is wrong or cannot be computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChecksumError {
     /// The bytes are not those that were written.
     #[error(transparent)]
     Mismatch(#[from] Mismatch),
-    /// A block that carries its own checksum has neither order's magic number where it should be.
+    /// A block with an embedded checksum has the magic number of neither byte order.
     #[error("embedded checksum: magic is {found:#018x}")]
     Magic {
-        /// The little-endian word that stands there.
+        /// The little-endian word in its place.
         found: u64,
     },
-    /// An intent-log block claims fewer bytes than its header or more than the block has.
+    /// An intent log block states a used length below its header's or above the block's.
     #[error("intent-log block of {length} bytes claims to use {nused_bytes}")]
     Extent {
-        /// The claim.
+        /// The stated length.
         nused_bytes: u64,
-        /// The block's bytes.
+        /// The length of the block in bytes.
         length: usize,
     },
-    /// The pointer's function has a number that does not exist.
+    /// The pointer names a checksum function that does not exist.
     #[error("checksum function does not exist")]
     UnknownKind,
-    /// `inherit` and `on` stand for other functions; `label` and `gang_header` in no pointer.
+    /// `inherit` and `on` stand for other functions; `label` and `gang_header` never occur in a pointer.
     #[error("{} cannot be the checksum of a block", kind.name())]
     NotAFunction {
         /// The function.
         kind: ChecksumKind,
     },
-    /// The checksum stands inside the block and has functions of its own in this crate.
+    /// The checksum is embedded in the block. Other functions of this crate handle it.
     #[error("{} checksums stand inside the block", kind.name())]
     Embedded {
         /// The function.
         kind: ChecksumKind,
     },
-    /// The function needs the pool's salt, which is not known.
+    /// The function needs the pool's salt, which is unknown.
     #[error("{} needs the pool's salt", kind.name())]
     NoSalt {
         /// The function.
         kind: ChecksumKind,
     },
-    /// The function works on whole words only.
+    /// The function requires whole words.
     #[error("{} of {length} bytes: not a multiple of {multiple}", kind.name())]
     Length {
         /// The function.
         kind: ChecksumKind,
-        /// Bytes given.
+        /// The number of bytes given.
         length: usize,
-        /// Bytes of the unit.
+        /// The size of the unit in bytes.
         multiple: usize,
     },
-    /// The bytes given are not as many as the pointer says, or too few for the trailer.
+    /// The number of bytes differs from the pointer's physical size, or is too small for the trailer.
     #[error("{length} bytes given where {expected} are needed")]
     Size {
-        /// Bytes that the pointer names, or the least that could hold the trailer.
+        /// The pointer's physical size, or the minimum that can hold the trailer.
         expected: u64,
-        /// Bytes given.
+        /// The number of bytes given.
         length: usize,
     },
     /// A hole or an embedded pointer has no block to verify.
@@ -98,8 +98,8 @@ pub enum ChecksumError {
 }
 
 impl ChecksumError {
-    /// Whether the bytes are bad (another copy may be good), as opposed to a question that has no
-    /// answer with any bytes.
+    /// Whether the bytes are bad, so that another copy may be good. False for errors that would occur with
+    /// any bytes.
     #[must_use]
     pub fn is_damage(&self) -> bool {
         matches!(
@@ -126,7 +126,7 @@ mod tests {
             "sha256 checksum is 000000000000000a:000000000000000b:000000000000000c:000000000000000d, \
              should be 0000000000000001:0000000000000002:0000000000000003:0000000000000004"
         );
-        // What a MAC leaves room for.
+        // The words that a MAC leaves free.
         assert_eq!(
             mismatch(Form::Truncated).to_string(),
             "sha256 checksum is 000000000000000a:000000000000000b, \

@@ -1,8 +1,8 @@
-//! Fletcher's sums over 32- and 64-bit words, in several lanes at once.
+//! Fletcher checksums over 32- and 64-bit words, computed in several lanes at once.
 //!
-//! With N words, word k counts N-k times in the second sum, and so on; all modulo 2^64. Lane i of
-//! L sums words i, i+L, i+2L, ... alone; a fixed linear combination of the lanes' sums gives the
-//! sums of the whole. The coefficients are computed by the compiler from the weights' definition.
+//! With N words, word k counts N-k times in the second sum, and so on; all modulo 2^64. Lane i of L sums
+//! words i, i+L, i+2L, ... separately. A fixed linear combination of the lanes' sums gives the sums of the
+//! whole. The compiler computes the coefficients from the definition of the weights.
 #![allow(
     clippy::indexing_slicing,
     clippy::arithmetic_side_effects,
@@ -14,7 +14,7 @@ use multiversion::multiversion;
 
 use crate::ChecksumError;
 
-/// A Fletcher-4 sum that grows part by part, as in a send stream or around a hole in the data.
+/// A Fletcher-4 checksum computed part by part, as in a send stream or around a hole in the data.
 ///
 /// Page `docs/format/checksums.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -23,12 +23,12 @@ pub struct Fletcher4 {
 }
 
 impl Fletcher4 {
-    /// The sum of nothing.
+    /// The checksum of no data.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
-    /// A sum that was stored before.
+    /// Continues from stored words.
     #[must_use]
     pub fn from_words(words: [u64; 4]) -> Self {
         Self { words }
@@ -38,10 +38,10 @@ impl Fletcher4 {
     pub fn words(self) -> [u64; 4] {
         self.words
     }
-    /// Counts 32-bit words stored in `endian` order.
+    /// Adds 32-bit words stored in `endian` order.
     ///
     /// # Errors
-    /// [`ChecksumError::Length`] if `data` is no multiple of 4 bytes; nothing is counted then.
+    /// [`ChecksumError::Length`] if `data` is not a multiple of 4 bytes; the checksum is then unchanged.
     pub fn update(&mut self, data: &[u8], endian: Endian) -> Result<(), ChecksumError> {
         let (words, []) = data.as_chunks::<4>() else {
             return Err(ChecksumError::Length {
@@ -58,8 +58,8 @@ impl Fletcher4 {
         );
         Ok(())
     }
-    /// The sum of two parts: `self` covers the first, `second` the next `second_words` 32-bit
-    /// words. Lets parts be summed in parallel.
+    /// Joins the checksums of two parts: `self` covers the first part, `second` the following `second_words`
+    /// 32-bit words. This permits summing parts in parallel.
     #[must_use]
     pub fn followed_by(self, second: Self, second_words: u64) -> Self {
         let [a, b, c, d] = self.words;
@@ -80,7 +80,7 @@ impl Fletcher4 {
     }
 }
 
-/// n(n+1)/2 modulo 2^64: the even factor is halved before the product can wrap.
+/// n(n+1)/2 modulo 2^64. The even factor is halved before the product can wrap.
 fn triangular(n: u64) -> u64 {
     let half = n / 2;
     if n.is_multiple_of(2) {
@@ -103,12 +103,12 @@ fn tetrahedral(n: u64) -> u64 {
     if pairs.is_multiple_of(3) {
         ((pairs / 3) as u64).wrapping_mul((n + 2) as u64)
     } else {
-        // Neither n nor n+1 divides by 3, so n+2 does: this is (n+2)/3.
+        // Neither n nor n+1 is divisible by 3, so n+2 is: this is (n+2)/3.
         (pairs as u64).wrapping_mul(n.div_ceil(3) as u64)
     }
 }
 
-/// Fletcher-2: two interleaved pairs of sums over 64-bit words. `data` in whole pairs of words.
+/// Fletcher-2: two interleaved pairs of sums over 64-bit words. `data` consists of whole pairs of words.
 pub(crate) fn fletcher2(data: &[u8], endian: Endian) -> Result<[u64; 4], ChecksumError> {
     let (pairs, []) = data.as_chunks::<16>() else {
         return Err(ChecksumError::Length {
@@ -127,8 +127,8 @@ pub(crate) fn fletcher4(data: &[u8], endian: Endian) -> Result<[u64; 4], Checksu
     Ok(sum.words)
 }
 
-/// Fletcher-2 word by word, as the definition has it; bytes after the last whole pair of 64-bit
-/// words are left out. What the fast form is held equal to and measured against.
+/// Computes Fletcher-2 word by word according to the definition. Ignores bytes after the last whole pair of
+/// 64-bit words. Reference for tests and benchmarks of the fast form.
 #[must_use]
 pub fn fletcher2_by_definition(data: &[u8], endian: Endian) -> [u64; 4] {
     let mut sums = [0u64; 4];
@@ -138,8 +138,8 @@ pub fn fletcher2_by_definition(data: &[u8], endian: Endian) -> [u64; 4] {
     sums
 }
 
-/// Fletcher-4 word by word, as the definition has it; bytes after the last whole 32-bit word are
-/// left out. What the fast form is held equal to and measured against.
+/// Computes Fletcher-4 word by word according to the definition. Ignores bytes after the last whole 32-bit
+/// word. Reference for tests and benchmarks of the fast form.
 #[must_use]
 pub fn fletcher4_by_definition(data: &[u8], endian: Endian) -> [u64; 4] {
     let mut sums = [0u64; 4];
@@ -170,11 +170,11 @@ fn step4(sums: &mut [u64; 4], word: u32) {
     *d = d.wrapping_add(*c);
 }
 
-/// Lanes of Fletcher-4: eight sums of 64 bits fill one register of AVX-512 or two of AVX2.
+/// Lanes of Fletcher-4. Eight 64-bit sums fill one AVX-512 register or two AVX2 registers.
 const LANES: usize = 8;
-/// Below so many 32-bit words the lanes do not pay for their joining.
+/// Below this many 32-bit words, the cost of joining the lanes outweighs their gain.
 const SHORT_WORDS: usize = 128;
-/// Words of Fletcher-2 taken at a time: four lanes of each of the two pairs.
+/// Words of Fletcher-2 processed at a time: four lanes for each of the two pairs.
 const WORDS: usize = 8;
 
 fn sum4(words: &[[u8; 4]], endian: Endian) -> [u64; 4] {
@@ -202,8 +202,8 @@ fn sum2(pairs: &[[u8; 16]], endian: Endian) -> [u64; 4] {
     sums
 }
 
-// The two functions below hold nothing but the loops: with the joining of the lanes inlined behind
-// them, the compiler was seen to give up on vectors (4 GB/s in place of 40).
+// The two functions below contain nothing but the loops. When the joining of the lanes was inlined after
+// them, the compiler no longer vectorised (4 GB/s instead of 40).
 
 #[multiversion(targets(
     "x86_64+avx512f+avx512bw+avx512vl+avx2",
@@ -261,7 +261,7 @@ fn lanes2_of(groups: &[[u8; 8 * WORDS]], load: impl Fn([u8; 8]) -> u64) -> [[u64
     [a, b]
 }
 
-/// The sums of the whole from those of the lanes.
+/// Combines the sums of the lanes into the sums of the whole.
 fn joined4<const N: usize>(lanes: &[[u64; N]; 4]) -> [u64; 4] {
     let weights = const { weights::<N>() };
     let mut sums = [0u64; 4];
@@ -290,12 +290,12 @@ fn joined2([a, b]: &[[u64; WORDS]; 2]) -> [u64; 4] {
     sums
 }
 
-/// For each lane and each sum of the whole: by what the lane's four sums count in it.
+/// For each lane and each sum of the whole, the factors of the lane's four sums.
 ///
-/// A word that is the s-th from the end of lane i is the u = L * s - i -th from the end of the
-/// whole. It counts W0(s) = 1, W1(s) = s, W2(s) = s(s+1)/2, W3(s) = s(s+1)(s+2)/6 times in its
-/// lane's sums, and Wk(u) times in the whole's. Wk(L * s - i) as a combination of W0..W3(s)
-/// follows from its values at s = 0, -1, -2, -3, where Wj(-r) is (-1)^j times r over j.
+/// A word that is the s-th from the end of lane i is the u = L * s - i -th from the end of the whole. It
+/// counts W0(s) = 1, W1(s) = s, W2(s) = s(s+1)/2, W3(s) = s(s+1)(s+2)/6 times in its lane's sums, and Wk(u)
+/// times in the whole's sums. Wk(L * s - i) as a combination of W0..W3(s) follows from its values at s = 0,
+/// -1, -2, -3, where Wj(-r) is (-1)^j times r over j.
 const fn weights<const L: usize>() -> [[[u64; 4]; 4]; L] {
     const fn value(k: usize, u: i64) -> i64 {
         match k {
@@ -336,7 +336,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Any number of lanes in code for no particular processor.
+    /// Any number of lanes in portable code.
     fn portable<const N: usize>(words: &[[u8; 4]], endian: Endian) -> [u64; 4] {
         let (groups, rest) = words.as_chunks::<N>();
         let mut sums = joined4(&lanes4_of(groups, |word| endian.u32(word)));

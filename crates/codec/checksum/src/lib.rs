@@ -1,12 +1,12 @@
-//! Layer `codec`: the checksums that guard every block, bytes to four words.
+//! Layer `codec`: the checksums of blocks, from bytes to four words.
 //!
-//! This crate knows bytes, byte orders and the pool's salt. It does not know where blocks lie or
-//! what to do when one is damaged. Two families:
+//! This crate works on bytes, byte orders and the pool's salt. Locating blocks and repairing damaged ones is
+//! the task of the layers above. There are two families of checksums:
 //!
-//! * checksums that stand in the block's pointer: [`Checksummer`], which holds the pool's salt in
-//!   prepared form, so that keyed functions do not set up their key for each block;
-//! * checksums that stand inside the block they cover (labels, gang headers, intent-log blocks):
-//!   the `verify_*` and `seal_*` functions.
+//! * checksums in block pointers: [`Checksummer`] holds the pool's salt in prepared form, so that keyed
+//!   functions need not set up their key for each block;
+//! * checksums embedded in the block that they cover (labels, gang headers, intent log blocks): the
+//!   `verify_*` and `seal_*` functions.
 //!
 //! ```
 //! use millpond_checksum::{Checksummer, Salt};

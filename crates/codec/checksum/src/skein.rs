@@ -1,18 +1,17 @@
-//! Skein-512 (version 1.3) with 256 bits of output, sequential, as a MAC; and the block cipher
-//! Threefish-512 inside it.
+//! Skein-512 (version 1.3) as a sequential MAC with 256 bits of output, and its block cipher Threefish-512.
 #![allow(
     clippy::indexing_slicing,
     clippy::arithmetic_side_effects,
     reason = "unrolled rounds over arrays with constant bounds; additions wrap by explicit calls"
 )]
 
-/// The state after key and configuration: where every message of a pool begins.
+/// The state after key and configuration, from which every message of a pool starts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SkeinKey {
     chain: [u64; 8],
 }
 
-/// Block types, as they stand in the tweak.
+/// Block types as used in the tweak.
 const KEY: u64 = 0;
 const CONFIG: u64 = 4;
 const MESSAGE: u64 = 48;
@@ -45,7 +44,7 @@ impl SkeinKey {
 
 /// Chains all of `bytes` into `chain` as one input of type `kind`.
 fn absorb(chain: &mut [u64; 8], kind: u64, bytes: &[u8]) {
-    // The last block is processed apart even when it is full: it carries the final flag.
+    // The last block is processed separately even if it is full, because it has the final flag.
     let body = bytes.len().saturating_sub(1) / 64 * 64;
     let (blocks, last) = (bytes[..body].as_chunks::<64>().0, &bytes[body..]);
     let mut first = 1u64 << 62;
@@ -73,7 +72,7 @@ fn chain_block(chain: &mut [u64; 8], tweak: [u64; 2], block: &[u8; 64]) {
     }
 }
 
-/// Rotations of the four mixes in rounds 0 to 3 and 4 to 7 of every eight.
+/// Rotations of the four mixes, in rounds 0 to 3 and 4 to 7 of every eight.
 const ROTATIONS: [[[u32; 4]; 4]; 2] = [
     [
         [46, 36, 19, 37],
@@ -89,7 +88,7 @@ const ROTATIONS: [[[u32; 4]; 4]; 2] = [
     ],
 ];
 
-/// Threefish-512: 72 rounds, a subkey before each four and after the last.
+/// Threefish-512: 72 rounds, with a subkey before every four rounds and after the last.
 #[inline(always)]
 fn encrypt(key: &[u64; 8], tweak: [u64; 2], plain: &[u64; 8]) -> [u64; 8] {
     let mut k = [0u64; 9];

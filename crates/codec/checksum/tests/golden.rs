@@ -1,10 +1,10 @@
-//! Every block of one-device pools made by OpenZFS against its checksum: a plain walk from the
-//! best uberblock through all object sets, snapshots included, to the last indirect block and file
-//! block, gang headers and intent-log chains on the way.
+//! Verifies every block of one-device pools created by OpenZFS against its checksum. The test walks from the
+//! best uberblock through all object sets, snapshots included, down to the last indirect block and file
+//! block, including gang headers and intent log chains.
 //!
-//! The walk is a small reader of its own, so that it judges this crate and not the engine. It wants
-//! `zstd` in the path and the golden pools of `testdata/golden`; more pools are walked where
-//! `MILLPOND_GOLDEN` or `../shared/golden` beside the workspace has them.
+//! The walk is a small separate reader, so that it tests this crate and not the engine. It needs `zstd` in
+//! the path and the golden pools in `testdata/golden`. It also walks the pools in `MILLPOND_GOLDEN` or in
+//! `../shared/golden` beside the workspace, if they exist.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -75,7 +75,7 @@ fn gang_headers_of_both_sizes_hold() {
     walk("gang", |seen| {
         assert!(seen.count("gang header 512") > 10, "{seen:?}");
     });
-    // A mirror: its first side has everything.
+    // A mirror: its first side is complete.
     walk("v24-gang", |seen| {
         assert!(seen.count("gang header 4096") > 10, "{seen:?}");
     });
@@ -88,7 +88,7 @@ fn blocks_of_unreplayed_intent_logs_hold() {
     });
 }
 
-/// How many checksums of each sort were found good.
+/// Counts of the valid checksums of each kind.
 #[derive(Debug, Default)]
 struct Seen(BTreeMap<String, u64>);
 
@@ -101,7 +101,7 @@ impl Seen {
     }
 }
 
-/// Walks the pool of a case, or says that it is not there.
+/// Walks the pool of a case, or reports that the case is absent.
 fn walk(case: &str, check: impl FnOnce(&Seen)) {
     let Some(folder) = case_folder(case) else {
         println!("golden case {case} is not here: nothing was compared");
@@ -125,7 +125,7 @@ fn walk(case: &str, check: impl FnOnce(&Seen)) {
         visited: HashSet::new(),
     };
     let root = pool.labels();
-    // Object 1 of the MOS is metadata under fletcher4, so the salt is read before it is needed.
+    // Object 1 of the MOS is metadata with fletcher4, so the salt is read before it is needed.
     if let Some(salt) = pool.salt(&root) {
         pool.checksummer = Checksummer::new(Some(salt));
     }
@@ -140,7 +140,7 @@ fn case_folder(case: &str) -> Option<PathBuf> {
         std::env::var_os("MILLPOND_GOLDEN").map(PathBuf::from),
         Some(workspace.join("testdata/golden")),
         Some(workspace.join("../shared/golden")),
-        // A worktree lies one folder deeper than the clone it was made from.
+        // One folder further up.
         Some(workspace.join("../../shared/golden")),
     ]
     .into_iter()
@@ -153,7 +153,7 @@ struct Pool {
     device: File,
     checksummer: Checksummer,
     seen: Seen,
-    /// Blocks shared by snapshots and clones are walked once.
+    /// Blocks shared by snapshots and clones are visited once.
     visited: HashSet<[u64; 2]>,
 }
 
@@ -166,7 +166,7 @@ impl Pool {
         bytes
     }
 
-    /// Checks the regions of all four labels; gives the best uberblock's root pointer.
+    /// Verifies the regions of all four labels. Returns the best uberblock's root pointer.
     fn labels(&mut self) -> BlockPointer {
         let size = self.device.metadata().expect("size").len() / LABEL * LABEL;
         let mut best: Option<(u64, BlockPointer)> = None;
@@ -202,7 +202,7 @@ impl Pool {
         best.expect("an uberblock").1
     }
 
-    /// The stored bytes of a block, verified.
+    /// Returns the stored bytes of a block after verifying them.
     fn stored(&mut self, bp: &BlockPointer) -> Vec<u8> {
         let length = usize::try_from(bp.psize_bytes()).expect("at most 32 MiB");
         let dva = bp.dvas().next().expect("an address");
@@ -226,7 +226,7 @@ impl Pool {
         let dvas: Vec<_> = bp.dvas().collect();
         let verifier = GangVerifier::of(bp).expect("an address");
         let mut header = Vec::new();
-        // Every copy of the header is good, with the first address as verifier of all.
+        // Every copy of the header is valid, with the first address as the verifier of all.
         for dva in &dvas {
             header = self.read(DATA_START + dva.offset_bytes, 4096);
             let found = find_gang_header(&header, verifier, Form::of(bp))
@@ -242,7 +242,7 @@ impl Pool {
                 continue;
             }
             if child.is_gang() {
-                // What an interior pointer's own checksum is of, nobody has promised.
+                // It is not specified what an interior pointer's own checksum covers.
                 bytes.extend(self.gang(&child));
             } else {
                 bytes.extend(self.stored(&child));
@@ -251,7 +251,7 @@ impl Pool {
         bytes
     }
 
-    /// Verified and decompressed content; `None` for holes, and for ciphertext.
+    /// Returns the verified and decompressed content, or `None` for holes and for ciphertext.
     fn content(&mut self, bp: &BlockPointer) -> Option<Vec<u8>> {
         if bp.is_hole() {
             return None;
@@ -260,7 +260,7 @@ impl Pool {
             Some(payload) => payload.as_bytes().to_vec(),
             None => self.stored(bp),
         };
-        // Encrypted dnodes stay readable but for their bonus.
+        // Encrypted dnodes are readable except for their bonus.
         if bp.is_encrypted() && bp.object_type() != ObjectType::DNODE {
             return None;
         }
@@ -274,7 +274,7 @@ impl Pool {
         Some(content)
     }
 
-    /// Verifies a block and all below it.
+    /// Verifies a block and everything below it.
     fn block(&mut self, bp: &BlockPointer) {
         if !bp.is_embedded() && !self.visited.insert([bp.words[0] >> 32 << 32, bp.words[1]]) {
             return;
@@ -305,14 +305,14 @@ impl Pool {
         for bp in dnode.block_pointers.iter().chain(&dnode.spill) {
             self.block(bp);
         }
-        // Where a dataset's object set begins.
+        // The pointer to a dataset's object set.
         if dnode.bonus_type == ObjectType::DSL_DATASET {
             let bp = BlockPointer::decode(&dnode.bonus[128..], dnode.endian).expect("320 bytes");
             self.block(&bp);
         }
     }
 
-    /// Follows a chain of log blocks to its open end: the last pointer is to a block not written.
+    /// Follows a chain of log blocks to its open end. The last pointer refers to a block that is not written.
     fn intent_log(&mut self, header: [u64; 24]) {
         let mut bp = BlockPointer::default();
         bp.words.copy_from_slice(&header[2..18]);
@@ -329,7 +329,7 @@ impl Pool {
         }
     }
 
-    /// The checksum salt from the MOS directory, by looking for its entry in the leaves.
+    /// Returns the checksum salt from the MOS directory by searching the leaves for its entry.
     fn salt(&mut self, root: &BlockPointer) -> Option<Salt> {
         let set = self.content(root)?;
         let set = ObjectSetPhys::decode(&set, root.endian()).expect("the MOS");
@@ -370,7 +370,7 @@ fn dnodes(content: &[u8], endian: Endian) -> Vec<Dnode> {
     dnodes
 }
 
-/// Chunks of 24 bytes behind header and hash table; names and values lie in arrays of 21 bytes.
+/// Chunks of 24 bytes follow the header and the hash table. Names and values are in arrays of 21 bytes.
 fn salt_in_leaf(leaf: &[u8], endian: Endian) -> Option<Salt> {
     let chunks = leaf.get(48 + leaf.len() / 16..)?;
     let chunk = |index: u16| chunks.get(usize::from(index) * 24..)?.get(..24);

@@ -1,5 +1,5 @@
-//! Speed of each function both ways: `name<TAB>MB/s`, one line each, over the files named on the
-//! command line (or this crate's own source, repeated) cut into blocks of 128 KiB.
+//! Speed of each function in both directions. Prints one line `name<TAB>MB/s` each, over the files named on
+//! the command line (or this crate's own source, repeated), cut into blocks of 128 KiB.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,

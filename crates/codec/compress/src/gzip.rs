@@ -1,4 +1,4 @@
-//! gzip-N: one zlib stream (not a gzip file).
+//! gzip-N: one zlib stream, not a gzip file.
 
 use crate::DecompressError;
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};

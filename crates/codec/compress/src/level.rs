@@ -1,4 +1,4 @@
-//! The levels of zstd, as numbered in the property and in a block's header.
+//! The zstd levels, as encoded in the property and in a block's header.
 
 /// A zstd level code: 1 to 19 for `zstd-1` to `zstd-19`, 103 to 123 for the fast ones.
 ///
@@ -6,7 +6,7 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ZstdLevel(u8);
 
-/// Fast numbers of the codes from [`FAST_CODE_FIRST`] on.
+/// The fast numbers of the codes from [`FAST_CODE_FIRST`] on.
 const FAST: [u16; 21] = [
     1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 500, 1000,
 ];
@@ -16,7 +16,7 @@ impl ZstdLevel {
     /// Plain `zstd`, which is level 3.
     pub const DEFAULT: ZstdLevel = ZstdLevel(3);
 
-    /// The level with this code, 0 being the default; `None` for codes that no writer stores.
+    /// Returns the level with this code. 0 is the default; `None` for codes that no writer stores.
     #[must_use]
     pub fn from_code(code: u8) -> Option<Self> {
         match code {
@@ -28,7 +28,7 @@ impl ZstdLevel {
             }
         }
     }
-    /// The level in a `compression` property value (function number in the low 7 bits, code above).
+    /// Returns the level in a `compression` property value (function number in the low 7 bits, code above).
     #[must_use]
     pub fn from_property(value: u64) -> Option<Self> {
         if value & 0x7f != 16 {
@@ -41,7 +41,7 @@ impl ZstdLevel {
     pub fn standard(level: u8) -> Option<Self> {
         (1..=19).contains(&level).then_some(Self(level))
     }
-    /// `zstd-fast-N`; only 1 to 10, tens to 100, 500 and 1000 exist.
+    /// `zstd-fast-N`. Only 1 to 10, the tens up to 100, 500 and 1000 exist.
     #[must_use]
     pub fn fast(number: u16) -> Option<Self> {
         let index = FAST.iter().position(|known| *known == number)?;
@@ -54,7 +54,7 @@ impl ZstdLevel {
     pub fn code(self) -> u8 {
         self.0
     }
-    /// The level in zstd's own count: 1 to 19, or minus the fast number.
+    /// The level in zstd's own numbering: 1 to 19, or the negative fast number.
     #[must_use]
     pub fn number(self) -> i32 {
         let fast = self

@@ -1,11 +1,11 @@
-//! Layer `codec`: compressed blocks, bytes to bytes.
+//! Layer `codec`: compression of blocks, bytes to bytes.
 //!
-//! This crate knows every compression function that a block pointer can name, with the framing
-//! each has inside a block, and the rule that decides whether a compressed form is worth storing.
-//! It knows nothing of block pointers' other fields, of encryption or of devices.
+//! This crate implements every compression function that a block pointer can name, its framing inside a
+//! block, and the rule that decides whether a compressed form is stored. It does not use other fields of
+//! block pointers, encryption or devices.
 //!
-//! Decoders take hostile bytes: they never read outside the source, never write outside the
-//! destination, and what they allocate is bounded by the two lengths (stated at [`decompress`]).
+//! Decoders accept hostile input. They never read outside the source and never write outside the destination,
+//! and their allocations are bounded by the two lengths (see [`decompress`]).
 //!
 //! ```
 //! use millpond_compress::{compress, decompress, ZstdLevel};
@@ -55,17 +55,17 @@ pub use zstd::ZstdHeader;
 
 use millpond_ondisk::CompressionKind;
 
-/// A block's compressed bytes do not decode to its logical size.
+/// The compressed bytes of a block do not decode to its logical size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecompressError {
-    /// The function never stands in a stored block's pointer ("inherit", "on", "empty").
+    /// The function never occurs in a stored block's pointer ("inherit", "on", "empty").
     #[error("no stored block is compressed with \"{function}\"")]
     NotStored {
         /// The function's name.
         function: &'static str,
     },
-    /// The bytes are not what a correct encoder could have written for this logical size.
+    /// No correct encoder could have written these bytes for this logical size.
     #[error("{function}: {reason}")]
     Corrupt {
         /// The function's name.
@@ -83,18 +83,17 @@ impl DecompressError {
 
 /// Decodes a block into exactly `destination.len()` bytes (the logical size).
 ///
-/// `source` is everything that is stored: the physical size in bytes of a block, or the payload of
-/// an embedded pointer. The encoded form may end earlier; what follows it (zeros, as a rule) is
-/// ignored.
+/// `source` is everything that is stored: the physical size in bytes of a block, or the payload of an
+/// embedded pointer. The encoded form may end earlier. The bytes after it, usually zeros, are ignored.
 ///
-/// Memory: besides `destination`, gzip takes a state of less than 128 KiB; zstd takes one copy of
-/// `source`, one buffer that never holds more than `destination.len()` bytes (its capacity stays
-/// below three times that plus 1 MiB), and the decoder's tables; the others take nothing.
+/// Memory besides `destination`: gzip takes a state of less than 128 KiB. zstd takes one copy of `source`,
+/// one buffer that never holds more than `destination.len()` bytes (its capacity stays below three times that
+/// plus 1 MiB), and the decoder's tables. The other functions take nothing.
 ///
 /// Page `docs/format/compression.md`.
 ///
 /// # Errors
-/// [`DecompressError`] if the function cannot be stored or the bytes are corrupt. `destination`
+/// [`DecompressError`] if no stored block can have this function, or if the bytes are corrupt. `destination`
 /// then holds unspecified bytes.
 pub fn decompress(
     kind: CompressionKind,
@@ -122,11 +121,11 @@ pub fn decompress(
     }
 }
 
-/// Encodes `source` with its framing into at most `limit` bytes, or gives `None` when it does not
-/// fit or when `kind` has no encoded form ("off", "empty", "inherit", "on").
+/// Encodes `source` with its framing into at most `limit` bytes.
 ///
-/// `zstd_level` is looked at by zstd only. The result is not padded; [`AllocationUnits`] tells how
-/// long the stored block becomes. Memory: a few times `source.len()` plus the encoder's tables.
+/// Returns `None` if the result does not fit, or if `kind` has no encoded form ("off", "empty", "inherit",
+/// "on"). Only zstd uses `zstd_level`. The result is not padded; [`AllocationUnits`] computes the length of
+/// the stored block. Memory: a few times `source.len()` plus the encoder's tables.
 #[must_use]
 pub fn compress(
     kind: CompressionKind,
@@ -134,7 +133,7 @@ pub fn compress(
     source: &[u8],
     limit: usize,
 ) -> Option<Vec<u8>> {
-    // No encoding doubles its input, so a careless limit costs no more than that.
+    // No encoding doubles its input, so this bounds the buffer for a large limit.
     let room = source.len().saturating_mul(2).saturating_add(64);
     let mut encoded = vec![0; limit.min(room)];
     let length = compress_into(kind, zstd_level, source, &mut encoded)?;
@@ -142,7 +141,7 @@ pub fn compress(
     Some(encoded)
 }
 
-/// As [`compress`], into the caller's buffer, whose length is the limit. Gives the encoded length.
+/// As [`compress`], into the caller's buffer, whose length is the limit. Returns the encoded length.
 pub fn compress_into(
     kind: CompressionKind,
     zstd_level: ZstdLevel,

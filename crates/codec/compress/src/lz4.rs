@@ -1,8 +1,8 @@
-//! One raw LZ4 block behind its length.
+//! One raw LZ4 block after its length.
 
 use crate::DecompressError;
 
-/// Bytes of the big-endian length in front.
+/// Size of the big-endian length before the block.
 const LENGTH_BYTES: usize = 4;
 
 pub(crate) fn decompress(source: &[u8], destination: &mut [u8]) -> Result<(), DecompressError> {
@@ -26,15 +26,15 @@ pub(crate) fn decompress(source: &[u8], destination: &mut [u8]) -> Result<(), De
     Ok(())
 }
 
-/// Blocks that became smaller by this factor are mostly repetitions.
+/// Blocks that shrank by this factor are mostly repetitions.
 const REPETITIVE: usize = 8;
-/// Copies of this size need no call.
+/// Copies up to this size need no function call.
 const STEP: usize = 16;
 
-/// Decodes one raw block; returns how many bytes of `to` it gave, or `None` if it is no block or has more.
-/// Bytes behind those may be changed, too.
+/// Decodes one raw block. Returns the number of bytes written to `to`, or `None` if the block is malformed or
+/// longer than `to`. Bytes after the result may also be changed.
 ///
-/// `lz4_flex` decodes text somewhat faster, but repeats most patterns byte by byte, and blocks of metadata are
+/// `lz4_flex` decodes text somewhat faster, but repeats most patterns byte by byte. Blocks of metadata are
 /// mostly repetitions: 128 KiB with a few pointers decode ten times as fast here.
 #[allow(
     clippy::indexing_slicing,
@@ -51,7 +51,7 @@ fn decode_repetitive(from: &[u8], to: &mut [u8]) -> Option<usize> {
             literals = literals.checked_add(length(from, &mut at)?)?;
         }
         if literals <= STEP && at + STEP <= from.len() && end + STEP <= to.len() {
-            // More than there are: what follows is written anew.
+            // Copies more bytes than the literals. The following bytes are overwritten later.
             to[end..end + STEP].copy_from_slice(&from[at..at + STEP]);
         } else {
             let source = from.get(at..at.checked_add(literals)?)?;
@@ -78,7 +78,7 @@ fn decode_repetitive(from: &[u8], to: &mut [u8]) -> Option<usize> {
         if repeated <= STEP && offset >= STEP && end + STEP <= to.len() {
             to.copy_within(start..start + STEP, end);
         } else {
-            // What was copied is repeated as well, so each turn can copy twice as much.
+            // The copied bytes are repeated as well, so each iteration can copy twice as much.
             let mut done = end;
             while done < stop {
                 let count = (done - start).min(stop - done);
@@ -90,7 +90,7 @@ fn decode_repetitive(from: &[u8], to: &mut [u8]) -> Option<usize> {
     }
 }
 
-/// The rest of a length that did not fit its half of the token.
+/// Reads the rest of a length that does not fit into its half of the token.
 fn length(from: &[u8], at: &mut usize) -> Option<usize> {
     let mut sum = 0usize;
     loop {
@@ -104,7 +104,7 @@ fn length(from: &[u8], at: &mut usize) -> Option<usize> {
 }
 
 pub(crate) fn compress(source: &[u8], destination: &mut [u8]) -> Option<usize> {
-    // The encoder wants room for its worst case, so it writes aside.
+    // The encoder needs room for its worst case, so it writes to a separate buffer.
     let mut block = vec![0; lz4_flex::block::get_maximum_output_size(source.len())];
     let length = lz4_flex::block::compress_into(source, &mut block).ok()?;
     let total = length.checked_add(LENGTH_BYTES)?;
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// `lz4_flex` and we say the same of these bytes.
+    /// Checks that `lz4_flex` and this decoder agree on these bytes.
     fn agree(block: &[u8], size: usize) {
         let (mut ours, mut theirs) = (vec![0; size], vec![0; size]);
         let our_count = decode_repetitive(block, &mut ours);
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_repetition_may_fill_the_destination_to_the_last_byte() {
-        // One literal, seven times again, and an end without literals.
+        // One literal, seven repetitions of it, and an end without literals.
         let block = [0x13, b'a', 1, 0, 0x00];
         assert_eq!(decode_repetitive(&block, &mut [0; 8]), Some(8));
         agree(&block, 8);

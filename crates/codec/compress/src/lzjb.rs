@@ -1,4 +1,4 @@
-//! lzjb: eight items per map byte, each a literal or a copy from at most 1023 bytes back.
+//! lzjb: eight items per map byte. Each item is a literal or a copy from at most 1023 bytes back.
 
 use crate::DecompressError;
 
@@ -31,7 +31,7 @@ pub(crate) fn decompress(source: &[u8], destination: &mut [u8]) -> Result<(), De
             let second = next()?;
             let length = usize::from(first >> 2).saturating_add(MATCH_MIN);
             let distance = (usize::from(first & 3) << 8) | usize::from(second);
-            // OpenZFS's last copy may name more bytes than are left; it ends where the block does.
+            // OpenZFS's last copy may state more bytes than remain; it ends with the block.
             let length = length.min(destination.len().saturating_sub(done));
             let from = done
                 .checked_sub(distance)
@@ -44,7 +44,7 @@ pub(crate) fn decompress(source: &[u8], destination: &mut [u8]) -> Result<(), De
     Ok(())
 }
 
-/// Copies `length` bytes forward inside `bytes`; the ranges may overlap, which repeats a pattern.
+/// Copies `length` bytes forward within `bytes`. The ranges may overlap, which repeats a pattern.
 fn copy_back(bytes: &mut [u8], from: usize, to: usize, length: usize) {
     if to.saturating_sub(from) >= length {
         bytes.copy_within(from..from.saturating_add(length), to);
@@ -66,7 +66,7 @@ fn copy_back(bytes: &mut [u8], from: usize, to: usize, length: usize) {
     reason = "the hot loop of an encoder of our own data: positions are below source.len(), hashes are masked"
 )]
 pub(crate) fn compress(source: &[u8], destination: &mut [u8]) -> Option<usize> {
-    // Latest position of each hash, plus one; 0 is "none".
+    // The latest position of each hash plus 1; 0 means none.
     let mut latest = [0usize; HASH_ENTRIES];
     let (mut at, mut written) = (0usize, 0usize);
     while at < source.len() {

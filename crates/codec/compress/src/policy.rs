@@ -1,4 +1,4 @@
-//! Whether a block is stored compressed, and how long the stored form is.
+//! Decides whether a block is stored compressed, and how long the stored form is.
 
 use crate::{ZstdLevel, compress};
 use millpond_ondisk::CompressionKind;
@@ -17,8 +17,8 @@ pub struct AllocationUnits {
 }
 
 impl AllocationUnits {
-    /// From the smallest unit and the greatest common divisor of all units, in bytes; values below
-    /// one sector (512) count as one sector.
+    /// Takes the smallest unit and the greatest common divisor of all units, in bytes. Values below one
+    /// sector (512) count as one sector.
     #[must_use]
     pub fn new(smallest_bytes: u32, divisor_bytes: u32) -> Self {
         let bytes = |value: u32| usize::try_from(value.max(512)).unwrap_or(512);
@@ -27,7 +27,7 @@ impl AllocationUnits {
             divisor: bytes(divisor_bytes),
         }
     }
-    /// How long an encoded form of a block of `lsize` bytes may be to be worth storing.
+    /// The maximum length at which the encoded form of a block of `lsize` bytes is worth storing.
     #[must_use]
     pub fn limit_bytes(self, kind: CompressionKind, lsize: usize) -> usize {
         let limit = lsize.saturating_sub(lsize / 8);
@@ -41,8 +41,8 @@ impl AllocationUnits {
             rounded
         }
     }
-    /// The physical size of an encoded form of `length` bytes, zero tail included; `None` when that
-    /// is no less than `lsize`, so that the block is stored as it is.
+    /// The physical size of an encoded form of `length` bytes, padding included. `None` if that is not below
+    /// `lsize`, so that the block is stored uncompressed.
     #[must_use]
     pub fn stored_bytes(self, length: usize, lsize: usize) -> Option<usize> {
         let stored = if length <= self.smallest {
@@ -54,22 +54,22 @@ impl AllocationUnits {
     }
 }
 
-/// In which form a block goes to disk.
+/// The form in which a block is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoredForm {
-    /// All bytes are zero: a hole, nothing is stored.
+    /// All bytes are zero: the block becomes a hole and nothing is stored.
     Hole,
-    /// As it is, with compression function "off".
+    /// Stored unchanged, with compression function "off".
     Raw,
-    /// Encoded. The bytes are not padded: with at most 112 of them the block may be embedded;
-    /// otherwise [`AllocationUnits::stored_bytes`] gives the length to fill with zeros, or tells
-    /// to store the block raw after all.
+    /// Encoded, without padding. With at most 112 bytes the block may be embedded. Otherwise
+    /// [`AllocationUnits::stored_bytes`] returns the padded length, or `None` if the block must be stored
+    /// uncompressed after all.
     Encoded(Vec<u8>),
 }
 
-/// Decides the form of a block that is written with function `kind`.
+/// Chooses the stored form of a block that is written with function `kind`.
 ///
-/// "off" never looks for zeros; "empty" only does that.
+/// "off" does not look for zeros; "empty" only looks for zeros.
 #[must_use]
 pub fn stored_form(
     kind: CompressionKind,
@@ -106,7 +106,7 @@ mod tests {
         assert_eq!(limit(CompressionKind::Lz4, 131_072), 114_688);
         assert_eq!(limit(CompressionKind::Lz4, 16_384), 12_288);
         assert_eq!(limit(CompressionKind::Zle, 16_384), 14_336);
-        // 3584 rounds to nothing: only an embedded pointer could hold it.
+        // 3584 rounds down to nothing, so only an embedded pointer could hold it.
         assert_eq!(limit(CompressionKind::Lz4, 4096), 112);
         let mixed = AllocationUnits::new(4096, 512);
         assert_eq!(mixed.limit_bytes(CompressionKind::Zstd, 5000), 4096);
@@ -122,7 +122,7 @@ mod tests {
             StoredForm::Encoded(bytes) => Some(bytes.len()),
             StoredForm::Hole | StoredForm::Raw => None,
         };
-        // Numbers that follow no rule, then zeros.
+        // Irregular numbers, then zeros.
         let noise = |noisy: usize, size: usize| -> Vec<u8> {
             let byte = |at: usize| ((at * at * 2_654_435_761) >> 13) as u8;
             (0..size)

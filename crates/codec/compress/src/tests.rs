@@ -1,5 +1,5 @@
-//! Every function against recorded bytes, against itself, against zstd's own library, and against
-//! bytes that nobody wrote.
+//! Tests every function against recorded bytes, against itself, against zstd's own library, and with random
+//! bytes.
 
 use super::*;
 use proptest::prelude::*;
@@ -111,7 +111,7 @@ fn recorded_blocks_decode_with_and_without_a_tail() {
 fn recorded_blocks_are_refused_for_any_other_logical_size() {
     for (kind, stored, plain) in recorded() {
         for length in [plain.len() - 512, plain.len() - 1, plain.len() + 1] {
-            // lzjb and zle do not say where they end; a shorter or longer block can be legal there.
+            // lzjb and zle do not mark their end, so a shorter or longer block can be valid.
             if matches!(kind, CompressionKind::Lzjb | CompressionKind::Zle) {
                 continue;
             }
@@ -190,7 +190,7 @@ fn functions_that_are_never_stored_are_named_in_the_error() {
 #[test]
 fn every_function_and_level_brings_text_back_and_saves_space() {
     for kind in ALL {
-        // Text has no zeros for zle to save.
+        // Text has no zeros that zle could save.
         let encoded = compress(kind, ZstdLevel::DEFAULT, TEXT, TEXT.len() + 256).unwrap();
         let mut back = vec![0; TEXT.len()];
         decompress(kind, &encoded, &mut back).unwrap();
@@ -277,7 +277,7 @@ fn lengths_from_disk_never_reach_past_either_end() {
         )
         .is_err()
     );
-    // Literals, then zeros, that would go past the logical size.
+    // Literals, then zeros, that would exceed the logical size.
     let mut literals = vec![63; 65];
     literals.extend([63; 65]);
     assert!(decompress(CompressionKind::Zle, &literals, &mut room).is_err());
@@ -328,7 +328,7 @@ fn zstd_c(level: i32, source: &[u8], content_size: bool) -> Vec<u8> {
     block
 }
 
-/// What zstd's own library makes of a stored block, when that is a whole block of `lsize` bytes.
+/// Decodes a stored block with zstd's own library, if that gives a whole block of `lsize` bytes.
 fn zstd_c_back(block: &[u8], lsize: usize) -> Option<Vec<u8>> {
     use zstd_safe::{DCtx, DParameter, FrameFormat};
     let length = u32::from_be_bytes(block.get(..4)?.try_into().unwrap());
@@ -422,7 +422,7 @@ fn no_damaged_zstd_block_is_accepted_that_the_c_library_refuses_or_reads_otherwi
                 hostile.extend(damaged(&block[8..], seed));
                 let mut back = vec![0; plain.len()];
                 if decompress(CompressionKind::Zstd, &hostile, &mut back).is_err() {
-                    // The C library lets some damage pass that this decoder notices.
+                    // The C library accepts some damage that this decoder detects.
                     refused += 1;
                     continue;
                 }
@@ -442,7 +442,7 @@ fn damaged_blocks_of_every_function_are_survived() {
             let block = compress(kind, ZstdLevel::DEFAULT, plain, 8192).unwrap();
             for seed in 0..300 {
                 let mut back = vec![0; plain.len()];
-                // Any verdict will do; it must come without panic.
+                // Any result is fine, but no panic.
                 let _ = decompress(kind, &damaged(&block, seed), &mut back);
             }
         }
@@ -477,7 +477,7 @@ proptest! {
         for kind in ALL {
             let _ = decompress(kind, &bytes, &mut back);
         }
-        // The same bytes as a frame, so that they get past the framing.
+        // The same bytes with valid framing, so that they reach the decoder.
         for kind in [CompressionKind::Lz4, CompressionKind::Zstd] {
             let mut framed = u32::try_from(bytes.len()).unwrap().to_be_bytes().to_vec();
             if kind == CompressionKind::Zstd {

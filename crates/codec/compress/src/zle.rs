@@ -1,4 +1,4 @@
-//! zle: runs of zeros by their length, everything else as it is.
+//! zle: stores runs of zeros by their length and all other bytes unchanged.
 
 use crate::DecompressError;
 
@@ -63,8 +63,8 @@ pub(crate) fn compress(source: &[u8], destination: &mut [u8]) -> Option<usize> {
     Some(written)
 }
 
-/// How many bytes to store as they are. A lone zero between others costs the same inside the run
-/// as a control byte of its own, and spares the next run's control byte.
+/// Returns how many bytes to store unchanged. A single zero between other bytes costs the same inside the run
+/// as in a separate control byte, and saves the next run's control byte.
 fn literal_run(bytes: &[u8]) -> usize {
     let window = bytes.get(..LITERALS_MAX).unwrap_or(bytes);
     window

@@ -1,31 +1,31 @@
-//! zstd: one frame without its magic number behind a header of eight bytes.
+//! zstd: one frame without its magic number after a header of eight bytes.
 
 use crate::{DecompressError, ZstdLevel};
 use rusty_zstd::DecompressOptions;
 
 const HEADER_BYTES: usize = 8;
 const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
-/// Frames of a block never need to look back further than the largest block.
+/// A block's frame never needs a window larger than the largest block.
 const WINDOW_BYTES_MAX: u64 = millpond_ondisk::BLOCK_BYTES_MAX;
-/// The version number OpenZFS 2.3 writes; readers only display it.
+/// The version number that OpenZFS 2.3 writes. Readers only display it.
 const VERSION: u32 = 10405;
 
-/// The eight bytes in front of a zstd block. Page `docs/format/compression.md`.
+/// The eight bytes before a zstd block. Page `docs/format/compression.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ZstdHeader {
-    /// Bytes of the frame that follows.
+    /// Length of the following frame in bytes.
     pub frame_bytes: u32,
-    /// The level it was encoded with; needed only to encode the same bytes again.
+    /// The level used to encode it. Needed only to produce the same bytes again.
     pub level: ZstdLevel,
     /// The encoder's version: major * 10000 + minor * 100 + patch.
     pub version: u32,
 }
 
 impl ZstdHeader {
-    /// Reads the header from the first eight bytes.
+    /// Decodes the header from the first eight bytes.
     ///
-    /// The second word has four historic forms (big-endian writers stored it unconverted); the
-    /// version is below 65536, so its zero byte tells which one it is.
+    /// The second word has four historic forms (big-endian writers stored it unconverted). The version is
+    /// below 65536, so the position of its zero byte shows the form.
     ///
     /// # Errors
     /// If there are fewer than eight bytes or the level code does not exist.
@@ -66,7 +66,7 @@ pub(crate) fn decompress(source: &[u8], destination: &mut [u8]) -> Result<(), De
         .get(HEADER_BYTES..)
         .and_then(|rest| rest.get(..length))
         .ok_or(corrupt("stated length goes past the block"))?;
-    // The decoder wants the magic number that the block leaves out.
+    // The decoder needs the magic number, which the block omits.
     let mut with_magic = Vec::with_capacity(frame.len().saturating_add(MAGIC.len()));
     with_magic.extend_from_slice(&MAGIC);
     with_magic.extend_from_slice(frame);
@@ -96,7 +96,7 @@ pub(crate) fn compress(level: ZstdLevel, source: &[u8], destination: &mut [u8]) 
     length.checked_add(HEADER_BYTES)
 }
 
-/// Encodes with the C library, whose levels are those the property names.
+/// Encodes with the C library, whose levels are those of the property.
 #[cfg(feature = "zstd-c")]
 fn encode_frame(level: ZstdLevel, source: &[u8], destination: &mut [u8]) -> Option<usize> {
     use zstd_safe::{CCtx, CParameter, FrameFormat};
@@ -109,8 +109,8 @@ fn encode_frame(level: ZstdLevel, source: &[u8], destination: &mut [u8]) -> Opti
     ] {
         context.set_parameter(parameter).ok()?;
     }
-    // The encoder wants some room beyond the result's length, so it writes aside; otherwise a form
-    // that just fits the limit would be refused.
+    // The encoder needs some room beyond the length of the result, so it writes to a separate buffer.
+    // Otherwise a form that just fits the limit would be refused.
     let mut frame = vec![0; zstd_safe::compress_bound(source.len())];
     let length = context.compress2(&mut frame[..], source).ok()?;
     destination
@@ -119,8 +119,8 @@ fn encode_frame(level: ZstdLevel, source: &[u8], destination: &mut [u8]) -> Opti
     Some(length)
 }
 
-/// Encodes in Rust. The fast levels below -7 do not exist there and become -7; the frame names its
-/// content size, which every decoder accepts.
+/// Encodes in Rust. Fast levels below -7 do not exist there and become -7. The frame states its content size,
+/// which every decoder accepts.
 #[cfg(not(feature = "zstd-c"))]
 fn encode_frame(level: ZstdLevel, source: &[u8], destination: &mut [u8]) -> Option<usize> {
     let options = rusty_zstd::CompressOptions {

@@ -1,5 +1,5 @@
-//! Speed of each suite both ways on blocks of 128 KiB, of a block key's derivation (in thousands a second), and of
-//! the MAC of an indirect block: `name<TAB>MB/s`, one line each.
+//! Speed of each suite in both directions on blocks of 128 KiB, of the derivation of a block key (in
+//! thousands per second), and of the MAC of an indirect block. Prints one line `name<TAB>MB/s` each.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -27,7 +27,7 @@ fn main() {
             block.copy_from_slice(&stored);
             key.decrypt_data([1; 8], [2; 12], mac, &mut block).unwrap();
         });
-        // An empty message leaves little but the derivation; counted as 1000 bytes each.
+        // With an empty message almost only the derivation remains; each counts as 1000 bytes.
         measure(&format!("{}-kilokeys", suite.name()), 1000, || {
             key.encrypt_data([1; 8], [2; 12], &mut []).unwrap();
         });

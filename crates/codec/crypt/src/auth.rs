@@ -1,4 +1,4 @@
-//! How a block's MAC enters that of the block which points to it.
+//! How a block's MAC enters the MAC of the block that points to it.
 
 use crate::key::{BlockMac, is_equal, truncated};
 use crate::{CryptError, MAC_BYTES};
@@ -7,20 +7,21 @@ use sha2::{Digest, Sha512};
 
 const STRUCTURE: &str = "indirect block";
 
-/// Bits of the property word.
+/// Bit fields of the property word.
 const PHYSICAL_SIZE: u64 = 0xffff << 16;
 const COMPRESSION: u64 = 0x7f << 32;
 const CHECKSUM: u64 = 0xff << 40;
 const DEDUP: u64 = 1 << 62;
 const BYTE_ORDER: u64 = 1 << 63;
 
-/// The MAC of an indirect block: over its pointers' MACs and what of their properties must not change.
-/// `contents` is the decompressed block in its stored byte order. `version` is the key's.
+/// Computes the MAC of an indirect block over its pointers' MACs and the pointer properties that must not
+/// change.
 ///
-/// No key enters; whoever can write the block can compute it. It is the MAC in the *parent* that binds it.
+/// `contents` is the decompressed block in its stored byte order. `version` is the key's version. No key is
+/// involved, so anyone who can write the block can compute the MAC. The MAC in the *parent* binds it.
 ///
 /// # Errors
-/// [`CryptError::Malformed`] if `contents` is no whole number of pointers.
+/// [`CryptError::Malformed`] if `contents` is not a whole number of pointers.
 pub fn indirect_block_mac(
     contents: &[u8],
     endian: Endian,
@@ -40,14 +41,14 @@ pub fn indirect_block_mac(
     Ok(truncated(hash.finalize().0))
 }
 
-/// Checks an indirect block against the MAC in its pointer, without any key. `contents` is the
-/// decompressed block in its stored byte order.
+/// Verifies an indirect block against the MAC in its pointer. Needs no key.
 ///
-/// Both key versions are tried, because nothing in the block tells which it was written with.
+/// `contents` is the decompressed block in its stored byte order. Tries both key versions, because nothing in
+/// the block shows which one was used.
 ///
 /// # Errors
 /// [`CryptError::Unprotected`] if the pointer has no crypt bit (call this only in encrypted datasets);
-/// [`CryptError::MacMismatch`]; [`CryptError::Malformed`] if `contents` is no whole number of pointers.
+/// [`CryptError::MacMismatch`]; [`CryptError::Malformed`] if `contents` is not a whole number of pointers.
 pub fn verify_indirect_block(bp: &BlockPointer, contents: &[u8]) -> Result<(), CryptError> {
     if !bp.has_crypt_bit() {
         return Err(CryptError::Unprotected);
@@ -63,7 +64,7 @@ pub fn verify_indirect_block(bp: &BlockPointer, contents: &[u8]) -> Result<(), C
     })
 }
 
-/// One pointer's contribution to the MAC of what contains it.
+/// The contribution of one pointer to the MAC of the block that contains it.
 pub(crate) struct AuthEntry {
     bytes: [u8; 32],
     length: usize,
@@ -75,7 +76,7 @@ impl AuthEntry {
     }
 }
 
-/// Properties (masked), MAC and, in version 1, eight zero bytes.
+/// Builds the entry from masked properties, MAC and, in version 1, eight zero bytes.
 pub(crate) fn entry(bp: &BlockPointer, version: u64) -> AuthEntry {
     let [.., property, _, _, _, _, _, _, _, _, _] = bp.words;
     let masked = if version == 0 {
@@ -83,7 +84,7 @@ pub(crate) fn entry(bp: &BlockPointer, version: u64) -> AuthEntry {
     } else if bp.is_hole() {
         0
     } else if bp.level() > Level(0) {
-        // How an indirect block is compressed depends on the pool it lies in.
+        // The compression of an indirect block depends on the pool that contains it.
         property & !(DEDUP | CHECKSUM | PHYSICAL_SIZE | COMPRESSION | BYTE_ORDER)
     } else {
         property & !(DEDUP | CHECKSUM)

@@ -1,4 +1,4 @@
-//! Blocks of level 0, by type.
+//! Encryption and authentication of level-0 blocks, by type.
 
 use crate::key::{BlockMac, is_equal, truncated};
 use crate::{CryptError, DatasetKey, IV_BYTES, MAC_BYTES, SALT_BYTES, dnodes, log};
@@ -7,21 +7,25 @@ use millpond_ondisk::{BlockPointer, Endian, Level, ObjectType};
 impl DatasetKey {
     /// Decrypts or only authenticates a level-0 block as stored (before decompression), in place.
     ///
-    /// `block` is exactly the physical size; of an intent log block the part that is in use, rounded up
-    /// to 4096 bytes, is enough. Intent log blocks get their MAC from inside, the others from `bp`.
-    /// Embedded pointers and holes are left alone: the block that holds them was authenticated.
+    /// `block` has exactly the physical size. For an intent log block, the used part rounded up to 4096 bytes
+    /// is enough. Intent log blocks and object sets contain their MACs; the MAC of any other block is in `bp`.
+    /// Embedded pointers and holes are left unchanged, because the block that contains them was
+    /// authenticated.
     ///
     /// # Errors
-    /// [`CryptError::Unprotected`]: the pointer has no crypt bit. [`CryptError::MacMismatch`]: the block is not authentic, and no other copy will be better.
-    /// [`CryptError::Malformed`]: its plain parts cannot be. [`CryptError::Unsupported`]: an indirect block
-    /// (see [`verify_indirect_block`](crate::verify_indirect_block)), or a CCM block of 16 MiB. After an error the
-    /// block's bytes are unspecified.
+    /// - [`CryptError::Unprotected`] if the pointer has no crypt bit.
+    /// - [`CryptError::MacMismatch`] if the block is not authentic. No other copy will be better.
+    /// - [`CryptError::Malformed`] if its plain parts are not valid.
+    /// - [`CryptError::Unsupported`] for an indirect block (see
+    ///   [`verify_indirect_block`](crate::verify_indirect_block)) or a CCM block of 16 MiB.
+    ///
+    /// After an error the block's bytes are unspecified.
     pub fn decrypt_block(&self, bp: &BlockPointer, block: &mut [u8]) -> Result<(), CryptError> {
         if bp.is_hole() || bp.is_embedded() {
             return Ok(());
         }
         if !bp.has_crypt_bit() {
-            // Without this, whoever can write the disk could put plain blocks in place of ours.
+            // Without this check, an attacker who can write to the disk could replace blocks with plain ones.
             return Err(CryptError::Unprotected);
         }
         if bp.level() > Level(0) {
@@ -57,8 +61,8 @@ impl DatasetKey {
             .ok_or(mismatch("encrypted block"))
     }
 
-    /// Encrypts a whole block (compressed and padded to its physical size) in place and gives its MAC.
-    /// `iv` is random and never used twice, or comes from [`DatasetKey::dedup_salt_and_iv`].
+    /// Encrypts a whole block (compressed and padded to its physical size) in place and returns its MAC. `iv`
+    /// must be random and never reused, or come from [`DatasetKey::dedup_salt_and_iv`].
     ///
     /// # Errors
     /// [`CryptError::Unsupported`] for a CCM block of 16 MiB.
@@ -71,7 +75,7 @@ impl DatasetKey {
         self.block_cipher(salt)?.seal(iv, &[], block)
     }
 
-    /// Decrypts the bonus areas of a block of dnodes and authenticates all of it.
+    /// Decrypts the bonus areas of a block of dnodes and authenticates the whole block.
     ///
     /// # Errors
     /// As [`DatasetKey::decrypt_block`].
@@ -88,11 +92,11 @@ impl DatasetKey {
             .ok_or(mismatch("dnode block"))
     }
 
-    /// Encrypts the bonus areas of a block of dnodes in place and gives the MAC of all of it. The dnodes'
-    /// block pointers are final.
+    /// Encrypts the bonus areas of a block of dnodes in place and returns the MAC of the whole block. The
+    /// block pointers of the dnodes must be final.
     ///
     /// # Errors
-    /// [`CryptError::Malformed`] if the block is no row of dnodes.
+    /// [`CryptError::Malformed`] if the block is not a sequence of dnodes.
     pub fn encrypt_dnodes(
         &self,
         salt: [u8; SALT_BYTES],
@@ -103,8 +107,8 @@ impl DatasetKey {
         dnodes::message(block, endian, self.version())?.seal(&self.block_cipher(salt)?, iv, block)
     }
 
-    /// Decrypts the records of an intent log block. Salt and IV are those of the pointer to it; the MAC lies
-    /// in the block.
+    /// Decrypts the records of an intent log block. Salt and IV come from the pointer to it; the MAC is in
+    /// the block.
     ///
     /// # Errors
     /// As [`DatasetKey::decrypt_block`].
@@ -126,11 +130,11 @@ impl DatasetKey {
             .ok_or(mismatch("intent log block"))
     }
 
-    /// Encrypts the records of an intent log block in place and puts the MAC in its place in the block. The first half
-    /// of the embedded checksum is for the caller to compute afterwards.
+    /// Encrypts the records of an intent log block in place and stores the MAC in the block. The caller then
+    /// computes the first half of the embedded checksum.
     ///
     /// # Errors
-    /// [`CryptError::Malformed`] if header or records cannot be.
+    /// [`CryptError::Malformed`] if header or records are not valid.
     pub fn encrypt_log(
         &self,
         salt: [u8; SALT_BYTES],
@@ -146,7 +150,7 @@ impl DatasetKey {
         Ok(mac)
     }
 
-    /// Checks a block of a type that stays plain.
+    /// Verifies a block of a type that is not encrypted.
     ///
     /// # Errors
     /// [`CryptError::MacMismatch`].
@@ -158,7 +162,7 @@ impl DatasetKey {
         }
     }
 
-    /// The MAC of a block of a type that stays plain, over its stored bytes (compressed and padded).
+    /// The MAC of a block of a type that is not encrypted, over its stored bytes (compressed and padded).
     #[must_use]
     pub fn plain_mac(&self, block: &[u8]) -> BlockMac {
         truncated(self.hmac(&[block]))

@@ -1,4 +1,5 @@
-//! The six AEAD ciphers: AES with three key sizes in two modes, nonce 12 bytes, tag 16.
+//! The six AEAD ciphers: AES with three key sizes in two modes, with a nonce of 12 bytes and a tag of 16
+//! bytes.
 
 use crate::{CryptError, CryptSuite, IV_BYTES, MAC_BYTES};
 use aes::{Aes128, Aes192, Aes256};
@@ -12,10 +13,10 @@ use aes_gcm::{
 };
 use ccm::Ccm;
 
-/// CCM's length field has three bytes beside a nonce of twelve.
+/// With a nonce of twelve bytes, CCM's length field has three.
 const CCM_MESSAGE_BYTES_MAX: usize = (1 << 24) - 1;
 
-/// A cipher with its expanded key, which is wiped on drop.
+/// A cipher with its expanded key. The key is wiped on drop.
 pub(crate) enum Cipher {
     Ccm128(Box<Ccm<Aes128, U16, U12>>),
     Ccm192(Box<Ccm<Aes192, U16, U12>>),
@@ -26,7 +27,7 @@ pub(crate) enum Cipher {
 }
 
 impl Cipher {
-    /// `key` has [`CryptSuite::key_bytes`] bytes.
+    /// Expands a key. `key` must have [`CryptSuite::key_bytes`] bytes.
     pub(crate) fn new(suite: CryptSuite, key: &[u8]) -> Result<Self, CryptError> {
         fn keyed<C: KeyInit>(key: &[u8]) -> Result<Box<C>, CryptError> {
             let wrong_length = CryptError::Unsupported {
@@ -46,7 +47,7 @@ impl Cipher {
         })
     }
 
-    /// Encrypts `text` in place and gives the tag over it and `aad`.
+    /// Encrypts `text` in place and returns the tag over `text` and `aad`.
     pub(crate) fn seal(
         &self,
         iv: [u8; IV_BYTES],
@@ -70,8 +71,8 @@ impl Cipher {
             })
     }
 
-    /// Decrypts `text` in place; `None` if the tag does not belong to it and `aad`. The bytes are
-    /// then unspecified (never unauthenticated plaintext).
+    /// Decrypts `text` in place. Returns `None` if the tag does not match `text` and `aad`. The bytes are
+    /// then unspecified, but never unauthenticated plaintext.
     pub(crate) fn open(
         &self,
         iv: [u8; IV_BYTES],

@@ -1,4 +1,4 @@
-//! Blocks of dnodes: bonus buffers are encrypted, everything else is authenticated.
+//! Blocks of dnodes: bonus buffers are encrypted, all other parts are authenticated.
 
 use crate::CryptError;
 use crate::auth::entry;
@@ -10,7 +10,7 @@ use millpond_ondisk::{
 const STRUCTURE: &str = "dnode block";
 const CORE_BYTES: usize = 64;
 
-/// Sorts the bytes of a dnode block. `version` is the key's.
+/// Separates the encrypted and authenticated bytes of a dnode block. `version` is the key's version.
 pub(crate) fn message(block: &[u8], endian: Endian, version: u64) -> Result<Message, CryptError> {
     let mut message = Message::default();
     let mut start = 0usize;
@@ -41,9 +41,10 @@ pub(crate) fn message(block: &[u8], endian: Endian, version: u64) -> Result<Mess
     Ok(message)
 }
 
-/// Appends a dnode's core and the entries of its pointers, but not its bonus, to what is authenticated.
-/// In object sets the core enters in little-endian form, in dnode blocks as it is stored: `dnode`
-/// comes accordingly, and `endian` is that of its pointers.
+/// Appends a dnode's core and the entries of its pointers to the authenticated data, but not its bonus.
+///
+/// In object sets the core is authenticated in little-endian form, in dnode blocks as stored. The caller
+/// passes `dnode` accordingly. `endian` is the byte order of its pointers.
 pub(crate) fn authenticate(
     dnode: &[u8],
     core: &Core,
@@ -67,22 +68,22 @@ pub(crate) fn authenticate(
     Some(())
 }
 
-/// What the first 64 bytes of a dnode tell.
+/// The values in the first 64 bytes of a dnode.
 pub(crate) struct Core {
-    /// The stored core, with what may differ between copies of a dataset blanked out.
+    /// The stored core. Fields that may differ between copies of a dataset are zeroed.
     pub masked: [u8; CORE_BYTES],
-    /// Bytes of the whole dnode.
+    /// Length of the whole dnode in bytes.
     pub total_bytes: usize,
-    /// Where the block pointers end.
+    /// End of the block pointers.
     pub bonus_start: usize,
-    /// Where the spill pointer begins, or the dnode ends.
+    /// Start of the spill pointer, or end of the dnode.
     pub bonus_end: usize,
     /// Whether the bonus area is encrypted.
     pub has_encrypted_bonus: bool,
 }
 
 impl Core {
-    /// `None` if `dnode` is shorter than a slot, or pointers and spill pointer overlap.
+    /// Returns `None` if `dnode` is shorter than a slot, or if pointers and spill pointer overlap.
     pub(crate) fn decode(dnode: &[u8], endian: Endian) -> Option<Self> {
         let stored = dnode.get(..DNODE_SLOT_BYTES)?.first_chunk::<CORE_BYTES>()?;
         #[rustfmt::skip]

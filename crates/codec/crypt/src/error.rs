@@ -1,44 +1,45 @@
-//! What can be wrong with a key or with a block.
+//! Errors of keys and blocks.
 
-/// A key does not open what it should, or a block is not what its writer made.
+/// A key does not open what it should, or a block is not as its writer stored it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CryptError {
     /// The wrapping key does not open the dataset's key object.
     #[error("the key is not the one that the dataset was locked with")]
     WrongKey,
-    /// The block's bytes passed their checksum but not their MAC: they were not written with this
-    /// key, or someone changed them and the checksum. The same for every copy.
+    /// The block's bytes match their checksum but not their MAC. They were not written with this key, or an
+    /// attacker changed both bytes and checksum. Every copy fails the same way.
     #[error("{structure}: the message authentication code does not match")]
     MacMismatch {
-        /// What was verified ("dnode block").
+        /// The verified structure, for example "dnode block".
         structure: &'static str,
     },
-    /// A block of an encrypted dataset claims to need no authentication. No correct writer makes one.
+    /// A block of an encrypted dataset claims to need no authentication. No correct writer creates such a
+    /// block.
     #[error("the block pointer lacks the crypt bit, though its dataset is encrypted")]
     Unprotected,
-    /// The plain parts of a block cannot be what a correct writer would have written.
+    /// The plain parts of a block are not valid: no correct writer wrote them.
     #[error("{structure}: {reason} at byte {offset}")]
     Malformed {
-        /// The structure ("intent log block").
+        /// The structure, for example "intent log block".
         structure: &'static str,
         /// What is wrong with it.
         reason: &'static str,
         /// Byte offset in the block.
         offset: u32,
     },
-    /// The user's key has not the form that its key format wants.
+    /// The user's key does not have the form that its key format requires.
     #[error("the {format} key {reason}")]
     UserKey {
-        /// Name of the format.
+        /// The name of the key format.
         format: &'static str,
         /// What is wrong with it.
         reason: &'static str,
     },
-    /// Something that no way is known to do, such as a CCM message of 16 MiB.
+    /// An operation that is not possible, such as a CCM message of 16 MiB.
     #[error("not supported: {what}")]
     Unsupported {
-        /// What it is.
+        /// The operation.
         what: &'static str,
     },
 }

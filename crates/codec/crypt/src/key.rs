@@ -1,4 +1,4 @@
-//! The unwrapped keys of a dataset, and the two primitives made from them.
+//! The unwrapped keys of a dataset, and the two primitives based on them.
 
 use crate::cipher::Cipher;
 use crate::locked::LockedBytes;
@@ -11,33 +11,34 @@ use zeroize::{Zeroize, Zeroizing};
 
 const HMAC_KEY_BYTES: usize = 64;
 const PSEUDO_RANDOM_KEY_BYTES: usize = 64;
-/// Where the master key begins in the secret bytes.
+/// Offset of the master key in the secret bytes.
 const MASTER_KEY_AT: usize = HMAC_KEY_BYTES + PSEUDO_RANDOM_KEY_BYTES;
-/// Of the longest suite.
+/// Key length of the longest suite.
 const MASTER_KEY_BYTES_MAX: usize = 32;
 
-/// The unwrapped keys of one clone family of datasets. Everything secret is wiped on drop, and lies in memory that
-/// is not swapped where the system allows that.
+/// The unwrapped keys of one clone family of datasets.
 ///
-/// A block is encrypted with a key that is derived from the master key and the block's salt. That
-/// costs one HMAC-SHA-512 over a few bytes, about 1.5 microseconds with the key schedule, and is done
-/// for every block: little beside the block's own AES, and it spares a shared cache of keys.
+/// All secrets are wiped on drop. They are in memory that is not swapped where the system permits that.
+///
+/// Each block is encrypted with a key derived from the master key and the block's salt. The derivation costs
+/// one HMAC-SHA-512 over a few bytes, about 1.5 microseconds including the key schedule, and is repeated for
+/// every block. This is little compared with the block's AES, and avoids a shared key cache.
 ///
 /// Page `docs/format/encryption.md`, "Keys".
 pub struct DatasetKey {
     suite: CryptSuite,
     guid: Guid,
     version: u64,
-    /// The HMAC key, HKDF's first half (which does not depend on the salt), and the master key.
+    /// The HMAC key, the first half of HKDF (which does not depend on the salt), and the master key.
     secret: LockedBytes,
 }
 
 impl DatasetKey {
-    /// From plain keys; `master` has [`CryptSuite::key_bytes`] bytes. `version` is 1 for everything
-    /// but datasets of the first releases.
+    /// Takes plain keys. `master` must have [`CryptSuite::key_bytes`] bytes. `version` is 1 except for
+    /// datasets of the first releases.
     ///
     /// # Errors
-    /// [`CryptError::Unsupported`] for another length or version.
+    /// [`CryptError::Unsupported`] for any other length or version.
     pub fn new(
         suite: CryptSuite,
         guid: Guid,
@@ -79,11 +80,11 @@ impl DatasetKey {
         bytes.get(MASTER_KEY_AT..).unwrap_or_default()
     }
 
-    /// Opens a dataset's key object.
+    /// Unwraps the keys in a dataset's key object.
     ///
     /// # Errors
-    /// [`CryptError::WrongKey`] if the wrapping key is not the right one (or the object is damaged:
-    /// there is no telling apart).
+    /// [`CryptError::WrongKey`] if the wrapping key is wrong or the object is damaged. These two cases cannot
+    /// be distinguished.
     pub fn unwrap(object: &CryptKey, wrapping: &WrappingKey) -> Result<Self, CryptError> {
         let (master, _) = object
             .wrapped_master
@@ -100,11 +101,11 @@ impl DatasetKey {
         Self::new(object.suite, object.guid, object.version, master, hmac)
     }
 
-    /// Locks the keys into `object` with a fresh random `iv`: sets suite, guid, version, wrapped
-    /// keys, IV and MAC, and leaves the rest as it is.
+    /// Wraps the keys into `object` with a new random `iv`. Sets suite, guid, version, wrapped keys, IV and
+    /// MAC, and leaves the rest unchanged.
     ///
     /// # Errors
-    /// None that a valid key can cause.
+    /// A valid key causes none.
     pub fn wrap(
         &self,
         wrapping: &WrappingKey,
@@ -132,19 +133,19 @@ impl DatasetKey {
     pub fn suite(&self) -> CryptSuite {
         self.suite
     }
-    /// Identity of the master key: equal in all datasets of a clone family.
+    /// Identity of the master key. Equal in all datasets of a clone family.
     #[must_use]
     pub fn guid(&self) -> Guid {
         self.guid
     }
-    /// 1, or 0 in datasets of the first releases, which may only be read.
+    /// The key version: 1, or 0 in datasets of the first releases, which are read-only.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.version
     }
 
-    /// Salt and IV of a block that takes part in dedup, so that equal content in the clone family
-    /// becomes equal ciphertext. `stored` is the block as compressed and padded.
+    /// Salt and IV of a block that takes part in dedup. They make equal content within the clone family
+    /// encrypt to equal ciphertext. `stored` is the compressed and padded block.
     #[must_use]
     pub fn dedup_salt_and_iv(&self, stored: &[u8]) -> ([u8; SALT_BYTES], [u8; IV_BYTES]) {
         let digest = self.hmac(&[stored]);
@@ -168,9 +169,9 @@ impl DatasetKey {
         Cipher::new(self.suite, key)
     }
 
-    /// HMAC-SHA-512 over the concatenated parts, with the dataset's HMAC key.
+    /// HMAC-SHA-512 over the concatenated parts with the dataset's HMAC key.
     pub(crate) fn hmac(&self, parts: &[&[u8]]) -> [u8; 64] {
-        // HMAC takes keys of any length.
+        // HMAC accepts keys of any length.
         let Ok(mut hmac) = Hmac::<Sha512>::new_from_slice(self.hmac_key()) else {
             return [0; 64];
         };
@@ -191,7 +192,7 @@ impl core::fmt::Debug for DatasetKey {
     }
 }
 
-/// The wrapping key is always a key of AES-256, whatever the size of the suite's own keys.
+/// The wrapping key is always an AES-256 key, regardless of the suite's own key size.
 fn wrapping_cipher(suite: CryptSuite, wrapping: &WrappingKey) -> Result<Cipher, CryptError> {
     let suite = match suite {
         CryptSuite::Aes128Ccm | CryptSuite::Aes192Ccm | CryptSuite::Aes256Ccm => {
@@ -213,7 +214,7 @@ fn wrapping_aad(guid: Guid, suite: CryptSuite, version: u64) -> Vec<u8> {
     aad
 }
 
-/// The first bytes of a digest.
+/// Returns the first bytes of a digest.
 pub(crate) fn truncated<const N: usize>(digest: [u8; 64]) -> [u8; N] {
     digest.first_chunk::<N>().copied().unwrap_or([0; N])
 }

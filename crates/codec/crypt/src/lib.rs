@@ -1,12 +1,13 @@
 //! Layer `codec`: encryption of a dataset's blocks, bytes to bytes.
 //!
-//! This crate knows the suites, how a user's key becomes a wrapping key and unwraps a dataset's keys,
-//! and what of each kind of block is encrypted or only authenticated. It knows nothing of where keys
-//! come from, of ZAPs or devices, and it has no randomness: salts and IVs are the caller's.
+//! This crate implements the suites, the conversion of a user's key to a wrapping key, the unwrapping of a
+//! dataset's keys, and the rules for which parts of each kind of block are encrypted or only authenticated.
+//! Reading keys, ZAPs and devices is the task of the layers above. The crate has no randomness: the caller
+//! supplies salts and IVs.
 //!
 //! # Which call for which block
 //!
-//! In an encrypted dataset, after a block's checksum held:
+//! In an encrypted dataset, after a block passed its checksum:
 //!
 //! | block | when | call |
 //! |---|---|---|
@@ -15,11 +16,11 @@
 //! | object set | it is stored uncompressed | [`DatasetKey::decrypt_block`] or [`DatasetKey::verify_object_set`] |
 //! | level 1 and above | after decompression, no key needed | [`verify_indirect_block`] |
 //!
-//! Every pointer that is neither hole nor embedded has the crypt bit ([`BlockPointer::has_crypt_bit`]) there; one
-//! without it is refused with [`CryptError::Unprotected`].
+//! In such a dataset every pointer except holes and embedded pointers has the crypt bit
+//! ([`BlockPointer::has_crypt_bit`]). A pointer without it is refused with [`CryptError::Unprotected`].
 //!
-//! Block keys are derived for each block anew (see [`DatasetKey`] for the cost); there is no cache to share or
-//! to wipe.
+//! Block keys are derived for each block (see [`DatasetKey`] for the cost), so there is no key cache to share
+//! or to wipe.
 //!
 //! ```
 //! use millpond_crypt::{DatasetKey, CryptSuite};

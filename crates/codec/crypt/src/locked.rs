@@ -1,12 +1,12 @@
-//! Memory for keys that are held: a page of its own, kept out of swap and core files where the system allows it.
+//! Memory for keys: a separate page, kept out of swap and core files where the system permits that.
 
 use memmap2::{Advice, MmapMut};
 use zeroize::{Zeroize, Zeroizing};
 
 /// Secret bytes of a fixed length, wiped on drop.
 ///
-/// Locking is an attempt: `RLIMIT_MEMLOCK` bounds it for users without privileges, and some systems have no such memory at all.
-/// The bytes are held all the same.
+/// Locking the memory is best effort: `RLIMIT_MEMLOCK` limits it for unprivileged users, and some systems do
+/// not support it. The bytes are stored in any case.
 pub(crate) struct LockedBytes {
     place: Place,
     length: usize,
@@ -18,13 +18,13 @@ enum Place {
 }
 
 impl LockedBytes {
-    /// A copy of `parts`, one behind the other.
+    /// Copies `parts`, one after the other.
     pub(crate) fn concat(parts: &[&[u8]]) -> Self {
         let bytes = Zeroizing::new(parts.concat());
         let length = bytes.len();
         let place = match MmapMut::map_anon(length.max(1)) {
             Ok(mut page) => {
-                // Only a refusal can come of these, and then the page is an ordinary one.
+                // If these calls are refused, the page remains an ordinary one.
                 let _ = page.lock();
                 #[cfg(target_os = "linux")]
                 let _ = page.advise(Advice::DontDump);
@@ -38,7 +38,7 @@ impl LockedBytes {
         Self { place, length }
     }
 
-    /// The bytes, in the order in which they were given.
+    /// The bytes in their original order.
     pub(crate) fn as_slice(&self) -> &[u8] {
         let bytes: &[u8] = match &self.place {
             Place::Page(page) => page,
@@ -66,7 +66,7 @@ impl Drop for LockedBytes {
 mod tests {
     use super::*;
 
-    /// How many KiB of this process are locked, as the system says.
+    /// The locked memory of this process in KiB, as reported by the system.
     fn locked_kib() -> u64 {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmLck:"));
@@ -94,7 +94,7 @@ mod tests {
             println!("not tried: at most {soft} bytes may be locked here");
             return;
         }
-        // Other tests lock memory meanwhile, but never as much.
+        // Other tests lock memory at the same time, but not this much.
         let before = locked_kib();
         let many: Vec<LockedBytes> = (0..64).map(|_| LockedBytes::concat(&[&[7; 32]])).collect();
         assert!(locked_kib() >= before + 200, "{} KiB", locked_kib());

@@ -1,5 +1,5 @@
-//! Intent log blocks: the chain's header and the records' headers stay plain, so that a locked pool
-//! can claim its logs; what the records say is encrypted.
+//! Intent log blocks. The chain's header and the records' headers stay plain, so that a pool without loaded
+//! keys can claim its logs. The records' contents are encrypted.
 
 use crate::CryptError;
 use crate::message::Message;
@@ -9,20 +9,21 @@ const STRUCTURE: &str = "intent log block";
 /// Pad, next pointer, bytes used, magic, checksum.
 const HEADER_BYTES: usize = 184;
 const USED_OFFSET: usize = 136;
-/// Of the header, what is authenticated: all but the trailer.
+/// Authenticated part of the header: everything except the trailer.
 const HEADER_AUTH_BYTES: usize = 144;
-/// Where the MAC lies: the last two words of the embedded checksum.
+/// Offset of the MAC: the last two words of the embedded checksum.
 pub(crate) const MAC_OFFSET: usize = 168;
 const RECORD_HEADER_BYTES: usize = 32;
 const WRITE: u64 = 9;
-/// Where a write record's block pointer begins, and its data.
+/// Offsets of a write record's block pointer and of its data.
 const WRITE_POINTER: usize = 64;
 const WRITE_DATA: usize = 192;
 const CLONE_RANGE: u64 = 24;
-/// Where a clone record's count and pointers begin.
+/// Offset of a clone record's count and pointers.
 const CLONE_POINTERS: usize = 64;
 
-/// Sorts the bytes of a log block with its header in front (`zilog2`; older logs are never encrypted).
+/// Separates the encrypted and authenticated bytes of a log block that starts with its header (`zilog2`;
+/// older logs are never encrypted).
 pub(crate) fn message(block: &[u8], endian: Endian) -> Result<Message, CryptError> {
     let fail = |reason, offset| CryptError::malformed(STRUCTURE, reason, offset);
     let header = block

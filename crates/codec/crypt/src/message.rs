@@ -1,5 +1,5 @@
-//! Blocks of which only some areas are encrypted: the areas form one message, in order, and all else
-//! that matters is authenticated beside it.
+//! Blocks that are partly encrypted. The encrypted areas form one message, in order; everything else that
+//! matters is authenticated with it.
 
 use crate::cipher::Cipher;
 use crate::key::BlockMac;
@@ -7,12 +7,12 @@ use crate::{CryptError, IV_BYTES};
 use core::ops::Range;
 use zeroize::Zeroizing;
 
-/// What of a block is encrypted and what authenticated. Takes at most as much memory as the block.
+/// The encrypted and the authenticated parts of a block. Takes at most as much memory as the block.
 #[derive(Default)]
 pub(crate) struct Message {
-    /// Authenticated beside the encrypted areas.
+    /// Data authenticated together with the encrypted areas.
     pub aad: Vec<u8>,
-    /// Encrypted byte ranges of the block, ascending.
+    /// Encrypted byte ranges of the block, in ascending order.
     pub areas: Vec<Range<usize>>,
 }
 
@@ -29,7 +29,7 @@ impl Message {
         Ok(mac)
     }
 
-    /// `None` if the MAC does not match; the block is then unchanged.
+    /// Decrypts the areas. Returns `None` if the MAC does not match; the block is then unchanged.
     pub(crate) fn open(
         &self,
         cipher: &Cipher,

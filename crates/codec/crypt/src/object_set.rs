@@ -1,4 +1,4 @@
-//! Object set blocks carry two MACs inside: one over what a raw send keeps, one over the rest.
+//! Object set blocks contain two MACs: one over the data that a raw send preserves, one over the rest.
 
 use crate::dnodes::{Core, authenticate};
 use crate::key::{is_equal, truncated};
@@ -11,35 +11,36 @@ const FLAGS_OFFSET: usize = 712;
 const PORTABLE_MAC_OFFSET: usize = 720;
 const LOCAL_MAC_OFFSET: usize = 752;
 const OBJECT_SET_MAC_BYTES: usize = 32;
-/// The accounting dnodes: by user, by group, by project.
+/// Offsets of the accounting dnodes: user, group and project.
 const ACCOUNTING_OFFSETS: [usize; 3] = [1024, 1536, 2048];
-/// Flag "user accounting is complete".
+/// The flag for complete user accounting.
 const USER_ACCOUNTING_COMPLETE: u64 = 1;
 
 /// Both MACs of an object set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ObjectSetMacs {
-    /// Over the kind and the meta-dnode; a raw send carries it along.
+    /// Over the kind and the meta-dnode. A raw send includes it.
     pub portable: [u8; OBJECT_SET_MAC_BYTES],
-    /// Over flags and accounting dnodes; zero where user accounting is not complete.
+    /// Over flags and accounting dnodes. Zero if user accounting is not complete.
     pub local: [u8; OBJECT_SET_MAC_BYTES],
 }
 
-/// What an object set's local MAC says.
+/// The result of checking an object set's local MAC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LocalMac {
-    /// It matches.
+    /// The MAC matches.
     Verified,
-    /// There is none, as after a raw receive: the accounting objects must not be trusted and are
-    /// rebuilt by the next writer.
+    /// There is no local MAC, as after a raw receive. The accounting objects must not be trusted; the next
+    /// writer rebuilds them.
     Absent,
 }
 
 impl DatasetKey {
-    /// Checks both MACs of an object set block of 1024, 2048 or 4096 bytes in its stored byte order.
+    /// Verifies both MACs of an object set block of 1024, 2048 or 4096 bytes in its stored byte order.
     ///
     /// # Errors
-    /// [`CryptError::MacMismatch`]; [`CryptError::Malformed`] if the block is too short or a dnode in it cannot be.
+    /// [`CryptError::MacMismatch`]; [`CryptError::Malformed`] if the block is too short or a dnode in it is
+    /// not valid.
     pub fn verify_object_set(&self, block: &[u8], endian: Endian) -> Result<LocalMac, CryptError> {
         let macs = self.object_set_macs(block, endian)?;
         let mismatch = |structure| Err(CryptError::MacMismatch { structure });
@@ -56,10 +57,10 @@ impl DatasetKey {
         Ok(LocalMac::Verified)
     }
 
-    /// Computes both MACs of an object set block, whatever stands in it.
+    /// Computes both MACs of an object set block, regardless of the MACs stored in it.
     ///
     /// # Errors
-    /// [`CryptError::Malformed`] if the block is too short or a dnode in it cannot be.
+    /// [`CryptError::Malformed`] if the block is too short or a dnode in it is not valid.
     pub fn object_set_macs(
         &self,
         block: &[u8],
@@ -68,11 +69,11 @@ impl DatasetKey {
         let kind = word(block, KIND_OFFSET, endian)?;
         let flags = word(block, FLAGS_OFFSET, endian)?;
         let meta = self.dnode_digest_input(block, 0, endian)?;
-        // No flag is portable, so zero stands for the flags; and the kind really is big-endian.
+        // No flag is portable, so zero replaces the flags. The kind is indeed big-endian.
         let portable = self.hmac(&[&kind.to_be_bytes(), &[0; 8], &meta]);
         let mut accounting = Vec::new();
         for offset in ACCOUNTING_OFFSETS {
-            // A free dnode, or one beyond the end of a smaller block, does not enter.
+            // A free dnode, or one beyond the end of a smaller block, is not included.
             if block
                 .get(offset)
                 .is_some_and(|object_type| *object_type != 0)
@@ -91,7 +92,7 @@ impl DatasetKey {
         })
     }
 
-    /// Puts both MACs in their places.
+    /// Stores both MACs in the block.
     ///
     /// # Errors
     /// As [`DatasetKey::object_set_macs`].
@@ -132,7 +133,7 @@ impl DatasetKey {
     }
 }
 
-/// Brings a big-endian core into little-endian form: two 16-bit fields, then words from byte 16 on.
+/// Converts a big-endian core to little-endian form: two 16-bit fields, then words from byte 16 on.
 fn swap_core(core: &mut [u8; 64]) {
     for (start, end) in [(8, 10), (10, 12)] {
         if let Some(field) = core.get_mut(start..end) {

@@ -1,40 +1,39 @@
-//! From what the user knows to the key that opens a dataset's keys.
+//! Derives the wrapping key from the user's key.
 
 use crate::locked::LockedBytes;
 use crate::{CryptError, KeyFormat};
 use zeroize::Zeroizing;
 
-/// More rounds than anybody sets. The number comes from disk, and each round costs about a
-/// microsecond: without a limit a hostile key object could keep a program busy for ever.
+/// More rounds than any user sets. The number comes from disk, and each round takes about a microsecond:
+/// without a limit, a hostile key object could occupy a program forever.
 pub const PBKDF2_ITERATIONS_MAX: u64 = 100_000_000;
 
 const KEY_BYTES: usize = 32;
 
-/// The key that a dataset's keys are wrapped with: always 32 bytes, wiped on drop, and in memory that is not swapped
-/// where the system allows that.
+/// The key that wraps a dataset's keys.
+///
+/// Always 32 bytes, wiped on drop, and in memory that is not swapped where the system permits that.
 ///
 /// Page `docs/format/encryption.md`, "Wrapping key".
 #[derive(Clone)]
 pub struct WrappingKey(LockedBytes);
 
 impl WrappingKey {
-    /// The key as it is.
+    /// Uses these bytes unchanged as the key.
     #[must_use]
     pub fn from_bytes(bytes: &[u8; KEY_BYTES]) -> Self {
         Self(LockedBytes::concat(&[bytes]))
     }
 
-    /// Turns what was read from a key file or a terminal into the wrapping key.
+    /// Converts the content of a key file or the input from a terminal to the wrapping key.
     ///
-    /// Passphrases and hexadecimal digits end before the first newline; a raw key is exactly the
-    /// 32 bytes. `salt` and `iterations` are those of the encryption root's key object and count
-    /// for passphrases only. With a passphrase this takes long (0.2 s with the usual 350,000
-    /// rounds), by design.
+    /// Passphrases and hexadecimal digits end before the first newline. A raw key is exactly the 32 bytes.
+    /// `salt` and `iterations` come from the encryption root's key object and apply to passphrases only. With
+    /// a passphrase this is slow by design (0.2 s with the usual 350,000 rounds).
     ///
     /// # Errors
-    /// [`CryptError::UserKey`] if the text has not the format's form;
-    /// [`CryptError::Unsupported`] for format "none" and for more than
-    /// [`PBKDF2_ITERATIONS_MAX`] rounds.
+    /// [`CryptError::UserKey`] if the text does not have the form of its format; [`CryptError::Unsupported`]
+    /// for format "none" and for more than [`PBKDF2_ITERATIONS_MAX`] rounds.
     pub fn from_user_key(
         format: KeyFormat,
         text: &[u8],
@@ -52,7 +51,7 @@ impl WrappingKey {
         }
     }
 
-    /// From exactly 32 bytes.
+    /// Takes exactly 32 bytes.
     ///
     /// # Errors
     /// [`CryptError::UserKey`] for any other length.
@@ -61,7 +60,7 @@ impl WrappingKey {
         Ok(Self(LockedBytes::concat(&[bytes])))
     }
 
-    /// From exactly 64 hexadecimal digits of either case.
+    /// Takes exactly 64 hexadecimal digits of either case.
     ///
     /// # Errors
     /// [`CryptError::UserKey`] for any other length or character.
@@ -84,10 +83,11 @@ impl WrappingKey {
         Ok(Self::from_bytes(&key))
     }
 
-    /// From a passphrase of any length: PBKDF2 with HMAC-SHA-1. It ends before the first NUL.
+    /// Derives the key from a passphrase of any length with PBKDF2 and HMAC-SHA-1. The passphrase ends before
+    /// the first NUL.
     ///
     /// # Errors
-    /// [`CryptError::Unsupported`] for no round, or more than [`PBKDF2_ITERATIONS_MAX`].
+    /// [`CryptError::Unsupported`] for zero rounds, or more than [`PBKDF2_ITERATIONS_MAX`].
     pub fn from_passphrase(
         passphrase: &[u8],
         salt: u64,

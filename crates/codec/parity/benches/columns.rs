@@ -1,5 +1,5 @@
-//! Throughput of generation and reconstruction in GB/s (10^9 bytes of *data* columns per second),
-//! one line `name<TAB>GB/s` each, best of several rounds on one core.
+//! Throughput of generation and reconstruction in GB/s (10^9 bytes of *data* columns per second). Prints one
+//! line `name<TAB>GB/s` each, the best of several rounds on one core.
 //!
 //! `cargo bench -p millpond-parity`
 

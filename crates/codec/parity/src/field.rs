@@ -1,17 +1,17 @@
-//! GF(2^8) modulo x^8 + x^4 + x^3 + x^2 + 1 (0x11d), of which 2 is a generator.
+//! The field GF(2^8) modulo x^8 + x^4 + x^3 + x^2 + 1 (0x11d), of which 2 is a generator.
 
 /// The polynomial without its x^8 term.
 pub(crate) const REDUCTION: u8 = 0x1d;
 
-/// `EXP[i]` is 2^i for i below 255; repeated once so that a sum of two logarithms needs no modulo.
+/// `EXP[i]` is 2^i for i below 255. The values are repeated so that a sum of two logarithms needs no modulo.
 const EXP: [u8; 512] = exp_table();
-/// The power of 2 that a non-zero element is; entry 0 means nothing.
+/// The logarithm of a non-zero element to base 2. Entry 0 has no meaning.
 const LOG: [u8; 256] = log_table();
 
 /// Twice `x`.
 #[inline(always)]
 pub(crate) const fn double(x: u8) -> u8 {
-    // The top bit spread over the byte: compilers turn this into one compare per vector.
+    // The top bit is spread over the byte. Compilers turn this into one compare per vector.
     (x << 1) ^ (((x as i8) >> 7) as u8 & REDUCTION)
 }
 
@@ -65,7 +65,7 @@ pub(crate) fn multiply(a: u8, b: u8) -> u8 {
     power_of_two(log(a).saturating_add(log(b)))
 }
 
-/// The inverse of `x`, or `None` for 0, which has none.
+/// The inverse of `x`, or `None` for 0.
 pub(crate) fn invert(x: u8) -> Option<u8> {
     (x != 0).then(|| power_of_two(255usize.saturating_sub(log(x))))
 }
@@ -74,7 +74,7 @@ pub(crate) fn invert(x: u8) -> Option<u8> {
 mod tests {
     use super::*;
 
-    /// Shift and add, the definition.
+    /// Shift and add, as in the definition.
     fn slow(mut a: u8, mut b: u8) -> u8 {
         let mut product = 0;
         while b != 0 {

@@ -1,24 +1,24 @@
-//! Generation: Horner's rule over the columns, strip by strip.
+//! Parity generation with Horner's rule over the columns, strip by strip.
 
 use multiversion::multiversion;
 
 use crate::{DATA_COLUMNS_MAX, PARITY_MAX, ParityError, field::double};
 
-/// Bytes of a column worked on at a time: a strip of every column and of the sums stays in the
-/// first two cache levels while the second and third parity read it again.
+/// Bytes of a column processed at a time. A strip of every column and of the sums stays in the first two
+/// cache levels while the second and third parity read it again.
 const STRIP_BYTES: usize = 4096;
-/// What a column that has ended contributes.
+/// The contribution of a column that has ended.
 static ZEROS: [u8; STRIP_BYTES] = [0; STRIP_BYTES];
 
-/// Computes the parity columns P, Q, R (as many as `parity` has) of `data`.
+/// Computes the parity columns of `data`: P, Q and R, or only the first one or two if `parity` has fewer.
 ///
-/// All parity columns have one length in bytes; a data column may be shorter and then counts as
-/// filled up with zeros at its end. What the parity columns held before does not matter.
-/// Allocates nothing. Page `docs/format/raidz-parity.md`.
+/// All parity columns have the same length in bytes. A data column may be shorter and then counts as padded
+/// with zeros at its end. The previous content of the parity columns does not matter. Allocates nothing. Page
+/// `docs/format/raidz-parity.md`.
 ///
 /// # Errors
-/// [`ParityError`] for an impossible shape: not 1 to 3 parity columns, not 1 to 255 data columns,
-/// parity columns of unequal length, a data column longer than they.
+/// [`ParityError`] for an invalid shape: not 1 to 3 parity columns, not 1 to 255 data columns, parity columns
+/// of unequal length, or a data column longer than these.
 pub fn generate(data: &[&[u8]], parity: &mut [&mut [u8]]) -> Result<(), ParityError> {
     let lengths = |columns: &[&mut [u8]]| -> [usize; PARITY_MAX] {
         let mut lengths = [0; PARITY_MAX];
@@ -42,7 +42,7 @@ pub fn generate(data: &[&[u8]], parity: &mut [&mut [u8]]) -> Result<(), ParityEr
     Ok(())
 }
 
-/// Refuses what is no parity group; `parity_lengths` counts only up to `parity_count`.
+/// Refuses columns that do not form a parity group. Only the first `parity_count` of `parity_lengths` count.
 pub(crate) fn check_shape(
     data_lengths: impl ExactSizeIterator<Item = usize>,
     parity_count: usize,
@@ -79,7 +79,7 @@ pub(crate) fn check_shape(
     Ok(expected)
 }
 
-/// Computes the given rows (0 = P, 1 = Q, 2 = R) of a group whose shape has been checked.
+/// Computes the given rows (0 = P, 1 = Q, 2 = R) of a group whose shape was checked.
 pub(crate) fn generate_rows<'p>(data: &[&[u8]], rows: impl Iterator<Item = (usize, &'p mut [u8])>) {
     let mut sums: [Option<(usize, &mut [u8])>; PARITY_MAX] = [const { None }; PARITY_MAX];
     for (slot, row) in sums.iter_mut().zip(rows) {
@@ -103,7 +103,7 @@ pub(crate) fn generate_rows<'p>(data: &[&[u8]], rows: impl Iterator<Item = (usiz
     }
 }
 
-/// The end of the strip that begins at `offset`: within it every column is there wholly or not at
+/// The end of the strip that begins at `offset`. Within the strip each column is present entirely or not at
 /// all.
 fn strip_end(data: &[&[u8]], offset: usize, total: usize) -> usize {
     data.iter()
@@ -154,7 +154,7 @@ fn horner_row<const DOUBLINGS: usize>(sum: &mut [u8], data: &[&[u8]], offset: us
     }
 }
 
-/// A strip of a column, or zeros if the column has ended.
+/// Returns a strip of a column, or zeros if the column has ended.
 #[inline(always)]
 fn part(column: &[u8], offset: usize, length: usize) -> &[u8] {
     offset
@@ -288,7 +288,7 @@ mod tests {
                     prop_assert_eq!(*found, expected, "row {} byte {}", row, at);
                 }
             }
-            // The form compiled for no particular processor gives the same.
+            // The portable form must give the same result.
             for (row, column) in parity.iter().enumerate() {
                 let mut offset = 0;
                 while offset < length {

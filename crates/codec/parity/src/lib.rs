@@ -1,13 +1,12 @@
 //! Layer `codec`: RAID-Z parity, bytes to bytes.
 //!
-//! Up to three parity columns P, Q and R over at most 255 data columns in GF(2^8). This crate
-//! knows columns of bytes and nothing else: which child a column lies on, and which columns to
-//! believe, is the business of the vdev layer.
+//! Up to three parity columns P, Q and R over at most 255 data columns in GF(2^8). This crate only works on
+//! columns of bytes. The vdev layer decides which child device holds a column and which columns are trusted.
 //!
-//! Generation is plain Rust compiled for several instruction sets; reconstruction multiplies by
-//! arbitrary field elements, for which the portable code is several times slower than byte
-//! shuffles or the GFNI instructions, so it has hand-written paths in `src/simd/`, the one folder
-//! of this crate where `unsafe` is allowed.
+//! Generation is plain Rust compiled for several instruction sets. Reconstruction multiplies by arbitrary
+//! field elements. For this, portable code is several times slower than byte shuffles or the GFNI
+//! instructions, so reconstruction has hand-written paths in `src/simd/`, the only folder of this crate where
+//! `unsafe` is allowed.
 //!
 //! ```
 //! use millpond_parity::{generate, reconstruct};
@@ -54,8 +53,8 @@ pub use generate::generate;
 pub use reconstruct::{reconstruct, reconstruct_with};
 pub use simd::{Implementation, implementations};
 
-/// The most parity columns that a group can have.
+/// The maximum number of parity columns in a group.
 pub const PARITY_MAX: usize = 3;
-/// The most data columns over which every pattern of up to three losses can be solved: the order of
-/// the field's multiplicative group.
+/// The maximum number of data columns. Up to this number every pattern of up to three losses can be solved.
+/// It is the order of the field's multiplicative group.
 pub const DATA_COLUMNS_MAX: usize = 255;

@@ -1,4 +1,4 @@
-//! Reconstruction: every lost column is a linear combination of columns that are there.
+//! Reconstruction: each lost column is a linear combination of present columns.
 
 use crate::{
     Implementation, PARITY_MAX, ParityError,
@@ -6,25 +6,24 @@ use crate::{
     generate::{check_shape, generate_rows},
 };
 
-/// Bytes of each column combined at a time, so that the second and third lost column find the
-/// sources still in cache.
+/// Bytes of each column combined at a time, so that the sources are still cached for the second and third
+/// lost columns.
 const PIECE_BYTES: usize = 16 << 10;
 
 /// Rebuilds the missing columns of a parity group in place.
 ///
-/// `data` and `parity` hold all columns, in the order and of the lengths (bytes) that
-/// [`generate`](crate::generate) takes; what missing ones contain does not matter. First the data
+/// `data` and `parity` contain all columns, in the order and with the lengths (in bytes) that
+/// [`generate`](crate::generate) takes. The content of missing columns does not matter. First the data
 /// columns `missing_data` are solved from the rest, using the first parity columns that are not in
-/// `missing_parity`; then the parity columns `missing_parity` are computed anew. Both lists may
-/// be in any order and repeat themselves. For every pattern with at most as many missing data
-/// columns as parity columns present there is exactly one answer; whether it is the *right* one only
-/// a block's checksum can tell.
+/// `missing_parity`. Then the parity columns `missing_parity` are recomputed. Both lists may be in any order
+/// and contain duplicates. If at most as many data columns are missing as parity columns are present, there
+/// is exactly one solution. Only the block's checksum shows whether it is the *right* one.
 ///
 /// Allocates a few bytes for each column. Page `docs/format/raidz-parity.md`.
 ///
 /// # Errors
-/// [`ParityError`] for an impossible shape, a missing column that does not exist, or more missing
-/// data than parity. Nothing has been changed then.
+/// [`ParityError`] for an invalid shape, for a missing column that does not exist, or if more data columns
+/// are missing than parity columns are present. Nothing is changed in these cases.
 pub fn reconstruct(
     data: &mut [&mut [u8]],
     parity: &mut [&mut [u8]],
@@ -40,7 +39,7 @@ pub fn reconstruct(
     )
 }
 
-/// [`reconstruct`] with a given implementation, for tests and measurements.
+/// As [`reconstruct`], with a given implementation, for tests and benchmarks.
 ///
 /// # Errors
 /// As [`reconstruct`], and [`ParityError::Unavailable`] if this processor cannot run it.
@@ -77,7 +76,7 @@ pub fn reconstruct_with(
     }
     let solution = Solution::solve(data.len(), &missing_data, &rows)?;
 
-    // The missing columns leave the group while the others are read.
+    // The missing columns are taken out of the group while the others are read.
     let mut lost: Vec<&mut [u8]> = missing_data
         .iter()
         .filter_map(|&column| data.get_mut(column).map(core::mem::take))
@@ -101,7 +100,7 @@ pub fn reconstruct_with(
     Ok(())
 }
 
-/// The list in order, each column once, all below `count`.
+/// Returns the list sorted and without duplicates. All columns must be below `count`.
 fn sorted(columns: &[usize], count: usize) -> Result<Vec<usize>, ParityError> {
     if let Some(&column) = columns.iter().find(|column| **column >= count) {
         return Err(ParityError::NoSuchColumn { column, count });
@@ -112,7 +111,7 @@ fn sorted(columns: &[usize], count: usize) -> Result<Vec<usize>, ParityError> {
     Ok(sorted)
 }
 
-/// By what each present column is multiplied to give each lost one.
+/// The factors of each present column in each lost one.
 struct Solution {
     /// For each lost column, one element per data column (0 at the lost ones).
     of_data: Vec<Vec<u8>>,
@@ -123,8 +122,8 @@ struct Solution {
 }
 
 impl Solution {
-    /// Inverts the matrix of the lost columns' coefficients in `rows` and multiplies it by those
-    /// of the present columns. `missing` and `rows` are equally long, at most 3.
+    /// Inverts the matrix of the lost columns' coefficients in `rows` and multiplies it by the coefficients
+    /// of the present columns. `missing` and `rows` have the same length, at most 3.
     fn solve(count: usize, missing: &[usize], rows: &[usize]) -> Result<Self, ParityError> {
         // Column i of n has coefficient (2^row)^(n-1-i) in parity `row`.
         let coefficient = |row: usize, column: usize| {
@@ -163,7 +162,7 @@ impl Solution {
         })
     }
 
-    /// Writes the lost columns. `data` has empty slices in their places.
+    /// Writes the lost columns. `data` contains empty slices in their places.
     fn apply(
         &self,
         implementation: Implementation,
@@ -174,7 +173,7 @@ impl Solution {
         let total = lost.iter().map(|column| column.len()).max().unwrap_or(0);
         let mut offset = 0usize;
         while offset < total {
-            // Within a piece every column is there wholly or not at all.
+            // Within a piece each column is present entirely or not at all.
             let end = data
                 .iter()
                 .map(|column| column.len())
@@ -213,7 +212,7 @@ impl Solution {
     }
 }
 
-/// The inverse of a square matrix by Gauss and Jordan, or `None` if it has none.
+/// Returns the inverse of a square matrix by Gauss-Jordan elimination, or `None` if it has none.
 fn inverted(mut left: Vec<Vec<u8>>) -> Option<Vec<Vec<u8>>> {
     let size = left.len();
     let mut right: Vec<Vec<u8>> = (0..size)

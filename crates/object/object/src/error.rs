@@ -11,7 +11,7 @@ pub enum ObjectError {
     /// No object has this id.
     #[error("dataset {dataset}: object {object} does not exist")]
     NotFound {
-        /// The dataset's object number in the MOS; 0 is the MOS itself.
+        /// The dataset's object id in the MOS; 0 is the MOS itself.
         dataset: u64,
         /// The requested object id.
         object: ObjectId,
@@ -19,7 +19,7 @@ pub enum ObjectError {
     /// The dnode, or a pointer in its tree, is not valid: no correct writer wrote it.
     #[error("dataset {dataset}, object {object}: {error}")]
     Invalid {
-        /// The dataset's object number in the MOS; 0 is the MOS itself.
+        /// The dataset's object id in the MOS; 0 is the MOS itself.
         dataset: u64,
         /// The object.
         object: ObjectId,
@@ -31,7 +31,7 @@ pub enum ObjectError {
         "dataset {dataset}, object {object}: the dataset is locked: its encryption key is not loaded"
     )]
     Locked {
-        /// The dataset's object number in the MOS.
+        /// The dataset's object id in the MOS.
         dataset: u64,
         /// The object.
         object: ObjectId,
@@ -39,7 +39,7 @@ pub enum ObjectError {
     /// The object does not permit this change.
     #[error("dataset {dataset}, object {object}: {reason}")]
     Refused {
-        /// The dataset's object number in the MOS; 0 is the MOS itself.
+        /// The dataset's object id in the MOS; 0 is the MOS itself.
         dataset: u64,
         /// The object.
         object: ObjectId,

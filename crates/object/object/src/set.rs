@@ -86,7 +86,7 @@ impl ObjectSet {
         }))
     }
 
-    /// The dataset's object number in the MOS; 0 is the MOS itself.
+    /// The dataset's object id in the MOS; 0 is the MOS itself.
     #[must_use]
     pub fn dataset(&self) -> u64 {
         self.dataset

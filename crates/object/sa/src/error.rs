@@ -15,7 +15,7 @@ pub enum SaError {
     /// The object set's tables are not valid: no correct writer wrote them.
     #[error("dataset {dataset}: system attributes: {reason}")]
     Registry {
-        /// The dataset's object number in the MOS.
+        /// The dataset's object id in the MOS.
         dataset: u64,
         /// What is wrong.
         reason: &'static str,
@@ -23,7 +23,7 @@ pub enum SaError {
     /// A file's attributes are not valid: no correct writer wrote them.
     #[error("dataset {dataset}, object {object}: {error}")]
     Corrupt {
-        /// The dataset's object number in the MOS.
+        /// The dataset's object id in the MOS.
         dataset: u64,
         /// The file.
         object: ObjectId,
@@ -33,7 +33,7 @@ pub enum SaError {
     /// A mandatory attribute is missing.
     #[error("dataset {dataset}, object {object}: it has no {attribute}")]
     Missing {
-        /// The dataset's object number in the MOS.
+        /// The dataset's object id in the MOS.
         dataset: u64,
         /// The file.
         object: ObjectId,
@@ -43,7 +43,7 @@ pub enum SaError {
     /// The requested change is not possible for this file.
     #[error("dataset {dataset}, object {object}: {reason}")]
     Refused {
-        /// The dataset's object number in the MOS.
+        /// The dataset's object id in the MOS.
         dataset: u64,
         /// The file; 0 if it is not created yet.
         object: ObjectId,
@@ -53,7 +53,7 @@ pub enum SaError {
     /// The attributes fit neither into the bonus nor into a spill block.
     #[error("dataset {dataset}, object {object}: attributes need more than 128 KiB")]
     TooLarge {
-        /// The dataset's object number in the MOS.
+        /// The dataset's object id in the MOS.
         dataset: u64,
         /// The file; 0 if it is not created yet.
         object: ObjectId,
@@ -61,7 +61,7 @@ pub enum SaError {
     /// The object has no attributes, so it is not a file.
     #[error("dataset {dataset}, object {object} is no file: its bonus is a {}", .bonus_type.name())]
     NotAFile {
-        /// The dataset's object number in the MOS.
+        /// The dataset's object id in the MOS.
         dataset: u64,
         /// The object.
         object: ObjectId,

@@ -15,7 +15,7 @@ fn input(name: char) -> Vec<u8> {
 
 use ChecksumKind::{Blake3, Edonr, Fletcher2, Fletcher4, Sha256, Sha512, Skein};
 
-/// Words made by OpenZFS's library; little-endian data unless said otherwise.
+/// Words computed by OpenZFS's library. Data is little-endian unless stated otherwise.
 const VECTORS: &[(ChecksumKind, Endian, char, [u64; 4])] = &[
     (
         Fletcher2,
@@ -323,7 +323,7 @@ fn pointers_accept_their_block_and_nothing_else() {
             ChecksumError::Mismatch(Mismatch { kind: k, form: Form::Full, expected, .. })
                 if k == kind && expected == words
         ));
-        // The same words in the other byte order of the data (bit B cleared).
+        // The same words with the other data byte order (bit B cleared).
         if name == 'S' && kind != Sha256 {
             let mut foreign = bp;
             foreign.words[6] &= !(1 << 63);
@@ -352,12 +352,12 @@ fn encrypted_pointers_keep_two_words_and_leave_two_to_the_mac() {
         let mut bad = data.clone();
         bad[100] ^= 4;
         assert!(pool.verify(&bp, &bad).is_err());
-        // Folding makes Fletcher's sums weak at the end of the block, where a change adds the same
-        // to every sum; the MAC of the block is what guards it there.
+        // Folding weakens Fletcher sums at the end of the block, where a change adds the same value to every
+        // sum. The block's MAC protects these bytes.
         let mut bad = data.clone();
         bad[511] ^= 0x80;
         assert_eq!(pool.verify(&bp, &bad).is_ok(), kind == Fletcher2);
-        // Object sets carry their MACs inside and keep all four words.
+        // Object sets contain their MACs and keep all four words.
         let bp = pointer(kind.number(), ObjectType::OBJECT_SET, true, [a, b, c, d]);
         assert_eq!(pool.verify(&bp, &data), Ok(()));
         let bp = pointer(kind.number(), ObjectType::OBJECT_SET, true, words);
@@ -440,7 +440,7 @@ proptest! {
     ) {
         let bp = BlockPointer { words };
         let _ = Checksummer::new(Some(salt())).verify(&bp, &data);
-        // The same with the size and function made plausible, so that the check is reached.
+        // The same with plausible size and function, so that the check is reached.
         for kind in 0..16u64 {
             let mut words = words;
             words[6] = words[6] & !0xff80_ffff_0000 | kind << 40;

@@ -126,7 +126,7 @@ fn the_verifier_of_a_gang_header_is_the_first_address_and_the_physical_birth() {
 
 const CHAIN: [u64; 4] = [0xbd82_74c0_2f8a_bbff, 0xb54d_3c18_30f7_d6a4, 5, 2];
 
-/// A block of the present form in `endian` order with its checksum made by the definition.
+/// A block of the present form in `endian` order, with its checksum computed according to the definition.
 fn zilog2_block(nused: u64, length: usize, endian: Endian) -> Vec<u8> {
     let put = |block: &mut Vec<u8>, at: usize, word: u64| {
         let bytes = match endian {
@@ -261,7 +261,7 @@ fn encrypted_log_blocks_keep_their_mac_and_compare_two_words() {
         Ok(Endian::Little)
     );
     assert!(verify_zilog2(&block, CHAIN, Form::Full).is_err());
-    // The MAC is not covered: whoever has the key checks it.
+    // The checksum does not cover the MAC, which is verified with the key.
     block[170] ^= 1;
     assert!(verify_zilog2(&block, CHAIN, Form::Truncated).is_ok());
     block[500] ^= 1;
@@ -278,7 +278,7 @@ fn log_pointers_verify_through_the_checksummer() {
     bp.words[12..].copy_from_slice(&CHAIN);
     let pool = crate::Checksummer::new(None);
     assert_eq!(pool.verify(&bp, &block), Ok(()));
-    // The old form, 5, is another function at another place.
+    // The old form, 5, is another function with its trailer elsewhere.
     let mut old = vec![7u8; 4096];
     seal_zilog(&mut old, CHAIN, Form::Full).unwrap();
     let mut old_bp = bp;
@@ -299,7 +299,7 @@ proptest! {
         form in prop_oneof![Just(Form::Full), Just(Form::Truncated)],
         at in any::<prop::sample::Index>(),
     ) {
-        // A plausible trailer at both places where one may stand.
+        // A plausible trailer at both possible positions.
         for place in [bytes.len().checked_sub(40), Some(144)].into_iter().flatten() {
             if let Some(field) = bytes.get_mut(place..place + 8) {
                 match magic {

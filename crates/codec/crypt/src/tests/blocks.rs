@@ -1,4 +1,4 @@
-//! Content and indirect blocks; any bytes of any type.
+//! Data blocks and indirect blocks, and random bytes of every type.
 
 use super::*;
 use proptest::prelude::*;

@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// A row of dnodes: one of two slots with encrypted bonus and spill, a free one, one with a plain bonus,
-/// one with encrypted bonus, free ones.
+/// A block of dnodes: one of two slots with encrypted bonus and spill, a free one, one with a plain bonus,
+/// one with an encrypted bonus, and free ones.
 fn dnode_block(endian: Endian) -> Vec<u8> {
     let mut block = vec![0; 16384];
     let mut child = pointer(endian, ObjectType::PLAIN_FILE, 0);
@@ -45,7 +45,7 @@ fn dnode_blocks_hide_bonus_areas_and_bind_everything_but_used_space_and_accounti
             let differs: Vec<usize> = (0..block.len())
                 .filter(|at| block[*at] != plain[*at])
                 .collect();
-            // First dnode's bonus: to the spill pointer. Third one's: to its end.
+            // The first dnode's bonus ends at the spill pointer, the third one's at its own end.
             assert!(
                 differs
                     .iter()

@@ -1,4 +1,4 @@
-//! Wrapping keys, and the keys of datasets in them.
+//! Wrapping keys, and the dataset keys wrapped in them.
 
 use super::*;
 

@@ -42,7 +42,7 @@ fn intent_log_blocks_hide_what_records_say_and_bind_headers_and_pointers() {
             for area in hidden {
                 assert_ne!(block[area.clone()], plain[area]);
             }
-            // Checksum words, and what lies behind the records, are not bound.
+            // Checksum words and the bytes after the records are not bound.
             for (at, is_bound) in [
                 (0, true),
                 (20, true),

@@ -1,4 +1,4 @@
-//! Keys, blocks and MACs against recorded values, both byte orders, and damage of every part.
+//! Keys, blocks and MACs compared with recorded values, in both byte orders and with damage to every part.
 
 mod blocks;
 mod dnodes;
@@ -101,7 +101,7 @@ fn assert_same_secrets(left: &DatasetKey, right: &DatasetKey) {
     assert_eq!((macs[0], a), (macs[1], b));
 }
 
-/// A pointer to a block written in `endian`, with the given kind.
+/// A pointer to a block of this object type, written in `endian` order.
 fn pointer(endian: Endian, object_type: ObjectType, level: u64) -> BlockPointer {
     let mut bp = BlockPointer::default();
     (bp.words[0], bp.words[1], bp.words[10], bp.words[11]) = (8, 8, 5, 1);
@@ -121,7 +121,7 @@ fn stored_pointer(bp: &BlockPointer, endian: Endian) -> Vec<u8> {
         .collect()
 }
 
-/// The same block with every field in the other byte order, as a machine of that order writes it.
+/// The same block with every field in the other byte order.
 fn swapped_words(block: &[u8]) -> Vec<u8> {
     let mut swapped = block.to_vec();
     swapped.chunks_exact_mut(8).for_each(<[u8]>::reverse);

@@ -13,7 +13,7 @@ fn object_set() -> Vec<u8> {
     block
 }
 
-/// The object set as a big-endian machine would have stored it.
+/// The object set as a big-endian machine would store it.
 fn foreign_object_set(block: &[u8]) -> Vec<u8> {
     let mut foreign = swapped_words(block);
     for dnode in [0, 1024, 1536, 2048] {
@@ -35,7 +35,7 @@ fn the_recorded_object_set_has_the_recorded_portable_mac() {
         array("b932f8b88bf683753a48c24ccd13f344d81e2cc1a57907d52601ed70a3ff83ab")
     );
     assert_ne!(macs.local, [0; 32]);
-    // The pointer's own strings belong to its block's order, so a foreign set has the same MACs.
+    // The byte strings in a pointer follow the byte order of its block, so the swapped set has the same MACs.
     let foreign = ccm_key().object_set_macs(&foreign_object_set(&object_set()), Endian::Big);
     assert_eq!(foreign, Ok(macs));
 }
@@ -58,7 +58,8 @@ fn an_object_set_is_refused_when_any_covered_byte_changes_and_accepted_without_a
     key.seal_object_set(&mut block, Endian::Little).unwrap();
     let verify = |block: &[u8]| key.verify_object_set(block, Endian::Little);
     assert_eq!(verify(&block), Ok(LocalMac::Verified));
-    // Kind, meta-dnode, flags, accounting dnode and both MACs; not: used bytes, log header, padding.
+    // Covered: kind, meta-dnode, flags, accounting dnode and both MACs. Not covered: used bytes, log header,
+    // padding.
     for (offset, is_covered) in [
         (0, true),
         (8, true),

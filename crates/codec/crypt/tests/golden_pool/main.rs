@@ -1,8 +1,9 @@
-//! Every block of every encrypted dataset in pools that OpenZFS made: opened with the users' keys, and
-//! each MAC checked, from the object set down to the last data block and the intent logs.
+//! Reads every block of every encrypted dataset in pools created by OpenZFS. The test opens the datasets with
+//! the users' keys and verifies each MAC, from the object set down to the last data block and the intent
+//! logs.
 //!
-//! The `crypt` case lies in the repository. The cases with unreplayed logs are in the large golden set:
-//! `MILLPOND_GOLDEN` names its folder, or it lies beside the repository.
+//! The `crypt` case is in the repository. The cases with unreplayed logs are in the large golden set, in the
+//! folder named by `MILLPOND_GOLDEN` or beside the repository.
 #![allow(
     clippy::print_stdout,
     reason = "tests say what they saw, and when a case is absent"
@@ -23,7 +24,7 @@ use pool::{GoldenPool, case_folder};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// How many blocks of each kind were opened.
+/// Counts of opened blocks by kind.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Counts {
     object_sets: u32,
@@ -35,7 +36,7 @@ struct Counts {
     log: u32,
 }
 
-/// One dataset with its key, whose blocks are all read.
+/// One dataset with its key. All its blocks are read.
 struct Walk<'a> {
     pool: &'a GoldenPool,
     key: &'a DatasetKey,
@@ -51,13 +52,13 @@ impl Walk<'_> {
         again[720..784].fill(0);
         self.key.seal_object_set(&mut again, root.endian()).unwrap();
         assert!(again == stored);
-        // One changed bit of the meta-dnode must not pass.
+        // A change of one bit in the meta-dnode must be detected.
         let mut touched = stored.clone();
         touched[2] ^= 1;
         assert!(self.key.decrypt_block(root, &mut touched).is_err());
         self.counts.object_sets += 1;
         let set = ObjectSetPhys::decode(&stored, root.endian()).unwrap();
-        // Volumes have no accounting, hence nothing local to bind.
+        // Volumes have no accounting, so there is nothing for the local MAC to bind.
         let has_accounting = set.flags & 1 != 0 && set.user_used.is_some();
         assert_eq!(local == LocalMac::Verified, has_accounting);
         let mut dnodes = Vec::new();
@@ -96,7 +97,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The content of any block but object sets and logs.
+    /// Returns the content of any block except object sets and logs.
     fn block(&mut self, bp: &BlockPointer) -> Vec<u8> {
         assert!(bp.has_crypt_bit() && !bp.is_embedded(), "{bp:?}");
         let mut stored = self.pool.read_stored(bp);
@@ -107,7 +108,7 @@ impl Walk<'_> {
             assert!(matches!(refused, Err(CryptError::MacMismatch { .. })));
             let ciphertext = stored.clone();
             self.key.decrypt_block(bp, &mut stored).unwrap();
-            // The same salt and IV must give OpenZFS's bytes again.
+            // The same salt and IV must produce OpenZFS's bytes again.
             let mut again = stored.clone();
             let (salt, iv) = (bp.crypt_salt(), bp.crypt_iv());
             let mac = match bp.object_type() {
@@ -162,7 +163,7 @@ impl Walk<'_> {
     }
 }
 
-/// Opens every key object of a case with the keys in its folder.
+/// Unwraps every key object of a case with the keys in its folder.
 fn unlock(folder: &Path, pool: &GoldenPool) -> BTreeMap<ObjectId, DatasetKey> {
     let objects: BTreeMap<ObjectId, CryptKey> = pool.crypt_keys();
     let directories: BTreeMap<ObjectId, ObjectId> = pool.key_objects_of_directories();
@@ -202,7 +203,7 @@ fn unlock(folder: &Path, pool: &GoldenPool) -> BTreeMap<ObjectId, DatasetKey> {
     unlocked
 }
 
-/// Walks every encrypted dataset and snapshot of a case; what was seen, by suite.
+/// Walks every encrypted dataset and snapshot of a case. Returns the suites seen and the counts.
 fn walk(folder: &Path) -> (BTreeSet<&'static str>, Vec<Counts>) {
     let pool = GoldenPool::open(&folder.join("d0.img.zst"));
     let keys = unlock(folder, &pool);

@@ -1,5 +1,5 @@
-//! As much of a reader as these tests need: one disk, no parity, no checksum (the images are known to
-//! be good). It shares no code with the layers above, so it can judge this crate before they exist.
+//! The minimal reader for these tests: one disk, no parity, no checksums (the images are known to be good).
+//! It shares no code with the layers above, so it tests this crate independently of them.
 
 use millpond_compress::decompress;
 use millpond_ondisk::zap::{MicroZap, ZapForm, ZapLeaf};
@@ -12,7 +12,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// The folder of a case: in the repository, or in the large set.
+/// Returns the folder of a case, in the repository or in the large set.
 pub fn case_folder(case: &str) -> Option<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
     let large = std::env::var_os("MILLPOND_GOLDEN").map(PathBuf::from);
@@ -60,7 +60,7 @@ impl GoldenPool {
         self.meta.iter().map(|(number, dnode)| (*number, dnode))
     }
 
-    /// All stored bytes of a block's first copy.
+    /// Returns all stored bytes of a block's first copy.
     pub fn read_stored(&self, bp: &BlockPointer) -> Vec<u8> {
         let dva = bp.dvas().next().unwrap();
         assert!(!dva.is_gang && dva.vdev.0 == 0);
@@ -80,7 +80,7 @@ impl GoldenPool {
         contents
     }
 
-    /// Calls `each` with number and content of every data block of a plain object.
+    /// Calls `each` with block id and content of every data block of an unencrypted object.
     fn object(&self, dnode: &Dnode, each: &mut dyn FnMut(u64, &[u8], Endian)) {
         let fan_out = 1u64 << dnode.pointers_shift();
         let top = u32::from(dnode.levels) - 1;
@@ -110,7 +110,7 @@ impl GoldenPool {
                     entries.insert(name, CryptKeyValue::Number(entry.value));
                 }
             }
-            // Pointer table blocks are no leaves; their order does not matter here.
+            // Pointer table blocks are not leaves. The order of blocks does not matter here.
             let Ok(leaf) = ZapLeaf::decode(block, endian) else {
                 return;
             };
@@ -129,7 +129,7 @@ impl GoldenPool {
         entries
     }
 
-    /// Every key object.
+    /// Returns every key object.
     pub fn crypt_keys(&self) -> BTreeMap<ObjectId, CryptKey> {
         let objects = self.key_objects_of_directories();
         objects
@@ -142,7 +142,7 @@ impl GoldenPool {
             .collect()
     }
 
-    /// The key object of each DSL directory that has one.
+    /// Returns the key object of each DSL directory that has one.
     pub fn key_objects_of_directories(&self) -> BTreeMap<ObjectId, ObjectId> {
         let zapified = self.objects().filter(|(_, dnode)| {
             dnode.bonus_type == ObjectType::DSL_DIRECTORY
@@ -167,7 +167,7 @@ pub fn pointers(contents: &[u8], endian: Endian) -> Vec<BlockPointer> {
         .collect()
 }
 
-/// The dnodes in use in a block of them.
+/// Returns the used dnodes in a block of dnodes.
 pub fn dnodes(block: &[u8], endian: Endian) -> Vec<Dnode> {
     numbered_dnodes(block, endian)
         .into_iter()
@@ -188,7 +188,7 @@ fn numbered_dnodes(block: &[u8], endian: Endian) -> Vec<(u64, Dnode)> {
     found
 }
 
-/// Unpacks an image into an unnamed sparse file.
+/// Decompresses an image into an unnamed sparse file.
 fn decompress_image(path: &Path) -> File {
     let packed = std::fs::read(path).unwrap();
     let mut context = zstd_safe::DCtx::create();

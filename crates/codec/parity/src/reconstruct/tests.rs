@@ -37,7 +37,7 @@ fn group(random: &mut Random, data: usize, parity: usize, length: usize) -> (Col
     (columns, sums)
 }
 
-/// Ruins the missing columns, rebuilds them, compares everything.
+/// Overwrites the missing columns, rebuilds them and compares everything.
 fn check(
     implementation: Implementation,
     (data, parity): &(Columns, Columns),
@@ -171,7 +171,7 @@ fn impossible_requests_are_refused_and_change_nothing() {
             count: 2
         })
     );
-    // Repeated names are one loss, not several.
+    // A repeated column counts as one loss.
     assert_eq!(ask(&[1, 1, 1, 1], &[0, 0]), Ok(()));
     assert_eq!((data, parity), before);
 }
@@ -215,7 +215,7 @@ proptest! {
         seed in any::<u64>(),
     ) {
         let mut random = Random(seed);
-        // Sources longer than the result and at odd addresses.
+        // The sources are longer than the result and at odd addresses.
         let bytes: Columns = (0..count).map(|_| random.bytes(length + shift + 3)).collect();
         let sources: Vec<&[u8]> = bytes.iter().map(|b| &b[shift..]).collect();
         let coefficients = random.bytes(count);
@@ -268,7 +268,7 @@ proptest! {
             &missing_data,
             &missing_parity,
         );
-        // Sound groups come back as they were; refusals leave everything as it was.
+        // Valid groups stay unchanged after reconstruction. Refused calls change nothing.
         prop_assert!(sound || answer.is_err());
         prop_assert_eq!(&(data, parity), &whole);
         prop_assert!(sound || whole == before);

@@ -1,9 +1,9 @@
-//! Choice of the reconstruction path at run time, and the paths themselves.
+//! The reconstruction paths and their selection at run time.
 //!
-//! Multiplying a vector of bytes by a constant of GF(2^8) is two table look-ups of 16 entries per
-//! byte (byte shuffle) or one multiplication by an 8x8 bit matrix (GFNI). Neither can be had from
-//! the compiler without intrinsics, hence `unsafe` in `x86.rs`: loads and stores through pointers,
-//! and calls of functions compiled for more than the base instruction set.
+//! Multiplying a vector of bytes by a constant of GF(2^8) takes two look-ups per byte in tables of 16 entries
+//! (byte shuffle), or one multiplication by an 8x8 bit matrix (GFNI). The compiler generates neither without
+//! intrinsics. `x86.rs` therefore uses `unsafe` for loads and stores through pointers and for calls of
+//! functions that are compiled for more than the base instruction set.
 
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
@@ -11,11 +11,11 @@ mod x86;
 
 use crate::portable;
 
-/// A way to compute linear combinations of columns.
+/// An implementation of linear combinations of columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Implementation {
-    /// Shift and add in plain Rust; every processor has it.
+    /// Shift and add in plain Rust, for every processor.
     Portable,
     /// Byte shuffles, 16 bytes wide (x86-64 with SSSE3).
     Ssse3,
@@ -74,7 +74,7 @@ impl Implementation {
         }
     }
 
-    /// The fastest one that this processor can run.
+    /// The fastest implementation that this processor can run.
     #[must_use]
     pub fn best() -> Self {
         Self::ALL
@@ -84,9 +84,9 @@ impl Implementation {
             .unwrap_or(Self::Portable)
     }
 
-    /// `out = sum of coefficients[i] * sources[i]` over as many pairs as both have. Sources that
-    /// are shorter than `out` make every path fall back to the portable one, which takes what is
-    /// missing as zero. An implementation that the processor lacks does the same.
+    /// `out = sum of coefficients[i] * sources[i]` over all pairs. If a source is shorter than `out`, or the
+    /// processor lacks the implementation, this falls back to the portable path, which treats missing bytes
+    /// as zero.
     pub(crate) fn combine(self, out: &mut [u8], sources: &[&[u8]], coefficients: &[u8]) {
         #[cfg(target_arch = "x86_64")]
         if x86::combine(self, out, sources, coefficients) {
@@ -126,7 +126,7 @@ mod tests {
         assert!(Implementation::Portable.is_available());
         assert!(Implementation::best().is_available());
         assert_eq!(implementations().last(), Some(&Implementation::best()));
-        // A wider path is never there without what the narrower ones need.
+        // A wider path is never available without the features of the narrower ones.
         let has = Implementation::is_available;
         assert!(has(Implementation::Ssse3) || !has(Implementation::Avx2));
         assert!(has(Implementation::Avx2) || !has(Implementation::GfniAvx2));
@@ -154,11 +154,11 @@ mod tests {
             if done {
                 assert_eq!(out, vec![0; 101]);
             }
-            // Exactly as long is long enough; what has no coefficient does not count.
+            // A source of exactly this length is long enough. A source without coefficient does not count.
             assert_eq!(run(&[&column[..101]], &[1]).0, runs);
             assert_eq!(run(&[long, short], &[1]).0, runs);
             assert!(!run(&[long, short], &[1, 1]).0);
-            // 255 data and 3 parity columns are the most.
+            // 255 data columns and 3 parity columns are the maximum.
             let most = vec![long; 259];
             assert_eq!(run(&most[..258], &[1; 258]).0, runs);
             assert!(!run(&most, &[1; 259]).0);

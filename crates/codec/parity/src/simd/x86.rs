@@ -1,5 +1,5 @@
-//! x86-64 paths. One macro writes the loop for every width; the paths differ in how a vector is
-//! multiplied by a constant.
+//! The x86-64 paths. One macro generates the loop for every width. The paths differ in how they multiply a
+//! vector by a constant.
 #![allow(
     clippy::indexing_slicing,
     clippy::arithmetic_side_effects,
@@ -23,11 +23,11 @@ use crate::{
     field::{double, multiply},
 };
 
-/// The most sources of one combination.
+/// The maximum number of sources in one combination.
 const SOURCES_MAX: usize = DATA_COLUMNS_MAX + PARITY_MAX;
 
-/// Runs `implementation` if it is one of these and its demands are met; otherwise returns false
-/// and has changed nothing.
+/// Runs `implementation` if it is one of these paths and its requirements are met. Otherwise returns false
+/// without changing anything.
 pub(super) fn combine(
     implementation: Implementation,
     out: &mut [u8],
@@ -57,7 +57,7 @@ pub(super) fn combine(
     true
 }
 
-/// Products of a constant with all values of the low and of the high half of a byte.
+/// Products of a constant with all values of the low half and of the high half of a byte.
 #[derive(Clone, Copy)]
 struct Nibbles {
     low: [u8; 16],
@@ -78,8 +78,8 @@ impl Nibbles {
     }
 }
 
-/// The bit matrix of multiplication by a constant: byte 7-i has, at bit j, whether bit i of the
-/// product depends on bit j of the other factor.
+/// The bit matrix of multiplication by a constant. In byte 7-i, bit j shows whether bit i of the product
+/// depends on bit j of the other factor.
 fn bit_matrix(coefficient: u8) -> i64 {
     let mut rows = [0u8; 8];
     let mut column = coefficient;
@@ -92,7 +92,7 @@ fn bit_matrix(coefficient: u8) -> i64 {
     i64::from_le_bytes(rows)
 }
 
-/// The bytes that fill no whole vector.
+/// Computes the bytes that do not fill a whole vector.
 fn tail(out: &mut [u8], from: usize, sources: &[&[u8]], coefficients: &[u8]) {
     for (at, out) in out.iter_mut().enumerate().skip(from) {
         *out = sources
@@ -104,14 +104,14 @@ fn tail(out: &mut [u8], from: usize, sources: &[&[u8]], coefficients: &[u8]) {
     }
 }
 
-/// Writes a path: blocks of four vectors, then single ones, then bytes. Sums stay in registers
-/// while all sources are visited.
+/// Generates a path: blocks of four vectors, then single vectors, then bytes. Sums stay in registers while
+/// the loop visits all sources.
 macro_rules! path {
     ($name:ident, $features:literal, $vector:ty, $width:literal, $zero:ident, $load:ident,
      $store:ident, $xor:ident, $constant:ty, $prepare:expr, $spread:expr, $product:expr) => {
         #[target_feature(enable = $features)]
         fn $name(out: &mut [u8], sources: &[&[u8]], coefficients: &[u8]) {
-            // What the unsafe loads below rely on.
+            // The unsafe loads below rely on these assertions.
             let length = out.len();
             assert!(sources.len() == coefficients.len() && sources.len() <= SOURCES_MAX);
             assert!(sources.iter().all(|source| source.len() >= length));

@@ -257,7 +257,7 @@ impl LiveObjectSet {
         Self::new(store, dataset, kind, policy, table, None)
     }
 
-    /// The dataset's object number in the MOS; 0 is the MOS itself.
+    /// The dataset's object id in the MOS; 0 is the MOS itself.
     #[must_use]
     pub fn dataset(&self) -> u64 {
         self.core.dataset
