@@ -38,7 +38,7 @@ impl Tree<'_> {
         }
     }
 
-    /// Walks down to `level`, stopping early at a hole. Returns the pointer and the level at which it stands.
+    /// Walks down to `level`, stopping early at a hole. Returns the pointer and its level.
     pub(crate) fn descend(&self, level: u8, id: u64) -> Result<(BlockPointer, u8), ObjectError> {
         self.descend_by(level, id, |pointer, address| {
             Ok(self.store.read(pointer, address, self.key)?)

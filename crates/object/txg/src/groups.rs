@@ -316,8 +316,9 @@ impl TxgGroups {
     /// Returns the next group to be written. All its transactions have ended.
     ///
     /// Closes the open group when that is due: when it was requested, when it holds its share of the dirty
-    /// limit, or when a period has passed since its first transaction. A group that was returned before but
-    /// not reported as [`TxgGroups::synced`] is returned again; this is how a suspended group is retried.
+    /// limit, or after [`DirtyLimits::period`] or [`DirtyLimits::idle_period`]. A group that was returned
+    /// before but not reported as [`TxgGroups::synced`] is returned again; this is how a suspended group is
+    /// retried.
     ///
     /// Returns `None` after `timeout`, and at once if writing is suspended or ended. From now on the caller's
     /// thread is the sync thread.

@@ -317,7 +317,7 @@ impl LiveObject {
                     .map_err(|reason| self.refuse(reason))?;
                 block = native_block(Arc::new(content));
             }
-            // This may be a hole of the block size before it was changed.
+            // This may be a hole that still has the block size from before a change.
             let mut block = Block::clone(&block);
             let content = Arc::make_mut(&mut block.bytes);
             content.resize(bytes, 0);

@@ -12,7 +12,7 @@ pub trait BlockSink: Sync {
     /// Compresses, checksums, allocates and writes blocks, possibly in parallel. Results are in the order of
     /// `jobs`.
     ///
-    /// A block that is already stored ([`WriteJob::stored`]) keeps its location or is written anew. In the
+    /// A block that is already stored ([`WriteJob::stored`]) keeps its location or is written again. In the
     /// second case nothing refers to the earlier location, and its writer must free it. A block of zeros
     /// becomes a hole; a tiny block is embedded in its pointer.
     ///

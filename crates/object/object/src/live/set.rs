@@ -116,8 +116,8 @@ pub struct SyncedSet {
 ///
 /// Shared by all threads. Keep it as long as its objects: dropping it loses unsynced changes.
 ///
-/// Lock order: the gate (held by a sync), then object ids, then an object's mutex, then the table. Only the
-/// gate is held across I/O.
+/// Lock order: the sync lock (`gate`), then object ids, then an object's mutex, then the table. Only the sync
+/// lock is held across I/O.
 pub struct LiveObjectSet {
     core: Arc<Core>,
 }

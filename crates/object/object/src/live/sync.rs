@@ -168,7 +168,7 @@ fn patched_blocks(
         } else {
             BlockPointer::default()
         };
-        // A hole may still have the block size before it was changed.
+        // A hole may still have the block size from before a change.
         if !pointer.is_hole() && pointer.lsize_bytes() != block_bytes {
             return Err(tree.invalid("data block's size contradicts the dnode"));
         }

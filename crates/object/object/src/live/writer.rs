@@ -67,7 +67,7 @@ impl Run<'_> {
         }
     }
 
-    /// Returns the pointer that replaces a freed block's.
+    /// Returns the pointer that replaces the pointer of a freed block.
     fn hole(&self, tree: &TreeWriter, level: u8, had_birth: bool) -> BlockPointer {
         if !had_birth || !self.policy.has_hole_birth {
             return BlockPointer::default();
@@ -107,7 +107,7 @@ pub(super) struct TreeWriter {
     /// Everything below this leaf is finished.
     pub(super) cursor: u64,
     pub(super) is_swept: bool,
-    /// Bounds the blocks freed. Without it, a forged tree that repeats itself could occupy a sync forever.
+    /// Bounds the space that is freed. Without it, a forged tree that repeats itself could occupy a sync forever.
     claims: Claims,
 }
 
@@ -287,8 +287,8 @@ impl TreeWriter {
         Ok(())
     }
 
-    /// Reads as [`TreeWriter::read_pointers`] does a block that the txg cannot be written without. If no copy
-    /// is good, the pool is suspended until a copy can be read.
+    /// Reads the pointers in a block that is needed to write the txg. See [`TreeWriter::read_pointers`]. If no
+    /// copy is good, the pool is suspended until a copy can be read.
     fn read_needed(
         &self,
         run: &Run<'_>,

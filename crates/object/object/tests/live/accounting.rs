@@ -5,7 +5,7 @@ use millpond_object::{Accounting, AccountingChange, NewObject};
 use millpond_ondisk::{DnodeFlags, ObjectId, ObjectType};
 use std::collections::BTreeMap;
 
-/// File attributes as they stand at the start of every bonus.
+/// The file attributes at the start of every bonus.
 fn attributes(user: u64, group: u64, project: Option<u64>) -> Vec<u8> {
     let mut bytes = 0x002f_505au32.to_le_bytes().to_vec();
     bytes.extend((2u16 | 1 << 10).to_le_bytes());

@@ -133,7 +133,7 @@ impl SaLayouts {
     /// Changes attributes of a file.
     ///
     /// If no change alters the length of an attribute, the bytes are overwritten in place. Otherwise all
-    /// attributes are laid out anew, and the spill block may be added or removed.
+    /// attributes are laid out again, and the spill block may be added or removed.
     ///
     /// A new project id goes to its fixed position, and the flag that announces it is set. An old znode is
     /// converted to system attributes. An old znode of a symbolic link keeps its form, in which only
@@ -234,7 +234,7 @@ impl SaLayouts {
         Ok(true)
     }
 
-    /// Lays out all attributes anew.
+    /// Lays out all attributes again.
     fn change_all(
         &self,
         tx: &Transaction,

@@ -272,7 +272,7 @@ fn a_new_file_system_registers_all_attributes_and_numbers_layouts_from_2() {
 #[test]
 fn an_older_registry_gets_what_it_lacks_behind_what_it_has() {
     let registry = SaRegistry::from_zaps(3, Arc::new(NoObjects), None, None).unwrap();
-    // As another system might have it: no project, and one attribute of its own.
+    // As another system might have it: no project, and one additional attribute.
     let mut old: Vec<_> = SaAttribute::ALL[..21]
         .iter()
         .map(|one| (one.name().as_bytes().to_vec(), one.registration()))

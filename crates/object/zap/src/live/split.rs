@@ -31,8 +31,10 @@ impl Key {
 }
 
 impl<S: ZapStore> Stage<'_, S> {
-    /// Splits a leaf by the next bit of the hash, to make room for `needed` chunks under `hash`. They replace
-    /// the chunks of the entry in chunk `replaced`. A single split may leave all entries on one side.
+    /// Splits a leaf by the next bit of the hash, to make room for `needed` chunks under `hash`.
+    ///
+    /// The new chunks take the place of those of the entry in chunk `replaced`, if there is one. A single split
+    /// may leave all entries on one side.
     ///
     /// # Errors
     /// [`ZapError::Full`] if no number of splits would make enough room.
