@@ -30,10 +30,10 @@ use millpond_zap::Zap;
 pub struct OpenOptions {
     /// How far to rewind if the newest state cannot be read.
     pub rewind: Rewind,
-    /// Opens the state that `zpool checkpoint` kept instead of the newest one.
+    /// Whether to open the state that `zpool checkpoint` kept instead of the newest one.
     pub at_checkpoint: bool,
-    /// Opens the pool even if whole top-level vdevs are unusable, for rescue: data on them is lost, the
-    /// rest is readable.
+    /// Whether to open the pool even if whole top-level vdevs are unusable, for rescue: data on them is
+    /// lost, the rest is readable.
     pub allow_missing_tops: bool,
     /// Size of the block cache in bytes.
     pub cache_bytes: u64,

@@ -66,8 +66,8 @@ pub(crate) struct ClosedHead {
     pub(crate) log: Option<Arc<dyn super::log::HeadLog>>,
 }
 
-/// The most open heads before idle ones are closed, unless twice the heads in use at the last check is
-/// more.
+/// Idle heads are closed once this many heads are open, or twice the number that remained after the last
+/// check, if that is more.
 const IDLE_HEADS_MAX: usize = 64;
 
 impl std::fmt::Debug for LiveDatasets {

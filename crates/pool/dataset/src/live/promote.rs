@@ -24,7 +24,7 @@ pub(crate) struct Promotion {
     shared: Vec<(String, ObjectId)>,
     /// The space that moves: used, compressed, uncompressed.
     moved: SpaceChange,
-    /// The number of snapshots that count towards limits.
+    /// The number of snapshots that move.
     counted: i64,
 }
 

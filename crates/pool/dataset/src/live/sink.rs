@@ -23,7 +23,7 @@ pub(crate) struct Tally {
     pub(crate) dead: Vec<BlockPointer>,
     /// Deflated bytes of dead blocks that only the previous snapshot still references.
     pub(crate) left_to_previous: i64,
-    /// Deflated bytes of dead blocks in snapshots that were born in this directory.
+    /// Deflated bytes of dead blocks that were born in this directory and stay in its snapshots.
     pub(crate) left_to_snapshots: i64,
     /// Allocated blocks, for the livelist of a clone.
     pub(crate) allocated: Vec<BlockPointer>,

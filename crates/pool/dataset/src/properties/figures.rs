@@ -189,7 +189,7 @@ impl PropertyReader {
         Ok(Some(available_in_head(in_directory, limits)))
     }
 
-    /// Bytes available in a directory. Opening directories bounds the recursion depth.
+    /// Bytes available in a directory. The depth check when directories are opened bounds the recursion.
     fn available_in(&mut self, directory: &Arc<Directory>) -> Result<u64, DatasetError> {
         if let Some(known) = self.available.get(&directory.id()) {
             return Ok(*known);

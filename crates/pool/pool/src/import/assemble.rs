@@ -71,8 +71,8 @@ pub struct AssembledLeaf {
     /// Whether its label is older than those of its siblings, so it was absent when they were written. Its
     /// dirty time log records what it missed.
     pub is_stale: bool,
-    /// The first txg that only this leaf has. It was used without the other leaves while they were used
-    /// too. It is not used as long as the pool works without it.
+    /// The first txg that only this leaf has. The leaf was used without the other leaves while they were
+    /// used too. The pool does not use it as long as it works without it.
     pub diverged_since: Option<Txg>,
 }
 
@@ -157,7 +157,6 @@ impl Assembly {
 /// # Errors
 /// [`ConfigError`] if the configuration is not that of a pool. Missing or unsuitable devices are states,
 /// not errors.
-/// no errors but states.
 pub fn assemble(config: &NvList, found: &Found, trust: Trust) -> Result<Assembly, ConfigError> {
     let pool = config.opt_u64("pool_guid")?;
     let members = found.leaves().iter();

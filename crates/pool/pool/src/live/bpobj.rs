@@ -26,8 +26,8 @@ const SYNC_LIST_BLOCK_BYTES: u32 = 16 << 10;
 const COMPRESSION_OFF: u8 = 2;
 /// The deepest nesting of lists that is accepted.
 ///
-/// Writers create few levels: they append lists without parents, and moving a list again adds few levels.
-/// The limit bounds the walk over hostile lists.
+/// A writer attaches a list only below a list that is not a sub-list itself, and repeated moves add few
+/// further levels. The limit bounds the walk over hostile lists.
 const DEPTH_MAX: u32 = 64;
 
 /// The result of the visitor of a drained list.

@@ -97,7 +97,7 @@ impl FailureState {
         })
     }
 
-    /// From now on writers retry on failed devices instead of returning an error.
+    /// From now on writers wait for failed devices instead of returning an error.
     pub(crate) fn be_patient(self: &Arc<Self>, pool: &Arc<LivePool>) {
         if self.pool.set(Arc::downgrade(pool)).is_ok() {
             let port = Arc::clone(self);

@@ -298,9 +298,9 @@ impl LivePool {
 
     /// Checks leaves that failed requests since the last call.
     ///
-    /// Probes them, takes those out of use that do not answer or failed too often, and marks those degraded
-    /// that returned wrong data or were slow too often. A leaf without which data would have no replica is
-    /// only marked degraded. The next txg stores the states.
+    /// Each such leaf is probed. A leaf that does not answer or failed too often is taken out of use; if data
+    /// would have no replica without it, it is only marked degraded. A leaf that returned wrong data or was
+    /// slow too often is marked degraded. The next txg stores the states.
     ///
     /// Pools with a monitor thread do this automatically.
     pub fn check_leaves(&self) {

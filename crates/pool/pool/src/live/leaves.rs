@@ -45,7 +45,6 @@ impl LivePool {
     ///
     /// # Errors
     /// [`LeafError`]; after a refusal nothing has changed.
-    /// [`LeafError`]; of a refusal nothing is changed.
     pub fn offline_leaf(&self, leaf: Guid, how: Offline) -> Result<(), LeafError> {
         self.refuse_if_suspended()?;
         let order = self.leaf_orders.lock();

@@ -227,7 +227,6 @@ pub fn find_use(device: &dyn Device, is_open_here: &dyn Fn(Guid) -> bool) -> Opt
 /// # Errors
 /// [`NewVdevError`]: the first kind of error found. The checks run in the order of the enum's variants,
 /// except that layouts are checked before devices.
-/// come before devices.
 pub fn build_vdevs(
     env: &Env,
     new: &NewVdevs,

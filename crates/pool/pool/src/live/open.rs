@@ -83,7 +83,6 @@ impl LivePool {
     /// # Errors
     /// [`OpenError::ReadOnly`] if the write path does not support something in the pool; otherwise as for
     /// [`Pool::open`]. In these cases nothing is written. If the first txg fails, [`OpenError::State`].
-    /// [`OpenError::State`].
     pub fn open(
         env: &Env,
         candidate: &PoolCandidate,

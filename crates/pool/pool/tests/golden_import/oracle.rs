@@ -117,7 +117,7 @@ fn uberblocks_are_those_that_the_reference_dumper_lists() {
             ));
         }
         let mut theirs = theirs(&image);
-        // Root pointers are compared by other tests.
+        // Root pointers are not compared here.
         theirs.iter_mut().for_each(|block| drop(block.remove("bp")));
         let by_slot = |block: &Fields| block["slot"].parse::<u64>().unwrap();
         ours.sort_by_key(by_slot);

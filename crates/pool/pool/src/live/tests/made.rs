@@ -33,9 +33,9 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) struct NoDatasets {
     pub(super) charged: AtomicI64,
     pub(super) calls: Mutex<Vec<(&'static str, u64, u32)>>,
-    /// Whether the next call of `sync_datasets` fails.
+    /// Whether `sync_datasets` fails.
     pub(super) fails: AtomicBool,
-    /// Whether it panics instead.
+    /// Whether `sync_datasets` panics.
     pub(super) panics: AtomicBool,
 }
 
