@@ -1,4 +1,4 @@
-//! libFuzzer around the target that `MILLPOND_FUZZ_TARGET` names.
+//! Runs libFuzzer on the target that `MILLPOND_FUZZ_TARGET` names.
 #![no_main]
 
 use std::sync::LazyLock;

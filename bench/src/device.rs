@@ -1,8 +1,9 @@
-//! Batches of a device by each of its ways: ordinary calls and a ring.
+//! Measures batches of device requests with each backend: ordinary calls and a ring.
 //!
-//! Files of 256 MiB in the system's temporary folder and in `/dev/shm`; lines are
-//! `device/FOLDER/WHAT/WAY<TAB>thousands of requests a second<TAB>microseconds of processor for each`, the best of
-//! several rounds in which the ways take turns; the processor's time counts the kernel's for this process, too.
+//! Uses files of 256 MiB in the system's temporary directory and in `/dev/shm`. Each output line is
+//! `device/FOLDER/WHAT/WAY<TAB>thousands of requests per second<TAB>microseconds of CPU time per request`,
+//! the best of several rounds with the backends alternating. The CPU time includes the kernel's work for
+//! this process.
 
 use anyhow::Context;
 use millpond_bench::Dice;
@@ -32,7 +33,8 @@ pub(crate) fn run() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One thing to measure: its name, how many batches make a round, how many requests a batch has, and one batch.
+/// One measurement: its name, the number of batches per round, the number of requests per batch, and the
+/// batch.
 struct Case {
     name: &'static str,
     batches: usize,
@@ -110,7 +112,7 @@ fn compare(name: &str, folder: &Path) -> anyhow::Result<()> {
         if case.is_cold && name == "memory" {
             continue;
         }
-        // The case before may have left the files cold.
+        // The previous case may have dropped the files from the page cache.
         for file in files.iter().filter(|_| !case.is_cold) {
             std::fs::read(file.path())?;
         }
@@ -144,7 +146,7 @@ fn compare(name: &str, folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Processor time of this process so far, in microseconds.
+/// CPU time of this process so far, in microseconds.
 fn processor_us() -> anyhow::Result<f64> {
     use nix::sys::resource::{UsageWho, getrusage};
     let usage = getrusage(UsageWho::RUSAGE_SELF)?;
@@ -187,7 +189,7 @@ fn write(devices: &[FileDevice; 2], dice: &mut Dice, memory: &mut [u8]) -> anyho
         .context("a write failed")
 }
 
-/// `COUNT` reads of `LENGTH` bytes, by turns from either device, into new memory.
+/// `COUNT` reads of `LENGTH` bytes, alternating between both devices, into new memory.
 fn across<const COUNT: usize, const LENGTH: usize>(
     devices: &[FileDevice; 2],
     dice: &mut Dice,

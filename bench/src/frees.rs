@@ -1,8 +1,10 @@
-//! Measures what removing a very large file costs others: `frees [--folder FOLDER] [--blocks N] [--record BYTES]`.
+//! Measures how removing a very large file affects other writers: `frees [--folder FOLDER] [--blocks N]
+//! [--record BYTES]`.
 //!
-//! A pool on one image gets a file of so many blocks, which is removed as a mounted file system removes it. Before that, and
-//! while its blocks are freed in the background, a writer adds 4 KiB to another file and calls `fsync`. Printed are that
-//! writer's times, how long the removal itself and the freeing took, in how many txgs, and the memory of the process.
+//! A pool on one image gets a file of N blocks, which is removed like in a mounted file system. Before
+//! that, and while its blocks are freed in the background, a writer appends 4 KiB to another file and calls
+//! `fsync`. The output shows that writer's latencies, the duration of the removal and of the free, the
+//! number of txgs, and the memory of the process.
 #![forbid(unsafe_code)]
 
 use anyhow::{Context, Result};
@@ -12,11 +14,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What a write of the large file takes at once, in bytes.
+/// Bytes per write to the large file.
 const PIECE_BYTES: u64 = 1 << 20;
-/// The other writer's file begins anew after so many bytes.
+/// The other writer's file starts over after this many bytes.
 const SMALL_FILE_BYTES: u64 = 16 << 20;
-/// For how long the writer is measured before the removal.
+/// How long the writer is measured before the removal.
 const BEFORE: Duration = Duration::from_secs(10);
 
 struct Plan {
@@ -112,7 +114,7 @@ fn finish(pool: LivePool) -> Result<()> {
     Ok(())
 }
 
-/// Writes and calls `fsync` while `goes_on`, and prints a row of the table.
+/// Writes and calls `fsync` while `goes_on` is set, and prints a row of the table.
 fn written(
     when: &str,
     files: &Arc<LiveFileSystem>,
@@ -145,7 +147,7 @@ fn written(
     Ok(())
 }
 
-/// The most memory the process has had since [`reset_peak`], in MiB.
+/// Peak memory of the process since [`reset_peak`], in MiB.
 fn peak_mib() -> Result<u64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

@@ -1,8 +1,11 @@
 //! Measures fsync: `fsync [--folder FOLDER] [--seconds N] [--disks N] [--deadline SECONDS]`.
 //!
-//! Writers add 4 KiB, or 1 MiB, to a file of their own and wait for it to be on stable storage, in a file system of a pool
-//! on one image, or a mirror of several (`--disks`), whose requests have a deadline or none (`--deadline 0`); beside it writers of as much and `fdatasync` in plain files of the same folder, which is the most that the
-//! folder's disk gives. Both by turns, so that a busy machine slows both.
+//! Each writer appends 4 KiB, or 1 MiB, to a file of its own and waits for stable storage. The files are in
+//! a file system of a pool on one image, or on a mirror of several (`--disks`). Device requests have a
+//! deadline, or none (`--deadline 0`).
+//!
+//! For comparison, the same number of writers uses `fdatasync` on plain files in the same directory; this
+//! is the limit of the directory's disk. Both alternate, so that a busy machine slows both.
 #![forbid(unsafe_code)]
 
 use anyhow::{Context, Result};
@@ -12,7 +15,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// What is written at once, in bytes, and after how many bytes a file begins anew.
+/// Bytes per write, and the number of bytes after which a file starts over.
 const SIZES: [(usize, u64); 2] = [(4096, 16 << 20), (1 << 20, 128 << 20)];
 const ROUNDS: usize = 3;
 
@@ -48,7 +51,7 @@ fn main() -> Result<()> {
     outcome
 }
 
-/// The pool's disks.
+/// The layout of the pool.
 #[derive(Clone, Copy)]
 struct Layout {
     disks: usize,
@@ -96,7 +99,7 @@ fn best(figures: Vec<Figures>) -> Figures {
         })
 }
 
-/// Calls each step again and again on a thread of its own.
+/// Calls each step repeatedly on a thread of its own.
 fn measure(
     time: Duration,
     steps: Vec<Box<dyn FnMut(u64) -> Result<()> + Send + '_>>,
@@ -145,7 +148,7 @@ fn plain_files(
     for number in 0..writers {
         let path = scratch.join(format!("plain{number}"));
         let file = File::create(&path)?;
-        // Written once before, so that no metadata of the file has to follow.
+        // Written once before, so that later writes change no metadata of the file.
         for at in 0..count {
             file.write_all_at(&vec![1; bytes], at * bytes as u64)?;
         }
@@ -159,7 +162,7 @@ fn plain_files(
     measure(time, steps)
 }
 
-/// Bytes that do not become shorter by compression.
+/// Incompressible bytes.
 fn noise(bytes: usize) -> Vec<u8> {
     let mut word = 0x9e37_79b9_7f4a_7c15u64;
     let mut next = || {

@@ -1,9 +1,9 @@
-//! What the benchmarks share: numbers that are the same in every run, and how figures are told.
+//! Shared parts of the benchmarks: reproducible random numbers, and the format of results.
 #![forbid(unsafe_code)]
 
 pub mod plot;
 
-/// Xorshift: the same numbers for every contender, and noise that needs no source.
+/// An xorshift generator: the same numbers for every contender, also used for incompressible data.
 #[derive(Debug)]
 pub struct Dice(pub u64);
 
@@ -21,7 +21,8 @@ impl Dice {
         self.roll() % limit
     }
 
-    /// So many bytes that do not become shorter by compression, or, of what is `compressible`, with zeros in each second 64 bytes.
+    /// `count` incompressible bytes, or, with `compressible`, bytes with zeros in every second block of 64
+    /// bytes.
     pub fn bytes(&mut self, count: usize, compressible: bool) -> Vec<u8> {
         let words = (0..count / 8).map(|word| match compressible && word % 16 >= 8 {
             true => 0,
@@ -31,7 +32,7 @@ impl Dice {
     }
 }
 
-/// Median, least and most; `None` of nothing.
+/// Median, minimum and maximum; `None` without values.
 #[must_use]
 pub fn spread(mut values: Vec<f64>, decimals: usize) -> Option<String> {
     values.sort_by(f64::total_cmp);
@@ -44,7 +45,7 @@ pub fn spread(mut values: Vec<f64>, decimals: usize) -> Option<String> {
     ))
 }
 
-/// Bytes that compress to about a half, as source code and logs do.
+/// Bytes that compress to about half, like source code and logs.
 #[must_use]
 pub fn text_like(length: usize) -> Vec<u8> {
     let mut dice = 0x2545_f491_4f6c_dd1d_u64;

@@ -1,8 +1,9 @@
-//! Measures the codecs once and prints `name<TAB>MB/s` a line; `bench/run` repeats it and takes medians.
-//! `micro PREFIX` measures only those whose name begins so. `micro device` measures batches of a device instead.
+//! Measures the codecs once and prints `name<TAB>MB/s` per line; `bench/run` repeats it and takes medians.
+//! `micro PREFIX` measures only those whose name starts with PREFIX. `micro device` measures batches of a
+//! device instead.
 //!
-//! Each figure is the best of a few tenths of a second on one core, with 128 KiB blocks, as the
-//! rivals' own benchmarks give theirs. MB are 10^6 bytes of user data.
+//! Each result is the best of a few tenths of a second on one core, with 128 KiB blocks, as in the rivals'
+//! own benchmarks. MB are 10^6 bytes of user data.
 #![forbid(unsafe_code)]
 
 use millpond_bench::text_like;
@@ -79,8 +80,8 @@ fn codecs(block: &[u8]) {
     }
 }
 
-/// Eight data columns, as `raidz_test -B` has by default. What is missing besides data is parity that
-/// the name leaves out; it is computed anew, too.
+/// Eight data columns, the default of `raidz_test -B`. Besides the lost data, parity that the name leaves
+/// out is missing; it is recomputed too.
 fn parity(block: &[u8]) {
     let columns: Vec<&[u8]> = block.chunks(block.len() / 8).collect();
     for (count, name) in [(1, "p"), (2, "pq"), (3, "pqr")] {

@@ -1,50 +1,51 @@
-//! Ratios as a picture: bars that grow from 1 to the right or left on a logarithmic scale, as SVG.
+//! Draws ratios as SVG: bars that start at 1 and extend to the right or left on a logarithmic scale.
 //!
-//! Text stays text, so that it can be searched and copied; colours follow what the reader's screen prefers, light or dark.
+//! Text is kept as text, so that it can be searched and copied. Colours follow the reader's preference for
+//! light or dark.
 
 use std::fmt::Write;
 
-/// A ratio with the least and most of its rounds.
+/// A ratio with the minimum and maximum of its rounds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ratio {
     /// The median.
     pub median: f64,
-    /// The least.
+    /// The minimum.
     pub least: f64,
-    /// The most.
+    /// The maximum.
     pub most: f64,
 }
 
-/// A bar: the ratio over one rival.
+/// A bar: the ratio to one rival.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Bar {
-    /// Which of the chart's series.
+    /// Index of the chart's series.
     pub series: usize,
-    /// The ratio. Not positive ones have no logarithm and are left out.
+    /// The ratio. A ratio that is not positive has no logarithm and is not drawn.
     pub ratio: Ratio,
-    /// What the ratio ought to be.
+    /// The target of the ratio.
     pub aim: Option<f64>,
 }
 
-/// The bars of one work.
+/// The bars of one benchmark.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
-    /// What was done.
+    /// The benchmark's name.
     pub name: String,
     /// Its bars, from top to bottom.
     pub bars: Vec<Bar>,
 }
 
-/// A picture.
+/// A chart.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Chart {
-    /// What stands above it.
+    /// The title.
     pub title: String,
-    /// What a ratio is.
+    /// What the ratios mean.
     pub subtitle: String,
     /// The rivals.
     pub series: Vec<String>,
-    /// The works, from top to bottom.
+    /// The benchmarks, from top to bottom.
     pub rows: Vec<Row>,
 }
 
@@ -56,7 +57,8 @@ const BAR: f64 = 15.0;
 const GAP: f64 = 12.0;
 const BOTTOM: f64 = 40.0;
 
-/// Colours of series, light and dark; they differ in lightness, too. There are no more series than these.
+/// Colours of the series, for light and dark; they also differ in lightness. This is the maximum number of
+/// series.
 const COLOURS: [(&str, &str); 4] = [
     ("#1f6fc4", "#6aaef5"),
     ("#c8590a", "#ffa55c"),
@@ -65,7 +67,7 @@ const COLOURS: [(&str, &str); 4] = [
 ];
 
 impl Chart {
-    /// The picture, a whole SVG document.
+    /// Draws the chart as a complete SVG document.
     #[must_use]
     pub fn svg(&self) -> String {
         let bars = self.rows.iter().map(|row| row.bars.len()).sum::<usize>();
@@ -110,7 +112,7 @@ impl Chart {
         );
         text(&mut out, 16.0, 28.0, "title", &self.title);
         text(&mut out, 16.0, 48.0, "soft", &self.subtitle);
-        // The legend: what is not drawn is not explained.
+        // The legend, only for items that are drawn.
         let mut x = 16.0;
         for (number, name) in self.series.iter().enumerate() {
             let _ = writeln!(
@@ -158,7 +160,7 @@ impl Chart {
             bar.series,
             one.min(end),
             y + 1.0,
-            // Exactly as fast is still a bar.
+            // A ratio of exactly 1 is drawn as a thin bar.
             (one - end).abs().max(1.0),
             BAR - 2.0,
             middle - 3.0,
@@ -180,14 +182,14 @@ impl Chart {
     }
 }
 
-/// From ratios to places.
+/// Maps ratios to positions.
 struct Scale {
     least: f64,
     most: f64,
 }
 
 impl Scale {
-    /// Wide enough for every bar, its range and its aim, and for 1.
+    /// A scale that covers every bar with its range and target, and 1.
     fn of(chart: &Chart) -> Self {
         let (mut least, mut most) = (0.5_f64, 2.0_f64);
         for bar in chart.bars().filter(|bar| bar.ratio.least > 0.0) {
@@ -265,7 +267,8 @@ mod tests {
         }
     }
 
-    /// Elements opened and closed in order, attributes quoted, nothing unescaped; the names of all elements.
+    /// Checks that elements are properly nested, attributes quoted and special characters escaped. Returns
+    /// the names of all elements.
     fn elements(xml: &str) -> Vec<String> {
         let (mut open, mut names): (Vec<&str>, Vec<String>) = (vec![], vec![]);
         let mut rest = xml;
@@ -307,7 +310,7 @@ mod tests {
         let names = elements(&svg);
         assert_eq!(names.iter().filter(|name| *name == "g").count(), 3);
         assert_eq!(svg.matches("<g class=\"bar\">").count(), 3);
-        // Two aims, and one in the legend.
+        // Two targets, and one in the legend.
         assert_eq!(svg.matches("class=\"aim\"").count(), 3);
         for told in [
             "Less &lt; &amp; more",

@@ -1,14 +1,15 @@
-//! Runs commands by turns and prints what each took.
+//! Runs commands alternately and prints the cost of each run.
 //!
 //! `race --name NAME [--rounds N] [--cold | --warm FILE]... [--clean FOLDER]... LABEL COMMAND LABEL
-//! COMMAND...` runs the commands through `sh -c`, the order turned round in every second round, and
-//! prints a line for each run: `NAME<TAB>LABEL<TAB>ROUND<TAB>wall seconds<TAB>processor
-//! seconds<TAB>peak memory in bytes`. With `--cold` the system's caches are emptied before each run
-//! (that needs root); else the files named by `--warm` are read once before each round. Folders named
-//! by `--clean` are removed before each run. A command that fails ends the race with status 1.
+//! COMMAND...` runs the commands with `sh -c`, in reverse order in every second round, and prints a line
+//! for each run: `NAME<TAB>LABEL<TAB>ROUND<TAB>wall seconds<TAB>CPU seconds<TAB>peak memory in bytes`.
 //!
-//! `race --one COMMAND` runs one command and prints the last three; the race calls itself that way,
-//! because a system that is asked for the peak memory of children gives the largest of all.
+//! With `--cold` the system's caches are dropped before each run (this requires root). Otherwise the files
+//! named by `--warm` are read once before each round. Directories named by `--clean` are removed before
+//! each run. A failing command ends the race with status 1.
+//!
+//! `race --one COMMAND` runs one command and prints the last three values. The race calls itself this way,
+//! because the system reports the peak memory of children as the maximum over all of them.
 #![forbid(unsafe_code)]
 
 use anyhow::{Context, bail};
@@ -101,7 +102,7 @@ impl Race {
 
     fn clean(&self) {
         for path in &self.cleaned {
-            // It need not be there.
+            // The directory may not exist.
             let _ = std::fs::remove_dir_all(path);
         }
     }

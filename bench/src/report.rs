@@ -1,8 +1,8 @@
-//! Turns what `bench/run` measured into BENCHMARKS.md: `report FOLDER >BENCHMARKS.md`.
+//! Formats the results of `bench/run` as BENCHMARKS.md: `report FOLDER >BENCHMARKS.md`.
 //!
-//! FOLDER holds `micro.tsv` (`who<TAB>what<TAB>MB/s`), `parity.tsv` (`implementation<TAB>what<TAB>MB/s of
-//! the rival<TAB>MB/s of Millpond just after`), `races.tsv` (lines of `race`), `commands.md` and
-//! `about.md` (text that is taken over). Any of them may be missing.
+//! FOLDER contains `micro.tsv` (`who<TAB>what<TAB>MB/s`), `parity.tsv` (`implementation<TAB>what<TAB>MB/s
+//! of the rival<TAB>MB/s of Millpond just after`), `races.tsv` (lines of `race`), `commands.md` and
+//! `about.md` (text that is copied). Any of them may be missing.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Median, least and most.
+/// Median, minimum and maximum.
 struct Spread {
     median: f64,
     least: f64,

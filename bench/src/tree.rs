@@ -1,8 +1,8 @@
-//! Makes a tree of files to copy: `tree FOLDER [SMALL_FILES] [LARGE_FILES]`.
+//! Creates a tree of files to copy: `tree FOLDER [SMALL_FILES] [LARGE_FILES]`.
 //!
-//! The small files (20,000 by default) hold 1 to 32 KiB, a hundred in each folder; the large ones (8) 64 MiB.
-//! Every second file holds words that compress to about a half, the others hold noise. The same call
-//! makes the same tree.
+//! The small files (20,000 by default) have 1 to 32 KiB, a hundred in each directory; the large ones (8)
+//! have 64 MiB. Every second file contains words that compress to about half, the others are
+//! incompressible. The same call creates the same tree.
 #![forbid(unsafe_code)]
 
 use anyhow::Context;

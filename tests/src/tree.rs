@@ -1,4 +1,4 @@
-//! Comparing the files of one file system or snapshot.
+//! Compares the files of one file system or snapshot.
 
 use crate::compare::Findings;
 use crate::images::hex;
@@ -7,7 +7,7 @@ use crate::record::{Content, Entry};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 
-/// What the comparison of a tree goes by.
+/// What a tree is compared with.
 pub struct Expected<'a> {
     /// The dataset's name.
     pub dataset: &'a str,
@@ -30,9 +30,9 @@ pub fn compare(pool: &mut dyn PoolReader, expected: &Expected<'_>, findings: &mu
         Ok(root) => root,
         Err(error) => return findings.failed(expected.dataset, "its root", error),
     };
-    // Directories still to list, deepest last; the record bounds how many there can be.
+    // Directories still to be listed, the deepest last. Their number is limited by the record.
     let mut open = vec![(b".".to_vec(), root)];
-    // What lies below a directory that cannot be read is not missing: nobody can tell.
+    // Files below an unreadable directory are not reported as missing, because their existence is unknown.
     let mut unreadable: Vec<Vec<u8>> = Vec::new();
     while let Some((path, object)) = open.pop() {
         let place = place(expected.dataset, &path);
@@ -68,7 +68,7 @@ pub fn compare(pool: &mut dyn PoolReader, expected: &Expected<'_>, findings: &mu
             } else {
                 [&path[..], b"/", &name].concat()
             };
-            // Of a directory that was recorded in part, only the recorded part is looked at.
+            // In a partially recorded directory, only the recorded part is compared.
             if entry.sampled.is_none() || missing.contains_key(below.as_slice()) {
                 open.push((below, child));
             }
@@ -170,7 +170,7 @@ fn attribute_differences(entry: &Entry, found: &Attributes, may_differ: bool) ->
     differences
 }
 
-/// The digest of what the record has a digest of, and the recorded one.
+/// The digest of a file's content in the form that the record uses, and the recorded digest.
 fn content_digest<'a>(
     pool: &mut dyn PoolReader,
     dataset: &str,
@@ -205,7 +205,7 @@ fn place(dataset: &str, path: &[u8]) -> String {
     format!("{dataset}:/{}", String::from_utf8_lossy(path))
 }
 
-/// Snapshots were listed through `.zfs/snapshot`, where the kernel shows numbers of its own, counted down
-/// from 2^48, for their roots.
+/// Snapshots were listed through `.zfs/snapshot`. There the kernel shows inode numbers of its own for their
+/// roots, counted down from 2^48.
 const CONTROL_OBJECTS_FROM: u64 = 1 << 47;
 const CHUNK_BYTES: usize = 1 << 20;

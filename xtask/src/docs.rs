@@ -1,4 +1,4 @@
-//! Pages that the code cites and links between documents.
+//! Checks the pages that the code cites, and links between documents.
 
 use crate::Report;
 use crate::source;
@@ -6,14 +6,14 @@ use anyhow::Result;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Checks that every `docs/format/….md` named in the source and every relative link of a document
-/// leads somewhere.
+/// Checks that every `docs/format/….md` named in the source and every relative link of a document has an
+/// existing target.
 ///
 /// # Errors
-/// When files cannot be read.
+/// If files cannot be read.
 pub fn check(root: &Path) -> Result<Report> {
     let mut report = Report::default();
-    // Each missing page once, with one place that names it.
+    // Each missing page once, with one of the places that name it.
     let mut missing: BTreeMap<String, String> = BTreeMap::new();
     for file in source::text_files(root)? {
         for (number, line) in file.text.lines().enumerate() {
@@ -56,7 +56,7 @@ fn pages_named(line: &str) -> impl Iterator<Item = String> {
     })
 }
 
-/// Targets of `[text](target)` that lie in the repository.
+/// Targets of `[text](target)` inside the repository.
 fn links(line: &str) -> impl Iterator<Item = &str> {
     line.match_indices("](").filter_map(|(at, _)| {
         let target = line[at + 2..].split([')', '#', ' ']).next()?;

@@ -1,7 +1,8 @@
-//! The fuzzer's own lock file, which no build of the workspace notices when it is out of date.
+//! Checks the fuzzer's own lock file, which no workspace build updates or verifies.
 //!
-//! `fuzz/` is no member of the workspace (it is built with instrumentation of its own), but its targets are. When one of the crates
-//! below them gets a dependency, `fuzz/Cargo.lock` must know it, or `make fuzz`, which is run rarely, does not build.
+//! `fuzz/` is not a member of the workspace, because it is built with its own instrumentation, but its
+//! targets are. A new dependency of a crate below the targets must also be in `fuzz/Cargo.lock`. Otherwise
+//! `make fuzz`, which rarely runs, fails to build.
 
 use crate::Report;
 use crate::metadata::Package;
@@ -11,10 +12,10 @@ use std::path::Path;
 
 const TARGETS: &str = "millpond-fuzz-targets";
 
-/// Checks that every crate that the fuzz targets use is in the lock file, with all that it uses.
+/// Checks that the lock file contains every crate that the fuzz targets use, with all its dependencies.
 ///
 /// # Errors
-/// When the lock file cannot be read.
+/// If the lock file cannot be read.
 pub fn check(root: &Path, packages: &[Package]) -> Result<Report> {
     let path = root.join("fuzz/Cargo.lock");
     let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
@@ -42,7 +43,7 @@ fn compare(locked: &BTreeMap<String, BTreeSet<String>>, packages: &[Package]) ->
                     wanted.name
                 ));
             }
-            // Other people's packages know their own.
+            // Dependencies of external packages are not checked.
             if wanted.is_local && known.insert(&wanted.name) {
                 open.push(&wanted.name);
             }
@@ -51,13 +52,13 @@ fn compare(locked: &BTreeMap<String, BTreeSet<String>>, packages: &[Package]) ->
     report
 }
 
-/// The names of what each package uses.
+/// The dependencies of each package, by name.
 fn locked(text: &str) -> BTreeMap<String, BTreeSet<String>> {
     let mut packages = BTreeMap::new();
     for part in text.split("[[package]]").skip(1) {
         let quoted = |line: &str| {
             let inner = line.split('"').nth(1).unwrap_or_default();
-            // "name version" where there are several of a name.
+            // "name version" if there are several versions of the package.
             inner.split(' ').next().unwrap_or_default().to_owned()
         };
         let name = part.lines().find(|line| line.starts_with("name = "));

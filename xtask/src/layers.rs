@@ -1,4 +1,4 @@
-//! The direction of dependencies.
+//! Checks the direction of dependencies.
 
 use crate::Report;
 use crate::metadata::Package;
@@ -44,7 +44,7 @@ pub fn check(packages: &[Package]) -> Report {
                     .push(format!("{} uses unknown {}", package.name, dependency.name));
                 continue;
             };
-            // The programs are tested on golden pools through the harness, which unpacks them.
+            // The programs are tested on golden pools, which the harness unpacks.
             let is_harness = rooms::is_in(&target.folder, "tests");
             if dependency.is_for_tests && is_harness && rooms::is_in(&package.folder, "apps") {
                 continue;
@@ -81,7 +81,7 @@ fn check_outside(package: &Package, is_for_tests: bool, name: &str, report: &mut
     }
 }
 
-/// Height of a folder in the house; those outside the product stand above all.
+/// The layer of a folder; folders outside the product are above all layers.
 fn level(folder: &str) -> Option<usize> {
     if rooms::OUTSIDE.iter().any(|room| rooms::is_in(folder, room)) {
         return Some(rooms::LAYERS.len());
@@ -93,7 +93,7 @@ fn level(folder: &str) -> Option<usize> {
 
 fn is_usable(folder: &str) -> bool {
     !rooms::OUTSIDE.iter().any(|room| rooms::is_in(folder, room))
-        // The targets of the fuzzers and the harness are shared among the outside crates.
+        // The outside crates share the fuzz targets and the harness.
         || rooms::is_in(folder, "fuzz")
         || rooms::is_in(folder, "tests")
 }

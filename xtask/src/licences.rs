@@ -1,7 +1,7 @@
-//! Licences of dependencies, against the list in `deny.toml`.
+//! Checks the licences of dependencies against the list in `deny.toml`.
 //!
-//! The list lies in `deny.toml` so that people who have `cargo deny` get the same answer from it;
-//! this check needs nothing installed.
+//! The list is in `deny.toml` so that `cargo deny` gives the same result. This check requires no installed
+//! tools.
 
 use crate::Report;
 use crate::metadata::Package;
@@ -11,7 +11,7 @@ use std::path::Path;
 /// Checks every package against `deny.toml`.
 ///
 /// # Errors
-/// When `deny.toml` cannot be read or has no list.
+/// If `deny.toml` cannot be read or contains no list.
 pub fn check(root: &Path, packages: &[Package]) -> Result<Report> {
     let path = root.join("deny.toml");
     let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
@@ -67,9 +67,9 @@ fn allowed_in(deny: &str) -> Result<Vec<String>> {
     Ok(allowed)
 }
 
-/// Evaluates an SPDX expression: AND needs both sides, OR one, WITH the pair as it stands.
+/// Evaluates an SPDX expression: AND requires both sides, OR one of them, and WITH is looked up as a pair.
 fn is_allowed(expression: &str, allowed: &[String]) -> Result<bool> {
-    // A slash is how packages said OR before SPDX expressions.
+    // Before SPDX expressions, packages wrote OR as a slash.
     let spaced = expression
         .replace('(', " ( ")
         .replace(')', " ) ")

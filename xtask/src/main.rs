@@ -1,7 +1,7 @@
-//! Repository chores: the rules of the house, checked by a program.
+//! Checks the rules of the repository.
 //!
-//! `cargo xtask layers | tidy | docs | licences | marks | fuzzer | check`. Each is a test of this crate too, so that
-//! `cargo test` knows a broken rule; the command exists for its readable output.
+//! `cargo xtask layers | tidy | docs | licences | marks | fuzzer | check`. Each check is also a test of
+//! this crate, so `cargo test` detects broken rules. The command gives more readable output.
 #![forbid(unsafe_code)]
 
 mod docs;
@@ -17,14 +17,14 @@ mod tidy;
 
 use std::process::ExitCode;
 
-/// What a check found.
+/// The result of a check.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// Broken rules: the check fails.
+    /// Broken rules, which fail the check.
     pub errors: Vec<String>,
-    /// Signs that something goes wrong: printed, never failing.
+    /// Warnings, which are printed and never fail the check.
     pub warnings: Vec<String>,
-    /// How many things were looked at, so that a check of nothing is noticed.
+    /// Number of items examined. It reveals a check that examines nothing.
     pub examined: usize,
 }
 

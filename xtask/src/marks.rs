@@ -1,4 +1,4 @@
-//! Coverage marks: each rare branch that is marked is expected by a test, and each expected mark stands somewhere.
+//! Checks coverage marks: a test must expect each marked rare branch, and each expected mark must exist.
 
 use crate::Report;
 use crate::source::text_files;
@@ -6,13 +6,13 @@ use anyhow::Result;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// The room of the marks themselves.
+/// The source file that implements marks.
 const OWN_ROOM: &str = "crates/machine/env/src/mark.rs";
 
 /// Compares the marks of the engine with those that tests expect.
 ///
 /// # Errors
-/// When the repository cannot be read.
+/// If the repository cannot be read.
 pub fn check(root: &Path) -> Result<Report> {
     let mut report = Report::default();
     let mut hit: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -53,7 +53,7 @@ pub fn check(root: &Path) -> Result<Report> {
     Ok(report)
 }
 
-/// The names given to `call` as literals.
+/// The literal names passed to `call`.
 fn names_behind(text: &str, call: &str) -> Vec<String> {
     let calls = text.match_indices(call);
     let names = calls.filter_map(|(at, _)| {

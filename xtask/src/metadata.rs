@@ -1,16 +1,16 @@
-//! What `cargo metadata` says, reduced to what the checks need.
+//! The parts of `cargo metadata` that the checks need.
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// How much to ask cargo for.
+/// How much metadata to request from cargo.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Depth {
     /// The members of the workspace.
     Workspace,
-    /// These and every package that a build for Linux on x86-64 uses.
+    /// The members and every package that a build for Linux on x86-64 uses.
     Everything,
 }
 
@@ -21,37 +21,37 @@ pub struct Package {
     pub name: String,
     /// Its version.
     pub version: String,
-    /// Its folder relative to the workspace (`crates/format/ondisk`); empty for outside packages.
+    /// Its directory relative to the workspace (`crates/format/ondisk`); empty for external packages.
     pub folder: String,
     /// Its SPDX expression, if it has one.
     pub licence: Option<String>,
-    /// What it asks for.
+    /// Its dependencies.
     pub dependencies: Vec<Dependency>,
     /// Whether the manifest has `[lints] workspace = true`.
     pub inherits_lints: bool,
 }
 
-/// One line of `[dependencies]` or its kin.
+/// One line of `[dependencies]` or a similar section.
 #[derive(Debug, Clone)]
 pub struct Dependency {
     /// The package's name.
     pub name: String,
     /// Whether only tests use it.
     pub is_for_tests: bool,
-    /// Whether it lies in this workspace.
+    /// Whether it is in this workspace.
     pub is_local: bool,
 }
 
-/// The folder of the workspace.
+/// The directory of the workspace.
 pub fn workspace_root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().unwrap_or(here).to_owned()
 }
 
-/// Asks cargo.
+/// Runs `cargo metadata`.
 ///
 /// # Errors
-/// When cargo does not run or answers something else than its documented JSON.
+/// If cargo does not run, or its output does not match the documented JSON format.
 pub fn load(root: &Path, depth: Depth) -> Result<Vec<Package>> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);

@@ -1,7 +1,7 @@
-//! Which folder may do what. The reasons are in `ARCHITECTURE.md`.
+//! The permissions of each folder. `ARCHITECTURE.md` gives the reasons.
 
-/// The folders of the house, lowest first. A crate may depend on crates of its own folder and of
-/// those before it.
+/// The folders of the product, lowest layer first. A crate may depend on crates of its own folder and of
+/// earlier ones.
 pub const LAYERS: [&str; 10] = [
     "crates/format",
     "crates/codec",
@@ -15,10 +15,10 @@ pub const LAYERS: [&str; 10] = [
     "apps",
 ];
 
-/// Folders outside the product: they may use all of it, and nothing may use them.
+/// Folders outside the product: they may use all of it, and no product crate may use them.
 pub const OUTSIDE: [&str; 4] = ["tests", "bench", "fuzz", "xtask"];
 
-/// Bytes in, bytes out: crates that must never see the outside world.
+/// Crates without I/O: they must not access the environment.
 pub const PURE: [&str; 4] = [
     "crates/format",
     "crates/codec",
@@ -26,7 +26,7 @@ pub const PURE: [&str; 4] = [
     "crates/storage/alloc",
 ];
 
-/// Packages that pure crates may use. None of them does input or output or keeps global state.
+/// Packages that pure crates may use. None of them does I/O or keeps global state.
 pub const PURE_MAY_USE: [&str; 21] = [
     "aes",
     "aes-gcm",
@@ -37,12 +37,12 @@ pub const PURE_MAY_USE: [&str; 21] = [
     "hkdf",
     "hmac",
     "lz4_flex",
-    // Anonymous memory alone, which is locked and holds keys (`codec/crypt`).
+    // Only for anonymous memory, which is locked and holds keys (`codec/crypt`).
     "memmap2",
     "multiversion",
     "pbkdf2",
     "rusty_zstd",
-    // Values that travel between programs, behind a feature of the same name.
+    // Values passed between programs, behind a feature of the same name.
     "serde",
     "sha1",
     "sha2",
@@ -50,27 +50,27 @@ pub const PURE_MAY_USE: [&str; 21] = [
     "thiserror",
     "zerocopy",
     "zeroize",
-    // The C library's encoder, behind a feature that only the programs turn on.
+    // The encoder of the C library, behind a feature that only the programs enable.
     "zstd-safe",
 ];
 
-/// Where `unsafe` may stand, each with its `// SAFETY:`.
+/// Where `unsafe` is permitted, each use with its `// SAFETY:`.
 pub const UNSAFE_ROOMS: [&str; 5] = [
     "crates/codec/parity/src/simd",
     "crates/machine/device/src",
     "crates/serve/fuse/src/transport",
     "crates/serve/vhost/src",
-    // Memory mapped from files, for the test that writes through it.
+    // Memory-mapped files, for the test that writes through them.
     "tests/mount/mapped",
 ];
 
-/// The only room that may reach for the real clock, threads, locks and randomness.
+/// The only folder that may use the real clock, threads, locks and randomness.
 pub const ENVIRONMENT: &str = "crates/machine/env/src";
 
-/// Where programs talk to people on standard output.
+/// Folders of programs that may print to standard output.
 pub const TALKING: [&str; 5] = ["apps", "tests", "bench", "fuzz", "xtask"];
 
-/// Whether `path` lies in `room` (or is it).
+/// Whether `path` is `room` or inside it.
 pub fn is_in(path: &str, room: &str) -> bool {
     path.strip_prefix(room)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || rest.starts_with('.'))

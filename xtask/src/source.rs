@@ -1,4 +1,4 @@
-//! The text of the repository: which files there are, and what in a Rust file is code.
+//! The text files of the repository, and a splitter of Rust files into code and comments.
 
 use anyhow::{Context, Result};
 use std::path::Path;
@@ -12,19 +12,19 @@ pub struct TextFile {
     pub text: String,
 }
 
-/// One line of a Rust file, taken apart.
+/// One line of a Rust file, split.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Line {
-    /// What the compiler sees; strings are emptied.
+    /// The code; strings are emptied.
     pub code: String,
-    /// What stands in comments.
+    /// The comments.
     pub comment: String,
 }
 
-/// Every text file of the workspace but build results, caches and golden data.
+/// Every text file of the workspace except build results, caches and golden data.
 ///
 /// # Errors
-/// When a folder or file cannot be read.
+/// If a directory or file cannot be read.
 pub fn text_files(root: &Path) -> Result<Vec<TextFile>> {
     let mut files = Vec::new();
     collect(root, "", &mut files)?;
@@ -65,8 +65,9 @@ fn is_text(name: &str) -> bool {
     )
 }
 
-/// Splits Rust source into lines of code and comment, as far as the checks need it: comments of both
-/// kinds (nested), strings (raw ones too) and characters are told from code.
+/// Splits Rust source into lines of code and comment, as far as the checks require.
+///
+/// It recognizes both kinds of comments (nested), strings (also raw ones) and characters.
 pub fn lines(text: &str) -> Vec<Line> {
     let bytes: Vec<char> = text.chars().collect();
     let mut lines = vec![Line::default()];
@@ -137,11 +138,11 @@ enum State {
     Code,
     LineComment,
     BlockComment(u32),
-    /// A string; a raw one with so many hashes.
+    /// A string; for a raw one, its number of hashes.
     Text(Option<usize>),
 }
 
-/// Whether the code before a quote makes it a raw string, and with how many hashes.
+/// Whether the code before a quote makes it a raw string, and its number of hashes.
 fn raw_hashes(code: &str) -> Option<usize> {
     let before = code.trim_end_matches('#');
     let prefix = before.strip_suffix('r')?;
@@ -150,7 +151,7 @@ fn raw_hashes(code: &str) -> Option<usize> {
     (!is_word).then(|| code.len() - before.len())
 }
 
-/// Characters that a quote and what it encloses take; 1 for a lifetime.
+/// The length of a character literal with its quotes; 1 for a lifetime.
 fn character_length(rest: &[char]) -> usize {
     match rest {
         [_, '\\', ..] => rest
@@ -164,7 +165,7 @@ fn character_length(rest: &[char]) -> usize {
     }
 }
 
-/// Whether `word` stands in `code` as a word of its own.
+/// Whether `code` contains `word` as a whole word.
 pub fn has_word(code: &str, word: &str) -> bool {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     code.match_indices(word).any(|(at, _)| {

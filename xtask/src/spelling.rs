@@ -1,4 +1,4 @@
-//! Wording: the project speaks of itself, not of the machine or the way it was written on.
+//! Checks wording: the text describes the project, not the machine or the way it was written.
 
 use crate::Report;
 
@@ -18,7 +18,7 @@ pub fn check(path: &str, text: &str, report: &mut Report) {
     }
 }
 
-/// Whether the phrase stands in the line, not as a part of a longer word or path.
+/// Whether the line contains the phrase, not as a part of a longer word or path.
 fn has_phrase(line: &str, phrase: &str) -> bool {
     let is_part = |c: char| c.is_alphanumeric() || matches!(c, '_' | '.' | '$' | '}' | ')' | '-');
     line.match_indices(phrase).any(|(at, found)| {

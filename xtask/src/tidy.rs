@@ -1,4 +1,4 @@
-//! Rules that a reader of the source would otherwise have to check.
+//! Checks rules of the source that reviewers would otherwise have to check.
 
 use crate::Report;
 use crate::rooms;
@@ -7,16 +7,16 @@ use crate::spelling;
 use anyhow::Result;
 use std::path::Path;
 
-/// A file longer than this (tests apart) gets a warning.
+/// Files longer than this (without tests) cause a warning.
 const LINES_MAX: usize = 600;
 
-/// How far above `unsafe` its reason may stand, in lines.
+/// Maximum distance of the reason above `unsafe`, in lines.
 const REASON_WITHIN_LINES: usize = 12;
 
 /// Checks every text file of the workspace.
 ///
 /// # Errors
-/// When files cannot be read.
+/// If files cannot be read.
 pub fn check(root: &Path) -> Result<Report> {
     let mut report = Report::default();
     for file in source::text_files(root)? {
@@ -44,8 +44,8 @@ fn check_rust(path: &str, text: &str, report: &mut Report) {
     check_talking(path, product, report);
 }
 
-/// Tests stand at the end of a file, so everything from the first `#[cfg(test)]` followed by a
-/// module counts as tests.
+/// The first line of a file's tests. Tests are at the end of a file, so everything from the first
+/// `#[cfg(test)]` followed by a module counts as tests.
 fn first_line_of_tests(path: &str, lines: &[Line]) -> usize {
     let name = path.rsplit('/').next().unwrap_or(path);
     if path.contains("/tests/")
@@ -67,12 +67,12 @@ fn first_line_of_tests(path: &str, lines: &[Line]) -> usize {
         .unwrap_or(lines.len())
 }
 
-/// Every crate says at its head that it has no `unsafe`, or denies it but for its room.
+/// Every crate root must forbid `unsafe`, or deny it except in its permitted module.
 fn check_root(path: &str, lines: &[Line], report: &mut Report) {
     if !path.ends_with("/src/lib.rs") && !path.ends_with("/src/main.rs") {
         return;
     }
-    // A reserved room has nothing in it yet.
+    // A reserved crate is still empty.
     if lines.iter().all(|line| line.code.trim().is_empty()) {
         return;
     }
@@ -99,7 +99,7 @@ fn check_unsafe(path: &str, lines: &[Line], report: &mut Report) {
             .iter()
             .any(|room| rooms::is_in(path, room))
         {
-            // The head of a crate may open the door of its room.
+            // The crate root may permit `unsafe` in its module.
             let opens_room = allows
                 && rooms::UNSAFE_ROOMS.iter().any(|room| {
                     path.rsplit_once('/')
@@ -129,7 +129,7 @@ fn has_reason(lines: &[Line], number: usize) -> bool {
         .any(|line| line.comment.contains("SAFETY:") || line.comment.contains("# Safety"))
 }
 
-/// Locks, threads, time and randomness come from one crate, so that a simulator can take its place.
+/// Locks, threads, time and randomness must come from one crate, so that a simulator can replace it.
 fn check_environment(path: &str, lines: &[Line], report: &mut Report) {
     let is_outside = rooms::OUTSIDE.iter().any(|room| rooms::is_in(path, room));
     if rooms::is_in(path, rooms::ENVIRONMENT) || is_outside {
@@ -150,7 +150,7 @@ fn check_environment(path: &str, lines: &[Line], report: &mut Report) {
     }
 }
 
-/// Places that name something of `std`: whole `use` statements and single lines, with line numbers.
+/// Code that names items of `std`: whole `use` statements and single lines, with line numbers.
 fn statements(lines: &[Line]) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let mut open: Option<(usize, String)> = None;
@@ -173,8 +173,8 @@ fn statements(lines: &[Line]) -> Vec<(usize, String)> {
     found
 }
 
-/// The paths of a line that begin with `std::`, so that `millpond_env::sync::Mutex` beside them is
-/// not taken for std's; and the names of packages.
+/// The paths of a line that start with `std::`, and the names of packages. Without this filter,
+/// `millpond_env::sync::Mutex` on the same line would count as part of std.
 fn only_std_paths(code: &str) -> String {
     code.split(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':'))
         .filter(|path| {

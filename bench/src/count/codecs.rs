@@ -1,4 +1,4 @@
-//! Works on blocks of bytes.
+//! Benchmarks that operate on blocks of bytes.
 
 use super::{Step, Work};
 use anyhow::Context;

@@ -1,4 +1,5 @@
-//! Works on whole pools: a mirror of two simulated disks, its txgs written by the thread that asks.
+//! Benchmarks on whole pools: a mirror of two simulated disks, whose txgs are written by the calling
+//! thread.
 
 use super::{Step, Work};
 use anyhow::{Context, Result, ensure};
@@ -14,7 +15,7 @@ use millpond_sim::World;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Operations between two txgs.
+/// Number of operations between two txgs.
 const TXG_EVERY: u64 = 64;
 const DISK_BYTES: u64 = 1 << 30;
 
@@ -80,7 +81,7 @@ impl Rig {
             .write(&self.caller, node, WriteAt::Offset(offset), bytes)?;
         Ok(())
     }
-    /// A file of so many records of 128 KiB, on the disks.
+    /// Creates a file with this many records of 128 KiB, on the disks.
     fn file(&self, records: u64) -> Result<LiveNode> {
         let node = self.create("content")?;
         for record in 0..records {
@@ -92,7 +93,7 @@ impl Rig {
         self.pool.sync()?;
         Ok(node)
     }
-    /// So many files of 4 KiB, on the disks.
+    /// Creates `count` files of 4 KiB, on the disks.
     fn many(&self, count: u64) -> Result<()> {
         for number in 0..count {
             let node = self.create(&name(number))?;
@@ -113,7 +114,7 @@ fn name(number: u64) -> String {
     format!("file-{number:06}")
 }
 
-/// A work on a pool with a cache that holds everything.
+/// A benchmark on a pool whose cache holds everything.
 fn on_pool(name: &str, times: u64, make: impl FnOnce(Rig) -> Result<Step> + 'static) -> Work {
     Work::new(name, times, || make(Rig::new(256 << 20, &[])?))
 }
@@ -214,7 +215,7 @@ pub fn works() -> Vec<Work> {
         let node = rig.file(128)?;
         let mut buffer = vec![0; 128 << 10];
         Ok(Box::new(move |number| {
-            // No reader from front to back, for whom others would read ahead.
+            // Not in sequential order, which would cause prefetch.
             let record = number.wrapping_mul(37) % 128;
             ensure!(rig.files.read(&node, record << 17, &mut buffer)? == buffer.len());
             Ok(())
@@ -224,7 +225,7 @@ pub fn works() -> Vec<Work> {
     works
 }
 
-/// Requests of the kernel, as `linux/fuse.h` lays them out.
+/// Sends requests like the kernel, in the layout of `linux/fuse.h`.
 struct Kernel {
     session: Session,
     reply: Vec<u8>,
@@ -247,7 +248,7 @@ impl Kernel {
         kernel.ask(opcode::INIT, 0, &init)?;
         Ok(kernel)
     }
-    /// The body of the reply.
+    /// Sends a request and returns the body of the reply.
     fn ask(&mut self, opcode: u32, node: u64, body: &[u8]) -> Result<&[u8]> {
         let mut message = words(&[u32::try_from(40 + body.len())?, opcode]);
         message.extend(7_u64.to_ne_bytes());

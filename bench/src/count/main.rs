@@ -1,16 +1,18 @@
-//! Counts instructions of small works, where times are too noisy to compare from commit to commit.
+//! Counts instructions of small benchmarks whose times vary too much to compare commits.
 //!
-//! `count [--only PREFIX] [--table FILE] [--write]` runs each work below valgrind, prints instructions for one operation beside
-//! those of the committed table (`bench/counts.md`) and with `--write` replaces the table. It never fails because a figure
-//! changed. `count --list` names the works.
+//! `count [--only PREFIX] [--table FILE] [--write]` runs each benchmark under valgrind and prints the
+//! instructions per operation next to those of the committed table (`bench/counts.md`). `--write` replaces
+//! the table. A changed count never causes a failure. `count --list` prints the names of the benchmarks.
 //!
-//! `count --work NAME TIMES` is what runs below valgrind: it prepares a work and does it so many times. A figure is the
-//! difference between a run with 2N operations and one with N, divided by N: what comes before and after drops out, and nothing
-//! has to be marked in the code. Each is measured twice; the table says how far the two are apart. The works run on one
-//! processor, with a seeded world and without threads of the pool's own, so that there is little to differ.
+//! `count --work NAME TIMES` is the command that runs under valgrind: it prepares a benchmark and runs it
+//! `TIMES` times. A count is the difference between a run with 2N operations and one with N, divided by N.
+//! This removes the costs before and after the operations, and the code needs no markers. Each count is
+//! measured twice; the table shows the difference. The benchmarks run on one processor, with a seeded
+//! environment and without threads of the pool, to keep the variation small.
 //!
-//! Valgrind is a processor of its own: it knows AVX2, but neither AVX-512, GFNI nor the SHA instructions. Code that chooses by the
-//! processor's abilities takes another way below it than on a newer processor; the table names the ways that were counted.
+//! Valgrind emulates a processor with AVX2, but without AVX-512, GFNI and the SHA instructions. Code that
+//! selects an implementation at run time therefore uses another one than on a newer processor. The table
+//! names the implementations that were counted.
 #![forbid(unsafe_code)]
 
 mod codecs;
@@ -23,13 +25,13 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use table::{Figure, Table};
 
-/// Does the operation with this number; numbers come in order from 0.
+/// Runs the operation with this number; numbers start at 0 and increase by 1.
 type Step = Box<dyn FnMut(u64) -> Result<()>>;
 
-/// A small work that is the same each time.
+/// A small deterministic benchmark.
 struct Work {
     name: String,
-    /// Operations of the shorter run.
+    /// Number of operations of the shorter run.
     times: u64,
     make: Box<dyn FnOnce() -> Result<Step>>,
 }
@@ -115,9 +117,9 @@ fn main() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prepares a work and does it.
+/// Prepares a benchmark and runs it.
 fn work(name: &str, times: u64) -> Result<ExitCode> {
-    // With one processor the engine's pools of threads are as small as they get, and take turns the same way.
+    // With one processor, the engine's thread pools have minimum size and schedule deterministically.
     let allowed = rustix::thread::sched_getaffinity(None)?;
     let mut one = rustix::thread::CpuSet::new();
     let first = (0..rustix::thread::CpuSet::MAX_CPU).find(|cpu| allowed.is_set(*cpu));
@@ -130,11 +132,11 @@ fn work(name: &str, times: u64) -> Result<ExitCode> {
     for number in 0..times {
         step(number)?;
     }
-    // What is still open is not taken down: that costs more than most works.
+    // Skips the cleanup, which costs more than most benchmarks.
     std::process::exit(0);
 }
 
-/// What the code that chooses by the processor's abilities chooses here.
+/// The implementations selected at run time here.
 fn abilities() -> String {
     let parity = millpond_parity::Implementation::best().name();
     #[cfg(target_arch = "x86_64")]
@@ -185,11 +187,11 @@ fn figure(name: &str, times: u64) -> Result<Figure> {
     })
 }
 
-/// Runs this program below valgrind: what it printed, and how many instructions that took.
+/// Runs this program under valgrind. Returns its output and the number of instructions.
 fn below_valgrind(arguments: &[&str]) -> Result<(String, u64)> {
     let out = Command::new("valgrind")
-        // Valgrind counts each turn of an instruction that repeats itself: with them, glibc would seem to clear and copy
-        // byte by byte. Without them it uses vectors.
+        // Valgrind counts each iteration of a repeated string instruction, so glibc would seem to clear and
+        // copy byte by byte. With this setting glibc uses vector instructions instead.
         .env("GLIBC_TUNABLES", NO_REPETITIONS)
         .args([
             "--tool=cachegrind",

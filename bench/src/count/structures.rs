@@ -1,4 +1,4 @@
-//! Works on structures of the disk and of memory.
+//! Benchmarks of data structures on disk and in memory.
 
 use super::{Step, Work};
 use anyhow::{Context, Result, ensure};
@@ -17,14 +17,14 @@ use millpond_zap::{Zap, ZapSource};
 use std::hint::black_box;
 use std::sync::Arc;
 
-// Seeds of the fuzzer, out of pools by OpenZFS. The first byte is the byte order.
+// Seeds of the fuzzer, taken from pools created by OpenZFS. The first byte is the byte order.
 const POINTER: &[u8] = include_bytes!("../../../fuzz/corpus/block_pointer/single-314000-0");
 const DNODE: &[u8] = include_bytes!("../../../fuzz/corpus/dnode/single-330000-512");
 const UBERBLOCK: &[u8] = include_bytes!("../../../fuzz/corpus/uberblock/single-0");
 const LABEL: &[u8] = include_bytes!("../../../fuzz/corpus/nvlist/label-single");
 const LEAF: &[u8] = include_bytes!("../../../fuzz/corpus/zap_leaf/single-187000");
 const MICRO: &[u8] = include_bytes!("../../../fuzz/corpus/zap_micro/single-12000");
-/// A byte for the order, one for the size of blocks.
+/// A byte for the byte order, one for the block size.
 const ZAP: &[u8] = include_bytes!("../../../fuzz/corpus/zap/micro-single-12000");
 
 /// The byte order and the structure of a seed.
@@ -118,7 +118,7 @@ pub fn works() -> Vec<Work> {
     works
 }
 
-/// Blocks of a ZAP, at hand.
+/// The blocks of a ZAP, in memory.
 struct Blocks(Vec<Arc<Vec<u8>>>, Endian);
 
 impl ZapSource for Blocks {
@@ -161,7 +161,7 @@ fn zap_lookup() -> Result<Step> {
     }))
 }
 
-/// 4,096 free pieces of 8 KiB, between them 8 KiB that are taken.
+/// 4,096 free segments of 8 KiB, with allocated segments of 8 KiB between them.
 fn pieces() -> Result<RangeSet> {
     let mut free = RangeSet::new();
     for piece in 0..4096_u64 {
@@ -170,7 +170,7 @@ fn pieces() -> Result<RangeSet> {
     Ok(free)
 }
 
-/// Each number below 4,096 once, in no order.
+/// Returns each number below 4,096 once, in pseudo-random order.
 fn shuffled(number: u64) -> u64 {
     number.wrapping_mul(2_654_435_761) % 4096
 }
@@ -196,7 +196,7 @@ impl SpaceMapStore for Empty {
     }
 }
 
-/// Blocks take what they have, in whole sectors of 4 KiB.
+/// Blocks allocate their physical size, rounded up to sectors of 4 KiB.
 struct Sectors;
 
 impl BlockSizes for Sectors {

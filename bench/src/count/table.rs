@@ -1,24 +1,24 @@
-//! The committed table, and how a new figure differs from it.
+//! The committed table, and the comparison of a new count with it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Instructions of one operation.
+/// Instructions per operation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Figure {
     pub instructions: f64,
-    /// How far two measurements were apart, as a share of the smaller.
+    /// Difference between two measurements, as a fraction of the smaller.
     pub spread: f64,
 }
 
-/// Figures by work.
+/// Counts by benchmark.
 #[derive(Debug, Default, PartialEq)]
 pub struct Table {
     figures: BTreeMap<String, Figure>,
 }
 
 impl Table {
-    /// Reads [`Table::page`]; rows that are none are passed over.
+    /// Parses [`Table::page`]; other lines are ignored.
     pub fn parse(page: &str) -> Self {
         let rows = page.lines().filter_map(|line| {
             let mut cells = line.strip_prefix("| `")?.split('|').map(str::trim);
@@ -44,13 +44,13 @@ impl Table {
     pub fn put(&mut self, name: &str, figure: Figure) {
         self.figures.insert(name.to_owned(), figure);
     }
-    /// Takes over what another has.
+    /// Adds the counts of another table, which replace existing ones.
     pub fn adopt(&mut self, other: Self) {
         self.figures.extend(other.figures);
     }
 
-    /// The page, with the rows of these works in this order. `about` names compiler and valgrind, `abilities` what the counted
-    /// processor has.
+    /// Formats the page with the rows of these benchmarks in this order. `about` names compiler and
+    /// valgrind, `abilities` the features of the counted processor.
     pub fn page(&self, names: &[String], about: &str, abilities: &str) -> String {
         let mut out = format!(
             "# Instructions\n\nWritten by `make bench-count WRITE=1` ({about}): instructions of the processor for one operation, from a \
@@ -77,12 +77,12 @@ impl Table {
     }
 }
 
-/// A line of the report.
+/// Formats a line of the report.
 pub fn line(name: &str, now: Figure, before: Option<Figure>) -> String {
     let (before, change) = match before {
         Some(before) => {
             let change = (now.instructions / before.instructions - 1.0) * 100.0;
-            // What the measurements themselves may differ says nothing.
+            // Differences within the measurement error are not reported.
             let is_noise = change.abs() <= 100.0 * (now.spread + before.spread) + 0.005;
             let change = if is_noise {
                 "=".to_owned()
@@ -100,7 +100,7 @@ pub fn line(name: &str, now: Figure, before: Option<Figure>) -> String {
     )
 }
 
-/// A whole number with a comma after each three digits.
+/// Formats a whole number with a comma after each three digits.
 fn grouped(number: f64) -> String {
     let digits = format!("{number:.0}");
     let mut out = String::new();

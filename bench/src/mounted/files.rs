@@ -1,4 +1,4 @@
-//! The work that every file system does.
+//! The workload for every file system.
 
 use crate::Rows;
 use anyhow::{Result, bail, ensure};
@@ -12,16 +12,16 @@ use std::time::{Duration, Instant};
 pub const PIECE: usize = 1 << 20;
 pub const STREAM_BYTES: u64 = 256 << 20;
 pub const SMALL: usize = 4096;
-/// How often 4 KiB are read or written at random.
+/// Number of random reads or writes of 4 KiB.
 pub const RANDOM: u64 = 4096;
-/// Synchronous writes end after this time, or after so many for each writer.
+/// Synchronous writes end after this time, or after this many per writer.
 pub const SYNC_TIME: Duration = Duration::from_secs(2);
 pub const SYNC_WRITES: u64 = 4096;
-/// What the synchronous writers write to: so much is there before they begin.
+/// The initial file size for synchronous writers, in bytes.
 pub const SYNC_BYTES: u64 = 4 << 20;
 /// `O_DSYNC`.
 const O_DSYNC: i32 = 0o10_000;
-/// `O_DIRECTORY`, to be able to sync a directory.
+/// `O_DIRECTORY`, to sync a directory.
 const O_DIRECTORY: i32 = 0o200_000;
 const DIRECTORIES: u64 = 10;
 const FILES: u64 = 500;
@@ -39,7 +39,7 @@ fn directory(folder: &Path, number: u64) -> PathBuf {
     folder.join(format!("d{number}"))
 }
 
-/// All small files, in an order that no directory has.
+/// All small files, in an order that differs from that of the directories.
 fn names(folder: &Path, prefix: &str) -> Vec<PathBuf> {
     let each = (0..FILES).flat_map(|file| (0..DIRECTORIES).map(move |at| (at, file)));
     each.map(|(at, file)| directory(folder, at).join(format!("{prefix}-{:05}", file * 7 % FILES)))
@@ -59,7 +59,7 @@ fn sync_directories(folder: &Path) -> Result<()> {
 
 fn write(folder: &Path, rows: &Rows) -> Result<()> {
     let mut dice = Dice(1);
-    // Sixteen different megabytes, so that filling them does not count.
+    // Sixteen different mebibytes, prepared before the measurement.
     let pieces: Vec<Vec<u8>> = (0..16).map(|_| dice.bytes(PIECE, false)).collect();
     let stream = folder.join("stream");
     let write_stream = || {
@@ -110,7 +110,7 @@ fn write(folder: &Path, rows: &Rows) -> Result<()> {
     })
 }
 
-/// Files for synchronous writers, each with its content on stable storage.
+/// Files for synchronous writers, with their content on stable storage.
 fn sync_files(folder: &Path, writers: u64) -> Result<Vec<File>> {
     let open = |number| -> Result<File> {
         let path = folder.join(format!("sync-{writers}-{number}"));
@@ -127,7 +127,7 @@ fn sync_files(folder: &Path, writers: u64) -> Result<Vec<File>> {
     (0..writers).map(open).collect()
 }
 
-/// Each writer has its own target and a thread of its own. Returns how many writes there were.
+/// Each writer has its own target and thread. Returns the number of writes.
 pub fn sync_writes<T: Send>(
     targets: Vec<T>,
     write: impl Fn(&T, u64) -> Result<()> + Sync,
@@ -175,7 +175,7 @@ fn read(folder: &Path, rows: &Rows) -> Result<()> {
     Ok(())
 }
 
-/// Reading the stream wants a fresh mount, since reading at random leaves parts of it in caches.
+/// Stream reads require a fresh mount, because random reads leave parts of the file in caches.
 fn stream(folder: &Path, rows: &Rows) -> Result<()> {
     let mut buffer = vec![0; PIECE];
     rows.timed("stream read", || {
@@ -197,7 +197,7 @@ fn files(folder: &Path) -> Result<()> {
     let (old, new) = (names(folder, "file"), names(folder, "name"));
     crate::timed("files of 4k: stat", || {
         for path in &old {
-            // Without the birth time that the standard library asks for, and few programs.
+            // Without the birth time, which the standard library requests and few programs need.
             ensure!(nix::sys::stat::stat(path)?.st_size == SMALL as i64);
         }
         Ok(all)

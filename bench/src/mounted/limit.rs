@@ -1,4 +1,4 @@
-//! The most that two devices give: the same sizes, depth and flushes as direct I/O to both images at once.
+//! The limit of two devices: direct I/O to both images at once, with the same sizes, depth and flushes.
 
 use crate::files::{PIECE, RANDOM, SMALL, STREAM_BYTES, SYNC_BYTES, sync_writes};
 use crate::timed;
@@ -8,12 +8,12 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
 
-/// `O_DIRECT` of x86-64 and most others.
+/// `O_DIRECT` of x86-64 and most other architectures.
 const O_DIRECT: i32 = 0o40_000;
-/// Direct I/O wants buffers that begin at such a multiple.
+/// Direct I/O requires buffers aligned to this many bytes.
 const ALIGNMENT: usize = 4096;
 
-/// Bytes that begin where direct I/O wants them to.
+/// A buffer with the alignment for direct I/O.
 struct Aligned {
     bytes: Vec<u8>,
     from: usize,
@@ -38,7 +38,7 @@ impl Aligned {
     }
 }
 
-/// Does something with both sides at once.
+/// Runs the work on both sides at once.
 fn both(sides: &[File; 2], work: impl Fn(usize, &File) -> Result<()> + Sync) -> Result<()> {
     let work = &work;
     std::thread::scope(|scope| {
@@ -101,8 +101,8 @@ pub fn run(images: [PathBuf; 2]) -> Result<()> {
     })
 }
 
-/// Each write is followed by a flush of its own. The sides do not wait for each other after each write, as a mirror has to: nobody
-/// can be faster than that.
+/// Each write is followed by its own flush. Unlike in a mirror, the sides do not wait for each other after
+/// each write, so no mirror can be faster.
 fn sync(sides: &[File; 2], piece: &Aligned, writers: u64) -> Result<u64> {
     let mut counts = [0; 2];
     std::thread::scope(|scope| {
@@ -120,6 +120,6 @@ fn sync(sides: &[File; 2], piece: &Aligned, writers: u64) -> Result<u64> {
         }
         anyhow::Ok(())
     })?;
-    // The slower side decides.
+    // The slower side determines the result.
     Ok(counts[0].min(counts[1]))
 }

@@ -1,9 +1,11 @@
-//! Measures a mounted file system: `mounted PHASE FOLDER`, where the phase is `write`, `read` or `stream`; the most that two devices
-//! give: `mounted limit IMAGE IMAGE`; and the table of what was measured: `mounted table < FIGURES`.
+//! Measures a mounted file system: `mounted PHASE FOLDER`, where the phase is `write`, `read` or `stream`.
 //!
-//! The same program does the same work on every file system, and knows nothing of it but the folder. `bench/mount`
-//! makes the file systems and mounts them, again between the phases, so that `read` finds nothing in the kernel's cache. Each
-//! row goes to standard output as `row TAB amount TAB seconds`.
+//! `mounted limit IMAGE IMAGE` measures the limit of two devices; `mounted table < FIGURES` formats the
+//! results.
+//!
+//! The same program does the same work on every file system and depends only on the directory.
+//! `bench/mount` creates and mounts the file systems. It remounts them between the phases, so that `read`
+//! finds nothing in the kernel's cache. Each row goes to standard output as `row TAB amount TAB seconds`.
 #![forbid(unsafe_code)]
 
 mod files;
@@ -34,17 +36,18 @@ fn main() -> Result<()> {
     }
 }
 
-/// Which rows are wanted.
+/// Selects the rows to measure.
 pub struct Rows {
     only: Option<String>,
 }
 
 impl Rows {
-    /// Whether the row is wanted: its name begins as was asked for.
+    /// Whether the row is selected: its name starts with the requested prefix.
     pub fn wants(&self, row: &str) -> bool {
         self.only.as_ref().is_none_or(|only| row.starts_with(only))
     }
-    /// Does a row's work, which tells how much it did (bytes or operations), and prints what it took.
+    /// Runs the work of a selected row and prints its duration. The work returns its amount (bytes or
+    /// operations).
     pub fn timed(&self, row: &str, work: impl FnOnce() -> Result<u64>) -> Result<()> {
         if self.wants(row) {
             timed(row, work)?;
@@ -53,7 +56,7 @@ impl Rows {
     }
 }
 
-/// Prints what work took.
+/// Runs work and prints its duration.
 pub fn timed(row: &str, work: impl FnOnce() -> Result<u64>) -> Result<()> {
     let begun = Instant::now();
     let amount = work().with_context(|| row.to_owned())?;

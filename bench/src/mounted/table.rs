@@ -1,4 +1,4 @@
-//! Figures of all rounds, as a table.
+//! Formats the results of all rounds as a table.
 
 use anyhow::{Context, Result};
 use millpond_bench::spread;
@@ -9,10 +9,10 @@ const OURS: &str = "Millpond";
 const LIMIT: &str = "devices";
 const RIVALS: [&str; 3] = ["zfs-fuse", "Btrfs raid1", "XFS, one device"];
 
-/// Speeds by round, of a row and a contender.
+/// Speeds by round, for each row and contender.
 type Speeds<'t> = BTreeMap<(&'t str, &'t str), BTreeMap<u32, f64>>;
 
-/// Takes lines of round, contender, row, amount and seconds, separated by tabs.
+/// Parses lines of round, contender, row, amount and seconds, separated by tabs.
 pub fn markdown(text: &str) -> Result<String> {
     let mut rows: Vec<&str> = vec![];
     let mut speeds = Speeds::new();
@@ -47,7 +47,7 @@ pub fn markdown(text: &str) -> Result<String> {
             let values = of(who).into_values().map(|speed| speed / scale);
             spread(values.collect(), 0).map_or("-".into(), |text| format!("{text} {unit}"))
         };
-        // By rounds: what disturbed one of them disturbed both.
+        // Ratios are computed per round, because a disturbance affects both values of a round.
         let ratio = |who| {
             let theirs = of(who);
             let pairs = ours

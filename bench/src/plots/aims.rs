@@ -1,6 +1,6 @@
-//! What the project wants of ratios.
+//! The project's targets for ratios.
 
-/// The aim of a row over a rival; the rows of mounted file systems have some.
+/// The target of a row compared with a rival. Some rows of mounted file systems have one.
 pub fn aim(section: &str, rival: &str, row: &str) -> Option<f64> {
     let is_data = !["stat", "readdir", "rename", "unlink"]
         .iter()

@@ -1,5 +1,7 @@
-//! Draws the ratios in BENCHMARKS.md: `plots BENCHMARKS.md FOLDER` writes a picture for each section that has ratios, and
-//! puts a link to it above the section's table where there is none. What is drawn is what the page says.
+//! Draws the ratios in BENCHMARKS.md: `plots BENCHMARKS.md FOLDER`.
+//!
+//! Writes a chart for each section that has ratios, with the numbers on the page, and inserts a missing
+//! link to it above the section's table.
 #![forbid(unsafe_code)]
 
 mod aims;

@@ -1,9 +1,9 @@
-//! The tables of a page in Markdown, as charts.
+//! Converts the tables of a Markdown page to charts.
 
 use crate::aims::aim;
 use millpond_bench::plot::{Bar, Chart, Ratio, Row};
 
-/// A chart, the section that it is of, and its file's name.
+/// A chart, its section, and its file name.
 #[derive(Debug, PartialEq)]
 pub struct Plot {
     pub section: String,
@@ -11,7 +11,7 @@ pub struct Plot {
     pub chart: Chart,
 }
 
-/// The tables of all sections that have ratios, in their order.
+/// The charts of all sections that have ratios, in order.
 pub fn plots(page: &str) -> Vec<Plot> {
     sections(page)
         .filter_map(|(section, lines)| {
@@ -30,7 +30,7 @@ pub fn plots(page: &str) -> Vec<Plot> {
         .collect()
 }
 
-/// Puts a link to the plot above the first table of its section, if the section has none.
+/// Inserts a link to the plot above the first table of its section, unless the page has one.
 pub fn link(page: &str, plot: &Plot, folder: &str) -> String {
     let place = format!("{folder}/{}", plot.file);
     let (mut out, mut is_here, mut is_done) = (String::new(), false, page.contains(&place));
@@ -56,7 +56,7 @@ fn sections(page: &str) -> impl Iterator<Item = (&str, Vec<&str>)> {
     })
 }
 
-/// The cells of the first table: its head, and the rows below the line of dashes.
+/// The cells of the first table: its header, and the rows below the line of dashes.
 fn table<'a>(lines: &[&'a str]) -> Option<(Vec<&'a str>, Vec<Vec<&'a str>>)> {
     let cells = |line: &'a str| -> Vec<&'a str> {
         let line = line.trim().trim_start_matches('|').trim_end_matches('|');
@@ -71,7 +71,7 @@ fn table<'a>(lines: &[&'a str]) -> Option<(Vec<&'a str>, Vec<Vec<&'a str>>)> {
     Some((head, rows.skip(1).collect()))
 }
 
-/// `**1.41 (1.32–1.47)**`.
+/// Parses `**1.41 (1.32–1.47)**`.
 fn ratio(cell: &str) -> Option<Ratio> {
     let inner = cell.strip_prefix("**")?.strip_suffix("**")?;
     let (median, range) = inner.strip_suffix(')')?.split_once(" (")?;
@@ -83,14 +83,14 @@ fn ratio(cell: &str) -> Option<Ratio> {
     })
 }
 
-/// Columns of ratios are series; rows without any figure are left out.
+/// Columns of ratios become series; rows without numbers are left out.
 fn ratios(section: &str, lines: &[&str]) -> Option<Chart> {
     let (head, rows) = table(lines)?;
     let is_ratios = |column: &usize| {
         let mut cells = rows.iter().filter_map(|row| row.get(*column));
         cells.any(|cell| ratio(cell).is_some())
     };
-    // What the devices themselves can do is a limit, not a rival.
+    // The speed of the devices themselves is a limit, not a rival.
     let columns: Vec<usize> = (0..head.len())
         .filter(is_ratios)
         .filter(|column| !head[*column].starts_with("of "))
@@ -125,7 +125,7 @@ fn ratios(section: &str, lines: &[&str]) -> Option<Chart> {
     })
 }
 
-/// Over the fastest implementation of OpenZFS: the smallest ratio of each row (`6.6 (12.0×)`).
+/// Compared with the fastest implementation of OpenZFS: the smallest ratio of each row (`6.6 (12.0×)`).
 fn parity(lines: &[&str]) -> Option<Chart> {
     let (head, rows) = table(lines)?;
     let charted = rows.iter().filter_map(|row| {
@@ -214,7 +214,7 @@ mod tests {
             .iter()
             .fold(once.clone(), |page, plot| link(&page, plot, "docs/plots"));
         assert_eq!(twice, once);
-        // Nothing else changed.
+        // Nothing else has changed.
         let without: String = once
             .lines()
             .filter(|line| !line.starts_with("!["))

@@ -20,7 +20,7 @@ pub struct Engine {
 
 pub const IMAGE_BYTES: u64 = 4 << 30;
 
-/// Empty images in `folder`.
+/// Creates empty images in `folder`.
 pub fn images(folder: &Path, count: usize) -> Result<Vec<PathBuf>> {
     std::fs::create_dir_all(folder)?;
     let paths = (0..count).map(|number| folder.join(format!("d{number}.img")));

@@ -17,7 +17,7 @@ pub struct Kernel {
     open: Option<File>,
 }
 
-/// Whether this machine can do it.
+/// Checks whether this machine supports the contender.
 pub fn check(which: Contender) -> Result<()> {
     let program = program(which);
     Command::new(program)
@@ -64,7 +64,7 @@ impl Kernel {
             .to_owned(),
             open: None,
         };
-        // From here on a failure takes down what was set up.
+        // From here on a failure removes what was set up.
         for image in &images {
             let image = image.to_str().context("folder's name")?;
             kernel.loops.push(run("losetup", &["-f", "--show", image])?);

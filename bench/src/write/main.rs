@@ -1,8 +1,9 @@
-//! Measures the writing engine beside file systems of the kernel: `write [--rounds N] [--folder FOLDER] [--only ROW]`.
+//! Compares the writing engine with file systems of the kernel: `write [--rounds N] [--folder FOLDER]
+//! [--only ROW]`.
 //!
-//! Each round makes every contender anew on image files, does the same work on it, and removes it. A table in
-//! Markdown goes to standard output, what is going on and what is absent to standard error. Contenders come by turns,
-//! so that a busy machine slows all of them.
+//! Each round creates every contender on new image files, does the same work on it, and removes it. A table
+//! in Markdown goes to standard output; progress and absent contenders go to standard error. Contenders
+//! alternate, so that a busy machine slows all of them.
 #![forbid(unsafe_code)]
 
 mod engine;

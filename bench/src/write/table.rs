@@ -1,4 +1,4 @@
-//! Figures of all rounds, as a table.
+//! Formats the results of all rounds as a table.
 
 use super::work::{Contender, Figure};
 use millpond_bench::spread;

@@ -1,11 +1,11 @@
-//! The work that every contender does.
+//! The workload for every contender.
 
 use anyhow::Result;
 use millpond_bench::Dice;
 use std::fmt;
 use std::time::Instant;
 
-/// Who is measured.
+/// The measured implementation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Contender {
     Millpond,
@@ -23,27 +23,27 @@ impl fmt::Display for Contender {
     }
 }
 
-/// A file system to work on. Names are in one directory.
+/// A file system under test. Names are in one directory.
 pub trait Subject {
-    /// The file that `read_at` and `write_at` mean from now on; made if it is not there.
+    /// Opens the file for `read_at` and `write_at`, and creates it if it does not exist.
     fn open(&mut self, name: &str, small_records: bool) -> Result<()>;
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<()>;
     fn read_at(&mut self, offset: u64, bytes: &mut [u8]) -> Result<()>;
     fn create(&mut self, name: &str, content: &[u8]) -> Result<()>;
-    /// Its length.
+    /// Returns a file's length.
     fn stat(&mut self, name: &str) -> Result<u64>;
     fn rename(&mut self, from: &str, to: &str) -> Result<()>;
     fn unlink(&mut self, name: &str) -> Result<()>;
-    /// False where there is no such thing.
+    /// Takes a snapshot. Returns false if snapshots are not supported.
     fn snapshot(&mut self, name: &str) -> Result<bool>;
-    /// Everything is on stable storage.
+    /// Writes everything to stable storage.
     fn sync(&mut self) -> Result<()>;
-    /// Closed and opened again, so that nothing is cached above the devices.
+    /// Closes and reopens the file system, so that nothing is cached above the devices.
     fn reopen(&mut self) -> Result<()>;
     fn finish(self: Box<Self>) -> Result<()>;
 }
 
-/// What a piece of work took.
+/// The result of a piece of work.
 pub struct Figure {
     pub row: &'static str,
     pub seconds: f64,
@@ -59,7 +59,7 @@ const RANDOM: u64 = 4096;
 const FILES: u64 = 10_000;
 const SNAPSHOTS: u64 = 20;
 
-/// Does all of it, or the rows whose names begin with `only` and what they need.
+/// Does all work, or only the rows whose names start with `only` and what they depend on.
 pub fn run(subject: &mut dyn Subject, compressed: bool, only: Option<&str>) -> Result<Vec<Figure>> {
     let wants = |row: &str| only.is_none_or(|only| row.starts_with(only));
     let mut figures = vec![];
@@ -135,7 +135,7 @@ fn write_stream(
     dice: &mut Dice,
     compressible: bool,
 ) -> Result<bool> {
-    // Sixteen different megabytes, so that filling them does not count.
+    // Sixteen different mebibytes, prepared before the measurement.
     let pieces: Vec<Vec<u8>> = (0..16).map(|_| dice.bytes(PIECE, compressible)).collect();
     for (number, piece) in (0..total / PIECE as u64).zip(pieces.iter().cycle()) {
         subject.write_at(number * PIECE as u64, piece)?;

@@ -1,4 +1,4 @@
-//! Checksums, those that stand inside what they cover, and parity.
+//! Checksums, including those embedded in the data that they cover, and parity.
 
 use crate::ordered;
 use millpond_checksum::{
@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 
 static CHECKSUMMER: LazyLock<Checksummer> = LazyLock::new(|| Checksummer::new(Some(Salt([5; 32]))));
 
-/// A pointer and the bytes that it leads to.
+/// A block pointer and its block.
 pub fn checksums(data: &[u8]) {
     let Some((endian, rest)) = ordered(data) else {
         return;
@@ -37,7 +37,7 @@ pub fn checksums(data: &[u8]) {
     }
 }
 
-/// Columns of any number and length. Every loss that parity covers is made good.
+/// Columns of any number and length. Every loss that the parity covers is reconstructed.
 pub fn parity(data: &[u8]) {
     let Some(([columns, parities, lost, stride], bytes)) = data.split_first_chunk::<4>() else {
         return;

@@ -1,4 +1,4 @@
-//! Words that somebody types, and names of datasets.
+//! Command lines, and names of datasets.
 
 use millpond::control::Control;
 use millpond_cli::session::{Environment, OpenControl, Session};
@@ -6,7 +6,7 @@ use millpond_cli::{verbs, zfs, zpool};
 use millpond_dataset::DatasetName;
 use std::collections::BTreeMap;
 
-/// Words separated by NUL; the first says which program. There are no pools.
+/// Words separated by NUL; the first selects the program. There are no pools.
 pub fn command_line(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let mut words: Vec<String> = text.split('\0').map(str::to_owned).collect();

@@ -10,7 +10,7 @@ pub fn decompress(data: &[u8]) {
     let Some(kind) = CompressionKind::from_number(function % 20) else {
         return;
     };
-    // 512 bytes to 128 KiB, as logical sizes of blocks are.
+    // From 512 bytes to 128 KiB, like logical block sizes.
     let mut destination = vec![0; (usize::from(*size) + 1) * 512];
     let _ = decompress_block(kind, rest, &mut destination);
 }

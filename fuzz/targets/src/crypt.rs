@@ -1,4 +1,4 @@
-//! Encryption: any pointer, any bytes, any object of keys.
+//! Encryption with arbitrary pointers, data and key objects.
 
 use crate::ordered;
 use millpond_crypt::{DatasetKey, WrappingKey, verify_indirect_block};
@@ -13,7 +13,7 @@ static KEY: LazyLock<DatasetKey> = LazyLock::new(|| {
         .expect("a key of 32 bytes")
 });
 
-/// A pointer and the bytes that it leads to, with everything that decrypts or authenticates.
+/// Decrypts and authenticates a block, given a block pointer and its bytes.
 pub fn encrypted_block(data: &[u8]) {
     let Some((endian, rest)) = ordered(data) else {
         return;
@@ -40,7 +40,7 @@ pub fn encrypted_block(data: &[u8]) {
         let _ = KEY.decrypt_dnodes(salt, iv, mac, &mut bytes, endian);
         let mut bytes = stored.to_vec();
         let _ = KEY.decrypt_log(salt, iv, &mut bytes, endian);
-        // What was encrypted decrypts to the same.
+        // Encrypted data decrypts to the same plain text.
         let mut bytes = stored.to_vec();
         if let Ok(mac) = KEY.encrypt_dnodes(salt, iv, &mut bytes, endian) {
             let decrypted = KEY.decrypt_dnodes(salt, iv, mac, &mut bytes, endian);
@@ -49,7 +49,7 @@ pub fn encrypted_block(data: &[u8]) {
     }
 }
 
-/// The object with a dataset's wrapped keys: a word that says which entries there are, then those.
+/// The object with a dataset's wrapped keys: a word that selects the entries, then the entries.
 pub fn crypt_key(data: &[u8]) {
     let Some(([present, numbers], mut rest)) = data.split_first_chunk::<2>() else {
         return;

@@ -1,4 +1,4 @@
-//! Attributes of files, access control lists, records of the intent log.
+//! File attributes, access control lists, intent log records.
 
 use crate::ordered;
 use millpond_ondisk::acl::{decode_acl, decode_old_acl};
@@ -42,7 +42,7 @@ pub fn intent_log_records(data: &[u8]) {
     }
 }
 
-/// Attributes: how many are registered, then registrations (length and number), then the buffer.
+/// System attributes: the number of registrations, the registrations (length and number), then the buffer.
 pub fn system_attributes(data: &[u8]) {
     let Some((count, rest)) = data.split_first() else {
         return;
@@ -69,13 +69,13 @@ pub fn system_attributes(data: &[u8]) {
     }
 }
 
-/// The value of an attribute with a POSIX list, from a pool or from a program.
+/// The value of a POSIX ACL attribute, from a pool or from a program.
 pub fn posix_acl(data: &[u8]) {
     let Ok(Some(list)) = PosixAcl::decode(data) else {
         return;
     };
     assert!(list.entries().len() * 8 + 4 == data.len());
     assert_eq!(PosixAcl::decode(&list.encode()), Ok(Some(list.clone())));
-    // What is a list stays one when its entries are put in order anew.
+    // A valid ACL stays valid when its entries are sorted again.
     assert!(PosixAcl::new(list.entries().to_vec()).is_some());
 }

@@ -1,11 +1,12 @@
-//! Requests of the kernel to a mounted file system.
+//! Requests from the kernel to a mounted file system.
 
 use millpond_fuse::abi::slot::{
     HEAD_BYTES, PAYLOAD_AT, PAYLOAD_BYTES_AT, REPLY_AT, commit, get_u64, refuse, unpack,
 };
 use millpond_fuse::abi::{DATA_BYTES_MAX, REQUEST_HEADER_BYTES, Request, feature};
 
-/// A message; once as it is, once with the length that it says of itself made true, so that more of it is read.
+/// A message: first unchanged, then with its length field set to the actual length, so that more of it is
+/// decoded.
 pub fn request(data: &[u8]) {
     let _ = Request::unique_of(data);
     let _ = Request::decode(data, 0);
@@ -21,8 +22,8 @@ pub fn request(data: &[u8]) {
     }
 }
 
-/// What the kernel put into a slot's memory: the first 288 bytes, and of the payload what the input has; once as it is, once
-/// with lengths that agree with each other, so that there is a message in one piece.
+/// The memory of a ring slot as filled by the kernel: the first 288 bytes, then the payload from the input.
+/// First unchanged, then with consistent lengths, so that it contains a complete message.
 pub fn slot(data: &[u8]) {
     let (head, payload) = data.split_at(data.len().min(HEAD_BYTES));
     let mut memory = vec![0; PAYLOAD_AT + payload.len()];
@@ -37,7 +38,8 @@ pub fn slot(data: &[u8]) {
     assert_eq!(of_slot(memory), payload.len() <= DATA_BYTES_MAX);
 }
 
-/// Whether there is a message. One lies where it was found, as long as it says, with its payload last.
+/// Whether there is a message. A message is where it was found, has the stated length, and ends with its
+/// payload.
 fn of_slot(mut memory: Vec<u8>) -> bool {
     let given = memory.clone();
     let unique = get_u64(&memory, 8).expect("a header");

@@ -1,4 +1,4 @@
-//! What lies in labels, and in the partition tables around them.
+//! The content of labels, and of partition tables.
 
 use millpond_device::{Device, MemoryDevice, PartitionDevice, read_gpt};
 use millpond_ondisk::{BootEnvironment, ChecksumTrailer, Uberblock};

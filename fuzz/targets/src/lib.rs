@@ -1,9 +1,9 @@
-//! Outside the house: one function for each decoder of bytes that others could have written.
+//! Fuzz targets: one function for each decoder of bytes from untrusted sources.
 //!
-//! A target must survive any input: no panic, no hang, no memory beyond the stated bounds; where a
-//! structure can be written again, reading that must give the same. [`TARGETS`] is the one
-//! registry: the fuzzer, the replay of saved inputs and the smoke test all go by it.
-//! `fuzz/README.md` has the recipe.
+//! A target must survive any input: no panic, no hang, no memory beyond the stated limits. If a structure
+//! can be encoded, decoding the result must give the same structure. [`TARGETS`] is the only registry: the
+//! fuzzer, the replay of saved inputs and the smoke test all use it. `fuzz/README.md` describes how to add
+//! a target.
 #![forbid(unsafe_code)]
 
 mod checksum;
@@ -23,10 +23,10 @@ mod vdev;
 mod zap;
 mod zap_change;
 
-/// A target's name (that of its folders in `fuzz/corpus` and `fuzz/crashes`) and its function.
+/// A target's name (also of its directories in `fuzz/corpus` and `fuzz/crashes`) and its function.
 pub type Target = (&'static str, fn(&[u8]));
 
-/// Every target, by name.
+/// All targets, sorted by name.
 pub const TARGETS: &[Target] = &[
     ("block_list", ondisk::block_list),
     ("block_pointer", ondisk::block_pointer),
@@ -74,7 +74,7 @@ pub const TARGETS: &[Target] = &[
     ("zstd_header", compress::zstd_header),
 ];
 
-/// The target with this name.
+/// Finds the target with this name.
 pub fn find(name: &str) -> Option<fn(&[u8])> {
     TARGETS
         .iter()
@@ -92,7 +92,7 @@ fn ordered(data: &[u8]) -> Option<(millpond_ondisk::Endian, &[u8])> {
     Some((endian, rest))
 }
 
-/// 64-bit words of the input, as the structures that lie in ZAP entries come.
+/// 64-bit words of the input, the form in which structures are stored in ZAP entries.
 fn words(data: &[u8]) -> Vec<u64> {
     data.as_chunks::<8>()
         .0

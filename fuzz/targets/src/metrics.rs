@@ -1,10 +1,10 @@
-//! What comes over the daemon's socket for figures.
+//! Requests to the daemon's metrics socket.
 
 use millpond_daemon::metrics::{REQUEST_BYTES_MAX, answer};
 use millpond_env::Env;
 use std::io::{self, Read, Write};
 
-/// A connection on which the input comes in pieces, as long as its first byte says.
+/// A connection that delivers the input in pieces of the length in its first byte.
 struct Connection<'a> {
     rest: &'a [u8],
     piece_bytes: usize,
@@ -33,8 +33,8 @@ impl Write for Connection<'_> {
     }
 }
 
-/// A request of any kind is answered with one of four lines or hung up on, and no more of it is read than a
-/// request may have and a piece.
+/// Every request is answered with one of four status lines, or the connection is closed. Reading stops at
+/// the maximum request length plus one piece.
 pub fn request(data: &[u8]) {
     let Some((first, rest)) = data.split_first() else {
         return;
@@ -58,7 +58,7 @@ pub fn request(data: &[u8]) {
             ];
             assert!(lines.iter().any(|line| told.starts_with(line.as_bytes())));
         }
-        // The other end is gone before it asked for anything.
+        // The peer closed the connection before sending a request.
         Err(_) => assert!(told.is_empty()),
     }
 }

@@ -10,14 +10,14 @@ pub fn nvlist(data: &[u8]) {
     };
     assert!(length <= data.len());
     let _ = format!("{list:?}");
-    // What was read can be written, and reads as the same.
+    // A decoded list can be encoded, and decodes to the same list again.
     if let Ok(bytes) = list.encode_xdr() {
         let again = NvList::decode(&bytes).expect("our own bytes");
         assert_eq!(format!("{again:?}"), format!("{list:?}"));
     }
 }
 
-/// A vdev tree as labels and the pool's configuration have it.
+/// A vdev tree as in labels and in the pool configuration.
 pub fn vdev_tree(data: &[u8]) {
     let Ok(list) = NvList::decode(data) else {
         return;

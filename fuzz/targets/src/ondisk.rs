@@ -11,7 +11,7 @@ use millpond_ondisk::{
     RedactionEntry, RedactionListPhys, ScanPhys, SpaceMapEntries, SpaceMapPhys, TxgTimes,
 };
 
-/// Every question that can be asked of a block pointer.
+/// Calls all functions of a block pointer.
 fn ask(pointer: &BlockPointer) {
     let _ = pointer.validate();
     let _ = (
@@ -64,7 +64,7 @@ pub fn dnode(data: &[u8]) {
         dnode.used_bytes(),
     );
     if let Ok(bytes) = dnode.encode() {
-        // What is written is little-endian, whatever was read.
+        // Encoding always uses little-endian, whatever the byte order of the input.
         let expected = Dnode {
             endian: Endian::Little,
             ..dnode
@@ -199,7 +199,7 @@ pub fn intent_log_block(data: &[u8]) {
     let _ = block.continues(&block.header.next);
 }
 
-/// Keys of tables: of damaged blocks, of permissions, of sets of numbers.
+/// ZAP keys: of error logs, of permissions, of number sets.
 pub fn keys(data: &[u8]) {
     if let Some(entry) = millpond_ondisk::ErrorLogEntry::parse(data) {
         let again = millpond_ondisk::ErrorLogEntry::parse(entry.key().as_bytes());

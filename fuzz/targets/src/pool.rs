@@ -1,4 +1,4 @@
-//! From labels and cache files to pools.
+//! Opens pools from labels and cache files.
 
 use millpond_checksum::seal_label;
 use millpond_device::{Candidate, Device, DeviceError};
@@ -19,7 +19,7 @@ pub fn cache_file(data: &[u8]) {
     }
 }
 
-/// A configuration in labels whose checksums are right, on two disks, as far as opening the pool.
+/// A configuration in labels with valid checksums, on two disks, up to opening the pool.
 pub fn label_config(data: &[u8]) {
     let disks = [disk(data), disk(data)];
     let candidates = disks
@@ -54,7 +54,7 @@ pub fn label_config(data: &[u8]) {
     }
 }
 
-/// A disk of the smallest size with one configuration in all labels, and an uberblock in the first.
+/// A disk of minimum size with the same configuration in all labels, and an uberblock in the first.
 fn disk(config: &[u8]) -> Disk {
     let mut pieces = Vec::new();
     let offsets = LeafLayout::new(LEAF_BYTES_MIN)
@@ -84,7 +84,7 @@ fn disk(config: &[u8]) -> Disk {
     disk
 }
 
-/// Zeros but for some pieces.
+/// A disk of zeros except for some pieces.
 #[derive(Debug)]
 struct Disk {
     pieces: Vec<(u64, Vec<u8>)>,

@@ -1,8 +1,9 @@
-//! What comes over the daemon's socket.
+//! Messages on the daemon's socket.
 
 use millpond_rpc::{Messages, decode_call, decode_head, decode_reply};
 
-/// A stream of messages, as calls and as replies. What can be read reads as the same once written again.
+/// A stream of messages, decoded as calls and as replies. A decoded message decodes to the same after
+/// encoding.
 pub fn rpc(data: &[u8]) {
     let mut stream = Messages::new(data);
     let mut held = 0usize;
@@ -10,7 +11,7 @@ pub fn rpc(data: &[u8]) {
         held = held.saturating_add(message.len()).saturating_add(1);
         assert!(held <= data.len(), "more was given out than came in");
         if let Ok(call) = decode_call(&message) {
-            // What is looked at before the parameters says the same as the whole.
+            // The header decoded before the parameters agrees with the complete message.
             if let Ok(head) = decode_head(&message) {
                 assert_eq!(head.needs_right(), call.needs_right());
             }

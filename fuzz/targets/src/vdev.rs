@@ -1,4 +1,4 @@
-//! Where blocks lie: mappings of removed vdevs, and plans over whatever tree a configuration gives.
+//! Block locations: mappings of removed vdevs, and I/O plans for arbitrary vdev trees.
 
 use millpond_ondisk::{Txg, VdevId};
 use millpond_vdev::{
@@ -6,10 +6,10 @@ use millpond_vdev::{
     Step, VdevTree,
 };
 
-/// Steps after which a plan must have ended.
+/// Number of steps after which a plan must have ended.
 const STEPS_MAX: usize = 300;
 
-/// A mapping object, half of the input, and a births object, the rest.
+/// A mapping object (half of the input) and a births object (the rest).
 pub fn indirect_mapping(data: &[u8]) {
     let Some((endian, data)) = crate::ordered(data) else {
         return;
@@ -31,7 +31,8 @@ pub fn indirect_mapping(data: &[u8]) {
     }
 }
 
-/// Reads and audits a few blocks of every vdev of a tree whose leaves all fail or lie.
+/// Plans reads and audits of a few blocks on every vdev of a tree whose leaves all fail or return wrong
+/// data.
 pub fn plans_over(tree: &VdevTree) {
     for (vdev, _) in tree.tops().take(16) {
         let _ = (

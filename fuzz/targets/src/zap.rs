@@ -30,7 +30,7 @@ pub fn leaf(data: &[u8]) {
     let mut count = 0_usize;
     for entry in leaf.entries() {
         count += 1;
-        // Good entries of other buckets, then a chain that loops until its own limit.
+        // Valid entries of other buckets, then a chain that loops up to its own limit.
         assert!(
             count <= usize::from(leaf.chunk_count()) * 2 + 1,
             "entries without end"
@@ -51,7 +51,7 @@ pub fn micro(data: &[u8]) {
     let _ = zap.entry(usize::MAX);
 }
 
-/// A whole ZAP: a byte for the order, one for the size of its blocks, then the blocks.
+/// A whole ZAP: a byte for the byte order, one for the block size, then the blocks.
 pub fn zap(data: &[u8]) {
     let Some((endian, rest)) = ordered(data) else {
         return;
@@ -107,7 +107,7 @@ pub fn zap(data: &[u8]) {
     let _ = zap.check();
 }
 
-/// A word of flags, then a name.
+/// A byte of flags, then a name.
 pub fn normalisation(data: &[u8]) {
     let Some((flags, name)) = data.split_first() else {
         return;
@@ -116,7 +116,7 @@ pub fn normalisation(data: &[u8]) {
         return;
     };
     if let Some(once) = normalisation.apply(name) {
-        // At most 18 characters come of one, of at most 4 bytes each.
+        // One character expands to at most 18 characters of at most 4 bytes each.
         assert!(once.len() <= name.len() * 72 + 4);
         let _ = normalisation.apply(&once);
     }

@@ -1,4 +1,4 @@
-//! ZAPs of any bytes, changed.
+//! Changes ZAPs with arbitrary content.
 
 use crate::ordered;
 use millpond_env::sync::{Arc, Mutex};
@@ -7,7 +7,7 @@ use millpond_ondisk::{BlockId, Endian, Level, ObjectId};
 use millpond_zap::{AtZero, ZapMut, ZapSource, ZapStore, ZapValue};
 use std::collections::BTreeMap;
 
-/// Blocks by number; those of the input are in its byte order, those written are little-endian.
+/// Blocks by id. Blocks of the input are in its byte order, written ones are little-endian.
 #[derive(Clone)]
 struct Blocks(Arc<Mutex<State>>);
 
@@ -65,8 +65,8 @@ impl ZapStore for Blocks {
     }
 }
 
-/// A byte for the order, one for the size of the blocks, eight that each tell one change, then the blocks. What
-/// was consistent before a change is so afterwards.
+/// A byte for the byte order, one for the block size, eight for one change each, then the blocks. A ZAP
+/// that is consistent before a change is consistent afterwards.
 pub fn zap_change(data: &[u8]) {
     let Some((endian, rest)) = ordered(data) else {
         return;
@@ -90,7 +90,7 @@ pub fn zap_change(data: &[u8]) {
     let Ok(view) = zap.view() else {
         return;
     };
-    // No reader can know whether blocks of a growing table are somebody else's.
+    // For a growing table, a reader cannot know whether its blocks are also used elsewhere.
     let is_growing = view
         .header()
         .is_some_and(|header| header.next_table_block != 0);
@@ -107,7 +107,7 @@ pub fn zap_change(data: &[u8]) {
             1 => ZapValue::from_u16s(&[at as u16; 12]),
             _ => ZapValue::from_u64(at),
         };
-        // Half of the changes are to what is there.
+        // Half of the changes are to existing entries.
         let chosen = there
             .get(usize::from(step & 31))
             .filter(|_| step & 128 != 0);

@@ -1,4 +1,4 @@
-//! Every saved input again, and a short blind fuzz, without a fuzzer.
+//! Replays every saved input, and fuzzes briefly without guidance; no fuzzer is needed.
 #![forbid(unsafe_code)]
 
 use millpond_fuzz_targets::{TARGETS, Target};
@@ -39,8 +39,8 @@ fn every_target_has_a_corpus_and_every_folder_a_target() {
     assert!(folders("crashes").is_subset(&names));
 }
 
-/// Saved inputs with bytes changed, cut, repeated and swapped: what a fuzzer does first, with a fixed
-/// seed and no guidance.
+/// Changes, truncates, repeats and swaps bytes of saved inputs with a fixed seed, like the first steps of a
+/// fuzzer but without guidance.
 #[test]
 fn mutations_of_saved_inputs_are_survived() {
     for (number, (name, target)) in TARGETS.iter().enumerate() {
@@ -59,7 +59,8 @@ fn mutations_of_saved_inputs_are_survived() {
     }
 }
 
-/// Runs the target; input that it does not survive is printed, to be saved in `fuzz/crashes`.
+/// Runs the target. An input that it does not survive is printed, so that it can be saved in
+/// `fuzz/crashes`.
 fn survives((name, target): &Target, data: &[u8]) {
     let outcome = std::panic::catch_unwind(|| target(data));
     if outcome.is_err() {
@@ -115,7 +116,7 @@ fn room() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// A small generator (xorshift64*), so that a failure comes again.
+/// A small seeded generator (xorshift64*), so that failures are reproducible.
 struct Dice(u64);
 
 impl Dice {

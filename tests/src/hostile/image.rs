@@ -154,7 +154,7 @@ impl PoolImage {
         self.blocks[number].pointer.endian()
     }
 
-    /// The block that a pointer refers to, if it is an unencrypted one.
+    /// The block that a pointer refers to, if it was loaded.
     pub fn block_of(&self, pointer: &BlockPointer) -> Option<usize> {
         let place = pointer.dvas().next()?.offset_bytes;
         self.blocks.iter().position(|block| {

@@ -1,4 +1,5 @@
-//! The judges of a state: the model, our verification, every figure counted anew, and OpenZFS's `zdb`.
+//! The judges of a state: the model, our verification, the recount of all space counters, and OpenZFS's
+//! `zdb`.
 
 use super::life::Options;
 use crate::oracle::{Verdict, zdb};
@@ -14,15 +15,17 @@ use millpond_sim::World;
 use std::collections::BTreeSet;
 use std::os::unix::fs::FileExt;
 
-/// Where verification says that blocks of intent logs lie.
+/// The level under which verification reports intent log blocks.
 const LOG_LEVEL: Level = Level(254);
 
-/// What verification finds beyond the disks that were made to fail. Where the power failed while labels were
-/// written some are torn (`may_be_torn`), until all are written again; so may the last blocks of intent logs be,
-/// of which one disk has what another lacks.
+/// Verifies the pool. Damage on disks that were made to fail is accepted.
+///
+/// After a power cut during label writes some labels are torn (`may_be_torn`) until all are written again.
+/// The last blocks of intent logs may also be incomplete, because one disk may have blocks that another
+/// lacks.
 ///
 /// # Errors
-/// It, in words.
+/// The first other error, as text.
 pub fn verified(pool: &Pool, victims: &BTreeSet<String>, may_be_torn: bool) -> Result<(), String> {
     let first = millpond_env::sync::Mutex::new(None);
     let in_logs = millpond_env::sync::Mutex::new(Vec::<String>::new());
@@ -75,7 +78,7 @@ pub fn verified(pool: &Pool, victims: &BTreeSet<String>, may_be_torn: bool) -> R
     Ok(())
 }
 
-/// Space figures that are not what the blocks add up to.
+/// Compares the space counters with the sums over all blocks.
 pub(super) fn recounted(pool: &Pool) -> Result<(), String> {
     let faults = recount::faults_after_a_cut(pool.inner());
     if faults.is_empty() {
@@ -84,10 +87,10 @@ pub(super) fn recounted(pool: &Pool) -> Result<(), String> {
     Err(format!("figures:\n  {}", faults.join("\n  ")))
 }
 
-/// What `zdb` says about the disks, written to image files.
+/// Judges the disks with `zdb`, after writing them to image files.
 ///
 /// # Errors
-/// It, in words, or that no images could be made.
+/// The errors of `zdb`, or that no images could be written.
 pub fn judged(world: &World, pool: &str, options: &Options) -> Result<bool, String> {
     let say = |error: &dyn std::fmt::Display| format!("images for zdb: {error}");
     let folder = tempfile::tempdir().map_err(|error| say(&error))?;
@@ -120,7 +123,7 @@ pub fn judged(world: &World, pool: &str, options: &Options) -> Result<bool, Stri
     }
 }
 
-/// Where a dataset's files differ as the changing side shows them, changes that are in memory included.
+/// Compares a dataset's files, read through the writing code with its unwritten changes, with the model.
 pub(super) fn read_back(pool: &LivePool, model: &Model, dataset: &str) -> Result<(), String> {
     let Some(head) = model.heads.get(dataset) else {
         return Ok(());

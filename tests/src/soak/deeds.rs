@@ -1,8 +1,10 @@
-//! What each of many threads did, and what was promised to it, so that a power cut can be judged.
+//! Records the operations and promises of concurrent threads, so that the state after a power cut can be
+//! judged.
 //!
-//! A thread counts its steps: each changes one of its files, or one name. Who asks for something to be on stable
-//! storage notes first how many steps each thread has behind it: names of all threads stand in one order, so that a
-//! kept promise is about the names of all until then, and about the bytes of one file or of all.
+//! A thread counts its steps. Each step changes one of its files, or one name. A thread that requests
+//! stable storage first records the number of steps that every thread has completed. The names of all
+//! threads are in one order, so a kept promise covers all names up to that point, and the bytes of one file
+//! or of all files.
 
 use millpond_env::sync::{Arc, Mutex};
 use millpond_sim::World;
@@ -13,29 +15,29 @@ pub type Key = (String, String);
 /// Contents of files.
 pub type Files = BTreeMap<Key, Vec<u8>>;
 
-/// The steps of one thread in one round.
+/// The steps of one thread between two reopenings.
 #[derive(Debug, Default)]
 pub struct Deeds {
-    /// After each step which file has which name.
+    /// After each step: the file that each name refers to.
     names: Vec<Arc<BTreeMap<Key, u64>>>,
-    /// What each file held from which step on.
+    /// The content of each file, with the step from which on it applies.
     contents: BTreeMap<u64, Vec<(usize, Vec<u8>)>>,
-    /// What the thread's part of the common file held from which step on.
+    /// The content of the thread's stripe of the shared file, with the step from which on it applies.
     stripes: Vec<(usize, Vec<u8>)>,
     next: u64,
 }
 
-/// A promise: how many steps of each thread were done when it was asked for.
+/// A promise: the number of completed steps of each thread when it was requested.
 #[derive(Debug)]
 struct Promise {
-    /// Requests of the disks when it was kept.
+    /// Number of disk requests when it was kept.
     kept: usize,
     steps: Vec<usize>,
-    /// The one file, of the thread of this number, whose bytes it is about; `None`: all.
+    /// The file whose bytes it covers, with its thread; `None` for all files.
     file: Option<(usize, u64)>,
 }
 
-/// What all threads share in a round.
+/// The state that all threads share.
 #[derive(Clone)]
 pub struct Clock {
     recorded: Arc<dyn Fn() -> usize + Send + Sync>,
@@ -44,7 +46,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Nothing is done yet; promises are dated by requests to this world's disks.
+    /// Starts without steps. Promises are dated by the number of requests to this world's disks.
     #[must_use]
     pub fn new(world: &World, threads: usize) -> Self {
         let world = world.clone();
@@ -54,28 +56,29 @@ impl Clock {
             promises: Arc::default(),
         }
     }
-    /// So many steps of a thread are done.
+    /// Records the number of completed steps of a thread.
     pub fn set(&self, thread: usize, steps: usize) {
         self.steps.lock()[thread] = steps;
     }
-    /// What is about to be promised.
+    /// The steps that a promise would cover now.
     pub fn aim(&self, thread: usize, steps: usize) -> Vec<usize> {
         let mut all = self.steps.lock();
         all[thread] = steps;
         all.clone()
     }
-    /// It was kept.
+    /// Records that the promise was kept.
     pub fn keep(&self, steps: Vec<usize>, thread: Option<usize>, file: Option<u64>) {
         let kept = (self.recorded)();
         let file = thread.zip(file);
         self.promises.lock().push(Promise { kept, steps, file });
     }
-    /// How many were kept.
+    /// Number of kept promises.
     #[must_use]
     pub fn promises(&self) -> u64 {
         self.promises.lock().len() as u64
     }
-    /// The least step at which a thread's names must be after so many requests; with `file` that of its bytes.
+    /// The earliest acceptable step of a thread's names after `count` requests; with `file`, that of its
+    /// bytes.
     fn least(&self, thread: usize, count: usize, file: Option<Option<u64>>) -> usize {
         let promises = self.promises.lock();
         let kept = promises.iter().filter(|promise| {
@@ -90,7 +93,7 @@ impl Clock {
 }
 
 impl Deeds {
-    /// A round begins with these files.
+    /// Starts with these files.
     pub fn begin(files: Files, stripe: Vec<u8>) -> Self {
         let mut deeds = Self {
             stripes: vec![(0, stripe)],
@@ -105,19 +108,19 @@ impl Deeds {
         deeds.names.push(Arc::new(names));
         deeds
     }
-    /// How many steps are done.
+    /// Number of completed steps.
     pub fn step(&self) -> usize {
         self.names.len().saturating_sub(1)
     }
     fn now(&self) -> Arc<BTreeMap<Key, u64>> {
         self.names.last().cloned().unwrap_or_default()
     }
-    /// The number of the file that has this name now.
+    /// The number of the file with this name.
     #[must_use]
     pub fn file_number(&self, key: &Key) -> Option<u64> {
         self.now().get(key).copied()
     }
-    /// A file was made, changed or (`None`) removed.
+    /// Records that a file was created, changed or (`None`) removed.
     pub fn file(&mut self, key: &Key, content: Option<Vec<u8>>) {
         let mut names = self.now();
         let step = self.names.len();
@@ -134,7 +137,7 @@ impl Deeds {
         }
         self.names.push(names);
     }
-    /// A file took another name, and whatever was there is gone.
+    /// Records that a file was renamed. An existing file with the new name is removed.
     pub fn moved(&mut self, from: &Key, to: &Key) {
         let mut names = self.now();
         let all = Arc::make_mut(&mut names);
@@ -143,13 +146,13 @@ impl Deeds {
         }
         self.names.push(names);
     }
-    /// The thread's part of the common file was changed.
+    /// Records a change of the thread's stripe of the shared file.
     pub fn stripe(&mut self, content: Vec<u8>) {
         self.stripes.push((self.names.len(), content));
         self.names.push(self.now());
     }
 
-    /// What is wrong with the bytes of files, if these are their names.
+    /// Compares the content of files, given their names.
     fn fit_all(
         &self,
         thread: usize,
@@ -168,10 +171,10 @@ impl Deeds {
         Ok(())
     }
 
-    /// What is wrong with what was found of this thread's files after a power cut after so many requests.
+    /// Compares the files of this thread with those found after a power cut that followed `count` requests.
     ///
     /// # Errors
-    /// It, in words.
+    /// The first difference, as text.
     pub fn judge(
         &self,
         thread: usize,
@@ -184,7 +187,8 @@ impl Deeds {
         let found: BTreeSet<&Key> = files.keys().collect();
         let fits =
             |names: &&Arc<BTreeMap<Key, u64>>| names.keys().collect::<BTreeSet<_>>() == found;
-        // A file that took another's name leaves names as they were before: any of the steps that have them will do.
+        // Renaming a file over another may leave the same names as before, so any step with these names is
+        // acceptable.
         let mut fitting = self.names.iter().skip(least).filter(fits);
         let Some(first) = fitting.next() else {
             let wanted = self.names.get(least).map(|names| names.keys().cloned());
@@ -213,7 +217,7 @@ impl Deeds {
     }
 }
 
-/// Whether this is what was there at a step, or later.
+/// Whether the content found is that of step `least` or a later one.
 fn fits_one(versions: &[(usize, Vec<u8>)], least: usize, found: &[u8]) -> Result<(), String> {
     let first = versions.iter().rposition(|(step, _)| *step <= least);
     let may_be = &versions[first.unwrap_or(0)..];

@@ -1,15 +1,15 @@
-//! What the intent logs of a pool promised, and may hold, when the power fails.
+//! The promises of a pool's intent logs, and their permitted content after a power cut.
 //!
-//! A log holds what was committed and stood in order before it: of each dataset there is one list of effects in the
-//! order in which their records are written. After a power cut a first part of that list is there, on top of the
-//! last committed txg: at least as far as the last promise kept before the cut, at most as far as a promise that was
-//! being kept in that moment.
+//! A log contains the committed changes and all ordered changes before them. For each dataset this is a
+//! list of effects in the order in which their records are written. After a power cut a prefix of that list
+//! is present in addition to the last committed txg: at least up to the last promise kept before the cut,
+//! at most up to a promise that was being kept at that moment.
 
 use crate::workload::{Content, Deed, Effect, Model};
 use millpond_env::sync::Arc;
 use std::collections::BTreeMap;
 
-/// An effect with its place among all that was done in the pool.
+/// An effect with its position among all changes of the pool.
 #[derive(Debug, Clone)]
 pub(super) struct Done {
     pub(super) number: u64,
@@ -20,11 +20,11 @@ pub(super) struct Done {
 /// A promise.
 #[derive(Debug, Clone, Copy)]
 struct Commit {
-    /// Requests of the disks before it was asked for.
+    /// Number of disk requests before it was requested.
     began: usize,
-    /// Requests of the disks when it was kept, if it was.
+    /// Number of disk requests when it was kept; `None` if it was not.
     kept: Option<usize>,
-    /// So many effects in order it is about.
+    /// Number of ordered effects that it covers.
     length: usize,
 }
 
@@ -39,18 +39,18 @@ struct Log {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Logs(BTreeMap<Arc<str>, Log>);
 
-/// What must be there of a dataset on top of a committed txg.
+/// The required content of a dataset in addition to a committed txg.
 #[derive(Debug, Clone)]
 pub(super) struct Wanted {
     pub(super) dataset: Arc<str>,
-    /// What must be there, in this order.
+    /// Effects that must be present, in this order.
     pub(super) kept: Vec<Arc<Effect>>,
-    /// Of these a first part may be there, too.
+    /// Effects of which a prefix may be present too.
     pub(super) maybe: Vec<Arc<Effect>>,
 }
 
 impl Logs {
-    /// Takes in an effect, number and all.
+    /// Records an effect with its number.
     pub(super) fn append(&mut self, done: Done) {
         let log = self.0.entry(Arc::clone(&done.dataset)).or_default();
         match done.effect.object() {
@@ -59,7 +59,7 @@ impl Logs {
         }
     }
 
-    /// Takes in what else concerns the log of a dataset. A promise was asked for after `began` requests and kept
+    /// Records another event of a dataset's log. A promise was requested after `began` requests and kept
     /// after `kept`.
     pub(super) fn note(&mut self, dataset: &str, deed: &Deed, began: usize, kept: Option<usize>) {
         let log = self.0.entry(dataset.into()).or_default();
@@ -81,8 +81,8 @@ impl Logs {
         }
     }
 
-    /// The journal of the disks was forgotten: what was promised cannot be taken back any more. Effects below
-    /// number `from` are in every txg that may be found.
+    /// Records that the disks' journal was cleared: earlier promises are final. Effects below number `from`
+    /// are in every txg that may be found.
     pub(super) fn forget(&mut self, from: u64) {
         for log in self.0.values_mut() {
             let last = log
@@ -109,8 +109,8 @@ impl Logs {
             .retain(|_, log| !log.ordered.is_empty() || !log.of_objects.is_empty());
     }
 
-    /// What must be there after a power cut after `count` requests, where a txg is found that holds all effects
-    /// below number `from`.
+    /// The required content after a power cut that followed `count` requests, if the txg found contains all
+    /// effects below number `from`.
     pub(super) fn after(&self, from: u64, count: usize) -> Vec<Wanted> {
         let mut all = vec![];
         for (dataset, log) in &self.0 {
@@ -145,9 +145,10 @@ impl Log {
 }
 
 impl Wanted {
-    /// What may be found, one after the other: `is_it` says whether it is. `shared` tells how much of some bytes
-    /// that are to come behind a content is there: a long write is several records. Returns the content found,
-    /// with the number of effects that it has beyond the promised.
+    /// Finds the content that is present among the permitted ones, tried in order with `is_it`.
+    ///
+    /// A long write takes several records; `shared` returns how many of its bytes are present after a
+    /// content. Returns the content found, and the number of its effects beyond the promises.
     pub(super) fn find(
         &self,
         base: &Model,
@@ -242,7 +243,7 @@ mod tests {
         let kept = wanted(12).unwrap();
         assert_eq!(kept.kept, [linked(b"a"), bytes(7, 1)]);
         assert!(kept.maybe.is_empty());
-        // What the txg holds is no more of the log's business.
+        // Effects in the txg no longer concern the log.
         assert_eq!(logs.after(2, 12).pop().unwrap().kept, [linked(b"a")]);
     }
 

@@ -1,6 +1,8 @@
-//! Somebody who changes datasets while the crowd is at work: snapshots, clones that are written to, properties.
+//! Changes datasets while the threads of a concurrent workload run: snapshots, clones with writes,
+//! properties.
 //!
-//! A snapshot's files must be the same whenever they are read, whatever is done beside it, and after a power cut, too.
+//! The files of a snapshot must be the same in every read, regardless of concurrent changes, and after a
+//! power cut too.
 
 use super::life::POOL;
 use super::threads::{Files, files_of};
@@ -9,21 +11,21 @@ use millpond::live::{Caller, LivePool, NewMode, WriteAt};
 use millpond::{Error, Pool, PropertyValue};
 use std::collections::BTreeMap;
 
-/// What it knows of what it made.
+/// The datasets that this thread created.
 pub(super) struct Meddler {
     dice: Dice,
     threads: usize,
     next: u64,
-    /// Its snapshots of the pool's file system, by full name, with what was read in them first.
+    /// Its snapshots of the pool's file system, by full name, with the content of the first read.
     snapshots: BTreeMap<String, Option<Files>>,
     /// Its clones, by full name, with their snapshots.
     clones: BTreeMap<String, String>,
-    /// Readings that a newer txg spoiled.
+    /// Reads that failed because a newer txg reused the blocks.
     pub(super) overtaken: u64,
 }
 
 impl Meddler {
-    /// In three crowds of four there is one.
+    /// Three of four concurrent workloads have this thread.
     pub(super) fn of(seed: u64, threads: usize) -> Option<Self> {
         (!seed.is_multiple_of(4)).then(|| Self {
             dice: Dice::new(seed.wrapping_mul(131).wrapping_add(7)),
@@ -107,8 +109,10 @@ impl Meddler {
         done.map_err(|error| format!("meddling ({what}): {error}"))
     }
 
-    /// A snapshot's files: what they were when they were read first. The committed state through which it is found may be overtaken by
-    /// txgs meanwhile, and unreadable then; a newer one is asked for a few times. What cannot be read at all is found in the end.
+    /// Compares a snapshot's files with those of the first read.
+    ///
+    /// The committed state used for the read may be replaced by newer txgs and become unreadable, so the
+    /// read is retried with a newer one a few times. Permanent read errors are found at the end.
     fn read(&mut self, pool: &LivePool, name: &str) -> Result<(), String> {
         for _ in 0..4 {
             let read = pool.committed().map_err(|error| error.to_string())?;
@@ -136,7 +140,7 @@ impl Meddler {
         }
     }
 
-    /// Reads all that is left of its work after an export or a power cut, and takes it away.
+    /// After an export or a power cut, reads all its remaining datasets and destroys them.
     pub(super) fn clear(&mut self, pool: &LivePool) -> Result<(), String> {
         let say = |error: Error| format!("after meddling: {error}");
         let read = pool.committed().map_err(say)?;
@@ -150,7 +154,7 @@ impl Meddler {
             for snapshot in dataset.snapshots().map_err(say)? {
                 let name = snapshot.name().to_owned();
                 if name.starts_with(&format!("{POOL}@m")) {
-                    // A power cut may bring back what was destroyed since.
+                    // A power cut may restore snapshots that were destroyed since.
                     self.snapshots.entry(name.clone()).or_default();
                     self.compare(&read, &name)?;
                     snapshots.push(name);

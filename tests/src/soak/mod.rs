@@ -1,11 +1,11 @@
-//! A pool's life on simulated disks, decided by one number.
+//! Simulated runs of a pool on simulated disks, determined by one seed.
 //!
-//! A [`Plan`] is a shape of pool, a seed and a list of operations: work on files and datasets, txgs,
-//! power cuts, reopenings, and faults within what the shape's redundancy promises. [`run`] lives it and
-//! compares the pool with a model at every turn: after a power cut it must hold what it held at some
-//! committed txg, not older than the last one that was acknowledged, and behind that what intent logs promised,
-//! in their order. A plan that fails can be
-//! [`shrink`]ed, and the same plan fails again.
+//! A [`Plan`] is a pool shape, a seed and a list of operations: work on files and datasets, txgs, power
+//! cuts, reopenings, and faults that the shape's redundancy tolerates.
+//!
+//! [`run`] executes a plan and regularly compares the pool with a model. After a power cut the pool must
+//! hold the content of some committed txg, at least the last acknowledged one, plus what the intent logs
+//! promised, in order. A failing plan can be [`shrink`]ed, and the same plan fails again.
 
 mod compare;
 pub mod deeds;

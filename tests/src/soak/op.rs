@@ -1,43 +1,43 @@
-//! What is done in a life.
+//! The operations of a simulated run.
 
 use super::shape::Shape;
 use crate::hostile::dice::Dice;
 
-/// One thing to do. Each carries what decides its details, so that a list of them means the same when
-/// some are left out.
+/// One operation. Each contains the seed for its details, so the others keep their meaning if some are left
+/// out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Op {
     /// A random change of files, volumes or datasets.
     Work(u64),
-    /// Everything so far becomes durable.
+    /// Commits all changes so far.
     Sync,
-    /// A file, a file system or a volume is put on stable storage by its intent log.
+    /// Syncs a file, a file system or a volume through its intent log.
     Commit(u64),
-    /// The power fails, and log devices that have no copy are gone.
+    /// A power cut, with the loss of log devices without redundancy.
     LoseLog(u64),
-    /// The files of a dataset are read through the changing side, unsynced changes included.
+    /// Reads the files of a dataset through the writing code, including unwritten changes.
     ReadBack(u64),
-    /// Everything becomes durable, then the committed state is compared.
+    /// Commits all changes, then compares the committed state.
     Look,
-    /// Exported and opened again.
+    /// Exports the pool and opens it again.
     Reopen,
-    /// The power fails at some moment since the last one that was forgotten; opened again.
+    /// A power cut at some moment since the journal was cleared; the pool is opened again.
     Cut(u64),
-    /// A disk that may fail is gone.
+    /// A disk that may fail disappears.
     Vanish(u64),
-    /// All disks are back and without faults.
+    /// All disks are present and work again.
     Heal,
-    /// A stretch of a disk that may fail turns into noise.
+    /// A range of a disk that may fail is overwritten with noise.
     Rot(u64),
-    /// A disk that may fail starts to err.
+    /// A disk that may fail starts to return errors.
     Err(u64),
-    /// Any disk refuses writes while a txg is written; then the power fails. Without redundancy the pool must
-    /// stop, and keep what it promised.
+    /// Any disk refuses writes while a txg is written; then the power fails. Without redundancy the pool
+    /// must stop, and keep all promised data.
     Refuse(u64),
 }
 
 impl Op {
-    /// Whether it is a fault within the promise of redundancy.
+    /// Whether it is a fault that the redundancy tolerates.
     #[must_use]
     pub fn is_fault(self) -> bool {
         matches!(
@@ -47,19 +47,20 @@ impl Op {
     }
 }
 
-/// A whole life.
+/// A complete simulated run.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// The pool's shape.
     pub shape: &'static Shape,
-    /// Decides all that the operations do not: disks that may fail, the world's dice.
+    /// Determines everything besides the operations: the disks that may fail, and the random numbers of the
+    /// simulated world.
     pub seed: u64,
-    /// What is done.
+    /// The operations.
     pub ops: Vec<Op>,
 }
 
 impl Plan {
-    /// The life of a seed with so many operations.
+    /// Creates the plan of a seed with `count` operations.
     #[must_use]
     pub fn new(shape: &'static Shape, seed: u64, count: usize) -> Self {
         let named = shape.name.bytes();
@@ -67,9 +68,9 @@ impl Plan {
             sum.wrapping_mul(31).wrapping_add(u64::from(byte))
         });
         let mut dice = Dice::new(mixed);
-        // Some lives commit often, some seldom.
+        // The frequency of commits varies between runs.
         let syncs = *dice.pick(&[60, 150, 400]).unwrap_or(&0);
-        // So do programs in them; where much is promised the power fails more often.
+        // So does the frequency of syncs; with many promises, power cuts are more frequent.
         let commits = *dice.pick(&[0, 200, 1000, 4000]).unwrap_or(&0);
         let cuts = 40 + commits / 40;
         let mut ops: Vec<Op> = (0..count)

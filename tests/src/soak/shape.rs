@@ -1,25 +1,25 @@
-//! Shapes of pools.
+//! Pool layouts for simulated runs.
 
 use crate::hostile::dice::Dice;
 use millpond::live::NewLayout;
 use millpond_vdev::AllocationClass;
 use std::collections::BTreeSet;
 
-/// How a pool is built.
+/// A pool layout.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// What it is called on the command line.
+    /// Its name on the command line.
     pub name: &'static str,
     /// Its top-level vdevs: class, layout, leaves.
     pub tops: &'static [(AllocationClass, NewLayout, usize)],
-    /// log2 of the smallest write.
+    /// log2 of the sector size.
     pub ashift: u8,
 }
 
 use AllocationClass::{Log, Normal, Special};
 use NewLayout::{Mirror, Raidz, Single};
 
-/// All shapes that are lived in.
+/// All shapes.
 pub const SHAPES: &[Shape] = &[
     Shape {
         name: "single",
@@ -74,17 +74,17 @@ pub const SHAPES: &[Shape] = &[
 ];
 
 impl Shape {
-    /// The shape of this name.
+    /// Finds the shape with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<&'static Self> {
         SHAPES.iter().find(|shape| shape.name == name)
     }
-    /// How many disks it takes.
+    /// Number of disks.
     #[must_use]
     pub fn disks(&self) -> usize {
         self.tops.iter().map(|(.., leaves)| leaves).sum()
     }
-    /// Log devices that are alone in their group.
+    /// Log devices without redundancy.
     #[must_use]
     pub fn single_logs(&self) -> BTreeSet<usize> {
         let mut disks = BTreeSet::new();
@@ -97,7 +97,7 @@ impl Shape {
         }
         disks
     }
-    /// Disks that may all fail at once, any way they like. One life in three has none.
+    /// Disks that may all fail at once, in any way. In one of three runs there are none.
     #[must_use]
     pub fn victims(&self, dice: &mut Dice) -> Vec<usize> {
         let mut victims = BTreeSet::new();

@@ -1,14 +1,14 @@
-//! A failing plan made smaller.
+//! Shrinks a failing plan.
 
 use super::life::{Failure, Options, run};
 use super::op::Plan;
 use millpond_env::Env;
 use std::time::Duration;
 
-/// Leaves out operations while the plan still fails, for as long as `time`. Returns the smallest that
-/// failed, with its failure.
+/// Leaves out operations while the plan still fails, for at most `time`. Returns the smallest failing plan
+/// with its failure.
 ///
-/// Larger pieces are tried first, halving their size down to single operations.
+/// Large pieces are tried first, then half of their size, down to single operations.
 #[must_use]
 pub fn shrink(plan: &Plan, failure: Failure, options: &Options, time: Duration) -> (Plan, Failure) {
     let clock = Env::real().clock;
@@ -16,7 +16,7 @@ pub fn shrink(plan: &Plan, failure: Failure, options: &Options, time: Duration) 
         .monotonic_ns()
         .saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
     let (mut best, mut failure) = (plan.clone(), failure);
-    // Nothing after the failure matters.
+    // Operations after the failure are irrelevant.
     best.ops.truncate(failure.at + 1);
     let mut piece = best.ops.len().div_ceil(2).max(1);
     if failure.is_hang {

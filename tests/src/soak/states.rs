@@ -1,25 +1,25 @@
-//! What may be found in a pool, by txg.
+//! The permitted content of a pool by txg.
 
 use super::logs::Done;
 use crate::workload::Model;
 use millpond::Txg;
 use millpond_env::sync::Arc;
 
-/// What may be found at a txg, before intent logs are replayed.
+/// The permitted content at a txg, before intent logs are replayed.
 #[derive(Debug, Clone)]
 pub(super) struct State {
     pub(super) txg: Txg,
-    /// What is there at least.
+    /// The minimum content.
     pub(super) model: Model,
-    /// All effects below this number are in it.
+    /// It contains all effects below this number.
     pub(super) from: u64,
-    /// The effects of the operation that committed this txg: of these a first part is there, too.
+    /// The effects of the operation that committed this txg; a prefix of them is present too.
     pub(super) then: Vec<Done>,
-    /// Or all of that operation.
+    /// The model after the whole operation, which may also be present.
     pub(super) after: Option<Model>,
-    /// Intent logs were being replayed onto it: only afterwards it is known what must be there.
+    /// Intent logs were being replayed onto it, so the required content is known only afterwards.
     pub(super) is_replaying: bool,
-    /// What the logs that are found with it make of it, if that was seen before.
+    /// The content after the replay of its logs, if that was seen before.
     pub(super) replayed: Option<Arc<Model>>,
 }
 
@@ -37,7 +37,7 @@ impl State {
         }
     }
 
-    /// What may be there, the likeliest first, each with the number of the first effect that is not in it.
+    /// The permitted models, the most likely first, each with the number of the first effect that it lacks.
     pub(super) fn candidates(&self) -> Vec<(Model, u64)> {
         let mut all: Vec<(Model, u64)> = vec![];
         let end = self.then.last().map_or(self.from, |done| done.number + 1);
@@ -51,7 +51,7 @@ impl State {
             all.push((model.clone(), done.number + 1));
         }
         if self.after.is_some() && !self.then.is_empty() {
-            // The last one is the first once more.
+            // The last one equals the first.
             all.pop();
         }
         all

@@ -1,6 +1,9 @@
-//! Many threads at one pool, each with files of its own and some in a shared directory. What happens when
-//! is the machine's choice, or with `--cfg millpond_sim` a seed's; what must be there in the end is not. Every other round the power fails in the middle,
-//! and what was fsynced until then must be there.
+//! Concurrent workloads: many threads use one pool, each with files of its own and some in a shared
+//! directory.
+//!
+//! The scheduling is up to the system, or with `--cfg millpond_sim` determined by a seed. The expected
+//! content at the end is the same. Every other iteration the power fails during the work, and everything
+//! fsynced before must be present.
 
 use super::compare::{recounted, verified};
 use super::deeds::{Clock, Deeds, Key};
@@ -24,10 +27,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What the threads did.
+/// Statistics of the threads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ThreadFigures {
-    /// Operations done by all.
+    /// Operations of all threads.
     pub ops: u64,
     /// Times the pool was exported and opened again.
     pub reopened: u64,
@@ -35,19 +38,19 @@ pub struct ThreadFigures {
     pub compared: u64,
     /// Power cuts survived.
     pub cuts: u64,
-    /// Promises made to threads, most of them by intent logs, before the power failed.
+    /// Promises to threads before the power cut, most of them by intent logs.
     pub promises: u64,
-    /// Readings of snapshots that a newer txg spoiled, and that were begun anew.
+    /// Snapshot reads that were repeated because a newer txg reused the blocks.
     pub overtaken: u64,
-    /// All requests to the disks, in their order.
+    /// All disk requests in order.
     pub trace: Trace,
-    /// Where a seed might have let another thread go on; 0 where the machine chooses.
+    /// Points where a seed could switch to another thread; 0 if the system schedules.
     pub points: u64,
-    /// How often it did.
+    /// Number of switches.
     pub switches: u64,
-    /// Over all its choices.
+    /// Hash of all scheduling decisions.
     pub turns: u64,
-    /// Threads that nobody had ended at the end.
+    /// Threads still running at the end.
     pub left: u64,
 }
 
@@ -75,37 +78,41 @@ const SHARED: &str = "shared";
 const COMMON: &str = "common";
 const STRIPE_BYTES: usize = 20_000;
 
-/// A crowd to be: with `--cfg millpond_sim` these numbers decide everything that happens.
+/// A concurrent workload. With `--cfg millpond_sim` these numbers determine everything that happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Crowd {
     /// The pool.
     pub shape: &'static Shape,
-    /// Of what the threads do, of power cuts, and of whose turn it is.
+    /// Seed of the threads' operations, of power cuts, and of the scheduling.
     pub seed: u64,
-    /// How many at a time.
+    /// Number of threads.
     pub threads: usize,
-    /// How often they meet.
+    /// Number of iterations.
     pub rounds: usize,
-    /// What each does in a round.
+    /// Steps per thread and iteration.
     pub steps: usize,
 }
 
 impl Crowd {
-    /// Its threads do their steps, round after round. At the end of each round a snapshot is made whose
-    /// content must stay, the pool is exported and opened again, verified, counted anew, and compared. In every other
-    /// round the power fails instead, at some request of the disks: each thread's files and names are as they were after
-    /// one of its steps, none older than what was promised to anybody before that request. Who does not end within `limit` hangs; his threads are left alone.
+    /// Runs the threads for all iterations.
+    ///
+    /// At the end of an iteration a snapshot is taken whose content must not change. The pool is exported
+    /// and opened again, verified, recounted and compared. In every other iteration the power fails
+    /// instead, at some disk request. Each thread's files and names must then be those after one of its
+    /// steps, and not older than any promise made before that request.
+    ///
+    /// A workload that does not end within `limit` counts as hanging; its threads are abandoned.
     ///
     /// # Errors
-    /// What was wrong.
+    /// The first error.
     pub fn meet(self, limit: Duration) -> Result<ThreadFigures, String> {
         self.meet_with(limit, None)
     }
 
-    /// As [`Crowd::meet`], every request to the disks written to a file.
+    /// Like [`Crowd::meet`], and records every disk request in a file.
     ///
     /// # Errors
-    /// What was wrong.
+    /// The first error.
     pub fn meet_with(
         self,
         limit: Duration,
@@ -113,12 +120,12 @@ impl Crowd {
     ) -> Result<ThreadFigures, String> {
         let (send, receive) = bounded(1);
         let leader = thread::spawn("crowd", move || {
-            // Nobody listens after the limit.
+            // After the time limit the receiver is gone.
             let _ = send.send(taking_turns(self, move || meet(self, requests.as_deref())));
         });
         let leader = leader.map_err(|error| error.to_string())?;
-        // Where a seed decides whose turn it is, who waits for ever is told of, and so are too many turns; on a machine with much else
-        // to do an honest crowd may take its time.
+        // The seeded scheduler reports threads that wait forever and runs with too many scheduling points.
+        // A correct workload on a busy machine may take long.
         let limit = if cfg!(millpond_sim) {
             limit * 20
         } else {
@@ -131,8 +138,8 @@ impl Crowd {
         outcome
     }
 
-    /// Fewer rounds, steps and threads, as long as the crowd still fails and for so long at most; with the last
-    /// failure. Of use where the same crowd fails each time.
+    /// Reduces iterations, steps and threads while the workload still fails, for at most `time`. Returns it
+    /// with its last failure. Useful only if the same workload fails each time.
     #[must_use]
     pub fn shrink(self, failure: String, limit: Duration, time: Duration) -> (Self, String) {
         let clock = Env::real().clock;
@@ -168,7 +175,7 @@ impl Crowd {
     }
 }
 
-/// Without the scheduler turns are the machine's choice.
+/// Without the seeded scheduler, the system schedules the threads.
 #[cfg(not(millpond_sim))]
 fn taking_turns(
     _: Crowd,
@@ -208,7 +215,7 @@ fn meet(crowd: Crowd, requests: Option<&Path>) -> Result<ThreadFigures, String> 
     if let Some(file) = requests {
         record_requests(&world, file)?;
     }
-    // Some have to wait for each other's txgs, in some little of the pool stays in memory.
+    // In some workloads threads wait for each other's txgs, in some little of the pool stays in memory.
     let limits = match seed % 5 {
         3 => DirtyLimits {
             limit_bytes: 8 << 20,
@@ -352,7 +359,7 @@ fn meet(crowd: Crowd, requests: Option<&Path>) -> Result<ThreadFigures, String> 
                 .destroy_snapshots(&[&old], Default::default());
             gone.map_err(|error| error.to_string())?;
         }
-        // What the changing side committed is what another opening finds.
+        // The committed state must equal what another open finds.
         {
             pool.sync().map_err(say)?;
             let read = pool.committed().map_err(say)?;
@@ -386,7 +393,8 @@ fn meet(crowd: Crowd, requests: Option<&Path>) -> Result<ThreadFigures, String> 
     Ok(figures)
 }
 
-/// In two crowds of three disks are slow now and then, in one of these so much that txgs are due before they are written.
+/// In two of three workloads disks are occasionally slow; in one of these so slow that the next txg is due
+/// before the last one is written.
 fn slow_down(world: &World, seed: u64) {
     let millisecond = 1_000_000;
     let (per_million, ns_max) = match seed % 3 {
@@ -429,7 +437,7 @@ struct Worker {
     files: Files,
     stripe: Vec<u8>,
     next: u64,
-    /// What it did in this round.
+    /// Its operations in this iteration.
     deeds: Deeds,
 }
 
@@ -450,9 +458,10 @@ impl Worker {
     fn work(&mut self, pool: &LivePool, steps: usize, clock: &Clock) -> Result<(), Error> {
         let mut files = pool.file_system(POOL)?;
         for _ in 0..steps {
-            // The power never fails but between two of these as far as this thread can tell.
+            // As far as this thread can tell, the power fails only between two steps.
             clock.set(self.number, self.deeds.step());
-            // Anew now and then: snapshots and settings meet handles being opened.
+            // Opened again occasionally, so that snapshots and property changes happen while handles are
+            // opened.
             if self.dice.below(8) == 0 {
                 files = pool.file_system(POOL)?;
             }
@@ -462,7 +471,7 @@ impl Worker {
         Ok(())
     }
 
-    /// What was done to this file, until now, by this thread is one step more.
+    /// Records the current content of this file as a new step of this thread.
     fn did(&mut self, key: &Key) {
         let content = self.files.get(key).cloned();
         self.deeds.file(key, content);
@@ -592,7 +601,7 @@ impl Worker {
     }
 }
 
-/// All files there, of all threads.
+/// All files of all threads.
 pub(super) fn files_of(pool: &Pool, dataset: &str, threads: usize) -> Result<Files, String> {
     let say = |error: Error| format!("{dataset}: {error}");
     let files = pool.dataset(dataset).and_then(|it| it.file_system());

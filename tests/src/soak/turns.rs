@@ -1,9 +1,9 @@
-//! Whose turn it is, where a seed decides that.
+//! Seeded scheduling of threads.
 
 use millpond_env::sim::{Policy, Schedule};
 use millpond_sim::Seed;
 
-/// What a run with this seed is like: turns change often or seldom, by chance or by rank.
+/// The scheduling policy of a seed: frequent or rare switches, random or by priority.
 pub(super) fn schedule(seed: u64) -> Schedule {
     let policies = [
         Policy::Random { one_in: 2 },
@@ -18,7 +18,7 @@ pub(super) fn schedule(seed: u64) -> Schedule {
     Schedule {
         policy: policy.unwrap_or(policies[0]),
         seed: seed.bits(),
-        // Some hundred times what the largest crowd has taken.
+        // Some hundred times the number of the largest workload so far.
         points_max: 500_000_000,
     }
 }

@@ -1,4 +1,4 @@
-//! One step of work, done to pool and model.
+//! Applies one step of work to a pool and its model.
 
 use super::effect::Effect;
 use super::model::{Content, Head, Kind, Model, Node, Path, Snapshot, Synchrony, Tree};
@@ -11,55 +11,56 @@ use millpond::{DatasetError, Error, Pool, PropertyValue, Timestamp};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A model, dice, and what may be done.
+/// A model, a random generator and the permitted operations.
 #[derive(Debug, Clone)]
 pub struct Life {
-    /// What the pool must hold.
+    /// The expected content of the pool.
     pub model: Model,
-    /// Where the next thing to do comes from.
+    /// The random generator that selects the operations.
     pub dice: Dice,
-    /// What was done, newest last.
+    /// The operations so far, oldest first.
     pub log: Vec<Act>,
-    /// No file and no volume becomes larger, in bytes.
+    /// Maximum size of files and volumes in bytes.
     pub file_bytes_max: usize,
-    /// How many of a hundred steps are about datasets rather than files.
+    /// Percentage of steps that change datasets instead of files.
     pub dataset_percent: usize,
-    /// Whether a step may make many files at once, in as many transactions.
+    /// Whether a step may create many files at once, in as many transactions.
     pub makes_many: bool,
-    /// Whether file systems stay open from step to step, until one is about datasets or [`Life::let_go`].
+    /// Whether file systems stay open between steps, until a step changes datasets or [`Life::let_go`] is
+    /// called.
     pub keeps_open: bool,
-    /// Whether steps that commit everything come seldom.
+    /// Whether steps that commit everything are rare.
     pub syncs_seldom: bool,
-    /// Whether properties of intent logs are set, too.
+    /// Whether properties of intent logs are changed too.
     pub sets_synchrony: bool,
-    /// What was done since somebody took it, with the dataset.
+    /// The events since the caller last took them, with their datasets.
     pub deeds: Vec<(String, Deed)>,
     open: BTreeMap<String, Arc<LiveFileSystem>>,
     pool: String,
     next_name: u64,
 }
 
-/// Something done, for people to read.
+/// A description of an operation.
 pub type Act = String;
 
-/// What concerns an intent log.
+/// An event of an intent log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Deed {
     /// A change.
     Effect(Arc<Effect>),
-    /// What was changed in a file until now stands in the order of everything from now on.
+    /// Changes of a file so far are ordered before everything that follows.
     Promote(u64),
-    /// Everything that stands in order, and what was changed in these files one after the other, was promised to be
-    /// on stable storage; then, in any order, what was changed in others if it is about all.
+    /// A promise of stable storage: it covers everything ordered, and the changes of these files in their
+    /// order. If `is_all`, it also covers the changes of other files, in any order.
     Commit {
         /// Files, in the order in which their records are written.
         files: Vec<u64>,
-        /// Whether it is about all.
+        /// Whether it covers all files.
         is_all: bool,
     },
 }
 
-/// A step that was refused for a reason that the model does not know.
+/// A step, or its refusal for a reason that the model does not know.
 type Outcome = Result<Act, Error>;
 
 fn text(name: &str, value: &str) -> (String, PropertyValue) {
@@ -97,7 +98,7 @@ const RECORD_BYTES: &[u64] = &[512, 4096, 16384, 131_072, 131_072, 1 << 20];
 const TICK_S: i64 = 1_700_000_000;
 
 impl Life {
-    /// The life of this seed and pool's shape in a pool that holds nothing but its root file system.
+    /// Creates the work of a seed and pool shape, for a pool with only its root file system.
     #[must_use]
     pub fn new(pool: &str, shape: &str, seed: u64) -> Self {
         let seed = shape.bytes().fold(seed, |sum, byte| {
@@ -124,16 +125,16 @@ impl Life {
         }
     }
 
-    /// Where a pool differs from what it must hold.
+    /// The differences of a pool from the model.
     #[must_use]
     pub fn differences(&self, pool: &Pool) -> Vec<String> {
         self.model.differences(pool)
     }
 
-    /// Ends the test if a pool differs.
+    /// Fails the test if a pool differs from the model.
     ///
     /// # Panics
-    /// With the differences and the last things done.
+    /// With the differences and the last operations.
     pub fn compare(&self, pool: &Pool, what: &str) {
         let differences = self.differences(pool);
         let from = self.log.len().saturating_sub(40);
@@ -145,10 +146,10 @@ impl Life {
         );
     }
 
-    /// Does so many things.
+    /// Runs `count` steps.
     ///
     /// # Panics
-    /// If one is refused that must not be.
+    /// If a step is refused that must succeed.
     pub fn steps(&mut self, pool: &LivePool, count: usize) {
         for _ in 0..count {
             if let Err(error) = self.step(pool) {
@@ -161,10 +162,10 @@ impl Life {
         }
     }
 
-    /// Does one thing.
+    /// Runs one step.
     ///
     /// # Errors
-    /// What the library says; the model is then as it was.
+    /// Those of the library. The model is then unchanged.
     pub fn step(&mut self, pool: &LivePool) -> Result<(), Error> {
         let act = if self.dice.below(100) < self.dataset_percent {
             self.let_go();
@@ -176,7 +177,7 @@ impl Life {
         Ok(())
     }
 
-    /// Closes what [`Life::keeps_open`] kept.
+    /// Closes the file systems that [`Life::keeps_open`] kept open.
     pub fn let_go(&mut self) {
         self.open.clear();
     }
@@ -247,14 +248,14 @@ impl Life {
         match self.model.heads[&name].content.clone() {
             Content::Volume(bytes) => self.volume_step(pool, &name, bytes),
             Content::Files(tree) => {
-                // The model's own handle goes first, so that changing the tree copies nothing.
+                // The model's own reference is released first, so that changing the tree copies nothing.
                 self.set_content(&name, Content::Volume(Arc::default()));
                 let mut changed = tree;
                 let files = self.files(pool, &name);
                 let outcome = match &files {
                     Ok(files) => {
                         let outcome = self.file_step(files, Arc::make_mut(&mut changed), &name);
-                        // What was unlinked while the step held it.
+                        // Files that were unlinked while the step held them open.
                         outcome.and_then(|act| Ok(files.reap().map(|()| act)?))
                     }
                     Err(error) => Err(error.clone()),
@@ -271,7 +272,7 @@ impl Life {
         }
     }
 
-    /// Notes a change of a dataset that was made, and a promise that came with it.
+    /// Records a completed change of a dataset, and a promise that came with it.
     fn note(&mut self, dataset: &str, effect: Effect) {
         let mut note = |deed| self.deeds.push((dataset.to_owned(), deed));
         note(Deed::Effect(Arc::new(effect)));
@@ -282,7 +283,7 @@ impl Life {
             });
         }
     }
-    /// As [`Life::note`], for a file system whose tree the caller holds, and does it there.
+    /// Like [`Life::note`], for a file system whose tree the caller holds. Applies the change to the tree.
     fn did(&mut self, dataset: &str, tree: &mut Tree, effect: Effect) {
         effect.apply_to(tree);
         self.note(dataset, effect);
@@ -294,10 +295,11 @@ impl Life {
         }
     }
 
-    /// Puts something on stable storage by an intent log: a file, a file system or a volume.
+    /// Syncs a file, a file system or a volume through an intent log.
     ///
     /// # Errors
-    /// What the library says. The promise is noted before it is kept: [`Life::deeds`] has what was aimed at.
+    /// Those of the library. The promise is recorded before it is kept: [`Life::deeds`] contains the
+    /// attempt.
     pub fn commit(&mut self, pool: &LivePool) -> Result<(), Error> {
         let names: Vec<String> = self.model.heads.keys().cloned().collect();
         let name = self.dice.pick(&names).cloned().unwrap_or_default();
@@ -318,7 +320,7 @@ impl Life {
             .pick(&plain)
             .filter(|_| self.dice.clone().below(8) > 0);
         let Some(picked) = picked.copied() else {
-            // Records of files follow each other by object numbers, which may be those of older files.
+            // Records of files are ordered by object id, and ids may be reused from older files.
             let mut numbers = vec![];
             for named in &plain {
                 let node = files.lookup(&walk(&files, &named.path)?, named.name)?;
@@ -397,7 +399,7 @@ impl Life {
         let new = self.name("n");
         let name = new.as_bytes();
         if what < 18 || plain.is_empty() {
-            // Many small ones at once now and then: directories and their tables grow.
+            // Occasionally many small files at once, so that directories and their tables grow.
             let is_many = self.dice.below(12) == 0 && self.makes_many;
             let count = if is_many { 60 } else { 1 };
             for number in 0..count {
@@ -525,7 +527,7 @@ impl Life {
                 if path.starts_with(&full) {
                     return Ok("nothing".to_owned());
                 }
-                // Onto another file sometimes.
+                // Sometimes onto an existing file.
                 let onto_file =
                     matches!(tree.nodes[&moved].kind, Kind::File(_)) && self.dice.below(3) == 0;
                 let source = walk(files, &from_path)?;
@@ -619,7 +621,7 @@ impl Life {
                 self.did(dataset, tree, removed);
                 Ok(format!("{dataset}: rmdir"))
             }
-            // A whole txg: dear where it is not the subject.
+            // A whole txg is expensive, so it is rare in tests with another subject.
             _ if !self.syncs_seldom || self.dice.below(8) == 0 => {
                 files.sync()?;
                 Ok(format!("{dataset}: sync"))
@@ -761,7 +763,7 @@ impl Life {
                 let properties = [
                     number("volsize", size),
                     number("volblocksize", block),
-                    // Sparse: its reservation is none of this test's business.
+                    // Sparse, because this test does not cover reservations.
                     number("refreservation", 0),
                 ];
                 datasets.create_volume(&new, &properties)?;

@@ -1,21 +1,21 @@
-//! The model against a pool as our own reader sees it.
+//! Compares the model with a pool as our reader sees it.
 
 use super::effect::Effect;
 use super::model::{Content, Kind, Model};
 use millpond::{DatasetKind, FileKind, Node, Pool};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// At most so many differences are told.
+/// Maximum number of differences reported.
 const DIFFERENCES_MAX: usize = 20;
 
 impl Model {
-    /// Where the pool differs.
+    /// The differences of the pool from the model.
     #[must_use]
     pub fn differences(&self, pool: &Pool) -> Vec<String> {
         self.differences_in_turn(pool, 0, 1)
     }
 
-    /// As [`Model::differences`], but looks into one of so many snapshots only; `turn` says which.
+    /// Like [`Model::differences`], but compares only one of `turns` snapshots; `turn` selects which.
     #[must_use]
     pub fn differences_in_turn(&self, pool: &Pool, turn: u64, turns: u64) -> Vec<String> {
         let mut found = vec![];
@@ -68,7 +68,7 @@ impl Model {
     }
 }
 
-/// Where one dataset differs from what it must hold.
+/// The differences of one dataset from its expected content.
 #[must_use]
 pub fn content_differences(pool: &Pool, name: &str, content: &Content) -> Vec<String> {
     let mut found = vec![];
@@ -79,7 +79,7 @@ pub fn content_differences(pool: &Pool, name: &str, content: &Content) -> Vec<St
     found
 }
 
-/// The bytes of the file or volume that an effect is about, where `content` says that the file has a name.
+/// The bytes of the file or volume that an effect changes, if the file has a name in `content`.
 #[must_use]
 pub fn bytes_of(pool: &Pool, name: &str, content: &Content, effect: &Effect) -> Option<Vec<u8>> {
     let dataset = pool.dataset(name).ok()?;
@@ -141,7 +141,7 @@ fn content_look(
             let mut open = vec![(String::new(), 0, files.root()?)];
             while let Some((path, id, node)) = open.pop() {
                 let place = format!("{name}:{path}/");
-                // Two names of one file are one file there too.
+                // Two names of one file must refer to the same file in the pool too.
                 if let Some(before) = same.insert(id, node.id())
                     && before != node.id()
                 {

@@ -1,12 +1,13 @@
-//! What operations do to what a dataset holds, in the pieces that an intent log keeps or loses.
+//! The effects of operations on a dataset's content, divided into the pieces that an intent log keeps or
+//! loses.
 
 use super::model::{Content, Node, Tree};
 use std::sync::Arc;
 
-/// A change of one dataset's content, as small as a record of an intent log.
+/// A change of one dataset's content that corresponds to one intent log record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    /// A file of this number is made under a name.
+    /// A new file with a name.
     Made {
         /// The directory that gets the name.
         directory: u64,
@@ -14,10 +15,10 @@ pub enum Effect {
         name: Vec<u8>,
         /// The new file's number.
         id: u64,
-        /// What it is.
+        /// Its kind and attributes.
         node: Arc<Node>,
     },
-    /// A file gets one more name.
+    /// A further name for a file.
     Linked {
         /// The directory that gets the name.
         directory: u64,
@@ -26,14 +27,14 @@ pub enum Effect {
         /// The file.
         id: u64,
     },
-    /// A name goes; with its last one, the file.
+    /// The removal of a name, and of the file if it was the last name.
     Removed {
         /// The directory that loses the name.
         directory: u64,
         /// The name.
         name: Vec<u8>,
     },
-    /// A name goes elsewhere, in place of what was there.
+    /// A rename, which replaces an existing file.
     Moved {
         /// Directory and name before.
         from: (u64, Vec<u8>),
@@ -42,32 +43,32 @@ pub enum Effect {
         /// The file.
         id: u64,
     },
-    /// Bytes of a file, which grows if they end behind its end.
+    /// A write to a file. The file grows if the write ends beyond its end.
     Bytes {
         /// The file.
         id: u64,
-        /// Where the bytes go.
+        /// The offset of the write.
         at: usize,
         /// The bytes.
         bytes: Arc<Vec<u8>>,
     },
-    /// A new length of a file.
+    /// A change of a file's length.
     Length {
         /// The file.
         id: u64,
-        /// Its bytes.
+        /// The new length in bytes.
         length: usize,
     },
     /// A hole inside a file.
     Hole {
         /// The file.
         id: u64,
-        /// Where it starts.
+        /// Its offset.
         at: usize,
         /// Its length.
         length: usize,
     },
-    /// Owner and permissions of a file.
+    /// A change of a file's owner and permissions.
     Owner {
         /// The file.
         id: u64,
@@ -78,36 +79,38 @@ pub enum Effect {
         /// Group.
         gid: u32,
     },
-    /// An extended attribute of a file.
+    /// A change of a file's extended attribute.
     Xattr {
         /// The file.
         id: u64,
         /// Its name.
         name: Vec<u8>,
-        /// `None` takes it away.
+        /// `None` removes it.
         value: Option<Vec<u8>>,
     },
-    /// Bytes of a volume.
+    /// A write to a volume.
     VolumeBytes {
-        /// Where they go.
+        /// The offset of the write.
         at: usize,
         /// The bytes.
         bytes: Arc<Vec<u8>>,
     },
-    /// Zeros in a volume.
+    /// Zeros written to a volume.
     VolumeZeros {
-        /// Where they start.
+        /// Their offset.
         at: usize,
-        /// How many.
+        /// Their number in bytes.
         length: usize,
     },
-    /// Another size of a volume. No record tells it: whoever commits what comes later waits for its txg.
+    /// A change of a volume's size. No log record describes it, so a commit of later changes waits for its
+    /// txg.
     VolumeSize(usize),
 }
 
 impl Effect {
-    /// The file that it concerns alone: its record waits until somebody commits that file. Of volumes it is
-    /// always 1; `None` stands in the order of everything.
+    /// The only file that the effect concerns; its record waits until that file is committed.
+    ///
+    /// For volumes this is always 1. `None` for effects in the common order.
     #[must_use]
     pub fn object(&self) -> Option<u64> {
         match self {
@@ -121,10 +124,10 @@ impl Effect {
         }
     }
 
-    /// Does it. What concerns a file that is gone does nothing.
+    /// Applies the effect. Effects on removed files do nothing.
     ///
     /// # Panics
-    /// If it is of another kind of dataset.
+    /// If the effect belongs to another kind of dataset.
     pub fn apply(&self, content: &mut Content) {
         match content {
             Content::Files(tree) => self.apply_to(Arc::make_mut(tree)),
@@ -199,7 +202,8 @@ impl Effect {
         }
     }
 
-    /// The same write as far as its first `length` bytes go; other effects are not divided.
+    /// The same write limited to its first `length` bytes; `None` for other effects, which cannot be
+    /// divided.
     #[must_use]
     pub fn first_bytes(&self, length: usize) -> Option<Self> {
         let first = |bytes: &Arc<Vec<u8>>| Some(Arc::new(bytes.get(..length)?.to_vec()));
@@ -217,7 +221,7 @@ impl Effect {
         }
     }
 
-    /// What is written.
+    /// The bytes of a write.
     #[must_use]
     pub fn bytes(&self) -> Option<&[u8]> {
         match self {
@@ -225,7 +229,7 @@ impl Effect {
             _ => None,
         }
     }
-    /// Where a write goes, and its length.
+    /// The offset and length of a write.
     #[must_use]
     pub fn range(&self) -> Option<(usize, usize)> {
         match self {

@@ -1,4 +1,4 @@
-//! Everything in a pool, a line each, as `tools/kernel/check` writes it down.
+//! Lists everything in a pool, one item per line, in the format of `tools/kernel/check`.
 
 use crate::images::hex;
 use millpond::{Dataset, DatasetKind, FileKind, Node, OwnerKind, Pool, Timestamp};
@@ -6,13 +6,13 @@ use millpond_posix::live::{POSIX_ACL_ACCESS, PosixAcl, PosixAclWho};
 use millpond_sa::FileFlags;
 use sha2::{Digest, Sha256};
 
-/// The user and group whose rights are written down.
+/// The user and group whose permissions are listed.
 const SOMEBODY: u32 = 1001;
 
-/// The manifest of a pool, sorted. Datasets whose keys are not loaded are left out.
+/// The manifest of a pool, sorted. Datasets without loaded keys are left out.
 ///
 /// # Errors
-/// If it cannot be read.
+/// If the pool cannot be read.
 pub fn manifest(pool: &Pool) -> Result<Vec<String>, millpond::Error> {
     let mut lines = vec![];
     for dataset in pool.datasets() {
@@ -192,8 +192,8 @@ fn xattrs(node: &Node) -> Result<String, millpond::Error> {
     Ok(format!("{}:{}", names.len(), &digest[..16]))
 }
 
-/// Whether [`SOMEBODY`] may read and execute a file (or list and enter a directory), by its POSIX list or
-/// else its mode.
+/// Whether the user [`SOMEBODY`] may read and execute a file (or list and enter a directory), by its POSIX
+/// ACL or its mode.
 fn rights(node: &Node) -> Result<(bool, bool), millpond::Error> {
     let stat = node.stat()?;
     let mode = stat.permissions;
@@ -208,7 +208,7 @@ fn rights(node: &Node) -> Result<(bool, bool), millpond::Error> {
     } else {
         mode
     };
-    // With nothing for the group in the mode (which is the mask) Linux does not look at the list at all.
+    // If the group bits of the mode (the mask) are empty, Linux ignores the ACL.
     if let Some(list) = list
         && stat.uid != SOMEBODY
         && mode & 0o070 != 0
@@ -233,11 +233,11 @@ fn rights(node: &Node) -> Result<(bool, bool), millpond::Error> {
     Ok((allowed & 4 != 0, allowed & 1 != 0))
 }
 
-/// What each owner, group and project has, as `tools/kernel/check` writes it down: dataset, what is asked for,
-/// number, bytes, objects; sorted.
+/// The usage of each owner, group and project, in the format of `tools/kernel/check`: dataset, kind, id,
+/// bytes, objects; sorted.
 ///
 /// # Errors
-/// If it cannot be read.
+/// If the pool cannot be read.
 pub fn space_by_owner(pool: &Pool) -> Result<Vec<String>, millpond::Error> {
     let mut lines = vec![];
     for dataset in pool.datasets() {
@@ -266,12 +266,12 @@ pub fn space_by_owner(pool: &Pool) -> Result<Vec<String>, millpond::Error> {
     Ok(lines)
 }
 
-/// Figures of each dataset and snapshot, as `zfs list -Hp` prints them: name, type, used, referenced,
-/// usedbydataset, usedbysnapshots, logicalreferenced, written; sorted. What the root directory and the pool as
-/// a whole use changes with every import and stands as `*`.
+/// Space counters of each dataset and snapshot, as in `zfs list -Hp`: name, type, used, referenced,
+/// usedbydataset, usedbysnapshots, logicalreferenced, written; sorted. The usage of the root directory and
+/// of the whole pool changes with every import and is shown as `*`.
 ///
 /// # Errors
-/// If they cannot be read.
+/// If the pool cannot be read.
 pub fn figures(pool: &Pool) -> Result<Vec<String>, millpond::Error> {
     let mut lines = vec![];
     for head in pool.datasets() {

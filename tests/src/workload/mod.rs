@@ -1,8 +1,8 @@
-//! Work in random order, done to a pool and to a model of it in memory at once.
+//! Random work, applied to a pool and to a model of it in memory.
 //!
-//! A [`Life`] knows what every dataset, snapshot and volume of a pool must hold. [`Life::step`] does one thing
-//! to both; [`Life::compare`] walks a pool (committed, reopened, crashed) and says where it differs. The same
-//! seed does the same things.
+//! A [`Life`] contains the expected content of every dataset, snapshot and volume of a pool. [`Life::step`]
+//! applies one operation to both. [`Life::compare`] reads a pool (committed, reopened, or after a crash)
+//! and finds differences. The same seed always gives the same operations.
 
 mod act;
 mod compare;

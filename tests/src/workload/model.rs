@@ -1,9 +1,9 @@
-//! What a pool must hold.
+//! The expected content of a pool.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// All datasets below (and with) the root.
+/// The root dataset and all datasets below it.
 #[derive(Debug, Clone, Default)]
 pub struct Model {
     /// By full name.
@@ -14,39 +14,39 @@ pub struct Model {
 /// A file system or volume.
 #[derive(Debug, Clone)]
 pub struct Head {
-    /// What it holds now.
+    /// Its current content.
     pub content: Content,
     /// Oldest first.
     pub snapshots: Vec<Snapshot>,
-    /// The snapshot it is a clone of.
+    /// The id of the snapshot that it is a clone of.
     pub origin: Option<u64>,
-    /// The property `sync`, where it is set.
+    /// The property `sync`, if it is set.
     pub synchrony: Option<Synchrony>,
 }
 
 /// When changes are on stable storage: the property `sync`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Synchrony {
-    /// When somebody asks for it.
+    /// When a caller requests it.
     Standard,
     /// When the call returns.
     Always,
-    /// When their txg is committed, whoever asks.
+    /// When their txg is committed, even if a caller requests it earlier.
     Disabled,
 }
 
 /// A snapshot.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
-    /// Never changes, whatever it is renamed to.
+    /// Never changes, even if the snapshot is renamed.
     pub id: u64,
-    /// After the `@`.
+    /// The name after the `@`.
     pub name: String,
-    /// What it holds.
+    /// Its content.
     pub content: Content,
 }
 
-/// What a dataset holds.
+/// The content of a dataset.
 #[derive(Debug, Clone)]
 pub enum Content {
     /// Files.
@@ -55,28 +55,28 @@ pub enum Content {
     Volume(Arc<Vec<u8>>),
 }
 
-/// Names from the root down; none is the root.
+/// The names from the root down; an empty path is the root.
 pub type Path = Vec<Vec<u8>>;
 
 /// A name in a tree.
 #[derive(Debug, Clone)]
 pub struct Named<'t> {
-    /// Of the directory that it stands in.
+    /// The path of its directory.
     pub path: Arc<Path>,
-    /// That directory.
+    /// Its directory.
     pub directory: u64,
     /// The last component.
     pub name: &'t [u8],
-    /// What is called so.
+    /// The file that it refers to.
     pub id: u64,
-    /// Whether that is a plain file.
+    /// Whether the file is a regular file.
     pub is_file: bool,
 }
 
-/// Files by numbers of the model's own; the root is 0.
+/// Files by numbers of the model; the root is 0.
 #[derive(Debug, Clone)]
 pub struct Tree {
-    /// All files. Shared with the trees that this one was cloned from or to, until they change.
+    /// All files. A file is shared with the trees of clones and origins until it changes.
     pub nodes: BTreeMap<u64, Arc<Node>>,
     pub(super) next: u64,
 }
@@ -84,7 +84,7 @@ pub struct Tree {
 /// A file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
-    /// What it is.
+    /// Its kind and content.
     pub kind: Kind,
     /// Permissions.
     pub mode: u32,
@@ -96,14 +96,14 @@ pub struct Node {
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
-/// Kinds of files with what they hold.
+/// Kinds of files with their content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
-    /// Names of files.
+    /// Names with the numbers of their files.
     Directory(BTreeMap<Vec<u8>, u64>),
     /// Bytes.
     File(Arc<Vec<u8>>),
-    /// A target.
+    /// Its target.
     Link(Vec<u8>),
     /// A named pipe.
     Fifo,
@@ -132,7 +132,7 @@ impl Default for Tree {
 }
 
 impl Tree {
-    /// Every directory with its path, the root first, and every name.
+    /// Every directory with its path, starting with the root, and every name.
     #[must_use]
     pub fn survey(&self) -> (Vec<(Arc<Path>, u64)>, Vec<Named<'_>>) {
         let mut directories = vec![(Arc::new(vec![]), 0)];
@@ -161,7 +161,7 @@ impl Tree {
         }
         (directories, names)
     }
-    /// How many names each file has; of directories as `stat` counts.
+    /// The number of names of each file; for directories the link count that `stat` reports.
     #[must_use]
     pub fn link_counts(&self) -> BTreeMap<u64, u64> {
         let mut counts = BTreeMap::new();
@@ -197,7 +197,7 @@ impl Tree {
             _ => false,
         })
     }
-    /// A file, to be changed.
+    /// A file, for changes.
     pub(super) fn node(&mut self, id: u64) -> &mut Node {
         Arc::make_mut(self.nodes.get_mut(&id).unwrap())
     }
@@ -221,7 +221,7 @@ impl Head {
 }
 
 impl Model {
-    /// The `sync` that is in force for a dataset: its own, or the pool's.
+    /// The `sync` property in force for a dataset: its own, or the pool's.
     #[must_use]
     pub fn synchrony(&self, name: &str) -> Synchrony {
         let pool = name.split('/').next().unwrap_or(name);
@@ -230,20 +230,20 @@ impl Model {
             .or_else(|| set(pool))
             .unwrap_or(Synchrony::Standard)
     }
-    /// Whether a head is a clone of this snapshot.
+    /// Whether a dataset is a clone of this snapshot.
     #[must_use]
     pub fn has_clones(&self, snapshot: u64) -> bool {
         self.heads
             .values()
             .any(|head| head.origin == Some(snapshot))
     }
-    /// Whether datasets lie below this one.
+    /// Whether there are datasets below this one.
     #[must_use]
     pub fn has_children(&self, name: &str) -> bool {
         let below = format!("{name}/");
         self.heads.keys().any(|other| other.starts_with(&below))
     }
-    /// Dataset and position of a snapshot.
+    /// The dataset and position of a snapshot.
     #[must_use]
     pub fn snapshot(&self, id: u64) -> Option<(&str, usize)> {
         self.heads.iter().find_map(|(name, head)| {

@@ -1,8 +1,8 @@
-//! What goes wrong with the disks of a life.
+//! Disk faults in a simulated run.
 
 use super::*;
 
-/// Labels and the uberblocks in front; rot there is for other tests.
+/// Labels and uberblocks are before this offset; other tests damage these.
 const DATA_START_BYTES: u64 = 4 << 20;
 
 impl Lived<'_> {
@@ -23,7 +23,7 @@ impl Lived<'_> {
         let mut dice = Seed::new(seed);
         self.harmed.insert(victim);
         let disk = self.disk(victim);
-        // Where there is something.
+        // Only where data exists.
         let content = disk.content();
         let places: Vec<u64> = content
             .pages()
@@ -71,14 +71,15 @@ impl Lived<'_> {
         self.disk(victim).set_faults(Some(plan));
     }
 
-    /// A txg is written while a disk refuses writes. It may be committed or not; nothing older is lost.
+    /// Commits a txg while a disk refuses writes. The txg may be committed or not; no older data may be
+    /// lost.
     pub(super) fn refuse(&mut self, seed: u64) -> Result<Goes, String> {
         self.note(None)?;
         let mut dice = Seed::new(seed);
         let disks = self.world.disks();
         let number = usize::try_from(dice.below(disks.len() as u64)).unwrap_or(0);
         let is_victim = self.victims.contains(&number);
-        // One disk more than redundancy bears: whatever happens, it happens to this txg only.
+        // One faulty disk more than the redundancy tolerates. Only this txg may be affected.
         let is_alone = self.harmed.is_empty() || is_victim;
         if !is_alone {
             return Ok(Goes::On);
@@ -92,7 +93,7 @@ impl Lived<'_> {
             Scope::Writes
         };
         let plan = FaultPlan::new(dice.fork()).with(scope, Fault::Fail, rate);
-        // Half of the time it is an intent log that is refused first; the txg is its way out.
+        // In half of the cases an intent log write is refused first, and the log falls back to the txg.
         let is_commit = dice.below(2) == 0;
         let began = self.world.recorded();
         disks[number].set_faults(Some(plan));
@@ -108,17 +109,17 @@ impl Lived<'_> {
         ));
         if synced.is_ok() {
             self.note(None)?;
-            // What it missed nothing here writes again.
+            // Writes that the disk lost are not repeated here.
             if disks[number].broken_promises() > 0 {
                 self.harmed.insert(number);
                 if !is_victim && !self.victims.is_empty() {
-                    // Together with those that may fail it would be one too many.
+                    // Together with the disks that may fail, this would exceed the redundancy.
                     self.victims = vec![number];
                 }
             }
             return Ok(Goes::On);
         }
-        // Uberblocks of the txg that failed may stand on some disks.
+        // Some disks may hold uberblocks of the failed txg.
         for txg in 1..=3 {
             let txg = Txg(self.committed.0 + txg);
             let state = State::of(txg, self.life.model.clone(), self.next);

@@ -1,12 +1,12 @@
-//! What lives amount to.
+//! Statistics of simulated runs.
 
 use millpond_sim::Trace;
 use std::ops::AddAssign;
 
-/// What was lived through.
+/// What happened in the runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// Operations done, all kinds.
+    /// Operations of all kinds.
     pub ops: u64,
     /// Txgs committed.
     pub txgs: u64,
@@ -16,25 +16,25 @@ pub struct Figures {
     pub reopened: u64,
     /// Faults planted.
     pub faults: u64,
-    /// Requests of disks that went wrong.
+    /// Disk requests that failed or were carried out incorrectly.
     pub broken_promises: u64,
-    /// Times that every figure was counted anew.
+    /// Recounts of all space counters.
     pub recounted: u64,
     /// Comparisons of a whole pool with the model.
     pub compared: u64,
-    /// Judgements by `zdb`.
+    /// Checks by `zdb`.
     pub judged: u64,
-    /// Lives that ended early because the pool was full.
+    /// Runs that ended early because the pool was full.
     pub full: u64,
-    /// Promises of intent logs kept.
+    /// Intent log promises that were kept.
     pub promises: u64,
-    /// Effects that only an intent log brought back after a power cut.
+    /// Effects restored after a power cut only by an intent log.
     pub brought_back: u64,
-    /// Power cuts after which a log brought back more than was promised, or less than was under way.
+    /// Power cuts after which a log restored more than the promises, or less than the work in progress.
     pub torn: u64,
-    /// Log devices lost, with what was promised on them.
+    /// Log devices lost with the promises on them.
     pub lost_logs: u64,
-    /// All requests to the disks, in their order.
+    /// All disk requests in order.
     pub trace: Trace,
 }
 

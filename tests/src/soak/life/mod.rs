@@ -1,4 +1,4 @@
-//! A life, lived.
+//! A simulated run.
 
 mod faults;
 mod figures;
@@ -32,34 +32,35 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The pool's name in every life.
+/// The pool's name in every run.
 pub const POOL: &str = "tank";
-/// Only what is written takes memory. Much smaller ones would make writers wait for txgs: each announces its
-/// worst case.
+/// Only written data takes memory. On much smaller disks writers would wait for txgs, because each reserves
+/// space for its worst case.
 const DISK_BYTES: u64 = 1 << 30;
-/// The journal is forgotten when it is longer, so that a life needs little memory.
+/// The journal is cleared when it is longer, to limit the memory of a run.
 const JOURNAL_EVENTS_MAX: usize = 3000;
 const JOURNAL_BYTES_MAX: u64 = 48 << 20;
-/// A life ends when so much of the pool is allocated: memory is short, and so are lives.
+/// A run ends when this much of the pool is allocated, to limit its memory and duration.
 const FULL_BYTES: u64 = 96 << 20;
 
-/// What judges are asked.
+/// Options of the judges.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Every so many lives `zdb` judges at the end; 0 for never. Not if disks were made to fail.
+    /// One of this many runs is judged by `zdb` at its end; 0 for none. Runs with failing disks are
+    /// excluded.
     pub zdb_every: u64,
-    /// Figures are counted anew at every so many reopenings; 0 for never.
+    /// Space counters are recounted at one of this many reopenings; 0 for none.
     pub recount_every: u64,
-    /// A life that takes longer hangs.
+    /// A run that takes longer counts as hanging.
     pub limit: Duration,
-    /// Whether a failure tells all that was done, not only the last things.
+    /// Whether a failure lists all operations instead of only the last ones.
     pub full_log: bool,
-    /// Where images that `zdb` accuses are kept.
+    /// Where to keep images in which `zdb` finds errors.
     pub keep: Option<PathBuf>,
-    /// Where every request to the disks is written, a line each: two runs' files show where they part.
+    /// A file for every disk request, one per line. The files of two runs show where they diverge.
     pub requests: Option<PathBuf>,
-    /// Judges work with several threads, whose turns this seed decides (only with `--cfg millpond_sim`); else a life is
-    /// alone.
+    /// Judges use several threads, scheduled with this seed (only with `--cfg millpond_sim`); otherwise a
+    /// run uses a single thread.
     pub turns: Option<u64>,
 }
 
@@ -77,30 +78,30 @@ impl Default for Options {
     }
 }
 
-/// Why a life failed.
+/// Why a run failed.
 #[derive(Debug, Clone)]
 pub struct Failure {
-    /// The number of the operation.
+    /// The index of the operation.
     pub at: usize,
-    /// What was wrong.
+    /// The error.
     pub text: String,
-    /// The last things done, oldest first.
+    /// The last operations, oldest first.
     pub log: Vec<String>,
-    /// Whether it did not end in time. (Leaving out operations to find which hangs takes too long.)
+    /// Whether it exceeded the time limit. (Shrinking such a run by omitting operations takes too long.)
     pub is_hang: bool,
 }
 
-/// Lives a plan. A life that does not end within [`Options::limit`] has failed, too; its thread is left alone.
+/// Runs a plan. A run that exceeds [`Options::limit`] fails too; its thread is abandoned.
 ///
 /// # Errors
-/// The first thing that was wrong; panics of the engine included.
+/// The first error, including panics of the engine.
 pub fn run(plan: &Plan, options: &Options) -> Result<Figures, Failure> {
     let at = Arc::new(AtomicUsize::new(0));
     let (send, receive) = bounded(1);
     let thread = {
         let (plan, options, at) = (plan.clone(), options.clone(), Arc::clone(&at));
         thread::spawn("life", move || {
-            // Nobody listens after the limit.
+            // After the time limit the receiver is gone.
             let _ = send.send(live_as_told(plan, options, at));
         })
     };
@@ -126,7 +127,8 @@ pub fn run(plan: &Plan, options: &Options) -> Result<Figures, Failure> {
     }
 }
 
-/// Alone, so that the plan decides everything; or with threads, whose turns another seed decides.
+/// Runs on a single thread, so that the plan determines everything; or with several threads, scheduled with
+/// another seed.
 fn live_as_told(plan: Plan, options: Options, at: Arc<AtomicUsize>) -> Result<Figures, Failure> {
     #[cfg(millpond_sim)]
     if let Some(seed) = options.turns {
@@ -177,7 +179,7 @@ fn live(plan: &Plan, options: &Options, at: &AtomicUsize) -> Result<Figures, Fai
         }
     };
     let log = lived.as_ref().map(Lived::tail).unwrap_or_default();
-    // An engine that has panicked may do so again when it goes.
+    // After a panic, dropping the engine may panic again.
     let _ = catch_unwind(AssertUnwindSafe(|| drop(lived)));
     Err(Failure {
         at: at.load(Ordering::Relaxed),
@@ -189,7 +191,7 @@ fn live(plan: &Plan, options: &Options, at: &AtomicUsize) -> Result<Figures, Fai
 
 enum Goes {
     On,
-    /// Nothing more can be told of this pool.
+    /// The run ends: the state of the pool is unknown.
     Out,
 }
 
@@ -198,43 +200,44 @@ struct Lived<'p> {
     world: World,
     victims: Vec<usize>,
     absent: BTreeSet<usize>,
-    /// Log devices without a copy.
+    /// Log devices without redundancy.
     log_disks: BTreeSet<usize>,
-    /// Disks that hold something wrong or old, until the end: nothing here writes it again.
+    /// Disks with wrong or old data. This lasts until the end of the run, because nothing rewrites the
+    /// data.
     harmed: BTreeSet<usize>,
     pool: Option<LivePool>,
     life: Life,
     mood: Mood,
     seed: u64,
     committed: Txg,
-    /// What the pool held at committed txgs, oldest first.
+    /// The content of the pool at committed txgs, oldest first.
     states: Vec<State>,
-    /// What intent logs promised since then.
+    /// The promises of intent logs since then.
     logs: Logs,
     /// The number of the next effect.
     next: u64,
-    /// After which event of the journal each txg was acknowledged.
+    /// The journal event after which each txg was acknowledged.
     acknowledged: Vec<(usize, Txg)>,
     openings: u64,
-    /// How many events of the journal the last opening took; 0 once they are forgotten.
+    /// Number of journal events of the last open; 0 once they are cleared.
     opened_after: usize,
-    /// No disk was taken away before so many events.
+    /// No disk was absent before this number of events.
     none_went_before: usize,
     figures: Figures,
-    /// Whether the power failed since all labels were written.
+    /// Whether a power cut happened since all labels were written.
     may_be_torn: bool,
-    /// Whether a log was given up with its device.
+    /// Whether a log was discarded with its device.
     may_leak: bool,
-    /// A power cut may have left files unlinked in file systems that were not opened since.
+    /// A power cut may have left unlinked files in file systems that were not opened since.
     has_orphans: bool,
 }
 
-/// Has every request to the disks written to a file, a line each.
+/// Records every disk request in a file, one per line.
 pub(super) fn record_requests(world: &World, file: &Path) -> Result<(), String> {
     let file = File::create(file).map_err(|error| told("the file for requests", &error))?;
     let lines = Mutex::new(BufWriter::new(file));
     world.watch(move |request| {
-        // A full disk spoils the record, not the life.
+        // A full disk affects only the recording, not the run.
         let _ = writeln!(lines.lock(), "{request}");
     });
     Ok(())
@@ -244,7 +247,7 @@ fn told(what: &str, error: &dyn std::fmt::Display) -> String {
     format!("{what}: {error}")
 }
 
-/// So much may be dirty that nobody waits for txgs.
+/// A dirty limit so high that no writer waits for txgs.
 #[must_use]
 pub fn limits() -> DirtyLimits {
     DirtyLimits {
@@ -265,10 +268,10 @@ pub(super) fn path(disk: usize) -> String {
     format!("/sim/d{disk}")
 }
 
-/// Makes the pool of a shape on new disks.
+/// Creates the pool of a shape on new disks.
 ///
 /// # Errors
-/// Why it is not made.
+/// Why the pool cannot be created.
 pub fn create(
     world: &World,
     shape: &super::Shape,
@@ -309,10 +312,10 @@ pub fn create(
     LivePool::create(&world.env(), &new).map_err(|error| told("creation", &error))
 }
 
-/// The one pool that the disks hold, but for those of these numbers.
+/// Finds the only pool on the disks, without the absent ones.
 ///
 /// # Errors
-/// None is found, or several.
+/// If no pool is found, or several.
 pub fn found(world: &World, absent: &BTreeSet<usize>) -> Result<PoolCandidate, String> {
     let disks = world.disks().into_iter().enumerate();
     let candidates = disks
@@ -376,14 +379,14 @@ impl<'p> Lived<'p> {
         Ok(lived)
     }
 
-    /// The pool's state is known to be the model's.
+    /// Records that the pool's state equals the model.
     fn start(&mut self, pool: LivePool) {
         self.committed = pool.engine().uberblock().txg;
         self.pool = Some(pool);
         self.forget();
     }
 
-    /// Power cuts happen from here on.
+    /// Clears the journal. Power cuts happen after this point.
     fn forget(&mut self) {
         self.world.forget();
         let last = self.states.pop();
@@ -411,8 +414,8 @@ impl<'p> Lived<'p> {
         self.pool.as_ref().ok_or_else(|| "not open".to_owned())
     }
 
-    /// Takes in what was done and promised since the disks had got `began` requests; `is_kept` says whether
-    /// promises were kept.
+    /// Records the operations and promises since the disks had received `began` requests. `is_kept` says
+    /// whether promises were kept.
     fn take_deeds(&mut self, began: usize, is_kept: bool) -> Vec<Done> {
         let mut effects = vec![];
         let mut kept = None;
@@ -437,14 +440,15 @@ impl<'p> Lived<'p> {
         effects
     }
 
-    /// Notes what an operation has committed: the model before it, the number of its first effect, its effects.
+    /// Records what an operation committed: the model before it, the number of its first effect, and its
+    /// effects.
     fn note(&mut self, work: Option<(Model, u64, Vec<Done>)>) -> Result<(), String> {
         let now = self.pool()?.engine().uberblock().txg;
         let events = self.world.recorded();
         if now > self.committed {
             let after = self.life.model.clone();
             self.figures.txgs += now.0 - self.committed.0;
-            // Each of the txgs of one operation holds it or does not, or a first part of it.
+            // Each txg of an operation contains all of it, nothing of it, or a prefix of its effects.
             for txg in self.committed.0 + 1..=now.0 {
                 let state = match &work {
                     None => State::of(Txg(txg), after.clone(), self.next),
@@ -482,7 +486,7 @@ impl<'p> Lived<'p> {
                         .iter()
                         .any(|words| error.to_string().contains(words));
                     if is_full {
-                        // How much of it was done is not known.
+                        // It is unknown how much of the operation was done.
                         self.life.let_go();
                         self.pool = None;
                         return Ok(Goes::Out);
@@ -535,7 +539,8 @@ impl<'p> Lived<'p> {
             }
             Op::Heal => {
                 if !self.absent.is_disjoint(&self.log_disks) {
-                    // Before it is written that its log is given up, a device that is back brings the log back.
+                    // Until the txg that discards its log is written, a device that returns brings its log
+                    // back.
                     self.none_went_before = self.none_went_before.max(self.opened_after);
                 }
                 for disk in self.world.disks() {
@@ -567,7 +572,7 @@ impl<'p> Lived<'p> {
         }
     }
 
-    /// The last judges: every snapshot, and now and then `zdb`.
+    /// The final checks: every snapshot, and occasionally `zdb`.
     fn end(&mut self) -> Result<(), String> {
         if let Some(pool) = self.pool.take() {
             if self.has_orphans {

@@ -1,16 +1,16 @@
-//! How lives differ.
+//! The parameters that vary between simulated runs.
 
 use super::*;
 
-/// What distinguishes one life from another besides what is done in it.
+/// What distinguishes runs besides their operations.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Mood {
     pub(super) dataset_percent: usize,
     pub(super) file_bytes_max: usize,
-    /// Whether handles of file systems outlive operations.
+    /// Whether file system handles stay open between operations.
     pub(super) keeps_open: bool,
     pub(super) makes_many: bool,
-    /// In some lives little of the pool stays in memory.
+    /// Some runs keep little of the pool in memory.
     pub(super) cache_bytes: u64,
 }
 

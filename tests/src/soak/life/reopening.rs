@@ -1,15 +1,17 @@
-//! Ends in the middle of a life: the pool is exported, or the power fails, and what is found at the next opening is judged.
+//! Exports and power cuts during a run, and the checks at the next open.
 
 use super::*;
 
-/// Of so many snapshots one is compared at each reopening; all of them where a life ends.
+/// One of this many snapshots is compared at each reopening; all at the end of a run.
 const SNAPSHOT_TURNS: u64 = 3;
-/// How a difference ends that is about files without a name.
+/// The end of a difference about files without a name.
 const ORPHANS: &str = " files left unlinked";
 
 impl Lived<'_> {
-    /// The first model that the pool is like. With `is_amid` a txg was committed amid an operation: a file that has
-    /// lost its last name may still wait to be freed, which takes transactions of its own.
+    /// The first candidate model that the pool matches.
+    ///
+    /// With `is_amid` a txg was committed during an operation: a file without names may still wait for its
+    /// free, which takes transactions of its own.
     pub(super) fn demand(
         &self,
         read: &Pool,
@@ -18,7 +20,7 @@ impl Lived<'_> {
     ) -> Result<usize, String> {
         let mut all = vec![];
         for (number, (model, _)) in models.iter().enumerate() {
-            // Verification has read all blocks; of the snapshots' files a part is compared each time.
+            // Verification has read all blocks. Of the snapshots' files, a part is compared each time.
             let mut differences = model.differences_in_turn(read, self.openings, SNAPSHOT_TURNS);
             if is_amid || self.has_orphans {
                 differences.retain(|line| !line.ends_with(ORPHANS));
@@ -35,8 +37,8 @@ impl Lived<'_> {
         Err(all.join("\n"))
     }
 
-    /// What a power cut has left unlinked is freed when its file system is opened, and not before: afterwards
-    /// nothing may be left.
+    /// Opens every file system. Files that a power cut left unlinked are freed when their file system is
+    /// opened; afterwards none may remain.
     pub(super) fn open_all(&mut self, pool: &LivePool) -> Result<(), String> {
         self.has_orphans = false;
         let heads = self.life.model.heads.iter();
@@ -62,8 +64,8 @@ impl Lived<'_> {
         self.open_again(usize::MAX, |_| Ok(state), FoundLogs::Replay)
     }
 
-    /// The power fails, and the log devices with it that have no copy. What was promised on them may be given up,
-    /// nothing else; and nobody gives it up unasked.
+    /// The power fails, and log devices without redundancy are lost. Only the promises on them may be lost,
+    /// and a log is discarded only on request.
     pub(super) fn lose_log(&mut self, seed: u64) -> Result<Goes, String> {
         if self.log_disks.is_empty() || !self.absent.is_disjoint(&self.log_disks) {
             return Ok(Goes::On);
@@ -82,15 +84,15 @@ impl Lived<'_> {
         self.pool = None;
         let mut dice = Seed::new(seed);
         let recorded = self.world.recorded();
-        // Mostly in what happened last.
+        // Usually within the last events.
         let window = if dice.below(2) == 0 {
             200
         } else {
             recorded as u64
         };
         let back = usize::try_from(dice.below(window + 1)).unwrap_or(0);
-        // What was found when the pool was opened may have stood on the disk that went since: only when the opening
-        // had written its own txg was it certain.
+        // The pool found at the last open may have been on the disk that was lost since. It is certain only
+        // once the open has committed its own txg.
         let count = recorded.saturating_sub(back).max(self.none_went_before);
         let cut = match dice.below(8) {
             0 => PowerCut::EverythingWritten,
@@ -129,7 +131,8 @@ impl Lived<'_> {
             .map_or(Txg(0), |(_, txg)| *txg);
         let states = std::mem::take(&mut self.states);
         let last = self.committed;
-        // They may have been gone before, and the power failed before it was written that they are given up.
+        // The log devices may have been lost earlier, and the power failed before the discard was
+        // committed.
         let is_undecided = count < self.opened_after && !self.absent.is_disjoint(&self.log_disks);
         let found_logs = match loses_logs || is_undecided {
             true => FoundLogs::Discard,
@@ -147,8 +150,10 @@ impl Lived<'_> {
         self.open_again(count, expected, found_logs)
     }
 
-    /// Judges what is on the disks, then opens the pool again, and judges what intent logs brought back.
-    /// `expected` tells what may be there at a txg, `count` how many requests the disks had got.
+    /// Judges the content of the disks, then opens the pool again and judges what the intent logs restored.
+    ///
+    /// `expected` returns the possible content at a txg, `count` is the number of requests that the disks
+    /// had received.
     fn open_again(
         &mut self,
         count: usize,
@@ -175,7 +180,7 @@ impl Lived<'_> {
                 self.figures.compared += 1;
             }
             verified(&read, &harmed, self.may_be_torn)?;
-            // Of logs whose device is gone nobody knows what they held; it stays allocated there.
+            // The blocks of logs with a missing device are unknown and stay allocated.
             self.may_leak |= found_logs == FoundLogs::Discard;
             if is_due(self.options.recount_every) && !self.may_leak {
                 recounted(&read)?;
@@ -184,7 +189,7 @@ impl Lived<'_> {
             (state, from)
         };
         let candidate = found(&self.world, &self.absent)?;
-        // Opening writes, too: the power may fail in it.
+        // Opening writes too, so the power may fail during it.
         self.committed = candidate
             .newest()
             .map_or(Txg(0), |found| found.uberblock.txg);
@@ -200,8 +205,9 @@ impl Lived<'_> {
         };
         let mut opened = None;
         if found_logs == FoundLogs::Discard {
-            // Unasked nothing may be given up that was promised. What was promised while the device was gone lies
-            // elsewhere: then it is all there. A replay interrupted before is not looked into here.
+            // Promised data must not be discarded without a request. Data promised while the device was
+            // absent is stored elsewhere, so all of it is present. An interrupted earlier replay is not
+            // checked here.
             let is_promised = wanted.iter().any(|wanted| !wanted.kept.is_empty());
             if is_promised && state.replayed.is_none() {
                 opened = open(FoundLogs::Replay).ok();
@@ -227,12 +233,12 @@ impl Lived<'_> {
             let read = read.map_err(|error| told("committed", &error))?;
             self.brought_back(&read, &wanted)?;
         } else if is_given_up && state.is_replaying {
-            // What a replay had done until then is nowhere noted.
+            // The progress of the replay is not recorded anywhere.
             return Ok(Goes::Out);
         }
         let first = self.committed;
         let last = pool.engine().uberblock().txg;
-        // Opening after opening may fail before its txg is written: each finds the same logs.
+        // Several opens in a row may fail before their txg is written; each finds the same logs.
         let is_again = state.replayed.is_some() && !is_given_up;
         let is_replayed = state.is_replaying || is_again || !wanted.is_empty();
         let replayed = is_replayed.then(|| Arc::new(self.life.model.clone()));
@@ -261,7 +267,7 @@ impl Lived<'_> {
         Ok(Goes::On)
     }
 
-    /// Judges what intent logs made of the pool: exactly what was promised, or more of what was under way.
+    /// Checks that intent logs restored exactly the promises, or additional work in progress.
     fn brought_back(&mut self, read: &Pool, wanted: &[Wanted]) -> Result<(), String> {
         for one in wanted {
             let is_it = |content: &_| {
