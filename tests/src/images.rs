@@ -26,7 +26,7 @@ pub struct Disks {
 
 impl Drop for Disks {
     fn drop(&mut self) {
-        // It contains only links. The next run replaces whatever cannot be removed.
+        // It contains only links. If it cannot be removed, the next run replaces it.
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }

@@ -64,7 +64,7 @@ pub fn dnode(data: &[u8]) {
         dnode.used_bytes(),
     );
     if let Ok(bytes) = dnode.encode() {
-        // Encoding always uses little-endian, whatever the byte order of the input.
+        // Encoding always uses little-endian, for either byte order of the input.
         let expected = Dnode {
             endian: Endian::Little,
             ..dnode

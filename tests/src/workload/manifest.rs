@@ -192,7 +192,7 @@ fn xattrs(node: &Node) -> Result<String, millpond::Error> {
     Ok(format!("{}:{}", names.len(), &digest[..16]))
 }
 
-/// Whether the user [`SOMEBODY`] may read and execute a file (or list and enter a directory), by its POSIX
+/// Whether the uid [`SOMEBODY`] may read and execute a file (or list and enter a directory), by its POSIX
 /// ACL or its mode.
 fn rights(node: &Node) -> Result<(bool, bool), millpond::Error> {
     let stat = node.stat()?;

@@ -221,7 +221,7 @@ struct Lived<'p> {
     openings: u64,
     /// Number of journal events of the last open; 0 once they are cleared.
     opened_after: usize,
-    /// No disk was absent before this number of events.
+    /// No disk was removed before this number of events.
     none_went_before: usize,
     figures: Figures,
     /// Whether a power cut happened since all labels were written.
