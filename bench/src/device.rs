@@ -33,8 +33,9 @@ pub(crate) fn run() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One measurement: its name, the number of batches per round, the number of requests per batch, and the
-/// batch.
+/// One measurement.
+///
+/// It has a name, the number of batches per round, the number of requests per batch, and the batch.
 struct Case {
     name: &'static str,
     batches: usize,

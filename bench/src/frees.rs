@@ -1,5 +1,6 @@
-//! Measures how removing a very large file affects other writers: `frees [--folder FOLDER] [--blocks N]
-//! [--record BYTES]`.
+//! Measures how removing a very large file affects other writers.
+//!
+//! Usage: `frees [--folder FOLDER] [--blocks N] [--record BYTES]`.
 //!
 //! A pool on one image gets a file of N blocks, which is removed like in a mounted file system. Before
 //! that, and while its blocks are freed in the background, a writer appends 4 KiB to another file and calls

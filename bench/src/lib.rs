@@ -21,8 +21,9 @@ impl Dice {
         self.roll() % limit
     }
 
-    /// `count` incompressible bytes, or, with `compressible`, bytes with zeros in every second block of 64
-    /// bytes.
+    /// Returns `count` incompressible bytes.
+    ///
+    /// With `compressible`, every second block of 64 bytes is zeros.
     pub fn bytes(&mut self, count: usize, compressible: bool) -> Vec<u8> {
         let words = (0..count / 8).map(|word| match compressible && word % 16 >= 8 {
             true => 0,

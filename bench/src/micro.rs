@@ -1,4 +1,5 @@
 //! Measures the codecs once and prints `name<TAB>MB/s` per line; `bench/run` repeats it and takes medians.
+//!
 //! `micro PREFIX` measures only those whose name starts with PREFIX. `micro device` measures batches of a
 //! device instead.
 //!
@@ -80,8 +81,9 @@ fn codecs(block: &[u8]) {
     }
 }
 
-/// Eight data columns, the default of `raidz_test -B`. Besides the lost data, parity that the name leaves
-/// out is missing; it is recomputed too.
+/// Eight data columns, the default of `raidz_test -B`.
+///
+/// Besides the lost data, parity that the name leaves out is missing; it is recomputed too.
 fn parity(block: &[u8]) {
     let columns: Vec<&[u8]> = block.chunks(block.len() / 8).collect();
     for (count, name) in [(1, "p"), (2, "pq"), (3, "pqr")] {

@@ -57,8 +57,9 @@ const BAR: f64 = 15.0;
 const GAP: f64 = 12.0;
 const BOTTOM: f64 = 40.0;
 
-/// Colours of the series, for light and dark; they also differ in lightness. This is the maximum number of
-/// series.
+/// Colours of the series, for light and dark; they also differ in lightness.
+///
+/// This is the maximum number of series.
 const COLOURS: [(&str, &str); 4] = [
     ("#1f6fc4", "#6aaef5"),
     ("#c8590a", "#ffa55c"),
@@ -267,8 +268,9 @@ mod tests {
         }
     }
 
-    /// Checks that elements are properly nested, attributes quoted and special characters escaped. Returns
-    /// the names of all elements.
+    /// Checks that elements are properly nested, attributes quoted and special characters escaped.
+    ///
+    /// Returns the names of all elements.
     fn elements(xml: &str) -> Vec<String> {
         let (mut open, mut names): (Vec<&str>, Vec<String>) = (vec![], vec![]);
         let mut rest = xml;

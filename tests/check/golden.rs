@@ -1,5 +1,6 @@
-//! Pools created by OpenZFS: the checker finds errors only where `zdb` does, and its counts equal those of
-//! `zdb`.
+//! Checks pools created by OpenZFS.
+//!
+//! The checker finds errors only where `zdb` does, and its counts equal those of `zdb`.
 
 use millpond::check::{CheckOptions, CheckReport, FindingKind, check_pool};
 use millpond_env::Env;

@@ -62,8 +62,10 @@ fn write_image(overlay: &Overlay, path: &Path) {
     }
 }
 
-/// Whether our commands find an error: the pool does not open, `check` reports metadata, or `verify`
-/// reports content, which `check` does not read.
+/// Whether our commands find an error.
+///
+/// The pool does not open, `check` reports metadata, or `verify` reports content, which `check` does not
+/// read.
 fn finds_something(folder: &Path) -> bool {
     let Ok(pool) = Pool::open(&Search::new([folder]), "tank", &OpenOptions::default()) else {
         return true;
@@ -77,8 +79,9 @@ fn finds_something(folder: &Path) -> bool {
             .map_or(true, |report| !report.is_clean())
 }
 
-/// The pool differs in each run, and so does the damage. `MILLPOND_DAMAGES` sets the number of attempts,
-/// 400 by default.
+/// The pool differs in each run, and so does the damage.
+///
+/// `MILLPOND_DAMAGES` sets the number of attempts, 400 by default.
 #[test]
 #[ignore = "other damage each time: make test-check"]
 fn what_zdb_finds_in_a_damaged_pool_is_found() {

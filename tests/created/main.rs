@@ -1,5 +1,6 @@
-//! Pools created by this project, judged by OpenZFS's `zdb`, and with `MILLPOND_KERNEL=1` by its kernel
-//! module.
+//! Pools created by this project, judged by OpenZFS.
+//!
+//! `zdb` judges them, and with `MILLPOND_KERNEL=1` the kernel module does too.
 //!
 //! Clock and random numbers are fixed and the caller writes the txgs. The images are therefore the same in
 //! every run, and earlier results of `zdb` remain valid.

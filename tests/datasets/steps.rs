@@ -54,8 +54,9 @@ fn state_of(bench: &Bench) -> State {
     state
 }
 
-/// Runs `count` random steps and recomputes all counters after each. Returns the numbers of completed and
-/// refused steps.
+/// Runs `count` random steps and recomputes all counters after each.
+///
+/// Returns the numbers of completed and refused steps.
 pub fn run(bench: &Bench, seed: u64, count: u64) -> (u64, u64) {
     let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let (mut done, mut refused) = (0, 0);

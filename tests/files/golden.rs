@@ -19,8 +19,7 @@ use std::sync::Arc;
 
 /// Maximum number of files examined per file system.
 const FILES_MAX: usize = 400;
-/// Maximum number of file systems per pool whose files are compared with the output of `zdb`, which is
-/// slow.
+/// Maximum number of file systems per pool that are compared with the slow output of `zdb`.
 const PRINTED_MAX: usize = 3;
 /// Longer files are changed but not compared.
 const COMPARED_BYTES_MAX: usize = 8 << 20;

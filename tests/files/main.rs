@@ -1,5 +1,6 @@
-//! We write files of every kind and with all attributes. `zdb` then judges the pool and prints every
-//! object, which must match our reader line by line.
+//! We write files of every kind and with all attributes.
+//!
+//! `zdb` then judges the pool and prints every object, which must match our reader line by line.
 
 mod golden;
 mod printed;

@@ -1,5 +1,6 @@
-//! Compares every golden case with its record, with every permitted set of disks absent; also the pools of
-//! old versions.
+//! Compares every golden case with its record, with every permitted set of disks absent.
+//!
+//! Also reads the pools of old versions.
 #![forbid(unsafe_code)]
 
 use anyhow::{Context, Result};

@@ -50,8 +50,9 @@ fn one_child(order: &str) -> Outcome {
     }
 }
 
-/// Applies random changes to one image. A seed that kills its child process is reported, and the run
-/// continues with the next.
+/// Applies random changes to one image.
+///
+/// A seed that kills its child process is reported, and the run continues with the next.
 fn random(case: &str) -> Outcome {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
     let first: u64 = number("MILLPOND_HOSTILE_SEED").unwrap_or(1);

@@ -154,8 +154,10 @@ fn datasets(changed: &mut Changed<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Fills the holes of every indirect block with its first pointer, and gives every dnode array the maximum
-/// number of levels.
+/// Makes indirect blocks and dnode arrays as large as possible.
+///
+/// The holes of every indirect block are filled with its first pointer, and every dnode array gets the
+/// maximum number of levels.
 fn bombs(changed: &mut Changed<'_>) -> Result<()> {
     let mut count = 0;
     for number in 0..changed.image().blocks.len() {

@@ -1,5 +1,6 @@
-//! The power fails after an fsync and before the next txg. The module replays our log with the same result
-//! as our replay.
+//! The power fails after an fsync and before the next txg.
+//!
+//! The module replays our log with the same result as our replay.
 
 use crate::rig::Rig;
 use millpond::live::{

@@ -54,8 +54,9 @@ fn their_figures(share: &Path) -> Vec<String> {
     lines
 }
 
-/// The module accepts the pool, and its reads and space counts match ours. With `change` it also changes
-/// the pool, and our reads match its reads afterwards.
+/// The module accepts the pool, and its reads and space counts match ours.
+///
+/// With `change` it also changes the pool, and our reads match its reads afterwards.
 fn judged(rig: &Rig, release: Release, what: &str, change: Option<&str>) {
     println!("  {what}: {release:?} has it");
     let share = tempfile::tempdir().unwrap();
@@ -114,8 +115,10 @@ fn file_systems(pool: &Pool) -> Vec<String> {
     names
 }
 
-/// Continues with the pool that the module left: with its files in every file system, with the simulated
-/// run, with everything below `rich`, and with snapshots, clones, promotions and a rollback.
+/// Continues with the pool that the module left.
+///
+/// Changes the module's files in every file system, the simulated run and everything below `rich`; then
+/// takes snapshots, creates clones, promotes and rolls back.
 fn gone_on(rig: &Rig, life: &mut Life, tag: &str, round: u64) {
     let names = file_systems(&rig.read("tank"));
     let pool = rig.open("tank");
@@ -173,8 +176,9 @@ fn gone_on(rig: &Rig, life: &mut Life, tag: &str, round: u64) {
     pool.export().unwrap();
 }
 
-/// Destroys what the modules and [`gone_on`] created, so that only the datasets of the simulated run
-/// remain.
+/// Destroys what the modules and [`gone_on`] created.
+///
+/// Only the datasets of the simulated run remain.
 fn cleaned(rig: &Rig, life: &Life, shape: &str) {
     let names = file_systems(&rig.read("tank"));
     let pool = rig.open("tank");
@@ -244,9 +248,11 @@ fn emptied(files: &Arc<LiveFileSystem>, at: &LiveNode, name: &[u8]) {
     files.remove_directory(at, name).unwrap();
 }
 
-/// We create and fill a pool; one release judges and changes it; we continue; the other release does the
-/// same; we continue; the first judges again (with `MILLPOND_WRITING_ALL` the other as well). Our own
-/// content must be unchanged.
+/// Hands a pool back and forth between us and both releases of OpenZFS.
+///
+/// We create and fill the pool. One release judges and changes it, and we continue. The other release does
+/// the same, and we continue. The first judges again (with `MILLPOND_WRITING_ALL` the other as well). Our
+/// own content must be unchanged.
 fn handed_to_and_fro(
     shape: &str,
     first: Release,

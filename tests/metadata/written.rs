@@ -167,8 +167,9 @@ pub fn copy_zap(zap: &Zap, object: Object) -> Result<()> {
     Ok(())
 }
 
-/// Builds a file's buffers from its attributes and compares the bytes. Returns whether the file could be
-/// compared.
+/// Builds a file's buffers from its attributes and compares the bytes.
+///
+/// Returns whether the file could be compared.
 ///
 /// Old znodes, foreign byte order and attributes of other software are skipped; in pools of old software
 /// (`is_old`) also layouts that current software does not create.

@@ -219,14 +219,17 @@ fn read(file: &File, at: u64, count: usize) -> Vec<u8> {
     bytes
 }
 
-/// Parameters of the exercising process: the file, the seed, the steps, and where to write the copy in
-/// memory.
+/// Parameters of the exercising process.
+///
+/// These are the file, the seed, the steps, and where to write the copy in memory.
 const FILE: &str = "MILLPOND_MOUNT_FILE";
 const STEPS: &str = "MILLPOND_MOUNT_STEPS";
 const MODEL: &str = "MILLPOND_MOUNT_MODEL";
 
-/// The process that maps a file must not be the one that serves it. Unmapping waits until dirty pages are
-/// written, and holds the lock that the serving threads need to allocate memory.
+/// The process that maps a file must not be the one that serves it.
+///
+/// Unmapping waits until dirty pages are written, and holds the lock that the serving threads need to
+/// allocate memory.
 #[test]
 fn the_process_that_exercises() {
     let variable = |name: &str| std::env::var(name).ok();

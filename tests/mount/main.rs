@@ -1,5 +1,6 @@
-//! File systems mounted through the kernel's FUSE and used like programs use them. `zdb` judges the disks
-//! afterwards.
+//! File systems mounted through the kernel's FUSE and used like programs use them.
+//!
+//! `zdb` judges the disks afterwards.
 //!
 //! Requires `/dev/fuse` and root; without them every test prints a message and passes. By default the tests
 //! take seconds. `make test-mount` sets `MILLPOND_MOUNT=full`, which takes minutes and also runs real

@@ -34,8 +34,9 @@ pub fn absent() -> Option<&'static str> {
 /// The location of the images.
 enum Images {
     Own(TempDir),
-    /// Named by `MILLPOND_MOUNT_IMAGES` and kept. Each test has its own file system in one pool, so a
-    /// single check covers all tests.
+    /// Named by `MILLPOND_MOUNT_IMAGES` and kept.
+    ///
+    /// Each test has its own file system in one pool, so a single check covers all tests.
     Shared(PathBuf),
 }
 
@@ -59,8 +60,9 @@ pub struct Rig {
 }
 
 impl Rig {
-    /// Mounts a file system with these properties. Prints the reason and returns `None` if nothing can be
-    /// mounted.
+    /// Mounts a file system with these properties.
+    ///
+    /// Prints the reason and returns `None` if nothing can be mounted.
     pub fn new(properties: &[(&str, &str)]) -> Option<Self> {
         if let Some(why) = absent() {
             eprintln!("not tried: {why}");
@@ -187,8 +189,9 @@ impl Dice {
     }
 }
 
-/// The seed in `MILLPOND_MOUNT_SEED`, or one from the clock. It is printed, so that a failure can be
-/// reproduced.
+/// The seed in `MILLPOND_MOUNT_SEED`, or one from the clock.
+///
+/// It is printed, so that a failure can be reproduced.
 pub fn seed() -> u64 {
     let asked = std::env::var("MILLPOND_MOUNT_SEED").ok();
     let seed = asked.and_then(|text| text.parse().ok()).unwrap_or_else(|| {

@@ -1,5 +1,6 @@
-//! Pools with forged names under valid checksums: names are checked before they are used in paths or
-//! printed to a terminal.
+//! Pools with forged names under valid checksums.
+//!
+//! Names are checked before they are used in paths or printed to a terminal.
 
 use millpond::control::{Control, HeldPools, ImportError, ImportRequest, Places};
 use millpond::live::{FeatureChoice, PoolPlan};

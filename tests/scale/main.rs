@@ -22,7 +22,9 @@ fn size(small: u64, full: u64) -> u64 {
     }
 }
 
-/// Prints the duration of a step, the process's CPU time (comparable even on a busy machine), and its peak
+/// Prints the cost of a step.
+///
+/// The cost is its duration, the process's CPU time (comparable even on a busy machine), and its peak
 /// memory.
 struct Steps {
     what: String,

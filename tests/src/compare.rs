@@ -16,8 +16,9 @@ pub struct Findings {
     pub differences: Vec<String>,
     /// The total number of differences.
     pub differences_count: usize,
-    /// The number of differences that are wrong data instead of errors. Wrong data must never occur,
-    /// regardless of the damage.
+    /// The number of differences that are wrong data instead of errors.
+    ///
+    /// Wrong data must never occur, regardless of the damage.
     pub wrong_count: usize,
     /// Parts of the record that the reader cannot query and that were not compared.
     pub not_compared: BTreeSet<&'static str>,
@@ -41,8 +42,9 @@ impl Findings {
         }
     }
 
-    /// Records that something could not be read. This is a difference unless the reader does not support
-    /// the query.
+    /// Records that something could not be read.
+    ///
+    /// This is a difference unless the reader does not support the query.
     pub fn failed(&mut self, place: &str, what: &str, error: ReadError) {
         match error {
             ReadError::NotOffered(what) => {

@@ -37,7 +37,9 @@ pub fn workspace() -> PathBuf {
     here.parent().unwrap_or(here).to_owned()
 }
 
-/// Selects the large set if `MILLPOND_GOLDEN` names it or it is next to the workspace, otherwise the
+/// Selects the large or the small golden set.
+///
+/// The large set is used if `MILLPOND_GOLDEN` names it or it is next to the workspace, otherwise the
 /// repository's small one.
 ///
 /// # Errors

@@ -9,13 +9,15 @@ enum Rule {
     Equal,
     /// A comma-separated list, in any order.
     SameSet,
-    /// A space counter: approximately equal, because the record was taken before the last transaction
-    /// groups.
+    /// A space counter, which must be approximately equal.
+    ///
+    /// The record was taken before the last transaction groups.
     Close,
     /// A ratio of space counters.
     CloseRatio,
-    /// A resume token: its bytes depend on the compressor; only the version and the length of the content
-    /// are compared.
+    /// A resume token: only the version and the length of the content are compared.
+    ///
+    /// Its bytes depend on the compressor.
     Token,
     /// Depends on the state of a live system.
     Ignored,

@@ -35,8 +35,9 @@ struct Wanted {
     threads: Option<usize>,
 }
 
-/// Runs the trials selected on the command line. Returns failure if one failed, or if they could not be
-/// listed.
+/// Runs the trials selected on the command line.
+///
+/// Returns failure if one failed, or if they could not be listed.
 pub fn main(trials: anyhow::Result<Vec<Trial>>) -> ExitCode {
     let trials = match trials {
         Ok(trials) => trials,

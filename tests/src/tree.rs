@@ -205,7 +205,8 @@ fn place(dataset: &str, path: &[u8]) -> String {
     format!("{dataset}:/{}", String::from_utf8_lossy(path))
 }
 
-/// Snapshots were listed through `.zfs/snapshot`. There the kernel shows inode numbers of its own for their
-/// roots, counted down from 2^48.
+/// Snapshots were listed through `.zfs/snapshot`.
+///
+/// There the kernel shows inode numbers of its own for their roots, counted down from 2^48.
 const CONTROL_OBJECTS_FROM: u64 = 1 << 47;
 const CHUNK_BYTES: usize = 1 << 20;

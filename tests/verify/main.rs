@@ -1,5 +1,6 @@
-//! Verifies every golden pool. Intact pools have no errors; for damaged pools the damaged disks and the
-//! lost files are reported.
+//! Verifies every golden pool.
+//!
+//! Intact pools have no errors; for damaged pools the damaged disks and the lost files are reported.
 #![forbid(unsafe_code)]
 
 use anyhow::{Result, ensure};

@@ -1,5 +1,6 @@
-//! Files with unreadable indirect blocks: the rest of the file is usable, the file can be removed, and the
-//! pool keeps working.
+//! Files with unreadable indirect blocks.
+//!
+//! The rest of the file is usable, the file can be removed, and the pool keeps working.
 
 use crate::sim;
 use millpond::check::{CheckOptions, FindingKind, check_pool};
@@ -26,8 +27,9 @@ fn write(pool: &LivePool, name: &str, blocks: u64) {
         .unwrap();
 }
 
-/// A pool with the file `other` and the file `big`, which has four indirect blocks. One of these is lost on
-/// all disks.
+/// A pool with the file `other` and the file `big`, which has four indirect blocks.
+///
+/// One of these is lost on all disks.
 fn damaged(world: &World, layout: NewLayout, disks: usize) -> LivePool {
     let pool = sim::create(world, &[(layout, disks)], 128);
     let record = ("recordsize".to_owned(), PropertyValue::Number(RECORD));

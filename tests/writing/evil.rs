@@ -1,5 +1,6 @@
-//! Hardware that damages data: memory that flips bits before the write, and a controller that corrupts
-//! everything on its side.
+//! Hardware that damages data.
+//!
+//! Memory flips bits before the write, or a controller corrupts everything on its side.
 
 use crate::sim;
 use millpond::Pool;

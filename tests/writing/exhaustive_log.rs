@@ -1,7 +1,7 @@
-//! The power fails at every point of a small piece of work with `fsync`, with every subset of the unflushed
-//! requests ([`crate::exhaustive`]).
+//! The power fails at every point of a small piece of work with `fsync`.
 //!
-//! After log replay the promised data is present, and any further data is what was written next.
+//! Every subset of the unflushed requests is tested, as in [`crate::exhaustive`]. After log replay the
+//! promised data is present, and any further data is what was written next.
 //!
 //! By default a sample is tested, with `MILLPOND_WRITING_ALL` everything.
 
@@ -18,8 +18,9 @@ const RECORD_BYTES: usize = 128 << 10;
 /// Bytes per log record if the data is copied into the record.
 const COPIED_BYTES: usize = 96 << 10;
 
-/// The content of the file system after each record, and the promises: the number of events and the
-/// promised state.
+/// The content of the file system after each record, and the promises.
+///
+/// A promise is the number of events and the promised state.
 pub(crate) struct History {
     pub(crate) states: Vec<Files>,
     promises: Vec<(usize, usize)>,
@@ -40,8 +41,9 @@ impl History {
         self.promises
             .push((world.recorded(), self.states.len() - 1));
     }
-    /// Records that the pool was opened again. Its content must be one of the states, and the next states
-    /// follow it.
+    /// Records that the pool was opened again.
+    ///
+    /// Its content must be one of the states, and the next states follow it.
     pub(crate) fn go_on_from(&mut self, found: Files, world: &World) {
         let least = self.least(world.recorded());
         let is_one = self.states[least..].contains(&found);
@@ -138,8 +140,9 @@ pub(crate) fn work(pool: &LivePool, world: &World, history: &mut History) {
     history.promise(world);
 }
 
-/// Creates a pool with an empty file and an existing log chain. The simulated world forgets the events so
-/// far.
+/// Creates a pool with an empty file and an existing log chain.
+///
+/// The simulated world forgets the events so far.
 pub(crate) fn begin(
     tops: &[(AllocationClass, NewLayout, usize)],
     writing: WriteOptions,

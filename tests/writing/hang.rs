@@ -155,8 +155,9 @@ fn a_mirrored_log_goes_on_without_a_side_that_hangs() {
     sweep(&[(Normal, Single, 1), (Log, Mirror, 2)], 1, 4);
 }
 
-/// Opens a pool, runs an operation and exports it, while a side of its mirror hangs at one request of any
-/// kind. Returns false if it never hung.
+/// Runs an operation while a side of the pool's mirror hangs at one request of any kind.
+///
+/// The pool is opened before and exported after the operation. Returns false if the disk never hung.
 fn operates(
     (name, act): &sweep::Operation,
     contents: &[Content],

@@ -441,6 +441,8 @@ fn a_volume_is_as_large_as_was_promised() {
     assert_eq!(pool.volume("tank/disk").unwrap().size_bytes(), 3 << 20);
 }
 
+/// A log that ends before an unfinished write includes no blocks after its claimed end.
+///
 /// The block that a write record points to was not written, so the log ends before that record and is
 /// claimed up to it. The power fails again before the replay. A traversal of the log's blocks must then
 /// include only claimed ones.
@@ -586,8 +588,9 @@ fn is_claimed(pool: &Pool) -> bool {
     log.is_some_and(|log| log.header().claim_txg.0 != 0)
 }
 
-/// A disk that fails reads during a log replay loses no promised data: the pool opens with it, either now
-/// or once the disk answers again.
+/// A disk that fails reads during a log replay loses no promised data.
+///
+/// The pool opens with all of it, either now or once the disk answers again.
 #[test]
 fn reads_that_fail_during_a_replay_cost_no_promise() {
     let world = World::new(34);

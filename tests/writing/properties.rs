@@ -1,5 +1,6 @@
-//! Properties stored in a file system or volume itself, changed like the commands change them; also after
-//! power cuts.
+//! Properties stored in a file system or volume itself, changed like the commands change them.
+//!
+//! Also checks the state after power cuts.
 
 use crate::rig::Rig;
 use millpond::check::{CheckOptions, FindingKind, check_pool};

@@ -58,8 +58,9 @@ fn reading_a_mirror_that_is_open_for_changes_puts_rotten_blocks_right() {
     assert!(again <= errors / 5, "{again} of {errors} errors again");
 }
 
-/// Opens the pool for changes, compares every file and exports the pool. Returns the number of checksum
-/// errors of the first leaf, and of repairs.
+/// Opens the pool for changes, compares every file and exports the pool.
+///
+/// Returns the number of checksum errors of the first leaf, and of repairs.
 fn read_all(rig: &Rig) -> (u64, u64) {
     let pool = rig.open("tank");
     let topology = pool.engine().store().topology();

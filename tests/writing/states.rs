@@ -1,5 +1,6 @@
-//! Leaves that fail, go offline and return: they are probed, no longer used after a failure, and never
-//! shown as healthy while they miss data.
+//! Leaves that fail, go offline and return.
+//!
+//! They are probed, no longer used after a failure, and never shown as healthy while they miss data.
 
 use crate::exhaustive::{Files, State, each_state, files_of, is_all, judge};
 use crate::sim;

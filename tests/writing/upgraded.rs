@@ -1,5 +1,6 @@
-//! File systems older than the features for space accounting by owner: a pool created without these
-//! features is upgraded.
+//! File systems older than the features for space accounting by owner.
+//!
+//! A pool created without these features is upgraded.
 
 use crate::exhaustive::judge;
 use crate::sim;

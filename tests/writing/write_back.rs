@@ -42,8 +42,9 @@ fn has_failed(world: &World) -> bool {
     world.disks().iter().any(|disk| disk.broken_promises() > 0)
 }
 
-/// Runs `zpool clear` whenever the pool is suspended. At that time, pages whose write-back failed are
-/// dropped from memory.
+/// Runs `zpool clear` whenever the pool is suspended.
+///
+/// At that time, pages whose write-back failed are dropped from memory.
 fn keep_resuming(world: &World, pool: &LivePool, is_over: &AtomicBool) -> usize {
     // A pool referenced only by its waiting thread is abandoned.
     let _wanted = Arc::clone(pool.engine());

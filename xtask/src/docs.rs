@@ -6,8 +6,9 @@ use anyhow::Result;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Checks that every `docs/format/….md` named in the source and every relative link of a document has an
-/// existing target.
+/// Checks that cited pages and linked files exist.
+///
+/// These are every `docs/format/….md` named in the source and every relative link of a document.
 ///
 /// # Errors
 /// If files cannot be read.

@@ -1,7 +1,8 @@
 //! The permissions of each folder. `ARCHITECTURE.md` gives the reasons.
 
-/// The folders of the product, lowest layer first. A crate may depend on crates of its own folder and of
-/// earlier ones.
+/// The folders of the product, lowest layer first.
+///
+/// A crate may depend on crates of its own folder and of earlier ones.
 pub const LAYERS: [&str; 10] = [
     "crates/format",
     "crates/codec",

@@ -44,8 +44,10 @@ fn check_rust(path: &str, text: &str, report: &mut Report) {
     check_talking(path, product, report);
 }
 
-/// The first line of a file's tests. Tests are at the end of a file, so everything from the first
-/// `#[cfg(test)]` followed by a module counts as tests.
+/// The first line of a file's tests.
+///
+/// Tests are at the end of a file, so everything from the first `#[cfg(test)]` followed by a module counts
+/// as tests.
 fn first_line_of_tests(path: &str, lines: &[Line]) -> usize {
     let name = path.rsplit('/').next().unwrap_or(path);
     if path.contains("/tests/")
@@ -173,8 +175,9 @@ fn statements(lines: &[Line]) -> Vec<(usize, String)> {
     found
 }
 
-/// The paths of a line that start with `std::`, and the names of packages. Without this filter,
-/// `millpond_env::sync::Mutex` on the same line would count as part of std.
+/// The paths of a line that start with `std::`, and the names of packages.
+///
+/// Without this filter, `millpond_env::sync::Mutex` on the same line would count as part of std.
 fn only_std_paths(code: &str) -> String {
     code.split(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':'))
         .filter(|path| {

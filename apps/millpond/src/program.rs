@@ -1,5 +1,6 @@
-//! Turns the process arguments into a command: selects the program, locates the pools and reads the
-//! environment.
+//! Turns the process arguments into a command.
+//!
+//! Selects the program, locates the pools and reads the environment.
 
 use crate::session::{Environment, OpenControl, Session};
 use crate::text::terminal::{Escaping, set_shown};

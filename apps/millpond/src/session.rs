@@ -44,8 +44,9 @@ pub trait OpenControl {
             .map_err(|error| error.to_string())
     }
 
-    /// Returns the pools of a cache file that can be imported. The error is a complete message for the
-    /// user.
+    /// Returns the pools of a cache file that can be imported.
+    ///
+    /// The error is a complete message for the user.
     fn importable_in_cache_file(&self, file: &str) -> Result<Vec<ImportablePool>, String> {
         Err(format!("millpond: {file}: cache files are not read here"))
     }
@@ -68,8 +69,9 @@ pub struct Environment {
     pub variables: BTreeMap<String, String>,
     /// The program that shows manual pages.
     pub man: PathBuf,
-    /// Lines of the terminal on standard output; table headers repeat after this many. `None` if output is
-    /// not a terminal.
+    /// Lines of the terminal on standard output; table headers repeat after this many.
+    ///
+    /// `None` if output is not a terminal.
     pub screen_lines: Option<usize>,
     /// User names by uid.
     pub users: BTreeMap<u64, String>,

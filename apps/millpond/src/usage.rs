@@ -1,5 +1,6 @@
-//! Usage texts. The listing of all commands is kept as one text; a command's synopsis is its block in that
-//! text.
+//! Usage texts.
+//!
+//! The listing of all commands is kept as one text; a command's synopsis is its block in that text.
 
 /// Returns the synopsis of `command`: its lines and their continuation lines.
 ///

@@ -48,8 +48,10 @@ impl Stage {
         self.folder.path().join(name).display().to_string()
     }
 
-    /// Runs a command. Returns its standard error followed by its standard output, and its status. `@a`
-    /// stands for the image `a`.
+    /// Runs a command.
+    ///
+    /// Returns its standard error followed by its standard output, and its status. `@a` stands for the
+    /// image `a`.
     fn run(&self, line: &str) -> (String, i32) {
         let folder = format!("{}/", self.folder.path().display());
         let line = line.replace('@', &folder);

@@ -1,8 +1,7 @@
-//! The daemon as a process, on image files behind FUSE servers of this test that fail or hang requests on
-//! demand.
+//! The daemon as a process, on image files whose requests fail or hang on demand.
 //!
-//! Data that was reported as stable survives, no pool is lost, and other pools and their mounts keep
-//! working.
+//! The image files are on FUSE servers of this test. Data that was reported as stable survives, no pool is
+//! lost, and other pools and their mounts keep working.
 //!
 //! Needs root and /dev/fuse.
 

@@ -1,7 +1,7 @@
-//! Memory limits: the program runs with less memory for data than it reads, so memory use must not grow
-//! with the pool.
+//! Memory limits: memory use must not grow with the pool.
 //!
-//! A program that runs out of memory at any allocation must leave its pool consistent.
+//! The program runs with less memory for data than it reads. If it runs out of memory at any allocation, it
+//! must leave its pool consistent.
 //!
 //! The limit (`ulimit -d`) covers all allocations, including thread stacks. An allocation beyond it ends
 //! the program. The budgets are those of `docs/memory.md`.

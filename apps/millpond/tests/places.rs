@@ -142,8 +142,9 @@ fn folders_that_others_can_change_are_not_used() {
 #[test]
 fn a_caller_without_a_process_number_is_answered() {
     let Some(stage) = Stage::new() else { return };
-    // Inside a namespace of its own, the daemon does not see its callers' process ids. Its lock holds an id
-    // of that namespace. The state is not where the test looks for processes to end.
+    // A daemon in a PID namespace of its own does not see its callers' process ids, and its lock holds a
+    // process id of that namespace. Its state is therefore in a directory where the test's cleanup does not
+    // look for daemons to end.
     std::fs::create_dir_all(stage.path("deep")).expect("a folder");
     let inner = stage.path("deep/inner");
     let daemon = Command::new("unshare")

@@ -1,5 +1,6 @@
-//! Replays recorded `list`, `get` and `status` commands on a model built from other output of the same
-//! session in the same state.
+//! Replays recorded `list`, `get` and `status` commands on a model.
+//!
+//! The model is built from other output of the same session in the same state.
 
 mod support;
 
@@ -157,8 +158,9 @@ fn recorded_datasets_are_listed_again_word_for_word() {
     score.report("zfs list and get");
 }
 
-/// Commands for which the session lacks information: the exact creation time of some datasets, and the
-/// space used one minute later.
+/// Commands for which the session lacks information.
+///
+/// These are the exact creation time of some datasets, and the space used one minute later.
 const UNKNOWABLE: [&str; 2] = [
     "zfs list -s creation -t all -o name",
     "zfs list -j --json-int",
@@ -462,8 +464,9 @@ fn hidden_vdev(pool: &mut PoolInfo, text: &str) {
     }
 }
 
-/// Allocated and total bytes that print as the given ALLOC, FREE and CAP. Metaslab sizes are multiples of
-/// half a mebibyte.
+/// Allocated and total bytes that print as the given ALLOC, FREE and CAP.
+///
+/// Metaslab sizes are multiples of half a mebibyte.
 fn space(fields: &[&str]) -> (u64, u64) {
     let number = |at: usize| model::number(fields[at]).expect("a size");
     let (allocated, free) = (number(2), number(3));

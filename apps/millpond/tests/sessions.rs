@@ -29,8 +29,9 @@ const HARMLESS: [&str; 19] = [
 /// Absolute paths allowed as arguments of other programs.
 const OURS: [&str; 4] = ["/pool", "/dev/null", "/dev/zero", "/dev/urandom"];
 
-/// Whether a command line only calls the two programs and creates or filters regular files in its own
-/// directory.
+/// Whether a command line is safe to replay.
+///
+/// It may only call the two programs and create or filter regular files in its own directory.
 fn is_harmless(line: &str) -> bool {
     if line.contains(['<', '`']) || line.contains("/dev/zfs") || line.contains("setpriv") {
         return false;
@@ -148,8 +149,9 @@ impl Stage {
     }
 }
 
-/// Normalizes guids and dates, which differ between runs. Runs of blanks count as one, because column
-/// widths depend on device paths.
+/// Normalizes guids and dates, which differ between runs.
+///
+/// Runs of blanks count as one, because column widths depend on device paths.
 fn alike(text: &str) -> String {
     let mut lines = vec![];
     // The host name.
@@ -232,8 +234,10 @@ fn without_figures(text: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Compares two outputs. Clones are listed in the order of a randomly sorted table, so for them the order
-/// of lines, and of words between commas, does not count.
+/// Compares two outputs.
+///
+/// Clones are listed in the order of a randomly sorted table, so for them the order of lines, and of words
+/// between commas, does not count.
 fn is_equal(command: &str, ours: &Printed, theirs: &Printed) -> bool {
     let lists_clones = command.starts_with("zfs destroy") || command.starts_with("zfs get clones");
     let alike = |text: &str| {

@@ -1,5 +1,6 @@
-//! A pool whose disk fails and returns, imported by a daemon in this process: the output and effects of the
-//! commands, each a process of its own.
+//! The output and effects of commands on a pool whose disk fails and returns.
+//!
+//! A daemon in this process imports the pool. Each command is a process of its own.
 
 #[path = "support/served.rs"]
 mod served;

@@ -1,5 +1,6 @@
-//! Usage errors, and commands on a machine without pools: the output must equal that of OpenZFS word for
-//! word.
+//! Usage errors, and commands on a machine without pools.
+//!
+//! The output must equal that of OpenZFS word for word.
 
 mod support;
 

@@ -1,5 +1,6 @@
-//! Benchmarks on whole pools: a mirror of two simulated disks, whose txgs are written by the calling
-//! thread.
+//! Benchmarks on whole pools.
+//!
+//! The pool is a mirror of two simulated disks, and the calling thread writes its txgs.
 
 use super::{Step, Work};
 use anyhow::{Context, Result, ensure};

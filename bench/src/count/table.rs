@@ -49,8 +49,9 @@ impl Table {
         self.figures.extend(other.figures);
     }
 
-    /// Formats the page with the rows of these benchmarks in this order. `about` names compiler and
-    /// valgrind, `abilities` the features of the counted processor.
+    /// Formats the page with the rows of these benchmarks in this order.
+    ///
+    /// `about` names compiler and valgrind, `abilities` the features of the counted processor.
     pub fn page(&self, names: &[String], about: &str, abilities: &str) -> String {
         let mut out = format!(
             "# Instructions\n\nWritten by `make bench-count WRITE=1` ({about}): instructions of the processor for one operation, from a \

@@ -101,8 +101,9 @@ pub fn run(images: [PathBuf; 2]) -> Result<()> {
     })
 }
 
-/// Each write is followed by its own flush. Unlike in a mirror, the sides do not wait for each other after
-/// each write, so no mirror can be faster.
+/// Each write is followed by its own flush.
+///
+/// Unlike in a mirror, the sides do not wait for each other after each write, so no mirror can be faster.
 fn sync(sides: &[File; 2], piece: &Aligned, writers: u64) -> Result<u64> {
     let mut counts = [0; 2];
     std::thread::scope(|scope| {

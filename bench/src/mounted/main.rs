@@ -46,8 +46,9 @@ impl Rows {
     pub fn wants(&self, row: &str) -> bool {
         self.only.as_ref().is_none_or(|only| row.starts_with(only))
     }
-    /// Runs the work of a selected row and prints its duration. The work returns its amount (bytes or
-    /// operations).
+    /// Runs the work of a selected row and prints its duration.
+    ///
+    /// The work returns its amount (bytes or operations).
     pub fn timed(&self, row: &str, work: impl FnOnce() -> Result<u64>) -> Result<()> {
         if self.wants(row) {
             timed(row, work)?;

@@ -1,5 +1,6 @@
-//! Compares the writing engine with file systems of the kernel: `write [--rounds N] [--folder FOLDER]
-//! [--only ROW]`.
+//! Compares the writing engine with file systems of the kernel.
+//!
+//! Usage: `write [--rounds N] [--folder FOLDER] [--only ROW]`.
 //!
 //! Each round creates every contender on new image files, does the same work on it, and removes it. A table
 //! in Markdown goes to standard output; progress and absent contenders go to standard error. Contenders

@@ -5,8 +5,10 @@ use millpond_fuse::abi::slot::{
 };
 use millpond_fuse::abi::{DATA_BYTES_MAX, REQUEST_HEADER_BYTES, Request, feature};
 
-/// A message: first unchanged, then with its length field set to the actual length, so that more of it is
-/// decoded.
+/// Decodes a message twice.
+///
+/// The first time it is unchanged. The second time its length field has the actual length, so that more of
+/// it is decoded.
 pub fn request(data: &[u8]) {
     let _ = Request::unique_of(data);
     let _ = Request::decode(data, 0);
@@ -23,6 +25,7 @@ pub fn request(data: &[u8]) {
 }
 
 /// The memory of a ring slot as filled by the kernel: the first 288 bytes, then the payload from the input.
+///
 /// First unchanged, then with consistent lengths, so that it contains a complete message.
 pub fn slot(data: &[u8]) {
     let (head, payload) = data.split_at(data.len().min(HEAD_BYTES));
@@ -38,8 +41,9 @@ pub fn slot(data: &[u8]) {
     assert_eq!(of_slot(memory), payload.len() <= DATA_BYTES_MAX);
 }
 
-/// Whether there is a message. A message is where it was found, has the stated length, and ends with its
-/// payload.
+/// Whether there is a message.
+///
+/// A message is where it was found, has the stated length, and ends with its payload.
 fn of_slot(mut memory: Vec<u8>) -> bool {
     let given = memory.clone();
     let unique = get_u64(&memory, 8).expect("a header");

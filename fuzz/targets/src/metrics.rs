@@ -33,8 +33,9 @@ impl Write for Connection<'_> {
     }
 }
 
-/// Every request is answered with one of four status lines, or the connection is closed. Reading stops at
-/// the maximum request length plus one piece.
+/// Every request is answered with one of four status lines, or the connection is closed.
+///
+/// Reading stops at the maximum request length plus one piece.
 pub fn request(data: &[u8]) {
     let Some((first, rest)) = data.split_first() else {
         return;

@@ -2,8 +2,9 @@
 
 use millpond_rpc::{Messages, decode_call, decode_head, decode_reply};
 
-/// A stream of messages, decoded as calls and as replies. A decoded message decodes to the same after
-/// encoding.
+/// A stream of messages, decoded as calls and as replies.
+///
+/// A decoded message decodes to the same after encoding.
 pub fn rpc(data: &[u8]) {
     let mut stream = Messages::new(data);
     let mut held = 0usize;

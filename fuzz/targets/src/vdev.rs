@@ -31,8 +31,9 @@ pub fn indirect_mapping(data: &[u8]) {
     }
 }
 
-/// Plans reads and audits of a few blocks on every vdev of a tree whose leaves all fail or return wrong
-/// data.
+/// Plans reads and audits of a few blocks on every vdev of a tree.
+///
+/// All leaves fail or return wrong data.
 pub fn plans_over(tree: &VdevTree) {
     for (vdev, _) in tree.tops().take(16) {
         let _ = (

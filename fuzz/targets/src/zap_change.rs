@@ -65,8 +65,9 @@ impl ZapStore for Blocks {
     }
 }
 
-/// A byte for the byte order, one for the block size, eight for one change each, then the blocks. A ZAP
-/// that is consistent before a change is consistent afterwards.
+/// A byte for the byte order, one for the block size, eight for one change each, then the blocks.
+///
+/// A ZAP that is consistent before a change is consistent afterwards.
 pub fn zap_change(data: &[u8]) {
     let Some((endian, rest)) = ordered(data) else {
         return;

@@ -39,8 +39,9 @@ fn every_target_has_a_corpus_and_every_folder_a_target() {
     assert!(folders("crashes").is_subset(&names));
 }
 
-/// Changes, truncates, repeats and swaps bytes of saved inputs with a fixed seed, like the first steps of a
-/// fuzzer but without guidance.
+/// Changes, truncates, repeats and swaps bytes of saved inputs with a fixed seed.
+///
+/// A fuzzer begins in the same way, but continues with guidance.
 #[test]
 fn mutations_of_saved_inputs_are_survived() {
     for (number, (name, target)) in TARGETS.iter().enumerate() {
@@ -59,8 +60,9 @@ fn mutations_of_saved_inputs_are_survived() {
     }
 }
 
-/// Runs the target. An input that it does not survive is printed, so that it can be saved in
-/// `fuzz/crashes`.
+/// Runs the target.
+///
+/// An input that it does not survive is printed, so that it can be saved in `fuzz/crashes`.
 fn survives((name, target): &Target, data: &[u8]) {
     let outcome = std::panic::catch_unwind(|| target(data));
     if outcome.is_err() {

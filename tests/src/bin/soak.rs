@@ -1,4 +1,6 @@
-//! `soak`: runs simulated disks until the time is over, then shrinks and reports the first failure.
+//! `soak`: runs pools on simulated disks until the time is over.
+//!
+//! It shrinks and reports the first failure.
 //!
 //! `soak [--seconds N] [--target OPERATIONS] [--threads-target OPERATIONS] [--shape NAME] [--from SEED]
 //! [--ops N] [--zdb-every N] [--limit SECONDS] [--failures N] [--table FILE] [--record FILE]` runs one seed

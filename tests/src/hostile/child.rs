@@ -1,5 +1,6 @@
-//! Runs each case in a process of its own. A stack overflow, memory exhaustion or an endless loop then
-//! affects one seed instead of the whole test.
+//! Runs each case in a process of its own.
+//!
+//! A stack overflow, memory exhaustion or an endless loop then affects one seed instead of the whole test.
 
 use super::exercise::NOW;
 use anyhow::{Context, Result};
@@ -18,8 +19,9 @@ pub enum Ended {
     Died(String, String),
 }
 
-/// Runs this program with `order` in the environment and waits for it. The child prints each step that it
-/// begins, one per line.
+/// Runs this program with `order` in the environment and waits for it.
+///
+/// The child prints each step that it begins, one per line.
 ///
 /// # Errors
 /// If no process can be started.
@@ -91,6 +93,7 @@ static STEPS: AtomicU64 = AtomicU64::new(0);
 const ORDER: &str = "MILLPOND_HOSTILE_CHILD";
 /// Limit of the address space, including the image. It limits requested memory, whether used or not.
 const MEMORY_BYTES: u64 = 2 << 30;
-/// Steps on unchanged images take far less than a second. The limit leaves a large margin for a busy
-/// machine.
+/// Steps on unchanged images take far less than a second.
+///
+/// The limit leaves a large margin for a busy machine.
 const STEP_MAX: Duration = Duration::from_secs(40);

@@ -368,8 +368,9 @@ impl Changed<'_> {
         overlay
     }
 
-    /// Writes every changed block and all blocks above it to their old positions, with the original
-    /// compression. Nothing else in the pool changes.
+    /// Writes every changed block and all blocks above it to their old positions.
+    ///
+    /// The original compression is used. Nothing else in the pool changes.
     ///
     /// # Errors
     /// If a changed block no longer fits its old position.
@@ -432,8 +433,9 @@ impl Changed<'_> {
     }
 }
 
-/// The properties of `pointer` for an uncompressed copy at `place`. Without content, the checksum is
-/// disabled.
+/// The properties of `pointer` for an uncompressed copy at `place`.
+///
+/// Without content, the checksum is disabled.
 fn plain_pointer(pointer: &BlockPointer, place: u64, content: Option<&[u8]>) -> BlockPointer {
     let mut new = *pointer;
     let sectors = pointer.lsize_bytes() / 512;

@@ -15,8 +15,9 @@ use std::path::Path;
 
 /// The numbers that `zdb` prints for one dataset: object set id, creation txg, referenced bytes, objects.
 type DatasetFigures = (u64, u64, u64, u64);
-/// The numbers that it prints for one metaslab: offset, free bytes, and the allocated bytes of its space
-/// map.
+/// The numbers that it prints for one metaslab.
+///
+/// These are the offset, the free bytes, and the allocated bytes of its space map.
 type MetaslabFigures = (u64, u64, Option<i64>);
 
 /// Returns the differences from `zdb`, one per line, and the number of comparisons.
@@ -65,8 +66,9 @@ pub(super) fn differing<K: Ord + std::fmt::Debug, V: PartialEq + std::fmt::Debug
     theirs.len()
 }
 
-/// Parses `Dataset NAME [KIND], ID 54, cr_txg 1, 1024, 0 objects`; more words follow for partially received
-/// datasets.
+/// Parses `Dataset NAME [KIND], ID 54, cr_txg 1, 1024, 0 objects`.
+///
+/// More words follow for partially received datasets.
 fn datasets(lines: &[String]) -> BTreeMap<String, DatasetFigures> {
     let one = |line: &String| {
         let rest = line.strip_prefix("Dataset ")?;
@@ -109,7 +111,9 @@ fn our_datasets(pool: &Pool) -> Result<BTreeMap<String, DatasetFigures>> {
     Ok(all)
 }
 
-/// Parses `vdev 0 …`, then `metaslab 1 offset 1000000 spacemap 75 free 16750080`, then `smp_alloc =
+/// Parses the lines about metaslabs.
+///
+/// They are `vdev 0 …`, then `metaslab 1 offset 1000000 spacemap 75 free 16750080`, then `smp_alloc =
 /// 0x6a00`.
 fn metaslabs(lines: &[String]) -> BTreeMap<(u32, u64), MetaslabFigures> {
     let mut all: BTreeMap<(u32, u64), MetaslabFigures> = BTreeMap::new();

@@ -110,8 +110,9 @@ pub fn run(
     })
 }
 
-/// Lets the kernel module import, scrub and read the pool. The manifest of what it read is then in `share`
-/// (`manifest.txt`), if given.
+/// Lets the kernel module import, scrub and read the pool.
+///
+/// The manifest of what it read is then in `share` (`manifest.txt`), if given.
 ///
 /// # Errors
 /// If the machine cannot be started.
@@ -130,8 +131,10 @@ pub fn judge(
     Ok(verdict(&output))
 }
 
-/// Like [`judge`], and compares what the module read with what we read: each file, attribute and property
-/// of the manifest. Also returns the number of lines compared.
+/// Like [`judge`], and compares what the module read with what we read.
+///
+/// The comparison covers each file, attribute and property of the manifest. Also returns the number of
+/// lines compared.
 ///
 /// # Errors
 /// If the machine cannot be started, or we cannot read the pool.

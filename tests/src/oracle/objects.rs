@@ -11,13 +11,16 @@ use millpond_object::{Accounting, Object, ObjectSet};
 use millpond_ondisk::IntentLogHeader;
 use std::collections::BTreeMap;
 
-/// The numbers of one object: levels, bytes of its indirect and data blocks, used bytes rounded to sectors,
-/// bytes of its dnode, length.
+/// The numbers of one object.
+///
+/// These are its levels, bytes of its indirect and data blocks, used bytes rounded to sectors, bytes of its
+/// dnode, and length.
 type ObjectFigures = [u64; 6];
 /// The objects of a dataset by id. 0 is the dnode array; -1, -2 and -3 hold the usage by owner.
 type Objects = BTreeMap<i64, ObjectFigures>;
-/// The numbers of one log: the txg, block and record at which it was claimed, the last replayed record,
-/// flags.
+/// The numbers of one log.
+///
+/// These are the txg, block and record at which it was claimed, the last replayed record, and the flags.
 type LogFigures = [u64; 5];
 
 /// The objects and logs by dataset name; `mos` for the MOS.
@@ -134,8 +137,9 @@ pub fn datasets(pool: &Pool) -> Result<Vec<Dataset>> {
     Ok(all)
 }
 
-/// Our numbers, and the live datasets whose logs have blocks: `zdb` must print these. Locked datasets are
-/// left out.
+/// Our numbers, and the live datasets whose logs have blocks: `zdb` must print these.
+///
+/// Locked datasets are left out.
 fn ours(pool: &Pool) -> Result<(Sets, Vec<String>)> {
     let mut sets = Sets::default();
     let mut with_log = vec![];

@@ -39,8 +39,9 @@ pub fn absent() -> Option<String> {
     state.clone()
 }
 
-/// Runs `zdb -e -p FOLDER ARGUMENTS…` and returns its output. For images and arguments that were seen
-/// before, the output comes from `target/oracle-cache`.
+/// Runs `zdb -e -p FOLDER ARGUMENTS…` and returns its output.
+///
+/// For images and arguments that were seen before, the output comes from `target/oracle-cache`.
 ///
 /// # Errors
 /// If `zdb` cannot be started or the images cannot be read.
@@ -56,8 +57,9 @@ pub fn run(folder: &Path, arguments: &[&str]) -> Result<Output> {
     })
 }
 
-/// Like [`run`], but returns the unchanged standard output, including trailing blanks and empty lines,
-/// which names may contain.
+/// Like [`run`], but returns the unchanged standard output.
+///
+/// It includes trailing blanks and empty lines, which names may contain.
 ///
 /// # Errors
 /// If `zdb` cannot be started.
@@ -107,9 +109,10 @@ pub fn judge(folder: &Path, pool: &str) -> Result<Verdict> {
     })
 }
 
-/// The errors that `zdb` reports about the pool in `folder`, without a comparison with our numbers and
-/// without the cache: for images that are checked once. A pool that it cannot open, or that crashes it,
-/// counts as an error.
+/// Returns the errors that `zdb` reports about the pool in `folder`.
+///
+/// There is no comparison with our numbers and no cache, because the images are checked only once. A pool
+/// that `zdb` cannot open, or that crashes it, counts as an error.
 ///
 /// # Errors
 /// If `zdb` cannot be started.

@@ -1,5 +1,6 @@
-//! The judges of a state: the model, our verification, the recount of all space counters, and OpenZFS's
-//! `zdb`.
+//! The judges of a state.
+//!
+//! These are the model, our verification, the recount of all space counters, and OpenZFS's `zdb`.
 
 use super::life::Options;
 use crate::oracle::{Verdict, zdb};

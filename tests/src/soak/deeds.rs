@@ -1,5 +1,6 @@
-//! Records the operations and promises of concurrent threads, so that the state after a power cut can be
-//! judged.
+//! Records the operations and promises of concurrent threads.
+//!
+//! They serve to judge the state after a power cut.
 //!
 //! A thread counts its steps. Each step changes one of its files, or one name. A thread that requests
 //! stable storage first records the number of steps that every thread has completed. The names of all
@@ -77,8 +78,9 @@ impl Clock {
     pub fn promises(&self) -> u64 {
         self.promises.lock().len() as u64
     }
-    /// The earliest acceptable step of a thread's names after `count` requests; with `file`, that of its
-    /// bytes.
+    /// The earliest acceptable step of a thread's names after `count` requests.
+    ///
+    /// With `file`, that of its bytes.
     fn least(&self, thread: usize, count: usize, file: Option<Option<u64>>) -> usize {
         let promises = self.promises.lock();
         let kept = promises.iter().filter(|promise| {

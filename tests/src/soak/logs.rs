@@ -59,8 +59,9 @@ impl Logs {
         }
     }
 
-    /// Records another event of a dataset's log. A promise was requested after `began` requests and kept
-    /// after `kept`.
+    /// Records another event of a dataset's log.
+    ///
+    /// A promise was requested after `began` requests and kept after `kept`.
     pub(super) fn note(&mut self, dataset: &str, deed: &Deed, began: usize, kept: Option<usize>) {
         let log = self.0.entry(dataset.into()).or_default();
         match deed {
@@ -81,8 +82,9 @@ impl Logs {
         }
     }
 
-    /// Records that the disks' journal was cleared: earlier promises are final. Effects below number `from`
-    /// are in every txg that may be found.
+    /// Records that the disks' journal was cleared: earlier promises are final.
+    ///
+    /// Effects below number `from` are in every txg that may be found.
     pub(super) fn forget(&mut self, from: u64) {
         for log in self.0.values_mut() {
             let last = log
@@ -109,8 +111,9 @@ impl Logs {
             .retain(|_, log| !log.ordered.is_empty() || !log.of_objects.is_empty());
     }
 
-    /// The required content after a power cut that followed `count` requests, if the txg found contains all
-    /// effects below number `from`.
+    /// The required content after a power cut that followed `count` requests.
+    ///
+    /// The txg found contains all effects below number `from`.
     pub(super) fn after(&self, from: u64, count: usize) -> Vec<Wanted> {
         let mut all = vec![];
         for (dataset, log) in &self.0 {

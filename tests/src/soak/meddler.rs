@@ -1,8 +1,7 @@
-//! Changes datasets while the threads of a concurrent workload run: snapshots, clones with writes,
-//! properties.
+//! Changes datasets while the threads of a concurrent workload run.
 //!
-//! The files of a snapshot must be the same in every read, regardless of concurrent changes, and after a
-//! power cut too.
+//! It takes snapshots, creates clones and writes to them, and sets properties. The files of a snapshot must
+//! be the same in every read, regardless of concurrent changes, and after a power cut too.
 
 use super::life::POOL;
 use super::threads::{Files, files_of};

@@ -3,8 +3,9 @@
 use super::shape::Shape;
 use crate::hostile::dice::Dice;
 
-/// One operation. Each contains the seed for its details, so the others keep their meaning if some are left
-/// out.
+/// One operation.
+///
+/// Each contains the seed for its details, so the others keep their meaning if some are left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Op {
     /// A random change of files, volumes or datasets.
@@ -31,8 +32,9 @@ pub enum Op {
     Rot(u64),
     /// A disk that may fail starts to return errors.
     Err(u64),
-    /// Any disk refuses writes while a txg is written; then the power fails. Without redundancy the pool
-    /// must stop, and keep all promised data.
+    /// Any disk refuses writes while a txg is written; then the power fails.
+    ///
+    /// Without redundancy the pool must stop, and keep all promised data.
     Refuse(u64),
 }
 
@@ -52,8 +54,9 @@ impl Op {
 pub struct Plan {
     /// The pool's shape.
     pub shape: &'static Shape,
-    /// Determines everything besides the operations: the disks that may fail, and the random numbers of the
-    /// simulated world.
+    /// Determines everything besides the operations.
+    ///
+    /// That is, the disks that may fail, and the random numbers of the simulated world.
     pub seed: u64,
     /// The operations.
     pub ops: Vec<Op>,

@@ -5,8 +5,9 @@ use super::op::Plan;
 use millpond_env::Env;
 use std::time::Duration;
 
-/// Leaves out operations while the plan still fails, for at most `time`. Returns the smallest failing plan
-/// with its failure.
+/// Leaves out operations while the plan still fails, for at most `time`.
+///
+/// Returns the smallest failing plan with its failure.
 ///
 /// Large pieces are tried first, then half of their size, down to single operations.
 #[must_use]

@@ -1,9 +1,8 @@
-//! Concurrent workloads: many threads use one pool, each with files of its own and some in a shared
-//! directory.
+//! Concurrent workloads: many threads use one pool.
 //!
-//! The scheduling is up to the system, or with `--cfg millpond_sim` determined by a seed. The expected
-//! content at the end is the same. Every other iteration the power fails during the work, and everything
-//! fsynced before must be present.
+//! Each thread has files of its own and some in a shared directory. The scheduling is up to the system, or
+//! with `--cfg millpond_sim` determined by a seed. The expected content at the end is the same. Every other
+//! iteration the power fails during the work, and everything fsynced before must be present.
 
 use super::compare::{recounted, verified};
 use super::deeds::{Clock, Deeds, Key};
@@ -138,8 +137,9 @@ impl Crowd {
         outcome
     }
 
-    /// Reduces iterations, steps and threads while the workload still fails, for at most `time`. Returns it
-    /// with its last failure. Useful only if the same workload fails each time.
+    /// Reduces iterations, steps and threads while the workload still fails, for at most `time`.
+    ///
+    /// Returns it with its last failure. Useful only if the same workload fails each time.
     #[must_use]
     pub fn shrink(self, failure: String, limit: Duration, time: Duration) -> (Self, String) {
         let clock = Env::real().clock;
@@ -393,8 +393,9 @@ fn meet(crowd: Crowd, requests: Option<&Path>) -> Result<ThreadFigures, String> 
     Ok(figures)
 }
 
-/// In two of three workloads disks are occasionally slow; in one of these so slow that the next txg is due
-/// before the last one is written.
+/// Makes disks occasionally slow, in two of three workloads.
+///
+/// In one of these they are so slow that the next txg is due before the last one is written.
 fn slow_down(world: &World, seed: u64) {
     let millisecond = 1_000_000;
     let (per_million, ns_max) = match seed % 3 {

@@ -26,8 +26,9 @@ pub struct Life {
     pub dataset_percent: usize,
     /// Whether a step may create many files at once, in as many transactions.
     pub makes_many: bool,
-    /// Whether file systems stay open between steps, until a step changes datasets or [`Life::let_go`] is
-    /// called.
+    /// Whether file systems stay open between steps.
+    ///
+    /// A step that changes datasets, or [`Life::let_go`], closes them.
     pub keeps_open: bool,
     /// Whether steps that commit everything are rare.
     pub syncs_seldom: bool,
@@ -50,8 +51,10 @@ pub enum Deed {
     Effect(Arc<Effect>),
     /// Changes of a file so far are ordered before everything that follows.
     Promote(u64),
-    /// A promise of stable storage: it covers everything ordered, and the changes of these files in their
-    /// order. If `is_all`, it also covers the changes of other files, in any order.
+    /// A promise of stable storage.
+    ///
+    /// It covers everything ordered, and the changes of these files in their order. If `is_all`, it also
+    /// covers the changes of other files, in any order.
     Commit {
         /// Files, in the order in which their records are written.
         files: Vec<u64>,

@@ -1,5 +1,6 @@
-//! The effects of operations on a dataset's content, divided into the pieces that an intent log keeps or
-//! loses.
+//! The effects of operations on a dataset's content.
+//!
+//! They are divided into the pieces that an intent log keeps or loses.
 
 use super::model::{Content, Node, Tree};
 use std::sync::Arc;
@@ -102,8 +103,9 @@ pub enum Effect {
         /// Their number in bytes.
         length: usize,
     },
-    /// A change of a volume's size. No log record describes it, so a commit of later changes waits for its
-    /// txg.
+    /// A change of a volume's size.
+    ///
+    /// No log record describes it, so a commit of later changes waits for its txg.
     VolumeSize(usize),
 }
 
@@ -202,8 +204,9 @@ impl Effect {
         }
     }
 
-    /// The same write limited to its first `length` bytes; `None` for other effects, which cannot be
-    /// divided.
+    /// Returns the same write limited to its first `length` bytes.
+    ///
+    /// `None` for other effects, which cannot be divided.
     #[must_use]
     pub fn first_bytes(&self, length: usize) -> Option<Self> {
         let first = |bytes: &Arc<Vec<u8>>| Some(Arc::new(bytes.get(..length)?.to_vec()));

@@ -192,8 +192,9 @@ fn xattrs(node: &Node) -> Result<String, millpond::Error> {
     Ok(format!("{}:{}", names.len(), &digest[..16]))
 }
 
-/// Whether the uid [`SOMEBODY`] may read and execute a file (or list and enter a directory), by its POSIX
-/// ACL or its mode.
+/// Whether [`SOMEBODY`] may read and execute a file (or list and enter a directory).
+///
+/// The POSIX ACL decides, or else the mode.
 fn rights(node: &Node) -> Result<(bool, bool), millpond::Error> {
     let stat = node.stat()?;
     let mode = stat.permissions;
@@ -233,8 +234,9 @@ fn rights(node: &Node) -> Result<(bool, bool), millpond::Error> {
     Ok((allowed & 4 != 0, allowed & 1 != 0))
 }
 
-/// The usage of each owner, group and project, in the format of `tools/kernel/check`: dataset, kind, id,
-/// bytes, objects; sorted.
+/// Lists the usage of each owner, group and project, in the format of `tools/kernel/check`.
+///
+/// The columns are dataset, kind, id, bytes, objects; the lines are sorted.
 ///
 /// # Errors
 /// If the pool cannot be read.
@@ -266,9 +268,11 @@ pub fn space_by_owner(pool: &Pool) -> Result<Vec<String>, millpond::Error> {
     Ok(lines)
 }
 
-/// Space counters of each dataset and snapshot, as in `zfs list -Hp`: name, type, used, referenced,
-/// usedbydataset, usedbysnapshots, logicalreferenced, written; sorted. The usage of the root directory and
-/// of the whole pool changes with every import and is shown as `*`.
+/// Lists the space counters of each dataset and snapshot, as in `zfs list -Hp`.
+///
+/// The columns are name, type, used, referenced, usedbydataset, usedbysnapshots, logicalreferenced,
+/// written; the lines are sorted. The usage of the root directory and of the whole pool changes with every
+/// import and is shown as `*`.
 ///
 /// # Errors
 /// If the pool cannot be read.

@@ -14,8 +14,9 @@ pub fn bytes(number: u64) -> String {
     scaled(number, "B")
 }
 
-/// Nanoseconds without decimals: `999ns`, `1us`, `34s`, and `1?` from a thousand seconds on. The caller
-/// handles 0.
+/// Nanoseconds without decimals: `999ns`, `1us`, `34s`, and `1?` from a thousand seconds on.
+///
+/// The caller handles 0.
 pub fn time(ns: u64) -> String {
     let mut number = ns;
     for unit in ["ns", "us", "ms", "s"] {

@@ -12,8 +12,9 @@ pub fn set_shown(is_shown: bool) {
     IS_SHOWN.store(is_shown, Ordering::Relaxed);
 }
 
-/// Escapes line breaks in a value written to a terminal, so that it cannot forge a line. Output to a pipe
-/// is unchanged.
+/// Escapes line breaks in a value written to a terminal, so that it cannot forge a line.
+///
+/// Output to a pipe is unchanged.
 pub fn one_line(value: &str) -> Cow<'_, str> {
     match IS_SHOWN.load(Ordering::Relaxed) {
         true => within_line(value),

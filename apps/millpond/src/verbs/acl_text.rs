@@ -1,5 +1,6 @@
-//! Formats access control lists as text: NFSv4 entries with rights as in `nfs4_getfacl`, POSIX ACLs as in
-//! `getfacl`.
+//! Formats access control lists as text.
+//!
+//! NFSv4 entries have rights as in `nfs4_getfacl`; POSIX ACLs look as in `getfacl`.
 
 use super::entry_text::Names;
 use millpond_ondisk::acl::{Ace, AceFlags, AceKind, AceWho};

@@ -52,8 +52,9 @@ impl Address {
         &self.dataset[..end]
     }
 
-    /// The name that a copy gets: the last name of the path. `None` for the root of a file system and for
-    /// `.` and `..`.
+    /// The name that a copy gets: the last name of the path.
+    ///
+    /// `None` for the root of a file system and for `.` and `..`.
     pub fn last_name(&self) -> Option<&[u8]> {
         let path = self.path.as_deref()?;
         let name = path

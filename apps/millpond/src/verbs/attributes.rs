@@ -181,8 +181,9 @@ fn each(
     Ok(status)
 }
 
-/// Visits a file and, with `is_recursive`, everything below it. Memory use is one directory cookie per
-/// level.
+/// Visits a file and, with `is_recursive`, everything below it.
+///
+/// Memory use is one directory cookie per level.
 fn below(
     files: &LiveFileSystem,
     node: LiveNode,

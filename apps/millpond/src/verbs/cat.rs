@@ -58,8 +58,9 @@ pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Endi
     Ok(status)
 }
 
-/// Reports an error on standard error, with `--json` as an object. Standard output carries only the
-/// content.
+/// Reports an error on standard error, with `--json` as an object.
+///
+/// Standard output carries only the content.
 fn told(session: &mut Session, global: &Global, word: &OsString, text: &str) -> io::Result<()> {
     if !global.is_json {
         return writeln!(session.err, "{text}");

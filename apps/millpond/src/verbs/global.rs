@@ -142,8 +142,9 @@ impl Global {
         })
     }
 
-    /// Returns the same options for a command that reads most content once: with a smaller cache, which
-    /// keeps metadata.
+    /// Returns the same options for a command that reads most content once.
+    ///
+    /// Its cache is smaller and keeps metadata.
     pub fn reading_once(&self) -> Self {
         let mut global = self.clone();
         global.open.cache_bytes = CACHE_BYTES_READING_ONCE;

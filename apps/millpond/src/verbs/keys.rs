@@ -45,8 +45,9 @@ impl KeyOption {
         })
     }
 
-    /// Loads the key if its dataset is in this pool. `called` is the name or guid the user gave for the
-    /// pool.
+    /// Loads the key if its dataset is in this pool.
+    ///
+    /// `called` is the name or guid the user gave for the pool.
     pub(super) fn load(&self, pool: &Pool, called: &str) -> Result<(), Failure> {
         let Some(name) = self.name_in_pool(called, pool.name()) else {
             return Ok(());
@@ -96,8 +97,9 @@ pub(super) fn unlock(dataset: &Dataset, global: &Global) -> Result<(), Failure> 
     )))
 }
 
-/// Loads a key from a file. A path from `keylocation` comes from the pool and is not trusted: only a
-/// regular file is read then.
+/// Loads a key from a file.
+///
+/// A path from `keylocation` comes from the pool and is not trusted: only a regular file is read then.
 fn load_file(pool: &Pool, dataset: &str, path: &[u8], is_given: bool) -> Result<(), Failure> {
     let path = Path::new(OsStr::from_bytes(path));
     millpond_daemon::hide_memory();

@@ -214,8 +214,9 @@ impl List<'_, '_> {
         Ok(())
     }
 
-    /// Prints one file. If `node` is missing (not needed, or unreadable), prints only what the directory
-    /// entry holds.
+    /// Prints one file.
+    ///
+    /// If `node` is missing (not needed, or unreadable), prints only what the directory entry holds.
     fn line(
         &mut self,
         name: &[u8],

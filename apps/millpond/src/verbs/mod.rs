@@ -1,8 +1,7 @@
-//! The commands of `millpond`, which read and change pools without a kernel module: `millpond -d DIR VERB
-//! …`.
+//! The commands of `millpond`, which read and change pools without a kernel module.
 //!
-//! [`Global`] holds the options that all commands share. Each command is a module with `command`, which
-//! defines its options, and `run`.
+//! They are called as `millpond -d DIR VERB …`. [`Global`] holds the options that all commands share. Each
+//! command is a module with `command`, which defines its options, and `run`.
 
 mod acl_text;
 pub mod address;

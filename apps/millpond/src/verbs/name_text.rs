@@ -1,5 +1,7 @@
-//! Formats file names. Names are bytes: written raw to a pipe, and escaped on a terminal, where they could
-//! otherwise move the cursor or change colours.
+//! Formats file names.
+//!
+//! Names are bytes: written raw to a pipe, and escaped on a terminal, where they could otherwise move the
+//! cursor or change colours.
 
 use crate::text::terminal::is_hidden;
 use std::fmt::Write;

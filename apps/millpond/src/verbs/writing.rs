@@ -169,8 +169,9 @@ impl<'g> WritePools<'g> {
     }
 }
 
-/// Looks up a path in a file system. Symbolic links on the way are followed; a final link only if
-/// `follows`.
+/// Looks up a path in a file system.
+///
+/// Symbolic links on the way are followed; a final link only if `follows`.
 ///
 /// # Errors
 /// Those of looking up each name; [`FileError::Invalid`] for too long a chain of links.

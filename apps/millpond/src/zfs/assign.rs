@@ -219,8 +219,9 @@ pub fn owner_number(environment: &Environment, owners: OwnerKind, owner: &str) -
         .map(|(number, _)| *number)
 }
 
-/// Parses the assignments of `-o` options or operands and rejects duplicates. The error is a complete
-/// message.
+/// Parses the assignments of `-o` options or operands and rejects duplicates.
+///
+/// The error is a complete message.
 pub fn understood<'a>(
     words: impl Iterator<Item = &'a str>,
 ) -> Result<Vec<(String, String)>, String> {

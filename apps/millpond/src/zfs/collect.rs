@@ -36,8 +36,9 @@ pub struct Found {
     pub has_failed: bool,
 }
 
-/// Collects and sorts datasets. The properties may refer to owners by name, and the results show these
-/// names.
+/// Collects and sorts datasets.
+///
+/// The properties may refer to owners by name, and the results show these names.
 pub fn collect(session: &mut Session, request: &Request) -> Result<Found, Failure> {
     let Wanted::Named(names) = &request.wanted else {
         return collect_as(session, request);

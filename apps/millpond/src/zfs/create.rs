@@ -179,8 +179,9 @@ pub fn check_new_name(name: &str, kind: DatasetKind) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the changes that create the missing ancestors of a new dataset, from the top; an error if they
-/// may not be created.
+/// Returns the changes that create the missing ancestors of a new dataset, from the top.
+///
+/// Fails if they may not be created.
 pub fn make_ancestors(
     session: &Session,
     name: &str,

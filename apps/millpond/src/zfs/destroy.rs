@@ -210,8 +210,9 @@ fn clones_of(info: &DatasetInfo) -> Vec<String> {
     words.map(str::to_owned).collect()
 }
 
-/// Adds a dataset and everything that depends on it, including clones elsewhere, in an order in which they
-/// can be destroyed.
+/// Adds a dataset and everything that depends on it, including clones elsewhere.
+///
+/// The order is one in which they can be destroyed.
 pub fn plan_tree(session: &Session, root: &str, gone: &mut Vec<String>) -> Result<(), Failure> {
     let mut known: BTreeSet<String> = gone.iter().cloned().collect();
     add_tree(session, root, gone, &mut known)
@@ -255,8 +256,9 @@ fn is_within(name: &str, root: &str) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Everything below a dataset in an order in which it can be destroyed: children with their descendants,
-/// then the dataset's own snapshots.
+/// Returns everything below a dataset in an order in which it can be destroyed.
+///
+/// Children with their descendants come first, then the dataset's own snapshots.
 fn dependents(session: &Session, root: &str) -> Result<Vec<DatasetInfo>, Failure> {
     let kinds = heads().with(DatasetKind::Snapshot);
     let all = below(

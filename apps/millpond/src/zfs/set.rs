@@ -100,8 +100,9 @@ fn refused(session: &mut Session, name: &str, reason: &str) -> Ending {
     Err(Failure::Status(255))
 }
 
-/// Plans the changes that set properties of one dataset. The inner error is the reason why they cannot be
-/// set.
+/// Plans the changes that set properties of one dataset.
+///
+/// The inner error is the reason why they cannot be set.
 fn plan_one(
     session: &Session,
     target: &DatasetInfo,

@@ -35,8 +35,9 @@ pub fn clear(session: &mut Session, parsed: &Parsed) -> Ending {
     Ok(0)
 }
 
-/// The status of `zpool offline --power` without an enclosure: the system's error number for an invalid
-/// slot.
+/// The status of `zpool offline --power` without an enclosure.
+///
+/// It is the system's error number for an invalid slot.
 const NO_SLOT: u8 = 57;
 
 /// Takes devices offline.

@@ -20,8 +20,9 @@ enum Stamp {
 }
 
 impl Rounds {
-    /// Takes interval and count from the end of the operands. Both are numbers, and pool names never start
-    /// with a digit.
+    /// Takes interval and count from the end of the operands.
+    ///
+    /// Both are numbers, and pool names never start with a digit.
     pub fn read(parsed: &Parsed, operands: &mut Vec<String>) -> Result<Rounds, Failure> {
         let stamp = match parsed.value("T") {
             None => None,
@@ -56,8 +57,9 @@ impl Rounds {
         self.interval_s
     }
 
-    /// Runs `round` as often as requested, with the number of previous iterations. Stops at the first
-    /// failure.
+    /// Runs `round` as often as requested, with the number of previous iterations.
+    ///
+    /// Stops at the first failure.
     pub fn run(
         self,
         session: &mut Session,

@@ -161,8 +161,9 @@ pub fn parse(words: &[String], resolve: Resolve<'_>) -> Result<Layout, String> {
     Ok(layout)
 }
 
-/// Reports what is wrong with a dRAID of `children` devices, or that dRAID is not supported. `None` if the
-/// word does not name a dRAID.
+/// Reports what is wrong with a dRAID of `children` devices, or that dRAID is not supported.
+///
+/// `None` if the word does not name a dRAID.
 fn draid(word: &str, spec: &str, children: usize) -> Option<String> {
     let (parity, spec) = match spec.split_once(':') {
         Some((parity, rest)) => (parity, Some(rest)),

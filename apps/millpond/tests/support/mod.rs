@@ -1,5 +1,7 @@
-//! Shared parts of the command tests: a fake set of pools, a way to run a command in this process, and
-//! recordings of the OpenZFS programs.
+//! Shared parts of the command tests.
+//!
+//! These are a fake set of pools, a way to run a command in this process, and recordings of the OpenZFS
+//! programs.
 #![allow(dead_code)] // each test program uses its part of this
 
 pub mod history;

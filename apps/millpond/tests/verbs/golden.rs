@@ -1,5 +1,6 @@
-//! Golden cases of the repository, a way to run the program, and the comparison of a copied tree with the
-//! record.
+//! Golden cases of the repository.
+//!
+//! Also runs the program on them, and compares a copied tree with the record.
 
 use millpond_tests::images::{self, Disks};
 use millpond_tests::record::{self, Content, Dataset, Entry, Record};
@@ -72,8 +73,9 @@ pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Compares a copied tree with the record. The content of the `lost` paths is not compared. Returns the
-/// number of files compared.
+/// Compares a copied tree with the record.
+///
+/// The content of the `lost` paths is not compared. Returns the number of files compared.
 pub fn compare(dataset: &Dataset, copy: &Path, lost: &[&str]) -> usize {
     let tree = dataset.tree.as_ref().expect("the record has a tree");
     let is_root = copy.metadata().unwrap().uid() == 0;

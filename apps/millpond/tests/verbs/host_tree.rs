@@ -32,8 +32,10 @@ fn times(path: &Path, seconds: i64) {
     utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
 }
 
-/// Creates a tree with files of many sizes, holes, hard and symbolic links, a pipe, a socket, unusual
-/// names, modes, times with nanoseconds and, if the host supports them, extended attributes.
+/// Creates a tree with all kinds of files.
+///
+/// It has files of many sizes, holes, hard and symbolic links, a pipe, a socket, unusual names, modes,
+/// times with nanoseconds and, if the host supports them, extended attributes.
 pub fn make(top: &Path) {
     std::fs::create_dir_all(top.join("deep/er/and/deeper")).unwrap();
     std::fs::create_dir_all(top.join("empty")).unwrap();

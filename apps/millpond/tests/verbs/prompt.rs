@@ -3,8 +3,9 @@
 use crate::golden::{Case, case, text};
 use std::process::{Command, Output};
 
-/// Runs a program at a terminal of its own and types input once echo is off. Prints its status and whether
-/// echo is on afterwards.
+/// Runs a program at a terminal of its own and types input once echo is off.
+///
+/// Prints its status and whether echo is on afterwards.
 const AT_A_TERMINAL: &str = r#"
 import fcntl, os, pty, subprocess, sys, termios, threading, time
 main, end = pty.openpty()

@@ -1,5 +1,6 @@
-//! Output to a terminal contains no control sequences. Python provides the terminal; the tests are skipped
-//! without it.
+//! Output to a terminal contains no control sequences.
+//!
+//! Python provides the terminal; the tests are skipped without it.
 
 use crate::golden::text;
 use std::path::Path;

@@ -18,8 +18,9 @@ struct Stage {
 }
 
 impl Stage {
-    /// A pool with a tree that contains everything that grants rights. Returns `None`, with a message, if
-    /// it cannot be created.
+    /// A pool with a tree that contains everything that grants rights.
+    ///
+    /// Returns `None`, with a message, if it cannot be created.
     fn new() -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             println!("needs root; passed over");

@@ -1,5 +1,6 @@
-//! `zfs upgrade` on a pool created by OpenZFS with file systems of versions 1 to 4. Afterwards their files
-//! are changed.
+//! `zfs upgrade` on a pool created by OpenZFS with file systems of versions 1 to 4.
+//!
+//! Afterwards their files are changed.
 
 use crate::golden::text;
 use millpond::live::{

@@ -71,8 +71,9 @@ impl Lived<'_> {
         self.disk(victim).set_faults(Some(plan));
     }
 
-    /// Commits a txg while a disk refuses writes. The txg may be committed or not; no older data may be
-    /// lost.
+    /// Commits a txg while a disk refuses writes.
+    ///
+    /// The txg may be committed or not; no older data may be lost.
     pub(super) fn refuse(&mut self, seed: u64) -> Result<Goes, String> {
         self.note(None)?;
         let mut dice = Seed::new(seed);

@@ -34,8 +34,9 @@ use std::time::Duration;
 
 /// The pool's name in every run.
 pub const POOL: &str = "tank";
-/// Only written data takes memory. On much smaller disks writers would wait for txgs, because each reserves
-/// space for its worst case.
+/// Only written data takes memory.
+///
+/// On much smaller disks writers would wait for txgs, because each reserves space for its worst case.
 const DISK_BYTES: u64 = 1 << 30;
 /// The journal is cleared when it is longer, to limit the memory of a run.
 const JOURNAL_EVENTS_MAX: usize = 3000;
@@ -46,8 +47,9 @@ const FULL_BYTES: u64 = 96 << 20;
 /// Options of the judges.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// One of this many runs is judged by `zdb` at its end; 0 for none. Runs with failing disks are
-    /// excluded.
+    /// One of this many runs is judged by `zdb` at its end; 0 for none.
+    ///
+    /// Runs with failing disks are excluded.
     pub zdb_every: u64,
     /// Space counters are recounted at one of this many reopenings; 0 for none.
     pub recount_every: u64,
@@ -59,8 +61,9 @@ pub struct Options {
     pub keep: Option<PathBuf>,
     /// A file for every disk request, one per line. The files of two runs show where they diverge.
     pub requests: Option<PathBuf>,
-    /// Judges use several threads, scheduled with this seed (only with `--cfg millpond_sim`); otherwise a
-    /// run uses a single thread.
+    /// Scheduling seed of the judges' threads, only with `--cfg millpond_sim`.
+    ///
+    /// Without it a run uses a single thread.
     pub turns: Option<u64>,
 }
 
@@ -127,8 +130,9 @@ pub fn run(plan: &Plan, options: &Options) -> Result<Figures, Failure> {
     }
 }
 
-/// Runs on a single thread, so that the plan determines everything; or with several threads, scheduled with
-/// another seed.
+/// Runs on a single thread, or with seeded scheduling on several.
+///
+/// On a single thread the plan determines everything; otherwise another seed determines the scheduling.
 fn live_as_told(plan: Plan, options: Options, at: Arc<AtomicUsize>) -> Result<Figures, Failure> {
     #[cfg(millpond_sim)]
     if let Some(seed) = options.turns {
@@ -202,8 +206,9 @@ struct Lived<'p> {
     absent: BTreeSet<usize>,
     /// Log devices without redundancy.
     log_disks: BTreeSet<usize>,
-    /// Disks with wrong or old data. This lasts until the end of the run, because nothing rewrites the
-    /// data.
+    /// Disks with wrong or old data.
+    ///
+    /// This lasts until the end of the run, because nothing rewrites the data.
     harmed: BTreeSet<usize>,
     pool: Option<LivePool>,
     life: Life,
@@ -414,8 +419,9 @@ impl<'p> Lived<'p> {
         self.pool.as_ref().ok_or_else(|| "not open".to_owned())
     }
 
-    /// Records the operations and promises since the disks had received `began` requests. `is_kept` says
-    /// whether promises were kept.
+    /// Records the operations and promises since the disks had received `began` requests.
+    ///
+    /// `is_kept` says whether promises were kept.
     fn take_deeds(&mut self, began: usize, is_kept: bool) -> Vec<Done> {
         let mut effects = vec![];
         let mut kept = None;
@@ -440,8 +446,9 @@ impl<'p> Lived<'p> {
         effects
     }
 
-    /// Records what an operation committed: the model before it, the number of its first effect, and its
-    /// effects.
+    /// Records what an operation committed.
+    ///
+    /// `work` is the model before it, the number of its first effect, and its effects.
     fn note(&mut self, work: Option<(Model, u64, Vec<Done>)>) -> Result<(), String> {
         let now = self.pool()?.engine().uberblock().txg;
         let events = self.world.recorded();

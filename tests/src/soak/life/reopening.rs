@@ -37,8 +37,10 @@ impl Lived<'_> {
         Err(all.join("\n"))
     }
 
-    /// Opens every file system. Files that a power cut left unlinked are freed when their file system is
-    /// opened; afterwards none may remain.
+    /// Opens every file system.
+    ///
+    /// Files that a power cut left unlinked are freed when their file system is opened; afterwards none may
+    /// remain.
     pub(super) fn open_all(&mut self, pool: &LivePool) -> Result<(), String> {
         self.has_orphans = false;
         let heads = self.life.model.heads.iter();
@@ -64,8 +66,9 @@ impl Lived<'_> {
         self.open_again(usize::MAX, |_| Ok(state), FoundLogs::Replay)
     }
 
-    /// The power fails, and log devices without redundancy are lost. Only the promises on them may be lost,
-    /// and a log is discarded only on request.
+    /// The power fails, and log devices without redundancy are lost.
+    ///
+    /// Only the promises on them may be lost, and a log is discarded only on request.
     pub(super) fn lose_log(&mut self, seed: u64) -> Result<Goes, String> {
         if self.log_disks.is_empty() || !self.absent.is_disjoint(&self.log_disks) {
             return Ok(Goes::On);

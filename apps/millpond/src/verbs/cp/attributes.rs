@@ -22,8 +22,9 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// Whether attributes that grant rights are kept. They require the original owner, because they act on
-    /// the owner's behalf.
+    /// Whether attributes that grant rights are kept.
+    ///
+    /// They require the original owner, because they act on the owner's behalf.
     pub fn keeps_rights(self) -> bool {
         self.is_trusted && self.has_owner
     }

@@ -28,8 +28,9 @@ pub struct Copied {
 /// Hard links between copies on the host.
 pub type HostLinks = Links<FileId, Directory, Copied>;
 
-/// A file that is being copied. When the last handle is dropped, the file gets its attributes and its
-/// waiting hard links.
+/// A file that is being copied.
+///
+/// When the last handle is dropped, the file gets its attributes and its waiting hard links.
 pub struct OpenFile {
     pub content: Content,
     pub fd: OwnedFd,
@@ -64,8 +65,9 @@ pub struct Chunk {
 }
 
 impl OpenFile {
-    /// Copies the file's data. Parts of large files are passed to `hand_over`, which may refuse them by
-    /// returning them.
+    /// Copies the file's data.
+    ///
+    /// Parts of large files are passed to `hand_over`, which may refuse them by returning them.
     pub fn copy(self: &Arc<Self>, hand_over: &dyn Fn(Chunk) -> Result<(), Chunk>) {
         let size = self.content.size_bytes;
         if let Err(error) = rustix::fs::ftruncate(&self.fd, size) {

@@ -10,8 +10,9 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, Mode, OFlags, mkdirat, openat, unlinkat};
 use rustix::io::Errno;
 
-/// A directory that is being filled. When the last handle is dropped, everything below it is complete and
-/// it gets its attributes.
+/// A directory that is being filled.
+///
+/// When the last handle is dropped, everything below it is complete and it gets its attributes.
 pub struct Directory {
     fd: OwnedFd,
     /// The source as `DATASET:/PATH`, for messages.

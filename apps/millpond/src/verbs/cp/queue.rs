@@ -3,8 +3,9 @@
 use millpond_env::sync::{Condvar, Mutex};
 use std::collections::VecDeque;
 
-/// A bounded queue of files and chunks. Chunks come first, so that files are finished before new ones are
-/// begun.
+/// A bounded queue of files and chunks.
+///
+/// Chunks come first, so that files are finished before new ones are begun.
 pub struct Queue<F, C> {
     state: Mutex<State<F, C>>,
     changed: Condvar,

@@ -70,8 +70,9 @@ impl Report {
     pub fn wrote(&self, bytes: u64) {
         self.counts.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
-    /// Records that a file was not copied completely. At most [`PROBLEMS_MAX`] are kept; the others are
-    /// counted.
+    /// Records that a file was not copied completely.
+    ///
+    /// At most [`PROBLEMS_MAX`] are kept; the others are counted.
     pub fn problem(&self, problem: Problem) {
         self.counts.problems.fetch_add(1, Ordering::Relaxed);
         let mut problems = self.problems.lock();
@@ -109,8 +110,9 @@ impl Report {
         self.is_stopped.load(Ordering::Relaxed)
     }
 
-    /// Removes the bar and reports the result: as text on `err`, as JSON on `out`. Returns whether
-    /// everything was copied.
+    /// Removes the bar and reports the result: as text on `err`, as JSON on `out`.
+    ///
+    /// Returns whether everything was copied.
     pub fn finish(
         &self,
         out: &mut dyn Write,

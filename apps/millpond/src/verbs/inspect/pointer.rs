@@ -4,8 +4,9 @@ use millpond::inspect::nvlist::{NvList, NvValue};
 use millpond::inspect::ondisk::{BlockPointer, Endian};
 use serde_json::{Map, Value, json};
 
-/// A block pointer on one line: its addresses as `<vdev:offset:asize>` in hexadecimal bytes, then its other
-/// fields.
+/// Formats a block pointer on one line.
+///
+/// Its addresses `<vdev:offset:asize>` come first, in hexadecimal bytes, then its other fields.
 pub fn text(pointer: &BlockPointer) -> String {
     if pointer.is_hole() {
         return match pointer.birth().0 {

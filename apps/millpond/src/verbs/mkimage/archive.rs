@@ -1,5 +1,7 @@
-//! Reads trees from tar archives: ustar, GNU and pax, with long names, sparse files, hard links and the
-//! extended attributes in pax headers.
+//! Reads trees from tar archives.
+//!
+//! Supports ustar, GNU and pax, with long names, sparse files, hard links and the extended attributes in
+//! pax headers.
 
 use super::super::cp::into::source::{Facts, Xattrs};
 use super::super::cp::into::target::{Place, Target, is_end};

@@ -12,8 +12,9 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// The statistics of a vdev: the sum over its devices. The code that built the tree has already limited
-    /// its depth.
+    /// The statistics of a vdev: the sum over its devices.
+    ///
+    /// The code that built the tree has already limited its depth.
     pub fn of(vdev: &VdevInfo) -> Self {
         if vdev.children.is_empty() {
             return Self {

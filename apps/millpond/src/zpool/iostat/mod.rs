@@ -199,8 +199,9 @@ struct Report<'a> {
     ask: &'a Ask,
     chosen: &'a Chosen,
     pools: &'a [PoolInfo],
-    /// Seconds since the previous interval, and its statistics. `None` for statistics since the pools were
-    /// imported.
+    /// Seconds since the previous interval, and its statistics.
+    ///
+    /// `None` for statistics since the pools were imported.
     since: Option<(f64, &'a Round)>,
     now_s: u64,
 }

@@ -1,5 +1,6 @@
-//! Files of the host as sources. Each is opened relative to an open directory, and no symbolic link is
-//! followed.
+//! Files of the host as sources.
+//!
+//! Each is opened relative to an open directory, and no symbolic link is followed.
 
 use super::source::{Entry, Facts, Source, Xattrs};
 use millpond::{FileKind, Timestamp};
@@ -27,8 +28,9 @@ fn told(error: Errno) -> String {
 }
 
 impl HostFile {
-    /// Opens the file at a host path. Symbolic links on the way are followed; a final link only if
-    /// `follows`.
+    /// Opens the file at a host path.
+    ///
+    /// Symbolic links on the way are followed; a final link only if `follows`.
     ///
     /// # Errors
     /// If the file cannot be examined.

@@ -29,8 +29,9 @@ use stored::{LiveFile, ReadFile};
 use target::{Keeping, Target};
 use tree::{Fill, Order};
 
-/// Whether a word is an address in a pool instead of a host path: it marks the end of the dataset name and
-/// does not begin like a path.
+/// Whether a word is an address in a pool instead of a host path.
+///
+/// An address marks the end of the dataset name and does not begin like a path.
 pub fn is_address(word: &OsStr) -> bool {
     let bytes = word.as_bytes();
     let is_path = bytes.starts_with(b"/") || bytes.starts_with(b".");

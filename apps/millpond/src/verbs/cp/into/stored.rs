@@ -1,5 +1,6 @@
-//! Files of pools as sources: from a pool opened for reading, and from the destination pool in its current
-//! state.
+//! Files of pools as sources.
+//!
+//! They are either in a pool opened for reading, or in the destination pool in its current state.
 
 use super::source::{Entry, Facts, Source, Xattrs};
 use crate::verbs::content::Content;

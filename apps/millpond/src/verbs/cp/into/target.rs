@@ -16,8 +16,9 @@ pub struct Keeping {
     pub owner: Option<(u32, u32)>,
     /// Whether extended attributes are copied.
     pub has_xattrs: bool,
-    /// Whether access times are set to the modification times, because reading a source changes its access
-    /// time.
+    /// Whether access times are set to the modification times.
+    ///
+    /// Reading a source changes its access time.
     pub is_atime_mtime: bool,
     /// Whether existing files of the destination stay.
     pub is_kept: bool,
@@ -155,8 +156,9 @@ impl Target {
         self.own == Some((parent.id.0, entry.number))
     }
 
-    /// Sets the preserved attributes of a copy, the times last. Attributes that the file system rejects are
-    /// recorded.
+    /// Sets the preserved attributes of a copy, the times last.
+    ///
+    /// Attributes that the file system rejects are recorded.
     pub fn finish(
         &self,
         node: &LiveNode,

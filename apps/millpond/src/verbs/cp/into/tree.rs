@@ -36,8 +36,9 @@ pub struct Order {
     pub name: Option<Vec<u8>>,
 }
 
-/// A directory that is being filled. When the last handle is dropped, everything in it is complete and it
-/// gets its attributes.
+/// A directory that is being filled.
+///
+/// When the last handle is dropped, everything in it is complete and it gets its attributes.
 pub struct Directory {
     target: Arc<Target>,
     report: Arc<Report>,
