@@ -12,9 +12,9 @@ pub fn is_accused(verdict: &Verdict) -> bool {
     matches!(verdict, Verdict::Faults(_))
 }
 
-/// `zdb` 2.3 does not support these pools, or fails on them.
+/// Cases that `zdb` 2.3 does not support, or fails on.
 ///
-/// A machine with 2.4 judges them, started by hand.
+/// A machine with 2.4, started by hand, judges them.
 const JUDGED_BY_2_4: &[&str] = &["v24-gang", "v24-rewrite", "v24-special"];
 
 /// Judges a case with the selected judge.

@@ -105,7 +105,7 @@ impl Environment {
 pub enum Failure {
     /// A usage error: prints this line (none if empty), then the usage text; status 2.
     Usage(String),
-    /// A usage error whose complete message this is; status 2.
+    /// A usage error with its complete message; status 2.
     Complaint(String),
     /// The command has printed its messages and ends with this status.
     Status(u8),

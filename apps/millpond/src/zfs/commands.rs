@@ -201,7 +201,7 @@ fn unless_all(parsed: &Parsed, missing: &str) -> Result<(), Failure> {
     }
 }
 
-/// `allow` and `unallow` have usage errors of their own form.
+/// `allow` and `unallow` have their own form of usage errors.
 fn check_allow(parsed: &Parsed, command: &str, options: String) -> Result<(), Failure> {
     if !parsed.operands.is_empty() {
         return Ok(());
