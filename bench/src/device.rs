@@ -8,7 +8,7 @@
 use anyhow::Context;
 use millpond_bench::Dice;
 use millpond_device::{
-    Device, DeviceRead, FileDevice, IoWay, OpenOptions, ReadRequest, WriteRequest, read_across,
+    Device, DeviceRead, FileDevice, IoBackend, OpenOptions, ReadRequest, WriteRequest, read_batch,
     ring_is_permitted,
 };
 use std::path::Path;
@@ -120,8 +120,8 @@ fn compare(name: &str, folder: &Path) -> anyhow::Result<()> {
         let mut best = [(0f64, f64::MAX); 2];
         for round in 0..ROUNDS * 2 {
             let (place, way) = match round % 2 {
-                0 => (0, IoWay::Threads),
-                _ => (1, IoWay::Ring),
+                0 => (0, IoBackend::Threads),
+                _ => (1, IoBackend::Ring),
             };
             let open = |at: usize| -> anyhow::Result<FileDevice> {
                 Ok(FileDevice::open(files[at].path(), options)?.with_way(way))
@@ -206,7 +206,7 @@ fn across<const COUNT: usize, const LENGTH: usize>(
             length_bytes: LENGTH,
         })
         .collect();
-    for outcome in read_across(&reads) {
+    for outcome in read_batch(&reads) {
         std::hint::black_box(outcome?);
     }
     Ok(())

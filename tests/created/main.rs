@@ -6,14 +6,14 @@
 //! every run, and earlier results of `zdb` remain valid.
 #![allow(clippy::unwrap_used)]
 
-use millpond_dataset::live::{ContentsPort, LiveDatasets, NewContents};
+use millpond_dataset::live::{DatasetInitializer, LiveDatasets, NewContents};
 use millpond_device::{Device, FileDevice, OpenOptions};
 use millpond_env::sync::{Arc, Mutex};
 use millpond_env::{Clock, Entropy, Env};
 use millpond_object::LiveObjectSet;
 use millpond_pool::live::{
-    Drive, FeatureChoice, HistoryCommand, LivePool, NewDevice, NewLayout, NewPool, NewTop,
-    NewVdevOptions, NewVdevs, PoolSetting, SettingTime, WriteOptions,
+    FeatureChoice, HistoryCommand, LivePool, NewDevice, NewLayout, NewPool, NewTop, NewVdevOptions,
+    NewVdevs, PoolSetting, SettingTime, SyncMode, WriteOptions,
 };
 use millpond_posix::live::{NewFileSystem, create_file_system};
 use millpond_tests::oracle::{kernel, zdb};
@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 /// Creates the first objects of file systems.
 struct Files;
 
-impl ContentsPort for Files {
+impl DatasetInitializer for Files {
     fn create(
         &self,
         set: &Arc<LiveObjectSet>,
@@ -166,7 +166,7 @@ fn new_pool(name: &str, vdevs: NewVdevs, ashift: &str) -> NewPool {
         writing: WriteOptions {
             hostid: 0x0100_504d,
             hostname: Some("here".into()),
-            drive: Drive::Caller,
+            drive: SyncMode::Caller,
             ..WriteOptions::default()
         },
         system: "here 6.1 #1 SMP x86_64".into(),

@@ -1,7 +1,9 @@
 //! A pool on image files, changed through the dataset layer.
 
 use millpond_dataset::DatasetError;
-use millpond_dataset::live::{ContentsPort, Estimate, LiveDataset, LiveDatasets, NewContents};
+use millpond_dataset::live::{
+    DatasetInitializer, Estimate, LiveDataset, LiveDatasets, NewContents,
+};
 use millpond_device::{Candidate, FileDevice, OpenOptions as DeviceOptions};
 use millpond_env::Env;
 use millpond_env::sync::{Arc, Mutex};
@@ -9,8 +11,8 @@ use millpond_object::{LiveObjectSet, NewObject};
 use millpond_ondisk::{ObjectId, ObjectType};
 use millpond_pool::import::{find_pools, scan_devices};
 use millpond_pool::live::{
-    Drive, FeatureChoice, LivePool, NewDevice, NewLayout, NewPool, NewTop, NewVdevOptions,
-    NewVdevs, WriteOptions,
+    FeatureChoice, LivePool, NewDevice, NewLayout, NewPool, NewTop, NewVdevOptions, NewVdevs,
+    SyncMode, WriteOptions,
 };
 use millpond_pool::{OpenOptions, Pool};
 use millpond_posix::Case;
@@ -24,9 +26,9 @@ use std::error::Error;
 use std::path::PathBuf;
 
 /// Fills new datasets like the library does.
-struct Contents(Env);
+struct FileSystemInitializer(Env);
 
-impl ContentsPort for Contents {
+impl DatasetInitializer for FileSystemInitializer {
     fn create(
         &self,
         set: &Arc<LiveObjectSet>,
@@ -67,7 +69,7 @@ impl ContentsPort for Contents {
 /// Leaves new datasets without objects.
 struct Nothing;
 
-impl ContentsPort for Nothing {
+impl DatasetInitializer for Nothing {
     fn create(
         &self,
         _: &Arc<LiveObjectSet>,
@@ -130,7 +132,7 @@ impl Bench {
     }
 
     pub fn with_features(name: &str, features: FeatureChoice) -> Self {
-        Self::make(name, features, Arc::new(Contents(Env::real())))
+        Self::make(name, features, Arc::new(FileSystemInitializer(Env::real())))
     }
 
     /// Creates a pool whose root file system has no objects, as `ztest` leaves it.
@@ -141,7 +143,7 @@ impl Bench {
         bench
     }
 
-    fn make(name: &str, features: FeatureChoice, contents: Arc<dyn ContentsPort>) -> Self {
+    fn make(name: &str, features: FeatureChoice, contents: Arc<dyn DatasetInitializer>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let env = Env::real();
         let path = folder.path().join("d0.img");
@@ -355,7 +357,7 @@ impl Bench {
             is_live: false,
         }]);
         let candidate = find_pools(&found, 7).remove(0);
-        let datasets = LiveDatasets::new(Arc::new(Contents(self.env.clone())));
+        let datasets = LiveDatasets::new(Arc::new(FileSystemInitializer(self.env.clone())));
         datasets.limit_background(background);
         let port = Arc::clone(&datasets);
         let options = OpenOptions::default();
@@ -375,7 +377,7 @@ fn writing() -> WriteOptions {
     WriteOptions {
         hostid: 7,
         hostname: Some("here".into()),
-        drive: Drive::Caller,
+        drive: SyncMode::Caller,
         ..WriteOptions::default()
     }
 }

@@ -5,7 +5,7 @@
 
 use crate::printed;
 use millpond::live::{
-    Caller, FileError, LiveFileSystem, LiveNode, LivePool, NewMode, Place, RenameMode,
+    Caller, DirEntryRef, FileError, LiveFileSystem, LiveNode, LivePool, NewMode, RenameMode,
     SetAttributes, WriteAt, WriteOptions, XattrMode,
 };
 use millpond::{OpenOptions, Pool, Search};
@@ -227,7 +227,7 @@ fn change(
                 wanted.remove(&(name.to_owned(), id));
             }
         } else if number % 3 == 0 {
-            let place = |name| Place { directory, name };
+            let place = |name| DirEntryRef { directory, name };
             let (from, to) = (place(&entry.name[..]), place(&other[..]));
             tally.count(files.rename(&root, from, to, RenameMode::NoReplace));
         } else if number % 3 == 1 {

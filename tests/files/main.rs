@@ -6,8 +6,8 @@ mod golden;
 mod printed;
 
 use millpond::live::{
-    Allocate, Caller, LiveFileSystem, LiveNode, LivePool, NewMode, Place, PoolPlan, RenameMode,
-    SetAttributes, SpecialFile, WriteAt, WriteOptions, XattrMode,
+    Allocate, Caller, DirEntryRef, LiveFileSystem, LiveNode, LivePool, NewMode, PoolPlan,
+    RenameMode, SetAttributes, SpecialFile, WriteAt, WriteOptions, XattrMode,
 };
 use millpond::{OpenOptions, Pool, Search};
 use millpond_dataset::PropertyValue;
@@ -170,7 +170,7 @@ fn fill(files: &Arc<LiveFileSystem>) {
     let linked = file(&top, b"linked", b"three names");
     files.link(&linked, &kinds, b"second").unwrap();
     files.link(&linked, &many, b"third").unwrap();
-    let place = |directory, name: &'static [u8]| Place { directory, name };
+    let place = |directory, name: &'static [u8]| DirEntryRef { directory, name };
     files
         .rename(
             &root,

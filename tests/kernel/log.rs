@@ -4,8 +4,8 @@
 
 use crate::rig::Rig;
 use millpond::live::{
-    Allocate, Caller, LivePool, NewLayout, NewMode, Place, PoolPlan, RenameMode, SetAttributes,
-    SetTime, SpecialFile, WriteAt, WriteOptions, XattrMode,
+    Allocate, Caller, DirEntryRef, LivePool, NewLayout, NewMode, PoolPlan, RenameMode,
+    SetAttributes, SetTime, SpecialFile, WriteAt, WriteOptions, XattrMode,
 };
 use millpond::{FileFlags, PropertyValue, Timestamp};
 use millpond_tests::oracle::kernel::{self, Release};
@@ -94,11 +94,11 @@ fn everything(pool: &LivePool, name: &str) {
         .unwrap();
     drop(empty);
     files.remove_directory(&dir, b"empty").unwrap();
-    let at = |name: &'static [u8]| Place {
+    let at = |name: &'static [u8]| DirEntryRef {
         directory: &dir,
         name,
     };
-    let to = |name: &'static [u8]| Place {
+    let to = |name: &'static [u8]| DirEntryRef {
         directory: &root,
         name,
     };

@@ -1,7 +1,7 @@
 //! File systems with all kinds of files and attributes, and sparse volumes, below `POOL/rich`.
 
 use millpond::live::{
-    Allocate, Caller, LiveFileSystem, LiveNode, LivePool, NewMode, Place, RenameMode,
+    Allocate, Caller, DirEntryRef, LiveFileSystem, LiveNode, LivePool, NewMode, RenameMode,
     SetAttributes, SetTime, SpecialFile, WriteAt, XattrMode,
 };
 use millpond::{FileFlags, PropertyValue, Timestamp};
@@ -218,7 +218,7 @@ fn one_of_everything(files: &Arc<LiveFileSystem>, has_acls: bool) {
     let linked = file(files, &top, b"linked", b"three names");
     files.link(&linked, &kinds, b"second").unwrap();
     files.link(&linked, &many, b"third").unwrap();
-    let place = |directory, name: &'static [u8]| Place { directory, name };
+    let place = |directory, name: &'static [u8]| DirEntryRef { directory, name };
     let (from, to) = (place(&top, b"linked"), place(&many, b"moved"));
     files.rename(&root, from, to, RenameMode::Whiteout).unwrap();
     // Extended attributes, small to large.
@@ -478,11 +478,11 @@ fn change_below(files: &Arc<LiveFileSystem>, at: &LiveNode, round: u64, count: &
             10 => {
                 let top = files.root().unwrap();
                 let new = format!("moved-by-us-{round}-{count}").into_bytes();
-                let from = Place {
+                let from = DirEntryRef {
                     directory: at,
                     name: &name,
                 };
-                let to = Place {
+                let to = DirEntryRef {
                     directory: &top,
                     name: &new,
                 };

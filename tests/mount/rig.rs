@@ -1,6 +1,6 @@
 //! A mounted pool on sparse images. At the end it is unmounted, exported and judged.
 
-use millpond::live::{LivePool, PoolPlan, WithSnapshots, WriteOptions};
+use millpond::live::{LivePool, PoolPlan, WriteOptions, ZfsCtlDir};
 use millpond::{OpenOptions, PropertyValue, Search};
 use millpond_fuse::{FuseServer, Mount, MountOptions, MountTarget};
 use millpond_tests::oracle::kernel::{self, Release};
@@ -52,7 +52,7 @@ impl Images {
 pub struct Rig {
     pub mount: Mount,
     pub pool: LivePool,
-    pub files: Arc<WithSnapshots>,
+    pub files: Arc<ZfsCtlDir>,
     /// The mounted dataset.
     pub dataset: String,
     images: Images,

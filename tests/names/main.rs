@@ -2,7 +2,7 @@
 //!
 //! Names are checked before they are used in paths or printed to a terminal.
 
-use millpond::control::{Control, HeldPools, ImportError, ImportRequest, Places};
+use millpond::control::{Control, ImportError, ImportRequest, ImportedPools, SearchPaths};
 use millpond::live::{FeatureChoice, PoolPlan};
 use millpond_env::Env;
 use millpond_ondisk::FEATURES;
@@ -55,10 +55,10 @@ fn forge(path: &Path, old: &[u8], new: &[u8]) {
 }
 
 fn import(path: &Path, read_only: bool) -> Result<Vec<String>, ImportError> {
-    let pools = HeldPools::new(&Env::real(), 7, None);
+    let pools = ImportedPools::new(&Env::real(), 7, None);
     let mut request = ImportRequest {
         pool: "tank".into(),
-        places: Places {
+        places: SearchPaths {
             paths: vec![path.to_string_lossy().into_owned()],
             cache_file: None,
         },

@@ -4,7 +4,7 @@
 //! `target/reopened-CASE`.
 
 use anyhow::{Context, Result, ensure};
-use millpond_dataset::live::{ContentsPort, LiveDatasets, NewContents};
+use millpond_dataset::live::{DatasetInitializer, LiveDatasets, NewContents};
 use millpond_device::OpenOptions as DeviceOptions;
 use millpond_env::Env;
 use millpond_env::sync::Arc;
@@ -52,7 +52,7 @@ fn trials() -> Result<Vec<Trial>> {
 /// For tests that create no datasets.
 struct NoContents;
 
-impl ContentsPort for NoContents {
+impl DatasetInitializer for NoContents {
     fn create(
         &self,
         _: &Arc<LiveObjectSet>,

@@ -1,6 +1,6 @@
 use crate::rig::Rig;
 use crate::{Steps, peak_bytes, resident_bytes, size};
-use millpond::live::{Caller, Drive, NewMode, WriteAt, WriteOptions};
+use millpond::live::{Caller, NewMode, SyncMode, WriteAt, WriteOptions};
 use millpond_txg::DirtyLimits;
 use std::time::Duration;
 
@@ -68,7 +68,7 @@ fn new_files_take_no_more_memory_than_they_are_charged() {
     let pool = plan
         .writing(WriteOptions {
             limits,
-            drive: Drive::Caller,
+            drive: SyncMode::Caller,
             ..WriteOptions::default()
         })
         .create()

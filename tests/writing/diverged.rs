@@ -149,7 +149,7 @@ fn a_side_that_comes_with_changes_of_its_own_is_not_taken_unawares() {
     let engine = pool.engine();
     let (guid, _) = engine.lost_leaves(false).remove(0);
     let device: Arc<dyn Device> = Arc::clone(&world.disks()[0]) as _;
-    assert!(!engine.bring_back(guid, &device).unwrap());
+    assert!(!engine.reopen_leaf(guid, &device).unwrap());
     assert_eq!(engine.lost_leaves(false), []);
     write(&pool, "third");
     assert!(pages(&world, 0) == alone, "it was written to");

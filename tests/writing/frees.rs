@@ -4,7 +4,7 @@ use crate::sim;
 use millpond::PropertyValue;
 use millpond::check::{CheckOptions, check_pool};
 use millpond::live::NewLayout::Single;
-use millpond::live::{Caller, LivePool, NewMode, Vfs, WithSnapshots, WriteAt, WriteOptions};
+use millpond::live::{Caller, LivePool, NewMode, Vfs, WriteAt, WriteOptions, ZfsCtlDir};
 use millpond_env::mark;
 use millpond_env::sync::Arc;
 use millpond_ondisk::ObjectId;
@@ -41,7 +41,7 @@ fn with_large_file(world: &World) -> (LivePool, ObjectId) {
 }
 
 /// Removes the file's only name, as a mount does.
-fn unlink(served: &Arc<WithSnapshots>) {
+fn unlink(served: &Arc<ZfsCtlDir>) {
     let root = served.root().unwrap();
     served
         .live()
@@ -51,7 +51,7 @@ fn unlink(served: &Arc<WithSnapshots>) {
     served.live().close_unused().unwrap();
 }
 
-fn is_there(served: &WithSnapshots, id: ObjectId) -> bool {
+fn is_there(served: &ZfsCtlDir, id: ObjectId) -> bool {
     served.live().object_set().object(id).is_ok()
 }
 

@@ -6,8 +6,8 @@
 use crate::sim;
 use crate::soak::env;
 use millpond::live::{
-    Allocate, AllocationClass, Caller, FileError, LiveFileSystem, LiveNode, LivePool, NewLayout,
-    NewMode, Place, RenameMode, SetAttributes, WriteAt, XattrMode,
+    Allocate, AllocationClass, Caller, DirEntryRef, FileError, LiveFileSystem, LiveNode, LivePool,
+    NewLayout, NewMode, RenameMode, SetAttributes, WriteAt, XattrMode,
 };
 use millpond::{Error, Pool, PropertyValue};
 use millpond_env::mark;
@@ -257,11 +257,11 @@ fn act(
                 RenameMode::Whiteout,
             ];
             let mode = modes[dice.below(3)];
-            let from = Place {
+            let from = DirEntryRef {
                 directory,
                 name: name.as_bytes(),
             };
-            let to = Place {
+            let to = DirEntryRef {
                 directory: target,
                 name: new.as_bytes(),
             };

@@ -21,7 +21,7 @@ impl HeadLog for Foreign {
     fn trim(&self, _: Txg) -> LogTrim {
         LogTrim::default()
     }
-    fn let_go(&self, _: Txg) -> Option<Vec<BlockPointer>> {
+    fn retire(&self, _: Txg) -> Option<Vec<BlockPointer>> {
         Some(vec![])
     }
     fn committed(&self, _: Txg) {}

@@ -1,8 +1,8 @@
 //! Whole pools on simulated disks.
 
 use millpond::live::{
-    Drive, FeatureChoice, LivePool, NewDevice, NewLayout, NewPool, NewTop, NewVdevOptions,
-    NewVdevs, WriteOptions,
+    FeatureChoice, LivePool, NewDevice, NewLayout, NewPool, NewTop, NewVdevOptions, NewVdevs,
+    SyncMode, WriteOptions,
 };
 use millpond::{Error, OpenOptions, Pool, PoolCandidate};
 use millpond_device::{Candidate, Device};
@@ -21,7 +21,7 @@ fn name_of(disk: &SimDisk) -> String {
 /// Options with which the caller writes the txgs, so that a seed always gives the same result.
 pub fn by_caller() -> WriteOptions {
     WriteOptions {
-        drive: Drive::Caller,
+        drive: SyncMode::Caller,
         ..WriteOptions::default()
     }
 }

@@ -271,7 +271,7 @@ fn orders_are_kept_over_export_and_import_unless_they_are_temporary() {
                 .online_leaf(leaf(&pool, 0), Some(&disk))
                 .unwrap();
             let disk = world.disks()[1].clone() as _;
-            assert!(pool.engine().bring_back(leaf(&pool, 1), &disk).unwrap());
+            assert!(pool.engine().reopen_leaf(leaf(&pool, 1), &disk).unwrap());
             assert_eq!(condition(&pool, 1), kept, "only clear takes it back");
             pool.engine().clear_leaves(None);
             pool.sync().unwrap();

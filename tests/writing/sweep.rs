@@ -11,7 +11,7 @@ use crate::sim;
 use millpond::check::{CheckOptions, CheckProgress};
 use millpond::live::NewLayout::{self, Mirror, Single};
 use millpond::live::{
-    Caller, LiveFileSystem, LivePool, NewMode, Place, RenameMode, SetAttributes, WriteAt,
+    Caller, DirEntryRef, LiveFileSystem, LivePool, NewMode, RenameMode, SetAttributes, WriteAt,
 };
 use millpond::{DatasetKind, FileKind, Pool, PropertyValue};
 use millpond_env::mark;
@@ -120,7 +120,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         let files = told(pool.file_system("tank/b"))?;
         let root = told(files.root())?;
         let (from, to): (&[u8], &[u8]) = (b"one", b"two");
-        let place = |name| Place {
+        let place = |name| DirEntryRef {
             directory: &root,
             name,
         };

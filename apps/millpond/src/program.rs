@@ -6,7 +6,9 @@ use crate::session::{Environment, OpenControl, Session};
 use crate::text::terminal::{Escaping, set_shown};
 use jiff::tz::TimeZone;
 use millpond::Search;
-use millpond::control::{Change, Control, ImportablePool, Keep, LocalChanges, LocalPools, Places};
+use millpond::control::{
+    Change, Control, ImportablePool, LocalChanges, LocalPools, SearchPaths, Service,
+};
 use millpond_env::{Env, host};
 use millpond_rpc::Client;
 use rustix::event::{Timespec, poll};
@@ -133,7 +135,7 @@ impl Held {
             return Ok(client);
         }
         let itself = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("millpond"));
-        let client = millpond_daemon::connect_or_start(&millpond_daemon::Places::own(), &itself);
+        let client = millpond_daemon::connect_or_start(&millpond_daemon::StateDirs::own(), &itself);
         let client = client.map_err(|error| format!("millpond: {error}"))?;
         Ok(self.client.get_or_init(|| client))
     }
@@ -154,19 +156,19 @@ impl OpenControl for Held {
         Ok(self.client()?)
     }
 
-    fn keep(&self) -> Result<&dyn Keep, String> {
+    fn keep(&self) -> Result<&dyn Service, String> {
         Ok(self.client()?)
     }
 
     fn importable(&self, folders: &[String]) -> Result<Vec<ImportablePool>, String> {
-        self.importable_from(&Places {
+        self.importable_from(&SearchPaths {
             paths: folders.iter().map(|folder| absolute(folder)).collect(),
             cache_file: None,
         })
     }
 
     fn importable_in_cache_file(&self, file: &str) -> Result<Vec<ImportablePool>, String> {
-        self.importable_from(&Places {
+        self.importable_from(&SearchPaths {
             paths: vec![],
             cache_file: Some(absolute(file)),
         })
@@ -174,7 +176,7 @@ impl OpenControl for Held {
 }
 
 impl Held {
-    fn importable_from(&self, places: &Places) -> Result<Vec<ImportablePool>, String> {
+    fn importable_from(&self, places: &SearchPaths) -> Result<Vec<ImportablePool>, String> {
         let found = self.client()?.importable_from(places);
         found.map_err(|error| crate::zpool::import_reason(&error))
     }

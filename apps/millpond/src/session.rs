@@ -1,7 +1,7 @@
 //! The context that a command runs in, and the ways it can end.
 
 use jiff::tz::TimeZone;
-use millpond::control::{Change, Control, ImportablePool, Keep};
+use millpond::control::{Change, Control, ImportablePool, Service};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -30,7 +30,7 @@ pub trait OpenControl {
     }
 
     /// Returns the handler that keeps pools imported. The error is a complete message for the user.
-    fn keep(&self) -> Result<&dyn Keep, String> {
+    fn keep(&self) -> Result<&dyn Service, String> {
         Err(NOBODY_KEEPS.into())
     }
 
@@ -131,7 +131,7 @@ impl Session<'_> {
     }
 
     /// The handler that keeps pools imported.
-    pub fn keep(&self) -> Result<&dyn Keep, Failure> {
+    pub fn keep(&self) -> Result<&dyn Service, Failure> {
         self.pools.keep().map_err(Failure::Refused)
     }
 

@@ -12,10 +12,11 @@ use millpond::live::{
 use millpond_env::sync::{Condvar, Mutex};
 use millpond_fuse::{FuseServer, Mount, MountOptions, MountTarget};
 use millpond_posix::live::{
-    Allocate, BeginError, Caller, FileError, FileSystemStat, NewMode, Seek, SetAttributes, WriteAt,
+    Allocate, Caller, FileError, FileSystemStat, NewMode, Seek, SetAttributes, TransactionError,
+    WriteAt,
 };
 use millpond_posix::vfs::{InodeNumber, Vfs, VfsEntry, VfsNode, VfsPlace};
-use millpond_posix::{Keeping, Stat};
+use millpond_posix::{CacheHint, Stat};
 use millpond_sim::World;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -66,7 +67,7 @@ impl Faults {
             return Ok(());
         }
         let reason = "as told".to_owned();
-        Err(BeginError::Suspended { reason }.into())
+        Err(TransactionError::Suspended { reason }.into())
     }
 }
 
@@ -95,15 +96,15 @@ impl Vfs for Faulty {
     fn list(&self, node: &VfsNode, cookie: u64, count: usize) -> Result<Vec<VfsEntry>, FileError> {
         self.inner.list(node, cookie, count)
     }
-    fn read_keeping(
+    fn read_with_hint(
         &self,
         node: &VfsNode,
         offset: u64,
         buffer: &mut [u8],
-        keeping: Keeping,
+        hint: CacheHint,
     ) -> Result<usize, FileError> {
         self.faults.pass(Mood::FailsReads)?;
-        self.inner.read_keeping(node, offset, buffer, keeping)
+        self.inner.read_with_hint(node, offset, buffer, hint)
     }
     fn seek(&self, node: &VfsNode, what: Seek, offset: u64) -> Result<u64, FileError> {
         self.inner.seek(node, what, offset)

@@ -1,19 +1,19 @@
 //! The daemon: combines pools, mounts, events and state directory.
 
 use crate::events::Events;
+use crate::handler::RequestHandler;
+use crate::health::{self, HealthMonitor};
 use crate::log::{Level, Line};
-use crate::lookout::{self, Lookout};
 use crate::mounts::{Mounter, Mounts};
-use crate::places::Places;
 use crate::state::{State, StateError, write_cache_file};
-use crate::verbs::Verbs;
-use millpond::control::{CacheFile, HeldPools, ImportRequest, Keep, Note};
+use crate::state_dirs::StateDirs;
+use millpond::control::{CacheFile, ImportRequest, ImportedPools, Note, Service};
 use millpond::live::RequestDeadline;
 use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Mutex};
 use millpond_env::{Env, host, thread};
 use millpond_nvlist::NvList;
-use millpond_rpc::{Access, Caller, Service, TimeLimits};
+use millpond_rpc::{Access, Caller, ServiceProvider, TimeLimits};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
@@ -29,7 +29,7 @@ pub enum StartError {
 /// A daemon: it keeps pools imported and file systems mounted, and answers requests.
 pub struct Daemon {
     pub(crate) env: Env,
-    pub(crate) pools: HeldPools,
+    pub(crate) pools: ImportedPools,
     pub(crate) mounts: Mounts,
     pub(crate) events: Events,
     state: Arc<State>,
@@ -41,7 +41,7 @@ pub struct Daemon {
     /// Count of calls in progress, and the monotonic time at which the last one ended.
     busy: AtomicU64,
     last_call_ns: AtomicU64,
-    lookout: Mutex<Lookout>,
+    health: Mutex<HealthMonitor>,
     /// Whether a thread is looking up the names of files with errors.
     is_naming: AtomicBool,
     log: Log,
@@ -74,7 +74,7 @@ impl Daemon {
     /// [`StartError`].
     pub fn start(
         env: &Env,
-        places: &Places,
+        places: &StateDirs,
         mounter: Box<dyn Mounter>,
         log: Log,
     ) -> Result<Arc<Self>, StartError> {
@@ -88,7 +88,7 @@ impl Daemon {
     /// [`StartError`].
     pub fn start_with(
         env: &Env,
-        places: &Places,
+        places: &StateDirs,
         mounter: Box<dyn Mounter>,
         log: Log,
         deadline: RequestDeadline,
@@ -106,7 +106,7 @@ impl Daemon {
         );
         let daemon = Arc::new(Self {
             env: env.clone(),
-            pools: HeldPools::new(env, hostid, host::hostname())
+            pools: ImportedPools::new(env, hostid, host::hostname())
                 .with_system(host::system())
                 .with_deadline(deadline)
                 // New file systems of an ordinary user's daemon belong to that user.
@@ -121,25 +121,25 @@ impl Daemon {
             absent: Mutex::default(),
             busy: AtomicU64::new(0),
             last_call_ns: AtomicU64::new(env.clock.monotonic_ns()),
-            lookout: Mutex::default(),
+            health: Mutex::default(),
             is_naming: AtomicBool::new(false),
             log,
         });
         for text in daemon.mounts.clear_dead(&daemon.state.noted_mounts()) {
             (daemon.log)(&Line::new(Level::Warning, text));
         }
-        daemon.bring_back();
+        daemon.reopen_leaf();
         Ok(daemon)
     }
 
     /// Imports the pools in the cache file. Pools that cannot be found now stay in it.
-    fn bring_back(&self) {
+    fn reopen_leaf(&self) {
         let file = self.state.places().cache_file();
         if std::fs::metadata(&file).map_or(0, |metadata| metadata.len()) == 0 {
             return;
         }
         let file = file.to_string_lossy().into_owned();
-        let places = millpond::control::Places {
+        let places = millpond::control::SearchPaths {
             paths: vec![],
             cache_file: Some(file.clone()),
         };
@@ -236,7 +236,7 @@ impl Daemon {
                 (self.log)(&line.file(&mountpoint));
             }
         }
-        for (name, error) in self.pools.let_go() {
+        for (name, error) in self.pools.release_all() {
             let line = Line::new(
                 Level::Error,
                 format!("what was not written is lost: {error}"),
@@ -247,7 +247,7 @@ impl Daemon {
 
     /// Logs new errors of pools, devices and files since the last call. Does not wait for devices.
     pub fn look_out(self: &Arc<Self>) {
-        for line in self.lookout.lock().look(&self.pools) {
+        for line in self.health.lock().look(&self.pools) {
             (self.log)(&line);
         }
         if self.is_naming.load(Ordering::Acquire) {
@@ -262,7 +262,7 @@ impl Daemon {
         // If no thread can be started, dropping `naming` clears the flag.
         let _ = thread::spawn("name-files", move || {
             for (mount, trouble) in troubles {
-                (naming.0.log)(&lookout::of_file(&naming.0.pools, &mount, &trouble));
+                (naming.0.log)(&health::of_file(&naming.0.pools, &mount, &trouble));
             }
         });
     }
@@ -278,7 +278,7 @@ impl Daemon {
     }
 
     /// The imported pools.
-    pub fn pools(&self) -> &HeldPools {
+    pub fn pools(&self) -> &ImportedPools {
         &self.pools
     }
 
@@ -288,14 +288,14 @@ impl Daemon {
     }
 
     /// The paths of its files.
-    pub fn places(&self) -> &Places {
+    pub fn places(&self) -> &StateDirs {
         self.state.places()
     }
 }
 
-impl Service for Daemon {
-    fn verbs<'s>(&'s self, caller: Caller) -> Box<dyn Keep + 's> {
-        Box::new(Verbs::new(self, caller))
+impl ServiceProvider for Daemon {
+    fn verbs<'s>(&'s self, caller: Caller) -> Box<dyn Service + 's> {
+        Box::new(RequestHandler::new(self, caller))
     }
 
     fn busy(&self, is_busy: bool) {

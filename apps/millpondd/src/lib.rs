@@ -12,7 +12,7 @@
 //! | `verbs` | the request handler for one caller |
 //! | `daemon` | the combination of these; start and stop |
 //! | `metrics` | Prometheus metrics |
-//! | `log`, `lookout` | log lines; the health monitor of pools and devices |
+//! | `log`, `health` | log lines; the health monitor of pools and devices |
 //! | `seats` | connection permits |
 //! | `run` | the process: socket, connections, signals, exit when idle |
 //! | `start` | the client side: connects, and starts a daemon if necessary |
@@ -21,23 +21,23 @@
 mod daemon;
 mod events;
 mod fuse;
+mod handler;
+mod health;
 mod log;
-mod lookout;
 pub mod metrics;
 mod mounts;
-mod places;
+mod permits;
 mod run;
-mod seats;
 mod start;
 mod state;
-mod verbs;
+mod state_dirs;
 
 pub use daemon::{Daemon, Log, StartError};
 pub use fuse::FuseMounter;
 pub use log::{Level, Line};
 pub use mounts::{Mountable, Mounted, Mounter, NoMounter, PretendMounter};
-pub use places::Places;
+pub use permits::{ConnectionPermit, ConnectionPermits, PermitLimits};
 pub use run::{CONNECTIONS, Listener, hide_memory, run};
-pub use seats::{Seat, SeatLimits, Seats};
 pub use start::{StartFailure, connect, connect_or_start};
 pub use state::StateError;
+pub use state_dirs::StateDirs;

@@ -5,8 +5,8 @@ use crate::fuse::FuseMounter;
 use crate::log::{Level, Line};
 use crate::metrics::MetricsListener;
 use crate::mounts::{Mounter, NoMounter};
-use crate::places::Places;
-use crate::seats::{SeatLimits, Seats};
+use crate::permits::{ConnectionPermits, PermitLimits};
+use crate::state_dirs::StateDirs;
 use millpond::live::RequestDeadline;
 use millpond_env::sync::Arc;
 use millpond_env::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +25,7 @@ use std::time::Duration;
 
 /// Limits on concurrent connections; more are refused. Half of them are reserved for root and the daemon's
 /// own user.
-pub const CONNECTIONS: SeatLimits = SeatLimits {
+pub const CONNECTIONS: PermitLimits = PermitLimits {
     all: 64,
     not_root: 60,
     strangers: 32,
@@ -40,7 +40,7 @@ const IDLE_S: u64 = 60;
 pub struct Listener {
     path: PathBuf,
     socket: UnixListener,
-    connections: Arc<Seats>,
+    connections: Arc<ConnectionPermits>,
 }
 
 impl Listener {
@@ -60,7 +60,7 @@ impl Listener {
         Ok(Self {
             path: path.to_owned(),
             socket,
-            connections: Seats::new(CONNECTIONS, rustix::process::geteuid().as_raw()),
+            connections: ConnectionPermits::new(CONNECTIONS, rustix::process::geteuid().as_raw()),
         })
     }
 
@@ -178,7 +178,7 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
     let _ = std::env::set_current_dir("/");
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     let metrics = metrics.filter(|address| !address.is_empty());
-    match live(&Places::own(), stays, metrics.as_deref(), deadline) {
+    match live(&StateDirs::own(), stays, metrics.as_deref(), deadline) {
         Ok(()) => ExitCode::SUCCESS,
         Err(text) => {
             complain(&text);
@@ -248,7 +248,7 @@ fn mounter() -> Box<dyn Mounter> {
 }
 
 fn live(
-    places: &Places,
+    places: &StateDirs,
     stays: bool,
     metrics: Option<&str>,
     deadline: RequestDeadline,
@@ -316,7 +316,7 @@ fn live(
 /// Creates the listeners for metrics. Failure to create the unix socket is only logged; failure to listen on
 /// a requested address is an error.
 fn metrics_listeners(
-    places: &Places,
+    places: &StateDirs,
     address: Option<&str>,
 ) -> Result<Vec<MetricsListener>, String> {
     let path = places.metrics();

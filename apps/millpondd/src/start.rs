@@ -1,7 +1,7 @@
 //! The client side: connects to a daemon, and starts one if necessary.
 
-use crate::places::Places;
 use crate::state::{NOFOLLOW, StateError, take_folder};
+use crate::state_dirs::StateDirs;
 use millpond_rpc::Client;
 use rustix::event::{Timespec, poll};
 use std::fs::{self, OpenOptions};
@@ -68,14 +68,14 @@ pub enum StartFailure {
 /// Connects to the daemon at the given paths. If none runs there, an ordinary user falls back to root's
 /// daemon, unless `MILLPOND_DIR` is set.
 #[must_use]
-pub fn connect(places: &Places) -> Option<Client> {
+pub fn connect(places: &StateDirs) -> Option<Client> {
     if let Ok(client) = Client::connect(&places.socket()) {
         return Some(client);
     }
     let is_named = std::env::var_os("MILLPOND_DIR").is_some();
     match is_named || rustix::process::geteuid().is_root() {
         true => None,
-        false => Client::connect(&Places::of_system().socket()).ok(),
+        false => Client::connect(&StateDirs::of_system().socket()).ok(),
     }
 }
 
@@ -84,7 +84,7 @@ pub fn connect(places: &Places) -> Option<Client> {
 ///
 /// # Errors
 /// [`StartFailure`].
-pub fn connect_or_start(places: &Places, itself: &Path) -> Result<Client, StartFailure> {
+pub fn connect_or_start(places: &StateDirs, itself: &Path) -> Result<Client, StartFailure> {
     if let Some(client) = connect(places) {
         return Ok(client);
     }
@@ -141,8 +141,8 @@ pub fn connect_or_start(places: &Places, itself: &Path) -> Result<Client, StartF
     })
 }
 
-fn start(places: &Places, itself: &Path, log: &fs::File) -> Result<Option<Child>, StartFailure> {
-    let is_system = *places == Places::of_system();
+fn start(places: &StateDirs, itself: &Path, log: &fs::File) -> Result<Option<Child>, StartFailure> {
+    let is_system = *places == StateDirs::of_system();
     let has_unit = UNITS.iter().any(|unit| Path::new(unit).exists());
     if is_system && has_unit && Path::new("/run/systemd/system").is_dir() {
         let started = Command::new("systemctl")

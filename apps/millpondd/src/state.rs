@@ -1,6 +1,6 @@
 //! The state directory.
 
-use crate::places::Places;
+use crate::state_dirs::StateDirs;
 use millpond::control::MountInfo;
 use millpond_env::Env;
 use millpond_nvlist::NvList;
@@ -108,7 +108,7 @@ pub fn take_folder(folder: &Path) -> Result<(), StateError> {
 /// The state directory of a running daemon. Dropping this releases the lock.
 #[derive(Debug)]
 pub struct State {
-    places: Places,
+    places: StateDirs,
     _lock: File,
 }
 
@@ -117,7 +117,7 @@ impl State {
     ///
     /// # Errors
     /// [`StateError::Taken`] if another daemon is running.
-    pub fn take(places: &Places) -> Result<Self, StateError> {
+    pub fn take(places: &StateDirs) -> Result<Self, StateError> {
         for folder in [&places.state, &places.runtime] {
             take_folder(folder)?;
         }
@@ -144,7 +144,7 @@ impl State {
     }
 
     /// The paths of the daemon.
-    pub fn places(&self) -> &Places {
+    pub fn places(&self) -> &StateDirs {
         &self.places
     }
 
@@ -265,7 +265,7 @@ mod tests {
     #[test]
     fn two_daemons_cannot_have_one_folder() {
         let folder = tempfile::tempdir().unwrap();
-        let places = Places::in_folder(folder.path());
+        let places = StateDirs::in_folder(folder.path());
         let first = State::take(&places).unwrap();
         let second = State::take(&places);
         let own = std::process::id();
@@ -281,13 +281,13 @@ mod tests {
     fn a_folder_that_others_can_change_is_not_used() {
         let folder = tempfile::tempdir().unwrap();
         let told = |path: &Path| {
-            let refused = State::take(&Places::in_folder(path));
+            let refused = State::take(&StateDirs::in_folder(path));
             let error = refused.expect_err("it was taken");
             assert!(matches!(error, StateError::Untrusted { .. }), "{error}");
             error.to_string()
         };
         let real = folder.path().join("real");
-        drop(State::take(&Places::in_folder(&real)).unwrap());
+        drop(State::take(&StateDirs::in_folder(&real)).unwrap());
         let link = folder.path().join("link");
         std::os::unix::fs::symlink(&real, &link).unwrap();
         assert!(told(&link).contains("symbolic link"));
@@ -298,10 +298,10 @@ mod tests {
         let elsewhere = folder.path().join("elsewhere");
         fs::remove_file(real.join("lock")).unwrap();
         std::os::unix::fs::symlink(&elsewhere, real.join("lock")).unwrap();
-        assert!(State::take(&Places::in_folder(&real)).is_err());
+        assert!(State::take(&StateDirs::in_folder(&real)).is_err());
         std::os::unix::fs::symlink(&elsewhere, real.join("mounts.new")).unwrap();
         fs::remove_file(real.join("lock")).unwrap();
-        let state = State::take(&Places::in_folder(&real)).unwrap();
+        let state = State::take(&StateDirs::in_folder(&real)).unwrap();
         state.note_mounts(&[]).unwrap();
         assert!(!elsewhere.exists());
         drop(state);
@@ -314,7 +314,7 @@ mod tests {
     #[test]
     fn the_host_id_is_made_once() {
         let folder = tempfile::tempdir().unwrap();
-        let state = State::take(&Places::in_folder(folder.path())).unwrap();
+        let state = State::take(&StateDirs::in_folder(folder.path())).unwrap();
         let id = state.hostid(&Env::real()).unwrap();
         assert_ne!(id, 0);
         assert_eq!(state.hostid(&Env::real()).unwrap(), id);
@@ -339,7 +339,7 @@ mod tests {
     #[test]
     fn a_damaged_record_of_mounts_counts_as_none() {
         let folder = tempfile::tempdir().unwrap();
-        let state = State::take(&Places::in_folder(folder.path())).unwrap();
+        let state = State::take(&StateDirs::in_folder(folder.path())).unwrap();
         fs::write(folder.path().join("mounts"), b"[{\"dataset\":").unwrap();
         assert!(state.noted_mounts().is_empty());
     }

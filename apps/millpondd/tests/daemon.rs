@@ -2,14 +2,14 @@
 
 use millpond::control::{
     CacheFile, Change, ChangeError, Control, ControlError, DatasetChange, DatasetQuery,
-    HistoryEvent, ImportError, ImportRequest, Keep, MountProblem, MountRequest, NewDevices,
-    NewPoolRequest, Note, Places as Where, PoolChange, Property, Source, TopRequest, Value,
-    VdevState, Wanted,
+    HistoryEvent, ImportError, ImportRequest, MountProblem, MountRequest, NewDevices,
+    NewPoolRequest, Note, PoolChange, Property, SearchPaths as Where, Service, Source, TopRequest,
+    Value, VdevState, Wanted,
 };
 use millpond::live::{AllocationClass, FeatureChoice, NewLayout};
 use millpond_daemon::metrics::MetricsListener;
 use millpond_daemon::{
-    Daemon, Listener, NoMounter, Places, PretendMounter, StartError, StateError,
+    Daemon, Listener, NoMounter, PretendMounter, StartError, StateDirs, StateError,
 };
 use millpond_dataset::properties::{Kinds, by_name};
 use millpond_env::Env;
@@ -48,8 +48,8 @@ impl Stage {
         path.to_string_lossy().into_owned()
     }
 
-    fn places(&self, name: &str) -> Places {
-        Places::in_folder(&self.folder.path().join(name))
+    fn places(&self, name: &str) -> StateDirs {
+        StateDirs::in_folder(&self.folder.path().join(name))
     }
 
     fn start(&self, name: &str) -> Arc<Daemon> {

@@ -1,11 +1,11 @@
 //! Tests what users with read-only access can do to a daemon: little, and nothing that harms root.
 
 use millpond::control::{
-    Change, ChangeError, Control, ControlError, DatasetChange, DatasetQuery, Keep, MountProblem,
-    NewDevices, NewPoolRequest, PoolChange, TopRequest, Value, Wanted,
+    Change, ChangeError, Control, ControlError, DatasetChange, DatasetQuery, MountProblem,
+    NewDevices, NewPoolRequest, PoolChange, Service, TopRequest, Value, Wanted,
 };
 use millpond::live::{AllocationClass, FeatureChoice, NewLayout};
-use millpond_daemon::{CONNECTIONS, Daemon, Listener, Places, PretendMounter};
+use millpond_daemon::{CONNECTIONS, Daemon, Listener, PretendMounter, StateDirs};
 use millpond_dataset::properties::Kinds;
 use millpond_env::Env;
 use millpond_rpc::{
@@ -42,7 +42,7 @@ impl Stage {
     }
 
     fn start(&self, name: &str) -> Arc<Daemon> {
-        let places = Places::in_folder(&self.folder.path().join(name));
+        let places = StateDirs::in_folder(&self.folder.path().join(name));
         let mounter = Box::new(self.mounter.clone());
         Daemon::start(&Env::real(), &places, mounter, Box::new(|_| {})).unwrap()
     }
@@ -210,7 +210,7 @@ fn a_reader_who_does_not_read_pins_no_exported_pool() {
     let elsewhere = Client::new(connect(&other, ROOT));
     let request = millpond::control::ImportRequest {
         pool: "tank".into(),
-        places: millpond::control::Places {
+        places: millpond::control::SearchPaths {
             paths: vec![stage.folder.path().to_string_lossy().into_owned()],
             cache_file: None,
         },

@@ -6,9 +6,9 @@ use super::{Step, Work};
 use anyhow::{Context, Result, ensure};
 use millpond::PropertyValue;
 use millpond::live::{
-    AllocationClass, Caller, Drive, FeatureChoice, LiveFileSystem, LiveNode, LivePool, NewDevice,
-    NewLayout, NewMode, NewPool, NewTop, NewVdevOptions, NewVdevs, Place, RenameMode, Vfs, WriteAt,
-    WriteOptions,
+    AllocationClass, Caller, DirEntryRef, FeatureChoice, LiveFileSystem, LiveNode, LivePool,
+    NewDevice, NewLayout, NewMode, NewPool, NewTop, NewVdevOptions, NewVdevs, RenameMode, SyncMode,
+    Vfs, WriteAt, WriteOptions,
 };
 use millpond_fuse::abi::{REPLY_BYTES_MAX, ROOT_NODE, opcode};
 use millpond_fuse::session::Session;
@@ -53,7 +53,7 @@ impl Rig {
             settings: vec![],
             root_properties: BTreeMap::from([("compression".to_owned(), "off".to_owned())]),
             writing: WriteOptions {
-                drive: Drive::Caller,
+                drive: SyncMode::Caller,
                 ..WriteOptions::default()
             },
             system: "sim".into(),
@@ -155,11 +155,11 @@ pub fn works() -> Vec<Work> {
             Ok(Box::new(move |number| {
                 let (old, new) = (name(number), format!("new-{number}"));
                 let directory = &rig.root;
-                let from = Place {
+                let from = DirEntryRef {
                     directory,
                     name: old.as_bytes(),
                 };
-                let to = Place {
+                let to = DirEntryRef {
                     directory,
                     name: new.as_bytes(),
                 };

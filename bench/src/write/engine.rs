@@ -3,8 +3,8 @@
 use super::work::Subject;
 use anyhow::{Context, Result};
 use millpond::live::{
-    Caller, LiveFileSystem, LiveNode, LivePool, NewMode, Place, PoolPlan, RenameMode, WriteAt,
-    WriteOptions,
+    Caller, DirEntryRef, LiveFileSystem, LiveNode, LivePool, NewMode, PoolPlan, RenameMode,
+    WriteAt, WriteOptions,
 };
 use millpond::{OpenOptions, PropertyValue, Search};
 use std::path::{Path, PathBuf};
@@ -112,11 +112,11 @@ impl Subject for Engine {
     fn rename(&mut self, from: &str, to: &str) -> Result<()> {
         let ((files, root), caller) = (self.place()?, Caller::root());
         let (from, to) = (from.as_bytes(), to.as_bytes());
-        let from = Place {
+        let from = DirEntryRef {
             directory: root,
             name: from,
         };
-        let to = Place {
+        let to = DirEntryRef {
             directory: root,
             name: to,
         };

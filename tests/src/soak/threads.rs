@@ -11,7 +11,7 @@ use super::meddler::Meddler;
 use super::shape::Shape;
 use crate::hostile::dice::Dice;
 use millpond::live::{
-    Caller, LiveFileSystem, LivePool, NewMode, Place, RenameMode, SetAttributes, WriteAt,
+    Caller, DirEntryRef, LiveFileSystem, LivePool, NewMode, RenameMode, SetAttributes, WriteAt,
     WriteOptions,
 };
 use millpond::{Error, OpenOptions, Pool};
@@ -546,11 +546,11 @@ impl Worker {
             14 | 15 => {
                 self.next += 1;
                 let name = format!("f{}-{}", self.number, self.next);
-                let from = Place {
+                let from = DirEntryRef {
                     directory: &holder,
                     name: key.1.as_bytes(),
                 };
-                let to = Place {
+                let to = DirEntryRef {
                     directory: &directory,
                     name: name.as_bytes(),
                 };

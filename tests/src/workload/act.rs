@@ -4,8 +4,8 @@ use super::effect::Effect;
 use super::model::{Content, Head, Kind, Model, Node, Path, Snapshot, Synchrony, Tree};
 use crate::hostile::dice::Dice;
 use millpond::live::{
-    Allocate, Caller, FileError, LiveFileSystem, LiveNode, LivePool, NewMode, Place, RenameMode,
-    SetAttributes, SetTime, SpecialFile, WriteAt, XattrMode,
+    Allocate, Caller, DirEntryRef, FileError, LiveFileSystem, LiveNode, LivePool, NewMode,
+    RenameMode, SetAttributes, SetTime, SpecialFile, WriteAt, XattrMode,
 };
 use millpond::{DatasetError, Error, Pool, PropertyValue, Timestamp};
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ pub struct Life {
     pub makes_many: bool,
     /// Whether file systems stay open between steps.
     ///
-    /// A step that changes datasets, or [`Life::let_go`], closes them.
+    /// A step that changes datasets, or [`Life::close_file_systems`], closes them.
     pub keeps_open: bool,
     /// Whether steps that commit everything are rare.
     pub syncs_seldom: bool,
@@ -171,7 +171,7 @@ impl Life {
     /// Those of the library. The model is then unchanged.
     pub fn step(&mut self, pool: &LivePool) -> Result<(), Error> {
         let act = if self.dice.below(100) < self.dataset_percent {
-            self.let_go();
+            self.close_file_systems();
             self.dataset_step(pool)?
         } else {
             self.content_step(pool)?
@@ -181,7 +181,7 @@ impl Life {
     }
 
     /// Closes the file systems that [`Life::keeps_open`] kept open.
-    pub fn let_go(&mut self) {
+    pub fn close_file_systems(&mut self) {
         self.open.clear();
     }
 
@@ -534,12 +534,12 @@ impl Life {
                 let onto_file =
                     matches!(tree.nodes[&moved].kind, Kind::File(_)) && self.dice.below(3) == 0;
                 let source = walk(files, &from_path)?;
-                let from = Place {
+                let from = DirEntryRef {
                     directory: &source,
                     name: &from_name,
                 };
                 if onto_file {
-                    let to = Place {
+                    let to = DirEntryRef {
                         directory: &holder,
                         name: &of_name,
                     };
@@ -555,7 +555,7 @@ impl Life {
                     }
                     return Ok(format!("{dataset}: rename onto {shown}"));
                 }
-                let to = Place {
+                let to = DirEntryRef {
                     directory: &at,
                     name,
                 };

@@ -7,7 +7,7 @@ use super::writing::{WritePools, parent, resolve};
 use crate::session::{Ending, Failure, Session};
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use millpond::FileKind;
-use millpond::live::{Caller, FileError, LiveFileSystem, Place, RenameMode};
+use millpond::live::{Caller, DirEntryRef, FileError, LiveFileSystem, RenameMode};
 use std::ffi::{OsStr, OsString};
 
 #[derive(Debug, Args)]
@@ -77,11 +77,11 @@ pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Endi
             };
             rename(
                 &files,
-                Place {
+                DirEntryRef {
                     directory: &old,
                     name: old_name,
                 },
-                Place {
+                DirEntryRef {
                     directory: &new,
                     name: new_name,
                 },
@@ -100,8 +100,8 @@ pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Endi
 
 fn rename(
     files: &LiveFileSystem,
-    from: Place<'_>,
-    to: Place<'_>,
+    from: DirEntryRef<'_>,
+    to: DirEntryRef<'_>,
     mode: RenameMode,
 ) -> Result<(), FileError> {
     match files.rename(&Caller::root(), from, to, mode) {

@@ -117,7 +117,7 @@ fn remove(
                     deeper = Some((node, entry.name));
                     break;
                 }
-                Err(error @ FileError::Begin(_)) => return Err(error),
+                Err(error @ FileError::Transaction(_)) => return Err(error),
                 Err(error) => {
                     level.has_problems = true;
                     problems.push((joined(&level.path, &entry.name), error));

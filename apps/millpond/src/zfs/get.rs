@@ -13,7 +13,7 @@ use serde_json::{Map, Value as Json};
 
 /// Prints properties, one per line.
 pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
-    let ask = Ask::read(parsed)?;
+    let ask = Args::read(parsed)?;
     let found = collect(
         session,
         &Request {
@@ -58,7 +58,7 @@ enum Column {
 }
 
 /// The parsed command line.
-struct Ask {
+struct Args {
     is_script: bool,
     is_exact: bool,
     is_json: bool,
@@ -71,10 +71,10 @@ struct Ask {
     names: Option<Vec<PropertyName>>,
 }
 
-impl Ask {
-    fn read(parsed: &Parsed) -> Result<Ask, Failure> {
+impl Args {
+    fn read(parsed: &Parsed) -> Result<Args, Failure> {
         let has_operands = parsed.operands.len() > 1;
-        let mut ask = Ask {
+        let mut ask = Args {
             is_script: parsed.has("H"),
             is_exact: parsed.has("p"),
             is_json: parsed.has("j"),
@@ -209,7 +209,7 @@ fn every_name(datasets: &[DatasetInfo]) -> Vec<PropertyName> {
 
 /// The lines of one dataset: the requested properties that pass the filter.
 fn lines<'a>(
-    ask: &Ask,
+    ask: &Args,
     info: &'a DatasetInfo,
     names: &'a [PropertyName],
 ) -> Vec<(&'a PropertyName, Option<std::borrow::Cow<'a, Property>>)> {
@@ -239,7 +239,7 @@ fn lines<'a>(
 
 fn print(
     session: &mut Session,
-    ask: &Ask,
+    ask: &Args,
     datasets: &[DatasetInfo],
     names: &[PropertyName],
 ) -> Result<(), Failure> {
@@ -317,7 +317,7 @@ fn print(
 
 fn put(
     session: &mut Session,
-    ask: &Ask,
+    ask: &Args,
     cells: &[String],
     widths: &[usize],
 ) -> Result<(), Failure> {
@@ -374,7 +374,7 @@ pub fn print_json(
 
 fn print_json_lines(
     session: &mut Session,
-    ask: &Ask,
+    ask: &Args,
     datasets: &[DatasetInfo],
     names: &[PropertyName],
     style: Style,

@@ -13,7 +13,7 @@ use millpond_pool::properties::Release;
 
 /// Lists datasets as a table.
 pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
-    let ask = Ask::read(parsed)?;
+    let ask = Args::read(parsed)?;
     let mut wanted = ask.columns.clone();
     wanted.extend(ask.sort.iter().map(|key| key.property.clone()));
     let found = collect(
@@ -47,7 +47,7 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
 }
 
 /// The parsed command line.
-struct Ask {
+struct Args {
     is_script: bool,
     is_exact: bool,
     is_json: bool,
@@ -60,11 +60,11 @@ struct Ask {
     sort: Vec<SortKey>,
 }
 
-impl Ask {
-    fn read(parsed: &Parsed) -> Result<Ask, Failure> {
+impl Args {
+    fn read(parsed: &Parsed) -> Result<Args, Failure> {
         let default_kinds = Kinds::only(&[DatasetKind::Filesystem, DatasetKind::Volume]);
         let has_operands = !parsed.operands.is_empty();
-        let mut ask = Ask {
+        let mut ask = Args {
             is_script: parsed.has("H"),
             is_exact: parsed.has("p"),
             is_json: parsed.has("j"),
@@ -140,7 +140,7 @@ fn required(word: &str) -> Result<PropertyName, Failure> {
         .ok_or_else(|| Failure::Usage(format!("bad property list: invalid property '{word}'")))
 }
 
-fn print(session: &mut Session, ask: &Ask, datasets: &[DatasetInfo]) -> Result<(), Failure> {
+fn print(session: &mut Session, ask: &Args, datasets: &[DatasetInfo]) -> Result<(), Failure> {
     let zone = &session.environment.zone;
     let cells: Vec<Vec<String>> = datasets
         .iter()

@@ -18,7 +18,7 @@ use millpond_dataset::properties::DatasetKind;
 pub fn create(session: &mut Session, parsed: &Parsed) -> Ending {
     let (name, words) = operands(parsed)?;
     let action = format!("cannot create '{name}'");
-    let mut ask = Ask::read(parsed, &action)?;
+    let mut ask = Args::read(parsed, &action)?;
     let layout = understood(session.change()?, words)?;
     if let Err(reason) = crate::zfs::check_together(&ask.root_properties) {
         return Err(Failure::Refused(format!("{action}: {reason}")));
@@ -63,7 +63,7 @@ pub fn create(session: &mut Session, parsed: &Parsed) -> Ending {
 }
 
 /// Checks that nothing exists at the mountpoint of the root file system.
-fn check_mountpoint(ask: &Ask, name: &str) -> Result<(), Failure> {
+fn check_mountpoint(ask: &Args, name: &str) -> Result<(), Failure> {
     let of = |list: &[(String, String)], wanted: &str| {
         let mut pairs = list.iter();
         pairs
@@ -141,7 +141,7 @@ fn operands(parsed: &Parsed) -> Result<(&String, &[String]), Failure> {
 
 /// The parsed options of `create`.
 #[derive(Default)]
-struct Ask {
+struct Args {
     temporary_name: Option<String>,
     ashift: Option<u8>,
     features: FeatureChoice,
@@ -149,9 +149,9 @@ struct Ask {
     root_properties: Vec<(String, String)>,
 }
 
-impl Ask {
-    fn read(parsed: &Parsed, action: &str) -> Result<Ask, Failure> {
-        let mut ask = Ask::default();
+impl Args {
+    fn read(parsed: &Parsed, action: &str) -> Result<Args, Failure> {
+        let mut ask = Args::default();
         for (option, value) in &parsed.options {
             let value = value.as_deref().unwrap_or_default();
             match option.as_str() {

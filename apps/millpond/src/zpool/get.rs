@@ -16,7 +16,7 @@ use serde_json::{Map, Value as Json};
 
 /// Prints properties, one per line.
 pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
-    let ask = Ask::read(parsed)?;
+    let ask = Args::read(parsed)?;
     let operands = parsed.operands.get(1..).unwrap_or_default();
     let known = session
         .control()?
@@ -41,7 +41,7 @@ enum Column {
     Source,
 }
 
-struct Ask {
+struct Args {
     is_script: bool,
     is_json: bool,
     is_keyed_by_guid: bool,
@@ -50,8 +50,8 @@ struct Ask {
     words: String,
 }
 
-impl Ask {
-    fn read(parsed: &Parsed) -> Result<Ask, Failure> {
+impl Args {
+    fn read(parsed: &Parsed) -> Result<Args, Failure> {
         let mut columns = vec![
             Column::Name,
             Column::Property,
@@ -64,7 +64,7 @@ impl Ask {
         let Some(words) = parsed.operands.first() else {
             return Err(Failure::Usage("missing property argument".into()));
         };
-        let ask = Ask {
+        let ask = Args {
             is_script: parsed.has("H"),
             is_json: parsed.has("j"),
             is_keyed_by_guid: parsed.has("json-pool-key-guid"),
@@ -111,7 +111,7 @@ fn bad_property(word: &str) -> Failure {
     Failure::Usage(format!("bad property list: invalid property '{word}'"))
 }
 
-fn of_pools(session: &mut Session, ask: &Ask, operands: &[String]) -> Ending {
+fn of_pools(session: &mut Session, ask: &Args, operands: &[String]) -> Ending {
     let mut names = Vec::new();
     if ask.words != "all" {
         for word in ask.words.split(',') {
@@ -175,7 +175,7 @@ fn of_pools(session: &mut Session, ask: &Ask, operands: &[String]) -> Ending {
     )
 }
 
-fn of_vdevs(session: &mut Session, ask: &Ask, pool: &str, words: &[String]) -> Ending {
+fn of_vdevs(session: &mut Session, ask: &Args, pool: &str, words: &[String]) -> Ending {
     let mut names: Vec<VdevProperty> = Vec::new();
     let is_all = ask.words == "all";
     if !is_all {
@@ -261,7 +261,7 @@ fn of_vdevs(session: &mut Session, ask: &Ask, pool: &str, words: &[String]) -> E
     )
 }
 
-fn print(session: &mut Session, ask: &Ask, lines: &[Line], widths: [usize; 3]) -> Ending {
+fn print(session: &mut Session, ask: &Args, lines: &[Line], widths: [usize; 3]) -> Ending {
     let [owner_width, property_width, value_width] = widths;
     let width = |column| match column {
         Column::Name => owner_width,
@@ -293,7 +293,7 @@ fn print(session: &mut Session, ask: &Ask, lines: &[Line], widths: [usize; 3]) -
 
 fn put(
     session: &mut Session,
-    ask: &Ask,
+    ask: &Args,
     cells: Vec<String>,
     width: impl Fn(Column) -> usize,
 ) -> Result<(), Failure> {

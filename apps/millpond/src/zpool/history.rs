@@ -10,7 +10,7 @@ use std::io::{self, Write};
 
 /// Prints the history of pools.
 pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
-    let ask = Ask {
+    let ask = Args {
         has_internal: parsed.has("i"),
         is_long: parsed.has("l"),
     };
@@ -35,12 +35,12 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
     Ok(status)
 }
 
-struct Ask {
+struct Args {
     has_internal: bool,
     is_long: bool,
 }
 
-fn print(session: &mut Session, ask: &Ask, pool: &str) -> Result<bool, Failure> {
+fn print(session: &mut Session, ask: &Args, pool: &str) -> Result<bool, Failure> {
     let environment = session.environment;
     let control = session.pools.control().map_err(Failure::Refused)?;
     let mut written = Ok(());
@@ -85,7 +85,7 @@ fn print(session: &mut Session, ask: &Ask, pool: &str) -> Result<bool, Failure> 
 
 fn put(
     out: &mut dyn Write,
-    ask: &Ask,
+    ask: &Args,
     environment: &Environment,
     record: &HistoryRecord,
 ) -> io::Result<()> {

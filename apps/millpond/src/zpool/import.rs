@@ -8,7 +8,7 @@ use crate::session::{Ending, Failure, Session};
 use crate::text::date;
 use crate::text::terminal::one_line;
 use crate::zfs::tell_notes;
-use millpond::control::{ImportError, ImportRequest, ImportablePool, Places, RewindRequest};
+use millpond::control::{ImportError, ImportRequest, ImportablePool, RewindRequest, SearchPaths};
 
 /// Lists the pools that can be imported, or imports pools.
 pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
@@ -140,7 +140,7 @@ fn request(parsed: &Parsed, folders: &[String]) -> Result<ImportRequest, String>
         None => RewindRequest::Never,
     };
     Ok(ImportRequest {
-        places: Places {
+        places: SearchPaths {
             paths: folders.iter().map(|folder| absolute(folder)).collect(),
             cache_file: parsed.value("c").map(absolute),
         },

@@ -20,7 +20,7 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
     let style = style(parsed)?;
     let rounds = Rounds::read(parsed, &mut operands)?;
     let words = parsed.value("o").unwrap_or(DEFAULT_COLUMNS);
-    let ask = Ask {
+    let ask = Args {
         is_script: parsed.has("H"),
         is_json: parsed.has("j"),
         is_verbose: parsed.has("v"),
@@ -50,7 +50,7 @@ pub fn style(parsed: &Parsed) -> Result<Style, Failure> {
     })
 }
 
-struct Ask {
+struct Args {
     is_script: bool,
     is_json: bool,
     is_verbose: bool,
@@ -112,7 +112,7 @@ pub fn pools_named(
     Ok((pools, has_failed))
 }
 
-fn round(session: &mut Session, ask: &Ask, operands: &[String], is_first: bool) -> Ending {
+fn round(session: &mut Session, ask: &Args, operands: &[String], is_first: bool) -> Ending {
     let (pools, has_failed) = pools_named(session, operands)?;
     let status = u8::from(has_failed);
     if ask.is_json {
@@ -154,14 +154,14 @@ fn header(name: &PoolProperty) -> String {
     }
 }
 
-fn cell(ask: &Ask, pool: &PoolInfo, name: &PoolProperty) -> String {
+fn cell(ask: &Args, pool: &PoolInfo, name: &PoolProperty) -> String {
     match name.find(pool) {
         Some(property) => name.value(property.value.as_ref(), ask.style.is_exact),
         None => "-".into(),
     }
 }
 
-fn widths(ask: &Ask, pools: &[PoolInfo]) -> Vec<usize> {
+fn widths(ask: &Args, pools: &[PoolInfo]) -> Vec<usize> {
     let mut widths: Vec<usize> = ask
         .columns
         .iter()
@@ -193,7 +193,7 @@ fn widths(ask: &Ask, pools: &[PoolInfo]) -> Vec<usize> {
 
 fn put(
     session: &mut Session,
-    ask: &Ask,
+    ask: &Args,
     cells: &[String],
     widths: &[usize],
 ) -> Result<(), Failure> {
@@ -221,7 +221,7 @@ fn put(
 
 fn print_vdevs(
     session: &mut Session,
-    ask: &Ask,
+    ask: &Args,
     pool: &PoolInfo,
     width: usize,
 ) -> Result<(), Failure> {
@@ -248,7 +248,7 @@ fn print_vdevs(
 
 fn print_vdev(
     session: &mut Session,
-    ask: &Ask,
+    ask: &Args,
     vdev: &VdevInfo,
     depth: usize,
     width: usize,
@@ -349,7 +349,7 @@ pub fn json_key(pool: &PoolInfo, is_keyed_by_guid: bool) -> String {
     }
 }
 
-fn print_json(session: &mut Session, ask: &Ask, pools: &[PoolInfo]) -> Result<(), Failure> {
+fn print_json(session: &mut Session, ask: &Args, pools: &[PoolInfo]) -> Result<(), Failure> {
     let mut all = Map::new();
     for pool in pools {
         let mut object = json_head(pool, ask.style, true);
@@ -391,7 +391,7 @@ fn print_json(session: &mut Session, ask: &Ask, pools: &[PoolInfo]) -> Result<()
     Ok(())
 }
 
-fn json_vdev(ask: &Ask, vdev: &VdevInfo, depth: usize) -> Json {
+fn json_vdev(ask: &Args, vdev: &VdevInfo, depth: usize) -> Json {
     let mut object = super::status::json_identity(ask.naming, vdev, ask.style);
     let cells = vdev_cells(vdev, depth == 2, ask.style.is_exact);
     let mut properties = Map::new();

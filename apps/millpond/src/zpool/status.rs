@@ -24,7 +24,7 @@ pub use super::status_json::json_identity;
 pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
     let mut operands = parsed.operands.clone();
     let rounds = Rounds::read(parsed, &mut operands)?;
-    let ask = Ask::read(session, parsed)?;
+    let ask = Args::read(session, parsed)?;
     if parsed.has("c") {
         return Err(Failure::Refused(
             "millpond: 'zpool status -c' is not built yet".into(),
@@ -34,7 +34,7 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
 }
 
 /// The parsed command line.
-pub struct Ask {
+pub struct Args {
     /// `-x`.
     pub only_unhealthy: bool,
     /// `-v`.
@@ -66,9 +66,9 @@ pub struct Ask {
     ignore_ashift: bool,
 }
 
-impl Ask {
-    fn read(session: &Session, parsed: &Parsed) -> Result<Ask, Failure> {
-        Ok(Ask {
+impl Args {
+    fn read(session: &Session, parsed: &Parsed) -> Result<Args, Failure> {
+        Ok(Args {
             only_unhealthy: parsed.has("x"),
             is_verbose: parsed.has("v"),
             only_unhealthy_vdevs: parsed.has("e"),
@@ -110,7 +110,7 @@ impl Ask {
     }
 }
 
-fn round(session: &mut Session, ask: &Ask, operands: &[String]) -> Ending {
+fn round(session: &mut Session, ask: &Args, operands: &[String]) -> Ending {
     let (pools, has_failed) = pools_named(session, operands)?;
     let status = u8::from(has_failed);
     let is_shown = |pool: &&PoolInfo| {
@@ -153,7 +153,7 @@ fn round(session: &mut Session, ask: &Ask, operands: &[String]) -> Ending {
     Ok(status)
 }
 
-fn print(session: &mut Session, ask: &Ask, pool: &PoolInfo) -> Result<(), Failure> {
+fn print(session: &mut Session, ask: &Args, pool: &PoolInfo) -> Result<(), Failure> {
     let mut text = format!("  pool: {}\n state: {}\n", pool.name, pool.health());
     let environment = session.environment;
     if let Some(found) = ask.condition(pool) {
@@ -183,7 +183,7 @@ fn print(session: &mut Session, ask: &Ask, pool: &PoolInfo) -> Result<(), Failur
     Ok(())
 }
 
-fn config(text: &mut String, session: &Session, ask: &Ask, pool: &PoolInfo) {
+fn config(text: &mut String, session: &Session, ask: &Args, pool: &PoolInfo) {
     // Hidden vdevs count too.
     let width = groups::walk(pool)
         .into_iter()
@@ -227,7 +227,7 @@ fn config(text: &mut String, session: &Session, ask: &Ask, pool: &PoolInfo) {
 struct Table<'a, 'b> {
     text: &'a mut String,
     session: &'a Session<'b>,
-    ask: &'a Ask,
+    ask: &'a Args,
     pool: &'a PoolInfo,
     width: usize,
 }
@@ -313,7 +313,7 @@ fn has_trouble(vdev: &VdevInfo, has_slow: bool) -> bool {
             .any(|child| has_trouble(child, has_slow))
 }
 
-fn errors(text: &mut String, ask: &Ask, pool: &PoolInfo) {
+fn errors(text: &mut String, ask: &Args, pool: &PoolInfo) {
     if !pool.is_loaded {
         return;
     }
@@ -331,7 +331,7 @@ fn errors(text: &mut String, ask: &Ask, pool: &PoolInfo) {
     }
 }
 
-fn dedup(text: &mut String, ask: &Ask, stats: Option<&DedupStats>) {
+fn dedup(text: &mut String, ask: &Args, stats: Option<&DedupStats>) {
     let Some(stats) = stats.filter(|stats| stats.entries > 0) else {
         *text += "\n dedup: no DDT entries\n";
         return;

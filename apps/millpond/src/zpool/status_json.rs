@@ -4,7 +4,7 @@ use super::condition_text;
 use super::groups::{self, TITLED};
 use super::list::{json_head, json_key};
 use super::scan_text::top_level;
-use super::status::{Ask, SEE};
+use super::status::{Args, SEE};
 use super::vdev_name::Naming;
 use crate::session::{Environment, Failure, Session};
 use crate::text::json::{self, Style};
@@ -16,7 +16,7 @@ use millpond::control::{
 use serde_json::{Map, Value as Json};
 
 /// Prints all pools as one object.
-pub fn print(session: &mut Session, ask: &Ask, pools: &[&PoolInfo]) -> Result<(), Failure> {
+pub fn print(session: &mut Session, ask: &Args, pools: &[&PoolInfo]) -> Result<(), Failure> {
     let mut all = Map::new();
     for pool in pools {
         let object = Writer {
@@ -78,7 +78,7 @@ fn state_word(vdev: &VdevInfo) -> &'static str {
 }
 
 struct Writer<'a> {
-    ask: &'a Ask,
+    ask: &'a Args,
     environment: &'a Environment,
     pool: &'a PoolInfo,
 }

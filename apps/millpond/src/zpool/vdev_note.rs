@@ -1,6 +1,6 @@
 //! The notes that follow a vdev's counters.
 
-use super::status::Ask;
+use super::status::Args;
 use crate::text::date;
 use jiff::tz::TimeZone;
 use millpond::control::{
@@ -9,7 +9,7 @@ use millpond::control::{
 };
 
 /// The notes of `zpool status`, each after two blanks.
-pub fn live(vdev: &VdevInfo, pool: &PoolInfo, ask: &Ask, zone: &TimeZone) -> String {
+pub fn live(vdev: &VdevInfo, pool: &PoolInfo, ask: &Args, zone: &TimeZone) -> String {
     let mut notes: Vec<String> = Vec::new();
     let is_leaf = vdev.children.is_empty() && vdev.kind.is_leaf();
     if vdev.is_absent

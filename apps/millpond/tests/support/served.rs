@@ -1,6 +1,6 @@
 //! A daemon in this process, with its socket and simulated mounts.
 
-use millpond_daemon::{Daemon, Line, Listener, Places, PretendMounter};
+use millpond_daemon::{Daemon, Line, Listener, PretendMounter, StateDirs};
 use millpond_env::Env;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -19,7 +19,7 @@ pub struct Served {
 impl Served {
     /// Starts a daemon with all its files in `folder`. `complain` receives its log messages.
     pub fn start(folder: &Path, complain: impl Fn(&str) + Send + Sync + 'static) -> Self {
-        let places = Places::in_folder(folder);
+        let places = StateDirs::in_folder(folder);
         let mounter = PretendMounter::default();
         let pretended = Box::new(mounter.clone());
         let log = Box::new(move |line: &Line| complain(&line.to_string()));

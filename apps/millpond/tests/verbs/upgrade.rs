@@ -4,8 +4,8 @@
 
 use crate::golden::text;
 use millpond::live::{
-    Caller, LiveFileSystem, LiveNode, LivePool, NewMode, Place as Name, RenameMode, SetAttributes,
-    SetTime, WriteAt, WriteOptions, XattrMode,
+    Caller, DirEntryRef as Name, LiveFileSystem, LiveNode, LivePool, NewMode, RenameMode,
+    SetAttributes, SetTime, WriteAt, WriteOptions, XattrMode,
 };
 use millpond::{OpenOptions, Pool, Search, Timestamp};
 use millpond_tests::compare::{Leeway, compare};

@@ -8,7 +8,7 @@ mod figures;
 mod page;
 
 use crate::daemon::Daemon;
-use crate::seats::{SeatLimits, Seats};
+use crate::permits::{ConnectionPermits, PermitLimits};
 use millpond_env::sync::Arc;
 use millpond_env::{Env, thread};
 use millpond_rpc::Caller;
@@ -26,7 +26,7 @@ pub const REQUEST_BYTES_MAX: usize = 8 << 10;
 pub const TIME_NS_MAX: u64 = 10_000_000_000;
 /// Limits on concurrent requests at a socket. On the network users cannot be distinguished, so the limit
 /// there is four.
-pub const FETCHES: SeatLimits = SeatLimits {
+pub const FETCHES: PermitLimits = PermitLimits {
     all: 8,
     not_root: 7,
     strangers: 4,
@@ -47,7 +47,7 @@ enum Socket {
 /// A listener for metrics requests.
 pub struct MetricsListener {
     socket: Socket,
-    fetches: Arc<Seats>,
+    fetches: Arc<ConnectionPermits>,
 }
 
 impl MetricsListener {
@@ -65,7 +65,7 @@ impl MetricsListener {
         socket.set_nonblocking(true)?;
         Ok(Self {
             socket: Socket::Local(socket, path.to_owned()),
-            fetches: Seats::new(FETCHES, rustix::process::geteuid().as_raw()),
+            fetches: ConnectionPermits::new(FETCHES, rustix::process::geteuid().as_raw()),
         })
     }
 
@@ -78,8 +78,8 @@ impl MetricsListener {
         socket.set_nonblocking(true)?;
         Ok(Self {
             socket: Socket::Net(socket),
-            fetches: Seats::new(
-                SeatLimits {
+            fetches: ConnectionPermits::new(
+                PermitLimits {
                     each: NET_FETCHES_MAX,
                     ..FETCHES
                 },

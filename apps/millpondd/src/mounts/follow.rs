@@ -3,14 +3,14 @@
 use super::settings::Settings;
 use super::{Mounts, Taken, is_within};
 use millpond::control::{
-    ChangeError, Changed, DatasetChange, HeldPools, MountInfo, Note, PoolChange, Step, Value,
+    ChangeError, Changed, DatasetChange, ImportedPools, MountInfo, Note, PoolChange, Step, Value,
 };
 use std::collections::BTreeSet;
 
 /// Applies the effects of one command's changes to mounts.
 pub struct Follow<'a> {
     mounts: &'a Mounts,
-    pools: &'a HeldPools,
+    pools: &'a ImportedPools,
     pool: &'a str,
     /// Mounts that were removed for the current change.
     taken: Vec<Taken>,
@@ -95,7 +95,7 @@ fn effect<'c>(change: &'c PoolChange, pool: &'c str) -> Effect<'c> {
 
 impl<'a> Follow<'a> {
     /// For the changes of one pool.
-    pub fn new(mounts: &'a Mounts, pools: &'a HeldPools, pool: &'a str) -> Self {
+    pub fn new(mounts: &'a Mounts, pools: &'a ImportedPools, pool: &'a str) -> Self {
         Self {
             mounts,
             pools,
@@ -135,12 +135,12 @@ impl<'a> Follow<'a> {
                 };
                 taken.map_err(|(mountpoint, why)| {
                     // The change has already failed with an error, so this one is ignored.
-                    let _ = self.bring_back();
+                    let _ = self.reopen_leaf();
                     ChangeError::Mounted { mountpoint, why }
                 })
             }
             Step::Failed(_) => {
-                let _ = self.bring_back();
+                let _ = self.reopen_leaf();
                 Ok(())
             }
             Step::After(change) => {
@@ -152,16 +152,16 @@ impl<'a> Follow<'a> {
                                 one.dataset = format!("{to}{rest}");
                             }
                         }
-                        self.bring_back()
+                        self.reopen_leaf()
                     }
                     Effect::Called(from, to) => {
                         self.mounts.call_otherwise(from, to);
                         vec![]
                     }
-                    Effect::BackAgain(_) => self.bring_back(),
+                    Effect::BackAgain(_) => self.reopen_leaf(),
                     Effect::Judged(root, ..) => {
                         self.refresh(root);
-                        let mut notes = self.bring_back();
+                        let mut notes = self.reopen_leaf();
                         // The same request may also have changed other properties.
                         notes.extend(self.mounts.remount_changed(self.pools, root));
                         notes
@@ -193,7 +193,7 @@ impl<'a> Follow<'a> {
     }
 
     /// Mounts the removed file systems that still exist again. Returns those that failed.
-    fn bring_back(&mut self) -> Vec<Note> {
+    fn reopen_leaf(&mut self) -> Vec<Note> {
         let taken = std::mem::take(&mut self.taken);
         let _turn = self.mounts.turn.lock();
         self.mounts.mount_taken(self.pools, &taken)

@@ -8,8 +8,8 @@ pub use follow::Follow;
 pub use mounter::{FileTrouble, Mountable, Mounted, Mounter, NoMounter, PretendMounter};
 
 use millpond::control::{
-    Control, DatasetQuery, HeldPools, MountInfo, MountProblem, MountRequest, Note, Source, Value,
-    Wanted,
+    Control, DatasetQuery, ImportedPools, MountInfo, MountProblem, MountRequest, Note, Source,
+    Value, Wanted,
 };
 use millpond_dataset::properties::{DatasetKind, Kinds, PropertyName, by_name};
 use millpond_env::sync::{Arc, Mutex};
@@ -117,7 +117,7 @@ impl Mounts {
 
     fn read(
         &self,
-        pools: &HeldPools,
+        pools: &ImportedPools,
         root: &str,
         depth: u32,
     ) -> Result<Vec<Settings>, MountProblem> {
@@ -147,7 +147,7 @@ impl Mounts {
     /// [`MountProblem`].
     pub fn mount(
         &self,
-        pools: &HeldPools,
+        pools: &ImportedPools,
         dataset: &str,
         request: &MountRequest,
     ) -> Result<(), MountProblem> {
@@ -173,7 +173,7 @@ impl Mounts {
     /// Unmounts a file system and all mounts inside it. If one of them is in use, all are restored.
     fn take_for_remount(
         &self,
-        pools: &HeldPools,
+        pools: &ImportedPools,
         dataset: &str,
     ) -> Result<Vec<Taken>, MountProblem> {
         let at = {
@@ -196,7 +196,7 @@ impl Mounts {
 
     /// Mounts file systems again whose properties now give other mount options. Returns those that failed
     /// because they are in use.
-    fn remount_changed(&self, pools: &HeldPools, root: &str) -> Vec<Note> {
+    fn remount_changed(&self, pools: &ImportedPools, root: &str) -> Vec<Note> {
         let _turn = self.turn.lock();
         let Ok(all) = self.read(pools, root, DatasetQuery::WHOLE_TREE) else {
             return vec![];
@@ -233,7 +233,7 @@ impl Mounts {
     }
 
     /// Restores removed mounts with their former options. The caller holds `turn`.
-    fn mount_taken(&self, pools: &HeldPools, taken: &[Taken]) -> Vec<Note> {
+    fn mount_taken(&self, pools: &ImportedPools, taken: &[Taken]) -> Vec<Note> {
         let mut all: Vec<(Settings, &Taken)> = vec![];
         for one in taken {
             if let Ok(own) = self.read(pools, &one.dataset, 0) {
@@ -256,7 +256,7 @@ impl Mounts {
 
     fn mount_noting(
         &self,
-        pools: &HeldPools,
+        pools: &ImportedPools,
         settings: &Settings,
         options: &[String],
         notes: &mut Vec<Note>,
@@ -287,7 +287,7 @@ impl Mounts {
 
     fn mount_as(
         &self,
-        pools: &HeldPools,
+        pools: &ImportedPools,
         settings: &Settings,
         options: &[String],
     ) -> Result<(), MountProblem> {
@@ -353,13 +353,13 @@ impl Mounts {
 
     /// Mounts the dataset and all below it that are mounted automatically. Returns those that failed.
     /// `options` override properties for these mounts.
-    pub fn mount_all(&self, pools: &HeldPools, root: &str, options: &[String]) -> Vec<Note> {
+    pub fn mount_all(&self, pools: &ImportedPools, root: &str, options: &[String]) -> Vec<Note> {
         self.mount_some(pools, root, options, &|_| true)
     }
 
     fn mount_some(
         &self,
-        pools: &HeldPools,
+        pools: &ImportedPools,
         root: &str,
         options: &[String],
         wanted: &dyn Fn(&Settings) -> bool,
@@ -401,7 +401,7 @@ impl Mounts {
     /// inside them. Those that already have the given value stay.
     fn take_inheriting(
         &self,
-        pools: &HeldPools,
+        pools: &ImportedPools,
         (root, name, value): (&str, &str, Option<&Value>),
         taken: &mut Vec<Taken>,
     ) -> Result<(), (String, MountProblem)> {
@@ -495,7 +495,7 @@ impl Mounts {
     /// [`MountProblem`] with the mount point, or with the dataset if that is not mounted.
     pub fn unmount(
         &self,
-        pools: &HeldPools,
+        pools: &ImportedPools,
         dataset: &str,
         force: bool,
     ) -> Result<(), (String, MountProblem)> {

@@ -8,11 +8,11 @@ use zeroize::{Zeroize, Zeroizing};
 /// Locking the memory is best effort: `RLIMIT_MEMLOCK` limits it for unprivileged users, and some systems do
 /// not support it. The bytes are stored in any case.
 pub(crate) struct LockedBytes {
-    place: Place,
+    place: Memory,
     length: usize,
 }
 
-enum Place {
+enum Memory {
     Page(MmapMut),
     Heap(Zeroizing<Vec<u8>>),
 }
@@ -31,9 +31,9 @@ impl LockedBytes {
                 page.iter_mut()
                     .zip(bytes.iter())
                     .for_each(|(to, from)| *to = *from);
-                Place::Page(page)
+                Memory::Page(page)
             }
-            Err(_) => Place::Heap(bytes),
+            Err(_) => Memory::Heap(bytes),
         };
         Self { place, length }
     }
@@ -41,8 +41,8 @@ impl LockedBytes {
     /// The bytes in their original order.
     pub(crate) fn as_slice(&self) -> &[u8] {
         let bytes: &[u8] = match &self.place {
-            Place::Page(page) => page,
-            Place::Heap(bytes) => bytes,
+            Memory::Page(page) => page,
+            Memory::Heap(bytes) => bytes,
         };
         bytes.get(..self.length).unwrap_or_default()
     }
@@ -56,7 +56,7 @@ impl Clone for LockedBytes {
 
 impl Drop for LockedBytes {
     fn drop(&mut self) {
-        if let Place::Page(page) = &mut self.place {
+        if let Memory::Page(page) = &mut self.place {
             page.as_mut().zeroize();
         }
     }

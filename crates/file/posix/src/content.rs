@@ -2,7 +2,7 @@
 
 use crate::error::PosixError;
 use crate::node::Node;
-use millpond_object::{Keeping, unhurried};
+use millpond_object::{CacheHint, unhurried};
 use millpond_ondisk::BlockId;
 
 /// A run of bytes that may contain data. Everything outside of runs is a hole.
@@ -20,24 +20,24 @@ impl Node {
     /// # Errors
     /// If a block cannot be read; the buffer's content is then undefined.
     pub fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<usize, PosixError> {
-        self.read_keeping(offset_bytes, buffer, Keeping::Here)
+        self.read_with_hint(offset_bytes, buffer, CacheHint::Retain)
     }
 
-    /// Like [`Node::read`]. `keeping` controls caching of the content.
+    /// Like [`Node::read`]. `hint` controls caching of the content.
     ///
     /// # Errors
     /// As [`Node::read`].
-    pub fn read_keeping(
+    pub fn read_with_hint(
         &self,
         offset_bytes: u64,
         buffer: &mut [u8],
-        keeping: Keeping,
+        hint: CacheHint,
     ) -> Result<usize, PosixError> {
         let left = self.size_bytes().saturating_sub(offset_bytes);
         let count = usize::try_from(left)
             .unwrap_or(usize::MAX)
             .min(buffer.len());
-        unhurried(|| (self.object()).read_keeping(offset_bytes, &mut buffer[..count], keeping))?;
+        unhurried(|| (self.object()).read_with_hint(offset_bytes, &mut buffer[..count], hint))?;
         Ok(count)
     }
 

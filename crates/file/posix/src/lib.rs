@@ -34,7 +34,7 @@ pub use content::Extent;
 pub use directory::{DirectoryEntries, DirectoryEntry};
 pub use error::PosixError;
 pub use file_system::{Case, FileSystem};
-pub use millpond_object::Keeping;
+pub use millpond_object::CacheHint;
 pub use millpond_sa::{Ace, FileFlags, Fuid, Timestamp};
 pub use node::Node;
 pub use path::Symlinks;

@@ -8,7 +8,7 @@ mod support;
 use millpond_env::thread;
 use millpond_posix::Symlinks;
 use millpond_posix::live::{
-    Caller, FileError, LiveFileSystem, LiveNode, NewFileSystem, NewMode, Place, RenameMode,
+    Caller, DirEntryRef, FileError, LiveFileSystem, LiveNode, NewFileSystem, NewMode, RenameMode,
     SetAttributes, Settings, WriteAt, XattrMode,
 };
 use std::sync::Arc;
@@ -105,7 +105,7 @@ fn one_directory_stands_any_mix_of_operations() {
         for _ in 0..600 {
             let name = format!("n{}", dice.roll(12)).into_bytes();
             let other = format!("n{}", dice.roll(12)).into_bytes();
-            let place = |name| Place {
+            let place = |name| DirEntryRef {
                 directory: &top,
                 name,
             };
@@ -132,7 +132,7 @@ fn one_directory_stands_any_mix_of_operations() {
                     files.set_xattr(&root, &node, b"user.x", &[2; 300], XattrMode::Set)
                 })),
                 _ => {
-                    let node = files.make_unnamed(&root, &top, MODE).unwrap();
+                    let node = files.create_tmpfile(&root, &top, MODE).unwrap();
                     if dice.roll(2) == 0 {
                         allow(files.link(&node, &top, &name));
                     }
@@ -239,7 +239,7 @@ fn directories_moved_in_all_directions_never_make_a_ring() {
             } else {
                 RenameMode::NoReplace
             };
-            let place = |directory, name| Place { directory, name };
+            let place = |directory, name| DirEntryRef { directory, name };
             allow(files.rename(&root, place(from, &name), place(to, &other), mode));
         }
     });

@@ -1,6 +1,6 @@
 use millpond_dataset::DatasetError;
 use millpond_object::ObjectError;
-use millpond_posix::live::BeginError;
+use millpond_posix::live::TransactionError;
 use millpond_zap::ZapError;
 
 /// Why a volume could not be opened, read or written.
@@ -34,11 +34,11 @@ pub enum VolumeError {
     },
     /// No transaction could begin.
     #[error("{name}: {error}")]
-    Begin {
+    TransactionSource {
         /// The volume's name.
         name: String,
         /// The cause.
-        error: BeginError,
+        error: TransactionError,
     },
     /// The size or block size is invalid for a volume.
     #[error("{name}: {reason}")]

@@ -10,7 +10,7 @@ use millpond_env::Env;
 use millpond_env::sync::{Arc, Mutex, RwLock};
 use millpond_object::{LiveObject, LiveObjectSet, NewObject, ObjectError, unhurried};
 use millpond_ondisk::{BlockId, ObjectSetKind, ObjectType};
-use millpond_posix::live::{Begin, BeginError, Estimate, RangeLocks};
+use millpond_posix::live::{Estimate, RangeLocks, TransactionError, TransactionSource};
 use millpond_txg::Transaction;
 use millpond_zap::{NewZap, Zap, ZapError, ZapMut, ZapShape, new_salt};
 
@@ -67,7 +67,7 @@ pub struct LiveVolume {
     set: Arc<LiveObjectSet>,
     data: Arc<LiveObject>,
     table: Arc<LiveObject>,
-    begin: Arc<dyn Begin>,
+    begin: Arc<dyn TransactionSource>,
     size_bytes: RwLock<u64>,
     /// Held while the size changes.
     resizing: Mutex<()>,
@@ -91,7 +91,7 @@ impl LiveVolume {
     pub fn open(
         name: &str,
         set: &Arc<LiveObjectSet>,
-        begin: Arc<dyn Begin>,
+        begin: Arc<dyn TransactionSource>,
     ) -> Result<Self, VolumeError> {
         let errors = Errors(name);
         if set.kind() != ObjectSetKind::Volume {
@@ -186,7 +186,7 @@ impl LiveVolume {
     /// Writes bytes. A long write uses several transactions.
     ///
     /// # Errors
-    /// [`VolumeError::BeyondEnd`] before anything is written; [`VolumeError::Begin`]; if a block that is only
+    /// [`VolumeError::BeyondEnd`] before anything is written; [`VolumeError::TransactionSource`]; if a block that is only
     /// partly overwritten cannot be read.
     pub fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<(), VolumeError> {
         let length = bytes.len() as u64;
@@ -284,7 +284,7 @@ impl LiveVolume {
     /// because those bytes cannot be read.
     ///
     /// # Errors
-    /// [`VolumeError::Begin`]; if the volume's tree cannot be read.
+    /// [`VolumeError::TransactionSource`]; if the volume's tree cannot be read.
     pub fn free_behind_end(&self) -> Result<(), VolumeError> {
         let _resizing = self.resizing.lock();
         let block = self.block_bytes();
@@ -301,7 +301,7 @@ impl LiveVolume {
     /// zeros.
     ///
     /// # Errors
-    /// [`VolumeError::Refused`] for an invalid size; [`VolumeError::Begin`]; if the table cannot be changed.
+    /// [`VolumeError::Refused`] for an invalid size; [`VolumeError::TransactionSource`]; if the table cannot be changed.
     pub fn resize(&self, size_bytes: u64) -> Result<(), VolumeError> {
         self.errors().check_size(size_bytes, self.block_bytes())?;
         let _resizing = self.resizing.lock();
@@ -334,7 +334,7 @@ impl LiveVolume {
     /// Puts everything written before the call on stable storage.
     ///
     /// # Errors
-    /// [`VolumeError::Begin`] if the pool is suspended before that.
+    /// [`VolumeError::TransactionSource`] if the pool is suspended before that.
     pub fn commit_log(&self) -> Result<(), VolumeError> {
         match self.begin.log() {
             Some(log) => log.commit(None).map_err(|error| self.errors().begin(error)),
@@ -345,7 +345,7 @@ impl LiveVolume {
     /// The block device name for [`LiveVolume::commit_log`].
     ///
     /// # Errors
-    /// [`VolumeError::Begin`] if the pool is suspended before that.
+    /// [`VolumeError::TransactionSource`] if the pool is suspended before that.
     pub fn flush(&self) -> Result<(), VolumeError> {
         self.commit_log()
     }
@@ -373,8 +373,8 @@ impl Errors<'_> {
             error,
         }
     }
-    fn begin(self, error: BeginError) -> VolumeError {
-        VolumeError::Begin {
+    fn begin(self, error: TransactionError) -> VolumeError {
+        VolumeError::TransactionSource {
             name: self.0.to_owned(),
             error,
         }

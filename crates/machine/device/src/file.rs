@@ -2,9 +2,9 @@
 
 mod durable;
 
-use crate::across::Located;
+use crate::backend::{IoBackend, Ways};
+use crate::batch::Located;
 use crate::ring::{Outcome, Transfer};
-use crate::way::{IoWay, Ways};
 use crate::write_back::WriteBackGate;
 use crate::{Device, DeviceError, ReadRequest, WriteRequest};
 use durable::DurableOpening;
@@ -151,7 +151,7 @@ impl FileDevice {
         let flags = rustix::fs::fcntl_getfl(&file).map_err(|errno| named(&errno.into()))?;
         rustix::fs::fcntl_setfl(&file, flags - rustix::fs::OFlags::NONBLOCK)
             .map_err(|errno| named(&errno.into()))?;
-        let ways = Ways::of(&file, is_block_device, IoWay::from_environment());
+        let ways = Ways::of(&file, is_block_device, IoBackend::from_environment());
         Ok(Self {
             ways,
             file,
@@ -184,7 +184,7 @@ impl FileDevice {
     }
     /// Replaces the measured I/O backend, or the one set by `MILLPOND_IO`.
     #[must_use]
-    pub fn with_way(mut self, way: IoWay) -> Self {
+    pub fn with_way(mut self, way: IoBackend) -> Self {
         self.ways = Ways::of(&self.file, self.is_block_device, way);
         self
     }

@@ -10,7 +10,7 @@ use std::fmt;
 
 // Reads into uninitialised memory.
 #[allow(unsafe_code)]
-mod across;
+mod batch;
 mod discover;
 mod error;
 mod file;
@@ -23,13 +23,14 @@ mod partition;
 mod project;
 mod queue;
 // io_uring operations on borrowed memory.
+mod backend;
 #[allow(unsafe_code)]
 mod ring;
 mod watch;
-mod way;
 mod write_back;
 
-pub use across::{DeviceRead, Located, read_across, read_across_watched};
+pub use backend::IoBackend;
+pub use batch::{DeviceRead, Located, read_batch, read_batch_watched};
 pub use discover::{Candidate, Discovery, SearchOptions, default_search_paths, discover};
 pub use error::DeviceError;
 pub use file::{FileDevice, LockState, OpenOptions};
@@ -40,12 +41,11 @@ pub use project::FileProject;
 pub use queue::{QueueFigures, QueuedDevice, RUN_BYTES_MAX};
 pub use ring::is_permitted as ring_is_permitted;
 pub use watch::{Unwatched, Watch};
-pub use way::IoWay;
 
 /// A flat array of bytes that holds a leaf vdev of a pool.
 ///
 /// Requests block the calling thread. Deep queues come from many callers, from [`Device::read_many`],
-/// [`Device::write_many`] and [`read_across`]. Implementations take no lock that a caller could hold.
+/// [`Device::write_many`] and [`read_batch`]. Implementations take no lock that a caller could hold.
 pub trait Device: Send + Sync + fmt::Debug {
     /// Size in bytes.
     fn size_bytes(&self) -> u64;
@@ -95,7 +95,7 @@ pub trait Device: Send + Sync + fmt::Debug {
             request.outcome = self.read(request.offset_bytes, request.buffer);
         }
     }
-    /// The file and offset of a read, so that [`read_across`] can submit several reads to the system at
+    /// The file and offset of a read, so that [`read_batch`] can submit several reads to the system at
     /// once.
     ///
     /// `None` if [`Device::read_vec`] serves the read better.

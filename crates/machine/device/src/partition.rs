@@ -1,6 +1,6 @@
 //! A byte range of another device, as a device.
 
-use crate::across::Located;
+use crate::batch::Located;
 use crate::{Device, DeviceError, ReadRequest, Unwatched, Watch, WriteRequest};
 use std::sync::Arc;
 

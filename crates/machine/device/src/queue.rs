@@ -1,6 +1,6 @@
 //! Priority of reads over large batches of writes.
 
-use crate::across::Located;
+use crate::batch::Located;
 use crate::watch::Part;
 use crate::{Device, DeviceError, ReadRequest, Unwatched, Watch, WriteRequest};
 use millpond_env::sync::{Condvar, Mutex};

@@ -3,7 +3,7 @@
 //! A [`Transfer`] is a batch of contiguous file ranges, each with the memory to fill or to write. Adjacent
 //! requests are merged into one range. [`Transfer::perform`] borrows one of the process's rings, keeps up
 //! to 64 ranges in flight and returns when all have completed. The caller blocks, so the memory of a batch
-//! outlives every operation on it: see [`Flight`].
+//! outlives every operation on it: see [`InFlightBatch`].
 //!
 //! If the system does not permit io_uring (old kernels, containers that forbid the call), nothing is
 //! performed and the caller falls back to ordinary system calls.

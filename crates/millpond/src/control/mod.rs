@@ -11,13 +11,13 @@ mod condition;
 mod dataset;
 mod error;
 mod health;
-mod held;
 mod history;
-mod keep;
+mod imported;
 mod key_file;
 mod local;
 mod pool;
 mod scan;
+mod service;
 mod value;
 mod vdev;
 mod waits;
@@ -38,12 +38,8 @@ pub use condition::{Condition, Purpose, condition};
 pub use dataset::{DatasetInfo, DatasetQuery, Wanted};
 pub use error::ControlError;
 pub use health::{SuspendReason, VdevAux, VdevState};
-pub use held::{CacheFile, HeldPool, HeldPools, Open, Step};
 pub use history::{HistoryEvent, HistoryRecord, HistoryValue};
-pub use keep::{
-    Event, EventValue, ImportError, ImportRequest, Imported, Keep, KeyProblem, MountInfo,
-    MountProblem, MountRequest, Places, RewindRequest,
-};
+pub use imported::{CacheFile, HeldPool, ImportedPools, Open, Step};
 pub use key_file::{KEY_BYTES_MAX, read_key, read_key_file};
 pub use local::LocalPools;
 pub use pool::{
@@ -53,6 +49,10 @@ pub use pool::{
 pub use scan::{
     CheckpointInfo, ErrorScrubInfo, ExpansionInfo, ProgressState, RebuildInfo, RemovalInfo,
     ScanFunction, ScanInfo,
+};
+pub use service::{
+    Event, EventValue, ImportError, ImportRequest, Imported, KeyProblem, MountInfo, MountProblem,
+    MountRequest, RewindRequest, SearchPaths, Service,
 };
 pub use value::{Property, Source, Value};
 pub use vdev::{ActivityState, IoCounters, SpareUse, VdevActivity, VdevClass, VdevInfo, VdevKind};

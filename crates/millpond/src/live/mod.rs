@@ -81,29 +81,29 @@
 //! # Ok(()) }
 //! ```
 
-mod contents;
-mod gate;
+mod initializer;
 mod plan;
 mod pool;
 mod replay;
 mod served;
+mod tx_provider;
 
 pub use millpond_block::{LeafCondition, LeafReason, LeafState};
 pub use millpond_dataset::Refusal;
 pub use millpond_dataset::live::{DatasetSpace, DestroyOptions, LiveDataset, LiveDatasets};
 pub use millpond_pool::live::{
-    CreateError, Drive, FeatureChoice, FoundLogs, HistoryCommand, LeafError, LeafEvent,
-    LeafEventKind, NewDevice, NewLayout, NewPool, NewTop, NewVdevOptions, NewVdevs, NotedEvent,
-    Offline, PoolSetting, Replication, ReplicationMismatch, RequestDeadline, SettingError,
-    SettingTime, VdevSetting, WhyReadOnly, WriteOptions,
+    CreateError, FeatureChoice, FoundLogs, HistoryCommand, LeafError, LeafEvent, LeafEventKind,
+    NewDevice, NewLayout, NewPool, NewTop, NewVdevOptions, NewVdevs, NotedEvent, Offline,
+    PoolSetting, Replication, ReplicationMismatch, RequestDeadline, SettingError, SettingTime,
+    SyncMode, VdevSetting, WhyReadOnly, WriteOptions,
 };
 /// The newest version of file systems, and the only one that can be written.
 pub use millpond_posix::live::VERSION as FILE_SYSTEM_VERSION;
 pub use millpond_posix::live::{
-    Allocate, Caller, FileError, LiveFileSystem, LiveNode, NewMode, Place, QuotaMeasure,
+    Allocate, Caller, DirEntryRef, FileError, LiveFileSystem, LiveNode, NewMode, QuotaMeasure,
     QuotaOwner, RenameMode, Seek, SetAttributes, SetTime, SpecialFile, WriteAt, XattrMode,
 };
-pub use millpond_posix::vfs::{StoredFiles, Vfs, WithSnapshots};
+pub use millpond_posix::vfs::{ReadOnlyVfs, Vfs, ZfsCtlDir};
 pub use millpond_vdev::{AllocationClass, VdevType};
 pub use millpond_volume::LiveVolume;
 pub use plan::PoolPlan;

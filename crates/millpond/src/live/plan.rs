@@ -139,7 +139,7 @@ impl PoolPlan {
         self.writing = writing;
         self
     }
-    /// Sets the clock and the source of randomness. With deterministic ones and [`super::Drive::Caller`], the
+    /// Sets the clock and the source of randomness. With deterministic ones and [`super::SyncMode::Caller`], the
     /// same calls write the same bytes.
     #[must_use]
     pub fn env(mut self, env: Env) -> Self {

@@ -1,7 +1,7 @@
 //! A pool open for writing, with its datasets and files.
 
-use super::contents::Contents;
-use super::gate::{Gate, file_settings};
+use super::initializer::FileSystemInitializer;
+use super::tx_provider::{DatasetTxProvider, file_settings};
 use crate::{Error, Pool, Search};
 use millpond_dataset::live::{LiveDataset, LiveDatasets};
 use millpond_device::OpenOptions as DeviceOptions;
@@ -53,7 +53,7 @@ impl LivePool {
     /// # Errors
     /// [`Error::Create`].
     pub fn create(env: &Env, new: &NewPool) -> Result<Self, Error> {
-        let datasets = LiveDatasets::new(Contents::of(env, &new.writing));
+        let datasets = LiveDatasets::new(FileSystemInitializer::of(env, &new.writing));
         let port = Arc::clone(&datasets);
         let engine = Engine::create(env, new, &|_| false, port).map_err(|error| Error::Create {
             name: new.name.clone(),
@@ -96,7 +96,7 @@ impl LivePool {
         options: &OpenOptions,
         writing: &WriteOptions,
     ) -> Result<Self, Error> {
-        let datasets = LiveDatasets::new(Contents::of(env, writing));
+        let datasets = LiveDatasets::new(FileSystemInitializer::of(env, writing));
         datasets.choose_found_logs(writing.found_logs);
         let port = Arc::clone(&datasets);
         let engine = Engine::open(env, candidate, options, writing, port);
@@ -201,9 +201,9 @@ impl LivePool {
         }
     }
 
-    fn gate(&self, name: &str, dataset: Arc<LiveDataset>) -> Result<Gate, Error> {
+    fn gate(&self, name: &str, dataset: Arc<LiveDataset>) -> Result<DatasetTxProvider, Error> {
         let features = self.engine.features();
-        let gate = Gate::new(dataset, |guid| features.count(guid).is_some());
+        let gate = DatasetTxProvider::new(dataset, |guid| features.count(guid).is_some());
         gate.map_err(|_| Error::OtherLog { name: name.into() })
     }
 

@@ -6,8 +6,8 @@ use crate::{Dataset, Error};
 use millpond_env::sync::Arc;
 use millpond_ondisk::ObjectId;
 use millpond_posix::FileSystem;
-use millpond_posix::live::{BackgroundDrain, BeginError, FileError};
-use millpond_posix::vfs::{SnapshotEntry, SnapshotPort, StoredFiles, Vfs, WithSnapshots};
+use millpond_posix::live::{BackgroundDrain, FileError, TransactionError};
+use millpond_posix::vfs::{ReadOnlyVfs, SnapshotEntry, SnapshotPort, Vfs, ZfsCtlDir};
 
 /// Finds the snapshots of a dataset in the committed state of its pool. Snapshots appear only after they are
 /// committed, and their blocks are not freed before they are destroyed.
@@ -22,7 +22,7 @@ fn told(error: Error) -> FileError {
         Error::File(error) => error.into(),
         Error::Change(error) => error,
         // Reported as an I/O error with the full reason.
-        error => FileError::Begin(BeginError::Suspended {
+        error => FileError::Transaction(TransactionError::Suspended {
             reason: error.to_string(),
         }),
     }
@@ -105,7 +105,7 @@ impl LivePool {
     ///
     /// # Errors
     /// As [`LivePool::file_system`].
-    pub fn served(&self, name: &str) -> Result<Arc<WithSnapshots>, Error> {
+    pub fn served(&self, name: &str) -> Result<Arc<ZfsCtlDir>, Error> {
         let (files, _) = self.open_files(name)?;
         let drain = match is_writable(&files) {
             true => Some(BackgroundDrain::start(&files)?),
@@ -114,7 +114,7 @@ impl LivePool {
         let head = self.datasets().open_head(name)?.id();
         let pool = self.clone();
         let port = Box::new(Snapshots { pool, head });
-        Ok(Arc::new(WithSnapshots::new(files, port, drain)))
+        Ok(Arc::new(ZfsCtlDir::new(files, port, drain)))
     }
 }
 
@@ -124,6 +124,6 @@ impl Dataset {
     /// # Errors
     /// As [`Dataset::file_system`].
     pub fn served(&self) -> Result<Arc<dyn Vfs>, Error> {
-        Ok(Arc::new(StoredFiles::new(self.file_system()?, 0)))
+        Ok(Arc::new(ReadOnlyVfs::new(self.file_system()?, 0)))
     }
 }

@@ -211,7 +211,8 @@ impl Walk<'_> {
             let stored = self.judged(&taken.pointer, taken.address, audit);
             if taken.leads_further()
                 && let Some(stored) = stored
-                && let Some(block) = self.unfold(&taken.pointer, taken.address, &stored)
+                && let Some(block) =
+                    self.decrypt_and_decompress(&taken.pointer, taken.address, &stored)
             {
                 self.follow(taken, block);
             }
@@ -349,16 +350,16 @@ impl Walk<'_> {
             };
         }
         let stored = self.judge_stored(pointer, address)?;
-        self.unfold(pointer, address, &stored)
+        self.decrypt_and_decompress(pointer, address, &stored)
     }
 
-    fn unfold(
+    fn decrypt_and_decompress(
         &self,
         pointer: &BlockPointer,
         address: BlockAddress,
         stored: &[u8],
     ) -> Option<Block> {
-        match self.store.unfold(pointer, address, stored) {
+        match self.store.decrypt_and_decompress(pointer, address, stored) {
             Ok(block) => Some(block),
             Err(error) => {
                 self.invalid(address, &error.to_string());

@@ -16,17 +16,16 @@
 //! Pages: `docs/format/object-set.md`, `docs/format/dnode.md`.
 #![forbid(unsafe_code)]
 
-mod ahead;
 mod claims;
 mod error;
 mod extent;
 mod live;
 mod object;
+mod prefetch;
 mod set;
-mod streams;
+mod stream_detection;
 mod tree;
 
-pub use ahead::Keeping;
 pub use error::ObjectError;
 pub use live::{
     AccountingChange, BlockPolicy, BlockSink, BlockTraits, FeatureUse, FreeChunk, Leak, LiveObject,
@@ -35,4 +34,5 @@ pub use live::{
 };
 pub use millpond_block::{Block, BlockAddress, BlockError, unhurried};
 pub use object::Object;
+pub use prefetch::CacheHint;
 pub use set::{Accounting, ObjectSet};

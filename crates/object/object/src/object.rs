@@ -1,7 +1,7 @@
 //! One object: its dnode and its tree of blocks.
 
-use crate::ahead::{Keeping, Shape, before_read, piece_bytes};
-use crate::streams::Streams;
+use crate::prefetch::{CacheHint, Shape, before_read, piece_bytes};
+use crate::stream_detection::Streams;
 use crate::tree::Tree;
 use crate::{ObjectError, ObjectSet};
 use millpond_block::{Block, BlockAddress};
@@ -132,41 +132,41 @@ impl Object {
     /// # Errors
     /// As [`Object::read_block`]; the buffer's content is then undefined.
     pub fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<(), ObjectError> {
-        self.read_keeping(offset_bytes, buffer, Keeping::Here)
+        self.read_with_hint(offset_bytes, buffer, CacheHint::Retain)
     }
 
-    /// Reads as [`Object::read`] does; `keeping` says what happens to the cached content afterwards.
+    /// Reads as [`Object::read`] does; `hint` says what happens to the cached content afterwards.
     ///
     /// # Errors
     /// As [`Object::read`].
-    pub fn read_keeping(
+    pub fn read_with_hint(
         &self,
         offset_bytes: u64,
         buffer: &mut [u8],
-        keeping: Keeping,
+        hint: CacheHint,
     ) -> Result<(), ObjectError> {
         let mut offset = offset_bytes;
         for piece in buffer.chunks_mut(piece_bytes(self.set.store())) {
-            let behind = self.read_ahead(offset, piece.len() as u64);
+            let behind = self.prefetch(offset, piece.len() as u64);
             self.read_piece(offset, piece)?;
-            if keeping == Keeping::ByReader && !behind.is_empty() {
-                self.tree().let_go(behind);
+            if hint == CacheHint::DropBehind && !behind.is_empty() {
+                self.tree().evict(behind);
             }
             offset = offset.saturating_add(piece.len() as u64);
         }
         Ok(())
     }
 
-    fn read_ahead(&self, offset: u64, length: u64) -> Range<u64> {
+    fn prefetch(&self, offset: u64, length: u64) -> Range<u64> {
         let Some(streams) = &self.streams else {
             return 0..0;
         };
         let shape = Shape::of(&self.dnode);
         let store = self.set.store();
-        before_read(store, streams, shape, offset, length, |bytes, errand| {
+        before_read(store, streams, shape, offset, length, |bytes, request| {
             // A prefetch request must not keep a set alive that has no other user.
             let (set, dnode, object) = (Arc::downgrade(&self.set), self.dnode.clone(), self.id);
-            store.send_ahead(bytes, move || {
+            store.queue_prefetch(bytes, move || {
                 let Some(set) = set.upgrade() else { return };
                 let tree = Tree {
                     store: set.store(),
@@ -175,7 +175,7 @@ impl Object {
                     object,
                     dnode: &dnode,
                 };
-                errand.run(&tree, |_| true);
+                request.run(&tree, |_| true);
             })
         })
     }

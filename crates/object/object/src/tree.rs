@@ -2,7 +2,7 @@
 
 use crate::claims::Claims;
 use crate::{Block, BlockAddress, ObjectError};
-use millpond_block::{BlockStore, Room};
+use millpond_block::{BlockStore, PooledBuf};
 use millpond_crypt::DatasetKey;
 use millpond_env::sync::Arc;
 use millpond_ondisk::{
@@ -46,18 +46,18 @@ impl Tree<'_> {
     }
 
     /// Walks down as [`Tree::descend`] does, but returns `None` on any failure. See
-    /// [`BlockStore::read_ahead`].
+    /// [`BlockStore::prefetch`].
     fn descend_ahead(&self, level: u8, id: u64) -> Option<(BlockPointer, u8)> {
         let read = |pointer: &BlockPointer, address| {
-            let block = self.store.read_ahead(pointer, address, self.key);
+            let block = self.store.prefetch(pointer, address, self.key);
             block.ok_or_else(|| self.invalid("an indirect block is not to be had ahead"))
         };
         self.descend_by(level, id, read).ok()
     }
 
-    /// Prefetches a block of any level into `room`, if that is large enough. Returns false if neither this
+    /// Prefetches a block of any level into `buffer`, if that is large enough. Returns false if neither this
     /// block nor the ones after it can be prefetched.
-    pub(crate) fn read_ahead(&self, level: u8, id: u64, room: Room) -> bool {
+    pub(crate) fn prefetch(&self, level: u8, id: u64, buffer: PooledBuf) -> bool {
         let Some((pointer, at)) = self.descend_ahead(level, id) else {
             return false;
         };
@@ -72,19 +72,20 @@ impl Tree<'_> {
             return false;
         }
         let address = self.address(level, id);
-        self.store.fetch_ahead(&pointer, address, self.key, room)
+        self.store
+            .prefetch_block(&pointer, address, self.key, buffer)
     }
 
     /// Evicts data blocks that their reader has finished with. Stops at the first block whose indirect blocks
     /// are not cached.
-    pub(crate) fn let_go(&self, ids: Range<u64>) {
+    pub(crate) fn evict(&self, ids: Range<u64>) {
         let read = |pointer: &BlockPointer, _| {
             let block = self.store.cached(pointer, self.key);
             block.ok_or_else(|| self.invalid("an indirect block is not in memory"))
         };
         for id in ids.start..ids.end.min(self.dnode.block_id_max.0.saturating_add(1)) {
             match self.descend_by(0, id, read) {
-                Ok((pointer, 0)) => self.store.let_go(&pointer, self.key),
+                Ok((pointer, 0)) => self.store.evict(&pointer, self.key),
                 Ok(_) => {}
                 Err(_) => return,
             }

@@ -37,9 +37,9 @@ pub struct OpenOptions {
     pub allow_missing_tops: bool,
     /// Size of the block cache in bytes.
     pub cache_bytes: u64,
-    /// Whether threads of the pool prefetch for sequential readers. A pool in sync mode `Drive::Caller`
+    /// Whether threads of the pool prefetch for sequential readers. A pool in sync mode `SyncMode::Caller`
     /// never prefetches.
-    pub reads_ahead: bool,
+    pub prefetch: bool,
     /// How long a device may take to answer before the pool continues without it. The default is no limit,
     /// which needs no threads per device. A pool opened for changes uses the deadline of its
     /// [`WriteOptions`](crate::live::WriteOptions).
@@ -54,7 +54,7 @@ impl Default for OpenOptions {
             at_checkpoint: false,
             allow_missing_tops: false,
             cache_bytes: 256 << 20,
-            reads_ahead: true,
+            prefetch: true,
             deadline: RequestDeadline(None),
         }
     }
@@ -195,7 +195,7 @@ fn open_at(
     let topology = Members::new(&untrusted, reflow, env, options.deadline)?;
     let topology = topology.topology(&IndirectTables::default());
     let store = Arc::new(BlockStore::new(topology, options.cache_bytes));
-    store.set_read_ahead(options.reads_ahead);
+    store.set_prefetch(options.prefetch);
     let mos = match ObjectSet::open(Arc::clone(&store), 0, uberblock.root, None) {
         Ok(mos) => mos,
         // Missing devices are a better explanation than one unreadable block.

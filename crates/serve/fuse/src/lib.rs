@@ -19,8 +19,8 @@
 #![deny(unsafe_code)]
 
 pub mod abi;
+mod busy_poll;
 mod error;
-mod linger;
 mod mount;
 mod rings;
 mod server;

@@ -1,8 +1,8 @@
 //! The threads that serve all sessions of a process.
 
 use crate::abi::{REPLY_BYTES_MAX, REQUEST_BYTES_MAX, Reply, Request};
+use crate::busy_poll::{BUSY_POLL, BusyPoll, IN_A_ROW_MAX};
 use crate::error::FuseError;
-use crate::linger::{IN_A_ROW_MAX, LINGER, Linger};
 use crate::rings::{Rings, Taken};
 use crate::session::Session;
 use crate::shares::{Share, Shares, THREADS_MAX};
@@ -61,7 +61,7 @@ pub(crate) struct Connection {
     pub(crate) channel: Channel,
     pub(crate) session: Session,
     mountpoint: PathBuf,
-    linger: Linger,
+    linger: BusyPoll,
     share: Arc<Share>,
     pub(crate) rings: Rings,
     /// Whether the features are negotiated with the kernel.
@@ -134,7 +134,7 @@ impl FuseServer {
             channel,
             session,
             mountpoint: mountpoint.to_owned(),
-            linger: Linger::default(),
+            linger: BusyPoll::default(),
             share: shared.shares.of(source),
             rings: Rings::default(),
             has_begun: AtomicBool::new(false),
@@ -250,7 +250,7 @@ impl Shared {
     /// Polls for the next request for a short time.
     fn next(&self, connection: &Connection, request: &mut [u8]) -> Received {
         let clock = &self.env.clock;
-        let limit = u64::try_from(LINGER.as_nanos()).unwrap_or(u64::MAX);
+        let limit = u64::try_from(BUSY_POLL.as_nanos()).unwrap_or(u64::MAX);
         let end = clock.monotonic_ns().saturating_add(limit);
         loop {
             let received = connection.channel.receive(request);

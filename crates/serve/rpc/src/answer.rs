@@ -2,14 +2,14 @@
 
 use crate::message::{About, Call, Failure, Reply};
 use crate::outbox::Outbox;
-use millpond::control::{ChangeError, ChangeFailure, ControlError, ImportError, Keep};
+use millpond::control::{ChangeError, ChangeFailure, ControlError, ImportError, Service};
 use serde::Serialize;
 
 /// The most entries of a list in one reply.
 const ENTRIES_PER_REPLY: usize = 256;
 
 /// Executes the call and puts the complete answer into `out`.
-pub fn answer(out: &mut Outbox<'_>, verbs: &dyn Keep, call: Call) {
+pub fn answer(out: &mut Outbox<'_>, verbs: &dyn Service, call: Call) {
     if let Err(text) = put_answer(out, verbs, call) {
         out.clear();
         refuse(out, Failure::Call(text));
@@ -79,7 +79,7 @@ impl<T: Serialize> Pieces<'_, '_, T> {
 ///
 /// # Errors
 /// The message of an error that makes the answer incomplete.
-fn put_answer(out: &mut Outbox<'_>, verbs: &dyn Keep, call: Call) -> Result<(), String> {
+fn put_answer(out: &mut Outbox<'_>, verbs: &dyn Service, call: Call) -> Result<(), String> {
     let change = |error: ChangeError| Failure::Change(error.portable());
     match call {
         Call::Pools {} => put(out, false, verbs.pools().map_err(Failure::Control)),

@@ -7,8 +7,8 @@ use crate::stream::{Messages, StreamError};
 use millpond::control::{
     Change, ChangeError, ChangeFailure, Changed, Control, ControlError, DatasetInfo, DatasetQuery,
     DeviceFacts, DeviceProblem, Event, HistoryRecord, ImportError, ImportRequest, ImportablePool,
-    Imported, Keep, KeyProblem, MountInfo, MountProblem, MountRequest, NewDevices, NewPoolRequest,
-    Places, PoolChange, PoolInfo, Property,
+    Imported, KeyProblem, MountInfo, MountProblem, MountRequest, NewDevices, NewPoolRequest,
+    PoolChange, PoolInfo, Property, SearchPaths, Service,
 };
 use millpond::{OwnerKind, OwnerSpace};
 use millpond_env::sync::Mutex;
@@ -241,7 +241,7 @@ impl Control for Client {
     }
 
     fn importable(&self) -> Result<Vec<ImportablePool>, ControlError> {
-        let found = self.importable_from(&Places::default());
+        let found = self.importable_from(&SearchPaths::default());
         found.map_err(|error| match error {
             ImportError::Denied => ControlError::Denied,
             other => ControlError::Io(format!("{other:?}")),
@@ -298,8 +298,8 @@ impl Change for Client {
     }
 }
 
-impl Keep for Client {
-    fn importable_from(&self, places: &Places) -> Result<Vec<ImportablePool>, ImportError> {
+impl Service for Client {
+    fn importable_from(&self, places: &SearchPaths) -> Result<Vec<ImportablePool>, ImportError> {
         let places = places.clone();
         Ok(self.call(&Call::Importable { places })?)
     }

@@ -1,7 +1,7 @@
 //! Layer `serve`: the control requests over a unix socket, client and server.
 //!
 //! [`Client`] implements [`millpond::control::Control`], [`millpond::control::Change`] and
-//! [`millpond::control::Keep`]. A command thus uses it exactly like pools in its own process. [`serve`]
+//! [`millpond::control::Service`]. A command thus uses it exactly like pools in its own process. [`serve`]
 //! answers one connection from any implementation of the same traits. Messages are JSON objects that end with
 //! a zero byte, in the manner of Varlink. A call names a method. A reply has parameters or an error; for
 //! lists, more replies may follow. The page is `docs/daemon.md`.
@@ -23,5 +23,5 @@ mod stream;
 pub use client::Client;
 pub use message::{Call, Failure, Head, Reply, decode_call, decode_head, decode_reply};
 pub use secret::Secret;
-pub use server::{Access, Caller, Service, serve, turn_away};
+pub use server::{Access, Caller, ServiceProvider, serve, turn_away};
 pub use stream::{LOOKER_MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX, Messages, StreamError, TimeLimits};

@@ -5,8 +5,8 @@ use crate::secret::Secret;
 use millpond::OwnerKind;
 use millpond::control::{
     ChangeError, ChangeFailure, ControlError, DatasetQuery, DeviceProblem, ImportError,
-    ImportRequest, KeyProblem, MountProblem, MountRequest, NewDevices, NewPoolRequest, Places,
-    PoolChange,
+    ImportRequest, KeyProblem, MountProblem, MountRequest, NewDevices, NewPoolRequest, PoolChange,
+    SearchPaths,
 };
 use serde::{Deserialize, Serialize};
 
@@ -49,7 +49,7 @@ pub enum Call {
     #[serde(rename = "org.millpond.ClearLabels")]
     ClearLabels { path: String, force: bool },
     #[serde(rename = "org.millpond.Importable")]
-    Importable { places: Places },
+    Importable { places: SearchPaths },
     #[serde(rename = "org.millpond.Import")]
     Import {
         request: ImportRequest,

@@ -7,8 +7,8 @@ use crate::stream::{
     LOOKER_MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX, Messages, StreamError, TimeLimits,
 };
 use millpond::control::{
-    ChangeError, ChangeFailure, ControlError, DeviceProblem, ImportError, Keep, KeyProblem,
-    MountProblem,
+    ChangeError, ChangeFailure, ControlError, DeviceProblem, ImportError, KeyProblem, MountProblem,
+    Service,
 };
 use millpond_env::Env;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
@@ -100,9 +100,9 @@ impl Caller {
 }
 
 /// The service that executes calls.
-pub trait Service: Sync {
+pub trait ServiceProvider: Sync {
     /// The request handler for a caller. The pool history records the caller.
-    fn verbs<'s>(&'s self, caller: Caller) -> Box<dyn Keep + 's>;
+    fn verbs<'s>(&'s self, caller: Caller) -> Box<dyn Service + 's>;
     /// A call begins or ends. The daemon must not exit during a call.
     fn busy(&self, is_busy: bool) {
         let _ = is_busy;
@@ -130,7 +130,7 @@ pub trait Service: Sync {
 /// If the stream fails, or the other end violates the protocol. The connection must then be closed.
 pub fn serve<S: Read + Write>(
     stream: S,
-    service: &dyn Service,
+    service: &dyn ServiceProvider,
     caller: Caller,
     access: Access,
 ) -> Result<(), StreamError> {
@@ -188,10 +188,10 @@ fn tell<S: Write>(messages: &mut Messages<S>, failure: Failure) -> Result<(), St
 }
 
 /// Marks a call as in progress until it is dropped, also on the way out of a panic.
-struct UnderWay<'s>(&'s dyn Service);
+struct UnderWay<'s>(&'s dyn ServiceProvider);
 
 impl<'s> UnderWay<'s> {
-    fn begin(service: &'s dyn Service) -> Self {
+    fn begin(service: &'s dyn ServiceProvider) -> Self {
         service.busy(true);
         Self(service)
     }

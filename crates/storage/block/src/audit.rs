@@ -1,8 +1,8 @@
 //! Audits: read every copy, mirror side and parity column of a block.
 
 use crate::copies::GANG_DEPTH_MAX;
+use crate::io_stats::IoClass;
 use crate::topology::Topology;
-use crate::waits::IoClass;
 use crate::{BlockAddress, BlockError, BlockStore};
 use millpond_checksum::{Checksummer, Form, GangVerifier, find_gang_header};
 use millpond_ondisk::{BlockPointer, DecodeError, Dva, GANG_HEADER_BYTES, GangHeader};

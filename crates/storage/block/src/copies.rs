@@ -1,8 +1,8 @@
 //! Reads a block's copies, from every leaf that holds a part of them.
 
 use crate::gang::HeaderBudget;
+use crate::io_stats::IoClass;
 use crate::topology::Topology;
-use crate::waits::IoClass;
 use crate::{BlockAddress, BlockError, BlockStore, CopyFailure};
 use millpond_env::mark;
 use millpond_env::sync::Arc;
@@ -106,9 +106,9 @@ impl BlockStore {
                 })
             } else {
                 let size = pointer.psize_bytes();
-                let room = self.rooms.take(to_usize(size)).unwrap_or_default();
+                let buffer = self.buffers.take(to_usize(size)).unwrap_or_default();
                 let birth = pointer.physical_birth();
-                resolve(&topology, dva, size, birth, room, &mut verify).map(|resolved| {
+                resolve(&topology, dva, size, birth, buffer, &mut verify).map(|resolved| {
                     self.repair(&topology, &resolved.repairs, since);
                     resolved.data
                 })
@@ -160,12 +160,12 @@ pub(crate) fn resolve(
     dva: Dva,
     size_bytes: u64,
     birth: Txg,
-    room: Vec<u8>,
+    buffer: Vec<u8>,
     verify: &mut dyn FnMut(&[u8]) -> bool,
 ) -> Result<Resolved, CopyTrouble> {
     let way = Way {
         class: IoClass::SyncRead,
-        room,
+        buffer,
     };
     let resolved = look(topology, dva, size_bytes, birth, way, verify)?;
     topology.count(&resolved.liars);
@@ -177,7 +177,7 @@ pub(crate) struct Way {
     /// The class that they count as.
     pub(crate) class: IoClass,
     /// The buffer for the first step that has a single read.
-    pub(crate) room: Vec<u8>,
+    pub(crate) buffer: Vec<u8>,
 }
 
 /// Executes one plan and counts reads but no errors.
@@ -215,8 +215,8 @@ fn finish(
             Step::Read(reads) => {
                 let outcomes = first.take().unwrap_or_else(|| match reads.as_slice() {
                     [read] => {
-                        let room = std::mem::take(&mut way.room);
-                        vec![topology.read_leaf(read, way.class, room)]
+                        let buffer = std::mem::take(&mut way.buffer);
+                        vec![topology.read_leaf(read, way.class, buffer)]
                     }
                     reads => topology.read_leaves(reads, way.class),
                 });
@@ -305,7 +305,7 @@ impl Begun {
         let first = Some(self.outcomes);
         let way = Way {
             class: IoClass::SyncRead,
-            room: Vec::new(),
+            buffer: Vec::new(),
         };
         let resolved = finish(&self.topology, self.plan, step, first, way, verify)?;
         self.topology.count(&resolved.liars);

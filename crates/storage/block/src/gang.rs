@@ -121,7 +121,7 @@ impl BlockStore {
         pointer: &BlockPointer,
         address: BlockAddress,
     ) -> Result<Vec<Dva>, BlockError> {
-        self.with_patience(|| {
+        self.with_retries(|| {
             let mut budget = HeaderBudget::of(pointer);
             let mut extents = vec![];
             self.gather(pointer, address, 0, &mut budget, &mut extents)?;

@@ -5,9 +5,9 @@
 //! write, and the next flush rewrites it.
 
 use crate::Topology;
+use crate::io_stats::{IoClass, IoClock, time_write};
 use crate::topology::LeafCounters;
 use crate::unflushed::{Content, Ended, FlushFailure};
-use crate::waits::{IoClass, IoClock, time_write};
 use millpond_device::{Device, DeviceError};
 use millpond_env::sync::Arc;
 use millpond_vdev::LeafId;

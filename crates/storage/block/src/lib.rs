@@ -9,39 +9,39 @@
 #![forbid(unsafe_code)]
 
 mod address;
-mod ahead;
 mod audit;
+mod buffer_pool;
 mod copies;
 mod damage;
 mod error;
 mod gang;
+mod io_stats;
 mod leaf_device;
 mod leaf_status;
 mod log;
 mod many;
-mod patience;
+mod prefetch;
 mod progress;
 mod requests;
-mod rooms;
+mod retry;
 mod store;
 mod topology;
 mod unflushed;
-mod waits;
 mod write;
 
 pub use address::BlockAddress;
-pub use ahead::AheadFigures;
 pub use audit::BlockAudit;
+pub use buffer_pool::PooledBuf;
 pub use damage::DamagedBlock;
 pub use error::{BlockError, CopyFailure};
+pub use io_stats::{IoClass, IoClock, IoStats, SIZE_BUCKETS, TimeFigures, WAIT_BUCKETS};
 pub use leaf_status::{LeafCondition, LeafMonitor, LeafReason, LeafRefusal, LeafState, LeafStatus};
 pub use log::LogBlock;
-pub use patience::{Patience, PatientThread};
+pub use prefetch::PrefetchStats;
 pub use requests::{NoAnswer, RequestDeadline, unhurried};
-pub use rooms::Room;
+pub use retry::{RetryPolicy, RetryingThread};
 pub use store::BlockStore;
-pub use topology::{LeafCounters, LeafFigures, Topology};
-pub use waits::{IoClass, IoClock, SIZE_BUCKETS, TimeFigures, WAIT_BUCKETS, WaitFigures};
+pub use topology::{LeafCounters, LeafStats, Topology};
 pub use write::{
     Allocate, BlockWrite, FlushError, LogWrite, Missed, NoSpace, SpaceRequest, WrittenBlock,
     WrittenForm,

@@ -1,7 +1,7 @@
 //! Reads of many blocks with one call.
 
 use crate::copies::Begun;
-use crate::store::{Flight, Identity};
+use crate::store::{Identity, InFlightRead};
 use crate::{Block, BlockAddress, BlockError, BlockStore};
 use millpond_crypt::DatasetKey;
 use millpond_env::sync::Arc;
@@ -16,7 +16,7 @@ struct Boarded {
     /// Its index in the batch.
     number: usize,
     identity: Identity,
-    flight: Arc<Flight>,
+    flight: Arc<InFlightRead>,
 }
 
 impl BlockStore {
@@ -44,7 +44,7 @@ impl BlockStore {
         }
         let mut landings: VecDeque<_> = boarded
             .iter()
-            .map(|boarded| self.landing(&boarded.identity, &boarded.flight))
+            .map(|boarded| self.completion_guard(&boarded.identity, &boarded.flight))
             .collect();
         let mut rest = boarded.as_slice();
         while !rest.is_empty() {
@@ -53,17 +53,17 @@ impl BlockStore {
             let (now, later) = rest.split_at(group.len().clamp(1, rest.len()));
             rest = later;
             for (boarded, mut begun) in now.iter().zip(group) {
-                let (Some((pointer, address)), Some(landing)) =
+                let (Some((pointer, address)), Some(completion_guard)) =
                     (wanted.get(boarded.number), landings.pop_front())
                 else {
                     continue;
                 };
                 let outcome =
-                    self.with_patience(|| self.fetch(pointer, *address, key, begun.take()));
+                    self.with_retries(|| self.fetch(pointer, *address, key, begun.take()));
                 if let Ok(block) = &outcome {
                     self.put(boarded.identity.clone(), block);
                 }
-                landing.settle(outcome.clone());
+                completion_guard.settle(outcome.clone());
                 if let Some(place) = outcomes.get_mut(boarded.number) {
                     *place = Some(outcome);
                 }
@@ -95,7 +95,7 @@ impl BlockStore {
         if let Some(block) = self.cache.get(&identity) {
             return Ok(Some(block));
         }
-        let (flight, is_mine) = self.board(&identity, false);
+        let (flight, is_mine) = self.join_read(&identity, false);
         if is_mine {
             boarded.push(Boarded {
                 number,
@@ -199,7 +199,7 @@ impl BlockStore {
                         begun.extend(self.begin(missed.by_ref()));
                     }
                     let mut begun = begun.pop_front().flatten();
-                    self.with_patience(|| self.fetch(pointer, address, None, begun.take()))?
+                    self.with_retries(|| self.fetch(pointer, address, None, begun.take()))?
                 }
                 None => Arc::new(self.read_uncached(pointer, address, None)?),
             };

@@ -1,6 +1,6 @@
 //! Detects whether a leaf's device answers at all.
 
-use crate::waits::IoClock;
+use crate::io_stats::IoClock;
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
 
 /// In-flight requests of a leaf's device, of all kinds, and when it last completed one.

@@ -16,9 +16,9 @@
 //! Locks: a leaf's queue and a job's state. Each is held for a few instructions, and neither while holding
 //! the other.
 
+use crate::io_stats::IoClock;
 use crate::leaf_status::{LeafCondition, LeafReason, LeafState};
 use crate::topology::{LeafCounters, Topology};
-use crate::waits::IoClock;
 use millpond_device::DeviceError;
 use millpond_env::mark;
 use millpond_env::sync::atomic::{AtomicU64, Ordering};

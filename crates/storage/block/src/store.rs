@@ -1,12 +1,12 @@
 //! Reads blocks: from pointer to content.
 
-use crate::ahead::{Ahead, Waited};
+use crate::buffer_pool::{BufferPool, PooledBuf};
 use crate::copies::Begun;
 use crate::damage::{Damage, DamagedBlock};
-use crate::patience::Patient;
-use crate::rooms::{Room, Rooms};
+use crate::io_stats::{TimeFigures, Times};
+use crate::prefetch::{Prefetcher, Waited};
+use crate::retry::Retries;
 use crate::topology::Topology;
-use crate::waits::{TimeFigures, Times};
 use crate::write::Writing;
 use crate::{Block, BlockAddress, BlockError};
 use millpond_cache::{Cache, CacheStatistics};
@@ -29,12 +29,12 @@ pub struct BlockStore {
     pub(crate) cache: Arc<Cache<Identity, Arc<Block>>>,
     /// The most bytes that speculative entries may take in the cache.
     pub(crate) guess_bytes_max: u64,
-    pub(crate) rooms: Arc<Rooms>,
-    in_flight: Mutex<HashMap<Identity, Arc<Flight>>>,
-    pub(crate) ahead: Arc<Ahead>,
+    pub(crate) buffers: Arc<BufferPool>,
+    in_flight: Mutex<HashMap<Identity, Arc<InFlightRead>>>,
+    pub(crate) ahead: Arc<Prefetcher>,
     pub(crate) is_view: bool,
     pub(crate) writing: Writing,
-    pub(crate) patient: Patient,
+    pub(crate) retries: Retries,
     log_commits: Times,
     damage: Arc<Damage>,
 }
@@ -82,7 +82,7 @@ impl Identity {
 }
 
 /// An in-flight read that several callers may join.
-pub(crate) struct Flight {
+pub(crate) struct InFlightRead {
     /// The outcome; the inner value is `None` if a speculative read failed.
     pub(crate) outcome: Mutex<Option<Landed>>,
     pub(crate) done: Condvar,
@@ -111,13 +111,13 @@ impl BlockStore {
             topology: RwLock::new(Arc::new(topology)),
             checksummer: RwLock::new(Arc::new(Checksummer::new(None))),
             guess_bytes_max: cache.guess_bytes_max(),
-            rooms: Arc::new(Rooms::new(rooms_bytes_max(cache_bytes))),
+            buffers: Arc::new(BufferPool::new(buffer_pool_bytes_max(cache_bytes))),
             cache: Arc::new(cache),
             in_flight: Mutex::new(HashMap::new()),
             ahead: Arc::default(),
             is_view: false,
             writing,
-            patient: Patient::default(),
+            retries: Retries::default(),
             log_commits: Times::default(),
             damage: Arc::default(),
         }
@@ -134,12 +134,12 @@ impl BlockStore {
             checksummer: RwLock::new(self.checksummer()),
             cache: Arc::clone(&self.cache),
             guess_bytes_max: self.guess_bytes_max,
-            rooms: Arc::clone(&self.rooms),
+            buffers: Arc::clone(&self.buffers),
             in_flight: Mutex::new(HashMap::new()),
             ahead: Arc::clone(&self.ahead),
             is_view: true,
             writing: self.writing.of_view(),
-            patient: Patient::default(),
+            retries: Retries::default(),
             log_commits: Times::default(),
             damage: Arc::clone(&self.damage),
         }
@@ -237,7 +237,7 @@ impl BlockStore {
         if let Some(block) = self.cache.get(&identity) {
             return Ok(block);
         }
-        let outcome = self.with_patience(|| self.read_shared(&identity, pointer, address, key));
+        let outcome = self.with_retries(|| self.read_shared(&identity, pointer, address, key));
         match &outcome {
             // A view's pointer may lead to space that another block has taken.
             Err(BlockError::Corrupt { .. }) if !self.is_view => self.damage.note(address, pointer),
@@ -263,7 +263,7 @@ impl BlockStore {
         key: Option<&Arc<DatasetKey>>,
     ) -> Result<Arc<Block>, BlockError> {
         let flight = loop {
-            let (flight, is_mine) = self.board(identity, false);
+            let (flight, is_mine) = self.join_read(identity, false);
             if is_mine {
                 break flight;
             }
@@ -279,7 +279,7 @@ impl BlockStore {
             }
             return outcome;
         };
-        let landing = self.landing(identity, &flight);
+        let completion_guard = self.completion_guard(identity, &flight);
         // Another reader may have completed between our cache look-up and our registration.
         let outcome = match self.cache.get(identity) {
             Some(block) => Ok(block),
@@ -288,7 +288,7 @@ impl BlockStore {
         if let Ok(block) = &outcome {
             self.put(identity.clone(), block);
         }
-        landing.settle(outcome.clone());
+        completion_guard.settle(outcome.clone());
         outcome
     }
 
@@ -296,13 +296,13 @@ impl BlockStore {
     pub(crate) fn put(&self, identity: Identity, block: &Arc<Block>) {
         let weight = block.bytes.len() as u64 + 128;
         let gone = self.cache.insert(identity, Arc::clone(block), weight);
-        self.rooms.give_blocks(gone);
+        self.buffers.recycle_blocks(gone);
     }
 
     /// A buffer of the given length for content that will be shared.
     #[must_use]
-    pub fn room(&self, length_bytes: usize) -> Room {
-        self.rooms.room(length_bytes)
+    pub fn buffer(&self, length_bytes: usize) -> PooledBuf {
+        self.buffers.buffer(length_bytes)
     }
 
     /// The content behind a pointer if it is cached. The look-up is not counted and does not promote the
@@ -318,21 +318,25 @@ impl BlockStore {
 
     /// Evicts a block that was requested once, because its only reader is done with it. A block that was
     /// requested more often stays in the cache.
-    pub fn let_go(&self, pointer: &BlockPointer, key: Option<&Arc<DatasetKey>>) {
+    pub fn evict(&self, pointer: &BlockPointer, key: Option<&Arc<DatasetKey>>) {
         if !pointer.is_hole() && !pointer.is_embedded() {
             let block = self.cache.take_if_used_once(&Identity::of(pointer, key));
-            self.rooms.give_blocks(block);
+            self.buffers.recycle_blocks(block);
         }
     }
 
     /// Joins the in-flight read of a block, or registers one. The second value is true if the caller has to
     /// make the read.
-    pub(crate) fn board(&self, identity: &Identity, is_guess: bool) -> (Arc<Flight>, bool) {
+    pub(crate) fn join_read(
+        &self,
+        identity: &Identity,
+        is_guess: bool,
+    ) -> (Arc<InFlightRead>, bool) {
         let mut table = self.in_flight.lock();
         if let Some(flight) = table.get(identity) {
             return (Arc::clone(flight), false);
         }
-        let flight = Arc::new(Flight {
+        let flight = Arc::new(InFlightRead {
             outcome: Mutex::new(None),
             done: Condvar::new(),
             is_guess,
@@ -342,8 +346,12 @@ impl BlockStore {
     }
 
     /// The guard with which the caller that makes a read completes it.
-    pub(crate) fn landing<'a>(&'a self, identity: &'a Identity, flight: &'a Flight) -> Landing<'a> {
-        Landing {
+    pub(crate) fn completion_guard<'a>(
+        &'a self,
+        identity: &'a Identity,
+        flight: &'a InFlightRead,
+    ) -> CompletionGuard<'a> {
+        CompletionGuard {
             store: self,
             identity,
             flight,
@@ -365,7 +373,7 @@ impl BlockStore {
         if pointer.is_hole() || pointer.is_embedded() {
             return self.read(pointer, address, key).map(Arc::unwrap_or_clone);
         }
-        self.with_patience(|| self.fetch(pointer, address, key, None))
+        self.with_retries(|| self.fetch(pointer, address, key, None))
             .map(Arc::unwrap_or_clone)
     }
 
@@ -390,7 +398,7 @@ impl BlockStore {
     /// # Errors
     /// [`BlockError::Locked`] if the content is encrypted (dnode blocks are returned with their bonus areas
     /// still encrypted), or an error if it does not decompress.
-    pub fn unfold(
+    pub fn decrypt_and_decompress(
         &self,
         pointer: &BlockPointer,
         address: BlockAddress,
@@ -460,7 +468,7 @@ impl BlockStore {
         self.unfold_stored(pointer, address, key, stored, None)
     }
 
-    /// Decrypts and decompresses stored bytes whose checksum was verified, into `room` if it is large
+    /// Decrypts and decompresses stored bytes whose checksum was verified, into `buffer` if it is large
     /// enough.
     pub(crate) fn unfold_stored(
         &self,
@@ -468,7 +476,7 @@ impl BlockStore {
         address: BlockAddress,
         key: Option<&Arc<DatasetKey>>,
         mut stored: Vec<u8>,
-        room: Option<Vec<u8>>,
+        buffer: Option<Vec<u8>>,
     ) -> Result<Arc<Block>, BlockError> {
         let endian = pointer.endian();
         let unauthentic = |error: CryptError| BlockError::Authentication {
@@ -487,19 +495,19 @@ impl BlockStore {
         }
         let bytes = match pointer.compression() {
             Some(CompressionKind::Off) if stored.len() as u64 == pointer.lsize_bytes() => {
-                match room.filter(|room| room.capacity() >= stored.len()) {
-                    Some(mut room) => {
-                        room.clear();
-                        room.extend_from_slice(&stored);
-                        room
+                match buffer.filter(|buffer| buffer.capacity() >= stored.len()) {
+                    Some(mut buffer) => {
+                        buffer.clear();
+                        buffer.extend_from_slice(&stored);
+                        buffer
                     }
                     None => stored,
                 }
             }
             _ => {
                 let length = length(pointer.lsize_bytes());
-                let room = (room.or_else(|| self.rooms.take(length))).unwrap_or_default();
-                decompress_into(pointer, &stored, address, room)?
+                let buffer = (buffer.or_else(|| self.buffers.take(length))).unwrap_or_default();
+                decompress_into(pointer, &stored, address, buffer)?
             }
         };
         if is_indirect && (key.is_some() || pointer.has_crypt_bit()) {
@@ -514,19 +522,19 @@ impl BlockStore {
 }
 
 /// Wakes the waiters of a read even if the reader panics, so that none waits for ever.
-pub(crate) struct Landing<'a> {
+pub(crate) struct CompletionGuard<'a> {
     store: &'a BlockStore,
     identity: &'a Identity,
-    flight: &'a Flight,
+    flight: &'a InFlightRead,
 }
 
-impl Landing<'_> {
+impl CompletionGuard<'_> {
     pub(crate) fn settle(self, outcome: Result<Arc<Block>, BlockError>) {
         *self.flight.outcome.lock() = Some(Some(outcome));
     }
 }
 
-impl Drop for Landing<'_> {
+impl Drop for CompletionGuard<'_> {
     fn drop(&mut self) {
         self.store.in_flight.lock().remove(self.identity);
         let mut outcome = self.flight.outcome.lock();
@@ -543,7 +551,7 @@ impl Drop for Landing<'_> {
 }
 
 /// The size of the buffer pool: a sixteenth of the cache, at most 16 MiB.
-fn rooms_bytes_max(cache_bytes: u64) -> usize {
+fn buffer_pool_bytes_max(cache_bytes: u64) -> usize {
     (cache_bytes / 16).min(16 << 20) as usize
 }
 
@@ -565,17 +573,17 @@ fn decompress_into(
     pointer: &BlockPointer,
     stored: &[u8],
     address: BlockAddress,
-    room: Vec<u8>,
+    buffer: Vec<u8>,
 ) -> Result<Vec<u8>, BlockError> {
     let kind = pointer.compression().unwrap_or(CompressionKind::Off);
     let length = length(pointer.lsize_bytes());
-    let mut bytes = if room.capacity() < length {
+    let mut bytes = if buffer.capacity() < length {
         vec![0; length]
     } else {
-        let mut room = room;
-        room.clear();
-        room.resize(length, 0);
-        room
+        let mut buffer = buffer;
+        buffer.clear();
+        buffer.resize(length, 0);
+        buffer
     };
     millpond_compress::decompress(kind, stored, &mut bytes).map_err(|error| {
         BlockError::Decompression {

@@ -1,10 +1,10 @@
 //! The leaves that hold a pool's blocks, and their statistics.
 
+use crate::io_stats::{IoClass, IoClock, IoStats, LeafIoStats, WatchedReads};
 use crate::leaf_status::{LeafMonitor, LeafStatus};
 use crate::requests::{LeafRequests, NoAnswer, Pending};
 use crate::unflushed::{FlushFailure, UnflushedWrites};
-use crate::waits::{IoClass, IoClock, LeafWaits, WaitFigures, WatchedReads};
-use millpond_device::{Device, DeviceError, DeviceRead, read_across_watched};
+use millpond_device::{Device, DeviceError, DeviceRead, read_batch_watched};
 use millpond_env::sync::Arc;
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
 use millpond_ondisk::{BlockPointer, Guid, Txg};
@@ -54,7 +54,7 @@ pub struct LeafCounters {
     write_bytes: AtomicU64,
     repaired_bytes: AtomicU64,
     flushes: AtomicU64,
-    waits: LeafWaits,
+    waits: LeafIoStats,
     unflushed: UnflushedWrites,
     status: LeafStatus,
     monitor: Arc<LeafMonitor>,
@@ -66,7 +66,7 @@ pub struct LeafCounters {
 
 /// A copy of a leaf's counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct LeafFigures {
+pub struct LeafStats {
     /// Reads that failed.
     pub read_errors: u64,
     /// Reads that returned wrong bytes.
@@ -128,8 +128,8 @@ impl LeafCounters {
     }
     /// A copy of the counters.
     #[must_use]
-    pub fn figures(&self) -> LeafFigures {
-        LeafFigures {
+    pub fn figures(&self) -> LeafStats {
+        LeafStats {
             read_errors: self.read_errors.load(Ordering::Relaxed),
             checksum_errors: self.checksum_errors.load(Ordering::Relaxed),
             reads: self.reads.load(Ordering::Relaxed),
@@ -143,10 +143,10 @@ impl LeafCounters {
     }
     /// How long requests took, how large they were, and how many wait now.
     #[must_use]
-    pub fn wait_figures(&self) -> WaitFigures {
+    pub fn io_stats(&self) -> IoStats {
         self.waits.figures()
     }
-    pub(crate) fn waits(&self) -> &LeafWaits {
+    pub(crate) fn waits(&self) -> &LeafIoStats {
         &self.waits
     }
     /// The leaf's writes that no flush covers.
@@ -242,7 +242,7 @@ impl Topology {
 
     /// Statistics of a leaf; zeros for an unknown leaf id.
     #[must_use]
-    pub fn figures(&self, leaf: LeafId) -> LeafFigures {
+    pub fn figures(&self, leaf: LeafId) -> LeafStats {
         self.counters
             .get(leaf.0 as usize)
             .map(|counters| counters.figures())
@@ -251,10 +251,10 @@ impl Topology {
 
     /// How long requests of a leaf took and how many wait; empty for an unknown leaf id.
     #[must_use]
-    pub fn wait_figures(&self, leaf: LeafId) -> WaitFigures {
+    pub fn io_stats(&self, leaf: LeafId) -> IoStats {
         self.counters
             .get(leaf.0 as usize)
-            .map(|counters| counters.wait_figures())
+            .map(|counters| counters.io_stats())
             .unwrap_or_default()
     }
 
@@ -321,7 +321,7 @@ impl Topology {
         let watched =
             (asked.iter().flatten()).map(|(read, counters)| (*counters, read.length_bytes as u64));
         let watch = WatchedReads::new(&self.clock, class, watched);
-        let mut outcomes = read_across_watched(&possible, &watch).into_iter();
+        let mut outcomes = read_batch_watched(&possible, &watch).into_iter();
         drop(watch);
         let outcomes = asked.into_iter().map(|asked| {
             asked?;
@@ -331,13 +331,18 @@ impl Topology {
         outcomes.collect()
     }
 
-    /// Performs one read of a plan, into `room` if it is large enough.
-    pub(crate) fn read_leaf(&self, read: &LeafRead, class: IoClass, room: Vec<u8>) -> LeafOutcome {
+    /// Performs one read of a plan, into `buffer` if it is large enough.
+    pub(crate) fn read_leaf(
+        &self,
+        read: &LeafRead,
+        class: IoClass,
+        buffer: Vec<u8>,
+    ) -> LeafOutcome {
         if self.reads_with_deadline(read.leaf) {
-            return self.start_read(read, class, room)?.wait(self)?;
+            return self.start_read(read, class, buffer)?.wait(self)?;
         }
         let (asked, counters) = self.device_read(read)?;
-        perform(&self.clock, asked, counters, class, room)
+        perform(&self.clock, asked, counters, class, buffer)
     }
 
     /// Like [`Topology::read_leaves`], with each leaf's reads in its own threads.
@@ -353,7 +358,7 @@ impl Topology {
         &self,
         read: &LeafRead,
         class: IoClass,
-        room: Vec<u8>,
+        buffer: Vec<u8>,
     ) -> Result<Pending<LeafOutcome>, LeafFault> {
         self.device_read(read)?;
         let (device, counters) = self.writable_leaf(read.leaf).ok_or(LeafFault::Absent)?;
@@ -366,7 +371,7 @@ impl Topology {
                 offset_bytes: read.offset_bytes,
                 length_bytes,
             };
-            perform(&clock, asked, &counters, class, room)
+            perform(&clock, asked, &counters, class, buffer)
         }))
     }
 
@@ -457,11 +462,11 @@ fn perform(
     asked: DeviceRead<'_>,
     counters: &LeafCounters,
     class: IoClass,
-    room: Vec<u8>,
+    buffer: Vec<u8>,
 ) -> LeafOutcome {
     let watched = std::iter::once((counters, asked.length_bytes as u64));
     let watch = WatchedReads::new(clock, class, watched);
-    let outcome = asked.perform_watched(room, &watch);
+    let outcome = asked.perform_watched(buffer, &watch);
     outcome.map_err(|error| fault(&error))
 }
 

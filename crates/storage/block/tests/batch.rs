@@ -3,7 +3,7 @@
 
 use millpond_block::{BlockAddress, BlockError, BlockStore, Topology};
 use millpond_checksum::checksum;
-use millpond_device::{Device, FileDevice, IoWay, OpenOptions, ring_is_permitted};
+use millpond_device::{Device, FileDevice, IoBackend, OpenOptions, ring_is_permitted};
 use millpond_env::sync::Arc;
 use millpond_env::thread;
 use millpond_ondisk::{
@@ -40,7 +40,7 @@ struct Mirror {
 }
 
 /// A mirror of two files with `BLOCKS` blocks, and their pointers.
-fn mirror(way: IoWay) -> (Mirror, Vec<(BlockPointer, BlockAddress)>) {
+fn mirror(way: IoBackend) -> (Mirror, Vec<(BlockPointer, BlockAddress)>) {
     let files = [0, 1].map(|_| {
         let file = NamedTempFile::new().unwrap();
         file.as_file().set_len(DEVICE_BYTES).unwrap();
@@ -131,12 +131,12 @@ impl Mirror {
     }
 }
 
-fn ways() -> Vec<IoWay> {
+fn ways() -> Vec<IoBackend> {
     if ring_is_permitted() {
-        return vec![IoWay::Threads, IoWay::Ring];
+        return vec![IoBackend::Threads, IoBackend::Ring];
     }
     println!("io_uring is not permitted here: its way was not tried");
-    vec![IoWay::Threads]
+    vec![IoBackend::Threads]
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Reads of blocks on a mirror of two in-memory devices.
 #![forbid(unsafe_code)]
 
-use millpond_block::{BlockAddress, BlockError, BlockStore, Room, Topology};
+use millpond_block::{BlockAddress, BlockError, BlockStore, PooledBuf, Topology};
 use millpond_checksum::{Form, GangVerifier, checksum, seal_gang_header};
 use millpond_device::{Device, DeviceError, MemoryDevice};
 use millpond_env::sync::Arc;
@@ -431,9 +431,9 @@ fn a_block_read_ahead_needs_no_read_when_it_is_asked_for() {
     assert!(
         mirror
             .store
-            .fetch_ahead(&pointer, address(), None, Room::default())
+            .prefetch_block(&pointer, address(), None, PooledBuf::default())
     );
-    assert_eq!(mirror.store.ahead_figures().read, 1);
+    assert_eq!(mirror.store.prefetch_stats().read, 1);
     let reads = mirror.reads();
     let block = mirror.store.read(&pointer, address(), None).unwrap();
     assert_eq!(block.bytes, Arc::new(data));
@@ -453,7 +453,7 @@ fn space_that_another_block_has_by_now_gives_no_stale_bytes_and_blames_nobody() 
     assert!(
         mirror
             .store
-            .fetch_ahead(&old_pointer, address(), None, Room::default())
+            .prefetch_block(&old_pointer, address(), None, PooledBuf::default())
     );
     // The space was freed and allocated to another block, which only one side has so far.
     let place = VDEV_DATA_START_BYTES;
@@ -463,7 +463,7 @@ fn space_that_another_block_has_by_now_gives_no_stale_bytes_and_blames_nobody() 
     late.sides[1].inner.write(place, &old).unwrap();
     late.store.set_repair(true);
     // No matter which side is read first: the other's old bytes do not overwrite the new ones.
-    let _ = late.store.read_ahead(&old_pointer, address(), None);
+    let _ = late.store.prefetch(&old_pointer, address(), None);
     let mut now = vec![0; 4096];
     late.sides[0].inner.read(place, &mut now).unwrap();
     assert_eq!(now, new);
@@ -473,9 +473,9 @@ fn space_that_another_block_has_by_now_gives_no_stale_bytes_and_blames_nobody() 
     assert!(
         !fresh
             .store
-            .fetch_ahead(&old_pointer, address(), None, Room::default())
+            .prefetch_block(&old_pointer, address(), None, PooledBuf::default())
     );
-    assert_eq!(fresh.store.ahead_figures().given_up, 1);
+    assert_eq!(fresh.store.prefetch_stats().given_up, 1);
     for mirror in [&late, &fresh] {
         assert_eq!(
             (mirror.checksum_errors(0), mirror.checksum_errors(1)),
@@ -504,7 +504,7 @@ fn damage_met_ahead_is_left_to_the_reader_who_counts_and_repairs_it() {
             let meets_bad_side =
                 !mirror
                     .store
-                    .fetch_ahead(&pointer, address(), None, Room::default());
+                    .prefetch_block(&pointer, address(), None, PooledBuf::default());
             assert_eq!(errors(), given_up, "not counted ahead");
             given_up += u64::from(meets_bad_side);
             let block = mirror.store.read(&pointer, address(), None).unwrap();
@@ -531,7 +531,7 @@ fn who_waits_for_a_guess_that_comes_to_nothing_reads_in_earnest() {
             scope.spawn(move || {
                 for _ in 0..50 {
                     if number % 2 == 0 {
-                        let _ = mirror.store.read_ahead(leader, address(), None);
+                        let _ = mirror.store.prefetch(leader, address(), None);
                     }
                     let block = mirror.store.read(leader, address(), None).unwrap();
                     assert_eq!(*block.bytes, *data);
@@ -552,7 +552,7 @@ fn bytes_that_nothing_vouches_for_are_not_read_ahead() {
     assert!(
         !mirror
             .store
-            .fetch_ahead(&unchecked, address(), None, Room::default())
+            .prefetch_block(&unchecked, address(), None, PooledBuf::default())
     );
 }
 
@@ -563,7 +563,7 @@ fn errands_run_are_refused_when_off_and_hold_nothing_once_ended() {
     let ran = Arc::new(AtomicU64::new(0));
     let send = |store: &BlockStore| {
         let ran = Arc::clone(&ran);
-        store.send_ahead(1, move || {
+        store.queue_prefetch(1, move || {
             ran.fetch_add(1, Ordering::SeqCst);
         })
     };
@@ -573,15 +573,15 @@ fn errands_run_are_refused_when_off_and_hold_nothing_once_ended() {
     store.settle_ahead();
     assert_eq!(ran.load(Ordering::SeqCst), 100);
     // A panic in one request does not affect the others.
-    assert!(store.send_ahead(1, || panic!("an errand's own trouble")));
+    assert!(store.queue_prefetch(1, || panic!("an errand's own trouble")));
     assert!(send(&store.view()));
     store.settle_ahead();
     assert_eq!(ran.load(Ordering::SeqCst), 101);
-    store.set_read_ahead(false);
+    store.set_prefetch(false);
     assert!(!send(&store) && store.ahead_bytes_max() == 0);
-    store.set_read_ahead(true);
+    store.set_prefetch(true);
     let held = Arc::clone(&ran);
-    assert!(store.send_ahead(1, move || {
+    assert!(store.queue_prefetch(1, move || {
         while held.load(Ordering::SeqCst) == 101 {
             thread::scope(|_| ());
         }
@@ -597,7 +597,7 @@ fn with_one_thread_nothing_is_read_ahead() {
     let mirror = Mirror::new([true, true]);
     mirror.store.set_write_threads(1);
     assert_eq!(mirror.store.ahead_bytes_max(), 0);
-    assert!(!mirror.store.send_ahead(1, || ()));
+    assert!(!mirror.store.queue_prefetch(1, || ()));
     assert_eq!(mirror.store.view().ahead_bytes_max(), 0);
 }
 
@@ -606,7 +606,7 @@ fn the_last_to_let_go_of_a_store_may_be_an_errand() {
     for _ in 0..50 {
         let store = Arc::new(Mirror::new([true, true]).store);
         let held = Arc::clone(&store);
-        assert!(store.send_ahead(1, move || drop(held)));
+        assert!(store.queue_prefetch(1, move || drop(held)));
         drop(store);
     }
 }

@@ -13,8 +13,8 @@ use crate::hostile::dice::Dice;
 use crate::workload::{Content, Deed, Life, Model, bytes_of, content_differences};
 pub use figures::Figures;
 use millpond::live::{
-    Drive, FeatureChoice, FoundLogs, LivePool, NewDevice, NewPool, NewTop, NewVdevOptions,
-    NewVdevs, WriteOptions,
+    FeatureChoice, FoundLogs, LivePool, NewDevice, NewPool, NewTop, NewVdevOptions, NewVdevs,
+    SyncMode, WriteOptions,
 };
 use millpond::{OpenOptions, Pool, PoolCandidate, Txg};
 use millpond_device::{Candidate, Device};
@@ -263,7 +263,7 @@ pub fn limits() -> DirtyLimits {
 
 fn writing() -> WriteOptions {
     WriteOptions {
-        drive: Drive::Caller,
+        drive: SyncMode::Caller,
         limits: limits(),
         ..WriteOptions::default()
     }
@@ -494,7 +494,7 @@ impl<'p> Lived<'p> {
                         .any(|words| error.to_string().contains(words));
                     if is_full {
                         // It is unknown how much of the operation was done.
-                        self.life.let_go();
+                        self.life.close_file_systems();
                         self.pool = None;
                         return Ok(Goes::Out);
                     }
@@ -600,7 +600,7 @@ impl<'p> Lived<'p> {
             return Ok(());
         }
         if let Some(pool) = self.pool.take() {
-            self.life.let_go();
+            self.life.close_file_systems();
             pool.export().map_err(|error| told("export", &error))?;
         }
         if judged(&self.world, POOL, self.options)? {

@@ -54,7 +54,7 @@ impl Lived<'_> {
     pub(super) fn reopen(&mut self) -> Result<Goes, String> {
         self.note(None)?;
         let pool = self.pool.take().ok_or("not open")?;
-        self.life.let_go();
+        self.life.close_file_systems();
         self.open_all(&pool)?;
         pool.export().map_err(|error| told("export", &error))?;
         self.states.clear();
@@ -83,7 +83,7 @@ impl Lived<'_> {
 
     fn cut_with(&mut self, seed: u64, loses_logs: bool) -> Result<Goes, String> {
         self.note(None)?;
-        self.life.let_go();
+        self.life.close_file_systems();
         self.pool = None;
         let mut dice = Seed::new(seed);
         let recorded = self.world.recorded();

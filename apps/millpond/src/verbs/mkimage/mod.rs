@@ -18,7 +18,7 @@ use crate::text::number;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use layout::{Layout, Need};
 use millpond::FileKind;
-use millpond::live::{Drive, LivePool, PoolPlan, WriteOptions};
+use millpond::live::{LivePool, PoolPlan, SyncMode, WriteOptions};
 use millpond_dataset::properties::{PropertyName, PropertyValue, by_name};
 use millpond_env::Env;
 use millpond_env::host;
@@ -365,7 +365,7 @@ fn plan(
         Some(seed) => {
             let epoch = std::env::var("SOURCE_DATE_EPOCH").ok();
             let world = world::of_seed(seed, epoch.as_deref()).map_err(refused)?;
-            writing.drive = Drive::Caller;
+            writing.drive = SyncMode::Caller;
             plan = plan.env(world).plain_paths();
         }
         None => {

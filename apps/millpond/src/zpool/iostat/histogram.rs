@@ -2,7 +2,7 @@
 
 use super::figures::Figures;
 use super::table::centred;
-use super::{Ask, Histograms};
+use super::{Args, Histograms};
 use crate::text::columns::{pad_left, pad_right};
 use crate::text::number;
 use millpond::control::{READ, WRITE, bucket_end_ns};
@@ -54,7 +54,7 @@ const SIZES: Shape = Shape {
 /// Formats a vdev's block. `width` applies to the first column.
 pub fn block(
     text: &mut String,
-    ask: &Ask,
+    ask: &Args,
     kind: Histograms,
     (name, width): (&str, usize),
     figures: &Figures,

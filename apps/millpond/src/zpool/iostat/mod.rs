@@ -24,7 +24,7 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
     if known.is_empty() && operands.is_empty() {
         return Err(Failure::Refused("no pools available".into()));
     }
-    let ask = Ask::read(parsed, session)?;
+    let ask = Args::read(parsed, session)?;
     let chosen = choose(session, &operands, &known, ask.naming)?;
     let skips_first = parsed.has("y") && rounds.interval_s().is_some();
     let clock = Env::real().clock;
@@ -76,7 +76,7 @@ pub(crate) enum Histograms {
 }
 
 /// The parsed command line.
-pub(crate) struct Ask {
+pub(crate) struct Args {
     is_script: bool,
     is_exact: bool,
     is_verbose: bool,
@@ -88,7 +88,7 @@ pub(crate) struct Ask {
     screen_lines: Option<usize>,
 }
 
-impl Ask {
+impl Args {
     fn read(parsed: &Parsed, session: &Session) -> Result<Self, Failure> {
         if parsed.has("c") {
             return Err(Failure::Refused(
@@ -196,7 +196,7 @@ fn infos(session: &mut Session, chosen: &Chosen) -> Result<Vec<PoolInfo>, Failur
 
 /// The output of one interval.
 struct Report<'a> {
-    ask: &'a Ask,
+    ask: &'a Args,
     chosen: &'a Chosen,
     pools: &'a [PoolInfo],
     /// Seconds since the previous interval, and its statistics.
@@ -322,7 +322,7 @@ fn tree(
     }
 }
 
-fn name_width(ask: &Ask, chosen: &Chosen, pools: &[PoolInfo]) -> usize {
+fn name_width(ask: &Args, chosen: &Chosen, pools: &[PoolInfo]) -> usize {
     let mut width = 10;
     for pool in pools {
         width = width.max(pool.name.len());

@@ -1,6 +1,6 @@
 //! The table of `zpool iostat`: grouped columns, one line per vdev.
 
-use super::Ask;
+use super::Args;
 use super::figures::Figures;
 use crate::text::columns::{pad_left, pad_right};
 use crate::text::number;
@@ -43,13 +43,13 @@ const QUEUES: [(&str, &[&str]); 7] = [
 
 /// Formats header and lines. `width` applies to the first column.
 pub struct Table<'a> {
-    ask: &'a Ask,
+    ask: &'a Args,
     width: usize,
     groups: Vec<Group>,
 }
 
 impl<'a> Table<'a> {
-    pub fn new(ask: &'a Ask, width: usize) -> Self {
+    pub fn new(ask: &'a Args, width: usize) -> Self {
         let mut groups = vec![];
         let mut add = |titles: &[(&'static str, &'static [&'static str])], exact: usize| {
             let width = if ask.is_exact { exact } else { 5 };
@@ -190,7 +190,7 @@ pub fn centred(line: &mut String, title: &str, columns: usize, width: usize) {
     pad_right(line, &format!("{}{title}", " ".repeat(lead)), room);
 }
 
-impl Ask {
+impl Args {
     /// Formats a number in human-readable or exact form.
     pub fn number(&self, number: u64) -> String {
         match self.is_exact {

@@ -168,7 +168,7 @@ impl LiveChain {
         trim
     }
 
-    pub(super) fn let_go(&mut self, txg: Txg) -> Option<Vec<BlockPointer>> {
+    pub(super) fn retire(&mut self, txg: Txg) -> Option<Vec<BlockPointer>> {
         let open = self.open.iter();
         let mut births = open.flat_map(|open| {
             let written = open.written.iter().map(|block| block.pointer.birth());
@@ -237,8 +237,8 @@ mod tests {
         // The block for the next write stays, even if it is younger than the header.
         assert_eq!(trim.header, Some(header_of(block(4, 8))));
         assert_eq!(chain.trim(Txg(8)), LogTrim::default());
-        assert_eq!(chain.let_go(Txg(7)), None);
-        assert_eq!(chain.let_go(Txg(8)), Some(vec![block(4, 8)]));
+        assert_eq!(chain.retire(Txg(7)), None);
+        assert_eq!(chain.retire(Txg(8)), Some(vec![block(4, 8)]));
     }
 
     #[test]
@@ -247,7 +247,7 @@ mod tests {
         let kept = chain.keep_data(block(1, 5));
         drop(chain.keep_data(block(2, 5)));
         drop(chain.keep_data(block(3, 6)));
-        assert_eq!(chain.let_go(Txg(5)), None);
+        assert_eq!(chain.retire(Txg(5)), None);
         assert_eq!(chain.trim(Txg(4)), LogTrim::default());
         assert_eq!(chain.trim(Txg(5)).free, [block(2, 5)]);
         drop(kept);

@@ -91,8 +91,8 @@ impl HeadLog for LiveLog {
     fn trim(&self, txg: Txg) -> LogTrim {
         self.chain.lock().trim(txg)
     }
-    fn let_go(&self, txg: Txg) -> Option<Vec<BlockPointer>> {
-        self.chain.lock().let_go(txg)
+    fn retire(&self, txg: Txg) -> Option<Vec<BlockPointer>> {
+        self.chain.lock().retire(txg)
     }
     fn committed(&self, txg: Txg) {
         self.queue.lock().committed(txg);

@@ -1,14 +1,14 @@
 //! The content of regular files: reads, writes, truncates, punches holes.
 
-use super::begin::Estimate;
+use super::create::NewMode;
 use super::error::FileError;
 use super::file_system::{LiveFileSystem, NODE_BYTES};
-use super::make::NewMode;
 use super::node::{LiveNode, NodeInner};
 use super::settings::Caller;
 use super::state::{Lists, NodeState};
+use super::transaction_source::Estimate;
 use crate::FileKind;
-use millpond_object::{Keeping, unhurried};
+use millpond_object::{CacheHint, unhurried};
 use millpond_ondisk::BlockId;
 use millpond_sa::FileFlags;
 
@@ -73,19 +73,19 @@ impl LiveFileSystem {
         offset_bytes: u64,
         buffer: &mut [u8],
     ) -> Result<usize, FileError> {
-        self.read_keeping(node, offset_bytes, buffer, Keeping::Here)
+        self.read_with_hint(node, offset_bytes, buffer, CacheHint::Retain)
     }
 
-    /// Like [`LiveFileSystem::read`]. `keeping` controls caching of the content.
+    /// Like [`LiveFileSystem::read`]. `hint` controls caching of the content.
     ///
     /// # Errors
     /// As [`LiveFileSystem::read`].
-    pub fn read_keeping(
+    pub fn read_with_hint(
         &self,
         node: &LiveNode,
         offset_bytes: u64,
         buffer: &mut [u8],
-        keeping: Keeping,
+        hint: CacheHint,
     ) -> Result<usize, FileError> {
         check_regular(node)?;
         if node.state().flags.contains(FileFlags::AV_QUARANTINED) {
@@ -98,7 +98,7 @@ impl LiveFileSystem {
             .unwrap_or(usize::MAX)
             .min(buffer.len());
         // While this read waits for a device, it blocks only requests for the same bytes of this file.
-        unhurried(|| (node.object).read_keeping(offset_bytes, &mut buffer[..count], keeping))?;
+        unhurried(|| (node.object).read_with_hint(offset_bytes, &mut buffer[..count], hint))?;
         Ok(count)
     }
 
@@ -433,7 +433,7 @@ impl LiveFileSystem {
         if !is_punching {
             let wanted = u128::from(length_bytes) * 110 / 100;
             if wanted > u128::from(self.port().space().available_bytes) {
-                return Err(super::begin::BeginError::NoSpace.into());
+                return Err(super::transaction_source::TransactionError::NoSpace.into());
             }
         }
         let mut freed_blocks = 0;

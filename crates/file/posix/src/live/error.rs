@@ -1,6 +1,6 @@
 //! Why an operation on files was refused or failed, and the matching `errno`.
 
-use super::begin::BeginError;
+use super::transaction_source::TransactionError;
 use crate::PosixError;
 use millpond_object::ObjectError;
 use millpond_sa::SaError;
@@ -120,7 +120,7 @@ pub enum FileError {
     },
     /// No transaction could begin.
     #[error(transparent)]
-    Begin(#[from] BeginError),
+    Transaction(#[from] TransactionError),
     /// A lower layer could not read or write. Changes that the operation made before that may remain.
     #[error(transparent)]
     Failed(#[from] PosixError),
@@ -153,10 +153,10 @@ impl FileError {
             Self::ValueTooLong => Errno::E2BIG,
             Self::NoData => Errno::ENXIO,
             Self::Stale => Errno::ESTALE,
-            Self::OwnerQuota | Self::Begin(BeginError::Quota) => Errno::EDQUOT,
-            Self::Begin(BeginError::NoSpace) => Errno::ENOSPC,
-            Self::Begin(BeginError::ReadOnly) | Self::OldVersion { .. } => Errno::EROFS,
-            Self::Begin(BeginError::Suspended { .. }) => Errno::EIO,
+            Self::OwnerQuota | Self::Transaction(TransactionError::Quota) => Errno::EDQUOT,
+            Self::Transaction(TransactionError::NoSpace) => Errno::ENOSPC,
+            Self::Transaction(TransactionError::ReadOnly) | Self::OldVersion { .. } => Errno::EROFS,
+            Self::Transaction(TransactionError::Suspended { .. }) => Errno::EIO,
             Self::Failed(PosixError::NotFound { .. }) => Errno::ENOENT,
             Self::Failed(PosixError::NotADirectory { .. }) => Errno::ENOTDIR,
             Self::Failed(error) if error.is_locked() => Errno::EACCES,

@@ -1,7 +1,6 @@
 //! A file system that is open for changes.
 
 use super::attributes::AttributeTables;
-use super::begin::{Begin, BeginError, Estimate};
 use super::cache::NodeCache;
 use super::error::FileError;
 use super::names::NameRules;
@@ -10,6 +9,7 @@ use super::quota::Quotas;
 use super::records::ReplayState;
 use super::settings::{Atime, Settings};
 use super::state::{Lists, NodeState};
+use super::transaction_source::{Estimate, TransactionError, TransactionSource};
 use super::unlinked::Reaper;
 use crate::{Case, FileKind, PosixError};
 use millpond_env::Env;
@@ -38,7 +38,7 @@ pub(crate) const ENTRY_BYTES: u64 = 128 << 10;
 pub struct LiveFileSystem {
     weak: Weak<LiveFileSystem>,
     set: Arc<LiveObjectSet>,
-    begin: Arc<dyn Begin>,
+    begin: Arc<dyn TransactionSource>,
     env: Env,
     settings: RwLock<Settings>,
     version: AtomicU64,
@@ -75,7 +75,7 @@ impl LiveFileSystem {
     /// If the set is not a file system, has an unsupported version, or its tables cannot be read.
     pub fn open(
         set: Arc<LiveObjectSet>,
-        begin: Arc<dyn Begin>,
+        begin: Arc<dyn TransactionSource>,
         env: &Env,
         settings: Settings,
     ) -> Result<Arc<Self>, FileError> {
@@ -296,7 +296,7 @@ impl LiveFileSystem {
             return Err(FileError::OldVersion { version });
         }
         if self.settings.read().is_read_only && !self.replay.is_on() {
-            return Err(BeginError::ReadOnly.into());
+            return Err(TransactionError::ReadOnly.into());
         }
         Ok(())
     }
@@ -335,7 +335,7 @@ impl LiveFileSystem {
             ..Estimate::default()
         })?)
     }
-    pub(crate) fn port(&self) -> &dyn Begin {
+    pub(crate) fn port(&self) -> &dyn TransactionSource {
         &*self.begin
     }
 

@@ -1,8 +1,8 @@
 //! Adds names to files and removes them.
 
+use super::create::LINKS_MAX;
 use super::error::FileError;
 use super::file_system::{ENTRY_BYTES, LiveFileSystem, NODE_BYTES};
-use super::make::LINKS_MAX;
 use super::node::{LiveNode, NodeInner, lock_changes_of};
 use super::state::{Lists, NodeState};
 use crate::DirectoryEntry;

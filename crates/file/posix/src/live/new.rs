@@ -1,9 +1,9 @@
 //! Creates file systems. Page `docs/format/file-system.md`.
 
 use super::attributes::{AttributeTables, make_zap, zap};
+use super::create::{file_object, folding};
 use super::error::FileError;
 use super::file_system::{MASTER_NODE, VERSION};
-use super::make::{file_object, folding};
 use super::nfs4_acl;
 use super::state::{Lists, NodeState};
 use crate::Case;

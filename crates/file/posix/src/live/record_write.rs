@@ -2,7 +2,7 @@
 //!
 //! Page `docs/format/intent-log.md`, "Blocks of their own".
 
-use super::begin::ChangeLog;
+use super::transaction_source::ChangeLog;
 use millpond_env::sync::Arc;
 use millpond_object::{LiveObject, LoggedBlock};
 use millpond_ondisk::intent_log::{LogRecord, LogRecordBody, WriteContent};

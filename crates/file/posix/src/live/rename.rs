@@ -3,7 +3,7 @@
 use super::error::FileError;
 use super::file_system::{ENTRY_BYTES, LiveFileSystem, NODE_BYTES};
 
-use super::make::{LINKS_MAX, NewMode, Plan};
+use super::create::{LINKS_MAX, NewMode, Plan};
 use super::node::{LiveNode, lock_changes_of};
 use super::settings::Caller;
 use super::state::{Lists, NodeState};
@@ -41,7 +41,7 @@ impl RenameMode {
 
 /// One side of a rename: a directory and a name in it.
 #[derive(Debug, Clone, Copy)]
-pub struct Place<'p> {
+pub struct DirEntryRef<'p> {
     /// The directory.
     pub directory: &'p LiveNode,
     /// The name.
@@ -58,7 +58,7 @@ struct Found {
 
 impl Found {
     /// Whether the old and the new name are the same entry, so only its spelling changes.
-    fn is_respelling(&self, from: Place<'_>, to: Place<'_>) -> bool {
+    fn is_respelling(&self, from: DirEntryRef<'_>, to: DirEntryRef<'_>) -> bool {
         from.directory.id() == to.directory.id()
             && self.target_entry.as_ref() == Some(&self.source_entry)
             && self.source_entry.name != to.name
@@ -76,8 +76,8 @@ impl LiveFileSystem {
     pub fn rename(
         &self,
         caller: &Caller,
-        from: Place<'_>,
-        to: Place<'_>,
+        from: DirEntryRef<'_>,
+        to: DirEntryRef<'_>,
         mode: RenameMode,
     ) -> Result<(), FileError> {
         if !from.directory.is_directory() || !to.directory.is_directory() {
@@ -112,8 +112,8 @@ impl LiveFileSystem {
     /// Looks up both names; `None` if they changed in the meantime.
     fn look_at_both(
         &self,
-        from: Place<'_>,
-        to: Place<'_>,
+        from: DirEntryRef<'_>,
+        to: DirEntryRef<'_>,
         mode: RenameMode,
     ) -> Result<Option<Found>, FileError> {
         let source_entry = self.find(from.directory, from.name)?;
@@ -140,8 +140,8 @@ impl LiveFileSystem {
 
     fn check_loops(
         &self,
-        from: Place<'_>,
-        to: Place<'_>,
+        from: DirEntryRef<'_>,
+        to: DirEntryRef<'_>,
         found: &Found,
         mode: RenameMode,
     ) -> Result<(), FileError> {
@@ -163,8 +163,8 @@ impl LiveFileSystem {
     fn try_rename(
         &self,
         caller: &Caller,
-        from: Place<'_>,
-        to: Place<'_>,
+        from: DirEntryRef<'_>,
+        to: DirEntryRef<'_>,
         mode: RenameMode,
         found: &Found,
     ) -> Result<bool, FileError> {
@@ -207,8 +207,8 @@ impl LiveFileSystem {
 
     fn check_rename(
         &self,
-        from: Place<'_>,
-        to: Place<'_>,
+        from: DirEntryRef<'_>,
+        to: DirEntryRef<'_>,
         mode: RenameMode,
         found: &Found,
     ) -> Result<(), FileError> {
@@ -250,7 +250,12 @@ impl LiveFileSystem {
 
     /// Changes the spelling of an entry, in a file system that compares names without case or in a normal
     /// form.
-    fn respell(&self, from: Place<'_>, to: Place<'_>, found: &Found) -> Result<(), FileError> {
+    fn respell(
+        &self,
+        from: DirEntryRef<'_>,
+        to: DirEntryRef<'_>,
+        found: &Found,
+    ) -> Result<(), FileError> {
         let (mut parent, mut state) = (from.directory.state(), found.source.state());
         Self::check_directory(&parent, true)?;
         Self::check_directory(&parent, false)?;
@@ -279,8 +284,8 @@ impl LiveFileSystem {
         &self,
         tx: &Transaction,
         kind: RenameKind,
-        from: Place<'_>,
-        to: Place<'_>,
+        from: DirEntryRef<'_>,
+        to: DirEntryRef<'_>,
         found: &Found,
     ) {
         // The log must not contain the new name without the earlier changes of the file.
@@ -299,7 +304,12 @@ impl LiveFileSystem {
         self.record(tx, None, body);
     }
 
-    fn exchange(&self, from: Place<'_>, to: Place<'_>, found: &Found) -> Result<(), FileError> {
+    fn exchange(
+        &self,
+        from: DirEntryRef<'_>,
+        to: DirEntryRef<'_>,
+        found: &Found,
+    ) -> Result<(), FileError> {
         let (Some(target), Some(target_entry)) = (&found.target, &found.target_entry) else {
             return Err(FileError::NotFound);
         };
@@ -347,8 +357,8 @@ impl LiveFileSystem {
     fn replace(
         &self,
         caller: &Caller,
-        from: Place<'_>,
-        to: Place<'_>,
+        from: DirEntryRef<'_>,
+        to: DirEntryRef<'_>,
         mode: RenameMode,
         found: &Found,
     ) -> Result<(), FileError> {

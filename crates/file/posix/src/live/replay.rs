@@ -5,13 +5,13 @@
 //! replay continues after that record. Page `docs/format/intent-log.md`, "Replaying".
 
 use super::content::{Allocate, FILE_BYTES_MAX};
+use super::create::NewMode;
 use super::error::FileError;
 use super::file_system::{LiveFileSystem, NODE_BYTES};
-use super::make::NewMode;
 use super::nfs4_acl;
 use super::node::LiveNode;
 use super::records::{FLAG_BITS, mask};
-use super::rename::{Place, RenameMode};
+use super::rename::{DirEntryRef, RenameMode};
 use super::set_attributes::{SetAttributes, SetTime};
 use super::settings::Caller;
 use super::state::Lists;
@@ -124,11 +124,11 @@ impl LiveFileSystem {
                     RenameKind::Whiteout { .. } => RenameMode::Whiteout,
                 };
                 self.replay.force(whiteout(kind));
-                let from = Place {
+                let from = DirEntryRef {
                     directory: &source,
                     name: source_name,
                 };
-                let to = Place {
+                let to = DirEntryRef {
                     directory: &target,
                     name: target_name,
                 };
@@ -400,7 +400,7 @@ impl LiveFileSystem {
     /// Applies the forced properties to the file being created, if there are any.
     ///
     /// Returns the object id and dnode slots to use.
-    pub(super) fn force(&self, draft: &mut super::make::Draft) -> Option<(ObjectId, u8)> {
+    pub(super) fn force(&self, draft: &mut super::create::Draft) -> Option<(ObjectId, u8)> {
         let forced = self.replay.take_forced()?;
         let kind = draft.kind;
         let state = &mut draft.state;
@@ -453,9 +453,9 @@ impl LiveFileSystem {
         kind: FileKind,
         target: Option<&[u8]>,
     ) -> Result<(), FileError> {
-        let plan = super::make::Plan {
+        let plan = super::create::Plan {
             target,
-            ..super::make::Plan::of(kind, NewMode::exactly(0))
+            ..super::create::Plan::of(kind, NewMode::exactly(0))
         };
         self.make(caller, directory, name, plan).map(|_| ())
     }

@@ -149,7 +149,7 @@ impl LiveFileSystem {
                     // Retry later. The file is in the table, so nothing is lost.
                     self.reaper().push(id);
                     return match error {
-                        FileError::Begin(_) => Ok(()),
+                        FileError::Transaction(_) => Ok(()),
                         error => Err(error),
                     };
                 }

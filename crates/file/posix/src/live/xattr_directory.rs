@@ -1,9 +1,9 @@
 //! Extended attributes that are stored as files, in a hidden directory of their file.
 
 use super::attributes::zap;
+use super::create::{file_object, folding};
 use super::error::FileError;
 use super::file_system::{ENTRY_BYTES, LiveFileSystem, NODE_BYTES};
-use super::make::{file_object, folding};
 use super::nfs4_acl;
 use super::node::NodeInner;
 use super::state::{Lists, NodeState};

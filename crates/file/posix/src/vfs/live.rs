@@ -2,11 +2,11 @@
 
 use super::{Body, InodeNumber, Vfs, VfsEntry, VfsNode, VfsPlace};
 use crate::live::{
-    AclKind, Allocate, Caller, FileError, FileSystemStat, LONG_NAME_BYTES_MAX, LiveFileSystem,
-    LiveNode, NAME_BYTES_MAX, NewMode, Place, RenameMode, Seek, SetAttributes, SpecialFile,
-    WriteAt, XattrMode,
+    AclKind, Allocate, Caller, DirEntryRef, FileError, FileSystemStat, LONG_NAME_BYTES_MAX,
+    LiveFileSystem, LiveNode, NAME_BYTES_MAX, NewMode, RenameMode, Seek, SetAttributes,
+    SpecialFile, WriteAt, XattrMode,
 };
-use crate::{Case, Keeping, Stat};
+use crate::{CacheHint, Case, Stat};
 
 impl VfsNode {
     pub(super) fn of_live(node: LiveNode) -> Self {
@@ -26,8 +26,8 @@ impl VfsNode {
     }
 }
 
-fn place<'p>(place: &VfsPlace<'p>) -> Result<Place<'p>, FileError> {
-    Ok(Place {
+fn place<'p>(place: &VfsPlace<'p>) -> Result<DirEntryRef<'p>, FileError> {
+    Ok(DirEntryRef {
         directory: place.directory.live()?,
         name: place.name,
     })
@@ -68,14 +68,14 @@ impl Vfs for LiveFileSystem {
             })
             .collect())
     }
-    fn read_keeping(
+    fn read_with_hint(
         &self,
         node: &VfsNode,
         offset: u64,
         buffer: &mut [u8],
-        keeping: Keeping,
+        hint: CacheHint,
     ) -> Result<usize, FileError> {
-        self.read_keeping(node.live()?, offset, buffer, keeping)
+        self.read_with_hint(node.live()?, offset, buffer, hint)
     }
     fn seek(&self, node: &VfsNode, what: Seek, offset: u64) -> Result<u64, FileError> {
         self.seek(node.live()?, what, offset)
@@ -134,13 +134,13 @@ impl Vfs for LiveFileSystem {
         let (node, is_new) = self.create(caller, directory, at.name, mode, is_exclusive)?;
         Ok((VfsNode::of_live(node), is_new))
     }
-    fn make_unnamed(
+    fn create_tmpfile(
         &self,
         caller: &Caller,
         directory: &VfsNode,
         mode: NewMode,
     ) -> Result<VfsNode, FileError> {
-        self.make_unnamed(caller, directory.live()?, mode)
+        self.create_tmpfile(caller, directory.live()?, mode)
             .map(VfsNode::of_live)
     }
     fn make_directory(

@@ -2,20 +2,20 @@
 //!
 //! FUSE and network servers work with inode numbers, names, cookies and attributes. They do not access object
 //! sets or transactions. [`LiveFileSystem`](crate::live::LiveFileSystem) implements [`Vfs`] itself,
-//! [`StoredFiles`] serves read-only files, and [`WithSnapshots`] adds `.zfs/snapshot` to a live file system.
+//! [`ReadOnlyVfs`] serves read-only files, and [`ZfsCtlDir`] adds `.zfs/snapshot` to a live file system.
 
+mod ctldir;
 mod live;
-mod snapshots;
-mod stored;
+mod read_only;
 
-pub use snapshots::{SnapshotEntry, SnapshotPort, WithSnapshots};
-pub use stored::StoredFiles;
+pub use ctldir::{SnapshotEntry, SnapshotPort, ZfsCtlDir};
+pub use read_only::ReadOnlyVfs;
 
 use crate::live::{
-    Allocate, BeginError, Caller, FileError, FileSystemStat, LiveNode, NAME_BYTES_MAX, NewMode,
-    RenameMode, Seek, SetAttributes, SpecialFile, WriteAt, XattrMode,
+    Allocate, Caller, FileError, FileSystemStat, LiveNode, NAME_BYTES_MAX, NewMode, RenameMode,
+    Seek, SetAttributes, SpecialFile, TransactionError, WriteAt, XattrMode,
 };
-use crate::{FileKind, Keeping, Node, Stat};
+use crate::{CacheHint, FileKind, Node, Stat};
 use millpond_env::sync::Arc;
 use millpond_ondisk::ObjectId;
 
@@ -142,15 +142,15 @@ pub trait Vfs: Send + Sync {
     fn list(&self, node: &VfsNode, cookie: u64, count: usize) -> Result<Vec<VfsEntry>, FileError>;
     /// Reads bytes of a regular file, up to its end.
     fn read(&self, node: &VfsNode, offset: u64, buffer: &mut [u8]) -> Result<usize, FileError> {
-        self.read_keeping(node, offset, buffer, Keeping::Here)
+        self.read_with_hint(node, offset, buffer, CacheHint::Retain)
     }
-    /// Like [`Vfs::read`]. `keeping` controls caching of the content.
-    fn read_keeping(
+    /// Like [`Vfs::read`]. `hint` controls caching of the content.
+    fn read_with_hint(
         &self,
         node: &VfsNode,
         offset: u64,
         buffer: &mut [u8],
-        keeping: Keeping,
+        hint: CacheHint,
     ) -> Result<usize, FileError>;
     /// Finds the next data or hole.
     fn seek(&self, node: &VfsNode, what: Seek, offset: u64) -> Result<u64, FileError>;
@@ -210,7 +210,7 @@ pub trait Vfs: Send + Sync {
         read_only()
     }
     /// Creates a regular file without a name.
-    fn make_unnamed(
+    fn create_tmpfile(
         &self,
         _caller: &Caller,
         _directory: &VfsNode,
@@ -324,5 +324,5 @@ pub trait Vfs: Send + Sync {
 }
 
 fn read_only<T>() -> Result<T, FileError> {
-    Err(BeginError::ReadOnly.into())
+    Err(TransactionError::ReadOnly.into())
 }

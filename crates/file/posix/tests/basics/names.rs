@@ -2,7 +2,7 @@
 
 use super::{MODE, errno, plain, root};
 use crate::support::Rig;
-use millpond_posix::live::{Errno, NewFileSystem, Place, RenameMode, Settings, WriteAt};
+use millpond_posix::live::{DirEntryRef, Errno, NewFileSystem, RenameMode, Settings, WriteAt};
 use millpond_posix::{Case, FileKind, Symlinks};
 use std::sync::atomic::Ordering;
 
@@ -50,8 +50,8 @@ fn an_unlinked_file_lives_until_its_last_handle_is_dropped() {
 fn a_file_made_without_a_name_gets_one_or_goes() {
     let (rig, files) = plain();
     let top = files.root().unwrap();
-    let file = files.make_unnamed(&root(), &top, MODE).unwrap();
-    let lost = files.make_unnamed(&root(), &top, MODE).unwrap();
+    let file = files.create_tmpfile(&root(), &top, MODE).unwrap();
+    let lost = files.create_tmpfile(&root(), &top, MODE).unwrap();
     files
         .write(&root(), &file, WriteAt::End, b"content")
         .unwrap();
@@ -76,8 +76,9 @@ fn renames_move_replace_exchange_and_leave_whiteouts() {
     let top = files.root().unwrap();
     let one = files.make_directory(&root(), &top, b"one", MODE).unwrap();
     let two = files.make_directory(&root(), &top, b"two", MODE).unwrap();
-    let place = |directory, name| Place { directory, name };
-    let rename = |from: Place<'_>, to: Place<'_>, mode| files.rename(&root(), from, to, mode);
+    let place = |directory, name| DirEntryRef { directory, name };
+    let rename =
+        |from: DirEntryRef<'_>, to: DirEntryRef<'_>, mode| files.rename(&root(), from, to, mode);
     let (a, _) = files.create(&root(), &one, b"a", MODE, true).unwrap();
     let (b, _) = files.create(&root(), &two, b"b", MODE, true).unwrap();
     let (from, to) = (place(&one, b"a"), place(&two, b"b"));
@@ -150,7 +151,7 @@ fn names_are_found_as_the_file_system_compares_them() {
         errno(files.create(&root(), &top, b"\xff", MODE, true)),
         Errno::EILSEQ
     );
-    let place = |name| Place {
+    let place = |name| DirEntryRef {
         directory: &top,
         name,
     };

@@ -12,8 +12,9 @@ use millpond_ondisk::dsl::keys::master_node as key;
 use millpond_ondisk::znode::{ZnodeAcl, ZnodePhys};
 use millpond_ondisk::{Endian, ObjectId, ObjectType};
 use millpond_posix::live::{
-    Caller, Errno, FileError, LiveFileSystem, LiveNode, NewFileSystem, NewMode, Place, RenameMode,
-    SetAttributes, SetTime, Settings, SpecialFile, VERSION, WriteAt, XattrMode, XattrPlace,
+    Caller, DirEntryRef, Errno, FileError, LiveFileSystem, LiveNode, NewFileSystem, NewMode,
+    RenameMode, SetAttributes, SetTime, Settings, SpecialFile, VERSION, WriteAt, XattrMode,
+    XattrPlace,
 };
 use millpond_posix::{Ace, FileFlags, FileKind, FileSystem, Fuid, Node, Stat, Symlinks, Timestamp};
 use millpond_sa::{AceFlags, AceKind, AceWho};
@@ -433,11 +434,11 @@ fn change_everything(files: &LiveFileSystem) -> BTreeMap<Vec<u8>, Stat> {
     files.unlink(&top, b"listed-gone").unwrap();
     files.unlink(&top, b"tagged-gone").unwrap();
     let dir = node(b"dir");
-    let from = Place {
+    let from = DirEntryRef {
         directory: &top,
         name: b"moved",
     };
-    let to = Place {
+    let to = DirEntryRef {
         directory: &dir,
         name: b"moved",
     };

@@ -3,8 +3,8 @@
 use super::{MODE, errno, plain, root};
 use crate::support::Rig;
 use millpond_posix::live::{
-    Atime, Caller, Errno, NewFileSystem, NewMode, Place, QuotaMeasure, QuotaOwner, RenameMode,
-    SetAttributes, SetTime, Settings, WriteAt, XattrMode,
+    Atime, Caller, DirEntryRef, Errno, NewFileSystem, NewMode, QuotaMeasure, QuotaOwner,
+    RenameMode, SetAttributes, SetTime, Settings, WriteAt, XattrMode,
 };
 use millpond_posix::{FileFlags, Symlinks, Timestamp};
 use std::sync::atomic::Ordering;
@@ -205,11 +205,11 @@ fn projects_are_inherited_and_kept_apart() {
     assert_eq!(files.stat(&file).project, Some(42));
     let (other, _) = files.create(&root(), &top, b"other", MODE, true).unwrap();
     assert_eq!(errno(files.link(&other, &directory, b"o")), Errno::EXDEV);
-    let from = Place {
+    let from = DirEntryRef {
         directory: &top,
         name: b"other",
     };
-    let to = Place {
+    let to = DirEntryRef {
         directory: &directory,
         name: b"o",
     };

@@ -10,8 +10,9 @@ mod tree;
 
 use millpond_ondisk::ObjectId;
 use millpond_posix::live::{
-    Allocate, Caller, Errno, FileError, LiveFileSystem, LiveNode, NewFileSystem, NewMode, Place,
-    RenameMode, Seek, SetAttributes, Settings, SpecialFile, WriteAt, XattrMode, XattrPlace,
+    Allocate, Caller, DirEntryRef, Errno, FileError, LiveFileSystem, LiveNode, NewFileSystem,
+    NewMode, RenameMode, Seek, SetAttributes, Settings, SpecialFile, WriteAt, XattrMode,
+    XattrPlace,
 };
 use millpond_posix::{FileKind, Node};
 use proptest::prelude::*;
@@ -244,7 +245,7 @@ impl World {
             Op::Unnamed(directory, name) => {
                 let (parent, node) = self.directory(directory);
                 let made = files
-                    .make_unnamed(&root, &node, NewMode::exactly(0o600))
+                    .create_tmpfile(&root, &node, NewMode::exactly(0o600))
                     .unwrap();
                 let number = self.tree.add_unnamed(parent, 0o600, made.id());
                 if let Some(name) = name {
@@ -284,7 +285,7 @@ impl World {
                 let (from_name, to_name) = (NAMES[usize::from(from.1)], NAMES[usize::from(to.1)]);
                 let (from_number, from_node) = self.directory(from.0);
                 let (to_number, to_node) = self.directory(to.0);
-                let place = |directory, name| Place { directory, name };
+                let place = |directory, name| DirEntryRef { directory, name };
                 let (one, other) = (place(&from_node, from_name), place(&to_node, to_name));
                 let done = told(files.rename(&root, one, other, mode));
                 let wanted = self

@@ -20,7 +20,8 @@ use millpond_ondisk::{
 };
 use millpond_posix::FileSystem;
 use millpond_posix::live::{
-    Begin, BeginError, Estimate, LiveFileSystem, NewFileSystem, Settings, Space, create_file_system,
+    Estimate, LiveFileSystem, NewFileSystem, Settings, Space, TransactionError, TransactionSource,
+    create_file_system,
 };
 use millpond_txg::{DirtyLimits, Transaction, TxgError, TxgGroups};
 use millpond_vdev::{IndirectTables, LeafTable, Reflow, VdevConfig, VdevTree, VdevType};
@@ -154,15 +155,15 @@ pub struct Port {
     has_thread: AtomicBool,
 }
 
-impl Begin for Port {
-    fn begin(&self, estimate: Estimate) -> Result<Transaction, BeginError> {
+impl TransactionSource for Port {
+    fn begin(&self, estimate: Estimate) -> Result<Transaction, TransactionError> {
         if estimate.bytes > self.available_bytes.load(Ordering::Relaxed) && !estimate.is_freeing {
-            return Err(BeginError::NoSpace);
+            return Err(TransactionError::NoSpace);
         }
         self.begun.fetch_add(1, Ordering::Relaxed);
         self.groups.begin(estimate.bytes).map_err(suspended)
     }
-    fn wait_open_synced(&self) -> Result<(), BeginError> {
+    fn wait_open_synced(&self) -> Result<(), TransactionError> {
         assert!(self.has_thread.load(Ordering::Relaxed), "nobody would sync");
         let open = self.groups.open_txg();
         self.groups.wait_synced(open).map_err(suspended)
@@ -179,8 +180,8 @@ impl Begin for Port {
     fn note_accounting(&self, _tx: &Transaction, _counts_objects: bool, _has_projects: bool) {}
 }
 
-fn suspended(error: TxgError) -> BeginError {
-    BeginError::Suspended {
+fn suspended(error: TxgError) -> TransactionError {
+    TransactionError::Suspended {
         reason: error.to_string(),
     }
 }
@@ -257,8 +258,8 @@ impl Rig {
         (rig, files)
     }
 
-    pub fn begin_port(&self) -> Arc<dyn Begin> {
-        Arc::clone(&self.port) as Arc<dyn Begin>
+    pub fn begin_port(&self) -> Arc<dyn TransactionSource> {
+        Arc::clone(&self.port) as Arc<dyn TransactionSource>
     }
     pub fn open(&self, settings: Settings) -> Arc<LiveFileSystem> {
         LiveFileSystem::open(

@@ -11,12 +11,12 @@ const BUSY_MAX: u32 = 100;
 
 /// A borrowed ring with its operations in flight.
 ///
-/// Soundness: the kernel accepts an operation in [`Flight::enter`] and accesses the operation's memory
+/// Soundness: the kernel accepts an operation in [`InFlightBatch::enter`] and accesses the operation's memory
 /// until its completion is seen. Dropping a flight waits for the completion of every operation that the
 /// kernel accepted, on every path. Operations that the kernel did not accept are discarded with the ring.
 /// If waiting fails, the process aborts, because memory in use by the kernel must never be released. The
 /// creator must keep a flight in a local variable, declared after the memory of its operations.
-pub(super) struct Flight {
+pub(super) struct InFlightBatch {
     /// `None` only after the drop.
     ring: Option<IoUring>,
     /// Operations pushed to the ring.
@@ -25,7 +25,7 @@ pub(super) struct Flight {
     completed: usize,
 }
 
-impl Flight {
+impl InFlightBatch {
     pub(super) fn new(ring: IoUring) -> Self {
         Self {
             ring: Some(ring),
@@ -45,7 +45,7 @@ impl Flight {
     }
 
     /// Pushes an operation to the ring; returns `false` if the ring is full. The kernel accepts it at the
-    /// next [`Flight::enter`].
+    /// next [`InFlightBatch::enter`].
     ///
     /// # Safety
     /// The file and all memory that `operation` names must stay valid until this flight has returned its
@@ -141,7 +141,7 @@ impl Flight {
     }
 }
 
-impl Drop for Flight {
+impl Drop for InFlightBatch {
     fn drop(&mut self) {
         self.completions().for_each(drop);
         while self.under_way() > 0 {

@@ -1,7 +1,7 @@
 use super::{DEPTH, Outcome, Transfer, is_permitted, trouble};
 use crate::{
-    Device, DeviceError, DeviceRead, FileDevice, IoWay, MemoryDevice, OpenOptions, PartitionDevice,
-    QueuedDevice, ReadRequest, WriteRequest, read_across,
+    Device, DeviceError, DeviceRead, FileDevice, IoBackend, MemoryDevice, OpenOptions,
+    PartitionDevice, QueuedDevice, ReadRequest, WriteRequest, read_batch,
 };
 use millpond_env::thread;
 use proptest::prelude::*;
@@ -18,7 +18,7 @@ fn image(bytes: &[u8]) -> tempfile::NamedTempFile {
     file
 }
 
-fn open(file: &tempfile::NamedTempFile, way: IoWay) -> FileDevice {
+fn open(file: &tempfile::NamedTempFile, way: IoBackend) -> FileDevice {
     let options = OpenOptions {
         write: true,
         refuse_if_live: false,
@@ -28,10 +28,10 @@ fn open(file: &tempfile::NamedTempFile, way: IoWay) -> FileDevice {
 }
 
 /// The backends that this system supports.
-fn ways() -> Vec<IoWay> {
-    let mut ways = vec![IoWay::Threads, IoWay::Measured];
+fn ways() -> Vec<IoBackend> {
+    let mut ways = vec![IoBackend::Threads, IoBackend::Measured];
     if is_permitted() {
-        ways.push(IoWay::Ring);
+        ways.push(IoBackend::Ring);
     } else {
         println!("io_uring is not permitted here: its way was not tried");
     }
@@ -158,7 +158,7 @@ fn reads_of_several_devices_come_in_their_order_whatever_the_devices_are() {
                 wanted.push(is_within.then(|| expected(bytes, from, length_bytes).unwrap()));
             }
         }
-        let outcomes = read_across(&reads);
+        let outcomes = read_batch(&reads);
         assert_eq!(outcomes.len(), wanted.len());
         for (outcome, wanted) in outcomes.into_iter().zip(&wanted) {
             match outcome {
@@ -174,7 +174,7 @@ fn reads_of_several_devices_come_in_their_order_whatever_the_devices_are() {
         assert_eq!(queued.figures().urgent, 100);
         queued.write_many(&mut [WriteRequest::new(0, b"x")]);
         assert_eq!(queued.figures().delayed, 0);
-        assert!(read_across(&[]).is_empty());
+        assert!(read_batch(&[]).is_empty());
     }
 }
 
@@ -193,7 +193,7 @@ fn a_file_cut_short_under_a_batch_gives_errors_beyond_its_end_and_bytes_before_i
                 length_bytes: *length_bytes,
             })
             .collect();
-        for outcomes in [read_many(&device, &wanted), read_across(&reads)] {
+        for outcomes in [read_many(&device, &wanted), read_batch(&reads)] {
             for ((offset, length), outcome) in wanted.iter().zip(outcomes) {
                 if offset + *length as u64 <= 100_000 {
                     let bytes = expected(&counting(SIZE), *offset, *length);
@@ -227,7 +227,7 @@ fn a_device_open_for_reading_takes_no_batch_by_any_way() {
 #[test]
 fn where_rings_are_refused_batches_go_the_ordinary_way() {
     let file = image(&counting(SIZE));
-    let device = open(&file, IoWay::Ring);
+    let device = open(&file, IoBackend::Ring);
     let wanted: Vec<_> = (0..100).map(|at| (at * 9000, 4096)).collect();
     trouble::refused(|| {
         for ((offset, length), outcome) in wanted.iter().zip(read_many(&device, &wanted)) {
@@ -241,7 +241,7 @@ fn where_rings_are_refused_batches_go_the_ordinary_way() {
                 length_bytes: *length_bytes,
             })
             .collect();
-        assert!(read_across(&reads).iter().all(Result::is_ok));
+        assert!(read_batch(&reads).iter().all(Result::is_ok));
         let mut requests = [WriteRequest::new(0, b"ab"), WriteRequest::new(4096, b"cd")];
         device.write_many(&mut requests);
         assert!(requests.iter().all(|request| request.outcome == Ok(())));
@@ -259,7 +259,7 @@ fn several_calls() -> Option<(tempfile::NamedTempFile, FileDevice, Reads)> {
         return None;
     }
     let file = image(&counting(SIZE));
-    let device = open(&file, IoWay::Ring);
+    let device = open(&file, IoBackend::Ring);
     let wanted = (0..DEPTH as u64 * 3).map(|at| (at * 5000, 4096)).collect();
     Some((file, device, wanted))
 }
@@ -313,7 +313,7 @@ fn many_threads_have_batches_under_way_and_each_gets_its_own_bytes() {
     }
     let content = counting(SIZE);
     let file = image(&content);
-    let device = open(&file, IoWay::Ring);
+    let device = open(&file, IoBackend::Ring);
     thread::scope(|scope| {
         for number in 0..24u64 {
             let (device, content) = (&device, &content);

@@ -1,6 +1,6 @@
 //! A batch of reads and writes.
 
-use super::flight::Flight;
+use super::flight::InFlightBatch;
 use super::take;
 use crate::RUN_BYTES_MAX;
 use io_uring::{opcode, squeue, types::Fd};
@@ -154,7 +154,7 @@ impl<'a> Transfer<'a> {
         let Some(ring) = take() else { return false };
         // Declared after the memory that it works on, so that it is dropped first: its drop waits for the
         // kernel.
-        let mut flight = Flight::new(ring);
+        let mut flight = InFlightBatch::new(ring);
         let mut todo: Vec<usize> = (0..self.stretches.len()).rev().collect();
         loop {
             while flight.has_room()

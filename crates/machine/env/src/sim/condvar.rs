@@ -1,7 +1,7 @@
 //! Condition variables.
 
-use super::baton::{Waiters, is_managed, point};
 use super::lock::{MutexGuard, nanoseconds};
+use super::scheduler::{Waiters, is_managed, point};
 use std::fmt;
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! Guards of held locks.
 
-use super::baton::Waiters;
+use super::scheduler::Waiters;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 

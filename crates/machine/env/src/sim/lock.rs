@@ -1,7 +1,7 @@
 //! Mutual exclusion.
 
-use super::baton::{Waiters, is_managed, point};
 use super::guard::Held;
+use super::scheduler::{Waiters, is_managed, point};
 use std::fmt;
 use std::time::Duration;
 

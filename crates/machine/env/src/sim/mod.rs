@@ -15,22 +15,22 @@
 //! Timeouts use simulated time ([`Time`]). A thread becomes ready when its timeout expires. If no thread is
 //! ready, time advances to the next timeout. `docs/simulation.md` has the reasons and the measurements.
 
-mod baton;
 mod channel;
 mod condvar;
 mod guard;
 mod lock;
 mod once;
 mod rwlock;
+mod scheduler;
 mod thread;
 
-use baton::Baton;
-pub(crate) use baton::is_managed;
 pub use channel::{Receiver, Sender, bounded};
 pub use condvar::{Condvar, WaitTimeoutResult};
 pub use lock::{MappedMutexGuard, Mutex, MutexGuard};
 pub use once::OnceLock;
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use scheduler::Scheduler;
+pub(crate) use scheduler::is_managed;
 use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -123,7 +123,7 @@ pub trait Time: Send + Sync {
 
 /// Sets the clock for the timeouts of this thread's run, from now on. Does nothing outside of a run.
 pub fn set_time(time: Arc<dyn Time>) {
-    baton::with_mine(|baton, _| baton.set_time(time));
+    scheduler::with_mine(|scheduler, _| scheduler.set_time(time));
 }
 
 /// Blocks this thread for `ns` nanoseconds of simulated time, while other threads run.
@@ -131,7 +131,7 @@ pub fn set_time(time: Arc<dyn Time>) {
 /// Outside of a run it returns `false` at once.
 pub fn sleep(ns: u64) -> bool {
     is_managed() && {
-        baton::Waiters::new().wait("its time", Some(ns));
+        scheduler::Waiters::new().wait("its time", Some(ns));
         true
     }
 }
@@ -144,15 +144,15 @@ pub fn run<T: Send + 'static>(
     schedule: Schedule,
     body: impl FnOnce() -> T + Send + 'static,
 ) -> Result<(T, Report), Ended> {
-    let baton = Baton::new(schedule);
-    let first = baton.enter("first");
+    let scheduler = Scheduler::new(schedule);
+    let first = scheduler.enter("first");
     let (send, receive) = crossbeam_channel::bounded(1);
     let inside = {
-        let baton = Arc::clone(&baton);
+        let scheduler = Arc::clone(&scheduler);
         let watched = crate::mark::inherited();
         move || {
             watched.take_up();
-            let outcome = baton.live(first, || catch_unwind(AssertUnwindSafe(body)));
+            let outcome = scheduler.live(first, || catch_unwind(AssertUnwindSafe(body)));
             // After a stuck run there is no receiver.
             let _ = send.send(outcome);
         }
@@ -161,7 +161,7 @@ pub fn run<T: Send + 'static>(
         .name("first".to_owned())
         .spawn(inside);
     let _thread = thread.map_err(|error| Ended::Stuck(error.to_string()))?;
-    let (report, stuck) = baton.wait_for_the_end();
+    let (report, stuck) = scheduler.wait_for_the_end();
     match stuck {
         Some(text) => Err(Ended::Stuck(text)),
         None => match receive.recv() {

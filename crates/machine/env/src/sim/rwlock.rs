@@ -1,8 +1,8 @@
 //! Reader-writer locks.
 
-use super::baton::{Waiters, is_managed, point};
 use super::guard::Held;
 use super::lock::nanoseconds;
+use super::scheduler::{Waiters, is_managed, point};
 use std::fmt;
 use std::time::Duration;
 

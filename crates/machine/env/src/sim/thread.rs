@@ -1,6 +1,6 @@
 //! Scheduled threads.
 
-use super::baton::{Waiters, point, with_mine};
+use super::scheduler::{Waiters, point, with_mine};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -66,7 +66,7 @@ fn with_turns<T, F: FnOnce() -> T>(
     end: &Arc<End>,
     body: F,
 ) -> (impl FnOnce() -> T + use<T, F>, impl FnOnce() + use<T, F>) {
-    let run = with_mine(|baton, _| (Arc::clone(baton), baton.enter(name)));
+    let run = with_mine(|scheduler, _| (Arc::clone(scheduler), scheduler.enter(name)));
     let back = run.clone();
     let end = Arc::clone(end);
     let all = move || match run {
@@ -75,8 +75,8 @@ fn with_turns<T, F: FnOnce() -> T>(
             end.has_come.store(true, Ordering::SeqCst);
             outcome.unwrap_or_else(|panic| resume_unwind(panic))
         }
-        Some((baton, id)) => {
-            let outcome = baton.live(id, || {
+        Some((scheduler, id)) => {
+            let outcome = scheduler.live(id, || {
                 let outcome = catch_unwind(AssertUnwindSafe(body));
                 end.come();
                 outcome
@@ -85,8 +85,8 @@ fn with_turns<T, F: FnOnce() -> T>(
         }
     };
     let take_back = move || {
-        if let Some((baton, id)) = back {
-            baton.forget(id);
+        if let Some((scheduler, id)) = back {
+            scheduler.forget(id);
         }
     };
     (all, take_back)
@@ -190,7 +190,7 @@ where
 }
 
 pub(crate) fn yield_now() {
-    if with_mine(|baton, me| baton.point(me, true)).is_none() {
+    if with_mine(|scheduler, me| scheduler.point(me, true)).is_none() {
         std::thread::yield_now();
     }
 }

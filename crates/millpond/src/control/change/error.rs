@@ -1,6 +1,6 @@
 //! Errors of changes.
 
-use super::super::keep::MountProblem;
+use super::super::service::MountProblem;
 use super::{DeviceInUse, DeviceProblem};
 use crate::Error;
 use crate::live::SettingError;

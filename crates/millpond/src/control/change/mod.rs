@@ -17,7 +17,7 @@ pub use devices::{DeviceFacts, DeviceInUse, DeviceProblem, NewDevices, TopReques
 pub use error::{ChangeError, ChangeFailure};
 pub use local::LocalChanges;
 
-use super::keep::MountProblem;
+use super::service::MountProblem;
 use crate::live::FeatureChoice;
 
 /// A request to create a pool.

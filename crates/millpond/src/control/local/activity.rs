@@ -7,7 +7,7 @@ use super::super::{
     ActivityState, CheckpointInfo, EngineInfo, ErrorScrubInfo, ExpansionInfo, IoWaits, Latencies,
     PoolInfo, ProgressState, RebuildInfo, VdevActivity, VdevInfo,
 };
-use millpond_block::{TimeFigures, Topology, WaitFigures};
+use millpond_block::{IoStats, TimeFigures, Topology};
 use millpond_ondisk::pool_directory::{key, vdev_key};
 use millpond_ondisk::{ErrorScrubPhys, Guid, IndirectMappingPhys, ObjectId, ScanPhase};
 use millpond_pool::Pool;
@@ -180,13 +180,13 @@ pub(in crate::control) fn figures(topology: &Topology, vdev: &mut VdevInfo) -> O
     if vdev.physical_bytes == 0 {
         vdev.physical_bytes = size_bytes;
     }
-    let waits = topology.wait_figures(id);
+    let waits = topology.io_stats(id);
     vdev.slow_ios = waits.slow;
     vdev.waits = io_waits(waits);
     Some(id)
 }
 
-fn io_waits(waits: WaitFigures) -> IoWaits {
+fn io_waits(waits: IoStats) -> IoWaits {
     IoWaits {
         total: waits.total.map(latencies),
         disk: waits.disk.map(latencies),

@@ -1,7 +1,7 @@
 //! State that an object set shares with its objects: the object table, dirty lists and synced head.
 
-use super::numbers::Numbers;
-use super::{LiveObject, WritePolicy, foreign};
+use super::object_ids::ObjectIdAllocator;
+use super::{LiveObject, WritePolicy, byteswap};
 use crate::set::used_slots;
 use crate::tree::Tree;
 use crate::{Accounting, ObjectError};
@@ -25,7 +25,7 @@ pub(super) struct Core {
     pub(super) policy: RwLock<WritePolicy>,
     /// Innermost lock of the set: taken while an object's mutex is held, never the other way round.
     pub(super) table: Mutex<Table>,
-    pub(super) numbers: Mutex<Numbers>,
+    pub(super) numbers: Mutex<ObjectIdAllocator>,
     /// Held for writing during a sync. Readers take it only to find out whether a sync caused their error.
     pub(super) gate: RwLock<()>,
 }
@@ -208,7 +208,7 @@ impl Core {
         let Some(mut dnode) = Dnode::decode(bytes, block.endian).map_err(invalid)? else {
             return Ok(None);
         };
-        foreign::adopt(&mut dnode).map_err(|reason| self.refuse(id, reason))?;
+        byteswap::adopt(&mut dnode).map_err(|reason| self.refuse(id, reason))?;
         Ok(Some(dnode))
     }
 

@@ -1,8 +1,8 @@
 //! Writes the dnode array. Each block is written once the last object in it is complete.
 
 use super::LiveObject;
+use super::byteswap;
 use super::core::{Core, SLOTS_PER_BLOCK};
-use super::foreign;
 use super::sync::Sync;
 use super::writer::{Run, TreeWriter};
 use crate::ObjectError;
@@ -106,7 +106,7 @@ impl DnodeArray {
             };
             let dnode = Dnode::decode(&content.bytes[start..], Endian::Big).map_err(invalid)?;
             let Some(mut dnode) = dnode else { continue };
-            foreign::adopt(&mut dnode).map_err(|reason| core.refuse(id, reason))?;
+            byteswap::adopt(&mut dnode).map_err(|reason| core.refuse(id, reason))?;
             let bytes = encode(core, id, &dnode)?;
             if let Some(place) = native.get_mut(start..start + bytes.len()) {
                 place.copy_from_slice(&bytes);

@@ -6,14 +6,14 @@
 
 mod accounting;
 mod attributes;
+mod byteswap;
 mod core;
 mod dnode_array;
-mod foreign;
 mod freeing;
 mod logged;
-mod numbers;
 mod object;
-mod parts;
+mod object_ids;
+mod partial_write;
 mod policy;
 mod port;
 mod range;

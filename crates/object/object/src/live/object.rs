@@ -1,11 +1,11 @@
 //! One object open for change.
 
+use super::byteswap;
 use super::core::Core;
-use super::foreign;
-use super::parts::Parts;
-use super::state::{BlockChange, Bottom, Place, Shape, State, native_block};
-use crate::ahead::{Keeping, before_read, piece_bytes};
-use crate::streams::Streams;
+use super::partial_write::PartialWrite;
+use super::state::{BaseContent, BlockChange, BlockSource, Shape, State, native_block};
+use crate::prefetch::{CacheHint, before_read, piece_bytes};
+use crate::stream_detection::Streams;
 use crate::tree::Tree;
 use crate::{Block, BlockAddress, ObjectError};
 use millpond_env::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
@@ -185,48 +185,48 @@ impl LiveObject {
     /// # Errors
     /// If a block cannot be read; the buffer's content is then undefined.
     pub fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ObjectError> {
-        self.read_keeping(offset, buffer, Keeping::Here)
+        self.read_with_hint(offset, buffer, CacheHint::Retain)
     }
 
-    /// Reads as [`LiveObject::read`] does; `keeping` says what happens to the cached content afterwards.
+    /// Reads as [`LiveObject::read`] does; `hint` says what happens to the cached content afterwards.
     ///
     /// # Errors
     /// As [`LiveObject::read`].
-    pub fn read_keeping(
+    pub fn read_with_hint(
         &self,
         offset: u64,
         buffer: &mut [u8],
-        keeping: Keeping,
+        hint: CacheHint,
     ) -> Result<(), ObjectError> {
         let mut offset = offset;
         for piece in buffer.chunks_mut(piece_bytes(&self.core.store)) {
-            let behind = self.read_ahead(offset, piece.len() as u64);
+            let behind = self.prefetch(offset, piece.len() as u64);
             self.read_piece(offset, piece)?;
-            if keeping == Keeping::ByReader && !behind.is_empty() {
+            if hint == CacheHint::DropBehind && !behind.is_empty() {
                 let synced = Arc::clone(&self.state.lock().synced);
-                self.tree(&synced).let_go(behind);
+                self.tree(&synced).evict(behind);
             }
             offset = offset.saturating_add(piece.len() as u64);
         }
         Ok(())
     }
 
-    fn read_ahead(&self, offset: u64, length: u64) -> Range<u64> {
+    fn prefetch(&self, offset: u64, length: u64) -> Range<u64> {
         let synced = Arc::clone(&self.state.lock().synced);
         // Unsynced data is in memory already.
         if synced.block_id_max == BlockId(0) {
             return 0..0;
         }
         let (store, streams) = (&self.core.store, self.streams.get_or_init(Box::default));
-        let shape = crate::ahead::Shape::of(&synced);
-        before_read(store, streams, shape, offset, length, |bytes, errand| {
+        let shape = crate::prefetch::Shape::of(&synced);
+        before_read(store, streams, shape, offset, length, |bytes, request| {
             let (object, synced) = (Weak::clone(&self.me), Arc::clone(&synced));
-            store.send_ahead(bytes, move || {
+            store.queue_prefetch(bytes, move || {
                 let Some(object) = object.upgrade() else {
                     return;
                 };
-                let is_synced = |id| object.state.lock().newest_place(id) == Place::Synced;
-                errand.run(&object.tree(&synced), is_synced);
+                let is_synced = |id| object.state.lock().newest_place(id) == BlockSource::Synced;
+                request.run(&object.tree(&synced), is_synced);
             })
         })
     }
@@ -262,13 +262,13 @@ impl LiveObject {
         loop {
             let state = self.state.lock();
             let (bottom, parts) = state.layers(id, state.slots.len());
-            let over: Vec<Parts> = parts.into_iter().cloned().collect();
+            let over: Vec<PartialWrite> = parts.into_iter().cloned().collect();
             let synced = Arc::clone(&state.synced);
             drop(state);
             match bottom {
-                Bottom::Whole(content) => copy(&content, into),
-                Bottom::Nowhere => into.fill(0),
-                Bottom::Synced => {
+                BaseContent::Whole(content) => copy(&content, into),
+                BaseContent::Nowhere => into.fill(0),
+                BaseContent::Synced => {
                     let block = self.ask_synced(&synced, |tree| tree.read_block(id))?;
                     let Some(block) = block else { continue };
                     copy(&block.bytes, into);
@@ -290,19 +290,19 @@ impl LiveObject {
         loop {
             let state = self.state.lock();
             let bytes = state.shape().block_bytes();
-            if let Place::Slot(slot) = state.newest_place(id.0)
+            if let BlockSource::Slot(slot) = state.newest_place(id.0)
                 && let Some(BlockChange::Whole(block)) = state.slots[slot].blocks.get(&id.0)
             {
                 return Ok(block.view());
             }
             let (bottom, parts) = state.layers(id.0, state.slots.len());
-            let over: Vec<Parts> = parts.into_iter().cloned().collect();
+            let over: Vec<PartialWrite> = parts.into_iter().cloned().collect();
             let synced = Arc::clone(&state.synced);
             drop(state);
             let mut block = match bottom {
-                Bottom::Whole(content) => native_block(content),
-                Bottom::Nowhere => native_block(Arc::new(vec![0; bytes])),
-                Bottom::Synced => {
+                BaseContent::Whole(content) => native_block(content),
+                BaseContent::Nowhere => native_block(Arc::new(vec![0; bytes])),
+                BaseContent::Synced => {
                     let block = self.ask_synced(&synced, |tree| tree.read_block(id.0))?;
                     let Some(block) = block else { continue };
                     block
@@ -313,7 +313,7 @@ impl LiveObject {
             }
             if !over.is_empty() && block.endian == Endian::Big {
                 let mut content = block.bytes.to_vec();
-                foreign::make_native(synced.object_type, &mut content)
+                byteswap::byteswap(synced.object_type, &mut content)
                     .map_err(|reason| self.refuse(reason))?;
                 block = native_block(Arc::new(content));
             }
@@ -521,7 +521,7 @@ impl LiveObject {
                         }
                         let mut content = block.bytes.to_vec();
                         if block.endian == Endian::Big {
-                            foreign::make_native(synced.object_type, &mut content)
+                            byteswap::byteswap(synced.object_type, &mut content)
                                 .map_err(|reason| self.refuse(reason))?;
                         }
                         base = content;
@@ -580,8 +580,8 @@ impl LiveObject {
             let mut content = None;
             if !is_same {
                 match state.place(0, slot + 1) {
-                    Place::Nowhere => {}
-                    Place::Slot(at) => match state.slots[at].blocks.get(&0) {
+                    BlockSource::Nowhere => {}
+                    BlockSource::Slot(at) => match state.slots[at].blocks.get(&0) {
                         Some(BlockChange::Whole(block)) => content = Some(block.content().to_vec()),
                         _ => {
                             drop(state);
@@ -591,7 +591,7 @@ impl LiveObject {
                             continue;
                         }
                     },
-                    Place::Synced => {
+                    BlockSource::Synced => {
                         let synced = Arc::clone(&state.synced);
                         match &known {
                             Some((dnode, block)) if Arc::ptr_eq(dnode, &synced) => {
@@ -617,7 +617,7 @@ impl LiveObject {
                 && block.endian == Endian::Big
                 && let Some(content) = &mut content
             {
-                foreign::make_native(dnode.object_type, content)
+                byteswap::byteswap(dnode.object_type, content)
                     .map_err(|reason| self.refuse(reason))?;
             }
             state.reshape(slot, |shape| {

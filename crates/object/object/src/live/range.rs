@@ -1,7 +1,7 @@
 //! Frees ranges of an object, and finds its data and holes.
 
 use super::LiveObject;
-use super::state::{Place, Slot};
+use super::state::{BlockSource, Slot};
 use crate::ObjectError;
 use millpond_env::sync::Arc;
 use millpond_ondisk::BlockId;
@@ -33,10 +33,10 @@ impl LiveObject {
                     .unwrap_or(u64::MAX)
             };
             let next = match state.newest_place(id) {
-                Place::Slot(_) if !want_hole => return Ok(Some(BlockId(id))),
-                Place::Nowhere if want_hole => return Ok(Some(BlockId(id))),
-                Place::Slot(_) => id.saturating_add(1),
-                Place::Nowhere => {
+                BlockSource::Slot(_) if !want_hole => return Ok(Some(BlockId(id))),
+                BlockSource::Nowhere if want_hole => return Ok(Some(BlockId(id))),
+                BlockSource::Slot(_) => id.saturating_add(1),
+                BlockSource::Nowhere => {
                     let ends = slots.clone().filter_map(|slot| {
                         let (first, last) = slot.freed.range_from(id)?;
                         (first <= id).then_some(last)
@@ -44,7 +44,7 @@ impl LiveObject {
                     let end = ends.max().unwrap_or(u64::MAX).saturating_add(1);
                     end.min(dirty(slots, id.saturating_add(1)))
                 }
-                Place::Synced => {
+                BlockSource::Synced => {
                     let changes = if want_hole {
                         let freed = slots.filter_map(|slot| slot.freed.range_from(id));
                         freed.map(|(first, _)| first).min().unwrap_or(u64::MAX)
@@ -126,9 +126,9 @@ impl LiveObject {
         loop {
             let state = self.state();
             match state.newest_place(id) {
-                Place::Nowhere => return Ok(()),
-                Place::Slot(_) => break,
-                Place::Synced => {
+                BlockSource::Nowhere => return Ok(()),
+                BlockSource::Slot(_) => break,
+                BlockSource::Synced => {
                     let synced = Arc::clone(&state.synced);
                     drop(state);
                     let found = self.ask_synced(&synced, |tree| tree.descend(0, id))?;

@@ -3,8 +3,8 @@
 use super::core::{
     Core, HeadChange, SLOTS_PER_BLOCK, SyncedHead, Table, blank_dnode, special_id, special_index,
 };
-use super::numbers::{Numbers, Search};
-use super::{AccountingChange, BlockSink, LiveObject, WritePolicy, foreign};
+use super::object_ids::{ObjectIdAllocator, Search};
+use super::{AccountingChange, BlockSink, LiveObject, WritePolicy, byteswap};
 use crate::set::used_slots;
 use crate::{Accounting, ObjectError, ObjectSet};
 use millpond_block::BlockStore;
@@ -154,7 +154,7 @@ impl LiveObjectSet {
                 kind,
                 policy: RwLock::new(policy),
                 table: Mutex::new(table),
-                numbers: Mutex::new(Numbers::new(block_id_max)),
+                numbers: Mutex::new(ObjectIdAllocator::new(block_id_max)),
                 gate: RwLock::new(()),
             }),
         })
@@ -185,7 +185,7 @@ impl LiveObjectSet {
         let phys = read_only.phys();
         let native = |dnode: &Dnode| {
             let mut dnode = dnode.clone();
-            foreign::adopt(&mut dnode).map_err(refuse)?;
+            byteswap::adopt(&mut dnode).map_err(refuse)?;
             Ok::<_, ObjectError>(dnode)
         };
         let meta = native(&phys.meta_dnode)?;
@@ -350,7 +350,7 @@ impl LiveObjectSet {
     /// Repeats the search until it has a result, reading in between the blocks of dnodes that it needs.
     fn number(
         &self,
-        mut search: impl FnMut(&mut Numbers, u64) -> Search,
+        mut search: impl FnMut(&mut ObjectIdAllocator, u64) -> Search,
     ) -> Result<Option<ObjectId>, ObjectError> {
         let core = &self.core;
         loop {
@@ -414,8 +414,8 @@ impl LiveObjectSet {
             return refuse("a dnode cannot have so many slots");
         }
         let sectors = self.core.block_sectors(ObjectId(0), new.block_bytes)?;
-        let room = usize::from(new.slots) * DNODE_SLOT_BYTES - 192;
-        let Some(left) = room.checked_sub(new.bonus.len()) else {
+        let buffer = usize::from(new.slots) * DNODE_SLOT_BYTES - 192;
+        let Some(left) = buffer.checked_sub(new.bonus.len()) else {
             return refuse("bonus does not fit");
         };
         // Files keep room for attributes, other objects for pointers.

@@ -4,7 +4,7 @@
 //! the synced tree. A change in a txg that is not the newest is also applied to the newer slots that hold (or
 //! freed) the same block, so that the later call wins in every state.
 
-use super::parts::Parts;
+use super::partial_write::PartialWrite;
 use super::ranges::Ranges;
 use crate::Block;
 use millpond_env::mark;
@@ -102,7 +102,7 @@ pub(super) enum BlockChange {
     Whole(DirtyBlock),
     /// Some bytes are new. The rest comes from the next older txg that has the block, or from the synced
     /// tree. Used only for blocks that were synced when the first of the bytes was written.
-    Parts(Parts),
+    PartialWrite(PartialWrite),
 }
 
 impl BlockChange {
@@ -113,19 +113,19 @@ impl BlockChange {
     pub(super) fn as_whole(&self) -> Option<&DirtyBlock> {
         match self {
             Self::Whole(block) => Some(block),
-            Self::Parts(_) => None,
+            Self::PartialWrite(_) => None,
         }
     }
     pub(super) fn as_whole_mut(&mut self) -> Option<&mut DirtyBlock> {
         match self {
             Self::Whole(block) => Some(block),
-            Self::Parts(_) => None,
+            Self::PartialWrite(_) => None,
         }
     }
 }
 
 /// The base content below the parts of a block.
-pub(super) enum Bottom {
+pub(super) enum BaseContent {
     /// A whole block of some txg.
     Whole(Arc<Vec<u8>>),
     /// Zeros.
@@ -159,7 +159,7 @@ pub(super) struct Slot {
 
 /// The location of a block's newest content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum BlockSource {
     /// In the slot with this index.
     Slot(usize),
     /// Nowhere: the block was freed or never existed.
@@ -263,34 +263,34 @@ impl State {
     }
 
     /// Finds a block's content among the first `slots` slots.
-    pub(super) fn place(&self, id: u64, slots: usize) -> Place {
+    pub(super) fn place(&self, id: u64, slots: usize) -> BlockSource {
         for (index, slot) in self.slots[..slots].iter().enumerate().rev() {
             if slot.blocks.contains_key(&id) {
-                return Place::Slot(index);
+                return BlockSource::Slot(index);
             }
             if slot.freed.contains(id) {
-                return Place::Nowhere;
+                return BlockSource::Nowhere;
             }
         }
         if id > self.synced.block_id_max.0 {
-            Place::Nowhere
+            BlockSource::Nowhere
         } else {
-            Place::Synced
+            BlockSource::Synced
         }
     }
 
     /// Returns what a block's content consists of, looking at the first `slots` slots: the base content, and
     /// the parts over it, oldest first.
-    pub(super) fn layers(&self, id: u64, slots: usize) -> (Bottom, Vec<&Parts>) {
+    pub(super) fn layers(&self, id: u64, slots: usize) -> (BaseContent, Vec<&PartialWrite>) {
         let mut parts = vec![];
         let mut bottom = None;
         for slot in self.slots[..slots].iter().rev() {
             match slot.blocks.get(&id) {
                 Some(BlockChange::Whole(block)) => {
-                    bottom = Some(Bottom::Whole(Arc::clone(block.content())));
+                    bottom = Some(BaseContent::Whole(Arc::clone(block.content())));
                 }
-                Some(BlockChange::Parts(own)) => parts.push(own),
-                None if slot.freed.contains(id) => bottom = Some(Bottom::Nowhere),
+                Some(BlockChange::PartialWrite(own)) => parts.push(own),
+                None if slot.freed.contains(id) => bottom = Some(BaseContent::Nowhere),
                 None => {}
             }
             if bottom.is_some() {
@@ -299,15 +299,15 @@ impl State {
         }
         parts.reverse();
         let below = match id > self.synced.block_id_max.0 {
-            true => Bottom::Nowhere,
-            false => Bottom::Synced,
+            true => BaseContent::Nowhere,
+            false => BaseContent::Synced,
         };
         (bottom.unwrap_or(below), parts)
     }
 
     /// Whether some of a block's bytes come from the synced tree, looking at the first `slots` slots.
     pub(super) fn needs_synced(&self, id: u64, slots: usize) -> bool {
-        matches!(self.layers(id, slots).0, Bottom::Synced)
+        matches!(self.layers(id, slots).0, BaseContent::Synced)
     }
 
     /// Returns a block's content if the whole block is new in this txg.
@@ -335,7 +335,7 @@ impl State {
         }
     }
 
-    pub(super) fn newest_place(&self, id: u64) -> Place {
+    pub(super) fn newest_place(&self, id: u64) -> BlockSource {
         self.place(id, self.slots.len())
     }
 
@@ -376,11 +376,11 @@ impl State {
         if own.is_none_or(|change| change.as_whole().is_none()) {
             let base = match self.layers(id, index + 1) {
                 // The change that follows at once copies it.
-                (Bottom::Whole(content), parts) if parts.is_empty() => content,
+                (BaseContent::Whole(content), parts) if parts.is_empty() => content,
                 (bottom, parts) => {
                     let mut content = match bottom {
-                        Bottom::Whole(content) => content.to_vec(),
-                        Bottom::Nowhere | Bottom::Synced => base(),
+                        BaseContent::Whole(content) => content.to_vec(),
+                        BaseContent::Nowhere | BaseContent::Synced => base(),
                     };
                     parts.iter().for_each(|part| part.apply(&mut content));
                     Arc::new(content)
@@ -402,7 +402,7 @@ impl State {
                         patched = Some(Arc::clone(block.content()));
                     }
                 }
-                Some(BlockChange::Parts(parts)) => {
+                Some(BlockChange::PartialWrite(parts)) => {
                     parts.put(start, bytes);
                 }
                 None => {
@@ -432,9 +432,9 @@ impl State {
             return None;
         }
         match self.slots[index].blocks.get(&id) {
-            Some(BlockChange::Parts(parts)) if !parts.is_shattered() => {}
+            Some(BlockChange::PartialWrite(parts)) if !parts.is_shattered() => {}
             None if self.needs_synced(id, index + 1) => {}
-            Some(BlockChange::Parts(_)) => {
+            Some(BlockChange::PartialWrite(_)) => {
                 mark::hit("record-shattered");
                 return None;
             }
@@ -444,8 +444,8 @@ impl State {
         slot.shape.block_id_max = slot.shape.block_id_max.max(id);
         let size = slot.shape.block_bytes();
         let change = slot.blocks.entry(id);
-        let change = change.or_insert_with(|| BlockChange::Parts(Parts::default()));
-        let BlockChange::Parts(parts) = change else {
+        let change = change.or_insert_with(|| BlockChange::PartialWrite(PartialWrite::default()));
+        let BlockChange::PartialWrite(parts) = change else {
             return None;
         };
         let charged = parts.put(start, bytes) as u64;

@@ -1,10 +1,10 @@
 //! Writes the changes of one txg: objects first, then the dnode array, then the object set block.
 
 use super::accounting::{Ledger, Owners, ProjectBounds};
+use super::byteswap;
 use super::core::{Core, SyncedHead, special_id};
 use super::dnode_array::{DnodeArray, encode};
-use super::foreign;
-use super::parts::Parts;
+use super::partial_write::PartialWrite;
 use super::state::BlockChange;
 use super::writer::{ReadyNode, Run, TreeWriter};
 use super::{BlockSink, BlockTraits, FeatureUse, LiveObject, SyncedSet, WriteJob};
@@ -24,7 +24,7 @@ const OBJECT_BYTES: u64 = 4096;
 const STEP: usize = 256;
 
 /// The slot that receives a written block's pointer.
-enum Home {
+enum PointerSlot {
     Leaf(usize, u64),
     Spill(usize),
 }
@@ -32,7 +32,7 @@ enum Home {
 #[derive(Default)]
 struct Batch {
     jobs: Vec<WriteJob>,
-    homes: Vec<Home>,
+    homes: Vec<PointerSlot>,
     bytes: u64,
 }
 
@@ -61,7 +61,7 @@ enum Step {
     /// With the pointer under which the block is already stored, if there is one.
     Write(u64, Arc<Vec<u8>>, Option<BlockPointer>),
     /// The parts go over the content in the synced tree.
-    Patch(u64, Parts),
+    Patch(u64, PartialWrite),
 }
 
 /// A completed object with its new dnode, or `None` if it was freed.
@@ -154,7 +154,7 @@ fn patched_blocks(
         Step::Patch(id, parts) => Some((*id, parts)),
         _ => None,
     });
-    let patches: Vec<(u64, &Parts)> = patches.collect();
+    let patches: Vec<(u64, &PartialWrite)> = patches.collect();
     if patches.is_empty() {
         return Ok(vec![]);
     }
@@ -172,20 +172,21 @@ fn patched_blocks(
         if !pointer.is_hole() && pointer.lsize_bytes() != block_bytes {
             return Err(tree.invalid("data block's size contradicts the dnode"));
         }
-        wanted.push((pointer, tree.address(0, *id), Parts::clone(parts)));
+        wanted.push((pointer, tree.address(0, *id), PartialWrite::clone(parts)));
     }
     let (size, object_type) = (block_bytes as usize, synced.object_type);
-    let contents = object
-        .core
-        .store
-        .read_many(wanted, move |content, endian, parts: Parts| {
-            content.resize(size, 0);
-            if endian == Endian::Big {
-                foreign::make_native(object_type, content)?;
-            }
-            parts.apply(content);
-            Ok(())
-        });
+    let contents =
+        object
+            .core
+            .store
+            .read_many(wanted, move |content, endian, parts: PartialWrite| {
+                content.resize(size, 0);
+                if endian == Endian::Big {
+                    byteswap::byteswap(object_type, content)?;
+                }
+                parts.apply(content);
+                Ok(())
+            });
     let mut patched = Vec::with_capacity(contents.len());
     for outcome in contents {
         let content = outcome?.map_err(|reason: &'static str| object.refuse(reason))?;
@@ -306,7 +307,7 @@ impl Sync<'_> {
                                 let stored = block.stored_in(run.txg);
                                 Step::Write(*id, Arc::clone(block.content()), stored)
                             }
-                            BlockChange::Parts(parts) => Step::Patch(*id, parts.clone()),
+                            BlockChange::PartialWrite(parts) => Step::Patch(*id, parts.clone()),
                         });
                         id.checked_add(1)
                     }
@@ -336,7 +337,7 @@ impl Sync<'_> {
                     let mut job = run.job(&active.tree, 0, id, content, previous);
                     job.stored = stored;
                     batch.jobs.push(job);
-                    batch.homes.push(Home::Leaf(index, id));
+                    batch.homes.push(PointerSlot::Leaf(index, id));
                     active.tree.cursor = id.saturating_add(1);
                 }
                 Step::Patch(..) => {}
@@ -350,7 +351,7 @@ impl Sync<'_> {
                 Some(Some(content)) => {
                     batch.bytes += content.len() as u64;
                     batch.jobs.push(self.spill_job(active, content));
-                    batch.homes.push(Home::Spill(index));
+                    batch.homes.push(PointerSlot::Spill(index));
                 }
                 Some(None) if !active.old_spill.is_hole() => {
                     run.sink.kill(&active.old_spill)?;
@@ -387,10 +388,10 @@ impl Sync<'_> {
         let pointers = self.write(batch.jobs)?;
         for (pointer, home) in pointers.into_iter().zip(batch.homes) {
             match home {
-                Home::Leaf(index, id) => {
+                PointerSlot::Leaf(index, id) => {
                     active[index].tree.set_pointer(&self.run, 0, id, pointer)?;
                 }
-                Home::Spill(index) => {
+                PointerSlot::Spill(index) => {
                     let active = &mut active[index];
                     let old = active.old_spill;
                     active.tree.account(&self.run, &old, &pointer);

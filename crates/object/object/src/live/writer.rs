@@ -9,7 +9,7 @@ use super::{BlockSink, BlockTraits, FeatureUse, Leak, WriteJob, WritePolicy};
 use crate::claims::Claims;
 use crate::tree::Tree;
 use crate::{BlockError, ObjectError};
-use millpond_block::Room;
+use millpond_block::PooledBuf;
 use millpond_env::mark;
 use millpond_env::sync::Arc;
 use millpond_ondisk::{
@@ -370,7 +370,7 @@ impl TreeWriter {
             if let Some(node) = self.nodes.get(&(level, id)) {
                 let index = |child: u64| (child & ((1 << shift) - 1)) as usize;
                 let here = node.pointers.get(index(from)..=index(to)).unwrap_or(&[]);
-                self.read_ahead(run, level - 1, from, here, (child - from) as usize);
+                self.prefetch(run, level - 1, from, here, (child - from) as usize);
             }
             self.free_below(run, level - 1, child, first, last)?;
         }
@@ -379,14 +379,7 @@ impl TreeWriter {
 
     /// Makes other threads prefetch indirect blocks that the sweep will soon reach. They are siblings: the
     /// sweep is at index `at`, and the first one has block id `first`.
-    fn read_ahead(
-        &self,
-        run: &Run<'_>,
-        level: u8,
-        first: u64,
-        pointers: &[BlockPointer],
-        at: usize,
-    ) {
+    fn prefetch(&self, run: &Run<'_>, level: u8, first: u64, pointers: &[BlockPointer], at: usize) {
         if level == 0 || !at.is_multiple_of(AHEAD_NODES) {
             return;
         }
@@ -400,12 +393,14 @@ impl TreeWriter {
             }
             let address = run.core.tree(self.id, &self.dnode).address(level, id);
             let (store, pointer) = (Arc::downgrade(&run.core.store), *pointer);
-            run.core.store.send_ahead(pointer.lsize_bytes(), move || {
-                if let Some(store) = store.upgrade() {
-                    // The sweep itself meets and reports any failure.
-                    let _ = store.fetch_ahead(&pointer, address, None, Room::default());
-                }
-            });
+            run.core
+                .store
+                .queue_prefetch(pointer.lsize_bytes(), move || {
+                    if let Some(store) = store.upgrade() {
+                        // The sweep itself meets and reports any failure.
+                        let _ = store.prefetch_block(&pointer, address, None, PooledBuf::default());
+                    }
+                });
         }
     }
 
@@ -440,7 +435,7 @@ impl TreeWriter {
             for (child, index) in children.iter().zip(0u64..) {
                 let first = id << self.shift();
                 let child_id = first.wrapping_add(index);
-                self.read_ahead(run, level - 1, first, &children, index as usize);
+                self.prefetch(run, level - 1, first, &children, index as usize);
                 self.kill_tree(run, child, level - 1, child_id)?;
                 self.account(run, child, &BlockPointer::default());
             }

@@ -2,12 +2,12 @@
 #![forbid(unsafe_code)]
 
 mod accounting;
-mod ahead;
 mod cases;
 mod damaged;
 mod judge;
 mod model;
 mod objects;
+mod prefetch;
 mod sink;
 mod threads;
 mod txgs;

@@ -282,8 +282,8 @@ impl Life {
                     .map(|at| (at % 97) as u8 + size)
                     .collect();
                 let content = Some(content).filter(|one| !one.is_empty());
-                let room = object.bonus_bytes_max();
-                let may = model.spill.is_some() || model.bonus.len() + 128 <= room;
+                let buffer = object.bonus_bytes_max();
+                let may = model.spill.is_some() || model.bonus.len() + 128 <= buffer;
                 let done = object.set_spill(&tx, content.clone());
                 assert_eq!(done.is_ok(), may || content.is_none());
                 if done.is_ok() {

@@ -3,7 +3,7 @@
 
 use super::checks::{check_snapshot_properties, split_snapshot};
 use super::datasets::LiveDatasets;
-use super::syncing::Syncing;
+use super::sync_task_context::SyncTaskContext;
 use super::tree::Head;
 use super::view::contradiction;
 use crate::properties::PropertyValue;
@@ -241,15 +241,19 @@ impl LiveDatasets {
     /// # Errors
     /// As for a single one, for the first that is refused. The earlier ones are then destroyed.
     pub fn destroy_in_order(&self, names: &[&str]) -> Result<(), DatasetError> {
-        self.one_by_one(names, |s, name| s.doom(name), |s, _, doomed| s.end(doomed))
+        self.one_by_one(
+            names,
+            |s, name| s.prepare_destroy(name),
+            |s, _, doomed| s.end(doomed),
+        )
     }
 
     /// Applies an operation to one dataset after the other, many per txg, until one is refused.
     fn one_by_one<P>(
         &self,
         names: &[&str],
-        check: impl Fn(&Syncing<'_>, &str) -> Result<P, DatasetError> + Send + Sync,
-        apply: impl Fn(&Syncing<'_>, &str, P) -> Result<(), PoolError> + Send + Sync,
+        check: impl Fn(&SyncTaskContext<'_>, &str) -> Result<P, DatasetError> + Send + Sync,
+        apply: impl Fn(&SyncTaskContext<'_>, &str, P) -> Result<(), PoolError> + Send + Sync,
     ) -> Result<(), DatasetError> {
         for names in names.chunks(CHANGED_HEADS_MAX) {
             let refused = self.task(

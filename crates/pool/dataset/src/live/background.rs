@@ -6,9 +6,9 @@ use super::destroy_head::{DELETED_LIVELISTS, TREE_QUEUE};
 use super::destroy_snapshot::FREE_LIST;
 use super::features;
 use super::space::Use;
-use super::syncing::Syncing;
+use super::sync_task_context::SyncTaskContext;
 use super::view::{During, contradiction};
-use super::walk::{Place, Stop, Visitor, Walk};
+use super::walk::{Position, Stop, Visitor, Walk};
 use millpond_env::mark;
 use millpond_ondisk::dsl::{hex_key, keys};
 use millpond_ondisk::{
@@ -65,7 +65,7 @@ pub(crate) enum Rest {
     Stuck,
 }
 
-impl Syncing<'_> {
+impl SyncTaskContext<'_> {
     /// Frees for one time slice.
     pub(crate) fn free_in_background(&self) -> Result<Rest, PoolError> {
         let has_work = self.has_free_list()?
@@ -137,7 +137,7 @@ impl Syncing<'_> {
                 self.ctx.pool().store(),
                 &entry.pointer,
                 entry.birth,
-                Place::from_bookmark(&entry.resume),
+                Position::from_bookmark(&entry.resume),
                 slice,
             );
             let change = before - slice.freed;
@@ -153,7 +153,7 @@ impl Syncing<'_> {
                 Err(Stop::Enough(place)) => (place, Rest::More),
                 Err(Stop::Unreadable(place, _)) => (place, Rest::Stuck),
             };
-            if !change.is_zero() || Place::from_bookmark(&entry.resume) != place {
+            if !change.is_zero() || Position::from_bookmark(&entry.resume) != place {
                 entry.resume = place.to_bookmark();
                 object
                     .write(self.ctx.tx(), at, &entry.encode())
@@ -235,7 +235,7 @@ impl Syncing<'_> {
             freed: SpaceChange::default(),
         };
         let store = self.ctx.pool().store();
-        match Walk::run(store, pointer, born_after, Place::default(), &mut slice) {
+        match Walk::run(store, pointer, born_after, Position::default(), &mut slice) {
             Ok(()) => Ok(slice.freed),
             Err(Stop::Visitor(error)) => Err(error),
             Err(_) => Err(contradiction(WHAT, "a block of the dataset cannot be read")),

@@ -3,7 +3,7 @@
 //! Page `docs/format/bookmarks.md`.
 
 use super::features;
-use super::syncing::Syncing;
+use super::sync_task_context::SyncTaskContext;
 use super::view::{During, MosView, required};
 use millpond_env::sync::{Arc, Mutex};
 use millpond_ondisk::dsl::keys;
@@ -88,7 +88,7 @@ impl CountingTxgs {
     }
 }
 
-impl Syncing<'_> {
+impl SyncTaskContext<'_> {
     /// The distinct creation txgs of bookmarks that count frees and are not older than `from`.
     pub(crate) fn counting_bookmarks(
         &self,

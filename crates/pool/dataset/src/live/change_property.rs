@@ -4,7 +4,7 @@
 
 use super::features;
 use super::space::{Use, signed};
-use super::syncing::Syncing;
+use super::sync_task_context::SyncTaskContext;
 use super::tree::Head;
 use super::view::{MosView, required};
 use crate::properties::{DatasetKind, DatasetProperty, table};
@@ -237,7 +237,7 @@ fn check_user_property(name: &str, value: &PropertyValue) -> Result<Setting, &'s
     })
 }
 
-impl Syncing<'_> {
+impl SyncTaskContext<'_> {
     /// Validates changes of a head's properties.
     pub(crate) fn check_settings(
         &self,

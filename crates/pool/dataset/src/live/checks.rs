@@ -2,9 +2,9 @@
 
 use super::api::PropertyChanges;
 use super::change_property::Setting;
-use super::contents::NewContents;
 use super::datasets::ClosedHead;
-use super::syncing::Syncing;
+use super::initializer::NewContents;
+use super::sync_task_context::SyncTaskContext;
 use super::tree::{Head, Snapshot};
 use super::view::During;
 use crate::properties::{PropertyValue, table};
@@ -38,7 +38,7 @@ pub(crate) enum Doomed {
     Snapshot(Snapshot),
 }
 
-impl Syncing<'_> {
+impl SyncTaskContext<'_> {
     /// Records an event in the pool's history.
     pub(crate) fn history(
         &self,
@@ -113,7 +113,7 @@ impl Syncing<'_> {
         })
     }
 
-    /// Creates a file system or volume that passed [`Syncing::check_create`].
+    /// Creates a file system or volume that passed [`SyncTaskContext::check_create`].
     pub(crate) fn create(&self, name: &str, new: NewHead) -> Result<(), PoolError> {
         let directory = self.create_directory(Some(new.parent), &new.component)?;
         let origin = self.empty_origin()?;
@@ -177,7 +177,7 @@ impl Syncing<'_> {
     }
 
     /// Checks whether a dataset may be destroyed, and closes a file system or volume.
-    pub(crate) fn doom(&self, name: &str) -> Result<Doomed, DatasetError> {
+    pub(crate) fn prepare_destroy(&self, name: &str) -> Result<Doomed, DatasetError> {
         if !name.contains('@') {
             return Ok(Doomed::Head(self.close_to_destroy(name)?));
         }
@@ -186,7 +186,7 @@ impl Syncing<'_> {
         Ok(Doomed::Snapshot(snapshot))
     }
 
-    /// Destroys a dataset prepared by [`Syncing::doom`].
+    /// Destroys a dataset prepared by [`SyncTaskContext::prepare_destroy`].
     pub(crate) fn end(&self, doomed: Doomed) -> Result<(), PoolError> {
         match doomed {
             Doomed::Head(head) => self.destroy_closed(head),
@@ -232,7 +232,7 @@ impl Syncing<'_> {
         }
     }
 
-    /// Destroys a head closed by [`Syncing::close_to_destroy`].
+    /// Destroys a head closed by [`SyncTaskContext::close_to_destroy`].
     pub(crate) fn destroy_closed(&self, doomed: ToDestroy) -> Result<(), PoolError> {
         let ToDestroy {
             head,
@@ -291,7 +291,7 @@ impl Syncing<'_> {
     }
 }
 
-impl Syncing<'_> {
+impl SyncTaskContext<'_> {
     /// The heads and names to snapshot; `None` if one of them must wait for another txg.
     pub(crate) fn check_snapshots(
         &self,

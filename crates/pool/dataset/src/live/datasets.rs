@@ -3,10 +3,10 @@
 use super::admission::Admission;
 use super::background::{Rest, SLICE_BLOCKS};
 use super::bookmarks::CountingTxgs;
-use super::contents::{ContentsPort, NewContents};
 use super::head::{DirtyHeads, LiveDataset};
+use super::initializer::{DatasetInitializer, NewContents};
 use super::space::Use;
-use super::syncing::Syncing;
+use super::sync_task_context::SyncTaskContext;
 use super::view::{During, MosView};
 use crate::{DatasetError, DatasetName, NameTail, Refusal};
 use millpond_alloc::{
@@ -26,12 +26,12 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Pass it as the port to [`LivePool::create`] or [`LivePool::open`], and use it to change datasets.
 pub struct LiveDatasets {
     pub(crate) pool: Arc<OnceLock<Weak<LivePool>>>,
-    pub(crate) contents: Arc<dyn ContentsPort>,
+    pub(crate) contents: Arc<dyn DatasetInitializer>,
     pub(crate) admission: Arc<Admission>,
     dirty: Arc<DirtyHeads>,
     pub(crate) counting_txgs: CountingTxgs,
     /// Intent logs found when the pool was opened. The first txg claims or frees them.
-    found_logs: Mutex<Vec<super::may_write::HeadLogFound>>,
+    found_logs: Mutex<Vec<super::writability::HeadLogFound>>,
     found_logs_choice: Mutex<FoundLogs>,
     /// Names of datasets with an unfinished receive, to be destroyed.
     pub(super) half_received: Mutex<Vec<String>>,
@@ -86,7 +86,7 @@ impl LiveDatasets {
     /// Creates the datasets of a pool that will be created or opened. `contents` creates the first objects
     /// of new file systems and volumes.
     #[must_use]
-    pub fn new(contents: Arc<dyn ContentsPort>) -> Arc<Self> {
+    pub fn new(contents: Arc<dyn DatasetInitializer>) -> Arc<Self> {
         Arc::new(Self {
             pool: Arc::default(),
             contents,
@@ -155,12 +155,12 @@ impl LiveDatasets {
     /// storage.
     pub(crate) fn task<P: Send, R: Send>(
         &self,
-        check: impl FnOnce(&Syncing<'_>) -> Result<P, DatasetError> + Send,
-        apply: impl FnOnce(&Syncing<'_>, P) -> Result<R, PoolError> + Send,
+        check: impl FnOnce(&SyncTaskContext<'_>) -> Result<P, DatasetError> + Send,
+        apply: impl FnOnce(&SyncTaskContext<'_>, P) -> Result<R, PoolError> + Send,
     ) -> Result<R, DatasetError> {
         let pool = self.pool()?;
         pool.sync_task(|ctx| {
-            let syncing = Syncing::new(self, ctx);
+            let syncing = SyncTaskContext::new(self, ctx);
             match check(&syncing) {
                 // An unreadable object during the check has not changed anything either, so it is a
                 // refusal.
@@ -313,7 +313,7 @@ impl LiveDatasets {
     /// Creates the object set of a new head with its first objects. The next pass writes it.
     pub(crate) fn fill(
         &self,
-        syncing: &Syncing<'_>,
+        syncing: &SyncTaskContext<'_>,
         head: ObjectId,
         directory: ObjectId,
         new: &NewContents,
@@ -361,7 +361,7 @@ impl LiveDatasets {
     /// Adds a set that is dirty in the txg being written to the open heads.
     pub(crate) fn adopt(
         &self,
-        syncing: &Syncing<'_>,
+        syncing: &SyncTaskContext<'_>,
         (head, directory): (ObjectId, ObjectId),
         set: Arc<LiveObjectSet>,
         settings: super::Settings,
@@ -465,12 +465,12 @@ impl DatasetPort for LiveDatasets {
         ctx: &SyncContext<'_>,
         root_properties: &BTreeMap<String, String>,
     ) -> Result<(), PoolError> {
-        Syncing::new(self, ctx).create_root_dataset(root_properties)
+        SyncTaskContext::new(self, ctx).create_root_dataset(root_properties)
     }
 
-    fn may_write(&self, committed: &Arc<Pool>) -> Result<(), PoolError> {
+    fn check_writable(&self, committed: &Arc<Pool>) -> Result<(), PoolError> {
         let choice = *self.found_logs_choice.lock();
-        let found = super::may_write::may_write(committed, choice)?;
+        let found = super::writability::check_writable(committed, choice)?;
         *self.found_logs.lock() = found.logs;
         *self.half_received.lock() = found.half_received;
         Ok(())
@@ -479,7 +479,7 @@ impl DatasetPort for LiveDatasets {
     /// Frees logs without records and logs to be discarded, and zeroes their headers. Claims the others.
     fn claim_logs(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
         let choice = *self.found_logs_choice.lock();
-        let syncing = Syncing::new(self, ctx);
+        let syncing = SyncTaskContext::new(self, ctx);
         for found in std::mem::take(&mut *self.found_logs.lock()) {
             let is_given_up = match choice {
                 FoundLogs::Replay => false,
@@ -507,12 +507,12 @@ impl DatasetPort for LiveDatasets {
         if self.heads.lock().open.is_empty() {
             return Ok(());
         }
-        let syncing = Syncing::new(self, ctx);
+        let syncing = SyncTaskContext::new(self, ctx);
         self.refresh(&syncing, syncing.root_directory()?)
     }
 
     fn leaving(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
-        let syncing = Syncing::new(self, ctx);
+        let syncing = SyncTaskContext::new(self, ctx);
         let open: Vec<_> = self.heads.lock().open.values().cloned().collect();
         for head in open {
             syncing.end_log(&head)?;
@@ -533,7 +533,7 @@ impl DatasetPort for LiveDatasets {
     }
 
     fn sync_datasets(&self, ctx: &SyncContext<'_>) -> Result<bool, PoolError> {
-        let syncing = Syncing::new(self, ctx);
+        let syncing = SyncTaskContext::new(self, ctx);
         let mut was_anything = false;
         for head in self.dirty_heads(ctx.txg()) {
             if ctx.pass() == 1 {
@@ -552,7 +552,7 @@ impl DatasetPort for LiveDatasets {
         if !self.has_background_work.load(Ordering::Acquire) {
             return Ok(());
         }
-        let syncing = Syncing::new(self, ctx);
+        let syncing = SyncTaskContext::new(self, ctx);
         if !self.is_swept.swap(true, Ordering::AcqRel) {
             syncing.release_temporary_holds()?;
         }
@@ -563,7 +563,7 @@ impl DatasetPort for LiveDatasets {
     }
 
     fn charge_mos(&self, ctx: &SyncContext<'_>, change: SpaceChange) -> Result<(), PoolError> {
-        let syncing = Syncing::new(self, ctx);
+        let syncing = SyncTaskContext::new(self, ctx);
         let directory = syncing.special_directory(keys::MOS_DIRECTORY)?;
         syncing.charge_space(directory, Use::Head, change)
     }
@@ -584,7 +584,7 @@ impl DatasetPort for LiveDatasets {
     }
 }
 
-impl Syncing<'_> {
+impl SyncTaskContext<'_> {
     /// Records that something was queued for freeing in the background.
     pub(crate) fn wake_background(&self) {
         self.datasets

@@ -3,7 +3,7 @@
 //! Page `docs/format/deadlist.md`.
 
 use super::space::changed;
-use super::syncing::Syncing;
+use super::sync_task_context::SyncTaskContext;
 use super::view::{During, contradiction};
 use millpond_ondisk::dsl::{hex_key, hex_key_number};
 use millpond_ondisk::{
@@ -18,7 +18,7 @@ const WHAT: &str = "deadlist";
 /// The entries of a deadlist: key to list, ascending.
 pub(crate) type Entries = BTreeMap<Txg, ObjectId>;
 
-impl Syncing<'_> {
+impl SyncTaskContext<'_> {
     /// Creates a deadlist without entries.
     pub(crate) fn create_deadlist(&self) -> Result<ObjectId, PoolError> {
         self.create_zap_with_bonus(

@@ -4,7 +4,7 @@
 
 use super::features;
 use super::space::{Use, signed};
-use super::syncing::Syncing;
+use super::sync_task_context::SyncTaskContext;
 use super::view::{During, contradiction, required};
 use millpond_object::NewObject;
 use millpond_ondisk::dsl::keys;
@@ -21,7 +21,7 @@ pub(crate) const DELETED_LIVELISTS: &str = "com.delphix:deleted_clones";
 const QUEUE_BLOCK_BYTES: u32 = 128 << 10;
 const WHAT: &str = "destroying a dataset";
 
-impl Syncing<'_> {
+impl SyncTaskContext<'_> {
     /// Destroys a head and its directory. The head must have no snapshots and the directory no children.
     pub(crate) fn destroy_head(&self, id: ObjectId, name: &str) -> Result<(), PoolError> {
         let directory = self.dataset(id)?.directory;

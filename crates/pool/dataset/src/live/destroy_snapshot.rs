@@ -3,7 +3,7 @@
 //! Page `docs/format/dsl-dataset.md`, "How datasets change".
 
 use super::space::{Use, changed, signed};
-use super::syncing::Syncing;
+use super::sync_task_context::SyncTaskContext;
 use super::view::{During, MosView, contradiction, required};
 use millpond_ondisk::dsl::keys;
 use millpond_ondisk::{DslDatasetFlags, DslDatasetPhys, ObjectId, Txg};
@@ -47,7 +47,7 @@ impl MosView<'_> {
     }
 }
 
-impl Syncing<'_> {
+impl SyncTaskContext<'_> {
     /// Destroys a snapshot that has no holds and no clones.
     pub(crate) fn destroy_snapshot(&self, id: ObjectId, name: &str) -> Result<(), PoolError> {
         let gone = self.dataset(id)?;

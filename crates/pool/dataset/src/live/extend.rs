@@ -3,14 +3,14 @@
 //! Page `docs/format/features.md`, `docs/format/dsl-dataset.md`.
 
 use super::features;
-use super::syncing::Syncing;
+use super::sync_task_context::SyncTaskContext;
 use super::view::During;
 use millpond_ondisk::{FEATURES, FeatureFlags, ObjectId, ObjectType};
 use millpond_pool::PoolError;
 
 const WHAT: &str = "extension of a dataset";
 
-impl Syncing<'_> {
+impl SyncTaskContext<'_> {
     /// Turns a directory's or dataset's own object into a ZAP, if it is not one yet.
     pub(crate) fn zapify(&self, id: ObjectId) -> Result<(), PoolError> {
         let object = self.object(id, WHAT)?;

@@ -4,7 +4,7 @@
 
 use super::features;
 use super::space::{Use, signed};
-use super::syncing::Syncing;
+use super::sync_task_context::SyncTaskContext;
 use super::view::{contradiction, required};
 use millpond_ondisk::dsl::keys;
 use millpond_ondisk::{DslDatasetFlags, DslDatasetPhys, Guid, ObjectId, ObjectType, Txg};
@@ -13,7 +13,7 @@ use millpond_pool::PoolError;
 /// The first txg of a new pool. Datasets created in it count as created before any block was born.
 const FIRST_TXG: Txg = Txg(4);
 
-impl Syncing<'_> {
+impl SyncTaskContext<'_> {
     /// The creation txg of a dataset created now.
     pub(crate) fn creation_txg(&self) -> Txg {
         if self.txg() == FIRST_TXG {

@@ -2,7 +2,7 @@
 //!
 //! Page `docs/format/holds.md`.
 
-use super::syncing::Syncing;
+use super::sync_task_context::SyncTaskContext;
 use super::tree::Snapshot;
 use super::view::contradiction;
 use crate::{DatasetError, Refusal};
@@ -15,7 +15,7 @@ const TAG_BYTES_MAX: usize = 255;
 /// The entry of the object directory that names the table of temporary holds.
 const TEMPORARY_HOLDS: &str = "tmp_userrefs";
 
-impl Syncing<'_> {
+impl SyncTaskContext<'_> {
     pub(crate) fn check_hold(
         &self,
         names: &[&str],

@@ -5,7 +5,7 @@
 
 use super::deadlist::buckets;
 use super::features;
-use super::syncing::Syncing;
+use super::sync_task_context::SyncTaskContext;
 use super::view::{MosView, contradiction};
 use millpond_ondisk::dsl::{hex_key, keys};
 use millpond_ondisk::{BlockPointer, ObjectId, Txg};
@@ -30,7 +30,7 @@ impl MosView<'_> {
     }
 }
 
-impl Syncing<'_> {
+impl SyncTaskContext<'_> {
     /// Creates a livelist for a new clone.
     pub(crate) fn create_livelist(&self, directory: ObjectId) -> Result<(), PoolError> {
         let livelist = self.create_deadlist()?;

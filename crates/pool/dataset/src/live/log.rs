@@ -4,9 +4,9 @@
 
 use super::datasets::LiveDatasets;
 use super::head::LiveDataset;
-use super::syncing::Syncing;
+use super::sync_task_context::SyncTaskContext;
 use super::view::contradiction;
-use super::{features, may_write::HeadLogFound};
+use super::{features, writability::HeadLogFound};
 use crate::DatasetError;
 use core::any::Any;
 use millpond_env::sync::Arc;
@@ -33,7 +33,7 @@ pub trait HeadLog: Send + Sync {
     /// Drops the whole chain and returns its blocks. The caller zeroes the header.
     ///
     /// Returns `None` if blocks were allocated in a later txg, because the log is then still in use.
-    fn let_go(&self, txg: Txg) -> Option<Vec<BlockPointer>>;
+    fn retire(&self, txg: Txg) -> Option<Vec<BlockPointer>>;
     /// Called when `txg` is on stable storage. Its records are no longer needed.
     fn committed(&self, txg: Txg);
 }
@@ -101,13 +101,13 @@ impl LiveDatasets {
             }
             set.set_log_header(ctx.tx(), [0; 24]);
             head.mark(ctx.txg());
-            Syncing::new(self, ctx).deactivate_feature(head.id(), features::ZILSAXATTR)
+            SyncTaskContext::new(self, ctx).deactivate_feature(head.id(), features::ZILSAXATTR)
         })?;
         Ok(())
     }
 }
 
-impl Syncing<'_> {
+impl SyncTaskContext<'_> {
     /// Claims a log found when the pool was opened. Called in the first txg, before any allocation.
     pub(crate) fn claim_log(&self, found: &HeadLogFound) -> Result<(), PoolError> {
         let txg = self.txg();
@@ -191,7 +191,7 @@ impl Syncing<'_> {
         let Some(log) = head.log() else {
             return Ok(());
         };
-        let Some(blocks) = log.let_go(self.txg()) else {
+        let Some(blocks) = log.retire(self.txg()) else {
             return Ok(());
         };
         for block in &blocks {
@@ -210,7 +210,7 @@ impl Syncing<'_> {
         let Some(log) = log else {
             return Ok(());
         };
-        let blocks = log.let_go(self.txg());
+        let blocks = log.retire(self.txg());
         let blocks = blocks.ok_or_else(|| contradiction("intent log", "in use by nobody"))?;
         blocks
             .iter()

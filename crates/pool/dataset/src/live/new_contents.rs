@@ -1,9 +1,9 @@
 //! Derives the contents of a new dataset from its properties.
 
 use super::change_property::Setting;
-use super::contents::{NewContents, NewFileSystem};
 use super::features;
-use super::syncing::Syncing;
+use super::initializer::{NewContents, NewFileSystem};
+use super::sync_task_context::SyncTaskContext;
 use super::view::During;
 use crate::DatasetError;
 use crate::properties::{PropertyValue, table};
@@ -22,7 +22,7 @@ const MASTER_NODE: ObjectId = ObjectId(1);
 ///
 /// A file system inherits name comparison and default quotas from its parent.
 pub(crate) fn check(
-    view: &Syncing<'_>,
+    view: &SyncTaskContext<'_>,
     name: &str,
     kind: ObjectSetKind,
     parent: Option<ObjectId>,
@@ -139,7 +139,7 @@ impl Default for Fixed {
 impl Fixed {
     /// Reads the inherited choices from the parent's last committed state, or from memory if the parent was
     /// created in this txg.
-    fn inherit(&mut self, view: &Syncing<'_>, parent: ObjectId) -> Result<(), PoolError> {
+    fn inherit(&mut self, view: &SyncTaskContext<'_>, parent: ObjectId) -> Result<(), PoolError> {
         const WHAT: &str = "master node of the parent";
         let Some(head) = view.directory(parent)?.head_dataset else {
             return Ok(());

@@ -2,7 +2,7 @@
 
 use super::checks::split_snapshot;
 use super::features;
-use super::syncing::Syncing;
+use super::sync_task_context::SyncTaskContext;
 use super::tree::{Head, Snapshot};
 use super::view::{During, contradiction};
 use crate::{DatasetError, DatasetName, NameTail, Refusal};
@@ -23,7 +23,7 @@ enum Source {
     Bookmark(BookmarkPhys),
 }
 
-impl Syncing<'_> {
+impl SyncTaskContext<'_> {
     /// Creates a head with the content of a snapshot.
     pub(crate) fn create_clone(
         &self,

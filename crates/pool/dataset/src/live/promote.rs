@@ -3,7 +3,7 @@
 //! Page `docs/format/dsl-dataset.md`, "How datasets change".
 
 use super::space::{Use, signed};
-use super::syncing::Syncing;
+use super::sync_task_context::SyncTaskContext;
 use super::tree::Head;
 use super::view::{MosView, contradiction, required};
 use crate::{DatasetError, Refusal};
@@ -49,7 +49,7 @@ impl MosView<'_> {
     }
 }
 
-impl Syncing<'_> {
+impl SyncTaskContext<'_> {
     pub(crate) fn check_promote(&self, name: &str) -> Result<Promotion, DatasetError> {
         let refused = |why| Refusal::error(name, why);
         let clone = self.find_head(name)?;

@@ -4,7 +4,7 @@
 //! header, without any other change to block and pointer. Page `docs/format/intent-log.md`, "Claiming".
 
 use super::sink::{HeadFacts, Tally};
-use super::syncing::Syncing;
+use super::sync_task_context::SyncTaskContext;
 use super::view::contradiction;
 use millpond_block::{BlockAddress, BlockWrite};
 use millpond_env::sync::Arc;
@@ -22,7 +22,7 @@ const PROPERTIES: usize = 6;
 const FILL: usize = 11;
 const WHAT: &str = "object set of an encrypted dataset";
 
-impl Syncing<'_> {
+impl SyncTaskContext<'_> {
     /// Rewrites a head's object set block with another header and no other change.
     pub(crate) fn write_raw_header(
         &self,

@@ -2,7 +2,7 @@
 
 use super::checks::split_snapshot;
 use super::space::{Use, signed};
-use super::syncing::Syncing;
+use super::sync_task_context::SyncTaskContext;
 use super::tree::{Head, NESTING_MAX, Snapshot};
 use super::view::{contradiction, required};
 use crate::{DatasetError, DatasetName, NAME_BYTES_MAX, NameTail, Refusal};
@@ -19,7 +19,7 @@ pub(crate) struct HeadRename {
     new_component: String,
 }
 
-impl Syncing<'_> {
+impl SyncTaskContext<'_> {
     pub(crate) fn check_rename_head(
         &self,
         from: &str,

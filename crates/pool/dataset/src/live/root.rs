@@ -2,9 +2,9 @@
 //!
 //! Page `docs/format/dsl-directory.md`, "What a new pool holds".
 
-use super::contents::NewContents;
 use super::destroy_snapshot::FREE_LIST;
-use super::syncing::Syncing;
+use super::initializer::NewContents;
+use super::sync_task_context::SyncTaskContext;
 use super::tree::{Head, ROOT};
 use super::view::{MosView, required};
 use crate::DatasetError;
@@ -25,7 +25,7 @@ impl MosView<'_> {
     }
 }
 
-impl Syncing<'_> {
+impl SyncTaskContext<'_> {
     /// Creates the root directory, `$MOS`, `$FREE` with its list, and `$ORIGIN` with its snapshot. Returns
     /// the root directory.
     fn create_skeleton(&self) -> Result<ObjectId, PoolError> {

@@ -3,7 +3,7 @@
 //! Page `docs/format/dsl-directory.md`.
 
 use super::features;
-use super::syncing::Syncing;
+use super::sync_task_context::SyncTaskContext;
 use super::view::{MosView, contradiction, required};
 use crate::directory::DEPTH_MAX;
 use crate::{DatasetError, DatasetName, NameTail, Refusal};
@@ -259,7 +259,7 @@ impl MosView<'_> {
     }
 }
 
-impl Syncing<'_> {
+impl SyncTaskContext<'_> {
     /// Creates a directory without a head.
     pub(crate) fn create_directory(
         &self,

@@ -12,12 +12,12 @@ use millpond_ondisk::{
 
 /// A position in the traversal: everything before it is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub(crate) struct Place {
+pub(crate) struct Position {
     pub(crate) object: u64,
     pub(crate) block: u64,
 }
 
-impl Place {
+impl Position {
     /// Decodes the bookmark of a queue entry.
     pub(crate) fn from_bookmark(bookmark: &BlockBookmark) -> Self {
         Self {
@@ -40,9 +40,9 @@ impl Place {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Stop<E> {
     /// The visitor stopped it. The block at this position was not visited.
-    Enough(Place),
+    Enough(Position),
     /// A block could not be read or is invalid. Nothing after this position was visited.
-    Unreadable(Place, String),
+    Unreadable(Position, String),
     /// The visitor failed.
     Visitor(E),
 }
@@ -61,7 +61,7 @@ pub(crate) struct Walk<'a, V: Visitor> {
     store: &'a BlockStore,
     /// Blocks born up to this txg belong to other datasets.
     born_after: Txg,
-    from: Place,
+    from: Position,
     visitor: &'a mut V,
 }
 
@@ -97,7 +97,7 @@ pub fn walk_destroyed_tree(
             Ok(())
         }
     }
-    let from = Place::from_bookmark(&entry.resume);
+    let from = Position::from_bookmark(&entry.resume);
     match Walk::run(store, &entry.pointer, entry.birth, from, &mut All(each)) {
         Ok(()) | Err(Stop::Enough(_)) => Ok(()),
         Err(Stop::Unreadable(_, reason)) => Err(reason),
@@ -111,7 +111,7 @@ impl<'a, V: Visitor> Walk<'a, V> {
         store: &'a BlockStore,
         root: &BlockPointer,
         born_after: Txg,
-        from: Place,
+        from: Position,
         visitor: &'a mut V,
     ) -> Outcome<V::Error> {
         let mut walk = Self {
@@ -167,15 +167,15 @@ impl<'a, V: Visitor> Walk<'a, V> {
     }
 
     /// The position of the traversal at a block.
-    fn place(&self, tree: &Tree<'_>, first_data_block: u64) -> Place {
+    fn place(&self, tree: &Tree<'_>, first_data_block: u64) -> Position {
         if !tree.is_array_of_dnodes {
-            return Place {
+            return Position {
                 object: tree.object,
                 block: first_data_block,
             };
         }
         let first = first_data_block.saturating_mul(slots_per_block(tree.dnode));
-        Place {
+        Position {
             object: first.max(1),
             block: 0,
         }
@@ -234,7 +234,7 @@ impl<'a, V: Visitor> Walk<'a, V> {
             if object < self.from.object {
                 continue;
             }
-            let place = Place { object, block: 0 }.max(self.from);
+            let place = Position { object, block: 0 }.max(self.from);
             let dnode = Dnode::decode(bytes, block.endian);
             match dnode.map_err(|error| unreadable(place, &error))? {
                 Some(dnode) if object != 0 => self.tree(&Tree {
@@ -252,7 +252,7 @@ impl<'a, V: Visitor> Walk<'a, V> {
         &self,
         pointer: &BlockPointer,
         address: BlockAddress,
-        place: Place,
+        place: Position,
     ) -> Result<Arc<Block>, Stop<V::Error>> {
         self.store
             .read(pointer, address, None)
@@ -268,6 +268,6 @@ fn slots_per_block(dnode: &Dnode) -> u64 {
     (dnode.data_block_bytes() / DNODE_SLOT_BYTES as u64).max(1)
 }
 
-fn unreadable<E>(place: Place, error: &DecodeError) -> Stop<E> {
+fn unreadable<E>(place: Position, error: &DecodeError) -> Stop<E> {
     Stop::Unreadable(place, error.to_string())
 }

@@ -6,7 +6,7 @@ use super::features;
 use super::head::LiveDataset;
 use super::sink::{DatasetSink, HeadFacts, Tally};
 use super::space::{Use, changed, head_rise};
-use super::syncing::Syncing;
+use super::sync_task_context::SyncTaskContext;
 use super::view::{During, required};
 use millpond_env::sync::Arc;
 use millpond_object::{Accounting, AccountingChange, FeatureUse, LiveObjectSet};
@@ -17,7 +17,7 @@ use millpond_zap::{AtZero, ZapMut};
 const WHAT: &str = "writing a dataset";
 const ACCOUNTING: &str = "user and group accounting";
 
-impl Syncing<'_> {
+impl SyncTaskContext<'_> {
     /// Writes the dirty data of a head. Returns whether there was any.
     pub(crate) fn write_head(&self, head: &LiveDataset) -> Result<bool, PoolError> {
         let set = head.set();

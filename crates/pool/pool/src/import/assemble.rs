@@ -195,7 +195,7 @@ fn assemble_without(
     let mut states = Vec::with_capacity(tops.len());
     for top in &mut tops {
         let first_leaf = work.leaves.len();
-        let place = Place {
+        let place = MemberLeaf {
             ashift: top.ashift,
             is_log: top.is_log,
             is_being_replaced: false,
@@ -222,7 +222,7 @@ fn assemble_without(
 
 /// Properties that a vdev inherits from its ancestors.
 #[derive(Clone, Copy)]
-struct Place {
+struct MemberLeaf {
     ashift: u64,
     is_log: bool,
     is_being_replaced: bool,
@@ -254,7 +254,7 @@ impl Work<'_> {
         self.nodes.len().saturating_sub(1)
     }
     /// Adds a vdev and its descendants. Recursion depth is bounded by the depth of a configuration.
-    fn vdev(&mut self, vdev: &mut VdevConfig, place: Place) -> VdevState {
+    fn vdev(&mut self, vdev: &mut VdevConfig, place: MemberLeaf) -> VdevState {
         let node = self.push(vdev, place.is_log, place.is_being_replaced);
         let (state, aux) = match vdev.kind {
             VdevType::Disk | VdevType::File => self.leaf(vdev, node, place),
@@ -268,7 +268,7 @@ impl Work<'_> {
                 Trust::Trusted { .. } => (VdevState::CannotOpen, VdevAux::OpenFailed),
             },
             _ => {
-                let below = Place {
+                let below = MemberLeaf {
                     is_top: false,
                     is_being_replaced: place.is_being_replaced || vdev.kind == VdevType::Replacing,
                     needed_bytes: child_needed_bytes(vdev, place.needed_bytes),
@@ -286,7 +286,12 @@ impl Work<'_> {
         }
         state
     }
-    fn leaf(&mut self, vdev: &mut VdevConfig, node: usize, place: Place) -> (VdevState, VdevAux) {
+    fn leaf(
+        &mut self,
+        vdev: &mut VdevConfig,
+        node: usize,
+        place: MemberLeaf,
+    ) -> (VdevState, VdevAux) {
         let mut leaf = no_device(vdev, node);
         let found = self.find(vdev, place.is_top);
         let mut state = (VdevState::CannotOpen, VdevAux::OpenFailed);
@@ -359,7 +364,7 @@ fn no_device(vdev: &VdevConfig, node: usize) -> AssembledLeaf {
 }
 
 /// Whether a device is suitable for the leaf.
-fn suitability(device: &dyn Device, place: Place) -> (VdevState, VdevAux) {
+fn suitability(device: &dyn Device, place: MemberLeaf) -> (VdevState, VdevAux) {
     let Some(layout) = LeafLayout::new(device.size_bytes()) else {
         return (VdevState::CannotOpen, VdevAux::TooSmall);
     };

@@ -102,7 +102,7 @@ impl SubAssign for SpaceChange {
 }
 
 /// The sync state of one txg.
-pub(crate) struct Round {
+pub(crate) struct TxgSyncState {
     pub(crate) txg: Txg,
     pub(crate) pass: AtomicU32,
     pub(crate) tx: Transaction,
@@ -139,7 +139,7 @@ const LEAK_EVENT: &str = "leak";
 /// running.
 pub struct SyncContext<'p> {
     pub(crate) pool: &'p LivePool,
-    pub(crate) round: Arc<Round>,
+    pub(crate) round: Arc<TxgSyncState>,
 }
 
 impl std::fmt::Debug for SyncContext<'_> {

@@ -368,7 +368,7 @@ fn first_parts(
         missed: BTreeMap::new(),
         diverged: BTreeSet::new(),
         label_failures: BTreeSet::new(),
-        put_off_bytes: 0,
+        deferred_free_bytes: 0,
     };
     let parts = PoolParts {
         env: env.clone(),

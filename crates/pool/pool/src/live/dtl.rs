@@ -22,13 +22,13 @@ const BLOCK_BYTES: u32 = 4 << 10;
 
 /// The txgs that one leaf missed: ascending, disjoint, half-open ranges.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct MissedTxgs {
+pub(crate) struct DirtyTimeLog {
     ranges: Vec<Range<u64>>,
     /// Whether the leaf's object lacks some of these ranges.
     is_unwritten: bool,
 }
 
-impl MissedTxgs {
+impl DirtyTimeLog {
     /// The ranges stored in an object.
     pub(crate) fn stored(ranges: &[Range<u64>]) -> Self {
         let mut missed = Self::default();
@@ -85,7 +85,7 @@ impl LivePool {
     /// Collects failed writes and flushes since the last call, and writes the dirty time logs that changed.
     pub(crate) fn write_missed(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
         self.take_in_missed();
-        let unwritten: Vec<(Guid, MissedTxgs)> = {
+        let unwritten: Vec<(Guid, DirtyTimeLog)> = {
             let state = self.state.read();
             let missed = state.missed.iter();
             missed
@@ -106,7 +106,7 @@ impl LivePool {
         &self,
         ctx: &SyncContext<'_>,
         leaf: Guid,
-        missed: &MissedTxgs,
+        missed: &DirtyTimeLog,
     ) -> Result<(), PoolError> {
         let Some(known) = self.leaf_config(leaf, |config| config.dtl) else {
             // The leaf has left the tree.
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn neighbours_and_overlaps_become_one_range_and_repeats_are_no_news() {
-        let mut missed = MissedTxgs::default();
+        let mut missed = DirtyTimeLog::default();
         assert!(missed.add(10..11));
         assert!(missed.add(12..13));
         assert!(missed.add(11..12));
@@ -201,7 +201,7 @@ mod tests {
         let ranges = [4..9, 100..40_000];
         let (bytes, sum) = encode(&ranges, Txg(77), 2, 4096).unwrap();
         assert_eq!(sum, 5 + 39_900);
-        let mut read = MissedTxgs::default();
+        let mut read = DirtyTimeLog::default();
         for entry in SpaceMapEntries::new(&bytes, Endian::Little) {
             if let SpaceMapEntry::Range {
                 action,

@@ -4,7 +4,7 @@
 //! two cases:
 //!
 //! - *Resumable.* Devices failed, and the pool was opened so that it can be resumed. The thread that writes
-//!   the txg waits at the failed request (see [`millpond_block::Patience`]), and all dirty data stays in
+//!   the txg waits at the failed request (see [`millpond_block::RetryPolicy`]), and all dirty data stays in
 //!   memory. `failmode` decides what happens to new requests meanwhile. [`super::LivePool::resume`] makes
 //!   the thread retry the request.
 //! - *Permanent.* Any other error, or a device failure if the pool cannot be resumed. Uncommitted changes
@@ -12,7 +12,7 @@
 
 use super::pool::LivePool;
 use crate::PoolError;
-use millpond_block::Patience;
+use millpond_block::RetryPolicy;
 use millpond_env::mark;
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Condvar, Mutex, OnceLock, Weak};
@@ -98,10 +98,10 @@ impl FailureState {
     }
 
     /// From now on writers wait for failed devices instead of returning an error.
-    pub(crate) fn be_patient(self: &Arc<Self>, pool: &Arc<LivePool>) {
+    pub(crate) fn wait_for_devices(self: &Arc<Self>, pool: &Arc<LivePool>) {
         if self.pool.set(Arc::downgrade(pool)).is_ok() {
             let port = Arc::clone(self);
-            pool.store.set_patience(port);
+            pool.store.set_retry_policy(port);
         }
     }
 
@@ -227,7 +227,7 @@ impl FailureState {
     }
 }
 
-impl Patience for FailureState {
+impl RetryPolicy for FailureState {
     fn resumes(&self) -> u64 {
         self.resumes.load(Ordering::SeqCst)
     }

@@ -105,7 +105,7 @@ pub fn write_labels(
     config: &PoolConfig,
     tops: &[VdevId],
     half: LabelHalf,
-    turn: Turn,
+    turn: WriteOrder,
 ) -> Result<RoundReport, LabelError> {
     let mut jobs = Vec::new();
     for target in targets(topology, tops) {
@@ -128,7 +128,7 @@ pub fn write_uberblock(
     uberblock: &Uberblock,
     tops: &[VdevId],
     multihost: bool,
-    turn: Turn,
+    turn: WriteOrder,
 ) -> RoundReport {
     let works = targets(topology, tops).into_iter().map(|target| {
         let ring = UberblockRing::new(target.ashift);
@@ -142,7 +142,7 @@ pub fn write_uberblock(
 
 /// Flushes every present leaf of `tops`, which makes earlier writes durable.
 #[must_use]
-pub fn flush(topology: &Topology, tops: &[VdevId], turn: Turn) -> RoundReport {
+pub fn flush(topology: &Topology, tops: &[VdevId], turn: WriteOrder) -> RoundReport {
     let flush = |device: &dyn Device| {
         let outcome = device.flush();
         let copies = usize::from(outcome.is_ok());
@@ -196,7 +196,7 @@ pub struct Commit<'a> {
     /// configuration is clean.
     pub dice: u64,
     /// The order in which leaves are written.
-    pub turn: Turn,
+    pub turn: WriteOrder,
 }
 
 /// Failures that did not prevent a commit.
@@ -226,7 +226,7 @@ pub enum CommitError {
 
 /// The order in which leaves are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Turn {
+pub enum WriteOrder {
     /// Several in parallel.
     #[default]
     Together,
@@ -587,7 +587,7 @@ type Work = Box<dyn FnOnce(&dyn Device) -> (usize, Option<LabelError>) + Send>;
 /// Runs the write of each leaf. A device that does not answer counts as not written.
 fn in_turn(
     topology: &Topology,
-    turn: Turn,
+    turn: WriteOrder,
     works: impl Iterator<Item = (Target, Work)>,
 ) -> RoundReport {
     let mut targets = vec![];
@@ -597,7 +597,7 @@ fn in_turn(
         let request: Box<dyn FnOnce() -> _ + Send> = Box::new(move || work(device.as_ref()));
         (leaf, request)
     });
-    let outcomes = topology.on_leaves(turn == Turn::Together, requests.collect());
+    let outcomes = topology.on_leaves(turn == WriteOrder::Together, requests.collect());
     let reports = targets.iter().zip(outcomes).map(|(target, outcome)| {
         let no_answer = |error| (0, Some(DeviceError::from(error).into()));
         target.report(outcome.unwrap_or_else(no_answer))

@@ -149,7 +149,7 @@ impl Seen {
         Self {
             io: figures.read_errors.saturating_add(figures.write_errors),
             checksum: figures.checksum_errors,
-            slow: topology.wait_figures(leaf).slow,
+            slow: topology.io_stats(leaf).slow,
         }
     }
 

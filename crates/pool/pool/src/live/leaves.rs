@@ -7,7 +7,7 @@
 //!
 //! Page `docs/format/vdev-tree.md`, "States".
 
-use super::pool::{Drive, LivePool};
+use super::pool::{LivePool, SyncMode};
 use crate::PoolError;
 use crate::leaf_states::StoredState;
 use millpond_block::{LeafCondition, LeafReason, LeafRefusal, LeafState, Topology};
@@ -90,7 +90,7 @@ impl LivePool {
         let present = topology.devices.get(number.0 as usize);
         let device = device.or(present.and_then(Option::as_ref));
         let is_taken = match device {
-            Some(device) => self.bring_back(leaf, device)?,
+            Some(device) => self.reopen_leaf(leaf, device)?,
             None => false,
         };
         let (topology, number) = self.administered(leaf)?;
@@ -237,7 +237,7 @@ impl LivePool {
 
     /// Requests a txg if the configuration lacks the state of some leaf. Does not wait.
     pub(crate) fn ask_to_record_states(&self) {
-        if self.drive == Drive::Thread
+        if self.drive == SyncMode::Thread
             && self.suspension().is_none()
             && !self.unrecorded_states().is_empty()
         {

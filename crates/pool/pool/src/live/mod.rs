@@ -20,14 +20,13 @@ mod labels;
 mod leaf_monitor;
 mod leaves;
 mod logs;
-mod may_write;
 mod new_vdev;
 mod open;
 mod pool;
 mod port;
 mod properties;
+mod reopen;
 mod replication;
-mod returning;
 mod scan;
 mod sink;
 mod space;
@@ -38,6 +37,7 @@ mod tasks;
 mod tests;
 mod topology;
 mod vdev_properties;
+mod writability;
 
 pub use bpobj::{BpObject, Drain, is_shared_empty, new_empty_list, release_shared_empty};
 pub use config::{PoolConfig, auxiliary_label_list};
@@ -51,21 +51,21 @@ pub use features::{
 pub use history::{HistoryCommand, HistoryEvent, NotedEvent, Opening, pool_event_text};
 pub use labels::{
     Cleared, Commit, CommitError, CommitReport, LabelError, LabelHalf, LeafWrite, RoundReport,
-    Turn, all_tops, clear_labels, commit, flush, next_uberblock, write_auxiliary_labels,
+    WriteOrder, all_tops, clear_labels, commit, flush, next_uberblock, write_auxiliary_labels,
     write_initial_labels, write_labels, write_uberblock,
 };
 pub use leaf_monitor::{LeafEvent, LeafEventKind};
 pub use leaves::{LeafError, Offline};
 pub use logs::{FoundBlock, FoundLog, FoundLogs};
-pub use may_write::{MayWriteError, ReadOnlyReason, WhyReadOnly, may_write};
 pub use millpond_block::RequestDeadline;
 pub use new_vdev::{
     BuiltVdevs, DeviceUse, NewDevice, NewLayout, NewTop, NewVdevError, NewVdevOptions, NewVdevs,
     build_vdevs, find_use, random_u64,
 };
 pub use open::WriteOptions;
-pub use pool::{Drive, LivePool};
+pub use pool::{LivePool, SyncMode};
 pub use port::DatasetPort;
 pub use properties::{PoolSetting, SettingError, SettingTime};
 pub use replication::{Replication, ReplicationMismatch, check_replication};
 pub use vdev_properties::VdevSetting;
+pub use writability::{ReadOnlyReason, WhyReadOnly, WritabilityError, check_writable};

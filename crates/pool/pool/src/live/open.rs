@@ -7,16 +7,16 @@
 //! Pages `docs/format/import.md`, `docs/format/commit-order.md`.
 
 use super::config::PoolConfig;
-use super::dtl::MissedTxgs;
+use super::dtl::DirtyTimeLog;
 use super::failure::FailMode;
 use super::features::FeatureCounts;
 use super::history::Opening;
 use super::labels::{self, CommitError};
 use super::leaf_monitor::LeafWatch;
-use super::may_write::{MayWriteError, has_unfinished_scrub, may_write};
-use super::pool::{Drive, LivePool, PoolParts, PoolState};
+use super::pool::{LivePool, PoolParts, PoolState, SyncMode};
 use super::port::DatasetPort;
 use super::space::{self, LiveSpaceMaps};
+use super::writability::{WritabilityError, check_writable, has_unfinished_scrub};
 use crate::error::Reading;
 use crate::import::{Assembly, LeafState, PoolCandidate, Trust, assemble, scan_devices};
 use crate::leaf_states::judge;
@@ -50,7 +50,7 @@ pub struct WriteOptions {
     /// records the opening; otherwise it records nothing.
     pub system: Option<String>,
     /// The sync mode: which thread writes txgs.
-    pub drive: Drive,
+    pub drive: SyncMode,
     /// Limits on dirty data.
     pub limits: DirtyLimits,
     /// Whether the program calls [`LivePool::resume`] after device failures. The property `failmode` then
@@ -92,21 +92,21 @@ impl LivePool {
     ) -> Result<Arc<Self>, OpenError> {
         let options = OpenOptions {
             // Opening reads blocks too, and in caller-driven mode it must be deterministic.
-            reads_ahead: options.reads_ahead && writing.drive == Drive::Thread,
+            prefetch: options.prefetch && writing.drive == SyncMode::Thread,
             deadline: match writing.drive {
-                Drive::Thread => writing.deadline,
-                Drive::Caller => RequestDeadline(None),
+                SyncMode::Thread => writing.deadline,
+                SyncMode::Caller => RequestDeadline(None),
             },
             ..options.clone()
         };
         let read = Pool::open(env, candidate, &options)?;
         let txg = read.uberblock().txg;
         let at = |error| OpenError::State { txg, error };
-        may_write(&read).map_err(|error| match error {
-            MayWriteError::ReadOnly(why) => OpenError::ReadOnly(why),
-            MayWriteError::Pool(error) => at(error),
+        check_writable(&read).map_err(|error| match error {
+            WritabilityError::ReadOnly(why) => OpenError::ReadOnly(why),
+            WritabilityError::Pool(error) => at(error),
         })?;
-        port.may_write(&read).map_err(at)?;
+        port.check_writable(&read).map_err(at)?;
         let newest = candidate.newest().map(|found| found.uberblock);
         let passed_over = newest.filter(|newest| newest.txg > txg);
         let first = passed_over.map_or(Txg(txg.0.saturating_add(1)), |newest| newest.txg);
@@ -159,8 +159,8 @@ impl LivePool {
     }
 
     pub(crate) fn wait_for_devices(self: &Arc<Self>, writing: &WriteOptions) {
-        if writing.can_be_resumed && self.drive == Drive::Thread {
-            self.failure.be_patient(self);
+        if writing.can_be_resumed && self.drive == SyncMode::Thread {
+            self.failure.wait_for_devices(self);
         }
     }
 
@@ -378,7 +378,7 @@ fn parts(
             .map(|leaf| leaf.guid)
             .collect(),
         label_failures: BTreeSet::new(),
-        put_off_bytes: read.deferred_free_bytes()?,
+        deferred_free_bytes: read.deferred_free_bytes()?,
     };
     let topology = store.topology();
     Ok(PoolParts {
@@ -432,7 +432,7 @@ fn open_allocator(read: &Pool, maps: &LiveSpaceMaps) -> Result<PoolAllocator, Po
 }
 
 /// The txgs that each leaf missed, from its dirty time log and the age of its label.
-fn missed_txgs(read: &Pool, first: Txg) -> Result<BTreeMap<Guid, MissedTxgs>, PoolError> {
+fn missed_txgs(read: &Pool, first: Txg) -> Result<BTreeMap<Guid, DirtyTimeLog>, PoolError> {
     let topology = read.store().topology();
     let mut all = BTreeMap::new();
     for ((_, node), leaf) in topology.tree.leaves().zip(&read.assembly().leaves) {
@@ -440,7 +440,7 @@ fn missed_txgs(read: &Pool, first: Txg) -> Result<BTreeMap<Guid, MissedTxgs>, Po
             None => vec![],
             Some(log) => load_dirty_time_log(read.mos(), log)?,
         };
-        let mut missed = MissedTxgs::stored(&stored);
+        let mut missed = DirtyTimeLog::stored(&stored);
         if let (true, Some(Txg(txg))) = (leaf.is_stale, leaf.label_txg) {
             missed.add(txg.saturating_add(1)..first.0);
         }

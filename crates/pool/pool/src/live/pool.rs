@@ -2,7 +2,7 @@
 
 use super::config::PoolConfig;
 use super::context::SyncContext;
-use super::dtl::MissedTxgs;
+use super::dtl::DirtyTimeLog;
 use super::failure::{FailMode, FailureState, Suspension};
 use super::features::FeatureCounts;
 use super::history::NotedEvents;
@@ -41,7 +41,7 @@ pub struct LivePool {
     pub(crate) state: RwLock<PoolState>,
     pub(crate) tasks: TaskQueue,
     pub(crate) failure: Arc<FailureState>,
-    pub(crate) drive: Drive,
+    pub(crate) drive: SyncMode,
     /// The first txg written since the pool was opened.
     pub(crate) first_txg: Txg,
     /// Whether space accounting uses the vdevs' deflate ratios.
@@ -59,7 +59,7 @@ pub struct LivePool {
 
 /// The sync mode: which thread writes txgs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Drive {
+pub enum SyncMode {
     /// The pool's own sync thread.
     #[default]
     Thread,
@@ -92,13 +92,13 @@ pub(crate) struct PoolState {
     pub(crate) multihost: bool,
     pub(crate) failmode: FailMode,
     /// By leaf: the txgs that it missed.
-    pub(crate) missed: BTreeMap<Guid, MissedTxgs>,
+    pub(crate) missed: BTreeMap<Guid, DirtyTimeLog>,
     /// Diverged leaves, which are not used.
     pub(crate) diverged: BTreeSet<Guid>,
     /// Leaves whose labels could not be written, as of the last commit.
     pub(crate) label_failures: BTreeSet<Guid>,
     /// Deflated bytes on `sync_bplist`.
-    pub(crate) put_off_bytes: u64,
+    pub(crate) deferred_free_bytes: u64,
 }
 
 impl PoolState {
@@ -118,7 +118,7 @@ pub(crate) struct PoolParts {
     pub(crate) groups: Arc<TxgGroups>,
     pub(crate) port: Arc<dyn DatasetPort>,
     pub(crate) state: PoolState,
-    pub(crate) drive: Drive,
+    pub(crate) drive: SyncMode,
     pub(crate) is_deflated: bool,
     pub(crate) leaf_watch: LeafWatch,
 }
@@ -134,7 +134,7 @@ impl std::fmt::Debug for LivePool {
 impl LivePool {
     /// Builds the pool without starting its sync thread.
     pub(crate) fn from_parts(parts: PoolParts) -> Arc<Self> {
-        if parts.drive == Drive::Caller {
+        if parts.drive == SyncMode::Caller {
             parts.store.set_write_threads(1);
         }
         parts.store.set_repair(true);
@@ -321,7 +321,7 @@ impl LivePool {
         run: impl FnOnce(&SyncContext<'_>) -> Result<R, PoolError>,
     ) -> Result<R, PoolError> {
         self.failure.check()?;
-        if self.drive == Drive::Caller {
+        if self.drive == SyncMode::Caller {
             return self.sync_with(run);
         }
         let entry = self.groups.begin(0)?;
@@ -348,7 +348,7 @@ impl LivePool {
     /// [`PoolError::Suspended`].
     pub fn sync(&self) -> Result<Txg, PoolError> {
         self.failure.check()?;
-        if self.drive == Drive::Caller {
+        if self.drive == SyncMode::Caller {
             return self.sync_one();
         }
         let txg = self.groups.open_txg();
@@ -455,7 +455,7 @@ impl LivePool {
     #[must_use]
     pub fn space(&self) -> PoolFigures {
         let mut figures = self.allocator.figures();
-        figures.deferred_free_bytes = self.state.read().put_off_bytes;
+        figures.deferred_free_bytes = self.state.read().deferred_free_bytes;
         figures
     }
 

@@ -25,7 +25,7 @@ pub trait DatasetPort: Send + Sync {
     ///
     /// # Errors
     /// The reason against it.
-    fn may_write(&self, committed: &Arc<Pool>) -> Result<(), PoolError> {
+    fn check_writable(&self, committed: &Arc<Pool>) -> Result<(), PoolError> {
         let _ = committed;
         Ok(())
     }

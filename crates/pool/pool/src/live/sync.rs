@@ -15,15 +15,15 @@
 //! Page `docs/format/commit-order.md`.
 
 use super::bpobj::{BpObject, Drain};
-use super::context::{Round, SyncContext};
+use super::context::{SyncContext, TxgSyncState};
 use super::failure::Suspension;
-use super::labels::{self, Commit, Turn};
-use super::pool::{Drive, LivePool};
+use super::labels::{self, Commit, WriteOrder};
+use super::pool::{LivePool, SyncMode};
 use super::sink::MosSink;
 use super::space::MapWriter;
 use crate::PoolError;
 use crate::error::Reading;
-use millpond_block::Patience;
+use millpond_block::RetryPolicy;
 use millpond_env::mark;
 use millpond_env::sync::Arc;
 use millpond_env::sync::Mutex;
@@ -63,7 +63,7 @@ type Inline<'a> = &'a mut dyn FnMut(&SyncContext<'_>) -> Result<(), PoolError>;
 impl LivePool {
     /// Starts the sync thread, unless the pool is in caller-driven sync mode.
     pub(crate) fn start(self: &Arc<Self>) -> Result<(), PoolError> {
-        if self.drive == Drive::Caller {
+        if self.drive == SyncMode::Caller {
             return Ok(());
         }
         let weak = Arc::downgrade(self);
@@ -146,7 +146,7 @@ impl LivePool {
     /// Writes one txg and publishes the result. An error suspends the pool.
     fn write_txg(&self, syncing: &SyncingTxg, inline: Option<Inline<'_>>) -> Result<(), PoolError> {
         let _one = self.syncing.lock();
-        let _patient = self.store.patient_thread();
+        let _patient = self.store.retrying_thread();
         let txg = syncing.txg();
         self.failure.begins(txg);
         let guard = SyncGuard { pool: self, txg };
@@ -190,7 +190,7 @@ impl LivePool {
         mut inline: Option<Inline<'_>>,
     ) -> Result<(), PoolError> {
         let txg = syncing.txg();
-        let round = Arc::new(Round {
+        let round = Arc::new(TxgSyncState {
             txg,
             pass: AtomicU32::new(1),
             tx: syncing.transaction(),
@@ -336,15 +336,15 @@ impl LivePool {
                 .try_for_each(|pointer| self.free_now(ctx, pointer));
         }
         mark::hit("frees-put-off");
-        let list = self.put_off_list(ctx)?;
+        let list = self.deferred_free_list(ctx)?;
         let entries: Vec<(BlockPointer, bool)> =
             dead.into_iter().map(|pointer| (pointer, false)).collect();
         list.append_all(ctx, &entries)?;
-        self.state.write().put_off_bytes = list.phys()?.bytes;
+        self.state.write().deferred_free_bytes = list.phys()?.bytes;
         Ok(())
     }
 
-    fn put_off_list(&self, ctx: &SyncContext<'_>) -> Result<BpObject, PoolError> {
+    fn deferred_free_list(&self, ctx: &SyncContext<'_>) -> Result<BpObject, PoolError> {
         match ctx.directory_object(key::SYNC_BPLIST)? {
             Some(id) => BpObject::open(ctx, id),
             None => {
@@ -368,7 +368,7 @@ impl LivePool {
             self.free_now(ctx, &entry.pointer)?;
             Ok(Drain::Taken)
         })?;
-        self.state.write().put_off_bytes = 0;
+        self.state.write().deferred_free_bytes = 0;
         Ok(())
     }
 
@@ -394,10 +394,10 @@ impl LivePool {
     }
 
     /// The order in which leaves are written.
-    pub(crate) fn turn(&self) -> Turn {
+    pub(crate) fn turn(&self) -> WriteOrder {
         match self.drive {
-            Drive::Thread => Turn::Together,
-            Drive::Caller => Turn::OneByOne,
+            SyncMode::Thread => WriteOrder::Together,
+            SyncMode::Caller => WriteOrder::OneByOne,
         }
     }
 

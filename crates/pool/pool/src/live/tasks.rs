@@ -4,7 +4,7 @@
 //! MOS and waits until the task is done. A task may therefore borrow from its caller's stack, and at most
 //! one thread changes the MOS at any time.
 
-use super::context::{Round, SyncContext};
+use super::context::{SyncContext, TxgSyncState};
 use super::pool::LivePool;
 use crate::PoolError;
 use millpond_env::sync::{Arc, Condvar, Mutex};
@@ -29,7 +29,7 @@ pub(crate) struct Ticket {
 enum TicketState {
     Waiting,
     /// The caller may run its task.
-    Turn(Arc<Round>),
+    WriteOrder(Arc<TxgSyncState>),
     /// The caller is running its task.
     Running,
     /// The task has finished, or the pool ended before running it.
@@ -60,7 +60,7 @@ impl TaskQueue {
     ///
     /// # Errors
     /// The error of the failed task.
-    pub(crate) fn run_due(&self, round: &Arc<Round>) -> Result<(), PoolError> {
+    pub(crate) fn run_due(&self, round: &Arc<TxgSyncState>) -> Result<(), PoolError> {
         let mut due = self.due(round.txg).into_iter();
         while let Some(ticket) = due.next() {
             if let Err(error) = ticket.give_turn(round) {
@@ -82,9 +82,9 @@ impl TaskQueue {
 
 impl Ticket {
     /// The sync thread's side: waits until the caller has run its task.
-    fn give_turn(&self, round: &Arc<Round>) -> Result<(), PoolError> {
+    fn give_turn(&self, round: &Arc<TxgSyncState>) -> Result<(), PoolError> {
         let mut state = self.state.lock();
-        *state = TicketState::Turn(Arc::clone(round));
+        *state = TicketState::WriteOrder(Arc::clone(round));
         self.changed.notify_all();
         loop {
             if let TicketState::Done(outcome) = &*state {
@@ -113,7 +113,7 @@ impl Ticket {
             let mut state = self.state.lock();
             loop {
                 match &*state {
-                    TicketState::Turn(round) => {
+                    TicketState::WriteOrder(round) => {
                         let round = Arc::clone(round);
                         *state = TicketState::Running;
                         break round;
@@ -132,7 +132,7 @@ impl Ticket {
         // If the task panics, the guard keeps the sync thread from waiting forever.
         let guard = TurnGuard { ticket: self };
         let ctx = SyncContext { pool, round };
-        let patient = pool.store.patient_thread();
+        let patient = pool.store.retrying_thread();
         let outcome = task(&ctx);
         drop((ctx, patient));
         guard.give_back(outcome.as_ref().map(|_| ()).map_err(Clone::clone));

@@ -1,6 +1,6 @@
 //! Updates the store's view of the vdevs after the tree or the dirty time logs change.
 
-use super::dtl::MissedTxgs;
+use super::dtl::DirtyTimeLog;
 use crate::PoolError;
 use crate::error::Reading;
 use millpond_block::Topology;
@@ -27,7 +27,7 @@ pub(crate) struct Added {
 pub(crate) fn renewed(
     old: &Topology,
     root: &VdevConfig,
-    missed: &BTreeMap<Guid, MissedTxgs>,
+    missed: &BTreeMap<Guid, DirtyTimeLog>,
     added: &Added,
 ) -> Result<Topology, PoolError> {
     let invalid = |_| DecodeError::new("vdev tree", "it is not one of a pool", 0);

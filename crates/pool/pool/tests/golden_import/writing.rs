@@ -4,7 +4,8 @@
 use crate::CASES;
 use millpond_env::Env;
 use millpond_pool::live::{
-    FeatureCounts, MayWriteError, PoolConfig, ReadOnlyReason, auxiliary_label_list, may_write,
+    FeatureCounts, PoolConfig, ReadOnlyReason, WritabilityError, auxiliary_label_list,
+    check_writable,
 };
 use millpond_pool::{OpenOptions, Pool};
 use millpond_vdev::VdevConfig;
@@ -140,9 +141,9 @@ fn pools_that_must_not_be_written_to_are_told_with_every_reason() {
     let mut differences = BTreeMap::new();
     let mut writable = Vec::new();
     for unpacked in CASES.iter() {
-        let mut reasons = match may_write(&open(unpacked)) {
+        let mut reasons = match check_writable(&open(unpacked)) {
             Ok(()) => Vec::new(),
-            Err(MayWriteError::ReadOnly(why)) => why.reasons.iter().map(word).collect(),
+            Err(WritabilityError::ReadOnly(why)) => why.reasons.iter().map(word).collect(),
             Err(error) => panic!("{}: {error}", unpacked.name()),
         };
         reasons.dedup();

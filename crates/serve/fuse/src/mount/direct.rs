@@ -1,7 +1,7 @@
 //! Mounts with the system call, as root.
 
 use super::MountOptions;
-use super::place::{Parent, Place, find_mount};
+use super::place::{MountPoint, Parent, find_mount};
 use crate::error::FuseError;
 use crate::transport::Channel;
 use rustix::fd::AsRawFd;
@@ -13,7 +13,7 @@ use std::path::Path;
 pub(super) fn mount(
     channel: &Channel,
     source: &str,
-    place: &Place,
+    place: &MountPoint,
     options: &MountOptions,
 ) -> Result<(), FuseError> {
     let mut flags = MountFlags::empty();
@@ -49,7 +49,7 @@ pub(super) fn mount(
 }
 
 /// The id of the mount that is now at a mount point.
-pub(super) fn mount_id(place: &Place) -> Option<u64> {
+pub(super) fn mount_id(place: &MountPoint) -> Option<u64> {
     Parent::open(place.path()).ok()?.mount_id()
 }
 

@@ -11,7 +11,7 @@ use crate::session::{Session, Trouble};
 use crate::transport::Channel;
 use millpond_env::sync::Arc;
 use millpond_posix::vfs::{InodeNumber, Vfs};
-use place::{Parent, Place};
+use place::{MountPoint, Parent};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -109,7 +109,7 @@ impl FuseServer {
         target: MountTarget,
         options: &MountOptions,
     ) -> Result<Mount, FuseError> {
-        let place = Place::open(target.root.as_deref(), &target.mountpoint, false)?;
+        let place = MountPoint::open(target.root.as_deref(), &target.mountpoint, false)?;
         check_empty(&place, options.overlay)?;
         let path = place.path().to_owned();
         let options = MountOptions {
@@ -270,7 +270,7 @@ fn detach(path: &Path, id: Option<u64>, is_by_helper: bool) {
     };
 }
 
-fn check_empty(place: &Place, is_overlay: bool) -> Result<(), FuseError> {
+fn check_empty(place: &MountPoint, is_overlay: bool) -> Result<(), FuseError> {
     let wrong = |error: Errno| FuseError::MountPoint {
         path: place.path().to_owned(),
         error,
@@ -295,7 +295,7 @@ pub fn prepare_mountpoint(
 ) -> Result<PathBuf, FuseError> {
     // A killed server may have left a mount here, no matter which state directory it used.
     clear_dead_mount(path)?;
-    let place = Place::open(root, path, true)?;
+    let place = MountPoint::open(root, path, true)?;
     check_empty(&place, overlay)?;
     Ok(place.path().to_owned())
 }

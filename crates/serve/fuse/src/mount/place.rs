@@ -21,7 +21,7 @@ const HANDLE: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 
 /// An open directory to mount over.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct MountPoint {
     directory: OwnedFd,
     path: PathBuf,
 }
@@ -35,7 +35,7 @@ enum Links {
     Within,
 }
 
-impl Place {
+impl MountPoint {
     /// Opens the directory at `path`. `create` creates missing directories.
     ///
     /// `root`, if given, is a prefix of `path`. No link below it can lead out of it.
@@ -101,7 +101,7 @@ impl Parent {
         let flags = HANDLE | OFlags::DIRECTORY;
         let directory = match rustix::fs::openat2(CWD, above, flags, Mode::empty(), no_links) {
             Ok(directory) => directory,
-            Err(_) => Place::open(None, above, false)?.directory,
+            Err(_) => MountPoint::open(None, above, false)?.directory,
         };
         Ok(Self {
             directory,
@@ -317,17 +317,17 @@ mod tests {
     fn missing_directories_are_made_and_upward_steps_refused() {
         let (_folder, path) = stage();
         let there = path.join("a/b c");
-        assert!(Place::open(None, &there, false).is_err());
-        let place = Place::open(None, &there, true).unwrap();
+        assert!(MountPoint::open(None, &there, false).is_err());
+        let place = MountPoint::open(None, &there, true).unwrap();
         assert_eq!(place.path(), there);
         assert!(place.is_empty().unwrap());
         std::fs::write(there.join("file"), b"").unwrap();
         assert!(!place.is_empty().unwrap());
         for upwards in ["a/../../etc", ".."] {
-            let error = Place::open(None, &path.join(upwards), true).unwrap_err();
+            let error = MountPoint::open(None, &path.join(upwards), true).unwrap_err();
             assert!(matches!(error, FuseError::Upwards(_)), "{error}");
         }
-        let error = Place::open(None, &there.join("file/x"), true).unwrap_err();
+        let error = MountPoint::open(None, &there.join("file/x"), true).unwrap_err();
         assert!(error.to_string().contains("ot a directory"), "{error}");
     }
 
@@ -338,16 +338,16 @@ mod tests {
         symlink("../real", path.join("real/turn")).unwrap();
         symlink("real/turn/./turn", path.join("link")).unwrap();
         symlink(path.join("link"), path.join("absolute")).unwrap();
-        let place = Place::open(None, &path.join("absolute/below"), false).unwrap();
+        let place = MountPoint::open(None, &path.join("absolute/below"), false).unwrap();
         assert_eq!(place.path(), path.join("real/below"));
         symlink("self", path.join("self")).unwrap();
-        let error = Place::open(None, &path.join("self"), true).unwrap_err();
+        let error = MountPoint::open(None, &path.join("self"), true).unwrap_err();
         assert!(matches!(&error, FuseError::MountPoint { error, .. } if *error == Errno::LOOP));
         // Any user could replace a link in a world-writable directory.
         use std::os::unix::fs::PermissionsExt;
         let open = std::fs::Permissions::from_mode(0o777);
         std::fs::set_permissions(&path, open).unwrap();
-        let error = Place::open(None, &path.join("link/below"), false).unwrap_err();
+        let error = MountPoint::open(None, &path.join("link/below"), false).unwrap_err();
         assert!(matches!(error, FuseError::Link { .. }), "{error}");
     }
 
@@ -361,12 +361,12 @@ mod tests {
         std::fs::create_dir(path.join("home")).unwrap();
         symlink("/etc", path.join("home/mnt")).unwrap();
         std::os::unix::fs::lchown(path.join("home/mnt"), Some(65_534), None).unwrap();
-        let error = Place::open(None, &path.join("home/mnt"), true).unwrap_err();
+        let error = MountPoint::open(None, &path.join("home/mnt"), true).unwrap_err();
         assert!(error.to_string().contains("user 65534"), "{error}");
         // A link that belongs to root, in a directory of another user.
         std::os::unix::fs::lchown(path.join("home/mnt"), Some(0), None).unwrap();
         std::os::unix::fs::chown(path.join("home"), Some(65_534), None).unwrap();
-        let error = Place::open(None, &path.join("home/mnt/x"), true).unwrap_err();
+        let error = MountPoint::open(None, &path.join("home/mnt/x"), true).unwrap_err();
         assert!(error.to_string().contains("user 65534"), "{error}");
         assert!(!Path::new("/etc/x").exists());
     }
@@ -379,20 +379,23 @@ mod tests {
         symlink("/outside", root.join("absolute")).unwrap();
         symlink("../../../../outside", root.join("a/relative")).unwrap();
         for way in ["absolute/x", "a/relative/x"] {
-            let place = Place::open(Some(&root), &root.join(way), true).unwrap();
+            let place = MountPoint::open(Some(&root), &root.join(way), true).unwrap();
             assert_eq!(place.path(), root.join("outside/x"));
         }
         assert!(!path.join("outside").exists());
-        let error = Place::open(Some(&root), &root.join("a/../../x"), true).unwrap_err();
+        let error = MountPoint::open(Some(&root), &root.join("a/../../x"), true).unwrap_err();
         assert!(matches!(error, FuseError::Upwards(_)), "{error}");
-        assert!(Place::open(Some(&root), &path.join("x"), true).is_err());
-        assert_eq!(Place::open(Some(&root), &root, false).unwrap().path(), root);
+        assert!(MountPoint::open(Some(&root), &path.join("x"), true).is_err());
+        assert_eq!(
+            MountPoint::open(Some(&root), &root, false).unwrap().path(),
+            root
+        );
     }
 
     #[test]
     fn what_was_opened_stays_what_is_meant() {
         let (_folder, path) = stage();
-        let place = Place::open(None, &path.join("home/mnt"), true).unwrap();
+        let place = MountPoint::open(None, &path.join("home/mnt"), true).unwrap();
         std::fs::rename(path.join("home/mnt"), path.join("elsewhere")).unwrap();
         symlink("/etc", path.join("home/mnt")).unwrap();
         std::fs::write(place.handle().join("file"), b"").unwrap();

@@ -5,7 +5,7 @@ use super::{Answered, EINVAL, ENOSYS, Refusal, Session};
 use crate::abi::{
     DATA_BYTES_MAX, OPEN_KEEP_CACHE, Operation, Reply, Request, WRITE_KILL_SUIDGID, feature,
 };
-use millpond_posix::Keeping;
+use millpond_posix::CacheHint;
 use millpond_posix::live::{Allocate, Caller, FileError, Seek, WriteAt};
 use millpond_posix::vfs::VfsNode;
 use rustix::fs::OFlags;
@@ -48,11 +48,11 @@ impl Session {
         let node = self.node(node)?;
         let room = reply.room((length as usize).min(DATA_BYTES_MAX));
         // Content in the kernel's page cache need not be cached here too.
-        let keeping = match flags & OFlags::DIRECT.bits() {
-            0 => Keeping::ByReader,
-            _ => Keeping::Here,
+        let hint = match flags & OFlags::DIRECT.bits() {
+            0 => CacheHint::DropBehind,
+            _ => CacheHint::Retain,
         };
-        let count = (self.vfs).read_keeping(&node, offset, room, keeping)?;
+        let count = (self.vfs).read_with_hint(&node, offset, room, hint)?;
         reply.filled(count);
         self.vfs.touch_atime(&node);
         Ok(())

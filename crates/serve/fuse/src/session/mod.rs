@@ -159,7 +159,7 @@ impl Session {
             Operation::MakeNode { new, device } => self.make_node(request, new, device, reply),
             Operation::MakeDirectory(new) => self.make_directory(request, new, reply),
             Operation::Create { new, flags } => self.create(request, new, flags, reply),
-            Operation::TemporaryFile { new, .. } => self.make_unnamed(request, new, reply),
+            Operation::TemporaryFile { new, .. } => self.create_tmpfile(request, new, reply),
             Operation::Unlink { name } => self.unlink(node, name),
             Operation::RemoveDirectory { name } => self.remove_directory(node, name),
             Operation::Rename { .. } => self.rename(request),

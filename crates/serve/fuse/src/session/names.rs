@@ -168,14 +168,14 @@ impl Session {
         Ok(())
     }
 
-    pub(super) fn make_unnamed(
+    pub(super) fn create_tmpfile(
         &self,
         request: &Request<'_>,
         new: NewFile<'_>,
         reply: &mut Reply<'_>,
     ) -> Answered {
         self.made(request, reply, |caller, directory| {
-            self.vfs.make_unnamed(caller, directory, mode(&new))
+            self.vfs.create_tmpfile(caller, directory, mode(&new))
         })?;
         reply.put_open(OPEN_KEEP_CACHE);
         Ok(())
@@ -197,7 +197,7 @@ impl Session {
         let at = place(&directory, name);
         let victim = self.victim(at);
         remove(at)?;
-        self.let_go(victim)
+        self.close_victim(victim)
     }
 
     pub(super) fn unlink(&self, node: u64, name: &[u8]) -> Answered {
@@ -208,7 +208,7 @@ impl Session {
         self.removed(node, name, |at| self.vfs.remove_directory(at))
     }
 
-    fn let_go(&self, victim: Option<VfsNode>) -> Answered {
+    fn close_victim(&self, victim: Option<VfsNode>) -> Answered {
         let Some(victim) = victim else {
             return Ok(());
         };
@@ -247,7 +247,7 @@ impl Session {
             _ => None,
         };
         self.vfs.rename(&Self::caller(request), from, to, mode)?;
-        self.let_go(victim)
+        self.close_victim(victim)
     }
 
     pub(super) fn link(

@@ -130,9 +130,9 @@ impl BlockStore {
     /// and rewrites them first.
     pub fn flush(&self) -> Result<(), FlushError> {
         loop {
-            let since = self.patient.resumes();
+            let since = self.retries.resumes();
             match self.flush_devices() {
-                Err(error) if self.patient.waits(since, &error) => {}
+                Err(error) if self.retries.waits(since, &error) => {}
                 outcome => return outcome,
             }
         }

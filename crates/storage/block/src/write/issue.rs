@@ -2,10 +2,10 @@
 
 use super::place::Extent;
 use super::workers::{Running, Workers};
+use crate::io_stats::{IoClass, QueuedWrites};
 use crate::requests::Pending;
 use crate::topology::Topology;
 use crate::unflushed::{Content, Ended};
-use crate::waits::{IoClass, QueuedWrites};
 use millpond_device::{RUN_BYTES_MAX, Watch, WriteRequest};
 use millpond_env::sync::Arc;
 use millpond_ondisk::Txg;

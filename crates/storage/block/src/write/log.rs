@@ -4,7 +4,7 @@
 
 use super::issue::{Durability, How, issue};
 use super::place::Extent;
-use crate::waits::IoClass;
+use crate::io_stats::IoClass;
 use crate::{BlockAddress, BlockError, BlockStore};
 use millpond_env::sync::Arc;
 use millpond_ondisk::{BlockPointer, Txg};

@@ -18,8 +18,8 @@ pub(crate) use issue::Batch;
 pub use job::{BlockWrite, FlushError, Missed, WrittenBlock, WrittenForm};
 pub use log::LogWrite;
 
+use crate::io_stats::IoClass;
 use crate::topology::Topology;
-use crate::waits::IoClass;
 use crate::{BlockError, BlockStore};
 use issue::{Durability, ExtentOutcome, How, Issued, issue};
 use millpond_checksum::Checksummer;
@@ -271,7 +271,7 @@ impl Run<'_> {
 
     fn issue(&self, blocks: Vec<Way>, extents: Vec<Extent>) -> Chunk {
         let pools = self.store.writing.pools(self.topology);
-        let since = self.store.patient.resumes();
+        let since = self.store.retries.resumes();
         let issued = issue(
             self.topology,
             self.placer.txg,
@@ -363,7 +363,7 @@ impl Run<'_> {
                 Err(failed) => (block, reason) = (failed.0, failed.1.to_string()),
             }
         }
-        if self.store.patient.waits(since, &reason) {
+        if self.store.retries.waits(since, &reason) {
             mark::hit("write-waited-for-device");
             block.retries = 0;
             block.avoid.clear();

@@ -4,8 +4,8 @@
 //! space allocated to another block. So a repair is written only if no freed space became available since
 //! the read began ([`BlockStore::space_is_reusable`]).
 
+use crate::io_stats::{IoClass, time_write};
 use crate::topology::Topology;
-use crate::waits::{IoClass, time_write};
 use crate::{BlockStore, CopyFailure};
 use millpond_env::mark;
 use millpond_env::sync::Arc;

@@ -5,7 +5,7 @@ mod failures;
 mod forms;
 mod gangs;
 mod hang;
+mod io_stats;
 mod pool;
 mod status;
-mod waits;
 mod write_back;

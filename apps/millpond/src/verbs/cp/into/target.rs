@@ -215,7 +215,7 @@ impl Target {
 
 /// Whether an error means that no more writes are possible.
 pub fn is_end(error: &FileError) -> bool {
-    matches!(error, FileError::Begin(_))
+    matches!(error, FileError::Transaction(_))
 }
 
 /// Retry limit, because another program may take the name each time.

@@ -1,7 +1,8 @@
 use super::*;
 use crate::import::{PoolState as FoundState, find_pools, scan_devices};
 use crate::live::{
-    Drive, HistoryCommand, NewDevice, NewLayout, NewTop, SettingTime, SpaceChange, may_write,
+    HistoryCommand, NewDevice, NewLayout, NewTop, SettingTime, SpaceChange, SyncMode,
+    check_writable,
 };
 use crate::{OpenOptions, Pool};
 use millpond_device::{Candidate, FileDevice, MemoryDevice, OpenOptions as DeviceOptions};
@@ -98,7 +99,7 @@ fn new_pool(vdevs: NewVdevs) -> NewPool {
         writing: WriteOptions {
             hostid: 7,
             hostname: Some("here".into()),
-            drive: Drive::Caller,
+            drive: SyncMode::Caller,
             ..WriteOptions::default()
         },
         system: "here 6.1 #1 x86_64".into(),
@@ -180,7 +181,7 @@ fn a_new_pool_of_every_layout_is_found_opened_and_may_be_written_to() {
         let (read, state) = read_back(&devices);
         assert_eq!(state, FoundState::Active);
         assert_eq!((read.name(), read.version()), ("tank", 5000));
-        assert_eq!(may_write(&read), Ok(()));
+        assert_eq!(check_writable(&read), Ok(()));
         assert_eq!(read.directory_number("test:count"), Ok(Some(1)));
         assert_eq!(read.config().string("comment"), Ok("made here"));
         assert_eq!(read.config().u64("hostid"), Ok(7));
@@ -245,7 +246,7 @@ fn a_pool_without_features_has_empty_tables_and_labels() {
     assert_eq!(read.features(), &crate::Features::default());
     assert!(read.config().list("features_for_read").unwrap().is_empty());
     assert_eq!(read.directory_number("test:count"), Ok(Some(3)));
-    assert_eq!(may_write(&read), Ok(()));
+    assert_eq!(check_writable(&read), Ok(()));
 }
 
 #[test]
@@ -484,7 +485,7 @@ fn pools_can_be_made_of_files() {
         vec![NewDevice::file(path.to_str().unwrap(), device)],
     )]);
     let mut new = new_pool(vdevs);
-    new.writing.drive = Drive::Thread;
+    new.writing.drive = SyncMode::Thread;
     let live = create(&new).unwrap();
     // The devices are locked while the pool is open.
     assert!(open().is_err());

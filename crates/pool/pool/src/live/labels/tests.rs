@@ -130,7 +130,7 @@ impl Pool {
                 written_tops: &[VdevId(0), VdevId(1)],
                 multihost: false,
                 dice: 1,
-                turn: Turn::Together,
+                turn: WriteOrder::Together,
             },
         )
     }
@@ -189,7 +189,7 @@ fn a_crash_between_the_halves_leaves_labels_that_fit_the_uberblock() {
         &pool.config,
         &tops,
         LabelHalf::Even,
-        Turn::Together,
+        WriteOrder::Together,
     )
     .unwrap();
     let candidate = find_pools(&pool.found(), 0).remove(0);

@@ -1,6 +1,6 @@
 use super::*;
 use crate::live::labels::write_initial_labels;
-use crate::live::{LabelHalf, PoolConfig, Turn, write_labels};
+use crate::live::{LabelHalf, PoolConfig, WriteOrder, write_labels};
 use millpond_block::Topology;
 use millpond_device::MemoryDevice;
 use millpond_vdev::{IndirectTables, LeafTable, Reflow, VdevTree};
@@ -245,8 +245,14 @@ fn labelled(state: LeafState, txg: u64) -> (NewDevice, Guid) {
             IndirectTables::default(),
         );
         let tops = [millpond_ondisk::VdevId(0)];
-        let report =
-            write_labels(&topology, &config, &tops, LabelHalf::Odd, Turn::Together).unwrap();
+        let report = write_labels(
+            &topology,
+            &config,
+            &tops,
+            LabelHalf::Odd,
+            WriteOrder::Together,
+        )
+        .unwrap();
         assert!(report.reached(tops[0]));
     }
     (device, guid)

@@ -5,7 +5,7 @@ use super::made::{
     NoDatasets, Shape, count_up, counted, make, open, open_read_only, open_some, open_with,
 };
 use crate::import::{PoolState, Rewind};
-use crate::live::Drive;
+use crate::live::SyncMode;
 use crate::{OpenError, OpenOptions, PoolError};
 use millpond_env::mark;
 use millpond_env::sync::Arc;
@@ -223,7 +223,7 @@ fn a_side_that_was_away_is_not_asked_for_what_it_missed() {
     count_up(&pool).unwrap();
     drop(pool);
     let one = world.disks()[..1].to_vec();
-    let pool = open_some(&world, &one, Drive::Caller).unwrap();
+    let pool = open_some(&world, &one, SyncMode::Caller).unwrap();
     for _ in 0..3 {
         count_up(&pool).unwrap();
     }
@@ -232,7 +232,7 @@ fn a_side_that_was_away_is_not_asked_for_what_it_missed() {
     drop(pool);
     // With both sides again, the missed txgs stay recorded.
     for _ in 0..2 {
-        let pool = open_some(&world, &world.disks(), Drive::Caller).unwrap();
+        let pool = open_some(&world, &world.disks(), SyncMode::Caller).unwrap();
         count_up(&pool).unwrap();
         let read = pool.committed().unwrap();
         check(&read);

@@ -99,7 +99,7 @@ fn a_hung_side_is_lost_until_it_answers_and_comes_back_with_what_it_missed() {
     assert_eq!(hung.len(), 1);
     let device: Arc<dyn millpond_device::Device> = Arc::clone(&disk) as _;
     // Reading its labels would hang too.
-    assert_eq!(pool.bring_back(hung[0], &device), Ok(false));
+    assert_eq!(pool.reopen_leaf(hung[0], &device), Ok(false));
     assert_eq!(counted(&pool.committed().unwrap()), 2);
     disk.release();
     let leaf = pool.store().topology().tree.find_leaf(hung[0]).unwrap();

@@ -9,7 +9,7 @@ use crate::live::labels::write_initial_labels;
 use crate::live::open::mos_policy;
 use crate::live::pool::{PoolParts, PoolState};
 use crate::live::space::LiveSpaceMaps;
-use crate::live::{DatasetPort, Drive, LivePool, SpaceChange, SyncContext, WriteOptions, space};
+use crate::live::{DatasetPort, LivePool, SpaceChange, SyncContext, SyncMode, WriteOptions, space};
 use crate::{OpenError, OpenOptions, Pool, PoolError};
 use millpond_alloc::{PoolAllocator, VdevGeometry, VdevSpace};
 use millpond_block::{BlockStore, Topology};
@@ -223,9 +223,9 @@ pub(super) fn make(world: &World, shape: Shape, port: Arc<dyn DatasetPort>) -> A
             missed: BTreeMap::new(),
             diverged: BTreeSet::new(),
             label_failures: BTreeSet::new(),
-            put_off_bytes: 0,
+            deferred_free_bytes: 0,
         },
-        drive: Drive::Caller,
+        drive: SyncMode::Caller,
         leaf_watch: crate::live::leaf_monitor::LeafWatch::default(),
         is_deflated: true,
     });
@@ -322,7 +322,7 @@ pub(super) fn open(world: &World, port: Arc<dyn DatasetPort>) -> Result<Arc<Live
 pub(super) fn open_some(
     world: &World,
     disks: &[Arc<SimDisk>],
-    drive: Drive,
+    drive: SyncMode,
 ) -> Result<Arc<LivePool>, OpenError> {
     let candidate = candidate(disks).expect("no pool is found");
     let writing = WriteOptions {
@@ -346,7 +346,7 @@ pub(super) fn open_with(
 ) -> Result<Arc<LivePool>, OpenError> {
     let candidate = candidate(&world.disks()).expect("no pool is found");
     let writing = WriteOptions {
-        drive: Drive::Caller,
+        drive: SyncMode::Caller,
         ..WriteOptions::default()
     };
     LivePool::open(&world.env(), &candidate, options, &writing, port)

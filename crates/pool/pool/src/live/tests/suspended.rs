@@ -2,7 +2,7 @@
 
 use super::leaks::check;
 use super::made::{NoDatasets, Shape, candidate, count_up, counted, make, open_read_only};
-use crate::live::{Drive, FailMode, LivePool, PoolSetting, SettingTime, WriteOptions};
+use crate::live::{FailMode, LivePool, PoolSetting, SettingTime, SyncMode, WriteOptions};
 use crate::{OpenOptions, Pool, PoolError};
 use millpond_env::mark;
 use millpond_env::sync::atomic::Ordering;
@@ -22,7 +22,7 @@ fn resumable_with(world: &World, shape: Shape, port: Arc<NoDatasets>) -> Arc<Liv
     count_up(&pool).unwrap();
     drop(pool);
     let writing = WriteOptions {
-        drive: Drive::Thread,
+        drive: SyncMode::Thread,
         can_be_resumed: true,
         ..WriteOptions::default()
     };

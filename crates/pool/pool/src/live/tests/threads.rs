@@ -3,7 +3,7 @@
 use super::leaks::check;
 use super::made::{NoDatasets, Shape, count_up, counted, make, open_read_only, open_some};
 use crate::PoolError;
-use crate::live::{Drive, LivePool};
+use crate::live::{LivePool, SyncMode};
 use millpond_env::sync::Arc;
 use millpond_env::thread;
 use millpond_sim::World;
@@ -13,7 +13,7 @@ fn threaded(world: &World) -> Arc<LivePool> {
     let pool = make(world, Shape::ONE, Arc::new(NoDatasets::default()));
     count_up(&pool).unwrap();
     drop(pool);
-    open_some(world, &world.disks(), Drive::Thread).unwrap()
+    open_some(world, &world.disks(), SyncMode::Thread).unwrap()
 }
 
 #[test]

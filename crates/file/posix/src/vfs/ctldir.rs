@@ -1,0 +1,548 @@
+//! A live file system with its snapshots below `.zfs/snapshot`.
+
+use super::{Body, InodeNumber, ReadOnlyVfs, Vfs, VfsEntry, VfsNode, VfsPlace, read_only};
+use crate::live::{
+    Allocate, BackgroundDrain, Caller, FileError, FileSystemStat, LiveFileSystem, NewMode,
+    RenameMode, SNAPSHOT_DIRECTORY_ID, Seek, SetAttributes, SpecialFile, WriteAt, XattrMode,
+};
+use crate::{CacheHint, FileKind, FileSystem, Stat};
+use millpond_env::sync::{Arc, Mutex};
+use millpond_sa::{FileFlags, Fuid};
+use std::collections::BTreeMap;
+
+/// `.zfs`.
+const CONTROL: InodeNumber = InodeNumber(SNAPSHOT_DIRECTORY_ID.0);
+/// `.zfs/snapshot`.
+const SNAPSHOTS: InodeNumber = InodeNumber(SNAPSHOT_DIRECTORY_ID.0 - 1);
+/// The cookie after `..`. The cookie after the snapshot with id n is n + 1 higher.
+const BEHIND_PARENT: u64 = 2;
+/// The most snapshots that are open at once. The one opened first is closed first.
+const OPEN_MAX: usize = 64;
+
+/// A snapshot of the file system.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SnapshotEntry {
+    /// The snapshot's name, without the dataset's.
+    pub name: Vec<u8>,
+    /// The snapshot's object id in the MOS. Another snapshot with the same name has another id.
+    pub id: u64,
+}
+
+/// The interface to the snapshots of a file system. The layer above implements it.
+pub trait SnapshotPort: Send + Sync {
+    /// Lists all current snapshots.
+    ///
+    /// # Errors
+    /// If they cannot be listed.
+    fn snapshots(&self) -> Result<Vec<SnapshotEntry>, FileError>;
+    /// Finds the snapshot with this name. Returns `None` if there is none.
+    ///
+    /// # Errors
+    /// If the lookup fails.
+    fn find(&self, name: &[u8]) -> Result<Option<SnapshotEntry>, FileError>;
+    /// Opens a snapshot's files.
+    ///
+    /// # Errors
+    /// [`FileError::NotFound`] if it is gone; if it cannot be read.
+    fn open(&self, snapshot: &SnapshotEntry) -> Result<Arc<FileSystem>, FileError>;
+}
+
+/// A live file system with `.zfs/snapshot`.
+///
+/// A setting of the live file system decides whether `.zfs` is listed. It can be looked up in either case.
+pub struct ZfsCtlDir {
+    live: Arc<LiveFileSystem>,
+    port: Box<dyn SnapshotPort>,
+    open: Mutex<OpenSnapshots>,
+    /// Frees large removed files in the background, until this file system is no longer served.
+    _drain: Option<BackgroundDrain>,
+}
+
+#[derive(Default)]
+struct OpenSnapshots {
+    /// The assigned tags. They are never reassigned, so that a program's open file cannot become that of
+    /// another snapshot.
+    by_tag: BTreeMap<u16, SnapshotEntry>,
+    files: Vec<(u16, Arc<ReadOnlyVfs>)>,
+}
+
+impl OpenSnapshots {
+    /// Assigns a snapshot's tag, usually the lower bits of its id, so that it stays the same from mount to
+    /// mount.
+    fn tag_of(&mut self, snapshot: &SnapshotEntry) -> Result<u16, FileError> {
+        let wanted = (snapshot.id % u64::from(u16::MAX)) as u16;
+        for step in 0..u16::MAX {
+            let tag = (u32::from(wanted) + u32::from(step)) % u32::from(u16::MAX) + 1;
+            let tag = tag as u16;
+            match self.by_tag.get(&tag) {
+                Some(known) if known.id == snapshot.id => return Ok(tag),
+                Some(_) => {}
+                None => {
+                    self.by_tag.insert(tag, snapshot.clone());
+                    return Ok(tag);
+                }
+            }
+        }
+        // All 65,535 tags of this mount are in use.
+        Err(FileError::TooManyLinks)
+    }
+}
+
+impl ZfsCtlDir {
+    /// Serves `live` with the snapshots of `port`.
+    ///
+    /// `drain` frees large removed files. Without it, the operation that removes them also frees them.
+    #[must_use]
+    pub fn new(
+        live: Arc<LiveFileSystem>,
+        port: Box<dyn SnapshotPort>,
+        drain: Option<BackgroundDrain>,
+    ) -> Self {
+        Self {
+            live,
+            port,
+            open: Mutex::default(),
+            _drain: drain,
+        }
+    }
+    /// The live file system.
+    #[must_use]
+    pub fn live(&self) -> &Arc<LiveFileSystem> {
+        &self.live
+    }
+
+    /// Closes a snapshot that is about to be destroyed or has been destroyed.
+    pub fn forget_snapshot(&self, id: u64) {
+        let mut open = self.open.lock();
+        let tag = open.by_tag.iter().find(|(_, known)| known.id == id);
+        let Some(tag) = tag.map(|(tag, _)| *tag) else {
+            return;
+        };
+        let closed: Vec<_> = open.files.extract_if(.., |(of, _)| *of == tag).collect();
+        drop(open);
+        drop(closed);
+    }
+
+    fn tagged(&self, tag: u16) -> Result<Arc<ReadOnlyVfs>, FileError> {
+        let open = self.open.lock();
+        if let Some((_, files)) = open.files.iter().find(|(of, _)| *of == tag) {
+            return Ok(Arc::clone(files));
+        }
+        let known = open.by_tag.get(&tag).ok_or(FileError::Stale)?.clone();
+        drop(open);
+        self.open_files(tag, &known)
+    }
+
+    fn open_files(
+        &self,
+        tag: u16,
+        snapshot: &SnapshotEntry,
+    ) -> Result<Arc<ReadOnlyVfs>, FileError> {
+        // Opening reads from disk, so it runs without the lock. If two threads open the same snapshot, both
+        // use the first one's.
+        let files = Arc::new(ReadOnlyVfs::new(self.port.open(snapshot)?, tag));
+        let mut open = self.open.lock();
+        if let Some((_, first)) = open.files.iter().find(|(of, _)| *of == tag) {
+            return Ok(Arc::clone(first));
+        }
+        let evicted = (open.files.len() >= OPEN_MAX).then(|| open.files.remove(0));
+        open.files.push((tag, Arc::clone(&files)));
+        drop(open);
+        drop(evicted);
+        Ok(files)
+    }
+
+    fn snapshot_root(&self, name: &[u8]) -> Result<VfsNode, FileError> {
+        let snapshot = self.port.find(name)?.ok_or(FileError::NotFound)?;
+        let tag = self.open.lock().tag_of(&snapshot)?;
+        let open = self.open.lock();
+        let known = open.files.iter().find(|(of, _)| *of == tag);
+        let known = known.map(|(_, files)| Arc::clone(files));
+        drop(open);
+        match known {
+            Some(files) => files.root(),
+            None => self.open_files(tag, &snapshot)?.root(),
+        }
+    }
+
+    fn virtual_node(number: InodeNumber) -> VfsNode {
+        VfsNode {
+            number,
+            generation: 1,
+            kind: FileKind::Directory,
+            body: Body::Virtual,
+        }
+    }
+
+    /// The file system that serves a node which is not virtual.
+    fn serving(&self, node: &VfsNode) -> Result<Served<'_>, FileError> {
+        match &node.body {
+            Body::Live(_) => Ok(Served::Live(&self.live)),
+            Body::Stored(_) => Ok(Served::Stored(self.tagged(node.number.tag())?)),
+            Body::Virtual => Err(FileError::NotSupported),
+        }
+    }
+
+    /// The live file system, for operations that change something. Only live files can change.
+    fn changing(&self, node: &VfsNode) -> Result<&LiveFileSystem, FileError> {
+        match &node.body {
+            Body::Live(_) => Ok(&self.live),
+            Body::Stored(_) => read_only(),
+            Body::Virtual => Err(FileError::NotPermitted),
+        }
+    }
+
+    fn is_control(&self, at: &VfsPlace<'_>) -> bool {
+        at.name == b".zfs"
+            && matches!(at.directory.body, Body::Live(_))
+            && at.directory.number.object() == self.live.root_id()
+    }
+
+    fn list_virtual(
+        &self,
+        node: &VfsNode,
+        cookie: u64,
+        count: usize,
+    ) -> Result<Vec<VfsEntry>, FileError> {
+        let line = |name: &[u8], number, cookie| VfsEntry {
+            name: name.to_vec(),
+            number,
+            kind: Some(FileKind::Directory),
+            cookie,
+        };
+        let root = InodeNumber(self.live.root_id().0);
+        let parent = if node.number == CONTROL {
+            root
+        } else {
+            CONTROL
+        };
+        let mut all = vec![
+            line(b".", node.number, 1),
+            line(b"..", parent, BEHIND_PARENT),
+        ];
+        if node.number == CONTROL {
+            all.push(line(b"snapshot", SNAPSHOTS, BEHIND_PARENT + 1));
+        } else if count > 0 {
+            let mut snapshots = self.port.snapshots()?;
+            // Snapshot ids only grow: a listing in progress misses nothing when snapshots are created or
+            // destroyed.
+            snapshots.sort_by_key(|snapshot| snapshot.id);
+            for snapshot in snapshots {
+                // Here the tag alone distinguishes snapshots. Opening each snapshot to find its root's object
+                // id would be expensive, and nearly always the id equals that of the live file system.
+                let tag = self.open.lock().tag_of(&snapshot)?;
+                let number = InodeNumber::new(tag, self.live.root_id());
+                let cookie = BEHIND_PARENT.saturating_add(1).saturating_add(snapshot.id);
+                all.push(line(&snapshot.name, number, cookie));
+            }
+        }
+        all.retain(|entry| entry.cookie > cookie);
+        all.truncate(count);
+        Ok(all)
+    }
+
+    fn stat_virtual(&self, number: InodeNumber) -> Result<Stat, FileError> {
+        let root = self.live.stat(&self.live.root()?);
+        Ok(Stat {
+            id: number.object(),
+            kind: FileKind::Directory,
+            permissions: 0o555,
+            links: 2,
+            uid: 0,
+            gid: 0,
+            owner: Fuid(0),
+            group: Fuid(0),
+            size_bytes: 2,
+            sectors: 0,
+            block_bytes: 512,
+            mtime: root.crtime,
+            atime: root.crtime,
+            ctime: root.crtime,
+            crtime: root.crtime,
+            device: None,
+            generation: 1,
+            flags: FileFlags::empty(),
+            project: None,
+        })
+    }
+}
+
+enum Served<'s> {
+    Live(&'s LiveFileSystem),
+    Stored(Arc<ReadOnlyVfs>),
+}
+
+impl Served<'_> {
+    fn vfs(&self) -> &dyn Vfs {
+        match self {
+            Self::Live(files) => *files,
+            Self::Stored(files) => &**files,
+        }
+    }
+}
+
+impl Vfs for ZfsCtlDir {
+    fn root(&self) -> Result<VfsNode, FileError> {
+        Vfs::root(&*self.live)
+    }
+    fn node(&self, number: InodeNumber, generation: u64) -> Result<VfsNode, FileError> {
+        match number {
+            CONTROL | SNAPSHOTS => Ok(Self::virtual_node(number)),
+            _ if number.tag() == 0 => Vfs::node(&*self.live, number, generation),
+            _ => self.tagged(number.tag())?.node(number, generation),
+        }
+    }
+    fn lookup(&self, at: VfsPlace<'_>) -> Result<VfsNode, FileError> {
+        if self.is_control(&at) {
+            return Ok(Self::virtual_node(CONTROL));
+        }
+        if matches!(at.directory.body, Body::Virtual) {
+            let is_control = at.directory.number == CONTROL;
+            return match at.name {
+                b"." => Ok(at.directory.clone()),
+                b".." if is_control => self.root(),
+                b".." => Ok(Self::virtual_node(CONTROL)),
+                b"snapshot" if is_control => Ok(Self::virtual_node(SNAPSHOTS)),
+                _ if is_control => Err(FileError::NotFound),
+                name => self.snapshot_root(name),
+            };
+        }
+        if at.name == b".." && matches!(at.directory.body, Body::Stored(_)) {
+            let files = self.tagged(at.directory.number.tag())?;
+            if files.root()?.number == at.directory.number {
+                return Ok(Self::virtual_node(SNAPSHOTS));
+            }
+        }
+        self.serving(at.directory)?.vfs().lookup(at)
+    }
+    fn stat(&self, node: &VfsNode) -> Result<Stat, FileError> {
+        match node.body {
+            Body::Virtual => self.stat_virtual(node.number),
+            _ => self.serving(node)?.vfs().stat(node),
+        }
+    }
+    fn link_target(&self, node: &VfsNode) -> Result<Vec<u8>, FileError> {
+        self.serving(node)?.vfs().link_target(node)
+    }
+    fn list(&self, node: &VfsNode, cookie: u64, count: usize) -> Result<Vec<VfsEntry>, FileError> {
+        match node.body {
+            Body::Virtual => self.list_virtual(node, cookie, count),
+            _ => self.serving(node)?.vfs().list(node, cookie, count),
+        }
+    }
+    fn read_with_hint(
+        &self,
+        node: &VfsNode,
+        offset: u64,
+        buffer: &mut [u8],
+        hint: CacheHint,
+    ) -> Result<usize, FileError> {
+        match &node.body {
+            Body::Live(live) => self.live.read_with_hint(live, offset, buffer, hint),
+            _ => (self.serving(node)?.vfs()).read_with_hint(node, offset, buffer, hint),
+        }
+    }
+    fn seek(&self, node: &VfsNode, what: Seek, offset: u64) -> Result<u64, FileError> {
+        self.serving(node)?.vfs().seek(node, what, offset)
+    }
+    fn xattr_names(&self, node: &VfsNode) -> Result<Vec<Vec<u8>>, FileError> {
+        match node.body {
+            Body::Virtual => Ok(vec![]),
+            _ => self.serving(node)?.vfs().xattr_names(node),
+        }
+    }
+    fn xattr(&self, node: &VfsNode, name: &[u8]) -> Result<Vec<u8>, FileError> {
+        match node.body {
+            Body::Virtual => Err(FileError::NoAttribute),
+            _ => self.serving(node)?.vfs().xattr(node, name),
+        }
+    }
+    fn stat_file_system(&self, node: &VfsNode) -> Result<FileSystemStat, FileError> {
+        match &node.body {
+            Body::Live(live) => self.live.stat_file_system(live),
+            // A session has only one `statfs`: that of the live file system.
+            _ => self.live.stat_file_system(&self.live.root()?),
+        }
+    }
+    fn has_posix_acls(&self) -> bool {
+        self.live.has_posix_acls()
+    }
+    fn has_exact_names(&self) -> bool {
+        self.live.has_exact_names()
+    }
+    fn name_bytes_max(&self) -> usize {
+        self.live.name_bytes_max()
+    }
+    fn is_read_only(&self) -> bool {
+        Vfs::is_read_only(&*self.live)
+    }
+    fn is_settled(&self, node: &VfsNode) -> bool {
+        Vfs::is_settled(&*self.live, node)
+    }
+    fn touch_atime(&self, node: &VfsNode) {
+        Vfs::touch_atime(&*self.live, node);
+    }
+    fn reap(&self) -> Result<(), FileError> {
+        self.live.reap()
+    }
+    fn set_attributes(
+        &self,
+        caller: &Caller,
+        node: &VfsNode,
+        set: &SetAttributes,
+    ) -> Result<(), FileError> {
+        Vfs::set_attributes(self.changing(node)?, caller, node, set)
+    }
+    fn create(
+        &self,
+        caller: &Caller,
+        at: VfsPlace<'_>,
+        mode: NewMode,
+        is_exclusive: bool,
+    ) -> Result<(VfsNode, bool), FileError> {
+        Vfs::create(self.changing(at.directory)?, caller, at, mode, is_exclusive)
+    }
+    fn create_tmpfile(
+        &self,
+        caller: &Caller,
+        directory: &VfsNode,
+        mode: NewMode,
+    ) -> Result<VfsNode, FileError> {
+        Vfs::create_tmpfile(self.changing(directory)?, caller, directory, mode)
+    }
+    fn make_directory(
+        &self,
+        caller: &Caller,
+        at: VfsPlace<'_>,
+        mode: NewMode,
+    ) -> Result<VfsNode, FileError> {
+        Vfs::make_directory(self.changing(at.directory)?, caller, at, mode)
+    }
+    fn make_special(
+        &self,
+        caller: &Caller,
+        at: VfsPlace<'_>,
+        what: SpecialFile,
+        mode: NewMode,
+    ) -> Result<VfsNode, FileError> {
+        Vfs::make_special(self.changing(at.directory)?, caller, at, what, mode)
+    }
+    fn make_symlink(
+        &self,
+        caller: &Caller,
+        at: VfsPlace<'_>,
+        target: &[u8],
+    ) -> Result<VfsNode, FileError> {
+        Vfs::make_symlink(self.changing(at.directory)?, caller, at, target)
+    }
+    fn link(&self, node: &VfsNode, at: VfsPlace<'_>) -> Result<(), FileError> {
+        self.changing(node)?;
+        Vfs::link(self.changing(at.directory)?, node, at)
+    }
+    fn unlink(&self, at: VfsPlace<'_>) -> Result<(), FileError> {
+        Vfs::unlink(self.changing(at.directory)?, at)
+    }
+    fn remove_directory(&self, at: VfsPlace<'_>) -> Result<(), FileError> {
+        Vfs::remove_directory(self.changing(at.directory)?, at)
+    }
+    fn rename(
+        &self,
+        caller: &Caller,
+        from: VfsPlace<'_>,
+        to: VfsPlace<'_>,
+        mode: RenameMode,
+    ) -> Result<(), FileError> {
+        self.changing(from.directory)?;
+        Vfs::rename(self.changing(to.directory)?, caller, from, to, mode)
+    }
+    fn write(
+        &self,
+        caller: &Caller,
+        node: &VfsNode,
+        at: WriteAt,
+        bytes: &[u8],
+    ) -> Result<u64, FileError> {
+        Vfs::write(self.changing(node)?, caller, node, at, bytes)
+    }
+    fn allocate(
+        &self,
+        node: &VfsNode,
+        what: Allocate,
+        offset: u64,
+        length: u64,
+    ) -> Result<(), FileError> {
+        Vfs::allocate(self.changing(node)?, node, what, offset, length)
+    }
+    fn copy_range(
+        &self,
+        caller: &Caller,
+        from: (&VfsNode, u64),
+        to: (&VfsNode, u64),
+        length: u64,
+    ) -> Result<u64, FileError> {
+        // For a copy from a snapshot into the live file system, the caller must read and write.
+        if !matches!(from.0.body, Body::Live(_)) {
+            return Err(FileError::CrossProject);
+        }
+        Vfs::copy_range(self.changing(to.0)?, caller, from, to, length)
+    }
+    fn set_xattr(
+        &self,
+        caller: &Caller,
+        node: &VfsNode,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<(), FileError> {
+        Vfs::set_xattr(self.changing(node)?, caller, node, name, value, mode)
+    }
+    fn remove_xattr(&self, node: &VfsNode, name: &[u8]) -> Result<(), FileError> {
+        Vfs::remove_xattr(self.changing(node)?, node, name)
+    }
+    fn sync(&self) -> Result<(), FileError> {
+        Vfs::sync(&*self.live)
+    }
+    fn fsync(&self, node: &VfsNode) -> Result<(), FileError> {
+        match node.body {
+            Body::Live(_) => Vfs::fsync(&*self.live, node),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use millpond_ondisk::ObjectId;
+
+    fn snapshot(id: u64) -> SnapshotEntry {
+        SnapshotEntry {
+            name: format!("s{id}").into_bytes(),
+            id,
+        }
+    }
+
+    #[test]
+    fn tags_follow_the_snapshots_number_and_are_never_zero_nor_shared() {
+        let mut open = OpenSnapshots::default();
+        let first = open.tag_of(&snapshot(77)).unwrap();
+        assert_eq!(first, 78);
+        assert_eq!(open.tag_of(&snapshot(77)).unwrap(), first);
+        let alias = open.tag_of(&snapshot(77 + 65_535)).unwrap();
+        assert_eq!(alias, 79);
+        let last = open.tag_of(&snapshot(65_534)).unwrap();
+        assert_eq!(last, 65_535);
+        assert_eq!(open.tag_of(&snapshot(2 * 65_535 - 1)).unwrap(), 1);
+    }
+
+    #[test]
+    fn inode_numbers_keep_tag_and_object_apart() {
+        let number = InodeNumber::new(0xfffe, ObjectId(0x1234_5678_9abc));
+        assert_eq!(
+            (number.tag(), number.object().0),
+            (0xfffe, 0x1234_5678_9abc)
+        );
+        assert_eq!(InodeNumber::new(0, ObjectId(34)), InodeNumber(34));
+        assert_ne!(CONTROL, SNAPSHOTS);
+    }
+}
