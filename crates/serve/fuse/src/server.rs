@@ -291,7 +291,7 @@ impl Shared {
             return;
         }
         mark::hit("fuse-thread-added");
-        let name = format!("fuse-{threads}");
+        let name = format!("fuse-{}", *threads);
         // If the system refuses another thread, the existing ones continue.
         if thread::spawn(&name, move || shared.serve()).is_ok() {
             *threads += 1;
