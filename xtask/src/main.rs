@@ -12,8 +12,8 @@ mod marks;
 mod metadata;
 mod rooms;
 mod source;
-mod spelling;
 mod tidy;
+mod words;
 
 use std::process::ExitCode;
 

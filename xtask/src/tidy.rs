@@ -3,7 +3,7 @@
 use crate::Report;
 use crate::rooms;
 use crate::source::{self, Line, has_word};
-use crate::spelling;
+use crate::words;
 use anyhow::Result;
 use std::path::Path;
 
@@ -21,7 +21,7 @@ pub fn check(root: &Path) -> Result<Report> {
     let mut report = Report::default();
     for file in source::text_files(root)? {
         report.examined += 1;
-        spelling::check(&file.path, &file.text, &mut report);
+        words::check(&file.path, &file.text, &mut report);
         if file.path.ends_with(".rs") {
             check_rust(&file.path, &file.text, &mut report);
         }

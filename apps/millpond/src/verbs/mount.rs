@@ -27,7 +27,7 @@ struct Options {
     /// Mount over a folder that has files in it
     #[arg(short = 'O', long)]
     overlay: bool,
-    /// Only whoever mounts may look into it (as root the default is everybody)
+    /// Allow access only to the user who mounts (root's default: all users)
     #[arg(long)]
     private: bool,
     /// Take a pool that another system used last and did not export

@@ -15,7 +15,7 @@ struct Options {
     /// Remove directories with all they hold
     #[arg(short = 'r', long, visible_short_alias = 'R')]
     recursive: bool,
-    /// What is not there is no error
+    /// Ignore files that do not exist
     #[arg(short = 'f', long)]
     force: bool,
     /// Take pools that another system used last and did not export

@@ -17,7 +17,7 @@ struct Options {
     /// Names that begin with a dot, too
     #[arg(short = 'a')]
     is_all: bool,
-    /// So many levels and no deeper
+    /// Show at most this many levels
     #[arg(short = 'L', value_name = "LEVELS")]
     levels: Option<u32>,
     /// Where to begin, POOL/DATASET[@SNAP]:/PATH
