@@ -19,7 +19,7 @@ pub struct OptionSet {
 pub struct Long {
     /// The name without the two dashes.
     pub name: &'static str,
-    /// The name under which [`Options::next`] reports it.
+    /// The name under which `Options::next` reports it.
     pub means: &'static str,
     /// Whether it takes a value.
     pub has_value: bool,

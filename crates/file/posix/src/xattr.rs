@@ -40,7 +40,7 @@ impl Node {
     /// The value of an extended attribute; `None` if the file does not have it.
     ///
     /// # Errors
-    /// If it cannot be read, or is longer than [`XATTR_BYTES_MAX`].
+    /// If it cannot be read, or is longer than `XATTR_BYTES_MAX`.
     pub fn xattr(&self, name: &[u8]) -> Result<Option<Vec<u8>>, PosixError> {
         if let Some(value) = self.stored_xattr(name)? {
             return Ok(Some(value));

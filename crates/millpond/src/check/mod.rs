@@ -3,7 +3,7 @@
 //! The check only reads, and only a committed state: an exported pool, a pool after a crash, or the last
 //! committed txg of a pool open for writing. `docs/check.md` explains the findings.
 //!
-//! Memory: one bit per smallest allocation of the metaslabs in use ([`space`]), about 65 bytes per object of
+//! Memory: one bit per smallest allocation of the metaslabs in use (`space`), about 65 bytes per object of
 //! the MOS, about 90 bytes per file of the file systems being checked (one per core at a time), a kilobyte per
 //! dataset, 16 bytes per deduplicated or cloned block up to two million, and the block cache. Blocks are not
 //! stored: two sets of blocks are compared by sums of hashes.

@@ -76,7 +76,7 @@ pub enum Call {
     Events { after: u64 },
     #[serde(rename = "org.millpond.ClearEvents")]
     ClearEvents {},
-    /// Asks for the daemon's version, process and user; the answer is a [`crate::message::About`].
+    /// Asks for the daemon's version, process and user; the answer is an `About`.
     #[serde(rename = "org.millpond.About")]
     About {},
 }

@@ -179,7 +179,7 @@ pub struct IoStats {
     pub pending: [u64; IoClass::COUNT],
     /// Requests with the disk now, by class.
     pub active: [u64; IoClass::COUNT],
-    /// Operations that took [`SLOW_NS`] or longer.
+    /// Operations that took 30 seconds or longer.
     pub slow: u64,
 }
 
