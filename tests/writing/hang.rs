@@ -13,7 +13,7 @@ use millpond::OpenOptions;
 use millpond::live::{AllocationClass, LivePool, NewLayout, RequestDeadline, WriteOptions};
 use millpond_block::{LeafReason, LeafState};
 use millpond_env::mark;
-use millpond_sim::{Content, HangPlan, Hanging, PowerCut, Seed, World};
+use millpond_sim::{Content, HangPlan, Hanging, PowerCut, Seed, SimDisk, World};
 use millpond_vdev::LeafId;
 use std::time::Duration;
 
@@ -84,10 +84,7 @@ fn hangs(tops: Tops<'_>, number: usize, plan: &HangPlan, what: &str) -> bool {
     }
     // All hanging requests of the disk are completed late.
     let before = world.recorded();
-    disk.release();
-    while disk.hanging() > 0 {
-        std::thread::yield_now();
-    }
+    release(disk);
     for count in before..=world.recorded() {
         let after = world.reborn(count, &PowerCut::EverythingWritten);
         judge(
@@ -99,6 +96,14 @@ fn hangs(tops: Tops<'_>, number: usize, plan: &HangPlan, what: &str) -> bool {
         );
     }
     true
+}
+
+/// Lets the disk carry out everything that hangs.
+fn release(disk: &SimDisk) {
+    disk.release();
+    while disk.hanging() > 0 {
+        std::thread::yield_now();
+    }
 }
 
 fn expect_hung(pool: &LivePool, number: usize, what: &str) {
@@ -187,10 +192,7 @@ fn operates(
     }
     for is_late in [false, true] {
         if is_late {
-            disk.release();
-            while disk.hanging() > 0 {
-                std::thread::yield_now();
-            }
+            release(&disk);
         }
         disk.set_absent(!is_late);
         let found = sweep::sound(&world, &what);
@@ -216,4 +218,34 @@ fn import_every_operation_and_export_go_on_without_a_side_that_hangs() {
         println!("{}: {tried} hangs", operation.0);
         assert!(tried > 0, "{}", operation.0);
     }
+}
+
+#[test]
+fn a_log_is_replayed_without_a_side_that_hangs() {
+    let _mark = mark::expect("leaf-hung");
+    let contents = sweep::prepared(&[(Mirror, 2)]);
+    // Not exported: the last change is in the log alone.
+    let world = sweep::world_of(&contents);
+    let pool = sim::open(&world).unwrap();
+    // The first makes the log's chain, the second writes to it.
+    for (name, seed) in [(b"first".as_slice(), 1), (b"second", 2)] {
+        let files = pool.file_system("tank/b").unwrap();
+        sweep::write(&files, name, 9_000, seed).unwrap();
+        let node = files.lookup(&files.root().unwrap(), name).unwrap();
+        files.fsync(&node).unwrap();
+    }
+    drop(pool);
+    let disks = world.disks().into_iter();
+    let contents: Vec<Content> = disks.map(|disk| disk.content()).collect();
+    let before = sweep::sound(&world, "before the replay");
+    sim::open(&world).unwrap().export().unwrap();
+    let expected = sweep::sound(&world, "replayed");
+    assert_ne!(before, expected, "nothing was replayed");
+    let replay: sweep::Operation = ("replay", |_| Ok(()));
+    let step = if is_all() { 1 } else { 17 };
+    let numbers = (0..).step_by(step);
+    let hung = numbers.take_while(|good| operates(&replay, &contents, &expected, *good));
+    let tried = hung.count();
+    println!("replay: {tried} hangs");
+    assert!(tried > 5, "{tried}");
 }

@@ -37,7 +37,7 @@ fn number(name: &str, value: u64) -> (String, PropertyValue) {
     (name.to_owned(), PropertyValue::Number(value))
 }
 
-fn write(
+pub(crate) fn write(
     files: &Arc<LiveFileSystem>,
     name: &[u8],
     length: usize,
