@@ -73,7 +73,9 @@ fn check_outside(package: &Package, is_for_tests: bool, name: &str, report: &mut
     let is_pure = rooms::PURE
         .iter()
         .any(|room| rooms::is_in(&package.folder, room));
-    if is_pure && !is_for_tests && !rooms::PURE_MAY_USE.contains(&name) {
+    let is_allowed = rooms::PURE_MAY_USE.contains(&name)
+        || rooms::PURE_EXCEPTIONS.contains(&(package.name.as_str(), name));
+    if is_pure && !is_for_tests && !is_allowed {
         report.errors.push(format!(
             "{} is pure, and {name} is not on the list of what pure crates may use",
             package.name
@@ -179,6 +181,10 @@ mod tests {
         let report = check(&[package("low", "crates/codec/low", &[("tokio", false)])]);
         assert_eq!(report.errors.len(), 1);
         assert!(report.errors[0].contains("tokio"));
+        // An exception holds for its own crate only.
+        let exception = |name| check(&[package(name, "crates/codec/x", &[("memmap2", false)])]);
+        assert_eq!(exception("millpond-crypt").errors, Vec::<String>::new());
+        assert_eq!(exception("millpond-parity").errors.len(), 1);
         assert!(
             check(&[package("up", "crates/serve/up", &[("tokio", false)])])
                 .errors

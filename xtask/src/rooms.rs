@@ -28,7 +28,7 @@ pub const PURE: [&str; 4] = [
 ];
 
 /// Packages that pure crates may use. None of them does I/O or keeps global state.
-pub const PURE_MAY_USE: [&str; 21] = [
+pub const PURE_MAY_USE: [&str; 20] = [
     "aes",
     "aes-gcm",
     "bitflags",
@@ -38,8 +38,6 @@ pub const PURE_MAY_USE: [&str; 21] = [
     "hkdf",
     "hmac",
     "lz4_flex",
-    // Only for anonymous memory, which is locked and holds keys (`codec/crypt`).
-    "memmap2",
     "multiversion",
     "pbkdf2",
     "rusty_zstd",
@@ -53,6 +51,12 @@ pub const PURE_MAY_USE: [&str; 21] = [
     "zeroize",
     // The encoder of the C library, behind a feature that only the programs enable.
     "zstd-safe",
+];
+
+/// Packages that a single pure crate may use in addition: the crate and the package.
+pub const PURE_EXCEPTIONS: [(&str, &str); 1] = [
+    // Locked memory for keys. Only `codec/crypt/src/locked.rs` uses it, and it maps no file.
+    ("millpond-crypt", "memmap2"),
 ];
 
 /// Where `unsafe` is permitted, each use with its `// SAFETY:`.

@@ -8,7 +8,7 @@ use zeroize::{Zeroize, Zeroizing};
 /// Locking the memory is best effort: `RLIMIT_MEMLOCK` limits it for unprivileged users, and some systems do
 /// not support it. The bytes are stored in any case.
 pub(crate) struct LockedBytes {
-    place: Memory,
+    memory: Memory,
     length: usize,
 }
 
@@ -22,7 +22,7 @@ impl LockedBytes {
     pub(crate) fn concat(parts: &[&[u8]]) -> Self {
         let bytes = Zeroizing::new(parts.concat());
         let length = bytes.len();
-        let place = match MmapMut::map_anon(length.max(1)) {
+        let memory = match MmapMut::map_anon(length.max(1)) {
             Ok(mut page) => {
                 // If these calls are refused, the page remains an ordinary one.
                 let _ = page.lock();
@@ -35,12 +35,12 @@ impl LockedBytes {
             }
             Err(_) => Memory::Heap(bytes),
         };
-        Self { place, length }
+        Self { memory, length }
     }
 
     /// The bytes in their original order.
     pub(crate) fn as_slice(&self) -> &[u8] {
-        let bytes: &[u8] = match &self.place {
+        let bytes: &[u8] = match &self.memory {
             Memory::Page(page) => page,
             Memory::Heap(bytes) => bytes,
         };
@@ -56,7 +56,7 @@ impl Clone for LockedBytes {
 
 impl Drop for LockedBytes {
     fn drop(&mut self) {
-        if let Memory::Page(page) = &mut self.place {
+        if let Memory::Page(page) = &mut self.memory {
             page.as_mut().zeroize();
         }
     }
