@@ -4,8 +4,8 @@ use crate::daemon::Daemon;
 use crate::mounts::Follow;
 use millpond::control::{
     Change, ChangeError, ChangeFailure, Changed, Control, ControlError, DatasetInfo, DatasetQuery,
-    DeviceFacts, DeviceProblem, Event, HeldPool, HistoryRecord, ImportError, ImportRequest,
-    ImportablePool, Imported, KeyProblem, MountInfo, MountProblem, MountRequest, NewDevices,
+    DeviceFacts, DeviceProblem, Event, HistoryRecord, ImportError, ImportRequest, ImportablePool,
+    Imported, ImportedPool, KeyProblem, MountInfo, MountProblem, MountRequest, NewDevices,
     NewPoolRequest, Open, PoolChange, PoolInfo, Property, Service, Value, read_key_file,
 };
 use millpond::live::HistoryCommand;
@@ -43,7 +43,7 @@ impl<'d> RequestHandler<'d> {
         }
     }
 
-    fn gather_noted_of(&self, name: &str, held: &HeldPool, is_creation: bool) {
+    fn gather_noted_of(&self, name: &str, held: &ImportedPool, is_creation: bool) {
         let Some(live) = held.live() else { return };
         let engine = live.engine();
         for noted in engine.take_noted_events() {

@@ -2,7 +2,7 @@
 
 use crate::log::{Level, Line};
 use crate::mounts::FileTrouble;
-use millpond::control::{HeldPool, ImportedPools, MountInfo, Open};
+use millpond::control::{ImportedPool, ImportedPools, MountInfo, Open};
 use millpond::live::{LeafCondition, LeafReason, LeafState};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -76,7 +76,7 @@ pub fn of_file(pools: &ImportedPools, mount: &MountInfo, trouble: &FileTrouble) 
 }
 
 impl Seen {
-    fn look(&mut self, name: &str, pool: &HeldPool, say: &mut dyn FnMut(Line)) {
+    fn look(&mut self, name: &str, pool: &ImportedPool, say: &mut dyn FnMut(Line)) {
         let Some(live) = pool.live() else { return };
         let engine = live.engine();
         let topology = engine.store().topology();

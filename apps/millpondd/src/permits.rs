@@ -68,7 +68,7 @@ impl ConnectionPermits {
         *taken.entry(user).or_default() += 1;
         drop(taken);
         Ok(ConnectionPermit {
-            seats: Arc::clone(self),
+            permits: Arc::clone(self),
             user,
         })
     }
@@ -77,13 +77,13 @@ impl ConnectionPermits {
 /// A permit for one connection. It is released on drop, also during a panic.
 #[derive(Debug)]
 pub struct ConnectionPermit {
-    seats: Arc<ConnectionPermits>,
+    permits: Arc<ConnectionPermits>,
     user: u32,
 }
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        let mut taken = self.seats.taken.lock();
+        let mut taken = self.permits.taken.lock();
         if let Some(count) = taken.get_mut(&self.user) {
             *count = count.saturating_sub(1);
             if *count == 0 {
@@ -106,29 +106,30 @@ mod tests {
 
     #[test]
     fn a_seat_is_free_again_when_it_is_left() {
-        let seats = ConnectionPermits::new(LIMITS, 0);
-        let first = seats.take(Some(7)).unwrap();
-        let _second = seats.take(Some(7)).unwrap();
-        let why = seats.take(Some(7)).unwrap_err();
+        let permits = ConnectionPermits::new(LIMITS, 0);
+        let first = permits.take(Some(7)).unwrap();
+        let _second = permits.take(Some(7)).unwrap();
+        let why = permits.take(Some(7)).unwrap_err();
         assert!(why.contains("user 7"), "{why}");
         drop(first);
-        seats.take(Some(7)).unwrap();
+        permits.take(Some(7)).unwrap();
     }
 
     #[test]
     fn strangers_leave_seats_for_root_and_the_own_user() {
-        let seats = ConnectionPermits::new(LIMITS, 1000);
-        let strangers: Vec<ConnectionPermit> =
-            (1..=20).filter_map(|n| seats.take(Some(n)).ok()).collect();
+        let permits = ConnectionPermits::new(LIMITS, 1000);
+        let strangers: Vec<ConnectionPermit> = (1..=20)
+            .filter_map(|n| permits.take(Some(n)).ok())
+            .collect();
         assert_eq!(strangers.len(), 5);
-        assert!(seats.take(None).is_err());
+        assert!(permits.take(None).is_err());
         let own: Vec<ConnectionPermit> = (0..20)
-            .filter_map(|_| seats.take(Some(1000)).ok())
+            .filter_map(|_| permits.take(Some(1000)).ok())
             .collect();
         assert_eq!(own.len(), 4);
-        let root = seats.take(Some(0)).unwrap();
-        assert!(seats.take(Some(0)).is_err());
+        let root = permits.take(Some(0)).unwrap();
+        assert!(permits.take(Some(0)).is_err());
         drop((strangers, own, root));
-        assert!(seats.taken.lock().is_empty());
+        assert!(permits.taken.lock().is_empty());
     }
 }

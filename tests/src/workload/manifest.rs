@@ -7,7 +7,7 @@ use millpond_sa::FileFlags;
 use sha2::{Digest, Sha256};
 
 /// The user and group whose permissions are listed.
-const SOMEBODY: u32 = 1001;
+const UNPRIVILEGED: u32 = 1001;
 
 /// The manifest of a pool, sorted. Datasets without loaded keys are left out.
 ///
@@ -192,7 +192,7 @@ fn xattrs(node: &Node) -> Result<String, millpond::Error> {
     Ok(format!("{}:{}", names.len(), &digest[..16]))
 }
 
-/// Whether [`SOMEBODY`] may read and execute a file (or list and enter a directory).
+/// Whether [`UNPRIVILEGED`] may read and execute a file (or list and enter a directory).
 ///
 /// The POSIX ACL decides, or else the mode.
 fn rights(node: &Node) -> Result<(bool, bool), millpond::Error> {
@@ -202,16 +202,16 @@ fn rights(node: &Node) -> Result<(bool, bool), millpond::Error> {
         Some(value) => PosixAcl::decode(&value).ok().flatten(),
         None => None,
     };
-    let mut allowed = if stat.uid == SOMEBODY {
+    let mut allowed = if stat.uid == UNPRIVILEGED {
         mode >> 6
-    } else if stat.gid == SOMEBODY {
+    } else if stat.gid == UNPRIVILEGED {
         mode >> 3
     } else {
         mode
     };
     // If the group bits of the mode (the mask) are empty, Linux ignores the ACL.
     if let Some(list) = list
-        && stat.uid != SOMEBODY
+        && stat.uid != UNPRIVILEGED
         && mode & 0o070 != 0
     {
         let get = |wanted| {
@@ -219,11 +219,11 @@ fn rights(node: &Node) -> Result<(bool, bool), millpond::Error> {
             entries.find(|(who, _)| *who == wanted).map(|entry| entry.1)
         };
         let mask = get(PosixAclWho::Mask).unwrap_or(7);
-        let owning = (stat.gid == SOMEBODY)
+        let owning = (stat.gid == UNPRIVILEGED)
             .then(|| get(PosixAclWho::Group))
             .flatten();
-        let groups = [owning, get(PosixAclWho::NamedGroup(SOMEBODY))];
-        allowed = u32::from(match get(PosixAclWho::User(SOMEBODY)) {
+        let groups = [owning, get(PosixAclWho::NamedGroup(UNPRIVILEGED))];
+        allowed = u32::from(match get(PosixAclWho::User(UNPRIVILEGED)) {
             Some(own) => own & mask,
             None if groups.iter().any(Option::is_some) => {
                 groups.iter().flatten().fold(0, |sum, one| sum | one) & mask

@@ -3,7 +3,7 @@
 use super::page::{Kind, Page};
 use crate::daemon::Daemon;
 use millpond::control::{
-    Control, ControlError, DatasetQuery, HeldPool, PoolInfo, READ, VdevInfo, VdevState, WRITE,
+    Control, ControlError, DatasetQuery, ImportedPool, PoolInfo, READ, VdevInfo, VdevState, WRITE,
     Wanted,
 };
 use millpond_dataset::properties::{DatasetKind, Kinds, by_name};
@@ -65,7 +65,7 @@ pub fn page(daemon: &Daemon) -> String {
     page.text()
 }
 
-fn engine(page: &mut Page, name: &str, pool: &HeldPool) {
+fn engine(page: &mut Page, name: &str, pool: &ImportedPool) {
     let labels = [("pool", name)];
     let mut add = |name, value| page.add(name, &labels, value);
     let is_writable = gauge("millpond_pool_writable", "Whether the pool can be changed.");

@@ -1,14 +1,14 @@
 //! The interface for mounting file systems in the operating system.
 
 use millpond::ObjectId;
-use millpond::control::{HeldPool, MountProblem};
+use millpond::control::{ImportedPool, MountProblem};
 use millpond_env::sync::{Arc, Mutex};
 use std::path::{Path, PathBuf};
 
 /// A file system to mount.
 pub struct Mountable<'a> {
     /// Its pool.
-    pub pool: &'a HeldPool,
+    pub pool: &'a ImportedPool,
     /// Its name.
     pub dataset: &'a str,
     /// The mount point, an existing directory.

@@ -29,12 +29,12 @@ impl IoBackend {
 
 /// The backends of one open file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Ways {
+pub(crate) struct Backends {
     pub(crate) reads_by_ring: bool,
     pub(crate) writes_by_ring: bool,
 }
 
-impl Ways {
+impl Backends {
     pub(crate) fn of(file: &File, is_block_device: bool, way: IoBackend) -> Self {
         let is_permitted = way != IoBackend::Threads && crate::ring_is_permitted();
         Self {

@@ -2,7 +2,7 @@
 
 mod durable;
 
-use crate::backend::{IoBackend, Ways};
+use crate::backend::{Backends, IoBackend};
 use crate::batch::Located;
 use crate::ring::{Outcome, Transfer};
 use crate::write_back::WriteBackGate;
@@ -56,7 +56,7 @@ pub struct FileDevice {
     is_writable: bool,
     lock_state: LockState,
     identity: FileIdentity,
-    ways: Ways,
+    backends: Backends,
     flushes: WriteBackGate,
     durable: OnceLock<Option<DurableOpening>>,
     /// The image file of a loop device, held for its lock.
@@ -151,9 +151,9 @@ impl FileDevice {
         let flags = rustix::fs::fcntl_getfl(&file).map_err(|errno| named(&errno.into()))?;
         rustix::fs::fcntl_setfl(&file, flags - rustix::fs::OFlags::NONBLOCK)
             .map_err(|errno| named(&errno.into()))?;
-        let ways = Ways::of(&file, is_block_device, IoBackend::from_environment());
+        let backends = Backends::of(&file, is_block_device, IoBackend::from_environment());
         Ok(Self {
-            ways,
+            backends,
             file,
             path: path.to_owned(),
             size_bytes,
@@ -185,7 +185,7 @@ impl FileDevice {
     /// Replaces the measured I/O backend, or the one set by `MILLPOND_IO`.
     #[must_use]
     pub fn with_way(mut self, way: IoBackend) -> Self {
-        self.ways = Ways::of(&self.file, self.is_block_device, way);
+        self.backends = Backends::of(&self.file, self.is_block_device, way);
         self
     }
     pub(crate) fn file(&self) -> &File {
@@ -390,12 +390,12 @@ impl Device for FileDevice {
         Ok(bytes)
     }
     fn read_many(&self, requests: &mut [ReadRequest<'_>]) {
-        if !self.ways.reads_by_ring || !self.read_by_ring(requests) {
+        if !self.backends.reads_by_ring || !self.read_by_ring(requests) {
             self.read_by_calls(requests);
         }
     }
     fn locate(&self, offset_bytes: u64, length_bytes: u64) -> Option<Located<'_>> {
-        let is_fit = self.ways.reads_by_ring && self.check(offset_bytes, length_bytes).is_ok();
+        let is_fit = self.backends.reads_by_ring && self.check(offset_bytes, length_bytes).is_ok();
         is_fit.then(|| Located {
             file: self,
             offset_bytes,
@@ -403,10 +403,10 @@ impl Device for FileDevice {
         })
     }
     fn reads_at_once(&self) -> bool {
-        self.ways.reads_by_ring
+        self.backends.reads_by_ring
     }
     fn writes_at_once(&self) -> usize {
-        if self.ways.writes_by_ring {
+        if self.backends.writes_by_ring {
             crate::ring::DEPTH as usize
         } else {
             1
@@ -421,7 +421,7 @@ impl Device for FileDevice {
             .map_err(|error| DeviceError::io("write", offset_bytes, length_bytes, &error))
     }
     fn write_many(&self, requests: &mut [WriteRequest<'_>]) {
-        if !self.ways.writes_by_ring || !self.write_by_ring(requests) {
+        if !self.backends.writes_by_ring || !self.write_by_ring(requests) {
             self.write_by_calls(requests);
         }
     }

@@ -74,7 +74,7 @@ kinds! {
         "do not write to the pool: the next write may overwrite this block; copy out its owner first",
     /// Space is allocated, but no pointer refers to it.
     LeakedSpace "leaked-space" Harmless
-        "nothing is lost; the space comes back only when the pool is made anew",
+        "nothing is lost; the space is available again only in a new pool",
     /// A space map contradicts itself or its log.
     SpaceMap "space-map" Danger
         "do not write to the pool; copy out what it holds",
@@ -83,7 +83,7 @@ kinds! {
         "figures of free space are off; copy the data to a new pool when convenient",
     /// A space map's histogram does not match its entries.
     SpaceHistogram "space-histogram" Harmless
-        "the histogram is a hint and is made anew when the metaslab is next written",
+        "the histogram is a hint and is rebuilt when the metaslab is next written",
     /// A log space map that a metaslab needs is missing, or refers to a metaslab that does not exist.
     LogSpaceMap "log-space-map" Danger
         "do not write to the pool; copy out what it holds",
@@ -179,7 +179,7 @@ kinds! {
         "read the file and compare it with a backup",
     /// A volume has blocks beyond its end, because a shrink was interrupted by a crash.
     VolumeTail "volume-tail" Harmless
-        "nobody reads these blocks; they are freed when the volume is next opened for changes, or resized",
+        "no reader uses these blocks; they are freed when the volume is next opened for writing, or resized",
     /// A file's extended attribute directory is wrong.
     XattrDirectory "xattr-directory" Wrong
         "copy the file with its attributes, remove the old one",

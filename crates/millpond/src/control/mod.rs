@@ -39,7 +39,7 @@ pub use dataset::{DatasetInfo, DatasetQuery, Wanted};
 pub use error::ControlError;
 pub use health::{SuspendReason, VdevAux, VdevState};
 pub use history::{HistoryEvent, HistoryRecord, HistoryValue};
-pub use imported::{CacheFile, HeldPool, ImportedPools, Open, Step};
+pub use imported::{CacheFile, ImportedPool, ImportedPools, Open, Step};
 pub use key_file::{KEY_BYTES_MAX, read_key, read_key_file};
 pub use local::LocalPools;
 pub use pool::{

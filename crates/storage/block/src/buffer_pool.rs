@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_comes_back_empty_and_is_that_of_the_last_content() {
+    fn a_taken_buffer_is_empty_and_reuses_the_last_memory() {
         let buffers = BufferPool::new(1 << 20);
         let bytes = vec![7; 1 << 17];
         let at = bytes.as_ptr();
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_looks_at_stays_his() {
+    fn a_block_that_is_still_shared_is_not_recycled() {
         let buffers = BufferPool::new(1 << 20);
         let bytes = Arc::new(vec![7; 1 << 17]);
         buffers.recycle_blocks([block(Arc::clone(&bytes))]);
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_kept_than_was_said_and_nothing_small() {
+    fn the_pool_keeps_at_most_its_limit_and_nothing_small() {
         let buffers = BufferPool::new(100 << 10);
         for _ in 0..10 {
             for kib in [32, 4, 33, 128] {
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_that_nobody_wants_any_more_give_way() {
+    fn buffers_of_unused_sizes_are_dropped_first() {
         let buffers = BufferPool::new(128 << 10);
         (0..8).for_each(|_| buffers.give(vec![0; 16 << 10]));
         (0..2).for_each(|_| buffers.give(vec![0; 64 << 10]));

@@ -26,7 +26,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// entries.
 const REQUESTS_MAX: usize = 1024;
 /// The most bytes to prefetch for one reader.
-const AHEAD_BYTES_MAX: u64 = 16 << 20;
+const PREFETCH_BYTES_MAX: u64 = 16 << 20;
 /// The most prefetch threads.
 const THREADS_MAX: usize = 8;
 
@@ -37,7 +37,7 @@ struct PrefetchRequest {
     /// How many bytes it reads.
     bytes: u64,
     /// How often prefetch had been cancelled when the request was queued.
-    recalls: u64,
+    cancellations: u64,
 }
 
 /// The prefetch threads of a store and its views.
@@ -78,7 +78,7 @@ struct Counts {
     under_way: Mutex<UnderWay>,
     ended: Condvar,
     /// The number of cancellations. A request queued before the last one that has not started is dropped.
-    recalls: AtomicU64,
+    cancellations: AtomicU64,
     /// Whether dropping the pool of threads must not wait for them: a device does not answer one of them.
     is_given_up: AtomicBool,
 }
@@ -113,7 +113,7 @@ impl Threads {
                 while let Ok(request) = receiver.recv() {
                     // The request's captures are dropped before it is uncounted.
                     let ending = Ending(&counts, request.bytes);
-                    if counts.recalls.load(Ordering::Acquire) == request.recalls {
+                    if counts.cancellations.load(Ordering::Acquire) == request.cancellations {
                         // The panic hook reports a panic, and no other work depends on this request.
                         let _ = catch_unwind(AssertUnwindSafe(|| unhurried(request.work)));
                     } else {
@@ -137,7 +137,7 @@ impl Threads {
 
     /// Cancels the queued requests.
     fn recall(&self) {
-        self.counts.recalls.fetch_add(1, Ordering::AcqRel);
+        self.counts.cancellations.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Waits until no prefetch request is left, except when called from a prefetch thread. Gives up on one
@@ -203,7 +203,7 @@ impl BlockStore {
         if self.ahead.is_off.load(Ordering::Acquire) || self.is_single_threaded() {
             return 0;
         }
-        AHEAD_BYTES_MAX.min(self.guess_bytes_max / 2)
+        PREFETCH_BYTES_MAX.min(self.guess_bytes_max / 2)
     }
 
     /// Queues a prefetch request that reads `bytes` bytes; returns whether it was accepted.
@@ -228,7 +228,7 @@ impl BlockStore {
         let request = PrefetchRequest {
             work: Box::new(request),
             bytes,
-            recalls: threads.counts.recalls.load(Ordering::Acquire),
+            cancellations: threads.counts.cancellations.load(Ordering::Acquire),
         };
         let is_taken = threads.sender.try_send(request).is_ok();
         if is_taken {

@@ -49,14 +49,14 @@ impl Retries {
         self.port.get().map_or(0, |port| port.resumes())
     }
 
-    fn is_patient(&self) -> bool {
+    fn may_retry(&self) -> bool {
         self.port.get().is_some() && self.threads.lock().contains(&current_id())
     }
 
     /// Whether the calling thread is to repeat a failed request. May block for ever.
     pub(crate) fn waits(&self, since: u64, reason: &dyn std::fmt::Display) -> bool {
         match self.port.get() {
-            Some(port) if self.is_patient() => port.wait(since, &reason.to_string()),
+            Some(port) if self.may_retry() => port.wait(since, &reason.to_string()),
             _ => false,
         }
     }

@@ -573,7 +573,7 @@ fn errands_run_are_refused_when_off_and_hold_nothing_once_ended() {
     store.settle_ahead();
     assert_eq!(ran.load(Ordering::SeqCst), 100);
     // A panic in one request does not affect the others.
-    assert!(store.queue_prefetch(1, || panic!("an errand's own trouble")));
+    assert!(store.queue_prefetch(1, || panic!("a prefetch request that panics")));
     assert!(send(&store.view()));
     store.settle_ahead();
     assert_eq!(ran.load(Ordering::SeqCst), 101);

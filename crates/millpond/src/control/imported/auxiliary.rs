@@ -2,7 +2,7 @@
 //! and locked while its pool is imported. Another program cannot open it for writing.
 
 use super::super::change::checks;
-use super::{HeldPool, ImportedPools, Open};
+use super::{ImportedPool, ImportedPools, Open};
 use millpond_device::Device;
 use millpond_env::sync::Arc;
 use millpond_ondisk::Guid;
@@ -58,7 +58,7 @@ impl ImportedPools {
 
 /// The paths of a pool's spares and cache devices, by guid. `None` if the pool is suspended, unreadable or
 /// imported read-only.
-fn auxiliary_paths(pool: &HeldPool) -> Option<BTreeMap<u64, String>> {
+fn auxiliary_paths(pool: &ImportedPool) -> Option<BTreeMap<u64, String>> {
     let Open::Live(live) = pool.opened() else {
         return None;
     };

@@ -1,7 +1,7 @@
 //! Finds pools that are not open, and imports them.
 
 use super::super::{ImportError, ImportRequest, Imported, RewindRequest, SearchPaths};
-use super::{HeldPool, ImportedPools, Open, cache_file, names};
+use super::{ImportedPool, ImportedPools, Open, cache_file, names};
 use crate::control::change::apply;
 use crate::control::local::importable;
 use crate::control::{ChangeError, Changed, ImportablePool, PoolChange};
@@ -202,7 +202,7 @@ impl ImportedPools {
                 noted.map_err(|error| ImportError::Change(error.into()))?;
             }
         }
-        let held = HeldPool {
+        let held = ImportedPool {
             open,
             located: Some(self.locate(&candidate, &search)),
             altroot,

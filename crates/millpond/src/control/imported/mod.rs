@@ -62,7 +62,7 @@ pub enum Open {
 }
 
 /// An imported pool, with state that is not stored in it.
-pub struct HeldPool {
+pub struct ImportedPool {
     open: Open,
     /// Path and size of each device found, by guid; `None` for a pool that this process created.
     located: Option<BTreeMap<u64, tree::Located>>,
@@ -75,7 +75,7 @@ pub struct HeldPool {
     last: Mutex<Option<PoolInfo>>,
 }
 
-impl HeldPool {
+impl ImportedPool {
     /// The open pool.
     #[must_use]
     pub fn opened(&self) -> &Open {
@@ -200,7 +200,7 @@ pub struct ImportedPools {
     system: Option<String>,
     owner: (u32, u32),
     deadline: RequestDeadline,
-    pools: RwLock<BTreeMap<String, Arc<HeldPool>>>,
+    pools: RwLock<BTreeMap<String, Arc<ImportedPool>>>,
     auxiliaries: Mutex<AuxiliaryDevices>,
     /// Serializes creation, import, export and destruction of pools.
     turn: Mutex<()>,
@@ -247,7 +247,7 @@ impl ImportedPools {
 
     /// The imported pool with this name.
     #[must_use]
-    pub fn get(&self, name: &str) -> Option<Arc<HeldPool>> {
+    pub fn get(&self, name: &str) -> Option<Arc<ImportedPool>> {
         self.pools.read().get(name).map(Arc::clone)
     }
 
@@ -259,7 +259,7 @@ impl ImportedPools {
 
     /// All imported pools, by name.
     #[must_use]
-    pub fn all(&self) -> Vec<(String, Arc<HeldPool>)> {
+    pub fn all(&self) -> Vec<(String, Arc<ImportedPool>)> {
         let pools = self.pools.read();
         let pairs = pools.iter();
         pairs.map(|(n, p)| (n.clone(), Arc::clone(p))).collect()
@@ -281,7 +281,7 @@ impl ImportedPools {
         self.env.clock.wall_ns() / 1_000_000_000
     }
 
-    fn hold(&self, name: &str, pool: HeldPool) -> Arc<HeldPool> {
+    fn hold(&self, name: &str, pool: ImportedPool) -> Arc<ImportedPool> {
         let pool = Arc::new(pool);
         pool.remember();
         self.pools
@@ -291,7 +291,7 @@ impl ImportedPools {
         pool
     }
 
-    fn find(&self, name: &str) -> Result<Arc<HeldPool>, ControlError> {
+    fn find(&self, name: &str) -> Result<Arc<ImportedPool>, ControlError> {
         self.get(name).ok_or(ControlError::NoSuchPool)
     }
 
@@ -339,7 +339,7 @@ impl ImportedPools {
         let live = plan(request, features, writing).create()?;
         live.datasets().enforce_limits(false);
         live.engine().record_command(command)?;
-        let held = HeldPool {
+        let held = ImportedPool {
             open: Open::Live(live),
             located: None,
             altroot,
@@ -565,7 +565,7 @@ impl Around for ImportedPools {
 
     fn owner_of(&self, guid: Guid, is_spare: bool) -> Option<String> {
         let all = self.all();
-        let owns = |held: &HeldPool| {
+        let owns = |held: &ImportedPool| {
             held.view().is_ok_and(|pool| {
                 let inner = pool.inner();
                 let listed = match is_spare {

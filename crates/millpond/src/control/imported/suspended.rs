@@ -1,13 +1,13 @@
 //! Imported pools whose devices fail: their status, the changes allowed, and their export.
 
-use super::{HeldPool, ImportedPools, Open};
+use super::{ImportedPool, ImportedPools, Open};
 use crate::control::local::activity;
 use crate::control::{ChangeError, ControlError, PoolChange, PoolInfo, SuspendReason};
 use crate::live::LivePool;
 use millpond_env::sync::Mutex;
 use millpond_pool::live::FailMode;
 
-impl HeldPool {
+impl ImportedPool {
     /// Why its I/O is suspended; `None` if it is not.
     pub(super) fn suspend_reason(&self) -> Option<SuspendReason> {
         let engine = self.live()?.engine();
@@ -109,7 +109,7 @@ impl ImportedPools {
     /// Adds a pool that is already open, with its current devices.
     pub fn adopt(&self, live: LivePool) {
         let name = live.engine().name();
-        let pool = HeldPool {
+        let pool = ImportedPool {
             open: Open::Live(live),
             located: None,
             altroot: None,

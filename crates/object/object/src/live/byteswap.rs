@@ -8,7 +8,7 @@ use millpond_ondisk::{ByteswapClass, Dnode, Endian, ObjectType};
 /// If there is no conversion for the type of the bonus.
 pub(super) fn adopt(dnode: &mut Dnode) -> Result<(), &'static str> {
     if dnode.endian == Endian::Big {
-        byteswap(dnode.bonus_type, &mut dnode.bonus)?;
+        to_native(dnode.bonus_type, &mut dnode.bonus)?;
         dnode.endian = Endian::Little;
     }
     Ok(())
@@ -18,7 +18,7 @@ pub(super) fn adopt(dnode: &mut Dnode) -> Result<(), &'static str> {
 ///
 /// # Errors
 /// If there is no conversion for this type. This holds for ZAPs and ACLs, which their owners rewrite whole.
-pub(super) fn byteswap(object_type: ObjectType, bytes: &mut [u8]) -> Result<(), &'static str> {
+pub(super) fn to_native(object_type: ObjectType, bytes: &mut [u8]) -> Result<(), &'static str> {
     match object_type.byteswap() {
         Some(ByteswapClass::U8) => {}
         Some(ByteswapClass::U16) => swap_units(bytes, 2),
@@ -87,7 +87,7 @@ mod tests {
     fn words_of_a_bonus_are_turned_round() {
         let mut bytes = 7u64.to_be_bytes().to_vec();
         bytes.extend([1, 2, 3]);
-        byteswap(ObjectType::DSL_DATASET, &mut bytes).unwrap();
+        to_native(ObjectType::DSL_DATASET, &mut bytes).unwrap();
         assert_eq!(bytes[..8], 7u64.to_le_bytes());
         assert_eq!(bytes[8..], [1, 2, 3]);
     }
@@ -110,7 +110,7 @@ mod tests {
         bytes.extend(1234u64.to_be_bytes());
         bytes.resize(264, 0);
         bytes.extend(b"target");
-        byteswap(ObjectType::ZNODE, &mut bytes).unwrap();
+        to_native(ObjectType::ZNODE, &mut bytes).unwrap();
         assert_eq!(bytes[8 * 22..184], 1022u64.to_le_bytes());
         assert_eq!(bytes[184..192], [24, 0, 0, 0, 1, 0, 2, 0]);
         assert_eq!(bytes[192..200], [1, 0, 0, 0x10, 7, 0, 0, 0]);
@@ -122,8 +122,8 @@ mod tests {
     #[test]
     fn a_short_znode_is_no_panic() {
         for length in 0..264 {
-            byteswap(ObjectType::ZNODE, &mut vec![0xff; length]).unwrap();
+            to_native(ObjectType::ZNODE, &mut vec![0xff; length]).unwrap();
         }
-        assert!(byteswap(ObjectType::OTHER_ZAP, &mut [0; 512]).is_err());
+        assert!(to_native(ObjectType::OTHER_ZAP, &mut [0; 512]).is_err());
     }
 }

@@ -313,7 +313,7 @@ impl LiveObject {
             }
             if !over.is_empty() && block.endian == Endian::Big {
                 let mut content = block.bytes.to_vec();
-                byteswap::byteswap(synced.object_type, &mut content)
+                byteswap::to_native(synced.object_type, &mut content)
                     .map_err(|reason| self.refuse(reason))?;
                 block = native_block(Arc::new(content));
             }
@@ -521,7 +521,7 @@ impl LiveObject {
                         }
                         let mut content = block.bytes.to_vec();
                         if block.endian == Endian::Big {
-                            byteswap::byteswap(synced.object_type, &mut content)
+                            byteswap::to_native(synced.object_type, &mut content)
                                 .map_err(|reason| self.refuse(reason))?;
                         }
                         base = content;
@@ -617,7 +617,7 @@ impl LiveObject {
                 && block.endian == Endian::Big
                 && let Some(content) = &mut content
             {
-                byteswap::byteswap(dnode.object_type, content)
+                byteswap::to_native(dnode.object_type, content)
                     .map_err(|reason| self.refuse(reason))?;
             }
             state.reshape(slot, |shape| {

@@ -182,7 +182,7 @@ fn patched_blocks(
             .read_many(wanted, move |content, endian, parts: PartialWrite| {
                 content.resize(size, 0);
                 if endian == Endian::Big {
-                    byteswap::byteswap(object_type, content)?;
+                    byteswap::to_native(object_type, content)?;
                 }
                 parts.apply(content);
                 Ok(())

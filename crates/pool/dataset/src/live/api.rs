@@ -244,7 +244,7 @@ impl LiveDatasets {
         self.one_by_one(
             names,
             |s, name| s.prepare_destroy(name),
-            |s, _, doomed| s.end(doomed),
+            |s, _, prepared| s.destroy_prepared(prepared),
         )
     }
 

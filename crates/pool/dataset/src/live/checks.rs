@@ -33,7 +33,7 @@ pub(crate) struct ToDestroy {
 }
 
 /// A dataset prepared for destruction.
-pub(crate) enum Doomed {
+pub(crate) enum PreparedDestroy {
     Head(ToDestroy),
     Snapshot(Snapshot),
 }
@@ -177,20 +177,20 @@ impl SyncTaskContext<'_> {
     }
 
     /// Checks whether a dataset may be destroyed, and closes a file system or volume.
-    pub(crate) fn prepare_destroy(&self, name: &str) -> Result<Doomed, DatasetError> {
+    pub(crate) fn prepare_destroy(&self, name: &str) -> Result<PreparedDestroy, DatasetError> {
         if !name.contains('@') {
-            return Ok(Doomed::Head(self.close_to_destroy(name)?));
+            return Ok(PreparedDestroy::Head(self.close_to_destroy(name)?));
         }
         let snapshot = self.find_snapshot(name)?;
         self.check_destroy_snapshot(&snapshot, name, false)?;
-        Ok(Doomed::Snapshot(snapshot))
+        Ok(PreparedDestroy::Snapshot(snapshot))
     }
 
     /// Destroys a dataset prepared by [`SyncTaskContext::prepare_destroy`].
-    pub(crate) fn end(&self, doomed: Doomed) -> Result<(), PoolError> {
-        match doomed {
-            Doomed::Head(head) => self.destroy_closed(head),
-            Doomed::Snapshot(snapshot) => self.destroy_or_defer(&snapshot),
+    pub(crate) fn destroy_prepared(&self, prepared: PreparedDestroy) -> Result<(), PoolError> {
+        match prepared {
+            PreparedDestroy::Head(head) => self.destroy_closed(head),
+            PreparedDestroy::Snapshot(snapshot) => self.destroy_or_defer(&snapshot),
         }
     }
 
@@ -233,12 +233,12 @@ impl SyncTaskContext<'_> {
     }
 
     /// Destroys a head closed by [`SyncTaskContext::close_to_destroy`].
-    pub(crate) fn destroy_closed(&self, doomed: ToDestroy) -> Result<(), PoolError> {
+    pub(crate) fn destroy_closed(&self, prepared: ToDestroy) -> Result<(), PoolError> {
         let ToDestroy {
             head,
             closed,
             half_received,
-        } = doomed;
+        } = prepared;
         if let Some((hidden, closed)) = half_received {
             self.destroy_one(hidden, closed)?;
         }

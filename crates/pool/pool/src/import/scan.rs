@@ -173,7 +173,7 @@ impl Found {
     pub fn leaf_by_top_guid(&self, pool: Guid, top_guid: Guid) -> Option<&FoundLeaf> {
         self.best_of(|leaf| leaf.best.top_guid == top_guid && leaf.best.pool_guid == pool)
     }
-    /// Whether a device was opened under this name, whatever its label.
+    /// Whether a device was opened under this name, with or without a valid label.
     #[must_use]
     pub fn is_met(&self, path: &Path) -> bool {
         self.met.contains(path)

@@ -106,7 +106,7 @@ impl FailureState {
     }
 
     /// Whether writers wait for failed devices.
-    pub(crate) fn is_patient(&self) -> bool {
+    pub(crate) fn has_retries(&self) -> bool {
         self.pool.get().is_some()
     }
 
@@ -159,7 +159,7 @@ impl FailureState {
 
     /// Whether new requests are refused while a device does not answer.
     pub(crate) fn refuses_when_stalled(&self) -> bool {
-        self.is_patient() && self.state.lock().mode == FailMode::Continue
+        self.has_retries() && self.state.lock().mode == FailMode::Continue
     }
 
     /// Wakes all waiting threads and prevents further waits.

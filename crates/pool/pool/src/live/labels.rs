@@ -428,7 +428,7 @@ pub struct Cleared {
     pub cache_header: bool,
 }
 
-/// Clears every label of a device that decodes as one, whatever its content, and flushes.
+/// Clears every valid label of a device, of any pool, and flushes.
 ///
 /// The configuration and the ring are zeroed; the bytes before them stay. For a cache device the content
 /// header is cleared too.

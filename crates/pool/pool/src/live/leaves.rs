@@ -2,8 +2,8 @@
 //!
 //! A new state applies to all requests immediately. Each txg stores the states that the configuration does
 //! not contain yet. A leaf that is not in use when the labels of its vdev are written keeps older labels.
-//! At the next import it therefore counts as missing every txg since then, whatever its dirty time log
-//! says.
+//! At the next import it therefore counts as missing every txg since then, even if its dirty time log does
+//! not say so.
 //!
 //! Page `docs/format/vdev-tree.md`, "States".
 

@@ -39,7 +39,7 @@ use std::time::Duration;
 /// six.
 const PASSES_MAX: u32 = 60;
 /// Without log space maps, frees are deferred to the next txg from this pass on.
-const PUT_OFF_FROM_PASS: u32 = 2;
+const DEFER_FREES_FROM_PASS: u32 = 2;
 /// How long the sync thread sleeps when it is not woken.
 const IDLE: Duration = Duration::from_secs(5);
 
@@ -330,7 +330,7 @@ impl LivePool {
         }
         ctx.round.has_changes.store(true, Ordering::Relaxed);
         let has_logs = ctx.feature_count(super::space::LOG_SPACE_MAP) > 0;
-        if has_logs || ctx.pass() < PUT_OFF_FROM_PASS {
+        if has_logs || ctx.pass() < DEFER_FREES_FROM_PASS {
             return dead
                 .iter()
                 .try_for_each(|pointer| self.free_now(ctx, pointer));
@@ -439,7 +439,7 @@ impl LivePool {
                 // The retry writes the same bytes to the same offsets, so a partial first attempt is
                 // harmless.
                 Err(error)
-                    if self.failure.is_patient()
+                    if self.failure.has_retries()
                         && self.failure.wait(since, &error.to_string()) => {}
                 Err(error) => return Err(error.into()),
             }
