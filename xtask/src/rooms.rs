@@ -72,6 +72,9 @@ pub const UNSAFE_ROOMS: [&str; 5] = [
 /// The only folder that may use the real clock, threads, locks and randomness.
 pub const ENVIRONMENT: &str = "crates/machine/env/src";
 
+/// The only folder that may use an asynchronous runtime: the HTTP server of the daemon.
+pub const ASYNC: &str = "apps/millpondd/src/metrics";
+
 /// Folders of programs that may print to standard output.
 pub const TALKING: [&str; 5] = ["apps", "tests", "bench", "fuzz", "xtask"];
 

@@ -42,6 +42,7 @@ fn check_rust(path: &str, text: &str, report: &mut Report) {
     let product = lines.get(..tests_begin).unwrap_or(&lines);
     check_environment(path, product, report);
     check_talking(path, product, report);
+    check_async(path, &lines, report);
 }
 
 /// The first line of a file's tests.
@@ -202,6 +203,23 @@ fn check_talking(path: &str, lines: &[Line], report: &mut Report) {
     }
 }
 
+/// The engine is threads; a runtime stays at the edge.
+fn check_async(path: &str, lines: &[Line], report: &mut Report) {
+    if rooms::is_in(path, rooms::ASYNC) {
+        return;
+    }
+    for (number, line) in lines.iter().enumerate() {
+        if let Some(word) = ASYNC_WORDS.iter().find(|word| has_word(&line.code, word)) {
+            report.errors.push(format!(
+                "{path}:{}: {word} outside {}",
+                number + 1,
+                rooms::ASYNC
+            ));
+        }
+    }
+}
+
+const ASYNC_WORDS: [&str; 5] = ["async", "await", "axum", "hyper", "tokio"];
 const FROM_STD: [&str; 9] = [
     "Instant",
     "SystemTime",
@@ -275,6 +293,16 @@ mod tests {
         let text = "println!(\"x\");";
         assert_eq!(errors("crates/pool/pool/src/a.rs", text).len(), 1);
         assert!(errors("apps/millpond/src/a.rs", text).is_empty());
+    }
+
+    #[test]
+    fn a_runtime_stays_in_its_room() {
+        for text in ["use tokio::net::TcpListener;", "async fn f() {}"] {
+            assert_eq!(errors("crates/serve/rpc/src/a.rs", text).len(), 1);
+            assert_eq!(errors("apps/millpondd/src/run.rs", text).len(), 1);
+            assert!(errors("apps/millpondd/src/metrics/server.rs", text).is_empty());
+        }
+        assert!(errors("tests/a.rs", "let case = \"async-destroy\";").is_empty());
     }
 
     #[test]

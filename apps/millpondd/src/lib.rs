@@ -11,7 +11,7 @@
 //! | `mounts` | mounted file systems, and the effects of changes on them |
 //! | `verbs` | the request handler for one caller |
 //! | `daemon` | the combination of these; start and stop |
-//! | `metrics` | Prometheus metrics |
+//! | `metrics` | Prometheus metrics and their HTTP server |
 //! | `log`, `health` | log lines; the health monitor of pools and devices |
 //! | `seats` | connection permits |
 //! | `run` | the process: socket, connections, signals, exit when idle |

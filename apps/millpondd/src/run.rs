@@ -3,7 +3,7 @@
 use crate::daemon::{Daemon, Log};
 use crate::fuse::FuseMounter;
 use crate::log::{Level, Line};
-use crate::metrics::MetricsListener;
+use crate::metrics::{self, MetricsListener, MetricsServer};
 use crate::mounts::{Mounter, NoMounter};
 use crate::permits::{ConnectionPermits, PermitLimits};
 use crate::state_dirs::StateDirs;
@@ -117,21 +117,21 @@ fn answer(stream: UnixStream, caller: Caller, daemon: &Daemon) {
 }
 
 const HELP: &str = "\
-millpondd holds pools open, keeps file systems mounted and answers zpool and zfs.
+millpondd keeps pools imported and file systems mounted, and answers zpool and zfs.
 
 Usage: millpondd [--foreground] [--stay] [--metrics ADDRESS:PORT] [--deadline SECONDS]
 
-  --foreground  do not leave the terminal; what there is to say goes to standard error
-  --stay        do not end when no pool is left (for a service manager)
+  --foreground  do not leave the terminal; log to standard error
+  --stay        do not exit when no pool is imported (for a service manager)
   --metrics ADDRESS:PORT
-                tell figures for Prometheus there too, to anybody who asks; else only at the
-                unix socket metrics.sock. MILLPOND_METRICS in the environment says the same
+                serve Prometheus metrics at this address too, without a password. Without this
+                option they are at the unix socket metrics.sock only. Environment: MILLPOND_METRICS
   --deadline SECONDS
-                how long a disk may take for a request before its pool goes on without it, where
-                redundancy is left (30; 0 for any time). MILLPOND_DEADLINE says the same
+                time limit for a device request where redundancy is left; the pool then continues
+                without the device (default 30; 0: no limit). Environment: MILLPOND_DEADLINE
 
 State is kept in /var/lib/millpond and /run/millpond (root), the XDG state and runtime
-directories (others), or in MILLPOND_DIR. Commands start the daemon by themselves.
+directories (others), or in MILLPOND_DIR. Commands start the daemon when they need it.
 ";
 
 /// Runs the process. Returns after a stop signal, or when idle.
@@ -250,7 +250,7 @@ fn mounter() -> Box<dyn Mounter> {
 fn live(
     places: &StateDirs,
     stays: bool,
-    metrics: Option<&str>,
+    address: Option<&str>,
     deadline: RequestDeadline,
 ) -> Result<(), String> {
     // Handle signals first, so that one that arrives while pools are imported is not lost.
@@ -265,16 +265,17 @@ fn live(
     let path = places.socket();
     let listener = Listener::bind(&path)
         .map_err(|error| format!("cannot listen at {}: {error}", path.display()))?;
-    let figures = metrics_listeners(places, metrics)?;
+    let collected = Arc::clone(&daemon);
+    let page = Arc::new(move || metrics::page(&collected));
+    let metrics = MetricsServer::start(metrics_listeners(places, address)?, page)
+        .map_err(|error| format!("cannot serve metrics: {error}"))?;
     notify("READY=1");
     let mut looked_ns = 0;
     loop {
-        let mut waited = vec![
+        let mut waited = [
             PollFd::new(&listener.socket, PollFlags::IN),
             PollFd::new(&told, PollFlags::IN),
         ];
-        let asked = figures.iter().map(MetricsListener::descriptor);
-        waited.extend(asked.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         let second = Timespec {
             tv_sec: 1,
             tv_nsec: 0,
@@ -285,14 +286,9 @@ fn live(
             looked_ns = now_ns;
             daemon.look_out();
         }
-        let is_ready = |at: usize| waited.get(at).is_some_and(|fd| !fd.revents().is_empty());
-        let (has_caller, is_told) = (is_ready(0), is_ready(1));
-        let wanting: Vec<bool> = (2..waited.len()).map(is_ready).collect();
+        let [has_caller, is_told] = waited.map(|fd| !fd.revents().is_empty());
         if outcome.is_err() {
             continue;
-        }
-        for (figures, _) in figures.iter().zip(wanting).filter(|(_, wants)| *wants) {
-            let _ = figures.accept(&daemon);
         }
         if is_told {
             let _ = told.read(&mut [0; 8]);
@@ -308,7 +304,7 @@ fn live(
     }
     notify("STOPPING=1");
     // Close the sockets before stopping. The next command then waits for the lock and starts another daemon.
-    drop((listener, figures));
+    drop((listener, metrics));
     daemon.stop();
     Ok(())
 }
@@ -324,13 +320,13 @@ fn metrics_listeners(
     match MetricsListener::local(&path) {
         Ok(listener) => listeners.push(listener),
         Err(error) => {
-            let line = Line::new(Level::Warning, format!("no figures: {error}"));
+            let line = Line::new(Level::Warning, format!("no metrics: {error}"));
             log()(&line.file(&path.to_string_lossy()));
         }
     }
     if let Some(address) = address {
         let listener = MetricsListener::net(address)
-            .map_err(|error| format!("cannot tell figures at {address}: {error}"))?;
+            .map_err(|error| format!("cannot serve metrics at {address}: {error}"))?;
         listeners.push(listener);
     }
     Ok(listeners)

@@ -7,7 +7,7 @@ use millpond::control::{
     Value, VdevState, Wanted,
 };
 use millpond::live::{AllocationClass, FeatureChoice, NewLayout};
-use millpond_daemon::metrics::MetricsListener;
+use millpond_daemon::metrics::{self, MetricsListener, MetricsServer};
 use millpond_daemon::{
     Daemon, Listener, NoMounter, PretendMounter, StartError, StateDirs, StateError,
 };
@@ -805,12 +805,9 @@ fn properties_of_vdevs_are_kept_until_they_are_taken_away() {
 }
 
 /// Parses the samples of a metrics page, by name with labels. Panics if the page violates the format.
-fn figures(listener: &MetricsListener, daemon: &Arc<Daemon>) -> BTreeMap<String, u64> {
+fn samples(address: std::net::SocketAddr) -> BTreeMap<String, u64> {
     use std::io::{Read, Write};
-    let mut stream = std::net::TcpStream::connect(listener.address().unwrap()).unwrap();
-    while listener.accept(daemon).is_err() {
-        std::thread::yield_now();
-    }
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
@@ -840,21 +837,25 @@ fn figures(listener: &MetricsListener, daemon: &Arc<Daemon>) -> BTreeMap<String,
 }
 
 #[test]
-fn figures_move_with_what_is_done() {
+fn metrics_follow_the_operations() {
     let stage = Stage::new();
     let daemon = stage.start("state");
     let Ok(listener) = MetricsListener::net("127.0.0.1:0") else {
         println!("no network here: nothing tried");
         return;
     };
-    assert_eq!(figures(&listener, &daemon)["millpond_pools"], 0);
+    let address = listener.address().unwrap();
+    let collected = Arc::clone(&daemon);
+    let page = Arc::new(move || metrics::page(&collected));
+    let _server = MetricsServer::start(vec![listener], page).unwrap();
+    assert_eq!(samples(address)["millpond_pools"], 0);
     let client = client(&daemon, 1000);
     client
         .create_pool(&stage.request("tank", "a"), "zpool create")
         .unwrap();
-    let before = figures(&listener, &daemon);
+    let before = samples(address);
     client.change("tank", &[create("tank/fs")], "x").unwrap();
-    let after = figures(&listener, &daemon);
+    let after = samples(address);
     assert_eq!(after["millpond_pools"], 1);
     assert_eq!(
         after["millpond_pool_state{pool=\"tank\",state=\"ONLINE\"}"],
@@ -881,7 +882,7 @@ fn figures_move_with_what_is_done() {
     assert!(after.contains_key("millpond_fsync_seconds_count{pool=\"tank\"}"));
     // Once no operation is in progress, each one has been timed.
     let is_even = (0..1000).any(|_| {
-        let page = figures(&listener, &daemon);
+        let page = samples(address);
         let sum = |start: &str| -> u64 {
             let of_tank = format!("millpond_device_{start}{{pool=\"tank\"");
             let found = page.iter().filter(|(name, _)| name.starts_with(&of_tank));

@@ -1,65 +1,20 @@
 //! Requests to the daemon's metrics socket.
 
-use millpond_daemon::metrics::{REQUEST_BYTES_MAX, answer};
-use millpond_env::Env;
-use std::io::{self, Read, Write};
+use millpond_daemon::metrics::answer;
+use std::sync::Arc;
 
-/// A connection that delivers the input in pieces of the length in its first byte.
-struct Connection<'a> {
-    rest: &'a [u8],
-    piece_bytes: usize,
-    read_bytes: usize,
-    told: Vec<u8>,
-}
-
-impl Read for Connection<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.piece_bytes.min(buffer.len()).min(self.rest.len());
-        let (piece, rest) = self.rest.split_at(count);
-        buffer[..count].copy_from_slice(piece);
-        self.rest = rest;
-        self.read_bytes += count;
-        Ok(count)
-    }
-}
-
-impl Write for Connection<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.told.extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// Every request is answered with one of four status lines, or the connection is closed.
+/// Every request is answered with a status line, or the connection is closed.
 ///
-/// Reading stops at the maximum request length plus one piece.
+/// The first byte is the size of the buffer through which the rest reaches the server.
 pub fn request(data: &[u8]) {
     let Some((first, rest)) = data.split_first() else {
         return;
     };
-    let mut connection = Connection {
-        rest,
-        piece_bytes: usize::from(*first) + 1,
-        read_bytes: 0,
-        told: vec![],
-    };
-    let outcome = answer(&mut connection, &Env::real(), &|| "a 1\n".to_owned());
-    assert!(connection.read_bytes <= REQUEST_BYTES_MAX + 1024);
-    let told = connection.told.as_slice();
-    match outcome {
-        Ok(()) => {
-            let lines = [
-                "HTTP/1.1 200 OK\r\n",
-                "HTTP/1.1 404 Not Found\r\n",
-                "HTTP/1.1 405 Method Not Allowed\r\n",
-                "HTTP/1.1 431 Request Header Fields Too Large\r\n",
-            ];
-            assert!(lines.iter().any(|line| told.starts_with(line.as_bytes())));
-        }
-        // The peer closed the connection before sending a request.
-        Err(_) => assert!(told.is_empty()),
-    }
+    let page = Arc::new(|| "a 1\n".to_owned());
+    let told = answer(rest, usize::from(*first) + 1, page);
+    let statuses = [200, 400, 404, 405, 414, 431, 505];
+    let is_known = |status: u16| told.starts_with(format!("HTTP/1.1 {status} ").as_bytes());
+    // HTTP/1.0 requests get a response in their version.
+    let is_old = told.starts_with(b"HTTP/1.0 ");
+    assert!(told.is_empty() || is_old || statuses.into_iter().any(is_known));
 }

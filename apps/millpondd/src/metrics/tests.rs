@@ -1,97 +1,270 @@
-use super::*;
-use std::collections::VecDeque;
+use super::server::{MetricsListener, MetricsServer, PageSource, answer, serve};
+use super::{CONNECTION_TIME, CONNECTIONS, HEADER_TIME, REQUEST_BYTES_MAX};
+use crate::permits::ConnectionPermits;
+use millpond_env::sync::Arc;
+use millpond_env::sync::atomic::{AtomicUsize, Ordering};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::Instant;
 
-/// A mock stream: returns prepared pieces on read, and records what is written.
-#[derive(Default)]
-struct Pretended {
-    asked: VecDeque<Vec<u8>>,
-    told: Vec<u8>,
-    reads: usize,
+fn page() -> PageSource {
+    Arc::new(|| "a 1\n".to_owned())
 }
 
-impl Read for Pretended {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.reads += 1;
-        let piece = self.asked.pop_front().unwrap_or_default();
-        let count = piece.len().min(buffer.len());
-        buffer[..count].copy_from_slice(&piece[..count]);
-        Ok(count)
-    }
+fn ask(request: &[u8]) -> String {
+    ask_in_pieces(request, 4096)
 }
 
-impl Write for Pretended {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.told.extend(bytes);
-        Ok(bytes.len())
-    }
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-fn ask(pieces: &[&[u8]]) -> (io::Result<()>, String) {
-    let mut stream = Pretended {
-        asked: pieces.iter().map(|piece| piece.to_vec()).collect(),
-        ..Pretended::default()
-    };
-    let outcome = answer(&mut stream, &Env::real(), &|| "a 1\n".into());
-    (outcome, String::from_utf8(stream.told).unwrap())
+fn ask_in_pieces(request: &[u8], buffer_bytes: usize) -> String {
+    String::from_utf8(answer(request, buffer_bytes, page())).unwrap()
 }
 
 #[test]
-fn the_page_is_had_by_get_in_pieces_and_nothing_else_is() {
-    let (outcome, told) = ask(&[b"GET /met", b"rics?x=1 HTTP/1.1\r\nHost: h\r", b"\n\r\n"]);
-    outcome.unwrap();
-    assert!(told.starts_with("HTTP/1.1 200 OK\r\n"), "{told}");
-    assert!(
-        told.ends_with("Content-Length: 4\r\nConnection: close\r\n\r\na 1\n"),
-        "{told}"
-    );
-    let (_, told) = ask(&[b"HEAD /metrics HTTP/1.0\n\n"]);
+fn the_page_is_served_for_get_and_head_only() {
+    let request = b"GET /metrics?x=1 HTTP/1.1\r\nHost: h\r\n\r\n";
+    for buffer_bytes in [1, 7, 4096] {
+        let told = ask_in_pieces(request, buffer_bytes);
+        assert!(told.starts_with("HTTP/1.1 200 OK\r\n"), "{told}");
+        assert!(told.ends_with("\r\n\r\na 1\n"), "{told}");
+        let head = told.to_ascii_lowercase();
+        for line in [
+            "\r\ncontent-length: 4\r\n",
+            "\r\nconnection: close\r\n",
+            "\r\ncontent-type: text/plain; version=0.0.4; charset=utf-8\r\n",
+        ] {
+            assert!(head.contains(line), "{line}: {told}");
+        }
+    }
+    let told = ask(b"HEAD /metrics HTTP/1.0\n\n");
+    assert!(told.contains(" 200 OK\r\n"), "{told}");
+    assert!(told.contains("\r\ncontent-length: 4\r\n"), "{told}");
     assert!(told.ends_with("\r\n\r\n"), "{told}");
-    let (_, told) = ask(&[b"GET / HTTP/1.1\r\n\r\n"]);
-    assert!(told.starts_with("HTTP/1.1 404 "), "{told}");
-    let (_, told) = ask(&[b"POST /metrics HTTP/1.1\r\n\r\n"]);
-    assert!(told.starts_with("HTTP/1.1 405 "), "{told}");
-    let (_, told) = ask(&[b"\xff\x00\r\n\r\n"]);
-    assert!(told.starts_with("HTTP/1.1 405 "), "{told}");
+    for path in ["/", "/metrics/", "/metrics/x", "//metrics", "/%6detrics"] {
+        let told = ask(format!("GET {path} HTTP/1.1\r\n\r\n").as_bytes());
+        assert!(told.starts_with("HTTP/1.1 404 "), "{path}: {told}");
+    }
+    for method in ["POST", "PUT", "DELETE", "OPTIONS", "TRACE", "X"] {
+        let told = ask(format!("{method} /metrics HTTP/1.1\r\n\r\n").as_bytes());
+        assert!(told.starts_with("HTTP/1.1 405 "), "{method}: {told}");
+    }
 }
 
 #[test]
-fn a_request_without_end_is_given_up() {
-    let endless = vec![b'a'; 1000];
-    let pieces: Vec<&[u8]> = (0..100).map(|_| endless.as_slice()).collect();
-    let (_, told) = ask(&pieces);
+fn bytes_that_are_no_request_are_refused() {
+    for hostile in [
+        b"\xff\x00\r\n\r\n".as_slice(),
+        b"GET /metrics HTTP/9.9\r\n\r\n",
+        b"GET /metrics HTTP/1.1\r\nno colon\r\n\r\n",
+        b"GET /\x00 HTTP/1.1\r\n\r\n",
+        b"GET /metrics HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
+        b"GET /metrics HTTP/1.1\r\nContent-Length: 99999999999999999999999\r\n\r\n",
+    ] {
+        let told = ask(hostile);
+        assert!(told.starts_with("HTTP/1.1 400 "), "{hostile:?}: {told}");
+    }
+    let http2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    for silent in [b"".as_slice(), b"GET /metrics HTTP/1.1\r\n", http2] {
+        assert_eq!(ask(silent), "", "{silent:?}");
+    }
+}
+
+#[test]
+fn a_request_is_read_up_to_its_limit() {
+    let told = ask(&vec![b'a'; 100_000]);
+    assert!(told.starts_with("HTTP/1.1 4"), "{told}");
+    let long = |bytes: usize| {
+        let start = "GET /metrics HTTP/1.1\r\nX: ";
+        let filler = bytes - start.len() - "\r\n\r\n".len();
+        ask(format!("{start}{}\r\n\r\n", "a".repeat(filler)).as_bytes())
+    };
+    let told = long(REQUEST_BYTES_MAX - 1);
+    assert!(told.starts_with("HTTP/1.1 200 "), "{told}");
+    let told = long(REQUEST_BYTES_MAX + 1);
     assert!(told.starts_with("HTTP/1.1 431 "), "{told}");
-    let (outcome, told) = ask(&[b"GET /metrics HTTP/1.1\r\n"]);
-    assert_eq!(outcome.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
-    assert_eq!(told, "");
+    // A body is not read, however long it claims to be.
+    let told = ask(b"GET /metrics HTTP/1.1\r\nContent-Length: 999999999999\r\n\r\nx");
+    assert!(told.starts_with("HTTP/1.1 200 "), "{told}");
+    let told = ask(b"GET /metrics HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nffffffff\r\n");
+    assert!(told.starts_with("HTTP/1.1 200 "), "{told}");
+    // Only the first request of a connection is answered.
+    let told = ask(&b"GET /metrics HTTP/1.1\r\n\r\n".repeat(5));
+    assert_eq!(told.matches("HTTP/1.1").count(), 1, "{told}");
 }
 
-/// A clock that advances by a second at every reading.
-struct Hasty(millpond_env::sync::atomic::AtomicU64);
-
-impl millpond_env::Clock for Hasty {
-    fn wall_ns(&self) -> u64 {
-        self.monotonic_ns()
-    }
-    fn monotonic_ns(&self) -> u64 {
-        let order = millpond_env::sync::atomic::Ordering::Relaxed;
-        self.0.fetch_add(1_000_000_000, order)
-    }
+/// Runs `client` against a connection on a clock that jumps to the next timer when all tasks wait. Returns
+/// how long the connection lived.
+fn lifetime<F: Future<Output = ()> + Send + 'static>(
+    text: String,
+    client: impl FnOnce(tokio::io::DuplexStream) -> F,
+) -> Duration {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let (own, stream) = tokio::io::duplex(64);
+        // No thread collects this page: the clock would not wait for it.
+        let pages = axum::Router::new().route("/metrics", axum::routing::get(|| async { text }));
+        let began = Instant::now();
+        tokio::spawn(client(own));
+        serve(stream, pages).await;
+        began.elapsed()
+    })
 }
 
 #[test]
-fn who_sends_byte_after_byte_gets_no_more_time_for_it() {
-    let env = Env {
-        clock: Arc::new(Hasty(0.into())),
-        ..Env::real()
+fn a_client_that_sends_byte_by_byte_gets_no_more_time() {
+    let taken = lifetime(String::new(), |mut stream| async move {
+        while stream.write_all(b"G").await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    });
+    assert!(
+        taken <= HEADER_TIME + Duration::from_millis(10),
+        "{taken:?}"
+    );
+    let taken = lifetime(String::new(), |stream| async move {
+        tokio::time::sleep(Duration::from_secs(1000)).await;
+        drop(stream);
+    });
+    assert!(
+        taken <= HEADER_TIME + Duration::from_millis(10),
+        "{taken:?}"
+    );
+}
+
+#[test]
+fn a_client_that_reads_byte_by_byte_gets_no_more_time() {
+    let taken = lifetime("a 1\n".repeat(10_000), |mut stream| async move {
+        let request = b"GET /metrics HTTP/1.1\r\n\r\n";
+        stream.write_all(request).await.unwrap();
+        while stream.read_u8().await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    });
+    let limit = CONNECTION_TIME;
+    assert!(
+        (limit..=limit + Duration::from_millis(10)).contains(&taken),
+        "{taken:?}"
+    );
+}
+
+/// A server on a loopback port, or `None` without a network.
+fn server(page: PageSource) -> Option<(MetricsServer, SocketAddr)> {
+    let listener = MetricsListener::net("127.0.0.1:0").ok()?;
+    let address = listener.address().unwrap();
+    Some((MetricsServer::start(vec![listener], page).unwrap(), address))
+}
+
+fn fetch(mut stream: impl Read + Write) -> String {
+    let mut text = String::new();
+    // A connection without a permit is closed, also in the middle of this.
+    let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n");
+    let _ = stream.read_to_string(&mut text);
+    text
+}
+
+#[test]
+fn connections_above_the_limit_are_closed_and_permits_return() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let listener = MetricsListener::local(&path).unwrap();
+    let own = MetricsServer::start(vec![listener], page()).unwrap();
+    // The daemon's own user has all but the permits that are kept for root.
+    let silent: Vec<_> = (0..CONNECTIONS.all)
+        .map(|_| UnixStream::connect(&path).unwrap())
+        .collect();
+    assert_eq!(fetch(UnixStream::connect(&path).unwrap()), "");
+    drop(silent);
+    let is_served = || fetch(UnixStream::connect(&path).unwrap()).contains(" 200 OK");
+    assert!((0..1000).any(|_| is_served()));
+    drop(own);
+    assert!(!path.exists());
+
+    let Some((server, address)) = server(page()) else {
+        return println!("no network here: only the unix socket was tried");
     };
-    let mut stream = Pretended {
-        asked: (0..1000).map(|_| vec![b'G']).collect(),
-        ..Pretended::default()
+    let silent: Vec<_> = (0..super::NET_CONNECTIONS_MAX)
+        .map(|_| TcpStream::connect(address).unwrap())
+        .collect();
+    assert_eq!(fetch(TcpStream::connect(address).unwrap()), "");
+    drop(silent);
+    let is_served = || fetch(TcpStream::connect(address).unwrap()).contains(" 200 OK");
+    assert!((0..1000).any(|_| is_served()));
+    drop(server);
+    assert!(TcpStream::connect(address).is_err());
+}
+
+#[test]
+fn a_page_that_waits_keeps_its_permit_after_its_client_left() {
+    let gate = Arc::new(millpond_env::sync::Mutex::new(()));
+    let closed = gate.lock();
+    let begun = Arc::new(AtomicUsize::new(0));
+    let (waiting, counted) = (Arc::clone(&gate), Arc::clone(&begun));
+    let Some((server, address)) = server(Arc::new(move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+        drop(waiting.lock());
+        "a 1\n".to_owned()
+    })) else {
+        return println!("no network here: nothing tried");
     };
-    let outcome = answer(&mut stream, &env, &String::new);
-    assert_eq!(outcome.unwrap_err().kind(), io::ErrorKind::TimedOut);
-    assert!(stream.reads < 12, "{}", stream.reads);
+    for _ in 0..super::NET_CONNECTIONS_MAX {
+        let before = begun.load(Ordering::Relaxed);
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+        while begun.load(Ordering::Relaxed) == before {
+            std::thread::yield_now();
+        }
+    }
+    for _ in 0..20 {
+        assert_eq!(fetch(TcpStream::connect(address).unwrap()), "");
+    }
+    assert_eq!(begun.load(Ordering::Relaxed), super::NET_CONNECTIONS_MAX);
+    drop(closed);
+    let is_served = || fetch(TcpStream::connect(address).unwrap()).contains(" 200 OK");
+    assert!((0..1000).any(|_| is_served()));
+    drop(server);
+}
+
+#[test]
+fn a_server_stops_beside_open_connections_and_waiting_pages() {
+    let gate = Arc::new(millpond_env::sync::Mutex::new(()));
+    let closed = gate.lock();
+    let waiting = Arc::clone(&gate);
+    let Some((server, address)) = server(Arc::new(move || {
+        drop(waiting.lock());
+        String::new()
+    })) else {
+        return println!("no network here: nothing tried");
+    };
+    let _silent = TcpStream::connect(address).unwrap();
+    let mut asking = TcpStream::connect(address).unwrap();
+    asking.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+    drop(server);
+    let mut rest = vec![];
+    let _ = asking.read_to_end(&mut rest);
+    assert_eq!(rest, b"");
+    drop(closed);
+}
+
+#[test]
+fn a_page_that_panics_is_an_error_of_the_server() {
+    let page: PageSource = Arc::new(|| panic!("a page that panics"));
+    let told = answer(b"GET /metrics HTTP/1.1\r\n\r\n", 4096, page);
+    assert!(told.starts_with(b"HTTP/1.1 500 "), "{told:?}");
+}
+
+#[test]
+fn a_user_cannot_take_the_permits_of_others() {
+    let permits = ConnectionPermits::new(CONNECTIONS, 1000);
+    let strangers: Vec<_> = (1..=9)
+        .filter_map(|user| permits.take(Some(user)).ok())
+        .collect();
+    assert_eq!(strangers.len(), CONNECTIONS.strangers);
+    assert!(permits.take(Some(1000)).is_ok());
+    assert!(permits.take(Some(0)).is_ok());
 }

@@ -39,8 +39,8 @@ pub fn page(daemon: &Daemon) -> String {
     let info = gauge("millpond_build_info", "The program; always 1.");
     page.add(info, &[("version", version)], 1);
     let pools = daemon.pools.all();
-    let held = gauge("millpond_pools", "Pools held.");
-    page.add(held, &[], pools.len() as u64);
+    let imported = gauge("millpond_pools", "Imported pools.");
+    page.add(imported, &[], pools.len() as u64);
     let absent = gauge(
         "millpond_pools_absent",
         "Pools of the cache file that could not be imported.",
@@ -72,7 +72,7 @@ fn engine(page: &mut Page, name: &str, pool: &ImportedPool) {
     add(is_writable, u64::from(pool.live().is_some()));
     let since = gauge(
         "millpond_pool_held_since_seconds",
-        "Since when the pool is held and its counters count, in seconds since 1970.",
+        "When the pool was imported and its counters began, in seconds since 1970.",
     );
     add(since, pool.held_since_s());
     let Some(live) = pool.live() else { return };
@@ -125,14 +125,14 @@ fn engine(page: &mut Page, name: &str, pool: &ImportedPool) {
         (
             gauge(
                 "millpond_cache_read_ahead_bytes",
-                "Memory of blocks read ahead that nobody has asked for yet.",
+                "Memory of prefetched blocks that were not read yet.",
             ),
             cache.guessed_bytes,
         ),
         (
             counter(
                 "millpond_cache_read_ahead_used_total",
-                "Blocks read ahead that were asked for.",
+                "Prefetched blocks that were read.",
             ),
             cache.guesses_used,
         ),
