@@ -24,8 +24,8 @@ kernel: ## make the virtual machines whose kernel module judges what was written
 	@tools/kernel/setup
 	@MILLPOND_ZFS=2.4 tools/kernel/setup
 
-advisories: ## known holes of dependencies: wants cargo-deny, and RustSec's database from GitHub
-	@$(CARGO) deny --version >/dev/null 2>&1 || { echo "cargo-deny is not here: cargo install --locked cargo-deny"; exit 1; }
+advisories: ## known vulnerabilities of dependencies (needs `cargo install --locked cargo-deny` and RustSec's database from GitHub)
+	@$(CARGO) deny --version >/dev/null 2>&1 || { echo "cargo-deny is missing: cargo install --locked cargo-deny"; exit 1; }
 	$(CARGO) deny check advisories
 
 PREFIX ?= /usr/local
@@ -140,10 +140,14 @@ fuzz-soak: setup ## every fuzz target for hours: FUZZ_SECONDS=1200 unless set
 mutants: setup ## what the unit tests of the pure crates do not notice (hours; `cargo install cargo-mutants`); MUTANTS="-p millpond-nvlist" chooses
 	ulimit -v 5000000; PROPTEST_DISABLE_FAILURE_PERSISTENCE=true cargo mutants $${MUTANTS:--p millpond-nvlist -p millpond-ondisk -p millpond-checksum -p millpond-compress -p millpond-crypt -p millpond-parity} --timeout 20 --output target/mutants -- --lib
 
-lint: setup ## formatting, clippy, the rules of the house, licences
+lint: setup ## formatting, clippy, the rules of the repository, dependencies (with cargo-deny where it is installed)
 	$(CARGO) fmt --all -- --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) run --quiet --locked --package xtask -- check
+	@if $(CARGO) deny --version >/dev/null 2>&1; then \
+		echo $(CARGO) deny check licenses bans sources; \
+		$(CARGO) deny --log-level error check licenses bans sources; \
+	else echo "cargo-deny is missing: only the licences were checked"; fi
 
 golden: setup ## only the comparison with the golden pools
 	$(CARGO) test --locked --package millpond-tests
