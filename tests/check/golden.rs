@@ -5,7 +5,7 @@
 use millpond::check::{CheckOptions, CheckReport, FindingKind, check_pool};
 use millpond_env::Env;
 use millpond_pool::import::{ScanOptions, find_pools, scan};
-use millpond_pool::{OpenOptions, Pool};
+use millpond_pool::{OpenOptions, PoolView};
 use millpond_tests::images;
 use millpond_tests::oracle::zdb;
 use serde_json::Value;
@@ -81,7 +81,7 @@ fn check(case: &Case) -> Option<CheckReport> {
     };
     let pools = find_pools(&scan(&disks, options), 0);
     let candidate = pools.first()?;
-    let pool = Pool::open(&Env::real(), candidate, &OpenOptions::default());
+    let pool = PoolView::open(&Env::real(), candidate, &OpenOptions::default());
     let pool = pool.map_err(|error| println!("  does not open: {error}"));
     Some(check_pool(&pool.ok()?, &CheckOptions::default()).unwrap())
 }

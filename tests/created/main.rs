@@ -6,14 +6,14 @@
 //! every run, and earlier results of `zdb` remain valid.
 #![allow(clippy::unwrap_used)]
 
-use millpond_dataset::live::{DatasetInitializer, LiveDatasets, NewContents};
+use millpond_dataset::{DatasetInitializer, Datasets, NewContents};
 use millpond_device::{Device, FileDevice, OpenOptions};
 use millpond_env::sync::{Arc, Mutex};
 use millpond_env::{Clock, Entropy, Env};
-use millpond_object::LiveObjectSet;
-use millpond_pool::live::{
-    FeatureChoice, HistoryCommand, LivePool, NewDevice, NewLayout, NewPool, NewTop, NewVdevOptions,
-    NewVdevs, PoolSetting, SettingTime, SyncMode, WriteOptions,
+use millpond_object::ObjectSet;
+use millpond_pool::{
+    FeatureChoice, HistoryCommand, NewDevice, NewLayout, NewPool, NewTop, NewVdevOptions, NewVdevs,
+    Pool, PoolSetting, SettingTime, SyncMode, WriteOptions,
 };
 use millpond_posix::live::{NewFileSystem, create_file_system};
 use millpond_tests::oracle::{kernel, zdb};
@@ -28,7 +28,7 @@ struct Files;
 impl DatasetInitializer for Files {
     fn create(
         &self,
-        set: &Arc<LiveObjectSet>,
+        set: &Arc<ObjectSet>,
         tx: &Transaction,
         new: &NewContents,
     ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
@@ -174,12 +174,12 @@ fn new_pool(name: &str, vdevs: NewVdevs, ashift: &str) -> NewPool {
     }
 }
 
-fn create(new: &NewPool) -> Arc<LivePool> {
-    LivePool::create(
+fn create(new: &NewPool) -> Arc<Pool> {
+    Pool::create(
         &fixed_env(1),
         new,
         &|_| false,
-        LiveDatasets::new(Arc::new(Files)),
+        Datasets::new(Arc::new(Files)),
     )
     .unwrap()
 }

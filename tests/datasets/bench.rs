@@ -1,20 +1,18 @@
 //! A pool on image files, changed through the dataset layer.
 
 use millpond_dataset::DatasetError;
-use millpond_dataset::live::{
-    DatasetInitializer, Estimate, LiveDataset, LiveDatasets, NewContents,
-};
+use millpond_dataset::{DatasetInitializer, Datasets, Estimate, HeadDataset, NewContents};
 use millpond_device::{Candidate, FileDevice, OpenOptions as DeviceOptions};
 use millpond_env::Env;
 use millpond_env::sync::{Arc, Mutex};
-use millpond_object::{LiveObjectSet, NewObject};
+use millpond_object::{NewObject, ObjectSet};
 use millpond_ondisk::{ObjectId, ObjectType};
 use millpond_pool::import::{find_pools, scan_devices};
-use millpond_pool::live::{
-    FeatureChoice, LivePool, NewDevice, NewLayout, NewPool, NewTop, NewVdevOptions, NewVdevs,
-    SyncMode, WriteOptions,
+use millpond_pool::{
+    FeatureChoice, NewDevice, NewLayout, NewPool, NewTop, NewVdevOptions, NewVdevs, Pool, SyncMode,
+    WriteOptions,
 };
-use millpond_pool::{OpenOptions, Pool};
+use millpond_pool::{OpenOptions, PoolView};
 use millpond_posix::Case;
 use millpond_posix::live::{NewFileSystem, create_file_system};
 use millpond_tests::recount;
@@ -31,7 +29,7 @@ struct FileSystemInitializer(Env);
 impl DatasetInitializer for FileSystemInitializer {
     fn create(
         &self,
-        set: &Arc<LiveObjectSet>,
+        set: &Arc<ObjectSet>,
         tx: &Transaction,
         new: &NewContents,
     ) -> Result<(), Box<dyn Error + Send + Sync>> {
@@ -72,7 +70,7 @@ struct Nothing;
 impl DatasetInitializer for Nothing {
     fn create(
         &self,
-        _: &Arc<LiveObjectSet>,
+        _: &Arc<ObjectSet>,
         _: &Transaction,
         _: &NewContents,
     ) -> Result<(), Box<dyn Error + Send + Sync>> {
@@ -88,7 +86,7 @@ pub struct Bench {
     pool_name: String,
     /// Number of file systems and volumes at the start.
     pub heads_at_first: usize,
-    open: Mutex<Option<(Arc<LivePool>, Arc<LiveDatasets>)>>,
+    open: Mutex<Option<(Arc<Pool>, Arc<Datasets>)>>,
 }
 
 const POOL: &str = "tank";
@@ -177,9 +175,9 @@ impl Bench {
             system: "here 6.1 #1 x86_64".into(),
             cache_bytes: 32 << 20,
         };
-        let datasets = LiveDatasets::new(contents);
+        let datasets = Datasets::new(contents);
         let port = Arc::clone(&datasets);
-        let pool = LivePool::create(&env, &new, &|_| false, port).unwrap();
+        let pool = Pool::create(&env, &new, &|_| false, port).unwrap();
         Self {
             folder,
             env,
@@ -190,14 +188,14 @@ impl Bench {
         }
     }
 
-    pub fn pool(&self) -> Arc<LivePool> {
+    pub fn pool(&self) -> Arc<Pool> {
         Arc::clone(&self.open.lock().as_ref().unwrap().0)
     }
-    pub fn datasets(&self) -> Arc<LiveDatasets> {
+    pub fn datasets(&self) -> Arc<Datasets> {
         Arc::clone(&self.open.lock().as_ref().unwrap().1)
     }
 
-    pub fn open_head(&self, name: &str) -> Arc<LiveDataset> {
+    pub fn open_head(&self, name: &str) -> Arc<HeadDataset> {
         self.datasets().open_head(name).unwrap()
     }
 
@@ -297,7 +295,7 @@ impl Bench {
     }
 
     /// The committed state, as a reader of the images sees it.
-    pub fn read_back(&self) -> Arc<Pool> {
+    pub fn read_back(&self) -> Arc<PoolView> {
         self.pool().committed().unwrap()
     }
 
@@ -357,11 +355,11 @@ impl Bench {
             is_live: false,
         }]);
         let candidate = find_pools(&found, 7).remove(0);
-        let datasets = LiveDatasets::new(Arc::new(FileSystemInitializer(self.env.clone())));
+        let datasets = Datasets::new(Arc::new(FileSystemInitializer(self.env.clone())));
         datasets.limit_background(background);
         let port = Arc::clone(&datasets);
         let options = OpenOptions::default();
-        let pool = LivePool::open(&self.env, &candidate, &options, &writing(), port).unwrap();
+        let pool = Pool::open(&self.env, &candidate, &options, &writing(), port).unwrap();
         *self.open.lock() = Some((pool, datasets));
     }
 }

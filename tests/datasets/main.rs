@@ -8,11 +8,11 @@ mod bench;
 mod steps;
 
 use bench::Bench;
-use millpond_dataset::live::{DestroyOptions, PropertyChanges};
 use millpond_dataset::{Dataset, DatasetError, PropertyValue, Refusal};
+use millpond_dataset::{DestroyOptions, PropertyChanges};
 use millpond_env::mark;
 use millpond_ondisk::ObjectId;
-use millpond_pool::live::FeatureChoice;
+use millpond_pool::FeatureChoice;
 use millpond_zap::Zap;
 
 fn number(name: &str, value: u64) -> (String, PropertyValue) {

@@ -1,7 +1,7 @@
 //! Random sequences of operations.
 
 use crate::bench::Bench;
-use millpond_dataset::live::DestroyOptions;
+use millpond_dataset::DestroyOptions;
 use millpond_dataset::{DatasetError, PropertyValue};
 
 /// A small random generator: the same seed gives the same steps.

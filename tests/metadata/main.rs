@@ -11,10 +11,10 @@ use anyhow::{Context, Result, bail, ensure};
 use millpond_dataset::{Dataset, Directory};
 use millpond_env::Env;
 use millpond_env::sync::Arc;
-use millpond_object::ObjectSet;
+use millpond_object::ObjectSetView;
 use millpond_ondisk::{ByteswapClass, DslDatasetFlags, ObjectId, ObjectSetKind, ObjectType};
 use millpond_pool::import::{ScanOptions, find_pools, scan};
-use millpond_pool::{OpenOptions, Pool};
+use millpond_pool::{OpenOptions, PoolView};
 use millpond_sa::{Attributes, FileFlags, SaError, SaRegistry, Timestamp};
 use millpond_tests::{images, old_pools};
 use millpond_zap::{NameMatch, Zap, ZapForm};
@@ -41,7 +41,7 @@ struct Seen {
     compared: u64,
 }
 
-fn open(paths: &[PathBuf]) -> Result<Option<Arc<Pool>>> {
+fn open(paths: &[PathBuf]) -> Result<Option<Arc<PoolView>>> {
     let options = ScanOptions {
         follow_label_paths: false,
         ..ScanOptions::default()
@@ -50,7 +50,7 @@ fn open(paths: &[PathBuf]) -> Result<Option<Arc<Pool>>> {
     let Some(candidate) = pools.first() else {
         bail!("no pool");
     };
-    match Pool::open(&Env::real(), candidate, &OpenOptions::default()) {
+    match PoolView::open(&Env::real(), candidate, &OpenOptions::default()) {
         Ok(pool) => Ok(Some(pool)),
         // Other tests check which pools must open.
         Err(error) => {
@@ -60,7 +60,7 @@ fn open(paths: &[PathBuf]) -> Result<Option<Arc<Pool>>> {
     }
 }
 
-fn check_zaps(set: &Arc<ObjectSet>, seen: &mut Seen) -> Result<()> {
+fn check_zaps(set: &Arc<ObjectSetView>, seen: &mut Seen) -> Result<()> {
     for object in set.objects() {
         let object = object?;
         let dnode = object.dnode();
@@ -106,7 +106,7 @@ fn check_zaps(set: &Arc<ObjectSet>, seen: &mut Seen) -> Result<()> {
     Ok(())
 }
 
-fn check_files(set: &Arc<ObjectSet>, is_old: bool, seen: &mut Seen) -> Result<Arc<SaRegistry>> {
+fn check_files(set: &Arc<ObjectSetView>, is_old: bool, seen: &mut Seen) -> Result<Arc<SaRegistry>> {
     let registry = SaRegistry::open(set)?;
     for object in set.objects() {
         let object = object?;
@@ -165,7 +165,7 @@ fn datasets(directory: &Arc<Directory>, found: &mut Vec<Dataset>) -> Result<()> 
 }
 
 fn check_pool(
-    pool: &Arc<Pool>,
+    pool: &Arc<PoolView>,
     record: Option<&Value>,
     is_old: bool,
     seen: &mut Seen,
@@ -196,7 +196,7 @@ fn check_pool(
 }
 
 fn compare(
-    set: &Arc<ObjectSet>,
+    set: &Arc<ObjectSetView>,
     registry: &Arc<SaRegistry>,
     tree: &[Value],
     seen: &mut Seen,

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use millpond_env::Env;
 use millpond_env::sync::{Arc, Mutex};
-use millpond_object::{Block, BlockAddress, Object, ObjectError};
+use millpond_object::{Block, BlockAddress, ObjectError, ObjectView};
 use millpond_ondisk::sa::SaHeader;
 use millpond_ondisk::{BlockId, Endian, Level, Txg};
 use millpond_sa::{SaAttribute, SaError, SaLayouts, SaRegistry};
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 /// An object's blocks, with changes held in memory only.
 #[derive(Clone)]
 struct Overlay {
-    object: Object,
+    object: ObjectView,
     state: Arc<Mutex<State>>,
 }
 
@@ -81,7 +81,7 @@ fn entries(zap: &Zap) -> Result<Entries> {
 }
 
 /// Adds many entries to a real ZAP, changes and removes some, and then removes all of them.
-pub fn change_zap(object: Object, count: u64) -> Result<()> {
+pub fn change_zap(object: ObjectView, count: u64) -> Result<()> {
     let overlay = Overlay {
         state: Arc::new(Mutex::new(State {
             block_bytes: object.block_bytes() as usize,
@@ -140,7 +140,7 @@ fn word(bytes: &[u8]) -> u64 {
 }
 
 /// Copies all entries of a ZAP into a new one.
-pub fn copy_zap(zap: &Zap, object: Object) -> Result<()> {
+pub fn copy_zap(zap: &Zap, object: ObjectView) -> Result<()> {
     if zap.has_word_keys() {
         return Ok(());
     }
@@ -173,7 +173,7 @@ pub fn copy_zap(zap: &Zap, object: Object) -> Result<()> {
 ///
 /// Old znodes, foreign byte order and attributes of other software are skipped; in pools of old software
 /// (`is_old`) also layouts that current software does not create.
-pub fn build_again(registry: &Arc<SaRegistry>, object: &Object, is_old: bool) -> Result<bool> {
+pub fn build_again(registry: &Arc<SaRegistry>, object: &ObjectView, is_old: bool) -> Result<bool> {
     let bonus = object.bonus()?;
     let spill = object.read_spill()?;
     let mut list = Vec::new();

@@ -4,14 +4,14 @@
 //! `target/reopened-CASE`.
 
 use anyhow::{Context, Result, ensure};
-use millpond_dataset::live::{DatasetInitializer, LiveDatasets, NewContents};
+use millpond_dataset::{DatasetInitializer, Datasets, NewContents};
 use millpond_device::OpenOptions as DeviceOptions;
 use millpond_env::Env;
 use millpond_env::sync::Arc;
-use millpond_object::LiveObjectSet;
+use millpond_object::ObjectSet;
 use millpond_pool::import::{PoolCandidate, ScanOptions, find_pools, scan};
-use millpond_pool::live::{LivePool, WriteOptions};
-use millpond_pool::{OpenError, OpenOptions, Pool, PoolError};
+use millpond_pool::{OpenError, OpenOptions, PoolError, PoolView};
+use millpond_pool::{Pool, WriteOptions};
 use millpond_tests::oracle::zdb;
 use millpond_tests::record::Record;
 use millpond_tests::runner::{self, Outcome, Trial};
@@ -55,7 +55,7 @@ struct NoContents;
 impl DatasetInitializer for NoContents {
     fn create(
         &self,
-        _: &Arc<LiveObjectSet>,
+        _: &Arc<ObjectSet>,
         _: &Transaction,
         _: &NewContents,
     ) -> Result<(), Box<dyn Error + Send + Sync>> {
@@ -75,7 +75,7 @@ fn run(case: &str, folder: &Path, keep: bool) -> Result<Outcome> {
     };
     let paths = copies(&record, folder, place.path())?;
     let candidate = find(&paths)?;
-    let before = match Pool::open(&Env::real(), &candidate, &OpenOptions::default()) {
+    let before = match PoolView::open(&Env::real(), &candidate, &OpenOptions::default()) {
         Ok(pool) => pool,
         Err(error) => return Ok(Outcome::PassedOver(format!("does not open: {error}"))),
     };
@@ -165,12 +165,12 @@ fn find(paths: &[PathBuf]) -> Result<PoolCandidate> {
     pools.into_iter().next().context("no pool")
 }
 
-fn open(candidate: &PoolCandidate) -> Result<Arc<LivePool>, OpenError> {
-    LivePool::open(
+fn open(candidate: &PoolCandidate) -> Result<Arc<Pool>, OpenError> {
+    Pool::open(
         &Env::real(),
         candidate,
         &OpenOptions::default(),
         &WriteOptions::default(),
-        LiveDatasets::new(Arc::new(NoContents)),
+        Datasets::new(Arc::new(NoContents)),
     )
 }

@@ -2,7 +2,7 @@ use crate::rig::Rig;
 use crate::{Steps, size};
 use millpond::control::{Control, DatasetQuery, LocalPools, Wanted};
 use millpond::{DatasetKind, PropertyValue, Search};
-use millpond_dataset::live::DestroyOptions;
+use millpond_dataset::DestroyOptions;
 use millpond_dataset::properties::{Kinds, by_name};
 
 /// Lists everything, like `zfs list -r -t all tank` and `zfs get -r all tank`.

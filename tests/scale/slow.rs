@@ -4,7 +4,7 @@ use crate::size;
 use millpond::live::{Caller, LivePool, NewMode, WriteAt, WriteOptions};
 use millpond_device::{Device, DeviceError, MemoryDevice};
 use millpond_env::Env;
-use millpond_pool::live::{
+use millpond_pool::{
     FeatureChoice, NewDevice, NewLayout, NewPool, NewTop, NewVdevOptions, NewVdevs,
 };
 use millpond_txg::DirtyLimits;

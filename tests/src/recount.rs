@@ -2,10 +2,10 @@
 
 use millpond::check::{CheckOptions, Finding, FindingKind, check_pool};
 use millpond_env::sync::Arc;
-use millpond_pool::Pool;
+use millpond_pool::PoolView;
 
 /// The errors in a pool, one per line.
-pub fn faults_of(pool: &Arc<Pool>) -> Vec<String> {
+pub fn faults_of(pool: &Arc<PoolView>) -> Vec<String> {
     faults(pool, &|_| true)
 }
 
@@ -13,13 +13,13 @@ pub fn faults_of(pool: &Arc<Pool>) -> Vec<String> {
 ///
 /// Half of its labels may be torn. A volume that was being shrunk may still own blocks beyond its end; they
 /// are never read, and are freed when the volume is opened for changes or resized.
-pub fn faults_after_a_cut(pool: &Arc<Pool>) -> Vec<String> {
+pub fn faults_after_a_cut(pool: &Arc<PoolView>) -> Vec<String> {
     faults(pool, &|finding| {
         !matches!(finding.kind, FindingKind::Label | FindingKind::VolumeTail)
     })
 }
 
-fn faults(pool: &Arc<Pool>, counts: &dyn Fn(&Finding) -> bool) -> Vec<String> {
+fn faults(pool: &Arc<PoolView>, counts: &dyn Fn(&Finding) -> bool) -> Vec<String> {
     match check_pool(pool, &CheckOptions::default()) {
         Ok(report) => {
             let findings = report.findings.iter();

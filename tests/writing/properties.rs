@@ -5,7 +5,7 @@
 use crate::rig::Rig;
 use millpond::check::{CheckOptions, FindingKind, check_pool};
 use millpond::live::{Caller, FileError, LivePool, NewMode, QuotaMeasure, QuotaOwner, WriteAt};
-use millpond_dataset::live::{HeadLog, LogTrim};
+use millpond_dataset::{HeadLog, LogTrim};
 use millpond_ondisk::{BlockPointer, ObjectId, Txg};
 
 const VOLUME_DATA: ObjectId = ObjectId(1);
@@ -135,9 +135,7 @@ fn a_volume_that_lost_power_while_shrinking_frees_its_tail_when_it_is_opened() {
     let head = pool.datasets().open_head("tank/v").unwrap();
     let data = head.set().object(VOLUME_DATA).unwrap();
     for at in [2 << 20, 3 << 20] {
-        let tx = head
-            .begin(millpond_dataset::live::Estimate::default())
-            .unwrap();
+        let tx = head.begin(millpond_dataset::Estimate::default()).unwrap();
         data.write(&tx, at, &[9; 100_000]).unwrap();
     }
     drop((volume, head, data));

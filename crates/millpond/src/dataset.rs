@@ -4,7 +4,7 @@ use crate::{Error, Pool};
 use millpond_dataset::properties::DatasetKind;
 use millpond_dataset::{Bookmark, Hold};
 use millpond_env::sync::Arc;
-use millpond_object::ObjectSet;
+use millpond_object::ObjectSetView;
 use millpond_posix::FileSystem;
 use millpond_volume::Volume;
 
@@ -84,7 +84,7 @@ impl Dataset {
     ///
     /// # Errors
     /// If its object set cannot be read or fails authentication.
-    pub fn object_set(&self) -> Result<Arc<ObjectSet>, Error> {
+    pub fn object_set(&self) -> Result<Arc<ObjectSetView>, Error> {
         let key = self.pool.key_of(self.inner.directory())?;
         Ok(self.inner.object_set(key)?)
     }

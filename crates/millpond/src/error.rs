@@ -1,6 +1,6 @@
 use millpond_dataset::DatasetError;
 use millpond_device::DeviceError;
-use millpond_pool::live::{CreateError, SettingError};
+use millpond_pool::{CreateError, SettingError};
 use millpond_pool::{OpenError, PoolError};
 use millpond_posix::PosixError;
 use millpond_posix::live::FileError;

@@ -34,7 +34,7 @@ pub use dataset::Dataset;
 pub use error::Error;
 pub use millpond_dataset::properties::{DatasetKind, OwnerKind, OwnerSpace};
 pub use millpond_dataset::{Bookmark, DatasetError, Hold, PropertySource, PropertyValue};
-pub use millpond_object::{Object, ObjectError, ObjectSet};
+pub use millpond_object::{ObjectError, ObjectSetView, ObjectView};
 pub use millpond_ondisk::{ObjectId, Txg};
 pub use millpond_pool::import::{Found, PoolCandidate, PoolState, Rewind};
 pub use millpond_pool::{OpenError, OpenOptions, PoolError};
@@ -43,6 +43,6 @@ pub use millpond_posix::{
     Stat, Symlinks, Timestamp,
 };
 pub use millpond_volume::{Volume, VolumeError, VolumeExtent};
-pub use pool::{Datasets, Pool};
+pub use pool::{DatasetIter, Pool};
 pub use properties::LiteralProperty;
 pub use search::Search;

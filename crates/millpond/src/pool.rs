@@ -12,7 +12,7 @@ use std::collections::HashMap;
 /// A pool opened for reading. Cheap to clone; dropping the last handle closes the pool.
 #[derive(Debug, Clone)]
 pub struct Pool {
-    inner: Arc<millpond_pool::Pool>,
+    inner: Arc<millpond_pool::PoolView>,
     keys: Arc<KeyRing>,
     is_live: bool,
 }
@@ -49,7 +49,7 @@ impl Pool {
     /// # Errors
     /// If it cannot be opened.
     pub fn open_candidate(candidate: &PoolCandidate, options: &OpenOptions) -> Result<Self, Error> {
-        let opened = millpond_pool::Pool::open(&Env::real(), candidate, options);
+        let opened = millpond_pool::PoolView::open(&Env::real(), candidate, options);
         let inner = opened.map_err(|error: OpenError| Error::Open {
             name: candidate.name.clone(),
             error: Box::new(error),
@@ -60,12 +60,12 @@ impl Pool {
             is_live: candidate
                 .conditions
                 .iter()
-                .any(|condition| matches!(condition, ImportCondition::LiveDevice { .. })),
+                .any(|condition| matches!(condition, ImportCondition::DeviceInUse { .. })),
         })
     }
 
     /// The committed state of a pool that is open for writing.
-    pub(crate) fn of_live(inner: Arc<millpond_pool::Pool>, keys: Arc<KeyRing>) -> Self {
+    pub(crate) fn of_live(inner: Arc<millpond_pool::PoolView>, keys: Arc<KeyRing>) -> Self {
         Self {
             inner,
             keys,
@@ -74,7 +74,7 @@ impl Pool {
     }
 
     /// Wraps a pool that was opened by a lower crate. No keys are loaded.
-    pub(crate) fn of_inner(inner: Arc<millpond_pool::Pool>) -> Self {
+    pub(crate) fn of_inner(inner: Arc<millpond_pool::PoolView>) -> Self {
         Self {
             inner,
             keys: Arc::default(),
@@ -84,7 +84,7 @@ impl Pool {
 
     /// The pool without its files: configuration, features, history, statistics.
     #[must_use]
-    pub fn inner(&self) -> &Arc<millpond_pool::Pool> {
+    pub fn inner(&self) -> &Arc<millpond_pool::PoolView> {
         &self.inner
     }
     /// Whether another process had one of its devices open for writing when the pool was found. If so, the
@@ -126,9 +126,9 @@ impl Pool {
     /// Iterates over all file systems and volumes, parents before children, in byte order of their names. A
     /// directory that cannot be read yields an error, and the iteration continues.
     #[must_use]
-    pub fn datasets(&self) -> Datasets {
+    pub fn datasets(&self) -> DatasetIter {
         let root = Directory::root(&self.inner).map_err(Error::from);
-        Datasets {
+        DatasetIter {
             pool: self.clone(),
             stack: vec![root],
         }
@@ -227,12 +227,12 @@ impl Pool {
 
 /// Iterator over the file systems and volumes of a pool; see [`Pool::datasets`].
 #[derive(Debug)]
-pub struct Datasets {
+pub struct DatasetIter {
     pool: Pool,
     stack: Vec<Result<Arc<Directory>, Error>>,
 }
 
-impl Iterator for Datasets {
+impl Iterator for DatasetIter {
     type Item = Result<Dataset, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {

@@ -10,7 +10,7 @@ use millpond_pool::import::{
     ActivitySettings, Rewind, Trust, cached_pools, find_pools, leaf_paths, read_labels,
     scan_devices,
 };
-use millpond_pool::{OpenOptions, Pool};
+use millpond_pool::{OpenOptions, PoolView};
 use std::sync::Arc;
 
 pub fn cache_file(data: &[u8]) {
@@ -50,7 +50,7 @@ pub fn label_config(data: &[u8]) {
             }
         }
         let _ = pool.uberblock_choices(Rewind::Never);
-        let _ = Pool::open(&millpond_env::Env::real(), &pool, &OpenOptions::default());
+        let _ = PoolView::open(&millpond_env::Env::real(), &pool, &OpenOptions::default());
     }
 }
 

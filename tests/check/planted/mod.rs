@@ -424,7 +424,7 @@ fn a_single_wrong_number_gives_a_single_finding() {
 }
 
 /// An entry of a deadlist or livelist whose list has blocks: block and first byte.
-fn filled_entry(scene: &Scene, table: &millpond_object::Object) -> (usize, usize) {
+fn filled_entry(scene: &Scene, table: &millpond_object::ObjectView) -> (usize, usize) {
     let zap = millpond_zap::Zap::open(table.clone()).unwrap();
     for entry in zap.iter().map(Result::unwrap) {
         let list = scene.mos(entry.value.first().unwrap());
@@ -436,7 +436,7 @@ fn filled_entry(scene: &Scene, table: &millpond_object::Object) -> (usize, usize
 }
 
 /// A list with blocks in a dataset's deadlist.
-fn dead_list(scene: &Scene, dataset: &str) -> millpond_object::Object {
+fn dead_list(scene: &Scene, dataset: &str) -> millpond_object::ObjectView {
     let id = scene.dataset(dataset).phys().deadlist.unwrap();
     let (block, at) = filled_entry(scene, &scene.mos(id.0));
     let bytes = &scene.image.blocks[block].content[at..at + 8];
@@ -444,7 +444,7 @@ fn dead_list(scene: &Scene, dataset: &str) -> millpond_object::Object {
 }
 
 /// The space map of the first metaslab.
-fn space_map(scene: &Scene) -> millpond_object::Object {
+fn space_map(scene: &Scene) -> millpond_object::ObjectView {
     let topology = scene.pool.store().topology();
     let (_, top) = topology.tree.tops().next().unwrap();
     let mut number = [0; 8];

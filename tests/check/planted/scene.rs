@@ -8,10 +8,10 @@ use millpond::live::{Caller, FeatureChoice, LivePool, NewMode, PoolPlan, WriteAt
 use millpond_dataset::{Dataset, PropertyValue};
 use millpond_env::Env;
 use millpond_env::sync::Arc;
-use millpond_object::{Object, ObjectSet};
+use millpond_object::{ObjectSetView, ObjectView};
 use millpond_ondisk::{BlockId, BlockPointer, FEATURES, Level, ObjectId};
 use millpond_pool::import::{find_pools, scan_devices};
-use millpond_pool::{OpenOptions, Pool};
+use millpond_pool::{OpenOptions, PoolView};
 use millpond_posix::live::{QuotaMeasure, QuotaOwner};
 use millpond_tests::hostile::image::{Changed, PoolImage, candidate};
 use millpond_tests::hostile::overlay::Overlay;
@@ -20,7 +20,7 @@ use std::sync::OnceLock;
 
 /// The original pool, its blocks and the whole image.
 pub struct Scene {
-    pub pool: Arc<Pool>,
+    pub pool: Arc<PoolView>,
     pub image: PoolImage,
 }
 
@@ -143,11 +143,11 @@ fn make(path: &std::path::Path) {
     pool.export().unwrap();
 }
 
-fn open(overlay: Overlay) -> Result<Arc<Pool>, String> {
+fn open(overlay: Overlay) -> Result<Arc<PoolView>, String> {
     let found = scan_devices(vec![candidate(overlay)]);
     let pools = find_pools(&found, 0);
     let pool = pools.first().ok_or("no pool")?;
-    Pool::open(&Env::real(), pool, &OpenOptions::default()).map_err(|error| error.to_string())
+    PoolView::open(&Env::real(), pool, &OpenOptions::default()).map_err(|error| error.to_string())
 }
 
 impl Scene {
@@ -186,11 +186,11 @@ impl Scene {
     pub fn dataset(&self, name: &str) -> Dataset {
         Dataset::find(&self.pool, name).unwrap()
     }
-    pub fn set(&self, name: &str) -> Arc<ObjectSet> {
+    pub fn set(&self, name: &str) -> Arc<ObjectSetView> {
         self.dataset(name).object_set(None).unwrap()
     }
     /// Finds a file's object by its name in the root directory of a dataset.
-    pub fn file(&self, dataset: &str, path: &str) -> Object {
+    pub fn file(&self, dataset: &str, path: &str) -> ObjectView {
         let set = self.set(dataset);
         let master = Zap::open(set.object(ObjectId(1)).unwrap()).unwrap();
         let mut at = master.lookup_u64(b"ROOT").unwrap().unwrap();
@@ -200,13 +200,13 @@ impl Scene {
         }
         set.object(ObjectId(at)).unwrap()
     }
-    pub fn master(&self, dataset: &str, key: &str) -> Object {
+    pub fn master(&self, dataset: &str, key: &str) -> ObjectView {
         let set = self.set(dataset);
         let master = Zap::open(set.object(ObjectId(1)).unwrap()).unwrap();
         let id = master.lookup_u64(key.as_bytes()).unwrap().unwrap();
         set.object(ObjectId(id)).unwrap()
     }
-    pub fn mos(&self, id: u64) -> Object {
+    pub fn mos(&self, id: u64) -> ObjectView {
         self.pool.mos().object(ObjectId(id)).unwrap()
     }
     pub fn directory_entry(&self, key: &str) -> u64 {
@@ -214,7 +214,7 @@ impl Scene {
     }
 
     /// The position of an object's dnode: block and first byte.
-    pub fn dnode(&self, object: &Object) -> (usize, usize) {
+    pub fn dnode(&self, object: &ObjectView) -> (usize, usize) {
         let set = object.object_set();
         let per_block = set.phys().meta_dnode.data_block_bytes() / 512;
         let id = object.id().0;
@@ -224,28 +224,28 @@ impl Scene {
         (number, (id % per_block) as usize * 512)
     }
     /// The position of a byte in an object's bonus.
-    pub fn bonus(&self, object: &Object, byte: usize) -> (usize, usize) {
+    pub fn bonus(&self, object: &ObjectView, byte: usize) -> (usize, usize) {
         let (block, at) = self.dnode(object);
         let pointers = object.dnode().block_pointers.len();
         (block, at + 64 + 128 * pointers + byte)
     }
     /// The position of a byte in a file's attributes, counted from the end of their header.
-    pub fn attribute(&self, file: &Object, byte: usize) -> (usize, usize) {
+    pub fn attribute(&self, file: &ObjectView, byte: usize) -> (usize, usize) {
         let header = u16::from_le_bytes([file.dnode().bonus[4], file.dnode().bonus[5]]);
         self.bonus(file, usize::from(header >> 10) * 8 + byte)
     }
     /// The number of an object's data block in the image.
-    pub fn data(&self, object: &Object, block: u64) -> usize {
+    pub fn data(&self, object: &ObjectView, block: u64) -> usize {
         let pointer = object.pointer(Level(0), BlockId(block)).unwrap();
         self.image.block_of(&pointer).unwrap()
     }
     /// The position of an object's first block pointer, and the pointer.
-    pub fn pointer(&self, object: &Object) -> (usize, usize, BlockPointer) {
+    pub fn pointer(&self, object: &ObjectView) -> (usize, usize, BlockPointer) {
         let (block, at) = self.dnode(object);
         (block, at + 64, object.dnode().block_pointers[0])
     }
     /// The position of an entry in a single-block table: its first byte.
-    pub fn entry(&self, table: &Object, name: &str) -> (usize, usize) {
+    pub fn entry(&self, table: &ObjectView, name: &str) -> (usize, usize) {
         let block = self.data(table, 0);
         let bytes = &self.image.blocks[block].content;
         let mut wanted = name.as_bytes().to_vec();

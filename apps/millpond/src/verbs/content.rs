@@ -1,13 +1,13 @@
 //! The content of files and volumes, as runs of data, holes and unreadable ranges.
 
-use millpond::{Node, Object, ObjectError, Volume};
+use millpond::{Node, ObjectError, ObjectView, Volume};
 use millpond_ondisk::BlockId;
 
 /// The content of a file or volume. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Content {
     /// The object that stores the bytes.
-    pub object: Object,
+    pub object: ObjectView,
     /// Size in bytes.
     pub size_bytes: u64,
 }

@@ -4,7 +4,7 @@ use super::replication_text;
 use crate::session::Failure;
 use millpond::control::{ChangeError, DeviceInUse, DeviceProblem};
 use millpond::live::SettingError;
-use millpond_pool::live::FeatureError;
+use millpond_pool::FeatureError;
 
 /// The kind of change, for the few texts that depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

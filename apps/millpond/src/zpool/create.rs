@@ -282,7 +282,7 @@ pub fn check_name(name: &str) -> Result<(), String> {
     if let Some(bad) = name.chars().find(|letter| !is_fit(letter)) {
         return Err(format!("invalid character '{bad}' in pool name"));
     }
-    millpond_pool::live::check_pool_name(name).map_err(str::to_owned)
+    millpond_pool::check_pool_name(name).map_err(str::to_owned)
 }
 
 /// Parses a vdev layout. Devices are examined but not changed.

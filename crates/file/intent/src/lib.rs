@@ -5,8 +5,8 @@
 //! damage. [`Pending`] decides which records are not in the tree yet. None of these claims, replays or frees
 //! anything.
 //!
-//! A [`live::LiveLog`] is the log of a head that is open for changes: it collects records and writes them to log
-//! blocks. [`live::replay()`] iterates over the pending records of a claimed log.
+//! A [`LogWriter`] is the log of a head that is open for changes: it collects records and writes them to log
+//! blocks. [`replay()`] iterates over the pending records of a claimed log.
 //!
 //! A [`ContentOverlay`] shows what the pending records of a volume would write. There is no such view for
 //! files yet.
@@ -38,11 +38,14 @@
 
 mod chain;
 mod content;
-pub mod live;
 mod log;
 mod pending;
+mod replay;
+mod writer;
 
 pub use chain::{Chain, ChainBlock, ChainEnd, log_block_address};
 pub use content::{ContentOverlay, OVERLAY_BYTES_MAX, OverlayError, ReadBlock};
 pub use log::{IntentLog, LogRecords, LoggedRecord, ReadLogBlock, RecordFate, record_type_name};
 pub use pending::Pending;
+pub use replay::{ReplayStep, replay};
+pub use writer::{LogWriter, RECORD_BYTES_MAX};

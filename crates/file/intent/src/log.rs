@@ -3,7 +3,7 @@
 use crate::{Chain, ChainEnd, Pending, log_block_address};
 use millpond_block::{BlockAddress, BlockError, LogBlock};
 use millpond_env::sync::Arc;
-use millpond_object::{Block, ObjectSet};
+use millpond_object::{Block, ObjectSetView};
 use millpond_ondisk::intent_log::{IntentLogVerifier, LogRecord, LogRecordFrame};
 use millpond_ondisk::{
     BlockId, BlockPointer, DecodeError, Endian, IntentLogHeader, Level, ObjectId, Txg,
@@ -15,7 +15,7 @@ pub type ReadLogBlock = Box<dyn FnMut(&BlockPointer) -> Result<LogBlock, BlockEr
 /// The intent log of a file system or volume. Page `docs/format/intent-log.md`.
 #[derive(Debug, Clone)]
 pub struct IntentLog {
-    set: Arc<ObjectSet>,
+    set: Arc<ObjectSetView>,
     header: IntentLogHeader,
 }
 
@@ -26,7 +26,7 @@ impl IntentLog {
     ///
     /// Without the dataset's key, the records of an encrypted log are listed but cannot be decoded.
     #[must_use]
-    pub fn open(set: &Arc<ObjectSet>) -> Option<Self> {
+    pub fn open(set: &Arc<ObjectSetView>) -> Option<Self> {
         let header = IntentLogHeader::from_words(&set.phys().intent_log_header);
         header.has_chain().then(|| Self {
             set: Arc::clone(set),
@@ -40,7 +40,7 @@ impl IntentLog {
     }
     /// The object set that the log belongs to.
     #[must_use]
-    pub fn object_set(&self) -> &Arc<ObjectSet> {
+    pub fn object_set(&self) -> &Arc<ObjectSetView> {
         &self.set
     }
     /// Walks the blocks in order. Each block is read on demand, and none is kept.

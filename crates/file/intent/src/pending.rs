@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn records_of_unsynced_txgs_are_pending_in_a_live_log() {
+    fn records_of_unsynced_txgs_are_pending_in_an_unclaimed_log() {
         let pending = Pending::new(&IntentLogHeader::default(), Txg(30));
         assert!(!pending.contains(&record(30, 9)) && pending.contains(&record(31, 9)));
     }

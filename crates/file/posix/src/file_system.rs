@@ -3,7 +3,7 @@
 use crate::error::PosixError;
 use crate::node::Node;
 use millpond_env::sync::Arc;
-use millpond_object::ObjectSet;
+use millpond_object::ObjectSetView;
 use millpond_ondisk::dsl::keys::master_node as key;
 use millpond_ondisk::{DecodeError, ObjectId, ObjectSetKind};
 use millpond_sa::SaRegistry;
@@ -28,7 +28,7 @@ pub enum Case {
 /// The files of one object set. All threads share it.
 #[derive(Debug)]
 pub struct FileSystem {
-    set: Arc<ObjectSet>,
+    set: Arc<ObjectSetView>,
     attributes: Arc<SaRegistry>,
     root: ObjectId,
     version: u64,
@@ -44,7 +44,7 @@ impl FileSystem {
     /// # Errors
     /// If the set is not a file system, has an unsupported version, or is locked, or if its master node
     /// cannot be read.
-    pub fn open(set: Arc<ObjectSet>) -> Result<Arc<Self>, PosixError> {
+    pub fn open(set: Arc<ObjectSetView>) -> Result<Arc<Self>, PosixError> {
         let dataset = set.dataset();
         if set.kind() != ObjectSetKind::FileSystem {
             return Err(PosixError::NotAFileSystem { dataset });
@@ -83,7 +83,7 @@ impl FileSystem {
 
     /// The object set that holds the files.
     #[must_use]
-    pub fn object_set(&self) -> &Arc<ObjectSet> {
+    pub fn object_set(&self) -> &Arc<ObjectSetView> {
         &self.set
     }
     pub(crate) fn registry(&self) -> &Arc<SaRegistry> {

@@ -6,7 +6,7 @@
 //! to front ends.
 //!
 //! ```no_run
-//! # fn example(set: std::sync::Arc<millpond_object::ObjectSet>) -> Result<(), millpond_posix::PosixError> {
+//! # fn example(set: std::sync::Arc<millpond_object::ObjectSetView>) -> Result<(), millpond_posix::PosixError> {
 //! use millpond_posix::{FileSystem, Symlinks};
 //! let files = FileSystem::open(set)?;
 //! let node = files.resolve(b"etc/passwd", Symlinks::Follow)?;

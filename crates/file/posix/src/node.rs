@@ -4,7 +4,7 @@ use crate::error::PosixError;
 use crate::file_system::FileSystem;
 use crate::stat::{FileKind, Stat};
 use millpond_env::sync::Arc;
-use millpond_object::Object;
+use millpond_object::ObjectView;
 use millpond_ondisk::{DecodeError, ObjectId};
 use millpond_sa::{Ace, Attributes};
 
@@ -13,14 +13,14 @@ use millpond_sa::{Ace, Attributes};
 #[derive(Debug, Clone)]
 pub struct Node {
     files: Arc<FileSystem>,
-    object: Object,
+    object: ObjectView,
     attributes: Arc<Attributes>,
     kind: FileKind,
     size_bytes: u64,
 }
 
 impl Node {
-    pub(crate) fn open(files: Arc<FileSystem>, object: Object) -> Result<Self, PosixError> {
+    pub(crate) fn open(files: Arc<FileSystem>, object: ObjectView) -> Result<Self, PosixError> {
         let attributes = files.registry().attributes(&object)?;
         let invalid = |reason| PosixError::Invalid {
             dataset: object.object_set().dataset(),
@@ -49,7 +49,7 @@ impl Node {
     }
     /// The file's object, for access below the file layer.
     #[must_use]
-    pub fn object(&self) -> &Object {
+    pub fn object(&self) -> &ObjectView {
         &self.object
     }
     /// The object id, which is also the inode number.

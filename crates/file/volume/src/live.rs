@@ -8,7 +8,7 @@ use crate::VolumeError;
 use crate::volume::{DATA, PROPERTIES, SIZE};
 use millpond_env::Env;
 use millpond_env::sync::{Arc, Mutex, RwLock};
-use millpond_object::{LiveObject, LiveObjectSet, NewObject, ObjectError, unhurried};
+use millpond_object::{NewObject, Object, ObjectError, ObjectSet, unhurried};
 use millpond_ondisk::{BlockId, ObjectSetKind, ObjectType};
 use millpond_posix::live::{Estimate, RangeLocks, TransactionError, TransactionSource};
 use millpond_txg::Transaction;
@@ -33,7 +33,7 @@ const BLOCK_BYTES_MAX: u32 = 16 << 20;
 /// [`VolumeError::Refused`] for an invalid size or block size; if the objects cannot be created.
 pub fn create_volume(
     name: &str,
-    set: &Arc<LiveObjectSet>,
+    set: &Arc<ObjectSet>,
     tx: &Transaction,
     env: &Env,
     size_bytes: u64,
@@ -64,9 +64,9 @@ pub fn create_volume(
 /// Locks: a request locks its byte range before its transaction begins, and holds it until the request ends.
 pub struct LiveVolume {
     name: Arc<str>,
-    set: Arc<LiveObjectSet>,
-    data: Arc<LiveObject>,
-    table: Arc<LiveObject>,
+    set: Arc<ObjectSet>,
+    data: Arc<Object>,
+    table: Arc<Object>,
     begin: Arc<dyn TransactionSource>,
     size_bytes: RwLock<u64>,
     /// Held while the size changes.
@@ -90,7 +90,7 @@ impl LiveVolume {
     /// cannot be read.
     pub fn open(
         name: &str,
-        set: &Arc<LiveObjectSet>,
+        set: &Arc<ObjectSet>,
         begin: Arc<dyn TransactionSource>,
     ) -> Result<Self, VolumeError> {
         let errors = Errors(name);
@@ -100,7 +100,7 @@ impl LiveVolume {
         }
         let object = |id| set.object(id).map_err(|error| errors.object(error));
         let (data, table) = (object(DATA)?, object(PROPERTIES)?);
-        let size = Zap::open_live(&table).and_then(|table| table.lookup_u64(SIZE));
+        let size = Zap::of_object(&table).and_then(|table| table.lookup_u64(SIZE));
         let size = size.map_err(|error| errors.zap(error))?;
         let size = size.ok_or_else(|| VolumeError::NoSize {
             name: name.to_owned(),

@@ -3,7 +3,7 @@
 use crate::VolumeError;
 use millpond_dataset::{Dataset, DatasetKey};
 use millpond_env::sync::Arc;
-use millpond_object::{Object, ObjectError, ObjectSet, unhurried};
+use millpond_object::{ObjectError, ObjectSetView, ObjectView, unhurried};
 use millpond_ondisk::{ObjectId, ObjectSetKind};
 use millpond_zap::Zap;
 
@@ -20,7 +20,7 @@ pub(crate) const SIZE: &[u8] = b"size";
 #[derive(Debug, Clone)]
 pub struct Volume {
     name: Arc<str>,
-    data: Object,
+    data: ObjectView,
     size_bytes: u64,
 }
 
@@ -39,7 +39,7 @@ impl Volume {
     ///
     /// # Errors
     /// As [`Volume::open`].
-    pub fn from_object_set(name: &str, set: &Arc<ObjectSet>) -> Result<Self, VolumeError> {
+    pub fn from_object_set(name: &str, set: &Arc<ObjectSetView>) -> Result<Self, VolumeError> {
         let object = |error: ObjectError| VolumeError::Object {
             name: name.to_owned(),
             error,
@@ -85,7 +85,7 @@ impl Volume {
     }
     /// The object that holds the data. Byte *n* of the object is byte *n* of the volume.
     #[must_use]
-    pub fn data(&self) -> &Object {
+    pub fn data(&self) -> &ObjectView {
         &self.data
     }
 

@@ -5,7 +5,7 @@ use super::space::Space;
 use millpond_alloc::{MetaslabSpace, UnflushedLogs, load_metaslab};
 use millpond_env::sync::Mutex;
 use millpond_ondisk::{Dva, VdevId};
-use millpond_pool::{Pool, PoolSpaceMaps};
+use millpond_pool::{PoolSpaceMaps, PoolView};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -88,7 +88,7 @@ pub(super) struct FreeSpace<'p> {
 
 impl<'p> FreeSpace<'p> {
     /// Loads the maps. `None` if they cannot be read; then no space is known to be free.
-    pub(super) fn load(pool: &'p Pool) -> Option<Self> {
+    pub(super) fn load(pool: &'p PoolView) -> Option<Self> {
         let maps = PoolSpaceMaps::load(pool).ok()?;
         let topology = pool.store().topology();
         let exists = |id: VdevId| topology.tree.top(id).is_some();

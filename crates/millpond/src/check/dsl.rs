@@ -9,10 +9,10 @@ use super::walk::Tree;
 use crate::Error;
 use millpond_dataset::{Dataset, Directory};
 use millpond_env::sync::Arc;
-use millpond_object::Object;
+use millpond_object::ObjectView;
 use millpond_ondisk::dsl::{hex_key_number, keys};
 use millpond_ondisk::{BlockPointer, DslDatasetFlags, DslDatasetPhys, ObjectId, ObjectType, Txg};
-use millpond_pool::Pool;
+use millpond_pool::PoolView;
 use millpond_zap::Zap;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -44,7 +44,7 @@ pub(super) struct Dsl {
 }
 
 struct Gatherer<'a> {
-    pool: &'a Arc<Pool>,
+    pool: &'a Arc<PoolView>,
     findings: &'a Findings<'a>,
     references: &'a References,
     dsl: Dsl,
@@ -56,7 +56,7 @@ impl Dsl {
     /// # Errors
     /// If there is no root directory.
     pub(super) fn gather(
-        pool: &Arc<Pool>,
+        pool: &Arc<PoolView>,
         findings: &Findings<'_>,
         references: &References,
     ) -> Result<Self, Error> {
@@ -98,7 +98,7 @@ impl Dsl {
     }
 }
 
-fn phys_of(object: &Object) -> Result<DslDatasetPhys, String> {
+fn phys_of(object: &ObjectView) -> Result<DslDatasetPhys, String> {
     if object.dnode().bonus_type != ObjectType::DSL_DATASET {
         return Err("the object is not a dataset".into());
     }

@@ -10,7 +10,7 @@ use super::report::Findings;
 use super::{CheckOptions, CheckProgress, tables};
 use crate::Pool;
 use millpond_env::sync::Arc;
-use millpond_object::{Accounting, Object, ObjectSet};
+use millpond_object::{Accounting, ObjectSetView, ObjectView};
 use millpond_ondisk::dsl::{hex_key_number, keys::master_node};
 use millpond_ondisk::{BlockId, DslDatasetFlags, ObjectId, ObjectSetKind, ObjectType};
 use millpond_posix::{FileFlags, FileKind};
@@ -119,7 +119,7 @@ impl<'a> FilesJob<'a> {
     }
 
     /// Calls `each` for every object, and checks tables.
-    fn each_object(&self, set: &Arc<ObjectSet>, each: &mut dyn FnMut(&Object)) {
+    fn each_object(&self, set: &Arc<ObjectSetView>, each: &mut dyn FnMut(&ObjectView)) {
         let mut count = 0u64;
         for object in set.objects() {
             let object = match object {
@@ -145,7 +145,7 @@ impl<'a> FilesJob<'a> {
         }
     }
 
-    fn volume(&self, set: &Arc<ObjectSet>) {
+    fn volume(&self, set: &Arc<ObjectSetView>) {
         self.each_object(set, &mut |_| {});
         let size = set
             .object(VOLUME_PROPERTIES)
@@ -169,7 +169,7 @@ impl<'a> FilesJob<'a> {
     }
 
     /// Checks that no block is stored beyond the end.
-    fn judge_length(&self, kind: FindingKind, object: &Object, size: u64) {
+    fn judge_length(&self, kind: FindingKind, object: &ObjectView, size: u64) {
         let block = object.block_bytes().max(1);
         let end = BlockId(size.div_ceil(block));
         if let Ok(Some(block)) = object.next_data_block(end) {
@@ -178,7 +178,7 @@ impl<'a> FilesJob<'a> {
         }
     }
 
-    fn file_system(&self, set: &Arc<ObjectSet>) {
+    fn file_system(&self, set: &Arc<ObjectSetView>) {
         let master = set
             .object(MASTER_NODE)
             .map_err(|error| error.to_string())
@@ -246,7 +246,7 @@ impl<'a> FilesJob<'a> {
         }
     }
 
-    fn record(&self, object: &Object, attributes: &Attributes) -> Result<Record, String> {
+    fn record(&self, object: &ObjectView, attributes: &Attributes) -> Result<Record, String> {
         let words = |error: SaError| error.to_string();
         let mode = attributes.mode().map_err(words)?;
         let kind = FileKind::from_mode(mode)
@@ -292,7 +292,7 @@ impl<'a> FilesJob<'a> {
         })
     }
 
-    fn judge_owner(&self, object: &Object, attributes: &Attributes, has_domains: bool) {
+    fn judge_owner(&self, object: &ObjectView, attributes: &Attributes, has_domains: bool) {
         let owners = [attributes.uid(), attributes.gid()];
         let is_foreign = owners
             .iter()
@@ -305,7 +305,7 @@ impl<'a> FilesJob<'a> {
 
     fn judge_unlinked(
         &self,
-        set: &Arc<ObjectSet>,
+        set: &Arc<ObjectSetView>,
         unlinked: Option<ObjectId>,
         records: &mut [Record],
     ) {
@@ -332,7 +332,7 @@ impl<'a> FilesJob<'a> {
     }
 
     /// Checks the entries of a directory.
-    fn directory(&self, set: &Arc<ObjectSet>, at: usize, records: &mut [Record]) {
+    fn directory(&self, set: &Arc<ObjectSetView>, at: usize, records: &mut [Record]) {
         let id = records[at].id;
         let Ok(zap) = set
             .object(ObjectId(id))
@@ -461,7 +461,7 @@ impl<'a> FilesJob<'a> {
         }
     }
 
-    fn judge_quotas(&self, set: &Arc<ObjectSet>, id: ObjectId) {
+    fn judge_quotas(&self, set: &Arc<ObjectSetView>, id: ObjectId) {
         let object = match set.object(id) {
             Ok(object) if object.dnode().object_type == ObjectType::USER_GROUP_QUOTA => object,
             Ok(_) => {

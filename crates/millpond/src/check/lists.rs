@@ -5,7 +5,7 @@ use super::objects::References;
 use super::sums::{Ratios, Sums, place_mark};
 use super::{Findings, Mark};
 use millpond_env::sync::{Arc, Mutex};
-use millpond_object::{Object, ObjectSet};
+use millpond_object::{ObjectSetView, ObjectView};
 use millpond_ondisk::dsl::hex_key_number;
 use millpond_ondisk::{
     BlockId, BlockPointer, BpObjectEntries, BpObjectEntry, BpObjectForm, BpObjectPhys,
@@ -20,7 +20,7 @@ const DEPTH_MAX: u32 = 64;
 /// Reads the lists of a pool. Remembers the lists it has seen, because each list has exactly one parent.
 /// Takes 16 bytes per list.
 pub(super) struct Lists<'a> {
-    pub(super) mos: &'a Arc<ObjectSet>,
+    pub(super) mos: &'a Arc<ObjectSetView>,
     pub(super) ratios: &'a Ratios,
     pub(super) findings: &'a Findings<'a>,
     pub(super) references: &'a References,
@@ -157,7 +157,7 @@ impl Lists<'_> {
     }
 
     /// The keys of a deadlist or livelist with their lists, in ascending order.
-    fn keys(&self, name: &str, object: &Object) -> Option<Vec<(Txg, ObjectId)>> {
+    fn keys(&self, name: &str, object: &ObjectView) -> Option<Vec<(Txg, ObjectId)>> {
         let id = object.id();
         let zap = Zap::open(object.clone())
             .map_err(|error| self.tell(FindingKind::Unreadable, name, id, error.to_string()))
@@ -313,7 +313,7 @@ impl Lists<'_> {
 /// Passes the first `count` entries of `width` bytes of an object to `each`, block by block. Holes are
 /// skipped: no writer leaves one in a list.
 pub(super) fn each_block(
-    object: &Object,
+    object: &ObjectView,
     count: u64,
     width: u64,
     each: &mut dyn FnMut(&[u8], millpond_ondisk::Endian),

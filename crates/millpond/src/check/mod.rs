@@ -76,7 +76,7 @@ impl Pool {
 /// # Errors
 /// As [`Pool::check`].
 pub fn check_pool(
-    pool: &Arc<millpond_pool::Pool>,
+    pool: &Arc<millpond_pool::PoolView>,
     options: &CheckOptions,
 ) -> Result<CheckReport, Error> {
     let pool = Pool::of_inner(Arc::clone(pool));

@@ -7,7 +7,7 @@ use super::objects::References;
 use super::{CheckProgress, Findings, tables};
 use crate::Pool;
 use millpond_env::sync::Mutex;
-use millpond_object::Object;
+use millpond_object::ObjectView;
 use millpond_ondisk::pool_directory::{OBJECT_DIRECTORY, key, vdev_key};
 use millpond_ondisk::{ObjectId, ObjectType, ScanPhys, WordArray};
 use millpond_pool::PoolSpaceMaps;
@@ -88,7 +88,7 @@ impl MosPass {
 }
 
 impl State {
-    fn object(&mut self, object: &Object, findings: &Findings<'_>) {
+    fn object(&mut self, object: &ObjectView, findings: &Findings<'_>) {
         let dnode = object.dnode();
         let kind = dnode.object_type;
         self.existing.push((object.id().0, kind.name()));
@@ -130,7 +130,7 @@ impl State {
     }
 }
 
-fn words(object: &Object) -> Vec<u64> {
+fn words(object: &ObjectView) -> Vec<u64> {
     object
         .bonus()
         .map(|bonus| {

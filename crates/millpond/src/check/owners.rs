@@ -3,7 +3,7 @@
 use super::Findings;
 use super::finding::{Finding, FindingKind};
 use millpond_env::sync::Arc;
-use millpond_object::{Accounting, Object, ObjectSet, Owners};
+use millpond_object::{Accounting, ObjectSetView, ObjectView, Owners};
 use millpond_ondisk::dsl::hex_key_number;
 use millpond_ondisk::{DnodeFlags, ObjectType};
 use millpond_zap::Zap;
@@ -29,7 +29,7 @@ const KINDS: [(Accounting, &str); 3] = [
 
 impl OwnerSums {
     /// Adds the space and the count that an object is accounted with.
-    pub(super) fn add(&mut self, object: &Object) {
+    pub(super) fn add(&mut self, object: &ObjectView) {
         let dnode = object.dnode();
         if !matches!(dnode.bonus_type, ObjectType::SA | ObjectType::ZNODE) {
             return;
@@ -70,7 +70,7 @@ impl OwnerSums {
     }
 
     /// Compares the totals with the accounting objects.
-    pub(super) fn judge(&self, set: &Arc<ObjectSet>, dataset: &str, findings: &Findings<'_>) {
+    pub(super) fn judge(&self, set: &Arc<ObjectSetView>, dataset: &str, findings: &Findings<'_>) {
         if self.is_partial {
             return;
         }

@@ -19,7 +19,7 @@ use super::{features, labels, names};
 use crate::walk::{Budget, Stack};
 use crate::{Error, Pool};
 use millpond_alloc::deflate_ratio;
-use millpond_dataset::live::walk_destroyed_tree;
+use millpond_dataset::walk_destroyed_tree;
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Mutex};
 use millpond_env::thread;

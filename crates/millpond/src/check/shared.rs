@@ -7,7 +7,7 @@ use super::objects::References;
 use millpond_ondisk::dedup::{CloneCounters, clone_entry_count};
 use millpond_ondisk::pool_directory::clone_table_key;
 use millpond_ondisk::{BlockPointer, CloneTablePhys, ObjectId};
-use millpond_pool::Pool;
+use millpond_pool::PoolView;
 use millpond_zap::Zap;
 use std::collections::HashMap;
 
@@ -21,7 +21,7 @@ pub(super) struct Clones {
 }
 
 impl Clones {
-    pub(super) fn load(pool: &Pool, findings: &Findings<'_>, references: &References) -> Self {
+    pub(super) fn load(pool: &PoolView, findings: &Findings<'_>, references: &References) -> Self {
         let mut clones = Self::default();
         for (vdev, _) in pool.store().topology().tree.tops() {
             let Ok(Some(id)) = pool.find_directory_object(&clone_table_key(vdev)) else {
@@ -40,7 +40,7 @@ impl Clones {
 
     fn load_one(
         &mut self,
-        pool: &Pool,
+        pool: &PoolView,
         vdev: u32,
         id: ObjectId,
         findings: &Findings<'_>,

@@ -15,7 +15,7 @@ use millpond_env::sync::atomic::{AtomicU64, Ordering};
 use millpond_env::thread;
 use millpond_ondisk::space_map::SpaceHistogram;
 use millpond_ondisk::{Dva, SpaceMapPhys, Txg, VdevId};
-use millpond_pool::{Pool, PoolSpaceMaps};
+use millpond_pool::{PoolSpaceMaps, PoolView};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -64,7 +64,7 @@ enum Bits {
 
 impl Space {
     /// Loads all metaslabs with all cores, and checks maps and logs.
-    pub(super) fn load(pool: &Pool, findings: &Findings<'_>) -> Self {
+    pub(super) fn load(pool: &PoolView, findings: &Findings<'_>) -> Self {
         let mut space = Self {
             vdevs: BTreeMap::new(),
             others: BTreeSet::new(),
@@ -121,7 +121,7 @@ impl Space {
     }
 
     /// Checks that the first log of every metaslab that uses logs exists.
-    fn judge_logs(&self, pool: &Pool, maps: &PoolSpaceMaps<'_>, findings: &Findings<'_>) {
+    fn judge_logs(&self, pool: &PoolView, maps: &PoolSpaceMaps<'_>, findings: &Findings<'_>) {
         let logs = match maps.logs() {
             Ok(logs) => logs,
             Err(error) => {

@@ -2,12 +2,12 @@
 
 use super::Findings;
 use super::finding::{Finding, FindingKind};
-use millpond_object::Object;
+use millpond_object::ObjectView;
 use millpond_ondisk::ByteswapClass;
 use millpond_zap::Zap;
 
 /// Whether an object is a ZAP with content.
-pub(super) fn is_table(object: &Object) -> bool {
+pub(super) fn is_table(object: &ObjectView) -> bool {
     let dnode = object.dnode();
     dnode.object_type.byteswap() == Some(ByteswapClass::Zap)
         && dnode
@@ -17,7 +17,7 @@ pub(super) fn is_table(object: &Object) -> bool {
 }
 
 /// Checks a ZAP's hashes, leaves, chunks and counts, then looks up each entry.
-pub(super) fn judge(object: &Object, dataset: &str, findings: &Findings<'_>) {
+pub(super) fn judge(object: &ObjectView, dataset: &str, findings: &Findings<'_>) {
     let tell = |kind, detail: String| {
         let finding = Finding::new(kind, detail);
         findings.add(finding.of(dataset).object(object.id().0));

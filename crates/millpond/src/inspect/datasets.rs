@@ -3,9 +3,9 @@
 use crate::Error;
 use millpond_dataset::{Dataset, Directory};
 use millpond_env::sync::Arc;
-use millpond_object::ObjectSet;
+use millpond_object::ObjectSetView;
 use millpond_ondisk::{BlockPointer, DslDatasetPhys, ObjectSetKind};
-use millpond_pool::Pool;
+use millpond_pool::PoolView;
 
 /// Summary of a dataset.
 #[derive(Debug, Clone)]
@@ -39,7 +39,7 @@ impl DatasetSummary {
     #[must_use]
     pub fn of(dataset: &Dataset) -> Self {
         let phys = dataset.phys().clone();
-        let set: Option<Arc<ObjectSet>> = dataset.object_set(None).ok();
+        let set: Option<Arc<ObjectSetView>> = dataset.object_set(None).ok();
         Self {
             name: dataset.name().to_owned(),
             id: dataset.id().0,
@@ -64,7 +64,7 @@ impl DatasetSummary {
 /// Iterates over all datasets of a pool that have content, including internal and temporary ones. For each
 /// directory: its head, its snapshots, then its children. Only the names of one directory are in memory at a
 /// time.
-pub fn datasets(pool: &Arc<Pool>) -> Summaries {
+pub fn datasets(pool: &Arc<PoolView>) -> Summaries {
     Summaries {
         stack: vec![Directory::root(pool).map_err(Error::from)],
         queue: Vec::new().into_iter(),

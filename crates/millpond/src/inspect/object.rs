@@ -1,7 +1,7 @@
 //! Summaries of dnodes.
 
 use millpond_env::sync::Arc;
-use millpond_object::{Accounting, Object, ObjectError, ObjectSet};
+use millpond_object::{Accounting, ObjectError, ObjectSetView, ObjectView};
 use millpond_ondisk::{BlockPointer, DnodeFlags, ObjectId, ObjectType};
 
 /// Summary of a dnode.
@@ -48,7 +48,7 @@ pub struct ObjectSummary {
 impl ObjectSummary {
     /// Describes an object.
     #[must_use]
-    pub fn of(object: &Object) -> Self {
+    pub fn of(object: &ObjectView) -> Self {
         let dnode = object.dnode();
         let ObjectId(id) = object.id();
         Self {
@@ -94,7 +94,7 @@ impl ObjectSummary {
 /// Iterates over all objects of a set: the array of dnodes, the accounting objects, then the others in order
 /// of id. One block of dnodes is in memory at a time. A block that cannot be read yields an error.
 pub fn object_summaries(
-    set: &Arc<ObjectSet>,
+    set: &Arc<ObjectSetView>,
 ) -> impl Iterator<Item = Result<ObjectSummary, ObjectError>> + use<> {
     let special: Vec<_> = std::iter::once(set.meta_object())
         .chain(

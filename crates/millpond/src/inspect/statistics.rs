@@ -4,13 +4,13 @@ use super::tree::{TreeWalk, WalkStep};
 use millpond_block::BlockAddress;
 use millpond_env::sync::Arc;
 use millpond_intent::{ChainEnd, IntentLog};
-use millpond_object::{Accounting, Object, ObjectError, ObjectSet};
+use millpond_object::{Accounting, ObjectError, ObjectSetView, ObjectView};
 use millpond_ondisk::intent_log::{LogRecordBody, WriteContent};
 use millpond_ondisk::pool_directory::key;
 use millpond_ondisk::{
     BlockId, BlockPointer, BpObjectEntry, BpObjectPhys, DslDatasetPhys, ObjectId, ObjectType, Txg,
 };
-use millpond_pool::Pool;
+use millpond_pool::PoolView;
 use std::collections::{BTreeMap, HashSet};
 use std::ops::ControlFlow;
 
@@ -146,7 +146,7 @@ pub type ObjectTypeNumber = u8;
 /// Reads each indirect block and each block of dnodes once, and keeps none. Calls `progress` with the
 /// statistics from time to time; the count ends if it breaks.
 pub fn block_statistics(
-    pool: &Arc<Pool>,
+    pool: &Arc<PoolView>,
     progress: &mut dyn FnMut(&BlockStatistics) -> ControlFlow<()>,
 ) -> BlockStatistics {
     let mut count = Count {
@@ -166,7 +166,7 @@ struct Count<'a> {
 }
 
 impl Count<'_> {
-    fn pool(&mut self, pool: &Arc<Pool>) -> ControlFlow<()> {
+    fn pool(&mut self, pool: &Arc<PoolView>) -> ControlFlow<()> {
         self.object_set(pool.mos(), Txg(0))?;
         // Find datasets by their objects rather than by name, so that none is missed.
         for object in pool.mos().objects() {
@@ -187,7 +187,7 @@ impl Count<'_> {
 
     fn dataset(
         &mut self,
-        pool: &Arc<Pool>,
+        pool: &Arc<PoolView>,
         id: ObjectId,
         phys: &DslDatasetPhys,
     ) -> ControlFlow<()> {
@@ -195,7 +195,7 @@ impl Count<'_> {
         if root.is_hole() {
             return ControlFlow::Continue(());
         }
-        let set = match ObjectSet::open(Arc::clone(pool.store()), id.0, root, None) {
+        let set = match ObjectSetView::open(Arc::clone(pool.store()), id.0, root, None) {
             Ok(set) => set,
             Err(error) => {
                 self.found.miss(BlockAddress::object_set(id.0), error);
@@ -246,7 +246,7 @@ impl Count<'_> {
     }
 
     /// Counts the blocks in the list of deferred frees and in the list of a destroyed dataset's blocks.
-    fn deferred(&mut self, pool: &Arc<Pool>) {
+    fn deferred(&mut self, pool: &Arc<PoolView>) {
         for name in [key::SYNC_BPLIST, key::FREE_BPOBJ] {
             if let Ok(Some(id)) = pool.find_directory_object(name) {
                 let mut seen = HashSet::new();
@@ -255,7 +255,13 @@ impl Count<'_> {
         }
     }
 
-    fn list(&mut self, pool: &Arc<Pool>, id: ObjectId, depth: u32, seen: &mut HashSet<ObjectId>) {
+    fn list(
+        &mut self,
+        pool: &Arc<PoolView>,
+        id: ObjectId,
+        depth: u32,
+        seen: &mut HashSet<ObjectId>,
+    ) {
         // A list has exactly one parent. A list seen twice is part of a cycle.
         if !seen.insert(id) {
             return;
@@ -272,7 +278,7 @@ impl Count<'_> {
 
     fn list_entries(
         &mut self,
-        pool: &Arc<Pool>,
+        pool: &Arc<PoolView>,
         id: ObjectId,
         depth: u32,
         seen: &mut HashSet<ObjectId>,
@@ -310,7 +316,7 @@ impl Count<'_> {
         Ok(())
     }
 
-    fn object_set(&mut self, set: &Arc<ObjectSet>, born_after: Txg) -> ControlFlow<()> {
+    fn object_set(&mut self, set: &Arc<ObjectSetView>, born_after: Txg) -> ControlFlow<()> {
         if set.root().birth() <= born_after {
             return ControlFlow::Continue(());
         }
@@ -353,7 +359,7 @@ impl Count<'_> {
 /// Counts the blocks of the objects with ids from `first` on.
 fn objects_in(
     found: &mut BlockStatistics,
-    set: &Arc<ObjectSet>,
+    set: &Arc<ObjectSetView>,
     first: u64,
     count: u64,
     born_after: Txg,
@@ -396,7 +402,7 @@ fn objects_in(
     }
 }
 
-fn one_object(found: &mut BlockStatistics, object: &Object, born_after: Txg) {
+fn one_object(found: &mut BlockStatistics, object: &ObjectView, born_after: Txg) {
     let _ = TreeWalk::new(object)
         .born_after(born_after)
         .run(&mut |step| take(found, step));

@@ -1,7 +1,7 @@
 //! Traverses all pointers of an object's block tree.
 
 use millpond_block::{Block, BlockAddress};
-use millpond_object::{Object, ObjectError};
+use millpond_object::{ObjectError, ObjectView};
 use millpond_ondisk::{BlockId, BlockPointer, DecodeError, Level, SPILL_BLOCK_ID, Txg};
 use std::ops::ControlFlow;
 
@@ -30,7 +30,7 @@ pub enum WalkStep<'a> {
 /// indirect blocks, and keeps one in memory per level: at most 12, each of at most 16 MiB.
 #[derive(Debug, Clone)]
 pub struct TreeWalk<'a> {
-    object: &'a Object,
+    object: &'a ObjectView,
     born_after: Txg,
 }
 
@@ -44,7 +44,7 @@ struct Frame {
 impl<'a> TreeWalk<'a> {
     /// A traversal of the whole tree.
     #[must_use]
-    pub fn new(object: &'a Object) -> Self {
+    pub fn new(object: &'a ObjectView) -> Self {
         Self {
             object,
             born_after: Txg(0),

@@ -1,10 +1,10 @@
 //! Creates the initial content of datasets. Implements a port of the dataset layer with the file layer.
 
-use millpond_dataset::live::{DatasetInitializer, NewContents};
+use millpond_dataset::{DatasetInitializer, NewContents};
 use millpond_env::Env;
 use millpond_env::sync::Arc;
-use millpond_object::LiveObjectSet;
-use millpond_pool::live::WriteOptions;
+use millpond_object::ObjectSet;
+use millpond_pool::WriteOptions;
 use millpond_posix::Case;
 use millpond_posix::live::{NewFileSystem, create_file_system};
 use millpond_txg::Transaction;
@@ -30,7 +30,7 @@ impl FileSystemInitializer {
 impl DatasetInitializer for FileSystemInitializer {
     fn create(
         &self,
-        set: &Arc<LiveObjectSet>,
+        set: &Arc<ObjectSet>,
         tx: &Transaction,
         new: &NewContents,
     ) -> Result<(), Box<dyn Error + Send + Sync>> {

@@ -90,8 +90,8 @@ mod tx_provider;
 
 pub use millpond_block::{LeafCondition, LeafReason, LeafState};
 pub use millpond_dataset::Refusal;
-pub use millpond_dataset::live::{DatasetSpace, DestroyOptions, LiveDataset, LiveDatasets};
-pub use millpond_pool::live::{
+pub use millpond_dataset::{DatasetSpace, Datasets, DestroyOptions, HeadDataset};
+pub use millpond_pool::{
     CreateError, FeatureChoice, FoundLogs, HistoryCommand, LeafError, LeafEvent, LeafEventKind,
     NewDevice, NewLayout, NewPool, NewTop, NewVdevOptions, NewVdevs, NotedEvent, Offline,
     PoolSetting, Replication, ReplicationMismatch, RequestDeadline, SettingError, SettingTime,

@@ -5,7 +5,7 @@ use crate::Error;
 use millpond_device::{DeviceError, FileDevice, OpenOptions, QueuedDevice};
 use millpond_env::Env;
 use millpond_env::sync::Arc;
-use millpond_pool::live::{
+use millpond_pool::{
     FeatureChoice, NewDevice, NewLayout, NewPool, NewTop, NewVdevOptions, NewVdevs, PoolSetting,
     SettingTime, WriteOptions,
 };

@@ -3,14 +3,14 @@
 use super::initializer::FileSystemInitializer;
 use super::tx_provider::{DatasetTxProvider, file_settings};
 use crate::{Error, Pool, Search};
-use millpond_dataset::live::{LiveDataset, LiveDatasets};
+use millpond_dataset::{Datasets, HeadDataset};
 use millpond_device::OpenOptions as DeviceOptions;
 use millpond_env::Env;
 use millpond_env::sync::{Arc, Mutex, Weak};
 use millpond_ondisk::ObjectId;
 use millpond_pool::OpenOptions;
 use millpond_pool::import::{PoolCandidate, ScanOptions};
-use millpond_pool::live::{LivePool as Engine, NewPool, WriteOptions};
+use millpond_pool::{NewPool, Pool as Engine, WriteOptions};
 use millpond_posix::live::{LiveFileSystem, VERSION};
 use millpond_volume::LiveVolume;
 use std::collections::BTreeMap;
@@ -29,7 +29,7 @@ pub const SCAN_FOR_WRITING: ScanOptions = ScanOptions {
 #[derive(Clone)]
 pub struct LivePool {
     engine: Arc<Engine>,
-    datasets: Arc<LiveDatasets>,
+    datasets: Arc<Datasets>,
     env: Env,
     /// Open file systems. All callers share one instance per dataset, because it contains the locks.
     files: Arc<Mutex<BTreeMap<ObjectId, Weak<LiveFileSystem>>>>,
@@ -53,7 +53,7 @@ impl LivePool {
     /// # Errors
     /// [`Error::Create`].
     pub fn create(env: &Env, new: &NewPool) -> Result<Self, Error> {
-        let datasets = LiveDatasets::new(FileSystemInitializer::of(env, &new.writing));
+        let datasets = Datasets::new(FileSystemInitializer::of(env, &new.writing));
         let port = Arc::clone(&datasets);
         let engine = Engine::create(env, new, &|_| false, port).map_err(|error| Error::Create {
             name: new.name.clone(),
@@ -96,7 +96,7 @@ impl LivePool {
         options: &OpenOptions,
         writing: &WriteOptions,
     ) -> Result<Self, Error> {
-        let datasets = LiveDatasets::new(FileSystemInitializer::of(env, writing));
+        let datasets = Datasets::new(FileSystemInitializer::of(env, writing));
         datasets.choose_found_logs(writing.found_logs);
         let port = Arc::clone(&datasets);
         let engine = Engine::open(env, candidate, options, writing, port);
@@ -110,7 +110,7 @@ impl LivePool {
         Ok(pool)
     }
 
-    fn new(engine: Arc<Engine>, datasets: Arc<LiveDatasets>, env: &Env) -> Self {
+    fn new(engine: Arc<Engine>, datasets: Arc<Datasets>, env: &Env) -> Self {
         Self {
             engine,
             datasets,
@@ -133,7 +133,7 @@ impl LivePool {
     }
     /// Operations on its datasets.
     #[must_use]
-    pub fn datasets(&self) -> &Arc<LiveDatasets> {
+    pub fn datasets(&self) -> &Arc<Datasets> {
         &self.datasets
     }
 
@@ -201,13 +201,13 @@ impl LivePool {
         }
     }
 
-    fn gate(&self, name: &str, dataset: Arc<LiveDataset>) -> Result<DatasetTxProvider, Error> {
+    fn gate(&self, name: &str, dataset: Arc<HeadDataset>) -> Result<DatasetTxProvider, Error> {
         let features = self.engine.features();
         let gate = DatasetTxProvider::new(dataset, |guid| features.count(guid).is_some());
         gate.map_err(|_| Error::OtherLog { name: name.into() })
     }
 
-    fn settings_of(&self, dataset: &LiveDataset) -> millpond_posix::live::Settings {
+    fn settings_of(&self, dataset: &HeadDataset) -> millpond_posix::live::Settings {
         let features = self.engine.features();
         file_settings(&dataset.settings(), |guid| features.count(guid).is_some())
     }

@@ -2,12 +2,12 @@
 
 use super::pool::LivePool;
 use crate::Error;
-use millpond_dataset::live::LiveDataset;
+use millpond_dataset::HeadDataset;
 use millpond_env::mark;
-use millpond_intent::live::{ReplayStep, replay};
+use millpond_intent::{ReplayStep, replay};
 use millpond_object::ObjectError;
 use millpond_ondisk::ObjectSetKind;
-use millpond_pool::live::HistoryEvent;
+use millpond_pool::HistoryEvent;
 use millpond_posix::live::{FileError, LiveFileSystem};
 use millpond_volume::{LiveVolume, VolumeError};
 
@@ -55,7 +55,7 @@ impl LivePool {
     fn replay_files(
         &self,
         name: &str,
-        head: &LiveDataset,
+        head: &HeadDataset,
         files: &LiveFileSystem,
     ) -> Result<(), Error> {
         // Free unlinked files first, because a record may reuse their object ids. Large files are skipped,

@@ -1,11 +1,9 @@
 //! Connects files with their dataset: begins transactions, and converts properties into settings.
 
-use millpond_dataset::live::{
-    Estimate as DatasetEstimate, LiveDataset, OtherLog, Settings as Numbers,
-};
 use millpond_dataset::{DatasetError, Refusal};
+use millpond_dataset::{Estimate as DatasetEstimate, HeadDataset, OtherLog, Settings as Numbers};
 use millpond_env::sync::Arc;
-use millpond_intent::live::LiveLog;
+use millpond_intent::LogWriter;
 use millpond_object::LoggedBlock;
 use millpond_ondisk::ObjectId;
 use millpond_posix::live::{
@@ -24,8 +22,8 @@ const AUTO_DNODE_SLOTS: u8 = 2;
 
 /// A dataset from the perspective of its files.
 pub(super) struct DatasetTxProvider {
-    dataset: Arc<LiveDataset>,
-    log: Arc<LiveLog>,
+    dataset: Arc<HeadDataset>,
+    log: Arc<LogWriter>,
     takes_xattrs: bool,
 }
 
@@ -47,10 +45,10 @@ const ZILSAXATTR: &str = "org.openzfs:zilsaxattr";
 
 impl DatasetTxProvider {
     pub(super) fn new(
-        dataset: Arc<LiveDataset>,
+        dataset: Arc<HeadDataset>,
         is_enabled: impl Fn(&str) -> bool,
     ) -> Result<Self, OtherLog> {
-        let log = LiveLog::of(&dataset)?;
+        let log = LogWriter::of(&dataset)?;
         Ok(Self {
             dataset,
             log,

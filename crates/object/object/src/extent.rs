@@ -1,9 +1,9 @@
 //! Finds data and holes without reading data blocks.
 
-use crate::{Object, ObjectError};
+use crate::{ObjectError, ObjectView};
 use millpond_ondisk::BlockId;
 
-impl Object {
+impl ObjectView {
     /// Returns the first data block at or after `from` that is not a hole, or `None`.
     ///
     /// # Errors
@@ -16,7 +16,7 @@ impl Object {
     /// Returns the first hole at or after `from`. The end of the object counts as a hole.
     ///
     /// # Errors
-    /// As [`Object::next_data_block`].
+    /// As [`ObjectView::next_data_block`].
     pub fn next_hole_block(&self, from: BlockId) -> Result<BlockId, ObjectError> {
         let end = BlockId(self.block_id_max().0.saturating_add(1));
         let found = self.tree().next(from.0, true)?.map(BlockId);

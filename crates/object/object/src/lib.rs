@@ -1,11 +1,20 @@
 //! Layer `object`: object sets and objects.
 //!
-//! An [`ObjectSet`] holds the objects of a dataset, or of the pool itself, by object id. An [`Object`] is one
-//! of them: its dnode, its bonus bytes and its tree of blocks. This crate works on block pointers and block
-//! trees. Names, datasets and files belong to the layers above.
+//! An object set holds the objects of a dataset, or of the pool itself, by object id. An object is a dnode,
+//! bonus bytes and a tree of blocks. This crate works on block pointers and block trees. Names, datasets and
+//! files belong to the layers above.
+//!
+//! There are two ways to open an object set:
+//!
+//! - An [`ObjectSetView`] and its [`ObjectView`]s show what one block pointer leads to. They never change, take no
+//!   locks, and also read encrypted and foreign-endian sets. Snapshots, read-only pools and checks use them.
+//! - An [`ObjectSet`] and its [`Object`]s are open for change. Callers see the newest state. Changes of
+//!   different txgs are kept apart until [`ObjectSet::sync`] writes a txg's changes through a [`BlockSink`].
+//!
+//! Both read through the same block tree and share prefetch and stream detection.
 //!
 //! ```no_run
-//! # fn example(set: std::sync::Arc<millpond_object::ObjectSet>) -> Result<(), millpond_object::ObjectError> {
+//! # fn example(set: std::sync::Arc<millpond_object::ObjectSetView>) -> Result<(), millpond_object::ObjectError> {
 //! use millpond_ondisk::ObjectId;
 //! let object = set.object(ObjectId(1))?;
 //! let mut head = vec![0u8; 512];
@@ -16,23 +25,42 @@
 //! Pages: `docs/format/object-set.md`, `docs/format/dnode.md`.
 #![forbid(unsafe_code)]
 
+mod accounting;
+mod attributes;
+mod byteswap;
 mod claims;
+mod core;
+mod dnode_array;
 mod error;
 mod extent;
-mod live;
+mod freeing;
+mod logged;
 mod object;
+mod object_ids;
+mod object_view;
+mod partial_write;
+mod policy;
+mod port;
 mod prefetch;
+mod range;
+mod ranges;
 mod set;
+mod set_view;
+mod state;
 mod stream_detection;
+mod sync;
 mod tree;
+mod writer;
 
+pub use accounting::{AccountingChange, Owners};
 pub use error::ObjectError;
-pub use live::{
-    AccountingChange, BlockPolicy, BlockSink, BlockTraits, FeatureUse, FreeChunk, Leak, LiveObject,
-    LiveObjectSet, LoggedBlock, NewObject, NewObjectSet, Owners, RedundantMetadata, SyncedSet,
-    WriteJob, WritePolicy,
-};
+pub use freeing::FreeChunk;
+pub use logged::LoggedBlock;
 pub use millpond_block::{Block, BlockAddress, BlockError, unhurried};
 pub use object::Object;
+pub use object_view::ObjectView;
+pub use policy::{BlockPolicy, BlockTraits, RedundantMetadata, WritePolicy};
+pub use port::{BlockSink, Leak, WriteJob};
 pub use prefetch::CacheHint;
-pub use set::{Accounting, ObjectSet};
+pub use set::{FeatureUse, NewObject, NewObjectSet, ObjectSet, SyncedSet};
+pub use set_view::{Accounting, ObjectSetView};

@@ -1,41 +1,63 @@
-//! One object: its dnode and its tree of blocks.
+//! One object open for change.
 
-use crate::prefetch::{CacheHint, Shape, before_read, piece_bytes};
+use crate::byteswap;
+use crate::core::Core;
+use crate::partial_write::PartialWrite;
+use crate::prefetch::{CacheHint, before_read, piece_bytes};
+use crate::state::{BaseContent, BlockChange, BlockSource, Shape, State, native_block};
 use crate::stream_detection::Streams;
 use crate::tree::Tree;
-use crate::{ObjectError, ObjectSet};
-use millpond_block::{Block, BlockAddress};
-use millpond_env::sync::{Arc, Mutex};
-use millpond_ondisk::{BlockId, BlockPointer, Dnode, Level, ObjectId};
+use crate::{Block, BlockAddress, ObjectError};
+use millpond_env::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
+use millpond_ondisk::{
+    BLOCK_BYTES_MAX, BlockId, DNODE_SLOT_BYTES, Dnode, Endian, Level, ObjectId, ObjectType, Txg,
+};
+use millpond_txg::Transaction;
 use std::ops::Range;
 
-/// An open object. Cheap to clone. Keeps its object set open.
-#[derive(Debug, Clone)]
+/// An object open for change: the newest state of its blocks and bonus, and its dirty data in each txg.
+///
+/// There is at most one per object id in memory, shared by all threads.
+///
+/// Lock: one mutex, never held across I/O. A block that is only partly overwritten is read without the mutex,
+/// and the change is retried if a sync came between. Lock order: an object's mutex before its set's table.
 pub struct Object {
-    set: Arc<ObjectSet>,
+    me: Weak<Object>,
+    pub(crate) core: Arc<Core>,
     id: ObjectId,
-    dnode: Arc<Dnode>,
-    is_locked: bool,
-    /// The sequential readers of the object, shared by all clones. `None` if the object has only one block,
-    /// so that there is nothing to prefetch.
-    streams: Option<Arc<Mutex<Streams>>>,
+    state: Mutex<State>,
+    /// The sequential readers of the object. Locked only briefly; no other lock is taken while it is held.
+    streams: OnceLock<Box<Mutex<Streams>>>,
+    pointer_count: usize,
+    extra_slots: u8,
+}
+
+impl std::fmt::Debug for Object {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Object")
+            .field("dataset", &self.core.dataset)
+            .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Object {
-    pub(crate) fn new(
-        set: Arc<ObjectSet>,
-        id: ObjectId,
-        dnode: Arc<Dnode>,
-        is_locked: bool,
-    ) -> Self {
-        let streams = (dnode.block_id_max > BlockId(0)).then(Arc::default);
-        Self {
-            set,
+    pub(crate) fn new(core: Arc<Core>, id: ObjectId, dnode: Dnode, is_on_disk: bool) -> Arc<Self> {
+        let (pointer_count, extra_slots) = (dnode.block_pointers.len(), dnode.extra_slots);
+        let state = Mutex::new(State::new(Arc::new(dnode), is_on_disk));
+        Arc::new_cyclic(|me| Self {
+            me: Weak::clone(me),
+            core,
             id,
-            dnode,
-            is_locked,
-            streams,
-        }
+            state,
+            streams: OnceLock::new(),
+            pointer_count,
+            extra_slots,
+        })
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
     }
 
     /// The object id.
@@ -43,96 +65,127 @@ impl Object {
     pub fn id(&self) -> ObjectId {
         self.id
     }
-    /// The dnode. Its bonus is ciphertext if [`Object::bonus`] returns [`ObjectError::Locked`].
+    /// The object type.
     #[must_use]
-    pub fn dnode(&self) -> &Dnode {
-        &self.dnode
+    pub fn object_type(&self) -> ObjectType {
+        self.state.lock().shape().object_type
     }
-    /// The object set that the object belongs to.
+    /// The type of its bonus.
     #[must_use]
-    pub fn object_set(&self) -> &Arc<ObjectSet> {
-        &self.set
-    }
-    /// The bonus bytes, in the byte order of the dnode ([`Dnode::endian`]).
-    ///
-    /// # Errors
-    /// [`ObjectError::Locked`] if they are ciphertext.
-    pub fn bonus(&self) -> Result<&[u8], ObjectError> {
-        if self.is_locked {
-            return Err(ObjectError::Locked {
-                dataset: self.set.dataset(),
-                object: self.id,
-            });
-        }
-        Ok(&self.dnode.bonus)
+    pub fn bonus_type(&self) -> ObjectType {
+        self.state.lock().shape().bonus_type
     }
     /// Size of a data block in bytes.
     #[must_use]
     pub fn block_bytes(&self) -> u64 {
-        self.dnode.data_block_bytes()
+        self.state.lock().shape().block_bytes() as u64
     }
-    /// Bytes up to the end of the last block that may hold data.
-    #[must_use]
-    pub fn length_bytes(&self) -> u64 {
-        self.dnode
-            .block_id_max
-            .0
-            .saturating_add(1)
-            .saturating_mul(self.block_bytes())
-    }
-    /// The largest data block id that may hold data.
+    /// The largest data block id that may hold data. Also 0 for an object without blocks.
     #[must_use]
     pub fn block_id_max(&self) -> BlockId {
-        self.dnode.block_id_max
+        BlockId(self.state.lock().shape().block_id_max)
+    }
+    /// log2 of the size of an indirect block in bytes.
+    #[must_use]
+    pub fn indirect_shift(&self) -> u8 {
+        self.state.lock().shape().indirect_shift
+    }
+    /// Space that its blocks took at the last sync, in bytes.
+    #[must_use]
+    pub fn used_bytes(&self) -> u64 {
+        self.state.lock().synced.used_bytes()
+    }
+    /// The number of 512-byte slots of its dnode.
+    #[must_use]
+    pub fn dnode_slots(&self) -> u8 {
+        self.extra_slots.saturating_add(1)
+    }
+    /// The longest bonus that fits, in bytes. It is shorter while there is a spill block.
+    #[must_use]
+    pub fn bonus_bytes_max(&self) -> usize {
+        self.bonus_room(self.state.lock().shape().has_spill)
+    }
+    /// Whether the object was freed, even if that is not synced yet. Changes are then refused.
+    #[must_use]
+    pub fn is_freed(&self) -> bool {
+        self.state.lock().is_freed()
     }
     /// The address of one of its blocks, as errors name it.
     #[must_use]
     pub fn address(&self, level: Level, block: BlockId) -> BlockAddress {
         BlockAddress {
-            dataset: self.set.dataset(),
+            dataset: self.core.dataset,
             object: self.id,
             level,
             block,
         }
     }
 
-    pub(crate) fn tree(&self) -> Tree<'_> {
-        Tree {
-            store: self.set.store(),
-            key: self.set.key(),
-            dataset: self.set.dataset(),
-            object: self.id,
-            dnode: &self.dnode,
+    pub(crate) fn bonus_room(&self, has_spill: bool) -> usize {
+        let total = (usize::from(self.extra_slots) + 1) * DNODE_SLOT_BYTES;
+        total - 64 - 128 * self.pointer_count - if has_spill { 128 } else { 0 }
+    }
+
+    /// The dnode as of the last sync.
+    pub(crate) fn synced_dnode(&self) -> Arc<Dnode> {
+        Arc::clone(&self.state.lock().synced)
+    }
+
+    /// Checks that the indirect blocks above a data block can be read. The sync that writes the block changes
+    /// them; without this check the write would fail only then and suspend the pool.
+    fn check_parents(&self, id: u64) -> Result<(), ObjectError> {
+        loop {
+            let (synced, generation) = {
+                let state = self.state.lock();
+                if state.has_checked_parents(id) {
+                    return Ok(());
+                }
+                (Arc::clone(&state.synced), state.syncs)
+            };
+            let checked = self.ask_synced(&synced, |tree| tree.descend(0, id))?;
+            if checked.is_some() {
+                let parent = id.checked_shr(synced.pointers_shift()).unwrap_or(0);
+                self.state.lock().checked_parent = Some((generation, parent));
+                return Ok(());
+            }
         }
     }
 
-    /// Returns the pointer to block `id` at `level`. Beyond the tree this is a hole.
-    ///
-    /// # Errors
-    /// If an indirect block above it cannot be read, or a pointer on the way contradicts the dnode.
-    pub fn pointer(&self, level: Level, id: BlockId) -> Result<BlockPointer, ObjectError> {
-        self.tree()
-            .descend(level.0, id.0)
-            .map(|(pointer, _)| pointer)
+    pub(crate) fn refuse(&self, reason: &'static str) -> ObjectError {
+        self.core.refuse(self.id, reason)
     }
 
-    /// Returns the content of a data block. Holes and blocks beyond the end read as zeros.
-    ///
-    /// # Errors
-    /// If the block or one above it cannot be read, or its pointer contradicts the dnode.
-    pub fn read_block(&self, id: BlockId) -> Result<Arc<Block>, ObjectError> {
-        self.tree().read_block(id.0)
+    pub(crate) fn tree<'a>(&'a self, dnode: &'a Dnode) -> Tree<'a> {
+        self.core.tree(self.id, dnode)
     }
 
-    /// Fills `buffer` from `offset_bytes`. Holes and bytes beyond the end read as zeros.
+    /// Runs a query on the synced tree without holding the mutex. An error counts only if no sync ran or came
+    /// between, because a sync may overwrite blocks of an earlier pass.
+    pub(crate) fn ask_synced<T>(
+        &self,
+        synced: &Arc<Dnode>,
+        ask: impl Fn(&Tree<'_>) -> Result<T, ObjectError>,
+    ) -> Result<Option<T>, ObjectError> {
+        ask(&self.tree(synced)).map(Some).or_else(|error| {
+            let _no_sync = self.core.wait_for_sync();
+            if Arc::ptr_eq(&self.state.lock().synced, synced) {
+                ask(&self.tree(synced)).map(Some).map_err(|_| error)
+            } else {
+                Ok(None)
+            }
+        })
+    }
+
+    /// Fills `buffer` from byte `offset`. Holes and bytes beyond the end read as zeros. Includes unsynced
+    /// changes.
     ///
     /// Other threads meanwhile prefetch the blocks after the first one of this read, and the blocks that a
     /// sequential reader will ask for next.
     ///
     /// # Errors
-    /// As [`Object::read_block`]; the buffer's content is then undefined.
-    pub fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<(), ObjectError> {
-        self.read_with_hint(offset_bytes, buffer, CacheHint::Retain)
+    /// If a block cannot be read; the buffer's content is then undefined.
+    pub fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ObjectError> {
+        self.read_with_hint(offset, buffer, CacheHint::Retain)
     }
 
     /// Reads as [`Object::read`] does; `hint` says what happens to the cached content afterwards.
@@ -141,16 +194,17 @@ impl Object {
     /// As [`Object::read`].
     pub fn read_with_hint(
         &self,
-        offset_bytes: u64,
+        offset: u64,
         buffer: &mut [u8],
         hint: CacheHint,
     ) -> Result<(), ObjectError> {
-        let mut offset = offset_bytes;
-        for piece in buffer.chunks_mut(piece_bytes(self.set.store())) {
+        let mut offset = offset;
+        for piece in buffer.chunks_mut(piece_bytes(&self.core.store)) {
             let behind = self.prefetch(offset, piece.len() as u64);
             self.read_piece(offset, piece)?;
             if hint == CacheHint::DropBehind && !behind.is_empty() {
-                self.tree().evict(behind);
+                let synced = Arc::clone(&self.state.lock().synced);
+                self.tree(&synced).evict(behind);
             }
             offset = offset.saturating_add(piece.len() as u64);
         }
@@ -158,55 +212,461 @@ impl Object {
     }
 
     fn prefetch(&self, offset: u64, length: u64) -> Range<u64> {
-        let Some(streams) = &self.streams else {
+        let synced = Arc::clone(&self.state.lock().synced);
+        // Unsynced data is in memory already.
+        if synced.block_id_max == BlockId(0) {
             return 0..0;
-        };
-        let shape = Shape::of(&self.dnode);
-        let store = self.set.store();
+        }
+        let (store, streams) = (&self.core.store, self.streams.get_or_init(Box::default));
+        let shape = crate::prefetch::Shape::of(&synced);
         before_read(store, streams, shape, offset, length, |bytes, request| {
-            // A prefetch request must not keep a set alive that has no other user.
-            let (set, dnode, object) = (Arc::downgrade(&self.set), self.dnode.clone(), self.id);
+            let (object, synced) = (Weak::clone(&self.me), Arc::clone(&synced));
             store.queue_prefetch(bytes, move || {
-                let Some(set) = set.upgrade() else { return };
-                let tree = Tree {
-                    store: set.store(),
-                    key: set.key(),
-                    dataset: set.dataset(),
-                    object,
-                    dnode: &dnode,
+                let Some(object) = object.upgrade() else {
+                    return;
                 };
-                request.run(&tree, |_| true);
+                let is_synced = |id| object.state.lock().newest_place(id) == BlockSource::Synced;
+                request.run(&object.tree(&synced), is_synced);
             })
         })
     }
 
-    fn read_piece(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<(), ObjectError> {
-        let size = self.block_bytes();
-        let mut offset = offset_bytes;
+    fn read_piece(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ObjectError> {
+        let mut offset = offset;
         let mut rest = buffer;
         while !rest.is_empty() {
+            let size = self.block_bytes();
             let within = (offset % size) as usize;
             let count = rest.len().min(size as usize - within);
             let (now, later) = rest.split_at_mut(count);
-            let id = BlockId(offset / size);
-            if id > self.block_id_max() {
+            if offset / size > self.block_id_max().0 {
                 now.fill(0);
                 later.fill(0);
                 return Ok(());
             }
-            let block = self.read_block(id)?;
-            now.copy_from_slice(&block.bytes[within..within + count]);
+            self.read_part(offset / size, within, now)?;
             offset = offset.saturating_add(count as u64);
             rest = later;
         }
         Ok(())
     }
 
-    /// Returns the spill block, if the dnode has one.
+    fn read_part(&self, id: u64, within: usize, into: &mut [u8]) -> Result<(), ObjectError> {
+        let copy = |from: &[u8], into: &mut [u8]| {
+            // If the block shrank or grew since its size was read, the missing part is zeros.
+            let from = from.get(within..).unwrap_or(&[]);
+            let count = from.len().min(into.len());
+            into[..count].copy_from_slice(&from[..count]);
+            into[count..].fill(0);
+        };
+        loop {
+            let state = self.state.lock();
+            let (bottom, parts) = state.layers(id, state.slots.len());
+            let over: Vec<PartialWrite> = parts.into_iter().cloned().collect();
+            let synced = Arc::clone(&state.synced);
+            drop(state);
+            match bottom {
+                BaseContent::Whole(content) => copy(&content, into),
+                BaseContent::Nowhere => into.fill(0),
+                BaseContent::Synced => {
+                    let block = self.ask_synced(&synced, |tree| tree.read_block(id))?;
+                    let Some(block) = block else { continue };
+                    copy(&block.bytes, into);
+                }
+            }
+            for parts in over {
+                parts.apply_window(within, into);
+            }
+            return Ok(());
+        }
+    }
+
+    /// Returns the content of a data block with unsynced changes. Holes and blocks beyond the end read as
+    /// zeros.
     ///
     /// # Errors
     /// If it cannot be read.
-    pub fn read_spill(&self) -> Result<Option<Arc<Block>>, ObjectError> {
-        self.tree().read_spill()
+    pub fn read_block(&self, id: BlockId) -> Result<Arc<Block>, ObjectError> {
+        loop {
+            let state = self.state.lock();
+            let bytes = state.shape().block_bytes();
+            if let BlockSource::Slot(slot) = state.newest_place(id.0)
+                && let Some(BlockChange::Whole(block)) = state.slots[slot].blocks.get(&id.0)
+            {
+                return Ok(block.view());
+            }
+            let (bottom, parts) = state.layers(id.0, state.slots.len());
+            let over: Vec<PartialWrite> = parts.into_iter().cloned().collect();
+            let synced = Arc::clone(&state.synced);
+            drop(state);
+            let mut block = match bottom {
+                BaseContent::Whole(content) => native_block(content),
+                BaseContent::Nowhere => native_block(Arc::new(vec![0; bytes])),
+                BaseContent::Synced => {
+                    let block = self.ask_synced(&synced, |tree| tree.read_block(id.0))?;
+                    let Some(block) = block else { continue };
+                    block
+                }
+            };
+            if over.is_empty() && block.bytes.len() == bytes {
+                return Ok(block);
+            }
+            if !over.is_empty() && block.endian == Endian::Big {
+                let mut content = block.bytes.to_vec();
+                byteswap::to_native(synced.object_type, &mut content)
+                    .map_err(|reason| self.refuse(reason))?;
+                block = native_block(Arc::new(content));
+            }
+            // This may be a hole that still has the block size from before a change.
+            let mut block = Block::clone(&block);
+            let content = Arc::make_mut(&mut block.bytes);
+            content.resize(bytes, 0);
+            over.iter().for_each(|parts| parts.apply(content));
+            return Ok(Arc::new(block));
+        }
+    }
+
+    /// Returns the state with this transaction's slot in place. The object is then dirty in its set.
+    pub(crate) fn change(
+        &self,
+        tx: &Transaction,
+    ) -> Result<(MutexGuard<'_, State>, usize), ObjectError> {
+        let mut state = self.state.lock();
+        if state.is_freed() {
+            return Err(self.refuse("was freed"));
+        }
+        let slot = self.dirty_slot(&mut state, tx);
+        Ok((state, slot))
+    }
+
+    fn dirty_slot(&self, state: &mut State, tx: &Transaction) -> usize {
+        let (slot, is_new) = state.slot(tx.txg());
+        if is_new {
+            if let Some(me) = self.me.upgrade() {
+                self.core.note_dirty(tx.txg(), me);
+            }
+            tx.charge(state.dirty_bytes());
+        }
+        slot
+    }
+
+    /// Makes a new object dirty and sets its first bonus.
+    pub(crate) fn begin(&self, tx: &Transaction, bonus: Vec<u8>) {
+        let mut state = self.state.lock();
+        let bonus: Arc<[u8]> = bonus.into();
+        let bytes = bonus.len() as u64;
+        let slot = self.dirty_slot(&mut state, tx);
+        state.reshape(slot, |shape| shape.bonus = Arc::clone(&bonus));
+        drop(state);
+        tx.charge(2 * bytes);
+    }
+
+    fn raise(&self, shape: &Shape, id: u64) -> Result<(), ObjectError> {
+        if id <= shape.block_id_max {
+            return Ok(());
+        }
+        if !shape.block_bytes().is_power_of_two() {
+            return Err(self.refuse("a block whose size is no power of two is the only one"));
+        }
+        // The limit of twelve levels.
+        let shift = u32::from(shape.indirect_shift).saturating_sub(7) * 11;
+        let pointers = self.pointer_count as u128;
+        if u128::from(id) >= pointers.checked_shl(shift).unwrap_or(u128::MAX) {
+            return Err(self.refuse("larger than an object can be"));
+        }
+        Ok(())
+    }
+
+    /// Writes bytes at byte `offset`. Blocks that are only partly overwritten are read first.
+    ///
+    /// # Errors
+    /// If such a block cannot be read, if the object was freed, or if its block size is not a power of two
+    /// and the range reaches beyond its only block.
+    pub fn write(&self, tx: &Transaction, offset: u64, bytes: &[u8]) -> Result<(), ObjectError> {
+        let Some(last) = (bytes.len() as u64).checked_sub(1) else {
+            return Ok(());
+        };
+        let Some(last) = offset.checked_add(last) else {
+            return Err(self.refuse("larger than an object can be"));
+        };
+        {
+            let state = self.state.lock();
+            let shape = state.shape();
+            // Refuse before anything is written.
+            self.raise(shape, last / shape.block_bytes() as u64)?;
+        }
+        self.check_all_parents(offset, last)?;
+        let mut offset = offset;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let size = self.block_bytes();
+            let within = (offset % size) as usize;
+            let count = rest.len().min(size as usize - within);
+            let (now, later) = rest.split_at(count);
+            if count as u64 == size {
+                self.write_block(tx, BlockId(offset / size), now.to_vec())?;
+            } else {
+                self.patch(tx, offset / size, within, now)?;
+            }
+            offset = offset.saturating_add(count as u64);
+            rest = later;
+        }
+        Ok(())
+    }
+
+    /// As [`Object::check_parents`], for all blocks from byte `first` to byte `last`.
+    fn check_all_parents(&self, first: u64, last: u64) -> Result<(), ObjectError> {
+        let size = self.block_bytes();
+        let span = 1u64 << self.synced_dnode().pointers_shift().min(32);
+        let (mut id, last) = (first / size, last / size);
+        while id <= last {
+            self.check_parents(id)?;
+            id = (id - id % span).saturating_add(span);
+        }
+        Ok(())
+    }
+
+    /// Replaces the content of a whole block without copying it.
+    ///
+    /// # Errors
+    /// If `content` is not as long as a block, if an indirect block above it cannot be read, or as
+    /// [`Object::write`].
+    pub fn write_block(
+        &self,
+        tx: &Transaction,
+        id: BlockId,
+        content: Vec<u8>,
+    ) -> Result<(), ObjectError> {
+        self.check_parents(id.0)?;
+        let (mut state, slot) = self.change(tx)?;
+        let shape = &state.slots[slot].shape;
+        if content.len() != shape.block_bytes() {
+            return Err(self.refuse("content is not as long as a block"));
+        }
+        self.raise(shape, id.0)?;
+        let charged = state.put(slot, id.0, Arc::new(content));
+        drop(state);
+        tx.charge(charged);
+        Ok(())
+    }
+
+    /// Edits a little-endian block, in place if no reader holds it.
+    ///
+    /// `edit` sees the newest content. Its result holds in this txg and in newer ones.
+    ///
+    /// # Errors
+    /// If the block cannot be read, or as [`Object::write`].
+    pub fn edit_block(
+        &self,
+        tx: &Transaction,
+        id: BlockId,
+        edit: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<(), ObjectError> {
+        {
+            let (mut state, slot) = self.change(tx)?;
+            let last = state.slots.len() - 1;
+            if slot == last
+                && let Some(change) = state.slots[slot].blocks.get_mut(&id.0)
+                && let Some(block) = change.as_whole_mut()
+            {
+                edit(block.content_mut());
+                return Ok(());
+            }
+        }
+        let mut content = self.read_block(id)?.bytes.to_vec();
+        edit(&mut content);
+        self.write_block(tx, id, content)
+    }
+
+    /// Overwrites part of one block.
+    pub(crate) fn patch(
+        &self,
+        tx: &Transaction,
+        id: u64,
+        start: usize,
+        bytes: &[u8],
+    ) -> Result<(), ObjectError> {
+        let mut known: Option<(Arc<Dnode>, Arc<Block>)> = None;
+        loop {
+            let (mut state, slot) = self.change(tx)?;
+            let shape = &state.slots[slot].shape;
+            let size = shape.block_bytes();
+            if start + bytes.len() > size {
+                return Err(self.refuse("block size changed while it was written"));
+            }
+            self.raise(shape, id)?;
+            // Only where the rest of the block is known to be readable. Otherwise the write would fail when
+            // its txg is written, too late to report an error to the caller.
+            let may_be_apart = shape.block_id_max > 0 && !shape.object_type.is_metadata();
+            let is_readable = state.slots[slot].blocks.contains_key(&id);
+            if may_be_apart
+                && is_readable
+                && let Some(charged) = state.patch_parts(slot, id, start, bytes)
+            {
+                drop(state);
+                tx.charge(charged);
+                return Ok(());
+            }
+            let mut base = Vec::new();
+            if state.needs_synced(id, slot + 1) {
+                let synced = Arc::clone(&state.synced);
+                match &known {
+                    Some((dnode, block)) if Arc::ptr_eq(dnode, &synced) => {
+                        if may_be_apart
+                            && let Some(charged) = state.patch_parts(slot, id, start, bytes)
+                        {
+                            drop(state);
+                            tx.charge(charged);
+                            return Ok(());
+                        }
+                        let mut content = block.bytes.to_vec();
+                        if block.endian == Endian::Big {
+                            byteswap::to_native(synced.object_type, &mut content)
+                                .map_err(|reason| self.refuse(reason))?;
+                        }
+                        base = content;
+                    }
+                    _ => {
+                        drop(state);
+                        let block = self.ask_synced(&synced, |tree| tree.read_block(id))?;
+                        known = block.map(|block| (synced, block));
+                        continue;
+                    }
+                }
+            }
+            // Called only if the slot holds nothing of the block yet. Otherwise the block is patched in its
+            // slot.
+            let whole = || {
+                base.resize(size, 0);
+                base
+            };
+            let charged = state.patch(slot, id, whole, start, bytes);
+            drop(state);
+            tx.charge(charged);
+            return Ok(());
+        }
+    }
+
+    /// Changes the size of data blocks (a multiple of 512), and of indirect blocks if requested. Content is
+    /// kept up to the smaller size.
+    ///
+    /// # Errors
+    /// If there are blocks other than block 0, if a size is not valid, or (for indirect blocks) if the tree
+    /// has more than one level.
+    pub fn set_block_bytes(
+        &self,
+        tx: &Transaction,
+        bytes: u32,
+        indirect_shift: Option<u8>,
+    ) -> Result<(), ObjectError> {
+        let sectors = self.core.block_sectors(self.id, bytes)?;
+        if indirect_shift.is_some_and(|shift| !(12..=17).contains(&shift)) {
+            return Err(self.refuse("indirect blocks have 4 to 128 KiB"));
+        }
+        let mut known: Option<(Arc<Dnode>, Option<Arc<Block>>)> = None;
+        loop {
+            let (mut state, slot) = self.change(tx)?;
+            let newer = &state.slots[slot..];
+            let is_same = newer.iter().all(|s| s.shape.block_sectors == sectors);
+            if !is_same && newer.iter().any(|s| s.shape.block_id_max > 0) {
+                return Err(self.refuse("an object of several blocks keeps their size"));
+            }
+            if let Some(shift) = indirect_shift
+                && newer.iter().any(|s| s.shape.indirect_shift != shift)
+                && (state.synced.levels > 1 || state.slots.iter().any(|s| s.shape.block_id_max > 0))
+            {
+                return Err(self.refuse("a tree of several levels keeps their block size"));
+            }
+            let mut content = None;
+            if !is_same {
+                match state.place(0, slot + 1) {
+                    BlockSource::Nowhere => {}
+                    BlockSource::Slot(at) => match state.slots[at].blocks.get(&0) {
+                        Some(BlockChange::Whole(block)) => content = Some(block.content().to_vec()),
+                        _ => {
+                            drop(state);
+                            // Written as a whole block, which can have another size.
+                            let all = self.read_block(BlockId(0))?.bytes.to_vec();
+                            self.write_block(tx, BlockId(0), all)?;
+                            continue;
+                        }
+                    },
+                    BlockSource::Synced => {
+                        let synced = Arc::clone(&state.synced);
+                        match &known {
+                            Some((dnode, block)) if Arc::ptr_eq(dnode, &synced) => {
+                                content = block.as_ref().map(|block| block.bytes.to_vec());
+                            }
+                            _ => {
+                                drop(state);
+                                let block = self.ask_synced(&synced, |tree| {
+                                    let (pointer, _) = tree.descend(0, 0)?;
+                                    if pointer.is_hole() {
+                                        return Ok(None);
+                                    }
+                                    tree.read_block(0).map(Some)
+                                })?;
+                                known = block.map(|block| (synced, block));
+                                continue;
+                            }
+                        }
+                    }
+                }
+            }
+            if let Some((dnode, Some(block))) = &known
+                && block.endian == Endian::Big
+                && let Some(content) = &mut content
+            {
+                byteswap::to_native(dnode.object_type, content)
+                    .map_err(|reason| self.refuse(reason))?;
+            }
+            state.reshape(slot, |shape| {
+                shape.block_sectors = sectors;
+                shape.indirect_shift = indirect_shift.unwrap_or(shape.indirect_shift);
+            });
+            let mut charged = 0;
+            if let Some(mut content) = content {
+                content.resize(bytes as usize, 0);
+                charged = state.put(slot, 0, Arc::new(content));
+            }
+            drop(state);
+            tx.charge(charged);
+            return Ok(());
+        }
+    }
+
+    /// Marks the object as freed in the transaction's txg. Drops changes of newer txgs.
+    pub(crate) fn free(&self, tx: &Transaction) -> Result<(), ObjectError> {
+        let (mut state, slot) = self.change(tx)?;
+        state.slots.truncate(slot + 1);
+        if let Some(slot) = state.slots.last_mut() {
+            slot.blocks.clear();
+            slot.spill = None;
+            slot.is_freed = true;
+        }
+        self.core.forget_newer(tx.txg(), self.id);
+        Ok(())
+    }
+
+    /// Rewrites the dnode in this txg although nothing else changes, as needed to complete accounting later.
+    /// A freed object stays freed.
+    pub fn touch(&self, tx: &Transaction) {
+        let mut state = self.state.lock();
+        if !state.is_freed() {
+            self.dirty_slot(&mut state, tx);
+        }
+    }
+
+    /// Whether the object has changes in any txg that is not committed. Its space usage will then change.
+    #[must_use]
+    pub fn is_changing(&self) -> bool {
+        !self.state.lock().slots.is_empty()
+    }
+    /// Whether the object has changes in this txg.
+    #[must_use]
+    pub fn is_dirty(&self, txg: Txg) -> bool {
+        self.state.lock().slot_of(txg).is_some()
     }
 }
+
+const _: () = assert!(BLOCK_BYTES_MAX <= u32::MAX as u64);

@@ -1,323 +1,604 @@
-//! Object sets: finds objects by id and lists them.
+//! Object sets open for change.
 
-use crate::claims::Claims;
-use crate::{Object, ObjectError};
-use millpond_block::{Block, BlockAddress, BlockStore};
-use millpond_crypt::DatasetKey;
-use millpond_env::sync::Arc;
-use millpond_ondisk::{
-    BlockId, BlockPointer, DNODE_SLOT_BYTES, DecodeError, Dnode, Level, ObjectId, ObjectSetKind,
-    ObjectSetPhys, ObjectType,
+use crate::core::{
+    Core, HeadChange, SLOTS_PER_BLOCK, SyncedHead, Table, blank_dnode, special_id, special_index,
 };
+use crate::object_ids::{ObjectIdAllocator, Search};
+use crate::set_view::used_slots;
+use crate::{Accounting, ObjectError, ObjectSetView};
+use crate::{AccountingChange, BlockSink, Object, WritePolicy, byteswap};
+use millpond_block::BlockStore;
+use millpond_env::sync::{Arc, Mutex, RwLock};
+use millpond_ondisk::{
+    BlockPointer, ChecksumKind, DNODE_SLOT_BYTES, Dnode, ObjectId, ObjectSetKind, ObjectType, Txg,
+};
+use millpond_txg::Transaction;
+use std::collections::BTreeSet;
 
-/// Selects an accounting object of a file system.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Accounting {
-    /// Space and objects by user.
-    User,
-    /// Space and objects by group.
-    Group,
-    /// Space and objects by project.
-    Project,
+/// Parameters of a new object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewObject {
+    /// Its type.
+    pub object_type: ObjectType,
+    /// Size of a data block in bytes: a multiple of 512 up to 16 MiB.
+    pub block_bytes: u32,
+    /// log2 of the size of an indirect block, 12 to 17.
+    pub indirect_shift: u8,
+    /// The type of its bonus.
+    pub bonus_type: ObjectType,
+    /// The bonus bytes. Their number decides how many block pointers the dnode has.
+    pub bonus: Vec<u8>,
+    /// Slots of 512 bytes for the dnode, 1 to 32.
+    pub slots: u8,
+    /// The dnode's own compression function, 0 to inherit.
+    pub compression: u8,
 }
 
-/// The objects of one dataset, of one snapshot, or of the pool itself.
+impl NewObject {
+    /// An object with blocks of 512 bytes, no bonus, one slot.
+    #[must_use]
+    pub fn new(object_type: ObjectType) -> Self {
+        Self {
+            object_type,
+            block_bytes: 512,
+            indirect_shift: 17,
+            bonus_type: ObjectType::NONE,
+            bonus: Vec::new(),
+            slots: 1,
+            compression: 0,
+        }
+    }
+    /// Sets the size of its data blocks in bytes.
+    #[must_use]
+    pub fn with_block_bytes(mut self, bytes: u32) -> Self {
+        self.block_bytes = bytes;
+        self
+    }
+    /// Sets its bonus.
+    #[must_use]
+    pub fn with_bonus(mut self, bonus_type: ObjectType, bonus: Vec<u8>) -> Self {
+        (self.bonus_type, self.bonus) = (bonus_type, bonus);
+        self
+    }
+    /// Sets the number of slots of its dnode.
+    #[must_use]
+    pub fn with_slots(mut self, slots: u8) -> Self {
+        self.slots = slots;
+        self
+    }
+}
+
+/// Parameters of a new object set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NewObjectSet {
+    /// log2 of the size of the dnode array's indirect blocks.
+    pub indirect_shift: u8,
+    /// Flags of the object set block: which accounting is complete from the start.
+    pub flags: u64,
+}
+
+impl Default for NewObjectSet {
+    fn default() -> Self {
+        Self {
+            indirect_shift: 17,
+            flags: 0,
+        }
+    }
+}
+
+/// What was written that requires an active feature of the pool or the dataset.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FeatureUse {
+    /// A block above 128 KiB.
+    pub large_blocks: bool,
+    /// A dnode of more than one slot.
+    pub large_dnodes: bool,
+    /// A block compressed with zstd.
+    pub zstd: bool,
+    /// Checksum functions of newly written blocks.
+    pub checksums: BTreeSet<ChecksumKind>,
+}
+
+/// The result of a sync.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SyncedSet {
+    /// The object set's new pointer, or the old one if nothing was dirty.
+    pub root: BlockPointer,
+    /// Changes of the owners' entries. The caller applies them to the accounting objects and syncs again.
+    pub accounting: Vec<AccountingChange>,
+    /// Project accounting restarts: the caller empties its object before it applies the changes.
+    pub restarts_projects: bool,
+    /// What was written that requires a feature.
+    pub seen: FeatureUse,
+}
+
+/// An object set open for change: its newest state, and its dirty data in each txg.
+///
+/// Shared by all threads. Keep it as long as its objects: dropping it loses unsynced changes.
+///
+/// Lock order: the sync lock (`gate`), then object ids, then an object's mutex, then the table. Only the sync
+/// lock is held across I/O.
 pub struct ObjectSet {
-    store: Arc<BlockStore>,
-    dataset: u64,
-    root: BlockPointer,
-    phys: ObjectSetPhys,
-    meta_dnode: Arc<Dnode>,
-    key: Option<Arc<DatasetKey>>,
+    core: Arc<Core>,
 }
 
 impl std::fmt::Debug for ObjectSet {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ObjectSet")
-            .field("dataset", &self.dataset)
+            .field("dataset", &self.core.dataset)
             .finish_non_exhaustive()
     }
 }
 
+impl Drop for ObjectSet {
+    /// Breaks the reference cycle: objects hold the shared core, and its table holds the dirty objects.
+    fn drop(&mut self) {
+        let table = std::mem::take(&mut *self.core.table.lock());
+        drop(table);
+    }
+}
+
 impl ObjectSet {
-    /// Opens the object set at `root`.
-    ///
-    /// `dataset` is its object id in the MOS (0 for the MOS itself) and appears in errors. Without `key` the
-    /// contents of an encrypted set are locked, but its objects can be listed.
+    fn new(
+        store: Arc<BlockStore>,
+        dataset: u64,
+        kind: ObjectSetKind,
+        policy: WritePolicy,
+        table: Table,
+        block_id_max: Option<u64>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            core: Arc::new(Core {
+                store,
+                dataset,
+                kind,
+                policy: RwLock::new(policy),
+                table: Mutex::new(table),
+                numbers: Mutex::new(ObjectIdAllocator::new(block_id_max)),
+                gate: RwLock::new(()),
+            }),
+        })
+    }
+
+    /// Opens the object set at `root` for change. `dataset` is its object id in the MOS (0 for the MOS
+    /// itself).
     ///
     /// # Errors
-    /// If the block cannot be read or is not an object set.
+    /// If the block cannot be read or is not an object set, if blocks of dnodes are not 16 KiB, or if the
+    /// dataset is encrypted.
     pub fn open(
         store: Arc<BlockStore>,
         dataset: u64,
         root: BlockPointer,
-        key: Option<Arc<DatasetKey>>,
+        policy: WritePolicy,
     ) -> Result<Arc<Self>, ObjectError> {
-        let invalid = |reason| ObjectError::Invalid {
+        let refuse = |reason| ObjectError::Refused {
             dataset,
             object: ObjectId(0),
-            error: DecodeError::new("object set", reason, 0),
+            reason,
         };
-        if root.is_hole() {
-            return Err(invalid("its pointer is a hole"));
+        // Its blocks would be written unencrypted.
+        if root.has_crypt_bit() {
+            return Err(refuse("encrypted datasets are not written yet"));
         }
-        if root.object_type() != ObjectType::OBJECT_SET || root.level().0 != 0 {
-            return Err(invalid("its pointer is not one to an object set"));
+        let read_only = ObjectSetView::open(Arc::clone(&store), dataset, root, None)?;
+        let phys = read_only.phys();
+        let native = |dnode: &Dnode| {
+            let mut dnode = dnode.clone();
+            byteswap::adopt(&mut dnode).map_err(refuse)?;
+            Ok::<_, ObjectError>(dnode)
+        };
+        let meta = native(&phys.meta_dnode)?;
+        if meta.data_block_bytes() != SLOTS_PER_BLOCK * DNODE_SLOT_BYTES as u64 {
+            return Err(refuse("blocks of dnodes have not 16 KiB"));
         }
-        let block = store.read(&root, BlockAddress::object_set(dataset), key.as_ref())?;
-        let phys = ObjectSetPhys::decode(&block.bytes, block.endian).map_err(|error| {
-            ObjectError::Invalid {
-                dataset,
-                object: ObjectId(0),
-                error,
-            }
-        })?;
-        let meta_dnode = Arc::new(phys.meta_dnode.clone());
-        if meta_dnode.data_block_bytes() % DNODE_SLOT_BYTES as u64 != 0 {
-            return Err(invalid("dnode blocks are not a whole number of slots"));
-        }
-        Ok(Arc::new(Self {
-            store,
-            dataset,
+        let block_id_max = meta.block_id_max.0;
+        let synced = SyncedHead {
             root,
-            phys,
-            meta_dnode,
-            key,
-        }))
+            meta: Arc::new(meta),
+            flags: phys.flags,
+            accounting_cursor: None,
+            log_header: phys.intent_log_header,
+            portable_mac: phys.portable_mac,
+            local_mac: phys.local_mac,
+            length: usize::try_from(root.lsize_bytes()).unwrap_or(4096),
+        };
+        let table = Table {
+            synced,
+            ..Table::default()
+        };
+        let kind = read_only.kind();
+        let set = Self::new(store, dataset, kind, policy, table, Some(block_id_max));
+        let specials = [&phys.user_used, &phys.group_used, &phys.project_used];
+        for (which, dnode) in specials.into_iter().enumerate() {
+            if let Some(dnode) = dnode {
+                let core = Arc::clone(&set.core);
+                let object = Object::new(core, special_id(which), native(dnode)?, true);
+                set.core.table.lock().specials[which] = Some(object);
+            }
+        }
+        Ok(set)
+    }
+
+    /// Creates an empty object set that is dirty in the transaction's txg.
+    #[must_use]
+    pub fn create(
+        store: Arc<BlockStore>,
+        dataset: u64,
+        kind: ObjectSetKind,
+        shape: NewObjectSet,
+        policy: WritePolicy,
+        tx: &Transaction,
+    ) -> Arc<Self> {
+        let mut meta = blank_dnode(ObjectType::DNODE, 32, 3);
+        meta.indirect_block_shift = shape.indirect_shift.clamp(12, 17);
+        if kind != ObjectSetKind::Meta {
+            // Enough levels for every possible object id, so that the array never adds one.
+            while (meta.addressable_blocks()).is_some_and(|blocks| blocks < 1 << (48 - 5)) {
+                meta.levels += 1;
+            }
+        }
+        let length = if policy.pool_version < 15 { 1024 } else { 4096 };
+        let mut table = Table {
+            synced: SyncedHead {
+                meta: Arc::new(meta),
+                length,
+                ..SyncedHead::default()
+            },
+            ..Table::default()
+        };
+        table.heads.insert(
+            tx.txg(),
+            HeadChange {
+                flags: Some(shape.flags),
+                ..HeadChange::default()
+            },
+        );
+        Self::new(store, dataset, kind, policy, table, None)
     }
 
     /// The dataset's object id in the MOS; 0 is the MOS itself.
     #[must_use]
     pub fn dataset(&self) -> u64 {
-        self.dataset
+        self.core.dataset
     }
     /// What kind of object set this is.
     #[must_use]
     pub fn kind(&self) -> ObjectSetKind {
-        self.phys.kind
-    }
-    /// The decoded object set block.
-    #[must_use]
-    pub fn phys(&self) -> &ObjectSetPhys {
-        &self.phys
-    }
-    /// The pointer that the set was opened from.
-    #[must_use]
-    pub fn root(&self) -> &BlockPointer {
-        &self.root
+        self.core.kind
     }
     /// The block store that its blocks are read from.
     #[must_use]
     pub fn store(&self) -> &Arc<BlockStore> {
-        &self.store
+        &self.core.store
     }
-    /// The encryption key that the set was opened with.
+    /// The policy for storing new blocks.
     #[must_use]
-    pub fn key(&self) -> Option<&Arc<DatasetKey>> {
-        self.key.as_ref()
+    pub fn policy(&self) -> WritePolicy {
+        self.core.policy.read().clone()
     }
-    /// The number of objects, according to the root pointer's fill count.
-    #[must_use]
-    pub fn object_count(&self) -> u64 {
-        self.root.fill()
+    /// Changes the policy, from the next sync on.
+    pub fn set_policy(&self, policy: WritePolicy) {
+        *self.core.policy.write() = policy;
     }
 
-    /// The dnode array as an object (id 0).
-    #[must_use]
-    pub fn meta_object(self: &Arc<Self>) -> Object {
-        Object::new(
-            Arc::clone(self),
-            ObjectId(0),
-            Arc::clone(&self.meta_dnode),
-            false,
-        )
-    }
-
-    /// Returns an accounting object, or `None` if the set has none.
-    #[must_use]
-    pub fn accounting(self: &Arc<Self>, which: Accounting) -> Option<Object> {
-        let (id, dnode) = match which {
-            Accounting::User => (ObjectId::USER_USED, &self.phys.user_used),
-            Accounting::Group => (ObjectId::GROUP_USED, &self.phys.group_used),
-            Accounting::Project => (ObjectId::PROJECT_USED, &self.phys.project_used),
-        };
-        let dnode = Arc::new(dnode.clone()?);
-        Some(Object::new(Arc::clone(self), id, dnode, false))
-    }
-
-    fn slots_per_block(&self) -> u64 {
-        self.meta_dnode.data_block_bytes() / DNODE_SLOT_BYTES as u64
-    }
-
-    /// Opens the object with this id.
+    /// Returns the object with this id. All callers get the same instance.
     ///
     /// # Errors
-    /// [`ObjectError::NotFound`] for a free slot, for a slot inside a larger dnode and for ids that were
-    /// never used. Otherwise if the dnode cannot be read or is not valid.
-    pub fn object(self: &Arc<Self>, id: ObjectId) -> Result<Object, ObjectError> {
-        let missing = ObjectError::NotFound {
-            dataset: self.dataset,
-            object: id,
-        };
-        let per_block = self.slots_per_block();
-        let block_id = id.0 / per_block;
-        if id.0 == 0 || block_id > self.meta_dnode.block_id_max.0 {
-            return Err(missing);
-        }
-        let block = self.meta_object().read_block(BlockId(block_id))?;
-        let wanted = (id.0 % per_block) as usize;
-        // Slots inside a large dnode can hold any bytes. Only a walk from the first slot of the block shows
-        // whether a dnode begins at this one.
-        for slot in used_slots(&block) {
-            if slot == wanted {
-                return self.decode(&block, slot, id);
+    /// [`ObjectError::NotFound`] if there is none, or if it was freed and that is not synced yet. Otherwise
+    /// if its dnode cannot be read.
+    pub fn object(self: &Arc<Self>, id: ObjectId) -> Result<Arc<Object>, ObjectError> {
+        let core = &self.core;
+        loop {
+            {
+                let table = core.table.lock();
+                if table.dead.contains_key(&id) {
+                    return Err(core.missing(id));
+                }
+                if let Some(object) = table.get(id) {
+                    return Ok(object);
+                }
             }
-            if slot > wanted {
-                break;
+            let (dnode, generation) = core.ask_synced(|meta| core.read_dnode(meta, id))?;
+            let mut table = core.table.lock();
+            // Another thread may meanwhile have opened the object, or have created or changed and synced it.
+            let is_current = table.generation == generation && !table.dead.contains_key(&id);
+            if !is_current || table.get(id).is_some() {
+                continue;
             }
+            let dnode = dnode.ok_or_else(|| core.missing(id))?;
+            let object = Object::new(Arc::clone(core), id, dnode, true);
+            table.insert(&object);
+            return Ok(object);
         }
-        Err(missing)
     }
 
-    fn decode(
+    /// Creates an object with a free id.
+    ///
+    /// # Errors
+    /// If a block of dnodes cannot be read, or if `new` is not valid ([`ObjectError::Refused`]).
+    pub fn allocate(
         self: &Arc<Self>,
-        block: &Block,
-        slot: usize,
-        id: ObjectId,
-    ) -> Result<Object, ObjectError> {
-        let bytes = block.bytes.get(slot * DNODE_SLOT_BYTES..).unwrap_or(&[]);
-        let dnode = Dnode::decode(bytes, block.endian)
-            .map_err(|error| ObjectError::Invalid {
-                dataset: self.dataset,
-                object: id,
-                error,
-            })?
-            .ok_or(ObjectError::NotFound {
-                dataset: self.dataset,
-                object: id,
-            })?;
-        let is_locked = block.has_ciphertext && dnode.bonus_type.is_encrypted();
-        Ok(Object::new(
-            Arc::clone(self),
-            id,
-            Arc::new(dnode),
-            is_locked,
-        ))
+        tx: &Transaction,
+        new: NewObject,
+    ) -> Result<Arc<Object>, ObjectError> {
+        let dnode = self.new_dnode(&new)?;
+        let slots = new.slots;
+        let id = self.number(|numbers, last| numbers.search(tx.txg(), slots, last))?;
+        let id = id.ok_or_else(|| self.core.refuse(ObjectId(0), "no object number is left"))?;
+        Ok(self.add(tx, id, dnode))
     }
 
-    /// Returns the first object whose id is above `after`, or `None` at the end. An object with an invalid
-    /// dnode is returned as an error that names it; the caller may continue after it.
+    /// Creates an object with this id.
     ///
     /// # Errors
-    /// If a block of dnodes cannot be read, or a dnode is not valid.
-    pub fn next_object(self: &Arc<Self>, after: ObjectId) -> Result<Option<Object>, ObjectError> {
-        let per_block = self.slots_per_block();
-        let meta = self.meta_object();
+    /// [`ObjectError::Refused`] if the id is in use, or was freed in a txg that is not synced yet. Otherwise
+    /// as [`ObjectSet::allocate`].
+    pub fn allocate_at(
+        self: &Arc<Self>,
+        tx: &Transaction,
+        id: ObjectId,
+        new: NewObject,
+    ) -> Result<Arc<Object>, ObjectError> {
+        let dnode = self.new_dnode(&new)?;
+        let slots = new.slots;
+        let taken = self.number(|numbers, last| numbers.take(tx.txg(), id, slots, last))?;
+        let id = taken.ok_or_else(|| self.core.refuse(id, "its number is not free"))?;
+        Ok(self.add(tx, id, dnode))
+    }
+
+    /// Repeats the search until it has a result, reading in between the blocks of dnodes that it needs.
+    fn number(
+        &self,
+        mut search: impl FnMut(&mut ObjectIdAllocator, u64) -> Search,
+    ) -> Result<Option<ObjectId>, ObjectError> {
+        let core = &self.core;
+        loop {
+            let block = {
+                let mut numbers = core.numbers.lock();
+                let last = core.table.lock().synced.meta.block_id_max.0;
+                match search(&mut numbers, last) {
+                    Search::Found(id) => return Ok(Some(id)),
+                    Search::Exhausted => return Ok(None),
+                    Search::MustLearn(block) => block,
+                }
+            };
+            let (used, generation) = core.ask_synced(|meta| self.used_slots(meta, block))?;
+            let mut numbers = core.numbers.lock();
+            if core.table.lock().generation == generation {
+                numbers.learn(block, used);
+            }
+        }
+    }
+
+    /// Returns a mask of the slots of a block of dnodes that are in use on disk.
+    fn used_slots(&self, meta: &Dnode, block: u64) -> Result<u32, ObjectError> {
+        let tree = self.core.tree(ObjectId(0), meta);
+        if block > meta.block_id_max.0 {
+            return Ok(0);
+        }
+        let (pointer, _) = tree.descend(0, block)?;
+        if pointer.is_hole() {
+            return Ok(0);
+        }
+        if pointer.fill() >= SLOTS_PER_BLOCK {
+            return Ok(u32::MAX);
+        }
+        let content = tree.read_block(block)?;
+        let mut used = 0u32;
+        for slot in used_slots(&content) {
+            let bytes = content.bytes.get(slot * DNODE_SLOT_BYTES..).unwrap_or(&[]);
+            for slot in slot..slot + Dnode::slot_count(bytes) {
+                used |= 1u32.checked_shl(slot as u32).unwrap_or(0);
+            }
+        }
+        Ok(used)
+    }
+
+    fn new_dnode(&self, new: &NewObject) -> Result<Dnode, ObjectError> {
+        let refuse = |reason| Err(self.core.refuse(ObjectId(0), reason));
+        if new.object_type == ObjectType::NONE
+            || !new.object_type.is_valid()
+            || !new.bonus_type.is_valid()
+        {
+            return refuse("no such object type");
+        }
+        if !(12..=17).contains(&new.indirect_shift) {
+            return refuse("indirect blocks have 4 to 128 KiB");
+        }
+        let may_be_large = {
+            let policy = self.core.policy.read();
+            policy.may_have_large_dnodes && !policy.is_mos
+        };
+        if !(1..=32).contains(&new.slots) || (new.slots > 1 && !may_be_large) {
+            return refuse("a dnode cannot have so many slots");
+        }
+        let sectors = self.core.block_sectors(ObjectId(0), new.block_bytes)?;
+        let buffer = usize::from(new.slots) * DNODE_SLOT_BYTES - 192;
+        let Some(left) = buffer.checked_sub(new.bonus.len()) else {
+            return refuse("bonus does not fit");
+        };
+        // Files keep room for attributes, other objects for pointers.
+        let pointers = if new.bonus_type == ObjectType::SA {
+            1
+        } else {
+            (1 + left / 128).min(3)
+        };
+        let mut dnode = blank_dnode(new.object_type, sectors, pointers);
+        dnode.indirect_block_shift = new.indirect_shift;
+        dnode.compression = new.compression;
+        dnode.extra_slots = new.slots - 1;
+        (dnode.bonus_type, dnode.bonus) = (new.bonus_type, new.bonus.clone());
+        Ok(dnode)
+    }
+
+    fn add(&self, tx: &Transaction, id: ObjectId, mut dnode: Dnode) -> Arc<Object> {
+        // Only the slot keeps the bonus, because very many new objects may be in memory at once.
+        let bonus = std::mem::take(&mut dnode.bonus);
+        let object = Object::new(Arc::clone(&self.core), id, dnode, false);
+        object.begin(tx, bonus);
+        let mut table = self.core.table.lock();
+        table.insert(&object);
+        table.born.insert(id, tx.txg());
+        drop(table);
+        object
+    }
+
+    /// Frees an object of any size. Its blocks are freed when the txg is synced.
+    ///
+    /// # Errors
+    /// [`ObjectError::NotFound`] if there is none; if its dnode cannot be read.
+    pub fn free(self: &Arc<Self>, tx: &Transaction, id: ObjectId) -> Result<(), ObjectError> {
+        let object = self.object(id)?;
+        object.free(tx)?;
+        self.core.table.lock().dead.insert(id, tx.txg());
+        Ok(())
+    }
+
+    /// Returns the next object id above `after`, unsynced changes included.
+    ///
+    /// # Errors
+    /// If a block of dnodes cannot be read.
+    pub fn next_object(self: &Arc<Self>, after: ObjectId) -> Result<Option<ObjectId>, ObjectError> {
+        let core = &self.core;
         let mut from = after.0.saturating_add(1);
         loop {
-            let Some(block_id) = meta.next_data_block(BlockId(from / per_block))? else {
+            let (on_disk, generation) = core.ask_synced(|meta| self.next_synced(meta, from))?;
+            let table = core.table.lock();
+            if table.generation != generation {
+                continue;
+            }
+            let mut born = table.born.range(ObjectId(from)..).map(|(id, _)| id.0);
+            let born = born.find(|id| !table.dead.contains_key(&ObjectId(*id)));
+            let next = on_disk.into_iter().chain(born).min();
+            match next {
+                Some(id) if table.dead.contains_key(&ObjectId(id)) => from = id.saturating_add(1),
+                _ => return Ok(next.map(ObjectId)),
+            }
+        }
+    }
+
+    fn next_synced(&self, meta: &Dnode, from: u64) -> Result<Option<u64>, ObjectError> {
+        let tree = self.core.tree(ObjectId(0), meta);
+        let mut from = from;
+        loop {
+            let Some(block) = tree.next(from / SLOTS_PER_BLOCK, false)? else {
                 return Ok(None);
             };
-            let first = block_id.0 * per_block;
-            let block = meta.read_block(block_id)?;
-            for slot in used_slots(&block) {
-                let id = first + slot as u64;
-                if id >= from && id != 0 {
-                    return self.decode(&block, slot, ObjectId(id)).map(Some);
-                }
+            let first = block * SLOTS_PER_BLOCK;
+            let content = tree.read_block(block)?;
+            let numbers = used_slots(&content).map(|slot| first + slot as u64);
+            if let Some(id) = numbers.into_iter().find(|id| *id >= from && *id != 0) {
+                return Ok(Some(id));
             }
-            from = first + per_block;
+            from = first.saturating_add(SLOTS_PER_BLOCK);
         }
     }
 
-    fn charge(
-        self: &Arc<Self>,
-        claims: &mut Claims,
-        id: ObjectId,
-        block: BlockId,
-    ) -> Result<(), ObjectError> {
-        let pointer = self.meta_object().pointer(Level(0), block)?;
-        claims
-            .charge(&pointer)
-            .map_err(|reason| ObjectError::Invalid {
-                dataset: self.dataset,
-                object: id,
-                error: DecodeError::new("array of dnodes", reason, 0),
-            })
-    }
-
-    /// Iterates over all objects in order of their ids.
+    /// Returns an accounting object. If the set has none, creates it as a ZAP of one 512-byte block.
     ///
-    /// After an error the iteration continues with the next block of dnodes, so that one bad block does not
-    /// hide the rest. It ends with an error if the same block appears twice in a row, or if the blocks of
-    /// dnodes exceed the capacity of the pool's devices: a few indirect blocks could claim 2^60 objects.
-    pub fn objects(self: &Arc<Self>) -> impl Iterator<Item = Result<Object, ObjectError>> + use<> {
-        let set = Arc::clone(self);
-        let mut after = Some(ObjectId(0));
-        let mut claims = Claims::new(set.store());
-        let mut last_block = None;
-        std::iter::from_fn(move || {
-            let at = after?;
-            match set.next_object(at) {
-                Ok(Some(object)) => {
-                    after = Some(object.id());
-                    let block = object.id().0 / set.slots_per_block();
-                    if last_block.replace(block) != Some(block)
-                        && let Err(error) = set.charge(&mut claims, object.id(), BlockId(block))
-                    {
-                        after = None;
-                        return Some(Err(error));
-                    }
-                    Some(Ok(object))
-                }
-                Ok(None) => {
-                    after = None;
-                    None
-                }
-                Err(error) => {
-                    let next = match &error {
-                        ObjectError::Invalid { object, .. } if object.0 > at.0 => object.0,
-                        ObjectError::Block(block) if block.address().level.0 == 0 => {
-                            (block.address().block.0.saturating_add(1))
-                                .saturating_mul(set.slots_per_block())
-                                .saturating_sub(1)
-                        }
-                        // An indirect block of the dnode array is unreadable: skip everything below it.
-                        ObjectError::Block(block) => {
-                            let address = block.address();
-                            let shift = set.meta_dnode.pointers_shift()
-                                * u32::from(address.level.0).min(12);
-                            (address.block.0.saturating_add(1))
-                                .checked_shl(shift)
-                                .unwrap_or(u64::MAX)
-                                .saturating_mul(set.slots_per_block())
-                                .saturating_sub(1)
-                        }
-                        _ => u64::MAX,
-                    };
-                    let may_go_on = claims.charge_bytes(DNODE_SLOT_BYTES as u64).is_ok();
-                    let is_further = next > at.0 && next < u64::MAX - 64;
-                    after = (is_further && may_go_on).then_some(ObjectId(next));
-                    Some(Err(error))
-                }
+    /// # Errors
+    /// None at present.
+    pub fn special(
+        self: &Arc<Self>,
+        which: Accounting,
+        tx: &Transaction,
+    ) -> Result<Arc<Object>, ObjectError> {
+        let index = special_index(which);
+        let core = &self.core;
+        let object = {
+            let mut table = core.table.lock();
+            if let Some(object) = &table.specials[index] {
+                return Ok(Arc::clone(object));
             }
-        })
+            let dnode = blank_dnode(ObjectType::USER_GROUP_USED, 1, 3);
+            let object = Object::new(Arc::clone(core), special_id(index), dnode, false);
+            table.specials[index] = Some(Arc::clone(&object));
+            object
+        };
+        object.touch(tx);
+        Ok(object)
     }
-}
+    /// Returns an accounting object, or `None` if the set has none.
+    #[must_use]
+    pub fn special_if_any(self: &Arc<Self>, which: Accounting) -> Option<Arc<Object>> {
+        self.core.table.lock().specials[special_index(which)].clone()
+    }
 
-/// Iterates over the slots of a block of dnodes at which a used dnode begins.
-pub(crate) fn used_slots(block: &Block) -> impl Iterator<Item = usize> + '_ {
-    let count = block.bytes.len() / DNODE_SLOT_BYTES;
-    let mut next = 0;
-    std::iter::from_fn(move || {
-        while next < count {
-            let slot = next;
-            let bytes = &block.bytes[slot * DNODE_SLOT_BYTES..];
-            next += Dnode::slot_count(bytes);
-            if bytes[0] != 0 {
-                return Some(slot);
-            }
-        }
-        None
-    })
+    /// Flags of the object set block: 1 means that user accounting is complete, 2 object accounting, 4
+    /// project accounting.
+    #[must_use]
+    pub fn flags(&self) -> u64 {
+        self.core.table.lock().newest_flags()
+    }
+    /// Changes the flags of the object set block.
+    pub fn set_flags(&self, tx: &Transaction, flags: u64) {
+        let mut table = self.core.table.lock();
+        table.heads.entry(tx.txg()).or_default().flags = Some(flags);
+    }
+    /// How far accounting has been completed since the set was opened: all objects with smaller ids were
+    /// touched. `None` if completion has not begun.
+    #[must_use]
+    pub fn accounting_cursor(&self) -> Option<u64> {
+        let table = self.core.table.lock();
+        let mut changes = table.heads.values().rev();
+        let newest = changes.find_map(|change| change.accounting_cursor);
+        newest.or(table.synced.accounting_cursor)
+    }
+    /// Records that every object with a smaller id was touched in the txg of `tx` or before. The first call
+    /// after opening the set restarts project accounting, unless it is complete.
+    pub fn set_accounting_cursor(&self, tx: &Transaction, cursor: u64) {
+        let mut table = self.core.table.lock();
+        table.heads.entry(tx.txg()).or_default().accounting_cursor = Some(cursor);
+    }
+    /// The intent log header's words.
+    #[must_use]
+    pub fn log_header(&self) -> [u64; 24] {
+        self.core.table.lock().newest_log_header()
+    }
+    /// Changes the intent log header.
+    pub fn set_log_header(&self, tx: &Transaction, header: [u64; 24]) {
+        let mut table = self.core.table.lock();
+        table.heads.entry(tx.txg()).or_default().log_header = Some(header);
+    }
+
+    /// Whether there is anything to write in this txg.
+    #[must_use]
+    pub fn is_dirty(&self, txg: Txg) -> bool {
+        let table = self.core.table.lock();
+        let has_objects = table.dirty.get(&txg).is_some_and(|dirty| !dirty.is_empty());
+        has_objects || table.heads.contains_key(&txg)
+    }
+
+    /// Writes everything that is dirty in `txg`.
+    ///
+    /// All transactions of `txg` must have ended, and all older txgs must be synced. The caller may call this
+    /// again for the same txg, with a higher `pass`, to write what became dirty since. If nothing is dirty,
+    /// nothing is written.
+    ///
+    /// # Errors
+    /// If a block could not be read or written. The txg must then not commit. The state of its blocks is
+    /// undefined; the set can still be read, but not synced again.
+    pub fn sync(
+        self: &Arc<Self>,
+        txg: Txg,
+        pass: u32,
+        sink: &dyn BlockSink,
+    ) -> Result<SyncedSet, ObjectError> {
+        crate::sync::sync(&self.core, txg, pass, sink)
+    }
+
+    /// The object set's pointer as of the last sync; zeros before a new set's first sync.
+    #[must_use]
+    pub fn root(&self) -> BlockPointer {
+        self.core.table.lock().synced.root
+    }
+    /// A read-only view of the last synced state.
+    ///
+    /// # Errors
+    /// If its block cannot be read.
+    pub fn committed(&self) -> Result<Arc<ObjectSetView>, ObjectError> {
+        let store = Arc::clone(&self.core.store);
+        ObjectSetView::open(store, self.core.dataset, self.root(), None)
+    }
 }

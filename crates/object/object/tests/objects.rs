@@ -5,7 +5,7 @@ use millpond_block::{BlockStore, Topology};
 use millpond_checksum::checksum;
 use millpond_device::{Device, MemoryDevice};
 use millpond_env::sync::Arc;
-use millpond_object::{ObjectError, ObjectSet};
+use millpond_object::{ObjectError, ObjectSetView};
 use millpond_ondisk::{
     BlockId, BlockPointer, ChecksumKind, CompressionKind, Dnode, DnodeFlags, Dva, Endian, Guid,
     Level, ObjectId, ObjectSetKind, ObjectSetPhys, ObjectType, VDEV_DATA_START_BYTES, VdevId,
@@ -112,7 +112,7 @@ fn dnode_block(dnodes: &[(usize, Dnode)]) -> Vec<u8> {
     bytes
 }
 
-fn object_set(mut image: Image, blocks: &[&[(usize, Dnode)]]) -> Arc<ObjectSet> {
+fn object_set(mut image: Image, blocks: &[&[(usize, Dnode)]]) -> Arc<ObjectSetView> {
     let mut pointers = vec![];
     for dnodes in blocks {
         let bytes = dnode_block(dnodes);
@@ -139,7 +139,7 @@ fn object_set(mut image: Image, blocks: &[&[(usize, Dnode)]]) -> Arc<ObjectSet> 
         project_used: None,
     };
     let root = image.write(&phys.encode(1024).unwrap(), ObjectType::OBJECT_SET, 0);
-    ObjectSet::open(image.store(), 7, root, None).unwrap()
+    ObjectSetView::open(image.store(), 7, root, None).unwrap()
 }
 
 /// A file of 512-byte blocks: block 0 and block 9 hold data, all others to 20 are holes.
@@ -305,6 +305,6 @@ fn an_object_set_that_is_none_is_refused() {
     let wrong_kind = image.write(&[0; 1024], ObjectType::PLAIN_FILE, 0);
     let empty = image.write(&[0; 1024], ObjectType::OBJECT_SET, 0);
     for root in [BlockPointer::default(), wrong_kind, empty] {
-        assert!(ObjectSet::open(image.store(), 7, root, None).is_err());
+        assert!(ObjectSetView::open(image.store(), 7, root, None).is_err());
     }
 }

@@ -1,7 +1,7 @@
 //! File metadata stored in separate objects: old access control lists and old symlinks.
 
 use millpond_env::sync::Arc;
-use millpond_object::{ObjectError, ObjectSet};
+use millpond_object::{ObjectError, ObjectSetView};
 use millpond_ondisk::{BlockId, DecodeError, Endian, ObjectId};
 
 /// Reads the first bytes of objects. Tests implement it with bytes in memory.
@@ -13,7 +13,7 @@ pub trait ObjectBytes: Send + Sync {
     fn read(&self, id: ObjectId, length_bytes: usize) -> Result<(Vec<u8>, Endian), ObjectError>;
 }
 
-impl ObjectBytes for Arc<ObjectSet> {
+impl ObjectBytes for Arc<ObjectSetView> {
     fn read(&self, id: ObjectId, length_bytes: usize) -> Result<(Vec<u8>, Endian), ObjectError> {
         let object = self.object(id)?;
         let first = object.read_block(BlockId(0))?;

@@ -3,7 +3,7 @@
 use crate::form::{Buffer, Content, Form};
 use crate::{Attributes, ObjectBytes, SaAttribute, SaError, SaRegistration};
 use millpond_env::sync::Arc;
-use millpond_object::{Object, ObjectSet};
+use millpond_object::{ObjectSetView, ObjectView};
 use millpond_ondisk::sa::{SA_LAYOUT_EMPTY, SA_LAYOUTS_MAX};
 use millpond_ondisk::znode::ZnodePhys;
 use millpond_ondisk::{DecodeError, Endian, ObjectId, ObjectType};
@@ -43,7 +43,7 @@ impl SaRegistry {
     ///
     /// # Errors
     /// If a table cannot be read or contradicts itself.
-    pub fn open(set: &Arc<ObjectSet>) -> Result<Arc<Self>, SaError> {
+    pub fn open(set: &Arc<ObjectSetView>) -> Result<Arc<Self>, SaError> {
         let table = |id: u64| -> Result<Zap, SaError> { Ok(Zap::open(set.object(ObjectId(id))?)?) };
         let bytes = Arc::new(Arc::clone(set));
         let dataset = set.dataset();
@@ -197,7 +197,7 @@ impl SaRegistry {
     ///
     /// # Errors
     /// [`SaError::NotAFile`] if the object has no attributes. Otherwise if they cannot be read.
-    pub fn attributes(self: &Arc<Self>, object: &Object) -> Result<Attributes, SaError> {
+    pub fn attributes(self: &Arc<Self>, object: &ObjectView) -> Result<Attributes, SaError> {
         let dnode = object.dnode();
         let bonus_type = dnode.bonus_type;
         if bonus_type == ObjectType::ZNODE {

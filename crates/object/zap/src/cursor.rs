@@ -25,7 +25,7 @@ pub struct ZapCursor {
     window: Option<Window>,
     errors_left: u32,
     /// Whether block 0 is read again for each window.
-    is_live: bool,
+    may_change: bool,
 }
 
 /// The remaining entries of one block, the next one last.
@@ -49,7 +49,7 @@ impl ZapCursor {
             position,
             window: None,
             errors_left: ERRORS_MAX,
-            is_live: false,
+            may_change: false,
         }
     }
 
@@ -61,9 +61,9 @@ impl ZapCursor {
     ///
     /// # Errors
     /// As [`Zap::from_source`].
-    pub fn live(source: Arc<dyn ZapSource>, cookie: u64) -> Result<Self, ZapError> {
+    pub fn of_changing(source: Arc<dyn ZapSource>, cookie: u64) -> Result<Self, ZapError> {
         let mut cursor = Self::new(Zap::from_source(source)?, cookie);
-        cursor.is_live = true;
+        cursor.may_change = true;
         Ok(cursor)
     }
 
@@ -110,7 +110,7 @@ impl ZapCursor {
 
     /// Reads the block that holds `position`.
     fn load(&mut self, position: ZapPosition) -> Result<Window, ZapError> {
-        if self.is_live {
+        if self.may_change {
             let opened = Zap::from_source(Arc::clone(&self.zap.source));
             self.zap = opened.inspect_err(|_| self.position = None)?;
         }

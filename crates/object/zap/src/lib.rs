@@ -5,7 +5,7 @@
 //! folding of names. Directories, properties and tables built on ZAPs belong to the layers above.
 //!
 //! ```no_run
-//! # fn example(object: millpond_object::Object) -> Result<(), millpond_zap::ZapError> {
+//! # fn example(object: millpond_object::ObjectView) -> Result<(), millpond_zap::ZapError> {
 //! use millpond_zap::Zap;
 //! let zap = Zap::open(object)?;
 //! let root = zap.lookup_u64(b"ROOT")?;
@@ -22,7 +22,7 @@
 mod check;
 mod cursor;
 mod error;
-mod live;
+
 mod lookup;
 mod normalise;
 mod source;
@@ -32,16 +32,17 @@ mod testing;
 mod tests;
 mod unicode_5_0;
 mod zap;
+mod zap_mut;
 
 pub use check::ZapSummary;
 pub use cursor::ZapCursor;
 pub use error::ZapError;
-pub use live::{
-    AtZero, MICRO_BYTES_MAX_USUAL, NAME_BYTES_MAX_USUAL, NewZap, ObjectBlocks, ZapMut, ZapShape,
-    ZapStore, allocate_zap, new_salt,
-};
 pub use lookup::NameMatch;
 pub use millpond_ondisk::zap::{COOKIE_END, ZapFlags, ZapForm, ZapHeader, ZapValue};
 pub use normalise::{Normalisation, UnicodeForm};
 pub use source::ZapSource;
 pub use zap::{Zap, ZapEntry};
+pub use zap_mut::{
+    AtZero, MICRO_BYTES_MAX_USUAL, NAME_BYTES_MAX_USUAL, NewZap, ObjectBlocks, ZapMut, ZapShape,
+    ZapStore, allocate_zap, new_salt,
+};

@@ -1,7 +1,7 @@
 //! The source of a ZAP's blocks.
 
 use millpond_env::sync::Arc;
-use millpond_object::{Block, BlockAddress, Object, ObjectError};
+use millpond_object::{Block, BlockAddress, ObjectError, ObjectView};
 use millpond_ondisk::{BlockId, Level};
 
 /// The data blocks of one object, as a ZAP reads them. Tests implement it with blocks in memory.
@@ -15,11 +15,11 @@ pub trait ZapSource: Send + Sync {
     fn address(&self, id: BlockId) -> BlockAddress;
 }
 
-impl ZapSource for Object {
+impl ZapSource for ObjectView {
     fn read_block(&self, id: BlockId) -> Result<Arc<Block>, ObjectError> {
-        Object::read_block(self, id)
+        ObjectView::read_block(self, id)
     }
     fn address(&self, id: BlockId) -> BlockAddress {
-        Object::address(self, Level(0), id)
+        ObjectView::address(self, Level(0), id)
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::{Normalisation, ZapCursor, ZapError, ZapSource};
 use millpond_env::sync::Arc;
-use millpond_object::{Block, Object};
+use millpond_object::{Block, ObjectView};
 use millpond_ondisk::zap::{
     MicroZap, ZapFlags, ZapForm, ZapHashing, ZapHeader, ZapLeaf, ZapValue, pointer_table_entry,
 };
@@ -66,7 +66,7 @@ impl Zap {
     ///
     /// # Errors
     /// If block 0 cannot be read or is not the beginning of a ZAP.
-    pub fn open(object: Object) -> Result<Self, ZapError> {
+    pub fn open(object: ObjectView) -> Result<Self, ZapError> {
         Self::from_source(Arc::new(object))
     }
 

@@ -8,18 +8,18 @@ use crate::properties::DatasetKind;
 use crate::{DatasetError, DatasetName, Directory, NameTail};
 use millpond_crypt::DatasetKey;
 use millpond_env::sync::Arc;
-use millpond_object::{Object, ObjectSet};
+use millpond_object::{ObjectSetView, ObjectView};
 use millpond_ondisk::{
     BookmarkPhys, DecodeError, DslDatasetPhys, Guid, ObjectId, ObjectSetKind, ObjectType, dsl,
 };
-use millpond_pool::Pool;
+use millpond_pool::PoolView;
 use millpond_zap::Zap;
 
 /// A live file system or volume, or a snapshot.
 #[derive(Debug, Clone)]
 pub struct Dataset {
     directory: Arc<Directory>,
-    object: Object,
+    object: ObjectView,
     phys: DslDatasetPhys,
     name: String,
     snapshot: Option<String>,
@@ -79,7 +79,7 @@ impl Dataset {
     /// # Errors
     /// [`DatasetError::NotFound`] (also for bookmarks, which are not datasets), or if something on the path
     /// to it cannot be read.
-    pub fn find(pool: &Arc<Pool>, name: &str) -> Result<Self, DatasetError> {
+    pub fn find(pool: &Arc<PoolView>, name: &str) -> Result<Self, DatasetError> {
         let missing = || DatasetError::NotFound {
             name: name.to_owned(),
         };
@@ -97,7 +97,7 @@ impl Dataset {
     ///
     /// # Errors
     /// If it, its directory or its name cannot be read.
-    pub fn by_id(pool: &Arc<Pool>, id: ObjectId) -> Result<Self, DatasetError> {
+    pub fn by_id(pool: &Arc<PoolView>, id: ObjectId) -> Result<Self, DatasetError> {
         let provisional = format!("dataset {id}");
         let object = pool.mos().object(id).named(&provisional)?;
         if object.dnode().bonus_type != ObjectType::DSL_DATASET {
@@ -132,7 +132,7 @@ impl Dataset {
     }
     /// The pool of the dataset.
     #[must_use]
-    pub fn pool(&self) -> &Arc<Pool> {
+    pub fn pool(&self) -> &Arc<PoolView> {
         self.directory.pool()
     }
     /// The full name.
@@ -194,9 +194,12 @@ impl Dataset {
     ///
     /// # Errors
     /// If the object set cannot be read.
-    pub fn object_set(&self, key: Option<Arc<DatasetKey>>) -> Result<Arc<ObjectSet>, DatasetError> {
+    pub fn object_set(
+        &self,
+        key: Option<Arc<DatasetKey>>,
+    ) -> Result<Arc<ObjectSetView>, DatasetError> {
         let store = Arc::clone(self.pool().store());
-        ObjectSet::open(store, self.id().0, self.phys.block_pointer, key).named(&self.name)
+        ObjectSetView::open(store, self.id().0, self.phys.block_pointer, key).named(&self.name)
     }
 
     /// The kind of dataset as users see it: file system, volume or snapshot.
@@ -360,7 +363,7 @@ impl Dataset {
 }
 
 fn find_directory(
-    pool: &Arc<Pool>,
+    pool: &Arc<PoolView>,
     name: &DatasetName<'_>,
 ) -> Result<Arc<Directory>, DatasetError> {
     let mut components = name.components();

@@ -5,10 +5,10 @@
 use crate::error::Named;
 use crate::{Dataset, DatasetError, StoredProperties};
 use millpond_env::sync::{Arc, OnceLock};
-use millpond_object::Object;
+use millpond_object::ObjectView;
 use millpond_ondisk::dsl::keys::is_hidden_name;
 use millpond_ondisk::{DecodeError, DslDirectoryPhys, ObjectId, ObjectType};
-use millpond_pool::Pool;
+use millpond_pool::PoolView;
 use millpond_zap::Zap;
 use std::collections::HashSet;
 
@@ -18,9 +18,9 @@ pub(crate) const DEPTH_MAX: usize = 64;
 /// A node of the name tree: the part of a name before `@` or `#`, such as `pool/a/b`.
 #[derive(Debug)]
 pub struct Directory {
-    pool: Arc<Pool>,
+    pool: Arc<PoolView>,
     parent: Option<Arc<Directory>>,
-    object: Object,
+    object: ObjectView,
     phys: DslDirectoryPhys,
     name: String,
     depth: usize,
@@ -32,13 +32,13 @@ impl Directory {
     ///
     /// # Errors
     /// If the root directory cannot be found in the MOS.
-    pub fn root(pool: &Arc<Pool>) -> Result<Arc<Self>, DatasetError> {
+    pub fn root(pool: &Arc<PoolView>) -> Result<Arc<Self>, DatasetError> {
         let id = pool.directory_object("root_dataset")?;
         Self::open(pool, None, id, pool.name().to_owned())
     }
 
     fn open(
-        pool: &Arc<Pool>,
+        pool: &Arc<PoolView>,
         parent: Option<Arc<Directory>>,
         id: ObjectId,
         name: String,
@@ -78,7 +78,7 @@ impl Directory {
     ///
     /// # Errors
     /// If one of them cannot be read, or they form a cycle.
-    pub fn by_id(pool: &Arc<Pool>, id: ObjectId) -> Result<Arc<Self>, DatasetError> {
+    pub fn by_id(pool: &Arc<PoolView>, id: ObjectId) -> Result<Arc<Self>, DatasetError> {
         let mut chain = vec![];
         let mut at = id;
         loop {
@@ -117,7 +117,7 @@ impl Directory {
 
     /// The pool of the directory.
     #[must_use]
-    pub fn pool(&self) -> &Arc<Pool> {
+    pub fn pool(&self) -> &Arc<PoolView> {
         &self.pool
     }
     /// The parent directory; `None` for the root.
@@ -251,7 +251,7 @@ impl Directory {
 
 /// Looks up an entry of a directory's or dataset's own object, if that object is a ZAP.
 pub(crate) fn extension(
-    object: &Object,
+    object: &ObjectView,
     key: &str,
     name: &str,
 ) -> Result<Option<Vec<u64>>, DatasetError> {

@@ -1,23 +1,36 @@
 //! Layer `pool`: the tree of directories, datasets and snapshots, with their properties and keys.
 //!
-//! This crate knows names, snapshots and settings; it does not know files. [`Dataset`] and related types
-//! read the committed state; [`live`] changes it.
+//! This crate knows names, snapshots and settings; it does not know files. [`Dataset`] and [`Directory`] read a
+//! committed state.
 //!
-//! Pages: `docs/format/dsl-directory.md`, `docs/format/dsl-dataset.md`, `docs/format/properties.md`.
+//! [`Datasets`] is the port through which [`millpond_pool::Pool`] writes datasets, and the interface for
+//! changing them. [`HeadDataset`] is one head whose contents are open for changes.
+//!
+//! Pages: `docs/format/dsl-directory.md`, `docs/format/dsl-dataset.md`, `docs/format/properties.md`,
+//! `docs/format/deadlist.md`, `docs/format/space-accounting.md`, `docs/format/bookmarks.md`.
 #![forbid(unsafe_code)]
 
 mod dataset;
+mod datasets;
 mod directory;
 mod error;
+mod heads;
 mod keys;
-pub mod live;
+mod mos;
 mod name;
 pub mod properties;
-
-pub use millpond_crypt::{CryptKey, DatasetKey, KeyFormat, WrappingKey};
+mod tasks;
+mod writability;
 
 pub use dataset::{Bookmark, Dataset, Hold};
+pub use datasets::Datasets;
 pub use directory::Directory;
 pub use error::{DatasetError, Refusal};
+pub use heads::head::{DatasetSpace, Estimate, HeadDataset};
+pub use heads::initializer::{DatasetInitializer, NewContents, NewFileSystem};
+pub use heads::log::{HeadLog, LogTrim, OtherLog, header_words};
+pub use heads::settings::Settings;
+pub use millpond_crypt::{CryptKey, DatasetKey, KeyFormat, WrappingKey};
 pub use name::{DatasetName, NAME_BYTES_MAX, NameTail};
 pub use properties::{PropertyReader, PropertySource, PropertyValue, StoredProperties};
+pub use tasks::{DestroyOptions, PropertyChanges, walk_destroyed_tree};

@@ -73,10 +73,10 @@ pub enum PoolError {
     NotReady,
     /// A feature's count cannot be changed.
     #[error(transparent)]
-    Feature(#[from] crate::live::FeatureError),
+    Feature(#[from] crate::FeatureError),
     /// A txg could not be committed; it is unknown whether it is durable.
     #[error("commit: {0}")]
-    Commit(#[from] crate::live::CommitError),
+    Commit(#[from] crate::CommitError),
     /// Devices lost more writes than redundancy covers.
     #[error(transparent)]
     Flush(#[from] millpond_block::FlushError),

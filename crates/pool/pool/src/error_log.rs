@@ -3,7 +3,7 @@
 //! Page `docs/format/error-log.md`.
 
 use crate::error::Reading;
-use crate::{Pool, PoolError};
+use crate::{PoolError, PoolView};
 use millpond_ondisk::pool_directory::key;
 use millpond_ondisk::{ErrorLogEntry, parse_error_log_bookmark};
 use millpond_ondisk::{ObjectId, Txg, dsl};
@@ -24,7 +24,7 @@ pub struct LoggedError {
     pub birth: Option<Txg>,
 }
 
-impl Pool {
+impl PoolView {
     /// Reads the errors logged by normal I/O and the last completed scrub, then those of the running scrub.
     ///
     /// The errors are in order and each appears once.

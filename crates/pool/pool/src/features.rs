@@ -2,10 +2,12 @@
 //!
 //! Page `docs/format/features.md`.
 
+pub(crate) mod counts;
+
 use crate::PoolError;
 use crate::error::Reading;
 use millpond_env::sync::Arc;
-use millpond_object::ObjectSet;
+use millpond_object::ObjectSetView;
 use millpond_ondisk::{FEATURES, Feature, FeatureState, hinders_reading, hinders_writing};
 use millpond_ondisk::{ObjectId, Txg};
 use millpond_zap::Zap;
@@ -33,7 +35,7 @@ pub struct Features {
 
 impl Features {
     pub(crate) fn load(
-        mos: &Arc<ObjectSet>,
+        mos: &Arc<ObjectSetView>,
         for_read: ObjectId,
         for_write: ObjectId,
         descriptions: ObjectId,
@@ -143,7 +145,7 @@ impl Features {
     }
 }
 
-fn counts(mos: &Arc<ObjectSet>, id: ObjectId) -> Result<BTreeMap<String, u64>, PoolError> {
+fn counts(mos: &Arc<ObjectSetView>, id: ObjectId) -> Result<BTreeMap<String, u64>, PoolError> {
     let what = "feature table";
     let zap = Zap::open(mos.object(id).reading(what)?).reading(what)?;
     let mut table = BTreeMap::new();
@@ -155,7 +157,7 @@ fn counts(mos: &Arc<ObjectSet>, id: ObjectId) -> Result<BTreeMap<String, u64>, P
     Ok(table)
 }
 
-fn texts(mos: &Arc<ObjectSet>, id: ObjectId) -> Result<BTreeMap<String, String>, PoolError> {
+fn texts(mos: &Arc<ObjectSetView>, id: ObjectId) -> Result<BTreeMap<String, String>, PoolError> {
     let what = "feature descriptions";
     let zap = Zap::open(mos.object(id).reading(what)?).reading(what)?;
     let mut table = BTreeMap::new();

@@ -2,10 +2,12 @@
 //!
 //! Page `docs/format/history.md`.
 
+pub(crate) mod append;
+
 use crate::error::Reading;
-use crate::{Pool, PoolError};
+use crate::{PoolError, PoolView};
 use millpond_nvlist::NvList;
-use millpond_object::Object;
+use millpond_object::ObjectView;
 use millpond_ondisk::HistoryPhys;
 use millpond_ondisk::pool_directory::key;
 
@@ -15,13 +17,13 @@ const RECORD_BYTES_MAX: u64 = 64 << 20;
 /// Reads the records of a pool's history, oldest first, one at a time.
 #[derive(Debug)]
 pub struct History {
-    object: Object,
+    object: ObjectView,
     phys: HistoryPhys,
     /// Logical offset of the next record; `None` at the end or after an error.
     at: Option<u64>,
 }
 
-impl Pool {
+impl PoolView {
     /// Opens the pool's history; `None` if the pool keeps none (before version 4).
     ///
     /// # Errors

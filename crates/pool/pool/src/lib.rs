@@ -1,33 +1,80 @@
 //! Layer `pool`: finds, assembles and opens pools, and holds the state that belongs to a whole pool.
 //!
-//! [`import`] finds labels on devices. [`Pool::open`] leads from the labels to the meta object set, and
-//! from there to the pool's features, configuration, history, error log and statistics. This crate does not
-//! know datasets or files. [`live`] is the part that changes pools.
+//! [`import`] finds labels on devices. [`PoolView::open`] leads from the labels to the meta object set, and
+//! from there to the pool's features, configuration, history, error log and statistics. A [`PoolView`] is one
+//! committed state and never changes.
 //!
-//! Pages: `docs/format/import.md`, `docs/format/pool-config.md`, `docs/format/features.md`.
+//! A [`Pool`] is open for changes. Pool-wide data (the MOS, free space, configuration, features, labels)
+//! changes only while a txg is written, by the thread that holds a [`SyncContext`]. This crate does not know
+//! datasets or files; the datasets above are written through a [`DatasetPort`].
+//!
+//! Pages: `docs/format/import.md`, `docs/format/pool-config.md`, `docs/format/features.md`,
+//! `docs/format/label.md`, `docs/format/commit-order.md`, `docs/format/bpobj.md`.
 #![forbid(unsafe_code)]
 
+mod bpobj;
+mod config;
+mod create;
 mod error;
 mod error_log;
+mod failure;
 mod features;
 mod history;
 pub mod import;
-mod leaf_states;
-pub mod live;
+mod labels;
+mod logs;
 mod open;
+mod open_for_writing;
 mod packed;
 mod pool;
+mod port;
 pub mod properties;
+mod scan;
 mod space;
-mod vdev_objects;
+mod sync;
+#[cfg(test)]
+mod tests;
+mod vdevs;
+mod view;
+mod writability;
 
+pub use bpobj::{BpObject, Drain, is_shared_empty, new_empty_list, release_shared_empty};
+pub use config::{PoolConfig, auxiliary_label_list};
+pub use create::{CreateError, FIRST_TXG, NewPool, POOL_NAME_BYTES_MAX, check_pool_name};
 pub use error::PoolError;
 pub use error_log::LoggedError;
+pub use failure::{FailMode, Suspension};
+pub use features::counts::{
+    FeatureChange, FeatureChoice, FeatureCounts, FeatureEdit, FeatureError, POOL_VERSION_FEATURES,
+    demand_written, features_of_new_pool, is_enabled_by_default,
+};
 pub use features::{Features, UnsupportedFeature};
 pub use history::History;
+pub use history::append::{HistoryCommand, HistoryEvent, NotedEvent, Opening, pool_event_text};
+pub use labels::{
+    Cleared, Commit, CommitError, CommitReport, LabelError, LabelHalf, LeafWrite, RoundReport,
+    WriteOrder, all_tops, clear_labels, commit, flush, next_uberblock, write_auxiliary_labels,
+    write_initial_labels, write_labels, write_uberblock,
+};
+pub use logs::{FoundBlock, FoundLog, FoundLogs};
+pub use millpond_block::RequestDeadline;
 pub use open::{OpenError, OpenOptions};
+pub use open_for_writing::WriteOptions;
 pub use packed::{PACKED_LIST_BYTES_MAX, read_packed_list};
-pub use pool::Pool;
+pub use pool::{Pool, SyncMode};
+pub use port::DatasetPort;
+pub use properties::set::{PoolSetting, SettingError, SettingTime};
+pub use properties::set_vdev::VdevSetting;
 pub use space::{
     CloneTotals, DEDUP_BUCKETS, DedupBucket, DedupTotals, PoolSpace, PoolSpaceMaps, VdevSpace,
 };
+pub use sync::context::{SpaceChange, SyncContext};
+pub use vdevs::leaf_monitor::{LeafEvent, LeafEventKind};
+pub use vdevs::leaves::{LeafError, Offline};
+pub use vdevs::new_vdev::{
+    BuiltVdevs, DeviceUse, NewDevice, NewLayout, NewTop, NewVdevError, NewVdevOptions, NewVdevs,
+    build_vdevs, find_use, random_u64,
+};
+pub use vdevs::replication::{Replication, ReplicationMismatch, check_replication};
+pub use view::PoolView;
+pub use writability::{ReadOnlyReason, WhyReadOnly, WritabilityError, check_writable};

@@ -10,16 +10,16 @@
 use crate::error::Reading;
 use crate::features::{Features, UnsupportedFeature};
 use crate::import::{Assembly, ConfigError, PoolCandidate, Rewind, RewindError, Trust};
-use crate::leaf_states::{found_condition, judge};
 use crate::packed::read_packed_list;
-use crate::vdev_objects::{load_allocation_class, load_dirty_time_log, load_indirect_mapping};
-use crate::{Pool, PoolError};
+use crate::vdevs::leaf_states::{found_condition, judge};
+use crate::vdevs::objects::{load_allocation_class, load_dirty_time_log, load_indirect_mapping};
+use crate::{PoolError, PoolView};
 use millpond_block::{BlockStore, IoClock, RequestDeadline, Topology};
 use millpond_checksum::Salt;
 use millpond_env::Env;
 use millpond_env::sync::{Arc, OnceLock};
 use millpond_nvlist::NvList;
-use millpond_object::ObjectSet;
+use millpond_object::ObjectSetView;
 use millpond_ondisk::pool_directory::{self, key};
 use millpond_ondisk::{DecodeError, ObjectId, Txg, Uberblock, VdevId};
 use millpond_vdev::{IndirectTables, LeafTable, Reflow, TreeError, VdevKind, VdevTree};
@@ -42,7 +42,7 @@ pub struct OpenOptions {
     pub prefetch: bool,
     /// How long a device may take to answer before the pool continues without it. The default is no limit,
     /// which needs no threads per device. A pool opened for changes uses the deadline of its
-    /// [`WriteOptions`](crate::live::WriteOptions).
+    /// [`WriteOptions`](crate::WriteOptions).
     pub deadline: RequestDeadline,
 }
 
@@ -104,7 +104,7 @@ pub enum OpenError {
     },
     /// The pool cannot be opened for writing.
     #[error(transparent)]
-    ReadOnly(#[from] crate::live::WhyReadOnly),
+    ReadOnly(#[from] crate::WhyReadOnly),
     /// The pool has no checkpoint to open.
     #[error("the pool has no checkpoint")]
     NoCheckpoint,
@@ -121,7 +121,7 @@ fn list(features: &[UnsupportedFeature]) -> String {
     words.join(", ")
 }
 
-impl Pool {
+impl PoolView {
     /// Opens the newest readable state that `options` allow.
     ///
     /// # Errors
@@ -130,7 +130,7 @@ impl Pool {
         env: &Env,
         candidate: &PoolCandidate,
         options: &OpenOptions,
-    ) -> Result<Arc<Pool>, OpenError> {
+    ) -> Result<Arc<PoolView>, OpenError> {
         let mut first_error = None;
         for choice in candidate.uberblock_choices(options.rewind)? {
             match open_at(env, candidate, options, choice.uberblock) {
@@ -180,7 +180,7 @@ fn open_at(
     candidate: &PoolCandidate,
     options: &OpenOptions,
     uberblock: Uberblock,
-) -> Result<Arc<Pool>, OpenError> {
+) -> Result<Arc<PoolView>, OpenError> {
     if !matches!(uberblock.version, 1..=28 | 5000) {
         return Err(OpenError::Version {
             version: uberblock.version,
@@ -196,7 +196,7 @@ fn open_at(
     let topology = topology.topology(&IndirectTables::default());
     let store = Arc::new(BlockStore::new(topology, options.cache_bytes));
     store.set_prefetch(options.prefetch);
-    let mos = match ObjectSet::open(Arc::clone(&store), 0, uberblock.root, None) {
+    let mos = match ObjectSetView::open(Arc::clone(&store), 0, uberblock.root, None) {
         Ok(mos) => mos,
         // Missing devices are a better explanation than one unreadable block.
         Err(_) if !untrusted.state().is_usable() => {
@@ -277,7 +277,7 @@ fn open_at(
         load_list(&mos, number(key::SPARES)?, "spares").map_err(at)?,
         load_list(&mos, number(key::L2CACHE)?, "l2cache").map_err(at)?,
     );
-    Ok(Arc::new(Pool {
+    Ok(Arc::new(PoolView {
         env,
         name,
         store,
@@ -294,7 +294,7 @@ fn open_at(
     }))
 }
 
-pub(crate) fn open_directory(mos: &Arc<ObjectSet>) -> Result<Zap, PoolError> {
+pub(crate) fn open_directory(mos: &Arc<ObjectSetView>) -> Result<Zap, PoolError> {
     let object = mos
         .object(pool_directory::OBJECT_DIRECTORY)
         .reading("object directory")?;
@@ -315,7 +315,7 @@ fn load_salt(directory: &Zap) -> Result<Option<Salt>, PoolError> {
 }
 
 pub(crate) fn load_list(
-    mos: &Arc<ObjectSet>,
+    mos: &Arc<ObjectSetView>,
     id: Option<u64>,
     what: &'static str,
 ) -> Result<Vec<NvList>, PoolError> {
@@ -391,7 +391,7 @@ impl<'a> Members<'a> {
     }
 
     /// Reads dirty time logs and allocation classes.
-    fn load_objects(&mut self, mos: &Arc<ObjectSet>) -> Result<(), PoolError> {
+    fn load_objects(&mut self, mos: &Arc<ObjectSetView>) -> Result<(), PoolError> {
         let logs: Vec<_> = self
             .tree
             .leaves()
@@ -422,7 +422,7 @@ impl<'a> Members<'a> {
 /// An older mapping may be stored on a vdev that was removed later, so the newer mapping must be loaded
 /// first.
 fn load_indirect(
-    mos: &Arc<ObjectSet>,
+    mos: &Arc<ObjectSetView>,
     store: &Arc<BlockStore>,
     members: &Members<'_>,
 ) -> Result<IndirectTables, PoolError> {

@@ -6,7 +6,7 @@ use crate::PoolError;
 use crate::error::Reading;
 use millpond_env::sync::Arc;
 use millpond_nvlist::NvList;
-use millpond_object::ObjectSet;
+use millpond_object::ObjectSetView;
 use millpond_ondisk::{DecodeError, ObjectId, ObjectType};
 
 /// The largest packed list that is read, in bytes. Enough for the configuration of some hundred thousand
@@ -19,7 +19,7 @@ pub const PACKED_LIST_BYTES_MAX: u64 = 64 << 20;
 /// If the object is not a packed list, its stored size is too large, it cannot be read, or it does not
 /// decode.
 pub fn read_packed_list(
-    mos: &Arc<ObjectSet>,
+    mos: &Arc<ObjectSetView>,
     id: ObjectId,
     what: &'static str,
 ) -> Result<NvList, PoolError> {

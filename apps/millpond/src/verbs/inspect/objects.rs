@@ -8,7 +8,7 @@ use crate::verbs::Global;
 use crate::verbs::global::refused;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use millpond::inspect::{ObjectSummary, TreeWalk, WalkStep, object_summaries};
-use millpond::{Object, ObjectId, ObjectSet};
+use millpond::{ObjectId, ObjectSetView, ObjectView};
 use serde_json::{Value, json};
 use std::io;
 use std::ops::ControlFlow;
@@ -79,7 +79,7 @@ pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Endi
     Ok(items.end()?)
 }
 
-fn list(session: &mut Session, global: &Global, set: &Arc<ObjectSet>) -> Ending {
+fn list(session: &mut Session, global: &Global, set: &Arc<ObjectSetView>) -> Ending {
     let mut items = Items::begin(session, global.is_json, HEAD)?;
     for summary in object_summaries(set) {
         match summary {
@@ -137,7 +137,7 @@ fn value(summary: &ObjectSummary) -> Value {
 }
 
 /// Shows the dnode, then its block pointers as they are read.
-fn show(items: &mut Items, object: &Object, has_bonus: bool) -> io::Result<()> {
+fn show(items: &mut Items, object: &ObjectView, has_bonus: bool) -> io::Result<()> {
     let summary = ObjectSummary::of(object);
     let bonus = match object.bonus() {
         Ok(bonus) if has_bonus => Some(hexadecimal(bonus)),
@@ -182,7 +182,7 @@ fn show(items: &mut Items, object: &Object, has_bonus: bool) -> io::Result<()> {
     outcome
 }
 
-fn one_step(items: &mut Items, object: &Object, step: WalkStep<'_>) -> io::Result<()> {
+fn one_step(items: &mut Items, object: &ObjectView, step: WalkStep<'_>) -> io::Result<()> {
     match step {
         WalkStep::Unreadable { error, .. } => items.failure(error),
         WalkStep::Pointer { address, pointer } => {

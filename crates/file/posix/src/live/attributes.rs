@@ -4,24 +4,24 @@ use super::error::FileError;
 use super::state::{AttributeChange, NodeState};
 use millpond_env::Env;
 use millpond_env::sync::Arc;
-use millpond_object::{LiveObject, LiveObjectSet, ObjectError};
+use millpond_object::{Object, ObjectError, ObjectSet};
 use millpond_ondisk::{ObjectId, ObjectType};
-use millpond_sa::{Ace, Attributes, LiveTables, SaChange, SaLayouts, SaObject, create_sa_master};
+use millpond_sa::{Ace, Attributes, ObjectTables, SaChange, SaLayouts, SaObject, create_sa_master};
 use millpond_txg::Transaction;
 use millpond_zap::{NewZap, ObjectBlocks, ZapMut, ZapShape};
 
 /// Opens an object's ZAP table for changes.
-pub(crate) fn zap<'t>(object: &Arc<LiveObject>, tx: &'t Transaction) -> ZapMut<ObjectBlocks<'t>> {
+pub(crate) fn zap<'t>(object: &Arc<Object>, tx: &'t Transaction) -> ZapMut<ObjectBlocks<'t>> {
     ZapMut::of(object, tx)
 }
 
 /// Creates an object with an empty ZAP table.
 pub(crate) fn make_zap(
-    set: &Arc<LiveObjectSet>,
+    set: &Arc<ObjectSet>,
     tx: &Transaction,
     object_type: ObjectType,
     new: &NewZap,
-) -> Result<Arc<LiveObject>, FileError> {
+) -> Result<Arc<Object>, FileError> {
     let object = set.allocate(tx, ZapShape::USUAL.object(object_type))?;
     zap(&object, tx).create(new)?;
     Ok(object)
@@ -30,13 +30,13 @@ pub(crate) fn make_zap(
 /// The object set's attribute registry and layouts, and how files' attributes are read and written.
 #[derive(Debug)]
 pub(crate) struct AttributeTables {
-    set: Arc<LiveObjectSet>,
+    set: Arc<ObjectSet>,
     layouts: Arc<SaLayouts>,
 }
 
 impl AttributeTables {
     /// Opens the tables of a file system, which its master node points to.
-    pub(crate) fn open(set: &Arc<LiveObjectSet>, env: &Env) -> Result<Self, FileError> {
+    pub(crate) fn open(set: &Arc<ObjectSet>, env: &Env) -> Result<Self, FileError> {
         let layouts = SaLayouts::open(set, env)?;
         let set = Arc::clone(set);
         Ok(Self { set, layouts })
@@ -46,34 +46,34 @@ impl AttributeTables {
     /// Returns their object id.
     pub(crate) fn make(&self, tx: &Transaction, env: &Env) -> Result<ObjectId, FileError> {
         let id = create_sa_master(&self.set, tx, env)?;
-        let tables = LiveTables::new(&self.set, env, id);
+        let tables = ObjectTables::new(&self.set, env, id);
         self.layouts.give_tables(Box::new(tables));
         Ok(id)
     }
     /// Whether a file's attributes still have the format of versions before 5.
-    pub(crate) fn is_old(object: &LiveObject) -> bool {
+    pub(crate) fn is_old(object: &Object) -> bool {
         object.bonus_type() == ObjectType::ZNODE
     }
 
-    fn attributes(&self, object: &LiveObject) -> Result<Attributes, FileError> {
+    fn attributes(&self, object: &Object) -> Result<Attributes, FileError> {
         Ok(self.layouts.attributes(object)?)
     }
     /// Reads a file's current fixed-size attributes.
-    pub(crate) fn read(&self, object: &LiveObject) -> Result<NodeState, FileError> {
+    pub(crate) fn read(&self, object: &Object) -> Result<NodeState, FileError> {
         Ok(NodeState::read(&self.attributes(object)?)?)
     }
     /// Reads a file's NFSv4 ACL.
-    pub(crate) fn acl(&self, object: &LiveObject) -> Result<Vec<Ace>, FileError> {
+    pub(crate) fn acl(&self, object: &Object) -> Result<Vec<Ace>, FileError> {
         Ok(self.attributes(object)?.acl()?.unwrap_or_default())
     }
     /// Reads the target of a symbolic link.
-    pub(crate) fn target(&self, object: &LiveObject) -> Result<Option<Vec<u8>>, FileError> {
+    pub(crate) fn target(&self, object: &Object) -> Result<Option<Vec<u8>>, FileError> {
         let attributes = self.attributes(object)?;
         let target = attributes.symlink_target()?;
         Ok(target.map(std::borrow::Cow::into_owned))
     }
     /// Reads the packed list of extended attributes.
-    pub(crate) fn packed_xattrs(&self, object: &LiveObject) -> Result<Option<Vec<u8>>, FileError> {
+    pub(crate) fn packed_xattrs(&self, object: &Object) -> Result<Option<Vec<u8>>, FileError> {
         let attributes = self.attributes(object)?;
         Ok(attributes.xattr_list().map(<[u8]>::to_vec))
     }
@@ -82,7 +82,7 @@ impl AttributeTables {
     pub(crate) fn write_new(
         &self,
         tx: &Transaction,
-        object: &Arc<LiveObject>,
+        object: &Arc<Object>,
         attributes: &[AttributeChange],
     ) -> Result<(), FileError> {
         let attributes: Vec<_> = attributes
@@ -96,7 +96,7 @@ impl AttributeTables {
     pub(crate) fn write(
         &self,
         tx: &Transaction,
-        object: &Arc<LiveObject>,
+        object: &Arc<Object>,
         changes: &[AttributeChange],
     ) -> Result<(), FileError> {
         if changes.is_empty() {

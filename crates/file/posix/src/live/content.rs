@@ -362,7 +362,7 @@ impl LiveFileSystem {
     /// was stopped.
     pub(super) fn free_content(
         &self,
-        object: &millpond_object::LiveObject,
+        object: &millpond_object::Object,
         continues: &dyn Fn() -> bool,
     ) -> Result<Option<u64>, FileError> {
         let block = object.block_bytes();

@@ -9,7 +9,7 @@ use super::settings::{AclKind, Caller, Settings};
 use super::state::{Lists, NodeState};
 use crate::FileKind;
 use millpond_env::sync::Arc;
-use millpond_object::{LiveObject, NewObject};
+use millpond_object::{NewObject, Object};
 use millpond_ondisk::{ObjectId, ObjectType};
 use millpond_sa::{Ace, FileFlags, Fuid, Timestamp};
 use millpond_txg::Transaction;
@@ -491,7 +491,7 @@ impl LiveFileSystem {
         tx: &Transaction,
         kind: FileKind,
         wanted: Option<(ObjectId, u8)>,
-    ) -> Result<Arc<LiveObject>, FileError> {
+    ) -> Result<Arc<Object>, FileError> {
         let slots = self.settings().dnode_slots.clamp(1, 32);
         let object_type = match kind {
             FileKind::Directory => ObjectType::DIRECTORY,

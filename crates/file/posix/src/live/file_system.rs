@@ -15,7 +15,7 @@ use crate::{Case, FileKind, PosixError};
 use millpond_env::Env;
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Mutex, RwLock, Weak};
-use millpond_object::{LiveObject, LiveObjectSet};
+use millpond_object::{Object, ObjectSet};
 use millpond_ondisk::dsl::keys::master_node as key;
 use millpond_ondisk::{DecodeError, ObjectId, ObjectSetKind};
 use millpond_sa::{FileFlags, Timestamp};
@@ -37,7 +37,7 @@ pub(crate) const ENTRY_BYTES: u64 = 128 << 10;
 /// `ARCHITECTURE.md`.
 pub struct LiveFileSystem {
     weak: Weak<LiveFileSystem>,
-    set: Arc<LiveObjectSet>,
+    set: Arc<ObjectSet>,
     begin: Arc<dyn TransactionSource>,
     env: Env,
     settings: RwLock<Settings>,
@@ -74,7 +74,7 @@ impl LiveFileSystem {
     /// # Errors
     /// If the set is not a file system, has an unsupported version, or its tables cannot be read.
     pub fn open(
-        set: Arc<LiveObjectSet>,
+        set: Arc<ObjectSet>,
         begin: Arc<dyn TransactionSource>,
         env: &Env,
         settings: Settings,
@@ -131,7 +131,7 @@ impl LiveFileSystem {
 
     /// The object set that holds the files.
     #[must_use]
-    pub fn object_set(&self) -> &Arc<LiveObjectSet> {
+    pub fn object_set(&self) -> &Arc<ObjectSet> {
         &self.set
     }
     /// The current settings.
@@ -400,7 +400,7 @@ impl LiveFileSystem {
     pub(crate) fn store_hidden(
         &self,
         tx: &Transaction,
-        object: &Arc<LiveObject>,
+        object: &Arc<Object>,
         old: &NodeState,
         new: &NodeState,
     ) -> Result<(), FileError> {
@@ -412,7 +412,7 @@ impl LiveFileSystem {
     fn write_attributes(
         &self,
         tx: &Transaction,
-        object: &Arc<LiveObject>,
+        object: &Arc<Object>,
         old: &NodeState,
         mut new: NodeState,
         lists: &Lists,

@@ -9,7 +9,7 @@ use super::state::{Lists, NodeState};
 use crate::Case;
 use millpond_env::Env;
 use millpond_env::sync::Arc;
-use millpond_object::LiveObjectSet;
+use millpond_object::ObjectSet;
 use millpond_ondisk::ObjectType;
 use millpond_ondisk::dsl::keys::master_node as key;
 use millpond_sa::{FileFlags, Fuid, Timestamp, create_sa_master};
@@ -60,7 +60,7 @@ impl Default for NewFileSystem {
 /// # Errors
 /// [`FileError::Invalid`] for an unknown normalization form; if objects cannot be created.
 pub fn create_file_system(
-    set: &Arc<LiveObjectSet>,
+    set: &Arc<ObjectSet>,
     tx: &Transaction,
     env: &Env,
     new: &NewFileSystem,

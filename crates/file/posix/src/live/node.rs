@@ -6,7 +6,7 @@ use super::state::NodeState;
 use crate::FileKind;
 use millpond_env::sync::atomic::{AtomicBool, Ordering};
 use millpond_env::sync::{Arc, Mutex, MutexGuard, RwLock, Weak};
-use millpond_object::LiveObject;
+use millpond_object::Object;
 use millpond_ondisk::ObjectId;
 
 /// A handle of an open file of any type. Cheap to clone.
@@ -61,7 +61,7 @@ pub struct NodeInner {
     pub(crate) id: ObjectId,
     pub(crate) kind: FileKind,
     pub(crate) generation: u64,
-    pub(crate) object: Arc<LiveObject>,
+    pub(crate) object: Arc<Object>,
     /// Held while attributes or entries change, from before the transaction begins until the change is made.
     /// Changes thus reach the object in txg order.
     change: Mutex<()>,
@@ -89,7 +89,7 @@ impl std::fmt::Debug for NodeInner {
 impl NodeInner {
     pub(crate) fn new(
         files: Weak<LiveFileSystem>,
-        object: Arc<LiveObject>,
+        object: Arc<Object>,
         kind: FileKind,
         state: NodeState,
     ) -> Self {

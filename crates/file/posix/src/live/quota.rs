@@ -5,7 +5,7 @@ use super::error::FileError;
 use super::file_system::{ENTRY_BYTES, LiveFileSystem, MASTER_NODE, NODE_BYTES};
 use super::state::NodeState;
 use millpond_env::sync::{Arc, Mutex, RwLock};
-use millpond_object::{Accounting, LiveObject, LiveObjectSet};
+use millpond_object::{Accounting, Object, ObjectSet};
 use millpond_ondisk::dsl::keys::master_node as key;
 use millpond_ondisk::{BlockPointer, ObjectId, ObjectType};
 use millpond_sa::Fuid;
@@ -69,7 +69,7 @@ pub(crate) struct Quotas {
 
 #[derive(Debug, Clone, Default)]
 struct Limits {
-    table: Option<Arc<LiveObject>>,
+    table: Option<Arc<Object>>,
     default: u64,
 }
 
@@ -81,7 +81,7 @@ struct Used {
 }
 
 impl Quotas {
-    pub(crate) fn read(set: &Arc<LiveObjectSet>, master: &Zap) -> Result<Self, FileError> {
+    pub(crate) fn read(set: &Arc<ObjectSet>, master: &Zap) -> Result<Self, FileError> {
         let mut limits: [Limits; 6] = Default::default();
         for owner in OWNERS {
             for measure in MEASURES {

@@ -4,7 +4,7 @@
 
 use super::transaction_source::ChangeLog;
 use millpond_env::sync::Arc;
-use millpond_object::{LiveObject, LoggedBlock};
+use millpond_object::{LoggedBlock, Object};
 use millpond_ondisk::intent_log::{LogRecord, LogRecordBody, WriteContent};
 use millpond_ondisk::{BlockId, BlockPointer};
 use millpond_txg::Transaction;
@@ -27,7 +27,7 @@ struct Part {
 pub fn record_write(
     log: &dyn ChangeLog,
     tx: &Transaction,
-    object: &Arc<LiveObject>,
+    object: &Arc<Object>,
     offset: u64,
     bytes: &[u8],
 ) {
@@ -69,7 +69,7 @@ pub fn record_write(
 
 fn encoded(
     tx: &Transaction,
-    object: &LiveObject,
+    object: &Object,
     offset: u64,
     length: usize,
     content: WriteContent<'_>,
@@ -92,7 +92,7 @@ fn encoded(
 fn parts(
     log: &dyn ChangeLog,
     tx: &Transaction,
-    object: &Arc<LiveObject>,
+    object: &Arc<Object>,
     offset: u64,
     length: usize,
 ) -> Vec<Part> {

@@ -7,7 +7,7 @@ use super::error::FileError;
 use super::file_system::{ENTRY_BYTES, LiveFileSystem, NODE_BYTES};
 use millpond_env::mark;
 use millpond_env::sync::{Arc, Mutex, MutexGuard};
-use millpond_object::{LiveObject, ObjectError};
+use millpond_object::{Object, ObjectError};
 use millpond_ondisk::{BlockId, ObjectId};
 use millpond_sa::FileFlags;
 use millpond_txg::Transaction;
@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 /// The table of files without a name, and the queue of those that are no longer open.
 #[derive(Debug)]
 pub(crate) struct Reaper {
-    table: Arc<LiveObject>,
+    table: Arc<Object>,
     /// Held while the table changes, from before the transaction begins.
     table_lock: Mutex<()>,
     /// Files whose last handle was dropped. Destructors add them; operations remove them.
@@ -27,7 +27,7 @@ pub(crate) struct Reaper {
 }
 
 impl Reaper {
-    pub(crate) fn new(table: Arc<LiveObject>) -> Self {
+    pub(crate) fn new(table: Arc<Object>) -> Self {
         Self {
             table,
             table_lock: Mutex::new(()),
@@ -240,7 +240,7 @@ impl LiveFileSystem {
 }
 
 /// Whether a file takes more than one transaction to free.
-fn is_large(object: &LiveObject) -> bool {
+fn is_large(object: &Object) -> bool {
     let all = BlockId(0)..BlockId(u64::MAX);
     object.next_free_chunk(all, FREE_BLOCKS_MAX).end.is_some()
 }

@@ -50,7 +50,7 @@ impl LiveFileSystem {
             names.extend(packed.filter_map(|pair| shown_name(pair.name.as_bytes())));
         }
         if let Some((directory, _)) = self.xattr_directory(node)? {
-            for entry in Zap::open_live(&directory)?.iter() {
+            for entry in Zap::of_object(&directory)?.iter() {
                 names.extend(shown_name(&entry?.name));
             }
         }

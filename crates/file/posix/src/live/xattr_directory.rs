@@ -9,7 +9,7 @@ use super::node::NodeInner;
 use super::state::{Lists, NodeState};
 use crate::FileKind;
 use millpond_env::sync::Arc;
-use millpond_object::LiveObject;
+use millpond_object::Object;
 use millpond_ondisk::{ObjectId, ObjectType};
 use millpond_sa::FileFlags;
 use millpond_txg::Transaction;
@@ -23,7 +23,7 @@ impl LiveFileSystem {
     pub(super) fn xattr_directory(
         &self,
         node: &NodeInner,
-    ) -> Result<Option<(Arc<LiveObject>, NodeState)>, FileError> {
+    ) -> Result<Option<(Arc<Object>, NodeState)>, FileError> {
         let Some(id) = node.state().xattr_directory else {
             return Ok(None);
         };
@@ -37,10 +37,10 @@ impl LiveFileSystem {
 
     pub(super) fn hidden_file(
         &self,
-        directory: &Arc<LiveObject>,
+        directory: &Arc<Object>,
         name: &[u8],
-    ) -> Result<Option<(Arc<LiveObject>, NodeState)>, FileError> {
-        let entry = Zap::open_live(directory)?.lookup_entry(name, self.name_match())?;
+    ) -> Result<Option<(Arc<Object>, NodeState)>, FileError> {
+        let entry = Zap::of_object(directory)?.lookup_entry(name, self.name_match())?;
         let Some(value) = entry.and_then(|entry| entry.value.first()) else {
             return Ok(None);
         };
@@ -134,7 +134,7 @@ impl LiveFileSystem {
         &self,
         tx: &Transaction,
         node: &NodeInner,
-    ) -> Result<(Arc<LiveObject>, NodeState), FileError> {
+    ) -> Result<(Arc<Object>, NodeState), FileError> {
         self.make_xattr_directory_as(tx, node, None)
     }
 
@@ -144,7 +144,7 @@ impl LiveFileSystem {
         tx: &Transaction,
         node: &NodeInner,
         wanted: Option<(ObjectId, u8, u64)>,
-    ) -> Result<(Arc<LiveObject>, NodeState), FileError> {
+    ) -> Result<(Arc<Object>, NodeState), FileError> {
         let (object, state) =
             self.make_hidden_as(tx, node, &node.object, FileKind::Directory, wanted)?;
         let unfinished = tx.unfinished();
@@ -166,9 +166,9 @@ impl LiveFileSystem {
         &self,
         tx: &Transaction,
         owner: &NodeInner,
-        parent: &Arc<LiveObject>,
+        parent: &Arc<Object>,
         kind: FileKind,
-    ) -> Result<(Arc<LiveObject>, NodeState), FileError> {
+    ) -> Result<(Arc<Object>, NodeState), FileError> {
         self.make_hidden_as(tx, owner, parent, kind, None)
     }
 
@@ -176,10 +176,10 @@ impl LiveFileSystem {
         &self,
         tx: &Transaction,
         owner: &NodeInner,
-        parent: &Arc<LiveObject>,
+        parent: &Arc<Object>,
         kind: FileKind,
         wanted: Option<(ObjectId, u8, u64)>,
-    ) -> Result<(Arc<LiveObject>, NodeState), FileError> {
+    ) -> Result<(Arc<Object>, NodeState), FileError> {
         let owner = owner.state();
         let is_directory = kind == FileKind::Directory;
         let permissions = if is_directory { 0o1777 } else { 0o644 };
@@ -239,13 +239,13 @@ impl LiveFileSystem {
     pub(super) fn handed_over_xattrs(
         &self,
         owner: &NodeState,
-    ) -> Result<Vec<(Arc<LiveObject>, NodeState, NodeState)>, FileError> {
+    ) -> Result<Vec<(Arc<Object>, NodeState, NodeState)>, FileError> {
         let Some(id) = owner.xattr_directory else {
             return Ok(vec![]);
         };
         let directory = self.object_set().object(id)?;
         let mut objects = vec![Arc::clone(&directory)];
-        for entry in Zap::open_live(&directory)?.iter() {
+        for entry in Zap::of_object(&directory)?.iter() {
             if let Some(value) = entry?.value.first() {
                 let id = ObjectId(value & ENTRY_OBJECT);
                 objects.push(self.object_set().object(id)?);
@@ -266,12 +266,9 @@ impl LiveFileSystem {
     }
 
     /// Frees everything in the hidden directory of a removed file, each file in its own transaction.
-    pub(super) fn empty_xattr_directory(
-        &self,
-        directory: &Arc<LiveObject>,
-    ) -> Result<(), FileError> {
+    pub(super) fn empty_xattr_directory(&self, directory: &Arc<Object>) -> Result<(), FileError> {
         loop {
-            let Some(entry) = Zap::open_live(directory)?.iter().next() else {
+            let Some(entry) = Zap::of_object(directory)?.iter().next() else {
                 return Ok(());
             };
             let entry = entry?;

@@ -6,7 +6,7 @@
 use super::{MODE, errno, root};
 use crate::support::{Rig, check_consistency};
 use millpond_env::sync::Arc;
-use millpond_object::Object;
+use millpond_object::ObjectView;
 use millpond_ondisk::acl::encode_acl;
 use millpond_ondisk::dsl::keys::master_node as key;
 use millpond_ondisk::znode::{ZnodeAcl, ZnodePhys};
@@ -293,7 +293,7 @@ fn everything(files: &Arc<FileSystem>) -> BTreeMap<String, (Stat, Vec<u8>)> {
     found
 }
 
-fn objects_of(rig: &Rig, is_meant: impl Fn(&Object) -> bool) -> usize {
+fn objects_of(rig: &Rig, is_meant: impl Fn(&ObjectView) -> bool) -> usize {
     let set = rig.set.committed().unwrap();
     let objects = set.objects().map(Result::unwrap);
     objects.filter(is_meant).count()
@@ -399,7 +399,7 @@ fn raising_changes_the_master_node_and_no_file() {
     assert_eq!(tables.dnode().object_type, ObjectType::SA_MASTER);
     assert_eq!(Zap::open(tables).unwrap().entry_count().unwrap(), 0);
     assert_eq!(everything(&rig.committed()), before);
-    let of_attributes = |object: &Object| object.dnode().bonus_type == ObjectType::SA;
+    let of_attributes = |object: &ObjectView| object.dnode().bonus_type == ObjectType::SA;
     assert_eq!(objects_of(&rig, of_attributes), 0);
     // The property `readonly` still applies.
     assert_eq!(

@@ -11,8 +11,8 @@ use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Mutex};
 use millpond_env::{Clock, Entropy, Env, thread};
 use millpond_object::{
-    Accounting, AccountingChange, BlockError, BlockSink, Leak, LiveObjectSet, NewObjectSet,
-    ObjectError, WriteJob, WritePolicy,
+    Accounting, AccountingChange, BlockError, BlockSink, Leak, NewObjectSet, ObjectError,
+    ObjectSet, WriteJob, WritePolicy,
 };
 use millpond_ondisk::{
     BlockPointer, ChecksumKind, CompressionKind, Dva, Endian, Guid, ObjectSetKind, Txg,
@@ -189,7 +189,7 @@ fn suspended(error: TxgError) -> TransactionError {
 /// The object set and everything below it.
 pub struct Rig {
     pub env: Env,
-    pub set: Arc<LiveObjectSet>,
+    pub set: Arc<ObjectSet>,
     pub store: Arc<BlockStore>,
     pub groups: Arc<TxgGroups>,
     pub sink: Arc<Sink>,
@@ -223,7 +223,7 @@ impl Rig {
             ..NewObjectSet::default()
         };
         let policy = WritePolicy::dataset();
-        let set = LiveObjectSet::create(Arc::clone(&store), DATASET, kind, shape, policy, &tx);
+        let set = ObjectSet::create(Arc::clone(&store), DATASET, kind, shape, policy, &tx);
         let port = Arc::new(Port {
             groups: Arc::clone(&groups),
             available_bytes: AtomicU64::new(1 << 40),
@@ -274,7 +274,7 @@ impl Rig {
     pub fn reopen(&mut self, settings: Settings) -> Arc<LiveFileSystem> {
         let policy = self.set.policy();
         let root = self.set.root();
-        self.set = LiveObjectSet::open(Arc::clone(&self.store), DATASET, root, policy).unwrap();
+        self.set = ObjectSet::open(Arc::clone(&self.store), DATASET, root, policy).unwrap();
         self.open(settings)
     }
 
@@ -419,7 +419,7 @@ fn collect(found: &mut BTreeMap<u64, u64>, pointer: &BlockPointer) {
     assert_eq!(before, None, "a block is referred to twice");
 }
 
-fn collect_object(found: &mut BTreeMap<u64, u64>, object: &millpond_object::Object) {
+fn collect_object(found: &mut BTreeMap<u64, u64>, object: &millpond_object::ObjectView) {
     let dnode = object.dnode();
     if let Some(spill) = &dnode.spill {
         collect(found, spill);
@@ -432,7 +432,7 @@ fn collect_object(found: &mut BTreeMap<u64, u64>, object: &millpond_object::Obje
 
 fn collect_tree(
     found: &mut BTreeMap<u64, u64>,
-    object: &millpond_object::Object,
+    object: &millpond_object::ObjectView,
     pointer: &BlockPointer,
     level: u8,
     id: u64,
@@ -459,7 +459,7 @@ fn dva_of(pointer: &BlockPointer) -> Dva {
 ///
 /// Every name leads to a file with as many links as names. Directories count their entries and have the right
 /// parents. Files without a name are in the unlinked set. No other files exist. Returns the number of files.
-pub fn check_consistency(set: &Arc<millpond_object::ObjectSet>) -> usize {
+pub fn check_consistency(set: &Arc<millpond_object::ObjectSetView>) -> usize {
     use millpond_posix::FileKind;
     let files = FileSystem::open(Arc::clone(set)).unwrap();
     let mut names: BTreeMap<u64, u64> = BTreeMap::new();

@@ -7,7 +7,7 @@ mod images;
 use images::{Case, SparseImage};
 use millpond_dataset::{Dataset, DatasetKey};
 use millpond_pool::import::{Found, find_pools, scan_devices};
-use millpond_pool::{OpenOptions, Pool};
+use millpond_pool::{OpenOptions, PoolView};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub struct Golden {
     pub folder: PathBuf,
     pub record: serde_json::Value,
     pub found: Found,
-    pub pool: Arc<Pool>,
+    pub pool: Arc<PoolView>,
 }
 
 impl Golden {
@@ -48,7 +48,7 @@ impl Golden {
         let found = scan_devices(case.candidates());
         let candidate = find_pools(&found, 0).remove(0);
         let env = millpond_env::Env::real();
-        let pool = Pool::open(&env, &candidate, &OpenOptions::default()).unwrap();
+        let pool = PoolView::open(&env, &candidate, &OpenOptions::default()).unwrap();
         Some(Self {
             folder,
             record,

@@ -8,7 +8,7 @@ use crate::live::{DestroyOptions, FeatureChoice, LivePool, PoolSetting, SettingT
 use crate::{ObjectId, OwnerKind, PropertyValue};
 use millpond_ondisk::Guid;
 use millpond_ondisk::dsl::keys::master_node;
-use millpond_pool::live::{NewTop, NewVdevOptions, NewVdevs, Offline};
+use millpond_pool::{NewTop, NewVdevOptions, NewVdevs, Offline};
 use millpond_posix::live::{QuotaMeasure, QuotaOwner};
 
 /// Upper bound of the txgs synced after a destroy, to free space before the pool is closed. The rest is freed

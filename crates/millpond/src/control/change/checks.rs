@@ -6,7 +6,7 @@ use millpond_device::{Device, DeviceError, FileDevice};
 use millpond_env::sync::Arc;
 use millpond_ondisk::Guid;
 use millpond_pool::import::LeafState;
-use millpond_pool::live::{NewDevice, NewTop, check_replication, clear_labels, find_use};
+use millpond_pool::{NewDevice, NewTop, check_replication, clear_labels, find_use};
 use millpond_vdev::{AllocationClass, VdevConfig};
 use std::collections::BTreeSet;
 use std::os::unix::fs::FileTypeExt;

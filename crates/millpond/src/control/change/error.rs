@@ -7,7 +7,7 @@ use crate::live::SettingError;
 use millpond_block::LeafRefusal;
 use millpond_dataset::{DatasetError, Refusal};
 use millpond_pool::PoolError;
-use millpond_pool::live::{CreateError, LeafError, NewVdevError, ReplicationMismatch};
+use millpond_pool::{CreateError, LeafError, NewVdevError, ReplicationMismatch};
 
 /// Why a change failed.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -13,9 +13,9 @@ use crate::live::{
 use crate::{Error, OpenOptions, Pool, Search};
 use millpond_env::Env;
 use millpond_ondisk::Guid;
+use millpond_pool::HistoryCommand;
 use millpond_pool::OpenError;
 use millpond_pool::import::{ImportCondition, PoolCandidate, PoolState};
-use millpond_pool::live::HistoryCommand;
 use millpond_vdev::{AllocationClass, VdevConfig};
 
 /// Changes the pools that a search finds. Each command opens its pool.
@@ -135,7 +135,7 @@ impl Change for LocalChanges {
             let what = "a temporary name for a pool that does not stay open";
             return Err(ChangeError::NotBuilt(what.into()));
         }
-        millpond_pool::live::check_pool_name(name)
+        millpond_pool::check_pool_name(name)
             .map_err(|reason| ChangeError::PoolName(reason.into()))?;
         let features = features_of(request)?;
         self.check(&request.devices, None)?;

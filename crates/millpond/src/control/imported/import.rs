@@ -13,7 +13,7 @@ use millpond_pool::OpenError;
 use millpond_pool::import::{
     ImportCondition, PoolCandidate, PoolState, Rewind, ScanOptions, leaf_paths,
 };
-use millpond_pool::live::{HistoryCommand, Opening};
+use millpond_pool::{HistoryCommand, Opening};
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -340,7 +340,7 @@ impl ImportedPools {
 /// Validates the pool's name: strictly if it is new, leniently if it comes from a label.
 fn refuse_pool_name(request: &ImportRequest, name: &str) -> Result<(), ImportError> {
     let why = match request.new_name {
-        Some(_) => millpond_pool::live::check_pool_name(name).err(),
+        Some(_) => millpond_pool::check_pool_name(name).err(),
         None => names::refuse_component(name),
     };
     match why {

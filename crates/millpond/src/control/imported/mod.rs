@@ -24,7 +24,7 @@ use auxiliary::AuxiliaryDevices;
 use millpond_env::Env;
 use millpond_env::sync::{Arc, Mutex, RwLock};
 use millpond_ondisk::Guid;
-use millpond_pool::live::HistoryCommand;
+use millpond_pool::HistoryCommand;
 use millpond_vdev::{AllocationClass, VdevConfig};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -312,7 +312,7 @@ impl ImportedPools {
         let temporary = request.temporary_name.as_deref();
         let name = temporary.unwrap_or(&request.name);
         for name in [name, &request.name] {
-            millpond_pool::live::check_pool_name(name)
+            millpond_pool::check_pool_name(name)
                 .map_err(|reason| ChangeError::PoolName(reason.into()))?;
         }
         let features = features_of(request)?;

@@ -5,7 +5,7 @@ use crate::control::local::activity;
 use crate::control::{ChangeError, ControlError, PoolChange, PoolInfo, SuspendReason};
 use crate::live::LivePool;
 use millpond_env::sync::Mutex;
-use millpond_pool::live::FailMode;
+use millpond_pool::FailMode;
 
 impl ImportedPool {
     /// Why its I/O is suspended; `None` if it is not.

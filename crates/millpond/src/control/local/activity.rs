@@ -11,7 +11,7 @@ use millpond_block::{IoStats, TimeFigures, Topology};
 use millpond_ondisk::pool_directory::{key, vdev_key};
 use millpond_ondisk::{ErrorScrubPhys, Guid, IndirectMappingPhys, ObjectId, ScanPhase};
 use millpond_pool::Pool;
-use millpond_pool::live::LivePool;
+use millpond_pool::PoolView;
 use millpond_vdev::{LeafId, VdevNode};
 use millpond_zap::Zap;
 
@@ -21,7 +21,7 @@ const MAPPING_ENTRY_BYTES: u64 = 24;
 const LABELS_BYTES: u64 = (4 << 20) + (512 << 10);
 
 /// Fills in everything that this module reads.
-pub fn fill(pool: &Pool, info: &mut PoolInfo) {
+pub fn fill(pool: &PoolView, info: &mut PoolInfo) {
     info.checkpoint = checkpoint(pool);
     info.expansion = expansion(pool, info);
     info.rebuilds = rebuilds(pool);
@@ -40,7 +40,7 @@ pub fn fill(pool: &Pool, info: &mut PoolInfo) {
     }
 }
 
-fn checkpoint(pool: &Pool) -> Option<CheckpointInfo> {
+fn checkpoint(pool: &PoolView) -> Option<CheckpointInfo> {
     if !pool.features().is_active("com.delphix:zpool_checkpoint") {
         return None;
     }
@@ -53,7 +53,7 @@ fn checkpoint(pool: &Pool) -> Option<CheckpointInfo> {
 }
 
 /// The running expansion, or else the one that ended last.
-fn expansion(pool: &Pool, info: &PoolInfo) -> Option<ExpansionInfo> {
+fn expansion(pool: &PoolView, info: &PoolInfo) -> Option<ExpansionInfo> {
     let topology = pool.store().topology();
     let mut all: Vec<ExpansionInfo> = topology
         .tree
@@ -86,7 +86,7 @@ fn expansion(pool: &Pool, info: &PoolInfo) -> Option<ExpansionInfo> {
     all.pop()
 }
 
-fn rebuilds(pool: &Pool) -> Vec<RebuildInfo> {
+fn rebuilds(pool: &PoolView) -> Vec<RebuildInfo> {
     let topology = pool.store().topology();
     let tops = topology.tree.tops();
     tops.filter_map(|(id, node)| {
@@ -129,7 +129,7 @@ fn rebuilds(pool: &Pool) -> Vec<RebuildInfo> {
     .collect()
 }
 
-fn error_scrub(pool: &Pool) -> Option<ErrorScrubInfo> {
+fn error_scrub(pool: &PoolView) -> Option<ErrorScrubInfo> {
     let value = pool.directory_value(key::ERROR_SCRUB).ok()??;
     let phys = ErrorScrubPhys::from_words(&value.integers().collect::<Vec<_>>()).ok()?;
     let state = match phys.phase {
@@ -150,7 +150,7 @@ fn error_scrub(pool: &Pool) -> Option<ErrorScrubInfo> {
 }
 
 /// Memory that a kernel would need for the mappings of all removed vdevs, in bytes.
-fn mapping_bytes(pool: &Pool) -> u64 {
+fn mapping_bytes(pool: &PoolView) -> u64 {
     let topology = pool.store().topology();
     let entries = |node: &VdevNode| {
         let object = pool.mos().object(node.config.indirect_mapping?).ok()?;
@@ -206,7 +206,7 @@ fn latencies(times: TimeFigures) -> Latencies {
 }
 
 /// Activity of the engine of an open pool. Does no I/O.
-pub(in crate::control) fn engine(live: &LivePool) -> EngineInfo {
+pub(in crate::control) fn engine(live: &Pool) -> EngineInfo {
     let (groups, cache) = (live.groups(), live.store().cache_statistics());
     EngineInfo {
         open_txg: groups.open_txg().0,
@@ -220,7 +220,7 @@ pub(in crate::control) fn engine(live: &LivePool) -> EngineInfo {
 }
 
 /// Fills in a device's statistics, initialization and trim.
-fn leaf(pool: &Pool, vdev: &mut VdevInfo) {
+fn leaf(pool: &PoolView, vdev: &mut VdevInfo) {
     let topology = pool.store().topology();
     let Some(id) = figures(&topology, vdev) else {
         return;
@@ -261,7 +261,7 @@ fn leaf(pool: &Pool, vdev: &mut VdevInfo) {
     );
 }
 
-fn vdev_zap(pool: &Pool, zap: Option<ObjectId>) -> Option<Zap> {
+fn vdev_zap(pool: &PoolView, zap: Option<ObjectId>) -> Option<Zap> {
     let object = pool.mos().object(zap?.some()?).ok()?;
     Zap::open(object).ok()
 }

@@ -20,7 +20,7 @@ use millpond_ondisk::Feature;
 use millpond_ondisk::pool_directory::key;
 use millpond_ondisk::{RemovalPhase, RemovalPhys, ScanPhase, ScanPhys};
 use millpond_pool::import::{ImportCondition, PoolCandidate, PoolState};
-use millpond_pool::live::is_enabled_by_default;
+use millpond_pool::is_enabled_by_default;
 use std::collections::HashMap;
 
 /// The pools that a search finds.
@@ -315,7 +315,7 @@ fn text_of(info: &PoolInfo, name: &str) -> Option<String> {
         .map(str::to_owned)
 }
 
-fn features(pool: &millpond_pool::Pool, info: &mut PoolInfo) {
+fn features(pool: &millpond_pool::PoolView, info: &mut PoolInfo) {
     let state = |state| match state {
         millpond_ondisk::FeatureState::Disabled => FeatureState::Disabled,
         millpond_ondisk::FeatureState::Enabled => FeatureState::Enabled,
@@ -360,7 +360,7 @@ fn features(pool: &millpond_pool::Pool, info: &mut PoolInfo) {
         .collect();
 }
 
-fn words(pool: &millpond_pool::Pool, name: &str) -> Option<Vec<u64>> {
+fn words(pool: &millpond_pool::PoolView, name: &str) -> Option<Vec<u64>> {
     Some(pool.directory_value(name).ok()??.integers().collect())
 }
 

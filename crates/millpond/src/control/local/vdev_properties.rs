@@ -2,7 +2,7 @@
 
 use super::super::{IoCounters, PoolInfo, Property, Source, Value, VdevInfo, VdevKind};
 use millpond_ondisk::Guid;
-use millpond_pool::Pool;
+use millpond_pool::PoolView;
 use millpond_pool::properties::{Preset, PropertyValue, vdev_table};
 
 /// Space that labels and the boot block occupy on each device, in bytes: two labels and the boot block at the
@@ -11,7 +11,7 @@ const LABEL_BYTES: u64 = (4 << 20) + (512 << 10);
 
 /// The properties of the vdev with this guid, user properties last; `None` if there is no such vdev. Stored
 /// properties that cannot be read are omitted.
-pub fn properties(pool: &Pool, info: &PoolInfo, guid: u64) -> Option<Vec<Property>> {
+pub fn properties(pool: &PoolView, info: &PoolInfo, guid: u64) -> Option<Vec<Property>> {
     let mut all = figures(info, guid)?;
     let stored = pool.stored_vdev_properties(Guid(guid)).unwrap_or_default();
     for (name, value) in stored {

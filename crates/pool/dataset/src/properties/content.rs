@@ -7,7 +7,7 @@
 use crate::error::Named;
 use crate::{Dataset, DatasetError};
 use millpond_env::sync::Arc;
-use millpond_object::ObjectSet;
+use millpond_object::ObjectSetView;
 use millpond_ondisk::dsl::keys::master_node;
 use millpond_ondisk::{ObjectId, ObjectSetKind};
 use millpond_zap::Zap;
@@ -41,7 +41,7 @@ impl Content {
         }
     }
 
-    fn read_files(set: &Arc<ObjectSet>, name: &str) -> Result<Self, DatasetError> {
+    fn read_files(set: &Arc<ObjectSetView>, name: &str) -> Result<Self, DatasetError> {
         let zap = Zap::open(set.object(MASTER_NODE).named(name)?).named(name)?;
         let mut numbers = BTreeMap::new();
         for entry in zap.iter() {
@@ -54,7 +54,7 @@ impl Content {
         Ok(Self::Files(numbers))
     }
 
-    fn read_volume(set: &Arc<ObjectSet>, name: &str) -> Result<Self, DatasetError> {
+    fn read_volume(set: &Arc<ObjectSetView>, name: &str) -> Result<Self, DatasetError> {
         let zap = Zap::open(set.object(VOLUME_PROPERTIES).named(name)?).named(name)?;
         Ok(Self::Volume {
             size_bytes: zap

@@ -2,13 +2,13 @@
 //!
 //! Page `docs/format/space-accounting.md`.
 
-use super::owners::OwnerSpace;
-use super::special::{OwnerKind, QuotaSubject};
-use super::table::DatasetProperty;
-use super::values::{PropertyReader, Subject, visible};
-use super::written::{self, Since};
 use super::{Property, PropertySource, PropertyValue};
 use crate::error::Named;
+use crate::properties::owners::OwnerSpace;
+use crate::properties::special::{OwnerKind, QuotaSubject};
+use crate::properties::table::DatasetProperty;
+use crate::properties::values::{PropertyReader, Subject, visible};
+use crate::properties::written::{self, Since};
 use crate::{Bookmark, Dataset, DatasetError, DatasetName, Directory, NameTail};
 use millpond_alloc::{DirectoryLimits, HeadLimits, available_in_directory, available_in_head};
 use millpond_env::sync::Arc;

@@ -6,7 +6,7 @@ use crate::error::Named;
 use millpond_env::sync::Arc;
 use millpond_ondisk::dsl::{hex_key_number, keys::ORIGIN_DIRECTORY};
 use millpond_ondisk::{DecodeError, DslDatasetPhys, DslDirectoryPhys, ObjectId, ObjectType};
-use millpond_pool::Pool;
+use millpond_pool::PoolView;
 use millpond_zap::Zap;
 use std::collections::HashMap;
 
@@ -16,14 +16,14 @@ use std::collections::HashMap;
 /// each table once. Memory use is proportional to these tables.
 #[derive(Debug)]
 pub(super) struct Names {
-    pool: Arc<Pool>,
+    pool: Arc<PoolView>,
     directories: HashMap<ObjectId, String>,
     children: HashMap<ObjectId, HashMap<ObjectId, String>>,
     snapshots: HashMap<ObjectId, HashMap<ObjectId, String>>,
 }
 
 impl Names {
-    pub(super) fn new(pool: &Arc<Pool>) -> Self {
+    pub(super) fn new(pool: &Arc<PoolView>) -> Self {
         Self {
             pool: Arc::clone(pool),
             directories: HashMap::new(),
@@ -141,7 +141,7 @@ pub(super) fn is_origin_of_all(name: &str) -> bool {
 
 /// The inverse of a table from names to objects.
 fn by_object(
-    pool: &Arc<Pool>,
+    pool: &Arc<PoolView>,
     table: Option<ObjectId>,
 ) -> Result<HashMap<ObjectId, String>, DatasetError> {
     let mut names = HashMap::new();
@@ -162,7 +162,7 @@ fn by_object(
 
 /// Reads a directory's stored metadata.
 pub(super) fn directory_phys(
-    pool: &Arc<Pool>,
+    pool: &Arc<PoolView>,
     id: ObjectId,
 ) -> Result<DslDirectoryPhys, DatasetError> {
     let name = format!("directory {id}");
@@ -176,7 +176,10 @@ pub(super) fn directory_phys(
 }
 
 /// Reads a dataset's stored metadata.
-pub(super) fn dataset_phys(pool: &Arc<Pool>, id: ObjectId) -> Result<DslDatasetPhys, DatasetError> {
+pub(super) fn dataset_phys(
+    pool: &Arc<PoolView>,
+    id: ObjectId,
+) -> Result<DslDatasetPhys, DatasetError> {
     let name = format!("dataset {id}");
     let object = pool.mos().object(id).named(&name)?;
     if object.dnode().bonus_type != ObjectType::DSL_DATASET {

@@ -2,11 +2,11 @@
 //!
 //! Page `docs/format/space-accounting.md`, "Owners".
 
-use super::special::OwnerKind;
 use crate::error::Named;
+use crate::properties::special::OwnerKind;
 use crate::{Dataset, DatasetError, DatasetKey};
 use millpond_env::sync::Arc;
-use millpond_object::{Accounting, Object, ObjectSet};
+use millpond_object::{Accounting, ObjectSetView, ObjectView};
 use millpond_ondisk::dsl::{hex_key_number, keys::master_node};
 use millpond_ondisk::{ObjectId, ObjectSetKind};
 use millpond_zap::Zap;
@@ -160,7 +160,7 @@ fn place_of(owners: OwnerKind) -> (Accounting, usize) {
 type ByOwner = BTreeMap<u64, u64>;
 
 /// Reads the bytes and objects charged to each owner.
-fn read_counters(object: Object, name: &str) -> Result<(ByOwner, ByOwner), DatasetError> {
+fn read_counters(object: ObjectView, name: &str) -> Result<(ByOwner, ByOwner), DatasetError> {
     let (mut bytes, mut objects) = (BTreeMap::new(), BTreeMap::new());
     let zap = Zap::open(object).named(name)?;
     for entry in zap.iter() {
@@ -176,7 +176,11 @@ fn read_counters(object: Object, name: &str) -> Result<(ByOwner, ByOwner), Datas
     Ok((bytes, objects))
 }
 
-fn read_limits(set: &Arc<ObjectSet>, id: ObjectId, name: &str) -> Result<ByOwner, DatasetError> {
+fn read_limits(
+    set: &Arc<ObjectSetView>,
+    id: ObjectId,
+    name: &str,
+) -> Result<ByOwner, DatasetError> {
     let zap = Zap::open(set.object(id).named(name)?).named(name)?;
     let mut limits = BTreeMap::new();
     for entry in zap.iter() {

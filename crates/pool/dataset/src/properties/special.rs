@@ -1,7 +1,7 @@
 //! Parses property names from users: native properties, and those whose name carries an argument
 //! (`userquota@alice`, `written@monday`, `com.example:note`).
 
-use super::table::{self, DatasetProperty};
+use crate::properties::table::{self, DatasetProperty};
 
 /// The kind of owner whose space or objects are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,7 +68,7 @@ impl From<PropertyName> for String {
 impl TryFrom<String> for PropertyName {
     type Error = String;
     fn try_from(text: String) -> Result<Self, String> {
-        super::by_name(&text).ok_or_else(|| format!("no property is called '{text}'"))
+        crate::properties::by_name(&text).ok_or_else(|| format!("no property is called '{text}'"))
     }
 }
 

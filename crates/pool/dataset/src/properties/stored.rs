@@ -10,7 +10,7 @@ use millpond_ondisk::dsl::keys::{
     PROPERTY_HAS_RECEIVED, PROPERTY_INHERIT_SUFFIX, PROPERTY_RECEIVED_SUFFIX,
     PROPERTY_UNKNOWN_VALUE_SUFFIX,
 };
-use millpond_pool::Pool;
+use millpond_pool::PoolView;
 use millpond_pool::properties::{PropertySource, PropertyValue};
 use millpond_zap::Zap;
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ pub struct StoredProperties {
 
 impl StoredProperties {
     pub(crate) fn load(
-        pool: &Arc<Pool>,
+        pool: &Arc<PoolView>,
         table: Option<ObjectId>,
         name: &str,
     ) -> Result<Self, DatasetError> {

@@ -1,10 +1,10 @@
 //! The properties of file systems, volumes, snapshots and bookmarks.
 //!
 //! Properties without a fixed name (`userquota@W`, `written@SNAP`, user properties) follow them in output;
-//! see [`super::by_name`].
+//! see [`crate::properties::by_name`].
 #![allow(non_upper_case_globals)] // Listed, Hidden and the sets of kinds read as words of the table
 
-use super::kind::{DatasetKind, Kinds};
+use crate::properties::kind::{DatasetKind, Kinds};
 use Edit::{Inheritable, Once, OnceByKey, ReadOnly, Settable};
 use Form::{Number, Text, Words};
 use NumberForm::{Bytes, BytesOrNone, Count, CountOrNone, Date, DateSeconds, Digits, Ratio};

@@ -2,17 +2,17 @@
 //!
 //! Page `docs/format/properties.md`.
 
-use super::content::Content;
-use super::kind::DatasetKind;
-use super::names::{Names, directory_phys, is_origin_of_all};
-use super::special::PropertyName;
-use super::stored::StoredProperties;
-use super::table::{DATASET_PROPERTIES, DatasetProperty};
 use super::{Property, PropertySource, PropertyValue};
+use crate::properties::content::Content;
+use crate::properties::kind::DatasetKind;
+use crate::properties::names::{Names, directory_phys, is_origin_of_all};
+use crate::properties::special::PropertyName;
+use crate::properties::stored::StoredProperties;
+use crate::properties::table::{DATASET_PROPERTIES, DatasetProperty};
 use crate::{Bookmark, Dataset, DatasetError, DatasetKey, Directory};
 use millpond_env::sync::Arc;
 use millpond_ondisk::{CryptKey, ObjectId, ObjectSetKind};
-use millpond_pool::Pool;
+use millpond_pool::PoolView;
 use millpond_pool::properties::{Edit, preset_value};
 use std::collections::{HashMap, HashSet};
 
@@ -23,7 +23,7 @@ use std::collections::{HashMap, HashSet};
 /// is proportional to the directories queried.
 #[derive(Debug)]
 pub struct PropertyReader {
-    pub(super) pool: Arc<Pool>,
+    pub(super) pool: Arc<PoolView>,
     pub(super) names: Names,
     /// Available bytes by directory.
     pub(super) available: HashMap<ObjectId, u64>,
@@ -56,7 +56,7 @@ pub(super) struct Subject<'a> {
 impl PropertyReader {
     /// Creates a reader with empty caches.
     #[must_use]
-    pub fn new(pool: &Arc<Pool>) -> Self {
+    pub fn new(pool: &Arc<PoolView>) -> Self {
         Self {
             pool: Arc::clone(pool),
             names: Names::new(pool),

@@ -2,22 +2,25 @@
 //!
 //! Page `docs/format/space-accounting.md`, "Written".
 
-use super::names::dataset_phys;
 use crate::DatasetError;
 use crate::error::Named;
+use crate::properties::names::dataset_phys;
 use millpond_env::sync::Arc;
-use millpond_object::Object;
+use millpond_object::ObjectView;
 use millpond_ondisk::dsl::hex_key_number;
 use millpond_ondisk::{
     BLOCK_POINTER_BYTES, BlockId, BookmarkFlags, BookmarkPhys, BpObjectEntries, BpObjectPhys,
     DeadlistPhys, DecodeError, DslDatasetPhys, ObjectId, ObjectType, Txg,
 };
-use millpond_pool::Pool;
+use millpond_pool::PoolView;
 use millpond_zap::Zap;
 
 /// Deflated bytes of a dataset's blocks born after its previous snapshot. Reads two objects, regardless of
 /// the number of snapshots.
-pub(super) fn since_previous(pool: &Arc<Pool>, phys: &DslDatasetPhys) -> Result<u64, DatasetError> {
+pub(super) fn since_previous(
+    pool: &Arc<PoolView>,
+    phys: &DslDatasetPhys,
+) -> Result<u64, DatasetError> {
     let Some(previous) = phys.previous_snapshot else {
         return Ok(phys.referenced_bytes);
     };
@@ -32,7 +35,7 @@ pub(super) fn since_previous(pool: &Arc<Pool>, phys: &DslDatasetPhys) -> Result<
 /// Bytes written after `since`, an earlier state in the same chain of snapshots; `None` if it is not in the
 /// chain. Reads one deadlist per snapshot in between.
 pub(super) fn since(
-    pool: &Arc<Pool>,
+    pool: &Arc<PoolView>,
     phys: &DslDatasetPhys,
     since: &Since,
 ) -> Result<Option<u64>, DatasetError> {
@@ -118,7 +121,7 @@ impl Since {
 }
 
 /// The total of a whole deadlist in bytes.
-fn deadlist_bytes(pool: &Arc<Pool>, id: Option<ObjectId>) -> Result<u64, DatasetError> {
+fn deadlist_bytes(pool: &Arc<PoolView>, id: Option<ObjectId>) -> Result<u64, DatasetError> {
     let Some(object) = deadlist(pool, id)? else {
         return Ok(0);
     };
@@ -135,7 +138,7 @@ fn deadlist_bytes(pool: &Arc<Pool>, id: Option<ObjectId>) -> Result<u64, Dataset
 /// The total of a deadlist's blocks born up to `txg`, in bytes. `txg` must be a key of the deadlist or the
 /// end of its range.
 fn deadlist_bytes_born_up_to(
-    pool: &Arc<Pool>,
+    pool: &Arc<PoolView>,
     id: Option<ObjectId>,
     txg: Txg,
 ) -> Result<u64, DatasetError> {
@@ -164,8 +167,8 @@ fn deadlist_bytes_born_up_to(
 
 /// Before pool version 26 a deadlist is a single list, which must be read completely.
 fn old_list_bytes_born_up_to(
-    pool: &Arc<Pool>,
-    object: &Object,
+    pool: &Arc<PoolView>,
+    object: &ObjectView,
     txg: Txg,
 ) -> Result<u64, DatasetError> {
     let bonus = object.bonus().named(DEADLIST)?;
@@ -194,7 +197,10 @@ fn old_list_bytes_born_up_to(
     Ok(sum)
 }
 
-fn deadlist(pool: &Arc<Pool>, id: Option<ObjectId>) -> Result<Option<Object>, DatasetError> {
+fn deadlist(
+    pool: &Arc<PoolView>,
+    id: Option<ObjectId>,
+) -> Result<Option<ObjectView>, DatasetError> {
     id.map(|id| pool.mos().object(id).named(DEADLIST))
         .transpose()
 }

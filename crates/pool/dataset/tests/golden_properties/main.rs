@@ -14,14 +14,14 @@ use millpond_env::Env;
 use millpond_env::sync::Arc;
 use millpond_ondisk::{CompressionKind, DslDatasetFlags};
 use millpond_pool::import::{find_pools, scan_devices};
-use millpond_pool::{OpenOptions, Pool};
+use millpond_pool::{OpenOptions, PoolView};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-fn open(case: &Case) -> Arc<Pool> {
+fn open(case: &Case) -> Arc<PoolView> {
     let found = scan_devices(case.candidates());
     let pools = find_pools(&found, 0);
-    Pool::open(&Env::real(), &pools[0], &OpenOptions::default()).unwrap()
+    PoolView::open(&Env::real(), &pools[0], &OpenOptions::default()).unwrap()
 }
 
 /// Properties that changed between the record and the last txg on disk.
@@ -100,7 +100,7 @@ fn literal(property: &Property) -> (String, String) {
 
 /// The properties of a dataset or bookmark of the record.
 fn found_properties(
-    pool: &Arc<Pool>,
+    pool: &Arc<PoolView>,
     reader: &mut PropertyReader,
     name: &str,
 ) -> BTreeMap<String, (String, String)> {

@@ -2,7 +2,7 @@
 //!
 //! Page `docs/format/import.md`, "Multihost".
 
-use super::pools::PoolState;
+use crate::import::pools::PoolState;
 use millpond_ondisk::Uberblock;
 
 /// Settings of the check that do not come from the pool.

@@ -2,10 +2,10 @@
 //!
 //! Page `docs/format/import.md`, "Assembly".
 
-use super::ConfigError;
-use super::health::{VdevAux, VdevState};
-use super::scan::{Found, FoundLeaf};
-use super::uberblocks::{diverged_leaves, read_uberblocks};
+use crate::import::ConfigError;
+use crate::import::health::{VdevAux, VdevState};
+use crate::import::scan::{Found, FoundLeaf};
+use crate::import::uberblocks::{diverged_leaves, read_uberblocks};
 use millpond_device::Device;
 use millpond_env::sync::Arc;
 use millpond_nvlist::NvList;

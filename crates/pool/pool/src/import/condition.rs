@@ -2,8 +2,8 @@
 //!
 //! Page `docs/format/import.md`, "Conditions".
 
-use super::assemble::Assembly;
-use super::health::{VdevAux, VdevState};
+use crate::import::assemble::Assembly;
+use crate::import::health::{VdevAux, VdevState};
 use millpond_ondisk::{Guid, Txg};
 
 /// The features in a label's `features_for_read` that this software supports: those required to read the
@@ -52,7 +52,7 @@ pub enum ImportCondition {
     /// The configuration is malformed.
     CorruptConfig {
         /// The reason.
-        error: super::ConfigError,
+        error: crate::import::ConfigError,
     },
     /// No label describes this top-level vdev: it was removed, or its devices are missing.
     UnknownTop {
@@ -90,7 +90,7 @@ pub enum ImportCondition {
         guid: Guid,
     },
     /// Another program has a device open for writing, so its content may change during reading.
-    LiveDevice {
+    DeviceInUse {
         /// Its guid.
         guid: Guid,
     },

@@ -2,13 +2,15 @@
 //!
 //! Page `docs/format/import.md`, "Grouping".
 
-use super::ConfigError;
-use super::activity::{ActivityCheck, ActivitySettings, activity_check};
-use super::assemble::{Assembly, Trust, assemble};
-use super::condition::{ImportCondition, READ_FEATURES, device_conditions};
-use super::label::{LeafLabel, LeafState};
-use super::scan::{Found, FoundLeaf};
-use super::uberblocks::{FoundUberblock, Rewind, RewindError, choices, read_ring, read_uberblocks};
+use crate::import::ConfigError;
+use crate::import::activity::{ActivityCheck, ActivitySettings, activity_check};
+use crate::import::assemble::{Assembly, Trust, assemble};
+use crate::import::condition::{ImportCondition, READ_FEATURES, device_conditions};
+use crate::import::label::{LeafLabel, LeafState};
+use crate::import::scan::{Found, FoundLeaf};
+use crate::import::uberblocks::{
+    FoundUberblock, Rewind, RewindError, choices, read_ring, read_uberblocks,
+};
 use millpond_nvlist::NvList;
 use millpond_ondisk::{Guid, Txg, UberblockRank};
 use millpond_vdev::CHILDREN_MAX;
@@ -282,7 +284,7 @@ impl PoolCandidate {
                 .leaf(self.guid, leaf.guid)
                 .is_some_and(|found| found.candidate.is_live)
             {
-                conditions.push(ImportCondition::LiveDevice { guid: leaf.guid });
+                conditions.push(ImportCondition::DeviceInUse { guid: leaf.guid });
             }
         }
     }

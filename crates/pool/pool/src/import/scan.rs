@@ -1,8 +1,8 @@
 //! Scans devices and reads their labels.
 
-use super::label::{LabelFault, LeafLabel, LeafState, read_labels};
-use super::leaf_paths;
-use super::uberblocks::{RingUberblock, read_ring};
+use crate::import::label::{LabelFault, LeafLabel, LeafState, read_labels};
+use crate::import::leaf_paths;
+use crate::import::uberblocks::{RingUberblock, read_ring};
 use millpond_block::NoAnswer;
 use millpond_device::{Candidate, Device, DeviceError, OpenOptions, SearchOptions, discover};
 use millpond_env::sync::{Arc, Condvar, Mutex};

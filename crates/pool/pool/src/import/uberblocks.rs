@@ -1,7 +1,7 @@
 //! Finds every committed state that the uberblock rings still hold, and selects which of them to open.
 
-use super::label::{LeafLabel, is_region_intact};
-use super::scan::FoundLeaf;
+use crate::import::label::{LeafLabel, is_region_intact};
+use crate::import::scan::FoundLeaf;
 use millpond_device::Device;
 use millpond_ondisk::{
     Ashift, Guid, LeafLayout, Txg, UBERBLOCK_RING_BYTES, UBERBLOCK_RING_OFFSET_BYTES, Uberblock,

@@ -5,6 +5,8 @@
 
 pub mod compatibility;
 mod of_vdevs;
+pub(crate) mod set;
+pub(crate) mod set_vdev;
 mod shape;
 pub mod table;
 mod value;

@@ -2,11 +2,11 @@
 //!
 //! Page `docs/format/properties.md`, "Vdevs".
 
-use super::shape::Edit;
-use super::value::PropertyValue;
-use super::vdev_table;
 use crate::error::Reading;
-use crate::{Pool, PoolError};
+use crate::properties::shape::Edit;
+use crate::properties::value::PropertyValue;
+use crate::properties::vdev_table;
+use crate::{PoolError, PoolView};
 use millpond_ondisk::{Guid, ObjectId};
 use millpond_vdev::{VdevKind, VdevTree};
 use millpond_zap::Zap;
@@ -29,7 +29,7 @@ pub fn vdev_property_zap(tree: &VdevTree, guid: Guid) -> Option<ObjectId> {
     zap?.some()
 }
 
-impl Pool {
+impl PoolView {
     /// Reads the properties set on the vdev `guid`, by name: first those of the table, then user
     /// properties.
     ///

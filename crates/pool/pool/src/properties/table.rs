@@ -1,7 +1,7 @@
 //! The pool properties. `feature@NAME`, `unsupported@GUID` and user properties follow them in output.
 #![allow(non_upper_case_globals)] // Listed and Hidden read as words of the table
 
-use super::shape::{Edit, Form, Hidden, Listed, NumberForm, Preset, Shape, WordTable, row};
+use crate::properties::shape::{Edit, Form, Hidden, Listed, NumberForm, Preset, Shape, row};
 use Edit::{Once, ReadOnly, Settable};
 use Form::{Number, Text, Words};
 use NumberForm::{
@@ -60,7 +60,7 @@ pub fn find(word: &str) -> Option<&'static Shape> {
 
 #[rustfmt::skip]
 mod words {
-    use super::WordTable;
+    use crate::properties::WordTable;
 
     pub const OFF_ON: WordTable = &[("off", 0), ("on", 1)];
     pub const FAILMODE: WordTable = &[("wait", 0), ("continue", 1), ("panic", 2)];

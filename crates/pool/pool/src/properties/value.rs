@@ -1,6 +1,6 @@
 //! A property's value, its source, and its form for programs.
 
-use super::shape::{Form, NumberForm, Shape};
+use crate::properties::shape::{Form, NumberForm, Shape};
 
 /// A property's raw value.
 #[derive(Debug, Clone, PartialEq, Eq)]

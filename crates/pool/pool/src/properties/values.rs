@@ -2,12 +2,12 @@
 //!
 //! Page `docs/format/properties.md`, "Pools".
 
-use super::shape::{Edit, Preset, Shape};
-use super::table::POOL_PROPERTIES;
-use super::value::{Property, PropertySource, PropertyValue};
 use crate::error::Reading;
 use crate::import::VdevState;
-use crate::{Pool, PoolError, PoolSpace};
+use crate::properties::shape::{Edit, Preset, Shape};
+use crate::properties::table::POOL_PROPERTIES;
+use crate::properties::value::{Property, PropertySource, PropertyValue};
+use crate::{PoolError, PoolSpace, PoolView};
 use millpond_env::sync::Arc;
 use millpond_ondisk::FeatureState;
 use millpond_ondisk::pool_directory::key;
@@ -18,12 +18,12 @@ use millpond_zap::Zap;
 const BLOCK_BYTES: (u64, u64) = (128 << 10, 16 << 20);
 const DNODE_BYTES: (u64, u64) = (512, 16 << 10);
 
-impl Pool {
+impl PoolView {
     /// Every native property that `zpool get all` lists, in its order, then the user properties.
     ///
-    /// Features are not included; see [`Pool::feature_properties`]. If `bootfs` is set, its value is the
+    /// Features are not included; see [`PoolView::feature_properties`]. If `bootfs` is set, its value is the
     /// dataset's object number, because this layer does not know dataset names. Space statistics have no
-    /// value if space maps or tables are damaged; [`Pool::space`] returns the error.
+    /// value if space maps or tables are damaged; [`PoolView::space`] returns the error.
     ///
     /// # Errors
     /// If another source of the values cannot be read.
@@ -150,7 +150,7 @@ impl Pool {
             "last_scrubbed_txg" => {
                 number(self.directory_number(key::LAST_SCRUBBED_TXG)?.unwrap_or(0))
             }
-            // Constant, because a `Pool` is open for reading only.
+            // Constant, because a `PoolView` is open for reading only.
             "readonly" => number(1),
             "version" => {
                 let source = if self.version() >= 5000 {
@@ -258,9 +258,9 @@ pub fn preset_value(shape: &Shape) -> Option<PropertyValue> {
 /// The properties of a pool as `zpool get -Hp all` prints them: name, value, source.
 ///
 /// # Errors
-/// As [`Pool::properties`].
+/// As [`PoolView::properties`].
 pub fn literal_pool_properties(
-    pool: &Arc<Pool>,
+    pool: &Arc<PoolView>,
 ) -> Result<Vec<(String, String, String)>, PoolError> {
     let row = |property: Property| {
         let shape = POOL_PROPERTIES

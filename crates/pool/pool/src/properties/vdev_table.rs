@@ -1,7 +1,7 @@
 //! The vdev properties, for leaf, interior and root vdevs.
 #![allow(non_upper_case_globals)] // Listed and Hidden read as words of the table
 
-use super::shape::{Edit, Form, Hidden, Listed, NumberForm, Preset, Shape, WordTable, row};
+use crate::properties::shape::{Edit, Form, Hidden, Listed, NumberForm, Preset, Shape, row};
 use Edit::{ReadOnly, Settable};
 use Form::{Number, Text, Words};
 use NumberForm::{BytesOrUnset, Count, Digits, Limit, Percent, State};
@@ -70,7 +70,7 @@ pub fn find(word: &str) -> Option<&'static Shape> {
 
 #[rustfmt::skip]
 mod words {
-    use super::WordTable;
+    use crate::properties::WordTable;
 
     pub const OFF_ON: WordTable = &[("off", 0), ("on", 1)];
     pub const ALLOCATING: WordTable = &[("off", 0), ("on", 1), ("-", 2)];

@@ -3,7 +3,7 @@
 //! Page `docs/format/space-accounting.md`, "Cloned blocks".
 
 use crate::error::Reading;
-use crate::{Pool, PoolError};
+use crate::{PoolError, PoolView};
 use millpond_ondisk::pool_directory::clone_table_key;
 
 /// Totals of the clone tables of all vdevs.
@@ -27,7 +27,7 @@ impl CloneTotals {
     }
 }
 
-pub(super) fn measure(pool: &Pool) -> Result<CloneTotals, PoolError> {
+pub(super) fn measure(pool: &PoolView) -> Result<CloneTotals, PoolError> {
     let what = "clone table";
     let mut totals = CloneTotals::default();
     let topology = pool.store().topology();

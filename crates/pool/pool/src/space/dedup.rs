@@ -5,8 +5,8 @@
 mod log;
 
 use crate::error::Reading;
-use crate::{Pool, PoolError};
-use millpond_object::Object;
+use crate::{PoolError, PoolView};
+use millpond_object::ObjectView;
 use millpond_ondisk::pool_directory::{dedup_directory_key, dedup_log_key, dedup_table_key, key};
 use millpond_ondisk::{ChecksumKind, ObjectId};
 use millpond_zap::Zap;
@@ -132,7 +132,7 @@ impl DedupTotals {
             }
         }
     }
-    fn add_object(&mut self, object: &Object, is_table: bool) {
+    fn add_object(&mut self, object: &ObjectView, is_table: bool) {
         self.disk_bytes = self.disk_bytes.saturating_add(object.dnode().used_bytes());
         if is_table {
             self.core_bytes = self.core_bytes.saturating_add(object.length_bytes());
@@ -140,7 +140,7 @@ impl DedupTotals {
     }
 }
 
-pub(super) fn measure(pool: &Pool) -> Result<DedupTotals, PoolError> {
+pub(super) fn measure(pool: &PoolView) -> Result<DedupTotals, PoolError> {
     let what = "dedup table";
     let mut totals = DedupTotals::default();
     let statistics = match pool.find_directory_object(key::DEDUP_STATISTICS)? {
@@ -152,7 +152,7 @@ pub(super) fn measure(pool: &Pool) -> Result<DedupTotals, PoolError> {
             None => None,
             Some(id) => Some(Zap::open(pool.mos().object(id).reading(what)?).reading(what)?),
         };
-        let find = |name: &str| -> Result<Option<Object>, PoolError> {
+        let find = |name: &str| -> Result<Option<ObjectView>, PoolError> {
             let id = match &directory {
                 None => pool.find_directory_object(name)?,
                 Some(zap) => zap

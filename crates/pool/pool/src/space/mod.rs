@@ -8,6 +8,7 @@
 
 mod clones;
 mod dedup;
+pub(crate) mod maps;
 mod store;
 mod vdevs;
 
@@ -18,7 +19,7 @@ pub use vdevs::VdevSpace;
 pub(crate) use vdevs::ratio_of;
 
 use crate::error::Reading;
-use crate::{Pool, PoolError};
+use crate::{PoolError, PoolView};
 use millpond_alloc::{
     AllocationClass, ClassFigures, PoolFigures, PoolLimit, SlopShare, pool_fragmentation,
 };
@@ -80,7 +81,7 @@ impl PoolSpace {
     }
 }
 
-impl Pool {
+impl PoolView {
     /// Space usage of the pool. The first call computes it, reading one object per metaslab, and caches the
     /// result.
     ///

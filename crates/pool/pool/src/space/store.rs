@@ -3,12 +3,12 @@
 //! Pages `docs/format/space-map.md`, `docs/format/log-space-map.md`.
 
 use crate::error::Reading;
-use crate::{Pool, PoolError};
+use crate::{PoolError, PoolView};
 use millpond_alloc::{
     AllocError, LogRecord, Metaslab, MetaslabId, SpaceMapStore, SpaceRecord, StoreError,
     VdevGeometry, decode_log_records, decode_records,
 };
-use millpond_object::{Block, Object};
+use millpond_object::{Block, ObjectView};
 use millpond_ondisk::pool_directory::{key, vdev_key};
 use millpond_ondisk::{BlockId, DecodeError, ObjectId, SpaceMapPhys, Txg, VdevId, WordArray, dsl};
 use millpond_vdev::{VdevKind, VdevNode};
@@ -26,7 +26,7 @@ const METASLABS_MAX: u64 = 1 << 21;
 /// Keeps two words per metaslab in memory.
 #[derive(Debug)]
 pub struct PoolSpaceMaps<'a> {
-    pool: &'a Pool,
+    pool: &'a PoolView,
     vdevs: BTreeMap<VdevId, Vdev>,
 }
 
@@ -49,7 +49,7 @@ impl<'a> PoolSpaceMaps<'a> {
     ///
     /// # Errors
     /// If an array cannot be read, or the configuration's geometry is impossible.
-    pub fn load(pool: &'a Pool) -> Result<Self, PoolError> {
+    pub fn load(pool: &'a PoolView) -> Result<Self, PoolError> {
         let topology = pool.store().topology();
         let mut vdevs = BTreeMap::new();
         let mut room = METASLABS_MAX;
@@ -158,7 +158,7 @@ impl<'a> PoolSpaceMaps<'a> {
 
 impl Vdev {
     /// `room` is the number of metaslabs that the pool may still have.
-    fn load(pool: &Pool, id: VdevId, node: &VdevNode, room: u64) -> Result<Self, PoolError> {
+    fn load(pool: &PoolView, id: VdevId, node: &VdevNode, room: u64) -> Result<Self, PoolError> {
         let config = &node.config;
         let refuse = |reason| AllocError::Geometry { vdev: id.0, reason };
         let shift = u8::try_from(config.metaslab_shift)
@@ -254,7 +254,10 @@ pub(super) fn is_concrete(node: &VdevNode) -> bool {
 }
 
 /// Opens a space map and its header.
-pub(super) fn open_map(pool: &Pool, id: ObjectId) -> Result<(Object, SpaceMapPhys), PoolError> {
+pub(super) fn open_map(
+    pool: &PoolView,
+    id: ObjectId,
+) -> Result<(ObjectView, SpaceMapPhys), PoolError> {
     let what = "space map";
     let object = pool.mos().object(id).reading(what)?;
     let bonus = object.bonus().reading(what)?;
@@ -264,7 +267,7 @@ pub(super) fn open_map(pool: &Pool, id: ObjectId) -> Result<(Object, SpaceMapPhy
 
 /// Looks up an entry of a vdev's ZAP that names an object.
 pub(super) fn vdev_zap_object(
-    pool: &Pool,
+    pool: &PoolView,
     zap: ObjectId,
     name: &str,
 ) -> Result<Option<ObjectId>, PoolError> {
@@ -276,7 +279,7 @@ pub(super) fn vdev_zap_object(
 
 /// Reads the first `count` words of an array. Words beyond the end of the object are 0. Holes are skipped.
 fn read_words(
-    pool: &Pool,
+    pool: &PoolView,
     id: ObjectId,
     count: u64,
     what: &'static str,
@@ -308,7 +311,7 @@ type EachPiece<'a> = &'a mut dyn FnMut(&[u8], &Block) -> Result<(), AllocError>;
 
 /// Passes the valid bytes of each block of a space map to `each`, in order.
 fn each_piece(
-    object: &Object,
+    object: &ObjectView,
     length_bytes: u64,
     wrap: &dyn Fn(StoreError) -> AllocError,
     each: EachPiece<'_>,

@@ -1,7 +1,7 @@
 //! Space usage of each top-level vdev.
 
-use super::store::{PoolSpaceMaps, is_concrete, open_map, vdev_zap_object};
-use crate::{Pool, PoolError};
+use crate::space::store::{PoolSpaceMaps, is_concrete, open_map, vdev_zap_object};
+use crate::{PoolError, PoolView};
 use millpond_alloc::{
     AllocationClass, MetaslabFragmentation, UnflushedLogs, VdevFigures, deflate_ratio,
     embedded_log_metaslab, metaslab_fragmentation, vdev_fragmentation,
@@ -37,7 +37,7 @@ struct Measured {
     percent: Option<u8>,
 }
 
-pub(super) fn measure(pool: &Pool) -> Result<Vec<VdevSpace>, PoolError> {
+pub(super) fn measure(pool: &PoolView) -> Result<Vec<VdevSpace>, PoolError> {
     let maps = PoolSpaceMaps::load(pool)?;
     let topology = pool.store().topology();
     let is_deflated = pool.directory_number(key::DEFLATE)?.is_some_and(|n| n != 0);
@@ -62,7 +62,7 @@ pub(crate) fn ratio_of(tree: &VdevTree, id: VdevId) -> u64 {
 }
 
 fn measure_vdev(
-    pool: &Pool,
+    pool: &PoolView,
     maps: &PoolSpaceMaps<'_>,
     logs: &UnflushedLogs,
     id: VdevId,
@@ -121,7 +121,7 @@ fn measure_vdev(
     })
 }
 
-fn checkpoint_bytes(pool: &Pool, node: &VdevNode) -> Result<u64, PoolError> {
+fn checkpoint_bytes(pool: &PoolView, node: &VdevNode) -> Result<u64, PoolError> {
     let Some(zap) = node.config.zap_top.and_then(ObjectId::some) else {
         return Ok(0);
     };

@@ -3,14 +3,14 @@
 use crate::CASES;
 use millpond_env::Env;
 use millpond_pool::import::{PoolCandidate, Rewind};
-use millpond_pool::{OpenError, OpenOptions, Pool};
+use millpond_pool::{OpenError, OpenOptions, PoolView};
 
 fn open(pool: &PoolCandidate, rewind: Rewind) -> Result<(), OpenError> {
     let options = OpenOptions {
         rewind,
         ..OpenOptions::default()
     };
-    Pool::open(&Env::real(), pool, &options).map(drop)
+    PoolView::open(&Env::real(), pool, &options).map(drop)
 }
 
 #[test]

@@ -3,17 +3,17 @@
 
 use crate::CASES;
 use millpond_env::Env;
-use millpond_pool::live::{
+use millpond_pool::{
     FeatureCounts, PoolConfig, ReadOnlyReason, WritabilityError, auxiliary_label_list,
     check_writable,
 };
-use millpond_pool::{OpenOptions, Pool};
+use millpond_pool::{OpenOptions, PoolView};
 use millpond_vdev::VdevConfig;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-fn open(unpacked: &crate::Unpacked) -> Arc<Pool> {
-    Pool::open(&Env::real(), &unpacked.pool(), &OpenOptions::default())
+fn open(unpacked: &crate::Unpacked) -> Arc<PoolView> {
+    PoolView::open(&Env::real(), &unpacked.pool(), &OpenOptions::default())
         .unwrap_or_else(|error| panic!("{}: {error}", unpacked.name()))
 }
 

@@ -24,7 +24,7 @@ use millpond_ondisk::{
     Ashift, BlockId, BpObjectPhys, DslDirectoryPhys, Endian, ObjectId, SpaceMapPhys, Txg, VdevId,
 };
 use millpond_pool::import::{find_pools, scan_devices};
-use millpond_pool::{OpenOptions, Pool};
+use millpond_pool::{OpenOptions, PoolView};
 use millpond_vdev::{Reflow, VdevTree};
 use millpond_zap::Zap;
 use std::collections::BTreeMap;
@@ -47,13 +47,13 @@ struct Top {
 }
 
 struct Maps {
-    pool: Arc<Pool>,
+    pool: Arc<PoolView>,
     tops: BTreeMap<VdevId, Top>,
     logs: Vec<(Txg, ObjectId)>,
 }
 
 impl Maps {
-    fn new(pool: Arc<Pool>) -> Self {
+    fn new(pool: Arc<PoolView>) -> Self {
         let tree = pool.config().list("vdev_tree").unwrap().clone();
         let mut tops = BTreeMap::new();
         for (index, vdev) in tree.list_array("children").unwrap().iter().enumerate() {
@@ -137,7 +137,7 @@ impl Maps {
     }
 }
 
-fn words(pool: &Pool, object: ObjectId, count: usize) -> Vec<u64> {
+fn words(pool: &PoolView, object: ObjectId, count: usize) -> Vec<u64> {
     let object = pool.mos().object(object).unwrap();
     let mut bytes = vec![0; count * 8];
     let end = bytes.len().min(object.length_bytes() as usize);
@@ -191,10 +191,10 @@ impl SpaceMapStore for Maps {
     }
 }
 
-fn open(case: &Case) -> Arc<Pool> {
+fn open(case: &Case) -> Arc<PoolView> {
     let found = scan_devices(case.candidates());
     let candidate = find_pools(&found, 0).remove(0);
-    Pool::open(&Env::real(), &candidate, &OpenOptions::default()).unwrap()
+    PoolView::open(&Env::real(), &candidate, &OpenOptions::default()).unwrap()
 }
 
 /// Compares the values recorded for a pool with those computed here.

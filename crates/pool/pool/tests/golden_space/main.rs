@@ -10,15 +10,15 @@ use millpond_env::Env;
 use millpond_env::sync::Arc;
 use millpond_pool::import::{find_pools, scan_devices};
 use millpond_pool::properties::literal_pool_properties;
-use millpond_pool::{OpenOptions, Pool};
+use millpond_pool::{OpenOptions, PoolView};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-fn open(case: &Case) -> Arc<Pool> {
+fn open(case: &Case) -> Arc<PoolView> {
     let found = scan_devices(case.candidates());
     let pools = find_pools(&found, 0);
-    Pool::open(&Env::real(), &pools[0], &OpenOptions::default()).unwrap()
+    PoolView::open(&Env::real(), &pools[0], &OpenOptions::default()).unwrap()
 }
 
 /// Properties that depend on the import or on the running system.

@@ -28,10 +28,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use millpond_env::sync::{Arc, Mutex, RwLock};
 use millpond_ondisk::{Dva, Txg, VdevId};
 
-use self::metaslab::LiveMetaslab;
+use self::metaslab::LoadedMetaslab;
 use self::rotor::{Candidate, Rotor};
 use self::sync::Writing;
-use self::vdev::{LANES, LiveVdev, Part, Want};
+use self::vdev::{LANES, Part, VdevAllocator, Want};
 use crate::{AllocError, AllocationClass, MetaslabId, SpaceMapStore};
 
 /// The most metaslab load errors to keep.
@@ -50,7 +50,7 @@ const FAULTS_MAX: usize = 64;
 /// [`synced`](Self::synced) is called.
 pub struct PoolAllocator {
     /// Replaced as a whole when a vdev is added, removed or changed.
-    vdevs: RwLock<Arc<BTreeMap<VdevId, Arc<LiveVdev>>>>,
+    vdevs: RwLock<Arc<BTreeMap<VdevId, Arc<VdevAllocator>>>>,
     store: Arc<dyn SpaceMapStore + Send + Sync>,
     /// One for each lane, so that lanes do not contend.
     rotors: [Mutex<BTreeMap<Pool, Rotor>>; LANES],
@@ -117,7 +117,7 @@ impl PoolAllocator {
 
     fn allocate_from(
         &self,
-        vdevs: &BTreeMap<VdevId, Arc<LiveVdev>>,
+        vdevs: &BTreeMap<VdevId, Arc<VdevAllocator>>,
         pool: Pool,
         txg: Txg,
         request: &AllocRequest<'_>,
@@ -171,7 +171,7 @@ impl PoolAllocator {
     /// that had no space.
     fn place(
         &self,
-        vdevs: &BTreeMap<VdevId, Arc<LiveVdev>>,
+        vdevs: &BTreeMap<VdevId, Arc<VdevAllocator>>,
         want: &Want<'_>,
         psize_bytes: u64,
         order: &[VdevId],
@@ -289,15 +289,15 @@ impl PoolAllocator {
         Arc::make_mut(&mut vdevs).insert(vdev, new);
     }
 
-    fn vdevs(&self) -> Arc<BTreeMap<VdevId, Arc<LiveVdev>>> {
+    fn vdevs(&self) -> Arc<BTreeMap<VdevId, Arc<VdevAllocator>>> {
         self.vdevs.read().clone()
     }
-    fn metaslab(&self, id: MetaslabId) -> Option<(Arc<LiveVdev>, Arc<LiveMetaslab>)> {
+    fn metaslab(&self, id: MetaslabId) -> Option<(Arc<VdevAllocator>, Arc<LoadedMetaslab>)> {
         let vdev = self.vdevs.read().get(&id.vdev)?.clone();
         let metaslab = vdev.metaslab(id.index)?.clone();
         Some((vdev, metaslab))
     }
-    fn note_change(&self, metaslab: &LiveMetaslab) {
+    fn note_change(&self, metaslab: &LoadedMetaslab) {
         if metaslab.list() {
             self.registry.lock().changed.insert(metaslab.place.id);
         }
@@ -320,7 +320,7 @@ impl Pool {
 }
 
 /// The pools to allocate from for this placement, in order of preference.
-fn fallbacks(vdevs: &BTreeMap<VdevId, Arc<LiveVdev>>, placement: Placement) -> Vec<Pool> {
+fn fallbacks(vdevs: &BTreeMap<VdevId, Arc<VdevAllocator>>, placement: Placement) -> Vec<Pool> {
     use AllocationClass::{Dedup, Log, Normal, Special};
     let has_dedup = vdevs.values().any(|vdev| vdev.space.class == Dedup);
     match placement {
@@ -334,10 +334,10 @@ fn fallbacks(vdevs: &BTreeMap<VdevId, Arc<LiveVdev>>, placement: Placement) -> V
 
 /// The vdevs that may hold a block of `txg`.
 fn members(
-    vdevs: &BTreeMap<VdevId, Arc<LiveVdev>>,
+    vdevs: &BTreeMap<VdevId, Arc<VdevAllocator>>,
     pool: Pool,
     txg: Txg,
-) -> impl Iterator<Item = &Arc<LiveVdev>> {
+) -> impl Iterator<Item = &Arc<VdevAllocator>> {
     vdevs.values().filter(move |vdev| {
         let belongs = match pool {
             Pool::Class(class) => vdev.space.class == class,
@@ -348,11 +348,11 @@ fn members(
 }
 
 /// The vdev, metaslab and range of an address.
-type Holder<'a> = (&'a Arc<LiveVdev>, &'a Arc<LiveMetaslab>, Range<u64>);
+type Holder<'a> = (&'a Arc<VdevAllocator>, &'a Arc<LoadedMetaslab>, Range<u64>);
 
 /// Finds the vdev, metaslab and range of an address.
 fn find<'a>(
-    vdevs: &'a BTreeMap<VdevId, Arc<LiveVdev>>,
+    vdevs: &'a BTreeMap<VdevId, Arc<VdevAllocator>>,
     dva: &Dva,
 ) -> Result<Holder<'a>, AllocError> {
     let none = AllocError::NoMetaslab { dva: *dva };

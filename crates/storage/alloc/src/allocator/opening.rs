@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use millpond_env::sync::{Arc, Mutex, RwLock};
 use millpond_ondisk::{DecodeError, SpaceMapPhys, Txg, VdevId};
 
-use super::metaslab::LiveMetaslab;
+use super::metaslab::LoadedMetaslab;
 use super::port::{LogPolicy, MapShape, SpaceMapForms};
 use super::request::VdevSpace;
 use super::state::{MetaslabState, OwnMap};
 use super::sync::Writing;
-use super::vdev::LiveVdev;
+use super::vdev::VdevAllocator;
 use super::{PoolAllocator, Registry};
 use crate::{
     AllocError, AllocationClass, SpaceMapStore, StoreError, UnflushedLogs, embedded_log_metaslab,
@@ -99,7 +99,7 @@ impl PoolAllocator {
 }
 
 /// A vdev on which everything is free.
-pub(super) fn fresh_vdev(space: VdevSpace) -> Result<LiveVdev, AllocError> {
+pub(super) fn fresh_vdev(space: VdevSpace) -> Result<VdevAllocator, AllocError> {
     let opened = OpenedVdev {
         space,
         metaslabs: Vec::new(),
@@ -112,7 +112,7 @@ fn open_vdev(
     opened: OpenedVdev,
     unflushed: &mut UnflushedLogs,
     writing: &mut Writing,
-) -> Result<LiveVdev, AllocError> {
+) -> Result<VdevAllocator, AllocError> {
     let geometry = opened.space.geometry;
     let vdev: VdevId = geometry.vdev();
     let refuse = |reason| AllocError::Geometry {
@@ -147,11 +147,11 @@ fn open_vdev(
             allocated_bytes: header.allocated_bytes,
         });
         let state = MetaslabState::new(place, map, histogram, unflushed_txg, changes);
-        metaslabs.push(Arc::new(LiveMetaslab::new(state)));
+        metaslabs.push(Arc::new(LoadedMetaslab::new(state)));
     }
     let embedded_log = match opened.space.class {
         AllocationClass::Normal | AllocationClass::Special => embedded_log_metaslab(&in_maps),
         AllocationClass::Log | AllocationClass::Dedup => None,
     };
-    Ok(LiveVdev::new(opened.space, metaslabs, embedded_log))
+    Ok(VdevAllocator::new(opened.space, metaslabs, embedded_log))
 }

@@ -4,7 +4,7 @@ use millpond_env::sync::Arc;
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
 use millpond_ondisk::{Dva, Txg, VdevId};
 
-use super::metaslab::LiveMetaslab;
+use super::metaslab::LoadedMetaslab;
 use super::request::{VdevSpace, range_of};
 use crate::{AllocError, MetaslabId, SpaceMapStore};
 
@@ -34,9 +34,9 @@ struct Lane {
 
 /// A top-level vdev.
 #[derive(Debug)]
-pub(super) struct LiveVdev {
+pub(super) struct VdevAllocator {
     pub(super) space: VdevSpace,
-    pub(super) metaslabs: Vec<Arc<LiveMetaslab>>,
+    pub(super) metaslabs: Vec<Arc<LoadedMetaslab>>,
     pub(super) embedded_log: Option<usize>,
     space_bytes: u64,
     /// Allocated or deferred bytes; shared with the value that replaces this one when settings change.
@@ -44,10 +44,10 @@ pub(super) struct LiveVdev {
     lanes: Arc<[Lane; LANES]>,
 }
 
-impl LiveVdev {
+impl VdevAllocator {
     pub(super) fn new(
         space: VdevSpace,
-        metaslabs: Vec<Arc<LiveMetaslab>>,
+        metaslabs: Vec<Arc<LoadedMetaslab>>,
         embedded_log: Option<usize>,
     ) -> Self {
         let allocated = metaslabs
@@ -87,11 +87,11 @@ impl LiveVdev {
     pub(super) fn id(&self) -> VdevId {
         self.space.vdev()
     }
-    pub(super) fn metaslab(&self, index: u64) -> Option<&Arc<LiveMetaslab>> {
+    pub(super) fn metaslab(&self, index: u64) -> Option<&Arc<LoadedMetaslab>> {
         self.metaslabs.get(usize::try_from(index).ok()?)
     }
     /// The metaslab that contains all of an address.
-    pub(super) fn holder_of(&self, dva: &Dva) -> Option<&Arc<LiveMetaslab>> {
+    pub(super) fn holder_of(&self, dva: &Dva) -> Option<&Arc<LoadedMetaslab>> {
         let range = range_of(&self.space, dva)?;
         let metaslab = self.space.geometry.metaslab_of(&range)?;
         self.metaslab(metaslab.id.index)
@@ -127,7 +127,7 @@ impl LiveVdev {
             .max()
             .unwrap_or(0)
     }
-    fn of(&self, part: Part) -> impl Iterator<Item = (usize, &Arc<LiveMetaslab>)> {
+    fn of(&self, part: Part) -> impl Iterator<Item = (usize, &Arc<LoadedMetaslab>)> {
         let embedded_log = self.embedded_log;
         self.metaslabs
             .iter()
@@ -145,9 +145,9 @@ impl LiveVdev {
         want: &Want<'_>,
         asize_bytes: u64,
         avoid: &[MetaslabId],
-    ) -> Option<(&LiveMetaslab, u64)> {
+    ) -> Option<(&LoadedMetaslab, u64)> {
         let lane = self.lanes.get(want.lane.checked_rem(LANES)?)?;
-        let fits = |metaslab: &Arc<LiveMetaslab>| {
+        let fits = |metaslab: &Arc<LoadedMetaslab>| {
             metaslab.largest_bytes() >= asize_bytes && !avoid.contains(&metaslab.place.id)
         };
         if want.part == Part::Ordinary {
@@ -198,7 +198,7 @@ impl LiveVdev {
     }
     fn allocate_in(
         &self,
-        metaslab: &Arc<LiveMetaslab>,
+        metaslab: &Arc<LoadedMetaslab>,
         want: &Want<'_>,
         asize_bytes: u64,
     ) -> Option<u64> {

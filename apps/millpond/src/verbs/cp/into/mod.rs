@@ -25,7 +25,7 @@ use std::ffi::OsStr;
 use std::io::IsTerminal;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use stored::{LiveFile, ReadFile};
+use stored::{OpenFile, ReadFile};
 use target::{Keeping, Target};
 use tree::{Fill, Order};
 
@@ -231,7 +231,7 @@ impl Sources<'_> {
                 refused(format!("{}: {error}", String::from_utf8_lossy(&shown)))
             })?;
             let source = self.number(&dataset);
-            let file = LiveFile {
+            let file = OpenFile {
                 files,
                 node,
                 source,

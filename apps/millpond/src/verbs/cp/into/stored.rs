@@ -107,7 +107,7 @@ impl Source for ReadFile {
 }
 
 /// A file of the destination pool.
-pub struct LiveFile {
+pub struct OpenFile {
     pub files: Arc<LiveFileSystem>,
     pub node: LiveNode,
     /// Number of its dataset.
@@ -118,7 +118,7 @@ fn told(error: FileError) -> String {
     error.to_string()
 }
 
-impl Source for LiveFile {
+impl Source for OpenFile {
     fn facts(&self) -> Facts {
         facts(self.source, &self.files.stat(&self.node))
     }

@@ -2,12 +2,12 @@
 //!
 //! The stored histograms omit entries that a log supersedes, so the sum of both is exact.
 
-use super::DedupTotals;
 use crate::error::Reading;
+use crate::space::dedup::DedupTotals;
 use crate::space::vdevs::ratio_of;
-use crate::{Pool, PoolError};
+use crate::{PoolError, PoolView};
 use millpond_alloc::deflated_bytes;
-use millpond_object::Object;
+use millpond_object::ObjectView;
 use millpond_ondisk::{BlockId, DecodeError, Dva, Endian, VdevId, WordArray};
 use std::collections::BTreeMap;
 
@@ -26,7 +26,11 @@ type Key = [u64; 5];
 type Body = [u64; 9];
 
 /// Adds the entries in the logs of one table.
-pub(super) fn add(pool: &Pool, logs: &[Object], totals: &mut DedupTotals) -> Result<(), PoolError> {
+pub(super) fn add(
+    pool: &PoolView,
+    logs: &[ObjectView],
+    totals: &mut DedupTotals,
+) -> Result<(), PoolError> {
     let what = "dedup log";
     let mut headers = vec![];
     for log in logs {
@@ -60,7 +64,7 @@ pub(super) fn add(pool: &Pool, logs: &[Object], totals: &mut DedupTotals) -> Res
 }
 
 fn read(
-    log: &Object,
+    log: &ObjectView,
     length: u64,
     each: &mut dyn FnMut(Key, Body) -> Result<(), PoolError>,
 ) -> Result<(), PoolError> {

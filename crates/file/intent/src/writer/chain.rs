@@ -1,0 +1,269 @@
+//! The chain of log blocks on disk, and the blocks to free.
+
+use millpond_dataset::{LogTrim, header_words};
+use millpond_env::sync::{Arc, Weak};
+use millpond_ondisk::{BlockPointer, IntentLogHeader, Txg};
+use std::collections::VecDeque;
+
+/// A block that is written to stable storage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Written {
+    pub(super) pointer: BlockPointer,
+    /// The last txg of the block's records.
+    pub(super) last_txg: Txg,
+}
+
+impl Written {
+    /// Whether the block can be freed once `txg` is committed: all its records belong to that txg or earlier
+    /// ones, and the block was allocated in that txg or an earlier one.
+    fn is_history(&self, txg: Txg) -> bool {
+        self.last_txg <= txg && self.pointer.birth() <= txg
+    }
+}
+
+/// A chain from the header's first block to the block that is allocated for the next write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct OpenChain {
+    pub(super) written: VecDeque<Written>,
+    pub(super) next: BlockPointer,
+    /// The txg in which the header was set to point to this chain.
+    pub(super) made_in: Txg,
+}
+
+/// The blocks of a chain after a failed write. They are waiting to be freed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Ruin {
+    blocks: Vec<BlockPointer>,
+    /// The last txg in which one of the blocks was allocated.
+    last_birth: Txg,
+}
+
+/// A block that a record points to.
+///
+/// The sync of the block's txg writes this pointer into the file, unless the file's dirty block was dropped
+/// or overwritten before: then `in_file` no longer upgrades.
+#[derive(Debug)]
+struct Data {
+    pointer: BlockPointer,
+    in_file: Weak<BlockPointer>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct ChainWriter {
+    /// The blocks that records point to, until their txg syncs.
+    data: Vec<Data>,
+    open: Option<OpenChain>,
+    ruin: Option<Ruin>,
+    /// The sequence number of the last record.
+    pub(super) record_sequence: u64,
+    /// The sizes of the last bursts in bytes.
+    pub(super) bursts: VecDeque<u64>,
+}
+
+/// The number of burst sizes that are remembered.
+const BURSTS_MAX: usize = 4;
+
+impl ChainWriter {
+    /// The block for the next write. `None` if the header that points to the chain is not committed
+    /// (`synced`).
+    pub(super) fn place(&self, synced: Txg) -> Option<BlockPointer> {
+        let open = self.open.as_ref()?;
+        (open.made_in <= synced).then_some(open.next)
+    }
+    pub(super) fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+    /// Whether a new chain can begin: there is no open chain and no failed one.
+    pub(super) fn may_begin(&self) -> bool {
+        self.open.is_none() && self.ruin.is_none()
+    }
+    pub(super) fn begin(&mut self, first: BlockPointer, txg: Txg) {
+        self.open = Some(OpenChain {
+            written: VecDeque::new(),
+            next: first,
+            made_in: txg,
+        });
+    }
+    /// Adds written blocks. `next` is the block allocated after them.
+    pub(super) fn extend(&mut self, written: Vec<Written>, next: BlockPointer) {
+        if let Some(open) = &mut self.open {
+            open.written.extend(written);
+            open.next = next;
+        }
+    }
+    /// Registers a block that a record will point to, in its birth txg, which must still be open.
+    ///
+    /// The file adopts the block by holding the returned pointer.
+    pub(super) fn keep_data(&mut self, pointer: BlockPointer) -> Arc<BlockPointer> {
+        let in_file = Arc::new(pointer);
+        self.data.push(Data {
+            pointer,
+            in_file: Arc::downgrade(&in_file),
+        });
+        in_file
+    }
+    /// Returns the data blocks born in `txg` or earlier that no file adopted, and forgets all data blocks up
+    /// to `txg`. The sync of `txg` calls this when dirty blocks can no longer change, and frees the blocks at
+    /// its end.
+    fn data_to_free(&mut self, txg: Txg) -> Vec<BlockPointer> {
+        let mut free = vec![];
+        self.data.retain(|data| {
+            let is_now = data.pointer.birth() <= txg;
+            if is_now && data.in_file.strong_count() == 0 {
+                free.push(data.pointer);
+            }
+            !is_now
+        });
+        free
+    }
+    pub(super) fn note_burst(&mut self, bytes: u64) {
+        self.bursts.push_back(bytes);
+        if self.bursts.len() > BURSTS_MAX {
+            self.bursts.pop_front();
+        }
+    }
+    /// Abandons the chain after a failed write, together with the blocks that were allocated for that write.
+    pub(super) fn ruin(&mut self, allocated: &[BlockPointer]) {
+        let mut blocks = self.open.take().map(all_blocks).unwrap_or_default();
+        for block in allocated {
+            if !blocks.contains(block) {
+                blocks.push(*block);
+            }
+        }
+        let last_birth = blocks.iter().map(BlockPointer::birth).max();
+        self.ruin = Some(Ruin {
+            blocks,
+            last_birth: last_birth.unwrap_or_default(),
+        });
+    }
+
+    pub(super) fn trim(&mut self, txg: Txg) -> LogTrim {
+        let mut trim = LogTrim {
+            free: self.data_to_free(txg),
+            header: None,
+        };
+        let data = trim.free.len();
+        if let Some(ruin) = self.ruin.take_if(|ruin| ruin.last_birth <= txg) {
+            trim.free.extend(ruin.blocks);
+            trim.header = Some([0; 24]);
+            return trim;
+        }
+        let Some(open) = &mut self.open else {
+            return trim;
+        };
+        while let Some(first) = open.written.pop_front() {
+            if !first.is_history(txg) {
+                open.written.push_front(first);
+                break;
+            }
+            trim.free.push(first.pointer);
+        }
+        if trim.free.len() > data {
+            let first = open
+                .written
+                .front()
+                .map_or(open.next, |block| block.pointer);
+            trim.header = Some(header_of(first));
+        }
+        trim
+    }
+
+    pub(super) fn retire(&mut self, txg: Txg) -> Option<Vec<BlockPointer>> {
+        let open = self.open.iter();
+        let mut births = open.flat_map(|open| {
+            let written = open.written.iter().map(|block| block.pointer.birth());
+            written.chain([open.next.birth(), open.made_in])
+        });
+        let is_later = births.any(|birth| birth > txg)
+            || self.ruin.as_ref().is_some_and(|ruin| ruin.last_birth > txg)
+            || self.data.iter().any(|data| data.pointer.birth() > txg);
+        if is_later {
+            return None;
+        }
+        let mut blocks = self.open.take().map(all_blocks).unwrap_or_default();
+        blocks.extend(self.ruin.take().map(|ruin| ruin.blocks).unwrap_or_default());
+        Some(blocks)
+    }
+}
+
+fn all_blocks(open: OpenChain) -> Vec<BlockPointer> {
+    let written = open.written.iter().map(|block| block.pointer);
+    written.chain([open.next]).collect()
+}
+
+/// The words of a header that points to `first`, for a log that is not claimed.
+pub(super) fn header_of(first: BlockPointer) -> [u64; 24] {
+    header_words(&IntentLogHeader {
+        log: first,
+        ..IntentLogHeader::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(number: u64, birth: u64) -> BlockPointer {
+        let mut pointer = BlockPointer::default();
+        pointer.words[0] = 8;
+        pointer.words[1] = number;
+        pointer.words[10] = birth;
+        pointer
+    }
+    fn written(number: u64, birth: u64, last_txg: u64) -> Written {
+        Written {
+            pointer: block(number, birth),
+            last_txg: Txg(last_txg),
+        }
+    }
+
+    #[test]
+    fn a_sync_frees_from_the_front_what_is_history_and_known_to_its_space_maps() {
+        let mut chain = ChainWriter::default();
+        chain.begin(block(1, 5), Txg(5));
+        assert_eq!(
+            (chain.place(Txg(4)), chain.place(Txg(5))),
+            (None, Some(block(1, 5)))
+        );
+        chain.extend(
+            vec![written(1, 5, 6), written(2, 6, 7), written(3, 7, 6)],
+            block(4, 8),
+        );
+        let trim = chain.trim(Txg(6));
+        assert_eq!(trim.free, [block(1, 5)]);
+        assert_eq!(trim.header, Some(header_of(block(2, 6))));
+        let trim = chain.trim(Txg(7));
+        assert_eq!(trim.free, [block(2, 6), block(3, 7)]);
+        // The block for the next write stays, even if it is younger than the header.
+        assert_eq!(trim.header, Some(header_of(block(4, 8))));
+        assert_eq!(chain.trim(Txg(8)), LogTrim::default());
+        assert_eq!(chain.retire(Txg(7)), None);
+        assert_eq!(chain.retire(Txg(8)), Some(vec![block(4, 8)]));
+    }
+
+    #[test]
+    fn a_block_of_its_own_is_freed_with_its_txg_unless_the_file_took_it_over() {
+        let mut chain = ChainWriter::default();
+        let kept = chain.keep_data(block(1, 5));
+        drop(chain.keep_data(block(2, 5)));
+        drop(chain.keep_data(block(3, 6)));
+        assert_eq!(chain.retire(Txg(5)), None);
+        assert_eq!(chain.trim(Txg(4)), LogTrim::default());
+        assert_eq!(chain.trim(Txg(5)).free, [block(2, 5)]);
+        drop(kept);
+        let trim = chain.trim(Txg(6));
+        assert_eq!((trim.free, trim.header), (vec![block(3, 6)], None));
+    }
+
+    #[test]
+    fn a_chain_that_failed_is_freed_as_a_whole_once_all_of_it_is_known() {
+        let mut chain = ChainWriter::default();
+        chain.begin(block(1, 5), Txg(5));
+        chain.ruin(&[block(1, 5), block(2, 6)]);
+        assert!(!chain.may_begin());
+        assert_eq!(chain.trim(Txg(5)), LogTrim::default());
+        let trim = chain.trim(Txg(6));
+        assert_eq!((trim.free.len(), trim.header), (2, Some([0; 24])));
+        assert!(chain.may_begin());
+    }
+}

@@ -1,0 +1,99 @@
+//! The intent log of a head that is open for changes: makes changes durable between two txgs.
+//!
+//! A [`LogWriter`] keeps the records of changes in memory ([`LogWriter::append`]) and drops them when their txg
+//! is committed. When a caller needs them on stable storage earlier, it writes them to a chain of log blocks
+//! ([`LogWriter::commit`]).
+//!
+//! Page `docs/format/intent-log.md`, "Writing".
+
+mod chain;
+mod commit;
+mod queue;
+
+pub use commit::RECORD_BYTES_MAX;
+
+use chain::ChainWriter;
+use millpond_dataset::{HeadDataset, HeadLog, LogTrim, OtherLog};
+use millpond_env::sync::{Arc, Condvar, Mutex};
+use millpond_object::LoggedBlock;
+use millpond_ondisk::{BlockPointer, ObjectId, Txg};
+use millpond_txg::Transaction;
+use queue::{Entry, Queue};
+
+/// The intent log of one head. All threads share it; it lives as long as the head is open.
+///
+/// Locks: queue and chain. Each is held briefly, never both at once. A thread that commits writes the records
+/// of all waiting threads.
+#[derive(Debug, Default)]
+pub struct LogWriter {
+    queue: Mutex<Queue>,
+    /// Notified when records become stable and when a writer finishes.
+    changed: Condvar,
+    chain: Mutex<ChainWriter>,
+}
+
+impl LogWriter {
+    /// The log of a head. All callers get the same one.
+    ///
+    /// # Errors
+    /// [`OtherLog`] if the head already has a log of another type.
+    pub fn of(head: &HeadDataset) -> Result<Arc<Self>, OtherLog> {
+        head.log_or(Self::default)
+    }
+
+    /// Appends the record of a change made in `tx`. Calls define the order.
+    ///
+    /// With an `object`, the record stays in that object's list until the object is committed. With `None`,
+    /// it joins the global order at once. The sequence number is filled in when the record is written.
+    pub fn append(&self, tx: &Transaction, object: Option<ObjectId>, record: Vec<u8>) {
+        let entry = Entry::new(tx.txg(), Some(record));
+        self.queue.lock().append(entry, object);
+    }
+    /// Like [`LogWriter::append`], for the record of a write that covers a whole block of its file.
+    ///
+    /// If the record is committed, the block is written separately and the record points to it. The record
+    /// has space for the pointer.
+    pub fn append_block(
+        &self,
+        tx: &Transaction,
+        object: ObjectId,
+        record: Vec<u8>,
+        block: LoggedBlock,
+    ) {
+        let entry = Entry {
+            block: Some(block),
+            ..Entry::new(tx.txg(), Some(record))
+        };
+        self.queue.lock().append(entry, Some(object));
+    }
+    /// Notes a change that has no record. A commit of the object (with `None`: any commit) waits for its txg.
+    pub fn append_unlogged(&self, tx: &Transaction, object: Option<ObjectId>) {
+        self.queue.lock().append(Entry::new(tx.txg(), None), object);
+    }
+    /// Moves the records of an object to the global order, because later records depend on them.
+    pub fn promote(&self, object: ObjectId) {
+        self.queue.lock().promote(object);
+    }
+    /// Drops the records of a removed object.
+    pub fn forget(&self, object: ObjectId) {
+        self.queue.lock().forget(object);
+    }
+    /// The size of the records in memory, in bytes.
+    #[must_use]
+    pub fn queued_bytes(&self) -> u64 {
+        self.queue.lock().bytes()
+    }
+}
+
+impl HeadLog for LogWriter {
+    fn trim(&self, txg: Txg) -> LogTrim {
+        self.chain.lock().trim(txg)
+    }
+    fn retire(&self, txg: Txg) -> Option<Vec<BlockPointer>> {
+        self.chain.lock().retire(txg)
+    }
+    fn committed(&self, txg: Txg) {
+        self.queue.lock().committed(txg);
+        self.changed.notify_all();
+    }
+}

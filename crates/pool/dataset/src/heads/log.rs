@@ -1,0 +1,234 @@
+//! The intent log of an open head, as its sync uses it. The layer that knows log records implements it.
+//!
+//! Page `docs/format/intent-log.md`, "Writing".
+
+use super::features;
+use crate::DatasetError;
+use crate::datasets::Datasets;
+use crate::heads::head::HeadDataset;
+use crate::mos::contradiction;
+use crate::tasks::context::SyncTaskContext;
+use crate::writability::HeadLogFound;
+use core::any::Any;
+use millpond_env::sync::Arc;
+use millpond_ondisk::intent_log::IntentLogFlags;
+use millpond_ondisk::{BlockPointer, IntentLogHeader, Txg};
+use millpond_pool::FoundLog;
+use millpond_pool::PoolError;
+
+/// The changes that the sync of a txg makes to a log.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LogTrim {
+    /// Blocks to free: all their records are in the tree as of this txg.
+    pub free: Vec<BlockPointer>,
+    /// The new header, if it changes.
+    pub header: Option<[u64; 24]>,
+}
+
+/// A head's intent log while it is in use. The thread that writes a txg calls all methods; none may wait
+/// for a txg.
+pub trait HeadLog: Send + Sync {
+    /// Returns the part of the log that `txg` makes obsolete. Called once per txg, before the head's
+    /// objects are written.
+    fn trim(&self, txg: Txg) -> LogTrim;
+    /// Drops the whole chain and returns its blocks. The caller zeroes the header.
+    ///
+    /// Returns `None` if blocks were allocated in a later txg, because the log is then still in use.
+    fn retire(&self, txg: Txg) -> Option<Vec<BlockPointer>>;
+    /// Called when `txg` is on stable storage. Its records are no longer needed.
+    fn committed(&self, txg: Txg);
+}
+
+/// The head's intent log has another type, because two different writers of logs share it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("its intent log is written by something else")]
+pub struct OtherLog;
+
+/// A head's log, with its interface for syncing and its concrete type for its owner.
+pub(crate) struct AttachedLog {
+    log: Arc<dyn HeadLog>,
+    kind: Arc<dyn Any + Send + Sync>,
+}
+
+impl AttachedLog {
+    pub(crate) fn new<L: HeadLog + 'static>(log: L) -> Self {
+        let log = Arc::new(log);
+        Self {
+            log: Arc::clone(&log) as _,
+            kind: log,
+        }
+    }
+    pub(crate) fn log(&self) -> Arc<dyn HeadLog> {
+        Arc::clone(&self.log)
+    }
+    pub(crate) fn kind<L: HeadLog + 'static>(&self) -> Result<Arc<L>, OtherLog> {
+        Arc::clone(&self.kind).downcast().map_err(|_| OtherLog)
+    }
+}
+
+impl Datasets {
+    /// Names of the file systems and volumes whose logs contain records.
+    ///
+    /// Logs whose records refer to blocks of other files come first. They must be replayed before anything
+    /// is freed.
+    #[must_use]
+    pub fn logs_to_replay(&self) -> Vec<String> {
+        let to_replay = self.to_replay.lock();
+        let mut names: Vec<_> = to_replay.iter().collect();
+        names.sort_by_key(|(name, has_clones)| (!**has_clones, (*name).clone()));
+        names.into_iter().map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Ends a log whose records are all in the tree: frees its blocks and zeroes its header.
+    ///
+    /// # Errors
+    /// If the pool is suspended, or the log cannot be read again.
+    pub fn finish_replay(&self, head: &HeadDataset) -> Result<(), DatasetError> {
+        let pool = self.pool()?;
+        let set = head.set();
+        let header = IntentLogHeader::from_words(&set.log_header());
+        if !header.has_chain() {
+            return Ok(());
+        }
+        let first = Txg(pool.uberblock().txg.0.saturating_add(1));
+        let found = FoundLog::read(pool.store(), set.dataset(), &header, first, false)?;
+        pool.sync_task(|ctx| {
+            for block in &found.blocks {
+                if block.is_chain {
+                    ctx.free_log_block(&block.pointer)?;
+                } else {
+                    ctx.free_block(&block.pointer)?;
+                }
+            }
+            set.set_log_header(ctx.tx(), [0; 24]);
+            head.mark(ctx.txg());
+            SyncTaskContext::new(self, ctx).deactivate_feature(head.id(), features::ZILSAXATTR)
+        })?;
+        Ok(())
+    }
+}
+
+impl SyncTaskContext<'_> {
+    /// Claims a log found when the pool was opened. Called in the first txg, before any allocation.
+    pub(crate) fn claim_log(&self, found: &HeadLogFound) -> Result<(), PoolError> {
+        let txg = self.txg();
+        let mut header = found.header;
+        let mut taken = vec![];
+        for block in &found.log.blocks {
+            let is_known = block.pointer.birth() < txg;
+            // A block that cannot be claimed belongs to another owner: the log ended before it.
+            if !is_known && !self.ctx.claim(&block.pointer)? {
+                break;
+            }
+            taken.push(*block);
+        }
+        let Some(last) = taken.last() else {
+            return self.put_log_header(found, &IntentLogHeader::default());
+        };
+        header.claim_txg = txg;
+        header.claim_block_sequence = last.block_sequence;
+        header.claim_record_sequence = if taken.len() == found.log.blocks.len() {
+            found.log.record_sequence
+        } else {
+            last.record_sequence
+        };
+        header.flags = IntentLogFlags::CLAIM_RECORD_SEQUENCE_VALID | IntentLogFlags::REPLAY_NEEDED;
+        self.put_log_header(found, &header)
+    }
+
+    /// Frees a log that has no records or is to be discarded.
+    pub(crate) fn drop_log(&self, found: &HeadLogFound) -> Result<(), PoolError> {
+        self.put_log_header(found, &IntentLogHeader::default())?;
+        for block in &found.log.blocks {
+            // A block that was never claimed is already free.
+            let is_known = found.header.claim_txg != Txg(0) || block.pointer.birth() < self.txg();
+            match (is_known, block.is_chain) {
+                (false, _) => {}
+                (true, true) => self.ctx.free_log_block(&block.pointer)?,
+                (true, false) => self.ctx.free_block(&block.pointer)?,
+            }
+        }
+        self.deactivate_feature(found.dataset, features::ZILSAXATTR)
+    }
+
+    fn put_log_header(
+        &self,
+        found: &HeadLogFound,
+        header: &IntentLogHeader,
+    ) -> Result<(), PoolError> {
+        if found.is_locked {
+            return self.write_raw_header(found.dataset, header);
+        }
+        let head = self.datasets.open_head(&found.name);
+        let head = head.map_err(|error| match error {
+            DatasetError::Pool(error) => error,
+            other => PoolError::Suspended {
+                reason: other.to_string(),
+            },
+        })?;
+        head.set()
+            .set_log_header(self.ctx.tx(), header_words(header));
+        head.mark(self.txg());
+        Ok(())
+    }
+
+    /// Applies the changes of this txg's sync to a head's log.
+    pub(crate) fn trim_log(&self, head: &HeadDataset) -> Result<(), PoolError> {
+        let Some(log) = head.log() else {
+            return Ok(());
+        };
+        let trim = log.trim(self.txg());
+        for block in &trim.free {
+            self.ctx.free_log_block(block)?;
+        }
+        if let Some(header) = trim.header {
+            head.set().set_log_header(self.ctx.tx(), header);
+        }
+        Ok(())
+    }
+
+    /// Ends the log of a head in use.
+    pub(crate) fn end_log(&self, head: &HeadDataset) -> Result<(), PoolError> {
+        let Some(log) = head.log() else {
+            return Ok(());
+        };
+        let Some(blocks) = log.retire(self.txg()) else {
+            return Ok(());
+        };
+        for block in &blocks {
+            self.ctx.free_log_block(block)?;
+        }
+        if head.set().log_header() != [0; 24] {
+            head.set().set_log_header(self.ctx.tx(), [0; 24]);
+            head.mark(self.txg());
+        }
+        head.forget_feature(features::ZILSAXATTR);
+        self.deactivate_feature(head.id(), features::ZILSAXATTR)
+    }
+
+    /// Ends the log of a head that is being destroyed or swapped. Its header is discarded with the head.
+    pub(crate) fn free_log_of(&self, log: Option<Arc<dyn HeadLog>>) -> Result<(), PoolError> {
+        let Some(log) = log else {
+            return Ok(());
+        };
+        let blocks = log.retire(self.txg());
+        let blocks = blocks.ok_or_else(|| contradiction("intent log", "in use by nobody"))?;
+        blocks
+            .iter()
+            .try_for_each(|block| self.ctx.free_log_block(block))
+    }
+}
+
+/// Encodes a header as words.
+#[must_use]
+pub fn header_words(header: &IntentLogHeader) -> [u64; 24] {
+    let mut words = [0; 24];
+    let bytes = header.encode();
+    for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+        *word = bytes
+            .iter()
+            .rev()
+            .fold(0, |word, byte| word << 8 | u64::from(*byte));
+    }
+    words
+}

@@ -1,0 +1,576 @@
+//! Operations on the datasets of a pool. Each call returns when its change is on stable storage. A refused
+//! call changes nothing.
+
+use crate::datasets::Datasets;
+use crate::mos::contradiction;
+use crate::properties::PropertyValue;
+use crate::tasks::checks::{check_snapshot_properties, split_snapshot};
+use crate::tasks::context::SyncTaskContext;
+use crate::tasks::directories::Head;
+use crate::{DatasetError, DatasetName, NameTail, Refusal};
+use millpond_ondisk::dsl::keys;
+use millpond_ondisk::{DslDatasetFlags, ObjectSetKind};
+use millpond_pool::PoolError;
+use millpond_pool::properties::Edit;
+
+/// Properties and values to set on a new or existing dataset. Values of indexed properties may be words or
+/// numbers; sizes are in bytes.
+pub type PropertyChanges = [(String, PropertyValue)];
+
+/// Options for destroying datasets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DestroyOptions {
+    /// If the snapshot has holds or clones, destroy it when the last of them is gone.
+    pub defer: bool,
+}
+
+/// The most datasets created or destroyed in one txg; bounds dirty data.
+const CHANGED_HEADS_MAX: usize = 512;
+
+impl Datasets {
+    /// Creates a file system.
+    ///
+    /// # Errors
+    /// Refusals for name, limits and space; [`DatasetError::InvalidProperty`].
+    pub fn create_filesystem(
+        &self,
+        name: &str,
+        properties: &PropertyChanges,
+    ) -> Result<(), DatasetError> {
+        self.create(name, ObjectSetKind::FileSystem, properties)
+    }
+
+    /// Creates a volume. The properties must include `volsize`.
+    ///
+    /// # Errors
+    /// As for [`Datasets::create_filesystem`].
+    pub fn create_volume(
+        &self,
+        name: &str,
+        properties: &PropertyChanges,
+    ) -> Result<(), DatasetError> {
+        self.create(name, ObjectSetKind::Volume, properties)
+    }
+
+    /// Creates file systems in order, like [`Datasets::create_filesystem`], but many per txg to reduce
+    /// waiting. A file system may be a descendant of an earlier one in the list.
+    ///
+    /// # Errors
+    /// As for a single one, for the first that is refused. The earlier ones then exist.
+    pub fn create_filesystems(
+        &self,
+        names: &[&str],
+        properties: &PropertyChanges,
+    ) -> Result<(), DatasetError> {
+        self.one_by_one(
+            names,
+            |s, name| s.check_create(name, ObjectSetKind::FileSystem, properties),
+            |s, name, new| s.create(name, new),
+        )
+    }
+
+    fn create(
+        &self,
+        name: &str,
+        kind: ObjectSetKind,
+        properties: &PropertyChanges,
+    ) -> Result<(), DatasetError> {
+        self.task(
+            |s| s.check_create(name, kind, properties),
+            |s, new| s.create(name, new),
+        )
+    }
+
+    /// Creates a clone of a snapshot.
+    ///
+    /// # Errors
+    /// Refusals for name, limits and space; [`DatasetError::InvalidProperty`].
+    pub fn clone_snapshot(
+        &self,
+        snapshot: &str,
+        name: &str,
+        properties: &PropertyChanges,
+    ) -> Result<(), DatasetError> {
+        self.task(
+            |s| {
+                let origin = s.find_snapshot(snapshot)?;
+                let (parent, component) = s.check_new_head(name)?;
+                let phys = s.dataset(origin.dataset)?;
+                if phys.flags.contains(DslDatasetFlags::INCONSISTENT) {
+                    return Err(Refusal::error(snapshot, Refusal::Inconsistent));
+                }
+                let is_encrypted = s.extension(origin.head.directory, keys::CRYPTO_KEY_OBJECT)?;
+                if is_encrypted.is_some() {
+                    let why = Refusal::Unsupported("cloning encrypted datasets");
+                    return Err(Refusal::error(snapshot, why));
+                }
+                let kind = s.kind_of(&origin.head)?;
+                let mut settings = vec![];
+                for (property, value) in properties {
+                    settings.push(s.check_value(name, kind, property, value)?);
+                }
+                Ok((origin, parent, component, settings))
+            },
+            |s, (origin, parent, component, settings)| {
+                let directory = s.create_directory(Some(parent), &component)?;
+                let dataset = s.create_clone(directory, origin.dataset)?;
+                s.inherit_permissions(directory)?;
+                let head = Head {
+                    name: name.to_owned(),
+                    directory,
+                    dataset,
+                };
+                let text = format!("origin={} ({})", origin.full_name(), origin.dataset);
+                s.history(dataset, name, "clone", &text)?;
+                for setting in &settings {
+                    s.apply_setting(&head, setting)?;
+                }
+                Ok(())
+            },
+        )
+    }
+
+    /// Takes snapshots atomically in one txg.
+    ///
+    /// `names` are full names. All snapshots get the given user properties.
+    ///
+    /// # Errors
+    /// [`Refusal::Exists`], [`Refusal::SameDatasetTwice`], limits and space.
+    pub fn snapshot(
+        &self,
+        names: &[&str],
+        user_properties: &PropertyChanges,
+    ) -> Result<(), DatasetError> {
+        // A head whose latest snapshot was created in the txg being written must wait for the next txg.
+        for _ in 0..4 {
+            let outcome = self.task(
+                |s| s.check_snapshots(names, user_properties),
+                |s, plan| {
+                    let Some(plan) = plan else { return Ok(false) };
+                    for (head, name) in plan {
+                        let full = format!("{}@{name}", head.name);
+                        let id = s.take_snapshot(head.dataset, &name)?;
+                        s.history(id, &full, "snapshot", " ")?;
+                        for (property, value) in user_properties {
+                            let PropertyValue::Text(text) = value else {
+                                continue;
+                            };
+                            s.set_snapshot_property(id, &full, property, Some(text))?;
+                        }
+                    }
+                    Ok(true)
+                },
+            )?;
+            if outcome {
+                return Ok(());
+            }
+        }
+        Err(Refusal::error(
+            names.first().copied().unwrap_or(""),
+            Refusal::Busy,
+        ))
+    }
+
+    /// The full names of a dataset and its descendants that are visible to users.
+    ///
+    /// # Errors
+    /// [`DatasetError::NotFound`]; if a table cannot be read.
+    pub fn names_below(&self, name: &str) -> Result<Vec<String>, DatasetError> {
+        let pool = self.pool()?;
+        let view = crate::mos::MosView { pool: &pool };
+        let _names = self.names.read();
+        let head = view.find_head(name)?;
+        let all = view.directories_below(name, head.directory)?;
+        let shown = all.into_iter().filter(|(name, _)| !name.contains('%'));
+        Ok(shown.map(|(name, _)| name).collect())
+    }
+
+    /// Takes a snapshot of a dataset and all its descendants, in one txg.
+    ///
+    /// # Errors
+    /// As for [`Datasets::snapshot`].
+    pub fn snapshot_recursively(&self, full_name: &str) -> Result<(), DatasetError> {
+        let (path, name) = split_snapshot(full_name)?;
+        let names: Vec<String> = self
+            .names_below(path)?
+            .into_iter()
+            .map(|dataset| format!("{dataset}@{name}"))
+            .collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        self.snapshot(&names, &[])
+    }
+
+    /// Destroys a file system, volume, snapshot or bookmark.
+    ///
+    /// A file system or volume must have neither children nor snapshots, and must not be open. Its space is
+    /// freed in the background.
+    ///
+    /// # Errors
+    /// The reason why it cannot be destroyed.
+    pub fn destroy(&self, name: &str, options: DestroyOptions) -> Result<(), DatasetError> {
+        match DatasetName::parse(name)?.tail {
+            NameTail::Snapshot(_) => self.destroy_snapshots(&[name], options),
+            NameTail::Bookmark(_) => self.destroy_bookmarks(&[name]),
+            NameTail::Head => self.destroy_dataset(name),
+        }
+    }
+
+    pub(crate) fn destroy_dataset(&self, name: &str) -> Result<(), DatasetError> {
+        self.task(
+            |s| s.close_to_destroy(name),
+            |s, closed| s.destroy_closed(closed),
+        )
+    }
+
+    /// Destroys file systems and volumes in order, like [`Datasets::destroy`], but many per txg to
+    /// reduce waiting. Descendants must come first.
+    ///
+    /// # Errors
+    /// As for a single one, for the first that is refused. The earlier ones are then destroyed.
+    pub fn destroy_datasets(&self, names: &[&str]) -> Result<(), DatasetError> {
+        self.one_by_one(
+            names,
+            |s, name| s.close_to_destroy(name),
+            |s, _, closed| s.destroy_closed(closed),
+        )
+    }
+
+    /// Destroys file systems, volumes and snapshots in the order of `names`, many per txg. Dependents must
+    /// come first: descendants, snapshots, and clones of those.
+    ///
+    /// # Errors
+    /// As for a single one, for the first that is refused. The earlier ones are then destroyed.
+    pub fn destroy_in_order(&self, names: &[&str]) -> Result<(), DatasetError> {
+        self.one_by_one(
+            names,
+            |s, name| s.prepare_destroy(name),
+            |s, _, prepared| s.destroy_prepared(prepared),
+        )
+    }
+
+    /// Applies an operation to one dataset after the other, many per txg, until one is refused.
+    fn one_by_one<P>(
+        &self,
+        names: &[&str],
+        check: impl Fn(&SyncTaskContext<'_>, &str) -> Result<P, DatasetError> + Send + Sync,
+        apply: impl Fn(&SyncTaskContext<'_>, &str, P) -> Result<(), PoolError> + Send + Sync,
+    ) -> Result<(), DatasetError> {
+        for names in names.chunks(CHANGED_HEADS_MAX) {
+            let refused = self.task(
+                |_| Ok(()),
+                |s, ()| {
+                    for name in names {
+                        match check(s, name) {
+                            Ok(plan) => apply(s, name, plan)?,
+                            // Return `Ok`, so that the txg does not fail: it contains changes of other
+                            // datasets.
+                            Err(refusal) => return Ok(Some(refusal)),
+                        }
+                    }
+                    Ok(None)
+                },
+            )?;
+            if let Some(refusal) = refused {
+                return Err(refusal);
+            }
+        }
+        Ok(())
+    }
+
+    /// Destroys snapshots atomically.
+    ///
+    /// # Errors
+    /// [`Refusal::HasClones`], [`Refusal::IsHeld`] (without `defer`).
+    pub fn destroy_snapshots(
+        &self,
+        names: &[&str],
+        options: DestroyOptions,
+    ) -> Result<(), DatasetError> {
+        self.task(
+            |s| {
+                let mut found = vec![];
+                for name in names {
+                    let snapshot = s.find_snapshot(name)?;
+                    s.check_destroy_snapshot(&snapshot, name, options.defer)?;
+                    found.push(snapshot);
+                }
+                Ok(found)
+            },
+            |s, snapshots| {
+                for snapshot in snapshots {
+                    s.destroy_or_defer(&snapshot)?;
+                }
+                Ok(())
+            },
+        )
+    }
+
+    /// Renames a file system, volume or snapshot.
+    ///
+    /// # Errors
+    /// The reason against it: the new name, its parent, limits or quotas.
+    pub fn rename(&self, from: &str, to: &str) -> Result<(), DatasetError> {
+        match DatasetName::parse(from)?.tail {
+            NameTail::Head => self.rename_head(from, to),
+            NameTail::Snapshot(_) => self.rename_snapshots(&[from], to),
+            NameTail::Bookmark(_) => Err(Refusal::error(
+                from,
+                Refusal::Invalid("bookmarks are not renamed"),
+            )),
+        }
+    }
+
+    /// Renames a snapshot and the snapshots of the same name in all descendants.
+    ///
+    /// # Errors
+    /// As for [`Datasets::rename`].
+    pub fn rename_recursively(&self, from: &str, to: &str) -> Result<(), DatasetError> {
+        let (path, name) = split_snapshot(from)?;
+        let names: Vec<String> = self
+            .names_below(path)?
+            .into_iter()
+            .map(|dataset| format!("{dataset}@{name}"))
+            .collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        self.rename_snapshots(&names, to)
+    }
+
+    fn rename_head(&self, from: &str, to: &str) -> Result<(), DatasetError> {
+        self.task(
+            |s| s.check_rename_head(from, to),
+            |s, plan| {
+                s.rename_head(&plan)?;
+                let text = format!("-> {to}");
+                s.history(plan.head.dataset, from, "rename", &text)?;
+                s.datasets.refresh(s, plan.head.directory)
+            },
+        )
+    }
+
+    fn rename_snapshots(&self, names: &[&str], to: &str) -> Result<(), DatasetError> {
+        self.task(
+            |s| s.check_rename_snapshots(names, to),
+            |s, plan| {
+                for (snapshot, new) in plan {
+                    s.rename_snapshot(&snapshot, &new)?;
+                }
+                Ok(())
+            },
+        )
+    }
+
+    /// Sets properties of a file system or volume atomically. Snapshots accept user properties only.
+    ///
+    /// # Errors
+    /// [`DatasetError::InvalidProperty`], or refusals because of quotas and reservations.
+    pub fn set_properties(
+        &self,
+        name: &str,
+        changes: &PropertyChanges,
+    ) -> Result<(), DatasetError> {
+        if let NameTail::Snapshot(_) = DatasetName::parse(name)?.tail {
+            return self.set_on_snapshot(name, changes);
+        }
+        self.task(
+            |s| {
+                let head = s.find_head(name)?;
+                let kind = s.kind_of(&head)?;
+                let settings = s.check_settings(&head, kind, changes)?;
+                Ok((head, settings))
+            },
+            |s, (head, settings)| {
+                for setting in &settings {
+                    s.apply_setting(&head, setting)?;
+                }
+                s.datasets.refresh(s, head.directory)
+            },
+        )
+    }
+
+    fn set_on_snapshot(&self, name: &str, changes: &PropertyChanges) -> Result<(), DatasetError> {
+        self.task(
+            |s| {
+                let snapshot = s.find_snapshot(name)?;
+                check_snapshot_properties(name, changes)?;
+                Ok(snapshot)
+            },
+            |s, snapshot| {
+                for (property, value) in changes {
+                    if let PropertyValue::Text(text) = value {
+                        let id = snapshot.dataset;
+                        s.set_snapshot_property(id, name, property, Some(text))?;
+                    }
+                }
+                Ok(())
+            },
+        )
+    }
+
+    /// Records in the pool's history that a file system was upgraded to another version.
+    ///
+    /// # Errors
+    /// [`DatasetError::NotFound`].
+    pub fn note_raised(&self, name: &str, from: u64, to: u64) -> Result<(), DatasetError> {
+        self.task(
+            |s| s.find_head(name),
+            |s, head| {
+                let text = format!("from {from} to {to}");
+                s.history(head.dataset, name, "upgrade", &text)
+            },
+        )
+    }
+
+    /// Removes a property's local value, so that the inherited value or the default takes effect. With
+    /// `to_received`, the received value takes effect.
+    ///
+    /// # Errors
+    /// [`DatasetError::InvalidProperty`] for a property that cannot be inherited.
+    pub fn inherit(
+        &self,
+        name: &str,
+        property: &str,
+        to_received: bool,
+    ) -> Result<(), DatasetError> {
+        let invalid = |reason: &str| DatasetError::InvalidProperty {
+            name: name.to_owned(),
+            property: property.to_owned(),
+            reason: reason.to_owned(),
+        };
+        let full = match crate::properties::by_name(property) {
+            Some(crate::properties::PropertyName::Native(known)) => {
+                let edit = known.shape.edit;
+                if edit != Edit::Inheritable && !(to_received && edit == Edit::Settable) {
+                    return Err(invalid("property cannot be inherited"));
+                }
+                known.shape.name.to_owned()
+            }
+            Some(crate::properties::PropertyName::User(user)) => user,
+            _ => return Err(invalid("invalid property")),
+        };
+        if let NameTail::Snapshot(_) = DatasetName::parse(name)?.tail {
+            return self.task(
+                |s| s.find_snapshot(name),
+                |s, snapshot| s.set_snapshot_property(snapshot.dataset, name, &full, None),
+            );
+        }
+        self.task(
+            |s| s.find_head(name),
+            |s, head| {
+                s.inherit_value(&head, &full, to_received)?;
+                s.datasets.refresh(s, head.directory)
+            },
+        )
+    }
+
+    /// Adds a hold with a tag to snapshots, atomically. A snapshot cannot be destroyed while it has holds.
+    ///
+    /// # Errors
+    /// [`Refusal::TagExists`], [`Refusal::TagTooLong`].
+    pub fn hold(&self, names: &[&str], tag: &str) -> Result<(), DatasetError> {
+        self.task(
+            |s| s.check_hold(names, tag),
+            |s, snapshots| {
+                for snapshot in snapshots {
+                    s.hold(&snapshot, tag)?;
+                }
+                Ok(())
+            },
+        )
+    }
+
+    /// Releases the holds with a tag from snapshots, atomically. A snapshot with a deferred destroy is
+    /// destroyed with its last hold.
+    ///
+    /// # Errors
+    /// [`Refusal::NoSuchTag`].
+    pub fn release(&self, names: &[&str], tag: &str) -> Result<(), DatasetError> {
+        self.task(
+            |s| s.check_release(names, tag),
+            |s, snapshots| {
+                for snapshot in snapshots {
+                    s.release(&snapshot, tag)?;
+                }
+                s.wake_background();
+                Ok(())
+            },
+        )
+    }
+
+    /// Creates a bookmark (`fs#name`) of a snapshot or of another bookmark.
+    ///
+    /// # Errors
+    /// [`Refusal::BookmarkExists`], [`Refusal::NotAnAncestor`], [`Refusal::FeatureDisabled`].
+    pub fn bookmark(&self, source: &str, bookmark: &str) -> Result<(), DatasetError> {
+        self.task(
+            |s| s.check_bookmark(source, bookmark),
+            |s, plan| s.make_bookmark(&plan),
+        )
+    }
+
+    /// Destroys bookmarks atomically.
+    ///
+    /// # Errors
+    /// [`DatasetError::NotFound`].
+    pub fn destroy_bookmarks(&self, names: &[&str]) -> Result<(), DatasetError> {
+        self.task(
+            |s| {
+                let mut found = vec![];
+                for name in names {
+                    found.push(s.find_bookmark(name)?);
+                }
+                Ok(found)
+            },
+            |s, found| {
+                for (head, name) in found {
+                    s.remove_bookmark(head.dataset, &name)?;
+                    let text = format!("name={name}");
+                    s.history(head.dataset, &head.name, "remove bookmark", &text)?;
+                }
+                Ok(())
+            },
+        )
+    }
+
+    /// Promotes a clone: the clone becomes the owner of the shared snapshots, and its origin's dataset
+    /// becomes the clone.
+    ///
+    /// # Errors
+    /// [`Refusal::NotAClone`], or refusals because of conflicting names or quotas.
+    pub fn promote(&self, name: &str) -> Result<(), DatasetError> {
+        self.task(
+            |s| s.check_promote(name),
+            |s, plan| {
+                s.promote(&plan)?;
+                let head = s.find_directory(name)?;
+                let head = head.map_or(Ok(None), |id| s.directory(id).map(|d| d.head_dataset))?;
+                let head = head.ok_or_else(|| contradiction("promotion", "the clone is gone"))?;
+                s.history(head, name, "promote", " ")?;
+                s.datasets.refresh(s, s.root_directory()?)
+            },
+        )
+    }
+
+    /// Rolls a file system or volume back to its latest snapshot. It must not be open.
+    ///
+    /// # Errors
+    /// [`Refusal::NotTheLatest`] if the snapshot is not the latest or a bookmark is newer;
+    /// [`Refusal::Busy`].
+    pub fn rollback(&self, snapshot: &str) -> Result<(), DatasetError> {
+        self.task(
+            |s| {
+                let found = s.find_snapshot(snapshot)?;
+                s.check_rollback(&found)?;
+                let closed = s.datasets.close_for_good(found.head.dataset, s.txg());
+                let closed = closed.ok_or_else(|| Refusal::error(snapshot, Refusal::Busy))?;
+                Ok((found, closed.log))
+            },
+            |s, (found, log)| {
+                s.free_log_of(log)?;
+                s.rollback(&found)?;
+                s.wake_background();
+                s.datasets.reopen(s.head_of_snapshot(&found)?);
+                Ok(())
+            },
+        )
+    }
+}

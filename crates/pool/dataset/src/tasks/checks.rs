@@ -1,0 +1,409 @@
+//! Checks before datasets are created, snapshotted, moved or destroyed.
+
+use crate::datasets::ClosedHead;
+use crate::heads::initializer::NewContents;
+use crate::mos::During;
+use crate::properties::{PropertyValue, table};
+use crate::tasks::api::PropertyChanges;
+use crate::tasks::change_property::Setting;
+use crate::tasks::context::SyncTaskContext;
+use crate::tasks::directories::{Head, Snapshot};
+use crate::{DatasetError, DatasetName, NAME_BYTES_MAX, NameTail, Refusal};
+use millpond_object::ObjectSetView;
+use millpond_ondisk::dsl::keys::{self, RECEIVE_DATASET};
+use millpond_ondisk::{DslDatasetFlags, ObjectId, ObjectSetKind, Txg};
+use millpond_pool::HistoryEvent;
+use millpond_pool::PoolError;
+use std::collections::BTreeSet;
+
+/// A validated new dataset.
+pub(crate) struct NewHead {
+    parent: ObjectId,
+    component: String,
+    contents: NewContents,
+    settings: Vec<Setting>,
+}
+
+/// A head that is closed for destruction and can no longer be opened.
+pub(crate) struct ToDestroy {
+    head: Head,
+    closed: ClosedHead,
+    /// The hidden child of an unfinished receive into the head, which is destroyed first.
+    half_received: Option<(Head, ClosedHead)>,
+}
+
+/// A dataset prepared for destruction.
+pub(crate) enum PreparedDestroy {
+    Head(ToDestroy),
+    Snapshot(Snapshot),
+}
+
+impl SyncTaskContext<'_> {
+    /// Records an event in the pool's history.
+    pub(crate) fn history(
+        &self,
+        dataset: ObjectId,
+        full_name: &str,
+        event: &str,
+        text: &str,
+    ) -> Result<(), PoolError> {
+        self.ctx
+            .history(&HistoryEvent::of_dataset(event, text, full_name, dataset))
+    }
+
+    pub(crate) fn kind_of(&self, head: &Head) -> Result<ObjectSetKind, PoolError> {
+        // A head created in this txg has no block pointer yet; it is only in memory.
+        if let Some(set) = self.datasets.open_set(head.dataset) {
+            return Ok(set.kind());
+        }
+        let pointer = self.dataset(head.dataset)?.block_pointer;
+        let store = std::sync::Arc::clone(self.pool.store());
+        let set = ObjectSetView::open(store, head.dataset.0, pointer, None).during("dataset")?;
+        Ok(set.kind())
+    }
+
+    /// Checks whether the reservations of a new dataset are available.
+    pub(crate) fn check_new_reservations(
+        &self,
+        name: &str,
+        parent: ObjectId,
+        settings: &[Setting],
+    ) -> Result<(), DatasetError> {
+        for setting in settings {
+            let is_reservation = matches!(setting.name.as_str(), "reservation" | "refreservation");
+            if let (true, PropertyValue::Number(bytes)) = (is_reservation, &setting.value)
+                && *bytes > self.available(parent)?
+            {
+                return Err(Refusal::error(name, Refusal::NoSpace));
+            }
+        }
+        Ok(())
+    }
+
+    /// The checks common to create and clone. Returns the parent directory and the last component.
+    pub(crate) fn check_new_head(&self, name: &str) -> Result<(ObjectId, String), DatasetError> {
+        let (parent, component) = self.check_new_name(name)?;
+        let path = name.rsplit_once('/').map_or(name, |(path, _)| path);
+        let head = self.find_head(path)?;
+        if self.kind_of(&head)? == ObjectSetKind::Volume {
+            return Err(Refusal::error(name, Refusal::ParentIsVolume));
+        }
+        self.check_count_limits(name, parent, keys::FILESYSTEM_COUNT, "filesystem_limit", 1)?;
+        if self.available(parent)? == 0 {
+            return Err(Refusal::error(name, Refusal::NoSpace));
+        }
+        Ok((parent, component))
+    }
+
+    pub(crate) fn check_create(
+        &self,
+        name: &str,
+        kind: ObjectSetKind,
+        properties: &PropertyChanges,
+    ) -> Result<NewHead, DatasetError> {
+        let (parent, component) = self.check_new_head(name)?;
+        let (contents, settings) =
+            self.check_new_properties(name, kind, Some(parent), properties)?;
+        self.check_new_reservations(name, parent, &settings)?;
+        Ok(NewHead {
+            parent,
+            component,
+            contents,
+            settings,
+        })
+    }
+
+    /// Creates a file system or volume that passed [`SyncTaskContext::check_create`].
+    pub(crate) fn create(&self, name: &str, new: NewHead) -> Result<(), PoolError> {
+        let directory = self.create_directory(Some(new.parent), &new.component)?;
+        let origin = self.empty_origin()?;
+        let flags = new.contents.dataset_flags();
+        let dataset = self.create_head(directory, Some(origin), flags)?;
+        self.inherit_permissions(directory)?;
+        let head = Head {
+            name: name.to_owned(),
+            directory,
+            dataset,
+        };
+        self.history(dataset, name, "create", " ")?;
+        for setting in &new.settings {
+            self.apply_setting(&head, setting)?;
+        }
+        (self.datasets).fill(self, dataset, directory, &new.contents)
+    }
+
+    /// Checks whether a file system or volume may be destroyed, and prevents it from being opened.
+    pub(crate) fn close_to_destroy(&self, name: &str) -> Result<ToDestroy, DatasetError> {
+        let head = self.find_head(name)?;
+        let hidden = self.half_received_below(&head)?;
+        self.check_destroy_head(&head)?;
+        let close = |head: Head| {
+            let closed = self.datasets.close_for_good(head.dataset, self.txg());
+            let closed = closed.ok_or_else(|| Refusal::error(name, Refusal::Busy))?;
+            Ok::<_, DatasetError>((head, closed))
+        };
+        let half_received = match hidden {
+            Some(hidden) => {
+                self.check_destroy_head(&hidden)?;
+                Some(close(hidden)?)
+            }
+            None => None,
+        };
+        match close(head) {
+            Ok((head, closed)) => Ok(ToDestroy {
+                head,
+                closed,
+                half_received,
+            }),
+            Err(error) => {
+                if let Some((hidden, _)) = half_received {
+                    self.datasets.reopen(hidden.dataset);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// The hidden child dataset of an unfinished receive into a dataset. Only this dataset uses it.
+    fn half_received_below(&self, head: &Head) -> Result<Option<Head>, DatasetError> {
+        let children = self.children(head.directory)?;
+        match children.iter().any(|child| child.0 == RECEIVE_DATASET) {
+            true => {
+                let name = format!("{}/{RECEIVE_DATASET}", head.name);
+                Ok(Some(self.find_head(&name)?))
+            }
+            false => Ok(None),
+        }
+    }
+
+    /// Checks whether a dataset may be destroyed, and closes a file system or volume.
+    pub(crate) fn prepare_destroy(&self, name: &str) -> Result<PreparedDestroy, DatasetError> {
+        if !name.contains('@') {
+            return Ok(PreparedDestroy::Head(self.close_to_destroy(name)?));
+        }
+        let snapshot = self.find_snapshot(name)?;
+        self.check_destroy_snapshot(&snapshot, name, false)?;
+        Ok(PreparedDestroy::Snapshot(snapshot))
+    }
+
+    /// Destroys a dataset prepared by [`SyncTaskContext::prepare_destroy`].
+    pub(crate) fn destroy_prepared(&self, prepared: PreparedDestroy) -> Result<(), PoolError> {
+        match prepared {
+            PreparedDestroy::Head(head) => self.destroy_closed(head),
+            PreparedDestroy::Snapshot(snapshot) => self.destroy_or_defer(&snapshot),
+        }
+    }
+
+    /// Checks whether a snapshot may be destroyed now, or with `defer`, later.
+    pub(crate) fn check_destroy_snapshot(
+        &self,
+        snapshot: &Snapshot,
+        name: &str,
+        defer: bool,
+    ) -> Result<(), DatasetError> {
+        let phys = self.dataset(snapshot.dataset)?;
+        if !defer && !self.is_free_to_go(&phys)? {
+            let why = match phys.children_count > 1 {
+                true => Refusal::HasClones,
+                false => Refusal::IsHeld,
+            };
+            return Err(Refusal::error(name, why));
+        }
+        let remapped = self.extension(snapshot.dataset, keys::REMAP_DEADLIST)?;
+        if remapped.is_some() {
+            let why = Refusal::Unsupported("destroying snapshots with remapped blocks");
+            return Err(Refusal::error(name, why));
+        }
+        Ok(())
+    }
+
+    /// Destroys a snapshot, or marks it for deferred destruction.
+    pub(crate) fn destroy_or_defer(&self, snapshot: &Snapshot) -> Result<(), PoolError> {
+        let full = snapshot.full_name();
+        let phys = self.dataset(snapshot.dataset)?;
+        if self.is_free_to_go(&phys)? {
+            self.history(snapshot.dataset, &full, "destroy", " ")?;
+            self.destroy_snapshot(snapshot.dataset, &snapshot.name)?;
+            self.wake_background();
+            Ok(())
+        } else {
+            self.history(snapshot.dataset, &full, "defer_destroy", " ")?;
+            self.defer_destroy(snapshot.dataset)
+        }
+    }
+
+    /// Destroys a head closed by [`SyncTaskContext::close_to_destroy`].
+    pub(crate) fn destroy_closed(&self, prepared: ToDestroy) -> Result<(), PoolError> {
+        let ToDestroy {
+            head,
+            closed,
+            half_received,
+        } = prepared;
+        if let Some((hidden, closed)) = half_received {
+            self.destroy_one(hidden, closed)?;
+        }
+        self.destroy_one(head, closed)
+    }
+
+    fn destroy_one(&self, head: Head, closed: ClosedHead) -> Result<(), PoolError> {
+        self.free_log_of(closed.log)?;
+        let how = self.how_destroyed(&head)?;
+        self.history(head.dataset, &head.name, "destroy", &how)?;
+        self.destroy_head(head.dataset, &head.name)?;
+        self.wake_background();
+        Ok(())
+    }
+
+    /// Checks whether moved space fits the quotas of the new directory and its ancestors, except ancestors
+    /// shared with the old directory.
+    pub(crate) fn check_transfer(
+        &self,
+        from: ObjectId,
+        to: ObjectId,
+        bytes: i64,
+        name: &str,
+    ) -> Result<(), DatasetError> {
+        let mut above_from = BTreeSet::new();
+        let mut at = Some(from);
+        while let Some(id) = at
+            && above_from.insert(id)
+        {
+            at = self.directory(id)?.parent;
+        }
+        let bytes = u64::try_from(bytes).unwrap_or(0);
+        let mut at = Some(to);
+        let mut seen = BTreeSet::new();
+        while let Some(id) = at
+            && !above_from.contains(&id)
+            && seen.insert(id)
+        {
+            let phys = self.directory(id)?;
+            if phys.quota_bytes != 0 && phys.used_bytes.saturating_add(bytes) > phys.quota_bytes {
+                return Err(Refusal::error(name, Refusal::OverQuota));
+            }
+            at = phys.parent;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn head_of_snapshot(&self, snapshot: &Snapshot) -> Result<ObjectId, PoolError> {
+        Ok(snapshot.head.dataset)
+    }
+}
+
+impl SyncTaskContext<'_> {
+    /// The heads and names to snapshot; `None` if one of them must wait for another txg.
+    pub(crate) fn check_snapshots(
+        &self,
+        names: &[&str],
+        user_properties: &PropertyChanges,
+    ) -> Result<Option<Vec<(Head, String)>>, DatasetError> {
+        let mut plan = vec![];
+        let mut heads = BTreeSet::new();
+        let mut must_wait = false;
+        for full in names {
+            let (path, name) = split_snapshot(full)?;
+            if full.contains(['%', '$']) {
+                return Err(DatasetError::InvalidName {
+                    name: (*full).to_owned(),
+                    reason: "invalid character in name",
+                });
+            }
+            check_snapshot_properties(full, user_properties)?;
+            let head = self.find_head(path)?;
+            let phys = self.dataset(head.dataset)?;
+            if !heads.insert(head.dataset) {
+                return Err(Refusal::error(full, Refusal::SameDatasetTwice));
+            }
+            if self.snapshot_entry(&phys, name)?.is_some() {
+                return Err(Refusal::error(full, Refusal::Exists));
+            }
+            if phys.flags.contains(DslDatasetFlags::INCONSISTENT) {
+                return Err(Refusal::error(full, Refusal::Inconsistent));
+            }
+            let counts = (keys::SNAPSHOT_COUNT, "snapshot_limit");
+            self.check_count_limits(full, head.directory, counts.0, counts.1, 1)?;
+            let reserved = self.ref_reservation(head.directory)?;
+            let more = phys.unique_bytes.min(reserved);
+            if more > 0 && more > self.available(head.directory)? {
+                return Err(Refusal::error(full, Refusal::NoSpace));
+            }
+            must_wait |= phys.previous_snapshot_txg >= self.txg()
+                || (phys.creation_txg >= self.txg() && self.txg() > Txg(4));
+            plan.push((head, name.to_owned()));
+        }
+        Ok((!must_wait).then_some(plan))
+    }
+
+    pub(crate) fn check_destroy_head(&self, head: &Head) -> Result<(), DatasetError> {
+        let refused = |why| Err(Refusal::error(&head.name, why));
+        if self.directory(head.directory)?.parent.is_none() {
+            return refused(Refusal::IsRoot);
+        }
+        let mut children = self.children(head.directory)?.into_iter();
+        if children.any(|child| child.0 != RECEIVE_DATASET) {
+            return refused(Refusal::HasChildren);
+        }
+        let phys = self.dataset(head.dataset)?;
+        if !self.snapshot_entries(&phys)?.is_empty() {
+            return refused(Refusal::HasSnapshots);
+        }
+        let remapped = self.extension(head.dataset, keys::REMAP_DEADLIST)?;
+        if remapped.is_some() {
+            return refused(Refusal::Unsupported(
+                "destroying datasets with remapped blocks",
+            ));
+        }
+        Ok(())
+    }
+
+    /// The history's description of how a head was destroyed.
+    pub(crate) fn how_destroyed(&self, head: &Head) -> Result<String, PoolError> {
+        let phys = self.dataset(head.dataset)?;
+        let way = if self.livelist_of(head.directory)?.is_some() {
+            "livelist"
+        } else if self.is_enabled(crate::heads::features::ASYNC_DESTROY) {
+            "bptree"
+        } else {
+            "synchronous"
+        };
+        Ok(format!("({way}, mintxg={})", phys.previous_snapshot_txg))
+    }
+
+    /// Would inherit the permissions that ancestors grant to the creator of a dataset.
+    pub(crate) fn inherit_permissions(&self, directory: ObjectId) -> Result<(), PoolError> {
+        // Only users other than the superuser inherit permissions, and only the superuser gets here.
+        let _ = directory;
+        Ok(())
+    }
+}
+
+/// Splits `path@name`.
+pub(crate) fn split_snapshot(full: &str) -> Result<(&str, &str), DatasetError> {
+    let parsed = DatasetName::parse(full)?;
+    match parsed.tail {
+        NameTail::Snapshot(name) if full.len() <= NAME_BYTES_MAX => Ok((parsed.path, name)),
+        _ => Err(Refusal::error(
+            full,
+            Refusal::Invalid("not a snapshot's name"),
+        )),
+    }
+}
+
+/// Snapshots accept user properties only.
+pub(crate) fn check_snapshot_properties(
+    name: &str,
+    changes: &PropertyChanges,
+) -> Result<(), DatasetError> {
+    for (property, value) in changes {
+        let is_user = table::find(property).is_none() && property.contains(':');
+        if !is_user || !matches!(value, PropertyValue::Text(_)) {
+            return Err(DatasetError::InvalidProperty {
+                name: name.to_owned(),
+                property: property.clone(),
+                reason: "this property can not be modified for snapshots".into(),
+            });
+        }
+    }
+    Ok(())
+}

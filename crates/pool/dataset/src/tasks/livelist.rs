@@ -1,0 +1,112 @@
+//! Livelists: the blocks that a clone allocated and freed since its origin, so that destroying it needs no
+//! traversal.
+//!
+//! Page `docs/format/deadlist.md`, "Livelist".
+
+use crate::heads::features;
+use crate::mos::{MosView, contradiction};
+use crate::tasks::context::SyncTaskContext;
+use crate::tasks::deadlist::buckets;
+use millpond_ondisk::dsl::{hex_key, keys};
+use millpond_ondisk::{BlockPointer, ObjectId, Txg};
+use millpond_pool::PoolError;
+use millpond_pool::{BpObject, SpaceChange};
+
+/// The most entries of the newest list; then a new list is started.
+///
+/// Later a list gains only one entry for each of its blocks that is freed. It therefore holds at most twice
+/// this number, plus the entries of one txg. This bounds memory, since freeing a list loads all of it.
+const ENTRIES_MAX: u64 = 500_000;
+/// If a clone shares at most this percentage of its referenced bytes with its origin, a traversal is no
+/// slower than the livelist.
+const SHARED_PERCENT_MIN: u64 = 75;
+const WHAT: &str = "livelist";
+
+impl MosView<'_> {
+    /// The livelist of a clone's directory.
+    pub(crate) fn livelist_of(&self, directory: ObjectId) -> Result<Option<ObjectId>, PoolError> {
+        let number = self.extension_number(directory, keys::LIVELIST)?;
+        Ok(number.and_then(|id| ObjectId(id).some()))
+    }
+}
+
+impl SyncTaskContext<'_> {
+    /// Creates a livelist for a new clone.
+    pub(crate) fn create_livelist(&self, directory: ObjectId) -> Result<(), PoolError> {
+        let livelist = self.create_deadlist()?;
+        self.zapify(directory)?;
+        self.update(directory, keys::LIVELIST, livelist.0)?;
+        self.ctx.feature_increment(features::LIVELIST)
+    }
+
+    /// Drops a directory's livelist, if it has one. Destroying the clone then needs a traversal.
+    pub(crate) fn drop_livelist(&self, directory: ObjectId) -> Result<(), PoolError> {
+        let Some(livelist) = self.livelist_of(directory)? else {
+            return Ok(());
+        };
+        self.remove(directory, keys::LIVELIST)?;
+        self.free_deadlist(livelist)?;
+        self.ctx.feature_decrement(features::LIVELIST)
+    }
+
+    /// Records the blocks that the clone allocated and freed in this txg.
+    pub(crate) fn append_to_livelist(
+        &self,
+        directory: ObjectId,
+        allocated: &[BlockPointer],
+        freed: &[BlockPointer],
+    ) -> Result<(), PoolError> {
+        let Some(livelist) = self.livelist_of(directory)? else {
+            return Ok(());
+        };
+        if allocated.is_empty() && freed.is_empty() {
+            return Ok(());
+        }
+        let mut entries = self.deadlist_entries(livelist)?;
+        if self.needs_new_list(entries.values().next_back().copied())? {
+            // All blocks born from now on are above this key.
+            let key = Txg(self.txg().0.saturating_sub(1));
+            let list = BpObject::create(self.ctx)?.id();
+            self.update(livelist, &hex_key(key.0), list.0)?;
+            entries.insert(key, list);
+        }
+        let mut sum = SpaceChange::default();
+        for (pointers, is_freed) in [(allocated, false), (freed, true)] {
+            for (key, bucket) in buckets(&entries, pointers)? {
+                let list = entries.get(&key).copied();
+                let list = list.ok_or_else(|| contradiction(WHAT, "an entry is missing"))?;
+                for pointer in &bucket {
+                    let space = self.ctx.space_of(pointer);
+                    sum += if is_freed { -space } else { space };
+                }
+                let marked: Vec<_> = bucket.into_iter().map(|p| (p, is_freed)).collect();
+                BpObject::open(self.ctx, list)?.append_all(self.ctx, &marked)?;
+            }
+        }
+        self.add_to_deadlist(livelist, sum)
+    }
+
+    fn needs_new_list(&self, newest: Option<ObjectId>) -> Result<bool, PoolError> {
+        let Some(newest) = newest else {
+            return Ok(true);
+        };
+        // Frees count too: a few blocks that are overwritten repeatedly would otherwise grow the list
+        // without limit, with few live entries.
+        Ok(BpObject::open(self.ctx, newest)?.phys()?.pointer_count > ENTRIES_MAX)
+    }
+
+    /// Drops the livelist of a clone that shares little with its origin.
+    pub(crate) fn drop_livelist_if_useless(&self, head: ObjectId) -> Result<(), PoolError> {
+        let phys = self.dataset(head)?;
+        let own = self.directory(phys.directory)?.used_breakdown.head_bytes;
+        if phys.referenced_bytes == 0 {
+            return Ok(());
+        }
+        let shared = phys.referenced_bytes.saturating_sub(own);
+        let percent = u128::from(shared) * 100 / u128::from(phys.referenced_bytes);
+        if percent <= u128::from(SHARED_PERCENT_MIN) {
+            self.drop_livelist(phys.directory)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,29 @@
+//! Operations on the dataset tree, each one sync task.
+//!
+//! The metadata of directories and datasets is stored in the MOS, which changes only in syncing context. Each
+//! operation is therefore one sync task that first checks whether it is allowed and then applies it, so that
+//! it is atomic.
+
+mod api;
+pub(crate) mod background;
+pub(crate) mod bookmarks;
+pub(crate) mod change_property;
+pub(crate) mod checks;
+pub(crate) mod context;
+pub(crate) mod create;
+pub(crate) mod deadlist;
+pub(crate) mod destroy_head;
+pub(crate) mod destroy_snapshot;
+pub(crate) mod directories;
+pub(crate) mod extend;
+pub(crate) mod holds;
+pub(crate) mod livelist;
+pub(crate) mod origin;
+pub(crate) mod promote;
+pub(crate) mod received;
+pub(crate) mod rename;
+pub(crate) mod root;
+pub(crate) mod walk;
+
+pub use api::{DestroyOptions, PropertyChanges};
+pub use walk::walk_destroyed_tree;

@@ -1,0 +1,226 @@
+//! Operations that start from snapshots: clones, rollbacks, bookmarks.
+
+use crate::heads::features;
+use crate::mos::{During, contradiction};
+use crate::tasks::checks::split_snapshot;
+use crate::tasks::context::SyncTaskContext;
+use crate::tasks::directories::{Head, Snapshot};
+use crate::{DatasetError, DatasetName, NameTail, Refusal};
+use millpond_object::ObjectSet;
+use millpond_ondisk::dsl::keys;
+use millpond_ondisk::{BookmarkPhys, DslDatasetFlags, ObjectId, ObjectSetKind, Txg};
+use millpond_pool::PoolError;
+
+/// A validated new bookmark.
+pub(crate) struct NewBookmark {
+    head: Head,
+    name: String,
+    source: Source,
+}
+
+enum Source {
+    Snapshot(ObjectId),
+    Bookmark(BookmarkPhys),
+}
+
+impl SyncTaskContext<'_> {
+    /// Creates a head with the content of a snapshot.
+    pub(crate) fn create_clone(
+        &self,
+        directory: ObjectId,
+        origin: ObjectId,
+    ) -> Result<ObjectId, PoolError> {
+        let dataset = self.create_head(directory, Some(origin), DslDatasetFlags::default())?;
+        if self.is_enabled(features::LIVELIST) {
+            self.create_livelist(directory)?;
+        }
+        self.clear_log(dataset, directory)?;
+        Ok(dataset)
+    }
+
+    /// Clears the intent log header that a clone copied from its snapshot. The log belongs to the
+    /// snapshot's dataset.
+    fn clear_log(&self, dataset: ObjectId, directory: ObjectId) -> Result<(), PoolError> {
+        let pointer = self.dataset(dataset)?.block_pointer;
+        let settings = self.settings(directory)?;
+        let policy = self.write_policy(&settings, ObjectSetKind::FileSystem);
+        let store = std::sync::Arc::clone(self.pool.store());
+        let set = ObjectSet::open(store, dataset.0, pointer, policy).during("clone")?;
+        set.set_policy(self.write_policy(&settings, set.kind()));
+        if set.log_header() == [0; 24] {
+            return Ok(());
+        }
+        set.set_log_header(self.ctx.tx(), [0; 24]);
+        self.datasets
+            .adopt(self, (dataset, directory), set, settings)
+    }
+
+    pub(crate) fn check_rollback(&self, snapshot: &Snapshot) -> Result<(), DatasetError> {
+        let name = snapshot.full_name();
+        let head = self.dataset(snapshot.head.dataset)?;
+        if head.previous_snapshot != Some(snapshot.dataset) {
+            return Err(Refusal::error(&name, Refusal::NotTheLatest));
+        }
+        let txg = self.dataset(snapshot.dataset)?.creation_txg;
+        if txg >= self.txg() {
+            return Err(Refusal::error(&name, Refusal::Busy));
+        }
+        let newer = |mark: &(String, BookmarkPhys)| mark.1.creation_txg > txg;
+        if self.bookmarks(snapshot.head.dataset)?.iter().any(newer) {
+            return Err(Refusal::error(&name, Refusal::NotTheLatest));
+        }
+        let is_encrypted = self.extension(snapshot.head.directory, keys::CRYPTO_KEY_OBJECT)?;
+        if is_encrypted.is_some() {
+            let why = Refusal::Unsupported("rolling encrypted datasets back");
+            return Err(Refusal::error(&name, why));
+        }
+        Ok(())
+    }
+
+    /// Swaps a head with a clone of its latest snapshot and destroys the clone.
+    pub(crate) fn rollback(&self, snapshot: &Snapshot) -> Result<(), PoolError> {
+        let head = &snapshot.head;
+        let directory = self.create_directory(Some(head.directory), keys::ROLLBACK_DATASET)?;
+        let origin = Some(snapshot.dataset);
+        let clone = self.create_head(directory, origin, DslDatasetFlags::default())?;
+        let temporary = format!("{}/{}", head.name, keys::ROLLBACK_DATASET);
+        self.swap_with_clone(clone, head.dataset)?;
+        let text = format!(
+            "parent={}",
+            head.name.rsplit('/').next().unwrap_or(&head.name)
+        );
+        self.history(clone, &temporary, "clone swap", &text)?;
+        self.clear_log(head.dataset, head.directory)?;
+        let how = self.how_destroyed(&Head {
+            name: temporary.clone(),
+            directory,
+            dataset: clone,
+        })?;
+        self.history(clone, &temporary, "destroy", &how)?;
+        self.destroy_head(clone, &temporary)
+    }
+
+    // ---- bookmarks ------------------------------------------------------------------------------
+
+    /// Finds a head and the stored name of one of its bookmarks.
+    pub(crate) fn find_bookmark(&self, full: &str) -> Result<(Head, String), DatasetError> {
+        let missing = || DatasetError::NotFound {
+            name: full.to_owned(),
+        };
+        let parsed = DatasetName::parse(full)?;
+        let NameTail::Bookmark(name) = parsed.tail else {
+            return Err(missing());
+        };
+        let head = self.find_head(parsed.path)?;
+        self.bookmark(head.dataset, name)?.ok_or_else(missing)?;
+        Ok((head, name.to_owned()))
+    }
+
+    pub(crate) fn check_bookmark(
+        &self,
+        source: &str,
+        bookmark: &str,
+    ) -> Result<NewBookmark, DatasetError> {
+        let refused = |why| Err(Refusal::error(bookmark, why));
+        if !self.is_enabled(features::BOOKMARKS) {
+            return refused(Refusal::FeatureDisabled);
+        }
+        let parsed = DatasetName::parse(bookmark)?;
+        let NameTail::Bookmark(name) = parsed.tail else {
+            return refused(Refusal::Invalid("not a bookmark's name"));
+        };
+        let head = self.find_head(parsed.path)?;
+        if self.bookmark(head.dataset, name)?.is_some() {
+            return refused(Refusal::BookmarkExists(name.to_owned()));
+        }
+        let source = match DatasetName::parse(source)?.tail {
+            NameTail::Bookmark(_) => {
+                let (owner, name) = self.find_bookmark(source)?;
+                let mark = self.bookmark(owner.dataset, &name)?;
+                let mut mark = mark.ok_or_else(|| DatasetError::NotFound {
+                    name: source.to_owned(),
+                })?;
+                if !self.has_in_past(head.dataset, mark.guid.0, owner.dataset)? {
+                    return refused(Refusal::NotAnAncestor);
+                }
+                mark.redaction_list = None;
+                Source::Bookmark(mark)
+            }
+            NameTail::Snapshot(_) => {
+                split_snapshot(source)?;
+                let snapshot = self.find_snapshot(source)?;
+                if !self.is_in_past(head.dataset, snapshot.dataset)? {
+                    return refused(Refusal::NotAnAncestor);
+                }
+                Source::Snapshot(snapshot.dataset)
+            }
+            NameTail::Head => return refused(Refusal::Invalid("must contain a '@' or '#'")),
+        };
+        Ok(NewBookmark {
+            head,
+            name: name.to_owned(),
+            source,
+        })
+    }
+
+    /// Whether a snapshot is in the chain of ancestors of a head, including origins.
+    fn is_in_past(&self, head: ObjectId, snapshot: ObjectId) -> Result<bool, PoolError> {
+        let mut at = self.dataset(head)?.previous_snapshot;
+        let mut last = Txg(u64::MAX);
+        while let Some(id) = at {
+            if id == snapshot {
+                return Ok(true);
+            }
+            let phys = self.dataset(id)?;
+            if phys.creation_txg >= last {
+                return Err(contradiction("bookmark", "snapshots do not become older"));
+            }
+            last = phys.creation_txg;
+            at = phys.previous_snapshot;
+        }
+        Ok(false)
+    }
+
+    /// Whether a bookmark of `owner` is an ancestor of `head`: `head` owns it, or the bookmarked snapshot
+    /// is in the head's chain.
+    fn has_in_past(&self, head: ObjectId, guid: u64, owner: ObjectId) -> Result<bool, PoolError> {
+        if head == owner {
+            return Ok(true);
+        }
+        let mut at = self.dataset(head)?.previous_snapshot;
+        let mut last = Txg(u64::MAX);
+        while let Some(id) = at {
+            let phys = self.dataset(id)?;
+            if phys.guid.0 == guid {
+                return Ok(true);
+            }
+            if phys.creation_txg >= last {
+                return Err(contradiction("bookmark", "snapshots do not become older"));
+            }
+            last = phys.creation_txg;
+            at = phys.previous_snapshot;
+        }
+        Ok(false)
+    }
+
+    pub(crate) fn make_bookmark(&self, new: &NewBookmark) -> Result<(), PoolError> {
+        let head = new.head.dataset;
+        let text = match &new.source {
+            Source::Snapshot(snapshot) => {
+                let mark = self.bookmark_snapshot(head, &new.name, *snapshot)?;
+                format!(
+                    "name={} creation_txg={} target_snap={snapshot} redact_obj=0",
+                    new.name, mark.creation_txg
+                )
+            }
+            Source::Bookmark(mark) => {
+                self.add_bookmark(head, &new.name, mark)?;
+                format!(
+                    "name={} creation_txg={} source_guid={}",
+                    new.name, mark.creation_txg, mark.guid
+                )
+            }
+        };
+        self.history(head, &new.head.name, "bookmark", &text)
+    }
+}

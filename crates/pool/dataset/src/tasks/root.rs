@@ -1,0 +1,89 @@
+//! Creates the initial datasets of a new pool.
+//!
+//! Page `docs/format/dsl-directory.md`, "What a new pool holds".
+
+use crate::DatasetError;
+use crate::heads::initializer::NewContents;
+use crate::mos::{MosView, required};
+use crate::properties::PropertyValue;
+use crate::tasks::context::SyncTaskContext;
+use crate::tasks::destroy_snapshot::FREE_LIST;
+use crate::tasks::directories::{Head, ROOT};
+use millpond_ondisk::dsl::keys;
+use millpond_ondisk::{DslDatasetFlags, ObjectId, ObjectSetKind};
+use millpond_pool::BpObject;
+use millpond_pool::PoolError;
+use std::collections::BTreeMap;
+
+impl MosView<'_> {
+    /// The empty snapshot from which every dataset descends.
+    pub(crate) fn empty_origin(&self) -> Result<ObjectId, PoolError> {
+        let directory = self.special_directory(keys::ORIGIN_DIRECTORY)?;
+        let head = self.directory(directory)?.head_dataset;
+        let head = self.dataset(required(head, "$ORIGIN has no head")?)?;
+        required(head.previous_snapshot, "$ORIGIN has no snapshot")
+    }
+}
+
+impl SyncTaskContext<'_> {
+    /// Creates the root directory, `$MOS`, `$FREE` with its list, and `$ORIGIN` with its snapshot. Returns
+    /// the root directory.
+    fn create_skeleton(&self) -> Result<ObjectId, PoolError> {
+        let root = self.create_directory(None, "")?;
+        self.ctx.set_directory_number(ROOT, root.0)?;
+        self.create_directory(Some(root), keys::MOS_DIRECTORY)?;
+        self.create_directory(Some(root), keys::FREE_DIRECTORY)?;
+        let free = BpObject::create(self.ctx)?;
+        self.ctx.set_directory_number(FREE_LIST, free.id().0)?;
+        let origin = self.create_directory(Some(root), keys::ORIGIN_DIRECTORY)?;
+        let head = self.create_head(origin, None, DslDatasetFlags::default())?;
+        self.take_snapshot(head, keys::ORIGIN_DIRECTORY)?;
+        Ok(root)
+    }
+
+    /// Creates the initial datasets and the root file system with its properties, given as text.
+    pub(crate) fn create_root_dataset(
+        &self,
+        root_properties: &BTreeMap<String, String>,
+    ) -> Result<(), PoolError> {
+        let name = self.pool.name();
+        let properties: Vec<_> = root_properties
+            .iter()
+            .map(|(name, value)| (name.clone(), PropertyValue::Text(value.clone())))
+            .collect();
+        let refused = |error: DatasetError| match error {
+            DatasetError::Pool(error) => error,
+            other => PoolError::Suspended {
+                reason: other.to_string(),
+            },
+        };
+        let (new, settings) = self
+            .check_new_properties(&name, ObjectSetKind::FileSystem, None, &properties)
+            .map_err(refused)?;
+        let directory = self.create_skeleton()?;
+        let origin = self.empty_origin()?;
+        let dataset = self.create_head(directory, Some(origin), new.dataset_flags())?;
+        let head = Head {
+            name,
+            directory,
+            dataset,
+        };
+        for setting in &settings {
+            self.check_limits(&head, setting).map_err(refused)?;
+            self.apply_setting(&head, setting)?;
+        }
+        self.datasets.fill(self, dataset, directory, &new)
+    }
+
+    /// Splits the properties of a new dataset into those that determine its contents and those that are
+    /// stored.
+    pub(crate) fn check_new_properties(
+        &self,
+        name: &str,
+        kind: ObjectSetKind,
+        parent: Option<ObjectId>,
+        properties: &[(String, PropertyValue)],
+    ) -> Result<(NewContents, Vec<crate::tasks::change_property::Setting>), DatasetError> {
+        crate::heads::new_contents::check(self, name, kind, parent, properties)
+    }
+}

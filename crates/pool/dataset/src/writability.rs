@@ -1,0 +1,108 @@
+//! Checks whether the datasets of a pool can be written.
+
+use crate::DatasetError;
+use crate::Directory;
+use millpond_env::sync::Arc;
+use millpond_ondisk::dsl::keys::resume;
+use millpond_ondisk::{DslDatasetFlags, IntentLogHeader, ObjectId, ObjectType, Txg};
+use millpond_pool::{FoundLog, FoundLogs};
+use millpond_pool::{PoolError, PoolView};
+
+/// An intent log found in a pool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct HeadLogFound {
+    /// The file system's or volume's name.
+    pub(crate) name: String,
+    /// The head.
+    pub(crate) dataset: ObjectId,
+    /// Whether the head is encrypted, so that only the header can be written.
+    pub(crate) is_locked: bool,
+    pub(crate) header: IntentLogHeader,
+    pub(crate) log: FoundLog,
+}
+
+/// The results of checking every live dataset.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Found {
+    /// Intent logs.
+    pub(crate) logs: Vec<HeadLogFound>,
+    /// Full names of datasets with an unfinished receive that cannot be resumed.
+    pub(crate) half_received: Vec<String>,
+}
+
+/// Checks every live dataset, including temporary ones.
+///
+/// # Errors
+/// [`PoolError::Unsupported`] for the log of an encrypted dataset whose records refer to blocks of other
+/// files, because nothing would keep those blocks until the log can be replayed. Also for deadlists of
+/// pools before version 26. Another error if a device with blocks of a log is missing.
+pub(crate) fn check_writable(pool: &Arc<PoolView>, choice: FoundLogs) -> Result<Found, PoolError> {
+    let mut found = Found::default();
+    let failed = |error: DatasetError| match error {
+        DatasetError::Pool(error) => error,
+        other => PoolError::Suspended {
+            reason: other.to_string(),
+        },
+    };
+    let mut open = vec![Directory::root(pool).map_err(failed)?];
+    while let Some(directory) = open.pop() {
+        for (name, id) in directory.child_entries().map_err(failed)? {
+            open.push(directory.open_child(&name, id).map_err(failed)?);
+        }
+        let Some(head) = directory.head().map_err(failed)? else {
+            continue;
+        };
+        let is_partial = head.phys().flags.contains(DslDatasetFlags::INCONSISTENT);
+        if is_partial {
+            let resumable = head.extension(resume::TO_GUID).map_err(failed)?;
+            if resumable.is_none() {
+                found.half_received.push(directory.name().to_owned());
+            }
+        }
+        if head.phys().block_pointer.is_hole() {
+            continue;
+        }
+        let set = head.object_set(None).map_err(failed)?;
+        let header = IntentLogHeader::from_words(&set.phys().intent_log_header);
+        if header.has_chain() && !is_partial {
+            let first = Txg(pool.uberblock().txg.0.saturating_add(1));
+            let is_locked = head.phys().block_pointer.has_crypt_bit();
+            let is_given_up = match choice {
+                FoundLogs::Replay => false,
+                FoundLogs::DiscardLocked => is_locked,
+                FoundLogs::Discard => true,
+            };
+            let (store, dataset) = (pool.store(), set.dataset());
+            let log = FoundLog::read(store, dataset, &header, first, is_given_up)?;
+            let is_wanted = log.has_records && choice == FoundLogs::Replay;
+            if is_locked && is_wanted && log.has_clones {
+                return Err(PoolError::Unsupported {
+                    what: "writing to a pool with the log of an encrypted dataset in which blocks were cloned",
+                });
+            }
+            found.logs.push(HeadLogFound {
+                name: directory.name().to_owned(),
+                dataset: ObjectId(set.dataset()),
+                is_locked,
+                header,
+                log,
+            });
+        }
+        for dataset in std::iter::once(&head).chain(&head.snapshots().map_err(failed)?) {
+            let Some(deadlist) = dataset.phys().deadlist else {
+                continue;
+            };
+            let object = pool.mos().object(deadlist);
+            let object = object.map_err(|error| PoolError::Object {
+                what: "deadlist",
+                error,
+            })?;
+            if object.dnode().object_type == ObjectType::BPOBJ {
+                return Err(PoolError::Unsupported {
+                    what: "writing to a pool with deadlists from before version 26",
+                });
+            }
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,455 @@
+//! Opens a pool for changes, reads its committed state, and exports it.
+//!
+//! Opening for changes first opens the pool for reading, which validates uberblocks, devices and features.
+//! Then it checks whether the pool may be written to, and loads free space from space maps and logs. The
+//! first txg rewrites all labels, so that other programs see a pool in use.
+//!
+//! Pages `docs/format/import.md`, `docs/format/commit-order.md`.
+
+use crate::config::PoolConfig;
+use crate::error::Reading;
+use crate::failure::FailMode;
+use crate::features::counts::FeatureCounts;
+use crate::history::append::Opening;
+use crate::import::{Assembly, LeafState, PoolCandidate, Trust, assemble, scan_devices};
+use crate::labels::{self, CommitError};
+use crate::open::{load_list, open_directory};
+use crate::packed::read_packed_list;
+use crate::pool::{Pool, PoolParts, PoolState, SyncMode};
+use crate::port::DatasetPort;
+use crate::properties::PropertyValue;
+use crate::space::maps::{self, SpaceMapObjects};
+use crate::vdevs::dtl::DirtyTimeLog;
+use crate::vdevs::leaf_monitor::LeafWatch;
+use crate::vdevs::leaf_states::judge;
+use crate::vdevs::objects::load_dirty_time_log;
+use crate::writability::{WritabilityError, check_writable, has_unfinished_scrub};
+use crate::{Features, OpenError, OpenOptions, PoolError, PoolView};
+use millpond_alloc::{PoolAllocator, UnflushedLogs};
+use millpond_block::RequestDeadline;
+use millpond_device::Candidate;
+use millpond_env::Env;
+use millpond_env::sync::atomic::Ordering;
+use millpond_env::sync::{Arc, OnceLock};
+use millpond_object::{ObjectSet, ObjectSetView, WritePolicy};
+use millpond_ondisk::pool_directory::key;
+use millpond_ondisk::{Guid, ObjectId, Txg};
+use millpond_txg::{DirtyLimits, TxgError, TxgGroups};
+use millpond_vdev::{Health, LeafHealth};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// Options for opening a pool for changes, in addition to those for reading.
+#[derive(Debug, Clone, Default)]
+pub struct WriteOptions {
+    /// The host id for labels, 0 for none.
+    pub hostid: u64,
+    /// The host name for labels.
+    pub hostname: Option<String>,
+    /// The running system as recorded in the history: node, release, version, machine. If set, the history
+    /// records the opening; otherwise it records nothing.
+    pub system: Option<String>,
+    /// The sync mode: which thread writes txgs.
+    pub drive: SyncMode,
+    /// Limits on dirty data.
+    pub limits: DirtyLimits,
+    /// Whether the program calls [`Pool::resume`] after device failures. The property `failmode` then
+    /// decides what happens meanwhile. Otherwise a failed txg suspends the pool permanently, and all
+    /// callers get the error. Only for pools with their own sync thread.
+    pub can_be_resumed: bool,
+    /// The name that devices and the pool store, if the pool has a temporary name while it is open.
+    pub stored_name: Option<String>,
+    /// What to do with intent logs that were not replayed.
+    pub found_logs: crate::logs::FoundLogs,
+    /// uid and gid that own the root directories of new file systems.
+    pub owner: (u32, u32),
+    /// How long a device may take to answer before the pool continues without it, if redundancy allows. A
+    /// pool in caller-driven sync mode waits for devices without limit.
+    pub deadline: RequestDeadline,
+}
+
+/// How often to retry reading the committed state when newer txgs overwrite it.
+const LOOKS_MAX: usize = 4;
+
+impl Pool {
+    /// Opens a pool for changes. Its first txg is committed when this returns, and the labels then show
+    /// that the pool is in use.
+    ///
+    /// The devices of `candidate` must be open for writing and locked.
+    ///
+    /// After a rewind the first txg gets the number of the newest uberblock that was skipped, and a later
+    /// time, so that its uberblock takes precedence.
+    ///
+    /// # Errors
+    /// [`OpenError::ReadOnly`] if the write path does not support something in the pool; otherwise as for
+    /// [`PoolView::open`]. In these cases nothing is written. If the first txg fails, [`OpenError::State`].
+    pub fn open(
+        env: &Env,
+        candidate: &PoolCandidate,
+        options: &OpenOptions,
+        writing: &WriteOptions,
+        port: Arc<dyn DatasetPort>,
+    ) -> Result<Arc<Self>, OpenError> {
+        let options = OpenOptions {
+            // Opening reads blocks too, and in caller-driven mode it must be deterministic.
+            prefetch: options.prefetch && writing.drive == SyncMode::Thread,
+            deadline: match writing.drive {
+                SyncMode::Thread => writing.deadline,
+                SyncMode::Caller => RequestDeadline(None),
+            },
+            ..options.clone()
+        };
+        let read = PoolView::open(env, candidate, &options)?;
+        let txg = read.uberblock().txg;
+        let at = |error| OpenError::State { txg, error };
+        check_writable(&read).map_err(|error| match error {
+            WritabilityError::ReadOnly(why) => OpenError::ReadOnly(why),
+            WritabilityError::Pool(error) => at(error),
+        })?;
+        port.check_writable(&read).map_err(at)?;
+        let newest = candidate.newest().map(|found| found.uberblock);
+        let passed_over = newest.filter(|newest| newest.txg > txg);
+        let first = passed_over.map_or(Txg(txg.0.saturating_add(1)), |newest| newest.txg);
+        let timestamp_floor_s =
+            passed_over.map_or(0, |newest| newest.timestamp_s.saturating_add(1));
+        let parts = parts(
+            env,
+            &read,
+            candidate,
+            writing,
+            port,
+            first,
+            timestamp_floor_s,
+        )
+        .map_err(at)?;
+        let pool = Self::from_parts(parts);
+        pool.write_opened_uberblock().map_err(at)?;
+        pool.start().map_err(at)?;
+        if has_unfinished_scrub(&read).map_err(at)? {
+            pool.cancel_scrubs().map_err(at)?;
+        }
+        pool.port.attach(&pool).map_err(at)?;
+        match &writing.system {
+            Some(system) => pool.record_opening(Opening::Open, system).map_err(at)?,
+            None => {
+                pool.sync().map_err(at)?;
+            }
+        }
+        pool.wait_for_devices(writing);
+        Ok(pool)
+    }
+
+    /// Rewrites the uberblock that the pool was opened at, and flushes it.
+    ///
+    /// After an earlier failed flush the uberblock that was read may exist only in the system's page cache.
+    /// The disks then hold an older txg, and the first txg would overwrite space that the older txg still
+    /// needs.
+    fn write_opened_uberblock(&self) -> Result<(), PoolError> {
+        let topology = self.store.topology();
+        let (uberblock, multihost) = {
+            let state = self.state.read();
+            (state.uberblock, state.multihost)
+        };
+        let tops = labels::all_tops(&topology);
+        let round = labels::write_uberblock(&topology, &uberblock, &tops, multihost, self.turn());
+        match labels::is_committed(&topology, &tops, &round) {
+            true => Ok(()),
+            false => Err(CommitError::NoUberblock.into()),
+        }
+    }
+
+    pub(crate) fn wait_for_devices(self: &Arc<Self>, writing: &WriteOptions) {
+        if writing.can_be_resumed && self.drive == SyncMode::Thread {
+            self.failure.wait_for_devices(self);
+        }
+    }
+
+    /// Opens a read-only pool of the last committed state, on the same devices and cache.
+    ///
+    /// It is valid until two more txgs are written. After that its blocks may be reused. Reading a reused
+    /// block fails; it never returns wrong data.
+    ///
+    /// # Errors
+    /// If that state cannot be read.
+    pub fn committed(&self) -> Result<Arc<PoolView>, PoolError> {
+        let mut looks = 0;
+        loop {
+            looks += 1;
+            let outcome = self.look_at_committed();
+            let Err(error) = outcome else { return outcome };
+            // The state was overwritten while it was read; retry with the current one.
+            if looks >= LOOKS_MAX || self.failure.suspension().is_some() {
+                return Err(error);
+            }
+        }
+    }
+
+    fn look_at_committed(&self) -> Result<Arc<PoolView>, PoolError> {
+        let uberblock = self.uberblock();
+        let store = Arc::new(self.store.view());
+        let mos = ObjectSetView::open(Arc::clone(&store), 0, uberblock.root, None)
+            .reading("pool metadata")?;
+        let directory = open_directory(&mos)?;
+        let number = |name: &str| -> Result<Option<u64>, PoolError> {
+            let value = directory.lookup_u64(name.as_bytes());
+            Ok(value.reading("object directory")?.filter(|id| *id != 0))
+        };
+        let require = |name: &str| -> Result<ObjectId, PoolError> {
+            let id = number(name)?.map(ObjectId);
+            id.ok_or_else(|| PoolError::NoEntry {
+                key: name.to_owned(),
+            })
+        };
+        let config = read_packed_list(&mos, require(key::CONFIG)?, "configuration")?;
+        let features = if uberblock.version < 5000 {
+            Features::default()
+        } else {
+            Features::load(
+                &mos,
+                require(key::FEATURES_FOR_READ)?,
+                require(key::FEATURES_FOR_WRITE)?,
+                require(key::FEATURE_DESCRIPTIONS)?,
+                number(key::FEATURE_ENABLED_TXG)?.map(ObjectId),
+            )?
+        };
+        let spares = load_list(&mos, number(key::SPARES)?, "spares")?;
+        let caches = load_list(&mos, number(key::L2CACHE)?, "l2cache")?;
+        let mut assembly = self.assembly(&config, uberblock.txg)?;
+        judge(&store.topology(), &mut assembly, uberblock.txg);
+        Ok(Arc::new(PoolView {
+            env: self.env.clone(),
+            name: self.name(),
+            store,
+            mos,
+            directory,
+            config,
+            uberblock,
+            features,
+            assembly,
+            spares,
+            caches,
+            load_guid: self.load_guid,
+            space: OnceLock::new(),
+        }))
+    }
+
+    /// The vdevs with the devices of their leaves. Cached until the tree changes.
+    fn assembly(&self, config: &millpond_nvlist::NvList, txg: Txg) -> Result<Assembly, PoolError> {
+        if let Some(assembly) = &self.state.read().assembly {
+            return Ok(assembly.clone());
+        }
+        // Labels must not change while they are read. A suspended pool does not change its labels.
+        let _one = loop {
+            let lock = self.syncing.try_lock_for(Duration::from_millis(100));
+            if lock.is_some() || self.suspension().is_some() {
+                break lock;
+            }
+        };
+        let topology = self.store.topology();
+        let candidates = topology
+            .tree
+            .leaves()
+            .filter(|(leaf, _)| topology.condition(*leaf).is_usable())
+            .filter_map(|(leaf, node)| {
+                let device = topology.tried_device(leaf)?;
+                let path = node.config.path.clone().unwrap_or_default();
+                Some(Candidate {
+                    path: path.into(),
+                    aliases: vec![],
+                    partition: None,
+                    device,
+                    is_live: false,
+                })
+            })
+            .collect();
+        let candidates: Vec<Candidate> = candidates;
+        let count = candidates.len();
+        let found = scan_devices(candidates);
+        let invalid = |error: crate::import::ConfigError| PoolError::Suspended {
+            reason: error.to_string(),
+        };
+        let assembly = assemble(config, &found, Trust::Trusted { txg }).map_err(invalid)?;
+        // Do not cache if a device did not answer: it may answer next time.
+        if found.leaves().len() == count {
+            self.state.write().assembly = Some(assembly.clone());
+        }
+        Ok(assembly)
+    }
+
+    /// Writes all changes, marks the pool as exported and stops it.
+    ///
+    /// Callers must finish their changes first. Afterwards no handle can change the pool.
+    ///
+    /// # Errors
+    /// [`PoolError::Suspended`]; the devices are then in the same state as after a crash.
+    pub fn export(&self) -> Result<(), PoolError> {
+        self.leave(LeafState::Exported)
+    }
+
+    /// Like [`Pool::export`], but the labels mark the pool as destroyed. Its data stays on the devices.
+    ///
+    /// # Errors
+    /// As [`Pool::export`].
+    pub fn destroy(&self) -> Result<(), PoolError> {
+        self.leave(LeafState::Destroyed)
+    }
+
+    fn leave(&self, as_what: LeafState) -> Result<(), PoolError> {
+        if let Some(suspension) = self.suspension() {
+            // Waiting here would never end.
+            return Err(PoolError::Suspended {
+                reason: suspension.reason,
+            });
+        }
+        self.sync()?;
+        self.sync_task(|ctx| ctx.pool.port.leaving(ctx))?;
+        self.allocator.flush_all_in_next_txg();
+        self.sync_task(|ctx| {
+            ctx.pool.state.write().config.state = as_what;
+            ctx.mark_config_dirty();
+            Ok(())
+        })?;
+        self.is_exported.store(true, Ordering::Relaxed);
+        self.store.topology().monitor.end();
+        self.groups.end_all();
+        self.tasks.fail_all(&TxgError::Ended.into());
+        let thread = self.sync_thread.lock().take();
+        if let Some(thread) = thread {
+            // The result is unimportant: waiting callers have already received any failure.
+            let _ = thread.join();
+        }
+        self.store.end_ahead();
+        Ok(())
+    }
+}
+
+fn parts(
+    env: &Env,
+    read: &Arc<PoolView>,
+    candidate: &PoolCandidate,
+    writing: &WriteOptions,
+    port: Arc<dyn DatasetPort>,
+    first: Txg,
+    timestamp_floor_s: u64,
+) -> Result<PoolParts, PoolError> {
+    let store = Arc::clone(read.store());
+    let policy = mos_policy(read.version(), read.features());
+    let root = read.uberblock().root;
+    let mos = ObjectSet::open(Arc::clone(&store), 0, root, policy).reading("pool metadata")?;
+    let maps = SpaceMapObjects::load(Arc::clone(&mos), read)?;
+    let allocator = open_allocator(read, &maps)?;
+    let invalid = |error: crate::import::ConfigError| PoolError::Suspended {
+        reason: error.to_string(),
+    };
+    let features = FeatureCounts::new(read.features().clone());
+    let mut config = PoolConfig::from_nvlist(read.config()).map_err(invalid)?;
+    config.name.clone_from(&candidate.name);
+    config.stored_name.clone_from(&writing.stored_name);
+    config.state = LeafState::Active;
+    config.hostid = writing.hostid;
+    config.hostname.clone_from(&writing.hostname);
+    // Use the paths at which the leaves were found.
+    config.root = read.assembly().root.clone();
+    if read.version() >= 5000 {
+        config.features_for_read = Some(features.label_features());
+    }
+    let number = |name: &str| -> Result<u64, PoolError> {
+        let property = read.property(name)?;
+        Ok(match property.and_then(|property| property.value) {
+            Some(PropertyValue::Number(number)) => number,
+            _ => 0,
+        })
+    };
+    let state = PoolState {
+        config,
+        config_generation: 1,
+        config_written: 0,
+        config_committed: 0,
+        is_topology_stale: true,
+        uberblock: *read.uberblock(),
+        timestamp_floor_s,
+        multihost: number("multihost")? == 1,
+        failmode: FailMode::from_number(number("failmode")?),
+        features,
+        assembly: Some(read.assembly().clone()),
+        missed: missed_txgs(read, first)?,
+        diverged: (read.assembly().leaves.iter())
+            .filter(|leaf| leaf.diverged_since.is_some() && leaf.device.is_none())
+            .map(|leaf| leaf.guid)
+            .collect(),
+        label_failures: BTreeSet::new(),
+        deferred_free_bytes: read.deferred_free_bytes()?,
+    };
+    let topology = store.topology();
+    Ok(PoolParts {
+        env: env.clone(),
+        store,
+        allocator,
+        maps,
+        mos,
+        groups: TxgGroups::new(env, first, writing.limits),
+        port,
+        state,
+        drive: writing.drive,
+        leaf_watch: LeafWatch::load(&topology, &mut |vdev| read.stored_vdev_properties(vdev))?,
+        is_deflated: read.directory_number(key::DEFLATE)?.is_some_and(|n| n != 0),
+    })
+}
+
+/// The write policy for the MOS of a pool with these features.
+pub(crate) fn mos_policy(version: u64, features: &Features) -> WritePolicy {
+    WritePolicy {
+        pool_version: version,
+        has_lz4: features.is_active("org.illumos:lz4_compress"),
+        has_hole_birth: features.is_active("com.delphix:hole_birth"),
+        may_embed: features.count("com.delphix:embedded_data").is_some(),
+        may_have_large_blocks: features.count("org.open-zfs:large_blocks").is_some(),
+        may_have_large_dnodes: features.count("org.zfsonlinux:large_dnode").is_some(),
+        has_project_quota: features.count("org.zfsonlinux:project_quota").is_some(),
+        ..WritePolicy::mos()
+    }
+}
+
+fn open_allocator(read: &PoolView, maps: &SpaceMapObjects) -> Result<PoolAllocator, PoolError> {
+    let topology = read.store().topology();
+    let tree = Arc::new(topology.tree.clone());
+    let exists = |id| tree.top(id).is_some();
+    let (mut vdevs, logs) = maps.opened(&tree)?;
+    // A lost log device does not stop the pool. Do not allocate on it, since every log write would fail.
+    let is_lost = |leaf| topology.leaf(leaf, Txg(u64::MAX)) == LeafHealth::Unreadable;
+    for vdev in &mut vdevs {
+        vdev.space.is_allocating &= tree.survives(vdev.space.vdev(), &is_lost);
+    }
+    let unflushed = UnflushedLogs::load(maps, &maps.geometries(), &exists)?;
+    let forms = maps::forms(read.features());
+    Ok(PoolAllocator::open(
+        vdevs,
+        logs,
+        unflushed,
+        Arc::new(maps.clone()),
+        forms,
+    )?)
+}
+
+/// The txgs that each leaf missed, from its dirty time log and the age of its label.
+fn missed_txgs(read: &PoolView, first: Txg) -> Result<BTreeMap<Guid, DirtyTimeLog>, PoolError> {
+    let topology = read.store().topology();
+    let mut all = BTreeMap::new();
+    for ((_, node), leaf) in topology.tree.leaves().zip(&read.assembly().leaves) {
+        let stored = match node.config.dtl.and_then(ObjectId::some) {
+            None => vec![],
+            Some(log) => load_dirty_time_log(read.mos(), log)?,
+        };
+        let mut missed = DirtyTimeLog::stored(&stored);
+        if let (true, Some(Txg(txg))) = (leaf.is_stale, leaf.label_txg) {
+            missed.add(txg.saturating_add(1)..first.0);
+        }
+        if let Some(since) = leaf.diverged_since {
+            missed.add(since.0..first.0);
+        }
+        if !missed.ranges().is_empty() {
+            all.insert(node.config.guid, missed);
+        }
+    }
+    Ok(all)
+}

@@ -1,0 +1,93 @@
+//! The interface that the pool requires of the dataset layer above it.
+
+use crate::pool::Pool;
+use crate::sync::context::{SpaceChange, SyncContext};
+use crate::{PoolError, PoolView};
+use millpond_env::sync::Arc;
+use std::collections::BTreeMap;
+
+/// The datasets of a pool, as used by its sync thread. The dataset layer implements this trait.
+pub trait DatasetPort: Send + Sync {
+    /// Creates the initial datasets of a new pool: root directory, `$MOS`, `$FREE`, `$ORIGIN`, root
+    /// dataset.
+    ///
+    /// Called in the pool's first txg, once its object directory and features exist.
+    ///
+    /// # Errors
+    /// If the MOS cannot be changed.
+    fn create_root(
+        &self,
+        ctx: &SyncContext<'_>,
+        root_properties: &BTreeMap<String, String>,
+    ) -> Result<(), PoolError>;
+
+    /// Checks whether the pool may be opened for writing, before anything is written.
+    ///
+    /// # Errors
+    /// The reason against it.
+    fn check_writable(&self, committed: &Arc<PoolView>) -> Result<(), PoolError> {
+        let _ = committed;
+        Ok(())
+    }
+
+    /// Called when the pool is open or has just been created. Not in syncing context; sync tasks can be
+    /// started.
+    ///
+    /// # Errors
+    /// If the datasets cannot be used.
+    fn attach(&self, pool: &Arc<Pool>) -> Result<(), PoolError>;
+
+    /// Claims the blocks of intent logs ([`SyncContext::claim`]). Called in the first txg after opening,
+    /// before any allocation.
+    ///
+    /// # Errors
+    /// If a log cannot be claimed.
+    fn claim_logs(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
+        let _ = ctx;
+        Ok(())
+    }
+
+    /// Called after a feature was enabled. Open datasets must use the new write policy from now on.
+    ///
+    /// # Errors
+    /// If the MOS cannot be read.
+    fn feature_enabled(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
+        let _ = ctx;
+        Ok(())
+    }
+
+    /// Frees intent logs that are no longer needed. Called before the pool is exported, in a separate txg.
+    ///
+    /// # Errors
+    /// If something cannot be changed; the pool then suspends.
+    fn leaving(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
+        let _ = ctx;
+        Ok(())
+    }
+
+    /// Writes the dirty data of the datasets, with deadlists and accounting. Returns whether anything was
+    /// written.
+    ///
+    /// Called in pass 1, and in pass 2 for changes made by sync tasks.
+    ///
+    /// # Errors
+    /// If something cannot be written; the pool then suspends.
+    fn sync_datasets(&self, ctx: &SyncContext<'_>) -> Result<bool, PoolError>;
+
+    /// Frees in the background for a limited time. Called in pass 1, after sync tasks.
+    ///
+    /// # Errors
+    /// If something cannot be read or written; the pool then suspends.
+    fn background(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError>;
+
+    /// Charges `$MOS` for MOS blocks born and freed since the last call.
+    ///
+    /// # Errors
+    /// If the MOS cannot be changed.
+    fn charge_mos(&self, ctx: &SyncContext<'_>, change: SpaceChange) -> Result<(), PoolError>;
+
+    /// Called when the txg is on stable storage.
+    fn committed(&self, txg: millpond_ondisk::Txg) {
+        let _ = txg;
+    }
+}

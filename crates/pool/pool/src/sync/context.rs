@@ -1,0 +1,305 @@
+//! The syncing context: the operations allowed while a txg is written.
+
+use crate::PoolError;
+use crate::history::append::HistoryEvent;
+use crate::pool::Pool;
+use millpond_alloc::AllocError;
+use millpond_env::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use millpond_env::sync::{Arc, Mutex};
+use millpond_object::{Leak, ObjectSet};
+use millpond_ondisk::{BlockPointer, Txg};
+use millpond_txg::Transaction;
+use std::ops::{Add, AddAssign, Neg, Sub, SubAssign};
+
+/// A change of the space charged to an owner, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SpaceChange {
+    /// Deflated allocated bytes ("dsize").
+    pub used: i64,
+    /// Physical bytes, each block counted once.
+    pub compressed: i64,
+    /// Logical bytes, each block counted once; for metadata, the physical bytes.
+    pub uncompressed: i64,
+}
+
+impl SpaceChange {
+    /// Whether the change is zero.
+    #[must_use]
+    pub fn is_zero(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The space of a block whose deflated bytes are `used`.
+    ///
+    /// Page `docs/format/space-accounting.md`.
+    #[must_use]
+    pub fn of(pointer: &BlockPointer, used: u64) -> Self {
+        if pointer.is_hole() {
+            return Self::default();
+        }
+        let is_metadata = pointer.level().0 > 0 || pointer.object_type().is_metadata();
+        if pointer.is_embedded() {
+            let lsize = if is_metadata {
+                0
+            } else {
+                pointer.lsize_bytes()
+            };
+            return Self {
+                used: 0,
+                compressed: 0,
+                uncompressed: lsize as i64,
+            };
+        }
+        let psize = pointer.psize_bytes();
+        let lsize = if is_metadata {
+            psize
+        } else {
+            pointer.lsize_bytes()
+        };
+        Self {
+            used: used as i64,
+            compressed: psize as i64,
+            uncompressed: lsize as i64,
+        }
+    }
+}
+
+impl Add for SpaceChange {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self {
+            used: self.used.wrapping_add(other.used),
+            compressed: self.compressed.wrapping_add(other.compressed),
+            uncompressed: self.uncompressed.wrapping_add(other.uncompressed),
+        }
+    }
+}
+impl Neg for SpaceChange {
+    type Output = Self;
+    fn neg(self) -> Self {
+        Self {
+            used: self.used.wrapping_neg(),
+            compressed: self.compressed.wrapping_neg(),
+            uncompressed: self.uncompressed.wrapping_neg(),
+        }
+    }
+}
+impl Sub for SpaceChange {
+    type Output = Self;
+    fn sub(self, other: Self) -> Self {
+        self + -other
+    }
+}
+impl AddAssign for SpaceChange {
+    fn add_assign(&mut self, other: Self) {
+        *self = *self + other;
+    }
+}
+impl SubAssign for SpaceChange {
+    fn sub_assign(&mut self, other: Self) {
+        *self = *self - other;
+    }
+}
+
+/// The sync state of one txg.
+pub(crate) struct TxgSyncState {
+    pub(crate) txg: Txg,
+    pub(crate) pass: AtomicU32,
+    pub(crate) tx: Transaction,
+    /// Dead blocks that are freed or deferred after the MOS and before the space maps are written in this
+    /// pass.
+    pub(crate) dead: Mutex<Vec<BlockPointer>>,
+    /// Net change of the MOS size that `$MOS` has not been charged for yet.
+    pub(crate) mos_change: Mutex<SpaceChange>,
+    /// Blocks that could not be freed, to be recorded in the history.
+    pub(crate) leaks: Mutex<Leaks>,
+    /// Whether this txg wrote or freed anything.
+    pub(crate) has_changes: AtomicBool,
+}
+
+/// The blocks leaked in one txg.
+#[derive(Default)]
+pub(crate) struct Leaks {
+    /// The first leaks, recorded one by one.
+    first: Vec<Leak>,
+    /// The number of further leaks, and of the data blocks below them.
+    more: (u64, u64),
+}
+
+/// The most leaks of one txg that are recorded one by one. Further leaks are only counted, since a forged
+/// pool may have any number.
+const LEAKS_TOLD_MAX: usize = 16;
+
+/// The name of leak events in the history.
+const LEAK_EVENT: &str = "leak";
+
+/// Permission to change the MOS while the sync thread writes one txg.
+///
+/// At most one thread holds it at any time: the sync thread itself or the caller whose sync task is
+/// running.
+pub struct SyncContext<'p> {
+    pub(crate) pool: &'p Pool,
+    pub(crate) round: Arc<TxgSyncState>,
+}
+
+impl std::fmt::Debug for SyncContext<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SyncContext")
+            .field("txg", &self.txg())
+            .field("pass", &self.pass())
+            .finish_non_exhaustive()
+    }
+}
+
+impl SyncContext<'_> {
+    /// The txg being written.
+    #[must_use]
+    pub fn txg(&self) -> Txg {
+        self.round.txg
+    }
+    /// The current sync pass, starting at 1.
+    #[must_use]
+    pub fn pass(&self) -> u32 {
+        self.round.pass.load(Ordering::Relaxed)
+    }
+    /// The transaction that changes of the MOS require.
+    #[must_use]
+    pub fn tx(&self) -> &Transaction {
+        &self.round.tx
+    }
+    /// The pool.
+    #[must_use]
+    pub fn pool(&self) -> &Pool {
+        self.pool
+    }
+    /// The meta object set.
+    #[must_use]
+    pub fn mos(&self) -> &Arc<ObjectSet> {
+        &self.pool.mos
+    }
+
+    /// Frees a block that nothing references any more. Holes and embedded pointers own no space.
+    ///
+    /// The space of a block born before this txg is not reused until two more txgs have been written. In
+    /// pass 2 and later, pools without log space maps put the block on `sync_bplist` and free it in the
+    /// next txg.
+    ///
+    /// # Errors
+    /// [`PoolError::Unsupported`] for a deduplicated block.
+    pub fn free_block(&self, pointer: &BlockPointer) -> Result<(), PoolError> {
+        if pointer.is_hole() || pointer.is_embedded() {
+            return Ok(());
+        }
+        if pointer.is_dedup() {
+            return Err(PoolError::Unsupported {
+                what: "freeing deduplicated blocks",
+            });
+        }
+        self.push_dead(pointer);
+        Ok(())
+    }
+
+    /// Frees a block of an intent log.
+    ///
+    /// Its space is not reused before this txg is committed, even if it was allocated in this txg, because
+    /// the chain of the last committed header may include the block.
+    ///
+    /// # Errors
+    /// If its space is already free.
+    pub fn free_log_block(&self, pointer: &BlockPointer) -> Result<(), PoolError> {
+        self.round.has_changes.store(true, Ordering::Relaxed);
+        for dva in pointer.dvas() {
+            self.pool.allocator.free(self.txg(), &dva, false)?;
+        }
+        Ok(())
+    }
+
+    /// Claims a block of an intent log, written after the last committed txg, by marking it allocated. Must
+    /// run before any other allocation.
+    ///
+    /// For a gang block it claims every part. Returns whether the claim succeeded; on failure nothing of
+    /// the block is claimed.
+    ///
+    /// # Errors
+    /// If a gang header or a space map cannot be read.
+    pub fn claim(&self, pointer: &BlockPointer) -> Result<bool, PoolError> {
+        self.round.has_changes.store(true, Ordering::Relaxed);
+        let dvas = self.pool.all_addresses(pointer)?;
+        for (count, dva) in dvas.iter().enumerate() {
+            let claimed = self.pool.allocator.claim(self.txg(), dva);
+            if let Err(error) = claimed {
+                if !matches!(
+                    error,
+                    AllocError::Contradiction { .. } | AllocError::NoMetaslab { .. }
+                ) {
+                    return Err(error.into());
+                }
+                for dva in dvas.iter().take(count) {
+                    self.pool.allocator.free(self.txg(), dva, true)?;
+                }
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The number of deflated bytes that a pointer charges.
+    #[must_use]
+    pub fn deflated_bytes(&self, pointer: &BlockPointer) -> u64 {
+        self.pool.deflated_bytes(pointer)
+    }
+    /// The deflated, physical and logical bytes of a pointer.
+    #[must_use]
+    pub fn space_of(&self, pointer: &BlockPointer) -> SpaceChange {
+        SpaceChange::of(pointer, self.deflated_bytes(pointer))
+    }
+
+    /// Records blocks that could not be freed. They stay allocated and charged to their dataset. The pool's
+    /// history and its events report them.
+    pub fn note_leak(&self, leak: Leak) {
+        let mut leaks = self.round.leaks.lock();
+        if leaks.first.len() < LEAKS_TOLD_MAX {
+            leaks.first.push(leak);
+        } else {
+            leaks.more.0 += 1;
+            leaks.more.1 = leaks.more.1.saturating_add(leak.blocks);
+        }
+    }
+
+    /// Writes the recorded leaks to the history.
+    pub(crate) fn write_leaks(&self) -> Result<(), PoolError> {
+        let leaks = std::mem::take(&mut *self.round.leaks.lock());
+        for leak in leaks.first {
+            let Leak {
+                address,
+                blocks,
+                reason,
+            } = leak;
+            let text = format!("{address}: {blocks} blocks below it could not be freed: {reason}");
+            self.history(&HistoryEvent::of_pool(LEAK_EVENT, text))?;
+        }
+        if leaks.more.0 > 0 {
+            let (places, blocks) = leaks.more;
+            let text = format!("{blocks} blocks below {places} more blocks could not be freed");
+            self.history(&HistoryEvent::of_pool(LEAK_EVENT, text))?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn push_dead(&self, pointer: &BlockPointer) {
+        self.round.has_changes.store(true, Ordering::Relaxed);
+        // Queue the block instead of freeing it now: gang headers must be read first.
+        self.round.dead.lock().push(*pointer);
+    }
+
+    /// Adds to the space that `$MOS` is charged for in this pass.
+    pub(crate) fn account_mos(&self, change: SpaceChange) {
+        *self.round.mos_change.lock() += change;
+    }
+
+    /// Marks the configuration (vdevs, name, features required to read the MOS) dirty: this txg writes its
+    /// object and the labels of all vdevs.
+    pub fn mark_config_dirty(&self) {
+        self.pool.mark_config_dirty();
+    }
+}

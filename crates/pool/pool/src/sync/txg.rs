@@ -1,0 +1,469 @@
+//! Writes a txg.
+//!
+//! Each pass does the following:
+//!
+//! 1. Write the datasets (in pass 1, and in pass 2 for changes made by sync tasks).
+//! 2. Write the MOS.
+//! 3. Run the sync tasks (in pass 1).
+//! 4. Free dead blocks.
+//! 5. Write the space maps. This dirties the MOS again, so the next pass writes it.
+//!
+//! The passes converge because from pass 2 on blocks are rewritten in place. Each pass therefore allocates
+//! less than the one before, until a pass allocates nothing. Then the txg is committed. Until the commit
+//! nothing that the last committed state references is overwritten, and nothing is acknowledged.
+//!
+//! Page `docs/format/commit-order.md`.
+
+use crate::PoolError;
+use crate::bpobj::{BpObject, Drain};
+use crate::error::Reading;
+use crate::failure::Suspension;
+use crate::labels::{self, Commit, WriteOrder};
+use crate::pool::{Pool, SyncMode};
+use crate::space::maps::MapWriter;
+use crate::sync::context::{SyncContext, TxgSyncState};
+use crate::sync::sink::MosSink;
+use millpond_block::RetryPolicy;
+use millpond_env::mark;
+use millpond_env::sync::Arc;
+use millpond_env::sync::Mutex;
+use millpond_env::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use millpond_env::thread;
+use millpond_ondisk::pool_directory::key;
+use millpond_ondisk::{BlockPointer, Guid, Txg};
+use millpond_txg::SyncingTxg;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// A txg that still dirties the MOS after this many passes does not converge. Pools normally take three to
+/// six.
+const PASSES_MAX: u32 = 60;
+/// Without log space maps, frees are deferred to the next txg from this pass on.
+const DEFER_FREES_FROM_PASS: u32 = 2;
+/// How long the sync thread sleeps when it is not woken.
+const IDLE: Duration = Duration::from_secs(5);
+
+/// Suspends the pool if writing a txg panics, so that no caller waits forever. Disarmed with `mem::forget`
+/// on success.
+struct SyncGuard<'a> {
+    pool: &'a Pool,
+    txg: Txg,
+}
+
+impl Drop for SyncGuard<'_> {
+    fn drop(&mut self) {
+        mark::hit("sync-panicked");
+        self.pool
+            .stop(self.txg, "the thread that writes txgs panicked");
+    }
+}
+
+type Inline<'a> = &'a mut dyn FnMut(&SyncContext<'_>) -> Result<(), PoolError>;
+
+impl Pool {
+    /// Starts the sync thread, unless the pool is in caller-driven sync mode.
+    pub(crate) fn start(self: &Arc<Self>) -> Result<(), PoolError> {
+        if self.drive == SyncMode::Caller {
+            return Ok(());
+        }
+        let weak = Arc::downgrade(self);
+        let groups = Arc::clone(&self.groups);
+        let handle = thread::spawn("millpond-sync", move || {
+            loop {
+                let next = groups.next_to_sync(IDLE);
+                // Dropping the pool ended its groups. The thread holds the pool only while it writes a txg.
+                let Some(pool) = weak.upgrade() else { return };
+                match next {
+                    Some(syncing) => {
+                        let _ = pool.write_txg(&syncing, None);
+                    }
+                    None if groups.has_ended() => return,
+                    None if groups.failure().is_some() => {
+                        if let Err(error) = pool.failure.check() {
+                            pool.tasks.fail_all(&error);
+                        }
+                        return;
+                    }
+                    None => {}
+                }
+            }
+        });
+        let handle = handle.map_err(|error| PoolError::Suspended {
+            reason: format!("the sync thread could not be started: {error}"),
+        })?;
+        *self.sync_thread.lock() = Some(handle);
+        self.start_leaf_monitor()
+    }
+
+    /// Closes the open txg and writes it in the calling thread. For pools in caller-driven sync mode.
+    ///
+    /// # Errors
+    /// [`PoolError::Suspended`] with the underlying error.
+    pub fn sync_one(&self) -> Result<Txg, PoolError> {
+        self.drive_one(None)
+    }
+
+    /// Like [`Pool::sync_one`], with a sync task in the txg.
+    pub(crate) fn sync_with<R>(
+        &self,
+        run: impl FnOnce(&SyncContext<'_>) -> Result<R, PoolError>,
+    ) -> Result<R, PoolError> {
+        let mut run = Some(run);
+        let mut value = None;
+        self.drive_one(Some(&mut |ctx| {
+            if let Some(run) = run.take() {
+                value = Some(run(ctx)?);
+            }
+            Ok(())
+        }))?;
+        value.ok_or_else(|| PoolError::Suspended {
+            reason: "the task never ran".into(),
+        })
+    }
+
+    fn drive_one(&self, inline: Option<Inline<'_>>) -> Result<Txg, PoolError> {
+        self.failure.check()?;
+        let txg = self.groups.open_txg();
+        self.groups.ask(txg);
+        let mut inline = inline;
+        loop {
+            let syncing = self.groups.next_to_sync(Duration::ZERO);
+            let Some(syncing) = syncing else {
+                self.failure.check()?;
+                return Err(PoolError::Suspended {
+                    reason: format!("txg {txg} does not quiesce: a transaction is still open"),
+                });
+            };
+            let at = syncing.txg();
+            let task = if at == txg { inline.take() } else { None };
+            self.write_txg(&syncing, task)?;
+            if at >= txg {
+                return Ok(at);
+            }
+        }
+    }
+
+    /// Writes one txg and publishes the result. An error suspends the pool.
+    fn write_txg(&self, syncing: &SyncingTxg, inline: Option<Inline<'_>>) -> Result<(), PoolError> {
+        let _one = self.syncing.lock();
+        let _patient = self.store.retrying_thread();
+        let txg = syncing.txg();
+        self.failure.begins(txg);
+        let guard = SyncGuard { pool: self, txg };
+        let outcome = self.try_write_txg(syncing, inline).and_then(|()| {
+            self.store.space_is_reusable();
+            Ok(self.allocator.synced(txg)?)
+        });
+        std::mem::forget(guard);
+        match outcome {
+            Ok(()) => {
+                self.groups.synced(txg);
+                self.failure.committed(txg);
+                self.port.committed(txg);
+                Ok(())
+            }
+            Err(error) => {
+                mark::hit("pool-stops");
+                self.stop(txg, &error.to_string());
+                Err(error)
+            }
+        }
+    }
+
+    /// Suspends the pool permanently and passes the reason to waiting callers.
+    fn stop(&self, txg: Txg, reason: &str) {
+        let suspension = Suspension {
+            txg,
+            reason: reason.to_owned(),
+            can_resume: false,
+        };
+        self.failure.suspend(suspension);
+        let words = self.failure.suspension().map(|why| why.reason);
+        let reason = words.unwrap_or_else(|| reason.to_owned());
+        self.groups.fail(&reason);
+        self.tasks.fail_all(&PoolError::Suspended { reason });
+    }
+
+    fn try_write_txg(
+        &self,
+        syncing: &SyncingTxg,
+        mut inline: Option<Inline<'_>>,
+    ) -> Result<(), PoolError> {
+        let txg = syncing.txg();
+        let round = Arc::new(TxgSyncState {
+            txg,
+            pass: AtomicU32::new(1),
+            tx: syncing.transaction(),
+            dead: Mutex::new(Vec::new()),
+            mos_change: Mutex::default(),
+            leaks: Mutex::default(),
+            has_changes: AtomicBool::new(false),
+        });
+        let ctx = SyncContext {
+            pool: self,
+            round: Arc::clone(&round),
+        };
+        self.record_leaf_states();
+        for pass in 1.. {
+            if pass > PASSES_MAX {
+                return Err(PoolError::NoConvergence {
+                    txg,
+                    passes: PASSES_MAX,
+                });
+            }
+            round.pass.store(pass, Ordering::Relaxed);
+            if pass == 3 {
+                mark::hit("third-sync-pass");
+            }
+            let is_new = self.state.read().uberblock.root.is_hole();
+            if pass == 1 && txg == self.first_txg && !is_new {
+                self.port.claim_logs(&ctx)?;
+            }
+            if pass == 1
+                && is_new
+                && let Some(task) = inline.take()
+            {
+                // The task that creates a new pool may still fail here, before anything is written.
+                task(&ctx)?;
+            }
+            self.write_config_if_dirty(&ctx)?;
+            if pass <= 2 {
+                self.port.sync_datasets(&ctx)?;
+            }
+            self.charge_mos(&ctx)?;
+            self.sync_mos(&ctx)?;
+            if pass == 1 {
+                if let Some(task) = inline.take() {
+                    task(&ctx)?;
+                }
+                self.tasks.run_due(&round)?;
+                self.port.background(&ctx)?;
+            }
+            ctx.write_leaks()?;
+            self.write_missed(&ctx)?;
+            self.free_dead(&ctx)?;
+            if pass == 1 {
+                // Sync tasks may have changed the configuration; pass 2 writes the resulting changes.
+                self.write_config_if_dirty(&ctx)?;
+                if !self.has_work(&ctx) {
+                    mark::hit("txg-without-trace");
+                    return Ok(());
+                }
+                self.free_put_off(&ctx)?;
+            }
+            self.write_space_maps(&ctx)?;
+            let owes = !round.mos_change.lock().is_zero() || !round.dead.lock().is_empty();
+            if !owes && !self.mos.is_dirty(txg) && !self.is_config_unwritten() {
+                // Losses found by this flush belong in this txg's dirty time logs: the next txg may never
+                // be written.
+                self.store.flush()?;
+                if !self.take_in_missed() {
+                    break;
+                }
+                mark::hit("loss-at-flush-logged");
+            }
+        }
+        self.commit(&ctx)
+    }
+
+    /// Whether this txg changed anything. If not, it is skipped without being written.
+    fn has_work(&self, ctx: &SyncContext<'_>) -> bool {
+        ctx.round.has_changes.load(Ordering::Relaxed)
+            || self.mos.is_dirty(ctx.txg())
+            || !ctx.round.dead.lock().is_empty()
+            || !ctx.round.mos_change.lock().is_zero()
+            || self.state.read().is_config_dirty()
+    }
+
+    fn is_config_unwritten(&self) -> bool {
+        let state = self.state.read();
+        state.is_config_dirty() && state.config_written != state.config_generation
+    }
+
+    /// Writes the configuration object if it is out of date.
+    fn write_config_if_dirty(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
+        let list = {
+            let mut state = self.state.write();
+            if !state.is_config_dirty()
+                || (state.config_written == state.config_generation
+                    && state.config.txg == ctx.txg())
+            {
+                return Ok(());
+            }
+            // Also if nothing changed since an earlier txg that did not commit its labels: the
+            // configuration's txg must equal that of the labels.
+            state.config.txg = ctx.txg();
+            state.config_written = state.config_generation;
+            state.config.pool_list()
+        };
+        ctx.write_packed_list(key::CONFIG, &list)
+    }
+
+    /// Charges `$MOS` for the blocks that its last pass wrote and freed.
+    fn charge_mos(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
+        let change = std::mem::take(&mut *ctx.round.mos_change.lock());
+        if change.is_zero() {
+            return Ok(());
+        }
+        self.port.charge_mos(ctx, change)
+    }
+
+    fn sync_mos(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
+        if !self.mos.is_dirty(ctx.txg()) {
+            return Ok(());
+        }
+        ctx.round.has_changes.store(true, Ordering::Relaxed);
+        let sink = MosSink::new(ctx);
+        let outcome = self.mos.sync(ctx.txg(), ctx.pass(), &sink);
+        sink.finish().reading("pool metadata")?;
+        outcome.reading("pool metadata")?;
+        Ok(())
+    }
+
+    /// Frees the blocks that died since the last pass.
+    ///
+    /// Defers them to the next txg if freeing them now would dirty space maps in every pass.
+    fn free_dead(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
+        let dead = std::mem::take(&mut *ctx.round.dead.lock());
+        if dead.is_empty() {
+            return Ok(());
+        }
+        ctx.round.has_changes.store(true, Ordering::Relaxed);
+        let has_logs = ctx.feature_count(crate::space::maps::LOG_SPACE_MAP) > 0;
+        if has_logs || ctx.pass() < DEFER_FREES_FROM_PASS {
+            return dead
+                .iter()
+                .try_for_each(|pointer| self.free_now(ctx, pointer));
+        }
+        mark::hit("frees-put-off");
+        let list = self.deferred_free_list(ctx)?;
+        let entries: Vec<(BlockPointer, bool)> =
+            dead.into_iter().map(|pointer| (pointer, false)).collect();
+        list.append_all(ctx, &entries)?;
+        self.state.write().deferred_free_bytes = list.phys()?.bytes;
+        Ok(())
+    }
+
+    fn deferred_free_list(&self, ctx: &SyncContext<'_>) -> Result<BpObject, PoolError> {
+        match ctx.directory_object(key::SYNC_BPLIST)? {
+            Some(id) => BpObject::open(ctx, id),
+            None => {
+                let list = BpObject::create_sync_list(ctx)?;
+                ctx.set_directory_number(key::SYNC_BPLIST, list.id().0)?;
+                Ok(list)
+            }
+        }
+    }
+
+    /// Frees the blocks deferred by the previous txg.
+    fn free_put_off(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
+        let Some(id) = ctx.directory_object(key::SYNC_BPLIST)? else {
+            return Ok(());
+        };
+        let list = BpObject::open(ctx, id)?;
+        if list.phys()?.is_empty() {
+            return Ok(());
+        }
+        list.drain(ctx, &mut |entry| {
+            self.free_now(ctx, &entry.pointer)?;
+            Ok(Drain::Taken)
+        })?;
+        self.state.write().deferred_free_bytes = 0;
+        Ok(())
+    }
+
+    /// Returns the space of a block to the allocator, including its gang headers and parts.
+    fn free_now(&self, ctx: &SyncContext<'_>, pointer: &BlockPointer) -> Result<(), PoolError> {
+        let is_born_now = pointer.physical_birth() == ctx.txg();
+        for dva in self.all_addresses(pointer)? {
+            self.allocator.free(ctx.txg(), &dva, is_born_now)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the allocator write the changes since the last pass.
+    fn write_space_maps(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
+        let writer = MapWriter {
+            ctx,
+            maps: &self.maps,
+        };
+        if self.allocator.sync_pass(ctx.txg(), ctx.pass(), &writer)? {
+            ctx.round.has_changes.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// The order in which leaves are written.
+    pub(crate) fn turn(&self) -> WriteOrder {
+        match self.drive {
+            SyncMode::Thread => WriteOrder::Together,
+            SyncMode::Caller => WriteOrder::OneByOne,
+        }
+    }
+
+    /// Commits the txg: blocks, then labels 0 and 2, then the uberblock, then labels 1 and 3.
+    fn commit(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
+        let txg = ctx.txg();
+        self.refresh_topology()?;
+        let topology = self.store.topology();
+        let (config, uberblock, multihost) = {
+            let state = self.state.read();
+            let now = self.env.clock.wall_ns() / 1_000_000_000;
+            let uberblock = labels::next_uberblock(
+                Some(&state.uberblock),
+                state.config.version,
+                txg,
+                self.mos.root(),
+                state.config.guid_sum(),
+                now.max(state.timestamp_floor_s),
+            );
+            let config = state.is_config_dirty().then(|| state.config.clone());
+            (config, uberblock, state.multihost)
+        };
+        let mut dice = [0; 8];
+        self.env.entropy.fill(&mut dice);
+        let tops = labels::all_tops(&topology);
+        let what = Commit {
+            uberblock: &uberblock,
+            config: config.as_ref(),
+            dirty_tops: &tops,
+            written_tops: &[],
+            multihost,
+            dice: u64::from_le_bytes(dice),
+            turn: self.turn(),
+        };
+        let report = loop {
+            let since = self.failure.resumes();
+            match labels::commit(&topology, &what) {
+                Ok(report) => break report,
+                // The retry writes the same bytes to the same offsets, so a partial first attempt is
+                // harmless.
+                Err(error)
+                    if self.failure.has_retries()
+                        && self.failure.wait(since, &error.to_string()) => {}
+                Err(error) => return Err(error.into()),
+            }
+        };
+        let mut state = self.state.write();
+        state.uberblock = uberblock;
+        if config.is_some() {
+            state.config_committed = state.config_written;
+        }
+        let failed: BTreeSet<Guid> = report
+            .failures
+            .iter()
+            .filter_map(|(leaf, _)| Some(topology.tree.leaf(*leaf)?.config.guid))
+            .collect();
+        if !failed.is_subset(&state.label_failures) {
+            // The labels of these leaves are now outdated. Rewrite those of their siblings, which makes the
+            // outdated ones recognizable. This happens once, not in every txg.
+            state.config_generation += 1;
+        }
+        if config.is_some() {
+            state.label_failures = failed;
+        } else {
+            state.label_failures.extend(failed);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,293 @@
+//! Consecutive txgs and reopened pools.
+
+use crate::SyncMode;
+use crate::import::{PoolState, Rewind};
+use crate::tests::leaks::check;
+use crate::tests::made::{
+    NoDatasets, Shape, count_up, counted, make, open, open_read_only, open_some, open_with,
+};
+use crate::{OpenError, OpenOptions, PoolError};
+use millpond_env::mark;
+use millpond_env::sync::Arc;
+use millpond_env::sync::atomic::Ordering;
+use millpond_ondisk::Txg;
+use millpond_sim::{Fault, FaultPlan, Scope, Seed, World};
+
+#[test]
+fn a_new_pool_is_opened_again_and_every_byte_of_it_has_one_owner() {
+    for shape in [
+        Shape::ONE,
+        Shape::MIRROR,
+        Shape {
+            disks: 3,
+            ashift: 9,
+            ..Shape::ONE
+        },
+        Shape {
+            has_features: false,
+            ..Shape::ONE
+        },
+    ] {
+        let world = World::without_journal(1);
+        let port = Arc::new(NoDatasets::default());
+        let pool = make(&world, shape, port.clone());
+        for expected in 1..=9 {
+            assert_eq!(count_up(&pool).unwrap(), expected);
+            let committed = pool.committed().unwrap();
+            assert_eq!(counted(&committed), expected);
+            check(&committed);
+        }
+        drop(pool);
+        let read = open_read_only(&world).unwrap();
+        assert_eq!(counted(&read), 9, "{shape:?}");
+        assert_eq!(read.uberblock().txg, Txg(4 + 9));
+        let used = check(&read);
+        // Continue from the space maps on disk.
+        let pool = open(&world, port).unwrap();
+        for expected in 10..=20 {
+            assert_eq!(count_up(&pool).unwrap(), expected);
+        }
+        let read = pool.committed().unwrap();
+        let after = check(&read);
+        assert!(after < used * 3, "{used} bytes became {after}");
+        let figures = pool.space();
+        let allocated: u64 = figures.vdevs.iter().map(|v| v.allocated_bytes).sum();
+        assert!(allocated >= after, "what waits counts as allocated");
+    }
+}
+
+#[test]
+fn a_txg_without_changes_leaves_no_trace() {
+    let _mark = mark::expect("txg-without-trace");
+    let world = World::new(2);
+    let pool = make(&world, Shape::ONE, Arc::new(NoDatasets::default()));
+    count_up(&pool).unwrap();
+    let uberblock = pool.uberblock();
+    let events = world.journal().len();
+    for _ in 0..5 {
+        pool.sync().unwrap();
+    }
+    assert_eq!(world.journal().len(), events);
+    assert_eq!(pool.uberblock(), uberblock);
+    // The next txg leaves a gap in the txg numbers.
+    count_up(&pool).unwrap();
+    assert_eq!(pool.uberblock().txg, Txg(uberblock.txg.0 + 6));
+    check(&pool.committed().unwrap());
+}
+
+#[test]
+fn logs_claimed_once_datasets_twice_background_once() {
+    let world = World::without_journal(3);
+    let pool = make(&world, Shape::ONE, Arc::new(NoDatasets::default()));
+    count_up(&pool).unwrap();
+    drop(pool);
+    let port = Arc::new(NoDatasets::default());
+    let pool = open(&world, port.clone()).unwrap();
+    count_up(&pool).unwrap();
+    let calls = port.calls.lock().clone();
+    assert_eq!(
+        calls,
+        [
+            ("claim", 6, 1),
+            ("datasets", 6, 1),
+            ("background", 6, 1),
+            ("datasets", 6, 2),
+            ("datasets", 7, 1),
+            ("background", 7, 1),
+            ("datasets", 7, 2),
+        ]
+    );
+}
+
+#[test]
+fn a_txg_that_fails_is_never_committed_and_everybody_hears_why() {
+    let world = World::without_journal(4);
+    let port = Arc::new(NoDatasets::default());
+    let pool = make(&world, Shape::ONE, port.clone());
+    count_up(&pool).unwrap();
+    port.fails.store(true, Ordering::Relaxed);
+    let error = count_up(&pool).unwrap_err();
+    assert_eq!(error, PoolError::Unsupported { what: "luck" });
+    port.fails.store(false, Ordering::Relaxed);
+    let error = count_up(&pool).unwrap_err();
+    assert!(matches!(error, PoolError::Suspended { .. }), "{error}");
+    assert_eq!(pool.suspension().unwrap().txg, Txg(6));
+    assert!(pool.begin(0).is_err());
+    let read = open_read_only(&world).unwrap();
+    assert_eq!((counted(&read), read.uberblock().txg), (1, Txg(5)));
+    check(&read);
+}
+
+#[test]
+fn a_task_that_fails_half_way_takes_its_txg_with_it() {
+    let world = World::without_journal(5);
+    let port = Arc::new(NoDatasets::default());
+    let pool = make(&world, Shape::ONE, port);
+    count_up(&pool).unwrap();
+    let refused: Result<(), _> = pool.sync_task(|ctx| {
+        ctx.set_directory_number("test:count", 99)?;
+        Err(PoolError::Unsupported { what: "this" })
+    });
+    assert_eq!(refused, Err(PoolError::Unsupported { what: "this" }));
+    assert_eq!(counted(&open_read_only(&world).unwrap()), 1);
+}
+
+#[test]
+fn an_exported_pool_says_so_and_has_no_logs_but_the_last() {
+    let world = World::without_journal(6);
+    let port = Arc::new(NoDatasets::default());
+    let pool = make(&world, Shape::MIRROR, port.clone());
+    for _ in 0..7 {
+        count_up(&pool).unwrap();
+    }
+    pool.export().unwrap();
+    assert!(pool.begin(0).is_err());
+    let candidate = crate::tests::made::candidate(&world.disks()).unwrap();
+    assert_eq!(candidate.state, PoolState::Exported);
+    let read = open_read_only(&world).unwrap();
+    assert_eq!(counted(&read), 7);
+    check(&read);
+    assert_eq!(read.config().u64("state"), Ok(1));
+    // Reopened: label and configuration show a pool in use again.
+    let pool = open(&world, port).unwrap();
+    count_up(&pool).unwrap();
+    let candidate = crate::tests::made::candidate(&world.disks()).unwrap();
+    assert_eq!(candidate.state, PoolState::Active);
+    check(&pool.committed().unwrap());
+}
+
+#[test]
+fn a_rewound_pool_goes_on_from_there_and_its_newer_past_never_comes_back() {
+    let world = World::without_journal(7);
+    let port = Arc::new(NoDatasets::default());
+    let pool = make(&world, Shape::ONE, port.clone());
+    for _ in 0..6 {
+        count_up(&pool).unwrap();
+    }
+    let newest = pool.uberblock();
+    drop(pool);
+    let options = OpenOptions {
+        rewind: Rewind::ToTxg(Txg(newest.txg.0 - 1)),
+        ..OpenOptions::default()
+    };
+    let pool = open_with(&world, &options, port.clone()).unwrap();
+    assert_eq!(counted(&pool.committed().unwrap()), 5);
+    // The same txg with a later time takes precedence.
+    assert_eq!(pool.uberblock().txg, newest.txg);
+    assert!(pool.uberblock().timestamp_s > newest.timestamp_s);
+    drop(pool);
+    let pool = open(&world, port).unwrap();
+    assert_eq!(count_up(&pool).unwrap(), 6);
+    check(&pool.committed().unwrap());
+}
+
+#[test]
+fn a_mirror_goes_on_when_one_side_fails_and_notes_what_it_missed() {
+    let world = World::without_journal(8);
+    let port = Arc::new(NoDatasets::default());
+    let pool = make(&world, Shape::MIRROR, port.clone());
+    count_up(&pool).unwrap();
+    let bad = &world.disks()[1];
+    bad.set_faults(Some(FaultPlan::new(Seed::new(1)).with(
+        Scope::Writes,
+        Fault::Fail,
+        1_000_000,
+    )));
+    for _ in 0..3 {
+        count_up(&pool).unwrap();
+    }
+    bad.set_faults(None);
+    count_up(&pool).unwrap();
+    let read = pool.committed().unwrap();
+    assert_eq!(counted(&read), 5);
+    check(&read);
+    drop((read, pool));
+    // The second side lacks txgs 6, 7 and 8, and its dirty time log says so.
+    let read = open_read_only(&world).unwrap();
+    let topology = read.store().topology();
+    let log = topology.tree.leaves().nth(1).unwrap().1.config.dtl.unwrap();
+    let missed = crate::vdevs::objects::load_dirty_time_log(read.mos(), log).unwrap();
+    assert!(
+        missed
+            .iter()
+            .any(|range| range.start <= 6 && range.end >= 9),
+        "{missed:?}"
+    );
+    check(&read);
+}
+
+#[test]
+fn a_side_that_was_away_is_not_asked_for_what_it_missed() {
+    let world = World::without_journal(11);
+    let pool = make(&world, Shape::MIRROR, Arc::new(NoDatasets::default()));
+    count_up(&pool).unwrap();
+    drop(pool);
+    let one = world.disks()[..1].to_vec();
+    let pool = open_some(&world, &one, SyncMode::Caller).unwrap();
+    for _ in 0..3 {
+        count_up(&pool).unwrap();
+    }
+    check(&pool.committed().unwrap());
+    let away = pool.uberblock().txg;
+    drop(pool);
+    // With both sides again, the missed txgs stay recorded.
+    for _ in 0..2 {
+        let pool = open_some(&world, &world.disks(), SyncMode::Caller).unwrap();
+        count_up(&pool).unwrap();
+        let read = pool.committed().unwrap();
+        check(&read);
+        let topology = read.store().topology();
+        let (leaf, node) = topology.tree.leaves().nth(1).unwrap();
+        let log = node.config.dtl.unwrap();
+        let missed = crate::vdevs::objects::load_dirty_time_log(read.mos(), log).unwrap();
+        assert!(
+            missed
+                .iter()
+                .any(|range| range.start <= 6 && range.end > away.0),
+            "{missed:?}, away up to {away}"
+        );
+        assert_eq!(topology.figures(leaf).checksum_errors, 0);
+    }
+}
+
+#[test]
+fn a_pool_without_redundancy_suspends_when_writes_fail() {
+    let _mark = mark::expect("pool-stops");
+    let world = World::without_journal(9);
+    let port = Arc::new(NoDatasets::default());
+    let pool = make(&world, Shape::ONE, port);
+    count_up(&pool).unwrap();
+    let disk = &world.disks()[0];
+    disk.set_faults(Some(FaultPlan::new(Seed::new(1)).with(
+        Scope::Writes,
+        Fault::Fail,
+        1_000_000,
+    )));
+    assert!(count_up(&pool).is_err());
+    assert!(pool.suspension().is_some());
+    disk.set_faults(None);
+    assert!(
+        count_up(&pool).is_err(),
+        "it stays so until it is opened again"
+    );
+    let read = open_read_only(&world).unwrap();
+    assert_eq!(counted(&read), 1);
+    check(&read);
+}
+
+#[test]
+fn a_pool_with_something_that_is_not_written_is_refused_untouched() {
+    let world = World::new(10);
+    let port = Arc::new(NoDatasets::default());
+    let pool = make(&world, Shape::ONE, port.clone());
+    pool.sync_task(|ctx| {
+        let table = ctx.directory_object("features_for_write")?.unwrap();
+        ctx.set_table_number(table, "com.example:unheard_of", 1)
+    })
+    .unwrap();
+    drop(pool);
+    let events = world.journal().len();
+    let error = open(&world, port).unwrap_err();
+    assert!(matches!(error, OpenError::ReadOnly(_)), "{error}");
+    assert_eq!(world.journal().len(), events);
+}

@@ -1,0 +1,170 @@
+//! Reopens devices that were lost while the pool was open.
+
+use crate::PoolError;
+use crate::import::{
+    LeafLabel, LeafState as LabelState, diverged_leaves, read_labels, read_uberblocks, scan_devices,
+};
+use crate::pool::Pool;
+use millpond_block::{LeafCondition, LeafState};
+use millpond_device::{Candidate, Device, DeviceError};
+use millpond_env::mark;
+use millpond_env::sync::Arc;
+use millpond_ondisk::{Guid, LeafLayout, Txg, UBERBLOCK_RING_BYTES, UBERBLOCK_RING_OFFSET_BYTES};
+
+/// The number of bytes read to check whether a device answers.
+const LOOK_BYTES: usize = 4096;
+
+/// Erases all uberblocks of a device.
+fn clear_uberblocks(device: &dyn Device) -> Result<(), DeviceError> {
+    let layout = LeafLayout::new(device.size_bytes());
+    for label in layout
+        .into_iter()
+        .flat_map(|layout| layout.label_offsets_bytes())
+    {
+        let at = label.saturating_add(UBERBLOCK_RING_OFFSET_BYTES);
+        device.write(at, &[0; UBERBLOCK_RING_BYTES])?;
+    }
+    device.flush()
+}
+
+impl Pool {
+    /// Leaves that are absent or whose devices do not answer, with their configured paths.
+    ///
+    /// Only an administrator can reopen offline and diverged leaves, so the result includes them only with
+    /// `by_order`.
+    #[must_use]
+    pub fn lost_leaves(&self, by_order: bool) -> Vec<(Guid, String)> {
+        let topology = self.store.topology();
+        let lost = topology.tree.leaves().filter(|(leaf, node)| {
+            if !by_order && self.state.read().diverged.contains(&node.config.guid) {
+                return false;
+            }
+            let is_offline = topology.condition(*leaf).state == LeafState::Offline;
+            if is_offline || !node.is_device() {
+                return is_offline && by_order;
+            }
+            let device = topology.tried_device(*leaf);
+            device.is_none_or(|device| device.read(0, &mut [0; LOOK_BYTES]).is_err())
+        });
+        let lost = lost.filter_map(|(_, node)| {
+            let path = node.config.path.clone()?;
+            Some((node.config.guid, path))
+        });
+        lost.collect()
+    }
+
+    /// Whether a device carries the label of this leaf of this pool, and the label is not newer than the
+    /// pool. The device may have been absent when the pool was opened after an export.
+    pub(crate) fn is_its_own(&self, leaf: Guid, device: &dyn Device) -> bool {
+        self.own_label(leaf, device).is_some()
+    }
+
+    fn own_label(&self, leaf: Guid, device: &dyn Device) -> Option<LeafLabel> {
+        let labels = read_labels(device).into_iter().filter_map(Result::ok);
+        let newest = labels.max_by_key(|label| label.txg)?;
+        let is_its_own = newest.guid == leaf
+            && newest.pool_guid == self.guid()
+            && matches!(newest.state, LabelState::Active | LabelState::Exported)
+            && newest.txg <= self.uberblock().txg;
+        is_its_own.then_some(newest)
+    }
+
+    /// The first txg that only this device has: it was used without the other devices while they were used
+    /// too.
+    fn diverged_since(&self, leaf: Guid, device: &Arc<dyn Device>) -> Option<Txg> {
+        let topology = self.store.topology();
+        let others = topology.tree.leaves().filter(|(number, node)| {
+            node.config.guid != leaf && topology.condition(*number).is_usable()
+        });
+        let others = others.filter_map(|(number, _)| topology.tried_device(number));
+        let candidates = others.chain([Arc::clone(device)]);
+        let candidates = (0u32..).zip(candidates).map(|(number, device)| Candidate {
+            path: number.to_string().into(),
+            aliases: vec![],
+            partition: None,
+            device,
+            is_live: false,
+        });
+        let found = scan_devices(candidates.collect());
+        let members = found.leaves().iter();
+        let members = members.filter(|leaf| leaf.best.pool_guid == self.guid());
+        let diverged = diverged_leaves(&read_uberblocks(members));
+        diverged.get(&leaf.0).copied()
+    }
+
+    /// Reopens a lost leaf with `device`, and returns whether the device was accepted.
+    ///
+    /// The labels of the device must identify it as this leaf of this pool, and must not be newer than the
+    /// pool. The device may have been absent when the pool was opened after an export. From now on the
+    /// device is read and written, and the next txg rewrites its labels. The txgs that the leaf missed stay
+    /// recorded and are not read from it. An offline, removed or unavailable leaf becomes online; a faulted
+    /// leaf stays faulted.
+    ///
+    /// # Errors
+    /// If the resulting tree is invalid for a pool.
+    pub fn reopen_leaf(&self, leaf: Guid, device: &Arc<dyn Device>) -> Result<bool, PoolError> {
+        let topology = self.store.topology();
+        let is_silent = |leaf| topology.abandoned_requests(leaf) > 0;
+        if topology.tree.find_leaf(leaf).is_some_and(is_silent) {
+            // The device may be the same disk on another path: a pending old write could overwrite a new
+            // one.
+            return Ok(false);
+        }
+        let Some(newest) = self.own_label(leaf, device.as_ref()) else {
+            return Ok(false);
+        };
+        let own_since = self.diverged_since(leaf, device);
+        if own_since.is_some() && self.state.write().diverged.insert(leaf) {
+            // The divergence was not known before. A caller that still wants the leaf must ask again.
+            return Ok(false);
+        }
+        let Some(number) = self.store.topology().tree.find_leaf(leaf) else {
+            return Ok(false);
+        };
+        if self.state.read().diverged.contains(&leaf) {
+            // These uberblocks would expose the leaf's diverged changes at the next import.
+            if clear_uberblocks(device.as_ref()).is_err() {
+                return Ok(false);
+            }
+            mark::hit("diverged-leaf-taken-back");
+            self.state.write().diverged.remove(&leaf);
+        }
+        let mut was_absent = false;
+        self.store.change_topology(|topology| {
+            if let Some(place) = topology.devices.get_mut(number.0 as usize) {
+                was_absent = place.is_none();
+                *place = Some(Arc::clone(device));
+            }
+            if let Some(entry) = topology.health.entry(number) {
+                entry.is_readable = true;
+            }
+        });
+        let mut state = self.state.write();
+        if was_absent {
+            // Before this pool was opened, other leaves may have written txgs that this one lacks.
+            let missed = newest.txg.0.saturating_add(1)..self.first_txg.0;
+            let entry = state.missed.entry(leaf).or_default();
+            entry.add(missed);
+            if let Some(since) = own_since {
+                // The leaf's content of these txgs does not belong to the pool.
+                entry.add(since.0..newest.txg.0.saturating_add(1).max(self.first_txg.0));
+            }
+        }
+        state.is_topology_stale = true;
+        state.assembly = None;
+        state.config_generation = state.config_generation.saturating_add(1);
+        drop(state);
+        self.refresh_topology()?;
+        // Do this last, so that no reader uses the leaf before its missed txgs are recorded.
+        let topology = self.store.topology();
+        let condition = topology.condition(number);
+        if matches!(
+            condition.state,
+            LeafState::Offline | LeafState::Removed | LeafState::Unavailable
+        ) {
+            // This takes nothing out of use, so it cannot fail.
+            let _ = topology.change_condition(number, LeafCondition::default());
+        }
+        Ok(true)
+    }
+}

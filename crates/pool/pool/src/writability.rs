@@ -1,0 +1,203 @@
+//! Checks whether a pool may be opened for writing, and lists all reasons against it.
+//!
+//! Page `docs/format/features.md`, "What keeps a pool from being written".
+
+use crate::features::UnsupportedFeature;
+use crate::features::counts::POOL_VERSION_FEATURES;
+use crate::{PoolError, PoolView};
+use millpond_ondisk::pool_directory::key;
+use millpond_ondisk::{ErrorScrubPhys, Guid, ScanFunction, ScanPhase, ScanPhys, VdevId};
+use millpond_vdev::{VdevConfig, VdevType};
+
+/// Why a pool can be opened for reading only: all reasons, at least one.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("the pool cannot be written to: {}", list(reasons))]
+pub struct WhyReadOnly {
+    /// Reasons from features first, then from the pool's state, then from its layout.
+    pub reasons: Vec<ReadOnlyReason>,
+}
+
+fn list(reasons: &[ReadOnlyReason]) -> String {
+    let words: Vec<String> = reasons.iter().map(ToString::to_string).collect();
+    words.join("; ")
+}
+
+/// A reason why a pool cannot be opened for writing.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadOnlyReason {
+    /// The pool has a version older than feature flags.
+    #[error("it is of version {0}, and versions below 5000 are not written")]
+    OldVersion(u64),
+    /// An active feature is unknown, or supported for reading only.
+    #[error("feature {} is in use", .0.guid)]
+    Feature(UnsupportedFeature),
+    /// The pool has a deduplication table in the format older than `fast_dedup`, which no feature flag
+    /// announces.
+    #[error("it has a deduplication table ({table})")]
+    DedupTable {
+        /// Its entry in the object directory.
+        table: String,
+    },
+    /// A resilver is unfinished, so devices lack data that they should have. An unfinished scrub is no
+    /// reason; it is cancelled.
+    #[error("a {} is in progress", scan_word(*.0))]
+    ScanInProgress(ScanFunction),
+    /// The pool has a checkpoint.
+    #[error("it has a checkpoint")]
+    Checkpoint,
+    /// A device is being replaced, by command or by a hot spare.
+    #[error("a device is being replaced ({})", kind.name())]
+    ReplacementInProgress {
+        /// `replacing` or `spare`.
+        kind: VdevType,
+        /// The vdev above the old and the new device.
+        guid: Guid,
+    },
+    /// A sequential resilver (rebuild) of this leaf is unfinished.
+    #[error("a device is being rebuilt")]
+    RebuildInProgress {
+        /// The leaf.
+        guid: Guid,
+    },
+    /// A vdev was removed or is being removed.
+    #[error("vdev {0} was removed, or is being removed")]
+    RemovedVdev(VdevId),
+    /// A RAID-Z vdev was expanded or is being expanded.
+    #[error("vdev {0} was widened, or is being widened")]
+    ExpandedVdev(VdevId),
+    /// The vdev is a dRAID.
+    #[error("vdev {0} is of dRAID")]
+    Draid(VdevId),
+    /// A top-level vdev is missing.
+    #[error("vdev {0} is not there")]
+    MissingVdev(VdevId),
+    /// A dataset's intent log contains acknowledged writes that are not yet in the dataset. The dataset
+    /// layer reports this, never [`check_writable`].
+    #[error("the intent log of {dataset} was not replayed")]
+    IntentLog {
+        /// The dataset.
+        dataset: String,
+    },
+    /// Multihost is on: several hosts may import the pool, and they detect each other by heartbeats.
+    #[error("property multihost is on, and heartbeats are not written")]
+    Multihost,
+}
+
+fn scan_word(function: ScanFunction) -> &'static str {
+    match function {
+        ScanFunction::Resilver => "resilver",
+        ScanFunction::ErrorScrub => "scrub of known errors",
+        _ => "scrub",
+    }
+}
+
+/// Why [`check_writable`] did not succeed.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WritabilityError {
+    /// The pool can be opened for reading only.
+    #[error(transparent)]
+    ReadOnly(#[from] WhyReadOnly),
+    /// The pool's objects could not be read.
+    #[error(transparent)]
+    Pool(#[from] PoolError),
+}
+
+/// Checks whether the write path supports everything in a pool.
+///
+/// Intent logs are not checked: they belong to datasets, which this layer does not know.
+///
+/// # Errors
+/// [`WhyReadOnly`] with all reasons, or [`PoolError`] if one of the objects checked cannot be read.
+pub fn check_writable(pool: &PoolView) -> Result<(), WritabilityError> {
+    let mut reasons = Vec::new();
+    if pool.version() < POOL_VERSION_FEATURES {
+        reasons.push(ReadOnlyReason::OldVersion(pool.version()));
+    }
+    let features = pool.features().unwritable().into_iter();
+    reasons.extend(features.map(ReadOnlyReason::Feature));
+    for entry in pool.directory_names()? {
+        let is_table = entry.starts_with("DDT-")
+            && ["-ditto", "-duplicate", "-unique"]
+                .iter()
+                .any(|class| entry.ends_with(class));
+        if is_table {
+            reasons.push(ReadOnlyReason::DedupTable { table: entry });
+        }
+    }
+    let (reason, _) = scans(pool)?;
+    reasons.extend(reason);
+    if pool.directory_value(key::CHECKPOINT)?.is_some() || pool.uberblock().checkpoint_txg.0 != 0 {
+        reasons.push(ReadOnlyReason::Checkpoint);
+    }
+    for (id, top) in (0u32..).map(VdevId).zip(&pool.assembly().root.children) {
+        match top.kind {
+            VdevType::Draid => reasons.push(ReadOnlyReason::Draid(id)),
+            VdevType::Indirect => reasons.push(ReadOnlyReason::RemovedVdev(id)),
+            VdevType::Missing => reasons.push(ReadOnlyReason::MissingVdev(id)),
+            _ if top.removing => reasons.push(ReadOnlyReason::RemovedVdev(id)),
+            _ if top.raidz_expanding || !top.raidz_expand_txgs.is_empty() => {
+                reasons.push(ReadOnlyReason::ExpandedVdev(id));
+            }
+            _ => {}
+        }
+        below(top, &mut reasons);
+    }
+    if let Some(property) = pool.property("multihost")?
+        && property.value == Some(crate::properties::PropertyValue::Number(1))
+    {
+        reasons.push(ReadOnlyReason::Multihost);
+    }
+    if reasons.is_empty() {
+        Ok(())
+    } else {
+        Err(WhyReadOnly { reasons }.into())
+    }
+}
+
+/// Whether a scrub is unfinished and not cancelled. Opening the pool for writing cancels it.
+pub(crate) fn has_unfinished_scrub(pool: &PoolView) -> Result<bool, PoolError> {
+    Ok(scans(pool)?.1)
+}
+
+/// An unfinished resilver, which prevents opening for writing, and whether there is an unfinished scrub.
+fn scans(pool: &PoolView) -> Result<(Option<ReadOnlyReason>, bool), PoolError> {
+    use crate::error::Reading;
+    let (mut reason, mut has_scrub) = (None, false);
+    if let Some(value) = pool.directory_value(key::SCAN)? {
+        let words: Vec<u64> = value.integers().collect();
+        let scan = ScanPhys::from_words(&words).reading("scan state")?;
+        match (scan.phase, scan.function) {
+            (ScanPhase::Scanning, ScanFunction::Scrub) => has_scrub = true,
+            (ScanPhase::Scanning, function) => {
+                reason = Some(ReadOnlyReason::ScanInProgress(function));
+            }
+            _ => {}
+        }
+    }
+    if let Some(value) = pool.directory_value(key::ERROR_SCRUB)? {
+        let words: Vec<u64> = value.integers().collect();
+        let scan = ErrorScrubPhys::from_words(&words).reading("scan state")?;
+        has_scrub |= matches!(scan.phase, ScanPhase::Scanning | ScanPhase::ErrorScrubbing);
+    }
+    Ok((reason, has_scrub))
+}
+
+/// Collects replacements and rebuilds at or below a vdev.
+///
+/// Recursion depth is bounded: a checked tree nests at most `millpond_vdev::DEPTH_MAX` levels deep.
+fn below(vdev: &VdevConfig, reasons: &mut Vec<ReadOnlyReason>) {
+    if matches!(vdev.kind, VdevType::Replacing | VdevType::Spare) {
+        reasons.push(ReadOnlyReason::ReplacementInProgress {
+            kind: vdev.kind,
+            guid: vdev.guid,
+        });
+    }
+    if vdev.rebuild_txg.is_some() {
+        reasons.push(ReadOnlyReason::RebuildInProgress { guid: vdev.guid });
+    }
+    for child in &vdev.children {
+        below(child, reasons);
+    }
+}
