@@ -132,6 +132,8 @@ fn request(parsed: &Parsed, folders: &[String]) -> Result<ImportRequest, String>
         }
     }
     let rewind = match parsed.value("T").map(str::parse) {
+        // As in OpenZFS, a pool that needs no rewind is imported. A pool that needs one is not.
+        _ if parsed.has("n") => RewindRequest::Never,
         Some(Ok(txg)) => RewindRequest::ToTxg(txg),
         Some(Err(_)) => return Err("the txg behind -T is a number".into()),
         None if parsed.has("rewind-to-checkpoint") => RewindRequest::Checkpoint,
@@ -298,5 +300,34 @@ pub fn reason(error: &ImportError) -> String {
         ),
         ImportError::Denied => "permission denied".into(),
         other => format!("{other:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dry_run_asks_for_no_rewind() {
+        let rewind = |options: &[(&str, Option<&str>)]| {
+            let own = |(name, value): &(&str, Option<&str>)| {
+                ((*name).to_owned(), value.map(str::to_owned))
+            };
+            let parsed = Parsed {
+                options: options.iter().map(own).collect(),
+                ..Parsed::default()
+            };
+            request(&parsed, &[]).unwrap().rewind
+        };
+        assert_eq!(rewind(&[("F", None)]), RewindRequest::Recent);
+        let dry = [
+            &[("F", None), ("n", None)][..],
+            &[("F", None), ("X", None), ("n", None)],
+            &[("F", None), ("n", None), ("T", Some("5"))],
+            &[("F", None), ("n", None), ("rewind-to-checkpoint", None)],
+        ];
+        for options in dry {
+            assert_eq!(rewind(options), RewindRequest::Never, "{options:?}");
+        }
     }
 }
