@@ -1,6 +1,6 @@
 //! Checks the rules of the repository.
 //!
-//! `cargo xtask layers | tidy | docs | licences | marks | fuzzer | check`. Each check is also a test of
+//! `cargo xtask layers | tidy | docs | licences | marks | fuzzer | check | compatibility`. Each check is also a test of
 //! this crate, so `cargo test` detects broken rules. The command gives more readable output.
 #![forbid(unsafe_code)]
 
@@ -15,7 +15,7 @@ mod source;
 mod tidy;
 mod words;
 
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 /// The result of a check.
 #[derive(Debug, Default)]
@@ -36,12 +36,15 @@ const USAGE: &str = "usage: cargo xtask CHECK
   marks      each marked branch of the engine is expected by a test
   fuzzer     the fuzzer's lock file knows what its targets use
   licences   the licence of each package is on the list in deny.toml
-  check      all of these";
+  check      all of these
+
+cargo xtask compatibility writes COMPATIBILITY.md; a test of millpond-cli checks it";
 
 fn main() -> ExitCode {
     let word = std::env::args().nth(1).unwrap_or_default();
     let chosen: &[&str] = match word.as_str() {
         "layers" | "tidy" | "docs" | "licences" | "marks" | "fuzzer" => &[word.as_str()],
+        "compatibility" => return write_compatibility(),
         "check" => &["layers", "tidy", "docs", "licences", "marks", "fuzzer"],
         _ => {
             eprintln!("{USAGE}");
@@ -73,6 +76,18 @@ fn main() -> ExitCode {
         }
     }
     ExitCode::from(u8::from(failed))
+}
+
+/// Runs the test that knows the tables of the programs, and lets it write the page.
+fn write_compatibility() -> ExitCode {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let ended = Command::new(cargo)
+        .args(["test", "--quiet", "--package", "millpond-cli"])
+        .args(["--test", "compatibility", "the_page_is_up_to_date"])
+        .env("MILLPOND_COMPATIBILITY", "write")
+        .current_dir(metadata::workspace_root())
+        .status();
+    ExitCode::from(u8::from(!ended.is_ok_and(|status| status.success())))
 }
 
 fn run(name: &str) -> anyhow::Result<Report> {

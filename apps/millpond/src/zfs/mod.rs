@@ -29,6 +29,7 @@ use std::io;
 
 pub(crate) use assign::{Assignment, check_together, is_of_file_systems};
 pub(crate) use change_text::property_words;
+pub use commands::COMMANDS;
 pub(crate) use get::json_value;
 pub(crate) use mount::{not_unmounted, tell_notes};
 pub(crate) use shown::{shape_width, source as source_word};

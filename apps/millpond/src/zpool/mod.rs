@@ -28,6 +28,7 @@ mod vdev_note;
 mod wait;
 
 pub(crate) use change_text::pool_reason as reason;
+pub use commands::COMMANDS;
 pub(crate) use import::reason as import_reason;
 pub(crate) use manage::known;
 
