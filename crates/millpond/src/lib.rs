@@ -18,6 +18,11 @@
 //! ```
 #![forbid(unsafe_code)]
 
+/// The example of the README is compiled with the documentation tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
+
 pub mod check;
 pub mod control;
 mod dataset;
