@@ -32,7 +32,7 @@ fn objects(text: &str) -> BTreeMap<u64, Printed> {
             continue;
         }
         let words: Vec<&str> = line.split_whitespace().collect();
-        if words.first() == Some(&"ObjectView") {
+        if words.first() == Some(&"Object") {
             is_next_head = true;
             continue;
         }

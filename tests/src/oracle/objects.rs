@@ -67,7 +67,7 @@ pub fn of_zdb(lines: &[String]) -> Sets {
 }
 
 fn is_head(line: &str) -> bool {
-    line.trim_start().starts_with("ObjectView  lvl ")
+    line.trim_start().starts_with("Object  lvl ")
 }
 
 /// Parses `54    2  131072  16384  86016     512  98304   53.65  DMU dnode`.
