@@ -9,7 +9,8 @@
 #![forbid(unsafe_code)]
 
 use anyhow::{Context, Result};
-use millpond::live::{Caller, LiveFileSystem, LiveNode, LivePool, NewMode, PoolPlan, WriteAt};
+use millpond::live::{LivePool, PoolPlan};
+use millpond::{Caller, LiveFileSystem, LiveNode, NewMode, WriteAt};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

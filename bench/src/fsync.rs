@@ -9,7 +9,8 @@
 #![forbid(unsafe_code)]
 
 use anyhow::{Context, Result};
-use millpond::live::{Caller, NewMode, PoolPlan, RequestDeadline, WriteAt, WriteOptions};
+use millpond::live::{PoolPlan, RequestDeadline, WriteOptions};
+use millpond::{Caller, NewMode, WriteAt};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};

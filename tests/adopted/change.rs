@@ -2,10 +2,11 @@
 
 use super::old::touched;
 use anyhow::Result;
-use millpond::live::{
-    Caller, LiveFileSystem, LiveNode, LivePool, NewMode, SetAttributes, WriteAt, XattrMode,
+use millpond::live::LivePool;
+use millpond::{
+    Caller, FileFlags, LiveFileSystem, LiveNode, NewMode, PropertyValue, SetAttributes, WriteAt,
+    XattrMode,
 };
-use millpond::{FileFlags, PropertyValue};
 use millpond_tests::images::hex;
 use millpond_tests::record::{Content, Entry, Record};
 use sha2::{Digest, Sha256};
@@ -36,7 +37,7 @@ pub fn change_files(
         let (node, _) = files.create(&caller, &ours, &file, NewMode::exactly(0o600), true)?;
         let bytes = vec![number as u8; number * step];
         files.write(&caller, &node, WriteAt::Offset(0), &bytes)?;
-        if number % 9 == 0 && files.settings().xattr != millpond_posix::live::XattrPlace::Off {
+        if number % 9 == 0 && files.settings().xattr != millpond_posix::XattrPlace::Off {
             files.set_xattr(&caller, &node, b"user.ours", &[b'x'; 300], XattrMode::Set)?;
         }
     }

@@ -15,7 +15,7 @@ use millpond_pool::{
     FeatureChoice, HistoryCommand, NewDevice, NewLayout, NewPool, NewTop, NewVdevOptions, NewVdevs,
     Pool, PoolSetting, SettingTime, SyncMode, WriteOptions,
 };
-use millpond_posix::live::{NewFileSystem, create_file_system};
+use millpond_posix::{NewFileSystem, create_file_system};
 use millpond_tests::oracle::{kernel, zdb};
 use millpond_txg::Transaction;
 use millpond_vdev::AllocationClass;

@@ -13,8 +13,7 @@ use millpond_pool::{
     WriteOptions,
 };
 use millpond_pool::{OpenOptions, PoolView};
-use millpond_posix::Case;
-use millpond_posix::live::{NewFileSystem, create_file_system};
+use millpond_posix::{Case, NewFileSystem, create_file_system};
 use millpond_tests::recount;
 use millpond_tests::{images, oracle};
 use millpond_txg::Transaction;

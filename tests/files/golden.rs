@@ -4,13 +4,12 @@
 //! reader sees them. `MILLPOND_CHANGED` selects cases by name, separated by commas.
 
 use crate::printed;
-use millpond::live::{
-    Caller, DirEntryRef, FileError, LiveFileSystem, LiveNode, LivePool, NewMode, RenameMode,
-    SetAttributes, WriteAt, WriteOptions, XattrMode,
+use millpond::live::{LivePool, WriteOptions};
+use millpond::{
+    Caller, DirEntryRef, FileError, LiveFileSystem, LiveNode, NewMode, OpenOptions, Pool,
+    RenameMode, Search, SetAttributes, WriteAt, XattrMode,
 };
-use millpond::{OpenOptions, Pool, Search};
-use millpond_posix::FileKind;
-use millpond_posix::live::Errno;
+use millpond_posix::{Errno, FileKind};
 use millpond_tests::oracle::zdb;
 use millpond_tests::{images, record};
 use std::collections::BTreeMap;

@@ -5,16 +5,15 @@
 mod golden;
 mod printed;
 
-use millpond::live::{
-    Allocate, Caller, DirEntryRef, LiveFileSystem, LiveNode, LivePool, NewMode, PoolPlan,
-    RenameMode, SetAttributes, SpecialFile, WriteAt, WriteOptions, XattrMode,
+use millpond::live::{LivePool, PoolPlan, WriteOptions};
+use millpond::{
+    Allocate, Caller, DirEntryRef, LiveFileSystem, LiveNode, NewMode, OpenOptions, Pool,
+    RenameMode, Search, SetAttributes, SpecialFile, WriteAt, XattrMode,
 };
-use millpond::{OpenOptions, Pool, Search};
 use millpond_dataset::PropertyValue;
-use millpond_posix::live::{
-    Errno, POSIX_ACL_DEFAULT, PosixAcl, PosixAclWho, QuotaMeasure, QuotaOwner,
+use millpond_posix::{
+    Errno, FileFlags, POSIX_ACL_DEFAULT, PosixAcl, PosixAclWho, QuotaMeasure, QuotaOwner, Timestamp,
 };
-use millpond_posix::{FileFlags, Timestamp};
 use millpond_tests::oracle::zdb;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -221,7 +220,7 @@ fn fill(files: &Arc<LiveFileSystem>) {
         uid: Some(u32::MAX - 2),
         gid: Some(77),
         project: Some(4242),
-        mtime: Some(millpond::live::SetTime::To(Timestamp {
+        mtime: Some(millpond::SetTime::To(Timestamp {
             seconds: -1000,
             nanoseconds: 5,
         })),

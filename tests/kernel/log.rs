@@ -3,11 +3,11 @@
 //! The module replays our log with the same result as our replay.
 
 use crate::rig::Rig;
-use millpond::live::{
-    Allocate, Caller, DirEntryRef, LivePool, NewLayout, NewMode, PoolPlan, RenameMode,
-    SetAttributes, SetTime, SpecialFile, WriteAt, WriteOptions, XattrMode,
+use millpond::live::{LivePool, NewLayout, PoolPlan, WriteOptions};
+use millpond::{
+    Allocate, Caller, DirEntryRef, FileFlags, NewMode, PropertyValue, RenameMode, SetAttributes,
+    SetTime, SpecialFile, Timestamp, WriteAt, XattrMode,
 };
-use millpond::{FileFlags, PropertyValue, Timestamp};
 use millpond_tests::oracle::kernel::{self, Release};
 use millpond_tests::workload::manifest;
 use millpond_vdev::AllocationClass::{Log, Normal};

@@ -11,8 +11,10 @@ mod rich;
 mod rig;
 mod states;
 
-use millpond::live::{Caller, LiveFileSystem, LiveNode, NewLayout, NewMode, PoolPlan, WriteAt};
-use millpond::{DatasetKind, Pool, PropertyValue};
+use millpond::live::{NewLayout, PoolPlan};
+use millpond::{
+    Caller, DatasetKind, LiveFileSystem, LiveNode, NewMode, Pool, PropertyValue, WriteAt,
+};
 use millpond_tests::oracle::kernel::{self, Release, only_one_has, written};
 use millpond_tests::workload::{Life, figures, manifest, space_by_owner};
 use millpond_vdev::AllocationClass::{Log, Normal, Special};
@@ -426,7 +428,7 @@ fn every_compression_and_checksum_is_read_by_the_module() {
             for count in 0..index {
                 let attribute = format!("user.a{count}").into_bytes();
                 let value = vec![b'v'; count * 700];
-                let set = millpond::live::XattrMode::Set;
+                let set = millpond::XattrMode::Set;
                 files
                     .set_xattr(&caller, &node, &attribute, &value, set)
                     .unwrap();

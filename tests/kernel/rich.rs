@@ -1,11 +1,11 @@
 //! File systems with all kinds of files and attributes, and sparse volumes, below `POOL/rich`.
 
-use millpond::live::{
-    Allocate, Caller, DirEntryRef, LiveFileSystem, LiveNode, LivePool, NewMode, RenameMode,
-    SetAttributes, SetTime, SpecialFile, WriteAt, XattrMode,
+use millpond::live::LivePool;
+use millpond::{
+    Allocate, Caller, DirEntryRef, FileFlags, LiveFileSystem, LiveNode, NewMode, PropertyValue,
+    RenameMode, SetAttributes, SetTime, SpecialFile, Timestamp, WriteAt, XattrMode,
 };
-use millpond::{FileFlags, PropertyValue, Timestamp};
-use millpond_posix::live::{POSIX_ACL_ACCESS, POSIX_ACL_DEFAULT, PosixAcl, PosixAclWho};
+use millpond_posix::{POSIX_ACL_ACCESS, POSIX_ACL_DEFAULT, PosixAcl, PosixAclWho};
 use std::sync::Arc;
 
 const MODE: NewMode = NewMode {

@@ -1,7 +1,7 @@
 //! A mounted pool on sparse images. At the end it is unmounted, exported and judged.
 
-use millpond::live::{LivePool, PoolPlan, WriteOptions, ZfsCtlDir};
-use millpond::{OpenOptions, PropertyValue, Search};
+use millpond::live::{LivePool, PoolPlan, WriteOptions};
+use millpond::{OpenOptions, PropertyValue, Search, ZfsCtlDir};
 use millpond_fuse::{FuseServer, Mount, MountOptions, MountTarget};
 use millpond_tests::oracle::kernel::{self, Release};
 use millpond_tests::oracle::zdb;

@@ -1,6 +1,7 @@
 use crate::rig::Rig;
 use crate::{Steps, size};
-use millpond::live::{Caller, LiveFileSystem, LiveNode, LivePool, NewMode};
+use millpond::live::LivePool;
+use millpond::{Caller, LiveFileSystem, LiveNode, NewMode};
 use std::collections::HashSet;
 use std::sync::Arc;
 

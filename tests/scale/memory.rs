@@ -1,6 +1,7 @@
 use crate::rig::Rig;
 use crate::{Steps, peak_bytes, resident_bytes, size};
-use millpond::live::{Caller, NewMode, SyncMode, WriteAt, WriteOptions};
+use millpond::live::{SyncMode, WriteOptions};
+use millpond::{Caller, NewMode, WriteAt};
 use millpond_txg::DirtyLimits;
 use std::time::Duration;
 

@@ -1,7 +1,8 @@
 //! Writers that are faster than the devices.
 
 use crate::size;
-use millpond::live::{Caller, LivePool, NewMode, WriteAt, WriteOptions};
+use millpond::live::{LivePool, WriteOptions};
+use millpond::{Caller, NewMode, WriteAt};
 use millpond_device::{Device, DeviceError, MemoryDevice};
 use millpond_env::Env;
 use millpond_pool::{

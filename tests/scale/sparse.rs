@@ -1,9 +1,7 @@
 use crate::Steps;
 use crate::rig::Rig;
-use millpond::live::{
-    Caller, LivePool, NewMode, PoolPlan, Seek, SetAttributes, WriteAt, WriteOptions,
-};
-use millpond::{OpenOptions, Search};
+use millpond::live::{LivePool, PoolPlan, WriteOptions};
+use millpond::{Caller, NewMode, OpenOptions, Search, Seek, SetAttributes, WriteAt};
 
 const TIB: u64 = 1 << 40;
 

@@ -6,8 +6,8 @@ use crate::reader::{
 };
 use crate::record::Key;
 use millpond::{
-    Dataset, Error, FileKind, FileSystem, LiteralProperty, Node, ObjectId, OpenOptions, OwnerKind,
-    Pool, PosixError, Search, Volume,
+    Dataset, Error, FileError, FileKind, FileSystem, LiteralProperty, Node, ObjectId, OpenOptions,
+    OwnerKind, Pool, Search, Volume,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -66,11 +66,11 @@ struct Reader {
 
 fn failed(error: impl Into<Error>) -> ReadError {
     match error.into() {
-        error @ Error::File(PosixError::NotAFileSystem { .. }) => {
+        error @ Error::File(FileError::NotAFileSystem { .. }) => {
             ReadError::Other(error.to_string())
         }
-        Error::File(PosixError::NotFound { name }) => {
-            ReadError::Other(format!("{} not found", String::from_utf8_lossy(&name)))
+        Error::File(FileError::Path { path, error }) if error.is_not_found() => {
+            ReadError::Other(format!("{} not found", String::from_utf8_lossy(&path)))
         }
         error if error.is_locked() => ReadError::Refused(error.to_string()),
         error => ReadError::Io(error.to_string()),

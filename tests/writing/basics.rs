@@ -1,6 +1,6 @@
 use crate::rig::Rig;
-use millpond::Symlinks;
-use millpond::live::{Caller, LiveFileSystem, LiveNode, NewMode, PoolPlan, WriteAt};
+use millpond::live::PoolPlan;
+use millpond::{Caller, LiveFileSystem, LiveNode, NewMode, Symlinks, WriteAt};
 use std::sync::Arc;
 
 fn write_file(files: &Arc<LiveFileSystem>, name: &[u8], content: &[u8]) -> LiveNode {

@@ -3,8 +3,9 @@
 use crate::exhaustive::files_of;
 use crate::exhaustive::judge;
 use crate::sim;
+use millpond::live::LivePool;
 use millpond::live::NewLayout::Mirror;
-use millpond::live::{Caller, LivePool, NewMode, WriteAt};
+use millpond::{Caller, NewMode, WriteAt};
 use millpond_device::Device;
 use millpond_env::mark;
 use millpond_pool::import::{ImportCondition, VdevAux, VdevState};

@@ -11,9 +11,9 @@
 //! By default a sample is tested, with `MILLPOND_WRITING_ALL` everything.
 
 use crate::sim;
+use millpond::live::LivePool;
 use millpond::live::NewLayout::{self, Mirror, Raidz, Single};
-use millpond::live::{Caller, LivePool, NewMode, SetAttributes, WriteAt};
-use millpond::{FileKind, Pool};
+use millpond::{Caller, FileKind, NewMode, Pool, SetAttributes, WriteAt};
 use millpond_sim::{Event, Kept, PowerCut, Seed, World};
 use millpond_tests::oracle::zdb;
 use std::collections::BTreeMap;

@@ -7,9 +7,8 @@
 
 use crate::exhaustive::{Files, JUDGED_OF, State, each_state, files_of, is_all, judge};
 use crate::sim;
-use millpond::live::{
-    AllocationClass, Caller, LiveFileSystem, LivePool, NewLayout, NewMode, WriteAt, WriteOptions,
-};
+use millpond::live::{AllocationClass, LivePool, NewLayout, WriteOptions};
+use millpond::{Caller, LiveFileSystem, NewMode, WriteAt};
 use millpond_env::mark;
 use millpond_sim::{Seed, World};
 use std::sync::Arc;

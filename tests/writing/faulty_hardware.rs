@@ -3,10 +3,10 @@
 //! Memory flips bits before the write, or a controller corrupts everything on its side.
 
 use crate::sim;
-use millpond::Pool;
 use millpond::live::NewLayout::{Mirror, Raidz, Single};
-use millpond::live::{Caller, LivePool, NewLayout, NewMode, WriteAt};
+use millpond::live::{LivePool, NewLayout};
 use millpond::verify::{VerifyProgress, VerifyReport};
+use millpond::{Caller, NewMode, Pool, WriteAt};
 use millpond_sim::{EvilMemory, Fault, FaultPlan, Scope, Seed, World};
 use millpond_tests::workload::Life;
 use std::collections::{BTreeMap, BTreeSet};

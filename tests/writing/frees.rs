@@ -1,10 +1,10 @@
 //! Large files are freed in bounded steps, in the background of a mount.
 
 use crate::sim;
-use millpond::PropertyValue;
 use millpond::check::{CheckOptions, check_pool};
 use millpond::live::NewLayout::Single;
-use millpond::live::{Caller, LivePool, NewMode, Vfs, WriteAt, WriteOptions, ZfsCtlDir};
+use millpond::live::{LivePool, WriteOptions};
+use millpond::{Caller, NewMode, PropertyValue, Vfs, WriteAt, ZfsCtlDir};
 use millpond_env::mark;
 use millpond_env::sync::Arc;
 use millpond_ondisk::ObjectId;

@@ -1,13 +1,12 @@
 //! Full pools: writes that do not fit are refused, existing data is kept, and deleting works.
 
 use crate::rig::Rig;
-use millpond::Error;
-use millpond::PropertyValue;
-use millpond::live::{
-    Caller, FileError, LiveFileSystem, LiveNode, LivePool, NewMode, PoolPlan, WriteAt,
+use millpond::live::{LivePool, PoolPlan};
+use millpond::{
+    Caller, Error, FileError, LiveFileSystem, LiveNode, NewMode, PropertyValue, WriteAt,
 };
 use millpond_env::mark;
-use millpond_posix::live::Errno;
+use millpond_posix::Errno;
 use std::sync::Arc;
 
 pub(crate) fn is_no_space(error: &FileError) -> bool {
@@ -237,8 +236,8 @@ fn quotas_end_in_a_refusal_of_their_own_and_reservations_hold() {
 
 #[test]
 fn a_user_over_the_quota_is_refused() {
-    use millpond::live::SetAttributes;
-    use millpond_posix::live::{QuotaMeasure, QuotaOwner};
+    use millpond::SetAttributes;
+    use millpond_posix::{QuotaMeasure, QuotaOwner};
     let rig = Rig::new(1, 128);
     let pool = rig.stripe("tank").create().unwrap();
     let files = pool.file_system("tank").unwrap();

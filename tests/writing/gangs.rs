@@ -2,7 +2,8 @@
 
 use crate::full::{create, fill, is_no_space, noise};
 use crate::rig::Rig;
-use millpond::live::{Caller, PoolPlan, WriteAt};
+use millpond::live::PoolPlan;
+use millpond::{Caller, WriteAt};
 use millpond_env::mark;
 
 /// Fills a pool with small files, keeps one of `every`, and writes large files into the holes.

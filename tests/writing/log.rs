@@ -5,11 +5,11 @@
 
 use crate::sim;
 use crate::soak::env;
-use millpond::live::{
-    Allocate, AllocationClass, Caller, DirEntryRef, FileError, LiveFileSystem, LiveNode, LivePool,
-    NewLayout, NewMode, RenameMode, SetAttributes, WriteAt, XattrMode,
+use millpond::live::{AllocationClass, LivePool, NewLayout};
+use millpond::{
+    Allocate, Caller, DirEntryRef, Error, FileError, LiveFileSystem, LiveNode, NewMode, Pool,
+    PropertyValue, RenameMode, SetAttributes, WriteAt, XattrMode,
 };
-use millpond::{Error, Pool, PropertyValue};
 use millpond_env::mark;
 use millpond_sim::{Event, Fault, FaultPlan, PowerCut, Scope, Seed, World};
 use millpond_tests::oracle::zdb;

@@ -4,7 +4,8 @@
 
 use crate::rig::Rig;
 use millpond::check::{CheckOptions, FindingKind, check_pool};
-use millpond::live::{Caller, FileError, LivePool, NewMode, QuotaMeasure, QuotaOwner, WriteAt};
+use millpond::live::LivePool;
+use millpond::{Caller, FileError, NewMode, QuotaMeasure, QuotaOwner, WriteAt};
 use millpond_dataset::{HeadLog, LogTrim};
 use millpond_ondisk::{BlockPointer, ObjectId, Txg};
 

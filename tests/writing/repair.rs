@@ -1,7 +1,8 @@
 //! Self-healing reads of a pool that is open for changes.
 
 use crate::rig::Rig;
-use millpond::live::{Caller, NewMode, PoolPlan, WriteAt};
+use millpond::live::PoolPlan;
+use millpond::{Caller, NewMode, WriteAt};
 use std::os::unix::fs::FileExt;
 
 fn content(number: u64) -> Vec<u8> {

@@ -5,7 +5,8 @@
 use crate::exhaustive::{Files, State, each_state, files_of, is_all, judge};
 use crate::sim;
 use millpond::live::NewLayout::{self, Mirror, Raidz, Single};
-use millpond::live::{Caller, LivePool, NewMode, Offline, VdevSetting, WriteAt};
+use millpond::live::{LivePool, Offline, VdevSetting};
+use millpond::{Caller, NewMode, WriteAt};
 use millpond_block::{LeafCondition, LeafReason, LeafState};
 use millpond_env::mark;
 use millpond_ondisk::Guid;

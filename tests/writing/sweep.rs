@@ -9,11 +9,12 @@
 use crate::exhaustive::{is_all, judge};
 use crate::sim;
 use millpond::check::{CheckOptions, CheckProgress};
+use millpond::live::LivePool;
 use millpond::live::NewLayout::{self, Mirror, Single};
-use millpond::live::{
-    Caller, DirEntryRef, LiveFileSystem, LivePool, NewMode, RenameMode, SetAttributes, WriteAt,
+use millpond::{
+    Caller, DatasetKind, DirEntryRef, FileKind, LiveFileSystem, NewMode, Pool, PropertyValue,
+    RenameMode, SetAttributes, WriteAt,
 };
-use millpond::{DatasetKind, FileKind, Pool, PropertyValue};
 use millpond_env::mark;
 use millpond_sim::{Content, FaultPlan, Seed, World};
 use std::collections::BTreeMap;

@@ -4,12 +4,12 @@
 
 use crate::exhaustive::judge;
 use crate::sim;
-use millpond::OpenOptions;
 use millpond::check::{CheckOptions, check_pool};
 use millpond::live::{
-    Caller, FeatureChoice, LiveFileSystem, LivePool, NewDevice, NewLayout, NewMode, NewPool,
-    NewTop, NewVdevOptions, NewVdevs, QuotaMeasure, QuotaOwner, WriteAt, WriteOptions,
+    FeatureChoice, LivePool, NewDevice, NewLayout, NewPool, NewTop, NewVdevOptions, NewVdevs,
+    WriteOptions,
 };
+use millpond::{Caller, LiveFileSystem, NewMode, OpenOptions, QuotaMeasure, QuotaOwner, WriteAt};
 use millpond_env::mark;
 use millpond_sim::World;
 use millpond_vdev::AllocationClass::Normal;

@@ -9,9 +9,8 @@
 use crate::exhaustive::{files_of, is_all};
 use crate::exhaustive_log::{History, begin, work};
 use crate::sim;
-use millpond::live::{
-    AllocationClass, Caller, LivePool, NewLayout, NewMode, WriteAt, WriteOptions,
-};
+use millpond::live::{AllocationClass, LivePool, NewLayout, WriteOptions};
+use millpond::{Caller, NewMode, WriteAt};
 use millpond_env::mark;
 use millpond_sim::{Event, FaultPlan, PowerCut, Seed, World};
 use std::sync::Arc;

@@ -11,12 +11,11 @@ use millpond::live::{
 };
 use millpond_env::sync::{Condvar, Mutex};
 use millpond_fuse::{FuseServer, Mount, MountOptions, MountTarget};
-use millpond_posix::live::{
-    Allocate, Caller, FileError, FileSystemStat, NewMode, Seek, SetAttributes, TransactionError,
-    WriteAt,
-};
 use millpond_posix::vfs::{InodeNumber, Vfs, VfsEntry, VfsNode, VfsPlace};
-use millpond_posix::{CacheHint, Stat};
+use millpond_posix::{
+    Allocate, CacheHint, Caller, FileError, FileSystemStat, NewMode, Seek, SetAttributes, Stat,
+    TransactionError, WriteAt,
+};
 use millpond_sim::World;
 use std::collections::BTreeMap;
 use std::fs::{self, File};

@@ -7,9 +7,10 @@ mod served;
 
 use millpond::live::LeafState;
 use millpond::live::{
-    AllocationClass, Caller, FeatureChoice, LivePool, NewDevice, NewLayout, NewMode, NewPool,
-    NewTop, NewVdevOptions, NewVdevs, PoolSetting, SettingTime, WriteAt, WriteOptions,
+    AllocationClass, FeatureChoice, LivePool, NewDevice, NewLayout, NewPool, NewTop,
+    NewVdevOptions, NewVdevs, PoolSetting, SettingTime, WriteOptions,
 };
+use millpond::{Caller, NewMode, WriteAt};
 use millpond_sim::{Fault, FaultPlan, Scope, Seed, SimDisk, World};
 use served::Served;
 use std::collections::BTreeMap;

@@ -4,11 +4,12 @@
 
 use super::{Step, Work};
 use anyhow::{Context, Result, ensure};
-use millpond::PropertyValue;
 use millpond::live::{
-    AllocationClass, Caller, DirEntryRef, FeatureChoice, LiveFileSystem, LiveNode, LivePool,
-    NewDevice, NewLayout, NewMode, NewPool, NewTop, NewVdevOptions, NewVdevs, RenameMode, SyncMode,
-    Vfs, WriteAt, WriteOptions,
+    AllocationClass, FeatureChoice, LivePool, NewDevice, NewLayout, NewPool, NewTop,
+    NewVdevOptions, NewVdevs, SyncMode, WriteOptions,
+};
+use millpond::{
+    Caller, DirEntryRef, LiveFileSystem, LiveNode, NewMode, PropertyValue, RenameMode, Vfs, WriteAt,
 };
 use millpond_fuse::abi::{REPLY_BYTES_MAX, ROOT_NODE, opcode};
 use millpond_fuse::session::Session;

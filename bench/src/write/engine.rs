@@ -2,11 +2,11 @@
 
 use super::work::Subject;
 use anyhow::{Context, Result};
-use millpond::live::{
-    Caller, DirEntryRef, LiveFileSystem, LiveNode, LivePool, NewMode, PoolPlan, RenameMode,
-    WriteAt, WriteOptions,
+use millpond::live::{LivePool, PoolPlan, WriteOptions};
+use millpond::{
+    Caller, DirEntryRef, LiveFileSystem, LiveNode, NewMode, OpenOptions, PropertyValue, RenameMode,
+    Search, WriteAt,
 };
-use millpond::{OpenOptions, PropertyValue, Search};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

@@ -100,6 +100,6 @@ impl Dataset {
     /// # Errors
     /// If it contains files, is locked, or its size cannot be read.
     pub fn volume(&self) -> Result<Volume, Error> {
-        Ok(Volume::from_object_set(self.name(), &self.object_set()?)?)
+        Ok(Volume::open(self.name(), &self.object_set()?)?)
     }
 }

@@ -2,8 +2,7 @@ use millpond_dataset::DatasetError;
 use millpond_device::DeviceError;
 use millpond_pool::{CreateError, SettingError};
 use millpond_pool::{OpenError, PoolError};
-use millpond_posix::PosixError;
-use millpond_posix::live::FileError;
+use millpond_posix::FileError;
 use millpond_volume::VolumeError;
 use std::path::PathBuf;
 
@@ -87,9 +86,6 @@ pub enum Error {
     /// A property of a pool cannot have this value.
     #[error(transparent)]
     Setting(#[from] SettingError),
-    /// An error from changing a file.
-    #[error(transparent)]
-    Change(#[from] FileError),
     /// A cache file cannot be used.
     #[error("cannot use cache file {}: {reason}", path.display())]
     CacheFile {
@@ -106,7 +102,7 @@ pub enum Error {
     Dataset(#[from] DatasetError),
     /// An error concerning a file.
     #[error(transparent)]
-    File(#[from] PosixError),
+    File(#[from] FileError),
     /// An error concerning a volume.
     #[error(transparent)]
     Volume(#[from] VolumeError),

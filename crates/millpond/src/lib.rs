@@ -39,13 +39,18 @@ pub use dataset::Dataset;
 pub use error::Error;
 pub use millpond_dataset::properties::{DatasetKind, OwnerKind, OwnerSpace};
 pub use millpond_dataset::{Bookmark, DatasetError, Hold, PropertySource, PropertyValue};
-pub use millpond_object::{ObjectError, ObjectSetView, ObjectView};
+pub use millpond_object::{ObjectError, ObjectSetView, ObjectView, ReadableObject};
 pub use millpond_ondisk::{ObjectId, Txg};
 pub use millpond_pool::import::{Found, PoolCandidate, PoolState, Rewind};
 pub use millpond_pool::{OpenError, OpenOptions, PoolError};
+/// The newest version of file systems, and the only one that can be written.
+pub use millpond_posix::VERSION as FILE_SYSTEM_VERSION;
+pub use millpond_posix::vfs::{ReadOnlyVfs, Vfs, ZfsCtlDir};
 pub use millpond_posix::{
-    DirectoryEntries, DirectoryEntry, Extent, FileFlags, FileKind, FileSystem, Node, PosixError,
-    Stat, Symlinks, Timestamp,
+    Allocate, Caller, DirEntryRef, DirectoryEntries, DirectoryEntry, Errno, Extent, FileError,
+    FileFlags, FileKind, FileSystem, LiveFileSystem, LiveNode, NewMode, Node, QuotaMeasure,
+    QuotaOwner, RenameMode, Seek, SetAttributes, SetTime, SpecialFile, Stat, Symlinks, Timestamp,
+    WriteAt, XattrMode,
 };
 pub use millpond_volume::{Volume, VolumeError, VolumeExtent};
 pub use pool::{DatasetIter, Pool};

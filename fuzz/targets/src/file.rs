@@ -5,7 +5,7 @@ use millpond_ondisk::acl::{decode_acl, decode_old_acl};
 use millpond_ondisk::intent_log::LogRecordFrames;
 use millpond_ondisk::sa::{SaHeader, SaRegistration};
 use millpond_ondisk::znode::ZnodePhys;
-use millpond_posix::live::PosixAcl;
+use millpond_posix::PosixAcl;
 
 pub fn znode(data: &[u8]) {
     let Some((endian, rest)) = ordered(data) else {

@@ -4,7 +4,8 @@
 //! checksummed and written back to their positions. Nothing else in the pool changes.
 
 use millpond::check::{CheckOptions, CheckReport, FindingKind, check_pool};
-use millpond::live::{Caller, FeatureChoice, LivePool, NewMode, PoolPlan, WriteAt, XattrMode};
+use millpond::live::{FeatureChoice, LivePool, PoolPlan};
+use millpond::{Caller, NewMode, WriteAt, XattrMode};
 use millpond_dataset::{Dataset, PropertyValue};
 use millpond_env::Env;
 use millpond_env::sync::Arc;
@@ -12,7 +13,7 @@ use millpond_object::{ObjectSetView, ObjectView};
 use millpond_ondisk::{BlockId, BlockPointer, FEATURES, Level, ObjectId};
 use millpond_pool::import::{find_pools, scan_devices};
 use millpond_pool::{OpenOptions, PoolView};
-use millpond_posix::live::{QuotaMeasure, QuotaOwner};
+use millpond_posix::{QuotaMeasure, QuotaOwner};
 use millpond_tests::hostile::image::{Changed, PoolImage, candidate};
 use millpond_tests::hostile::overlay::Overlay;
 use millpond_zap::Zap;

@@ -6,8 +6,8 @@
 use super::life::POOL;
 use super::threads::{Files, files_of};
 use crate::hostile::dice::Dice;
-use millpond::live::{Caller, LivePool, NewMode, WriteAt};
-use millpond::{Error, Pool, PropertyValue};
+use millpond::live::LivePool;
+use millpond::{Caller, Error, NewMode, Pool, PropertyValue, WriteAt};
 use std::collections::BTreeMap;
 
 /// The datasets that this thread created.

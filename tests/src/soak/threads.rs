@@ -10,11 +10,11 @@ use super::life::{POOL, create, found, limits, record_requests};
 use super::meddler::Meddler;
 use super::shape::Shape;
 use crate::hostile::dice::Dice;
-use millpond::live::{
-    Caller, DirEntryRef, LiveFileSystem, LivePool, NewMode, RenameMode, SetAttributes, WriteAt,
-    WriteOptions,
+use millpond::live::{LivePool, WriteOptions};
+use millpond::{
+    Caller, DirEntryRef, Error, LiveFileSystem, NewMode, OpenOptions, Pool, RenameMode,
+    SetAttributes, WriteAt,
 };
-use millpond::{Error, OpenOptions, Pool};
 use millpond_env::sync::{Arc, Mutex, bounded};
 use millpond_env::{Env, thread};
 use millpond_sim::{FaultPlan, PowerCut, Seed, Trace, World};
@@ -609,7 +609,7 @@ pub(super) fn files_of(pool: &Pool, dataset: &str, threads: usize) -> Result<Fil
     let files = files.map_err(say)?;
     let root = files.root().map_err(|error| error.to_string())?;
     let mut there = Files::new();
-    let read = |there: &mut Files| -> Result<(), millpond::PosixError> {
+    let read = |there: &mut Files| -> Result<(), millpond::FileError> {
         let mut places: Vec<String> = (0..threads).map(|number| format!("t{number}")).collect();
         places.push(SHARED.to_owned());
         for entry in root.entries()? {

@@ -3,11 +3,12 @@
 use super::effect::Effect;
 use super::model::{Content, Head, Kind, Model, Node, Path, Snapshot, Synchrony, Tree};
 use crate::hostile::dice::Dice;
-use millpond::live::{
-    Allocate, Caller, DirEntryRef, FileError, LiveFileSystem, LiveNode, LivePool, NewMode,
-    RenameMode, SetAttributes, SetTime, SpecialFile, WriteAt, XattrMode,
+use millpond::live::LivePool;
+use millpond::{
+    Allocate, Caller, DatasetError, DirEntryRef, Error, FileError, LiveFileSystem, LiveNode,
+    NewMode, Pool, PropertyValue, RenameMode, SetAttributes, SetTime, SpecialFile, Timestamp,
+    WriteAt, XattrMode,
 };
-use millpond::{DatasetError, Error, Pool, PropertyValue, Timestamp};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -2,7 +2,7 @@
 
 use crate::images::hex;
 use millpond::{Dataset, DatasetKind, FileKind, Node, OwnerKind, Pool, Timestamp};
-use millpond_posix::live::{POSIX_ACL_ACCESS, PosixAcl, PosixAclWho};
+use millpond_posix::{POSIX_ACL_ACCESS, PosixAcl, PosixAclWho};
 use millpond_sa::FileFlags;
 use sha2::{Digest, Sha256};
 

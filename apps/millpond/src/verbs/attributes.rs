@@ -4,10 +4,10 @@ use super::Global;
 use super::writing::{WritePools, parent, resolve};
 use crate::session::{Ending, Failure, Session};
 use clap::{ArgMatches, Args, Command, FromArgMatches};
-use millpond::live::{
-    Caller, FileError, LiveFileSystem, LiveNode, NewMode, SetAttributes, SetTime,
+use millpond::{
+    Caller, FileError, FileKind, LiveFileSystem, LiveNode, NewMode, SetAttributes, SetTime,
+    Timestamp,
 };
-use millpond::{FileKind, Timestamp};
 use std::ffi::OsString;
 
 #[derive(Debug, Args)]

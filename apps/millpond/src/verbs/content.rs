@@ -1,13 +1,13 @@
 //! The content of files and volumes, as runs of data, holes and unreadable ranges.
 
-use millpond::{Node, ObjectError, ObjectView, Volume};
+use millpond::{Node, ObjectError, ReadableObject, Volume};
 use millpond_ondisk::BlockId;
 
 /// The content of a file or volume. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Content {
     /// The object that stores the bytes.
-    pub object: ObjectView,
+    pub object: ReadableObject,
     /// Size in bytes.
     pub size_bytes: u64,
 }
@@ -26,7 +26,7 @@ pub struct Piece {
 impl From<&Node> for Content {
     fn from(node: &Node) -> Self {
         Self {
-            object: node.object().clone(),
+            object: node.object().clone().into(),
             size_bytes: node.size_bytes(),
         }
     }
@@ -101,8 +101,7 @@ impl Content {
         if address.object != self.object.id() {
             return None;
         }
-        let dnode = self.object.dnode();
-        let shift = dnode.pointers_shift() * u32::from(address.level.0);
+        let shift = self.object.pointers_shift() * u32::from(address.level.0);
         let blocks = 1u64.checked_shl(shift).unwrap_or(u64::MAX);
         let bytes = blocks.saturating_mul(self.object.block_bytes());
         let start = address.block.0.saturating_mul(bytes);

@@ -4,8 +4,7 @@ use super::Global;
 use super::writing::{WritePools, parent, resolve};
 use crate::session::{Ending, Failure, Session};
 use clap::{ArgMatches, Args, Command, FromArgMatches};
-use millpond::FileKind;
-use millpond::live::{Caller, FileError, LiveFileSystem, NewMode};
+use millpond::{Caller, FileError, FileKind, LiveFileSystem, NewMode};
 use std::ffi::OsString;
 
 #[derive(Debug, Args)]

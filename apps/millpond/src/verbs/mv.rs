@@ -6,8 +6,7 @@ use super::global::refused;
 use super::writing::{WritePools, parent, resolve};
 use crate::session::{Ending, Failure, Session};
 use clap::{ArgMatches, Args, Command, FromArgMatches};
-use millpond::FileKind;
-use millpond::live::{Caller, DirEntryRef, FileError, LiveFileSystem, RenameMode};
+use millpond::{Caller, DirEntryRef, FileError, FileKind, LiveFileSystem, RenameMode};
 use std::ffi::{OsStr, OsString};
 
 #[derive(Debug, Args)]

@@ -6,8 +6,7 @@ use super::name_text::escaped;
 use super::writing::{WritePools, parent};
 use crate::session::{Ending, Failure, Session};
 use clap::{ArgMatches, Args, Command, FromArgMatches};
-use millpond::FileKind;
-use millpond::live::{FileError, LiveFileSystem, LiveNode};
+use millpond::{FileError, FileKind, LiveFileSystem, LiveNode};
 use std::ffi::OsString;
 
 #[derive(Debug, Args)]

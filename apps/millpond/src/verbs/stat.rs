@@ -104,7 +104,7 @@ impl Told {
             json: Map::new(),
             problems: vec![],
         };
-        let used = volume.data().dnode().used_bytes();
+        let used = volume.data().used_bytes();
         told.line("volume", dataset.name());
         told.line("size", volume.size_bytes());
         told.line("block size", volume.block_bytes());

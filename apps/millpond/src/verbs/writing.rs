@@ -6,10 +6,10 @@ use super::global::refused;
 use super::pools::explained;
 use crate::program::hostid;
 use crate::session::Failure;
-use millpond::live::{
-    FILE_SYSTEM_VERSION, FileError, LiveFileSystem, LiveNode, LivePool, LiveVolume, WriteOptions,
+use millpond::live::{LivePool, WriteOptions};
+use millpond::{
+    FILE_SYSTEM_VERSION, FileError, FileKind, LiveFileSystem, LiveNode, Pool, PoolState, Volume,
 };
-use millpond::{FileKind, Pool, PoolState};
 use millpond_env::Env;
 use millpond_env::host;
 use millpond_env::sync::Arc;
@@ -34,7 +34,7 @@ pub enum Opened {
         dataset: String,
         path: Vec<u8>,
     },
-    Volume(Arc<LiveVolume>),
+    Volume(Arc<Volume>),
 }
 
 impl<'g> WritePools<'g> {

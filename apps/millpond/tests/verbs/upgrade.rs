@@ -3,11 +3,12 @@
 //! Afterwards their files are changed.
 
 use crate::golden::text;
-use millpond::live::{
-    Caller, DirEntryRef as Name, LiveFileSystem, LiveNode, LivePool, NewMode, RenameMode,
-    SetAttributes, SetTime, WriteAt, WriteOptions, XattrMode,
+use millpond::DirEntryRef as Name;
+use millpond::live::{LivePool, WriteOptions};
+use millpond::{
+    Caller, LiveFileSystem, LiveNode, NewMode, OpenOptions, Pool, RenameMode, Search,
+    SetAttributes, SetTime, Timestamp, WriteAt, XattrMode,
 };
-use millpond::{OpenOptions, Pool, Search, Timestamp};
 use millpond_tests::compare::{Leeway, compare};
 use millpond_tests::oracle::{kernel, zdb};
 use millpond_tests::record::{self, Record};
@@ -379,7 +380,7 @@ fn whoever_has_a_file_system_open_can_change_it_from_when_it_is_raised() {
     let top = files.root().unwrap();
     assert_eq!(
         files.unlink(&top, b"gone").unwrap_err(),
-        millpond::live::FileError::OldVersion { version: 2 }
+        millpond::FileError::OldVersion { version: 2 }
     );
     pool.raise_version("old-files/v2", 4).unwrap();
     assert!(files.unlink(&top, b"gone").is_err());

@@ -183,7 +183,7 @@ fn a_pool_that_was_exported_has_nothing_pending() {
 /// The digest of a volume's content, with or without the log applied.
 fn digest(golden: &Golden, name: &str, with_log: bool) -> String {
     let set = golden.dataset(name).object_set(None).unwrap();
-    let volume = Volume::from_object_set(name, &set).unwrap();
+    let volume = Volume::open(name, &set).unwrap();
     let log = IntentLog::open(&set).unwrap();
     let overlay = ContentOverlay::of_volume(&log, golden.pool.uberblock().txg).unwrap();
     assert!(!overlay.is_empty());

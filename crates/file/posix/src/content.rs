@@ -1,6 +1,6 @@
 //! Reads the content of regular files and finds their holes.
 
-use crate::error::PosixError;
+use crate::error::FileError;
 use crate::node::Node;
 use millpond_object::{CacheHint, unhurried};
 use millpond_ondisk::BlockId;
@@ -19,7 +19,7 @@ impl Node {
     ///
     /// # Errors
     /// If a block cannot be read; the buffer's content is then undefined.
-    pub fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<usize, PosixError> {
+    pub fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<usize, FileError> {
         self.read_with_hint(offset_bytes, buffer, CacheHint::Retain)
     }
 
@@ -32,7 +32,7 @@ impl Node {
         offset_bytes: u64,
         buffer: &mut [u8],
         hint: CacheHint,
-    ) -> Result<usize, PosixError> {
+    ) -> Result<usize, FileError> {
         let left = self.size_bytes().saturating_sub(offset_bytes);
         let count = usize::try_from(left)
             .unwrap_or(usize::MAX)
@@ -44,7 +44,7 @@ impl Node {
     /// The runs of data in order, as `SEEK_DATA` and `SEEK_HOLE` report them.
     ///
     /// Runs are whole blocks, cut at the end of the file.
-    pub fn extents(&self) -> impl Iterator<Item = Result<Extent, PosixError>> + '_ {
+    pub fn extents(&self) -> impl Iterator<Item = Result<Extent, FileError>> + '_ {
         let mut at = Some(0u64);
         std::iter::from_fn(move || {
             let from = at?;
@@ -69,7 +69,7 @@ impl Node {
     ///
     /// # Errors
     /// If an indirect block cannot be read.
-    pub fn next_extent(&self, from_bytes: u64) -> Result<Option<Extent>, PosixError> {
+    pub fn next_extent(&self, from_bytes: u64) -> Result<Option<Extent>, FileError> {
         let size = self.size_bytes();
         if from_bytes >= size {
             return Ok(None);

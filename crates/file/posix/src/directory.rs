@@ -1,6 +1,6 @@
 //! Reads directories.
 
-use crate::error::PosixError;
+use crate::error::FileError;
 use crate::node::Node;
 use crate::stat::FileKind;
 use millpond_ondisk::ObjectId;
@@ -47,7 +47,7 @@ impl DirectoryEntries {
 }
 
 impl Iterator for DirectoryEntries {
-    type Item = Result<DirectoryEntry, PosixError>;
+    type Item = Result<DirectoryEntry, FileError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
@@ -64,10 +64,9 @@ impl Iterator for DirectoryEntries {
 }
 
 impl Node {
-    pub(crate) fn directory_zap(&self) -> Result<Zap, PosixError> {
+    pub(crate) fn directory_zap(&self) -> Result<Zap, FileError> {
         if self.kind() != FileKind::Directory {
-            let name = format!("object {}", self.id()).into_bytes();
-            return Err(PosixError::NotADirectory { name });
+            return Err(FileError::NotADirectory);
         }
         Ok(Zap::open(self.object().clone())?)
     }
@@ -76,14 +75,14 @@ impl Node {
     ///
     /// # Errors
     /// If this is not a directory, or it cannot be read.
-    pub fn entries(&self) -> Result<DirectoryEntries, PosixError> {
+    pub fn entries(&self) -> Result<DirectoryEntries, FileError> {
         self.entries_from(0)
     }
     /// The entries of a directory from a cookie on.
     ///
     /// # Errors
     /// As [`Node::entries`].
-    pub fn entries_from(&self, cookie: u64) -> Result<DirectoryEntries, PosixError> {
+    pub fn entries_from(&self, cookie: u64) -> Result<DirectoryEntries, FileError> {
         Ok(DirectoryEntries {
             cursor: self.directory_zap()?.iter_from(cookie),
         })
@@ -95,7 +94,7 @@ impl Node {
     ///
     /// # Errors
     /// If this is not a directory, or it cannot be read.
-    pub fn find(&self, name: &[u8]) -> Result<Option<DirectoryEntry>, PosixError> {
+    pub fn find(&self, name: &[u8]) -> Result<Option<DirectoryEntry>, FileError> {
         let zap = self.directory_zap()?;
         // Extended attribute directories always compare bytes.
         let name_match = self.file_system().name_match();
@@ -107,17 +106,14 @@ impl Node {
     /// The file with this name. `.` and `..` work too.
     ///
     /// # Errors
-    /// [`PosixError::NotFound`], or if something cannot be read.
-    pub fn child(&self, name: &[u8]) -> Result<Node, PosixError> {
+    /// [`FileError::NotFound`], or if something cannot be read.
+    pub fn child(&self, name: &[u8]) -> Result<Node, FileError> {
         match name {
             b"." => return Ok(self.clone()),
             b".." => return self.file_system().node(self.parent_id()?),
             _ => {}
         }
-        let missing = || PosixError::NotFound {
-            name: name.to_vec(),
-        };
-        let entry = self.find(name)?.ok_or_else(missing)?;
+        let entry = self.find(name)?.ok_or(FileError::NotFound)?;
         self.file_system().node(entry.id)
     }
 }

@@ -1,6 +1,6 @@
 //! An open file system: its master node and its properties.
 
-use crate::error::PosixError;
+use crate::error::FileError;
 use crate::node::Node;
 use millpond_env::sync::Arc;
 use millpond_object::ObjectSetView;
@@ -44,21 +44,21 @@ impl FileSystem {
     /// # Errors
     /// If the set is not a file system, has an unsupported version, or is locked, or if its master node
     /// cannot be read.
-    pub fn open(set: Arc<ObjectSetView>) -> Result<Arc<Self>, PosixError> {
+    pub fn open(set: Arc<ObjectSetView>) -> Result<Arc<Self>, FileError> {
         let dataset = set.dataset();
         if set.kind() != ObjectSetKind::FileSystem {
-            return Err(PosixError::NotAFileSystem { dataset });
+            return Err(FileError::NotAFileSystem { dataset });
         }
         let master = Zap::open(set.object(MASTER_NODE)?)?;
         let number = |name: &str| master.lookup_u64(name.as_bytes());
-        let missing = |reason| PosixError::Invalid {
+        let missing = |reason| FileError::Corrupt {
             dataset,
             object: MASTER_NODE,
             error: DecodeError::new("master node", reason, 0),
         };
         let version = number(key::VERSION)?.ok_or_else(|| missing("no VERSION"))?;
         if version == 0 || version > VERSION_MAX {
-            return Err(PosixError::Version { dataset, version });
+            return Err(FileError::Version { dataset, version });
         }
         let root = number(key::ROOT)?.ok_or_else(|| missing("no ROOT"))?;
         let case = match number(key::CASE_SENSITIVITY)?.unwrap_or(0) {
@@ -123,7 +123,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// If it cannot be read.
-    pub fn root(self: &Arc<Self>) -> Result<Node, PosixError> {
+    pub fn root(self: &Arc<Self>) -> Result<Node, FileError> {
         self.node(self.root)
     }
     /// The object id of the root directory.
@@ -136,7 +136,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// If there is no such object, if it is not a file, or if its attributes cannot be read.
-    pub fn node(self: &Arc<Self>, id: ObjectId) -> Result<Node, PosixError> {
+    pub fn node(self: &Arc<Self>, id: ObjectId) -> Result<Node, FileError> {
         Node::open(Arc::clone(self), self.set.object(id)?)
     }
 
@@ -144,7 +144,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// If the unlinked set cannot be read.
-    pub fn unlinked(&self) -> Result<Vec<ObjectId>, PosixError> {
+    pub fn unlinked(&self) -> Result<Vec<ObjectId>, FileError> {
         let Some(id) = self.unlinked else {
             return Ok(vec![]);
         };

@@ -2,11 +2,10 @@
 //!
 //! A [`FileSystem`] is opened on an object set; a [`Node`] is one of its files, by object id. This crate
 //! implements names, attributes, holes, extended attributes and access control lists. It does not depend on
-//! datasets, properties or front ends. [`live`] has files that are open for changes; [`vfs`] is the interface
-//! to front ends.
+//! datasets, properties or front ends. [`vfs`] is the interface to front ends.
 //!
 //! ```no_run
-//! # fn example(set: std::sync::Arc<millpond_object::ObjectSetView>) -> Result<(), millpond_posix::PosixError> {
+//! # fn example(set: std::sync::Arc<millpond_object::ObjectSetView>) -> Result<(), millpond_posix::FileError> {
 //! use millpond_posix::{FileSystem, Symlinks};
 //! let files = FileSystem::open(set)?;
 //! let node = files.resolve(b"etc/passwd", Symlinks::Follow)?;
@@ -23,7 +22,7 @@ mod content;
 mod directory;
 mod error;
 mod file_system;
-pub mod live;
+mod live;
 mod node;
 mod path;
 mod stat;
@@ -32,8 +31,17 @@ mod xattr;
 
 pub use content::Extent;
 pub use directory::{DirectoryEntries, DirectoryEntry};
-pub use error::PosixError;
+pub use error::{Errno, FileError};
 pub use file_system::{Case, FileSystem};
+pub use live::{
+    AclInherit, AclKind, AclMode, Allocate, Atime, BackgroundDrain, Caller, ChangeLog, DirEntryRef,
+    Estimate, FILE_BYTES_MAX, FileSystemStat, LONG_NAME_BYTES_MAX, Listed, LiveFileSystem,
+    LiveNode, NAME_BYTES_MAX, NewFileSystem, NewMode, POSIX_ACL_ACCESS, POSIX_ACL_DEFAULT,
+    PosixAcl, PosixAclWho, QuotaMeasure, QuotaOwner, RangeGuard, RangeLocks, RenameMode,
+    ReplayBlock, SETTABLE_FLAGS, SNAPSHOT_DIRECTORY_ID, Seek, SetAttributes, SetTime, Settings,
+    Space, SpecialFile, TARGET_BYTES_MAX, TransactionError, TransactionSource, VALUE_BYTES_MAX,
+    VERSION, WriteAt, XattrMode, XattrPlace, create_file_system, record_write,
+};
 pub use millpond_object::CacheHint;
 pub use millpond_sa::{Ace, FileFlags, Fuid, Timestamp};
 pub use node::Node;

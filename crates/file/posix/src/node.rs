@@ -1,6 +1,6 @@
 //! One file of any type.
 
-use crate::error::PosixError;
+use crate::error::FileError;
 use crate::file_system::FileSystem;
 use crate::stat::{FileKind, Stat};
 use millpond_env::sync::Arc;
@@ -20,9 +20,9 @@ pub struct Node {
 }
 
 impl Node {
-    pub(crate) fn open(files: Arc<FileSystem>, object: ObjectView) -> Result<Self, PosixError> {
+    pub(crate) fn open(files: Arc<FileSystem>, object: ObjectView) -> Result<Self, FileError> {
         let attributes = files.registry().attributes(&object)?;
-        let invalid = |reason| PosixError::Invalid {
+        let invalid = |reason| FileError::Corrupt {
             dataset: object.object_set().dataset(),
             object: object.id(),
             error: DecodeError::new("file attributes", reason, 0),
@@ -70,8 +70,8 @@ impl Node {
     pub(crate) fn attributes(&self) -> &Attributes {
         &self.attributes
     }
-    pub(crate) fn invalid(&self, structure: &'static str, reason: &'static str) -> PosixError {
-        PosixError::Invalid {
+    pub(crate) fn invalid(&self, structure: &'static str, reason: &'static str) -> FileError {
+        FileError::Corrupt {
             dataset: self.object.object_set().dataset(),
             object: self.id(),
             error: DecodeError::new(structure, reason, 0),
@@ -82,7 +82,7 @@ impl Node {
     ///
     /// # Errors
     /// If an attribute that every file has is missing or damaged.
-    pub fn stat(&self) -> Result<Stat, PosixError> {
+    pub fn stat(&self) -> Result<Stat, FileError> {
         Stat::read(self)
     }
     /// The directory that holds the file, or once did.
@@ -91,14 +91,14 @@ impl Node {
     ///
     /// # Errors
     /// If the attribute is missing or damaged.
-    pub fn parent_id(&self) -> Result<ObjectId, PosixError> {
+    pub fn parent_id(&self) -> Result<ObjectId, FileError> {
         Ok(self.attributes.parent()?)
     }
     /// The target of a symbolic link, at most 64 KiB; `None` for other files.
     ///
     /// # Errors
     /// If the target cannot be read.
-    pub fn link_target(&self) -> Result<Option<Vec<u8>>, PosixError> {
+    pub fn link_target(&self) -> Result<Option<Vec<u8>>, FileError> {
         Ok(self
             .attributes
             .symlink_target()?
@@ -108,7 +108,7 @@ impl Node {
     ///
     /// # Errors
     /// If it cannot be read or decoded.
-    pub fn nfs4_acl(&self) -> Result<Option<Vec<Ace>>, PosixError> {
+    pub fn nfs4_acl(&self) -> Result<Option<Vec<Ace>>, FileError> {
         Ok(self.attributes.acl()?)
     }
 }

@@ -1,6 +1,6 @@
 //! Resolves a path to a file, and finds the path of a file.
 
-use crate::error::PosixError;
+use crate::error::FileError;
 use crate::file_system::FileSystem;
 use crate::node::Node;
 use crate::stat::FileKind;
@@ -28,31 +28,29 @@ impl FileSystem {
     /// Leading and repeated slashes are ignored. Absolute link targets start at the root of this file system.
     ///
     /// # Errors
-    /// [`PosixError::NotFound`], [`PosixError::NotADirectory`], [`PosixError::TooManyLinks`], or if a
-    /// directory or link of the path cannot be read.
-    pub fn resolve(self: &Arc<Self>, path: &[u8], symlinks: Symlinks) -> Result<Node, PosixError> {
+    /// [`FileError::Path`] around [`FileError::NotFound`], [`FileError::NotADirectory`] or
+    /// [`FileError::SymlinkLoop`]; or if a directory or link of the path cannot be read.
+    pub fn resolve(self: &Arc<Self>, path: &[u8], symlinks: Symlinks) -> Result<Node, FileError> {
+        self.follow(path, symlinks).map_err(|error| match error {
+            FileError::NotFound | FileError::NotADirectory | FileError::SymlinkLoop => {
+                FileError::Path {
+                    path: path.to_vec(),
+                    error: Box::new(error),
+                }
+            }
+            other => other,
+        })
+    }
+
+    fn follow(self: &Arc<Self>, path: &[u8], symlinks: Symlinks) -> Result<Node, FileError> {
         let mut node = self.root()?;
         let mut rest: VecDeque<Vec<u8>> = components(path).collect();
         let mut links_left = LINKS_MAX;
         while let Some(name) = rest.pop_front() {
-            if node.kind() != FileKind::Directory {
-                return Err(PosixError::NotADirectory {
-                    name: path.to_vec(),
-                });
-            }
-            let child = node.child(&name).map_err(|error| match error {
-                PosixError::NotFound { .. } => PosixError::NotFound {
-                    name: path.to_vec(),
-                },
-                other => other,
-            })?;
+            let child = node.child(&name)?;
             let is_followed = !rest.is_empty() || symlinks == Symlinks::Follow;
             if child.kind() == FileKind::Symlink && is_followed {
-                links_left = links_left
-                    .checked_sub(1)
-                    .ok_or_else(|| PosixError::TooManyLinks {
-                        name: path.to_vec(),
-                    })?;
+                links_left = links_left.checked_sub(1).ok_or(FileError::SymlinkLoop)?;
                 let target = child.link_target()?.unwrap_or_default();
                 if target.first() == Some(&b'/') {
                     node = self.root()?;
@@ -74,7 +72,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// If a directory on the way cannot be read.
-    pub fn path_of(self: &Arc<Self>, id: ObjectId) -> Result<Option<Vec<u8>>, PosixError> {
+    pub fn path_of(self: &Arc<Self>, id: ObjectId) -> Result<Option<Vec<u8>>, FileError> {
         let mut names: Vec<Vec<u8>> = vec![];
         let mut at = id;
         while at != self.root_id() {

@@ -1,6 +1,6 @@
 //! File types, and the attributes that `stat` shows.
 
-use crate::error::PosixError;
+use crate::error::FileError;
 use crate::node::Node;
 use millpond_ondisk::ObjectId;
 use millpond_sa::{FileFlags, Fuid, Timestamp};
@@ -120,7 +120,7 @@ pub struct Stat {
 }
 
 impl Stat {
-    pub(crate) fn read(node: &Node) -> Result<Self, PosixError> {
+    pub(crate) fn read(node: &Node) -> Result<Self, FileError> {
         let attributes = node.attributes();
         let dnode = node.object().dnode();
         let (owner, group) = (attributes.uid()?, attributes.gid()?);

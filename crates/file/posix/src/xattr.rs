@@ -3,7 +3,7 @@
 //! Small ones are in a packed list among the system attributes, others are files in a hidden directory. Names
 //! are those of Linux. Names that FreeBSD stored without a prefix are shown with the prefix `user.`.
 
-use crate::error::PosixError;
+use crate::error::FileError;
 use crate::node::Node;
 use crate::stat::FileKind;
 use millpond_nvlist::{NvList, NvValue};
@@ -19,7 +19,7 @@ impl Node {
     ///
     /// # Errors
     /// If their list or directory cannot be read.
-    pub fn xattr_names(&self) -> Result<Vec<Vec<u8>>, PosixError> {
+    pub fn xattr_names(&self) -> Result<Vec<Vec<u8>>, FileError> {
         let mut names = vec![];
         if let Some(list) = self.packed_xattrs()? {
             names.extend(
@@ -41,7 +41,7 @@ impl Node {
     ///
     /// # Errors
     /// If it cannot be read, or is longer than `XATTR_BYTES_MAX`.
-    pub fn xattr(&self, name: &[u8]) -> Result<Option<Vec<u8>>, PosixError> {
+    pub fn xattr(&self, name: &[u8]) -> Result<Option<Vec<u8>>, FileError> {
         if let Some(value) = self.stored_xattr(name)? {
             return Ok(Some(value));
         }
@@ -52,7 +52,7 @@ impl Node {
         }
     }
 
-    fn stored_xattr(&self, name: &[u8]) -> Result<Option<Vec<u8>>, PosixError> {
+    fn stored_xattr(&self, name: &[u8]) -> Result<Option<Vec<u8>>, FileError> {
         if let Some(list) = self.packed_xattrs()?
             && let Some(value) = list.get(name)
         {
@@ -77,7 +77,7 @@ impl Node {
         Ok(Some(value))
     }
 
-    fn packed_xattrs(&self) -> Result<Option<NvList>, PosixError> {
+    fn packed_xattrs(&self) -> Result<Option<NvList>, FileError> {
         let Some(bytes) = self
             .attributes()
             .xattr_list()
@@ -85,7 +85,7 @@ impl Node {
         else {
             return Ok(None);
         };
-        let list = NvList::decode(bytes).map_err(|error| PosixError::Invalid {
+        let list = NvList::decode(bytes).map_err(|error| FileError::Corrupt {
             dataset: self.object().object_set().dataset(),
             object: self.id(),
             error,
@@ -93,7 +93,7 @@ impl Node {
         Ok(Some(list))
     }
 
-    fn xattr_directory(&self) -> Result<Option<Node>, PosixError> {
+    fn xattr_directory(&self) -> Result<Option<Node>, FileError> {
         let Some(id) = self.attributes().xattr_directory()? else {
             return Ok(None);
         };
@@ -108,7 +108,7 @@ impl Node {
     ///
     /// # Errors
     /// If the flags cannot be read.
-    pub fn is_xattr_directory(&self) -> Result<bool, PosixError> {
+    pub fn is_xattr_directory(&self) -> Result<bool, FileError> {
         Ok(self.attributes().flags()?.contains(FileFlags::XATTR))
     }
 }

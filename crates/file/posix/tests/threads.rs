@@ -6,10 +6,9 @@
 mod support;
 
 use millpond_env::thread;
-use millpond_posix::Symlinks;
-use millpond_posix::live::{
+use millpond_posix::{
     Caller, DirEntryRef, FileError, LiveFileSystem, LiveNode, NewFileSystem, NewMode, RenameMode,
-    SetAttributes, Settings, WriteAt, XattrMode,
+    SetAttributes, Settings, Symlinks, WriteAt, XattrMode,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

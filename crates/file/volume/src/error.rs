@@ -1,15 +1,11 @@
-use millpond_dataset::DatasetError;
 use millpond_object::ObjectError;
-use millpond_posix::live::TransactionError;
+use millpond_posix::TransactionError;
 use millpond_zap::ZapError;
 
 /// Why a volume could not be opened, read or written.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum VolumeError {
-    /// The dataset could not be opened.
-    #[error(transparent)]
-    Dataset(#[from] DatasetError),
     /// The dataset is not a volume.
     #[error("'{name}' is not a volume")]
     NotAVolume {
@@ -32,7 +28,8 @@ pub enum VolumeError {
         /// The cause.
         error: ZapError,
     },
-    /// No transaction could begin.
+    /// No transaction could begin. Writes to a volume that is not open for change fail with
+    /// [`TransactionError::ReadOnly`].
     #[error("{name}: {error}")]
     TransactionSource {
         /// The volume's name.
@@ -85,10 +82,52 @@ impl VolumeError {
     #[must_use]
     pub fn is_locked(&self) -> bool {
         match self {
-            Self::Dataset(DatasetError::Locked { .. }) => true,
             Self::Object { error, .. } => error.is_locked(),
             Self::Zap { error, .. } => error.is_locked(),
             _ => false,
         }
+    }
+}
+
+/// Builds errors that name the volume.
+#[derive(Clone, Copy)]
+pub(crate) struct Errors<'n>(pub(crate) &'n str);
+
+impl Errors<'_> {
+    pub(crate) fn object(self, error: ObjectError) -> VolumeError {
+        VolumeError::Object {
+            name: self.0.to_owned(),
+            error,
+        }
+    }
+    pub(crate) fn zap(self, error: ZapError) -> VolumeError {
+        VolumeError::Zap {
+            name: self.0.to_owned(),
+            error,
+        }
+    }
+    pub(crate) fn begin(self, error: TransactionError) -> VolumeError {
+        VolumeError::TransactionSource {
+            name: self.0.to_owned(),
+            error,
+        }
+    }
+    pub(crate) fn read_only(self) -> VolumeError {
+        self.begin(TransactionError::ReadOnly)
+    }
+    pub(crate) fn refused(self, reason: &'static str) -> VolumeError {
+        VolumeError::Refused {
+            name: self.0.to_owned(),
+            reason,
+        }
+    }
+    pub(crate) fn check_size(self, size_bytes: u64, block_bytes: u64) -> Result<(), VolumeError> {
+        if size_bytes == 0
+            || !size_bytes.is_multiple_of(block_bytes)
+            || size_bytes > i64::MAX as u64
+        {
+            return Err(self.refused("a volume's size is a multiple of its block size, not 0"));
+        }
+        Ok(())
     }
 }

@@ -41,14 +41,14 @@ impl VolumeExtents<'_> {
         let here = BlockId(offset_bytes / size);
         let first_data = data
             .next_data_block(here)
-            .map_err(|error| self.volume.error(error))?;
+            .map_err(|error| self.volume.errors().object(error))?;
         let (is_data, end) = match first_data {
             None => (false, None),
             Some(block) if block > here => (false, Some(block)),
             Some(block) => {
                 let hole = data
                     .next_hole_block(block)
-                    .map_err(|error| self.volume.error(error))?;
+                    .map_err(|error| self.volume.errors().object(error))?;
                 (true, Some(hole))
             }
         };

@@ -3,11 +3,16 @@
 
 mod support;
 
-use millpond_dataset::DatasetKey;
+use millpond_dataset::{Dataset, DatasetKey};
 use millpond_volume::{Volume, VolumeError};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use support::Golden;
+
+/// Opens the volume that a dataset holds.
+fn open(dataset: &Dataset, key: Option<Arc<DatasetKey>>) -> Result<Volume, VolumeError> {
+    Volume::open(dataset.name(), &dataset.object_set(key).unwrap())
+}
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -28,7 +33,7 @@ fn compare(golden: &Golden, key_of: impl Fn(&str) -> Option<Arc<DatasetKey>>) ->
         if !is_volume {
             continue;
         }
-        let volume = Volume::open(&golden.dataset(name), key_of(name)).unwrap();
+        let volume = open(&golden.dataset(name), key_of(name)).unwrap();
         assert_eq!(
             volume.size_bytes().to_string(),
             property("volsize"),
@@ -92,7 +97,7 @@ fn check_extents(volume: &Volume) {
         count += 1;
     }
     assert_eq!(at, volume.size_bytes());
-    let stored = volume.data().dnode().used_bytes();
+    let stored = volume.data().used_bytes();
     assert!(data_bytes == 0 || stored > 0, "{count} extents");
 }
 
@@ -103,14 +108,14 @@ fn volumes_of_every_block_size_read_as_recorded() {
     };
     assert_eq!(compare(&golden, |_| None), 11);
     // Walking a sparse terabyte volume takes few extents.
-    let sparse = Volume::open(&golden.dataset("zvols/sparse"), None).unwrap();
+    let sparse = open(&golden.dataset("zvols/sparse"), None).unwrap();
     let extents: Vec<_> = sparse.extents(0).map(Result::unwrap).collect();
     assert!(extents.iter().any(|extent| !extent.is_data));
     assert!(extents.len() < 100, "{}", extents.len());
 }
 
 #[test]
-fn an_encrypted_volume_reads_with_its_key_and_is_locked_without() {
+fn an_encrypted_volume_is_read_with_its_key_only() {
     let Some(golden) = Golden::open("crypt") else {
         return;
     };
@@ -119,7 +124,7 @@ fn an_encrypted_volume_reads_with_its_key_and_is_locked_without() {
     let key = golden.key("pcrypt/pass/vol", user_key);
     assert_eq!(compare(&golden, |_| Some(Arc::clone(&key))), 2);
     // Size and holes are not encrypted; only the data is.
-    let locked = Volume::open(&golden.dataset("pcrypt/pass/vol"), None).unwrap();
+    let locked = open(&golden.dataset("pcrypt/pass/vol"), None).unwrap();
     assert_eq!(locked.size_bytes(), 4 << 20);
     let mut data = locked.extents(0).map(Result::unwrap);
     let data = data.find(|extent| extent.is_data).unwrap();
@@ -128,13 +133,13 @@ fn an_encrypted_volume_reads_with_its_key_and_is_locked_without() {
 }
 
 #[test]
-fn a_file_system_is_no_volume_and_nothing_is_read_behind_the_end() {
+fn file_systems_and_ranges_beyond_the_end_are_refused() {
     let Some(golden) = Golden::open("zvols") else {
         return;
     };
-    let error = Volume::open(&golden.dataset("zvols"), None).unwrap_err();
+    let error = open(&golden.dataset("zvols"), None).unwrap_err();
     assert!(matches!(error, VolumeError::NotAVolume { .. }));
-    let volume = Volume::open(&golden.dataset("zvols/v4k"), None).unwrap();
+    let volume = open(&golden.dataset("zvols/v4k"), None).unwrap();
     let mut piece = [0u8; 2];
     let size = volume.size_bytes();
     volume.read(size - 2, &mut piece).unwrap();

@@ -7,7 +7,8 @@
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use millpond::live::{Caller, LivePool, NewMode, PoolPlan, WriteAt};
+//! use millpond::{Caller, NewMode, WriteAt};
+//! use millpond::live::{LivePool, PoolPlan};
 //!
 //! # let folder = std::env::temp_dir().join(format!("millpond-doc-{}", std::process::id()));
 //! # std::fs::create_dir_all(&folder)?;
@@ -31,7 +32,8 @@
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use millpond::live::{Caller, LivePool, NewMode, PoolPlan, WriteAt, WriteOptions};
+//! use millpond::{Caller, NewMode, WriteAt};
+//! use millpond::live::{LivePool, PoolPlan, WriteOptions};
 //! use millpond::{OpenOptions, Pool, Search, Symlinks};
 //! use millpond_dataset::properties::PropertyValue;
 //!
@@ -97,15 +99,7 @@ pub use millpond_pool::{
     PoolSetting, Replication, ReplicationMismatch, RequestDeadline, SettingError, SettingTime,
     SyncMode, VdevSetting, WhyReadOnly, WriteOptions,
 };
-/// The newest version of file systems, and the only one that can be written.
-pub use millpond_posix::live::VERSION as FILE_SYSTEM_VERSION;
-pub use millpond_posix::live::{
-    Allocate, Caller, DirEntryRef, FileError, LiveFileSystem, LiveNode, NewMode, QuotaMeasure,
-    QuotaOwner, RenameMode, Seek, SetAttributes, SetTime, SpecialFile, WriteAt, XattrMode,
-};
-pub use millpond_posix::vfs::{ReadOnlyVfs, Vfs, ZfsCtlDir};
 pub use millpond_vdev::{AllocationClass, VdevType};
-pub use millpond_volume::LiveVolume;
 pub use plan::PoolPlan;
 pub(crate) use plan::open_device;
 pub use pool::{LivePool, SCAN_FOR_WRITING};

@@ -11,8 +11,8 @@ use millpond_ondisk::ObjectId;
 use millpond_pool::OpenOptions;
 use millpond_pool::import::{PoolCandidate, ScanOptions};
 use millpond_pool::{NewPool, Pool as Engine, WriteOptions};
-use millpond_posix::live::{LiveFileSystem, VERSION};
-use millpond_volume::LiveVolume;
+use millpond_posix::{LiveFileSystem, VERSION};
+use millpond_volume::Volume;
 use std::collections::BTreeMap;
 
 /// How to open devices of a pool that is to be written: for writing, and locked.
@@ -34,7 +34,7 @@ pub struct LivePool {
     /// Open file systems. All callers share one instance per dataset, because it contains the locks.
     files: Arc<Mutex<BTreeMap<ObjectId, Weak<LiveFileSystem>>>>,
     /// Open volumes. All callers share one instance, because it contains the size and the locks.
-    volumes: Arc<Mutex<BTreeMap<ObjectId, Weak<LiveVolume>>>>,
+    volumes: Arc<Mutex<BTreeMap<ObjectId, Weak<Volume>>>>,
     /// Loaded keys. All committed states of this pool share them.
     keys: Arc<crate::pool::KeyRing>,
 }
@@ -207,7 +207,7 @@ impl LivePool {
         gate.map_err(|_| Error::OtherLog { name: name.into() })
     }
 
-    fn settings_of(&self, dataset: &HeadDataset) -> millpond_posix::live::Settings {
+    fn settings_of(&self, dataset: &HeadDataset) -> millpond_posix::Settings {
         let features = self.engine.features();
         file_settings(&dataset.settings(), |guid| features.count(guid).is_some())
     }
@@ -216,7 +216,7 @@ impl LivePool {
     ///
     /// # Errors
     /// If no volume has this name, or it cannot be written.
-    pub fn volume(&self, name: &str) -> Result<Arc<LiveVolume>, Error> {
+    pub fn volume(&self, name: &str) -> Result<Arc<Volume>, Error> {
         let dataset = self.datasets.open_head(name)?;
         let mut volumes = self.volumes.lock();
         volumes.retain(|_, open| open.strong_count() > 0);
@@ -226,7 +226,7 @@ impl LivePool {
         let (id, set) = (dataset.id(), dataset.set());
         let is_read_only = self.settings_of(&dataset).is_read_only;
         let gate = Arc::new(self.gate(name, dataset)?);
-        let open = Arc::new(LiveVolume::open(name, &set, gate)?);
+        let open = Arc::new(Volume::open_for_change(name, &set, gate)?);
         volumes.insert(id, Arc::downgrade(&open));
         drop(volumes);
         if !is_read_only {

@@ -8,8 +8,8 @@ use millpond_intent::{ReplayStep, replay};
 use millpond_object::ObjectError;
 use millpond_ondisk::ObjectSetKind;
 use millpond_pool::HistoryEvent;
-use millpond_posix::live::{FileError, LiveFileSystem};
-use millpond_volume::{LiveVolume, VolumeError};
+use millpond_posix::{FileError, LiveFileSystem};
+use millpond_volume::{Volume, VolumeError};
 
 impl LivePool {
     /// Replays the logs that were claimed when the pool was opened, and ends them. The datasets are not in
@@ -82,18 +82,14 @@ impl LivePool {
                     again()
                 }
             };
-            outcome.map_err(|error| {
-                let needs_devices =
-                    matches!(&error, FileError::Failed(error) if error.needs_devices());
-                failed(name, step, &error, needs_devices)
-            })
+            outcome.map_err(|error| failed(name, step, &error, error.needs_devices()))
         })
     }
 
     fn again_in_volume(
         &self,
         name: &str,
-        volume: &LiveVolume,
+        volume: &Volume,
         step: &ReplayStep<'_>,
     ) -> Result<(), Error> {
         let again = || -> Result<(), VolumeError> {

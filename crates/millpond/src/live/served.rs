@@ -5,9 +5,8 @@ use super::pool::is_writable;
 use crate::{Dataset, Error};
 use millpond_env::sync::Arc;
 use millpond_ondisk::ObjectId;
-use millpond_posix::FileSystem;
-use millpond_posix::live::{BackgroundDrain, FileError, TransactionError};
 use millpond_posix::vfs::{ReadOnlyVfs, SnapshotEntry, SnapshotPort, Vfs, ZfsCtlDir};
+use millpond_posix::{BackgroundDrain, FileError, FileSystem, TransactionError};
 
 /// Finds the snapshots of a dataset in the committed state of its pool. Snapshots appear only after they are
 /// committed, and their blocks are not freed before they are destroyed.
@@ -19,8 +18,7 @@ struct Snapshots {
 /// Converts an error of opening files through a pool.
 fn told(error: Error) -> FileError {
     match error {
-        Error::File(error) => error.into(),
-        Error::Change(error) => error,
+        Error::File(error) => error,
         // Reported as an I/O error with the full reason.
         error => FileError::Transaction(TransactionError::Suspended {
             reason: error.to_string(),

@@ -6,7 +6,7 @@ use millpond_env::sync::Arc;
 use millpond_intent::LogWriter;
 use millpond_object::LoggedBlock;
 use millpond_ondisk::ObjectId;
-use millpond_posix::live::{
+use millpond_posix::{
     AclInherit, AclKind, AclMode, Atime, ChangeLog, Estimate, Settings, Space, TransactionError,
     TransactionSource, XattrPlace,
 };

@@ -1,7 +1,7 @@
 //! Tests a session on a real pool, without a kernel: sends messages and checks the replies.
 
-use millpond::live::{LivePool, PoolPlan, Vfs, WriteOptions};
-use millpond::{OpenOptions, Search};
+use millpond::live::{LivePool, PoolPlan, WriteOptions};
+use millpond::{OpenOptions, Search, Vfs};
 use millpond_fuse::abi::{REPLY_BYTES_MAX, ROOT_NODE, feature, opcode};
 use millpond_fuse::session::Session;
 use std::sync::Arc;

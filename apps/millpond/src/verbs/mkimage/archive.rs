@@ -8,8 +8,9 @@ use super::super::cp::into::target::{Place, Target, is_end};
 use super::super::cp::into::tree::Pump;
 use super::super::cp::place::is_safe_name;
 use super::super::cp::report::Report;
-use millpond::live::{Caller, FileError, LiveNode, SetAttributes, WriteAt};
-use millpond::{FileKind, ObjectId, Timestamp};
+use millpond::{
+    Caller, FileError, FileKind, LiveNode, ObjectId, SetAttributes, Timestamp, WriteAt,
+};
 use std::collections::BTreeMap;
 use std::io::Read;
 use tar::{Archive, Entry, EntryType};

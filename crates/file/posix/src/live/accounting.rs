@@ -5,8 +5,8 @@
 //!
 //! Page `docs/format/object-set.md`, "Accounting".
 
-use super::error::FileError;
 use super::file_system::{LiveFileSystem, NODE_BYTES};
+use crate::error::FileError;
 use millpond_env::mark;
 use millpond_ondisk::ObjectId;
 

@@ -1,7 +1,7 @@
 //! The stored attributes of files that change, and changes to ZAP tables.
 
-use super::error::FileError;
 use super::state::{AttributeChange, NodeState};
+use crate::error::FileError;
 use millpond_env::Env;
 use millpond_env::sync::Arc;
 use millpond_object::{Object, ObjectError, ObjectSet};

@@ -1,7 +1,7 @@
 //! The node cache: all nodes in use, and some recently loaded ones.
 
-use super::error::FileError;
 use super::node::NodeInner;
+use crate::error::FileError;
 use millpond_env::sync::{Arc, Condvar, Mutex, Weak};
 use millpond_ondisk::ObjectId;
 use std::collections::{HashMap, VecDeque};

@@ -1,13 +1,13 @@
 //! The content of regular files: reads, writes, truncates, punches holes.
 
 use super::create::NewMode;
-use super::error::FileError;
 use super::file_system::{LiveFileSystem, NODE_BYTES};
 use super::node::{LiveNode, NodeInner};
 use super::settings::Caller;
 use super::state::{Lists, NodeState};
 use super::transaction_source::Estimate;
 use crate::FileKind;
+use crate::error::FileError;
 use millpond_object::{CacheHint, unhurried};
 use millpond_ondisk::BlockId;
 use millpond_sa::FileFlags;

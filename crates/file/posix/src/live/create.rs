@@ -1,6 +1,5 @@
 //! Creates files of every type.
 
-use super::error::FileError;
 use super::file_system::{ENTRY_BYTES, LiveFileSystem, NODE_BYTES};
 use super::nfs4_acl;
 use super::node::{LiveNode, NodeInner};
@@ -8,6 +7,7 @@ use super::posix_acl::{POSIX_ACL_ACCESS, POSIX_ACL_DEFAULT, PosixAcl};
 use super::settings::{AclKind, Caller, Settings};
 use super::state::{Lists, NodeState};
 use crate::FileKind;
+use crate::error::FileError;
 use millpond_env::sync::Arc;
 use millpond_object::{NewObject, Object};
 use millpond_ondisk::{ObjectId, ObjectType};

@@ -1,11 +1,11 @@
 //! Directories that change: finds, adds, removes and lists entries.
 
 use super::attributes::zap;
-use super::error::FileError;
 use super::file_system::LiveFileSystem;
 use super::names::NAME_BYTES_MAX;
 use super::node::{LiveNode, NodeInner};
 use super::state::NodeState;
+use crate::error::FileError;
 use crate::{DirectoryEntry, FileKind};
 use millpond_env::sync::Arc;
 use millpond_ondisk::ObjectId;

@@ -4,8 +4,8 @@
 //! unlinked set, and a background thread frees it chunk by chunk. The thread starts when there is something
 //! to free and ends when it is done. What it does not finish is freed after the next mount.
 
-use super::error::FileError;
 use super::file_system::LiveFileSystem;
+use crate::error::FileError;
 use millpond_env::sync::{Arc, Condvar, Mutex, Weak};
 use millpond_env::thread;
 use millpond_ondisk::ObjectId;

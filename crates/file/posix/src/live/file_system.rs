@@ -2,7 +2,6 @@
 
 use super::attributes::AttributeTables;
 use super::cache::NodeCache;
-use super::error::FileError;
 use super::names::NameRules;
 use super::node::{LiveNode, NodeInner};
 use super::quota::Quotas;
@@ -11,7 +10,8 @@ use super::settings::{Atime, Settings};
 use super::state::{Lists, NodeState};
 use super::transaction_source::{Estimate, TransactionError, TransactionSource};
 use super::unlinked::Reaper;
-use crate::{Case, FileKind, PosixError};
+use crate::error::FileError;
+use crate::{Case, FileKind};
 use millpond_env::Env;
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Mutex, RwLock, Weak};
@@ -81,18 +81,18 @@ impl LiveFileSystem {
     ) -> Result<Arc<Self>, FileError> {
         let dataset = set.dataset();
         if set.kind() != ObjectSetKind::FileSystem {
-            return Err(PosixError::NotAFileSystem { dataset }.into());
+            return Err(FileError::NotAFileSystem { dataset });
         }
         let master = Zap::from_source(set.object(MASTER_NODE)?)?;
         let number = |name: &str| master.lookup_u64(name.as_bytes());
-        let invalid = |reason| PosixError::Invalid {
+        let invalid = |reason| FileError::Corrupt {
             dataset,
             object: MASTER_NODE,
             error: DecodeError::new("master node", reason, 0),
         };
         let version = number(key::VERSION)?.ok_or_else(|| invalid("no VERSION"))?;
         if version == 0 || version > VERSION {
-            return Err(PosixError::Version { dataset, version }.into());
+            return Err(FileError::Version { dataset, version });
         }
         let root = number(key::ROOT)?.ok_or_else(|| invalid("no ROOT"))?;
         let unlinked = number(key::DELETE_QUEUE)?.ok_or_else(|| invalid("no DELETE_QUEUE"))?;
@@ -100,7 +100,7 @@ impl LiveFileSystem {
             0 => Case::Sensitive,
             1 => Case::Insensitive,
             2 => Case::Mixed,
-            _ => return Err(invalid("casesensitivity has a value that does not exist").into()),
+            _ => return Err(invalid("casesensitivity has a value that does not exist")),
         };
         let normalisation = number(key::NORMALIZATION)?.unwrap_or(0);
         let is_utf8_only = number(key::UTF8_ONLY)?.unwrap_or(0) != 0;
@@ -222,11 +222,11 @@ impl LiveFileSystem {
     }
 
     pub(crate) fn corrupt(&self, object: ObjectId, reason: &'static str) -> FileError {
-        FileError::Failed(PosixError::Invalid {
+        FileError::Corrupt {
             dataset: self.set.dataset(),
             object,
             error: DecodeError::new("file", reason, 0),
-        })
+        }
     }
 
     pub(crate) fn now(&self) -> Timestamp {

@@ -1,11 +1,11 @@
 //! Adds names to files and removes them.
 
 use super::create::LINKS_MAX;
-use super::error::FileError;
 use super::file_system::{ENTRY_BYTES, LiveFileSystem, NODE_BYTES};
 use super::node::{LiveNode, NodeInner, lock_changes_of};
 use super::state::{Lists, NodeState};
 use crate::DirectoryEntry;
+use crate::error::FileError;
 use millpond_ondisk::ObjectId;
 use millpond_ondisk::intent_log::LogRecordBody;
 use millpond_sa::{FileFlags, Timestamp};

@@ -1,6 +1,6 @@
 //! Which names may be created.
 
-use super::error::FileError;
+use crate::error::FileError;
 
 /// The longest name without the property `longname`, in bytes.
 pub const NAME_BYTES_MAX: usize = 255;

@@ -2,11 +2,11 @@
 
 use super::attributes::{AttributeTables, make_zap, zap};
 use super::create::{file_object, folding};
-use super::error::FileError;
 use super::file_system::{MASTER_NODE, VERSION};
 use super::nfs4_acl;
 use super::state::{Lists, NodeState};
 use crate::Case;
+use crate::error::FileError;
 use millpond_env::Env;
 use millpond_env::sync::Arc;
 use millpond_object::ObjectSet;

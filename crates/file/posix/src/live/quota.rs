@@ -1,9 +1,9 @@
 //! Quotas of users, groups and projects. Page `docs/format/file-system.md`.
 
 use super::accounting::{OBJECT_COUNTS, PROJECTS, USERS};
-use super::error::FileError;
 use super::file_system::{ENTRY_BYTES, LiveFileSystem, MASTER_NODE, NODE_BYTES};
 use super::state::NodeState;
+use crate::error::FileError;
 use millpond_env::sync::{Arc, Mutex, RwLock};
 use millpond_object::{Accounting, Object, ObjectSet};
 use millpond_ondisk::dsl::keys::master_node as key;

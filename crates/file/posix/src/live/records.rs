@@ -4,7 +4,6 @@
 //! as the changes. During replay nothing is logged. Instead, the transaction stores the log header with the
 //! replay's progress. Page `docs/format/intent-log-records.md`.
 
-use super::error::FileError;
 use super::file_system::LiveFileSystem;
 use super::node::NodeInner;
 use super::record_write::record_write;
@@ -12,6 +11,7 @@ use super::replay::Forced;
 use super::set_attributes::SetAttributes;
 use super::state::NodeState;
 use crate::FileKind;
+use crate::error::FileError;
 use millpond_env::sync::Mutex;
 use millpond_ondisk::ObjectId;
 use millpond_ondisk::intent_log::{

@@ -1,7 +1,7 @@
 //! Renames and moves files.
 
-use super::error::FileError;
 use super::file_system::{ENTRY_BYTES, LiveFileSystem, NODE_BYTES};
+use crate::error::FileError;
 
 use super::create::{LINKS_MAX, NewMode, Plan};
 use super::node::{LiveNode, lock_changes_of};

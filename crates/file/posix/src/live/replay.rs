@@ -6,7 +6,6 @@
 
 use super::content::{Allocate, FILE_BYTES_MAX};
 use super::create::NewMode;
-use super::error::FileError;
 use super::file_system::{LiveFileSystem, NODE_BYTES};
 use super::nfs4_acl;
 use super::node::LiveNode;
@@ -16,6 +15,7 @@ use super::set_attributes::{SetAttributes, SetTime};
 use super::settings::Caller;
 use super::state::Lists;
 use crate::FileKind;
+use crate::error::FileError;
 use millpond_env::sync::Arc;
 use millpond_nvlist::{NvList, NvValue};
 use millpond_object::{Block, ObjectError};

@@ -1,6 +1,5 @@
 //! Reads and changes the attributes that `stat` shows.
 
-use super::error::FileError;
 use super::file_system::{ENTRY_BYTES, LiveFileSystem, NODE_BYTES};
 use super::nfs4_acl;
 use super::node::LiveNode;
@@ -8,6 +7,7 @@ use super::posix_acl::{POSIX_ACL_ACCESS, PosixAcl};
 use super::quota::QuotaOwner;
 use super::settings::Caller;
 use super::state::{Lists, NodeState};
+use crate::error::FileError;
 use crate::{FileKind, Stat};
 use millpond_sa::{FileFlags, Fuid, Timestamp};
 

@@ -1,10 +1,10 @@
 //! Space and file counts of a file system.
 
-use super::error::FileError;
 use super::file_system::LiveFileSystem;
 use super::names::{LONG_NAME_BYTES_MAX, NAME_BYTES_MAX};
 use super::node::LiveNode;
 use super::quota::{QuotaMeasure, QuotaOwner};
+use crate::error::FileError;
 use millpond_sa::FileFlags;
 
 /// The result of `statfs`.

@@ -3,8 +3,8 @@
 use super::attributes::zap;
 use super::content::FREE_BLOCKS_MAX;
 use super::drain::DrainQueue;
-use super::error::FileError;
 use super::file_system::{ENTRY_BYTES, LiveFileSystem, NODE_BYTES};
+use crate::error::FileError;
 use millpond_env::mark;
 use millpond_env::sync::{Arc, Mutex, MutexGuard};
 use millpond_object::{Object, ObjectError};
@@ -126,7 +126,8 @@ impl LiveFileSystem {
                 }
                 match free(id) {
                     Ok(true) => freed += 1,
-                    Ok(false) | Err(FileError::Failed(_)) => {}
+                    Ok(false) => {}
+                    Err(error) if error.is_unreadable() => {}
                     Err(error) => return Err(error),
                 }
             }
@@ -144,7 +145,8 @@ impl LiveFileSystem {
     pub fn reap(&self) -> Result<(), FileError> {
         while let Some(id) = self.reaper().pop() {
             match self.free_orphan_or_leave(id) {
-                Ok(_) | Err(FileError::Failed(_)) => {}
+                Ok(_) => {}
+                Err(error) if error.is_unreadable() => {}
                 Err(error) => {
                     // Retry later. The file is in the table, so nothing is lost.
                     self.reaper().push(id);

@@ -1,7 +1,6 @@
 //! Extended attributes of files that change, in both storage places. Page `docs/format/file-system.md`.
 
 use super::attributes::AttributeTables;
-use super::error::FileError;
 use super::file_system::{ENTRY_BYTES, LiveFileSystem, NODE_BYTES};
 use super::node::{LiveNode, NodeInner};
 use super::posix_acl::{POSIX_ACL_ACCESS, POSIX_ACL_DEFAULT, PosixAcl};
@@ -9,6 +8,7 @@ use super::quota::QuotaOwner;
 use super::settings::{AclKind, Caller, XattrPlace};
 use super::state::Lists;
 use crate::FileKind;
+use crate::error::FileError;
 use crate::xattr::{PREFIXES, XATTR_BYTES_MAX, shown_name};
 use millpond_nvlist::{NvList, NvValue};
 use millpond_sa::FileFlags;

@@ -2,12 +2,12 @@
 
 use super::attributes::zap;
 use super::create::{file_object, folding};
-use super::error::FileError;
 use super::file_system::{ENTRY_BYTES, LiveFileSystem, NODE_BYTES};
 use super::nfs4_acl;
 use super::node::NodeInner;
 use super::state::{Lists, NodeState};
 use crate::FileKind;
+use crate::error::FileError;
 use millpond_env::sync::Arc;
 use millpond_object::Object;
 use millpond_ondisk::{ObjectId, ObjectType};

@@ -1,7 +1,7 @@
 //! A live file system with its snapshots below `.zfs/snapshot`.
 
 use super::{Body, InodeNumber, ReadOnlyVfs, Vfs, VfsEntry, VfsNode, VfsPlace, read_only};
-use crate::live::{
+use crate::{
     Allocate, BackgroundDrain, Caller, FileError, FileSystemStat, LiveFileSystem, NewMode,
     RenameMode, SNAPSHOT_DIRECTORY_ID, Seek, SetAttributes, SpecialFile, WriteAt, XattrMode,
 };

@@ -1,7 +1,7 @@
 //! [`Vfs`] for a live file system.
 
 use super::{Body, InodeNumber, Vfs, VfsEntry, VfsNode, VfsPlace};
-use crate::live::{
+use crate::{
     AclKind, Allocate, Caller, DirEntryRef, FileError, FileSystemStat, LONG_NAME_BYTES_MAX,
     LiveFileSystem, LiveNode, NAME_BYTES_MAX, NewMode, RenameMode, Seek, SetAttributes,
     SpecialFile, WriteAt, XattrMode,

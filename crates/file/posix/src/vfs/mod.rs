@@ -1,7 +1,7 @@
 //! The file system interface for front ends: [`Vfs`].
 //!
 //! FUSE and network servers work with inode numbers, names, cookies and attributes. They do not access object
-//! sets or transactions. [`LiveFileSystem`](crate::live::LiveFileSystem) implements [`Vfs`] itself,
+//! sets or transactions. [`LiveFileSystem`](crate::LiveFileSystem) implements [`Vfs`] itself,
 //! [`ReadOnlyVfs`] serves read-only files, and [`ZfsCtlDir`] adds `.zfs/snapshot` to a live file system.
 
 mod ctldir;
@@ -11,7 +11,7 @@ mod read_only;
 pub use ctldir::{SnapshotEntry, SnapshotPort, ZfsCtlDir};
 pub use read_only::ReadOnlyVfs;
 
-use crate::live::{
+use crate::{
     Allocate, Caller, FileError, FileSystemStat, LiveNode, NAME_BYTES_MAX, NewMode, RenameMode,
     Seek, SetAttributes, SpecialFile, TransactionError, WriteAt, XattrMode,
 };
@@ -124,7 +124,7 @@ pub struct VfsPlace<'p> {
 /// A file system as front ends see it. All threads share it; every call may block.
 ///
 /// By default, operations that change something fail with "read-only". Errors are those of the operations of
-/// the same name of [`LiveFileSystem`](crate::live::LiveFileSystem).
+/// the same name of [`LiveFileSystem`](crate::LiveFileSystem).
 pub trait Vfs: Send + Sync {
     /// The root directory.
     fn root(&self) -> Result<VfsNode, FileError>;

@@ -1,8 +1,8 @@
 //! Serves files that cannot change: snapshots, and pools opened read-only.
 
 use super::{Body, InodeNumber, Vfs, VfsEntry, VfsNode, VfsPlace};
-use crate::live::{FileError, FileSystemStat, LONG_NAME_BYTES_MAX, Seek};
 use crate::{CacheHint, Case, FileKind, FileSystem, Node, Stat};
+use crate::{FileError, FileSystemStat, LONG_NAME_BYTES_MAX, Seek};
 use millpond_env::sync::Arc;
 
 /// The cookie after `.`.
@@ -81,7 +81,7 @@ impl Vfs for ReadOnlyVfs {
         self.wrap(at.directory.stored()?.child(at.name)?)
     }
     fn stat(&self, node: &VfsNode) -> Result<Stat, FileError> {
-        Ok(node.stored()?.stat()?)
+        node.stored()?.stat()
     }
     fn link_target(&self, node: &VfsNode) -> Result<Vec<u8>, FileError> {
         let target = node.stored()?.link_target()?;
@@ -136,7 +136,7 @@ impl Vfs for ReadOnlyVfs {
         hint: CacheHint,
     ) -> Result<usize, FileError> {
         let node = only_regular(node.stored()?)?;
-        Ok(node.read_with_hint(offset, buffer, hint)?)
+        node.read_with_hint(offset, buffer, hint)
     }
     fn seek(&self, node: &VfsNode, what: Seek, offset: u64) -> Result<u64, FileError> {
         let node = only_regular(node.stored()?)?;
@@ -154,7 +154,7 @@ impl Vfs for ReadOnlyVfs {
         }
     }
     fn xattr_names(&self, node: &VfsNode) -> Result<Vec<Vec<u8>>, FileError> {
-        Ok(node.stored()?.xattr_names()?)
+        node.stored()?.xattr_names()
     }
     fn xattr(&self, node: &VfsNode, name: &[u8]) -> Result<Vec<u8>, FileError> {
         node.stored()?.xattr(name)?.ok_or(FileError::NoAttribute)

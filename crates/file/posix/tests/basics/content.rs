@@ -3,9 +3,8 @@
 use super::{MODE, errno, plain, root};
 use crate::support::Rig;
 use millpond_env::mark;
-use millpond_posix::Symlinks;
-use millpond_posix::live::{
-    Allocate, Errno, NewFileSystem, Seek, SetAttributes, Settings, WriteAt,
+use millpond_posix::{
+    Allocate, Errno, NewFileSystem, Seek, SetAttributes, Settings, Symlinks, WriteAt,
 };
 use std::sync::atomic::Ordering;
 

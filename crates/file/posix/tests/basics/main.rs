@@ -9,10 +9,9 @@ mod rules;
 mod support;
 mod xattrs;
 
-use millpond_posix::Symlinks;
-use millpond_posix::live::{
+use millpond_posix::{
     Caller, Errno, FileError, LiveFileSystem, NewFileSystem, NewMode, Settings, SpecialFile,
-    WriteAt,
+    Symlinks, WriteAt,
 };
 use support::Rig;
 

@@ -2,8 +2,9 @@
 
 use super::{MODE, errno, plain, root};
 use crate::support::Rig;
-use millpond_posix::live::{DirEntryRef, Errno, NewFileSystem, RenameMode, Settings, WriteAt};
-use millpond_posix::{Case, FileKind, Symlinks};
+use millpond_posix::{
+    Case, DirEntryRef, Errno, FileKind, NewFileSystem, RenameMode, Settings, Symlinks, WriteAt,
+};
 use std::sync::atomic::Ordering;
 
 #[test]

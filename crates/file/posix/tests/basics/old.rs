@@ -11,12 +11,11 @@ use millpond_ondisk::acl::encode_acl;
 use millpond_ondisk::dsl::keys::master_node as key;
 use millpond_ondisk::znode::{ZnodeAcl, ZnodePhys};
 use millpond_ondisk::{Endian, ObjectId, ObjectType};
-use millpond_posix::live::{
-    Caller, DirEntryRef, Errno, FileError, LiveFileSystem, LiveNode, NewFileSystem, NewMode,
-    RenameMode, SetAttributes, SetTime, Settings, SpecialFile, VERSION, WriteAt, XattrMode,
-    XattrPlace,
+use millpond_posix::{
+    Ace, Caller, DirEntryRef, Errno, FileError, FileFlags, FileKind, FileSystem, Fuid,
+    LiveFileSystem, LiveNode, NewFileSystem, NewMode, Node, RenameMode, SetAttributes, SetTime,
+    Settings, SpecialFile, Stat, Symlinks, Timestamp, VERSION, WriteAt, XattrMode, XattrPlace,
 };
-use millpond_posix::{Ace, FileFlags, FileKind, FileSystem, Fuid, Node, Stat, Symlinks, Timestamp};
 use millpond_sa::{AceFlags, AceKind, AceWho};
 use millpond_zap::{Zap, ZapMut};
 use std::collections::BTreeMap;
@@ -355,8 +354,8 @@ fn a_file_system_below_version_5_is_read_and_nothing_in_it_is_changed() {
     let tag = files.set_xattr(&root(), &file, b"user.b", b"", XattrMode::Set);
     assert_eq!(errno(tag), Errno::EROFS);
     let limit = files.set_default_quota(
-        millpond_posix::live::QuotaOwner::User,
-        millpond_posix::live::QuotaMeasure::Bytes,
+        millpond_posix::QuotaOwner::User,
+        millpond_posix::QuotaMeasure::Bytes,
         1,
     );
     assert_eq!(errno(limit), Errno::EROFS);

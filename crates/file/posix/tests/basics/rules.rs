@@ -2,11 +2,10 @@
 
 use super::{MODE, errno, plain, root};
 use crate::support::Rig;
-use millpond_posix::live::{
-    Atime, Caller, DirEntryRef, Errno, NewFileSystem, NewMode, QuotaMeasure, QuotaOwner,
-    RenameMode, SetAttributes, SetTime, Settings, WriteAt, XattrMode,
+use millpond_posix::{
+    Atime, Caller, DirEntryRef, Errno, FileFlags, NewFileSystem, NewMode, QuotaMeasure, QuotaOwner,
+    RenameMode, SetAttributes, SetTime, Settings, Symlinks, Timestamp, WriteAt, XattrMode,
 };
-use millpond_posix::{FileFlags, Symlinks, Timestamp};
 use std::sync::atomic::Ordering;
 
 #[test]

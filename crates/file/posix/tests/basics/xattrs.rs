@@ -3,11 +3,11 @@
 use super::{MODE, errno, plain, root};
 use crate::support::Rig;
 use millpond_env::mark;
-use millpond_posix::live::{
-    AclKind, Caller, Errno, NewFileSystem, NewMode, POSIX_ACL_ACCESS, POSIX_ACL_DEFAULT, PosixAcl,
-    PosixAclWho, QuotaMeasure, QuotaOwner, SetAttributes, Settings, XattrMode, XattrPlace,
+use millpond_posix::{
+    AclKind, Caller, Errno, FileKind, NewFileSystem, NewMode, POSIX_ACL_ACCESS, POSIX_ACL_DEFAULT,
+    PosixAcl, PosixAclWho, QuotaMeasure, QuotaOwner, SetAttributes, Settings, Symlinks, XattrMode,
+    XattrPlace,
 };
-use millpond_posix::{FileKind, Symlinks};
 
 #[test]
 fn extended_attributes_are_packed_as_long_as_they_fit() {

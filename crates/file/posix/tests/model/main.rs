@@ -9,12 +9,11 @@ mod support;
 mod tree;
 
 use millpond_ondisk::ObjectId;
-use millpond_posix::live::{
-    Allocate, Caller, DirEntryRef, Errno, FileError, LiveFileSystem, LiveNode, NewFileSystem,
-    NewMode, RenameMode, Seek, SetAttributes, Settings, SpecialFile, WriteAt, XattrMode,
-    XattrPlace,
+use millpond_posix::{
+    Allocate, Caller, DirEntryRef, Errno, FileError, FileKind, LiveFileSystem, LiveNode,
+    NewFileSystem, NewMode, Node, RenameMode, Seek, SetAttributes, Settings, SpecialFile, WriteAt,
+    XattrMode, XattrPlace,
 };
-use millpond_posix::{FileKind, Node};
 use proptest::prelude::*;
 use proptest::test_runner::Config;
 use std::sync::Arc;

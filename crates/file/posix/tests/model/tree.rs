@@ -1,8 +1,7 @@
 //! The model: a file system as a plain tree in memory.
 
 use millpond_ondisk::ObjectId;
-use millpond_posix::FileKind;
-use millpond_posix::live::{Errno, RenameMode};
+use millpond_posix::{Errno, FileKind, RenameMode};
 use std::collections::BTreeMap;
 
 pub const ROOT: u64 = 0;

@@ -18,10 +18,9 @@ use millpond_ondisk::{
     BlockPointer, ChecksumKind, CompressionKind, Dva, Endian, Guid, ObjectSetKind, Txg,
     VDEV_DATA_START_BYTES, VdevId,
 };
-use millpond_posix::FileSystem;
-use millpond_posix::live::{
-    Estimate, LiveFileSystem, NewFileSystem, Settings, Space, TransactionError, TransactionSource,
-    create_file_system,
+use millpond_posix::{
+    Estimate, FileSystem, LiveFileSystem, NewFileSystem, Settings, Space, TransactionError,
+    TransactionSource, create_file_system,
 };
 use millpond_txg::{DirtyLimits, Transaction, TxgError, TxgGroups};
 use millpond_vdev::{IndirectTables, LeafTable, Reflow, VdevConfig, VdevTree, VdevType};

@@ -9,7 +9,7 @@ use crate::{ObjectId, OwnerKind, PropertyValue};
 use millpond_ondisk::Guid;
 use millpond_ondisk::dsl::keys::master_node;
 use millpond_pool::{NewTop, NewVdevOptions, NewVdevs, Offline};
-use millpond_posix::live::{QuotaMeasure, QuotaOwner};
+use millpond_posix::{QuotaMeasure, QuotaOwner};
 
 /// Upper bound of the txgs synced after a destroy, to free space before the pool is closed. The rest is freed
 /// when the pool is opened again.

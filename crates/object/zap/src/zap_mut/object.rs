@@ -3,7 +3,9 @@
 use super::{NewZap, ZapMut, ZapShape, ZapStore};
 use crate::{Zap, ZapError, ZapSource};
 use millpond_env::sync::Arc;
-use millpond_object::{Block, BlockAddress, NewObject, Object, ObjectError, ObjectSet};
+use millpond_object::{
+    Block, BlockAddress, NewObject, Object, ObjectError, ObjectSet, ReadableObject,
+};
 use millpond_ondisk::{BlockId, Level, ObjectId, ObjectType};
 use millpond_txg::Transaction;
 
@@ -82,6 +84,17 @@ impl Zap {
     /// As [`Zap::open`].
     pub fn of_object(object: &Arc<Object>) -> Result<Self, ZapError> {
         Self::from_source(Arc::clone(object) as Arc<dyn ZapSource>)
+    }
+
+    /// Opens the ZAP in an object, committed or open for change.
+    ///
+    /// # Errors
+    /// As [`Zap::open`].
+    pub fn of_readable(object: &ReadableObject) -> Result<Self, ZapError> {
+        match object {
+            ReadableObject::Committed(object) => Self::open(object.clone()),
+            ReadableObject::Open(object) => Self::of_object(object),
+        }
     }
 }
 

@@ -2,8 +2,7 @@
 
 use super::{Answered, Session};
 use crate::abi::{Attributes, Reply, Request, SetAttr, StatxTime, set_attr};
-use millpond_posix::live::{Caller, SetAttributes, SetTime};
-use millpond_posix::{FileFlags, Stat, Timestamp};
+use millpond_posix::{Caller, FileFlags, SetAttributes, SetTime, Stat, Timestamp};
 
 /// The extended attribute with a program's capabilities. A change of the program removes it.
 pub(super) const CAPABILITIES: &[u8] = b"security.capability";

@@ -5,9 +5,8 @@ use super::{Answered, EINVAL, ENOSYS, Refusal, Session};
 use crate::abi::{
     DATA_BYTES_MAX, OPEN_KEEP_CACHE, Operation, Reply, Request, WRITE_KILL_SUIDGID, feature,
 };
-use millpond_posix::CacheHint;
-use millpond_posix::live::{Allocate, Caller, FileError, Seek, WriteAt};
 use millpond_posix::vfs::VfsNode;
+use millpond_posix::{Allocate, CacheHint, Caller, FileError, Seek, WriteAt};
 use rustix::fs::OFlags;
 
 const KEEP_SIZE: u32 = 1;

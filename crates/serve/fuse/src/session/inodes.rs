@@ -1,7 +1,7 @@
 //! Tracks which files the kernel knows.
 
 use millpond_env::sync::Mutex;
-use millpond_posix::live::FileError;
+use millpond_posix::FileError;
 use millpond_posix::vfs::{InodeNumber, Vfs, VfsNode};
 use std::collections::{HashMap, VecDeque};
 

@@ -2,8 +2,7 @@
 
 use super::{Answered, Refusal, Session};
 use crate::abi::{Reply, Request, feature};
-use millpond_posix::live::{FileError, SetAttributes};
-use millpond_posix::{FileFlags, Stat};
+use millpond_posix::{FileError, FileFlags, SetAttributes, Stat};
 
 const GET_FLAGS: u32 = 0x8008_6601;
 const SET_FLAGS: u32 = 0x4008_6602;

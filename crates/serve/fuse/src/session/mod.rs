@@ -19,8 +19,8 @@ use crate::abi::{
 use inodes::Inodes;
 use millpond_env::sync::Arc;
 use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use millpond_posix::live::{Caller, FileError};
 use millpond_posix::vfs::{InodeNumber, Vfs, VfsNode, VfsPlace};
+use millpond_posix::{Caller, FileError};
 use troubles::Troubles;
 
 /// How long the kernel may cache data that only changes through it, in seconds.

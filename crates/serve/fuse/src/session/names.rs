@@ -2,9 +2,8 @@
 
 use super::{Answered, EINVAL, ENOSYS, LONG_S, Refusal, Session, place};
 use crate::abi::{NewFile, OPEN_KEEP_CACHE, Operation, Reply, Request, decode_device, feature};
-use millpond_posix::FileKind;
-use millpond_posix::live::{Caller, FileError, NewMode, RenameMode, SpecialFile};
 use millpond_posix::vfs::{VfsNode, VfsPlace};
+use millpond_posix::{Caller, FileError, FileKind, NewMode, RenameMode, SpecialFile};
 
 const RENAME_NOREPLACE: u32 = 1;
 const RENAME_EXCHANGE: u32 = 2;

@@ -3,7 +3,7 @@
 use super::attributes::CAPABILITIES;
 use super::{Answered, EINVAL, Refusal, Session};
 use crate::abi::{Operation, Reply, Request, SETXATTR_KILL_SGID};
-use millpond_posix::live::{Caller, XattrMode};
+use millpond_posix::{Caller, XattrMode};
 
 const XATTR_CREATE: u32 = 1;
 const XATTR_REPLACE: u32 = 2;

@@ -4,8 +4,9 @@
 
 use super::source::{Entry, Facts, Source, Xattrs};
 use crate::verbs::content::Content;
-use millpond::live::{FileError, LiveFileSystem, LiveNode, Seek};
-use millpond::{FileKind, FileSystem, Node, ObjectId, Stat};
+use millpond::{
+    FileError, FileKind, FileSystem, LiveFileSystem, LiveNode, Node, ObjectId, Seek, Stat,
+};
 use millpond_env::sync::Arc;
 
 /// A file of a pool opened for reading, or of a snapshot.

@@ -2,10 +2,9 @@
 
 use super::source::{Entry, Facts, Xattrs};
 use crate::verbs::cp::report::Report;
-use millpond::FileKind;
-use millpond::live::{
-    Caller, FileError, LiveFileSystem, LiveNode, NewMode, SetAttributes, SetTime, SpecialFile,
-    XattrMode,
+use millpond::{
+    Caller, FileError, FileKind, LiveFileSystem, LiveNode, NewMode, SetAttributes, SetTime,
+    SpecialFile, XattrMode,
 };
 use millpond_env::sync::Arc;
 

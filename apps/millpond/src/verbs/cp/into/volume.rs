@@ -7,8 +7,7 @@ use crate::session::Failure;
 use crate::verbs::content::Content;
 use crate::verbs::global::refused;
 use crate::verbs::pools::{Pools, Target, explained};
-use millpond::live::LiveVolume;
-use millpond::{FileKind, Symlinks};
+use millpond::{FileKind, Symlinks, Volume};
 use rustix::fs::{SeekFrom, fstat, seek};
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -26,7 +25,7 @@ enum Bytes {
 pub fn copy(
     pools: &mut Pools<'_>,
     word: &OsStr,
-    volume: &LiveVolume,
+    volume: &Volume,
     report: &Report,
     is_sparse: bool,
 ) -> Result<(), Failure> {

@@ -6,28 +6,29 @@ mod support;
 
 use millpond_env::thread;
 use millpond_ondisk::{BlockId, ObjectId, ObjectSetKind};
-use millpond_volume::{LiveVolume, Volume, VolumeError, create_volume};
+use millpond_posix::TransactionError;
+use millpond_volume::{Volume, VolumeError, create_volume};
 use proptest::prelude::*;
 use proptest::test_runner::Config;
 use support::Rig;
 
 const BLOCK: u32 = 4096;
 
-fn volume(size_bytes: u64) -> (Rig, LiveVolume) {
+fn volume(size_bytes: u64) -> (Rig, Volume) {
     let (rig, tx) = Rig::empty(ObjectSetKind::Volume);
     create_volume("t/v", &rig.set, &tx, &rig.env, size_bytes, BLOCK).unwrap();
     drop(tx);
     rig.sync();
-    let volume = LiveVolume::open("t/v", &rig.set, rig.begin_port()).unwrap();
+    let volume = Volume::open_for_change("t/v", &rig.set, rig.begin_port()).unwrap();
     (rig, volume)
 }
 
 fn committed(rig: &Rig) -> Volume {
-    Volume::from_object_set("t/v", &rig.set.committed().unwrap()).unwrap()
+    Volume::open("t/v", &rig.set.committed().unwrap()).unwrap()
 }
 
 #[test]
-fn sizes_that_no_volume_has_are_refused() {
+fn invalid_sizes_are_refused() {
     let (rig, tx) = Rig::empty(ObjectSetKind::Volume);
     for (size, block) in [
         (0, 4096),
@@ -54,7 +55,37 @@ fn sizes_that_no_volume_has_are_refused() {
 }
 
 #[test]
-fn a_volume_of_zeros_takes_no_blocks_and_discarding_gives_them_back() {
+fn a_committed_volume_refuses_every_change() {
+    let (rig, volume) = volume(1 << 20);
+    volume.write(0, b"kept").unwrap();
+    rig.sync();
+    let read = committed(&rig);
+    for refused in [
+        read.write(0, b"x"),
+        read.zero(0, 4096),
+        read.discard(0, 4096),
+        read.resize(2 << 20),
+        read.free_behind_end(),
+    ] {
+        let error = refused.unwrap_err();
+        assert!(
+            matches!(
+                error,
+                VolumeError::TransactionSource {
+                    error: TransactionError::ReadOnly,
+                    ..
+                }
+            ),
+            "{error}"
+        );
+    }
+    let mut found = [0; 4];
+    read.read(0, &mut found).unwrap();
+    assert_eq!(&found, b"kept");
+}
+
+#[test]
+fn discarding_frees_blocks() {
     let (rig, volume) = volume(64 << 20);
     let empty = rig.sink.living().len();
     volume.write(10 << 20, &vec![7; 8 << 20]).unwrap();
@@ -70,7 +101,7 @@ fn a_volume_of_zeros_takes_no_blocks_and_discarding_gives_them_back() {
 }
 
 #[test]
-fn a_smaller_volume_forgets_what_lay_behind_its_end() {
+fn shrinking_drops_the_content_beyond_the_end() {
     let (rig, volume) = volume(1 << 20);
     volume.write(0, &vec![3; 1 << 20]).unwrap();
     rig.with_sync_thread(|| {
@@ -87,7 +118,7 @@ fn a_smaller_volume_forgets_what_lay_behind_its_end() {
 }
 
 #[test]
-fn what_a_crash_left_behind_the_end_is_gone_when_the_volume_grows() {
+fn growing_frees_blocks_that_a_crash_left_beyond_the_end() {
     let (rig, volume) = volume(BLOCK.into());
     // Simulate a power failure after the smaller size was committed, and before the rest was freed.
     let data = rig.set.object(ObjectId(1)).unwrap();
@@ -104,7 +135,7 @@ fn what_a_crash_left_behind_the_end_is_gone_when_the_volume_grows() {
 }
 
 #[test]
-fn what_a_crash_left_behind_the_end_is_freed_by_who_opens_the_volume() {
+fn opening_frees_blocks_that_a_crash_left_beyond_the_end() {
     let (rig, volume) = volume(BLOCK.into());
     volume.write(0, &[7; BLOCK as usize]).unwrap();
     let data = rig.set.object(ObjectId(1)).unwrap();
@@ -125,7 +156,7 @@ fn what_a_crash_left_behind_the_end_is_freed_by_who_opens_the_volume() {
 }
 
 #[test]
-fn threads_that_write_different_sectors_lose_nothing() {
+fn concurrent_writes_to_different_sectors_are_kept() {
     const SECTOR: u64 = 512;
     let (rig, volume) = volume(1 << 20);
     rig.with_sync_thread(|| {
@@ -178,7 +209,7 @@ fn op() -> impl Strategy<Value = Op> {
 proptest! {
     #![proptest_config(Config { cases: 40, ..Config::default() })]
     #[test]
-    fn any_requests_leave_the_same_bytes(ops in proptest::collection::vec(op(), 1..60)) {
+    fn random_requests_match_a_byte_vector(ops in proptest::collection::vec(op(), 1..60)) {
         let (rig, volume) = volume(64 * u64::from(BLOCK));
         let mut wanted = vec![0u8; 64 * BLOCK as usize];
         for op in ops {

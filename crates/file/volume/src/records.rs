@@ -1,22 +1,27 @@
 //! A volume's intent log: recording and replaying changes. Page `docs/format/intent-log-records.md`.
 
-use super::LiveVolume;
-use crate::VolumeError;
+use crate::resize::TABLE_BYTES;
 use crate::volume::DATA;
+use crate::write::FREE_DIRTY_BYTES;
+use crate::{Volume, VolumeError};
 use millpond_env::sync::Arc;
-use millpond_object::{Block, ObjectError};
+use millpond_object::{Block, Object, ObjectError};
 use millpond_ondisk::intent_log::{LogRecord, LogRecordBody, WriteContent};
 use millpond_ondisk::{BlockPointer, ObjectId};
-use millpond_posix::live::record_write;
+use millpond_posix::{ChangeLog, record_write};
 use millpond_txg::Transaction;
 
 /// Reads the block that a record points to, given the object and the byte offset it belongs to.
 pub type ReplayBlock<'a> =
     dyn FnMut(&BlockPointer, ObjectId, u64) -> Result<Arc<Block>, ObjectError> + 'a;
 
-impl LiveVolume {
+impl Volume {
+    fn log(&self) -> Option<&dyn ChangeLog> {
+        self.writing().ok()?.source().log()
+    }
+
     fn record(&self, tx: &Transaction, body: LogRecordBody<'_>) {
-        let Some(log) = self.begin.log() else { return };
+        let Some(log) = self.log() else { return };
         let record = LogRecord {
             txg: tx.txg(),
             sequence: 0,
@@ -29,14 +34,20 @@ impl LiveVolume {
         }
     }
 
-    pub(super) fn record_write(&self, tx: &Transaction, offset: u64, bytes: &[u8]) {
-        let Some(log) = self.begin.log() else { return };
+    pub(crate) fn record_write(
+        &self,
+        tx: &Transaction,
+        data: &Arc<Object>,
+        offset: u64,
+        bytes: &[u8],
+    ) {
+        let Some(log) = self.log() else { return };
         match log.is_wanted() {
-            true => record_write(log, tx, &self.data, offset, bytes),
+            true => record_write(log, tx, data, offset, bytes),
             false => log.append_unlogged(tx, None),
         }
     }
-    pub(super) fn record_free(&self, tx: &Transaction, offset: u64, length: u64) {
+    pub(crate) fn record_free(&self, tx: &Transaction, offset: u64, length: u64) {
         let body = LogRecordBody::Truncate {
             object: DATA,
             offset,
@@ -47,8 +58,8 @@ impl LiveVolume {
 
     /// Runs at the end of a request. With `sync=always`, commits the request to stable storage before it
     /// returns.
-    pub(super) fn settle(&self) -> Result<(), VolumeError> {
-        match self.begin.log() {
+    pub(crate) fn settle(&self) -> Result<(), VolumeError> {
+        match self.writing()?.source().log() {
             Some(log) if log.commits_always() => self.commit_log(),
             _ => Ok(()),
         }
@@ -93,10 +104,10 @@ impl LiveVolume {
                     length => length.min(to_end),
                 };
                 if length > 0 {
-                    let tx = self.begin_freeing(super::FREE_DIRTY_BYTES, 0)?;
-                    let freed = self.data.free_range(&tx, *offset, length);
+                    let tx = self.begin_freeing(FREE_DIRTY_BYTES, 0)?;
+                    let freed = self.writing()?.data().free_range(&tx, *offset, length);
                     freed.map_err(|error| self.errors().object(error))?;
-                    self.set.set_log_header(&tx, header);
+                    self.writing()?.set().set_log_header(&tx, header);
                 }
                 Ok(())
             }
@@ -119,8 +130,8 @@ impl LiveVolume {
                     self.write_again(at, bytes.unwrap_or_default(), None)?;
                     at = at.saturating_add((*block_bytes).max(1));
                 }
-                let tx = self.begin_freeing(super::TABLE_BYTES, 0)?;
-                self.set.set_log_header(&tx, header);
+                let tx = self.begin_freeing(TABLE_BYTES, 0)?;
+                self.writing()?.set().set_log_header(&tx, header);
                 Ok(())
             }
             _ => Err(self
@@ -148,10 +159,10 @@ impl LiveVolume {
         let count = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
         let bytes = bytes.get(..count).unwrap_or_default();
         let tx = self.begin_freeing(bytes.len() as u64 + 2 * self.block_bytes(), 0)?;
-        let written = self.data.write(&tx, offset, bytes);
+        let written = self.writing()?.data().write(&tx, offset, bytes);
         written.map_err(|error| self.errors().object(error))?;
         if let Some(header) = header {
-            self.set.set_log_header(&tx, header);
+            self.writing()?.set().set_log_header(&tx, header);
         }
         Ok(())
     }
