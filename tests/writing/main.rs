@@ -22,4 +22,5 @@ mod soak;
 mod states;
 mod sweep;
 mod upgraded;
+mod views;
 mod write_back;

@@ -68,6 +68,14 @@ pub enum PoolError {
         /// The number of passes made.
         passes: u32,
     },
+    /// A view of a committed state was open for so long that its blocks may be in use again.
+    #[error(
+        "the state of txg {txg} was read for too long while the pool changed; run the command again"
+    )]
+    ViewExpired {
+        /// The txg of the state.
+        txg: millpond_ondisk::Txg,
+    },
     /// This part is not implemented yet.
     #[error("not built yet")]
     NotReady,

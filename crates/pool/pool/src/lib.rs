@@ -26,6 +26,7 @@ mod logs;
 mod open;
 mod open_for_writing;
 mod packed;
+mod pins;
 mod pool;
 mod port;
 pub mod properties;

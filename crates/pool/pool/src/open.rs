@@ -290,6 +290,7 @@ fn open_at(
         spares,
         caches,
         load_guid,
+        pin: None,
         space: OnceLock::new(),
     }))
 }

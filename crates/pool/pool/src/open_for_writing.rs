@@ -15,6 +15,7 @@ use crate::import::{Assembly, LeafState, PoolCandidate, Trust, assemble, scan_de
 use crate::labels::{self, CommitError};
 use crate::open::{load_list, open_directory};
 use crate::packed::read_packed_list;
+use crate::pins::TxgPin;
 use crate::pool::{Pool, PoolParts, PoolState, SyncMode};
 use crate::port::DatasetPort;
 use crate::properties::PropertyValue;
@@ -33,7 +34,7 @@ use millpond_env::sync::atomic::Ordering;
 use millpond_env::sync::{Arc, OnceLock};
 use millpond_object::{ObjectSet, ObjectSetView, WritePolicy};
 use millpond_ondisk::pool_directory::key;
-use millpond_ondisk::{Guid, ObjectId, Txg};
+use millpond_ondisk::{Guid, ObjectId, Txg, Uberblock};
 use millpond_txg::{DirtyLimits, TxgError, TxgGroups};
 use millpond_vdev::{Health, LeafHealth};
 use std::collections::{BTreeMap, BTreeSet};
@@ -67,9 +68,6 @@ pub struct WriteOptions {
     /// pool in caller-driven sync mode waits for devices without limit.
     pub deadline: RequestDeadline,
 }
-
-/// How often to retry reading the committed state when newer txgs overwrite it.
-const LOOKS_MAX: usize = 4;
 
 impl Pool {
     /// Opens a pool for changes. Its first txg is committed when this returns, and the labels then show
@@ -164,28 +162,27 @@ impl Pool {
         }
     }
 
-    /// Opens a read-only pool of the last committed state, on the same devices and cache.
+    /// Opens a view of the last committed state, on the same devices and cache.
     ///
-    /// It is valid until two more txgs are written. After that its blocks may be reused. Reading a reused
-    /// block fails; it never returns wrong data.
+    /// Blocks that the view refers to are not reused while it is open, for at most an hour, or five seconds
+    /// while the pool is short of space. After that, reading may fail; it never returns wrong data.
+    /// [`PoolView::check_not_expired`] tells the two kinds of failure apart.
     ///
     /// # Errors
     /// If that state cannot be read.
     pub fn committed(&self) -> Result<Arc<PoolView>, PoolError> {
-        let mut looks = 0;
         loop {
-            looks += 1;
-            let outcome = self.look_at_committed();
-            let Err(error) = outcome else { return outcome };
-            // The state was overwritten while it was read; retry with the current one.
-            if looks >= LOOKS_MAX || self.failure.suspension().is_some() {
-                return Err(error);
+            let uberblock = self.uberblock();
+            let now_ns = self.env.clock.monotonic_ns();
+            // Not possible if a newer txg was committed meanwhile.
+            if let Some(pin) = self.pins.pin(uberblock.txg, now_ns) {
+                self.allocator.set_pinned(&self.pins.txgs());
+                return self.view_of(uberblock, pin);
             }
         }
     }
 
-    fn look_at_committed(&self) -> Result<Arc<PoolView>, PoolError> {
-        let uberblock = self.uberblock();
+    fn view_of(&self, uberblock: Uberblock, pin: TxgPin) -> Result<Arc<PoolView>, PoolError> {
         let store = Arc::new(self.store.view());
         let mos = ObjectSetView::open(Arc::clone(&store), 0, uberblock.root, None)
             .reading("pool metadata")?;
@@ -229,6 +226,7 @@ impl Pool {
             spares,
             caches,
             load_guid: self.load_guid,
+            pin: Some(pin),
             space: OnceLock::new(),
         }))
     }

@@ -6,6 +6,7 @@ use crate::failure::{FailMode, FailureState, Suspension};
 use crate::features::counts::FeatureCounts;
 use crate::history::append::NotedEvents;
 use crate::import::Assembly;
+use crate::pins::Pins;
 use crate::port::DatasetPort;
 use crate::space::maps::SpaceMapObjects;
 use crate::sync::context::SyncContext;
@@ -53,6 +54,8 @@ pub struct Pool {
     pub(crate) load_guid: u64,
     pub(crate) noted: NotedEvents,
     pub(crate) leaf_watch: Mutex<LeafWatch>,
+    /// Open views of committed states, whose blocks are not reused.
+    pub(crate) pins: Arc<Pins>,
     /// Held while an administrator's request takes leaves offline or online.
     pub(crate) leaf_orders: Mutex<()>,
 }
@@ -161,6 +164,7 @@ impl Pool {
             is_exported: AtomicBool::new(false),
             noted: NotedEvents::default(),
             leaf_watch: Mutex::new(parts.leaf_watch),
+            pins: Arc::default(),
             leaf_orders: Mutex::new(()),
         })
     }

@@ -2,6 +2,7 @@
 
 use crate::error::Reading;
 use crate::import::Assembly;
+use crate::pins::TxgPin;
 use crate::{Features, PoolError, PoolSpace};
 use millpond_block::BlockStore;
 use millpond_env::Env;
@@ -26,6 +27,8 @@ pub struct PoolView {
     pub(crate) spares: Vec<NvList>,
     pub(crate) caches: Vec<NvList>,
     pub(crate) load_guid: u64,
+    /// Keeps the state's blocks from being reused. `None` if this process does not write the pool.
+    pub(crate) pin: Option<TxgPin>,
     pub(crate) space: OnceLock<Result<Arc<PoolSpace>, PoolError>>,
 }
 
@@ -46,6 +49,19 @@ impl Drop for PoolView {
 }
 
 impl PoolView {
+    /// Checks that blocks of this state were not reused since it was opened. An error that was met while
+    /// reading is only then one of the pool.
+    ///
+    /// # Errors
+    /// [`PoolError::ViewExpired`].
+    pub fn check_not_expired(&self) -> Result<(), PoolError> {
+        match self.pin.as_ref().is_some_and(TxgPin::has_expired) {
+            true => Err(PoolError::ViewExpired {
+                txg: self.uberblock.txg,
+            }),
+            false => Ok(()),
+        }
+    }
     /// The name the pool was opened under.
     #[must_use]
     pub fn name(&self) -> &str {

@@ -116,6 +116,19 @@ impl ImportedPool {
         }
     }
 
+    /// Answers a query from the last committed state. If the state was read for so long that its blocks may be
+    /// in use again, an error says so instead of what was found there.
+    pub(super) fn read<R>(
+        &self,
+        query: impl FnOnce(&Pool) -> Result<R, ControlError>,
+    ) -> Result<R, ControlError> {
+        let view = self.view().map_err(io)?;
+        query(&view).map_err(|error| match view.inner().check_not_expired() {
+            Err(expired) => ControlError::Io(expired.to_string()),
+            Ok(()) => error,
+        })
+    }
+
     /// The configuration for a cache file. `None` for a pool that was imported read-only on request: cache
     /// files omit it.
     #[must_use]
@@ -142,7 +155,6 @@ impl ImportedPool {
     }
 
     fn read_info(&self) -> Result<PoolInfo, ControlError> {
-        let view = self.view().map_err(io)?;
         let locate = |vdev: &mut super::VdevInfo| match &self.located {
             Some(located) => tree::locate(vdev, &|guid| located.get(&guid).cloned()),
             // This process created the pool, so each device is at its configured path.
@@ -153,7 +165,7 @@ impl ImportedPool {
                 }
             }
         };
-        let mut info = local::opened(&view, &locate)?;
+        let mut info = self.read(|view| local::opened(view, &locate))?;
         info.held_since_s = self.held_since_s;
         info.is_state_active = true;
         let mut stack = vec![&mut info.root];
@@ -293,10 +305,6 @@ impl ImportedPools {
 
     fn find(&self, name: &str) -> Result<Arc<ImportedPool>, ControlError> {
         self.get(name).ok_or(ControlError::NoSuchPool)
-    }
-
-    fn view_of(&self, dataset: &str) -> Result<Pool, ControlError> {
-        self.find(pool_of(dataset))?.view().map_err(io)
     }
 
     /// Creates a pool and keeps it open.
@@ -600,8 +608,10 @@ impl Control for ImportedPools {
 
     fn vdev_properties(&self, pool: &str, vdev_guid: u64) -> Result<Vec<Property>, ControlError> {
         let info = self.pool(pool)?;
-        let view = self.view_of(pool)?;
-        vdev_properties::properties(view.inner(), &info, vdev_guid).ok_or(ControlError::NoSuchVdev)
+        self.find(pool)?.read(|view| {
+            let found = vdev_properties::properties(view.inner(), &info, vdev_guid);
+            found.ok_or(ControlError::NoSuchVdev)
+        })
     }
 
     fn datasets(
@@ -611,11 +621,13 @@ impl Control for ImportedPools {
     ) -> Result<(), ControlError> {
         let held = self.find(pool_of(&query.root))?;
         let altroot = held.altroot.clone();
-        dataset::walk(&held.view().map_err(io)?, query, &mut |mut info| {
-            if let Some(root) = &altroot {
-                below_altroot(root, &mut info);
-            }
-            each(info)
+        held.read(|view| {
+            dataset::walk(view, query, &mut |mut info| {
+                if let Some(root) = &altroot {
+                    below_altroot(root, &mut info);
+                }
+                each(info)
+            })
         })
     }
 
@@ -624,11 +636,12 @@ impl Control for ImportedPools {
         pool: &str,
         each: &mut dyn FnMut(HistoryRecord) -> Result<(), ControlError>,
     ) -> Result<(), ControlError> {
-        local::records(&self.view_of(pool)?, each)
+        self.find(pool)?.read(|view| local::records(view, each))
     }
 
     fn holds(&self, snapshot: &str) -> Result<Vec<(String, u64)>, ControlError> {
-        local::holds(&self.view_of(snapshot)?, snapshot)
+        let pool = self.find(pool_of(snapshot))?;
+        pool.read(|view| local::holds(view, snapshot))
     }
 
     fn space_by_owner(
@@ -636,7 +649,8 @@ impl Control for ImportedPools {
         dataset: &str,
         owners: crate::OwnerKind,
     ) -> Result<Vec<crate::OwnerSpace>, ControlError> {
-        local::space_by_owner(&self.view_of(dataset)?, dataset, owners)
+        let pool = self.find(pool_of(dataset))?;
+        pool.read(|view| local::space_by_owner(view, dataset, owners))
     }
 
     fn importable(&self) -> Result<Vec<ImportablePool>, ControlError> {

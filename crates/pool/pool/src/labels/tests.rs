@@ -59,13 +59,13 @@ fn memory() -> Arc<dyn Device> {
 }
 
 /// A pool of a mirror of two devices and a single device.
-struct PoolView {
+struct TestPool {
     config: PoolConfig,
     topology: Topology,
     devices: Vec<Arc<dyn Device>>,
 }
 
-impl PoolView {
+impl TestPool {
     fn new(devices: Vec<Arc<dyn Device>>) -> Self {
         let leaf = |id, guid| VdevConfig {
             id: Some(id),
@@ -152,7 +152,7 @@ impl PoolView {
 
 #[test]
 fn a_committed_pool_is_found_again() {
-    let mut pool = PoolView::new(vec![memory(), memory(), memory()]);
+    let mut pool = TestPool::new(vec![memory(), memory(), memory()]);
     assert!(pool.commit(4, true).unwrap().failures.is_empty());
     assert!(pool.commit(5, false).unwrap().failures.is_empty());
     let found = find_pools(&pool.found(), 0x1234);
@@ -178,7 +178,7 @@ fn a_committed_pool_is_found_again() {
 
 #[test]
 fn a_crash_between_the_halves_leaves_labels_that_fit_the_uberblock() {
-    let mut pool = PoolView::new(vec![memory(), memory(), memory()]);
+    let mut pool = TestPool::new(vec![memory(), memory(), memory()]);
     pool.commit(4, true).unwrap();
     // The even labels of txg 5 were written, its uberblock was not.
     pool.config.txg = Txg(5);
@@ -199,7 +199,7 @@ fn a_crash_between_the_halves_leaves_labels_that_fit_the_uberblock() {
 
 #[test]
 fn a_device_that_fails_is_reported_and_its_mirror_commits() {
-    let mut pool = PoolView::new(vec![memory(), Failing::after(0), memory()]);
+    let mut pool = TestPool::new(vec![memory(), Failing::after(0), memory()]);
     let report = pool.commit(4, true).unwrap();
     assert!(report.failures.iter().all(|(leaf, _)| *leaf == LeafId(1)));
     assert_eq!(report.failures.len(), 3);
@@ -207,7 +207,7 @@ fn a_device_that_fails_is_reported_and_its_mirror_commits() {
 
 #[test]
 fn a_vdev_that_takes_no_label_stops_the_commit_before_the_uberblock() {
-    let mut pool = PoolView::new(vec![memory(), memory(), Failing::after(0)]);
+    let mut pool = TestPool::new(vec![memory(), memory(), Failing::after(0)]);
     assert_eq!(
         pool.commit(4, true).unwrap_err(),
         CommitError::NoLabel(VdevId(1))
@@ -218,7 +218,7 @@ fn a_vdev_that_takes_no_label_stops_the_commit_before_the_uberblock() {
 
 #[test]
 fn without_any_uberblock_written_there_is_no_commit() {
-    let mut pool = PoolView::new(vec![
+    let mut pool = TestPool::new(vec![
         Failing::after(0),
         Failing::after(0),
         Failing::after(0),
@@ -228,7 +228,7 @@ fn without_any_uberblock_written_there_is_no_commit() {
 
 #[test]
 fn a_fresh_device_has_labels_of_no_pool_and_no_uberblock_of_an_older_one() {
-    let mut pool = PoolView::new(vec![memory(), memory(), memory()]);
+    let mut pool = TestPool::new(vec![memory(), memory(), memory()]);
     pool.commit(4, true).unwrap();
     let device = pool.devices[2].as_ref();
     device.write(0, b"boot sector").unwrap();
@@ -260,7 +260,7 @@ fn a_fresh_device_has_labels_of_no_pool_and_no_uberblock_of_an_older_one() {
 
 #[test]
 fn clearing_takes_every_label_and_leaves_the_rest() {
-    let mut pool = PoolView::new(vec![memory(), memory(), memory()]);
+    let mut pool = TestPool::new(vec![memory(), memory(), memory()]);
     pool.commit(4, true).unwrap();
     let device = pool.devices[0].as_ref();
     device.write(100, b"pad").unwrap();
@@ -302,7 +302,7 @@ fn a_cache_device_loses_its_header_with_its_labels() {
 
 #[test]
 fn a_configuration_that_does_not_fit_is_refused_before_anything_is_written() {
-    let mut pool = PoolView::new(vec![memory(), memory(), memory()]);
+    let mut pool = TestPool::new(vec![memory(), memory(), memory()]);
     pool.commit(4, true).unwrap();
     pool.config.comment = Some("x".repeat(120_000));
     assert_eq!(

@@ -208,8 +208,9 @@ impl SyncContext<'_> {
     /// If its space is already free.
     pub fn free_log_block(&self, pointer: &BlockPointer) -> Result<(), PoolError> {
         self.round.has_changes.store(true, Ordering::Relaxed);
+        let birth = pointer.physical_birth();
         for dva in pointer.dvas() {
-            self.pool.allocator.free(self.txg(), &dva, false)?;
+            self.pool.allocator.free(self.txg(), &dva, birth, false)?;
         }
         Ok(())
     }
@@ -235,7 +236,9 @@ impl SyncContext<'_> {
                     return Err(error.into());
                 }
                 for dva in dvas.iter().take(count) {
-                    self.pool.allocator.free(self.txg(), dva, true)?;
+                    self.pool
+                        .allocator
+                        .free(self.txg(), dva, self.txg(), true)?;
                 }
                 return Ok(false);
             }

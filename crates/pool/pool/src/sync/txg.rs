@@ -23,6 +23,7 @@ use crate::pool::{Pool, SyncMode};
 use crate::space::maps::MapWriter;
 use crate::sync::context::{SyncContext, TxgSyncState};
 use crate::sync::sink::MosSink;
+use millpond_alloc::PoolAllocator;
 use millpond_block::RetryPolicy;
 use millpond_env::mark;
 use millpond_env::sync::Arc;
@@ -152,7 +153,13 @@ impl Pool {
         let guard = SyncGuard { pool: self, txg };
         let outcome = self.try_write_txg(syncing, inline).and_then(|()| {
             self.store.space_is_reusable();
-            Ok(self.allocator.synced(txg)?)
+            let is_short = self.allocator.is_short();
+            // A txg above the last commit changed nothing, and a view of that commit must stay possible.
+            let wanted = PoolAllocator::reusable_until(txg, is_short).min(self.uberblock().txg);
+            let now_ns = self.env.clock.monotonic_ns();
+            let pinned = self.pins.release(wanted, is_short, now_ns);
+            self.allocator.set_pinned(&pinned);
+            Ok(self.allocator.synced(txg, wanted, &pinned)?)
         });
         std::mem::forget(guard);
         match outcome {
@@ -374,9 +381,9 @@ impl Pool {
 
     /// Returns the space of a block to the allocator, including its gang headers and parts.
     fn free_now(&self, ctx: &SyncContext<'_>, pointer: &BlockPointer) -> Result<(), PoolError> {
-        let is_born_now = pointer.physical_birth() == ctx.txg();
+        let (txg, birth) = (ctx.txg(), pointer.physical_birth());
         for dva in self.all_addresses(pointer)? {
-            self.allocator.free(ctx.txg(), &dva, is_born_now)?;
+            self.allocator.free(txg, &dva, birth, birth == txg)?;
         }
         Ok(())
     }

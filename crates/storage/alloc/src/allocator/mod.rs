@@ -30,6 +30,7 @@ use millpond_ondisk::{Dva, Txg, VdevId};
 
 use self::metaslab::LoadedMetaslab;
 use self::rotor::{Candidate, Rotor};
+use self::state::Deferral;
 use self::sync::Writing;
 use self::vdev::{LANES, Part, VdevAllocator, Want};
 use crate::{AllocError, AllocationClass, MetaslabId, SpaceMapStore};
@@ -58,6 +59,8 @@ pub struct PoolAllocator {
     /// State of the sync thread.
     writing: Mutex<Writing>,
     faults: Mutex<Vec<AllocError>>,
+    /// The txgs of pinned committed states, ascending.
+    pinned: RwLock<Arc<[Txg]>>,
     loaded_ranges_max: usize,
 }
 
@@ -152,7 +155,7 @@ impl PoolAllocator {
                 }
                 for dva in found {
                     // Cannot fail: it was just allocated.
-                    let _ = self.free(txg, &dva, true);
+                    let _ = self.free(txg, &dva, txg, true);
                 }
                 return None;
             };
@@ -213,19 +216,31 @@ impl PoolAllocator {
     }
 
     /// Frees an address in `txg`, which is being synced. For a gang block this frees only the header; its
-    /// children are freed separately.
+    /// children are freed separately. `birth` is the txg in which the block was written.
     ///
-    /// The range becomes allocatable once two more txgs are synced. It becomes allocatable at once if
-    /// `is_unreferenced` is set and it was allocated in `txg` itself. Set `is_unreferenced` only for blocks
-    /// that nothing on disk points to, so never for intent log blocks.
+    /// The range becomes allocatable once two more txgs are synced and no pinned state contains it. It becomes
+    /// allocatable at once if `is_unreferenced` is set and it was allocated in `txg` itself. Set
+    /// `is_unreferenced` only for blocks that nothing on disk points to, so never for intent log blocks.
     ///
     /// # Errors
     /// If no concrete vdev contains it (removed vdevs are handled by the caller), or part of it is already
     /// free. In the second case two blocks claimed to own it, and nothing more may be written to the pool.
-    pub fn free(&self, txg: Txg, dva: &Dva, is_unreferenced: bool) -> Result<(), AllocError> {
+    pub fn free(
+        &self,
+        txg: Txg,
+        dva: &Dva,
+        birth: Txg,
+        is_unreferenced: bool,
+    ) -> Result<(), AllocError> {
         let vdevs = self.vdevs();
         let (vdev, metaslab, range) = find(&vdevs, dva)?;
-        let at_once = metaslab.with(|state| state.free(txg, &range, is_unreferenced))?;
+        let pinned = Arc::clone(&self.pinned.read());
+        let older = pinned.iter().rev().find(|pin| **pin < birth);
+        let deferral = Deferral {
+            freed: txg,
+            absent_until: older.copied().unwrap_or(Txg(0)),
+        };
+        let at_once = metaslab.with(|state| state.free(deferral, &range, is_unreferenced))?;
         self.note_change(metaslab);
         if at_once {
             vdev.note_available(range.end.saturating_sub(range.start));

@@ -93,6 +93,7 @@ impl PoolAllocator {
             registry: Mutex::new(Registry::default()),
             writing: Mutex::new(writing),
             faults: Mutex::new(Vec::new()),
+            pinned: RwLock::new(Arc::from([])),
             loaded_ranges_max: LOADED_RANGES_MAX,
         })
     }

@@ -31,6 +31,23 @@ struct Loaded {
     cursors: Cursors,
 }
 
+/// When a deferred free ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Deferral {
+    /// The txg of the free.
+    pub(super) freed: Txg,
+    /// Pinned states of this txg and of older ones do not contain the range.
+    pub(super) absent_until: Txg,
+}
+
+impl Deferral {
+    /// Whether a pinned state contains the range. `pinned` is ascending.
+    fn is_pinned(&self, pinned: &[Txg]) -> bool {
+        let above = pinned.partition_point(|txg| *txg <= self.absent_until);
+        pinned.get(above).is_some_and(|txg| *txg < self.freed)
+    }
+}
+
 /// One metaslab. Every range of it is free, deferred or allocated; `changes` are those not yet in maps.
 #[derive(Debug)]
 pub(super) struct MetaslabState {
@@ -40,8 +57,8 @@ pub(super) struct MetaslabState {
     changes: BTreeMap<Txg, UnflushedChanges>,
     /// Ranges allocated in a txg that is not synced yet, and not freed since.
     born: BTreeMap<Txg, RangeSet>,
-    /// Deferred frees by txg: the trees of older uberblocks still need the ranges.
-    waiting: BTreeMap<Txg, RangeSet>,
+    /// Deferred frees: the trees of older uberblocks still need the ranges.
+    waiting: BTreeMap<Deferral, RangeSet>,
     pub(super) map: Option<OwnMap>,
     /// Of the recorded free space. Exact when loaded; otherwise frees are only added to it.
     pub(super) histogram: SpaceHistogram,
@@ -212,17 +229,18 @@ impl MetaslabState {
         });
     }
 
-    /// Frees a range in `txg`. Returns whether it is allocatable at once, which requires that
-    /// `is_unreferenced` is set and that it was allocated in `txg` itself. Otherwise the free is deferred.
+    /// Frees a range. Returns whether it is allocatable at once, which requires that `is_unreferenced` is set
+    /// and that it was allocated in the txg of the free itself. Otherwise the free is deferred.
     ///
     /// # Errors
     /// If part of it is already free, or was allocated after `txg`.
     pub(super) fn free(
         &mut self,
-        txg: Txg,
+        deferral: Deferral,
         range: &Range<u64>,
         is_unreferenced: bool,
     ) -> Result<bool, AllocError> {
+        let txg = deferral.freed;
         let free = self.loaded.as_ref().map(|loaded| &loaded.free);
         // While not loaded, a metaslab has no allocations since its last recorded change.
         let free = free.unwrap_or(&self.unflushed.freed);
@@ -265,7 +283,7 @@ impl MetaslabState {
             loaded.free.add(range.clone()).map_err(fail)?;
             return Ok(true);
         }
-        let waiting = self.waiting.entry(txg).or_default();
+        let waiting = self.waiting.entry(deferral).or_default();
         waiting.add(range.clone()).map_err(fail)?;
         Ok(false)
     }
@@ -326,13 +344,25 @@ impl MetaslabState {
         self.loaded.as_ref().map(|loaded| &loaded.recorded)
     }
 
-    /// Makes space freed up to `until` allocatable, after `synced` reached stable storage. Returns its size
-    /// in bytes, and whether nothing is pending.
-    pub(super) fn release(&mut self, synced: Txg, until: Txg) -> Result<(u64, bool), AllocError> {
+    /// Makes space freed up to `until` allocatable, except ranges of pinned states, after `synced` reached
+    /// stable storage. Returns its size in bytes, and whether nothing is pending.
+    pub(super) fn release(
+        &mut self,
+        synced: Txg,
+        until: Txg,
+        pinned: &[Txg],
+    ) -> Result<(u64, bool), AllocError> {
         self.born.retain(|txg, _| *txg > synced);
-        let later = self.waiting.split_off(&Txg(until.0.saturating_add(1)));
+        let mut due = Vec::new();
+        self.waiting.retain(|deferral, set| {
+            let stays = deferral.freed > until || deferral.is_pinned(pinned);
+            if !stays {
+                due.push(core::mem::take(set));
+            }
+            stays
+        });
         let mut bytes = 0u64;
-        for set in core::mem::replace(&mut self.waiting, later).into_values() {
+        for set in due {
             bytes = bytes.saturating_add(set.bytes());
             let Some(loaded) = &mut self.loaded else {
                 continue;

@@ -11,25 +11,31 @@ use crate::{AllocError, AllocationClass, SlopShare, deflated_bytes};
 const DEFER_TXGS: u64 = 2;
 
 impl PoolAllocator {
+    /// The newest txg whose freed space may become allocatable when `txg` is on stable storage: `txg` itself
+    /// if the pool [is short](Self::is_short), else the one two txgs before it.
+    #[must_use]
+    pub fn reusable_until(txg: Txg, is_short: bool) -> Txg {
+        match is_short {
+            true => txg,
+            false => Txg(txg.0.saturating_sub(DEFER_TXGS)),
+        }
+    }
+
     /// Completes `txg`, once its uberblock is on stable storage (or if it had nothing to write).
     ///
-    /// Space freed two txgs ago becomes allocatable. If no more than the slop space is free, space freed in
-    /// `txg` does so too. Unloads metaslabs if too many ranges are in memory.
+    /// Space freed up to `until` ([`PoolAllocator::reusable_until`]) becomes allocatable, except blocks of the
+    /// committed states of the txgs in `pinned`, which something still reads. Unloads metaslabs if too many
+    /// ranges are in memory.
     ///
     /// # Errors
     /// If freed space is already free: nothing more may be written to the pool.
-    pub fn synced(&self, txg: Txg) -> Result<(), AllocError> {
-        let until = if self.is_short() {
-            txg
-        } else {
-            Txg(txg.0.saturating_sub(DEFER_TXGS))
-        };
+    pub fn synced(&self, txg: Txg, until: Txg, pinned: &[Txg]) -> Result<(), AllocError> {
         let busy = core::mem::take(&mut self.registry.lock().busy);
         for id in busy {
             let Some((vdev, metaslab)) = self.metaslab(id) else {
                 continue;
             };
-            let (bytes, is_idle) = metaslab.with(|state| state.release(txg, until))?;
+            let (bytes, is_idle) = metaslab.with(|state| state.release(txg, until, pinned))?;
             vdev.note_available(bytes);
             if !is_idle {
                 self.registry.lock().busy.insert(id);
@@ -39,8 +45,14 @@ impl PoolAllocator {
         Ok(())
     }
 
+    /// Tells which committed states are pinned, ascending: frees of younger blocks are not held back for them.
+    pub fn set_pinned(&self, pinned: &[Txg]) {
+        *self.pinned.write() = pinned.into();
+    }
+
     /// Whether the normal class has no more free space than the slop.
-    fn is_short(&self) -> bool {
+    #[must_use]
+    pub fn is_short(&self) -> bool {
         let figures = self.figures();
         let free = figures
             .vdevs

@@ -63,6 +63,7 @@ impl Allocate for PoolAllocator {
         PoolAllocator::allocate(self, txg, &request).map_err(|_| NoSpace)
     }
     fn release(&self, txg: Txg, dva: &Dva) -> Result<(), String> {
-        self.free(txg, dva, true).map_err(|error| error.to_string())
+        self.free(txg, dva, txg, true)
+            .map_err(|error| error.to_string())
     }
 }

@@ -232,7 +232,7 @@ fn the_pools_own_allocator_gives_space_until_only_crumbs_are_left_and_they_are_u
     assert_eq!(crumbs.len(), (8 << 20) / 2048);
     crumbs.sort_unstable();
     for crumb in crumbs.iter().step_by(2) {
-        allocator.free(TXG, crumb, true).unwrap();
+        allocator.free(TXG, crumb, TXG, true).unwrap();
     }
     let mut all = BTreeSet::new();
     for seed in 0..20 {
@@ -247,7 +247,7 @@ fn the_pools_own_allocator_gives_space_until_only_crumbs_are_left_and_they_are_u
     }
     // Its space can be freed, each range once.
     for dva in &all {
-        allocator.free(TXG, dva, true).unwrap();
-        assert!(allocator.free(TXG, dva, true).is_err());
+        allocator.free(TXG, dva, TXG, true).unwrap();
+        assert!(allocator.free(TXG, dva, TXG, true).is_err());
     }
 }

@@ -267,7 +267,7 @@ fn freeing_what_is_free_or_nowhere_is_refused() {
     let dva = world.allocate(&normal(4096, 1)).unwrap()[0];
     world.sync();
     let allocator = &world.allocator;
-    let free = |dva: Dva| allocator.free(world.txg, &dva, false);
+    let free = |dva: Dva| allocator.free(world.txg, &dva, world.txg, false);
     let at = |offset_bytes, asize_bytes| Dva {
         offset_bytes,
         asize_bytes,
@@ -311,7 +311,12 @@ fn freeing_what_is_free_or_nowhere_is_refused() {
     let (_, metaslab) = world.allocator.metaslab(id(0, 0)).unwrap();
     metaslab.with(|state| state.unload());
     assert!(!metaslab.is_loaded());
-    assert!(world.allocator.free(world.txg, &dva, false).is_err());
+    assert!(
+        world
+            .allocator
+            .free(world.txg, &dva, world.txg, false)
+            .is_err()
+    );
 }
 
 #[test]
@@ -324,7 +329,10 @@ fn of_a_gang_block_the_header_alone_is_freed() {
         is_gang: true,
         ..header
     };
-    world.allocator.free(world.txg, &gang, true).unwrap();
+    world
+        .allocator
+        .free(world.txg, &gang, world.txg, true)
+        .unwrap();
     assert_eq!(world.stated_bytes(), 0);
 }
 

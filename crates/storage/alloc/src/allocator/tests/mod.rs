@@ -2,6 +2,7 @@ mod history;
 mod image;
 mod logs;
 mod parallel;
+mod pinned;
 mod placing;
 mod world;
 

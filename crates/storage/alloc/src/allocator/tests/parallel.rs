@@ -29,7 +29,7 @@ fn threads_that_allocate_while_another_syncs_never_get_the_same_space() {
                 }
                 if step % 3 == 2 && mine.len() > 4 {
                     let dva = mine.swap_remove(step % mine.len());
-                    allocator.free(of, &dva, true).unwrap();
+                    allocator.free(of, &dva, of, true).unwrap();
                 }
             }
             mine
@@ -74,7 +74,8 @@ fn threads_that_allocate_while_another_syncs_never_get_the_same_space() {
             }
             assert_eq!(merged, expected);
         }
-        allocator.synced(Txg(txg)).unwrap();
+        let until = PoolAllocator::reusable_until(Txg(txg), allocator.is_short());
+        allocator.synced(Txg(txg), until, &[]).unwrap();
         owned.extend(early);
         let bytes: u64 = owned.iter().map(|dva| dva.asize_bytes).sum();
         assert_eq!(allocator.figures().pool().allocated_bytes, bytes);

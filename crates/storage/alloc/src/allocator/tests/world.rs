@@ -103,19 +103,21 @@ impl World {
         let dva = self.blocks.swap_remove(index);
         let is_claimed_unreferenced = dva.offset_bytes & 512 == 0;
         self.allocator
-            .free(self.txg, &dva, is_claimed_unreferenced)
+            .free(self.txg, &dva, Txg(0), is_claimed_unreferenced)
             .unwrap();
         self.waiting.push((self.txg, dva));
     }
     /// Frees a block of this txg that nothing points to: it is allocatable at once.
     pub(super) fn free_young(&mut self, index: usize) {
         let dva = self.young.swap_remove(index);
-        self.allocator.free(self.txg, &dva, true).unwrap();
+        self.allocator.free(self.txg, &dva, self.txg, true).unwrap();
     }
     /// Frees a block of this txg that something on disk may point to.
     pub(super) fn free_young_later(&mut self, index: usize) {
         let dva = self.young.swap_remove(index);
-        self.allocator.free(self.txg, &dva, false).unwrap();
+        self.allocator
+            .free(self.txg, &dva, self.txg, false)
+            .unwrap();
         self.waiting.push((self.txg, dva));
     }
     pub(super) fn pass(&mut self, pass: u32) -> bool {
@@ -144,7 +146,8 @@ impl World {
         } else {
             self.txg.0 - 2
         };
-        self.allocator.synced(self.txg).unwrap();
+        assert_eq!(self.allocator.is_short(), self.is_short());
+        self.allocator.synced(self.txg, Txg(until), &[]).unwrap();
         self.waiting.retain(|(txg, _)| txg.0 > until);
         assert_eq!(self.stated_bytes(), self.taken_bytes());
         self.young.append(&mut self.early);

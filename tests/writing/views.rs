@@ -1,0 +1,81 @@
+//! Views of committed states, read while the pool changes.
+
+use crate::full::{create, noise};
+use crate::sim;
+use millpond::live::{LivePool, NewLayout};
+use millpond::{Caller, Symlinks, WriteAt};
+use millpond_env::mark;
+use millpond_pool::PoolError;
+use millpond_sim::World;
+
+/// More than the block cache holds, so that views read the disk.
+const FILE_BYTES: usize = 24 << 20;
+
+/// A pool with a file of noise, and a disk of `mib` MiB.
+fn pool_with_file(world: &World, mib: u64) -> LivePool {
+    let pool = sim::create(world, &[(NewLayout::Single, 1)], mib);
+    overwrite(&pool, 0);
+    pool
+}
+
+/// Replaces the file's content in one txg.
+fn overwrite(pool: &LivePool, seed: u64) {
+    let files = pool.file_system("tank").unwrap();
+    let root = files.root().unwrap();
+    let node = match files.lookup(&root, b"file") {
+        Ok(node) => node,
+        Err(_) => create(&files, "file").unwrap(),
+    };
+    let content = noise(seed, FILE_BYTES);
+    let at = WriteAt::Offset(0);
+    files.write(&Caller::root(), &node, at, &content).unwrap();
+    pool.sync().unwrap();
+}
+
+fn read(view: &millpond::Pool) -> Result<Vec<u8>, millpond::Error> {
+    let files = view.dataset("tank")?.file_system()?;
+    let node = files.resolve(b"file", Symlinks::Keep)?;
+    let mut found = vec![0; FILE_BYTES];
+    node.read(0, &mut found)?;
+    Ok(found)
+}
+
+#[test]
+fn a_view_reads_its_state_after_many_txgs() {
+    let world = World::without_journal(70);
+    let pool = pool_with_file(&world, 256);
+    let first = pool.committed().unwrap();
+    overwrite(&pool, 1);
+    let second = pool.committed().unwrap();
+    // The views hold two contents back; what is written in between is reused.
+    for seed in 2..40 {
+        overwrite(&pool, seed);
+    }
+    assert!(read(&first).unwrap() == noise(0, FILE_BYTES));
+    assert!(read(&second).unwrap() == noise(1, FILE_BYTES));
+    let free = |pool: &LivePool| pool.engine().space().pool().free_bytes();
+    let held = free(&pool);
+    drop((first, second));
+    for seed in 40..44 {
+        overwrite(&pool, seed);
+    }
+    assert!(free(&pool) > held + FILE_BYTES as u64, "space came back");
+    let last = pool.committed().unwrap();
+    assert!(read(&last).unwrap() == noise(43, FILE_BYTES));
+}
+
+#[test]
+fn a_view_that_is_too_old_says_so() {
+    let _mark = mark::expect("view-expired");
+    let world = World::without_journal(71);
+    let pool = pool_with_file(&world, 256);
+    let view = pool.committed().unwrap();
+    view.inner().check_not_expired().unwrap();
+    world.advance(2 * 3600 * 1_000_000_000);
+    for seed in 1..40 {
+        overwrite(&pool, seed);
+    }
+    let expired = view.inner().check_not_expired().unwrap_err();
+    assert!(matches!(expired, PoolError::ViewExpired { .. }));
+    assert!(read(&view).is_err(), "its blocks are in use again");
+}
