@@ -103,7 +103,7 @@ impl Command {
                     require_pools(session, name, &parsed)?;
                 }
                 Err(Failure::Refused(format!(
-                    "millpond: '{program} {name}' is not built yet"
+                    "millpond: '{program} {name}' is not implemented yet"
                 )))
             }
         }

@@ -31,7 +31,7 @@ pub trait OpenControl {
 
     /// Returns the handler that keeps pools imported. The error is a complete message for the user.
     fn keep(&self) -> Result<&dyn Service, String> {
-        Err(NOBODY_KEEPS.into())
+        Err(NEEDS_DAEMON.into())
     }
 
     /// Returns the pools that can be imported from these directories.
@@ -53,8 +53,8 @@ pub trait OpenControl {
 }
 
 /// The error for a request that needs the daemon, when pools are opened for one command only.
-const NOBODY_KEEPS: &str = "millpond: this needs pools that stay open: leave out the -d before the \
-    command (and MILLPOND_SEARCH), so that the daemon does it";
+const NEEDS_DAEMON: &str = "millpond: this command needs the daemon: leave out the -d before the command \
+    and MILLPOND_SEARCH";
 
 /// Everything except pools and arguments that a command's output depends on.
 #[derive(Debug, Clone)]

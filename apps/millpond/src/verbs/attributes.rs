@@ -12,7 +12,7 @@ use std::ffi::OsString;
 
 #[derive(Debug, Args)]
 struct Common {
-    /// Take pools that another system used last and did not export
+    /// Open a pool that another system used last and did not export
     #[arg(long)]
     force_import: bool,
     /// Files, POOL/DATASET:/PATH
@@ -22,10 +22,10 @@ struct Common {
 
 #[derive(Debug, Args)]
 struct Touch {
-    /// This time instead of now: seconds since 1970, with a fraction if need be
+    /// This time instead of now: seconds since 1970, with an optional fraction
     #[arg(short = 'd', long, value_name = "SECONDS", value_parser = moment, allow_hyphen_values = true)]
     date: Option<Timestamp>,
-    /// Make no file that is not there
+    /// Do not create missing files
     #[arg(short = 'c', long)]
     no_create: bool,
     #[command(flatten)]
@@ -34,7 +34,7 @@ struct Touch {
 
 #[derive(Debug, Args)]
 struct Chmod {
-    /// What directories hold, too
+    /// Include the contents of directories
     #[arg(short = 'R', long)]
     recursive: bool,
     /// Permissions in octal digits
@@ -46,10 +46,10 @@ struct Chmod {
 
 #[derive(Debug, Args)]
 struct Chown {
-    /// What directories hold, too
+    /// Include the contents of directories
     #[arg(short = 'R', long)]
     recursive: bool,
-    /// Numbers of user and group; one of them may be missing: UID, UID:GID, :GID
+    /// Numeric user and group: UID, UID:GID or :GID
     #[arg(value_name = "UID:GID", value_parser = owner)]
     owner: (Option<u32>, Option<u32>),
     #[command(flatten)]
@@ -58,7 +58,7 @@ struct Chown {
 
 /// Defines `touch`.
 pub fn touch_command() -> Command {
-    Touch::augment_args(Command::new("touch").about("Set times of files, or make empty ones"))
+    Touch::augment_args(Command::new("touch").about("Set times of files, or create empty files"))
 }
 /// Defines `chmod`.
 pub fn chmod_command() -> Command {

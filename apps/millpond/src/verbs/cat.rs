@@ -25,7 +25,7 @@ pub fn command() -> Command {
     let command = Command::new("cat")
         .about("Write files or volumes to standard output")
         .after_help(
-            "A file that cannot be read whole is written up to what is lost; the next one follows.",
+            "A file with an unreadable block is written up to that block; then the next file follows.",
         );
     Options::augment_args(command)
 }

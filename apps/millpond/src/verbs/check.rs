@@ -20,26 +20,26 @@ const FINDINGS_SHOWN_MAX: usize = 200;
 /// Defines the command.
 pub fn command() -> Command {
     Command::new("check")
-        .about("Prove a pool consistent: space, figures, tables, names, links, owners")
+        .about("Check that a pool is consistent: space, counters, tables, names, links, owners")
         .long_about(
-            "Holds everything that a pool's metadata says against everything else: each block has one \
-             owner and lies in no free space, each figure, count, table, name and link is right. Content \
-             is not read: `millpond verify` does that. Nothing is repaired and nothing is written. What each \
-             finding means stands in docs/check.md.\n\n\
-             Status: 0 nothing was found, 1 something was, 2 the pool could not be checked.",
+            "Compares the pool's metadata with itself: each block has one owner and is not in free space, \
+             and every counter, table, name and link is correct. File contents are not read: \
+             `millpond verify` does that. Nothing is repaired or written. docs/check.md explains the \
+             findings.\n\n\
+             Exit status: 0 no findings, 1 findings, 2 the pool could not be checked.",
         )
         .arg(Arg::new("pool").value_name("POOL").help("The pool, by name or guid"))
         .arg(
             Arg::new("heads-only")
                 .long("heads-only")
-                .help("Leave out names, attributes and owners of files in snapshots")
+                .help("Skip names, attributes and owners of files in snapshots")
                 .action(ArgAction::SetTrue),
         )
         .arg(
             Arg::new("quiet")
                 .short('q')
                 .long("quiet")
-                .help("No progress, no advice")
+                .help("Show no progress and no advice")
                 .action(ArgAction::SetTrue),
         )
 }

@@ -33,7 +33,7 @@ pub(super) fn arguments() -> Vec<Arg> {
         Arg::new("dir")
             .short('d')
             .value_name("DIR|IMAGE")
-            .help("Look for pools in this directory, device or image (repeatable; default: MILLPOND_SEARCH, else the system's devices)")
+            .help("Look for pools in this directory, device or image (repeatable; default: MILLPOND_SEARCH, or the system's devices)")
             .action(ArgAction::Append)
             .value_parser(value_parser!(PathBuf))
             .help_heading(HEADING),
@@ -41,26 +41,26 @@ pub(super) fn arguments() -> Vec<Arg> {
             .short('c')
             .long("cachefile")
             .value_name("FILE")
-            .help("Take pools and the places of their devices from this cache file (zpool.cache)")
+            .help("Read pools and device paths from this cache file (zpool.cache)")
             .value_parser(value_parser!(PathBuf))
             .help_heading(HEADING),
         Arg::new("json")
             .long("json")
-            .help("Write JSON")
+            .help("Print JSON")
             .action(ArgAction::SetTrue)
             .global(true)
             .help_heading(HEADING),
         Arg::new("rewind")
             .short('F')
             .long("rewind")
-            .help("If the newest state cannot be read, try those up to two transaction groups older")
+            .help("If the newest state cannot be read, try states up to two txgs older")
             .action(ArgAction::SetTrue)
             .global(true)
             .help_heading(HEADING),
         Arg::new("extreme")
             .short('X')
             .long("extreme-rewind")
-            .help("If the newest state cannot be read, try any older one")
+            .help("If the newest state cannot be read, try all older states")
             .action(ArgAction::SetTrue)
             .global(true)
             .help_heading(HEADING),
@@ -68,19 +68,19 @@ pub(super) fn arguments() -> Vec<Arg> {
             .short('T')
             .long("txg")
             .value_name("TXG")
-            .help("Open the state as of this transaction group, or the newest before it")
+            .help("Open the state of this txg, or the newest one before it")
             .value_parser(value_parser!(u64))
             .global(true)
             .help_heading(HEADING),
         Arg::new("checkpoint")
             .long("checkpoint")
-            .help("Open the state that zpool checkpoint kept")
+            .help("Open the state of the checkpoint")
             .action(ArgAction::SetTrue)
             .global(true)
             .help_heading(HEADING),
         Arg::new("allow-missing")
             .long("allow-missing")
-            .help("Open although whole top-level devices are missing: what lies on them is lost")
+            .help("Open the pool without missing top-level vdevs; their data cannot be read")
             .action(ArgAction::SetTrue)
             .global(true)
             .help_heading(HEADING),
@@ -88,14 +88,14 @@ pub(super) fn arguments() -> Vec<Arg> {
             .short('k')
             .long("key")
             .value_name("DATASET=SOURCE")
-            .help("Unlock a dataset, and what shares its key: SOURCE is a file (also as file:///PATH) or the word prompt (repeatable)")
+            .help("Unlock a dataset and all that use its key: SOURCE is a file (also as file:///PATH) or the word prompt (repeatable)")
             .action(ArgAction::Append)
             .value_parser(value_parser!(OsString))
             .global(true)
             .help_heading(HEADING),
         Arg::new("use-keylocation")
             .long("use-keylocation")
-            .help("Read keys from the files that the datasets' keylocation properties name")
+            .help("Read keys from the files named by the keylocation properties")
             .action(ArgAction::SetTrue)
             .global(true)
             .help_heading(HEADING),
@@ -161,8 +161,8 @@ impl Global {
         if pool.is_live() {
             let _ = writeln!(
                 std::io::stderr(),
-                "millpond: warning: '{name}' is in use by somebody who may write to it: what is read may \
-                 change meanwhile"
+                "millpond: warning: '{name}' is in use and may be written to: data may change \
+                 while it is read"
             );
         }
         for key in &self.keys {
@@ -186,7 +186,7 @@ impl Global {
             [] => Err(Failure::Refused("millpond: no pools found".into())),
             [name] => Ok(name.clone()),
             several => Err(Failure::Refused(format!(
-                "millpond: several pools found, say which: {}",
+                "millpond: several pools found, name one: {}",
                 several.join(", ")
             ))),
         }

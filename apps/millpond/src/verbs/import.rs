@@ -10,11 +10,11 @@ use serde_json::json;
 /// Defines the command.
 pub fn command() -> Command {
     Command::new("import")
-        .about("List the pools that can be opened, as zpool import does; nothing is imported")
+        .about("List the pools that can be opened, like zpool import; nothing is imported")
         .arg(
             Arg::new("destroyed")
                 .short('D')
-                .help("Destroyed pools only")
+                .help("List destroyed pools only")
                 .action(ArgAction::SetTrue),
         )
 }

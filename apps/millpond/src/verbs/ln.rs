@@ -12,16 +12,16 @@ use std::os::unix::ffi::OsStrExt;
 
 #[derive(Debug, Args)]
 struct Options {
-    /// Make a symbolic link: TARGET is stored as it is written
+    /// Create a symbolic link: TARGET is stored as given
     #[arg(short = 's', long)]
     symbolic: bool,
-    /// Replace what has the name already
+    /// Replace an existing file of that name
     #[arg(short = 'f', long)]
     force: bool,
-    /// Take a pool that another system used last and did not export
+    /// Open a pool that another system used last and did not export
     #[arg(long)]
     force_import: bool,
-    /// The file that gets another name, POOL/DATASET:/PATH; with -s what the link leads to
+    /// The existing file, POOL/DATASET:/PATH; with -s the target of the link
     #[arg(value_name = "TARGET")]
     target: OsString,
     /// The new name, POOL/DATASET:/PATH
@@ -31,7 +31,7 @@ struct Options {
 
 /// Defines the command.
 pub fn command() -> Command {
-    Options::augment_args(Command::new("ln").about("Make hard and symbolic links in a dataset"))
+    Options::augment_args(Command::new("ln").about("Create hard and symbolic links in a dataset"))
 }
 
 /// Creates the link.

@@ -17,34 +17,34 @@ use std::io::{self, IsTerminal};
 
 #[derive(Debug, Args)]
 struct Options {
-    /// Kind, mode, links, owner, group, size, time and target
+    /// Show kind, mode, links, owner, group, size, time and target
     #[arg(short = 'l')]
     is_long: bool,
-    /// Names that begin with a dot, too
+    /// Include names that begin with a dot
     #[arg(short = 'a')]
     is_all: bool,
-    /// Directories below, too
+    /// Include subdirectories
     #[arg(short = 'R')]
     is_recursive: bool,
-    /// Inode numbers, which are object numbers
+    /// Show inode numbers, which are object numbers
     #[arg(short = 'i')]
     has_inode: bool,
-    /// Directories themselves, not what they hold
+    /// List directories themselves, not their contents
     #[arg(short = 'd')]
     is_directory_itself: bool,
-    /// As the directory stores them: unsorted, at once, in constant memory
+    /// Do not sort: print entries as they are read, in constant memory
     #[arg(short = 'U')]
     is_unsorted: bool,
-    /// Numbers in place of the names of users and groups
+    /// Show numeric user and group ids
     #[arg(short = 'n', long)]
     numeric: bool,
-    /// Sizes for people: 1.5K
+    /// Human-readable sizes: 1.5K
     #[arg(short = 'H', long)]
     human: bool,
-    /// Times with nanoseconds and zone
+    /// Show times with nanoseconds and time zone
     #[arg(long)]
     full_time: bool,
-    /// What to list, POOL/DATASET[@SNAP]:/PATH
+    /// What to list: POOL/DATASET[@SNAP]:/PATH
     #[arg(required = true, value_name = "ADDRESS")]
     addresses: Vec<OsString>,
 }
@@ -52,8 +52,7 @@ struct Options {
 /// Defines the command.
 pub fn command() -> Command {
     let command = Command::new("ls").about("List directories and files").after_help(
-        "Sorting holds the names of one directory, of at most 4 million entries: a larger one comes \
-         unsorted, as with -U. Names are escaped on a terminal and raw elsewhere.",
+        "Directories of more than 4 million entries are printed unsorted, as with -U. Names are escaped on a terminal and raw elsewhere.",
     );
     Options::augment_args(command)
 }

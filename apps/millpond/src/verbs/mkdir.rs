@@ -9,13 +9,13 @@ use std::ffi::OsString;
 
 #[derive(Debug, Args)]
 struct Options {
-    /// Make missing directories above, too; one that is there is no error
+    /// Create missing parent directories; existing ones are no error
     #[arg(short = 'p', long)]
     parents: bool,
     /// Permissions in octal digits
     #[arg(short = 'm', long, default_value = "755", value_parser = super::octal)]
     mode: u32,
-    /// Take pools that another system used last and did not export
+    /// Open a pool that another system used last and did not export
     #[arg(long)]
     force_import: bool,
     /// Directories, POOL/DATASET:/PATH
@@ -25,7 +25,7 @@ struct Options {
 
 /// Defines the command.
 pub fn command() -> Command {
-    Options::augment_args(Command::new("mkdir").about("Make directories in a dataset"))
+    Options::augment_args(Command::new("mkdir").about("Create directories in a dataset"))
 }
 
 /// Creates the directories.

@@ -135,7 +135,7 @@ const VERBS: &[Verb] = &[
 /// Defines all commands with their shared options.
 pub fn command() -> Command {
     let command = Command::new("millpond")
-        .about("Reads and changes ZFS pools on devices and images without a kernel module")
+        .about("Read and change ZFS pools on devices and images without a kernel module")
         .disable_help_subcommand(true)
         .subcommand_required(true)
         .arg_required_else_help(true)
@@ -145,10 +145,10 @@ pub fn command() -> Command {
         "Addresses:
   POOL/DATASET[@SNAPSHOT]:/PATH  a file or directory; POOL/DATASET alone is its root
   POOL/VOLUME[@SNAPSHOT]         a volume
-A pool may be named by its guid. POOL/DATASET:/.zfs/snapshot/NAME/PATH works as well.
+POOL can be a name or a guid. POOL/DATASET:/.zfs/snapshot/NAME/PATH works too.
 
 Also: millpond [-d DIR]... zpool COMMAND ..., millpond [-d DIR]... zfs COMMAND ...
-Status: 0 done, 1 something could not be read or was not there, 2 wrong usage.",
+Exit status: 0 success, 1 something was missing or could not be read, 2 wrong usage.",
     )
 }
 

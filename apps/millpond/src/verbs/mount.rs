@@ -22,22 +22,22 @@ const THREADS_MIN: usize = 4;
 
 #[derive(Debug, Args)]
 struct Options {
-    /// Change nothing: neither the files nor the pool
+    /// Open the pool read-only
     #[arg(short = 'r', long)]
     read_only: bool,
-    /// Mount over a folder that has files in it
+    /// Mount over a directory that is not empty
     #[arg(short = 'O', long)]
     overlay: bool,
     /// Allow access only to the user who mounts (root's default: all users)
     #[arg(long)]
     private: bool,
-    /// Take a pool that another system used last and did not export
+    /// Open a pool that another system used last and did not export
     #[arg(long)]
     force_import: bool,
     /// The file system, POOL or POOL/DATASET; a snapshot of one is read-only
     #[arg(value_name = "DATASET")]
     dataset: OsString,
-    /// An existing folder
+    /// An existing directory
     #[arg(value_name = "MOUNTPOINT")]
     mountpoint: PathBuf,
 }
@@ -168,7 +168,7 @@ fn stay(
                 Err(FuseError::Busy(path)) => {
                     writeln!(
                         session.err,
-                        "millpond: {} is in use; once nothing uses it, interrupt again",
+                        "millpond: {} is in use; interrupt again when no program uses it",
                         path.display()
                     )?;
                 }

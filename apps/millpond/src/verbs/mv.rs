@@ -11,13 +11,13 @@ use std::ffi::{OsStr, OsString};
 
 #[derive(Debug, Args)]
 struct Options {
-    /// Leave what has the new name already
+    /// Do not overwrite existing files
     #[arg(short = 'n', long)]
     no_clobber: bool,
-    /// Take a pool that another system used last and did not export
+    /// Open a pool that another system used last and did not export
     #[arg(long)]
     force_import: bool,
-    /// What to move, POOL/DATASET:/PATH, then where to, in the same dataset
+    /// What to move: POOL/DATASET:/PATH; then the destination, in the same dataset
     #[arg(required = true, num_args = 2.., value_names = ["SOURCE", "DESTINATION"])]
     words: Vec<OsString>,
 }
@@ -25,7 +25,7 @@ struct Options {
 /// Defines the command.
 pub fn command() -> Command {
     let command = Command::new("mv")
-        .about("Rename files and directories of a dataset")
+        .about("Rename files and directories in a dataset")
         .override_usage("millpond mv [OPTIONS] SOURCE... DESTINATION");
     Options::augment_args(command)
 }

@@ -153,7 +153,7 @@ pub fn explained(error: &Error) -> String {
                     })
                     .collect();
                 return format!(
-                    "{error_text}\nmissing: {}\nadd them with -d; --allow-missing reads what is left",
+                    "{error_text}\nmissing: {}\nadd them with -d; --allow-missing reads without them",
                     missing.join(", "),
                     error_text = Shown(error),
                 );

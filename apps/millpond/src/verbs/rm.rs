@@ -11,7 +11,7 @@ use std::ffi::OsString;
 
 #[derive(Debug, Args)]
 struct Options {
-    /// Remove directories with all they hold
+    /// Remove directories and their contents
     #[arg(short = 'r', long, visible_short_alias = 'R')]
     recursive: bool,
     /// Ignore files that do not exist
@@ -28,8 +28,10 @@ struct Options {
 /// Defines the command.
 pub fn command() -> Command {
     let command = Command::new("rm")
-        .about("Remove files and trees of a dataset")
-        .after_help("The root of a dataset is not removed: zfs destroy does that.");
+        .about("Remove files and directory trees from a dataset")
+        .after_help(
+            "The root directory of a dataset cannot be removed; use zfs destroy for the dataset.",
+        );
     Options::augment_args(command)
 }
 

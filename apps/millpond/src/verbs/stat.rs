@@ -15,10 +15,10 @@ use std::ffi::OsString;
 
 #[derive(Debug, Args)]
 struct Options {
-    /// What a symbolic link leads to, not the link
+    /// Follow symbolic links
     #[arg(short = 'L', long)]
     dereference: bool,
-    /// Numbers in place of the names of users and groups
+    /// Show numeric user and group ids
     #[arg(short = 'n', long)]
     numeric: bool,
     /// Files, POOL/DATASET[@SNAP]:/PATH, and volumes, POOL/VOLUME[@SNAP]
@@ -29,7 +29,7 @@ struct Options {
 /// Defines the command.
 pub fn command() -> Command {
     let command = Command::new("stat")
-        .about("Tell everything about a file: times, flags, ACLs, extended attributes, blocks");
+        .about("Show everything about a file: times, flags, ACLs, extended attributes, blocks");
     Options::augment_args(command)
 }
 

@@ -26,16 +26,16 @@ const CLEAR: &str = "\x1b[H\x1b[J";
 pub fn command() -> Command {
     let seconds = Arg::new("interval")
         .value_name("SECONDS")
-        .help("From one round to the next")
+        .help("Interval between updates")
         .default_value("2")
         .value_parser(value_parser!(u32).range(1..));
     let rounds = Arg::new("count")
         .short('n')
         .value_name("COUNT")
-        .help("So many rounds; without end on a terminal, else one")
+        .help("Number of updates (default: unlimited on a terminal, otherwise one)")
         .value_parser(value_parser!(u64).range(1..));
     Command::new("top")
-        .about("Show pools, devices and datasets of the daemon at work; rates are those of the last interval")
+        .about("Show the activity of the daemon's pools, devices and datasets, with rates of the last interval")
         .arg(seconds)
         .arg(rounds)
 }

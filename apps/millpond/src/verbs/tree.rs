@@ -14,20 +14,20 @@ use std::io::{self, IsTerminal};
 
 #[derive(Debug, Args)]
 struct Options {
-    /// Names that begin with a dot, too
+    /// Include names that begin with a dot
     #[arg(short = 'a')]
     is_all: bool,
     /// Show at most this many levels
     #[arg(short = 'L', value_name = "LEVELS")]
     levels: Option<u32>,
-    /// Where to begin, POOL/DATASET[@SNAP]:/PATH
+    /// Where to start: POOL/DATASET[@SNAP]:/PATH
     #[arg(required = true, value_name = "ADDRESS")]
     addresses: Vec<OsString>,
 }
 
 /// Defines the command.
 pub fn command() -> Command {
-    Options::augment_args(Command::new("tree").about("Draw a directory and all below it"))
+    Options::augment_args(Command::new("tree").about("Show a directory tree"))
 }
 
 /// Draws the trees.

@@ -22,19 +22,19 @@ const OBJECTS_SHOWN_MAX: usize = 100;
 /// Defines the command.
 pub fn command() -> Command {
     Command::new("verify")
-        .about("Read every copy and parity column of everything, and say what is wrong where")
+        .about("Read every copy and parity column of every block, and report damage by device and file")
         .long_about(
             "Reads every copy of every block, every side of each mirror and every parity column, and \
-             compares them with the checksums. Names the devices that hold wrong bytes and the files \
-             that are lost. Nothing is repaired and nothing is written.\n\n\
-             Status: 0 all is right, 1 something is not.",
+             compares them with the checksums. Lists the devices with wrong data and the damaged \
+             files. Nothing is repaired or written.\n\n\
+             Exit status: 0 no damage, 1 damage was found.",
         )
         .arg(Arg::new("pool").value_name("POOL").help("The pool, by name or guid"))
         .arg(
             Arg::new("quiet")
                 .short('q')
                 .long("quiet")
-                .help("No progress, and problems in the summary only")
+                .help("Show no progress, and problems only in the summary")
                 .action(ArgAction::SetTrue),
         )
 }

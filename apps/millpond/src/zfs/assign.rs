@@ -276,6 +276,6 @@ pub fn check_together(pairs: &[(String, String)]) -> Result<(), String> {
         Some(_) if value("keyformat").is_none() => {
             Err("Keyformat required for new encryption root.".into())
         }
-        Some(_) => Err("encrypted datasets are not made yet".into()),
+        Some(_) => Err("creating encrypted datasets is not implemented yet".into()),
     }
 }

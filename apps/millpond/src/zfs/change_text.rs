@@ -38,7 +38,7 @@ pub fn reason(error: &ChangeError) -> String {
         ChangeError::Property { property, reason } => property_words(property, reason),
         ChangeError::Refused { why, .. } => why.to_string(),
         ChangeError::Mounted { mountpoint, why } => super::not_unmounted(mountpoint, why),
-        ChangeError::NotBuilt(what) => format!("{what} is not built yet"),
+        ChangeError::NotBuilt(what) => format!("{what} is not implemented yet"),
         other => crate::zpool::reason(other),
     }
 }

@@ -44,7 +44,7 @@ pub fn message(verb: Verb, action: &str, error: &ChangeError) -> String {
             format!("Error: could not read/parse feature file(s): {value} ")
         }
         ChangeError::Mounted { mountpoint, why } => crate::zfs::not_unmounted(mountpoint, why),
-        ChangeError::NotBuilt(what) => format!("millpond: {what} is not built yet"),
+        ChangeError::NotBuilt(what) => format!("millpond: {what} is not implemented yet"),
         other => format!("{action}: {}", reason(verb, other)),
     }
 }

@@ -30,8 +30,8 @@ pub fn live(condition: Condition, pool: &PoolInfo, zone: &TimeZone) -> (String, 
             "Determine if the device needs to be replaced, and clear the errors\nusing 'zpool clear' or replace the device with 'zpool replace'.",
         ),
         Condition::OutdatedDevice => (
-            "One or more devices missed writes while they were out of use.  What they\nmissed is read from the other devices; the pool has less redundancy than\nit should have.",
-            "Keep the other devices: bringing a device up to date ('zpool replace',\nresilver) is not built yet.",
+            "One or more devices missed writes while they were not in use.  The missed\ndata is read from the other devices; the pool has less redundancy than it\nshould have.",
+            "Do not remove the other devices: resilvering and 'zpool replace' are not\nimplemented yet.",
         ),
         Condition::OfflineDevice => (
             "One or more devices has been taken offline by the administrator.\nSufficient replicas exist for the pool to continue functioning in a\ndegraded state.",
@@ -87,12 +87,12 @@ pub fn live(condition: Condition, pool: &PoolInfo, zone: &TimeZone) -> (String, 
             return (format!("{READ_ONLY_MODE}{}", features(pool)), action.into());
         }
         Condition::DivergedDevice => (
-            "One or more devices were used without the others, and have changes of their own\nthat are not in this pool. They are left alone.",
-            "To get at those changes, import the device without the others. To give them up\nand take the device back, use 'zpool online'.",
+            "One or more devices were written without the others and have changes that are\nnot in this pool. These devices are not used.",
+            "To read those changes, import the device without the others. To discard them\nand return the device to the pool, use 'zpool online'.",
         ),
         Condition::DeletedImage => (
-            "One or more image files of the pool were deleted. Their content is gone as soon\nas the pool is closed.",
-            "Copy the files of the pool to another one before it is exported or the daemon\nends, or copy the image itself back from /proc/PID/fd of millpondd while nothing writes.",
+            "One or more image files of the pool were deleted. Their contents are lost when\nthe pool is closed.",
+            "Before the pool is exported or the daemon stops, copy its files to another pool,\nor stop all writes and copy the image from /proc/PID/fd of millpondd.",
         ),
         Condition::FaultedDevice => (
             "One or more devices are faulted in response to persistent errors.\nSufficient replicas exist for the pool to continue functioning in a\ndegraded state.",
@@ -165,7 +165,7 @@ pub fn import_status(condition: Condition, pool: &PoolInfo) -> String {
         }
         Condition::OfflineDevice => "One or more devices are offlined.",
         Condition::DivergedDevice => {
-            "One or more devices were used without the others, and have changes of their own."
+            "One or more devices were written without the others and have changes of their own."
         }
         Condition::CorruptPool => "The pool metadata is corrupted.",
         Condition::VersionOlder => "The pool is formatted using a legacy on-disk version.",

@@ -105,7 +105,7 @@ pub fn online(session: &mut Session, parsed: &Parsed) -> Ending {
         }
         if parsed.has("e") && vdev.expandable_bytes > 0 {
             return Err(Failure::Refused(
-                "millpond: room that devices have grown by is not used yet".into(),
+                "millpond: expanding a device that has grown is not implemented yet".into(),
             ));
         }
         let change = PoolChange::Online {

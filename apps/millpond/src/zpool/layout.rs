@@ -214,7 +214,7 @@ fn draid(word: &str, spec: &str, children: usize) -> Option<String> {
              at most {room} disks are available for data"
         ));
     }
-    Some("millpond: dRAID vdevs are not made yet".into())
+    Some("millpond: creating dRAID vdevs is not implemented yet".into())
 }
 
 fn too_few(group: &str, least: &str) -> String {

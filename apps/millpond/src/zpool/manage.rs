@@ -227,7 +227,7 @@ fn set_of_vdev(
         }
         ("allocating", _) => {
             return Err(Failure::Refused(
-                "millpond: whether blocks go to a vdev is not changed yet".into(),
+                "millpond: changing 'allocating' is not implemented yet".into(),
             ));
         }
         _ => {}

@@ -27,7 +27,7 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
     let ask = Args::read(session, parsed)?;
     if parsed.has("c") {
         return Err(Failure::Refused(
-            "millpond: 'zpool status -c' is not built yet".into(),
+            "millpond: 'zpool status -c' is not implemented yet".into(),
         ));
     }
     rounds.run(session, |session, _| round(session, &ask, &operands))

@@ -29,7 +29,7 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
             return Err(Failure::Usage(format!("invalid version '{version}'")));
         }
         return Err(Failure::Refused(
-            "millpond: upgrading to a certain version is not built yet".into(),
+            "millpond: upgrading to a given version is not implemented yet".into(),
         ));
     }
     if parsed.has("a") && !names.is_empty() {
@@ -85,7 +85,7 @@ fn upgrade(session: &mut Session, parsed: &Parsed, name: &str) -> Result<bool, F
     let pool = info(session, name)?;
     if pool.version < VERSION_FEATURES {
         return Err(Failure::Refused(format!(
-            "millpond: '{name}' is of version {}; upgrading from versions before features is not built yet",
+            "millpond: '{name}' is of version {}; upgrading from versions before features is not implemented yet",
             pool.version
         )));
     }

@@ -107,7 +107,7 @@ fn the_program_answers_each_option_as_the_page_says() {
             let told = String::from_utf8(run(&words).stderr).unwrap();
             let is_unknown =
                 told.contains("invalid option '") || told.contains("unrecognized command");
-            let is_refused = told.contains("not built yet");
+            let is_refused = told.contains("not implemented yet");
             let is_as_told = match support {
                 Support::Missing => is_unknown,
                 Support::Refused if own == Support::Refused => !is_unknown,

@@ -187,7 +187,7 @@ added is marked *(2.4)*. What differs in output and behaviour is in [docs/cli.md
 | partial | works with the exception that the note names |
 | read-only | of a feature: a pool in which it is active opens read-only |
 | no effect | accepted, and properties are stored and shown, but nothing else happens |
-| refused | fails with a message that names it. Of a command that is not built, every option is parsed and the command refused |
+| refused | fails with a message that names it. Of a command that is not implemented, every option is parsed and the command refused |
 | missing | unknown: the answer is OpenZFS's for an unknown name |
 
 `cargo xtask compatibility` writes this page from a list of OpenZFS's names and from Millpond's own tables. A test fails

@@ -33,13 +33,13 @@ use tree::{Copy, Order, Rules};
 
 #[derive(Debug, Args)]
 struct Options {
-    /// Copy directories with all they hold
+    /// Copy directories and their contents
     #[arg(short = 'r', long, visible_short_alias = 'R')]
     recursive: bool,
-    /// The same as -r: everything is preserved anyhow
+    /// The same as -r: attributes are always preserved
     #[arg(short = 'a', long)]
     archive: bool,
-    /// Leave files alone that the destination has already
+    /// Do not overwrite existing files
     #[arg(short = 'n', long)]
     no_clobber: bool,
     /// Do not copy extended attributes and POSIX ACLs
@@ -51,23 +51,23 @@ struct Options {
     /// Set owners and groups (the default for root)
     #[arg(long)]
     owner: bool,
-    /// Keep what lends rights: set-user and set-group bits, capabilities and other security attributes, and make
-    /// device nodes. Only for pools that you trust
+    /// Keep privileges: set-user and set-group bits, capabilities, other security attributes, and device nodes. Only for
+    /// pools that you trust
     #[arg(long)]
     trusted: bool,
-    /// Leave files out that cannot be read whole; by default what is lost is a hole in the copy
+    /// Skip files with unreadable blocks; by default the copy has holes in their place
     #[arg(long)]
     skip_damaged: bool,
-    /// Into a volume: leave what it has where the file has holes; by default zeros come there
+    /// Into a volume: do not write where the file has holes; by default zeros are written
     #[arg(long)]
     sparse: bool,
-    /// Into a pool that another system used last and did not export
+    /// Open a pool that another system used last and did not export
     #[arg(long)]
     force_import: bool,
     /// Show no progress
     #[arg(short = 'q', long)]
     quiet: bool,
-    /// What to copy, POOL/DATASET[@SNAP]:/PATH, POOL/VOLUME[@SNAP] or, into a pool, files of the host; then where to
+    /// What to copy: POOL/DATASET[@SNAP]:/PATH, POOL/VOLUME[@SNAP] or, into a pool, files of the host; then the destination
     #[arg(required = true, num_args = 2.., value_names = ["SOURCE", "DESTINATION"])]
     words: Vec<OsString>,
 }
@@ -75,7 +75,7 @@ struct Options {
 /// Defines the command.
 pub fn command() -> Command {
     let command = Command::new("cp")
-        .about("Copy files, trees and volumes out of a pool, or into one")
+        .about("Copy files, directory trees and volumes out of a pool, or into one")
         .override_usage("millpond cp [OPTIONS] SOURCE... DESTINATION")
         .after_help(NOTES);
     Options::augment_args(command)
@@ -259,13 +259,13 @@ const OPEN_FLAGS: OFlags = OFlags::RDONLY
     .union(OFlags::CLOEXEC);
 
 const NOTES: &str = "\
-Modes, times, extended attributes, ACLs, hard links among what is copied, links, pipes, sockets
-and holes are restored; owners only by root or with --owner. A pool may be a stranger's: what would
-lend rights here (set-user and set-group bits, capabilities, device nodes) is left out and told of,
-for root too, unless --trusted says so. A directory that is there keeps its mode, owner and times.
-If DESTINATION is POOL/DATASET:/PATH or POOL/VOLUME: (with the colon), the copy goes into the pool; sources
-are files of the host then, or addresses with a colon. Owners are kept unless --no-owner says that
-everything belongs to whoever copies.
-If DESTINATION is a directory, copies go into it under their own names (the content of a dataset's
-root goes into it directly); otherwise the copy gets that name.
-What cannot be read does not stop the copy. It is listed at the end, and the status is then 1.";
+Modes, times, extended attributes, ACLs, hard links between copied files, symbolic links, pipes,
+sockets and holes are restored; owners only by root or with --owner. A pool may be untrusted: set-user
+and set-group bits, capabilities and device nodes are skipped and reported, for root too, unless
+--trusted is given. An existing directory keeps its mode, owner and times.
+If DESTINATION is POOL/DATASET:/PATH or POOL/VOLUME: (with the colon), the copy goes into the pool.
+Sources are then files of the host, or addresses with a colon. Owners are kept; with --no-owner
+everything belongs to the calling user.
+If DESTINATION is a directory, copies are placed in it under their own names (the contents of a
+dataset's root directly); otherwise the copy gets that name.
+Read errors do not stop the copy. They are listed at the end, and the status is then 1.";

@@ -156,7 +156,7 @@ impl Report {
             writeln!(err, "{files} files, {amount} copied")?;
         }
         if count > 0 {
-            writeln!(err, "millpond: {count} could not be copied, or not whole:")?;
+            writeln!(err, "millpond: {count} could not be copied completely:")?;
             for problem in problems.iter().take(SHOWN_MAX) {
                 writeln!(err, "  {problem}")?;
             }
@@ -166,7 +166,10 @@ impl Report {
             }
         }
         if self.is_stopped() {
-            writeln!(err, "millpond: stopped: the destination takes no more")?;
+            writeln!(
+                err,
+                "millpond: stopped: the destination is full or cannot be written"
+            )?;
         }
         Ok(count == 0)
     }

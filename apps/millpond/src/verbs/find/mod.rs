@@ -24,7 +24,7 @@ pub fn command() -> Command {
         .arg(
             Arg::new("words")
                 .value_name("WORD")
-                .help("Addresses to begin at, then tests")
+                .help("Addresses to search, then tests")
                 .required(true)
                 .num_args(1..)
                 .trailing_var_arg(true)
@@ -130,12 +130,12 @@ impl Expression {
 }
 
 const TESTS: &str = "\
-Tests, all of which must hold; ! or -not before one turns it round:
+Tests; a file must pass all of them. ! or -not before a test negates it:
   -name GLOB, -iname GLOB    the name; * ? [a-z] and \\x
   -path GLOB                 the whole address, * also matches /
   -type f|d|l|p|s|b|c        file, directory, link, pipe, socket, block or character device
   -size [+-]N[c|k|M|G|T]     size rounded up to units (without a letter: 512 bytes)
-  -mtime [+-]N               changed N times 24 hours ago; +N longer, -N less long ago
+  -mtime [+-]N               changed N days ago; +N more, -N fewer
   -newer ADDRESS             changed after that file
   -user NAME|UID, -uid [+-]N, -group NAME|GID, -gid [+-]N
   -inum [+-]N, -links [+-]N, -empty

@@ -18,7 +18,7 @@ pub fn command() -> Command {
             Arg::new("levels")
                 .short('l')
                 .long("levels")
-                .help("Also by level of the block tree")
+                .help("Count by level of the block tree too")
                 .action(ArgAction::SetTrue),
         )
 }

@@ -9,7 +9,7 @@ use clap::{ArgMatches, Command};
 /// Defines the subcommand.
 pub fn command() -> Command {
     Command::new("config")
-        .about("Show the configuration that the pool itself holds")
+        .about("Show the configuration stored in the pool")
         .arg(super::pool_argument())
 }
 

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 /// Defines the subcommand.
 pub fn command() -> Command {
     Command::new("datasets")
-        .about("List the pool's own object set, datasets and snapshots")
+        .about("List the MOS, datasets and snapshots")
         .arg(super::pool_argument())
 }
 

@@ -27,14 +27,14 @@ pub fn command() -> Command {
             Arg::new("only")
                 .short('1')
                 .long("only")
-                .help("Of a pool's name mean the dataset of that name, not all")
+                .help("With a pool's name: only its root dataset")
                 .action(ArgAction::SetTrue),
         )
         .arg(
             Arg::new("records")
                 .short('r')
                 .long("records")
-                .help("Also list blocks and records")
+                .help("List blocks and records too")
                 .action(ArgAction::SetTrue),
         )
 }

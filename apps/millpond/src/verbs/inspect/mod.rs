@@ -67,7 +67,7 @@ const PARTS: [Part; 9] = [
 /// Defines the command and its subcommands.
 pub fn command() -> Command {
     Command::new("inspect")
-        .about("Show what a pool is made of: labels, objects, blocks, space maps, logs")
+        .about("Show the internals of a pool: labels, objects, blocks, space maps, logs")
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommands(PARTS.iter().map(|part| (part.command)()))

@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// Defines the subcommand.
 pub fn command() -> Command {
     Command::new("object")
-        .about("List the objects of a dataset, or show some with their block trees")
+        .about("List the objects of a dataset, or show objects with their block trees")
         .arg(
             Arg::new("dataset")
                 .value_name("DATASET")
@@ -27,14 +27,14 @@ pub fn command() -> Command {
         .arg(
             Arg::new("number")
                 .value_name("OBJECT")
-                .help("Numbers of objects to show in full (0: the array of dnodes)")
+                .help("Object numbers to show in full (0: the array of dnodes)")
                 .num_args(0..)
                 .value_parser(value_parser!(u64)),
         )
         .arg(
             Arg::new("mos")
                 .long("mos")
-                .help("Look at the pool's own objects")
+                .help("Show the objects of the MOS")
                 .action(ArgAction::SetTrue),
         )
         .arg(

@@ -18,7 +18,7 @@ pub fn command() -> Command {
             Arg::new("places")
                 .short('v')
                 .long("verbose")
-                .help("Also show where each lies and what it points to")
+                .help("Show their locations and root block pointers too")
                 .action(ArgAction::SetTrue),
         )
 }

@@ -9,9 +9,9 @@ use millpond::live::PoolPlan;
 pub enum Layout {
     /// One image.
     Single,
-    /// Each image holds a part.
+    /// Data is spread over the images, without redundancy.
     Stripe,
-    /// Each image holds everything.
+    /// Every image has all data.
     Mirror,
     /// One image may be missing.
     Raidz1,
@@ -51,7 +51,7 @@ impl Layout {
         let name = format!("{self:?}").to_lowercase();
         (images < least || images > most).then(|| match least == most {
             true => format!("{name} is one image, not {images}"),
-            false => format!("{name} takes {least} to {most} images, not {images}"),
+            false => format!("{name} needs {least} to {most} images, not {images}"),
         })
     }
 

@@ -33,13 +33,13 @@ use std::path::{Path, PathBuf};
 
 #[derive(Debug, Args)]
 struct Options {
-    /// How the images stand together (default: one single, two a mirror, more raidz1)
+    /// Redundancy (default: single for one image, mirror for two, raidz1 for more)
     #[arg(long, value_enum)]
     layout: Option<Layout>,
-    /// Size of each image, like 512M or 8G (default: what is needed, with a margin)
+    /// Size of each image, such as 512M or 8G (default: as needed, with a margin)
     #[arg(long, value_parser = size)]
     size: Option<u64>,
-    /// Name of the pool (default: that of the first image, without its ending)
+    /// Name of the pool (default: name of the first image, without extension)
     #[arg(short = 'n', long)]
     name: Option<String>,
     /// A property of the pool, as with zpool create (repeatable)
@@ -54,25 +54,25 @@ struct Options {
     /// The same as -O recordsize=
     #[arg(long, value_parser = size)]
     recordsize: Option<u64>,
-    /// log2 of the smallest write
+    /// log2 of the sector size
     #[arg(long, value_parser = clap::value_parser!(u8).range(9..=16), default_value = "12")]
     ashift: u8,
-    /// One more file system, named below the pool; filled too, if a tree or archive is given (repeatable)
+    /// Create another file system, named relative to the pool, and fill it from a tree or archive if given (repeatable)
     #[arg(long, value_name = "NAME[=DIR|TAR]")]
     dataset: Vec<OsString>,
-    /// The dataset that the tree goes into, named below the pool (default: the pool's root file system)
+    /// The dataset to fill, named relative to the pool (default: the pool's root file system)
     #[arg(long, value_name = "NAME")]
     into: Option<String>,
     /// Take a snapshot of everything at the end
     #[arg(long, value_name = "NAME")]
     snapshot: Option<String>,
-    /// The same input and seed make the same bytes; the time is SOURCE_DATE_EPOCH, else that of 2020
+    /// With the same input and seed the images are identical; the time is SOURCE_DATE_EPOCH, or in 2020
     #[arg(long)]
     seed: Option<u64>,
-    /// Everything belongs to these
+    /// Owner of all files
     #[arg(long, value_name = "UID:GID", value_parser = owner)]
     owner: Option<(u32, u32)>,
-    /// Replace images that exist and hold something
+    /// Overwrite existing images that are not empty
     #[arg(short = 'f', long)]
     force: bool,
     /// Show no progress
@@ -81,7 +81,7 @@ struct Options {
     /// A directory, a tar archive, or - for an archive on standard input
     #[arg(value_name = "DIR|TAR")]
     source: PathBuf,
-    /// Images to make; block devices are taken as they are
+    /// Images to create; block devices keep their size
     #[arg(required = true, value_name = "IMAGE")]
     images: Vec<PathBuf>,
 }
@@ -89,7 +89,7 @@ struct Options {
 /// Defines the command.
 pub fn command() -> Command {
     let command = Command::new("mkimage")
-        .about("Make a pool on images and fill it from a directory or a tar archive")
+        .about("Create a pool on images and fill it from a directory or a tar archive")
         .override_usage("millpond mkimage [OPTIONS] DIR|TAR IMAGE...")
         .after_help(NOTES);
     Options::augment_args(command)
@@ -155,7 +155,7 @@ impl Content {
     fn measure(&self, need: &mut Need) -> Result<(), Failure> {
         match self {
             Self::Stdin => Err(Failure::Usage(
-                "an archive on standard input does not tell its size before it is read: give --size".into(),
+                "the size of an archive on standard input is unknown: give --size".into(),
             )),
             Self::Archive(path) => {
                 let told = |error: String| refused(format!("{}: {error}", path.display()));
@@ -541,11 +541,11 @@ const DIRTY_BYTES_MAX: u64 = 48 << 20;
 const HOLES_FROM_BYTES: u64 = 1 << 20;
 
 const NOTES: &str = "\
-The tree's content goes into the root of the file system, which also gets the tree's own mode, owner
+The tree's contents are placed in the root of the file system, which also gets the tree's mode, owner
 and times. Modes, owners, times, extended attributes, POSIX ACLs (with -O acltype=posix), hard links,
-links, pipes, sockets, device nodes and holes are kept. The pool is left exported.
-With --seed the images' bytes follow from the tree, the options and the seed alone, wherever and
-whenever it is done: access times are those of the last change, labels name no paths.";
+symbolic links, pipes, sockets, device nodes and holes are kept. The pool is left exported.
+With --seed the images depend only on the tree, the options and the seed: access times are those of
+the last change, and labels contain no paths.";
 
 #[cfg(test)]
 mod tests {

@@ -92,7 +92,7 @@ impl Args {
     fn read(parsed: &Parsed, session: &Session) -> Result<Self, Failure> {
         if parsed.has("c") {
             return Err(Failure::Refused(
-                "millpond: zpool iostat -c is not built yet: scripts are not run".into(),
+                "millpond: zpool iostat -c is not implemented yet: scripts are not run".into(),
             ));
         }
         let histograms = match (parsed.has("w"), parsed.has("r")) {
