@@ -20,7 +20,7 @@ setup:
 oracle: ## fetch OpenZFS's programs (zdb, zstream, ...) to compare with; nothing is installed
 	@tools/oracle/fetch
 
-kernel: ## make the virtual machines whose kernel module judges what was written (2.3 and 2.4; minutes)
+kernel: ## make the virtual machines with the kernel modules of OpenZFS 2.3 and 2.4 (minutes)
 	@tools/kernel/setup
 	@MILLPOND_ZFS=2.4 tools/kernel/setup
 
@@ -33,18 +33,18 @@ BIN := $(DESTDIR)$(PREFIX)/bin
 UNITS := $(DESTDIR)$(PREFIX)/lib/systemd/system
 DOC := $(DESTDIR)$(PREFIX)/share/doc/millpond
 
-install: build ## copy programs, unit and pages below PREFIX (/usr/local); NAMES=1 takes the names zpool and zfs too
+install: build ## install programs, systemd unit and pages below PREFIX (/usr/local); NAMES=1: the names zpool and zfs too
 	install -d $(BIN) $(UNITS) $(DOC)
 	install -m 755 $(RELEASE)/millpond $(RELEASE)/millpondd $(BIN)
 	sed 's|@PREFIX@|$(PREFIX)|g' packaging/systemd/millpondd.service > $(UNITS)/millpondd.service
 	install -m 644 docs/*.md $(DOC)
 	@if [ -n "$(NAMES)" ]; then for name in zpool zfs; do \
 		if [ -e $(BIN)/$$name ] && [ "$$(readlink $(BIN)/$$name)" != millpond ]; then \
-			echo "$(BIN)/$$name is another's: take it away first, or install below another PREFIX"; exit 1; fi; \
+			echo "$(BIN)/$$name is another program's: remove it first, or install below another PREFIX"; exit 1; fi; \
 		ln -sf millpond $(BIN)/$$name || exit 1; done; fi
 	@echo "installed; pools at boot: systemctl enable --now millpondd"
 
-uninstall: ## take away what install put below PREFIX; pools and /var/lib/millpond stay
+uninstall: ## remove what install put below PREFIX; pools and /var/lib/millpond stay
 	rm -f $(BIN)/millpond $(BIN)/millpondd $(UNITS)/millpondd.service
 	@for name in zpool zfs; do if [ "$$(readlink $(BIN)/$$name)" = millpond ]; then rm -f $(BIN)/$$name; fi; done
 	rm -f $(patsubst docs/%,$(DOC)/%,$(wildcard docs/*.md))
@@ -62,14 +62,14 @@ test: setup ## every test
 	$(CARGO) test --workspace --locked --doc
 	$(CARGO) test --workspace --locked --lib --bins --tests
 
-test-daemon: setup ## the daemon's life as a process: killed again and again, mounted, asked by other users (needs /dev/fuse and root)
+test-daemon: setup ## the daemon killed repeatedly, mounted, and used by other users (needs /dev/fuse and root)
 	$(CARGO) test --locked --package millpond-cli --test life -- --ignored --nocapture --test-threads 1
 	$(CARGO) test --locked --package millpond-cli --test faulty_disks -- --ignored --nocapture
 
-test-install: build ## install below a temporary prefix, live there as the unit and as an ordinary user do, uninstall (root, /dev/fuse)
+test-install: build ## install below a temporary prefix, run as the unit and as an ordinary user, uninstall (root, /dev/fuse)
 	@packaging/try $(RELEASE)
 
-test-kernel: setup ## pools of ours in the hands of OpenZFS's kernel module, and back (minutes; needs `make kernel`)
+test-kernel: setup ## pools exchanged with OpenZFS's kernel modules (minutes; needs `make kernel`)
 	$(CARGO) test --locked --package millpond-tests --test kernel -- --ignored --test-threads 1
 
 test-mount: setup ## file systems mounted through FUSE, used by real programs (minutes; root, /dev/fuse; `cargo install pjdfstest` for its part)
@@ -78,66 +78,65 @@ test-mount: setup ## file systems mounted through FUSE, used by real programs (m
 	    echo "== $$layout"; MILLPOND_MOUNT=full MILLPOND_MOUNT_LAYOUT=$$layout \
 	    $(CARGO) test --locked --package millpond-tests --test mount -- --test-threads 1 || exit 1; done
 
-test-writing-all: setup ## changed pools, all of them: every golden case, more seeds, every crash judged (tens of minutes)
+test-writing-all: setup ## writing at full size: every golden case, more seeds, every crash checked (tens of minutes)
 	@tools/oracle/fetch || [ $$? -eq 75 ]
 	MILLPOND_WRITING_ALL=1 MILLPOND_WRITING_SEEDS=$${MILLPOND_WRITING_SEEDS:-8} \
 		$(CARGO) test --locked --package millpond-tests --test writing --test adopted -- --test-threads 2
 
-test-check: setup ## the checker on every golden case, its numbers held against zdb's, and both on damage at random (minutes)
+test-check: setup ## the checker and zdb compared on every golden case and on random damage (minutes)
 	@tools/oracle/fetch || [ $$? -eq 75 ]
 	MILLPOND_CASES=all $(CARGO) test --locked --package millpond-tests --test check -- --include-ignored
 
-test-scale: setup ## very many files, datasets and bytes; takes long, needs 8 GB of disk and memory
+test-scale: setup ## very many files, datasets and bytes (slow; needs 8 GB of disk and memory)
 	@MILLPOND_SCALE=full $(CARGO) test --release --locked --package millpond-tests --test scale -- --test-threads=1 --nocapture
 
-demo: build ## the main job on real pools: open, list, verify, copy out; then a pool made, changed, judged
+demo: build ## open, list, verify and copy out of real pools; then create and change a pool, checked by zdb
 	@demo/run
 
-bench: build ## measure beside rivals; writes BENCHMARKS.md
+bench: build ## measure Millpond and its rivals; writes BENCHMARKS.md
 	@tools/oracle/fetch || [ $$? -eq 75 ]
 	@bench/run
 	@bench/write
 	@bench/mount
 
-bench-write: setup ## only the writing engine beside Btrfs and XFS
+bench-write: setup ## only the writing engine, Btrfs and XFS
 	@bench/write
 
-bench-mount: build ## only mounted file systems: FUSE beside zfs-fuse, Btrfs and XFS (root, /dev/fuse)
+bench-mount: build ## only mounted file systems: Millpond, zfs-fuse, Btrfs and XFS (root, /dev/fuse)
 	@bench/mount
 
-bench-count: setup ## instructions of small works below valgrind, beside those of bench/counts.md; ONLY=files chooses, WRITE=1 replaces the table
+bench-count: setup ## instructions of small benchmarks under valgrind, compared with bench/counts.md; ONLY=files selects, WRITE=1 replaces the table
 	$(CARGO) build --quiet --release --locked --package millpond-bench --bin count
 	@$(RELEASE)/count --table bench/counts.md $(if $(ONLY),--only $(ONLY)) $(if $(WRITE),--write) || [ $$? -eq 75 ]
 
-bench-plots: setup ## the pictures in docs/plots anew, from the tables of BENCHMARKS.md
+bench-plots: setup ## draw the charts in docs/plots from the tables of BENCHMARKS.md
 	$(CARGO) run --quiet --locked --package millpond-bench --bin plots -- BENCHMARKS.md docs/plots
 
-flame: setup ## a flame graph of a bench work, in target/flame: WORK="count files/create 20000" (bench/flame lists the kinds)
+flame: setup ## a flame graph of a benchmark in target/flame: WORK="count files/create 20000" (bench/flame lists the kinds)
 	@bench/flame $(or $(WORK),$(error WORK=... is missing: see bench/flame))
 
 fuzz: setup ## every fuzz target for FUZZ_SECONDS (default 20) each
 	@fuzz/run
 
-soak: setup ## live on simulated disks for SOAK_SECONDS (default 3 hours); figures go to docs/soak.md
+soak: setup ## simulated workloads on simulated disks for SOAK_SECONDS (default 3 hours); results go to docs/soak.md
 	$(CARGO) run --release --locked --package millpond-tests --bin soak -- --seconds $${SOAK_SECONDS:-10800} --from $${SOAK_FROM:-1} --record docs/soak.md
 
-# Threads whose turns a seed decides need a build of their own, in a folder of its own. On one processor they
-# pass turns quicker.
+# The seeded scheduler needs a build of its own, in its own directory. It is faster on one processor.
 SIM := RUSTFLAGS="--cfg millpond_sim" CARGO_TARGET_DIR=$(CURDIR)/target/sim
 ONE := $(shell command -v taskset >/dev/null && echo taskset -c 0)
 
-soak-threads: setup ## threads at one pool, a seed decides whose turn it is, for SOAK_SECONDS (default 1 hour); figures go to docs/soak.md
+soak-threads: setup ## concurrent workloads under the seeded scheduler for SOAK_SECONDS (default 1 hour); results go to docs/soak.md
 	$(SIM) $(CARGO) build --release --locked --package millpond-tests --bin soak
 	$(ONE) target/sim/release/soak --target 0 --threads-target 100000000 --seconds $${SOAK_SECONDS:-3600} --from $${SOAK_FROM:-1} --record docs/soak.md
 
-test-threads: setup ## the scheduler, the simulated world and the soak's short lives with threads whose turns a seed decides (a second build: minutes)
+test-threads: setup ## the seeded scheduler, the simulated world and short soak runs (a second build: minutes)
 	$(SIM) $(CARGO) test --release --locked --package millpond-env --package millpond-sim
 	$(SIM) $(CARGO) test --release --locked --package millpond-tests --test soak
 
 fuzz-soak: setup ## every fuzz target for hours: FUZZ_SECONDS=1200 unless set
 	@FUZZ_SECONDS=$${FUZZ_SECONDS:-1200} fuzz/run
 
-mutants: setup ## what the unit tests of the pure crates do not notice (hours; `cargo install cargo-mutants`); MUTANTS="-p millpond-nvlist" chooses
+mutants: setup ## mutations that the unit tests of the pure crates do not detect (hours; `cargo install cargo-mutants`); MUTANTS="-p millpond-nvlist" selects
 	ulimit -v 5000000; PROPTEST_DISABLE_FAILURE_PERSISTENCE=true cargo mutants $${MUTANTS:--p millpond-nvlist -p millpond-ondisk -p millpond-checksum -p millpond-compress -p millpond-crypt -p millpond-parity} --timeout 20 --output target/mutants -- --lib
 
 lint: setup ## formatting, clippy, the rules of the repository, dependencies (with cargo-deny where it is installed)
@@ -152,7 +151,7 @@ lint: setup ## formatting, clippy, the rules of the repository, dependencies (wi
 golden: setup ## only the comparison with the golden pools
 	$(CARGO) test --locked --package millpond-tests
 
-golden-pools: kernel ## pools made by OpenZFS's module with a record of all in them (tools/golden), and Millpond compared with them
+golden-pools: kernel ## make pools with OpenZFS's module and a record of their contents (tools/golden), and compare Millpond with them
 	tools/golden/make
 	MILLPOND_GOLDEN=$(CURDIR)/target/golden-made $(CARGO) test --locked --package millpond-tests --test golden -- golden::
 

@@ -10,7 +10,7 @@
 //! `soak --shape NAME --seed N --ops N [--keep-ops I,J,...]` repeats one run; `--shrink SECONDS` shrinks it
 //! first.
 //!
-//! `soak --shape NAME --crowd SEED [--threads N] [--rounds N] [--steps N]` repeats one concurrent workload.
+//! `soak --shape NAME --concurrent SEED [--threads N] [--rounds N] [--steps N]` repeats one concurrent workload.
 //! It is deterministic if built with `--cfg millpond_sim`. `--requests FILE` records all disk requests.
 
 use anyhow::{Context, Result, bail};
@@ -32,9 +32,11 @@ impl Arguments {
         let mut words = std::env::args().skip(1);
         while let Some(word) = words.next() {
             let Some(name) = word.strip_prefix("--") else {
-                bail!("what is '{word}'?");
+                bail!("unknown argument '{word}'");
             };
-            let value = words.next().with_context(|| format!("--{name} what?"))?;
+            let value = words
+                .next()
+                .with_context(|| format!("--{name} needs a value"))?;
             values.insert(name.to_owned(), value);
         }
         Ok(Self(values))
@@ -72,14 +74,14 @@ fn main() -> Result<ExitCode> {
     };
     let crowd = Crowd {
         shape: shapes[0],
-        seed: arguments.number("crowd", 1)?,
+        seed: arguments.number("concurrent", 1)?,
         threads: size("threads", 4)?,
         rounds: size("rounds", 8)?,
         steps: size("steps", 250)?,
     };
-    if arguments.0.contains_key("crowd") {
+    if arguments.0.contains_key("concurrent") {
         match crowd.meet_with(options.limit, options.requests.clone()) {
-            Ok(figures) => println!("met: {figures:?}"),
+            Ok(figures) => println!("passed: {figures:?}"),
             Err(error) => {
                 tell_crowd(crowd, error, &options, shrinking);
                 return Ok(ExitCode::from(1));
@@ -217,7 +219,7 @@ impl Session {
                 let lived: u64 = all.values().map(|account| account.figures.ops).sum();
                 let crowds: u64 = all.values().map(|account| account.crowd.ops).sum();
                 println!(
-                    "{told} s, {} s of processor: {lived} operations in lives, {crowds} by threads, {failures} failures",
+                    "{told} s, {} s of CPU time: {lived} single-threaded operations, {crowds} concurrent, {failures} failures",
                     processor_seconds()
                 );
                 if let Some(file) = &self.table {
@@ -252,7 +254,7 @@ fn processor_seconds() -> u64 {
 fn one(plan: &Plan, options: &Options, shrinking: Duration) -> ExitCode {
     match run(plan, options) {
         Ok(figures) => {
-            println!("lived: {figures:?}");
+            println!("passed: {figures:?}");
             ExitCode::SUCCESS
         }
         Err(failure) => {
@@ -265,7 +267,7 @@ fn one(plan: &Plan, options: &Options, shrinking: Duration) -> ExitCode {
 fn tell_crowd(crowd: Crowd, error: String, options: &Options, shrinking: Duration) {
     let say = |crowd: Crowd, error: &str| {
         println!(
-            "threads, {}, seed {}: {error}\nagain: soak --shape {} --crowd {} --threads {} --rounds {} --steps {}",
+            "threads, {}, seed {}: {error}\nrepeat with: soak --shape {} --concurrent {} --threads {} --rounds {} --steps {}",
             crowd.shape.name,
             crowd.seed,
             crowd.shape.name,
@@ -279,7 +281,7 @@ fn tell_crowd(crowd: Crowd, error: String, options: &Options, shrinking: Duratio
     // Without the seeded scheduler, the same workload may or may not fail.
     if cfg!(millpond_sim) && !shrinking.is_zero() {
         let (small, error) = crowd.shrink(error, options.limit, shrinking);
-        println!("made small:");
+        println!("minimized:");
         say(small, &error);
     }
 }
@@ -290,7 +292,7 @@ fn tell(plan: &Plan, failure: Failure, options: &Options, shrinking: Duration) {
         plan.shape.name, plan.seed, failure.at, failure.text
     );
     println!(
-        "again: soak --shape {} --seed {} --ops {}",
+        "repeat with: soak --shape {} --seed {} --ops {}",
         plan.shape.name,
         plan.seed,
         plan.ops.len().saturating_sub(2)
@@ -309,7 +311,7 @@ fn tell(plan: &Plan, failure: Failure, options: &Options, shrinking: Duration) {
         .map(|(number, _)| number.to_string())
         .collect();
     println!(
-        "made small: {} operations: {}\nafter:\n  {}\n{:?}\n--keep-ops {}",
+        "minimized to {} operations: {}\nafter:\n  {}\n{:?}\n--keep-ops {}",
         small.ops.len(),
         failure.text,
         failure.log.join("\n  "),
@@ -327,8 +329,8 @@ fn table(all: &BTreeMap<&str, Account>, first: u64, seconds: u64) -> String {
     let mut text = String::new();
     let _ = writeln!(
         text,
-        "\nSeeds from {first} on, {build} build, {seconds} s, {} s of processor:\n\n\
-         | shape | lives | operations | txgs | power cuts | reopened | faults planted | requests that went wrong | compared | recounted | judged by zdb | ended full | promises | brought back by logs | torn | logs lost | by threads: runs | operations | reopened | compared | power cuts | promises | failed |\n\
+        "\nSeeds from {first} on, {build} build, {seconds} s, {} s of CPU time:\n\n\
+         | shape | runs | operations | txgs | power cuts | reopens | faults injected | faulty requests | comparisons | recounts | zdb checks | pool full | acknowledged syncs | replayed effects | partial replays | lost logs | concurrent: runs | operations | reopens | comparisons | power cuts | acknowledged syncs | failed |\n\
          | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
         processor_seconds()
     );
