@@ -87,9 +87,9 @@ fn races(out: &mut String, lines: &str) -> anyhow::Result<()> {
         return Ok(());
     }
     out.push_str(
-        "## Programs\n\nMedian (least–most) of the rounds. A ratio is the rival's time over \
-         Millpond's in the same round: above 1 Millpond is faster.\n\n\
-         | what | rival | Millpond s | rival s | ratio | processor s, Millpond / rival | peak MiB, Millpond / rival |\n\
+        "## Programs\n\nMedian (minimum–maximum) of the rounds. A ratio is the rival's time \
+         divided by Millpond's in the same round: above 1, Millpond is faster.\n\n\
+         | what | rival | Millpond s | rival s | ratio | CPU s, Millpond / rival | peak MiB, Millpond / rival |\n\
          |---|---|---|---|---|---|---|\n",
     );
     let none = Runs::default();
@@ -140,8 +140,8 @@ fn parity(out: &mut String, lines: &str) -> anyhow::Result<()> {
     }
     out.push_str(
         "## Parity\n\nGB/s of user data on one core, 8 data columns, blocks of 128 KiB. For each \
-         implementation of OpenZFS that this processor runs: its speed, and in brackets Millpond's, measured just \
-         after while the rival was halted, over it.\n\n| what | Millpond",
+         implementation of OpenZFS that this processor supports: its speed and, in brackets, Millpond's speed \
+         divided by it. Millpond was measured just after, while the rival was stopped.\n\n| what | Millpond",
     );
     for implementation in &implementations {
         write!(out, " | {implementation}")?;
@@ -185,8 +185,8 @@ fn micro(out: &mut String, lines: &str) -> anyhow::Result<()> {
     }
     out.push_str(
         "## Checksums and codecs\n\nGB/s of user data on one core, blocks of 128 KiB of text-like data (lz4 makes \
-         them about half as long). `memcpy` copies the same block from one place of the cache to another; \
-         what only reads can be faster.\n\n| what | GB/s | of memcpy | rival | ratio |\n|---|---|---|---|---|\n",
+         them about half as long). `memcpy` copies the same block within the processor's cache; work that \
+         only reads can be faster.\n\n| what | GB/s | of memcpy | rival | ratio |\n|---|---|---|---|---|\n",
     );
     let giga = |who: &str, what: &str| -> Vec<f64> {
         let found = figures.iter().find(|((w, n), _)| *w == who && *n == what);

@@ -54,12 +54,12 @@ impl Table {
     /// `about` names compiler and valgrind, `abilities` the features of the counted processor.
     pub fn page(&self, names: &[String], about: &str, abilities: &str) -> String {
         let mut out = format!(
-            "# Instructions\n\nWritten by `make bench-count WRITE=1` ({about}): instructions of the processor for one operation, from a \
-             count below valgrind; and how far two counts were apart. They do not depend on what else the machine does, so they can be compared \
-             from commit to commit: `make bench-count` counts again and shows the change. They are not times: an instruction may \
-             take a quarter of a cycle or wait for memory, and what the kernel does is not counted. Clearing and copying memory is counted by vectors of 32 bytes: \
-             valgrind would count each turn of an instruction that repeats itself, so glibc is told to use none.\n\nCounted was {abilities}. On a processor with more \
-             abilities other code runs (wider vectors for parity, Fletcher checksums and carry-less products, instructions for SHA-2).\n\n\
+            "# Instructions\n\nWritten by `make bench-count WRITE=1` ({about}): CPU instructions per operation, counted with valgrind, and the \
+             relative difference between two counts. They do not depend on other load, so commits can be compared: `make bench-count` \
+             counts again and shows the changes. They are not times: an instruction may take a quarter of a cycle or wait for memory, and \
+             the kernel's work is not counted. Memory is cleared and copied with vectors of 32 bytes: valgrind counts each iteration of a \
+             repeated string instruction, so glibc is configured not to use them.\n\nCounted on {abilities}. A processor with more \
+             of these runs other code (wider vectors for parity, Fletcher checksums and carry-less products, instructions for SHA-2).\n\n\
              | work | instructions | spread |\n|---|---|---|\n"
         );
         for name in names {
