@@ -10,7 +10,7 @@
 
 use anyhow::{Context, Result};
 use millpond::live::{LivePool, PoolPlan};
-use millpond::{Caller, LiveFileSystem, LiveNode, NewMode, WriteAt};
+use millpond::{Caller, FileSystem, NewMode, Node, WriteAt};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -62,7 +62,7 @@ fn run(scratch: &Path, plan: &Plan) -> Result<()> {
         .root_property("compression", "off")
         .create()?;
     let served = pool.served("bench")?;
-    let files = served.live();
+    let files = served.files();
     let (root, caller) = (files.root()?, Caller::root());
     let begun = Instant::now();
     let id = {
@@ -93,7 +93,7 @@ fn run(scratch: &Path, plan: &Plan) -> Result<()> {
     files.unlink(&root, b"large")?;
     files.close_unused()?;
     let removal = begun.elapsed();
-    let is_there = || files.object_set().object(id).is_ok();
+    let is_there = || files.object_set().is_some_and(|set| set.object(id).is_ok());
     written("while it is freed", files, &small, &is_there)?;
     let took = begun.elapsed();
     pool.sync()?;
@@ -119,8 +119,8 @@ fn finish(pool: LivePool) -> Result<()> {
 /// Writes and calls `fsync` while `goes_on` is set, and prints a row of the table.
 fn written(
     when: &str,
-    files: &Arc<LiveFileSystem>,
-    node: &LiveNode,
+    files: &Arc<FileSystem>,
+    node: &Node,
     goes_on: &dyn Fn() -> bool,
 ) -> Result<()> {
     reset_peak()?;

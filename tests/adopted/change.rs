@@ -4,8 +4,7 @@ use super::old::touched;
 use anyhow::Result;
 use millpond::live::LivePool;
 use millpond::{
-    Caller, FileFlags, LiveFileSystem, LiveNode, NewMode, PropertyValue, SetAttributes, WriteAt,
-    XattrMode,
+    Caller, FileFlags, FileSystem, NewMode, Node, PropertyValue, SetAttributes, WriteAt, XattrMode,
 };
 use millpond_tests::images::hex;
 use millpond_tests::record::{Content, Entry, Record};
@@ -19,7 +18,7 @@ const SNAPSHOT: &str = "by-another-hand";
 pub fn change_files(
     pool: &LivePool,
     name: &str,
-    files: &Arc<LiveFileSystem>,
+    files: &Arc<FileSystem>,
     entries: &mut Vec<Entry>,
     is_lost: &dyn Fn(&[u8]) -> bool,
 ) -> Result<()> {
@@ -62,10 +61,10 @@ pub fn change_files(
             continue;
         };
         for part in above {
-            holder = files.lookup(&holder, part)?;
+            holder = holder.lookup(part)?;
         }
-        let node = files.lookup(&holder, last)?;
-        if !may_change(files, &node) {
+        let node = holder.lookup(last)?;
+        if !may_change(&node) {
             continue;
         }
         changed += 1;
@@ -77,7 +76,7 @@ pub fn change_files(
             }
             2 | 3 => {
                 let mut bytes = vec![0; size];
-                files.read(&node, 0, &mut bytes)?;
+                node.read(0, &mut bytes)?;
                 let (at, with) = (size / 2, b"changed by another hand");
                 files.write(&caller, &node, WriteAt::Offset(at as u64), with)?;
                 bytes.resize(size.max(at + with.len()), 0);
@@ -112,7 +111,7 @@ pub fn change_files(
         if number % 2 == 0 {
             files.unlink(&ours, &file)?;
         } else {
-            let node = files.lookup(&ours, &file)?;
+            let node = ours.lookup(&file)?;
             files.write(&caller, &node, WriteAt::End, &[9; 10_000])?;
         }
     }
@@ -138,8 +137,8 @@ pub fn change_files(
 }
 
 /// Whether the flags of a file allow changes.
-fn may_change(files: &LiveFileSystem, node: &LiveNode) -> bool {
-    let flags = files.stat(node).flags;
+fn may_change(node: &Node) -> bool {
+    let flags = node.stat().unwrap().flags;
     !flags.intersects(
         FileFlags::IMMUTABLE | FileFlags::APPENDONLY | FileFlags::NOUNLINK | FileFlags::READONLY,
     )

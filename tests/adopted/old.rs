@@ -1,7 +1,7 @@
 //! Compares old files with their records.
 
 use anyhow::{Result, ensure};
-use millpond::LiveFileSystem;
+use millpond::FileSystem;
 use millpond_tests::compare::Findings;
 use millpond_tests::images::{Disks, hex};
 use millpond_tests::record::{Content, Entry, Record};
@@ -80,16 +80,16 @@ pub fn touched(entry: &mut Entry) {
 ///
 /// When the module replays a whole-block write to a file that ends inside the block, it extends the file
 /// with zeros to the end of the block. Our replay does not.
-pub fn without_growth(files: &Arc<LiveFileSystem>, entries: &mut [Entry]) -> Result<()> {
+pub fn without_growth(files: &Arc<FileSystem>, entries: &mut [Entry]) -> Result<()> {
     let root = files.root()?;
     for entry in entries {
         let is_concerned = entry.path == b"old-file" && entry.attributes.size == 524_288;
         let Some(Content::Whole(digest)) = entry.content.clone().filter(|_| is_concerned) else {
             continue;
         };
-        let node = files.lookup(&root, &entry.path)?;
+        let node = root.lookup(&entry.path)?;
         let mut bytes = vec![0; node.size_bytes() as usize];
-        files.read(&node, 0, &mut bytes)?;
+        node.read(0, &mut bytes)?;
         ensure!(bytes.len() == 500_000, "old-file has {} bytes", bytes.len());
         entry.content = Some(Content::Whole(hex(&Sha256::digest(&bytes))));
         entry.attributes.size = bytes.len() as u64;

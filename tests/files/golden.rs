@@ -6,8 +6,8 @@
 use crate::printed;
 use millpond::live::{LivePool, WriteOptions};
 use millpond::{
-    Caller, DirEntryRef, FileError, LiveFileSystem, LiveNode, NewMode, OpenOptions, Pool,
-    RenameMode, Search, SetAttributes, WriteAt, XattrMode,
+    Caller, DirEntryRef, FileError, FileSystem, NewMode, Node, OpenOptions, Pool, RenameMode,
+    Search, SetAttributes, WriteAt, XattrMode,
 };
 use millpond_posix::{Errno, FileKind};
 use millpond_tests::oracle::zdb;
@@ -166,16 +166,16 @@ fn file_systems(search: &Search, name: &str) -> Vec<String> {
 
 fn change(
     name: &str,
-    files: &Arc<LiveFileSystem>,
-    directory: &LiveNode,
+    files: &Arc<FileSystem>,
+    directory: &Node,
     left: &mut usize,
     tally: &mut Tally,
     wanted: &mut Wanted,
 ) {
     let root = Caller::root();
     let mode = NewMode::exactly(0o640);
-    for (number, listed) in files
-        .list(directory, 0, FILES_MAX)
+    for (number, listed) in directory
+        .list(0, FILES_MAX)
         .unwrap()
         .into_iter()
         .enumerate()
@@ -187,8 +187,8 @@ fn change(
             continue;
         }
         *left -= 1;
-        let node = files
-            .lookup(directory, &entry.name)
+        let node = directory
+            .lookup(&entry.name)
             .unwrap_or_else(|error| panic!("{name}: {}: {error}", entry.name.escape_ascii()));
         if node.kind() == FileKind::Directory {
             change(name, files, &node, left, tally, wanted);
@@ -198,7 +198,7 @@ fn change(
             let added = vec![number as u8 | 1; 700];
             let is_compared = end < COMPARED_BYTES_MAX as u64;
             let mut content = vec![0; if is_compared { end as usize } else { 0 }];
-            files.read(&node, 0, &mut content).unwrap();
+            node.read(0, &mut content).unwrap();
             let written = tally.count(files.write(&root, &node, WriteAt::End, &added));
             if is_compared {
                 if written.is_some() {
@@ -215,12 +215,12 @@ fn change(
         tally.count(files.set_attributes(&root, &node, &set));
         let value = vec![7; number * 37 % 3000];
         tally.count(files.set_xattr(&root, &node, b"user.of-ours", &value, XattrMode::Set));
-        assert!(files.xattr_names(&node).is_ok());
+        assert!(node.xattr_names().is_ok());
         let id = node.id().0;
         let is_removed = number % 5 == 4 && node.kind() != FileKind::Directory;
         let other = [&entry.name[..entry.name.len().min(200)], b".moved"].concat();
         if is_removed {
-            let is_last = files.stat(&node).links == 1;
+            let is_last = node.stat().unwrap().links == 1;
             drop(node);
             if tally.count(files.unlink(directory, &entry.name)).is_some() && is_last {
                 wanted.remove(&(name.to_owned(), id));

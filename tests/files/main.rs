@@ -7,8 +7,8 @@ mod printed;
 
 use millpond::live::{LivePool, PoolPlan, WriteOptions};
 use millpond::{
-    Allocate, Caller, DirEntryRef, LiveFileSystem, LiveNode, NewMode, OpenOptions, Pool,
-    RenameMode, Search, SetAttributes, SpecialFile, WriteAt, XattrMode,
+    Allocate, Caller, DirEntryRef, FileSystem, NewMode, Node, OpenOptions, Pool, RenameMode,
+    Search, SetAttributes, SpecialFile, WriteAt, XattrMode,
 };
 use millpond_dataset::PropertyValue;
 use millpond_posix::{
@@ -92,11 +92,11 @@ fn bytes(seed: u64, length: usize) -> Vec<u8> {
 }
 
 /// Writes all kinds of files into a file system.
-fn fill(files: &Arc<LiveFileSystem>) {
+fn fill(files: &Arc<FileSystem>) {
     let root = Caller::root();
     let user = Caller::user(1000, 100);
     let top = files.root().unwrap();
-    let file = |directory: &LiveNode, name: &[u8], content: &[u8]| {
+    let file = |directory: &Node, name: &[u8], content: &[u8]| {
         let (node, _) = files.create(&user, directory, name, MODE, true).unwrap();
         files
             .write(&user, &node, WriteAt::Offset(0), content)
@@ -330,14 +330,14 @@ fn everything_is_taken_away_again() {
     rig.judge(&["tank/fs"]);
 }
 
-fn empty(files: &Arc<LiveFileSystem>, directory: &LiveNode) {
+fn empty(files: &Arc<FileSystem>, directory: &Node) {
     let root = Caller::root();
-    for listed in files.list(directory, 0, usize::MAX).unwrap() {
+    for listed in directory.list(0, usize::MAX).unwrap() {
         let name = listed.entry.name;
         if name == b"." || name == b".." {
             continue;
         }
-        let node = files.lookup(directory, &name).unwrap();
+        let node = directory.lookup(&name).unwrap();
         let clear = SetAttributes {
             clear_flags: FileFlags::APPENDONLY,
             ..SetAttributes::default()

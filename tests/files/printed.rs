@@ -66,7 +66,7 @@ pub fn compare(folder: &Path, name: &str, files: &Arc<FileSystem>) {
     let output = zdb::print(folder, &["-ddddd", name]).unwrap();
     let printed = objects(&output);
     let mut compared = 0;
-    for object in files.object_set().objects() {
+    for object in files.committed().unwrap().objects() {
         let object = object.unwrap();
         let Ok(node) = files.node(object.id()) else {
             continue;
@@ -115,7 +115,7 @@ fn compare_one(name: &str, files: &Arc<FileSystem>, node: &Node, printed: &Print
     if let Some(path) = path.filter(|_| !node.is_xattr_directory().unwrap() && stat.links == 1) {
         expect("path", format!("/{}", String::from_utf8_lossy(&path)));
     }
-    let slots = node.object().dnode().slots();
+    let slots = node.object().dnode_slots();
     expect(
         "dnsize",
         if slots == 1 {

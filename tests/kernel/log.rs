@@ -18,7 +18,7 @@ fn everything(pool: &LivePool, name: &str) {
     let files = pool.file_system(name).unwrap();
     let (root, caller) = (files.root().unwrap(), Caller::root());
     let exactly = NewMode::exactly;
-    let old = files.lookup(&root, b"old").unwrap();
+    let old = root.lookup(b"old").unwrap();
     files
         .write(&caller, &old, WriteAt::Offset(5000), &[1; 200_000])
         .unwrap();
@@ -86,7 +86,7 @@ fn everything(pool: &LivePool, name: &str) {
     files
         .make_special(&caller, &dir, b"disk", device, exactly(0o600))
         .unwrap();
-    let f2 = files.lookup(&dir, b"f2").unwrap();
+    let f2 = dir.lookup(b"f2").unwrap();
     files.link(&f2, &root, b"f2-too").unwrap();
     files.unlink(&dir, b"f3").unwrap();
     let empty = files
@@ -118,7 +118,7 @@ fn everything(pool: &LivePool, name: &str) {
         seconds: 1_000_000_000,
         nanoseconds: 7,
     });
-    let f10 = files.lookup(&dir, b"f10").unwrap();
+    let f10 = dir.lookup(b"f10").unwrap();
     let set = SetAttributes {
         permissions: Some(0o4711),
         uid: Some(1234),

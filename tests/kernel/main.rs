@@ -12,9 +12,7 @@ mod rig;
 mod states;
 
 use millpond::live::{NewLayout, PoolPlan};
-use millpond::{
-    Caller, DatasetKind, LiveFileSystem, LiveNode, NewMode, Pool, PropertyValue, WriteAt,
-};
+use millpond::{Caller, DatasetKind, FileSystem, NewMode, Node, Pool, PropertyValue, WriteAt};
 use millpond_tests::oracle::kernel::{self, Release, only_one_has, written};
 use millpond_tests::workload::{Life, figures, manifest, space_by_owner};
 use millpond_vdev::AllocationClass::{Log, Normal, Special};
@@ -129,7 +127,7 @@ fn gone_on(rig: &Rig, life: &mut Life, tag: &str, round: u64) {
         let (root, caller) = (files.root().unwrap(), Caller::root());
         let folder = format!("by-kernel-{tag}").into_bytes();
         // In clones too, as of the snapshot; not in datasets that belong to the simulated run.
-        let Ok(theirs) = files.lookup(&root, &folder) else {
+        let Ok(theirs) = root.lookup(&folder) else {
             continue;
         };
         for number in 10..30 {
@@ -137,7 +135,7 @@ fn gone_on(rig: &Rig, life: &mut Life, tag: &str, round: u64) {
             match number % 3 {
                 0 => files.unlink(&theirs, &name).unwrap(),
                 1 => {
-                    let node = files.lookup(&theirs, &name).unwrap();
+                    let node = theirs.lookup(&name).unwrap();
                     let at = WriteAt::Offset(number * 1000);
                     files.write(&caller, &node, at, &[7; 150_000]).unwrap();
                 }
@@ -190,7 +188,7 @@ fn cleaned(rig: &Rig, life: &Life, shape: &str) {
         }
         let files = pool.file_system(name).unwrap();
         let root = files.root().unwrap();
-        for listed in files.list(&root, 0, usize::MAX).unwrap() {
+        for listed in root.list(0, usize::MAX).unwrap() {
             if listed.entry.name.starts_with(b"by-kernel") {
                 emptied(&files, &root, &listed.entry.name);
             }
@@ -234,14 +232,14 @@ fn cleaned(rig: &Rig, life: &Life, shape: &str) {
     life.compare(&rig.read("tank"), shape);
 }
 
-fn emptied(files: &Arc<LiveFileSystem>, at: &LiveNode, name: &[u8]) {
-    let node = files.lookup(at, name).unwrap();
-    for listed in files.list(&node, 0, usize::MAX).unwrap() {
+fn emptied(files: &Arc<FileSystem>, at: &Node, name: &[u8]) {
+    let node = at.lookup(name).unwrap();
+    for listed in node.list(0, usize::MAX).unwrap() {
         let name = listed.entry.name;
         if name == b"." || name == b".." {
             continue;
         }
-        match files.lookup(&node, &name).unwrap().kind() {
+        match node.lookup(&name).unwrap().kind() {
             millpond::FileKind::Directory => emptied(files, &node, &name),
             _ => files.unlink(&node, &name).unwrap(),
         }

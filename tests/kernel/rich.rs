@@ -2,8 +2,8 @@
 
 use millpond::live::LivePool;
 use millpond::{
-    Allocate, Caller, DirEntryRef, FileFlags, LiveFileSystem, LiveNode, NewMode, PropertyValue,
-    RenameMode, SetAttributes, SetTime, SpecialFile, Timestamp, WriteAt, XattrMode,
+    Allocate, Caller, DirEntryRef, FileFlags, FileSystem, NewMode, Node, PropertyValue, RenameMode,
+    SetAttributes, SetTime, SpecialFile, Timestamp, WriteAt, XattrMode,
 };
 use millpond_posix::{POSIX_ACL_ACCESS, POSIX_ACL_DEFAULT, PosixAcl, PosixAclWho};
 use std::sync::Arc;
@@ -122,7 +122,7 @@ fn noise(seed: u64, length: usize) -> Vec<u8> {
         .collect()
 }
 
-fn file(files: &Arc<LiveFileSystem>, at: &LiveNode, name: &[u8], content: &[u8]) -> LiveNode {
+fn file(files: &Arc<FileSystem>, at: &Node, name: &[u8], content: &[u8]) -> Node {
     let root = Caller::root();
     let (node, _) = files.create(&root, at, name, MODE, true).unwrap();
     for (index, piece) in content.chunks(100_000).enumerate() {
@@ -132,7 +132,7 @@ fn file(files: &Arc<LiveFileSystem>, at: &LiveNode, name: &[u8], content: &[u8])
     node
 }
 
-fn directory(files: &Arc<LiveFileSystem>, at: &LiveNode, name: &[u8], mode: u32) -> LiveNode {
+fn directory(files: &Arc<FileSystem>, at: &Node, name: &[u8], mode: u32) -> Node {
     let mode = NewMode::exactly(mode);
     files
         .make_directory(&Caller::root(), at, name, mode)
@@ -143,7 +143,7 @@ fn acl(entries: &[(PosixAclWho, u8)]) -> Vec<u8> {
     PosixAcl::new(entries.to_vec()).unwrap().encode()
 }
 
-fn one_of_everything(files: &Arc<LiveFileSystem>, has_acls: bool) {
+fn one_of_everything(files: &Arc<FileSystem>, has_acls: bool) {
     let (root, top) = (Caller::root(), files.root().unwrap());
     let open = SetAttributes {
         permissions: Some(0o755),
@@ -313,7 +313,7 @@ fn one_of_everything(files: &Arc<LiveFileSystem>, has_acls: bool) {
 }
 
 /// POSIX ACLs with all kinds of entries.
-fn lists(files: &Arc<LiveFileSystem>, top: &LiveNode) {
+fn lists(files: &Arc<FileSystem>, top: &Node) {
     use PosixAclWho::{Group, Mask, NamedGroup, Others, Owner, User};
     let root = Caller::root();
     let listed = directory(files, top, b"listed", 0o755);
@@ -401,7 +401,7 @@ fn lists(files: &Arc<LiveFileSystem>, top: &LiveNode) {
     files.set_attributes(&root, &changed, &set).unwrap();
 }
 
-fn change(files: &Arc<LiveFileSystem>, round: u64) {
+fn change(files: &Arc<FileSystem>, round: u64) {
     let top = files.root().unwrap();
     let mut count = round;
     change_below(files, &top, round, &mut count);
@@ -413,14 +413,14 @@ fn change(files: &Arc<LiveFileSystem>, round: u64) {
     files.reap().unwrap();
 }
 
-fn change_below(files: &Arc<LiveFileSystem>, at: &LiveNode, round: u64, count: &mut u64) {
+fn change_below(files: &Arc<FileSystem>, at: &Node, round: u64, count: &mut u64) {
     let root = Caller::root();
-    for listed in files.list(at, 0, usize::MAX).unwrap() {
+    for listed in at.list(0, usize::MAX).unwrap() {
         let name = listed.entry.name;
         if name == b"." || name == b".." {
             continue;
         }
-        let node = files.lookup(at, &name).unwrap();
+        let node = at.lookup(&name).unwrap();
         match node.kind() {
             millpond::FileKind::Directory => {
                 change_below(files, &node, round, count);
@@ -429,7 +429,7 @@ fn change_below(files: &Arc<LiveFileSystem>, at: &LiveNode, round: u64, count: &
             millpond::FileKind::Regular => {}
             _ => continue,
         }
-        let flags = files.stat(&node).flags;
+        let flags = node.stat().unwrap().flags;
         if flags.intersects(FileFlags::IMMUTABLE | FileFlags::APPENDONLY) {
             continue;
         }
@@ -456,7 +456,7 @@ fn change_below(files: &Arc<LiveFileSystem>, at: &LiveNode, round: u64, count: &
                 files.unlink(at, &name).unwrap();
             }
             6 => {
-                for name in files.xattr_names(&node).unwrap() {
+                for name in node.xattr_names().unwrap() {
                     files.remove_xattr(&node, &name).unwrap();
                 }
             }

@@ -59,9 +59,9 @@ fn what_was_changed_elsewhere_is_seen_once_the_kernel_is_told() {
     fs::write(&file, "mounted").unwrap();
     assert_eq!(fs::read_to_string(&file).unwrap(), "mounted");
     assert!(!rig.path("new").exists());
-    let live = rig.files.live();
+    let live = rig.files.files();
     let root = live.root().unwrap();
-    let node = live.lookup(&root, b"file").unwrap();
+    let node = root.lookup(b"file").unwrap();
     let caller = Caller::root();
     live.write(&caller, &node, WriteAt::Offset(0), b"ELSEWHERE")
         .unwrap();

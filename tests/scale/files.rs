@@ -1,7 +1,7 @@
 use crate::rig::Rig;
 use crate::{Steps, size};
 use millpond::live::LivePool;
-use millpond::{Caller, LiveFileSystem, LiveNode, NewMode};
+use millpond::{Caller, FileSystem, NewMode, Node};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ fn name(number: u64) -> Vec<u8> {
     format!("entry number {number:07}").into_bytes()
 }
 
-fn list(files: &LiveFileSystem, directory: &LiveNode) -> u64 {
+fn list(directory: &Node) -> u64 {
     let (mut cookie, mut seen) = (0, HashSet::new());
     loop {
-        let page = files.list(directory, cookie, 1000).unwrap();
+        let page = directory.list(cookie, 1000).unwrap();
         let Some(last) = page.last() else { break };
         cookie = last.cookie;
         for entry in page {
@@ -22,7 +22,7 @@ fn list(files: &LiveFileSystem, directory: &LiveNode) -> u64 {
     seen.len() as u64 - 2
 }
 
-fn open(pool: &LivePool) -> (Arc<LiveFileSystem>, LiveNode) {
+fn open(pool: &LivePool) -> (Arc<FileSystem>, Node) {
     let files = pool.file_system("tank").unwrap();
     let root = files.root().unwrap();
     (files, root)
@@ -49,12 +49,12 @@ fn a_directory_holds_very_many_files() {
     let pool = rig.open("tank");
     let (files, root) = open(&pool);
     steps.done("export, open");
-    assert_eq!(list(&files, &root), count);
+    assert_eq!(list(&root), count);
     steps.done("list");
     for number in 0..count {
         // In a different order than they were created.
         let number = number * 7919 % count;
-        assert_eq!(files.lookup(&root, &name(number)).unwrap().size_bytes(), 0);
+        assert_eq!(root.lookup(&name(number)).unwrap().size_bytes(), 0);
     }
     steps.done("look up each");
     for number in 0..count {
@@ -62,7 +62,7 @@ fn a_directory_holds_very_many_files() {
     }
     pool.sync().unwrap();
     steps.done("unlink each");
-    assert_eq!(list(&files, &root), 0);
+    assert_eq!(list(&root), 0);
     drop((files, root));
     pool.export().unwrap();
     rig.judge("tank");
@@ -107,8 +107,8 @@ fn a_tree_may_be_deep_and_wide() {
         let mut path = vec![];
         for level in 0..depth {
             let directory = name(if level == 0 { chain } else { level });
-            at = files.lookup(&at, &directory).unwrap();
-            seen += 1 + list(&files, &at) - u64::from(level + 1 < depth);
+            at = at.lookup(&directory).unwrap();
+            seen += 1 + list(&at) - u64::from(level + 1 < depth);
             path.push(at.clone());
         }
         paths.push(path);
@@ -127,7 +127,7 @@ fn a_tree_may_be_deep_and_wide() {
     }
     pool.sync().unwrap();
     steps.done("remove all");
-    assert_eq!(list(&files, &root), 0);
+    assert_eq!(list(&root), 0);
     drop((files, root));
     pool.export().unwrap();
     rig.judge("tank");

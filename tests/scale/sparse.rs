@@ -28,16 +28,16 @@ fn a_sparse_file_of_16_tb_takes_no_more_than_its_data() {
     let pool = rig.open("tank");
     let files = pool.file_system("tank").unwrap();
     let root = files.root().unwrap();
-    let node = files.lookup(&root, b"sparse").unwrap();
+    let node = root.lookup(b"sparse").unwrap();
     let mut at = 0;
     for (place, byte) in places.iter().zip(1u8..) {
         let record = place / (128 << 10) * (128 << 10);
-        let found = files.seek(&node, Seek::Data, at).unwrap();
+        let found = node.seek(Seek::Data, at).unwrap();
         assert_eq!(found, record.max(at));
         let mut four = [0; 4];
-        files.read(&node, *place, &mut four).unwrap();
+        node.read(*place, &mut four).unwrap();
         assert_eq!(four, [byte; 4]);
-        at = files.seek(&node, Seek::Hole, found).unwrap();
+        at = node.seek(Seek::Hole, found).unwrap();
     }
     steps.done("open, seek, read");
     let shorter = SetAttributes {
@@ -47,7 +47,7 @@ fn a_sparse_file_of_16_tb_takes_no_more_than_its_data() {
     files.set_attributes(&caller, &node, &shorter).unwrap();
     pool.sync().unwrap();
     steps.done("truncate to 1 TiB");
-    assert_eq!(files.seek(&node, Seek::Hole, 6 << 30).unwrap(), 6 << 30);
+    assert_eq!(node.seek(Seek::Hole, 6 << 30).unwrap(), 6 << 30);
     drop(node);
     files.unlink(&root, b"sparse").unwrap();
     pool.sync().unwrap();

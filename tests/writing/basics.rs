@@ -1,9 +1,9 @@
 use crate::rig::Rig;
 use millpond::live::PoolPlan;
-use millpond::{Caller, LiveFileSystem, LiveNode, NewMode, Symlinks, WriteAt};
+use millpond::{Caller, FileSystem, NewMode, Node, Symlinks, WriteAt};
 use std::sync::Arc;
 
-fn write_file(files: &Arc<LiveFileSystem>, name: &[u8], content: &[u8]) -> LiveNode {
+fn write_file(files: &Arc<FileSystem>, name: &[u8], content: &[u8]) -> Node {
     let (root, caller) = (files.root().unwrap(), Caller::root());
     let (node, _) = files
         .create(&caller, &root, name, NewMode::exactly(0o644), true)
@@ -50,7 +50,7 @@ fn life(rig: &Rig, plan: PoolPlan) {
             .unlink(&root, format!("f{number}").as_bytes())
             .unwrap();
     }
-    let node = files.lookup(&root, b"big").unwrap();
+    let node = root.lookup(b"big").unwrap();
     files
         .write(&caller, &node, WriteAt::Offset(1_000_000), b"changed")
         .unwrap();

@@ -46,7 +46,11 @@ fn damaged(world: &World, layout: NewLayout, disks: usize) -> LivePool {
             .map(Result::unwrap)
             .find(|entry| &entry.name[..] == b"big");
         let node = files.node(big.unwrap().id).unwrap();
-        node.object().pointer(Level(1), BlockId(2)).unwrap()
+        node.object()
+            .committed()
+            .unwrap()
+            .pointer(Level(1), BlockId(2))
+            .unwrap()
     };
     pool.export().unwrap();
     for disk in world.disks() {
@@ -74,7 +78,7 @@ fn one_file_is_lost_not_the_pool(layout: NewLayout, disks: usize) {
     {
         let files = pool.file_system("tank").unwrap();
         let root = files.root().unwrap();
-        let big = files.lookup(&root, b"big").unwrap();
+        let big = root.lookup(b"big").unwrap();
         // Whole records below the lost block: the write fails, not the next txg.
         let record = vec![7; RECORD as usize];
         let lost = WriteAt::Offset((2 * SPAN + 5) * RECORD);
@@ -98,12 +102,9 @@ fn one_file_is_lost_not_the_pool(layout: NewLayout, disks: usize) {
     let pool = sim::open(&world).unwrap();
     let files = pool.file_system("tank").unwrap();
     let root = files.root().unwrap();
-    assert!(matches!(
-        files.lookup(&root, b"big"),
-        Err(FileError::NotFound)
-    ));
+    assert!(matches!(root.lookup(b"big"), Err(FileError::NotFound)));
     for name in ["other", "after"] {
-        files.lookup(&root, name.as_bytes()).unwrap();
+        root.lookup(name.as_bytes()).unwrap();
     }
     drop((files, root));
     pool.export().unwrap();

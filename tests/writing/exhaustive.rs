@@ -58,7 +58,7 @@ fn step(pool: &LivePool, number: usize, state: &mut Files) {
             state.insert(b"a".to_vec(), noise[..5000].to_vec());
         }
         1 => {
-            let node = files.lookup(&root, b"a").unwrap();
+            let node = root.lookup(b"a").unwrap();
             let at = WriteAt::Offset(3000);
             files.write(&caller, &node, at, &noise).unwrap();
             let old = state.get_mut(&b"a"[..]).unwrap();
@@ -70,7 +70,7 @@ fn step(pool: &LivePool, number: usize, state: &mut Files) {
             let at = WriteAt::Offset(0);
             files.write(&caller, &node, at, b"small").unwrap();
             state.insert(b"b".to_vec(), b"small".to_vec());
-            let node = files.lookup(&root, b"a").unwrap();
+            let node = root.lookup(b"a").unwrap();
             let set = SetAttributes {
                 size_bytes: Some(100),
                 ..SetAttributes::default()

@@ -8,7 +8,7 @@
 use crate::exhaustive::{Files, JUDGED_OF, State, each_state, files_of, is_all, judge};
 use crate::sim;
 use millpond::live::{AllocationClass, LivePool, NewLayout, WriteOptions};
-use millpond::{Caller, LiveFileSystem, NewMode, WriteAt};
+use millpond::{Caller, FileSystem, NewMode, WriteAt};
 use millpond_env::mark;
 use millpond_sim::{Seed, World};
 use std::sync::Arc;
@@ -66,8 +66,8 @@ impl History {
 }
 
 /// Writes in the pieces that records have, and records each state.
-fn write(files: &Arc<LiveFileSystem>, name: &[u8], at: usize, bytes: &[u8], history: &mut History) {
-    let node = files.lookup(&files.root().unwrap(), name).unwrap();
+fn write(files: &Arc<FileSystem>, name: &[u8], at: usize, bytes: &[u8], history: &mut History) {
+    let node = files.root().unwrap().lookup(name).unwrap();
     let offset = WriteAt::Offset(at as u64);
     files.write(&Caller::root(), &node, offset, bytes).unwrap();
     let mut from = 0;

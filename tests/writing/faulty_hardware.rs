@@ -85,9 +85,9 @@ fn memory_that_flips(layout: (NewLayout, usize)) {
         let system = pool.file_system("tank").unwrap();
         let root = system.root().unwrap();
         for name in files.keys() {
-            let node = system.lookup(&root, name.as_bytes()).unwrap();
+            let node = root.lookup(name.as_bytes()).unwrap();
             let mut content = vec![0; 128 << 10];
-            let read = system.read(&node, 0, &mut content);
+            let read = node.read(0, &mut content);
             assert_eq!(read.is_err(), lost.contains(name), "{name}");
             assert!(read.is_err() || content == files[name]);
         }

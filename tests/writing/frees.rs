@@ -44,15 +44,15 @@ fn with_large_file(world: &World) -> (LivePool, ObjectId) {
 fn unlink(served: &Arc<ZfsCtlDir>) {
     let root = served.root().unwrap();
     served
-        .live()
-        .unlink(&served.live().root().unwrap(), b"large")
+        .files()
+        .unlink(&served.files().root().unwrap(), b"large")
         .unwrap();
     drop(root);
-    served.live().close_unused().unwrap();
+    served.files().close_unused().unwrap();
 }
 
 fn is_there(served: &ZfsCtlDir, id: ObjectId) -> bool {
-    served.live().object_set().object(id).is_ok()
+    served.files().object_set().unwrap().object(id).is_ok()
 }
 
 fn whole(pool: LivePool, world: &World) {

@@ -2,9 +2,7 @@
 
 use crate::rig::Rig;
 use millpond::live::{LivePool, PoolPlan};
-use millpond::{
-    Caller, Error, FileError, LiveFileSystem, LiveNode, NewMode, PropertyValue, WriteAt,
-};
+use millpond::{Caller, Error, FileError, FileSystem, NewMode, Node, PropertyValue, WriteAt};
 use millpond_env::mark;
 use millpond_posix::Errno;
 use std::sync::Arc;
@@ -17,7 +15,7 @@ fn is_over_quota(error: &FileError) -> bool {
     error.errno() == Errno::EDQUOT
 }
 
-pub(crate) fn create(files: &Arc<LiveFileSystem>, name: &str) -> Result<LiveNode, FileError> {
+pub(crate) fn create(files: &Arc<FileSystem>, name: &str) -> Result<Node, FileError> {
     let (root, caller) = (files.root()?, Caller::root());
     let mode = NewMode::exactly(0o600);
     Ok(files.create(&caller, &root, name.as_bytes(), mode, true)?.0)
@@ -37,7 +35,7 @@ pub(crate) fn noise(seed: u64, length: usize) -> Vec<u8> {
 }
 
 /// Writes files until the first refusal. Returns the number of complete files and the error.
-pub(crate) fn fill(files: &Arc<LiveFileSystem>, prefix: &str, bytes: usize) -> (u64, FileError) {
+pub(crate) fn fill(files: &Arc<FileSystem>, prefix: &str, bytes: usize) -> (u64, FileError) {
     for number in 0..100_000u64 {
         let node = match create(files, &format!("{prefix}{number}")) {
             Ok(node) => node,
@@ -59,11 +57,9 @@ fn is_whole_and_can_be_emptied(rig: &Rig, pool: LivePool, prefix: &str, count: u
     let files = pool.file_system("tank").unwrap();
     let root = files.root().unwrap();
     for number in 0..count {
-        let node = files
-            .lookup(&root, format!("{prefix}{number}").as_bytes())
-            .unwrap();
+        let node = root.lookup(format!("{prefix}{number}").as_bytes()).unwrap();
         let mut found = vec![0; bytes + 1];
-        assert_eq!(files.read(&node, 0, &mut found).unwrap(), bytes, "{number}");
+        assert_eq!(node.read(0, &mut found).unwrap(), bytes, "{number}");
         found.truncate(bytes);
         assert!(found == noise(number, bytes), "{number}");
     }
@@ -277,7 +273,7 @@ fn a_user_over_the_quota_is_refused() {
 }
 
 /// Fills a file system, removes a few files, and writes again before a txg is committed.
-fn refill(files: &Arc<LiveFileSystem>, is_expected: &dyn Fn(&FileError) -> bool) {
+fn refill(files: &Arc<FileSystem>, is_expected: &dyn Fn(&FileError) -> bool) {
     let (count, refusal) = fill(files, "f", 1_000_000);
     assert!(count > 8 && is_expected(&refusal), "{count} {refusal:?}");
     let root = files.root().unwrap();

@@ -54,13 +54,9 @@ fn fill_the_holes(rig: &Rig, plan: PoolPlan, every: u64) {
     let files = pool.file_system("tank").unwrap();
     let root = files.root().unwrap();
     let is_there = |name: String, content: Vec<u8>| {
-        let node = files.lookup(&root, name.as_bytes()).unwrap();
+        let node = root.lookup(name.as_bytes()).unwrap();
         let mut found = vec![0; content.len()];
-        assert_eq!(
-            files.read(&node, 0, &mut found).unwrap(),
-            content.len(),
-            "{name}"
-        );
+        assert_eq!(node.read(0, &mut found).unwrap(), content.len(), "{name}");
         assert!(found == content, "{name}");
     };
     for number in 0..written {

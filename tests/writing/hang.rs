@@ -231,7 +231,7 @@ fn a_log_is_replayed_without_a_side_that_hangs() {
     for (name, seed) in [(b"first".as_slice(), 1), (b"second", 2)] {
         let files = pool.file_system("tank/b").unwrap();
         sweep::write(&files, name, 9_000, seed).unwrap();
-        let node = files.lookup(&files.root().unwrap(), name).unwrap();
+        let node = files.root().unwrap().lookup(name).unwrap();
         files.fsync(&node).unwrap();
     }
     drop(pool);

@@ -7,7 +7,7 @@ use crate::sim;
 use crate::soak::env;
 use millpond::live::{AllocationClass, LivePool, NewLayout};
 use millpond::{
-    Allocate, Caller, DirEntryRef, Error, FileError, LiveFileSystem, LiveNode, NewMode, Pool,
+    Allocate, Caller, DirEntryRef, Error, FileError, FileSystem, NewMode, Node, Pool,
     PropertyValue, RenameMode, SetAttributes, WriteAt, XattrMode,
 };
 use millpond_env::mark;
@@ -64,11 +64,11 @@ impl History {
     }
 
     /// Checks a pool recovered after this number of requests.
-    fn judge(&self, files: &Arc<LiveFileSystem>, requests: usize) -> Result<(), String> {
+    fn judge(&self, files: &Arc<FileSystem>, requests: usize) -> Result<(), String> {
         let root = files.root().unwrap();
         let mut names = BTreeMap::new();
         let mut nodes = BTreeMap::new();
-        walk(files, &root, "", &mut names, &mut nodes);
+        walk(&root, "", &mut names, &mut nodes);
         let least = self.least(requests, None);
         let fits = (least..self.names.len()).any(|step| self.names[step] == names)
             || (least >= self.names.len() && names == self.now());
@@ -80,7 +80,7 @@ impl History {
             ));
         }
         for (file, node) in &nodes {
-            let found = inside(files, node);
+            let found = inside(node);
             let least = self.least(requests, Some(*file));
             let all = self.inside.get(file).map_or(&[][..], Vec::as_slice);
             let first = all.iter().rposition(|(step, _)| *step < least).unwrap_or(0);
@@ -114,37 +114,36 @@ fn short(inside: &Inside) -> String {
     )
 }
 
-fn inside(files: &LiveFileSystem, node: &LiveNode) -> Inside {
+fn inside(node: &Node) -> Inside {
     let mut bytes = vec![0; node.size_bytes() as usize];
-    files.read(node, 0, &mut bytes).unwrap();
+    node.read(0, &mut bytes).unwrap();
     Inside {
         bytes,
-        permissions: files.stat(node).permissions,
-        xattr: files.xattr(node, b"user.x").ok(),
+        permissions: node.stat().unwrap().permissions,
+        xattr: node.xattr(b"user.x").unwrap_or(None),
     }
 }
 
-fn id_of(node: &LiveNode) -> FileId {
+fn id_of(node: &Node) -> FileId {
     (node.id().0, node.generation())
 }
 
 fn walk(
-    files: &Arc<LiveFileSystem>,
-    directory: &LiveNode,
+    directory: &Node,
     path: &str,
     names: &mut BTreeMap<String, FileId>,
-    nodes: &mut BTreeMap<FileId, LiveNode>,
+    nodes: &mut BTreeMap<FileId, Node>,
 ) {
-    for listed in files.list(directory, 0, 10_000).unwrap() {
+    for listed in directory.list(0, 10_000).unwrap() {
         let name = listed.entry.name;
         if name == b"." || name == b".." {
             continue;
         }
-        let node = files.lookup(directory, &name).unwrap();
+        let node = directory.lookup(&name).unwrap();
         let below = format!("{path}/{}", String::from_utf8(name).unwrap());
         names.insert(below.clone(), id_of(&node));
         match node.kind() {
-            millpond::FileKind::Directory => walk(files, &node, &below, names, nodes),
+            millpond::FileKind::Directory => walk(&node, &below, names, nodes),
             millpond::FileKind::Regular => {
                 nodes.insert(id_of(&node), node);
             }
@@ -155,7 +154,7 @@ fn walk(
 
 /// Changes a file system and records the change.
 fn act(
-    files: &Arc<LiveFileSystem>,
+    files: &Arc<FileSystem>,
     pool: &LivePool,
     world: &World,
     history: &mut History,
@@ -163,7 +162,7 @@ fn act(
 ) {
     let caller = Caller::root();
     let root = files.root().unwrap();
-    let other = files.lookup(&root, b"d").unwrap();
+    let other = root.lookup(b"d").unwrap();
     let directories = [(&root, ""), (&other, "/d")];
     let mut names = history.now();
     let pick = |dice: &mut Dice| {
@@ -172,7 +171,7 @@ fn act(
         (directory, name.clone(), format!("{path}/{name}"))
     };
     let (directory, name, path) = pick(dice);
-    let node = files.lookup(directory, name.as_bytes());
+    let node = directory.lookup(name.as_bytes());
     match (dice.below(14), node) {
         (0..=1, Err(_)) => {
             let (node, _) = files
@@ -273,7 +272,7 @@ fn act(
                     if mode == RenameMode::Exchange {
                         names.extend(replaced.map(|id| (path, id)));
                     } else if mode == RenameMode::Whiteout {
-                        let node = files.lookup(directory, name.as_bytes()).unwrap();
+                        let node = directory.lookup(name.as_bytes()).unwrap();
                         names.insert(path.clone(), id_of(&node));
                         // Only its name is tracked.
                         files.unlink(directory, name.as_bytes()).unwrap();
@@ -325,7 +324,7 @@ fn cut(tops: &[(AllocationClass, NewLayout, usize)], seed: u64, steps: usize, cu
     pool.sync().unwrap();
     world.forget();
     let mut history = History::default();
-    let directory = files.lookup(&root, b"d").unwrap();
+    let directory = root.lookup(b"d").unwrap();
     history
         .names
         .push(BTreeMap::from([("/d".to_owned(), id_of(&directory))]));
@@ -555,12 +554,12 @@ fn a_log_ends_at_a_record_that_cannot_be_replayed() {
             let has_ended = events.contains("log replay failed");
             ended += usize::from(has_ended);
             let files = pool.file_system("tank").unwrap();
-            let node = files.lookup(&files.root().unwrap(), b"a").unwrap();
-            let size = files.stat(&node).size_bytes;
+            let node = files.root().unwrap().lookup(b"a").unwrap();
+            let size = node.stat().unwrap().size_bytes;
             let least = which as u64 * (128 << 10);
             assert!(size >= least, "{what}: {size}");
             let mut found = vec![0; usize::try_from(least).unwrap()];
-            files.read(&node, 0, &mut found).unwrap();
+            node.read(0, &mut found).unwrap();
             let expected = bytes.iter().cycle();
             assert!(
                 found
@@ -627,10 +626,10 @@ fn reads_that_fail_during_a_replay_cost_no_promise() {
         }
         let pool = sim::open(&after).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         let files = pool.file_system("tank").unwrap();
-        let node = files.lookup(&files.root().unwrap(), b"a").unwrap();
+        let node = files.root().unwrap().lookup(b"a").unwrap();
         let mut found = vec![0; 3 * bytes.len()];
         assert_eq!(
-            files.read(&node, 0, &mut found).unwrap(),
+            node.read(0, &mut found).unwrap(),
             found.len(),
             "seed {seed}"
         );

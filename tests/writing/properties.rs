@@ -76,7 +76,7 @@ fn default_quotas_stop_owners_without_one_of_their_own() {
     // Used space counts once it is written. Even compressed, both files exceed the limit.
     pool.sync().unwrap();
     let more = |caller: &Caller| {
-        let node = files.lookup(&root, format!("of {}", caller.uid).as_bytes());
+        let node = root.lookup(format!("of {}", caller.uid).as_bytes());
         files.write(caller, &node.unwrap(), WriteAt::Offset(400_000), &[1; 5000])
     };
     assert!(matches!(more(&limited), Err(FileError::OwnerQuota)));
@@ -282,7 +282,7 @@ fn what_nobody_can_finish_receiving_goes_when_the_pool_is_opened() {
     drop(committed);
     let files = pool.file_system("tank/whole").unwrap();
     let root = files.root().unwrap();
-    files.lookup(&root, b"f").unwrap();
+    root.lookup(b"f").unwrap();
     drop((root, files));
     pool.export().unwrap();
     rig.judge("tank");

@@ -72,9 +72,9 @@ fn read_all(rig: &Rig) -> (u64, u64) {
     let root = files.root().unwrap();
     for number in 0..20 {
         let name = format!("f{number}");
-        let node = files.lookup(&root, name.as_bytes()).unwrap();
+        let node = root.lookup(name.as_bytes()).unwrap();
         let mut found = vec![0; 300_000];
-        assert_eq!(files.read(&node, 0, &mut found).unwrap(), found.len());
+        assert_eq!(node.read(0, &mut found).unwrap(), found.len());
         assert!(found == content(number), "{name}");
     }
     drop((root, files));

@@ -12,7 +12,7 @@ use millpond::check::{CheckOptions, CheckProgress};
 use millpond::live::LivePool;
 use millpond::live::NewLayout::{self, Mirror, Single};
 use millpond::{
-    Caller, DatasetKind, DirEntryRef, FileKind, LiveFileSystem, NewMode, Pool, PropertyValue,
+    Caller, DatasetKind, DirEntryRef, FileKind, FileSystem, NewMode, Pool, PropertyValue,
     RenameMode, SetAttributes, WriteAt,
 };
 use millpond_env::mark;
@@ -39,14 +39,14 @@ fn number(name: &str, value: u64) -> (String, PropertyValue) {
 }
 
 pub(crate) fn write(
-    files: &Arc<LiveFileSystem>,
+    files: &Arc<FileSystem>,
     name: &[u8],
     length: usize,
     factor: usize,
 ) -> Result<(), String> {
     let root = told(files.root())?;
     let caller = Caller::root();
-    let node = match files.lookup(&root, name) {
+    let node = match root.lookup(name) {
         Ok(node) => node,
         Err(_) => told(files.create(&caller, &root, name, NewMode::exactly(0o600), true))?.0,
     };
@@ -114,7 +114,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
     ("fsync a file", |pool| {
         let files = told(pool.file_system("tank/b"))?;
         write(&files, b"synced", 9_000, 13)?;
-        let node = told(files.lookup(&told(files.root())?, b"synced"))?;
+        let node = told(told(files.root())?.lookup(b"synced"))?;
         told(files.fsync(&node))
     }),
     ("rename over a file", |pool| {
@@ -132,7 +132,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
     }),
     ("cut a file", |pool| {
         let files = told(pool.file_system("tank/b"))?;
-        let node = told(files.lookup(&told(files.root())?, b"one"))?;
+        let node = told(told(files.root())?.lookup(b"one"))?;
         let set = SetAttributes {
             size_bytes: Some(1000),
             ..SetAttributes::default()
@@ -356,7 +356,7 @@ fn where_the_log_cannot_be_written_fsync_waits_for_its_txg() {
         let files = pool.file_system("tank/b").unwrap();
         let fsync = |length| {
             write(&files, b"synced", length, 13).unwrap();
-            let node = files.lookup(&files.root().unwrap(), b"synced").unwrap();
+            let node = files.root().unwrap().lookup(b"synced").unwrap();
             told(files.fsync(&node))
         };
         // The first call creates a chain, the second writes to it.
@@ -370,8 +370,8 @@ fn where_the_log_cannot_be_written_fsync_waits_for_its_txg() {
         if outcome.is_ok() {
             let pool = sim::open(&world).unwrap_or_else(|error| panic!("{what}: {error}"));
             let files = pool.file_system("tank/b").unwrap();
-            let node = files.lookup(&files.root().unwrap(), b"synced").unwrap();
-            assert_eq!(files.stat(&node).size_bytes, 11_000, "{what}");
+            let node = files.root().unwrap().lookup(b"synced").unwrap();
+            assert_eq!(node.stat().unwrap().size_bytes, 11_000, "{what}");
             drop((node, files));
             settled(pool, &what);
         }

@@ -9,7 +9,7 @@ use millpond::live::{
     FeatureChoice, LivePool, NewDevice, NewLayout, NewPool, NewTop, NewVdevOptions, NewVdevs,
     WriteOptions,
 };
-use millpond::{Caller, LiveFileSystem, NewMode, OpenOptions, QuotaMeasure, QuotaOwner, WriteAt};
+use millpond::{Caller, FileSystem, NewMode, OpenOptions, QuotaMeasure, QuotaOwner, WriteAt};
 use millpond_env::mark;
 use millpond_sim::World;
 use millpond_vdev::AllocationClass::Normal;
@@ -46,7 +46,7 @@ fn without_features(world: &World) -> LivePool {
     LivePool::create(&world.env(), &new).unwrap()
 }
 
-fn make(files: &LiveFileSystem, name: &str, user: u32) {
+fn make(files: &FileSystem, name: &str, user: u32) {
     let (root, mode) = (files.root().unwrap(), NewMode::exactly(0o644));
     let caller = Caller {
         uid: user,
@@ -60,7 +60,7 @@ fn make(files: &LiveFileSystem, name: &str, user: u32) {
         .unwrap();
 }
 
-fn used(files: &LiveFileSystem, measure: QuotaMeasure) -> u64 {
+fn used(files: &FileSystem, measure: QuotaMeasure) -> u64 {
     files
         .used(QuotaOwner::User, measure, u64::from(USER))
         .unwrap()
@@ -94,11 +94,11 @@ fn after_an_upgrade_every_file_is_counted_and_quotas_hold() {
     let served = pool.served("tank").unwrap();
     pool.engine().upgrade(None).unwrap();
     pool.features_changed();
-    while served.live().incomplete_accounting() != 0 {
+    while served.files().incomplete_accounting() != 0 {
         pool.sync().unwrap();
     }
     pool.sync().unwrap();
-    let files = served.live();
+    let files = served.files();
     assert_eq!(used(files, QuotaMeasure::Objects), FILES as u64);
     let projects = files
         .used(QuotaOwner::Project, QuotaMeasure::Objects, 0)
@@ -153,11 +153,14 @@ fn what_was_interrupted_is_completed_after_the_next_mount() {
     let pool = sim::candidate(&world);
     let pool = LivePool::open_candidate(&world.env(), &pool, &options, &writing).unwrap();
     let served = pool.served("tank").unwrap();
-    while served.live().incomplete_accounting() != 0 {
+    while served.files().incomplete_accounting() != 0 {
         pool.sync().unwrap();
     }
     pool.sync().unwrap();
-    assert_eq!(used(served.live(), QuotaMeasure::Objects), FILES as u64 + 2);
+    assert_eq!(
+        used(served.files(), QuotaMeasure::Objects),
+        FILES as u64 + 2
+    );
     drop(served);
     is_whole(pool, &world);
 }

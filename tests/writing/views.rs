@@ -22,7 +22,7 @@ fn pool_with_file(world: &World, mib: u64) -> LivePool {
 fn overwrite(pool: &LivePool, seed: u64) {
     let files = pool.file_system("tank").unwrap();
     let root = files.root().unwrap();
-    let node = match files.lookup(&root, b"file") {
+    let node = match root.lookup(b"file") {
         Ok(node) => node,
         Err(_) => create(&files, "file").unwrap(),
     };

@@ -9,7 +9,7 @@ use millpond::live::{
     NewVdevOptions, NewVdevs, SyncMode, WriteOptions,
 };
 use millpond::{
-    Caller, DirEntryRef, LiveFileSystem, LiveNode, NewMode, PropertyValue, RenameMode, Vfs, WriteAt,
+    Caller, DirEntryRef, FileSystem, NewMode, Node, PropertyValue, RenameMode, Vfs, WriteAt,
 };
 use millpond_fuse::abi::{REPLY_BYTES_MAX, ROOT_NODE, opcode};
 use millpond_fuse::session::Session;
@@ -23,8 +23,8 @@ const DISK_BYTES: u64 = 1 << 30;
 
 struct Rig {
     pool: LivePool,
-    files: Arc<LiveFileSystem>,
-    root: LiveNode,
+    files: Arc<FileSystem>,
+    root: Node,
     caller: Caller,
 }
 
@@ -71,20 +71,20 @@ impl Rig {
             caller: Caller::root(),
         })
     }
-    fn create(&self, name: &str) -> Result<LiveNode> {
+    fn create(&self, name: &str) -> Result<Node> {
         let mode = NewMode::exactly(0o644);
         let made = self
             .files
             .create(&self.caller, &self.root, name.as_bytes(), mode, true)?;
         Ok(made.0)
     }
-    fn write(&self, node: &LiveNode, offset: u64, bytes: &[u8]) -> Result<()> {
+    fn write(&self, node: &Node, offset: u64, bytes: &[u8]) -> Result<()> {
         self.files
             .write(&self.caller, node, WriteAt::Offset(offset), bytes)?;
         Ok(())
     }
     /// Creates a file with this many records of 128 KiB, on the disks.
-    fn file(&self, records: u64) -> Result<LiveNode> {
+    fn file(&self, records: u64) -> Result<Node> {
         let node = self.create("content")?;
         for record in 0..records {
             self.write(&node, record << 17, &vec![record as u8 | 1; 128 << 10])?;
@@ -146,7 +146,7 @@ pub fn works() -> Vec<Work> {
         on_pool("files/lookup", 16384, |rig| {
             rig.many(512)?;
             Ok(Box::new(move |number| {
-                let found = rig.files.lookup(&rig.root, name(number % 512).as_bytes())?;
+                let found = rig.root.lookup(name(number % 512).as_bytes())?;
                 ensure!(found.size_bytes() == 4096);
                 Ok(())
             }))
@@ -207,7 +207,7 @@ pub fn works() -> Vec<Work> {
             let mut buffer = vec![0; 4096];
             Ok(Box::new(move |number| {
                 let place = number.wrapping_mul(2_654_435_761) % 512;
-                ensure!(rig.files.read(&node, place * 4096, &mut buffer)? == 4096);
+                ensure!(node.read(place * 4096, &mut buffer)? == 4096);
                 Ok(())
             }))
         }),
@@ -219,12 +219,76 @@ pub fn works() -> Vec<Work> {
         Ok(Box::new(move |number| {
             // Not in sequential order, which would cause prefetch.
             let record = number.wrapping_mul(37) % 128;
-            ensure!(rig.files.read(&node, record << 17, &mut buffer)? == buffer.len());
+            ensure!(node.read(record << 17, &mut buffer)? == buffer.len());
             Ok(())
         }))
     }));
+    works.extend(snapshots());
     works.extend(requests());
     works
+}
+
+/// Takes a snapshot and opens its files.
+fn snapshot(rig: &Rig) -> Result<Arc<FileSystem>> {
+    rig.pool.datasets().snapshot(&["tank/files@s"], &[])?;
+    Ok(rig
+        .pool
+        .committed()?
+        .dataset("tank/files@s")?
+        .file_system()?)
+}
+
+fn snapshots() -> Vec<Work> {
+    vec![
+        on_pool("snapshot/lookup", 16384, |rig| {
+            rig.many(512)?;
+            let files = snapshot(&rig)?;
+            let root = files.root()?;
+            Ok(Box::new(move |number| {
+                let _rig = &rig;
+                let found = root.lookup(name(number % 512).as_bytes())?;
+                ensure!(found.size_bytes() == 4096);
+                Ok(())
+            }))
+        }),
+        on_pool("snapshot/stat", 16384, |rig| {
+            rig.many(16)?;
+            let files = snapshot(&rig)?;
+            let node = files.root()?.lookup(name(3).as_bytes())?;
+            Ok(Box::new(move |_| {
+                let _rig = &rig;
+                ensure!(node.stat()?.size_bytes == 4096);
+                Ok(())
+            }))
+        }),
+        on_pool("snapshot/list-512", 512, |rig| {
+            rig.many(512)?;
+            let files = snapshot(&rig)?;
+            let root = files.root()?;
+            Ok(Box::new(move |_| {
+                let _rig = &rig;
+                let mut count = 0;
+                for entry in root.entries()? {
+                    entry?;
+                    count += 1;
+                }
+                ensure!(count == 512);
+                Ok(())
+            }))
+        }),
+        on_pool("snapshot/read-4k", 32768, |rig| {
+            rig.file(16)?;
+            let files = snapshot(&rig)?;
+            let node = files.root()?.lookup(b"content")?;
+            let mut buffer = vec![0; 4096];
+            Ok(Box::new(move |number| {
+                let _rig = &rig;
+                let place = number.wrapping_mul(2_654_435_761) % 512;
+                ensure!(node.read(place * 4096, &mut buffer)? == 4096);
+                Ok(())
+            }))
+        }),
+    ]
 }
 
 /// Sends requests like the kernel, in the layout of `linux/fuse.h`.

@@ -4,8 +4,8 @@ use super::work::Subject;
 use anyhow::{Context, Result};
 use millpond::live::{LivePool, PoolPlan, WriteOptions};
 use millpond::{
-    Caller, DirEntryRef, LiveFileSystem, LiveNode, NewMode, OpenOptions, PropertyValue, RenameMode,
-    Search, WriteAt,
+    Caller, DirEntryRef, FileSystem, NewMode, Node, OpenOptions, PropertyValue, RenameMode, Search,
+    WriteAt,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use std::sync::Arc;
 pub struct Engine {
     folder: PathBuf,
     pool: Option<LivePool>,
-    files: Option<Arc<LiveFileSystem>>,
-    root: Option<LiveNode>,
-    open: Option<(Arc<LiveFileSystem>, LiveNode)>,
+    files: Option<Arc<FileSystem>>,
+    root: Option<Node>,
+    open: Option<(Arc<FileSystem>, Node)>,
 }
 
 pub const IMAGE_BYTES: u64 = 4 << 30;
@@ -65,7 +65,7 @@ impl Engine {
     fn pool(&self) -> Result<&LivePool> {
         self.pool.as_ref().context("the pool is closed")
     }
-    fn place(&self) -> Result<(&Arc<LiveFileSystem>, &LiveNode)> {
+    fn place(&self) -> Result<(&Arc<FileSystem>, &Node)> {
         let files = self.files.as_ref().context("closed")?;
         Ok((files, self.root.as_ref().context("closed")?))
     }
@@ -94,8 +94,8 @@ impl Subject for Engine {
         Ok(())
     }
     fn read_at(&mut self, offset: u64, bytes: &mut [u8]) -> Result<()> {
-        let (files, node) = self.open.as_ref().context("no file is open")?;
-        anyhow::ensure!(files.read(node, offset, bytes)? == bytes.len());
+        let (_, node) = self.open.as_ref().context("no file is open")?;
+        anyhow::ensure!(node.read(offset, bytes)? == bytes.len());
         Ok(())
     }
     fn create(&mut self, name: &str, content: &[u8]) -> Result<()> {
@@ -106,8 +106,8 @@ impl Subject for Engine {
         Ok(())
     }
     fn stat(&mut self, name: &str) -> Result<u64> {
-        let (files, root) = self.place()?;
-        Ok(files.lookup(root, name.as_bytes())?.size_bytes())
+        let (_, root) = self.place()?;
+        Ok(root.lookup(name.as_bytes())?.size_bytes())
     }
     fn rename(&mut self, from: &str, to: &str) -> Result<()> {
         let ((files, root), caller) = (self.place()?, Caller::root());

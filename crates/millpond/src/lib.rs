@@ -45,12 +45,11 @@ pub use millpond_pool::import::{Found, PoolCandidate, PoolState, Rewind};
 pub use millpond_pool::{OpenError, OpenOptions, PoolError};
 /// The newest version of file systems, and the only one that can be written.
 pub use millpond_posix::VERSION as FILE_SYSTEM_VERSION;
-pub use millpond_posix::vfs::{ReadOnlyVfs, Vfs, ZfsCtlDir};
+pub use millpond_posix::vfs::{Vfs, ZfsCtlDir};
 pub use millpond_posix::{
     Allocate, Caller, DirEntryRef, DirectoryEntries, DirectoryEntry, Errno, Extent, FileError,
-    FileFlags, FileKind, FileSystem, LiveFileSystem, LiveNode, NewMode, Node, QuotaMeasure,
-    QuotaOwner, RenameMode, Seek, SetAttributes, SetTime, SpecialFile, Stat, Symlinks, Timestamp,
-    WriteAt, XattrMode,
+    FileFlags, FileKind, FileSystem, NewMode, Node, QuotaMeasure, QuotaOwner, RenameMode, Seek,
+    SetAttributes, SetTime, SpecialFile, Stat, Symlinks, Timestamp, WriteAt, XattrMode,
 };
 pub use millpond_volume::{Volume, VolumeError, VolumeExtent};
 pub use pool::{DatasetIter, Pool};

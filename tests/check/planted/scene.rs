@@ -89,7 +89,7 @@ fn make(path: &std::path::Path) {
         files
             .make_directory(&caller, &folder, b"below", mode)
             .unwrap();
-        let small = files.lookup(&root, b"small").unwrap();
+        let small = root.lookup(b"small").unwrap();
         files.link(&small, &folder, b"second").unwrap();
         files
             .make_symlink(&caller, &root, b"link", b"folder/second")
@@ -113,7 +113,7 @@ fn make(path: &std::path::Path) {
     write(&pool, "tank/attributes", "owner", 100);
     {
         let files = pool.file_system("tank/attributes").unwrap();
-        let owner = files.lookup(&files.root().unwrap(), b"owner").unwrap();
+        let owner = files.root().unwrap().lookup(b"owner").unwrap();
         let set = files.set_xattr(&caller, &owner, b"user.note", b"value", XattrMode::Set);
         set.unwrap();
     }

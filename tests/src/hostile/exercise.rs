@@ -124,7 +124,7 @@ fn tree(name: &str, files: &Arc<FileSystem>) {
     let _ = files.unlinked();
     // By object id, so that every file is visited exactly once.
     let mut after = ObjectId(0);
-    let set = files.object_set();
+    let Some(set) = files.committed() else { return };
     for _ in 0..FILES_MAX {
         match set.next_object(after) {
             Ok(Some(object)) => {

@@ -8,7 +8,7 @@ use crate::recount;
 use crate::workload::{Content, Kind, Model};
 use millpond::live::LivePool;
 use millpond::verify::{Problem, ProblemKind, VerifyProgress};
-use millpond::{Error, LiveNode, Pool};
+use millpond::{Error, Node, Pool};
 use millpond_env::sync::Arc;
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
 use millpond_ondisk::Level;
@@ -154,13 +154,13 @@ fn compare_live(pool: &LivePool, dataset: &str, content: &Content) -> Result<Vec
         Content::Files(tree) => Arc::clone(tree),
     };
     let files = pool.file_system(dataset)?;
-    let mut open: Vec<(String, u64, LiveNode)> = vec![(String::new(), 0, files.root()?)];
+    let mut open: Vec<(String, u64, Node)> = vec![(String::new(), 0, files.root()?)];
     while let Some((path, id, node)) = open.pop() {
         match &tree.nodes[&id].kind {
             Kind::Directory(entries) => {
                 for (name, child) in entries {
                     let path = format!("{path}/{}", String::from_utf8_lossy(name));
-                    match files.lookup(&node, name) {
+                    match node.lookup(name) {
                         Ok(node) => open.push((path, *child, node)),
                         Err(error) => found.push(format!("{path}: {error}")),
                     }
@@ -168,7 +168,7 @@ fn compare_live(pool: &LivePool, dataset: &str, content: &Content) -> Result<Vec
             }
             Kind::File(bytes) => {
                 let mut there = vec![0; bytes.len() + 1];
-                let count = files.read(&node, 0, &mut there)?;
+                let count = node.read(0, &mut there)?;
                 if count != bytes.len() || there[..count] != ***bytes {
                     found.push(format!("{path}: its {} bytes differ", bytes.len()));
                 }

@@ -12,8 +12,8 @@ use super::shape::Shape;
 use crate::hostile::dice::Dice;
 use millpond::live::{LivePool, WriteOptions};
 use millpond::{
-    Caller, DirEntryRef, Error, LiveFileSystem, NewMode, OpenOptions, Pool, RenameMode,
-    SetAttributes, WriteAt,
+    Caller, DirEntryRef, Error, FileSystem, NewMode, OpenOptions, Pool, RenameMode, SetAttributes,
+    WriteAt,
 };
 use millpond_env::sync::{Arc, Mutex, bounded};
 use millpond_env::{Env, thread};
@@ -419,7 +419,7 @@ fn compare_all(pool: &Pool, kept: &[(String, Files)], threads: usize) -> Result<
     }
 }
 
-fn prepare(files: &Arc<LiveFileSystem>, threads: usize) -> Result<(), Error> {
+fn prepare(files: &Arc<FileSystem>, threads: usize) -> Result<(), Error> {
     let (root, caller) = (files.root()?, Caller::root());
     let mode = NewMode::exactly(0o755);
     for number in 0..threads {
@@ -481,7 +481,7 @@ impl Worker {
     fn step(
         &mut self,
         pool: &LivePool,
-        files: &Arc<LiveFileSystem>,
+        files: &Arc<FileSystem>,
         clock: &Clock,
     ) -> Result<(), Error> {
         let (root, caller) = (files.root()?, Caller::root());
@@ -491,7 +491,7 @@ impl Worker {
         } else {
             own
         };
-        let directory = files.lookup(&root, place.as_bytes())?;
+        let directory = root.lookup(place.as_bytes())?;
         let mine: Vec<(String, String)> = self.files.keys().cloned().collect();
         let picked = self.dice.pick(&mine).cloned();
         let what = self.dice.below(22);
@@ -510,8 +510,8 @@ impl Worker {
             self.did(&key);
             return Ok(());
         };
-        let holder = files.lookup(&root, of.as_bytes())?;
-        let node = files.lookup(&holder, name.as_bytes())?;
+        let holder = root.lookup(of.as_bytes())?;
+        let node = holder.lookup(name.as_bytes())?;
         let key = (of, name);
         match what {
             4..=9 => {
@@ -563,7 +563,7 @@ impl Worker {
             }
             16 => {
                 let mut there = vec![0; 40_000];
-                let count = files.read(&node, 0, &mut there)?;
+                let count = node.read(0, &mut there)?;
                 let expected = &self.files[&key];
                 assert!(
                     there[..count] == **expected,
@@ -571,8 +571,8 @@ impl Worker {
                 );
             }
             17 | 18 => {
-                let shared = files.lookup(&root, SHARED.as_bytes())?;
-                let common = files.lookup(&shared, COMMON.as_bytes())?;
+                let shared = root.lookup(SHARED.as_bytes())?;
+                let common = shared.lookup(COMMON.as_bytes())?;
                 let start = self.dice.below(STRIPE_BYTES);
                 let length = 1 + self.dice.below(STRIPE_BYTES - start);
                 let new = self.bytes(length);

@@ -5,9 +5,8 @@ use super::model::{Content, Head, Kind, Model, Node, Path, Snapshot, Synchrony, 
 use crate::hostile::dice::Dice;
 use millpond::live::LivePool;
 use millpond::{
-    Allocate, Caller, DatasetError, DirEntryRef, Error, FileError, LiveFileSystem, LiveNode,
-    NewMode, Pool, PropertyValue, RenameMode, SetAttributes, SetTime, SpecialFile, Timestamp,
-    WriteAt, XattrMode,
+    Allocate, Caller, DatasetError, DirEntryRef, Error, FileError, FileSystem, NewMode, Pool,
+    PropertyValue, RenameMode, SetAttributes, SetTime, SpecialFile, Timestamp, WriteAt, XattrMode,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,7 +36,7 @@ pub struct Life {
     pub sets_synchrony: bool,
     /// The events since the caller last took them, with their datasets.
     pub deeds: Vec<(String, Deed)>,
-    open: BTreeMap<String, Arc<LiveFileSystem>>,
+    open: BTreeMap<String, Arc<FileSystem>>,
     pool: String,
     next_name: u64,
 }
@@ -186,7 +185,7 @@ impl Life {
         self.open.clear();
     }
 
-    fn files(&mut self, pool: &LivePool, name: &str) -> Result<Arc<LiveFileSystem>, Error> {
+    fn files(&mut self, pool: &LivePool, name: &str) -> Result<Arc<FileSystem>, Error> {
         if let Some(open) = self.open.get(name) {
             return Ok(Arc::clone(open));
         }
@@ -327,7 +326,7 @@ impl Life {
             // Records of files are ordered by object id, and ids may be reused from older files.
             let mut numbers = vec![];
             for named in &plain {
-                let node = files.lookup(&walk(&files, &named.path)?, named.name)?;
+                let node = walk(&files, &named.path)?.lookup(named.name)?;
                 numbers.push((node.id(), named.id));
             }
             numbers.sort_unstable();
@@ -336,7 +335,7 @@ impl Life {
             self.log.push(format!("{name}: commit"));
             return Ok(files.commit_log()?);
         };
-        let node = files.lookup(&walk(&files, &picked.path)?, picked.name)?;
+        let node = walk(&files, &picked.path)?.lookup(picked.name)?;
         self.promised(&name, vec![picked.id], false);
         let shown = String::from_utf8_lossy(picked.name);
         self.log.push(format!("{name}: fsync {shown}"));
@@ -388,12 +387,7 @@ impl Life {
         Ok(act)
     }
 
-    fn file_step(
-        &mut self,
-        files: &Arc<LiveFileSystem>,
-        tree: &mut Tree,
-        dataset: &str,
-    ) -> Outcome {
+    fn file_step(&mut self, files: &Arc<FileSystem>, tree: &mut Tree, dataset: &str) -> Outcome {
         let caller = Caller::root();
         let (directories, all) = tree.survey();
         let (path, directory) = self.dice.pick(&directories).cloned().unwrap_or_default();
@@ -433,7 +427,7 @@ impl Life {
         let (of_path, of_directory, id) = (Arc::clone(&picked.path), picked.directory, picked.id);
         let of_name = picked.name.to_vec();
         let holder = walk(files, &of_path)?;
-        let node = files.lookup(&holder, &of_name)?;
+        let node = holder.lookup(&of_name)?;
         let shown = String::from_utf8_lossy(&of_name).into_owned();
         let size = match &tree.nodes[&id].kind {
             Kind::File(bytes) => bytes.len(),
@@ -859,10 +853,10 @@ fn must_fail(outcome: Result<(), DatasetError>, what: &str) -> Outcome {
     }
 }
 
-fn walk(files: &Arc<LiveFileSystem>, path: &[Vec<u8>]) -> Result<LiveNode, FileError> {
+fn walk(files: &Arc<FileSystem>, path: &[Vec<u8>]) -> Result<millpond::Node, FileError> {
     let mut at = files.root()?;
     for name in path {
-        at = files.lookup(&at, name)?;
+        at = at.lookup(name)?;
     }
     Ok(at)
 }

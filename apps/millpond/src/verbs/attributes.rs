@@ -5,8 +5,7 @@ use super::writing::{WritePools, parent, resolve};
 use crate::session::{Ending, Failure, Session};
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use millpond::{
-    Caller, FileError, FileKind, LiveFileSystem, LiveNode, NewMode, SetAttributes, SetTime,
-    Timestamp,
+    Caller, FileError, FileKind, FileSystem, NewMode, Node, SetAttributes, SetTime, Timestamp,
 };
 use std::ffi::OsString;
 
@@ -130,18 +129,13 @@ pub fn chmod(session: &mut Session, global: &Global, matches: &ArgMatches) -> En
         ..SetAttributes::default()
     };
     each(session, global, &options.common, |files, path| {
-        below(
-            files,
-            resolve(files, path, true)?,
-            options.recursive,
-            &|node| {
-                match node.kind() {
-                    // The permissions of a symbolic link have no effect.
-                    FileKind::Symlink => Ok(()),
-                    _ => files.set_attributes(&Caller::root(), node, &set),
-                }
-            },
-        )
+        below(resolve(files, path, true)?, options.recursive, &|node| {
+            match node.kind() {
+                // The permissions of a symbolic link have no effect.
+                FileKind::Symlink => Ok(()),
+                _ => files.set_attributes(&Caller::root(), node, &set),
+            }
+        })
     })
 }
 
@@ -156,7 +150,7 @@ pub fn chown(session: &mut Session, global: &Global, matches: &ArgMatches) -> En
     };
     each(session, global, &options.common, |files, path| {
         let node = resolve(files, path, !options.recursive)?;
-        below(files, node, options.recursive, &|node| {
+        below(node, options.recursive, &|node| {
             files.set_attributes(&Caller::root(), node, &set)
         })
     })
@@ -166,7 +160,7 @@ fn each(
     session: &mut Session,
     global: &Global,
     common: &Common,
-    change: impl Fn(&LiveFileSystem, &[u8]) -> Result<(), FileError>,
+    change: impl Fn(&FileSystem, &[u8]) -> Result<(), FileError>,
 ) -> Ending {
     let mut pools = WritePools::new(global, common.force_import);
     let mut status = 0;
@@ -185,10 +179,9 @@ fn each(
 ///
 /// Memory use is one directory cookie per level.
 fn below(
-    files: &LiveFileSystem,
-    node: LiveNode,
+    node: Node,
     is_recursive: bool,
-    change: &dyn Fn(&LiveNode) -> Result<(), FileError>,
+    change: &dyn Fn(&Node) -> Result<(), FileError>,
 ) -> Result<(), FileError> {
     change(&node)?;
     if !is_recursive || node.kind() != FileKind::Directory {
@@ -196,7 +189,7 @@ fn below(
     }
     let mut levels = vec![(node, 0)];
     while let Some((directory, cookie)) = levels.last_mut() {
-        let listed = files.list(directory, *cookie, 1)?;
+        let listed = directory.list(*cookie, 1)?;
         let Some(listed) = listed.into_iter().next() else {
             levels.pop();
             continue;
@@ -205,7 +198,7 @@ fn below(
         if listed.entry.name == b"." || listed.entry.name == b".." {
             continue;
         }
-        let node = files.lookup(directory, &listed.entry.name)?;
+        let node = directory.lookup(&listed.entry.name)?;
         change(&node)?;
         if node.kind() == FileKind::Directory {
             levels.push((node, 0));

@@ -26,7 +26,7 @@ pub struct Piece {
 impl From<&Node> for Content {
     fn from(node: &Node) -> Self {
         Self {
-            object: node.object().clone().into(),
+            object: node.object().clone(),
             size_bytes: node.size_bytes(),
         }
     }

@@ -6,7 +6,7 @@ use super::global::refused;
 use super::writing::{WritePools, parent, resolve};
 use crate::session::{Ending, Failure, Session};
 use clap::{ArgMatches, Args, Command, FromArgMatches};
-use millpond::{Caller, FileError, LiveFileSystem};
+use millpond::{Caller, FileError, FileSystem};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
@@ -65,7 +65,7 @@ pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Endi
 }
 
 fn link(
-    files: &LiveFileSystem,
+    files: &FileSystem,
     path: &[u8],
     existing: Option<&[u8]>,
     options: &Options,

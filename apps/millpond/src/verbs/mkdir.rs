@@ -4,7 +4,7 @@ use super::Global;
 use super::writing::{WritePools, parent, resolve};
 use crate::session::{Ending, Failure, Session};
 use clap::{ArgMatches, Args, Command, FromArgMatches};
-use millpond::{Caller, FileError, FileKind, LiveFileSystem, NewMode};
+use millpond::{Caller, FileError, FileKind, FileSystem, NewMode};
 use std::ffi::OsString;
 
 #[derive(Debug, Args)]
@@ -45,7 +45,7 @@ pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Endi
     Ok(status)
 }
 
-fn make(files: &LiveFileSystem, path: &[u8], options: &Options) -> Result<(), FileError> {
+fn make(files: &FileSystem, path: &[u8], options: &Options) -> Result<(), FileError> {
     let caller = Caller::root();
     let last = NewMode::exactly(options.mode);
     if !options.parents {

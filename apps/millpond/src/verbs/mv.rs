@@ -6,7 +6,7 @@ use super::global::refused;
 use super::writing::{WritePools, parent, resolve};
 use crate::session::{Ending, Failure, Session};
 use clap::{ArgMatches, Args, Command, FromArgMatches};
-use millpond::{Caller, DirEntryRef, FileError, FileKind, LiveFileSystem, RenameMode};
+use millpond::{Caller, DirEntryRef, FileError, FileKind, FileSystem, RenameMode};
 use std::ffi::{OsStr, OsString};
 
 #[derive(Debug, Args)]
@@ -98,7 +98,7 @@ pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Endi
 }
 
 fn rename(
-    files: &LiveFileSystem,
+    files: &FileSystem,
     from: DirEntryRef<'_>,
     to: DirEntryRef<'_>,
     mode: RenameMode,

@@ -6,7 +6,7 @@ use super::name_text::escaped;
 use super::writing::{WritePools, parent};
 use crate::session::{Ending, Failure, Session};
 use clap::{ArgMatches, Args, Command, FromArgMatches};
-use millpond::{FileError, FileKind, LiveFileSystem, LiveNode};
+use millpond::{FileError, FileKind, FileSystem, Node};
 use std::ffi::OsString;
 
 #[derive(Debug, Args)]
@@ -65,9 +65,9 @@ pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Endi
 
 /// A directory on the path from the top to the current one.
 struct Level {
-    directory: LiveNode,
+    directory: Node,
     /// Its parent directory.
-    parent: LiveNode,
+    parent: Node,
     name: Vec<u8>,
     path: Vec<u8>,
     /// Where listing continues. Entries that could not be removed are before it.
@@ -76,13 +76,13 @@ struct Level {
 }
 
 fn remove(
-    files: &LiveFileSystem,
+    files: &FileSystem,
     path: &[u8],
     is_recursive: bool,
     problems: &mut Vec<(Vec<u8>, FileError)>,
 ) -> Result<(), FileError> {
     let (directory, name) = parent(files, path)?;
-    let node = files.lookup(&directory, name)?;
+    let node = directory.lookup(name)?;
     if node.kind() != FileKind::Directory {
         drop(node);
         return files.unlink(&directory, name);
@@ -101,7 +101,7 @@ fn remove(
         has_problems: false,
     }];
     while let Some(level) = levels.last_mut() {
-        let listed = files.list(&level.directory, level.cookie, BATCH)?;
+        let listed = level.directory.list(level.cookie, BATCH)?;
         let is_end = listed.is_empty();
         let mut deeper = None;
         for listed in listed {
@@ -113,7 +113,7 @@ fn remove(
             match files.unlink(&level.directory, &entry.name) {
                 Ok(()) | Err(FileError::NotFound) => {}
                 Err(FileError::IsADirectory) => {
-                    let node = files.lookup(&level.directory, &entry.name)?;
+                    let node = level.directory.lookup(&entry.name)?;
                     level.cookie = listed.cookie;
                     deeper = Some((node, entry.name));
                     break;

@@ -8,7 +8,7 @@ use crate::program::hostid;
 use crate::session::Failure;
 use millpond::live::{LivePool, WriteOptions};
 use millpond::{
-    FILE_SYSTEM_VERSION, FileError, FileKind, LiveFileSystem, LiveNode, Pool, PoolState, Volume,
+    FILE_SYSTEM_VERSION, FileError, FileKind, FileSystem, Node, Pool, PoolState, Volume,
 };
 use millpond_env::Env;
 use millpond_env::host;
@@ -30,7 +30,7 @@ pub struct WritePools<'g> {
 pub enum Opened {
     /// A file system, and the path in it as given, `/` for the root.
     Files {
-        files: Arc<LiveFileSystem>,
+        files: Arc<FileSystem>,
         dataset: String,
         path: Vec<u8>,
     },
@@ -147,7 +147,7 @@ impl<'g> WritePools<'g> {
     ///
     /// # Errors
     /// Those of [`WritePools::open`]; also if the address names a volume.
-    pub fn files(&mut self, word: &OsStr) -> Result<(Arc<LiveFileSystem>, Vec<u8>), Failure> {
+    pub fn files(&mut self, word: &OsStr) -> Result<(Arc<FileSystem>, Vec<u8>), Failure> {
         match self.open(word)? {
             Opened::Files { files, path, .. } => Ok((files, path)),
             Opened::Volume(volume) => Err(refused(format!(
@@ -175,7 +175,7 @@ impl<'g> WritePools<'g> {
 ///
 /// # Errors
 /// Those of looking up each name; [`FileError::Invalid`] for too long a chain of links.
-pub fn resolve(files: &LiveFileSystem, path: &[u8], follows: bool) -> Result<LiveNode, FileError> {
+pub fn resolve(files: &FileSystem, path: &[u8], follows: bool) -> Result<Node, FileError> {
     let root = files.root()?;
     let mut at = root.clone();
     let mut links = 0;
@@ -184,7 +184,7 @@ pub fn resolve(files: &LiveFileSystem, path: &[u8], follows: bool) -> Result<Liv
     while let Some(name) = names.pop() {
         let next = match name.as_slice() {
             b".." if at.id() == root.id() => root.clone(),
-            name => files.lookup(&at, name)?,
+            name => at.lookup(name)?,
         };
         let ends_here = names.is_empty() && !path.ends_with(b"/");
         if next.kind() != FileKind::Symlink || (ends_here && !follows) {
@@ -197,7 +197,7 @@ pub fn resolve(files: &LiveFileSystem, path: &[u8], follows: bool) -> Result<Liv
                 reason: "too many symbolic links",
             });
         }
-        let target = files.link_target(&next)?;
+        let target = next.link_target()?.unwrap_or_default();
         if target.starts_with(b"/") {
             at = root.clone();
         }
@@ -230,10 +230,7 @@ pub fn split_last(path: &[u8]) -> Option<(&[u8], &[u8])> {
 ///
 /// # Errors
 /// If the path has no parent directory, or it cannot be opened.
-pub fn parent<'p>(
-    files: &LiveFileSystem,
-    path: &'p [u8],
-) -> Result<(LiveNode, &'p [u8]), FileError> {
+pub fn parent<'p>(files: &FileSystem, path: &'p [u8]) -> Result<(Node, &'p [u8]), FileError> {
     let (above, name) = split_last(path).ok_or(FileError::Invalid {
         reason: "this has no name of its own",
     })?;

@@ -6,8 +6,8 @@ use crate::golden::text;
 use millpond::DirEntryRef as Name;
 use millpond::live::{LivePool, WriteOptions};
 use millpond::{
-    Caller, LiveFileSystem, LiveNode, NewMode, OpenOptions, Pool, RenameMode, Search,
-    SetAttributes, SetTime, Timestamp, WriteAt, XattrMode,
+    Caller, FileSystem, NewMode, Node, OpenOptions, Pool, RenameMode, Search, SetAttributes,
+    SetTime, Timestamp, WriteAt, XattrMode,
 };
 use millpond_tests::compare::{Leeway, compare};
 use millpond_tests::oracle::{kernel, zdb};
@@ -204,10 +204,10 @@ VER  FILESYSTEM
     place.judge();
 }
 
-fn at(files: &LiveFileSystem, path: &str) -> LiveNode {
+fn at(files: &FileSystem, path: &str) -> Node {
     let steps = path.split('/');
     steps.fold(files.root().unwrap(), |node, name| {
-        files.lookup(&node, name.as_bytes()).unwrap()
+        node.lookup(name.as_bytes()).unwrap()
     })
 }
 
@@ -240,7 +240,7 @@ const CHANGED: [&str; 24] = [
 ];
 
 /// Changes a file of every kind.
-fn change(files: &Arc<LiveFileSystem>) {
+fn change(files: &Arc<FileSystem>) {
     let root = Caller::root();
     let top = files.root().unwrap();
     let set = |path: &str, set: SetAttributes| {
@@ -300,7 +300,7 @@ fn change(files: &Arc<LiveFileSystem>) {
     set("many/file-1", owner());
     files.unlink(&many, b"file-3").unwrap();
     let wide = at(files, "wide");
-    for line in files.list(&wide, 0, 30).unwrap() {
+    for line in wide.list(0, 30).unwrap() {
         if line.entry.name != b"." && line.entry.name != b".." {
             files.unlink(&wide, &line.entry.name).unwrap();
         }

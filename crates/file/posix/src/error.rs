@@ -1,6 +1,6 @@
 //! Why an operation on files was refused or failed, and the matching `errno`.
 
-use crate::live::TransactionError;
+use crate::transaction_source::TransactionError;
 use millpond_object::ObjectError;
 use millpond_ondisk::{DecodeError, ObjectId};
 use millpond_sa::SaError;

@@ -1,7 +1,14 @@
 //! Layer `file`: files, directories and their attributes.
 //!
-//! A [`FileSystem`] is opened on an object set; a [`Node`] is one of its files, by object id. This crate
-//! implements names, attributes, holes, extended attributes and access control lists. It does not depend on
+//! A [`FileSystem`] is opened on an object set: a committed one for reading, or one that can be written. A
+//! [`Node`] is one of its files. Reading is the same on both; a [`FileSystem`] also has the calls that change
+//! files. It follows Linux's rules for names, times, links and modes, and OpenZFS's rules for stored data.
+//! Transactions come from [`TransactionSource`], and properties are passed as plain values ([`Settings`]).
+//!
+//! Locks: `docs/internals/locks.md`. The rule behind it: an operation that changes a file first takes the file's
+//! locks and then begins its transaction, so that changes of one object happen in txg order.
+//!
+//! This crate implements names, attributes, holes, extended attributes and access control lists. It does not depend on
 //! datasets, properties or front ends. [`vfs`] is the interface to front ends.
 //!
 //! ```no_run
@@ -18,32 +25,65 @@
 //! Pages: `docs/format/file-system.md`, `docs/format/znode.md`, `docs/format/acl.md`.
 #![forbid(unsafe_code)]
 
+mod accounting;
+mod atime;
+mod attributes;
+mod cache;
 mod content;
+mod create;
 mod directory;
+mod drain;
+mod entries;
 mod error;
 mod file_system;
-mod live;
+mod link;
+mod names;
+mod new;
+mod nfs4_acl;
 mod node;
+mod open_node;
 mod path;
+mod posix_acl;
+mod quota;
+mod range_lock;
+mod record_write;
+mod records;
+mod rename;
+mod replay;
+mod set_attributes;
+mod settings;
 mod stat;
+mod state;
+mod statfs;
+mod sync;
+mod transaction_source;
+mod unlinked;
+mod version;
 pub mod vfs;
+mod writing;
 mod xattr;
 
-pub use content::Extent;
-pub use directory::{DirectoryEntries, DirectoryEntry};
+pub use content::{Allocate, Extent, FILE_BYTES_MAX, Seek, WriteAt};
+pub use create::{NewMode, SpecialFile, TARGET_BYTES_MAX};
+pub use directory::{DirectoryEntries, DirectoryEntry, Listed, SNAPSHOT_DIRECTORY_ID};
+pub use drain::BackgroundDrain;
 pub use error::{Errno, FileError};
-pub use file_system::{Case, FileSystem};
-pub use live::{
-    AclInherit, AclKind, AclMode, Allocate, Atime, BackgroundDrain, Caller, ChangeLog, DirEntryRef,
-    Estimate, FILE_BYTES_MAX, FileSystemStat, LONG_NAME_BYTES_MAX, Listed, LiveFileSystem,
-    LiveNode, NAME_BYTES_MAX, NewFileSystem, NewMode, POSIX_ACL_ACCESS, POSIX_ACL_DEFAULT,
-    PosixAcl, PosixAclWho, QuotaMeasure, QuotaOwner, RangeGuard, RangeLocks, RenameMode,
-    ReplayBlock, SETTABLE_FLAGS, SNAPSHOT_DIRECTORY_ID, Seek, SetAttributes, SetTime, Settings,
-    Space, SpecialFile, TARGET_BYTES_MAX, TransactionError, TransactionSource, VALUE_BYTES_MAX,
-    VERSION, WriteAt, XattrMode, XattrPlace, create_file_system, record_write,
-};
+pub use file_system::{FileSystem, VERSION};
 pub use millpond_object::CacheHint;
 pub use millpond_sa::{Ace, FileFlags, Fuid, Timestamp};
+pub use names::{Case, LONG_NAME_BYTES_MAX, NAME_BYTES_MAX};
+pub use new::{NewFileSystem, create_file_system};
 pub use node::Node;
 pub use path::Symlinks;
+pub use posix_acl::{POSIX_ACL_ACCESS, POSIX_ACL_DEFAULT, PosixAcl, PosixAclWho};
+pub use quota::{QuotaMeasure, QuotaOwner};
+pub use range_lock::{RangeGuard, RangeLocks};
+pub use record_write::record_write;
+pub use rename::{DirEntryRef, RenameMode};
+pub use replay::ReplayBlock;
+pub use set_attributes::{SETTABLE_FLAGS, SetAttributes, SetTime};
+pub use settings::{AclInherit, AclKind, AclMode, Atime, Caller, Settings, XattrPlace};
 pub use stat::{FileKind, Stat};
+pub use statfs::FileSystemStat;
+pub use transaction_source::{ChangeLog, Estimate, Space, TransactionError, TransactionSource};
+pub use xattr::{VALUE_BYTES_MAX, XattrMode};

@@ -2,44 +2,76 @@
 
 use crate::error::FileError;
 use crate::file_system::FileSystem;
+use crate::open_node::OpenNode;
 use crate::stat::{FileKind, Stat};
-use millpond_env::sync::Arc;
-use millpond_object::ObjectView;
+use crate::state::NodeState;
+use crate::transaction_source::TransactionError;
+use millpond_env::sync::{Arc, RwLockReadGuard};
+use millpond_object::{ObjectView, ReadableObject};
 use millpond_ondisk::{DecodeError, ObjectId};
-use millpond_sa::{Ace, Attributes};
+use millpond_sa::{Ace, Attributes, FileFlags};
+use std::borrow::Cow;
 
-/// An open file, directory, link or device node, with its attributes as of when it was opened. Cheap to
-/// clone.
+/// An open file, directory, link or device node. Cheap to clone.
+///
+/// In a committed file system its attributes are those of when it was opened. In a file system open for change,
+/// all handles of a file share its current state, and a file whose last name is removed lives until its last
+/// handle is dropped.
 #[derive(Debug, Clone)]
 pub struct Node {
+    body: Body,
     files: Arc<FileSystem>,
-    object: ObjectView,
-    attributes: Arc<Attributes>,
+}
+
+#[derive(Debug, Clone)]
+enum Body {
+    Committed(Arc<CommittedNode>),
+    Open(OpenNode),
+}
+
+/// A file of a committed state. Reading it takes no lock.
+#[derive(Debug)]
+struct CommittedNode {
+    object: ReadableObject,
+    attributes: Attributes,
     kind: FileKind,
     size_bytes: u64,
+    generation: u64,
 }
 
 impl Node {
-    pub(crate) fn open(files: Arc<FileSystem>, object: ObjectView) -> Result<Self, FileError> {
-        let attributes = files.registry().attributes(&object)?;
-        let invalid = |reason| FileError::Corrupt {
-            dataset: object.object_set().dataset(),
-            object: object.id(),
-            error: DecodeError::new("file attributes", reason, 0),
+    pub(crate) fn committed(
+        files: Arc<FileSystem>,
+        object: ObjectView,
+        attributes: Attributes,
+    ) -> Result<Self, FileError> {
+        let invalid = |reason| {
+            let error = DecodeError::new("file attributes", reason, 0);
+            files.undecodable(object.id(), error)
         };
-        if attributes.generation()? == 0 {
+        let generation = attributes.generation()?;
+        if generation == 0 {
             return Err(invalid("generation 0"));
         }
         let kind = FileKind::from_mode(attributes.mode()?)
             .ok_or_else(|| invalid("mode is of no kind of file"))?;
-        let size_bytes = attributes.size()?;
-        Ok(Self {
-            files,
-            object,
-            attributes: Arc::new(attributes),
+        let node = CommittedNode {
+            size_bytes: attributes.size()?,
+            object: ReadableObject::Committed(object),
+            attributes,
             kind,
-            size_bytes,
+            generation,
+        };
+        Ok(Self {
+            body: Body::Committed(Arc::new(node)),
+            files,
         })
+    }
+    pub(crate) fn open(files: Arc<FileSystem>, node: OpenNode) -> Self {
+        Self {
+            body: Body::Open(node),
+            files,
+        }
     }
 
     /// The file system of the file.
@@ -49,41 +81,100 @@ impl Node {
     }
     /// The file's object, for access below the file layer.
     #[must_use]
-    pub fn object(&self) -> &ObjectView {
-        &self.object
+    pub fn object(&self) -> &ReadableObject {
+        match &self.body {
+            Body::Committed(node) => &node.object,
+            Body::Open(node) => &node.content,
+        }
     }
     /// The object id, which is also the inode number.
     #[must_use]
     pub fn id(&self) -> ObjectId {
-        self.object.id()
+        self.object().id()
     }
-    /// The file type.
+    /// The file type. It never changes.
     #[must_use]
     pub fn kind(&self) -> FileKind {
-        self.kind
+        match &self.body {
+            Body::Committed(node) => node.kind,
+            Body::Open(node) => node.kind(),
+        }
+    }
+    /// The txg in which the file was created. Together with the object id it identifies the file forever.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        match &self.body {
+            Body::Committed(node) => node.generation,
+            Body::Open(node) => node.generation(),
+        }
     }
     /// The length in bytes; for a directory, the number of entries plus 2.
     #[must_use]
     pub fn size_bytes(&self) -> u64 {
-        self.size_bytes
+        match &self.body {
+            Body::Committed(node) => node.size_bytes,
+            Body::Open(node) => node.size_bytes(),
+        }
     }
-    pub(crate) fn attributes(&self) -> &Attributes {
-        &self.attributes
+    /// Whether its last name is removed, so that it lives only as long as it is in use.
+    #[must_use]
+    pub fn is_unlinked(&self) -> bool {
+        self.open_node().is_some_and(OpenNode::is_unlinked)
     }
-    pub(crate) fn invalid(&self, structure: &'static str, reason: &'static str) -> FileError {
-        FileError::Corrupt {
-            dataset: self.object.object_set().dataset(),
-            object: self.id(),
-            error: DecodeError::new(structure, reason, 0),
+    /// Whether no change of the file waits for its txg, so its space usage is known.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.open_node().is_none_or(OpenNode::is_settled)
+    }
+
+    pub(crate) fn open_node(&self) -> Option<&OpenNode> {
+        match &self.body {
+            Body::Committed(_) => None,
+            Body::Open(node) => Some(node),
+        }
+    }
+    /// The state that writing calls use.
+    ///
+    /// # Errors
+    /// [`TransactionError::ReadOnly`] for a file of a committed state.
+    pub(crate) fn for_change(&self) -> Result<&OpenNode, FileError> {
+        let node = self.open_node();
+        node.ok_or_else(|| TransactionError::ReadOnly.into())
+    }
+    /// Keeps a directory's entries from changing while they are read.
+    pub(crate) fn lock_entries(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        self.open_node().map(|node| node.entries.read())
+    }
+    /// Keeps the extended attributes from changing while they are read.
+    pub(crate) fn lock_xattrs(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        self.open_node().map(|node| node.xattrs.read())
+    }
+    /// The stored attributes as of now.
+    pub(crate) fn attributes(&self) -> Result<Cow<'_, Attributes>, FileError> {
+        match &self.body {
+            Body::Committed(node) => Ok(Cow::Borrowed(&node.attributes)),
+            Body::Open(node) => self.files.attributes(&node.content).map(Cow::Owned),
+        }
+    }
+    /// The attributes of fixed size as of now.
+    fn state(&self) -> Result<NodeState, FileError> {
+        match &self.body {
+            Body::Committed(node) => Ok(NodeState::read(&node.attributes)?),
+            Body::Open(node) => Ok(node.state()),
         }
     }
 
-    /// Everything that `stat` shows.
+    /// Everything that `stat` shows. Space usage is as of the last synced txg.
     ///
     /// # Errors
     /// If an attribute that every file has is missing or damaged.
     pub fn stat(&self) -> Result<Stat, FileError> {
-        Stat::read(self)
+        let mut stat = Stat::new(self.object(), self.kind(), &self.state()?);
+        let is_root = stat.id == self.files.root_id();
+        if is_root && self.files.settings().shows_snapshot_directory {
+            stat.links += 1;
+        }
+        Ok(stat)
     }
     /// The directory that holds the file, or once did.
     ///
@@ -92,23 +183,35 @@ impl Node {
     /// # Errors
     /// If the attribute is missing or damaged.
     pub fn parent_id(&self) -> Result<ObjectId, FileError> {
-        Ok(self.attributes.parent()?)
+        match &self.body {
+            Body::Committed(node) => Ok(node.attributes.parent()?),
+            Body::Open(node) => Ok(node.state().parent),
+        }
+    }
+    /// Whether this is the hidden directory of another file's extended attributes, or a file in one.
+    ///
+    /// # Errors
+    /// If the flags cannot be read.
+    pub fn is_xattr_directory(&self) -> Result<bool, FileError> {
+        let flags = match &self.body {
+            Body::Committed(node) => node.attributes.flags()?,
+            Body::Open(node) => node.state().flags,
+        };
+        Ok(flags.contains(FileFlags::XATTR))
     }
     /// The target of a symbolic link, at most 64 KiB; `None` for other files.
     ///
     /// # Errors
     /// If the target cannot be read.
     pub fn link_target(&self) -> Result<Option<Vec<u8>>, FileError> {
-        Ok(self
-            .attributes
-            .symlink_target()?
-            .map(std::borrow::Cow::into_owned))
+        let attributes = self.attributes()?;
+        Ok(attributes.symlink_target()?.map(Cow::into_owned))
     }
     /// The file's NFSv4 ACL. Every file has one; usually it is equivalent to the mode.
     ///
     /// # Errors
     /// If it cannot be read or decoded.
     pub fn nfs4_acl(&self) -> Result<Option<Vec<Ace>>, FileError> {
-        Ok(self.attributes.acl()?)
+        Ok(self.attributes()?.acl()?)
     }
 }

@@ -4,7 +4,6 @@ use crate::error::FileError;
 use crate::file_system::FileSystem;
 use crate::node::Node;
 use crate::stat::FileKind;
-use millpond_env::sync::Arc;
 use millpond_ondisk::ObjectId;
 use std::collections::VecDeque;
 
@@ -30,7 +29,7 @@ impl FileSystem {
     /// # Errors
     /// [`FileError::Path`] around [`FileError::NotFound`], [`FileError::NotADirectory`] or
     /// [`FileError::SymlinkLoop`]; or if a directory or link of the path cannot be read.
-    pub fn resolve(self: &Arc<Self>, path: &[u8], symlinks: Symlinks) -> Result<Node, FileError> {
+    pub fn resolve(&self, path: &[u8], symlinks: Symlinks) -> Result<Node, FileError> {
         self.follow(path, symlinks).map_err(|error| match error {
             FileError::NotFound | FileError::NotADirectory | FileError::SymlinkLoop => {
                 FileError::Path {
@@ -42,12 +41,12 @@ impl FileSystem {
         })
     }
 
-    fn follow(self: &Arc<Self>, path: &[u8], symlinks: Symlinks) -> Result<Node, FileError> {
+    fn follow(&self, path: &[u8], symlinks: Symlinks) -> Result<Node, FileError> {
         let mut node = self.root()?;
         let mut rest: VecDeque<Vec<u8>> = components(path).collect();
         let mut links_left = LINKS_MAX;
         while let Some(name) = rest.pop_front() {
-            let child = node.child(&name)?;
+            let child = node.lookup(&name)?;
             let is_followed = !rest.is_empty() || symlinks == Symlinks::Follow;
             if child.kind() == FileKind::Symlink && is_followed {
                 links_left = links_left.checked_sub(1).ok_or(FileError::SymlinkLoop)?;
@@ -72,7 +71,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// If a directory on the way cannot be read.
-    pub fn path_of(self: &Arc<Self>, id: ObjectId) -> Result<Option<Vec<u8>>, FileError> {
+    pub fn path_of(&self, id: ObjectId) -> Result<Option<Vec<u8>>, FileError> {
         let mut names: Vec<Vec<u8>> = vec![];
         let mut at = id;
         while at != self.root_id() {

@@ -1,7 +1,7 @@
 //! File types, and the attributes that `stat` shows.
 
-use crate::error::FileError;
-use crate::node::Node;
+use crate::state::NodeState;
+use millpond_object::ReadableObject;
 use millpond_ondisk::ObjectId;
 use millpond_sa::{FileFlags, Fuid, Timestamp};
 
@@ -120,41 +120,30 @@ pub struct Stat {
 }
 
 impl Stat {
-    pub(crate) fn read(node: &Node) -> Result<Self, FileError> {
-        let attributes = node.attributes();
-        let dnode = node.object().dnode();
-        let (owner, group) = (attributes.uid()?, attributes.gid()?);
-        let is_device = matches!(
-            node.kind(),
-            FileKind::CharacterDevice | FileKind::BlockDevice
-        );
+    pub(crate) fn new(object: &ReadableObject, kind: FileKind, state: &NodeState) -> Self {
         // Linux stores its in-kernel device number: twelve bits major above twenty bits minor.
-        let device = match attributes.rdev()? {
-            Some(number) if is_device => {
-                Some((((number >> 20) & 0xfff) as u32, (number & 0xf_ffff) as u32))
-            }
-            _ => None,
-        };
-        Ok(Self {
-            id: node.id(),
-            kind: node.kind(),
-            permissions: (attributes.mode()? & 0o7777) as u32,
-            links: attributes.links()?,
-            uid: owner.posix().unwrap_or(NOBODY),
-            gid: group.posix().unwrap_or(NOBODY),
-            owner,
-            group,
-            size_bytes: node.size_bytes(),
-            sectors: (dnode.used_bytes().saturating_add(256) / 512).saturating_add(dnode.slots()),
-            block_bytes: dnode.data_block_bytes(),
-            atime: attributes.atime()?,
-            mtime: attributes.mtime()?,
-            ctime: attributes.ctime()?,
-            crtime: attributes.crtime()?,
-            device,
-            generation: attributes.generation()?,
-            flags: attributes.flags()?,
-            project: attributes.project_id()?,
-        })
+        let device = |number: u64| (((number >> 20) & 0xfff) as u32, (number & 0xf_ffff) as u32);
+        let used = object.used_bytes().saturating_add(256) / 512;
+        Self {
+            id: object.id(),
+            kind,
+            permissions: (state.mode & 0o7777) as u32,
+            links: state.links,
+            uid: state.uid.posix().unwrap_or(NOBODY),
+            gid: state.gid.posix().unwrap_or(NOBODY),
+            owner: state.uid,
+            group: state.gid,
+            size_bytes: state.size,
+            sectors: used.saturating_add(object.dnode_slots()),
+            block_bytes: object.block_bytes(),
+            atime: state.atime,
+            mtime: state.mtime,
+            ctime: state.ctime,
+            crtime: state.crtime,
+            device: state.rdev.map(device),
+            generation: state.generation,
+            flags: state.flags,
+            project: state.project,
+        }
     }
 }

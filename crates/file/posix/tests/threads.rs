@@ -7,7 +7,7 @@ mod support;
 
 use millpond_env::thread;
 use millpond_posix::{
-    Caller, DirEntryRef, FileError, LiveFileSystem, LiveNode, NewFileSystem, NewMode, RenameMode,
+    Caller, DirEntryRef, FileError, FileSystem, NewFileSystem, NewMode, Node, RenameMode,
     SetAttributes, Settings, Symlinks, WriteAt, XattrMode,
 };
 use std::sync::Arc;
@@ -42,7 +42,7 @@ impl Drop for Leaving<'_> {
     }
 }
 
-fn set_up(record_bytes: u32) -> (Rig, Arc<LiveFileSystem>, LiveNode) {
+fn set_up(record_bytes: u32) -> (Rig, Arc<FileSystem>, Node) {
     let settings = Settings {
         record_bytes,
         ..Settings::default()
@@ -97,7 +97,7 @@ fn allow(result: Result<(), FileError>) {
 }
 
 #[test]
-fn one_directory_stands_any_mix_of_operations() {
+fn concurrent_operations_in_one_directory() {
     let (rig, files, top) = set_up(4096);
     let root = Caller::root();
     hammer(&rig, |_, dice| {
@@ -122,11 +122,10 @@ fn one_directory_stands_any_mix_of_operations() {
                     allow(files.rename(&root, place(&name), place(&other), mode));
                 }
                 6 => allow(
-                    files
-                        .lookup(&top, &name)
+                    top.lookup(&name)
                         .and_then(|node| files.link(&node, &top, &other)),
                 ),
-                7 => allow(files.lookup(&top, &name).and_then(|node| {
+                7 => allow(top.lookup(&name).and_then(|node| {
                     files.write(&root, &node, WriteAt::End, &[1; 700])?;
                     files.set_xattr(&root, &node, b"user.x", &[2; 300], XattrMode::Set)
                 })),
@@ -150,7 +149,7 @@ fn one_directory_stands_any_mix_of_operations() {
 }
 
 #[test]
-fn writers_of_different_bytes_of_one_file_do_not_disturb_each_other() {
+fn concurrent_writes_to_different_ranges_are_kept() {
     const SLOT: u64 = 1000;
     let (rig, files, top) = set_up(4096);
     let root = Caller::root();
@@ -168,7 +167,7 @@ fn writers_of_different_bytes_of_one_file_do_not_disturb_each_other() {
                 .unwrap();
             last[slot as usize].store(usize::from(value), Ordering::Relaxed);
             let mut found = vec![0; SLOT as usize];
-            files.read(&file, slot * SLOT, &mut found).unwrap();
+            file.read(slot * SLOT, &mut found).unwrap();
             assert!(found == content, "what was written is read");
         }
     });
@@ -183,7 +182,7 @@ fn writers_of_different_bytes_of_one_file_do_not_disturb_each_other() {
 }
 
 #[test]
-fn appended_records_stay_whole_while_the_file_is_cut_and_read() {
+fn appends_stay_whole_while_the_file_is_truncated() {
     const RECORD: usize = 300;
     let (rig, files, top) = set_up(4096);
     let root = Caller::root();
@@ -203,7 +202,7 @@ fn appended_records_stay_whole_while_the_file_is_cut_and_read() {
                 .unwrap();
             let at = dice.roll(file.size_bytes() / RECORD as u64 + 1) * RECORD as u64;
             let mut found = [0; RECORD];
-            let count = files.read(&file, at, &mut found).unwrap();
+            let count = file.read(at, &mut found).unwrap();
             assert!(count == 0 || count == RECORD, "{count}");
             assert!(
                 found[..count].iter().all(|byte| *byte == found[0]),
@@ -215,7 +214,7 @@ fn appended_records_stay_whole_while_the_file_is_cut_and_read() {
 }
 
 #[test]
-fn directories_moved_in_all_directions_never_make_a_ring() {
+fn concurrent_moves_of_directories_make_no_cycle() {
     let (rig, files, top) = set_up(4096);
     let root = Caller::root();
     // A tree of eight directories, with a file in each.
@@ -250,7 +249,7 @@ fn directories_moved_in_all_directions_never_make_a_ring() {
 }
 
 #[test]
-fn attributes_changed_from_all_sides_are_all_there() {
+fn concurrent_attribute_changes_are_kept() {
     let (rig, files, top) = set_up(128 << 10);
     let root = Caller::root();
     let (file, _) = files.create(&root, &top, b"f", MODE, true).unwrap();
@@ -263,7 +262,7 @@ fn attributes_changed_from_all_sides_are_all_there() {
             files
                 .set_xattr(&root, &file, &name, &value, XattrMode::Set)
                 .unwrap();
-            assert!(files.xattr(&file, &name).unwrap() == value);
+            assert!(file.xattr(&name).unwrap().unwrap() == value);
             let set = SetAttributes {
                 permissions: Some(dice.roll(0o1000) as u32),
                 ..SetAttributes::default()
@@ -272,7 +271,7 @@ fn attributes_changed_from_all_sides_are_all_there() {
         }
     });
     let node = rig.committed().resolve(b"f", Symlinks::Keep).unwrap();
-    assert_eq!(node.stat().unwrap(), files.stat(&file));
+    assert_eq!(node.stat().unwrap(), file.stat().unwrap());
     for number in 0..THREADS {
         let name = format!("user.of-{number}").into_bytes();
         let value = node.xattr(&name).unwrap().unwrap();

@@ -64,7 +64,7 @@
 //! files.write(&caller, &letter, WriteAt::End, b"Dear ")?;
 //! files.write(&caller, &letter, WriteAt::End, b"reader")?;
 //! let mut text = [0; 11];
-//! files.read(&letter, 0, &mut text)?;
+//! letter.read(0, &mut text)?;
 //! assert_eq!(&text, b"Dear reader");
 //!
 //! // The reader's view of the last committed txg, while the pool stays open.

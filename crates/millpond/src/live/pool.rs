@@ -11,7 +11,7 @@ use millpond_ondisk::ObjectId;
 use millpond_pool::OpenOptions;
 use millpond_pool::import::{PoolCandidate, ScanOptions};
 use millpond_pool::{NewPool, Pool as Engine, WriteOptions};
-use millpond_posix::{LiveFileSystem, VERSION};
+use millpond_posix::{FileSystem, VERSION};
 use millpond_volume::Volume;
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ pub struct LivePool {
     datasets: Arc<Datasets>,
     env: Env,
     /// Open file systems. All callers share one instance per dataset, because it contains the locks.
-    files: Arc<Mutex<BTreeMap<ObjectId, Weak<LiveFileSystem>>>>,
+    files: Arc<Mutex<BTreeMap<ObjectId, Weak<FileSystem>>>>,
     /// Open volumes. All callers share one instance, because it contains the size and the locks.
     volumes: Arc<Mutex<BTreeMap<ObjectId, Weak<Volume>>>>,
     /// Loaded keys. All committed states of this pool share them.
@@ -141,7 +141,7 @@ impl LivePool {
     ///
     /// # Errors
     /// If no file system has this name, or it cannot be written.
-    pub fn file_system(&self, name: &str) -> Result<Arc<LiveFileSystem>, Error> {
+    pub fn file_system(&self, name: &str) -> Result<Arc<FileSystem>, Error> {
         let (open, was_open) = self.open_files(name)?;
         if !was_open {
             free_unlinked(&open)?;
@@ -151,7 +151,7 @@ impl LivePool {
 
     /// Like [`LivePool::file_system`], but does not free unlinked files. The flag is true if it was already
     /// open.
-    pub(super) fn open_files(&self, name: &str) -> Result<(Arc<LiveFileSystem>, bool), Error> {
+    pub(super) fn open_files(&self, name: &str) -> Result<(Arc<FileSystem>, bool), Error> {
         let dataset = self.datasets.open_head(name)?;
         let settings = self.settings_of(&dataset);
         let mut files = self.files.lock();
@@ -162,7 +162,7 @@ impl LivePool {
         }
         let (id, set) = (dataset.id(), dataset.set());
         let gate = Arc::new(self.gate(name, dataset)?);
-        let open = LiveFileSystem::open(set, gate, &self.env, settings)?;
+        let open = FileSystem::open_for_change(set, gate, &self.env, settings)?;
         files.insert(id, Arc::downgrade(&open));
         Ok((open, false))
     }
@@ -171,7 +171,7 @@ impl LivePool {
     /// version. The change is on stable storage when this returns.
     ///
     /// # Errors
-    /// As [`LiveFileSystem::raise_version`].
+    /// As [`FileSystem::raise_version`].
     pub fn raise_version(&self, name: &str, version: u64) -> Result<(), Error> {
         let files = self.file_system(name)?;
         let old = files.raise_version(version)?;
@@ -266,7 +266,7 @@ impl LivePool {
 }
 
 /// Frees files that the last use of a file system left unlinked, if it is writable.
-fn free_unlinked(files: &LiveFileSystem) -> Result<(), Error> {
+fn free_unlinked(files: &FileSystem) -> Result<(), Error> {
     if is_writable(files) {
         files.free_unlinked()?;
     }
@@ -274,6 +274,6 @@ fn free_unlinked(files: &LiveFileSystem) -> Result<(), Error> {
 }
 
 /// Whether files may be changed.
-pub(super) fn is_writable(files: &LiveFileSystem) -> bool {
+pub(super) fn is_writable(files: &FileSystem) -> bool {
     !files.settings().is_read_only && files.version() == VERSION
 }

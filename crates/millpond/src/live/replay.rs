@@ -8,7 +8,7 @@ use millpond_intent::{ReplayStep, replay};
 use millpond_object::ObjectError;
 use millpond_ondisk::ObjectSetKind;
 use millpond_pool::HistoryEvent;
-use millpond_posix::{FileError, LiveFileSystem};
+use millpond_posix::{FileError, FileSystem};
 use millpond_volume::{Volume, VolumeError};
 
 impl LivePool {
@@ -56,7 +56,7 @@ impl LivePool {
         &self,
         name: &str,
         head: &HeadDataset,
-        files: &LiveFileSystem,
+        files: &FileSystem,
     ) -> Result<(), Error> {
         // Free unlinked files first, because a record may reuse their object ids. Large files are skipped,
         // because they would delay the import; the id of a file that was only just freed is rarely reused.

@@ -5,7 +5,7 @@ use super::pool::is_writable;
 use crate::{Dataset, Error};
 use millpond_env::sync::Arc;
 use millpond_ondisk::ObjectId;
-use millpond_posix::vfs::{ReadOnlyVfs, SnapshotEntry, SnapshotPort, Vfs, ZfsCtlDir};
+use millpond_posix::vfs::{SnapshotEntry, SnapshotPort, Vfs, ZfsCtlDir};
 use millpond_posix::{BackgroundDrain, FileError, FileSystem, TransactionError};
 
 /// Finds the snapshots of a dataset in the committed state of its pool. Snapshots appear only after they are
@@ -122,6 +122,6 @@ impl Dataset {
     /// # Errors
     /// As [`Dataset::file_system`].
     pub fn served(&self) -> Result<Arc<dyn Vfs>, Error> {
-        Ok(Arc::new(ReadOnlyVfs::new(self.file_system()?, 0)))
+        Ok(self.file_system()?)
     }
 }

@@ -194,9 +194,9 @@ fn what_a_program_writes_with_o_sync_is_there_after_a_crash_without_its_asking()
     let (open, writing) = (OpenOptions::default(), WriteOptions::default());
     let pool = LivePool::open(&search, "tank", &open, &writing).unwrap();
     let files = pool.file_system("tank").unwrap();
-    let node = files.lookup(&files.root().unwrap(), b"note").unwrap();
+    let node = files.root().unwrap().lookup(b"note").unwrap();
     let mut there = [0; 32];
-    let count = files.read(&node, 0, &mut there).unwrap();
+    let count = node.read(0, &mut there).unwrap();
     assert_eq!(&there[..count], b"first and second");
 }
 

@@ -8,9 +8,7 @@ use super::super::cp::into::target::{Place, Target, is_end};
 use super::super::cp::into::tree::Pump;
 use super::super::cp::place::is_safe_name;
 use super::super::cp::report::Report;
-use millpond::{
-    Caller, FileError, FileKind, LiveNode, ObjectId, SetAttributes, Timestamp, WriteAt,
-};
+use millpond::{Caller, FileError, FileKind, Node, ObjectId, SetAttributes, Timestamp, WriteAt};
 use std::collections::BTreeMap;
 use std::io::Read;
 use tar::{Archive, Entry, EntryType};
@@ -56,7 +54,7 @@ fn told(error: std::io::Error) -> String {
 pub fn extract(
     from: impl Read,
     target: &Target,
-    top: &LiveNode,
+    top: &Node,
     report: &Report,
     pump: &Pump<'_>,
 ) -> Result<(), String> {
@@ -308,7 +306,7 @@ fn make<R: Read>(
         let directory =
             directory.ok_or(Trouble::Entry("a link to a file that did not come before"))?;
         let directory = target.files.node(directory)?;
-        let node = target.files.lookup(&directory, first_name)?;
+        let node = directory.lookup(first_name)?;
         target.link(&node, &place, name)?;
         report.copied();
         return Ok(());
@@ -328,7 +326,7 @@ fn make<R: Read>(
 /// Copies the bytes of an entry. Blocks of zeros become holes, because most archives do not record holes.
 fn copy_bytes(
     target: &Target,
-    node: &LiveNode,
+    node: &Node,
     facts: &Facts,
     entry: &mut impl Read,
     report: &Report,

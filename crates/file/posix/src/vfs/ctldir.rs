@@ -1,11 +1,11 @@
-//! A live file system with its snapshots below `.zfs/snapshot`.
+//! A file system that is open for change, with its snapshots below `.zfs/snapshot`.
 
-use super::{Body, InodeNumber, ReadOnlyVfs, Vfs, VfsEntry, VfsNode, VfsPlace, read_only};
+use super::{InodeNumber, Vfs, VfsEntry, VfsNode, VfsPlace};
 use crate::{
-    Allocate, BackgroundDrain, Caller, FileError, FileSystemStat, LiveFileSystem, NewMode,
-    RenameMode, SNAPSHOT_DIRECTORY_ID, Seek, SetAttributes, SpecialFile, WriteAt, XattrMode,
+    Allocate, BackgroundDrain, CacheHint, Caller, FileError, FileKind, FileSystem, FileSystemStat,
+    NewMode, RenameMode, SNAPSHOT_DIRECTORY_ID, Seek, SetAttributes, SpecialFile, Stat, WriteAt,
+    XattrMode,
 };
-use crate::{CacheHint, FileKind, FileSystem, Stat};
 use millpond_env::sync::{Arc, Mutex};
 use millpond_sa::{FileFlags, Fuid};
 use std::collections::BTreeMap;
@@ -47,11 +47,11 @@ pub trait SnapshotPort: Send + Sync {
     fn open(&self, snapshot: &SnapshotEntry) -> Result<Arc<FileSystem>, FileError>;
 }
 
-/// A live file system with `.zfs/snapshot`.
+/// A file system that is open for change, with `.zfs/snapshot`.
 ///
-/// A setting of the live file system decides whether `.zfs` is listed. It can be looked up in either case.
+/// A setting of the file system decides whether `.zfs` is listed. It can be looked up in either case.
 pub struct ZfsCtlDir {
-    live: Arc<LiveFileSystem>,
+    files: Arc<FileSystem>,
     port: Box<dyn SnapshotPort>,
     open: Mutex<OpenSnapshots>,
     /// Frees large removed files in the background, until this file system is no longer served.
@@ -63,7 +63,7 @@ struct OpenSnapshots {
     /// The assigned tags. They are never reassigned, so that a program's open file cannot become that of
     /// another snapshot.
     by_tag: BTreeMap<u16, SnapshotEntry>,
-    files: Vec<(u16, Arc<ReadOnlyVfs>)>,
+    files: Vec<(u16, Arc<FileSystem>)>,
 }
 
 impl OpenSnapshots {
@@ -89,26 +89,26 @@ impl OpenSnapshots {
 }
 
 impl ZfsCtlDir {
-    /// Serves `live` with the snapshots of `port`.
+    /// Serves `files` with the snapshots of `port`.
     ///
     /// `drain` frees large removed files. Without it, the operation that removes them also frees them.
     #[must_use]
     pub fn new(
-        live: Arc<LiveFileSystem>,
+        files: Arc<FileSystem>,
         port: Box<dyn SnapshotPort>,
         drain: Option<BackgroundDrain>,
     ) -> Self {
         Self {
-            live,
+            files,
             port,
             open: Mutex::default(),
             _drain: drain,
         }
     }
-    /// The live file system.
+    /// The file system itself.
     #[must_use]
-    pub fn live(&self) -> &Arc<LiveFileSystem> {
-        &self.live
+    pub fn files(&self) -> &Arc<FileSystem> {
+        &self.files
     }
 
     /// Closes a snapshot that is about to be destroyed or has been destroyed.
@@ -123,7 +123,7 @@ impl ZfsCtlDir {
         drop(closed);
     }
 
-    fn tagged(&self, tag: u16) -> Result<Arc<ReadOnlyVfs>, FileError> {
+    fn tagged(&self, tag: u16) -> Result<Arc<FileSystem>, FileError> {
         let open = self.open.lock();
         if let Some((_, files)) = open.files.iter().find(|(of, _)| *of == tag) {
             return Ok(Arc::clone(files));
@@ -133,14 +133,10 @@ impl ZfsCtlDir {
         self.open_files(tag, &known)
     }
 
-    fn open_files(
-        &self,
-        tag: u16,
-        snapshot: &SnapshotEntry,
-    ) -> Result<Arc<ReadOnlyVfs>, FileError> {
+    fn open_files(&self, tag: u16, snapshot: &SnapshotEntry) -> Result<Arc<FileSystem>, FileError> {
         // Opening reads from disk, so it runs without the lock. If two threads open the same snapshot, both
         // use the first one's.
-        let files = Arc::new(ReadOnlyVfs::new(self.port.open(snapshot)?, tag));
+        let files = self.port.open(snapshot)?;
         let mut open = self.open.lock();
         if let Some((_, first)) = open.files.iter().find(|(of, _)| *of == tag) {
             return Ok(Arc::clone(first));
@@ -159,43 +155,32 @@ impl ZfsCtlDir {
         let known = open.files.iter().find(|(of, _)| *of == tag);
         let known = known.map(|(_, files)| Arc::clone(files));
         drop(open);
-        match known {
-            Some(files) => files.root(),
-            None => self.open_files(tag, &snapshot)?.root(),
+        let files = match known {
+            Some(files) => files,
+            None => self.open_files(tag, &snapshot)?,
+        };
+        Ok(VfsNode::of_file(tag, files.root()?))
+    }
+
+    /// The file system, for requests about a file. Files of a snapshot that was destroyed are not read.
+    fn serving(&self, node: &VfsNode) -> Result<&FileSystem, FileError> {
+        match node.number.tag() {
+            _ if node.is_virtual() => Err(FileError::NotSupported),
+            0 => Ok(&self.files),
+            tag => self.tagged(tag).map(|_| &*self.files),
         }
     }
 
-    fn virtual_node(number: InodeNumber) -> VfsNode {
-        VfsNode {
-            number,
-            generation: 1,
-            kind: FileKind::Directory,
-            body: Body::Virtual,
-        }
-    }
-
-    /// The file system that serves a node which is not virtual.
-    fn serving(&self, node: &VfsNode) -> Result<Served<'_>, FileError> {
-        match &node.body {
-            Body::Live(_) => Ok(Served::Live(&self.live)),
-            Body::Stored(_) => Ok(Served::Stored(self.tagged(node.number.tag())?)),
-            Body::Virtual => Err(FileError::NotSupported),
-        }
-    }
-
-    /// The live file system, for operations that change something. Only live files can change.
-    fn changing(&self, node: &VfsNode) -> Result<&LiveFileSystem, FileError> {
-        match &node.body {
-            Body::Live(_) => Ok(&self.live),
-            Body::Stored(_) => read_only(),
-            Body::Virtual => Err(FileError::NotPermitted),
+    /// The file system, for requests that change a file. It refuses those about files of snapshots.
+    fn changing(&self, node: &VfsNode) -> Result<&FileSystem, FileError> {
+        match node.is_virtual() {
+            true => Err(FileError::NotPermitted),
+            false => Ok(&self.files),
         }
     }
 
     fn is_control(&self, at: &VfsPlace<'_>) -> bool {
-        at.name == b".zfs"
-            && matches!(at.directory.body, Body::Live(_))
-            && at.directory.number.object() == self.live.root_id()
+        at.name == b".zfs" && at.directory.number == InodeNumber(self.files.root_id().0)
     }
 
     fn list_virtual(
@@ -210,7 +195,7 @@ impl ZfsCtlDir {
             kind: Some(FileKind::Directory),
             cookie,
         };
-        let root = InodeNumber(self.live.root_id().0);
+        let root = InodeNumber(self.files.root_id().0);
         let parent = if node.number == CONTROL {
             root
         } else {
@@ -229,9 +214,9 @@ impl ZfsCtlDir {
             snapshots.sort_by_key(|snapshot| snapshot.id);
             for snapshot in snapshots {
                 // Here the tag alone distinguishes snapshots. Opening each snapshot to find its root's object
-                // id would be expensive, and nearly always the id equals that of the live file system.
+                // id would be expensive, and nearly always the id equals that of the file system itself.
                 let tag = self.open.lock().tag_of(&snapshot)?;
-                let number = InodeNumber::new(tag, self.live.root_id());
+                let number = InodeNumber::new(tag, self.files.root_id());
                 let cookie = BEHIND_PARENT.saturating_add(1).saturating_add(snapshot.id);
                 all.push(line(&snapshot.name, number, cookie));
             }
@@ -242,7 +227,7 @@ impl ZfsCtlDir {
     }
 
     fn stat_virtual(&self, number: InodeNumber) -> Result<Stat, FileError> {
-        let root = self.live.stat(&self.live.root()?);
+        let root = self.files.root()?.stat()?;
         Ok(Stat {
             id: number.object(),
             kind: FileKind::Directory,
@@ -267,67 +252,58 @@ impl ZfsCtlDir {
     }
 }
 
-enum Served<'s> {
-    Live(&'s LiveFileSystem),
-    Stored(Arc<ReadOnlyVfs>),
-}
-
-impl Served<'_> {
-    fn vfs(&self) -> &dyn Vfs {
-        match self {
-            Self::Live(files) => *files,
-            Self::Stored(files) => &**files,
-        }
-    }
-}
-
 impl Vfs for ZfsCtlDir {
     fn root(&self) -> Result<VfsNode, FileError> {
-        Vfs::root(&*self.live)
+        Vfs::root(&*self.files)
     }
     fn node(&self, number: InodeNumber, generation: u64) -> Result<VfsNode, FileError> {
         match number {
-            CONTROL | SNAPSHOTS => Ok(Self::virtual_node(number)),
-            _ if number.tag() == 0 => Vfs::node(&*self.live, number, generation),
-            _ => self.tagged(number.tag())?.node(number, generation),
+            CONTROL | SNAPSHOTS => Ok(VfsNode::of_virtual(number)),
+            _ if number.tag() == 0 => Vfs::node(&*self.files, number, generation),
+            _ => {
+                let files = self.tagged(number.tag())?;
+                let node = Vfs::node(&*files, InodeNumber(number.object().0), generation)?;
+                Ok(VfsNode { number, ..node })
+            }
         }
     }
     fn lookup(&self, at: VfsPlace<'_>) -> Result<VfsNode, FileError> {
         if self.is_control(&at) {
-            return Ok(Self::virtual_node(CONTROL));
+            return Ok(VfsNode::of_virtual(CONTROL));
         }
-        if matches!(at.directory.body, Body::Virtual) {
+        if at.directory.is_virtual() {
             let is_control = at.directory.number == CONTROL;
             return match at.name {
                 b"." => Ok(at.directory.clone()),
                 b".." if is_control => self.root(),
-                b".." => Ok(Self::virtual_node(CONTROL)),
-                b"snapshot" if is_control => Ok(Self::virtual_node(SNAPSHOTS)),
+                b".." => Ok(VfsNode::of_virtual(CONTROL)),
+                b"snapshot" if is_control => Ok(VfsNode::of_virtual(SNAPSHOTS)),
                 _ if is_control => Err(FileError::NotFound),
                 name => self.snapshot_root(name),
             };
         }
-        if at.name == b".." && matches!(at.directory.body, Body::Stored(_)) {
-            let files = self.tagged(at.directory.number.tag())?;
-            if files.root()?.number == at.directory.number {
-                return Ok(Self::virtual_node(SNAPSHOTS));
+        let tag = at.directory.number.tag();
+        if at.name == b".." && tag != 0 {
+            let files = self.tagged(tag)?;
+            if files.root_id() == at.directory.number.object() {
+                return Ok(VfsNode::of_virtual(SNAPSHOTS));
             }
         }
-        self.serving(at.directory)?.vfs().lookup(at)
+        Vfs::lookup(self.serving(at.directory)?, at)
     }
     fn stat(&self, node: &VfsNode) -> Result<Stat, FileError> {
-        match node.body {
-            Body::Virtual => self.stat_virtual(node.number),
-            _ => self.serving(node)?.vfs().stat(node),
+        match node.is_virtual() {
+            true => self.stat_virtual(node.number),
+            false => Vfs::stat(self.serving(node)?, node),
         }
     }
     fn link_target(&self, node: &VfsNode) -> Result<Vec<u8>, FileError> {
-        self.serving(node)?.vfs().link_target(node)
+        Vfs::link_target(self.serving(node)?, node)
     }
     fn list(&self, node: &VfsNode, cookie: u64, count: usize) -> Result<Vec<VfsEntry>, FileError> {
-        match node.body {
-            Body::Virtual => self.list_virtual(node, cookie, count),
-            _ => self.serving(node)?.vfs().list(node, cookie, count),
+        match node.is_virtual() {
+            true => self.list_virtual(node, cookie, count),
+            false => Vfs::list(self.serving(node)?, node, cookie, count),
         }
     }
     fn read_with_hint(
@@ -337,53 +313,50 @@ impl Vfs for ZfsCtlDir {
         buffer: &mut [u8],
         hint: CacheHint,
     ) -> Result<usize, FileError> {
-        match &node.body {
-            Body::Live(live) => self.live.read_with_hint(live, offset, buffer, hint),
-            _ => (self.serving(node)?.vfs()).read_with_hint(node, offset, buffer, hint),
-        }
+        Vfs::read_with_hint(self.serving(node)?, node, offset, buffer, hint)
     }
     fn seek(&self, node: &VfsNode, what: Seek, offset: u64) -> Result<u64, FileError> {
-        self.serving(node)?.vfs().seek(node, what, offset)
+        Vfs::seek(self.serving(node)?, node, what, offset)
     }
     fn xattr_names(&self, node: &VfsNode) -> Result<Vec<Vec<u8>>, FileError> {
-        match node.body {
-            Body::Virtual => Ok(vec![]),
-            _ => self.serving(node)?.vfs().xattr_names(node),
+        match node.is_virtual() {
+            true => Ok(vec![]),
+            false => Vfs::xattr_names(self.serving(node)?, node),
         }
     }
     fn xattr(&self, node: &VfsNode, name: &[u8]) -> Result<Vec<u8>, FileError> {
-        match node.body {
-            Body::Virtual => Err(FileError::NoAttribute),
-            _ => self.serving(node)?.vfs().xattr(node, name),
+        match node.is_virtual() {
+            true => Err(FileError::NoAttribute),
+            false => Vfs::xattr(self.serving(node)?, node, name),
         }
     }
     fn stat_file_system(&self, node: &VfsNode) -> Result<FileSystemStat, FileError> {
-        match &node.body {
-            Body::Live(live) => self.live.stat_file_system(live),
-            // A session has only one `statfs`: that of the live file system.
-            _ => self.live.stat_file_system(&self.live.root()?),
+        match node.file() {
+            Ok(file) if node.number.tag() == 0 => self.files.stat_file_system(file),
+            // A session has only one `statfs`: that of the file system itself.
+            _ => self.files.stat_file_system(&self.files.root()?),
         }
     }
     fn has_posix_acls(&self) -> bool {
-        self.live.has_posix_acls()
+        Vfs::has_posix_acls(&*self.files)
     }
     fn has_exact_names(&self) -> bool {
-        self.live.has_exact_names()
+        Vfs::has_exact_names(&*self.files)
     }
     fn name_bytes_max(&self) -> usize {
-        self.live.name_bytes_max()
+        self.files.name_bytes_max()
     }
     fn is_read_only(&self) -> bool {
-        Vfs::is_read_only(&*self.live)
+        Vfs::is_read_only(&*self.files)
     }
     fn is_settled(&self, node: &VfsNode) -> bool {
-        Vfs::is_settled(&*self.live, node)
+        Vfs::is_settled(&*self.files, node)
     }
     fn touch_atime(&self, node: &VfsNode) {
-        Vfs::touch_atime(&*self.live, node);
+        Vfs::touch_atime(&*self.files, node);
     }
     fn reap(&self) -> Result<(), FileError> {
-        self.live.reap()
+        self.files.reap()
     }
     fn set_attributes(
         &self,
@@ -480,8 +453,8 @@ impl Vfs for ZfsCtlDir {
         to: (&VfsNode, u64),
         length: u64,
     ) -> Result<u64, FileError> {
-        // For a copy from a snapshot into the live file system, the caller must read and write.
-        if !matches!(from.0.body, Body::Live(_)) {
+        // For a copy from a snapshot, the caller must read and write.
+        if from.0.is_virtual() || from.0.number.tag() != 0 {
             return Err(FileError::CrossProject);
         }
         Vfs::copy_range(self.changing(to.0)?, caller, from, to, length)
@@ -500,11 +473,11 @@ impl Vfs for ZfsCtlDir {
         Vfs::remove_xattr(self.changing(node)?, node, name)
     }
     fn sync(&self) -> Result<(), FileError> {
-        Vfs::sync(&*self.live)
+        Vfs::sync(&*self.files)
     }
     fn fsync(&self, node: &VfsNode) -> Result<(), FileError> {
-        match node.body {
-            Body::Live(_) => Vfs::fsync(&*self.live, node),
+        match node.file() {
+            Ok(_) if node.number.tag() == 0 => Vfs::fsync(&*self.files, node),
             _ => Ok(()),
         }
     }
@@ -523,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_follow_the_snapshots_number_and_are_never_zero_nor_shared() {
+    fn tags_are_unique_and_never_zero() {
         let mut open = OpenSnapshots::default();
         let first = open.tag_of(&snapshot(77)).unwrap();
         assert_eq!(first, 78);
@@ -536,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn inode_numbers_keep_tag_and_object_apart() {
+    fn inode_numbers_hold_tag_and_object() {
         let number = InodeNumber::new(0xfffe, ObjectId(0x1234_5678_9abc));
         assert_eq!(
             (number.tag(), number.object().0),

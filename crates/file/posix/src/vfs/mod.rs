@@ -1,22 +1,18 @@
 //! The file system interface for front ends: [`Vfs`].
 //!
 //! FUSE and network servers work with inode numbers, names, cookies and attributes. They do not access object
-//! sets or transactions. [`LiveFileSystem`](crate::LiveFileSystem) implements [`Vfs`] itself,
-//! [`ReadOnlyVfs`] serves read-only files, and [`ZfsCtlDir`] adds `.zfs/snapshot` to a live file system.
+//! sets or transactions. [`FileSystem`](crate::FileSystem) implements [`Vfs`] itself, and [`ZfsCtlDir`] adds
+//! `.zfs/snapshot` to a file system that is open for change.
 
 mod ctldir;
-mod live;
-mod read_only;
+mod file_system;
 
 pub use ctldir::{SnapshotEntry, SnapshotPort, ZfsCtlDir};
-pub use read_only::ReadOnlyVfs;
 
 use crate::{
-    Allocate, Caller, FileError, FileSystemStat, LiveNode, NAME_BYTES_MAX, NewMode, RenameMode,
-    Seek, SetAttributes, SpecialFile, TransactionError, WriteAt, XattrMode,
+    Allocate, CacheHint, Caller, FileError, FileKind, FileSystemStat, NAME_BYTES_MAX, NewMode,
+    Node, RenameMode, Seek, SetAttributes, SpecialFile, Stat, TransactionError, WriteAt, XattrMode,
 };
-use crate::{CacheHint, FileKind, Node, Stat};
-use millpond_env::sync::Arc;
 use millpond_ondisk::ObjectId;
 
 /// The number of bits of an inode number that hold the object id.
@@ -52,20 +48,25 @@ impl InodeNumber {
 #[derive(Debug, Clone)]
 pub struct VfsNode {
     number: InodeNumber,
-    generation: u64,
-    kind: FileKind,
-    body: Body,
-}
-
-#[derive(Debug, Clone)]
-enum Body {
-    Live(LiveNode),
-    Stored(Arc<Node>),
-    /// `.zfs` or `.zfs/snapshot`.
-    Virtual,
+    /// `None` for `.zfs` and `.zfs/snapshot`.
+    file: Option<Node>,
 }
 
 impl VfsNode {
+    /// A file; of a snapshot with its tag, otherwise with tag 0.
+    fn of_file(tag: u16, node: Node) -> Self {
+        Self {
+            number: InodeNumber::new(tag, node.id()),
+            file: Some(node),
+        }
+    }
+    fn of_virtual(number: InodeNumber) -> Self {
+        Self { number, file: None }
+    }
+    /// The file. [`FileError::NotSupported`] for a virtual directory.
+    fn file(&self) -> Result<&Node, FileError> {
+        self.file.as_ref().ok_or(FileError::NotSupported)
+    }
     /// The inode number.
     #[must_use]
     pub fn number(&self) -> InodeNumber {
@@ -74,28 +75,29 @@ impl VfsNode {
     /// Together with the inode number it identifies the file forever.
     #[must_use]
     pub fn generation(&self) -> u64 {
-        self.generation
+        self.file.as_ref().map_or(1, Node::generation)
     }
     /// The file type. It never changes.
     #[must_use]
     pub fn kind(&self) -> FileKind {
-        self.kind
+        self.file.as_ref().map_or(FileKind::Directory, Node::kind)
     }
     /// Whether its last name is removed, so that it lives only as long as it is open.
     #[must_use]
     pub fn is_unlinked(&self) -> bool {
-        matches!(&self.body, Body::Live(node) if node.is_unlinked())
+        self.file.as_ref().is_some_and(Node::is_unlinked)
     }
     /// Whether nothing about it may be cached. The entries of a virtual directory change without writes to
     /// it, because snapshots are created and destroyed.
     #[must_use]
     pub fn is_virtual(&self) -> bool {
-        matches!(self.body, Body::Virtual)
+        self.file.is_none()
     }
     /// Whether it never changes.
     #[must_use]
-    pub fn is_stored(&self) -> bool {
-        matches!(self.body, Body::Stored(_))
+    pub fn is_committed(&self) -> bool {
+        let file = self.file.as_ref();
+        file.is_some_and(|file| file.object().committed().is_some())
     }
 }
 
@@ -124,7 +126,7 @@ pub struct VfsPlace<'p> {
 /// A file system as front ends see it. All threads share it; every call may block.
 ///
 /// By default, operations that change something fail with "read-only". Errors are those of the operations of
-/// the same name of [`LiveFileSystem`](crate::LiveFileSystem).
+/// the same name of [`FileSystem`](crate::FileSystem) and [`Node`].
 pub trait Vfs: Send + Sync {
     /// The root directory.
     fn root(&self) -> Result<VfsNode, FileError>;

@@ -9,7 +9,7 @@ use millpond_posix::{
 use std::sync::atomic::Ordering;
 
 #[test]
-fn a_files_block_grows_as_openzfs_grows_it() {
+fn block_sizes_grow_as_in_openzfs() {
     let (rig, files) = plain();
     let top = files.root().unwrap();
     let (file, _) = files.create(&root(), &top, b"f", MODE, true).unwrap();
@@ -17,7 +17,7 @@ fn a_files_block_grows_as_openzfs_grows_it() {
         files
             .write(&root(), &file, WriteAt::Offset(at), &vec![7; length])
             .unwrap();
-        files.stat(&file).block_bytes
+        file.stat().unwrap().block_bytes
     };
     assert_eq!(write(0, 1), 512);
     assert_eq!(write(1, 699), 1024);
@@ -28,19 +28,19 @@ fn a_files_block_grows_as_openzfs_grows_it() {
     let mut content = vec![0; 140_000];
     assert_eq!(node.read(0, &mut content).unwrap(), 131_073);
     assert!(content[..131_073].iter().all(|byte| *byte == 7));
-    assert_eq!(node.object().block_id_max().0, 1);
+    assert_eq!(node.object().committed().unwrap().block_id_max().0, 1);
     let longer = SetAttributes {
         size_bytes: Some(700),
         ..SetAttributes::default()
     };
     files.set_attributes(&root(), &file, &longer).unwrap();
-    assert_eq!(files.stat(&file).block_bytes, 131_072);
+    assert_eq!(file.stat().unwrap().block_bytes, 131_072);
     rig.sync();
     rig.check_space();
 }
 
 #[test]
-fn holes_are_punched_found_and_cut() {
+fn punched_holes_are_found() {
     let settings = Settings {
         record_bytes: 4096,
         ..Settings::default()
@@ -55,10 +55,10 @@ fn holes_are_punched_found_and_cut() {
         .allocate(&file, Allocate::PunchHole, 6000, 10_000)
         .unwrap();
     for _ in 0..2 {
-        assert_eq!(files.seek(&file, Seek::Hole, 0).unwrap(), 8192);
-        assert_eq!(files.seek(&file, Seek::Data, 8192).unwrap(), 12_288);
-        assert_eq!(files.seek(&file, Seek::Hole, 12_288).unwrap(), 40_960);
-        assert_eq!(errno(files.seek(&file, Seek::Data, 40_960)), Errno::ENXIO);
+        assert_eq!(file.seek(Seek::Hole, 0).unwrap(), 8192);
+        assert_eq!(file.seek(Seek::Data, 8192).unwrap(), 12_288);
+        assert_eq!(file.seek(Seek::Hole, 12_288).unwrap(), 40_960);
+        assert_eq!(errno(file.seek(Seek::Data, 40_960)), Errno::ENXIO);
         rig.sync();
     }
     let zero = Allocate::ZeroRange { keeps_size: false };
@@ -86,14 +86,14 @@ fn holes_are_punched_found_and_cut() {
         .unwrap();
     assert_eq!(copied, 45_000);
     let mut copied = vec![1; 45_010];
-    assert_eq!(files.read(&copy, 0, &mut copied).unwrap(), 45_010);
+    assert_eq!(copy.read(0, &mut copied).unwrap(), 45_010);
     assert_eq!(copied[10..], content[5000..]);
     rig.sync();
     rig.check_space();
 }
 
 #[test]
-fn a_file_of_very_many_blocks_goes_in_several_groups_and_whole() {
+fn freeing_a_large_file_takes_several_txgs() {
     let _mark = mark::expect("tree-grows-a-level");
     let settings = Settings {
         record_bytes: 512,
@@ -123,7 +123,7 @@ fn a_file_of_very_many_blocks_goes_in_several_groups_and_whole() {
     rig.check_space();
     assert!(rig.sink.living().len() < 100);
     let mut content = [0; 2000];
-    assert_eq!(files.read(&file, 0, &mut content).unwrap(), 1000);
+    assert_eq!(file.read(0, &mut content).unwrap(), 1000);
     assert!(content[..1000].iter().all(|byte| *byte == 1));
 
     files

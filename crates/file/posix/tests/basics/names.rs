@@ -17,9 +17,9 @@ fn an_unlinked_file_lives_until_its_last_handle_is_dropped() {
         .unwrap();
     let id = file.id();
     files.unlink(&top, b"f").unwrap();
-    assert_eq!(errno(files.lookup(&top, b"f")), Errno::ENOENT);
+    assert_eq!(errno(top.lookup(b"f")), Errno::ENOENT);
     let mut content = [0; 5000];
-    assert_eq!(files.read(&file, 0, &mut content).unwrap(), 5000);
+    assert_eq!(file.read(0, &mut content).unwrap(), 5000);
     assert_eq!(content[4999], 9);
     assert_eq!(errno(files.link(&file, &top, b"again")), Errno::ENOENT);
     rig.sync();
@@ -48,7 +48,7 @@ fn an_unlinked_file_lives_until_its_last_handle_is_dropped() {
 }
 
 #[test]
-fn a_file_made_without_a_name_gets_one_or_goes() {
+fn a_tmpfile_is_linked_or_freed() {
     let (rig, files) = plain();
     let top = files.root().unwrap();
     let file = files.create_tmpfile(&root(), &top, MODE).unwrap();
@@ -88,15 +88,15 @@ fn renames_move_replace_exchange_and_leave_whiteouts() {
         Errno::EEXIST
     );
     rename(from, to, RenameMode::Exchange).unwrap();
-    assert_eq!(files.lookup(&one, b"a").unwrap().id(), b.id());
-    assert_eq!(files.lookup(&two, b"b").unwrap().id(), a.id());
+    assert_eq!(one.lookup(b"a").unwrap().id(), b.id());
+    assert_eq!(two.lookup(b"b").unwrap().id(), a.id());
     let b_id = b.id();
     drop(b);
     rename(to, from, RenameMode::Whiteout).unwrap();
-    assert_eq!(files.lookup(&one, b"a").unwrap().id(), a.id());
-    let white = files.lookup(&two, b"b").unwrap();
+    assert_eq!(one.lookup(b"a").unwrap().id(), a.id());
+    let white = two.lookup(b"b").unwrap();
     assert_eq!(white.kind(), FileKind::CharacterDevice);
-    assert_eq!(files.stat(&white).device, Some((0, 0)));
+    assert_eq!(white.stat().unwrap().device, Some((0, 0)));
     // A directory cannot be moved below itself.
     let deep = files.make_directory(&root(), &one, b"deep", MODE).unwrap();
     let result = rename(place(&top, b"one"), place(&deep, b"x"), RenameMode::Replace);
@@ -115,7 +115,10 @@ fn renames_move_replace_exchange_and_leave_whiteouts() {
         RenameMode::Replace,
     );
     assert_eq!(errno(result), Errno::ENOTEMPTY);
-    assert_eq!((files.stat(&one).links, files.stat(&two).links), (2, 3));
+    assert_eq!(
+        (one.stat().unwrap().links, two.stat().unwrap().links),
+        (2, 3)
+    );
     rig.sync();
     let committed = rig.committed();
     assert!(rig.set.object(b_id).is_err());
@@ -125,7 +128,7 @@ fn renames_move_replace_exchange_and_leave_whiteouts() {
         .unwrap()
         .stat()
         .unwrap();
-    assert_eq!(stat, files.stat(&a));
+    assert_eq!(stat, a.stat().unwrap());
     rig.check_space();
     rig.check_accounting();
 }
@@ -143,7 +146,7 @@ fn names_are_found_as_the_file_system_compares_them() {
         .create(&root(), &top, "tim-Ä".as_bytes(), MODE, true)
         .unwrap();
     let decomposed = "TIM-a\u{308}".as_bytes();
-    assert_eq!(files.lookup(&top, decomposed).unwrap().id(), file.id());
+    assert_eq!(top.lookup(decomposed).unwrap().id(), file.id());
     assert_eq!(
         errno(files.create(&root(), &top, decomposed, MODE, true)),
         Errno::EEXIST
@@ -160,11 +163,11 @@ fn names_are_found_as_the_file_system_compares_them() {
     files
         .rename(&root(), from, to, RenameMode::Replace)
         .unwrap();
-    let listed = files.list(&top, 0, 10).unwrap();
+    let listed = top.list(0, 10).unwrap();
     assert_eq!(listed[2].entry.name, "Tim-Ä".as_bytes());
     assert_eq!(listed.len(), 3);
     files.unlink(&top, "TIM-Ä".as_bytes()).unwrap();
-    assert_eq!(files.list(&top, 0, 10).unwrap().len(), 2);
+    assert_eq!(top.list(0, 10).unwrap().len(), 2);
     rig.sync();
     assert_eq!(
         rig.committed().root().unwrap().stat().unwrap().size_bytes,
@@ -182,9 +185,9 @@ fn mixed_case_finds_exact_names_only() {
     let top = files.root().unwrap();
     let (one, _) = files.create(&root(), &top, b"tim", MODE, true).unwrap();
     let (two, _) = files.create(&root(), &top, b"TIM", MODE, true).unwrap();
-    assert_eq!(files.lookup(&top, b"tim").unwrap().id(), one.id());
-    assert_eq!(files.lookup(&top, b"TIM").unwrap().id(), two.id());
-    assert_eq!(errno(files.lookup(&top, b"Tim")), Errno::ENOENT);
+    assert_eq!(top.lookup(b"tim").unwrap().id(), one.id());
+    assert_eq!(top.lookup(b"TIM").unwrap().id(), two.id());
+    assert_eq!(errno(top.lookup(b"Tim")), Errno::ENOENT);
     rig.sync();
     let found = rig.committed().resolve(b"TIM", Symlinks::Keep).unwrap();
     assert_eq!(found.id(), two.id());
@@ -207,7 +210,7 @@ fn long_names_are_made_only_where_they_are_allowed() {
     files.create(&root(), &top, &longest, MODE, true).unwrap();
     assert_eq!(rig.port.long_names.load(Ordering::Relaxed), 1);
     files.set_settings(Settings::default());
-    files.lookup(&top, &longest).unwrap();
+    top.lookup(&longest).unwrap();
     rig.sync();
     let found = rig.committed().resolve(&longest, Symlinks::Keep);
     assert!(found.is_ok());
@@ -217,7 +220,7 @@ fn long_names_are_made_only_where_they_are_allowed() {
 }
 
 #[test]
-fn a_listing_goes_on_from_its_cookies_while_the_directory_changes() {
+fn cookies_stay_valid_while_the_directory_changes() {
     let (rig, files) = plain();
     let top = files.root().unwrap();
     let name = |number: u32| format!("file-{number:04}").into_bytes();
@@ -229,7 +232,7 @@ fn a_listing_goes_on_from_its_cookies_while_the_directory_changes() {
     let mut seen = vec![];
     let mut cookie = 0;
     loop {
-        let part = files.list(&top, cookie, 7).unwrap();
+        let part = top.list(cookie, 7).unwrap();
         let Some(last) = part.last() else { break };
         cookie = last.cookie;
         seen.extend(part.into_iter().map(|listed| listed.entry.name));

@@ -3,13 +3,14 @@
 use super::{MODE, errno, plain, root};
 use crate::support::Rig;
 use millpond_posix::{
-    Atime, Caller, DirEntryRef, Errno, FileFlags, NewFileSystem, NewMode, QuotaMeasure, QuotaOwner,
-    RenameMode, SetAttributes, SetTime, Settings, Symlinks, Timestamp, WriteAt, XattrMode,
+    Allocate, Atime, Caller, DirEntryRef, Errno, FileFlags, NewFileSystem, NewMode, QuotaMeasure,
+    QuotaOwner, RenameMode, SetAttributes, SetTime, Settings, Symlinks, Timestamp, WriteAt,
+    XattrMode,
 };
 use std::sync::atomic::Ordering;
 
 #[test]
-fn flags_forbid_what_they_are_for() {
+fn flags_forbid_changes() {
     let (_rig, files) = plain();
     let top = files.root().unwrap();
     let (file, _) = files.create(&root(), &top, b"f", MODE, true).unwrap();
@@ -74,23 +75,23 @@ fn set_group_directories_hand_their_group_down() {
         ..SetAttributes::default()
     };
     files.set_attributes(&root(), &shared, &group).unwrap();
-    assert_eq!(files.stat(&shared).permissions, 0o2777);
+    assert_eq!(shared.stat().unwrap().permissions, 0o2777);
     let user = Caller::user(1000, 1000);
     let all = NewMode::exactly(0o6755);
     let (file, _) = files.create(&user, &shared, b"f", all, true).unwrap();
-    let stat = files.stat(&file);
+    let stat = file.stat().unwrap();
     // The set-group bit is cleared, because the user is not a member of the group.
     assert_eq!((stat.gid, stat.permissions), (50, 0o4755));
     let below = files
         .make_directory(&user, &shared, b"d", NewMode::exactly(0o700))
         .unwrap();
-    let stat = files.stat(&below);
+    let stat = below.stat().unwrap();
     assert_eq!((stat.gid, stat.permissions), (50, 0o2700));
     // A write by another user clears the set-user bit.
     files.write(&root(), &file, WriteAt::End, b"x").unwrap();
-    assert_eq!(files.stat(&file).permissions, 0o4755);
+    assert_eq!(file.stat().unwrap().permissions, 0o4755);
     files.write(&user, &file, WriteAt::End, b"x").unwrap();
-    assert_eq!(files.stat(&file).permissions, 0o755);
+    assert_eq!(file.stat().unwrap().permissions, 0o755);
 }
 
 #[test]
@@ -98,25 +99,25 @@ fn times_follow_posix() {
     let (rig, files) = plain();
     let top = files.root().unwrap();
     let (file, _) = files.create(&root(), &top, b"f", MODE, true).unwrap();
-    let born = files.stat(&file);
+    let born = file.stat().unwrap();
     assert!(born.atime == born.mtime && born.mtime == born.ctime && born.ctime == born.crtime);
     files.write(&root(), &file, WriteAt::End, b"x").unwrap();
-    let written = files.stat(&file);
+    let written = file.stat().unwrap();
     assert!(written.mtime > born.mtime && written.mtime == written.ctime);
     assert_eq!((written.atime, written.crtime), (born.atime, born.crtime));
     files.touch_atime(&file);
-    let read = files.stat(&file);
+    let read = file.stat().unwrap();
     assert!(read.atime > written.mtime);
     assert_eq!((read.mtime, read.ctime), (written.mtime, written.ctime));
     // The access time is already newer than the last change.
     files.touch_atime(&file);
-    assert_eq!(files.stat(&file), read);
+    assert_eq!(file.stat().unwrap(), read);
     files.set_settings(Settings {
         atime: Atime::Always,
         ..Settings::default()
     });
     files.touch_atime(&file);
-    assert!(files.stat(&file).atime > read.atime);
+    assert!(file.stat().unwrap().atime > read.atime);
     let past = Timestamp {
         seconds: -5,
         nanoseconds: 7,
@@ -127,15 +128,15 @@ fn times_follow_posix() {
         ..SetAttributes::default()
     };
     files.set_attributes(&root(), &file, &set).unwrap();
-    let stat = files.stat(&file);
+    let stat = file.stat().unwrap();
     assert_eq!((stat.mtime, stat.atime), (past, stat.ctime));
     rig.sync();
     let node = rig.committed().resolve(b"f", Symlinks::Keep).unwrap();
-    assert_eq!(node.stat().unwrap(), files.stat(&file));
+    assert_eq!(node.stat().unwrap(), file.stat().unwrap());
 }
 
 #[test]
-fn quotas_hold_from_the_group_in_which_they_are_reached() {
+fn quotas_hold_from_the_txg_that_reaches_them() {
     let (rig, files) = plain();
     let top = files.root().unwrap();
     let user = Caller::user(9, 9);
@@ -201,7 +202,7 @@ fn projects_are_inherited_and_kept_apart() {
     };
     files.set_attributes(&root(), &directory, &set).unwrap();
     let (file, _) = files.create(&root(), &directory, b"f", MODE, true).unwrap();
-    assert_eq!(files.stat(&file).project, Some(42));
+    assert_eq!(file.stat().unwrap().project, Some(42));
     let (other, _) = files.create(&root(), &top, b"other", MODE, true).unwrap();
     assert_eq!(errno(files.link(&other, &directory, b"o")), Errno::EXDEV);
     let from = DirEntryRef {
@@ -242,10 +243,10 @@ fn a_file_without_a_project_gets_one_at_its_place() {
         .set_xattr(&root(), &file, b"user.a", b"b", XattrMode::Set)
         .unwrap();
     assert_eq!(
-        files.stat(&file).flags.bits(),
+        file.stat().unwrap().flags.bits(),
         0x408_0000_0004 | 0x8_0000_0000
     );
-    assert_eq!(files.stat(&file).project, None);
+    assert_eq!(file.stat().unwrap().project, None);
     let set = SetAttributes {
         project: Some(3),
         ..SetAttributes::default()
@@ -260,7 +261,7 @@ fn a_file_without_a_project_gets_one_at_its_place() {
     let node = rig.committed().resolve(b"f", Symlinks::Keep).unwrap();
     assert_eq!(node.stat().unwrap().project, Some(3));
     assert_eq!(node.xattr(b"user.a").unwrap().unwrap(), b"b");
-    let bonus = node.object().bonus().unwrap();
+    let bonus = node.object().committed().unwrap().bonus().unwrap();
     assert_eq!(
         bonus[8 + 8 + 128],
         3,
@@ -299,4 +300,59 @@ fn a_read_only_file_system_changes_nothing() {
     files.unlink(&top, b"f").unwrap();
     rig.sync();
     rig.check_space();
+}
+
+#[test]
+fn a_committed_file_system_is_read_and_refuses_changes() {
+    let (rig, files) = plain();
+    let top = files.root().unwrap();
+    let (file, _) = files.create(&root(), &top, b"f", MODE, true).unwrap();
+    files.write(&root(), &file, WriteAt::End, b"123").unwrap();
+    files
+        .set_xattr(&root(), &file, b"user.a", b"b", XattrMode::Set)
+        .unwrap();
+    rig.sync();
+    let committed = rig.committed();
+    let read_top = committed.root().unwrap();
+    let read = committed.resolve(b"f", Symlinks::Follow).unwrap();
+    assert_eq!(read.stat().unwrap(), file.stat().unwrap());
+    assert_eq!(read_top.list(0, 10).unwrap(), top.list(0, 10).unwrap());
+    assert_eq!(read.xattr_names().unwrap(), file.xattr_names().unwrap());
+    let caller = root();
+    let entry = |name| DirEntryRef {
+        directory: &read_top,
+        name,
+    };
+    let refused = [
+        committed
+            .create(&caller, &read_top, b"g", MODE, true)
+            .map(|_| ()),
+        committed
+            .make_directory(&caller, &read_top, b"g", MODE)
+            .map(|_| ()),
+        committed
+            .create_tmpfile(&caller, &read_top, MODE)
+            .map(|_| ()),
+        committed.link(&read, &read_top, b"g"),
+        committed.unlink(&read_top, b"f"),
+        committed.remove_directory(&read_top, b"f"),
+        committed.rename(&caller, entry(b"f"), entry(b"g"), RenameMode::Replace),
+        committed
+            .write(&caller, &read, WriteAt::End, b"x")
+            .map(|_| ()),
+        committed.allocate(&read, Allocate::PunchHole, 0, 1),
+        committed.set_attributes(&caller, &read, &SetAttributes::default()),
+        committed.set_xattr(&caller, &read, b"user.a", b"c", XattrMode::Set),
+        committed.remove_xattr(&read, b"user.a"),
+        committed.set_quota(QuotaOwner::User, QuotaMeasure::Bytes, 0, 1),
+        committed.raise_version(5).map(|_| ()),
+        committed.free_unlinked(),
+    ];
+    for (number, refused) in refused.into_iter().enumerate() {
+        assert_eq!(errno(refused), Errno::EROFS, "{number}");
+    }
+    committed.touch_atime(&read);
+    committed.fsync(&read).unwrap();
+    // Files of a committed state are not changed through another file system either.
+    assert_eq!(errno(files.unlink(&read_top, b"f")), Errno::EROFS);
 }

@@ -10,9 +10,8 @@ mod tree;
 
 use millpond_ondisk::ObjectId;
 use millpond_posix::{
-    Allocate, Caller, DirEntryRef, Errno, FileError, FileKind, LiveFileSystem, LiveNode,
-    NewFileSystem, NewMode, Node, RenameMode, Seek, SetAttributes, Settings, SpecialFile, WriteAt,
-    XattrMode, XattrPlace,
+    Allocate, Caller, DirEntryRef, Errno, FileError, FileKind, FileSystem, NewFileSystem, NewMode,
+    Node, RenameMode, Seek, SetAttributes, Settings, SpecialFile, WriteAt, XattrMode, XattrPlace,
 };
 use proptest::prelude::*;
 use proptest::test_runner::Config;
@@ -108,10 +107,10 @@ fn bytes(seed: u8, length: usize) -> Vec<u8> {
 
 struct World {
     rig: Rig,
-    files: Option<Arc<LiveFileSystem>>,
+    files: Option<Arc<FileSystem>>,
     tree: Tree,
     tree_at_sync: Tree,
-    held: Vec<(u64, LiveNode)>,
+    held: Vec<(u64, Node)>,
     settings: Settings,
 }
 
@@ -136,35 +135,35 @@ impl World {
             settings,
         }
     }
-    fn files(&self) -> Arc<LiveFileSystem> {
+    fn files(&self) -> Arc<FileSystem> {
         Arc::clone(self.files.as_ref().unwrap())
     }
 
     /// The directory with an index, in both trees.
-    fn directory(&self, index: u8) -> (u64, LiveNode) {
+    fn directory(&self, index: u8) -> (u64, Node) {
         let directories = self.tree.directories();
         let (number, path) = &directories[usize::from(index) % directories.len()];
         let files = self.files();
         let mut node = files.root().unwrap();
         for name in path {
-            node = files.lookup(&node, name).unwrap();
+            node = node.lookup(name).unwrap();
         }
         assert_eq!(node.id(), self.tree.file(*number).id);
         (*number, node)
     }
     /// The file at a spot, in both trees; an error if there is none.
-    fn at(&self, spot: Spot) -> Result<(u64, LiveNode), Errno> {
+    fn at(&self, spot: Spot) -> Result<(u64, Node), Errno> {
         let (directory, node) = self.directory(spot.0);
         let name = NAMES[usize::from(spot.1)];
         let number = self.tree.find(directory, name);
-        let found = told(self.files().lookup(&node, name));
+        let found = told(node.lookup(name));
         assert_eq!(
-            found.as_ref().map(LiveNode::id).ok(),
+            found.as_ref().map(Node::id).ok(),
             number.ok().map(|n| self.tree.file(n).id)
         );
         Ok((number?, found?))
     }
-    fn regular_at(&self, spot: Spot) -> Result<(u64, LiveNode), Errno> {
+    fn regular_at(&self, spot: Spot) -> Result<(u64, Node), Errno> {
         let found = self.at(spot)?;
         if found.1.kind() != FileKind::Regular {
             return Err(Errno::EINVAL);
@@ -292,7 +291,7 @@ impl World {
                     .rename((from_number, from_name), (to_number, to_name), mode);
                 assert_eq!(done, wanted.map(|_| ()), "{mode:?}");
                 if let Ok((_, true)) = wanted {
-                    let white = files.lookup(&from_node, from_name).unwrap();
+                    let white = from_node.lookup(from_name).unwrap();
                     let kind = FileKind::CharacterDevice;
                     self.tree.add(from_number, from_name, kind, 0, white.id());
                 }
@@ -465,7 +464,7 @@ impl World {
             if self.tree.file(*number).kind == FileKind::Regular {
                 let content = &self.tree.file(*number).content;
                 let mut found = vec![0; content.len() + 10];
-                let count = self.files().read(node, 0, &mut found).unwrap();
+                let count = node.read(0, &mut found).unwrap();
                 assert!(found[..count] == content[..], "content of a held file");
             }
         }
@@ -473,10 +472,10 @@ impl World {
         self.rig.check_accounting();
     }
 
-    fn compare_file(&self, number: u64, node: &Node, live: &LiveNode) {
+    fn compare_file(&self, number: u64, node: &Node, live: &Node) {
         let file = self.tree.file(number);
         let stat = node.stat().unwrap();
-        assert_eq!(stat, self.files().stat(live));
+        assert_eq!(stat, live.stat().unwrap());
         assert_eq!(stat.id, file.id);
         assert_eq!((stat.kind, stat.permissions), (file.kind, file.mode));
         assert_eq!(
@@ -514,8 +513,8 @@ impl World {
                     .collect();
                 assert_eq!(found, wanted);
                 for (name, child) in &file.entries {
-                    let child_node = node.child(name).unwrap();
-                    let live = self.files().lookup(live, name).unwrap();
+                    let child_node = node.lookup(name).unwrap();
+                    let live = live.lookup(name).unwrap();
                     self.compare_file(*child, &child_node, &live);
                 }
             }
@@ -528,12 +527,12 @@ impl World {
         }
     }
 
-    fn compare_content(&self, content: &[u8], node: &Node, live: &LiveNode) {
+    fn compare_content(&self, content: &[u8], node: &Node, live: &Node) {
         assert_eq!(node.size_bytes(), content.len() as u64);
         let mut found = vec![1; content.len()];
         node.read(0, &mut found).unwrap();
         assert!(found == content, "content on disk");
-        self.files().read(live, 0, &mut found).unwrap();
+        live.read(0, &mut found).unwrap();
         assert!(found == content, "content as seen");
         let block = node.object().block_bytes() as usize;
         if !block.is_power_of_two() || content.len() <= block {
@@ -543,7 +542,7 @@ impl World {
         for (at, part) in content.chunks(block).enumerate() {
             let offset = (at * block) as u64;
             let is_zero = part.iter().all(|byte| *byte == 0);
-            let data = self.files().seek(live, Seek::Data, offset);
+            let data = live.seek(Seek::Data, offset);
             assert_eq!(data.ok() == Some(offset), !is_zero, "block {at}");
             let extent = node.next_extent(offset).unwrap();
             let is_data = extent.is_some_and(|extent| extent.offset_bytes == offset);

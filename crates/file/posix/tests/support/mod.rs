@@ -19,8 +19,8 @@ use millpond_ondisk::{
     VDEV_DATA_START_BYTES, VdevId,
 };
 use millpond_posix::{
-    Estimate, FileSystem, LiveFileSystem, NewFileSystem, Settings, Space, TransactionError,
-    TransactionSource, create_file_system,
+    Estimate, FileSystem, NewFileSystem, Settings, Space, TransactionError, TransactionSource,
+    create_file_system,
 };
 use millpond_txg::{DirtyLimits, Transaction, TxgError, TxgGroups};
 use millpond_vdev::{IndirectTables, LeafTable, Reflow, VdevConfig, VdevTree, VdevType};
@@ -248,7 +248,7 @@ impl Rig {
     }
 
     /// A new file system, synced.
-    pub fn new(new: &NewFileSystem, settings: Settings) -> (Self, Arc<LiveFileSystem>) {
+    pub fn new(new: &NewFileSystem, settings: Settings) -> (Self, Arc<FileSystem>) {
         let (rig, tx) = Self::empty(ObjectSetKind::FileSystem);
         create_file_system(&rig.set, &tx, &rig.env, new).unwrap();
         drop(tx);
@@ -260,8 +260,8 @@ impl Rig {
     pub fn begin_port(&self) -> Arc<dyn TransactionSource> {
         Arc::clone(&self.port) as Arc<dyn TransactionSource>
     }
-    pub fn open(&self, settings: Settings) -> Arc<LiveFileSystem> {
-        LiveFileSystem::open(
+    pub fn open(&self, settings: Settings) -> Arc<FileSystem> {
+        FileSystem::open_for_change(
             Arc::clone(&self.set),
             self.begin_port(),
             &self.env,
@@ -270,7 +270,7 @@ impl Rig {
         .unwrap()
     }
     /// Drops everything in memory and opens the object set as of the last sync.
-    pub fn reopen(&mut self, settings: Settings) -> Arc<LiveFileSystem> {
+    pub fn reopen(&mut self, settings: Settings) -> Arc<FileSystem> {
         let policy = self.set.policy();
         let root = self.set.root();
         self.set = ObjectSet::open(Arc::clone(&self.store), DATASET, root, policy).unwrap();

@@ -367,7 +367,7 @@ impl Session {
                 attributes_s: 0,
             };
         }
-        if node.is_stored() {
+        if node.is_committed() {
             return EntryValidity {
                 entry_s: LONG_S,
                 attributes_s: LONG_S,

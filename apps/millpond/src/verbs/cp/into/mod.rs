@@ -16,7 +16,7 @@ use super::{Options, raise_limit};
 use crate::session::{Ending, Failure, Session};
 use crate::verbs::Global;
 use host::HostFile;
-use millpond::{FileError, FileKind, LiveFileSystem, LiveNode, Symlinks};
+use millpond::{FileError, FileKind, FileSystem, Node, Symlinks};
 use millpond_env::sync::Arc;
 use source::Source;
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ use std::ffi::OsStr;
 use std::io::IsTerminal;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use stored::{OpenFile, ReadFile};
+use stored::PoolFile;
 use target::{Keeping, Target};
 use tree::{Fill, Order};
 
@@ -110,17 +110,12 @@ fn has_bar(global: &Global, options: &Options) -> bool {
 
 /// The destination: an existing directory, and the name of the copy if the command line gives one.
 struct Place {
-    node: LiveNode,
+    node: Node,
     name: Option<Vec<u8>>,
 }
 
 impl Place {
-    fn of(
-        files: &LiveFileSystem,
-        dataset: &str,
-        path: &[u8],
-        sources: usize,
-    ) -> Result<Self, Failure> {
+    fn of(files: &FileSystem, dataset: &str, path: &[u8], sources: usize) -> Result<Self, Failure> {
         let shown = |error: &dyn std::fmt::Display| {
             let path = super::super::name_text::escaped(path);
             refused(format!("{dataset}:{path}: {error}"))
@@ -230,11 +225,7 @@ impl Sources<'_> {
                 refused(format!("{}: {error}", String::from_utf8_lossy(&shown)))
             })?;
             let source = self.number(&dataset);
-            let file = OpenFile {
-                files,
-                node,
-                source,
-            };
+            let file = PoolFile::new(source, node).map_err(refused)?;
             return Ok(Named {
                 source: Arc::new(file),
                 name,
@@ -250,19 +241,14 @@ impl Sources<'_> {
             true => Symlinks::Keep,
             false => Symlinks::Follow,
         };
-        let Found::File(FileTarget {
-            dataset,
-            files,
-            node,
-            ..
-        }) = self.pools.target(word, symlinks)?
+        let Found::File(FileTarget { dataset, node, .. }) = self.pools.target(word, symlinks)?
         else {
             return Err(refused(
                 "a volume is copied into a volume, or into a file of the host",
             ));
         };
         let source = self.number(dataset.name());
-        let file = ReadFile::new(source, files, node).map_err(refused)?;
+        let file = PoolFile::new(source, node).map_err(refused)?;
         Ok(Named {
             source: Arc::new(file),
             name,

@@ -3,8 +3,8 @@
 use super::source::{Entry, Facts, Xattrs};
 use crate::verbs::cp::report::Report;
 use millpond::{
-    Caller, FileError, FileKind, LiveFileSystem, LiveNode, NewMode, SetAttributes, SetTime,
-    SpecialFile, XattrMode,
+    Caller, FileError, FileKind, FileSystem, NewMode, Node, SetAttributes, SetTime, SpecialFile,
+    XattrMode,
 };
 use millpond_env::sync::Arc;
 
@@ -26,7 +26,7 @@ pub struct Keeping {
 /// The file system that copies go into.
 #[derive(Clone)]
 pub struct Target {
-    pub files: Arc<LiveFileSystem>,
+    pub files: Arc<FileSystem>,
     pub keeping: Keeping,
     /// The identity of the destination directory among the sources, if a source tree can contain it.
     pub own: Option<(u64, u64)>,
@@ -35,7 +35,7 @@ pub struct Target {
 /// A directory that copies go into.
 #[derive(Debug, Clone)]
 pub struct Place {
-    pub node: LiveNode,
+    pub node: Node,
     /// Whether new files in it inherit a POSIX ACL, which copies must not have.
     pub hands_down: bool,
 }
@@ -45,8 +45,8 @@ const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
 
 impl Target {
     /// Prepares a directory for copies.
-    pub fn place(&self, node: LiveNode) -> Place {
-        let hands_down = self.files.xattr(&node, ACL_DEFAULT).is_ok();
+    pub fn place(&self, node: Node) -> Place {
+        let hands_down = matches!(node.xattr(ACL_DEFAULT), Ok(Some(_)));
         Place { node, hands_down }
     }
 
@@ -73,7 +73,7 @@ impl Target {
         name: &[u8],
         facts: &Facts,
         link_target: Option<&[u8]>,
-    ) -> Result<Option<LiveNode>, FileError> {
+    ) -> Result<Option<Node>, FileError> {
         let files = &self.files;
         let is_directory = facts.kind == FileKind::Directory;
         for _ in 0..TRIES_MAX {
@@ -81,7 +81,7 @@ impl Target {
                 Err(FileError::Exists) => {}
                 made => return made.map(Some),
             }
-            let there = match files.lookup(&place.node, name) {
+            let there = match place.node.lookup(name) {
                 Err(FileError::NotFound) => continue,
                 there => there?,
             };
@@ -101,11 +101,11 @@ impl Target {
 
     fn make_new(
         &self,
-        directory: &LiveNode,
+        directory: &Node,
         name: &[u8],
         facts: &Facts,
         link_target: Option<&[u8]>,
-    ) -> Result<LiveNode, FileError> {
+    ) -> Result<Node, FileError> {
         let (files, caller) = (&self.files, self.caller(facts));
         let mode = NewMode::exactly(facts.permissions);
         let (major, minor) = facts.device.unwrap_or((0, 0));
@@ -128,7 +128,7 @@ impl Target {
     }
 
     /// Gives a copy another name. An existing file with that name is removed unless it is to stay.
-    pub fn link(&self, node: &LiveNode, place: &Place, name: &[u8]) -> Result<(), FileError> {
+    pub fn link(&self, node: &Node, place: &Place, name: &[u8]) -> Result<(), FileError> {
         for _ in 0..TRIES_MAX {
             match self.files.link(node, &place.node, name) {
                 Err(FileError::Exists) => {}
@@ -137,7 +137,7 @@ impl Target {
             if self.keeping.is_kept {
                 return Ok(());
             }
-            match self.files.lookup(&place.node, name) {
+            match place.node.lookup(name) {
                 Ok(there) if there.id() == node.id() => return Ok(()),
                 Ok(_) | Err(FileError::NotFound) => {}
                 Err(error) => return Err(error),
@@ -160,7 +160,7 @@ impl Target {
     /// Attributes that the file system rejects are recorded.
     pub fn finish(
         &self,
-        node: &LiveNode,
+        node: &Node,
         facts: &Facts,
         xattrs: &Xattrs,
         hands_down: bool,
@@ -192,7 +192,7 @@ impl Target {
                 );
             }
         }
-        let stat = files.stat(node);
+        let stat = node.stat()?;
         let (uid, gid) = self.owner(facts);
         let atime = match self.keeping.is_atime_mtime {
             true => facts.mtime,

@@ -7,7 +7,7 @@ use crate::verbs::cp::place::is_safe_name;
 use crate::verbs::cp::queue::{Job, Queue};
 use crate::verbs::cp::report::{Problem, Report};
 use crate::verbs::ls::joined;
-use millpond::{Caller, FileError, FileKind, LiveNode, ObjectId, SetAttributes, WriteAt};
+use millpond::{Caller, FileError, FileKind, Node, ObjectId, SetAttributes, WriteAt};
 use millpond_env::sync::Arc;
 use millpond_env::thread;
 use std::convert::Infallible;
@@ -90,7 +90,7 @@ impl<'p> Fill<'p> {
     }
 
     /// Copies everything into `top`. On return, every copy is complete and has its attributes.
-    pub fn run(&self, top: &LiveNode, orders: Vec<Order>) {
+    pub fn run(&self, top: &Node, orders: Vec<Order>) {
         let top = Arc::new(Directory {
             target: Arc::clone(&self.target),
             report: Arc::clone(&self.report),
@@ -296,7 +296,7 @@ impl<'p> Fill<'p> {
             }
             Claim::Copy => {
                 let made = self.copy(&**source, &facts, directory, name, path, buffer);
-                let id = made.as_ref().map(LiveNode::id);
+                let id = made.as_ref().map(Node::id);
                 for waiting in self.links.settle(facts.id, id) {
                     let path = joined(&waiting.directory.path, &waiting.name);
                     match &made {
@@ -315,7 +315,7 @@ impl<'p> Fill<'p> {
         self.pump();
     }
 
-    fn link(&self, node: &LiveNode, directory: &Directory, name: &[u8], path: Vec<u8>) {
+    fn link(&self, node: &Node, directory: &Directory, name: &[u8], path: Vec<u8>) {
         match self.target.link(node, &directory.place, name) {
             Ok(()) => self.report.copied(),
             Err(error) => failed(&self.report, path, &error),
@@ -331,7 +331,7 @@ impl<'p> Fill<'p> {
         name: &[u8],
         path: Vec<u8>,
         buffer: &mut Vec<u8>,
-    ) -> Option<LiveNode> {
+    ) -> Option<Node> {
         let outcome = self.try_copy(source, facts, directory, name, &path, buffer);
         match outcome {
             Ok(node) => {
@@ -359,7 +359,7 @@ impl<'p> Fill<'p> {
         name: &[u8],
         path: &[u8],
         buffer: &mut Vec<u8>,
-    ) -> Result<Option<LiveNode>, Trouble> {
+    ) -> Result<Option<Node>, Trouble> {
         let link_target = match facts.kind {
             FileKind::Symlink => Some(source.link_target().map_err(Trouble::Source)?),
             _ => None,
@@ -387,7 +387,7 @@ impl<'p> Fill<'p> {
         &self,
         source: &dyn Source,
         facts: &Facts,
-        node: &LiveNode,
+        node: &Node,
         buffer: &mut Vec<u8>,
     ) -> Result<(), Trouble> {
         let files = &self.target.files;

@@ -1,0 +1,27 @@
+//! The content of regular files.
+
+mod allocate;
+mod copy;
+mod free;
+mod read;
+mod truncate;
+mod write;
+
+pub use allocate::Allocate;
+pub(crate) use free::{FREE_BLOCKS_MAX, FREE_DIRTY_BYTES};
+pub use read::{Extent, Seek};
+pub use write::{FILE_BYTES_MAX, WriteAt};
+
+use crate::FileKind;
+use crate::error::FileError;
+
+/// The set-user and set-group bits of a mode.
+const SET_USER_AND_GROUP: u64 = 0o6000;
+
+fn check_regular(kind: FileKind) -> Result<(), FileError> {
+    match kind {
+        FileKind::Regular => Ok(()),
+        FileKind::Directory => Err(FileError::IsADirectory),
+        _ => Err(FileError::invalid("not an ordinary file")),
+    }
+}
