@@ -33,7 +33,6 @@ mod pool;
 mod properties;
 mod search;
 pub mod verify;
-mod walk;
 
 pub use dataset::Dataset;
 pub use error::Error;

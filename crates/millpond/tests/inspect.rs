@@ -7,7 +7,8 @@ mod support;
 
 use millpond::inspect::ondisk::ObjectType;
 use millpond::inspect::{
-    DatasetSummary, ObjectSummary, TreeWalk, WalkStep, block_statistics, datasets, object_summaries,
+    DatasetSummary, ObjectSummary, TreeStep, block_statistics, datasets, object_summaries,
+    visit_blocks,
 };
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -125,7 +126,7 @@ fn dataset_line(line: &str) -> Option<(String, [u64; 3])> {
 }
 
 #[test]
-fn a_walk_gives_each_pointer_before_what_hangs_below_it() {
+fn a_traversal_gives_each_pointer_before_what_hangs_below_it() {
     let Some((_, golden)) = POOLS.iter().find(|(case, _)| *case == "embedded") else {
         return;
     };
@@ -136,8 +137,8 @@ fn a_walk_gives_each_pointer_before_what_hangs_below_it() {
             let object = object.unwrap();
             let mut parents: Vec<(u8, u64)> = vec![];
             let mut fill = 0;
-            let _ = TreeWalk::new(&object).run(&mut |step| {
-                let WalkStep::Pointer { address, pointer } = step else {
+            let _ = visit_blocks(&object, &mut |step| {
+                let TreeStep::Pointer { address, pointer } = step else {
                     panic!("{step:?}");
                 };
                 if address.block == millpond::inspect::ondisk::SPILL_BLOCK_ID {

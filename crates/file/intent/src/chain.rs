@@ -1,13 +1,10 @@
 //! Walks a chain of log blocks.
 
-use millpond_block::{BlockAddress, BlockError, LogBlock};
+use millpond_block::{BlockError, LogBlock};
 use millpond_ondisk::intent_log::{
     IntentLogBlock, IntentLogBlockForm, IntentLogVerifier, LogRecordFrame, LogRecordFrames,
 };
-use millpond_ondisk::{
-    BlockId, BlockPointer, DecodeError, Endian, IntentLogFlags, IntentLogHeader, Level, ObjectId,
-    Txg,
-};
+use millpond_ondisk::{BlockPointer, DecodeError, Endian, IntentLogFlags, IntentLogHeader, Txg};
 
 /// Why a log ended.
 ///
@@ -50,19 +47,6 @@ impl ChainBlock {
         LogRecordFrames::new(records, self.endian)
             .filter_map(Result::ok)
             .take_while(|record| record.sequence <= self.record_sequence_max)
-    }
-}
-
-/// The address that errors use for a block of a dataset's log.
-///
-/// It is object 0, level 254, and the block's sequence number in the chain.
-#[must_use]
-pub fn log_block_address(dataset: u64, sequence: u64) -> BlockAddress {
-    BlockAddress {
-        dataset,
-        object: ObjectId(0),
-        level: Level(254),
-        block: BlockId(sequence),
     }
 }
 

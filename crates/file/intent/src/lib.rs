@@ -43,7 +43,7 @@ mod pending;
 mod replay;
 mod writer;
 
-pub use chain::{Chain, ChainBlock, ChainEnd, log_block_address};
+pub use chain::{Chain, ChainBlock, ChainEnd};
 pub use content::{ContentOverlay, OVERLAY_BYTES_MAX, OverlayError, ReadBlock};
 pub use log::{IntentLog, LogRecords, LoggedRecord, ReadLogBlock, RecordFate, record_type_name};
 pub use pending::Pending;

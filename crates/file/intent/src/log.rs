@@ -1,6 +1,6 @@
 //! The log of one dataset: its header, blocks and records.
 
-use crate::{Chain, ChainEnd, Pending, log_block_address};
+use crate::{Chain, ChainEnd, Pending};
 use millpond_block::{BlockAddress, BlockError, LogBlock};
 use millpond_env::sync::Arc;
 use millpond_object::{Block, ObjectSetView};
@@ -51,7 +51,7 @@ impl IntentLog {
             &self.header,
             Box::new(move |pointer| {
                 let sequence = IntentLogVerifier::of(pointer).sequence;
-                let address = log_block_address(set.dataset(), sequence);
+                let address = BlockAddress::log_block(set.dataset(), sequence);
                 set.store().read_log_block(pointer, address, set.key())
             }),
         )

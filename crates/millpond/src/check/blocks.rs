@@ -1,20 +1,21 @@
 //! Checks a single block: birth, position, fill count and totals.
 
+use super::block_features::BlockFeatures;
 use super::disputes::Holder;
 use super::finding::{Finding, FindingKind};
-use super::uses::Uses;
-use super::walk::{Owner, Walk};
+use super::trees::BlockCheck;
 use millpond_block::Block;
 use millpond_ondisk::{BlockId, BlockPointer, Dnode, Level, SPILL_BLOCK_ID};
+use millpond_traverse::Object;
 
-impl Walk<'_> {
-    pub(super) fn died(&self, owner: &Owner, pointer: &BlockPointer) {
+impl BlockCheck<'_> {
+    pub(super) fn died(&self, owner: &Object<Self>, pointer: &BlockPointer) {
         if self.watch.is_some() {
             return;
         }
-        let tree = &owner.tally.tree;
+        let tree = &owner.tree.context.tree;
         let (sums, birth) = (self.ratios.sums(pointer), pointer.allocation_birth());
-        let mut counted = owner.counted.lock();
+        let mut counted = owner.state.lock();
         counted.dead += sums;
         if birth > tree.origin_txg {
             counted.dead_own += sums;
@@ -27,13 +28,13 @@ impl Walk<'_> {
     /// Counts a block and claims its space. Returns whether to descend into it.
     pub(super) fn was_born(
         &self,
-        owner: &Owner,
+        owner: &Object<Self>,
         pointer: &BlockPointer,
         level: Level,
         id: BlockId,
     ) -> bool {
-        let tree = &owner.tally.tree;
-        let (object, birth) = (owner.object, pointer.allocation_birth());
+        let tree = &owner.tree.context.tree;
+        let (object, birth) = (owner.id.0, pointer.allocation_birth());
         let is_spill = id == SPILL_BLOCK_ID;
         let place = || {
             if is_spill {
@@ -48,16 +49,16 @@ impl Walk<'_> {
                 place(),
                 tree.born_after
             );
-            self.bad(&owner.tally, object, words);
+            self.bad(&owner.tree.context, object, words);
         }
         if birth > self.synced || pointer.birth() > self.synced {
             let words = format!("{}: born in txg {birth}, which was never written", place());
-            self.bad(&owner.tally, object, words);
+            self.bad(&owner.tree.context, object, words);
         }
         if pointer.level() != level {
             let words = format!("{}: its pointer says level {}", place(), pointer.level());
-            self.bad(&owner.tally, object, words);
-            owner.counted.lock().is_partial = true;
+            self.bad(&owner.tree.context, object, words);
+            owner.state.lock().is_partial = true;
             return false;
         }
         if let Some(dnode) = &owner.new
@@ -74,7 +75,7 @@ impl Walk<'_> {
                     place(),
                     pointer.lsize_bytes()
                 );
-                self.bad(&owner.tally, object, words);
+                self.bad(&owner.tree.context, object, words);
             }
         }
         if level.0 == 0 && !owner.holds_dnodes() && object != 0 {
@@ -86,14 +87,14 @@ impl Walk<'_> {
             }
         }
         if let Err(error) = pointer.validate() {
-            self.bad(&owner.tally, object, format!("{}: {error}", place()));
-            owner.counted.lock().is_partial = true;
+            self.bad(&owner.tree.context, object, format!("{}: {error}", place()));
+            owner.state.lock().is_partial = true;
             return false;
         }
         {
-            let mut counted = owner.counted.lock();
+            let mut counted = owner.state.lock();
             counted.born += self.ratios.sums(pointer);
-            counted.uses.insert(Uses::of(pointer));
+            counted.features.insert(BlockFeatures::of(pointer));
         }
         let holder = || Holder {
             dataset: tree.name.clone(),
@@ -107,7 +108,7 @@ impl Walk<'_> {
     /// Checks the fill count of a pointer against its block.
     pub(super) fn judge_fill(
         &self,
-        owner: &Owner,
+        owner: &Object<Self>,
         pointer: &BlockPointer,
         block: &Block,
         level: u8,
@@ -127,7 +128,7 @@ impl Walk<'_> {
                         "level {level}: a block of txg {} below one of txg {above}",
                         child.allocation_birth()
                     );
-                    self.bad(&owner.tally, owner.object, words);
+                    self.bad(&owner.tree.context, owner.id.0, words);
                 }
             }
             fill
@@ -138,7 +139,7 @@ impl Walk<'_> {
                 pointer.fill()
             );
             let finding = Finding::new(FindingKind::FillCount, detail);
-            self.tell(finding.of(&owner.tally.tree.name).object(owner.object));
+            self.tell(finding.of(&owner.tree.context.tree.name).object(owner.id.0));
         }
     }
 }

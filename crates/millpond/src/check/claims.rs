@@ -3,7 +3,7 @@
 use super::disputes::Holder;
 use super::finding::{Finding, FindingKind};
 use super::space::Claim;
-use super::walk::Walk;
+use super::trees::BlockCheck;
 use millpond_block::BlockAddress;
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
 use millpond_ondisk::{BlockPointer, Dva, ObjectType};
@@ -22,7 +22,7 @@ impl Holder {
 
 /// Totals of all trees.
 #[derive(Debug, Default)]
-pub(super) struct Figures {
+pub(super) struct BlockSums {
     pub(super) pointers: AtomicU64,
     pub(super) embedded: AtomicU64,
     pub(super) logical: AtomicU64,
@@ -32,35 +32,35 @@ pub(super) struct Figures {
     pub(super) gangs: AtomicU64,
 }
 
-impl Walk<'_> {
+impl BlockCheck<'_> {
     /// Claims all space of a pointer.
     pub(super) fn own(&self, pointer: &BlockPointer, holder: &dyn Fn() -> Holder) {
         if pointer.is_embedded() {
             if self.watch.is_none() {
-                let figures = self.figures;
-                figures.embedded.fetch_add(1, Ordering::Relaxed);
+                let sums = self.sums;
+                sums.embedded.fetch_add(1, Ordering::Relaxed);
                 let bytes = pointer.lsize_bytes();
-                figures.logical.fetch_add(bytes, Ordering::Relaxed);
+                sums.logical.fetch_add(bytes, Ordering::Relaxed);
             }
             return;
         }
         let may_repeat = self.may_repeat(pointer);
-        if !may_repeat && !self.charge(&self.claims, pointer.asize_bytes()) {
+        if !may_repeat && !self.charge(pointer.asize_bytes()) {
             return;
         }
-        let add = |figure: &AtomicU64, number: u64| figure.fetch_add(number, Ordering::Relaxed);
+        let add = |sum: &AtomicU64, number: u64| sum.fetch_add(number, Ordering::Relaxed);
         if self.watch.is_none() {
             self.progress.add_block(pointer.asize_bytes());
-            add(&self.figures.pointers, 1);
-            add(&self.figures.logical, pointer.lsize_bytes());
-            add(&self.figures.physical, pointer.psize_bytes());
-            add(&self.figures.allocated, pointer.asize_bytes());
+            add(&self.sums.pointers, 1);
+            add(&self.sums.logical, pointer.lsize_bytes());
+            add(&self.sums.physical, pointer.psize_bytes());
+            add(&self.sums.allocated, pointer.asize_bytes());
             add(
-                &self.figures.gangs,
+                &self.sums.gangs,
                 pointer.dvas().filter(|dva| dva.is_gang).count() as u64,
             );
             if may_repeat && self.is_repeat(pointer) {
-                add(&self.figures.shared, pointer.asize_bytes());
+                add(&self.sums.shared, pointer.asize_bytes());
                 return;
             }
             self.judge_sizes(pointer, holder);

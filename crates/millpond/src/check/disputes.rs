@@ -30,7 +30,7 @@ const HOLDERS_MAX: usize = 8;
 /// Disputed ranges by vdev and start offset: the end offset, and the owners of overlapping blocks.
 type Ranges = BTreeMap<(VdevId, u64), (u64, Vec<Holder>)>;
 
-/// The disputed ranges for which a second walk finds owners.
+/// The disputed ranges for which a second pass finds owners.
 pub(super) struct Watch {
     ranges: Mutex<Ranges>,
     /// The length of the longest range in bytes. A range that overlaps a claim starts at most this far before

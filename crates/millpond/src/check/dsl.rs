@@ -5,7 +5,7 @@
 use super::Findings;
 use super::finding::{Finding, FindingKind};
 use super::objects::References;
-use super::walk::Tree;
+use super::trees::DatasetTree;
 use crate::Error;
 use millpond_dataset::{Dataset, Directory};
 use millpond_env::sync::Arc;
@@ -81,12 +81,12 @@ impl Dsl {
     }
 
     /// The tree to traverse for a dataset.
-    pub(super) fn tree(&self, at: usize) -> Tree {
+    pub(super) fn tree(&self, at: usize) -> DatasetTree {
         let node = &self.datasets[at];
         let previous = node.previous.map(|at| &self.datasets[at].phys);
         let origin = self.directories[node.directory].directory.phys().origin;
         let origin = origin.and_then(|id| self.datasets.iter().find(|other| other.id == id));
-        Tree {
+        DatasetTree {
             name: node.name.clone(),
             dataset: node.id.0,
             root: node.phys.block_pointer,
@@ -94,6 +94,7 @@ impl Dsl {
             born_after: node.phys.previous_snapshot_txg,
             origin_txg: origin.map_or(Txg(0), |origin| origin.phys.creation_txg),
             unique_after: previous.map_or(Txg(0), |phys| phys.previous_snapshot_txg),
+            has_log: node.next.is_none() && !node.phys.is_snapshot(),
         }
     }
 }

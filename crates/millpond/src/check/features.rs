@@ -1,9 +1,9 @@
 //! Checks the reference counts of features.
 
 use super::Findings;
+use super::block_features::BlockFeatures;
 use super::dsl::Dsl;
 use super::finding::{Finding, FindingKind};
-use super::uses::Uses;
 use crate::Pool;
 use millpond_ondisk::dsl::keys;
 use millpond_ondisk::pool_directory::key;
@@ -16,7 +16,7 @@ pub(super) struct Counted<'a> {
     pub(super) deleted_livelists: u64,
     pub(super) clone_tables: u64,
     /// By dataset.
-    pub(super) uses: &'a [Uses],
+    pub(super) features: &'a [BlockFeatures],
 }
 
 /// Counts from the pass over the MOS.
@@ -110,9 +110,9 @@ pub(super) fn judge(
             }
         }
     }
-    for (node, uses) in dsl.datasets.iter().zip(counted.uses) {
-        for (used, guid) in Uses::NAMED {
-            if uses.contains(used) && !matches!(node.dataset.extension(guid), Ok(Some(_))) {
+    for (node, used) in dsl.datasets.iter().zip(counted.features) {
+        for (feature, guid) in BlockFeatures::NAMED {
+            if used.contains(feature) && !matches!(node.dataset.extension(guid), Ok(Some(_))) {
                 let detail = format!("its blocks use {guid}, which it does not name");
                 let finding = Finding::new(FindingKind::FeatureMissing, detail);
                 findings.add(finding.of(&node.name));

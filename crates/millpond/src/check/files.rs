@@ -5,7 +5,7 @@
 
 use super::dsl::{DatasetNode, Dsl};
 use super::finding::{Finding, FindingKind};
-use super::owners::OwnerSums;
+use super::owner_space::OwnerSums;
 use super::report::Findings;
 use super::{CheckOptions, CheckProgress, tables};
 use crate::Pool;
@@ -124,7 +124,7 @@ impl<'a> FilesJob<'a> {
         for object in set.objects() {
             let object = match object {
                 Ok(object) => object,
-                // The walk over blocks reports this.
+                // The pass over blocks reports this.
                 Err(_) => continue,
             };
             count += 1;

@@ -21,12 +21,12 @@
 //! # Ok(()) }
 //! ```
 
+mod block_features;
 mod blocks;
 mod claims;
 mod disputes;
 mod dsl;
 mod features;
-mod figures;
 mod files;
 mod finding;
 mod labels;
@@ -35,16 +35,15 @@ mod logs;
 mod mos;
 mod names;
 mod objects;
-mod owners;
+mod owner_space;
 mod report;
 mod run;
 mod shared;
-mod side;
 mod space;
+mod space_sums;
 mod sums;
 mod tables;
-mod uses;
-mod walk;
+mod trees;
 
 pub use finding::{Finding, FindingKind, Severity};
 pub use report::{CheckOptions, CheckProgress, CheckReport, CheckTotals};

@@ -52,7 +52,7 @@ impl MosPass {
             let object = match object {
                 Ok(object) => object,
                 Err(_) => {
-                    // The walk over blocks reports this.
+                    // The pass over blocks reports this.
                     state.is_partial = true;
                     continue;
                 }

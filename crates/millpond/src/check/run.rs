@@ -1,9 +1,8 @@
 //! Runs the steps of a check in order.
 
-use super::claims::Figures;
+use super::claims::BlockSums;
 use super::disputes::{FreeSpace, Holder, Watch};
 use super::dsl::Dsl;
-use super::figures::{Evidence, Judge};
 use super::files::FilesJob;
 use super::finding::{Finding, FindingKind};
 use super::lists::{DeadCounted, Lists, each_block};
@@ -12,14 +11,14 @@ use super::objects::References;
 use super::report::Findings;
 use super::shared::Clones;
 use super::space::Space;
+use super::space_sums::{Evidence, Judge};
 use super::sums::{Mark, Ratios, Sums};
-use super::walk::{Counted, Tally, Tree, Walk, Work};
+use super::trees::{BlockCheck, Counted, DatasetTree, Tally};
 use super::{CheckOptions, CheckProgress, CheckReport, CheckTotals};
 use super::{features, labels, names};
-use crate::walk::{Budget, Stack};
 use crate::{Error, Pool};
 use millpond_alloc::deflate_ratio;
-use millpond_dataset::walk_destroyed_tree;
+use millpond_dataset::traverse_destroyed_tree;
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Mutex};
 use millpond_env::thread;
@@ -30,11 +29,12 @@ use millpond_ondisk::{
     BlockPointer, BpTreeEntry, BpTreePhys, Dva, ObjectId, SpaceAction, SpaceMapEntries,
     SpaceMapEntry, SpaceMapPhys, Txg,
 };
+use millpond_traverse::{Budget, Job, Outcome, Traversal, Tree};
 use millpond_zap::Zap;
 use std::collections::{HashMap, HashSet};
 
-/// Results of a walk over all trees and lists.
-struct Walked {
+/// What a pass over all trees and lists counted.
+struct Pass {
     trees: Vec<Counted>,
     mos: Counted,
     dead: Vec<Option<DeadCounted>>,
@@ -82,32 +82,32 @@ pub(super) fn check(
         empty,
     };
     let shared = Mutex::default();
-    let figures = Figures::default();
+    let sums = BlockSums::default();
     let mos_pass = MosPass::default();
-    let mut walked = scene.walk(
+    let mut pass = scene.pass(
         &findings,
         &references,
         &shared,
-        &figures,
+        &sums,
         None,
         Some(&mos_pass),
     );
     scene.judge_disputes(&findings);
     let leaked = space.tell_leaks(&findings);
     clones.judge(&shared.into_inner(), &findings);
-    let uses: Vec<_> = walked.trees.iter().map(|counted| counted.uses).collect();
+    let used: Vec<_> = pass.trees.iter().map(|counted| counted.features).collect();
     let counts = features::Counted {
-        empty_references: walked.empty_references,
-        deleted_livelists: walked.deleted_livelists,
+        empty_references: pass.empty_references,
+        deleted_livelists: pass.deleted_livelists,
         clone_tables: clones.tables,
-        uses: &uses,
+        features: &used,
     };
     let evidence = Evidence {
-        counted: std::mem::take(&mut walked.trees),
-        dead: walked.dead,
-        live: walked.live,
-        mos: walked.mos,
-        free: walked.free,
+        counted: std::mem::take(&mut pass.trees),
+        dead: pass.dead,
+        live: pass.live,
+        mos: pass.mos,
+        free: pass.free,
     };
     Judge {
         dsl: &dsl,
@@ -117,15 +117,15 @@ pub(super) fn check(
     .run();
     mos_pass.finish(pool, &dsl, &counts, references, &findings);
     labels::judge(pool, &findings);
-    let of = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
+    let of = |sum: &AtomicU64| sum.load(Ordering::Relaxed);
     let totals = CheckTotals {
-        pointers: of(&figures.pointers),
-        embedded: of(&figures.embedded),
-        logical_bytes: of(&figures.logical),
-        physical_bytes: of(&figures.physical),
-        allocated_bytes: of(&figures.allocated),
-        shared_bytes: of(&figures.shared),
-        gangs: of(&figures.gangs),
+        pointers: of(&sums.pointers),
+        embedded: of(&sums.embedded),
+        logical_bytes: of(&sums.logical),
+        physical_bytes: of(&sums.physical),
+        allocated_bytes: of(&sums.allocated),
+        shared_bytes: of(&sums.shared),
+        gangs: of(&sums.gangs),
         mapped_bytes: space.mapped_bytes(),
         checkpoint_bytes: space.checkpoint_bytes(),
         leaked_bytes: leaked,
@@ -225,21 +225,21 @@ fn claim_checkpoint(
 }
 
 impl Scene<'_> {
-    /// Walks over all structures that own blocks; with `mos_pass`, also over tables and files.
-    fn walk(
+    /// Visits all structures that own blocks; with `mos_pass`, also over tables and files.
+    fn pass(
         &self,
         findings: &Findings<'_>,
         references: &References,
         shared: &Mutex<HashMap<(u32, u64), u64>>,
-        figures: &Figures,
+        sums: &BlockSums,
         watch: Option<&Watch>,
         mos_pass: Option<&MosPass>,
-    ) -> Walked {
+    ) -> Pass {
         let inner = self.pool.inner();
         let store = inner.store();
         let topology = store.topology();
         let capacity = topology.capacity_bytes();
-        let mos_tree = Tree {
+        let mos_tree = DatasetTree {
             name: String::new(),
             dataset: 0,
             root: inner.uberblock().root,
@@ -247,6 +247,7 @@ impl Scene<'_> {
             born_after: Txg(0),
             origin_txg: Txg(0),
             unique_after: Txg(0),
+            has_log: false,
         };
         let tally = |tree| {
             Arc::new(Tally {
@@ -273,91 +274,79 @@ impl Scene<'_> {
             tallies.iter().map(|_| Mutex::default()).collect();
         let free = Mutex::new((Some(Sums::default()), 0u64));
         let is_cloned = |pointer: &BlockPointer| self.clones.has(pointer);
-        let walk = Walk {
+        let blocks = BlockCheck {
             store,
             topology,
             space: self.space,
             ratios: self.ratios,
             findings,
             progress: self.progress,
-            stack: Stack::new(vec![]),
             shared,
             is_cloned: &is_cloned,
             synced: inner.uberblock().txg,
-            figures,
+            sums,
             watch,
-            budget: Budget::new(capacity.saturating_mul(2)),
             claims: Budget::new(capacity.saturating_mul(2)),
         };
-        let mut work: Vec<Work<'_>> = vec![];
-        let (lists, dead, live, free) = (&lists, &dead, &live, &free);
-        // The stack is last in, first out. Long single-threaded items are taken first, then the trees, which
-        // all threads share.
-        work.push(Work::Root(Arc::clone(&mos_tally)));
-        for tally in &tallies {
-            work.push(Work::Root(Arc::clone(tally)));
-        }
+        let trees: Vec<Tree<Arc<Tally>>> = [&mos_tally]
+            .into_iter()
+            .chain(&tallies)
+            .map(|tally| Tree {
+                previous: Some(tally.tree.previous_root),
+                has_log: tally.tree.has_log,
+                ..Tree::new(tally.tree.dataset, tally.tree.root, Arc::clone(tally))
+            })
+            .collect();
+        // Long work for single threads begins before the trees, which all threads share.
+        let mut jobs: Vec<Job<'_>> = vec![];
+        let (blocks, lists, dead, live, free) = (&blocks, &lists, &dead, &live, &free);
         for (at, node) in self.dsl.datasets.iter().enumerate() {
             if watch.is_some() {
                 break;
             }
             if let Some(id) = node.phys.deadlist {
-                work.push(Work::Other(Box::new(move |_| {
+                jobs.push(Box::new(move || {
                     let counted = lists.deadlist(&node.name, id, &mut |_| {});
                     *dead[at].lock() = Some(counted);
-                })));
+                }));
             }
             if let Ok(Some(words)) = node.dataset.extension(keys::REMAP_DEADLIST)
                 && let Some(id) = words.first().copied()
             {
-                work.push(Work::Other(Box::new(move |_| {
+                jobs.push(Box::new(move || {
                     lists.deadlist(&node.name, ObjectId(id), &mut |_| {});
-                })));
+                }));
             }
             let directory = &self.dsl.directories[node.directory];
             if node.next.is_none()
                 && let Ok(Some(words)) = directory.directory.extension(keys::LIVELIST)
                 && let Some(id) = words.first().copied()
             {
-                work.push(Work::Other(Box::new(move |_| {
+                jobs.push(Box::new(move || {
                     *live[at].lock() = lists.livelist(&node.name, ObjectId(id), &mut |_| {});
-                })));
+                }));
             }
         }
-        for (at, node) in self.dsl.datasets.iter().enumerate() {
-            if node.next.is_none() && !node.phys.is_snapshot() {
-                let tally = &tallies[at];
-                work.push(Work::Other(Box::new(|walk| walk.log(&tally.tree))));
-            }
-        }
-        work.push(Work::Other(Box::new(|walk| {
-            *free.lock() = self.free_lists(walk, lists);
-        })));
+        jobs.push(Box::new(|| {
+            *free.lock() = self.free_lists(blocks, lists);
+        }));
         if let Some(mos_pass) = mos_pass {
-            work.push(Work::Other(Box::new(|_| {
+            jobs.push(Box::new(|| {
                 mos_pass.run(self.pool, self.progress, findings);
-            })));
-            let jobs = FilesJob::of(self.pool, self.dsl, self.options, self.progress, findings);
-            for job in jobs {
-                work.push(Work::Other(Box::new(move |_| job.run())));
+            }));
+            let files = FilesJob::of(self.pool, self.dsl, self.options, self.progress, findings);
+            for job in files {
+                jobs.push(Box::new(move || job.run()));
             }
         }
-        let is_small = work.len() < 3;
-        walk.stack.push(work);
-        let threads = thread::parallelism();
-        if is_small || threads < 2 {
-            walk.run();
-        } else {
-            thread::scope(|scope| {
-                for _ in 1..threads {
-                    scope.spawn(|| walk.run());
-                }
-                walk.run();
-            });
+        let traversal = Traversal::new(store, blocks).metadata_bytes_max(capacity);
+        let outcome = traversal.run_parallel(trees, jobs, thread::parallelism());
+        if outcome == Outcome::OverBudget && !blocks.claims.is_spent() {
+            blocks.tell_over_budget();
         }
         let counted = |tally: &Arc<Tally>| *tally.counted.lock();
         let (free, deleted_livelists) = *free.lock();
-        Walked {
+        Pass {
             trees: tallies.iter().map(counted).collect(),
             mos: counted(&mos_tally),
             dead: dead.iter().map(|dead| dead.lock().take()).collect(),
@@ -370,7 +359,7 @@ impl Scene<'_> {
 
     /// Claims the blocks that wait to be freed. Returns the totals charged to `$FREE` and the count of
     /// deleted livelists.
-    fn free_lists(&self, walk: &Walk<'_>, lists: &Lists<'_>) -> (Option<Sums>, u64) {
+    fn free_lists(&self, blocks: &BlockCheck<'_>, lists: &Lists<'_>) -> (Option<Sums>, u64) {
         let inner = self.pool.inner();
         let mut free = Some(Sums::default());
         let mut deleted = 0;
@@ -385,7 +374,7 @@ impl Scene<'_> {
                 object: 0,
                 words: words.to_owned(),
             };
-            walk.own(pointer, &holder);
+            blocks.own(pointer, &holder);
         };
         if let Some(id) = find(key::FREE_BPOBJ) {
             let sums = lists.read("", id, &mut |entry| {
@@ -404,7 +393,7 @@ impl Scene<'_> {
         }
         if let Some(id) = find(key::BPTREE) {
             lists.references.note(id, "the queue of destroyed trees");
-            let sums = self.destroyed_trees(walk, id, &own);
+            let sums = self.destroyed_trees(blocks, id, &own);
             if let Err(error) = &sums {
                 let detail = format!("the queue of destroyed trees: {error}");
                 let finding = Finding::new(FindingKind::Unreadable, detail);
@@ -435,7 +424,7 @@ impl Scene<'_> {
 
     fn destroyed_trees(
         &self,
-        walk: &Walk<'_>,
+        blocks: &BlockCheck<'_>,
         id: ObjectId,
         own: &dyn Fn(&BlockPointer, &str),
     ) -> Result<Sums, String> {
@@ -461,7 +450,7 @@ impl Scene<'_> {
                 ))
                 .map_or(endian, |block| block.endian);
             let entry = BpTreeEntry::decode(&bytes, endian).map_err(|error| error.to_string())?;
-            walk_destroyed_tree(walk.store, &entry, &mut |pointer| {
+            traverse_destroyed_tree(blocks.store, &entry, &mut |pointer| {
                 own(pointer, "a destroyed dataset");
                 sums += self.ratios.sums(pointer);
             })?;
@@ -471,18 +460,18 @@ impl Scene<'_> {
             ("physical bytes", phys.compressed_bytes, sums.compressed),
             ("logical bytes", phys.uncompressed_bytes, sums.uncompressed),
         ] {
-            if i64::try_from(stored) != Ok(counted) && walk.watch.is_none() {
+            if i64::try_from(stored) != Ok(counted) && blocks.watch.is_none() {
                 let detail = format!(
                     "the queue of destroyed trees, {what}: {stored} stored, {counted} counted"
                 );
                 let finding = Finding::new(FindingKind::BlockListFigure, detail);
-                walk.findings.add(finding.object(id.0));
+                blocks.findings.add(finding.object(id.0));
             }
         }
         Ok(sums)
     }
 
-    /// Walks all trees again to find the owners of disputed ranges.
+    /// Visits all trees again to find the owners of disputed ranges.
     fn judge_disputes(&self, findings: &Findings<'_>) {
         let disputes = self.space.disputes();
         if disputes.is_empty() {
@@ -491,8 +480,8 @@ impl Scene<'_> {
         let watch = Watch::new(&disputes);
         let silent = |_: &Finding| {};
         let (muted, references) = (Findings::new(&silent, 0), References::default());
-        let (shared, figures) = (Mutex::default(), Figures::default());
-        self.walk(&muted, &references, &shared, &figures, Some(&watch), None);
+        let (shared, sums) = (Mutex::default(), BlockSums::default());
+        self.pass(&muted, &references, &shared, &sums, Some(&watch), None);
         let mut maps = FreeSpace::load(self.pool.inner());
         for dispute in disputes {
             let holders = watch.holders(&dispute);

@@ -21,7 +21,7 @@ use std::ops::Range;
 
 /// Upper bound of the leaked ranges reported individually per metaslab; the rest is reported as a total.
 const LEAKS_TOLD_MAX: u64 = 32;
-/// Upper bound of the disputed claims kept for the second walk.
+/// Upper bound of the disputed claims kept for the second pass.
 const DISPUTES_MAX: usize = 4096;
 
 /// The result of a claim.
@@ -288,7 +288,7 @@ impl Space {
         Claim::Disputed
     }
 
-    /// Keeps a disputed claim for the second walk.
+    /// Keeps a disputed claim for the second pass.
     pub(super) fn dispute(&self, dva: &Dva) {
         let mut disputes = self.disputes.lock();
         if disputes.len() < DISPUTES_MAX {

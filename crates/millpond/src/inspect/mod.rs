@@ -26,4 +26,4 @@ pub use object::{ObjectSummary, object_summaries};
 pub use statistics::{
     BlockStatistics, BlockTotals, ObjectTypeNumber, UNREADABLE_KEPT_MAX, block_statistics,
 };
-pub use tree::{TreeWalk, WalkStep};
+pub use tree::{TreeStep, visit_blocks};

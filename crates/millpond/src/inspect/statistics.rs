@@ -1,16 +1,19 @@
 //! Counts all blocks of a pool by object type.
 
-use super::tree::{TreeWalk, WalkStep};
-use millpond_block::BlockAddress;
+use super::tree::object_error;
+use millpond_block::{BlockAddress, BlockStore};
 use millpond_env::sync::Arc;
 use millpond_intent::{ChainEnd, IntentLog};
-use millpond_object::{Accounting, ObjectError, ObjectSetView, ObjectView};
+use millpond_object::{ObjectError, ObjectSetView};
 use millpond_ondisk::intent_log::{LogRecordBody, WriteContent};
 use millpond_ondisk::pool_directory::key;
 use millpond_ondisk::{
-    BlockId, BlockPointer, BpObjectEntry, BpObjectPhys, DslDatasetPhys, ObjectId, ObjectType, Txg,
+    BlockId, BlockPointer, BpObjectEntry, BpObjectPhys, DslDatasetPhys, Level, ObjectId,
+    ObjectType, Txg,
 };
 use millpond_pool::PoolView;
+use millpond_traverse::{Fault, Order, Outcome, Step, Traversal, Tree, Visit, Visitor};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
 use std::ops::ControlFlow;
 
@@ -124,6 +127,22 @@ impl BlockStatistics {
         }
         ControlFlow::Continue(())
     }
+    /// Counts a block below an object set.
+    fn take(&mut self, level: Level, pointer: &BlockPointer) -> ControlFlow<()> {
+        self.add(pointer);
+        let is_metadata = level.0 > 0 || pointer.object_type() == ObjectType::DNODE;
+        if !is_metadata || pointer.is_embedded() {
+            return ControlFlow::Continue(());
+        }
+        // Adjacent pointers to the same block: a small forged tree could otherwise stand for 2^60 blocks.
+        let key = (pointer.object_type().0, level.0);
+        let place = [pointer.words[0], pointer.words[1]];
+        if self.last.insert(key, place) == Some(place) {
+            self.gave_up = true;
+            return ControlFlow::Break(());
+        }
+        self.charge(pointer.psize_bytes())
+    }
     fn miss(&mut self, address: BlockAddress, error: ObjectError) {
         self.unreadable_count = self.unreadable_count.saturating_add(1);
         if self.unreadable.len() < UNREADABLE_KEPT_MAX {
@@ -150,6 +169,7 @@ pub fn block_statistics(
     progress: &mut dyn FnMut(&BlockStatistics) -> ControlFlow<()>,
 ) -> BlockStatistics {
     let mut count = Count {
+        store: pool.store(),
         found: BlockStatistics {
             charged_max: pool.store().topology().capacity_bytes(),
             ..BlockStatistics::default()
@@ -161,13 +181,17 @@ pub fn block_statistics(
 }
 
 struct Count<'a> {
+    store: &'a Arc<BlockStore>,
     found: BlockStatistics,
     progress: &'a mut dyn FnMut(&BlockStatistics) -> ControlFlow<()>,
 }
 
 impl Count<'_> {
     fn pool(&mut self, pool: &Arc<PoolView>) -> ControlFlow<()> {
-        self.object_set(pool.mos(), Txg(0))?;
+        self.object_set(Tree {
+            born_after: Some(Txg(0)),
+            ..Tree::new(0, *pool.mos().root(), ())
+        })?;
         // Find datasets by their objects rather than by name, so that none is missed.
         for object in pool.mos().objects() {
             let Ok(object) = object else { continue };
@@ -207,7 +231,10 @@ impl Count<'_> {
         {
             self.log(&log, pool.uberblock().txg);
         }
-        self.object_set(&set, phys.previous_snapshot_txg)
+        self.object_set(Tree {
+            born_after: Some(phys.previous_snapshot_txg),
+            ..Tree::new(id.0, root, ())
+        })
     }
 
     /// Counts the blocks of a log that are allocated in the space maps: those allocated in a txg up to the
@@ -316,116 +343,44 @@ impl Count<'_> {
         Ok(())
     }
 
-    fn object_set(&mut self, set: &Arc<ObjectSetView>, born_after: Txg) -> ControlFlow<()> {
-        if set.root().birth() <= born_after {
-            return ControlFlow::Continue(());
+    /// Counts an object set, and what is below it.
+    fn object_set(&mut self, tree: Tree<()>) -> ControlFlow<()> {
+        let store = self.store;
+        let blocks = Blocks(RefCell::new(self));
+        match Traversal::new(store, &blocks).run_in_order(tree, Order::ParentsFirst, None) {
+            Outcome::Complete => ControlFlow::Continue(()),
+            _ => ControlFlow::Break(()),
         }
-        self.found.add(set.root());
-        let meta = set.meta_object();
-        let per_block = (meta.block_bytes() / 512).max(1);
-        let mut result = ControlFlow::Continue(());
-        let found = &mut self.found;
-        let progress = &mut *self.progress;
-        // Counts the blocks of dnodes, and after each the objects in it.
-        let walk = TreeWalk::new(&meta).born_after(born_after);
-        let _ = walk.run(&mut |step| {
-            let is_dnodes = match &step {
-                WalkStep::Pointer { address, .. } => {
-                    (address.level.0 == 0).then_some(address.block)
-                }
-                WalkStep::Unreadable { .. } => None,
-            };
-            take(found, step)?;
-            if let Some(block) = is_dnodes {
-                let first = block.0.saturating_mul(per_block);
-                objects_in(found, set, first, per_block, born_after);
-                result = progress(found);
-                if found.gave_up {
-                    result = ControlFlow::Break(());
-                }
-            }
-            result
-        });
-        result?;
-        for which in [Accounting::User, Accounting::Group, Accounting::Project] {
-            if let Some(object) = set.accounting(which) {
-                one_object(&mut self.found, &object, born_after);
-            }
-        }
-        ControlFlow::Continue(())
     }
 }
 
-/// Counts the blocks of the objects with ids from `first` on.
-fn objects_in(
-    found: &mut BlockStatistics,
-    set: &Arc<ObjectSetView>,
-    first: u64,
-    count: u64,
-    born_after: Txg,
-) {
-    let end = first.saturating_add(count);
-    let mut after = first.saturating_sub(1);
-    loop {
-        let object = match set.next_object(ObjectId(after)) {
-            Ok(Some(object)) if object.id().0 < end => object,
-            Ok(_) => return,
-            Err(error) => {
-                // An invalid dnode must not hide the others of its block.
-                let bad = match &error {
-                    ObjectError::Invalid { object, .. } => Some(object.0),
-                    _ => None,
-                };
-                let address = BlockAddress {
-                    dataset: set.dataset(),
-                    object: ObjectId(bad.unwrap_or(first)),
-                    ..BlockAddress::default()
-                };
-                match bad {
-                    Some(id) if id >= end => return,
-                    _ => found.miss(address, error),
-                }
-                match bad {
-                    Some(id) if id > after => {
-                        after = id;
-                        continue;
-                    }
-                    _ => return,
-                }
+struct Blocks<'b, 'a>(RefCell<&'b mut Count<'a>>);
+
+impl Visitor for Blocks<'_, '_> {
+    type Tree = ();
+    type Object = ();
+
+    fn visit(&self, block: &Visit<'_, Self>) -> Step {
+        let count = &mut **self.0.borrow_mut();
+        let mut flow = match block.is_root() {
+            true => {
+                count.found.add(block.pointer);
+                ControlFlow::Continue(())
             }
+            false => count.found.take(block.level, block.pointer),
         };
-        after = object.id().0;
-        one_object(found, &object, born_after);
-        if found.gave_up {
-            return;
+        if block.leads_on() && block.level.0 == 0 && flow.is_continue() {
+            flow = (count.progress)(&count.found);
+        }
+        match flow {
+            ControlFlow::Continue(()) => Step::Descend,
+            ControlFlow::Break(()) => Step::Stop,
         }
     }
-}
 
-fn one_object(found: &mut BlockStatistics, object: &ObjectView, born_after: Txg) {
-    let _ = TreeWalk::new(object)
-        .born_after(born_after)
-        .run(&mut |step| take(found, step));
-}
-
-fn take(found: &mut BlockStatistics, step: WalkStep<'_>) -> ControlFlow<()> {
-    match step {
-        WalkStep::Pointer { address, pointer } => {
-            found.add(pointer);
-            let is_metadata = address.level.0 > 0 || pointer.object_type() == ObjectType::DNODE;
-            if is_metadata && !pointer.is_embedded() {
-                // Adjacent pointers to the same block: a small forged tree could otherwise stand for 2^60
-                // blocks.
-                let key = (pointer.object_type().0, address.level.0);
-                let place = [pointer.words[0], pointer.words[1]];
-                if found.last.insert(key, place) == Some(place) {
-                    found.gave_up = true;
-                    return ControlFlow::Break(());
-                }
-                return found.charge(pointer.psize_bytes());
-            }
-        }
-        WalkStep::Unreadable { address, error } => found.miss(address, error),
+    fn fault(&self, block: &Visit<'_, Self>, fault: Fault) -> Step {
+        let (address, error) = object_error(block, fault);
+        self.0.borrow_mut().found.miss(address, error);
+        Step::Skip
     }
-    ControlFlow::Continue(())
 }

@@ -1,26 +1,26 @@
 //! Verifies every copy, mirror side and parity column of all blocks in a pool.
 //!
-//! The walk starts at the uberblock's root pointer and at every dataset and snapshot. A block that a snapshot
+//! The traversal starts at the uberblock's root pointer and at every dataset and snapshot. A block that a snapshot
 //! shares with an older one is verified with the older one, so each block is verified once. Memory does not
 //! grow with the size of the pool. Deferred frees are not verified, because they are never read again.
 
+mod blocks;
 mod report;
-mod walk;
 
 pub use report::{
     DAMAGED_OBJECTS_MAX, DamagedObject, LeafReport, Problem, ProblemKind, VerifyReport,
 };
 
-use crate::walk::{Budget, Stack};
 use crate::{Error, Pool};
+use blocks::BlockVerifier;
 use millpond_dataset::{Dataset as DslDataset, Directory};
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Mutex};
 use millpond_env::thread;
 use millpond_ondisk::{ObjectId, Txg};
 use millpond_pool::import::read_labels;
+use millpond_traverse::{Budget, Traversal, Tree};
 use std::collections::{BTreeMap, HashSet};
-use walk::{Root, Walk, Work};
 
 /// Progress of a running verification. Other threads may read it at any time.
 #[derive(Debug, Default)]
@@ -54,7 +54,7 @@ impl VerifyProgress {
     }
 }
 
-/// The problems of a damaged object, collected during the walk.
+/// The problems of a damaged object, collected during the traversal.
 #[derive(Default)]
 struct Tally {
     lost: u64,
@@ -86,25 +86,18 @@ impl Pool {
             tally(&tallies, &overflow, problem);
             on_problem(problem);
         };
-        let walk = Walk {
+        let blocks = BlockVerifier {
             store,
             progress,
             report: &report,
             on_problem: &note,
-            stack: Stack::new(roots.into_iter().rev().map(Work::Root).collect()),
             shared: Mutex::new(HashSet::new()),
             budget: Budget::new(store.topology().capacity_bytes()),
         };
-        if thread::is_alone() {
-            walk.run();
-        } else {
-            thread::scope(|scope| {
-                for _ in 0..thread::parallelism() * 2 {
-                    scope.spawn(|| walk.run());
-                }
-            });
-        }
-        drop(walk);
+        // The first tree begins last on the stack.
+        roots.reverse();
+        Traversal::new(store, &blocks).run_parallel(roots, vec![], thread::parallelism() * 2);
+        drop(blocks);
         let mut report = report.into_inner();
         for trouble in troubles {
             report.invalid += 1;
@@ -122,12 +115,10 @@ impl Pool {
 
     /// Collects all object sets of the pool: the MOS, then each head and snapshot, including internal and
     /// temporary ones.
-    fn collect_roots(&self, roots: &mut Vec<Root>, troubles: &mut Vec<String>) {
-        roots.push(Root {
-            dataset: 0,
-            pointer: self.inner().uberblock().root,
-            born_after: Txg(0),
-            has_log: false,
+    fn collect_roots(&self, roots: &mut Vec<Tree<()>>, troubles: &mut Vec<String>) {
+        roots.push(Tree {
+            born_after: Some(Txg(0)),
+            ..Tree::new(0, self.inner().uberblock().root, ())
         });
         let mut stack = vec![];
         match Directory::root(self.inner()) {
@@ -228,7 +219,7 @@ fn tally(tallies: &Mutex<BTreeMap<(u64, u64), Tally>>, overflow: &AtomicU64, pro
 
 fn push_datasets(
     directory: &Arc<Directory>,
-    roots: &mut Vec<Root>,
+    roots: &mut Vec<Tree<()>>,
     troubles: &mut Vec<String>,
 ) -> Result<(), Error> {
     let Some(head) = directory.head()? else {
@@ -244,11 +235,11 @@ fn push_datasets(
     Ok(())
 }
 
-fn root_of(dataset: &DslDataset) -> Root {
-    Root {
-        dataset: dataset.id().0,
-        pointer: dataset.phys().block_pointer,
-        born_after: dataset.phys().previous_snapshot_txg,
+/// A block that a snapshot shares with an older one is verified with the older one.
+fn root_of(dataset: &DslDataset) -> Tree<()> {
+    Tree {
+        born_after: Some(dataset.phys().previous_snapshot_txg),
         has_log: !dataset.is_snapshot(),
+        ..Tree::new(dataset.id().0, dataset.phys().block_pointer, ())
     }
 }

@@ -90,7 +90,7 @@ pub struct VerifyReport {
     pub damaged: Vec<DamagedObject>,
     /// Count of damaged objects that are not in `damaged`.
     pub damaged_not_listed: u64,
-    /// Why the walk was stopped: the pool's pointers refer to more data than fits on its devices.
+    /// Why the verification was stopped: the pool's pointers refer to more data than fits on its devices.
     pub gave_up: Option<String>,
 }
 

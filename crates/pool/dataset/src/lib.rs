@@ -33,4 +33,4 @@ pub use heads::settings::Settings;
 pub use millpond_crypt::{CryptKey, DatasetKey, KeyFormat, WrappingKey};
 pub use name::{DatasetName, NAME_BYTES_MAX, NameTail};
 pub use properties::{PropertyReader, PropertySource, PropertyValue, StoredProperties};
-pub use tasks::{DestroyOptions, PropertyChanges, walk_destroyed_tree};
+pub use tasks::{DestroyOptions, PropertyChanges, traverse_destroyed_tree};

@@ -28,6 +28,16 @@ impl BlockAddress {
             block: BlockId(0),
         }
     }
+    /// A block of the intent log of `dataset`: object 0, level 254, and its sequence number in the chain.
+    #[must_use]
+    pub fn log_block(dataset: u64, sequence: u64) -> Self {
+        Self {
+            dataset,
+            object: ObjectId(0),
+            level: Level(254),
+            block: BlockId(sequence),
+        }
+    }
 }
 
 impl fmt::Display for BlockAddress {

@@ -7,7 +7,7 @@ use crate::text::number;
 use crate::verbs::Global;
 use crate::verbs::global::refused;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
-use millpond::inspect::{ObjectSummary, TreeWalk, WalkStep, object_summaries};
+use millpond::inspect::{ObjectSummary, TreeStep, object_summaries, visit_blocks};
 use millpond::{ObjectId, ObjectSetView, ObjectView};
 use serde_json::{Value, json};
 use std::io;
@@ -172,7 +172,7 @@ fn show(items: &mut Items, object: &ObjectView, has_bonus: bool) -> io::Result<(
         },
     )?;
     let mut outcome = Ok(());
-    let _ = TreeWalk::new(object).run(&mut |step| {
+    let _ = visit_blocks(object, &mut |step| {
         outcome = one_step(items, object, step);
         match outcome {
             Ok(()) => ControlFlow::Continue(()),
@@ -182,10 +182,10 @@ fn show(items: &mut Items, object: &ObjectView, has_bonus: bool) -> io::Result<(
     outcome
 }
 
-fn one_step(items: &mut Items, object: &ObjectView, step: WalkStep<'_>) -> io::Result<()> {
+fn one_step(items: &mut Items, object: &ObjectView, step: TreeStep<'_>) -> io::Result<()> {
     match step {
-        WalkStep::Unreadable { error, .. } => items.failure(error),
-        WalkStep::Pointer { address, pointer } => {
+        TreeStep::Unreadable { error, .. } => items.failure(error),
+        TreeStep::Pointer { address, pointer } => {
             let shift = object.dnode().pointers_shift() * u32::from(address.level.0);
             let offset = address
                 .block

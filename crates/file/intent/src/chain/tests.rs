@@ -1,6 +1,7 @@
 use super::*;
-use millpond_ondisk::LogRecord;
+use millpond_block::BlockAddress;
 use millpond_ondisk::intent_log::{IntentLogBlockHeader, LogRecordBody};
+use millpond_ondisk::{LogRecord, ObjectId};
 use std::collections::BTreeMap;
 
 fn pointer(sequence: u64) -> BlockPointer {
@@ -69,7 +70,7 @@ fn walk(blocks: &BTreeMap<u64, Vec<u8>>, header: &IntentLogHeader) -> (Vec<u64>,
                 has_ciphertext: false,
             }),
             None => Err(BlockError::Corrupt {
-                address: log_block_address(5, sequence),
+                address: BlockAddress::log_block(5, sequence),
                 copies: vec![],
             }),
         }

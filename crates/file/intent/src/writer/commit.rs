@@ -3,9 +3,8 @@
 use super::LogWriter;
 use super::chain::{Written, header_of};
 use super::queue::{Batch, Entry};
-use crate::log_block_address;
 use millpond_alloc::{AllocRequest, Placement};
-use millpond_block::LogWrite;
+use millpond_block::{BlockAddress, LogWrite};
 use millpond_checksum::{Form, seal_zilog2};
 use millpond_dataset::DatasetError;
 use millpond_dataset::{Estimate, HeadDataset};
@@ -409,7 +408,7 @@ fn seal(head: &HeadDataset, block: &Filling, next: BlockPointer) -> Option<LogWr
     seal_zilog2(&mut bytes, words, Form::of(&block.place)).ok()?;
     let sequence = IntentLogVerifier::of(&block.place).sequence;
     Some(LogWrite {
-        address: log_block_address(head.set().dataset(), sequence),
+        address: BlockAddress::log_block(head.set().dataset(), sequence),
         pointer: block.place,
         bytes: Arc::new(bytes),
     })

@@ -8,12 +8,12 @@ use crate::mos::{During, contradiction};
 use crate::tasks::context::SyncTaskContext;
 use crate::tasks::destroy_head::{DELETED_LIVELISTS, TREE_QUEUE};
 use crate::tasks::destroy_snapshot::FREE_LIST;
-use crate::tasks::walk::{Position, Stop, Visitor, Walk};
+use crate::tasks::destroyed_tree::{Freer, Stop, traverse};
 use millpond_env::mark;
 use millpond_ondisk::dsl::{hex_key, keys};
 use millpond_ondisk::{
-    BP_TREE_ENTRY_BYTES, BlockPointer, BpObjectEntry, BpTreeEntry, Endian, ObjectId, Txg,
-    live_pointers,
+    BP_TREE_ENTRY_BYTES, BlockBookmark, BlockPointer, BpObjectEntry, BpTreeEntry, Endian, ObjectId,
+    Txg, live_pointers,
 };
 use millpond_pool::PoolError;
 use millpond_pool::{BpObject, Drain, SpaceChange, SyncContext};
@@ -44,7 +44,7 @@ impl Slice<'_> {
     }
 }
 
-impl Visitor for Slice<'_> {
+impl Freer for Slice<'_> {
     type Error = PoolError;
     fn goes_on(&mut self) -> bool {
         !self.is_over()
@@ -133,13 +133,7 @@ impl SyncTaskContext<'_> {
             object.read(at, &mut bytes).during(WHAT)?;
             let mut entry = BpTreeEntry::decode(&bytes, Endian::Little).during(WHAT)?;
             let before = slice.freed;
-            let outcome = Walk::run(
-                self.ctx.pool().store(),
-                &entry.pointer,
-                entry.birth,
-                Position::from_bookmark(&entry.resume),
-                slice,
-            );
+            let outcome = traverse(self.ctx.pool().store(), &entry, slice);
             let change = before - slice.freed;
             let (place, rest) = match outcome {
                 Ok(()) => {
@@ -153,8 +147,9 @@ impl SyncTaskContext<'_> {
                 Err(Stop::Enough(place)) => (place, Rest::More),
                 Err(Stop::Unreadable(place, _)) => (place, Rest::Stuck),
             };
-            if !change.is_zero() || Position::from_bookmark(&entry.resume) != place {
-                entry.resume = place.to_bookmark();
+            let position = |bookmark: &BlockBookmark| (bookmark.object, bookmark.block_id);
+            if !change.is_zero() || position(&entry.resume) != position(&place) {
+                entry.resume = place;
                 object
                     .write(self.ctx.tx(), at, &entry.encode())
                     .during(WHAT)?;
@@ -234,8 +229,12 @@ impl SyncTaskContext<'_> {
             blocks_left: u64::MAX,
             freed: SpaceChange::default(),
         };
-        let store = self.ctx.pool().store();
-        match Walk::run(store, pointer, born_after, Position::default(), &mut slice) {
+        let entry = BpTreeEntry {
+            pointer: *pointer,
+            birth: born_after,
+            resume: BlockBookmark::default(),
+        };
+        match traverse(self.ctx.pool().store(), &entry, &mut slice) {
             Ok(()) => Ok(slice.freed),
             Err(Stop::Visitor(error)) => Err(error),
             Err(_) => Err(contradiction(WHAT, "a block of the dataset cannot be read")),

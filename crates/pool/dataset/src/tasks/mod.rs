@@ -14,6 +14,7 @@ pub(crate) mod create;
 pub(crate) mod deadlist;
 pub(crate) mod destroy_head;
 pub(crate) mod destroy_snapshot;
+mod destroyed_tree;
 pub(crate) mod directories;
 pub(crate) mod extend;
 pub(crate) mod holds;
@@ -23,7 +24,6 @@ pub(crate) mod promote;
 pub(crate) mod received;
 pub(crate) mod rename;
 pub(crate) mod root;
-pub(crate) mod walk;
 
 pub use api::{DestroyOptions, PropertyChanges};
-pub use walk::walk_destroyed_tree;
+pub use destroyed_tree::traverse_destroyed_tree;

@@ -1,35 +1,49 @@
-//! One of two trees that are traversed side by side.
+//! The pointers at one level of one or two trees that are traversed side by side.
 
 use millpond_block::Block;
 use millpond_env::sync::Arc;
 use millpond_ondisk::{BlockPointer, Dnode, Txg};
 
-/// One side of a pair of trees, at one level.
+/// Size of a block pointer in bytes.
+const POINTER_BYTES: usize = 128;
+
+/// One of the two states of an object set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// The older state, of [`Tree::previous`](crate::Tree::previous).
+    Old,
+    /// The state that is traversed.
+    New,
+}
+
+/// The pointers of one side at one level.
 #[derive(Clone)]
-pub(super) enum Side {
-    Empty,
+pub(crate) enum Pointers {
+    None,
     /// The pointers of a dnode, or the levels above them.
     Dnode(Arc<Dnode>),
+    /// The spill pointer of a dnode.
+    Spill(Arc<Dnode>),
     /// An indirect block, with the block id of its first pointer.
     Indirect(Arc<Block>, u64),
 }
 
 /// The content of a position on one side.
-pub(super) enum At {
+pub(crate) enum At {
     Nothing,
     /// A level above the top of this tree; the tree starts further down.
     Above,
     Pointer(BlockPointer),
 }
 
-impl Side {
-    pub(super) fn at(&self, level: u8, id: u64) -> At {
+impl Pointers {
+    pub(crate) fn at(&self, level: u8, id: u64) -> At {
         let pointer = match self {
-            Self::Empty => None,
+            Self::None => None,
             Self::Indirect(block, first) => id
                 .checked_sub(*first)
-                .and_then(|slot| usize::try_from(slot).ok()?.checked_mul(128))
-                .and_then(|at| block.bytes.get(at..at.checked_add(128)?))
+                .and_then(|slot| usize::try_from(slot).ok()?.checked_mul(POINTER_BYTES))
+                .and_then(|at| block.bytes.get(at..at.checked_add(POINTER_BYTES)?))
                 .and_then(|bytes| BlockPointer::decode(bytes, block.endian).ok()),
             Self::Dnode(dnode) => {
                 let top = dnode.levels.saturating_sub(1);
@@ -39,6 +53,7 @@ impl Side {
                 let slot = usize::try_from(id).unwrap_or(usize::MAX);
                 dnode.block_pointers.get(slot).copied()
             }
+            Self::Spill(dnode) => dnode.spill,
         };
         match pointer {
             Some(pointer) if !pointer.is_hole() || pointer.birth() != Txg(0) => {

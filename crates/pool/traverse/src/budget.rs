@@ -1,10 +1,11 @@
-//! A bound on the bytes that a pool's trees may refer to. A walk that exceeds it treats the trees as forged.
+//! A bound on the bytes that a pool's trees may refer to. A traversal that exceeds it treats the trees as forged.
 
 use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// The bytes that a walk may still visit: at most the capacity of the devices. Without the bound, a walk of a
-/// tree that contains itself would never end.
-pub(crate) struct Budget {
+/// The bytes that a traversal may still visit: at most the capacity of the devices. Without the bound, a traversal
+/// of a tree that contains itself would never end.
+#[derive(Debug)]
+pub struct Budget {
     charged_bytes: AtomicU64,
     max_bytes: u64,
     is_spent: AtomicBool,
@@ -12,15 +13,17 @@ pub(crate) struct Budget {
 
 /// The budget is exhausted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Spent {
-    /// This charge exhausted it. The caller must stop the walk.
+pub enum Spent {
+    /// This charge exhausted it. The caller must stop the traversal.
     Now,
     /// An earlier charge exhausted it.
     Before,
 }
 
 impl Budget {
-    pub(crate) fn new(max_bytes: u64) -> Self {
+    /// A budget of `max_bytes`.
+    #[must_use]
+    pub fn new(max_bytes: u64) -> Self {
         Self {
             charged_bytes: AtomicU64::new(0),
             max_bytes,
@@ -32,7 +35,7 @@ impl Budget {
     ///
     /// # Errors
     /// [`Spent`] if fewer bytes were left. Exactly one caller receives [`Spent::Now`].
-    pub(crate) fn charge(&self, bytes: u64) -> Result<(), Spent> {
+    pub fn charge(&self, bytes: u64) -> Result<(), Spent> {
         let before = self.charged_bytes.fetch_add(bytes, Ordering::Relaxed);
         if before.saturating_add(bytes) <= self.max_bytes {
             return Ok(());
@@ -43,10 +46,14 @@ impl Budget {
         }
     }
 
-    pub(crate) fn is_spent(&self) -> bool {
+    /// Whether a charge exhausted it.
+    #[must_use]
+    pub fn is_spent(&self) -> bool {
         self.is_spent.load(Ordering::Relaxed)
     }
-    pub(crate) fn max_bytes(&self) -> u64 {
+    /// The whole budget in bytes.
+    #[must_use]
+    pub fn max_bytes(&self) -> u64 {
         self.max_bytes
     }
 }

@@ -4,9 +4,9 @@ use millpond_ondisk::{BlockPointer, ChecksumKind, CompressionKind};
 
 /// A bit set of features that blocks can reveal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Uses(u16);
+pub(super) struct BlockFeatures(u16);
 
-impl Uses {
+impl BlockFeatures {
     pub(super) const LARGE_BLOCKS: Self = Self(1);
     pub(super) const LARGE_DNODE: Self = Self(2);
     pub(super) const SHA512: Self = Self(4);
@@ -37,23 +37,23 @@ impl Uses {
 
     /// The features that one block uses.
     pub(super) fn of(pointer: &BlockPointer) -> Self {
-        let mut uses = Self::default();
+        let mut found = Self::default();
         if pointer.lsize_bytes() > 128 << 10 {
-            uses.insert(Self::LARGE_BLOCKS);
+            found.insert(Self::LARGE_BLOCKS);
         }
         if pointer.is_rewritten() {
-            uses.insert(Self::REWRITTEN);
+            found.insert(Self::REWRITTEN);
         }
         match pointer.checksum_kind() {
-            Some(ChecksumKind::Sha512) => uses.insert(Self::SHA512),
-            Some(ChecksumKind::Skein) => uses.insert(Self::SKEIN),
-            Some(ChecksumKind::Edonr) => uses.insert(Self::EDONR),
-            Some(ChecksumKind::Blake3) => uses.insert(Self::BLAKE3),
+            Some(ChecksumKind::Sha512) => found.insert(Self::SHA512),
+            Some(ChecksumKind::Skein) => found.insert(Self::SKEIN),
+            Some(ChecksumKind::Edonr) => found.insert(Self::EDONR),
+            Some(ChecksumKind::Blake3) => found.insert(Self::BLAKE3),
             _ => {}
         }
         if pointer.compression() == Some(CompressionKind::Zstd) {
-            uses.insert(Self::ZSTD);
+            found.insert(Self::ZSTD);
         }
-        uses
+        found
     }
 }

@@ -5,12 +5,12 @@ use super::dsl::Dsl;
 use super::finding::{Finding, FindingKind};
 use super::lists::DeadCounted;
 use super::sums::{Mark, Sums};
-use super::walk::Counted;
+use super::trees::Counted;
 use millpond_dataset::PropertyValue;
 use millpond_ondisk::dsl::keys;
 use std::collections::BTreeSet;
 
-/// Results of the walk and of the lists, by dataset.
+/// Results of the pass over trees and lists, by dataset.
 pub(super) struct Evidence {
     pub(super) counted: Vec<Counted>,
     pub(super) dead: Vec<Option<DeadCounted>>,

@@ -1,6 +1,6 @@
-//! The work stack of a walk, shared by several threads.
+//! The work stack of a traversal, shared by several threads.
 //!
-//! The order is last in, first out. The walk thus goes depth first, and memory stays bounded: each level of a
+//! The order is last in, first out. The traversal thus goes depth first, and memory stays bounded: each level of a
 //! tree adds at most one block of pointers per thread.
 
 use millpond_env::sync::{Condvar, Mutex};
@@ -73,7 +73,11 @@ impl<T> Stack<T> {
         }
     }
 
-    /// Stops the walk. Items left on the stack are not processed.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.state.lock().is_stopped
+    }
+
+    /// Stops the work. Items left on the stack are not processed.
     pub(crate) fn stop(&self) {
         self.state.lock().is_stopped = true;
         self.changed.notify_all();
