@@ -3,7 +3,7 @@
 /// The folders of the product, lowest layer first.
 ///
 /// A crate may depend on crates of its own folder and of earlier ones.
-pub const LAYERS: [&str; 10] = [
+pub const LAYERS: [&str; 11] = [
     "crates/format",
     "crates/codec",
     "crates/machine",
@@ -11,6 +11,7 @@ pub const LAYERS: [&str; 10] = [
     "crates/object",
     "crates/pool",
     "crates/file",
+    "crates/admin",
     "crates/millpond",
     "crates/serve",
     "apps",

@@ -23,21 +23,20 @@
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
-pub mod check;
 pub mod control;
 mod dataset;
 mod error;
-pub mod inspect;
 pub mod live;
 mod pool;
 mod properties;
 mod search;
-pub mod verify;
 
 pub use dataset::Dataset;
 pub use error::Error;
+pub use millpond_check as check;
 pub use millpond_dataset::properties::{DatasetKind, OwnerKind, OwnerSpace};
 pub use millpond_dataset::{Bookmark, DatasetError, Hold, PropertySource, PropertyValue};
+pub use millpond_inspect as inspect;
 pub use millpond_object::{ObjectError, ObjectSetView, ObjectView, ReadableObject};
 pub use millpond_ondisk::{ObjectId, Txg};
 pub use millpond_pool::import::{Found, PoolCandidate, PoolState, Rewind};
@@ -50,6 +49,7 @@ pub use millpond_posix::{
     FileFlags, FileKind, FileSystem, NewMode, Node, QuotaMeasure, QuotaOwner, RenameMode, Seek,
     SetAttributes, SetTime, SpecialFile, Stat, Symlinks, Timestamp, WriteAt, XattrMode,
 };
+pub use millpond_verify as verify;
 pub use millpond_volume::{Volume, VolumeError, VolumeExtent};
 pub use pool::{DatasetIter, Pool};
 pub use properties::LiteralProperty;

@@ -1,13 +1,14 @@
 //! An open pool and the keys of its encrypted datasets.
 
 use crate::{Dataset, Error, Search};
-use millpond_dataset::{DatasetError, DatasetKey, Directory, WrappingKey};
+use millpond_check::{CheckOptions, CheckProgress, CheckReport, Finding, check_with_keys};
+use millpond_dataset::{DatasetKey, Directory, KeyRing};
 use millpond_env::Env;
-use millpond_env::sync::{Arc, Mutex};
+use millpond_env::sync::Arc;
 use millpond_ondisk::ObjectId;
 use millpond_pool::import::{ImportCondition, PoolCandidate, PoolState};
 use millpond_pool::{OpenError, OpenOptions};
-use std::collections::HashMap;
+use millpond_verify::{Problem, VerifyProgress, VerifyReport, verify_pool};
 
 /// A pool opened for reading. Cheap to clone; dropping the last handle closes the pool.
 #[derive(Debug, Clone)]
@@ -15,21 +16,6 @@ pub struct Pool {
     inner: Arc<millpond_pool::PoolView>,
     keys: Arc<KeyRing>,
     is_live: bool,
-}
-
-/// The keys loaded so far. A lock is held only for a single look-up; keys are derived outside the locks.
-#[derive(Default)]
-pub(crate) struct KeyRing {
-    /// Wrapping keys by the directory of the encryption root.
-    wrapping: Mutex<HashMap<ObjectId, WrappingKey>>,
-    /// Derived keys by directory.
-    datasets: Mutex<HashMap<ObjectId, Arc<DatasetKey>>>,
-}
-
-impl std::fmt::Debug for KeyRing {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "KeyRing({} roots)", self.wrapping.lock().len())
-    }
 }
 
 impl Pool {
@@ -70,15 +56,6 @@ impl Pool {
             inner,
             keys,
             is_live: true,
-        }
-    }
-
-    /// Wraps a pool that was opened by a lower crate. No keys are loaded.
-    pub(crate) fn of_inner(inner: Arc<millpond_pool::PoolView>) -> Self {
-        Self {
-            inner,
-            keys: Arc::default(),
-            is_live: false,
         }
     }
 
@@ -142,21 +119,7 @@ impl Pool {
     /// [`DatasetError::Key`] if the key is wrong.
     pub fn load_key(&self, dataset: &str, key: &[u8]) -> Result<(), Error> {
         let dataset = millpond_dataset::Dataset::find(&self.inner, dataset)?;
-        let directory = dataset.directory();
-        let wrapping = directory.wrapping_key(key)?;
-        let Some(root) = directory.encryption_root()? else {
-            let reason = format!("'{}' is not encrypted.", directory.name());
-            return Err(DatasetError::Key {
-                name: directory.name().to_owned(),
-                reason,
-            }
-            .into());
-        };
-        // The key is right if it unwraps the root's own key object.
-        let unlocked = root.unlock(&wrapping)?;
-        self.keys.wrapping.lock().insert(root.id(), wrapping);
-        self.keys.datasets.lock().insert(root.id(), unlocked);
-        Ok(())
+        Ok(self.keys.load(dataset.directory(), key)?)
     }
 
     /// Whether the key of a dataset's encryption root is loaded.
@@ -165,15 +128,7 @@ impl Pool {
     /// [`DatasetError::Key`] if the dataset is not encrypted; if it does not exist or cannot be read.
     pub fn has_key(&self, dataset: &str) -> Result<bool, Error> {
         let found = millpond_dataset::Dataset::find(&self.inner, dataset)?;
-        let Some(root) = found.directory().encryption_root()? else {
-            let reason = format!("'{dataset}' is not encrypted.");
-            return Err(DatasetError::Key {
-                name: dataset.to_owned(),
-                reason,
-            }
-            .into());
-        };
-        Ok(self.keys.wrapping.lock().contains_key(&root.id()))
+        Ok(self.keys.is_loaded(found.directory())?)
     }
 
     /// Unloads the key of an encryption root and the keys of the datasets that share it. Returns false if it
@@ -183,13 +138,7 @@ impl Pool {
     /// If the dataset does not exist or cannot be read.
     pub fn unload_key(&self, dataset: &str) -> Result<bool, Error> {
         let dataset = millpond_dataset::Dataset::find(&self.inner, dataset)?;
-        let Some(root) = dataset.directory().encryption_root()? else {
-            return Ok(false);
-        };
-        let was_known = self.keys.wrapping.lock().remove(&root.id()).is_some();
-        // Dataset keys of the other roots are derived again when they are needed.
-        self.keys.datasets.lock().clear();
-        Ok(was_known)
+        Ok(self.keys.unload(dataset.directory())?)
     }
 
     /// The key of a dataset's directory if the key of its encryption root is loaded. `None` if the dataset is
@@ -198,30 +147,34 @@ impl Pool {
         &self,
         directory: &Arc<Directory>,
     ) -> Result<Option<Arc<DatasetKey>>, Error> {
-        if let Some(key) = self.keys.datasets.lock().get(&directory.id()) {
-            return Ok(Some(Arc::clone(key)));
-        }
-        if self.keys.wrapping.lock().is_empty() {
-            return Ok(None);
-        }
-        let Some(crypt) = directory.crypt_key()? else {
-            return Ok(None);
-        };
-        let wrapping = self
-            .keys
-            .wrapping
-            .lock()
-            .get(&crypt.root_directory)
-            .cloned();
-        let Some(wrapping) = wrapping else {
-            return Ok(None);
-        };
-        let key = directory.unlock(&wrapping)?;
-        self.keys
-            .datasets
-            .lock()
-            .insert(directory.id(), Arc::clone(&key));
-        Ok(Some(key))
+        Ok(self.keys.key_of(directory)?)
+    }
+
+    /// Checks all metadata; see [`check_with_keys`].
+    ///
+    /// # Errors
+    /// If the pool's root directory cannot be read: then nothing can be checked.
+    pub fn check(
+        &self,
+        options: &CheckOptions,
+        progress: &CheckProgress,
+        on_finding: &(dyn Fn(&Finding) + Sync),
+    ) -> Result<CheckReport, Error> {
+        let (pool, keys) = (&self.inner, &self.keys);
+        Ok(check_with_keys(pool, keys, options, progress, on_finding)?)
+    }
+
+    /// Reads and verifies every copy of all blocks; see [`verify_pool`].
+    ///
+    /// # Errors
+    /// None at present: what cannot be read is part of the report.
+    pub fn verify(
+        &self,
+        progress: &VerifyProgress,
+        on_problem: &(dyn Fn(&Problem) + Sync),
+    ) -> Result<VerifyReport, Error> {
+        let (pool, keys) = (&self.inner, &self.keys);
+        Ok(verify_pool(pool, keys, progress, on_problem))
     }
 }
 

@@ -36,7 +36,7 @@ pub struct LivePool {
     /// Open volumes. All callers share one instance, because it contains the size and the locks.
     volumes: Arc<Mutex<BTreeMap<ObjectId, Weak<Volume>>>>,
     /// Loaded keys. All committed states of this pool share them.
-    keys: Arc<crate::pool::KeyRing>,
+    keys: Arc<millpond_dataset::KeyRing>,
 }
 
 impl std::fmt::Debug for LivePool {

@@ -5,10 +5,11 @@
 use crate::error::Named;
 use crate::{Dataset, DatasetError, Directory};
 use millpond_crypt::{CryptError, CryptKey, DatasetKey, WrappingKey};
-use millpond_env::sync::Arc;
+use millpond_env::sync::{Arc, Mutex};
 use millpond_ondisk::dsl::keys::CRYPTO_KEY_OBJECT;
 use millpond_ondisk::{CryptKeyValue, ObjectId};
 use millpond_zap::Zap;
+use std::collections::HashMap;
 
 impl Directory {
     /// Reads the wrapped keys of an encrypted dataset; `None` if it is not encrypted.
@@ -121,4 +122,94 @@ impl Dataset {
     pub fn is_encrypted(&self) -> Result<bool, DatasetError> {
         Ok(self.directory().extension(CRYPTO_KEY_OBJECT)?.is_some())
     }
+}
+
+/// The keys of a pool that were loaded so far. A lock is held only for a single look-up; keys are derived
+/// outside the locks.
+#[derive(Default)]
+pub struct KeyRing {
+    /// Wrapping keys by the directory of the encryption root.
+    wrapping: Mutex<HashMap<ObjectId, WrappingKey>>,
+    /// Derived keys by directory.
+    datasets: Mutex<HashMap<ObjectId, Arc<DatasetKey>>>,
+}
+
+impl std::fmt::Debug for KeyRing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "KeyRing({} roots)", self.wrapping.lock().len())
+    }
+}
+
+impl KeyRing {
+    /// Loads the key of a directory's encryption root: a passphrase, hexadecimal digits or raw bytes, according
+    /// to the root's key format. It unlocks all datasets that share the encryption root.
+    ///
+    /// # Errors
+    /// [`DatasetError::Key`] if the key is wrong or the directory is not encrypted.
+    pub fn load(&self, directory: &Arc<Directory>, user_key: &[u8]) -> Result<(), DatasetError> {
+        let wrapping = directory.wrapping_key(user_key)?;
+        let root = root_of(directory)?;
+        // The key is right if it unwraps the root's own key object.
+        let unlocked = root.unlock(&wrapping)?;
+        self.wrapping.lock().insert(root.id(), wrapping);
+        self.datasets.lock().insert(root.id(), unlocked);
+        Ok(())
+    }
+
+    /// Whether the key of a directory's encryption root is loaded.
+    ///
+    /// # Errors
+    /// [`DatasetError::Key`] if the directory is not encrypted.
+    pub fn is_loaded(&self, directory: &Arc<Directory>) -> Result<bool, DatasetError> {
+        let root = root_of(directory)?;
+        Ok(self.wrapping.lock().contains_key(&root.id()))
+    }
+
+    /// Unloads the key of a directory's encryption root and the keys of the datasets that share it. Returns
+    /// false if it was not loaded.
+    ///
+    /// # Errors
+    /// If the directory cannot be read.
+    pub fn unload(&self, directory: &Arc<Directory>) -> Result<bool, DatasetError> {
+        let Some(root) = directory.encryption_root()? else {
+            return Ok(false);
+        };
+        let was_loaded = self.wrapping.lock().remove(&root.id()).is_some();
+        // Dataset keys of the other roots are derived again when they are needed.
+        self.datasets.lock().clear();
+        Ok(was_loaded)
+    }
+
+    /// The key of a directory if the key of its encryption root is loaded. `None` if it is not encrypted or is
+    /// locked.
+    ///
+    /// # Errors
+    /// If the directory cannot be read, or the key does not unwrap.
+    pub fn key_of(
+        &self,
+        directory: &Arc<Directory>,
+    ) -> Result<Option<Arc<DatasetKey>>, DatasetError> {
+        if let Some(key) = self.datasets.lock().get(&directory.id()) {
+            return Ok(Some(Arc::clone(key)));
+        }
+        if self.wrapping.lock().is_empty() {
+            return Ok(None);
+        }
+        let Some(crypt) = directory.crypt_key()? else {
+            return Ok(None);
+        };
+        let wrapping = self.wrapping.lock().get(&crypt.root_directory).cloned();
+        let Some(wrapping) = wrapping else {
+            return Ok(None);
+        };
+        let key = directory.unlock(&wrapping)?;
+        let mut datasets = self.datasets.lock();
+        datasets.insert(directory.id(), Arc::clone(&key));
+        Ok(Some(key))
+    }
+}
+
+fn root_of(directory: &Arc<Directory>) -> Result<Arc<Directory>, DatasetError> {
+    let root = directory.encryption_root()?;
+    root.ok_or_else(|| directory.key_error(format!("'{}' is not encrypted.", directory.name())))
 }

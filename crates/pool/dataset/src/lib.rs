@@ -30,6 +30,7 @@ pub use heads::head::{DatasetSpace, Estimate, HeadDataset};
 pub use heads::initializer::{DatasetInitializer, NewContents, NewFileSystem};
 pub use heads::log::{HeadLog, LogTrim, OtherLog, header_words};
 pub use heads::settings::Settings;
+pub use keys::KeyRing;
 pub use millpond_crypt::{CryptKey, DatasetKey, KeyFormat, WrappingKey};
 pub use name::{DatasetName, NAME_BYTES_MAX, NameTail};
 pub use properties::{PropertyReader, PropertySource, PropertyValue, StoredProperties};

@@ -4,9 +4,10 @@ use super::Findings;
 use super::block_features::BlockFeatures;
 use super::dsl::Dsl;
 use super::finding::{Finding, FindingKind};
-use crate::Pool;
+use millpond_env::sync::Arc;
 use millpond_ondisk::dsl::keys;
 use millpond_ondisk::pool_directory::key;
+use millpond_pool::PoolView;
 use millpond_vdev::VdevKind;
 use std::collections::BTreeMap;
 
@@ -29,28 +30,27 @@ pub(super) struct InMos {
 }
 
 pub(super) fn judge(
-    pool: &Pool,
+    pool: &Arc<PoolView>,
     dsl: &Dsl,
     counted: &Counted<'_>,
     in_mos: &InMos,
     findings: &Findings<'_>,
 ) {
-    let inner = pool.inner();
-    let features = inner.features();
-    if inner.version() < 5000 {
+    let features = pool.features();
+    if pool.version() < 5000 {
         return;
     }
     let tell = |detail: String| {
         Finding::new(FindingKind::FeatureCount, detail).into(findings);
     };
     let mut expected: BTreeMap<&str, u64> = BTreeMap::new();
-    let has = |key: &str| u64::from(inner.find_directory_object(key).ok().flatten().is_some());
+    let has = |key: &str| u64::from(pool.find_directory_object(key).ok().flatten().is_some());
     expected.insert("com.delphix:async_destroy", has(key::BPTREE));
     expected.insert("com.delphix:empty_bpobj", counted.empty_references);
     expected.insert("com.delphix:spacemap_histogram", in_mos.histograms);
     expected.insert("com.delphix:extensible_dataset", in_mos.extensible);
     expected.insert("com.fudosecurity:block_cloning", counted.clone_tables);
-    let topology = inner.store().topology();
+    let topology = pool.store().topology();
     let tops = || topology.tree.tops().map(|(_, node)| node);
     let mapped = tops().filter(|node| node.config.indirect_mapping.is_some());
     expected.insert("com.delphix:device_removal", mapped.count() as u64);

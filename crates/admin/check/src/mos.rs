@@ -5,12 +5,12 @@ use super::features::{self, Counted, InMos};
 use super::finding::{Finding, FindingKind};
 use super::objects::References;
 use super::{CheckProgress, Findings, tables};
-use crate::Pool;
-use millpond_env::sync::Mutex;
+use millpond_env::sync::{Arc, Mutex};
 use millpond_object::ObjectView;
 use millpond_ondisk::pool_directory::{OBJECT_DIRECTORY, key, vdev_key};
 use millpond_ondisk::{ObjectId, ObjectType, ScanPhys, WordArray};
 use millpond_pool::PoolSpaceMaps;
+use millpond_pool::PoolView;
 use millpond_vdev::VdevConfig;
 use millpond_zap::Zap;
 
@@ -46,9 +46,14 @@ const NOT_OBJECTS: [&str; 9] = [
 ];
 
 impl MosPass {
-    pub(super) fn run(&self, pool: &Pool, progress: &CheckProgress, findings: &Findings<'_>) {
+    pub(super) fn run(
+        &self,
+        pool: &Arc<PoolView>,
+        progress: &CheckProgress,
+        findings: &Findings<'_>,
+    ) {
         let mut state = State::default();
-        for object in pool.inner().mos().objects() {
+        for object in pool.mos().objects() {
             let object = match object {
                 Ok(object) => object,
                 Err(_) => {
@@ -66,7 +71,7 @@ impl MosPass {
     /// Compares counts and references after everything else has been read.
     pub(super) fn finish(
         &self,
-        pool: &Pool,
+        pool: &Arc<PoolView>,
         dsl: &Dsl,
         counted: &Counted<'_>,
         references: References,
@@ -82,7 +87,7 @@ impl MosPass {
         note_bookmarks(dsl, &references, findings);
         let is_whole = note_pool(pool, &references) && !dsl.is_partial && !state.is_partial;
         // Old pools keep objects at positions that newer ones do not have.
-        let is_known = pool.inner().version() >= 5000;
+        let is_known = pool.version() >= 5000;
         references.judge(&state.existing, is_whole && is_known, findings);
     }
 }
@@ -142,9 +147,8 @@ fn words(object: &ObjectView) -> Vec<u64> {
 }
 
 /// Records all references from the pool's own structures. Returns whether all of them could be read.
-fn note_pool(pool: &Pool, references: &References) -> bool {
-    let inner = pool.inner();
-    let mos = inner.mos();
+fn note_pool(pool: &Arc<PoolView>, references: &References) -> bool {
+    let mos = pool.mos();
     let mut is_whole = true;
     references.note(OBJECT_DIRECTORY, "the object directory");
     let open = |id: ObjectId| {
@@ -200,7 +204,7 @@ fn note_pool(pool: &Pool, references: &References) -> bool {
             }
         }
     }
-    if let Ok(Some(id)) = inner.find_directory_object(key::LOG_SPACE_MAP_ZAP) {
+    if let Ok(Some(id)) = pool.find_directory_object(key::LOG_SPACE_MAP_ZAP) {
         for entry in open(id).iter().flat_map(|zap| zap.iter()).flatten() {
             references.note(
                 ObjectId(entry.value.first().unwrap_or(0)),
@@ -208,16 +212,16 @@ fn note_pool(pool: &Pool, references: &References) -> bool {
             );
         }
     }
-    let topology = inner.store().topology();
+    let topology = pool.store().topology();
     for node in topology.tree.nodes() {
         note_vdev(pool, &node.config, references, &open);
     }
-    for list in inner.spares().iter().chain(inner.caches()) {
+    for list in pool.spares().iter().chain(pool.caches()) {
         if let Ok(id) = list.u64("com.delphix:vdev_zap_leaf") {
             references.note(ObjectId(id), "the ZAP of a vdev");
         }
     }
-    match PoolSpaceMaps::load(inner) {
+    match PoolSpaceMaps::load(pool) {
         Ok(maps) => {
             for (map, what) in maps.objects() {
                 references.note(map, what);
@@ -229,7 +233,7 @@ fn note_pool(pool: &Pool, references: &References) -> bool {
 }
 
 fn note_vdev(
-    pool: &Pool,
+    pool: &Arc<PoolView>,
     config: &VdevConfig,
     references: &References,
     open: &dyn Fn(ObjectId) -> Option<Zap>,
@@ -246,7 +250,7 @@ fn note_vdev(
         references.note(ObjectId(ObjectId::number(id)), what);
     }
     if let Some(mapping) = config.indirect_mapping
-        && let Ok(object) = pool.inner().mos().object(mapping)
+        && let Ok(object) = pool.mos().object(mapping)
         && let Some(counts) = words(&object).get(3)
     {
         references.note(ObjectId(*counts), "the counts of a removed vdev");

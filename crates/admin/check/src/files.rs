@@ -7,8 +7,9 @@ use super::dsl::{DatasetNode, Dsl};
 use super::finding::{Finding, FindingKind};
 use super::owner_space::OwnerSums;
 use super::report::Findings;
-use super::{CheckOptions, CheckProgress, tables};
-use crate::Pool;
+use super::run::Scene;
+use super::{CheckProgress, tables};
+use millpond_dataset::KeyRing;
 use millpond_env::sync::Arc;
 use millpond_object::{Accounting, ObjectSetView, ObjectView};
 use millpond_ondisk::dsl::{hex_key_number, keys::master_node};
@@ -23,7 +24,7 @@ const VOLUME_PROPERTIES: ObjectId = ObjectId(2);
 
 /// The check of a dataset's content.
 pub(super) struct FilesJob<'a> {
-    pool: &'a Pool,
+    keys: &'a KeyRing,
     node: &'a DatasetNode,
     dsl: &'a Dsl,
     progress: &'a CheckProgress,
@@ -53,13 +54,8 @@ struct Record {
 
 impl<'a> FilesJob<'a> {
     /// Creates a job per dataset whose content is to be checked, the largest last.
-    pub(super) fn of(
-        pool: &'a Pool,
-        dsl: &'a Dsl,
-        options: &CheckOptions,
-        progress: &'a CheckProgress,
-        findings: &'a Findings<'a>,
-    ) -> Vec<Self> {
+    pub(super) fn of(scene: &Scene<'a>, findings: &'a Findings<'a>) -> Vec<Self> {
+        let (dsl, options) = (scene.dsl, scene.options);
         let is_wanted = |node: &&DatasetNode| {
             let next = node.next.map(|next| &dsl.datasets[next].phys);
             let is_same = next.is_some_and(|next| next.block_pointer == node.phys.block_pointer);
@@ -72,10 +68,10 @@ impl<'a> FilesJob<'a> {
         nodes
             .into_iter()
             .map(|node| Self {
-                pool,
+                keys: scene.keys,
                 node,
                 dsl,
-                progress,
+                progress: scene.progress,
                 findings,
             })
             .collect()
@@ -94,7 +90,7 @@ impl<'a> FilesJob<'a> {
             return self.findings.not_judged(reason);
         }
         let directory = &self.dsl.directories[self.node.directory].directory;
-        let key = match self.pool.key_of(directory) {
+        let key = match self.keys.key_of(directory) {
             Ok(key) => key,
             Err(error) => return self.tell(FindingKind::Unreadable, 0, error.to_string()),
         };

@@ -2,20 +2,21 @@
 
 use super::Findings;
 use super::finding::{Finding, FindingKind};
-use crate::Pool;
+use millpond_env::sync::Arc;
 use millpond_ondisk::{LABEL_COUNT, ObjectType, SpaceMapPhys, Txg};
+use millpond_pool::PoolView;
 use millpond_pool::import::{LabelFault, LeafLabel, read_labels};
 
-pub(super) fn judge(pool: &Pool, findings: &Findings<'_>) {
+pub(super) fn judge(pool: &Arc<PoolView>, findings: &Findings<'_>) {
     judge_labels(pool, findings);
     judge_time_logs(pool, findings);
     judge_history(pool, findings);
 }
 
-fn judge_labels(pool: &Pool, findings: &Findings<'_>) {
-    let topology = pool.inner().store().topology();
+fn judge_labels(pool: &Arc<PoolView>, findings: &Findings<'_>) {
+    let topology = pool.store().topology();
     let tree = &topology.tree;
-    let txg = pool.inner().uberblock().txg;
+    let txg = pool.uberblock().txg;
     for ((leaf, node), device) in tree.leaves().zip(&topology.devices) {
         let Some(device) = device else { continue };
         let name = topology.leaf_name(leaf);
@@ -80,15 +81,15 @@ fn half_of_an_unfinished_txg(
     }
 }
 
-fn judge_time_logs(pool: &Pool, findings: &Findings<'_>) {
-    let topology = pool.inner().store().topology();
+fn judge_time_logs(pool: &Arc<PoolView>, findings: &Findings<'_>) {
+    let topology = pool.store().topology();
     for (_, node) in topology.tree.leaves() {
         let Some(id) = node.config.dtl else { continue };
         let tell = |words: String| {
             let finding = Finding::new(FindingKind::DirtyTimeLog, words);
             findings.add(finding.object(id.0));
         };
-        let object = match pool.inner().mos().object(id) {
+        let object = match pool.mos().object(id) {
             Ok(object) => object,
             Err(error) => {
                 tell(error.to_string());
@@ -116,9 +117,9 @@ fn judge_time_logs(pool: &Pool, findings: &Findings<'_>) {
     }
 }
 
-fn judge_history(pool: &Pool, findings: &Findings<'_>) {
+fn judge_history(pool: &Arc<PoolView>, findings: &Findings<'_>) {
     let tell = |words: String| Finding::new(FindingKind::History, words).into(findings);
-    match pool.inner().history() {
+    match pool.history() {
         Ok(Some(history)) => {
             for record in history {
                 match record {

@@ -1,9 +1,11 @@
-//! Inspection below the file level: objects, blocks and statistics of a pool.
+//! Layer `admin`: inspection below the file level: objects, blocks and statistics of a pool.
 //!
 //! Functions read the current state and return plain values. Listings are iterators or callbacks, so memory
 //! does not grow with the size of the pool. Labels and uberblocks are in [`millpond_pool::import`], space
 //! maps in [`millpond_pool::PoolSpaceMaps`], records of intent logs in [`millpond_intent`]; they are
 //! re-exported here.
+
+#![forbid(unsafe_code)]
 
 mod datasets;
 mod object;

@@ -1,6 +1,6 @@
 //! The kinds of findings, with their names and advice.
 
-use crate::check::Findings;
+use crate::Findings;
 use std::fmt;
 
 macro_rules! kinds {

@@ -1,7 +1,6 @@
 //! Lists all datasets of a pool, as described by their MOS objects.
 
-use crate::Error;
-use millpond_dataset::{Dataset, Directory};
+use millpond_dataset::{Dataset, DatasetError, Directory};
 use millpond_env::sync::Arc;
 use millpond_object::ObjectSetView;
 use millpond_ondisk::{BlockPointer, DslDatasetPhys, ObjectSetKind};
@@ -66,7 +65,7 @@ impl DatasetSummary {
 /// time.
 pub fn datasets(pool: &Arc<PoolView>) -> Summaries {
     Summaries {
-        stack: vec![Directory::root(pool).map_err(Error::from)],
+        stack: vec![Directory::root(pool)],
         queue: Vec::new().into_iter(),
     }
 }
@@ -74,15 +73,15 @@ pub fn datasets(pool: &Arc<PoolView>) -> Summaries {
 /// See [`datasets`].
 #[derive(Debug)]
 pub struct Summaries {
-    stack: Vec<Result<Arc<Directory>, Error>>,
-    queue: std::vec::IntoIter<Result<Dataset, Error>>,
+    stack: Vec<Result<Arc<Directory>, DatasetError>>,
+    queue: std::vec::IntoIter<Result<Dataset, DatasetError>>,
 }
 
 impl Summaries {
-    fn enter(&mut self, directory: &Arc<Directory>) -> Result<(), Error> {
+    fn enter(&mut self, directory: &Arc<Directory>) -> Result<(), DatasetError> {
         for (component, id) in directory.child_entries()?.into_iter().rev() {
             let child = directory.open_child(&component, id);
-            self.stack.push(child.map_err(Error::from));
+            self.stack.push(child);
         }
         let Some(head) = directory.head()? else {
             return Ok(());
@@ -99,7 +98,7 @@ impl Summaries {
 }
 
 impl Iterator for Summaries {
-    type Item = Result<Dataset, Error>;
+    type Item = Result<Dataset, DatasetError>;
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             if let Some(dataset) = self.queue.next() {

@@ -16,9 +16,8 @@ use super::sums::{Mark, Ratios, Sums};
 use super::trees::{BlockCheck, Counted, DatasetTree, Tally};
 use super::{CheckOptions, CheckProgress, CheckReport, CheckTotals};
 use super::{features, labels, names};
-use crate::{Error, Pool};
 use millpond_alloc::deflate_ratio;
-use millpond_dataset::traverse_destroyed_tree;
+use millpond_dataset::{DatasetError, KeyRing, traverse_destroyed_tree};
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Mutex};
 use millpond_env::thread;
@@ -29,6 +28,7 @@ use millpond_ondisk::{
     BlockPointer, BpTreeEntry, BpTreePhys, Dva, ObjectId, SpaceAction, SpaceMapEntries,
     SpaceMapEntry, SpaceMapPhys, Txg,
 };
+use millpond_pool::PoolView;
 use millpond_traverse::{Budget, Job, Outcome, Traversal, Tree};
 use millpond_zap::Zap;
 use std::collections::{HashMap, HashSet};
@@ -45,11 +45,12 @@ struct Pass {
 }
 
 /// The state that does not change during a check.
-struct Scene<'a> {
-    pool: &'a Pool,
-    options: &'a CheckOptions,
-    progress: &'a CheckProgress,
-    dsl: &'a Dsl,
+pub(super) struct Scene<'a> {
+    pub(super) pool: &'a Arc<PoolView>,
+    pub(super) keys: &'a KeyRing,
+    pub(super) options: &'a CheckOptions,
+    pub(super) progress: &'a CheckProgress,
+    pub(super) dsl: &'a Dsl,
     ratios: &'a Ratios,
     space: &'a Space,
     clones: &'a Clones,
@@ -57,22 +58,23 @@ struct Scene<'a> {
 }
 
 pub(super) fn check(
-    pool: &Pool,
+    pool: &Arc<PoolView>,
+    keys: &KeyRing,
     options: &CheckOptions,
     progress: &CheckProgress,
     on_finding: &(dyn Fn(&Finding) + Sync),
-) -> Result<CheckReport, Error> {
-    let inner = pool.inner();
+) -> Result<CheckReport, DatasetError> {
     let findings = Findings::new(on_finding, options.findings_max);
     let references = References::default();
-    let dsl = Dsl::gather(inner, &findings, &references)?;
-    let mut space = Space::load(inner, &findings);
+    let dsl = Dsl::gather(pool, &findings, &references)?;
+    let mut space = Space::load(pool, &findings);
     claim_checkpoint(pool, &mut space, &findings, &references);
     let ratios = ratios_of(pool);
-    let clones = Clones::load(inner, &findings, &references);
-    let empty = inner.find_directory_object(key::EMPTY_BPOBJ).ok().flatten();
+    let clones = Clones::load(pool, &findings, &references);
+    let empty = pool.find_directory_object(key::EMPTY_BPOBJ).ok().flatten();
     let scene = Scene {
         pool,
+        keys,
         options,
         progress,
         dsl: &dsl,
@@ -132,14 +134,13 @@ pub(super) fn check(
         objects: progress.objects(),
     };
     let mut report = findings.finish(totals);
-    names::add_paths(pool, &mut report);
+    names::add_paths(pool, keys, &mut report);
     Ok(report)
 }
 
-fn ratios_of(pool: &Pool) -> Ratios {
-    let inner = pool.inner();
-    let topology = inner.store().topology();
-    let is_deflated = matches!(inner.directory_number(key::DEFLATE), Ok(Some(1..)));
+fn ratios_of(pool: &Arc<PoolView>) -> Ratios {
+    let topology = pool.store().topology();
+    let is_deflated = matches!(pool.directory_number(key::DEFLATE), Ok(Some(1..)));
     let ids = topology.tree.tops().map(|(id, _)| id);
     let ratio = |id| {
         let typical = topology.tree.asize(id, 128 << 10, Txg(0));
@@ -153,19 +154,18 @@ fn ratios_of(pool: &Pool) -> Ratios {
 
 /// Claims the space that is allocated only for a checkpoint. No other structure may claim it.
 fn claim_checkpoint(
-    pool: &Pool,
+    pool: &Arc<PoolView>,
     space: &mut Space,
     findings: &Findings<'_>,
     references: &References,
 ) {
-    let inner = pool.inner();
-    let topology = inner.store().topology();
+    let topology = pool.store().topology();
     for (vdev, node) in topology.tree.tops() {
         let Some(zap) = node.config.zap_top.and_then(ObjectId::some) else {
             continue;
         };
         let found = (|| -> Result<Option<Vec<Dva>>, String> {
-            let object = inner.mos().object(zap).map_err(|error| error.to_string())?;
+            let object = pool.mos().object(zap).map_err(|error| error.to_string())?;
             let zap = Zap::open(object).map_err(|error| error.to_string())?;
             let id = zap
                 .lookup_u64(vdev_key::CHECKPOINT_SPACE_MAP.as_bytes())
@@ -174,7 +174,7 @@ fn claim_checkpoint(
                 return Ok(None);
             };
             references.note(id, "the space map of a checkpoint");
-            let object = inner.mos().object(id).map_err(|error| error.to_string())?;
+            let object = pool.mos().object(id).map_err(|error| error.to_string())?;
             let bonus = object.bonus().map_err(|error| error.to_string())?;
             let phys = SpaceMapPhys::decode(bonus, object.dnode().endian)
                 .map_err(|error| error.to_string())?;
@@ -235,14 +235,14 @@ impl Scene<'_> {
         watch: Option<&Watch>,
         mos_pass: Option<&MosPass>,
     ) -> Pass {
-        let inner = self.pool.inner();
-        let store = inner.store();
+        let pool = self.pool;
+        let store = pool.store();
         let topology = store.topology();
         let capacity = topology.capacity_bytes();
         let mos_tree = DatasetTree {
             name: String::new(),
             dataset: 0,
-            root: inner.uberblock().root,
+            root: pool.uberblock().root,
             previous_root: BlockPointer::default(),
             born_after: Txg(0),
             origin_txg: Txg(0),
@@ -260,7 +260,7 @@ impl Scene<'_> {
             .map(|at| tally(self.dsl.tree(at)))
             .collect();
         let lists = Lists {
-            mos: inner.mos(),
+            mos: pool.mos(),
             ratios: self.ratios,
             findings,
             references,
@@ -283,7 +283,7 @@ impl Scene<'_> {
             progress: self.progress,
             shared,
             is_cloned: &is_cloned,
-            synced: inner.uberblock().txg,
+            synced: pool.uberblock().txg,
             sums,
             watch,
             claims: Budget::new(capacity.saturating_mul(2)),
@@ -334,7 +334,7 @@ impl Scene<'_> {
             jobs.push(Box::new(|| {
                 mos_pass.run(self.pool, self.progress, findings);
             }));
-            let files = FilesJob::of(self.pool, self.dsl, self.options, self.progress, findings);
+            let files = FilesJob::of(self, findings);
             for job in files {
                 jobs.push(Box::new(move || job.run()));
             }
@@ -360,14 +360,14 @@ impl Scene<'_> {
     /// Claims the blocks that wait to be freed. Returns the totals charged to `$FREE` and the count of
     /// deleted livelists.
     fn free_lists(&self, blocks: &BlockCheck<'_>, lists: &Lists<'_>) -> (Option<Sums>, u64) {
-        let inner = self.pool.inner();
+        let pool = self.pool;
         let mut free = Some(Sums::default());
         let mut deleted = 0;
         let add = |free: &mut Option<Sums>, sums: Option<Sums>| match (&mut *free, sums) {
             (Some(free), Some(sums)) => *free += sums,
             _ => *free = None,
         };
-        let find = |key: &str| inner.find_directory_object(key).ok().flatten();
+        let find = |key: &str| pool.find_directory_object(key).ok().flatten();
         let own = |pointer: &BlockPointer, words: &str| {
             let holder = || Holder {
                 dataset: String::new(),
@@ -403,7 +403,7 @@ impl Scene<'_> {
         }
         if let Some(id) = find(key::DELETED_CLONES) {
             lists.references.note(id, "the set of deleted clones");
-            let zap = inner
+            let zap = pool
                 .mos()
                 .object(id)
                 .ok()
@@ -430,7 +430,6 @@ impl Scene<'_> {
     ) -> Result<Sums, String> {
         let object = self
             .pool
-            .inner()
             .mos()
             .object(id)
             .map_err(|error| error.to_string())?;
@@ -482,7 +481,7 @@ impl Scene<'_> {
         let (muted, references) = (Findings::new(&silent, 0), References::default());
         let (shared, sums) = (Mutex::default(), BlockSums::default());
         self.pass(&muted, &references, &shared, &sums, Some(&watch), None);
-        let mut maps = FreeSpace::load(self.pool.inner());
+        let mut maps = FreeSpace::load(self.pool);
         for dispute in disputes {
             let holders = watch.holders(&dispute);
             let place = format!(

@@ -6,8 +6,7 @@ use super::Findings;
 use super::finding::{Finding, FindingKind};
 use super::objects::References;
 use super::trees::DatasetTree;
-use crate::Error;
-use millpond_dataset::{Dataset, Directory};
+use millpond_dataset::{Dataset, DatasetError, Directory};
 use millpond_env::sync::Arc;
 use millpond_object::ObjectView;
 use millpond_ondisk::dsl::{hex_key_number, keys};
@@ -59,7 +58,7 @@ impl Dsl {
         pool: &Arc<PoolView>,
         findings: &Findings<'_>,
         references: &References,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, DatasetError> {
         let root = Directory::root(pool)?;
         let mut gatherer = Gatherer {
             pool,
