@@ -2,7 +2,7 @@
 
 use crate::daemon::{Daemon, Log};
 use crate::fuse::FuseMounter;
-use crate::log::{Level, Line};
+use crate::log::{self, Filter, Level, Line};
 use crate::metrics::{self, MetricsListener, MetricsServer};
 use crate::mounts::{Mounter, NoMounter};
 use crate::permits::{ConnectionPermits, PermitLimits};
@@ -120,6 +120,7 @@ const HELP: &str = "\
 millpondd keeps pools imported and file systems mounted, and answers zpool and zfs.
 
 Usage: millpondd [--foreground] [--stay] [--metrics ADDRESS:PORT] [--deadline SECONDS]
+                 [--log FILTER]
 
   --foreground  do not leave the terminal; log to standard error
   --stay        do not exit when no pool is imported (for a service manager)
@@ -129,6 +130,8 @@ Usage: millpondd [--foreground] [--stay] [--metrics ADDRESS:PORT] [--deadline SE
   --deadline SECONDS
                 time limit for a device request where redundancy is left; the pool then continues
                 without the device (default 30; 0: no limit). Environment: MILLPOND_DEADLINE
+  --log FILTER  what to log: error, warn, info (default), debug or trace, for everything or for
+                one crate (info,millpond_pool=debug). Environment: MILLPOND_LOG
 
 State is kept in /var/lib/millpond and /run/millpond (root), the XDG state and runtime
 directories (others), or in MILLPOND_DIR. Commands start the daemon when they need it.
@@ -140,6 +143,7 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
     let (mut in_foreground, mut stays) = (false, false);
     let mut metrics = std::env::var("MILLPOND_METRICS").ok();
     let mut deadline = std::env::var("MILLPOND_DEADLINE").ok();
+    let mut filter = std::env::var("MILLPOND_LOG").unwrap_or_default();
     let mut words = words.iter();
     while let Some(word) = words.next() {
         match word.to_str() {
@@ -152,6 +156,10 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
             },
             Some("--deadline") => {
                 deadline = words.next().map(|word| word.to_string_lossy().into_owned());
+            }
+            Some("--log") => {
+                let word = words.next().map(|word| word.to_string_lossy());
+                filter = word.unwrap_or_default().into_owned();
             }
             Some("--foreground") => in_foreground = true,
             Some("--stay") => stays = true,
@@ -169,6 +177,13 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
         complain("--deadline (or MILLPOND_DEADLINE) needs a number of seconds");
         return ExitCode::from(2);
     };
+    match Filter::parse(&filter) {
+        Ok(filter) => log::start(&filter),
+        Err(error) => {
+            complain(&format!("--log (or MILLPOND_LOG): {error}"));
+            return ExitCode::from(2);
+        }
+    }
     if !in_foreground {
         close_inherited();
         // Fails only if this process already leads a process group. Then there is no terminal to leave.
@@ -228,16 +243,9 @@ fn complain(text: &str) {
     let _ = writeln!(io::stderr(), "millpondd: {text}");
 }
 
-/// The destination of log lines. Under a service manager, each line starts with its severity.
+/// The daemon's own lines join the events of all crates.
 fn log() -> Log {
-    let is_journal = std::env::var_os("JOURNAL_STREAM").is_some();
-    Box::new(move |line| {
-        let mut out = io::stderr();
-        let _ = match is_journal {
-            true => writeln!(out, "<{}>{line}", line.level().severity()),
-            false => writeln!(out, "millpondd: {line}"),
-        };
-    })
+    Box::new(Line::emit)
 }
 
 fn mounter() -> Box<dyn Mounter> {

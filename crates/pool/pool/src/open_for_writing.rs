@@ -134,6 +134,7 @@ impl Pool {
             }
         }
         pool.wait_for_devices(writing);
+        tracing::debug!(pool = %pool.name(), txg = txg.0, "open for writing");
         Ok(pool)
     }
 
@@ -317,6 +318,7 @@ impl Pool {
             let _ = thread.join();
         }
         self.store.end_ahead();
+        tracing::debug!(pool = %self.name(), state = ?as_what, "closed");
         Ok(())
     }
 }

@@ -130,6 +130,7 @@ impl LogWriter {
                 drop(queue);
                 // A change without a record comes first: wait for its txg.
                 mark::hit("fsync-by-txg");
+                tracing::trace!(dataset = head.id().0, "fsync waits for the txg");
                 pool.sync()?;
                 return Ok(());
             };
@@ -295,6 +296,7 @@ impl LogWriter {
     /// no further block can be written after them.
     fn give_up(&self, allocated: &[BlockPointer]) -> Result<(), NotWritten> {
         mark::hit("log-given-up");
+        tracing::debug!("a log block could not be written; fsync waits for txgs from now on");
         self.chain.lock().ruin(allocated);
         Err(NotWritten::Failed)
     }

@@ -25,6 +25,7 @@ impl SyncTaskContext<'_> {
         if !set.is_dirty(txg) {
             return Ok(false);
         }
+        let _span = tracing::debug_span!("dataset", dataset = head.id().0).entered();
         let facts = self.head_facts(head.id())?;
         let sink = DatasetSink::new(self.ctx, facts.clone());
         let pass = self.ctx.pass();
@@ -43,6 +44,7 @@ impl SyncTaskContext<'_> {
             synced.seen.checksums.extend(again.seen.checksums);
         }
         let tally = sink.finish()?;
+        tracing::trace!(bytes = tally.change.used, "wrote dirty data");
         self.settle_head(head.id(), synced.root, &facts, &tally)?;
         self.note_features(head.id(), &synced.seen)?;
         for guid in head.needed_features() {

@@ -149,6 +149,7 @@ impl Pool {
         let _one = self.syncing.lock();
         let _patient = self.store.retrying_thread();
         let txg = syncing.txg();
+        let _span = tracing::debug_span!("txg", pool = %self.name(), txg = txg.0).entered();
         self.failure.begins(txg);
         let guard = SyncGuard { pool: self, txg };
         let outcome = self.try_write_txg(syncing, inline).and_then(|()| {
@@ -164,6 +165,7 @@ impl Pool {
         std::mem::forget(guard);
         match outcome {
             Ok(()) => {
+                tracing::debug!("synced");
                 self.groups.synced(txg);
                 self.failure.committed(txg);
                 self.port.committed(txg);
@@ -171,6 +173,7 @@ impl Pool {
             }
             Err(error) => {
                 mark::hit("pool-stops");
+                tracing::debug!(%error, "the txg cannot be written");
                 self.stop(txg, &error.to_string());
                 Err(error)
             }
@@ -219,6 +222,7 @@ impl Pool {
                 });
             }
             round.pass.store(pass, Ordering::Relaxed);
+            tracing::trace!(pass, "sync pass");
             if pass == 3 {
                 mark::hit("third-sync-pass");
             }
@@ -254,6 +258,7 @@ impl Pool {
                 self.write_config_if_dirty(&ctx)?;
                 if !self.has_work(&ctx) {
                     mark::hit("txg-without-trace");
+                    tracing::trace!("nothing to write");
                     return Ok(());
                 }
                 self.free_put_off(&ctx)?;

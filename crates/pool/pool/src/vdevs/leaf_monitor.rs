@@ -251,6 +251,8 @@ impl LeafWatch {
     }
 
     fn note(&mut self, event: LeafEvent) {
+        let device = event.path.as_deref();
+        tracing::debug!(device, kind = ?event.kind, state = ?event.condition.state, "device event");
         if self.events.len() >= EVENTS_MAX {
             self.events.pop_front();
         }

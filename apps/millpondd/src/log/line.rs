@@ -6,7 +6,8 @@
 //! warning dataset="tank/my music": not mounted: Busy
 //! ```
 
-use std::fmt::{self, Write};
+use super::escape;
+use std::fmt;
 
 /// The severity of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,16 +26,6 @@ impl Level {
             Level::Error => "error",
             Level::Warning => "warning",
             Level::Notice => "notice",
-        }
-    }
-
-    /// The syslog severity, which a service manager reads from the start of a line.
-    #[must_use]
-    pub fn severity(self) -> u8 {
-        match self {
-            Level::Error => 3,
-            Level::Warning => 4,
-            Level::Notice => 5,
         }
     }
 }
@@ -93,6 +84,21 @@ impl Line {
     pub fn level(&self) -> Level {
         self.level
     }
+
+    /// Emits it as a tracing event.
+    pub fn emit(&self) {
+        let name = |what| {
+            let named = self.names.iter().find(|(key, _)| *key == what);
+            named.map(|(_, name)| name.as_str())
+        };
+        let (pool, device) = (name("pool"), name("device"));
+        let (dataset, file, text) = (name("dataset"), name("file"), self.text.as_str());
+        match self.level {
+            Level::Error => tracing::error!(pool, device, dataset, file, "{text}"),
+            Level::Warning => tracing::warn!(pool, device, dataset, file, "{text}"),
+            Level::Notice => tracing::info!(pool, device, dataset, file, "{text}"),
+        }
+    }
 }
 
 impl fmt::Display for Line {
@@ -100,43 +106,10 @@ impl fmt::Display for Line {
         f.write_str(self.level.word())?;
         for (what, name) in &self.names {
             write!(f, " {what}=")?;
-            put(f, name)?;
+            escape::value(f, name)?;
         }
         f.write_str(": ")?;
-        // The message may also contain names of devices and files.
-        for character in self.text.chars() {
-            put_character(f, character)?;
-        }
-        Ok(())
-    }
-}
-
-/// Writes a name, in quotation marks if it has special characters.
-fn put(f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result {
-    let is_plain = |c: char| c.is_alphanumeric() || "/_-.@#+%,~<>".contains(c);
-    if !name.is_empty() && name.chars().all(is_plain) {
-        return f.write_str(name);
-    }
-    f.write_char('"')?;
-    for character in name.chars() {
-        match character {
-            '"' | '\\' => write!(f, "\\{character}")?,
-            other => put_character(f, other)?,
-        }
-    }
-    f.write_char('"')
-}
-
-/// Escapes control characters, and characters that change the writing direction. Thus an entry stays on one
-/// line and is displayed in the order in which it was written.
-fn put_character(f: &mut fmt::Formatter<'_>, character: char) -> fmt::Result {
-    let turns = matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    match character {
-        '\n' => f.write_str("\\n"),
-        c if c.is_control() || turns || matches!(c, '\u{2028}' | '\u{2029}') => {
-            write!(f, "\\u{{{:x}}}", u32::from(c))
-        }
-        other => f.write_char(other),
+        escape::message(f, &self.text)
     }
 }
 
@@ -156,7 +129,6 @@ mod tests {
         assert_eq!(line.to_string(), "error dataset=tank/fs@a file=<0x1>: gone");
         let line = Line::new(Level::Notice, "resumed");
         assert_eq!(line.to_string(), "notice: resumed");
-        assert!(Level::Error.severity() < Level::Notice.severity());
     }
 
     #[test]
