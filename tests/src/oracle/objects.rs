@@ -250,7 +250,7 @@ mod tests {
     use super::*;
 
     const TEXT: &str = "Dataset mos [META], ID 0, cr_txg 4, 491520, 103 objects\n\
-        \x20   ObjectView  lvl   iblk   dblk  dsize  dnsize  lsize   %full  type\n\
+        \x20   Object  lvl   iblk   dblk  dsize  dnsize  lsize   %full  type\n\
         \x20        0    2  131072  16384  86016     512  98304   53.65  DMU dnode\n\
         \x20       41    1  131072  131072      0     512  131072    0.00  persistent error log\n\
         \x20   Dnode slots:\n\
@@ -258,7 +258,7 @@ mod tests {
         Dataset tank/a b, [x]@s [ZPL], ID 123, cr_txg 18, 1302528, 20 objects\n\
         \x20   ZIL header: claim_txg 7, claim_blk_seq 1, claim_lr_seq 2 replay_seq 3, flags 0x1f\n\
         \t\tTX_CREATE           len    120, txg 57, seq 1\n\
-        \x20   ObjectView  lvl   iblk   dblk  dsize  dnsize  lsize   %full  type\n\
+        \x20   Object  lvl   iblk   dblk  dsize  dnsize  lsize   %full  type\n\
         \x20       -3    1  131072    512   8192     512    512  100.00  ZFS user/group/project used";
 
     #[test]

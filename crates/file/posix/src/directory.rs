@@ -115,7 +115,9 @@ impl Iterator for DirectoryEntries {
                 read,
                 next,
             } => {
-                if let (true, Some(from)) = (read.is_empty(), next.take()) {
+                if read.is_empty()
+                    && let Some(from) = next.take()
+                {
                     match directory.read_entries(from, BATCH) {
                         Ok(batch) => {
                             *next = (batch.len() == BATCH)

@@ -255,3 +255,27 @@ fn cookies_stay_valid_while_the_directory_changes() {
     rig.sync();
     rig.check_space();
 }
+
+#[test]
+fn a_large_directory_is_listed_whole_open_and_committed() {
+    let (rig, files) = plain();
+    let top = files.root().unwrap();
+    let mut expected: Vec<Vec<u8>> = (0..1000).map(|n| format!("f{n}").into_bytes()).collect();
+    for name in &expected {
+        files.create(&root(), &top, name, MODE, true).unwrap();
+    }
+    expected.sort();
+    rig.sync();
+    let read_top = rig.committed().root().unwrap();
+    for directory in [&top, &read_top] {
+        let entries = directory.entries().unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().name).collect();
+        names.sort();
+        assert_eq!(names, expected);
+        // From any position on, each of the rest once.
+        let mut first = directory.entries().unwrap();
+        let taken: Vec<_> = first.by_ref().take(700).collect();
+        let rest = directory.entries_from(first.cookie()).unwrap();
+        assert_eq!(taken.len() + rest.count(), expected.len());
+    }
+}
