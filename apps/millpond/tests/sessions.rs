@@ -382,7 +382,7 @@ fn busy_pools_and_no_pools_are_told_of_as_by_openzfs() {
 }
 
 #[test]
-#[ignore = "most of it is about what is not implemented yet; here to see what differs"]
+#[ignore = "mostly about commands that are not implemented; run it to list the differences"]
 fn the_other_sessions_come_as_near_as_they_did() {
     for (name, floor) in OTHERS {
         if std::env::var("MILLPOND_SESSION").is_ok_and(|only| only != name) {

@@ -11,7 +11,7 @@ pub fn request(data: &[u8]) {
         return;
     };
     let page = Arc::new(|| "a 1\n".to_owned());
-    let told = answer(rest, usize::from(*first) + 1, page);
+    let told = answer(rest, usize::from(*first) + 1, page).expect("a runtime");
     let statuses = [200, 400, 404, 405, 414, 431, 505];
     let is_known = |status: u16| told.starts_with(format!("HTTP/1.1 {status} ").as_bytes());
     // HTTP/1.0 requests get a response in their version.

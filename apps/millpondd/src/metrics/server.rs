@@ -251,15 +251,13 @@ pub(super) async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin, pages: Ro
 /// What a client gets that sends `request` through a buffer of `buffer_bytes` and then nothing more. For the
 /// fuzzer.
 ///
-/// # Panics
-/// If no runtime or thread can be started.
-#[must_use]
-pub fn answer(request: &[u8], buffer_bytes: usize, page: PageSource) -> Vec<u8> {
+/// # Errors
+/// If no runtime can be started, or serving panics.
+pub fn answer(request: &[u8], buffer_bytes: usize, page: PageSource) -> io::Result<Vec<u8>> {
     let permits = ConnectionPermits::new(CONNECTIONS, 0);
-    let permit = permits.take(None).expect("a new set has permits");
-    let runtime = runtime().expect("a runtime");
+    let permit = permits.take(None).map_err(io::Error::other)?;
     let request = request.to_vec();
-    runtime.block_on(async {
+    runtime()?.block_on(async {
         let (client, stream) = tokio::io::duplex(buffer_bytes);
         let served = tokio::spawn(serve(stream, router(page, Arc::new(permit))));
         let (mut responses, mut requests) = tokio::io::split(client);
@@ -270,7 +268,7 @@ pub fn answer(request: &[u8], buffer_bytes: usize, page: PageSource) -> Vec<u8> 
         });
         let mut response = vec![];
         let _ = responses.read_to_end(&mut response).await;
-        served.await.expect("serving does not panic");
-        response
+        served.await.map_err(io::Error::other)?;
+        Ok(response)
     })
 }

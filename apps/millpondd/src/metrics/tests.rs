@@ -19,7 +19,7 @@ fn ask(request: &[u8]) -> String {
 }
 
 fn ask_in_pieces(request: &[u8], buffer_bytes: usize) -> String {
-    String::from_utf8(answer(request, buffer_bytes, page())).unwrap()
+    String::from_utf8(answer(request, buffer_bytes, page()).unwrap()).unwrap()
 }
 
 #[test]
@@ -254,7 +254,7 @@ fn a_server_stops_beside_open_connections_and_waiting_pages() {
 #[test]
 fn a_page_that_panics_is_an_error_of_the_server() {
     let page: PageSource = Arc::new(|| panic!("a page that panics"));
-    let told = answer(b"GET /metrics HTTP/1.1\r\n\r\n", 4096, page);
+    let told = answer(b"GET /metrics HTTP/1.1\r\n\r\n", 4096, page).unwrap();
     assert!(told.starts_with(b"HTTP/1.1 500 "), "{told:?}");
 }
 

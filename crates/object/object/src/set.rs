@@ -411,7 +411,7 @@ impl ObjectSet {
             policy.may_have_large_dnodes && !policy.is_mos
         };
         if !(1..=32).contains(&new.slots) || (new.slots > 1 && !may_be_large) {
-            return refuse("a dnode cannot have so many slots");
+            return refuse("a dnode has 1 to 32 slots, and only 1 without large_dnode");
         }
         let sectors = self.core.block_sectors(ObjectId(0), new.block_bytes)?;
         let buffer = usize::from(new.slots) * DNODE_SLOT_BYTES - 192;
