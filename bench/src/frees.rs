@@ -9,8 +9,7 @@
 #![forbid(unsafe_code)]
 
 use anyhow::{Context, Result};
-use millpond::live::{LivePool, PoolPlan};
-use millpond::{Caller, FileSystem, NewMode, Node, WriteAt};
+use millpond_engine::{Caller, FileSystem, NewMode, Node, Pool, PoolBuilder, WriteAt};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -55,7 +54,7 @@ fn run(scratch: &Path, plan: &Plan) -> Result<()> {
     let image = scratch.join("disk.img");
     let file_bytes = plan.blocks * plan.record_bytes;
     File::create(&image)?.set_len(2 * file_bytes + plan.blocks * 512 + (4 << 30))?;
-    let pool = PoolPlan::new("bench")
+    let pool = PoolBuilder::new("bench")
         .single(&image)
         .ashift(9)
         .root_property("recordsize", &plan.record_bytes.to_string())
@@ -89,7 +88,7 @@ fn run(scratch: &Path, plan: &Plan) -> Result<()> {
     let begun = Instant::now();
     written("before", files, &small, &|| begun.elapsed() < BEFORE)?;
 
-    let (begun, first) = (Instant::now(), pool.engine().uberblock().txg);
+    let (begun, first) = (Instant::now(), pool.inner().uberblock().txg);
     files.unlink(&root, b"large")?;
     files.close_unused()?;
     let removal = begun.elapsed();
@@ -97,7 +96,7 @@ fn run(scratch: &Path, plan: &Plan) -> Result<()> {
     written("while it is freed", files, &small, &is_there)?;
     let took = begun.elapsed();
     pool.sync()?;
-    let txgs = pool.engine().uberblock().txg.0 - first.0;
+    let txgs = pool.inner().uberblock().txg.0 - first.0;
     println!(
         "unlink took {:.1} ms, freeing {:.1} s and {txgs} txgs: {:.0} blocks a second",
         removal.as_secs_f64() * 1000.0,
@@ -109,7 +108,7 @@ fn run(scratch: &Path, plan: &Plan) -> Result<()> {
     finish(pool)
 }
 
-fn finish(pool: LivePool) -> Result<()> {
+fn finish(pool: Pool) -> Result<()> {
     let begun = Instant::now();
     pool.export()?;
     println!("export took {:.1} s", begun.elapsed().as_secs_f64());

@@ -9,8 +9,7 @@
 #![forbid(unsafe_code)]
 
 use anyhow::{Context, Result};
-use millpond::live::{PoolPlan, RequestDeadline, WriteOptions};
-use millpond::{Caller, NewMode, WriteAt};
+use millpond_engine::{Caller, NewMode, PoolBuilder, RequestDeadline, WriteAt, WriteOptions};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -188,7 +187,7 @@ fn pool_files(
     for image in &images {
         File::create(image)?.set_len(2 << 30)?;
     }
-    let plan = PoolPlan::new("bench").writing(WriteOptions {
+    let plan = PoolBuilder::new("bench").writing(WriteOptions {
         deadline: layout.deadline,
         ..WriteOptions::default()
     });

@@ -2,9 +2,9 @@
 
 use super::old::touched;
 use anyhow::Result;
-use millpond::live::LivePool;
-use millpond::{
-    Caller, FileFlags, FileSystem, NewMode, Node, PropertyValue, SetAttributes, WriteAt, XattrMode,
+use millpond_engine::{
+    Caller, FileFlags, FileSystem, NewMode, Node, Pool, PropertyValue, SetAttributes, WriteAt,
+    XattrMode,
 };
 use millpond_tests::images::hex;
 use millpond_tests::record::{Content, Entry, Record};
@@ -16,7 +16,7 @@ const SNAPSHOT: &str = "by-another-hand";
 
 /// Changes old files and their records, creates and removes new files, and takes a snapshot in between.
 pub fn change_files(
-    pool: &LivePool,
+    pool: &Pool,
     name: &str,
     files: &Arc<FileSystem>,
     entries: &mut Vec<Entry>,
@@ -145,7 +145,7 @@ fn may_change(node: &Node) -> bool {
 }
 
 /// Creates clones and volumes, destroys datasets, sets properties and writes.
-pub fn change_datasets(pool: &LivePool, record: &Record) -> Result<()> {
+pub fn change_datasets(pool: &Pool, record: &Record) -> Result<()> {
     let datasets = pool.datasets();
     let root = &record.pool;
     let text = |name: &str, value: &str| (name.to_owned(), PropertyValue::Text(value.to_owned()));
@@ -198,7 +198,7 @@ pub fn change_datasets(pool: &LivePool, record: &Record) -> Result<()> {
 }
 
 /// Makes a few more changes after a crash.
-pub fn goes_on(pool: &LivePool, name: &str) -> Result<()> {
+pub fn goes_on(pool: &Pool, name: &str) -> Result<()> {
     let (datasets, caller) = (pool.datasets(), Caller::root());
     let made = format!("{name}/after-the-crash");
     datasets.create_filesystem(&made, &[])?;

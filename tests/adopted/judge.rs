@@ -1,7 +1,7 @@
 //! Selects the judge of a pool: `zdb` 2.3, or a virtual machine with OpenZFS 2.4.
 
 use anyhow::{Context, Result, ensure};
-use millpond::{OpenOptions, Pool, Search};
+use millpond_engine::{OpenOptions, Search, View};
 use millpond_tests::oracle::{Verdict, kernel, zdb};
 use millpond_tests::workload::manifest;
 use std::collections::BTreeSet;
@@ -45,7 +45,7 @@ fn judge_in_a_machine(place: &Path, name: &str) -> Result<Verdict> {
     let share = tempfile::tempdir()?;
     let verdict = kernel::judge(kernel::Release::V2_4, &paths, name, Some(share.path()))?;
     if verdict.is_clean() {
-        let pool = Pool::open(&Search::new([place]), name, &OpenOptions::default())?;
+        let pool = View::open(&Search::new([place]), name, &OpenOptions::default())?;
         let ours: BTreeSet<String> = manifest(&pool)?.into_iter().collect();
         let text = std::fs::read_to_string(share.path().join("manifest.txt"))?;
         let theirs: BTreeSet<String> = text.lines().map(str::to_owned).collect();

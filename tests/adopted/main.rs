@@ -16,8 +16,7 @@ mod ztest;
 use anyhow::{Context, Result, bail, ensure};
 use change::{change_datasets, change_files, goes_on};
 use judge::{is_accused, judge};
-use millpond::live::{FoundLogs, LivePool, WriteOptions};
-use millpond::{Error, OpenOptions, Search};
+use millpond_engine::{Error, FoundLogs, OpenOptions, Pool, Search, WriteOptions};
 use millpond_tests::oracle::Verdict;
 use millpond_tests::reader::DatasetKind;
 use millpond_tests::runner::{self, Outcome, Trial};
@@ -224,11 +223,11 @@ fn run(case: &str, folder: &Path, keeps: bool) -> Result<Outcome> {
     Ok(Outcome::Passed(notes.join("; ")))
 }
 
-fn open(place: &Path, name: &str, found_logs: FoundLogs) -> Result<LivePool, Error> {
+fn open(place: &Path, name: &str, found_logs: FoundLogs) -> Result<Pool, Error> {
     let writing = WriteOptions {
         found_logs,
         ..WriteOptions::default()
     };
     let options = OpenOptions::default();
-    LivePool::open(&Search::new([place]), name, &options, &writing)
+    Pool::open(&Search::new([place]), name, &options, &writing)
 }

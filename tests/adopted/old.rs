@@ -1,7 +1,7 @@
 //! Compares old files with their records.
 
 use anyhow::{Result, ensure};
-use millpond::FileSystem;
+use millpond_engine::FileSystem;
 use millpond_tests::compare::Findings;
 use millpond_tests::images::{Disks, hex};
 use millpond_tests::record::{Content, Entry, Record};

@@ -4,8 +4,7 @@ use super::change::{change_datasets, goes_on};
 use super::judge::is_accused;
 use super::open;
 use anyhow::{Result, bail, ensure};
-use millpond::live::FoundLogs;
-use millpond::{Error, OpenError, OpenOptions, Pool, Search};
+use millpond_engine::{Error, FoundLogs, OpenError, OpenOptions, Search, View};
 use millpond_tests::images;
 use millpond_tests::oracle::{Verdict, zdb};
 use millpond_tests::record::Record;
@@ -77,7 +76,7 @@ fn live_on(place: &Path) -> Result<Result<String, String>> {
         }
         Err(error) => return Ok(Err(error.to_string())),
     };
-    let from = pool.engine().uberblock().txg.0;
+    let from = pool.inner().uberblock().txg.0;
     let record = Record {
         pool: "ztest".to_owned(),
         ..Record::default()
@@ -89,11 +88,11 @@ fn live_on(place: &Path) -> Result<Result<String, String>> {
     ensure!(!is_accused(&crashed), "after a crash: {crashed:?}");
     let pool = open(place, "ztest", FoundLogs::Replay)?;
     goes_on(&pool, "ztest")?;
-    let to = pool.engine().uberblock().txg.0;
+    let to = pool.inner().uberblock().txg.0;
     pool.export()?;
     let after = zdb::judge(place, "ztest")?.beyond(&already);
     ensure!(!is_accused(&after), "afterwards: {after:?}");
-    let pool = Pool::open(&Search::new([place]), "ztest", &OpenOptions::default())?;
+    let pool = View::open(&Search::new([place]), "ztest", &OpenOptions::default())?;
     let blocks = verified(&pool)?;
     let before = match already {
         Verdict::Faults(lines) => format!("; complaints before and after, the same: {lines:?}"),
@@ -105,10 +104,10 @@ fn live_on(place: &Path) -> Result<Result<String, String>> {
 }
 
 /// Verifies every block and returns their number.
-fn verified(pool: &Pool) -> Result<u64> {
-    let progress = millpond::verify::VerifyProgress::default();
+fn verified(pool: &View) -> Result<u64> {
+    let progress = millpond_verify::VerifyProgress::default();
     let problems = std::sync::Mutex::new(vec![]);
-    let note = |problem: &millpond::verify::Problem| {
+    let note = |problem: &millpond_verify::Problem| {
         let mut all = problems.lock().unwrap_or_else(|poison| poison.into_inner());
         all.push(format!("{problem:?}"));
     };

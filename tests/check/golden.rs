@@ -2,7 +2,7 @@
 //!
 //! The checker finds errors only where `zdb` does, and its counts equal those of `zdb`.
 
-use millpond::check::{CheckOptions, CheckReport, FindingKind, check_pool};
+use millpond_check::{CheckOptions, CheckReport, FindingKind, check_pool};
 use millpond_env::Env;
 use millpond_pool::import::{ScanOptions, find_pools, scan};
 use millpond_pool::{OpenOptions, PoolView};

@@ -1,15 +1,15 @@
 //! Random damage: if `zdb` finds an error in a pool, the checker must find one too.
 
 use crate::planted::scene::Scene;
-use millpond::check::{CheckOptions, check_pool};
-use millpond::verify::VerifyProgress;
-use millpond::{OpenOptions, Pool, Search};
+use millpond_check::{CheckOptions, check_pool};
 use millpond_device::Device;
+use millpond_engine::{OpenOptions, Search, View};
 use millpond_ondisk::Level;
 use millpond_tests::hostile::dice::Dice;
 use millpond_tests::hostile::image::Changed;
 use millpond_tests::hostile::overlay::Overlay;
 use millpond_tests::oracle::zdb;
+use millpond_verify::VerifyProgress;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -67,7 +67,7 @@ fn write_image(overlay: &Overlay, path: &Path) {
 /// The pool does not open, `check` reports metadata, or `verify` reports content, which `check` does not
 /// read.
 fn finds_something(folder: &Path) -> bool {
-    let Ok(pool) = Pool::open(&Search::new([folder]), "tank", &OpenOptions::default()) else {
+    let Ok(pool) = View::open(&Search::new([folder]), "tank", &OpenOptions::default()) else {
         return true;
     };
     let found = check_pool(pool.inner(), &CheckOptions::default())

@@ -4,10 +4,9 @@
 //! reader sees them. `MILLPOND_CHANGED` selects cases by name, separated by commas.
 
 use crate::printed;
-use millpond::live::{LivePool, WriteOptions};
-use millpond::{
+use millpond_engine::{
     Caller, DirEntryRef, FileError, FileSystem, NewMode, Node, OpenOptions, Pool, RenameMode,
-    Search, SetAttributes, WriteAt, XattrMode,
+    Search, SetAttributes, View, WriteAt, WriteOptions, XattrMode,
 };
 use millpond_posix::{Errno, FileKind};
 use millpond_tests::oracle::zdb;
@@ -89,7 +88,7 @@ fn one(case: &str, folder: &Path) {
     let name = candidates[0].name.clone();
     drop(candidates);
     let names = file_systems(&search, &name);
-    let pool = LivePool::open(
+    let pool = Pool::open(
         &search,
         &name,
         &OpenOptions::default(),
@@ -124,7 +123,7 @@ fn one(case: &str, folder: &Path) {
     }
     pool.export().unwrap();
     zdb::judge(place.path(), &name).unwrap().require(case);
-    let pool = Pool::open(&search, &name, &OpenOptions::default()).unwrap();
+    let pool = View::open(&search, &name, &OpenOptions::default()).unwrap();
     for (number, name) in changed.iter().enumerate() {
         let files = pool.dataset(name).unwrap().file_system().unwrap();
         // For the pool's root file system, zdb prints all file systems, one after another.
@@ -152,7 +151,7 @@ fn one(case: &str, folder: &Path) {
 }
 
 fn file_systems(search: &Search, name: &str) -> Vec<String> {
-    let pool = Pool::open(search, name, &OpenOptions::default()).unwrap();
+    let pool = View::open(search, name, &OpenOptions::default()).unwrap();
     let mut names = vec![];
     for dataset in pool.datasets() {
         let Ok(dataset) = dataset else { continue };

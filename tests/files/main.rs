@@ -5,12 +5,11 @@
 mod golden;
 mod printed;
 
-use millpond::live::{LivePool, PoolPlan, WriteOptions};
-use millpond::{
-    Allocate, Caller, DirEntryRef, FileSystem, NewMode, Node, OpenOptions, Pool, RenameMode,
-    Search, SetAttributes, SpecialFile, WriteAt, XattrMode,
-};
 use millpond_dataset::PropertyValue;
+use millpond_engine::{
+    Allocate, Caller, DirEntryRef, FileSystem, NewMode, Node, OpenOptions, Pool, PoolBuilder,
+    RenameMode, Search, SetAttributes, SpecialFile, View, WriteAt, WriteOptions, XattrMode,
+};
 use millpond_posix::{
     Errno, FileFlags, POSIX_ACL_DEFAULT, PosixAcl, PosixAclWho, QuotaMeasure, QuotaOwner, Timestamp,
 };
@@ -43,12 +42,15 @@ impl Rig {
         }
         Self { folder, images }
     }
-    fn create(&self) -> LivePool {
-        PoolPlan::new("tank").mirror(&self.images).create().unwrap()
+    fn create(&self) -> Pool {
+        PoolBuilder::new("tank")
+            .mirror(&self.images)
+            .create()
+            .unwrap()
     }
-    fn open(&self) -> LivePool {
+    fn open(&self) -> Pool {
         let search = Search::new([self.folder.path()]);
-        LivePool::open(
+        Pool::open(
             &search,
             "tank",
             &OpenOptions::default(),
@@ -56,9 +58,9 @@ impl Rig {
         )
         .unwrap()
     }
-    fn read(&self) -> Pool {
+    fn read(&self) -> View {
         let search = Search::new([self.folder.path()]);
-        Pool::open(&search, "tank", &OpenOptions::default()).unwrap()
+        View::open(&search, "tank", &OpenOptions::default()).unwrap()
     }
     /// `zdb` must find no errors, and print every file of these file systems as our reader sees it.
     fn judge(&self, names: &[&str]) {
@@ -220,7 +222,7 @@ fn fill(files: &Arc<FileSystem>) {
         uid: Some(u32::MAX - 2),
         gid: Some(77),
         project: Some(4242),
-        mtime: Some(millpond::SetTime::To(Timestamp {
+        mtime: Some(millpond_engine::SetTime::To(Timestamp {
             seconds: -1000,
             nanoseconds: 5,
         })),

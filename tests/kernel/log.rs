@@ -3,10 +3,9 @@
 //! The module replays our log with the same result as our replay.
 
 use crate::rig::Rig;
-use millpond::live::{LivePool, NewLayout, PoolPlan, WriteOptions};
-use millpond::{
-    Allocate, Caller, DirEntryRef, FileFlags, NewMode, PropertyValue, RenameMode, SetAttributes,
-    SetTime, SpecialFile, Timestamp, WriteAt, XattrMode,
+use millpond_engine::{
+    Allocate, Caller, DirEntryRef, FileFlags, NewLayout, NewMode, Pool, PoolBuilder, PropertyValue,
+    RenameMode, SetAttributes, SetTime, SpecialFile, Timestamp, WriteAt, WriteOptions, XattrMode,
 };
 use millpond_tests::oracle::kernel::{self, Release};
 use millpond_tests::workload::manifest;
@@ -14,7 +13,7 @@ use millpond_vdev::AllocationClass::{Log, Normal};
 use std::collections::BTreeSet;
 
 /// Does everything in a file system that log records can describe.
-fn everything(pool: &LivePool, name: &str) {
+fn everything(pool: &Pool, name: &str) {
     let files = pool.file_system(name).unwrap();
     let (root, caller) = (files.root().unwrap(), Caller::root());
     let exactly = NewMode::exactly;
@@ -187,7 +186,7 @@ fn replayed_by_both(has_log_device: bool, release: Release) {
     // No automatic txg, so that everything is only in the log.
     writing.limits.period = std::time::Duration::from_secs(3600);
     let class = if has_log_device { Log } else { Normal };
-    let plan = PoolPlan::new("tank")
+    let plan = PoolBuilder::new("tank")
         .single(&rig.images[0])
         .top(class, NewLayout::Single, [&rig.images[1]])
         .root_property("xattr", "sa")
@@ -224,7 +223,7 @@ fn replayed_by_both(has_log_device: bool, release: Release) {
     volume.write(0, &[2; 10_000]).unwrap();
     volume.commit_log().unwrap();
     pool.sync().unwrap();
-    let synced = pool.engine().uberblock().txg;
+    let synced = pool.inner().uberblock().txg;
     everything(&pool, "tank");
     everything(&pool, "tank/files");
     volume.write(100_000, &[4; 100_000]).unwrap();
@@ -235,7 +234,7 @@ fn replayed_by_both(has_log_device: bool, release: Release) {
     volume.write(1 << 20, &noise).unwrap();
     volume.commit_log().unwrap();
     assert_eq!(
-        pool.engine().uberblock().txg,
+        pool.inner().uberblock().txg,
         synced,
         "nothing but logs was written"
     );

@@ -11,8 +11,10 @@ mod rich;
 mod rig;
 mod states;
 
-use millpond::live::{NewLayout, PoolPlan};
-use millpond::{Caller, DatasetKind, FileSystem, NewMode, Node, Pool, PropertyValue, WriteAt};
+use millpond_engine::{
+    Caller, DatasetKind, FileSystem, NewLayout, NewMode, Node, PoolBuilder, PropertyValue, View,
+    WriteAt,
+};
 use millpond_tests::oracle::kernel::{self, Release, only_one_has, written};
 use millpond_tests::workload::{Life, figures, manifest, space_by_owner};
 use millpond_vdev::AllocationClass::{Log, Normal, Special};
@@ -104,7 +106,7 @@ fn judged(rig: &Rig, release: Release, what: &str, change: Option<&str>) {
     assert!(differences.is_empty(), "{what}, {release:?}:\n  {shown}");
 }
 
-fn file_systems(pool: &Pool) -> Vec<String> {
+fn file_systems(pool: &View) -> Vec<String> {
     let mut names = vec![];
     for dataset in pool.datasets() {
         let dataset = dataset.unwrap();
@@ -196,7 +198,7 @@ fn cleaned(rig: &Rig, life: &Life, shape: &str) {
         files.reap().unwrap();
     }
     let engine = pool.datasets();
-    let of = |pool: &millpond::live::LivePool| {
+    let of = |pool: &millpond_engine::Pool| {
         let committed = pool.committed().unwrap();
         let mut all = vec![];
         for dataset in committed.datasets() {
@@ -240,7 +242,7 @@ fn emptied(files: &Arc<FileSystem>, at: &Node, name: &[u8]) {
             continue;
         }
         match node.lookup(&name).unwrap().kind() {
-            millpond::FileKind::Directory => emptied(files, &node, &name),
+            millpond_engine::FileKind::Directory => emptied(files, &node, &name),
             _ => files.unlink(&node, &name).unwrap(),
         }
     }
@@ -258,7 +260,7 @@ fn handed_to_and_fro(
     first: Release,
     disks: usize,
     mib: u64,
-    plan: impl Fn(&Rig) -> PoolPlan,
+    plan: impl Fn(&Rig) -> PoolBuilder,
 ) {
     if !has_machines(shape) {
         return;
@@ -306,7 +308,7 @@ fn a_pool_of_one_disk_goes_to_and_fro() {
 #[ignore = "minutes; make test-kernel"]
 fn a_mirror_with_small_sectors_goes_to_and_fro() {
     handed_to_and_fro("mirror9", Release::V2_4, 2, 512, |rig| {
-        PoolPlan::new("tank").mirror(&rig.images).ashift(9)
+        PoolBuilder::new("tank").mirror(&rig.images).ashift(9)
     });
 }
 
@@ -322,7 +324,7 @@ fn a_stripe_of_three_goes_to_and_fro() {
 #[ignore = "minutes; make test-kernel"]
 fn a_raidz1_with_small_sectors_goes_to_and_fro() {
     handed_to_and_fro("raidz1", Release::V2_4, 3, 512, |rig| {
-        PoolPlan::new("tank").raidz(1, &rig.images).ashift(9)
+        PoolBuilder::new("tank").raidz(1, &rig.images).ashift(9)
     });
 }
 
@@ -330,7 +332,7 @@ fn a_raidz1_with_small_sectors_goes_to_and_fro() {
 #[ignore = "minutes; make test-kernel"]
 fn a_raidz3_goes_to_and_fro() {
     handed_to_and_fro("raidz3", Release::V2_3, 6, 512, |rig| {
-        PoolPlan::new("tank").raidz(3, &rig.images)
+        PoolBuilder::new("tank").raidz(3, &rig.images)
     });
 }
 
@@ -338,7 +340,7 @@ fn a_raidz3_goes_to_and_fro() {
 #[ignore = "minutes; make test-kernel"]
 fn a_raidz2_goes_to_and_fro() {
     handed_to_and_fro("raidz2", Release::V2_4, 5, 512, |rig| {
-        PoolPlan::new("tank").raidz(2, &rig.images)
+        PoolBuilder::new("tank").raidz(2, &rig.images)
     });
 }
 
@@ -357,7 +359,7 @@ fn a_pool_of_large_sectors_and_large_records_goes_to_and_fro() {
 #[ignore = "minutes; make test-kernel"]
 fn a_pool_of_all_classes_goes_to_and_fro() {
     handed_to_and_fro("classes", Release::V2_4, 6, 768, |rig| {
-        PoolPlan::new("tank")
+        PoolBuilder::new("tank")
             .top(Normal, NewLayout::Mirror, some(rig, 0..2))
             .top(Special, NewLayout::Mirror, some(rig, 2..4))
             .top(Log, NewLayout::Single, some(rig, 4..5))
@@ -426,7 +428,7 @@ fn every_compression_and_checksum_is_read_by_the_module() {
             for count in 0..index {
                 let attribute = format!("user.a{count}").into_bytes();
                 let value = vec![b'v'; count * 700];
-                let set = millpond::XattrMode::Set;
+                let set = millpond_engine::XattrMode::Set;
                 files
                     .set_xattr(&caller, &node, &attribute, &value, set)
                     .unwrap();

@@ -1,9 +1,8 @@
 //! File systems with all kinds of files and attributes, and sparse volumes, below `POOL/rich`.
 
-use millpond::live::LivePool;
-use millpond::{
-    Allocate, Caller, DirEntryRef, FileFlags, FileSystem, NewMode, Node, PropertyValue, RenameMode,
-    SetAttributes, SetTime, SpecialFile, Timestamp, WriteAt, XattrMode,
+use millpond_engine::{
+    Allocate, Caller, DirEntryRef, FileFlags, FileSystem, NewMode, Node, Pool, PropertyValue,
+    RenameMode, SetAttributes, SetTime, SpecialFile, Timestamp, WriteAt, XattrMode,
 };
 use millpond_posix::{POSIX_ACL_ACCESS, POSIX_ACL_DEFAULT, PosixAcl, PosixAclWho};
 use std::sync::Arc;
@@ -22,7 +21,7 @@ fn number(name: &str, value: u64) -> (String, PropertyValue) {
 }
 
 /// Creates and fills them.
-pub fn fill(pool: &LivePool) {
+pub fn fill(pool: &Pool) {
     let root = pool.name();
     let datasets = pool.datasets();
     let rich = format!("{root}/rich");
@@ -95,7 +94,7 @@ pub fn fill(pool: &LivePool) {
 }
 
 /// Changes every third file of [`fill`], even if others changed it in the meantime.
-pub fn change_all(pool: &LivePool, round: u64) {
+pub fn change_all(pool: &Pool, round: u64) {
     let root = pool.name();
     for name in ["attributes", "directories", "nfs4", "copies"] {
         let files = pool.file_system(&format!("{root}/rich/{name}")).unwrap();
@@ -422,11 +421,11 @@ fn change_below(files: &Arc<FileSystem>, at: &Node, round: u64, count: &mut u64)
         }
         let node = at.lookup(&name).unwrap();
         match node.kind() {
-            millpond::FileKind::Directory => {
+            millpond_engine::FileKind::Directory => {
                 change_below(files, &node, round, count);
                 continue;
             }
-            millpond::FileKind::Regular => {}
+            millpond_engine::FileKind::Regular => {}
             _ => continue,
         }
         let flags = node.stat().unwrap().flags;

@@ -1,9 +1,9 @@
 //! A device taken offline here is offline for the kernel module, which resilvers it, and vice versa.
 
 use crate::Rig;
-use millpond::live::{Offline, PoolPlan};
 use millpond_block::LeafState;
 use millpond_device::{Device, FileDevice, OpenOptions};
+use millpond_engine::{Offline, PoolBuilder};
 use millpond_pool::import::VdevState;
 use millpond_tests::oracle::kernel::{self, Disks, Release};
 use millpond_tests::workload::Life;
@@ -16,15 +16,16 @@ fn goes_to_and_fro(release: Release) {
         return;
     }
     let rig = Rig::new(2, 512);
-    let pool = PoolPlan::new("tank").mirror(&rig.images).create().unwrap();
+    let pool = PoolBuilder::new("tank")
+        .mirror(&rig.images)
+        .create()
+        .unwrap();
     let mut life = Life::new("tank", "states", 1);
     life.steps(&pool, 40);
     pool.sync().unwrap();
-    let topology = pool.engine().store().topology();
+    let topology = pool.inner().store().topology();
     let guid = topology.tree.leaves().next().unwrap().1.config.guid;
-    pool.engine()
-        .offline_leaf(guid, Offline::default())
-        .unwrap();
+    pool.inner().offline_leaf(guid, Offline::default()).unwrap();
     life.steps(&pool, 40);
     drop(topology);
     pool.export().unwrap();
@@ -45,7 +46,7 @@ fn goes_to_and_fro(release: Release) {
     assert_eq!(states, [VdevState::Healthy, VdevState::Offline]);
     drop(read);
     let pool = rig.open("tank");
-    let topology = pool.engine().store().topology();
+    let topology = pool.inner().store().topology();
     let (number, node) = topology.tree.leaves().nth(1).unwrap();
     assert_eq!(topology.condition(number).state, LeafState::Offline);
     let guid = node.config.guid;
@@ -55,7 +56,7 @@ fn goes_to_and_fro(release: Release) {
     };
     let found = FileDevice::open(&rig.images[1], options).unwrap();
     let found: Arc<dyn Device> = Arc::new(found);
-    let now = pool.engine().online_leaf(guid, Some(&found)).unwrap();
+    let now = pool.inner().online_leaf(guid, Some(&found)).unwrap();
     assert_eq!(now.state, LeafState::Online);
     let read = pool.committed().unwrap();
     let assembly = read.inner().assembly();

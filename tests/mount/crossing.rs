@@ -1,7 +1,7 @@
 //! Snapshots below `.zfs`, changes made outside the mount, and unmounting.
 
 use crate::rig::Rig;
-use millpond::{Caller, WriteAt};
+use millpond_engine::{Caller, WriteAt};
 use millpond_fuse::{FuseError, clear_dead_mount};
 use std::fs;
 use std::io::ErrorKind;
@@ -42,7 +42,7 @@ fn snapshots_lie_below_dot_zfs_and_have_numbers_of_their_own() {
     );
     rig.pool
         .datasets()
-        .destroy_snapshots(&[&one], millpond::live::DestroyOptions::default())
+        .destroy_snapshots(&[&one], millpond_engine::DestroyOptions::default())
         .map(|_| ())
         .unwrap();
     assert_eq!(fs::read_dir(&snapshots).unwrap().count(), 0);
@@ -65,7 +65,7 @@ fn what_was_changed_elsewhere_is_seen_once_the_kernel_is_told() {
     let caller = Caller::root();
     live.write(&caller, &node, WriteAt::Offset(0), b"ELSEWHERE")
         .unwrap();
-    let mode = millpond::NewMode::exactly(0o644);
+    let mode = millpond_engine::NewMode::exactly(0o644);
     live.create(&caller, &root, b"new", mode, true).unwrap();
     rig.mount.invalidate_all().unwrap();
     assert_eq!(fs::read_to_string(&file).unwrap(), "ELSEWHERE");

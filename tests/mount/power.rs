@@ -5,8 +5,7 @@
 //! present, and no data may appear that was never written.
 
 use crate::rig::{Dice, absent, is_full, layout, seed};
-use millpond::live::{LivePool, WriteOptions};
-use millpond::{OpenOptions, Pool};
+use millpond_engine::{OpenOptions, Pool, View, WriteOptions};
 use millpond_fuse::{FuseServer, Mount, MountOptions, MountTarget};
 use millpond_sim::{PowerCut, Seed, World};
 use millpond_tests::soak::deeds::{Clock, Deeds, Files, Key};
@@ -31,13 +30,13 @@ const NAMES_ONLY: u64 = u64::MAX;
 /// A pool of simulated disks, mounted.
 struct Mounted {
     mount: Mount,
-    pool: LivePool,
+    pool: Pool,
     point: TempDir,
     _server: Arc<FuseServer>,
 }
 
 impl Mounted {
-    fn new(pool: LivePool) -> Self {
+    fn new(pool: Pool) -> Self {
         let server = FuseServer::start(4).unwrap();
         let point = tempfile::tempdir().unwrap();
         let target = MountTarget {
@@ -54,7 +53,7 @@ impl Mounted {
             _server: server,
         }
     }
-    fn unmount(self) -> LivePool {
+    fn unmount(self) -> Pool {
         self.mount.unmount(false).unwrap();
         self.pool
     }
@@ -282,11 +281,11 @@ fn judge(world: &World, count: usize, cut: &PowerCut, workers: &[Worker<'_>], by
         cache_bytes: CACHE_BYTES,
         ..OpenOptions::default()
     };
-    let read = Pool::open_candidate(&candidate, &options);
+    let read = View::open_candidate(&candidate, &options);
     let read = read.unwrap_or_else(|error| panic!("{what}: {error}"));
     verified(&read, &BTreeSet::new(), true).unwrap_or_else(|why| panic!("{what}: {why}"));
     drop(read);
-    let pool = LivePool::open_candidate(&after.env(), &candidate, &options, &writing());
+    let pool = Pool::open_candidate(&after.env(), &candidate, &options, &writing());
     let pool = pool.unwrap_or_else(|error| panic!("{what}: {error}"));
     let mounted = Mounted::new(pool);
     let there = read_all(mounted.point.path()).unwrap_or_else(|error| panic!("{what}: {error}"));

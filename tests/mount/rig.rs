@@ -1,7 +1,8 @@
 //! A mounted pool on sparse images. At the end it is unmounted, exported and judged.
 
-use millpond::live::{LivePool, PoolPlan, WriteOptions};
-use millpond::{OpenOptions, PropertyValue, Search, ZfsCtlDir};
+use millpond_engine::{
+    OpenOptions, Pool, PoolBuilder, PropertyValue, Search, WriteOptions, ZfsCtlDir,
+};
 use millpond_fuse::{FuseServer, Mount, MountOptions, MountTarget};
 use millpond_tests::oracle::kernel::{self, Release};
 use millpond_tests::oracle::zdb;
@@ -51,7 +52,7 @@ impl Images {
 
 pub struct Rig {
     pub mount: Mount,
-    pub pool: LivePool,
+    pub pool: Pool,
     pub files: Arc<ZfsCtlDir>,
     /// The mounted dataset.
     pub dataset: String,
@@ -77,7 +78,7 @@ impl Rig {
         let is_there = images.path().join("disk0.img").exists();
         let (pool, dataset) = if is_there {
             let search = Search::new([images.path()]);
-            let pool = LivePool::open(
+            let pool = Pool::open(
                 &search,
                 "tank",
                 &OpenOptions::default(),
@@ -148,7 +149,7 @@ fn own_dataset() -> String {
     format!("tank/{name}-{}-{number}", std::process::id())
 }
 
-fn create(folder: &Path, properties: &[(&str, &str)]) -> LivePool {
+fn create(folder: &Path, properties: &[(&str, &str)]) -> Pool {
     // The machine with the module copies whole images.
     let is_large = is_full() && std::env::var_os("MILLPOND_KERNEL").is_none();
     let bytes = if is_large { 4 << 30 } else { 512 << 20 };
@@ -158,7 +159,7 @@ fn create(folder: &Path, properties: &[(&str, &str)]) -> LivePool {
         file.set_len(bytes).unwrap();
         image
     };
-    let plan = PoolPlan::new("tank");
+    let plan = PoolBuilder::new("tank");
     let mut plan = match layout().as_str() {
         "single" => plan.single(image(0)),
         "mirror" => plan.mirror([image(0), image(1)]),

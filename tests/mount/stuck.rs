@@ -2,8 +2,7 @@
 
 use crate::rig::absent;
 use crate::sim;
-use millpond::live::NewLayout::Single;
-use millpond::live::{LivePool, WriteOptions};
+use millpond_engine::{NewLayout::Single, Pool, WriteOptions};
 use millpond_env::mark;
 use millpond_fuse::{FuseServer, Mount, MountOptions, MountTarget};
 use millpond_sim::World;
@@ -16,7 +15,7 @@ use tempfile::TempDir;
 /// More waiting requests than the server has threads at the start.
 const WAITING: usize = 24;
 
-fn pool(world: &World) -> LivePool {
+fn pool(world: &World) -> Pool {
     let writing = WriteOptions {
         can_be_resumed: true,
         ..WriteOptions::default()
@@ -24,7 +23,7 @@ fn pool(world: &World) -> LivePool {
     sim::create_with(world, &[(Single, 1)], 128, writing)
 }
 
-fn mounted(server: &Arc<FuseServer>, pool: &LivePool, name: &str) -> (Mount, TempDir) {
+fn mounted(server: &Arc<FuseServer>, pool: &Pool, name: &str) -> (Mount, TempDir) {
     let point = tempfile::tempdir().unwrap();
     let target = MountTarget {
         files: pool.served("tank").unwrap() as _,
@@ -63,7 +62,7 @@ fn a_suspended_pool_stalls_no_other_pools_mounts() {
             let folder = sick_point.path();
             scope.spawn(move || write_and_sync(folder, &format!("waiting{number}")));
         }
-        while sick_pool.engine().suspension().is_none() {
+        while sick_pool.inner().suspension().is_none() {
             std::thread::yield_now();
         }
         // All of this would hang if it had to wait behind the other requests.
@@ -83,7 +82,7 @@ fn a_suspended_pool_stalls_no_other_pools_mounts() {
         for disk in sick.disks() {
             disk.set_absent(false);
         }
-        sick_pool.engine().resume().unwrap();
+        sick_pool.inner().resume().unwrap();
     });
     assert_eq!(
         fs::read_dir(sick_point.path()).unwrap().count(),

@@ -2,10 +2,11 @@
 //!
 //! Names are checked before they are used in paths or printed to a terminal.
 
-use millpond::control::{Control, ImportError, ImportRequest, ImportedPools, SearchPaths};
-use millpond::live::{FeatureChoice, PoolPlan};
+use millpond_control::{Control, ImportError, ImportRequest, SearchPaths};
+use millpond_engine::{FeatureChoice, PoolBuilder};
 use millpond_env::Env;
 use millpond_ondisk::FEATURES;
+use millpond_service::ImportedPools;
 use millpond_tests::hostile::image::PoolImage;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -18,7 +19,7 @@ fn make(path: &Path) {
     let names = FEATURES.iter().map(|feature| feature.name());
     let kept = names.filter(|name| *name != "embedded_data");
     let features = FeatureChoice::Compatible(kept.map(str::to_owned).collect());
-    let pool = PoolPlan::new("tank").single(path).features(features);
+    let pool = PoolBuilder::new("tank").single(path).features(features);
     let pool = pool.create().unwrap();
     let datasets = pool.datasets();
     datasets.create_filesystem("tank/forge_me", &[]).unwrap();

@@ -1,9 +1,10 @@
 use crate::rig::Rig;
 use crate::{Steps, size};
-use millpond::control::{Control, DatasetQuery, LocalPools, Wanted};
-use millpond::{DatasetKind, PropertyValue, Search};
+use millpond_control::{Control, DatasetQuery, Wanted};
 use millpond_dataset::DestroyOptions;
 use millpond_dataset::properties::{Kinds, by_name};
+use millpond_engine::{DatasetKind, PropertyValue, Search};
+use millpond_service::LocalPools;
 
 /// Lists everything, like `zfs list -r -t all tank` and `zfs get -r all tank`.
 fn list_all(rig: &Rig, steps: &mut Steps, expected: u64) {

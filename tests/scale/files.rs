@@ -1,7 +1,6 @@
 use crate::rig::Rig;
 use crate::{Steps, size};
-use millpond::live::LivePool;
-use millpond::{Caller, FileSystem, NewMode, Node};
+use millpond_engine::{Caller, FileSystem, NewMode, Node, Pool};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -22,7 +21,7 @@ fn list(directory: &Node) -> u64 {
     seen.len() as u64 - 2
 }
 
-fn open(pool: &LivePool) -> (Arc<FileSystem>, Node) {
+fn open(pool: &Pool) -> (Arc<FileSystem>, Node) {
     let files = pool.file_system("tank").unwrap();
     let root = files.root().unwrap();
     (files, root)

@@ -1,7 +1,6 @@
 use crate::rig::Rig;
 use crate::{Steps, peak_bytes, resident_bytes, size};
-use millpond::live::{SyncMode, WriteOptions};
-use millpond::{Caller, NewMode, WriteAt};
+use millpond_engine::{Caller, NewMode, SyncMode, WriteAt, WriteOptions};
 use millpond_txg::DirtyLimits;
 use std::time::Duration;
 
@@ -37,7 +36,7 @@ fn writing_stays_within_cache_and_dirty_limit_and_a_stated_overhead() {
         let at = WriteAt::Offset(number << 20);
         files.write(&caller, &node, at, &content).unwrap();
         // Other tests may run in the same process.
-        assert!(pool.engine().groups().dirty_bytes() <= dirty + (8 << 20));
+        assert!(pool.inner().groups().dirty_bytes() <= dirty + (8 << 20));
     }
     pool.sync().unwrap();
     let peak = peak_bytes().saturating_sub(before);
@@ -78,8 +77,8 @@ fn new_files_take_no_more_memory_than_they_are_charged() {
     let (root, caller) = (files.root().unwrap(), Caller::root());
     let mut steps = Steps::new(&format!("{count} new files in memory"));
     let mode = NewMode::exactly(0o644);
-    let synced = pool.engine().groups().synced_txg();
-    let (before, charged_before) = (resident_bytes(), pool.engine().groups().dirty_bytes());
+    let synced = pool.inner().groups().synced_txg();
+    let (before, charged_before) = (resident_bytes(), pool.inner().groups().dirty_bytes());
     for number in 0..count {
         let name = number.to_string();
         files
@@ -87,12 +86,12 @@ fn new_files_take_no_more_memory_than_they_are_charged() {
             .unwrap();
     }
     assert_eq!(
-        pool.engine().groups().synced_txg(),
+        pool.inner().groups().synced_txg(),
         synced,
         "a txg was written"
     );
     let taken = resident_bytes().saturating_sub(before);
-    let charged = pool.engine().groups().dirty_bytes() - charged_before;
+    let charged = pool.inner().groups().dirty_bytes() - charged_before;
     println!(
         "scale: {count} new files in memory: {} bytes each, of which {} are charged as dirty",
         taken / count,

@@ -1,9 +1,8 @@
 //! Writers that are faster than the devices.
 
 use crate::size;
-use millpond::live::{LivePool, WriteOptions};
-use millpond::{Caller, NewMode, WriteAt};
 use millpond_device::{Device, DeviceError, MemoryDevice};
+use millpond_engine::{Caller, NewMode, Pool, WriteAt, WriteOptions};
 use millpond_env::Env;
 use millpond_pool::{
     FeatureChoice, NewDevice, NewLayout, NewPool, NewTop, NewVdevOptions, NewVdevs,
@@ -79,7 +78,7 @@ fn writers_faster_than_the_disk_are_held_back_and_dirty_data_is_bounded() {
         system: "test".into(),
         cache_bytes: 16 << 20,
     };
-    let pool = LivePool::create(&Env::real(), &new).unwrap();
+    let pool = Pool::create(&Env::real(), &new).unwrap();
     let files = pool.file_system("tank").unwrap();
     let (worst, most) = (AtomicU64::new(0), AtomicU64::new(0));
     let begun = Instant::now();
@@ -100,7 +99,7 @@ fn writers_faster_than_the_disk_are_held_back_and_dirty_data_is_bounded() {
                     files.write(&caller, &node, at, &content).unwrap();
                     let ms = one.elapsed().as_millis() as u64;
                     worst.fetch_max(ms, Ordering::Relaxed);
-                    most.fetch_max(pool.engine().groups().dirty_bytes(), Ordering::Relaxed);
+                    most.fetch_max(pool.inner().groups().dirty_bytes(), Ordering::Relaxed);
                 }
             });
         }

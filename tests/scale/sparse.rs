@@ -1,7 +1,9 @@
 use crate::Steps;
 use crate::rig::Rig;
-use millpond::live::{LivePool, PoolPlan, WriteOptions};
-use millpond::{Caller, NewMode, OpenOptions, Search, Seek, SetAttributes, WriteAt};
+use millpond_engine::{
+    Caller, NewMode, OpenOptions, Pool, PoolBuilder, Search, Seek, SetAttributes, WriteAt,
+    WriteOptions,
+};
 
 const TIB: u64 = 1 << 40;
 
@@ -74,7 +76,7 @@ fn a_pool_of_100_tib_is_made_and_opened_like_a_small_one() {
         return;
     }
     let mut steps = Steps::new("a pool of 100 TiB");
-    let pool = PoolPlan::new("vast").single(&image).create().unwrap();
+    let pool = PoolBuilder::new("vast").single(&image).create().unwrap();
     steps.done("create");
     let files = pool.file_system("vast").unwrap();
     let (root, caller) = (files.root().unwrap(), Caller::root());
@@ -94,7 +96,7 @@ fn a_pool_of_100_tib_is_made_and_opened_like_a_small_one() {
     pool.export().unwrap();
     steps.done("export");
     let search = Search::new([folder.path()]);
-    let pool = LivePool::open(
+    let pool = Pool::open(
         &search,
         "vast",
         &OpenOptions::default(),
@@ -108,9 +110,11 @@ fn a_pool_of_100_tib_is_made_and_opened_like_a_small_one() {
     drop(files);
     pool.export().unwrap();
     // zdb takes minutes for this number of metaslabs, so the reader checks the result.
-    let pool = millpond::Pool::open(&search, "vast", &OpenOptions::default()).unwrap();
+    let pool = millpond_engine::View::open(&search, "vast", &OpenOptions::default()).unwrap();
     let files = pool.dataset("vast").unwrap().file_system().unwrap();
-    let node = files.resolve(b"99", millpond::Symlinks::Follow).unwrap();
+    let node = files
+        .resolve(b"99", millpond_engine::Symlinks::Follow)
+        .unwrap();
     let mut content = vec![0; 5000];
     node.read(0, &mut content).unwrap();
     assert!(content.iter().all(|byte| *byte == 7));

@@ -1,7 +1,7 @@
 //! Finds pools through a cache file.
 #![forbid(unsafe_code)]
 
-use millpond::{Error, OpenOptions, Pool, Search};
+use millpond_engine::{Error, OpenOptions, Search, View};
 use millpond_nvlist::{NvList, NvValue};
 use millpond_tests::{images, record};
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ fn unpacked(case: &str) -> (tempfile::TempDir, PathBuf) {
 /// The configuration stored in the pool, with its only leaf at `path`.
 fn config_at(disk: &Path, path: &Path) -> NvList {
     let folder = disk.parent().unwrap();
-    let pool = Pool::open(&Search::new([folder]), "single", &OpenOptions::default()).unwrap();
+    let pool = View::open(&Search::new([folder]), "single", &OpenOptions::default()).unwrap();
     let mut config = pool.inner().config().clone();
     let mut tree = config.list("vdev_tree").unwrap().clone();
     let mut leaf = tree.list_array("children").unwrap()[0].clone();
@@ -44,7 +44,7 @@ fn a_cache_file_leads_to_a_pool_on_a_disk_that_no_search_would_meet() {
     let (place, disk) = unpacked("single");
     let cache = write_cache_file(place.path(), config_at(&disk, &disk));
     let search = Search::in_cache_file(&cache).unwrap();
-    let pool = Pool::open(&search, "single", &OpenOptions::default()).unwrap();
+    let pool = View::open(&search, "single", &OpenOptions::default()).unwrap();
     assert!(pool.dataset("single/child").unwrap().file_system().is_ok());
 }
 
@@ -53,9 +53,9 @@ fn a_disk_that_moved_since_is_found_by_searching_there_too() {
     let (place, disk) = unpacked("single");
     let cache = write_cache_file(place.path(), config_at(&disk, Path::new("/nowhere/d0")));
     let mut search = Search::in_cache_file(&cache).unwrap();
-    assert!(Pool::open(&search, "single", &OpenOptions::default()).is_err());
+    assert!(View::open(&search, "single", &OpenOptions::default()).is_err());
     search.paths.push(place.path().to_owned());
-    assert!(Pool::open(&search, "single", &OpenOptions::default()).is_ok());
+    assert!(View::open(&search, "single", &OpenOptions::default()).is_ok());
 }
 
 #[test]

@@ -5,9 +5,9 @@ use crate::reader::{
     Answer, Attributes, DatasetKind, Hold, PoolReader, Properties, ReadError, SpaceOf, SpaceRow,
 };
 use crate::record::Key;
-use millpond::{
+use millpond_engine::{
     Dataset, Error, FileError, FileKind, FileSystem, LiteralProperty, Node, ObjectId, OpenOptions,
-    OwnerKind, Pool, Search, Volume,
+    OwnerKind, Search, View, Volume,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ pub fn open_state(
         at_checkpoint,
         ..OpenOptions::default()
     };
-    let pool = Pool::open_candidate(candidate, &options)
+    let pool = View::open_candidate(candidate, &options)
         .map_err(|error| ReadError::Refused(error.to_string()))?;
     for (dataset, key) in keys {
         pool.load_key(dataset, &key.bytes)
@@ -57,7 +57,7 @@ pub fn open_state(
 }
 
 struct Reader {
-    pool: Pool,
+    pool: View,
     files: BTreeMap<String, Arc<FileSystem>>,
     volumes: BTreeMap<String, Arc<Volume>>,
     /// The most recently used file, because content is read in many small pieces.
@@ -123,7 +123,7 @@ impl PoolReader for Reader {
         for dataset in self.pool.datasets() {
             let dataset = dataset.map_err(failed)?;
             let kind = match dataset.kind().map_err(failed)? {
-                millpond::DatasetKind::Volume => DatasetKind::Volume,
+                millpond_engine::DatasetKind::Volume => DatasetKind::Volume,
                 _ => DatasetKind::Filesystem,
             };
             all.push((dataset.name().to_owned(), kind));
@@ -200,7 +200,7 @@ impl PoolReader for Reader {
     fn attributes(&mut self, dataset: &str, object: u64) -> Answer<Attributes> {
         let node = self.node(dataset, object)?;
         let stat = node.stat().map_err(failed)?;
-        let ns = |time: millpond::Timestamp| {
+        let ns = |time: millpond_engine::Timestamp| {
             i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds)
         };
         let kind = match stat.kind {
@@ -225,7 +225,7 @@ impl PoolReader for Reader {
             .property("snapdir", true)
             .map_err(failed)?;
         let has_visible_snapshots =
-            shown.is_some_and(|(value, _)| value == millpond::PropertyValue::Number(1));
+            shown.is_some_and(|(value, _)| value == millpond_engine::PropertyValue::Number(1));
         Ok(Attributes {
             kind: kind.to_owned(),
             mode: stat.permissions,

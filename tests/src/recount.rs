@@ -1,6 +1,6 @@
 //! Checks all counters, tables and names of a pool with the library's own checker.
 
-use millpond::check::{CheckOptions, Finding, FindingKind, check_pool};
+use millpond_check::{CheckOptions, Finding, FindingKind, check_pool};
 use millpond_env::sync::Arc;
 use millpond_pool::PoolView;
 

@@ -4,10 +4,10 @@
 #![forbid(unsafe_code)]
 
 use anyhow::{Result, ensure};
-use millpond::verify::{Problem, VerifyProgress, VerifyReport};
-use millpond::{OpenOptions, Pool, Search};
+use millpond_engine::{OpenOptions, Search, View};
 use millpond_tests::runner::{self, Outcome, Trial};
 use millpond_tests::{images, record};
+use millpond_verify::{Problem, VerifyProgress, VerifyReport};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -64,7 +64,7 @@ fn run(case: &str, folder: &Path) -> anyhow::Result<Outcome> {
         cache_bytes: 16 << 20,
         ..OpenOptions::default()
     };
-    let pool = Pool::open_candidate(&candidates[0], &options)?;
+    let pool = View::open_candidate(&candidates[0], &options)?;
     let progress = VerifyProgress::default();
     let report = pool.verify(&progress, &|_: &Problem| {})?;
     anyhow::ensure!(

@@ -1,6 +1,5 @@
 use crate::rig::Rig;
-use millpond::live::PoolPlan;
-use millpond::{Caller, FileSystem, NewMode, Node, Symlinks, WriteAt};
+use millpond_engine::{Caller, FileSystem, NewMode, Node, PoolBuilder, Symlinks, WriteAt};
 use std::sync::Arc;
 
 fn write_file(files: &Arc<FileSystem>, name: &[u8], content: &[u8]) -> Node {
@@ -30,7 +29,7 @@ fn content(length: usize, seed: u64) -> Vec<u8> {
         .collect()
 }
 
-fn life(rig: &Rig, plan: PoolPlan) {
+fn life(rig: &Rig, plan: PoolBuilder) {
     let pool = plan.create().unwrap();
     pool.datasets().create_filesystem("tank/home", &[]).unwrap();
     let files = pool.file_system("tank/home").unwrap();
@@ -96,11 +95,11 @@ fn a_pool_of_one_disk_lives() {
 #[test]
 fn a_mirror_lives() {
     let rig = Rig::new(2, 128);
-    life(&rig, PoolPlan::new("tank").mirror(&rig.images));
+    life(&rig, PoolBuilder::new("tank").mirror(&rig.images));
 }
 
 #[test]
 fn a_raidz2_lives() {
     let rig = Rig::new(5, 128);
-    life(&rig, PoolPlan::new("tank").raidz(2, &rig.images));
+    life(&rig, PoolBuilder::new("tank").raidz(2, &rig.images));
 }

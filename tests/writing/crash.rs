@@ -5,7 +5,7 @@
 
 use crate::sim;
 use crate::soak::env;
-use millpond::live::NewLayout::{self, Mirror, Raidz, Single};
+use millpond_engine::{NewLayout, NewLayout::Mirror, NewLayout::Raidz, NewLayout::Single};
 use millpond_sim::{PowerCut, Seed, World};
 use millpond_tests::oracle::zdb;
 use millpond_tests::workload::Life;

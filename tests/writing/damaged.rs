@@ -3,12 +3,12 @@
 //! The rest of the file is usable, the file can be removed, and the pool keeps working.
 
 use crate::sim;
-use millpond::check::{CheckOptions, FindingKind, check_pool};
-use millpond::live::LivePool;
-use millpond::live::NewLayout::{self, Mirror, Single};
-use millpond::{Caller, FileError, NewMode, WriteAt};
+use millpond_check::{CheckOptions, FindingKind, check_pool};
 use millpond_dataset::PropertyValue;
 use millpond_device::Device;
+use millpond_engine::{
+    Caller, FileError, NewLayout, NewLayout::Mirror, NewLayout::Single, NewMode, Pool, WriteAt,
+};
 use millpond_ondisk::{BlockId, Level, VDEV_DATA_START_BYTES};
 use millpond_sim::{Seed, World};
 
@@ -16,7 +16,7 @@ const RECORD: u64 = 512;
 /// Number of blocks below one indirect block of 128 KiB.
 const SPAN: u64 = 1024;
 
-fn write(pool: &LivePool, name: &str, blocks: u64) {
+fn write(pool: &Pool, name: &str, blocks: u64) {
     let files = pool.file_system("tank").unwrap();
     let (root, caller) = (files.root().unwrap(), Caller::root());
     let mut content = vec![0; (blocks * RECORD) as usize];
@@ -31,7 +31,7 @@ fn write(pool: &LivePool, name: &str, blocks: u64) {
 /// A pool with the file `other` and the file `big`, which has four indirect blocks.
 ///
 /// One of these is lost on all disks.
-fn damaged(world: &World, layout: NewLayout, disks: usize) -> LivePool {
+fn damaged(world: &World, layout: NewLayout, disks: usize) -> Pool {
     let pool = sim::create(world, &[(layout, disks)], 128);
     let record = ("recordsize".to_owned(), PropertyValue::Number(RECORD));
     pool.datasets().set_properties("tank", &[record]).unwrap();
@@ -63,8 +63,8 @@ fn damaged(world: &World, layout: NewLayout, disks: usize) -> LivePool {
     sim::open(world).unwrap()
 }
 
-fn leaks_told(pool: &LivePool) -> usize {
-    let history = pool.engine().committed().unwrap().history().unwrap();
+fn leaks_told(pool: &Pool) -> usize {
+    let history = pool.inner().committed().unwrap().history().unwrap();
     let records = history.unwrap().map(|record| format!("{record:?}"));
     records
         .filter(|record| record.contains("could not be freed"))

@@ -3,16 +3,14 @@
 use crate::exhaustive::files_of;
 use crate::exhaustive::judge;
 use crate::sim;
-use millpond::live::LivePool;
-use millpond::live::NewLayout::Mirror;
-use millpond::{Caller, NewMode, WriteAt};
 use millpond_device::Device;
+use millpond_engine::{Caller, NewLayout::Mirror, NewMode, Pool, WriteAt};
 use millpond_env::mark;
 use millpond_pool::import::{ImportCondition, VdevAux, VdevState};
 use millpond_sim::World;
 use std::sync::Arc;
 
-fn write(pool: &LivePool, name: &str) {
+fn write(pool: &Pool, name: &str) {
     let files = pool.file_system("tank").unwrap();
     let (root, caller) = (files.root().unwrap(), Caller::root());
     let mode = NewMode::exactly(0o600);
@@ -26,7 +24,7 @@ fn write(pool: &LivePool, name: &str) {
     pool.sync().unwrap();
 }
 
-fn names(pool: &LivePool) -> Vec<String> {
+fn names(pool: &Pool) -> Vec<String> {
     let files = files_of(&pool.committed().unwrap()).unwrap();
     let names = files.keys();
     names
@@ -110,9 +108,9 @@ fn a_side_with_changes_of_its_own_is_taken_back_by_order_only() {
     world.disks().iter().for_each(|disk| disk.set_absent(false));
     let pool = sim::open(&world).unwrap();
     let first = sim::candidate(&world).assembly.unwrap().leaves[0].guid;
-    assert_eq!(pool.engine().lost_leaves(false), []);
+    assert_eq!(pool.inner().lost_leaves(false), []);
     let device: Arc<dyn Device> = Arc::clone(&world.disks()[0]) as _;
-    pool.engine().online_leaf(first, Some(&device)).unwrap();
+    pool.inner().online_leaf(first, Some(&device)).unwrap();
     write(&pool, "third");
     pool.export().unwrap();
     let found = sim::candidate(&world);
@@ -147,7 +145,7 @@ fn a_side_that_comes_with_changes_of_its_own_is_not_taken_unawares() {
     write(&pool, "second-again");
     let alone = pages(&world, 0);
     world.disks()[0].set_absent(false);
-    let engine = pool.engine();
+    let engine = pool.inner();
     let (guid, _) = engine.lost_leaves(false).remove(0);
     let device: Arc<dyn Device> = Arc::clone(&world.disks()[0]) as _;
     assert!(!engine.reopen_leaf(guid, &device).unwrap());

@@ -11,9 +11,10 @@
 //! By default a sample is tested, with `MILLPOND_WRITING_ALL` everything.
 
 use crate::sim;
-use millpond::live::LivePool;
-use millpond::live::NewLayout::{self, Mirror, Raidz, Single};
-use millpond::{Caller, FileKind, NewMode, Pool, SetAttributes, WriteAt};
+use millpond_engine::{
+    Caller, FileKind, NewLayout, NewLayout::Mirror, NewLayout::Raidz, NewLayout::Single, NewMode,
+    Pool, SetAttributes, View, WriteAt,
+};
 use millpond_sim::{Event, Kept, PowerCut, Seed, World};
 use millpond_tests::oracle::zdb;
 use std::collections::BTreeMap;
@@ -28,7 +29,7 @@ const GONE_ON_OF: usize = 40;
 
 pub(crate) type Files = BTreeMap<Vec<u8>, Vec<u8>>;
 
-pub(crate) fn files_of(pool: &Pool) -> Result<Files, millpond::Error> {
+pub(crate) fn files_of(pool: &View) -> Result<Files, millpond_engine::Error> {
     let mut all = Files::new();
     let files = pool.dataset("tank")?.file_system()?;
     for entry in files.root()?.entries()? {
@@ -43,7 +44,7 @@ pub(crate) fn files_of(pool: &Pool) -> Result<Files, millpond::Error> {
 }
 
 /// The work, one step each: what a program does before it calls `fsync` for everything.
-fn step(pool: &LivePool, number: usize, state: &mut Files) {
+fn step(pool: &Pool, number: usize, state: &mut Files) {
     let files = pool.file_system("tank").unwrap();
     let (root, caller) = (files.root().unwrap(), Caller::root());
     let mode = NewMode::exactly(0o600);

@@ -7,8 +7,9 @@
 
 use crate::exhaustive::{Files, JUDGED_OF, State, each_state, files_of, is_all, judge};
 use crate::sim;
-use millpond::live::{AllocationClass, LivePool, NewLayout, WriteOptions};
-use millpond::{Caller, FileSystem, NewMode, WriteAt};
+use millpond_engine::{
+    AllocationClass, Caller, FileSystem, NewLayout, NewMode, Pool, WriteAt, WriteOptions,
+};
 use millpond_env::mark;
 use millpond_sim::{Seed, World};
 use std::sync::Arc;
@@ -51,7 +52,7 @@ impl History {
         self.promise(world);
     }
     /// Changes a file and commits a txg.
-    pub(crate) fn churn(&mut self, pool: &LivePool, world: &World) {
+    pub(crate) fn churn(&mut self, pool: &Pool, world: &World) {
         let files = pool.file_system("tank").unwrap();
         let round = u8::try_from(self.states.len() % 251).unwrap();
         write(&files, b"z", 0, &[round; 3000], self);
@@ -86,7 +87,7 @@ fn write(files: &Arc<FileSystem>, name: &[u8], at: usize, bytes: &[u8], history:
     }
 }
 
-pub(crate) fn work(pool: &LivePool, world: &World, history: &mut History) {
+pub(crate) fn work(pool: &Pool, world: &World, history: &mut History) {
     let files = pool.file_system("tank").unwrap();
     let (root, caller) = (files.root().unwrap(), Caller::root());
     let noise: Vec<u8> = (0..3 * RECORD_BYTES as u32)
@@ -145,7 +146,7 @@ pub(crate) fn work(pool: &LivePool, world: &World, history: &mut History) {
 pub(crate) fn begin(
     tops: &[(AllocationClass, NewLayout, usize)],
     writing: WriteOptions,
-) -> (World, LivePool, History) {
+) -> (World, Pool, History) {
     let world = World::new(13);
     let pool = sim::create_of(&world, tops, 64, writing);
     {

@@ -1,19 +1,15 @@
 //! Disks that fail, vanish, return and corrupt data, below whole pools.
 
 use crate::sim;
-use millpond::live::NewLayout::{self, Mirror, Raidz, Single};
 use millpond_device::Device;
+use millpond_engine::{NewLayout, NewLayout::Mirror, NewLayout::Raidz, NewLayout::Single};
 use millpond_sim::{Fault, FaultPlan, Scope, Seed, World};
 use millpond_tests::oracle::zdb;
 use millpond_tests::workload::Life;
 
 const LABELS_BYTES: u64 = 4 << 20;
 
-fn lived(
-    world: &World,
-    shape: &str,
-    tops: &[(NewLayout, usize)],
-) -> (millpond::live::LivePool, Life) {
+fn lived(world: &World, shape: &str, tops: &[(NewLayout, usize)]) -> (millpond_engine::Pool, Life) {
     let pool = sim::create(world, tops, 128);
     let mut life = Life::new("tank", shape, 5);
     life.file_bytes_max = 100_000;

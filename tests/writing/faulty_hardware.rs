@@ -3,18 +3,19 @@
 //! Memory flips bits before the write, or a controller corrupts everything on its side.
 
 use crate::sim;
-use millpond::live::NewLayout::{Mirror, Raidz, Single};
-use millpond::live::{LivePool, NewLayout};
-use millpond::verify::{VerifyProgress, VerifyReport};
-use millpond::{Caller, NewMode, Pool, WriteAt};
+use millpond_engine::{
+    Caller, NewLayout, NewLayout::Mirror, NewLayout::Raidz, NewLayout::Single, NewMode, Pool, View,
+    WriteAt,
+};
 use millpond_sim::{EvilMemory, Fault, FaultPlan, Scope, Seed, World};
 use millpond_tests::workload::Life;
+use millpond_verify::{VerifyProgress, VerifyReport};
 use std::collections::{BTreeMap, BTreeSet};
 
 type Files = BTreeMap<String, Vec<u8>>;
 
 /// Writes files of one record each, with incompressible data.
-fn write(pool: &LivePool, files: &mut Files, names: impl Iterator<Item = String>) {
+fn write(pool: &Pool, files: &mut Files, names: impl Iterator<Item = String>) {
     let system = pool.file_system("tank").unwrap();
     let (root, caller) = (system.root().unwrap(), Caller::root());
     for name in names {
@@ -32,7 +33,7 @@ fn write(pool: &LivePool, files: &mut Files, names: impl Iterator<Item = String>
 }
 
 /// Returns the unreadable files. Every readable file must be correct.
-fn damaged(pool: &Pool, files: &Files) -> BTreeSet<String> {
+fn damaged(pool: &View, files: &Files) -> BTreeSet<String> {
     let system = pool.dataset("tank").and_then(|it| it.file_system());
     let system = system.unwrap();
     let mut damaged = BTreeSet::new();
@@ -52,7 +53,7 @@ fn damaged(pool: &Pool, files: &Files) -> BTreeSet<String> {
     damaged
 }
 
-fn verified(pool: &Pool) -> VerifyReport {
+fn verified(pool: &View) -> VerifyReport {
     let progress = VerifyProgress::default();
     pool.verify(&progress, &|_| {}).unwrap()
 }

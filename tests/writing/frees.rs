@@ -1,10 +1,10 @@
 //! Large files are freed in bounded steps, in the background of a mount.
 
 use crate::sim;
-use millpond::check::{CheckOptions, check_pool};
-use millpond::live::NewLayout::Single;
-use millpond::live::{LivePool, WriteOptions};
-use millpond::{Caller, NewMode, PropertyValue, Vfs, WriteAt, ZfsCtlDir};
+use millpond_check::{CheckOptions, check_pool};
+use millpond_engine::{
+    Caller, NewLayout::Single, NewMode, Pool, PropertyValue, Vfs, WriteAt, WriteOptions, ZfsCtlDir,
+};
 use millpond_env::mark;
 use millpond_env::sync::Arc;
 use millpond_ondisk::ObjectId;
@@ -15,7 +15,7 @@ const RECORD: usize = 512;
 const BLOCKS: usize = 220_000;
 
 /// A pool with a file of very many small blocks, and the file's object id.
-fn with_large_file(world: &World) -> (LivePool, ObjectId) {
+fn with_large_file(world: &World) -> (Pool, ObjectId) {
     let pool = sim::create_with(world, &[(Single, 1)], 512, WriteOptions::default());
     let record = (
         "recordsize".to_owned(),
@@ -55,7 +55,7 @@ fn is_there(served: &ZfsCtlDir, id: ObjectId) -> bool {
     served.files().object_set().unwrap().object(id).is_ok()
 }
 
-fn whole(pool: LivePool, world: &World) {
+fn whole(pool: Pool, world: &World) {
     pool.export().unwrap();
     let read = sim::read(world).unwrap();
     let report = check_pool(read.inner(), &CheckOptions::default()).unwrap();
@@ -68,14 +68,14 @@ fn a_large_file_is_freed_in_the_background_over_several_txgs() {
     let world = World::without_journal(41);
     let (pool, id) = with_large_file(&world);
     let served = pool.served("tank").unwrap();
-    let before = pool.engine().uberblock().txg;
+    let before = pool.inner().uberblock().txg;
     unlink(&served);
     while is_there(&served, id) {
         pool.sync().unwrap();
     }
     // The last blocks may still be in the open txg.
     pool.sync().unwrap();
-    let txgs = pool.engine().uberblock().txg.0 - before.0;
+    let txgs = pool.inner().uberblock().txg.0 - before.0;
     assert!(txgs >= 3, "freed within {txgs} txgs");
     drop(served);
     whole(pool, &world);

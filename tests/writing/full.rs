@@ -1,8 +1,9 @@
 //! Full pools: writes that do not fit are refused, existing data is kept, and deleting works.
 
 use crate::rig::Rig;
-use millpond::live::{LivePool, PoolPlan};
-use millpond::{Caller, Error, FileError, FileSystem, NewMode, Node, PropertyValue, WriteAt};
+use millpond_engine::{
+    Caller, Error, FileError, FileSystem, NewMode, Node, Pool, PoolBuilder, PropertyValue, WriteAt,
+};
 use millpond_env::mark;
 use millpond_posix::Errno;
 use std::sync::Arc;
@@ -50,7 +51,7 @@ pub(crate) fn fill(files: &Arc<FileSystem>, prefix: &str, bytes: usize) -> (u64,
 }
 
 /// Checks that all written files are present, then deletes half of them, which frees space.
-fn is_whole_and_can_be_emptied(rig: &Rig, pool: LivePool, prefix: &str, count: u64, bytes: usize) {
+fn is_whole_and_can_be_emptied(rig: &Rig, pool: Pool, prefix: &str, count: u64, bytes: usize) {
     pool.export().unwrap();
     rig.judge("tank");
     let pool = rig.open("tank");
@@ -101,7 +102,7 @@ fn a_pool_full_of_data_refuses_deletes_and_takes_more() {
 #[test]
 fn a_raidz_full_of_small_files_refuses_deletes_and_takes_more() {
     let rig = Rig::new(3, 64);
-    let plan = PoolPlan::new("tank").raidz(1, &rig.images).ashift(12);
+    let plan = PoolBuilder::new("tank").raidz(1, &rig.images).ashift(12);
     let pool = plan.create().unwrap();
     let files = pool.file_system("tank").unwrap();
     let (count, refusal) = fill(&files, "f", 9_000);
@@ -232,7 +233,7 @@ fn quotas_end_in_a_refusal_of_their_own_and_reservations_hold() {
 
 #[test]
 fn a_user_over_the_quota_is_refused() {
-    use millpond::SetAttributes;
+    use millpond_engine::SetAttributes;
     use millpond_posix::{QuotaMeasure, QuotaOwner};
     let rig = Rig::new(1, 128);
     let pool = rig.stripe("tank").create().unwrap();

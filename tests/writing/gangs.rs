@@ -2,12 +2,11 @@
 
 use crate::full::{create, fill, is_no_space, noise};
 use crate::rig::Rig;
-use millpond::live::PoolPlan;
-use millpond::{Caller, WriteAt};
+use millpond_engine::{Caller, PoolBuilder, WriteAt};
 use millpond_env::mark;
 
 /// Fills a pool with small files, keeps one of `every`, and writes large files into the holes.
-fn fill_the_holes(rig: &Rig, plan: PoolPlan, every: u64) {
+fn fill_the_holes(rig: &Rig, plan: PoolBuilder, every: u64) {
     let _mark = mark::expect("gang-block");
     let small = 5_000;
     let large = 300_000;
@@ -87,6 +86,6 @@ fn large_blocks_fill_the_holes_of_one_disk_in_pieces() {
 #[test]
 fn large_blocks_fill_the_holes_of_a_raidz_in_pieces() {
     let rig = Rig::new(3, 64);
-    let plan = PoolPlan::new("tank").raidz(1, &rig.images).ashift(12);
+    let plan = PoolBuilder::new("tank").raidz(1, &rig.images).ashift(12);
     fill_the_holes(&rig, plan, 8);
 }

@@ -9,9 +9,10 @@
 use crate::exhaustive::{files_of, is_all};
 use crate::exhaustive_log::{History, begin, work};
 use crate::{sim, sweep};
-use millpond::OpenOptions;
-use millpond::live::{AllocationClass, LivePool, NewLayout, RequestDeadline, WriteOptions};
 use millpond_block::{LeafReason, LeafState};
+use millpond_engine::{
+    AllocationClass, NewLayout, OpenOptions, Pool, RequestDeadline, WriteOptions,
+};
 use millpond_env::mark;
 use millpond_sim::{Content, HangPlan, Hanging, PowerCut, Seed, SimDisk, World};
 use millpond_vdev::LeafId;
@@ -73,7 +74,7 @@ fn hangs(tops: Tops<'_>, number: usize, plan: &HangPlan, what: &str) -> bool {
     if disk.hanging() == 0 {
         return false;
     }
-    assert_eq!(pool.engine().suspension(), None, "{what}");
+    assert_eq!(pool.inner().suspension(), None, "{what}");
     expect_hung(&pool, number, what);
     // The export does not wait for the disk.
     let end = world.recorded();
@@ -106,9 +107,9 @@ fn release(disk: &SimDisk) {
     }
 }
 
-fn expect_hung(pool: &LivePool, number: usize, what: &str) {
+fn expect_hung(pool: &Pool, number: usize, what: &str) {
     let condition = pool
-        .engine()
+        .inner()
         .store()
         .topology()
         .condition(LeafId(number as u32));
@@ -179,7 +180,7 @@ fn operates(
             .passing(3 * SECOND_NS),
     );
     let options = OpenOptions::default();
-    let pool = LivePool::open_candidate(&world.env(), &candidate, &options, &writing());
+    let pool = Pool::open_candidate(&world.env(), &candidate, &options, &writing());
     let pool = pool.unwrap_or_else(|error| panic!("{what}: {error}"));
     act(&pool).unwrap_or_else(|error| panic!("{what}: {error}"));
     if disk.hanging() > 0 {

@@ -5,10 +5,9 @@
 
 use crate::sim;
 use crate::soak::env;
-use millpond::live::{AllocationClass, LivePool, NewLayout};
-use millpond::{
-    Allocate, Caller, DirEntryRef, Error, FileError, FileSystem, NewMode, Node, Pool,
-    PropertyValue, RenameMode, SetAttributes, WriteAt, XattrMode,
+use millpond_engine::{
+    Allocate, AllocationClass, Caller, DirEntryRef, Error, FileError, FileSystem, NewLayout,
+    NewMode, Node, Pool, PropertyValue, RenameMode, SetAttributes, View, WriteAt, XattrMode,
 };
 use millpond_env::mark;
 use millpond_sim::{Event, Fault, FaultPlan, PowerCut, Scope, Seed, World};
@@ -143,8 +142,8 @@ fn walk(
         let below = format!("{path}/{}", String::from_utf8(name).unwrap());
         names.insert(below.clone(), id_of(&node));
         match node.kind() {
-            millpond::FileKind::Directory => walk(&node, &below, names, nodes),
-            millpond::FileKind::Regular => {
+            millpond_engine::FileKind::Directory => walk(&node, &below, names, nodes),
+            millpond_engine::FileKind::Regular => {
                 nodes.insert(id_of(&node), node);
             }
             _ => {}
@@ -155,7 +154,7 @@ fn walk(
 /// Changes a file system and records the change.
 fn act(
     files: &Arc<FileSystem>,
-    pool: &LivePool,
+    pool: &Pool,
     world: &World,
     history: &mut History,
     dice: &mut Dice,
@@ -550,7 +549,7 @@ fn a_log_ends_at_a_record_that_cannot_be_replayed() {
             claimed.disks()[0].rot(*offset, &vec![0; *length]);
             let what = format!("after {count}, without block {which}");
             let pool = sim::open(&claimed).unwrap_or_else(|error| panic!("{what}: {error}"));
-            let events = format!("{:?}", pool.engine().take_noted_events());
+            let events = format!("{:?}", pool.inner().take_noted_events());
             let has_ended = events.contains("log replay failed");
             ended += usize::from(has_ended);
             let files = pool.file_system("tank").unwrap();
@@ -581,7 +580,7 @@ fn a_log_ends_at_a_record_that_cannot_be_replayed() {
     assert!(ended > 0, "no log ended before its end");
 }
 
-fn is_claimed(pool: &Pool) -> bool {
+fn is_claimed(pool: &View) -> bool {
     let set = pool.dataset("tank").unwrap().object_set().unwrap();
     let log = millpond_intent::IntentLog::open(&set);
     log.is_some_and(|log| log.header().claim_txg.0 != 0)

@@ -3,15 +3,14 @@
 //! Also checks the state after power cuts.
 
 use crate::rig::Rig;
-use millpond::check::{CheckOptions, FindingKind, check_pool};
-use millpond::live::LivePool;
-use millpond::{Caller, FileError, NewMode, QuotaMeasure, QuotaOwner, WriteAt};
+use millpond_check::{CheckOptions, FindingKind, check_pool};
 use millpond_dataset::{HeadLog, LogTrim};
+use millpond_engine::{Caller, FileError, NewMode, Pool, QuotaMeasure, QuotaOwner, WriteAt};
 use millpond_ondisk::{BlockPointer, ObjectId, Txg};
 
 const VOLUME_DATA: ObjectId = ObjectId(1);
 
-fn tank(rig: &Rig) -> LivePool {
+fn tank(rig: &Rig) -> Pool {
     rig.stripe("tank").create().unwrap()
 }
 
@@ -37,7 +36,7 @@ fn a_head_with_somebody_elses_log_is_refused() {
     head.log_or(|| Foreign).unwrap();
     let refused = pool.file_system("tank/a").unwrap_err();
     assert!(
-        matches!(&refused, millpond::Error::OtherLog { name } if name == "tank/a"),
+        matches!(&refused, millpond_engine::Error::OtherLog { name } if name == "tank/a"),
         "{refused}"
     );
     // Other datasets are not affected.
@@ -124,7 +123,7 @@ fn a_volume_that_lost_power_while_shrinking_frees_its_tail_when_it_is_opened() {
     let pool = tank(&rig);
     let size = (
         "volsize".to_owned(),
-        millpond::PropertyValue::Number(4 << 20),
+        millpond_engine::PropertyValue::Number(4 << 20),
     );
     pool.datasets().create_volume("tank/v", &[size]).unwrap();
     let volume = pool.volume("tank/v").unwrap();
@@ -183,12 +182,12 @@ fn the_history_tells_when_a_pool_was_opened_if_it_is_known_by_what() {
     let rig = Rig::new(1, 128);
     tank(&rig).export().unwrap();
     let open = |system: Option<&str>| {
-        let writing = millpond::live::WriteOptions {
+        let writing = millpond_engine::WriteOptions {
             system: system.map(str::to_owned),
             ..Default::default()
         };
-        let search = millpond::Search::new([rig.folder()]);
-        LivePool::open(&search, "tank", &Default::default(), &writing).unwrap()
+        let search = millpond_engine::Search::new([rig.folder()]);
+        Pool::open(&search, "tank", &Default::default(), &writing).unwrap()
     };
     open(None).export().unwrap();
     assert_eq!(events(&rig).len(), 1, "{:?}", events(&rig));
@@ -203,11 +202,11 @@ fn the_history_tells_when_a_pool_was_opened_if_it_is_known_by_what() {
 }
 
 /// Renames a file system to a child of another, with the name that a receive uses.
-fn hide_as_received(pool: &LivePool, parent: &str, component: &str) {
+fn hide_as_received(pool: &Pool, parent: &str, component: &str) {
     use millpond_ondisk::dsl::keys::RECEIVE_DATASET;
     use millpond_ondisk::{DslDatasetPhys, DslDirectoryPhys, Endian};
     let head = pool.datasets().open_head(parent).unwrap().id();
-    let renamed = pool.engine().sync_task(|ctx| {
+    let renamed = pool.inner().sync_task(|ctx| {
         let bonus = |id| ctx.mos().object(id).unwrap().bonus();
         let dataset = DslDatasetPhys::decode(&bonus(head), Endian::Little).unwrap();
         let directory = bonus(dataset.directory);
@@ -255,7 +254,7 @@ fn what_nobody_can_finish_receiving_goes_when_the_pool_is_opened() {
     ];
     for (name, is_resumable) in partial {
         let id = pool.datasets().open_head(name).unwrap().id();
-        let marked = pool.engine().sync_task(|ctx| {
+        let marked = pool.inner().sync_task(|ctx| {
             let object = ctx.mos().object(id).unwrap();
             let mut phys = DslDatasetPhys::decode(&object.bonus(), Endian::Little).unwrap();
             phys.flags |= DslDatasetFlags::INCONSISTENT;
@@ -289,14 +288,14 @@ fn what_nobody_can_finish_receiving_goes_when_the_pool_is_opened() {
 
     // Destroying the target also destroys the hidden partial receive.
     let pool = rig.open("tank");
-    let none = millpond::live::DestroyOptions::default();
+    let none = millpond_engine::DestroyOptions::default();
     pool.datasets().destroy("tank/into", none).unwrap();
     assert_eq!(
         pool.datasets().names_below("tank").unwrap(),
         ["tank", "tank/resumable", "tank/whole"]
     );
     pool.datasets()
-        .destroy("tank/resumable", millpond::live::DestroyOptions::default())
+        .destroy("tank/resumable", millpond_engine::DestroyOptions::default())
         .unwrap();
     for _ in 0..4 {
         pool.sync().unwrap();

@@ -2,7 +2,7 @@
 
 use crate::exhaustive::{State, each_state, is_all};
 use crate::sim;
-use millpond::live::NewLayout::{self, Mirror, Raidz, Single};
+use millpond_engine::{NewLayout, NewLayout::Mirror, NewLayout::Raidz, NewLayout::Single};
 use millpond_ondisk::Guid;
 use millpond_sim::{Seed, World};
 
@@ -10,10 +10,10 @@ fn cut_at_every_place(shape: &str, tops: &[(NewLayout, usize)]) {
     let world = World::new(51);
     let pool = sim::create(&world, tops, 64);
     pool.sync().unwrap();
-    let old = pool.engine().guid();
+    let old = pool.inner().guid();
     world.forget();
     let new = Guid(0x1234_5678_9abc);
-    pool.engine().reguid(Some(new)).unwrap();
+    pool.inner().reguid(Some(new)).unwrap();
     let promised = world.recorded();
     pool.sync().unwrap();
     drop(pool);
@@ -29,7 +29,7 @@ fn cut_at_every_place(shape: &str, tops: &[(NewLayout, usize)]) {
         );
         met[usize::from(guid == new)] += 1;
         let pool = sim::open(state.after).unwrap_or_else(|error| panic!("{what}: {error}"));
-        assert_eq!(pool.engine().guid(), guid, "{what}");
+        assert_eq!(pool.inner().guid(), guid, "{what}");
         pool.export().unwrap();
         let again = sim::read(state.after).unwrap_or_else(|error| panic!("{what}: {error}"));
         assert_eq!(again.inner().guid(), guid, "{what}");

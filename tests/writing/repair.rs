@@ -1,8 +1,7 @@
 //! Self-healing reads of a pool that is open for changes.
 
 use crate::rig::Rig;
-use millpond::live::PoolPlan;
-use millpond::{Caller, NewMode, WriteAt};
+use millpond_engine::{Caller, NewMode, PoolBuilder, WriteAt};
 use std::os::unix::fs::FileExt;
 
 fn content(number: u64) -> Vec<u8> {
@@ -20,7 +19,10 @@ fn content(number: u64) -> Vec<u8> {
 #[test]
 fn reading_a_mirror_that_is_open_for_changes_puts_rotten_blocks_right() {
     let rig = Rig::new(2, 128);
-    let pool = PoolPlan::new("tank").mirror(&rig.images).create().unwrap();
+    let pool = PoolBuilder::new("tank")
+        .mirror(&rig.images)
+        .create()
+        .unwrap();
     let files = pool.file_system("tank").unwrap();
     let (root, caller) = (files.root().unwrap(), Caller::root());
     for number in 0..20 {
@@ -64,7 +66,7 @@ fn reading_a_mirror_that_is_open_for_changes_puts_rotten_blocks_right() {
 /// Returns the number of checksum errors of the first leaf, and of repairs.
 fn read_all(rig: &Rig) -> (u64, u64) {
     let pool = rig.open("tank");
-    let topology = pool.engine().store().topology();
+    let topology = pool.inner().store().topology();
     for device in topology.devices.iter().flatten() {
         assert!(format!("{device:?}").contains("Queued"), "{device:?}");
     }

@@ -1,7 +1,6 @@
 //! Image files in a directory of their own, and the judges.
 
-use millpond::live::{LivePool, PoolPlan, WriteOptions};
-use millpond::{OpenOptions, Pool, Search};
+use millpond_engine::{OpenOptions, Pool, PoolBuilder, Search, View, WriteOptions};
 use millpond_tests::oracle::zdb;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -32,15 +31,15 @@ impl Rig {
         self.folder.path()
     }
     /// A plan with each image as a top-level vdev.
-    pub fn stripe(&self, name: &str) -> PoolPlan {
+    pub fn stripe(&self, name: &str) -> PoolBuilder {
         self.images
             .iter()
-            .fold(PoolPlan::new(name), |plan, image| plan.single(image))
+            .fold(PoolBuilder::new(name), |plan, image| plan.single(image))
     }
     /// Opens the pool for changes.
-    pub fn open(&self, name: &str) -> LivePool {
+    pub fn open(&self, name: &str) -> Pool {
         let search = Search::new([self.folder()]);
-        LivePool::open(
+        Pool::open(
             &search,
             name,
             &OpenOptions::default(),
@@ -49,8 +48,8 @@ impl Rig {
         .unwrap()
     }
     /// Opens the pool for reading.
-    pub fn read(&self, name: &str) -> Pool {
-        Pool::open(&Search::new([self.folder()]), name, &OpenOptions::default()).unwrap()
+    pub fn read(&self, name: &str) -> View {
+        View::open(&Search::new([self.folder()]), name, &OpenOptions::default()).unwrap()
     }
     /// Neither our checker nor zdb finds an error.
     pub fn judge(&self, name: &str) {

@@ -1,11 +1,10 @@
 //! Whole pools on simulated disks.
 
-use millpond::live::{
-    FeatureChoice, LivePool, NewDevice, NewLayout, NewPool, NewTop, NewVdevOptions, NewVdevs,
-    SyncMode, WriteOptions,
-};
-use millpond::{Error, OpenOptions, Pool, PoolCandidate};
 use millpond_device::{Candidate, Device};
+use millpond_engine::{
+    Error, FeatureChoice, NewDevice, NewLayout, NewPool, NewTop, NewVdevOptions, NewVdevs,
+    OpenOptions, Pool, PoolCandidate, SyncMode, View, WriteOptions,
+};
 use millpond_pool::import::{find_pools, scan_devices};
 use millpond_sim::{SimDisk, World};
 use millpond_vdev::AllocationClass::{self, Normal};
@@ -27,7 +26,7 @@ pub fn by_caller() -> WriteOptions {
 }
 
 /// Creates `tank` from these groups of new disks, each group with its layout.
-pub fn create(world: &World, tops: &[(NewLayout, usize)], mib: u64) -> LivePool {
+pub fn create(world: &World, tops: &[(NewLayout, usize)], mib: u64) -> Pool {
     create_with(world, tops, mib, by_caller())
 }
 
@@ -37,7 +36,7 @@ pub fn create_with(
     tops: &[(NewLayout, usize)],
     mib: u64,
     writing: WriteOptions,
-) -> LivePool {
+) -> Pool {
     let tops: Vec<_> = tops
         .iter()
         .map(|(layout, count)| (Normal, *layout, *count))
@@ -51,7 +50,7 @@ pub fn create_of(
     tops: &[(AllocationClass, NewLayout, usize)],
     mib: u64,
     writing: WriteOptions,
-) -> LivePool {
+) -> Pool {
     let tops = tops
         .iter()
         .map(|(class, layout, count)| NewTop {
@@ -82,7 +81,7 @@ pub fn create_of(
         system: "sim".into(),
         cache_bytes: 16 << 20,
     };
-    LivePool::create(&world.env(), &new).unwrap()
+    Pool::create(&world.env(), &new).unwrap()
 }
 
 /// Finds the pool on the world's disks.
@@ -104,32 +103,32 @@ pub fn candidate(world: &World) -> PoolCandidate {
 }
 
 /// Opens the world's pool for changes.
-pub fn open(world: &World) -> Result<LivePool, Error> {
+pub fn open(world: &World) -> Result<Pool, Error> {
     open_candidate(world, &candidate(world))
 }
 
 /// Opens a found pool for changes.
-pub fn open_candidate(world: &World, candidate: &PoolCandidate) -> Result<LivePool, Error> {
+pub fn open_candidate(world: &World, candidate: &PoolCandidate) -> Result<Pool, Error> {
     let options = OpenOptions::default();
-    LivePool::open_candidate(&world.env(), candidate, &options, &by_caller())
+    Pool::open_candidate(&world.env(), candidate, &options, &by_caller())
 }
 
 /// Opens the world's pool for reading.
-pub fn read(world: &World) -> Result<Pool, Error> {
+pub fn read(world: &World) -> Result<View, Error> {
     let options = OpenOptions {
         cache_bytes: 16 << 20,
         ..OpenOptions::default()
     };
-    Pool::open_candidate(&candidate(world), &options)
+    View::open_candidate(&candidate(world), &options)
 }
 
 /// Verifies every block of the pool.
-pub fn verify(pool: &Pool) -> Result<(), String> {
+pub fn verify(pool: &View) -> Result<(), String> {
     let problems = std::sync::Mutex::new(vec![]);
-    let note = |problem: &millpond::verify::Problem| {
+    let note = |problem: &millpond_verify::Problem| {
         problems.lock().unwrap().push(format!("{problem:?}"));
     };
-    let report = pool.verify(&millpond::verify::VerifyProgress::default(), &note);
+    let report = pool.verify(&millpond_verify::VerifyProgress::default(), &note);
     let report = report.map_err(|error| error.to_string())?;
     if report.is_clean() {
         return Ok(());

@@ -4,7 +4,7 @@
 //! length, `MILLPOND_WRITING_FROM` the first seed.
 
 use crate::rig::Rig;
-use millpond::live::{NewLayout, PoolPlan};
+use millpond_engine::{NewLayout, PoolBuilder};
 use millpond_tests::workload::Life;
 use std::path::Path;
 
@@ -16,7 +16,7 @@ pub fn env(name: &str, otherwise: u64) -> u64 {
 }
 
 /// Runs random work on the pool, with exports in between. All states are compared, the last one is judged.
-fn live(shape: &str, disks: usize, mib: u64, plan: impl Fn(&Rig) -> PoolPlan) {
+fn live(shape: &str, disks: usize, mib: u64, plan: impl Fn(&Rig) -> PoolBuilder) {
     let seeds = env("MILLPOND_WRITING_SEEDS", 1);
     let steps = env("MILLPOND_WRITING_STEPS", 150) as usize;
     let from = env("MILLPOND_WRITING_FROM", 1);
@@ -66,7 +66,7 @@ fn random_work_on_a_stripe_of_three() {
 #[test]
 fn random_work_on_mirrors() {
     live("mirrors", 5, 192, |rig| {
-        PoolPlan::new("tank")
+        PoolBuilder::new("tank")
             .mirror(some(rig, 0..2))
             .mirror(some(rig, 2..5))
             .force()
@@ -76,28 +76,28 @@ fn random_work_on_mirrors() {
 #[test]
 fn random_work_on_raidz1() {
     live("raidz1", 3, 160, |rig| {
-        PoolPlan::new("tank").raidz(1, &rig.images).ashift(9)
+        PoolBuilder::new("tank").raidz(1, &rig.images).ashift(9)
     });
 }
 
 #[test]
 fn random_work_on_raidz2() {
     live("raidz2", 5, 128, |rig| {
-        PoolPlan::new("tank").raidz(2, &rig.images)
+        PoolBuilder::new("tank").raidz(2, &rig.images)
     });
 }
 
 #[test]
 fn random_work_on_raidz3() {
     live("raidz3", 7, 128, |rig| {
-        PoolPlan::new("tank").raidz(3, &rig.images).ashift(13)
+        PoolBuilder::new("tank").raidz(3, &rig.images).ashift(13)
     });
 }
 
 #[test]
 fn random_work_with_special_log_cache_and_spare() {
     live("all classes", 7, 160, |rig| {
-        PoolPlan::new("tank")
+        PoolBuilder::new("tank")
             .top(Normal, NewLayout::Mirror, some(rig, 0..2))
             .top(Special, NewLayout::Mirror, some(rig, 2..4))
             .top(Log, NewLayout::Single, some(rig, 4..5))

@@ -4,10 +4,11 @@
 
 use crate::exhaustive::{Files, State, each_state, files_of, is_all, judge};
 use crate::sim;
-use millpond::live::NewLayout::{self, Mirror, Raidz, Single};
-use millpond::live::{LivePool, Offline, VdevSetting};
-use millpond::{Caller, NewMode, WriteAt};
 use millpond_block::{LeafCondition, LeafReason, LeafState};
+use millpond_engine::{
+    Caller, NewLayout, NewLayout::Mirror, NewLayout::Raidz, NewLayout::Single, NewMode, Offline,
+    Pool, VdevSetting, WriteAt,
+};
 use millpond_env::mark;
 use millpond_ondisk::Guid;
 use millpond_pool::import::{VdevAux, VdevState};
@@ -18,15 +19,15 @@ use millpond_vdev::LeafId;
 const MIRROR: (NewLayout, usize) = (Mirror, 2);
 const RAIDZ: (NewLayout, usize) = (Raidz(1), 3);
 
-fn leaf(pool: &LivePool, number: usize) -> Guid {
-    let topology = pool.engine().store().topology();
+fn leaf(pool: &Pool, number: usize) -> Guid {
+    let topology = pool.inner().store().topology();
     let mut leaves = topology.tree.leaves();
     leaves.nth(number).unwrap().1.config.guid
 }
 
-fn condition(pool: &LivePool, number: usize) -> LeafCondition {
+fn condition(pool: &Pool, number: usize) -> LeafCondition {
     let leaf = leaf(pool, number);
-    pool.engine().leaf_condition(leaf).unwrap()
+    pool.inner().leaf_condition(leaf).unwrap()
 }
 
 fn everything_fails() -> FaultPlan {
@@ -36,13 +37,13 @@ fn everything_fails() -> FaultPlan {
 }
 
 /// The displayed states of the pool and of a leaf, and the number of txgs in the leaf's dirty time log.
-fn shown(pool: &millpond::Pool, number: usize) -> (VdevState, VdevState, VdevAux, u64) {
+fn shown(pool: &millpond_engine::View, number: usize) -> (VdevState, VdevState, VdevAux, u64) {
     let assembly = pool.inner().assembly();
     let node = assembly.nodes[assembly.leaves[number].node];
     (assembly.state(), node.state, node.aux, node.missed_txgs)
 }
 
-fn lived(world: &World, shape: &str, top: (NewLayout, usize)) -> (LivePool, Life) {
+fn lived(world: &World, shape: &str, top: (NewLayout, usize)) -> (Pool, Life) {
     let pool = sim::create(world, &[top], 128);
     let mut life = Life::new("tank", shape, 5);
     life.file_bytes_max = 100_000;
@@ -62,7 +63,7 @@ fn a_leaf_that_fails_its_probe_is_faulted_and_not_asked_again() {
         life.steps(&pool, 10);
         pool.sync().unwrap();
         assert_eq!(condition(&pool, 0).state, LeafState::Online);
-        pool.engine().check_leaves();
+        pool.inner().check_leaves();
         let faulted = LeafCondition::new(LeafState::Faulted, LeafReason::IoFailures);
         assert_eq!(condition(&pool, 0), faulted);
         let asked = bad.broken_promises();
@@ -106,14 +107,14 @@ fn a_disk_that_is_gone_is_removed_and_comes_back_by_online() {
     away.set_absent(true);
     life.steps(&pool, 10);
     pool.sync().unwrap();
-    pool.engine().check_leaves();
+    pool.inner().check_leaves();
     assert_eq!(condition(&pool, 1).state, LeafState::Removed);
     pool.sync().unwrap();
     let guid = leaf(&pool, 1);
-    let still_gone = pool.engine().online_leaf(guid, None).unwrap();
+    let still_gone = pool.inner().online_leaf(guid, None).unwrap();
     assert_eq!(still_gone.state, LeafState::Unavailable);
     away.set_absent(false);
-    let back = pool.engine().online_leaf(guid, None).unwrap();
+    let back = pool.inner().online_leaf(guid, None).unwrap();
     assert_eq!(back, LeafCondition::default());
     let (root, own, _, missed) = shown(&pool.committed().unwrap(), 1);
     assert_eq!((root, own), (VdevState::Degraded, VdevState::Degraded));
@@ -133,14 +134,14 @@ fn a_required_leaf_is_degraded_and_the_pool_goes_on_after_clear() {
     disks[0].set_faults(Some(everything_fails()));
     life.steps(&pool, 10);
     pool.sync().unwrap();
-    pool.engine().check_leaves();
+    pool.inner().check_leaves();
     assert_eq!(condition(&pool, 0).state, LeafState::Faulted);
     // One failing read, and failing probes.
     let view = pool.committed().unwrap();
     disks[1].set_faults(Some(everything_fails()));
     assert!(sim::verify(&view).is_err());
     drop(view);
-    pool.engine().check_leaves();
+    pool.inner().check_leaves();
     let degraded = LeafCondition::new(LeafState::Degraded, LeafReason::IoFailures);
     assert_eq!(condition(&pool, 1), degraded);
     for disk in &disks {
@@ -148,20 +149,20 @@ fn a_required_leaf_is_degraded_and_the_pool_goes_on_after_clear() {
     }
     pool.sync().unwrap();
     let order = pool
-        .engine()
+        .inner()
         .offline_leaf(leaf(&pool, 1), Offline::default());
     assert_eq!(order.unwrap_err().to_string(), "no valid replicas");
-    pool.engine().clear_leaves(None);
+    pool.inner().clear_leaves(None);
     pool.sync().unwrap();
     assert_eq!(condition(&pool, 0), LeafCondition::default());
     assert_eq!(condition(&pool, 1), LeafCondition::default());
     // Only the second leaf has the data that the first one misses.
     let order = pool
-        .engine()
+        .inner()
         .offline_leaf(leaf(&pool, 1), Offline::default());
     assert_eq!(order.unwrap_err().to_string(), "no valid replicas");
     let order = pool
-        .engine()
+        .inner()
         .offline_leaf(leaf(&pool, 0), Offline::default());
     order.unwrap();
     life.steps(&pool, 10);
@@ -180,7 +181,7 @@ fn too_many_errors_fault_a_leaf_that_answers_its_probe() {
     ] {
         let world = World::without_journal(98);
         let (pool, mut life) = lived(&world, shape, MIRROR);
-        let engine = pool.engine();
+        let engine = pool.inner();
         let topology = engine.store().topology();
         if let Some(io_n) = io_n {
             // A property of the mirror applies to both sides.
@@ -206,7 +207,7 @@ fn too_many_errors_fault_a_leaf_that_answers_its_probe() {
             let pool = sim::open(&world).unwrap();
             life.steps(&pool, 20);
             pool.sync().unwrap();
-            pool.engine().check_leaves();
+            pool.inner().check_leaves();
             assert_eq!(condition(&pool, 0), LeafCondition::default());
         }
     }
@@ -223,7 +224,7 @@ fn wrong_bytes_and_failed_reads_count_by_the_pool_s_clock() {
         let view = pool.committed().unwrap();
         let _ = sim::verify(&view);
     }
-    pool.engine().check_leaves();
+    pool.inner().check_leaves();
     let degraded = LeafCondition::new(LeafState::Degraded, LeafReason::ErrorsExceeded);
     assert_eq!(condition(&pool, 0), degraded);
     world.disks()[0].set_faults(None);
@@ -232,7 +233,7 @@ fn wrong_bytes_and_failed_reads_count_by_the_pool_s_clock() {
     // The state persists until it is cleared.
     let pool = sim::open(&world).unwrap();
     assert_eq!(condition(&pool, 0), degraded);
-    pool.engine().clear_leaves(None);
+    pool.inner().clear_leaves(None);
     pool.export().unwrap();
     let pool = sim::open(&world).unwrap();
     assert_eq!(condition(&pool, 0), LeafCondition::default());
@@ -250,9 +251,7 @@ fn orders_are_kept_over_export_and_import_unless_they_are_temporary() {
                 is_fault,
                 is_temporary,
             };
-            pool.engine()
-                .offline_leaf(leaf(&pool, number), how)
-                .unwrap();
+            pool.inner().offline_leaf(leaf(&pool, number), how).unwrap();
             assert_eq!(condition(&pool, number).state, state);
         }
         life.steps(&pool, 10);
@@ -268,13 +267,13 @@ fn orders_are_kept_over_export_and_import_unless_they_are_temporary() {
             assert_eq!((root, own), (VdevState::Degraded, VdevState::Offline));
             // Back in use for the second iteration.
             let disk = world.disks()[0].clone() as _;
-            pool.engine()
+            pool.inner()
                 .online_leaf(leaf(&pool, 0), Some(&disk))
                 .unwrap();
             let disk = world.disks()[1].clone() as _;
-            assert!(pool.engine().reopen_leaf(leaf(&pool, 1), &disk).unwrap());
+            assert!(pool.inner().reopen_leaf(leaf(&pool, 1), &disk).unwrap());
             assert_eq!(condition(&pool, 1), kept, "only clear takes it back");
-            pool.engine().clear_leaves(None);
+            pool.inner().clear_leaves(None);
             pool.sync().unwrap();
         }
         for number in [0, 1] {
@@ -289,7 +288,7 @@ fn orders_are_kept_over_export_and_import_unless_they_are_temporary() {
 }
 
 /// Writes one file per step.
-fn write(pool: &LivePool, number: u8, files: &mut Files) {
+fn write(pool: &Pool, number: u8, files: &mut Files) {
     let system = pool.file_system("tank").unwrap();
     let (root, caller) = (system.root().unwrap(), Caller::root());
     let (name, mode) = (vec![b'a' + number], NewMode::exactly(0o600));
@@ -303,8 +302,8 @@ fn write(pool: &LivePool, number: u8, files: &mut Files) {
 }
 
 /// No leaf in use holds wrong bytes outside the txgs in its dirty time log. Labels may be torn.
-fn blocks_are_whole(read: &millpond::Pool, what: &str) {
-    let report = read.verify(&millpond::verify::VerifyProgress::default(), &|_| {});
+fn blocks_are_whole(read: &millpond_engine::View, what: &str) {
+    let report = read.verify(&millpond_verify::VerifyProgress::default(), &|_| {});
     let report = report.unwrap_or_else(|error| panic!("{what}: {error}"));
     let leaves = report.leaves.values();
     let wrong: u64 = leaves.map(|leaf| leaf.wrong + leaf.faults).sum();
@@ -326,15 +325,15 @@ fn cut_at_every_place(shape: &str, top: (NewLayout, usize), how: Offline) {
     let mut states = vec![(0, files.clone())];
     let guid = leaf(&pool, 0);
     write(&pool, 0, &mut files);
-    pool.engine().offline_leaf(guid, how).unwrap();
+    pool.inner().offline_leaf(guid, how).unwrap();
     states.push((world.recorded(), files.clone()));
     write(&pool, 1, &mut files);
     pool.sync().unwrap();
     states.push((world.recorded(), files.clone()));
     write(&pool, 2, &mut files);
     match how.is_fault {
-        true => pool.engine().clear_leaves(None),
-        false => drop(pool.engine().online_leaf(guid, Some(&disk)).unwrap()),
+        true => pool.inner().clear_leaves(None),
+        false => drop(pool.inner().online_leaf(guid, Some(&disk)).unwrap()),
     }
     pool.sync().unwrap();
     states.push((world.recorded(), files.clone()));
@@ -366,8 +365,8 @@ fn cut_at_every_place(shape: &str, top: (NewLayout, usize), how: Offline) {
         let now = condition(&pool, 0).state;
         met[usize::from(now != LeafState::Online)] += 1;
         let disk = after.disks()[0].clone() as _;
-        pool.engine().online_leaf(guid, Some(&disk)).unwrap();
-        pool.engine().clear_leaves(None);
+        pool.inner().online_leaf(guid, Some(&disk)).unwrap();
+        pool.inner().clear_leaves(None);
         let mut wanted = found;
         write(&pool, 9, &mut wanted);
         pool.export().unwrap();
@@ -425,13 +424,13 @@ fn a_single_disk_is_never_taken_out_of_use() {
     let world = World::without_journal(97);
     let (pool, _) = lived(&world, "single", (Single, 1));
     let guid = leaf(&pool, 0);
-    let order = pool.engine().offline_leaf(guid, Offline::default());
+    let order = pool.inner().offline_leaf(guid, Offline::default());
     assert_eq!(order.unwrap_err().to_string(), "no valid replicas");
     let fault = Offline {
         is_fault: true,
         ..Offline::default()
     };
-    pool.engine().offline_leaf(guid, fault).unwrap();
+    pool.inner().offline_leaf(guid, fault).unwrap();
     let degraded = LeafCondition::new(LeafState::Degraded, LeafReason::External);
     assert_eq!(condition(&pool, 0), degraded);
     pool.export().unwrap();

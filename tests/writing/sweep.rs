@@ -8,12 +8,10 @@
 
 use crate::exhaustive::{is_all, judge};
 use crate::sim;
-use millpond::check::{CheckOptions, CheckProgress};
-use millpond::live::LivePool;
-use millpond::live::NewLayout::{self, Mirror, Single};
-use millpond::{
-    Caller, DatasetKind, DirEntryRef, FileKind, FileSystem, NewMode, Pool, PropertyValue,
-    RenameMode, SetAttributes, WriteAt,
+use millpond_check::{CheckOptions, CheckProgress};
+use millpond_engine::{
+    Caller, DatasetKind, DirEntryRef, FileKind, FileSystem, NewLayout, NewLayout::Mirror,
+    NewLayout::Single, NewMode, Pool, PropertyValue, RenameMode, SetAttributes, View, WriteAt,
 };
 use millpond_env::mark;
 use millpond_sim::{Content, FaultPlan, Seed, World};
@@ -25,7 +23,7 @@ use std::sync::Arc;
 const EVERY_DAY: usize = 37;
 
 /// An operation: its name and its function.
-pub(crate) type Operation = (&'static str, fn(&LivePool) -> Result<(), String>);
+pub(crate) type Operation = (&'static str, fn(&Pool) -> Result<(), String>);
 
 fn told<T>(outcome: Result<T, impl Display>) -> Result<T, String> {
     outcome.map_err(|error| error.to_string())
@@ -186,7 +184,7 @@ const TOLD: &[&str] = &[
     "volsize",
 ];
 
-fn state_of(pool: &Pool) -> Result<State, millpond::Error> {
+fn state_of(pool: &View) -> Result<State, millpond_engine::Error> {
     let mut state = State::new();
     for dataset in pool.datasets() {
         let dataset = dataset?;
@@ -243,7 +241,7 @@ pub(crate) fn sound(world: &World, what: &str) -> State {
 }
 
 /// Exports the pool, so that all pending work is written.
-fn settled(pool: LivePool, what: &str) {
+fn settled(pool: Pool, what: &str) {
     pool.export()
         .unwrap_or_else(|error| panic!("{what}: export: {error}"));
 }
@@ -294,7 +292,7 @@ fn sweep_one(
                 .clone()
                 .unwrap_or_else(|error| panic!("{what}: {error}"));
         }
-        if outcome.is_err() && pool.engine().suspension().is_none() {
+        if outcome.is_err() && pool.inner().suspension().is_none() {
             // The pool continues to work as if the operation had not been tried.
             act(&pool).unwrap_or_else(|error| panic!("{what}: at once again: {error}"));
             settled(pool, &what);

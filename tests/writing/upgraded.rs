@@ -4,12 +4,11 @@
 
 use crate::exhaustive::judge;
 use crate::sim;
-use millpond::check::{CheckOptions, check_pool};
-use millpond::live::{
-    FeatureChoice, LivePool, NewDevice, NewLayout, NewPool, NewTop, NewVdevOptions, NewVdevs,
-    WriteOptions,
+use millpond_check::{CheckOptions, check_pool};
+use millpond_engine::{
+    Caller, FeatureChoice, FileSystem, NewDevice, NewLayout, NewMode, NewPool, NewTop,
+    NewVdevOptions, NewVdevs, OpenOptions, Pool, QuotaMeasure, QuotaOwner, WriteAt, WriteOptions,
 };
-use millpond::{Caller, FileSystem, NewMode, OpenOptions, QuotaMeasure, QuotaOwner, WriteAt};
 use millpond_env::mark;
 use millpond_sim::World;
 use millpond_vdev::AllocationClass::Normal;
@@ -19,7 +18,7 @@ use std::collections::BTreeMap;
 const FILES: usize = 200;
 const USER: u32 = 1000;
 
-fn without_features(world: &World) -> LivePool {
+fn without_features(world: &World) -> Pool {
     let disk = world.disk(128 << 20, 512);
     let new = NewPool {
         name: "tank".into(),
@@ -43,7 +42,7 @@ fn without_features(world: &World) -> LivePool {
         system: "sim".into(),
         cache_bytes: 16 << 20,
     };
-    LivePool::create(&world.env(), &new).unwrap()
+    Pool::create(&world.env(), &new).unwrap()
 }
 
 fn make(files: &FileSystem, name: &str, user: u32) {
@@ -66,7 +65,7 @@ fn used(files: &FileSystem, measure: QuotaMeasure) -> u64 {
         .unwrap()
 }
 
-fn is_whole(pool: LivePool, world: &World) {
+fn is_whole(pool: Pool, world: &World) {
     pool.export().unwrap();
     let read = sim::read(world).unwrap();
     let report = check_pool(read.inner(), &CheckOptions::default()).unwrap();
@@ -92,7 +91,7 @@ fn after_an_upgrade_every_file_is_counted_and_quotas_hold() {
     assert_eq!(used(&files, QuotaMeasure::Objects), 0);
     drop(files);
     let served = pool.served("tank").unwrap();
-    pool.engine().upgrade(None).unwrap();
+    pool.inner().upgrade(None).unwrap();
     pool.features_changed();
     while served.files().incomplete_accounting() != 0 {
         pool.sync().unwrap();
@@ -136,7 +135,7 @@ fn what_was_interrupted_is_completed_after_the_next_mount() {
     }
     drop(files);
     pool.sync().unwrap();
-    pool.engine().upgrade(None).unwrap();
+    pool.inner().upgrade(None).unwrap();
     // Not mounted: only changed files are counted.
     let files = pool.file_system("tank").unwrap();
     assert_ne!(files.incomplete_accounting(), 0);
@@ -151,7 +150,7 @@ fn what_was_interrupted_is_completed_after_the_next_mount() {
     drop(pool);
     let (options, writing) = (OpenOptions::default(), WriteOptions::default());
     let pool = sim::candidate(&world);
-    let pool = LivePool::open_candidate(&world.env(), &pool, &options, &writing).unwrap();
+    let pool = Pool::open_candidate(&world.env(), &pool, &options, &writing).unwrap();
     let served = pool.served("tank").unwrap();
     while served.files().incomplete_accounting() != 0 {
         pool.sync().unwrap();

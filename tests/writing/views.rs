@@ -2,8 +2,7 @@
 
 use crate::full::{create, noise};
 use crate::sim;
-use millpond::live::{LivePool, NewLayout};
-use millpond::{Caller, Symlinks, WriteAt};
+use millpond_engine::{Caller, NewLayout, Pool, Symlinks, WriteAt};
 use millpond_env::mark;
 use millpond_pool::PoolError;
 use millpond_sim::World;
@@ -12,14 +11,14 @@ use millpond_sim::World;
 const FILE_BYTES: usize = 24 << 20;
 
 /// A pool with a file of noise, and a disk of `mib` MiB.
-fn pool_with_file(world: &World, mib: u64) -> LivePool {
+fn pool_with_file(world: &World, mib: u64) -> Pool {
     let pool = sim::create(world, &[(NewLayout::Single, 1)], mib);
     overwrite(&pool, 0);
     pool
 }
 
 /// Replaces the file's content in one txg.
-fn overwrite(pool: &LivePool, seed: u64) {
+fn overwrite(pool: &Pool, seed: u64) {
     let files = pool.file_system("tank").unwrap();
     let root = files.root().unwrap();
     let node = match root.lookup(b"file") {
@@ -32,7 +31,7 @@ fn overwrite(pool: &LivePool, seed: u64) {
     pool.sync().unwrap();
 }
 
-fn read(view: &millpond::Pool) -> Result<Vec<u8>, millpond::Error> {
+fn read(view: &millpond_engine::View) -> Result<Vec<u8>, millpond_engine::Error> {
     let files = view.dataset("tank")?.file_system()?;
     let node = files.resolve(b"file", Symlinks::Keep)?;
     let mut found = vec![0; FILE_BYTES];
@@ -53,7 +52,7 @@ fn a_view_reads_its_state_after_many_txgs() {
     }
     assert!(read(&first).unwrap() == noise(0, FILE_BYTES));
     assert!(read(&second).unwrap() == noise(1, FILE_BYTES));
-    let free = |pool: &LivePool| pool.engine().space().pool().free_bytes();
+    let free = |pool: &Pool| pool.inner().space().pool().free_bytes();
     let held = free(&pool);
     drop((first, second));
     for seed in 40..44 {

@@ -9,8 +9,7 @@
 use crate::exhaustive::{files_of, is_all};
 use crate::exhaustive_log::{History, begin, work};
 use crate::sim;
-use millpond::live::{AllocationClass, LivePool, NewLayout, WriteOptions};
-use millpond::{Caller, NewMode, WriteAt};
+use millpond_engine::{AllocationClass, Caller, NewLayout, NewMode, Pool, WriteAt, WriteOptions};
 use millpond_env::mark;
 use millpond_sim::{Event, FaultPlan, PowerCut, Seed, World};
 use std::sync::Arc;
@@ -44,14 +43,14 @@ fn has_failed(world: &World) -> bool {
 /// Runs `zpool clear` whenever the pool is suspended.
 ///
 /// At that time, pages whose write-back failed are dropped from memory.
-fn keep_resuming(world: &World, pool: &LivePool, is_over: &AtomicBool) -> usize {
+fn keep_resuming(world: &World, pool: &Pool, is_over: &AtomicBool) -> usize {
     // A pool referenced only by its waiting thread is abandoned.
-    let _wanted = Arc::clone(pool.engine());
+    let _wanted = Arc::clone(pool.inner());
     let mut resumed = 0;
     while !is_over.load(Ordering::SeqCst) {
-        if pool.engine().suspension().is_some() {
+        if pool.inner().suspension().is_some() {
             set_faults(world, None);
-            pool.engine().resume().unwrap();
+            pool.inner().resume().unwrap();
             world.disks().iter().for_each(|disk| disk.evict());
             resumed += 1;
         }

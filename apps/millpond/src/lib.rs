@@ -1,6 +1,6 @@
 //! The programs `zpool`, `zfs` and `millpond`.
 //!
-//! Commands parse their arguments, query a [`millpond::control::Control`] and print the result. They hold
+//! Commands parse their arguments, query a [`millpond_control::Control`] and print the result. They hold
 //! no state, open no devices and make no decisions about pools. `docs/cli.md` specifies their output. Exit
 //! status 0 is success, 1 a failure reported on standard error, 2 a usage error.
 #![forbid(unsafe_code)]

@@ -5,12 +5,11 @@
 use crate::session::{Environment, OpenControl, Session};
 use crate::text::terminal::{Escaping, set_shown};
 use jiff::tz::TimeZone;
-use millpond::Search;
-use millpond::control::{
-    Change, Control, ImportablePool, LocalChanges, LocalPools, SearchPaths, Service,
-};
+use millpond_control::{Change, Control, ImportablePool, SearchPaths, Service};
+use millpond_engine::Search;
 use millpond_env::{Env, host};
 use millpond_rpc::Client;
+use millpond_service::{LocalChanges, LocalPools};
 use rustix::event::{Timespec, poll};
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -208,7 +207,7 @@ impl OpenControl for Folders {
     }
 
     fn importable(&self, folders: &[String]) -> Result<Vec<ImportablePool>, String> {
-        let told = |error: millpond::control::ControlError| error.to_string();
+        let told = |error: millpond_control::ControlError| error.to_string();
         if !folders.is_empty() {
             return search(folders).importable().map_err(told);
         }
@@ -226,7 +225,7 @@ fn search_cache_file(file: &str) -> Result<LocalPools, String> {
     let opened = Search::in_cache_file(Path::new(file));
     let mut search = opened.map_err(|error| match error {
         // The system's error text, without the number that Rust appends.
-        millpond::Error::CacheFile { reason, .. } => {
+        millpond_engine::Error::CacheFile { reason, .. } => {
             let words = reason.split(" (os error").next().unwrap_or_default();
             format!("failed to open cache file: {words}")
         }

@@ -1,7 +1,7 @@
 //! The context that a command runs in, and the ways it can end.
 
 use jiff::tz::TimeZone;
-use millpond::control::{Change, Control, ImportablePool, Service};
+use millpond_control::{Change, Control, ImportablePool, Service};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::PathBuf;

@@ -5,9 +5,9 @@
 #[path = "support/served.rs"]
 mod served;
 
-use millpond::live::{
-    AllocationClass, FeatureChoice, LivePool, NewDevice, NewLayout, NewPool, NewTop,
-    NewVdevOptions, NewVdevs, WriteOptions,
+use millpond_engine::{
+    AllocationClass, FeatureChoice, NewDevice, NewLayout, NewPool, NewTop, NewVdevOptions,
+    NewVdevs, Pool, WriteOptions,
 };
 use millpond_sim::{Fault, FaultPlan, Scope, Seed, SimDisk, World};
 use millpond_tests::oracle::zdb;
@@ -244,7 +244,7 @@ fn what_was_faulted_comes_back_by_clear_only() {
 }
 
 /// Gives the daemon a pool on a mirror of simulated disks.
-fn adopted(stage: &Stage) -> (LivePool, [Arc<SimDisk>; 2]) {
+fn adopted(stage: &Stage) -> (Pool, [Arc<SimDisk>; 2]) {
     let world = World::without_journal(5);
     let disks = [(); 2].map(|()| world.disk(96 << 20, 512));
     let device = |at: usize| NewDevice::file(&format!("/sim/{at}"), Arc::clone(&disks[at]) as _);
@@ -272,7 +272,7 @@ fn adopted(stage: &Stage) -> (LivePool, [Arc<SimDisk>; 2]) {
         system: "millpond".into(),
         cache_bytes: 64 << 20,
     };
-    let live = LivePool::create(&world.env(), &new).unwrap();
+    let live = Pool::create(&world.env(), &new).unwrap();
     stage.served.daemon.pools().adopt(live.clone());
     (live, disks)
 }
@@ -289,10 +289,10 @@ fn a_device_that_goes_bad_is_taken_out_of_use_by_itself() {
             false => disks[1].set_faults(Some(fails)),
         }
         stage.quietly("zfs create tank/x");
-        let leaf = |pool: &LivePool| {
-            let topology = pool.engine().store().topology();
+        let leaf = |pool: &Pool| {
+            let topology = pool.inner().store().topology();
             let guid = topology.tree.leaves().nth(1).unwrap().1.config.guid;
-            pool.engine().leaf_condition(guid).unwrap()
+            pool.inner().leaf_condition(guid).unwrap()
         };
         while leaf(&live).is_usable() {
             std::thread::sleep(Duration::from_millis(1));
@@ -313,6 +313,6 @@ fn a_device_that_goes_bad_is_taken_out_of_use_by_itself() {
         disks[1].set_faults(None);
         stage.quietly("zpool clear tank");
         assert!(stage.is_behind("/sim/1"), "{}", stage.line("/sim/1"));
-        assert!(live.engine().suspension().is_none());
+        assert!(live.inner().suspension().is_none());
     }
 }

@@ -2,9 +2,10 @@
 
 mod support;
 
-use millpond::Search;
-use millpond::control::{Control, LocalPools};
 use millpond_cli::session::{OpenControl, Session};
+use millpond_control::Control;
+use millpond_engine::Search;
+use millpond_service::LocalPools;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};

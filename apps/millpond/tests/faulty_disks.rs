@@ -5,9 +5,9 @@
 //!
 //! Needs root and /dev/fuse.
 
-use millpond::live::{
-    AllocationClass, FeatureChoice, LivePool, NewDevice, NewLayout, NewPool, NewTop,
-    NewVdevOptions, NewVdevs, WriteOptions,
+use millpond_engine::{
+    AllocationClass, FeatureChoice, NewDevice, NewLayout, NewPool, NewTop, NewVdevOptions,
+    NewVdevs, Pool, WriteOptions,
 };
 use millpond_env::sync::{Condvar, Mutex};
 use millpond_fuse::{FuseServer, Mount, MountOptions, MountTarget};
@@ -173,12 +173,12 @@ struct Stage {
     disks: BTreeMap<&'static str, Disk>,
     /// Data reported as stable: file and content.
     kept: BTreeMap<PathBuf, Vec<u8>>,
-    host: Option<LivePool>,
+    host: Option<Pool>,
     _server: Arc<FuseServer>,
 }
 
 /// The pool in memory that holds the images.
-fn host(world: &World) -> LivePool {
+fn host(world: &World) -> Pool {
     let disk = world.disk(2 << 30, 512);
     let top = NewTop {
         layout: NewLayout::Single,
@@ -202,7 +202,7 @@ fn host(world: &World) -> LivePool {
         system: "millpond".into(),
         cache_bytes: 64 << 20,
     };
-    LivePool::create(&world.env(), &new).unwrap()
+    Pool::create(&world.env(), &new).unwrap()
 }
 
 const DISKS: [&str; 3] = ["a", "b", "c"];

@@ -2,7 +2,7 @@
 
 mod support;
 
-use millpond::control::{
+use millpond_control::{
     DatasetInfo, FeatureInfo, FeatureState, RequestedFeatures, Value, VdevInfo, VdevKind,
 };
 use serde_json::Value as Json;

@@ -2,7 +2,7 @@
 
 mod support;
 
-use millpond::control::{
+use millpond_control::{
     FeatureInfo, FeatureState, ImportablePool, PoolInfo, RequestedFeatures, UnsupportedFeature,
     VdevAux, VdevClass, VdevInfo, VdevKind, VdevState,
 };

@@ -6,7 +6,7 @@
 
 mod support;
 
-use millpond::control::{
+use millpond_control::{
     IoCounters, IoWaits, Latencies, PoolInfo, READ, VdevInfo, VdevKind, VdevState, WRITE,
     bucket_end_ns,
 };

@@ -4,11 +4,11 @@
 
 mod support;
 
-use millpond::control::{
+use millpond_cli::text::number;
+use millpond_control::{
     DatasetInfo, PoolInfo, Property, SpareUse, SuspendReason, Value, VdevClass, VdevInfo, VdevKind,
     VdevState,
 };
-use millpond_cli::text::number;
 use support::recording::{self, Recorded};
 use support::{FakeControl, kind_of, model, run};
 

@@ -2,7 +2,7 @@
 
 mod support;
 
-use millpond::control::{PoolInfo, Property, Value, VdevClass, VdevInfo, VdevKind, VdevState};
+use millpond_control::{PoolInfo, Property, Value, VdevClass, VdevInfo, VdevKind, VdevState};
 use millpond_pool::properties::vdev_table;
 use serde_json::Value as Json;
 use support::{FakeControl, model, recording, run};

@@ -5,12 +5,10 @@
 #[path = "support/served.rs"]
 mod served;
 
-use millpond::live::LeafState;
-use millpond::live::{
-    AllocationClass, FeatureChoice, LivePool, NewDevice, NewLayout, NewPool, NewTop,
-    NewVdevOptions, NewVdevs, PoolSetting, SettingTime, WriteOptions,
+use millpond_engine::{
+    AllocationClass, Caller, FeatureChoice, LeafState, NewDevice, NewLayout, NewMode, NewPool,
+    NewTop, NewVdevOptions, NewVdevs, Pool, PoolSetting, SettingTime, WriteAt, WriteOptions,
 };
-use millpond::{Caller, NewMode, WriteAt};
 use millpond_sim::{Fault, FaultPlan, Scope, Seed, SimDisk, World};
 use served::Served;
 use std::collections::BTreeMap;
@@ -23,7 +21,7 @@ struct Stage {
     /// Declared first, so that it is dropped before its directory.
     served: Served,
     folder: tempfile::TempDir,
-    live: LivePool,
+    live: Pool,
     disk: Arc<SimDisk>,
     told: Arc<Mutex<Vec<String>>>,
 }
@@ -60,7 +58,7 @@ impl Stage {
             system: "millpond".into(),
             cache_bytes: 64 << 20,
         };
-        let live = LivePool::create(&world.env(), &new).unwrap();
+        let live = Pool::create(&world.env(), &new).unwrap();
 
         let folder = tempfile::tempdir().unwrap();
         for name in ["zpool", "zfs"] {
@@ -126,7 +124,7 @@ impl Stage {
     }
 
     fn await_suspension(&self) {
-        while self.live.engine().suspension().is_none() {
+        while self.live.inner().suspension().is_none() {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -150,7 +148,7 @@ impl Stage {
     fn has(&self, name: &str) -> bool {
         let view = self.live.committed().unwrap();
         let files = view.dataset("tank").unwrap().file_system().unwrap();
-        let found = files.resolve(name.as_bytes(), millpond::Symlinks::Follow);
+        let found = files.resolve(name.as_bytes(), millpond_engine::Symlinks::Follow);
         found.is_ok_and(|file| file.size_bytes() == 100_000)
     }
 }
@@ -195,7 +193,7 @@ fn a_suspended_pool_says_so_refuses_changes_and_goes_on_when_it_is_cleared() {
                 stage.run("zpool clear -n -F tank"),
                 (String::new(), Some(0))
             );
-            assert!(stage.live.engine().suspension().is_some());
+            assert!(stage.live.inner().suspension().is_some());
             assert_eq!(stage.run("zpool clear tank"), (String::new(), Some(0)));
             assert!(syncing.join().unwrap());
             assert!(stage.has("a"));
@@ -225,7 +223,7 @@ fn errors_are_cleared_of_the_device_that_is_named() {
         );
         let syncing = stage.suspend();
         stage.recover();
-        stage.live.engine().resume().unwrap();
+        stage.live.inner().resume().unwrap();
         assert!(syncing.join().unwrap());
         assert_ne!(stage.disk_line(), "/sim/0 ONLINE 0 0 0");
         assert_eq!(stage.run(line), (String::new(), Some(0)));
@@ -277,7 +275,7 @@ fn the_log_names_pool_and_device_once_for_each_thing_that_happens() {
     stage.fail(false);
     let syncing = stage.suspend();
     // The probe fails too. The pool cannot work without the disk.
-    let topology = stage.live.engine().store().topology();
+    let topology = stage.live.inner().store().topology();
     let disk = topology.tree.leaves().next().unwrap().0;
     while topology.condition(disk).state != LeafState::Degraded {
         std::thread::sleep(Duration::from_millis(1));

@@ -7,13 +7,14 @@ use crate::log::{Level, Line};
 use crate::mounts::{Mounter, Mounts};
 use crate::state::{State, StateError, write_cache_file};
 use crate::state_dirs::StateDirs;
-use millpond::control::{CacheFile, ImportRequest, ImportedPools, Note, Service};
-use millpond::live::RequestDeadline;
+use millpond_control::{ImportRequest, Note, Service};
+use millpond_engine::RequestDeadline;
 use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Mutex};
 use millpond_env::{Env, host, thread};
 use millpond_nvlist::NvList;
 use millpond_rpc::{Access, Caller, ServiceProvider, TimeLimits};
+use millpond_service::{CacheFile, ImportedPools};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
@@ -139,11 +140,11 @@ impl Daemon {
             return;
         }
         let file = file.to_string_lossy().into_owned();
-        let places = millpond::control::SearchPaths {
+        let places = millpond_control::SearchPaths {
             paths: vec![],
             cache_file: Some(file.clone()),
         };
-        let search = match millpond::Search::in_cache_file(std::path::Path::new(&file)) {
+        let search = match millpond_engine::Search::in_cache_file(std::path::Path::new(&file)) {
             Ok(search) => search,
             Err(error) => {
                 let line = Line::new(Level::Error, format!("cannot be read: {error}"));

@@ -1,7 +1,7 @@
 //! Recent events of pools since the daemon started, kept in memory.
 
-use millpond::control::{Event, EventValue};
-use millpond::live::{LeafEvent, LeafEventKind, LeafState, NotedEvent};
+use millpond_control::{Event, EventValue};
+use millpond_engine::{LeafEvent, LeafEventKind, LeafState, NotedEvent};
 use millpond_env::Env;
 use millpond_env::sync::Mutex;
 use std::collections::VecDeque;

@@ -1,12 +1,13 @@
 //! Mounts through the kernel's FUSE.
 
 use crate::mounts::{FileTrouble, Mountable, Mounted, Mounter};
-use millpond::control::{MountProblem, Open};
+use millpond_control::MountProblem;
 use millpond_env::sync::Arc;
 use millpond_env::thread;
 use millpond_fuse::{
     FuseError, FuseServer, Mount, MountOptions, MountTarget, clear_dead_mount, prepare_mountpoint,
 };
+use millpond_service::Open;
 use std::path::{Path, PathBuf};
 
 /// The minimum number of threads that serve requests.
@@ -55,7 +56,7 @@ impl Mounter for FuseMounter {
     }
 
     fn mount(&self, what: &Mountable<'_>) -> Result<Box<dyn Mounted>, MountProblem> {
-        let failed = |error: millpond::Error| MountProblem::Failed(error.to_string());
+        let failed = |error: millpond_engine::Error| MountProblem::Failed(error.to_string());
         let mut options = MountOptions::default();
         options.read_only = what.read_only;
         options.exec = what.exec;

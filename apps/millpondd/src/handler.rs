@@ -2,15 +2,15 @@
 
 use crate::daemon::Daemon;
 use crate::mounts::Follow;
-use millpond::control::{
+use millpond_control::{
     Change, ChangeError, ChangeFailure, Changed, Control, ControlError, DatasetInfo, DatasetQuery,
     DeviceFacts, DeviceProblem, Event, HistoryRecord, ImportError, ImportRequest, ImportablePool,
-    Imported, ImportedPool, KeyProblem, MountInfo, MountProblem, MountRequest, NewDevices,
-    NewPoolRequest, Open, PoolChange, PoolInfo, Property, Service, Value, read_key_file,
+    Imported, KeyProblem, MountInfo, MountProblem, MountRequest, NewDevices, NewPoolRequest,
+    PoolChange, PoolInfo, Property, Service, Value,
 };
-use millpond::live::HistoryCommand;
-use millpond::{DatasetError, Error, OwnerKind, OwnerSpace};
+use millpond_engine::{DatasetError, Error, HistoryCommand, OwnerKind, OwnerSpace};
 use millpond_rpc::Caller;
+use millpond_service::{ImportedPool, Open, read_key_file};
 use std::path::Path;
 
 /// Handles all requests to a daemon.
@@ -45,7 +45,7 @@ impl<'d> RequestHandler<'d> {
 
     fn gather_noted_of(&self, name: &str, held: &ImportedPool, is_creation: bool) {
         let Some(live) = held.live() else { return };
-        let engine = live.engine();
+        let engine = live.inner();
         for noted in engine.take_noted_events() {
             let events = &self.daemon.events;
             events.add_noted(&noted, name, engine.guid().0, is_creation);
@@ -60,7 +60,7 @@ impl<'d> RequestHandler<'d> {
     fn guid_of(&self, pool: &str) -> u64 {
         match self.daemon.pools.get(pool) {
             Some(held) => match held.opened() {
-                Open::Live(live) => live.engine().guid().0,
+                Open::Live(live) => live.inner().guid().0,
                 Open::ReadOnly(read, _) => read.inner().guid().0,
             },
             None => 0,
@@ -124,7 +124,7 @@ impl Control for RequestHandler<'_> {
 
 impl Change for RequestHandler<'_> {
     fn device(&self, path: &str) -> Result<DeviceFacts, DeviceProblem> {
-        millpond::control::device_facts(path)
+        millpond_service::device_facts(path)
     }
 
     fn create_pool(&self, request: &NewPoolRequest, command: &str) -> Result<Changed, ChangeError> {
@@ -193,7 +193,7 @@ impl Change for RequestHandler<'_> {
 impl Service for RequestHandler<'_> {
     fn importable_from(
         &self,
-        places: &millpond::control::SearchPaths,
+        places: &millpond_control::SearchPaths,
     ) -> Result<Vec<ImportablePool>, ImportError> {
         self.daemon.pools.importable_from(places)
     }
@@ -265,7 +265,7 @@ impl Service for RequestHandler<'_> {
     }
 }
 
-fn view_of(daemon: &Daemon, dataset: &str) -> Result<millpond::Pool, KeyProblem> {
+fn view_of(daemon: &Daemon, dataset: &str) -> Result<millpond_engine::View, KeyProblem> {
     let pool = dataset.split('/').next().unwrap_or(dataset);
     let held = daemon.pools.get(pool).ok_or(KeyProblem::NoSuchDataset)?;
     held.view().map_err(key_problem)
@@ -306,7 +306,7 @@ fn load_keys_from_files(daemon: &Daemon, pool: &str) -> (u64, u64) {
         root: pool.to_owned(),
         depth: DatasetQuery::WHOLE_TREE,
         kinds: Kinds::only(&[DatasetKind::Filesystem, DatasetKind::Volume]),
-        wanted: millpond::control::Wanted::Named(names.iter().filter_map(|n| by_name(n)).collect()),
+        wanted: millpond_control::Wanted::Named(names.iter().filter_map(|n| by_name(n)).collect()),
     };
     let mut roots = vec![];
     let _ = daemon.pools.datasets(&query, &mut |info| {

@@ -2,8 +2,9 @@
 
 use crate::log::{Level, Line};
 use crate::mounts::FileTrouble;
-use millpond::control::{ImportedPool, ImportedPools, MountInfo, Open};
-use millpond::live::{LeafCondition, LeafReason, LeafState};
+use millpond_control::MountInfo;
+use millpond_engine::{LeafCondition, LeafReason, LeafState};
+use millpond_service::{ImportedPool, ImportedPools, Open};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The maximum number of damaged files logged per pool.
@@ -37,7 +38,7 @@ impl HealthMonitor {
         let mut lines = vec![];
         let mut before = std::mem::take(&mut self.pools);
         for (name, pool) in pools.all() {
-            let Some(guid) = pool.live().map(|live| live.engine().guid().0) else {
+            let Some(guid) = pool.live().map(|live| live.inner().guid().0) else {
                 continue;
             };
             let mut seen = before.remove(&guid).unwrap_or_default();
@@ -78,7 +79,7 @@ pub fn of_file(pools: &ImportedPools, mount: &MountInfo, trouble: &FileTrouble) 
 impl Seen {
     fn look(&mut self, name: &str, pool: &ImportedPool, say: &mut dyn FnMut(Line)) {
         let Some(live) = pool.live() else { return };
-        let engine = live.engine();
+        let engine = live.inner();
         let topology = engine.store().topology();
         for (leaf, node) in topology.tree.leaves().filter(|(_, node)| node.is_device()) {
             let leaf_name = topology.leaf_name(leaf);

@@ -7,7 +7,7 @@ use crate::metrics::{self, MetricsListener, MetricsServer};
 use crate::mounts::{Mounter, NoMounter};
 use crate::permits::{ConnectionPermits, PermitLimits};
 use crate::state_dirs::StateDirs;
-use millpond::live::RequestDeadline;
+use millpond_engine::RequestDeadline;
 use millpond_env::sync::Arc;
 use millpond_env::sync::atomic::{AtomicBool, Ordering};
 use millpond_env::{Env, thread};

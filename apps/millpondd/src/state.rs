@@ -1,7 +1,7 @@
 //! The state directory.
 
 use crate::state_dirs::StateDirs;
-use millpond::control::MountInfo;
+use millpond_control::MountInfo;
 use millpond_env::Env;
 use millpond_nvlist::NvList;
 use rustix::fs::{FlockOperation, OFlags};
@@ -329,7 +329,7 @@ mod tests {
         let mut config = NvList::new();
         config.insert("pool_guid", 7u64);
         write_cache_file(&path, &[("tank".into(), config)]).unwrap();
-        let search = millpond::Search::in_cache_file(&path).unwrap();
+        let search = millpond_engine::Search::in_cache_file(&path).unwrap();
         assert_eq!(search.configs.len(), 1);
         assert_eq!(search.configs[0].u64("pool_guid"), Ok(7));
         write_cache_file(&path, &[]).unwrap();

@@ -1,19 +1,20 @@
 //! Runs a daemon in this process: pools on image files, mock mounts, and requests over a real socket.
 
-use millpond::control::{
-    CacheFile, Change, ChangeError, Control, ControlError, DatasetChange, DatasetQuery,
-    HistoryEvent, ImportError, ImportRequest, MountProblem, MountRequest, NewDevices,
-    NewPoolRequest, Note, PoolChange, Property, SearchPaths as Where, Service, Source, TopRequest,
-    Value, VdevState, Wanted,
+use millpond_control::{
+    Change, ChangeError, Control, ControlError, DatasetChange, DatasetQuery, HistoryEvent,
+    ImportError, ImportRequest, MountProblem, MountRequest, NewDevices, NewPoolRequest, Note,
+    PoolChange, Property, SearchPaths as Where, Service, Source, TopRequest, Value, VdevState,
+    Wanted,
 };
-use millpond::live::{AllocationClass, FeatureChoice, NewLayout};
 use millpond_daemon::metrics::{self, MetricsListener, MetricsServer};
 use millpond_daemon::{
     Daemon, Listener, NoMounter, PretendMounter, StartError, StateDirs, StateError,
 };
 use millpond_dataset::properties::{Kinds, by_name};
+use millpond_engine::{AllocationClass, FeatureChoice, NewLayout};
 use millpond_env::Env;
 use millpond_rpc::{Access, Caller, Client, serve};
+use millpond_service::CacheFile;
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -488,7 +489,7 @@ fn a_pool_below_another_root_is_in_no_cache_file() {
     assert_eq!(CacheFile::parse("none"), CacheFile::None);
     assert!(std::fs::metadata(&own).unwrap().len() > 0);
     assert!(!cache.exists());
-    let found = millpond::Search::in_cache_file(&own).unwrap();
+    let found = millpond_engine::Search::in_cache_file(&own).unwrap();
     assert_eq!(found.configs[0].string("name"), Ok("neu"));
 }
 

@@ -1,12 +1,12 @@
 //! Tests what users with read-only access can do to a daemon: little, and nothing that harms root.
 
-use millpond::control::{
+use millpond_control::{
     Change, ChangeError, Control, ControlError, DatasetChange, DatasetQuery, MountProblem,
     NewDevices, NewPoolRequest, PoolChange, Service, TopRequest, Value, Wanted,
 };
-use millpond::live::{AllocationClass, FeatureChoice, NewLayout};
 use millpond_daemon::{CONNECTIONS, Daemon, Listener, PretendMounter, StateDirs};
 use millpond_dataset::properties::Kinds;
+use millpond_engine::{AllocationClass, FeatureChoice, NewLayout};
 use millpond_env::Env;
 use millpond_rpc::{
     Access, Call, Caller, Client, Failure, LOOKER_MESSAGE_BYTES_MAX, Messages, decode_reply, serve,
@@ -208,13 +208,13 @@ fn a_reader_who_does_not_read_pins_no_exported_pool() {
     asked.change("tank", &[PoolChange::Export], "").unwrap();
     let other = stage.start("other");
     let elsewhere = Client::new(connect(&other, ROOT));
-    let request = millpond::control::ImportRequest {
+    let request = millpond_control::ImportRequest {
         pool: "tank".into(),
-        places: millpond::control::SearchPaths {
+        places: millpond_control::SearchPaths {
             paths: vec![stage.folder.path().to_string_lossy().into_owned()],
             cache_file: None,
         },
-        ..millpond::control::ImportRequest::default()
+        ..millpond_control::ImportRequest::default()
     };
     elsewhere.import(&request, "").unwrap();
     // The response is complete nevertheless.

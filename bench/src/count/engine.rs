@@ -4,12 +4,10 @@
 
 use super::{Step, Work};
 use anyhow::{Context, Result, ensure};
-use millpond::live::{
-    AllocationClass, FeatureChoice, LivePool, NewDevice, NewLayout, NewPool, NewTop,
-    NewVdevOptions, NewVdevs, SyncMode, WriteOptions,
-};
-use millpond::{
-    Caller, DirEntryRef, FileSystem, NewMode, Node, PropertyValue, RenameMode, Vfs, WriteAt,
+use millpond_engine::{
+    AllocationClass, Caller, DirEntryRef, FeatureChoice, FileSystem, NewDevice, NewLayout, NewMode,
+    NewPool, NewTop, NewVdevOptions, NewVdevs, Node, Pool, PropertyValue, RenameMode, SyncMode,
+    Vfs, WriteAt, WriteOptions,
 };
 use millpond_fuse::abi::{REPLY_BYTES_MAX, ROOT_NODE, opcode};
 use millpond_fuse::session::Session;
@@ -22,7 +20,7 @@ const TXG_EVERY: u64 = 64;
 const DISK_BYTES: u64 = 1 << 30;
 
 struct Rig {
-    pool: LivePool,
+    pool: Pool,
     files: Arc<FileSystem>,
     root: Node,
     caller: Caller,
@@ -60,7 +58,7 @@ impl Rig {
             system: "sim".into(),
             cache_bytes,
         };
-        let pool = LivePool::create(&world.env(), &new)?;
+        let pool = Pool::create(&world.env(), &new)?;
         pool.datasets()
             .create_filesystem("tank/files", properties)?;
         let files = pool.file_system("tank/files")?;

@@ -2,17 +2,16 @@
 
 use super::work::Subject;
 use anyhow::{Context, Result};
-use millpond::live::{LivePool, PoolPlan, WriteOptions};
-use millpond::{
-    Caller, DirEntryRef, FileSystem, NewMode, Node, OpenOptions, PropertyValue, RenameMode, Search,
-    WriteAt,
+use millpond_engine::{
+    Caller, DirEntryRef, FileSystem, NewMode, Node, OpenOptions, Pool, PoolBuilder, PropertyValue,
+    RenameMode, Search, WriteAt, WriteOptions,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub struct Engine {
     folder: PathBuf,
-    pool: Option<LivePool>,
+    pool: Option<Pool>,
     files: Option<Arc<FileSystem>>,
     root: Option<Node>,
     open: Option<(Arc<FileSystem>, Node)>,
@@ -37,7 +36,7 @@ impl Engine {
         let folder = scratch.join("millpond");
         let images = images(&folder, 2)?;
         let compression = if compressed { "lz4" } else { "off" };
-        let pool = PoolPlan::new("bench")
+        let pool = PoolBuilder::new("bench")
             .mirror(&images)
             .root_property("compression", compression)
             .create()?;
@@ -62,7 +61,7 @@ impl Engine {
         self.files = Some(files);
         Ok(())
     }
-    fn pool(&self) -> Result<&LivePool> {
+    fn pool(&self) -> Result<&Pool> {
         self.pool.as_ref().context("the pool is closed")
     }
     fn place(&self) -> Result<(&Arc<FileSystem>, &Node)> {
@@ -138,7 +137,7 @@ impl Subject for Engine {
         self.close()?;
         let search = Search::new([&self.folder]);
         let (options, writing) = (OpenOptions::default(), WriteOptions::default());
-        self.pool = Some(LivePool::open(&search, "bench", &options, &writing)?);
+        self.pool = Some(Pool::open(&search, "bench", &options, &writing)?);
         self.attach()
     }
     fn finish(mut self: Box<Self>) -> Result<()> {

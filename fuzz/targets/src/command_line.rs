@@ -1,8 +1,8 @@
 //! Command lines, and names of datasets.
 
-use millpond::control::Control;
 use millpond_cli::session::{Environment, OpenControl, Session};
 use millpond_cli::{verbs, zfs, zpool};
+use millpond_control::Control;
 use millpond_dataset::DatasetName;
 use std::collections::BTreeMap;
 
@@ -61,7 +61,7 @@ impl OpenControl for Nothing {
     fn control(&self) -> Result<&dyn Control, String> {
         Err("there are no pools".into())
     }
-    fn importable(&self, _: &[String]) -> Result<Vec<millpond::control::ImportablePool>, String> {
+    fn importable(&self, _: &[String]) -> Result<Vec<millpond_control::ImportablePool>, String> {
         Ok(Vec::new())
     }
 }

@@ -2,7 +2,7 @@
 
 pub mod scene;
 
-use millpond::check::FindingKind as Kind;
+use millpond_check::FindingKind as Kind;
 use millpond_checksum::seal_label;
 use millpond_device::Device;
 use millpond_nvlist::NvList;

@@ -3,10 +3,9 @@
 //! The damage is applied to decoded blocks of an image. They and all blocks above them are then compressed,
 //! checksummed and written back to their positions. Nothing else in the pool changes.
 
-use millpond::check::{CheckOptions, CheckReport, FindingKind, check_pool};
-use millpond::live::{FeatureChoice, LivePool, PoolPlan};
-use millpond::{Caller, NewMode, WriteAt, XattrMode};
+use millpond_check::{CheckOptions, CheckReport, FindingKind, check_pool};
 use millpond_dataset::{Dataset, PropertyValue};
+use millpond_engine::{Caller, FeatureChoice, NewMode, Pool, PoolBuilder, WriteAt, XattrMode};
 use millpond_env::Env;
 use millpond_env::sync::Arc;
 use millpond_object::{ObjectSetView, ObjectView};
@@ -36,7 +35,7 @@ fn content(seed: u64, length: usize) -> Vec<u8> {
     (0..length).map(next).collect()
 }
 
-fn write(pool: &LivePool, dataset: &str, name: &str, length: usize) {
+fn write(pool: &Pool, dataset: &str, name: &str, length: usize) {
     let files = pool.file_system(dataset).unwrap();
     let (root, caller) = (files.root().unwrap(), Caller::root());
     let made = files.create(
@@ -69,7 +68,7 @@ fn make(path: &std::path::Path) {
         .unwrap()
         .set_len(80 << 20)
         .unwrap();
-    let plan = PoolPlan::new("tank").single(path).features(features());
+    let plan = PoolBuilder::new("tank").single(path).features(features());
     let pool = plan.create().unwrap();
     let datasets = pool.datasets();
     let caller = Caller::root();
@@ -292,7 +291,7 @@ pub fn expect(report: &CheckReport, kind: FindingKind, dataset: &str, words: &st
     for finding in &report.findings {
         println!("{finding}");
     }
-    let is_it = |finding: &&millpond::check::Finding| {
+    let is_it = |finding: &&millpond_check::Finding| {
         finding.kind == kind
             && finding.dataset.as_deref().unwrap_or("") == dataset
             && finding.to_string().contains(words)

@@ -2,14 +2,14 @@
 
 use super::image::candidate;
 use super::overlay::Overlay;
-use millpond::check::{CheckOptions, CheckProgress};
-use millpond::inspect::{block_statistics, datasets, object_summaries};
-use millpond::verify::VerifyProgress;
-use millpond::{
-    Dataset, FileKind, FileSystem, Node, ObjectId, OpenOptions, OwnerKind, Pool, Symlinks,
+use millpond_check::{CheckOptions, CheckProgress};
+use millpond_engine::{
+    Dataset, FileKind, FileSystem, Node, ObjectId, OpenOptions, OwnerKind, Symlinks, View,
 };
+use millpond_inspect::{block_statistics, datasets, object_summaries};
 use millpond_intent::IntentLog;
 use millpond_pool::import::{find_pools, scan_devices};
+use millpond_verify::VerifyProgress;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
 
@@ -33,7 +33,7 @@ pub fn exercise(overlay: Overlay) -> bool {
     let mut has_opened = false;
     for pool in find_pools(&found, 0) {
         now("open", &pool.name);
-        if let Ok(pool) = Pool::open_candidate(&pool, &options) {
+        if let Ok(pool) = View::open_candidate(&pool, &options) {
             has_opened = true;
             whole(&pool);
         }
@@ -41,7 +41,7 @@ pub fn exercise(overlay: Overlay) -> bool {
     has_opened
 }
 
-fn whole(pool: &Pool) {
+fn whole(pool: &View) {
     let inner = pool.inner();
     now("pool", "properties");
     let _ = pool.literal_properties();

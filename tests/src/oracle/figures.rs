@@ -6,9 +6,9 @@
 
 use super::objects;
 use anyhow::{Context, Result};
-use millpond::{OpenOptions, Pool, Search};
 use millpond_alloc::{UnflushedLogs, load_metaslab};
 use millpond_dataset::Directory;
+use millpond_engine::{OpenOptions, Search, View};
 use millpond_pool::PoolSpaceMaps;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,7 +25,7 @@ type MetaslabFigures = (u64, u64, Option<i64>);
 /// # Errors
 /// If the pool cannot be read here.
 pub fn disagreements(lines: &[String], folder: &Path, pool: &str) -> Result<(Vec<String>, usize)> {
-    let pool = Pool::open(&Search::new([folder]), pool, &OpenOptions::default())
+    let pool = View::open(&Search::new([folder]), pool, &OpenOptions::default())
         .context("the pool whose figures zdb printed")?;
     let mut found = vec![];
     let mut count = 0;
@@ -87,7 +87,7 @@ fn datasets(lines: &[String]) -> BTreeMap<String, DatasetFigures> {
 /// The txg that `zdb` prints for the MOS: the first one that any pool has.
 const FIRST_TXG: u64 = 4;
 
-fn our_datasets(pool: &Pool) -> Result<BTreeMap<String, DatasetFigures>> {
+fn our_datasets(pool: &View) -> Result<BTreeMap<String, DatasetFigures>> {
     let mut all = BTreeMap::new();
     for dataset in objects::datasets(pool)? {
         let phys = dataset.phys();
@@ -164,7 +164,7 @@ fn metaslabs(lines: &[String]) -> BTreeMap<(u32, u64), MetaslabFigures> {
 }
 
 /// Replays the space map alone. `zdb` also leaves out changes that are only in logs.
-fn our_metaslabs(pool: &Pool) -> Result<BTreeMap<(u32, u64), MetaslabFigures>> {
+fn our_metaslabs(pool: &View) -> Result<BTreeMap<(u32, u64), MetaslabFigures>> {
     let maps = PoolSpaceMaps::load(pool.inner())?;
     let without_logs = UnflushedLogs::default();
     let mut all = BTreeMap::new();

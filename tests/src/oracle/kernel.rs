@@ -4,7 +4,7 @@ use super::{Verdict, lines};
 use crate::images::workspace;
 use crate::workload::manifest;
 use anyhow::{Context, Result, anyhow};
-use millpond::{OpenOptions, Pool, Search};
+use millpond_engine::{OpenOptions, Search, View};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -142,7 +142,7 @@ pub fn compare(release: Release, folder: &Path, pool: &str) -> Result<(Verdict, 
     if let Some(why) = absent(release) {
         return Ok((Verdict::Absent(why), 0));
     }
-    let read = Pool::open(&Search::new([folder]), pool, &OpenOptions::default())?;
+    let read = View::open(&Search::new([folder]), pool, &OpenOptions::default())?;
     let ours = manifest(&read).map_err(|error| anyhow!("{error}"))?;
     drop(read);
     let mut images = std::fs::read_dir(folder)?

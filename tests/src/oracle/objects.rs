@@ -4,8 +4,8 @@
 //! dnode slots and length, and the header of each log.
 
 use anyhow::{Context, Result};
-use millpond::Pool;
 use millpond_dataset::{Dataset, Directory};
+use millpond_engine::View;
 use millpond_env::sync::Arc;
 use millpond_object::{Accounting, ObjectSetView, ObjectView};
 use millpond_ondisk::IntentLogHeader;
@@ -118,7 +118,7 @@ fn log_of(line: &str) -> Option<LogFigures> {
 ///
 /// # Errors
 /// If one of them cannot be read.
-pub fn datasets(pool: &Pool) -> Result<Vec<Dataset>> {
+pub fn datasets(pool: &View) -> Result<Vec<Dataset>> {
     let mut all = vec![];
     let mut open = vec![Directory::root(pool.inner())?];
     while let Some(directory) = open.pop() {
@@ -140,7 +140,7 @@ pub fn datasets(pool: &Pool) -> Result<Vec<Dataset>> {
 /// Our numbers, and the live datasets whose logs have blocks: `zdb` must print these.
 ///
 /// Locked datasets are left out.
-fn ours(pool: &Pool) -> Result<(Sets, Vec<String>)> {
+fn ours(pool: &View) -> Result<(Sets, Vec<String>)> {
     let mut sets = Sets::default();
     let mut with_log = vec![];
     let mos = pool.inner().mos();
@@ -211,7 +211,7 @@ fn objects(set: &Arc<ObjectSetView>) -> Result<Objects> {
 ///
 /// # Errors
 /// If the pool cannot be read here.
-pub fn disagreements(lines: &[String], pool: &Pool) -> Result<(Vec<String>, usize)> {
+pub fn disagreements(lines: &[String], pool: &View) -> Result<(Vec<String>, usize)> {
     let theirs = of_zdb(lines);
     let (ours, with_log) = ours(pool)?;
     let mut found = vec![];

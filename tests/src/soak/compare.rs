@@ -6,13 +6,12 @@ use super::life::Options;
 use crate::oracle::{Verdict, zdb};
 use crate::recount;
 use crate::workload::{Content, Kind, Model};
-use millpond::live::LivePool;
-use millpond::verify::{Problem, ProblemKind, VerifyProgress};
-use millpond::{Error, Node, Pool};
+use millpond_engine::{Error, Node, Pool, View};
 use millpond_env::sync::Arc;
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
 use millpond_ondisk::Level;
 use millpond_sim::World;
+use millpond_verify::{Problem, ProblemKind, VerifyProgress};
 use std::collections::BTreeSet;
 use std::os::unix::fs::FileExt;
 
@@ -27,7 +26,7 @@ const LOG_LEVEL: Level = Level(254);
 ///
 /// # Errors
 /// The first other error, as text.
-pub fn verified(pool: &Pool, victims: &BTreeSet<String>, may_be_torn: bool) -> Result<(), String> {
+pub fn verified(pool: &View, victims: &BTreeSet<String>, may_be_torn: bool) -> Result<(), String> {
     let first = millpond_env::sync::Mutex::new(None);
     let in_logs = millpond_env::sync::Mutex::new(Vec::<String>::new());
     let torn = AtomicU64::new(0);
@@ -80,7 +79,7 @@ pub fn verified(pool: &Pool, victims: &BTreeSet<String>, may_be_torn: bool) -> R
 }
 
 /// Compares the space counters with the sums over all blocks.
-pub(super) fn recounted(pool: &Pool) -> Result<(), String> {
+pub(super) fn recounted(pool: &View) -> Result<(), String> {
     let faults = recount::faults_after_a_cut(pool.inner());
     if faults.is_empty() {
         return Ok(());
@@ -125,7 +124,7 @@ pub fn judged(world: &World, pool: &str, options: &Options) -> Result<bool, Stri
 }
 
 /// Compares a dataset's files, read through the writing code with its unwritten changes, with the model.
-pub(super) fn read_back(pool: &LivePool, model: &Model, dataset: &str) -> Result<(), String> {
+pub(super) fn read_back(pool: &Pool, model: &Model, dataset: &str) -> Result<(), String> {
     let Some(head) = model.heads.get(dataset) else {
         return Ok(());
     };
@@ -139,7 +138,7 @@ pub(super) fn read_back(pool: &LivePool, model: &Model, dataset: &str) -> Result
     }
 }
 
-fn compare_live(pool: &LivePool, dataset: &str, content: &Content) -> Result<Vec<String>, Error> {
+fn compare_live(pool: &Pool, dataset: &str, content: &Content) -> Result<Vec<String>, Error> {
     let mut found = vec![];
     let tree = match content {
         Content::Volume(bytes) => {

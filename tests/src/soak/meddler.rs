@@ -6,8 +6,7 @@
 use super::life::POOL;
 use super::threads::{Files, files_of};
 use crate::hostile::dice::Dice;
-use millpond::live::LivePool;
-use millpond::{Caller, Error, NewMode, Pool, PropertyValue, WriteAt};
+use millpond_engine::{Caller, Error, NewMode, Pool, PropertyValue, View, WriteAt};
 use std::collections::BTreeMap;
 
 /// The datasets that this thread created.
@@ -36,14 +35,14 @@ impl Meddler {
         })
     }
 
-    pub(super) fn work(&mut self, pool: &LivePool, steps: usize) -> Result<(), String> {
+    pub(super) fn work(&mut self, pool: &Pool, steps: usize) -> Result<(), String> {
         for _ in 0..steps {
             self.step(pool)?;
         }
         Ok(())
     }
 
-    fn step(&mut self, pool: &LivePool) -> Result<(), String> {
+    fn step(&mut self, pool: &Pool) -> Result<(), String> {
         let datasets = pool.datasets();
         let names: Vec<String> = self.snapshots.keys().cloned().collect();
         let snapshot = self.dice.pick(&names).cloned();
@@ -112,7 +111,7 @@ impl Meddler {
     ///
     /// The committed state used for the read may be replaced by newer txgs and become unreadable, so the
     /// read is retried with a newer one a few times. Permanent read errors are found at the end.
-    fn read(&mut self, pool: &LivePool, name: &str) -> Result<(), String> {
+    fn read(&mut self, pool: &Pool, name: &str) -> Result<(), String> {
         for _ in 0..4 {
             let read = pool.committed().map_err(|error| error.to_string())?;
             match files_of(&read, name, self.threads) {
@@ -123,7 +122,7 @@ impl Meddler {
         Ok(())
     }
 
-    fn compare(&mut self, read: &Pool, name: &str) -> Result<(), String> {
+    fn compare(&mut self, read: &View, name: &str) -> Result<(), String> {
         let there = files_of(read, name, self.threads)?;
         self.same(name, there)
     }
@@ -140,7 +139,7 @@ impl Meddler {
     }
 
     /// After an export or a power cut, reads all its remaining datasets and destroys them.
-    pub(super) fn clear(&mut self, pool: &LivePool) -> Result<(), String> {
+    pub(super) fn clear(&mut self, pool: &Pool) -> Result<(), String> {
         let say = |error: Error| format!("after meddling: {error}");
         let read = pool.committed().map_err(say)?;
         let (mut clones, mut snapshots) = (vec![], vec![]);
@@ -178,7 +177,7 @@ impl Meddler {
     }
 }
 
-fn write(pool: &LivePool, dataset: &str, name: &str) -> Result<(), Error> {
+fn write(pool: &Pool, dataset: &str, name: &str) -> Result<(), Error> {
     let files = pool.file_system(dataset)?;
     let (root, caller) = (files.root()?, Caller::root());
     let mode = NewMode::exactly(0o644);

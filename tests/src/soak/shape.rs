@@ -1,7 +1,7 @@
 //! Pool layouts for simulated runs.
 
 use crate::hostile::dice::Dice;
-use millpond::live::NewLayout;
+use millpond_engine::NewLayout;
 use millpond_vdev::AllocationClass;
 use std::collections::BTreeSet;
 

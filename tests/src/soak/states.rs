@@ -2,7 +2,7 @@
 
 use super::logs::Done;
 use crate::workload::Model;
-use millpond::Txg;
+use millpond_engine::Txg;
 use millpond_env::sync::Arc;
 
 /// The permitted content at a txg, before intent logs are replayed.

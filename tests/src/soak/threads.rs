@@ -10,10 +10,9 @@ use super::life::{POOL, create, found, limits, record_requests};
 use super::meddler::Meddler;
 use super::shape::Shape;
 use crate::hostile::dice::Dice;
-use millpond::live::{LivePool, WriteOptions};
-use millpond::{
+use millpond_engine::{
     Caller, DirEntryRef, Error, FileSystem, NewMode, OpenOptions, Pool, RenameMode, SetAttributes,
-    WriteAt,
+    View, WriteAt, WriteOptions,
 };
 use millpond_env::sync::{Arc, Mutex, bounded};
 use millpond_env::{Env, thread};
@@ -303,12 +302,12 @@ fn meet(crowd: Crowd, requests: Option<&Path>) -> Result<ThreadFigures, String> 
                 ..OpenOptions::default()
             };
             {
-                let read = Pool::open_candidate(&candidate, &options).map_err(say)?;
+                let read = View::open_candidate(&candidate, &options).map_err(say)?;
                 verified(&read, &BTreeSet::new(), true)
                     .map_err(|error| format!("{what}: {error}"))?;
             }
-            pool = LivePool::open_candidate(&world.env(), &candidate, &options, &writing)
-                .map_err(say)?;
+            pool =
+                Pool::open_candidate(&world.env(), &candidate, &options, &writing).map_err(say)?;
             let read = pool.committed().map_err(say)?;
             let there = files_of(&read, POOL, threads)?;
             let common_key = (SHARED.to_owned(), COMMON.to_owned());
@@ -373,15 +372,14 @@ fn meet(crowd: Crowd, requests: Option<&Path>) -> Result<ThreadFigures, String> 
         };
         let candidate = found(&world, &BTreeSet::new())?;
         {
-            let read = Pool::open_candidate(&candidate, &options).map_err(say)?;
+            let read = View::open_candidate(&candidate, &options).map_err(say)?;
             compare_all(&read, &kept, threads)?;
             verified(&read, &BTreeSet::new(), false)?;
             recounted(&read)?;
         }
         figures.compared += 1;
         figures.reopened += 1;
-        pool =
-            LivePool::open_candidate(&world.env(), &candidate, &options, &writing).map_err(say)?;
+        pool = Pool::open_candidate(&world.env(), &candidate, &options, &writing).map_err(say)?;
         if let Some(meddler) = &mut meddler {
             let cleared = meddler.clear(&pool);
             cleared.map_err(|error| format!("round {round}: {error}"))?;
@@ -409,7 +407,7 @@ fn slow_down(world: &World, seed: u64) {
     }
 }
 
-fn compare_all(pool: &Pool, kept: &[(String, Files)], threads: usize) -> Result<(), String> {
+fn compare_all(pool: &View, kept: &[(String, Files)], threads: usize) -> Result<(), String> {
     for (snapshot, expected) in kept {
         compare(pool, snapshot, threads, expected)?;
     }
@@ -456,7 +454,7 @@ impl Worker {
             .collect()
     }
 
-    fn work(&mut self, pool: &LivePool, steps: usize, clock: &Clock) -> Result<(), Error> {
+    fn work(&mut self, pool: &Pool, steps: usize, clock: &Clock) -> Result<(), Error> {
         let mut files = pool.file_system(POOL)?;
         for _ in 0..steps {
             // As far as this thread can tell, the power fails only between two steps.
@@ -478,12 +476,7 @@ impl Worker {
         self.deeds.file(key, content);
     }
 
-    fn step(
-        &mut self,
-        pool: &LivePool,
-        files: &Arc<FileSystem>,
-        clock: &Clock,
-    ) -> Result<(), Error> {
+    fn step(&mut self, pool: &Pool, files: &Arc<FileSystem>, clock: &Clock) -> Result<(), Error> {
         let (root, caller) = (files.root()?, Caller::root());
         let own = format!("t{}", self.number);
         let place = if self.dice.below(3) == 0 {
@@ -603,13 +596,13 @@ impl Worker {
 }
 
 /// All files of all threads.
-pub(super) fn files_of(pool: &Pool, dataset: &str, threads: usize) -> Result<Files, String> {
+pub(super) fn files_of(pool: &View, dataset: &str, threads: usize) -> Result<Files, String> {
     let say = |error: Error| format!("{dataset}: {error}");
     let files = pool.dataset(dataset).and_then(|it| it.file_system());
     let files = files.map_err(say)?;
     let root = files.root().map_err(|error| error.to_string())?;
     let mut there = Files::new();
-    let read = |there: &mut Files| -> Result<(), millpond::FileError> {
+    let read = |there: &mut Files| -> Result<(), millpond_engine::FileError> {
         let mut places: Vec<String> = (0..threads).map(|number| format!("t{number}")).collect();
         places.push(SHARED.to_owned());
         for entry in root.entries()? {
@@ -634,7 +627,7 @@ pub(super) fn files_of(pool: &Pool, dataset: &str, threads: usize) -> Result<Fil
     Ok(there)
 }
 
-fn compare(pool: &Pool, dataset: &str, threads: usize, expected: &Files) -> Result<(), String> {
+fn compare(pool: &View, dataset: &str, threads: usize, expected: &Files) -> Result<(), String> {
     let there = files_of(pool, dataset, threads)?;
     if there == *expected {
         return Ok(());

@@ -3,10 +3,10 @@
 use super::effect::Effect;
 use super::model::{Content, Head, Kind, Model, Node, Path, Snapshot, Synchrony, Tree};
 use crate::hostile::dice::Dice;
-use millpond::live::LivePool;
-use millpond::{
+use millpond_engine::{
     Allocate, Caller, DatasetError, DirEntryRef, Error, FileError, FileSystem, NewMode, Pool,
-    PropertyValue, RenameMode, SetAttributes, SetTime, SpecialFile, Timestamp, WriteAt, XattrMode,
+    PropertyValue, RenameMode, SetAttributes, SetTime, SpecialFile, Timestamp, View, WriteAt,
+    XattrMode,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -130,7 +130,7 @@ impl Life {
 
     /// The differences of a pool from the model.
     #[must_use]
-    pub fn differences(&self, pool: &Pool) -> Vec<String> {
+    pub fn differences(&self, pool: &View) -> Vec<String> {
         self.model.differences(pool)
     }
 
@@ -138,7 +138,7 @@ impl Life {
     ///
     /// # Panics
     /// With the differences and the last operations.
-    pub fn compare(&self, pool: &Pool, what: &str) {
+    pub fn compare(&self, pool: &View, what: &str) {
         let differences = self.differences(pool);
         let from = self.log.len().saturating_sub(40);
         assert!(
@@ -153,7 +153,7 @@ impl Life {
     ///
     /// # Panics
     /// If a step is refused that must succeed.
-    pub fn steps(&mut self, pool: &LivePool, count: usize) {
+    pub fn steps(&mut self, pool: &Pool, count: usize) {
         for _ in 0..count {
             if let Err(error) = self.step(pool) {
                 let from = self.log.len().saturating_sub(40);
@@ -169,7 +169,7 @@ impl Life {
     ///
     /// # Errors
     /// Those of the library. The model is then unchanged.
-    pub fn step(&mut self, pool: &LivePool) -> Result<(), Error> {
+    pub fn step(&mut self, pool: &Pool) -> Result<(), Error> {
         let act = if self.dice.below(100) < self.dataset_percent {
             self.close_file_systems();
             self.dataset_step(pool)?
@@ -185,7 +185,7 @@ impl Life {
         self.open.clear();
     }
 
-    fn files(&mut self, pool: &LivePool, name: &str) -> Result<Arc<FileSystem>, Error> {
+    fn files(&mut self, pool: &Pool, name: &str) -> Result<Arc<FileSystem>, Error> {
         if let Some(open) = self.open.get(name) {
             return Ok(Arc::clone(open));
         }
@@ -245,7 +245,7 @@ impl Life {
         .min(max)
     }
 
-    fn content_step(&mut self, pool: &LivePool) -> Outcome {
+    fn content_step(&mut self, pool: &Pool) -> Outcome {
         let names: Vec<String> = self.model.heads.keys().cloned().collect();
         let name = self.dice.pick(&names).cloned().unwrap_or_default();
         match self.model.heads[&name].content.clone() {
@@ -303,7 +303,7 @@ impl Life {
     /// # Errors
     /// Those of the library. The promise is recorded before it is kept: [`Life::deeds`] contains the
     /// attempt.
-    pub fn commit(&mut self, pool: &LivePool) -> Result<(), Error> {
+    pub fn commit(&mut self, pool: &Pool) -> Result<(), Error> {
         let names: Vec<String> = self.model.heads.keys().cloned().collect();
         let name = self.dice.pick(&names).cloned().unwrap_or_default();
         let tree = match &self.model.heads[&name].content {
@@ -342,7 +342,7 @@ impl Life {
         Ok(files.fsync(&node)?)
     }
 
-    fn volume_step(&mut self, pool: &LivePool, name: &str, bytes: Arc<Vec<u8>>) -> Outcome {
+    fn volume_step(&mut self, pool: &Pool, name: &str, bytes: Arc<Vec<u8>>) -> Outcome {
         let volume = pool.volume(name)?;
         let size = bytes.len();
         let at = self.dice.below(size);
@@ -660,7 +660,7 @@ impl Life {
         self.did(dataset, tree, Effect::Moved { from, to, id });
     }
 
-    fn dataset_step(&mut self, pool: &LivePool) -> Outcome {
+    fn dataset_step(&mut self, pool: &Pool) -> Outcome {
         let datasets = pool.datasets();
         let names: Vec<String> = self.model.heads.keys().cloned().collect();
         let name = self.dice.pick(&names).cloned().unwrap_or_default();
@@ -853,7 +853,7 @@ fn must_fail(outcome: Result<(), DatasetError>, what: &str) -> Outcome {
     }
 }
 
-fn walk(files: &Arc<FileSystem>, path: &[Vec<u8>]) -> Result<millpond::Node, FileError> {
+fn walk(files: &Arc<FileSystem>, path: &[Vec<u8>]) -> Result<millpond_engine::Node, FileError> {
     let mut at = files.root()?;
     for name in path {
         at = at.lookup(name)?;

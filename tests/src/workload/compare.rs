@@ -2,7 +2,7 @@
 
 use super::effect::Effect;
 use super::model::{Content, Kind, Model};
-use millpond::{DatasetKind, FileKind, Node, Pool};
+use millpond_engine::{DatasetKind, FileKind, Node, View};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Maximum number of differences reported.
@@ -11,13 +11,13 @@ const DIFFERENCES_MAX: usize = 20;
 impl Model {
     /// The differences of the pool from the model.
     #[must_use]
-    pub fn differences(&self, pool: &Pool) -> Vec<String> {
+    pub fn differences(&self, pool: &View) -> Vec<String> {
         self.differences_in_turn(pool, 0, 1)
     }
 
     /// Like [`Model::differences`], but compares only one of `turns` snapshots; `turn` selects which.
     #[must_use]
-    pub fn differences_in_turn(&self, pool: &Pool, turn: u64, turns: u64) -> Vec<String> {
+    pub fn differences_in_turn(&self, pool: &View, turn: u64, turns: u64) -> Vec<String> {
         let mut found = vec![];
         if let Err(error) = self.look(pool, turn, turns, &mut found) {
             found.push(format!("cannot be read: {error}"));
@@ -28,11 +28,11 @@ impl Model {
 
     fn look(
         &self,
-        pool: &Pool,
+        pool: &View,
         turn: u64,
         turns: u64,
         found: &mut Vec<String>,
-    ) -> Result<(), millpond::Error> {
+    ) -> Result<(), millpond_engine::Error> {
         let mut expected = BTreeSet::new();
         for (name, head) in &self.heads {
             expected.insert(name.clone());
@@ -70,7 +70,7 @@ impl Model {
 
 /// The differences of one dataset from its expected content.
 #[must_use]
-pub fn content_differences(pool: &Pool, name: &str, content: &Content) -> Vec<String> {
+pub fn content_differences(pool: &View, name: &str, content: &Content) -> Vec<String> {
     let mut found = vec![];
     if let Err(error) = content_look(pool, name, content, &mut found) {
         found.push(format!("{name}: cannot be read: {error}"));
@@ -81,7 +81,7 @@ pub fn content_differences(pool: &Pool, name: &str, content: &Content) -> Vec<St
 
 /// The bytes of the file or volume that an effect changes, if the file has a name in `content`.
 #[must_use]
-pub fn bytes_of(pool: &Pool, name: &str, content: &Content, effect: &Effect) -> Option<Vec<u8>> {
+pub fn bytes_of(pool: &View, name: &str, content: &Content, effect: &Effect) -> Option<Vec<u8>> {
     let dataset = pool.dataset(name).ok()?;
     match content {
         Content::Volume(bytes) => {
@@ -110,11 +110,11 @@ pub fn bytes_of(pool: &Pool, name: &str, content: &Content, effect: &Effect) -> 
 }
 
 fn content_look(
-    pool: &Pool,
+    pool: &View,
     name: &str,
     content: &Content,
     found: &mut Vec<String>,
-) -> Result<(), millpond::Error> {
+) -> Result<(), millpond_engine::Error> {
     if found.len() > DIFFERENCES_MAX {
         return Ok(());
     }
@@ -192,7 +192,7 @@ fn node_differences(
     node: &Node,
     place: &str,
     found: &mut Vec<String>,
-) -> Result<(), millpond::Error> {
+) -> Result<(), millpond_engine::Error> {
     let stat = node.stat()?;
     let owner = (stat.uid, stat.gid, stat.permissions, stat.links);
     let wanted = (expected.uid, expected.gid, expected.mode, links);

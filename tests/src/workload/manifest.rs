@@ -1,7 +1,7 @@
 //! Lists everything in a pool, one item per line, in the format of `tools/kernel/check`.
 
 use crate::images::hex;
-use millpond::{Dataset, DatasetKind, FileKind, Node, OwnerKind, Pool, Timestamp};
+use millpond_engine::{Dataset, DatasetKind, FileKind, Node, OwnerKind, Timestamp, View};
 use millpond_posix::{POSIX_ACL_ACCESS, PosixAcl, PosixAclWho};
 use millpond_sa::FileFlags;
 use sha2::{Digest, Sha256};
@@ -13,7 +13,7 @@ const UNPRIVILEGED: u32 = 1001;
 ///
 /// # Errors
 /// If the pool cannot be read.
-pub fn manifest(pool: &Pool) -> Result<Vec<String>, millpond::Error> {
+pub fn manifest(pool: &View) -> Result<Vec<String>, millpond_engine::Error> {
     let mut lines = vec![];
     for dataset in pool.datasets() {
         let dataset = dataset?;
@@ -50,7 +50,7 @@ pub fn manifest(pool: &Pool) -> Result<Vec<String>, millpond::Error> {
     Ok(lines)
 }
 
-fn volume(dataset: &Dataset) -> Result<String, millpond::Error> {
+fn volume(dataset: &Dataset) -> Result<String, millpond_engine::Error> {
     let volume = dataset.volume()?;
     let mut digest = Sha256::new();
     let mut buffer = vec![0; 1 << 20];
@@ -70,7 +70,7 @@ fn line(
     path: &[u8],
     node: &Node,
     may_enter: bool,
-) -> Result<String, millpond::Error> {
+) -> Result<String, millpond_engine::Error> {
     let stat = node.stat()?;
     let (kind, has_size) = match stat.kind {
         FileKind::Fifo => ("fifo", false),
@@ -146,7 +146,7 @@ fn shown(bytes: &[u8]) -> String {
         .collect()
 }
 
-fn digest(node: &Node) -> Result<String, millpond::Error> {
+fn digest(node: &Node) -> Result<String, millpond_engine::Error> {
     let mut digest = Sha256::new();
     let mut buffer = vec![0; 1 << 20];
     let mut at = 0;
@@ -161,7 +161,7 @@ fn digest(node: &Node) -> Result<String, millpond::Error> {
     Ok(hex(&digest.finalize()))
 }
 
-fn runs(node: &Node) -> Result<String, millpond::Error> {
+fn runs(node: &Node) -> Result<String, millpond_engine::Error> {
     let mut found = vec![];
     for extent in node.extents() {
         let extent = extent?;
@@ -175,7 +175,7 @@ fn runs(node: &Node) -> Result<String, millpond::Error> {
     Ok(format!("{}:{}", found.len(), &digest[..16]))
 }
 
-fn xattrs(node: &Node) -> Result<String, millpond::Error> {
+fn xattrs(node: &Node) -> Result<String, millpond_engine::Error> {
     let mut digest = Sha256::new();
     let names = node.xattr_names()?;
     for name in &names {
@@ -195,7 +195,7 @@ fn xattrs(node: &Node) -> Result<String, millpond::Error> {
 /// Whether [`UNPRIVILEGED`] may read and execute a file (or list and enter a directory).
 ///
 /// The POSIX ACL decides, or else the mode.
-fn rights(node: &Node) -> Result<(bool, bool), millpond::Error> {
+fn rights(node: &Node) -> Result<(bool, bool), millpond_engine::Error> {
     let stat = node.stat()?;
     let mode = stat.permissions;
     let list = match node.xattr(POSIX_ACL_ACCESS)? {
@@ -240,7 +240,7 @@ fn rights(node: &Node) -> Result<(bool, bool), millpond::Error> {
 ///
 /// # Errors
 /// If the pool cannot be read.
-pub fn space_by_owner(pool: &Pool) -> Result<Vec<String>, millpond::Error> {
+pub fn space_by_owner(pool: &View) -> Result<Vec<String>, millpond_engine::Error> {
     let mut lines = vec![];
     for dataset in pool.datasets() {
         let dataset = dataset?;
@@ -276,7 +276,7 @@ pub fn space_by_owner(pool: &Pool) -> Result<Vec<String>, millpond::Error> {
 ///
 /// # Errors
 /// If the pool cannot be read.
-pub fn figures(pool: &Pool) -> Result<Vec<String>, millpond::Error> {
+pub fn figures(pool: &View) -> Result<Vec<String>, millpond_engine::Error> {
     let mut lines = vec![];
     for head in pool.datasets() {
         let head = head?;

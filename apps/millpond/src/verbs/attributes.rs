@@ -4,7 +4,7 @@ use super::Global;
 use super::writing::{WritePools, parent, resolve};
 use crate::session::{Ending, Failure, Session};
 use clap::{ArgMatches, Args, Command, FromArgMatches};
-use millpond::{
+use millpond_engine::{
     Caller, FileError, FileKind, FileSystem, NewMode, Node, SetAttributes, SetTime, Timestamp,
 };
 use std::ffi::OsString;

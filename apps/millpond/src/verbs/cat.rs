@@ -6,7 +6,7 @@ use super::pools::{Pools, Target, explained};
 use super::{Global, json};
 use crate::session::{Ending, Failure, Session};
 use clap::{ArgMatches, Args, Command, FromArgMatches};
-use millpond::{FileKind, Symlinks};
+use millpond_engine::{FileKind, Symlinks};
 use millpond_env::sync::{Receiver, Sender, bounded};
 use millpond_env::thread;
 use std::collections::VecDeque;

@@ -6,8 +6,8 @@ use super::progress::{allocated_bytes, with_bar};
 use crate::session::{Ending, Failure, Session};
 use crate::text::number;
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use millpond::Pool;
-use millpond::check::{CheckOptions, CheckProgress, CheckReport, Finding};
+use millpond_check::{CheckOptions, CheckProgress, CheckReport, Finding};
+use millpond_engine::View;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::io;
@@ -63,7 +63,7 @@ pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Endi
     }
 }
 
-fn checked(global: &Global, matches: &ArgMatches) -> Result<(Pool, CheckReport), Failure> {
+fn checked(global: &Global, matches: &ArgMatches) -> Result<(View, CheckReport), Failure> {
     let name = match matches.get_one::<String>("pool") {
         Some(name) => name.clone(),
         None => global.only_pool()?,
@@ -100,7 +100,7 @@ fn place(finding: &Finding) -> String {
 
 fn write_text(
     session: &mut Session,
-    pool: &Pool,
+    pool: &View,
     report: &CheckReport,
     is_quiet: bool,
 ) -> io::Result<()> {
@@ -148,7 +148,7 @@ fn write_text(
     }
 }
 
-fn write_json(session: &mut Session, pool: &Pool, report: &CheckReport) -> io::Result<()> {
+fn write_json(session: &mut Session, pool: &View, report: &CheckReport) -> io::Result<()> {
     let findings: Vec<_> = report
         .findings
         .iter()

@@ -1,6 +1,6 @@
 //! The content of files and volumes, as runs of data, holes and unreadable ranges.
 
-use millpond::{Node, ObjectError, ReadableObject, Volume};
+use millpond_engine::{Node, ObjectError, ReadableObject, Volume};
 use millpond_ondisk::BlockId;
 
 /// The content of a file or volume. Cheap to clone.

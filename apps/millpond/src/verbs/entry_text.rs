@@ -2,7 +2,7 @@
 
 use super::json::put_name;
 use jiff::tz::TimeZone;
-use millpond::{FileKind, Node, Stat, Timestamp};
+use millpond_engine::{FileKind, Node, Stat, Timestamp};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 

@@ -4,7 +4,7 @@ use super::keys::KeyOption;
 use super::pools::explained;
 use crate::session::Failure;
 use clap::{Arg, ArgAction, ArgMatches, value_parser};
-use millpond::{OpenOptions, Pool, Rewind, Search, Txg};
+use millpond_engine::{OpenOptions, Rewind, Search, Txg, View};
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
@@ -155,8 +155,8 @@ impl Global {
     ///
     /// # Errors
     /// If the pool cannot be opened, or a key is wrong.
-    pub fn open_pool(&self, name: &str) -> Result<Pool, Failure> {
-        let pool = Pool::open(&self.search, name, &self.open)
+    pub fn open_pool(&self, name: &str) -> Result<View, Failure> {
+        let pool = View::open(&self.search, name, &self.open)
             .map_err(|error| refused(explained(&error)))?;
         if pool.is_live() {
             let _ = writeln!(

@@ -4,7 +4,7 @@ use super::Global;
 use super::global::refused;
 use crate::session::{Ending, Session};
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use millpond::PoolState;
+use millpond_engine::PoolState;
 use serde_json::json;
 
 /// Defines the command.

@@ -3,9 +3,9 @@
 use super::Global;
 use super::global::refused;
 use crate::session::Failure;
-use millpond::control::{read_key, read_key_file};
-use millpond::{Dataset, Pool};
 use millpond_dataset::properties::PropertyValue;
+use millpond_engine::{Dataset, View};
+use millpond_service::{read_key, read_key_file};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::IsTerminal;
@@ -48,7 +48,7 @@ impl KeyOption {
     /// Loads the key if its dataset is in this pool.
     ///
     /// `called` is the name or guid the user gave for the pool.
-    pub(super) fn load(&self, pool: &Pool, called: &str) -> Result<(), Failure> {
+    pub(super) fn load(&self, pool: &View, called: &str) -> Result<(), Failure> {
         let Some(name) = self.name_in_pool(called, pool.name()) else {
             return Ok(());
         };
@@ -100,7 +100,7 @@ pub(super) fn unlock(dataset: &Dataset, global: &Global) -> Result<(), Failure> 
 /// Loads a key from a file.
 ///
 /// A path from `keylocation` comes from the pool and is not trusted: only a regular file is read then.
-fn load_file(pool: &Pool, dataset: &str, path: &[u8], is_given: bool) -> Result<(), Failure> {
+fn load_file(pool: &View, dataset: &str, path: &[u8], is_given: bool) -> Result<(), Failure> {
     let path = Path::new(OsStr::from_bytes(path));
     millpond_daemon::hide_memory();
     let key = match is_given {
@@ -116,13 +116,13 @@ fn load_file(pool: &Pool, dataset: &str, path: &[u8], is_given: bool) -> Result<
     load(pool, dataset, &without_newline(pool, dataset, key))
 }
 
-fn load(pool: &Pool, dataset: &str, key: &[u8]) -> Result<(), Failure> {
+fn load(pool: &View, dataset: &str, key: &[u8]) -> Result<(), Failure> {
     pool.load_key(dataset, key).map_err(refused)
 }
 
 /// Removes the newline that editors append, which is not part of the key. Raw keys stay unchanged.
 fn without_newline(
-    pool: &Pool,
+    pool: &View,
     dataset: &str,
     mut bytes: Zeroizing<Vec<u8>>,
 ) -> Zeroizing<Vec<u8>> {

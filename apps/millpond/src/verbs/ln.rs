@@ -6,7 +6,7 @@ use super::global::refused;
 use super::writing::{WritePools, parent, resolve};
 use crate::session::{Ending, Failure, Session};
 use clap::{ArgMatches, Args, Command, FromArgMatches};
-use millpond::{Caller, FileError, FileSystem};
+use millpond_engine::{Caller, FileError, FileSystem};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 

@@ -9,7 +9,7 @@ use super::pools::{FileTarget, Pools};
 use crate::session::{Ending, Failure, Session};
 use crate::text::number;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
-use millpond::{DirectoryEntry, FileKind, Node, Stat, Symlinks};
+use millpond_engine::{DirectoryEntry, FileKind, Node, Stat, Symlinks};
 use serde_json::{Map, Value};
 use std::collections::HashSet;
 use std::ffi::OsString;

@@ -4,7 +4,7 @@ use super::Global;
 use super::writing::{WritePools, parent, resolve};
 use crate::session::{Ending, Failure, Session};
 use clap::{ArgMatches, Args, Command, FromArgMatches};
-use millpond::{Caller, FileError, FileKind, FileSystem, NewMode};
+use millpond_engine::{Caller, FileError, FileKind, FileSystem, NewMode};
 use std::ffi::OsString;
 
 #[derive(Debug, Args)]

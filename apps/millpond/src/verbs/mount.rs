@@ -7,8 +7,7 @@ use super::pools::{Pools, explained};
 use super::writing::WritePools;
 use crate::session::{Ending, Failure, Session};
 use clap::{ArgMatches, Args, Command, FromArgMatches};
-use millpond::Vfs;
-use millpond::live::LivePool;
+use millpond_engine::{Pool, Vfs};
 use millpond_env::sync::Arc;
 use millpond_env::thread;
 use millpond_fuse::{FuseError, FuseServer, Mount, MountOptions, MountTarget, clear_dead_mount};
@@ -77,7 +76,7 @@ pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Endi
         );
     }
     let mut pools = WritePools::new(global, options.force_import);
-    let pool: LivePool = pools.pool(address.pool())?;
+    let pool: Pool = pools.pool(address.pool())?;
     let name = format!(
         "{}{}",
         pool.name(),

@@ -6,7 +6,7 @@ use super::global::refused;
 use super::writing::{WritePools, parent, resolve};
 use crate::session::{Ending, Failure, Session};
 use clap::{ArgMatches, Args, Command, FromArgMatches};
-use millpond::{Caller, DirEntryRef, FileError, FileKind, FileSystem, RenameMode};
+use millpond_engine::{Caller, DirEntryRef, FileError, FileKind, FileSystem, RenameMode};
 use std::ffi::{OsStr, OsString};
 
 #[derive(Debug, Args)]

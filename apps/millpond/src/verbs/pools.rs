@@ -4,7 +4,7 @@ use super::address::Address;
 use super::global::refused;
 use super::{Global, keys};
 use crate::session::Failure;
-use millpond::{Dataset, Error, FileSystem, Node, OpenError, Pool, Symlinks};
+use millpond_engine::{Dataset, Error, FileSystem, Node, OpenError, Symlinks, View};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct Pools<'a> {
     global: &'a Global,
-    open: BTreeMap<String, Pool>,
+    open: BTreeMap<String, View>,
 }
 
 /// What an address names.
@@ -51,7 +51,7 @@ impl<'a> Pools<'a> {
     ///
     /// # Errors
     /// If the pool is not found or cannot be opened. The message says how to resolve this.
-    pub fn pool(&mut self, name: &str) -> Result<Pool, Failure> {
+    pub fn pool(&mut self, name: &str) -> Result<View, Failure> {
         if let Some(pool) = self.open.get(name) {
             return Ok(pool.clone());
         }
@@ -61,7 +61,7 @@ impl<'a> Pools<'a> {
     }
 
     /// Adds a pool that is already open.
-    pub fn add(&mut self, name: &str, pool: Pool) {
+    pub fn add(&mut self, name: &str, pool: View) {
         self.open.insert(name.to_owned(), pool);
     }
 

@@ -1,7 +1,7 @@
 //! A progress bar on the terminal for long operations.
 
 use indicatif::{ProgressBar, ProgressStyle};
-use millpond::Pool;
+use millpond_engine::View;
 use millpond_env::sync::{Condvar, Mutex};
 use millpond_env::thread;
 use std::io::{self, IsTerminal};
@@ -61,7 +61,7 @@ impl Drop for BarEnd<'_> {
 }
 
 /// The approximate number of allocated bytes of a pool, for the progress bar.
-pub fn allocated_bytes(pool: &Pool) -> u64 {
+pub fn allocated_bytes(pool: &View) -> u64 {
     let topology = pool.inner().store().topology();
     let raw: u64 = topology
         .tree

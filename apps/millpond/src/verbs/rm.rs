@@ -6,7 +6,7 @@ use super::name_text::escaped;
 use super::writing::{WritePools, parent};
 use crate::session::{Ending, Failure, Session};
 use clap::{ArgMatches, Args, Command, FromArgMatches};
-use millpond::{FileError, FileKind, FileSystem, Node};
+use millpond_engine::{FileError, FileKind, FileSystem, Node};
 use std::ffi::OsString;
 
 #[derive(Debug, Args)]

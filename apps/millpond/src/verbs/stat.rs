@@ -9,7 +9,7 @@ use super::name_text::escaped;
 use super::pools::{FileTarget, Pools, Target, explained};
 use crate::session::{Ending, Failure, Session};
 use clap::{ArgMatches, Args, Command, FromArgMatches};
-use millpond::{Dataset, FileFlags, FileKind, Symlinks};
+use millpond_engine::{Dataset, FileFlags, FileKind, Symlinks};
 use serde_json::{Map, Value, json};
 use std::ffi::OsString;
 

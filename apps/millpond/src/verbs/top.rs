@@ -4,7 +4,7 @@ use super::Global;
 use crate::session::{Ending, Failure, Session};
 use crate::text::number::{bytes, count, percent_of, time};
 use clap::{Arg, ArgMatches, Command, value_parser};
-use millpond::control::{
+use millpond_control::{
     Control, ControlError, DatasetQuery, EngineInfo, IoCounters, IoWaits, Latencies, PoolInfo,
     READ, Value, VdevInfo, WRITE, Wanted,
 };
@@ -429,7 +429,7 @@ fn printable(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use millpond::control::VdevKind;
+    use millpond_control::VdevKind;
 
     fn round(written_bytes: u64, used: u64) -> Round {
         let mut pool = PoolInfo {

@@ -7,7 +7,7 @@ use super::pools::Pools;
 use super::walk::{Walk, beginning};
 use crate::session::{Ending, Failure, Session};
 use clap::{ArgMatches, Args, Command, FromArgMatches};
-use millpond::{FileKind, Symlinks};
+use millpond_engine::{FileKind, Symlinks};
 use serde_json::Value;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};

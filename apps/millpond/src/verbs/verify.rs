@@ -8,9 +8,9 @@ use crate::session::{Ending, Session};
 use crate::text::number;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use indicatif::ProgressBar;
-use millpond::Pool;
-use millpond::verify::{Problem, ProblemKind, VerifyProgress, VerifyReport};
+use millpond_engine::View;
 use millpond_env::sync::atomic::Ordering;
+use millpond_verify::{Problem, ProblemKind, VerifyProgress, VerifyReport};
 use serde_json::json;
 use std::io::{self, Write};
 
@@ -62,7 +62,11 @@ fn is_whole(report: &VerifyReport) -> bool {
 }
 
 /// Verifies the pool and shows a progress bar on the terminal.
-fn watched(pool: &Pool, is_quiet: bool, is_json: bool) -> Result<VerifyReport, millpond::Error> {
+fn watched(
+    pool: &View,
+    is_quiet: bool,
+    is_json: bool,
+) -> Result<VerifyReport, millpond_engine::Error> {
     let progress = VerifyProgress::default();
     let shown = millpond_env::sync::atomic::AtomicU64::new(0);
     let update = |bar: &ProgressBar| {
@@ -96,7 +100,7 @@ fn problem_line(problem: &Problem) -> String {
     format!("{}: {word}: {detail}", problem.address)
 }
 
-fn write_text(session: &mut Session, pool: &Pool, report: &VerifyReport) -> io::Result<()> {
+fn write_text(session: &mut Session, pool: &View, report: &VerifyReport) -> io::Result<()> {
     let out = &mut *session.out;
     let (blocks, read) = (report.blocks, number::bytes(report.read_bytes));
     let logical = number::bytes(report.logical_bytes);
@@ -174,7 +178,7 @@ fn write_text(session: &mut Session, pool: &Pool, report: &VerifyReport) -> io::
     }
 }
 
-fn write_json(session: &mut Session, pool: &Pool, report: &VerifyReport) -> io::Result<()> {
+fn write_json(session: &mut Session, pool: &View, report: &VerifyReport) -> io::Result<()> {
     let leaves: Vec<_> = report
         .leaves
         .values()

@@ -2,7 +2,7 @@
 
 use super::ls::joined;
 use super::pools::FileTarget;
-use millpond::{DirectoryEntry, FileKind, Node, ObjectId};
+use millpond_engine::{DirectoryEntry, FileKind, Node, ObjectId};
 use std::collections::HashSet;
 
 /// One file of the walk. A directory comes before its entries.

@@ -6,9 +6,9 @@ use super::global::refused;
 use super::pools::explained;
 use crate::program::hostid;
 use crate::session::Failure;
-use millpond::live::{LivePool, WriteOptions};
-use millpond::{
-    FILE_SYSTEM_VERSION, FileError, FileKind, FileSystem, Node, Pool, PoolState, Volume,
+use millpond_engine::{
+    FILE_SYSTEM_VERSION, FileError, FileKind, FileSystem, Node, Pool, PoolState, View, Volume,
+    WriteOptions,
 };
 use millpond_env::Env;
 use millpond_env::host;
@@ -23,7 +23,7 @@ use std::ffi::OsStr;
 pub struct WritePools<'g> {
     global: &'g Global,
     takes_foreign: bool,
-    open: BTreeMap<String, LivePool>,
+    open: BTreeMap<String, Pool>,
 }
 
 /// What an address names in a pool that is open for changes.
@@ -58,12 +58,12 @@ impl<'g> WritePools<'g> {
     ///
     /// # Errors
     /// If the pool is not found, cannot be opened or is not writable. The message lists all reasons.
-    pub fn pool(&mut self, called: &str) -> Result<LivePool, Failure> {
+    pub fn pool(&mut self, called: &str) -> Result<Pool, Failure> {
         if let Some(pool) = self.open.get(called) {
             return Ok(pool.clone());
         }
-        let told = |error: &millpond::Error| refused(explained(error));
-        let found = LivePool::find(&self.global.search, called).map_err(|error| told(&error))?;
+        let told = |error: &millpond_engine::Error| refused(explained(error));
+        let found = Pool::find(&self.global.search, called).map_err(|error| told(&error))?;
         let own = hostid();
         let is_foreign =
             found.state == PoolState::Active && found.hostid != 0 && found.hostid != own;
@@ -80,7 +80,7 @@ impl<'g> WritePools<'g> {
             hostname: host::hostname(),
             ..WriteOptions::default()
         };
-        let pool = LivePool::open_candidate(&Env::real(), &found, &self.global.open, &writing);
+        let pool = Pool::open_candidate(&Env::real(), &found, &self.global.open, &writing);
         let pool = pool.map_err(|error| told(&error))?;
         self.open.insert(called.to_owned(), pool.clone());
         Ok(pool)
@@ -90,11 +90,11 @@ impl<'g> WritePools<'g> {
     ///
     /// # Errors
     /// If the commit cannot be read.
-    pub fn committed(&self, called: &str) -> Result<Option<Pool>, Failure> {
+    pub fn committed(&self, called: &str) -> Result<Option<View>, Failure> {
         let Some(pool) = self.open.get(called) else {
             return Ok(None);
         };
-        let told = |error: millpond::Error| refused(explained(&error));
+        let told = |error: millpond_engine::Error| refused(explained(&error));
         pool.sync().map_err(told)?;
         pool.committed().map(Some).map_err(told)
     }
@@ -114,7 +114,7 @@ impl<'g> WritePools<'g> {
         let called = address.pool();
         let pool = self.pool(called)?;
         let name = format!("{}{}", pool.name(), &address.dataset[called.len()..]);
-        let told = |error: millpond::Error| refused(explained(&error));
+        let told = |error: millpond_engine::Error| refused(explained(&error));
         let path = address.path.unwrap_or_else(|| b"/".to_vec());
         match pool.file_system(&name) {
             Ok(files) => {

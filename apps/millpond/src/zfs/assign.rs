@@ -2,11 +2,11 @@
 
 use crate::session::Environment;
 use crate::text::size;
-use millpond::OwnerKind;
-use millpond::control::{Value, Values};
+use millpond_control::{Value, Values};
 use millpond_dataset::properties::{
     DatasetKind, DatasetProperty, PropertyName, QuotaSubject, by_name,
 };
+use millpond_engine::OwnerKind;
 use millpond_pool::properties::{Edit, Form};
 
 /// One property with a value of the right form.

@@ -1,7 +1,7 @@
 //! The error texts of failed dataset changes.
 
 use crate::session::Failure;
-use millpond::control::{ChangeError, ChangeFailure};
+use millpond_control::{ChangeError, ChangeFailure};
 
 /// The text of an invalid property, with its name where OpenZFS prints it.
 pub fn property_words(property: &str, reason: &str) -> String {

@@ -4,7 +4,7 @@ use super::assign::owner_number;
 use super::names;
 use super::order::{SortKey, compare};
 use crate::session::{Failure, Session};
-use millpond::control::{Control, ControlError, DatasetInfo, DatasetQuery, Wanted};
+use millpond_control::{Control, ControlError, DatasetInfo, DatasetQuery, Wanted};
 use millpond_dataset::properties::{DatasetKind, Kinds, PropertyName, by_name};
 use std::collections::HashMap;
 

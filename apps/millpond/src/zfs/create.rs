@@ -8,7 +8,7 @@ use super::volume;
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
 use crate::text::size;
-use millpond::control::{DatasetChange, PoolChange, Value};
+use millpond_control::{DatasetChange, PoolChange, Value};
 use millpond_dataset::properties::{DatasetKind, Kinds};
 
 const COMPONENTS_MAX: usize = 50;

@@ -6,9 +6,9 @@ use super::names;
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
 use crate::text::number as figures;
-use millpond::control::{ChangeError, DatasetChange, DatasetInfo, DatasetQuery, PoolChange};
-use millpond::live::Refusal;
+use millpond_control::{ChangeError, DatasetChange, DatasetInfo, DatasetQuery, PoolChange};
 use millpond_dataset::properties::{DatasetKind, Kinds};
+use millpond_engine::Refusal;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Destroys datasets, snapshots or a bookmark.

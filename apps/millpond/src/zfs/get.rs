@@ -6,7 +6,7 @@ use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
 use crate::text::columns::pad_right;
 use crate::text::json::{self, Style};
-use millpond::control::{DatasetInfo, DatasetQuery, Property, Source, Wanted};
+use millpond_control::{DatasetInfo, DatasetQuery, Property, Source, Wanted};
 use millpond_dataset::properties::{DATASET_PROPERTIES, DatasetKind, Kinds, PropertyName, by_name};
 use millpond_pool::properties::Release;
 use serde_json::{Map, Value as Json};
@@ -252,7 +252,7 @@ fn print(
         .iter()
         .map(|name| name.text().len())
         .fold(8, usize::max);
-    let value_width = |pick: fn(&Property) -> Option<&millpond::control::Value>, least: usize| {
+    let value_width = |pick: fn(&Property) -> Option<&millpond_control::Value>, least: usize| {
         names
             .iter()
             .map(|name| {

@@ -6,9 +6,9 @@ use super::lookup::{self, below, head_of, heads, one, pool_of};
 use super::names;
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
-use millpond::control::{ChangeError, DatasetChange, PoolChange};
-use millpond::live::Refusal;
+use millpond_control::{ChangeError, DatasetChange, PoolChange};
 use millpond_dataset::properties::{DatasetKind, Kinds};
+use millpond_engine::Refusal;
 
 /// Promotes a clone: swaps the roles of the clone and its origin.
 pub fn promote(session: &mut Session, parsed: &Parsed) -> Ending {
@@ -117,7 +117,7 @@ fn rename_snapshot(session: &mut Session, parsed: &Parsed, from: &str, to: &str)
     }
     if is_recursive {
         let only = Kinds::only(&[DatasetKind::Snapshot]);
-        let whole = millpond::control::DatasetQuery::WHOLE_TREE;
+        let whole = millpond_control::DatasetQuery::WHOLE_TREE;
         let all = below(session, head, whole, only, &[])?.unwrap_or_default();
         let is_taken = |name: &str| name.rsplit_once('@').map(|(_, s)| s) == Some(short);
         if all.iter().any(|info| is_taken(&info.name)) {

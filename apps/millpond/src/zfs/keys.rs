@@ -3,7 +3,8 @@
 use super::lookup::{self, heads, text};
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
-use millpond::control::{DatasetInfo, DatasetQuery, KeyProblem, read_key, read_key_file};
+use millpond_control::{DatasetInfo, DatasetQuery, KeyProblem};
+use millpond_service::{read_key, read_key_file};
 use rustix::fd::AsFd;
 use std::fs::File;
 use std::path::Path;

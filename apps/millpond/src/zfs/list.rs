@@ -7,7 +7,7 @@ use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
 use crate::text::columns::{pad_left, pad_right};
 use crate::text::json::Style;
-use millpond::control::{DatasetInfo, DatasetQuery, Wanted};
+use millpond_control::{DatasetInfo, DatasetQuery, Wanted};
 use millpond_dataset::properties::{DatasetKind, Kinds, PropertyName, by_name};
 use millpond_pool::properties::Release;
 

@@ -2,7 +2,7 @@
 
 use super::names;
 use crate::session::{Failure, Session};
-use millpond::control::{ControlError, DatasetInfo, DatasetQuery, Value, Wanted};
+use millpond_control::{ControlError, DatasetInfo, DatasetQuery, Value, Wanted};
 use millpond_dataset::properties::{DatasetKind, Kinds, by_name};
 
 /// The pool name in a dataset name.

@@ -4,7 +4,7 @@ use super::lookup::{self, number, text};
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
 use crate::text::json;
-use millpond::control::{DatasetQuery, MountInfo, MountProblem, MountRequest, Note};
+use millpond_control::{DatasetQuery, MountInfo, MountProblem, MountRequest, Note};
 use millpond_dataset::properties::{DatasetKind, Kinds};
 
 const CAN_MOUNT_ON: u64 = 1;
@@ -83,7 +83,7 @@ fn mount_all(session: &mut Session, roots: &[String], request: &MountRequest) ->
 }
 
 fn list(session: &mut Session, is_json: bool) -> Ending {
-    let told = |error: millpond::control::ControlError| Failure::Refused(error.to_string());
+    let told = |error: millpond_control::ControlError| Failure::Refused(error.to_string());
     let mounts = session.keep()?.mounts().map_err(told)?;
     if is_json {
         let mut all = serde_json::Map::new();
@@ -107,7 +107,7 @@ fn list(session: &mut Session, is_json: bool) -> Ending {
 
 /// Unmounts file systems.
 pub fn unmount(session: &mut Session, parsed: &Parsed) -> Ending {
-    let told = |error: millpond::control::ControlError| Failure::Refused(error.to_string());
+    let told = |error: millpond_control::ControlError| Failure::Refused(error.to_string());
     let force = parsed.has("f");
     if parsed.has("a") {
         if !parsed.operands.is_empty() {

@@ -1,6 +1,6 @@
 //! The sort order of dataset lists.
 
-use millpond::control::{DatasetInfo, Value};
+use millpond_control::{DatasetInfo, Value};
 use millpond_dataset::properties::{DatasetKind, PropertyName};
 use std::cmp::Ordering;
 

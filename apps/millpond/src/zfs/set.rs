@@ -7,11 +7,11 @@ use super::volume;
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
 use crate::text::number as figures;
-use millpond::control::{
+use millpond_control::{
     ChangeError, DatasetChange, DatasetInfo, DatasetQuery, PoolChange, Value, VdevClass,
 };
-use millpond::live::Refusal;
 use millpond_dataset::properties::{DatasetKind, Kinds, PropertyName, by_name};
+use millpond_engine::Refusal;
 use millpond_pool::properties::Edit;
 
 /// Sets properties of datasets.

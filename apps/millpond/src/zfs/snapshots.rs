@@ -7,9 +7,9 @@ use super::names;
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
 use crate::text::{columns::pad_right, date};
-use millpond::control::{ChangeError, DatasetChange, DatasetInfo, DatasetQuery, PoolChange};
-use millpond::live::Refusal;
+use millpond_control::{ChangeError, DatasetChange, DatasetInfo, DatasetQuery, PoolChange};
 use millpond_dataset::properties::{DatasetKind, Kinds};
+use millpond_engine::Refusal;
 
 fn only_snapshots() -> Kinds {
     Kinds::only(&[DatasetKind::Snapshot])

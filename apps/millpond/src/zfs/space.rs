@@ -5,8 +5,8 @@ use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
 use crate::text::columns::{pad_left, pad_right};
 use crate::text::number as figures;
-use millpond::{OwnerKind, OwnerSpace};
 use millpond_dataset::properties::{DatasetKind, Kinds};
+use millpond_engine::{OwnerKind, OwnerSpace};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Field {

@@ -4,7 +4,7 @@ use super::change_text::reason;
 use super::lookup::{self, below, number, pool_of};
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
-use millpond::control::{DatasetChange, DatasetInfo, DatasetQuery, PoolChange, Value};
+use millpond_control::{DatasetChange, DatasetInfo, DatasetQuery, PoolChange, Value};
 use millpond_dataset::properties::{DatasetKind, Kinds};
 
 /// The newest version of file systems.

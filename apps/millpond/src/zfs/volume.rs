@@ -6,7 +6,7 @@
 use super::assign::{Assignment, Meaning};
 use super::lookup::pool_of;
 use crate::session::{Failure, Session};
-use millpond::control::{PoolInfo, Value, VdevClass, VdevInfo, VdevKind};
+use millpond_control::{PoolInfo, Value, VdevClass, VdevInfo, VdevKind};
 
 /// The default block size of volumes, in bytes.
 pub const BLOCK_BYTES: u64 = 16 << 10;

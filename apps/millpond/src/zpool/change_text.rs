@@ -2,8 +2,8 @@
 
 use super::replication_text;
 use crate::session::Failure;
-use millpond::control::{ChangeError, DeviceInUse, DeviceProblem};
-use millpond::live::SettingError;
+use millpond_control::{ChangeError, DeviceInUse, DeviceProblem};
+use millpond_engine::SettingError;
 use millpond_pool::FeatureError;
 
 /// The kind of change, for the few texts that depend on it.

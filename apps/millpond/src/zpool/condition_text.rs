@@ -4,7 +4,7 @@
 
 use crate::text::date;
 use jiff::tz::TimeZone;
-use millpond::control::{Condition, PoolInfo, UnsupportedFeature};
+use millpond_control::{Condition, PoolInfo, UnsupportedFeature};
 
 /// The sentences of `zpool status`: the problem, and the remedy.
 pub fn live(condition: Condition, pool: &PoolInfo, zone: &TimeZone) -> (String, String) {

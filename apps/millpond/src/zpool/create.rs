@@ -7,12 +7,12 @@ use super::vdev_name::Naming;
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
 use crate::zfs::Assignment;
-use millpond::control::{
+use millpond_control::{
     Change, ChangeError, DeviceProblem, NewDevices, NewPoolRequest, PoolChange, PoolInfo,
     VdevClass, VdevInfo,
 };
-use millpond::live::FeatureChoice;
 use millpond_dataset::properties::DatasetKind;
+use millpond_engine::FeatureChoice;
 
 /// Creates a pool.
 pub fn create(session: &mut Session, parsed: &Parsed) -> Ending {

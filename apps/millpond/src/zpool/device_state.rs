@@ -6,7 +6,7 @@ use super::manage::{known, require};
 use super::vdev_name::Naming;
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
-use millpond::control::{
+use millpond_control::{
     ChangeError, ControlError, PoolChange, PoolInfo, VdevClass, VdevInfo, VdevKind, VdevState,
 };
 

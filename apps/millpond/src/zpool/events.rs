@@ -4,7 +4,7 @@ use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
 use crate::text::date;
 use crate::text::terminal::one_line;
-use millpond::control::{Event, EventValue};
+use millpond_control::{Event, EventValue};
 use std::time::Duration;
 
 /// Polling interval of `-f`.
@@ -18,7 +18,7 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
     if parsed.operands.len() > 1 {
         return Err(Failure::Usage("too many arguments".into()));
     }
-    let told = |error: millpond::control::ControlError| Failure::Refused(error.to_string());
+    let told = |error: millpond_control::ControlError| Failure::Refused(error.to_string());
     if parsed.has("c") {
         let count = session.keep()?.clear_events().map_err(told)?;
         writeln!(session.out, "cleared {count} events")?;

@@ -10,7 +10,7 @@ use crate::text::columns::pad_right;
 use crate::text::json::{self, Style};
 use crate::text::terminal::one_line;
 use crate::zfs::{json_value, shape_width, source_word};
-use millpond::control::{PoolInfo, Property, Source, Value, VdevInfo};
+use millpond_control::{PoolInfo, Property, Source, Value, VdevInfo};
 use millpond_pool::properties::{Shape, vdev_table};
 use serde_json::{Map, Value as Json};
 
@@ -377,7 +377,7 @@ impl VdevProperty {
     ) -> (String, Source) {
         if self.text() == "name" {
             let name = match vdev.kind {
-                millpond::control::VdevKind::Root => pool.name.clone(),
+                millpond_control::VdevKind::Root => pool.name.clone(),
                 _ => Naming::default().of(vdev),
             };
             return (name, Source::None);
@@ -405,7 +405,7 @@ pub(super) fn vdevs_named<'a>(
     let all: Vec<&VdevInfo> = groups::walk(pool)
         .into_iter()
         .map(|(vdev, _)| vdev)
-        .filter(|vdev| vdev.kind != millpond::control::VdevKind::Indirect)
+        .filter(|vdev| vdev.kind != millpond_control::VdevKind::Indirect)
         .collect();
     let mut chosen = Vec::new();
     let mut unknown = String::new();
@@ -440,7 +440,7 @@ pub(super) fn vdevs_named<'a>(
 
 fn vdev_name(vdev: &VdevInfo) -> String {
     match vdev.kind {
-        millpond::control::VdevKind::Root => "root-0".into(),
+        millpond_control::VdevKind::Root => "root-0".into(),
         _ => Naming::default().of(vdev),
     }
 }

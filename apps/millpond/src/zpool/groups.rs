@@ -1,6 +1,6 @@
 //! The display order of a pool's vdevs.
 
-use millpond::control::{PoolInfo, VdevClass, VdevInfo, VdevKind};
+use millpond_control::{PoolInfo, VdevClass, VdevInfo, VdevKind};
 
 /// Top-level vdevs of one class, in the order of their ids.
 pub fn of_class(pool: &PoolInfo, class: VdevClass) -> impl Iterator<Item = &VdevInfo> {
@@ -43,7 +43,7 @@ fn below<'a>(vdev: &'a VdevInfo, depth: usize, all: &mut Vec<(&'a VdevInfo, usiz
 
 /// The state of a spare or any other vdev.
 pub fn state_word(vdev: &VdevInfo) -> &'static str {
-    use millpond::control::{SpareUse, VdevState};
+    use millpond_control::{SpareUse, VdevState};
     match &vdev.spare_use {
         Some(SpareUse::Available) if vdev.state == VdevState::Healthy => "AVAIL",
         Some(SpareUse::InThisPool | SpareUse::InOtherPool(_))

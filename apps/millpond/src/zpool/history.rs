@@ -5,7 +5,7 @@ use crate::command::Parsed;
 use crate::session::{Ending, Environment, Failure, Session};
 use crate::text::date;
 use crate::text::terminal::one_line;
-use millpond::control::{ControlError, HistoryEvent, HistoryRecord, HistoryValue};
+use millpond_control::{ControlError, HistoryEvent, HistoryRecord, HistoryValue};
 use std::io::{self, Write};
 
 /// Prints the history of pools.

@@ -8,7 +8,7 @@ use crate::session::{Ending, Failure, Session};
 use crate::text::date;
 use crate::text::terminal::one_line;
 use crate::zfs::tell_notes;
-use millpond::control::{ImportError, ImportRequest, ImportablePool, RewindRequest, SearchPaths};
+use millpond_control::{ImportError, ImportRequest, ImportablePool, RewindRequest, SearchPaths};
 
 /// Lists the pools that can be imported, or imports pools.
 pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {

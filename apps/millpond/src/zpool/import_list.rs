@@ -9,7 +9,7 @@ use crate::command::Parsed;
 use crate::session::{Failure, Session};
 use crate::text::columns::pad_right;
 use crate::text::terminal::one_line;
-use millpond::control::{
+use millpond_control::{
     Condition, ImportablePool, PoolInfo, Purpose, VdevAux, VdevClass, VdevInfo, VdevKind,
     VdevState, condition,
 };

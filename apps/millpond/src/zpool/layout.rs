@@ -2,8 +2,8 @@
 //!
 //! The parser does no I/O: a [`Resolve`] callback looks up devices, so that tests need none.
 
-use millpond::control::{NewDevices, TopRequest};
-use millpond::live::{AllocationClass, NewLayout};
+use millpond_control::{NewDevices, TopRequest};
+use millpond_engine::{AllocationClass, NewLayout};
 
 /// One device named on the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use crate::text::columns::{pad_left, pad_right};
 use crate::text::json::{self, Style};
 use crate::text::number;
 use crate::zfs::json_value;
-use millpond::control::{ControlError, PoolInfo, Source, VdevClass, VdevInfo, VdevKind};
+use millpond_control::{ControlError, PoolInfo, Source, VdevClass, VdevInfo, VdevKind};
 use serde_json::{Map, Value as Json};
 
 /// Lists pools as a table.

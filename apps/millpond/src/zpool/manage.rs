@@ -4,7 +4,7 @@ use super::change_text::{Verb, failure, message, reason};
 use super::create::plain_number;
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
-use millpond::control::{ChangeError, DeviceInUse, DeviceProblem, PoolChange};
+use millpond_control::{ChangeError, DeviceInUse, DeviceProblem, PoolChange};
 
 /// The names of the existing pools.
 pub fn known(session: &Session) -> Result<Vec<String>, Failure> {
@@ -197,7 +197,7 @@ fn set_of_vdev(
     name: &str,
     (vdevs, line): (&[String], &str),
 ) -> Ending {
-    let told = |error: millpond::control::ControlError| Failure::Refused(error.to_string());
+    let told = |error: millpond_control::ControlError| Failure::Refused(error.to_string());
     let info = session.control()?.pool(name).map_err(told)?;
     let [device] = vdevs else {
         return Err(Failure::Usage("too many pool names".into()));
@@ -281,7 +281,7 @@ pub fn check_cache_file(value: &str) -> Result<(), String> {
 }
 
 fn warn_of_features(session: &mut Session, name: &str) -> Result<(), Failure> {
-    use millpond::control::{FeatureState, RequestedFeatures};
+    use millpond_control::{FeatureState, RequestedFeatures};
     let info = session.control()?.pool(name);
     let info = info.map_err(|error| Failure::Refused(error.to_string()))?;
     let is_foreign = match &info.requested {

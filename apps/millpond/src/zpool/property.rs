@@ -3,7 +3,7 @@
 use crate::text::number;
 use crate::text::terminal::one_line;
 use crate::zfs::shape_width;
-use millpond::control::{PoolInfo, Property, Source, Value, VdevAux, VdevState};
+use millpond_control::{PoolInfo, Property, Source, Value, VdevAux, VdevState};
 use millpond_pool::properties::{Edit, Form, NumberForm, Shape, table};
 use std::borrow::Cow;
 

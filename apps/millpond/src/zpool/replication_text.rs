@@ -1,6 +1,6 @@
 //! The texts about mismatched replication levels of new vdevs.
 
-use millpond::live::{Replication, ReplicationMismatch, VdevType};
+use millpond_engine::{Replication, ReplicationMismatch, VdevType};
 
 /// The text of one mismatch, as `zpool` prints it.
 pub fn words(mismatch: &ReplicationMismatch) -> String {

@@ -4,7 +4,7 @@ use super::vdev_name::Naming;
 use crate::text::date;
 use crate::text::number::{bytes, count};
 use jiff::tz::TimeZone;
-use millpond::control::{
+use millpond_control::{
     CheckpointInfo, ErrorScrubInfo, ExpansionInfo, PoolInfo, ProgressState, RebuildInfo,
     RemovalInfo, ScanFunction, ScanInfo, VdevInfo, VdevKind,
 };
@@ -446,7 +446,7 @@ mod tests {
         // One mebibyte per second is too slow for an estimate.
         assert!(told(&pool, NOON + 2048).ends_with(", no estimated completion time\n"));
         // A suspended pool has no estimate.
-        pool.suspended = Some(millpond::control::SuspendReason::IoWait);
+        pool.suspended = Some(millpond_control::SuspendReason::IoWait);
         assert!(told(&pool, NOON + 64).ends_with(", no estimated completion time\n"));
     }
 

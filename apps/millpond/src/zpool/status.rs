@@ -13,7 +13,7 @@ use crate::text::columns::{pad_left, pad_right};
 use crate::text::json::Style;
 use crate::text::number;
 use crate::text::terminal::one_line;
-use millpond::control::{
+use millpond_control::{
     Condition, DedupBucket, DedupStats, PoolInfo, Purpose, VdevClass, VdevInfo, VdevKind,
     VdevState, condition,
 };

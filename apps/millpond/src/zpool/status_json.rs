@@ -9,7 +9,7 @@ use super::vdev_name::Naming;
 use crate::session::{Environment, Failure, Session};
 use crate::text::json::{self, Style};
 use crate::text::{date, number};
-use millpond::control::{
+use millpond_control::{
     ActivityState, PoolInfo, ProgressState, ScanFunction, ScanInfo, SpareUse, VdevActivity,
     VdevAux, VdevClass, VdevInfo, VdevKind, VdevState,
 };

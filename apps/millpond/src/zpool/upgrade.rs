@@ -4,7 +4,7 @@ use super::change_text::{Verb, failure};
 use super::manage::known;
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
-use millpond::control::{FeatureState, PoolChange, PoolInfo, RequestedFeatures};
+use millpond_control::{FeatureState, PoolChange, PoolInfo, RequestedFeatures};
 use millpond_ondisk::{FEATURES, Feature, FeatureFlags};
 
 /// The pool version of feature flags.

@@ -2,7 +2,7 @@
 
 use crate::command::Parsed;
 use crate::session::Environment;
-use millpond::control::{VdevInfo, VdevKind};
+use millpond_control::{VdevInfo, VdevKind};
 
 /// How to name vdevs.
 #[derive(Debug, Clone, Copy, Default)]

@@ -3,7 +3,7 @@
 use super::status::Args;
 use crate::text::date;
 use jiff::tz::TimeZone;
-use millpond::control::{
+use millpond_control::{
     ActivityState, PoolInfo, ProgressState, ScanFunction, SpareUse, VdevActivity, VdevAux,
     VdevInfo, VdevState,
 };

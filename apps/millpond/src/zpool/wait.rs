@@ -4,7 +4,7 @@ use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
 use crate::text::columns::pad_left;
 use crate::text::number;
-use millpond::control::{
+use millpond_control::{
     ActivityState, ControlError, PoolInfo, ProgressState, ScanFunction, Value, VdevInfo,
 };
 use std::time::Duration;
@@ -125,7 +125,7 @@ fn left_of(info: &PoolInfo, activity: &str) -> Option<u64> {
 
 fn leaves(
     vdev: &VdevInfo,
-    activity: &dyn Fn(&VdevInfo) -> millpond::control::VdevActivity,
+    activity: &dyn Fn(&VdevInfo) -> millpond_control::VdevActivity,
 ) -> Option<u64> {
     let own = activity(vdev);
     let own = (own.state == ActivityState::Active)

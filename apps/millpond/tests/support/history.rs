@@ -1,7 +1,7 @@
 //! Parses history records from the output of `zpool history`.
 
 use super::model::time;
-use millpond::control::{HistoryEvent, HistoryRecord, HistoryValue};
+use millpond_control::{HistoryEvent, HistoryRecord, HistoryValue};
 
 /// The records of `zpool history -il`.
 pub fn records(text: &str) -> Vec<HistoryRecord> {

@@ -9,11 +9,11 @@ pub mod model;
 pub mod recording;
 
 use jiff::tz::TimeZone;
-use millpond::control::{
+use millpond_cli::session::{Environment, OpenControl, Session};
+use millpond_control::{
     Control, ControlError, DatasetInfo, DatasetQuery, HistoryRecord, ImportablePool, PoolInfo,
     Property, Wanted,
 };
-use millpond_cli::session::{Environment, OpenControl, Session};
 use millpond_dataset::properties::DatasetKind;
 use std::collections::BTreeMap;
 

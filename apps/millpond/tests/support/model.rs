@@ -2,7 +2,7 @@
 
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
-use millpond::control::{
+use millpond_control::{
     CheckpointInfo, DataError, ExpansionInfo, FeatureInfo, FeatureState, PoolInfo, ProgressState,
     Property, RebuildInfo, RemovalInfo, RequestedFeatures, ScanFunction, ScanInfo, Source,
     SpareUse, SuspendReason, Value, VdevAux, VdevClass, VdevInfo, VdevKind, VdevState,

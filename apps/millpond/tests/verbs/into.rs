@@ -404,13 +404,13 @@ fn a_read_only_pool_is_refused_with_everything_that_stands_against_it() {
 
 #[test]
 fn a_volume_takes_the_bytes_of_a_file_and_zeros_for_its_holes() {
-    use millpond::live::PoolPlan;
     use millpond_dataset::properties::PropertyValue;
+    use millpond_engine::PoolBuilder;
     let place = Place::new();
     let image = place.images().join("tank.img");
     let file = std::fs::File::create(&image).unwrap();
     file.set_len(256 << 20).unwrap();
-    let pool = PoolPlan::new("tank").single(&image).create().unwrap();
+    let pool = PoolBuilder::new("tank").single(&image).create().unwrap();
     let size = [("volsize".to_owned(), PropertyValue::Number(16 << 20))];
     pool.datasets().create_volume("tank/disk", &size).unwrap();
     pool.volume("tank/disk")

@@ -3,11 +3,9 @@
 //! Afterwards their files are changed.
 
 use crate::golden::text;
-use millpond::DirEntryRef as Name;
-use millpond::live::{LivePool, WriteOptions};
-use millpond::{
-    Caller, FileSystem, NewMode, Node, OpenOptions, Pool, RenameMode, Search, SetAttributes,
-    SetTime, Timestamp, WriteAt, XattrMode,
+use millpond_engine::{
+    Caller, DirEntryRef as Name, FileSystem, NewMode, Node, OpenOptions, Pool, RenameMode, Search,
+    SetAttributes, SetTime, Timestamp, View, WriteAt, WriteOptions, XattrMode,
 };
 use millpond_tests::compare::{Leeway, compare};
 use millpond_tests::oracle::{kernel, zdb};
@@ -68,14 +66,14 @@ impl Place {
         assert_eq!((found.0.as_str(), found.1.as_str()), (out, err), "{line}");
         assert_eq!(output.status.code(), Some(status), "{line}");
     }
-    fn open(&self) -> LivePool {
+    fn open(&self) -> Pool {
         let writing = WriteOptions::default();
         let search = Search::new([self.path()]);
-        LivePool::open(&search, "old-files", &OpenOptions::default(), &writing).unwrap()
+        Pool::open(&search, "old-files", &OpenOptions::default(), &writing).unwrap()
     }
     fn manifest(&self) -> Vec<String> {
         let search = Search::new([self.path()]);
-        let pool = Pool::open(&search, "old-files", &OpenOptions::default()).unwrap();
+        let pool = View::open(&search, "old-files", &OpenOptions::default()).unwrap();
         manifest(&pool).unwrap()
     }
     fn judge(&self) {
@@ -380,7 +378,7 @@ fn whoever_has_a_file_system_open_can_change_it_from_when_it_is_raised() {
     let top = files.root().unwrap();
     assert_eq!(
         files.unlink(&top, b"gone").unwrap_err(),
-        millpond::FileError::OldVersion { version: 2 }
+        millpond_engine::FileError::OldVersion { version: 2 }
     );
     pool.raise_version("old-files/v2", 4).unwrap();
     assert!(files.unlink(&top, b"gone").is_err());

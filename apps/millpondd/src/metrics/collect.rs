@@ -2,11 +2,11 @@
 
 use super::page::{Kind, Page};
 use crate::daemon::Daemon;
-use millpond::control::{
-    Control, ControlError, DatasetQuery, ImportedPool, PoolInfo, READ, VdevInfo, VdevState, WRITE,
-    Wanted,
+use millpond_control::{
+    Control, ControlError, DatasetQuery, PoolInfo, READ, VdevInfo, VdevState, WRITE, Wanted,
 };
 use millpond_dataset::properties::{DatasetKind, Kinds, by_name};
+use millpond_service::ImportedPool;
 
 /// Upper bound of the datasets reported per pool. `millpond_datasets_complete` shows whether there are more.
 const DATASETS_MAX: usize = 1000;
@@ -76,7 +76,7 @@ fn engine(page: &mut Page, name: &str, pool: &ImportedPool) {
     );
     add(since, pool.held_since_s());
     let Some(live) = pool.live() else { return };
-    let engine = live.engine();
+    let engine = live.inner();
     let (groups, uberblock) = (engine.groups(), engine.uberblock());
     for (name, value) in [
         (
@@ -149,7 +149,7 @@ fn engine(page: &mut Page, name: &str, pool: &ImportedPool) {
 }
 
 /// The classes of device requests, in the order of their counters.
-const CLASSES: [&str; millpond::control::CLASSES] = [
+const CLASSES: [&str; millpond_control::CLASSES] = [
     "sync_read",
     "sync_write",
     "async_read",
@@ -344,7 +344,7 @@ fn datasets(page: &mut Page, pool: &str, daemon: &Daemon) {
         let labels = [("pool", pool), ("dataset", info.name.as_str())];
         let mut add = |name: Name, property: &str| {
             let value = info.property(property).and_then(|p| p.value.as_ref());
-            if let Some(value) = value.and_then(millpond::control::Value::number) {
+            if let Some(value) = value.and_then(millpond_control::Value::number) {
                 page.add(name, &labels, value);
             }
         };

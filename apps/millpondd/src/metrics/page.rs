@@ -1,6 +1,6 @@
 //! Prometheus text format, version 0.0.4.
 
-use millpond::control::{Latencies, bucket_end_ns};
+use millpond_control::{Latencies, bucket_end_ns};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 

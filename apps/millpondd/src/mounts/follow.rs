@@ -2,9 +2,8 @@
 
 use super::settings::Settings;
 use super::{Mounts, Taken, is_within};
-use millpond::control::{
-    ChangeError, Changed, DatasetChange, ImportedPools, MountInfo, Note, PoolChange, Step, Value,
-};
+use millpond_control::{ChangeError, Changed, DatasetChange, MountInfo, Note, PoolChange, Value};
+use millpond_service::{ImportedPools, Step};
 use std::collections::BTreeSet;
 
 /// Applies the effects of one command's changes to mounts.

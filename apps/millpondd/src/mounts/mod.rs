@@ -7,12 +7,12 @@ mod settings;
 pub use follow::Follow;
 pub use mounter::{FileTrouble, Mountable, Mounted, Mounter, NoMounter, PretendMounter};
 
-use millpond::control::{
-    Control, DatasetQuery, ImportedPools, MountInfo, MountProblem, MountRequest, Note, Source,
-    Value, Wanted,
+use millpond_control::{
+    Control, DatasetQuery, MountInfo, MountProblem, MountRequest, Note, Source, Value, Wanted,
 };
 use millpond_dataset::properties::{DatasetKind, Kinds, PropertyName, by_name};
 use millpond_env::sync::{Arc, Mutex};
+use millpond_service::ImportedPools;
 use settings::{Settings, WANTED};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -134,8 +134,8 @@ impl Mounts {
             Ok(())
         });
         told.map_err(|error| match error {
-            millpond::control::ControlError::NoSuchDataset
-            | millpond::control::ControlError::NoSuchPool => MountProblem::NoSuchDataset,
+            millpond_control::ControlError::NoSuchDataset
+            | millpond_control::ControlError::NoSuchPool => MountProblem::NoSuchDataset,
             other => MountProblem::Failed(other.to_string()),
         })?;
         Ok(all)

@@ -1,8 +1,9 @@
 //! The interface for mounting file systems in the operating system.
 
-use millpond::ObjectId;
-use millpond::control::{ImportedPool, MountProblem};
+use millpond_control::MountProblem;
+use millpond_engine::ObjectId;
 use millpond_env::sync::{Arc, Mutex};
+use millpond_service::ImportedPool;
 use std::path::{Path, PathBuf};
 
 /// A file system to mount.

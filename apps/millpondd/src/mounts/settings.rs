@@ -1,6 +1,6 @@
 //! The mount settings in a dataset's properties.
 
-use millpond::control::{DatasetInfo, Source, Value};
+use millpond_control::{DatasetInfo, Source, Value};
 
 /// The properties that determine whether, where and how a file system is mounted.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,7 +1,6 @@
 //! Tests a session on a real pool, without a kernel: sends messages and checks the replies.
 
-use millpond::live::{LivePool, PoolPlan, WriteOptions};
-use millpond::{OpenOptions, Search, Vfs};
+use millpond_engine::{OpenOptions, Pool, PoolBuilder, Search, Vfs, WriteOptions};
 use millpond_fuse::abi::{REPLY_BYTES_MAX, ROOT_NODE, feature, opcode};
 use millpond_fuse::session::Session;
 use std::sync::Arc;
@@ -9,7 +8,7 @@ use tempfile::TempDir;
 
 struct Rig {
     session: Session,
-    pool: LivePool,
+    pool: Pool,
     folder: TempDir,
 }
 
@@ -28,7 +27,7 @@ impl Rig {
             .unwrap()
             .set_len(64 << 20)
             .unwrap();
-        let pool = PoolPlan::new("tank").single(&image).create().unwrap();
+        let pool = PoolBuilder::new("tank").single(&image).create().unwrap();
         let files = pool.served("tank").unwrap();
         let session = Session::new(files as Arc<dyn Vfs>).unwrap();
         Self {
@@ -192,7 +191,7 @@ fn what_a_program_writes_with_o_sync_is_there_after_a_crash_without_its_asking()
     std::fs::copy(rig.folder.path().join(image), crashed.path().join(image)).unwrap();
     let search = Search::new([crashed.path()]);
     let (open, writing) = (OpenOptions::default(), WriteOptions::default());
-    let pool = LivePool::open(&search, "tank", &open, &writing).unwrap();
+    let pool = Pool::open(&search, "tank", &open, &writing).unwrap();
     let files = pool.file_system("tank").unwrap();
     let node = files.root().unwrap().lookup(b"note").unwrap();
     let mut there = [0; 32];
@@ -217,7 +216,7 @@ fn a_file_that_cannot_be_read_is_remembered_for_the_log_once() {
     std::fs::write(spoilt.path().join("disk.img"), image).unwrap();
     let search = Search::new([spoilt.path()]);
     let (open, writing) = (OpenOptions::default(), WriteOptions::default());
-    let pool = LivePool::open(&search, "tank", &open, &writing).unwrap();
+    let pool = Pool::open(&search, "tank", &open, &writing).unwrap();
     let session = Session::new(pool.served("tank").unwrap() as Arc<dyn Vfs>).unwrap();
     let again = Rig {
         session,

@@ -2,7 +2,7 @@
 
 use crate::message::{About, Call, Failure, Reply};
 use crate::outbox::Outbox;
-use millpond::control::{ChangeError, ChangeFailure, ControlError, ImportError, Service};
+use millpond_control::{ChangeError, ChangeFailure, ControlError, ImportError, Service};
 use serde::Serialize;
 
 /// The most entries of a list in one reply.

@@ -4,13 +4,13 @@ use crate::message::{About, Call, Failure, decode_reply};
 use crate::secret::Secret;
 use crate::server::Caller;
 use crate::stream::{Messages, StreamError};
-use millpond::control::{
+use millpond_control::{
     Change, ChangeError, ChangeFailure, Changed, Control, ControlError, DatasetInfo, DatasetQuery,
     DeviceFacts, DeviceProblem, Event, HistoryRecord, ImportError, ImportRequest, ImportablePool,
     Imported, KeyProblem, MountInfo, MountProblem, MountRequest, NewDevices, NewPoolRequest,
     PoolChange, PoolInfo, Property, SearchPaths, Service,
 };
-use millpond::{OwnerKind, OwnerSpace};
+use millpond_engine::{OwnerKind, OwnerSpace};
 use millpond_env::sync::Mutex;
 use serde::de::DeserializeOwned;
 use std::io;

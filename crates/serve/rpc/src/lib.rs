@@ -1,7 +1,7 @@
 //! Layer `serve`: the control requests over a unix socket, client and server.
 //!
-//! [`Client`] implements [`millpond::control::Control`], [`millpond::control::Change`] and
-//! [`millpond::control::Service`]. A command thus uses it exactly like pools in its own process. [`serve`]
+//! [`Client`] implements [`millpond_control::Control`], [`millpond_control::Change`] and
+//! [`millpond_control::Service`]. A command thus uses it exactly like pools in its own process. [`serve`]
 //! answers one connection from any implementation of the same traits. Messages are JSON objects that end with
 //! a zero byte, in the manner of Varlink. A call names a method. A reply has parameters or an error; for
 //! lists, more replies may follow. The page is `docs/daemon.md`.

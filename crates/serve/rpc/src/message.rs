@@ -2,18 +2,18 @@
 
 use crate::StreamError;
 use crate::secret::Secret;
-use millpond::OwnerKind;
-use millpond::control::{
+use millpond_control::{
     ChangeError, ChangeFailure, ControlError, DatasetQuery, DeviceProblem, ImportError,
     ImportRequest, KeyProblem, MountProblem, MountRequest, NewDevices, NewPoolRequest, PoolChange,
     SearchPaths,
 };
+use millpond_engine::OwnerKind;
 use serde::{Deserialize, Serialize};
 
 /// A call with its arguments.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "method", content = "parameters")]
-#[allow(missing_docs)] // the requests of `millpond::control`, with their arguments
+#[allow(missing_docs)] // the requests of `millpond_control as control`, with their arguments
 pub enum Call {
     #[serde(rename = "org.millpond.Pools")]
     Pools {},
@@ -206,8 +206,8 @@ pub fn decode_reply(bytes: &[u8]) -> Result<Reply, StreamError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use millpond::control::DatasetChange;
-    use millpond::live::Refusal;
+    use millpond_control::DatasetChange;
+    use millpond_engine::Refusal;
     use proptest::prelude::*;
 
     fn again(call: &Call) -> Call {
@@ -218,7 +218,7 @@ mod tests {
     fn calls_come_as_they_went() {
         let change = PoolChange::Dataset(DatasetChange::Snapshot {
             names: vec!["tank@é\0".into()],
-            properties: vec![("a:b".into(), millpond::control::Value::Number(u64::MAX))],
+            properties: vec![("a:b".into(), millpond_control::Value::Number(u64::MAX))],
         });
         let call = Call::Change {
             pool: "tank".into(),
@@ -319,7 +319,7 @@ mod tests {
         fn a_damaged_call_is_an_error_or_another_call(at in 0usize..80, byte in any::<u8>()) {
             let call = Call::Datasets { query: DatasetQuery {
                 root: "tank".into(), depth: 1,
-                kinds: millpond_kinds(), wanted: millpond::control::Wanted::All,
+                kinds: millpond_kinds(), wanted: millpond_control::Wanted::All,
             }};
             let mut bytes = serde_json::to_vec(&call).unwrap();
             let at = at % bytes.len();

@@ -1,6 +1,6 @@
 //! A key in a message: wiped from memory at both ends, and never printed.
 
-use millpond::control::KEY_BYTES_MAX;
+use millpond_service::KEY_BYTES_MAX;
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;

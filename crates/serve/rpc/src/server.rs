@@ -6,7 +6,7 @@ use crate::outbox::Outbox;
 use crate::stream::{
     LOOKER_MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX, Messages, StreamError, TimeLimits,
 };
-use millpond::control::{
+use millpond_control::{
     ChangeError, ChangeFailure, ControlError, DeviceProblem, ImportError, KeyProblem, MountProblem,
     Service,
 };

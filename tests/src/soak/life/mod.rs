@@ -12,12 +12,11 @@ use super::states::State;
 use crate::hostile::dice::Dice;
 use crate::workload::{Content, Deed, Life, Model, bytes_of, content_differences};
 pub use figures::Figures;
-use millpond::live::{
-    FeatureChoice, FoundLogs, LivePool, NewDevice, NewPool, NewTop, NewVdevOptions, NewVdevs,
-    SyncMode, WriteOptions,
-};
-use millpond::{OpenOptions, Pool, PoolCandidate, Txg};
 use millpond_device::{Candidate, Device};
+use millpond_engine::{
+    FeatureChoice, FoundLogs, NewDevice, NewPool, NewTop, NewVdevOptions, NewVdevs, OpenOptions,
+    Pool, PoolCandidate, SyncMode, Txg, View, WriteOptions,
+};
 use millpond_env::sync::atomic::{AtomicUsize, Ordering};
 use millpond_env::sync::{Arc, Mutex, bounded};
 use millpond_env::thread;
@@ -210,7 +209,7 @@ struct Lived<'p> {
     ///
     /// This lasts until the end of the run, because nothing rewrites the data.
     harmed: BTreeSet<usize>,
-    pool: Option<LivePool>,
+    pool: Option<Pool>,
     life: Life,
     mood: Mood,
     seed: u64,
@@ -282,7 +281,7 @@ pub fn create(
     shape: &super::Shape,
     writing: WriteOptions,
     cache_bytes: u64,
-) -> Result<LivePool, String> {
+) -> Result<Pool, String> {
     let mut tops = vec![];
     let mut next = 0;
     for (class, layout, leaves) in shape.tops {
@@ -314,7 +313,7 @@ pub fn create(
         system: "soak".to_owned(),
         cache_bytes,
     };
-    LivePool::create(&world.env(), &new).map_err(|error| told("creation", &error))
+    Pool::create(&world.env(), &new).map_err(|error| told("creation", &error))
 }
 
 /// Finds the only pool on the disks, without the absent ones.
@@ -364,7 +363,7 @@ impl<'p> Lived<'p> {
             log_disks: plan.shape.single_logs(),
             harmed: BTreeSet::new(),
             pool: None,
-            committed: pool.engine().uberblock().txg,
+            committed: pool.inner().uberblock().txg,
             life,
             mood,
             seed: plan.seed,
@@ -385,8 +384,8 @@ impl<'p> Lived<'p> {
     }
 
     /// Records that the pool's state equals the model.
-    fn start(&mut self, pool: LivePool) {
-        self.committed = pool.engine().uberblock().txg;
+    fn start(&mut self, pool: Pool) {
+        self.committed = pool.inner().uberblock().txg;
         self.pool = Some(pool);
         self.forget();
     }
@@ -415,7 +414,7 @@ impl<'p> Lived<'p> {
         self.life.log[from..].to_vec()
     }
 
-    fn pool(&self) -> Result<&LivePool, String> {
+    fn pool(&self) -> Result<&Pool, String> {
         self.pool.as_ref().ok_or_else(|| "not open".to_owned())
     }
 
@@ -450,7 +449,7 @@ impl<'p> Lived<'p> {
     ///
     /// `work` is the model before it, the number of its first effect, and its effects.
     fn note(&mut self, work: Option<(Model, u64, Vec<Done>)>) -> Result<(), String> {
-        let now = self.pool()?.engine().uberblock().txg;
+        let now = self.pool()?.inner().uberblock().txg;
         let events = self.world.recorded();
         if now > self.committed {
             let after = self.life.model.clone();
@@ -503,7 +502,7 @@ impl<'p> Lived<'p> {
                 let effects = self.take_deeds(began, true);
                 self.note(Some((before, from, effects)))?;
                 if self.figures.ops.is_multiple_of(64) {
-                    let space = self.pool()?.engine().space().pool();
+                    let space = self.pool()?.inner().space().pool();
                     if space.allocated_bytes > FULL_BYTES {
                         return Ok(Goes::Out);
                     }
@@ -570,7 +569,7 @@ impl<'p> Lived<'p> {
         self.note(None)
     }
 
-    fn commit(&mut self, seed: u64) -> Result<(), millpond::Error> {
+    fn commit(&mut self, seed: u64) -> Result<(), millpond_engine::Error> {
         self.life.dice = Dice::new(seed);
         let Self { life, pool, .. } = self;
         match pool {

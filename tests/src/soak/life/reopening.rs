@@ -14,7 +14,7 @@ impl Lived<'_> {
     /// free, which takes transactions of its own.
     pub(super) fn demand(
         &self,
-        read: &Pool,
+        read: &View,
         models: &[(Model, u64)],
         is_amid: bool,
     ) -> Result<usize, String> {
@@ -41,7 +41,7 @@ impl Lived<'_> {
     ///
     /// Files that a power cut left unlinked are freed when their file system is opened; afterwards none may
     /// remain.
-    pub(super) fn open_all(&mut self, pool: &LivePool) -> Result<(), String> {
+    pub(super) fn open_all(&mut self, pool: &Pool) -> Result<(), String> {
         self.has_orphans = false;
         let heads = self.life.model.heads.iter();
         for (name, _) in heads.filter(|(_, head)| matches!(head.content, Content::Files(_))) {
@@ -172,7 +172,7 @@ impl Lived<'_> {
         };
         let (state, from) = {
             let candidate = found(&self.world, &self.absent)?;
-            let read = Pool::open_candidate(&candidate, &options)
+            let read = View::open_candidate(&candidate, &options)
                 .map_err(|error| told("opening for reading", &error))?;
             let mut state = expected(read.inner().uberblock().txg)?;
             let mut from = state.from;
@@ -204,7 +204,7 @@ impl Lived<'_> {
                 found_logs,
                 ..writing()
             };
-            LivePool::open_candidate(&self.world.env(), &candidate, &options, &writing)
+            Pool::open_candidate(&self.world.env(), &candidate, &options, &writing)
         };
         let mut opened = None;
         if found_logs == FoundLogs::Discard {
@@ -240,7 +240,7 @@ impl Lived<'_> {
             return Ok(Goes::Out);
         }
         let first = self.committed;
-        let last = pool.engine().uberblock().txg;
+        let last = pool.inner().uberblock().txg;
         // Several opens in a row may fail before their txg is written; each finds the same logs.
         let is_again = state.replayed.is_some() && !is_given_up;
         let is_replayed = state.is_replaying || is_again || !wanted.is_empty();
@@ -271,7 +271,7 @@ impl Lived<'_> {
     }
 
     /// Checks that intent logs restored exactly the promises, or additional work in progress.
-    fn brought_back(&mut self, read: &Pool, wanted: &[Wanted]) -> Result<(), String> {
+    fn brought_back(&mut self, read: &View, wanted: &[Wanted]) -> Result<(), String> {
         for one in wanted {
             let is_it = |content: &_| {
                 let mut differences = content_differences(read, &one.dataset, content);

@@ -1,7 +1,7 @@
 //! The attributes that a copy gets besides its content: owner, mode, times, extended attributes.
 
 use super::report::Report;
-use millpond::{FileKind, Node, Stat, Timestamp};
+use millpond_engine::{FileKind, Node, Stat, Timestamp};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{
     AtFlags, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags, chmod, chownat, fchmod,

@@ -18,7 +18,7 @@ use crate::session::{Ending, Failure, Session};
 use attributes::Wanted;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use file::HostLinks;
-use millpond::{FileKind, Symlinks};
+use millpond_engine::{FileKind, Symlinks};
 use millpond_env::sync::Arc;
 use place::Directory;
 use queue::Queue;

@@ -8,7 +8,7 @@ use super::queue::{Job, Queue};
 use super::report::Report;
 use crate::verbs::content::Content;
 use crate::verbs::pools::FileTarget;
-use millpond::{FileKind, FileSystem, Node, ObjectId, Stat};
+use millpond_engine::{FileKind, FileSystem, Node, ObjectId, Stat};
 use millpond_env::sync::atomic::AtomicBool;
 use millpond_env::sync::{Arc, Mutex};
 use millpond_env::thread;

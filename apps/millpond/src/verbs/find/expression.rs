@@ -4,7 +4,7 @@ use super::pattern;
 use crate::session::{Environment, Failure};
 use crate::verbs::entry_text::Names;
 use crate::verbs::pools::Pools;
-use millpond::{FileKind, Stat, Symlinks, Timestamp};
+use millpond_engine::{FileKind, Stat, Symlinks, Timestamp};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 

@@ -11,7 +11,7 @@ use super::walk::{Walk, beginning};
 use crate::session::{Ending, Failure, Session};
 use clap::{Arg, ArgMatches, Command, value_parser};
 use expression::{Expression, parse};
-use millpond::Symlinks;
+use millpond_engine::Symlinks;
 use serde_json::Value;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
@@ -122,7 +122,7 @@ fn last_name(path: &[u8]) -> &[u8] {
 }
 
 impl Expression {
-    fn holds(&self, name: &[u8], path: &[u8], stat: &millpond::Stat) -> bool {
+    fn holds(&self, name: &[u8], path: &[u8], stat: &millpond_engine::Stat) -> bool {
         self.tests
             .iter()
             .all(|(is_wanted, test)| test.holds(name, path, stat) == *is_wanted)

@@ -4,8 +4,7 @@ use crate::session::{Ending, Session};
 use crate::text::number;
 use crate::verbs::Global;
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use millpond::inspect::ondisk::ObjectType;
-use millpond::inspect::{BlockStatistics, BlockTotals, block_statistics};
+use millpond_inspect::{BlockStatistics, BlockTotals, block_statistics, ondisk::ObjectType};
 use serde_json::{Value, json};
 use std::ops::ControlFlow;
 

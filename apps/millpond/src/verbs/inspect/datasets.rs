@@ -6,8 +6,7 @@ use crate::session::{Ending, Session};
 use crate::text::number;
 use crate::verbs::Global;
 use clap::{ArgMatches, Command};
-use millpond::inspect::ondisk::ObjectSetKind;
-use millpond::inspect::{DatasetSummary, datasets};
+use millpond_inspect::{DatasetSummary, datasets, ondisk::ObjectSetKind};
 use serde_json::{Value, json};
 
 /// Defines the subcommand.
@@ -86,7 +85,7 @@ fn text(summary: &DatasetSummary) -> String {
 
 fn value(summary: &DatasetSummary) -> Value {
     let phys = &summary.phys;
-    let id = |id: Option<millpond::ObjectId>| id.map(|id| id.0);
+    let id = |id: Option<millpond_engine::ObjectId>| id.map(|id| id.0);
     json!({
         "name": summary.name,
         "id": summary.id,

@@ -7,7 +7,7 @@ use crate::text::date;
 use crate::verbs::Global;
 use crate::verbs::global::refused;
 use clap::{ArgMatches, Command};
-use millpond::inspect::nvlist::NvList;
+use millpond_inspect::nvlist::NvList;
 
 /// Defines the subcommand.
 pub fn command() -> Command {

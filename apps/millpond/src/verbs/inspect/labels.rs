@@ -5,7 +5,7 @@ use super::pointer;
 use crate::session::{Ending, Session};
 use crate::verbs::Global;
 use clap::{ArgMatches, Command};
-use millpond::inspect::{FoundLeaf, LabelFault, LeafLabel};
+use millpond_inspect::{FoundLeaf, LabelFault, LeafLabel};
 use serde_json::{Value, json};
 
 /// Defines the subcommand.

@@ -7,9 +7,11 @@ use crate::verbs::Global;
 use crate::verbs::global::refused;
 use crate::verbs::name_text::escaped;
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use millpond::inspect::ondisk::intent_log::{LogRecordBody, WriteContent};
-use millpond::inspect::{ChainEnd, IntentLog, LoggedRecord, RecordFate, datasets};
-use millpond::{Dataset, ObjectId, Pool};
+use millpond_engine::{Dataset, ObjectId, View};
+use millpond_inspect::{
+    ChainEnd, IntentLog, LoggedRecord, RecordFate, datasets, ondisk::intent_log::LogRecordBody,
+    ondisk::intent_log::WriteContent,
+};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io;
@@ -70,7 +72,7 @@ pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Endi
     Ok(items.end()?)
 }
 
-fn one(items: &mut Items, pool: &Pool, dataset: &Dataset, has_records: bool) -> io::Result<()> {
+fn one(items: &mut Items, pool: &View, dataset: &Dataset, has_records: bool) -> io::Result<()> {
     let set = match dataset.object_set() {
         Ok(set) => set,
         Err(error) => return items.failure(error),
@@ -152,7 +154,7 @@ fn end_text(end: &ChainEnd) -> String {
     match end {
         ChainEnd::NoLog => "no chain".into(),
         ChainEnd::NoSuccessor => "the last block names no other".into(),
-        ChainEnd::Unreadable(millpond::inspect::BlockError::Corrupt { .. }) => {
+        ChainEnd::Unreadable(millpond_inspect::BlockError::Corrupt { .. }) => {
             "the next block was never written".into()
         }
         ChainEnd::Unreadable(error) => error.to_string(),

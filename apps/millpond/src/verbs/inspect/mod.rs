@@ -17,7 +17,7 @@ mod uberblocks;
 use super::Global;
 use crate::session::{Ending, Failure, Session};
 use clap::{Arg, ArgMatches, Command};
-use millpond::Pool;
+use millpond_engine::View;
 
 /// A subcommand: its definition and its function.
 struct Part {
@@ -95,7 +95,7 @@ fn pool_argument() -> Arg {
 }
 
 /// Opens the pool that [`pool_argument`] names.
-fn open_pool(global: &Global, matches: &ArgMatches) -> Result<Pool, Failure> {
+fn open_pool(global: &Global, matches: &ArgMatches) -> Result<View, Failure> {
     let name = match matches.get_one::<String>("pool") {
         Some(name) => name.clone(),
         None => global.only_pool()?,

@@ -7,8 +7,8 @@ use crate::text::number;
 use crate::verbs::Global;
 use crate::verbs::global::refused;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
-use millpond::inspect::{ObjectSummary, TreeStep, object_summaries, visit_blocks};
-use millpond::{ObjectId, ObjectSetView, ObjectView};
+use millpond_engine::{ObjectId, ObjectSetView, ObjectView};
+use millpond_inspect::{ObjectSummary, TreeStep, object_summaries, visit_blocks};
 use serde_json::{Value, json};
 use std::io;
 use std::ops::ControlFlow;
@@ -193,7 +193,7 @@ fn one_step(items: &mut Items, object: &ObjectView, step: TreeStep<'_>) -> io::R
                 .checked_shl(shift)
                 .unwrap_or(u64::MAX)
                 .saturating_mul(object.block_bytes());
-            let is_spill = address.block == millpond::inspect::ondisk::SPILL_BLOCK_ID;
+            let is_spill = address.block == millpond_inspect::ondisk::SPILL_BLOCK_ID;
             items.item(
                 || {
                     json!({

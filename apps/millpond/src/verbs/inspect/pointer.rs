@@ -1,7 +1,6 @@
 //! Formats block pointers and nvlists as text and as JSON.
 
-use millpond::inspect::nvlist::{NvList, NvValue};
-use millpond::inspect::ondisk::{BlockPointer, Endian};
+use millpond_inspect::{nvlist::NvList, nvlist::NvValue, ondisk::BlockPointer, ondisk::Endian};
 use serde_json::{Map, Value, json};
 
 /// Formats a block pointer on one line.

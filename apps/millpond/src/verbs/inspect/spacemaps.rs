@@ -6,8 +6,7 @@ use crate::text::number;
 use crate::verbs::Global;
 use crate::verbs::global::refused;
 use clap::{ArgMatches, Command};
-use millpond::inspect::ondisk::SpaceMapPhys;
-use millpond::inspect::{Metaslab, PoolSpaceMaps};
+use millpond_inspect::{Metaslab, PoolSpaceMaps, ondisk::SpaceMapPhys};
 use serde_json::{Value, json};
 
 /// Defines the subcommand.

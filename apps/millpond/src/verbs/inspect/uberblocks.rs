@@ -6,7 +6,7 @@ use crate::session::{Ending, Session};
 use crate::text::date;
 use crate::verbs::Global;
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use millpond::inspect::FoundUberblock;
+use millpond_inspect::FoundUberblock;
 use serde_json::{Value, json};
 
 /// Defines the subcommand.

@@ -8,7 +8,9 @@ use super::super::cp::into::target::{Place, Target, is_end};
 use super::super::cp::into::tree::Pump;
 use super::super::cp::place::is_safe_name;
 use super::super::cp::report::Report;
-use millpond::{Caller, FileError, FileKind, Node, ObjectId, SetAttributes, Timestamp, WriteAt};
+use millpond_engine::{
+    Caller, FileError, FileKind, Node, ObjectId, SetAttributes, Timestamp, WriteAt,
+};
 use std::collections::BTreeMap;
 use std::io::Read;
 use tar::{Archive, Entry, EntryType};

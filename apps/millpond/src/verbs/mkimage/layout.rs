@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use millpond::live::PoolPlan;
+use millpond_engine::PoolBuilder;
 
 /// The vdev layout of the images.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -56,9 +56,9 @@ impl Layout {
     }
 
     /// Adds the images to a pool plan.
-    pub fn plan(self, plan: PoolPlan, images: &[PathBuf]) -> PoolPlan {
+    pub fn plan(self, plan: PoolBuilder, images: &[PathBuf]) -> PoolBuilder {
         match self {
-            Self::Single | Self::Stripe => images.iter().fold(plan, PoolPlan::single),
+            Self::Single | Self::Stripe => images.iter().fold(plan, PoolBuilder::single),
             Self::Mirror => plan.mirror(images),
             Self::Raidz1 => plan.raidz(1, images),
             Self::Raidz2 => plan.raidz(2, images),

@@ -17,9 +17,8 @@ use crate::session::{Ending, Failure, Session};
 use crate::text::number;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use layout::{Layout, Need};
-use millpond::FileKind;
-use millpond::live::{LivePool, PoolPlan, SyncMode, WriteOptions};
 use millpond_dataset::properties::{PropertyName, PropertyValue, by_name};
+use millpond_engine::{FileKind, Pool, PoolBuilder, SyncMode, WriteOptions};
 use millpond_env::Env;
 use millpond_env::host;
 use millpond_env::sync::Arc;
@@ -348,8 +347,8 @@ fn plan(
     layout: Layout,
     name: &str,
     root_properties: Vec<(String, String)>,
-) -> Result<PoolPlan, Failure> {
-    let mut plan = layout.plan(PoolPlan::new(name), &options.images);
+) -> Result<PoolBuilder, Failure> {
+    let mut plan = layout.plan(PoolBuilder::new(name), &options.images);
     plan = plan.ashift(options.ashift);
     if options.force {
         plan = plan.force();
@@ -378,12 +377,12 @@ fn plan(
 }
 
 fn fill(
-    plan: PoolPlan,
+    plan: PoolBuilder,
     options: &Options,
     parts: &[Part],
     report: &Arc<Report>,
 ) -> Result<(), Failure> {
-    let told = |error: millpond::Error| refused(explained(&error));
+    let told = |error: millpond_engine::Error| refused(explained(&error));
     let pool = plan.create().map_err(told)?;
     for part in parts {
         make_dataset(&pool, &part.dataset).map_err(told)?;
@@ -404,7 +403,7 @@ fn fill(
 }
 
 /// Creates a file system and its missing ancestors.
-fn make_dataset(pool: &LivePool, name: &str) -> Result<(), millpond::Error> {
+fn make_dataset(pool: &Pool, name: &str) -> Result<(), millpond_engine::Error> {
     let there = pool.datasets().names_below(&pool.name())?;
     for (at, _) in name.match_indices('/').chain([(name.len(), "")]) {
         let name = &name[..at];
@@ -417,13 +416,13 @@ fn make_dataset(pool: &LivePool, name: &str) -> Result<(), millpond::Error> {
 }
 
 fn fill_one(
-    pool: &LivePool,
+    pool: &Pool,
     dataset: &str,
     content: &Content,
     options: &Options,
     report: &Arc<Report>,
 ) -> Result<(), Failure> {
-    let told = |error: millpond::Error| refused(explained(&error));
+    let told = |error: millpond_engine::Error| refused(explained(&error));
     let files = pool.file_system(dataset).map_err(told)?;
     let root = files.root().map_err(|error| told(error.into()))?;
     let target = Target {
@@ -438,7 +437,7 @@ fn fill_one(
     };
     // The command writes the txgs itself. It must do so before too much is dirty, and at the same points in
     // every run.
-    let groups = pool.engine().groups();
+    let groups = pool.inner().groups();
     let write = || match groups.dirty_bytes() > DIRTY_BYTES_MAX {
         true => pool.sync().map_err(|error| error.to_string()),
         false => Ok(()),

@@ -1,7 +1,7 @@
 //! I/O statistics of vdevs. An inner vdev has the sum of its devices.
 
 use super::super::groups;
-use millpond::control::{IoCounters, IoWaits, PoolInfo, VdevInfo};
+use millpond_control::{IoCounters, IoWaits, PoolInfo, VdevInfo};
 use std::collections::BTreeMap;
 
 /// The I/O counters of a vdev, its latencies and its queues.

@@ -5,7 +5,7 @@ use super::table::centred;
 use super::{Args, Histograms};
 use crate::text::columns::{pad_left, pad_right};
 use crate::text::number;
-use millpond::control::{READ, WRITE, bucket_end_ns};
+use millpond_control::{READ, WRITE, bucket_end_ns};
 
 const WIDTH: usize = 5;
 const WAIT_BUCKETS: u32 = 37;

@@ -11,7 +11,7 @@ use super::vdev_name::Naming;
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
 use figures::{Figures, Round};
-use millpond::control::{PoolInfo, VdevClass, VdevInfo};
+use millpond_control::{PoolInfo, VdevClass, VdevInfo};
 use millpond_env::Env;
 use std::time::Duration;
 use table::Table;

@@ -4,7 +4,7 @@ use super::Args;
 use super::figures::Figures;
 use crate::text::columns::{pad_left, pad_right};
 use crate::text::number;
-use millpond::control::{IoWaits, Latencies, READ, VdevInfo, WRITE};
+use millpond_control::{IoWaits, Latencies, READ, VdevInfo, WRITE};
 
 /// A title above columns of one width, and the column headings.
 struct Group {

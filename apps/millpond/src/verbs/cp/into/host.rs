@@ -3,7 +3,7 @@
 //! Each is opened relative to an open directory, and no symbolic link is followed.
 
 use super::source::{Entry, Facts, Source, Xattrs};
-use millpond::{FileKind, Timestamp};
+use millpond_engine::{FileKind, Timestamp};
 use millpond_env::sync::{Arc, OnceLock};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{

@@ -16,7 +16,7 @@ use super::{Options, raise_limit};
 use crate::session::{Ending, Failure, Session};
 use crate::verbs::Global;
 use host::HostFile;
-use millpond::{FileError, FileKind, FileSystem, Node, Symlinks};
+use millpond_engine::{FileError, FileKind, FileSystem, Node, Symlinks};
 use millpond_env::sync::Arc;
 use source::Source;
 use std::collections::BTreeMap;

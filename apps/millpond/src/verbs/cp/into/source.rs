@@ -1,6 +1,6 @@
 //! The interface of a source tree, independent of where it is stored.
 
-use millpond::{FileKind, Timestamp};
+use millpond_engine::{FileKind, Timestamp};
 use millpond_env::sync::Arc;
 
 /// The `stat` values that a copy preserves.

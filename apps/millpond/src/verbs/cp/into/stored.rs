@@ -3,7 +3,7 @@
 
 use super::source::{Entry, Facts, Source, Xattrs};
 use crate::verbs::content::Content;
-use millpond::{FileError, Node, ObjectId};
+use millpond_engine::{FileError, Node, ObjectId};
 use millpond_env::sync::Arc;
 
 /// A file of a pool.

@@ -2,7 +2,7 @@
 
 use super::source::{Entry, Facts, Xattrs};
 use crate::verbs::cp::report::Report;
-use millpond::{
+use millpond_engine::{
     Caller, FileError, FileKind, FileSystem, NewMode, Node, SetAttributes, SetTime, SpecialFile,
     XattrMode,
 };

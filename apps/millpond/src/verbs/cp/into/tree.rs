@@ -7,7 +7,7 @@ use crate::verbs::cp::place::is_safe_name;
 use crate::verbs::cp::queue::{Job, Queue};
 use crate::verbs::cp::report::{Problem, Report};
 use crate::verbs::ls::joined;
-use millpond::{Caller, FileError, FileKind, Node, ObjectId, SetAttributes, WriteAt};
+use millpond_engine::{Caller, FileError, FileKind, Node, ObjectId, SetAttributes, WriteAt};
 use millpond_env::sync::Arc;
 use millpond_env::thread;
 use std::convert::Infallible;

@@ -7,7 +7,7 @@ use crate::session::Failure;
 use crate::verbs::content::Content;
 use crate::verbs::global::refused;
 use crate::verbs::pools::{Pools, Target, explained};
-use millpond::{FileKind, Symlinks, Volume};
+use millpond_engine::{FileKind, Symlinks, Volume};
 use rustix::fs::{SeekFrom, fstat, seek};
 use rustix::io::Errno;
 use std::ffi::OsStr;

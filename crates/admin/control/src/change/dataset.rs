@@ -1,0 +1,138 @@
+//! Changes of datasets.
+
+use crate::Value;
+use millpond_dataset::properties::OwnerKind;
+
+/// Properties with their values: stored text, names of indexed values, or numbers.
+pub type Values = Vec<(String, Value)>;
+
+/// A change of a dataset. Names are full names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub enum DatasetChange {
+    /// Creates a file system.
+    CreateFileSystem {
+        /// Its name.
+        name: String,
+        /// Its properties.
+        properties: Values,
+        /// Whether to mount it at the mount point given by its properties.
+        mount: bool,
+    },
+    /// Creates a volume. The properties include `volsize`.
+    CreateVolume {
+        /// Its name.
+        name: String,
+        /// Its properties.
+        properties: Values,
+    },
+    /// Creates a clone.
+    Clone {
+        /// The snapshot.
+        snapshot: String,
+        /// The clone's name.
+        name: String,
+        /// Its properties.
+        properties: Values,
+        /// Whether to mount it at the mount point given by its properties.
+        mount: bool,
+    },
+    /// Creates snapshots, all in one txg or none.
+    Snapshot {
+        /// Full names.
+        names: Vec<String>,
+        /// User properties for each of them.
+        properties: Values,
+    },
+    /// Destroys a file system or volume without children and snapshots, or a bookmark.
+    Destroy {
+        /// Its name.
+        name: String,
+    },
+    /// Destroys file systems, volumes and snapshots in this order, many per txg, until one is refused. A
+    /// dataset must come after those that depend on it.
+    DestroyInOrder {
+        /// Full names.
+        names: Vec<String>,
+    },
+    /// Destroys snapshots, all or none.
+    DestroySnapshots {
+        /// Full names.
+        names: Vec<String>,
+        /// Whether to defer the destruction of snapshots that have holds or clones.
+        defer: bool,
+    },
+    /// Renames a file system, volume or snapshot.
+    Rename {
+        /// The old name.
+        from: String,
+        /// The new one.
+        to: String,
+        /// Whether to also rename the snapshots of that name in all descendant datasets.
+        recursively: bool,
+        /// Whether mounts follow the new name.
+        mount: bool,
+    },
+    /// Promotes a clone: exchanges the roles of the clone and its origin.
+    Promote {
+        /// The clone.
+        name: String,
+    },
+    /// Rolls back to the latest snapshot.
+    Rollback {
+        /// The snapshot.
+        snapshot: String,
+    },
+    /// Creates a bookmark.
+    Bookmark {
+        /// The snapshot or bookmark to copy.
+        source: String,
+        /// The name of the new bookmark.
+        name: String,
+    },
+    /// Adds a hold to snapshots, all or none.
+    Hold {
+        /// Full names.
+        names: Vec<String>,
+        /// The tag of the hold.
+        tag: String,
+    },
+    /// Releases a hold of snapshots, all or none.
+    Release {
+        /// Full names.
+        names: Vec<String>,
+        /// The tag of the hold.
+        tag: String,
+    },
+    /// Sets properties, all or none. `volsize` must be set alone.
+    Set {
+        /// The dataset.
+        name: String,
+        /// The properties.
+        properties: Values,
+        /// Whether mounts follow.
+        mount: bool,
+    },
+    /// Sets the quota of one owner; 0 removes it.
+    SetOwnerQuota {
+        /// The file system.
+        name: String,
+        /// User, group or project.
+        owners: OwnerKind,
+        /// Whether the quota limits objects instead of bytes.
+        of_objects: bool,
+        /// The uid, gid or project id.
+        id: u64,
+        /// The quota.
+        limit: u64,
+    },
+    /// Removes a local property value.
+    Inherit {
+        /// The dataset.
+        name: String,
+        /// The property.
+        property: String,
+        /// Whether the received value takes effect afterwards.
+        to_received: bool,
+    },
+}

@@ -1,0 +1,176 @@
+//! Changes of pools and datasets, as plain data.
+//!
+//! [`Change`] is the counterpart of [`super::Control`] for changes. [`LocalChanges`] opens the pool for each
+//! command and closes it again; a daemon can implement it for pools that it keeps open. Requests refer to
+//! datasets and devices by name. Values are raw: bytes, stored text, names of indexed values. Errors are
+//! values too; the program that prints them chooses the wording. Page `docs/cli.md`.
+
+mod dataset;
+mod devices;
+mod error;
+
+pub use dataset::{DatasetChange, Values};
+pub use devices::{DeviceFacts, DeviceInUse, DeviceProblem, NewDevices, TopRequest};
+pub use error::{ChangeError, ChangeFailure};
+
+use super::service::MountProblem;
+use millpond_pool::FeatureChoice;
+
+/// A request to create a pool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct NewPoolRequest {
+    /// Its name.
+    pub name: String,
+    /// The name to use until export instead of `name`.
+    pub temporary_name: Option<String>,
+    /// Its devices.
+    pub devices: NewDevices,
+    /// Which features to enable.
+    pub features: FeatureChoice,
+    /// Its properties as given, including `feature@NAME`.
+    pub properties: Vec<(String, String)>,
+    /// Properties of its root file system: stored text, names of indexed values, or decimal numbers.
+    pub root_properties: Vec<(String, String)>,
+    /// Whether to only check that the pool could be created.
+    pub only_check: bool,
+}
+
+/// A change of a pool or of something in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub enum PoolChange {
+    /// Adds top-level vdevs, hot spares and cache devices.
+    Add(NewDevices),
+    /// Destroys the pool by marking its labels.
+    Destroy,
+    /// Exports the pool by marking its labels.
+    Export,
+    /// Sets a property of the pool.
+    Set {
+        /// Its name.
+        name: String,
+        /// The value as given. For `bootfs`, a dataset's name, or empty to clear it.
+        value: String,
+    },
+    /// Sets a property of a vdev.
+    SetVdev {
+        /// The vdev's guid; for the root, the pool's guid.
+        guid: u64,
+        /// The property's name.
+        name: String,
+        /// The value as given.
+        value: String,
+    },
+    /// Enables all features, or those in a list.
+    Upgrade {
+        /// Names of the features that may be enabled; `None` for all.
+        compatible: Option<Vec<String>>,
+    },
+    /// Changes the pool's guid.
+    Reguid {
+        /// The new guid; random if `None`.
+        guid: Option<u64>,
+    },
+    /// Syncs a txg without other changes.
+    Sync,
+    /// Clears the error counts of devices, brings faulted and degraded devices back into use, and resumes a
+    /// suspended pool.
+    Clear {
+        /// The guids of the leaves concerned; `None` for all.
+        leaves: Option<Vec<u64>>,
+    },
+    /// Takes a device offline.
+    Offline {
+        /// The guid of its leaf.
+        leaf: u64,
+        /// Whether to fault it. Only [`PoolChange::Clear`] reverses this.
+        is_fault: bool,
+        /// Whether this lasts only until the pool is opened again.
+        is_temporary: bool,
+    },
+    /// Brings devices online again: those that were taken offline, and lost ones that are available again.
+    Online {
+        /// The guids of the leaves.
+        leaves: Vec<u64>,
+    },
+    /// If the pool is suspended, discards the changes it could not write, so that it can be exported.
+    /// Otherwise no effect.
+    Abandon,
+    /// Changes a dataset.
+    Dataset(DatasetChange),
+}
+
+/// The result of successful changes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Changed {
+    /// Features that [`PoolChange::Upgrade`] enabled.
+    pub enabled_features: Vec<String>,
+    /// Follow-up steps that did not succeed.
+    pub notes: Vec<Note>,
+}
+
+/// A follow-up step of a change that failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub enum Note {
+    /// A file system was not mounted, although it should be.
+    NotMounted {
+        /// Its name.
+        dataset: String,
+        /// Its mount point.
+        mountpoint: String,
+        /// Why.
+        why: MountProblem,
+    },
+    /// A mount could not be removed.
+    StillMounted {
+        /// Its name.
+        dataset: String,
+        /// Its mount point.
+        mountpoint: String,
+        /// Why.
+        why: MountProblem,
+    },
+}
+
+/// Requests that change pools. `command` is the command line to record in `zpool history`.
+pub trait Change {
+    /// Inspects a path as a device for a new vdev.
+    ///
+    /// # Errors
+    /// [`DeviceProblem`].
+    fn device(&self, path: &str) -> Result<DeviceFacts, DeviceProblem>;
+
+    /// Creates a pool. It is on stable storage when this returns.
+    ///
+    /// # Errors
+    /// [`ChangeError`]. Nothing is modified before the first label is written.
+    fn create_pool(&self, request: &NewPoolRequest, command: &str) -> Result<Changed, ChangeError>;
+
+    /// Checks whether these devices could be added to a pool.
+    ///
+    /// # Errors
+    /// [`ChangeError`], as [`PoolChange::Add`] would return it.
+    fn check_add(&self, pool: &str, devices: &NewDevices) -> Result<(), ChangeError>;
+
+    /// Makes changes of one pool in the given order. Each is on stable storage before the next starts. The
+    /// first error ends the sequence; earlier changes stay. The command is recorded in the pool's history if
+    /// all changes succeed.
+    ///
+    /// # Errors
+    /// [`ChangeFailure`]: the change that failed, and why.
+    fn change(
+        &self,
+        pool: &str,
+        changes: &[PoolChange],
+        command: &str,
+    ) -> Result<Changed, ChangeFailure>;
+
+    /// Wipes the labels of a device. Without `force`, it refuses a device that a pool may need.
+    ///
+    /// # Errors
+    /// [`ChangeError::InUse`], [`ChangeError::NoLabel`], [`ChangeError::Device`].
+    fn clear_labels(&self, path: &str, force: bool) -> Result<(), ChangeError>;
+}

@@ -1,0 +1,51 @@
+//! Opens a pool with everything in it: datasets with their keys, file systems and volumes with their intent logs.
+//!
+//! [`Pool`] is open for change, [`View`] is one committed state. The crates below know nothing of each other's
+//! neighbours; this one connects them. Programs that embed Millpond use the crate `millpond`.
+#![forbid(unsafe_code)]
+
+mod builder;
+mod dataset;
+mod error;
+mod initializer;
+mod pool;
+mod properties;
+mod replay;
+mod search;
+mod served;
+mod tx_provider;
+mod view;
+
+pub use builder::{PoolBuilder, open_device};
+pub use dataset::Dataset;
+pub use error::Error;
+pub use millpond_block::{LeafCondition, LeafReason, LeafState};
+pub use millpond_dataset::properties::{DatasetKind, OwnerKind, OwnerSpace};
+pub use millpond_dataset::{
+    Bookmark, DatasetError, DatasetSpace, Datasets, DestroyOptions, HeadDataset, Hold,
+    PropertySource, PropertyValue, Refusal,
+};
+pub use millpond_object::{ObjectError, ObjectSetView, ObjectView, ReadableObject};
+pub use millpond_ondisk::{ObjectId, Txg};
+pub use millpond_pool::import::{Found, PoolCandidate, PoolState, Rewind};
+pub use millpond_pool::{
+    CreateError, FeatureChoice, FoundLogs, HistoryCommand, LeafError, LeafEvent, LeafEventKind,
+    NewDevice, NewLayout, NewPool, NewTop, NewVdevOptions, NewVdevs, NotedEvent, Offline,
+    OpenError, OpenOptions, PoolError, PoolSetting, Replication, ReplicationMismatch,
+    RequestDeadline, SettingError, SettingTime, SyncMode, VdevSetting, WhyReadOnly, WriteOptions,
+};
+/// The newest version of file systems, and the only one that can be written.
+pub use millpond_posix::VERSION as FILE_SYSTEM_VERSION;
+pub use millpond_posix::vfs::{Vfs, ZfsCtlDir};
+pub use millpond_posix::{
+    Allocate, Caller, DirEntryRef, DirectoryEntries, DirectoryEntry, Errno, Extent, FileError,
+    FileFlags, FileKind, FileSystem, NewMode, Node, QuotaMeasure, QuotaOwner, RenameMode, Seek,
+    SetAttributes, SetTime, SpecialFile, Stat, Symlinks, Timestamp, WriteAt, XattrMode,
+};
+pub use millpond_vdev::{AllocationClass, VdevType};
+pub use millpond_volume::{Volume, VolumeError, VolumeExtent};
+pub use pool::{Pool, SCAN_FOR_WRITING};
+pub use properties::LiteralProperty;
+pub use search::Search;
+pub use served::MountSettings;
+pub use view::{DatasetIter, View};

@@ -1,0 +1,279 @@
+//! A pool open for writing, with its datasets and files.
+
+use super::initializer::FileSystemInitializer;
+use super::tx_provider::{DatasetTxProvider, file_settings};
+use crate::{Error, Search, View};
+use millpond_dataset::{Datasets, HeadDataset};
+use millpond_device::OpenOptions as DeviceOptions;
+use millpond_env::Env;
+use millpond_env::sync::{Arc, Mutex, Weak};
+use millpond_ondisk::ObjectId;
+use millpond_pool::OpenOptions;
+use millpond_pool::import::{PoolCandidate, ScanOptions};
+use millpond_pool::{NewPool, Pool as Inner, WriteOptions};
+use millpond_posix::{FileSystem, VERSION};
+use millpond_volume::Volume;
+use std::collections::BTreeMap;
+
+/// How to open devices of a pool that is to be written: for writing, and locked.
+pub const SCAN_FOR_WRITING: ScanOptions = ScanOptions {
+    open: DeviceOptions {
+        write: true,
+        refuse_if_live: true,
+    },
+    partitions: true,
+    follow_label_paths: true,
+};
+
+/// A pool open for writing. Cheap to clone; dropping the last handle releases the devices' locks.
+#[derive(Clone)]
+pub struct Pool {
+    inner: Arc<Inner>,
+    datasets: Arc<Datasets>,
+    env: Env,
+    /// Open file systems. All callers share one instance per dataset, because it contains the locks.
+    files: Arc<Mutex<BTreeMap<ObjectId, Weak<FileSystem>>>>,
+    /// Open volumes. All callers share one instance, because it contains the size and the locks.
+    volumes: Arc<Mutex<BTreeMap<ObjectId, Weak<Volume>>>>,
+    /// Loaded keys. All committed states of this pool share them.
+    keys: Arc<millpond_dataset::KeyRing>,
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pool")
+            .field("name", &self.inner.name())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Pool {
+    /// Creates a pool on devices that were opened for writing. [`super::PoolBuilder`] does so from paths.
+    ///
+    /// # Errors
+    /// [`Error::Create`].
+    pub fn create(env: &Env, new: &NewPool) -> Result<Self, Error> {
+        let datasets = Datasets::new(FileSystemInitializer::of(env, &new.writing));
+        let port = Arc::clone(&datasets);
+        let inner = Inner::create(env, new, &|_| false, port).map_err(|error| Error::Create {
+            name: new.name.clone(),
+            error: Box::new(error),
+        })?;
+        Ok(Self::new(inner, datasets, env))
+    }
+
+    /// Finds a pool by name or guid and locks its devices, for [`Pool::open_candidate`].
+    ///
+    /// # Errors
+    /// [`Error::NoSuchPool`], [`Error::AmbiguousPool`].
+    pub fn find(search: &Search, name: &str) -> Result<PoolCandidate, Error> {
+        let candidates = search.pools_with(SCAN_FOR_WRITING);
+        crate::view::choose(&candidates, name).cloned()
+    }
+
+    /// Finds a pool by name or guid and opens it for writing.
+    ///
+    /// # Errors
+    /// As [`View::open`]; [`millpond_pool::OpenError::ReadOnly`] gives the reason why the pool cannot be
+    /// written.
+    pub fn open(
+        search: &Search,
+        name: &str,
+        options: &OpenOptions,
+        writing: &WriteOptions,
+    ) -> Result<Self, Error> {
+        let candidate = Self::find(search, name)?;
+        Self::open_candidate(&Env::real(), &candidate, options, writing)
+    }
+
+    /// Opens a pool found by a search with [`SCAN_FOR_WRITING`].
+    ///
+    /// # Errors
+    /// As [`Pool::open`].
+    pub fn open_candidate(
+        env: &Env,
+        candidate: &PoolCandidate,
+        options: &OpenOptions,
+        writing: &WriteOptions,
+    ) -> Result<Self, Error> {
+        let datasets = Datasets::new(FileSystemInitializer::of(env, writing));
+        datasets.choose_found_logs(writing.found_logs);
+        let port = Arc::clone(&datasets);
+        let inner = Inner::open(env, candidate, options, writing, port);
+        let inner = inner.map_err(|error| Error::Open {
+            name: candidate.name.clone(),
+            error: Box::new(error),
+        })?;
+        let pool = Self::new(inner, datasets, env);
+        pool.replay_logs()?;
+        pool.datasets.destroy_half_received()?;
+        Ok(pool)
+    }
+
+    fn new(inner: Arc<Inner>, datasets: Arc<Datasets>, env: &Env) -> Self {
+        Self {
+            inner,
+            datasets,
+            env: env.clone(),
+            files: Arc::default(),
+            volumes: Arc::default(),
+            keys: Arc::default(),
+        }
+    }
+
+    /// The pool without its files: space, features, configuration, properties.
+    #[must_use]
+    pub fn inner(&self) -> &Arc<Inner> {
+        &self.inner
+    }
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> String {
+        self.inner.name()
+    }
+    /// Operations on its datasets.
+    #[must_use]
+    pub fn datasets(&self) -> &Arc<Datasets> {
+        &self.datasets
+    }
+
+    /// Opens a live file system for writing. Frees files that the last use left unlinked first.
+    ///
+    /// # Errors
+    /// If no file system has this name, or it cannot be written.
+    pub fn file_system(&self, name: &str) -> Result<Arc<FileSystem>, Error> {
+        let (open, was_open) = self.open_files(name)?;
+        if !was_open {
+            free_unlinked(&open)?;
+        }
+        Ok(open)
+    }
+
+    /// Like [`Pool::file_system`], but does not free unlinked files. The flag is true if it was already
+    /// open.
+    pub(super) fn open_files(&self, name: &str) -> Result<(Arc<FileSystem>, bool), Error> {
+        let dataset = self.datasets.open_head(name)?;
+        let settings = self.settings_of(&dataset);
+        let mut files = self.files.lock();
+        files.retain(|_, open| open.strong_count() > 0);
+        if let Some(open) = files.get(&dataset.id()).and_then(Weak::upgrade) {
+            open.set_settings(settings);
+            return Ok((open, true));
+        }
+        let (id, set) = (dataset.id(), dataset.set());
+        let gate = Arc::new(self.gate(name, dataset)?);
+        let open = FileSystem::open_for_change(set, gate, &self.env, settings)?;
+        files.insert(id, Arc::downgrade(&open));
+        Ok((open, false))
+    }
+
+    /// Raises the version of a live file system, mounted or not. Has no effect if it already has this
+    /// version. The change is on stable storage when this returns.
+    ///
+    /// # Errors
+    /// As [`FileSystem::raise_version`].
+    pub fn raise_version(&self, name: &str, version: u64) -> Result<(), Error> {
+        let files = self.file_system(name)?;
+        let old = files.raise_version(version)?;
+        if old != version {
+            // This waits for a txg that is not older than that of the change.
+            self.datasets.note_raised(name, old, version)?;
+            free_unlinked(&files)?;
+        }
+        Ok(())
+    }
+
+    /// Applies newly enabled features to open file systems. For mounted ones, accounting is completed in the
+    /// background.
+    pub fn features_changed(&self) {
+        let open: Vec<_> = {
+            let files = self.files.lock();
+            let pairs = files.iter();
+            pairs
+                .filter_map(|(id, files)| Some((*id, files.upgrade()?)))
+                .collect()
+        };
+        for (id, files) in open {
+            if let Some(head) = self.datasets.head_if_open(id) {
+                files.set_settings(self.settings_of(&head));
+            }
+            files.complete_accounting_in_background();
+        }
+    }
+
+    fn gate(&self, name: &str, dataset: Arc<HeadDataset>) -> Result<DatasetTxProvider, Error> {
+        let features = self.inner.features();
+        let gate = DatasetTxProvider::new(dataset, |guid| features.count(guid).is_some());
+        gate.map_err(|_| Error::OtherLog { name: name.into() })
+    }
+
+    fn settings_of(&self, dataset: &HeadDataset) -> millpond_posix::Settings {
+        let features = self.inner.features();
+        file_settings(&dataset.settings(), |guid| features.count(guid).is_some())
+    }
+
+    /// Opens a volume for writing. Frees blocks beyond its end that a crash left behind first.
+    ///
+    /// # Errors
+    /// If no volume has this name, or it cannot be written.
+    pub fn volume(&self, name: &str) -> Result<Arc<Volume>, Error> {
+        let dataset = self.datasets.open_head(name)?;
+        let mut volumes = self.volumes.lock();
+        volumes.retain(|_, open| open.strong_count() > 0);
+        if let Some(open) = volumes.get(&dataset.id()).and_then(Weak::upgrade) {
+            return Ok(open);
+        }
+        let (id, set) = (dataset.id(), dataset.set());
+        let is_read_only = self.settings_of(&dataset).is_read_only;
+        let gate = Arc::new(self.gate(name, dataset)?);
+        let open = Arc::new(Volume::open_for_change(name, &set, gate)?);
+        volumes.insert(id, Arc::downgrade(&open));
+        drop(volumes);
+        if !is_read_only {
+            open.free_behind_end()?;
+        }
+        Ok(open)
+    }
+
+    /// Waits until all changes so far are on stable storage.
+    ///
+    /// # Errors
+    /// If the pool is suspended.
+    pub fn sync(&self) -> Result<(), Error> {
+        self.inner.sync()?;
+        Ok(())
+    }
+
+    /// A read-only view of the last committed state. It stays valid until two more txgs are synced.
+    ///
+    /// # Errors
+    /// If that state cannot be read.
+    pub fn committed(&self) -> Result<View, Error> {
+        Ok(View::of_live(
+            self.inner.committed()?,
+            Arc::clone(&self.keys),
+        ))
+    }
+
+    /// Writes all changes and marks the pool as exported in its labels.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn export(self) -> Result<(), Error> {
+        self.inner.export()?;
+        Ok(())
+    }
+}
+
+/// Frees files that the last use of a file system left unlinked, if it is writable.
+fn free_unlinked(files: &FileSystem) -> Result<(), Error> {
+    if is_writable(files) {
+        files.free_unlinked()?;
+    }
+    Ok(())
+}
+
+/// Whether files may be changed.
+pub(super) fn is_writable(files: &FileSystem) -> bool {
+    !files.settings().is_read_only && files.version() == VERSION
+}

@@ -1,0 +1,120 @@
+//! The search for pools.
+
+use crate::Error;
+use millpond_device::DeviceError;
+use millpond_nvlist::NvList;
+use millpond_pool::import::{
+    Found, PoolCandidate, ScanOptions, cached_pools, find_pools, leaf_paths, pool_from_config, scan,
+};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// The largest cache file that is read, in bytes. This is enough for thousands of pools.
+const CACHE_FILE_BYTES_MAX: u64 = 64 << 20;
+
+/// Where to look for pools, as with `zpool import -d`.
+#[derive(Debug, Clone, Default)]
+pub struct Search {
+    /// Files, devices, and directories that contain them. If empty, the search uses the system's device
+    /// directories.
+    pub paths: Vec<PathBuf>,
+    /// This system's host id, 0 if it has none. Used only to decide whether another system used a pool last.
+    pub hostid: u64,
+    /// Pool configurations from a cache file. If not empty, the search finds only these pools.
+    pub configs: Vec<NvList>,
+}
+
+impl Search {
+    /// A search for the pools in a cache file (`zpool.cache`), at the device paths in the file. The caller
+    /// may add more to `paths`.
+    ///
+    /// # Errors
+    /// If the file cannot be read, is larger than 64 MiB or is not a cache file.
+    pub fn in_cache_file(path: &Path) -> Result<Self, Error> {
+        let fail = |reason: String| Error::CacheFile {
+            path: path.to_owned(),
+            reason,
+        };
+        let file = std::fs::File::open(path).map_err(|error| fail(error.to_string()))?;
+        let mut bytes = vec![];
+        file.take(CACHE_FILE_BYTES_MAX + 1)
+            .read_to_end(&mut bytes)
+            .map_err(|error| fail(error.to_string()))?;
+        if bytes.len() as u64 > CACHE_FILE_BYTES_MAX {
+            return Err(fail("it is larger than 64 MiB".into()));
+        }
+        let pools = cached_pools(&bytes).map_err(|error| fail(error.to_string()))?;
+        Ok(Self {
+            configs: pools.into_iter().map(|(_, config)| config).collect(),
+            ..Self::default()
+        })
+    }
+
+    /// A search in these files, devices and directories.
+    pub fn new(paths: impl IntoIterator<Item = impl Into<PathBuf>>) -> Self {
+        Self {
+            paths: paths.into_iter().map(Into::into).collect(),
+            ..Self::default()
+        }
+    }
+
+    /// Reads the labels of all devices that the search finds.
+    #[must_use]
+    pub fn scan(&self) -> Found {
+        self.scan_with(ScanOptions::default())
+    }
+
+    fn scan_with(&self, options: ScanOptions) -> Found {
+        if !self.configs.is_empty() {
+            let named = self
+                .configs
+                .iter()
+                .flat_map(leaf_paths)
+                .map(|(_, path)| path);
+            let paths: Vec<PathBuf> = named.chain(self.paths.iter().cloned()).collect();
+            return scan(&paths, options);
+        }
+        if self.paths.is_empty() {
+            let paths = millpond_device::default_search_paths();
+            return scan(&paths, options);
+        }
+        scan(&self.paths, options)
+    }
+
+    /// The pools found by the search, including destroyed ones.
+    #[must_use]
+    pub fn pools(&self) -> Vec<PoolCandidate> {
+        self.pools_with(ScanOptions::default())
+    }
+
+    /// The system's error message for the first device that cannot be opened for writing because it, or its
+    /// file system, is read-only.
+    #[must_use]
+    pub fn read_only_device(&self) -> Option<String> {
+        use rustix::io::Errno;
+        let found = self.scan_with(crate::SCAN_FOR_WRITING);
+        found.failures.iter().find_map(|(path, error)| {
+            let DeviceError::Open { errno, message, .. } = error else {
+                return None;
+            };
+            let is_read_only = [Errno::ROFS, Errno::ACCESS, Errno::PERM]
+                .iter()
+                .any(|one| one.raw_os_error() == *errno);
+            is_read_only.then(|| format!("{} cannot be written: {message}", path.display()))
+        })
+    }
+
+    /// Like [`Search::pools`], but opens devices as `options` says. If it opens them for writing, the devices
+    /// of all pools found stay locked while the result lives.
+    #[must_use]
+    pub fn pools_with(&self, options: ScanOptions) -> Vec<PoolCandidate> {
+        let found = self.scan_with(options);
+        if self.configs.is_empty() {
+            return find_pools(&found, self.hostid);
+        }
+        let configs = self.configs.iter();
+        configs
+            .filter_map(|config| pool_from_config(config, &found, self.hostid).ok())
+            .collect()
+    }
+}

@@ -1,0 +1,127 @@
+//! File systems in the form that front ends use, with their snapshots in `.zfs/snapshot`.
+
+use super::Pool;
+use super::pool::is_writable;
+use crate::{Dataset, Error};
+use millpond_env::sync::Arc;
+use millpond_ondisk::ObjectId;
+use millpond_posix::vfs::{SnapshotEntry, SnapshotPort, Vfs, ZfsCtlDir};
+use millpond_posix::{BackgroundDrain, FileError, FileSystem, TransactionError};
+
+/// Finds the snapshots of a dataset in the committed state of its pool. Snapshots appear only after they are
+/// committed, and their blocks are not freed before they are destroyed.
+struct Snapshots {
+    pool: Pool,
+    head: ObjectId,
+}
+
+/// Converts an error of opening files through a pool.
+fn told(error: Error) -> FileError {
+    match error {
+        Error::File(error) => error,
+        // Reported as an I/O error with the full reason.
+        error => FileError::Transaction(TransactionError::Suspended {
+            reason: error.to_string(),
+        }),
+    }
+}
+
+impl Snapshots {
+    fn entries(&self) -> Result<(Dataset, Vec<(String, ObjectId)>), Error> {
+        let head = self.pool.committed()?.dataset_by_id(self.head)?;
+        let mut entries = head.inner().snapshot_entries()?;
+        // Temporary snapshots are hidden.
+        entries.retain(|(name, _)| !name.starts_with('%'));
+        Ok((head, entries))
+    }
+}
+
+impl SnapshotPort for Snapshots {
+    fn snapshots(&self) -> Result<Vec<SnapshotEntry>, FileError> {
+        let (_, entries) = self.entries().map_err(told)?;
+        let entries = entries.into_iter().map(|(name, id)| SnapshotEntry {
+            name: name.into_bytes(),
+            id: id.0,
+        });
+        Ok(entries.collect())
+    }
+    fn find(&self, name: &[u8]) -> Result<Option<SnapshotEntry>, FileError> {
+        let all = self.snapshots()?;
+        Ok(all.into_iter().find(|snapshot| snapshot.name == name))
+    }
+    fn open(&self, snapshot: &SnapshotEntry) -> Result<Arc<FileSystem>, FileError> {
+        let open = || -> Result<Option<Arc<FileSystem>>, Error> {
+            let (head, entries) = self.entries()?;
+            let Some((name, id)) = entries.into_iter().find(|(_, id)| id.0 == snapshot.id) else {
+                return Ok(None);
+            };
+            let opened = head.inner().open_snapshot(&name, id)?;
+            let files = Dataset::new(head.pool().clone(), opened).file_system()?;
+            Ok(Some(files))
+        };
+        open().map_err(told)?.ok_or(FileError::NotFound)
+    }
+}
+
+/// Properties of a file system that become mount options.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MountSettings {
+    /// `readonly`.
+    pub read_only: bool,
+    /// `exec`.
+    pub exec: bool,
+    /// `setuid`.
+    pub suid: bool,
+    /// `devices`.
+    pub devices: bool,
+    /// `atime`.
+    pub atime: bool,
+    /// `overlay`.
+    pub overlay: bool,
+}
+
+impl Pool {
+    /// The mount options from the properties of a file system.
+    ///
+    /// # Errors
+    /// If no dataset has this name.
+    pub fn mount_settings(&self, name: &str) -> Result<MountSettings, Error> {
+        let settings = self.datasets().open_head(name)?.settings();
+        let is_on = |name: &str| settings.is_on(name);
+        Ok(MountSettings {
+            read_only: is_on("readonly"),
+            exec: is_on("exec"),
+            suid: is_on("setuid"),
+            devices: is_on("devices"),
+            atime: is_on("atime"),
+            overlay: is_on("overlay"),
+        })
+    }
+
+    /// Opens a live file system for a front end, such as a mount. The file system keeps the pool open. A
+    /// background worker frees files that the last use left unlinked, and large files that are removed.
+    ///
+    /// # Errors
+    /// As [`Pool::file_system`].
+    pub fn served(&self, name: &str) -> Result<Arc<ZfsCtlDir>, Error> {
+        let (files, _) = self.open_files(name)?;
+        let drain = match is_writable(&files) {
+            true => Some(BackgroundDrain::start(&files)?),
+            false => None,
+        };
+        let head = self.datasets().open_head(name)?.id();
+        let pool = self.clone();
+        let port = Box::new(Snapshots { pool, head });
+        Ok(Arc::new(ZfsCtlDir::new(files, port, drain)))
+    }
+}
+
+impl Dataset {
+    /// Opens its file system for a read-only front end.
+    ///
+    /// # Errors
+    /// As [`Dataset::file_system`].
+    pub fn served(&self) -> Result<Arc<dyn Vfs>, Error> {
+        Ok(self.file_system()?)
+    }
+}

@@ -1,0 +1,329 @@
+//! Applies one change to an open pool.
+
+use super::checks::{open_all, open_to_write};
+use crate::change::change_error;
+use crate::info::compatibility::{requested, unreadable};
+use millpond_control::{
+    ChangeError, Changed, DatasetChange, NewDevices, PoolChange, RequestedFeatures, Value, Values,
+};
+use millpond_engine::{
+    DestroyOptions, FeatureChoice, ObjectId, OwnerKind, Pool, PoolSetting, PropertyValue,
+    SettingTime, VdevSetting,
+};
+use millpond_ondisk::Guid;
+use millpond_ondisk::dsl::keys::master_node;
+use millpond_pool::{NewTop, NewVdevOptions, NewVdevs, Offline};
+use millpond_posix::{QuotaMeasure, QuotaOwner};
+
+/// Upper bound of the txgs synced after a destroy, to free space before the pool is closed. The rest is freed
+/// when the pool is opened again.
+const FREEING_TXGS_MAX: usize = 64;
+
+/// Makes one change. It is on stable storage when this returns.
+pub(crate) fn apply(
+    pool: &Pool,
+    change: &PoolChange,
+    changed: &mut Changed,
+) -> Result<(), ChangeError> {
+    let engine = pool.inner();
+    match change {
+        PoolChange::Add(devices) => {
+            let (vdevs, options) = new_vdevs(devices)?;
+            engine.add_vdevs(&vdevs, options, &|_| false)?;
+        }
+        PoolChange::Destroy => engine.destroy()?,
+        PoolChange::Export => engine.export()?,
+        PoolChange::Set { name, value } => {
+            if name == "compatibility" && requested(Some(value)) == RequestedFeatures::Unreadable {
+                return Err(ChangeError::Compatibility(unreadable(value)));
+            }
+            let setting = if name == "bootfs" {
+                PoolSetting::boot_dataset(boot_dataset(pool, value)?, value)
+            } else {
+                PoolSetting::parse(name, value, SettingTime::Later)?
+            };
+            engine.set_property(&setting)?;
+            if name.starts_with("feature@") {
+                pool.features_changed();
+            }
+        }
+        PoolChange::SetVdev { guid, name, value } => {
+            let setting = VdevSetting::parse(name, value)?;
+            engine.set_vdev_property(Guid(*guid), &setting)?;
+        }
+        PoolChange::Upgrade { compatible } => {
+            let enabled = engine.upgrade(compatible.as_deref())?;
+            let names = enabled.into_iter().map(str::to_owned);
+            changed.enabled_features.extend(names);
+            pool.features_changed();
+        }
+        PoolChange::Reguid { guid } => {
+            engine.reguid(guid.map(Guid))?;
+        }
+        PoolChange::Sync => pool.sync().map_err(change_error)?,
+        PoolChange::Clear { leaves } => {
+            let leaves = leaves.as_ref();
+            let guids = leaves.map(|all| all.iter().copied().map(Guid).collect::<Vec<_>>());
+            engine.clear_leaves(guids.as_deref());
+            engine.resume()?;
+            engine.sync_unless_suspended()?;
+        }
+        PoolChange::Offline {
+            leaf,
+            is_fault,
+            is_temporary,
+        } => {
+            let how = Offline {
+                is_fault: *is_fault,
+                is_temporary: *is_temporary,
+            };
+            engine.offline_leaf(Guid(*leaf), how)?;
+        }
+        PoolChange::Online { leaves } => {
+            let lost = engine.lost_leaves(true);
+            for leaf in leaves.iter().copied().map(Guid) {
+                let place = lost.iter().find(|(guid, _)| *guid == leaf);
+                let found = place.and_then(|(_, path)| open_to_write(path).ok());
+                engine.online_leaf(leaf, found.as_ref().map(|found| &found.device))?;
+            }
+        }
+        PoolChange::Abandon => {
+            if engine.suspension().is_some() {
+                engine.abandon();
+            }
+        }
+        PoolChange::Dataset(change) => of_dataset(pool, change)?,
+    }
+    Ok(())
+}
+
+fn values(values: &Values) -> Vec<(String, PropertyValue)> {
+    let value = |value: &Value| match value {
+        Value::Number(number) => PropertyValue::Number(*number),
+        Value::Text(text) => PropertyValue::Text(text.clone()),
+    };
+    let pairs = values.iter();
+    pairs
+        .map(|(name, own)| (name.clone(), value(own)))
+        .collect()
+}
+
+fn borrowed(names: &[String]) -> Vec<&str> {
+    names.iter().map(String::as_str).collect()
+}
+
+fn of_dataset(pool: &Pool, change: &DatasetChange) -> Result<(), ChangeError> {
+    let datasets = pool.datasets();
+    match change {
+        DatasetChange::CreateFileSystem {
+            name, properties, ..
+        } => {
+            datasets.create_filesystem(name, &values(properties))?;
+        }
+        DatasetChange::CreateVolume { name, properties } => {
+            datasets.create_volume(name, &values(properties))?;
+        }
+        DatasetChange::Clone {
+            snapshot,
+            name,
+            properties,
+            ..
+        } => datasets.clone_snapshot(snapshot, name, &values(properties))?,
+        DatasetChange::Snapshot { names, properties } => {
+            datasets.snapshot(&borrowed(names), &values(properties))?;
+        }
+        DatasetChange::Destroy { name } => datasets.destroy(name, DestroyOptions::default())?,
+        DatasetChange::DestroyInOrder { names } => datasets.destroy_in_order(&borrowed(names))?,
+        DatasetChange::DestroySnapshots { names, defer } => {
+            let options = DestroyOptions { defer: *defer };
+            datasets.destroy_snapshots(&borrowed(names), options)?;
+        }
+        DatasetChange::Rename {
+            from,
+            to,
+            recursively: true,
+            ..
+        } => datasets.rename_recursively(from, to)?,
+        DatasetChange::Rename { from, to, .. } => datasets.rename(from, to)?,
+        DatasetChange::Promote { name } => datasets.promote(name)?,
+        DatasetChange::Rollback { snapshot } => datasets.rollback(snapshot)?,
+        DatasetChange::Bookmark { source, name } => datasets.bookmark(source, name)?,
+        DatasetChange::Hold { names, tag } => datasets.hold(&borrowed(names), tag)?,
+        DatasetChange::Release { names, tag } => datasets.release(&borrowed(names), tag)?,
+        DatasetChange::Set {
+            name, properties, ..
+        } => set(pool, name, properties)?,
+        DatasetChange::SetOwnerQuota {
+            name,
+            owners,
+            of_objects,
+            id,
+            limit,
+        } => {
+            let owner = match owners {
+                OwnerKind::User => QuotaOwner::User,
+                OwnerKind::Group => QuotaOwner::Group,
+                OwnerKind::Project => QuotaOwner::Project,
+            };
+            let files = pool.file_system(name).map_err(change_error)?;
+            let done = files.set_quota(owner, measure(*of_objects), *id, *limit);
+            done.map_err(|error| ChangeError::Failed(error.to_string()))?;
+            pool.sync().map_err(change_error)?;
+        }
+        // A default quota has no received value: inheriting it removes the quota.
+        DatasetChange::Inherit { name, property, .. }
+            if master_node::default_quota(property).is_some() =>
+        {
+            let none = Value::Number(0);
+            set_in_contents(pool, name, &[(property.clone(), none)])?;
+        }
+        DatasetChange::Inherit {
+            name,
+            property,
+            to_received,
+        } => datasets.inherit(name, property, *to_received)?,
+    }
+    Ok(())
+}
+
+/// Sets properties. Those stored inside the file system or volume come after those stored in the DSL.
+fn set(pool: &Pool, name: &str, properties: &Values) -> Result<(), ChangeError> {
+    let is_inside = |property: &str| {
+        matches!(property, "volsize" | "version") || master_node::default_quota(property).is_some()
+    };
+    let pairs = properties.iter().cloned();
+    let (inside, beside): (Values, Values) = pairs.partition(|(property, _)| is_inside(property));
+    // Checks the version before anything is changed.
+    for (property, value) in &inside {
+        if let ("version", Value::Number(number)) = (property.as_str(), value) {
+            let may = pool
+                .file_system(name)
+                .map_err(change_error)?
+                .check_new_version(*number);
+            may.map_err(|error| ChangeError::Failed(error.to_string()))?;
+        }
+    }
+    if !beside.is_empty() {
+        pool.datasets().set_properties(name, &values(&beside))?;
+    }
+    set_in_contents(pool, name, &inside)
+}
+
+/// Sets the size of a volume, or the version and the default quotas of a file system. They are on stable
+/// storage when this returns.
+fn set_in_contents(
+    pool: &Pool,
+    name: &str,
+    properties: &[(String, Value)],
+) -> Result<(), ChangeError> {
+    let failed = |error: &dyn std::fmt::Display| ChangeError::Failed(error.to_string());
+    for (property, value) in properties {
+        let Value::Number(number) = *value else {
+            return Err(ChangeError::Failed(format!(
+                "bad numeric value for '{property}'"
+            )));
+        };
+        if property == "version" {
+            pool.raise_version(name, number).map_err(change_error)?;
+        } else if let Some((owner, of_objects)) = master_node::default_quota(property) {
+            let owners = [QuotaOwner::User, QuotaOwner::Group, QuotaOwner::Project];
+            let files = pool.file_system(name).map_err(change_error)?;
+            let set = files.set_default_quota(owners[owner], measure(of_objects), number);
+            set.map_err(|error| failed(&error))?;
+        } else {
+            let resized = pool.volume(name).map_err(change_error)?.resize(number);
+            resized.map_err(|error| failed(&error))?;
+        }
+    }
+    if !properties.is_empty() {
+        pool.sync().map_err(change_error)?;
+    }
+    Ok(())
+}
+
+fn measure(of_objects: bool) -> QuotaMeasure {
+    match of_objects {
+        true => QuotaMeasure::Objects,
+        false => QuotaMeasure::Bytes,
+    }
+}
+
+/// Opens devices for new vdevs.
+fn new_vdevs(devices: &NewDevices) -> Result<(NewVdevs, NewVdevOptions), ChangeError> {
+    let mut tops = vec![];
+    for top in &devices.tops {
+        tops.push(NewTop {
+            layout: top.layout,
+            class: top.class,
+            devices: open_all(&top.paths, open_to_write)?,
+        });
+    }
+    let vdevs = NewVdevs {
+        tops,
+        spares: open_all(&devices.spares, open_to_write)?,
+        caches: open_all(&devices.caches, open_to_write)?,
+    };
+    let options = NewVdevOptions {
+        ashift: devices.ashift,
+        force: true,
+    };
+    Ok((vdevs, options))
+}
+
+/// The dataset named by `bootfs`; `None` if the value is empty.
+fn boot_dataset(pool: &Pool, value: &str) -> Result<Option<ObjectId>, ChangeError> {
+    if value.is_empty() {
+        return Ok(None);
+    }
+    let committed = pool.committed().map_err(change_error)?;
+    let dataset = committed.dataset(value).map_err(change_error)?;
+    if dataset.kind().map_err(change_error)? != millpond_engine::DatasetKind::Filesystem {
+        return Err(ChangeError::Failed(
+            "operation not supported on this type of pool".into(),
+        ));
+    }
+    Ok(Some(dataset.inner().id()))
+}
+
+/// The features that property `compatibility` allows in a new pool.
+pub(crate) fn compatible_features(value: &str) -> Result<FeatureChoice, ChangeError> {
+    match requested(Some(value)) {
+        RequestedFeatures::All => Ok(FeatureChoice::Default),
+        RequestedFeatures::Legacy => Ok(FeatureChoice::OnlyNamed),
+        RequestedFeatures::Listed(names) => Ok(FeatureChoice::Compatible(names)),
+        RequestedFeatures::Unreadable => Err(ChangeError::Compatibility(unreadable(value))),
+    }
+}
+
+pub(crate) fn frees_space(change: &PoolChange) -> bool {
+    let PoolChange::Dataset(change) = change else {
+        return false;
+    };
+    matches!(
+        change,
+        DatasetChange::Destroy { .. }
+            | DatasetChange::DestroyInOrder { .. }
+            | DatasetChange::DestroySnapshots { .. }
+            | DatasetChange::Rollback { .. }
+            | DatasetChange::Release { .. }
+    )
+}
+
+/// Syncs txgs until the destroyed data is freed, at most [`FREEING_TXGS_MAX`].
+pub(crate) fn free_in_background(pool: &Pool) -> Result<(), ChangeError> {
+    for _ in 0..FREEING_TXGS_MAX {
+        let freeing = pool
+            .committed()
+            .map_err(change_error)?
+            .inner()
+            .property("freeing")?;
+        let freeing = freeing.and_then(|property| property.value);
+        match freeing {
+            Some(millpond_pool::properties::PropertyValue::Number(bytes)) if bytes > 0 => {
+                pool.sync().map_err(change_error)?;
+            }
+            _ => break,
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,242 @@
+//! Checks before anything is written: devices, their current use, and whether the layout is valid.
+
+use crate::change::change_error;
+use millpond_control::{ChangeError, DeviceFacts, DeviceInUse, DeviceProblem, NewDevices};
+use millpond_device::{Device, DeviceError, FileDevice};
+use millpond_engine::View;
+use millpond_env::sync::Arc;
+use millpond_ondisk::Guid;
+use millpond_pool::import::LeafState;
+use millpond_pool::{NewDevice, NewTop, check_replication, clear_labels, find_use};
+use millpond_vdev::{AllocationClass, VdevConfig};
+use std::collections::BTreeSet;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
+/// Access to the pools of this system.
+pub(crate) trait Around {
+    /// Whether this pool is open, or the next command would open it.
+    fn is_open(&self, pool: Guid) -> bool;
+    /// The name of the pool that a spare or cache device belongs to.
+    fn owner_of(&self, guid: Guid, is_spare: bool) -> Option<String>;
+    /// The top-level vdevs of a pool with their classes.
+    fn tops_of(&self, pool: &str) -> Result<Vec<(VdevConfig, AllocationClass)>, ChangeError>;
+}
+
+/// Makes all checks that need no write. `pool` is the pool that the devices are added to.
+pub(crate) fn check(
+    around: &dyn Around,
+    devices: &NewDevices,
+    pool: Option<&str>,
+) -> Result<(), ChangeError> {
+    check_use(around, devices, pool)?;
+    let existing = match pool {
+        Some(name) => around.tops_of(name)?,
+        None => {
+            let is_data = |class| class == AllocationClass::Normal;
+            if !devices.tops.iter().any(|top| is_data(top.class)) {
+                return Err(ChangeError::NoData);
+            }
+            vec![]
+        }
+    };
+    if !devices.may_mix_redundancy {
+        let mut tops = vec![];
+        for top in &devices.tops {
+            tops.push(NewTop {
+                layout: top.layout,
+                class: top.class,
+                devices: open_all(&top.paths, open_to_look)?,
+            });
+        }
+        let mismatches = check_replication(&tops, &existing);
+        if !mismatches.is_empty() {
+            return Err(ChangeError::Replication(mismatches));
+        }
+    }
+    let is_other = |ashift| {
+        let mut known = existing.iter().map(|(top, _)| top.ashift);
+        known.any(|known| known != 0 && known != u64::from(ashift))
+    };
+    if !devices.may_mix_sectors && devices.ashift.is_some_and(is_other) {
+        return Err(ChangeError::SectorSizes);
+    }
+    Ok(())
+}
+
+/// How a device is used, according to its labels. `None` if it is free, or if its pool was destroyed or is
+/// unknown.
+fn user_of(around: &dyn Around, path: &str) -> Result<Option<DeviceInUse>, ChangeError> {
+    let device = open_to_look(path)?;
+    let Some(found) = find_use(device.device.as_ref(), &|_| false) else {
+        return Ok(None);
+    };
+    let name = found.pool.clone().unwrap_or_default();
+    Ok(match found.state {
+        LeafState::Active if around.is_open(found.pool_guid) => Some(DeviceInUse::Active(name)),
+        LeafState::Active => Some(DeviceInUse::PotentiallyActive(name)),
+        LeafState::Exported => Some(DeviceInUse::Exported(name)),
+        LeafState::Spare => around.owner_of(found.guid, true).map(DeviceInUse::Spare),
+        LeafState::Cache => around.owner_of(found.guid, false).map(DeviceInUse::Cache),
+        LeafState::Destroyed => None,
+    })
+}
+
+fn can_be_taken(by: &DeviceInUse) -> bool {
+    matches!(
+        by,
+        DeviceInUse::Exported(_) | DeviceInUse::PotentiallyActive(_)
+    )
+}
+
+/// Checks that the devices are free. ZFS allows several pools to share a spare; this is refused as not
+/// implemented.
+fn check_use(
+    around: &dyn Around,
+    devices: &NewDevices,
+    pool: Option<&str>,
+) -> Result<(), ChangeError> {
+    let mut used = vec![];
+    let mut can_be_forced = true;
+    let mut seen = BTreeSet::new();
+    let mut shared_spare = None;
+    let is_twice = !devices.paths().all(|path| seen.insert(path));
+    for path in devices.paths() {
+        let Some(by) = user_of(around, path)? else {
+            continue;
+        };
+        if let DeviceInUse::Spare(owner) = &by
+            && devices.spares.contains(path)
+        {
+            shared_spare = Some(match pool {
+                Some(pool) if pool == owner => ChangeError::Twice,
+                _ => ChangeError::NotBuilt("a hot spare of several pools".into()),
+            });
+            continue;
+        }
+        if !(devices.may_take_used && can_be_taken(&by)) {
+            can_be_forced &= !devices.may_take_used;
+            used.push((path.clone(), by));
+        }
+    }
+    if used.is_empty() {
+        if let Some(refusal) = shared_spare {
+            return Err(refusal);
+        }
+        return match is_twice {
+            true => Err(ChangeError::Twice),
+            false => Ok(()),
+        };
+    }
+    Err(ChangeError::InUse {
+        devices: used,
+        can_be_forced,
+    })
+}
+
+/// Checks whether the labels of a device may be wiped.
+pub(crate) fn check_clearing(
+    around: &dyn Around,
+    path: &str,
+    force: bool,
+) -> Result<(), ChangeError> {
+    let Some(by) = user_of(around, path)? else {
+        return Ok(());
+    };
+    let can_be_forced = can_be_taken(&by);
+    if force && can_be_forced {
+        return Ok(());
+    }
+    Err(ChangeError::InUse {
+        devices: vec![(path.to_owned(), by)],
+        can_be_forced,
+    })
+}
+
+/// Wipes the labels of a device.
+pub(crate) fn clear(path: &str) -> Result<(), ChangeError> {
+    let device = millpond_engine::open_device(Path::new(path)).map_err(change_error)?;
+    let labels = millpond_pool::import::read_labels(device.device.as_ref());
+    if !labels.iter().any(Result::is_ok) {
+        return Err(ChangeError::NoLabel);
+    }
+    let cleared = clear_labels(device.device.as_ref());
+    cleared.map_err(|error| ChangeError::Failed(error.to_string()))?;
+    Ok(())
+}
+
+/// The top-level vdevs of a pool with their classes.
+pub(crate) fn tops_of(pool: &View) -> Vec<(VdevConfig, AllocationClass)> {
+    let topology = pool.inner().store().topology();
+    let tops = pool.inner().assembly().root.children.clone();
+    (0u32..)
+        .map(millpond_ondisk::VdevId)
+        .zip(tops)
+        .map(|(id, top)| {
+            let node = topology.tree.top(id);
+            let class = match node {
+                _ if top.is_log => AllocationClass::Log,
+                Some(node) => node.class,
+                None => AllocationClass::Normal,
+            };
+            (top, class)
+        })
+        .collect()
+}
+
+pub(crate) fn facts(path: &str) -> Result<DeviceFacts, DeviceProblem> {
+    let told = |error: std::io::Error| match error.kind() {
+        std::io::ErrorKind::NotFound => DeviceProblem::Missing,
+        _ => DeviceProblem::Unusable(error.to_string()),
+    };
+    let metadata = std::fs::metadata(path).map_err(told)?;
+    let is_block_device = metadata.file_type().is_block_device();
+    if !is_block_device && !metadata.is_file() {
+        return Err(DeviceProblem::WrongKind);
+    }
+    let size_bytes = if is_block_device {
+        open_to_look(path)
+            .map_err(|error| match error {
+                ChangeError::Device { problem, .. } => problem,
+                _ => DeviceProblem::WrongKind,
+            })?
+            .device
+            .size_bytes()
+    } else {
+        metadata.len()
+    };
+    Ok(DeviceFacts {
+        is_file: !is_block_device,
+        size_bytes,
+    })
+}
+
+/// Opens a device read-only, to inspect it.
+pub(crate) fn open_to_look(path: &str) -> Result<NewDevice, ChangeError> {
+    let told = |error: DeviceError| ChangeError::Device {
+        path: path.to_owned(),
+        problem: DeviceProblem::Unusable(error.to_string()),
+    };
+    let options = millpond_device::OpenOptions {
+        write: false,
+        refuse_if_live: false,
+    };
+    let device = FileDevice::open(Path::new(path), options).map_err(told)?;
+    let is_block_device = device.is_block_device();
+    let device: Arc<dyn Device> = Arc::new(device);
+    Ok(NewDevice {
+        is_block_device,
+        ..NewDevice::file(path, device)
+    })
+}
+
+pub(crate) fn open_to_write(path: &str) -> Result<NewDevice, ChangeError> {
+    millpond_engine::open_device(Path::new(path)).map_err(change_error)
+}
+
+pub(super) fn open_all(
+    paths: &[String],
+    open: fn(&str) -> Result<NewDevice, ChangeError>,
+) -> Result<Vec<NewDevice>, ChangeError> {
+    paths.iter().map(|path| open(path)).collect()
+}

@@ -1,0 +1,48 @@
+//! Requests for new pools: their features and their plan.
+
+use super::apply::compatible_features;
+use millpond_control::{ChangeError, NewPoolRequest};
+use millpond_engine::{FeatureChoice, PoolBuilder, PoolSetting, SettingTime, WriteOptions};
+
+/// The features of a new pool, or an error if one of the requested properties is not valid.
+pub(crate) fn features_of(request: &NewPoolRequest) -> Result<FeatureChoice, ChangeError> {
+    let mut features = request.features.clone();
+    for (name, value) in &request.properties {
+        PoolSetting::parse(name, value, SettingTime::Creation)?;
+        if name == "compatibility" && features == FeatureChoice::Default {
+            features = compatible_features(value)?;
+        }
+    }
+    Ok(features)
+}
+
+/// Converts a checked request into a plan.
+pub(crate) fn plan(
+    request: &NewPoolRequest,
+    features: FeatureChoice,
+    writing: WriteOptions,
+) -> PoolBuilder {
+    // The checks have already refused devices in use and mixed layouts, so the plan forces both.
+    let name = request.temporary_name.as_ref().unwrap_or(&request.name);
+    let mut plan = PoolBuilder::new(name).force().writing(writing);
+    plan = plan.features(features);
+    if let Some(ashift) = request.devices.ashift {
+        plan = plan.ashift(ashift);
+    }
+    for top in &request.devices.tops {
+        plan = plan.top(top.class, top.layout, &top.paths);
+    }
+    for spare in &request.devices.spares {
+        plan = plan.spare(spare);
+    }
+    for cache in &request.devices.caches {
+        plan = plan.cache(cache);
+    }
+    for (name, value) in &request.properties {
+        plan = plan.property(name, value);
+    }
+    for (name, value) in &request.root_properties {
+        plan = plan.root_property(name, value);
+    }
+    plan
+}

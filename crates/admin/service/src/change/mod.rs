@@ -1,0 +1,8 @@
+//! Changes of open pools.
+
+pub(crate) mod apply;
+pub(crate) mod checks;
+pub(crate) mod create;
+mod error;
+
+pub(crate) use error::change_error;

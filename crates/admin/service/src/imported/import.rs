@@ -1,0 +1,505 @@
+//! Finds pools that are not open, and imports them.
+
+use super::{ImportedPool, ImportedPools, Open, cache_file, names};
+use crate::change::apply;
+use crate::info::importable;
+use millpond_control::{
+    ChangeError, Changed, ImportError, ImportRequest, ImportablePool, Imported, PoolChange,
+    RewindRequest, SearchPaths,
+};
+use millpond_engine::{Error, OpenOptions, Pool, SCAN_FOR_WRITING, Search, View, WriteOptions};
+use millpond_env::sync::Mutex;
+use millpond_ondisk::Txg;
+use millpond_pool::OpenError;
+use millpond_pool::import::{
+    ImportCondition, PoolCandidate, PoolState, Rewind, ScanOptions, leaf_paths,
+};
+use millpond_pool::{HistoryCommand, Opening};
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+impl ImportedPools {
+    fn search(&self, places: &SearchPaths) -> Result<Search, ImportError> {
+        let mut search = match &places.cache_file {
+            Some(file) => Search::in_cache_file(Path::new(file)).map_err(|error| {
+                ImportError::CacheFile(match error {
+                    // The system's error message without the error number after it.
+                    Error::CacheFile { reason, .. } => {
+                        let words = reason.split(" (os error").next().unwrap_or_default();
+                        format!("failed to open cache file: {words}")
+                    }
+                    other => other.to_string(),
+                })
+            })?,
+            None => Search::default(),
+        };
+        search.paths.extend(places.paths.iter().map(PathBuf::from));
+        search.hostid = self.hostid;
+        Ok(search)
+    }
+
+    /// The pools found by `search` that are not imported. A label describes only its own top-level vdev. If
+    /// others are missing, this opens the pool to learn their paths, adds these to `search`, and searches
+    /// again.
+    fn candidates(&self, search: &mut Search) -> Vec<PoolCandidate> {
+        let mut found = search.pools();
+        found.retain(|candidate| !super::Around::is_open(self, candidate.guid));
+        let mut more: Vec<PathBuf> = vec![];
+        for candidate in &found {
+            let is_missing = |condition: &ImportCondition| {
+                matches!(
+                    condition,
+                    ImportCondition::UnknownTop { .. } | ImportCondition::MissingLog { .. }
+                )
+            };
+            if !candidate.conditions.iter().any(is_missing) {
+                continue;
+            }
+            let options = OpenOptions {
+                allow_missing_tops: true,
+                ..self.reading()
+            };
+            if let Ok(pool) = View::open_candidate(candidate, &options) {
+                let named = leaf_paths(pool.inner().config());
+                let named = named.into_iter().map(|(_, path)| path);
+                more.extend(named.filter(|path| path.exists() && !candidate.found().is_met(path)));
+            }
+        }
+        if more.is_empty() {
+            return found;
+        }
+        if search.paths.is_empty() && search.configs.is_empty() {
+            search.paths = millpond_device::default_search_paths();
+        }
+        search.paths.extend(more);
+        drop(found);
+        let mut found = search.pools();
+        found.retain(|candidate| !super::Around::is_open(self, candidate.guid));
+        found
+    }
+
+    /// Implements [`millpond_control::Service::importable_from`].
+    ///
+    /// # Errors
+    /// [`ImportError::CacheFile`].
+    pub fn importable_from(
+        &self,
+        places: &SearchPaths,
+    ) -> Result<Vec<ImportablePool>, ImportError> {
+        let found = self.candidates(&mut self.search(places)?);
+        let mut pools: Vec<ImportablePool> = found
+            .iter()
+            .map(|candidate| importable(candidate, self.hostid))
+            .collect();
+        // Devices are scanned in parallel, so their order is not deterministic.
+        pools.sort_by(|a, b| a.info.name.cmp(&b.info.name));
+        Ok(pools)
+    }
+
+    /// Implements [`millpond_control::Service::import`], but mounts nothing and loads no keys.
+    ///
+    /// # Errors
+    /// [`ImportError`].
+    pub fn import(
+        &self,
+        request: &ImportRequest,
+        command: Option<&HistoryCommand>,
+    ) -> Result<Imported, ImportError> {
+        let _turn = self.turn.lock();
+        let word = request.pool.as_str();
+        if request.new_name.is_none() && self.get(word).is_some() {
+            return Err(ImportError::NameTaken);
+        }
+        let mut search = self.search(&request.places)?;
+        let found = self.candidates(&mut search);
+        let candidate = choose(&found, word, request.destroyed)?;
+        let name = request.new_name.clone();
+        let name = name.unwrap_or_else(|| candidate.name.clone());
+        if self.get(&name).is_some() {
+            return Err(ImportError::NameTaken);
+        }
+        refuse_pool_name(request, &name)?;
+        let allowed = Allowed {
+            force: request.force || request.destroyed,
+            without_logs: request.without_logs,
+        };
+        self.refuse(candidate, &allowed)?;
+        let options = self.options(request);
+        refuse_by_content(candidate, request, &options)?;
+        let given = |wanted: &str| {
+            let mut pairs = request.properties.iter().rev();
+            pairs
+                .find(|(name, _)| name == wanted)
+                .map(|(_, v)| v.as_str())
+        };
+        let wants_read_only = given("readonly") == Some("on");
+        let altroot = given("altroot").map(str::to_owned);
+        let is_visitor = altroot.is_some() || request.is_name_temporary;
+        let cache_file = cache_file(given("cachefile"), is_visitor);
+        let writing = WriteOptions {
+            stored_name: (request.is_name_temporary && name != candidate.name)
+                .then(|| candidate.name.clone()),
+            ..self.writing()
+        };
+
+        let (guid, paths) = (candidate.guid, device_paths(candidate));
+        let is_complete = !paths.is_empty();
+        // The search opened every device that it found. This closes the devices of other pools.
+        drop(found);
+        let mut narrow = search.clone();
+        if is_complete {
+            narrow.paths = paths;
+        }
+        let scan = match wants_read_only {
+            true => ScanOptions::default(),
+            false => SCAN_FOR_WRITING,
+        };
+        let mut found = narrow.pools_with(scan);
+        found.retain(|candidate| candidate.guid == guid);
+        let mut cannot_be_written = None;
+        if found.is_empty() && !wants_read_only {
+            // If the devices can only be read, import the pool read-only.
+            cannot_be_written = narrow.read_only_device();
+            if cannot_be_written.is_some() {
+                found = narrow.pools_with(ScanOptions::default());
+                found.retain(|candidate| candidate.guid == guid);
+            }
+        }
+        let Some(mut candidate) = found.into_iter().next() else {
+            return Err(ImportError::Busy(
+                "its devices are held by another program".into(),
+            ));
+        };
+        candidate.name.clone_from(&name);
+        let foreign_because = self.foreign_because(&candidate);
+        let (open, read_only_because) = if wants_read_only || cannot_be_written.is_some() {
+            let why = cannot_be_written;
+            let open = self.open_to_read(&candidate, &options, why.clone())?;
+            (open, why)
+        } else {
+            match Pool::open_candidate(&self.env, &candidate, &options, &writing) {
+                Ok(live) => (Open::Live(live), None),
+                Err(Error::Open { error, .. }) => match *error {
+                    OpenError::ReadOnly(why) => {
+                        let why = why.to_string();
+                        let open = self.open_to_read(&candidate, &options, Some(why.clone()))?;
+                        (open, Some(why))
+                    }
+                    other => return Err(unopened(&candidate, other)),
+                },
+                Err(other) => return Err(ImportError::Unreadable(other.to_string())),
+            }
+        };
+        if let Open::Live(live) = &open {
+            live.datasets().enforce_limits(false);
+            if let (Some(_), Some(system)) = (command, &self.system) {
+                let noted = live.inner().record_opening(Opening::Import, system);
+                noted.map_err(|error| ImportError::Change(error.into()))?;
+            }
+            set_properties(live, request).map_err(ImportError::Change)?;
+            if let Some(command) = command {
+                let noted = live.inner().record_command(command);
+                noted.map_err(|error| ImportError::Change(error.into()))?;
+            }
+        }
+        let held = ImportedPool {
+            open,
+            located: Some(self.locate(&candidate, &search)),
+            altroot,
+            cache_file: Mutex::new(cache_file),
+            held_since_s: self.now_s(),
+            last: Mutex::new(None),
+        };
+        self.hold(&name, held);
+        Ok(Imported {
+            name,
+            read_only_because,
+            foreign_because,
+            ..Imported::default()
+        })
+    }
+
+    /// Why the pool's content may come from another administrator, if it may.
+    fn foreign_because(&self, candidate: &PoolCandidate) -> Option<String> {
+        // Mounts by ordinary users are always `nosuid,nodev`; `fusermount3` enforces this.
+        if self.owner.0 != 0 {
+            return None;
+        }
+        for path in device_paths(candidate) {
+            let Ok(metadata) = std::fs::metadata(&path) else {
+                continue;
+            };
+            let user = metadata.uid();
+            if metadata.is_file() && user != 0 {
+                return Some(format!("{} belongs to user {user}", path.display()));
+            }
+        }
+        let is_ours = match candidate.hostid {
+            0 => candidate.hostname.is_none() || candidate.hostname == self.hostname,
+            hostid => hostid == self.hostid,
+        };
+        (!is_ours).then(|| {
+            let name = candidate.hostname.as_deref().unwrap_or("unknown");
+            format!("another system used it last: {name}")
+        })
+    }
+
+    /// Options for inspecting a pool, with the configured deadline for devices that the pool can do without.
+    fn reading(&self) -> OpenOptions {
+        OpenOptions {
+            deadline: self.deadline,
+            ..OpenOptions::default()
+        }
+    }
+
+    fn options(&self, request: &ImportRequest) -> OpenOptions {
+        OpenOptions {
+            rewind: match request.rewind {
+                RewindRequest::Never | RewindRequest::Checkpoint => Rewind::Never,
+                RewindRequest::Recent => Rewind::Recent,
+                RewindRequest::Extreme => Rewind::Extreme,
+                RewindRequest::ToTxg(txg) => Rewind::ToTxg(Txg(txg)),
+            },
+            at_checkpoint: request.rewind == RewindRequest::Checkpoint,
+            allow_missing_tops: request.without_logs,
+            ..self.reading()
+        }
+    }
+
+    fn open_to_read(
+        &self,
+        candidate: &PoolCandidate,
+        options: &OpenOptions,
+        why: Option<String>,
+    ) -> Result<Open, ImportError> {
+        match View::open_candidate(candidate, options) {
+            Ok(pool) => Ok(Open::ReadOnly(pool, why)),
+            Err(Error::Open { error, .. }) => Err(unopened(candidate, *error)),
+            Err(other) => Err(ImportError::Unreadable(other.to_string())),
+        }
+    }
+
+    /// Paths and sizes of the pool's devices by guid. Searches all devices, because labels of spares and
+    /// caches do not name their pool.
+    fn locate(&self, candidate: &PoolCandidate, search: &Search) -> BTreeMap<u64, (String, u64)> {
+        let wide = search.scan();
+        let leaves = wide.leaves().iter().chain(candidate.found().leaves());
+        leaves
+            .map(|leaf| (leaf.guid().0, (leaf.path(), leaf.device().size_bytes())))
+            .collect()
+    }
+
+    /// Checks the import conditions before anything is opened for writing.
+    fn refuse(&self, candidate: &PoolCandidate, allowed: &Allowed) -> Result<(), ImportError> {
+        for condition in &candidate.conditions {
+            match condition {
+                ImportCondition::HostidMismatch {
+                    hostid,
+                    hostname,
+                    last_access_s,
+                } => {
+                    // Systems without a host id are distinguished by name.
+                    let is_ours = *hostid == 0 && *hostname == self.hostname;
+                    if !is_ours && !allowed.force {
+                        return Err(ImportError::HeldElsewhere {
+                            hostname: hostname.clone(),
+                            hostid: *hostid,
+                            time_s: last_access_s.unwrap_or(0),
+                        });
+                    }
+                }
+                ImportCondition::MissingLog { .. } if !allowed.without_logs => {
+                    return Err(ImportError::MissingLogs(missing_logs(candidate)));
+                }
+                ImportCondition::VersionNewer { .. } => return Err(ImportError::Version),
+                ImportCondition::UnsupportedReadFeatures { features } => {
+                    // Descriptions of features are in the pool, not in the labels.
+                    let described = match View::open_candidate(candidate, &self.reading()) {
+                        Err(Error::Open { error, .. }) => match *error {
+                            OpenError::Features { features } => features
+                                .into_iter()
+                                .map(|feature| (feature.guid, feature.description))
+                                .collect(),
+                            _ => vec![],
+                        },
+                        _ => vec![],
+                    };
+                    if !described.is_empty() {
+                        return Err(ImportError::Features(described));
+                    }
+                    let names = features.iter().map(|guid| (guid.clone(), None));
+                    return Err(ImportError::Features(names.collect()));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Validates the pool's name: strictly if it is new, leniently if it comes from a label.
+fn refuse_pool_name(request: &ImportRequest, name: &str) -> Result<(), ImportError> {
+    let why = match request.new_name {
+        Some(_) => millpond_pool::check_pool_name(name).err(),
+        None => names::refuse_component(name),
+    };
+    match why {
+        None => Ok(()),
+        Some(why) => Err(ImportError::BadName {
+            name: name.to_owned(),
+            why: why.to_owned(),
+        }),
+    }
+}
+
+/// Makes the checks that need the pool's content, before anything is written.
+fn refuse_by_content(
+    candidate: &PoolCandidate,
+    request: &ImportRequest,
+    options: &OpenOptions,
+) -> Result<(), ImportError> {
+    let Ok(pool) = View::open_candidate(candidate, options) else {
+        // The actual import reports the reason.
+        return Ok(());
+    };
+    refuse_missing_logs(&pool, request)?;
+    let properties = &mut request.properties.iter().rev();
+    let read_only = properties.find(|(name, _)| name == "readonly");
+    if read_only.is_some_and(|(_, value)| value == "on") && !request.mount {
+        // A read-only import without mounts allows recovery of the content despite invalid names.
+        return Ok(());
+    }
+    match names::refuse_datasets(&pool) {
+        None => Ok(()),
+        Some((name, why)) => Err(ImportError::BadName {
+            name,
+            why: why.to_owned(),
+        }),
+    }
+}
+
+/// Refuses a pool with missing log devices that only its own configuration lists.
+fn refuse_missing_logs(pool: &View, request: &ImportRequest) -> Result<(), ImportError> {
+    if request.without_logs {
+        return Ok(());
+    }
+    let paths: BTreeMap<u64, PathBuf> = leaf_paths(pool.inner().config())
+        .into_iter()
+        .map(|(guid, path)| (guid.0, path))
+        .collect();
+    let missing: Vec<String> = pool
+        .inner()
+        .assembly()
+        .unusable_logs()
+        .iter()
+        .map(|guid| match paths.get(&guid.0) {
+            Some(path) => path.to_string_lossy().into_owned(),
+            None => guid.0.to_string(),
+        })
+        .collect();
+    match missing.is_empty() {
+        true => Ok(()),
+        false => Err(ImportError::MissingLogs(missing)),
+    }
+}
+
+struct Allowed {
+    force: bool,
+    without_logs: bool,
+}
+
+fn choose<'c>(
+    found: &'c [PoolCandidate],
+    word: &str,
+    destroyed: bool,
+) -> Result<&'c PoolCandidate, ImportError> {
+    let is_wanted = |pool: &&PoolCandidate| (pool.state == PoolState::Destroyed) == destroyed;
+    let guid = word.parse::<u64>().ok();
+    let by_guid = found
+        .iter()
+        .filter(is_wanted)
+        .find(|pool| Some(pool.guid.0) == guid);
+    if let Some(pool) = by_guid {
+        return Ok(pool);
+    }
+    let mut by_name = found
+        .iter()
+        .filter(is_wanted)
+        .filter(|pool| pool.name == word);
+    match (by_name.next(), by_name.next()) {
+        (None, _) => Err(ImportError::NoSuchPool),
+        (Some(pool), None) => Ok(pool),
+        (Some(_), Some(_)) => Err(ImportError::Ambiguous),
+    }
+}
+
+/// The paths at which the pool's devices were found. Empty if one of them has no path of its own, such as a
+/// partition of an image.
+fn device_paths(candidate: &PoolCandidate) -> Vec<PathBuf> {
+    let mut paths: Vec<PathBuf> = vec![];
+    for leaf in candidate.members() {
+        let path = PathBuf::from(leaf.path());
+        if !path.exists() {
+            return vec![];
+        }
+        paths.push(path);
+    }
+    paths
+}
+
+fn missing_logs(candidate: &PoolCandidate) -> Vec<String> {
+    let paths: BTreeMap<u64, String> = leaf_paths(&candidate.config)
+        .into_iter()
+        .map(|(guid, path)| (guid.0, path.to_string_lossy().into_owned()))
+        .collect();
+    let Ok(assembly) = &candidate.assembly else {
+        return vec![];
+    };
+    let unusable = assembly.unusable_logs();
+    unusable
+        .iter()
+        .map(|guid| {
+            let path = paths.get(&guid.0).cloned();
+            path.unwrap_or_else(|| guid.0.to_string())
+        })
+        .collect()
+}
+
+fn unopened(candidate: &PoolCandidate, error: OpenError) -> ImportError {
+    match error {
+        OpenError::Features { features } => ImportError::Features(
+            features
+                .into_iter()
+                .map(|feature| (feature.guid, feature.description))
+                .collect(),
+        ),
+        OpenError::Version { .. } => ImportError::Version,
+        OpenError::Devices { .. } | OpenError::GuidSum => ImportError::MissingDevices,
+        other => {
+            let assembly = candidate.assembly.as_ref();
+            match assembly.is_ok_and(|assembly| !assembly.state().is_usable()) {
+                true => ImportError::MissingDevices,
+                false => ImportError::Unreadable(other.to_string()),
+            }
+        }
+    }
+}
+
+/// Sets the properties that are stored in the pool.
+fn set_properties(live: &Pool, request: &ImportRequest) -> Result<(), ChangeError> {
+    for (name, value) in &request.properties {
+        if matches!(
+            name.as_str(),
+            "readonly" | "altroot" | "cachefile" | "ashift"
+        ) {
+            continue;
+        }
+        let change = PoolChange::Set {
+            name: name.clone(),
+            value: value.clone(),
+        };
+        apply::apply(live, &change, &mut Changed::default())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,25 @@
+//! Answers the requests of `millpond-control` in this process.
+//!
+//! [`LocalPools`] and [`LocalChanges`] open pools for one command. [`ImportedPools`] keeps them open. Neither
+//! mounts anything, and neither stores state of its own on disk. Page `docs/daemon.md`.
+#![forbid(unsafe_code)]
+
+mod change;
+mod imported;
+mod info;
+mod key_file;
+mod local;
+
+pub use imported::{CacheFile, ImportedPool, ImportedPools, Open, Step};
+pub use key_file::{KEY_BYTES_MAX, read_key, read_key_file};
+pub use local::{LocalChanges, LocalPools};
+
+use millpond_control::{DeviceFacts, DeviceProblem};
+
+/// Inspects a path as a device for a new vdev.
+///
+/// # Errors
+/// [`DeviceProblem`].
+pub fn device_facts(path: &str) -> Result<DeviceFacts, DeviceProblem> {
+    change::checks::facts(path)
+}

@@ -1,0 +1,268 @@
+//! An implementation of [`Change`] in this process. It opens the pool for a command, changes it, and leaves
+//! it as it was found, exported or not.
+
+use crate::change::apply::{self, free_in_background, frees_space};
+use crate::change::change_error;
+use crate::change::checks::{self, Around};
+use crate::change::create::{features_of, plan};
+use millpond_control::{
+    Change, ChangeError, ChangeFailure, Changed, DeviceFacts, DeviceProblem, NewDevices,
+    NewPoolRequest, PoolChange,
+};
+use millpond_engine::{Error, OpenOptions, Pool, SCAN_FOR_WRITING, Search, View, WriteOptions};
+use millpond_env::Env;
+use millpond_ondisk::Guid;
+use millpond_pool::HistoryCommand;
+use millpond_pool::OpenError;
+use millpond_pool::import::{ImportCondition, PoolCandidate, PoolState};
+use millpond_vdev::{AllocationClass, VdevConfig};
+
+/// Changes the pools that a search finds. Each command opens its pool.
+#[derive(Debug)]
+pub struct LocalChanges {
+    search: Search,
+    hostname: Option<String>,
+    system: Option<String>,
+    user: u64,
+}
+
+impl LocalChanges {
+    /// Changes the pools of a search. `hostname` is this system's name for labels and history, and `user` the
+    /// uid of the caller.
+    #[must_use]
+    pub fn new(search: Search, hostname: Option<String>, user: u64) -> Self {
+        Self {
+            search,
+            hostname,
+            system: None,
+            user,
+        }
+    }
+
+    /// Sets the system identification for history records: node, release, version, machine. The history of a
+    /// new pool starts with it. Opening a pool for a command adds no record of its own; the command's record
+    /// suffices.
+    #[must_use]
+    pub fn with_system(mut self, system: String) -> Self {
+        self.system = Some(system);
+        self
+    }
+
+    fn writing(&self) -> WriteOptions {
+        WriteOptions {
+            hostid: self.search.hostid,
+            hostname: self.hostname.clone(),
+            ..WriteOptions::default()
+        }
+    }
+
+    /// Opens a pool for writing. The flag is true if its labels mark it as exported.
+    fn open(&self, name: &str) -> Result<(Pool, bool), ChangeError> {
+        let candidates = self.search.pools_with(SCAN_FOR_WRITING);
+        let candidate = match find(&candidates, name) {
+            Ok(candidate) => candidate.clone(),
+            // Only the read-only search finds the pool, so another process has its devices open.
+            Err(_) if find(&self.search.pools(), name).is_ok() => return Err(ChangeError::Busy),
+            Err(error) => return Err(error),
+        };
+        // Releases the locks on devices of other pools.
+        drop(candidates);
+        self.refuse_held_elsewhere(&candidate)?;
+        let was_exported = candidate.state == PoolState::Exported;
+        let options = OpenOptions::default();
+        let opened = Pool::open_candidate(&Env::real(), &candidate, &options, &self.writing());
+        let pool = opened.map_err(|error| match error {
+            Error::Open { error, .. } => match *error {
+                OpenError::ReadOnly(why) => ChangeError::ReadOnlyPool(why.to_string()),
+                other => ChangeError::Failed(other.to_string()),
+            },
+            other => change_error(other),
+        })?;
+        pool.datasets().enforce_limits(false);
+        Ok((pool, was_exported))
+    }
+
+    /// Refuses a pool that another system uses. Systems without a host id are distinguished by name.
+    fn refuse_held_elsewhere(&self, candidate: &PoolCandidate) -> Result<(), ChangeError> {
+        for condition in &candidate.conditions {
+            let ImportCondition::HostidMismatch {
+                hostid, hostname, ..
+            } = condition
+            else {
+                continue;
+            };
+            let is_ours = *hostid == 0 && *hostname == self.hostname;
+            if !is_ours {
+                let hostname = hostname.clone();
+                return Err(ChangeError::HeldElsewhere { hostname });
+            }
+        }
+        Ok(())
+    }
+
+    fn history(&self, command: &str) -> HistoryCommand {
+        HistoryCommand {
+            command: command.to_owned(),
+            user: self.user,
+        }
+    }
+
+    /// Makes all checks that need no write. `pool` is the pool that the devices are added to.
+    fn check(&self, devices: &NewDevices, pool: Option<&str>) -> Result<(), ChangeError> {
+        let around = Candidates(self.search.pools());
+        checks::check(&around, devices, pool)
+    }
+
+    /// Leaves the pool exported or not, as it was found.
+    fn close(&self, pool: Pool, was_exported: bool) -> Result<(), ChangeError> {
+        if was_exported {
+            return pool.export().map_err(change_error);
+        }
+        // All changes are committed. Dropping the last handle releases the devices.
+        Ok(())
+    }
+}
+
+impl Change for LocalChanges {
+    fn device(&self, path: &str) -> Result<DeviceFacts, DeviceProblem> {
+        checks::facts(path)
+    }
+
+    fn create_pool(&self, request: &NewPoolRequest, command: &str) -> Result<Changed, ChangeError> {
+        let name = request.name.as_str();
+        if request.temporary_name.is_some() {
+            let what = "a temporary name for a pool that does not stay open";
+            return Err(ChangeError::NotBuilt(what.into()));
+        }
+        millpond_pool::check_pool_name(name)
+            .map_err(|reason| ChangeError::PoolName(reason.into()))?;
+        let features = features_of(request)?;
+        self.check(&request.devices, None)?;
+        if request.only_check {
+            return Ok(Changed::default());
+        }
+        let found = self.search.pools();
+        let is_there = |pool: &PoolCandidate| pool.name == name && pool.state == PoolState::Active;
+        if found.iter().any(is_there) {
+            return Err(ChangeError::PoolExists);
+        }
+        drop(found);
+        let writing = WriteOptions {
+            system: self.system.clone(),
+            ..self.writing()
+        };
+        let pool = plan(request, features, writing)
+            .create()
+            .map_err(change_error)?;
+        pool.inner().record_command(&self.history(command))?;
+        Ok(Changed::default())
+    }
+
+    fn check_add(&self, pool: &str, devices: &NewDevices) -> Result<(), ChangeError> {
+        self.check(devices, Some(pool))
+    }
+
+    fn change(
+        &self,
+        pool: &str,
+        changes: &[PoolChange],
+        command: &str,
+    ) -> Result<Changed, ChangeFailure> {
+        let at = |done| move |error| ChangeFailure { done, error };
+        for change in changes {
+            if let PoolChange::Add(devices) = change {
+                self.check(devices, Some(pool)).map_err(at(0))?;
+            }
+        }
+        let (live, was_exported) = self.open(pool).map_err(at(0))?;
+        let mut changed = Changed::default();
+        let mut failure = None;
+        for (done, change) in changes.iter().enumerate() {
+            // The history record must be written before the pool is destroyed or exported.
+            if matches!(change, PoolChange::Destroy | PoolChange::Export) {
+                let noted = live.inner().record_command(&self.history(command));
+                noted.map_err(|error| at(done)(error.into()))?;
+                let ended = match change {
+                    PoolChange::Destroy => live.inner().destroy(),
+                    _ => live.inner().export(),
+                };
+                return match ended {
+                    Ok(()) => Ok(changed),
+                    Err(error) => Err(at(done)(error.into())),
+                };
+            }
+            if let Err(error) = apply::apply(&live, change, &mut changed) {
+                failure = Some(at(done)(error));
+                break;
+            }
+        }
+        let noted = match &failure {
+            None => live.inner().record_command(&self.history(command)),
+            Some(_) => Ok(()),
+        };
+        if changes.iter().any(frees_space) {
+            // Freeing can be completed later, so errors are ignored: they recur at the next change.
+            let _ = free_in_background(&live);
+        }
+        let closed = self.close(live, was_exported);
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
+        noted.map_err(|error| at(changes.len())(error.into()))?;
+        closed.map_err(at(changes.len()))?;
+        Ok(changed)
+    }
+
+    fn clear_labels(&self, path: &str, force: bool) -> Result<(), ChangeError> {
+        let around = Candidates(self.search.pools());
+        checks::check_clearing(&around, path, force)?;
+        drop(around);
+        checks::clear(path)
+    }
+}
+
+/// The pools found by a search.
+struct Candidates(Vec<PoolCandidate>);
+
+impl Around for Candidates {
+    fn is_open(&self, pool: Guid) -> bool {
+        let mut all = self.0.iter();
+        all.any(|candidate| candidate.guid == pool && candidate.state == PoolState::Active)
+    }
+    fn owner_of(&self, guid: Guid, is_spare: bool) -> Option<String> {
+        owner_of(&self.0, guid, is_spare)
+    }
+    fn tops_of(&self, name: &str) -> Result<Vec<(VdevConfig, AllocationClass)>, ChangeError> {
+        let candidate = find(&self.0, name)?;
+        let pool =
+            View::open_candidate(candidate, &OpenOptions::default()).map_err(change_error)?;
+        Ok(checks::tops_of(&pool))
+    }
+}
+
+fn find<'a>(candidates: &'a [PoolCandidate], name: &str) -> Result<&'a PoolCandidate, ChangeError> {
+    candidates
+        .iter()
+        .find(|pool| pool.name == name && pool.state != PoolState::Destroyed)
+        .ok_or(ChangeError::NoSuchPool)
+}
+
+/// The name of the pool that a spare or cache device belongs to, if that pool can be opened.
+fn owner_of(candidates: &[PoolCandidate], guid: Guid, is_spare: bool) -> Option<String> {
+    candidates
+        .iter()
+        .filter(|candidate| candidate.state != PoolState::Destroyed)
+        .find(|candidate| {
+            let pool = View::open_candidate(candidate, &OpenOptions::default());
+            pool.is_ok_and(|pool| {
+                let inner = pool.inner();
+                let listed = if is_spare {
+                    inner.spares()
+                } else {
+                    inner.caches()
+                };
+                listed.iter().any(|vdev| vdev.u64("guid") == Ok(guid.0))
+            })
+        })
+        .map(|candidate| candidate.name.clone())
+}
