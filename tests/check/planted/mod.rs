@@ -4,14 +4,16 @@ pub mod scene;
 
 use millpond_check::FindingKind as Kind;
 use millpond_checksum::seal_label;
+use millpond_dataset::{Dataset, traverse_destroyed_tree};
 use millpond_device::Device;
 use millpond_nvlist::NvList;
 use millpond_ondisk::dsl::keys;
 use millpond_ondisk::pool_directory::{key, vdev_key};
 use millpond_ondisk::{
-    BlockPointer, LABEL_CONFIG_BYTES, LABEL_CONFIG_OFFSET_BYTES, LeafLayout, ObjectId,
-    unsealed_label_region,
+    BlockBookmark, BlockPointer, BpTreeEntry, LABEL_CONFIG_BYTES, LABEL_CONFIG_OFFSET_BYTES,
+    LeafLayout, ObjectId, Txg, unsealed_label_region,
 };
+use millpond_tests::hostile::image::Changed;
 use millpond_tests::hostile::overlay::Overlay;
 use scene::{Damage, Scene, expect};
 
@@ -239,6 +241,7 @@ planted! {
         let (block, at) = s.dnode(&s.file("tank/plain", "large"));
         c.more((block, at + 24), 512);
     };
+    a_dnode_in_the_slot_of_object_0_is_found: Unreadable, "tank/plain", "object 0 holds the dnodes", forge_object_0;
     a_wrong_number_of_links_is_found: LinkCount, "tank/plain", "folder/second: 5 links, 2 names", |s, c| {
         c.put(s.attribute(&s.file("tank/plain", "small"), LINKS), 5);
     };
@@ -410,6 +413,54 @@ fn a_block_of_metadata_that_cannot_be_read_is_found() {
         },
     );
     expect(&report, Kind::Unreadable, "tank/plain", "large: ");
+}
+
+/// Copies a dnode to the slot that must be free.
+fn forge_object_0(s: &Scene, c: &mut Changed<'_>) {
+    let (block, at) = s.dnode(&s.file("tank/plain", "small"));
+    let dnode = c.content(block)[at..at + 512].to_vec();
+    let (first, _) = s.dnode(&s.set("tank/plain").object(ObjectId(1)).unwrap());
+    c.put_bytes((first, 0), &dnode);
+}
+
+/// The blocks of `tank/plain` that a destroy would free.
+fn freed(damage: impl FnOnce(&Scene, &mut Changed<'_>)) -> Result<usize, String> {
+    let pool = Scene::get().open(damage, |_| {});
+    let dataset = Dataset::find(&pool, "tank/plain").unwrap();
+    let entry = BpTreeEntry {
+        pointer: dataset.phys().block_pointer,
+        birth: Txg(0),
+        resume: BlockBookmark::default(),
+    };
+    let mut count = 0;
+    traverse_destroyed_tree(pool.store(), &entry, &mut |_| count += 1).map(|()| count)
+}
+
+#[test]
+fn a_destroy_frees_data_blocks_of_any_size() {
+    let whole = freed(|_, _| {}).unwrap();
+    assert!(whole > 20, "{whole}");
+    let odd = freed(|s, c| {
+        let (_, _, indirect) = s.pointer(&s.file("tank/plain", "large"));
+        let block = s.image.block_of(&indirect).unwrap();
+        // The logical size is in the lowest bits.
+        let size = c.get((block, 6 * 8));
+        c.put((block, 6 * 8), size - 1);
+    });
+    assert_eq!(odd, Ok(whole));
+    let contradiction = freed(|s, c| {
+        let (_, _, indirect) = s.pointer(&s.file("tank/plain", "large"));
+        let block = s.image.block_of(&indirect).unwrap();
+        let level = c.get((block, 6 * 8)) + (1 << 56);
+        c.put((block, 6 * 8), level);
+    });
+    assert!(contradiction.unwrap_err().contains("level"));
+}
+
+#[test]
+fn a_destroy_ignores_a_dnode_in_the_slot_of_object_0() {
+    let whole = freed(|_, _| {});
+    assert_eq!(freed(forge_object_0), whole);
 }
 
 #[test]

@@ -175,12 +175,21 @@ impl Scene {
         damage: impl FnOnce(&Self, &mut Changed<'_>),
         over: impl FnOnce(&mut Overlay),
     ) -> CheckReport {
+        let pool = self.open(damage, over);
+        check_pool(&pool, &CheckOptions::default()).unwrap()
+    }
+
+    /// The pool with damage.
+    pub fn open(
+        &self,
+        damage: impl FnOnce(&Self, &mut Changed<'_>),
+        over: impl FnOnce(&mut Overlay),
+    ) -> Arc<PoolView> {
         let mut change = self.image.change();
         damage(self, &mut change);
         let mut overlay = change.seal_in_place().unwrap();
         over(&mut overlay);
-        let pool = open(overlay).unwrap();
-        check_pool(&pool, &CheckOptions::default()).unwrap()
+        open(overlay).unwrap()
     }
 
     pub fn dataset(&self, name: &str) -> Dataset {

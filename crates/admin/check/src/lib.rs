@@ -1,4 +1,4 @@
-//! Layer `admin`: the consistency check of a pool: every block has one owner, and all statistics, tables and links are right.
+//! Layer `admin`: checks that every block of a pool has one owner, and that all statistics, tables and links are right.
 //!
 //! The check only reads, and only a committed state: an exported pool, a pool after a crash, or the last
 //! committed txg of a pool open for writing. `docs/check.md` explains the findings.

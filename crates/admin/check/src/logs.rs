@@ -23,6 +23,9 @@ impl BlockCheck<'_> {
 
     pub(super) fn claim_log_block(&self, block: &Visit<'_>) -> Step {
         let header = block.header;
+        if self.claims.is_spent() {
+            return Step::Stop;
+        }
         if block.is_first && is_claimed(block) && header.claim_txg > self.synced {
             let detail = format!(
                 "claimed in txg {}, which was never written",

@@ -225,7 +225,7 @@ fn claim_checkpoint(
 }
 
 impl Scene<'_> {
-    /// Visits all structures that own blocks; with `mos_pass`, also over tables and files.
+    /// Visits all structures that own blocks; with `mos_pass`, also tables and files.
     fn pass(
         &self,
         findings: &Findings<'_>,
@@ -341,7 +341,7 @@ impl Scene<'_> {
         }
         let traversal = Traversal::new(store, blocks).metadata_bytes_max(capacity);
         let outcome = traversal.run_parallel(trees, jobs, thread::parallelism());
-        if outcome == Outcome::OverBudget && !blocks.claims.is_spent() {
+        if matches!(outcome, Outcome::OverBudget(_)) && !blocks.claims.is_spent() {
             blocks.tell_over_budget();
         }
         let counted = |tally: &Arc<Tally>| *tally.counted.lock();

@@ -359,6 +359,7 @@ struct Blocks<'b, 'a>(RefCell<&'b mut Count<'a>>);
 impl Visitor for Blocks<'_, '_> {
     type Tree = ();
     type Object = ();
+    const KEEPS_BLOCKS: bool = false;
 
     fn visit(&self, block: &Visit<'_, Self>) -> Step {
         let count = &mut **self.0.borrow_mut();

@@ -63,6 +63,7 @@ impl Blocks<'_> {
 impl Visitor for Blocks<'_> {
     type Tree = ();
     type Object = ();
+    const KEEPS_BLOCKS: bool = false;
 
     fn visit(&self, block: &Visit<'_, Self>) -> Step {
         // Objects below the array of dnodes are not part of its own tree.

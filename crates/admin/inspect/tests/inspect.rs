@@ -7,7 +7,8 @@ mod support;
 
 use millpond_inspect::{
     DatasetSummary, ObjectSummary, TreeStep, block_statistics, datasets, object_summaries,
-    ondisk::ObjectType, visit_blocks,
+    ondisk::{BlockId, Level, ObjectType},
+    visit_blocks,
 };
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -61,6 +62,26 @@ fn every_allocated_byte_belongs_to_a_counted_block() {
         }
         assert_eq!(counted, allocated, "{case}");
     }
+}
+
+#[test]
+fn a_count_keeps_no_blocks_in_the_cache() {
+    let Some(golden) = Golden::open("snapshots") else {
+        return;
+    };
+    block_statistics(&golden.pool, &mut no_end());
+    golden.pool.store().settle_ahead();
+    let mut found = 0;
+    for dataset in datasets(&golden.pool) {
+        let set = dataset.unwrap().object_set(None).unwrap();
+        let dnodes = set.meta_object();
+        for id in 0..=dnodes.dnode().block_id_max.0 {
+            let pointer = dnodes.pointer(Level(0), BlockId(id)).unwrap();
+            assert!(set.store().cached(&pointer, None).is_none(), "{id}");
+            found += 1;
+        }
+    }
+    assert!(found > 0);
 }
 
 #[test]

@@ -114,6 +114,13 @@ impl Visitor for BlockVerifier<'_> {
         Step::Skip
     }
 
+    fn log_block(&self, _: &LogVisit<'_, ()>) -> Step {
+        match self.budget.is_spent() {
+            true => Step::Stop,
+            false => Step::Descend,
+        }
+    }
+
     /// The chain ends at the first block that does not verify.
     fn log_content(&self, block: &LogVisit<'_, ()>, content: Option<&LogBlock>) {
         if content.is_some() {

@@ -19,6 +19,8 @@ pub struct Bookmark {
 
 /// The level of the block of the object set.
 pub(crate) const ROOT_LEVEL: u8 = 255;
+/// An upper bound of the levels of all other blocks.
+pub(crate) const LEVEL_MAX: u8 = 63;
 
 impl Bookmark {
     /// The block of the object set.
@@ -55,7 +57,9 @@ impl Bookmark {
     pub fn decode(stored: &BlockBookmark) -> Option<Self> {
         let level = match stored.level {
             -1 => ROOT_LEVEL,
-            level => u8::try_from(level).ok().filter(|level| *level < 64)?,
+            level => u8::try_from(level)
+                .ok()
+                .filter(|level| *level <= LEVEL_MAX)?,
         };
         Some(Self {
             object: ObjectId(stored.object),
@@ -96,7 +100,7 @@ fn data_blocks(level: u8, id: u64, shift: u32) -> Range {
     (first, first.saturating_add(span))
 }
 
-/// The data blocks below a block, first and count; saturating.
+/// The first data block below a block; saturating.
 pub(crate) fn first_data_block(level: u8, id: u64, shift: u32) -> u64 {
     u64::try_from(data_blocks(level, id, shift).0).unwrap_or(u64::MAX)
 }

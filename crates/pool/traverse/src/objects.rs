@@ -1,13 +1,13 @@
 //! What is below a block: blocks of pointers, and the objects of blocks of dnodes.
 
-use crate::bookmark::{Bookmark, first_data_block, slots_per_block};
+use crate::bookmark::{Bookmark, LEVEL_MAX, ROOT_LEVEL, first_data_block, slots_per_block};
 use crate::roots::add_sources;
 use crate::sides::{At, Pointers, Side};
-use crate::traversal::{Below, Content, Flow, Position, Source, Traversal};
+use crate::traversal::{Below, Content, Flow, Order, Position, Source, Traversal};
 use crate::tree::{Object, Tree};
 use crate::visitor::{Fault, Step, Visitor, visit_of};
 use millpond_env::sync::Arc;
-use millpond_ondisk::{Dnode, ObjectId};
+use millpond_ondisk::{DecodeError, Dnode, ObjectId};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow::{self, Break, Continue};
 
@@ -29,15 +29,15 @@ impl<V: Visitor + ?Sized> Traversal<'_, V> {
         } else if position.level == 0 {
             self.dnodes(object, &position, &below, &mut content)?;
         } else {
-            let shift = object.pointers_shift();
-            let first = first_data_block(1, position.id, shift);
+            let first = first_data_block(1, position.id, position.shift);
             content.sources.push_back(Source {
                 object: Arc::clone(object),
                 old: below.old,
                 new: below.new,
                 level: position.level.saturating_sub(1),
                 next: first,
-                end: first.saturating_add(1u64.checked_shl(shift).unwrap_or(0)),
+                end: first.saturating_add(1u64.checked_shl(position.shift).unwrap_or(0)),
+                shift: position.shift,
                 prefetched: 0,
             });
         }
@@ -92,12 +92,16 @@ impl<V: Visitor + ?Sized> Traversal<'_, V> {
             if self.resume.is_some_and(|resume| resume.is_after_object(id)) {
                 continue;
             }
-            match Dnode::decode(bytes, block.endian) {
-                // A forged dnode of object 0 would contain itself.
-                Ok(Some(dnode)) if id != ObjectId(0) => {
-                    found.push((id, Arc::new(dnode)));
+            let dnode = match Dnode::decode(bytes, block.endian) {
+                // Its tree would contain this block.
+                Ok(Some(_)) if id == ObjectId(0) => {
+                    Err(DecodeError::new("dnode", "object 0 holds the dnodes", 0))
                 }
-                Ok(_) => {}
+                dnode => dnode,
+            };
+            match dnode {
+                Ok(Some(dnode)) => found.push((id, Arc::new(dnode))),
+                Ok(None) => {}
                 Err(error) => {
                     let fault = Fault::Dnode {
                         object: id,
@@ -106,24 +110,40 @@ impl<V: Visitor + ?Sized> Traversal<'_, V> {
                     };
                     let block = visit_of(object, position, pointer, side);
                     if self.visitor.fault(&block, fault) == Step::Stop {
-                        let place = Bookmark {
-                            object: id,
-                            level: 0,
-                            block: 0,
-                        };
                         if self.order.is_none() {
                             return Break(None);
                         }
                         // The objects before it come first.
-                        let resumed = self.resume.filter(|resume| resume.bookmark.object == id);
-                        let place = resumed.map_or(place, |resume| resume.bookmark);
-                        content.stops_at = Some(place);
+                        content.stops_at = Some(self.before_object(id));
                         break;
                     }
                 }
             }
         }
         Continue(found)
+    }
+
+    /// Where to resume if the traversal stops before an object, or before the rest of it.
+    fn before_object(&self, object: ObjectId) -> Bookmark {
+        let is_resumed = |from: &Bookmark| {
+            object == ObjectId(0) || object <= from.object || from.level == ROOT_LEVEL
+        };
+        if let Some(from) = self.from.filter(is_resumed) {
+            return from;
+        }
+        match self.order {
+            // Above its tree, so that none of its blocks counts as visited.
+            Some(Order::ParentsFirst) => Bookmark {
+                object,
+                level: LEVEL_MAX,
+                block: 0,
+            },
+            _ => Bookmark {
+                object: ObjectId(object.0.max(1)),
+                level: 0,
+                block: 0,
+            },
+        }
     }
 
     /// Adds the blocks of an object that exists on one or both sides.
@@ -150,12 +170,7 @@ impl<V: Visitor + ?Sized> Traversal<'_, V> {
             Step::Descend => {}
             Step::Skip => return Continue(()),
             Step::Stop => {
-                let place = Bookmark {
-                    object: id,
-                    level: 0,
-                    block: 0,
-                };
-                content.stops_at = Some(place);
+                content.stops_at = Some(self.before_object(id));
                 return match self.order {
                     None => Break(None),
                     Some(_) => Continue(()),

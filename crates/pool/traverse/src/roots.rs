@@ -1,6 +1,6 @@
 //! Where the traversal of an object set and of an object starts, and prefetch.
 
-use crate::bookmark::{Bookmark, ROOT_LEVEL, Relation};
+use crate::bookmark::{ROOT_LEVEL, Relation};
 use crate::sides::{At, Pointers, Side};
 use crate::traversal::{Content, Position, Source, Traversal};
 use crate::tree::{Object, Tree};
@@ -37,7 +37,6 @@ impl<V: Visitor + ?Sized> Traversal<'_, V> {
     pub(crate) fn root(
         &self,
         tree: &Arc<Tree<V::Tree>>,
-        from: Option<Bookmark>,
         push: &mut dyn FnMut(Root<V>) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
         let stored = |pointer: &BlockPointer| !pointer.is_hole();
@@ -49,6 +48,7 @@ impl<V: Visitor + ?Sized> Traversal<'_, V> {
             object: 0,
             level: ROOT_LEVEL,
             id: 0,
+            shift: 0,
             old: at(previous.filter(|_| !is_same)),
             new: at(is_wanted.then_some(tree.root)),
         };
@@ -59,7 +59,7 @@ impl<V: Visitor + ?Sized> Traversal<'_, V> {
             new: None,
             state: V::Object::default(),
         });
-        let relation = match from {
+        let relation = match self.from {
             Some(_) => Relation::Above,
             None => Relation::After,
         };
@@ -147,7 +147,7 @@ impl<V: Visitor + ?Sized> Traversal<'_, V> {
 
     /// Requests the blocks of metadata that come next.
     pub(crate) fn prefetch(&self, content: &mut Content<V>) {
-        if self.store.ahead_bytes_max() == 0 {
+        if !V::KEEPS_BLOCKS || self.store.ahead_bytes_max() == 0 {
             return;
         }
         for source in content.sources.iter_mut().take(2) {
@@ -163,7 +163,12 @@ impl<V: Visitor + ?Sized> Traversal<'_, V> {
                     continue;
                 };
                 let is_stored = !pointer.is_hole() && !pointer.is_embedded();
-                if !is_stored || !Self::is_wanted(tree, &pointer) {
+                // What was visited before may be free by now.
+                let is_before = self.resume.is_some_and(|resume| {
+                    let (object, level) = (source.object.id, source.level);
+                    resume.relation(object, source.shift, level, id) == Relation::Before
+                });
+                if !is_stored || is_before || !Self::is_wanted(tree, &pointer) {
                     continue;
                 }
                 let address = BlockAddress {
@@ -192,6 +197,7 @@ pub(crate) fn add_sources<V: Visitor + ?Sized>(
     let levels = |dnode: &Option<Arc<Dnode>>| dnode.as_ref().map_or(0, |dnode| dnode.levels);
     let count =
         |dnode: &Option<Arc<Dnode>>| dnode.as_ref().map_or(1, |dnode| dnode.block_pointers.len());
+    let shift = (new.as_ref().or(old.as_ref())).map_or(0, |dnode| dnode.pointers_shift());
     let source = |old, new, level, next, end| Source {
         object: Arc::clone(object),
         old,
@@ -199,6 +205,7 @@ pub(crate) fn add_sources<V: Visitor + ?Sized>(
         level,
         next,
         end,
+        shift,
         prefetched: 0,
     };
     let has_spill =

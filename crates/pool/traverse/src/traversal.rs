@@ -38,8 +38,9 @@ pub enum Outcome {
     /// The visitor stopped it, or it was cancelled. A traversal in order can resume at the bookmark; `None`
     /// is the start.
     Stopped(Option<Bookmark>),
-    /// The trees have more bytes of metadata than [`Traversal::metadata_bytes_max`] allows.
-    OverBudget,
+    /// The trees have more bytes of metadata than [`Traversal::metadata_bytes_max`] allows. A traversal in order
+    /// can resume at the bookmark; `None` is the start.
+    OverBudget(Option<Bookmark>),
 }
 
 /// Other work for the threads of a parallel traversal.
@@ -53,6 +54,8 @@ pub struct Traversal<'a, V: Visitor + ?Sized> {
     budget: Budget,
     /// `None` for any order.
     pub(crate) order: Option<Order>,
+    /// Where it begins.
+    pub(crate) from: Option<Bookmark>,
     pub(crate) resume: Option<Resume>,
 }
 
@@ -64,6 +67,8 @@ pub(crate) struct Source<V: Visitor + ?Sized> {
     pub(crate) level: u8,
     pub(crate) next: u64,
     pub(crate) end: u64,
+    /// The binary logarithm of the count of pointers in an indirect block of this tree.
+    pub(crate) shift: u32,
     /// Prefetch was requested for the blocks before this one.
     pub(crate) prefetched: u64,
 }
@@ -82,6 +87,8 @@ pub(crate) struct Position {
     pub(crate) object: usize,
     pub(crate) level: u8,
     pub(crate) id: u64,
+    /// That of its source.
+    pub(crate) shift: u32,
     pub(crate) old: At,
     pub(crate) new: At,
 }
@@ -116,6 +123,7 @@ impl<'a, V: Visitor + ?Sized> Traversal<'a, V> {
             progress: None,
             budget: Budget::new(u64::MAX),
             order: None,
+            from: None,
             resume: None,
         }
     }
@@ -172,8 +180,8 @@ impl<'a, V: Visitor + ?Sized> Traversal<'a, V> {
 
     /// Traverses a tree in this thread, from a bookmark or the start.
     ///
-    /// A block at whose [`Fault`] the visitor stops is visited again by the traversal that resumes there, if the
-    /// order is parents first.
+    /// If the order is parents first, a block at whose [`Fault`] the visitor stops, or for which the budget does
+    /// not suffice, is visited again by the traversal that resumes there.
     pub fn run_in_order(
         mut self,
         tree: Tree<V::Tree>,
@@ -182,9 +190,10 @@ impl<'a, V: Visitor + ?Sized> Traversal<'a, V> {
     ) -> Outcome {
         self.order = Some(order);
         let from = from.filter(|from| order == Order::ChildrenFirst || *from != Bookmark::ROOT);
+        self.from = from;
         let tree = Arc::new(tree);
         let mut stack = vec![];
-        let outcome = self.root(&tree, from, &mut |below| match below {
+        let outcome = self.root(&tree, &mut |below| match below {
             Root::Content(content) => {
                 stack.push(content);
                 Continue(())
@@ -221,14 +230,14 @@ impl<'a, V: Visitor + ?Sized> Traversal<'a, V> {
 
     fn stopped(&self, place: Option<Bookmark>) -> Outcome {
         match self.budget.is_spent() {
-            true => Outcome::OverBudget,
+            true => Outcome::OverBudget(place),
             false => Outcome::Stopped(place),
         }
     }
 
     fn work(&self, work: Work<'_, V>, stack: &Stack<Work<'_, V>>) -> ControlFlow<()> {
         match work {
-            Work::Tree(tree) => self.root(&tree, None, &mut |below| {
+            Work::Tree(tree) => self.root(&tree, &mut |below| {
                 stack.push([Work::Below(below)]);
                 Continue(())
             }),
@@ -312,7 +321,7 @@ impl<'a, V: Visitor + ?Sized> Traversal<'a, V> {
         }
     }
 
-    /// Whether a pointer is neither excluded nor above everything that is not.
+    /// Whether a block, or one below it, was born after [`Tree::born_after`].
     pub(crate) fn is_wanted(tree: &Tree<V::Tree>, pointer: &BlockPointer) -> bool {
         let Some(after) = tree.born_after else {
             return true;
@@ -361,6 +370,7 @@ impl<'a, V: Visitor + ?Sized> Traversal<'a, V> {
                 object: objects.len().saturating_sub(1),
                 level: source.level,
                 id,
+                shift: source.shift,
                 old,
                 new,
             });
@@ -387,11 +397,13 @@ impl<'a, V: Visitor + ?Sized> Traversal<'a, V> {
         if !blocks.is_empty() {
             let found = self.read(&blocks)?;
             for ((number, block), content) in numbers.into_iter().zip(&blocks).zip(found) {
-                let Some(Some(below)) = below.get_mut(number) else {
+                let (Some(Some(below)), Some(position)) =
+                    (below.get_mut(number), positions.get(number))
+                else {
                     continue;
                 };
                 if let (Some(content), true) = (content, block.leads_on()) {
-                    let first = first_data_block(1, block.id.0, block.object.pointers_shift());
+                    let first = first_data_block(1, block.id.0, position.shift);
                     let pointers = Pointers::Indirect(content, first);
                     match block.side {
                         Side::Old => below.old = pointers,
@@ -422,10 +434,7 @@ impl<'a, V: Visitor + ?Sized> Traversal<'a, V> {
     ) -> ControlFlow<Option<Bookmark>, Option<Below>> {
         let relation = match &self.resume {
             None => Relation::After,
-            Some(resume) => {
-                let shift = object.pointers_shift();
-                resume.relation(object.id, shift, position.level, position.id)
-            }
+            Some(resume) => resume.relation(object.id, position.shift, position.level, position.id),
         };
         let is_children_first = self.order == Some(Order::ChildrenFirst);
         if relation == Relation::Before || (relation == Relation::Below && is_children_first) {
@@ -469,7 +478,7 @@ impl<'a, V: Visitor + ?Sized> Traversal<'a, V> {
                     is_empty = false;
                     want(block);
                 }
-                Step::Descend => return Break(None),
+                Step::Descend => return Break(Some(self.bookmark(&block, relation))),
                 Step::Skip => {}
             }
         }

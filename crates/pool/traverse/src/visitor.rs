@@ -153,6 +153,8 @@ pub trait Visitor {
     type Object: Default;
     /// Whether data blocks and spill blocks are read too.
     const READS_DATA: bool = false;
+    /// Whether [`Visitor::read`] as provided caches the blocks, and the traversal prefetches those that come next.
+    const KEEPS_BLOCKS: bool = true;
 
     /// A block that is not a hole; it may be embedded or redacted.
     ///
@@ -180,14 +182,18 @@ pub trait Visitor {
         }
     }
 
-    /// Reads blocks, and passes each good one with its index to `found`. Skips what is below the others.
+    /// Reads blocks, and passes each good one with its index to `found`. Skips what is below the others, which
+    /// it reports itself.
     fn read(
         &self,
         store: &BlockStore,
         blocks: &[Visit<'_, Self>],
         found: &mut dyn FnMut(usize, Arc<Block>),
     ) -> ControlFlow<()> {
-        read_through_cache(self, store, blocks, found)
+        match Self::KEEPS_BLOCKS {
+            true => read_through_cache(self, store, blocks, found),
+            false => read_uncached(self, store, blocks, found),
+        }
     }
 
     /// A block that was read.
@@ -216,22 +222,45 @@ pub trait Visitor {
 /// The most bytes of blocks that one thread reads at once.
 const READ_BYTES_MAX: u64 = 1 << 20;
 
+fn unreadable<V: Visitor + ?Sized>(
+    visitor: &V,
+    block: &Visit<'_, V>,
+    error: BlockError,
+) -> ControlFlow<()> {
+    match visitor.fault(block, Fault::Read(error)) {
+        Step::Stop => ControlFlow::Break(()),
+        Step::Descend | Step::Skip => ControlFlow::Continue(()),
+    }
+}
+
+fn read_uncached<V: Visitor + ?Sized>(
+    visitor: &V,
+    store: &BlockStore,
+    blocks: &[Visit<'_, V>],
+    found: &mut dyn FnMut(usize, Arc<Block>),
+) -> ControlFlow<()> {
+    for (number, block) in blocks.iter().enumerate() {
+        let key = block.object.tree.key.as_ref();
+        match store.read_uncached(block.pointer, block.address(), key) {
+            Ok(content) => found(number, Arc::new(content)),
+            Err(error) => unreadable(visitor, block, error)?,
+        }
+    }
+    ControlFlow::Continue(())
+}
+
 fn read_through_cache<V: Visitor + ?Sized>(
     visitor: &V,
     store: &BlockStore,
     blocks: &[Visit<'_, V>],
     found: &mut dyn FnMut(usize, Arc<Block>),
 ) -> ControlFlow<()> {
-    let mut take = |number: usize, block: &Visit<'_, V>, outcome| {
-        match outcome {
-            Ok(content) => found(number, content),
-            Err(error) => {
-                if visitor.fault(block, Fault::Read(error)) == Step::Stop {
-                    return ControlFlow::Break(());
-                }
-            }
+    let mut take = |number, block: &Visit<'_, V>, outcome| match outcome {
+        Ok(content) => {
+            found(number, content);
+            ControlFlow::Continue(())
         }
-        ControlFlow::Continue(())
+        Err(error) => unreadable(visitor, block, error),
     };
     let mut from = 0;
     while let Some(first) = blocks.get(from) {

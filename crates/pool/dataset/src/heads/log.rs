@@ -212,7 +212,7 @@ impl SyncTaskContext<'_> {
             return Ok(());
         };
         let blocks = log.retire(self.txg());
-        let blocks = blocks.ok_or_else(|| contradiction("intent log", "in use by nobody"))?;
+        let blocks = blocks.ok_or_else(|| contradiction("intent log", "not open for writing"))?;
         blocks
             .iter()
             .try_for_each(|block| self.ctx.free_log_block(block))

@@ -46,7 +46,7 @@ impl Slice<'_> {
 
 impl Freer for Slice<'_> {
     type Error = PoolError;
-    fn goes_on(&mut self) -> bool {
+    fn may_continue(&mut self) -> bool {
         !self.is_over()
     }
     fn visit(&mut self, pointer: &BlockPointer) -> Result<(), PoolError> {

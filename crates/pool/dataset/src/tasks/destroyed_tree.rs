@@ -9,7 +9,7 @@ use millpond_ondisk::{BlockBookmark, BlockPointer, BpTreeEntry, ObjectId};
 use millpond_traverse::{Bookmark, Fault, Order, Outcome, Step, Traversal, Tree, Visit, Visitor};
 use std::cell::RefCell;
 
-/// The dataset in addresses and stored bookmarks: it does not exist any more.
+/// The dataset number in addresses and stored bookmarks: all ones, as the dataset no longer exists.
 const DESTROYED: u64 = u64::MAX;
 
 /// Why a traversal stopped early.
@@ -26,8 +26,8 @@ pub(crate) enum Stop<E> {
 /// Receives the visited blocks.
 pub(crate) trait Freer {
     type Error;
-    /// Whether to continue the traversal. Called before each data block.
-    fn goes_on(&mut self) -> bool;
+    /// Whether to continue the traversal. Called before each data block of a file.
+    fn may_continue(&mut self) -> bool;
     /// Visits an unshared block. All blocks below it have already been visited.
     fn visit(&mut self, pointer: &BlockPointer) -> Result<(), Self::Error>;
 }
@@ -52,19 +52,18 @@ pub(crate) fn traverse<F: Freer>(
         block: entry.resume.block_id,
     });
     let outcome = Traversal::new(store, &blocks).run_in_order(tree, Order::ChildrenFirst, from);
-    let Outcome::Stopped(place) = outcome else {
-        return Ok(());
+    let (place, reason) = match outcome {
+        Outcome::Complete => return Ok(()),
+        Outcome::Stopped(place) => (place, "the traversal was stopped"),
+        Outcome::OverBudget(place) => (place, "it has more metadata than fits on the devices"),
     };
-    let start = Bookmark {
-        object: ObjectId(0),
-        level: 0,
-        block: 0,
-    };
-    let place = place.unwrap_or(start).encode(DESTROYED);
+    // Without a place, nothing was visited.
+    let place = place.map_or(entry.resume, |place| place.encode(DESTROYED));
     match (blocks.end.into_inner(), blocks.unreadable.into_inner()) {
         (Some(End::Failed(error)), _) => Err(Stop::Visitor(error)),
+        (Some(End::Enough), _) => Err(Stop::Enough(place)),
         (None, Some(reason)) => Err(Stop::Unreadable(place, reason)),
-        (Some(End::Enough), _) | (None, None) => Err(Stop::Enough(place)),
+        (None, None) => Err(Stop::Unreadable(place, reason.to_owned())),
     }
 }
 
@@ -89,7 +88,7 @@ impl<F: Freer> Visitor for Blocks<'_, F> {
         // understands. They have few blocks.
         let may_stop =
             !block.leads_on() && !block.is_spill() && block.object.id.0 < ObjectId::PROJECT_USED.0;
-        let end = if may_stop && !freer.goes_on() {
+        let end = if may_stop && !freer.may_continue() {
             End::Enough
         } else {
             match freer.visit(block.pointer) {
@@ -101,7 +100,22 @@ impl<F: Freer> Visitor for Blocks<'_, F> {
         Step::Stop
     }
 
+    /// A data block is freed, not read: its size does not matter.
+    fn accept(&self, block: &Visit<'_, Self>) -> Step {
+        let pointer = block.pointer;
+        let is_level_right = pointer.is_embedded() || pointer.level() == block.level;
+        match block.contradiction() {
+            Some(_) if !block.leads_on() && (block.is_spill() || is_level_right) => Step::Descend,
+            Some(reason) => self.fault(block, Fault::Contradiction(reason)),
+            None => Step::Descend,
+        }
+    }
+
     fn fault(&self, _: &Visit<'_, Self>, fault: Fault) -> Step {
+        // It has no blocks of its own.
+        if matches!(fault, Fault::Dnode { object, .. } if object.0 == 0) {
+            return Step::Skip;
+        }
         *self.unreadable.borrow_mut() = Some(fault.to_string());
         Step::Stop
     }
@@ -121,7 +135,7 @@ pub fn traverse_destroyed_tree(
     struct All<'e>(&'e mut dyn FnMut(&BlockPointer));
     impl Freer for All<'_> {
         type Error = std::convert::Infallible;
-        fn goes_on(&mut self) -> bool {
+        fn may_continue(&mut self) -> bool {
             true
         }
         fn visit(&mut self, pointer: &BlockPointer) -> Result<(), Self::Error> {

@@ -25,16 +25,25 @@ pub struct World {
 impl World {
     pub fn new() -> Self {
         let device = Arc::new(MemoryDevice::new(vec![0; 64 << 20]));
+        let store = Self::store_of(&device);
+        let end = AtomicU64::new(0);
+        Self { device, store, end }
+    }
+
+    /// The same device with an empty cache.
+    pub fn reopen(&mut self) {
+        self.store = Self::store_of(&self.device);
+    }
+
+    fn store_of(device: &Arc<MemoryDevice>) -> Arc<BlockStore> {
         let mut leaf = VdevConfig::new(VdevType::File, Guid(2));
         (leaf.id, leaf.ashift) = (Some(0), 9);
         (leaf.asize_bytes, leaf.metaslab_shift) = (56 << 20, 24);
         let tree = VdevTree::new(VdevConfig::root(Guid(1), vec![leaf]), Reflow::default()).unwrap();
-        let devices = vec![Some(Arc::clone(&device) as Arc<dyn Device>)];
+        let devices = vec![Some(Arc::clone(device) as Arc<dyn Device>)];
         let (health, indirect) = (LeafTable::all_good(1), IndirectTables::default());
         let topology = Topology::new(tree, devices, health, indirect);
-        let store = Arc::new(BlockStore::new(topology, 8 << 20));
-        let end = AtomicU64::new(0);
-        Self { device, store, end }
+        Arc::new(BlockStore::new(topology, 8 << 20))
     }
 
     pub fn damage(&self, pointer: &BlockPointer) {
@@ -162,11 +171,14 @@ impl World {
 #[derive(Default)]
 pub struct Recorder {
     pub seen: Mutex<Vec<(BlockAddress, Side)>>,
+    /// The blocks that hold pointers or dnodes.
+    pub parents: Mutex<Vec<BlockPointer>>,
     pub faults: Mutex<Vec<Fault>>,
     pub objects_done: Mutex<Vec<ObjectId>>,
     /// Stops before this many blocks were visited.
     pub stops_after: Option<usize>,
     pub stops_at_faults: bool,
+    pub stops_at: Option<ObjectId>,
 }
 
 impl Recorder {
@@ -191,7 +203,16 @@ impl Visitor for Recorder {
         }
         *block.object.state.lock() += 1;
         seen.push((block.address(), block.side));
+        if block.leads_on() {
+            self.parents.lock().push(*block.pointer);
+        }
         Step::Descend
+    }
+    fn object(&self, object: &Object<Self>) -> Step {
+        match self.stops_at == Some(object.id) {
+            true => Step::Stop,
+            false => Step::Descend,
+        }
     }
     fn object_done(&self, object: Object<Self>) {
         self.objects_done.lock().push(object.id);
