@@ -124,19 +124,21 @@ impl Dataset {
     }
 }
 
-/// The keys of a pool that were loaded so far. A lock is held only for a single look-up; keys are derived
-/// outside the locks.
+/// The keys of a pool that were loaded so far. Keys are derived outside the lock.
 #[derive(Default)]
-pub struct KeyRing {
+pub struct KeyRing(Mutex<Keys>);
+
+#[derive(Default)]
+struct Keys {
     /// Wrapping keys by the directory of the encryption root.
-    wrapping: Mutex<HashMap<ObjectId, WrappingKey>>,
+    wrapping: HashMap<ObjectId, WrappingKey>,
     /// Derived keys by directory.
-    datasets: Mutex<HashMap<ObjectId, Arc<DatasetKey>>>,
+    datasets: HashMap<ObjectId, Arc<DatasetKey>>,
 }
 
 impl std::fmt::Debug for KeyRing {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "KeyRing({} roots)", self.wrapping.lock().len())
+        write!(f, "KeyRing({} roots)", self.0.lock().wrapping.len())
     }
 }
 
@@ -151,8 +153,9 @@ impl KeyRing {
         let root = root_of(directory)?;
         // The key is right if it unwraps the root's own key object.
         let unlocked = root.unlock(&wrapping)?;
-        self.wrapping.lock().insert(root.id(), wrapping);
-        self.datasets.lock().insert(root.id(), unlocked);
+        let mut keys = self.0.lock();
+        keys.wrapping.insert(root.id(), wrapping);
+        keys.datasets.insert(root.id(), unlocked);
         Ok(())
     }
 
@@ -162,7 +165,7 @@ impl KeyRing {
     /// [`DatasetError::Key`] if the directory is not encrypted.
     pub fn is_loaded(&self, directory: &Arc<Directory>) -> Result<bool, DatasetError> {
         let root = root_of(directory)?;
-        Ok(self.wrapping.lock().contains_key(&root.id()))
+        Ok(self.0.lock().wrapping.contains_key(&root.id()))
     }
 
     /// Unloads the key of a directory's encryption root and the keys of the datasets that share it. Returns
@@ -174,9 +177,10 @@ impl KeyRing {
         let Some(root) = directory.encryption_root()? else {
             return Ok(false);
         };
-        let was_loaded = self.wrapping.lock().remove(&root.id()).is_some();
+        let mut keys = self.0.lock();
+        let was_loaded = keys.wrapping.remove(&root.id()).is_some();
         // Dataset keys of the other roots are derived again when they are needed.
-        self.datasets.lock().clear();
+        keys.datasets.clear();
         Ok(was_loaded)
     }
 
@@ -189,22 +193,29 @@ impl KeyRing {
         &self,
         directory: &Arc<Directory>,
     ) -> Result<Option<Arc<DatasetKey>>, DatasetError> {
-        if let Some(key) = self.datasets.lock().get(&directory.id()) {
-            return Ok(Some(Arc::clone(key)));
-        }
-        if self.wrapping.lock().is_empty() {
-            return Ok(None);
+        {
+            let keys = self.0.lock();
+            if let Some(key) = keys.datasets.get(&directory.id()) {
+                return Ok(Some(Arc::clone(key)));
+            }
+            if keys.wrapping.is_empty() {
+                return Ok(None);
+            }
         }
         let Some(crypt) = directory.crypt_key()? else {
             return Ok(None);
         };
-        let wrapping = self.wrapping.lock().get(&crypt.root_directory).cloned();
+        let wrapping = self.0.lock().wrapping.get(&crypt.root_directory).cloned();
         let Some(wrapping) = wrapping else {
             return Ok(None);
         };
         let key = directory.unlock(&wrapping)?;
-        let mut datasets = self.datasets.lock();
-        datasets.insert(directory.id(), Arc::clone(&key));
+        let mut keys = self.0.lock();
+        if !keys.wrapping.contains_key(&crypt.root_directory) {
+            // It was unloaded meanwhile.
+            return Ok(None);
+        }
+        keys.datasets.insert(directory.id(), Arc::clone(&key));
         Ok(Some(key))
     }
 }
