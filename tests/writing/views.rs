@@ -1,6 +1,6 @@
 //! Views of committed states, read while the pool changes.
 
-use crate::full::{create, noise};
+use crate::full::{create, fill, is_no_space, noise};
 use crate::sim;
 use millpond_engine::{Caller, NewLayout, Pool, Symlinks, WriteAt};
 use millpond_env::mark;
@@ -77,4 +77,33 @@ fn a_view_that_is_too_old_says_so() {
     let expired = view.inner().check_not_expired().unwrap_err();
     assert!(matches!(expired, PoolError::ViewExpired { .. }));
     assert!(read(&view).is_err(), "its blocks are in use again");
+}
+
+#[test]
+fn a_view_of_a_full_pool_does_not_stop_writers() {
+    let _mark = mark::expect("view-expired");
+    let world = World::without_journal(72);
+    let pool = sim::create(&world, &[(NewLayout::Single, 1)], 512);
+    let files = pool.file_system("tank").unwrap();
+    let root = files.root().unwrap();
+    let (count, _) = fill(&files, "file", 4 << 20);
+    pool.sync().unwrap();
+    for round in 0..4 {
+        // The view is never old: no time passes.
+        let view = pool.committed().unwrap();
+        for number in 0..count {
+            files
+                .unlink(&root, format!("file{number}").as_bytes())
+                .unwrap();
+        }
+        pool.sync().unwrap();
+        let (again, error) = fill(&files, "file", 4 << 20);
+        assert!(is_no_space(&error), "round {round}: {error}");
+        assert!(
+            again + 1 >= count,
+            "round {round}: {again} of {count} files"
+        );
+        pool.sync().unwrap();
+        drop(view);
+    }
 }

@@ -157,10 +157,13 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
             Some("--deadline") => {
                 deadline = words.next().map(|word| word.to_string_lossy().into_owned());
             }
-            Some("--log") => {
-                let word = words.next().map(|word| word.to_string_lossy());
-                filter = word.unwrap_or_default().into_owned();
-            }
+            Some("--log") => match words.next() {
+                Some(word) => filter = word.to_string_lossy().into_owned(),
+                None => {
+                    complain("--log needs a filter, debug");
+                    return ExitCode::from(2);
+                }
+            },
             Some("--foreground") => in_foreground = true,
             Some("--stay") => stays = true,
             Some("--help" | "-h") => {
@@ -275,8 +278,15 @@ fn live(
         .map_err(|error| format!("cannot listen at {}: {error}", path.display()))?;
     let collected = Arc::clone(&daemon);
     let page = Arc::new(move || metrics::page(&collected));
-    let metrics = MetricsServer::start(metrics_listeners(places, address)?, page)
-        .map_err(|error| format!("cannot serve metrics: {error}"))?;
+    let metrics = match MetricsServer::start(metrics_listeners(places, address)?, page) {
+        Ok(metrics) => Some(metrics),
+        Err(error) if address.is_some() => return Err(format!("cannot serve metrics: {error}")),
+        // Nobody asked for them, and pools are imported already.
+        Err(error) => {
+            tracing::warn!("no metrics: {error}");
+            None
+        }
+    };
     notify("READY=1");
     let mut looked_ns = 0;
     loop {

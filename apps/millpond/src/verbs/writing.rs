@@ -197,7 +197,9 @@ pub fn resolve(files: &FileSystem, path: &[u8], follows: bool) -> Result<Node, F
                 reason: "too many symbolic links",
             });
         }
-        let target = next.link_target()?.unwrap_or_default();
+        let target = next.link_target()?.ok_or(FileError::Invalid {
+            reason: "not a symbolic link",
+        })?;
         if target.starts_with(b"/") {
             at = root.clone();
         }

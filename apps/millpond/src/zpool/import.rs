@@ -132,6 +132,10 @@ fn request(parsed: &Parsed, folders: &[String]) -> Result<ImportRequest, String>
         }
     }
     let rewind = match parsed.value("T").map(str::parse) {
+        Some(_) if parsed.has("n") => return Err("-n cannot be combined with -T".into()),
+        None if parsed.has("n") && parsed.has("rewind-to-checkpoint") => {
+            return Err("-n cannot be combined with --rewind-to-checkpoint".into());
+        }
         // As in OpenZFS, a pool that needs no rewind is imported. A pool that needs one is not.
         _ if parsed.has("n") => RewindRequest::Never,
         Some(Ok(txg)) => RewindRequest::ToTxg(txg),
@@ -167,7 +171,7 @@ fn import(session: &mut Session, parsed: &Parsed, request: &ImportRequest, word:
     }
     let imported = match session.keep()?.import(&request, &parsed.line) {
         Ok(imported) => imported,
-        Err(error) => return refused(session, &request, word, &error),
+        Err(error) => return refused(session, parsed, &request, word, &error),
     };
     if let Some(why) = &imported.read_only_because {
         writeln!(
@@ -217,6 +221,7 @@ fn has_no_rights(options: &[String]) -> bool {
 
 fn refused(
     session: &mut Session,
+    parsed: &Parsed,
     request: &ImportRequest,
     word: &str,
     error: &ImportError,
@@ -249,6 +254,13 @@ fn refused(
                 writeln!(session.out, "\t    {path} [log]")?;
             }
             writeln!(session.out)?;
+        }
+        ImportError::Unreadable(_) if parsed.has("n") => {
+            writeln!(
+                session.out,
+                "\tNo older state was tried, because of -n. Without it, 'zpool import -F'\n\t\
+                 may import the pool, and discards its last transactions."
+            )?;
         }
         ImportError::MissingDevices | ImportError::Unreadable(_) => {
             writeln!(
@@ -317,17 +329,22 @@ mod tests {
                 options: options.iter().map(own).collect(),
                 ..Parsed::default()
             };
-            request(&parsed, &[]).unwrap().rewind
+            request(&parsed, &[]).map(|request| request.rewind)
         };
-        assert_eq!(rewind(&[("F", None)]), RewindRequest::Recent);
+        assert_eq!(rewind(&[("F", None)]), Ok(RewindRequest::Recent));
         let dry = [
             &[("F", None), ("n", None)][..],
             &[("F", None), ("X", None), ("n", None)],
-            &[("F", None), ("n", None), ("T", Some("5"))],
-            &[("F", None), ("n", None), ("rewind-to-checkpoint", None)],
         ];
         for options in dry {
-            assert_eq!(rewind(options), RewindRequest::Never, "{options:?}");
+            assert_eq!(rewind(options), Ok(RewindRequest::Never), "{options:?}");
+        }
+        // Importing the newest state instead would overwrite the one that was asked for.
+        for wanted in [("T", Some("5")), ("rewind-to-checkpoint", None)] {
+            assert!(
+                rewind(&[("F", None), ("n", None), wanted]).is_err(),
+                "{wanted:?}"
+            );
         }
     }
 }

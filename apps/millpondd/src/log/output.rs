@@ -27,16 +27,32 @@ pub struct Filter(Targets);
 pub struct FilterError(String);
 
 impl Filter {
-    /// Parses a filter. Empty text means the default, level `info`.
+    /// Parses a list of levels: one for all crates, or `crate=level` for one crate. Where nothing is said, the
+    /// level is `info`.
     ///
     /// # Errors
     /// [`FilterError`].
     pub fn parse(text: &str) -> Result<Self, FilterError> {
-        if text.is_empty() {
-            return Ok(Self(Targets::new().with_default(LevelFilter::INFO)));
+        // Not the parser of `Targets`: for it, a misspelt level is a crate, and all others are silent.
+        let level = |word: &str| match word {
+            "warning" => Ok(LevelFilter::WARN),
+            "notice" => Ok(LevelFilter::INFO),
+            // Would parse as `error`.
+            "" => Err(FilterError(text.to_owned())),
+            word => word.parse().map_err(|_| FilterError(text.to_owned())),
+        };
+        let mut targets = Targets::new().with_default(LevelFilter::INFO);
+        for part in text
+            .split(',')
+            .map(str::trim)
+            .filter(|part| !part.is_empty())
+        {
+            targets = match part.split_once('=') {
+                Some((name, word)) => targets.with_target(name, level(word)?),
+                None => targets.with_default(level(part)?),
+            };
         }
-        let parsed = text.parse();
-        parsed.map(Self).map_err(|_| FilterError(text.to_owned()))
+        Ok(Self(targets))
     }
 }
 
@@ -199,12 +215,22 @@ mod tests {
         };
         let expected = "<4>warning pool=tank device=\"/dev/sd b\": 3 reads failed\n";
         assert_eq!(printed("", true, emit), expected);
+        // A level for one crate leaves the others as they are.
+        assert_eq!(printed("millpond_pool=trace", true, emit), expected);
+        assert_eq!(printed("warning", true, emit), expected);
         assert_eq!(printed("error", true, emit), "");
     }
 
     #[test]
     fn a_filter_that_says_nothing_is_an_error() {
-        assert!(Filter::parse("millpond_pool=loud").is_err());
+        for text in [
+            "millpond_pool=loud",
+            "millpond_pool=",
+            "debgu",
+            "info,debgu",
+        ] {
+            assert!(Filter::parse(text).is_err(), "{text}");
+        }
         assert!(Filter::parse("off").is_ok());
     }
 }

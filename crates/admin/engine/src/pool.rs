@@ -244,7 +244,9 @@ impl Pool {
         Ok(())
     }
 
-    /// A read-only view of the last committed state. It stays valid until two more txgs are synced.
+    /// A read-only view of the last committed state. Its blocks are not reused while the returned
+    /// view is open; [`millpond_pool::Pool::committed`] gives the bounds. Keep the view while reading files or
+    /// volumes that were opened from it.
     ///
     /// # Errors
     /// If that state cannot be read.

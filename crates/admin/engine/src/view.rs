@@ -151,6 +151,7 @@ impl View {
     ///
     /// # Errors
     /// If the pool's root directory cannot be read: then nothing can be checked.
+    /// [`PoolError::ViewExpired`](millpond_pool::PoolError::ViewExpired): what was found may be reused space.
     pub fn check(
         &self,
         options: &CheckOptions,
@@ -158,20 +159,25 @@ impl View {
         on_finding: &(dyn Fn(&Finding) + Sync),
     ) -> Result<CheckReport, Error> {
         let (pool, keys) = (&self.inner, &self.keys);
-        Ok(check_with_keys(pool, keys, options, progress, on_finding)?)
+        let report = check_with_keys(pool, keys, options, progress, on_finding)?;
+        pool.check_not_expired()?;
+        Ok(report)
     }
 
     /// Reads and verifies every copy of all blocks; see [`verify_pool`].
     ///
     /// # Errors
-    /// None at present: what cannot be read is part of the report.
+    /// [`PoolError::ViewExpired`](millpond_pool::PoolError::ViewExpired): what was found may be reused space.
+    /// What cannot be read is part of the report.
     pub fn verify(
         &self,
         progress: &VerifyProgress,
         on_problem: &(dyn Fn(&Problem) + Sync),
     ) -> Result<VerifyReport, Error> {
         let (pool, keys) = (&self.inner, &self.keys);
-        Ok(verify_pool(pool, keys, progress, on_problem))
+        let report = verify_pool(pool, keys, progress, on_problem);
+        pool.check_not_expired()?;
+        Ok(report)
     }
 }
 

@@ -70,7 +70,7 @@ pub enum PoolError {
     },
     /// A view of a committed state was open for so long that its blocks may be in use again.
     #[error(
-        "the state of txg {txg} was read for too long while the pool changed; run the command again"
+        "the state of txg {txg} was given up while it was read, because the pool changed; run the command again"
     )]
     ViewExpired {
         /// The txg of the state.

@@ -69,6 +69,9 @@ pub struct WriteOptions {
     pub deadline: RequestDeadline,
 }
 
+/// How often a view is opened again that expires meanwhile.
+const VIEW_TRIES: u32 = 4;
+
 impl Pool {
     /// Opens a pool for changes. Its first txg is committed when this returns, and the labels then show
     /// that the pool is in use.
@@ -165,20 +168,31 @@ impl Pool {
 
     /// Opens a view of the last committed state, on the same devices and cache.
     ///
-    /// Blocks that the view refers to are not reused while it is open, for at most an hour, or five seconds
-    /// while the pool is short of space. After that, reading may fail; it never returns wrong data.
-    /// [`PoolView::check_not_expired`] tells the two kinds of failure apart.
+    /// Blocks that the view refers to are not reused while it is open, for at most an hour, and not while the
+    /// pool is short of space. After that, reading may fail. It never returns wrong data, except of blocks
+    /// written with `checksum=off`. [`PoolView::check_not_expired`] tells the two kinds of failure apart.
     ///
     /// # Errors
-    /// If that state cannot be read.
+    /// [`PoolError::ViewExpired`] if the view expired each time while it was opened; if that state cannot be
+    /// read.
     pub fn committed(&self) -> Result<Arc<PoolView>, PoolError> {
+        let mut tries_left = VIEW_TRIES;
         loop {
             let uberblock = self.uberblock();
-            let now_ns = self.env.clock.monotonic_ns();
+            let (txg, now_ns) = (uberblock.txg, self.env.clock.monotonic_ns());
             // Not possible if a newer txg was committed meanwhile.
-            if let Some(pin) = self.pins.pin(uberblock.txg, now_ns) {
-                self.allocator.set_pinned(&self.pins.txgs());
-                return self.view_of(uberblock, pin);
+            let Some(pin) = self.pins.pin(txg, now_ns) else {
+                continue;
+            };
+            self.allocator.set_pinned(&self.pins.txgs());
+            let has_expired = pin.expiry();
+            let view = self.view_of(uberblock, pin);
+            if view.is_ok() || !has_expired.load(Ordering::Acquire) {
+                return view;
+            }
+            tries_left -= 1;
+            if tries_left == 0 {
+                return Err(PoolError::ViewExpired { txg });
             }
         }
     }

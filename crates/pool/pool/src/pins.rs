@@ -3,7 +3,7 @@
 //! A view of txg C reads blocks that were written up to C and that later txgs free. Such space is not reused
 //! while the view is open, so the view never meets a reused block. Blocks written after C are not held back.
 //!
-//! Pins are bounded in number and in time, and more tightly while the pool is short of space. A pin that
+//! Pins are bounded in number and in time, and hold back nothing while the pool is short of space. A pin that
 //! reaches a bound expires, and its view reports [`PoolError::ViewExpired`](crate::PoolError::ViewExpired).
 
 use millpond_env::mark;
@@ -14,10 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The most pins at a time. One more expires the oldest.
 const PINS_MAX: usize = 256;
-/// The longest time for which a pin holds back freed space.
+/// The age, in nanoseconds since the view was opened, at which a pin no longer holds back freed space.
 const AGE_NS_MAX: u64 = 3600 * 1_000_000_000;
-/// The same while the pool has no more free space than the slop.
-const AGE_NS_MAX_IF_SHORT: u64 = 5 * 1_000_000_000;
 
 /// The pinned txgs of a pool.
 #[derive(Debug, Default)]
@@ -53,6 +51,10 @@ impl TxgPin {
     /// Whether blocks of the txg may be in use again.
     pub(crate) fn has_expired(&self) -> bool {
         self.has_expired.load(Ordering::Acquire)
+    }
+    /// Becomes true when the pin expires. Tells so even after the pin was dropped.
+    pub(crate) fn expiry(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.has_expired)
     }
 }
 
@@ -98,15 +100,15 @@ impl Pins {
 
     /// Notes that space freed up to `until` is reused from now on, except blocks of the pinned txgs, which it
     /// returns, ascending. Pins that have reached their age expire first.
+    ///
+    /// While a pool has no more free space than the slop (`is_short`), no pin holds back anything: writers are
+    /// admitted by the space that datasets use, which says nothing of freed space that waits. The sync thread
+    /// needs it.
     pub(crate) fn release(&self, until: Txg, is_short: bool, now_ns: u64) -> Vec<Txg> {
-        let age_ns_max = if is_short {
-            AGE_NS_MAX_IF_SHORT
-        } else {
-            AGE_NS_MAX
-        };
         let mut table = self.table.lock();
         table.pins.retain(|_, held| {
-            let stays = held.txg >= until || now_ns.saturating_sub(held.since_ns) < age_ns_max;
+            let is_young = now_ns.saturating_sub(held.since_ns) < AGE_NS_MAX;
+            let stays = held.txg >= until || is_young && !is_short;
             if !stays {
                 mark::hit("view-expired");
                 held.has_expired.store(true, Ordering::Release);
@@ -154,17 +156,26 @@ mod tests {
     }
 
     #[test]
-    fn pins_expire_by_age_and_sooner_if_space_is_short() {
+    fn pins_expire_by_age() {
         let _mark = mark::expect("view-expired");
         let pins = Arc::new(Pins::default());
         let old = pins.pin(Txg(10), 0).unwrap();
         let young = pins.pin(Txg(11), 7 * SECOND_NS).unwrap();
-        assert_eq!(pins.release(Txg(14), false, 9 * SECOND_NS).len(), 2);
-        assert_eq!(pins.release(Txg(14), true, 9 * SECOND_NS), [Txg(11)]);
-        assert!(old.has_expired() && !young.has_expired());
+        assert_eq!(pins.release(Txg(14), false, 3599 * SECOND_NS).len(), 2);
         assert_eq!(pins.release(Txg(14), false, 3606 * SECOND_NS), [Txg(11)]);
+        assert!(old.has_expired() && !young.has_expired());
         assert_eq!(pins.release(Txg(14), false, 3607 * SECOND_NS), []);
         assert!(young.has_expired());
+    }
+
+    #[test]
+    fn pins_expire_at_once_if_space_is_short() {
+        let _mark = mark::expect("view-expired");
+        let pins = Arc::new(Pins::default());
+        let old = pins.pin(Txg(10), 0).unwrap();
+        let newest = pins.pin(Txg(14), 0).unwrap();
+        assert_eq!(pins.release(Txg(14), true, 0), [Txg(14)]);
+        assert!(old.has_expired() && !newest.has_expired());
     }
 
     #[test]

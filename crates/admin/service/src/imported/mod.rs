@@ -53,6 +53,9 @@ impl CacheFile {
     }
 }
 
+/// How often a query that can be repeated is tried on states that expire.
+const READ_TRIES: u32 = 3;
+
 /// A pool that is open.
 pub enum Open {
     /// For reading and writing.
@@ -123,10 +126,29 @@ impl ImportedPool {
         query: impl FnOnce(&View) -> Result<R, ControlError>,
     ) -> Result<R, ControlError> {
         let view = self.view().map_err(io)?;
-        query(&view).map_err(|error| match view.inner().check_not_expired() {
-            Err(expired) => ControlError::Io(expired.to_string()),
-            Ok(()) => error,
-        })
+        let found = query(&view);
+        // Also after success: what a reply may lack is left out when it cannot be read.
+        view.inner().check_not_expired().map_err(io)?;
+        found
+    }
+
+    /// Like [`Self::read`], but reads the next state if one expires: while a pool is nearly full, a state is
+    /// kept for seconds only.
+    fn read_again<R>(
+        &self,
+        query: impl Fn(&View) -> Result<R, ControlError>,
+    ) -> Result<R, ControlError> {
+        let mut tries_left = READ_TRIES;
+        loop {
+            let view = self.view().map_err(io)?;
+            let found = query(&view);
+            tries_left -= 1;
+            match view.inner().check_not_expired() {
+                Ok(()) => return found,
+                Err(expired) if tries_left == 0 => return Err(io(expired)),
+                Err(_) => {}
+            }
+        }
     }
 
     /// The configuration for a cache file. `None` for a pool that was imported read-only on request: cache
@@ -165,7 +187,7 @@ impl ImportedPool {
                 }
             }
         };
-        let mut info = self.read(|view| info::opened(view, &locate))?;
+        let mut info = self.read_again(|view| info::opened(view, &locate))?;
         info.held_since_s = self.held_since_s;
         info.is_state_active = true;
         let mut stack = vec![&mut info.root];
