@@ -7,7 +7,7 @@ use super::pools::explained;
 use crate::program::hostid;
 use crate::session::Failure;
 use millpond_engine::{
-    FILE_SYSTEM_VERSION, FileError, FileKind, FileSystem, Node, Pool, PoolState, View, Volume,
+    FILE_SYSTEM_VERSION, FileError, FileSystem, Node, Pool, PoolState, Symlinks, View, Volume,
     WriteOptions,
 };
 use millpond_env::Env;
@@ -174,44 +174,16 @@ impl<'g> WritePools<'g> {
 /// Symbolic links on the way are followed; a final link only if `follows`.
 ///
 /// # Errors
-/// Those of looking up each name; [`FileError::Invalid`] for too long a chain of links.
+/// Those of [`FileSystem::resolve`], without the path.
 pub fn resolve(files: &FileSystem, path: &[u8], follows: bool) -> Result<Node, FileError> {
-    let root = files.root()?;
-    let mut at = root.clone();
-    let mut links = 0;
-    // Names that are still to be looked up, the next one last.
-    let mut names: Vec<Vec<u8>> = parts(path);
-    while let Some(name) = names.pop() {
-        let next = match name.as_slice() {
-            b".." if at.id() == root.id() => root.clone(),
-            name => at.lookup(name)?,
-        };
-        let ends_here = names.is_empty() && !path.ends_with(b"/");
-        if next.kind() != FileKind::Symlink || (ends_here && !follows) {
-            at = next;
-            continue;
-        }
-        links += 1;
-        if links > LINKS_MAX {
-            return Err(FileError::Invalid {
-                reason: "too many symbolic links",
-            });
-        }
-        let target = next.link_target()?.ok_or(FileError::Invalid {
-            reason: "not a symbolic link",
-        })?;
-        if target.starts_with(b"/") {
-            at = root.clone();
-        }
-        names.extend(parts(&target));
-    }
-    Ok(at)
-}
-
-fn parts(path: &[u8]) -> Vec<Vec<u8>> {
-    let names = path.split(|byte| *byte == b'/').rev();
-    let names = names.filter(|name| !name.is_empty());
-    names.map(<[u8]>::to_vec).collect()
+    let symlinks = match follows || path.ends_with(b"/") {
+        true => Symlinks::Follow,
+        false => Symlinks::Keep,
+    };
+    files.resolve(path, symlinks).map_err(|error| match error {
+        FileError::Path { error, .. } => *error,
+        error => error,
+    })
 }
 
 /// Splits a path into directory and name; `None` for the root, and for `.` and `..`.
@@ -238,8 +210,6 @@ pub fn parent<'p>(files: &FileSystem, path: &'p [u8]) -> Result<(Node, &'p [u8])
     })?;
     Ok((resolve(files, above, true)?, name))
 }
-
-const LINKS_MAX: u32 = 40;
 
 #[cfg(test)]
 mod tests {

@@ -4,21 +4,19 @@ use crate::FileSystem;
 use crate::error::FileError;
 use crate::node::Node;
 use crate::stat::FileKind;
+use millpond_env::sync::Arc;
 use millpond_object::ReadableObject;
 use millpond_ondisk::ObjectId;
 use millpond_zap::{Zap, ZapCursor, ZapEntry};
-use std::collections::VecDeque;
 
 /// The cookie after `.`.
-const BEHIND_SELF: u64 = 1;
+const AFTER_SELF: u64 = 1;
 /// The cookie after `..`.
-const BEHIND_PARENT: u64 = 2;
+const AFTER_PARENT: u64 = 2;
 /// The cookie after `.zfs`. The cookies of entries are larger.
-const BEHIND_SNAPSHOTS: u64 = 3;
+const AFTER_SNAPSHOTS: u64 = 3;
 /// The object id of the directory `.zfs` in every file system. It exists only in memory.
 pub const SNAPSHOT_DIRECTORY_ID: ObjectId = ObjectId(0xffff_ffff_ffff);
-/// The most entries that are read at once from a directory that is open for change.
-const BATCH: usize = 256;
 
 /// One directory entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,49 +52,20 @@ pub struct Listed {
 
 /// The entries of a directory, without `.` and `..`, in no particular order.
 ///
-/// One block of a committed directory is in memory at a time. A directory that is open for change is locked only
-/// while some entries are read: those that are added or removed during a listing may or may not appear, all
-/// others appear exactly once. After an error, iteration continues with the entries that can be read.
+/// One block is in memory at a time. A directory that is open for change is locked only while an entry is taken:
+/// those that are added or removed during a listing may or may not appear, all others appear exactly once. After
+/// an error, iteration continues with the entries that can be read.
 #[derive(Debug)]
 pub struct DirectoryEntries {
-    source: Source,
-    cookie: u64,
-}
-
-/// Entries, each with the position after it.
-type Batch = VecDeque<(Result<DirectoryEntry, FileError>, u64)>;
-
-#[derive(Debug)]
-enum Source {
-    Committed(Box<ZapCursor>),
-    Open {
-        directory: Node,
-        /// Entries that are read already.
-        read: Batch,
-        /// Where the next batch begins; `None` at the end.
-        next: Option<u64>,
-    },
+    directory: Node,
+    cursor: ZapCursor,
 }
 
 impl DirectoryEntries {
     /// The position after the entry just returned. It stays valid after this listing ends.
     #[must_use]
     pub fn cookie(&self) -> u64 {
-        self.cookie
-    }
-}
-
-/// The next entry that a cursor finds.
-fn next_of(cursor: &mut ZapCursor) -> Option<Result<DirectoryEntry, FileError>> {
-    loop {
-        match cursor.next()? {
-            Err(error) => return Some(Err(error.into())),
-            Ok(entry) => {
-                if let Some(entry) = DirectoryEntry::from_zap(entry) {
-                    return Some(Ok(entry));
-                }
-            }
-        }
+        self.cursor.cookie()
     }
 }
 
@@ -104,33 +73,19 @@ impl Iterator for DirectoryEntries {
     type Item = Result<DirectoryEntry, FileError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        match &mut self.source {
-            Source::Committed(cursor) => {
-                let next = next_of(cursor);
-                self.cookie = cursor.cookie();
-                next
-            }
-            Source::Open {
-                directory,
-                read,
-                next,
-            } => {
-                if read.is_empty()
-                    && let Some(from) = next.take()
-                {
-                    match directory.read_entries(from, BATCH) {
-                        Ok(batch) => {
-                            *next = (batch.len() == BATCH)
-                                .then(|| batch.back().map(|(_, cookie)| *cookie))
-                                .flatten();
-                            *read = batch;
-                        }
-                        Err(error) => return Some(Err(error)),
+        let _shared = self.directory.lock_entries();
+        // A removed directory is empty.
+        if self.directory.is_unlinked() {
+            return None;
+        }
+        loop {
+            match self.cursor.next()? {
+                Err(error) => return Some(Err(error.into())),
+                Ok(entry) => {
+                    if let Some(entry) = DirectoryEntry::from_zap(entry) {
+                        return Some(Ok(entry));
                     }
                 }
-                let (entry, cookie) = read.pop_front()?;
-                self.cookie = cookie;
-                Some(entry)
             }
         }
     }
@@ -143,6 +98,9 @@ impl FileSystem {
         directory: &ReadableObject,
         name: &[u8],
     ) -> Result<Option<DirectoryEntry>, FileError> {
+        if name.is_empty() {
+            return Ok(None);
+        }
         self.names().check_lookup(name)?;
         let table = Zap::of_readable(directory)?;
         let entry = table.lookup_entry(name, self.names().name_match())?;
@@ -158,24 +116,6 @@ impl Node {
         }
     }
 
-    /// Reads up to `count` entries of a directory that is open for change.
-    fn read_entries(&self, from: u64, count: usize) -> Result<Batch, FileError> {
-        let _shared = self.lock_entries();
-        // A removed directory is empty.
-        if self.is_unlinked() {
-            return Ok(VecDeque::new());
-        }
-        let mut cursor = Zap::of_readable(self.object())?.iter_from(from);
-        let mut batch = VecDeque::new();
-        while batch.len() < count {
-            let Some(entry) = next_of(&mut cursor) else {
-                break;
-            };
-            batch.push_back((entry, cursor.cookie()));
-        }
-        Ok(batch)
-    }
-
     /// The entries of a directory.
     ///
     /// # Errors
@@ -189,18 +129,15 @@ impl Node {
     /// As [`Node::entries`].
     pub fn entries_from(&self, cookie: u64) -> Result<DirectoryEntries, FileError> {
         self.check_directory()?;
-        let source = match self.open_node() {
-            None => {
-                let table = Zap::of_readable(self.object())?;
-                Source::Committed(Box::new(table.iter_from(cookie)))
+        let _shared = self.lock_entries();
+        let cursor = match self.object() {
+            ReadableObject::Committed(object) => Zap::open(object.clone())?.iter_from(cookie),
+            ReadableObject::Open(object) => {
+                ZapCursor::of_changing(Arc::clone(object) as _, cookie)?
             }
-            Some(_) => Source::Open {
-                directory: self.clone(),
-                read: VecDeque::new(),
-                next: Some(cookie),
-            },
         };
-        Ok(DirectoryEntries { source, cookie })
+        let directory = self.clone();
+        Ok(DirectoryEntries { directory, cursor })
     }
 
     /// Lists up to `count` entries of a directory from a cookie on, including `.` and `..`; 0 is the start. An
@@ -227,27 +164,30 @@ impl Node {
             cookie,
         };
         if at == 0 && listed.len() < count {
-            listed.push(named(b".", self.id(), BEHIND_SELF));
-            at = BEHIND_SELF;
+            listed.push(named(b".", self.id(), AFTER_SELF));
+            at = AFTER_SELF;
         }
-        if at == BEHIND_SELF && listed.len() < count {
-            listed.push(named(b"..", self.parent_id()?, BEHIND_PARENT));
-            at = BEHIND_PARENT;
+        if at == AFTER_SELF && listed.len() < count {
+            listed.push(named(b"..", self.parent_id()?, AFTER_PARENT));
+            at = AFTER_PARENT;
         }
         let files = self.file_system();
         let shows_snapshots =
             self.id() == files.root_id() && files.settings().shows_snapshot_directory;
-        if at == BEHIND_PARENT && shows_snapshots && listed.len() < count {
+        if at == AFTER_PARENT && shows_snapshots && listed.len() < count {
             let id = SNAPSHOT_DIRECTORY_ID;
-            listed.push(named(b".zfs", id, BEHIND_SNAPSHOTS));
-            at = BEHIND_SNAPSHOTS;
+            listed.push(named(b".zfs", id, AFTER_SNAPSHOTS));
+            at = AFTER_SNAPSHOTS;
         }
         if listed.len() == count {
             return Ok(listed);
         }
-        let from = if at <= BEHIND_SNAPSHOTS { 0 } else { at };
-        for (entry, cookie) in self.read_entries(from, count - listed.len())? {
-            let entry = entry?;
+        let from = if at <= AFTER_SNAPSHOTS { 0 } else { at };
+        let mut entries = self.entries_from(from)?;
+        while listed.len() < count
+            && let Some(entry) = entries.next()
+        {
+            let (entry, cookie) = (entry?, entries.cookie());
             listed.push(Listed { entry, cookie });
         }
         Ok(listed)

@@ -71,9 +71,6 @@ impl NameRules {
         if name.len() > LONG_NAME_BYTES_MAX {
             return Err(FileError::NameTooLong);
         }
-        if name.is_empty() {
-            return Err(FileError::NotFound);
-        }
         Ok(())
     }
 

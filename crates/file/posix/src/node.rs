@@ -156,20 +156,16 @@ impl Node {
             Body::Open(node) => self.files.attributes(&node.content).map(Cow::Owned),
         }
     }
-    /// The attributes of fixed size as of now.
-    fn state(&self) -> Result<NodeState, FileError> {
-        match &self.body {
-            Body::Committed(node) => Ok(NodeState::read(&node.attributes)?),
-            Body::Open(node) => Ok(node.state()),
-        }
-    }
-
     /// Everything that `stat` shows. Space usage is as of the last synced txg.
     ///
     /// # Errors
     /// If an attribute that every file has is missing or damaged.
     pub fn stat(&self) -> Result<Stat, FileError> {
-        let mut stat = Stat::new(self.object(), self.kind(), &self.state()?);
+        let state = match &self.body {
+            Body::Committed(node) => NodeState::read_shown(&node.attributes)?,
+            Body::Open(node) => node.state(),
+        };
+        let mut stat = Stat::new(self.object(), self.kind(), &state);
         let is_root = stat.id == self.files.root_id();
         if is_root && self.files.settings().shows_snapshot_directory {
             stat.links += 1;

@@ -27,16 +27,17 @@ impl FileSystem {
     /// Leading and repeated slashes are ignored. Absolute link targets start at the root of this file system.
     ///
     /// # Errors
-    /// [`FileError::Path`] around [`FileError::NotFound`], [`FileError::NotADirectory`] or
-    /// [`FileError::SymlinkLoop`]; or if a directory or link of the path cannot be read.
+    /// [`FileError::Path`] around [`FileError::NotFound`], [`FileError::NotADirectory`],
+    /// [`FileError::SymlinkLoop`] or [`FileError::NameTooLong`]; or if a directory or link of the path cannot be read.
     pub fn resolve(&self, path: &[u8], symlinks: Symlinks) -> Result<Node, FileError> {
         self.follow(path, symlinks).map_err(|error| match error {
-            FileError::NotFound | FileError::NotADirectory | FileError::SymlinkLoop => {
-                FileError::Path {
-                    path: path.to_vec(),
-                    error: Box::new(error),
-                }
-            }
+            FileError::NotFound
+            | FileError::NotADirectory
+            | FileError::SymlinkLoop
+            | FileError::NameTooLong => FileError::Path {
+                path: path.to_vec(),
+                error: Box::new(error),
+            },
             other => other,
         })
     }
@@ -50,7 +51,8 @@ impl FileSystem {
             let is_followed = !rest.is_empty() || symlinks == Symlinks::Follow;
             if child.kind() == FileKind::Symlink && is_followed {
                 links_left = links_left.checked_sub(1).ok_or(FileError::SymlinkLoop)?;
-                let target = child.link_target()?.unwrap_or_default();
+                let target = child.link_target()?;
+                let target = target.ok_or_else(|| FileError::invalid("not a symbolic link"))?;
                 if target.first() == Some(&b'/') {
                     node = self.root()?;
                 }

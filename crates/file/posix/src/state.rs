@@ -40,6 +40,15 @@ pub(crate) type AttributeChange = (SaAttribute, Vec<u8>);
 
 impl NodeState {
     pub(crate) fn read(attributes: &Attributes) -> Result<Self, SaError> {
+        Ok(Self {
+            parent: attributes.parent()?,
+            xattr_directory: attributes.xattr_directory()?,
+            ..Self::read_shown(attributes)?
+        })
+    }
+
+    /// Reads only what `stat` shows, so that damage to the other attributes does not hide a file.
+    pub(crate) fn read_shown(attributes: &Attributes) -> Result<Self, SaError> {
         let kind = FileKind::from_mode(attributes.mode()?);
         let is_device = matches!(
             kind,
@@ -51,7 +60,7 @@ impl NodeState {
             generation: attributes.generation()?,
             uid: attributes.uid()?,
             gid: attributes.gid()?,
-            parent: attributes.parent()?,
+            parent: ObjectId(0),
             flags: attributes.flags()?,
             atime: attributes.atime()?,
             mtime: attributes.mtime()?,
@@ -61,7 +70,7 @@ impl NodeState {
             project: attributes.project_id()?,
             // Old znodes of all file types have this field.
             rdev: attributes.rdev()?.filter(|_| is_device),
-            xattr_directory: attributes.xattr_directory()?,
+            xattr_directory: None,
         })
     }
 

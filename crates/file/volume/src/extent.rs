@@ -36,6 +36,9 @@ pub struct VolumeExtents<'a> {
 
 impl VolumeExtents<'_> {
     fn extent_at(&self, offset_bytes: u64) -> Result<VolumeExtent, VolumeError> {
+        // Data and holes are searched in several steps.
+        let writing = self.volume.writing().ok();
+        let _range = writing.map(|writing| writing.ranges().read(0..u64::MAX));
         let data = self.volume.data();
         let size = data.block_bytes().max(1);
         let here = BlockId(offset_bytes / size);

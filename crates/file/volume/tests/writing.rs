@@ -260,3 +260,15 @@ proptest! {
         rig.check_space();
     }
 }
+
+#[test]
+fn a_search_for_data_waits_for_writers() {
+    let (rig, volume) = volume(1 << 20);
+    let mut extents = rig.search_during(
+        || volume.write(0, &[1; 1 << 16]).unwrap(),
+        || volume.extents(0).collect::<Result<Vec<_>, _>>().unwrap(),
+    );
+    extents.truncate(1);
+    let first = extents.pop().unwrap();
+    assert_eq!((first.is_data, first.length_bytes), (true, 1 << 16));
+}

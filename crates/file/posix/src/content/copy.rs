@@ -4,6 +4,7 @@ use super::{WriteAt, check_regular};
 use crate::error::FileError;
 use crate::settings::Caller;
 use crate::{FileSystem, Node};
+use millpond_env::sync::Arc;
 
 impl FileSystem {
     /// Copies a range from one file to another, or within one file if the ranges do not overlap.
@@ -22,11 +23,15 @@ impl FileSystem {
         let ((source, from), (target, to)) = (from, to);
         check_regular(source.kind())?;
         check_regular(target.kind())?;
+        let changed = target.for_change()?;
+        // A file of a snapshot is another file, even with the same object id.
+        let is_same =
+            (source.open_node()).is_some_and(|from| Arc::ptr_eq(&from.inner, &changed.inner));
         // The current end of the source: copying within one file may move it.
         let length_bytes = length_bytes.min(source.size_bytes().saturating_sub(from));
         let overlaps =
             from < to.saturating_add(length_bytes) && to < from.saturating_add(length_bytes);
-        if source.id() == target.id() && overlaps {
+        if is_same && overlaps {
             return Err(FileError::invalid("the ranges overlap"));
         }
         let piece = u64::from(self.record_bytes())

@@ -4,6 +4,7 @@ use super::check_regular;
 use crate::FileKind;
 use crate::error::FileError;
 use crate::node::Node;
+use crate::range_lock::RangeGuard;
 use millpond_object::{CacheHint, unhurried};
 use millpond_ondisk::BlockId;
 use millpond_sa::FileFlags;
@@ -95,7 +96,16 @@ impl Node {
     /// # Errors
     /// If an indirect block cannot be read.
     pub fn next_extent(&self, from_bytes: u64) -> Result<Option<Extent>, FileError> {
-        let size = self.size_bytes();
+        let _range = self.lock_content();
+        self.extent_after(from_bytes, self.size_bytes())
+    }
+
+    /// Keeps the content from changing while several of its parts are compared.
+    fn lock_content(&self) -> Option<RangeGuard<'_>> {
+        self.open_node().map(|node| node.ranges.read(0..u64::MAX))
+    }
+
+    fn extent_after(&self, from_bytes: u64, size: u64) -> Result<Option<Extent>, FileError> {
         if from_bytes >= size {
             return Ok(None);
         }
@@ -131,27 +141,18 @@ impl Node {
         if self.kind() != FileKind::Regular {
             return Err(FileError::NotSupported);
         }
-        let _range = self.open_node().map(|node| node.ranges.read(0..u64::MAX));
+        let _range = self.lock_content();
         let size = self.size_bytes();
         if offset_bytes >= size {
             return Err(FileError::NoData);
         }
-        let block = self.object().block_bytes();
-        if !block.is_power_of_two() {
-            // A single block whose size is no power of two counts as data, even if it is a hole.
-            return Ok(match what {
-                Seek::Data => offset_bytes,
-                Seek::Hole => size,
-            });
-        }
-        let from = BlockId(offset_bytes / block);
-        let start = |id: BlockId| id.0.saturating_mul(block).max(offset_bytes);
-        match what {
-            Seek::Data => {
-                let found = self.object().next_data_block(from)?.map(start);
-                found.filter(|at| *at < size).ok_or(FileError::NoData)
+        match (what, self.extent_after(offset_bytes, size)?) {
+            (Seek::Data, Some(extent)) => Ok(extent.offset_bytes),
+            (Seek::Data, None) => Err(FileError::NoData),
+            (Seek::Hole, Some(extent)) if extent.offset_bytes <= offset_bytes => {
+                Ok(extent.offset_bytes.saturating_add(extent.length_bytes))
             }
-            Seek::Hole => Ok(start(self.object().next_hole_block(from)?).min(size)),
+            (Seek::Hole, _) => Ok(offset_bytes),
         }
     }
 }

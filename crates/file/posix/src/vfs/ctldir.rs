@@ -15,7 +15,7 @@ const CONTROL: InodeNumber = InodeNumber(SNAPSHOT_DIRECTORY_ID.0);
 /// `.zfs/snapshot`.
 const SNAPSHOTS: InodeNumber = InodeNumber(SNAPSHOT_DIRECTORY_ID.0 - 1);
 /// The cookie after `..`. The cookie after the snapshot with id n is n + 1 higher.
-const BEHIND_PARENT: u64 = 2;
+const AFTER_PARENT: u64 = 2;
 /// The most snapshots that are open at once. The one opened first is closed first.
 const OPEN_MAX: usize = 64;
 
@@ -162,13 +162,15 @@ impl ZfsCtlDir {
         Ok(VfsNode::of_file(tag, files.root()?))
     }
 
-    /// The file system, for requests about a file. Files of a snapshot that was destroyed are not read.
-    fn serving(&self, node: &VfsNode) -> Result<&FileSystem, FileError> {
-        match node.number.tag() {
-            _ if node.is_virtual() => Err(FileError::NotSupported),
-            0 => Ok(&self.files),
-            tag => self.tagged(tag).map(|_| &*self.files),
+    /// The file's own file system, for requests that read it. Files of a snapshot that was destroyed are not read.
+    fn serving<'n>(&self, node: &'n VfsNode) -> Result<&'n FileSystem, FileError> {
+        if node.is_virtual() {
+            return Err(FileError::NotSupported);
         }
+        if node.number.tag() != 0 {
+            self.tagged(node.number.tag())?;
+        }
+        Ok(node.file()?.file_system())
     }
 
     /// The file system, for requests that change a file. It refuses those about files of snapshots.
@@ -203,10 +205,10 @@ impl ZfsCtlDir {
         };
         let mut all = vec![
             line(b".", node.number, 1),
-            line(b"..", parent, BEHIND_PARENT),
+            line(b"..", parent, AFTER_PARENT),
         ];
         if node.number == CONTROL {
-            all.push(line(b"snapshot", SNAPSHOTS, BEHIND_PARENT + 1));
+            all.push(line(b"snapshot", SNAPSHOTS, AFTER_PARENT + 1));
         } else if count > 0 {
             let mut snapshots = self.port.snapshots()?;
             // Snapshot ids only grow: a listing in progress misses nothing when snapshots are created or
@@ -217,7 +219,7 @@ impl ZfsCtlDir {
                 // id would be expensive, and nearly always the id equals that of the file system itself.
                 let tag = self.open.lock().tag_of(&snapshot)?;
                 let number = InodeNumber::new(tag, self.files.root_id());
-                let cookie = BEHIND_PARENT.saturating_add(1).saturating_add(snapshot.id);
+                let cookie = AFTER_PARENT.saturating_add(1).saturating_add(snapshot.id);
                 all.push(line(&snapshot.name, number, cookie));
             }
         }
@@ -356,7 +358,7 @@ impl Vfs for ZfsCtlDir {
         Vfs::touch_atime(&*self.files, node);
     }
     fn reap(&self) -> Result<(), FileError> {
-        self.files.reap()
+        Vfs::reap(&*self.files)
     }
     fn set_attributes(
         &self,

@@ -4,7 +4,7 @@ use super::{MODE, errno, plain, root};
 use crate::support::Rig;
 use millpond_env::mark;
 use millpond_posix::{
-    Allocate, Errno, NewFileSystem, Seek, SetAttributes, Settings, Symlinks, WriteAt,
+    Allocate, Errno, Extent, NewFileSystem, Seek, SetAttributes, Settings, Symlinks, WriteAt,
 };
 use std::sync::atomic::Ordering;
 
@@ -90,6 +90,50 @@ fn punched_holes_are_found() {
     assert_eq!(copied[10..], content[5000..]);
     rig.sync();
     rig.check_space();
+}
+
+#[test]
+fn a_search_for_data_waits_for_writers() {
+    let (rig, files) = plain();
+    let top = files.root().unwrap();
+    let (file, _) = files.create(&root(), &top, b"f", MODE, true).unwrap();
+    let write = |at, length| {
+        let bytes = vec![1; length];
+        files.write(&root(), &file, WriteAt::Offset(at), &bytes)
+    };
+    write(0, 100).unwrap();
+    let extents = rig.search_during(
+        || assert_eq!(write(100, 200_000).unwrap(), 100),
+        || file.extents().collect::<Result<Vec<_>, _>>().unwrap(),
+    );
+    let whole = Extent {
+        offset_bytes: 0,
+        length_bytes: 200_100,
+    };
+    assert_eq!(extents, [whole]);
+}
+
+#[test]
+fn a_range_is_copied_from_the_same_file_of_a_snapshot() {
+    let (rig, files) = plain();
+    let top = files.root().unwrap();
+    let (file, _) = files.create(&root(), &top, b"f", MODE, true).unwrap();
+    let old: Vec<u8> = (0..100).collect();
+    files.write(&root(), &file, WriteAt::End, &old).unwrap();
+    rig.sync();
+    let saved = rig.committed().resolve(b"f", Symlinks::Keep).unwrap();
+    files
+        .write(&root(), &file, WriteAt::Offset(0), &[0; 100])
+        .unwrap();
+    let copied = files.copy_range(&root(), (&saved, 0), (&file, 0), 100);
+    assert_eq!(copied.unwrap(), 100);
+    let mut content = vec![0; 100];
+    file.read(0, &mut content).unwrap();
+    assert_eq!(content, old);
+    let within = files.copy_range(&root(), (&file, 0), (&file, 10), 100);
+    assert_eq!(errno(within), Errno::EINVAL);
+    let into = files.copy_range(&root(), (&file, 0), (&saved, 0), 100);
+    assert_eq!(errno(into), Errno::EROFS);
 }
 
 #[test]

@@ -2,9 +2,13 @@
 
 use super::{MODE, errno, plain, root};
 use crate::support::Rig;
+use millpond_ondisk::{BlockId, Level};
 use millpond_posix::{
-    Case, DirEntryRef, Errno, FileKind, NewFileSystem, RenameMode, Settings, Symlinks, WriteAt,
+    Case, DirEntryRef, Errno, FileError, FileKind, NewFileSystem, Node, RenameMode, Settings,
+    Symlinks, WriteAt,
 };
+use millpond_sa::value::{time, word};
+use millpond_sa::{SaAttribute, SaLayouts, SaObject};
 use std::sync::atomic::Ordering;
 
 #[test]
@@ -278,4 +282,86 @@ fn a_large_directory_is_listed_whole_open_and_committed() {
         let rest = directory.entries_from(first.cookie()).unwrap();
         assert_eq!(taken.len() + rest.count(), expected.len());
     }
+}
+
+#[test]
+fn a_listing_ends_at_a_bad_leaf_and_an_iterator_goes_beyond() {
+    let (mut rig, files) = plain();
+    let top = files.root().unwrap();
+    for number in 0..4000 {
+        let name = format!("f{number}").into_bytes();
+        files.create(&root(), &top, &name, MODE, true).unwrap();
+    }
+    rig.sync();
+    let committed = rig.committed().root().unwrap();
+    let table = committed.object().committed().unwrap();
+    assert!(table.block_id_max().0 > 8);
+    for leaf in [2, 4, 6] {
+        let pointer = table.pointer(Level(0), BlockId(leaf)).unwrap();
+        rig.sink.damage(&pointer);
+    }
+    drop((top, files));
+    let files = rig.reopen(Settings::default());
+    let read = |directory: &Node| {
+        let entries: Vec<_> = directory.entries().unwrap().collect();
+        let (names, errors): (Vec<_>, Vec<_>) = entries.into_iter().partition(Result::is_ok);
+        assert!((1000..4000).contains(&names.len()), "{}", names.len());
+        assert_eq!(errors.len(), 3);
+        names
+    };
+    let open = files.root().unwrap();
+    for directory in [&open, &committed] {
+        assert_eq!(errno(directory.list(0, 4000)), Errno::EIO);
+        assert_eq!(rig.store.damaged_blocks().len(), 1);
+    }
+    assert_eq!(read(&open), read(&committed));
+}
+
+#[test]
+fn names_that_cannot_exist_are_not_found() {
+    let (rig, files) = plain();
+    for files in [files, rig.committed()] {
+        let top = files.root().unwrap();
+        assert_eq!(top.find(b"").unwrap(), None);
+        assert_eq!(errno(top.lookup(b"")), Errno::ENOENT);
+        let path = vec![b'n'; 1024];
+        let error = files.resolve(&path, Symlinks::Keep).unwrap_err();
+        assert_eq!(error.errno(), Errno::ENAMETOOLONG);
+        assert!(matches!(error, FileError::Path { .. }));
+    }
+}
+
+#[test]
+fn a_snapshots_file_without_a_parent_is_shown() {
+    let (rig, files) = plain();
+    let top = files.root().unwrap();
+    let (file, _) = files.create(&root(), &top, b"f", MODE, true).unwrap();
+    let (id, stat) = (file.id(), file.stat().unwrap());
+    let tx = rig.groups.begin(1 << 20).unwrap();
+    let layouts = SaLayouts::open(&rig.set, &rig.env).unwrap();
+    let mode = word(0o100_000 | u64::from(stat.permissions));
+    let (zero, one) = (word(0), word(1));
+    let (generation, now) = (word(stat.generation), time(stat.mtime));
+    let attributes = [
+        (SaAttribute::Mode, &mode),
+        (SaAttribute::Size, &zero),
+        (SaAttribute::Generation, &generation),
+        (SaAttribute::Uid, &zero),
+        (SaAttribute::Gid, &zero),
+        (SaAttribute::Flags, &zero),
+        (SaAttribute::Atime, &now),
+        (SaAttribute::Mtime, &now),
+        (SaAttribute::Ctime, &now),
+        (SaAttribute::Crtime, &now),
+        (SaAttribute::Links, &one),
+    ];
+    let attributes = attributes.map(|(attribute, bytes)| (attribute, bytes.as_slice()));
+    let object = rig.set.object(id).unwrap();
+    let stored = SaObject::new(&rig.set, &object, &tx);
+    layouts.replace(&tx, &stored, &attributes).unwrap();
+    drop(tx);
+    rig.sync();
+    let damaged = rig.committed().node(id).unwrap();
+    assert_eq!(damaged.stat().unwrap().mtime, stat.mtime);
+    assert!(damaged.parent_id().is_err());
 }

@@ -2,11 +2,13 @@
 
 use super::{MODE, errno, plain, root};
 use crate::support::Rig;
+use millpond_posix::vfs::{SnapshotEntry, SnapshotPort, Vfs, ZfsCtlDir};
 use millpond_posix::{
-    Allocate, Atime, Caller, DirEntryRef, Errno, FileFlags, NewFileSystem, NewMode, QuotaMeasure,
-    QuotaOwner, RenameMode, SetAttributes, SetTime, Settings, Symlinks, Timestamp, WriteAt,
-    XattrMode,
+    Allocate, Atime, Caller, DirEntryRef, Errno, FileError, FileFlags, FileSystem, NewFileSystem,
+    NewMode, QuotaMeasure, QuotaOwner, RenameMode, SetAttributes, SetTime, Settings, Symlinks,
+    Timestamp, WriteAt, XattrMode,
 };
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 #[test]
@@ -355,4 +357,27 @@ fn a_committed_file_system_is_read_and_refuses_changes() {
     committed.fsync(&read).unwrap();
     // Files of a committed state are not changed through another file system either.
     assert_eq!(errno(files.unlink(&read_top, b"f")), Errno::EROFS);
+}
+
+struct NoSnapshots;
+
+impl SnapshotPort for NoSnapshots {
+    fn snapshots(&self) -> Result<Vec<SnapshotEntry>, FileError> {
+        Ok(vec![])
+    }
+    fn find(&self, _name: &[u8]) -> Result<Option<SnapshotEntry>, FileError> {
+        Ok(None)
+    }
+    fn open(&self, _snapshot: &SnapshotEntry) -> Result<Arc<FileSystem>, FileError> {
+        Err(FileError::NotFound)
+    }
+}
+
+#[test]
+fn a_served_committed_file_system_has_nothing_to_reap() {
+    let (rig, _) = plain();
+    let served = ZfsCtlDir::new(rig.committed(), Box::new(NoSnapshots), None);
+    served.reap().unwrap();
+    let top = served.root().unwrap();
+    assert_eq!(served.stat(&top).unwrap().links, 2);
 }

@@ -82,6 +82,11 @@ impl Sink {
             "a block died that did not live"
         );
     }
+    /// Overwrites a block on the device.
+    pub fn damage(&self, pointer: &BlockPointer) {
+        let place = VDEV_DATA_START_BYTES + dva_of(pointer).offset_bytes;
+        self.device.write(place, &[0xa5; 512]).unwrap();
+    }
     pub fn living(&self) -> BTreeMap<u64, u64> {
         self.living.lock().clone()
     }
@@ -149,6 +154,8 @@ pub struct Port {
     pub long_names: AtomicU64,
     /// The number of transactions begun.
     pub begun: AtomicU64,
+    /// No transaction begins while a test holds it.
+    gate: Mutex<()>,
     pub is_suspended: AtomicBool,
     /// Whether a thread of the rig syncs.
     has_thread: AtomicBool,
@@ -160,6 +167,7 @@ impl TransactionSource for Port {
             return Err(TransactionError::NoSpace);
         }
         self.begun.fetch_add(1, Ordering::Relaxed);
+        let _open = self.gate.lock();
         self.groups.begin(estimate.bytes).map_err(suspended)
     }
     fn wait_open_synced(&self) -> Result<(), TransactionError> {
@@ -228,6 +236,7 @@ impl Rig {
             available_bytes: AtomicU64::new(1 << 40),
             long_names: AtomicU64::new(0),
             begun: AtomicU64::new(0),
+            gate: Mutex::new(()),
             is_suspended: AtomicBool::new(false),
             has_thread: AtomicBool::new(false),
         });
@@ -353,6 +362,29 @@ impl Rig {
             self.port.has_thread.store(false, Ordering::Relaxed);
             syncing.join().unwrap();
             result
+        })
+    }
+
+    /// Runs `search` while `write` has its locks and waits for its transaction. Returns what was found.
+    pub fn search_during<R: Send>(
+        &self,
+        write: impl FnOnce() + Send,
+        search: impl FnOnce() -> R + Send,
+    ) -> R {
+        let begun = self.port.begun.load(Ordering::Relaxed);
+        thread::scope(|scope| {
+            let gate = self.port.gate.lock();
+            scope.spawn(write);
+            while self.port.begun.load(Ordering::Relaxed) == begun {
+                thread::yield_now();
+            }
+            let searching = scope.spawn(search);
+            // A search that takes no lock ends meanwhile.
+            for _ in 0..100_000 {
+                thread::yield_now();
+            }
+            drop(gate);
+            searching.join().unwrap()
         })
     }
 

@@ -3,7 +3,7 @@
 
 use super::source::{Entry, Facts, Source, Xattrs};
 use crate::verbs::content::Content;
-use millpond_engine::{FileError, Node, ObjectId};
+use millpond_engine::{Extent, FileError, Node, ObjectId};
 use millpond_env::sync::Arc;
 
 /// A file of a pool.
@@ -80,6 +80,12 @@ impl Source for PoolFile {
         Ok(xattrs)
     }
     fn next_data(&self, from_bytes: u64) -> Result<Option<(u64, u64)>, String> {
+        if self.node.object().committed().is_none() {
+            // It may change meanwhile.
+            let extent = self.node.next_extent(from_bytes).map_err(told)?;
+            let end = |extent: Extent| extent.offset_bytes + extent.length_bytes;
+            return Ok(extent.map(|extent| (extent.offset_bytes, end(extent))));
+        }
         let Some(piece) = Content::from(&self.node).next_piece(from_bytes) else {
             return Ok(None);
         };
