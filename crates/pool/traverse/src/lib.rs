@@ -54,7 +54,6 @@ mod tests;
 
 pub use bookmark::Bookmark;
 pub use budget::{Budget, Spent};
-pub use log::LOG_BLOCKS_MAX;
 pub use progress::Progress;
 pub use sides::Side;
 pub use traversal::{Job, Order, Outcome, Traversal};

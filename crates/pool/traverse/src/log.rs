@@ -8,7 +8,7 @@ use millpond_ondisk::intent_log::{IntentLogBlock, IntentLogBlockForm, IntentLogV
 use std::ops::ControlFlow;
 
 /// Upper bound of the length of an intent log, in blocks. Writers keep at most a few thousand.
-pub const LOG_BLOCKS_MAX: u64 = 1 << 24;
+const LOG_BLOCKS_MAX: u64 = 1 << 24;
 
 /// Visits the blocks of a log, from the first. The chain ends at the first block that does not verify.
 pub(crate) fn log<V: Visitor + ?Sized>(

@@ -60,6 +60,7 @@ impl BlockStore {
                 };
                 let outcome =
                     self.with_retries(|| self.fetch(pointer, *address, key, begun.take()));
+                self.note_damage(pointer, *address, &outcome);
                 if let Ok(block) = &outcome {
                     self.put(boarded.identity.clone(), block);
                 }

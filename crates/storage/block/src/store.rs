@@ -238,13 +238,23 @@ impl BlockStore {
             return Ok(block);
         }
         let outcome = self.with_retries(|| self.read_shared(&identity, pointer, address, key));
-        match &outcome {
+        self.note_damage(pointer, address, &outcome);
+        outcome
+    }
+
+    /// Remembers whether a block that was read from devices is damaged.
+    pub(crate) fn note_damage(
+        &self,
+        pointer: &BlockPointer,
+        address: BlockAddress,
+        outcome: &Result<Arc<Block>, BlockError>,
+    ) {
+        match outcome {
             // A view's pointer may lead to space that another block has taken.
             Err(BlockError::Corrupt { .. }) if !self.is_view => self.damage.note(address, pointer),
             Ok(_) if !self.is_view => self.damage.mended(&address),
             _ => {}
         }
-        outcome
     }
 
     /// The blocks without a good copy, at most 10,000. They are collected since the store (or the one

@@ -175,6 +175,10 @@ fn a_batch_gives_what_single_reads_give_and_keeps_it() {
         // Every error is counted once: of the copies that were read first, and of block 100.
         let found = mirror.checksum_errors(0) + mirror.checksum_errors(1);
         assert!((3..=BLOCKS / 7 + 4).contains(&found), "{found}");
+        // Block 100, and the pointer to a wrong place.
+        let damaged = mirror.store.damaged_blocks();
+        let damaged: Vec<_> = damaged.iter().map(|block| block.address.block.0).collect();
+        assert_eq!(damaged, [0, 100]);
         // Now from the cache: the devices are damaged everywhere.
         for number in 0..BLOCKS {
             mirror.spoil(0, number);

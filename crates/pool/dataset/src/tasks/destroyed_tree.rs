@@ -51,7 +51,9 @@ pub(crate) fn traverse<F: Freer>(
         level: 0,
         block: entry.resume.block_id,
     });
-    let outcome = Traversal::new(store, &blocks).run_in_order(tree, Order::ChildrenFirst, from);
+    let outcome = Traversal::new(store, &blocks)
+        .metadata_bytes_max(store.topology().capacity_bytes())
+        .run_in_order(tree, Order::ChildrenFirst, from);
     let (place, reason) = match outcome {
         Outcome::Complete => return Ok(()),
         Outcome::Stopped(place) => (place, "the traversal was stopped"),
