@@ -230,7 +230,7 @@ impl Pool {
         volumes.insert(id, Arc::downgrade(&open));
         drop(volumes);
         if !is_read_only {
-            open.free_behind_end()?;
+            open.free_beyond_end()?;
         }
         Ok(open)
     }

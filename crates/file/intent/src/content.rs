@@ -257,7 +257,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_order_of_writes_and_holes_gives_what_a_plain_buffer_gives(
+        fn writes_and_holes_in_any_order_match_a_plain_buffer(
             steps in proptest::collection::vec((0u64..60, 1u64..20, any::<u8>(), any::<bool>()), 0..30),
             at in 0u64..60,
         ) {

@@ -101,7 +101,7 @@ fn records_are_those_that_zdb_lists_with_and_without_key() {
 }
 
 #[test]
-fn every_block_that_a_write_points_to_can_be_read_and_holds_the_range() {
+fn blocks_of_write_records_hold_their_range() {
     for golden in CRASHED.iter() {
         let case = golden.pool.name();
         let synced = golden.pool.uberblock().txg;

@@ -42,13 +42,16 @@ impl FileSystem {
         kept & !set.flags()
     }
 
-    /// Completes the accounting, until `goes_on` returns false.
+    /// Completes the accounting, until `continues` returns false.
     ///
     /// A later call resumes where this one stopped, unless the file system was closed in the meantime.
     ///
     /// # Errors
     /// If objects cannot be read, or no transaction can begin.
-    pub(crate) fn complete_accounting(&self, goes_on: &dyn Fn() -> bool) -> Result<(), FileError> {
+    pub(crate) fn complete_accounting(
+        &self,
+        continues: &dyn Fn() -> bool,
+    ) -> Result<(), FileError> {
         let writing = self.writing()?;
         let missing = self.incomplete_accounting();
         if missing == 0 {
@@ -56,7 +59,7 @@ impl FileSystem {
         }
         let set = writing.set();
         let mut cursor = set.accounting_cursor().unwrap_or(0);
-        while goes_on() {
+        while continues() {
             let mut ids = vec![];
             let mut after = ObjectId(cursor.saturating_sub(1));
             while ids.len() < OBJECTS

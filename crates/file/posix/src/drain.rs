@@ -48,7 +48,7 @@ impl DrainQueue {
     }
 
     /// Whether accounting may continue: no other work waits.
-    fn goes_on(&self) -> bool {
+    fn continues(&self) -> bool {
         let state = self.state.lock();
         state.is_allowed && state.work.is_empty()
     }
@@ -151,7 +151,7 @@ impl FileSystem {
     fn complete_accounting_between(&self) -> Result<(), FileError> {
         let writing = self.writing()?;
         let queue = writing.unlinked().drain();
-        self.complete_accounting(&|| queue.goes_on())?;
+        self.complete_accounting(&|| queue.continues())?;
         if self.incomplete_accounting() != 0 {
             let mut state = queue.state.lock();
             if state.is_allowed {

@@ -60,7 +60,7 @@ impl FileSystem {
     ) -> Result<(), FileError> {
         let _exclusive = directory.entries.write();
         if !zap(&directory.object, tx).remove(stored_name)? {
-            return Err(self.corrupt(directory.id, "an entry vanished"));
+            return Err(self.corrupt(directory.id, "an entry to remove does not exist"));
         }
         Ok(())
     }

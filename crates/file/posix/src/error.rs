@@ -48,7 +48,7 @@ impl Errno {
 /// Why an operation on files failed.
 ///
 /// After any of these nothing has changed, unless the operation says otherwise, or the error is of a lower layer
-/// ([`FileError::is_unreadable`]): changes that were made before it may remain.
+/// ([`FileError::is_failure`]): changes that were made before it may remain.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FileError {
@@ -213,9 +213,9 @@ impl FileError {
         }
     }
 
-    /// Whether a lower layer could not read or write, or a stored structure is invalid.
+    /// Whether a lower layer failed to read or write, or a stored structure is invalid.
     #[must_use]
-    pub fn is_unreadable(&self) -> bool {
+    pub fn is_failure(&self) -> bool {
         matches!(
             self,
             Self::Object(_) | Self::Zap(_) | Self::Attributes(_) | Self::Corrupt { .. }

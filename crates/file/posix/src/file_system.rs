@@ -8,6 +8,7 @@ use crate::open_node::{NodeInner, OpenNode};
 use crate::quota::Quotas;
 use crate::settings::Settings;
 use crate::transaction_source::{TransactionError, TransactionSource};
+use crate::unlinked::Unlinked;
 use crate::writing::Writing;
 use millpond_env::Env;
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
@@ -141,10 +142,10 @@ impl FileSystem {
         let master = Master::read(dataset, set.kind(), object)?;
         let unlinked = master.unlinked;
         let unlinked = unlinked.ok_or_else(|| invalid(dataset, "no DELETE_QUEUE"))?;
-        let unlinked = set.object(unlinked)?;
+        let unlinked = Unlinked::new(set.object(unlinked)?);
         let quotas = Quotas::read(&set, &master.table)?;
         let tables = AttributeTables::open(&set, env)?;
-        let writing = Writing::new(set, source, env, settings, (tables, quotas, unlinked));
+        let writing = Writing::new(set, source, env, settings, tables, quotas, unlinked);
         Ok(Self::new(master, Store::Open(Box::new(writing))))
     }
 
@@ -346,10 +347,12 @@ impl FileSystem {
     /// # Errors
     /// If the unlinked set cannot be read.
     pub fn unlinked(&self) -> Result<Vec<ObjectId>, FileError> {
+        if let Ok(writing) = self.writing() {
+            return writing.unlinked().first_ids(usize::MAX);
+        }
         let Some(id) = self.unlinked else {
             return Ok(vec![]);
         };
-        let _table = self.writing().ok().map(|w| w.unlinked().lock_table());
         let mut found = vec![];
         for entry in Zap::of_readable(&self.object(id)?)?.iter() {
             found.extend(entry?.value.first().map(ObjectId));

@@ -8,8 +8,7 @@
 //! Locks: `docs/internals/locks.md`. The rule behind it: an operation that changes a file first takes the file's
 //! locks and then begins its transaction, so that changes of one object happen in txg order.
 //!
-//! This crate implements names, attributes, holes, extended attributes and access control lists. It does not depend on
-//! datasets, properties or front ends. [`vfs`] is the interface to front ends.
+//! It does not depend on datasets, properties or front ends. [`vfs`] is the interface to front ends.
 //!
 //! ```no_run
 //! # fn example(set: std::sync::Arc<millpond_object::ObjectSetView>) -> Result<(), millpond_posix::FileError> {
@@ -63,7 +62,9 @@ pub mod vfs;
 mod writing;
 mod xattr;
 
-pub use content::{Allocate, Extent, FILE_BYTES_MAX, Seek, WriteAt};
+pub use content::{
+    Allocate, CHUNK_BYTES, Extent, FILE_BYTES_MAX, FREE_BLOCKS_MAX, FREE_DIRTY_BYTES, Seek, WriteAt,
+};
 pub use create::{NewMode, SpecialFile, TARGET_BYTES_MAX};
 pub use directory::{DirectoryEntries, DirectoryEntry, Listed, SNAPSHOT_DIRECTORY_ID};
 pub use drain::BackgroundDrain;

@@ -173,10 +173,10 @@ pub(crate) fn hints(acl: &[Ace]) -> FileFlags {
 }
 
 fn executes_for_all(acl: &[Ace]) -> bool {
-    let denies_somebody = acl.iter().any(|ace| {
+    let denies_execute_to_any = acl.iter().any(|ace| {
         matches!(ace.who, AceWho::Id(_)) && ace.kind == AceKind::DENY && ace.mask & EXECUTE != 0
     });
-    !denies_somebody && mode_of(acl) & 0o111 == 0o111
+    !denies_execute_to_any && mode_of(acl) & 0o111 == 0o111
 }
 
 /// The ACL after `chmod`; `None` if the property forbids the change.

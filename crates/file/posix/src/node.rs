@@ -122,8 +122,7 @@ impl Node {
         self.open_node().is_some_and(OpenNode::is_unlinked)
     }
     /// Whether no change of the file waits for its txg, so its space usage is known.
-    #[must_use]
-    pub fn is_settled(&self) -> bool {
+    pub(crate) fn is_settled(&self) -> bool {
         self.open_node().is_none_or(OpenNode::is_settled)
     }
 

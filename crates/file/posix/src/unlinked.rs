@@ -62,7 +62,7 @@ impl Unlinked {
         let table = Zap::from_source(Arc::clone(&self.table) as _)?;
         Ok(table.lookup_number(id.0)?.is_some())
     }
-    fn first_ids(&self, count: usize) -> Result<Vec<ObjectId>, FileError> {
+    pub(crate) fn first_ids(&self, count: usize) -> Result<Vec<ObjectId>, FileError> {
         let _still = self.table_lock.lock();
         let table = Zap::from_source(Arc::clone(&self.table) as _)?;
         let mut ids = vec![];
@@ -130,7 +130,7 @@ impl FileSystem {
                 match free(id) {
                     Ok(true) => freed += 1,
                     Ok(false) => {}
-                    Err(error) if error.is_unreadable() => {}
+                    Err(error) if error.is_failure() => {}
                     Err(error) => return Err(error),
                 }
             }
@@ -150,7 +150,7 @@ impl FileSystem {
         while let Some(id) = writing.unlinked().pop() {
             match self.free_orphan_or_leave(id) {
                 Ok(_) => {}
-                Err(error) if error.is_unreadable() => {}
+                Err(error) if error.is_failure() => {}
                 Err(error) => {
                     // Retry later. The file is in the table, so nothing is lost.
                     writing.unlinked().push(id);

@@ -47,7 +47,9 @@ impl Writing {
         source: Arc<dyn TransactionSource>,
         env: &Env,
         settings: Settings,
-        (tables, quotas, unlinked): (AttributeTables, Quotas, Arc<Object>),
+        tables: AttributeTables,
+        quotas: Quotas,
+        unlinked: Unlinked,
     ) -> Self {
         Self {
             set,
@@ -57,7 +59,7 @@ impl Writing {
             tables,
             quotas,
             cache: NodeCache::default(),
-            unlinked: Unlinked::new(unlinked),
+            unlinked,
             moves: Mutex::new(()),
             master: Mutex::new(()),
             replay: ReplayState::default(),

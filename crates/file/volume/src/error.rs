@@ -31,7 +31,7 @@ pub enum VolumeError {
     /// No transaction could begin. Writes to a volume that is not open for change fail with
     /// [`TransactionError::ReadOnly`].
     #[error("{name}: {error}")]
-    TransactionSource {
+    Transaction {
         /// The volume's name.
         name: String,
         /// The cause.
@@ -107,7 +107,7 @@ impl Errors<'_> {
         }
     }
     pub(crate) fn begin(self, error: TransactionError) -> VolumeError {
-        VolumeError::TransactionSource {
+        VolumeError::Transaction {
             name: self.0.to_owned(),
             error,
         }

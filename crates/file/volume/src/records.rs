@@ -2,13 +2,12 @@
 
 use crate::resize::TABLE_BYTES;
 use crate::volume::DATA;
-use crate::write::FREE_DIRTY_BYTES;
 use crate::{Volume, VolumeError};
 use millpond_env::sync::Arc;
 use millpond_object::{Block, Object, ObjectError};
 use millpond_ondisk::intent_log::{LogRecord, LogRecordBody, WriteContent};
 use millpond_ondisk::{BlockPointer, ObjectId};
-use millpond_posix::{ChangeLog, record_write};
+use millpond_posix::{ChangeLog, FREE_DIRTY_BYTES, record_write};
 use millpond_txg::Transaction;
 
 /// Reads the block that a record points to, given the object and the byte offset it belongs to.
@@ -59,7 +58,7 @@ impl Volume {
     /// Runs at the end of a request. With `sync=always`, commits the request to stable storage before it
     /// returns.
     pub(crate) fn settle(&self) -> Result<(), VolumeError> {
-        match self.writing()?.source().log() {
+        match self.log() {
             Some(log) if log.commits_always() => self.commit_log(),
             _ => Ok(()),
         }

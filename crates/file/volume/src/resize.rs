@@ -15,8 +15,8 @@ impl Volume {
     /// because those bytes cannot be read.
     ///
     /// # Errors
-    /// [`VolumeError::TransactionSource`]; if the volume's tree cannot be read.
-    pub fn free_behind_end(&self) -> Result<(), VolumeError> {
+    /// [`VolumeError::Transaction`]; if the volume's tree cannot be read.
+    pub fn free_beyond_end(&self) -> Result<(), VolumeError> {
         let writing = self.writing()?;
         let _resizing = writing.lock_size();
         let block = self.block_bytes();
@@ -29,11 +29,11 @@ impl Volume {
     ///
     /// When a volume shrinks, the blocks beyond the new end are freed after the smaller size is on stable
     /// storage. If the power fails before that, they are freed when the volume is opened again
-    /// ([`Volume::free_behind_end`]), and in any case before the volume grows. New space thus reads as
+    /// ([`Volume::free_beyond_end`]), and in any case before the volume grows. New space thus reads as
     /// zeros.
     ///
     /// # Errors
-    /// [`VolumeError::Refused`] for an invalid size; [`VolumeError::TransactionSource`]; if the table cannot be changed.
+    /// [`VolumeError::Refused`] for an invalid size; [`VolumeError::Transaction`]; if the table cannot be changed.
     pub fn resize(&self, size_bytes: u64) -> Result<(), VolumeError> {
         self.errors().check_size(size_bytes, self.block_bytes())?;
         let writing = self.writing()?;

@@ -125,7 +125,7 @@ impl Volume {
     /// The state for writing.
     ///
     /// # Errors
-    /// [`VolumeError::TransactionSource`] if the volume can only be read.
+    /// [`VolumeError::Transaction`] if the volume can only be read.
     pub(crate) fn writing(&self) -> Result<&Writing, VolumeError> {
         let writing = self.writing.as_ref();
         writing.ok_or_else(|| self.errors().read_only())

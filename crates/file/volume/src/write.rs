@@ -4,15 +4,10 @@ use crate::{Volume, VolumeError};
 use millpond_env::sync::{Arc, Mutex, MutexGuard};
 use millpond_object::{Object, ObjectSet};
 use millpond_ondisk::BlockId;
-use millpond_posix::{Estimate, RangeLocks, TransactionSource};
+use millpond_posix::{
+    CHUNK_BYTES, Estimate, FREE_BLOCKS_MAX, FREE_DIRTY_BYTES, RangeLocks, TransactionSource,
+};
 use millpond_txg::Transaction;
-
-/// The most bytes written in one transaction.
-const CHUNK_BYTES: u64 = 4 << 20;
-/// About the most blocks freed in one transaction: a third of what one txg frees.
-const FREE_BLOCKS_MAX: u64 = 1 << 15;
-/// The most bytes that freeing that many blocks dirties: indirect blocks.
-pub(crate) const FREE_DIRTY_BYTES: u64 = 8 << 20;
 
 /// What a volume that is open for change has in addition.
 pub(crate) struct Writing {
@@ -93,8 +88,8 @@ impl Volume {
     /// Writes bytes. A long write uses several transactions.
     ///
     /// # Errors
-    /// [`VolumeError::BeyondEnd`] before anything is written; [`VolumeError::TransactionSource`]; if a block that is only
-    /// partly overwritten cannot be read.
+    /// [`VolumeError::BeyondEnd`] before anything is written; [`VolumeError::Transaction`]; if a block that
+    /// is only partly overwritten cannot be read.
     pub fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<(), VolumeError> {
         let writing = self.writing()?;
         let length = bytes.len() as u64;
@@ -190,7 +185,7 @@ impl Volume {
     /// Puts everything written before the call on stable storage. Does nothing in a volume that can only be read.
     ///
     /// # Errors
-    /// [`VolumeError::TransactionSource`] if the pool is suspended before that.
+    /// [`VolumeError::Transaction`] if the pool is suspended before that.
     pub fn commit_log(&self) -> Result<(), VolumeError> {
         let Ok(writing) = self.writing() else {
             return Ok(());
@@ -205,7 +200,7 @@ impl Volume {
     /// The block device name for [`Volume::commit_log`].
     ///
     /// # Errors
-    /// [`VolumeError::TransactionSource`] if the pool is suspended before that.
+    /// [`VolumeError::Transaction`] if the pool is suspended before that.
     pub fn flush(&self) -> Result<(), VolumeError> {
         self.commit_log()
     }

@@ -65,13 +65,13 @@ fn a_committed_volume_refuses_every_change() {
         read.zero(0, 4096),
         read.discard(0, 4096),
         read.resize(2 << 20),
-        read.free_behind_end(),
+        read.free_beyond_end(),
     ] {
         let error = refused.unwrap_err();
         assert!(
             matches!(
                 error,
-                VolumeError::TransactionSource {
+                VolumeError::Transaction {
                     error: TransactionError::ReadOnly,
                     ..
                 }
@@ -146,7 +146,7 @@ fn opening_frees_blocks_that_a_crash_left_beyond_the_end() {
     }
     rig.sync();
     assert!(data.next_data(BlockId(1), false).unwrap().is_some());
-    volume.free_behind_end().unwrap();
+    volume.free_beyond_end().unwrap();
     rig.sync();
     assert_eq!(data.next_data(BlockId(1), false).unwrap(), None);
     let mut found = vec![0; BLOCK as usize];

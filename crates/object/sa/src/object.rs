@@ -1,4 +1,4 @@
-//! Attributes and tables in the objects of a live object set.
+//! Attributes and tables in the objects of an object set open for change.
 
 use super::{SaFile, SaLayouts, SaTables};
 use crate::form::Content;
@@ -89,7 +89,7 @@ impl ObjectBytes for Arc<ObjectSet> {
     }
 }
 
-/// Registry and layouts of a live object set. New ZAPs get their salts from the environment.
+/// Registry and layouts of an object set open for change. New ZAPs get their salts from the environment.
 #[derive(Clone)]
 pub struct ObjectTables {
     set: Arc<ObjectSet>,

@@ -85,7 +85,7 @@ fn walk(blocks: &BTreeMap<u64, Vec<u8>>, header: &IntentLogHeader) -> (Vec<u64>,
 }
 
 #[test]
-fn a_log_ends_at_the_block_that_was_allocated_but_never_written() {
+fn a_log_ends_at_a_block_that_was_never_written() {
     let (seen, end) = walk(&blocks(), &header(2));
     assert_eq!(seen, [1, 2, 4, 5, 6]);
     assert!(matches!(
@@ -95,7 +95,7 @@ fn a_log_ends_at_the_block_that_was_allocated_but_never_written() {
 }
 
 #[test]
-fn a_header_without_chain_and_a_block_without_successor_end_it_too() {
+fn a_log_ends_without_a_chain_or_a_successor() {
     assert_eq!(
         walk(&blocks(), &IntentLogHeader::default()),
         (vec![], ChainEnd::NoLog)
@@ -109,7 +109,7 @@ fn a_header_without_chain_and_a_block_without_successor_end_it_too() {
 }
 
 #[test]
-fn a_block_that_leads_into_another_chain_is_not_part_of_the_log() {
+fn a_block_that_points_to_another_chain_ends_the_log() {
     let mut blocks = blocks();
     blocks.insert(3, block(pointer(3), &records(&[4])));
     let (seen, end) = walk(&blocks, &header(2));
@@ -163,7 +163,7 @@ fn a_pointer_with_another_checksum_leads_to_no_log_block() {
 }
 
 #[test]
-fn a_chain_that_comes_back_to_a_place_ends_though_its_numbers_go_on() {
+fn a_chain_that_returns_to_an_address_ends() {
     // Twenty blocks lead into a loop of seven.
     let place = |step: u64| {
         if step < 20 {

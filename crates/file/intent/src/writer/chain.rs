@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sync_frees_from_the_front_what_is_history_and_known_to_its_space_maps() {
+    fn a_sync_frees_the_oldest_blocks_that_are_in_space_maps() {
         let mut chain = ChainWriter::default();
         chain.begin(block(1, 5), Txg(5));
         assert_eq!(
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_of_its_own_is_freed_with_its_txg_unless_the_file_took_it_over() {
+    fn a_data_block_is_freed_unless_a_file_keeps_it() {
         let mut chain = ChainWriter::default();
         let kept = chain.keep_data(block(1, 5));
         drop(chain.keep_data(block(2, 5)));
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_that_failed_is_freed_as_a_whole_once_all_of_it_is_known() {
+    fn a_failed_chain_is_freed_when_all_of_it_is_committed() {
         let mut chain = ChainWriter::default();
         chain.begin(block(1, 5), Txg(5));
         chain.ruin(&[block(1, 5), block(2, 6)]);

@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn records_of_an_object_wait_for_it_and_come_behind_what_was_in_order() {
+    fn records_of_an_object_follow_the_ordered_ones() {
         let mut queue = Queue::default();
         queue.append(Entry::new(Txg(5), record(1)), Some(ObjectId(7)));
         queue.append(Entry::new(Txg(5), record(2)), None);
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_behind_a_change_without_a_record_is_taken_before_its_txg_is_committed() {
+    fn an_unlogged_change_blocks_later_records() {
         let mut queue = Queue::default();
         queue.append(Entry::new(Txg(5), record(1)), None);
         queue.append(Entry::new(Txg(5), None), None);
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_writer_has_taken_is_stable_only_when_it_says_so_or_its_txgs_are() {
+    fn taken_records_are_stable_when_written_or_committed() {
         let mut queue = Queue::default();
         queue.append(Entry::new(Txg(5), record(1)), None);
         queue.append(Entry::new(Txg(6), record(2)), None);
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_written_holds_everything_up_until_its_txgs_are_committed() {
+    fn a_failed_write_blocks_the_log_until_its_txgs_commit() {
         let mut queue = Queue::default();
         queue.append(Entry::new(Txg(5), record(1)), None);
         let _ = queue.take(Txg(4), 1 << 20);

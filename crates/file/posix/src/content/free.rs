@@ -7,9 +7,9 @@ use millpond_object::Object;
 use millpond_ondisk::BlockId;
 
 /// About the most blocks freed in one transaction: a third of what one txg frees.
-pub(crate) const FREE_BLOCKS_MAX: u64 = 1 << 15;
+pub const FREE_BLOCKS_MAX: u64 = 1 << 15;
 /// The most bytes that freeing that many blocks dirties: the indirect blocks above them.
-pub(crate) const FREE_DIRTY_BYTES: u64 = 8 << 20;
+pub const FREE_DIRTY_BYTES: u64 = 8 << 20;
 
 impl FileSystem {
     /// Frees whole blocks of a range, one transaction per chunk, until the rest fits one transaction.

@@ -8,9 +8,9 @@ mod truncate;
 mod write;
 
 pub use allocate::Allocate;
-pub(crate) use free::{FREE_BLOCKS_MAX, FREE_DIRTY_BYTES};
+pub use free::{FREE_BLOCKS_MAX, FREE_DIRTY_BYTES};
 pub use read::{Extent, Seek};
-pub use write::{FILE_BYTES_MAX, WriteAt};
+pub use write::{CHUNK_BYTES, FILE_BYTES_MAX, WriteAt};
 
 use crate::FileKind;
 use crate::error::FileError;

@@ -14,7 +14,7 @@ use millpond_sa::FileFlags;
 /// The maximum size of a file in bytes.
 pub const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 /// The most bytes written in one transaction, to limit its size.
-const CHUNK_BYTES: u64 = 4 << 20;
+pub const CHUNK_BYTES: u64 = 4 << 20;
 const SECTOR_BYTES: u64 = 512;
 
 /// The position of a write.

@@ -29,9 +29,7 @@ impl FileSystem {
         };
         let object = writing.set().object(id)?;
         let state = writing.tables().read(&object)?;
-        if state.kind() != Some(FileKind::Directory) {
-            return Err(self.corrupt(id, "extended attributes are not in a directory"));
-        }
+        self.check_hidden(id, state.kind(), FileKind::Directory)?;
         Ok(Some((object, state)))
     }
 
@@ -46,9 +44,7 @@ impl FileSystem {
         };
         let object = writing.set().object(id)?;
         let state = writing.tables().read(&object)?;
-        if state.kind() != Some(FileKind::Regular) {
-            return Err(self.corrupt(id, "an extended attribute is no ordinary file"));
-        }
+        self.check_hidden(id, state.kind(), FileKind::Regular)?;
         Ok(Some((object, state)))
     }
 

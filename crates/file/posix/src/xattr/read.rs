@@ -43,11 +43,8 @@ impl StoredXattrs<'_> {
             return Ok(None);
         };
         let object = self.files.object(id)?;
-        let attributes = self.files.attributes(&object)?;
-        if FileKind::from_mode(attributes.mode()?) != Some(FileKind::Directory) {
-            let reason = "extended attributes are not in a directory";
-            return Err(self.files.corrupt(id, reason));
-        }
+        let kind = FileKind::from_mode(self.files.attributes(&object)?.mode()?);
+        self.files.check_hidden(id, kind, FileKind::Directory)?;
         Ok(Some(Zap::of_readable(&object)?))
     }
 
@@ -88,10 +85,8 @@ impl StoredXattrs<'_> {
         };
         let object = self.files.object(id)?;
         let attributes = self.files.attributes(&object)?;
-        if FileKind::from_mode(attributes.mode()?) != Some(FileKind::Regular) {
-            let reason = "an extended attribute is no ordinary file";
-            return Err(self.files.corrupt(id, reason));
-        }
+        let kind = FileKind::from_mode(attributes.mode()?);
+        self.files.check_hidden(id, kind, FileKind::Regular)?;
         let size = attributes.size()?;
         if size > XATTR_BYTES_MAX {
             let reason = "an extended attribute above 16 MiB";
@@ -119,6 +114,20 @@ impl FileSystem {
             owner: node.id,
             attributes: Cow::Owned(self.attributes(&node.content)?),
         })
+    }
+    /// Checks the kind of a hidden object.
+    pub(super) fn check_hidden(
+        &self,
+        id: ObjectId,
+        kind: Option<FileKind>,
+        wanted: FileKind,
+    ) -> Result<(), FileError> {
+        let reason = match wanted {
+            _ if kind == Some(wanted) => return Ok(()),
+            FileKind::Directory => "extended attributes are not in a directory",
+            _ => "an extended attribute is no ordinary file",
+        };
+        Err(self.corrupt(id, reason))
     }
     /// The file of an attribute in a hidden directory.
     pub(super) fn hidden_entry(
