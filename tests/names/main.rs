@@ -2,7 +2,7 @@
 //!
 //! Names are checked before they are used in paths or printed to a terminal.
 
-use millpond_control::{Control, ImportError, ImportRequest, SearchPaths};
+use millpond_control::{ImportError, ImportRequest, SearchPaths};
 use millpond_engine::{FeatureChoice, PoolBuilder};
 use millpond_env::Env;
 use millpond_ondisk::FEATURES;
@@ -70,7 +70,7 @@ fn import(path: &Path, read_only: bool) -> Result<Vec<String>, ImportError> {
         request.properties.push(("readonly".into(), "on".into()));
     }
     pools.import(&request, None)?;
-    let names = pools.pools().unwrap();
+    let names = pools.names();
     pools.leave("tank", false, None).unwrap();
     Ok(names)
 }

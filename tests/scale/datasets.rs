@@ -1,6 +1,6 @@
 use crate::rig::Rig;
 use crate::{Steps, size};
-use millpond_control::{Control, DatasetQuery, Wanted};
+use millpond_control::{DatasetQuery, Wanted};
 use millpond_dataset::DestroyOptions;
 use millpond_dataset::properties::{Kinds, by_name};
 use millpond_engine::{DatasetKind, PropertyValue, Search};

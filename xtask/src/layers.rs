@@ -50,7 +50,14 @@ pub fn check(packages: &[Package]) -> Report {
                 continue;
             }
             match self::level(&target.folder) {
-                Some(below) if below <= level && is_usable(&target.folder) => {}
+                Some(below) if below <= level && is_usable(&target.folder) => {
+                    if !dependency.is_for_tests && !may_app_use(&package.folder, &target.folder) {
+                        report.errors.push(format!(
+                            "{} ({}) reaches past the admin layer to {} ({})",
+                            package.name, package.folder, target.name, target.folder
+                        ));
+                    }
+                }
                 _ => report.errors.push(format!(
                     "{} ({}) depends upwards on {} ({})",
                     package.name, package.folder, target.name, target.folder
@@ -91,6 +98,14 @@ fn level(folder: &str) -> Option<usize> {
     rooms::LAYERS
         .iter()
         .position(|room| rooms::is_in(folder, room))
+}
+
+/// Whether a package may use a folder, as far as it is a program.
+fn may_app_use(folder: &str, target: &str) -> bool {
+    !rooms::is_in(folder, "apps")
+        || rooms::APPS_MAY_USE
+            .iter()
+            .any(|room| rooms::is_in(target, room))
 }
 
 fn is_usable(folder: &str) -> bool {
@@ -190,6 +205,22 @@ mod tests {
                 .errors
                 .is_empty()
         );
+    }
+
+    #[test]
+    fn a_program_that_reaches_past_the_admin_layer_is_found() {
+        let packages = [
+            package(
+                "app",
+                "apps/app",
+                &[("service", true), ("pool", true), ("env", true)],
+            ),
+            package("service", "crates/admin/service", &[("pool", true)]),
+            package("pool", "crates/pool/pool", &[("env", true)]),
+            package("env", "crates/machine/env", &[]),
+        ];
+        let expected = ["app (apps/app) reaches past the admin layer to pool (crates/pool/pool)"];
+        assert_eq!(check(&packages).errors, expected);
     }
 
     #[test]

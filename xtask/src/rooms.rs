@@ -17,6 +17,15 @@ pub const LAYERS: [&str; 11] = [
     "apps",
 ];
 
+/// What the programs may use of the layers below them, so that they cannot reach around the interfaces.
+pub const APPS_MAY_USE: [&str; 5] = [
+    "crates/millpond",
+    "crates/admin",
+    "crates/serve",
+    "crates/machine/env",
+    "apps",
+];
+
 /// Folders outside the product: they may use all of it, and no product crate may use them.
 pub const OUTSIDE: [&str; 4] = ["tests", "bench", "fuzz", "xtask"];
 
@@ -75,6 +84,12 @@ pub const ENVIRONMENT: &str = "crates/machine/env/src";
 
 /// The only folder that may use an asynchronous runtime: the HTTP server of the daemon.
 pub const ASYNC: &str = "apps/millpondd/src/metrics";
+
+/// Programs that show how the library is used: as outside of this tree.
+pub const EXAMPLES: &str = "crates/millpond/examples";
+
+/// The interface for programs.
+pub const INTERFACE: &str = "crates/millpond/src";
 
 /// Folders of programs that may print to standard output.
 pub const TALKING: [&str; 5] = ["apps", "tests", "bench", "fuzz", "xtask"];

@@ -120,7 +120,7 @@ impl Command {
 
 /// Reports a missing pool before any other error.
 fn require_pools(session: &Session, command: &str, parsed: &Parsed) -> Result<(), Failure> {
-    let Ok(known) = session.control()?.pools() else {
+    let Ok(known) = session.service()?.pools() else {
         return Ok(());
     };
     // Only these commands take several pools. For other commands, devices follow the first pool name.

@@ -2,14 +2,14 @@
 //!
 //! Selects the program, locates the pools and reads the environment.
 
-use crate::session::{Environment, OpenControl, Session};
+use crate::session::{Environment, OpenService, Session};
 use crate::text::terminal::{Escaping, set_shown};
 use jiff::tz::TimeZone;
-use millpond_control::{Change, Control, ImportablePool, SearchPaths, Service};
+use millpond_control::Service;
 use millpond_engine::Search;
 use millpond_env::{Env, host};
 use millpond_rpc::Client;
-use millpond_service::{LocalChanges, LocalPools};
+use millpond_service::{LocalChanges, LocalPools, LocalService};
 use rustix::event::{Timespec, poll};
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -74,13 +74,9 @@ fn run_as(arguments: &[OsString]) -> Result<ExitCode, u8> {
         true => Box::new(Escaping::new(io::stderr())),
         false => Box::new(io::stderr()),
     };
-    let pools: Box<dyn OpenControl> = match folders.is_empty() {
-        true => Box::new(Held::default()),
-        false => Box::new(Folders {
-            folders,
-            pools: OnceCell::new(),
-            changes: OnceCell::new(),
-        }),
+    let pools: Box<dyn OpenService> = match folders.is_empty() {
+        true => Box::new(Imported::default()),
+        false => Box::new(local(&folders)),
     };
     let environment = surroundings();
     let mut session = Session {
@@ -124,11 +120,11 @@ fn take_folders(words: &mut Vec<String>, folders: &mut Vec<PathBuf>) -> Result<(
 
 /// Access to the pools imported by the daemon. The daemon is started at the first request.
 #[derive(Default)]
-struct Held {
+struct Imported {
     client: OnceCell<Client>,
 }
 
-impl Held {
+impl Imported {
     fn client(&self) -> Result<&Client, String> {
         if let Some(client) = self.client.get() {
             return Ok(client);
@@ -146,111 +142,32 @@ pub(crate) fn absolute(path: &str) -> String {
     path.to_string_lossy().into_owned()
 }
 
-impl OpenControl for Held {
-    fn control(&self) -> Result<&dyn Control, String> {
+impl OpenService for Imported {
+    fn service(&self) -> Result<&dyn Service, String> {
         Ok(self.client()?)
     }
 
-    fn change(&self) -> Result<&dyn Change, String> {
-        Ok(self.client()?)
-    }
-
-    fn keep(&self) -> Result<&dyn Service, String> {
-        Ok(self.client()?)
-    }
-
-    fn importable(&self, folders: &[String]) -> Result<Vec<ImportablePool>, String> {
-        self.importable_from(&SearchPaths {
-            paths: folders.iter().map(|folder| absolute(folder)).collect(),
-            cache_file: None,
-        })
-    }
-
-    fn importable_in_cache_file(&self, file: &str) -> Result<Vec<ImportablePool>, String> {
-        self.importable_from(&SearchPaths {
-            paths: vec![],
-            cache_file: Some(absolute(file)),
-        })
-    }
-}
-
-impl Held {
-    fn importable_from(&self, places: &SearchPaths) -> Result<Vec<ImportablePool>, String> {
-        let found = self.client()?.importable_from(places);
-        found.map_err(|error| crate::zpool::import_reason(&error))
+    fn daemon(&self) -> Result<&dyn Service, String> {
+        self.service()
     }
 }
 
 /// The pools on devices and images in some directories. The first query searches the directories.
-struct Folders {
-    folders: Vec<PathBuf>,
-    pools: OnceCell<LocalPools>,
-    changes: OnceCell<LocalChanges>,
+fn local(folders: &[PathBuf]) -> LocalService {
+    let mut search = Search::new(folders);
+    search.hostid = host::hostid();
+    let user = rustix::process::getuid().as_raw();
+    let changes = LocalChanges::new(search.clone(), host::hostname(), user.into());
+    LocalService::new(
+        LocalPools::search(&search),
+        changes.with_system(host::system()),
+    )
 }
 
-impl OpenControl for Folders {
-    fn control(&self) -> Result<&dyn Control, String> {
-        Ok(self.pools.get_or_init(|| search(&self.folders)))
+impl OpenService for LocalService {
+    fn service(&self) -> Result<&dyn Service, String> {
+        Ok(self)
     }
-
-    fn change(&self) -> Result<&dyn Change, String> {
-        self.control()?;
-        // Pools that are open for reading hold locks that conflict with writing.
-        if let Some(pools) = self.pools.get() {
-            pools.forget();
-        }
-        Ok(self.changes.get_or_init(|| {
-            let user = rustix::process::getuid().as_raw();
-            LocalChanges::new(search_of(&self.folders), host::hostname(), user.into())
-                .with_system(host::system())
-        }))
-    }
-
-    fn importable(&self, folders: &[String]) -> Result<Vec<ImportablePool>, String> {
-        let told = |error: millpond_control::ControlError| error.to_string();
-        if !folders.is_empty() {
-            return search(folders).importable().map_err(told);
-        }
-        self.control()?.importable().map_err(told)
-    }
-
-    fn importable_in_cache_file(&self, file: &str) -> Result<Vec<ImportablePool>, String> {
-        search_cache_file(file)?
-            .importable()
-            .map_err(|error| error.to_string())
-    }
-}
-
-fn search_cache_file(file: &str) -> Result<LocalPools, String> {
-    let opened = Search::in_cache_file(Path::new(file));
-    let mut search = opened.map_err(|error| match error {
-        // The system's error text, without the number that Rust appends.
-        millpond_engine::Error::CacheFile { reason, .. } => {
-            let words = reason.split(" (os error").next().unwrap_or_default();
-            format!("failed to open cache file: {words}")
-        }
-        other => other.to_string(),
-    })?;
-    search.hostid = hostid();
-    Ok(LocalPools::search(&search))
-}
-
-fn search(folders: &[impl AsRef<Path>]) -> LocalPools {
-    LocalPools::search(&search_of(folders))
-}
-
-fn search_of(folders: &[impl AsRef<Path>]) -> Search {
-    let mut search = Search::new(folders.iter().map(AsRef::as_ref));
-    search.hostid = hostid();
-    search
-}
-
-/// Returns the host id from `/etc/hostid`, or 0 if there is none.
-pub(crate) fn hostid() -> u64 {
-    let bytes = std::fs::read("/etc/hostid").unwrap_or_default();
-    bytes
-        .first_chunk::<4>()
-        .map_or(0, |word| u64::from(u32::from_ne_bytes(*word)))
 }
 
 fn surroundings() -> Environment {

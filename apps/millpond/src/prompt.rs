@@ -2,9 +2,9 @@
 //!
 //! Echo is restored however the prompt ends: an answer, an error, a panic or a signal.
 
+use millpond_control::KEY_BYTES_MAX;
 use millpond_env::sync::Arc;
 use millpond_env::sync::atomic::{AtomicBool, Ordering};
-use millpond_service::KEY_BYTES_MAX;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::AsFd;
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};

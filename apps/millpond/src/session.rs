@@ -1,7 +1,7 @@
 //! The context that a command runs in, and the ways it can end.
 
 use jiff::tz::TimeZone;
-use millpond_control::{Change, Control, ImportablePool, Service};
+use millpond_control::Service;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -14,47 +14,25 @@ pub struct Session<'a> {
     /// Standard error.
     pub err: &'a mut dyn Write,
     /// Opens the pools at the first query. A usage error opens nothing.
-    pub pools: &'a dyn OpenControl,
+    pub pools: &'a dyn OpenService,
     /// The process environment.
     pub environment: &'a Environment,
 }
 
-/// Provides an open [`Control`], any number of times.
-pub trait OpenControl {
-    /// Returns the open pools. The error is a complete message for the user.
-    fn control(&self) -> Result<&dyn Control, String>;
+/// Provides the service that answers requests, any number of times.
+pub trait OpenService {
+    /// Returns the service. The error is a complete message for the user.
+    fn service(&self) -> Result<&dyn Service, String>;
 
-    /// Returns the handler that changes pools. The error is a complete message for the user.
-    fn change(&self) -> Result<&dyn Change, String> {
-        Err("millpond: pools are not changed here".into())
-    }
-
-    /// Returns the handler that keeps pools imported. The error is a complete message for the user.
-    fn keep(&self) -> Result<&dyn Service, String> {
+    /// Returns the service if it keeps pools imported. The error is a complete message for the user.
+    fn daemon(&self) -> Result<&dyn Service, String> {
         Err(NEEDS_DAEMON.into())
-    }
-
-    /// Returns the pools that can be imported from these directories.
-    ///
-    /// If `folders` is empty, searches where [`OpenControl::control`] looks.
-    fn importable(&self, folders: &[String]) -> Result<Vec<ImportablePool>, String> {
-        let _ = folders;
-        self.control()?
-            .importable()
-            .map_err(|error| error.to_string())
-    }
-
-    /// Returns the pools of a cache file that can be imported.
-    ///
-    /// The error is a complete message for the user.
-    fn importable_in_cache_file(&self, file: &str) -> Result<Vec<ImportablePool>, String> {
-        Err(format!("millpond: {file}: cache files are not read here"))
     }
 }
 
 /// The error for a request that needs the daemon, when pools are opened for one command only.
-const NEEDS_DAEMON: &str = "millpond: this command needs the daemon: leave out the -d before the command \
-    and MILLPOND_SEARCH";
+const NEEDS_DAEMON: &str = "millpond: this command needs the daemon: run it without -d and with \
+    MILLPOND_SEARCH unset";
 
 /// Everything except pools and arguments that a command's output depends on.
 #[derive(Debug, Clone)]
@@ -125,18 +103,13 @@ impl From<io::Error> for Failure {
 pub type Ending = Result<u8, Failure>;
 
 impl Session<'_> {
-    /// The open pools.
-    pub fn control(&self) -> Result<&dyn Control, Failure> {
-        self.pools.control().map_err(Failure::Refused)
+    /// The service that answers requests.
+    pub fn service(&self) -> Result<&dyn Service, Failure> {
+        self.pools.service().map_err(Failure::Refused)
     }
 
-    /// The handler that keeps pools imported.
-    pub fn keep(&self) -> Result<&dyn Service, Failure> {
-        self.pools.keep().map_err(Failure::Refused)
-    }
-
-    /// The handler that changes pools.
-    pub fn change(&self) -> Result<&dyn Change, Failure> {
-        self.pools.change().map_err(Failure::Refused)
+    /// The service, if it keeps pools imported.
+    pub fn daemon(&self) -> Result<&dyn Service, Failure> {
+        self.pools.daemon().map_err(Failure::Refused)
     }
 }

@@ -2,26 +2,32 @@
 
 mod support;
 
-use millpond_cli::session::{OpenControl, Session};
-use millpond_control::Control;
+use millpond_cli::session::{OpenService, Session};
+use millpond_control::Service;
 use millpond_engine::Search;
-use millpond_service::LocalPools;
+use millpond_service::{LocalChanges, LocalPools, LocalService};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use support::recording;
 
-struct Engine(LocalPools);
+struct Engine(LocalService);
 
-impl OpenControl for Engine {
-    fn control(&self) -> Result<&dyn Control, String> {
+impl OpenService for Engine {
+    fn service(&self) -> Result<&dyn Service, String> {
         Ok(&self.0)
     }
 }
 
+fn service_of(folder: &Path) -> LocalService {
+    let search = Search::new([folder]);
+    let changes = LocalChanges::new(search.clone(), None, 0);
+    LocalService::new(LocalPools::search(&search), changes)
+}
+
 /// Runs a command on the pool in `folder` and returns what it printed.
 fn run(folder: &Path, words: &[&str]) -> String {
-    let engine = Engine(LocalPools::search(&Search::new([folder])));
+    let engine = Engine(service_of(folder));
     let environment = support::environment();
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let mut session = Session {

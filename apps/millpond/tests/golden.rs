@@ -6,7 +6,7 @@ use millpond_control::{
     DatasetInfo, FeatureInfo, FeatureState, RequestedFeatures, Value, VdevInfo, VdevKind,
 };
 use serde_json::Value as Json;
-use support::{FakeControl, history, kind_of, model, recording, run};
+use support::{FakeService, history, kind_of, model, recording, run};
 
 /// The description of every golden pool by case name, without compressed ones.
 fn cases() -> Vec<(String, Json)> {
@@ -50,8 +50,8 @@ fn words(line: &str) -> Vec<String> {
     line.split(' ').map(str::to_string).collect()
 }
 
-fn control(case: &Json) -> FakeControl {
-    let mut control = FakeControl::default();
+fn control(case: &Json) -> FakeService {
+    let mut control = FakeService::default();
     let status = case["zpool_status"].as_str().unwrap_or_default();
     control.pools = model::pools_from_status(status);
     for pool in &mut control.pools {
@@ -197,7 +197,7 @@ fn first_difference(theirs: &str, ours: &str) -> (String, String) {
 }
 
 /// Copies the sizes of `zpool list -Hpv` into the tree.
-fn sizes(control: &mut FakeControl, list: &str) {
+fn sizes(control: &mut FakeService, list: &str) {
     let Some(pool) = control.pools.first_mut() else {
         return;
     };

@@ -6,7 +6,7 @@ use millpond_control::{
     FeatureInfo, FeatureState, ImportablePool, PoolInfo, RequestedFeatures, UnsupportedFeature,
     VdevAux, VdevClass, VdevInfo, VdevKind, VdevState,
 };
-use support::{FakeControl, model, recording, run};
+use support::{FakeService, model, recording, run};
 
 #[test]
 fn recorded_listings_are_printed_again_word_for_word() {
@@ -31,7 +31,7 @@ fn recorded_listings_are_printed_again_word_for_word() {
             if words[..2] != ["zpool", "import"] || !is_listing {
                 continue;
             }
-            let control = FakeControl {
+            let control = FakeService {
                 importable: listed(theirs),
                 ..Default::default()
             };

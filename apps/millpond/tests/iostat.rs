@@ -11,7 +11,7 @@ use millpond_control::{
     bucket_end_ns,
 };
 use support::recording::session;
-use support::{FakeControl, run};
+use support::{FakeService, run};
 
 /// One second ago, so that rates equal counts.
 const HELD_SINCE_S: u64 = 1_795_260_000 - 1;
@@ -184,9 +184,9 @@ fn what_was_recorded_is_printed_again_letter_by_letter() {
             });
             rows.collect()
         };
-        let control = FakeControl {
+        let control = FakeService {
             pools: pools(&figures),
-            ..FakeControl::default()
+            ..FakeService::default()
         };
         let ours = run(&control, &words);
         // OpenZFS read the device slightly later than its pool, so its rate is lower by one byte per
@@ -230,9 +230,9 @@ fn sums_of_devices_stand_at_vdevs_and_pools_and_small_requests_in_the_first_line
         ],
         ..leaf.clone()
     };
-    let control = FakeControl {
+    let control = FakeService {
         pools,
-        ..FakeControl::default()
+        ..FakeService::default()
     };
     let ask = |line: &str| {
         let words: Vec<String> = line.split(' ').map(str::to_owned).collect();

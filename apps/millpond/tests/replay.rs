@@ -10,7 +10,7 @@ use millpond_control::{
     VdevState,
 };
 use support::recording::{self, Recorded};
-use support::{FakeControl, kind_of, model, run};
+use support::{FakeService, kind_of, model, run};
 
 /// The result of a replay: the number of equal outputs, and the others.
 #[derive(Default)]
@@ -101,7 +101,7 @@ fn recorded_states_are_told_again_word_for_word() {
             {
                 continue;
             }
-            let control = FakeControl {
+            let control = FakeService {
                 pools: model::pools_from_status(&entry.printed.stdout),
                 ..Default::default()
             };
@@ -127,7 +127,7 @@ fn recorded_datasets_are_listed_again_word_for_word() {
         .take_while(|entry| !entry.command.starts_with("zfs set"))
         .filter(|entry| entry.command.starts_with("zfs "))
         .collect();
-    let mut control = FakeControl::default();
+    let mut control = FakeService::default();
     for entry in &fresh {
         learn_datasets(&mut control, entry);
     }
@@ -167,7 +167,7 @@ const UNKNOWABLE: [&str; 2] = [
 ];
 
 /// Adds the output of `zfs get` or `zfs list` to the model. Exact values replace rounded ones.
-fn learn_datasets(control: &mut FakeControl, entry: &Recorded) {
+fn learn_datasets(control: &mut FakeService, entry: &Recorded) {
     let Some(words) = recording::words(&entry.command) else {
         return;
     };
@@ -265,7 +265,7 @@ fn cut(line: &str, columns: &[usize]) -> Vec<String> {
 }
 
 fn learn(
-    control: &mut FakeControl,
+    control: &mut FakeService,
     name: &str,
     property: &str,
     text: &str,
@@ -333,7 +333,7 @@ fn recorded_pools_are_listed_again_word_for_word() {
             if !is_list || !is_legible || !text.starts_with("NAME") {
                 continue;
             }
-            let control = FakeControl {
+            let control = FakeService {
                 pools: pools_from_list(text),
                 ..Default::default()
             };

@@ -5,7 +5,7 @@ mod support;
 use millpond_control::{PoolInfo, Property, Value, VdevClass, VdevInfo, VdevKind, VdevState};
 use millpond_pool::properties::vdev_table;
 use serde_json::Value as Json;
-use support::{FakeControl, model, recording, run};
+use support::{FakeService, model, recording, run};
 
 fn text(json: &Json) -> String {
     match json {
@@ -115,7 +115,7 @@ fn recorded_json_of_pools_is_written_again_word_for_word() {
             continue;
         }
         let pools = json["pools"].as_object().expect("pools");
-        let mut control = FakeControl {
+        let mut control = FakeService {
             pools: pools.iter().map(|(key, json)| pool(key, json)).collect(),
             ..Default::default()
         };
@@ -198,8 +198,8 @@ fn recorded_properties_of_pools_and_vdevs_are_printed_again_word_for_word() {
 }
 
 /// A model with the output of `zpool get` about pools, or about the vdevs of `tank`.
-fn control_of(words: &[String], printed: &str) -> FakeControl {
-    let mut control = FakeControl::default();
+fn control_of(words: &[String], printed: &str) -> FakeService {
+    let mut control = FakeService::default();
     let is_script = words.iter().any(|word| word == "-H");
     let operands: Vec<&String> = words[2..].iter().filter(|w| !w.starts_with('-')).collect();
     let is_vdev = operands.len() > 2;
@@ -282,7 +282,7 @@ fn control_of(words: &[String], printed: &str) -> FakeControl {
     control
 }
 
-fn learn_vdev(control: &mut FakeControl, owner: &str, name: &str, value: &str, source: &str) {
+fn learn_vdev(control: &mut FakeService, owner: &str, name: &str, value: &str, source: &str) {
     let pool = &mut control.pools[0];
     let guid = if owner == "root-0" {
         1

@@ -5,7 +5,7 @@
 mod support;
 
 use support::recording;
-use support::{FakeControl, run};
+use support::{FakeService, run};
 
 /// Replays a session. Each command must match in every byte, or report that it is not implemented.
 fn replay(name: &str) {
@@ -19,7 +19,7 @@ fn replay(name: &str) {
             continue;
         };
         all += 1;
-        let mut printed = run(&FakeControl::default(), &words);
+        let mut printed = run(&FakeService::default(), &words);
         printed.stdout = printed.stdout.replace(VERSION, "2.3.2-2~bpo12+2");
         if printed == entry.printed {
             equal += 1;

@@ -8,11 +8,11 @@ use crate::mounts::{Mounter, Mounts};
 use crate::state::{State, StateError, write_cache_file};
 use crate::state_dirs::StateDirs;
 use millpond_control::{ImportRequest, Note, Service};
+use millpond_engine::NvList;
 use millpond_engine::RequestDeadline;
 use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Mutex};
 use millpond_env::{Env, host, thread};
-use millpond_nvlist::NvList;
 use millpond_rpc::{Access, Caller, ServiceProvider, TimeLimits};
 use millpond_service::{CacheFile, ImportedPools};
 use std::collections::{BTreeMap, BTreeSet};
@@ -295,7 +295,7 @@ impl Daemon {
 }
 
 impl ServiceProvider for Daemon {
-    fn verbs<'s>(&'s self, caller: Caller) -> Box<dyn Service + 's> {
+    fn handler<'s>(&'s self, caller: Caller) -> Box<dyn Service + 's> {
         Box::new(RequestHandler::new(self, caller))
     }
 

@@ -3,20 +3,93 @@
 use crate::daemon::Daemon;
 use crate::mounts::Follow;
 use millpond_control::{
-    Change, ChangeError, ChangeFailure, Changed, Control, ControlError, DatasetInfo, DatasetQuery,
-    DeviceFacts, DeviceProblem, Event, HistoryRecord, ImportError, ImportRequest, ImportablePool,
-    Imported, KeyProblem, MountInfo, MountProblem, MountRequest, NewDevices, NewPoolRequest,
-    PoolChange, PoolInfo, Property, Service, Value,
+    About, ChangeError, ChangeFailure, Changed, ControlError, DatasetInfo, DatasetQuery, Event,
+    Failure, ImportError, ImportRequest, Imported, Item, KeyProblem, NewPoolRequest, PoolChange,
+    Reply, Request, Service, Value,
 };
-use millpond_engine::{DatasetError, Error, HistoryCommand, OwnerKind, OwnerSpace};
+use millpond_engine::{DatasetError, Error, HistoryCommand};
 use millpond_rpc::Caller;
-use millpond_service::{ImportedPool, Open, read_key_file};
+use millpond_service::{ImportedPool, Open, device_facts, read_key_file};
 use std::path::Path;
 
 /// Handles all requests to a daemon.
 pub struct RequestHandler<'d> {
     daemon: &'d Daemon,
     caller: Caller,
+}
+
+impl Service for RequestHandler<'_> {
+    fn call(&self, request: &Request) -> Result<Reply, Failure> {
+        let pools = &self.daemon.pools;
+        let mounts = &self.daemon.mounts;
+        Ok(match request {
+            Request::Pools {} => Reply::Pools(pools.names()),
+            Request::Pool { name } => Reply::Pool(pools.pool(name)?),
+            Request::VdevProperties { pool, guid } => {
+                Reply::VdevProperties(pools.vdev_properties(pool, *guid)?)
+            }
+            Request::Holds { snapshot } => Reply::Holds(pools.holds(snapshot)?),
+            Request::SpaceByOwner { dataset, owners } => {
+                Reply::SpaceByOwner(pools.space_by_owner(dataset, *owners)?)
+            }
+            Request::Device { path } => Reply::Device(device_facts(path)?),
+            Request::CreatePool { request, command } => {
+                Reply::CreatePool(self.create_pool(request, command)?)
+            }
+            Request::CheckAdd { pool, devices } => Reply::CheckAdd(pools.check_add(pool, devices)?),
+            Request::Change {
+                pool,
+                changes,
+                command,
+            } => Reply::Change(self.change(pool, changes, command)?),
+            Request::ClearLabels { path, force } => {
+                Reply::ClearLabels(pools.clear_labels(path, *force)?)
+            }
+            Request::Importable { places } => Reply::Importable(pools.importable_from(places)?),
+            Request::Import { request, command } => Reply::Import(self.import(request, command)?),
+            Request::Mounts {} => Reply::Mounts(mounts.list()),
+            Request::Mount { dataset, request } => {
+                Reply::Mount(mounts.mount(pools, dataset, request)?)
+            }
+            Request::Unmount { dataset, force } => {
+                Reply::Unmount(mounts.unmount(pools, dataset, *force)?)
+            }
+            Request::LoadKey {
+                dataset,
+                key,
+                only_check,
+            } => Reply::LoadKey(load_key(self.daemon, dataset, key.bytes(), *only_check)?),
+            Request::UnloadKey { dataset } => Reply::UnloadKey(unload_key(self.daemon, dataset)?),
+            Request::Events { after } => Reply::Events(self.events(*after)),
+            Request::ClearEvents {} => Reply::ClearEvents(self.clear_events()),
+            Request::About {} => Reply::About(About {
+                version: env!("CARGO_PKG_VERSION").into(),
+                process: std::process::id(),
+                user: rustix::process::geteuid().as_raw(),
+            }),
+            Request::Datasets { .. } | Request::History { .. } => {
+                return Err(Failure::other_reply());
+            }
+        })
+    }
+
+    fn stream(
+        &self,
+        request: &Request,
+        each: &mut dyn FnMut(Item) -> Result<(), ControlError>,
+    ) -> Result<(), Failure> {
+        match request {
+            Request::Datasets { query } => {
+                self.datasets(query, &mut |info| each(Item::Datasets(info)))?;
+            }
+            Request::History { pool } => {
+                let mut each = |record| each(Item::History(record));
+                self.daemon.pools.history(pool, &mut each)?;
+            }
+            _ => return Err(Failure::other_reply()),
+        }
+        Ok(())
+    }
 }
 
 impl<'d> RequestHandler<'d> {
@@ -66,20 +139,6 @@ impl<'d> RequestHandler<'d> {
             None => 0,
         }
     }
-}
-
-impl Control for RequestHandler<'_> {
-    fn pools(&self) -> Result<Vec<String>, ControlError> {
-        self.daemon.pools.pools()
-    }
-
-    fn pool(&self, name: &str) -> Result<PoolInfo, ControlError> {
-        self.daemon.pools.pool(name)
-    }
-
-    fn vdev_properties(&self, pool: &str, guid: u64) -> Result<Vec<Property>, ControlError> {
-        self.daemon.pools.vdev_properties(pool, guid)
-    }
 
     fn datasets(
         &self,
@@ -97,36 +156,6 @@ impl Control for RequestHandler<'_> {
         })
     }
 
-    fn history(
-        &self,
-        pool: &str,
-        each: &mut dyn FnMut(HistoryRecord) -> Result<(), ControlError>,
-    ) -> Result<(), ControlError> {
-        self.daemon.pools.history(pool, each)
-    }
-
-    fn holds(&self, snapshot: &str) -> Result<Vec<(String, u64)>, ControlError> {
-        self.daemon.pools.holds(snapshot)
-    }
-
-    fn space_by_owner(
-        &self,
-        dataset: &str,
-        owners: OwnerKind,
-    ) -> Result<Vec<OwnerSpace>, ControlError> {
-        self.daemon.pools.space_by_owner(dataset, owners)
-    }
-
-    fn importable(&self) -> Result<Vec<ImportablePool>, ControlError> {
-        self.daemon.pools.importable()
-    }
-}
-
-impl Change for RequestHandler<'_> {
-    fn device(&self, path: &str) -> Result<DeviceFacts, DeviceProblem> {
-        millpond_service::device_facts(path)
-    }
-
     fn create_pool(&self, request: &NewPoolRequest, command: &str) -> Result<Changed, ChangeError> {
         let daemon = self.daemon;
         daemon.pools.create(request, &self.history(command))?;
@@ -142,10 +171,6 @@ impl Change for RequestHandler<'_> {
             changed.notes = daemon.mounts.mount_all(&daemon.pools, name, &[]);
         }
         Ok(changed)
-    }
-
-    fn check_add(&self, pool: &str, devices: &NewDevices) -> Result<(), ChangeError> {
-        self.daemon.pools.check_add(pool, devices)
     }
 
     fn change(
@@ -167,35 +192,13 @@ impl Change for RequestHandler<'_> {
         if let Some(held) = held {
             self.gather_noted_of(pool, &held, false);
         }
-        for change in changes {
-            let class = match change {
-                PoolChange::Add(_) => "vdev_add",
-                PoolChange::Destroy => "pool_destroy",
-                PoolChange::Export => "pool_export",
-                PoolChange::Reguid { .. } => "pool_reguid",
-                PoolChange::Clear { .. } => "vdev_clear",
-                PoolChange::Online { .. } => "vdev_online",
-                _ => continue,
-            };
-            if done.is_ok() {
+        if done.is_ok() {
+            for class in changes.iter().filter_map(PoolChange::event) {
                 self.event(class, pool, guid);
             }
         }
         daemon.note_pools();
         done
-    }
-
-    fn clear_labels(&self, path: &str, force: bool) -> Result<(), ChangeError> {
-        self.daemon.pools.clear_labels(path, force)
-    }
-}
-
-impl Service for RequestHandler<'_> {
-    fn importable_from(
-        &self,
-        places: &millpond_control::SearchPaths,
-    ) -> Result<Vec<ImportablePool>, ImportError> {
-        self.daemon.pools.importable_from(places)
     }
 
     fn import(&self, request: &ImportRequest, command: &str) -> Result<Imported, ImportError> {
@@ -219,49 +222,14 @@ impl Service for RequestHandler<'_> {
         Ok(imported)
     }
 
-    fn mounts(&self) -> Result<Vec<MountInfo>, ControlError> {
-        Ok(self.daemon.mounts.list())
-    }
-
-    fn mount(&self, dataset: &str, request: &MountRequest) -> Result<(), MountProblem> {
-        let daemon = self.daemon;
-        daemon.mounts.mount(&daemon.pools, dataset, request)
-    }
-
-    fn unmount(&self, dataset: &str, force: bool) -> Result<(), (String, MountProblem)> {
-        let daemon = self.daemon;
-        daemon.mounts.unmount(&daemon.pools, dataset, force)
-    }
-
-    fn load_key(&self, dataset: &str, key: &[u8], only_check: bool) -> Result<(), KeyProblem> {
-        load_key(self.daemon, dataset, key, only_check)
-    }
-
-    fn unload_key(&self, dataset: &str) -> Result<(), KeyProblem> {
-        let daemon = self.daemon;
-        let prefix = format!("{dataset}/");
-        let mut mounted = daemon.mounts.list().into_iter();
-        if mounted.any(|m| m.dataset == dataset || m.dataset.starts_with(&prefix)) {
-            return Err(KeyProblem::Text(format!("'{dataset}' is busy.")));
-        }
-        let unloaded = view_of(daemon, dataset)?.unload_key(dataset);
-        match unloaded.map_err(key_problem)? {
-            true => Ok(()),
-            false => {
-                let text = format!("Key already unloaded for '{dataset}'.");
-                Err(KeyProblem::Text(text))
-            }
-        }
-    }
-
-    fn events(&self, after: u64) -> Result<Vec<Event>, ControlError> {
+    fn events(&self, after: u64) -> Vec<Event> {
         self.gather_noted();
-        Ok(self.daemon.events.after(after))
+        self.daemon.events.after(after)
     }
 
-    fn clear_events(&self) -> Result<u64, ControlError> {
+    fn clear_events(&self) -> u64 {
         self.gather_noted();
-        Ok(self.daemon.events.clear())
+        self.daemon.events.clear()
     }
 }
 
@@ -276,6 +244,22 @@ fn key_problem(error: Error) -> KeyProblem {
         Error::Dataset(DatasetError::NotFound { .. }) => KeyProblem::NoSuchDataset,
         Error::Dataset(DatasetError::Key { reason, .. }) => KeyProblem::Text(reason),
         other => KeyProblem::Text(other.to_string()),
+    }
+}
+
+fn unload_key(daemon: &Daemon, dataset: &str) -> Result<(), KeyProblem> {
+    let prefix = format!("{dataset}/");
+    let mut mounted = daemon.mounts.list().into_iter();
+    if mounted.any(|m| m.dataset == dataset || m.dataset.starts_with(&prefix)) {
+        return Err(KeyProblem::Text(format!("'{dataset}' is busy.")));
+    }
+    let unloaded = view_of(daemon, dataset)?.unload_key(dataset);
+    match unloaded.map_err(key_problem)? {
+        true => Ok(()),
+        false => {
+            let text = format!("Key already unloaded for '{dataset}'.");
+            Err(KeyProblem::Text(text))
+        }
     }
 }
 
@@ -300,7 +284,7 @@ fn load_key(
 
 /// Loads the keys from the files in `keylocation`. Returns the count of keys loaded and of keys tried.
 fn load_keys_from_files(daemon: &Daemon, pool: &str) -> (u64, u64) {
-    use millpond_dataset::properties::{DatasetKind, Kinds, by_name};
+    use millpond_control::properties::{DatasetKind, Kinds, by_name};
     let names = ["keylocation", "encryptionroot"];
     let query = DatasetQuery {
         root: pool.to_owned(),

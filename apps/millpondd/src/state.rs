@@ -2,8 +2,8 @@
 
 use crate::state_dirs::StateDirs;
 use millpond_control::MountInfo;
+use millpond_engine::NvList;
 use millpond_env::Env;
-use millpond_nvlist::NvList;
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
 use std::fs::{self, File, OpenOptions};

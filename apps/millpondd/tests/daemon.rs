@@ -1,10 +1,9 @@
 //! Runs a daemon in this process: pools on image files, mock mounts, and requests over a real socket.
 
 use millpond_control::{
-    Change, ChangeError, Control, ControlError, DatasetChange, DatasetQuery, HistoryEvent,
-    ImportError, ImportRequest, MountProblem, MountRequest, NewDevices, NewPoolRequest, Note,
-    PoolChange, Property, SearchPaths as Where, Service, Source, TopRequest, Value, VdevState,
-    Wanted,
+    ChangeError, ControlError, DatasetChange, DatasetQuery, HistoryEvent, ImportError,
+    ImportRequest, MountProblem, MountRequest, NewDevices, NewPoolRequest, Note, PoolChange,
+    Property, SearchPaths as Where, Service, Source, TopRequest, Value, VdevState, Wanted,
 };
 use millpond_daemon::metrics::{self, MetricsListener, MetricsServer};
 use millpond_daemon::{

@@ -1,15 +1,16 @@
 //! Tests what users with read-only access can do to a daemon: little, and nothing that harms root.
 
 use millpond_control::{
-    Change, ChangeError, Control, ControlError, DatasetChange, DatasetQuery, MountProblem,
-    NewDevices, NewPoolRequest, PoolChange, Service, TopRequest, Value, Wanted,
+    ChangeError, ControlError, DatasetChange, DatasetQuery, MountProblem, NewDevices,
+    NewPoolRequest, PoolChange, Service, TopRequest, Value, Wanted,
 };
+use millpond_control::{Failure, Request};
 use millpond_daemon::{CONNECTIONS, Daemon, Listener, PretendMounter, StateDirs};
 use millpond_dataset::properties::Kinds;
 use millpond_engine::{AllocationClass, FeatureChoice, NewLayout};
 use millpond_env::Env;
 use millpond_rpc::{
-    Access, Call, Caller, Client, Failure, LOOKER_MESSAGE_BYTES_MAX, Messages, decode_reply, serve,
+    Access, Caller, Client, LOOKER_MESSAGE_BYTES_MAX, Messages, decode_reply, serve,
 };
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -97,7 +98,7 @@ fn rights_come_before_parameters() {
     let mut messages = Messages::new(stream);
     assert!(matches!(failure(&mut messages), Failure::ChangeFailure(_)));
     // The connection stays usable.
-    messages.write(&Call::ClearEvents {}).unwrap();
+    messages.write(&Request::ClearEvents {}).unwrap();
     let denied = Failure::Control(ControlError::Denied);
     assert_eq!(failure(&mut messages), denied);
     let client = Client::new(connect(&daemon, STRANGER));
@@ -192,7 +193,7 @@ fn a_reader_who_does_not_read_pins_no_exported_pool() {
     }));
     asked.change("tank", &made, "").unwrap();
     let stream = connect(&daemon, STRANGER);
-    let call = Call::Datasets {
+    let request = Request::Datasets {
         query: DatasetQuery {
             root: "tank".into(),
             depth: DatasetQuery::WHOLE_TREE,
@@ -201,7 +202,7 @@ fn a_reader_who_does_not_read_pins_no_exported_pool() {
         },
     };
     let mut messages = Messages::new(stream.try_clone().unwrap());
-    messages.write(&call).unwrap();
+    messages.write(&request).unwrap();
     // The response starts; the rest is more than a socket buffer holds.
     let mut byte = [0];
     std::io::Read::read_exact(&mut &stream, &mut byte).unwrap();

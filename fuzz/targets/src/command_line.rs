@@ -1,8 +1,8 @@
 //! Command lines, and names of datasets.
 
-use millpond_cli::session::{Environment, OpenControl, Session};
+use millpond_cli::session::{Environment, OpenService, Session};
 use millpond_cli::{verbs, zfs, zpool};
-use millpond_control::Control;
+use millpond_control::Service;
 use millpond_dataset::DatasetName;
 use std::collections::BTreeMap;
 
@@ -57,11 +57,8 @@ pub fn dataset_name(data: &[u8]) {
 
 struct Nothing;
 
-impl OpenControl for Nothing {
-    fn control(&self) -> Result<&dyn Control, String> {
+impl OpenService for Nothing {
+    fn service(&self) -> Result<&dyn Service, String> {
         Err("there are no pools".into())
-    }
-    fn importable(&self, _: &[String]) -> Result<Vec<millpond_control::ImportablePool>, String> {
-        Ok(Vec::new())
     }
 }

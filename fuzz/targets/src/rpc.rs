@@ -1,8 +1,9 @@
 //! Messages on the daemon's socket.
 
-use millpond_rpc::{Messages, decode_call, decode_head, decode_reply};
+use millpond_control::Request;
+use millpond_rpc::{Messages, decode_head, decode_reply, decode_request};
 
-/// A stream of messages, decoded as calls and as replies.
+/// A stream of messages, decoded as requests and as replies.
 ///
 /// A decoded message decodes to the same after encoding.
 pub fn rpc(data: &[u8]) {
@@ -11,15 +12,15 @@ pub fn rpc(data: &[u8]) {
     while let Ok(Some(message)) = stream.read() {
         held = held.saturating_add(message.len()).saturating_add(1);
         assert!(held <= data.len(), "more was given out than came in");
-        if let Ok(call) = decode_call(&message) {
+        if let Ok(request) = decode_request(&message) {
             // The header decoded before the parameters agrees with the complete message.
             if let Ok(head) = decode_head(&message) {
-                assert_eq!(head.needs_right(), call.needs_right());
+                assert_eq!(head.rights(), Request::rights_of(request.name()));
             }
             let mut again = Messages::new(vec![]);
-            if again.write(&call).is_ok() {
+            if again.write(&request).is_ok() {
                 let bytes = again.stream().strip_suffix(&[0]).unwrap_or_default();
-                assert_eq!(decode_call(bytes).ok(), Some(call));
+                assert_eq!(decode_request(bytes).ok(), Some(request));
             }
         }
         if let Ok(reply) = decode_reply(&message) {

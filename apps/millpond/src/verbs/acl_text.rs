@@ -3,7 +3,7 @@
 //! NFSv4 entries have rights as in `nfs4_getfacl`; POSIX ACLs look as in `getfacl`.
 
 use super::entry_text::Names;
-use millpond_ondisk::acl::{Ace, AceFlags, AceKind, AceWho};
+use millpond_engine::acl::{Ace, AceFlags, AceKind, AceWho};
 
 /// Formats one NFSv4 entry, for example `allow:owner@:rwx...:fd`.
 pub fn nfs4(ace: &Ace, names: &Names) -> String {
@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(nfs4(&ace, &names()), "allow owner@ rwaxtTnNcCoy -");
         ace.kind = AceKind::DENY;
         ace.flags = AceFlags::FILE_INHERIT | AceFlags::INHERITED;
-        ace.who = AceWho::Id(millpond_ondisk::acl::Fuid(7));
+        ace.who = AceWho::Id(millpond_engine::acl::Fuid(7));
         ace.mask = 1;
         assert_eq!(nfs4(&ace, &names()), "deny user:anna r fI");
     }

@@ -1,7 +1,7 @@
 //! The content of files and volumes, as runs of data, holes and unreadable ranges.
 
+use millpond_engine::BlockId;
 use millpond_engine::{Node, ObjectError, ReadableObject, Volume};
-use millpond_ondisk::BlockId;
 
 /// The content of a file or volume. Cheap to clone.
 #[derive(Debug, Clone)]

@@ -3,7 +3,7 @@
 use super::Global;
 use super::global::refused;
 use crate::session::Failure;
-use millpond_dataset::properties::PropertyValue;
+use millpond_control::properties::PropertyValue;
 use millpond_engine::{Dataset, View};
 use millpond_service::{read_key, read_key_file};
 use std::ffi::OsStr;
@@ -130,7 +130,7 @@ fn without_newline(
         .dataset(dataset)
         .ok()
         .and_then(|dataset| dataset.inner().directory().crypt_key().ok().flatten())
-        .is_some_and(|key| key.key_format == millpond_dataset::KeyFormat::Raw);
+        .is_some_and(|key| key.key_format == millpond_engine::KeyFormat::Raw);
     if !is_raw && bytes.last() == Some(&b'\n') {
         bytes.pop();
     }

@@ -68,7 +68,6 @@ pub fn allocated_bytes(pool: &View) -> u64 {
         .tops()
         .map(|(_, top)| top.config.asize_bytes)
         .fold(0, u64::saturating_add);
-    let used =
-        millpond_dataset::Directory::root(pool.inner()).map_or(raw, |root| root.phys().used_bytes);
+    let used = pool.used_bytes().unwrap_or(raw);
     used.min(raw)
 }

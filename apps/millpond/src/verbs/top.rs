@@ -4,11 +4,11 @@ use super::Global;
 use crate::session::{Ending, Failure, Session};
 use crate::text::number::{bytes, count, percent_of, time};
 use clap::{Arg, ArgMatches, Command, value_parser};
+use millpond_control::properties::{DatasetKind, Kinds, by_name};
 use millpond_control::{
-    Control, ControlError, DatasetQuery, EngineInfo, IoCounters, IoWaits, Latencies, PoolInfo,
-    READ, Value, VdevInfo, WRITE, Wanted,
+    ControlError, DatasetQuery, EngineInfo, IoCounters, IoWaits, Latencies, PoolInfo, READ,
+    Service, Value, VdevInfo, WRITE, Wanted,
 };
-use millpond_dataset::properties::{DatasetKind, Kinds, by_name};
 use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -47,11 +47,11 @@ pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Endi
     let endless = if is_live { u64::MAX } else { 1 };
     let rounds = matches.get_one::<u64>("count").copied().unwrap_or(endless);
     // Pools opened for a single command show no activity between two intervals.
-    session.keep()?;
-    let mut before = Round::look(session.control()?).map_err(refused)?;
+    session.daemon()?;
+    let mut before = Round::look(session.service()?).map_err(refused)?;
     for _ in 0..rounds {
         (session.environment.pause)(Duration::from_secs(interval_s.into()));
-        let now = Round::look(session.control()?).map_err(refused)?;
+        let now = Round::look(session.service()?).map_err(refused)?;
         let page = Page::of(&before, &now, interval_s);
         let text = match (global.is_json, is_live) {
             (true, _) => format!("{}\n", page.json()),
@@ -77,7 +77,7 @@ struct Round {
 }
 
 impl Round {
-    fn look(control: &dyn Control) -> Result<Self, ControlError> {
+    fn look(control: &dyn Service) -> Result<Self, ControlError> {
         let (mut pools, mut datasets) = (vec![], BTreeMap::new());
         for name in control.pools()? {
             match control.pool(&name) {

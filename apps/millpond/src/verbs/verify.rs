@@ -10,7 +10,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use indicatif::ProgressBar;
 use millpond_engine::View;
 use millpond_env::sync::atomic::Ordering;
-use millpond_verify::{Problem, ProblemKind, VerifyProgress, VerifyReport};
+use millpond_verify::{Problem, VerifyProgress, VerifyReport};
 use serde_json::json;
 use std::io::{self, Write};
 
@@ -80,7 +80,7 @@ fn watched(
             }
             let count = shown.fetch_add(1, Ordering::Relaxed);
             if count < PROBLEMS_SHOWN_MAX {
-                let line = problem_line(problem);
+                let line = problem.to_string();
                 bar.suspend(|| {
                     // If the terminal does not accept the line, the summary still reports the problem.
                     let _ = writeln!(io::stderr(), "{line}");
@@ -89,15 +89,6 @@ fn watched(
         };
         pool.verify(&progress, &on_problem)
     })
-}
-
-fn problem_line(problem: &Problem) -> String {
-    let (word, detail) = match &problem.kind {
-        ProblemKind::Lost(words) => ("lost", words.join("; ")),
-        ProblemKind::Repairable(words) => ("damaged, other copies are right", words.join("; ")),
-        ProblemKind::Invalid(words) => ("not valid", words.clone()),
-    };
-    format!("{}: {word}: {detail}", problem.address)
 }
 
 fn write_text(session: &mut Session, pool: &View, report: &VerifyReport) -> io::Result<()> {

@@ -4,7 +4,6 @@ use super::Global;
 use super::address::Address;
 use super::global::refused;
 use super::pools::explained;
-use crate::program::hostid;
 use crate::session::Failure;
 use millpond_engine::{
     FILE_SYSTEM_VERSION, FileError, FileSystem, Node, Pool, PoolState, Symlinks, View, Volume,
@@ -12,6 +11,7 @@ use millpond_engine::{
 };
 use millpond_env::Env;
 use millpond_env::host;
+use millpond_env::host::hostid;
 use millpond_env::sync::Arc;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;

@@ -2,12 +2,12 @@
 
 use crate::session::Environment;
 use crate::text::size;
-use millpond_control::{Value, Values};
-use millpond_dataset::properties::{
+use millpond_control::properties::{
     DatasetKind, DatasetProperty, PropertyName, QuotaSubject, by_name,
 };
+use millpond_control::properties::{Edit, Form};
+use millpond_control::{Value, Values};
 use millpond_engine::OwnerKind;
-use millpond_pool::properties::{Edit, Form};
 
 /// One property with a value of the right form.
 #[derive(Debug, Clone)]

@@ -4,8 +4,8 @@ use super::assign::owner_number;
 use super::names;
 use super::order::{SortKey, compare};
 use crate::session::{Failure, Session};
-use millpond_control::{Control, ControlError, DatasetInfo, DatasetQuery, Wanted};
-use millpond_dataset::properties::{DatasetKind, Kinds, PropertyName, by_name};
+use millpond_control::properties::{DatasetKind, Kinds, PropertyName, by_name};
+use millpond_control::{ControlError, DatasetInfo, DatasetQuery, Service, Wanted};
 use std::collections::HashMap;
 
 /// What to collect.
@@ -91,7 +91,7 @@ pub fn collect(session: &mut Session, request: &Request) -> Result<Found, Failur
 fn collect_as(session: &mut Session, request: &Request) -> Result<Found, Failure> {
     let mut found = Found::default();
     if request.operands.is_empty() {
-        let control = session.control()?;
+        let control = session.service()?;
         let pools = control
             .pools()
             .map_err(|e| Failure::Refused(e.to_string()))?;
@@ -146,7 +146,7 @@ fn gather_operand(
     } else {
         request.depth
     };
-    let control = session.control()?;
+    let control = session.service()?;
     let pool = operand.split(['/', '@', '#']).next().unwrap_or(operand);
     let mut kinds = kinds_in(control, pool, request);
     if !is_plain {
@@ -163,7 +163,7 @@ fn gather_operand(
 }
 
 fn gather(
-    control: &dyn Control,
+    control: &dyn Service,
     query: &DatasetQuery,
     datasets: &mut Vec<DatasetInfo>,
 ) -> Result<(), ControlError> {
@@ -182,7 +182,7 @@ fn query(root: &str, depth: u32, kinds: Kinds, request: &Request) -> DatasetQuer
     }
 }
 
-fn kinds_in(control: &dyn Control, pool: &str, request: &Request) -> Kinds {
+fn kinds_in(control: &dyn Service, pool: &str, request: &Request) -> Kinds {
     let has_snapshots = request.heeds_listsnapshots
         && control.pool(pool).is_ok_and(|info| {
             info.property("listsnapshots")

@@ -5,8 +5,8 @@ use super::{
 };
 use crate::command::{Command, Parsed, Run, built, letters, long, not_built, with_longs};
 use crate::session::Failure;
-use millpond_dataset::properties::{PropertyName, by_name};
-use millpond_pool::properties::Edit;
+use millpond_control::properties::Edit;
+use millpond_control::properties::{PropertyName, by_name};
 
 const SPACE_LETTERS: &str = "niHpo:rs:S:t:";
 

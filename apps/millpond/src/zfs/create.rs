@@ -8,8 +8,8 @@ use super::volume;
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
 use crate::text::size;
+use millpond_control::properties::{DatasetKind, Kinds};
 use millpond_control::{DatasetChange, PoolChange, Value};
-use millpond_dataset::properties::{DatasetKind, Kinds};
 
 const COMPONENTS_MAX: usize = 50;
 
@@ -151,7 +151,7 @@ pub fn clone(session: &mut Session, parsed: &Parsed) -> Ending {
 
 fn run(session: &mut Session, parsed: &Parsed, changes: &[PoolChange], action: &str) -> Ending {
     let pool = parsed.operands.last().map_or("", |name| pool_of(name));
-    let done = session.change()?.change(pool, changes, &parsed.line);
+    let done = session.service()?.change(pool, changes, &parsed.line);
     let changed = done.map_err(|told| failure(action, &told))?;
     super::tell_notes(session, &changed.notes)?;
     if changed.notes.is_empty() {

@@ -6,8 +6,8 @@ use super::names;
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
 use crate::text::number as figures;
+use millpond_control::properties::{DatasetKind, Kinds};
 use millpond_control::{ChangeError, DatasetChange, DatasetInfo, DatasetQuery, PoolChange};
-use millpond_dataset::properties::{DatasetKind, Kinds};
 use millpond_engine::Refusal;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -43,7 +43,7 @@ fn bookmark(session: &mut Session, parsed: &Parsed, name: &str) -> Ending {
         name: name.to_owned(),
     });
     let done = session
-        .change()?
+        .service()?
         .change(pool_of(name), &[change], &parsed.line);
     done.map_err(|told| failure(&action, &told))?;
     Ok(0)
@@ -176,7 +176,7 @@ fn snapshots(session: &mut Session, parsed: &Parsed, name: &str) -> Ending {
         defer: parsed.has("d"),
     }));
     let done = session
-        .change()?
+        .service()?
         .change(pool_of(name), &changes, &parsed.line);
     match done {
         Ok(_) => Ok(0),
@@ -349,7 +349,7 @@ fn dataset(session: &mut Session, parsed: &Parsed, name: &str) -> Ending {
     }
     let changes: Vec<PoolChange> = all_of(gone).into_iter().collect();
     let done = session
-        .change()?
+        .service()?
         .change(pool_of(name), &changes, &parsed.line);
     let Err(told) = done else { return Ok(0) };
     if let ChangeError::Refused {

@@ -6,9 +6,9 @@ use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
 use crate::text::columns::pad_right;
 use crate::text::json::{self, Style};
+use millpond_control::properties::Release;
+use millpond_control::properties::{DATASET_PROPERTIES, DatasetKind, Kinds, PropertyName, by_name};
 use millpond_control::{DatasetInfo, DatasetQuery, Property, Source, Wanted};
-use millpond_dataset::properties::{DATASET_PROPERTIES, DatasetKind, Kinds, PropertyName, by_name};
-use millpond_pool::properties::Release;
 use serde_json::{Map, Value as Json};
 
 /// Prints properties, one per line.

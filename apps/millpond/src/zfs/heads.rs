@@ -6,8 +6,8 @@ use super::lookup::{self, below, head_of, heads, one, pool_of};
 use super::names;
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
+use millpond_control::properties::{DatasetKind, Kinds};
 use millpond_control::{ChangeError, DatasetChange, PoolChange};
-use millpond_dataset::properties::{DatasetKind, Kinds};
 use millpond_engine::Refusal;
 
 /// Promotes a clone: swaps the roles of the clone and its origin.
@@ -19,7 +19,7 @@ pub fn promote(session: &mut Session, parsed: &Parsed) -> Ending {
     let origin = lookup::text(&info, "origin").unwrap_or("-").to_owned();
     let change = PoolChange::Dataset(DatasetChange::Promote { name: name.clone() });
     let done = session
-        .change()?
+        .service()?
         .change(pool_of(name), &[change], &parsed.line);
     let Err(told) = done else { return Ok(0) };
     let action = format!("cannot promote '{name}'");
@@ -87,7 +87,7 @@ pub fn rename(session: &mut Session, parsed: &Parsed) -> Ending {
         mount: !parsed.has("u"),
     }));
     let done = session
-        .change()?
+        .service()?
         .change(pool_of(from), &changes, &parsed.line);
     let changed = done.map_err(|told| failure(&format!("cannot rename '{from}'"), &told))?;
     super::tell_notes(session, &changed.notes)?;
@@ -133,7 +133,7 @@ fn rename_snapshot(session: &mut Session, parsed: &Parsed, from: &str, to: &str)
         mount: true,
     });
     let done = session
-        .change()?
+        .service()?
         .change(pool_of(from), &[change], &parsed.line);
     done.map_err(|told| {
         Failure::Refused(format!("cannot rename '{from}': {}", reason(&told.error)))

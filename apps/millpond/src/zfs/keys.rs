@@ -3,7 +3,7 @@
 use super::lookup::{self, heads, text};
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
-use millpond_control::{DatasetInfo, DatasetQuery, KeyProblem};
+use millpond_control::{DatasetInfo, DatasetQuery, KeyProblem, Secret};
 use millpond_service::{read_key, read_key_file};
 use rustix::fd::AsFd;
 use std::fs::File;
@@ -35,8 +35,10 @@ pub fn load(session: &mut Session, parsed: &Parsed) -> Ending {
             || text(root, "keyformat") == Some("raw");
         let location = (location.as_deref(), is_given);
         let key = key_from(session, &root.name, location, is_raw)?;
-        let keep = session.pools.keep()?;
-        keep.load_key(&root.name, &key, only_check).map_err(words)
+        let daemon = session.pools.daemon()?;
+        daemon
+            .load_key(&root.name, &Secret::new(&key), only_check)
+            .map_err(words)
     })
 }
 
@@ -46,8 +48,8 @@ pub fn unload(session: &mut Session, parsed: &Parsed) -> Ending {
         if text(root, "encryptionroot").is_none_or(|own| own == "-") {
             return Err(format!("'{}' is not encrypted.", root.name));
         }
-        let keep = session.pools.keep()?;
-        keep.unload_key(&root.name).map_err(words)
+        let daemon = session.pools.daemon()?;
+        daemon.unload_key(&root.name).map_err(words)
     })
 }
 

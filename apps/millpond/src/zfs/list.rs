@@ -7,9 +7,9 @@ use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
 use crate::text::columns::{pad_left, pad_right};
 use crate::text::json::Style;
+use millpond_control::properties::Release;
+use millpond_control::properties::{DatasetKind, Kinds, PropertyName, by_name};
 use millpond_control::{DatasetInfo, DatasetQuery, Wanted};
-use millpond_dataset::properties::{DatasetKind, Kinds, PropertyName, by_name};
-use millpond_pool::properties::Release;
 
 /// Lists datasets as a table.
 pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
@@ -123,7 +123,7 @@ fn columns_named(words: &str) -> Result<Vec<PropertyName>, Failure> {
     match words {
         "space" => return columns_named(SPACE_COLUMNS),
         "all" => {
-            let listed = millpond_dataset::properties::DATASET_PROPERTIES
+            let listed = millpond_control::properties::DATASET_PROPERTIES
                 .iter()
                 .filter(|p| p.shape.is_listed && p.since == Release::V2_3);
             let mut columns = vec![required("name")?];

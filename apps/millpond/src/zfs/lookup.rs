@@ -2,8 +2,8 @@
 
 use super::names;
 use crate::session::{Failure, Session};
+use millpond_control::properties::{DatasetKind, Kinds, by_name};
 use millpond_control::{ControlError, DatasetInfo, DatasetQuery, Value, Wanted};
-use millpond_dataset::properties::{DatasetKind, Kinds, by_name};
 
 /// The pool name in a dataset name.
 pub fn pool_of(name: &str) -> &str {
@@ -40,7 +40,7 @@ pub fn below(
         kinds,
         wanted: wanted(words),
     };
-    let told = session.control()?.datasets(&query, &mut |info| {
+    let told = session.service()?.datasets(&query, &mut |info| {
         found.push(info);
         Ok(())
     });

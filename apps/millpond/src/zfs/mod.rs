@@ -48,6 +48,6 @@ pub fn run(session: &mut Session, arguments: &[String]) -> io::Result<u8> {
 
 /// Whether `word` could be the name of a user property.
 pub(crate) fn is_user_property(word: &str) -> bool {
-    use millpond_dataset::properties::{PropertyName, by_name};
+    use millpond_control::properties::{PropertyName, by_name};
     word.contains(':') && matches!(by_name(word), Some(PropertyName::User(_)))
 }

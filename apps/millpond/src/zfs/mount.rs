@@ -4,8 +4,8 @@ use super::lookup::{self, number, text};
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
 use crate::text::json;
+use millpond_control::properties::{DatasetKind, Kinds};
 use millpond_control::{DatasetQuery, MountInfo, MountProblem, MountRequest, Note};
-use millpond_dataset::properties::{DatasetKind, Kinds};
 
 const CAN_MOUNT_ON: u64 = 1;
 
@@ -35,7 +35,7 @@ pub fn mount(session: &mut Session, parsed: &Parsed) -> Ending {
             if parsed.has("R") {
                 return mount_all(session, std::slice::from_ref(name), &request);
             }
-            let done = session.keep()?.mount(name, &request);
+            let done = session.daemon()?.mount(name, &request);
             done.map_err(|why| Failure::Refused(not_mounted(name, &why)))?;
             Ok(0)
         }
@@ -71,7 +71,7 @@ fn mount_all(session: &mut Session, roots: &[String], request: &MountRequest) ->
     wanted.sort_by(|(a, _), (b, _)| a.split('/').cmp(b.split('/')));
     let mut status = 0;
     for (_, name) in wanted {
-        match session.keep()?.mount(&name, request) {
+        match session.daemon()?.mount(&name, request) {
             Ok(()) | Err(MountProblem::Already) => {}
             Err(why) => {
                 writeln!(session.err, "{}", not_mounted(&name, &why))?;
@@ -84,7 +84,7 @@ fn mount_all(session: &mut Session, roots: &[String], request: &MountRequest) ->
 
 fn list(session: &mut Session, is_json: bool) -> Ending {
     let told = |error: millpond_control::ControlError| Failure::Refused(error.to_string());
-    let mounts = session.keep()?.mounts().map_err(told)?;
+    let mounts = session.daemon()?.mounts().map_err(told)?;
     if is_json {
         let mut all = serde_json::Map::new();
         for mount in mounts {
@@ -113,10 +113,10 @@ pub fn unmount(session: &mut Session, parsed: &Parsed) -> Ending {
         if !parsed.operands.is_empty() {
             return Err(Failure::Usage("too many arguments".into()));
         }
-        let mounts = session.keep()?.mounts().map_err(told)?;
+        let mounts = session.daemon()?.mounts().map_err(told)?;
         let mut status = 0;
         for mount in mounts.iter().rev() {
-            match session.keep()?.unmount(&mount.dataset, force) {
+            match session.daemon()?.unmount(&mount.dataset, force) {
                 Ok(()) | Err((_, MountProblem::NotMounted)) => {}
                 Err((at, why)) => {
                     writeln!(session.err, "{}", not_unmounted(&at, &why))?;
@@ -132,7 +132,7 @@ pub fn unmount(session: &mut Session, parsed: &Parsed) -> Ending {
         _ => return Err(Failure::Usage("too many arguments".into())),
     };
     let dataset = if word.starts_with('/') {
-        let mounts = session.keep()?.mounts().map_err(told)?;
+        let mounts = session.daemon()?.mounts().map_err(told)?;
         let found = mounts.iter().rev().find(|mount| mount.mountpoint == *word);
         let Some(MountInfo { dataset, .. }) = found else {
             return Err(Failure::Refused(
@@ -151,7 +151,7 @@ pub fn unmount(session: &mut Session, parsed: &Parsed) -> Ending {
         lookup::open(session, word, file_systems(), &[])?;
         word.clone()
     };
-    let done = session.keep()?.unmount(&dataset, force);
+    let done = session.daemon()?.unmount(&dataset, force);
     done.map_err(|(at, why)| Failure::Refused(not_unmounted(&at, &why)))?;
     Ok(0)
 }

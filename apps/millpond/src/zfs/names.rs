@@ -1,6 +1,6 @@
 //! Checks dataset names.
 
-use millpond_dataset::properties::{DatasetKind, Kinds};
+use millpond_control::properties::{DatasetKind, Kinds};
 
 /// Checks a name against the allowed kinds of dataset. The error is the reason.
 pub fn check(name: &str, kinds: Kinds) -> Result<(), String> {

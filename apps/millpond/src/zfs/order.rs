@@ -1,7 +1,7 @@
 //! The sort order of dataset lists.
 
+use millpond_control::properties::{DatasetKind, PropertyName};
 use millpond_control::{DatasetInfo, Value};
-use millpond_dataset::properties::{DatasetKind, PropertyName};
 use std::cmp::Ordering;
 
 /// One key of `-s` (ascending) or `-S` (descending).
@@ -79,7 +79,7 @@ fn word(property: &PropertyName, value: Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use millpond_dataset::properties::DatasetKind::*;
+    use millpond_control::properties::DatasetKind::*;
 
     fn info(name: &str, kind: DatasetKind, created_txg: u64) -> DatasetInfo {
         DatasetInfo {

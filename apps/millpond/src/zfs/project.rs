@@ -2,7 +2,7 @@
 
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
-use millpond_device::FileProject;
+use millpond_service::FileProject;
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;

@@ -7,12 +7,12 @@ use super::volume;
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
 use crate::text::number as figures;
+use millpond_control::properties::Edit;
+use millpond_control::properties::{DatasetKind, Kinds, PropertyName, by_name};
 use millpond_control::{
     ChangeError, DatasetChange, DatasetInfo, DatasetQuery, PoolChange, Value, VdevClass,
 };
-use millpond_dataset::properties::{DatasetKind, Kinds, PropertyName, by_name};
 use millpond_engine::Refusal;
-use millpond_pool::properties::Edit;
 
 /// Sets properties of datasets.
 pub fn set(session: &mut Session, parsed: &Parsed) -> Ending {
@@ -75,7 +75,7 @@ pub fn set(session: &mut Session, parsed: &Parsed) -> Ending {
         if changes.is_empty() {
             continue;
         }
-        let done = session.change()?.change(&pool, &changes, &parsed.line);
+        let done = session.service()?.change(&pool, &changes, &parsed.line);
         if let Ok(changed) = &done {
             super::tell_notes(session, &changed.notes)?;
             status |= u8::from(!changed.notes.is_empty());
@@ -223,7 +223,7 @@ fn of_volume(
     if new.is_none() && !is_auto {
         return Ok(Ok(None));
     }
-    let info = session.control()?.pool(pool_of(&target.name));
+    let info = session.service()?.pool(pool_of(&target.name));
     let info = info.map_err(|error| Failure::Refused(error.to_string()))?;
     let needed = |size| volume::reservation(&info, size, block, 1);
     let is_followed = reserved != 0 && reserved == needed(old);
@@ -237,7 +237,7 @@ fn of_volume(
 }
 
 fn warn_without_special(session: &mut Session, pool: &str) -> Result<(), Failure> {
-    let info = session.control()?.pool(pool);
+    let info = session.service()?.pool(pool);
     let info = info.map_err(|error| Failure::Refused(error.to_string()))?;
     let mut tops = info.root.children.iter();
     if !tops.any(|top| top.class == VdevClass::Special) {
@@ -325,7 +325,7 @@ pub fn inherit(session: &mut Session, parsed: &Parsed) -> Ending {
         }
     }
     for (pool, changes) in changes {
-        let done = session.change()?.change(&pool, &changes, &parsed.line);
+        let done = session.service()?.change(&pool, &changes, &parsed.line);
         if let Err(told) = done {
             let name = changes.get(told.done).and_then(|change| match change {
                 PoolChange::Dataset(DatasetChange::Inherit { name, .. }) => Some(name.as_str()),

@@ -3,9 +3,9 @@
 use crate::text::terminal::one_line;
 use crate::text::{date, number};
 use jiff::tz::TimeZone;
+use millpond_control::properties::{Form, NumberForm, Shape};
+use millpond_control::properties::{PropertyName, QuotaSubject};
 use millpond_control::{DatasetInfo, Property, Source, Value};
-use millpond_dataset::properties::{PropertyName, QuotaSubject};
-use millpond_pool::properties::{Form, NumberForm, Shape};
 use std::borrow::Cow;
 
 /// Shown for a missing value.

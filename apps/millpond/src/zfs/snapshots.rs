@@ -7,8 +7,8 @@ use super::names;
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
 use crate::text::{columns::pad_right, date};
+use millpond_control::properties::{DatasetKind, Kinds};
 use millpond_control::{ChangeError, DatasetChange, DatasetInfo, DatasetQuery, PoolChange};
-use millpond_dataset::properties::{DatasetKind, Kinds};
 use millpond_engine::Refusal;
 
 fn only_snapshots() -> Kinds {
@@ -75,7 +75,7 @@ pub fn snapshot(session: &mut Session, parsed: &Parsed) -> Ending {
         names: all.clone(),
         properties: values(&known),
     });
-    let done = session.change()?.change(&pool, &[change], &parsed.line);
+    let done = session.service()?.change(&pool, &[change], &parsed.line);
     let Err(told) = done else { return Ok(0) };
     let text = match &told.error {
         ChangeError::Refused {
@@ -160,7 +160,7 @@ pub fn rollback(session: &mut Session, parsed: &Parsed) -> Ending {
         snapshot: name.clone(),
     }));
     let done = session
-        .change()?
+        .service()?
         .change(pool_of(name), &changes, &parsed.line);
     let changed = done.map_err(|told| failure(&action, &told))?;
     super::tell_notes(session, &changed.notes)?;
@@ -206,7 +206,7 @@ pub fn bookmark(session: &mut Session, parsed: &Parsed) -> Ending {
     }
     let pool = pool_of(&source).to_owned();
     let change = PoolChange::Dataset(DatasetChange::Bookmark { source, name });
-    let done = session.change()?.change(&pool, &[change], &parsed.line);
+    let done = session.service()?.change(&pool, &[change], &parsed.line);
     done.map_err(|told| failure(&action, &told))?;
     Ok(0)
 }
@@ -264,7 +264,7 @@ pub fn hold(session: &mut Session, parsed: &Parsed) -> Ending {
     let first = names.first().cloned().unwrap_or_default();
     let change = PoolChange::Dataset(DatasetChange::Hold { names, tag });
     let done = session
-        .change()?
+        .service()?
         .change(pool_of(&first), &[change], &parsed.line);
     done.map_err(|told| {
         let name = refused_name(&told.error).unwrap_or(first.clone());
@@ -279,7 +279,7 @@ pub fn release(session: &mut Session, parsed: &Parsed) -> Ending {
     let first = names.first().cloned().unwrap_or_default();
     let change = PoolChange::Dataset(DatasetChange::Release { names, tag });
     let done = session
-        .change()?
+        .service()?
         .change(pool_of(&first), &[change], &parsed.line);
     done.map_err(|told| {
         let name = refused_name(&told.error).unwrap_or(first.clone());
@@ -323,7 +323,7 @@ pub fn holds(session: &mut Session, parsed: &Parsed) -> Ending {
         let mut is_there = false;
         for info in named {
             is_there = true;
-            let holds = session.control()?.holds(&info.name);
+            let holds = session.service()?.holds(&info.name);
             let holds = holds.map_err(|error| {
                 Failure::Refused(format!("cannot open '{}': {error}", info.name))
             })?;

@@ -5,7 +5,7 @@ use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
 use crate::text::columns::{pad_left, pad_right};
 use crate::text::number as figures;
-use millpond_dataset::properties::{DatasetKind, Kinds};
+use millpond_control::properties::{DatasetKind, Kinds};
 use millpond_engine::{OwnerKind, OwnerSpace};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,7 +116,7 @@ fn run(session: &mut Session, parsed: &Parsed, preset: &[OwnerKind]) -> Ending {
     let is_numeric = parsed.has("n") || is_project;
     let mut rows = vec![];
     for owner in owners {
-        let told = session.control()?.space_by_owner(name, owner);
+        let told = session.service()?.space_by_owner(name, owner);
         let told =
             told.map_err(|error| Failure::Refused(format!("cannot open '{name}': {error}")))?;
         for space in told {

@@ -4,8 +4,8 @@ use super::change_text::reason;
 use super::lookup::{self, below, number, pool_of};
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
+use millpond_control::properties::{DatasetKind, Kinds};
 use millpond_control::{DatasetChange, DatasetInfo, DatasetQuery, PoolChange, Value};
-use millpond_dataset::properties::{DatasetKind, Kinds};
 
 /// The newest version of file systems.
 const VERSION: u64 = 5;
@@ -138,7 +138,7 @@ fn raise(
                 })
             })
             .collect();
-        match session.change()?.change(pool, &changes, line) {
+        match session.service()?.change(pool, &changes, line) {
             Ok(changed) => {
                 super::tell_notes(session, &changed.notes)?;
                 raised += count;
@@ -161,12 +161,12 @@ fn raise(
 }
 
 fn pools(session: &Session) -> Result<Vec<String>, Failure> {
-    let pools = session.control()?.pools();
+    let pools = session.service()?.pools();
     pools.map_err(|error| Failure::Refused(error.to_string()))
 }
 
 fn pool_version(session: &Session, pool: &str) -> Result<u64, Failure> {
-    let told = session.control()?.pool(pool);
+    let told = session.service()?.pool(pool);
     told.map(|info| info.version)
         .map_err(|error| Failure::Refused(error.to_string()))
 }

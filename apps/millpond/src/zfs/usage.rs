@@ -1,8 +1,8 @@
 //! Usage texts of `zfs`.
 
 use crate::usage::synopsis;
-use millpond_dataset::properties::DATASET_PROPERTIES;
-use millpond_pool::properties::{Edit, Release};
+use millpond_control::properties::DATASET_PROPERTIES;
+use millpond_control::properties::{Edit, Release};
 use std::fmt::Write;
 
 /// The usage of all commands.

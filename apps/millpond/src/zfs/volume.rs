@@ -55,7 +55,7 @@ pub fn plan(
         Some(bytes) => Some(bytes),
         None if is_sparse && !assignments.iter().any(is_auto) => None,
         None => {
-            let info = session.control()?.pool(pool_of(name));
+            let info = session.service()?.pool(pool_of(name));
             let info = info.map_err(|error| Failure::Refused(error.to_string()))?;
             Some(reservation(&info, size_bytes, block, copies))
         }

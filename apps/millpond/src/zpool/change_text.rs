@@ -2,9 +2,9 @@
 
 use super::replication_text;
 use crate::session::Failure;
+use millpond_control::FeatureError;
 use millpond_control::{ChangeError, DeviceInUse, DeviceProblem};
 use millpond_engine::SettingError;
-use millpond_pool::FeatureError;
 
 /// The kind of change, for the few texts that depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

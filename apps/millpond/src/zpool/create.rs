@@ -7,11 +7,11 @@ use super::vdev_name::Naming;
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
 use crate::zfs::Assignment;
+use millpond_control::properties::DatasetKind;
 use millpond_control::{
-    Change, ChangeError, DeviceProblem, NewDevices, NewPoolRequest, PoolChange, PoolInfo,
+    ChangeError, DeviceProblem, NewDevices, NewPoolRequest, PoolChange, PoolInfo, Service,
     VdevClass, VdevInfo,
 };
-use millpond_dataset::properties::DatasetKind;
 use millpond_engine::FeatureChoice;
 
 /// Creates a pool.
@@ -19,12 +19,12 @@ pub fn create(session: &mut Session, parsed: &Parsed) -> Ending {
     let (name, words) = operands(parsed)?;
     let action = format!("cannot create '{name}'");
     let mut ask = Args::read(parsed, &action)?;
-    let layout = understood(session.change()?, words)?;
+    let layout = understood(session.service()?, words)?;
     if let Err(reason) = crate::zfs::check_together(&ask.root_properties) {
         return Err(Failure::Refused(format!("{action}: {reason}")));
     }
     // With `-d` nothing is mounted.
-    if session.pools.keep().is_ok() {
+    if session.pools.daemon().is_ok() {
         check_mountpoint(&ask, name)?;
     }
     if let Err(reason) = check_name(name) {
@@ -51,7 +51,7 @@ pub fn create(session: &mut Session, parsed: &Parsed) -> Ending {
         root_properties: ask.root_properties,
         only_check: parsed.has("n"),
     };
-    let made = session.change()?.create_pool(&request, &parsed.line);
+    let made = session.service()?.create_pool(&request, &parsed.line);
     let made = made.map_err(|error| failure(Verb::Create, &action, &error))?;
     if parsed.has("n") {
         let title = format!("would create '{name}' with the following layout:");
@@ -102,11 +102,11 @@ pub fn add(session: &mut Session, parsed: &Parsed) -> Ending {
         ashift = ashift_of(value)?;
     }
     let (name, words) = operands(parsed)?;
-    let known = session.control()?.pools();
+    let known = session.service()?.pools();
     if !known.is_ok_and(|pools| pools.contains(name)) {
         return Err(Failure::Refused(super::no_such_pool(name)));
     }
-    let layout = understood(session.change()?, words)?;
+    let layout = understood(session.service()?, words)?;
     let force = parsed.has("f");
     let devices = NewDevices {
         ashift,
@@ -118,16 +118,16 @@ pub fn add(session: &mut Session, parsed: &Parsed) -> Ending {
     let action = format!("cannot add to '{name}'");
     let told = |error: ChangeError| failure(Verb::Add, &action, &error);
     if parsed.has("n") {
-        session.change()?.check_add(name, &devices).map_err(told)?;
+        session.service()?.check_add(name, &devices).map_err(told)?;
         let title = format!("would update '{name}' to the following configuration:");
-        let info = session.control()?.pool(name);
+        let info = session.service()?.pool(name);
         let info = info.map_err(|error| Failure::Refused(error.to_string()))?;
         let naming = Naming::read(parsed, session.environment);
         print_layout(session, &title, name, &layout, Some((&info, naming)))?;
         return Ok(0);
     }
     let change = PoolChange::Add(devices);
-    let done = session.change()?.change(name, &[change], &parsed.line);
+    let done = session.service()?.change(name, &[change], &parsed.line);
     done.map_err(|failure| told(failure.error))?;
     Ok(0)
 }
@@ -282,15 +282,15 @@ pub fn check_name(name: &str) -> Result<(), String> {
     if let Some(bad) = name.chars().find(|letter| !is_fit(letter)) {
         return Err(format!("invalid character '{bad}' in pool name"));
     }
-    millpond_pool::check_pool_name(name).map_err(str::to_owned)
+    millpond_control::check_pool_name(name).map_err(str::to_owned)
 }
 
 /// Parses a vdev layout. Devices are examined but not changed.
-fn understood(change: &dyn Change, words: &[String]) -> Result<Layout, Failure> {
+fn understood(change: &dyn Service, words: &[String]) -> Result<Layout, Failure> {
     layout::parse(words, &|word| resolve(change, word)).map_err(Failure::Refused)
 }
 
-fn resolve(change: &dyn Change, word: &str) -> Result<Leaf, String> {
+fn resolve(change: &dyn Service, word: &str) -> Result<Leaf, String> {
     let path = if word.starts_with('/') {
         word.to_owned()
     } else {

@@ -26,7 +26,7 @@ pub fn clear(session: &mut Session, parsed: &Parsed) -> Ending {
         return Ok(0);
     }
     let change = PoolChange::Clear { leaves };
-    let done = session.change()?.change(name, &[change], &parsed.line);
+    let done = session.service()?.change(name, &[change], &parsed.line);
     let action = format!("cannot clear errors for {name}");
     done.map_err(|told| match &told.error {
         ChangeError::Suspended(_) => Failure::Refused(format!("{action}: I/O error")),
@@ -71,7 +71,7 @@ pub fn offline(session: &mut Session, parsed: &Parsed) -> Ending {
             is_fault: parsed.has("f"),
             is_temporary: parsed.has("t"),
         };
-        let done = session.change()?.change(name, &[change], &parsed.line);
+        let done = session.service()?.change(name, &[change], &parsed.line);
         if let Err(told) = done {
             writeln!(
                 session.err,
@@ -111,7 +111,7 @@ pub fn online(session: &mut Session, parsed: &Parsed) -> Ending {
         let change = PoolChange::Online {
             leaves: vec![vdev.guid],
         };
-        let done = session.change()?.change(name, &[change], &parsed.line);
+        let done = session.service()?.change(name, &[change], &parsed.line);
         done.map_err(|told| failure(Verb::Other, &action, &told.error))?;
         let now = find(session, name, device)?.map(|vdev| vdev.state);
         let remedy = match now {
@@ -162,7 +162,7 @@ fn not_administered(vdev: &VdevInfo) -> Option<&'static str> {
 /// Finds the vdev with this name.
 fn find(session: &Session, pool: &str, device: &str) -> Result<Option<VdevInfo>, Failure> {
     let told = |error: ControlError| Failure::Refused(error.to_string());
-    let info: PoolInfo = session.control()?.pool(pool).map_err(told)?;
+    let info: PoolInfo = session.service()?.pool(pool).map_err(told)?;
     let mut all = groups::walk(&info).into_iter();
     let found = all.find(|(vdev, _)| is_called(vdev, device));
     Ok(found.map(|(vdev, _)| vdev.clone()))
@@ -170,7 +170,7 @@ fn find(session: &Session, pool: &str, device: &str) -> Result<Option<VdevInfo>,
 
 /// The guids of the leaves that are these devices or below them.
 fn leaves_of(session: &Session, name: &str, devices: &[String]) -> Result<Vec<u64>, Failure> {
-    let info = session.control()?.pool(name);
+    let info = session.service()?.pool(name);
     let info = info.map_err(|error| Failure::Refused(error.to_string()))?;
     let mut leaves = vec![];
     for device in devices {

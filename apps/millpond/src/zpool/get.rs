@@ -10,8 +10,8 @@ use crate::text::columns::pad_right;
 use crate::text::json::{self, Style};
 use crate::text::terminal::one_line;
 use crate::zfs::{json_value, shape_width, source_word};
+use millpond_control::properties::{Shape, vdev_table};
 use millpond_control::{PoolInfo, Property, Source, Value, VdevInfo};
-use millpond_pool::properties::{Shape, vdev_table};
 use serde_json::{Map, Value as Json};
 
 /// Prints properties, one per line.
@@ -19,7 +19,7 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
     let ask = Args::read(parsed)?;
     let operands = parsed.operands.get(1..).unwrap_or_default();
     let known = session
-        .control()?
+        .service()?
         .pools()
         .map_err(|e| Failure::Refused(e.to_string()))?;
     let is_pool = |name: &String| known.contains(name);
@@ -184,14 +184,14 @@ fn of_vdevs(session: &mut Session, ask: &Args, pool: &str, words: &[String]) -> 
         }
     }
     let info = session
-        .control()?
+        .service()?
         .pool(pool)
         .map_err(|e| Failure::Refused(format!("cannot open '{pool}': {e}")))?;
     let vdevs = vdevs_named(&info, words)?;
     let mut found: Vec<(String, &VdevInfo, Vec<Property>)> = Vec::new();
     for vdev in vdevs {
         let properties = session
-            .control()?
+            .service()?
             .vdev_properties(pool, vdev.guid)
             .map_err(|e| Failure::Refused(format!("cannot open '{pool}': {e}")))?;
         found.push((vdev_name(vdev), vdev, properties));

@@ -16,7 +16,7 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
     };
     let mut names = parsed.operands.clone();
     if names.is_empty() {
-        let control = session.control()?;
+        let control = session.service()?;
         names = control
             .pools()
             .map_err(|e| Failure::Refused(e.to_string()))?;
@@ -42,7 +42,7 @@ struct Args {
 
 fn print(session: &mut Session, ask: &Args, pool: &str) -> Result<bool, Failure> {
     let environment = session.environment;
-    let control = session.pools.control().map_err(Failure::Refused)?;
+    let control = session.pools.service().map_err(Failure::Refused)?;
     let mut written = Ok(());
     let mut is_first = true;
     let out = &mut *session.out;

@@ -84,11 +84,21 @@ fn found(
     parsed: &Parsed,
     folders: &[String],
 ) -> Result<Vec<ImportablePool>, Failure> {
-    let found = match parsed.value("c") {
-        Some(file) => session.pools.importable_in_cache_file(file),
-        None => session.pools.importable(&searched(session, folders)),
+    let places = match parsed.value("c") {
+        Some(file) => SearchPaths {
+            paths: vec![],
+            cache_file: Some(absolute(file)),
+        },
+        None => SearchPaths {
+            paths: searched(session, folders)
+                .iter()
+                .map(|folder| absolute(folder))
+                .collect(),
+            cache_file: None,
+        },
     };
-    let mut found = found.map_err(Failure::Refused)?;
+    let found = session.service()?.importable(&places);
+    let mut found = found.map_err(|error| Failure::Refused(reason(&error)))?;
     found.retain(|pool| pool.is_destroyed == parsed.has("D"));
     Ok(found)
 }
@@ -132,10 +142,6 @@ fn request(parsed: &Parsed, folders: &[String]) -> Result<ImportRequest, String>
         }
     }
     let rewind = match parsed.value("T").map(str::parse) {
-        Some(_) if parsed.has("n") => return Err("-n cannot be combined with -T".into()),
-        None if parsed.has("n") && parsed.has("rewind-to-checkpoint") => {
-            return Err("-n cannot be combined with --rewind-to-checkpoint".into());
-        }
         // As in OpenZFS, a pool that needs no rewind is imported. A pool that needs one is not.
         _ if parsed.has("n") => RewindRequest::Never,
         Some(Ok(txg)) => RewindRequest::ToTxg(txg),
@@ -163,13 +169,27 @@ fn request(parsed: &Parsed, folders: &[String]) -> Result<ImportRequest, String>
     })
 }
 
+/// Whether `-n` forbids what `-T` or `--rewind-to-checkpoint` asks for.
+fn asks_for_old_state_only(parsed: &Parsed) -> bool {
+    parsed.has("n") && (parsed.value("T").is_some() || parsed.has("rewind-to-checkpoint"))
+}
+
 fn import(session: &mut Session, parsed: &Parsed, request: &ImportRequest, word: &str) -> Ending {
     let mut request = request.clone();
     if request.places.paths.is_empty() && request.places.cache_file.is_none() {
         let folders = searched(session, &[]);
         request.places.paths = folders.iter().map(|folder| absolute(folder)).collect();
     }
-    let imported = match session.keep()?.import(&request, &parsed.line) {
+    let daemon = session.daemon()?;
+    // Importing the newest state instead would overwrite the one that is asked for.
+    if asks_for_old_state_only(parsed)
+        && !daemon.pools().is_ok_and(|all| all.contains(&request.pool))
+    {
+        return Err(Failure::Refused(format!(
+            "cannot import '{word}': -n cannot be combined with -T or --rewind-to-checkpoint"
+        )));
+    }
+    let imported = match daemon.import(&request, &parsed.line) {
         Ok(imported) => imported,
         Err(error) => return refused(session, parsed, &request, word, &error),
     };
@@ -288,7 +308,7 @@ fn refused(
 }
 
 /// The reason for a failed import, as it follows the action.
-pub fn reason(error: &ImportError) -> String {
+fn reason(error: &ImportError) -> String {
     match error {
         ImportError::NoSuchPool => "no such pool available".into(),
         ImportError::Ambiguous => {
@@ -329,22 +349,23 @@ mod tests {
                 options: options.iter().map(own).collect(),
                 ..Parsed::default()
             };
-            request(&parsed, &[]).map(|request| request.rewind)
+            let rewind = request(&parsed, &[]).map(|request| request.rewind);
+            (rewind, asks_for_old_state_only(&parsed))
         };
-        assert_eq!(rewind(&[("F", None)]), Ok(RewindRequest::Recent));
+        assert_eq!(rewind(&[("F", None)]), (Ok(RewindRequest::Recent), false));
         let dry = [
             &[("F", None), ("n", None)][..],
             &[("F", None), ("X", None), ("n", None)],
         ];
         for options in dry {
-            assert_eq!(rewind(options), Ok(RewindRequest::Never), "{options:?}");
-        }
-        // Importing the newest state instead would overwrite the one that was asked for.
-        for wanted in [("T", Some("5")), ("rewind-to-checkpoint", None)] {
-            assert!(
-                rewind(&[("F", None), ("n", None), wanted]).is_err(),
-                "{wanted:?}"
+            assert_eq!(
+                rewind(options),
+                (Ok(RewindRequest::Never), false),
+                "{options:?}"
             );
+        }
+        for wanted in [("T", Some("5")), ("rewind-to-checkpoint", None)] {
+            assert!(rewind(&[("F", None), ("n", None), wanted]).1, "{wanted:?}");
         }
     }
 }

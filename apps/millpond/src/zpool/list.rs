@@ -79,7 +79,7 @@ pub fn pools_named(
     session: &mut Session,
     operands: &[String],
 ) -> Result<(Vec<PoolInfo>, bool), Failure> {
-    let control = session.control()?;
+    let control = session.service()?;
     let mut names = if operands.is_empty() {
         control
             .pools()
@@ -96,7 +96,7 @@ pub fn pools_named(
         if pools.iter().any(|pool| pool.name == name) {
             continue;
         }
-        match session.control()?.pool(&name) {
+        match session.service()?.pool(&name) {
             Ok(pool) => pools.push(pool),
             Err(ControlError::NoSuchPool) => {
                 writeln!(session.err, "{}", no_such_pool(&name))?;

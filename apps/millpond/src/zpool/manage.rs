@@ -8,7 +8,7 @@ use millpond_control::{ChangeError, DeviceInUse, DeviceProblem, PoolChange};
 
 /// The names of the existing pools.
 pub fn known(session: &Session) -> Result<Vec<String>, Failure> {
-    let pools = session.control()?.pools();
+    let pools = session.service()?.pools();
     pools.map_err(|error| Failure::Refused(error.to_string()))
 }
 
@@ -26,7 +26,7 @@ pub fn destroy(session: &mut Session, parsed: &Parsed) -> Ending {
     };
     require(session, name)?;
     let done = session
-        .change()?
+        .service()?
         .change(name, &[PoolChange::Destroy], &parsed.line);
     let action = format!("cannot destroy '{name}'");
     done.map_err(|told| match failure(Verb::Other, &action, &told.error) {
@@ -58,7 +58,7 @@ pub fn export(session: &mut Session, parsed: &Parsed) -> Ending {
             true => &[PoolChange::Abandon, PoolChange::Export],
             false => &[PoolChange::Export],
         };
-        let done = session.change()?.change(name, changes, &parsed.line);
+        let done = session.service()?.change(name, changes, &parsed.line);
         let action = format!("cannot export '{name}'");
         done.map_err(|told| failure(Verb::Other, &action, &told.error))?;
         Ok(())
@@ -94,7 +94,7 @@ pub fn sync(session: &mut Session, parsed: &Parsed) -> Ending {
     each(session, &names, |session, name| {
         require(session, name)?;
         let done = session
-            .change()?
+            .service()?
             .change(name, &[PoolChange::Sync], &parsed.line);
         let action = format!("cannot sync '{name}'");
         done.map_err(|told| failure(Verb::Other, &action, &told.error))?;
@@ -117,7 +117,7 @@ pub fn reguid(session: &mut Session, parsed: &Parsed) -> Ending {
     };
     require(session, name)?;
     let done = session
-        .change()?
+        .service()?
         .change(name, &[PoolChange::Reguid { guid }], &parsed.line);
     let Err(told) = done else { return Ok(0) };
     let action = format!("cannot reguid '{name}'");
@@ -171,7 +171,7 @@ pub fn set(session: &mut Session, parsed: &Parsed) -> Ending {
         name: property.to_owned(),
         value: plain_number(property, value),
     };
-    let done = session.change()?.change(name, &[change], &parsed.line);
+    let done = session.service()?.change(name, &[change], &parsed.line);
     done.map_err(|told| failure(Verb::Other, &action, &told.error))?;
     if property == "compatibility" {
         warn_of_features(session, name)?;
@@ -181,7 +181,7 @@ pub fn set(session: &mut Session, parsed: &Parsed) -> Ending {
 
 /// Converts a limit with a suffix (`1.5K`) to digits; other values are unchanged.
 fn plain_limit(property: &str, value: &str) -> String {
-    use millpond_pool::properties::{Form, NumberForm, vdev_table};
+    use millpond_control::properties::{Form, NumberForm, vdev_table};
     let is_limit = vdev_table::find(property)
         .is_some_and(|shape| matches!(shape.form, Form::Number(NumberForm::Limit)));
     match crate::text::size::parse(value) {
@@ -198,7 +198,7 @@ fn set_of_vdev(
     (vdevs, line): (&[String], &str),
 ) -> Ending {
     let told = |error: millpond_control::ControlError| Failure::Refused(error.to_string());
-    let info = session.control()?.pool(name).map_err(told)?;
+    let info = session.service()?.pool(name).map_err(told)?;
     let [device] = vdevs else {
         return Err(Failure::Usage("too many pool names".into()));
     };
@@ -237,15 +237,15 @@ fn set_of_vdev(
         name: property.to_owned(),
         value: plain_limit(property, value),
     };
-    let done = session.change()?.change(name, &[change], line);
+    let done = session.service()?.change(name, &[change], line);
     done.map_err(|told| failure(Verb::Other, &action, &told.error))?;
     Ok(0)
 }
 
 /// The reason why a vdev property cannot have a value.
 fn unfit_of_vdev(property: &str, value: &str) -> Option<String> {
-    use millpond_pool::properties::{Edit, Form, NumberForm};
-    let Some(shape) = millpond_pool::properties::vdev_table::find(property) else {
+    use millpond_control::properties::{Edit, Form, NumberForm};
+    let Some(shape) = millpond_control::properties::vdev_table::find(property) else {
         let is_of_user = property.contains(':');
         return (!is_of_user).then(|| format!("invalid property: '{property}'"));
     };
@@ -282,7 +282,7 @@ pub fn check_cache_file(value: &str) -> Result<(), String> {
 
 fn warn_of_features(session: &mut Session, name: &str) -> Result<(), Failure> {
     use millpond_control::{FeatureState, RequestedFeatures};
-    let info = session.control()?.pool(name);
+    let info = session.service()?.pool(name);
     let info = info.map_err(|error| Failure::Refused(error.to_string()))?;
     let is_foreign = match &info.requested {
         RequestedFeatures::Listed(names) => info.features.iter().any(|feature| {
@@ -314,7 +314,7 @@ pub fn labelclear(session: &mut Session, parsed: &Parsed) -> Ending {
         true => device.clone(),
         false => format!("/dev/{device}"),
     };
-    if let Err(problem) = session.change()?.device(&path) {
+    if let Err(problem) = session.service()?.device(&path) {
         let why = match problem {
             DeviceProblem::Missing => "No such file or directory".to_owned(),
             DeviceProblem::WrongKind => "not a disk or file".to_owned(),
@@ -322,7 +322,7 @@ pub fn labelclear(session: &mut Session, parsed: &Parsed) -> Ending {
         };
         return Err(Failure::Refused(format!("failed to open {device}: {why}")));
     }
-    let Err(error) = session.change()?.clear_labels(&path, parsed.has("f")) else {
+    let Err(error) = session.service()?.clear_labels(&path, parsed.has("f")) else {
         return Ok(0);
     };
     match &error {

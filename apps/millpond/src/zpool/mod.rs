@@ -29,7 +29,6 @@ mod wait;
 
 pub(crate) use change_text::pool_reason as reason;
 pub use commands::COMMANDS;
-pub(crate) use import::reason as import_reason;
 pub(crate) use manage::known;
 
 use crate::family::Family;

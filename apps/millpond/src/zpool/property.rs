@@ -3,8 +3,8 @@
 use crate::text::number;
 use crate::text::terminal::one_line;
 use crate::zfs::shape_width;
+use millpond_control::properties::{Edit, Form, NumberForm, Shape, table};
 use millpond_control::{PoolInfo, Property, Source, Value, VdevAux, VdevState};
-use millpond_pool::properties::{Edit, Form, NumberForm, Shape, table};
 use std::borrow::Cow;
 
 /// A well-formed name of a pool property.

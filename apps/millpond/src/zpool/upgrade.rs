@@ -4,8 +4,8 @@ use super::change_text::{Verb, failure};
 use super::manage::known;
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
+use millpond_control::{FEATURES, Feature, FeatureFlags};
 use millpond_control::{FeatureState, PoolChange, PoolInfo, RequestedFeatures};
-use millpond_ondisk::{FEATURES, Feature, FeatureFlags};
 
 /// The pool version of feature flags.
 const VERSION_FEATURES: u64 = 5000;
@@ -76,7 +76,7 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
 }
 
 fn info(session: &Session, name: &str) -> Result<PoolInfo, Failure> {
-    let told = session.control()?.pool(name);
+    let told = session.service()?.pool(name);
     told.map_err(|error| Failure::Refused(error.to_string()))
 }
 
@@ -104,7 +104,7 @@ fn upgrade(session: &mut Session, parsed: &Parsed, name: &str) -> Result<bool, F
         }
     };
     let change = PoolChange::Upgrade { compatible };
-    let done = session.change()?.change(name, &[change], &parsed.line);
+    let done = session.service()?.change(name, &[change], &parsed.line);
     let action = format!("cannot upgrade '{name}'");
     let done = done.map_err(|told| failure(Verb::Other, &action, &told.error))?;
     if done.enabled_features.is_empty() {

@@ -1,7 +1,7 @@
 //! Usage texts of `zpool`.
 
 use crate::usage::synopsis;
-use millpond_pool::properties::table::POOL_PROPERTIES;
+use millpond_control::properties::table::POOL_PROPERTIES;
 use std::fmt::Write;
 
 /// The usage of all commands.

@@ -53,7 +53,7 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
         writeln!(session.out, "{line}")?;
     }
     loop {
-        let info = session.control()?.pool(pool).map_err(|error| match error {
+        let info = session.service()?.pool(pool).map_err(|error| match error {
             ControlError::NoSuchPool => Failure::Refused(super::no_such_pool(pool)),
             other => Failure::Refused(format!("cannot wait for '{pool}': {other}")),
         })?;

@@ -9,17 +9,17 @@ pub mod model;
 pub mod recording;
 
 use jiff::tz::TimeZone;
-use millpond_cli::session::{Environment, OpenControl, Session};
+use millpond_cli::session::{Environment, OpenService, Session};
 use millpond_control::{
-    Control, ControlError, DatasetInfo, DatasetQuery, HistoryRecord, ImportablePool, PoolInfo,
-    Property, Wanted,
+    ControlError, DatasetInfo, DatasetQuery, Failure, HistoryRecord, ImportablePool, Item,
+    PoolInfo, Property, Reply, Request, Service, Wanted,
 };
 use millpond_dataset::properties::DatasetKind;
 use std::collections::BTreeMap;
 
 /// Simulated pools.
 #[derive(Default)]
-pub struct FakeControl {
+pub struct FakeService {
     pub pools: Vec<PoolInfo>,
     pub datasets: Vec<DatasetInfo>,
     pub history: BTreeMap<String, Vec<HistoryRecord>>,
@@ -27,12 +27,45 @@ pub struct FakeControl {
     pub vdev_properties: BTreeMap<u64, Vec<Property>>,
 }
 
-impl Control for FakeControl {
-    fn pools(&self) -> Result<Vec<String>, ControlError> {
-        Ok(self.pools.iter().map(|pool| pool.name.clone()).collect())
+impl Service for FakeService {
+    fn call(&self, request: &Request) -> Result<Reply, Failure> {
+        Ok(match request {
+            Request::Pools {} => {
+                let names = self.pools.iter().map(|pool| pool.name.clone());
+                Reply::Pools(names.collect())
+            }
+            Request::Pool { name } => Reply::Pool(self.pool_info(name)?),
+            Request::VdevProperties { guid, .. } => {
+                let properties = self.vdev_properties.get(guid).cloned();
+                Reply::VdevProperties(properties.ok_or(ControlError::NoSuchVdev)?)
+            }
+            Request::Importable { .. } => Reply::Importable(self.importable.clone()),
+            _ => return Err(Failure::needs_daemon()),
+        })
     }
 
-    fn pool(&self, name: &str) -> Result<PoolInfo, ControlError> {
+    fn stream(
+        &self,
+        request: &Request,
+        each: &mut dyn FnMut(Item) -> Result<(), ControlError>,
+    ) -> Result<(), Failure> {
+        match request {
+            Request::Datasets { query } => {
+                self.each_dataset(query, &mut |info| each(Item::Datasets(info)))?;
+            }
+            Request::History { pool } => {
+                let records = self.history.get(pool).ok_or(ControlError::NoSuchPool)?;
+                let mut records = records.iter().cloned();
+                records.try_for_each(|record| each(Item::History(record)))?;
+            }
+            _ => return Err(Failure::needs_daemon()),
+        }
+        Ok(())
+    }
+}
+
+impl FakeService {
+    fn pool_info(&self, name: &str) -> Result<PoolInfo, ControlError> {
         self.pools
             .iter()
             .find(|p| p.name == name)
@@ -40,14 +73,7 @@ impl Control for FakeControl {
             .ok_or(ControlError::NoSuchPool)
     }
 
-    fn vdev_properties(&self, _: &str, guid: u64) -> Result<Vec<Property>, ControlError> {
-        self.vdev_properties
-            .get(&guid)
-            .cloned()
-            .ok_or(ControlError::NoSuchVdev)
-    }
-
-    fn datasets(
+    fn each_dataset(
         &self,
         query: &DatasetQuery,
         each: &mut dyn FnMut(DatasetInfo) -> Result<(), ControlError>,
@@ -71,19 +97,6 @@ impl Control for FakeControl {
         }
         Ok(())
     }
-
-    fn history(
-        &self,
-        pool: &str,
-        each: &mut dyn FnMut(HistoryRecord) -> Result<(), ControlError>,
-    ) -> Result<(), ControlError> {
-        let records = self.history.get(pool).ok_or(ControlError::NoSuchPool)?;
-        records.iter().cloned().try_for_each(each)
-    }
-
-    fn importable(&self) -> Result<Vec<ImportablePool>, ControlError> {
-        Ok(self.importable.clone())
-    }
 }
 
 fn depth_below(root: &str, name: &str) -> Option<u32> {
@@ -97,13 +110,9 @@ fn depth_below(root: &str, name: &str) -> Option<u32> {
     u32::try_from(rest.matches(['/', '@', '#']).count()).ok()
 }
 
-impl OpenControl for FakeControl {
-    fn control(&self) -> Result<&dyn Control, String> {
+impl OpenService for FakeService {
+    fn service(&self) -> Result<&dyn Service, String> {
         Ok(self)
-    }
-
-    fn importable_in_cache_file(&self, _file: &str) -> Result<Vec<ImportablePool>, String> {
-        Control::importable(self).map_err(|error| error.to_string())
     }
 }
 
@@ -129,7 +138,7 @@ pub fn environment() -> Environment {
 }
 
 /// Runs `zpool …` or `zfs …` in this process.
-pub fn run(control: &FakeControl, words: &[String]) -> Printed {
+pub fn run(control: &FakeService, words: &[String]) -> Printed {
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let environment = environment();
     let mut session = Session {

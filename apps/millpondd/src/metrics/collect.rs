@@ -2,10 +2,10 @@
 
 use super::page::{Kind, Page};
 use crate::daemon::Daemon;
+use millpond_control::properties::{DatasetKind, Kinds, by_name};
 use millpond_control::{
-    Control, ControlError, DatasetQuery, PoolInfo, READ, VdevInfo, VdevState, WRITE, Wanted,
+    ControlError, DatasetQuery, PoolInfo, READ, VdevInfo, VdevState, WRITE, Wanted,
 };
-use millpond_dataset::properties::{DatasetKind, Kinds, by_name};
 use millpond_service::ImportedPool;
 
 /// Upper bound of the datasets reported per pool. `millpond_datasets_complete` shows whether there are more.

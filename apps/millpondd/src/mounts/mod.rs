@@ -7,10 +7,10 @@ mod settings;
 pub use follow::Follow;
 pub use mounter::{FileTrouble, Mountable, Mounted, Mounter, NoMounter, PretendMounter};
 
+use millpond_control::properties::{DatasetKind, Kinds, PropertyName, by_name};
 use millpond_control::{
-    Control, DatasetQuery, MountInfo, MountProblem, MountRequest, Note, Source, Value, Wanted,
+    DatasetQuery, MountInfo, MountProblem, MountRequest, Note, Source, Value, Wanted,
 };
-use millpond_dataset::properties::{DatasetKind, Kinds, PropertyName, by_name};
 use millpond_env::sync::{Arc, Mutex};
 use millpond_service::ImportedPools;
 use settings::{Settings, WANTED};

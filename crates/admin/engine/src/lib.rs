@@ -22,11 +22,12 @@ pub use error::Error;
 pub use millpond_block::{LeafCondition, LeafReason, LeafState};
 pub use millpond_dataset::properties::{DatasetKind, OwnerKind, OwnerSpace};
 pub use millpond_dataset::{
-    Bookmark, DatasetError, DatasetSpace, Datasets, DestroyOptions, HeadDataset, Hold,
+    Bookmark, DatasetError, DatasetSpace, Datasets, DestroyOptions, HeadDataset, Hold, KeyFormat,
     PropertySource, PropertyValue, Refusal,
 };
+pub use millpond_nvlist::NvList;
 pub use millpond_object::{ObjectError, ObjectSetView, ObjectView, ReadableObject};
-pub use millpond_ondisk::{ObjectId, Txg};
+pub use millpond_ondisk::{BlockId, ObjectId, Txg, acl};
 pub use millpond_pool::import::{Found, PoolCandidate, PoolState, Rewind};
 pub use millpond_pool::{
     CreateError, FeatureChoice, FoundLogs, HistoryCommand, LeafError, LeafEvent, LeafEventKind,

@@ -100,6 +100,14 @@ impl View {
         Ok(Dataset::new(self.clone(), dataset))
     }
 
+    /// The bytes that its datasets use.
+    ///
+    /// # Errors
+    /// If the root directory cannot be read.
+    pub fn used_bytes(&self) -> Result<u64, Error> {
+        Ok(Directory::root(&self.inner)?.phys().used_bytes)
+    }
+
     /// Iterates over all file systems and volumes, parents before children, in byte order of their names. A
     /// directory that cannot be read yields an error, and the iteration continues.
     #[must_use]

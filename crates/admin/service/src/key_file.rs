@@ -1,14 +1,12 @@
 //! Encryption keys in files.
 
+use millpond_control::KEY_BYTES_MAX;
 use rustix::fs::OFlags;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use zeroize::Zeroizing;
-
-/// The maximum length of a key file in bytes, larger than any key in any format.
-pub const KEY_BYTES_MAX: usize = 4096;
 
 /// Reads a key from the file that a pool's `keylocation` names. The pool may be untrusted, so this reads only
 /// regular files and only as many bytes as a key can have. The memory is wiped on drop.

@@ -1,6 +1,6 @@
 //! Answers the requests of `millpond-control` in this process.
 //!
-//! [`LocalPools`] and [`LocalChanges`] open pools for one command. [`ImportedPools`] keeps them open. Neither
+//! [`LocalService`] opens pools for one command. [`ImportedPools`] keeps them open. Neither
 //! mounts anything, and neither stores state of its own on disk. Page `docs/daemon.md`.
 #![forbid(unsafe_code)]
 
@@ -11,8 +11,11 @@ mod key_file;
 mod local;
 
 pub use imported::{CacheFile, ImportedPool, ImportedPools, Open, Step};
-pub use key_file::{KEY_BYTES_MAX, read_key, read_key_file};
-pub use local::{LocalChanges, LocalPools};
+pub use key_file::{read_key, read_key_file};
+pub use local::{LocalChanges, LocalPools, LocalService};
+
+/// The project of a file on the host, such as one in a mounted file system.
+pub use millpond_device::FileProject;
 
 use millpond_control::{DeviceFacts, DeviceProblem};
 

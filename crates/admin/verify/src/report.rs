@@ -2,6 +2,7 @@
 
 use millpond_block::BlockAddress;
 use std::collections::BTreeMap;
+use std::fmt::{self, Display};
 
 /// The kind of a problem with a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +22,19 @@ pub struct Problem {
     pub address: BlockAddress,
     /// The kind of the problem.
     pub kind: ProblemKind,
+}
+
+impl Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (word, detail) = match &self.kind {
+            ProblemKind::Lost(copies) => ("lost", copies.join("; ")),
+            ProblemKind::Repairable(copies) => {
+                ("damaged, other copies are right", copies.join("; "))
+            }
+            ProblemKind::Invalid(reason) => ("not valid", reason.clone()),
+        };
+        write!(f, "{}: {word}: {detail}", self.address)
+    }
 }
 
 /// Results for a leaf device.

@@ -21,6 +21,15 @@ pub fn hostname() -> Option<String> {
     (!name.is_empty()).then_some(name)
 }
 
+/// The host id in `/etc/hostid`; 0 if there is none.
+#[must_use]
+pub fn hostid() -> u64 {
+    let bytes = std::fs::read("/etc/hostid").unwrap_or_default();
+    bytes
+        .first_chunk::<4>()
+        .map_or(0, |word| u64::from(u32::from_ne_bytes(*word)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

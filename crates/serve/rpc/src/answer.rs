@@ -1,16 +1,20 @@
-//! Computes and encodes the answer to a call.
+//! Answers a request and encodes the replies.
 
-use crate::message::{About, Call, Failure, Reply};
+use crate::message::ReplyMessage;
 use crate::outbox::Outbox;
-use millpond_control::{ChangeError, ChangeFailure, ControlError, ImportError, Service};
+use millpond_control::{ControlError, Failure, Item, Reply, Request, Service};
 use serde::Serialize;
 
-/// The most entries of a list in one reply.
-const ENTRIES_PER_REPLY: usize = 256;
+/// The most replies of a stream in one message.
+const ITEMS_PER_MESSAGE: usize = 256;
 
-/// Executes the call and puts the complete answer into `out`.
-pub fn answer(out: &mut Outbox<'_>, verbs: &dyn Service, call: Call) {
-    if let Err(text) = put_answer(out, verbs, call) {
+/// Answers the request and puts the complete answer into `out`.
+pub fn answer(out: &mut Outbox<'_>, service: &dyn Service, request: &Request) {
+    let put = match request.is_stream() {
+        true => put_stream(out, service, request),
+        false => put(out, false, service.call(request)),
+    };
+    if let Err(text) = put {
         out.clear();
         refuse(out, Failure::Call(text));
     }
@@ -18,7 +22,7 @@ pub fn answer(out: &mut Outbox<'_>, verbs: &dyn Service, call: Call) {
 
 /// Puts a failure into `out`.
 pub fn refuse(out: &mut Outbox<'_>, failure: Failure) {
-    if put(out, false, Err::<(), _>(failure)).is_err() {
+    if put(out, false, Err::<Reply, _>(failure)).is_err() {
         // The connection then ends without an answer.
         out.clear();
     }
@@ -34,159 +38,40 @@ fn put<T: Serialize>(
             let value = serde_json::to_value(value);
             (value.map_err(|error| error.to_string())?, None)
         }
-        Err(failure) => (serde_json::Value::Null, Some(failure)),
+        Err(failure) => (serde_json::Value::Null, Some(failure.portable())),
     };
-    out.add(&Reply {
+    out.add(&ReplyMessage {
         value,
         more,
         failure,
     })
 }
 
-/// A list that is sent in several replies.
-struct Pieces<'m, 'o, T> {
-    out: &'m mut Outbox<'o>,
-    waiting: Vec<T>,
-    broken: Option<String>,
-}
-
-impl<T: Serialize> Pieces<'_, '_, T> {
-    fn add(&mut self, entry: T) -> Result<(), ControlError> {
-        self.waiting.push(entry);
-        if self.waiting.len() < ENTRIES_PER_REPLY {
-            return Ok(());
-        }
-        let piece = std::mem::take(&mut self.waiting);
-        put(self.out, true, Ok(piece)).map_err(|error| {
-            self.broken = Some(error);
-            ControlError::Stopped
-        })
-    }
-
-    fn end(self, outcome: Result<(), ControlError>) -> Result<(), String> {
-        if let Some(error) = self.broken {
-            return Err(error);
-        }
-        if outcome.is_err() && !self.waiting.is_empty() {
-            put(self.out, true, Ok(&self.waiting))?;
-        }
-        let last = outcome.map(|()| self.waiting).map_err(Failure::Control);
-        put(self.out, false, last)
-    }
-}
-
-/// Executes the call and puts its replies into `out`.
-///
 /// # Errors
 /// The message of an error that makes the answer incomplete.
-fn put_answer(out: &mut Outbox<'_>, verbs: &dyn Service, call: Call) -> Result<(), String> {
-    let change = |error: ChangeError| Failure::Change(error.portable());
-    match call {
-        Call::Pools {} => put(out, false, verbs.pools().map_err(Failure::Control)),
-        Call::Pool { name } => put(out, false, verbs.pool(&name).map_err(Failure::Control)),
-        Call::VdevProperties { pool, guid } => {
-            let found = verbs.vdev_properties(&pool, guid);
-            put(out, false, found.map_err(Failure::Control))
+fn put_stream(
+    out: &mut Outbox<'_>,
+    service: &dyn Service,
+    request: &Request,
+) -> Result<(), String> {
+    let mut waiting: Vec<Item> = vec![];
+    let mut incomplete = None;
+    let outcome = service.stream(request, &mut |item| {
+        waiting.push(item);
+        if waiting.len() < ITEMS_PER_MESSAGE {
+            return Ok(());
         }
-        Call::Datasets { query } => {
-            let mut pieces = Pieces {
-                out,
-                waiting: vec![],
-                broken: None,
-            };
-            let outcome = verbs.datasets(&query, &mut |info| pieces.add(info));
-            pieces.end(outcome)
-        }
-        Call::History { pool } => {
-            let mut pieces = Pieces {
-                out,
-                waiting: vec![],
-                broken: None,
-            };
-            let outcome = verbs.history(&pool, &mut |record| pieces.add(record));
-            pieces.end(outcome)
-        }
-        Call::Holds { snapshot } => {
-            put(out, false, verbs.holds(&snapshot).map_err(Failure::Control))
-        }
-        Call::SpaceByOwner { dataset, owners } => {
-            let found = verbs.space_by_owner(&dataset, owners);
-            put(out, false, found.map_err(Failure::Control))
-        }
-        Call::Device { path } => put(out, false, verbs.device(&path).map_err(Failure::Device)),
-        Call::CreatePool { request, command } => {
-            let done = verbs.create_pool(&request, &command);
-            put(out, false, done.map_err(change))
-        }
-        Call::CheckAdd { pool, devices } => {
-            put(out, false, verbs.check_add(&pool, &devices).map_err(change))
-        }
-        Call::Change {
-            pool,
-            changes,
-            command,
-        } => {
-            let done = verbs.change(&pool, &changes, &command);
-            let done = done.map_err(|failure| {
-                Failure::ChangeFailure(ChangeFailure {
-                    done: failure.done,
-                    error: failure.error.portable(),
-                })
-            });
-            put(out, false, done)
-        }
-        Call::ClearLabels { path, force } => {
-            put(out, false, verbs.clear_labels(&path, force).map_err(change))
-        }
-        Call::Importable { places } => put(
-            out,
-            false,
-            verbs.importable_from(&places).map_err(Failure::Import),
-        ),
-        Call::Import { request, command } => {
-            let done = verbs
-                .import(&request, &command)
-                .map_err(|error| match error {
-                    ImportError::Change(error) => ImportError::Change(error.portable()),
-                    other => other,
-                });
-            put(out, false, done.map_err(Failure::Import))
-        }
-        Call::Mounts {} => put(out, false, verbs.mounts().map_err(Failure::Control)),
-        Call::Mount { dataset, request } => put(
-            out,
-            false,
-            verbs.mount(&dataset, &request).map_err(Failure::Mount),
-        ),
-        Call::Unmount { dataset, force } => {
-            let done = verbs.unmount(&dataset, force);
-            put(
-                out,
-                false,
-                done.map_err(|(at, why)| Failure::Unmount(at, why)),
-            )
-        }
-        Call::LoadKey {
-            dataset,
-            key,
-            only_check,
-        } => {
-            let done = verbs.load_key(&dataset, key.bytes(), only_check);
-            put(out, false, done.map_err(Failure::Key))
-        }
-        Call::UnloadKey { dataset } => {
-            put(out, false, verbs.unload_key(&dataset).map_err(Failure::Key))
-        }
-        Call::Events { after } => put(out, false, verbs.events(after).map_err(Failure::Control)),
-        Call::ClearEvents {} => put(out, false, verbs.clear_events().map_err(Failure::Control)),
-        Call::About {} => put(
-            out,
-            false,
-            Ok::<_, Failure>(About {
-                version: env!("CARGO_PKG_VERSION").into(),
-                process: std::process::id(),
-                user: rustix::process::geteuid().as_raw(),
-            }),
-        ),
+        let message = std::mem::take(&mut waiting);
+        put(out, true, Ok(message)).map_err(|error| {
+            incomplete = Some(error);
+            ControlError::Stopped
+        })
+    });
+    if let Some(error) = incomplete {
+        return Err(error);
     }
+    if outcome.is_err() && !waiting.is_empty() {
+        put(out, true, Ok(&waiting))?;
+    }
+    put(out, false, outcome.map(|()| waiting))
 }

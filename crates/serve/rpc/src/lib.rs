@@ -1,8 +1,7 @@
 //! Layer `serve`: the control requests over a unix socket, client and server.
 //!
-//! [`Client`] implements [`millpond_control::Control`], [`millpond_control::Change`] and
-//! [`millpond_control::Service`]. A command thus uses it exactly like pools in its own process. [`serve`]
-//! answers one connection from any implementation of the same traits. Messages are JSON objects that end with
+//! [`Client`] implements [`millpond_control::Service`]. A command thus uses it exactly like pools in its own
+//! process. [`serve`] answers one connection from any implementation of the same trait. Messages are JSON objects that end with
 //! a zero byte, in the manner of Varlink. A call names a method. A reply has parameters or an error; for
 //! lists, more replies may follow. The page is `docs/daemon.md`.
 //!
@@ -16,12 +15,10 @@ mod answer;
 mod client;
 mod message;
 mod outbox;
-mod secret;
 mod server;
 mod stream;
 
 pub use client::Client;
-pub use message::{Call, Failure, Head, Reply, decode_call, decode_head, decode_reply};
-pub use secret::Secret;
+pub use message::{Head, ReplyMessage, decode_head, decode_reply, decode_request};
 pub use server::{Access, Caller, ServiceProvider, serve, turn_away};
 pub use stream::{LOOKER_MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX, Messages, StreamError, TimeLimits};

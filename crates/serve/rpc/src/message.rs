@@ -1,185 +1,44 @@
-//! Calls and replies. A method's name is `org.millpond.` followed by the variant's name.
+//! Messages: a [`Request`] one way, [`ReplyMessage`]s the other.
 
 use crate::StreamError;
-use crate::secret::Secret;
-use millpond_control::{
-    ChangeError, ChangeFailure, ControlError, DatasetQuery, DeviceProblem, ImportError,
-    ImportRequest, KeyProblem, MountProblem, MountRequest, NewDevices, NewPoolRequest, PoolChange,
-    SearchPaths,
-};
-use millpond_engine::OwnerKind;
+use millpond_control::{Failure, Request, Rights};
 use serde::{Deserialize, Serialize};
 
-/// A call with its arguments.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "method", content = "parameters")]
-#[allow(missing_docs)] // the requests of `millpond_control as control`, with their arguments
-pub enum Call {
-    #[serde(rename = "org.millpond.Pools")]
-    Pools {},
-    #[serde(rename = "org.millpond.Pool")]
-    Pool { name: String },
-    #[serde(rename = "org.millpond.VdevProperties")]
-    VdevProperties { pool: String, guid: u64 },
-    /// The answer is a list in several replies.
-    #[serde(rename = "org.millpond.Datasets")]
-    Datasets { query: DatasetQuery },
-    /// The answer is a list in several replies.
-    #[serde(rename = "org.millpond.History")]
-    History { pool: String },
-    #[serde(rename = "org.millpond.Holds")]
-    Holds { snapshot: String },
-    #[serde(rename = "org.millpond.SpaceByOwner")]
-    SpaceByOwner { dataset: String, owners: OwnerKind },
-    #[serde(rename = "org.millpond.Device")]
-    Device { path: String },
-    #[serde(rename = "org.millpond.CreatePool")]
-    CreatePool {
-        request: NewPoolRequest,
-        command: String,
-    },
-    #[serde(rename = "org.millpond.CheckAdd")]
-    CheckAdd { pool: String, devices: NewDevices },
-    #[serde(rename = "org.millpond.Change")]
-    Change {
-        pool: String,
-        changes: Vec<PoolChange>,
-        command: String,
-    },
-    #[serde(rename = "org.millpond.ClearLabels")]
-    ClearLabels { path: String, force: bool },
-    #[serde(rename = "org.millpond.Importable")]
-    Importable { places: SearchPaths },
-    #[serde(rename = "org.millpond.Import")]
-    Import {
-        request: ImportRequest,
-        command: String,
-    },
-    #[serde(rename = "org.millpond.Mounts")]
-    Mounts {},
-    #[serde(rename = "org.millpond.Mount")]
-    Mount {
-        dataset: String,
-        request: MountRequest,
-    },
-    #[serde(rename = "org.millpond.Unmount")]
-    Unmount { dataset: String, force: bool },
-    #[serde(rename = "org.millpond.LoadKey")]
-    LoadKey {
-        dataset: String,
-        key: Secret,
-        only_check: bool,
-    },
-    #[serde(rename = "org.millpond.UnloadKey")]
-    UnloadKey { dataset: String },
-    #[serde(rename = "org.millpond.Events")]
-    Events { after: u64 },
-    #[serde(rename = "org.millpond.ClearEvents")]
-    ClearEvents {},
-    /// Asks for the daemon's version, process and user; the answer is an `About`.
-    #[serde(rename = "org.millpond.About")]
-    About {},
-}
-
-impl Call {
-    /// Whether the call may change something, or may read data that only the daemon's user may see.
-    #[must_use]
-    pub fn needs_right(&self) -> bool {
-        !matches!(
-            self,
-            Self::Pools {}
-                | Self::Pool { .. }
-                | Self::VdevProperties { .. }
-                | Self::Datasets { .. }
-                | Self::Holds { .. }
-                | Self::SpaceByOwner { .. }
-                | Self::Mounts {}
-                | Self::About {}
-        )
-    }
-}
-
-/// The names of the methods that are allowed to every user; see [`Call::needs_right`].
-const LOOKING: [&str; 8] = [
-    "Pools",
-    "Pool",
-    "VdevProperties",
-    "Datasets",
-    "Holds",
-    "SpaceByOwner",
-    "Mounts",
-    "About",
-];
-
-/// The part of a call before its parameters. Parameters are decoded only if the caller may use the method.
+/// The part of a request before its parameters. Parameters are decoded only if the caller may make the request.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Head {
-    /// The method's full name, with `org.millpond.`.
+    /// The request's name, with `org.millpond.`.
     pub method: String,
 }
 
 impl Head {
-    /// The method's name without the common prefix.
+    /// Who may make the request.
     #[must_use]
-    pub fn name(&self) -> &str {
-        let name = self.method.strip_prefix("org.millpond.");
-        name.unwrap_or_default()
-    }
-
-    /// Like [`Call::needs_right`]. Unknown methods also need the right.
-    #[must_use]
-    pub fn needs_right(&self) -> bool {
-        !LOOKING.contains(&self.name())
+    pub fn rights(&self) -> Rights {
+        Request::rights_of(&self.method)
     }
 }
 
-/// Why a call failed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs)] // the errors of the requests
-pub enum Failure {
-    Control(ControlError),
-    Change(ChangeError),
-    ChangeFailure(ChangeFailure),
-    Device(DeviceProblem),
-    Import(ImportError),
-    Mount(MountProblem),
-    Unmount(String, MountProblem),
-    Key(KeyProblem),
-    /// The call is invalid, for this reason.
-    Call(String),
-}
-
-/// One reply. `value` is the method's result; `more` says that another reply follows.
+/// One reply. `value` is the reply or a list of replies; `more` says that another message follows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Reply {
-    /// The method's result.
+pub struct ReplyMessage {
+    /// The reply, or some replies of a stream.
     #[serde(default, rename = "parameters")]
     pub value: serde_json::Value,
-    /// Whether another reply follows.
+    /// Whether another message follows.
     #[serde(
         default,
         rename = "continues",
         skip_serializing_if = "std::ops::Not::not"
     )]
     pub more: bool,
-    /// The failure, if the call failed.
+    /// The failure, if the request failed.
     #[serde(default, rename = "error", skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
 }
 
-/// What the daemon reports about itself.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct About {
-    /// The daemon's version.
-    pub version: String,
-    /// The daemon's process id.
-    pub process: u32,
-    /// The daemon's uid.
-    pub user: u32,
-}
-
-/// Decodes only a call's method. Parameters are skipped and not kept in memory.
+/// Decodes only a request's name. Parameters are skipped and not kept in memory.
 ///
 /// # Errors
 /// [`StreamError::Malformed`].
@@ -187,11 +46,11 @@ pub fn decode_head(bytes: &[u8]) -> Result<Head, StreamError> {
     serde_json::from_slice(bytes).map_err(|error| StreamError::Malformed(error.to_string()))
 }
 
-/// Decodes a call. The decoder limits nesting to 128 levels.
+/// Decodes a request. The decoder limits nesting to 128 levels.
 ///
 /// # Errors
 /// [`StreamError::Malformed`].
-pub fn decode_call(bytes: &[u8]) -> Result<Call, StreamError> {
+pub fn decode_request(bytes: &[u8]) -> Result<Request, StreamError> {
     serde_json::from_slice(bytes).map_err(|error| StreamError::Malformed(error.to_string()))
 }
 
@@ -199,53 +58,54 @@ pub fn decode_call(bytes: &[u8]) -> Result<Call, StreamError> {
 ///
 /// # Errors
 /// [`StreamError::Malformed`].
-pub fn decode_reply(bytes: &[u8]) -> Result<Reply, StreamError> {
+pub fn decode_reply(bytes: &[u8]) -> Result<ReplyMessage, StreamError> {
     serde_json::from_slice(bytes).map_err(|error| StreamError::Malformed(error.to_string()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use millpond_control::DatasetChange;
-    use millpond_engine::Refusal;
+    use millpond_control::{ChangeError, DatasetChange, DatasetQuery, PoolChange, Value, Wanted};
+    use millpond_dataset::Refusal;
+    use millpond_dataset::properties::Kinds;
     use proptest::prelude::*;
 
-    fn again(call: &Call) -> Call {
-        decode_call(&serde_json::to_vec(call).unwrap()).unwrap()
+    fn again(request: &Request) -> Request {
+        decode_request(&serde_json::to_vec(request).unwrap()).unwrap()
     }
 
     #[test]
-    fn calls_come_as_they_went() {
+    fn requests_decode_to_what_was_encoded() {
         let change = PoolChange::Dataset(DatasetChange::Snapshot {
             names: vec!["tank@é\0".into()],
-            properties: vec![("a:b".into(), millpond_control::Value::Number(u64::MAX))],
+            properties: vec![("a:b".into(), Value::Number(u64::MAX))],
         });
-        let call = Call::Change {
+        let request = Request::Change {
             pool: "tank".into(),
             changes: vec![change, PoolChange::Sync],
             command: "zfs snapshot".into(),
         };
-        assert_eq!(again(&call), call);
-        assert_eq!(again(&Call::Pools {}), Call::Pools {});
+        assert_eq!(again(&request), request);
+        assert_eq!(again(&Request::Pools {}), Request::Pools {});
     }
 
     #[test]
-    fn a_call_has_the_form_that_the_page_shows() {
+    fn a_request_has_the_documented_form() {
         let text = br#"{"method":"org.millpond.Pool","parameters":{"name":"tank"}}"#;
-        let call = Call::Pool {
+        let request = Request::Pool {
             name: "tank".into(),
         };
-        assert_eq!(decode_call(text).unwrap(), call);
-        assert_eq!(serde_json::to_vec(&call).unwrap(), text);
+        assert_eq!(decode_request(text).unwrap(), request);
+        assert_eq!(serde_json::to_vec(&request).unwrap(), text);
     }
 
     #[test]
-    fn failures_come_as_they_went_but_for_texts_of_the_program() {
+    fn failures_decode_to_their_portable_form() {
         let whole = Failure::Change(ChangeError::Refused {
             name: "tank/a".into(),
             why: Refusal::SnapshotExists("s".into()),
         });
-        let reply = Reply {
+        let reply = ReplyMessage {
             value: serde_json::Value::Null,
             more: false,
             failure: Some(whole),
@@ -256,79 +116,71 @@ mod tests {
             name: "tank/a".into(),
             why: Refusal::Invalid("no sense"),
         };
-        assert_eq!(own.portable(), ChangeError::Failed("no sense".into()));
+        let portable = Failure::Change(own).portable();
+        assert_eq!(
+            portable,
+            Failure::Change(ChangeError::Failed("no sense".into()))
+        );
     }
 
     #[test]
-    fn nesting_without_end_is_an_error() {
+    fn deep_nesting_is_an_error() {
         let mut bytes = br#"{"method":"org.millpond.Pool","parameters":{"name":"#.to_vec();
         bytes.extend(std::iter::repeat_n(b'[', 1 << 20));
-        assert!(decode_call(&bytes).is_err());
+        assert!(decode_request(&bytes).is_err());
         let mut bytes = br#"{"parameters":"#.to_vec();
         bytes.extend(std::iter::repeat_n(b'[', 1 << 20));
         assert!(decode_reply(&bytes).is_err());
     }
 
     #[test]
-    fn looking_needs_no_right_and_changing_does() {
-        assert!(!Call::Pools {}.needs_right());
-        assert!(Call::ClearEvents {}.needs_right());
-        let call = Call::UnloadKey {
-            dataset: "a".into(),
-        };
-        assert!(call.needs_right());
-    }
-
-    #[test]
-    fn methods_need_the_same_rights_by_name() {
-        let calls = [
-            Call::Pools {},
-            Call::Pool { name: "a".into() },
-            Call::Holds {
-                snapshot: "a".into(),
-            },
-            Call::Mounts {},
-            Call::About {},
-            Call::History { pool: "a".into() },
-            Call::Events { after: 0 },
-            Call::ClearEvents {},
-            Call::Device { path: "a".into() },
-        ];
-        for call in calls {
-            let head = decode_head(&serde_json::to_vec(&call).unwrap()).unwrap();
-            assert_eq!(head.needs_right(), call.needs_right(), "{call:?}");
-        }
-        for name in LOOKING {
-            let text = format!(r#"{{"method":"org.millpond.{name}","parameters":7}}"#);
-            assert!(!decode_head(text.as_bytes()).unwrap().needs_right());
-            // It is the name of a method: the error must be about the parameters.
-            let error = decode_call(text.as_bytes()).unwrap_err().to_string();
+    fn the_rights_of_a_request_are_those_of_its_name() {
+        let text = |name: &str| format!(r#"{{"method":"{name}","parameters":7}}"#);
+        for name in Request::NAMES {
+            // It is a known name: the error must be about the parameters.
+            let error = decode_request(text(name).as_bytes())
+                .unwrap_err()
+                .to_string();
             assert!(!error.contains("unknown variant"), "{error}");
+            let head = decode_head(text(name).as_bytes()).unwrap();
+            assert_eq!(head.rights(), Request::rights_of(name));
         }
+        let open_to_all: Vec<_> = Request::NAMES
+            .iter()
+            .filter(|name| Request::rights_of(name) == Rights::Anyone)
+            .map(|name| name.trim_start_matches("org.millpond."))
+            .collect();
+        let expected = [
+            "Pools",
+            "Pool",
+            "VdevProperties",
+            "Holds",
+            "SpaceByOwner",
+            "Mounts",
+            "About",
+            "Datasets",
+        ];
+        assert_eq!(open_to_all, expected);
+        assert_eq!(Request::rights_of("org.millpond.Pools "), Rights::Owner);
         assert!(decode_head(br#"{"parameters":{"method":"org.millpond.Pools"}}"#).is_err());
     }
 
     proptest! {
         #[test]
         fn hostile_bytes_give_errors(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            prop_assert!(decode_call(&bytes).is_err());
+            prop_assert!(decode_request(&bytes).is_err());
             let _ = decode_reply(&bytes);
         }
 
         #[test]
-        fn a_damaged_call_is_an_error_or_another_call(at in 0usize..80, byte in any::<u8>()) {
-            let call = Call::Datasets { query: DatasetQuery {
-                root: "tank".into(), depth: 1,
-                kinds: millpond_kinds(), wanted: millpond_control::Wanted::All,
+        fn a_damaged_request_is_an_error_or_another_request(at in 0usize..80, byte in any::<u8>()) {
+            let request = Request::Datasets { query: DatasetQuery {
+                root: "tank".into(), depth: 1, kinds: Kinds::ALL, wanted: Wanted::All,
             }};
-            let mut bytes = serde_json::to_vec(&call).unwrap();
+            let mut bytes = serde_json::to_vec(&request).unwrap();
             let at = at % bytes.len();
             bytes[at] = byte;
-            let _ = decode_call(&bytes);
+            let _ = decode_request(&bytes);
         }
-    }
-
-    fn millpond_kinds() -> millpond_dataset::properties::Kinds {
-        millpond_dataset::properties::Kinds::ALL
     }
 }

@@ -1,15 +1,12 @@
 //! The server side of a connection.
 
 use crate::answer::{answer, refuse};
-use crate::message::{Failure, Head, decode_call, decode_head};
+use crate::message::{decode_head, decode_request};
 use crate::outbox::Outbox;
 use crate::stream::{
     LOOKER_MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX, Messages, StreamError, TimeLimits,
 };
-use millpond_control::{
-    ChangeError, ChangeFailure, ControlError, DeviceProblem, ImportError, KeyProblem, MountProblem,
-    Service,
-};
+use millpond_control::{Failure, Request, Rights, Service};
 use millpond_env::Env;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use std::fs::File;
@@ -99,10 +96,10 @@ impl Caller {
     }
 }
 
-/// The service that executes calls.
+/// Provides the service that answers requests.
 pub trait ServiceProvider: Sync {
     /// The request handler for a caller. The pool history records the caller.
-    fn verbs<'s>(&'s self, caller: Caller) -> Box<dyn Service + 's>;
+    fn handler<'s>(&'s self, caller: Caller) -> Box<dyn Service + 's>;
     /// A call begins or ends. The daemon must not exit during a call.
     fn busy(&self, is_busy: bool) {
         let _ = is_busy;
@@ -151,13 +148,13 @@ pub fn serve<S: Read + Write>(
         };
         let head = decode_head(&bytes);
         if let (Ok(head), Access::Look) = (&head, access)
-            && head.needs_right()
+            && head.rights() == Rights::Owner
         {
-            tell(&mut messages, denied(head))?;
+            tell(&mut messages, Request::denied(&head.method))?;
             continue;
         }
-        let call = match head.and_then(|_| decode_call(&bytes)) {
-            Ok(call) => call,
+        let request = match head.and_then(|_| decode_request(&bytes)) {
+            Ok(request) => request,
             Err(error) => {
                 tell(&mut messages, Failure::Call(error.to_string()))?;
                 return Err(error);
@@ -166,7 +163,7 @@ pub fn serve<S: Read + Write>(
         drop(bytes);
         let mut out = Outbox::new(&scratch, access.answer_bytes_max());
         let under_way = UnderWay::begin(service);
-        answer(&mut out, service.verbs(caller).as_ref(), call);
+        answer(&mut out, service.handler(caller).as_ref(), &request);
         drop(under_way);
         out.send(&mut messages)?;
     }
@@ -200,22 +197,5 @@ impl<'s> UnderWay<'s> {
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
         self.0.busy(false);
-    }
-}
-
-fn denied(head: &Head) -> Failure {
-    match head.name() {
-        "CreatePool" | "CheckAdd" | "ClearLabels" => Failure::Change(ChangeError::Denied),
-        "Change" => Failure::ChangeFailure(ChangeFailure {
-            done: 0,
-            error: ChangeError::Denied,
-        }),
-        "Device" => Failure::Device(DeviceProblem::Unusable("permission denied".into())),
-        "Importable" | "Import" => Failure::Import(ImportError::Denied),
-        "Mount" => Failure::Mount(MountProblem::Denied),
-        // The caller knows which dataset it named.
-        "Unmount" => Failure::Unmount(String::new(), MountProblem::Denied),
-        "LoadKey" | "UnloadKey" => Failure::Key(KeyProblem::Denied),
-        _ => Failure::Control(ControlError::Denied),
     }
 }

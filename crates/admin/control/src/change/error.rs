@@ -1,7 +1,7 @@
 //! Errors of changes.
 
 use super::{DeviceInUse, DeviceProblem};
-use crate::service::MountProblem;
+use crate::MountProblem;
 use millpond_block::LeafRefusal;
 use millpond_dataset::{DatasetError, Refusal};
 use millpond_pool::PoolError;

@@ -1,9 +1,7 @@
 //! Changes of pools and datasets, as plain data.
 //!
-//! [`Change`] is the counterpart of [`super::Control`] for changes. [`LocalChanges`] opens the pool for each
-//! command and closes it again; a daemon can implement it for pools that it keeps open. Requests refer to
-//! datasets and devices by name. Values are raw: bytes, stored text, names of indexed values. Errors are
-//! values too; the program that prints them chooses the wording. Page `docs/cli.md`.
+//! They refer to datasets and devices by name. Values are raw: bytes, stored text, names of indexed values.
+//! Errors are values too; the program that prints them chooses the wording. Page `docs/cli.md`.
 
 mod dataset;
 mod devices;
@@ -13,7 +11,7 @@ pub use dataset::{DatasetChange, Values};
 pub use devices::{DeviceFacts, DeviceInUse, DeviceProblem, NewDevices, TopRequest};
 pub use error::{ChangeError, ChangeFailure};
 
-use super::service::MountProblem;
+use crate::MountProblem;
 use millpond_pool::FeatureChoice;
 
 /// A request to create a pool.
@@ -101,6 +99,23 @@ pub enum PoolChange {
     Dataset(DatasetChange),
 }
 
+impl PoolChange {
+    /// The event of `zpool events` that follows, without `sysevent.fs.zfs.`. Changes of datasets and properties
+    /// are events through the pool's history.
+    #[must_use]
+    pub fn event(&self) -> Option<&'static str> {
+        match self {
+            Self::Add(_) => Some("vdev_add"),
+            Self::Destroy => Some("pool_destroy"),
+            Self::Export => Some("pool_export"),
+            Self::Reguid { .. } => Some("pool_reguid"),
+            Self::Clear { .. } => Some("vdev_clear"),
+            Self::Online { .. } => Some("vdev_online"),
+            _ => None,
+        }
+    }
+}
+
 /// The result of successful changes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -133,44 +148,4 @@ pub enum Note {
         /// Why.
         why: MountProblem,
     },
-}
-
-/// Requests that change pools. `command` is the command line to record in `zpool history`.
-pub trait Change {
-    /// Inspects a path as a device for a new vdev.
-    ///
-    /// # Errors
-    /// [`DeviceProblem`].
-    fn device(&self, path: &str) -> Result<DeviceFacts, DeviceProblem>;
-
-    /// Creates a pool. It is on stable storage when this returns.
-    ///
-    /// # Errors
-    /// [`ChangeError`]. Nothing is modified before the first label is written.
-    fn create_pool(&self, request: &NewPoolRequest, command: &str) -> Result<Changed, ChangeError>;
-
-    /// Checks whether these devices could be added to a pool.
-    ///
-    /// # Errors
-    /// [`ChangeError`], as [`PoolChange::Add`] would return it.
-    fn check_add(&self, pool: &str, devices: &NewDevices) -> Result<(), ChangeError>;
-
-    /// Makes changes of one pool in the given order. Each is on stable storage before the next starts. The
-    /// first error ends the sequence; earlier changes stay. The command is recorded in the pool's history if
-    /// all changes succeed.
-    ///
-    /// # Errors
-    /// [`ChangeFailure`]: the change that failed, and why.
-    fn change(
-        &self,
-        pool: &str,
-        changes: &[PoolChange],
-        command: &str,
-    ) -> Result<Changed, ChangeFailure>;
-
-    /// Wipes the labels of a device. Without `force`, it refuses a device that a pool may need.
-    ///
-    /// # Errors
-    /// [`ChangeError::InUse`], [`ChangeError::NoLabel`], [`ChangeError::Device`].
-    fn clear_labels(&self, path: &str, force: bool) -> Result<(), ChangeError>;
 }

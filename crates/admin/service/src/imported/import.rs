@@ -19,26 +19,30 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-impl ImportedPools {
-    fn search(&self, places: &SearchPaths) -> Result<Search, ImportError> {
-        let mut search = match &places.cache_file {
-            Some(file) => Search::in_cache_file(Path::new(file)).map_err(|error| {
-                ImportError::CacheFile(match error {
-                    // The system's error message without the error number after it.
-                    Error::CacheFile { reason, .. } => {
-                        let words = reason.split(" (os error").next().unwrap_or_default();
-                        format!("failed to open cache file: {words}")
-                    }
-                    other => other.to_string(),
-                })
-            })?,
-            None => Search::default(),
-        };
-        search.paths.extend(places.paths.iter().map(PathBuf::from));
-        search.hostid = self.hostid;
-        Ok(search)
-    }
+/// The search in these places.
+///
+/// # Errors
+/// [`ImportError::CacheFile`].
+pub(crate) fn search_of(places: &SearchPaths, hostid: u64) -> Result<Search, ImportError> {
+    let mut search = match &places.cache_file {
+        Some(file) => Search::in_cache_file(Path::new(file)).map_err(|error| {
+            ImportError::CacheFile(match error {
+                // The system's error message without the error number after it.
+                Error::CacheFile { reason, .. } => {
+                    let words = reason.split(" (os error").next().unwrap_or_default();
+                    format!("failed to open cache file: {words}")
+                }
+                other => other.to_string(),
+            })
+        })?,
+        None => Search::default(),
+    };
+    search.paths.extend(places.paths.iter().map(PathBuf::from));
+    search.hostid = hostid;
+    Ok(search)
+}
 
+impl ImportedPools {
     /// The pools found by `search` that are not imported. A label describes only its own top-level vdev. If
     /// others are missing, this opens the pool to learn their paths, adds these to `search`, and searches
     /// again.
@@ -79,7 +83,7 @@ impl ImportedPools {
         found
     }
 
-    /// Implements [`millpond_control::Service::importable_from`].
+    /// Answers [`millpond_control::Request::Importable`].
     ///
     /// # Errors
     /// [`ImportError::CacheFile`].
@@ -87,7 +91,7 @@ impl ImportedPools {
         &self,
         places: &SearchPaths,
     ) -> Result<Vec<ImportablePool>, ImportError> {
-        let found = self.candidates(&mut self.search(places)?);
+        let found = self.candidates(&mut search_of(places, self.hostid)?);
         let mut pools: Vec<ImportablePool> = found
             .iter()
             .map(|candidate| importable(candidate, self.hostid))
@@ -97,7 +101,7 @@ impl ImportedPools {
         Ok(pools)
     }
 
-    /// Implements [`millpond_control::Service::import`], but mounts nothing and loads no keys.
+    /// Answers [`millpond_control::Request::Import`], but mounts nothing and loads no keys.
     ///
     /// # Errors
     /// [`ImportError`].
@@ -111,7 +115,7 @@ impl ImportedPools {
         if request.new_name.is_none() && self.get(word).is_some() {
             return Err(ImportError::NameTaken);
         }
-        let mut search = self.search(&request.places)?;
+        let mut search = search_of(&request.places, self.hostid)?;
         let found = self.candidates(&mut search);
         let candidate = choose(&found, word, request.destroyed)?;
         let name = request.new_name.clone();

@@ -1,11 +1,12 @@
 //! Pools that stay open from one command to the next.
 //!
-//! [`ImportedPools`] answers the requests of [`Control`] from the last committed state of each pool, and makes
+//! [`ImportedPools`] answers requests from the last committed state of each pool, and makes
 //! changes on the open pools. It mounts nothing and stores no state of its own on disk; the process that uses
 //! it does both. Statistics may lag by a txg. Page `docs/daemon.md`.
 
 mod auxiliary;
 mod import;
+pub(crate) use import::search_of;
 mod names;
 mod suspended;
 
@@ -16,9 +17,9 @@ use crate::change::create::{features_of, plan};
 use crate::info::{self, activity, dataset, io, pool_of, tree, vdev_properties};
 use auxiliary::AuxiliaryDevices;
 use millpond_control::{
-    ChangeError, ChangeFailure, Changed, Control, ControlError, DatasetInfo, DatasetQuery,
-    EngineInfo, HistoryRecord, ImportablePool, NewDevices, NewPoolRequest, PoolChange, PoolInfo,
-    Property, Source, Value, VdevAux, VdevState,
+    ChangeError, ChangeFailure, Changed, ControlError, DatasetInfo, DatasetQuery, EngineInfo,
+    HistoryRecord, NewDevices, NewPoolRequest, PoolChange, PoolInfo, Property, Source, Value,
+    VdevAux, VdevState,
 };
 use millpond_engine::{Error, Pool, RequestDeadline, View, WriteOptions};
 use millpond_env::Env;
@@ -332,7 +333,7 @@ impl ImportedPools {
     /// Creates a pool and keeps it open.
     ///
     /// # Errors
-    /// As [`millpond_control::Change::create_pool`].
+    /// [`ChangeError`].
     pub fn create(
         &self,
         request: &NewPoolRequest,
@@ -386,7 +387,7 @@ impl ImportedPools {
     /// Checks whether devices could be added.
     ///
     /// # Errors
-    /// As [`millpond_control::Change::check_add`].
+    /// [`ChangeError`].
     pub fn check_add(&self, pool: &str, devices: &NewDevices) -> Result<(), ChangeError> {
         checks::check(self, devices, Some(pool))
     }
@@ -394,7 +395,7 @@ impl ImportedPools {
     /// Wipes the labels of a device.
     ///
     /// # Errors
-    /// As [`millpond_control::Change::clear_labels`].
+    /// [`ChangeError`].
     pub fn clear_labels(&self, path: &str, force: bool) -> Result<(), ChangeError> {
         checks::check_clearing(self, path, force)?;
         checks::clear(path)
@@ -418,7 +419,7 @@ impl ImportedPools {
     /// Makes one change, except destroying or exporting a pool.
     ///
     /// # Errors
-    /// As [`millpond_control::Change::change`].
+    /// [`ChangeFailure`].
     pub fn apply(
         &self,
         pool: &str,
@@ -518,11 +519,11 @@ impl ImportedPools {
         failures
     }
 
-    /// Makes changes of one pool in order, like [`millpond_control::Change::change`]. `around` runs before and after
+    /// Makes changes of one pool in order, as [`millpond_control::Request::Change`] says. `around` runs before and after
     /// each change, and can refuse it or add notes.
     ///
     /// # Errors
-    /// As [`millpond_control::Change::change`].
+    /// [`ChangeFailure`].
     pub fn change(
         &self,
         pool: &str,
@@ -618,19 +619,33 @@ impl Around for ImportedPools {
     }
 }
 
-impl Control for ImportedPools {
-    fn pools(&self) -> Result<Vec<String>, ControlError> {
-        Ok(self.pools.read().keys().cloned().collect())
+impl ImportedPools {
+    /// Names of the pools, in byte order.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        self.pools.read().keys().cloned().collect()
     }
 
-    fn pool(&self, name: &str) -> Result<PoolInfo, ControlError> {
+    /// Answers [`millpond_control::Request::Pool`].
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub fn pool(&self, name: &str) -> Result<PoolInfo, ControlError> {
         let mut info = self.find(name)?.info()?;
         info.system_hostid = self.hostid;
         info.config_hostid = self.hostid;
         Ok(info)
     }
 
-    fn vdev_properties(&self, pool: &str, vdev_guid: u64) -> Result<Vec<Property>, ControlError> {
+    /// Answers [`millpond_control::Request::VdevProperties`].
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub fn vdev_properties(
+        &self,
+        pool: &str,
+        vdev_guid: u64,
+    ) -> Result<Vec<Property>, ControlError> {
         let info = self.pool(pool)?;
         self.find(pool)?.read(|view| {
             let found = vdev_properties::properties(view.inner(), &info, vdev_guid);
@@ -638,7 +653,11 @@ impl Control for ImportedPools {
         })
     }
 
-    fn datasets(
+    /// Answers [`millpond_control::Request::Datasets`].
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub fn datasets(
         &self,
         query: &DatasetQuery,
         each: &mut dyn FnMut(DatasetInfo) -> Result<(), ControlError>,
@@ -655,7 +674,11 @@ impl Control for ImportedPools {
         })
     }
 
-    fn history(
+    /// Answers [`millpond_control::Request::History`].
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub fn history(
         &self,
         pool: &str,
         each: &mut dyn FnMut(HistoryRecord) -> Result<(), ControlError>,
@@ -663,24 +686,26 @@ impl Control for ImportedPools {
         self.find(pool)?.read(|view| info::records(view, each))
     }
 
-    fn holds(&self, snapshot: &str) -> Result<Vec<(String, u64)>, ControlError> {
+    /// Answers [`millpond_control::Request::Holds`].
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub fn holds(&self, snapshot: &str) -> Result<Vec<(String, u64)>, ControlError> {
         let pool = self.find(pool_of(snapshot))?;
         pool.read(|view| info::holds(view, snapshot))
     }
 
-    fn space_by_owner(
+    /// Answers [`millpond_control::Request::SpaceByOwner`].
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub fn space_by_owner(
         &self,
         dataset: &str,
         owners: millpond_engine::OwnerKind,
     ) -> Result<Vec<millpond_engine::OwnerSpace>, ControlError> {
         let pool = self.find(pool_of(dataset))?;
         pool.read(|view| info::space_by_owner(view, dataset, owners))
-    }
-
-    fn importable(&self) -> Result<Vec<ImportablePool>, ControlError> {
-        let places = millpond_control::SearchPaths::default();
-        self.importable_from(&places)
-            .map_err(|error| ControlError::Io(format!("{error:?}")))
     }
 }
 

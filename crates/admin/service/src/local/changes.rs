@@ -1,20 +1,18 @@
-//! An implementation of [`Change`] in this process. It opens the pool for a command, changes it, and leaves
-//! it as it was found, exported or not.
+//! Opens the pool for a command, changes it, and leaves it as it was found, exported or not.
 
 use crate::change::apply::{self, free_in_background, frees_space};
 use crate::change::change_error;
 use crate::change::checks::{self, Around};
 use crate::change::create::{features_of, plan};
 use millpond_control::{
-    Change, ChangeError, ChangeFailure, Changed, DeviceFacts, DeviceProblem, NewDevices,
-    NewPoolRequest, PoolChange,
+    ChangeError, ChangeFailure, Changed, NewDevices, NewPoolRequest, PoolChange,
 };
 use millpond_engine::{Error, OpenOptions, Pool, SCAN_FOR_WRITING, Search, View, WriteOptions};
 use millpond_env::Env;
 use millpond_ondisk::Guid;
 use millpond_pool::HistoryCommand;
 use millpond_pool::OpenError;
-use millpond_pool::import::{ImportCondition, PoolCandidate, PoolState};
+use millpond_pool::import::{PoolCandidate, PoolState};
 use millpond_vdev::{AllocationClass, VdevConfig};
 
 /// Changes the pools that a search finds. Each command opens its pool.
@@ -67,7 +65,10 @@ impl LocalChanges {
         };
         // Releases the locks on devices of other pools.
         drop(candidates);
-        self.refuse_held_elsewhere(&candidate)?;
+        if let Some(other) = candidate.other_host(self.hostname.as_deref()) {
+            let hostname = other.map(str::to_owned);
+            return Err(ChangeError::HeldElsewhere { hostname });
+        }
         let was_exported = candidate.state == PoolState::Exported;
         let options = OpenOptions::default();
         let opened = Pool::open_candidate(&Env::real(), &candidate, &options, &self.writing());
@@ -80,24 +81,6 @@ impl LocalChanges {
         })?;
         pool.datasets().enforce_limits(false);
         Ok((pool, was_exported))
-    }
-
-    /// Refuses a pool that another system uses. Systems without a host id are distinguished by name.
-    fn refuse_held_elsewhere(&self, candidate: &PoolCandidate) -> Result<(), ChangeError> {
-        for condition in &candidate.conditions {
-            let ImportCondition::HostidMismatch {
-                hostid, hostname, ..
-            } = condition
-            else {
-                continue;
-            };
-            let is_ours = *hostid == 0 && *hostname == self.hostname;
-            if !is_ours {
-                let hostname = hostname.clone();
-                return Err(ChangeError::HeldElsewhere { hostname });
-            }
-        }
-        Ok(())
     }
 
     fn history(&self, command: &str) -> HistoryCommand {
@@ -123,12 +106,16 @@ impl LocalChanges {
     }
 }
 
-impl Change for LocalChanges {
-    fn device(&self, path: &str) -> Result<DeviceFacts, DeviceProblem> {
-        checks::facts(path)
-    }
-
-    fn create_pool(&self, request: &NewPoolRequest, command: &str) -> Result<Changed, ChangeError> {
+impl LocalChanges {
+    /// Answers [`millpond_control::Request::CreatePool`].
+    ///
+    /// # Errors
+    /// [`ChangeError`].
+    pub fn create_pool(
+        &self,
+        request: &NewPoolRequest,
+        command: &str,
+    ) -> Result<Changed, ChangeError> {
         let name = request.name.as_str();
         if request.temporary_name.is_some() {
             let what = "a temporary name for a pool that does not stay open";
@@ -158,11 +145,19 @@ impl Change for LocalChanges {
         Ok(Changed::default())
     }
 
-    fn check_add(&self, pool: &str, devices: &NewDevices) -> Result<(), ChangeError> {
+    /// Answers [`millpond_control::Request::CheckAdd`].
+    ///
+    /// # Errors
+    /// [`ChangeError`].
+    pub fn check_add(&self, pool: &str, devices: &NewDevices) -> Result<(), ChangeError> {
         self.check(devices, Some(pool))
     }
 
-    fn change(
+    /// Answers [`millpond_control::Request::Change`].
+    ///
+    /// # Errors
+    /// [`ChangeFailure`].
+    pub fn change(
         &self,
         pool: &str,
         changes: &[PoolChange],
@@ -213,7 +208,11 @@ impl Change for LocalChanges {
         Ok(changed)
     }
 
-    fn clear_labels(&self, path: &str, force: bool) -> Result<(), ChangeError> {
+    /// Answers [`millpond_control::Request::ClearLabels`].
+    ///
+    /// # Errors
+    /// [`ChangeError`].
+    pub fn clear_labels(&self, path: &str, force: bool) -> Result<(), ChangeError> {
         let around = Candidates(self.search.pools());
         checks::check_clearing(&around, path, force)?;
         drop(around);

@@ -5,3 +5,86 @@ mod pools;
 
 pub use changes::LocalChanges;
 pub use pools::LocalPools;
+
+use crate::device_facts;
+use crate::imported::search_of;
+use millpond_control::{ControlError, Failure, Item, Reply, Request, SearchPaths, Service};
+
+/// Answers the requests that need no process which keeps pools open.
+pub struct LocalService {
+    pools: LocalPools,
+    changes: LocalChanges,
+}
+
+impl LocalService {
+    /// Answers from these pools. Both parts must have the same search.
+    #[must_use]
+    pub fn new(pools: LocalPools, changes: LocalChanges) -> Self {
+        Self { pools, changes }
+    }
+
+    /// The part that changes pools. Pools that are open for reading hold locks that conflict with writing.
+    fn changes(&self) -> &LocalChanges {
+        self.pools.forget();
+        &self.changes
+    }
+}
+
+impl Service for LocalService {
+    fn call(&self, request: &Request) -> Result<Reply, Failure> {
+        let pools = &self.pools;
+        Ok(match request {
+            Request::Pools {} => Reply::Pools(pools.names()),
+            Request::Pool { name } => Reply::Pool(pools.pool(name)?),
+            Request::VdevProperties { pool, guid } => {
+                Reply::VdevProperties(pools.vdev_properties(pool, *guid)?)
+            }
+            Request::Holds { snapshot } => Reply::Holds(pools.holds(snapshot)?),
+            Request::SpaceByOwner { dataset, owners } => {
+                Reply::SpaceByOwner(pools.space_by_owner(dataset, *owners)?)
+            }
+            Request::Importable { places } if *places == SearchPaths::default() => {
+                Reply::Importable(pools.importable())
+            }
+            Request::Importable { places } => {
+                let search = search_of(places, pools.hostid())?;
+                Reply::Importable(LocalPools::search(&search).importable())
+            }
+            Request::Device { path } => Reply::Device(device_facts(path)?),
+            Request::CreatePool { request, command } => {
+                Reply::CreatePool(self.changes().create_pool(request, command)?)
+            }
+            Request::CheckAdd { pool, devices } => {
+                Reply::CheckAdd(self.changes().check_add(pool, devices)?)
+            }
+            Request::Change {
+                pool,
+                changes,
+                command,
+            } => Reply::Change(self.changes().change(pool, changes, command)?),
+            Request::ClearLabels { path, force } => {
+                Reply::ClearLabels(self.changes().clear_labels(path, *force)?)
+            }
+            _ => return Err(Failure::needs_daemon()),
+        })
+    }
+
+    fn stream(
+        &self,
+        request: &Request,
+        each: &mut dyn FnMut(Item) -> Result<(), ControlError>,
+    ) -> Result<(), Failure> {
+        match request {
+            Request::Datasets { query } => {
+                let mut each = |info| each(Item::Datasets(info));
+                self.pools.datasets(query, &mut each)?;
+            }
+            Request::History { pool } => {
+                let mut each = |record| each(Item::History(record));
+                self.pools.history(pool, &mut each)?;
+            }
+            _ => return Err(Failure::other_reply()),
+        }
+        Ok(())
+    }
+}

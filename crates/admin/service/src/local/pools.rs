@@ -3,8 +3,7 @@
 
 use crate::info::{self, dataset, importable, opened, pool_of, records, tree, vdev_properties};
 use millpond_control::{
-    Control, ControlError, DatasetInfo, DatasetQuery, HistoryRecord, ImportablePool, PoolInfo,
-    Property,
+    ControlError, DatasetInfo, DatasetQuery, HistoryRecord, ImportablePool, PoolInfo, Property,
 };
 use millpond_engine::{OpenOptions, OwnerKind, OwnerSpace, PoolCandidate, PoolState, Search, View};
 use millpond_env::sync::{Arc, Mutex};
@@ -34,6 +33,11 @@ impl LocalPools {
             hostid: search.hostid,
             opened: Mutex::new(HashMap::new()),
         }
+    }
+
+    /// This system's host id, 0 if it has none.
+    pub(super) fn hostid(&self) -> u64 {
+        self.hostid
     }
 
     /// Closes all pools and releases their locks. The next request searches again.
@@ -82,8 +86,10 @@ impl LocalPools {
     }
 }
 
-impl Control for LocalPools {
-    fn pools(&self) -> Result<Vec<String>, ControlError> {
+impl LocalPools {
+    /// Names of the pools, in byte order.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
         let mut names: Vec<String> = self
             .candidates()
             .iter()
@@ -92,10 +98,14 @@ impl Control for LocalPools {
             .collect();
         names.sort();
         names.dedup();
-        Ok(names)
+        names
     }
 
-    fn pool(&self, name: &str) -> Result<PoolInfo, ControlError> {
+    /// Answers [`millpond_control::Request::Pool`].
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub fn pool(&self, name: &str) -> Result<PoolInfo, ControlError> {
         let candidate = self.candidate(name)?;
         match self.open(name)? {
             Ok(pool) => opened(&pool, &|vdev| {
@@ -105,7 +115,15 @@ impl Control for LocalPools {
         }
     }
 
-    fn vdev_properties(&self, pool: &str, vdev_guid: u64) -> Result<Vec<Property>, ControlError> {
+    /// Answers [`millpond_control::Request::VdevProperties`].
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub fn vdev_properties(
+        &self,
+        pool: &str,
+        vdev_guid: u64,
+    ) -> Result<Vec<Property>, ControlError> {
         let info = self.pool(pool)?;
         let found = match self.open(pool)? {
             Ok(pool) => vdev_properties::properties(pool.inner(), &info, vdev_guid),
@@ -114,7 +132,11 @@ impl Control for LocalPools {
         found.ok_or(ControlError::NoSuchVdev)
     }
 
-    fn datasets(
+    /// Answers [`millpond_control::Request::Datasets`].
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub fn datasets(
         &self,
         query: &DatasetQuery,
         each: &mut dyn FnMut(DatasetInfo) -> Result<(), ControlError>,
@@ -122,7 +144,11 @@ impl Control for LocalPools {
         dataset::walk(&self.open_or_fail(pool_of(&query.root))?, query, each)
     }
 
-    fn history(
+    /// Answers [`millpond_control::Request::History`].
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub fn history(
         &self,
         pool: &str,
         each: &mut dyn FnMut(HistoryRecord) -> Result<(), ControlError>,
@@ -130,11 +156,19 @@ impl Control for LocalPools {
         records(&self.open_or_fail(pool)?, each)
     }
 
-    fn holds(&self, snapshot: &str) -> Result<Vec<(String, u64)>, ControlError> {
+    /// Answers [`millpond_control::Request::Holds`].
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub fn holds(&self, snapshot: &str) -> Result<Vec<(String, u64)>, ControlError> {
         info::holds(&self.open_or_fail(pool_of(snapshot))?, snapshot)
     }
 
-    fn space_by_owner(
+    /// Answers [`millpond_control::Request::SpaceByOwner`].
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub fn space_by_owner(
         &self,
         dataset: &str,
         owners: OwnerKind,
@@ -142,11 +176,12 @@ impl Control for LocalPools {
         info::space_by_owner(&self.open_or_fail(pool_of(dataset))?, dataset, owners)
     }
 
-    fn importable(&self) -> Result<Vec<ImportablePool>, ControlError> {
-        Ok(self
-            .candidates()
+    /// All pools of the search, in the order of discovery, as pools that can be imported.
+    #[must_use]
+    pub fn importable(&self) -> Vec<ImportablePool> {
+        self.candidates()
             .iter()
             .map(|candidate| importable(candidate, self.hostid))
-            .collect())
+            .collect()
     }
 }

@@ -121,6 +121,23 @@ pub fn pool_from_config(
 }
 
 impl PoolCandidate {
+    /// Whether another system used the pool last and did not export it, and the name of that system if it is
+    /// known. Systems without a host id are told apart by `hostname`, which is this system's.
+    #[must_use]
+    pub fn other_host(&self, hostname: Option<&str>) -> Option<Option<&str>> {
+        self.conditions
+            .iter()
+            .find_map(|condition| match condition {
+                ImportCondition::HostidMismatch {
+                    hostid: 0,
+                    hostname: last,
+                    ..
+                } if last.as_deref() == hostname => None,
+                ImportCondition::HostidMismatch { hostname: last, .. } => Some(last.as_deref()),
+                _ => None,
+            })
+    }
+
     fn new(
         guid: Guid,
         config: NvList,

@@ -1,0 +1,71 @@
+//! Mounts and keys.
+
+/// How to mount a file system.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct MountRequest {
+    /// Options that override properties for this mount: `ro`, `noexec`, …
+    pub options: Vec<String>,
+    /// Mount over a directory that is not empty (`-O`).
+    pub overlay: bool,
+    /// Accepted for `-f`. It does not override `mountpoint=none` or `canmount=off`.
+    pub force: bool,
+    /// Load keys from files first (`-l`).
+    pub load_keys: bool,
+}
+
+/// A mounted file system.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct MountInfo {
+    /// The dataset.
+    pub dataset: String,
+    /// Its mount point.
+    pub mountpoint: String,
+}
+
+/// Why a mount or unmount failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
+pub enum MountProblem {
+    /// There is no such dataset.
+    NoSuchDataset,
+    /// It is not a file system.
+    NotAFileSystem,
+    /// It is already mounted.
+    Already,
+    /// It is not mounted.
+    NotMounted,
+    /// `canmount=off`.
+    Off,
+    /// `mountpoint=legacy`.
+    Legacy,
+    /// `mountpoint=none`.
+    NoMountpoint,
+    /// The mount point directory is not empty.
+    NotEmpty,
+    /// It is in use.
+    Busy,
+    /// Its key is not loaded.
+    Locked,
+    /// The caller has no permission.
+    Denied,
+    /// Mounting is not available here. The text gives the reason and a remedy.
+    Unavailable(String),
+    /// Anything else, with its text.
+    Failed(String),
+}
+
+/// Why a key was not loaded or unloaded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
+pub enum KeyProblem {
+    /// There is no such dataset.
+    NoSuchDataset,
+    /// The caller has no permission.
+    Denied,
+    /// The complete message.
+    Text(String),
+}

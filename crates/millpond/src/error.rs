@@ -1,0 +1,226 @@
+//! The error of this crate.
+
+use millpond_engine::{DatasetError, Errno, FileError, OpenError, PoolError, Refusal, VolumeError};
+use std::fmt::{self, Display};
+use std::io;
+
+/// What went wrong, in a few kinds that programs tell apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// A pool, dataset, file or attribute does not exist.
+    NotFound,
+    /// It exists already.
+    AlreadyExists,
+    /// It is in use: open, mounted, held, used by another system, or others depend on it.
+    Busy,
+    /// The permissions, flags or a policy forbid it.
+    PermissionDenied,
+    /// The pool, dataset or device can only be read.
+    ReadOnly,
+    /// The key of an encrypted dataset is not loaded, or is wrong.
+    Locked,
+    /// There is no space left.
+    NoSpace,
+    /// A quota, or a limit on the number of datasets, is reached.
+    QuotaExceeded,
+    /// The path leads through something that is not a directory.
+    NotADirectory,
+    /// The operation does not work on a directory.
+    IsADirectory,
+    /// The directory has entries.
+    DirectoryNotEmpty,
+    /// A name, value or argument is not valid.
+    InvalidInput,
+    /// The pool uses a feature that this version cannot handle, or the operation is not implemented.
+    Unsupported,
+    /// Devices are missing, or fail.
+    Device,
+    /// The pool has stopped writing because devices failed; see `zpool clear`.
+    Suspended,
+    /// Data on the devices is damaged and cannot be repaired by reading another copy.
+    Damaged,
+    /// A view of a committed state was open for too long; open it again.
+    Expired,
+}
+
+/// Why an operation failed, and on what.
+///
+/// Its text is for people. Programs decide by [`Error::kind`].
+#[derive(Debug)]
+pub struct Error {
+    kind: ErrorKind,
+    /// What the operation was about, if the cause does not name it.
+    subject: Option<String>,
+    cause: Box<dyn std::error::Error + Send + Sync>,
+}
+
+impl Error {
+    pub(crate) fn new(kind: ErrorKind, text: impl Into<String>) -> Self {
+        Self {
+            kind,
+            subject: None,
+            cause: text.into().into(),
+        }
+    }
+
+    /// What went wrong.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// Names what the operation was about, unless that is known already.
+    pub(crate) fn about(mut self, subject: impl Display) -> Self {
+        self.subject.get_or_insert_with(|| subject.to_string());
+        self
+    }
+}
+
+impl Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(subject) = &self.subject {
+            write!(f, "{subject}: ")?;
+        }
+        self.cause.fmt(f)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        // The text has the cause already.
+        self.cause.source()
+    }
+}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        let kind = match error.kind {
+            ErrorKind::NotFound => io::ErrorKind::NotFound,
+            ErrorKind::AlreadyExists => io::ErrorKind::AlreadyExists,
+            ErrorKind::Busy => io::ErrorKind::ResourceBusy,
+            ErrorKind::PermissionDenied | ErrorKind::Locked => io::ErrorKind::PermissionDenied,
+            ErrorKind::ReadOnly => io::ErrorKind::ReadOnlyFilesystem,
+            ErrorKind::NoSpace => io::ErrorKind::StorageFull,
+            ErrorKind::QuotaExceeded => io::ErrorKind::QuotaExceeded,
+            ErrorKind::NotADirectory => io::ErrorKind::NotADirectory,
+            ErrorKind::IsADirectory => io::ErrorKind::IsADirectory,
+            ErrorKind::DirectoryNotEmpty => io::ErrorKind::DirectoryNotEmpty,
+            ErrorKind::InvalidInput => io::ErrorKind::InvalidInput,
+            ErrorKind::Unsupported => io::ErrorKind::Unsupported,
+            ErrorKind::Damaged => io::ErrorKind::InvalidData,
+            ErrorKind::Device | ErrorKind::Suspended | ErrorKind::Expired => io::ErrorKind::Other,
+        };
+        Self::new(kind, error)
+    }
+}
+
+impl From<millpond_engine::Error> for Error {
+    fn from(error: millpond_engine::Error) -> Self {
+        Self {
+            kind: kind_of(&error),
+            subject: None,
+            cause: error.into(),
+        }
+    }
+}
+
+/// Errors of the layers below become errors of the engine, which has a text for each.
+macro_rules! from_below {
+    ($($error:ty),*) => { $(
+        impl From<$error> for Error {
+            fn from(error: $error) -> Self {
+                millpond_engine::Error::from(error).into()
+            }
+        }
+    )* };
+}
+
+from_below!(FileError, DatasetError, PoolError, VolumeError);
+
+fn kind_of(error: &millpond_engine::Error) -> ErrorKind {
+    use millpond_engine::Error;
+    match error {
+        Error::NoSuchPool { .. } => ErrorKind::NotFound,
+        Error::Open { error, .. } => match **error {
+            OpenError::Features { .. } | OpenError::Version { .. } => ErrorKind::Unsupported,
+            OpenError::ReadOnly(_) => ErrorKind::ReadOnly,
+            OpenError::Devices { .. } => ErrorKind::Device,
+            OpenError::State { .. } | OpenError::NoCheckpoint => ErrorKind::InvalidInput,
+            _ => ErrorKind::Damaged,
+        },
+        Error::OtherLog { .. } => ErrorKind::Busy,
+        Error::Device { .. } | Error::ReplayNeedsDevices { .. } => ErrorKind::Device,
+        Error::Replay { .. } => ErrorKind::Damaged,
+        Error::Pool(error) => kind_of_pool(error),
+        Error::Dataset(error) => kind_of_dataset(error),
+        Error::File(error) => kind_of_file(error),
+        Error::Volume(error) if error.is_locked() => ErrorKind::Locked,
+        Error::Volume(error) if error.needs_devices() => ErrorKind::Device,
+        Error::Volume(VolumeError::Object { .. } | VolumeError::Zap { .. }) => ErrorKind::Damaged,
+        _ => ErrorKind::InvalidInput,
+    }
+}
+
+fn kind_of_pool(error: &PoolError) -> ErrorKind {
+    match error {
+        PoolError::Suspended { .. } => ErrorKind::Suspended,
+        PoolError::Unsupported { .. } | PoolError::Feature(_) => ErrorKind::Unsupported,
+        PoolError::ViewExpired { .. } => ErrorKind::Expired,
+        PoolError::Commit(_) | PoolError::Flush(_) => ErrorKind::Device,
+        _ => ErrorKind::Damaged,
+    }
+}
+
+fn kind_of_dataset(error: &DatasetError) -> ErrorKind {
+    match error {
+        DatasetError::NotFound { .. } => ErrorKind::NotFound,
+        DatasetError::InvalidName { .. } | DatasetError::InvalidProperty { .. } => {
+            ErrorKind::InvalidInput
+        }
+        DatasetError::Locked { .. } | DatasetError::Key { .. } => ErrorKind::Locked,
+        DatasetError::Pool(error) => kind_of_pool(error),
+        DatasetError::Refused { why, .. } => match why {
+            Refusal::Exists
+            | Refusal::SnapshotExists(_)
+            | Refusal::BookmarkExists(_)
+            | Refusal::TagExists => ErrorKind::AlreadyExists,
+            Refusal::NoParent | Refusal::NoSuchTag => ErrorKind::NotFound,
+            Refusal::Busy
+            | Refusal::HasChildren
+            | Refusal::HasSnapshots
+            | Refusal::HasClones
+            | Refusal::IsHeld => ErrorKind::Busy,
+            Refusal::OverQuota | Refusal::LimitReached => ErrorKind::QuotaExceeded,
+            Refusal::NoSpace => ErrorKind::NoSpace,
+            Refusal::NotPermitted => ErrorKind::PermissionDenied,
+            Refusal::FeatureDisabled | Refusal::Unsupported(_) => ErrorKind::Unsupported,
+            _ => ErrorKind::InvalidInput,
+        },
+        _ => ErrorKind::Damaged,
+    }
+}
+
+fn kind_of_file(error: &FileError) -> ErrorKind {
+    if error.is_locked() {
+        return ErrorKind::Locked;
+    }
+    if error.needs_devices() {
+        return ErrorKind::Device;
+    }
+    match error.errno() {
+        Errno::ENOENT | Errno::ENODATA | Errno::ESTALE => ErrorKind::NotFound,
+        Errno::EEXIST => ErrorKind::AlreadyExists,
+        Errno::EPERM | Errno::EACCES => ErrorKind::PermissionDenied,
+        Errno::ENOTDIR => ErrorKind::NotADirectory,
+        Errno::EISDIR => ErrorKind::IsADirectory,
+        Errno::ENOTEMPTY => ErrorKind::DirectoryNotEmpty,
+        Errno::ENOSPC => ErrorKind::NoSpace,
+        Errno::EDQUOT => ErrorKind::QuotaExceeded,
+        Errno::EROFS => ErrorKind::ReadOnly,
+        Errno::EOPNOTSUPP => ErrorKind::Unsupported,
+        Errno::EIO if error.is_failure() => ErrorKind::Damaged,
+        Errno::EIO => ErrorKind::Suspended,
+        _ => ErrorKind::InvalidInput,
+    }
+}

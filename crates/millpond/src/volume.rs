@@ -1,0 +1,116 @@
+//! Open volumes.
+
+use crate::Error;
+use crate::file::sought;
+use millpond_engine::{View, VolumeError};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::sync::Arc;
+
+/// An open volume with a position.
+///
+/// [`Volume::read_at`] and [`Volume::write_all_at`] do not use the position, and can be called by several
+/// threads. Writes need not be aligned.
+#[derive(Debug, Clone)]
+pub struct Volume {
+    volume: Arc<millpond_engine::Volume>,
+    position: u64,
+    /// Keeps the blocks of a committed state from being reused.
+    _view: Option<View>,
+}
+
+impl Volume {
+    pub(crate) fn new(volume: Arc<millpond_engine::Volume>, view: Option<View>) -> Self {
+        Self {
+            volume,
+            position: 0,
+            _view: view,
+        }
+    }
+
+    /// The size in bytes.
+    #[must_use]
+    pub fn size_bytes(&self) -> u64 {
+        self.volume.size_bytes()
+    }
+
+    /// The block size in bytes. Writes of whole blocks are faster.
+    #[must_use]
+    pub fn block_bytes(&self) -> u64 {
+        self.volume.block_bytes()
+    }
+
+    /// Reads bytes at an offset. Returns their count, which is less than asked for only at the end.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::Damaged`], [`crate::ErrorKind::Device`].
+    pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Error> {
+        let left = self.size_bytes().saturating_sub(offset);
+        let count = buffer
+            .len()
+            .min(usize::try_from(left).unwrap_or(usize::MAX));
+        let buffer = buffer.get_mut(..count).unwrap_or_default();
+        if count > 0 {
+            self.volume.read(offset, buffer)?;
+        }
+        Ok(count)
+    }
+
+    /// Writes all bytes at an offset.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::InvalidInput`] beyond the end, [`crate::ErrorKind::NoSpace`],
+    /// [`crate::ErrorKind::ReadOnly`].
+    pub fn write_all_at(&self, bytes: &[u8], offset: u64) -> Result<(), Error> {
+        Ok(self.volume.write(offset, bytes)?)
+    }
+
+    /// Frees the blocks of a range, which then reads as zeros.
+    ///
+    /// # Errors
+    /// As [`Volume::write_all_at`].
+    pub fn discard(&self, offset: u64, bytes: u64) -> Result<(), Error> {
+        Ok(self.volume.discard(offset, bytes)?)
+    }
+
+    /// Waits until all writes so far are on stable storage.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::Suspended`], [`crate::ErrorKind::Device`].
+    pub fn sync(&self) -> Result<(), Error> {
+        match self.volume.flush() {
+            // A volume that is only read has nothing to write.
+            Err(VolumeError::Transaction { .. }) if self._view.is_some() => Ok(()),
+            outcome => Ok(outcome?),
+        }
+    }
+}
+
+impl Read for Volume {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.read_at(buffer, self.position)?;
+        self.position += count as u64;
+        Ok(count)
+    }
+}
+
+impl Write for Volume {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let left = self.size_bytes().saturating_sub(self.position);
+        let count = bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        self.write_all_at(bytes.get(..count).unwrap_or_default(), self.position)?;
+        self.position += count as u64;
+        Ok(count)
+    }
+
+    /// Has no effect: nothing waits in the handle. See [`Volume::sync`].
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Seek for Volume {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.position = sought(self.position, self.size_bytes(), to)?;
+        Ok(self.position)
+    }
+}
