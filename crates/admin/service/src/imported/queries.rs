@@ -1,0 +1,111 @@
+//! Answers queries from the last committed state.
+
+use super::*;
+
+impl ImportedPools {
+    /// Names of the pools, in byte order.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        self.pools.read().keys().cloned().collect()
+    }
+
+    /// Answers [`millpond_control::Request::Pool`].
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub fn pool(&self, name: &str) -> Result<PoolInfo, ControlError> {
+        let mut info = self.find(name)?.info()?;
+        info.system_hostid = self.hostid;
+        info.config_hostid = self.hostid;
+        Ok(info)
+    }
+
+    /// Answers [`millpond_control::Request::VdevProperties`].
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub fn vdev_properties(
+        &self,
+        pool: &str,
+        vdev_guid: u64,
+    ) -> Result<Vec<Property>, ControlError> {
+        let info = self.pool(pool)?;
+        self.find(pool)?.read(|view| {
+            let found = vdev_properties::properties(view.inner(), &info, vdev_guid);
+            found.ok_or(ControlError::NoSuchVdev)
+        })
+    }
+
+    /// Answers [`millpond_control::Request::Datasets`].
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub fn datasets(
+        &self,
+        query: &DatasetQuery,
+        each: &mut dyn FnMut(DatasetInfo) -> Result<(), ControlError>,
+    ) -> Result<(), ControlError> {
+        let held = self.find(pool_of(&query.root))?;
+        let altroot = held.altroot.clone();
+        held.read(|view| {
+            dataset::walk(view, query, &mut |mut info| {
+                if let Some(root) = &altroot {
+                    below_altroot(root, &mut info);
+                }
+                each(info)
+            })
+        })
+    }
+
+    /// Answers [`millpond_control::Request::History`].
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub fn history(
+        &self,
+        pool: &str,
+        each: &mut dyn FnMut(HistoryRecord) -> Result<(), ControlError>,
+    ) -> Result<(), ControlError> {
+        self.find(pool)?.read(|view| info::records(view, each))
+    }
+
+    /// Answers [`millpond_control::Request::Holds`].
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub fn holds(&self, snapshot: &str) -> Result<Vec<(String, u64)>, ControlError> {
+        let pool = self.find(pool_of(snapshot))?;
+        pool.read(|view| info::holds(view, snapshot))
+    }
+
+    /// Answers [`millpond_control::Request::SpaceByOwner`].
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub fn space_by_owner(
+        &self,
+        dataset: &str,
+        owners: millpond_engine::OwnerKind,
+    ) -> Result<Vec<millpond_engine::OwnerSpace>, ControlError> {
+        let pool = self.find(pool_of(dataset))?;
+        pool.read(|view| info::space_by_owner(view, dataset, owners))
+    }
+}
+
+/// Prepends the altroot to the dataset's mount point.
+fn below_altroot(altroot: &str, info: &mut DatasetInfo) {
+    let mountpoint = info.properties.iter_mut().find(|p| p.name == "mountpoint");
+    if let Some(Property {
+        value: Some(Value::Text(path)),
+        ..
+    }) = mountpoint
+        && path.starts_with('/')
+    {
+        let root = altroot.trim_end_matches('/');
+        *path = match path.as_str() {
+            "/" if root.is_empty() => "/".to_owned(),
+            "/" => root.to_owned(),
+            path => format!("{root}{path}"),
+        };
+    }
+}

@@ -1,0 +1,74 @@
+//! Parameters of new objects and object sets.
+
+use millpond_ondisk::ObjectType;
+
+/// Parameters of a new object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewObject {
+    /// Its type.
+    pub object_type: ObjectType,
+    /// Size of a data block in bytes: a multiple of 512 up to 16 MiB.
+    pub block_bytes: u32,
+    /// log2 of the size of an indirect block, 12 to 17.
+    pub indirect_shift: u8,
+    /// The type of its bonus.
+    pub bonus_type: ObjectType,
+    /// The bonus bytes. Their number decides how many block pointers the dnode has.
+    pub bonus: Vec<u8>,
+    /// Slots of 512 bytes for the dnode, 1 to 32.
+    pub slots: u8,
+    /// The dnode's own compression function, 0 to inherit.
+    pub compression: u8,
+}
+
+impl NewObject {
+    /// An object with blocks of 512 bytes, no bonus, one slot.
+    #[must_use]
+    pub fn new(object_type: ObjectType) -> Self {
+        Self {
+            object_type,
+            block_bytes: 512,
+            indirect_shift: 17,
+            bonus_type: ObjectType::NONE,
+            bonus: Vec::new(),
+            slots: 1,
+            compression: 0,
+        }
+    }
+    /// Sets the size of its data blocks in bytes.
+    #[must_use]
+    pub fn with_block_bytes(mut self, bytes: u32) -> Self {
+        self.block_bytes = bytes;
+        self
+    }
+    /// Sets its bonus.
+    #[must_use]
+    pub fn with_bonus(mut self, bonus_type: ObjectType, bonus: Vec<u8>) -> Self {
+        (self.bonus_type, self.bonus) = (bonus_type, bonus);
+        self
+    }
+    /// Sets the number of slots of its dnode.
+    #[must_use]
+    pub fn with_slots(mut self, slots: u8) -> Self {
+        self.slots = slots;
+        self
+    }
+}
+
+/// Parameters of a new object set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NewObjectSet {
+    /// log2 of the size of the dnode array's indirect blocks.
+    pub indirect_shift: u8,
+    /// Flags of the object set block: which accounting is complete from the start.
+    pub flags: u64,
+}
+
+impl Default for NewObjectSet {
+    fn default() -> Self {
+        Self {
+            indirect_shift: 17,
+            flags: 0,
+        }
+    }
+}
