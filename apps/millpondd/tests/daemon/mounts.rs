@@ -1,0 +1,85 @@
+//! Mounts across restarts of the daemon.
+
+use super::*;
+
+#[test]
+fn mounts_come_back_as_they_were_or_stay_where_they_are() {
+    let stage = Stage::new();
+    let daemon = stage.start("state");
+    let asked = client(&daemon, 0);
+    asked.create_pool(&stage.request("t", "a"), "").unwrap();
+    let change = |change: DatasetChange| asked.change("t", &[PoolChange::Dataset(change)], "");
+    for name in ["t/a", "t/a/b", "t/n"] {
+        asked.change("t", &[create(name)], "").unwrap();
+    }
+    let set = |name: &str, property: &str, value: u64| DatasetChange::Set {
+        name: name.into(),
+        properties: vec![(property.into(), Value::Number(value))],
+        mount: true,
+    };
+    let remounted = || std::mem::take(&mut *stage.mounter.asked.lock());
+    let at = |path: &str, read_only| (PathBuf::from(path), read_only);
+    // A rename without `mount` keeps the mount points. Nothing is unmounted, although it is in use.
+    remounted();
+    stage.mounter.busy.lock().push(PathBuf::from("/t/a"));
+    change(DatasetChange::Rename {
+        from: "t/a".into(),
+        to: "t/c".into(),
+        recursively: false,
+        mount: false,
+    })
+    .unwrap();
+    assert!(remounted().is_empty());
+    assert_eq!(
+        mounted(&asked),
+        ["t /t", "t/c /t/a", "t/c/b /t/a/b", "t/n /t/n"]
+    );
+    stage.mounter.busy.lock().clear();
+    // After a rollback, a file system that was mounted manually is mounted again; one that was not mounted is
+    // not.
+    change(set("t/n", "canmount", 2)).unwrap();
+    asked.unmount("t/n", false).ok();
+    asked.mount("t/n", &MountRequest::default()).unwrap();
+    let names = vec!["t/n@s".into(), "t/c@s".into()];
+    let properties = vec![];
+    change(DatasetChange::Snapshot { names, properties }).unwrap();
+    asked.unmount("t/c", false).unwrap();
+    remounted();
+    for snapshot in ["t/n@s", "t/c@s"] {
+        let snapshot = snapshot.into();
+        change(DatasetChange::Rollback { snapshot }).unwrap();
+    }
+    assert_eq!(remounted(), [at("/t/n", false)]);
+    assert_eq!(mounted(&asked), ["t /t", "t/n /t/n"]);
+    // Read-only and back, by property and by mount option.
+    change(set("t/n", "readonly", 1)).unwrap();
+    change(set("t/n", "atime", 0)).unwrap();
+    change(set("t/n", "readonly", 0)).unwrap();
+    assert_eq!(remounted(), [at("/t/n", true), at("/t/n", false)]);
+    let again = |words: &str| MountRequest {
+        options: vec![words.into()],
+        ..MountRequest::default()
+    };
+    asked.mount("t/n", &again("remount,ro")).unwrap();
+    assert_eq!(remounted(), [at("/t/n", true)]);
+    stage.mounter.busy.lock().push(PathBuf::from("/t/n"));
+    let refused = asked.mount("t/n", &again("remount,rw")).unwrap_err();
+    assert_eq!(refused, MountProblem::Busy);
+    // All or none: one file system in use keeps the others mounted too.
+    asked.mount("t/c", &MountRequest::default()).unwrap();
+    let names: Vec<String> = ["t/n@s", "t/n", "t/c/b", "t/c@s", "t/c"]
+        .map(Into::into)
+        .into();
+    let all = || DatasetChange::DestroyInOrder {
+        names: names.clone(),
+    };
+    let refused = change(all()).unwrap_err();
+    assert!(
+        matches!(refused.error, ChangeError::Mounted { .. }),
+        "{refused:?}"
+    );
+    assert_eq!(mounted(&asked).len(), 3);
+    stage.mounter.busy.lock().clear();
+    change(all()).unwrap();
+    assert_eq!(mounted(&asked), ["t /t"]);
+}

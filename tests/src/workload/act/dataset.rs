@@ -1,0 +1,183 @@
+//! Changes of datasets.
+
+use super::*;
+
+impl Life {
+    pub(super) fn dataset_step(&mut self, pool: &Pool) -> Outcome {
+        let datasets = pool.datasets();
+        let names: Vec<String> = self.model.heads.keys().cloned().collect();
+        let name = self.dice.pick(&names).cloned().unwrap_or_default();
+        let snapshots: Vec<(String, u64, String)> = self
+            .model
+            .heads
+            .iter()
+            .flat_map(|(head, holds)| {
+                let all = holds.snapshots.iter();
+                all.map(move |s| (head.clone(), s.id, s.name.clone()))
+            })
+            .collect();
+        let snapshot = self.dice.pick(&snapshots).cloned();
+        match self.dice.below(100) {
+            0..=24 => {
+                let new = self.name("s");
+                datasets.snapshot(&[&format!("{name}@{new}")], &[])?;
+                self.model.next_snapshot += 1;
+                let id = self.model.next_snapshot;
+                let head = self.head(&name);
+                let content = head.content.clone();
+                head.snapshots.push(Snapshot {
+                    id,
+                    name: new.clone(),
+                    content,
+                });
+                Ok(format!("snapshot {name}@{new}"))
+            }
+            25..=36 => {
+                let Some((head, id, short)) = snapshot else {
+                    return Ok("nothing".to_owned());
+                };
+                let full = format!("{head}@{short}");
+                let outcome = datasets.destroy_snapshots(&[&full], Default::default());
+                if self.model.has_clones(id) {
+                    return must_fail(outcome, &format!("destroy {full}, which has clones"));
+                }
+                outcome?;
+                self.head(&head).snapshots.retain(|s| s.id != id);
+                Ok(format!("destroy {full}"))
+            }
+            37..=46 if self.model.heads.len() < 12 => {
+                let Some((head, id, short)) = snapshot else {
+                    return Ok("nothing".to_owned());
+                };
+                let at = self.model.heads[&head]
+                    .snapshots
+                    .iter()
+                    .find(|s| s.id == id);
+                let content = at.map(|s| s.content.clone());
+                let full = format!("{head}@{short}");
+                let new = self.new_dataset("c");
+                datasets.clone_snapshot(&full, &new, &[])?;
+                let mut made = Head::new(content.expect("it was picked"));
+                made.origin = Some(id);
+                self.model.heads.insert(new.clone(), made);
+                Ok(format!("clone {full} {new}"))
+            }
+            47..=54 => {
+                let outcome = datasets.promote(&name);
+                let Some(origin) = self.model.heads[&name].origin else {
+                    return must_fail(outcome, &format!("promote {name}, no clone"));
+                };
+                outcome?;
+                let (from, at) = self.model.snapshot(origin).expect("a clone's origin");
+                let from = from.to_owned();
+                let old = self.head(&from);
+                let rest = old.snapshots.split_off(at + 1);
+                let mut moved = std::mem::replace(&mut old.snapshots, rest);
+                let inherited = old.origin.replace(origin);
+                let head = self.head(&name);
+                moved.append(&mut head.snapshots);
+                head.snapshots = moved;
+                head.origin = inherited;
+                Ok(format!("promote {name} over {from}"))
+            }
+            55..=62 => {
+                let Some(last) = self.model.heads[&name].snapshots.last().cloned() else {
+                    return Ok("nothing".to_owned());
+                };
+                let full = format!("{name}@{}", last.name);
+                datasets.rollback(&full)?;
+                self.set_content(&name, last.content);
+                Ok(format!("rollback {full}"))
+            }
+            63..=67 if self.model.heads.len() < 12 => {
+                let new = self.new_dataset("fs");
+                datasets.create_filesystem(&new, &[])?;
+                let content = Content::Files(Arc::new(Tree::default()));
+                self.model.heads.insert(new.clone(), Head::new(content));
+                Ok(format!("create {new}"))
+            }
+            68..=70 if self.model.heads.len() < 12 => {
+                let new = self.new_dataset("vol");
+                let block = 512u64 << self.dice.below(9);
+                let size =
+                    (1 + self.dice.below(self.file_bytes_max) as u64).div_ceil(block) * block;
+                let properties = [
+                    number("volsize", size),
+                    number("volblocksize", block),
+                    // Sparse, because this test does not cover reservations.
+                    number("refreservation", 0),
+                ];
+                datasets.create_volume(&new, &properties)?;
+                let content = Content::Volume(Arc::new(vec![0; size as usize]));
+                self.model.heads.insert(new.clone(), Head::new(content));
+                Ok(format!("create -V {size} -b {block} {new}"))
+            }
+            71..=74 if name != self.pool => {
+                let head = &self.model.heads[&name];
+                let is_refused = !head.snapshots.is_empty() || self.model.has_children(&name);
+                let outcome = datasets.destroy(&name, Default::default());
+                if is_refused {
+                    return must_fail(outcome, &format!("destroy {name}, in use"));
+                }
+                outcome?;
+                self.model.heads.remove(&name);
+                Ok(format!("destroy {name}"))
+            }
+            75..=78 if name != self.pool && !self.model.has_children(&name) => {
+                let new = self.new_dataset("r");
+                datasets.rename(&name, &new)?;
+                let head = self.model.heads.remove(&name).expect("it was picked");
+                self.model.heads.insert(new.clone(), head);
+                Ok(format!("rename {name} {new}"))
+            }
+            79..=88 if self.sets_synchrony => {
+                let values = [
+                    ("standard", Synchrony::Standard),
+                    ("always", Synchrony::Always),
+                    ("disabled", Synchrony::Disabled),
+                ];
+                let (value, synchrony) = *self.dice.pick(&values).unwrap_or(&values[0]);
+                datasets.set_properties(&name, &[text("sync", value)])?;
+                self.head(&name).synchrony = Some(synchrony);
+                Ok(format!("set sync={value} {name}"))
+            }
+            89..=92 if self.sets_synchrony => {
+                let value = self
+                    .dice
+                    .pick(&["latency", "throughput"])
+                    .unwrap_or(&"latency");
+                datasets.set_properties(&name, &[text("logbias", value)])?;
+                Ok(format!("set logbias={value} {name}"))
+            }
+            _ => {
+                let is_volume = matches!(self.model.heads[&name].content, Content::Volume(_));
+                let property = match self.dice.below(if is_volume { 4 } else { 9 }) {
+                    0 => text("compression", self.dice.pick(COMPRESSIONS).unwrap_or(&"on")),
+                    1 => text("checksum", self.dice.pick(CHECKSUMS).unwrap_or(&"on")),
+                    2 => text("copies", self.dice.pick(&["1", "2", "3"]).unwrap_or(&"1")),
+                    3 => text(
+                        "redundant_metadata",
+                        self.dice
+                            .pick(&["all", "most", "some", "none"])
+                            .unwrap_or(&"all"),
+                    ),
+                    4 | 5 => number("recordsize", *self.dice.pick(RECORD_BYTES).unwrap_or(&4096)),
+                    6 => text(
+                        "dnodesize",
+                        self.dice
+                            .pick(&["legacy", "auto", "1k", "4k", "16k"])
+                            .unwrap_or(&"auto"),
+                    ),
+                    7 => text("xattr", self.dice.pick(&["on", "sa"]).unwrap_or(&"sa")),
+                    _ => number(
+                        "special_small_blocks",
+                        *self.dice.pick(&[0, 4096, 131_072]).unwrap_or(&0),
+                    ),
+                };
+                let shown = format!("set {}={:?} {name}", property.0, property.1);
+                datasets.set_properties(&name, &[property])?;
+                Ok(shown)
+            }
+        }
+    }
+}
