@@ -7,7 +7,7 @@ use super::vdev_name::Naming;
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
 use millpond_control::{
-    ChangeError, ControlError, PoolChange, PoolInfo, VdevClass, VdevInfo, VdevKind, VdevState,
+    ChangeError, ControlError, PoolChange, PoolInfo, VdevClass, VdevInfo, VdevState,
 };
 
 /// Clears device errors and resumes a suspended pool.
@@ -154,7 +154,7 @@ fn not_administered(vdev: &VdevInfo) -> Option<&'static str> {
     match (vdev.class, vdev.kind) {
         (VdevClass::Spare, _) => Some("device is reserved as a hot spare"),
         (VdevClass::Cache, _) => Some("operation not supported on this type of pool"),
-        (_, VdevKind::Disk | VdevKind::File) => None,
+        (_, kind) if kind.is_device() => None,
         _ => Some("operation not supported on this type of pool"),
     }
 }

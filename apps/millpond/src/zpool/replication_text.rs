@@ -1,15 +1,15 @@
 //! The texts about mismatched replication levels of new vdevs.
 
-use millpond_engine::{Replication, ReplicationMismatch, VdevType};
+use millpond_engine::{Replication, ReplicationMismatch};
 
 /// The text of one mismatch, as `zpool` prints it.
 pub fn words(mismatch: &ReplicationMismatch) -> String {
     let told = match mismatch {
         ReplicationMismatch::DeviceSizes(vdev) => {
-            return format!("{} contains devices of different sizes", word(vdev));
+            return format!("{} contains devices of different sizes", vdev.kind.name());
         }
         ReplicationMismatch::FilesAndDevices(vdev) => {
-            format!("{} contains both files and devices", word(vdev))
+            format!("{} contains both files and devices", vdev.kind.name())
         }
         ReplicationMismatch::BetweenNew(first, other) => between_new(first, other),
         ReplicationMismatch::WithPool { pool, new } => with_pool(pool, new),
@@ -17,18 +17,9 @@ pub fn words(mismatch: &ReplicationMismatch) -> String {
     format!("mismatched replication level: {told}")
 }
 
-fn word(vdev: &Replication) -> &'static str {
-    match vdev.kind {
-        VdevType::Mirror => "mirror",
-        VdevType::Raidz => "raidz",
-        VdevType::File => "file",
-        _ => "disk",
-    }
-}
-
 /// Returns a RAID-Z and a mirror in this order, if the two are one of each.
 fn mixed<'a>(a: &'a Replication, b: &'a Replication) -> Option<(&'a Replication, &'a Replication)> {
-    match (word(a), word(b)) {
+    match (a.kind.name(), b.kind.name()) {
         ("raidz", "mirror") => Some((a, b)),
         ("mirror", "raidz") => Some((b, a)),
         _ => None,
@@ -42,7 +33,7 @@ fn between_new(first: &Replication, other: &Replication) -> String {
             raidz.parity, mirror.parity, mirror.ways
         );
     }
-    let (one, two) = (word(first), word(other));
+    let (one, two) = (first.kind.name(), other.kind.name());
     if one != two {
         return format!("both {one} and {two} vdevs are present");
     }
@@ -65,7 +56,7 @@ fn with_pool(pool: &Replication, new: &Replication) -> String {
             raidz.parity, mirror.parity, mirror.ways
         );
     }
-    let (old, now) = (word(pool), word(new));
+    let (old, now) = (pool.kind.name(), new.kind.name());
     if old != now {
         return format!("pool uses {old} and new vdev is {now}");
     }
@@ -84,6 +75,7 @@ fn with_pool(pool: &Replication, new: &Replication) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use millpond_engine::VdevType;
 
     #[test]
     fn mixed_redundancy_is_told_in_openzfs_words() {

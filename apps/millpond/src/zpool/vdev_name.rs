@@ -49,7 +49,7 @@ impl Naming {
             } => {
                 format!("draid{parity}-{top_id}-{spare_id}")
             }
-            VdevKind::Disk | VdevKind::File => match &vdev.path {
+            kind if kind.is_device() => match &vdev.path {
                 None => vdev.guid.to_string(),
                 Some(path) => self.of_path(vdev, path),
             },

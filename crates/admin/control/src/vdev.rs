@@ -72,12 +72,14 @@ impl VdevKind {
         }
     }
 
-    /// Whether the vdev is a device, without children.
+    /// Whether the vdev is a device with a path.
+    pub fn is_device(self) -> bool {
+        matches!(self, VdevKind::Disk | VdevKind::File)
+    }
+
+    /// Whether the vdev has no children: a device or a distributed spare.
     pub fn is_leaf(self) -> bool {
-        matches!(
-            self,
-            VdevKind::Disk | VdevKind::File | VdevKind::DistributedSpare { .. }
-        )
+        self.is_device() || matches!(self, VdevKind::DistributedSpare { .. })
     }
 }
 

@@ -348,7 +348,7 @@ impl Topology {
     pub(crate) fn has_siblings(&self, leaf: LeafId) -> bool {
         let top = self.tree.leaf(leaf).and_then(|node| node.top);
         let top = top.and_then(|top| self.tree.top(top));
-        top.is_some_and(|top| !matches!(top.kind, VdevKind::Disk | VdevKind::File))
+        top.is_some_and(|top| !matches!(top.kind, VdevKind::Device))
     }
 
     /// Whether the leaf's own threads make its requests.

@@ -184,7 +184,7 @@ impl VdevTree {
                 .min()
         };
         match &node.kind {
-            VdevKind::Disk | VdevKind::File => {
+            VdevKind::Device => {
                 let bytes = device_bytes(node)?;
                 let whole = bytes.checked_sub(bytes % LABEL_BYTES)?;
                 whole.checked_sub(LEAF_OVERHEAD_BYTES)

@@ -44,7 +44,7 @@ pub fn located(found: &import::Found, guid: u64) -> Option<Located> {
 
 /// Fills in the path and size of a cache or spare.
 pub fn locate(vdev: &mut VdevInfo, located: &dyn Fn(u64) -> Option<Located>) {
-    if !matches!(vdev.kind, VdevKind::Disk | VdevKind::File) {
+    if !vdev.kind.is_device() {
         return;
     }
     match located(vdev.guid) {

@@ -257,7 +257,7 @@ impl Work<'_> {
     fn vdev(&mut self, vdev: &mut VdevConfig, place: MemberLeaf) -> VdevState {
         let node = self.push(vdev, place.is_log, place.is_being_replaced);
         let (state, aux) = match vdev.kind {
-            VdevType::Disk | VdevType::File => self.leaf(vdev, node, place),
+            kind if kind.is_device() => self.leaf(vdev, node, place),
             VdevType::DraidSpare => {
                 self.leaves.push(no_device(vdev, node));
                 (VdevState::Healthy, VdevAux::None)
@@ -419,7 +419,7 @@ fn judge_again(
         return VdevState::CannotOpen;
     };
     match vdev.kind {
-        VdevType::Disk | VdevType::File => judge(node),
+        kind if kind.is_device() => judge(node),
         VdevType::DraidSpare | VdevType::Hole | VdevType::Indirect | VdevType::Missing => {}
         _ => {
             let children = vdev.children.iter();

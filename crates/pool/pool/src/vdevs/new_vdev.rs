@@ -36,6 +36,13 @@ pub struct NewDevice {
 }
 
 impl NewDevice {
+    /// The type of its leaf vdev.
+    pub(crate) fn vdev_type(&self) -> VdevType {
+        match self.is_block_device {
+            true => VdevType::Disk,
+            false => VdevType::File,
+        }
+    }
     /// Describes an image file.
     #[must_use]
     pub fn file(path: &str, device: Arc<dyn Device>) -> Self {
@@ -396,11 +403,7 @@ fn ashift_of(devices: &[&NewDevice], options: NewVdevOptions) -> Result<u8, NewV
 }
 
 fn leaf_of(device: &NewDevice, guid: Guid) -> VdevConfig {
-    let kind = if device.is_block_device {
-        VdevType::Disk
-    } else {
-        VdevType::File
-    };
+    let kind = device.vdev_type();
     VdevConfig {
         path: Some(device.path.clone()),
         devid: device.devid.clone(),

@@ -128,8 +128,8 @@ fn of_new(top: &NewTop) -> Replication {
         },
         NewLayout::Single => Replication {
             kind: match top.devices.first() {
-                Some(one) if one.is_block_device => VdevType::Disk,
-                _ => VdevType::File,
+                Some(device) => device.vdev_type(),
+                None => VdevType::File,
             },
             ways: 1,
             parity: 0,
@@ -140,7 +140,7 @@ fn of_new(top: &NewTop) -> Replication {
 fn of_existing(vdev: &VdevConfig) -> Option<Replication> {
     let ways = vdev.children.len();
     match vdev.kind {
-        VdevType::Disk | VdevType::File => Some(Replication {
+        kind if kind.is_device() => Some(Replication {
             kind: vdev.kind,
             ways: 1,
             parity: 0,

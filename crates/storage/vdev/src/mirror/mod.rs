@@ -72,7 +72,7 @@ impl Walk<'_> {
             return;
         }
         match &node.kind {
-            VdevKind::Disk | VdevKind::File => {
+            VdevKind::Device => {
                 let Some(leaf) = node.leaf else { return };
                 if self.found.iter().any(|source| source.leaf == leaf) {
                     return;

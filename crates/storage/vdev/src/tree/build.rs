@@ -220,8 +220,7 @@ fn check(
 fn kind_of(config: &VdevConfig, children: usize, place: &Place) -> Result<VdevKind, TreeError> {
     Ok(match config.kind {
         VdevType::Root => VdevKind::Root,
-        VdevType::Disk => VdevKind::Disk,
-        VdevType::File => VdevKind::File,
+        VdevType::Disk | VdevType::File => VdevKind::Device,
         VdevType::Mirror => VdevKind::Mirror,
         VdevType::Replacing => VdevKind::Replacing,
         VdevType::Spare => VdevKind::Spare,

@@ -67,10 +67,16 @@ impl VdevType {
             .map_or("missing", |(_, name)| name)
     }
 
+    /// Whether such a vdev is a device: a leaf with labels, which is opened by a path.
+    #[must_use]
+    pub fn is_device(self) -> bool {
+        matches!(self, Self::Disk | Self::File)
+    }
+
     /// Whether such a vdev is a leaf that holds bytes: a device or a distributed spare.
     #[must_use]
     pub fn is_leaf(self) -> bool {
-        matches!(self, Self::Disk | Self::File | Self::DraidSpare)
+        self.is_device() || self == Self::DraidSpare
     }
 
     /// Whether every child holds the same bytes at the same offsets.

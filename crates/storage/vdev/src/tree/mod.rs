@@ -34,10 +34,8 @@ pub struct NodeId(pub u32);
 pub enum VdevKind {
     /// The pool.
     Root,
-    /// A block device.
-    Disk,
-    /// A regular file.
-    File,
+    /// A device.
+    Device,
     /// A mirror of its children.
     Mirror,
     /// A device and its replacement.
@@ -86,7 +84,7 @@ impl VdevNode {
     /// Whether this is a device that can be opened (not a distributed spare).
     #[must_use]
     pub fn is_device(&self) -> bool {
-        matches!(self.kind, VdevKind::Disk | VdevKind::File)
+        matches!(self.kind, VdevKind::Device)
     }
 }
 
@@ -250,7 +248,7 @@ impl VdevTree {
             VdevKind::Root => "root".to_owned(),
             VdevKind::Raidz(geometry) => format!("raidz{}-{number}", geometry.parity()),
             VdevKind::Draid(geometry) => format!("{}-{number}", geometry.name()),
-            VdevKind::Disk | VdevKind::File | VdevKind::DraidSpare { .. } => node
+            VdevKind::Device | VdevKind::DraidSpare { .. } => node
                 .config
                 .path
                 .clone()

@@ -333,7 +333,7 @@ impl VdevTree {
             u64::try_from(lost).is_ok_and(|lost| lost <= parity)
         };
         match &node.kind {
-            VdevKind::Disk | VdevKind::File | VdevKind::DraidSpare { .. } => {
+            VdevKind::Device | VdevKind::DraidSpare { .. } => {
                 node.leaf.is_some_and(|leaf| !is_lost(leaf))
             }
             VdevKind::Mirror | VdevKind::Replacing | VdevKind::Spare => alive() > 0,
