@@ -3,8 +3,9 @@
 //! A view of txg C reads blocks that were written up to C and that later txgs free. Such space is not reused
 //! while the view is open, so the view never meets a reused block. Blocks written after C are not held back.
 //!
-//! Pins are bounded in number and in time, and hold back nothing while the pool is short of space. A pin that
-//! reaches a bound expires, and its view reports [`PoolError::ViewExpired`](crate::PoolError::ViewExpired).
+//! Pins are bounded in number and in time. They hold back nothing while the pool is short of space, and end
+//! when what they hold back takes too much memory. A pin that reaches a bound expires, and its view reports
+//! [`PoolError::ViewExpired`](crate::PoolError::ViewExpired).
 
 use millpond_env::mark;
 use millpond_env::sync::atomic::{AtomicBool, Ordering};
@@ -101,14 +102,14 @@ impl Pins {
     /// Notes that space freed up to `until` is reused from now on, except blocks of the pinned txgs, which it
     /// returns, ascending. Pins that have reached their age expire first.
     ///
-    /// While a pool has no more free space than the slop (`is_short`), no pin holds back anything: writers are
-    /// admitted by the space that datasets use, which says nothing of freed space that waits. The sync thread
-    /// needs it.
-    pub(crate) fn release(&self, until: Txg, is_short: bool, now_ns: u64) -> Vec<Txg> {
+    /// With `must_expire`, no pin holds back anything. It is set while a pool has no more free space than the
+    /// slop: writers are admitted by the space that datasets use, which says nothing of freed space that waits.
+    /// The sync thread needs it. It is also set if the allocator holds back too many ranges.
+    pub(crate) fn release(&self, until: Txg, must_expire: bool, now_ns: u64) -> Vec<Txg> {
         let mut table = self.table.lock();
         table.pins.retain(|_, held| {
             let is_young = now_ns.saturating_sub(held.since_ns) < AGE_NS_MAX;
-            let stays = held.txg >= until || is_young && !is_short;
+            let stays = held.txg >= until || is_young && !must_expire;
             if !stays {
                 mark::hit("view-expired");
                 held.has_expired.store(true, Ordering::Release);
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn pins_expire_at_once_if_space_is_short() {
+    fn pins_expire_at_once_if_they_must() {
         let _mark = mark::expect("view-expired");
         let pins = Arc::new(Pins::default());
         let old = pins.pin(Txg(10), 0).unwrap();

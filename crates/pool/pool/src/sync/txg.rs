@@ -158,8 +158,8 @@ impl Pool {
             // A txg above the last commit changed nothing, and a view of that commit must stay possible.
             let wanted = PoolAllocator::reusable_until(txg, is_short).min(self.uberblock().txg);
             let now_ns = self.env.clock.monotonic_ns();
-            let pinned = self.pins.release(wanted, is_short, now_ns);
-            self.allocator.set_pinned(&pinned);
+            let must_expire = is_short || self.allocator.holds_too_many_ranges();
+            let pinned = self.pins.release(wanted, must_expire, now_ns);
             Ok(self.allocator.synced(txg, wanted, &pinned)?)
         });
         std::mem::forget(guard);

@@ -25,6 +25,7 @@ use core::ops::Range;
 use millpond_env::mark;
 use std::collections::{BTreeMap, BTreeSet};
 
+use millpond_env::sync::atomic::AtomicUsize;
 use millpond_env::sync::{Arc, Mutex, RwLock};
 use millpond_ondisk::{Dva, Txg, VdevId};
 
@@ -62,6 +63,9 @@ pub struct PoolAllocator {
     /// The txgs of pinned committed states, ascending.
     pinned: RwLock<Arc<[Txg]>>,
     loaded_ranges_max: usize,
+    /// The ranges that pinned states held back after the last txg.
+    held_ranges: AtomicUsize,
+    held_ranges_max: usize,
 }
 
 /// A set of vdevs, or of reserved metaslabs, that serve the same allocations.
@@ -363,7 +367,11 @@ fn members(
 }
 
 /// The vdev, metaslab and range of an address.
-type Holder<'a> = (&'a Arc<VdevAllocator>, &'a Arc<LoadedMetaslab>, Range<u64>);
+type Holder<'a> = (
+    &'a Arc<VdevAllocator>,
+    &'a Arc<LoadedMetaslab>,
+    Range<u64>,
+);
 
 /// Finds the vdev, metaslab and range of an address.
 fn find<'a>(

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use millpond_env::sync::atomic::AtomicUsize;
 use millpond_env::sync::{Arc, Mutex, RwLock};
 use millpond_ondisk::{DecodeError, SpaceMapPhys, Txg, VdevId};
 
@@ -20,6 +21,8 @@ use crate::{
 const METASLABS_MAX: u64 = 1 << 21;
 /// The limit on free ranges of loaded metaslabs in memory, about 200 bytes each.
 const LOADED_RANGES_MAX: usize = 2 << 20;
+/// The most ranges that pinned states may hold back. Each takes about 100 bytes.
+const HELD_RANGES_MAX: usize = 1 << 20;
 
 /// One metaslab as found on disk.
 #[derive(Debug, Clone, Default)]
@@ -95,6 +98,8 @@ impl PoolAllocator {
             faults: Mutex::new(Vec::new()),
             pinned: RwLock::new(Arc::from([])),
             loaded_ranges_max: LOADED_RANGES_MAX,
+            held_ranges: AtomicUsize::new(0),
+            held_ranges_max: HELD_RANGES_MAX,
         })
     }
 }

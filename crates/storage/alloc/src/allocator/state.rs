@@ -2,6 +2,7 @@
 
 use core::ops::Range;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use millpond_ondisk::space_map::SpaceHistogram;
 use millpond_ondisk::{SpaceAction, Txg};
@@ -34,18 +35,38 @@ struct Loaded {
 /// When a deferred free ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Deferral {
-    /// The txg of the free.
+    /// The txg of the free, or an older one: pinned states of this txg and of newer ones do not contain the
+    /// range.
     pub(super) freed: Txg,
     /// Pinned states of this txg and of older ones do not contain the range.
     pub(super) absent_until: Txg,
 }
 
 impl Deferral {
-    /// Whether a pinned state contains the range. `pinned` is ascending.
-    fn is_pinned(&self, pinned: &[Txg]) -> bool {
-        let above = pinned.partition_point(|txg| *txg <= self.absent_until);
-        pinned.get(above).is_some_and(|txg| *txg < self.freed)
+    /// The one deferral of all ranges that are contained in the same pinned states as this one. `None` if no
+    /// pinned state contains it. `pinned` is ascending.
+    ///
+    /// Valid once no state older than the free can be pinned any more: pins can only disappear then.
+    fn of_holders(&self, pinned: &[Txg]) -> Option<Self> {
+        let first = pinned.partition_point(|txg| *txg <= self.absent_until);
+        let (older, rest) = pinned.split_at(first);
+        let last = rest.iter().take_while(|txg| **txg < self.freed).last()?;
+        Some(Self {
+            freed: Txg(last.0.saturating_add(1)),
+            absent_until: older.last().copied().unwrap_or(Txg(0)),
+        })
     }
+}
+
+/// What [`MetaslabState::release`] did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Released {
+    /// The bytes that became allocatable.
+    pub(super) bytes: u64,
+    /// The number of ranges that only pinned states hold back.
+    pub(super) held_ranges: usize,
+    /// Whether nothing is pending.
+    pub(super) is_idle: bool,
 }
 
 /// One metaslab. Every range of it is free, deferred or allocated; `changes` are those not yet in maps.
@@ -57,7 +78,8 @@ pub(super) struct MetaslabState {
     changes: BTreeMap<Txg, UnflushedChanges>,
     /// Ranges allocated in a txg that is not synced yet, and not freed since.
     born: BTreeMap<Txg, RangeSet>,
-    /// Deferred frees: the trees of older uberblocks still need the ranges.
+    /// Deferred frees: the trees of older uberblocks, or pinned states, still need the ranges. Those that
+    /// only pinned states need have one set for each range of pinned states, however long the pins last.
     waiting: BTreeMap<Deferral, RangeSet>,
     pub(super) map: Option<OwnMap>,
     /// Of the recorded free space. Exact when loaded; otherwise frees are only added to it.
@@ -345,39 +367,68 @@ impl MetaslabState {
     }
 
     /// Makes space freed up to `until` allocatable, except ranges of pinned states, after `synced` reached
-    /// stable storage. Returns its size in bytes, and whether nothing is pending.
+    /// stable storage. `until` is at most `synced`, and no state before it is pinned from now on.
+    ///
+    /// # Errors
+    /// If a range is already free, or deferred twice.
     pub(super) fn release(
         &mut self,
         synced: Txg,
         until: Txg,
         pinned: &[Txg],
-    ) -> Result<(u64, bool), AllocError> {
+    ) -> Result<Released, AllocError> {
+        let id = self.place.id;
+        let fail = |conflict| AllocError::Contradiction {
+            metaslab: id,
+            conflict,
+        };
         self.born.retain(|txg, _| *txg > synced);
-        let mut due = Vec::new();
-        self.waiting.retain(|deferral, set| {
-            let stays = deferral.freed > until || deferral.is_pinned(pinned);
-            if !stays {
-                due.push(core::mem::take(set));
-            }
-            stays
+        let later = self.waiting.split_off(&Deferral {
+            freed: Txg(until.0.saturating_add(1)),
+            absent_until: Txg(0),
         });
-        let mut bytes = 0u64;
-        for set in due {
+        let (mut bytes, mut held_ranges) = (0u64, 0usize);
+        for (deferral, set) in core::mem::replace(&mut self.waiting, later) {
+            if let Some(deferral) = deferral.of_holders(pinned) {
+                // Never a deferral of `later`: it is not above the free, so not above `until`.
+                match self.waiting.entry(deferral) {
+                    Entry::Vacant(vacant) => drop(vacant.insert(set)),
+                    Entry::Occupied(held) => merge(held.into_mut(), set).map_err(fail)?,
+                }
+                continue;
+            }
             bytes = bytes.saturating_add(set.bytes());
             let Some(loaded) = &mut self.loaded else {
                 continue;
             };
             for range in set.iter() {
-                loaded
-                    .free
-                    .add(range)
-                    .map_err(|conflict| AllocError::Contradiction {
-                        metaslab: self.place.id,
-                        conflict,
-                    })?;
+                loaded.free.add(range).map_err(fail)?;
             }
         }
-        let is_idle = self.born.is_empty() && self.waiting.is_empty() && self.changes.is_empty();
-        Ok((bytes, is_idle))
+        for (deferral, set) in &self.waiting {
+            if deferral.freed <= until {
+                held_ranges = held_ranges.saturating_add(set.len());
+            }
+        }
+        Ok(Released {
+            bytes,
+            held_ranges,
+            is_idle: self.born.is_empty() && self.waiting.is_empty() && self.changes.is_empty(),
+        })
     }
+
+    /// The number of sets of deferred frees.
+    #[cfg(test)]
+    pub(super) fn waiting_sets(&self) -> usize {
+        self.waiting.len()
+    }
+}
+
+/// Adds the ranges of one set to another. Each is moved to a set at least twice as long, so that merging
+/// again and again moves no range often.
+fn merge(into: &mut RangeSet, mut other: RangeSet) -> Result<(), RangeConflict> {
+    if other.len() > into.len() {
+        core::mem::swap(into, &mut other);
+    }
+    other.iter().try_for_each(|range| into.add(range))
 }

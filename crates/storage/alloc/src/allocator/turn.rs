@@ -1,6 +1,7 @@
 //! Completes a txg once it is on stable storage.
 
 use millpond_env::sync::Arc;
+use millpond_env::sync::atomic::Ordering;
 use millpond_ondisk::{Txg, VdevId};
 
 use super::PoolAllocator;
@@ -24,28 +25,42 @@ impl PoolAllocator {
     /// Completes `txg`, once its uberblock is on stable storage (or if it had nothing to write).
     ///
     /// Space freed up to `until` ([`PoolAllocator::reusable_until`]) becomes allocatable, except blocks of the
-    /// committed states of the txgs in `pinned`, which something still reads. Unloads metaslabs if too many
-    /// ranges are in memory.
+    /// committed states of the txgs in `pinned`, ascending, which something still reads. No state before
+    /// `until` may be pinned from now on. Unloads metaslabs if too many ranges are in memory.
     ///
     /// # Errors
     /// If freed space is already free: nothing more may be written to the pool.
     pub fn synced(&self, txg: Txg, until: Txg, pinned: &[Txg]) -> Result<(), AllocError> {
+        self.set_pinned(pinned);
         let busy = core::mem::take(&mut self.registry.lock().busy);
+        let mut held_ranges = 0usize;
         for id in busy {
             let Some((vdev, metaslab)) = self.metaslab(id) else {
                 continue;
             };
-            let (bytes, is_idle) = metaslab.with(|state| state.release(txg, until, pinned))?;
-            vdev.note_available(bytes);
-            if !is_idle {
+            let released = metaslab.with(|state| state.release(txg, until, pinned))?;
+            vdev.note_available(released.bytes);
+            held_ranges = held_ranges.saturating_add(released.held_ranges);
+            if !released.is_idle {
                 self.registry.lock().busy.insert(id);
             }
         }
+        self.held_ranges.store(held_ranges, Ordering::Relaxed);
         self.unload_idle();
         Ok(())
     }
 
+    /// Whether the ranges that pinned states hold back take too much memory. The pins should end.
+    #[must_use]
+    pub fn holds_too_many_ranges(&self) -> bool {
+        self.held_ranges.load(Ordering::Relaxed) > self.held_ranges_max
+    }
+
     /// Tells which committed states are pinned, ascending: frees of younger blocks are not held back for them.
+    ///
+    /// An outdated list does no harm. A state that it lacks may hold back frees of blocks younger than itself
+    /// while it is pinned. No list lets space be reused early: [`PoolAllocator::synced`] decides that, by the
+    /// list passed to it.
     pub fn set_pinned(&self, pinned: &[Txg]) {
         *self.pinned.write() = pinned.into();
     }
