@@ -60,6 +60,18 @@ pub struct FoundBlock {
     pub record_sequence: u64,
 }
 
+impl FoundBlock {
+    /// The oldest txg whose state may contain the block: its birth, or the txg that claimed it if that is
+    /// older.
+    pub(crate) fn contained_since(&self, header: &IntentLogHeader) -> Txg {
+        let birth = self.pointer.physical_birth();
+        match header.claim_txg {
+            Txg(0) => birth,
+            claim => birth.min(claim),
+        }
+    }
+}
+
 /// A dataset's intent log as found on disk.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FoundLog {
@@ -279,5 +291,32 @@ impl Walk<'_> {
         }
         mark::hit("log-on-missing-device");
         Err(error).reading(WHAT)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use millpond_ondisk::ObjectType;
+
+    #[test]
+    fn a_claimed_block_is_contained_since_its_claim() {
+        let block = |birth| FoundBlock {
+            pointer: BlockPointer::hole(512, ObjectType::INTENT_LOG, Level(0), Txg(birth)),
+            is_chain: true,
+            block_sequence: 1,
+            record_sequence: 1,
+        };
+        let header = |claim| IntentLogHeader {
+            claim_txg: Txg(claim),
+            ..IntentLogHeader::default()
+        };
+        assert_eq!(block(103).contained_since(&header(101)), Txg(101));
+        assert_eq!(block(99).contained_since(&header(101)), Txg(99));
+        assert_eq!(
+            block(99).contained_since(&header(0)),
+            Txg(99),
+            "not claimed"
+        );
     }
 }

@@ -94,11 +94,7 @@ impl Datasets {
         let found = FoundLog::read(pool.store(), set.dataset(), &header, first, false)?;
         pool.sync_task(|ctx| {
             for block in &found.blocks {
-                if block.is_chain {
-                    ctx.free_log_block(&block.pointer)?;
-                } else {
-                    ctx.free_block(&block.pointer)?;
-                }
+                ctx.free_found_block(block, &header)?;
             }
             set.set_log_header(ctx.tx(), [0; 24]);
             head.mark(ctx.txg());
@@ -142,10 +138,8 @@ impl SyncTaskContext<'_> {
         for block in &found.log.blocks {
             // A block that was never claimed is already free.
             let is_known = found.header.claim_txg != Txg(0) || block.pointer.birth() < self.txg();
-            match (is_known, block.is_chain) {
-                (false, _) => {}
-                (true, true) => self.ctx.free_log_block(&block.pointer)?,
-                (true, false) => self.ctx.free_block(&block.pointer)?,
+            if is_known {
+                self.ctx.free_found_block(block, &found.header)?;
             }
         }
         self.deactivate_feature(found.dataset, features::ZILSAXATTR)

@@ -1,13 +1,13 @@
 //! The syncing context: the operations allowed while a txg is written.
 
-use crate::PoolError;
 use crate::history::append::HistoryEvent;
 use crate::pool::Pool;
+use crate::{FoundBlock, PoolError};
 use millpond_alloc::AllocError;
 use millpond_env::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use millpond_env::sync::{Arc, Mutex};
 use millpond_object::{Leak, ObjectSet};
-use millpond_ondisk::{BlockPointer, Txg};
+use millpond_ondisk::{BlockPointer, IntentLogHeader, Txg};
 use millpond_txg::Transaction;
 use std::ops::{Add, AddAssign, Neg, Sub, SubAssign};
 
@@ -107,8 +107,8 @@ pub(crate) struct TxgSyncState {
     pub(crate) pass: AtomicU32,
     pub(crate) tx: Transaction,
     /// Dead blocks that are freed or deferred after the MOS and before the space maps are written in this
-    /// pass.
-    pub(crate) dead: Mutex<Vec<BlockPointer>>,
+    /// pass, each with the oldest txg whose state may contain it.
+    pub(crate) dead: Mutex<Vec<(BlockPointer, Txg)>>,
     /// Net change of the MOS size that `$MOS` has not been charged for yet.
     pub(crate) mos_change: Mutex<SpaceChange>,
     /// Blocks that could not be freed, to be recorded in the history.
@@ -187,6 +187,10 @@ impl SyncContext<'_> {
     /// # Errors
     /// [`PoolError::Unsupported`] for a deduplicated block.
     pub fn free_block(&self, pointer: &BlockPointer) -> Result<(), PoolError> {
+        self.free_block_since(pointer, pointer.physical_birth())
+    }
+
+    fn free_block_since(&self, pointer: &BlockPointer, since: Txg) -> Result<(), PoolError> {
         if pointer.is_hole() || pointer.is_embedded() {
             return Ok(());
         }
@@ -195,11 +199,31 @@ impl SyncContext<'_> {
                 what: "freeing deduplicated blocks",
             });
         }
-        self.push_dead(pointer);
+        self.push_dead_since(pointer, since);
         Ok(())
     }
 
-    /// Frees a block of an intent log.
+    /// Frees a block of an intent log that was found when the pool was opened, or a block that a record of
+    /// it points to. The log must be claimed, or the block known to the state that was opened.
+    ///
+    /// A claimed block may be born in a later txg than the state that claimed it, so its birth does not tell
+    /// which states contain it.
+    ///
+    /// # Errors
+    /// As [`SyncContext::free_log_block`] or [`SyncContext::free_block`].
+    pub fn free_found_block(
+        &self,
+        block: &FoundBlock,
+        header: &IntentLogHeader,
+    ) -> Result<(), PoolError> {
+        let since = block.contained_since(header);
+        match block.is_chain {
+            true => self.free_log_block_since(&block.pointer, since),
+            false => self.free_block_since(&block.pointer, since),
+        }
+    }
+
+    /// Frees a block of an intent log in use.
     ///
     /// Its space is not reused before this txg is committed, even if it was allocated in this txg, because
     /// the chain of the last committed header may include the block.
@@ -207,10 +231,13 @@ impl SyncContext<'_> {
     /// # Errors
     /// If its space is already free.
     pub fn free_log_block(&self, pointer: &BlockPointer) -> Result<(), PoolError> {
+        self.free_log_block_since(pointer, pointer.physical_birth())
+    }
+
+    fn free_log_block_since(&self, pointer: &BlockPointer, since: Txg) -> Result<(), PoolError> {
         self.round.has_changes.store(true, Ordering::Relaxed);
-        let birth = pointer.physical_birth();
         for dva in pointer.dvas() {
-            self.pool.allocator.free(self.txg(), &dva, birth, false)?;
+            self.pool.allocator.free(self.txg(), &dva, since, false)?;
         }
         Ok(())
     }
@@ -290,9 +317,12 @@ impl SyncContext<'_> {
     }
 
     pub(crate) fn push_dead(&self, pointer: &BlockPointer) {
+        self.push_dead_since(pointer, pointer.physical_birth());
+    }
+    fn push_dead_since(&self, pointer: &BlockPointer, since: Txg) {
         self.round.has_changes.store(true, Ordering::Relaxed);
         // Queue the block instead of freeing it now: gang headers must be read first.
-        self.round.dead.lock().push(*pointer);
+        self.round.dead.lock().push((*pointer, since));
     }
 
     /// Adds to the space that `$MOS` is charged for in this pass.

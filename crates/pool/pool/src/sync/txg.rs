@@ -345,12 +345,14 @@ impl Pool {
         if has_logs || ctx.pass() < DEFER_FREES_FROM_PASS {
             return dead
                 .iter()
-                .try_for_each(|pointer| self.free_now(ctx, pointer));
+                .try_for_each(|(pointer, since)| self.free_now(ctx, pointer, *since));
         }
         mark::hit("frees-put-off");
         let list = self.deferred_free_list(ctx)?;
-        let entries: Vec<(BlockPointer, bool)> =
-            dead.into_iter().map(|pointer| (pointer, false)).collect();
+        let entries: Vec<(BlockPointer, bool)> = dead
+            .into_iter()
+            .map(|(pointer, _)| (pointer, false))
+            .collect();
         list.append_all(ctx, &entries)?;
         self.state.write().deferred_free_bytes = list.phys()?.bytes;
         Ok(())
@@ -377,18 +379,25 @@ impl Pool {
             return Ok(());
         }
         list.drain(ctx, &mut |entry| {
-            self.free_now(ctx, &entry.pointer)?;
+            self.free_now(ctx, &entry.pointer, entry.pointer.physical_birth())?;
             Ok(Drain::Taken)
         })?;
         self.state.write().deferred_free_bytes = 0;
         Ok(())
     }
 
-    /// Returns the space of a block to the allocator, including its gang headers and parts.
-    fn free_now(&self, ctx: &SyncContext<'_>, pointer: &BlockPointer) -> Result<(), PoolError> {
-        let (txg, birth) = (ctx.txg(), pointer.physical_birth());
+    /// Returns the space of a block to the allocator, including its gang headers and parts. States before
+    /// `since` do not contain it.
+    fn free_now(
+        &self,
+        ctx: &SyncContext<'_>,
+        pointer: &BlockPointer,
+        since: Txg,
+    ) -> Result<(), PoolError> {
+        let txg = ctx.txg();
+        let is_unreferenced = pointer.physical_birth() == txg;
         for dva in self.all_addresses(pointer)? {
-            self.allocator.free(txg, &dva, birth, birth == txg)?;
+            self.allocator.free(txg, &dva, since, is_unreferenced)?;
         }
         Ok(())
     }
