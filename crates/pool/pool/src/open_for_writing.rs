@@ -198,7 +198,7 @@ impl Pool {
     }
 
     fn view_of(&self, uberblock: Uberblock, pin: TxgPin) -> Result<Arc<PoolView>, PoolError> {
-        let store = Arc::new(self.store.view());
+        let store = Arc::new(self.store.view(pin.expiry()));
         let mos = ObjectSetView::open(Arc::clone(&store), 0, uberblock.root, None)
             .reading("pool metadata")?;
         let directory = open_directory(&mos)?;

@@ -100,7 +100,7 @@ impl BlockStore {
                 self.read_gang(pointer, dva, address, depth, budget)
             } else if let Some(begun) = begun.take() {
                 let topology = Arc::clone(&begun.topology);
-                begun.finish(&mut verify).map(|resolved| {
+                begun.finish(self, &mut verify).map(|resolved| {
                     self.repair(&topology, &resolved.repairs, since);
                     resolved.data
                 })
@@ -108,7 +108,8 @@ impl BlockStore {
                 let size = pointer.psize_bytes();
                 let buffer = self.buffers.take(to_usize(size)).unwrap_or_default();
                 let birth = pointer.physical_birth();
-                resolve(&topology, dva, size, birth, buffer, &mut verify).map(|resolved| {
+                let found = self.resolve(&topology, dva, size, birth, buffer, &mut verify);
+                found.map(|resolved| {
                     self.repair(&topology, &resolved.repairs, since);
                     resolved.data
                 })
@@ -125,7 +126,7 @@ impl BlockStore {
                     all_unavailable &= trouble.is_unavailable();
                     let reason = trouble.describe(&topology);
                     if let CopyTrouble::Failed(failure) = trouble {
-                        topology.count(&failure.blames);
+                        self.count_errors(&topology, &failure.blames);
                     }
                     failures.push(CopyFailure { dva, reason });
                 }
@@ -138,38 +139,42 @@ impl BlockStore {
             BlockError::Corrupt { address, copies }
         })
     }
+
+    /// Executes one plan and repairs nothing: for blocks that may not be part of the pool.
+    pub(crate) fn read_range(
+        &self,
+        topology: &Topology,
+        dva: Dva,
+        size_bytes: u64,
+        birth: Txg,
+        verify: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Result<Vec<u8>, CopyTrouble> {
+        let resolved = self.resolve(topology, dva, size_bytes, birth, Vec::new(), verify)?;
+        Ok(resolved.data)
+    }
+
+    /// Executes one plan and counts the errors of leaves if it succeeds.
+    pub(crate) fn resolve(
+        &self,
+        topology: &Topology,
+        dva: Dva,
+        size_bytes: u64,
+        birth: Txg,
+        buffer: Vec<u8>,
+        verify: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Result<Resolved, CopyTrouble> {
+        let way = Way {
+            class: IoClass::SyncRead,
+            buffer,
+        };
+        let resolved = look(topology, dva, size_bytes, birth, way, verify)?;
+        self.count_errors(topology, &resolved.liars);
+        Ok(resolved)
+    }
 }
 
 fn to_usize(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
-}
-
-/// Executes one plan and repairs nothing: for blocks that may not be part of the pool.
-pub(crate) fn read_range(
-    topology: &Topology,
-    dva: Dva,
-    size_bytes: u64,
-    birth: Txg,
-    verify: &mut dyn FnMut(&[u8]) -> bool,
-) -> Result<Vec<u8>, CopyTrouble> {
-    resolve(topology, dva, size_bytes, birth, Vec::new(), verify).map(|resolved| resolved.data)
-}
-
-pub(crate) fn resolve(
-    topology: &Topology,
-    dva: Dva,
-    size_bytes: u64,
-    birth: Txg,
-    buffer: Vec<u8>,
-    verify: &mut dyn FnMut(&[u8]) -> bool,
-) -> Result<Resolved, CopyTrouble> {
-    let way = Way {
-        class: IoClass::SyncRead,
-        buffer,
-    };
-    let resolved = look(topology, dva, size_bytes, birth, way, verify)?;
-    topology.count(&resolved.liars);
-    Ok(resolved)
 }
 
 /// How the reads of a plan are made.
@@ -300,7 +305,11 @@ fn lay_out(
 
 impl Begun {
     /// Completes the read of the first address.
-    fn finish(self, verify: &mut dyn FnMut(&[u8]) -> bool) -> Result<Resolved, CopyTrouble> {
+    fn finish(
+        self,
+        store: &BlockStore,
+        verify: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Result<Resolved, CopyTrouble> {
         let step = Step::Read(self.reads);
         let first = Some(self.outcomes);
         let way = Way {
@@ -308,7 +317,7 @@ impl Begun {
             buffer: Vec::new(),
         };
         let resolved = finish(&self.topology, self.plan, step, first, way, verify)?;
-        self.topology.count(&resolved.liars);
+        store.count_errors(&self.topology, &resolved.liars);
         Ok(resolved)
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Page `docs/format/gang-header.md`.
 
-use crate::copies::{CopyTrouble, GANG_DEPTH_MAX, resolve};
+use crate::copies::{CopyTrouble, GANG_DEPTH_MAX};
 use crate::{BlockAddress, BlockError, BlockStore, CopyFailure};
 use millpond_checksum::{Form, GangVerifier, find_gang_header};
 use millpond_ondisk::{BlockPointer, DecodeError, Dva, GANG_HEADER_BYTES, GangHeader};
@@ -211,7 +211,7 @@ impl BlockStore {
         let mut last = CopyTrouble::Other("no gang header".into());
         for size in sizes {
             let mut verify = |bytes: &[u8]| find_gang_header(bytes, verifier, form).is_ok();
-            match resolve(&topology, dva, size, birth, Vec::new(), &mut verify) {
+            match self.resolve(&topology, dva, size, birth, Vec::new(), &mut verify) {
                 Ok(resolved) => {
                     self.repair(&topology, &resolved.repairs, since);
                     let bytes = resolved.data;

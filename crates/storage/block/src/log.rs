@@ -2,7 +2,6 @@
 //!
 //! Page `docs/format/intent-log.md`.
 
-use crate::copies::read_range;
 use crate::{BlockAddress, BlockError, BlockStore, CopyFailure};
 use millpond_checksum::{Form, verify_zilog, verify_zilog2};
 use millpond_crypt::DatasetKey;
@@ -65,7 +64,7 @@ impl BlockStore {
             let size = pointer.psize_bytes();
             let mut verify = |bytes: &[u8]| verify_log(bytes).is_ok();
             let birth = pointer.physical_birth();
-            match read_range(&topology, dva, size, birth, &mut verify) {
+            match self.read_range(&topology, dva, size, birth, &mut verify) {
                 Ok(mut bytes) => {
                     let endian = verify_log(&bytes)
                         .map_err(|_| invalid("the block changed while it was read"))?;

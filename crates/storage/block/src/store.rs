@@ -12,11 +12,13 @@ use crate::{Block, BlockAddress, BlockError};
 use millpond_cache::{Cache, CacheStatistics};
 use millpond_checksum::{Checksummer, Salt};
 use millpond_crypt::{CryptError, DatasetKey, verify_indirect_block};
+use millpond_env::sync::atomic::{AtomicBool, Ordering};
 use millpond_env::sync::{Arc, Condvar, Mutex, RwLock};
 use millpond_env::thread::is_alone;
 use millpond_ondisk::{
     BlockPointer, CompressionKind, DecodeError, EmbeddedKind, Level, ObjectType,
 };
+use millpond_vdev::{Blame, BlameReason};
 use std::collections::HashMap;
 
 /// Reads and writes the blocks of one open pool. Shared by all threads.
@@ -33,6 +35,8 @@ pub struct BlockStore {
     in_flight: Mutex<HashMap<Identity, Arc<InFlightRead>>>,
     pub(crate) ahead: Arc<Prefetcher>,
     pub(crate) is_view: bool,
+    /// Whether blocks of the state that this view reads may be in use again. Never for another store.
+    has_expired: Arc<AtomicBool>,
     pub(crate) writing: Writing,
     pub(crate) retries: Retries,
     log_commits: Times,
@@ -116,6 +120,7 @@ impl BlockStore {
             in_flight: Mutex::new(HashMap::new()),
             ahead: Arc::default(),
             is_view: false,
+            has_expired: Arc::default(),
             writing,
             retries: Retries::default(),
             log_commits: Times::default(),
@@ -127,8 +132,9 @@ impl BlockStore {
     ///
     /// It serves to read a state of the pool that may be outdated: a pointer of such a state may lead to
     /// space that another block has taken, and a half-written block could be mistaken for damage.
+    /// Set `has_expired` before such space is reused: from then on no checksum error is counted.
     #[must_use]
-    pub fn view(&self) -> Self {
+    pub fn view(&self, has_expired: Arc<AtomicBool>) -> Self {
         Self {
             topology: RwLock::new(self.topology()),
             checksummer: RwLock::new(self.checksummer()),
@@ -138,6 +144,7 @@ impl BlockStore {
             in_flight: Mutex::new(HashMap::new()),
             ahead: Arc::clone(&self.ahead),
             is_view: true,
+            has_expired,
             writing: self.writing.of_view(),
             retries: Retries::default(),
             log_commits: Times::default(),
@@ -240,6 +247,18 @@ impl BlockStore {
         let outcome = self.with_retries(|| self.read_shared(&identity, pointer, address, key));
         self.note_damage(pointer, address, &outcome);
         outcome
+    }
+
+    /// Counts the errors that a read found on leaves. Checksum errors of an expired view say nothing about
+    /// them. An error counts only if it was found before the view expired, as the flag is set before blocks
+    /// are reused.
+    pub(crate) fn count_errors(&self, topology: &Topology, blames: &[Blame]) {
+        let has_expired = self.has_expired.load(Ordering::Acquire);
+        for blame in blames {
+            if !has_expired || blame.reason != BlameReason::Checksum {
+                topology.count(blame);
+            }
+        }
     }
 
     /// Remembers whether a block that was read from devices is damaged.

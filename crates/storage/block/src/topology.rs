@@ -399,20 +399,18 @@ impl Topology {
         Ok((read, counters))
     }
 
-    /// Counts the errors that a plan found on leaves.
-    pub(crate) fn count(&self, blames: &[Blame]) {
-        for blame in blames {
-            let Some(counters) = self.counters.get(blame.leaf.0 as usize) else {
-                continue;
-            };
-            match blame.reason {
-                BlameReason::Checksum => {
-                    counters.add_errors(&counters.checksum_errors, 1);
-                }
-                BlameReason::Io(LeafFault::Absent) | BlameReason::Stale => {}
-                BlameReason::Io(_) => {
-                    counters.add_errors(&counters.read_errors, 1);
-                }
+    /// Counts an error that a plan found on a leaf.
+    pub(crate) fn count(&self, blame: &Blame) {
+        let Some(counters) = self.counters.get(blame.leaf.0 as usize) else {
+            return;
+        };
+        match blame.reason {
+            BlameReason::Checksum => {
+                counters.add_errors(&counters.checksum_errors, 1);
+            }
+            BlameReason::Io(LeafFault::Absent) | BlameReason::Stale => {}
+            BlameReason::Io(_) => {
+                counters.add_errors(&counters.read_errors, 1);
             }
         }
     }

@@ -7,7 +7,7 @@ use millpond_block::{BlockAddress, BlockError, BlockStore, PooledBuf, Topology};
 use millpond_checksum::{Form, GangVerifier, checksum, seal_gang_header};
 use millpond_device::{Device, DeviceError, MemoryDevice};
 use millpond_env::sync::Arc;
-use millpond_env::sync::atomic::{AtomicU64, Ordering};
+use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use millpond_env::thread;
 use millpond_ondisk::{
     BlockPointer, ChecksumKind, CompressionKind, Dva, Endian, GangHeader, Guid, ObjectId,
@@ -207,7 +207,7 @@ fn bytes_whose_checksum_does_not_hold_are_never_returned() {
         other => panic!("{other:?}"),
     }
     // Damage is remembered, by views too, until the block can be read.
-    let damaged = mirror.store.view().damaged_blocks();
+    let damaged = mirror.store.view(Arc::default()).damaged_blocks();
     assert_eq!(damaged.len(), 1);
     assert_eq!(damaged[0].address, address());
     mirror.write(0, &data);
@@ -422,4 +422,26 @@ fn holes_and_embedded_pointers_need_no_device() {
     embedded.words[10] = 4;
     let block = mirror.store.read(&embedded, address(), None).unwrap();
     assert_eq!(block.bytes, Arc::new(b"pond water.\n".to_vec()));
+}
+
+#[test]
+fn an_expired_view_counts_no_checksum_errors() {
+    let mirror = Mirror::new([true, true]);
+    let data = content(3, 1024);
+    let pointer = sealed(pointer(0, 1024, false, 1024, 1024), &data);
+    let has_expired = Arc::new(AtomicBool::new(false));
+    let view = mirror.store.view(Arc::clone(&has_expired));
+    let errors = || (mirror.checksum_errors(0), mirror.checksum_errors(1));
+    view.read(&pointer, address(), None).unwrap_err();
+    assert_eq!(errors(), (1, 1));
+    has_expired.store(true, Ordering::Release);
+    view.read(&pointer, address(), None).unwrap_err();
+    // One side has the block: the space is half overwritten, and reading succeeds.
+    mirror.write(0, &data);
+    for side in 0..2 {
+        mirror.write(0, &data);
+        mirror.spoil(side, 0);
+        view.read(&pointer, address(), None).unwrap();
+    }
+    assert_eq!(errors(), (1, 1));
 }

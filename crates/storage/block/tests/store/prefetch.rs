@@ -154,7 +154,7 @@ fn errands_run_are_refused_when_off_and_hold_nothing_once_ended() {
     assert_eq!(ran.load(Ordering::SeqCst), 100);
     // A panic in one request does not affect the others.
     assert!(store.queue_prefetch(1, || panic!("a prefetch request that panics")));
-    assert!(send(&store.view()));
+    assert!(send(&store.view(Arc::default())));
     store.settle_ahead();
     assert_eq!(ran.load(Ordering::SeqCst), 101);
     store.set_prefetch(false);
@@ -178,7 +178,7 @@ fn with_one_thread_nothing_is_read_ahead() {
     mirror.store.set_write_threads(1);
     assert_eq!(mirror.store.ahead_bytes_max(), 0);
     assert!(!mirror.store.queue_prefetch(1, || ()));
-    assert_eq!(mirror.store.view().ahead_bytes_max(), 0);
+    assert_eq!(mirror.store.view(Arc::default()).ahead_bytes_max(), 0);
 }
 
 #[test]
