@@ -10,7 +10,7 @@ use crate::{AllocError, Metaslab, SpaceMapStore};
 /// A metaslab and its locks. Lock order: `map_access`, then the state. The state's lock is held briefly and
 /// never during I/O.
 #[derive(Debug)]
-pub(super) struct LoadedMetaslab {
+pub(super) struct MetaslabAllocator {
     pub(super) place: Metaslab,
     /// Held while the own map is read or written, so that a reader never sees a partial write.
     pub(super) map_access: Mutex<()>,
@@ -24,7 +24,7 @@ pub(super) struct LoadedMetaslab {
     is_broken: AtomicBool,
 }
 
-impl LoadedMetaslab {
+impl MetaslabAllocator {
     pub(super) fn new(state: MetaslabState) -> Self {
         Self {
             place: state.place.clone(),

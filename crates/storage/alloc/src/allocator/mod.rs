@@ -29,7 +29,7 @@ use millpond_env::sync::atomic::AtomicUsize;
 use millpond_env::sync::{Arc, Mutex, RwLock};
 use millpond_ondisk::{Dva, Txg, VdevId};
 
-use self::metaslab::LoadedMetaslab;
+use self::metaslab::MetaslabAllocator;
 use self::rotor::{Candidate, Rotor};
 use self::state::Deferral;
 use self::sync::Writing;
@@ -311,12 +311,12 @@ impl PoolAllocator {
     fn vdevs(&self) -> Arc<BTreeMap<VdevId, Arc<VdevAllocator>>> {
         self.vdevs.read().clone()
     }
-    fn metaslab(&self, id: MetaslabId) -> Option<(Arc<VdevAllocator>, Arc<LoadedMetaslab>)> {
+    fn metaslab(&self, id: MetaslabId) -> Option<(Arc<VdevAllocator>, Arc<MetaslabAllocator>)> {
         let vdev = self.vdevs.read().get(&id.vdev)?.clone();
         let metaslab = vdev.metaslab(id.index)?.clone();
         Some((vdev, metaslab))
     }
-    fn note_change(&self, metaslab: &LoadedMetaslab) {
+    fn note_change(&self, metaslab: &MetaslabAllocator) {
         if metaslab.list() {
             self.registry.lock().changed.insert(metaslab.place.id);
         }
@@ -369,7 +369,7 @@ fn members(
 /// The vdev, metaslab and range of an address.
 type Holder<'a> = (
     &'a Arc<VdevAllocator>,
-    &'a Arc<LoadedMetaslab>,
+    &'a Arc<MetaslabAllocator>,
     Range<u64>,
 );
 

@@ -6,7 +6,7 @@ use millpond_env::sync::atomic::AtomicUsize;
 use millpond_env::sync::{Arc, Mutex, RwLock};
 use millpond_ondisk::{DecodeError, SpaceMapPhys, Txg, VdevId};
 
-use super::metaslab::LoadedMetaslab;
+use super::metaslab::MetaslabAllocator;
 use super::port::{LogPolicy, MapShape, SpaceMapForms};
 use super::request::VdevSpace;
 use super::state::{MetaslabState, OwnMap};
@@ -153,7 +153,7 @@ fn open_vdev(
             allocated_bytes: header.allocated_bytes,
         });
         let state = MetaslabState::new(place, map, histogram, unflushed_txg, changes);
-        metaslabs.push(Arc::new(LoadedMetaslab::new(state)));
+        metaslabs.push(Arc::new(MetaslabAllocator::new(state)));
     }
     let embedded_log = match opened.space.class {
         AllocationClass::Normal | AllocationClass::Special => embedded_log_metaslab(&in_maps),

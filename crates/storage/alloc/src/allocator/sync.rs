@@ -9,7 +9,7 @@ use super::PoolAllocator;
 use super::condense::{self, Stamp};
 use super::logs::LogMap;
 pub(super) use super::logs::Writing;
-use super::metaslab::LoadedMetaslab;
+use super::metaslab::MetaslabAllocator;
 use super::port::{LogPolicy, MapName, SpaceMapForms, SpaceMapWriter};
 use super::state::OwnMap;
 use crate::{AllocError, MetaslabId, StoreError, UnflushedChanges};
@@ -222,7 +222,7 @@ impl PoolAllocator {
 
 /// Flushes a metaslab: appends its unflushed changes to its own map, which must not be in use.
 fn flush_one(
-    metaslab: &Arc<LoadedMetaslab>,
+    metaslab: &Arc<MetaslabAllocator>,
     writing: &mut Writing,
     pass: &Pass<'_>,
     since: Txg,
@@ -257,7 +257,7 @@ fn flush_one(
 
 /// Writes a metaslab's changes of this pass to the log; returns by how many bytes the allocation grew.
 fn record(
-    metaslab: &Arc<LoadedMetaslab>,
+    metaslab: &Arc<MetaslabAllocator>,
     writing: &mut Writing,
     pass: &Pass<'_>,
     entries: &mut Entries,
@@ -297,7 +297,7 @@ fn record(
 }
 
 /// Creates the own map of a metaslab if it has none.
-fn ensure_map(metaslab: &Arc<LoadedMetaslab>, pass: &Pass<'_>) -> Result<(), AllocError> {
+fn ensure_map(metaslab: &Arc<MetaslabAllocator>, pass: &Pass<'_>) -> Result<(), AllocError> {
     let id = metaslab.place.id;
     if metaslab.with(|state| state.map.is_some()) {
         return Ok(());
@@ -316,7 +316,7 @@ fn ensure_map(metaslab: &Arc<LoadedMetaslab>, pass: &Pass<'_>) -> Result<(), All
 
 /// Appends changes to the own map.
 fn append(
-    metaslab: &Arc<LoadedMetaslab>,
+    metaslab: &Arc<MetaslabAllocator>,
     pass: &Pass<'_>,
     changes: &UnflushedChanges,
 ) -> Result<(), AllocError> {
@@ -337,7 +337,7 @@ fn append(
 }
 
 /// Condenses the own map: rewrites it from the recorded free space.
-fn rewrite(metaslab: &Arc<LoadedMetaslab>, pass: &Pass<'_>) -> Result<(), AllocError> {
+fn rewrite(metaslab: &Arc<MetaslabAllocator>, pass: &Pass<'_>) -> Result<(), AllocError> {
     let id = metaslab.place.id;
     let Some(free) = metaslab.with(|state| state.recorded().cloned()) else {
         return Ok(());
@@ -355,7 +355,7 @@ fn rewrite(metaslab: &Arc<LoadedMetaslab>, pass: &Pass<'_>) -> Result<(), AllocE
     append(metaslab, pass, &condense::whole(&metaslab.place, &free))
 }
 
-fn put_header(metaslab: &Arc<LoadedMetaslab>, pass: &Pass<'_>) -> Result<(), AllocError> {
+fn put_header(metaslab: &Arc<MetaslabAllocator>, pass: &Pass<'_>) -> Result<(), AllocError> {
     let id = metaslab.place.id;
     let header = metaslab.with(|state| {
         let map = state.map?;

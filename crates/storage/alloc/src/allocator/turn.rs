@@ -5,7 +5,7 @@ use millpond_env::sync::atomic::Ordering;
 use millpond_ondisk::{Txg, VdevId};
 
 use super::PoolAllocator;
-use super::metaslab::LoadedMetaslab;
+use super::metaslab::MetaslabAllocator;
 use crate::{AllocError, AllocationClass, SlopShare, deflated_bytes};
 
 /// How many later txgs must be synced before freed space becomes allocatable.
@@ -85,7 +85,7 @@ impl PoolAllocator {
     /// lanes are filling.
     fn unload_idle(&self) {
         let mut loaded = 0usize;
-        let mut idle: Vec<(Txg, usize, Arc<LoadedMetaslab>)> = Vec::new();
+        let mut idle: Vec<(Txg, usize, Arc<MetaslabAllocator>)> = Vec::new();
         for vdev in self.vdevs().values() {
             let active = vdev.active();
             for metaslab in vdev.metaslabs.iter().filter(|one| one.is_loaded()) {

@@ -4,7 +4,7 @@ use millpond_env::sync::Arc;
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
 use millpond_ondisk::{Dva, Txg, VdevId};
 
-use super::metaslab::LoadedMetaslab;
+use super::metaslab::MetaslabAllocator;
 use super::request::{VdevSpace, range_of};
 use crate::{AllocError, MetaslabId, SpaceMapStore};
 
@@ -36,7 +36,7 @@ struct Lane {
 #[derive(Debug)]
 pub(super) struct VdevAllocator {
     pub(super) space: VdevSpace,
-    pub(super) metaslabs: Vec<Arc<LoadedMetaslab>>,
+    pub(super) metaslabs: Vec<Arc<MetaslabAllocator>>,
     pub(super) embedded_log: Option<usize>,
     space_bytes: u64,
     /// Allocated or deferred bytes; shared with the value that replaces this one when settings change.
@@ -47,7 +47,7 @@ pub(super) struct VdevAllocator {
 impl VdevAllocator {
     pub(super) fn new(
         space: VdevSpace,
-        metaslabs: Vec<Arc<LoadedMetaslab>>,
+        metaslabs: Vec<Arc<MetaslabAllocator>>,
         embedded_log: Option<usize>,
     ) -> Self {
         let allocated = metaslabs
@@ -87,11 +87,11 @@ impl VdevAllocator {
     pub(super) fn id(&self) -> VdevId {
         self.space.vdev()
     }
-    pub(super) fn metaslab(&self, index: u64) -> Option<&Arc<LoadedMetaslab>> {
+    pub(super) fn metaslab(&self, index: u64) -> Option<&Arc<MetaslabAllocator>> {
         self.metaslabs.get(usize::try_from(index).ok()?)
     }
     /// The metaslab that contains all of an address.
-    pub(super) fn holder_of(&self, dva: &Dva) -> Option<&Arc<LoadedMetaslab>> {
+    pub(super) fn holder_of(&self, dva: &Dva) -> Option<&Arc<MetaslabAllocator>> {
         let range = range_of(&self.space, dva)?;
         let metaslab = self.space.geometry.metaslab_of(&range)?;
         self.metaslab(metaslab.id.index)
@@ -127,7 +127,7 @@ impl VdevAllocator {
             .max()
             .unwrap_or(0)
     }
-    fn of(&self, part: Part) -> impl Iterator<Item = (usize, &Arc<LoadedMetaslab>)> {
+    fn of(&self, part: Part) -> impl Iterator<Item = (usize, &Arc<MetaslabAllocator>)> {
         let embedded_log = self.embedded_log;
         self.metaslabs
             .iter()
@@ -145,9 +145,9 @@ impl VdevAllocator {
         want: &Want<'_>,
         asize_bytes: u64,
         avoid: &[MetaslabId],
-    ) -> Option<(&LoadedMetaslab, u64)> {
+    ) -> Option<(&MetaslabAllocator, u64)> {
         let lane = self.lanes.get(want.lane.checked_rem(LANES)?)?;
-        let fits = |metaslab: &Arc<LoadedMetaslab>| {
+        let fits = |metaslab: &Arc<MetaslabAllocator>| {
             metaslab.largest_bytes() >= asize_bytes && !avoid.contains(&metaslab.place.id)
         };
         if want.part == Part::Ordinary {
@@ -198,7 +198,7 @@ impl VdevAllocator {
     }
     fn allocate_in(
         &self,
-        metaslab: &Arc<LoadedMetaslab>,
+        metaslab: &Arc<MetaslabAllocator>,
         want: &Want<'_>,
         asize_bytes: u64,
     ) -> Option<u64> {
