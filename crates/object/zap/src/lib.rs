@@ -22,7 +22,6 @@
 mod check;
 mod cursor;
 mod error;
-
 mod lookup;
 mod normalise;
 mod source;

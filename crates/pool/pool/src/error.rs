@@ -68,10 +68,8 @@ pub enum PoolError {
         /// The number of passes made.
         passes: u32,
     },
-    /// A view of a committed state was open for so long that its blocks may be in use again.
-    #[error(
-        "the state of txg {txg} was given up while it was read, because the pool changed; run the command again"
-    )]
+    /// A view of a committed state expired while it was open: its blocks may be in use again.
+    #[error("the view of txg {txg} expired while the pool changed; run the command again")]
     ViewExpired {
         /// The txg of the state.
         txg: millpond_ondisk::Txg,

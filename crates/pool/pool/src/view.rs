@@ -1,4 +1,4 @@
-//! An open pool.
+//! A committed state of a pool.
 
 use crate::error::Reading;
 use crate::import::Assembly;
