@@ -6,7 +6,7 @@
 //! this process.
 
 use anyhow::Context;
-use millpond_bench::Dice;
+use millpond_bench::SeededRng;
 use millpond_device::{
     Device, DeviceRead, FileDevice, IoBackend, OpenOptions, ReadRequest, WriteRequest, read_batch,
     ring_is_permitted,
@@ -41,7 +41,7 @@ struct Case {
     batches: usize,
     requests: usize,
     is_cold: bool,
-    batch: fn(&[FileDevice; 2], &mut Dice, &mut [u8]) -> anyhow::Result<()>,
+    batch: fn(&[FileDevice; 2], &mut SeededRng, &mut [u8]) -> anyhow::Result<()>,
 }
 
 const CASES: [Case; 6] = [
@@ -98,7 +98,7 @@ fn compare(name: &str, folder: &Path) -> anyhow::Result<()> {
         write: true,
         refuse_if_live: false,
     };
-    let mut dice = Dice(0x2545_f491_4f6c_dd1d);
+    let mut rng = SeededRng(0x2545_f491_4f6c_dd1d);
     let mut memory = vec![7u8; BATCH * PIECE_BYTES];
     for file in &files {
         file.as_file().set_len(FILE_BYTES)?;
@@ -133,7 +133,7 @@ fn compare(name: &str, folder: &Path) -> anyhow::Result<()> {
             }
             let (begun, busy) = (Instant::now(), processor_us()?);
             for _ in 0..case.batches {
-                (case.batch)(&devices, &mut dice, &mut memory)?;
+                (case.batch)(&devices, &mut rng, &mut memory)?;
             }
             let requests = (case.batches * case.requests) as f64;
             let speed = requests / begun.elapsed().as_secs_f64() / 1e3;
@@ -158,10 +158,10 @@ fn processor_us() -> anyhow::Result<f64> {
         .sum())
 }
 
-fn read(devices: &[FileDevice; 2], dice: &mut Dice, memory: &mut [u8]) -> anyhow::Result<()> {
+fn read(devices: &[FileDevice; 2], rng: &mut SeededRng, memory: &mut [u8]) -> anyhow::Result<()> {
     let mut requests: Vec<ReadRequest<'_>> = memory
         .chunks_mut(PIECE_BYTES)
-        .zip(offsets(dice, BATCH, PIECE_BYTES as u64))
+        .zip(offsets(rng, BATCH, PIECE_BYTES as u64))
         .map(|(buffer, offset_bytes)| ReadRequest {
             offset_bytes,
             buffer,
@@ -175,8 +175,8 @@ fn read(devices: &[FileDevice; 2], dice: &mut Dice, memory: &mut [u8]) -> anyhow
         .context("a read failed")
 }
 
-fn write(devices: &[FileDevice; 2], dice: &mut Dice, memory: &mut [u8]) -> anyhow::Result<()> {
-    let mut offsets = offsets(dice, BATCH, PIECE_BYTES as u64);
+fn write(devices: &[FileDevice; 2], rng: &mut SeededRng, memory: &mut [u8]) -> anyhow::Result<()> {
+    let mut offsets = offsets(rng, BATCH, PIECE_BYTES as u64);
     offsets.dedup();
     let mut requests: Vec<WriteRequest<'_>> = memory
         .chunks(PIECE_BYTES)
@@ -193,13 +193,13 @@ fn write(devices: &[FileDevice; 2], dice: &mut Dice, memory: &mut [u8]) -> anyho
 /// `COUNT` reads of `LENGTH` bytes, alternating between both devices, into new memory.
 fn across<const COUNT: usize, const LENGTH: usize>(
     devices: &[FileDevice; 2],
-    dice: &mut Dice,
+    rng: &mut SeededRng,
     _memory: &mut [u8],
 ) -> anyhow::Result<()> {
     let reads: Vec<DeviceRead<'_>> = devices
         .iter()
         .cycle()
-        .zip(offsets(dice, COUNT, LENGTH as u64))
+        .zip(offsets(rng, COUNT, LENGTH as u64))
         .map(|(device, offset_bytes)| DeviceRead {
             device,
             offset_bytes,
@@ -213,9 +213,9 @@ fn across<const COUNT: usize, const LENGTH: usize>(
 }
 
 /// Sorted multiples of `unit` within the files.
-fn offsets(dice: &mut Dice, count: usize, unit: u64) -> Vec<u64> {
+fn offsets(rng: &mut SeededRng, count: usize, unit: u64) -> Vec<u64> {
     let mut offsets: Vec<u64> = (0..count)
-        .map(|_| dice.below(FILE_BYTES / unit) * unit)
+        .map(|_| rng.below(FILE_BYTES / unit) * unit)
         .collect();
     offsets.sort_unstable();
     offsets

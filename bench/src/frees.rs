@@ -115,17 +115,17 @@ fn finish(pool: Pool) -> Result<()> {
     Ok(())
 }
 
-/// Writes and calls `fsync` while `goes_on` is set, and prints a row of the table.
+/// Writes and calls `fsync` while `continues` is set, and prints a row of the table.
 fn written(
     when: &str,
     files: &Arc<FileSystem>,
     node: &Node,
-    goes_on: &dyn Fn() -> bool,
+    continues: &dyn Fn() -> bool,
 ) -> Result<()> {
     reset_peak()?;
     let (caller, piece) = (Caller::root(), [7; 4096]);
     let (begun, mut took) = (Instant::now(), vec![]);
-    while goes_on() {
+    while continues() {
         let at = took.len() as u64 * 4096 % SMALL_FILE_BYTES;
         let start = Instant::now();
         files.write(&caller, node, WriteAt::Offset(at), &piece)?;

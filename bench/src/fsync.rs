@@ -84,16 +84,16 @@ fn run(scratch: &Path, layout: Layout, time: Duration) -> Result<()> {
     Ok(())
 }
 
-struct Figures {
+struct Measurement {
     per_second: f64,
     median: Duration,
 }
 
-fn best(figures: Vec<Figures>) -> Figures {
-    figures
+fn best(measurements: Vec<Measurement>) -> Measurement {
+    measurements
         .into_iter()
         .max_by(|one, other| one.per_second.total_cmp(&other.per_second))
-        .unwrap_or(Figures {
+        .unwrap_or(Measurement {
             per_second: 0.0,
             median: Duration::ZERO,
         })
@@ -103,7 +103,7 @@ fn best(figures: Vec<Figures>) -> Figures {
 fn measure(
     time: Duration,
     steps: Vec<Box<dyn FnMut(u64) -> Result<()> + Send + '_>>,
-) -> Result<Figures> {
+) -> Result<Measurement> {
     let start = Instant::now();
     let outcomes: Vec<Result<Vec<Duration>>> = std::thread::scope(|scope| {
         let threads: Vec<_> = steps
@@ -131,7 +131,7 @@ fn measure(
         took.extend(outcome?);
     }
     took.sort();
-    Ok(Figures {
+    Ok(Measurement {
         per_second: took.len() as f64 / elapsed.as_secs_f64(),
         median: took.get(took.len() / 2).copied().unwrap_or_default(),
     })
@@ -142,7 +142,7 @@ fn plain_files(
     writers: usize,
     (bytes, all): (usize, u64),
     time: Duration,
-) -> Result<Figures> {
+) -> Result<Measurement> {
     let count = all / bytes as u64;
     let mut steps: Vec<Box<dyn FnMut(u64) -> Result<()> + Send>> = vec![];
     for number in 0..writers {
@@ -180,7 +180,7 @@ fn pool_files(
     writers: usize,
     (bytes, all): (usize, u64),
     time: Duration,
-) -> Result<Figures> {
+) -> Result<Measurement> {
     let count = all / bytes as u64;
     let images = (0..layout.disks).map(|number| scratch.join(format!("disk{number}.img")));
     let images: Vec<PathBuf> = images.collect();
@@ -211,11 +211,11 @@ fn pool_files(
             Ok(files.fsync(&node)?)
         }));
     }
-    let figures = measure(time, steps)?;
+    let measurements = measure(time, steps)?;
     drop((root, files));
     pool.export()?;
     for image in &images {
         std::fs::remove_file(image)?;
     }
-    Ok(figures)
+    Ok(measurements)
 }

@@ -5,9 +5,9 @@ pub mod plot;
 
 /// An xorshift generator: the same numbers for every contender, also used for incompressible data.
 #[derive(Debug)]
-pub struct Dice(pub u64);
+pub struct SeededRng(pub u64);
 
-impl Dice {
+impl SeededRng {
     /// The next number.
     pub fn roll(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
@@ -49,15 +49,15 @@ pub fn spread(mut values: Vec<f64>, decimals: usize) -> Option<String> {
 /// Bytes that compress to about half, like source code and logs.
 #[must_use]
 pub fn text_like(length: usize) -> Vec<u8> {
-    let mut dice = 0x2545_f491_4f6c_dd1d_u64;
+    let mut rng = 0x2545_f491_4f6c_dd1d_u64;
     let mut bytes = Vec::with_capacity(length);
     while bytes.len() < length {
-        dice ^= dice << 13;
-        dice ^= dice >> 7;
-        dice ^= dice << 17;
-        let word = WORDS[(dice % 13) as usize % WORDS.len()];
+        rng ^= rng << 13;
+        rng ^= rng >> 7;
+        rng ^= rng << 17;
+        let word = WORDS[(rng % 13) as usize % WORDS.len()];
         bytes.extend_from_slice(word.as_bytes());
-        bytes.extend_from_slice(format!("{:x}", dice >> 52).as_bytes());
+        bytes.extend_from_slice(format!("{:x}", rng >> 52).as_bytes());
     }
     bytes.truncate(length);
     bytes

@@ -170,12 +170,12 @@ impl Chart {
         if let Some(wanted) = bar.aim {
             aim(out, scale.x(wanted), middle);
         }
-        let figure = match least < most {
+        let label = match least < most {
             true => format!("{median:.2} ({least:.2}–{most:.2})"),
             false => format!("{median:.1}"),
         };
         let x = WIDTH - RIGHT + 12.0;
-        text(out, x, middle + 4.0, "", &figure);
+        text(out, x, middle + 4.0, "", &label);
     }
 
     fn bars(&self) -> impl Iterator<Item = &Bar> {
@@ -307,26 +307,29 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_is_well_formed_and_has_a_bar_for_each_figure() {
+    fn a_plot_is_well_formed_and_has_a_bar_per_value() {
         let svg = chart().svg();
         let names = elements(&svg);
         assert_eq!(names.iter().filter(|name| *name == "g").count(), 3);
         assert_eq!(svg.matches("<g class=\"bar\">").count(), 3);
         // Two targets, and one in the legend.
         assert_eq!(svg.matches("class=\"aim\"").count(), 3);
-        for told in [
+        for text_shown in [
             "Less &lt; &amp; more",
             "read &lt;4k&gt;",
             "write",
             "a &amp; b",
             "8.00 (4.00–16.00)",
         ] {
-            assert!(svg.contains(&format!(">{told}</text>")), "{told}");
+            assert!(
+                svg.contains(&format!(">{text_shown}</text>")),
+                "{text_shown}"
+            );
         }
     }
 
     #[test]
-    fn without_aims_none_is_explained() {
+    fn without_aims_the_legend_has_none() {
         let mut chart = chart();
         for row in &mut chart.rows {
             row.bars.iter_mut().for_each(|bar| bar.aim = None);
@@ -336,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_factors_are_equal_lengths_and_slower_is_to_the_left_of_one() {
+    fn equal_factors_have_equal_lengths_in_a_plot() {
         let scale = Scale::of(&chart());
         let [half, one, two, four] = [0.5, 1.0, 2.0, 4.0].map(|ratio| scale.x(ratio));
         assert!(half < one && one < two);
@@ -353,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_logarithm_is_left_out() {
+    fn values_without_logarithm_are_omitted() {
         let mut chart = chart();
         chart.rows[1].bars[0].ratio.least = 0.0;
         let svg = chart.svg();

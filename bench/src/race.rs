@@ -83,8 +83,8 @@ impl Race {
                     std::io::stderr().write_all(&measured.stderr)?;
                     bail!("{}: {label} failed: {command}", self.name);
                 }
-                let figures = String::from_utf8(measured.stdout)?;
-                print!("{}\t{label}\t{round}\t{figures}", self.name);
+                let measurements = String::from_utf8(measured.stdout)?;
+                print!("{}\t{label}\t{round}\t{measurements}", self.name);
                 std::io::stdout().flush()?;
             }
         }

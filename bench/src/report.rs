@@ -124,7 +124,7 @@ fn races(out: &mut String, lines: &str) -> anyhow::Result<()> {
 
 fn parity(out: &mut String, lines: &str) -> anyhow::Result<()> {
     let mut implementations: Vec<&str> = vec![];
-    let mut figures: BTreeMap<(&str, &str), (f64, f64)> = BTreeMap::new();
+    let mut measurements: BTreeMap<(&str, &str), (f64, f64)> = BTreeMap::new();
     for line in lines.lines() {
         let fields: Vec<&str> = line.split('\t').collect();
         let &[implementation, what, theirs, ours] = fields.as_slice() else {
@@ -133,9 +133,9 @@ fn parity(out: &mut String, lines: &str) -> anyhow::Result<()> {
         if !implementations.contains(&implementation) {
             implementations.push(implementation);
         }
-        figures.insert((what, implementation), (theirs.parse()?, ours.parse()?));
+        measurements.insert((what, implementation), (theirs.parse()?, ours.parse()?));
     }
-    if figures.is_empty() {
+    if measurements.is_empty() {
         return Ok(());
     }
     out.push_str(
@@ -150,11 +150,11 @@ fn parity(out: &mut String, lines: &str) -> anyhow::Result<()> {
     out.push_str(&"|---".repeat(implementations.len()));
     out.push_str("|\n");
     for what in PARITY {
-        let found = figures.iter().filter(|((name, _), _)| *name == what);
+        let found = measurements.iter().filter(|((name, _), _)| *name == what);
         let ours = found.map(|(_, (_, ours))| ours / 1000.0).collect();
         write!(out, "| `{what}` | {}", Spread::text(ours, 1))?;
         for implementation in &implementations {
-            match figures.get(&(what, implementation)) {
+            match measurements.get(&(what, implementation)) {
                 Some((theirs, ours)) => {
                     write!(out, " | {:.1} ({:.1}×)", theirs / 1000.0, ours / theirs)?;
                 }
@@ -169,7 +169,7 @@ fn parity(out: &mut String, lines: &str) -> anyhow::Result<()> {
 
 fn micro(out: &mut String, lines: &str) -> anyhow::Result<()> {
     let mut names: Vec<&str> = vec![];
-    let mut figures: BTreeMap<(&str, &str), Vec<f64>> = BTreeMap::new();
+    let mut measurements: BTreeMap<(&str, &str), Vec<f64>> = BTreeMap::new();
     for line in lines.lines() {
         let fields: Vec<&str> = line.split('\t').collect();
         let &[who, what, value] = fields.as_slice() else {
@@ -178,7 +178,10 @@ fn micro(out: &mut String, lines: &str) -> anyhow::Result<()> {
         if !names.contains(&what) {
             names.push(what);
         }
-        figures.entry((who, what)).or_default().push(value.parse()?);
+        measurements
+            .entry((who, what))
+            .or_default()
+            .push(value.parse()?);
     }
     if names.is_empty() {
         return Ok(());
@@ -189,7 +192,9 @@ fn micro(out: &mut String, lines: &str) -> anyhow::Result<()> {
          only reads can be faster.\n\n| what | GB/s | of memcpy | rival | ratio |\n|---|---|---|---|---|\n",
     );
     let giga = |who: &str, what: &str| -> Vec<f64> {
-        let found = figures.iter().find(|((w, n), _)| *w == who && *n == what);
+        let found = measurements
+            .iter()
+            .find(|((w, n), _)| *w == who && *n == what);
         found.map_or(vec![], |(_, values)| {
             values.iter().map(|v| v / 1000.0).collect()
         })

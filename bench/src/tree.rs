@@ -6,7 +6,7 @@
 #![forbid(unsafe_code)]
 
 use anyhow::Context;
-use millpond_bench::Dice;
+use millpond_bench::SeededRng;
 use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
@@ -20,33 +20,33 @@ fn main() -> anyhow::Result<()> {
     );
     let small: u64 = arguments.next().map_or(Ok(20_000), |text| text.parse())?;
     let large: u64 = arguments.next().map_or(Ok(8), |text| text.parse())?;
-    let mut dice = Dice(0x2545_f491_4f6c_dd1d);
+    let mut rng = SeededRng(0x2545_f491_4f6c_dd1d);
     for number in 0..small {
         let place = folder.join(format!("small/{:03}", number / 100));
         if number % 100 == 0 {
             fs::create_dir_all(&place)?;
         }
-        let length = 1024 + dice.roll() % (31 << 10);
+        let length = 1024 + rng.roll() % (31 << 10);
         fs::write(
             place.join(format!("file-{number:06}")),
-            content(number, length, &mut dice),
+            content(number, length, &mut rng),
         )?;
     }
     fs::create_dir_all(folder.join("large"))?;
     for number in 0..large {
         let mut file = fs::File::create(folder.join(format!("large/file-{number}")))?;
         for _ in 0..64 {
-            file.write_all(&content(number, 1 << 20, &mut dice))?;
+            file.write_all(&content(number, 1 << 20, &mut rng))?;
         }
     }
     Ok(())
 }
 
-fn content(number: u64, length: u64, dice: &mut Dice) -> Vec<u8> {
+fn content(number: u64, length: u64, rng: &mut SeededRng) -> Vec<u8> {
     let length = length as usize;
     let mut bytes = Vec::with_capacity(length + 16);
     while bytes.len() < length {
-        let word = dice.roll();
+        let word = rng.roll();
         if number.is_multiple_of(2) {
             bytes.extend_from_slice(WORDS[word as usize % WORDS.len()]);
             bytes.extend_from_slice(format!("{:x}", word >> 52).as_bytes());

@@ -198,7 +198,7 @@ pub fn change_datasets(pool: &Pool, record: &Record) -> Result<()> {
 }
 
 /// Makes a few more changes after a crash.
-pub fn goes_on(pool: &Pool, name: &str) -> Result<()> {
+pub fn continues(pool: &Pool, name: &str) -> Result<()> {
     let (datasets, caller) = (pool.datasets(), Caller::root());
     let made = format!("{name}/after-the-crash");
     datasets.create_filesystem(&made, &[])?;

@@ -59,13 +59,13 @@ fn judge_in_a_machine(place: &Path, name: &str) -> Result<Verdict> {
 /// Copies the first partition of an image, found in the listing of its table, to an image of its own.
 fn cut_out(table: &Path, image: &Path, to: &Path) -> Result<()> {
     let listing = std::fs::read_to_string(table)?;
-    let figure = |name: &str| {
+    let number = |name: &str| {
         let (_, rest) = listing.split_once(name)?;
         rest.split(',').next()?.trim().parse::<u64>().ok()
     };
     let (start, sectors) = (
-        figure("start=").context("no start")?,
-        figure("size=").context("no size")?,
+        number("start=").context("no start")?,
+        number("size=").context("no size")?,
     );
     let mut from = std::fs::File::open(image)?;
     from.seek(SeekFrom::Start(start * 512))?;

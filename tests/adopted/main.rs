@@ -14,7 +14,7 @@ mod old;
 mod ztest;
 
 use anyhow::{Context, Result, bail, ensure};
-use change::{change_datasets, change_files, goes_on};
+use change::{change_datasets, change_files, continues};
 use judge::{is_accused, judge};
 use millpond_engine::{Error, FoundLogs, OpenOptions, Pool, Search, WriteOptions};
 use millpond_tests::oracle::Verdict;
@@ -196,7 +196,7 @@ fn run(case: &str, folder: &Path, keeps: bool) -> Result<Outcome> {
         let crashed = judge(case, folder, &place, &record.pool)?.beyond(&already);
         ensure!(!is_accused(&crashed), "after a crash: {crashed:?}");
         let pool = open(&place, &record.pool, FoundLogs::Replay)?;
-        goes_on(&pool, &record.pool)?;
+        continues(&pool, &record.pool)?;
         pool.export()?;
     } else {
         pool.export()?;

@@ -1,6 +1,6 @@
 //! Pools filled by OpenZFS's own stress test, `ztest`.
 
-use super::change::{change_datasets, goes_on};
+use super::change::{change_datasets, continues};
 use super::judge::is_accused;
 use super::open;
 use anyhow::{Result, bail, ensure};
@@ -87,7 +87,7 @@ fn live_on(place: &Path) -> Result<Result<String, String>> {
     let crashed = zdb::judge(place, "ztest")?.beyond(&already);
     ensure!(!is_accused(&crashed), "after a crash: {crashed:?}");
     let pool = open(place, "ztest", FoundLogs::Replay)?;
-    goes_on(&pool, "ztest")?;
+    continues(&pool, "ztest")?;
     let to = pool.inner().uberblock().txg.0;
     pool.export()?;
     let after = zdb::judge(place, "ztest")?.beyond(&already);

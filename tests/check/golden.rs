@@ -122,7 +122,7 @@ fn compared_with_zdb(case: &Case, report: &CheckReport) -> Vec<String> {
 }
 
 #[test]
-fn sound_pools_have_nothing_to_report() {
+fn healthy_pools_have_no_findings() {
     let set = images::golden_set().unwrap();
     println!("{}", set.description);
     let wanted = std::env::var("MILLPOND_CASES").unwrap_or_default();

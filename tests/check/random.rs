@@ -5,19 +5,19 @@ use millpond_check::{CheckOptions, check_pool};
 use millpond_device::Device;
 use millpond_engine::{OpenOptions, Search, View};
 use millpond_ondisk::Level;
-use millpond_tests::hostile::dice::Dice;
 use millpond_tests::hostile::image::Changed;
 use millpond_tests::hostile::overlay::Overlay;
+use millpond_tests::hostile::rng::SeededRng;
 use millpond_tests::oracle::zdb;
 use millpond_verify::VerifyProgress;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 /// Changes one non-zero word in one metadata block, and describes the change.
-fn damage(scene: &Scene, change: &mut Changed<'_>, dice: &mut Dice) -> String {
+fn damage(scene: &Scene, change: &mut Changed<'_>, rng: &mut SeededRng) -> String {
     let blocks = &scene.image.blocks;
     loop {
-        let number = dice.below(blocks.len());
+        let number = rng.below(blocks.len());
         let block = &blocks[number];
         let (kind, level) = (block.pointer.object_type(), block.pointer.level());
         if level == Level(0) && !kind.is_metadata() {
@@ -29,15 +29,15 @@ fn damage(scene: &Scene, change: &mut Changed<'_>, dice: &mut Dice) -> String {
         if used.is_empty() {
             continue;
         }
-        let at = used[dice.below(used.len())] * 8;
+        let at = used[rng.below(used.len())] * 8;
         let bytes = block.content[at..at + 8].try_into().expect("eight bytes");
         let old = u64::from_le_bytes(bytes);
-        let new = match dice.below(5) {
+        let new = match rng.below(5) {
             0 => 0,
-            1 => old ^ (1 << dice.below(64)),
+            1 => old ^ (1 << rng.below(64)),
             2 => old.wrapping_add(1),
             3 => old.wrapping_sub(512),
-            _ => old ^ (1 << dice.below(12)),
+            _ => old ^ (1 << rng.below(12)),
         };
         if new == old {
             continue;
@@ -84,7 +84,7 @@ fn finds_something(folder: &Path) -> bool {
 /// `MILLPOND_DAMAGES` sets the number of attempts, 400 by default.
 #[test]
 #[ignore = "other damage each time: make test-check"]
-fn what_zdb_finds_in_a_damaged_pool_is_found() {
+fn damage_found_by_zdb_is_found() {
     if let Some(why) = zdb::absent() {
         println!("not tried: {why}");
         return;
@@ -97,9 +97,9 @@ fn what_zdb_finds_in_a_damaged_pool_is_found() {
     let (mut both, mut only_ours, mut neither) = (0, 0, 0);
     let mut missed = vec![];
     for seed in 0..count {
-        let mut dice = Dice::new(seed);
+        let mut rng = SeededRng::new(seed);
         let mut change = scene.image.change();
-        let what = damage(scene, &mut change, &mut dice);
+        let what = damage(scene, &mut change, &mut rng);
         let Ok(overlay) = change.seal_in_place() else {
             continue;
         };

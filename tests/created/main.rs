@@ -44,9 +44,9 @@ impl DatasetInitializer for Files {
     }
 }
 
-struct Dice(Mutex<u64>);
+struct SeededRng(Mutex<u64>);
 
-impl Entropy for Dice {
+impl Entropy for SeededRng {
     fn fill(&self, bytes: &mut [u8]) {
         let mut state = self.0.lock();
         for byte in bytes {
@@ -72,7 +72,7 @@ impl Clock for Noon {
 fn fixed_env(seed: u64) -> Env {
     Env {
         clock: Arc::new(Noon),
-        entropy: Arc::new(Dice(Mutex::new(seed))),
+        entropy: Arc::new(SeededRng(Mutex::new(seed))),
     }
 }
 
@@ -166,7 +166,7 @@ fn new_pool(name: &str, vdevs: NewVdevs, ashift: &str) -> NewPool {
         writing: WriteOptions {
             hostid: 0x0100_504d,
             hostname: Some("here".into()),
-            drive: SyncMode::Caller,
+            sync_mode: SyncMode::Caller,
             ..WriteOptions::default()
         },
         system: "here 6.1 #1 SMP x86_64".into(),

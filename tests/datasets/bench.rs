@@ -374,7 +374,7 @@ fn writing() -> WriteOptions {
     WriteOptions {
         hostid: 7,
         hostname: Some("here".into()),
-        drive: SyncMode::Caller,
+        sync_mode: SyncMode::Caller,
         ..WriteOptions::default()
     }
 }

@@ -30,7 +30,7 @@ fn a_new_pool_has_the_skeleton_that_openzfs_makes() {
 }
 
 #[test]
-fn a_file_system_without_any_object_passes_nothing_on() {
+fn an_empty_root_can_be_snapshot_and_cloned() {
     let bench = Bench::of_empty_root("empty root");
     let datasets = bench.datasets();
     datasets.create_filesystem("tank/a", &[]).unwrap();
@@ -165,7 +165,7 @@ fn a_tree_with_snapshots_and_clones_is_destroyed_in_one_txg() {
 }
 
 #[test]
-fn snapshots_clones_and_promotion_keep_every_figure() {
+fn snapshots_clones_and_promotion_keep_all_space_counts() {
     let bench = Bench::new("snapshots");
     let datasets = bench.datasets();
     datasets
@@ -219,7 +219,7 @@ fn random(bench: &Bench, name: &str, seed: u64, steps: u64) {
 }
 
 #[test]
-fn random_operations_keep_every_figure_and_satisfy_zdb() {
+fn random_operations_keep_all_space_counts_and_satisfy_zdb() {
     // `MILLPOND_SEEDS=FIRST..END` selects more seeds, `MILLPOND_STEPS=300` longer runs.
     let seeds = std::env::var("MILLPOND_SEEDS").ok();
     let range = seeds.as_deref().and_then(|text| {
@@ -234,7 +234,7 @@ fn random_operations_keep_every_figure_and_satisfy_zdb() {
 }
 
 #[test]
-fn pools_of_openzfs_go_on_changing_and_satisfy_zdb() {
+fn pools_of_openzfs_can_be_changed_and_satisfy_zdb() {
     // `MILLPOND_CASES=all` runs all cases; it also accepts names separated by commas.
     let all = [
         "single",
@@ -268,7 +268,7 @@ fn pools_of_openzfs_go_on_changing_and_satisfy_zdb() {
 }
 
 #[test]
-fn embedded_blocks_of_a_clone_leave_nothing_behind_when_it_goes_by_its_livelist() {
+fn embedded_blocks_of_a_destroyed_clone_are_uncharged() {
     let _mark = mark::expect("clone-freed-by-livelist");
     let bench = Bench::new("embedded");
     let datasets = bench.datasets();
@@ -291,7 +291,7 @@ fn embedded_blocks_of_a_clone_leave_nothing_behind_when_it_goes_by_its_livelist(
 }
 
 #[test]
-fn holds_keep_snapshots_and_deferred_ones_go_with_the_last() {
+fn holds_keep_snapshots_and_the_last_release_destroys_deferred() {
     let bench = Bench::new("holds");
     let datasets = bench.datasets();
     let now = DestroyOptions::default();
@@ -455,7 +455,7 @@ fn properties_are_stored_as_openzfs_stores_them() {
 }
 
 #[test]
-fn a_destroyed_dataset_is_freed_in_slices_that_survive_an_export() {
+fn a_destroyed_dataset_is_freed_across_an_export() {
     let bench = Bench::new("slices");
     let datasets = bench.datasets();
     datasets
@@ -489,7 +489,7 @@ fn a_destroyed_dataset_is_freed_in_slices_that_survive_an_export() {
 }
 
 #[test]
-fn a_pool_without_features_keeps_its_figures_too() {
+fn a_pool_without_features_keeps_all_space_counts() {
     let bench = Bench::with_features("none", FeatureChoice::OnlyNamed);
     steps::run(&bench, 7, 40);
     bench.settle();

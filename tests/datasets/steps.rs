@@ -5,9 +5,9 @@ use millpond_dataset::DestroyOptions;
 use millpond_dataset::{DatasetError, PropertyValue};
 
 /// A small random generator: the same seed gives the same steps.
-struct Dice(u64);
+struct SeededRng(u64);
 
-impl Dice {
+impl SeededRng {
     fn roll(&mut self, below: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -58,12 +58,12 @@ fn state_of(bench: &Bench) -> State {
 ///
 /// Returns the numbers of completed and refused steps.
 pub fn run(bench: &Bench, seed: u64, count: u64) -> (u64, u64) {
-    let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut rng = SeededRng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let (mut done, mut refused) = (0, 0);
     let mut log: Vec<String> = vec![];
     for step in 0..count {
         let state = state_of(bench);
-        let (text, outcome) = one(bench, &mut dice, &state, step);
+        let (text, outcome) = one(bench, &mut rng, &state, step);
         log.push(format!("{step}: {text}: {outcome:?}"));
         match outcome {
             Ok(()) => done += 1,
@@ -72,7 +72,7 @@ pub fn run(bench: &Bench, seed: u64, count: u64) -> (u64, u64) {
             }
             Err(_) => refused += 1,
         }
-        if dice.roll(3) > 0 {
+        if rng.roll(3) > 0 {
             bench.pool().sync().unwrap();
         }
         let faults = millpond_tests::recount::faults_of(&bench.read_back());
@@ -88,21 +88,21 @@ pub fn run(bench: &Bench, seed: u64, count: u64) -> (u64, u64) {
 
 fn one(
     bench: &Bench,
-    dice: &mut Dice,
+    rng: &mut SeededRng,
     state: &State,
     step: u64,
 ) -> (String, Result<(), DatasetError>) {
     let datasets = bench.datasets();
-    let head = dice.pick(&state.heads).unwrap().clone();
-    let snapshot = dice.pick(&state.snapshots).cloned();
-    let bookmark = dice.pick(&state.bookmarks).cloned();
+    let head = rng.pick(&state.heads).unwrap().clone();
+    let snapshot = rng.pick(&state.snapshots).cloned();
+    let bookmark = rng.pick(&state.bookmarks).cloned();
     let missing = || {
         snapshot
             .clone()
             .unwrap_or_else(|| format!("{}@none", bench.root()))
     };
     let heads_max = bench.heads_at_first + 8;
-    match dice.roll(28) {
+    match rng.roll(28) {
         0 | 1 if state.heads.len() < heads_max => {
             let name = format!("{head}/f{step}");
             (
@@ -111,12 +111,12 @@ fn one(
             )
         }
         2..=7 => {
-            let (seed, blocks) = (dice.roll(1000), 1 + dice.roll(12));
+            let (seed, blocks) = (rng.roll(1000), 1 + rng.roll(12));
             let outcome = bench.try_write(&head, seed, blocks);
             (format!("write {head} {seed} {blocks}"), outcome)
         }
         8 | 9 => {
-            let seed = dice.roll(1000);
+            let seed = rng.roll(1000);
             bench.free(&head, seed);
             (format!("free {head} {seed}"), Ok(()))
         }
@@ -141,7 +141,7 @@ fn one(
         17..=19 => {
             let name = missing();
             let options = DestroyOptions {
-                defer: dice.roll(3) == 0,
+                defer: rng.roll(3) == 0,
             };
             (
                 format!("destroy {name} {options:?}"),
@@ -158,9 +158,9 @@ fn one(
             (format!("rollback {name}"), datasets.rollback(&name))
         }
         24 => {
-            let which = dice.roll(4) as usize;
+            let which = rng.roll(4) as usize;
             // Smaller quotas would refuse almost every step.
-            let size = dice.roll(40) << if which < 2 { 14 } else { 21 };
+            let size = rng.roll(40) << if which < 2 { 14 } else { 21 };
             let change = |name: &str| (name.to_owned(), PropertyValue::Number(size));
             let name = ["refreservation", "reservation", "quota", "refquota"][which];
             (
@@ -169,7 +169,7 @@ fn one(
             )
         }
         25 => {
-            let to = format!("{}/n{step}", dice.pick(&state.heads).unwrap());
+            let to = format!("{}/n{step}", rng.pick(&state.heads).unwrap());
             (format!("rename {head} {to}"), datasets.rename(&head, &to))
         }
         26 => {
@@ -181,13 +181,13 @@ fn one(
             )
         }
         _ => match bookmark {
-            Some(mark) if dice.roll(2) == 0 => (
+            Some(mark) if rng.roll(2) == 0 => (
                 format!("destroy {mark}"),
                 datasets.destroy_bookmarks(&[&mark]),
             ),
             _ => {
                 let name = missing();
-                if dice.roll(2) == 0 {
+                if rng.roll(2) == 0 {
                     (format!("hold {name}"), datasets.hold(&[&name], "keep"))
                 } else {
                     (

@@ -256,7 +256,7 @@ fn fill(files: &Arc<FileSystem>) {
 }
 
 #[test]
-fn one_of_everything_is_printed_by_zdb_as_we_read_it() {
+fn zdb_prints_every_kind_of_item_as_millpond_reads_it() {
     let rig = Rig::new();
     let pool = rig.create();
     let number = |name: &str, value: u64| (name.to_owned(), PropertyValue::Number(value));
@@ -307,7 +307,7 @@ fn one_of_everything_is_printed_by_zdb_as_we_read_it() {
 }
 
 #[test]
-fn everything_is_taken_away_again() {
+fn everything_is_removed_again() {
     let rig = Rig::new();
     let pool = rig.create();
     pool.datasets().create_filesystem("tank/fs", &[]).unwrap();

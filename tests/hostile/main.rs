@@ -45,7 +45,7 @@ fn main() -> ExitCode {
 fn one_child(order: &str) -> Outcome {
     match child::run(order) {
         Ok(Ended::Well(last)) => Outcome::Passed(last),
-        Ok(Ended::Died(last, told)) => Outcome::Failed(format!("{last}: {told}")),
+        Ok(Ended::Died(last, description)) => Outcome::Failed(format!("{last}: {description}")),
         Err(error) => Outcome::Failed(format!("{error:#}")),
     }
 }
@@ -85,8 +85,8 @@ fn random(case: &str) -> Outcome {
                     break;
                 }
             }
-            Ok(Ended::Died(last, told)) => {
-                dead.push(format!("{last}: {told}"));
+            Ok(Ended::Died(last, description)) => {
+                dead.push(format!("{last}: {description}"));
                 let Some(seed) = seed_of(&last) else { break };
                 next = seed + 1;
             }

@@ -16,7 +16,7 @@ use millpond_engine::{
     WriteAt,
 };
 use millpond_tests::oracle::kernel::{self, Release, only_one_has, written};
-use millpond_tests::workload::{Life, figures, manifest, space_by_owner};
+use millpond_tests::workload::{Life, manifest, space_by_owner, space_list};
 use millpond_vdev::AllocationClass::{Log, Normal, Special};
 use rig::Rig;
 use std::path::Path;
@@ -38,8 +38,8 @@ fn has_machines(what: &str) -> bool {
     true
 }
 
-/// The module's `zfs list` in the form of [`figures`].
-fn their_figures(share: &Path) -> Vec<String> {
+/// The module's `zfs list` in the form of [`space_list`].
+fn their_space_list(share: &Path) -> Vec<String> {
     let mut lines = vec![];
     for line in written(share, "datasets.txt") {
         let mut parts: Vec<&str> = line.split('\t').collect();
@@ -66,7 +66,7 @@ fn judged(rig: &Rig, release: Release, what: &str, change: Option<&str>) {
     let (ours, owners, sums) = (
         manifest(&before).unwrap(),
         space_by_owner(&before).unwrap(),
-        figures(&before).unwrap(),
+        space_list(&before).unwrap(),
     );
     drop(before);
     let verdict = match change {
@@ -81,7 +81,7 @@ fn judged(rig: &Rig, release: Release, what: &str, change: Option<&str>) {
         for (name, ours, theirs) in [
             ("files", ours, written(share.path(), "manifest.txt")),
             ("owners", owners, written(share.path(), "space.txt")),
-            ("figures", sums, their_figures(share.path())),
+            ("figures", sums, their_space_list(share.path())),
         ] {
             let (count, found) = (ours.len(), only_one_has(ours, theirs));
             println!("    {name}: {count} lines compared, {} differ", found.len());
@@ -300,13 +300,13 @@ fn some(rig: &Rig, range: std::ops::Range<usize>) -> Vec<&Path> {
 
 #[test]
 #[ignore = "minutes; make test-kernel"]
-fn a_pool_of_one_disk_goes_to_and_fro() {
+fn a_pool_of_one_disk_round_trips_through_openzfs() {
     handed_to_and_fro("single", Release::V2_3, 1, 512, |rig| rig.stripe("tank"));
 }
 
 #[test]
 #[ignore = "minutes; make test-kernel"]
-fn a_mirror_with_small_sectors_goes_to_and_fro() {
+fn a_mirror_with_small_sectors_round_trips_through_openzfs() {
     handed_to_and_fro("mirror9", Release::V2_4, 2, 512, |rig| {
         PoolBuilder::new("tank").mirror(&rig.images).ashift(9)
     });
@@ -314,7 +314,7 @@ fn a_mirror_with_small_sectors_goes_to_and_fro() {
 
 #[test]
 #[ignore = "minutes; make test-kernel"]
-fn a_stripe_of_three_goes_to_and_fro() {
+fn a_stripe_of_three_round_trips_through_openzfs() {
     handed_to_and_fro("stripe3", Release::V2_3, 3, 512, |rig| {
         rig.stripe("tank").ashift(12)
     });
@@ -322,7 +322,7 @@ fn a_stripe_of_three_goes_to_and_fro() {
 
 #[test]
 #[ignore = "minutes; make test-kernel"]
-fn a_raidz1_with_small_sectors_goes_to_and_fro() {
+fn a_raidz1_with_small_sectors_round_trips_through_openzfs() {
     handed_to_and_fro("raidz1", Release::V2_4, 3, 512, |rig| {
         PoolBuilder::new("tank").raidz(1, &rig.images).ashift(9)
     });
@@ -330,7 +330,7 @@ fn a_raidz1_with_small_sectors_goes_to_and_fro() {
 
 #[test]
 #[ignore = "minutes; make test-kernel"]
-fn a_raidz3_goes_to_and_fro() {
+fn a_raidz3_round_trips_through_openzfs() {
     handed_to_and_fro("raidz3", Release::V2_3, 6, 512, |rig| {
         PoolBuilder::new("tank").raidz(3, &rig.images)
     });
@@ -338,7 +338,7 @@ fn a_raidz3_goes_to_and_fro() {
 
 #[test]
 #[ignore = "minutes; make test-kernel"]
-fn a_raidz2_goes_to_and_fro() {
+fn a_raidz2_round_trips_through_openzfs() {
     handed_to_and_fro("raidz2", Release::V2_4, 5, 512, |rig| {
         PoolBuilder::new("tank").raidz(2, &rig.images)
     });
@@ -346,7 +346,7 @@ fn a_raidz2_goes_to_and_fro() {
 
 #[test]
 #[ignore = "minutes; make test-kernel"]
-fn a_pool_of_large_sectors_and_large_records_goes_to_and_fro() {
+fn large_sectors_and_records_round_trip_through_openzfs() {
     handed_to_and_fro("ashift14", Release::V2_3, 1, 3072, |rig| {
         rig.stripe("tank")
             .ashift(14)
@@ -357,7 +357,7 @@ fn a_pool_of_large_sectors_and_large_records_goes_to_and_fro() {
 
 #[test]
 #[ignore = "minutes; make test-kernel"]
-fn a_pool_of_all_classes_goes_to_and_fro() {
+fn a_pool_of_all_classes_round_trips_through_openzfs() {
     handed_to_and_fro("classes", Release::V2_4, 6, 768, |rig| {
         PoolBuilder::new("tank")
             .top(Normal, NewLayout::Mirror, some(rig, 0..2))

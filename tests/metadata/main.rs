@@ -320,7 +320,7 @@ fn path(entry: &Value) -> Result<Vec<u8>> {
 }
 
 #[test]
-fn every_zap_and_file_of_the_golden_pools_agrees_with_itself_and_the_record() {
+fn every_zap_and_file_of_golden_pools_matches_its_record() {
     let set = images::golden_set().unwrap();
     println!("{}", set.description);
     let mut seen = Seen::default();

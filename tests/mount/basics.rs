@@ -12,7 +12,7 @@ fn mode_of(path: &std::path::Path) -> u32 {
 }
 
 #[test]
-fn what_programs_take_for_granted() {
+fn basic_posix_behaviour_of_a_mount() {
     let Some(rig) = Rig::new(&[("acltype", "posix"), ("xattr", "sa")]) else {
         return;
     };

@@ -8,7 +8,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 
 #[test]
-fn snapshots_lie_below_dot_zfs_and_have_numbers_of_their_own() {
+fn snapshots_are_below_dot_zfs_with_their_own_inodes() {
     let Some(rig) = Rig::new(&[]) else {
         return;
     };
@@ -51,7 +51,7 @@ fn snapshots_lie_below_dot_zfs_and_have_numbers_of_their_own() {
 }
 
 #[test]
-fn what_was_changed_elsewhere_is_seen_once_the_kernel_is_told() {
+fn outside_changes_are_seen_after_invalidation() {
     let Some(rig) = Rig::new(&[]) else {
         return;
     };
@@ -75,7 +75,7 @@ fn what_was_changed_elsewhere_is_seen_once_the_kernel_is_told() {
 }
 
 #[test]
-fn a_mount_that_is_in_use_says_so_and_can_be_cut_off() {
+fn a_busy_mount_is_refused_and_can_be_detached() {
     let Some(rig) = Rig::new(&[]) else {
         return;
     };

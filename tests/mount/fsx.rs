@@ -1,7 +1,7 @@
 //! Changes one file in every possible way and compares it with a copy in memory.
 
 use crate::mapped::Mapping;
-use crate::rig::{Dice, Rig, is_full, seed};
+use crate::rig::{Rig, SeededRng, is_full, seed};
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use std::fs::File;
 use std::path::Path;
@@ -13,7 +13,7 @@ struct Exerciser {
     direct: File,
     path: std::path::PathBuf,
     model: Vec<u8>,
-    dice: Dice,
+    rng: SeededRng,
     log: Vec<String>,
 }
 
@@ -25,18 +25,18 @@ impl Exerciser {
             direct,
             path: path.to_owned(),
             model: vec![],
-            dice: Dice::new(seed),
+            rng: SeededRng::new(seed),
             log: vec![],
         }
     }
     fn range(&mut self, end_max: u64, is_aligned: bool) -> (u64, usize) {
-        let longest = match self.dice.roll(4) {
+        let longest = match self.rng.roll(4) {
             0 => 200_000,
             1 => 64,
             _ => 20_000,
         };
-        let mut at = self.dice.roll(end_max.max(1));
-        let mut count = 1 + self.dice.roll(longest);
+        let mut at = self.rng.roll(end_max.max(1));
+        let mut count = 1 + self.rng.roll(longest);
         if is_aligned {
             at -= at % 512;
             count = count.next_multiple_of(512);
@@ -53,28 +53,28 @@ impl Exerciser {
 
     fn step(&mut self) {
         let size = self.model.len() as u64;
-        match self.dice.roll(20) {
+        match self.rng.roll(20) {
             0..=3 => {
                 let (at, count) = self.range(LENGTH_MAX, false);
                 self.log.push(format!("write {at} {count}"));
-                let bytes = self.dice.bytes(count);
+                let bytes = self.rng.bytes(count);
                 write_all(&self.file, &bytes, at);
                 self.store(at, &bytes);
             }
             4..=5 => {
                 let (at, count) = self.range(LENGTH_MAX, true);
                 self.log.push(format!("direct write {at} {count}"));
-                let bytes = self.dice.bytes(count);
+                let bytes = self.rng.bytes(count);
                 write_all(&self.direct, &bytes, at);
                 self.store(at, &bytes);
             }
             6..=7 if size > 0 => {
                 let (at, count) = self.range(size, false);
                 self.log.push(format!("mapped write {at} {count}"));
-                let bytes = self.dice.bytes(count);
+                let bytes = self.rng.bytes(count);
                 let mut mapping = Mapping::new(&self.file, self.model.len());
                 mapping.write(at as usize, &bytes);
-                if self.dice.roll(3) == 0 {
+                if self.rng.roll(3) == 0 {
                     mapping.sync();
                 }
                 drop(mapping);
@@ -99,7 +99,7 @@ impl Exerciser {
                 self.compare(at, &bytes, count, "mapped read");
             }
             13 => {
-                let size = self.dice.roll(LENGTH_MAX);
+                let size = self.rng.roll(LENGTH_MAX);
                 self.log.push(format!("length {size}"));
                 self.file.set_len(size).unwrap();
                 self.model.resize(size as usize, 0);
@@ -123,7 +123,7 @@ impl Exerciser {
             }
             16 if size > 0 => {
                 let (from, count) = self.range(size, false);
-                let to = self.dice.roll(LENGTH_MAX - count as u64);
+                let to = self.rng.roll(LENGTH_MAX - count as u64);
                 if from.abs_diff(to) < count as u64 {
                     return;
                 }
@@ -250,7 +250,7 @@ fn the_process_that_exercises() {
 }
 
 #[test]
-fn a_file_changed_in_every_way_has_the_bytes_of_the_one_in_memory() {
+fn a_mounted_file_matches_its_model_after_random_changes() {
     let seed = seed();
     let shapes: &[&[(&str, &str)]] = match is_full() {
         true => &[

@@ -4,7 +4,7 @@
 //! request, the pool is mounted again and read through the kernel. Data that `fsync` confirmed must be
 //! present, and no data may appear that was never written.
 
-use crate::rig::{Dice, absent, is_full, layout, seed};
+use crate::rig::{SeededRng, absent, is_full, layout, seed};
 use millpond_engine::{OpenOptions, Pool, View, WriteOptions};
 use millpond_fuse::{FuseServer, Mount, MountOptions, MountTarget};
 use millpond_sim::{PowerCut, Seed, World};
@@ -63,7 +63,7 @@ impl Mounted {
 struct Worker<'c> {
     number: usize,
     root: PathBuf,
-    dice: Dice,
+    rng: SeededRng,
     files: Files,
     stripe: Vec<u8>,
     next: u64,
@@ -77,18 +77,18 @@ impl Worker<'_> {
     }
     fn some_key(&mut self) -> Key {
         self.next += 1;
-        let place = match self.dice.roll(3) {
+        let place = match self.rng.roll(3) {
             0 => SHARED.to_owned(),
             _ => format!("t{}", self.number),
         };
         (place, format!("f{}-{}", self.number, self.next))
     }
     fn length(&mut self, most: u64) -> usize {
-        self.dice.roll(most) as usize
+        self.rng.roll(most) as usize
     }
     fn bytes(&mut self, most: u64) -> Vec<u8> {
         let length = 1 + self.length(most);
-        self.dice.bytes(length)
+        self.rng.bytes(length)
     }
     /// Records new content of a file as the next step.
     fn did(&mut self, key: &Key, content: Option<Vec<u8>>) {
@@ -130,7 +130,7 @@ impl Worker<'_> {
     }
 
     fn step(&mut self) -> io::Result<()> {
-        let what = self.dice.roll(24);
+        let what = self.rng.roll(24);
         let mine: Vec<Key> = self.files.keys().cloned().collect();
         let picked = mine.get(self.length(mine.len() as u64)).cloned();
         let Some(key) = picked.filter(|_| what > 3) else {
@@ -340,7 +340,7 @@ fn power_fails(shape: &str) {
     };
     let mut promises = 0;
     for round in 0..rounds {
-        let mut dice = Seed::new(seed.wrapping_add(round));
+        let mut rng = Seed::new(seed.wrapping_add(round));
         let world = World::new(seed.wrapping_add(round));
         let shape = Shape::named(shape).unwrap();
         let pool = create(&world, shape, writing(), CACHE_BYTES).unwrap();
@@ -362,7 +362,7 @@ fn power_fails(shape: &str) {
             .map(|number| Worker {
                 number,
                 root: root.clone(),
-                dice: Dice::new(
+                rng: SeededRng::new(
                     seed.wrapping_mul(31)
                         .wrapping_add(round * 8 + number as u64),
                 ),
@@ -387,11 +387,11 @@ fn power_fails(shape: &str) {
         let recorded = world.recorded();
         drop(mounted.unmount());
         for number in 0..cuts {
-            let count = usize::try_from(dice.below(recorded as u64 + 1)).unwrap();
-            let cut = match dice.below(4) {
+            let count = usize::try_from(rng.below(recorded as u64 + 1)).unwrap();
+            let cut = match rng.below(4) {
                 0 => PowerCut::EverythingWritten,
                 1 => PowerCut::NothingUnflushed,
-                _ => PowerCut::Torn(dice.fork()),
+                _ => PowerCut::Torn(rng.fork()),
             };
             let by_zdb = number == 0 && (round == 0 || is_full());
             judge(&world, count, &cut, &workers, by_zdb);
@@ -405,7 +405,7 @@ fn power_fails(shape: &str) {
 }
 
 #[test]
-fn what_was_fsynced_through_a_mount_outlives_the_power() {
+fn data_fsynced_through_a_mount_survives_a_power_cut() {
     power_fails(match layout().as_str() {
         "mirror" => "mirror2",
         "raidz2" => "raidz2",
@@ -414,6 +414,6 @@ fn what_was_fsynced_through_a_mount_outlives_the_power() {
 }
 
 #[test]
-fn what_was_fsynced_through_a_mount_to_a_log_device_outlives_the_power() {
+fn data_fsynced_to_a_log_device_survives_a_power_cut() {
     power_fails("logmirror");
 }

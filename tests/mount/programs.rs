@@ -25,7 +25,7 @@ fn script(rig: &Rig, needs: &[&str], text: &str) -> Option<()> {
         .current_dir(&folder)
         .output()
         .unwrap();
-    let told = |bytes: &[u8]| {
+    let text_of = |bytes: &[u8]| {
         let text = String::from_utf8_lossy(bytes).into_owned();
         text.chars()
             .rev()
@@ -38,10 +38,10 @@ fn script(rig: &Rig, needs: &[&str], text: &str) -> Option<()> {
     assert!(
         output.status.success(),
         "{text}\n{}\n{}",
-        told(&output.stdout),
-        told(&output.stderr)
+        text_of(&output.stdout),
+        text_of(&output.stderr)
     );
-    if let Some(last) = told(&output.stdout).trim_end().lines().last() {
+    if let Some(last) = text_of(&output.stdout).trim_end().lines().last() {
         println!("{last}");
     }
     Some(())

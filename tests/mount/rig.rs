@@ -173,9 +173,9 @@ fn create(folder: &Path, properties: &[(&str, &str)]) -> Pool {
 }
 
 /// A seeded random generator.
-pub struct Dice(u64);
+pub struct SeededRng(u64);
 
-impl Dice {
+impl SeededRng {
     pub fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }

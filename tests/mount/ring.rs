@@ -16,7 +16,7 @@ fn is_allowed() -> bool {
 }
 
 #[test]
-fn requests_come_through_io_uring_where_root_has_allowed_it() {
+fn requests_use_io_uring_where_root_enabled_it() {
     let Some(rig) = Rig::new(&[]) else { return };
     std::fs::write(rig.path("first"), b"words").unwrap();
     assert_eq!(rig.mount.is_by_ring(), is_allowed());

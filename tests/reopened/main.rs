@@ -69,9 +69,9 @@ fn run(case: &str, folder: &Path, keep: bool) -> Result<Outcome> {
         let place = images::workspace().join(format!("target/reopened-{case}"));
         let _ = std::fs::remove_dir_all(&place);
         std::fs::create_dir_all(&place)?;
-        Place::Kept(place)
+        WorkFolder::Kept(place)
     } else {
-        Place::Passing(tempfile::tempdir()?)
+        WorkFolder::Passing(tempfile::tempdir()?)
     };
     let paths = copies(&record, folder, place.path())?;
     let candidate = find(&paths)?;
@@ -124,12 +124,12 @@ fn run(case: &str, folder: &Path, keep: bool) -> Result<Outcome> {
     Ok(Outcome::Passed(format!("txg {txg} and on")))
 }
 
-enum Place {
+enum WorkFolder {
     Passing(tempfile::TempDir),
     Kept(PathBuf),
 }
 
-impl Place {
+impl WorkFolder {
     fn path(&self) -> &Path {
         match self {
             Self::Passing(folder) => folder.path(),

@@ -8,7 +8,7 @@ use std::time::Duration;
 const OVERHEAD_BYTES: u64 = 192 << 20;
 
 #[test]
-fn writing_stays_within_cache_and_dirty_limit_and_a_stated_overhead() {
+fn writing_stays_within_the_memory_limits() {
     let (cache, dirty) = (32 << 20, size(64, 128) << 20);
     let total = size(192, 1536) << 20;
     let rig = Rig::new(1, (total >> 20) * 2);
@@ -68,7 +68,7 @@ fn new_files_take_no_more_memory_than_they_are_charged() {
     let pool = plan
         .writing(WriteOptions {
             limits,
-            drive: SyncMode::Caller,
+            sync_mode: SyncMode::Caller,
             ..WriteOptions::default()
         })
         .create()

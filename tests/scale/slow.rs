@@ -44,7 +44,7 @@ impl Device for Slow {
 }
 
 #[test]
-fn writers_faster_than_the_disk_are_held_back_and_dirty_data_is_bounded() {
+fn fast_writers_are_throttled_and_dirty_data_is_bounded() {
     let dirty = 32 << 20;
     let total = size(96, 512) << 20;
     let disk = Slow {

@@ -40,7 +40,7 @@ fn write_cache_file(folder: &Path, config: NvList) -> PathBuf {
 }
 
 #[test]
-fn a_cache_file_leads_to_a_pool_on_a_disk_that_no_search_would_meet() {
+fn a_cache_file_finds_a_pool_outside_the_search() {
     let (place, disk) = unpacked("single");
     let cache = write_cache_file(place.path(), config_at(&disk, &disk));
     let search = Search::in_cache_file(&cache).unwrap();
@@ -59,7 +59,7 @@ fn a_disk_that_moved_since_is_found_by_searching_there_too() {
 }
 
 #[test]
-fn what_is_no_cache_file_is_an_error_that_names_it() {
+fn an_invalid_cache_file_is_an_error_with_its_name() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("zpool.cache");
     let names_it =

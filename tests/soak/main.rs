@@ -23,33 +23,33 @@ fn live(shape: &str, seeds: std::ops::Range<u64>, ops: usize) {
 }
 
 #[test]
-fn lives_on_one_disk_and_on_two() {
+fn simulated_runs_on_one_and_two_disks() {
     live("single", 1..3, 300);
     live("stripe", 1..2, 300);
 }
 
 #[test]
-fn lives_on_mirrors_of_which_sides_fail() {
+fn simulated_runs_on_mirrors_with_failing_sides() {
     live("mirror2", 1..3, 300);
     live("mirror3", 1..2, 300);
     live("classes", 1..2, 300);
 }
 
 #[test]
-fn lives_on_raidz_of_which_disks_fail() {
+fn simulated_runs_on_raidz_with_failing_disks() {
     live("raidz1", 1..2, 250);
     live("raidz2", 1..2, 250);
     live("raidz3", 1..2, 250);
 }
 
 #[test]
-fn lives_with_log_devices() {
+fn simulated_runs_with_log_devices() {
     live("log", 1..3, 250);
     live("logmirror", 1..2, 250);
 }
 
 #[test]
-fn a_lost_log_device_costs_what_was_promised_on_it_and_nothing_else() {
+fn a_lost_log_device_loses_only_its_own_records() {
     let _mark = mark::expect("log-on-missing-device");
     let shape = Shape::named("log").unwrap();
     let mut lost = 0;
@@ -70,14 +70,14 @@ fn a_lost_log_device_costs_what_was_promised_on_it_and_nothing_else() {
             Op::Reopen,
         ];
         let plan = Plan { shape, seed, ops };
-        let figures = run(&plan, &Options::default()).map_err(|failure| failure.text);
-        lost += figures.unwrap().lost_logs;
+        let stats = run(&plan, &Options::default()).map_err(|failure| failure.text);
+        lost += stats.unwrap().lost_logs;
     }
     assert_eq!(lost, 4);
 }
 
 #[test]
-fn the_same_plan_asks_the_disks_for_the_same_things_in_the_same_order() {
+fn equal_plans_issue_equal_requests_in_equal_order() {
     // A mirror with failing sides, RAID-Z and log devices, some with little memory.
     let mut traces = vec![];
     for (shape, seed) in [("mirror3", 5), ("raidz2", 2), ("log", 3), ("logmirror", 7)] {
@@ -104,22 +104,22 @@ fn few(shape: &str, seed: u64) -> Crowd {
 }
 
 #[test]
-fn threads_at_one_pool_lose_nothing() {
+fn threads_on_one_pool_lose_nothing() {
     few("mirror2", 1).meet(Options::default().limit).unwrap();
 }
 
 /// Requires `--cfg millpond_sim` (`make test-threads`).
 #[cfg(millpond_sim)]
 #[test]
-fn the_same_seed_lets_threads_go_on_in_the_same_order_and_another_in_another() {
+fn equal_seeds_schedule_threads_equally() {
     let limit = Options::default().limit;
     let mut seen = std::collections::BTreeSet::new();
     for shape in ["mirror2", "raidz1", "log"] {
         for seed in 1..7 {
-            let figures = few(shape, seed).meet(limit).unwrap();
-            assert!(figures.switches > 1000 && figures.left == 0, "{figures:?}");
-            assert_eq!(few(shape, seed).meet(limit).unwrap(), figures);
-            assert!(seen.insert(figures.trace.digest), "{shape} {seed}");
+            let stats = few(shape, seed).meet(limit).unwrap();
+            assert!(stats.switches > 1000 && stats.left == 0, "{stats:?}");
+            assert_eq!(few(shape, seed).meet(limit).unwrap(), stats);
+            assert!(seen.insert(stats.trace.digest), "{shape} {seed}");
         }
     }
 }

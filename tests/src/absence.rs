@@ -40,7 +40,7 @@ mod tests {
     }
 
     #[test]
-    fn every_subset_of_every_set_comes_once_smallest_first() {
+    fn every_subset_is_listed_once_smallest_first() {
         assert_eq!(
             permitted(&names(&[&["b", "a"], &["a", "c"]])),
             names(&[&[], &["a"], &["b"], &["c"], &["a", "b"], &["a", "c"]])

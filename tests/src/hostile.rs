@@ -8,8 +8,8 @@
 //! calls all reading functions of the library, [`child`] limits the memory and time of a run.
 
 pub mod child;
-pub mod dice;
 pub mod exercise;
 pub mod image;
 pub mod mutation;
 pub mod overlay;
+pub mod rng;

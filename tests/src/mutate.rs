@@ -35,12 +35,12 @@ fn change(bytes: &mut [u8], seed: u64, changes: usize) {
                 .any(|byte| *byte != 0)
         })
         .collect();
-    let mut dice = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut rng = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut below = |limit: usize| {
-        dice ^= dice >> 12;
-        dice ^= dice << 25;
-        dice ^= dice >> 27;
-        (dice.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % limit.max(1)
+        rng ^= rng >> 12;
+        rng ^= rng << 25;
+        rng ^= rng >> 27;
+        (rng.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % limit.max(1)
     };
     for _ in 0..changes {
         let Some(block) = used.get(below(used.len())) else {
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_used_blocks_outside_the_labels_change_and_the_same_seed_changes_the_same() {
+    fn mutations_touch_only_used_blocks_and_follow_the_seed() {
         let mut bytes = vec![0; 8 << 20];
         bytes[100] = 1;
         bytes[5 << 20..(5 << 20) + 8192].fill(7);

@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn disks_of_one_pool_come_together() {
+    fn disks_of_one_pool_are_grouped() {
         assert_eq!(pool_of("zfs-pool-v1mirror2"), "v1mirror");
         assert_eq!(pool_of("zfs-pool-v15"), "v15");
         assert_eq!(pool_of("zfs-pool-v3raidz21"), "v3raidz2");

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn values_and_sources_must_be_equal_but_space_figures_only_close() {
+    fn values_must_be_equal_and_space_values_close() {
         let recorded = properties(&[
             ("quota", "1", "local"),
             ("used", "10000000", "-"),

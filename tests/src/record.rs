@@ -313,7 +313,7 @@ fn entry(value: &Value) -> Result<Entry> {
 /// Keys are in files named by `keylocation`, or in the note of the case.
 fn keys(case: &Path, main: &Map<String, Value>, record: &Record) -> Result<BTreeMap<String, Key>> {
     let note = main.get("keys").and_then(Value::as_str).unwrap_or_default();
-    let told = note
+    let message = note
         .split("passphrase '")
         .nth(1)
         .and_then(|rest| rest.split('\'').next());
@@ -331,7 +331,7 @@ fn keys(case: &Path, main: &Map<String, Value>, record: &Record) -> Result<BTree
         let format = value("keyformat").context("no keyformat")?.to_owned();
         let location = value("keylocation").unwrap_or_default();
         let file = location.rsplit_once('/').map(|(_, name)| case.join(name));
-        let mut bytes = match (file.filter(|file| file.exists()), told) {
+        let mut bytes = match (file.filter(|file| file.exists()), message) {
             (Some(file), _) => std::fs::read(file)?,
             (None, Some(passphrase)) => passphrase.as_bytes().to_vec(),
             (None, None) => bail!("no key is known for {}", dataset.name),
@@ -376,12 +376,12 @@ fn space_row(row: &Value) -> Result<SpaceRow> {
         .filter_map(Value::as_str)
         .collect();
     // The kind of owner comes first, except for projects.
-    let figures = if texts.len() == 6 {
+    let numbers = if texts.len() == 6 {
         texts.get(1..)
     } else {
         texts.get(..)
     };
-    let Some([id, used, quota, objects, objects_quota]) = figures else {
+    let Some([id, used, quota, objects, objects_quota]) = numbers else {
         bail!("a row of space has {} columns", texts.len());
     };
     let counted = |text: &str| match text {
@@ -551,7 +551,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_encryption_roots_come_from_the_files_that_keylocation_names() {
+    fn keys_are_read_from_the_files_in_keylocation() {
         let record = load(&images::workspace().join("testdata/golden/crypt")).unwrap();
         assert_eq!(record.keys["pcrypt/pass"].bytes, b"millpond pass");
         assert_eq!(record.keys["pcrypt/changed"].bytes, b"new millpond pass");

@@ -87,19 +87,19 @@ fn life(rig: &Rig, plan: PoolBuilder) {
 }
 
 #[test]
-fn a_pool_of_one_disk_lives() {
+fn operations_on_one_disk_survive_reimport() {
     let rig = Rig::new(1, 128);
     life(&rig, rig.stripe("tank"));
 }
 
 #[test]
-fn a_mirror_lives() {
+fn operations_on_a_mirror_survive_reimport() {
     let rig = Rig::new(2, 128);
     life(&rig, PoolBuilder::new("tank").mirror(&rig.images));
 }
 
 #[test]
-fn a_raidz2_lives() {
+fn operations_on_raidz2_survive_reimport() {
     let rig = Rig::new(5, 128);
     life(&rig, PoolBuilder::new("tank").raidz(2, &rig.images));
 }

@@ -129,16 +129,16 @@ fn seeds() -> std::ops::Range<u64> {
 }
 
 #[test]
-fn one_disk_cut_off_in_the_middle_of_work_has_what_was_promised() {
+fn one_disk_keeps_fsynced_data_after_a_power_cut() {
     seeds().for_each(|seed| cut("crash one", &[(Single, 1)], seed, 30));
 }
 
 #[test]
-fn a_mirror_cut_off_in_the_middle_of_work_has_what_was_promised() {
+fn a_mirror_keeps_fsynced_data_after_a_power_cut() {
     seeds().for_each(|seed| cut("crash mirror", &[(Mirror, 2)], seed, 20));
 }
 
 #[test]
-fn a_raidz_cut_off_in_the_middle_of_work_has_what_was_promised() {
+fn a_raidz_keeps_fsynced_data_after_a_power_cut() {
     seeds().for_each(|seed| cut("crash raidz", &[(Raidz(1), 3), (Raidz(1), 3)], seed, 12));
 }

@@ -116,8 +116,8 @@ fn one_file_is_lost_not_the_pool(layout: NewLayout, disks: usize) {
     // The space stays charged to the file system.
     let expected = [
         FindingKind::LeakedSpace,
-        FindingKind::DatasetFigure,
-        FindingKind::DirectoryFigure,
+        FindingKind::DatasetSpace,
+        FindingKind::DirectorySpace,
     ];
     assert_eq!(kinds, expected, "{:?}", report.findings);
     assert_eq!(report.totals.leaked_bytes, SPAN * RECORD);

@@ -45,7 +45,7 @@ fn pages(world: &World, disk: usize) -> Vec<(u64, Vec<u8>)> {
 }
 
 #[test]
-fn a_side_with_changes_of_its_own_is_told_of_and_left_alone() {
+fn a_diverged_side_is_reported_and_not_used() {
     let world = World::without_journal(61);
     let pool = sim::create(&world, &[(Mirror, 2)], 96);
     write(&pool, "both");
@@ -64,7 +64,7 @@ fn a_side_with_changes_of_its_own_is_told_of_and_left_alone() {
     let alone = pages(&world, 0);
     let found = sim::candidate(&world);
     let first = found.assembly.as_ref().unwrap().leaves[0].guid;
-    let told = found
+    let message = found
         .conditions
         .iter()
         .find_map(|condition| match condition {
@@ -74,7 +74,7 @@ fn a_side_with_changes_of_its_own_is_told_of_and_left_alone() {
             _ => None,
         });
     assert_eq!(
-        told,
+        message,
         Some((first, VdevState::CannotOpen, VdevAux::Diverged))
     );
     drop(found);
@@ -90,7 +90,7 @@ fn a_side_with_changes_of_its_own_is_told_of_and_left_alone() {
 }
 
 #[test]
-fn a_side_with_changes_of_its_own_is_taken_back_by_order_only() {
+fn a_diverged_side_is_used_only_on_request() {
     let _mark = mark::expect("diverged-leaf-taken-back");
     let world = World::without_journal(63);
     let pool = sim::create(&world, &[(Mirror, 2)], 96);
@@ -130,7 +130,7 @@ fn a_side_with_changes_of_its_own_is_taken_back_by_order_only() {
 }
 
 #[test]
-fn a_side_that_comes_with_changes_of_its_own_is_not_taken_unawares() {
+fn a_diverged_side_is_not_used_automatically() {
     let world = World::without_journal(64);
     let pool = sim::create(&world, &[(Mirror, 2)], 96);
     write(&pool, "both");
@@ -161,7 +161,7 @@ fn a_side_that_comes_with_changes_of_its_own_is_not_taken_unawares() {
 }
 
 #[test]
-fn a_side_that_was_only_away_is_taken_back() {
+fn a_returned_side_without_own_changes_is_used() {
     let world = World::without_journal(62);
     let pool = sim::create(&world, &[(Mirror, 2)], 96);
     write(&pool, "both");

@@ -248,16 +248,16 @@ fn exhaust(shape: &str, tops: &[(NewLayout, usize)]) {
 }
 
 #[test]
-fn a_file_on_one_disk_survives_every_subset_of_what_was_not_flushed() {
+fn every_unflushed_subset_is_survived_on_one_disk() {
     exhaust("exhaustive one", &[(Single, 1)]);
 }
 
 #[test]
-fn a_file_on_a_mirror_survives_every_subset_of_what_was_not_flushed() {
+fn every_unflushed_subset_is_survived_on_a_mirror() {
     exhaust("exhaustive mirror", &[(Mirror, 2)]);
 }
 
 #[test]
-fn a_file_on_a_raidz_survives_every_subset_of_what_was_not_flushed() {
+fn every_unflushed_subset_is_survived_on_a_raidz() {
     exhaust("exhaustive raidz", &[(Raidz(1), 3)]);
 }

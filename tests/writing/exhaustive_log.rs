@@ -219,14 +219,14 @@ use AllocationClass::{Log, Normal};
 use NewLayout::{Mirror, Single};
 
 #[test]
-fn what_was_fsynced_on_one_disk_survives_every_subset_of_what_was_not_flushed() {
+fn fsynced_data_survives_every_unflushed_subset_on_one_disk() {
     let _mark = mark::expect("burst-of-several-log-blocks");
     let _mark = mark::expect("log-record-points-to-block");
     exhaust("exhaustive fsync", &[(Normal, Single, 1)]);
 }
 
 #[test]
-fn what_was_fsynced_to_a_log_device_survives_every_subset_of_what_was_not_flushed() {
+fn fsynced_data_survives_every_unflushed_subset_with_a_log() {
     let tops = [(Normal, Single, 1), (Log, Mirror, 2)];
     exhaust("exhaustive fsync, log device", &tops);
 }

@@ -159,7 +159,7 @@ fn silent_rot_on_one_disk_changes_nothing() {
 
 /// Without redundancy, a failed write suspends the pool, and promised data is kept.
 #[test]
-fn a_pool_without_redundancy_stops_and_keeps_what_was_promised() {
+fn without_redundancy_a_fault_stops_and_keeps_fsynced_data() {
     let world = World::without_journal(7);
     let (pool, mut life) = lived(&world, "single that fails", &[(Single, 1)]);
     let promised = life.clone();

@@ -118,12 +118,12 @@ fn memory_that_flips(layout: (NewLayout, usize)) {
 }
 
 #[test]
-fn a_bit_that_memory_flips_on_the_way_to_one_disk_is_found_and_never_spreads() {
+fn a_bit_flipped_before_one_disk_write_is_found() {
     memory_that_flips((Single, 1));
 }
 
 #[test]
-fn a_bit_that_memory_flips_on_the_way_to_both_sides_is_found_and_never_spreads() {
+fn a_bit_flipped_before_both_mirror_writes_is_found() {
     memory_that_flips((Mirror, 2));
 }
 
@@ -179,11 +179,11 @@ fn a_controller_that_damages(shape: &str, layout: (NewLayout, usize), its: &[usi
 }
 
 #[test]
-fn a_controller_that_damages_all_on_one_side_of_a_mirror_costs_nothing() {
+fn a_controller_that_corrupts_one_mirror_side_is_survived() {
     a_controller_that_damages("mirror, evil side", (Mirror, 2), &[1]);
 }
 
 #[test]
-fn a_controller_that_damages_two_disks_of_a_raidz2_costs_nothing() {
+fn a_controller_that_corrupts_two_raidz2_disks_is_survived() {
     a_controller_that_damages("raidz2, two evil", (Raidz(2), 5), &[0, 3]);
 }

@@ -82,7 +82,7 @@ fn a_large_file_is_freed_in_the_background_over_several_txgs() {
 }
 
 #[test]
-fn what_an_unmounted_file_system_did_not_free_is_freed_after_the_next_mount() {
+fn deferred_frees_of_a_file_system_continue_after_mount() {
     let world = World::without_journal(42);
     let (pool, id) = with_large_file(&world);
     let served = pool.served("tank").unwrap();

@@ -87,7 +87,7 @@ fn is_whole_and_can_be_emptied(rig: &Rig, pool: Pool, prefix: &str, count: u64, 
 }
 
 #[test]
-fn a_pool_full_of_data_refuses_deletes_and_takes_more() {
+fn a_pool_full_of_data_refuses_writes_until_deletes() {
     let _mark = mark::expect("pool-full");
     let rig = Rig::new(1, 96);
     let pool = rig.stripe("tank").create().unwrap();
@@ -100,7 +100,7 @@ fn a_pool_full_of_data_refuses_deletes_and_takes_more() {
 }
 
 #[test]
-fn a_raidz_full_of_small_files_refuses_deletes_and_takes_more() {
+fn a_raidz_full_of_small_files_refuses_until_deletes() {
     let rig = Rig::new(3, 64);
     let plan = PoolBuilder::new("tank").raidz(1, &rig.images).ashift(12);
     let pool = plan.create().unwrap();
@@ -112,7 +112,7 @@ fn a_raidz_full_of_small_files_refuses_deletes_and_takes_more() {
 }
 
 #[test]
-fn a_pool_full_of_names_refuses_deletes_and_takes_more() {
+fn a_pool_full_of_names_refuses_creates_until_deletes() {
     let rig = Rig::new(1, 64);
     let pool = rig.stripe("tank").create().unwrap();
     let files = pool.file_system("tank").unwrap();
@@ -291,7 +291,7 @@ fn refill(files: &Arc<FileSystem>, is_expected: &dyn Fn(&FileError) -> bool) {
 }
 
 #[test]
-fn removing_files_makes_room_at_once() {
+fn removing_files_frees_space_at_once() {
     let _mark = mark::expect("space-known-after-frees");
     let rig = Rig::new(1, 128);
     let pool = rig.stripe("tank").create().unwrap();

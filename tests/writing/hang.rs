@@ -147,17 +147,17 @@ use AllocationClass::{Log, Normal};
 use NewLayout::{Mirror, Raidz, Single};
 
 #[test]
-fn a_mirror_goes_on_without_a_side_that_hangs() {
+fn a_mirror_works_while_one_side_hangs() {
     sweep(&[(Normal, Mirror, 2)], 0, 19);
 }
 
 #[test]
-fn a_raidz_goes_on_without_a_disk_that_hangs() {
+fn a_raidz_works_while_one_disk_hangs() {
     sweep(&[(Normal, Raidz(1), 3)], 0, 23);
 }
 
 #[test]
-fn a_mirrored_log_goes_on_without_a_side_that_hangs() {
+fn a_mirrored_log_works_while_one_side_hangs() {
     sweep(&[(Normal, Single, 1), (Log, Mirror, 2)], 1, 4);
 }
 
@@ -203,7 +203,7 @@ fn operates(
 }
 
 #[test]
-fn import_every_operation_and_export_go_on_without_a_side_that_hangs() {
+fn every_operation_works_while_one_side_hangs() {
     let _mark = mark::expect("leaf-hung");
     let contents = sweep::prepared(&[(Mirror, 2)]);
     for (first, operation) in (0..).zip(sweep::OPERATIONS) {

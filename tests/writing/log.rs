@@ -15,7 +15,7 @@ use millpond_env::mark;
 use millpond_sim::{Event, Fault, FaultPlan, PowerCut, Scope, Seed, World};
 use millpond_tests::oracle::zdb;
 use millpond_tests::recount;
-use millpond_tests::workload::Dice;
+use millpond_tests::workload::SeededRng;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -159,21 +159,21 @@ fn act(
     pool: &Pool,
     world: &World,
     history: &mut History,
-    dice: &mut Dice,
+    rng: &mut SeededRng,
 ) {
     let caller = Caller::root();
     let root = files.root().unwrap();
     let other = root.lookup(b"d").unwrap();
     let directories = [(&root, ""), (&other, "/d")];
     let mut names = history.now();
-    let pick = |dice: &mut Dice| {
-        let (directory, path) = directories[dice.below(2)];
-        let name = format!("f{}", dice.below(6));
+    let pick = |rng: &mut SeededRng| {
+        let (directory, path) = directories[rng.below(2)];
+        let name = format!("f{}", rng.below(6));
         (directory, name.clone(), format!("{path}/{name}"))
     };
-    let (directory, name, path) = pick(dice);
+    let (directory, name, path) = pick(rng);
     let node = directory.lookup(name.as_bytes());
-    match (dice.below(14), node) {
+    match (rng.below(14), node) {
         (0..=1, Err(_)) => {
             let (node, _) = files
                 .create(
@@ -195,9 +195,9 @@ fn act(
         }
         (2..=4, Ok(node)) => {
             let mut now = history.of(id_of(&node));
-            let length = [1, 100, 5000, 40_000][dice.below(4)];
-            let at = dice.below(now.bytes.len() + 1);
-            let bytes: Vec<u8> = (0..length).map(|_| dice.below(256) as u8).collect();
+            let length = [1, 100, 5000, 40_000][rng.below(4)];
+            let at = rng.below(now.bytes.len() + 1);
+            let bytes: Vec<u8> = (0..length).map(|_| rng.below(256) as u8).collect();
             files
                 .write(&caller, &node, WriteAt::Offset(at as u64), &bytes)
                 .unwrap();
@@ -207,7 +207,7 @@ fn act(
         }
         (5, Ok(node)) => {
             let mut now = history.of(id_of(&node));
-            let size = dice.below(now.bytes.len() + 2000);
+            let size = rng.below(now.bytes.len() + 2000);
             let set = SetAttributes {
                 size_bytes: Some(size as u64),
                 ..SetAttributes::default()
@@ -218,15 +218,15 @@ fn act(
         }
         (6, Ok(node)) => {
             let mut now = history.of(id_of(&node));
-            if dice.below(2) == 0 {
-                now.permissions = 0o600 + dice.below(64) as u32;
+            if rng.below(2) == 0 {
+                now.permissions = 0o600 + rng.below(64) as u32;
                 let set = SetAttributes {
                     permissions: Some(now.permissions),
                     ..SetAttributes::default()
                 };
                 files.set_attributes(&caller, &node, &set).unwrap();
             } else {
-                let value = vec![dice.below(256) as u8; 1 + dice.below(200)];
+                let value = vec![rng.below(256) as u8; 1 + rng.below(200)];
                 files
                     .set_xattr(&caller, &node, b"user.x", &value, XattrMode::Set)
                     .unwrap();
@@ -236,8 +236,8 @@ fn act(
         }
         (7, Ok(node)) => {
             let mut now = history.of(id_of(&node));
-            let at = dice.below(now.bytes.len() + 1);
-            let count = 1 + dice.below(9000);
+            let at = rng.below(now.bytes.len() + 1);
+            let count = 1 + rng.below(9000);
             files
                 .allocate(&node, Allocate::PunchHole, at as u64, count as u64)
                 .unwrap();
@@ -250,13 +250,13 @@ fn act(
             names.remove(&path);
         }
         (9, Ok(node)) => {
-            let (target, new, new_path) = pick(dice);
+            let (target, new, new_path) = pick(rng);
             let modes = [
                 RenameMode::Replace,
                 RenameMode::Exchange,
                 RenameMode::Whiteout,
             ];
-            let mode = modes[dice.below(3)];
+            let mode = modes[rng.below(3)];
             let from = DirEntryRef {
                 directory,
                 name: name.as_bytes(),
@@ -286,7 +286,7 @@ fn act(
             }
         }
         (10, Ok(node)) => {
-            let (target, new, new_path) = pick(dice);
+            let (target, new, new_path) = pick(rng);
             if files.link(&node, target, new.as_bytes()).is_ok() {
                 names.insert(new_path, id_of(&node));
             }
@@ -297,7 +297,7 @@ fn act(
             history.promises.push(promise);
         }
         (13, _) => {
-            if dice.below(5) == 0 {
+            if rng.below(5) == 0 {
                 pool.sync().unwrap();
             } else {
                 files.commit_log().unwrap();
@@ -329,9 +329,9 @@ fn cut(tops: &[(AllocationClass, NewLayout, usize)], seed: u64, steps: usize, cu
     history
         .names
         .push(BTreeMap::from([("/d".to_owned(), id_of(&directory))]));
-    let mut dice = Dice::new(seed);
+    let mut rng = SeededRng::new(seed);
     for _ in 0..steps {
-        act(&files, &pool, &world, &mut history, &mut dice);
+        act(&files, &pool, &world, &mut history, &mut rng);
     }
     drop((directory, root, files));
     drop(pool);
@@ -400,7 +400,7 @@ fn seeds() -> std::ops::Range<u64> {
 }
 
 #[test]
-fn what_was_fsynced_is_there_after_a_crash_at_any_request() {
+fn fsynced_data_survives_a_crash_at_any_request() {
     let one = [(AllocationClass::Normal, NewLayout::Single, 1)];
     seeds().for_each(|seed| cut(&one, seed, 300, 8));
 }

@@ -28,7 +28,7 @@ impl HeadLog for Foreign {
 }
 
 #[test]
-fn a_head_with_somebody_elses_log_is_refused() {
+fn a_head_with_a_log_of_another_dataset_is_refused() {
     let rig = Rig::new(1, 128);
     let pool = tank(&rig);
     pool.datasets().create_filesystem("tank/a", &[]).unwrap();
@@ -118,7 +118,7 @@ fn default_quotas_stop_owners_without_one_of_their_own() {
 }
 
 #[test]
-fn a_volume_that_lost_power_while_shrinking_frees_its_tail_when_it_is_opened() {
+fn a_volume_shrunk_before_a_power_cut_frees_its_tail() {
     let rig = Rig::new(1, 128);
     let pool = tank(&rig);
     let size = (
@@ -178,7 +178,7 @@ fn events(rig: &Rig) -> Vec<String> {
 }
 
 #[test]
-fn the_history_tells_when_a_pool_was_opened_if_it_is_known_by_what() {
+fn the_history_records_when_a_pool_was_opened() {
     let rig = Rig::new(1, 128);
     tank(&rig).export().unwrap();
     let open = |system: Option<&str>| {
@@ -221,7 +221,7 @@ fn hide_as_received(pool: &Pool, parent: &str, component: &str) {
 }
 
 #[test]
-fn what_nobody_can_finish_receiving_goes_when_the_pool_is_opened() {
+fn unresumable_receives_are_destroyed_when_the_pool_opens() {
     use millpond_ondisk::dsl::keys::resume;
     use millpond_ondisk::{DslDatasetFlags, DslDatasetPhys, Endian};
     let rig = Rig::new(1, 128);

@@ -41,16 +41,16 @@ fn cut_at_every_place(shape: &str, tops: &[(NewLayout, usize)]) {
 }
 
 #[test]
-fn a_guid_change_of_one_disk_cut_at_every_place() {
+fn reguid_of_one_disk_survives_every_crash_point() {
     cut_at_every_place("reguid, one disk", &[(Single, 1)]);
 }
 
 #[test]
-fn a_guid_change_of_a_mirror_cut_at_every_place() {
+fn reguid_of_a_mirror_survives_every_crash_point() {
     cut_at_every_place("reguid, mirror", &[(Mirror, 2)]);
 }
 
 #[test]
-fn a_guid_change_of_two_vdevs_cut_at_every_place() {
+fn reguid_of_two_vdevs_survives_every_crash_point() {
     cut_at_every_place("reguid, RAID-Z and disk", &[(Raidz(1), 3), (Single, 1)]);
 }

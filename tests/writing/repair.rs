@@ -17,7 +17,7 @@ fn content(number: u64) -> Vec<u8> {
 }
 
 #[test]
-fn reading_a_mirror_that_is_open_for_changes_puts_rotten_blocks_right() {
+fn reading_a_writable_mirror_repairs_corrupt_blocks() {
     let rig = Rig::new(2, 128);
     let pool = PoolBuilder::new("tank")
         .mirror(&rig.images)
@@ -80,7 +80,7 @@ fn read_all(rig: &Rig) -> (u64, u64) {
         assert!(found == content(number), "{name}");
     }
     drop((root, files));
-    let figures = topology.figures(millpond_vdev::LeafId(0));
+    let stats = topology.leaf_stats(millpond_vdev::LeafId(0));
     pool.export().unwrap();
-    (figures.checksum_errors, figures.repaired_bytes)
+    (stats.checksum_errors, stats.repaired_bytes)
 }

@@ -20,7 +20,7 @@ fn name_of(disk: &SimDisk) -> String {
 /// Options with which the caller writes the txgs, so that a seed always gives the same result.
 pub fn by_caller() -> WriteOptions {
     WriteOptions {
-        drive: SyncMode::Caller,
+        sync_mode: SyncMode::Caller,
         ..WriteOptions::default()
     }
 }

@@ -53,7 +53,7 @@ fn lived(world: &World, shape: &str, top: (NewLayout, usize)) -> (Pool, Life) {
 }
 
 #[test]
-fn a_leaf_that_fails_its_probe_is_faulted_and_not_asked_again() {
+fn a_leaf_that_fails_its_probe_is_faulted_for_good() {
     let _mark = mark::expect("probe-failed");
     for (shape, top) in [("mirror probed", MIRROR), ("raidz probed", RAIDZ)] {
         let world = World::without_journal(90);
@@ -100,7 +100,7 @@ fn a_leaf_that_fails_its_probe_is_faulted_and_not_asked_again() {
 }
 
 #[test]
-fn a_disk_that_is_gone_is_removed_and_comes_back_by_online() {
+fn a_vanished_disk_is_removed_until_it_is_set_online() {
     let world = World::without_journal(91);
     let (pool, mut life) = lived(&world, "gone", MIRROR);
     let away = world.disks()[1].clone();
@@ -127,7 +127,7 @@ fn a_disk_that_is_gone_is_removed_and_comes_back_by_online() {
 }
 
 #[test]
-fn a_required_leaf_is_degraded_and_the_pool_goes_on_after_clear() {
+fn a_required_leaf_degrades_and_clear_resumes_the_pool() {
     let world = World::without_journal(92);
     let (pool, mut life) = lived(&world, "required", MIRROR);
     let disks = world.disks();
@@ -193,7 +193,7 @@ fn too_many_errors_fault_a_leaf_that_answers_its_probe() {
         world.disks()[0].set_faults(Some(fails.sparing(4 << 20)));
         life.steps(&pool, 20);
         pool.sync().unwrap();
-        assert!(topology.figures(LeafId(0)).write_errors >= 10);
+        assert!(topology.leaf_stats(LeafId(0)).write_errors >= 10);
         engine.check_leaves();
         let expected = match io_n {
             None => LeafCondition::new(LeafState::Faulted, LeafReason::ErrorsExceeded),
@@ -241,7 +241,7 @@ fn wrong_bytes_and_failed_reads_count_by_the_pool_s_clock() {
 }
 
 #[test]
-fn orders_are_kept_over_export_and_import_unless_they_are_temporary() {
+fn offline_states_survive_export_unless_temporary() {
     let world = World::without_journal(94);
     let (mut pool, mut life) = lived(&world, "kept", (Raidz(2), 4));
     let [offline, faulted] = [LeafState::Offline, LeafState::Faulted];
@@ -392,17 +392,17 @@ fn cut_at_every_place(shape: &str, top: (NewLayout, usize), how: Offline) {
 }
 
 #[test]
-fn offline_and_online_of_a_mirror_cut_at_every_place() {
+fn offline_and_online_of_a_mirror_survive_every_crash() {
     cut_at_every_place("offline, mirror", MIRROR, Offline::default());
 }
 
 #[test]
-fn offline_and_online_of_a_raidz_cut_at_every_place() {
+fn offline_and_online_of_a_raidz_survive_every_crash() {
     cut_at_every_place("offline, raidz", RAIDZ, Offline::default());
 }
 
 #[test]
-fn a_temporary_offline_of_a_mirror_cut_at_every_place() {
+fn temporary_offline_of_a_mirror_survives_every_crash_point() {
     let how = Offline {
         is_temporary: true,
         ..Offline::default()
@@ -411,7 +411,7 @@ fn a_temporary_offline_of_a_mirror_cut_at_every_place() {
 }
 
 #[test]
-fn a_fault_of_a_mirror_and_its_clearing_cut_at_every_place() {
+fn fault_and_clear_of_a_mirror_survive_every_crash_point() {
     let how = Offline {
         is_fault: true,
         ..Offline::default()

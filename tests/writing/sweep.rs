@@ -25,7 +25,7 @@ const EVERY_DAY: usize = 37;
 /// An operation: its name and its function.
 pub(crate) type Operation = (&'static str, fn(&Pool) -> Result<(), String>);
 
-fn told<T>(outcome: Result<T, impl Display>) -> Result<T, String> {
+fn to_text<T>(outcome: Result<T, impl Display>) -> Result<T, String> {
     outcome.map_err(|error| error.to_string())
 }
 
@@ -42,101 +42,101 @@ pub(crate) fn write(
     length: usize,
     factor: usize,
 ) -> Result<(), String> {
-    let root = told(files.root())?;
+    let root = to_text(files.root())?;
     let caller = Caller::root();
     let node = match root.lookup(name) {
         Ok(node) => node,
-        Err(_) => told(files.create(&caller, &root, name, NewMode::exactly(0o600), true))?.0,
+        Err(_) => to_text(files.create(&caller, &root, name, NewMode::exactly(0o600), true))?.0,
     };
     let bytes: Vec<u8> = (0..length).map(|at| ((at * factor) >> 5) as u8).collect();
-    told(files.write(&caller, &node, WriteAt::Offset(0), &bytes))?;
+    to_text(files.write(&caller, &node, WriteAt::Offset(0), &bytes))?;
     Ok(())
 }
 
 pub(crate) const OPERATIONS: &[Operation] = &[
     ("create a file system", |pool| {
         let properties = [number("compression", 15), text("org.example:note", "new")];
-        told(pool.datasets().create_filesystem("tank/new", &properties))
+        to_text(pool.datasets().create_filesystem("tank/new", &properties))
     }),
     ("create a volume", |pool| {
-        told(
+        to_text(
             pool.datasets()
                 .create_volume("tank/volume", &[number("volsize", 1 << 20)]),
         )
     }),
     ("snapshot", |pool| {
-        told(
+        to_text(
             pool.datasets()
                 .snapshot(&["tank@new", "tank/a@new", "tank/b@new"], &[]),
         )
     }),
     ("clone", |pool| {
-        told(
+        to_text(
             pool.datasets()
                 .clone_snapshot("tank/a@old", "tank/clone", &[]),
         )
     }),
     ("promote", |pool| {
-        told(pool.datasets().promote("tank/cloned"))
+        to_text(pool.datasets().promote("tank/cloned"))
     }),
     ("roll back", |pool| {
-        told(pool.datasets().rollback("tank/b@old"))
+        to_text(pool.datasets().rollback("tank/b@old"))
     }),
     ("rename", |pool| {
-        told(pool.datasets().rename("tank/a", "tank/b/a"))
+        to_text(pool.datasets().rename("tank/a", "tank/b/a"))
     }),
     ("set properties", |pool| {
         let changes = [
             number("quota", 20 << 20),
             text("org.example:note", "changed"),
         ];
-        told(pool.datasets().set_properties("tank/a", &changes))
+        to_text(pool.datasets().set_properties("tank/a", &changes))
     }),
     ("hold", |pool| {
-        told(pool.datasets().hold(&["tank/a@old"], "kept"))
+        to_text(pool.datasets().hold(&["tank/a@old"], "kept"))
     }),
     ("bookmark", |pool| {
-        told(pool.datasets().bookmark("tank/a@old", "tank/a#mark"))
+        to_text(pool.datasets().bookmark("tank/a@old", "tank/a#mark"))
     }),
     ("destroy a file system", |pool| {
-        told(pool.datasets().destroy("tank/cloned", Default::default()))
+        to_text(pool.datasets().destroy("tank/cloned", Default::default()))
     }),
     ("destroy a snapshot", |pool| {
-        told(pool.datasets().destroy("tank/b@old", Default::default()))
+        to_text(pool.datasets().destroy("tank/b@old", Default::default()))
     }),
     ("write a file", |pool| {
-        let files = told(pool.file_system("tank/b"))?;
+        let files = to_text(pool.file_system("tank/b"))?;
         write(&files, b"written", 200_000, 11)?;
-        told(pool.sync())
+        to_text(pool.sync())
     }),
     ("fsync a file", |pool| {
-        let files = told(pool.file_system("tank/b"))?;
+        let files = to_text(pool.file_system("tank/b"))?;
         write(&files, b"synced", 9_000, 13)?;
-        let node = told(told(files.root())?.lookup(b"synced"))?;
-        told(files.fsync(&node))
+        let node = to_text(to_text(files.root())?.lookup(b"synced"))?;
+        to_text(files.fsync(&node))
     }),
     ("rename over a file", |pool| {
-        let files = told(pool.file_system("tank/b"))?;
-        let root = told(files.root())?;
+        let files = to_text(pool.file_system("tank/b"))?;
+        let root = to_text(files.root())?;
         let (from, to): (&[u8], &[u8]) = (b"one", b"two");
         let place = |name| DirEntryRef {
             directory: &root,
             name,
         };
         let mode = RenameMode::Replace;
-        told(files.rename(&Caller::root(), place(from), place(to), mode))?;
-        told(files.reap())?;
-        told(pool.sync())
+        to_text(files.rename(&Caller::root(), place(from), place(to), mode))?;
+        to_text(files.reap())?;
+        to_text(pool.sync())
     }),
     ("cut a file", |pool| {
-        let files = told(pool.file_system("tank/b"))?;
-        let node = told(told(files.root())?.lookup(b"one"))?;
+        let files = to_text(pool.file_system("tank/b"))?;
+        let node = to_text(to_text(files.root())?.lookup(b"one"))?;
         let set = SetAttributes {
             size_bytes: Some(1000),
             ..SetAttributes::default()
         };
-        told(files.set_attributes(&Caller::root(), &node, &set))?;
-        told(pool.sync())
+        to_text(files.set_attributes(&Caller::root(), &node, &set))?;
+        to_text(pool.sync())
     }),
 ];
 
@@ -334,12 +334,12 @@ fn sweep_one(
 }
 
 #[test]
-fn without_redundancy_an_operation_whose_request_fails_is_done_or_not_begun() {
+fn without_redundancy_a_failed_operation_is_all_or_nothing() {
     sweep(&[(Single, 1)]);
 }
 
 #[test]
-fn on_a_mirror_an_operation_whose_request_fails_on_one_side_succeeds() {
+fn one_failed_request_on_a_mirror_fails_no_operation() {
     sweep(&[(Mirror, 2)]);
 }
 
@@ -355,7 +355,7 @@ fn where_the_log_cannot_be_written_fsync_waits_for_its_txg() {
         let fsync = |length| {
             write(&files, b"synced", length, 13).unwrap();
             let node = files.root().unwrap().lookup(b"synced").unwrap();
-            told(files.fsync(&node))
+            to_text(files.fsync(&node))
         };
         // The first call creates a chain, the second writes to it.
         fsync(9_000).unwrap();

@@ -126,7 +126,7 @@ fn after_an_upgrade_every_file_is_counted_and_quotas_hold() {
 }
 
 #[test]
-fn what_was_interrupted_is_completed_after_the_next_mount() {
+fn interrupted_upgrades_complete_after_the_next_mount() {
     let world = World::without_journal(52);
     let pool = without_features(&world);
     let files = pool.file_system("tank").unwrap();

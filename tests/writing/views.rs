@@ -64,7 +64,7 @@ fn a_view_reads_its_state_after_many_txgs() {
 }
 
 #[test]
-fn a_view_that_is_too_old_says_so() {
+fn a_view_that_is_too_old_expires() {
     let _mark = mark::expect("view-expired");
     let world = World::without_journal(71);
     let pool = pool_with_file(&world, 256);

@@ -160,7 +160,7 @@ fn a_log_device_whose_flush_failed_keeps_its_promises() {
 
 /// The process ends, or abandons the pool, while the system holds pages in memory that are not on the disk.
 #[test]
-fn a_pool_opened_again_relies_on_nothing_that_only_memory_has() {
+fn a_reopened_pool_relies_on_stable_data_only() {
     for tops in [&[(Normal, Single, 1)], &[(Normal, Mirror, 2)]] {
         let (mut tried, mut number, mut ended) = (0, 0, 0);
         for good in 0.. {
@@ -200,7 +200,7 @@ fn a_pool_opened_again_relies_on_nothing_that_only_memory_has() {
 /// Opened again from memory, the pool must not use the freed space before that uberblock is on the disk:
 /// after a power cut the disk holds the previous txg, and the file.
 #[test]
-fn a_pool_opened_again_does_not_overwrite_the_txg_that_the_disk_has() {
+fn a_reopened_pool_does_not_overwrite_the_committed_txg() {
     const LARGE: usize = 24 << 20;
     const DISK_MIB: u64 = 96;
     /// At each end of a disk.

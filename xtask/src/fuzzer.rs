@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crate_that_the_lock_file_lacks_is_found_wherever_it_is_used() {
+    fn a_crate_missing_in_the_lock_file_is_found() {
         let lock = "[[package]]\nname = \"millpond-fuzz-targets\"\ndependencies = [\n \"a\",\n]\n\n[[package]]\nname = \"a\"\ndependencies = [\n \"b 1.0.0\",\n]\n";
         let targets = package(TARGETS, &[("a", false)]);
         let good = [targets.clone(), package("a", &[("b", false), ("t", true)])];

@@ -1,8 +1,8 @@
 //! Checks the direction of dependencies.
 
 use crate::Report;
+use crate::folders;
 use crate::metadata::Package;
-use crate::rooms;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Checks the members of the workspace.
@@ -45,8 +45,8 @@ pub fn check(packages: &[Package]) -> Report {
                 continue;
             };
             // The programs are tested on golden pools, which the harness unpacks.
-            let is_harness = rooms::is_in(&target.folder, "tests");
-            if dependency.is_for_tests && is_harness && rooms::is_in(&package.folder, "apps") {
+            let is_harness = folders::is_in(&target.folder, "tests");
+            if dependency.is_for_tests && is_harness && folders::is_in(&package.folder, "apps") {
                 continue;
             }
             match self::level(&target.folder) {
@@ -77,11 +77,11 @@ pub fn check(packages: &[Package]) -> Report {
 }
 
 fn check_outside(package: &Package, is_for_tests: bool, name: &str, report: &mut Report) {
-    let is_pure = rooms::PURE
+    let is_pure = folders::PURE
         .iter()
-        .any(|room| rooms::is_in(&package.folder, room));
-    let is_allowed = rooms::PURE_MAY_USE.contains(&name)
-        || rooms::PURE_EXCEPTIONS.contains(&(package.name.as_str(), name));
+        .any(|prefix| folders::is_in(&package.folder, prefix));
+    let is_allowed = folders::PURE_MAY_USE.contains(&name)
+        || folders::PURE_EXCEPTIONS.contains(&(package.name.as_str(), name));
     if is_pure && !is_for_tests && !is_allowed {
         report.errors.push(format!(
             "{} is pure, and {name} is not on the list of what pure crates may use",
@@ -92,27 +92,30 @@ fn check_outside(package: &Package, is_for_tests: bool, name: &str, report: &mut
 
 /// The layer of a folder; folders outside the product are above all layers.
 fn level(folder: &str) -> Option<usize> {
-    if rooms::OUTSIDE.iter().any(|room| rooms::is_in(folder, room)) {
-        return Some(rooms::LAYERS.len());
-    }
-    rooms::LAYERS
+    if folders::OUTSIDE
         .iter()
-        .position(|room| rooms::is_in(folder, room))
+        .any(|prefix| folders::is_in(folder, prefix))
+    {
+        return Some(folders::LAYERS.len());
+    }
+    folders::LAYERS
+        .iter()
+        .position(|prefix| folders::is_in(folder, prefix))
 }
 
 /// Whether a package may use a folder, as far as it is a program.
 fn may_app_use(folder: &str, target: &str) -> bool {
-    !rooms::is_in(folder, "apps")
-        || rooms::APPS_MAY_USE
+    !folders::is_in(folder, "apps")
+        || folders::APPS_MAY_USE
             .iter()
-            .any(|room| rooms::is_in(target, room))
+            .any(|prefix| folders::is_in(target, prefix))
 }
 
 fn is_usable(folder: &str) -> bool {
-    !rooms::OUTSIDE.iter().any(|room| rooms::is_in(folder, room))
+    !folders::OUTSIDE.iter().any(|prefix| folders::is_in(folder, prefix))
         // The outside crates share the fuzz targets and the harness.
-        || rooms::is_in(folder, "fuzz")
-        || rooms::is_in(folder, "tests")
+        || folders::is_in(folder, "fuzz")
+        || folders::is_in(folder, "tests")
 }
 
 fn cycle_from<'a>(start: &'a str, local: &BTreeMap<&'a str, &'a Package>) -> Option<Vec<&'a str>> {
@@ -236,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_the_product_may_use_the_tests() {
+    fn product_crates_may_not_use_the_tests() {
         let report = check(&[
             package("app", "apps/app", &[("harness", true)]),
             package("harness", "tests", &[]),

@@ -5,12 +5,12 @@
 #![forbid(unsafe_code)]
 
 mod docs;
+mod folders;
 mod fuzzer;
 mod layers;
 mod licences;
 mod marks;
 mod metadata;
-mod rooms;
 mod source;
 mod tidy;
 mod words;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// The source file that implements marks.
-const OWN_ROOM: &str = "crates/machine/env/src/mark.rs";
+const OWN_FILE: &str = "crates/machine/env/src/mark.rs";
 
 /// Compares the marks of the engine with those that tests expect.
 ///
@@ -19,11 +19,11 @@ pub fn check(root: &Path) -> Result<Report> {
     let mut expected: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for file in text_files(root)? {
         let is_code = file.path.ends_with(".rs") && !file.path.starts_with("xtask/");
-        if !is_code || file.path == OWN_ROOM {
+        if !is_code || file.path == OWN_FILE {
             continue;
         }
         for (call, names) in [("mark::hit(", &mut hit), ("mark::expect(", &mut expected)] {
-            for name in names_behind(&file.text, call) {
+            for name in names_after(&file.text, call) {
                 names.entry(name).or_default().push(file.path.clone());
             }
         }
@@ -54,7 +54,7 @@ pub fn check(root: &Path) -> Result<Report> {
 }
 
 /// The literal names passed to `call`.
-fn names_behind(text: &str, call: &str) -> Vec<String> {
+fn names_after(text: &str, call: &str) -> Vec<String> {
     let calls = text.match_indices(call);
     let names = calls.filter_map(|(at, _)| {
         let literal = text[at + call.len()..].trim_start().strip_prefix('"')?;
@@ -70,6 +70,6 @@ mod tests {
     #[test]
     fn names_are_found_also_on_the_next_line() {
         let text = "mark::hit(\"a-b\"); x; mark::hit(\n    \"c\"); mark::hit(name)";
-        assert_eq!(names_behind(text, "mark::hit("), ["a-b", "c"]);
+        assert_eq!(names_after(text, "mark::hit("), ["a-b", "c"]);
     }
 }

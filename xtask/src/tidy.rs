@@ -1,7 +1,7 @@
 //! Checks rules of the source that reviewers would otherwise have to check.
 
 use crate::Report;
-use crate::rooms;
+use crate::folders;
 use crate::source::{self, Line, has_word};
 use crate::words;
 use anyhow::Result;
@@ -79,12 +79,12 @@ fn check_root(path: &str, lines: &[Line], report: &mut Report) {
     if lines.iter().all(|line| line.code.trim().is_empty()) {
         return;
     }
-    let may_have_rooms = rooms::UNSAFE_ROOMS.iter().any(|room| {
+    let may_have_unsafe = folders::UNSAFE_PATHS.iter().any(|folder| {
         path.rsplit_once('/')
-            .is_some_and(|(src, _)| rooms::is_in(room, src))
+            .is_some_and(|(src, _)| folders::is_in(folder, src))
     });
     let has = |attribute: &str| lines.iter().any(|line| line.code.contains(attribute));
-    if !(has("#![forbid(unsafe_code)]") || may_have_rooms && has("#![deny(unsafe_code)]")) {
+    if !(has("#![forbid(unsafe_code)]") || may_have_unsafe && has("#![deny(unsafe_code)]")) {
         report
             .errors
             .push(format!("{path} does not say #![forbid(unsafe_code)]"));
@@ -98,17 +98,17 @@ fn check_unsafe(path: &str, lines: &[Line], report: &mut Report) {
             continue;
         }
         let at = format!("{path}:{}", number + 1);
-        if !rooms::UNSAFE_ROOMS
+        if !folders::UNSAFE_PATHS
             .iter()
-            .any(|room| rooms::is_in(path, room))
+            .any(|folder| folders::is_in(path, folder))
         {
             // The crate root may permit `unsafe` in its module.
-            let opens_room = allows
-                && rooms::UNSAFE_ROOMS.iter().any(|room| {
+            let opens_unsafe = allows
+                && folders::UNSAFE_PATHS.iter().any(|folder| {
                     path.rsplit_once('/')
-                        .is_some_and(|(src, _)| rooms::is_in(room, src))
+                        .is_some_and(|(src, _)| folders::is_in(folder, src))
                 });
-            if !opens_room {
+            if !opens_unsafe {
                 report
                     .errors
                     .push(format!("{at}: unsafe outside the named rooms"));
@@ -134,13 +134,16 @@ fn has_reason(lines: &[Line], number: usize) -> bool {
 
 /// Locks, threads, time and randomness must come from one crate, so that a simulator can replace it.
 fn check_environment(path: &str, lines: &[Line], report: &mut Report) {
-    let is_outside = rooms::OUTSIDE.iter().any(|room| rooms::is_in(path, room));
-    let is_example = rooms::is_in(path, rooms::EXAMPLES);
-    if rooms::is_in(path, rooms::ENVIRONMENT) || is_outside || is_example {
+    let is_outside = folders::OUTSIDE
+        .iter()
+        .any(|folder| folders::is_in(path, folder));
+    let is_example = folders::is_in(path, folders::EXAMPLES);
+    if folders::is_in(path, folders::ENVIRONMENT) || is_outside || is_example {
         return;
     }
     // Times of files are this type in the interface for programs. Nothing there asks for the current time.
-    let is_interface = |word: &str| word == "SystemTime" && rooms::is_in(path, rooms::INTERFACE);
+    let is_interface =
+        |word: &str| word == "SystemTime" && folders::is_in(path, folders::INTERFACE);
     for (number, statement) in statements(lines) {
         let found = if statement.contains("std::") || statement.contains("core::") {
             FROM_STD.iter().find(|word| has_word(&statement, word))
@@ -194,8 +197,12 @@ fn only_std_paths(code: &str) -> String {
 }
 
 fn check_talking(path: &str, lines: &[Line], report: &mut Report) {
-    let is_example = rooms::is_in(path, rooms::EXAMPLES);
-    if is_example || rooms::TALKING.iter().any(|room| rooms::is_in(path, room)) {
+    let is_example = folders::is_in(path, folders::EXAMPLES);
+    if is_example
+        || folders::TALKING
+            .iter()
+            .any(|folder| folders::is_in(path, folder))
+    {
         return;
     }
     for (number, line) in lines.iter().enumerate() {
@@ -209,7 +216,7 @@ fn check_talking(path: &str, lines: &[Line], report: &mut Report) {
 
 /// The engine is threads; a runtime stays at the edge.
 fn check_async(path: &str, lines: &[Line], report: &mut Report) {
-    if rooms::is_in(path, rooms::ASYNC) {
+    if folders::is_in(path, folders::ASYNC) {
         return;
     }
     for (number, line) in lines.iter().enumerate() {
@@ -217,7 +224,7 @@ fn check_async(path: &str, lines: &[Line], report: &mut Report) {
             report.errors.push(format!(
                 "{path}:{}: {word} outside {}",
                 number + 1,
-                rooms::ASYNC
+                folders::ASYNC
             ));
         }
     }
@@ -300,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_runtime_stays_in_its_room() {
+    fn async_runtimes_are_allowed_only_in_their_folder() {
         for text in ["use tokio::net::TcpListener;", "async fn f() {}"] {
             assert_eq!(errors("crates/serve/rpc/src/a.rs", text).len(), 1);
             assert_eq!(errors("apps/millpondd/src/run.rs", text).len(), 1);

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_letters_and_missing_values_are_told_apart() {
+    fn unknown_letters_and_missing_values_differ() {
         assert_eq!(walk(&["-Z"]).0, [Err(Refused::Unknown('Z'))]);
         assert_eq!(walk(&["-?"]).0, [Err(Refused::Unknown('?'))]);
         assert_eq!(walk(&["-:"]).0, [Err(Refused::Unknown(':'))]);

@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_synopsis_is_every_line_of_the_command_with_its_continuations() {
+    fn a_synopsis_includes_continuation_lines() {
         let listing = "usage:\n\n\tlist [-x]\n\t    [pool]\n\tlistall\n\n\tlist -y\nend\n";
         assert_eq!(
             synopsis(listing, "list"),

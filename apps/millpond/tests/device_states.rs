@@ -103,7 +103,7 @@ impl Stage {
 }
 
 #[test]
-fn what_was_offline_is_degraded_once_it_is_back() {
+fn an_offline_leaf_is_degraded_once_online() {
     let stage = Stage::new();
     stage.quietly("zpool create tank mirror @a @b spare @s");
     stage.quietly("zpool offline tank @b");
@@ -161,7 +161,7 @@ fn what_was_offline_is_degraded_once_it_is_back() {
 }
 
 #[test]
-fn what_cannot_be_taken_out_of_use_is_refused() {
+fn required_devices_cannot_be_taken_offline() {
     let stage = Stage::new();
     stage.quietly("zpool create tank mirror @a @b spare @s");
     let refusals = [
@@ -206,7 +206,7 @@ fn what_cannot_be_taken_out_of_use_is_refused() {
 }
 
 #[test]
-fn what_was_faulted_comes_back_by_clear_only() {
+fn a_faulted_device_returns_only_by_clear() {
     let stage = Stage::new();
     stage.quietly("zpool create tank mirror @a @b");
     for option in ["-f", "-tf"] {
@@ -278,7 +278,7 @@ fn adopted(stage: &Stage) -> (Pool, [Arc<SimDisk>; 2]) {
 }
 
 #[test]
-fn a_device_that_goes_bad_is_taken_out_of_use_by_itself() {
+fn a_failing_device_is_faulted_automatically() {
     for is_gone in [false, true] {
         let stage = Stage::new();
         let (live, disks) = adopted(&stage);

@@ -162,7 +162,7 @@ const LOST_POWER: [&str; 6] = [
 ];
 
 #[test]
-fn status_and_history_of_real_pools_are_told_as_openzfs_told_them() {
+fn status_and_history_of_real_pools_print_as_in_openzfs() {
     let Some(golden) = recording::golden() else {
         return;
     };
@@ -215,7 +215,7 @@ fn status_and_history_of_real_pools_are_told_as_openzfs_told_them() {
 }
 
 #[test]
-fn properties_of_real_pools_are_what_openzfs_printed() {
+fn properties_of_real_pools_print_as_in_openzfs() {
     for name in ["single", "classes", "v24-special"] {
         let Some((folder, case)) = case(name) else {
             return;
@@ -283,7 +283,7 @@ fn datasets_of_a_real_pool_are_all_listed_and_in_order() {
 }
 
 #[test]
-fn properties_of_datasets_on_real_pools_are_what_openzfs_printed() {
+fn properties_of_real_datasets_print_as_in_openzfs() {
     // Not implemented yet; or changed with the export; or specific to a mounted file system.
     let elsewhere = [
         "available",

@@ -351,7 +351,7 @@ fn steps(stage: &mut Stage, pool: &str, tag: &str) {
 }
 
 #[test]
-fn a_mirror_goes_on_while_one_disk_fails_or_hangs() {
+fn a_mirror_works_while_one_disk_fails_or_hangs() {
     let Some(mut stage) = Stage::new() else {
         return;
     };
@@ -385,7 +385,7 @@ fn a_mirror_goes_on_while_one_disk_fails_or_hangs() {
 }
 
 #[test]
-fn a_single_disk_that_fails_or_hangs_is_waited_for_and_stalls_nobody_else() {
+fn a_failing_single_disk_is_retried_and_stalls_no_other_pool() {
     let Some(mut stage) = Stage::new() else {
         return;
     };
@@ -419,7 +419,7 @@ fn a_single_disk_that_fails_or_hangs_is_waited_for_and_stalls_nobody_else() {
 /// Takes minutes: every search for devices waits for a while for the hanging disk.
 #[test]
 #[ignore = "takes a minute or two"]
-fn an_import_beside_a_disk_that_hangs_goes_on_without_it() {
+fn an_import_works_while_an_unneeded_disk_hangs() {
     let Some(mut stage) = Stage::new() else {
         return;
     };

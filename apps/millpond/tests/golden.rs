@@ -101,7 +101,7 @@ fn report(what: &str, equal: usize, different: &[(String, String, String)]) {
 }
 
 #[test]
-fn all_properties_of_every_golden_pool_are_printed_as_openzfs_printed_them() {
+fn all_golden_pool_properties_print_as_in_openzfs() {
     let (mut equal, mut different) = (0, Vec::new());
     for (name, case) in cases() {
         let control = control(&case);
@@ -122,7 +122,7 @@ fn all_properties_of_every_golden_pool_are_printed_as_openzfs_printed_them() {
 }
 
 #[test]
-fn all_properties_of_every_golden_dataset_are_printed_as_openzfs_printed_them() {
+fn all_golden_dataset_properties_print_as_in_openzfs() {
     let (mut equal, mut different) = (0, Vec::new());
     for (_, case) in cases() {
         let control = control(&case);
@@ -144,7 +144,7 @@ fn all_properties_of_every_golden_dataset_are_printed_as_openzfs_printed_them() 
 }
 
 #[test]
-fn the_status_of_every_golden_pool_is_printed_as_openzfs_printed_it() {
+fn the_status_of_golden_pools_prints_as_in_openzfs() {
     let (mut equal, mut different) = (0, Vec::new());
     for (name, case) in cases() {
         let theirs = case["zpool_status"].as_str().unwrap_or_default();
@@ -163,7 +163,7 @@ fn the_status_of_every_golden_pool_is_printed_as_openzfs_printed_it() {
 }
 
 #[test]
-fn the_history_of_every_golden_pool_is_printed_as_openzfs_printed_it() {
+fn the_history_of_golden_pools_prints_as_in_openzfs() {
     let (mut equal, mut different) = (0, Vec::new());
     for (name, case) in cases() {
         let Some(theirs) = case["zpool_history"].as_str() else {
@@ -297,7 +297,7 @@ fn visit(vdev: &mut VdevInfo, each: &mut impl FnMut(&mut VdevInfo)) {
 }
 
 #[test]
-fn the_verbose_list_of_every_golden_pool_is_printed_as_openzfs_printed_it() {
+fn the_verbose_list_of_golden_pools_prints_as_in_openzfs() {
     let (mut equal, mut different) = (0, Vec::new());
     for (name, case) in cases() {
         let Some(theirs) = case["zpool_list_v"].as_str() else {

@@ -32,7 +32,7 @@ fn json(folder: &Path, words: &[&str]) -> Value {
 }
 
 #[test]
-fn every_part_speaks_in_lines_and_in_json() {
+fn every_part_prints_lines_and_json() {
     let Some(golden) = Golden::open("single") else {
         return;
     };
@@ -71,7 +71,7 @@ fn every_part_speaks_in_lines_and_in_json() {
 }
 
 #[test]
-fn what_is_not_there_is_status_1_and_what_makes_no_sense_is_2() {
+fn missing_objects_give_status_1_and_usage_errors_2() {
     let Some(golden) = Golden::open("single") else {
         return;
     };

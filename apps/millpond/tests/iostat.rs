@@ -14,19 +14,19 @@ use support::recording::session;
 use support::{FakeService, run};
 
 /// One second ago, so that rates equal counts.
-const HELD_SINCE_S: u64 = 1_795_260_000 - 1;
+const IMPORTED_SINCE_S: u64 = 1_795_260_000 - 1;
 
 /// The recorded pools, with only the fields that the output needs.
-fn pools(figures: &[(&str, VdevInfo)]) -> Vec<PoolInfo> {
+fn pools(stats: &[(&str, VdevInfo)]) -> Vec<PoolInfo> {
     let of = |name: &str, device: &str, guid| {
-        let known = figures.iter().find(|(known, _)| *known == name);
-        let figures = known.map(|(_, vdev)| vdev.clone()).unwrap_or_default();
+        let known = stats.iter().find(|(known, _)| *known == name);
+        let stats = known.map(|(_, vdev)| vdev.clone()).unwrap_or_default();
         let leaf = VdevInfo {
             kind: VdevKind::File,
             state: VdevState::Healthy,
             guid,
             path: Some(device.into()),
-            ..figures
+            ..stats
         };
         let root = VdevInfo {
             kind: VdevKind::Root,
@@ -41,7 +41,7 @@ fn pools(figures: &[(&str, VdevInfo)]) -> Vec<PoolInfo> {
             name: name.into(),
             is_loaded: true,
             root,
-            held_since_s: HELD_SINCE_S,
+            imported_since_s: IMPORTED_SINCE_S,
             ..PoolInfo::default()
         }
     };
@@ -141,7 +141,7 @@ fn of_block(lines: &[Vec<&str>], is_sizes: bool) -> VdevInfo {
 }
 
 #[test]
-fn what_was_recorded_is_printed_again_letter_by_letter() {
+fn recorded_iostat_output_prints_unchanged() {
     let Some(all) = session("misc.json") else {
         return;
     };
@@ -163,7 +163,7 @@ fn what_was_recorded_is_printed_again_letter_by_letter() {
             .map(|line| line.split_whitespace().collect())
             .collect();
         let is_histogram = has('w') || has('r');
-        let figures: Vec<(&str, VdevInfo)> = if is_histogram {
+        let stats: Vec<(&str, VdevInfo)> = if is_histogram {
             let rows = if has('w') { 37 } else { 16 };
             let starts = (0..lines.len()).filter(|at| lines[*at].is_empty());
             let head = if has('H') { 2 } else { 4 };
@@ -185,7 +185,7 @@ fn what_was_recorded_is_printed_again_letter_by_letter() {
             rows.collect()
         };
         let control = FakeService {
-            pools: pools(&figures),
+            pools: pools(&stats),
             ..FakeService::default()
         };
         let ours = run(&control, &words);
@@ -201,7 +201,7 @@ fn what_was_recorded_is_printed_again_letter_by_letter() {
 }
 
 #[test]
-fn sums_of_devices_stand_at_vdevs_and_pools_and_small_requests_in_the_first_line() {
+fn vdevs_and_pools_show_the_sums_of_their_devices() {
     let mut pools = pools(&[]);
     let pool = &mut pools[1];
     let waits = |counts: &[u64], sum_ns, pending| {

@@ -86,7 +86,7 @@ impl Drop for Stage {
 
 #[test]
 #[ignore = "needs root and /dev/fuse: make test-daemon"]
-fn a_daemon_killed_again_and_again_loses_nothing_that_was_synced() {
+fn repeated_kills_of_the_daemon_lose_no_synced_data() {
     let Some(stage) = Stage::new() else { return };
     stage.done("zpool create -m HERE/mnt tank HERE/disk && zfs create tank/home");
     let rounds: u32 = std::env::var("MILLPOND_KILLS")
@@ -127,7 +127,7 @@ fn a_daemon_killed_again_and_again_loses_nothing_that_was_synced() {
 
 #[test]
 #[ignore = "needs root and /dev/fuse: make test-daemon"]
-fn told_to_stop_it_unmounts_and_the_next_start_brings_everything_back() {
+fn a_stop_unmounts_and_the_next_start_mounts_again() {
     let Some(stage) = Stage::new() else { return };
     stage.done("zpool create -m HERE/mnt tank HERE/disk && echo kept > HERE/mnt/file");
     stage.signal("TERM");
@@ -147,7 +147,7 @@ fn told_to_stop_it_unmounts_and_the_next_start_brings_everything_back() {
 
 #[test]
 #[ignore = "needs root and /dev/fuse: make test-daemon"]
-fn a_busy_file_system_is_not_taken_away_and_a_second_daemon_gets_nothing() {
+fn a_busy_file_system_stays_and_a_second_daemon_is_refused() {
     let Some(stage) = Stage::new() else { return };
     stage.done("zpool create -m HERE/mnt tank HERE/disk");
     let refused = stage.run("cd HERE/mnt && zpool export tank");
@@ -168,7 +168,7 @@ fn a_busy_file_system_is_not_taken_away_and_a_second_daemon_gets_nothing() {
 
 #[test]
 #[ignore = "needs root and /dev/fuse: make test-daemon"]
-fn another_user_may_look_and_nothing_else() {
+fn another_user_may_only_read() {
     let Some(stage) = Stage::new() else { return };
     stage.done("zpool create -m HERE/mnt tank HERE/disk");
     let program = env!("CARGO_BIN_EXE_millpond");

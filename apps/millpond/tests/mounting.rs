@@ -88,7 +88,7 @@ impl Drop for Stage {
 const USER: &str = "setpriv --reuid 65534 --regid 65534 --clear-groups";
 
 #[test]
-fn a_users_link_in_place_of_a_mount_point_is_not_followed() {
+fn a_users_symlink_at_a_mount_point_is_not_followed() {
     let Some(stage) = Stage::new() else { return };
     stage.done("mkdir HERE/home HERE/victim && chown 65534 HERE/home && echo kept > HERE/victim/f");
     stage.done("zpool create -m none tank HERE/disk");
@@ -96,12 +96,12 @@ fn a_users_link_in_place_of_a_mount_point_is_not_followed() {
     stage.done(&format!(
         "{USER} rmdir HERE/home/mnt && {USER} ln -s HERE/victim HERE/home/mnt"
     ));
-    let told = stage.refused("zfs mount tank/a");
-    assert!(told.contains("user 65534"), "{told}");
+    let message = stage.refused("zfs mount tank/a");
+    assert!(message.contains("user 65534"), "{message}");
     // A link further up, with the mount point to be created below it.
     stage.done("zfs set canmount=noauto tank/a && zfs set mountpoint=HERE/home/mnt/new tank/a");
-    let told = stage.refused("zfs mount tank/a");
-    assert!(told.contains("user 65534"), "{told}");
+    let message = stage.refused("zfs mount tank/a");
+    assert!(message.contains("user 65534"), "{message}");
     assert_eq!(stage.mounts(), Vec::<String>::new());
     assert_eq!(stage.done("ls HERE/victim").trim(), "f");
     // A symbolic link owned by root in a directory owned by root is followed.
@@ -126,9 +126,9 @@ fn another_root_is_not_left() {
     for mount in &mounts {
         assert!(mount.starts_with("/deep/alt/"), "{mount}");
     }
-    let told = stage.run("zfs create -o mountpoint=/x/../../victim tank/out");
-    let told = String::from_utf8_lossy(&told.stderr).into_owned();
-    assert!(told.contains("'..'"), "{told}");
+    let message = stage.run("zfs create -o mountpoint=/x/../../victim tank/out");
+    let message = String::from_utf8_lossy(&message.stderr).into_owned();
+    assert!(message.contains("'..'"), "{message}");
     assert_eq!(stage.mounts().len(), 3);
     assert_eq!(stage.done("ls HERE/victim").trim(), "");
     stage.done("zpool export tank");
@@ -136,7 +136,7 @@ fn another_root_is_not_left() {
 }
 
 #[test]
-fn what_was_mounted_is_unmounted_and_not_what_its_path_leads_to() {
+fn unmount_follows_the_mount_not_its_path() {
     let Some(stage) = Stage::new() else { return };
     stage.done("mkdir -p HERE/home HERE/other/mnt && chown 65534 HERE/home");
     stage.done(&format!("{USER} mkdir HERE/home/p"));
@@ -154,7 +154,7 @@ fn what_was_mounted_is_unmounted_and_not_what_its_path_leads_to() {
 }
 
 #[test]
-fn a_strangers_pool_gives_no_rights_where_that_is_asked_for() {
+fn restricted_mounts_of_untrusted_pools_grant_no_privileges() {
     let Some(stage) = Stage::new() else { return };
     stage.done("zpool create -m HERE/mnt tank HERE/disk && zpool export tank");
     let import = |options: &str| {
@@ -165,9 +165,9 @@ fn a_strangers_pool_gives_no_rights_where_that_is_asked_for() {
     // Our own pool in our own image: no warning.
     assert_eq!(import(""), "");
     stage.done("zpool export tank && chown 65534 HERE/disk");
-    let told = import("");
-    assert!(told.contains("belongs to user 65534"), "{told}");
-    assert!(told.contains("-o nosuid,nodev"), "{told}");
+    let message = import("");
+    assert!(message.contains("belongs to user 65534"), "{message}");
+    assert!(message.contains("-o nosuid,nodev"), "{message}");
     assert!(!stage.mounts()[0].contains("nosuid"));
     stage.done("zpool export tank");
     assert_eq!(import("-o nosuid,nodev"), "");
@@ -193,8 +193,8 @@ fn access_control_lists_count_as_soon_as_they_are_switched_on() {
     stage.refused(&read);
     stage.done("zfs set acltype=off tank");
     assert_eq!(stage.done(&read).trim(), "secret");
-    let told = stage.refused("cd HERE/mnt && zfs set acltype=posix tank");
-    assert!(told.contains("busy"), "{told}");
+    let message = stage.refused("cd HERE/mnt && zfs set acltype=posix tank");
+    assert!(message.contains("busy"), "{message}");
     assert_eq!(stage.done("zfs get -H -o value acltype tank").trim(), "off");
     stage.done("zfs set acltype=posix tank");
     stage.refused(&read);

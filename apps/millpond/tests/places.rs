@@ -100,13 +100,13 @@ fn umask_and_inherited_descriptors_do_not_matter() {
 }
 
 #[test]
-fn a_daemon_of_somebody_else_is_told_nothing() {
+fn a_daemon_of_another_user_gets_no_requests() {
     let Some(stage) = Stage::new() else { return };
     stage.done("theirs", "mkdir HERE/theirs && chown 65534 HERE/theirs");
     stage.done("theirs", &format!("{USER} HERE/millpond zpool list"));
     assert!(stage.path("theirs/socket").exists());
-    let told = stage.refused("theirs", "HERE/millpond zpool list");
-    assert!(told.contains("belongs to user 65534"), "{told}");
+    let message = stage.refused("theirs", "HERE/millpond zpool list");
+    assert!(message.contains("belongs to user 65534"), "{message}");
     // Another user's socket in our directory: a new daemon starts and replaces the socket.
     stage.done(
         "ours",
@@ -122,14 +122,14 @@ fn a_daemon_of_somebody_else_is_told_nothing() {
 }
 
 #[test]
-fn folders_that_others_can_change_are_not_used() {
+fn folders_writable_by_others_are_refused() {
     let Some(stage) = Stage::new() else { return };
     stage.done("x", "mkdir HERE/real HERE/writable && ln -s real HERE/link");
     stage.done("x", "chmod 1777 HERE/writable");
-    let told = stage.refused("link", "HERE/millpond zpool list");
-    assert!(told.contains("symbolic link"), "{told}");
-    let told = stage.refused("writable", "HERE/millpond zpool list");
-    assert!(told.contains("mode 1777"), "{told}");
+    let message = stage.refused("link", "HERE/millpond zpool list");
+    assert!(message.contains("symbolic link"), "{message}");
+    let message = stage.refused("writable", "HERE/millpond zpool list");
+    assert!(message.contains("mode 1777"), "{message}");
     assert!(!stage.path("writable/daemon.log").exists());
     // Without a home directory there is no daemon of the user's own, and nothing in /tmp.
     let line = format!(
@@ -213,13 +213,13 @@ fn spares_and_cache_devices_are_held_as_long_as_their_pool() {
     stage.done("state", "HERE/millpond zpool add tank spare HERE/later");
     assert!(!is_free("later"));
     // The labels, not the lock, show which pool uses a device.
-    let told = stage.refused(
+    let message = stage.refused(
         "state",
         &format!("{create} -f other HERE/b cache HERE/spare"),
     );
     assert!(
-        told.contains("reserved as a hot spare for pool tank"),
-        "{told}"
+        message.contains("reserved as a hot spare for pool tank"),
+        "{message}"
     );
     // Another daemon imports the pool.
     stage.done("state", "kill -KILL $(cat HERE/state/lock)");
@@ -234,7 +234,7 @@ fn spares_and_cache_devices_are_held_as_long_as_their_pool() {
 }
 
 #[test]
-fn an_image_that_was_deleted_is_told_of() {
+fn a_deleted_image_is_reported() {
     let Some(stage) = Stage::new() else { return };
     stage.done("state", "truncate -s 128M HERE/{a,b}");
     let create = "HERE/millpond zpool create -O mountpoint=none tank HERE/a HERE/b";
@@ -242,16 +242,16 @@ fn an_image_that_was_deleted_is_told_of() {
     let healthy = stage.done("state", "HERE/millpond zpool status -x");
     assert!(healthy.contains("all pools are healthy"), "{healthy}");
     stage.done("state", "rm HERE/b");
-    let told = stage.done("state", "HERE/millpond zpool status -x");
+    let message = stage.done("state", "HERE/millpond zpool status -x");
     assert!(
-        told.contains("image files of the pool were deleted"),
-        "{told}"
+        message.contains("image files of the pool were deleted"),
+        "{message}"
     );
-    let line = told.lines().find(|line| line.contains("/b "));
+    let line = message.lines().find(|line| line.contains("/b "));
     let line = line.unwrap_or_default();
-    assert!(line.contains("its file was deleted"), "{told}");
+    assert!(line.contains("its file was deleted"), "{message}");
     assert!(
-        !told.contains("/a  ONLINE       0     0     0  its"),
-        "{told}"
+        !message.contains("/a  ONLINE       0     0     0  its"),
+        "{message}"
     );
 }

@@ -81,7 +81,7 @@ fn is_plain_status(words: &[String]) -> bool {
 }
 
 #[test]
-fn recorded_states_are_told_again_word_for_word() {
+fn recorded_states_print_unchanged() {
     let mut score = Score::default();
     for (name, session) in all_sessions() {
         for entry in session {
@@ -291,9 +291,9 @@ fn learn(
         }
     };
     let info = &mut control.datasets[at];
-    let mut told: Property = model::dataset_property(property, text, source);
+    let mut shown: Property = model::dataset_property(property, text, source);
     if property == "createtxg" {
-        info.created_txg = told.value.as_ref().and_then(Value::number).expect("a txg");
+        info.created_txg = shown.value.as_ref().and_then(Value::number).expect("a txg");
     }
     // Name and kind are known already.
     if ["name", "type"].contains(&property) || (text == "-" && source == "-") {
@@ -304,15 +304,15 @@ fn learn(
         .iter_mut()
         .find(|known| known.name == property)
     {
-        None => info.properties.push(told),
+        None => info.properties.push(shown),
         Some(known) => {
             if !is_exact {
-                told.value = known.value.clone();
+                shown.value = known.value.clone();
             }
             if source == "-" {
-                told.source = known.source.clone();
+                shown.source = known.source.clone();
             }
-            *known = told;
+            *known = shown;
         }
     }
 }

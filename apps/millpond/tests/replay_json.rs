@@ -155,7 +155,7 @@ fn recorded_json_of_pools_is_written_again_word_for_word() {
 }
 
 #[test]
-fn recorded_properties_of_pools_and_vdevs_are_printed_again_word_for_word() {
+fn recorded_properties_of_pools_and_vdevs_print_unchanged() {
     let mut equal = 0;
     let mut different = Vec::new();
     for file in [

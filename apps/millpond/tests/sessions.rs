@@ -207,8 +207,8 @@ fn alike_word(word: &str) -> String {
 }
 
 /// Removes all numbers and the dashes below titles, so that only words and layout remain.
-fn without_figures(text: &str) -> String {
-    let is_figure = |word: &str| {
+fn without_numbers(text: &str) -> String {
+    let is_number = |word: &str| {
         let word = word.trim_end_matches(['B', 'K', 'M', 'G', 'T', 'x', '%', 's', 'u', 'm', 'n']);
         !word.is_empty()
             && word
@@ -216,12 +216,12 @@ fn without_figures(text: &str) -> String {
                 .all(|byte| byte.is_ascii_digit() || byte == b'.')
     };
     let word = |word: &str| match word {
-        word if is_figure(word) => "#".to_owned(),
+        word if is_number(word) => "#".to_owned(),
         word if word.len() > 2 && word.bytes().all(|byte| byte == b'-') => "---".to_owned(),
         // JSON values.
         word if word.contains("\":") => word
             .split(['"', ':', ','])
-            .map(|part| if is_figure(part) { "#" } else { part })
+            .map(|part| if is_number(part) { "#" } else { part })
             .collect::<Vec<_>>()
             .join(" "),
         word => word.to_owned(),
@@ -279,7 +279,7 @@ struct Tally {
 fn replay(name: &str, recorded: &[Recorded]) -> usize {
     let stage = Stage::new();
     let mut tallies: BTreeMap<String, Tally> = BTreeMap::new();
-    let (mut passed_over, mut told) = (0, 0);
+    let (mut passed_over, mut printed_count) = (0, 0);
     let limit = std::env::var("MILLPOND_DIFFERENCES").ok();
     let limit: usize = limit.and_then(|text| text.parse().ok()).unwrap_or(0);
     for entry in recorded {
@@ -304,11 +304,11 @@ fn replay(name: &str, recorded: &[Recorded]) -> usize {
         }
         let theirs = &entry.printed;
         let is_nearly = ours.status == theirs.status
-            && without_figures(&ours.stdout) == without_figures(&theirs.stdout)
-            && without_figures(&ours.stderr) == without_figures(&theirs.stderr);
+            && without_numbers(&ours.stdout) == without_numbers(&theirs.stdout)
+            && without_numbers(&ours.stderr) == without_numbers(&theirs.stderr);
         tally.nearly += usize::from(is_nearly);
-        if told < limit {
-            told += 1;
+        if printed_count < limit {
+            printed_count += 1;
             println!(
                 "--- {}\ntheirs {}: {}{}\nours   {}: {}{}",
                 entry.command,
@@ -376,14 +376,14 @@ fn pools_are_imported_as_by_openzfs() {
 }
 
 #[test]
-fn busy_pools_and_no_pools_are_told_of_as_by_openzfs() {
+fn busy_and_missing_pools_are_reported_as_by_openzfs() {
     hold("nopool.json", 45);
     hold("busy.json", 10);
 }
 
 #[test]
 #[ignore = "mostly about commands that are not implemented; run it to list the differences"]
-fn the_other_sessions_come_as_near_as_they_did() {
+fn the_other_sessions_match_as_closely_as_before() {
     for (name, floor) in OTHERS {
         if std::env::var("MILLPOND_SESSION").is_ok_and(|only| only != name) {
             continue;

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::process::{Command, Stdio};
 
 #[test]
-fn a_daemon_is_started_again_once_the_ending_one_released_its_lock() {
+fn a_daemon_starts_after_the_old_one_releases_its_lock() {
     let folder = tempfile::tempdir().expect("a folder");
     let state = folder.path().join("state");
     fs::create_dir(&state).expect("the state directory");

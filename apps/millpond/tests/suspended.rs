@@ -23,7 +23,7 @@ struct Stage {
     folder: tempfile::TempDir,
     live: Pool,
     disk: Arc<SimDisk>,
-    told: Arc<Mutex<Vec<String>>>,
+    messages: Arc<Mutex<Vec<String>>>,
 }
 
 impl Stage {
@@ -65,8 +65,8 @@ impl Stage {
             let link = folder.path().join(name);
             std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_millpond"), link).unwrap();
         }
-        let told = Arc::new(Mutex::new(vec![]));
-        let telling = Arc::clone(&told);
+        let messages = Arc::new(Mutex::new(vec![]));
+        let telling = Arc::clone(&messages);
         let complain = move |text: &str| telling.lock().unwrap().push(text.to_owned());
         let served = Served::start(&folder.path().join("state"), complain);
         served.daemon.pools().adopt(live.clone());
@@ -75,7 +75,7 @@ impl Stage {
             served,
             live,
             disk,
-            told,
+            messages,
         }
     }
 
@@ -154,7 +154,7 @@ impl Stage {
 }
 
 #[test]
-fn a_suspended_pool_says_so_refuses_changes_and_goes_on_when_it_is_cleared() {
+fn a_suspended_pool_refuses_changes_until_it_is_cleared() {
     for (failmode, id) in [("wait", "HC"), ("continue", "JQ")] {
         for also_reads in [true, false] {
             let stage = Stage::new(70, failmode);
@@ -232,7 +232,7 @@ fn errors_are_cleared_of_the_device_that_is_named() {
 }
 
 #[test]
-fn a_suspended_pool_is_exported_by_force_and_what_was_not_written_is_lost() {
+fn a_forced_export_of_a_suspended_pool_loses_unwritten_data() {
     for failmode in ["wait", "continue"] {
         let stage = Stage::new(72, failmode);
         stage.write("kept");
@@ -249,7 +249,7 @@ fn a_suspended_pool_is_exported_by_force_and_what_was_not_written_is_lost() {
 }
 
 #[test]
-fn a_daemon_that_is_told_to_end_waits_for_no_disk() {
+fn a_stopping_daemon_waits_for_no_disk() {
     // Suspended before the export, or only when the export writes the remaining changes.
     for is_suspended in [true, false] {
         let stage = Stage::new(73, "wait");
@@ -258,17 +258,17 @@ fn a_daemon_that_is_told_to_end_waits_for_no_disk() {
         let syncing = is_suspended.then(|| stage.suspend());
         stage.served.daemon.stop();
         assert!(syncing.is_none_or(|syncing| !syncing.join().unwrap()));
-        let told = stage.told.lock().unwrap().join("\n");
-        assert!(told.contains("error pool=tank: "), "{told}");
+        let messages = stage.messages.lock().unwrap().join("\n");
+        assert!(messages.contains("error pool=tank: "), "{messages}");
     }
 }
 
 #[test]
-fn the_log_names_pool_and_device_once_for_each_thing_that_happens() {
+fn the_log_names_pool_and_device_once_per_event() {
     let stage = Stage::new(79, "wait");
     let said = || {
         stage.served.daemon.look_out();
-        std::mem::take(&mut *stage.told.lock().unwrap())
+        std::mem::take(&mut *stage.messages.lock().unwrap())
     };
     assert_eq!(said(), [] as [String; 0]);
     stage.write("a");
@@ -290,10 +290,10 @@ fn the_log_names_pool_and_device_once_for_each_thing_that_happens() {
     stage.recover();
     stage.run("zpool clear tank");
     syncing.join().unwrap();
-    let goes_on = [
+    let continues = [
         "notice pool=tank device=/sim/0: is in use",
         "notice pool=tank: goes on",
     ];
-    assert_eq!(said(), goes_on);
+    assert_eq!(said(), continues);
     assert_eq!(said(), [] as [String; 0]);
 }

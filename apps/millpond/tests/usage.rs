@@ -49,6 +49,6 @@ fn every_usage_error_is_answered_as_openzfs_answers_it() {
 }
 
 #[test]
-fn without_a_pool_every_command_says_what_openzfs_says() {
+fn without_a_pool_every_command_prints_as_openzfs() {
     replay("nopool.json");
 }

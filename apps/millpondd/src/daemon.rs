@@ -75,11 +75,11 @@ impl Daemon {
     /// [`StartError`].
     pub fn start(
         env: &Env,
-        places: &StateDirs,
+        dirs: &StateDirs,
         mounter: Box<dyn Mounter>,
         log: Log,
     ) -> Result<Arc<Self>, StartError> {
-        Self::start_with(env, places, mounter, log, RequestDeadline::default())
+        Self::start_with(env, dirs, mounter, log, RequestDeadline::default())
     }
 
     /// Like [`Daemon::start`], with a deadline for device requests, after which a pool continues without the
@@ -89,12 +89,12 @@ impl Daemon {
     /// [`StartError`].
     pub fn start_with(
         env: &Env,
-        places: &StateDirs,
+        dirs: &StateDirs,
         mounter: Box<dyn Mounter>,
         log: Log,
         deadline: RequestDeadline,
     ) -> Result<Arc<Self>, StartError> {
-        let state = Arc::new(State::take(places)?);
+        let state = Arc::new(State::take(dirs)?);
         let hostid = state.hostid(env)?;
         let noting = Arc::clone(&state);
         let mounts = Mounts::new(
@@ -135,7 +135,7 @@ impl Daemon {
 
     /// Imports the pools in the cache file. Pools that cannot be found now stay in it.
     fn reopen_leaf(&self) {
-        let file = self.state.places().cache_file();
+        let file = self.state.dirs().cache_file();
         if std::fs::metadata(&file).map_or(0, |metadata| metadata.len()) == 0 {
             return;
         }
@@ -184,7 +184,7 @@ impl Daemon {
 
     /// Writes the imported pools to their cache files. Called after every change of the set of pools.
     pub(crate) fn note_pools(&self) {
-        let own = self.state.places().cache_file();
+        let own = self.state.dirs().cache_file();
         let mut files: BTreeMap<PathBuf, Vec<(String, NvList)>> = BTreeMap::new();
         files.insert(own, vec![]);
         let mut written = self.written.lock();
@@ -194,7 +194,7 @@ impl Daemon {
         for (name, pool) in self.pools.all() {
             let path = match pool.cache_file() {
                 CacheFile::None => continue,
-                CacheFile::Default => self.state.places().cache_file(),
+                CacheFile::Default => self.state.dirs().cache_file(),
                 CacheFile::At(path) => {
                     written.insert(path.clone());
                     path
@@ -206,8 +206,8 @@ impl Daemon {
         }
         drop(written);
         let mut absent = self.absent.lock();
-        absent.retain(|guid, _| !self.pools.is_held(*guid));
-        if let Some(own) = files.get_mut(&self.state.places().cache_file()) {
+        absent.retain(|guid, _| !self.pools.is_imported(*guid));
+        if let Some(own) = files.get_mut(&self.state.dirs().cache_file()) {
             own.extend(absent.values().cloned());
         }
         drop(absent);
@@ -289,8 +289,8 @@ impl Daemon {
     }
 
     /// The paths of its files.
-    pub fn places(&self) -> &StateDirs {
-        self.state.places()
+    pub fn dirs(&self) -> &StateDirs {
+        self.state.dirs()
     }
 }
 

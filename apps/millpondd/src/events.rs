@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_events_go_first_and_numbers_go_on() {
+    fn the_oldest_events_are_dropped_and_ids_continue() {
         let events = Events::new(&Env::real());
         for _ in 0..KEPT_MAX + 3 {
             events.add("pool_create", "tank", 1, vec![]);

@@ -99,11 +99,12 @@ impl Mounted for FuseMount {
         self.0.is_alive()
     }
     fn take_troubles(&self) -> Vec<FileTrouble> {
-        let told = self.0.take_troubles().into_iter();
-        told.map(|trouble| FileTrouble {
-            object: (trouble.file.tag() == 0).then(|| trouble.file.object()),
-            reason: trouble.reason,
-        })
-        .collect()
+        let troubles = self.0.take_troubles().into_iter();
+        troubles
+            .map(|trouble| FileTrouble {
+                object: (trouble.file.tag() == 0).then(|| trouble.file.object()),
+                reason: trouble.reason,
+            })
+            .collect()
     }
 }

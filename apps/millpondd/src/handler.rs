@@ -111,13 +111,15 @@ impl<'d> RequestHandler<'d> {
 
     /// Adds the internal history records of all pools to the events.
     fn gather_noted(&self) {
-        for (name, held) in self.daemon.pools.all() {
-            self.gather_noted_of(&name, &held, false);
+        for (name, imported_pool) in self.daemon.pools.all() {
+            self.gather_noted_of(&name, &imported_pool, false);
         }
     }
 
-    fn gather_noted_of(&self, name: &str, held: &ImportedPool, is_creation: bool) {
-        let Some(live) = held.live() else { return };
+    fn gather_noted_of(&self, name: &str, imported_pool: &ImportedPool, is_creation: bool) {
+        let Some(live) = imported_pool.live() else {
+            return;
+        };
         let engine = live.inner();
         for noted in engine.take_noted_events() {
             let events = &self.daemon.events;
@@ -132,7 +134,7 @@ impl<'d> RequestHandler<'d> {
 
     fn guid_of(&self, pool: &str) -> u64 {
         match self.daemon.pools.get(pool) {
-            Some(held) => match held.opened() {
+            Some(imported_pool) => match imported_pool.opened() {
                 Open::Live(live) => live.inner().guid().0,
                 Open::ReadOnly(read, _) => read.inner().guid().0,
             },
@@ -165,8 +167,8 @@ impl<'d> RequestHandler<'d> {
             daemon.note_pools();
             let guid = self.guid_of(name);
             daemon.events.add_of_creation("pool_create", name, guid);
-            if let Some(held) = daemon.pools.get(name) {
-                self.gather_noted_of(name, &held, true);
+            if let Some(imported_pool) = daemon.pools.get(name) {
+                self.gather_noted_of(name, &imported_pool, true);
             }
             changed.notes = daemon.mounts.mount_all(&daemon.pools, name, &[]);
         }
@@ -181,7 +183,7 @@ impl<'d> RequestHandler<'d> {
     ) -> Result<Changed, ChangeFailure> {
         let daemon = self.daemon;
         let guid = self.guid_of(pool);
-        let held = daemon.pools.get(pool);
+        let imported_pool = daemon.pools.get(pool);
         let mut follow = Follow::new(&daemon.mounts, &daemon.pools, pool);
         let command = self.history(command);
         let done = daemon
@@ -189,8 +191,8 @@ impl<'d> RequestHandler<'d> {
             .change(pool, changes, &command, &mut |step, changed| {
                 follow.step(step, changed)
             });
-        if let Some(held) = held {
-            self.gather_noted_of(pool, &held, false);
+        if let Some(imported_pool) = imported_pool {
+            self.gather_noted_of(pool, &imported_pool, false);
         }
         if done.is_ok() {
             for class in changes.iter().filter_map(PoolChange::event) {
@@ -206,8 +208,8 @@ impl<'d> RequestHandler<'d> {
         let command = self.history(command);
         let mut imported = daemon.pools.import(request, Some(&command))?;
         daemon.note_pools();
-        if let Some(held) = daemon.pools.get(&imported.name) {
-            self.gather_noted_of(&imported.name, &held, false);
+        if let Some(imported_pool) = daemon.pools.get(&imported.name) {
+            self.gather_noted_of(&imported.name, &imported_pool, false);
         }
         self.event("pool_import", &imported.name, self.guid_of(&imported.name));
         if request.load_keys {
@@ -235,8 +237,8 @@ impl<'d> RequestHandler<'d> {
 
 fn view_of(daemon: &Daemon, dataset: &str) -> Result<millpond_engine::View, KeyProblem> {
     let pool = dataset.split('/').next().unwrap_or(dataset);
-    let held = daemon.pools.get(pool).ok_or(KeyProblem::NoSuchDataset)?;
-    held.view().map_err(key_problem)
+    let imported_pool = daemon.pools.get(pool).ok_or(KeyProblem::NoSuchDataset)?;
+    imported_pool.view().map_err(key_problem)
 }
 
 fn key_problem(error: Error) -> KeyProblem {

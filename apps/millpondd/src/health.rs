@@ -58,8 +58,8 @@ pub fn of_file(pools: &ImportedPools, mount: &MountInfo, trouble: &FileTrouble) 
     let Some(object) = trouble.object else {
         return line;
     };
-    let path = pools.get(pool).and_then(|held| {
-        let read = match held.opened() {
+    let path = pools.get(pool).and_then(|imported_pool| {
+        let read = match imported_pool.opened() {
             Open::Live(live) => live.committed().ok()?,
             Open::ReadOnly(read, _) => read.clone(),
         };
@@ -83,7 +83,7 @@ impl Seen {
         let topology = engine.store().topology();
         for (leaf, node) in topology.tree.leaves().filter(|(_, node)| node.is_device()) {
             let leaf_name = topology.leaf_name(leaf);
-            let (figures, waits) = (topology.figures(leaf), topology.io_stats(leaf));
+            let (stats, waits) = (topology.leaf_stats(leaf), topology.io_stats(leaf));
             let device = topology.devices.get(leaf.0 as usize);
             let device = device.and_then(Option::as_ref);
             let condition = topology.condition(leaf);
@@ -92,9 +92,9 @@ impl Seen {
                 is_absent: device.is_none() && condition.state == LeafState::Unavailable,
                 is_deleted: device.is_some_and(|device| device.is_deleted()),
                 counts: [
-                    figures.read_errors,
-                    figures.write_errors,
-                    figures.checksum_errors,
+                    stats.read_errors,
+                    stats.write_errors,
+                    stats.checksum_errors,
                     waits.slow,
                 ],
             };
@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_new_is_said_and_cleared_counts_begin_anew() {
+    fn only_new_errors_are_logged_and_clear_restarts_counts() {
         assert_eq!(more([1, 2, 3, 4], [1, 2, 3, 4]), None);
         let text = more([0, 0, 0, 0], [2, 0, 1, 0]).unwrap();
         assert_eq!(text, "2 reads failed, 1 reads gave wrong bytes");

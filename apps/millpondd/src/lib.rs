@@ -5,15 +5,15 @@
 //!
 //! | module | content |
 //! | --- | --- |
-//! | `places` | paths of the state directory and the socket |
+//! | `state_dirs` | paths of the state directory and the socket |
 //! | `state` | the state directory: its lock, the host id, the cache file, the record of mounts |
 //! | `fuse` | mounts through the kernel's FUSE |
 //! | `mounts` | mounted file systems, and the effects of changes on them |
-//! | `verbs` | the request handler for one caller |
+//! | `handler` | the request handler for one caller |
 //! | `daemon` | the combination of these; start and stop |
 //! | `metrics` | Prometheus metrics and their HTTP server |
 //! | `log`, `health` | log lines; the health monitor of pools and devices |
-//! | `seats` | connection permits |
+//! | `permits` | connection permits |
 //! | `run` | the process: socket, connections, signals, exit when idle |
 //! | `start` | the client side: connects, and starts a daemon if necessary |
 #![forbid(unsafe_code)]

@@ -105,7 +105,7 @@ mod tests {
     };
 
     #[test]
-    fn a_seat_is_free_again_when_it_is_left() {
+    fn a_permit_is_free_again_once_dropped() {
         let permits = ConnectionPermits::new(LIMITS, 0);
         let first = permits.take(Some(7)).unwrap();
         let _second = permits.take(Some(7)).unwrap();
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_leave_seats_for_root_and_the_own_user() {
+    fn users_leave_permits_for_root_and_the_own_user() {
         let permits = ConnectionPermits::new(LIMITS, 1000);
         let strangers: Vec<ConnectionPermit> = (1..=20)
             .filter_map(|n| permits.take(Some(n)).ok())

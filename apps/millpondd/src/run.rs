@@ -77,15 +77,15 @@ impl Listener {
 
     /// Answers a connection in a new thread, or sends the reason for refusing it.
     pub fn answer(&self, stream: UnixStream, caller: Caller, daemon: &Arc<Daemon>) {
-        let seat = match self.connections.take(Some(caller.user)) {
-            Ok(seat) => seat,
+        let permit = match self.connections.take(Some(caller.user)) {
+            Ok(permit) => permit,
             Err(why) => return turn_away(stream, &why),
         };
         let daemon = Arc::clone(daemon);
         // If no thread can be started, the connection is closed.
         let _ = thread::spawn("rpc", move || {
             answer(stream, caller, &daemon);
-            drop(seat);
+            drop(permit);
         });
     }
 
@@ -259,26 +259,26 @@ fn mounter() -> Box<dyn Mounter> {
 }
 
 fn live(
-    places: &StateDirs,
+    dirs: &StateDirs,
     stays: bool,
     address: Option<&str>,
     deadline: RequestDeadline,
 ) -> Result<(), String> {
     // Handle signals first, so that one that arrives while pools are imported is not lost.
-    let (mut told, tell) = UnixStream::pair().map_err(|error| error.to_string())?;
+    let (mut woken, tell) = UnixStream::pair().map_err(|error| error.to_string())?;
     for signal in [SIGTERM, SIGINT] {
         let own = tell.try_clone().map_err(|error| error.to_string())?;
         signal_hook::low_level::pipe::register(signal, own).map_err(|error| error.to_string())?;
     }
     let env = Env::real();
-    let daemon = Daemon::start_with(&env, places, mounter(), log(), deadline);
+    let daemon = Daemon::start_with(&env, dirs, mounter(), log(), deadline);
     let daemon = daemon.map_err(|error| error.to_string())?;
-    let path = places.socket();
+    let path = dirs.socket();
     let listener = Listener::bind(&path)
         .map_err(|error| format!("cannot listen at {}: {error}", path.display()))?;
     let collected = Arc::clone(&daemon);
     let page = Arc::new(move || metrics::page(&collected));
-    let metrics = match MetricsServer::start(metrics_listeners(places, address)?, page) {
+    let metrics = match MetricsServer::start(metrics_listeners(dirs, address)?, page) {
         Ok(metrics) => Some(metrics),
         Err(error) if address.is_some() => return Err(format!("cannot serve metrics: {error}")),
         // Nobody asked for them, and pools are imported already.
@@ -292,7 +292,7 @@ fn live(
     loop {
         let mut waited = [
             PollFd::new(&listener.socket, PollFlags::IN),
-            PollFd::new(&told, PollFlags::IN),
+            PollFd::new(&woken, PollFlags::IN),
         ];
         let second = Timespec {
             tv_sec: 1,
@@ -309,7 +309,7 @@ fn live(
             continue;
         }
         if is_told {
-            let _ = told.read(&mut [0; 8]);
+            let _ = woken.read(&mut [0; 8]);
             break;
         }
         if has_caller {
@@ -330,10 +330,10 @@ fn live(
 /// Creates the listeners for metrics. Failure to create the unix socket is only logged; failure to listen on
 /// a requested address is an error.
 fn metrics_listeners(
-    places: &StateDirs,
+    dirs: &StateDirs,
     address: Option<&str>,
 ) -> Result<Vec<MetricsListener>, String> {
-    let path = places.metrics();
+    let path = dirs.metrics();
     let mut listeners = vec![];
     match MetricsListener::local(&path) {
         Ok(listener) => listeners.push(listener),

@@ -68,8 +68,8 @@ pub enum StartFailure {
 /// Connects to the daemon at the given paths. If none runs there, an ordinary user falls back to root's
 /// daemon, unless `MILLPOND_DIR` is set.
 #[must_use]
-pub fn connect(places: &StateDirs) -> Option<Client> {
-    if let Ok(client) = Client::connect(&places.socket()) {
+pub fn connect(dirs: &StateDirs) -> Option<Client> {
+    if let Ok(client) = Client::connect(&dirs.socket()) {
         return Some(client);
     }
     let is_named = std::env::var_os("MILLPOND_DIR").is_some();
@@ -84,16 +84,16 @@ pub fn connect(places: &StateDirs) -> Option<Client> {
 ///
 /// # Errors
 /// [`StartFailure`].
-pub fn connect_or_start(places: &StateDirs, itself: &Path) -> Result<Client, StartFailure> {
-    if let Some(client) = connect(places) {
+pub fn connect_or_start(dirs: &StateDirs, itself: &Path) -> Result<Client, StartFailure> {
+    if let Some(client) = connect(dirs) {
         return Ok(client);
     }
     let folder = |path: &Path, error| StartFailure::Folder {
         path: path.to_owned(),
         error,
     };
-    take_folder(&places.state)?;
-    let log = places.log();
+    take_folder(&dirs.state)?;
+    let log = dirs.log();
     if fs::metadata(&log).is_ok_and(|metadata| metadata.len() > LOG_BYTES_MAX) {
         let _ = fs::remove_file(&log);
     }
@@ -102,15 +102,15 @@ pub fn connect_or_start(places: &StateDirs, itself: &Path) -> Result<Client, Sta
     let opened = options.custom_flags(NOFOLLOW).open(&log);
     let mut said = opened.map_err(|error| folder(&log, error))?;
     let mut said_before = said.seek(SeekFrom::End(0)).unwrap_or(0);
-    let mut child = start(places, itself, &said)?;
+    let mut child = start(dirs, itself, &said)?;
     for _ in 0..ROUNDS_MAX {
-        if let Some(client) = connect(places) {
+        if let Some(client) = connect(dirs) {
             return Ok(client);
         }
         let has_ended = matches!(child.as_mut().map(Child::try_wait), Some(Ok(Some(_))));
         if has_ended {
             // Another command may have started a daemon at the same time.
-            if let Some(client) = connect(places) {
+            if let Some(client) = connect(dirs) {
                 return Ok(client);
             }
             let mut text = String::new();
@@ -121,12 +121,12 @@ pub fn connect_or_start(places: &StateDirs, itself: &Path) -> Result<Client, Sta
                 // other daemon.
                 for _ in 0..RETRY_ROUNDS {
                     pause();
-                    if let Some(client) = connect(places) {
+                    if let Some(client) = connect(dirs) {
                         return Ok(client);
                     }
                 }
                 said_before = said.seek(SeekFrom::End(0)).unwrap_or(0);
-                child = start(places, itself, &said)?;
+                child = start(dirs, itself, &said)?;
                 continue;
             }
             let text = text.trim();
@@ -136,13 +136,13 @@ pub fn connect_or_start(places: &StateDirs, itself: &Path) -> Result<Client, Sta
         pause();
     }
     Err(StartFailure::Silent {
-        socket: places.socket(),
+        socket: dirs.socket(),
         log,
     })
 }
 
-fn start(places: &StateDirs, itself: &Path, log: &fs::File) -> Result<Option<Child>, StartFailure> {
-    let is_system = *places == StateDirs::of_system();
+fn start(dirs: &StateDirs, itself: &Path, log: &fs::File) -> Result<Option<Child>, StartFailure> {
+    let is_system = *dirs == StateDirs::of_system();
     let has_unit = UNITS.iter().any(|unit| Path::new(unit).exists());
     if is_system && has_unit && Path::new("/run/systemd/system").is_dir() {
         let started = Command::new("systemctl")

@@ -28,7 +28,7 @@ pub enum StateError {
     },
     /// Another user could change the directory.
     #[error(
-        "cannot use {}: {why}; it must be a folder of user {own} that nobody else may write to (another can be given with MILLPOND_DIR)",
+        "cannot use {}: {why}; it must be a folder of user {own} that no other user can write to; set MILLPOND_DIR to use another",
         path.display()
     )]
     Untrusted {
@@ -45,7 +45,7 @@ pub enum StateError {
         process.map_or_else(String::new, |process| format!(" (process {process})")),
         state.display()
     )]
-    Taken {
+    InUse {
         /// The directory.
         state: PathBuf,
         /// The process id of that daemon, if known.
@@ -108,7 +108,7 @@ pub fn take_folder(folder: &Path) -> Result<(), StateError> {
 /// The state directory of a running daemon. Dropping this releases the lock.
 #[derive(Debug)]
 pub struct State {
-    places: StateDirs,
+    dirs: StateDirs,
     _lock: File,
 }
 
@@ -116,12 +116,12 @@ impl State {
     /// Creates the directory if necessary, and locks it.
     ///
     /// # Errors
-    /// [`StateError::Taken`] if another daemon is running.
-    pub fn take(places: &StateDirs) -> Result<Self, StateError> {
-        for folder in [&places.state, &places.runtime] {
+    /// [`StateError::InUse`] if another daemon is running.
+    pub fn take(dirs: &StateDirs) -> Result<Self, StateError> {
+        for folder in [&dirs.state, &dirs.runtime] {
             take_folder(folder)?;
         }
-        let path = places.state.join("lock");
+        let path = dirs.state.join("lock");
         let mut options = OpenOptions::new();
         let options = options.read(true).write(true).create(true).truncate(false);
         let options = options.mode(0o644).custom_flags(NOFOLLOW);
@@ -129,8 +129,8 @@ impl State {
         if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
             let mut text = String::new();
             let _ = (&file).take(32).read_to_string(&mut text);
-            return Err(StateError::Taken {
-                state: places.state.clone(),
+            return Err(StateError::InUse {
+                state: dirs.state.clone(),
                 process: text.trim().parse().ok(),
             });
         }
@@ -138,14 +138,14 @@ impl State {
         let _ = file.set_len(0);
         let _ = writeln!(file, "{}", std::process::id());
         Ok(Self {
-            places: places.clone(),
+            dirs: dirs.clone(),
             _lock: file,
         })
     }
 
     /// The paths of the daemon.
-    pub fn places(&self) -> &StateDirs {
-        &self.places
+    pub fn dirs(&self) -> &StateDirs {
+        &self.dirs
     }
 
     /// This system's host id: that of `/etc/hostid`, otherwise one that is generated once and stored here.
@@ -159,7 +159,7 @@ impl State {
             let word = bytes.first_chunk::<4>()?;
             Some(u64::from(u32::from_ne_bytes(*word))).filter(|id| *id != 0)
         };
-        let kept = self.places.state.join("hostid");
+        let kept = self.dirs.state.join("hostid");
         if let Some(id) = read(Path::new("/etc/hostid")).or_else(|| read(&kept)) {
             return Ok(id);
         }
@@ -179,7 +179,7 @@ impl State {
     pub fn scratch(&self) -> io::Result<File> {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         let mode = rustix::fs::Mode::from_raw_mode(0o600);
-        Ok(rustix::fs::open(&self.places.state, flags, mode)?.into())
+        Ok(rustix::fs::open(&self.dirs.state, flags, mode)?.into())
     }
 
     /// Writes a file atomically: after a crash it has either the old or the new content.
@@ -192,14 +192,14 @@ impl State {
     /// # Errors
     /// If the record cannot be written.
     pub fn note_mounts(&self, mounts: &[MountInfo]) -> Result<(), StateError> {
-        let path = self.places.state.join("mounts");
+        let path = self.dirs.state.join("mounts");
         let bytes = serde_json::to_vec(mounts).unwrap_or_default();
         self.replace(&path, &bytes)
     }
 
     /// The mounts that the previous daemon recorded. An invalid record counts as empty.
     pub fn noted_mounts(&self) -> Vec<MountInfo> {
-        let path = self.places.state.join("mounts");
+        let path = self.dirs.state.join("mounts");
         let Ok(file) = File::open(path) else {
             return vec![];
         };
@@ -265,22 +265,22 @@ mod tests {
     #[test]
     fn two_daemons_cannot_have_one_folder() {
         let folder = tempfile::tempdir().unwrap();
-        let places = StateDirs::in_folder(folder.path());
-        let first = State::take(&places).unwrap();
-        let second = State::take(&places);
+        let dirs = StateDirs::in_folder(folder.path());
+        let first = State::take(&dirs).unwrap();
+        let second = State::take(&dirs);
         let own = std::process::id();
         assert!(
-            matches!(&second, Err(StateError::Taken { process, .. }) if *process == Some(own)),
+            matches!(&second, Err(StateError::InUse { process, .. }) if *process == Some(own)),
             "{second:?}"
         );
         drop(first);
-        State::take(&places).unwrap();
+        State::take(&dirs).unwrap();
     }
 
     #[test]
-    fn a_folder_that_others_can_change_is_not_used() {
+    fn a_state_folder_writable_by_others_is_refused() {
         let folder = tempfile::tempdir().unwrap();
-        let told = |path: &Path| {
+        let refusal = |path: &Path| {
             let refused = State::take(&StateDirs::in_folder(path));
             let error = refused.expect_err("it was taken");
             assert!(matches!(error, StateError::Untrusted { .. }), "{error}");
@@ -290,9 +290,9 @@ mod tests {
         drop(State::take(&StateDirs::in_folder(&real)).unwrap());
         let link = folder.path().join("link");
         std::os::unix::fs::symlink(&real, &link).unwrap();
-        assert!(told(&link).contains("symbolic link"));
+        assert!(refusal(&link).contains("symbolic link"));
         fs::set_permissions(&real, fs::Permissions::from_mode(0o775)).unwrap();
-        assert!(told(&real).contains("mode 775"));
+        assert!(refusal(&real).contains("mode 775"));
         fs::set_permissions(&real, fs::Permissions::from_mode(0o700)).unwrap();
         // Links inside the directory are not followed either.
         let elsewhere = folder.path().join("elsewhere");
@@ -307,7 +307,7 @@ mod tests {
         drop(state);
         if rustix::process::geteuid().is_root() {
             std::os::unix::fs::chown(&real, Some(65_534), None).unwrap();
-            assert!(told(&real).contains("user 65534"));
+            assert!(refusal(&real).contains("user 65534"));
         }
     }
 
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_noted_in_a_cache_file_is_found_there() {
+    fn pools_of_a_cache_file_are_listed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("cache");
         write_cache_file(&path, &[]).unwrap();

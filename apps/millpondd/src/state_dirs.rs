@@ -108,20 +108,20 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_given_holds_everything() {
-        let places = of(true, &[("MILLPOND_DIR", "/m")]);
-        assert_eq!(places, StateDirs::in_folder(Path::new("/m")));
+    fn a_given_folder_contains_all_state() {
+        let dirs = of(true, &[("MILLPOND_DIR", "/m")]);
+        assert_eq!(dirs, StateDirs::in_folder(Path::new("/m")));
     }
 
     #[test]
     fn root_uses_the_system_and_others_their_own_folders() {
         assert_eq!(of(true, &[("HOME", "/root")]), StateDirs::of_system());
-        let places = of(
+        let dirs = of(
             false,
             &[("HOME", "/home/a"), ("XDG_RUNTIME_DIR", "/run/user/1")],
         );
-        assert_eq!(places.state, Path::new("/home/a/.local/state/millpond"));
-        assert_eq!(places.socket(), Path::new("/run/user/1/millpond/socket"));
+        assert_eq!(dirs.state, Path::new("/home/a/.local/state/millpond"));
+        assert_eq!(dirs.socket(), Path::new("/run/user/1/millpond/socket"));
         assert_eq!(of(false, &[]), StateDirs::of_system());
         assert_eq!(of(false, &[("HOME", "relative")]), StateDirs::of_system());
     }

@@ -43,9 +43,9 @@ impl Stage {
     }
 
     fn start(&self, name: &str) -> Arc<Daemon> {
-        let places = StateDirs::in_folder(&self.folder.path().join(name));
+        let dirs = StateDirs::in_folder(&self.folder.path().join(name));
         let mounter = Box::new(self.mounter.clone());
-        Daemon::start(&Env::real(), &places, mounter, Box::new(|_| {})).unwrap()
+        Daemon::start(&Env::real(), &dirs, mounter, Box::new(|_| {})).unwrap()
     }
 
     fn request(&self, name: &str) -> NewPoolRequest {
@@ -87,7 +87,7 @@ fn failure(messages: &mut Messages<UnixStream>) -> Failure {
 }
 
 #[test]
-fn rights_come_before_parameters() {
+fn permissions_are_checked_before_parameters() {
     let stage = Stage::new();
     let daemon = stage.start("state");
     let mut stream = connect(&daemon, STRANGER);
@@ -134,15 +134,15 @@ fn a_looker_sends_no_long_messages() {
         wanted: Wanted::All,
     };
     let client = Client::new(connect(&daemon, ROOT));
-    let told = client.datasets(&query, &mut |_| Ok(()));
-    assert_eq!(told, Err(ControlError::NoSuchPool));
+    let listed = client.datasets(&query, &mut |_| Ok(()));
+    assert_eq!(listed, Err(ControlError::NoSuchPool));
 }
 
 #[test]
-fn idle_strangers_leave_seats_for_root_and_for_each_other() {
+fn idle_users_leave_permits_for_root_and_other_users() {
     let stage = Stage::new();
     let daemon = stage.start("state");
-    let listener = Listener::bind(&daemon.places().socket()).unwrap();
+    let listener = Listener::bind(&daemon.dirs().socket()).unwrap();
     let sit = |user: u32| {
         let (here, there) = UnixStream::pair().unwrap();
         let caller = Caller { user, process: 0 };
@@ -170,7 +170,7 @@ fn idle_strangers_leave_seats_for_root_and_for_each_other() {
 }
 
 #[test]
-fn a_reader_who_does_not_read_pins_no_exported_pool() {
+fn a_stalled_reader_does_not_keep_an_exported_pool_open() {
     let stage = Stage::new();
     let daemon = stage.start("state");
     let asked = Client::new(connect(&daemon, ROOT));
@@ -238,7 +238,7 @@ fn a_reader_who_does_not_read_pins_no_exported_pool() {
 }
 
 #[test]
-fn what_the_kernel_judges_by_is_mounted_again_or_refused() {
+fn mount_options_seen_by_the_kernel_are_remounted() {
     let stage = Stage::new();
     let daemon = stage.start("state");
     let asked = Client::new(connect(&daemon, ROOT));

@@ -52,7 +52,7 @@ impl Rig {
             settings: vec![],
             root_properties: BTreeMap::from([("compression".to_owned(), "off".to_owned())]),
             writing: WriteOptions {
-                drive: SyncMode::Caller,
+                sync_mode: SyncMode::Caller,
                 ..WriteOptions::default()
             },
             system: "sim".into(),

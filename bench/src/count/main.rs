@@ -23,7 +23,7 @@ mod table;
 use anyhow::{Context, Result, bail, ensure};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
-use table::{Figure, Table};
+use table::{Measurement, Table};
 
 /// Runs the operation with this number; numbers start at 0 and increase by 1.
 type Step = Box<dyn FnMut(u64) -> Result<()>>;
@@ -94,12 +94,12 @@ fn main() -> Result<ExitCode> {
         "", "instructions", "spread", "before", "change"
     );
     for work in works().iter().filter(|work| work.name.starts_with(&only)) {
-        let figure = figure(&work.name, work.times)?;
+        let measurement = measured(&work.name, work.times)?;
         println!(
             "{}",
-            table::line(&work.name, figure, before.get(&work.name))
+            table::line(&work.name, measurement, before.get(&work.name))
         );
-        now.put(&work.name, figure);
+        now.put(&work.name, measurement);
     }
     if let (Some(path), true) = (&table, is_writing) {
         let mut whole = before;
@@ -163,12 +163,12 @@ fn abilities() -> String {
 }
 
 fn version(program: &str, argument: &str) -> Result<String> {
-    let told = Command::new(program).arg(argument).output()?.stdout;
-    let told = String::from_utf8_lossy(&told).trim().to_owned();
-    Ok(told.split(" (").next().unwrap_or_default().to_owned())
+    let printed = Command::new(program).arg(argument).output()?.stdout;
+    let printed = String::from_utf8_lossy(&printed).trim().to_owned();
+    Ok(printed.split(" (").next().unwrap_or_default().to_owned())
 }
 
-fn figure(name: &str, times: u64) -> Result<Figure> {
+fn measured(name: &str, times: u64) -> Result<Measurement> {
     let once = || -> Result<f64> {
         let count = |times: u64| -> Result<u64> {
             Ok(below_valgrind(&["--work", name, &times.to_string()])?.1)
@@ -181,7 +181,7 @@ fn figure(name: &str, times: u64) -> Result<Figure> {
         Ok((long - short) as f64 / times as f64)
     };
     let (first, second) = (once()?, once()?);
-    Ok(Figure {
+    Ok(Measurement {
         instructions: f64::midpoint(first, second),
         spread: (first - second).abs() / first.min(second),
     })
@@ -201,12 +201,14 @@ fn below_valgrind(arguments: &[&str]) -> Result<(String, u64)> {
         .arg(std::env::current_exe()?)
         .args(arguments)
         .output()?;
-    let told = String::from_utf8_lossy(&out.stderr);
-    ensure!(out.status.success(), "{arguments:?}: {told}");
+    let printed = String::from_utf8_lossy(&out.stderr);
+    ensure!(out.status.success(), "{arguments:?}: {printed}");
     // "==123== I   refs:      307,212"
-    let refs = told.lines().find_map(|line| line.split_once("I   refs:"));
+    let refs = printed
+        .lines()
+        .find_map(|line| line.split_once("I   refs:"));
     let digits: String = refs
-        .with_context(|| format!("no count in: {told}"))?
+        .with_context(|| format!("no count in: {printed}"))?
         .1
         .replace(',', "");
     Ok((

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 /// Instructions per operation.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Figure {
+pub struct Measurement {
     pub instructions: f64,
     /// Difference between two measurements, as a fraction of the smaller.
     pub spread: f64,
@@ -14,7 +14,7 @@ pub struct Figure {
 /// Counts by benchmark.
 #[derive(Debug, Default, PartialEq)]
 pub struct Table {
-    figures: BTreeMap<String, Figure>,
+    measurements: BTreeMap<String, Measurement>,
 }
 
 impl Table {
@@ -28,25 +28,25 @@ impl Table {
             let spread = spread / 100.0;
             Some((
                 name,
-                Figure {
+                Measurement {
                     instructions,
                     spread,
                 },
             ))
         });
         Self {
-            figures: rows.collect(),
+            measurements: rows.collect(),
         }
     }
-    pub fn get(&self, name: &str) -> Option<Figure> {
-        self.figures.get(name).copied()
+    pub fn get(&self, name: &str) -> Option<Measurement> {
+        self.measurements.get(name).copied()
     }
-    pub fn put(&mut self, name: &str, figure: Figure) {
-        self.figures.insert(name.to_owned(), figure);
+    pub fn put(&mut self, name: &str, measurement: Measurement) {
+        self.measurements.insert(name.to_owned(), measurement);
     }
     /// Adds the counts of another table, which replace existing ones.
     pub fn adopt(&mut self, other: Self) {
-        self.figures.extend(other.figures);
+        self.measurements.extend(other.measurements);
     }
 
     /// Formats the page with the rows of these benchmarks in this order.
@@ -63,12 +63,12 @@ impl Table {
              | work | instructions | spread |\n|---|---|---|\n"
         );
         for name in names {
-            if let Some(figure) = self.get(name) {
-                let count = grouped(figure.instructions);
+            if let Some(measurement) = self.get(name) {
+                let count = grouped(measurement.instructions);
                 let _ = writeln!(
                     out,
                     "| `{name}` | {count} | {:.2} % |",
-                    figure.spread * 100.0
+                    measurement.spread * 100.0
                 );
             }
         }
@@ -79,7 +79,7 @@ impl Table {
 }
 
 /// Formats a line of the report.
-pub fn line(name: &str, now: Figure, before: Option<Figure>) -> String {
+pub fn line(name: &str, now: Measurement, before: Option<Measurement>) -> String {
     let (before, change) = match before {
         Some(before) => {
             let change = (now.instructions / before.instructions - 1.0) * 100.0;
@@ -118,8 +118,8 @@ fn grouped(number: f64) -> String {
 mod tests {
     use super::*;
 
-    fn figure(instructions: f64, spread: f64) -> Figure {
-        Figure {
+    fn measurement(instructions: f64, spread: f64) -> Measurement {
+        Measurement {
             instructions,
             spread,
         }
@@ -128,8 +128,8 @@ mod tests {
     #[test]
     fn a_page_reads_as_the_table_it_was_made_of() {
         let mut table = Table::default();
-        table.put("checksum/fletcher4", figure(1_234_567.0, 0.0));
-        table.put("files/create", figure(12.0, 0.0125));
+        table.put("checksum/fletcher4", measurement(1_234_567.0, 0.0));
+        table.put("files/create", measurement(12.0, 0.0125));
         let names = ["files/create", "checksum/fletcher4", "not/measured"].map(String::from);
         let page = table.page(&names, "a compiler", "a processor");
         assert!(page.contains("| `checksum/fletcher4` | 1,234,567 | 0.00 % |"));
@@ -138,12 +138,12 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_told_unless_the_measurements_differ_as_much() {
-        let exact = figure(1000.0, 0.0);
-        assert!(line("a", figure(1100.0, 0.0), Some(exact)).ends_with("1,000  +10.00 %"));
-        assert!(line("a", figure(990.0, 0.0), Some(exact)).ends_with("-1.00 %"));
+    fn a_change_is_reported_unless_the_spread_is_as_large() {
+        let exact = measurement(1000.0, 0.0);
+        assert!(line("a", measurement(1100.0, 0.0), Some(exact)).ends_with("1,000  +10.00 %"));
+        assert!(line("a", measurement(990.0, 0.0), Some(exact)).ends_with("-1.00 %"));
         assert!(line("a", exact, Some(exact)).ends_with(" ="));
-        assert!(line("a", figure(1010.0, 0.02), Some(exact)).ends_with(" ="));
+        assert!(line("a", measurement(1010.0, 0.02), Some(exact)).ends_with(" ="));
         assert!(line("a", exact, None).ends_with("new"));
     }
 

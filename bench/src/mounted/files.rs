@@ -2,7 +2,7 @@
 
 use crate::Rows;
 use anyhow::{Result, bail, ensure};
-use millpond_bench::Dice;
+use millpond_bench::SeededRng;
 use std::fs::{File, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -58,9 +58,9 @@ fn sync_directories(folder: &Path) -> Result<()> {
 }
 
 fn write(folder: &Path, rows: &Rows) -> Result<()> {
-    let mut dice = Dice(1);
+    let mut rng = SeededRng(1);
     // Sixteen different mebibytes, prepared before the measurement.
-    let pieces: Vec<Vec<u8>> = (0..16).map(|_| dice.bytes(PIECE, false)).collect();
+    let pieces: Vec<Vec<u8>> = (0..16).map(|_| rng.bytes(PIECE, false)).collect();
     let stream = folder.join("stream");
     let write_stream = || {
         let file = File::create(&stream)?;
@@ -77,7 +77,7 @@ fn write(folder: &Path, rows: &Rows) -> Result<()> {
     rows.timed("random write 4k", || {
         let file = OpenOptions::new().write(true).open(&stream)?;
         for _ in 0..RANDOM {
-            let offset = dice.below(STREAM_BYTES / SMALL as u64) * SMALL as u64;
+            let offset = rng.below(STREAM_BYTES / SMALL as u64) * SMALL as u64;
             file.write_all_at(&pieces[0][..SMALL], offset)?;
         }
         file.sync_all()?;
@@ -117,7 +117,7 @@ fn sync_files(folder: &Path, writers: u64) -> Result<Vec<File>> {
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false);
         let file = options.custom_flags(O_DSYNC).open(path)?;
-        let content = Dice(9).bytes(PIECE, false);
+        let content = SeededRng(9).bytes(PIECE, false);
         for offset in (0..SYNC_BYTES).step_by(PIECE) {
             file.write_all_at(&content, offset)?;
         }
@@ -162,9 +162,9 @@ fn read(folder: &Path, rows: &Rows) -> Result<()> {
     let stream = folder.join("stream");
     let mut buffer = vec![0; PIECE];
     rows.timed("random read 4k", || {
-        let (file, mut dice) = (File::open(&stream)?, Dice(2));
+        let (file, mut rng) = (File::open(&stream)?, SeededRng(2));
         for _ in 0..RANDOM {
-            let offset = dice.below(STREAM_BYTES / SMALL as u64) * SMALL as u64;
+            let offset = rng.below(STREAM_BYTES / SMALL as u64) * SMALL as u64;
             file.read_exact_at(&mut buffer[..SMALL], offset)?;
         }
         Ok(RANDOM)

@@ -3,7 +3,7 @@
 use crate::files::{PIECE, RANDOM, SMALL, STREAM_BYTES, SYNC_BYTES, sync_writes};
 use crate::timed;
 use anyhow::{Context, Result, bail};
-use millpond_bench::Dice;
+use millpond_bench::SeededRng;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ struct Aligned {
 
 impl Aligned {
     fn new(length: usize) -> Self {
-        let bytes = Dice(5).bytes(length + ALIGNMENT, false);
+        let bytes = SeededRng(5).bytes(length + ALIGNMENT, false);
         let from = bytes.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
         Self {
             bytes,
@@ -67,9 +67,9 @@ pub fn run(images: [PathBuf; 2]) -> Result<()> {
     })?;
     timed("random write 4k", || {
         both(&sides, |_, side| {
-            let mut dice = Dice(2);
+            let mut rng = SeededRng(2);
             for _ in 0..RANDOM {
-                let offset = dice.below(STREAM_BYTES / SMALL as u64) * SMALL as u64;
+                let offset = rng.below(STREAM_BYTES / SMALL as u64) * SMALL as u64;
                 side.write_all_at(&piece.get()[..SMALL], offset)?;
             }
             Ok(side.sync_data()?)
@@ -81,9 +81,9 @@ pub fn run(images: [PathBuf; 2]) -> Result<()> {
         timed(&row, || sync(&sides, &piece, writers))?;
     }
     timed("random read 4k", || {
-        let (mut dice, mut buffer) = (Dice(2), Aligned::new(SMALL));
+        let (mut rng, mut buffer) = (SeededRng(2), Aligned::new(SMALL));
         for number in 0..RANDOM {
-            let offset = dice.below(STREAM_BYTES / SMALL as u64) * SMALL as u64;
+            let offset = rng.below(STREAM_BYTES / SMALL as u64) * SMALL as u64;
             sides[(number % 2) as usize].read_exact_at(buffer.get_mut(), offset)?;
         }
         Ok(RANDOM)

@@ -1,6 +1,6 @@
 //! Measures a mounted file system: `mounted PHASE FOLDER`, where the phase is `write`, `read` or `stream`.
 //!
-//! `mounted limit IMAGE IMAGE` measures the limit of two devices; `mounted table < FIGURES` formats the
+//! `mounted limit IMAGE IMAGE` measures the limit of two devices; `mounted table < RESULTS` formats the
 //! results.
 //!
 //! The same program does the same work on every file system and depends only on the directory.

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_of_this_repository_has_its_pictures_and_they_are_its_own() {
+    fn the_benchmark_page_has_exactly_its_own_plots() {
         let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let page = std::fs::read_to_string(root.join("BENCHMARKS.md")).unwrap();
         let plots = plots(&page);

@@ -62,10 +62,10 @@ fn run(rounds: u32, scratch: &std::path::Path, only: Option<&str>) -> Result<Tab
                     Contender::Millpond => Box::new(engine::Engine::make(scratch, compressed)?),
                     kernel => Box::new(kernel::Kernel::make(*kernel, scratch, compressed)?),
                 };
-                let figures = work::run(&mut *subject, compressed, only)?;
+                let measurements = work::run(&mut *subject, compressed, only)?;
                 subject.finish()?;
-                for figure in figures {
-                    table.add(*contender, figure);
+                for measurement in measurements {
+                    table.add(*contender, measurement);
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! Formats the results of all rounds as a table.
 
-use super::work::{Contender, Figure};
+use super::work::{Contender, Measurement};
 use millpond_bench::spread;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -13,13 +13,16 @@ pub struct Table {
 }
 
 impl Table {
-    pub fn add(&mut self, contender: Contender, figure: Figure) {
-        let row = (figure.row, figure.amount, figure.is_bytes);
+    pub fn add(&mut self, contender: Contender, measurement: Measurement) {
+        let row = (measurement.row, measurement.amount, measurement.is_bytes);
         if !self.rows.contains(&row) {
             self.rows.push(row);
         }
-        let key = (figure.row, contender);
-        self.seconds.entry(key).or_default().push(figure.seconds);
+        let key = (measurement.row, contender);
+        self.seconds
+            .entry(key)
+            .or_default()
+            .push(measurement.seconds);
     }
 
     pub fn markdown(&self) -> String {

@@ -1,7 +1,7 @@
 //! The workload for every contender.
 
 use anyhow::Result;
-use millpond_bench::Dice;
+use millpond_bench::SeededRng;
 use std::fmt;
 use std::time::Instant;
 
@@ -44,7 +44,7 @@ pub trait Subject {
 }
 
 /// The result of a piece of work.
-pub struct Figure {
+pub struct Measurement {
     pub row: &'static str,
     pub seconds: f64,
     /// Bytes or operations.
@@ -60,15 +60,19 @@ const FILES: u64 = 10_000;
 const SNAPSHOTS: u64 = 20;
 
 /// Does all work, or only the rows whose names start with `only` and what they depend on.
-pub fn run(subject: &mut dyn Subject, compressed: bool, only: Option<&str>) -> Result<Vec<Figure>> {
+pub fn run(
+    subject: &mut dyn Subject,
+    compressed: bool,
+    only: Option<&str>,
+) -> Result<Vec<Measurement>> {
     let wants = |row: &str| only.is_none_or(|only| row.starts_with(only));
-    let mut figures = vec![];
+    let mut measurements = vec![];
     let mut timed = |row, amount: u64, is_bytes, run: &mut dyn FnMut() -> Result<bool>| {
         let begun = Instant::now();
         let is_done = run()?;
         let seconds = begun.elapsed().as_secs_f64();
         if is_done && wants(row) {
-            figures.push(Figure {
+            measurements.push(Measurement {
                 row,
                 seconds,
                 amount: amount as f64,
@@ -84,7 +88,7 @@ pub fn run(subject: &mut dyn Subject, compressed: bool, only: Option<&str>) -> R
             ["stream write, compressed", "stream read, compressed"],
             true,
         )?;
-        return Ok(figures);
+        return Ok(measurements);
     }
     if wants("stream") || wants("random") {
         stream(subject, &mut timed, ["stream write", "stream read"], false)?;
@@ -97,12 +101,12 @@ pub fn run(subject: &mut dyn Subject, compressed: bool, only: Option<&str>) -> R
     }
     if wants("records") {
         subject.open("records", true)?;
-        let mut dice = Dice(7);
+        let mut rng = SeededRng(7);
         timed(
             "records of 4k: stream write",
             SMALL_STREAM_BYTES,
             true,
-            &mut || write_stream(subject, SMALL_STREAM_BYTES, &mut dice, false),
+            &mut || write_stream(subject, SMALL_STREAM_BYTES, &mut rng, false),
         )?;
         let rows = [
             "records of 4k: random read",
@@ -123,7 +127,7 @@ pub fn run(subject: &mut dyn Subject, compressed: bool, only: Option<&str>) -> R
             Ok(true)
         })?;
     }
-    Ok(figures)
+    Ok(measurements)
 }
 
 type Timed<'t> =
@@ -132,11 +136,11 @@ type Timed<'t> =
 fn write_stream(
     subject: &mut dyn Subject,
     total: u64,
-    dice: &mut Dice,
+    rng: &mut SeededRng,
     compressible: bool,
 ) -> Result<bool> {
     // Sixteen different mebibytes, prepared before the measurement.
-    let pieces: Vec<Vec<u8>> = (0..16).map(|_| dice.bytes(PIECE, compressible)).collect();
+    let pieces: Vec<Vec<u8>> = (0..16).map(|_| rng.bytes(PIECE, compressible)).collect();
     for (number, piece) in (0..total / PIECE as u64).zip(pieces.iter().cycle()) {
         subject.write_at(number * PIECE as u64, piece)?;
     }
@@ -151,9 +155,9 @@ fn stream(
     compressible: bool,
 ) -> Result<()> {
     subject.open("stream", false)?;
-    let mut dice = Dice(1);
+    let mut rng = SeededRng(1);
     timed(rows[0], STREAM_BYTES, true, &mut || {
-        write_stream(subject, STREAM_BYTES, &mut dice, compressible)
+        write_stream(subject, STREAM_BYTES, &mut rng, compressible)
     })?;
     subject.reopen()?;
     subject.open("stream", false)?;
@@ -172,7 +176,7 @@ fn random(
     rows: [&'static str; 2],
     total: u64,
 ) -> Result<()> {
-    let mut dice = Dice(2);
+    let mut rng = SeededRng(2);
     let name = if total == STREAM_BYTES {
         "stream"
     } else {
@@ -183,14 +187,14 @@ fn random(
     let mut buffer = vec![0; 4096];
     timed(rows[0], RANDOM, false, &mut || {
         for _ in 0..RANDOM {
-            subject.read_at(dice.below(total / 4096) * 4096, &mut buffer)?;
+            subject.read_at(rng.below(total / 4096) * 4096, &mut buffer)?;
         }
         Ok(true)
     })?;
-    let piece = dice.bytes(4096, false);
+    let piece = rng.bytes(4096, false);
     timed(rows[1], RANDOM, false, &mut || {
         for _ in 0..RANDOM {
-            subject.write_at(dice.below(total / 4096) * 4096, &piece)?;
+            subject.write_at(rng.below(total / 4096) * 4096, &piece)?;
         }
         subject.sync()?;
         Ok(true)
@@ -198,8 +202,8 @@ fn random(
 }
 
 fn files(subject: &mut dyn Subject, timed: &mut Timed<'_>) -> Result<()> {
-    let mut dice = Dice(3);
-    let content = dice.bytes(4096, false);
+    let mut rng = SeededRng(3);
+    let content = rng.bytes(4096, false);
     timed("files of 4k: create", FILES, false, &mut || {
         for number in 0..FILES {
             subject.create(&format!("file-{number:06}"), &content)?;

@@ -28,7 +28,7 @@ impl File {
         }
     }
 
-    fn told<T>(&self, outcome: Result<T, FileError>) -> Result<T, Error> {
+    fn with_path<T>(&self, outcome: Result<T, FileError>) -> Result<T, Error> {
         outcome.map_err(|error| Error::from(error).about(&self.subject))
     }
 
@@ -49,7 +49,7 @@ impl File {
     /// # Errors
     /// [`crate::ErrorKind::Damaged`], [`crate::ErrorKind::Device`].
     pub fn metadata(&self) -> Result<Metadata, Error> {
-        self.told(self.node.stat()).map(Metadata)
+        self.with_path(self.node.stat()).map(Metadata)
     }
 
     /// Reads bytes at an offset. Returns their count, which is less than asked for only at the end of the file.
@@ -57,7 +57,7 @@ impl File {
     /// # Errors
     /// [`crate::ErrorKind::Damaged`], [`crate::ErrorKind::Device`].
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Error> {
-        self.told(self.node.read(offset, buffer))
+        self.with_path(self.node.read(offset, buffer))
     }
 
     /// Writes all bytes at an offset. A long write uses several transactions: after an error or a crash its
@@ -68,7 +68,7 @@ impl File {
     pub fn write_all_at(&self, bytes: &[u8], offset: u64) -> Result<(), Error> {
         let (files, caller) = (self.files.files(), self.files.caller());
         let written = files.write(caller, &self.node, WriteAt::Offset(offset), bytes);
-        self.told(written).map(drop)
+        self.with_path(written).map(drop)
     }
 
     /// Writes all bytes at the end of the file. Returns the offset where they start.
@@ -77,7 +77,7 @@ impl File {
     /// As [`File::write_all_at`].
     pub fn append(&self, bytes: &[u8]) -> Result<u64, Error> {
         let (files, caller) = (self.files.files(), self.files.caller());
-        self.told(files.write(caller, &self.node, WriteAt::End, bytes))
+        self.with_path(files.write(caller, &self.node, WriteAt::End, bytes))
     }
 
     /// Shortens the file, or extends it with a hole.
@@ -90,7 +90,7 @@ impl File {
             ..SetAttributes::default()
         };
         let (files, caller) = (self.files.files(), self.files.caller());
-        self.told(files.set_attributes(caller, &self.node, &set))
+        self.with_path(files.set_attributes(caller, &self.node, &set))
     }
 
     /// The offset of the next byte that is not in a hole, from `offset` on; `None` if there is none.
@@ -100,7 +100,7 @@ impl File {
     pub fn next_data(&self, offset: u64) -> Result<Option<u64>, Error> {
         match self.node.seek(SeekTo::Data, offset) {
             Err(FileError::NoData) => Ok(None),
-            found => self.told(found).map(Some),
+            found => self.with_path(found).map(Some),
         }
     }
 
@@ -111,7 +111,7 @@ impl File {
     pub fn next_hole(&self, offset: u64) -> Result<u64, Error> {
         match self.node.seek(SeekTo::Hole, offset) {
             Err(FileError::NoData) => Ok(self.len()),
-            found => self.told(found),
+            found => self.with_path(found),
         }
     }
 
@@ -120,7 +120,7 @@ impl File {
     /// # Errors
     /// [`crate::ErrorKind::Suspended`], [`crate::ErrorKind::Device`].
     pub fn sync_all(&self) -> Result<(), Error> {
-        self.told(self.files.files().fsync(&self.node))
+        self.with_path(self.files.files().fsync(&self.node))
     }
 }
 

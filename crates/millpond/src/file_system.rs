@@ -75,10 +75,10 @@ impl FileSystem {
         path: &Path,
         run: impl FnOnce() -> Result<T, millpond_engine::FileError>,
     ) -> Result<T, Error> {
-        run().map_err(|error| self.told(path, error))
+        run().map_err(|error| self.error_at(path, error))
     }
 
-    fn told(&self, path: &Path, error: millpond_engine::FileError) -> Error {
+    fn error_at(&self, path: &Path, error: millpond_engine::FileError) -> Error {
         // The reader of the message knows the path; some errors name only a part of it.
         let error = match error {
             millpond_engine::FileError::Path { error, .. } => *error,
@@ -257,7 +257,7 @@ impl FileSystem {
     /// Whether a path leads to a file.
     ///
     /// # Errors
-    /// If it cannot be told, for instance because a directory is damaged.
+    /// If this cannot be determined, for instance because a directory is damaged.
     pub fn exists(&self, path: impl AsRef<Path>) -> Result<bool, Error> {
         match self.metadata(path) {
             Ok(_) => Ok(true),

@@ -68,10 +68,10 @@ fn of_slot(mut memory: Vec<u8>) -> bool {
     } else {
         assert_eq!(memory, given);
     }
-    let told = refuse(&mut memory, unique);
+    let reply_bytes = refuse(&mut memory, unique);
     let reply = memory[REPLY_AT..PAYLOAD_AT].to_vec();
-    commit(&mut memory, told);
-    assert_eq!(memory[..told], reply);
+    commit(&mut memory, reply_bytes);
+    assert_eq!(memory[..reply_bytes], reply);
     assert_eq!(get_u64(&memory, 8), Some(unique));
     message.is_some()
 }

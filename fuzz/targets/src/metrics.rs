@@ -11,10 +11,10 @@ pub fn request(data: &[u8]) {
         return;
     };
     let page = Arc::new(|| "a 1\n".to_owned());
-    let told = answer(rest, usize::from(*first) + 1, page).expect("a runtime");
+    let response = answer(rest, usize::from(*first) + 1, page).expect("a runtime");
     let statuses = [200, 400, 404, 405, 414, 431, 505];
-    let is_known = |status: u16| told.starts_with(format!("HTTP/1.1 {status} ").as_bytes());
+    let is_known = |status: u16| response.starts_with(format!("HTTP/1.1 {status} ").as_bytes());
     // HTTP/1.0 requests get a response in their version.
-    let is_old = told.starts_with(b"HTTP/1.0 ");
-    assert!(told.is_empty() || is_old || statuses.into_iter().any(is_known));
+    let is_old = response.starts_with(b"HTTP/1.0 ");
+    assert!(response.is_empty() || is_old || statuses.into_iter().any(is_known));
 }

@@ -6,11 +6,11 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 #[test]
-fn every_saved_input_is_survived() {
+fn every_saved_fuzz_input_passes() {
     let mut count = 0;
     for kind in ["corpus", "crashes"] {
         for (name, target) in TARGETS {
-            for path in files(&room().join(kind).join(name)) {
+            for path in files(&fuzz_folder().join(kind).join(name)) {
                 let data = std::fs::read(&path).unwrap();
                 println!("{}", path.display());
                 target(&data);
@@ -26,7 +26,7 @@ fn every_target_has_a_corpus_and_every_folder_a_target() {
     let names: BTreeSet<String> = TARGETS.iter().map(|(name, _)| (*name).to_owned()).collect();
     assert_eq!(names.len(), TARGETS.len(), "two targets of one name");
     let folders = |kind: &str| -> BTreeSet<String> {
-        let folders = std::fs::read_dir(room().join(kind))
+        let folders = std::fs::read_dir(fuzz_folder().join(kind))
             .into_iter()
             .flatten()
             .flatten();
@@ -45,15 +45,15 @@ fn every_target_has_a_corpus_and_every_folder_a_target() {
 #[test]
 fn mutations_of_saved_inputs_are_survived() {
     for (number, (name, target)) in TARGETS.iter().enumerate() {
-        let seeds: Vec<Vec<u8>> = files(&room().join("corpus").join(name))
+        let seeds: Vec<Vec<u8>> = files(&fuzz_folder().join("corpus").join(name))
             .iter()
             .map(|path| std::fs::read(path).unwrap())
             .collect();
-        let mut dice = Dice(0x9e37_79b9_7f4a_7c15 ^ (number as u64 + 1));
+        let mut rng = SeededRng(0x9e37_79b9_7f4a_7c15 ^ (number as u64 + 1));
         for round in 0..ROUNDS {
             let mut data = seeds[round % seeds.len()].clone();
-            for _ in 0..=dice.below(6) {
-                mutate(&mut data, &mut dice);
+            for _ in 0..=rng.below(6) {
+                mutate(&mut data, &mut rng);
             }
             survives(&(*name, *target), &data);
         }
@@ -75,30 +75,30 @@ fn survives((name, target): &Target, data: &[u8]) {
     }
 }
 
-fn mutate(data: &mut Vec<u8>, dice: &mut Dice) {
+fn mutate(data: &mut Vec<u8>, rng: &mut SeededRng) {
     if data.is_empty() {
-        data.push(dice.below(256) as u8);
+        data.push(rng.below(256) as u8);
         return;
     }
-    let at = dice.below(data.len());
-    match dice.below(8) {
-        0 => data[at] ^= 1 << dice.below(8),
-        1 => data[at] = dice.below(256) as u8,
-        2 => data[at] = [0, 1, 0x7f, 0x80, 0xff][dice.below(5)],
+    let at = rng.below(data.len());
+    match rng.below(8) {
+        0 => data[at] ^= 1 << rng.below(8),
+        1 => data[at] = rng.below(256) as u8,
+        2 => data[at] = [0, 1, 0x7f, 0x80, 0xff][rng.below(5)],
         3 => data.truncate(at),
-        4 => data.insert(at, dice.below(256) as u8),
+        4 => data.insert(at, rng.below(256) as u8),
         5 => {
             let end = (at + 8).min(data.len());
-            let fill = [0, 0xff][dice.below(2)];
+            let fill = [0, 0xff][rng.below(2)];
             data[at..end].fill(fill);
         }
         6 => {
-            let from = dice.below(data.len());
+            let from = rng.below(data.len());
             data.swap(at, from);
         }
         _ => {
-            let from = dice.below(data.len());
-            let length = dice.below(64).min(data.len() - at).min(data.len() - from);
+            let from = rng.below(data.len());
+            let length = rng.below(64).min(data.len() - at).min(data.len() - from);
             data.copy_within(from..from + length, at);
         }
     }
@@ -114,14 +114,14 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     paths
 }
 
-fn room() -> PathBuf {
+fn fuzz_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
 /// A small seeded generator (xorshift64*), so that failures are reproducible.
-struct Dice(u64);
+struct SeededRng(u64);
 
-impl Dice {
+impl SeededRng {
     fn below(&mut self, limit: usize) -> usize {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;

@@ -51,7 +51,7 @@ macro_rules! planted {
 }
 
 #[test]
-fn the_pool_without_damage_has_nothing_to_report() {
+fn the_undamaged_pool_has_no_findings() {
     let report = Scene::get().check(|_, _| {});
     for finding in &report.findings {
         println!("{finding}");
@@ -63,19 +63,19 @@ fn the_pool_without_damage_has_nothing_to_report() {
 }
 
 planted! {
-    a_wrong_number_of_referenced_bytes_is_found: DatasetFigure, "tank/plain", "referenced bytes", |s, c| {
+    a_wrong_number_of_referenced_bytes_is_found: DatasetSpace, "tank/plain", "referenced bytes", |s, c| {
         let object = s.mos(s.dataset("tank/plain").id().0);
         c.more(s.bonus(&object, REFERENCED * 8), 4096);
     };
-    a_wrong_number_of_unique_bytes_is_found: DatasetFigure, "tank/chain@two", "unique bytes", |s, c| {
+    a_wrong_number_of_unique_bytes_is_found: DatasetSpace, "tank/chain@two", "unique bytes", |s, c| {
         let object = s.mos(s.dataset("tank/chain@two").id().0);
         c.more(s.bonus(&object, UNIQUE * 8), 512);
     };
-    a_wrong_number_of_used_bytes_is_found: DirectoryFigure, "tank/plain", "used bytes", |s, c| {
+    a_wrong_number_of_used_bytes_is_found: DirectorySpace, "tank/plain", "used bytes", |s, c| {
         let object = s.mos(s.dataset("tank/plain").directory().id().0);
         c.more(s.bonus(&object, USED * 8), 4096);
     };
-    a_wrong_part_of_the_used_bytes_is_found: DirectoryFigure, "tank/clone", "used by the head", |s, c| {
+    a_wrong_part_of_the_used_bytes_is_found: DirectorySpace, "tank/clone", "used by the head", |s, c| {
         let object = s.mos(s.dataset("tank/clone").directory().id().0);
         c.more(s.bonus(&object, HEAD_PART * 8), 4096);
         c.more(s.bonus(&object, (HEAD_PART + 1) * 8), 0u64.wrapping_sub(4096));
@@ -145,7 +145,7 @@ planted! {
         let (block, at) = s.entry(&s.mos(id.0), "0");
         c.put_bytes((block, at + 14), b"1\0");
     };
-    a_list_with_a_wrong_sum_is_found: BlockListFigure, "tank/chain", "bytes", |s, c| {
+    a_list_with_a_wrong_sum_is_found: BlockListSum, "tank/chain", "bytes", |s, c| {
         c.more(s.bonus(&dead_list(s, "tank/chain"), 8), 512);
     };
     a_livelist_that_lacks_a_block_is_found: Livelist, "tank/clone", "livelist", |s, c| {
@@ -155,7 +155,7 @@ planted! {
         let list = s.mos(c.get((block, at)));
         c.more(s.bonus(&list, 0), 0u64.wrapping_sub(1));
     };
-    a_bookmark_with_a_wrong_figure_is_found: BookmarkFigure, "tank/chain#one", "freed since", |s, c| {
+    a_bookmark_with_wrong_space_values_is_found: BookmarkSpace, "tank/chain#one", "freed since", |s, c| {
         let chain = s.dataset("tank/chain");
         let mark = &chain.bookmarks().unwrap()[0];
         let bytes = mark.phys.freed_before_next.referenced.to_be_bytes();
@@ -181,7 +181,7 @@ planted! {
         let (block, at) = s.entry(&object, "org.open-zfs:large_blocks");
         c.put_bytes((block, at + 14), b"org.open-zfs:large_blockx");
     };
-    a_space_map_with_a_wrong_sum_is_found: SpaceMapFigure, "", "bytes allocated", |s, c| {
+    a_space_map_with_a_wrong_sum_is_found: SpaceMapSum, "", "bytes allocated", |s, c| {
         c.more(s.bonus(&space_map(s), 16), 4096);
     };
     a_wrong_histogram_is_found: SpaceHistogram, "", "histogram", |s, c| {
@@ -277,7 +277,7 @@ planted! {
         c.put((block, 64), id);
         c.put_bytes((block, 64 + 14), format!("{id:x}\0").as_bytes());
     };
-    blocks_behind_the_end_of_a_file_are_found: FileSize, "tank/plain", "large: block", |s, c| {
+    blocks_past_the_end_of_a_file_are_found: FileSize, "tank/plain", "large: block", |s, c| {
         c.put(s.attribute(&s.file("tank/plain", "large"), SIZE), 1);
     };
     a_wrong_length_of_a_link_is_found: FileSize, "tank/plain", "link: a link of 3 bytes", |s, c| {
@@ -382,7 +382,7 @@ fn renew(overlay: &mut Overlay, labels: &[usize]) {
 }
 
 #[test]
-fn labels_that_a_crash_left_before_its_uberblock_are_no_finding_and_others_are() {
+fn labels_of_an_uncommitted_txg_are_no_finding() {
     let labels_found = |over: &dyn Fn(&mut Overlay)| {
         let report = Scene::get().check_overlay(|_, _| {}, over);
         let findings = report.findings.iter();
@@ -507,7 +507,7 @@ fn a_destroy_ignores_a_dnode_in_the_slot_of_object_0() {
 }
 
 #[test]
-fn a_single_wrong_number_gives_a_single_finding() {
+fn one_wrong_value_gives_one_finding() {
     let report = Scene::get().check(|s, c| {
         c.put(s.attribute(&s.file("tank/plain", "small"), LINKS), 5);
     });

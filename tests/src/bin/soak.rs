@@ -16,7 +16,7 @@
 use anyhow::{Context, Result, bail};
 use millpond_env::Env;
 use millpond_tests::soak::{
-    Crowd, Failure, Figures, Options, Plan, SHAPES, Shape, ThreadFigures, run, shrink,
+    Crowd, Failure, Options, Plan, RunStats, SHAPES, Shape, ThreadStats, run, shrink,
 };
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -81,7 +81,7 @@ fn main() -> Result<ExitCode> {
     };
     if arguments.0.contains_key("concurrent") {
         match crowd.meet_with(options.limit, options.requests.clone()) {
-            Ok(figures) => println!("passed: {figures:?}"),
+            Ok(stats) => println!("passed: {stats:?}"),
             Err(error) => {
                 tell_crowd(crowd, error, &options, shrinking);
                 return Ok(ExitCode::from(1));
@@ -147,9 +147,9 @@ struct Session {
 #[derive(Default)]
 struct Account {
     lives: u64,
-    figures: Figures,
+    stats: RunStats,
     crowds: u64,
-    crowd: ThreadFigures,
+    crowd: ThreadStats,
     failures: u64,
 }
 
@@ -162,13 +162,13 @@ impl Session {
         for shape in &self.shapes {
             all.insert(shape.name, Account::default());
         }
-        let (mut told, mut failures) = (0, 0);
+        let (mut reported_s, mut failures) = (0, 0);
         while elapsed() < self.seconds && failures < self.failures_max {
             // The work that is furthest behind.
             let behind = |done: u64, target: u64| done.saturating_mul(1_000_000) / target.max(1);
             let next = self.shapes.iter().flat_map(|shape| {
                 let account = &all[shape.name];
-                let lived = (behind(account.figures.ops, self.target), false, *shape);
+                let lived = (behind(account.stats.ops, self.target), false, *shape);
                 let crowd = (behind(account.crowd.ops, self.in_threads), true, *shape);
                 [
                     (self.target > 0).then_some(lived),
@@ -192,7 +192,7 @@ impl Session {
                     ..self.crowd
                 };
                 match crowd.meet(self.options.limit) {
-                    Ok(figures) => account.crowd += figures,
+                    Ok(stats) => account.crowd += stats,
                     Err(error) => {
                         println!("FAILED:");
                         tell_crowd(crowd, error, &self.options, self.shrinking);
@@ -205,7 +205,7 @@ impl Session {
                 account.lives += 1;
                 let plan = Plan::new(shape, seed, self.ops);
                 match run(&plan, &self.options) {
-                    Ok(figures) => account.figures += figures,
+                    Ok(stats) => account.stats += stats,
                     Err(failure) => {
                         println!("FAILED:");
                         tell(&plan, failure, &self.options, self.shrinking);
@@ -214,16 +214,16 @@ impl Session {
                     }
                 }
             }
-            if elapsed() >= told + 30 {
-                told = elapsed();
-                let lived: u64 = all.values().map(|account| account.figures.ops).sum();
+            if elapsed() >= reported_s + 30 {
+                reported_s = elapsed();
+                let lived: u64 = all.values().map(|account| account.stats.ops).sum();
                 let crowds: u64 = all.values().map(|account| account.crowd.ops).sum();
                 println!(
-                    "{told} s, {} s of CPU time: {lived} single-threaded operations, {crowds} concurrent, {failures} failures",
+                    "{reported_s} s, {} s of CPU time: {lived} single-threaded operations, {crowds} concurrent, {failures} failures",
                     processor_seconds()
                 );
                 if let Some(file) = &self.table {
-                    std::fs::write(file, table(&all, self.first, told))?;
+                    std::fs::write(file, table(&all, self.first, reported_s))?;
                 }
             }
         }
@@ -253,8 +253,8 @@ fn processor_seconds() -> u64 {
 
 fn one(plan: &Plan, options: &Options, shrinking: Duration) -> ExitCode {
     match run(plan, options) {
-        Ok(figures) => {
-            println!("passed: {figures:?}");
+        Ok(stats) => {
+            println!("passed: {stats:?}");
             ExitCode::SUCCESS
         }
         Err(failure) => {
@@ -335,7 +335,7 @@ fn table(all: &BTreeMap<&str, Account>, first: u64, seconds: u64) -> String {
         processor_seconds()
     );
     for (name, account) in all {
-        let (f, c) = (&account.figures, &account.crowd);
+        let (f, c) = (&account.stats, &account.crowd);
         let columns = [
             account.lives,
             f.ops,

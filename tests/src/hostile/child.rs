@@ -43,8 +43,8 @@ pub fn run(order: &str) -> Result<Ended> {
         .filter(|line| !line.contains("/rustc/") && !line.trim().is_empty())
         .take(40)
         .collect();
-    let told = format!("{}: {}", output.status, lines.join("\n    "));
-    Ok(Ended::Died(last, told))
+    let description = format!("{}: {}", output.status, lines.join("\n    "));
+    Ok(Ended::Died(last, description))
 }
 
 /// The order, if this process is a child.

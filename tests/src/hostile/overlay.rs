@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_cover_the_image_wherever_a_read_begins() {
+    fn pieces_cover_the_image_for_any_read() {
         let mut overlay = Overlay::new(Arc::new(vec![0; 100]));
         overlay.put(10, vec![1; 10]);
         overlay.put(30, vec![2; 10]);

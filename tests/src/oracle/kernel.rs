@@ -80,9 +80,9 @@ pub fn run(
     let mut command = Command::new(workspace().join("tools/kernel/run"));
     command.env("MILLPOND_ZFS", release.name());
     // The limit only ends machines that hang. An emulated machine on a busy host is slow.
-    let patience = std::env::var("MILLPOND_KERNEL_SECONDS");
-    let patience = patience.unwrap_or_else(|_| "7200".to_owned());
-    command.args(["--timeout", &patience]);
+    let timeout = std::env::var("MILLPOND_KERNEL_SECONDS");
+    let timeout = timeout.unwrap_or_else(|_| "7200".to_owned());
+    command.args(["--timeout", &timeout]);
     // Images on file vdevs are copied into the machine's memory.
     if let Ok(memory) = std::env::var("MILLPOND_KERNEL_MEMORY") {
         command.args(["--mem", &memory]);

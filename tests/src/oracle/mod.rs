@@ -4,9 +4,9 @@
 //! virtual machine with the kernel module on copies of the images. If a judge is not available, it returns
 //! [`Verdict::Absent`] with a reason. Callers report the reason instead of passing silently.
 
-pub mod figures;
 pub mod kernel;
 pub mod objects;
+pub mod totals;
 pub mod zdb;
 
 /// The verdict of a judge.
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_complaints_that_are_new_count_against_a_pool_that_was_not_clean() {
+    fn only_new_complaints_count_against_an_unclean_pool() {
         let faults =
             |lines: &[&str]| Verdict::Faults(lines.iter().map(|line| (*line).to_owned()).collect());
         let before = faults(&["object 7 leaked", "zdb -d: exit status Some(2): 5 | 6"]);

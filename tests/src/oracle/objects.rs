@@ -15,13 +15,13 @@ use std::collections::BTreeMap;
 ///
 /// These are its levels, bytes of its indirect and data blocks, used bytes rounded to sectors, bytes of its
 /// dnode, and length.
-type ObjectFigures = [u64; 6];
+type ObjectTotals = [u64; 6];
 /// The objects of a dataset by id. 0 is the dnode array; -1, -2 and -3 hold the usage by owner.
-type Objects = BTreeMap<i64, ObjectFigures>;
+type Objects = BTreeMap<i64, ObjectTotals>;
 /// The numbers of one log.
 ///
 /// These are the txg, block and record at which it was claimed, the last replayed record, and the flags.
-type LogFigures = [u64; 5];
+type LogTotals = [u64; 5];
 
 /// The objects and logs by dataset name; `mos` for the MOS.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub struct Sets {
     /// All objects.
     pub objects: BTreeMap<String, Objects>,
     /// Headers of intent logs.
-    pub logs: BTreeMap<String, LogFigures>,
+    pub logs: BTreeMap<String, LogTotals>,
 }
 
 /// The name that `zdb` gives to the MOS.
@@ -53,11 +53,11 @@ pub fn of_zdb(lines: &[String]) -> Sets {
             sets.logs.insert(name.clone(), log);
         } else if is_in_table {
             match object_of(line) {
-                Some((id, figures)) => {
+                Some((id, totals)) => {
                     sets.objects
                         .entry(name.clone())
                         .or_default()
-                        .insert(id, figures);
+                        .insert(id, totals);
                 }
                 None => is_in_table = false,
             }
@@ -71,16 +71,16 @@ fn is_head(line: &str) -> bool {
 }
 
 /// Parses `54    2  131072  16384  86016     512  98304   53.65  DMU dnode`.
-fn object_of(line: &str) -> Option<(i64, ObjectFigures)> {
+fn object_of(line: &str) -> Option<(i64, ObjectTotals)> {
     let mut words = line.split_whitespace();
     let id = words.next()?.parse().ok()?;
-    let mut figures = [0; 6];
-    for figure in &mut figures {
-        *figure = words.next()?.parse().ok()?;
+    let mut totals = [0; 6];
+    for total in &mut totals {
+        *total = words.next()?.parse().ok()?;
     }
     // Fill percentage and type.
     let full: f64 = words.next()?.parse().ok()?;
-    (full >= 0.0 && words.next().is_some()).then_some((id, figures))
+    (full >= 0.0 && words.next().is_some()).then_some((id, totals))
 }
 
 /// Whether a line is a row of an object table. Names of object types are not errors.
@@ -89,13 +89,13 @@ pub fn is_row(line: &str) -> bool {
 }
 
 /// Parses `ZIL header: claim_txg 0, claim_blk_seq 0, claim_lr_seq 0 replay_seq 0, flags 0x0`.
-fn log_of(line: &str) -> Option<LogFigures> {
+fn log_of(line: &str) -> Option<LogTotals> {
     let rest = line.trim_start().strip_prefix("ZIL header: ")?;
     let words: Vec<&str> = rest
         .split([' ', ','])
         .filter(|word| !word.is_empty())
         .collect();
-    let mut figures = [0; 5];
+    let mut totals = [0; 5];
     let names = [
         "claim_txg",
         "claim_blk_seq",
@@ -103,15 +103,15 @@ fn log_of(line: &str) -> Option<LogFigures> {
         "replay_seq",
         "flags",
     ];
-    for (figure, name) in figures.iter_mut().zip(names) {
+    for (total, name) in totals.iter_mut().zip(names) {
         let at = words.iter().position(|word| *word == name)?;
         let number = words.get(at + 1)?;
-        *figure = match number.strip_prefix("0x") {
+        *total = match number.strip_prefix("0x") {
             Some(digits) => u64::from_str_radix(digits, 16).ok()?,
             None => number.parse().ok()?,
         };
     }
-    Some(figures)
+    Some(totals)
 }
 
 /// Every dataset and snapshot that `zdb` prints: all except those whose names start with `$`.
@@ -158,7 +158,7 @@ fn ours(pool: &View) -> Result<(Sets, Vec<String>)> {
         let all = objects(&set).with_context(|| name.clone())?;
         sets.objects.insert(name.clone(), all);
         let header = IntentLogHeader::from_words(&set.phys().intent_log_header);
-        let figures = [
+        let totals = [
             header.claim_txg.0,
             header.claim_block_sequence,
             header.claim_record_sequence,
@@ -168,7 +168,7 @@ fn ours(pool: &View) -> Result<(Sets, Vec<String>)> {
         if header.has_chain() && !name.contains('@') {
             with_log.push(name.clone());
         }
-        sets.logs.insert(name, figures);
+        sets.logs.insert(name, totals);
     }
     Ok((sets, with_log))
 }
@@ -179,7 +179,7 @@ fn shown(used_bytes: u64) -> u64 {
 }
 
 fn objects(set: &Arc<ObjectSetView>) -> Result<Objects> {
-    let figures = |object: &ObjectView| -> ObjectFigures {
+    let totals = |object: &ObjectView| -> ObjectTotals {
         let dnode = object.dnode();
         [
             dnode.levels.into(),
@@ -190,19 +190,19 @@ fn objects(set: &Arc<ObjectSetView>) -> Result<Objects> {
             object.length_bytes(),
         ]
     };
-    let mut all = Objects::from([(0, figures(&set.meta_object()))]);
+    let mut all = Objects::from([(0, totals(&set.meta_object()))]);
     for (id, which) in [
         (-1, Accounting::User),
         (-2, Accounting::Group),
         (-3, Accounting::Project),
     ] {
         if let Some(object) = set.accounting(which) {
-            all.insert(id, figures(&object));
+            all.insert(id, totals(&object));
         }
     }
     for object in set.objects() {
         let object = object?;
-        all.insert(i64::try_from(object.id().0)?, figures(&object));
+        all.insert(i64::try_from(object.id().0)?, totals(&object));
     }
     Ok(all)
 }
@@ -220,7 +220,7 @@ pub fn disagreements(lines: &[String], pool: &View) -> Result<(Vec<String>, usiz
         match theirs.objects.get(name) {
             Some(their) => {
                 let what = format!("{name}: object");
-                count += super::figures::differing(&what, our, their, &mut found);
+                count += super::totals::differing(&what, our, their, &mut found);
             }
             None => found.push(format!("{name}: zdb shows no objects")),
         }

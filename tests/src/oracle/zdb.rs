@@ -1,7 +1,7 @@
 //! `zdb` as a judge.
 
 use super::objects::is_row;
-use super::{Verdict, figures, lines};
+use super::{Verdict, lines, totals};
 use crate::images::{cache_folder, hex, workspace};
 use anyhow::{Context, Result, anyhow};
 use rustix::fs::{SeekFrom, seek};
@@ -72,7 +72,7 @@ pub fn print(folder: &Path, arguments: &[&str]) -> Result<String> {
 ///
 /// Every block is read and compared with the space maps (`-bcc`), every object must be referenced (`-d`),
 /// the sums of every space map must be correct (`-mm`), and all numbers, including those of every object
-/// (`-dd`) and intent log (`-i`), must equal ours ([`figures`]).
+/// (`-dd`) and intent log (`-i`), must equal ours ([`totals`]).
 ///
 /// # Errors
 /// If `zdb` cannot be started.
@@ -96,7 +96,7 @@ pub fn judge(folder: &Path, pool: &str) -> Result<Verdict> {
     let mut faults = faults_in(&output, JUDGING);
     // Numbers of a pool that it could not open are meaningless.
     if output.status == Some(0) {
-        match figures::disagreements(&output.lines, folder, pool) {
+        match totals::disagreements(&output.lines, folder, pool) {
             Ok((found, 0)) => faults.push(format!("no figures to compare: {found:?}")),
             Ok((found, _)) => faults.extend(found),
             Err(error) => faults.push(format!("figures: {error:#}")),

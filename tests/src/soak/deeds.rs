@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_promised_may_not_be_older_and_what_was_not_may_be_lost() {
+    fn promised_data_is_current_and_other_data_may_be_lost() {
         let world = World::new(1);
         let clock = Clock::new(&world, 1);
         let mut deeds = Deeds::begin(Files::new(), vec![]);

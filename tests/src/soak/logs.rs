@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_forgotten_stays_promised() {
+    fn forgotten_handles_keep_their_promises() {
         let mut logs = logs(&[(1, linked(b"a")), (2, linked(b"b"))]);
         logs.note("tank", &all(), 10, Some(12));
         logs.append(Done {

@@ -5,13 +5,13 @@
 
 use super::life::POOL;
 use super::threads::{Files, files_of};
-use crate::hostile::dice::Dice;
+use crate::hostile::rng::SeededRng;
 use millpond_engine::{Caller, Error, NewMode, Pool, PropertyValue, View, WriteAt};
 use std::collections::BTreeMap;
 
 /// The datasets that this thread created.
 pub(super) struct Meddler {
-    dice: Dice,
+    rng: SeededRng,
     threads: usize,
     next: u64,
     /// Its snapshots of the pool's file system, by full name, with the content of the first read.
@@ -26,7 +26,7 @@ impl Meddler {
     /// Three of four concurrent workloads have this thread.
     pub(super) fn of(seed: u64, threads: usize) -> Option<Self> {
         (!seed.is_multiple_of(4)).then(|| Self {
-            dice: Dice::new(seed.wrapping_mul(131).wrapping_add(7)),
+            rng: SeededRng::new(seed.wrapping_mul(131).wrapping_add(7)),
             threads,
             next: 0,
             snapshots: BTreeMap::new(),
@@ -45,10 +45,10 @@ impl Meddler {
     fn step(&mut self, pool: &Pool) -> Result<(), String> {
         let datasets = pool.datasets();
         let names: Vec<String> = self.snapshots.keys().cloned().collect();
-        let snapshot = self.dice.pick(&names).cloned();
+        let snapshot = self.rng.pick(&names).cloned();
         let names: Vec<String> = self.clones.keys().cloned().collect();
-        let clone = self.dice.pick(&names).cloned();
-        let what = self.dice.below(12);
+        let clone = self.rng.pick(&names).cloned();
+        let what = self.rng.below(12);
         let done = match (what, snapshot, clone) {
             (0..=2, ..) if self.snapshots.len() < 4 => {
                 self.next += 1;
@@ -99,7 +99,7 @@ impl Meddler {
                     ("copies", "2"),
                     ("copies", "1"),
                 ];
-                let (name, value) = *self.dice.pick(&settings).unwrap_or(&settings[0]);
+                let (name, value) = *self.rng.pick(&settings).unwrap_or(&settings[0]);
                 let value = PropertyValue::Text(value.to_owned());
                 datasets.set_properties(POOL, &[(name.to_owned(), value)])
             }

@@ -21,8 +21,8 @@ mod threads;
 mod turns;
 
 pub use compare::{judged, verified};
-pub use life::{Failure, Figures, Options, POOL, create, found, limits, run};
+pub use life::{Failure, Options, POOL, RunStats, create, found, limits, run};
 pub use op::{Op, Plan};
 pub use shape::{SHAPES, Shape};
 pub use shrink::shrink;
-pub use threads::{Crowd, ThreadFigures};
+pub use threads::{Crowd, ThreadStats};

@@ -1,7 +1,7 @@
 //! The operations of a simulated run.
 
 use super::shape::Shape;
-use crate::hostile::dice::Dice;
+use crate::hostile::rng::SeededRng;
 
 /// One operation.
 ///
@@ -70,16 +70,16 @@ impl Plan {
         let mixed = named.fold(seed ^ 0x50a4, |sum, byte| {
             sum.wrapping_mul(31).wrapping_add(u64::from(byte))
         });
-        let mut dice = Dice::new(mixed);
+        let mut rng = SeededRng::new(mixed);
         // The frequency of commits varies between runs.
-        let syncs = *dice.pick(&[60, 150, 400]).unwrap_or(&0);
+        let syncs = *rng.pick(&[60, 150, 400]).unwrap_or(&0);
         // So does the frequency of syncs; with many promises, power cuts are more frequent.
-        let commits = *dice.pick(&[0, 200, 1000, 4000]).unwrap_or(&0);
+        let commits = *rng.pick(&[0, 200, 1000, 4000]).unwrap_or(&0);
         let cuts = 40 + commits / 40;
         let mut ops: Vec<Op> = (0..count)
             .map(|_| {
-                let word = dice.word();
-                match dice.below(20_000) {
+                let word = rng.word();
+                match rng.below(20_000) {
                     0..50 => Op::ReadBack(word),
                     50..60 => Op::Look,
                     60..70 => Op::Reopen,

@@ -1,6 +1,6 @@
 //! Pool layouts for simulated runs.
 
-use crate::hostile::dice::Dice;
+use crate::hostile::rng::SeededRng;
 use millpond_engine::NewLayout;
 use millpond_vdev::AllocationClass;
 use std::collections::BTreeSet;
@@ -99,9 +99,9 @@ impl Shape {
     }
     /// Disks that may all fail at once, in any way. In one of three runs there are none.
     #[must_use]
-    pub fn victims(&self, dice: &mut Dice) -> Vec<usize> {
+    pub fn victims(&self, rng: &mut SeededRng) -> Vec<usize> {
         let mut victims = BTreeSet::new();
-        if dice.below(3) == 0 {
+        if rng.below(3) == 0 {
             return vec![];
         }
         let mut first = 0;
@@ -112,7 +112,7 @@ impl Shape {
                 _ => 0,
             };
             for _ in 0..bears {
-                victims.insert(first + dice.below(*leaves));
+                victims.insert(first + rng.below(*leaves));
             }
             first += leaves;
         }

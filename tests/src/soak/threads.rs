@@ -11,7 +11,7 @@ use super::deeds::{Clock, Deeds, Key};
 use super::life::{POOL, create, found, limits, record_requests};
 use super::meddler::Meddler;
 use super::shape::Shape;
-use crate::hostile::dice::Dice;
+use crate::hostile::rng::SeededRng;
 use millpond_engine::{
     Caller, DirEntryRef, Error, FileSystem, NewMode, OpenOptions, Pool, RenameMode, SetAttributes,
     View, WriteAt, WriteOptions,
@@ -30,7 +30,7 @@ use worker::Worker;
 
 /// Statistics of the threads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ThreadFigures {
+pub struct ThreadStats {
     /// Operations of all threads.
     pub ops: u64,
     /// Times the pool was exported and opened again.
@@ -55,7 +55,7 @@ pub struct ThreadFigures {
     pub left: u64,
 }
 
-impl AddAssign for ThreadFigures {
+impl AddAssign for ThreadStats {
     fn add_assign(&mut self, other: Self) {
         self.ops += other.ops;
         self.reopened += other.reopened;
@@ -106,7 +106,7 @@ impl Crowd {
     ///
     /// # Errors
     /// The first error.
-    pub fn meet(self, limit: Duration) -> Result<ThreadFigures, String> {
+    pub fn meet(self, limit: Duration) -> Result<ThreadStats, String> {
         self.meet_with(limit, None)
     }
 
@@ -118,7 +118,7 @@ impl Crowd {
         self,
         limit: Duration,
         requests: Option<PathBuf>,
-    ) -> Result<ThreadFigures, String> {
+    ) -> Result<ThreadStats, String> {
         let (send, receive) = bounded(1);
         let leader = thread::spawn("crowd", move || {
             // After the time limit the receiver is gone.
@@ -181,8 +181,8 @@ impl Crowd {
 #[cfg(not(millpond_sim))]
 fn taking_turns(
     _: Crowd,
-    body: impl FnOnce() -> Result<ThreadFigures, String> + Send + 'static,
-) -> Result<ThreadFigures, String> {
+    body: impl FnOnce() -> Result<ThreadStats, String> + Send + 'static,
+) -> Result<ThreadStats, String> {
     let outcome = catch_unwind(AssertUnwindSafe(body));
     outcome.unwrap_or_else(|_| Err("panic (see above)".to_owned()))
 }
@@ -190,21 +190,21 @@ fn taking_turns(
 #[cfg(millpond_sim)]
 fn taking_turns(
     crowd: Crowd,
-    body: impl FnOnce() -> Result<ThreadFigures, String> + Send + 'static,
-) -> Result<ThreadFigures, String> {
+    body: impl FnOnce() -> Result<ThreadStats, String> + Send + 'static,
+) -> Result<ThreadStats, String> {
     match millpond_env::sim::run(super::turns::schedule(crowd.seed), body) {
-        Ok((outcome, report)) => outcome.map(|figures| ThreadFigures {
+        Ok((outcome, report)) => outcome.map(|stats| ThreadStats {
             points: report.points,
             switches: report.switches,
             turns: report.digest,
             left: report.left,
-            ..figures
+            ..stats
         }),
         Err(ended) => Err(ended.to_string()),
     }
 }
 
-fn meet(crowd: Crowd, requests: Option<&Path>) -> Result<ThreadFigures, String> {
+fn meet(crowd: Crowd, requests: Option<&Path>) -> Result<ThreadStats, String> {
     let Crowd {
         shape,
         seed,
@@ -236,11 +236,11 @@ fn meet(crowd: Crowd, requests: Option<&Path>) -> Result<ThreadFigures, String> 
     };
     let mut pool = create(&world, shape, writing.clone(), cache_bytes)?;
     slow_down(&world, seed);
-    let mut figures = ThreadFigures::default();
+    let mut stats = ThreadStats::default();
     let mut workers: Vec<Worker> = (0..threads)
         .map(|number| Worker {
             number,
-            dice: Dice::new(seed.wrapping_mul(31).wrapping_add(number as u64)),
+            rng: SeededRng::new(seed.wrapping_mul(31).wrapping_add(number as u64)),
             files: BTreeMap::new(),
             stripe: vec![0; STRIPE_BYTES],
             next: 0,
@@ -284,16 +284,16 @@ fn meet(crowd: Crowd, requests: Option<&Path>) -> Result<ThreadFigures, String> 
             outcome.map_err(say)?;
         }
         meddled.into_inner()?;
-        figures.ops += (threads * steps) as u64;
+        stats.ops += (threads * steps) as u64;
         if round % 2 == 1 {
-            figures.promises += clock.promises();
-            let mut dice = Seed::new(seed.wrapping_mul(977).wrapping_add(round as u64));
+            stats.promises += clock.promises();
+            let mut rng = Seed::new(seed.wrapping_mul(977).wrapping_add(round as u64));
             let recorded = world.recorded();
-            let count = usize::try_from(dice.below(recorded as u64 + 1)).unwrap_or(0);
-            let cut = match dice.below(4) {
+            let count = usize::try_from(rng.below(recorded as u64 + 1)).unwrap_or(0);
+            let cut = match rng.below(4) {
                 0 => PowerCut::EverythingWritten,
                 1 => PowerCut::NothingUnflushed,
-                _ => PowerCut::Torn(dice.fork()),
+                _ => PowerCut::Torn(rng.fork()),
             };
             drop(pool);
             world = world.reborn(count, &cut);
@@ -339,8 +339,8 @@ fn meet(crowd: Crowd, requests: Option<&Path>) -> Result<ThreadFigures, String> 
                 let cleared = meddler.clear(&pool);
                 cleared.map_err(|error| format!("round {round}: {what}: {error}"))?;
             }
-            figures.cuts += 1;
-            figures.compared += 1;
+            stats.cuts += 1;
+            stats.compared += 1;
             continue;
         }
         let snapshot = format!("{POOL}@r{round}");
@@ -366,7 +366,7 @@ fn meet(crowd: Crowd, requests: Option<&Path>) -> Result<ThreadFigures, String> 
             pool.sync().map_err(say)?;
             let read = pool.committed().map_err(say)?;
             compare_all(&read, &kept, threads)?;
-            figures.compared += 1;
+            stats.compared += 1;
         }
         pool.export().map_err(say)?;
         let options = OpenOptions {
@@ -380,8 +380,8 @@ fn meet(crowd: Crowd, requests: Option<&Path>) -> Result<ThreadFigures, String> 
             verified(&read, &BTreeSet::new(), false)?;
             recounted(&read)?;
         }
-        figures.compared += 1;
-        figures.reopened += 1;
+        stats.compared += 1;
+        stats.reopened += 1;
         pool = Pool::open_candidate(&world.env(), &candidate, &options, &writing).map_err(say)?;
         if let Some(meddler) = &mut meddler {
             let cleared = meddler.clear(&pool);
@@ -389,9 +389,9 @@ fn meet(crowd: Crowd, requests: Option<&Path>) -> Result<ThreadFigures, String> 
         }
     }
     pool.export().map_err(say)?;
-    figures.trace = world.trace();
-    figures.overtaken = meddler.map_or(0, |meddler| meddler.overtaken);
-    Ok(figures)
+    stats.trace = world.trace();
+    stats.overtaken = meddler.map_or(0, |meddler| meddler.overtaken);
+    Ok(stats)
 }
 
 /// Makes disks occasionally slow, in two of three workloads.

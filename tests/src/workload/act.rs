@@ -5,7 +5,7 @@ mod file;
 
 use super::effect::Effect;
 use super::model::{Content, Head, Kind, Model, Node, Path, Snapshot, Synchrony, Tree};
-use crate::hostile::dice::Dice;
+use crate::hostile::rng::SeededRng;
 use millpond_engine::{
     Allocate, Caller, DatasetError, DirEntryRef, Error, FileError, FileSystem, NewMode, Pool,
     PropertyValue, RenameMode, SetAttributes, SetTime, SpecialFile, Timestamp, View, WriteAt,
@@ -20,7 +20,7 @@ pub struct Life {
     /// The expected content of the pool.
     pub model: Model,
     /// The random generator that selects the operations.
-    pub dice: Dice,
+    pub rng: SeededRng,
     /// The operations so far, oldest first.
     pub log: Vec<Act>,
     /// Maximum size of files and volumes in bytes.
@@ -116,7 +116,7 @@ impl Life {
         model.heads.insert(pool.to_owned(), Head::new(root));
         Self {
             model,
-            dice: Dice::new(seed),
+            rng: SeededRng::new(seed),
             log: vec![],
             file_bytes_max: 400_000,
             dataset_percent: 12,
@@ -173,7 +173,7 @@ impl Life {
     /// # Errors
     /// Those of the library. The model is then unchanged.
     pub fn step(&mut self, pool: &Pool) -> Result<(), Error> {
-        let act = if self.dice.below(100) < self.dataset_percent {
+        let act = if self.rng.below(100) < self.dataset_percent {
             self.close_file_systems();
             self.dataset_step(pool)?
         } else {
@@ -211,22 +211,22 @@ impl Life {
 
     /// Bytes of several kinds: noise, text, zeros, mixtures.
     fn bytes(&mut self, length: usize) -> Vec<u8> {
-        let kind = self.dice.below(5);
+        let kind = self.rng.below(5);
         let mut bytes = vec![0u8; length];
         match kind {
             0 => {}
             1 => bytes.chunks_mut(8).for_each(|piece| {
-                let word = self.dice.word().to_le_bytes();
+                let word = self.rng.word().to_le_bytes();
                 piece.copy_from_slice(&word[..piece.len()]);
             }),
             2 => {
-                let word = self.dice.word();
+                let word = self.rng.word();
                 for (at, byte) in bytes.iter_mut().enumerate() {
                     *byte = b"the same again "[(at + word as usize % 15) % 15];
                 }
             }
             _ => bytes.chunks_mut(64).for_each(|piece| {
-                let word = self.dice.word().to_le_bytes();
+                let word = self.rng.word().to_le_bytes();
                 let count = piece.len().min(8);
                 piece[..count].copy_from_slice(&word[..count]);
             }),
@@ -236,21 +236,21 @@ impl Life {
 
     fn length(&mut self) -> usize {
         let max = self.file_bytes_max;
-        match self.dice.below(10) {
+        match self.rng.below(10) {
             0 => 0,
-            1 => 1 + self.dice.below(112),
-            2 | 3 => self.dice.below(5000),
-            4 => 512 * self.dice.below(300),
-            5 => (128 << 10) + self.dice.below(3) - 1,
-            6 | 7 => self.dice.below(max / 4),
-            _ => self.dice.below(max),
+            1 => 1 + self.rng.below(112),
+            2 | 3 => self.rng.below(5000),
+            4 => 512 * self.rng.below(300),
+            5 => (128 << 10) + self.rng.below(3) - 1,
+            6 | 7 => self.rng.below(max / 4),
+            _ => self.rng.below(max),
         }
         .min(max)
     }
 
     fn content_step(&mut self, pool: &Pool) -> Outcome {
         let names: Vec<String> = self.model.heads.keys().cloned().collect();
-        let name = self.dice.pick(&names).cloned().unwrap_or_default();
+        let name = self.rng.pick(&names).cloned().unwrap_or_default();
         match self.model.heads[&name].content.clone() {
             Content::Volume(bytes) => self.volume_step(pool, &name, bytes),
             Content::Files(tree) => {
@@ -308,7 +308,7 @@ impl Life {
     /// attempt.
     pub fn commit(&mut self, pool: &Pool) -> Result<(), Error> {
         let names: Vec<String> = self.model.heads.keys().cloned().collect();
-        let name = self.dice.pick(&names).cloned().unwrap_or_default();
+        let name = self.rng.pick(&names).cloned().unwrap_or_default();
         let tree = match &self.model.heads[&name].content {
             Content::Volume(_) => {
                 let volume = pool.volume(&name)?;
@@ -322,9 +322,9 @@ impl Life {
         let (_, all) = tree.survey();
         let plain: Vec<_> = all.iter().filter(|named| named.is_file).collect();
         let picked = self
-            .dice
+            .rng
             .pick(&plain)
-            .filter(|_| self.dice.clone().below(8) > 0);
+            .filter(|_| self.rng.clone().below(8) > 0);
         let Some(picked) = picked.copied() else {
             // Records of files are ordered by object id, and ids may be reused from older files.
             let mut numbers = vec![];
@@ -348,10 +348,10 @@ impl Life {
     fn volume_step(&mut self, pool: &Pool, name: &str, bytes: Arc<Vec<u8>>) -> Outcome {
         let volume = pool.volume(name)?;
         let size = bytes.len();
-        let at = self.dice.below(size);
+        let at = self.rng.below(size);
         let length = (1 + self.length()).min(size - at);
         drop(bytes);
-        let (act, effect) = match self.dice.below(8) {
+        let (act, effect) = match self.rng.below(8) {
             0 => {
                 volume.discard(at as u64, length as u64)?;
                 let block = volume.block_bytes() as usize;
@@ -370,7 +370,7 @@ impl Life {
             }
             2 => {
                 let block = volume.block_bytes() as usize;
-                let size = (1 + self.dice.below(2 * self.file_bytes_max / block)) * block;
+                let size = (1 + self.rng.below(2 * self.file_bytes_max / block)) * block;
                 volume.resize(size as u64)?;
                 let effect = Effect::VolumeSize(size);
                 (format!("{name}: volsize {size}"), Some(effect))

@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_concerns_a_file_that_is_gone_does_nothing() {
+    fn effects_on_a_removed_file_do_nothing() {
         let mut tree = Tree::default();
         let name = b"a".to_vec();
         let made = Effect::Made {
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_moves_onto_another_takes_its_file_away() {
+    fn a_rename_onto_a_name_unlinks_its_file() {
         let mut tree = Tree::default();
         for (name, id) in [(b"a", 1), (b"b", 2)] {
             Effect::Made {

@@ -276,7 +276,7 @@ pub fn space_by_owner(pool: &View) -> Result<Vec<String>, millpond_engine::Error
 ///
 /// # Errors
 /// If the pool cannot be read.
-pub fn figures(pool: &View) -> Result<Vec<String>, millpond_engine::Error> {
+pub fn space_list(pool: &View) -> Result<Vec<String>, millpond_engine::Error> {
     let mut lines = vec![];
     for head in pool.datasets() {
         let head = head?;

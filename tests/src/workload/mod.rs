@@ -10,9 +10,9 @@ mod effect;
 mod manifest;
 mod model;
 
-pub use crate::hostile::dice::Dice;
+pub use crate::hostile::rng::SeededRng;
 pub use act::{Act, Deed, Life};
 pub use compare::{bytes_of, content_differences};
 pub use effect::Effect;
-pub use manifest::{figures, manifest, space_by_owner};
+pub use manifest::{manifest, space_by_owner, space_list};
 pub use model::{Content, Head, Kind, Model, Named, Node, Snapshot, Synchrony, Tree};

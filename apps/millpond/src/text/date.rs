@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_place_has_its_form() {
+    fn each_date_context_has_its_format() {
         let utc = TimeZone::UTC;
         assert_eq!(minutes(1795255714, &utc), "Sat Nov 21 10:08 2026");
         assert_eq!(

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_look_as_the_table_of_vectors_says() {
+    fn numbers_print_as_the_table_of_vectors_states() {
         for (number, text) in [
             (0, "0"),
             (1023, "1023"),

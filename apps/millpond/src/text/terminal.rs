@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_that_is_printed_speaks_to_a_terminal() {
+    fn printed_text_has_no_terminal_control_sequences() {
         let mut out = Escaping::new(vec![]);
         out.write_all(b"NAME\tx\n\x1b[2Ja\rb\x7f\x9b ").unwrap();
         out.write_all("é\u{9b}\u{202e}ü\n".as_bytes()).unwrap();
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn letters_that_come_in_pieces_stay_whole() {
+    fn split_utf8_characters_stay_whole() {
         let text = "aé漢\u{1f600}b\u{9b}\n";
         let mut out = Escaping::new(vec![]);
         for byte in text.as_bytes() {

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn an_nfs4_entry_shows_kind_who_rights_and_flags() {
+    fn an_nfs4_entry_shows_kind_subject_rights_and_flags() {
         let mut ace = Ace {
             kind: AceKind::ALLOW,
             flags: AceFlags::OWNER,

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_refused() {
+    fn invalid_addresses_are_refused() {
         for text in [&b""[..], b":/x", b"/etc/passwd", b"./x", b"\xff:/x"] {
             assert!(Address::parse(OsStr::from_bytes(text)).is_err());
         }

@@ -81,13 +81,13 @@ fn owner(text: &str) -> Result<(Option<u32>, Option<u32>), String> {
 }
 
 fn moment(text: &str) -> Result<Timestamp, String> {
-    let told = || "a time is seconds since 1970, like 1700000000.5".to_owned();
+    let to_error = || "a time is seconds since 1970, like 1700000000.5".to_owned();
     let (seconds, fraction) = text.split_once('.').unwrap_or((text, ""));
-    let seconds = seconds.parse().map_err(|_| told())?;
+    let seconds = seconds.parse().map_err(|_| to_error())?;
     if fraction.len() > 9 || !fraction.bytes().all(|digit| digit.is_ascii_digit()) {
-        return Err(told());
+        return Err(to_error());
     }
-    let nanoseconds = format!("{fraction:0<9}").parse().map_err(|_| told())?;
+    let nanoseconds = format!("{fraction:0<9}").parse().map_err(|_| to_error())?;
     Ok(Timestamp {
         seconds,
         nanoseconds,

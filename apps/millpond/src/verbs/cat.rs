@@ -42,7 +42,7 @@ pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Endi
             Ok(content) => content,
             Err(Failure::Refused(text)) => {
                 status = 1;
-                told(session, global, word, &text)?;
+                report_error(session, global, word, &text)?;
                 continue;
             }
             Err(failure) => return Err(failure),
@@ -52,7 +52,7 @@ pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Endi
             session.out.flush()?;
             let shown = word.to_string_lossy();
             let text = format!("millpond: {shown}: {reason}");
-            told(session, global, word, &text)?;
+            report_error(session, global, word, &text)?;
         }
     }
     Ok(status)
@@ -61,7 +61,12 @@ pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Endi
 /// Reports an error on standard error, with `--json` as an object.
 ///
 /// Standard output carries only the content.
-fn told(session: &mut Session, global: &Global, word: &OsString, text: &str) -> io::Result<()> {
+fn report_error(
+    session: &mut Session,
+    global: &Global,
+    word: &OsString,
+    text: &str,
+) -> io::Result<()> {
     if !global.is_json {
         return writeln!(session.err, "{text}");
     }

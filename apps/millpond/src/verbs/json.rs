@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_stands_under_one_of_two_keys() {
+    fn a_json_name_has_one_of_two_keys() {
         let mut map = Map::new();
         put_name(&mut map, "path", b"a");
         put_name(&mut map, "target", b"\xff");

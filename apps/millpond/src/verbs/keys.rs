@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_belongs_to_the_pool_that_its_dataset_lies_in() {
+    fn a_key_is_used_for_the_pool_of_its_dataset() {
         let name = |dataset: &str, called: &str| {
             let option = KeyOption::parse(OsStr::new(&format!("{dataset}=k"))).unwrap();
             option.name_in_pool(called, "p")

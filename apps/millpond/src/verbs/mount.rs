@@ -127,10 +127,10 @@ fn stay(
     options: &Options,
     mount_options: &MountOptions,
 ) -> Ending {
-    let told = |error: FuseError| refused(error.to_string());
+    let to_error = |error: FuseError| refused(error.to_string());
     // A killed command may have left a dead mount on the same directory.
-    clear_dead_mount(&options.mountpoint).map_err(told)?;
-    let server = FuseServer::start(threads).map_err(told)?;
+    clear_dead_mount(&options.mountpoint).map_err(to_error)?;
+    let server = FuseServer::start(threads).map_err(to_error)?;
     // The path stays as typed, except for `..`. The server follows a symbolic link in it only if no other
     // user could have created the link.
     let goes_up = options
@@ -147,7 +147,7 @@ fn stay(
         mountpoint,
         root: None,
     };
-    let mount = server.mount(target, mount_options).map_err(told)?;
+    let mount = server.mount(target, mount_options).map_err(to_error)?;
     writeln!(
         session.out,
         "{name} is mounted on {}",

@@ -46,14 +46,14 @@ pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Endi
     let mut pools = Pools::new(global);
     let mut status = 0;
     for word in &options.addresses {
-        let told = pools
+        let description = pools
             .target(word, symlinks)
             .and_then(|target| match target {
-                Target::File(file) => Told::of_file(&file, word.as_encoded_bytes(), &names),
-                Target::Volume(volume) => Told::of_volume(&volume),
+                Target::File(file) => Description::of_file(&file, word.as_encoded_bytes(), &names),
+                Target::Volume(volume) => Description::of_volume(&volume),
             });
-        let told = match told {
-            Ok(told) => told,
+        let description = match description {
+            Ok(description) => description,
             Err(Failure::Refused(text)) => {
                 writeln!(session.err, "{text}")?;
                 status = 1;
@@ -61,15 +61,15 @@ pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Endi
             }
             Err(failure) => return Err(failure),
         };
-        if !told.problems.is_empty() {
+        if !description.problems.is_empty() {
             status = 1;
         }
         if global.is_json {
-            writeln!(session.out, "{}", Value::Object(told.json))?;
+            writeln!(session.out, "{}", Value::Object(description.json))?;
             continue;
         }
-        session.out.write_all(told.text.as_bytes())?;
-        for problem in &told.problems {
+        session.out.write_all(description.text.as_bytes())?;
+        for problem in &description.problems {
             writeln!(
                 session.err,
                 "millpond: {}: {problem}",
@@ -81,13 +81,13 @@ pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Endi
 }
 
 /// The description of a file as text and as JSON.
-struct Told {
+struct Description {
     text: String,
     json: Map<String, Value>,
     problems: Vec<String>,
 }
 
-impl Told {
+impl Description {
     fn line(&mut self, label: &str, value: impl std::fmt::Display) {
         self.text.push_str(&format!("{label:>12}: {value}\n"));
     }
@@ -99,24 +99,24 @@ impl Told {
         let volume = dataset
             .volume()
             .map_err(|error| refused(explained(&error)))?;
-        let mut told = Self {
+        let mut description = Self {
             text: String::new(),
             json: Map::new(),
             problems: vec![],
         };
         let used = volume.data().used_bytes();
-        told.line("volume", dataset.name());
-        told.line("size", volume.size_bytes());
-        told.line("block size", volume.block_bytes());
-        told.line("space", used);
-        told.json = match json!({
+        description.line("volume", dataset.name());
+        description.line("size", volume.size_bytes());
+        description.line("block size", volume.block_bytes());
+        description.line("space", used);
+        description.json = match json!({
             "path": dataset.name(), "type": "volume", "size": volume.size_bytes(),
             "block_bytes": volume.block_bytes(), "used_bytes": used,
         }) {
             Value::Object(map) => map,
             _ => Map::new(),
         };
-        Ok(told)
+        Ok(description)
     }
 
     fn of_file(file: &FileTarget, path: &[u8], names: &Names) -> Result<Self, Failure> {
@@ -124,42 +124,44 @@ impl Told {
         let stat = node
             .stat()
             .map_err(|error| refused(format!("{}: {error}", escaped(path))))?;
-        let mut told = Self {
+        let mut description = Self {
             text: String::new(),
             json: to_json(path, node, &stat),
             problems: vec![],
         };
-        told.line("file", escaped(path));
+        description.line("file", escaped(path));
         if stat.kind == FileKind::Symlink {
             match node.link_target() {
-                Ok(target) => told.line("target", escaped(&target.unwrap_or_default())),
-                Err(error) => told.problem("target", error),
+                Ok(target) => description.line("target", escaped(&target.unwrap_or_default())),
+                Err(error) => description.problem("target", error),
             }
         }
-        told.line("kind", kind_word(stat.kind));
+        description.line("kind", kind_word(stat.kind));
         if let Some((major, minor)) = stat.device {
-            told.line("device", format!("{major}, {minor}"));
+            description.line("device", format!("{major}, {minor}"));
         }
-        told.line("size", stat.size_bytes);
-        told.line("space", format!("{} sectors of 512 bytes", stat.sectors));
-        told.line("block size", stat.block_bytes);
-        told.json
+        description.line("size", stat.size_bytes);
+        description.line("space", format!("{} sectors of 512 bytes", stat.sectors));
+        description.line("block size", stat.block_bytes);
+        description
+            .json
             .insert("block_bytes".into(), stat.block_bytes.into());
-        told.extents(file);
-        told.line("object", stat.id);
-        told.line("generation", stat.generation);
-        told.json
+        description.extents(file);
+        description.line("object", stat.id);
+        description.line("generation", stat.generation);
+        description
+            .json
             .insert("generation".into(), stat.generation.into());
-        told.line("links", stat.links);
+        description.line("links", stat.links);
         let mode = mode_text(stat.kind, stat.permissions);
-        told.line("mode", format!("{:04o} {mode}", stat.permissions));
-        told.line("owner", format!("{} {}", stat.uid, names.user(stat.uid)));
-        told.line("group", format!("{} {}", stat.gid, names.group(stat.gid)));
+        description.line("mode", format!("{:04o} {mode}", stat.permissions));
+        description.line("owner", format!("{} {}", stat.uid, names.user(stat.uid)));
+        description.line("group", format!("{} {}", stat.gid, names.group(stat.gid)));
         for (label, fuid) in [("owner_fuid", stat.owner), ("group_fuid", stat.group)] {
             if fuid.domain() != 0 {
                 let text = format!("domain {} id {}", fuid.domain(), fuid.id());
-                told.json.insert(label.into(), text.as_str().into());
-                told.line(label, text);
+                description.json.insert(label.into(), text.as_str().into());
+                description.line(label, text);
             }
         }
         for (label, time) in [
@@ -168,10 +170,10 @@ impl Told {
             ("changed", stat.ctime),
             ("born", stat.crtime),
         ] {
-            told.line(label, names.full_time(time));
+            description.line(label, names.full_time(time));
         }
         let flags = flags(stat.flags);
-        told.line(
+        description.line(
             "flags",
             if flags.is_empty() {
                 "none".into()
@@ -179,13 +181,13 @@ impl Told {
                 flags.join(" ")
             },
         );
-        told.json.insert("flags".into(), json!(flags));
+        description.json.insert("flags".into(), json!(flags));
         if let Some(project) = stat.project {
-            told.line("project", project);
-            told.json.insert("project".into(), project.into());
+            description.line("project", project);
+            description.json.insert("project".into(), project.into());
         }
-        told.parent(file);
-        told.xattrs(file, names);
+        description.parent(file);
+        description.xattrs(file, names);
         match node.nfs4_acl() {
             Ok(acl) => {
                 let acl: Vec<String> = acl
@@ -194,17 +196,17 @@ impl Told {
                     .map(|ace| acl_text::nfs4(ace, names))
                     .collect();
                 for entry in &acl {
-                    told.line("acl", entry);
+                    description.line("acl", entry);
                 }
-                told.json.insert("nfs4_acl".into(), json!(acl));
+                description.json.insert("nfs4_acl".into(), json!(acl));
             }
-            Err(error) => told.problem("acl", error),
+            Err(error) => description.problem("acl", error),
         }
-        let problems = json!(told.problems);
-        if !told.problems.is_empty() {
-            told.json.insert("problems".into(), problems);
+        let problems = json!(description.problems);
+        if !description.problems.is_empty() {
+            description.json.insert("problems".into(), problems);
         }
-        Ok(told)
+        Ok(description)
     }
 
     fn extents(&mut self, file: &FileTarget) {

@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn times_and_the_engine_s_figures_are_those_of_the_interval_too() {
+    fn times_and_engine_statistics_are_those_of_the_interval() {
         let (mut before, mut now) = (round(1000, 10), round(9000, 30));
         let latencies = |counts: &[u64], sum_ns| Latencies {
             counts: counts.to_vec(),

@@ -62,8 +62,8 @@ impl<'g> WritePools<'g> {
         if let Some(pool) = self.open.get(called) {
             return Ok(pool.clone());
         }
-        let told = |error: &millpond_engine::Error| refused(explained(error));
-        let found = Pool::find(&self.global.search, called).map_err(|error| told(&error))?;
+        let to_error = |error: &millpond_engine::Error| refused(explained(error));
+        let found = Pool::find(&self.global.search, called).map_err(|error| to_error(&error))?;
         let own = hostid();
         let is_foreign =
             found.state == PoolState::Active && found.hostid != 0 && found.hostid != own;
@@ -81,7 +81,7 @@ impl<'g> WritePools<'g> {
             ..WriteOptions::default()
         };
         let pool = Pool::open_candidate(&Env::real(), &found, &self.global.open, &writing);
-        let pool = pool.map_err(|error| told(&error))?;
+        let pool = pool.map_err(|error| to_error(&error))?;
         self.open.insert(called.to_owned(), pool.clone());
         Ok(pool)
     }
@@ -94,9 +94,9 @@ impl<'g> WritePools<'g> {
         let Some(pool) = self.open.get(called) else {
             return Ok(None);
         };
-        let told = |error: millpond_engine::Error| refused(explained(&error));
-        pool.sync().map_err(told)?;
-        pool.committed().map(Some).map_err(told)
+        let to_error = |error: millpond_engine::Error| refused(explained(&error));
+        pool.sync().map_err(to_error)?;
+        pool.committed().map(Some).map_err(to_error)
     }
 
     /// Opens the dataset that an address names.
@@ -114,7 +114,7 @@ impl<'g> WritePools<'g> {
         let called = address.pool();
         let pool = self.pool(called)?;
         let name = format!("{}{}", pool.name(), &address.dataset[called.len()..]);
-        let told = |error: millpond_engine::Error| refused(explained(&error));
+        let to_error = |error: millpond_engine::Error| refused(explained(&error));
         let path = address.path.unwrap_or_else(|| b"/".to_vec());
         match pool.file_system(&name) {
             Ok(files) => {
@@ -138,7 +138,7 @@ impl<'g> WritePools<'g> {
             Err(error) => match pool.volume(&name) {
                 Ok(volume) if path == b"/" => Ok(Opened::Volume(volume)),
                 Ok(_) => Err(refused(format!("'{name}' is a volume and has no files"))),
-                Err(_) => Err(told(error)),
+                Err(_) => Err(to_error(error)),
             },
         }
     }

@@ -31,7 +31,7 @@ pub fn property_words(property: &str, reason: &str) -> String {
 pub fn reason(error: &ChangeError) -> String {
     match error {
         ChangeError::NoSuchPool | ChangeError::NoSuchDataset(_) => "dataset does not exist".into(),
-        ChangeError::HeldElsewhere { .. } | ChangeError::ReadOnlyPool(_) => {
+        ChangeError::InUseElsewhere { .. } | ChangeError::ReadOnlyPool(_) => {
             crate::zpool::reason(error)
         }
         ChangeError::DatasetName { reason, .. } | ChangeError::Failed(reason) => reason.clone(),

@@ -152,7 +152,7 @@ pub fn clone(session: &mut Session, parsed: &Parsed) -> Ending {
 fn run(session: &mut Session, parsed: &Parsed, changes: &[PoolChange], action: &str) -> Ending {
     let pool = parsed.operands.last().map_or("", |name| pool_of(name));
     let done = session.service()?.change(pool, changes, &parsed.line);
-    let changed = done.map_err(|told| failure(action, &told))?;
+    let changed = done.map_err(|failed| failure(action, &failed))?;
     super::tell_notes(session, &changed.notes)?;
     if changed.notes.is_empty() {
         return Ok(0);

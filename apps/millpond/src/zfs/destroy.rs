@@ -5,7 +5,7 @@ use super::lookup::{self, below, head_of, heads, number, one, pool_of, text};
 use super::names;
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
-use crate::text::number as figures;
+use crate::text::number as numbers;
 use millpond_control::properties::{DatasetKind, Kinds};
 use millpond_control::{ChangeError, DatasetChange, DatasetInfo, DatasetQuery, PoolChange};
 use millpond_engine::Refusal;
@@ -45,7 +45,7 @@ fn bookmark(session: &mut Session, parsed: &Parsed, name: &str) -> Ending {
     let done = session
         .service()?
         .change(pool_of(name), &[change], &parsed.line);
-    done.map_err(|told| failure(&action, &told))?;
+    done.map_err(|failed| failure(&action, &failed))?;
     Ok(0)
 }
 
@@ -71,7 +71,7 @@ fn tell_space(session: &mut Session, parsed: &Parsed, bytes: u64) -> std::io::Re
     }
     if parsed.has("v") {
         let verb = if parsed.has("n") { "would" } else { "will" };
-        return writeln!(session.out, "{verb} reclaim {}", figures::bytes(bytes));
+        return writeln!(session.out, "{verb} reclaim {}", numbers::bytes(bytes));
     }
     Ok(())
 }
@@ -180,7 +180,7 @@ fn snapshots(session: &mut Session, parsed: &Parsed, name: &str) -> Ending {
         .change(pool_of(name), &changes, &parsed.line);
     match done {
         Ok(_) => Ok(0),
-        Err(told) => Err(Failure::Refused(snapshot_refusal(&told.error, &found))),
+        Err(failed) => Err(Failure::Refused(snapshot_refusal(&failed.error, &found))),
     }
 }
 
@@ -351,18 +351,18 @@ fn dataset(session: &mut Session, parsed: &Parsed, name: &str) -> Ending {
     let done = session
         .service()?
         .change(pool_of(name), &changes, &parsed.line);
-    let Err(told) = done else { return Ok(0) };
+    let Err(failed) = done else { return Ok(0) };
     if let ChangeError::Refused {
         why: Refusal::IsHeld,
         ..
-    } = &told.error
+    } = &failed.error
     {
-        return Err(Failure::Refused(snapshot_refusal(&told.error, &[])));
+        return Err(Failure::Refused(snapshot_refusal(&failed.error, &[])));
     }
     // The datasets before it in the order are destroyed already.
-    let which = match &told.error {
+    let which = match &failed.error {
         ChangeError::Refused { name, .. } | ChangeError::NoSuchDataset(name) => name.as_str(),
         _ => name,
     };
-    Err(failure(&format!("cannot destroy '{which}'"), &told))
+    Err(failure(&format!("cannot destroy '{which}'"), &failed))
 }

@@ -21,19 +21,19 @@ pub fn promote(session: &mut Session, parsed: &Parsed) -> Ending {
     let done = session
         .service()?
         .change(pool_of(name), &[change], &parsed.line);
-    let Err(told) = done else { return Ok(0) };
+    let Err(failed) = done else { return Ok(0) };
     let action = format!("cannot promote '{name}'");
     if let ChangeError::Refused {
         why: Refusal::SnapshotExists(snapshot),
         ..
-    } = &told.error
+    } = &failed.error
     {
         let snapshot = snapshot.rsplit('@').next().unwrap_or(snapshot);
         return Err(Failure::Refused(format!(
             "{action}: conflicting snapshot '{snapshot}' from parent '{origin}'"
         )));
     }
-    Err(failure(&action, &told))
+    Err(failure(&action, &failed))
 }
 
 /// Renames a dataset.
@@ -89,7 +89,7 @@ pub fn rename(session: &mut Session, parsed: &Parsed) -> Ending {
     let done = session
         .service()?
         .change(pool_of(from), &changes, &parsed.line);
-    let changed = done.map_err(|told| failure(&format!("cannot rename '{from}'"), &told))?;
+    let changed = done.map_err(|failed| failure(&format!("cannot rename '{from}'"), &failed))?;
     super::tell_notes(session, &changed.notes)?;
     Ok(u8::from(!changed.notes.is_empty()))
 }
@@ -135,8 +135,8 @@ fn rename_snapshot(session: &mut Session, parsed: &Parsed, from: &str, to: &str)
     let done = session
         .service()?
         .change(pool_of(from), &[change], &parsed.line);
-    done.map_err(|told| {
-        Failure::Refused(format!("cannot rename '{from}': {}", reason(&told.error)))
+    done.map_err(|failed| {
+        Failure::Refused(format!("cannot rename '{from}': {}", reason(&failed.error)))
     })?;
     Ok(0)
 }

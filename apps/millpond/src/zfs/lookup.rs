@@ -40,11 +40,11 @@ pub fn below(
         kinds,
         wanted: wanted(words),
     };
-    let told = session.service()?.datasets(&query, &mut |info| {
+    let result = session.service()?.datasets(&query, &mut |info| {
         found.push(info);
         Ok(())
     });
-    match told {
+    match result {
         Ok(()) => {}
         Err(ControlError::NoSuchDataset | ControlError::NoSuchPool) => return Ok(None),
         Err(other) => {

@@ -83,8 +83,8 @@ fn mount_all(session: &mut Session, roots: &[String], request: &MountRequest) ->
 }
 
 fn list(session: &mut Session, is_json: bool) -> Ending {
-    let told = |error: millpond_control::ControlError| Failure::Refused(error.to_string());
-    let mounts = session.daemon()?.mounts().map_err(told)?;
+    let to_error = |error: millpond_control::ControlError| Failure::Refused(error.to_string());
+    let mounts = session.daemon()?.mounts().map_err(to_error)?;
     if is_json {
         let mut all = serde_json::Map::new();
         for mount in mounts {
@@ -107,13 +107,13 @@ fn list(session: &mut Session, is_json: bool) -> Ending {
 
 /// Unmounts file systems.
 pub fn unmount(session: &mut Session, parsed: &Parsed) -> Ending {
-    let told = |error: millpond_control::ControlError| Failure::Refused(error.to_string());
+    let to_error = |error: millpond_control::ControlError| Failure::Refused(error.to_string());
     let force = parsed.has("f");
     if parsed.has("a") {
         if !parsed.operands.is_empty() {
             return Err(Failure::Usage("too many arguments".into()));
         }
-        let mounts = session.daemon()?.mounts().map_err(told)?;
+        let mounts = session.daemon()?.mounts().map_err(to_error)?;
         let mut status = 0;
         for mount in mounts.iter().rev() {
             match session.daemon()?.unmount(&mount.dataset, force) {
@@ -132,7 +132,7 @@ pub fn unmount(session: &mut Session, parsed: &Parsed) -> Ending {
         _ => return Err(Failure::Usage("too many arguments".into())),
     };
     let dataset = if word.starts_with('/') {
-        let mounts = session.daemon()?.mounts().map_err(told)?;
+        let mounts = session.daemon()?.mounts().map_err(to_error)?;
         let found = mounts.iter().rev().find(|mount| mount.mountpoint == *word);
         let Some(MountInfo { dataset, .. }) = found else {
             return Err(Failure::Refused(

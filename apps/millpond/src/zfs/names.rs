@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bad_name_is_told_what_is_wrong_with_it() {
+    fn a_bad_name_gets_a_specific_message() {
         for (name, reason) in [
             ("tank/", "trailing slash in name"),
             ("/tank", "leading slash in name"),

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dataset_comes_before_its_snapshots_and_they_come_by_age() {
+    fn a_dataset_sorts_before_its_snapshots_by_age() {
         let sorted = [
             info("tank", Filesystem, 1),
             info("tank/fs", Filesystem, 2),

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn to_look_goes_one_level_down_and_to_change_only_when_asked() {
+    fn listing_descends_one_level_and_changes_only_on_request() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(folder.path().join("a/b")).unwrap();
         std::fs::write(folder.path().join("f"), "").unwrap();

@@ -6,7 +6,7 @@ use super::lookup::{self, below, number, pool_of};
 use super::volume;
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
-use crate::text::number as figures;
+use crate::text::number as numbers;
 use millpond_control::properties::Edit;
 use millpond_control::properties::{DatasetKind, Kinds, PropertyName, by_name};
 use millpond_control::{
@@ -80,15 +80,15 @@ pub fn set(session: &mut Session, parsed: &Parsed) -> Ending {
             super::tell_notes(session, &changed.notes)?;
             status |= u8::from(!changed.notes.is_empty());
         }
-        if let Err(told) = done {
-            let reason = match &told.error {
+        if let Err(failed) = done {
+            let reason = match &failed.error {
                 ChangeError::Refused {
                     why: Refusal::NoSpace,
                     ..
                 } => "size is greater than available space".into(),
                 other => reason(other),
             };
-            let name = names.get(told.done).unwrap_or(&pool).clone();
+            let name = names.get(failed.done).unwrap_or(&pool).clone();
             return refused(session, &name, &reason);
         }
     }
@@ -214,7 +214,7 @@ fn of_volume(
             return Ok(Err("'volsize' cannot be zero".into()));
         }
         if !new.is_multiple_of(block) {
-            let block = figures::count(block);
+            let block = numbers::count(block);
             return Ok(Err(format!(
                 "'volsize' must be a multiple of volume block size ({block})"
             )));
@@ -326,15 +326,15 @@ pub fn inherit(session: &mut Session, parsed: &Parsed) -> Ending {
     }
     for (pool, changes) in changes {
         let done = session.service()?.change(&pool, &changes, &parsed.line);
-        if let Err(told) = done {
-            let name = changes.get(told.done).and_then(|change| match change {
+        if let Err(failed) = done {
+            let name = changes.get(failed.done).and_then(|change| match change {
                 PoolChange::Dataset(DatasetChange::Inherit { name, .. }) => Some(name.as_str()),
                 _ => None,
             });
             let name = name.unwrap_or(&pool);
             return Err(Failure::Refused(format!(
                 "cannot inherit {full} for '{name}': {}",
-                reason(&told.error)
+                reason(&failed.error)
             )));
         }
     }

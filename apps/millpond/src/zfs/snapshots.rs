@@ -76,14 +76,14 @@ pub fn snapshot(session: &mut Session, parsed: &Parsed) -> Ending {
         properties: values(&known),
     });
     let done = session.service()?.change(&pool, &[change], &parsed.line);
-    let Err(told) = done else { return Ok(0) };
-    let text = match &told.error {
+    let Err(failed) = done else { return Ok(0) };
+    let text = match &failed.error {
         ChangeError::Refused {
             why: Refusal::SameDatasetTwice,
             ..
         } => SEVERAL_POOLS.to_owned(),
         ChangeError::Refused { name, .. } => {
-            let text = format!("cannot create snapshot '{name}': {}", reason(&told.error));
+            let text = format!("cannot create snapshot '{name}': {}", reason(&failed.error));
             if all.len() > 1 {
                 format!("{text}\nno snapshots were created")
             } else {
@@ -162,7 +162,7 @@ pub fn rollback(session: &mut Session, parsed: &Parsed) -> Ending {
     let done = session
         .service()?
         .change(pool_of(name), &changes, &parsed.line);
-    let changed = done.map_err(|told| failure(&action, &told))?;
+    let changed = done.map_err(|failed| failure(&action, &failed))?;
     super::tell_notes(session, &changed.notes)?;
     Ok(u8::from(!changed.notes.is_empty()))
 }
@@ -207,7 +207,7 @@ pub fn bookmark(session: &mut Session, parsed: &Parsed) -> Ending {
     let pool = pool_of(&source).to_owned();
     let change = PoolChange::Dataset(DatasetChange::Bookmark { source, name });
     let done = session.service()?.change(&pool, &[change], &parsed.line);
-    done.map_err(|told| failure(&action, &told))?;
+    done.map_err(|failed| failure(&action, &failed))?;
     Ok(0)
 }
 
@@ -266,9 +266,9 @@ pub fn hold(session: &mut Session, parsed: &Parsed) -> Ending {
     let done = session
         .service()?
         .change(pool_of(&first), &[change], &parsed.line);
-    done.map_err(|told| {
-        let name = refused_name(&told.error).unwrap_or(first.clone());
-        failure(&format!("cannot hold snapshot '{name}'"), &told)
+    done.map_err(|failed| {
+        let name = refused_name(&failed.error).unwrap_or(first.clone());
+        failure(&format!("cannot hold snapshot '{name}'"), &failed)
     })?;
     Ok(0)
 }
@@ -281,11 +281,11 @@ pub fn release(session: &mut Session, parsed: &Parsed) -> Ending {
     let done = session
         .service()?
         .change(pool_of(&first), &[change], &parsed.line);
-    done.map_err(|told| {
-        let name = refused_name(&told.error).unwrap_or(first.clone());
+    done.map_err(|failed| {
+        let name = refused_name(&failed.error).unwrap_or(first.clone());
         failure(
             &format!("cannot release hold from snapshot '{name}'"),
-            &told,
+            &failed,
         )
     })?;
     Ok(0)

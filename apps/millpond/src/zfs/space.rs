@@ -4,7 +4,7 @@ use super::lookup;
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
 use crate::text::columns::{pad_left, pad_right};
-use crate::text::number as figures;
+use crate::text::number as numbers;
 use millpond_control::properties::{DatasetKind, Kinds};
 use millpond_engine::{OwnerKind, OwnerSpace};
 
@@ -116,10 +116,10 @@ fn run(session: &mut Session, parsed: &Parsed, preset: &[OwnerKind]) -> Ending {
     let is_numeric = parsed.has("n") || is_project;
     let mut rows = vec![];
     for owner in owners {
-        let told = session.service()?.space_by_owner(name, owner);
-        let told =
-            told.map_err(|error| Failure::Refused(format!("cannot open '{name}': {error}")))?;
-        for space in told {
+        let result = session.service()?.space_by_owner(name, owner);
+        let result =
+            result.map_err(|error| Failure::Refused(format!("cannot open '{name}': {error}")))?;
+        for space in result {
             let (kind, names) = match owner {
                 OwnerKind::User => ("POSIX User", &session.environment.users),
                 OwnerKind::Group => ("POSIX Group", &session.environment.groups),
@@ -166,16 +166,16 @@ fn cell(field: Field, row: &Row, is_exact: bool) -> String {
         Field::Type => row.kind.into(),
         Field::Name => row.name.clone(),
         Field::Used if is_exact => row.space.used_bytes.to_string(),
-        Field::Used => figures::bytes(row.space.used_bytes),
-        Field::Quota => limit(row.space.quota_bytes, figures::bytes),
+        Field::Used => numbers::bytes(row.space.used_bytes),
+        Field::Quota => limit(row.space.quota_bytes, numbers::bytes),
         Field::Objects => match row.space.objects {
             None => "-".into(),
             Some(count) if is_exact => count.to_string(),
-            Some(count) => figures::count(count),
+            Some(count) => numbers::count(count),
         },
         Field::ObjectsQuota => match row.space.objects_quota {
             None => "-".into(),
-            Some(count) => limit(count, figures::count),
+            Some(count) => limit(count, numbers::count),
         },
     }
 }

@@ -144,14 +144,14 @@ fn raise(
                 raised += count;
                 left = &left[count..];
             }
-            Err(told) => {
-                raised += told.done.min(count);
-                let at = told.done.min(count - 1);
+            Err(failed) => {
+                raised += failed.done.min(count);
+                let at = failed.done.min(count - 1);
                 writeln!(
                     session.err,
                     "cannot set property for '{}': {}",
                     left[at],
-                    reason(&told.error)
+                    reason(&failed.error)
                 )?;
                 left = &left[at + 1..];
             }
@@ -166,8 +166,9 @@ fn pools(session: &Session) -> Result<Vec<String>, Failure> {
 }
 
 fn pool_version(session: &Session, pool: &str) -> Result<u64, Failure> {
-    let told = session.service()?.pool(pool);
-    told.map(|info| info.version)
+    let result = session.service()?.pool(pool);
+    result
+        .map(|info| info.version)
         .map_err(|error| Failure::Refused(error.to_string()))
 }
 

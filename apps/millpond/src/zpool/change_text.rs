@@ -89,7 +89,7 @@ pub fn reason(verb: Verb, error: &ChangeError) -> String {
         ChangeError::Busy => "pool is busy".into(),
         ChangeError::PoolExists => "pool already exists".into(),
         ChangeError::PoolName(reason) => reason.clone(),
-        ChangeError::HeldElsewhere { hostname } => format!(
+        ChangeError::InUseElsewhere { hostname } => format!(
             "pool was last used by another system{}",
             hostname
                 .as_ref()

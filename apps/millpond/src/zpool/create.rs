@@ -116,9 +116,12 @@ pub fn add(session: &mut Session, parsed: &Parsed) -> Ending {
         ..layout.devices()
     };
     let action = format!("cannot add to '{name}'");
-    let told = |error: ChangeError| failure(Verb::Add, &action, &error);
+    let to_error = |error: ChangeError| failure(Verb::Add, &action, &error);
     if parsed.has("n") {
-        session.service()?.check_add(name, &devices).map_err(told)?;
+        session
+            .service()?
+            .check_add(name, &devices)
+            .map_err(to_error)?;
         let title = format!("would update '{name}' to the following configuration:");
         let info = session.service()?.pool(name);
         let info = info.map_err(|error| Failure::Refused(error.to_string()))?;
@@ -128,7 +131,7 @@ pub fn add(session: &mut Session, parsed: &Parsed) -> Ending {
     }
     let change = PoolChange::Add(devices);
     let done = session.service()?.change(name, &[change], &parsed.line);
-    done.map_err(|failure| told(failure.error))?;
+    done.map_err(|failure| to_error(failure.error))?;
     Ok(0)
 }
 

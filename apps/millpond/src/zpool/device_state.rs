@@ -28,7 +28,7 @@ pub fn clear(session: &mut Session, parsed: &Parsed) -> Ending {
     let change = PoolChange::Clear { leaves };
     let done = session.service()?.change(name, &[change], &parsed.line);
     let action = format!("cannot clear errors for {name}");
-    done.map_err(|told| match &told.error {
+    done.map_err(|failed| match &failed.error {
         ChangeError::Suspended(_) => Failure::Refused(format!("{action}: I/O error")),
         other => failure(Verb::Other, &action, other),
     })?;
@@ -72,11 +72,11 @@ pub fn offline(session: &mut Session, parsed: &Parsed) -> Ending {
             is_temporary: parsed.has("t"),
         };
         let done = session.service()?.change(name, &[change], &parsed.line);
-        if let Err(told) = done {
+        if let Err(failed) = done {
             writeln!(
                 session.err,
                 "{}",
-                message(Verb::Other, &action, &told.error)
+                message(Verb::Other, &action, &failed.error)
             )?;
             status = 1;
         }
@@ -112,7 +112,7 @@ pub fn online(session: &mut Session, parsed: &Parsed) -> Ending {
             leaves: vec![vdev.guid],
         };
         let done = session.service()?.change(name, &[change], &parsed.line);
-        done.map_err(|told| failure(Verb::Other, &action, &told.error))?;
+        done.map_err(|failed| failure(Verb::Other, &action, &failed.error))?;
         let now = find(session, name, device)?.map(|vdev| vdev.state);
         let remedy = match now {
             Some(VdevState::Faulted) => "use 'zpool clear' to restore a faulted device",
@@ -161,8 +161,8 @@ fn not_administered(vdev: &VdevInfo) -> Option<&'static str> {
 
 /// Finds the vdev with this name.
 fn find(session: &Session, pool: &str, device: &str) -> Result<Option<VdevInfo>, Failure> {
-    let told = |error: ControlError| Failure::Refused(error.to_string());
-    let info: PoolInfo = session.service()?.pool(pool).map_err(told)?;
+    let to_error = |error: ControlError| Failure::Refused(error.to_string());
+    let info: PoolInfo = session.service()?.pool(pool).map_err(to_error)?;
     let mut all = groups::walk(&info).into_iter();
     let found = all.find(|(vdev, _)| is_called(vdev, device));
     Ok(found.map(|(vdev, _)| vdev.clone()))

@@ -18,9 +18,9 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
     if parsed.operands.len() > 1 {
         return Err(Failure::Usage("too many arguments".into()));
     }
-    let told = |error: millpond_control::ControlError| Failure::Refused(error.to_string());
+    let to_error = |error: millpond_control::ControlError| Failure::Refused(error.to_string());
     if parsed.has("c") {
-        let count = session.daemon()?.clear_events().map_err(told)?;
+        let count = session.daemon()?.clear_events().map_err(to_error)?;
         writeln!(session.out, "cleared {count} events")?;
         return Ok(0);
     }
@@ -30,7 +30,7 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
     let pool = parsed.operands.first();
     let mut after = 0;
     loop {
-        let events = session.daemon()?.events(after).map_err(told)?;
+        let events = session.daemon()?.events(after).map_err(to_error)?;
         for event in &events {
             after = event.id;
             if pool.is_none_or(|pool| *pool == event.pool) {

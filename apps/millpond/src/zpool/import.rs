@@ -231,8 +231,9 @@ fn has_no_rights(options: &[String]) -> bool {
     let mut words: Vec<&str> = options.iter().flat_map(|words| words.split(',')).collect();
     words.retain(|word| !word.is_empty());
     let last = |yes: &[&str], no: &[&str]| {
-        let mut told = words.iter().rev();
-        told.find(|word| yes.contains(word) || no.contains(word))
+        let mut given = words.iter().rev();
+        given
+            .find(|word| yes.contains(word) || no.contains(word))
             .is_some_and(|word| no.contains(word))
     };
     last(&["suid", "setuid"], &["nosuid", "nosetuid"])
@@ -291,7 +292,7 @@ fn refused(
         _ => {}
     }
     let reason = match error {
-        ImportError::HeldElsewhere {
+        ImportError::InUseElsewhere {
             hostname,
             hostid,
             time_s,
@@ -326,7 +327,7 @@ fn reason(error: &ImportError) -> String {
         ImportError::Unreadable(why) => format!("I/O error\n({why})"),
         ImportError::Change(error) => change_text::reason(Verb::Other, error),
         ImportError::BadName { name, why } => format!(
-            "'{}' is no name: {why}\n\tA pool can be given another by its guid: zpool import GUID NAME.\n\t\
+            "'{}' is not a valid name: {why}\n\tA pool can be given another by its guid: zpool import GUID NAME.\n\t\
              What is in the pool can be read with -N -o readonly=on.",
             one_line(name)
         ),

@@ -57,7 +57,7 @@ impl Layout {
 
 /// Where the parser adds the next devices.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Section {
     Class(AllocationClass),
     Spare,
     Cache,
@@ -69,7 +69,7 @@ enum Place {
 /// The complete message, as `zpool` prints it.
 pub fn parse(words: &[String], resolve: Resolve<'_>) -> Result<Layout, String> {
     let mut layout = Layout::default();
-    let mut place = Place::Class(AllocationClass::Normal);
+    let mut section = Section::Class(AllocationClass::Normal);
     let mut seen: Vec<&str> = vec![];
     let mut rest = words;
     // The current group if it must not be empty, and whether it is empty so far.
@@ -83,11 +83,11 @@ pub fn parse(words: &[String], resolve: Resolve<'_>) -> Result<Layout, String> {
         rest = after;
         let word = word.as_str();
         let next = match word {
-            "log" => Some(Place::Class(AllocationClass::Log)),
-            "special" => Some(Place::Class(AllocationClass::Special)),
-            "dedup" => Some(Place::Class(AllocationClass::Dedup)),
-            "spare" => Some(Place::Spare),
-            "cache" => Some(Place::Cache),
+            "log" => Some(Section::Class(AllocationClass::Log)),
+            "special" => Some(Section::Class(AllocationClass::Special)),
+            "dedup" => Some(Section::Class(AllocationClass::Dedup)),
+            "spare" => Some(Section::Spare),
+            "cache" => Some(Section::Cache),
             _ => None,
         };
         if let Some(next) = next {
@@ -103,14 +103,14 @@ pub fn parse(words: &[String], resolve: Resolve<'_>) -> Result<Layout, String> {
             } else {
                 open = None;
             }
-            place = next;
+            section = next;
             continue;
         }
         if let Some(shape) = shape(word) {
-            if matches!(place, Place::Spare | Place::Cache) {
+            if matches!(section, Section::Spare | Section::Cache) {
                 close(open)?;
             }
-            if place == Place::Class(AllocationClass::Log) && shape != NewLayout::Mirror {
+            if section == Section::Class(AllocationClass::Log) && shape != NewLayout::Mirror {
                 return Err("invalid vdev specification: unsupported 'log' device: raidz".into());
             }
             let count = rest.iter().take_while(|word| !is_keyword(word)).count();
@@ -127,8 +127,8 @@ pub fn parse(words: &[String], resolve: Resolve<'_>) -> Result<Layout, String> {
             if leaves.len() < least {
                 return Err(too_few(word, &format!("{least} devices")));
             }
-            let class = match place {
-                Place::Class(class) => class,
+            let class = match section {
+                Section::Class(class) => class,
                 _ => AllocationClass::Normal,
             };
             open = None;
@@ -147,10 +147,10 @@ pub fn parse(words: &[String], resolve: Resolve<'_>) -> Result<Layout, String> {
         }
         let leaf = resolve(word)?;
         open = None;
-        match place {
-            Place::Spare => layout.spares.push(leaf),
-            Place::Cache => layout.caches.push(leaf),
-            Place::Class(class) => layout.tops.push(Top {
+        match section {
+            Section::Spare => layout.spares.push(leaf),
+            Section::Cache => layout.caches.push(leaf),
+            Section::Class(class) => layout.tops.push(Top {
                 class,
                 shape: NewLayout::Single,
                 leaves: vec![leaf],

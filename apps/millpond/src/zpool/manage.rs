@@ -29,14 +29,16 @@ pub fn destroy(session: &mut Session, parsed: &Parsed) -> Ending {
         .service()?
         .change(name, &[PoolChange::Destroy], &parsed.line);
     let action = format!("cannot destroy '{name}'");
-    done.map_err(|told| match failure(Verb::Other, &action, &told.error) {
-        Failure::Refused(text) if matches!(told.error, ChangeError::Mounted { .. }) => {
-            Failure::Refused(format!(
-                "{text}\ncould not destroy '{name}': could not unmount datasets"
-            ))
-        }
-        other => other,
-    })?;
+    done.map_err(
+        |failed| match failure(Verb::Other, &action, &failed.error) {
+            Failure::Refused(text) if matches!(failed.error, ChangeError::Mounted { .. }) => {
+                Failure::Refused(format!(
+                    "{text}\ncould not destroy '{name}': could not unmount datasets"
+                ))
+            }
+            other => other,
+        },
+    )?;
     Ok(0)
 }
 
@@ -60,7 +62,7 @@ pub fn export(session: &mut Session, parsed: &Parsed) -> Ending {
         };
         let done = session.service()?.change(name, changes, &parsed.line);
         let action = format!("cannot export '{name}'");
-        done.map_err(|told| failure(Verb::Other, &action, &told.error))?;
+        done.map_err(|failed| failure(Verb::Other, &action, &failed.error))?;
         Ok(())
     })
 }
@@ -97,7 +99,7 @@ pub fn sync(session: &mut Session, parsed: &Parsed) -> Ending {
             .service()?
             .change(name, &[PoolChange::Sync], &parsed.line);
         let action = format!("cannot sync '{name}'");
-        done.map_err(|told| failure(Verb::Other, &action, &told.error))?;
+        done.map_err(|failed| failure(Verb::Other, &action, &failed.error))?;
         Ok(())
     })
 }
@@ -119,12 +121,12 @@ pub fn reguid(session: &mut Session, parsed: &Parsed) -> Ending {
     let done = session
         .service()?
         .change(name, &[PoolChange::Reguid { guid }], &parsed.line);
-    let Err(told) = done else { return Ok(0) };
+    let Err(failed) = done else { return Ok(0) };
     let action = format!("cannot reguid '{name}'");
     writeln!(
         session.err,
         "{}",
-        message(Verb::Other, &action, &told.error)
+        message(Verb::Other, &action, &failed.error)
     )?;
     Err(Failure::Status(255))
 }
@@ -172,7 +174,7 @@ pub fn set(session: &mut Session, parsed: &Parsed) -> Ending {
         value: plain_number(property, value),
     };
     let done = session.service()?.change(name, &[change], &parsed.line);
-    done.map_err(|told| failure(Verb::Other, &action, &told.error))?;
+    done.map_err(|failed| failure(Verb::Other, &action, &failed.error))?;
     if property == "compatibility" {
         warn_of_features(session, name)?;
     }
@@ -197,8 +199,8 @@ fn set_of_vdev(
     name: &str,
     (vdevs, line): (&[String], &str),
 ) -> Ending {
-    let told = |error: millpond_control::ControlError| Failure::Refused(error.to_string());
-    let info = session.service()?.pool(name).map_err(told)?;
+    let to_error = |error: millpond_control::ControlError| Failure::Refused(error.to_string());
+    let info = session.service()?.pool(name).map_err(to_error)?;
     let [device] = vdevs else {
         return Err(Failure::Usage("too many pool names".into()));
     };
@@ -238,7 +240,7 @@ fn set_of_vdev(
         value: plain_limit(property, value),
     };
     let done = session.service()?.change(name, &[change], line);
-    done.map_err(|told| failure(Verb::Other, &action, &told.error))?;
+    done.map_err(|failed| failure(Verb::Other, &action, &failed.error))?;
     Ok(0)
 }
 

@@ -4,7 +4,7 @@ use millpond_engine::{Replication, ReplicationMismatch};
 
 /// The text of one mismatch, as `zpool` prints it.
 pub fn words(mismatch: &ReplicationMismatch) -> String {
-    let told = match mismatch {
+    let reason = match mismatch {
         ReplicationMismatch::DeviceSizes(vdev) => {
             return format!("{} contains devices of different sizes", vdev.kind.name());
         }
@@ -14,7 +14,7 @@ pub fn words(mismatch: &ReplicationMismatch) -> String {
         ReplicationMismatch::BetweenNew(first, other) => between_new(first, other),
         ReplicationMismatch::WithPool { pool, new } => with_pool(pool, new),
     };
-    format!("mismatched replication level: {told}")
+    format!("mismatched replication level: {reason}")
 }
 
 /// Returns a RAID-Z and a mirror in this order, if the two are one of each.
@@ -78,7 +78,7 @@ mod tests {
     use millpond_engine::VdevType;
 
     #[test]
-    fn mixed_redundancy_is_told_in_openzfs_words() {
+    fn mixed_redundancy_is_reported_in_openzfs_words() {
         let vdev = |kind, ways, parity| Replication { kind, ways, parity };
         let file = vdev(VdevType::File, 1, 0);
         let (two, three) = (vdev(VdevType::Mirror, 2, 1), vdev(VdevType::Mirror, 3, 2));

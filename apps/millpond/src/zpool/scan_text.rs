@@ -405,7 +405,7 @@ const HOURS_MAX: u64 = 30 * 24;
 mod tests {
     use super::*;
 
-    fn told(pool: &PoolInfo, now_s: u64) -> String {
+    fn text_of(pool: &PoolInfo, now_s: u64) -> String {
         let zone = TimeZone::UTC;
         let naming = Naming::default();
         lines(
@@ -421,7 +421,7 @@ mod tests {
     const NOON: u64 = 1_795_262_400;
 
     #[test]
-    fn a_running_scrub_tells_rates_and_an_estimate_once_it_is_fast_enough() {
+    fn a_running_scrub_shows_rate_and_estimate() {
         let mut pool = PoolInfo {
             scan: Some(ScanInfo {
                 function: ScanFunction::Scrub,
@@ -438,20 +438,20 @@ mod tests {
             ..PoolInfo::default()
         };
         assert_eq!(
-            told(&pool, NOON + 64),
+            text_of(&pool, NOON + 64),
             "  scan: scrub in progress since Sat Nov 21 12:00:00 2026\n\
              \t4G / 10G scanned at 64M/s, 2G / 10G issued at 32M/s\n\
              \t0B repaired, 20.00% done, 00:04:16 to go\n"
         );
         // One mebibyte per second is too slow for an estimate.
-        assert!(told(&pool, NOON + 2048).ends_with(", no estimated completion time\n"));
+        assert!(text_of(&pool, NOON + 2048).ends_with(", no estimated completion time\n"));
         // A suspended pool has no estimate.
         pool.suspended = Some(millpond_control::SuspendReason::IoWait);
-        assert!(told(&pool, NOON + 64).ends_with(", no estimated completion time\n"));
+        assert!(text_of(&pool, NOON + 64).ends_with(", no estimated completion time\n"));
     }
 
     #[test]
-    fn an_expansion_under_way_tells_how_far_it_is() {
+    fn a_running_expansion_shows_its_progress() {
         let raidz = VdevInfo {
             kind: VdevKind::RaidZ { parity: 1 },
             ..VdevInfo::default()
@@ -471,7 +471,7 @@ mod tests {
             ..PoolInfo::default()
         };
         assert_eq!(
-            told(&pool, NOON + 10),
+            text_of(&pool, NOON + 10),
             "expand: expansion of raidz1-0 in progress since Sat Nov 21 12:00:00 2026\n\
              \t10M / 100M copied at 1M/s, 10.00% done, 00:01:30 to go\n"
         );

@@ -76,8 +76,8 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
 }
 
 fn info(session: &Session, name: &str) -> Result<PoolInfo, Failure> {
-    let told = session.service()?.pool(name);
-    told.map_err(|error| Failure::Refused(error.to_string()))
+    let result = session.service()?.pool(name);
+    result.map_err(|error| Failure::Refused(error.to_string()))
 }
 
 /// Enables features and returns whether any was enabled.
@@ -106,7 +106,7 @@ fn upgrade(session: &mut Session, parsed: &Parsed, name: &str) -> Result<bool, F
     let change = PoolChange::Upgrade { compatible };
     let done = session.service()?.change(name, &[change], &parsed.line);
     let action = format!("cannot upgrade '{name}'");
-    let done = done.map_err(|told| failure(Verb::Other, &action, &told.error))?;
+    let done = done.map_err(|failed| failure(Verb::Other, &action, &failed.error))?;
     if done.enabled_features.is_empty() {
         if !parsed.has("a") {
             writeln!(

@@ -38,7 +38,7 @@ fn named<'a>(all: &'a [Section], title: &str) -> Vec<&'a str> {
 }
 
 #[test]
-fn everything_that_the_program_knows_is_on_the_page() {
+fn every_command_and_option_is_on_the_page() {
     let all = sections();
     let mut absent = vec![];
     for (program, commands) in [
@@ -90,7 +90,7 @@ fn run(words: &[&str]) -> Output {
 }
 
 #[test]
-fn the_program_answers_each_option_as_the_page_says() {
+fn the_program_treats_each_option_as_the_page_states() {
     let mut wrong = vec![];
     for section in sections() {
         let Some((program @ ("zpool" | "zfs"), word)) = section.title.text.split_once(' ') else {
@@ -104,10 +104,10 @@ fn the_program_answers_each_option_as_the_page_says() {
                 _ => &["x", "y", "z"],
             };
             let words = [&[program, word, name.text], rest].concat();
-            let told = String::from_utf8(run(&words).stderr).unwrap();
+            let message = String::from_utf8(run(&words).stderr).unwrap();
             let is_unknown =
-                told.contains("invalid option '") || told.contains("unrecognized command");
-            let is_refused = told.contains("not implemented yet");
+                message.contains("invalid option '") || message.contains("unrecognized command");
+            let is_refused = message.contains("not implemented yet");
             let is_as_told = match support {
                 Support::Missing => is_unknown,
                 Support::Refused if own == Support::Refused => !is_unknown,
@@ -116,7 +116,7 @@ fn the_program_answers_each_option_as_the_page_says() {
             };
             if !is_as_told {
                 wrong.push(format!(
-                    "{} {}: {support:?}, {told}",
+                    "{} {}: {support:?}, {message}",
                     section.title.text, name.text
                 ));
             }

@@ -231,9 +231,9 @@ fn commands(out: &mut String, counts: &mut Counts, program: &'static str, all: &
         };
         let (own, options) = of_command(section);
         count(counts, kind, own);
-        let mut told = own.word().to_owned();
+        let mut support_text = own.word().to_owned();
         if let Some((_, note)) = section.title.verdict {
-            let _ = write!(told, ": {note}");
+            let _ = write!(support_text, ": {note}");
         }
         let mut groups: BTreeMap<Support, Vec<String>> = BTreeMap::new();
         for (support, name) in options {
@@ -257,7 +257,7 @@ fn commands(out: &mut String, counts: &mut Counts, program: &'static str, all: &
         let alias = section.alias.map(|alias| format!(", `{alias}`"));
         let _ = writeln!(
             out,
-            "| `{word}`{}{} | {told} | {} |",
+            "| `{word}`{}{} | {support_text} | {} |",
             alias.unwrap_or_default(),
             since(&section.title),
             cell.join("; ")

@@ -86,16 +86,16 @@ fn value_for(shape: &Shape) -> &'static str {
 fn compare(name: &Name, support: Support, done: &Output, wrong: &mut Vec<String>) {
     let is_set = done.status.success();
     if is_set == (support == Support::Refused) {
-        let told = String::from_utf8_lossy(&done.stderr);
+        let message = String::from_utf8_lossy(&done.stderr);
         wrong.push(format!(
-            "{}: {support:?}, {:?}: {told}",
+            "{}: {support:?}, {:?}: {message}",
             name.text, done.status
         ));
     }
 }
 
 #[test]
-fn every_dataset_property_is_set_or_refused_as_the_page_says() {
+fn every_dataset_property_is_settable_as_the_page_states() {
     let stage = Stage::new();
     let (mut wrong, mut number) = (vec![], 0);
     for name in &names("dataset properties") {
@@ -146,7 +146,7 @@ fn every_dataset_property_is_set_or_refused_as_the_page_says() {
 }
 
 #[test]
-fn every_pool_property_is_set_or_refused_as_the_page_says() {
+fn every_pool_property_is_settable_as_the_page_states() {
     let stage = Stage::new();
     let mut wrong = vec![];
     for name in &names("pool properties") {
@@ -167,7 +167,7 @@ fn every_pool_property_is_set_or_refused_as_the_page_says() {
 }
 
 #[test]
-fn every_vdev_property_is_set_or_refused_as_the_page_says() {
+fn every_vdev_property_is_settable_as_the_page_states() {
     let stage = Stage::new();
     let a = stage.image("a");
     let mut wrong = vec![];

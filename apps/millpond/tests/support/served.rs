@@ -19,13 +19,13 @@ pub struct Served {
 impl Served {
     /// Starts a daemon with all its files in `folder`. `complain` receives its log messages.
     pub fn start(folder: &Path, complain: impl Fn(&str) + Send + Sync + 'static) -> Self {
-        let places = StateDirs::in_folder(folder);
+        let dirs = StateDirs::in_folder(folder);
         let mounter = PretendMounter::default();
         let pretended = Box::new(mounter.clone());
         let log = Box::new(move |line: &Line| complain(&line.to_string()));
-        let daemon = Daemon::start(&Env::real(), &places, pretended, log);
+        let daemon = Daemon::start(&Env::real(), &dirs, pretended, log);
         let daemon = daemon.expect("a daemon");
-        let listener = Listener::bind(&places.socket()).expect("a socket");
+        let listener = Listener::bind(&dirs.socket()).expect("a socket");
         let is_over = Arc::new(AtomicBool::new(false));
         let (served, stopped) = (Arc::clone(&daemon), Arc::clone(&is_over));
         std::thread::spawn(move || listener.serve(&served, &stopped));
@@ -41,7 +41,7 @@ impl Drop for Served {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
         // The listener checks for the end at the next connection.
-        let _ = UnixStream::connect(self.daemon.places().socket());
+        let _ = UnixStream::connect(self.daemon.dirs().socket());
         self.daemon.stop();
     }
 }

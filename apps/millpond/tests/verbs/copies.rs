@@ -9,7 +9,7 @@ fn folder() -> tempfile::TempDir {
 }
 
 #[test]
-fn a_copied_tree_equals_what_openzfs_recorded() {
+fn a_copied_tree_matches_the_openzfs_record() {
     let case = case("single");
     let folder = folder();
     let to = folder.path().join("copy");
@@ -98,7 +98,7 @@ fn a_wrong_key_is_refused() {
 }
 
 #[test]
-fn what_is_lost_is_named_and_everything_else_is_copied() {
+fn unreadable_files_are_named_and_the_rest_is_copied() {
     let case = case("corrupt-lost");
     let folder = folder();
     for dataset in ["pcorrupt-lost", "pcorrupt-lost/small"] {
@@ -214,7 +214,7 @@ fn a_volume_becomes_a_sparse_image() {
 }
 
 #[test]
-fn links_that_stand_in_the_destination_are_not_followed() {
+fn symlinks_in_the_destination_are_not_followed() {
     let case = case("single");
     let folder = folder();
     let (outside, to) = (folder.path().join("outside"), folder.path().join("copy"));
@@ -238,7 +238,7 @@ fn links_that_stand_in_the_destination_are_not_followed() {
 }
 
 #[test]
-fn the_destination_decides_what_a_copy_is_called() {
+fn the_destination_determines_the_name_of_a_copy() {
     let case = case("single");
     let folder = folder();
     let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();

@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
 
-struct Place {
+struct WorkFolder {
     folder: TempDir,
 }
 
-impl Place {
+impl WorkFolder {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("images")).unwrap();
@@ -60,7 +60,7 @@ fn run<W: AsRef<OsStr>>(
     command.stdin(Stdio::null()).output().unwrap()
 }
 
-fn tree(place: &Place) -> PathBuf {
+fn tree(place: &WorkFolder) -> PathBuf {
     let tree = place.path("tree");
     make(&tree);
     tree
@@ -68,7 +68,7 @@ fn tree(place: &Place) -> PathBuf {
 
 #[test]
 fn an_image_made_from_a_tree_holds_the_tree() {
-    let place = Place::new();
+    let place = WorkFolder::new();
     let tree = tree(&place);
     let images = [place.image("a.img"), place.image("b.img")];
     let mut words = vec![
@@ -83,8 +83,8 @@ fn an_image_made_from_a_tree_holds_the_tree() {
     words.extend(["--dataset", "home/one", "--compression", "zstd"]);
     words.push(tree.to_str().unwrap());
     words.extend(images.iter().map(String::as_str));
-    let told = place.well(words);
-    assert!(told.contains("(mirror)"), "{told}");
+    let message = place.well(words);
+    assert!(message.contains("(mirror)"), "{message}");
     place.judge("tank");
     assert!(place.compare_out("tank:/", &tree) > 300);
     place.compare_out("tank@made:/", &tree);
@@ -114,8 +114,8 @@ type Round = (
 );
 
 #[test]
-fn the_same_tree_and_seed_make_the_same_bytes_wherever_they_are_made() {
-    let place = Place::new();
+fn equal_trees_and_seeds_make_equal_images() {
+    let place = WorkFolder::new();
     let tree = tree(&place);
     let mut digests = vec![];
     let rounds: [Round; 4] = [
@@ -159,7 +159,7 @@ fn the_same_tree_and_seed_make_the_same_bytes_wherever_they_are_made() {
 
 #[test]
 fn an_archive_becomes_a_pool() {
-    let place = Place::new();
+    let place = WorkFolder::new();
     let tree = tree(&place);
     // Archives cannot contain sockets.
     std::fs::remove_file(tree.join("socket")).unwrap();
@@ -222,8 +222,8 @@ fn an_archive_becomes_a_pool() {
 }
 
 #[test]
-fn a_tree_copied_into_a_dataset_and_on_into_another_pool_stays_what_it_is() {
-    let place = Place::new();
+fn a_tree_copied_from_pool_to_pool_stays_equal() {
+    let place = WorkFolder::new();
     let tree = tree(&place);
     let empty = place.path("nothing");
     std::fs::create_dir(&empty).unwrap();
@@ -269,7 +269,7 @@ fn a_tree_copied_into_a_dataset_and_on_into_another_pool_stays_what_it_is() {
 
 #[test]
 fn files_are_made_moved_linked_changed_and_removed() {
-    let place = Place::new();
+    let place = WorkFolder::new();
     let empty = place.path("nothing");
     std::fs::create_dir(&empty).unwrap();
     let image = place.image("tank.img");
@@ -319,8 +319,8 @@ fn files_are_made_moved_linked_changed_and_removed() {
     ] {
         let output = place.run(words.clone());
         assert_eq!(output.status.code(), Some(1), "{words:?}");
-        let told = text(&output.stderr);
-        assert!(told.contains(reason), "{words:?}: {told}");
+        let message = text(&output.stderr);
+        assert!(message.contains(reason), "{words:?}: {message}");
     }
     place.well(["rm", "-f", "tank:/none"]);
     place.well(["rm", "-r", "tank:/a", "tank:/way"]);
@@ -333,7 +333,7 @@ fn files_are_made_moved_linked_changed_and_removed() {
 
 #[test]
 fn a_full_pool_and_a_used_up_quota_end_a_copy_with_their_names() {
-    let place = Place::new();
+    let place = WorkFolder::new();
     let tree = place.path("tree");
     std::fs::create_dir(&tree).unwrap();
     for number in 0..40 {
@@ -344,10 +344,10 @@ fn a_full_pool_and_a_used_up_quota_end_a_copy_with_their_names() {
     let words = ["mkimage", "--size", "80M", tree.to_str().unwrap(), &image];
     let output = place.run(words);
     assert_eq!(output.status.code(), Some(1));
-    let told = text(&output.stderr);
+    let message = text(&output.stderr);
     assert!(
-        told.contains("no space is left") && told.contains("--size"),
-        "{told}"
+        message.contains("no space is left") && message.contains("--size"),
+        "{message}"
     );
     // No partial files remain.
     assert!(!Path::new(&image).exists());
@@ -391,14 +391,14 @@ fn a_full_pool_and_a_used_up_quota_end_a_copy_with_their_names() {
 }
 
 #[test]
-fn a_read_only_pool_is_refused_with_everything_that_stands_against_it() {
+fn a_read_only_pool_is_refused_with_all_reasons() {
     let case = crate::golden::case("draid1");
     let output = case.run(["touch", "pdraid1:/x"]);
     assert_eq!(output.status.code(), Some(1));
-    let told = text(&output.stderr);
+    let message = text(&output.stderr);
     assert!(
-        told.contains("cannot be written to") && told.contains("draid"),
-        "{told}"
+        message.contains("cannot be written to") && message.contains("draid"),
+        "{message}"
     );
 }
 
@@ -406,7 +406,7 @@ fn a_read_only_pool_is_refused_with_everything_that_stands_against_it() {
 fn a_volume_takes_the_bytes_of_a_file_and_zeros_for_its_holes() {
     use millpond_dataset::properties::PropertyValue;
     use millpond_engine::PoolBuilder;
-    let place = Place::new();
+    let place = WorkFolder::new();
     let image = place.images().join("tank.img");
     let file = std::fs::File::create(&image).unwrap();
     file.set_len(256 << 20).unwrap();

@@ -3,7 +3,7 @@
 use crate::golden::{case, case_without, text};
 
 #[test]
-fn missing_things_are_named_with_status_1_and_wrong_calls_with_2() {
+fn missing_names_give_status_1_and_usage_errors_2() {
     let case = case("single");
     for (words, status, said) in [
         (&["ls", "nosuch"][..], 1, "no such pool"),
@@ -18,9 +18,9 @@ fn missing_things_are_named_with_status_1_and_wrong_calls_with_2() {
         (&["--key", "single", "ls", "single"], 2, "DATASET="),
     ] {
         let output = case.run(words);
-        let told = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(status), "{words:?}: {told}");
-        assert!(told.contains(said), "{words:?}: {told}");
+        let message = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(status), "{words:?}: {message}");
+        assert!(message.contains(said), "{words:?}: {message}");
     }
 }
 
@@ -28,13 +28,13 @@ fn missing_things_are_named_with_status_1_and_wrong_calls_with_2() {
 fn a_pool_without_enough_disks_names_those_that_are_missing() {
     let case = case_without("gang-raidz", &["d0.", "d1."]);
     let output = case.run(["ls", "pgangz"]);
-    let told = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{told}");
+    let message = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{message}");
     assert!(
-        told.contains("mp-gang-raidz-d0") && told.contains("mp-gang-raidz-d1"),
-        "{told}"
+        message.contains("mp-gang-raidz-d0") && message.contains("mp-gang-raidz-d1"),
+        "{message}"
     );
-    assert!(!told.contains("mp-gang-raidz-d2"), "{told}");
+    assert!(!message.contains("mp-gang-raidz-d2"), "{message}");
 }
 
 #[test]

@@ -62,7 +62,7 @@ fn a_key_is_typed_unseen_and_the_terminal_is_as_it_was() {
 }
 
 #[test]
-fn an_interrupted_question_leaves_a_terminal_that_shows_what_is_typed() {
+fn an_interrupted_prompt_restores_the_terminal_echo() {
     let case = case("crypt");
     // Ctrl-C, Ctrl-\\, and a signal from another process: the status is that of the signal.
     for (typed, status) in [("\\x03", -2), ("\\x1c", -3), ("end", -15)] {

@@ -16,7 +16,7 @@ fn lines(bytes: &[u8]) -> Vec<Value> {
 }
 
 #[test]
-fn find_tells_every_file_with_the_attributes_that_openzfs_recorded() {
+fn find_shows_every_file_as_openzfs_recorded_it() {
     let case = case("names");
     for dataset in &case.record.datasets {
         let Some(tree) = &dataset.tree else { continue };
@@ -84,7 +84,7 @@ fn cat_writes_the_bytes_that_openzfs_read() {
 }
 
 #[test]
-fn cat_goes_on_after_a_file_that_is_lost_and_says_so() {
+fn cat_continues_after_an_unreadable_file() {
     let case = case("corrupt-lost");
     let output = case.run(["cat", "pcorrupt-lost:/count", "pcorrupt-lost:/hello.txt"]);
     assert_eq!(output.status.code(), Some(1));
@@ -93,7 +93,7 @@ fn cat_goes_on_after_a_file_that_is_lost_and_says_so() {
 }
 
 #[test]
-fn ls_sorts_and_shows_what_is_asked() {
+fn ls_sorts_and_shows_as_requested() {
     let case = case("single");
     let plain = text(&case.run_well(["ls", "single:/dir"]));
     assert_eq!(plain, "hello-hardlink\nm200000\nsub\n");
@@ -153,13 +153,13 @@ fn find_combines_its_tests() {
 }
 
 #[test]
-fn stat_tells_links_flags_and_the_parent() {
+fn stat_shows_links_flags_and_the_parent() {
     let case = case("single");
-    let told = lines(&case.run_well(["stat", "--json", "single:/hello.txt"]));
-    assert_eq!(told[0]["nlink"], 2);
-    assert_eq!(told[0]["data_bytes"], 17);
-    assert_eq!(told[0]["parent_path"], "/dir");
-    assert_eq!(told[0]["nfs4_acl"][2], "allow everyone@ rtncy -");
+    let json_lines = lines(&case.run_well(["stat", "--json", "single:/hello.txt"]));
+    assert_eq!(json_lines[0]["nlink"], 2);
+    assert_eq!(json_lines[0]["data_bytes"], 17);
+    assert_eq!(json_lines[0]["parent_path"], "/dir");
+    assert_eq!(json_lines[0]["nfs4_acl"][2], "allow everyone@ rtncy -");
     let shown = text(&case.run_well(["stat", "single:/hello.txt"]));
     assert!(shown.contains("mode: 0644 -rw-r--r--\n"), "{shown}");
 }
@@ -181,7 +181,7 @@ fn import_lists_pools_and_missing_disks() {
         listed.contains("pool: pgangz") && listed.contains("DEGRADED"),
         "{listed}"
     );
-    let told = lines(&case.run_well(["import", "--json"]));
+    let json_lines = lines(&case.run_well(["import", "--json"]));
     let present = |line: &Value| {
         let devices = line["devices"].as_array().unwrap();
         devices
@@ -190,16 +190,16 @@ fn import_lists_pools_and_missing_disks() {
             .count()
     };
     assert_eq!(
-        (told[0]["name"].as_str(), present(&told[0])),
+        (json_lines[0]["name"].as_str(), present(&json_lines[0])),
         (Some("pgangz"), 2)
     );
 }
 
 #[test]
-fn a_pool_goes_by_its_guid_too() {
+fn a_pool_is_found_by_guid_too() {
     let case = case("single");
-    let told = lines(&case.run_well(["import", "--json"]));
-    let guid = told[0]["guid"].as_str().unwrap();
+    let json_lines = lines(&case.run_well(["import", "--json"]));
+    let guid = json_lines[0]["guid"].as_str().unwrap();
     let address = format!("{guid}:/hello.txt");
     assert_eq!(case.run_well(["cat", &address]), b"hello, mill pond\n");
 }

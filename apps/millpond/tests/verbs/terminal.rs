@@ -30,7 +30,7 @@ fn run(program: &str, before: &[&str], folder: &Path, words: &[&str]) -> Output 
 }
 
 #[test]
-fn values_from_a_pool_are_escaped_at_a_terminal_and_plain_in_a_pipe() {
+fn pool_values_are_escaped_only_at_a_terminal() {
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("a");
     std::fs::File::create(&image)

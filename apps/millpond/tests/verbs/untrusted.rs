@@ -101,7 +101,7 @@ fn has_capability(path: PathBuf) -> bool {
 fn a_copy_lends_no_rights_unless_that_is_asked_for() {
     let Some(stage) = Stage::new() else { return };
     let to = stage.path("plain");
-    let told = stage.copy(&[], &to);
+    let message = stage.copy(&[], &to);
     assert_eq!(mode(to.join("set-user")), 0o755);
     assert!(!has_capability(to.join("capable")));
     let mut value = vec![0; 16];
@@ -112,9 +112,9 @@ fn a_copy_lends_no_rights_unless_that_is_asked_for() {
     assert_eq!(to.join("folder").metadata().unwrap().uid(), 1234);
     assert_eq!(mode(to.join("folder")), 0o2777);
     for left_out in ["set-user", "capabilities", "device nodes"] {
-        assert!(told.contains(left_out), "{left_out}: {told}");
+        assert!(message.contains(left_out), "{left_out}: {message}");
     }
-    assert!(told.contains("--trusted"), "{told}");
+    assert!(message.contains("--trusted"), "{message}");
 
     let to = stage.path("trusted");
     assert_eq!(stage.copy(&["--trusted"], &to), "");

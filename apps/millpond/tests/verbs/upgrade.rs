@@ -27,7 +27,7 @@ const ALL: [&str; 6] = [
 ];
 
 /// A copy of the pool's image for changes.
-struct Place {
+struct PoolCopy {
     folder: TempDir,
 }
 
@@ -37,7 +37,7 @@ fn case() -> (PathBuf, Record) {
     (folder, record)
 }
 
-impl Place {
+impl PoolCopy {
     fn new() -> Self {
         let (packed, record) = case();
         let folder = tempfile::tempdir().unwrap();
@@ -115,7 +115,7 @@ For further help on a command or topic, run: zfs help [<topic>]
 
 #[test]
 fn upgrade_answers_as_openzfs_did_about_this_pool() {
-    let place = Place::new();
+    let place = PoolCopy::new();
     let listing = "This system is currently running ZFS filesystem version 5.
 
 The following filesystems are out of date, and can be upgraded.  After being
@@ -331,8 +331,8 @@ fn change(files: &Arc<FileSystem>) {
 }
 
 #[test]
-fn old_files_that_are_changed_once_their_file_system_is_raised_are_right_to_openzfs() {
-    let place = Place::new();
+fn openzfs_accepts_old_files_changed_after_an_upgrade() {
+    let place = PoolCopy::new();
     let before = place.manifest();
     let output = place.run("mv old-files/v3:/noise old-files/v3:/loud");
     assert!(!output.status.success());
@@ -371,8 +371,8 @@ fn old_files_that_are_changed_once_their_file_system_is_raised_are_right_to_open
 }
 
 #[test]
-fn whoever_has_a_file_system_open_can_change_it_from_when_it_is_raised() {
-    let place = Place::new();
+fn an_open_file_system_is_writable_after_its_upgrade() {
+    let place = PoolCopy::new();
     let pool = place.open();
     let files = pool.file_system("old-files/v2").unwrap();
     let top = files.root().unwrap();

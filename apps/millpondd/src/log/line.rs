@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn no_name_and_no_reason_leaves_its_place() {
+    fn no_name_and_no_reason_breaks_a_log_line() {
         let name = "a\" error: \\\n\x1b[2J\u{202e}ü";
         let line = Line::new(Level::Notice, "x\ny\u{9b}").file(name).pool("");
         let text =

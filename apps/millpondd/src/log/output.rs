@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_that_says_nothing_is_an_error() {
+    fn an_invalid_log_filter_is_an_error() {
         for text in [
             "millpond_pool=loud",
             "millpond_pool=",

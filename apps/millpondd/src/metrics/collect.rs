@@ -74,7 +74,7 @@ fn engine(page: &mut Page, name: &str, pool: &ImportedPool) {
         "millpond_pool_held_since_seconds",
         "When the pool was imported and its counters began, in seconds since 1970.",
     );
-    add(since, pool.held_since_s());
+    add(since, pool.imported_since_s());
     let Some(live) = pool.live() else { return };
     let engine = live.inner();
     let (groups, uberblock) = (engine.groups(), engine.uberblock());
@@ -127,14 +127,14 @@ fn engine(page: &mut Page, name: &str, pool: &ImportedPool) {
                 "millpond_cache_read_ahead_bytes",
                 "Memory of prefetched blocks that were not read yet.",
             ),
-            cache.guessed_bytes,
+            cache.speculative_bytes,
         ),
         (
             counter(
                 "millpond_cache_read_ahead_used_total",
                 "Prefetched blocks that were read.",
             ),
-            cache.guesses_used,
+            cache.speculative_used,
         ),
     ] {
         add(name, value);

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_of_a_name_stand_together_and_labels_cannot_break_out() {
+    fn samples_are_grouped_by_name_and_labels_are_escaped() {
         let mut page = Page::default();
         let reads = ("a_reads_total", Kind::Counter, "Reads.");
         page.add(reads, &[("device", "x\"} 9\n\\y\r")], 1);

@@ -26,29 +26,32 @@ fn ask_in_pieces(request: &[u8], buffer_bytes: usize) -> String {
 fn the_page_is_served_for_get_and_head_only() {
     let request = b"GET /metrics?x=1 HTTP/1.1\r\nHost: h\r\n\r\n";
     for buffer_bytes in [1, 7, 4096] {
-        let told = ask_in_pieces(request, buffer_bytes);
-        assert!(told.starts_with("HTTP/1.1 200 OK\r\n"), "{told}");
-        assert!(told.ends_with("\r\n\r\na 1\n"), "{told}");
-        let head = told.to_ascii_lowercase();
+        let response = ask_in_pieces(request, buffer_bytes);
+        assert!(response.starts_with("HTTP/1.1 200 OK\r\n"), "{response}");
+        assert!(response.ends_with("\r\n\r\na 1\n"), "{response}");
+        let head = response.to_ascii_lowercase();
         for line in [
             "\r\ncontent-length: 4\r\n",
             "\r\nconnection: close\r\n",
             "\r\ncontent-type: text/plain; version=0.0.4; charset=utf-8\r\n",
         ] {
-            assert!(head.contains(line), "{line}: {told}");
+            assert!(head.contains(line), "{line}: {response}");
         }
     }
-    let told = ask(b"HEAD /metrics HTTP/1.0\n\n");
-    assert!(told.contains(" 200 OK\r\n"), "{told}");
-    assert!(told.contains("\r\ncontent-length: 4\r\n"), "{told}");
-    assert!(told.ends_with("\r\n\r\n"), "{told}");
+    let response = ask(b"HEAD /metrics HTTP/1.0\n\n");
+    assert!(response.contains(" 200 OK\r\n"), "{response}");
+    assert!(response.contains("\r\ncontent-length: 4\r\n"), "{response}");
+    assert!(response.ends_with("\r\n\r\n"), "{response}");
     for path in ["/", "/metrics/", "/metrics/x", "//metrics", "/%6detrics"] {
-        let told = ask(format!("GET {path} HTTP/1.1\r\n\r\n").as_bytes());
-        assert!(told.starts_with("HTTP/1.1 404 "), "{path}: {told}");
+        let response = ask(format!("GET {path} HTTP/1.1\r\n\r\n").as_bytes());
+        assert!(response.starts_with("HTTP/1.1 404 "), "{path}: {response}");
     }
     for method in ["POST", "PUT", "DELETE", "OPTIONS", "TRACE", "X"] {
-        let told = ask(format!("{method} /metrics HTTP/1.1\r\n\r\n").as_bytes());
-        assert!(told.starts_with("HTTP/1.1 405 "), "{method}: {told}");
+        let response = ask(format!("{method} /metrics HTTP/1.1\r\n\r\n").as_bytes());
+        assert!(
+            response.starts_with("HTTP/1.1 405 "),
+            "{method}: {response}"
+        );
     }
 }
 
@@ -62,8 +65,11 @@ fn bytes_that_are_no_request_are_refused() {
         b"GET /metrics HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
         b"GET /metrics HTTP/1.1\r\nContent-Length: 99999999999999999999999\r\n\r\n",
     ] {
-        let told = ask(hostile);
-        assert!(told.starts_with("HTTP/1.1 400 "), "{hostile:?}: {told}");
+        let response = ask(hostile);
+        assert!(
+            response.starts_with("HTTP/1.1 400 "),
+            "{hostile:?}: {response}"
+        );
     }
     let http2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
     for silent in [b"".as_slice(), b"GET /metrics HTTP/1.1\r\n", http2] {
@@ -73,25 +79,25 @@ fn bytes_that_are_no_request_are_refused() {
 
 #[test]
 fn a_request_is_read_up_to_its_limit() {
-    let told = ask(&vec![b'a'; 100_000]);
-    assert!(told.starts_with("HTTP/1.1 4"), "{told}");
+    let response = ask(&vec![b'a'; 100_000]);
+    assert!(response.starts_with("HTTP/1.1 4"), "{response}");
     let long = |bytes: usize| {
         let start = "GET /metrics HTTP/1.1\r\nX: ";
         let filler = bytes - start.len() - "\r\n\r\n".len();
         ask(format!("{start}{}\r\n\r\n", "a".repeat(filler)).as_bytes())
     };
-    let told = long(REQUEST_BYTES_MAX - 1);
-    assert!(told.starts_with("HTTP/1.1 200 "), "{told}");
-    let told = long(REQUEST_BYTES_MAX + 1);
-    assert!(told.starts_with("HTTP/1.1 431 "), "{told}");
+    let response = long(REQUEST_BYTES_MAX - 1);
+    assert!(response.starts_with("HTTP/1.1 200 "), "{response}");
+    let response = long(REQUEST_BYTES_MAX + 1);
+    assert!(response.starts_with("HTTP/1.1 431 "), "{response}");
     // A body is not read, however long it claims to be.
-    let told = ask(b"GET /metrics HTTP/1.1\r\nContent-Length: 999999999999\r\n\r\nx");
-    assert!(told.starts_with("HTTP/1.1 200 "), "{told}");
-    let told = ask(b"GET /metrics HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nffffffff\r\n");
-    assert!(told.starts_with("HTTP/1.1 200 "), "{told}");
+    let response = ask(b"GET /metrics HTTP/1.1\r\nContent-Length: 999999999999\r\n\r\nx");
+    assert!(response.starts_with("HTTP/1.1 200 "), "{response}");
+    let response = ask(b"GET /metrics HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nffffffff\r\n");
+    assert!(response.starts_with("HTTP/1.1 200 "), "{response}");
     // Only the first request of a connection is answered.
-    let told = ask(&b"GET /metrics HTTP/1.1\r\n\r\n".repeat(5));
-    assert_eq!(told.matches("HTTP/1.1").count(), 1, "{told}");
+    let response = ask(&b"GET /metrics HTTP/1.1\r\n\r\n".repeat(5));
+    assert_eq!(response.matches("HTTP/1.1").count(), 1, "{response}");
 }
 
 /// Runs `client` against a connection on a clock that jumps to the next timer when all tasks wait. Returns
@@ -117,7 +123,7 @@ fn lifetime<F: Future<Output = ()> + Send + 'static>(
 }
 
 #[test]
-fn a_client_that_sends_byte_by_byte_gets_no_more_time() {
+fn slow_requests_do_not_extend_a_connections_deadline() {
     let taken = lifetime(String::new(), |mut stream| async move {
         while stream.write_all(b"G").await.is_ok() {
             tokio::time::sleep(Duration::from_millis(500)).await;
@@ -138,7 +144,7 @@ fn a_client_that_sends_byte_by_byte_gets_no_more_time() {
 }
 
 #[test]
-fn a_client_that_reads_byte_by_byte_gets_no_more_time() {
+fn slow_reads_do_not_extend_a_connections_deadline() {
     let taken = lifetime("a 1\n".repeat(10_000), |mut stream| async move {
         let request = b"GET /metrics HTTP/1.1\r\n\r\n";
         stream.write_all(request).await.unwrap();
@@ -254,8 +260,8 @@ fn a_server_stops_beside_open_connections_and_waiting_pages() {
 #[test]
 fn a_page_that_panics_is_an_error_of_the_server() {
     let page: PageSource = Arc::new(|| panic!("a page that panics"));
-    let told = answer(b"GET /metrics HTTP/1.1\r\n\r\n", 4096, page).unwrap();
-    assert!(told.starts_with(b"HTTP/1.1 500 "), "{told:?}");
+    let response = answer(b"GET /metrics HTTP/1.1\r\n\r\n", 4096, page).unwrap();
+    assert!(response.starts_with(b"HTTP/1.1 500 "), "{response:?}");
 }
 
 #[test]

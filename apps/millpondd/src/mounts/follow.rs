@@ -1,7 +1,7 @@
 //! Applies the effects of dataset changes to mounts: unmounts before a change, and mounts again after it.
 
 use super::settings::Settings;
-use super::{Mounts, Taken, is_within};
+use super::{Mounts, RemovedMount, is_within};
 use millpond_control::{ChangeError, Changed, DatasetChange, MountInfo, Note, PoolChange, Value};
 use millpond_service::{ImportedPools, Step};
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ pub struct Follow<'a> {
     pools: &'a ImportedPools,
     pool: &'a str,
     /// Mounts that were removed for the current change.
-    taken: Vec<Taken>,
+    taken: Vec<RemovedMount>,
 }
 
 /// The effect of a change on mounts.

@@ -29,7 +29,7 @@ struct Entry {
 }
 
 /// A mount that was removed and will be restored.
-pub(super) struct Taken {
+pub(super) struct RemovedMount {
     pub(super) dataset: String,
     options: Vec<String>,
 }
@@ -70,14 +70,14 @@ impl Mounts {
         for mount in left {
             let _ = clear(mount);
         }
-        let told = left.iter().filter_map(|mount| {
+        let notes = left.iter().filter_map(|mount| {
             let error = clear(mount).err()?;
             Some(format!(
                 "cannot clear the dead mount {}: {error}",
                 mount.mountpoint
             ))
         });
-        told.collect()
+        notes.collect()
     }
 
     /// The mounts, in the order in which they were made.
@@ -129,11 +129,11 @@ impl Mounts {
             wanted: Wanted::Named(names.collect()),
         };
         let mut all = vec![];
-        let told = pools.datasets(&query, &mut |info| {
+        let result = pools.datasets(&query, &mut |info| {
             all.push(Settings::read(&info));
             Ok(())
         });
-        told.map_err(|error| match error {
+        result.map_err(|error| match error {
             millpond_control::ControlError::NoSuchDataset
             | millpond_control::ControlError::NoSuchPool => MountProblem::NoSuchDataset,
             other => MountProblem::Failed(other.to_string()),
@@ -175,7 +175,7 @@ impl Mounts {
         &self,
         pools: &ImportedPools,
         dataset: &str,
-    ) -> Result<Vec<Taken>, MountProblem> {
+    ) -> Result<Vec<RemovedMount>, MountProblem> {
         let at = {
             let table = self.table.lock();
             let mut all = table.iter();
@@ -233,8 +233,8 @@ impl Mounts {
     }
 
     /// Restores removed mounts with their former options. The caller holds `turn`.
-    fn mount_taken(&self, pools: &ImportedPools, taken: &[Taken]) -> Vec<Note> {
-        let mut all: Vec<(Settings, &Taken)> = vec![];
+    fn mount_taken(&self, pools: &ImportedPools, taken: &[RemovedMount]) -> Vec<Note> {
+        let mut all: Vec<(Settings, &RemovedMount)> = vec![];
         for one in taken {
             if let Ok(own) = self.read(pools, &one.dataset, 0) {
                 all.extend(own.into_iter().map(|mut settings| {
@@ -391,7 +391,7 @@ impl Mounts {
         &self,
         root: &str,
         force: bool,
-        taken: &mut Vec<Taken>,
+        taken: &mut Vec<RemovedMount>,
     ) -> Result<(), (String, MountProblem)> {
         let _turn = self.turn.lock();
         self.take_these(&|info| is_within(&info.dataset, root), force, taken)
@@ -403,7 +403,7 @@ impl Mounts {
         &self,
         pools: &ImportedPools,
         (root, name, value): (&str, &str, Option<&Value>),
-        taken: &mut Vec<Taken>,
+        taken: &mut Vec<RemovedMount>,
     ) -> Result<(), (String, MountProblem)> {
         let _turn = self.turn.lock();
         let Some(property) = by_name(name) else {
@@ -424,7 +424,7 @@ impl Mounts {
             wanted: Wanted::Named(vec![property.clone()]),
         };
         let mut changing = BTreeSet::new();
-        let told = pools.datasets(&query, &mut |info| {
+        let result = pools.datasets(&query, &mut |info| {
             let known = info.property(name);
             let is_from_there = info.name == root
                 || match known.map(|property| &property.source) {
@@ -439,7 +439,7 @@ impl Mounts {
             }
             Ok(())
         });
-        told.map_err(|error| (root.to_owned(), MountProblem::Failed(error.to_string())))?;
+        result.map_err(|error| (root.to_owned(), MountProblem::Failed(error.to_string())))?;
         let mounted = self.list().into_iter();
         let at: Vec<MountInfo> = mounted
             .filter(|info| changing.contains(&info.dataset))
@@ -457,7 +457,7 @@ impl Mounts {
         &self,
         is_meant: &dyn Fn(&MountInfo) -> bool,
         force: bool,
-        taken: &mut Vec<Taken>,
+        taken: &mut Vec<RemovedMount>,
     ) -> Result<(), (String, MountProblem)> {
         let own: Vec<(MountInfo, Arc<dyn Mounted>, Vec<String>)> = {
             let table = self.table.lock();
@@ -480,7 +480,7 @@ impl Mounts {
                 break;
             }
             self.table.lock().retain(|entry| entry.info != info);
-            taken.push(Taken {
+            taken.push(RemovedMount {
                 dataset: info.dataset,
                 options,
             });

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn what_the_history_notes_is_an_event_too() {
+fn history_entries_are_events_too() {
     let stage = Stage::new();
     let daemon = stage.start("state");
     let asked = client(&daemon, 0);
@@ -46,9 +46,9 @@ fn a_temporary_name_lasts_until_the_pool_is_exported() {
         mounted(&asked),
         ["visitor /visitor", "visitor/a /visitor/a"]
     );
-    let held = daemon.pools().get("visitor").unwrap();
-    assert_eq!(held.cache_file(), CacheFile::None);
-    drop(held);
+    let imported_pool = daemon.pools().get("visitor").unwrap();
+    assert_eq!(imported_pool.cache_file(), CacheFile::None);
+    drop(imported_pool);
     let export = |pool: &str| asked.change(pool, &[PoolChange::Export], "").unwrap();
     export("visitor");
     let mut request = stage.import("home");
@@ -67,7 +67,7 @@ fn a_temporary_name_lasts_until_the_pool_is_exported() {
 }
 
 #[test]
-fn a_disk_that_was_away_is_used_again_when_it_is_asked_for() {
+fn a_returned_disk_is_reopened_on_request() {
     let stage = Stage::new();
     let daemon = stage.start("state");
     let asked = client(&daemon, 0);
@@ -118,7 +118,7 @@ fn a_disk_that_was_away_is_used_again_when_it_is_asked_for() {
 }
 
 #[test]
-fn properties_of_vdevs_are_kept_until_they_are_taken_away() {
+fn vdev_properties_persist_until_removed() {
     let stage = Stage::new();
     let daemon = stage.start("state");
     let asked = client(&daemon, 1000);
@@ -164,7 +164,7 @@ fn properties_of_vdevs_are_kept_until_they_are_taken_away() {
         assert_eq!(error.to_string(), why);
     }
     assert!(set(77, "comment", "x").is_err());
-    let told = |guid| -> Vec<(String, Option<Value>)> {
+    let stored = |guid| -> Vec<(String, Option<Value>)> {
         let all = asked.vdev_properties("tank", guid).unwrap();
         let own = all.into_iter().filter(|p| p.source == Source::Local);
         own.map(|p| (p.name, p.value)).collect()
@@ -176,12 +176,12 @@ fn properties_of_vdevs_are_kept_until_they_are_taken_away() {
         ("slow_io_t".to_owned(), Some(Value::Number(3))),
         ("com.x:y".to_owned(), text("hello")),
     ];
-    assert_eq!(told(leaf), kept);
+    assert_eq!(stored(leaf), kept);
     let of_root = [("slow_io_n".to_owned(), Some(Value::Number(9)))];
-    assert_eq!(told(pool), of_root);
+    assert_eq!(stored(pool), of_root);
     asked.change("tank", &[PoolChange::Export], "").unwrap();
     asked.import(&stage.import("tank"), "").unwrap();
-    assert_eq!(told(leaf), kept);
+    assert_eq!(stored(leaf), kept);
 }
 
 /// Parses the samples of a metrics page, by name with labels. Panics if the page violates the format.

@@ -51,14 +51,14 @@ impl Stage {
         path.to_string_lossy().into_owned()
     }
 
-    fn places(&self, name: &str) -> StateDirs {
+    fn dirs(&self, name: &str) -> StateDirs {
         StateDirs::in_folder(&self.folder.path().join(name))
     }
 
     fn start(&self, name: &str) -> Arc<Daemon> {
         let mounter = Box::new(self.mounter.clone());
-        let told = Box::new(|line: &millpond_daemon::Line| println!("daemon: {line}"));
-        Daemon::start(&Env::real(), &self.places(name), mounter, told).unwrap()
+        let log = Box::new(|line: &millpond_daemon::Line| println!("daemon: {line}"));
+        Daemon::start(&Env::real(), &self.dirs(name), mounter, log).unwrap()
     }
 
     fn request(&self, name: &str, image: &str) -> NewPoolRequest {
@@ -134,16 +134,16 @@ fn property(client: &Client, dataset: &str, name: &str) -> Option<Property> {
         wanted: Wanted::Named(vec![by_name(name).unwrap()]),
     };
     let mut found = None;
-    let told = client.datasets(&query, &mut |info| {
+    let listing = client.datasets(&query, &mut |info| {
         found = info.property(name).cloned();
         Ok(())
     });
-    told.unwrap();
+    listing.unwrap();
     found
 }
 
 /// Commands and internal events of the pool itself, in order.
-fn told(client: &Client) -> Vec<String> {
+fn listing(client: &Client) -> Vec<String> {
     let mut all = vec![];
     let read = client.history("tank", &mut |record| {
         match record.event {
@@ -162,7 +162,7 @@ fn told(client: &Client) -> Vec<String> {
 }
 
 #[test]
-fn a_pool_lives_from_one_start_to_the_next() {
+fn an_imported_pool_returns_after_a_daemon_restart() {
     let stage = Stage::new();
     let daemon = stage.start("state");
     let asked = client(&daemon, 0);
@@ -185,7 +185,7 @@ fn a_pool_lives_from_one_start_to_the_next() {
     assert_eq!(asked.pools().unwrap(), ["tank"]);
     assert_eq!(mounted(&asked), ["tank /tank", "tank/home /tank/home"]);
     assert_eq!(
-        told(&asked),
+        listing(&asked),
         [
             "create",
             "zpool create tank a",
@@ -213,13 +213,13 @@ fn a_pool_lives_from_one_start_to_the_next() {
     );
     assert_eq!(mounted(&asked).len(), 2);
     assert_eq!(
-        told(&asked)[4..],
+        listing(&asked)[4..],
         ["zpool export tank", "open", "import", "zpool import tank"]
     );
 }
 
 #[test]
-fn what_lies_in_file_systems_and_volumes_is_set_by_commands() {
+fn settings_inside_datasets_are_set_by_commands() {
     let stage = Stage::new();
     let daemon = stage.start("state");
     let asked = client(&daemon, 0);
@@ -286,7 +286,7 @@ fn what_lies_in_file_systems_and_volumes_is_set_by_commands() {
 }
 
 #[test]
-fn a_pool_whose_disk_is_late_is_not_forgotten() {
+fn a_pool_with_a_late_disk_is_imported_later() {
     let stage = Stage::new();
     let daemon = stage.start("state");
     let asked = client(&daemon, 0);
@@ -316,13 +316,13 @@ fn two_daemons_never_have_one_pool() {
         .unwrap();
     let again = Daemon::start(
         &Env::real(),
-        &stage.places("one"),
+        &stage.dirs("one"),
         Box::new(NoMounter("no".into())),
         Box::new(|_| {}),
     );
     assert!(matches!(
         again.err(),
-        Some(StartError::State(StateError::Taken { .. }))
+        Some(StartError::State(StateError::InUse { .. }))
     ));
 
     let second = stage.start("two");
@@ -332,7 +332,7 @@ fn two_daemons_never_have_one_pool() {
     assert!(
         matches!(
             refused,
-            Err(ImportError::HeldElsewhere { .. } | ImportError::Busy(_))
+            Err(ImportError::InUseElsewhere { .. } | ImportError::Busy(_))
         ),
         "{refused:?}"
     );
@@ -355,7 +355,7 @@ fn two_daemons_never_have_one_pool() {
 }
 
 #[test]
-fn others_may_look_and_nothing_else() {
+fn other_users_may_only_read() {
     let stage = Stage::new();
     let daemon = stage.start("state");
     client(&daemon, 1000)
@@ -391,7 +391,7 @@ fn others_may_look_and_nothing_else() {
 }
 
 #[test]
-fn mounts_follow_what_happens_to_datasets() {
+fn mounts_follow_changes_of_datasets() {
     let stage = Stage::new();
     let daemon = stage.start("state");
     let asked = client(&daemon, 0);
@@ -471,7 +471,7 @@ fn a_pool_below_another_root_is_in_no_cache_file() {
     request.properties = vec![("altroot".into(), "/mnt/alt".into())];
     asked.create_pool(&request, "").unwrap();
     assert_eq!(mounted(&asked), ["tank /mnt/alt/tank"]);
-    let cache = stage.places("state").cache_file();
+    let cache = stage.dirs("state").cache_file();
     assert!(!cache.exists());
     asked.change("tank", &[PoolChange::Export], "").unwrap();
     let mut request = stage.import("tank");
@@ -496,11 +496,11 @@ fn a_pool_below_another_root_is_in_no_cache_file() {
 }
 
 #[test]
-fn what_cannot_be_mounted_is_told_and_the_rest_is_done() {
+fn failed_mounts_are_reported_and_the_rest_is_mounted() {
     let stage = Stage::new();
     let daemon = Daemon::start(
         &Env::real(),
-        &stage.places("state"),
+        &stage.dirs("state"),
         Box::new(NoMounter("there is no way".into())),
         Box::new(|_| {}),
     )
@@ -532,7 +532,7 @@ fn what_cannot_be_mounted_is_told_and_the_rest_is_done() {
 fn commands_reach_the_daemon_through_its_socket() {
     let stage = Stage::new();
     let daemon = stage.start("state");
-    let socket = stage.places("state").socket();
+    let socket = stage.dirs("state").socket();
     let listener = Listener::bind(&socket).unwrap();
     let serving = Arc::clone(&daemon);
     let accepted = std::thread::spawn(move || listener.accept(&serving));

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn mounts_come_back_as_they_were_or_stay_where_they_are() {
+fn mounts_are_restored_as_they_were_or_kept() {
     let stage = Stage::new();
     let daemon = stage.start("state");
     let asked = client(&daemon, 0);

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_claims_some_of_a_range_is_noted_however_ranges_overlap() {
+    fn claims_inside_disputed_ranges_are_noted() {
         let disputes = [
             dispute(0..4096),
             dispute(512..1024),

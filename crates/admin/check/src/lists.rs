@@ -59,7 +59,7 @@ impl Lists<'_> {
         self.references.note(id, "a list of blocks");
         if depth > DEPTH_MAX || !self.met.lock().insert(id.0) {
             let detail = "it hangs in two places, or below itself".to_owned();
-            self.tell(FindingKind::BlockListFigure, name, id, detail);
+            self.tell(FindingKind::BlockListSum, name, id, detail);
             return None;
         }
         let unreadable = |error: String| {
@@ -105,7 +105,7 @@ impl Lists<'_> {
         }
         if own != header.pointer_count {
             let detail = format!("{} entries counted, {own} there", header.pointer_count);
-            self.tell(FindingKind::BlockListFigure, name, id, detail);
+            self.tell(FindingKind::BlockListSum, name, id, detail);
         }
         if let Some(array) = header.sub_objects {
             self.references.note(array, "an array of lists");
@@ -130,7 +130,7 @@ impl Lists<'_> {
         let expect = |what: &str, stored: u64, counted: i64| {
             if i64::try_from(stored) != Ok(counted) {
                 let detail = format!("{what}: {stored} stored, {counted} counted");
-                self.tell(FindingKind::BlockListFigure, name, id, detail);
+                self.tell(FindingKind::BlockListSum, name, id, detail);
             }
         };
         // The totals of one list of a livelist may be negative; they are stored with wrap-around.
@@ -256,7 +256,7 @@ impl Lists<'_> {
                 if i64::try_from(stored) != Ok(counted) {
                     let detail =
                         format!("deadlist, {what}: {stored} stored, {counted} in its lists");
-                    self.tell(FindingKind::BlockListFigure, name, id, detail);
+                    self.tell(FindingKind::BlockListSum, name, id, detail);
                 }
             }
         }
@@ -304,7 +304,7 @@ impl Lists<'_> {
                 "livelist: {} bytes stored, {} in its lists",
                 header.used_bytes, sums.used
             );
-            self.tell(FindingKind::BlockListFigure, name, id, detail);
+            self.tell(FindingKind::BlockListSum, name, id, detail);
         }
         Some((places, sums))
     }

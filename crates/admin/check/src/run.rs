@@ -463,7 +463,7 @@ impl Scene<'_> {
                 let detail = format!(
                     "the queue of destroyed trees, {what}: {stored} stored, {counted} counted"
                 );
-                let finding = Finding::new(FindingKind::BlockListFigure, detail);
+                let finding = Finding::new(FindingKind::BlockListSum, detail);
                 blocks.findings.add(finding.object(id.0));
             }
         }

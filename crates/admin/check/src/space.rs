@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// Upper bound of the leaked ranges reported individually per metaslab; the rest is reported as a total.
-const LEAKS_TOLD_MAX: u64 = 32;
+const LEAKS_REPORTED_MAX: u64 = 32;
 /// Upper bound of the disputed claims kept for the second pass.
 const DISPUTES_MAX: usize = 4096;
 
@@ -226,7 +226,7 @@ impl Space {
             let detail = format!(
                 "{id}: header and logs say {header_says} bytes allocated, the entries {allocated}"
             );
-            Finding::new(FindingKind::SpaceMapFigure, detail).into(findings);
+            Finding::new(FindingKind::SpaceMapSum, detail).into(findings);
         }
         if let Some(stored) = header.and_then(|header| header.histogram)
             && let Some(words) = histogram_fault(&stored, &loaded.free, metaslab.ashift.0)
@@ -363,13 +363,13 @@ impl Space {
                 let Some(metaslab) = vdev.geometry.metaslab(index) else {
                     continue;
                 };
-                let (mut told, mut rest, mut rest_bytes) = (0, 0u64, 0u64);
+                let (mut reported, mut rest, mut rest_bytes) = (0, 0u64, 0u64);
                 each_run(bits, &mut |run| {
                     let start = metaslab.range.start + (run.start << vdev.shift);
                     let size = (run.end - run.start) << vdev.shift;
                     leaked = leaked.wrapping_add(size);
-                    if told < LEAKS_TOLD_MAX {
-                        told += 1;
+                    if reported < LEAKS_REPORTED_MAX {
+                        reported += 1;
                         let detail = format!(
                             "vdev {id}, {size} bytes at {start:#x}: allocated, and nothing refers to it"
                         );
@@ -509,7 +509,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn bits_are_what_a_set_of_units_would_be() {
+    fn a_bitmap_matches_a_set_of_units() {
         let ranges = [
             0..1,
             5..70,

@@ -120,7 +120,7 @@ impl Judge<'_> {
         let (name, phys) = (&node.name, &node.phys);
         let counted = &self.evidence.counted[at];
         let of = |what, stored: u64, counted| {
-            self.expect(FindingKind::DatasetFigure, name, what, stored, counted);
+            self.expect(FindingKind::DatasetSpace, name, what, stored, counted);
         };
         if held[at].is_known {
             let all = held[at].referenced;
@@ -261,7 +261,7 @@ impl Judge<'_> {
                     gone.dead.uncompressed,
                 ),
             ] {
-                self.expect(FindingKind::BookmarkFigure, &full, what, stored, counted);
+                self.expect(FindingKind::BookmarkSpace, &full, what, stored, counted);
             }
         }
     }
@@ -273,7 +273,7 @@ impl Judge<'_> {
         let (name, phys) = (directory.name(), directory.phys());
         let is_hidden = node.component.starts_with('$');
         let of = |what: &str, stored: i64, counted: i64| {
-            self.expect(FindingKind::DirectoryFigure, name, what, stored, counted);
+            self.expect(FindingKind::DirectorySpace, name, what, stored, counted);
         };
         let stored = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         let mut all = Charge {
@@ -406,7 +406,7 @@ impl Judge<'_> {
 
     fn totals(&self, name: &str, phys: &millpond_ondisk::DslDirectoryPhys, all: &Charge) {
         let of = |what, stored: u64, counted| {
-            self.expect(FindingKind::DirectoryFigure, name, what, stored, counted);
+            self.expect(FindingKind::DirectorySpace, name, what, stored, counted);
         };
         of("used bytes", phys.used_bytes, all.used);
         of(

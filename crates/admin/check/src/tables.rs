@@ -33,7 +33,7 @@ pub(super) fn judge(object: &ObjectView, dataset: &str, findings: &Findings<'_>)
             None
         }
     };
-    let (mut listed, mut told) = (0u64, false);
+    let (mut listed, mut reported) = (0u64, false);
     for entry in zap.iter() {
         let entry = match entry {
             Ok(entry) => entry,
@@ -47,8 +47,8 @@ pub(super) fn judge(object: &ObjectView, dataset: &str, findings: &Findings<'_>)
         } else {
             zap.lookup(&entry.name)
         };
-        if found.ok().flatten().as_ref() != Some(&entry.value) && !told {
-            told = true;
+        if found.ok().flatten().as_ref() != Some(&entry.value) && !reported {
+            reported = true;
             let name = entry.name.escape_ascii().to_string();
             tell(
                 FindingKind::TableLookup,

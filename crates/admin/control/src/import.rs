@@ -88,7 +88,8 @@ pub enum ImportError {
     /// A pool of this name is open.
     NameTaken,
     /// Another system used the pool last and did not export it.
-    HeldElsewhere {
+    #[cfg_attr(feature = "serde", serde(rename = "HeldElsewhere"))]
+    InUseElsewhere {
         /// Its host name.
         hostname: Option<String>,
         /// Its host id.

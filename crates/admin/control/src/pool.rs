@@ -183,7 +183,8 @@ pub struct PoolInfo {
     /// The state to which a damaged pool could be rewound.
     pub rewind: Option<RewindPoint>,
     /// Seconds since 1970 at which the pool was opened and its counters started; 0 if it was opened just now.
-    pub held_since_s: u64,
+    #[cfg_attr(feature = "serde", serde(rename = "held_since_s"))]
+    pub imported_since_s: u64,
     /// Activity of its engine, if it is open for writing and stays open.
     pub engine: Option<EngineInfo>,
 }

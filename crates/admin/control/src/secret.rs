@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_comes_as_it_went_and_is_not_shown() {
+    fn a_key_round_trips_and_is_not_printed() {
         let secret = Secret::new(b"\x00\xffkey");
         let text = serde_json::to_string(&secret).unwrap();
         assert_eq!(serde_json::from_str::<Secret>(&text).unwrap(), secret);

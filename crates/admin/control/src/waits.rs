@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_added_and_taken_away_again_is_nothing() {
+    fn adding_and_subtracting_gives_zero() {
         let (old, new) = (latencies(&[1, 2], 5), latencies(&[0, 0, 7], 40));
         let mut sum = old.clone();
         sum.add(&new);

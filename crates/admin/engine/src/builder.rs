@@ -235,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_refused_leaves_the_devices_as_they_were() {
+    fn a_refused_creation_leaves_the_devices_unchanged() {
         let folder = std::env::temp_dir().join(format!("millpond-plan-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let image = folder.join("disk.img");

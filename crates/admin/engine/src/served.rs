@@ -16,7 +16,7 @@ struct Snapshots {
 }
 
 /// Converts an error of opening files through a pool.
-fn told(error: Error) -> FileError {
+fn to_file_error(error: Error) -> FileError {
     match error {
         Error::File(error) => error,
         // Reported as an I/O error with the full reason.
@@ -38,7 +38,7 @@ impl Snapshots {
 
 impl SnapshotPort for Snapshots {
     fn snapshots(&self) -> Result<Vec<SnapshotEntry>, FileError> {
-        let (_, entries) = self.entries().map_err(told)?;
+        let (_, entries) = self.entries().map_err(to_file_error)?;
         let entries = entries.into_iter().map(|(name, id)| SnapshotEntry {
             name: name.into_bytes(),
             id: id.0,
@@ -59,7 +59,7 @@ impl SnapshotPort for Snapshots {
             let files = Dataset::new(head.pool().clone(), opened).file_system()?;
             Ok(Some(files))
         };
-        open().map_err(told)?.ok_or(FileError::NotFound)
+        open().map_err(to_file_error)?.ok_or(FileError::NotFound)
     }
 }
 

@@ -49,7 +49,7 @@ fn every_allocated_byte_belongs_to_a_counted_block() {
         let (mut counted, mut allocated) = (
             found.total().allocated_bytes,
             space
-                .figures
+                .usage
                 .vdevs
                 .iter()
                 .map(|vdev| vdev.allocated_bytes)
@@ -70,7 +70,7 @@ fn a_count_keeps_no_blocks_in_the_cache() {
         return;
     };
     block_statistics(&golden.pool, &mut no_end());
-    golden.pool.store().settle_ahead();
+    golden.pool.store().wait_for_prefetch();
     let mut found = 0;
     for dataset in datasets(&golden.pool) {
         let set = dataset.unwrap().object_set(None).unwrap();
@@ -85,7 +85,7 @@ fn a_count_keeps_no_blocks_in_the_cache() {
 }
 
 #[test]
-fn a_count_that_is_told_to_stop_stops() {
+fn a_cancelled_count_stops() {
     let Some((_, golden)) = POOLS.iter().find(|(case, _)| *case == "snapshots") else {
         return;
     };
@@ -100,7 +100,7 @@ fn a_count_that_is_told_to_stop_stops() {
 }
 
 #[test]
-fn datasets_and_their_objects_are_as_many_as_zdb_said() {
+fn dataset_and_object_counts_match_zdb() {
     for (case, golden) in POOLS.iter() {
         if !golden.folder.join("zdb.txt").exists() {
             println!("{case}: what zdb said is not in this set: nothing compared");
@@ -118,7 +118,7 @@ fn datasets_and_their_objects_are_as_many_as_zdb_said() {
         for dataset in datasets(&golden.pool) {
             let dataset = dataset.unwrap();
             let summary = DatasetSummary::of(&dataset);
-            let figures = [summary.id, summary.creation_txg, summary.object_count];
+            let numbers = [summary.id, summary.creation_txg, summary.object_count];
             let set = dataset.object_set(None).unwrap();
             let listed =
                 object_summaries(&set).filter(|object| object.as_ref().unwrap().number > 0);
@@ -128,7 +128,7 @@ fn datasets_and_their_objects_are_as_many_as_zdb_said() {
                 "{}",
                 summary.name
             );
-            found.insert(summary.name, figures);
+            found.insert(summary.name, numbers);
         }
         assert_eq!(found, expected, "{case}");
     }
@@ -146,7 +146,7 @@ fn dataset_line(line: &str) -> Option<(String, [u64; 3])> {
 }
 
 #[test]
-fn a_traversal_gives_each_pointer_before_what_hangs_below_it() {
+fn a_traversal_visits_each_pointer_before_its_children() {
     let Some((_, golden)) = POOLS.iter().find(|(case, _)| *case == "embedded") else {
         return;
     };
@@ -213,7 +213,7 @@ fn totals_and_blocks_by_type_are_those_that_zdb_counts() {
             .output()
             .unwrap();
         let text = String::from_utf8_lossy(&out.stdout);
-        let figure = |name: &str| -> u64 {
+        let value_of = |name: &str| -> u64 {
             let line = text.lines().find_map(|line| line.trim().strip_prefix(name));
             let line = line.unwrap_or_else(|| panic!("{case}: no {name} in:\n{text}"));
             line.split_whitespace().next().unwrap().parse().unwrap()
@@ -235,7 +235,7 @@ fn totals_and_blocks_by_type_are_those_that_zdb_counts() {
                 "bp physical:",
                 "bp allocated:"
             ]
-            .map(figure),
+            .map(value_of),
             "{case}"
         );
         // The types for which zdb prints a row: those with stored blocks.

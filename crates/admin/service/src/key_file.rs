@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_come_from_regular_files_of_bounded_length() {
+    fn keys_are_read_only_from_small_regular_files() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("key");
         std::fs::write(&path, b"secret\n").unwrap();
@@ -66,18 +66,18 @@ mod tests {
         std::fs::write(&path, vec![b'x'; KEY_BYTES_MAX]).unwrap();
         assert_eq!(read_key_file(&path).unwrap().len(), KEY_BYTES_MAX);
         std::fs::write(&path, vec![b'x'; KEY_BYTES_MAX + 1]).unwrap();
-        let told = |path: &Path| read_key_file(path).unwrap_err().to_string();
-        assert!(told(&path).contains("too long"));
+        let refusal = |path: &Path| read_key_file(path).unwrap_err().to_string();
+        assert!(refusal(&path).contains("too long"));
         // A device without end, and a pipe that never delivers data.
-        assert!(told(Path::new("/dev/zero")).contains("regular file"));
+        assert!(refusal(Path::new("/dev/zero")).contains("regular file"));
         let pipe = folder.path().join("pipe");
         let mode = rustix::fs::Mode::from_raw_mode(0o600);
         let kind = rustix::fs::FileType::Fifo;
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, kind, mode, 0).unwrap();
-        assert!(told(&pipe).contains("regular file"));
-        assert!(told(folder.path()).contains("regular file"));
+        assert!(refusal(&pipe).contains("regular file"));
+        assert!(refusal(folder.path()).contains("regular file"));
         let link = folder.path().join("link");
         std::os::unix::fs::symlink("/dev/zero", &link).unwrap();
-        assert!(told(&link).contains("regular file"));
+        assert!(refusal(&link).contains("regular file"));
     }
 }

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_of_every_length_are_padded_as_the_definition_says() {
+    fn messages_of_every_length_are_padded_correctly() {
         let message: Vec<u8> = (0..400u32).map(|at| (at * 7) as u8).collect();
         for length in 0..message.len() {
             let message = &message[..length];

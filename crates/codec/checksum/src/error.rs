@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mismatch_tells_what_is_there_and_what_should_be() {
+    fn a_mismatch_shows_stored_and_computed_checksum() {
         let mismatch = |form| Mismatch {
             kind: ChecksumKind::Sha256,
             form,
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_what_the_bytes_are_to_blame_for() {
+    fn only_errors_of_the_bytes_count_as_damage() {
         let kind = ChecksumKind::Skein;
         assert!(ChecksumError::Magic { found: 1 }.is_damage());
         assert!(!ChecksumError::NoSalt { kind }.is_damage());

@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sum_that_was_stored_goes_on_where_it_was() {
+    fn an_incremental_checksum_resumes_from_its_stored_state() {
         let data: Vec<u8> = (0..64).collect();
         let mut sum = Fletcher4::new();
         sum.update(&data[..20], Endian::Little).unwrap();

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_code_of_the_table_has_its_number_and_no_other_code_exists() {
+    fn every_level_code_has_its_number() {
         let known: Vec<(u8, i32)> = (0..=255)
             .filter_map(|code| ZstdLevel::from_code(code).map(|level| (code, level.number())))
             .collect();

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_of_every_length_come_back() {
+    fn patterns_of_every_length_round_trip() {
         for period in (1..40).chain([64, 128, 1000, 65_535]) {
             let text: Vec<u8> = (0..100_000u32)
                 .map(|at| ((at % period) * 37 % 251) as u8)
@@ -157,7 +157,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn blocks_of_the_library_come_back(pieces in proptest::collection::vec((any::<u8>(), 0usize..300, any::<bool>()), 0..60)) {
+        fn blocks_of_the_c_library_decode(pieces in proptest::collection::vec((any::<u8>(), 0usize..300, any::<bool>()), 0..60)) {
             let mut text = vec![];
             for (byte, length, is_noise) in pieces {
                 text.extend((0..length).map(|at| if is_noise { (at * at) as u8 ^ byte } else { byte }));

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_encoded_is_kept_if_it_saves_space_or_fits_a_pointer() {
+    fn compressed_blocks_are_kept_if_they_save_space() {
         let units = AllocationUnits::new(4096, 4096);
         let form =
             |source: &[u8]| stored_form(CompressionKind::Lz4, ZstdLevel::default(), source, units);
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_stored_size_is_a_whole_number_of_units_and_below_the_logical_size() {
+    fn the_stored_size_is_in_whole_units_and_below_the_logical_size() {
         let units = AllocationUnits::new(4096, 4096);
         assert_eq!(units.stored_bytes(60, 131_072), Some(4096));
         assert_eq!(units.stored_bytes(4097, 131_072), Some(8192));

@@ -188,7 +188,7 @@ fn functions_that_are_never_stored_are_named_in_the_error() {
 }
 
 #[test]
-fn every_function_and_level_brings_text_back_and_saves_space() {
+fn every_function_and_level_round_trips_text_and_saves_space() {
     for kind in ALL {
         // Text has no zeros that zle could save.
         let encoded = compress(kind, ZstdLevel::DEFAULT, TEXT, TEXT.len() + 256).unwrap();
@@ -214,7 +214,7 @@ fn every_function_and_level_brings_text_back_and_saves_space() {
 }
 
 #[test]
-fn what_does_not_fit_the_limit_is_not_given() {
+fn output_beyond_the_limit_is_refused() {
     let noise = noise(8192, 1);
     for kind in ALL {
         assert_eq!(
@@ -236,7 +236,7 @@ fn what_does_not_fit_the_limit_is_not_given() {
 }
 
 #[test]
-fn a_block_of_sixteen_mebibytes_goes_through_every_function() {
+fn every_function_compresses_a_16_mib_block() {
     let mut large = TEXT.repeat((16 << 20) / TEXT.len() + 1);
     large.truncate(16 << 20);
     for kind in [
@@ -294,7 +294,7 @@ fn a_zstd_frame_that_swells_beyond_its_block_is_stopped() {
 }
 
 #[test]
-fn a_zstd_frame_with_a_window_beyond_the_largest_block_is_refused() {
+fn a_zstd_frame_with_too_large_a_window_is_refused() {
     // No size, a window of 2^(10 + exponent) bytes, and one last raw block of three bytes.
     let block = |exponent: u8| {
         let frame = [0, exponent << 3, 3 << 3 | 1, 0, 0, b'a', b'b', b'c'];
@@ -356,7 +356,7 @@ fn noise(length: usize, seed: u64) -> Vec<u8> {
 }
 
 #[test]
-fn frames_of_the_c_library_decode_at_every_level_and_kind_of_content() {
+fn frames_of_the_c_library_decode_at_every_level() {
     let mixed: Vec<u8> = TEXT
         .chunks(700)
         .enumerate()
@@ -398,9 +398,12 @@ fn our_frames_decode_in_the_c_library() {
 }
 
 fn damaged(block: &[u8], seed: u64) -> Vec<u8> {
-    let dice = noise(64, seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let random_bytes = noise(64, seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let mut bytes = block.to_vec();
-    for pair in dice.chunks(4).take(1 + usize::from(dice[63] % 4)) {
+    for pair in random_bytes
+        .chunks(4)
+        .take(1 + usize::from(random_bytes[63] % 4))
+    {
         let at = usize::from(u16::from_le_bytes([pair[0], pair[1]])) % bytes.len();
         if pair[3] % 2 == 0 {
             bytes[at] ^= 1 << (pair[2] % 8);
@@ -412,7 +415,7 @@ fn damaged(block: &[u8], seed: u64) -> Vec<u8> {
 }
 
 #[test]
-fn no_damaged_zstd_block_is_accepted_that_the_c_library_refuses_or_reads_otherwise() {
+fn damaged_zstd_blocks_decode_only_as_in_the_c_library() {
     let (mut accepted, mut refused) = (0, 0);
     for level in [1, 3, 9, 19, -10] {
         for plain in [&TEXT[..4096], &runs()[..], &fox()[..]] {
@@ -453,7 +456,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn any_content_comes_back(
+    fn any_content_round_trips(
         parts in proptest::collection::vec((any::<u8>(), 0usize..200, any::<bool>(), any::<u64>()), 0..30),
         level in 1u8..=6,
     ) {

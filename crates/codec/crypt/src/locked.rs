@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn what_is_held_is_locked() {
+    fn secret_memory_is_locked() {
         let limits = std::fs::read_to_string("/proc/self/limits").unwrap();
         let limit = limits.lines().find(|line| line.contains("locked memory"));
         let soft = limit.unwrap().split_whitespace().nth(3).unwrap();

@@ -101,7 +101,7 @@ mod tests {
         }
     }
     #[test]
-    fn every_element_but_zero_has_an_inverse_and_two_generates_them_all() {
+    fn every_nonzero_element_has_an_inverse_and_2_generates_all() {
         assert_eq!(invert(0), None);
         for a in 1..=255u8 {
             assert_eq!(multiply(a, invert(a).unwrap()), 1);

@@ -263,7 +263,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(48))]
         #[test]
-        fn parity_is_the_sum_of_the_definition_whatever_the_columns(
+        fn parity_matches_its_definition_for_all_columns(
             columns in 1usize..20,
             length in prop_oneof![0usize..200, 3900usize..9000],
             seed in any::<u64>(),

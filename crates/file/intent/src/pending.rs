@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claimed_log_counts_from_its_claim_and_what_was_replayed() {
+    fn a_claimed_log_starts_at_its_claim_and_replay_sequence() {
         let header = IntentLogHeader {
             claim_txg: Txg(20),
             replay_sequence: 5,

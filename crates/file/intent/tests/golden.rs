@@ -210,7 +210,7 @@ fn digest(golden: &Golden, name: &str, with_log: bool) -> String {
 }
 
 #[test]
-fn a_volume_with_its_log_laid_over_is_what_openzfs_replayed() {
+fn a_volume_overlaid_with_its_log_matches_openzfs() {
     let mut compared = 0;
     for golden in CRASHED.iter() {
         let before = golden.file("UNREPLAYED.json");

@@ -283,7 +283,7 @@ mod tests {
     use millpond_sa::Fuid;
     use proptest::prelude::*;
 
-    fn told(acl: &[Ace]) -> Vec<(u16, AceWho, u32)> {
+    fn entries_of(acl: &[Ace]) -> Vec<(u16, AceWho, u32)> {
         acl.iter()
             .map(|ace| (ace.kind.0, ace.who, ace.mask))
             .collect()
@@ -300,23 +300,23 @@ mod tests {
             ]
         };
         assert_eq!(
-            told(&trivial_acl(0o644, false)),
+            entries_of(&trivial_acl(0o644, false)),
             three(0x1e_019f, 0x12_0089, 0x12_0089)
         );
         assert_eq!(
-            told(&trivial_acl(0o755, false)),
+            entries_of(&trivial_acl(0o755, false)),
             three(0x1e_01bf, 0x12_00a9, 0x12_00a9)
         );
         assert_eq!(
-            told(&trivial_acl(0o755, true)),
+            entries_of(&trivial_acl(0o755, true)),
             three(0x1e_01ff, 0x12_00a9, 0x12_00a9)
         );
         assert_eq!(
-            told(&trivial_acl(0o1777, true)),
+            entries_of(&trivial_acl(0o1777, true)),
             three(0x1e_01ff, 0x12_00ef, 0x12_00ef)
         );
         assert_eq!(
-            told(&trivial_acl(0o604, false)),
+            entries_of(&trivial_acl(0o604, false)),
             [
                 (0, Owner, 0x1),
                 (1, Group, 0x1),
@@ -326,7 +326,7 @@ mod tests {
             ]
         );
         assert_eq!(
-            told(&trivial_acl(0o077, false)),
+            entries_of(&trivial_acl(0o077, false)),
             [
                 (1, Owner, 0x27),
                 (0, Owner, 0x1e_0198),
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn chmod_keeps_users_entries_only_if_the_property_says_so() {
+    fn chmod_keeps_acl_entries_only_if_the_property_allows() {
         let mut acl = trivial_acl(0o644, false);
         acl.insert(0, user_entry(7, READ | WRITE, AceFlags::empty()));
         let after = |property| after_chmod(&acl, 0o640, false, property);

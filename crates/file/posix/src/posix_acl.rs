@@ -261,7 +261,7 @@ mod tests {
             let _ = PosixAcl::decode(&bytes);
         }
         #[test]
-        fn what_is_encoded_is_decoded(
+        fn posix_acls_round_trip(
             users in proptest::collection::btree_map(0u32..99, 0u8..8, 0..5),
             bits in proptest::collection::vec(0u8..8, 4),
             mode in 0u64..0o1000

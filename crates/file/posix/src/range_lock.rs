@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_comes_after_a_waiting_writer_waits_too() {
+    fn a_reader_queues_behind_a_waiting_writer() {
         let mut requests = Requests::default();
         let request = |range, is_exclusive| Request {
             range,

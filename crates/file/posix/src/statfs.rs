@@ -30,7 +30,7 @@ impl FileSystem {
     /// Space and file counts as seen from a file.
     ///
     /// Below a directory that passes on its project, the project's quotas limit the result. A committed state has
-    /// no space figures.
+    /// no space usage.
     ///
     /// # Errors
     /// If quotas or counters cannot be read.
@@ -66,18 +66,18 @@ impl FileSystem {
         let state = node.for_change()?.state();
         let project = state.project_or_zero();
         if state.flags.contains(FileFlags::PROJECT_INHERIT) && project != 0 {
-            let figures = |measure| -> Result<Option<(u64, u64)>, FileError> {
+            let quota_and_rest = |measure| -> Result<Option<(u64, u64)>, FileError> {
                 let Some(quota) = self.quota(QuotaOwner::Project, measure, project)? else {
                     return Ok(None);
                 };
                 let used = self.used(QuotaOwner::Project, measure, project)?;
                 Ok(Some((quota, quota.saturating_sub(used))))
             };
-            if let Some((quota, left)) = figures(QuotaMeasure::Bytes)? {
+            if let Some((quota, left)) = quota_and_rest(QuotaMeasure::Bytes)? {
                 stat.blocks = quota / unit;
                 stat.blocks_free = stat.blocks_free.min(left / unit);
             }
-            if let Some((quota, left)) = figures(QuotaMeasure::Objects)? {
+            if let Some((quota, left)) = quota_and_rest(QuotaMeasure::Objects)? {
                 stat.files = quota;
                 stat.files_free = stat.files_free.min(left);
             }

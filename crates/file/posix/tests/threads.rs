@@ -21,9 +21,9 @@ const MODE: NewMode = NewMode {
 const THREADS: u64 = 4;
 
 /// A thread's seeded random number generator.
-struct Dice(u64);
+struct SeededRng(u64);
 
-impl Dice {
+impl SeededRng {
     fn roll(&mut self, sides: u64) -> u64 {
         self.0 = self
             .0
@@ -53,7 +53,7 @@ fn set_up(record_bytes: u32) -> (Rig, Arc<FileSystem>, Node) {
 }
 
 /// Runs `body` on several threads, syncs continuously, and checks committed txgs in the meantime.
-fn hammer(rig: &Rig, body: impl Fn(u64, &mut Dice) + Sync) -> usize {
+fn hammer(rig: &Rig, body: impl Fn(u64, &mut SeededRng) + Sync) -> usize {
     let looks = rig.with_sync_thread(|| {
         let running = AtomicUsize::new(THREADS as usize);
         thread::scope(|scope| {
@@ -61,7 +61,7 @@ fn hammer(rig: &Rig, body: impl Fn(u64, &mut Dice) + Sync) -> usize {
                 let (body, running) = (&body, &running);
                 scope.spawn(move || {
                     let _leaving = Leaving(running);
-                    body(number, &mut Dice(number * 7919 + 1));
+                    body(number, &mut SeededRng(number * 7919 + 1));
                 });
             }
             let mut looks = 0;
@@ -100,15 +100,15 @@ fn allow(result: Result<(), FileError>) {
 fn concurrent_operations_in_one_directory() {
     let (rig, files, top) = set_up(4096);
     let root = Caller::root();
-    hammer(&rig, |_, dice| {
+    hammer(&rig, |_, rng| {
         for _ in 0..600 {
-            let name = format!("n{}", dice.roll(12)).into_bytes();
-            let other = format!("n{}", dice.roll(12)).into_bytes();
+            let name = format!("n{}", rng.roll(12)).into_bytes();
+            let other = format!("n{}", rng.roll(12)).into_bytes();
             let place = |name| DirEntryRef {
                 directory: &top,
                 name,
             };
-            match dice.roll(9) {
+            match rng.roll(9) {
                 0 | 1 => allow(files.create(&root, &top, &name, MODE, true).map(|_| ())),
                 2 => allow(files.make_directory(&root, &top, &name, MODE).map(|_| ())),
                 3 => allow(files.unlink(&top, &name)),
@@ -118,7 +118,7 @@ fn concurrent_operations_in_one_directory() {
                         RenameMode::Replace,
                         RenameMode::Exchange,
                         RenameMode::Whiteout,
-                    ][dice.roll(3) as usize];
+                    ][rng.roll(3) as usize];
                     allow(files.rename(&root, place(&name), place(&other), mode));
                 }
                 6 => allow(
@@ -131,7 +131,7 @@ fn concurrent_operations_in_one_directory() {
                 })),
                 _ => {
                     let node = files.create_tmpfile(&root, &top, MODE).unwrap();
-                    if dice.roll(2) == 0 {
+                    if rng.roll(2) == 0 {
                         allow(files.link(&node, &top, &name));
                     }
                     drop(node);
@@ -156,10 +156,10 @@ fn concurrent_writes_to_different_ranges_are_kept() {
     let (file, _) = files.create(&root, &top, b"f", MODE, true).unwrap();
     let slots = 64u64;
     let last: Vec<_> = (0..THREADS * slots).map(|_| AtomicUsize::new(0)).collect();
-    hammer(&rig, |number, dice| {
+    hammer(&rig, |number, rng| {
         for round in 1..200u64 {
             // Each slot belongs to one thread; several threads share a block.
-            let slot = dice.roll(slots) * THREADS + number;
+            let slot = rng.roll(slots) * THREADS + number;
             let value = (round % 250 + 1) as u8;
             let content = vec![value; SLOT as usize];
             files
@@ -187,20 +187,20 @@ fn appends_stay_whole_while_the_file_is_truncated() {
     let (rig, files, top) = set_up(4096);
     let root = Caller::root();
     let (file, _) = files.create(&root, &top, b"f", MODE, true).unwrap();
-    hammer(&rig, |number, dice| {
+    hammer(&rig, |number, rng| {
         for _ in 0..200 {
-            if number == 0 && dice.roll(20) == 0 {
+            if number == 0 && rng.roll(20) == 0 {
                 let cut = SetAttributes {
                     size_bytes: Some(0),
                     ..SetAttributes::default()
                 };
                 files.set_attributes(&root, &file, &cut).unwrap();
             }
-            let value = dice.roll(255) as u8 + 1;
+            let value = rng.roll(255) as u8 + 1;
             files
                 .write(&root, &file, WriteAt::End, &[value; RECORD])
                 .unwrap();
-            let at = dice.roll(file.size_bytes() / RECORD as u64 + 1) * RECORD as u64;
+            let at = rng.roll(file.size_bytes() / RECORD as u64 + 1) * RECORD as u64;
             let mut found = [0; RECORD];
             let count = file.read(at, &mut found).unwrap();
             assert!(count == 0 || count == RECORD, "{count}");
@@ -226,13 +226,13 @@ fn concurrent_moves_of_directories_make_no_cycle() {
         files.create(&root, &made, b"file", MODE, true).unwrap();
         nodes.push(made);
     }
-    hammer(&rig, |_, dice| {
+    hammer(&rig, |_, rng| {
         for _ in 0..400 {
-            let pick = |dice: &mut Dice| &nodes[dice.roll(9) as usize];
-            let (from, to) = (pick(dice), pick(dice));
-            let name = format!("d{}", dice.roll(8)).into_bytes();
-            let other = format!("d{}", dice.roll(8)).into_bytes();
-            let mode = if dice.roll(3) == 0 {
+            let pick = |rng: &mut SeededRng| &nodes[rng.roll(9) as usize];
+            let (from, to) = (pick(rng), pick(rng));
+            let name = format!("d{}", rng.roll(8)).into_bytes();
+            let other = format!("d{}", rng.roll(8)).into_bytes();
+            let mode = if rng.roll(3) == 0 {
                 RenameMode::Exchange
             } else {
                 RenameMode::NoReplace
@@ -253,10 +253,10 @@ fn concurrent_attribute_changes_are_kept() {
     let (rig, files, top) = set_up(128 << 10);
     let root = Caller::root();
     let (file, _) = files.create(&root, &top, b"f", MODE, true).unwrap();
-    hammer(&rig, |number, dice| {
+    hammer(&rig, |number, rng| {
         let name = format!("user.of-{number}").into_bytes();
         for round in 0..150u64 {
-            let length = dice.roll(3000) as usize + 8;
+            let length = rng.roll(3000) as usize + 8;
             let mut value = vec![number as u8; length];
             value[..8].copy_from_slice(&round.to_le_bytes());
             files
@@ -264,7 +264,7 @@ fn concurrent_attribute_changes_are_kept() {
                 .unwrap();
             assert!(file.xattr(&name).unwrap().unwrap() == value);
             let set = SetAttributes {
-                permissions: Some(dice.roll(0o1000) as u32),
+                permissions: Some(rng.roll(0o1000) as u32),
                 ..SetAttributes::default()
             };
             files.set_attributes(&root, &file, &set).unwrap();

@@ -141,7 +141,7 @@ fn the_order_byte_of_xdr_is_ignored() {
 }
 
 #[test]
-fn bytes_behind_the_list_are_ignored_and_not_counted() {
+fn bytes_after_the_list_are_ignored_and_not_counted() {
     let packed = one("abc", 1u64).encode_xdr().unwrap();
     let mut padded = packed.clone();
     padded.resize(packed.len() + 100, 0);
@@ -151,7 +151,7 @@ fn bytes_behind_the_list_are_ignored_and_not_counted() {
 }
 
 #[test]
-fn of_a_name_that_stands_twice_the_last_value_counts() {
+fn of_a_repeated_name_the_last_value_counts() {
     let mut list = NvList::new();
     list.push("a", 1u64);
     list.push("a", 2u64);
@@ -165,7 +165,7 @@ fn of_a_name_that_stands_twice_the_last_value_counts() {
 }
 
 #[test]
-fn lookups_say_what_is_wrong() {
+fn failed_lookups_name_the_cause() {
     let mut list = one("a", 1u64);
     list.insert("s", NvString::from(&b"\xff"[..]));
     assert_eq!(
@@ -189,7 +189,7 @@ fn lookups_say_what_is_wrong() {
 }
 
 #[test]
-fn a_wrong_decoded_size_rejects_and_a_wrong_encoded_size_does_not() {
+fn a_wrong_decoded_size_is_refused_a_wrong_encoded_one_not() {
     let good = one("abc", 1u64).encode_xdr().unwrap();
     let mut encoded = good.clone();
     encoded[15] ^= 0xff;
@@ -306,7 +306,7 @@ fn a_list_keeps_the_flags_that_its_writer_gave_it() {
 }
 
 #[test]
-fn questions_about_presence_tell_both_answers() {
+fn presence_queries_return_both_answers() {
     let mut list = NvList::new();
     assert!(list.is_empty() && !list.contains("a"));
     list.insert_flag("a");
@@ -325,7 +325,7 @@ fn questions_about_presence_tell_both_answers() {
 }
 
 #[test]
-fn what_may_be_absent_is_none_or_the_value_and_never_of_another_type() {
+fn optional_pairs_are_none_or_of_the_right_type() {
     let mut list = one("text", "tank");
     list.insert("number", 7u64);
     list.insert("latin", NvString::from(&b"\xe9"[..]));
@@ -351,7 +351,7 @@ fn a_list_collected_from_pairs_has_them_in_order() {
 }
 
 #[test]
-fn a_byte_order_that_does_not_exist_is_told_apart_from_an_encoding() {
+fn an_unknown_byte_order_differs_from_an_unknown_encoding() {
     let order = NvList::decode(&[0, 2, 0, 0]).unwrap_err();
     assert_eq!(
         (order.reason, order.offset),
@@ -374,7 +374,7 @@ fn a_nul_inside_a_native_name_is_refused() {
 }
 
 #[test]
-fn of_an_array_that_ends_with_the_input_only_the_lists_end_is_missing() {
+fn an_array_that_ends_the_input_lacks_only_the_list_end() {
     let whole = one("a", vec![1u64, 2]).encode_xdr().unwrap();
     let cut = whole.len() - 8;
     let error = NvList::decode(&whole[..cut]).unwrap_err();
@@ -398,7 +398,7 @@ fn text_shows_each_element_of_an_array() {
 }
 
 #[test]
-fn a_string_is_its_bytes_whatever_it_was_made_of() {
+fn equal_strings_are_equal_whatever_their_source() {
     let made = [
         NvString::from("tank"),
         NvString::from("tank".to_owned()),

@@ -199,7 +199,7 @@ pub fn acl_to_little(bytes: &[u8], endian: Endian) -> Vec<u8> {
         return swapped;
     }
     let mut rest = swapped.as_mut_slice();
-    while let Some((head, behind)) = rest.split_at_mut_checked(8) {
+    while let Some((head, after)) = rest.split_at_mut_checked(8) {
         let (kind, others) = head.split_at_mut(2);
         let (flags, mask) = others.split_at_mut(2);
         for number in [&mut *kind, &mut *flags, mask] {
@@ -207,20 +207,20 @@ pub fn acl_to_little(bytes: &[u8], endian: Endian) -> Vec<u8> {
         }
         let kind = AceKind(Reader::new("acl", kind, Endian::Little).u16().unwrap_or(0));
         let flags = Reader::new("acl", flags, Endian::Little).u16().unwrap_or(0);
-        rest = behind;
+        rest = after;
         if abstract_who(AceFlags::from_bits_retain(flags)).is_some() {
             continue;
         }
-        let Some((id, behind)) = rest.split_at_mut_checked(8) else {
+        let Some((id, after)) = rest.split_at_mut_checked(8) else {
             break;
         };
         id.reverse();
-        rest = behind;
+        rest = after;
         if kind.has_object_types() {
-            let Some((_, behind)) = rest.split_at_mut_checked(32) else {
+            let Some((_, after)) = rest.split_at_mut_checked(32) else {
                 break;
             };
-            rest = behind;
+            rest = after;
         }
     }
     swapped
@@ -263,15 +263,15 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_trivial_acl_of_a_real_directory_reads_and_writes_to_the_same_bytes() {
+    fn the_trivial_acl_of_a_real_directory_round_trips() {
         let bytes = [
             0, 0, 0, 0x10, 0xbf, 0x01, 0x1e, 0, 0, 0, 0x40, 0x20, 0xa9, 0, 0x12, 0, 0, 0, 0, 0x40,
             0xa9, 0, 0x12, 0,
         ];
         let entries = decode_acl(&bytes, Endian::Little, 3).unwrap();
-        let told: Vec<_> = entries.iter().map(|ace| (ace.who, ace.mask)).collect();
+        let listed: Vec<_> = entries.iter().map(|ace| (ace.who, ace.mask)).collect();
         assert_eq!(
-            told,
+            listed,
             [
                 (AceWho::Owner, 0x1e01bf),
                 (AceWho::Group, 0x1200a9),
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_that_lie_are_errors_before_memory_is_taken() {
+    fn wrong_acl_counts_are_errors_before_allocation() {
         let one = [0, 0, 0, 0x10, 0, 0, 0, 0];
         assert!(decode_acl(&one, Endian::Little, u64::MAX).is_err());
         assert!(decode_acl(&one, Endian::Little, 0).is_err());
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_would_read_back_differently_is_not_written() {
+    fn acls_that_would_not_round_trip_are_not_written() {
         let entry = Ace {
             kind: AceKind::ALLOW,
             flags: AceFlags::OWNER,
@@ -387,7 +387,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_written_is_read_in_both_orders(
+        fn acls_round_trip_in_both_byte_orders(
             parts in proptest::collection::vec((0u16..9, any::<u16>(), any::<u32>(), any::<u64>(), any::<[u8; 32]>()), 0..20)
         ) {
             let entries: Vec<Ace> = parts.into_iter().map(|(kind, flags, mask, id, types)| {

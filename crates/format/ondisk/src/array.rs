@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_read_in_the_given_order_and_a_cut_tail_is_ignored() {
+    fn words_follow_the_byte_order_and_a_short_tail_is_ignored() {
         let bytes = [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 9];
         let array = WordArray::new(&bytes, Endian::Little);
         assert_eq!((array.len(), array.is_empty()), (2, false));

@@ -142,7 +142,7 @@ mod tests {
     use crate::{Endian, VdevId, testing::hex};
 
     #[test]
-    fn a_root_pointer_made_from_its_parts_has_the_bytes_of_a_real_one() {
+    fn a_built_root_pointer_has_the_bytes_of_a_real_one() {
         let bytes = hex(
             "080000000000000090190000000000000800000000000000a08d0000000000000800000000000000b0060100000000000700070002070b80000000000000000000000000000000000000000000000000290000000000000034 00000000000000bb754d10030000002df95c59c30b00000d3fb6f5359b1600d0b59bcdcf70fe1c",
         );
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn an_embedded_pointer_made_from_its_parts_has_the_bytes_of_a_real_one() {
+    fn a_built_embedded_pointer_has_the_bytes_of_a_real_one() {
         let bytes = hex(
             "0000001821030001 00518039666a040a 000f0200ffd85000 0000000000000000 0000000000000000 0000000000000000 ff0100368f000f80 0000000000000000 0000000000000000 0000000000000000 0400000000000000 0000000000000000 0000000000000000 0000000000000000 0000000000000000 0000000000000000",
         );
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn payloads_of_every_length_come_back_and_longer_ones_are_refused() {
+    fn embedded_payloads_round_trip_up_to_the_longest() {
         let bytes: Vec<u8> = (1..=120).collect();
         for length in 1..=112 {
             let made = BlockPointer::embedded(
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn each_part_lies_in_its_own_bits() {
+    fn each_field_has_its_own_bits() {
         let made = StoredBlock {
             dvas: &[],
             lsize_bytes: 0x1_0000 * 512,

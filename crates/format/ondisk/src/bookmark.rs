@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_redaction_list_that_names_more_snapshots_than_fit_is_refused() {
+    fn a_redaction_list_with_too_many_snapshots_is_refused() {
         let list = RedactionListPhys {
             last_object: u64::MAX,
             last_block_id: u64::MAX,
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_redaction_list_may_have_room_to_spare_and_is_complete_only_at_both_ends() {
+    fn redaction_lists_with_spare_space_are_accepted() {
         let list = |last_object, last_block_id| RedactionListPhys {
             last_object,
             last_block_id,

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_not_encoded() {
+    fn a_too_large_boot_environment_is_not_encoded() {
         let text = vec![b'x'; BootEnvironment::PAYLOAD_BYTES];
         assert!(BootEnvironment::Raw(text.clone()).encode().is_some());
         assert!(BootEnvironment::List(text.clone()).encode().is_none());

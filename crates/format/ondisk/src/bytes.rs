@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_not_taken_and_told_by_its_place() {
+    fn reads_past_the_end_are_errors_with_their_offset() {
         let mut reader = Reader::new("label", &[1, 2, 3], Endian::Little);
         reader.skip(1).unwrap();
         let error = reader.u64().unwrap_err();
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_little_endian_and_padded() {
+    fn writes_are_little_endian_and_padded() {
         let mut writer = Writer::with_capacity(4);
         writer.put_u8(1);
         writer.put_u16(0x0203);

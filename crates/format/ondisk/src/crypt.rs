@@ -290,7 +290,7 @@ mod tests {
     use crate::Endian;
 
     #[test]
-    fn a_key_object_comes_back_from_its_entries_and_is_refused_without_any_needed_one() {
+    fn a_key_object_needs_each_of_its_entries() {
         let key = CryptKey {
             suite: CryptSuite::Aes192Gcm,
             guid: Guid(77),
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn crypt_strings_lie_in_the_byte_order_of_the_block() {
+    fn crypt_strings_follow_the_byte_order_of_the_block() {
         let salt = [1, 2, 3, 4, 5, 6, 7, 8];
         let iv = [11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22];
         let mac = core::array::from_fn(|index| 100 + index as u8);

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_without_trailer_of_the_other_order_or_of_odd_size_is_refused() {
+    fn a_gang_header_with_a_bad_trailer_or_size_is_refused() {
         let header = GangHeader {
             pointers: vec![child(5)],
             checksum: [0; 4],
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn the_verifier_is_that_of_the_first_address_and_the_physical_birth() {
+    fn the_verifier_is_first_dva_and_physical_birth() {
         let mut pointer = child(0x18);
         pointer.words[0] = 1 | 2 << 32;
         pointer.words[9] = 7;

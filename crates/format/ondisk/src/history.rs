@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn records_that_wrap_around_the_ring_are_put_together_from_three_ranges() {
+    fn records_that_wrap_around_the_ring_are_joined() {
         let header = HistoryPhys {
             create_bytes: 100,
             ring_bytes: 1100,
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn records_come_one_by_one_and_a_cut_one_is_the_last() {
+    fn records_are_read_up_to_a_truncated_one() {
         let mut bytes = record(1, 16);
         bytes.extend(record(2, 0));
         bytes.extend(record(3, 5));

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_lie_at_both_ends_of_the_size_rounded_down() {
+    fn labels_are_at_both_ends_of_the_size_rounded_down() {
         let layout = LeafLayout::new((64 << 20) + (256 << 10) + 511).unwrap();
         assert_eq!(layout.psize_bytes(), (64 << 20) + (256 << 10));
         assert_eq!(
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn content_must_leave_room_for_the_trailer() {
+    fn label_content_must_leave_space_for_the_trailer() {
         let region = unsealed_label_region(b"config", 1024).unwrap();
         assert_eq!((region.len(), &region[..7]), (1024, &b"config\0"[..]));
         assert!(unsealed_label_region(&[0; 24], 64).is_some());

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_without_room_are_refused() {
+    fn lengths_beyond_the_block_are_refused() {
         assert!(object_set(ObjectSetKind::Meta, false).encode(512).is_err());
         assert!(
             object_set(ObjectSetKind::FileSystem, true)

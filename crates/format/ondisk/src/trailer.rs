@@ -48,7 +48,7 @@ mod tests {
     use crate::testing::swapped_words;
 
     #[test]
-    fn the_order_of_a_trailer_is_told_by_its_magic() {
+    fn the_byte_order_of_a_trailer_follows_its_magic() {
         let trailer = ChecksumTrailer {
             endian: Endian::Little,
             words: [1, 2, 3, 4],

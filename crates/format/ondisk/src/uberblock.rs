@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn an_uberblock_of_the_other_byte_order_is_the_same_but_for_its_order() {
+    fn a_byteswapped_uberblock_decodes_to_equal_values() {
         let mut bytes = real();
         let little = Uberblock::decode(&bytes).unwrap();
         for word in bytes.chunks_exact_mut(8) {
@@ -426,7 +426,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_words_behind_the_magic_survive(words in proptest::collection::vec(any::<u64>(), 26)) {
+        fn any_words_after_the_magic_survive(words in proptest::collection::vec(any::<u64>(), 26)) {
             let mut bytes = Uberblock::MAGIC.to_le_bytes().to_vec();
             words.iter().for_each(|word| bytes.extend(word.to_le_bytes()));
             let uberblock = Uberblock::decode(&bytes).unwrap();

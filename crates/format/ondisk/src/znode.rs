@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_big_endian_znode_has_each_field_at_its_place() {
+    fn a_big_endian_znode_has_each_field_at_its_offset() {
         let znode = ZnodePhys::decode(&big_endian_bonus(), Endian::Big).unwrap();
         assert_eq!(znode.atime.seconds, 100);
         assert_eq!(znode.crtime.nanoseconds, 107);
@@ -416,7 +416,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_long_enough_bonus_writes_back_to_itself(
+        fn any_long_enough_bonus_round_trips(
             head in proptest::collection::vec(any::<u8>(), ZNODE_BYTES),
             tail in proptest::collection::vec(any::<u8>(), 0..56),
         ) {

@@ -4,7 +4,7 @@
 use millpond_ondisk::ObjectType;
 
 #[test]
-fn the_page_of_object_types_says_what_the_code_does() {
+fn the_page_of_object_types_matches_the_code() {
     let path = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../../../docs/format/object-types.md"

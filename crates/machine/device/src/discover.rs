@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_gives_its_large_enough_files_once_in_the_order_of_names() {
+    fn a_directory_offers_its_large_files_once_sorted_by_name() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         std::fs::write(at("b"), vec![0; 1000]).unwrap();
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_named_itself_and_cannot_be_used_is_told() {
+    fn explicitly_named_devices_report_their_errors() {
         let folder = tempfile::tempdir().unwrap();
         let small = folder.path().join("small");
         std::fs::write(&small, b"x").unwrap();

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn the_backup_serves_where_the_primary_is_damaged_or_gone() {
+    fn the_backup_gpt_is_used_if_the_primary_is_damaged() {
         for damage in [512 + 30, 1024 + 5] {
             let mut bytes = disk(512, 400);
             bytes[damage] ^= 1;
@@ -276,7 +276,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn damaged_tables_with_good_checksums_give_partitions_inside_the_disk_or_an_error(
+        fn damaged_gpts_give_partitions_inside_the_disk_or_errors(
             header in proptest::collection::vec((24usize..92, any::<u8>()), 0..4),
             entries in proptest::collection::vec((0usize..256, any::<u8>()), 0..8),
             block_bytes in prop_oneof![Just(512usize), Just(4096)],

@@ -38,7 +38,7 @@ pub use gpt::{GptError, GptPartition, read_gpt};
 pub use memory::MemoryDevice;
 pub use partition::PartitionDevice;
 pub use project::FileProject;
-pub use queue::{QueueFigures, QueuedDevice, RUN_BYTES_MAX};
+pub use queue::{QueueStats, QueuedDevice, RUN_BYTES_MAX};
 pub use ring::is_permitted as ring_is_permitted;
 pub use watch::{Unwatched, Watch};
 

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_back_and_nothing_beyond_the_end() {
+    fn memory_devices_round_trip_within_their_size() {
         let device = MemoryDevice::new(vec![0; 4096]).with_sector_bytes(4096);
         device.write(100, b"abc").unwrap();
         let mut buffer = [0; 3];

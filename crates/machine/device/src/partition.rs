@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_batch_each_request_has_its_own_outcome_and_keeps_its_offset() {
+    fn each_request_of_a_batch_has_its_own_outcome() {
         let part = PartitionDevice::new(counting(), 100, 10).unwrap();
         let mut buffers = [[0u8; 2]; 3];
         let mut requests: Vec<_> = buffers
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_batch_of_writes_only_those_within_reach_the_whole_device() {
+    fn only_writes_inside_the_partition_reach_the_device() {
         let part = PartitionDevice::new(counting(), 100, 10).unwrap();
         let mut requests = [
             WriteRequest::new(0, b"ab"),

@@ -39,12 +39,12 @@ struct Gate {
     /// Total of all runs in flight.
     bytes: u64,
     waiting: usize,
-    figures: QueueFigures,
+    stats: QueueStats,
 }
 
 /// Statistics of a [`QueuedDevice`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct QueueFigures {
+pub struct QueueStats {
     /// Reads and single writes.
     pub urgent: u64,
     /// Writes in batches.
@@ -70,8 +70,8 @@ impl QueuedDevice {
 
     /// The statistics so far.
     #[must_use]
-    pub fn figures(&self) -> QueueFigures {
-        self.gate.lock().figures
+    pub fn stats(&self) -> QueueStats {
+        self.gate.lock().stats
     }
 
     fn urgent<T>(&self, request: impl FnOnce() -> T) -> T {
@@ -93,7 +93,7 @@ impl<'a> Ticket<'a> {
     fn urgent(queue: &'a QueuedDevice) -> Self {
         let mut gate = queue.gate.lock();
         gate.urgent += 1;
-        gate.figures.urgent += 1;
+        gate.stats.urgent += 1;
         Self {
             queue,
             is_urgent: true,
@@ -141,10 +141,10 @@ impl<'a> Ticket<'a> {
         }
         let taken = requests.len() - left.len();
         let under_way = gate.runs as u64;
-        gate.figures.runs += ticket.runs as u64;
-        gate.figures.batched += taken as u64;
-        gate.figures.delayed += u64::from(was_delayed);
-        gate.figures.runs_at_once = gate.figures.runs_at_once.max(under_way);
+        gate.stats.runs += ticket.runs as u64;
+        gate.stats.batched += taken as u64;
+        gate.stats.delayed += u64::from(was_delayed);
+        gate.stats.runs_at_once = gate.stats.runs_at_once.max(under_way);
         (ticket, taken)
     }
 }
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn while_a_read_is_under_way_one_run_of_writes_goes_on_and_others_wait() {
+    fn during_a_read_only_one_run_of_writes_is_submitted() {
         let (begun, begins) = bounded(16);
         let (go, gate) = bounded(16);
         let queue = QueuedDevice::new(Arc::new(Held::new(1 << 20, begun, gate)));
@@ -389,8 +389,8 @@ mod tests {
                 go.send(()).unwrap();
             }
         });
-        let figures = queue.figures();
-        assert_eq!((figures.urgent, figures.runs, figures.delayed), (2, 3, 2));
+        let stats = queue.stats();
+        assert_eq!((stats.urgent, stats.runs, stats.delayed), (2, 3, 2));
     }
 
     #[test]
@@ -414,8 +414,8 @@ mod tests {
                 go.send(()).unwrap();
             }
         });
-        let figures = queue.figures();
-        assert_eq!((figures.runs, figures.runs_at_once), (17, 16));
+        let stats = queue.stats();
+        assert_eq!((stats.runs, stats.runs_at_once), (17, 16));
     }
 
     #[test]
@@ -442,8 +442,8 @@ mod tests {
                 go.send(()).unwrap();
             }
         });
-        let figures = queue.figures();
-        assert_eq!((figures.runs, figures.runs_at_once), (5, 4));
+        let stats = queue.stats();
+        assert_eq!((stats.runs, stats.runs_at_once), (5, 4));
         // A run above the limit starts alone.
         let many = vec![1u8; 6 << 20];
         go.send(()).unwrap();
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_with_depth_gets_many_runs_with_one_call_and_one_beside_a_read() {
+    fn a_deep_queue_submits_many_runs_with_one_call() {
         let (begun, begins) = bounded(64);
         let (go, gate) = bounded(64);
         let mut held = Held::new(1 << 20, begun, gate);
@@ -490,8 +490,8 @@ mod tests {
 
     #[test]
     fn a_watched_batch_begins_and_ends_run_by_run() {
-        struct Told(Mutex<Vec<(char, usize, usize)>>);
-        impl Watch for Told {
+        struct Recorder(Mutex<Vec<(char, usize, usize)>>);
+        impl Watch for Recorder {
             fn begun(&self, requests: std::ops::Range<usize>) {
                 self.0.lock().push(('b', requests.start, requests.end));
             }
@@ -502,11 +502,14 @@ mod tests {
         let queue = QueuedDevice::new(Arc::new(MemoryDevice::new(vec![0; 4096])));
         let bytes = [1u8; 512];
         let mut requests = [0, 512, 2048].map(|at| WriteRequest::new(at, &bytes));
-        let told = Told(Mutex::default());
-        queue.write_many_watched(&mut requests, &told);
+        let recorder = Recorder(Mutex::default());
+        queue.write_many_watched(&mut requests, &recorder);
         assert!(requests.iter().all(|request| request.outcome == Ok(())));
-        let told = told.0.into_inner();
-        assert_eq!(told, [('b', 0, 2), ('e', 0, 2), ('b', 2, 3), ('e', 2, 3)]);
+        let recorder = recorder.0.into_inner();
+        assert_eq!(
+            recorder,
+            [('b', 0, 2), ('e', 0, 2), ('b', 2, 3), ('e', 2, 3)]
+        );
     }
 
     #[test]
@@ -525,8 +528,8 @@ mod tests {
         assert_eq!(outcomes, [true, true, true, false]);
         assert_eq!(inner.to_vec()[..128], bytes[..128]);
         assert_eq!(inner.to_vec()[512..640], bytes[128..]);
-        let figures = queue.figures();
-        assert_eq!((figures.batched, figures.runs, figures.delayed), (4, 3, 0));
+        let stats = queue.stats();
+        assert_eq!((stats.batched, stats.runs, stats.delayed), (4, 3, 0));
         assert_eq!(queue.read_vec(64, 4).unwrap(), [64, 65, 66, 67]);
     }
 }

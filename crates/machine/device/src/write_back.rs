@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_error_leaves_a_success_alone() {
+    fn a_later_error_does_not_change_an_earlier_success() {
         let gate = WriteBackGate::default();
         assert!(gate.pass(|| Ok(())).is_ok());
         assert!(gate.pass(lost).is_err());

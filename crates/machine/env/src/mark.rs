@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_does_not_see_others() {
+    fn a_watch_sees_no_other_threads() {
         let other = thread::spawn("other", || {
             let watch = Watch::start();
             hit("other");

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn alone_there_is_one_thread_until_the_body_has_ended_or_panicked() {
+    fn single_thread_mode_ends_with_its_body_or_its_panic() {
         let before = parallelism();
         let inside = alone(|| (is_alone(), parallelism(), alone(is_alone), is_alone()));
         assert_eq!(inside, (true, 1, true, true));

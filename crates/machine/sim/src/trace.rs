@@ -133,7 +133,7 @@ mod tests {
     use millpond_env::sync::{Arc, Mutex};
 
     #[test]
-    fn a_trace_tells_order_place_bytes_and_outcome_apart() {
+    fn traces_differ_by_order_offset_bytes_and_outcome() {
         let trace = |requests: &dyn Fn(&World)| {
             let world = World::new(1);
             let _ = (world.disk(1 << 20, 512), world.disk(1 << 20, 512));
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_and_who_watches_go_on_after_a_power_cut() {
+    fn traces_and_watchers_continue_after_a_power_cut() {
         let seen = Arc::new(Mutex::new(vec![]));
         let world = World::new(1);
         let disk = world.disk(1 << 20, 512);

@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_write_is_torn_between_sectors_only_and_every_mixture_comes() {
+    fn a_torn_write_is_torn_only_between_sectors() {
         let world = World::new(1);
         let disk = world.disk(1 << 20, 512);
         disk.write(0, &[1; 1024]).unwrap();
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn the_journal_rebuilds_every_moment() {
+    fn every_moment_is_rebuilt_from_the_journal() {
         let world = World::new(1);
         let disk = world.disk(1 << 20, 512);
         for byte in 1..=10u8 {
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_flush_loses_what_only_the_page_cache_has() {
+    fn a_failed_flush_loses_page_cache_contents() {
         let world = World::new(1);
         let disk = world.disk(1 << 20, 512);
         disk.write(0, &[1; 4096]).unwrap();
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_durable_write_is_durable_alone() {
+    fn a_durable_write_flushes_no_other_write() {
         let world = World::new(1);
         let disk = world.disk(1 << 20, 512);
         let durable = |at, byte: u8| {
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_come_as_often_as_told_and_are_decided_by_the_seed() {
+    fn faults_occur_at_the_given_rate_from_the_seed() {
         let run = || {
             let world = World::new(5);
             let disk = world.disk(1 << 20, 512);
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_disk_takes_time_and_nothing_else() {
+    fn a_slow_disk_only_takes_time() {
         let world = World::new(1);
         let disk = world.disk(1 << 20, 512);
         let second = 1_000_000_000;
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn evil_memory_flips_the_same_bit_in_all_copies_and_spares_what_is_short() {
+    fn faulty_memory_flips_the_same_bit_in_all_copies() {
         use crate::EvilMemory;
         let world = World::new(1);
         let (one, two) = (world.disk(1 << 20, 512), world.disk(1 << 20, 512));
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn an_absent_disk_fails_and_comes_back_with_what_it_had() {
+    fn an_absent_disk_fails_and_returns_with_its_content() {
         let world = World::new(1);
         let disk = world.disk(1 << 20, 512);
         disk.write(0, &[1; 512]).unwrap();
@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn chosen_requests_are_kept_whole_or_in_part_and_all_others_lost() {
+    fn only_chosen_requests_survive_a_power_cut() {
         use crate::Kept;
         let world = World::new(5);
         let (one, two) = (world.disk(1 << 20, 512), world.disk(1 << 20, 512));

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn an_opened_set_goes_on_in_its_last_block() {
+    fn object_ids_continue_in_the_last_block() {
         let mut numbers = ObjectIdAllocator::new(Some(3));
         assert_eq!(numbers.search(Txg(9), 1, 3), Search::MustLearn(3));
         numbers.learn(3, 0b1011);

@@ -110,7 +110,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parts_are_what_a_block_written_at_once_would_be(
+        fn partial_writes_equal_one_whole_write(
             writes in prop::collection::vec((0..SIZE, 1..SIZE, any::<u8>()), 1..40),
             window in (0..SIZE, 1..SIZE),
         ) {

@@ -56,12 +56,12 @@ impl Object {
                     let found = self.ask_synced(&synced, |tree| tree.next(id, want_hole))?;
                     let Some(found) = found else { continue };
                     // Beyond the end of the synced tree everything is a hole.
-                    let behind = if want_hole {
+                    let after = if want_hole {
                         synced.block_id_max.0.saturating_add(1)
                     } else {
                         u64::MAX
                     };
-                    let found = found.unwrap_or(behind);
+                    let found = found.unwrap_or(after);
                     let is_final = found == id;
                     if is_final {
                         return Ok(Some(BlockId(id)));
@@ -96,22 +96,22 @@ impl Object {
         let is_to_end = end == u64::MAX;
         let first = offset.div_ceil(size);
         // The first block after the whole ones.
-        let behind = if is_to_end { u64::MAX } else { end / size };
+        let after = if is_to_end { u64::MAX } else { end / size };
         // Both checks come before any change. Blocks between the edges may be unreadable; these leak.
         self.check_free_edge(first)?;
         if !is_to_end {
-            self.check_free_edge(behind)?;
+            self.check_free_edge(after)?;
         }
         if !offset.is_multiple_of(size) {
             let stop = end.min(first.saturating_mul(size));
             self.zero_part(tx, offset / size, offset % size, stop - offset)?;
         }
-        if !is_to_end && !end.is_multiple_of(size) && behind >= first {
-            self.zero_part(tx, behind, 0, end % size)?;
+        if !is_to_end && !end.is_multiple_of(size) && after >= first {
+            self.zero_part(tx, after, 0, end % size)?;
         }
-        if first < behind {
+        if first < after {
             let (mut state, slot) = self.change(tx)?;
-            state.free_blocks(slot, first, behind - 1);
+            state.free_blocks(slot, first, after - 1);
         }
         Ok(())
     }

@@ -44,7 +44,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn ranges_hold_what_a_plain_set_holds_and_never_touch(
+        fn ranges_match_a_plain_set_and_never_touch(
             inserts in prop::collection::vec((0u64..60, 0u64..12), 0..20),
         ) {
             let (mut ranges, mut plain) = (Ranges::default(), BTreeSet::new());

@@ -16,7 +16,7 @@ const STREAMS_MAX: usize = 8;
 /// readers send several requests at once, and these overtake each other.
 const DISORDER_BYTES_MAX: u64 = 1 << 20;
 /// Distance behind a stream, in bytes, within which overtaken requests may still read blocks.
-const BEHIND_BYTES: u64 = DISORDER_BYTES_MAX;
+const LAG_BYTES: u64 = DISORDER_BYTES_MAX;
 /// A stream accepts reads out of order only if it was met within this many reads of the object. After that,
 /// an unrelated random read is more likely.
 const DISORDER_READS_MAX: u64 = 64;
@@ -120,19 +120,19 @@ impl Stream {
     /// Returns the blocks that have now fallen far enough behind, each of them once.
     fn leave(&mut self, block_bytes: u64) -> Range<u64> {
         let from = self.left;
-        self.left = from.max(self.next.saturating_sub(BEHIND_BYTES) / block_bytes);
+        self.left = from.max(self.next.saturating_sub(LAG_BYTES) / block_bytes);
         from..self.left
     }
 
     fn stretch(&mut self, first: u64, end: u64, read: &Read) -> Option<Stretch> {
-        let behind_all = read.last_block.saturating_add(1);
-        let end = end.min(behind_all);
+        let end_of_read = read.last_block.saturating_add(1);
+        let end = end.min(end_of_read);
         if first >= end {
             return None;
         }
         let known = self.reached.max(first);
         let window = self.window / read.block_bytes.max(1);
-        self.reached = known.max(end.saturating_add(window).min(behind_all));
+        self.reached = known.max(end.saturating_add(window).min(end_of_read));
         Some(Stretch {
             first,
             end,
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_from_front_to_back_gets_each_block_ahead_once_and_ever_more_of_them() {
+    fn a_sequential_reader_gets_each_block_prefetched_once() {
         let mut streams = Streams::default();
         assert_eq!(
             blocks(&mut streams, &read(0, BLOCK)),
@@ -267,14 +267,14 @@ mod tests {
     }
 
     #[test]
-    fn of_one_long_read_the_rest_is_read_meanwhile_and_nothing_behind_it() {
+    fn one_long_read_prefetches_only_its_own_rest() {
         let mut streams = Streams::default();
         let long = read(40 * BLOCK + 5, 8 * BLOCK);
         assert_eq!(blocks(&mut streams, &long), Some((41, 49)));
     }
 
     #[test]
-    fn indirect_blocks_are_asked_for_before_the_blocks_below_them_and_once() {
+    fn indirect_blocks_are_prefetched_once_before_their_children() {
         let mut streams = Streams::default();
         let mut reached = 2;
         for block in 0..1000 {
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn who_jumps_about_gets_nothing_ahead() {
+    fn random_reads_prefetch_nothing() {
         let mut streams = Streams::default();
         let mut at = 1u64;
         for _ in 0..5000 {
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_from_back_to_front_gets_nothing_ahead() {
+    fn backward_reads_prefetch_nothing() {
         let mut streams = Streams::default();
         for block in (0..1000).rev() {
             assert_eq!(blocks(&mut streams, &read(block * BLOCK, BLOCK)), None);
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn who_jumps_about_where_a_stream_has_ended_is_not_that_stream() {
+    fn random_reads_do_not_continue_an_ended_stream() {
         let mut streams = Streams::default();
         (0..100).for_each(|block| drop(streams.note(&read(block * BLOCK, BLOCK))));
         // Random reads elsewhere, for a while.
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_ahead_of_the_end_even_if_it_comes_nearer() {
+    fn no_block_past_the_end_is_prefetched_as_it_shrinks() {
         let mut streams = Streams::default();
         let mut end = 100;
         for block in 0..150 {
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_reader_has_gone_past_is_known() {
+    fn blocks_passed_by_the_reader_are_known() {
         let mut streams = Streams::default();
         streams.note(&read(0, BLOCK));
         let stretch = streams.note(&read(BLOCK, BLOCK)).ahead.unwrap();
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_leaves_each_block_behind_once_when_it_is_some_way_on() {
+    fn a_stream_drops_each_block_once_after_some_distance() {
         for length in [4096, BLOCK, 3 * BLOCK] {
             let mut streams = Streams::default();
             let (mut left, mut end) = (700, 0);
@@ -390,14 +390,14 @@ mod tests {
                     left = behind.end;
                 }
                 end = at + length;
-                assert!(left == 700 || left * BLOCK + BEHIND_BYTES <= end);
+                assert!(left == 700 || left * BLOCK + LAG_BYTES <= end);
             }
-            assert_eq!(left, (end - BEHIND_BYTES) / BLOCK);
+            assert_eq!(left, (end - LAG_BYTES) / BLOCK);
         }
     }
 
     #[test]
-    fn what_is_overtaken_is_not_left_behind_before_its_time() {
+    fn reordered_reads_are_not_dropped_too_early() {
         let mut streams = Streams::default();
         for pair in 0..500u64 {
             for block in [pair * 2 + 1, pair * 2] {
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn who_jumps_about_leaves_nothing_behind() {
+    fn random_reads_drop_nothing() {
         let mut streams = Streams::default();
         for step in 0..5000u64 {
             let at = step * 7919 % 9000 * BLOCK;

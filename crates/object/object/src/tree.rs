@@ -47,7 +47,7 @@ impl Tree<'_> {
 
     /// Walks down as [`Tree::descend`] does, but returns `None` on any failure. See
     /// [`BlockStore::prefetch`].
-    fn descend_ahead(&self, level: u8, id: u64) -> Option<(BlockPointer, u8)> {
+    fn descend_for_prefetch(&self, level: u8, id: u64) -> Option<(BlockPointer, u8)> {
         let read = |pointer: &BlockPointer, address| {
             let block = self.store.prefetch(pointer, address, self.key);
             block.ok_or_else(|| self.invalid("an indirect block is not to be had ahead"))
@@ -58,7 +58,7 @@ impl Tree<'_> {
     /// Prefetches a block of any level into `buffer`, if that is large enough. Returns false if neither this
     /// block nor the ones after it can be prefetched.
     pub(crate) fn prefetch(&self, level: u8, id: u64, buffer: PooledBuf) -> bool {
-        let Some((pointer, at)) = self.descend_ahead(level, id) else {
+        let Some((pointer, at)) = self.descend_for_prefetch(level, id) else {
             return false;
         };
         if at != level || pointer.is_hole() || pointer.is_embedded() {

@@ -243,7 +243,7 @@ fn only_the_first_slot_of_a_large_dnode_is_an_object() {
 }
 
 #[test]
-fn a_listing_goes_on_past_holes_and_a_bad_block_of_dnodes() {
+fn a_listing_continues_past_holes_and_bad_blocks() {
     let some = |slot| {
         [(
             slot,
@@ -271,7 +271,7 @@ fn a_listing_goes_on_past_holes_and_a_bad_block_of_dnodes() {
 }
 
 #[test]
-fn pointers_that_contradict_their_place_are_errors() {
+fn pointers_that_do_not_match_their_position_are_errors() {
     let mut image = Image::new();
     let kind = ObjectType::PLAIN_FILE;
     let data = image.write(&content(1, 512), kind, 0);
@@ -300,7 +300,7 @@ fn pointers_that_contradict_their_place_are_errors() {
 }
 
 #[test]
-fn an_object_set_that_is_none_is_refused() {
+fn an_invalid_object_set_is_refused() {
     let mut image = Image::new();
     let wrong_kind = image.write(&[0; 1024], ObjectType::PLAIN_FILE, 0);
     let empty = image.write(&[0; 1024], ObjectType::OBJECT_SET, 0);

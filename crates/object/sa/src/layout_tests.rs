@@ -118,7 +118,7 @@ impl MemoryFile {
             .unwrap()
     }
     /// Lengths of the header, the bonus and the spill block, in bytes.
-    fn figures(&self) -> (usize, usize, Option<usize>) {
+    fn sizes(&self) -> (usize, usize, Option<usize>) {
         let state = self.state.lock();
         let units = u16::from_le_bytes([state.bonus[4], state.bonus[5]]) >> 10;
         let spill = state.spill.as_ref().map(|spill| spill.bytes.len());
@@ -238,11 +238,11 @@ fn build(layouts: &SaLayouts, dnode_bytes: usize, list: &List) -> MemoryFile {
 }
 
 #[test]
-fn a_new_file_system_registers_all_attributes_and_numbers_layouts_from_2() {
+fn a_new_file_system_registers_all_attributes() {
     let (layouts, tables) = new_file_system();
     let tx = transaction();
     let file = build(&layouts, 512, &template(true, trivial()));
-    assert_eq!(file.figures(), (8, 176, None));
+    assert_eq!(file.sizes(), (8, 176, None));
     let stored = tables.0.lock();
     assert_eq!(stored.registered.len(), 22);
     for (index, (name, registration)) in stored.registered.iter().enumerate() {
@@ -274,7 +274,7 @@ fn a_new_file_system_registers_all_attributes_and_numbers_layouts_from_2() {
 }
 
 #[test]
-fn an_older_registry_gets_what_it_lacks_behind_what_it_has() {
+fn an_older_registry_gains_the_missing_attributes() {
     let registry = SaRegistry::from_zaps(3, Arc::new(NoObjects), None, None).unwrap();
     // As another system might have it: no project, and one additional attribute.
     let mut old: Vec<_> = SaAttribute::ALL[..21]
@@ -310,7 +310,7 @@ fn buffers_are_laid_out_as_openzfs_does() {
         layouts
             .change(&tx, file, &[SaChange::Set(what, bytes)])
             .unwrap();
-        file.figures()
+        file.sizes()
     };
     let file = build(&layouts, 512, &template(true, trivial()));
     assert_eq!(set(&file, SaAttribute::Dxattr, &[1; 136]), (16, 320, None));
@@ -332,15 +332,15 @@ fn buffers_are_laid_out_as_openzfs_does() {
     );
     let remove = [SaChange::Remove(SaAttribute::Dxattr)];
     layouts.change(&tx, &file, &remove).unwrap();
-    assert_eq!(file.figures(), (8, 176, None));
+    assert_eq!(file.sizes(), (8, 176, None));
     assert_eq!(file.read(&layouts).xattr_list(), None);
 
     let aces = |count: usize| [0u8, 0, 0, 0x10, 1, 0, 0, 0].repeat(count);
     let file = build(&layouts, 512, &template(true, aces(20)));
-    assert_eq!(file.figures(), (8, 312, None));
+    assert_eq!(file.sizes(), (8, 312, None));
     let file = build(&layouts, 512, &template(true, aces(40)));
     set(&file, SaAttribute::Xattr, &9u64.to_le_bytes());
-    assert_eq!(file.figures(), (8, 192, Some(512)));
+    assert_eq!(file.sizes(), (8, 192, Some(512)));
     assert_eq!(file.bonus()[152 + 8 - 8..], [0; 40]);
     let spill = file.spill().unwrap().unwrap();
     assert_eq!(spill.bytes[6..8], 320u16.to_le_bytes());
@@ -360,7 +360,7 @@ fn buffers_are_laid_out_as_openzfs_does() {
 }
 
 #[test]
-fn equal_lengths_are_changed_in_place_without_reading_the_spill_block() {
+fn equal_lengths_change_in_place_without_reading_the_spill() {
     let (layouts, tables) = new_file_system();
     let tx = transaction();
     let mut list = template(true, trivial());
@@ -386,7 +386,7 @@ fn equal_lengths_are_changed_in_place_without_reading_the_spill_block() {
 }
 
 #[test]
-fn a_project_that_comes_later_goes_to_its_place_and_is_flagged() {
+fn a_project_id_added_later_has_its_slot_and_flag() {
     let (layouts, _) = new_file_system();
     let mut list = template(false, trivial());
     list.push((SaAttribute::Xattr, 9u64.to_le_bytes().to_vec()));
@@ -394,7 +394,7 @@ fn a_project_that_comes_later_goes_to_its_place_and_is_flagged() {
     let file = build(&layouts, 512, &list);
     let project = [SaChange::Set(SaAttribute::ProjectId, &55u64.to_le_bytes())];
     layouts.change(&transaction(), &file, &project).unwrap();
-    let (header, _, _) = file.figures();
+    let (header, _, _) = file.sizes();
     assert_eq!(
         file.bonus()[header + 128..header + 136],
         55u64.to_le_bytes()
@@ -428,7 +428,7 @@ fn a_big_endian_buffer_is_written_anew_in_little_endian() {
 }
 
 #[test]
-fn what_no_file_can_have_is_refused_and_changes_nothing() {
+fn invalid_attributes_are_refused_and_change_nothing() {
     let (layouts, _) = new_file_system();
     let file = build(&layouts, 512, &template(true, trivial()));
     let before = file.bonus();
@@ -467,7 +467,7 @@ fn what_no_file_can_have_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn a_layout_of_a_younger_txg_is_carried_back_before_an_older_one_uses_it() {
+fn a_layout_of_a_newer_txg_moves_to_the_older_that_uses_it() {
     let (layouts, tables) = new_file_system();
     let groups = TxgGroups::new(&Env::real(), Txg(9), DirtyLimits::default());
     let older = groups.begin(0).unwrap();
@@ -502,7 +502,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn whatever_is_set_and_removed_is_found_as_in_a_map(
+    fn attributes_set_and_removed_match_a_map(
         steps in proptest::collection::vec((0usize..5, proptest::option::weighted(0.7, 0usize..900), any::<u8>()), 1..30),
         slots in 1usize..4,
         with_project in any::<bool>(),

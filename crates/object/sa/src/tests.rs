@@ -218,7 +218,7 @@ fn a_big_endian_buffer_reads_equal() {
 }
 
 #[test]
-fn a_symlink_gives_its_target() {
+fn a_symlink_has_its_target() {
     let registry = usual();
     let special = [
         (5, word(0o120_777)),
@@ -279,7 +279,7 @@ fn buffers_that_contradict_the_tables_are_errors() {
 }
 
 #[test]
-fn generation_0_and_counts_that_lie_are_errors() {
+fn generation_0_and_wrong_counts_are_errors() {
     let registry = usual();
     let special = [(4, word(0)), (16, word(4)), (19, trivial())];
     let bonus = encoded(&registry, 2, &special);
@@ -425,7 +425,7 @@ fn an_old_acl_of_many_entries_is_in_its_object() {
 }
 
 #[test]
-fn without_tables_old_znodes_can_be_read_and_new_ones_are_errors() {
+fn without_tables_only_old_znodes_can_be_read() {
     let bytes = Arc::new(Objects(BTreeMap::new()));
     let registry = Arc::new(SaRegistry::from_zaps(3, bytes, None, None).unwrap());
     let bonus = old_znode(0o40755, 2, b"");

@@ -42,7 +42,7 @@ fn next(groups: &Arc<TxgGroups>) -> Option<u64> {
 }
 
 #[test]
-fn a_group_without_transactions_stays_open_until_it_is_asked_for() {
+fn an_empty_txg_stays_open_until_a_sync_is_requested() {
     let (groups, hand) = groups();
     hand.0.store(60_000_000_000, Ordering::SeqCst);
     assert_eq!(next(&groups), None);
@@ -108,7 +108,7 @@ fn three_groups_are_alive_at_most() {
 }
 
 #[test]
-fn the_syncing_thread_s_own_transactions_hold_nothing_up() {
+fn transactions_of_the_syncing_thread_never_wait() {
     let (groups, _) = groups();
     groups.ask(Txg(4));
     let syncing = groups.next_to_sync(NOW).unwrap();
@@ -155,7 +155,7 @@ fn at_the_limit_transactions_wait_until_a_group_is_synced() {
 }
 
 #[test]
-fn what_transactions_announce_counts_until_they_end() {
+fn estimates_count_until_transactions_end() {
     let (groups, _) = groups();
     let announced = groups.begin(1000).unwrap();
     assert_eq!(groups.dirty_bytes(), 1000);
@@ -181,7 +181,7 @@ fn delays_grow_smoothly_from_the_share_to_the_limit() {
 }
 
 #[test]
-fn a_delayed_transaction_begins_when_its_time_has_come() {
+fn a_delayed_transaction_begins_on_time() {
     let _mark = mark::expect("writer-delayed");
     let groups = TxgGroups::new(&Env::real(), Txg(4), limits());
     let most = groups.begin(0).unwrap();
@@ -225,7 +225,7 @@ fn waiters_are_woken_by_the_commit_and_by_failure() {
 }
 
 #[test]
-fn while_paused_nothing_begins_and_the_group_under_way_goes_on() {
+fn while_paused_nothing_begins_and_the_open_group_continues() {
     let (groups, _) = groups();
     thread::scope(|scope| {
         let under_way = groups.begin(0).unwrap();
@@ -313,7 +313,7 @@ fn no_transaction_is_in_a_group_that_is_being_written() {
 }
 
 #[test]
-fn at_the_limit_a_transaction_waits_until_something_is_written() {
+fn at_the_limit_a_transaction_waits_for_a_write() {
     let _mark = mark::expect("writer-throttled");
     let (groups, _) = groups();
     let all = groups.begin(0).unwrap();
@@ -383,7 +383,7 @@ fn log_writers_pass_the_throttle_and_some_never_wait() {
 }
 
 #[test]
-fn a_group_that_nothing_uses_any_more_closes_early() {
+fn an_unused_txg_closes_early() {
     let (groups, hand) = groups();
     let second = 1_000_000_000;
     drop(groups.begin(1).unwrap());
@@ -401,7 +401,7 @@ fn a_group_that_nothing_uses_any_more_closes_early() {
 }
 
 #[test]
-fn half_a_change_is_never_written_and_nothing_after_it() {
+fn a_partial_change_is_never_written() {
     let _mark = mark::expect("half-a-change");
     let half = |tx: &Transaction| drop(tx.unfinished());
     let panic = |tx: &Transaction| {

@@ -119,7 +119,7 @@ impl ZapCursor {
             Shape::Fat(header) => match self.load_leaf(&header, position) {
                 Ok(window) => window,
                 Err(error) => {
-                    self.position = self.behind_bad_leaf(&header, position.hash);
+                    self.position = self.after_bad_leaf(&header, position.hash);
                     return Err(error);
                 }
             },
@@ -186,7 +186,7 @@ impl ZapCursor {
 
     /// Returns where to continue when the leaf of `hash` is unreadable: at the first table entry that refers
     /// to another block, or at the next block of the table. Reads at most one block of the table.
-    fn behind_bad_leaf(&self, header: &ZapHeader, hash: u64) -> Option<ZapPosition> {
+    fn after_bad_leaf(&self, header: &ZapHeader, hash: u64) -> Option<ZapPosition> {
         let step = 1u64.checked_shl(64u32.saturating_sub(header.table_shift))?;
         let place = header.table_location(hash);
         let table = if place.block == 0 {

@@ -109,14 +109,14 @@ fn normal_form(text: &str, form: UnicodeForm) -> String {
         let known = rest
             .find(|character| !is_assigned(character))
             .unwrap_or(rest.len());
-        let (segment, behind) = rest.split_at(known);
+        let (segment, after) = rest.split_at(known);
         match form {
             UnicodeForm::D => formed.extend(segment.nfd()),
             UnicodeForm::C => formed.extend(segment.nfc()),
             UnicodeForm::Kd => formed.extend(segment.nfkd()),
             UnicodeForm::Kc => formed.extend(segment.nfkc()),
         }
-        let mut characters = behind.chars();
+        let mut characters = after.chars();
         formed.extend(characters.next());
         rest = characters.as_str();
     }
@@ -135,7 +135,7 @@ fn fold_units(name: &[u8]) -> Vec<u8> {
             0xf0..=0xf4 => 4,
             _ => 1,
         };
-        let (unit, behind) = rest.split_at(length.min(rest.len()));
+        let (unit, after) = rest.split_at(length.min(rest.len()));
         match std::str::from_utf8(unit) {
             Ok(text) => {
                 for character in text.chars() {
@@ -146,7 +146,7 @@ fn fold_units(name: &[u8]) -> Vec<u8> {
             }
             Err(_) => folded.extend_from_slice(unit),
         }
-        rest = behind;
+        rest = after;
     }
     folded
 }
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn upper_case_equals_the_standard_librarys_where_that_is_one_to_one_and_old() {
+    fn upper_case_matches_std_for_old_one_to_one_characters() {
         let mut compared = 0;
         for character in (0..0x11_0000).filter_map(char::from_u32) {
             let mut full = character.to_uppercase();
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn letters_younger_than_unicode_5_are_left_alone() {
+    fn characters_newer_than_unicode_5_are_unchanged() {
         // Georgian got capitals in Unicode 11. U+A7C8 was added in 12 and 14, the capital of U+0250 in 5.1.
         for young in ["ა", "\u{a7c8}", "\u{250}"] {
             assert_eq!(upper(young.as_bytes()), young.as_bytes());
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn the_four_forms_give_what_unicode_says() {
+    fn the_four_normal_forms_match_unicode() {
         assert_eq!(form(0x10, "é"), "e\u{301}");
         assert_eq!(form(0x50, "e\u{301}"), "é");
         assert_eq!(form(0x20, "ﬁ"), "fi");

@@ -50,7 +50,7 @@ fn a_microzap_finds_and_lists_in_hash_order() {
 }
 
 #[test]
-fn a_fat_zap_of_many_leaves_and_an_external_table_is_found_and_listed_whole() {
+fn a_fat_zap_with_an_external_table_is_listed_whole() {
     for is_big in [false, true] {
         let entries = numbered(3000);
         let blocks = FatWriter::plain(10).write(&entries);
@@ -73,7 +73,7 @@ fn a_fat_zap_of_many_leaves_and_an_external_table_is_found_and_listed_whole() {
 }
 
 #[test]
-fn a_listing_stopped_after_any_entry_goes_on_from_its_cookie() {
+fn a_listing_continues_from_any_cookie() {
     let fat = FatWriter::plain(10).write(&numbered(200));
     let few: Vec<String> = (0..40).map(|index| format!("f{index}")).collect();
     let few: Vec<(&[u8], u64)> = few.iter().map(|name| (name.as_bytes(), 1)).collect();
@@ -233,7 +233,7 @@ fn a_folding_that_does_not_exist_still_lets_a_fat_zap_be_listed() {
 }
 
 #[test]
-fn a_zap_that_is_none_is_an_error() {
+fn an_invalid_zap_is_an_error() {
     let zeros = MemoryBlocks {
         block_bytes: 512,
         ..MemoryBlocks::default()
@@ -247,7 +247,7 @@ fn a_zap_that_is_none_is_an_error() {
 }
 
 #[test]
-fn a_table_that_points_outside_or_to_a_hole_is_an_error_and_listings_end() {
+fn a_table_that_points_outside_or_to_a_hole_is_an_error() {
     for (entry, expected) in [
         (0, "points outside the zap"),
         (u64::MAX, "points outside the zap"),
@@ -333,7 +333,7 @@ fn a_huge_table_of_holes_ends_after_a_bounded_number_of_errors() {
 }
 
 #[test]
-fn a_header_that_lies_about_its_entries_is_found_by_the_check() {
+fn a_wrong_entry_count_is_found_by_the_check() {
     let mut blocks = FatWriter::plain(12).write(&numbered(5));
     blocks.put_u64(0, 72, u64::MAX);
     let zap = blocks.open().unwrap();
@@ -342,7 +342,7 @@ fn a_header_that_lies_about_its_entries_is_found_by_the_check() {
 }
 
 #[test]
-fn a_hash_with_bits_below_those_kept_is_an_error_not_an_endless_listing() {
+fn a_hash_with_extra_low_bits_is_an_error() {
     let mut blocks = FatWriter::plain(12).write(&numbered(1));
     let at = 48 + 256;
     assert_eq!(blocks.blocks[&1][at], 252);
@@ -364,7 +364,7 @@ fn numbers_are_keys_in_lower_case_hexadecimal() {
 }
 
 #[test]
-fn values_of_every_width_and_of_no_integer_come_back() {
+fn values_of_every_width_round_trip() {
     let entries = [
         ("u8", ZapValue::from_bytes(b"text\0")),
         ("u16", ZapValue::from_u16s(&[0x1234, 0x5678])),
@@ -396,7 +396,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn what_was_written_is_found_and_listed(
+    fn zap_entries_are_found_and_listed(
         model in proptest::collection::btree_map(
             proptest::collection::vec(1u8..=255, 1..70),
             proptest::collection::vec(any::<u64>(), 0..6),

@@ -379,7 +379,7 @@ fn first_parts(
         groups,
         port,
         state,
-        drive: new.writing.drive,
+        sync_mode: new.writing.sync_mode,
         is_deflated: true,
         leaf_watch: LeafWatch::default(),
     };

@@ -75,7 +75,7 @@ pub enum PoolError {
         txg: millpond_ondisk::Txg,
     },
     /// This part is not implemented yet.
-    #[error("not built yet")]
+    #[error("not implemented yet")]
     NotReady,
     /// A feature's count cannot be changed.
     #[error(transparent)]

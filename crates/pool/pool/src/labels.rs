@@ -109,7 +109,7 @@ pub fn write_labels(
     config: &PoolConfig,
     tops: &[VdevId],
     half: LabelHalf,
-    turn: WriteOrder,
+    write_order: WriteOrder,
 ) -> Result<RoundReport, LabelError> {
     let mut jobs = Vec::new();
     for target in targets(topology, tops) {
@@ -122,7 +122,7 @@ pub fn write_labels(
         let work = move |device: &dyn Device| write_config(device, &bytes, half.indices());
         (target, Box::new(work) as Work)
     });
-    Ok(in_turn(topology, turn, works))
+    Ok(in_order(topology, write_order, works))
 }
 
 /// Writes an uberblock to all four rings of every present leaf of `tops`, and flushes these leaves.
@@ -132,7 +132,7 @@ pub fn write_uberblock(
     uberblock: &Uberblock,
     tops: &[VdevId],
     multihost: bool,
-    turn: WriteOrder,
+    write_order: WriteOrder,
 ) -> RoundReport {
     let works = targets(topology, tops).into_iter().map(|target| {
         let ring = UberblockRing::new(target.ashift);
@@ -141,12 +141,12 @@ pub fn write_uberblock(
         let work = move |device: &dyn Device| write_slot(device, &uberblock, ring, slot);
         (target, Box::new(work) as Work)
     });
-    in_turn(topology, turn, works)
+    in_order(topology, write_order, works)
 }
 
 /// Flushes every present leaf of `tops`, which makes earlier writes durable.
 #[must_use]
-pub fn flush(topology: &Topology, tops: &[VdevId], turn: WriteOrder) -> RoundReport {
+pub fn flush(topology: &Topology, tops: &[VdevId], write_order: WriteOrder) -> RoundReport {
     let flush = |device: &dyn Device| {
         let outcome = device.flush();
         let copies = usize::from(outcome.is_ok());
@@ -154,7 +154,7 @@ pub fn flush(topology: &Topology, tops: &[VdevId], turn: WriteOrder) -> RoundRep
     };
     let works = targets(topology, tops).into_iter();
     let works = works.map(|target| (target, Box::new(flush) as Work));
-    in_turn(topology, turn, works)
+    in_order(topology, write_order, works)
 }
 
 /// The uberblock that completes `txg`, after `previous`. A new pool has no previous uberblock and uses
@@ -198,9 +198,9 @@ pub struct Commit<'a> {
     pub multihost: bool,
     /// An arbitrary number. It selects where the search for vdevs to hold the uberblock starts if the
     /// configuration is clean.
-    pub dice: u64,
+    pub random: u64,
     /// The order in which leaves are written.
-    pub turn: WriteOrder,
+    pub write_order: WriteOrder,
 }
 
 /// Failures that did not prevent a commit.
@@ -251,7 +251,7 @@ pub fn commit(topology: &Topology, what: &Commit<'_>) -> Result<CommitReport, Co
             .failures
             .extend(round.failures().map(|(leaf, error)| (leaf, error.clone())));
     };
-    let round = flush(topology, what.written_tops, what.turn);
+    let round = flush(topology, what.written_tops, what.write_order);
     note(&round);
     // The writes of the blocks already checked redundancy within the vdev. Here only a vdev on which every
     // leaf failed stops the commit.
@@ -264,28 +264,28 @@ pub fn commit(topology: &Topology, what: &Commit<'_>) -> Result<CommitReport, Co
         .config
         .map(|config| (config, labelled_tops(topology, what.dirty_tops)));
     if let Some((config, tops)) = &labelled {
-        let round = write_labels(topology, config, tops, LabelHalf::Even, what.turn)?;
+        let round = write_labels(topology, config, tops, LabelHalf::Even, what.write_order)?;
         note(&round);
         demand_labels(topology, tops, &round)?;
     }
     let holders = if labelled.is_some() {
         all_tops(topology)
     } else {
-        uberblock_holders(topology, what.dice)
+        uberblock_holders(topology, what.random)
     };
     let round = write_uberblock(
         topology,
         what.uberblock,
         &holders,
         what.multihost,
-        what.turn,
+        what.write_order,
     );
     note(&round);
     if !is_committed(topology, &holders, &round) {
         return Err(CommitError::NoUberblock);
     }
     if let Some((config, tops)) = &labelled {
-        let round = write_labels(topology, config, tops, LabelHalf::Odd, what.turn)?;
+        let round = write_labels(topology, config, tops, LabelHalf::Odd, what.write_order)?;
         note(&round);
         demand_labels(topology, tops, &round)?;
     }
@@ -347,7 +347,7 @@ fn has_devices(top: &VdevNode) -> bool {
 }
 
 /// The top-level vdevs that hold the uberblock if the configuration is clean: up to three.
-fn uberblock_holders(topology: &Topology, dice: u64) -> Vec<VdevId> {
+fn uberblock_holders(topology: &Topology, random: u64) -> Vec<VdevId> {
     const HOLDERS: usize = 3;
     let suited: Vec<VdevId> = topology
         .tree
@@ -357,7 +357,7 @@ fn uberblock_holders(topology: &Topology, dice: u64) -> Vec<VdevId> {
         })
         .map(|(id, _)| id)
         .collect();
-    let start = usize::try_from(dice % (suited.len().max(1) as u64)).unwrap_or(0);
+    let start = usize::try_from(random % (suited.len().max(1) as u64)).unwrap_or(0);
     suited
         .iter()
         .cycle()
@@ -537,9 +537,9 @@ fn targets(topology: &Topology, tops: &[VdevId]) -> Vec<Target> {
 type Work = Box<dyn FnOnce(&dyn Device) -> (usize, Option<LabelError>) + Send>;
 
 /// Runs the write of each leaf. A device that does not answer counts as not written.
-fn in_turn(
+fn in_order(
     topology: &Topology,
-    turn: WriteOrder,
+    write_order: WriteOrder,
     works: impl Iterator<Item = (Target, Work)>,
 ) -> RoundReport {
     let mut targets = vec![];
@@ -549,7 +549,7 @@ fn in_turn(
         let request: Box<dyn FnOnce() -> _ + Send> = Box::new(move || work(device.as_ref()));
         (leaf, request)
     });
-    let outcomes = topology.on_leaves(turn == WriteOrder::Together, requests.collect());
+    let outcomes = topology.on_leaves(write_order == WriteOrder::Together, requests.collect());
     let reports = targets.iter().zip(outcomes).map(|(target, outcome)| {
         let no_answer = |error| (0, Some(DeviceError::from(error).into()));
         target.report(outcome.unwrap_or_else(no_answer))

@@ -51,7 +51,7 @@ pub struct WriteOptions {
     /// records the opening; otherwise it records nothing.
     pub system: Option<String>,
     /// The sync mode: which thread writes txgs.
-    pub drive: SyncMode,
+    pub sync_mode: SyncMode,
     /// Limits on dirty data.
     pub limits: DirtyLimits,
     /// Whether the program calls [`Pool::resume`] after device failures. The property `failmode` then
@@ -93,8 +93,8 @@ impl Pool {
     ) -> Result<Arc<Self>, OpenError> {
         let options = OpenOptions {
             // Opening reads blocks too, and in caller-driven mode it must be deterministic.
-            prefetch: options.prefetch && writing.drive == SyncMode::Thread,
-            deadline: match writing.drive {
+            prefetch: options.prefetch && writing.sync_mode == SyncMode::Thread,
+            deadline: match writing.sync_mode {
                 SyncMode::Thread => writing.deadline,
                 SyncMode::Caller => RequestDeadline(None),
             },
@@ -153,7 +153,8 @@ impl Pool {
             (state.uberblock, state.multihost)
         };
         let tops = labels::all_tops(&topology);
-        let round = labels::write_uberblock(&topology, &uberblock, &tops, multihost, self.turn());
+        let round =
+            labels::write_uberblock(&topology, &uberblock, &tops, multihost, self.write_order());
         match labels::is_committed(&topology, &tops, &round) {
             true => Ok(()),
             false => Err(CommitError::NoUberblock.into()),
@@ -161,7 +162,7 @@ impl Pool {
     }
 
     pub(crate) fn wait_for_devices(self: &Arc<Self>, writing: &WriteOptions) {
-        if writing.can_be_resumed && self.drive == SyncMode::Thread {
+        if writing.can_be_resumed && self.sync_mode == SyncMode::Thread {
             self.failure.wait_for_devices(self);
         }
     }
@@ -331,7 +332,7 @@ impl Pool {
             // The result is unimportant: waiting callers have already received any failure.
             let _ = thread.join();
         }
-        self.store.end_ahead();
+        self.store.stop_prefetch();
         tracing::debug!(pool = %self.name(), state = ?as_what, "closed");
         Ok(())
     }
@@ -404,7 +405,7 @@ fn parts(
         groups: TxgGroups::new(env, first, writing.limits),
         port,
         state,
-        drive: writing.drive,
+        sync_mode: writing.sync_mode,
         leaf_watch: LeafWatch::load(&topology, &mut |vdev| read.stored_vdev_properties(vdev))?,
         is_deflated: read.directory_number(key::DEFLATE)?.is_some_and(|n| n != 0),
     })

@@ -27,14 +27,14 @@ pub(crate) struct Pins {
 #[derive(Debug, Default)]
 struct Table {
     /// By serial number, so the oldest pin is first.
-    pins: BTreeMap<u64, Held>,
+    pins: BTreeMap<u64, Entry>,
     next: u64,
     /// Space freed up to this txg may be in use again.
     released: Txg,
 }
 
 #[derive(Debug)]
-struct Held {
+struct Entry {
     txg: Txg,
     since_ns: u64,
     has_expired: Arc<AtomicBool>,
@@ -81,12 +81,12 @@ impl Pins {
         let serial = table.next;
         table.next += 1;
         let has_expired = Arc::new(AtomicBool::new(false));
-        let held = Held {
+        let entry = Entry {
             txg,
             since_ns: now_ns,
             has_expired: Arc::clone(&has_expired),
         };
-        table.pins.insert(serial, held);
+        table.pins.insert(serial, entry);
         Some(TxgPin {
             pins: Arc::clone(self),
             serial,
@@ -107,12 +107,12 @@ impl Pins {
     /// The sync thread needs it. It is also set if the allocator holds back too many ranges.
     pub(crate) fn release(&self, until: Txg, must_expire: bool, now_ns: u64) -> Vec<Txg> {
         let mut table = self.table.lock();
-        table.pins.retain(|_, held| {
-            let is_young = now_ns.saturating_sub(held.since_ns) < AGE_NS_MAX;
-            let stays = held.txg >= until || is_young && !must_expire;
+        table.pins.retain(|_, entry| {
+            let is_young = now_ns.saturating_sub(entry.since_ns) < AGE_NS_MAX;
+            let stays = entry.txg >= until || is_young && !must_expire;
             if !stays {
                 mark::hit("view-expired");
-                held.has_expired.store(true, Ordering::Release);
+                entry.has_expired.store(true, Ordering::Release);
             }
             stays
         });
@@ -123,7 +123,7 @@ impl Pins {
 
 impl Table {
     fn txgs(&self) -> Vec<Txg> {
-        let txgs: BTreeSet<Txg> = self.pins.values().map(|held| held.txg).collect();
+        let txgs: BTreeSet<Txg> = self.pins.values().map(|entry| entry.txg).collect();
         txgs.into_iter().collect()
     }
 }

@@ -14,7 +14,7 @@ use crate::sync::tasks::TaskQueue;
 use crate::vdevs::dtl::DirtyTimeLog;
 use crate::vdevs::leaf_monitor::LeafWatch;
 use crate::{Features, PoolError};
-use millpond_alloc::{PoolAllocator, PoolFigures, PoolLimit, SlopShare};
+use millpond_alloc::{PoolAllocator, PoolLimit, PoolUsage, SlopShare};
 use millpond_block::{BlockAddress, BlockStore};
 use millpond_env::sync::atomic::AtomicBool;
 use millpond_env::sync::{Arc, Mutex, RwLock};
@@ -42,7 +42,7 @@ pub struct Pool {
     pub(crate) state: RwLock<PoolState>,
     pub(crate) tasks: TaskQueue,
     pub(crate) failure: Arc<FailureState>,
-    pub(crate) drive: SyncMode,
+    pub(crate) sync_mode: SyncMode,
     /// The first txg written since the pool was opened.
     pub(crate) first_txg: Txg,
     /// Whether space accounting uses the vdevs' deflate ratios.
@@ -121,7 +121,7 @@ pub(crate) struct PoolParts {
     pub(crate) groups: Arc<TxgGroups>,
     pub(crate) port: Arc<dyn DatasetPort>,
     pub(crate) state: PoolState,
-    pub(crate) drive: SyncMode,
+    pub(crate) sync_mode: SyncMode,
     pub(crate) is_deflated: bool,
     pub(crate) leaf_watch: LeafWatch,
 }
@@ -137,7 +137,7 @@ impl std::fmt::Debug for Pool {
 impl Pool {
     /// Builds the pool without starting its sync thread.
     pub(crate) fn from_parts(parts: PoolParts) -> Arc<Self> {
-        if parts.drive == SyncMode::Caller {
+        if parts.sync_mode == SyncMode::Caller {
             parts.store.set_write_threads(1);
         }
         parts.store.set_repair(true);
@@ -157,7 +157,7 @@ impl Pool {
             state: RwLock::new(parts.state),
             tasks: TaskQueue::default(),
             failure,
-            drive: parts.drive,
+            sync_mode: parts.sync_mode,
             is_deflated: parts.is_deflated,
             syncing: Mutex::new(()),
             sync_thread: Mutex::new(None),
@@ -325,7 +325,7 @@ impl Pool {
         run: impl FnOnce(&SyncContext<'_>) -> Result<R, PoolError>,
     ) -> Result<R, PoolError> {
         self.failure.check()?;
-        if self.drive == SyncMode::Caller {
+        if self.sync_mode == SyncMode::Caller {
             return self.sync_with(run);
         }
         let entry = self.groups.begin(0)?;
@@ -352,7 +352,7 @@ impl Pool {
     /// [`PoolError::Suspended`].
     pub fn sync(&self) -> Result<Txg, PoolError> {
         self.failure.check()?;
-        if self.drive == SyncMode::Caller {
+        if self.sync_mode == SyncMode::Caller {
             return self.sync_one();
         }
         let txg = self.groups.open_txg();
@@ -457,10 +457,10 @@ impl Pool {
 
     /// The pool's current space usage. Recently freed space counts as used until it can be reused.
     #[must_use]
-    pub fn space(&self) -> PoolFigures {
-        let mut figures = self.allocator.figures();
-        figures.deferred_free_bytes = self.state.read().deferred_free_bytes;
-        figures
+    pub fn space(&self) -> PoolUsage {
+        let mut usage = self.allocator.usage();
+        usage.deferred_free_bytes = self.state.read().deferred_free_bytes;
+        usage
     }
 
     /// The space that datasets may use in total, for admitting requests of this kind.
@@ -488,7 +488,7 @@ impl Drop for Pool {
         // Wake threads that wait on the transaction groups, and end the pool's threads.
         self.groups.end_all();
         self.store.topology().monitor.end();
-        self.store.end_ahead();
+        self.store.stop_prefetch();
     }
 }
 

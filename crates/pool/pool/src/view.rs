@@ -44,7 +44,7 @@ impl Drop for PoolView {
     fn drop(&mut self) {
         // Wait for prefetch requests, so that the next caller to open the devices does not find them in
         // use.
-        self.store.recall_ahead();
+        self.store.cancel_prefetch();
     }
 }
 

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_charge_that_does_not_fit_is_told_so_and_the_later_ones_too() {
+    fn charges_beyond_the_budget_are_refused() {
         let budget = Budget::new(100);
         assert_eq!(budget.charge(60), Ok(()));
         assert_eq!(budget.charge(40), Ok(()));

@@ -155,8 +155,8 @@ impl<V: Visitor + ?Sized> Traversal<'_, V> {
         new: Option<Arc<Dnode>>,
         content: &mut Content<V>,
     ) -> Flow {
-        let is_behind_stop = |stop: Bookmark| id >= stop.object;
-        if old == new || content.stops_at.is_some_and(is_behind_stop) {
+        let is_past_stop = |stop: Bookmark| id >= stop.object;
+        if old == new || content.stops_at.is_some_and(is_past_stop) {
             return Continue(());
         }
         let object = Arc::new(Object::<V> {

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_in_one_thread_does_not_make_the_others_wait() {
+    fn a_panic_in_one_thread_does_not_block_the_others() {
         let stack = Stack::new(vec![0, 1, 2]);
         let done = AtomicU64::new(0);
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {

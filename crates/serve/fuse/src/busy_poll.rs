@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_in_vain_waits_seldom() {
+    fn busy_polls_without_success_become_rare() {
         let linger = BusyPoll::default();
         assert!(waits(&linger, 10_000) < 25);
         assert!(waits(&linger, 10_240) <= 10);

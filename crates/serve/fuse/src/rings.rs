@@ -61,9 +61,9 @@ impl Default for Rings {
 
 /// The number of io_uring threads of a server.
 #[derive(Debug, Default)]
-pub(crate) struct Taken(AtomicUsize);
+pub(crate) struct ThreadBudget(AtomicUsize);
 
-impl Taken {
+impl ThreadBudget {
     /// Takes the same number of threads for each of `queues` queues, up to the limits. Returns the number per
     /// queue, or `None` if too few are left.
     fn take(&self, queues: usize) -> Option<usize> {
@@ -190,7 +190,7 @@ impl Rings {
 /// The main function of each thread.
 fn serve(shared: &Shared, connection: &Connection, mut slot: Slot) {
     let mut scratch = vec![0; SCRATCH_BYTES];
-    let mut place = Place::new(usize::from(slot.queue()));
+    let mut affinity = Affinity::new(usize::from(slot.queue()));
     let mut is_registered = false;
     loop {
         match slot.next(connection.channel.fd(), shared.stop.as_fd()) {
@@ -211,19 +211,19 @@ fn serve(shared: &Shared, connection: &Connection, mut slot: Slot) {
         let moved = slot.answer(&mut scratch, |message, reply| {
             Shared::answer(connection, message, reply).map(<[u8]>::len)
         });
-        place.note(moved);
+        affinity.note(moved);
     }
 }
 
 /// The processors on which a thread may run.
-struct Place {
+struct Affinity {
     anywhere: Option<CpuSet>,
     here: CpuSet,
     is_here: bool,
     little: u32,
 }
 
-impl Place {
+impl Affinity {
     fn new(processor: usize) -> Self {
         let anywhere = sched_getaffinity(None).ok();
         let mut here = CpuSet::new();
@@ -279,14 +279,14 @@ mod tests {
 
     #[test]
     fn a_server_has_a_limited_number_of_threads() {
-        let taken = Taken::default();
+        let taken = ThreadBudget::default();
         assert_eq!(taken.take(16), Some(4));
         assert_eq!(taken.take(16), Some(4));
         assert_eq!(taken.take(1), None);
         taken.give_back(32);
         assert_eq!(taken.take(16), Some(2));
         assert_eq!(taken.take(16), None);
-        assert_eq!(Taken::default().take(65), None);
-        assert_eq!(Taken::default().take(0), None);
+        assert_eq!(ThreadBudget::default().take(65), None);
+        assert_eq!(ThreadBudget::default().take(0), None);
     }
 }

@@ -3,7 +3,7 @@
 use crate::abi::{REPLY_BYTES_MAX, REQUEST_BYTES_MAX, Reply, Request};
 use crate::busy_poll::{BUSY_POLL, BusyPoll, IN_A_ROW_MAX};
 use crate::error::FuseError;
-use crate::rings::{Rings, Taken};
+use crate::rings::{Rings, ThreadBudget};
 use crate::session::Session;
 use crate::shares::{Share, Shares, THREADS_MAX};
 use crate::transport::{Channel, Received};
@@ -43,7 +43,7 @@ pub(crate) struct Shared {
     connections: Mutex<HashMap<u64, Arc<Connection>>>,
     next_token: AtomicU64,
     env: Env,
-    pub(crate) ring_threads: Taken,
+    pub(crate) ring_threads: ThreadBudget,
     shares: Shares,
     /// The number of threads that wait for a request.
     idle: AtomicUsize,
@@ -98,7 +98,7 @@ impl FuseServer {
             connections: Mutex::default(),
             next_token: AtomicU64::new(STOP + 1),
             env: Env::real(),
-            ring_threads: Taken::default(),
+            ring_threads: ThreadBudget::default(),
             shares: Shares::default(),
             idle: AtomicUsize::new(0),
             threads: Mutex::new(threads),

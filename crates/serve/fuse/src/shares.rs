@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pool_whose_requests_all_wait_leaves_threads_for_others() {
+    fn a_blocked_pool_leaves_threads_for_other_pools() {
         let shares = Shares::default();
         let (one, same) = (shares.of("tank"), shares.of("tank/home@monday"));
         assert!(Arc::ptr_eq(&one, &same));

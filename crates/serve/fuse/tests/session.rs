@@ -109,7 +109,7 @@ fn read(offset: u64, length: u32) -> Vec<u8> {
 }
 
 #[test]
-fn nothing_is_served_before_both_sides_agree_on_a_version() {
+fn requests_need_an_agreed_protocol_version() {
     let rig = Rig::new();
     assert_eq!(rig.error(opcode::GETATTR, ROOT_NODE, &[0; 16]), EPROTO);
     assert_eq!(rig.error(opcode::INIT, 0, &init(7, 12)), EPROTO);
@@ -175,7 +175,7 @@ fn a_file_is_made_written_read_and_found_again() {
 }
 
 #[test]
-fn what_a_program_writes_with_o_sync_is_there_after_a_crash_without_its_asking() {
+fn o_sync_writes_survive_a_crash() {
     let rig = Rig::begun();
     let node = rig.create(b"note");
     // The first write creates the log's chain and waits for a txg.
@@ -200,7 +200,7 @@ fn what_a_program_writes_with_o_sync_is_there_after_a_crash_without_its_asking()
 }
 
 #[test]
-fn a_file_that_cannot_be_read_is_remembered_for_the_log_once() {
+fn an_unreadable_file_is_logged_once() {
     let rig = Rig::begun();
     let node = rig.create(b"letter");
     let noise: Vec<u8> = (0..100_000u32)
@@ -239,7 +239,7 @@ fn a_file_that_cannot_be_read_is_remembered_for_the_log_once() {
 }
 
 #[test]
-fn a_file_without_a_name_lives_until_the_kernel_forgets_it_as_often_as_it_was_told() {
+fn an_unlinked_file_lasts_until_its_last_forget() {
     let rig = Rig::begun();
     let node = rig.create(b"note");
     rig.done(opcode::LOOKUP, ROOT_NODE, b"note\0");
@@ -263,7 +263,7 @@ fn a_file_without_a_name_lives_until_the_kernel_forgets_it_as_often_as_it_was_to
 }
 
 #[test]
-fn a_listing_goes_on_where_it_ended_and_tells_of_each_file_once() {
+fn a_listing_continues_and_returns_each_file_once() {
     let rig = Rig::begun();
     for number in 0..100 {
         rig.create(format!("file {number}").as_bytes());
@@ -297,12 +297,12 @@ fn a_listing_goes_on_where_it_ended_and_tells_of_each_file_once() {
 fn nonsense_is_answered_with_errors_and_the_pool_stays_whole() {
     let rig = Rig::begun();
     let known = rig.create(b"known");
-    let mut dice = 0x1234_5678_9abc_def1u64;
+    let mut rng = 0x1234_5678_9abc_def1u64;
     let mut roll = |sides: u64| {
-        dice ^= dice << 13;
-        dice ^= dice >> 7;
-        dice ^= dice << 17;
-        (dice >> 9) % sides
+        rng ^= rng << 13;
+        rng ^= rng >> 7;
+        rng ^= rng << 17;
+        (rng >> 9) % sides
     };
     let mut buffer = vec![0; REPLY_BYTES_MAX];
     for _ in 0..4000 {

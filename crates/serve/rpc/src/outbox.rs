@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_answer_goes_through_its_file_in_order() {
+    fn a_long_answer_is_sent_in_order_through_a_file() {
         let scratch = || tempfile::tempfile();
         let mut outbox = Outbox::new(&scratch, 64 << 20);
         let texts: Vec<String> = (0..40).map(|n| format!("{n}").repeat(60_000)).collect();

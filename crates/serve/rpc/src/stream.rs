@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_without_an_end_is_given_up_in_bounded_memory() {
+    fn an_endless_message_is_refused_in_bounded_memory() {
         let mut messages = Messages::new(io::repeat(b'x'));
         assert!(matches!(messages.read(), Err(StreamError::TooLong(_))));
         assert!(messages.rest.len() <= MESSAGE_BYTES_MAX + READ_BYTES);
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_and_slow_peers_are_given_up() {
+    fn idle_and_slow_peers_are_disconnected() {
         let idle = Dawdler(b"");
         let mut messages = Messages::new(idle).with_times(Some(times(Some(3_000_000_000))));
         assert!(matches!(messages.read(), Err(StreamError::TooSlow)));
@@ -368,7 +368,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn texts_come_as_they_went(texts in proptest::collection::vec(".{0,20}", 0..8), at_once in 1usize..9) {
+        fn texts_round_trip(texts in proptest::collection::vec(".{0,20}", 0..8), at_once in 1usize..9) {
             let mut sent = Messages::new(Vec::new());
             for text in &texts {
                 sent.write(text).unwrap();

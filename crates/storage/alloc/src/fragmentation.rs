@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_histogram_of_a_real_metaslab_gives_its_figure() {
+    fn the_histogram_of_a_real_metaslab_gives_its_fragmentation() {
         let mut histogram = SpaceHistogram::default();
         histogram.buckets[..12].copy_from_slice(&[0x12, 8, 2, 5, 0xb, 2, 0, 0, 0, 0, 0, 1]);
         assert_eq!(metaslab_fragmentation(&histogram, Ashift(12)), 29);
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vdevs_figure_is_weighted_by_free_space() {
+    fn vdev_fragmentation_is_weighted_by_free_space() {
         let metaslab = |percent, free_bytes| MetaslabFragmentation {
             percent,
             free_bytes,
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pools_figure_is_weighted_by_space() {
+    fn pool_fragmentation_is_weighted_by_space() {
         assert_eq!(
             pool_fragmentation(&[(Some(19), 100), (Some(7), 100), (Some(1), 100)]),
             Some(9)

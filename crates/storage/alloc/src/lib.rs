@@ -2,7 +2,7 @@
 //!
 //! This crate handles ranges of space and changes to them, not their storage. Space maps lie in objects of
 //! the pool itself, so the layer that knows objects implements [`SpaceMapStore`] and passes it in. This
-//! crate does no device I/O. The reading side is geometry, replay, and the space figures of `zpool list`
+//! crate does no device I/O. The reading side is geometry, replay, and the space usage of `zpool list`
 //! and `zfs list`. The writing side is [`PoolAllocator`], which writes through [`SpaceMapWriter`].
 //!
 //! ```
@@ -38,23 +38,18 @@
 
 mod allocator;
 mod error;
-mod figures;
 mod fragmentation;
 mod geometry;
 mod range_set;
 mod replay;
 mod store;
+mod usage;
 
 pub use allocator::{
     AllocRequest, BlockSizes, LogPolicy, MapName, MapShape, NoSpace, OpenedLog, OpenedMetaslab,
     OpenedVdev, Placement, PoolAllocator, SpaceMapForms, SpaceMapWriter, VdevSpace,
 };
 pub use error::{AllocError, StoreError};
-pub use figures::{
-    ClassFigures, DirectoryLimits, HeadLimits, PoolFigures, PoolLimit, SlopShare, VdevFigures,
-    available_in_directory, available_in_head, deflate_ratio, deflated_bytes,
-    deflated_pointer_bytes, slop_bytes,
-};
 pub use fragmentation::{
     MetaslabFragmentation, metaslab_fragmentation, pool_fragmentation, vdev_fragmentation,
 };
@@ -65,3 +60,8 @@ pub use geometry::{
 pub use range_set::{RangeConflict, RangeSet};
 pub use replay::{MetaslabSpace, UnflushedChanges, UnflushedLogs, load_metaslab};
 pub use store::{LogRecord, SpaceMapStore, SpaceRecord, decode_log_records, decode_records};
+pub use usage::{
+    ClassUsage, DirectoryLimits, HeadLimits, PoolLimit, PoolUsage, SlopShare, VdevUsage,
+    available_in_directory, available_in_head, deflate_ratio, deflated_bytes,
+    deflated_pointer_bytes, slop_bytes,
+};

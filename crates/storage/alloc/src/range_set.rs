@@ -202,9 +202,9 @@ impl RangeSet {
         tries: usize,
     ) -> Option<Range<u64>> {
         let held = self.holder(from).map(|held| from..held.end);
-        let behind = self.by_offset.range(from.saturating_add(1)..until);
+        let following = self.by_offset.range(from.saturating_add(1)..until);
         held.into_iter()
-            .chain(behind.map(|(start, end)| *start..*end))
+            .chain(following.map(|(start, end)| *start..*end))
             .take(tries)
             .find(|range| range.end.saturating_sub(range.start) >= size_bytes)
             .map(|range| range.start..range.start.saturating_add(size_bytes))
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn adding_twice_and_removing_what_is_absent_are_conflicts_that_change_nothing() {
+    fn invalid_adds_and_removes_change_nothing() {
         let mut set = RangeSet::from_range(10..20);
         let before = set.clone();
         assert!(set.add(19..25).is_err() && set.add(5..11).is_err() && set.add(12..13).is_err());

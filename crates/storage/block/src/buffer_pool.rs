@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pool_keeps_at_most_its_limit_and_nothing_small() {
+    fn the_buffer_pool_keeps_at_most_its_limit() {
         let buffers = BufferPool::new(100 << 10);
         for _ in 0..10 {
             for kib in [32, 4, 33, 128] {

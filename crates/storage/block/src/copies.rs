@@ -163,11 +163,11 @@ impl BlockStore {
         buffer: Vec<u8>,
         verify: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Result<Resolved, CopyTrouble> {
-        let way = Way {
+        let params = ReadParams {
             class: IoClass::SyncRead,
             buffer,
         };
-        let resolved = look(topology, dva, size_bytes, birth, way, verify)?;
+        let resolved = look(topology, dva, size_bytes, birth, params, verify)?;
         self.count_errors(topology, &resolved.liars);
         Ok(resolved)
     }
@@ -178,7 +178,7 @@ fn to_usize(bytes: u64) -> usize {
 }
 
 /// How the reads of a plan are made.
-pub(crate) struct Way {
+pub(crate) struct ReadParams {
     /// The class that they count as.
     pub(crate) class: IoClass,
     /// The buffer for the first step that has a single read.
@@ -191,7 +191,7 @@ pub(crate) fn look(
     dva: Dva,
     size_bytes: u64,
     birth: Txg,
-    way: Way,
+    params: ReadParams,
     verify: &mut dyn FnMut(&[u8]) -> bool,
 ) -> Result<Resolved, CopyTrouble> {
     let range = BlockRange {
@@ -203,7 +203,7 @@ pub(crate) fn look(
     let mut plan = ReadPlan::new(&topology.tree, topology, &topology.indirect, range)
         .map_err(|error| CopyTrouble::Other(error.to_string()))?;
     let step = plan.advance(vec![], verify);
-    finish(topology, plan, step, None, way, verify)
+    finish(topology, plan, step, None, params, verify)
 }
 
 /// Continues a plan at `step`. `first` holds the outcomes of the step's reads, if they were already made.
@@ -212,7 +212,7 @@ fn finish(
     mut plan: ReadPlan,
     mut step: Step,
     mut first: Option<Vec<LeafOutcome>>,
-    mut way: Way,
+    mut params: ReadParams,
     verify: &mut dyn FnMut(&[u8]) -> bool,
 ) -> Result<Resolved, CopyTrouble> {
     loop {
@@ -220,10 +220,10 @@ fn finish(
             Step::Read(reads) => {
                 let outcomes = first.take().unwrap_or_else(|| match reads.as_slice() {
                     [read] => {
-                        let buffer = std::mem::take(&mut way.buffer);
-                        vec![topology.read_leaf(read, way.class, buffer)]
+                        let buffer = std::mem::take(&mut params.buffer);
+                        vec![topology.read_leaf(read, params.class, buffer)]
                     }
-                    reads => topology.read_leaves(reads, way.class),
+                    reads => topology.read_leaves(reads, params.class),
                 });
                 step = plan.advance(outcomes, verify);
             }
@@ -312,11 +312,11 @@ impl Begun {
     ) -> Result<Resolved, CopyTrouble> {
         let step = Step::Read(self.reads);
         let first = Some(self.outcomes);
-        let way = Way {
+        let params = ReadParams {
             class: IoClass::SyncRead,
             buffer: Vec::new(),
         };
-        let resolved = finish(&self.topology, self.plan, step, first, way, verify)?;
+        let resolved = finish(&self.topology, self.plan, step, first, params, verify)?;
         store.count_errors(&self.topology, &resolved.liars);
         Ok(resolved)
     }

@@ -57,7 +57,7 @@ mod tests {
     use millpond_ondisk::{BlockId, Level, ObjectId};
 
     #[test]
-    fn a_block_that_was_read_after_all_is_forgotten() {
+    fn a_block_read_successfully_is_no_longer_damaged() {
         let address = |block| BlockAddress {
             dataset: 54,
             object: ObjectId(2),

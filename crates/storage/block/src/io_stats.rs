@@ -105,8 +105,8 @@ impl Times {
         }
     }
 
-    pub(crate) fn figures(&self) -> TimeFigures {
-        TimeFigures {
+    pub(crate) fn stats(&self) -> TimeStats {
+        TimeStats {
             counts: self.histogram.counts(),
             sum_ns: self.sum_ns.load(Ordering::Relaxed),
         }
@@ -115,14 +115,14 @@ impl Times {
 
 /// A copy of counted times.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct TimeFigures {
+pub struct TimeStats {
     /// Counts by [`WAIT_BUCKETS`], up to the last non-empty bucket.
     pub counts: Vec<u64>,
     /// The sum of the times in nanoseconds.
     pub sum_ns: u64,
 }
 
-impl TimeFigures {
+impl TimeStats {
     fn add(&mut self, other: &Self) {
         let length = self.counts.len().max(other.counts.len());
         self.counts.resize(length, 0);
@@ -166,11 +166,11 @@ pub(crate) struct LeafIoStats {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct IoStats {
     /// From submission to completion.
-    pub total: [TimeFigures; 2],
+    pub total: [TimeStats; 2],
     /// With the disk.
-    pub disk: [TimeFigures; 2],
+    pub disk: [TimeStats; 2],
     /// From submission until the disk gets the request, by class.
-    pub queue: [TimeFigures; IoClass::COUNT],
+    pub queue: [TimeStats; IoClass::COUNT],
     /// Sizes of requests by class, in [`SIZE_BUCKETS`].
     pub asked: [Vec<u64>; IoClass::COUNT],
     /// Sizes of operations that join several requests, by class.
@@ -192,18 +192,18 @@ struct Span {
 }
 
 impl LeafIoStats {
-    pub(crate) fn figures(&self) -> IoStats {
+    pub(crate) fn stats(&self) -> IoStats {
         let sizes = |of: &[Histogram<SIZE_BUCKETS>; IoClass::COUNT]| {
             std::array::from_fn(|class| of[class].counts())
         };
         let now = |of: &[AtomicU64; IoClass::COUNT]| {
             std::array::from_fn(|class| of[class].load(Ordering::Relaxed))
         };
-        let mut total = std::array::from_fn(|way| self.total[way].figures());
-        let mut disk = std::array::from_fn(|way| self.disk[way].figures());
-        let mut queue = std::array::from_fn(|class| self.queue[class].figures());
+        let mut total = std::array::from_fn(|way| self.total[way].stats());
+        let mut disk = std::array::from_fn(|way| self.disk[way].stats());
+        let mut queue = std::array::from_fn(|class| self.queue[class].stats());
         for class in IoClass::ALL {
-            let at_once = self.at_once[class as usize].figures();
+            let at_once = self.at_once[class as usize].stats();
             let way = class.direction();
             total[way].add(&at_once);
             disk[way].add(&at_once);
@@ -562,7 +562,7 @@ mod tests {
     /// Run by hand: `cargo test --release -p millpond-block --lib costs -- --ignored --nocapture`.
     #[test]
     #[ignore = "measures, and judges nothing"]
-    fn what_counting_costs() {
+    fn cost_of_io_statistics() {
         const ROUNDS: u64 = 1_000_000;
         let (clock, counters) = (IoClock::default(), Arc::new(LeafCounters::default()));
         let measure = |what: &str, work: &dyn Fn()| {
@@ -590,7 +590,7 @@ mod tests {
             watch.begun(0..16);
             watch.ended(0..16);
         });
-        let figures = counters.io_stats();
-        assert_eq!(figures.total[0].counts.iter().sum::<u64>(), ROUNDS);
+        let stats = counters.io_stats();
+        assert_eq!(stats.total[0].counts.iter().sum::<u64>(), ROUNDS);
     }
 }

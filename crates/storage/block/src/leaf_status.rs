@@ -138,7 +138,7 @@ pub struct LeafMonitor {
     has_news: AtomicBool,
     /// Whether the waiting thread is to end.
     has_ended: Mutex<bool>,
-    told: Condvar,
+    ended: Condvar,
 }
 
 impl LeafMonitor {
@@ -148,7 +148,7 @@ impl LeafMonitor {
         if !self.has_news.swap(true, Ordering::SeqCst) {
             // Taking the lock closes the gap between the waiting thread's check and its sleep.
             drop(self.has_ended.lock());
-            self.told.notify_all();
+            self.ended.notify_all();
         }
     }
 
@@ -164,7 +164,7 @@ impl LeafMonitor {
     pub fn wait(&self, timeout: Duration) -> bool {
         let mut has_ended = self.has_ended.lock();
         if !*has_ended && !self.has_news.load(Ordering::SeqCst) {
-            self.told.wait_for(&mut has_ended, timeout);
+            self.ended.wait_for(&mut has_ended, timeout);
         }
         !*has_ended
     }
@@ -172,7 +172,7 @@ impl LeafMonitor {
     /// Ends all waits, current and future.
     pub fn end(&self) {
         *self.has_ended.lock() = true;
-        self.told.notify_all();
+        self.ended.notify_all();
     }
 }
 

@@ -34,7 +34,7 @@ pub use audit::BlockAudit;
 pub use buffer_pool::PooledBuf;
 pub use damage::DamagedBlock;
 pub use error::{BlockError, CopyFailure};
-pub use io_stats::{IoClass, IoClock, IoStats, SIZE_BUCKETS, TimeFigures, WAIT_BUCKETS};
+pub use io_stats::{IoClass, IoClock, IoStats, SIZE_BUCKETS, TimeStats, WAIT_BUCKETS};
 pub use leaf_status::{LeafCondition, LeafMonitor, LeafReason, LeafRefusal, LeafState, LeafStatus};
 pub use log::LogBlock;
 pub use prefetch::PrefetchStats;

@@ -1,7 +1,7 @@
 //! Reads of many blocks with one call.
 
 use crate::copies::Begun;
-use crate::store::{Identity, InFlightRead};
+use crate::store::{CacheKey, InFlightRead};
 use crate::{Block, BlockAddress, BlockError, BlockStore};
 use millpond_crypt::DatasetKey;
 use millpond_env::sync::Arc;
@@ -15,7 +15,7 @@ const OWN_MAX: usize = 8;
 struct Boarded {
     /// Its index in the batch.
     number: usize,
-    identity: Identity,
+    cache_key: CacheKey,
     flight: Arc<InFlightRead>,
 }
 
@@ -44,7 +44,7 @@ impl BlockStore {
         }
         let mut landings: VecDeque<_> = boarded
             .iter()
-            .map(|boarded| self.completion_guard(&boarded.identity, &boarded.flight))
+            .map(|boarded| self.completion_guard(&boarded.cache_key, &boarded.flight))
             .collect();
         let mut rest = boarded.as_slice();
         while !rest.is_empty() {
@@ -62,7 +62,7 @@ impl BlockStore {
                     self.with_retries(|| self.fetch(pointer, *address, key, begun.take()));
                 self.note_damage(pointer, *address, &outcome);
                 if let Ok(block) = &outcome {
-                    self.put(boarded.identity.clone(), block);
+                    self.put(boarded.cache_key.clone(), block);
                 }
                 completion_guard.settle(outcome.clone());
                 if let Some(place) = outcomes.get_mut(boarded.number) {
@@ -92,15 +92,15 @@ impl BlockStore {
         if pointer.is_hole() || pointer.is_embedded() {
             return self.read(pointer, address, key).map(Some);
         }
-        let identity = Identity::of(pointer, key);
-        if let Some(block) = self.cache.get(&identity) {
+        let cache_key = CacheKey::of(pointer, key);
+        if let Some(block) = self.cache.get(&cache_key) {
             return Ok(Some(block));
         }
-        let (flight, is_mine) = self.join_read(&identity, false);
+        let (flight, is_mine) = self.join_read(&cache_key, false);
         if is_mine {
             boarded.push(Boarded {
                 number,
-                identity,
+                cache_key,
                 flight,
             });
         }
@@ -179,7 +179,7 @@ impl BlockStore {
             .clone()
             .map(|(pointer, _)| {
                 let is_stored = !pointer.is_hole() && !pointer.is_embedded();
-                is_stored.then(|| self.cache.take(&Identity::of(pointer, None)))?
+                is_stored.then(|| self.cache.take(&CacheKey::of(pointer, None)))?
             })
             .collect();
         let is_taken: Vec<bool> = taken.iter().map(Option::is_some).collect();

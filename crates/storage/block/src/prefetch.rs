@@ -9,10 +9,10 @@
 //! right, counts no errors and repairs nothing. Damage is left to the callers that request the block.
 
 use crate::buffer_pool::PooledBuf;
-use crate::copies::{Way, look};
+use crate::copies::{ReadParams, look};
 use crate::io_stats::IoClass;
 use crate::requests::{Overdue, unhurried};
-use crate::store::{Identity, InFlightRead};
+use crate::store::{CacheKey, InFlightRead};
 use crate::topology::Topology;
 use crate::{Block, BlockAddress, BlockStore};
 use millpond_crypt::DatasetKey;
@@ -45,11 +45,11 @@ struct PrefetchRequest {
 pub(crate) struct Prefetcher {
     threads: OnceLock<Threads>,
     is_off: AtomicBool,
-    figures: Figures,
+    counters: PrefetchCounters,
 }
 
 #[derive(Default)]
-struct Figures {
+struct PrefetchCounters {
     requests: AtomicU64,
     read: AtomicU64,
     given_up: AtomicU64,
@@ -193,17 +193,17 @@ impl BlockStore {
     /// Turns prefetch off, or on again. It is on where more than one thread writes blocks
     /// ([`BlockStore::set_write_threads`]).
     pub fn set_prefetch(&self, is_on: bool) {
-        self.ahead.is_off.store(!is_on, Ordering::Release);
+        self.prefetcher.is_off.store(!is_on, Ordering::Release);
     }
 
     /// The most bytes that may be prefetched for one reader: a share of the cache, at most 16 MiB; 0 if
     /// prefetch is off.
     #[must_use]
     pub fn ahead_bytes_max(&self) -> u64 {
-        if self.ahead.is_off.load(Ordering::Acquire) || self.is_single_threaded() {
+        if self.prefetcher.is_off.load(Ordering::Acquire) || self.is_single_threaded() {
             return 0;
         }
-        PREFETCH_BYTES_MAX.min(self.guess_bytes_max / 2)
+        PREFETCH_BYTES_MAX.min(self.speculative_bytes_max / 2)
     }
 
     /// Queues a prefetch request that reads `bytes` bytes; returns whether it was accepted.
@@ -214,12 +214,12 @@ impl BlockStore {
         if self.ahead_bytes_max() == 0 {
             return false;
         }
-        let Some(threads) = self.ahead.threads(&self.topology()) else {
+        let Some(threads) = self.prefetcher.threads(&self.topology()) else {
             return false;
         };
         {
             let mut under_way = threads.counts.under_way.lock();
-            if under_way.bytes.saturating_add(bytes) > self.guess_bytes_max {
+            if under_way.bytes.saturating_add(bytes) > self.speculative_bytes_max {
                 return false;
             }
             under_way.requests += 1;
@@ -232,7 +232,10 @@ impl BlockStore {
         };
         let is_taken = threads.sender.try_send(request).is_ok();
         if is_taken {
-            self.ahead.figures.requests.fetch_add(1, Ordering::Relaxed);
+            self.prefetcher
+                .counters
+                .requests
+                .fetch_add(1, Ordering::Relaxed);
         } else {
             drop(Ending(&threads.counts, bytes));
         }
@@ -240,16 +243,16 @@ impl BlockStore {
     }
 
     /// Waits until every prefetch request has ended. For tests, which then inspect the cache.
-    pub fn settle_ahead(&self) {
-        if let Some(threads) = self.ahead.threads.get() {
+    pub fn wait_for_prefetch(&self) {
+        if let Some(threads) = self.prefetcher.threads.get() {
             threads.wait(&self.topology());
         }
     }
 
     /// Cancels the queued prefetch requests and waits for the running ones, so that none holds a device any
     /// more. Does nothing on a view: the store behind it cancels.
-    pub fn recall_ahead(&self) {
-        if let Some(threads) = self.ahead.threads.get()
+    pub fn cancel_prefetch(&self) {
+        if let Some(threads) = self.prefetcher.threads.get()
             && !self.is_view
         {
             threads.recall();
@@ -257,11 +260,11 @@ impl BlockStore {
         }
     }
 
-    /// Turns prefetch off for good, and cancels as [`BlockStore::recall_ahead`] does.
-    pub fn end_ahead(&self) {
+    /// Turns prefetch off for good, and cancels as [`BlockStore::cancel_prefetch`] does.
+    pub fn stop_prefetch(&self) {
         if !self.is_view {
             self.set_prefetch(false);
-            self.recall_ahead();
+            self.cancel_prefetch();
         }
     }
 
@@ -269,13 +272,13 @@ impl BlockStore {
     #[must_use]
     pub fn prefetch_stats(&self) -> PrefetchStats {
         PrefetchStats {
-            requests: self.ahead.figures.requests.load(Ordering::Relaxed),
-            read: self.ahead.figures.read.load(Ordering::Relaxed),
-            given_up: self.ahead.figures.given_up.load(Ordering::Relaxed),
+            requests: self.prefetcher.counters.requests.load(Ordering::Relaxed),
+            read: self.prefetcher.counters.read.load(Ordering::Relaxed),
+            given_up: self.prefetcher.counters.given_up.load(Ordering::Relaxed),
         }
     }
 
-    /// The content behind a pointer, from the cache or by a speculative read into the cache. Holes and
+    /// The content of a pointer, from the cache or by a speculative read into the cache. Holes and
     /// embedded content are returned too and take no space in the cache.
     ///
     /// Returns `None` on any trouble, for a gang block, for a block without a checksum, or if the cache has
@@ -293,15 +296,15 @@ impl BlockStore {
         if pointer.is_hole() || pointer.is_embedded() {
             return self.read(pointer, address, key).ok();
         }
-        let identity = Identity::of(pointer, key);
-        if let Some(block) = self.cache.peek(&identity) {
+        let cache_key = CacheKey::of(pointer, key);
+        if let Some(block) = self.cache.peek(&cache_key) {
             return Some(block);
         }
         loop {
-            let (flight, is_mine) = self.join_read(&identity, true);
+            let (flight, is_mine) = self.join_read(&cache_key, true);
             if is_mine {
-                return self.guess(
-                    &identity,
+                return self.speculative_read(
+                    &cache_key,
                     &flight,
                     pointer,
                     address,
@@ -337,49 +340,50 @@ impl BlockStore {
         if pointer.is_hole() || pointer.is_embedded() {
             return true;
         }
-        let identity = Identity::of(pointer, key);
-        if self.cache.contains(&identity) {
+        let cache_key = CacheKey::of(pointer, key);
+        if self.cache.contains(&cache_key) {
             return true;
         }
-        let (flight, is_mine) = self.join_read(&identity, true);
-        !is_mine || (self.guess(&identity, &flight, pointer, address, key, buffer)).is_some()
+        let (flight, is_mine) = self.join_read(&cache_key, true);
+        !is_mine
+            || (self.speculative_read(&cache_key, &flight, pointer, address, key, buffer)).is_some()
     }
 
-    fn guess(
+    fn speculative_read(
         &self,
-        identity: &Identity,
+        cache_key: &CacheKey,
         flight: &InFlightRead,
         pointer: &BlockPointer,
         address: BlockAddress,
         key: Option<&Arc<DatasetKey>>,
         buffer: PooledBuf,
     ) -> Option<Arc<Block>> {
-        let block = self.try_guess(identity, flight, pointer, address, key, buffer);
-        let figures = &self.ahead.figures;
-        let figure = match block {
-            Some(_) => &figures.read,
-            None => &figures.given_up,
+        let block = self.try_speculative_read(cache_key, flight, pointer, address, key, buffer);
+        let counters = &self.prefetcher.counters;
+        let counter = match block {
+            Some(_) => &counters.read,
+            None => &counters.given_up,
         };
-        figure.fetch_add(1, Ordering::Relaxed);
+        counter.fetch_add(1, Ordering::Relaxed);
         block
     }
 
-    fn try_guess(
+    fn try_speculative_read(
         &self,
-        identity: &Identity,
+        cache_key: &CacheKey,
         flight: &InFlightRead,
         pointer: &BlockPointer,
         address: BlockAddress,
         key: Option<&Arc<DatasetKey>>,
         buffer: PooledBuf,
     ) -> Option<Arc<Block>> {
-        let completion_guard = self.completion_guard(identity, flight);
+        let completion_guard = self.completion_guard(cache_key, flight);
         let weight = pointer.lsize_bytes() + 128;
-        if !self.cache.has_room_for_guess(identity, weight) {
+        if !self.cache.has_room_for_speculative(cache_key, weight) {
             return None;
         }
         // Another reader may have completed between our cache look-up and our registration.
-        let block = self.cache.peek(identity).or_else(|| {
+        let block = self.cache.peek(cache_key).or_else(|| {
             // Uncompressed content can be read directly into its final buffer.
             let is_plain = pointer.compression() == Some(CompressionKind::Off);
             let (for_stored, for_content) = match is_plain && buffer.is_used {
@@ -390,7 +394,7 @@ impl BlockStore {
             (self.unfold_stored(pointer, address, key, stored, for_content)).ok()
         })?;
         let (is_kept, gone) =
-            (self.cache).insert_guess(identity.clone(), Arc::clone(&block), weight);
+            (self.cache).insert_speculative(cache_key.clone(), Arc::clone(&block), weight);
         self.buffers.recycle_blocks(gone);
         if !is_kept {
             return None;
@@ -410,8 +414,8 @@ impl BlockStore {
         let mut verify = |bytes: &[u8]| checksummer.verify(pointer, bytes).is_ok();
         let (size, birth) = (pointer.psize_bytes(), pointer.physical_birth());
         let class = IoClass::AsyncRead;
-        let way = Way { class, buffer };
-        let resolved = look(&self.topology(), dva, size, birth, way, &mut verify).ok()?;
+        let params = ReadParams { class, buffer };
+        let resolved = look(&self.topology(), dva, size, birth, params, &mut verify).ok()?;
         (resolved.liars.is_empty() && resolved.repairs.is_empty()).then_some(resolved.data)
     }
 }

@@ -3,7 +3,7 @@
 use crate::buffer_pool::{BufferPool, PooledBuf};
 use crate::copies::Begun;
 use crate::damage::{Damage, DamagedBlock};
-use crate::io_stats::{TimeFigures, Times};
+use crate::io_stats::{TimeStats, Times};
 use crate::prefetch::{Prefetcher, Waited};
 use crate::retry::Retries;
 use crate::topology::Topology;
@@ -28,12 +28,12 @@ use std::collections::HashMap;
 pub struct BlockStore {
     topology: RwLock<Arc<Topology>>,
     checksummer: RwLock<Arc<Checksummer>>,
-    pub(crate) cache: Arc<Cache<Identity, Arc<Block>>>,
+    pub(crate) cache: Arc<Cache<CacheKey, Arc<Block>>>,
     /// The most bytes that speculative entries may take in the cache.
-    pub(crate) guess_bytes_max: u64,
+    pub(crate) speculative_bytes_max: u64,
     pub(crate) buffers: Arc<BufferPool>,
-    in_flight: Mutex<HashMap<Identity, Arc<InFlightRead>>>,
-    pub(crate) ahead: Arc<Prefetcher>,
+    in_flight: Mutex<HashMap<CacheKey, Arc<InFlightRead>>>,
+    pub(crate) prefetcher: Arc<Prefetcher>,
     pub(crate) is_view: bool,
     /// Whether blocks of the state that this view reads may be in use again. Never for another store.
     has_expired: Arc<AtomicBool>,
@@ -56,12 +56,12 @@ impl std::fmt::Debug for BlockStore {
 /// verified for another pointer. The key is included because dnode blocks read with and without a key
 /// differ.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Identity {
+pub(crate) struct CacheKey {
     words: [u64; 8],
     key_guid: Option<u64>,
 }
 
-impl Identity {
+impl CacheKey {
     pub(crate) fn of(pointer: &BlockPointer, key: Option<&Arc<DatasetKey>>) -> Self {
         let words = &pointer.words;
         let [c0, c1, c2, c3] = pointer.checksum_words();
@@ -91,7 +91,7 @@ pub(crate) struct InFlightRead {
     pub(crate) outcome: Mutex<Option<Landed>>,
     pub(crate) done: Condvar,
     /// Whether the read is speculative. Its errors are not reported to callers that joined.
-    is_guess: bool,
+    is_speculative: bool,
 }
 
 /// The outcome of a read; `None` if it was speculative and failed.
@@ -114,11 +114,11 @@ impl BlockStore {
         Self {
             topology: RwLock::new(Arc::new(topology)),
             checksummer: RwLock::new(Arc::new(Checksummer::new(None))),
-            guess_bytes_max: cache.guess_bytes_max(),
+            speculative_bytes_max: cache.speculative_bytes_max(),
             buffers: Arc::new(BufferPool::new(buffer_pool_bytes_max(cache_bytes))),
             cache: Arc::new(cache),
             in_flight: Mutex::new(HashMap::new()),
-            ahead: Arc::default(),
+            prefetcher: Arc::default(),
             is_view: false,
             has_expired: Arc::default(),
             writing,
@@ -139,10 +139,10 @@ impl BlockStore {
             topology: RwLock::new(self.topology()),
             checksummer: RwLock::new(self.checksummer()),
             cache: Arc::clone(&self.cache),
-            guess_bytes_max: self.guess_bytes_max,
+            speculative_bytes_max: self.speculative_bytes_max,
             buffers: Arc::clone(&self.buffers),
             in_flight: Mutex::new(HashMap::new()),
-            ahead: Arc::clone(&self.ahead),
+            prefetcher: Arc::clone(&self.prefetcher),
             is_view: true,
             has_expired,
             writing: self.writing.of_view(),
@@ -201,8 +201,8 @@ impl BlockStore {
     }
     /// How long commits of intent logs took.
     #[must_use]
-    pub fn log_commit_figures(&self) -> TimeFigures {
-        self.log_commits.figures()
+    pub fn log_commit_stats(&self) -> TimeStats {
+        self.log_commits.stats()
     }
 
     /// Caches the content of a block that was just written.
@@ -212,10 +212,10 @@ impl BlockStore {
             endian: pointer.endian(),
             has_ciphertext: false,
         };
-        self.put(Identity::of(pointer, None), &Arc::new(block));
+        self.put(CacheKey::of(pointer, None), &Arc::new(block));
     }
 
-    /// Reads the content behind a pointer. A hole yields `lsize` zeros.
+    /// Reads the content of a pointer. A hole yields `lsize` zeros.
     ///
     /// Bytes are returned only if their checksum was verified in memory. At most `lsize` and a few times
     /// `psize` bytes (both at most 16 MiB) are allocated.
@@ -240,11 +240,11 @@ impl BlockStore {
         if pointer.is_embedded() {
             return self.unfold_embedded(pointer, address);
         }
-        let identity = Identity::of(pointer, key);
-        if let Some(block) = self.cache.get(&identity) {
+        let cache_key = CacheKey::of(pointer, key);
+        if let Some(block) = self.cache.get(&cache_key) {
             return Ok(block);
         }
-        let outcome = self.with_retries(|| self.read_shared(&identity, pointer, address, key));
+        let outcome = self.with_retries(|| self.read_shared(&cache_key, pointer, address, key));
         self.note_damage(pointer, address, &outcome);
         outcome
     }
@@ -286,13 +286,13 @@ impl BlockStore {
     /// Reads a block that is not cached. Callers that miss the same block share one read.
     fn read_shared(
         &self,
-        identity: &Identity,
+        cache_key: &CacheKey,
         pointer: &BlockPointer,
         address: BlockAddress,
         key: Option<&Arc<DatasetKey>>,
     ) -> Result<Arc<Block>, BlockError> {
         let flight = loop {
-            let (flight, is_mine) = self.join_read(identity, false);
+            let (flight, is_mine) = self.join_read(cache_key, false);
             if is_mine {
                 break flight;
             }
@@ -302,29 +302,29 @@ impl BlockStore {
                 Waited::Nothing => continue,
                 Waited::Overdue => return self.fetch(pointer, address, key, None),
             };
-            if flight.is_guess {
+            if flight.is_speculative {
                 // Count the speculative entry as used.
-                let _ = self.cache.get(identity);
+                let _ = self.cache.get(cache_key);
             }
             return outcome;
         };
-        let completion_guard = self.completion_guard(identity, &flight);
+        let completion_guard = self.completion_guard(cache_key, &flight);
         // Another reader may have completed between our cache look-up and our registration.
-        let outcome = match self.cache.get(identity) {
+        let outcome = match self.cache.get(cache_key) {
             Some(block) => Ok(block),
             None => self.fetch(pointer, address, key, None),
         };
         if let Ok(block) = &outcome {
-            self.put(identity.clone(), block);
+            self.put(cache_key.clone(), block);
         }
         completion_guard.settle(outcome.clone());
         outcome
     }
 
     /// Adds a block to the cache.
-    pub(crate) fn put(&self, identity: Identity, block: &Arc<Block>) {
+    pub(crate) fn put(&self, cache_key: CacheKey, block: &Arc<Block>) {
         let weight = block.bytes.len() as u64 + 128;
-        let gone = self.cache.insert(identity, Arc::clone(block), weight);
+        let gone = self.cache.insert(cache_key, Arc::clone(block), weight);
         self.buffers.recycle_blocks(gone);
     }
 
@@ -334,7 +334,7 @@ impl BlockStore {
         self.buffers.buffer(length_bytes)
     }
 
-    /// The content behind a pointer if it is cached. The look-up is not counted and does not promote the
+    /// The content of a pointer if it is cached. The look-up is not counted and does not promote the
     /// entry.
     #[must_use]
     pub fn cached(
@@ -342,14 +342,14 @@ impl BlockStore {
         pointer: &BlockPointer,
         key: Option<&Arc<DatasetKey>>,
     ) -> Option<Arc<Block>> {
-        self.cache.peek(&Identity::of(pointer, key))
+        self.cache.peek(&CacheKey::of(pointer, key))
     }
 
     /// Evicts a block that was requested once, because its only reader is done with it. A block that was
     /// requested more often stays in the cache.
     pub fn evict(&self, pointer: &BlockPointer, key: Option<&Arc<DatasetKey>>) {
         if !pointer.is_hole() && !pointer.is_embedded() {
-            let block = self.cache.take_if_used_once(&Identity::of(pointer, key));
+            let block = self.cache.take_if_used_once(&CacheKey::of(pointer, key));
             self.buffers.recycle_blocks(block);
         }
     }
@@ -358,36 +358,36 @@ impl BlockStore {
     /// make the read.
     pub(crate) fn join_read(
         &self,
-        identity: &Identity,
-        is_guess: bool,
+        cache_key: &CacheKey,
+        is_speculative: bool,
     ) -> (Arc<InFlightRead>, bool) {
         let mut table = self.in_flight.lock();
-        if let Some(flight) = table.get(identity) {
+        if let Some(flight) = table.get(cache_key) {
             return (Arc::clone(flight), false);
         }
         let flight = Arc::new(InFlightRead {
             outcome: Mutex::new(None),
             done: Condvar::new(),
-            is_guess,
+            is_speculative,
         });
-        table.insert(identity.clone(), Arc::clone(&flight));
+        table.insert(cache_key.clone(), Arc::clone(&flight));
         (flight, true)
     }
 
     /// The guard with which the caller that makes a read completes it.
     pub(crate) fn completion_guard<'a>(
         &'a self,
-        identity: &'a Identity,
+        cache_key: &'a CacheKey,
         flight: &'a InFlightRead,
     ) -> CompletionGuard<'a> {
         CompletionGuard {
             store: self,
-            identity,
+            cache_key,
             flight,
         }
     }
 
-    /// Reads the content behind a pointer from the devices, without looking into the cache or adding to it:
+    /// Reads the content of a pointer from the devices, without looking into the cache or adding to it:
     /// for traversals that see each block once.
     ///
     /// # Errors
@@ -553,7 +553,7 @@ impl BlockStore {
 /// Wakes the waiters of a read even if the reader panics, so that none waits for ever.
 pub(crate) struct CompletionGuard<'a> {
     store: &'a BlockStore,
-    identity: &'a Identity,
+    cache_key: &'a CacheKey,
     flight: &'a InFlightRead,
 }
 
@@ -565,10 +565,10 @@ impl CompletionGuard<'_> {
 
 impl Drop for CompletionGuard<'_> {
     fn drop(&mut self) {
-        self.store.in_flight.lock().remove(self.identity);
+        self.store.in_flight.lock().remove(self.cache_key);
         let mut outcome = self.flight.outcome.lock();
         if outcome.is_none() {
-            *outcome = Some((!self.flight.is_guess).then(|| {
+            *outcome = Some((!self.flight.is_speculative).then(|| {
                 Err(BlockError::Invalid {
                     address: BlockAddress::default(),
                     error: DecodeError::new("block", "its reader failed", 0),

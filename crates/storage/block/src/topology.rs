@@ -128,7 +128,7 @@ impl LeafCounters {
     }
     /// A copy of the counters.
     #[must_use]
-    pub fn figures(&self) -> LeafStats {
+    pub fn stats(&self) -> LeafStats {
         LeafStats {
             read_errors: self.read_errors.load(Ordering::Relaxed),
             checksum_errors: self.checksum_errors.load(Ordering::Relaxed),
@@ -144,7 +144,7 @@ impl LeafCounters {
     /// How long requests took, how large they were, and how many wait now.
     #[must_use]
     pub fn io_stats(&self) -> IoStats {
-        self.waits.figures()
+        self.waits.stats()
     }
     pub(crate) fn waits(&self) -> &LeafIoStats {
         &self.waits
@@ -242,10 +242,10 @@ impl Topology {
 
     /// Statistics of a leaf; zeros for an unknown leaf id.
     #[must_use]
-    pub fn figures(&self, leaf: LeafId) -> LeafStats {
+    pub fn leaf_stats(&self, leaf: LeafId) -> LeafStats {
         self.counters
             .get(leaf.0 as usize)
-            .map(|counters| counters.figures())
+            .map(|counters| counters.stats())
             .unwrap_or_default()
     }
 

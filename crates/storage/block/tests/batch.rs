@@ -127,7 +127,10 @@ impl Mirror {
         self.sides[side].write(at, &[0xa5; 512]).unwrap();
     }
     fn checksum_errors(&self, leaf: u32) -> u64 {
-        self.store.topology().figures(LeafId(leaf)).checksum_errors
+        self.store
+            .topology()
+            .leaf_stats(LeafId(leaf))
+            .checksum_errors
     }
 }
 
@@ -140,7 +143,7 @@ fn ways() -> Vec<IoBackend> {
 }
 
 #[test]
-fn a_batch_gives_what_single_reads_give_and_keeps_it() {
+fn batch_reads_equal_single_reads_and_are_cached() {
     for way in ways() {
         let (mirror, mut wanted) = mirror(way);
         // Damage one side of some blocks, and both sides of one. One block is requested twice, one is a
@@ -247,7 +250,7 @@ fn audits_of_a_batch_are_those_of_each_block() {
 }
 
 #[test]
-fn batches_that_share_blocks_wait_for_each_other_and_never_in_a_circle() {
+fn batches_that_share_blocks_do_not_deadlock() {
     for way in ways() {
         let (mirror, wanted) = mirror(way);
         for _ in 0..5 {

@@ -45,16 +45,16 @@ pub struct CacheStatistics {
     /// Number of values.
     pub entries: u64,
     /// Weight of the speculative entries that were not requested yet, in bytes.
-    pub guessed_bytes: u64,
+    pub speculative_bytes: u64,
     /// Speculative entries that were requested.
-    pub guesses_used: u64,
+    pub speculative_used: u64,
 }
 
 /// The eviction queue of an entry.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Queue {
     /// Prefetched, and not requested yet.
-    Guess,
+    Speculative,
     /// Requested once.
     Probation,
     /// Requested more than once.
@@ -71,16 +71,16 @@ struct Entry<V> {
 struct Shard<K, V> {
     limit_bytes: u64,
     entries: HashMap<K, Entry<V>>,
-    guesses: BTreeMap<u64, K>,
+    speculative: BTreeMap<u64, K>,
     probation: BTreeMap<u64, K>,
     protected: BTreeMap<u64, K>,
     weight_bytes: u64,
-    guessed_bytes: u64,
+    speculative_bytes: u64,
     protected_bytes: u64,
     stamp: u64,
     hits: u64,
     misses: u64,
-    guesses_used: u64,
+    speculative_used: u64,
 }
 
 impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
@@ -122,12 +122,12 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
     /// Inserts `value` as a speculative entry, if there is space. Returns whether it was kept, and the
     /// evicted values.
     ///
-    /// Speculative entries weigh at most [`Cache::guess_bytes_max`] in total. A new one evicts values that
+    /// Speculative entries weigh at most [`Cache::speculative_bytes_max`] in total. A new one evicts values that
     /// were requested once and stale speculative entries, never protected values.
-    pub fn insert_guess(&self, key: K, value: V, weight_bytes: u64) -> (bool, Vec<V>) {
+    pub fn insert_speculative(&self, key: K, value: V, weight_bytes: u64) -> (bool, Vec<V>) {
         let mut gone = vec![];
         let mut shard = self.shard(&key).lock();
-        let is_kept = shard.insert_guess(key, value, weight_bytes, &mut gone);
+        let is_kept = shard.insert_speculative(key, value, weight_bytes, &mut gone);
         drop(shard);
         (is_kept, gone)
     }
@@ -135,13 +135,15 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
     /// Whether a speculative entry of this weight would be kept now. The call itself makes space: it evicts
     /// stale speculative entries.
     #[must_use]
-    pub fn has_room_for_guess(&self, key: &K, weight_bytes: u64) -> bool {
-        self.shard(key).lock().has_room_for_guess(weight_bytes)
+    pub fn has_room_for_speculative(&self, key: &K, weight_bytes: u64) -> bool {
+        self.shard(key)
+            .lock()
+            .has_room_for_speculative(weight_bytes)
     }
 
     /// The most that unrequested speculative entries may weigh, in bytes: a quarter of the limit.
     #[must_use]
-    pub fn guess_bytes_max(&self) -> u64 {
+    pub fn speculative_bytes_max(&self) -> u64 {
         let shares = self.shards.iter().map(|shard| shard.lock().limit_bytes / 4);
         shares.sum()
     }
@@ -192,8 +194,8 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
             sum.misses += shard.misses;
             sum.weight_bytes += shard.weight_bytes;
             sum.entries += shard.entries.len() as u64;
-            sum.guessed_bytes += shard.guessed_bytes;
-            sum.guesses_used += shard.guesses_used;
+            sum.speculative_bytes += shard.speculative_bytes;
+            sum.speculative_used += shard.speculative_used;
         }
         sum
     }
@@ -204,16 +206,16 @@ impl<K: Hash + Eq + Clone, V: Clone> Shard<K, V> {
         Self {
             limit_bytes,
             entries: HashMap::new(),
-            guesses: BTreeMap::new(),
+            speculative: BTreeMap::new(),
             probation: BTreeMap::new(),
             protected: BTreeMap::new(),
             weight_bytes: 0,
-            guessed_bytes: 0,
+            speculative_bytes: 0,
             protected_bytes: 0,
             stamp: 0,
             hits: 0,
             misses: 0,
-            guesses_used: 0,
+            speculative_used: 0,
         }
     }
 
@@ -227,10 +229,10 @@ impl<K: Hash + Eq + Clone, V: Clone> Shard<K, V> {
         let (value, old, queue) = (entry.value.clone(), entry.stamp, entry.queue);
         entry.stamp = self.stamp;
         match queue {
-            Queue::Guess => {
-                self.guesses.remove(&old);
-                self.guessed_bytes -= entry.weight_bytes;
-                self.guesses_used += 1;
+            Queue::Speculative => {
+                self.speculative.remove(&old);
+                self.speculative_bytes -= entry.weight_bytes;
+                self.speculative_used += 1;
                 entry.queue = Queue::Probation;
                 self.probation.insert(self.stamp, key.clone());
                 return Some(value);
@@ -272,9 +274,9 @@ impl<K: Hash + Eq + Clone, V: Clone> Shard<K, V> {
         }
         while self.weight_bytes + weight_bytes > self.limit_bytes {
             let oldest = self
-                .stale_guess()
+                .stale_speculative()
                 .or(self.probation.first_key_value().map(|(_, key)| key))
-                .or(self.guesses.first_key_value().map(|(_, key)| key))
+                .or(self.speculative.first_key_value().map(|(_, key)| key))
                 .or(self.protected.first_key_value().map(|(_, key)| key));
             let Some(victim) = oldest else { break };
             let victim = victim.clone();
@@ -287,9 +289,9 @@ impl<K: Hash + Eq + Clone, V: Clone> Shard<K, V> {
         self.stamp += 1;
         let stamp = self.stamp;
         match queue {
-            Queue::Guess => {
-                self.guesses.insert(stamp, key.clone());
-                self.guessed_bytes += weight_bytes;
+            Queue::Speculative => {
+                self.speculative.insert(stamp, key.clone());
+                self.speculative_bytes += weight_bytes;
             }
             Queue::Probation => {
                 self.probation.insert(stamp, key.clone());
@@ -311,31 +313,37 @@ impl<K: Hash + Eq + Clone, V: Clone> Shard<K, V> {
 
     /// The oldest speculative entry, if it is stale: since it was inserted, the shard has seen more than
     /// two events for each entry, plus 64. Its reader is unlikely to come.
-    fn stale_guess(&self) -> Option<&K> {
-        let (stamp, key) = self.guesses.first_key_value()?;
-        let patience = self.entries.len() as u64 * 2 + 64;
-        (self.stamp - stamp > patience).then_some(key)
+    fn stale_speculative(&self) -> Option<&K> {
+        let (stamp, key) = self.speculative.first_key_value()?;
+        let events_max = self.entries.len() as u64 * 2 + 64;
+        (self.stamp - stamp > events_max).then_some(key)
     }
 
-    fn has_room_for_guess(&mut self, weight_bytes: u64) -> bool {
+    fn has_room_for_speculative(&mut self, weight_bytes: u64) -> bool {
         // Each request for space ages the existing entries, so that it succeeds in the end.
         self.stamp += 1;
         let share = self.limit_bytes / 4;
-        while self.guessed_bytes + weight_bytes > share {
-            let Some(victim) = self.stale_guess().cloned() else {
+        while self.speculative_bytes + weight_bytes > share {
+            let Some(victim) = self.stale_speculative().cloned() else {
                 return false;
             };
             self.remove(&victim);
         }
-        let held = self.protected_bytes + self.guessed_bytes;
+        let held = self.protected_bytes + self.speculative_bytes;
         held + weight_bytes <= self.limit_bytes
     }
 
-    fn insert_guess(&mut self, key: K, value: V, weight_bytes: u64, gone: &mut Vec<V>) -> bool {
+    fn insert_speculative(
+        &mut self,
+        key: K,
+        value: V,
+        weight_bytes: u64,
+        gone: &mut Vec<V>,
+    ) -> bool {
         if self.entries.contains_key(&key) {
             return true;
         }
-        if !self.has_room_for_guess(weight_bytes) {
+        if !self.has_room_for_speculative(weight_bytes) {
             return false;
         }
         while self.weight_bytes + weight_bytes > self.limit_bytes {
@@ -345,7 +353,7 @@ impl<K: Hash + Eq + Clone, V: Clone> Shard<K, V> {
             let victim = victim.clone();
             gone.extend(self.remove(&victim));
         }
-        self.put(key, value, weight_bytes, Queue::Guess);
+        self.put(key, value, weight_bytes, Queue::Speculative);
         true
     }
 
@@ -353,9 +361,9 @@ impl<K: Hash + Eq + Clone, V: Clone> Shard<K, V> {
         let entry = self.entries.remove(key)?;
         self.weight_bytes -= entry.weight_bytes;
         match entry.queue {
-            Queue::Guess => {
-                self.guessed_bytes -= entry.weight_bytes;
-                self.guesses.remove(&entry.stamp);
+            Queue::Speculative => {
+                self.speculative_bytes -= entry.weight_bytes;
+                self.speculative.remove(&entry.stamp);
             }
             Queue::Probation => {
                 self.probation.remove(&entry.stamp);
@@ -385,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scan_does_not_flush_what_was_used_twice() {
+    fn a_scan_does_not_evict_values_used_twice() {
         let cache = Cache::new(16 * 1000);
         for key in 0..16u64 {
             cache.insert(key, key, 50);
@@ -438,29 +446,29 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_out_is_gone_and_its_weight_too() {
+    fn removed_entries_and_their_weight_are_gone() {
         let cache = Cache::new(16 * 1000);
         cache.insert(1u64, 1u64, 500);
-        assert!(cache.insert_guess(2, 2, 500).0);
+        assert!(cache.insert_speculative(2, 2, 500).0);
         assert_eq!(
             (cache.take(&1), cache.take(&2), cache.take(&3)),
             (Some(1), Some(2), None)
         );
-        let figures = cache.statistics();
+        let stats = cache.statistics();
         assert_eq!(
-            (figures.weight_bytes, figures.guessed_bytes, figures.entries),
+            (stats.weight_bytes, stats.speculative_bytes, stats.entries),
             (0, 0, 0)
         );
     }
 
     #[test]
-    fn a_guess_that_is_asked_for_once_is_like_any_value_read_once() {
+    fn a_used_speculative_entry_becomes_a_value_read_once() {
         let cache = Cache::new(16 * 1000);
-        assert!(cache.insert_guess(1u64, 1u64, 500).0);
-        assert_eq!(cache.statistics().guessed_bytes, 500);
+        assert!(cache.insert_speculative(1u64, 1u64, 500).0);
+        assert_eq!(cache.statistics().speculative_bytes, 500);
         assert_eq!(cache.get(&1), Some(1));
-        let figures = cache.statistics();
-        assert_eq!((figures.guessed_bytes, figures.guesses_used), (0, 1));
+        let stats = cache.statistics();
+        assert_eq!((stats.speculative_bytes, stats.speculative_used), (0, 1));
         // A scan of values read once evicts it: it was not promoted to protected.
         for key in 1000..2000u64 {
             cache.insert(key, key, 500);
@@ -469,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn guesses_never_put_out_what_is_used_and_keep_within_their_share() {
+    fn speculative_entries_never_evict_used_values() {
         let cache = Cache::new(16 * 1000);
         for key in 0..24u64 {
             cache.insert(key, key, 500);
@@ -477,57 +485,60 @@ mod tests {
         }
         let mut kept = 0;
         for key in 1000..100_000u64 {
-            kept += u64::from(cache.insert_guess(key, key, 100).0);
-            let figures = cache.statistics();
-            assert!(figures.guessed_bytes <= cache.guess_bytes_max());
-            assert!(figures.weight_bytes <= 16 * 1000);
+            kept += u64::from(cache.insert_speculative(key, key, 100).0);
+            let stats = cache.statistics();
+            assert!(stats.speculative_bytes <= cache.speculative_bytes_max());
+            assert!(stats.weight_bytes <= 16 * 1000);
         }
         assert!(kept > 40);
         assert_eq!((0..24u64).filter(|key| cache.contains(key)).count(), 24);
     }
 
     #[test]
-    fn fresh_guesses_stay_until_they_are_asked_for_and_forgotten_ones_make_room() {
+    fn new_speculative_entries_evict_only_stale_ones() {
         let cache = Cache::new(16 * 1000);
         for key in 0..40u64 {
-            assert!(cache.insert_guess(key, key, 100).0);
+            assert!(cache.insert_speculative(key, key, 100).0);
         }
-        assert!(!cache.insert_guess(100, 100, 100).0, "the share is taken");
+        assert!(
+            !cache.insert_speculative(100, 100, 100).0,
+            "the share is taken"
+        );
         assert_eq!((0..40u64).filter(|key| cache.contains(key)).count(), 40);
         // Other readers continue, and none requests the speculative entries.
         for key in 1000..1400u64 {
             cache.insert(key, key, 100);
             let _ = cache.get(&key);
         }
-        assert!(cache.insert_guess(100, 100, 100).0);
+        assert!(cache.insert_speculative(100, 100, 100).0);
     }
 
     #[test]
-    fn a_guess_does_not_take_the_place_of_a_value() {
+    fn a_speculative_entry_does_not_replace_a_value() {
         let cache = Cache::new(16 * 1000);
         cache.insert(1u64, 1u64, 500);
-        assert!(cache.insert_guess(1, 2, 500).0);
+        assert!(cache.insert_speculative(1, 2, 500).0);
         assert_eq!(cache.get(&1), Some(1));
-        assert!(!cache.insert_guess(2, 2, 16 * 1000).0);
+        assert!(!cache.insert_speculative(2, 2, 16 * 1000).0);
         assert!(cache.contains(&1) && !cache.contains(&2));
     }
 
     #[test]
-    fn what_has_to_go_is_handed_out() {
+    fn evicted_values_are_returned() {
         let cache = Cache::new(1000);
         assert!(cache.insert(1u64, 'a', 400).is_empty());
         assert!(cache.insert(2, 'b', 400).is_empty());
         assert_eq!(cache.insert(1, 'c', 400), ['a'], "it had this key");
         assert_eq!(cache.insert(3, 'd', 400), ['b']);
-        let (is_kept, gone) = cache.insert_guess(4, 'e', 240);
+        let (is_kept, gone) = cache.insert_speculative(4, 'e', 240);
         assert!(is_kept);
         assert_eq!(gone, ['c']);
     }
 
     #[test]
-    fn only_what_was_asked_for_once_is_taken_back_by_whoever_is_done_with_it() {
+    fn only_values_read_once_are_taken_back() {
         let cache = Cache::new(16 * 1000);
-        assert!(cache.insert_guess(1u64, 1u64, 100).0);
+        assert!(cache.insert_speculative(1u64, 1u64, 100).0);
         assert_eq!(cache.take_if_used_once(&1), None, "nobody asked for it yet");
         assert_eq!(cache.get(&1), Some(1));
         assert_eq!(cache.take_if_used_once(&1), Some(1));

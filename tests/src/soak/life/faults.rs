@@ -7,8 +7,8 @@ const DATA_START_BYTES: u64 = 4 << 20;
 
 impl Lived<'_> {
     pub(super) fn victim(&mut self, seed: u64) -> Option<usize> {
-        let victim = Dice::new(seed).pick(&self.victims).copied()?;
-        self.figures.faults += 1;
+        let victim = SeededRng::new(seed).pick(&self.victims).copied()?;
+        self.stats.faults += 1;
         Some(victim)
     }
 
@@ -20,7 +20,7 @@ impl Lived<'_> {
         let Some(victim) = self.victim(seed) else {
             return;
         };
-        let mut dice = Seed::new(seed);
+        let mut rng = Seed::new(seed);
         self.harmed.insert(victim);
         let disk = self.disk(victim);
         // Only where data exists.
@@ -30,13 +30,13 @@ impl Lived<'_> {
             .map(|(offset, _)| offset)
             .filter(|offset| (DATA_START_BYTES..DISK_BYTES - DATA_START_BYTES).contains(offset))
             .collect();
-        for _ in 0..1 + dice.below(8) {
-            let Some(start) = dice.choose(&places).copied() else {
+        for _ in 0..1 + rng.below(8) {
+            let Some(start) = rng.choose(&places).copied() else {
                 return;
             };
-            let length = 512 << dice.below(8);
+            let length = 512 << rng.below(8);
             let mut noise = vec![0; length];
-            dice.fill(&mut noise);
+            rng.fill(&mut noise);
             disk.rot(start, &noise);
         }
         self.life.log.push(format!("disk {victim} rots"));
@@ -47,7 +47,7 @@ impl Lived<'_> {
             return;
         };
         self.harmed.insert(victim);
-        let mut dice = Seed::new(seed);
+        let mut rng = Seed::new(seed);
         let kinds = [
             (Scope::Writes, Fault::Fail),
             (Scope::Writes, Fault::Lose),
@@ -59,11 +59,11 @@ impl Lived<'_> {
             (Scope::Flushes, Fault::Fail),
             (Scope::Flushes, Fault::Lose),
         ];
-        let mut plan = FaultPlan::new(dice.fork());
-        for _ in 0..1 + dice.below(3) {
+        let mut plan = FaultPlan::new(rng.fork());
+        for _ in 0..1 + rng.below(3) {
             let rate = [10_000, 100_000, 1_000_000];
-            let rate = dice.choose(&rate).copied().unwrap_or(10_000);
-            if let Some((scope, fault)) = dice.choose(&kinds).copied() {
+            let rate = rng.choose(&rate).copied().unwrap_or(10_000);
+            if let Some((scope, fault)) = rng.choose(&kinds).copied() {
                 plan = plan.with(scope, fault, rate);
             }
         }
@@ -76,30 +76,30 @@ impl Lived<'_> {
     /// The txg may be committed or not; no older data may be lost.
     pub(super) fn refuse(&mut self, seed: u64) -> Result<Goes, String> {
         self.note(None)?;
-        let mut dice = Seed::new(seed);
+        let mut rng = Seed::new(seed);
         let disks = self.world.disks();
-        let number = usize::try_from(dice.below(disks.len() as u64)).unwrap_or(0);
+        let number = usize::try_from(rng.below(disks.len() as u64)).unwrap_or(0);
         let is_victim = self.victims.contains(&number);
         // One faulty disk more than the redundancy tolerates. Only this txg may be affected.
         let is_alone = self.harmed.is_empty() || is_victim;
         if !is_alone {
             return Ok(Goes::On);
         }
-        self.figures.faults += 1;
+        self.stats.faults += 1;
         let rates = [20_000, 300_000, 1_000_000];
-        let rate = dice.choose(&rates).copied().unwrap_or(1_000_000);
-        let scope = if dice.below(4) == 0 {
+        let rate = rng.choose(&rates).copied().unwrap_or(1_000_000);
+        let scope = if rng.below(4) == 0 {
             Scope::Flushes
         } else {
             Scope::Writes
         };
-        let plan = FaultPlan::new(dice.fork()).with(scope, Fault::Fail, rate);
+        let plan = FaultPlan::new(rng.fork()).with(scope, Fault::Fail, rate);
         // In half of the cases an intent log write is refused first, and the log falls back to the txg.
-        let is_commit = dice.below(2) == 0;
+        let is_commit = rng.below(2) == 0;
         let began = self.world.recorded();
         disks[number].set_faults(Some(plan));
         let synced = match is_commit {
-            true => self.commit(dice.bits()),
+            true => self.commit(rng.bits()),
             false => self.pool()?.sync().map(drop),
         };
         disks[number].set_faults(None);
@@ -128,6 +128,6 @@ impl Lived<'_> {
         }
         self.committed = Txg(self.committed.0 + 3);
         self.harmed.insert(number);
-        self.cut(dice.bits())
+        self.cut(rng.bits())
     }
 }

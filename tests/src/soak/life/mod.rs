@@ -1,18 +1,17 @@
 //! A simulated run.
 
 mod faults;
-mod figures;
 mod mood;
 mod pool;
 mod reopening;
+mod stats;
 
 use super::compare::{judged, read_back, recounted, verified};
 use super::logs::{Done, Logs, Wanted};
 use super::op::{Op, Plan};
 use super::states::State;
-use crate::hostile::dice::Dice;
+use crate::hostile::rng::SeededRng;
 use crate::workload::{Content, Deed, Life, Model, bytes_of, content_differences};
-pub use figures::Figures;
 use millpond_device::{Candidate, Device};
 use millpond_engine::{
     FeatureChoice, FoundLogs, NewDevice, NewPool, NewTop, NewVdevOptions, NewVdevs, OpenOptions,
@@ -25,6 +24,7 @@ use millpond_pool::import::{find_pools, scan_devices};
 use millpond_sim::{Fault, FaultPlan, PowerCut, Scope, Seed, World};
 use millpond_txg::DirtyLimits;
 use mood::Mood;
+pub use stats::RunStats;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
@@ -102,7 +102,7 @@ pub struct Failure {
 ///
 /// # Errors
 /// The first error, including panics of the engine.
-pub fn run(plan: &Plan, options: &Options) -> Result<Figures, Failure> {
+pub fn run(plan: &Plan, options: &Options) -> Result<RunStats, Failure> {
     let at = Arc::new(AtomicUsize::new(0));
     let (send, receive) = bounded(1);
     let thread = {
@@ -118,7 +118,7 @@ pub fn run(plan: &Plan, options: &Options) -> Result<Figures, Failure> {
         log: vec![],
         is_hang: false,
     };
-    let thread = thread.map_err(|error| failed(told("a thread for the life", &error)))?;
+    let thread = thread.map_err(|error| failed(failure_text("a thread for the life", &error)))?;
     match receive.recv_timeout(options.limit) {
         Ok(outcome) => {
             let _ = thread.join();
@@ -137,7 +137,7 @@ pub fn run(plan: &Plan, options: &Options) -> Result<Figures, Failure> {
 /// Runs on a single thread, or with seeded scheduling on several.
 ///
 /// On a single thread the plan determines everything; otherwise another seed determines the scheduling.
-fn live_as_told(plan: Plan, options: Options, at: Arc<AtomicUsize>) -> Result<Figures, Failure> {
+fn live_as_told(plan: Plan, options: Options, at: Arc<AtomicUsize>) -> Result<RunStats, Failure> {
     #[cfg(millpond_sim)]
     if let Some(seed) = options.turns {
         let place = Arc::clone(&at);
@@ -158,14 +158,14 @@ fn live_as_told(plan: Plan, options: Options, at: Arc<AtomicUsize>) -> Result<Fi
     thread::alone(|| live(&plan, &options, &at))
 }
 
-fn live(plan: &Plan, options: &Options, at: &AtomicUsize) -> Result<Figures, Failure> {
+fn live(plan: &Plan, options: &Options, at: &AtomicUsize) -> Result<RunStats, Failure> {
     let mut lived = None;
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         let lived = lived.insert(Lived::begin(plan, options)?);
         for (number, op) in plan.ops.iter().enumerate() {
             at.store(number, Ordering::Relaxed);
             if let Goes::Out = lived.one(*op)? {
-                lived.figures.full = 1;
+                lived.stats.full = 1;
                 break;
             }
         }
@@ -173,11 +173,11 @@ fn live(plan: &Plan, options: &Options, at: &AtomicUsize) -> Result<Figures, Fai
     }));
     let text = match outcome {
         Ok(Ok(())) => {
-            let figures = lived.map(|lived| Figures {
+            let stats = lived.map(|lived| RunStats {
                 trace: lived.world.trace(),
-                ..lived.figures
+                ..lived.stats
             });
-            return Ok(figures.unwrap_or_default());
+            return Ok(stats.unwrap_or_default());
         }
         Ok(Err(text)) => text,
         Err(panic) => {
@@ -232,7 +232,7 @@ struct Lived<'p> {
     opened_after: usize,
     /// No disk was removed before this number of events.
     none_went_before: usize,
-    figures: Figures,
+    stats: RunStats,
     /// Whether a power cut happened since all labels were written.
     may_be_torn: bool,
     /// Whether a log was discarded with its device.
@@ -243,7 +243,7 @@ struct Lived<'p> {
 
 /// Records every disk request in a file, one per line.
 pub(super) fn record_requests(world: &World, file: &Path) -> Result<(), String> {
-    let file = File::create(file).map_err(|error| told("the file for requests", &error))?;
+    let file = File::create(file).map_err(|error| failure_text("the file for requests", &error))?;
     let lines = Mutex::new(BufWriter::new(file));
     world.watch(move |request| {
         // A full disk affects only the recording, not the run.
@@ -252,19 +252,19 @@ pub(super) fn record_requests(world: &World, file: &Path) -> Result<(), String> 
     Ok(())
 }
 
-fn told(what: &str, error: &dyn std::fmt::Display) -> String {
+fn failure_text(what: &str, error: &dyn std::fmt::Display) -> String {
     format!("{what}: {error}")
 }
 
 impl<'p> Lived<'p> {
     fn begin(plan: &'p Plan, options: &'p Options) -> Result<Self, String> {
-        let mut dice = Dice::new(plan.seed);
+        let mut rng = SeededRng::new(plan.seed);
         let world = World::new(plan.seed);
         if let Some(file) = &options.requests {
             record_requests(&world, file)?;
         }
-        let victims = plan.shape.victims(&mut dice);
-        let mood = Mood::of(&mut dice);
+        let victims = plan.shape.victims(&mut rng);
+        let mood = Mood::of(&mut rng);
         let pool = create(&world, plan.shape, writing(), mood.cache_bytes)?;
         let mut life = Life::new(POOL, plan.shape.name, plan.seed);
         life.file_bytes_max = mood.file_bytes_max;
@@ -292,7 +292,7 @@ impl<'p> Lived<'p> {
             openings: plan.seed,
             opened_after: 0,
             none_went_before: 0,
-            figures: Figures::default(),
+            stats: RunStats::default(),
             may_be_torn: false,
             may_leak: false,
             has_orphans: false,
@@ -355,7 +355,7 @@ impl<'p> Lived<'p> {
                 continue;
             }
             if matches!(deed, Deed::Commit { .. }) && is_kept {
-                self.figures.promises += 1;
+                self.stats.promises += 1;
                 kept = Some(self.world.recorded());
             }
             self.logs.note(&dataset, &deed, began, kept);
@@ -371,7 +371,7 @@ impl<'p> Lived<'p> {
         let events = self.world.recorded();
         if now > self.committed {
             let after = self.life.model.clone();
-            self.figures.txgs += now.0 - self.committed.0;
+            self.stats.txgs += now.0 - self.committed.0;
             // Each txg of an operation contains all of it, nothing of it, or a prefix of its effects.
             for txg in self.committed.0 + 1..=now.0 {
                 let state = match &work {
@@ -397,12 +397,12 @@ impl<'p> Lived<'p> {
     }
 
     fn one(&mut self, op: Op) -> Result<Goes, String> {
-        self.figures.ops += 1;
+        self.stats.ops += 1;
         match op {
             Op::Work(seed) => {
                 let before = self.life.model.clone();
                 let (from, began) = (self.next, self.world.recorded());
-                self.life.dice = Dice::new(seed);
+                self.life.rng = SeededRng::new(seed);
                 let Self { life, pool, .. } = self;
                 let pool = pool.as_ref().ok_or("not open")?;
                 if let Err(error) = life.step(pool) {
@@ -419,7 +419,7 @@ impl<'p> Lived<'p> {
                 }
                 let effects = self.take_deeds(began, true);
                 self.note(Some((before, from, effects)))?;
-                if self.figures.ops.is_multiple_of(64) {
+                if self.stats.ops.is_multiple_of(64) {
                     let space = self.pool()?.inner().space().pool();
                     if space.allocated_bytes > FULL_BYTES {
                         return Ok(Goes::Out);
@@ -439,16 +439,19 @@ impl<'p> Lived<'p> {
             Op::LoseLog(seed) => return self.lose_log(seed),
             Op::ReadBack(seed) => {
                 let names: Vec<String> = self.life.model.heads.keys().cloned().collect();
-                let name = Dice::new(seed).pick(&names).cloned().unwrap_or_default();
+                let name = SeededRng::new(seed)
+                    .pick(&names)
+                    .cloned()
+                    .unwrap_or_default();
                 read_back(self.pool()?, &self.life.model, &name)?;
                 self.note(None)?;
             }
             Op::Look => {
                 self.sync()?;
                 let read = self.pool()?.committed();
-                let read = read.map_err(|error| told("committed", &error))?;
+                let read = read.map_err(|error| failure_text("committed", &error))?;
                 self.demand(&read, &[(self.life.model.clone(), 0)], false)?;
-                self.figures.compared += 1;
+                self.stats.compared += 1;
             }
             Op::Reopen => return self.reopen(),
             Op::Cut(seed) => return self.cut(seed),
@@ -483,12 +486,12 @@ impl<'p> Lived<'p> {
 
     fn sync(&mut self) -> Result<(), String> {
         let synced = self.pool()?.sync();
-        synced.map_err(|error| told("sync", &error))?;
+        synced.map_err(|error| failure_text("sync", &error))?;
         self.note(None)
     }
 
     fn commit(&mut self, seed: u64) -> Result<(), millpond_engine::Error> {
-        self.life.dice = Dice::new(seed);
+        self.life.rng = SeededRng::new(seed);
         let Self { life, pool, .. } = self;
         match pool {
             Some(pool) => life.commit(pool),
@@ -505,12 +508,12 @@ impl<'p> Lived<'p> {
             self.pool = Some(pool);
             self.sync()?;
             let read = self.pool()?.committed();
-            let read = read.map_err(|error| told("committed", &error))?;
+            let read = read.map_err(|error| failure_text("committed", &error))?;
             let differences = self.life.model.differences(&read);
             if !differences.is_empty() {
                 return Err(format!("at the end:\n  {}", differences.join("\n  ")));
             }
-            self.figures.compared += 1;
+            self.stats.compared += 1;
         }
         let every = self.options.zdb_every;
         if every == 0 || !self.seed.is_multiple_of(every) || !self.harmed.is_empty() {
@@ -518,10 +521,11 @@ impl<'p> Lived<'p> {
         }
         if let Some(pool) = self.pool.take() {
             self.life.close_file_systems();
-            pool.export().map_err(|error| told("export", &error))?;
+            pool.export()
+                .map_err(|error| failure_text("export", &error))?;
         }
         if judged(&self.world, POOL, self.options)? {
-            self.figures.judged += 1;
+            self.stats.judged += 1;
         }
         Ok(())
     }

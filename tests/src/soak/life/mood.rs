@@ -15,15 +15,15 @@ pub(super) struct Mood {
 }
 
 impl Mood {
-    pub(super) fn of(dice: &mut Dice) -> Self {
+    pub(super) fn of(rng: &mut SeededRng) -> Self {
         Self {
-            dataset_percent: *dice.pick(&[0, 0, 1, 1, 1, 4]).unwrap_or(&1),
-            file_bytes_max: *dice
+            dataset_percent: *rng.pick(&[0, 0, 1, 1, 1, 4]).unwrap_or(&1),
+            file_bytes_max: *rng
                 .pick(&[4000, 4000, 12_000, 12_000, 24_000, 200_000, 400_000])
                 .unwrap_or(&12_000),
-            keeps_open: dice.below(4) > 0,
-            makes_many: dice.below(6) == 0,
-            cache_bytes: *dice
+            keeps_open: rng.below(4) > 0,
+            makes_many: rng.below(6) == 0,
+            cache_bytes: *rng
                 .pick(&[128 << 20, 128 << 20, 128 << 20, 128 << 20, 4 << 20])
                 .unwrap_or(&0),
         }

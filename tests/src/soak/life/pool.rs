@@ -13,7 +13,7 @@ pub fn limits() -> DirtyLimits {
 
 pub(super) fn writing() -> WriteOptions {
     WriteOptions {
-        drive: SyncMode::Caller,
+        sync_mode: SyncMode::Caller,
         limits: limits(),
         ..WriteOptions::default()
     }
@@ -64,7 +64,7 @@ pub fn create(
         system: "soak".to_owned(),
         cache_bytes,
     };
-    Pool::create(&world.env(), &new).map_err(|error| told("creation", &error))
+    Pool::create(&world.env(), &new).map_err(|error| failure_text("creation", &error))
 }
 
 /// Finds the only pool on the disks, without the absent ones.

@@ -46,7 +46,7 @@ impl Lived<'_> {
         let heads = self.life.model.heads.iter();
         for (name, _) in heads.filter(|(_, head)| matches!(head.content, Content::Files(_))) {
             let opened = pool.file_system(name);
-            opened.map_err(|error| told(&format!("opening {name}"), &error))?;
+            opened.map_err(|error| failure_text(&format!("opening {name}"), &error))?;
         }
         Ok(())
     }
@@ -56,10 +56,11 @@ impl Lived<'_> {
         let pool = self.pool.take().ok_or("not open")?;
         self.life.close_file_systems();
         self.open_all(&pool)?;
-        pool.export().map_err(|error| told("export", &error))?;
+        pool.export()
+            .map_err(|error| failure_text("export", &error))?;
         self.states.clear();
         self.logs = Logs::default();
-        self.figures.reopened += 1;
+        self.stats.reopened += 1;
         self.may_be_torn = false;
         self.life.log.push("exported".to_owned());
         let state = State::of(Txg(0), self.life.model.clone(), self.next);
@@ -73,7 +74,7 @@ impl Lived<'_> {
         if self.log_disks.is_empty() || !self.absent.is_disjoint(&self.log_disks) {
             return Ok(Goes::On);
         }
-        self.figures.lost_logs += 1;
+        self.stats.lost_logs += 1;
         self.cut_with(seed, true)
     }
 
@@ -85,24 +86,24 @@ impl Lived<'_> {
         self.note(None)?;
         self.life.close_file_systems();
         self.pool = None;
-        let mut dice = Seed::new(seed);
+        let mut rng = Seed::new(seed);
         let recorded = self.world.recorded();
         // Usually within the last events.
-        let window = if dice.below(2) == 0 {
+        let window = if rng.below(2) == 0 {
             200
         } else {
             recorded as u64
         };
-        let back = usize::try_from(dice.below(window + 1)).unwrap_or(0);
+        let back = usize::try_from(rng.below(window + 1)).unwrap_or(0);
         // The pool found at the last open may have been on the disk that was lost since. It is certain only
         // once the open has committed its own txg.
         let count = recorded.saturating_sub(back).max(self.none_went_before);
-        let cut = match dice.below(8) {
+        let cut = match rng.below(8) {
             0 => PowerCut::EverythingWritten,
             1 => PowerCut::NothingUnflushed,
-            2 => PowerCut::First(1 + dice.below(6) as usize),
-            3 => PowerCut::AllBut(dice.below(20) as usize),
-            _ => PowerCut::Torn(dice.fork()),
+            2 => PowerCut::First(1 + rng.below(6) as usize),
+            3 => PowerCut::AllBut(rng.below(20) as usize),
+            _ => PowerCut::Torn(rng.fork()),
         };
         let broken: u64 = self
             .world
@@ -110,7 +111,7 @@ impl Lived<'_> {
             .iter()
             .map(|disk| disk.broken_promises())
             .sum();
-        self.figures.broken_promises += broken;
+        self.stats.broken_promises += broken;
         self.world = self.world.reborn(count, &cut);
         if loses_logs {
             self.absent.extend(&self.log_disks);
@@ -119,7 +120,7 @@ impl Lived<'_> {
         for number in &self.absent {
             self.disk(*number).set_absent(true);
         }
-        self.figures.cuts += 1;
+        self.stats.cuts += 1;
         self.may_be_torn = true;
         self.has_orphans = true;
         self.life.log.push(format!(
@@ -173,21 +174,21 @@ impl Lived<'_> {
         let (state, from) = {
             let candidate = found(&self.world, &self.absent)?;
             let read = View::open_candidate(&candidate, &options)
-                .map_err(|error| told("opening for reading", &error))?;
+                .map_err(|error| failure_text("opening for reading", &error))?;
             let mut state = expected(read.inner().uberblock().txg)?;
             let mut from = state.from;
             if !state.is_replaying {
                 let mut candidates = state.candidates();
                 let which = self.demand(&read, &candidates, state.after.is_some())?;
                 (state.model, from) = candidates.swap_remove(which);
-                self.figures.compared += 1;
+                self.stats.compared += 1;
             }
             verified(&read, &harmed, self.may_be_torn)?;
             // The blocks of logs with a missing device are unknown and stay allocated.
             self.may_leak |= found_logs == FoundLogs::Discard;
             if is_due(self.options.recount_every) && !self.may_leak {
                 recounted(&read)?;
-                self.figures.recounted += 1;
+                self.stats.recounted += 1;
             }
             (state, from)
         };
@@ -222,18 +223,18 @@ impl Lived<'_> {
         let is_given_up = found_logs == FoundLogs::Discard && opened.is_none();
         let pool = match opened {
             Some(pool) => pool,
-            None => open(found_logs).map_err(|error| told("opening", &error))?,
+            None => open(found_logs).map_err(|error| failure_text("opening", &error))?,
         };
         self.life.model = state.model.clone();
         if let Some(replayed) = state.replayed.as_ref().filter(|_| !is_given_up) {
             self.life.model = Model::clone(replayed);
             let read = pool.committed();
-            let read = read.map_err(|error| told("committed", &error))?;
+            let read = read.map_err(|error| failure_text("committed", &error))?;
             self.demand(&read, &[(self.life.model.clone(), 0)], false)
                 .map_err(|text| format!("replayed once more: {text}"))?;
         } else if !wanted.is_empty() {
             let read = pool.committed();
-            let read = read.map_err(|error| told("committed", &error))?;
+            let read = read.map_err(|error| failure_text("committed", &error))?;
             self.brought_back(&read, &wanted)?;
         } else if is_given_up && state.is_replaying {
             // The progress of the replay is not recorded anywhere.
@@ -260,7 +261,7 @@ impl Lived<'_> {
             self.states.push(state);
         }
         self.acknowledged = vec![(0, first), (self.world.recorded(), last)];
-        self.figures.txgs += last.0 - first.0;
+        self.stats.txgs += last.0 - first.0;
         self.committed = last;
         if self.has_orphans && self.openings.is_multiple_of(2) {
             self.open_all(&pool)?;
@@ -296,8 +297,8 @@ impl Lived<'_> {
             if let Some(head) = self.life.model.heads.get_mut(&*one.dataset) {
                 head.content = content;
             }
-            self.figures.brought_back += (one.kept.len() + more) as u64;
-            self.figures.torn += u64::from(!one.maybe.is_empty());
+            self.stats.brought_back += (one.kept.len() + more) as u64;
+            self.stats.torn += u64::from(!one.maybe.is_empty());
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use super::*;
 
 pub(super) struct Worker {
     pub(super) number: usize,
-    pub(super) dice: Dice,
+    pub(super) rng: SeededRng,
     pub(super) files: Files,
     pub(super) stripe: Vec<u8>,
     pub(super) next: u64,
@@ -14,12 +14,12 @@ pub(super) struct Worker {
 
 impl Worker {
     fn bytes(&mut self, length: usize) -> Vec<u8> {
-        let word = self.dice.word();
+        let word = self.rng.word();
         let is_noise = word.is_multiple_of(3);
         (0..length)
             .map(|at| {
                 if is_noise && at % 16 == 0 {
-                    return self.dice.word() as u8;
+                    return self.rng.word() as u8;
                 }
                 (word >> (at % 8)) as u8
             })
@@ -33,7 +33,7 @@ impl Worker {
             clock.set(self.number, self.deeds.step());
             // Opened again occasionally, so that snapshots and property changes happen while handles are
             // opened.
-            if self.dice.below(8) == 0 {
+            if self.rng.below(8) == 0 {
                 files = pool.file_system(POOL)?;
             }
             self.step(pool, &files, clock)?;
@@ -51,19 +51,19 @@ impl Worker {
     fn step(&mut self, pool: &Pool, files: &Arc<FileSystem>, clock: &Clock) -> Result<(), Error> {
         let (root, caller) = (files.root()?, Caller::root());
         let own = format!("t{}", self.number);
-        let place = if self.dice.below(3) == 0 {
+        let place = if self.rng.below(3) == 0 {
             SHARED.to_owned()
         } else {
             own
         };
         let directory = root.lookup(place.as_bytes())?;
         let mine: Vec<(String, String)> = self.files.keys().cloned().collect();
-        let picked = self.dice.pick(&mine).cloned();
-        let what = self.dice.below(22);
+        let picked = self.rng.pick(&mine).cloned();
+        let what = self.rng.below(22);
         let Some((of, name)) = picked.filter(|_| what > 3) else {
             self.next += 1;
             let name = format!("f{}-{}", self.number, self.next);
-            let length = self.dice.below(12_000);
+            let length = self.rng.below(12_000);
             let content = self.bytes(length);
             let mode = NewMode::exactly(0o644);
             let (node, _) = files.create(&caller, &directory, name.as_bytes(), mode, true)?;
@@ -80,8 +80,8 @@ impl Worker {
         let key = (of, name);
         match what {
             4..=9 => {
-                let offset = self.dice.below(20_000);
-                let length = 1 + self.dice.below(6000);
+                let offset = self.rng.below(20_000);
+                let length = 1 + self.rng.below(6000);
                 let new = self.bytes(length);
                 files.write(&caller, &node, WriteAt::Offset(offset as u64), &new)?;
                 if let Some(content) = self.files.get_mut(&key) {
@@ -92,7 +92,7 @@ impl Worker {
                 self.did(&key);
             }
             10 => {
-                let size = self.dice.below(20_000);
+                let size = self.rng.below(20_000);
                 let set = SetAttributes {
                     size_bytes: Some(size as u64),
                     ..SetAttributes::default()
@@ -138,8 +138,8 @@ impl Worker {
             17 | 18 => {
                 let shared = root.lookup(SHARED.as_bytes())?;
                 let common = shared.lookup(COMMON.as_bytes())?;
-                let start = self.dice.below(STRIPE_BYTES);
-                let length = 1 + self.dice.below(STRIPE_BYTES - start);
+                let start = self.rng.below(STRIPE_BYTES);
+                let length = 1 + self.rng.below(STRIPE_BYTES - start);
                 let new = self.bytes(length);
                 let offset = (self.number * STRIPE_BYTES + start) as u64;
                 files.write(&caller, &common, WriteAt::Offset(offset), &new)?;
@@ -151,12 +151,12 @@ impl Worker {
                 files.fsync(&node)?;
                 clock.keep(aim, Some(self.number), self.deeds.file_number(&key));
             }
-            _ if self.dice.below(8) == 0 => {
+            _ if self.rng.below(8) == 0 => {
                 let aim = clock.aim(self.number, self.deeds.step());
                 pool.sync()?;
                 clock.keep(aim, None, None);
             }
-            _ if self.dice.below(4) == 0 => {
+            _ if self.rng.below(4) == 0 => {
                 let aim = clock.aim(self.number, self.deeds.step());
                 files.commit_log()?;
                 clock.keep(aim, None, None);

@@ -6,7 +6,7 @@ impl Life {
     pub(super) fn dataset_step(&mut self, pool: &Pool) -> Outcome {
         let datasets = pool.datasets();
         let names: Vec<String> = self.model.heads.keys().cloned().collect();
-        let name = self.dice.pick(&names).cloned().unwrap_or_default();
+        let name = self.rng.pick(&names).cloned().unwrap_or_default();
         let snapshots: Vec<(String, u64, String)> = self
             .model
             .heads
@@ -16,8 +16,8 @@ impl Life {
                 all.map(move |s| (head.clone(), s.id, s.name.clone()))
             })
             .collect();
-        let snapshot = self.dice.pick(&snapshots).cloned();
-        match self.dice.below(100) {
+        let snapshot = self.rng.pick(&snapshots).cloned();
+        match self.rng.below(100) {
             0..=24 => {
                 let new = self.name("s");
                 datasets.snapshot(&[&format!("{name}@{new}")], &[])?;
@@ -98,9 +98,8 @@ impl Life {
             }
             68..=70 if self.model.heads.len() < 12 => {
                 let new = self.new_dataset("vol");
-                let block = 512u64 << self.dice.below(9);
-                let size =
-                    (1 + self.dice.below(self.file_bytes_max) as u64).div_ceil(block) * block;
+                let block = 512u64 << self.rng.below(9);
+                let size = (1 + self.rng.below(self.file_bytes_max) as u64).div_ceil(block) * block;
                 let properties = [
                     number("volsize", size),
                     number("volblocksize", block),
@@ -136,14 +135,14 @@ impl Life {
                     ("always", Synchrony::Always),
                     ("disabled", Synchrony::Disabled),
                 ];
-                let (value, synchrony) = *self.dice.pick(&values).unwrap_or(&values[0]);
+                let (value, synchrony) = *self.rng.pick(&values).unwrap_or(&values[0]);
                 datasets.set_properties(&name, &[text("sync", value)])?;
                 self.head(&name).synchrony = Some(synchrony);
                 Ok(format!("set sync={value} {name}"))
             }
             89..=92 if self.sets_synchrony => {
                 let value = self
-                    .dice
+                    .rng
                     .pick(&["latency", "throughput"])
                     .unwrap_or(&"latency");
                 datasets.set_properties(&name, &[text("logbias", value)])?;
@@ -151,27 +150,27 @@ impl Life {
             }
             _ => {
                 let is_volume = matches!(self.model.heads[&name].content, Content::Volume(_));
-                let property = match self.dice.below(if is_volume { 4 } else { 9 }) {
-                    0 => text("compression", self.dice.pick(COMPRESSIONS).unwrap_or(&"on")),
-                    1 => text("checksum", self.dice.pick(CHECKSUMS).unwrap_or(&"on")),
-                    2 => text("copies", self.dice.pick(&["1", "2", "3"]).unwrap_or(&"1")),
+                let property = match self.rng.below(if is_volume { 4 } else { 9 }) {
+                    0 => text("compression", self.rng.pick(COMPRESSIONS).unwrap_or(&"on")),
+                    1 => text("checksum", self.rng.pick(CHECKSUMS).unwrap_or(&"on")),
+                    2 => text("copies", self.rng.pick(&["1", "2", "3"]).unwrap_or(&"1")),
                     3 => text(
                         "redundant_metadata",
-                        self.dice
+                        self.rng
                             .pick(&["all", "most", "some", "none"])
                             .unwrap_or(&"all"),
                     ),
-                    4 | 5 => number("recordsize", *self.dice.pick(RECORD_BYTES).unwrap_or(&4096)),
+                    4 | 5 => number("recordsize", *self.rng.pick(RECORD_BYTES).unwrap_or(&4096)),
                     6 => text(
                         "dnodesize",
-                        self.dice
+                        self.rng
                             .pick(&["legacy", "auto", "1k", "4k", "16k"])
                             .unwrap_or(&"auto"),
                     ),
-                    7 => text("xattr", self.dice.pick(&["on", "sa"]).unwrap_or(&"sa")),
+                    7 => text("xattr", self.rng.pick(&["on", "sa"]).unwrap_or(&"sa")),
                     _ => number(
                         "special_small_blocks",
-                        *self.dice.pick(&[0, 4096, 131_072]).unwrap_or(&0),
+                        *self.rng.pick(&[0, 4096, 131_072]).unwrap_or(&0),
                     ),
                 };
                 let shown = format!("set {}={:?} {name}", property.0, property.1);

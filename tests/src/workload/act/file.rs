@@ -11,18 +11,18 @@ impl Life {
     ) -> Outcome {
         let caller = Caller::root();
         let (directories, all) = tree.survey();
-        let (path, directory) = self.dice.pick(&directories).cloned().unwrap_or_default();
+        let (path, directory) = self.rng.pick(&directories).cloned().unwrap_or_default();
         let at = walk(files, &path)?;
         let plain: Vec<_> = all.iter().filter(|named| named.is_file).collect();
-        let what = self.dice.below(100);
+        let what = self.rng.below(100);
         let new = self.name("n");
         let name = new.as_bytes();
         if what < 18 || plain.is_empty() {
             // Occasionally many small files at once, so that directories and their tables grow.
-            let is_many = self.dice.below(12) == 0 && self.makes_many;
+            let is_many = self.rng.below(12) == 0 && self.makes_many;
             let count = if is_many { 60 } else { 1 };
             for number in 0..count {
-                let name = match (count, self.dice.below(10)) {
+                let name = match (count, self.rng.below(10)) {
                     (1, 0) => format!("{new}-{}", "long".repeat(50)).into_bytes(),
                     (1, 1) => format!("{new}-ünïcödé").into_bytes(),
                     (1, _) => name.to_vec(),
@@ -42,7 +42,7 @@ impl Life {
             }
             return Ok(format!("{dataset}: create {new} x{count}"));
         }
-        let Some(picked) = self.dice.pick(&plain).copied() else {
+        let Some(picked) = self.rng.pick(&plain).copied() else {
             return Ok(String::new());
         };
         let (of_path, of_directory, id) = (Arc::clone(&picked.path), picked.directory, picked.id);
@@ -56,10 +56,10 @@ impl Life {
         };
         match what {
             18..=41 => {
-                let offset = match self.dice.below(6) {
+                let offset = match self.rng.below(6) {
                     0 => size,
-                    1 => (size + self.dice.below(300_000)).min(self.file_bytes_max),
-                    _ => self.dice.below(size + 1),
+                    1 => (size + self.rng.below(300_000)).min(self.file_bytes_max),
+                    _ => self.rng.below(size + 1),
                 };
                 let length = 1 + self.length().min(self.file_bytes_max);
                 let new = self.bytes(length);
@@ -74,10 +74,10 @@ impl Life {
                 ))
             }
             42..=49 => {
-                let length = match self.dice.below(3) {
+                let length = match self.rng.below(3) {
                     0 => 0,
-                    1 => self.dice.below(size + 1),
-                    _ => self.dice.below(self.file_bytes_max),
+                    1 => self.rng.below(size + 1),
+                    _ => self.rng.below(self.file_bytes_max),
                 };
                 let set = SetAttributes {
                     size_bytes: Some(length as u64),
@@ -88,8 +88,8 @@ impl Life {
                 Ok(format!("{dataset}: truncate {shown} {size} -> {length}"))
             }
             50..=54 if size > 0 => {
-                let offset = self.dice.below(size);
-                let length = 1 + self.dice.below(size - offset);
+                let offset = self.rng.below(size);
+                let length = 1 + self.rng.below(size - offset);
                 files.allocate(&node, Allocate::PunchHole, offset as u64, length as u64)?;
                 let at = offset;
                 self.did(dataset, tree, Effect::Hole { id, at, length });
@@ -123,7 +123,7 @@ impl Life {
                 Ok(format!("{dataset}: mkdir {new}"))
             }
             71..=73 => {
-                let target = "target/".repeat(1 + self.dice.below(40)).into_bytes();
+                let target = "target/".repeat(1 + self.rng.below(40)).into_bytes();
                 files.make_symlink(&caller, &at, name, &target)?;
                 let made = Node::new(Kind::Link(target), 0o777);
                 self.made(dataset, tree, directory, name, made);
@@ -136,7 +136,7 @@ impl Life {
                 Ok(format!("{dataset}: fifo {new}"))
             }
             75..=81 => {
-                let Some(picked) = self.dice.pick(&all) else {
+                let Some(picked) = self.rng.pick(&all) else {
                     return Ok("nothing".to_owned());
                 };
                 let (from_path, from_directory) = (Arc::clone(&picked.path), picked.directory);
@@ -148,7 +148,7 @@ impl Life {
                 }
                 // Sometimes onto an existing file.
                 let onto_file =
-                    matches!(tree.nodes[&moved].kind, Kind::File(_)) && self.dice.below(3) == 0;
+                    matches!(tree.nodes[&moved].kind, Kind::File(_)) && self.rng.below(3) == 0;
                 let source = walk(files, &from_path)?;
                 let from = DirEntryRef {
                     directory: &source,
@@ -182,18 +182,18 @@ impl Life {
             }
             82..=86 => {
                 let (mode, uid, gid) = (
-                    self.dice.below(0o1000) as u32,
-                    self.dice.below(3000) as u32,
-                    self.dice.below(3000) as u32,
+                    self.rng.below(0o1000) as u32,
+                    self.rng.below(3000) as u32,
+                    self.rng.below(3000) as u32,
                 );
-                let seconds = TICK_S + self.dice.below(1_000_000) as i64;
+                let seconds = TICK_S + self.rng.below(1_000_000) as i64;
                 let set = SetAttributes {
                     permissions: Some(mode),
                     uid: Some(uid),
                     gid: Some(gid),
                     mtime: Some(SetTime::To(Timestamp {
                         seconds,
-                        nanoseconds: self.dice.below(1_000_000_000) as u64,
+                        nanoseconds: self.rng.below(1_000_000_000) as u64,
                     })),
                     ..SetAttributes::default()
                 };
@@ -202,19 +202,19 @@ impl Life {
                 Ok(format!("{dataset}: owner and mode of {shown}"))
             }
             87..=94 => {
-                let name = format!("user.x{}", self.dice.below(8)).into_bytes();
+                let name = format!("user.x{}", self.rng.below(8)).into_bytes();
                 let has_it = tree.nodes[&id].xattrs.contains_key(&name);
-                if has_it && self.dice.below(2) == 0 {
+                if has_it && self.rng.below(2) == 0 {
                     files.remove_xattr(&node, &name)?;
                     let value = None;
                     self.did(dataset, tree, Effect::Xattr { id, name, value });
                     return Ok(format!("{dataset}: remove xattr of {shown}"));
                 }
-                let length = match self.dice.below(4) {
-                    0 => self.dice.below(20),
-                    1 => self.dice.below(300),
-                    2 => self.dice.below(3000),
-                    _ => self.dice.below(40_000),
+                let length = match self.rng.below(4) {
+                    0 => self.rng.below(20),
+                    1 => self.rng.below(300),
+                    2 => self.rng.below(3000),
+                    _ => self.rng.below(40_000),
                 };
                 let value = self.bytes(length);
                 files.set_xattr(&caller, &node, &name, &value, XattrMode::Set)?;
@@ -241,7 +241,7 @@ impl Life {
                 Ok(format!("{dataset}: rmdir"))
             }
             // A whole txg is expensive, so it is rare in tests with another subject.
-            _ if !self.syncs_seldom || self.dice.below(8) == 0 => {
+            _ if !self.syncs_seldom || self.rng.below(8) == 0 => {
                 files.sync()?;
                 Ok(format!("{dataset}: sync"))
             }

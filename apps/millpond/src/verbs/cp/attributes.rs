@@ -111,23 +111,24 @@ impl Attributes {
     /// The owner comes first, because a change of owner clears capabilities and the set-ID bits of the
     /// mode. Times come last.
     pub fn give(&self, fd: BorrowedFd<'_>, path: &[u8], report: &Report) {
-        let told = |what: &str, outcome: Result<(), Errno>| told(report, path, what, outcome);
+        let report_failure =
+            |what: &str, outcome: Result<(), Errno>| report_failure(report, path, what, outcome);
         let mut mode = self.mode;
         if let Some((uid, gid)) = self.owner {
             let outcome = fchown(fd, user(uid), group(gid));
             if outcome.is_err() {
                 mode = mode.map(|mode| mode & !0o6000);
             }
-            told("owner", outcome);
+            report_failure("owner", outcome);
         }
         for (name, value) in &self.xattrs {
             let outcome = fsetxattr(fd, name.as_slice(), value, XattrFlags::empty());
-            told(&xattr_text(name), outcome);
+            report_failure(&xattr_text(name), outcome);
         }
         if let Some(mode) = mode {
-            told("mode", fchmod(fd, Mode::from_raw_mode(mode)));
+            report_failure("mode", fchmod(fd, Mode::from_raw_mode(mode)));
         }
-        told("times", futimens(fd, &self.times));
+        report_failure("times", futimens(fd, &self.times));
     }
 
     /// Sets the attributes of a newly created link, pipe, socket or device node.
@@ -141,11 +142,12 @@ impl Attributes {
         path: &[u8],
         report: &Report,
     ) {
-        let told = |what: &str, outcome: Result<(), Errno>| told(report, path, what, outcome);
+        let report_failure =
+            |what: &str, outcome: Result<(), Errno>| report_failure(report, path, what, outcome);
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = match openat(directory, name, flags, Mode::empty()) {
             Ok(fd) => fd,
-            Err(error) => return told("attributes", Err(error)),
+            Err(error) => return report_failure("attributes", Err(error)),
         };
         let mut mode = self.mode;
         if let Some((uid, gid)) = self.owner {
@@ -153,12 +155,12 @@ impl Attributes {
             if outcome.is_err() {
                 mode = mode.map(|mode| mode & !0o6000);
             }
-            told("owner", outcome);
+            report_failure("owner", outcome);
         }
         let place = format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd());
         for (name, value) in &self.xattrs {
             let outcome = setxattr(place.as_str(), name.as_slice(), value, XattrFlags::empty());
-            told(&xattr_text(name), outcome);
+            report_failure(&xattr_text(name), outcome);
         }
         if let (false, Some(mode)) = (is_symlink, mode) {
             let outcome = fstat(&fd).and_then(|found| {
@@ -168,10 +170,10 @@ impl Attributes {
                     _ => chmod(place.as_str(), Mode::from_raw_mode(mode)),
                 }
             });
-            told("mode", outcome);
+            report_failure("mode", outcome);
         }
         let outcome = utimensat(directory, name, &self.times, AtFlags::SYMLINK_NOFOLLOW);
-        told("times", outcome);
+        report_failure("times", outcome);
     }
 }
 
@@ -180,7 +182,7 @@ fn lends_rights(name: &[u8]) -> bool {
     name.starts_with(b"security.") || name.starts_with(b"trusted.")
 }
 
-fn told(report: &Report, path: &[u8], what: &str, outcome: Result<(), Errno>) {
+fn report_failure(report: &Report, path: &[u8], what: &str, outcome: Result<(), Errno>) {
     if let Err(error) = outcome {
         let error = std::io::Error::from(error);
         report.note(format!("cannot set {what}: {error}"), path);

@@ -117,7 +117,7 @@ mod tests {
     type TestLinks = Links<(usize, u64), (), &'static str>;
 
     #[test]
-    fn names_that_come_while_the_first_is_copied_wait_for_it() {
+    fn names_seen_during_a_copy_wait_for_it() {
         let (links, top) = (TestLinks::default(), Arc::new(()));
         assert!(matches!(links.claim((0, 7), 3, &top, b"a"), Claim::Copy));
         assert!(matches!(links.claim((0, 7), 3, &top, b"b"), Claim::Waits));

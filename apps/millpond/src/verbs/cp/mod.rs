@@ -104,7 +104,7 @@ pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Endi
         is_kept: options.no_clobber,
         is_whole_wanted: options.skip_damaged,
     };
-    let place = Place::of(Path::new(destination), sources.len())?;
+    let place = Destination::of(Path::new(destination), sources.len())?;
     // Symbolic links named on the command line are followed, as in `cp`. With `-r` they are copied.
     let symlinks = if is_recursive {
         Symlinks::Keep
@@ -173,14 +173,14 @@ pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Endi
 }
 
 /// The destination: an existing directory, and the name of the copy if the command line gives one.
-struct Place {
+struct Destination {
     folder: PathBuf,
     name: Option<Vec<u8>>,
     /// Whether the destination existed as a directory.
     is_directory: bool,
 }
 
-impl Place {
+impl Destination {
     fn of(destination: &Path, sources: usize) -> Result<Self, Failure> {
         let shown = destination.display();
         let found = std::fs::metadata(destination);
@@ -220,7 +220,12 @@ impl Place {
     }
 }
 
-fn order(word: &OsStr, target: FileTarget, source: usize, place: &Place) -> Result<Order, Failure> {
+fn order(
+    word: &OsStr,
+    target: FileTarget,
+    source: usize,
+    place: &Destination,
+) -> Result<Order, Failure> {
     let address = Address::parse(word).map_err(Failure::Usage)?;
     let is_directory = target.node.kind() == FileKind::Directory;
     let name = match (&place.name, address.last_name()) {

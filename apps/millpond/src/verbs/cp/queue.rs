@@ -29,7 +29,7 @@ pub enum Job<F, C> {
 }
 
 /// Marks a job as done when dropped, also on a panic. Otherwise the other threads would wait forever.
-pub struct Taken<'a, F, C>(&'a Queue<F, C>);
+pub struct JobGuard<'a, F, C>(&'a Queue<F, C>);
 
 impl<F, C> Queue<F, C> {
     pub fn new() -> Self {
@@ -72,7 +72,7 @@ impl<F, C> Queue<F, C> {
     }
 
     /// Takes the next job; `None` when all work is done.
-    pub fn take(&self) -> Option<(Job<F, C>, Taken<'_, F, C>)> {
+    pub fn take(&self) -> Option<(Job<F, C>, JobGuard<'_, F, C>)> {
         let mut state = self.state.lock();
         loop {
             let chunk = state.chunks.pop_front().map(Job::Chunk);
@@ -80,7 +80,7 @@ impl<F, C> Queue<F, C> {
             if let Some(job) = job {
                 state.active += 1;
                 self.changed.notify_all();
-                return Some((job, Taken(self)));
+                return Some((job, JobGuard(self)));
             }
             if state.is_closed && state.active == 0 {
                 return None;
@@ -90,7 +90,7 @@ impl<F, C> Queue<F, C> {
     }
 }
 
-impl<F, C> Drop for Taken<'_, F, C> {
+impl<F, C> Drop for JobGuard<'_, F, C> {
     fn drop(&mut self) {
         let mut state = self.0.state.lock();
         state.active -= 1;

@@ -125,7 +125,7 @@ impl Copy {
             });
         }
         if !self.rules.is_recursive {
-            let reason = "it is a directory: use -r to copy it with what it holds";
+            let reason = "it is a directory: use -r to copy it with its content";
             return self.report.absent(order.path, reason);
         }
         let files = Arc::clone(&order.target.files);

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_of_many_stars_does_not_take_for_ever() {
+    fn a_pattern_with_many_stars_matches_in_bounded_time() {
         let pattern = b"*a".repeat(50);
         let name = b"b".repeat(10_000);
         assert!(!matches(&pattern, &name, false));

@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_that_a_terminal_would_obey_is_written() {
+    fn control_characters_are_never_written() {
         assert_eq!(
             plain("a\n\u{1b}[2J\r\u{9b}b"),
             "a\n\u{fffd}[2J\u{fffd}\u{fffd}b"

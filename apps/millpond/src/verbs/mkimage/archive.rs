@@ -4,7 +4,7 @@
 //! pax headers.
 
 use super::super::cp::into::source::{Facts, Xattrs};
-use super::super::cp::into::target::{Place, Target, is_end};
+use super::super::cp::into::target::{Target, TargetDir, is_end};
 use super::super::cp::into::tree::Pump;
 use super::super::cp::place::is_safe_name;
 use super::super::cp::report::Report;
@@ -35,8 +35,8 @@ type Made = (ObjectId, Option<(Facts, Xattrs)>);
 /// Calls `each` with the data bytes of every entry. Entries that are not files are skipped.
 pub fn measure(from: impl Read, mut each: impl FnMut(u64)) -> Result<(), String> {
     let mut archive = Archive::new(from);
-    for entry in archive.entries().map_err(told)? {
-        let mut entry = entry.map_err(told)?;
+    for entry in archive.entries().map_err(archive_error)? {
+        let mut entry = entry.map_err(archive_error)?;
         if let Some(item) = item(&mut entry)? {
             each(if item.facts.kind == FileKind::Regular {
                 item.facts.size_bytes
@@ -48,7 +48,7 @@ pub fn measure(from: impl Read, mut each: impl FnMut(u64)) -> Result<(), String>
     Ok(())
 }
 
-fn told(error: std::io::Error) -> String {
+fn archive_error(error: std::io::Error) -> String {
     format!("the archive cannot be read: {error}")
 }
 
@@ -64,11 +64,11 @@ pub fn extract(
     archive.set_ignore_zeros(false);
     let mut directories = Directories::default();
     directories.0.insert(vec![], (top.id(), None));
-    for entry in archive.entries().map_err(told)? {
+    for entry in archive.entries().map_err(archive_error)? {
         if report.is_stopped() {
             break;
         }
-        let mut entry = entry.map_err(told)?;
+        let mut entry = entry.map_err(archive_error)?;
         let Some(item) = item(&mut entry)? else {
             continue;
         };
@@ -168,22 +168,22 @@ fn item<R: Read>(entry: &mut Entry<'_, R>) -> Result<Option<Item>, String> {
     let is_hard_link = header.entry_type() == EntryType::Link;
     let number = |read: std::io::Result<u64>| {
         read.map(|number| u32::try_from(number).unwrap_or(u32::MAX))
-            .map_err(told)
+            .map_err(archive_error)
     };
     let device = match kind {
         FileKind::CharacterDevice | FileKind::BlockDevice => Some((
-            header.device_major().map_err(told)?.unwrap_or(0),
-            header.device_minor().map_err(told)?.unwrap_or(0),
+            header.device_major().map_err(archive_error)?.unwrap_or(0),
+            header.device_minor().map_err(archive_error)?.unwrap_or(0),
         )),
         _ => None,
     };
     let mtime = Timestamp {
-        seconds: header.mtime().map_err(told)?.cast_signed(),
+        seconds: header.mtime().map_err(archive_error)?.cast_signed(),
         nanoseconds: 0,
     };
     let mut facts = Facts {
         kind,
-        permissions: header.mode().map_err(told)? & 0o7777,
+        permissions: header.mode().map_err(archive_error)? & 0o7777,
         uid: number(header.uid())?,
         gid: number(header.gid())?,
         size_bytes: entry.size(),
@@ -197,9 +197,9 @@ fn item<R: Read>(entry: &mut Entry<'_, R>) -> Result<Option<Item>, String> {
     let mut atime = None;
     let mut is_pax_sparse = false;
     let mut real_name = None;
-    if let Some(extensions) = entry.pax_extensions().map_err(told)? {
+    if let Some(extensions) = entry.pax_extensions().map_err(archive_error)? {
         for extension in extensions {
-            let extension = extension.map_err(told)?;
+            let extension = extension.map_err(archive_error)?;
             let (key, value) = (extension.key_bytes(), extension.value_bytes());
             let number = || {
                 std::str::from_utf8(value)
@@ -245,9 +245,9 @@ fn item<R: Read>(entry: &mut Entry<'_, R>) -> Result<Option<Item>, String> {
 
 impl Directories {
     /// Returns the directory at a path, and creates it if no entry has created it yet.
-    fn open(&mut self, target: &Target, path: &[u8], like: &Facts) -> Result<Place, FileError> {
+    fn open(&mut self, target: &Target, path: &[u8], like: &Facts) -> Result<TargetDir, FileError> {
         if let Some((id, _)) = self.0.get(path) {
-            return Ok(Place {
+            return Ok(TargetDir {
                 node: target.files.node(*id)?,
                 hands_down: false,
             });
@@ -263,7 +263,7 @@ impl Directories {
         let node = made.ok_or(FileError::Exists)?;
         self.0
             .insert(path.to_vec(), (node.id(), Some((facts, vec![]))));
-        Ok(Place {
+        Ok(TargetDir {
             node,
             hands_down: false,
         })
@@ -342,7 +342,7 @@ fn copy_bytes(
         let left = usize::try_from(facts.size_bytes - at).unwrap_or(usize::MAX);
         let wanted = left.min(buffer.len());
         let read = entry.read_exact(&mut buffer[..wanted]);
-        read.map_err(|error| Trouble::Archive(told(error)))?;
+        read.map_err(|error| Trouble::Archive(archive_error(error)))?;
         let bytes = &buffer[..wanted];
         if bytes.iter().any(|byte| *byte != 0) {
             files.write(&Caller::root(), node, WriteAt::Offset(at), bytes)?;
@@ -368,7 +368,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_archives_are_cleaned_and_those_that_lead_elsewhere_refused() {
+    fn archive_names_that_leave_the_tree_are_refused() {
         let clean = |path: &str| cleaned(path.as_bytes());
         assert_eq!(clean("./a//b/"), Some(b"a/b".to_vec()));
         assert_eq!(clean("/etc/passwd"), Some(b"etc/passwd".to_vec()));
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn sparse_files_of_every_pax_form_are_refused_whatever_their_size() {
+    fn sparse_files_in_archives_are_refused() {
         let refused = |keys: &[(&str, &[u8])]| {
             let mut builder = tar::Builder::new(vec![]);
             let keys = keys.iter().copied();

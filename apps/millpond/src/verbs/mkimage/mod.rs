@@ -101,34 +101,34 @@ fn pair(text: &str) -> Result<(String, String), String> {
 }
 
 fn owner(text: &str) -> Result<(u32, u32), String> {
-    let told = || "UID:GID is wanted, as numbers".to_owned();
-    let (uid, gid) = text.split_once(':').ok_or_else(told)?;
+    let to_error = || "UID:GID is wanted, as numbers".to_owned();
+    let (uid, gid) = text.split_once(':').ok_or_else(to_error)?;
     Ok((
-        uid.parse().map_err(|_| told())?,
-        gid.parse().map_err(|_| told())?,
+        uid.parse().map_err(|_| to_error())?,
+        gid.parse().map_err(|_| to_error())?,
     ))
 }
 
 /// Parses a number of bytes: digits, an optional fraction and an optional letter for a power of 1024.
 fn size(text: &str) -> Result<u64, String> {
-    let told = || format!("'{text}' is no size, like 512M");
+    let to_error = || format!("'{text}' is no size, like 512M");
     let upper = text.to_ascii_uppercase();
     let digits = upper.trim_end_matches("IB").trim_end_matches('B');
     let (digits, shift) = match digits.char_indices().next_back() {
         Some((at, letter)) if letter.is_ascii_alphabetic() => {
-            let power = "KMGTPE".find(letter).ok_or_else(told)?;
+            let power = "KMGTPE".find(letter).ok_or_else(to_error)?;
             (&digits[..at], 10 * (power as u32 + 1))
         }
         _ => (digits, 0),
     };
     if let Ok(whole) = digits.parse::<u64>() {
-        return whole.checked_mul(1 << shift).ok_or_else(told);
+        return whole.checked_mul(1 << shift).ok_or_else(to_error);
     }
-    let number: f64 = digits.parse().map_err(|_| told())?;
+    let number: f64 = digits.parse().map_err(|_| to_error())?;
     let bytes = number * (1u64 << shift) as f64;
     (number.is_finite() && (0.0..1e18).contains(&bytes))
         .then_some(bytes as u64)
-        .ok_or_else(told)
+        .ok_or_else(to_error)
 }
 
 /// The content of a file system.
@@ -157,8 +157,8 @@ impl Content {
                 "the size of an archive on standard input is unknown: give --size".into(),
             )),
             Self::Archive(path) => {
-                let told = |error: String| refused(format!("{}: {error}", path.display()));
-                archive::measure(opened(path)?, |bytes| need.add(bytes)).map_err(told)
+                let to_error = |error: String| refused(format!("{}: {error}", path.display()));
+                archive::measure(opened(path)?, |bytes| need.add(bytes)).map_err(to_error)
             }
             Self::Tree(path) => {
                 let top = HostFile::at(path, true);
@@ -364,7 +364,7 @@ fn plan(
         Some(seed) => {
             let epoch = std::env::var("SOURCE_DATE_EPOCH").ok();
             let world = world::of_seed(seed, epoch.as_deref()).map_err(refused)?;
-            writing.drive = SyncMode::Caller;
+            writing.sync_mode = SyncMode::Caller;
             plan = plan.env(world).plain_paths();
         }
         None => {
@@ -382,10 +382,10 @@ fn fill(
     parts: &[Part],
     report: &Arc<Report>,
 ) -> Result<(), Failure> {
-    let told = |error: millpond_engine::Error| refused(explained(&error));
-    let pool = plan.create().map_err(told)?;
+    let to_error = |error: millpond_engine::Error| refused(explained(&error));
+    let pool = plan.create().map_err(to_error)?;
     for part in parts {
-        make_dataset(&pool, &part.dataset).map_err(told)?;
+        make_dataset(&pool, &part.dataset).map_err(to_error)?;
     }
     for part in parts {
         let Some(content) = &part.content else {
@@ -397,9 +397,9 @@ fn fill(
         let taken = pool
             .datasets()
             .snapshot_recursively(&format!("{}@{snapshot}", pool.name()));
-        taken.map_err(|error| told(error.into()))?;
+        taken.map_err(|error| to_error(error.into()))?;
     }
-    pool.export().map_err(told)
+    pool.export().map_err(to_error)
 }
 
 /// Creates a file system and its missing ancestors.
@@ -422,9 +422,9 @@ fn fill_one(
     options: &Options,
     report: &Arc<Report>,
 ) -> Result<(), Failure> {
-    let told = |error: millpond_engine::Error| refused(explained(&error));
-    let files = pool.file_system(dataset).map_err(told)?;
-    let root = files.root().map_err(|error| told(error.into()))?;
+    let to_error = |error: millpond_engine::Error| refused(explained(&error));
+    let files = pool.file_system(dataset).map_err(to_error)?;
+    let root = files.root().map_err(|error| to_error(error.into()))?;
     let target = Target {
         files,
         keeping: Keeping {
@@ -489,7 +489,7 @@ struct Images {
 
 impl Images {
     fn make(&mut self, path: &Path, bytes: u64, force: bool) -> Result<(), Failure> {
-        let told = |error: std::io::Error| refused(format!("{}: {error}", path.display()));
+        let to_error = |error: std::io::Error| refused(format!("{}: {error}", path.display()));
         match std::fs::metadata(path) {
             Ok(found) if found.file_type().is_block_device() => return Ok(()),
             Ok(found) if !found.is_file() => {
@@ -508,15 +508,15 @@ impl Images {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 self.made.push(path.to_owned());
             }
-            Err(error) => return Err(told(error)),
+            Err(error) => return Err(to_error(error)),
         }
         let file = OpenOptions::new()
             .write(true)
             .create(true)
             .truncate(true)
             .open(path)
-            .map_err(told)?;
-        file.set_len(bytes).map_err(told)
+            .map_err(to_error)?;
+        file.set_len(bytes).map_err(to_error)
     }
 
     fn keep(&mut self) {

@@ -21,9 +21,9 @@ impl Clock for Still {
 /// SplitMix64: each seed selects a different sequence with a long period.
 ///
 /// Its numbers are not secret. Anything that needs secrets (keys) is not derived from a seed.
-struct Dice(Mutex<u64>);
+struct SeededRng(Mutex<u64>);
 
-impl Entropy for Dice {
+impl Entropy for SeededRng {
     fn fill(&self, bytes: &mut [u8]) {
         let mut state = self.0.lock();
         for chunk in bytes.chunks_mut(8) {
@@ -52,7 +52,7 @@ pub fn of_seed(seed: u64, epoch: Option<&str>) -> Result<Env, String> {
     };
     Ok(Env {
         clock: Arc::new(Still(seconds * 1_000_000_000)),
-        entropy: Arc::new(Dice(Mutex::new(seed))),
+        entropy: Arc::new(SeededRng(Mutex::new(seed))),
     })
 }
 
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_rolls_the_same_again_and_another_one_rolls_something_else() {
+    fn equal_seeds_give_equal_numbers() {
         let roll = |seed| {
             let world = of_seed(seed, None).unwrap();
             let mut bytes = [0; 20];

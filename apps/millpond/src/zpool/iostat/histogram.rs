@@ -1,6 +1,6 @@
 //! The histograms of `zpool iostat -w` and `-r`: one block per vdev.
 
-use super::figures::Figures;
+use super::stats::VdevStats;
 use super::table::centred;
 use super::{Args, Histograms};
 use crate::text::columns::{pad_left, pad_right};
@@ -57,7 +57,7 @@ pub fn block(
     ask: &Args,
     kind: Histograms,
     (name, width): (&str, usize),
-    figures: &Figures,
+    stats: &VdevStats,
 ) {
     let shape = match kind {
         Histograms::Waits => &WAITS,
@@ -70,7 +70,7 @@ pub fn block(
     } else {
         head(text, shape, name, width);
     }
-    let columns = counts(kind, figures);
+    let columns = counts(kind, stats);
     let rows = match kind {
         Histograms::Waits => 0..WAIT_BUCKETS,
         Histograms::Sizes => *SIZE_BUCKETS.start()..*SIZE_BUCKETS.end() + 1,
@@ -135,8 +135,8 @@ fn head(text: &mut String, shape: &Shape, name: &str, width: usize) {
 }
 
 /// The counts of each column.
-fn counts(kind: Histograms, figures: &Figures) -> Vec<&[u64]> {
-    let waits = &figures.waits;
+fn counts(kind: Histograms, stats: &VdevStats) -> Vec<&[u64]> {
+    let waits = &stats.waits;
     match kind {
         Histograms::Waits => {
             let whole = [&waits.total, &waits.disk].into_iter();

@@ -1,7 +1,7 @@
 //! `zpool iostat`: I/O requests per second of devices, latencies and queue lengths.
 
-mod figures;
 mod histogram;
+mod stats;
 mod table;
 
 use super::every::Rounds;
@@ -10,9 +10,9 @@ use super::list::pools_named;
 use super::vdev_name::Naming;
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
-use figures::{Figures, Round};
 use millpond_control::{PoolInfo, VdevClass, VdevInfo};
 use millpond_env::Env;
+use stats::{Sample, VdevStats};
 use std::time::Duration;
 use table::Table;
 
@@ -28,10 +28,10 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
     let chosen = choose(session, &operands, &known, ask.naming)?;
     let skips_first = parsed.has("y") && rounds.interval_s().is_some();
     let clock = Env::real().clock;
-    let mut before = Round::default();
+    let mut before = Sample::default();
     let mut last_ns = clock.monotonic_ns();
     if skips_first {
-        before = Round::of(&infos(session, &chosen)?);
+        before = Sample::of(&infos(session, &chosen)?);
         let interval_s = rounds.interval_s().unwrap_or(1.0);
         let interval = Duration::try_from_secs_f64(interval_s).unwrap_or(Duration::MAX);
         (session.environment.pause)(interval);
@@ -61,7 +61,7 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
             true => lines,
             false => lines_since_head.unwrap_or(0) + lines,
         });
-        before = Round::of(&pools);
+        before = Sample::of(&pools);
         Ok(0)
     })
 }
@@ -202,7 +202,7 @@ struct Report<'a> {
     /// Seconds since the previous interval, and its statistics.
     ///
     /// `None` for statistics since the pools were imported.
-    since: Option<(f64, &'a Round)>,
+    since: Option<(f64, &'a Sample)>,
     now_s: u64,
 }
 
@@ -212,8 +212,8 @@ impl Report<'_> {
         let width = name_width(ask, chosen, self.pools);
         if let Some(kind) = ask.histograms {
             self.each_vdev(&mut |pool, vdev, name| {
-                let (figures, _) = self.counted(pool, vdev);
-                histogram::block(text, ask, kind, (name, width), &figures);
+                let (stats, _) = self.counted(pool, vdev);
+                histogram::block(text, ask, kind, (name, width), &stats);
             });
             return;
         }
@@ -258,8 +258,8 @@ impl Report<'_> {
     fn pool(&self, text: &mut String, table: &Table<'_>, pool: &PoolInfo) {
         let ask = self.ask;
         let row = |text: &mut String, vdev: &VdevInfo, name: &str, depth: usize| {
-            let (figures, seconds) = self.counted(pool, vdev);
-            table.row(text, vdev, name, depth, (&figures, seconds));
+            let (stats, seconds) = self.counted(pool, vdev);
+            table.row(text, vdev, name, depth, (&stats, seconds));
         };
         if let Some(wanted) = &self.chosen.vdevs {
             for (vdev, _) in groups::walk(pool) {
@@ -295,11 +295,11 @@ impl Report<'_> {
     }
 
     /// The statistics of a vdev, and the seconds that they cover.
-    fn counted(&self, pool: &PoolInfo, vdev: &VdevInfo) -> (Figures, f64) {
-        let now = Figures::of(vdev);
+    fn counted(&self, pool: &PoolInfo, vdev: &VdevInfo) -> (VdevStats, f64) {
+        let now = VdevStats::of(vdev);
         let Some((seconds, before)) = self.since else {
-            let held_s = self.now_s.saturating_sub(pool.held_since_s).max(1);
-            return (now, held_s as f64);
+            let imported_s = self.now_s.saturating_sub(pool.imported_since_s).max(1);
+            return (now, imported_s as f64);
         };
         let since = match before.get(&pool.name, vdev.guid) {
             Some(before) => now.since(before),

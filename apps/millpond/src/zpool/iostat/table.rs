@@ -1,7 +1,7 @@
 //! The table of `zpool iostat`: grouped columns, one line per vdev.
 
 use super::Args;
-use super::figures::Figures;
+use super::stats::VdevStats;
 use crate::text::columns::{pad_left, pad_right};
 use crate::text::number;
 use millpond_control::{IoWaits, Latencies, READ, VdevInfo, WRITE};
@@ -116,10 +116,10 @@ impl<'a> Table<'a> {
         vdev: &VdevInfo,
         name: &str,
         depth: usize,
-        (figures, seconds): (&Figures, f64),
+        (stats, seconds): (&VdevStats, f64),
     ) {
         let mut values = self.capacity(vdev);
-        let io = &figures.io;
+        let io = &stats.io;
         for count in [io.reads, io.writes, io.read_bytes, io.written_bytes] {
             let rate = match seconds > 0.0 {
                 true => count as f64 / seconds,
@@ -127,7 +127,7 @@ impl<'a> Table<'a> {
             };
             values.push(self.ask.number(rate as u64));
         }
-        let waits = &figures.waits;
+        let waits = &stats.waits;
         if self.ask.has_latencies {
             values.extend(means(waits).map(|mean| self.ask.time(mean)));
         }

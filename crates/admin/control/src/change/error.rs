@@ -22,7 +22,8 @@ pub enum ChangeError {
     /// The name is not valid for a pool; the text gives the reason.
     PoolName(String),
     /// Another system used the pool last and did not export it.
-    HeldElsewhere {
+    #[cfg_attr(feature = "serde", serde(rename = "HeldElsewhere"))]
+    InUseElsewhere {
         /// The name of that system, if known.
         hostname: Option<String>,
     },

@@ -185,11 +185,11 @@ pub(crate) fn tops_of(pool: &View) -> Vec<(VdevConfig, AllocationClass)> {
 }
 
 pub(crate) fn facts(path: &str) -> Result<DeviceFacts, DeviceProblem> {
-    let told = |error: std::io::Error| match error.kind() {
+    let to_error = |error: std::io::Error| match error.kind() {
         std::io::ErrorKind::NotFound => DeviceProblem::Missing,
         _ => DeviceProblem::Unusable(error.to_string()),
     };
-    let metadata = std::fs::metadata(path).map_err(told)?;
+    let metadata = std::fs::metadata(path).map_err(to_error)?;
     let is_block_device = metadata.file_type().is_block_device();
     if !is_block_device && !metadata.is_file() {
         return Err(DeviceProblem::WrongKind);
@@ -213,7 +213,7 @@ pub(crate) fn facts(path: &str) -> Result<DeviceFacts, DeviceProblem> {
 
 /// Opens a device read-only, to inspect it.
 pub(crate) fn open_to_look(path: &str) -> Result<NewDevice, ChangeError> {
-    let told = |error: DeviceError| ChangeError::Device {
+    let to_error = |error: DeviceError| ChangeError::Device {
         path: path.to_owned(),
         problem: DeviceProblem::Unusable(error.to_string()),
     };
@@ -221,7 +221,7 @@ pub(crate) fn open_to_look(path: &str) -> Result<NewDevice, ChangeError> {
         write: false,
         refuse_if_live: false,
     };
-    let device = FileDevice::open(Path::new(path), options).map_err(told)?;
+    let device = FileDevice::open(Path::new(path), options).map_err(to_error)?;
     let is_block_device = device.is_block_device();
     let device: Arc<dyn Device> = Arc::new(device);
     Ok(NewDevice {

@@ -37,12 +37,12 @@ impl ImportedPools {
         let Some(wanted) = self.get(name).and_then(|pool| auxiliary_paths(&pool)) else {
             return;
         };
-        let mut held = self.auxiliaries.lock();
+        let mut locked = self.auxiliaries.lock();
         let guids = wanted.keys().copied().collect();
-        held.of_pools.insert(name.to_owned(), guids);
-        held.close_unused();
+        locked.of_pools.insert(name.to_owned(), guids);
+        locked.close_unused();
         for (guid, path) in wanted {
-            if held.open.contains_key(&guid) {
+            if locked.open.contains_key(&guid) {
                 continue;
             }
             let Ok(opened) = checks::open_to_write(&path) else {
@@ -50,7 +50,7 @@ impl ImportedPools {
             };
             let labels = read_labels(opened.device.as_ref());
             if (labels.iter().flatten()).any(|label| label.guid == Guid(guid)) {
-                held.open.insert(guid, opened.device);
+                locked.open.insert(guid, opened.device);
             }
         }
     }

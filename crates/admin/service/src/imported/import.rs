@@ -207,15 +207,15 @@ impl ImportedPools {
                 noted.map_err(|error| ImportError::Change(error.into()))?;
             }
         }
-        let held = ImportedPool {
+        let imported_pool = ImportedPool {
             open,
             located: Some(self.locate(&candidate, &search)),
             altroot,
             cache_file: Mutex::new(cache_file),
-            held_since_s: self.now_s(),
+            imported_since_s: self.now_s(),
             last: Mutex::new(None),
         };
-        self.hold(&name, held);
+        self.add_imported(&name, imported_pool);
         Ok(Imported {
             name,
             read_only_because,
@@ -306,7 +306,7 @@ impl ImportedPools {
                     // Systems without a host id are distinguished by name.
                     let is_ours = *hostid == 0 && *hostname == self.hostname;
                     if !is_ours && !allowed.force {
-                        return Err(ImportError::HeldElsewhere {
+                        return Err(ImportError::InUseElsewhere {
                             hostname: hostname.clone(),
                             hostid: *hostid,
                             time_s: last_access_s.unwrap_or(0),

@@ -94,7 +94,7 @@ impl ImportedPools {
 
     /// Whether the pool with this guid is imported.
     #[must_use]
-    pub fn is_held(&self, guid: u64) -> bool {
+    pub fn is_imported(&self, guid: u64) -> bool {
         self.is_open(Guid(guid))
     }
 
@@ -122,7 +122,7 @@ impl ImportedPools {
         self.env.clock.wall_ns() / 1_000_000_000
     }
 
-    fn hold(&self, name: &str, pool: ImportedPool) -> Arc<ImportedPool> {
+    fn add_imported(&self, name: &str, pool: ImportedPool) -> Arc<ImportedPool> {
         let pool = Arc::new(pool);
         pool.remember();
         self.pools
@@ -178,15 +178,15 @@ impl ImportedPools {
             .map_err(change_error)?;
         live.datasets().enforce_limits(false);
         live.inner().record_command(command)?;
-        let held = ImportedPool {
+        let imported_pool = ImportedPool {
             open: Open::Live(live),
             located: None,
             altroot,
             cache_file: Mutex::new(cache_file),
-            held_since_s: self.now_s(),
+            imported_since_s: self.now_s(),
             last: Mutex::new(None),
         };
-        self.hold(name, held);
+        self.add_imported(name, imported_pool);
         Ok(())
     }
 
@@ -235,12 +235,14 @@ impl ImportedPools {
         if let PoolChange::Set { name, value } = change
             && name == "cachefile"
         {
-            let held = self.get(pool).ok_or(ChangeError::NoSuchPool)?;
-            *held.cache_file.lock() = CacheFile::parse(value);
+            let imported_pool = self.get(pool).ok_or(ChangeError::NoSuchPool)?;
+            *imported_pool.cache_file.lock() = CacheFile::parse(value);
             return Ok(());
         }
         if *change == PoolChange::Abandon
-            && self.get(pool).is_some_and(|held| held.live().is_none())
+            && self
+                .get(pool)
+                .is_some_and(|imported_pool| imported_pool.live().is_none())
         {
             // A read-only pool has no changes waiting to be written.
             return Ok(());
@@ -286,10 +288,10 @@ impl ImportedPools {
         command: Option<&HistoryCommand>,
     ) -> Result<(), ChangeError> {
         let _turn = self.turn.lock();
-        let held = self.get(name).ok_or(ChangeError::NoSuchPool)?;
-        if let Some(live) = held.live() {
+        let imported_pool = self.get(name).ok_or(ChangeError::NoSuchPool)?;
+        if let Some(live) = imported_pool.live() {
             let engine = live.inner();
-            held.refuse_if_waiting()?;
+            imported_pool.refuse_if_waiting()?;
             if engine.suspension().is_none() {
                 if let Some(command) = command {
                     engine.record_command(command)?;
@@ -396,16 +398,18 @@ fn cache_file(given: Option<&str>, is_visitor: bool) -> CacheFile {
 
 impl Around for ImportedPools {
     fn is_open(&self, pool: Guid) -> bool {
-        self.all().iter().any(|(_, held)| match held.opened() {
-            Open::Live(live) => live.inner().guid() == pool,
-            Open::ReadOnly(read, _) => read.inner().guid() == pool,
-        })
+        self.all()
+            .iter()
+            .any(|(_, imported_pool)| match imported_pool.opened() {
+                Open::Live(live) => live.inner().guid() == pool,
+                Open::ReadOnly(read, _) => read.inner().guid() == pool,
+            })
     }
 
     fn owner_of(&self, guid: Guid, is_spare: bool) -> Option<String> {
         let all = self.all();
-        let owns = |held: &ImportedPool| {
-            held.view().is_ok_and(|pool| {
+        let owns = |imported_pool: &ImportedPool| {
+            imported_pool.view().is_ok_and(|pool| {
                 let inner = pool.inner();
                 let listed = match is_spare {
                     true => inner.spares(),
@@ -415,12 +419,14 @@ impl Around for ImportedPools {
             })
         };
         all.into_iter()
-            .find(|(_, held)| owns(held))
+            .find(|(_, imported_pool)| owns(imported_pool))
             .map(|(name, _)| name)
     }
 
     fn tops_of(&self, pool: &str) -> Result<Vec<(VdevConfig, AllocationClass)>, ChangeError> {
-        let held = self.get(pool).ok_or(ChangeError::NoSuchPool)?;
-        Ok(checks::tops_of(&held.view().map_err(change_error)?))
+        let imported_pool = self.get(pool).ok_or(ChangeError::NoSuchPool)?;
+        Ok(checks::tops_of(
+            &imported_pool.view().map_err(change_error)?,
+        ))
     }
 }

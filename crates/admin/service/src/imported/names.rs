@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_lead_elsewhere_or_are_no_text_are_none() {
+    fn names_that_leave_the_folder_are_ignored() {
         for name in ["a", "a b", "X-1_2.3:4", "übung", "mirror", "%recv"] {
             assert_eq!(refuse_component(name), None, "{name}");
         }

@@ -46,7 +46,7 @@ pub struct ImportedPool {
     pub(super) altroot: Option<String>,
     pub(super) cache_file: Mutex<CacheFile>,
     /// Seconds since 1970.
-    pub(super) held_since_s: u64,
+    pub(super) imported_since_s: u64,
     /// The last information read, for use while its devices cannot be read.
     pub(super) last: Mutex<Option<PoolInfo>>,
 }
@@ -69,8 +69,8 @@ impl ImportedPool {
     }
     /// Seconds since 1970 at which it was imported.
     #[must_use]
-    pub fn held_since_s(&self) -> u64 {
-        self.held_since_s
+    pub fn imported_since_s(&self) -> u64 {
+        self.imported_since_s
     }
     /// The pool for changes, if it is open for writing.
     #[must_use]
@@ -161,7 +161,7 @@ impl ImportedPool {
             }
         };
         let mut info = self.read_again(|view| info::opened(view, &locate))?;
-        info.held_since_s = self.held_since_s;
+        info.imported_since_s = self.imported_since_s;
         info.is_state_active = true;
         let mut stack = vec![&mut info.root];
         while let Some(vdev) = stack.pop() {

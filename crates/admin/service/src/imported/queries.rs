@@ -45,9 +45,9 @@ impl ImportedPools {
         query: &DatasetQuery,
         each: &mut dyn FnMut(DatasetInfo) -> Result<(), ControlError>,
     ) -> Result<(), ControlError> {
-        let held = self.find(pool_of(&query.root))?;
-        let altroot = held.altroot.clone();
-        held.read(|view| {
+        let imported_pool = self.find(pool_of(&query.root))?;
+        let altroot = imported_pool.altroot.clone();
+        imported_pool.read(|view| {
             dataset::walk(view, query, &mut |mut info| {
                 if let Some(root) = &altroot {
                     below_altroot(root, &mut info);

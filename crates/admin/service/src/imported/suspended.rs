@@ -39,7 +39,7 @@ impl ImportedPool {
         let topology = engine.store().topology();
         let mut stack = vec![&mut info.root];
         while let Some(vdev) = stack.pop() {
-            activity::figures(&topology, vdev);
+            activity::leaf_stats(&topology, vdev);
             stack.extend(&mut vdev.children);
         }
         Some(info)
@@ -76,7 +76,7 @@ impl ImportedPools {
         pool: &str,
         change: &PoolChange,
     ) -> Result<(), ChangeError> {
-        let Some(held) = self.get(pool) else {
+        let Some(imported_pool) = self.get(pool) else {
             return Ok(());
         };
         match change {
@@ -84,8 +84,11 @@ impl ImportedPools {
             // This changes only memory.
             PoolChange::Set { name, .. } if name == "cachefile" => Ok(()),
             // A pool that is suspended for good can only be exported.
-            PoolChange::Export => held.refuse_if_waiting(),
-            _ => match held.live().and_then(|live| live.inner().suspension()) {
+            PoolChange::Export => imported_pool.refuse_if_waiting(),
+            _ => match imported_pool
+                .live()
+                .and_then(|live| live.inner().suspension())
+            {
                 Some(suspension) => Err(ChangeError::Suspended(suspension.reason)),
                 None => Ok(()),
             },
@@ -114,9 +117,9 @@ impl ImportedPools {
             located: None,
             altroot: None,
             cache_file: Mutex::new(super::CacheFile::None),
-            held_since_s: self.now_s(),
+            imported_since_s: self.now_s(),
             last: Mutex::new(None),
         };
-        self.hold(&name, pool);
+        self.add_imported(&name, pool);
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! Damaged records are omitted, because nothing else depends on them.
 
-use millpond_block::{IoStats, TimeFigures, Topology};
+use millpond_block::{IoStats, TimeStats, Topology};
 use millpond_control::{
     ActivityState, CheckpointInfo, EngineInfo, ErrorScrubInfo, ExpansionInfo, IoWaits, Latencies,
     PoolInfo, ProgressState, RebuildInfo, VdevActivity, VdevInfo,
@@ -48,7 +48,7 @@ fn checkpoint(pool: &PoolView) -> Option<CheckpointInfo> {
     Some(CheckpointInfo {
         is_discarding: kept.is_none(),
         start_s: kept.map_or(0, |uberblock| uberblock.timestamp_s),
-        space_bytes: pool.space().ok()?.figures.checkpoint_bytes,
+        space_bytes: pool.space().ok()?.usage.checkpoint_bytes,
     })
 }
 
@@ -164,17 +164,17 @@ fn mapping_bytes(pool: &PoolView) -> u64 {
 }
 
 /// Fills in a device's I/O statistics. Does no I/O. `None` if the vdev is not a leaf of the topology.
-pub(crate) fn figures(topology: &Topology, vdev: &mut VdevInfo) -> Option<LeafId> {
+pub(crate) fn leaf_stats(topology: &Topology, vdev: &mut VdevInfo) -> Option<LeafId> {
     let id = topology.tree.find_leaf(Guid(vdev.guid))?;
-    let figures = topology.figures(id);
-    vdev.read_errors = figures.read_errors;
-    vdev.checksum_errors = figures.checksum_errors;
-    vdev.io.reads = figures.reads;
-    vdev.io.read_bytes = figures.read_bytes;
-    vdev.write_errors = figures.write_errors;
-    vdev.io.writes = figures.writes;
-    vdev.io.written_bytes = figures.write_bytes;
-    vdev.self_healed_bytes = figures.repaired_bytes;
+    let stats = topology.leaf_stats(id);
+    vdev.read_errors = stats.read_errors;
+    vdev.checksum_errors = stats.checksum_errors;
+    vdev.io.reads = stats.reads;
+    vdev.io.read_bytes = stats.read_bytes;
+    vdev.write_errors = stats.write_errors;
+    vdev.io.writes = stats.writes;
+    vdev.io.written_bytes = stats.write_bytes;
+    vdev.self_healed_bytes = stats.repaired_bytes;
     let counters = topology.counters.get(id.0 as usize);
     let size_bytes = counters.map_or(0, |counters| counters.device_bytes());
     if vdev.physical_bytes == 0 {
@@ -198,7 +198,7 @@ fn io_waits(waits: IoStats) -> IoWaits {
     }
 }
 
-fn latencies(times: TimeFigures) -> Latencies {
+fn latencies(times: TimeStats) -> Latencies {
     Latencies {
         counts: times.counts,
         sum_ns: times.sum_ns,
@@ -215,14 +215,14 @@ pub(crate) fn engine(live: &Pool) -> EngineInfo {
         cache_hits: cache.hits,
         cache_misses: cache.misses,
         cache_bytes: cache.weight_bytes,
-        fsync: latencies(live.store().log_commit_figures()),
+        fsync: latencies(live.store().log_commit_stats()),
     }
 }
 
 /// Fills in a device's statistics, initialization and trim.
 fn leaf(pool: &PoolView, vdev: &mut VdevInfo) {
     let topology = pool.store().topology();
-    let Some(id) = figures(&topology, vdev) else {
+    let Some(id) = leaf_stats(&topology, vdev) else {
         return;
     };
     let device = topology.devices.get(id.0 as usize).and_then(Option::as_ref);

@@ -126,13 +126,13 @@ pub(crate) fn opened(
     features(inner, &mut info);
     if let Ok(space) = inner.space() {
         for top in &mut info.root.children {
-            if let Some(figures) = space
+            if let Some(usage) = space
                 .vdevs
                 .iter()
-                .find(|figures| u64::from(figures.vdev.0) == top.id)
+                .find(|usage| u64::from(usage.vdev.0) == top.id)
             {
-                tree::space(top, figures);
-                top.expandable_bytes = inner.vdev_expandable_bytes(figures.vdev);
+                tree::space(top, usage);
+                top.expandable_bytes = inner.vdev_expandable_bytes(usage.vdev);
             }
         }
         tree::sum(&mut info.root);
@@ -388,13 +388,13 @@ pub(crate) fn importable(candidate: &PoolCandidate, hostid: u64) -> ImportablePo
     let tried = View::open_candidate(candidate, &OpenOptions::default())
         .or_else(|_| View::open_candidate(candidate, &without))
         .ok();
-    let told = tried.and_then(|pool| {
+    let tried_info = tried.and_then(|pool| {
         let locate = |vdev: &mut millpond_control::VdevInfo| {
             tree::locate(vdev, &|guid| tree::located(candidate.found(), guid));
         };
         opened(&pool, &locate).ok()
     });
-    let mut info = match told {
+    let mut info = match tried_info {
         Some(info) => PoolInfo {
             is_state_active: by_labels.is_state_active,
             config_hostid: by_labels.config_hostid,

@@ -178,18 +178,18 @@ fn set_class(vdev: &mut VdevInfo) {
 
 /// Fills in the usage of a top-level vdev.
 pub fn space(vdev: &mut VdevInfo, space: &VdevSpace) {
-    let figures = &space.figures;
-    vdev.class = match figures.class {
+    let usage = &space.usage;
+    vdev.class = match usage.class {
         AllocationClass::Normal => VdevClass::Normal,
         AllocationClass::Log => VdevClass::Log,
         AllocationClass::Special => VdevClass::Special,
         AllocationClass::Dedup => VdevClass::Dedup,
     };
     set_class(vdev);
-    let deflated = |bytes: u64| (bytes >> 9).saturating_mul(figures.deflate_ratio);
-    vdev.total_bytes = figures.space_bytes;
-    vdev.deflated_bytes = deflated(figures.space_bytes).min(figures.space_bytes);
-    vdev.allocated_bytes = figures.allocated_bytes;
+    let deflated = |bytes: u64| (bytes >> 9).saturating_mul(usage.deflate_ratio);
+    vdev.total_bytes = usage.space_bytes;
+    vdev.deflated_bytes = deflated(usage.space_bytes).min(usage.space_bytes);
+    vdev.allocated_bytes = usage.allocated_bytes;
     vdev.fragmentation_percent = space.fragmentation_percent.map(u64::from);
     vdev.checkpoint_bytes = space.checkpoint_bytes;
 }

@@ -12,7 +12,7 @@ const LABEL_BYTES: u64 = (4 << 20) + (512 << 10);
 /// The properties of the vdev with this guid, user properties last; `None` if there is no such vdev. Stored
 /// properties that cannot be read are omitted.
 pub fn properties(pool: &PoolView, info: &PoolInfo, guid: u64) -> Option<Vec<Property>> {
-    let mut all = figures(info, guid)?;
+    let mut all = statistics(info, guid)?;
     let stored = pool.stored_vdev_properties(Guid(guid)).unwrap_or_default();
     for (name, value) in stored {
         set(&mut all, name, value);
@@ -51,7 +51,7 @@ fn set(all: &mut Vec<Property>, name: String, value: PropertyValue) {
 }
 
 /// The properties that do not come from the vdev's ZAP.
-pub fn figures(pool: &PoolInfo, guid: u64) -> Option<Vec<Property>> {
+pub fn statistics(pool: &PoolInfo, guid: u64) -> Option<Vec<Property>> {
     let aside = pool.caches.iter().chain(&pool.spares);
     let mut stack: Vec<(&VdevInfo, Option<&VdevInfo>)> = aside.map(|vdev| (vdev, None)).collect();
     stack.push((&pool.root, None));
@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_labels_take_is_not_allocatable_and_the_smallest_device_counts() {
+    fn labels_are_not_allocatable_and_the_smallest_device_counts() {
         let leaf = |guid, physical_bytes| VdevInfo {
             guid,
             kind: VdevKind::File,
@@ -245,7 +245,7 @@ mod tests {
             ..PoolInfo::default()
         };
         let value = |guid, name: &str| {
-            let all = figures(&pool, guid).unwrap();
+            let all = statistics(&pool, guid).unwrap();
             let found = all.into_iter().find(|property| property.name == name);
             found.unwrap().value
         };
@@ -255,6 +255,6 @@ mod tests {
         assert_eq!(value(2, "parent"), Some(Value::Text("raidz1-0".into())));
         assert_eq!(value(1, "parent"), Some(Value::Text("tank".into())));
         assert_eq!(value(1, "parity"), Some(Value::Number(1)));
-        assert!(figures(&pool, 77).is_none());
+        assert!(statistics(&pool, 77).is_none());
     }
 }

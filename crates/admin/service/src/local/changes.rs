@@ -67,7 +67,7 @@ impl LocalChanges {
         drop(candidates);
         if let Some(other) = candidate.other_host(self.hostname.as_deref()) {
             let hostname = other.map(str::to_owned);
-            return Err(ChangeError::HeldElsewhere { hostname });
+            return Err(ChangeError::InUseElsewhere { hostname });
         }
         let was_exported = candidate.state == PoolState::Exported;
         let options = OpenOptions::default();

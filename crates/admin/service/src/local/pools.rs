@@ -127,7 +127,7 @@ impl LocalPools {
         let info = self.pool(pool)?;
         let found = match self.open(pool)? {
             Ok(pool) => vdev_properties::properties(pool.inner(), &info, vdev_guid),
-            Err(_) => vdev_properties::figures(&info, vdev_guid),
+            Err(_) => vdev_properties::statistics(&info, vdev_guid),
         };
         found.ok_or(ControlError::NoSuchVdev)
     }

@@ -263,7 +263,7 @@ fn every_function_gives_the_words_that_openzfs_gives() {
 }
 
 #[test]
-fn digests_of_foreign_blocks_are_the_same_bytes_in_the_other_order() {
+fn digests_of_byteswapped_blocks_are_byteswapped() {
     for &(kind, endian, name, words) in VECTORS {
         if endian == Endian::Little && matches!(kind, Sha512 | Skein | Edonr | Blake3) {
             let found = checksum(kind, &input(name), Endian::Big, Some(&salt())).unwrap();
@@ -273,7 +273,7 @@ fn digests_of_foreign_blocks_are_the_same_bytes_in_the_other_order() {
 }
 
 #[test]
-fn what_cannot_be_computed_is_said_not_guessed() {
+fn uncomputable_checksums_are_errors() {
     let pool = Checksummer::new(None);
     let ask = |kind| pool.checksum(kind, &[0; 512], Endian::Little);
     for kind in [Skein, Edonr, Blake3] {
@@ -305,7 +305,7 @@ fn pointer(kind: u8, object_type: ObjectType, crypt: bool, words: [u64; 4]) -> B
 }
 
 #[test]
-fn pointers_accept_their_block_and_nothing_else() {
+fn pointers_verify_only_their_own_block() {
     let pool = Checksummer::new(Some(salt()));
     for &(kind, endian, name, words) in VECTORS {
         if name == 'T' || endian == Endian::Big {
@@ -366,7 +366,7 @@ fn encrypted_pointers_keep_two_words_and_leave_two_to_the_mac() {
 }
 
 #[test]
-fn blocks_without_checksum_pass_with_any_content_but_only_with_zero_words() {
+fn blocks_without_checksum_pass_only_with_zero_words() {
     let pool = Checksummer::new(None);
     for kind in [2, 10] {
         let bp = pointer(kind, ObjectType::PLAIN_FILE, false, [0; 4]);
@@ -413,7 +413,7 @@ fn pointers_that_cannot_be_checked_are_refused() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn no_change_of_a_byte_goes_unnoticed(
+    fn every_changed_byte_is_noticed(
         mut data in proptest::collection::vec(any::<u8>(), 16..1500),
         at in any::<prop::sample::Index>(),
         flip in 1u8..,
@@ -453,7 +453,7 @@ proptest! {
 }
 
 #[test]
-fn a_pools_salt_is_told_again() {
+fn the_salt_of_a_pool_can_be_read_back() {
     assert_eq!(Checksummer::new(Some(salt())).salt(), Some(salt()));
     assert_eq!(Checksummer::new(None).salt(), None);
 }

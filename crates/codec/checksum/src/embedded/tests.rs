@@ -32,7 +32,7 @@ fn uberblock_slot() -> Vec<u8> {
 }
 
 #[test]
-fn a_label_slot_written_by_openzfs_is_good_only_where_it_was_written() {
+fn a_label_slot_verifies_only_at_its_own_offset() {
     let slot = uberblock_slot();
     assert_eq!(verify_label(&slot, 0x2f000), Ok(Endian::Little));
     assert!(matches!(
@@ -50,7 +50,7 @@ fn a_label_slot_written_by_openzfs_is_good_only_where_it_was_written() {
 }
 
 #[test]
-fn a_big_endian_label_stores_the_digest_as_it_comes() {
+fn a_big_endian_label_stores_the_digest_unswapped() {
     let mut region = vec![3u8; 1024];
     region[984..992].copy_from_slice(&TRAILER_MAGIC.to_be_bytes());
     region[992..1000].copy_from_slice(&0x4000u64.to_be_bytes());
@@ -68,7 +68,7 @@ const GANG: GangVerifier = GangVerifier {
 };
 
 #[test]
-fn gang_headers_of_both_sizes_are_found_and_bound_to_their_address() {
+fn gang_headers_of_both_sizes_are_bound_to_their_address() {
     for form in [Form::Full, Form::Truncated] {
         for length in [512usize, 4096, 16384] {
             let mut bytes: Vec<u8> = (0..length).map(|i| (i / 3) as u8).collect();
@@ -115,7 +115,7 @@ fn gang_headers_of_both_sizes_are_found_and_bound_to_their_address() {
 }
 
 #[test]
-fn the_verifier_of_a_gang_header_is_the_first_address_and_the_physical_birth() {
+fn the_gang_verifier_is_first_dva_and_physical_birth() {
     let mut bp = BlockPointer::default();
     assert_eq!(GangVerifier::of(&bp), None);
     bp.words[..4].copy_from_slice(&[0x1_0000_0020, 0x8000_0000_0003_59a6, 0x20, 8]);
@@ -152,7 +152,7 @@ fn zilog2_block(nused: u64, length: usize, endian: Endian) -> Vec<u8> {
 }
 
 #[test]
-fn log_blocks_of_the_present_form_cover_what_is_in_use_and_no_more() {
+fn new_log_blocks_checksum_only_the_used_bytes() {
     for endian in [Endian::Little, Endian::Big] {
         for (nused, length) in [(184, 4096), (4096, 4096), (4097, 12288), (12288, 12288)] {
             let mut block = zilog2_block(nused, length, endian);
@@ -214,7 +214,7 @@ fn log_blocks_that_claim_impossible_lengths_are_refused() {
 }
 
 #[test]
-fn log_blocks_of_the_old_form_cover_everything() {
+fn old_log_blocks_checksum_the_whole_block() {
     for endian in [Endian::Little, Endian::Big] {
         let to_bytes = |word: u64| match endian {
             Endian::Little => word.to_le_bytes(),

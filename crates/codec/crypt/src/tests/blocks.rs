@@ -60,7 +60,7 @@ fn the_recorded_pointer_gives_the_recorded_entry() {
 }
 
 #[test]
-fn indirect_blocks_verify_without_a_key_in_either_version_and_order() {
+fn indirect_blocks_verify_without_a_key() {
     for endian in [Endian::Little, Endian::Big] {
         let mut child = pointer(endian, ObjectType::PLAIN_FILE, 0);
         child.set_crypt_mac([66; 16]);
@@ -86,7 +86,7 @@ fn indirect_blocks_verify_without_a_key_in_either_version_and_order() {
 }
 
 #[test]
-fn plain_types_are_only_checked_and_pointers_without_crypt_bit_are_refused() {
+fn plain_types_are_authenticated_but_not_encrypted() {
     let key = gcm_key();
     let mut block = vec![8; 1024];
     let mut bp = pointer(Endian::Little, ObjectType::MASTER_NODE, 0);
@@ -133,7 +133,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
     #[test]
-    fn any_block_comes_back_with_its_salt_iv_and_mac_and_with_no_others(
+    fn blocks_decrypt_only_with_their_salt_iv_and_mac(
         sectors in 1usize..9,
         seed in any::<u8>(),
         salt: [u8; 8],
@@ -183,7 +183,7 @@ proptest! {
 }
 
 #[test]
-fn keys_tell_who_they_are_and_nothing_of_themselves() {
+fn keys_print_their_guid_and_no_secret() {
     let (master, hmac) = ([0x7a; 32], [0x7b; 64]);
     let key = DatasetKey::new(CryptSuite::Aes256Gcm, Guid(4711), 1, &master, &hmac).unwrap();
     assert_eq!(key.guid(), Guid(4711));

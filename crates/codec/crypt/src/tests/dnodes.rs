@@ -30,7 +30,7 @@ fn dnode_block(endian: Endian) -> Vec<u8> {
 }
 
 #[test]
-fn dnode_blocks_hide_bonus_areas_and_bind_everything_but_used_space_and_accounting_flags() {
+fn encrypted_dnodes_hide_bonuses_and_authenticate_the_rest() {
     for suite in CryptSuite::ALL {
         for endian in [Endian::Little, Endian::Big] {
             let master = vec![5; suite.key_bytes()];

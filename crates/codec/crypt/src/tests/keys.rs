@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn passphrases_become_the_recorded_wrapping_keys_and_open_the_recorded_objects() {
+fn passphrases_derive_the_recorded_wrapping_keys() {
     for (object, wrapping, key) in [
         (
             gcm_object(),
@@ -29,7 +29,7 @@ fn passphrases_become_the_recorded_wrapping_keys_and_open_the_recorded_objects()
 }
 
 #[test]
-fn a_passphrase_ends_at_its_first_nul_and_hostile_round_counts_are_refused() {
+fn passphrases_end_at_nul_and_excess_iterations_are_refused() {
     let key = |text: &[u8], rounds| WrappingKey::from_passphrase(text, 7, rounds);
     assert_eq!(
         key(b"pass\0word", 10).unwrap().as_bytes(),
@@ -116,7 +116,7 @@ fn every_suite_and_version_wraps_and_unwraps() {
 }
 
 #[test]
-fn what_a_wrapped_key_is_bound_to_is_its_guid_and_since_version_1_suite_and_version() {
+fn wrapped_keys_are_bound_to_guid_suite_and_version() {
     let suite = CryptSuite::Aes256Gcm;
     let wrapping = WrappingKey::from_bytes(&[9; 32]);
     let guid = 77u64.to_le_bytes();

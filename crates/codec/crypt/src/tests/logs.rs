@@ -23,7 +23,7 @@ fn log_block(endian: Endian) -> Vec<u8> {
 }
 
 #[test]
-fn intent_log_blocks_hide_what_records_say_and_bind_headers_and_pointers() {
+fn encrypted_log_blocks_hide_records_and_bind_headers() {
     for endian in [Endian::Little, Endian::Big] {
         for key in [gcm_key(), ccm_key()] {
             let plain = log_block(endian);

@@ -52,7 +52,7 @@ fn a_pointer_to_an_object_set_has_its_macs_checked() {
 }
 
 #[test]
-fn an_object_set_is_refused_when_any_covered_byte_changes_and_accepted_without_a_local_mac() {
+fn an_object_set_with_any_changed_covered_byte_is_refused() {
     let key = ccm_key();
     let mut block = object_set();
     key.seal_object_set(&mut block, Endian::Little).unwrap();
@@ -93,7 +93,7 @@ fn an_object_set_is_refused_when_any_covered_byte_changes_and_accepted_without_a
 }
 
 #[test]
-fn an_object_set_without_complete_accounting_has_a_zero_local_mac() {
+fn an_object_set_without_accounting_has_a_zero_local_mac() {
     let mut block = object_set();
     block[712] = 0;
     let macs = |block: &[u8]| ccm_key().object_set_macs(block, Endian::Little).unwrap();

@@ -68,7 +68,7 @@ fn check(
 }
 
 #[test]
-fn every_erasure_pattern_of_small_groups_is_rebuilt_by_every_implementation() {
+fn every_implementation_rebuilds_every_erasure_pattern() {
     let mut random = Random(1);
     for implementation in implementations() {
         for parity in 1..=3usize {
@@ -193,7 +193,7 @@ fn implementations_that_this_processor_lacks_are_named() {
 }
 
 #[test]
-fn every_implementation_multiplies_every_pair_of_elements_rightly() {
+fn every_implementation_multiplies_every_pair_correctly() {
     let all: Vec<u8> = (0..=255).collect();
     for implementation in implementations() {
         for coefficient in 0..=255u8 {
@@ -248,7 +248,7 @@ proptest! {
     }
 
     #[test]
-    fn shapes_and_losses_of_any_kind_give_an_answer_or_change_nothing(
+    fn random_losses_are_rebuilt_or_change_nothing(
         data_lengths in proptest::collection::vec(0usize..40, 0..8),
         parity_lengths in proptest::collection::vec(prop_oneof![Just(30usize), 0usize..40], 0..5),
         missing_data in proptest::collection::vec(0usize..9, 0..5),

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_implementation_has_a_name_and_the_portable_one_is_always_there() {
+    fn each_implementation_has_a_name_and_portable_always_exists() {
         let names: Vec<_> = Implementation::ALL.map(Implementation::name).to_vec();
         assert_eq!(
             names,
@@ -136,7 +136,7 @@ mod tests {
 
     #[cfg(target_arch = "x86_64")]
     #[test]
-    fn a_path_runs_where_it_can_and_touches_nothing_where_it_cannot() {
+    fn a_path_runs_where_supported_and_fails_cleanly_elsewhere() {
         let column: Vec<u8> = (0..=255).cycle().take(300).collect();
         let (short, long) = (&column[..100], &column[..]);
         for implementation in Implementation::ALL {

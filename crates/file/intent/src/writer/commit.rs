@@ -150,10 +150,10 @@ impl LogWriter {
         if batch.entries.is_empty() {
             return Ok(());
         }
-        let (place, mut sequence, guess) = {
+        let (place, mut sequence, predicted_bytes) = {
             let chain = self.chain.lock();
             match chain.place(pool.groups().synced_txg()) {
-                Some(place) => (place, chain.record_sequence, guess(&chain.bursts)),
+                Some(place) => (place, chain.record_sequence, predicted_bytes(&chain.bursts)),
                 None if chain.is_open() => return Err(NotWritten::Begun),
                 None if !chain.may_begin() => return Err(NotWritten::Failed),
                 None => {
@@ -205,7 +205,7 @@ impl LogWriter {
             filling.last_txg = filling.last_txg.max(entry.txg);
             left = left.saturating_sub(bytes);
         }
-        let size = guess.max(size_for(burst));
+        let size = predicted_bytes.max(size_for(burst));
         let Some(next) = allocate(pool, &tx, &filling.place, size) else {
             return self.give_up(&allocated);
         };
@@ -354,7 +354,7 @@ fn size_for(record_bytes: usize) -> usize {
 }
 
 /// Predicts the block size for the next burst from the last ones.
-fn guess(bursts: &std::collections::VecDeque<u64>) -> usize {
+fn predicted_bytes(bursts: &std::collections::VecDeque<u64>) -> usize {
     let largest = bursts.iter().max().copied().unwrap_or(0);
     size_for(usize::try_from(largest).unwrap_or(BLOCK_BYTES_MAX))
 }

@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gone_is_forgotten() {
+    fn records_of_removed_objects_are_dropped() {
         let mut queue = Queue::default();
         queue.append(Entry::new(Txg(5), record(1)), Some(ObjectId(7)));
         queue.forget(ObjectId(7));

@@ -30,7 +30,7 @@ fn errno<T: std::fmt::Debug>(result: Result<T, FileError>) -> Errno {
 }
 
 #[test]
-fn a_new_file_system_is_what_openzfs_makes() {
+fn a_new_file_system_matches_openzfs() {
     let (rig, files) = plain();
     let committed = rig.committed();
     let root = committed.root().unwrap();

@@ -12,7 +12,7 @@ use millpond_sa::{SaAttribute, SaLayouts, SaObject};
 use std::sync::atomic::Ordering;
 
 #[test]
-fn an_unlinked_file_lives_until_its_last_handle_is_dropped() {
+fn an_unlinked_file_lasts_until_its_last_handle() {
     let (mut rig, files) = plain();
     let top = files.root().unwrap();
     let (file, _) = files.create(&root(), &top, b"f", MODE, true).unwrap();
@@ -285,7 +285,7 @@ fn a_large_directory_is_listed_whole_open_and_committed() {
 }
 
 #[test]
-fn a_listing_ends_at_a_bad_leaf_and_an_iterator_goes_beyond() {
+fn a_listing_ends_at_a_bad_leaf_and_an_iterator_continues() {
     let (mut rig, files) = plain();
     let top = files.root().unwrap();
     for number in 0..4000 {

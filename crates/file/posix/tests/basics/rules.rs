@@ -66,7 +66,7 @@ fn flags_forbid_changes() {
 }
 
 #[test]
-fn set_group_directories_hand_their_group_down() {
+fn setgid_directories_pass_on_their_group() {
     let (_rig, files) = plain();
     let top = files.root().unwrap();
     let shared = files
@@ -229,7 +229,7 @@ fn projects_are_inherited_and_kept_apart() {
 }
 
 #[test]
-fn a_file_without_a_project_gets_one_at_its_place() {
+fn a_file_without_project_id_gets_one_in_its_slot() {
     let settings = Settings {
         has_projects: false,
         ..Settings::default()
@@ -374,7 +374,7 @@ impl SnapshotPort for NoSnapshots {
 }
 
 #[test]
-fn a_served_committed_file_system_has_nothing_to_reap() {
+fn a_committed_view_has_nothing_to_reap() {
     let (rig, _) = plain();
     let served = ZfsCtlDir::new(rig.committed(), Box::new(NoSnapshots), None);
     served.reap().unwrap();

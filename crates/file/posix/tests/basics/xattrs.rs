@@ -121,7 +121,7 @@ fn extended_attributes_in_a_directory_are_those_of_openzfs() {
         .filter(|node| node.is_xattr_directory().unwrap())
         .map(|node| node.stat().unwrap())
         .collect();
-    let told: Vec<_> = hidden
+    let listed: Vec<_> = hidden
         .iter()
         .map(|stat| {
             (
@@ -134,7 +134,7 @@ fn extended_attributes_in_a_directory_are_those_of_openzfs() {
         })
         .collect();
     assert_eq!(
-        told,
+        listed,
         [
             (FileKind::Directory, 0o1777, 0x8408_0000_0145, 77, 6),
             (FileKind::Regular, 0o644, 0x8408_0000_0005, 77, 6)

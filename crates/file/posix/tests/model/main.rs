@@ -114,7 +114,7 @@ struct World {
     settings: Settings,
 }
 
-fn told<T>(result: Result<T, FileError>) -> Result<T, Errno> {
+fn to_errno<T>(result: Result<T, FileError>) -> Result<T, Errno> {
     result.map_err(|error| error.errno())
 }
 
@@ -156,7 +156,7 @@ impl World {
         let (directory, node) = self.directory(spot.0);
         let name = NAMES[usize::from(spot.1)];
         let number = self.tree.find(directory, name);
-        let found = told(node.lookup(name));
+        let found = to_errno(node.lookup(name));
         assert_eq!(
             found.as_ref().map(Node::id).ok(),
             number.ok().map(|n| self.tree.file(n).id)
@@ -188,7 +188,7 @@ impl World {
                 let name = NAMES[usize::from(name)];
                 let (parent, node) = self.directory(directory);
                 let made =
-                    told(files.create(&root, &node, name, NewMode::exactly(0o640), exclusive));
+                    to_errno(files.create(&root, &node, name, NewMode::exactly(0o640), exclusive));
                 match (self.tree.find(parent, name), exclusive) {
                     (Ok(_), true) => assert_eq!(made.unwrap_err(), Errno::EEXIST),
                     (Ok(there), false) => {
@@ -206,7 +206,8 @@ impl World {
             Op::MakeDirectory((directory, name)) => {
                 let name = NAMES[usize::from(name)];
                 let (parent, node) = self.directory(directory);
-                let made = told(files.make_directory(&root, &node, name, NewMode::exactly(0o750)));
+                let made =
+                    to_errno(files.make_directory(&root, &node, name, NewMode::exactly(0o750)));
                 assert_eq!(
                     made.as_ref().err().copied(),
                     self.tree.check_free(parent, name).err()
@@ -218,7 +219,7 @@ impl World {
                 let name = NAMES[usize::from(name)];
                 let (parent, node) = self.directory(directory);
                 let target = vec![b't'; usize::from(length)];
-                let made = told(files.make_symlink(&root, &node, name, &target));
+                let made = to_errno(files.make_symlink(&root, &node, name, &target));
                 assert_eq!(
                     made.as_ref().err().copied(),
                     self.tree.check_free(parent, name).err()
@@ -232,7 +233,8 @@ impl World {
                 let name = NAMES[usize::from(name)];
                 let (parent, node) = self.directory(directory);
                 let mode = NewMode::exactly(0o600);
-                let made = told(files.make_special(&root, &node, name, SpecialFile::Fifo, mode));
+                let made =
+                    to_errno(files.make_special(&root, &node, name, SpecialFile::Fifo, mode));
                 assert_eq!(
                     made.as_ref().err().copied(),
                     self.tree.check_free(parent, name).err()
@@ -248,7 +250,7 @@ impl World {
                 let number = self.tree.add_unnamed(parent, 0o600, made.id());
                 if let Some(name) = name {
                     let name = NAMES[usize::from(name)];
-                    let linked = told(files.link(&made, &node, name));
+                    let linked = to_errno(files.link(&made, &node, name));
                     assert_eq!(linked, self.tree.link(number, parent, name));
                 }
                 self.held.push((number, made));
@@ -257,19 +259,19 @@ impl World {
                 let (number, file) = self.at(from)?;
                 let name = NAMES[usize::from(name)];
                 let (parent, node) = self.directory(directory);
-                let linked = told(files.link(&file, &node, name));
+                let linked = to_errno(files.link(&file, &node, name));
                 assert_eq!(linked, self.tree.link(number, parent, name));
             }
             Op::Unlink((directory, name)) => {
                 let name = NAMES[usize::from(name)];
                 let (parent, node) = self.directory(directory);
-                let done = told(files.unlink(&node, name));
+                let done = to_errno(files.unlink(&node, name));
                 assert_eq!(done, self.tree.unlink(parent, name).map(|_| ()));
             }
             Op::RemoveDirectory((directory, name)) => {
                 let name = NAMES[usize::from(name)];
                 let (parent, node) = self.directory(directory);
-                let done = told(files.remove_directory(&node, name));
+                let done = to_errno(files.remove_directory(&node, name));
                 assert_eq!(done, self.tree.remove_directory(parent, name).map(|_| ()));
             }
             Op::Rename(from, to, mode) => {
@@ -285,7 +287,7 @@ impl World {
                 let (to_number, to_node) = self.directory(to.0);
                 let place = |directory, name| DirEntryRef { directory, name };
                 let (one, other) = (place(&from_node, from_name), place(&to_node, to_name));
-                let done = told(files.rename(&root, one, other, mode));
+                let done = to_errno(files.rename(&root, one, other, mode));
                 let wanted = self
                     .tree
                     .rename((from_number, from_name), (to_number, to_name), mode);
@@ -340,7 +342,7 @@ impl World {
             Op::Copy(one, from, other, to, length) => {
                 let (source, source_node) = self.regular_at(one)?;
                 let (target, target_node) = self.regular_at(other)?;
-                let copied = told(files.copy_range(
+                let copied = to_errno(files.copy_range(
                     &root,
                     (&source_node, u64::from(from)),
                     (&target_node, u64::from(to)),
@@ -384,7 +386,7 @@ impl World {
                 let (number, file) = self.at(at)?;
                 let name = XATTRS[usize::from(name)];
                 let value = bytes(length as u8, length as usize);
-                let set = told(files.set_xattr(&root, &file, name, &value, XattrMode::Set));
+                let set = to_errno(files.set_xattr(&root, &file, name, &value, XattrMode::Set));
                 let takes_user = matches!(file.kind(), FileKind::Regular | FileKind::Directory);
                 if name.starts_with(b"user.") && !takes_user {
                     assert_eq!(set, Err(Errno::EPERM));
@@ -400,7 +402,7 @@ impl World {
                 let (number, file) = self.at(at)?;
                 let name = XATTRS[usize::from(name)];
                 let removed = self.tree.file_mut(number).xattrs.remove(name).is_some();
-                let done = told(files.remove_xattr(&file, name));
+                let done = to_errno(files.remove_xattr(&file, name));
                 let takes_user = matches!(file.kind(), FileKind::Regular | FileKind::Directory);
                 match (removed, name.starts_with(b"user.") && !takes_user) {
                     (true, _) => assert_eq!(done, Ok(())),

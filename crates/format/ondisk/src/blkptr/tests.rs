@@ -5,7 +5,7 @@ use crate::testing::hex;
 const ROOT: &str = "080000000000000090190000000000000800000000000000a08d0000000000000800000000000000b0060100000000000700070002070b80000000000000000000000000000000000000000000000000290000000000000034 00000000000000bb754d10030000002df95c59c30b00000d3fb6f5359b1600d0b59bcdcf70fe1c";
 
 #[test]
-fn a_root_pointer_reads_as_its_fields_and_encodes_to_equal_bytes() {
+fn a_root_pointer_decodes_and_encodes_to_equal_bytes() {
     let bytes = hex(ROOT);
     let bp = BlockPointer::decode(&bytes, Endian::Little).unwrap();
     let dvas: Vec<_> = bp.dvas().collect();
@@ -27,7 +27,7 @@ fn a_root_pointer_reads_as_its_fields_and_encodes_to_equal_bytes() {
 }
 
 #[test]
-fn an_embedded_pointer_gives_its_payload_without_the_two_words_in_between() {
+fn an_embedded_payload_skips_the_two_property_words() {
     let mut bp = BlockPointer::default();
     bp.words[0] = 0x0100_0321_1800_0000;
     bp.words[6] = 0x800f_008f_3600_01ff;
@@ -146,8 +146,8 @@ fn births_fill_and_checksum_are_read_from_their_words() {
 }
 
 #[test]
-fn the_crypt_bit_means_three_things_and_nothing_in_an_embedded_pointer() {
-    let told = |bp: &BlockPointer| {
+fn the_crypt_bit_has_three_meanings_and_none_when_embedded() {
+    let properties_of = |bp: &BlockPointer| {
         [
             bp.has_crypt_bit(),
             bp.is_encrypted(),
@@ -155,25 +155,25 @@ fn the_crypt_bit_means_three_things_and_nothing_in_an_embedded_pointer() {
             bp.has_indirect_mac(),
         ]
     };
-    assert_eq!(told(&stored()), [false; 4]);
+    assert_eq!(properties_of(&stored()), [false; 4]);
     let file = with_bits(CRYPT);
-    assert_eq!(told(&file), [true, true, false, false]);
+    assert_eq!(properties_of(&file), [true, true, false, false]);
     let mut plain = file;
     // Type 11, an object set, is never encrypted.
     plain.words[6] = plain.words[6] & !(0xff << 48) | 11 << 48;
-    assert_eq!(told(&plain), [true, false, true, false]);
+    assert_eq!(properties_of(&plain), [true, false, true, false]);
     let indirect = with_bits(CRYPT | 1 << 56);
-    assert_eq!(told(&indirect), [true, false, false, true]);
+    assert_eq!(properties_of(&indirect), [true, false, false, true]);
     let mut plain_indirect = plain;
     plain_indirect.words[6] |= 1 << 56;
-    assert_eq!(told(&plain_indirect), [true, false, false, true]);
-    assert_eq!(told(&with_bits(1 << 56)), [false; 4]);
-    assert_eq!(told(&with_bits(CRYPT | EMBEDDED)), [false; 4]);
+    assert_eq!(properties_of(&plain_indirect), [true, false, false, true]);
+    assert_eq!(properties_of(&with_bits(1 << 56)), [false; 4]);
+    assert_eq!(properties_of(&with_bits(CRYPT | EMBEDDED)), [false; 4]);
     assert!(with_bits(DEDUP).is_dedup() && !with_bits(DEDUP | EMBEDDED).is_dedup());
 }
 
 #[test]
-fn an_encrypted_block_has_two_addresses_half_a_fill_salt_iv_and_mac() {
+fn an_encrypted_pointer_has_two_dvas_salt_iv_and_mac() {
     let mut bp = with_bits(CRYPT);
     bp.words[4] = 0x0807_0605_0403_0201;
     bp.words[5] = 0x1817_1615_1413_1211;
@@ -206,7 +206,7 @@ fn an_encrypted_block_has_two_addresses_half_a_fill_salt_iv_and_mac() {
 }
 
 #[test]
-fn a_block_is_in_pieces_if_its_first_address_says_so() {
+fn a_block_is_a_gang_block_if_its_first_dva_is() {
     let mut bp = stored();
     assert!(!bp.is_gang());
     bp.words[3] |= 1 << 63;
@@ -216,7 +216,7 @@ fn a_block_is_in_pieces_if_its_first_address_says_so() {
 }
 
 #[test]
-fn what_an_embedded_pointer_carries_is_told_by_its_kind() {
+fn the_kind_of_an_embedded_payload_is_recognised() {
     assert_eq!(stored().embedded_kind(), None);
     assert_eq!(stored().embedded_payload(), None);
     let kind = |number: u64| {
@@ -239,7 +239,7 @@ fn what_an_embedded_pointer_carries_is_told_by_its_kind() {
 }
 
 #[test]
-fn two_pointers_are_the_same_block_if_addresses_and_births_are_equal() {
+fn pointers_are_equal_if_dvas_and_births_are_equal() {
     let bp = stored();
     for word in 0..16 {
         let mut other = bp;
@@ -322,7 +322,7 @@ fn each_broken_rule_is_named_with_its_byte() {
 }
 
 #[test]
-fn indirect_blocks_are_words_whatever_their_type() {
+fn indirect_blocks_are_byteswapped_as_words() {
     let text = stored();
     assert_eq!(text.content_byteswap(), text.object_type().byteswap());
     assert_ne!(text.content_byteswap(), Some(ByteswapClass::U64));

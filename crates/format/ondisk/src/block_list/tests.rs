@@ -58,7 +58,7 @@ fn the_length_of_the_bonus_decides_which_fields_a_list_has() {
 }
 
 #[test]
-fn an_entry_keeps_no_fill_and_its_checksum_only_with_the_dedup_bit() {
+fn an_entry_keeps_its_checksum_only_with_the_dedup_bit() {
     let mut full = entry(5, true);
     full.pointer.words[11] = 0xdead_beef_0000_0001;
     let kept = BpObjectEntry::decode(&full.encode().unwrap(), Endian::Little).unwrap();
@@ -73,7 +73,7 @@ fn an_entry_keeps_no_fill_and_its_checksum_only_with_the_dedup_bit() {
 }
 
 #[test]
-fn an_embedded_entry_keeps_only_properties_and_birth_and_a_hole_is_never_kept() {
+fn an_embedded_entry_keeps_only_properties_and_birth() {
     let mut embedded = BpObjectEntry {
         pointer: BlockPointer { words: [7; 16] },
         is_freed: false,
@@ -123,7 +123,7 @@ fn entries_are_read_from_both_ends_and_a_cut_one_is_left_out() {
 }
 
 #[test]
-fn each_free_in_a_livelist_cancels_one_allocation_of_the_same_address() {
+fn a_livelist_free_cancels_one_allocation_of_its_address() {
     let entries = [
         entry(1, false),
         entry(2, false),
@@ -140,7 +140,7 @@ fn each_free_in_a_livelist_cancels_one_allocation_of_the_same_address() {
 }
 
 #[test]
-fn blocks_of_the_verified_sequence_go_to_the_keys_that_hold_them() {
+fn deadlist_blocks_go_to_the_keys_that_cover_them() {
     // Head with keys 0, 1, 0x1c, 0x2a: a block born at 28 belongs to key 1, one born at 29 to 0x1c.
     let keys = [Txg(0), Txg(1), Txg(28), Txg(42)];
     assert_eq!(deadlist_key_for_birth(&keys, Txg(28)), Some(Txg(1)));

@@ -59,7 +59,7 @@ fn a_real_legacy_value_holds_one_block_with_two_references() {
 }
 
 #[test]
-fn a_real_flat_value_tells_when_it_was_made() {
+fn a_real_flat_dedup_value_has_its_creation_time() {
     let mut value = hex("82 2000000000000000 d401000000000000");
     value.resize(1 + 48, 0);
     value.extend(hex("0200000000000000 1a00000000000000 b066016b00000000"));
@@ -94,7 +94,7 @@ fn values_of_other_compression_or_length_are_refused() {
 }
 
 #[test]
-fn the_statistics_of_the_real_table_come_out_of_its_entries() {
+fn the_statistics_of_the_real_ddt_follow_from_its_entries() {
     // Four blocks of 16 KiB: two referenced three times, two twice.
     let mut histogram = DedupHistogram::default();
     for references in [3, 3, 2, 2] {
@@ -137,7 +137,7 @@ fn entries_without_references_have_no_class_and_count_nowhere() {
 }
 
 #[test]
-fn the_key_of_an_encrypted_block_says_so_and_leaves_type_and_level_out() {
+fn the_dedup_key_of_an_encrypted_block_omits_type_and_level() {
     let mut pointer = BlockPointer::default();
     pointer.words[0] = 8;
     pointer.words[6] = 0xe013_0802_001f_001f;
@@ -218,7 +218,7 @@ fn a_key_is_read_in_both_orders_and_its_bits_are_apart() {
 }
 
 #[test]
-fn a_slot_of_an_encrypted_block_has_two_addresses_and_its_pointer_says_so() {
+fn a_dedup_slot_of_an_encrypted_block_has_two_dvas() {
     let slot = DedupSlot {
         addresses: [[8, 1], [8, 2], [8, 3]],
         reference_count: 1,
@@ -254,7 +254,7 @@ fn a_slot_of_an_encrypted_block_has_two_addresses_and_its_pointer_says_so() {
 }
 
 #[test]
-fn counters_and_old_counts_of_a_big_endian_creator_are_read_in_its_order() {
+fn big_endian_counters_and_counts_are_decoded() {
     let words: [u64; 7] = [0, 15, 1, 4, 512, 1, 2];
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     let table = CloneTablePhys::decode(&bytes, Endian::Little).unwrap();

@@ -64,7 +64,7 @@ fn the_same_dnode_in_foreign_order_reads_the_same() {
 }
 
 #[test]
-fn a_free_slot_is_no_dnode_and_takes_one_slot() {
+fn a_free_slot_is_not_a_dnode_and_is_one_slot_long() {
     assert_eq!(Dnode::decode(&[0; 512], Endian::Little), Ok(None));
     assert_eq!(Dnode::slot_count(&[0; 512]), 1);
     let mut large = root_directory();
@@ -109,7 +109,7 @@ fn fields_that_no_writer_makes_are_refused_by_name() {
 }
 
 #[test]
-fn sizes_are_accepted_up_to_their_borders_and_not_behind() {
+fn sizes_are_accepted_up_to_their_limits_only() {
     let reason = |change: &dyn Fn(&mut Dnode)| {
         let mut changed = dnode(19);
         change(&mut changed);
@@ -128,14 +128,15 @@ fn sizes_are_accepted_up_to_their_borders_and_not_behind() {
         (2, 24, true),
         (2, 25, false),
     ] {
-        let told = reason(&|dnode| (dnode.levels, dnode.indirect_block_shift) = (levels, shift));
+        let found_reason =
+            reason(&|dnode| (dnode.levels, dnode.indirect_block_shift) = (levels, shift));
         let wanted = (!is_good).then_some("indirect block shift out of range");
-        assert_eq!(told, wanted, "{levels} levels, shift {shift}");
+        assert_eq!(found_reason, wanted, "{levels} levels, shift {shift}");
     }
     for (sectors, is_good) in [(0, false), (1, true), (32768, true), (32769, false)] {
-        let told = reason(&|dnode| dnode.data_block_sectors = sectors);
+        let found_reason = reason(&|dnode| dnode.data_block_sectors = sectors);
         let wanted = (!is_good).then_some("data block size outside 512 bytes to 16 MiB");
-        assert_eq!(told, wanted, "{sectors}");
+        assert_eq!(found_reason, wanted, "{sectors}");
     }
     assert_eq!(reason(&|dnode| dnode.levels = 12), None);
     assert_eq!(reason(&|dnode| dnode.extra_slots = 31), None);
@@ -158,7 +159,7 @@ fn old_writers_counted_sectors_not_bytes() {
 }
 
 #[test]
-fn what_no_dnode_can_hold_is_not_written() {
+fn invalid_dnodes_are_not_encoded() {
     let refused = |change: &dyn Fn(&mut Dnode)| {
         let mut changed = dnode(19);
         change(&mut changed);
@@ -194,7 +195,7 @@ fn what_no_dnode_can_hold_is_not_written() {
 }
 
 #[test]
-fn a_spill_pointer_lies_at_the_end_and_the_bonus_ends_before_it() {
+fn the_spill_pointer_is_at_the_end_after_the_bonus() {
     let mut with_spill = dnode(19);
     with_spill.block_pointers.truncate(1);
     with_spill.flags |= DnodeFlags::SPILL_POINTER;
@@ -212,7 +213,7 @@ fn a_spill_pointer_lies_at_the_end_and_the_bonus_ends_before_it() {
 }
 
 #[test]
-fn the_tree_addresses_as_many_blocks_as_its_levels_and_pointers_allow() {
+fn the_tree_addresses_as_many_blocks_as_its_levels_allow() {
     let mut dnode = dnode(19);
     dnode.indirect_block_shift = 17;
     dnode.levels = 1;
@@ -227,7 +228,7 @@ fn the_tree_addresses_as_many_blocks_as_its_levels_and_pointers_allow() {
 
 proptest! {
     #[test]
-    fn what_is_encoded_decodes_to_the_same(
+    fn dnodes_round_trip(
         kind in 1u8..54, levels in 1u8..7, pointers in 1usize..4, extra in 0u8..32,
         used in any::<u64>(), bonus in prop::collection::vec(any::<u8>(), 0..64),
         words in any::<[u64; 16]>(),

@@ -76,7 +76,7 @@ fn hexadecimal_keys_are_strict() {
 }
 
 #[test]
-fn permission_keys_tell_whom_and_where() {
+fn permission_keys_name_subject_and_scope() {
     let key = PermissionKey::parse(b"ul$1001").unwrap();
     assert_eq!(key.holder, PermissionHolder::User(1001));
     assert_eq!(key.reach, PermissionReach::Local);
@@ -115,17 +115,20 @@ fn permission_keys_tell_whom_and_where() {
 }
 
 #[test]
-fn default_quotas_are_told_by_their_names() {
+fn default_quotas_are_recognised_by_name() {
     for (owner, name) in ["user", "group", "project"].into_iter().enumerate() {
-        let told = |name: String| keys::master_node::default_quota(&name);
-        assert_eq!(told(format!("default{name}quota")), Some((owner, false)));
-        assert_eq!(told(format!("default{name}objquota")), Some((owner, true)));
-        assert_eq!(told(format!("{name}quota@")), None);
+        let parsed = |name: String| keys::master_node::default_quota(&name);
+        assert_eq!(parsed(format!("default{name}quota")), Some((owner, false)));
+        assert_eq!(
+            parsed(format!("default{name}objquota")),
+            Some((owner, true))
+        );
+        assert_eq!(parsed(format!("{name}quota@")), None);
     }
 }
 
 #[test]
-fn names_with_a_dollar_in_front_or_a_percent_anywhere_are_hidden() {
+fn names_starting_with_dollar_or_with_a_percent_are_hidden() {
     assert!(keys::is_hidden_name(b"$MOS") && keys::is_hidden_name(b"%recv"));
     assert!(keys::is_hidden_name(b"x%y") && !keys::is_hidden_name(b"home$"));
 }
@@ -146,7 +149,7 @@ proptest! {
         prop_assert_eq!(hex_key_number(hex_key(number).as_bytes()), Some(number));
     }
     #[test]
-    fn any_bytes_are_a_key_or_none(bytes in proptest::collection::vec(any::<u8>(), 0..24)) {
+    fn any_bytes_parse_as_a_key_or_none(bytes in proptest::collection::vec(any::<u8>(), 0..24)) {
         let _ = (hex_key_number(&bytes), PermissionKey::parse(&bytes));
     }
 }

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn only_active_features_that_are_unknown_or_refused_hinder_reading() {
+    fn only_active_unsupported_features_prevent_reading() {
         assert!(!hinders_reading("org.illumos:lz4_compress", 1));
         assert!(!hinders_reading("com.example:strange", 0));
         assert!(hinders_reading("com.example:strange", 1));
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_says_whether_a_feature_is_active() {
+    fn a_feature_is_active_if_its_count_is_not_zero() {
         assert_eq!(FeatureState::from_count(None).name(), "disabled");
         assert_eq!(FeatureState::from_count(Some(0)).name(), "enabled");
         assert_eq!(FeatureState::from_count(Some(3)), FeatureState::Active(3));

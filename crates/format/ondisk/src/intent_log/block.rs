@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slim_block_has_its_records_behind_the_header_and_covers_whole_pages() {
+    fn a_new_log_block_has_records_after_its_header() {
         let bytes = block(184 + 192, IntentLogBlockForm::Slim);
         let parsed = IntentLogBlock::parse(&bytes, IntentLogBlockForm::Slim).unwrap();
         assert_eq!((parsed.records.len(), parsed.covered.len()), (192, 4096));
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_block_has_its_records_in_front_and_covers_everything() {
+    fn an_old_log_block_starts_with_records_and_covers_all() {
         let bytes = block(64, IntentLogBlockForm::Old);
         let parsed = IntentLogBlock::parse(&bytes, IntentLogBlockForm::Old).unwrap();
         assert_eq!((parsed.records.len(), parsed.covered.len()), (64, 8192));
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn the_form_of_a_block_is_told_by_the_checksum_in_its_pointer() {
+    fn the_log_block_format_follows_its_checksum_function() {
         let of = |checksum: u64| {
             let mut pointer = pointer(3);
             pointer.words[6] = pointer.words[6] & !(0xff << 40) | checksum << 40;

@@ -72,7 +72,7 @@ fn the_root_directory_of_a_real_pool_has_these_bytes() {
 }
 
 #[test]
-fn a_big_endian_head_is_told_by_its_magic() {
+fn a_big_endian_header_is_recognised_by_its_magic() {
     let head = [
         0x00, 0x2f, 0x50, 0x5a, 0x04, 0x02, 0x00, 0x18, 0, 0, 0, 0, 0, 0, 0x41, 0x6d,
     ];
@@ -114,7 +114,7 @@ fn a_spill_of_entries_and_xattr_has_one_length() {
 }
 
 #[test]
-fn zeros_are_an_object_without_attributes_and_other_magics_are_errors() {
+fn zeros_mean_no_attributes_and_other_magics_are_errors() {
     let header = SaHeader::decode(&[0; 8]).unwrap();
     assert_eq!(header.layout, SA_LAYOUT_EMPTY);
     assert!(header.fields(&[0; 8], &[]).unwrap().is_empty());
@@ -124,7 +124,7 @@ fn zeros_are_an_object_without_attributes_and_other_magics_are_errors() {
 }
 
 #[test]
-fn lengths_and_heads_that_lie_are_errors() {
+fn wrong_lengths_and_headers_are_errors() {
     let list = registrations(&FILE);
     let good = root_directory();
     let reason = |buffer: &[u8], list: &[SaRegistration]| {
@@ -223,7 +223,7 @@ fn attributes_are_placed_where_openzfs_placed_them() {
 }
 
 #[test]
-fn what_no_buffer_can_hold_is_not_written() {
+fn attributes_beyond_the_buffer_are_not_encoded() {
     let one = |length| SaRegistration {
         number: 0,
         class: SaClass::Bytes,
@@ -284,7 +284,7 @@ fn the_borders_are_where_the_rule_has_them() {
 
 proptest! {
     #[test]
-    fn what_was_written_is_found(
+    fn encoded_attributes_are_found(
         parts in proptest::collection::vec((any::<bool>(), proptest::collection::vec(any::<u8>(), 1..80)), 0..30),
         layout in 0u16..1024,
     ) {
@@ -305,7 +305,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_placed_fits(
+    fn placed_attributes_fit(
         list in proptest::collection::vec((1usize..900, any::<bool>()), 0..24),
         slots in 1usize..32,
     ) {

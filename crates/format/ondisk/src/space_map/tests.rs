@@ -10,7 +10,7 @@ fn entries(bytes: &[u8], endian: Endian) -> Vec<SpaceMapEntry> {
 }
 
 #[test]
-fn the_bytes_of_a_real_metaslab_map_read_as_a_debug_word_and_two_allocations() {
+fn a_real_metaslab_map_decodes_as_debug_word_and_allocations() {
     let bytes = hex("0500000000000480 0a00000000000000 08000c0000000000");
     let read = entries(&bytes, Endian::Little);
     assert_eq!(
@@ -39,7 +39,7 @@ fn the_bytes_of_a_real_metaslab_map_read_as_a_debug_word_and_two_allocations() {
 }
 
 #[test]
-fn the_bytes_of_a_real_log_map_read_as_two_word_entries_with_their_vdev() {
+fn a_real_log_space_map_decodes_as_two_word_entries() {
     let bytes = hex(
         "2900000000000480 0000001f000000c0 9806010000000000 2900000000000490 00000007000000c0 c038010000000080",
     );
@@ -86,7 +86,7 @@ fn the_bytes_of_a_real_log_map_read_as_two_word_entries_with_their_vdev() {
 }
 
 #[test]
-fn the_header_of_a_real_log_is_negative_and_one_with_a_histogram_keeps_it() {
+fn a_real_log_header_is_negative_and_keeps_its_histogram() {
     let bytes = hex("a200000000000000 a002000000000000 00a0ffffffffffff");
     let header = SpaceMapPhys::decode(&bytes, Endian::Little).unwrap();
     assert_eq!(
@@ -137,7 +137,7 @@ fn a_word_of_zero_allocates_the_first_unit() {
 }
 
 #[test]
-fn what_cannot_be_an_entry_gives_one_error_and_then_ends() {
+fn an_invalid_entry_gives_one_error_and_ends() {
     for bytes in [
         hex("0500000000000480 0a00"),
         hex("00000000000000c0"),
@@ -151,7 +151,7 @@ fn what_cannot_be_an_entry_gives_one_error_and_then_ends() {
 }
 
 #[test]
-fn a_two_word_entry_is_moved_to_the_next_block_behind_a_padding_word() {
+fn a_two_word_entry_is_padded_to_the_next_block() {
     let mut writer = SpaceMapWriter::new(4088, 4096, true);
     writer
         .put_vdev_range(SpaceAction::Free, VdevId(3), 9, 4)
@@ -174,7 +174,7 @@ fn a_two_word_entry_is_moved_to_the_next_block_behind_a_padding_word() {
 }
 
 #[test]
-fn without_two_word_entries_long_runs_are_cut_and_far_ones_refused() {
+fn without_two_word_entries_long_runs_are_split() {
     let mut writer = SpaceMapWriter::new(0, 4096, false);
     writer
         .put_range(SpaceAction::Allocate, 5, (1 << 15) + 2)
@@ -185,7 +185,7 @@ fn without_two_word_entries_long_runs_are_cut_and_far_ones_refused() {
 }
 
 #[test]
-fn one_word_is_used_as_long_as_it_can_hold_the_range_and_no_longer() {
+fn one_word_entries_are_used_if_the_range_fits() {
     let bytes = |two_words, offset, run| {
         let mut writer = SpaceMapWriter::new(0, 4096, two_words);
         let done = writer.put_range(SpaceAction::Free, offset, run);
@@ -226,7 +226,7 @@ fn ranges_outside_the_map_or_beyond_64_bits_are_refused() {
 }
 
 #[test]
-fn a_histogram_counts_by_powers_of_two_and_scales_what_is_too_large() {
+fn histograms_count_by_powers_of_two_and_scale() {
     let mut histogram = SpaceHistogram::default();
     histogram.add(4096, 12);
     histogram.add(8191, 12);
@@ -240,7 +240,7 @@ fn a_histogram_counts_by_powers_of_two_and_scales_what_is_too_large() {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read_back(
+    fn space_map_entries_round_trip(
         start in 0u64..5000,
         two_words: bool,
         ranges in proptest::collection::vec((any::<bool>(), 0u64..1 << 46, 1u64..1 << 20), 0..40),

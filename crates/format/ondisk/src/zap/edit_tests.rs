@@ -69,7 +69,7 @@ fn agrees(bytes: &[u8], model: &BTreeMap<Vec<u8>, (u32, ZapValue)>) {
 
 proptest! {
     #[test]
-    fn a_leaf_that_is_changed_step_by_step_holds_what_a_map_holds(
+    fn a_leaf_changed_step_by_step_matches_a_map(
         steps in proptest::collection::vec(step(), 1..120),
     ) {
         let mut bytes = leaf(0, 0);
@@ -127,7 +127,7 @@ proptest! {
 }
 
 #[test]
-fn an_entry_takes_a_chunk_for_itself_and_those_of_its_name_and_value() {
+fn an_entry_takes_chunks_for_itself_its_name_and_its_value() {
     let value = |bytes: usize| ZapValue::from_bytes(&vec![1; bytes]);
     let chunks = |name: usize, bytes: usize| {
         leaf_entry_chunks(ZapKey::Name(&vec![b'n'; name]), &value(bytes)).ok()
@@ -161,7 +161,7 @@ fn an_entry_takes_a_chunk_for_itself_and_those_of_its_name_and_value() {
 }
 
 #[test]
-fn a_value_may_take_the_last_free_chunk_and_what_it_had_itself() {
+fn a_value_may_reuse_its_chunks_and_the_last_free_one() {
     let mut bytes = vec![0; 512];
     ZapLeafMut::format(&mut bytes, 0, 0, false).unwrap();
     // 18 chunks: an entry, a name and 16 for the value.
@@ -299,7 +299,7 @@ fn only_an_empty_leaf_takes_another_prefix() {
 }
 
 #[test]
-fn the_bucket_is_the_bits_behind_the_prefix() {
+fn the_bucket_is_the_bits_after_the_prefix() {
     let shape = LeafShape::of(4096).unwrap();
     assert_eq!((shape.buckets, shape.chunks), (128, 158));
     assert_eq!(shape.bucket(0xfe << 56, 0), 127);
@@ -315,7 +315,7 @@ fn the_bucket_is_the_bits_behind_the_prefix() {
 }
 
 #[test]
-fn a_leafs_head_that_lies_is_refused_by_name() {
+fn wrong_leaf_headers_are_refused_with_the_field() {
     let reason = |at: usize, byte: u8| {
         let mut bytes = leaf(0b101, 3);
         bytes[at] = byte;
@@ -371,7 +371,7 @@ fn keys_of_128_words_are_read_and_longer_ones_are_not() {
 }
 
 #[test]
-fn what_is_no_entry_or_array_is_not_read_as_one() {
+fn invalid_entries_and_arrays_are_not_decoded() {
     let bytes = broken(0, 0);
     let leaf = ZapLeaf::decode(&bytes, Endian::Little).unwrap();
     let reason = |chunk| leaf.entry(chunk).unwrap_err().reason;
@@ -385,7 +385,7 @@ fn what_is_no_entry_or_array_is_not_read_as_one() {
 }
 
 #[test]
-fn blocks_of_the_other_order_become_what_a_little_endian_writer_stores() {
+fn byteswapped_blocks_become_little_endian() {
     let micro = encode_micro_zap(
         512,
         0x0102,
@@ -428,7 +428,7 @@ fn blocks_of_the_other_order_become_what_a_little_endian_writer_stores() {
 }
 
 #[test]
-fn the_first_word_tells_which_form_a_table_has() {
+fn the_first_word_selects_the_table_format() {
     let micro = encode_micro_zap(512, 1, 0, &[]).unwrap();
     let fat = ZapHeader::new(9, 1, 0, ZapFlags::empty())
         .unwrap()
@@ -448,7 +448,7 @@ fn the_first_word_tells_which_form_a_table_has() {
 }
 
 #[test]
-fn values_are_read_as_what_they_are() {
+fn values_are_read_with_their_width() {
     let words = ZapValue::from_u64s(&[5, 6]);
     assert_eq!((words.count(), words.first()), (2, Some(5)));
     assert!(words.as_bytes().is_err());

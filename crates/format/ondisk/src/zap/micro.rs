@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_entries_of_one_name_the_one_with_the_lower_differentiator_is_found() {
+    fn the_entry_with_the_lower_differentiator_is_found() {
         let names = [b"zero", b"same", b"two2", b"same"].map(|name| name.to_vec());
         let block = block_of(&names);
         let micro = MicroZap::decode(&block, Endian::Little).unwrap();
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_end_alike_are_told_apart() {
+    fn names_with_equal_endings_differ() {
         let names = [
             &b"one-picture.jpeg"[..],
             b"two-picture.jpeg",
@@ -353,7 +353,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn searching_finds_what_a_look_at_all_entries_finds(
+        fn searching_matches_a_scan_of_all_entries(
             names in proptest::collection::vec("[ab]{1,3}|[a-c]{6,10}|x{40,49}", 1..100),
             wanted in "[ab]{1,3}|[a-c]{6,10}|x{40,49}",
             freed in 0usize..100

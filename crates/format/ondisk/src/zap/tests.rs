@@ -46,7 +46,7 @@ fn the_crc_and_hashes_equal_the_published_vectors() {
 }
 
 #[test]
-fn a_microzap_from_a_real_pool_reads_and_writes_to_the_same_bytes() {
+fn a_real_microzap_round_trips() {
     let entries = [
         MicroZapEntry {
             value: 0x1122_3344_5566_7788,
@@ -259,7 +259,7 @@ fn a_leaf_takes_a_name_of_1023_bytes_and_refuses_one_more() {
 }
 
 #[test]
-fn a_full_leaf_says_so_and_stays_whole() {
+fn a_full_leaf_refuses_entries_and_stays_unchanged() {
     let mut builder = ZapLeafBuilder::new(9, 0, 0, false).unwrap();
     let mut added = 0;
     loop {
@@ -314,7 +314,7 @@ fn a_new_header_equals_the_published_bytes() {
 }
 
 #[test]
-fn header_tables_that_lie_about_their_size_are_errors() {
+fn wrong_table_sizes_in_headers_are_errors() {
     let good = ZapHeader::new(14, 1, 0, ZapFlags::empty())
         .unwrap()
         .encode(&vec![1; 1024])
@@ -361,7 +361,7 @@ fn header_with(words: &[(usize, u64)]) -> Result<ZapHeader, DecodeError> {
 }
 
 #[test]
-fn a_table_may_be_as_wide_as_the_hash_and_an_object_as_long_as_64_bits() {
+fn a_table_may_be_as_wide_as_the_hash() {
     let widest = [(16, 2), (24, 1 << 17), (32, 28), (56, (1 << 17) + 2)];
     assert_eq!(header_with(&widest).unwrap().table_shift, 28);
     let reason = |words: &[(usize, u64)]| header_with(words).unwrap_err().reason;
@@ -379,7 +379,7 @@ fn a_table_may_be_as_wide_as_the_hash_and_an_object_as_long_as_64_bits() {
 }
 
 #[test]
-fn each_hash_has_its_word_in_the_table_wherever_that_is() {
+fn each_hash_finds_its_word_in_any_table() {
     let header = header_with(&[(16, 5), (24, 4), (32, 13), (56, 9)]).unwrap();
     let place = |hash| {
         let place = header.table_location(hash);
@@ -443,7 +443,7 @@ fn cookies_name_places_and_any_number_is_one() {
 }
 
 #[test]
-fn the_place_behind_any_entry_has_a_cookie_that_leads_forward() {
+fn the_position_after_any_entry_has_an_increasing_cookie() {
     for bits in [28u32, 48] {
         let hashing = ZapHashing {
             bits,
@@ -483,7 +483,7 @@ fn the_last_leaf_has_no_next_hash() {
 
 proptest! {
     #[test]
-    fn a_leaf_reads_back_what_was_put_in_whatever_the_byte_order(
+    fn a_leaf_round_trips_in_both_byte_orders(
         entries in proptest::collection::btree_map(
             proptest::collection::vec(1u8..=255, 1..60),
             (prop_oneof![Just(1u8), Just(2), Just(4), Just(8)], 0usize..12, any::<u8>()),
@@ -545,7 +545,7 @@ proptest! {
     }
 
     #[test]
-    fn a_header_reads_back_what_was_written(
+    fn zap_headers_round_trip(
         shift in 9u32..=20,
         numbers in proptest::array::uniform5(0u64..1 << 40),
         external in proptest::option::of(0u32..8),

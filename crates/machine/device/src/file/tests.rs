@@ -13,7 +13,7 @@ fn image(bytes: &[u8]) -> tempfile::NamedTempFile {
 }
 
 #[test]
-fn a_read_into_new_memory_gives_what_a_read_into_old_memory_gives() {
+fn reads_into_new_and_old_memory_are_equal() {
     let bytes: Vec<u8> = (0..100_000u32).map(|at| at as u8).collect();
     let file = image(&bytes);
     let device = FileDevice::open(file.path(), OpenOptions::default()).unwrap();
@@ -34,7 +34,7 @@ fn a_read_into_new_memory_gives_what_a_read_into_old_memory_gives() {
 }
 
 #[test]
-fn a_lock_ends_with_its_device_although_a_started_process_shares_the_opening() {
+fn a_lock_ends_with_its_device_despite_child_processes() {
     let file = image(&[7; 8192]);
     let device = FileDevice::open(file.path(), WRITE).unwrap();
     // A child process has such a descriptor between fork and exec.
@@ -82,7 +82,7 @@ fn a_read_only_device_takes_no_writes() {
 }
 
 #[test]
-fn one_writer_keeps_others_out_and_readers_are_told() {
+fn one_writer_excludes_others_and_readers_see_its_lock() {
     let file = image(&[0; 512]);
     let writer = FileDevice::open(file.path(), WRITE).unwrap();
     assert_eq!(writer.lock_state(), LockState::Held);
@@ -113,7 +113,7 @@ fn one_writer_keeps_others_out_and_readers_are_told() {
 }
 
 #[test]
-fn a_batch_fills_every_buffer_and_fails_only_what_lies_beyond_the_end() {
+fn a_batch_of_reads_fails_only_beyond_the_end() {
     let content: Vec<u8> = (0..=255).collect();
     let file = image(&content);
     let device = FileDevice::open(file.path(), OpenOptions::default()).unwrap();
@@ -140,7 +140,7 @@ fn a_batch_fills_every_buffer_and_fails_only_what_lies_beyond_the_end() {
 }
 
 #[test]
-fn a_batch_of_writes_lands_whole_and_fails_only_what_lies_beyond_the_end() {
+fn a_batch_of_writes_fails_only_beyond_the_end() {
     let file = image(&[0; 4096]);
     let device = FileDevice::open(file.path(), WRITE).unwrap();
     let bytes: Vec<u8> = (1..=160).collect();
@@ -189,7 +189,7 @@ fn neighbours_are_found_and_nothing_follows_the_end_of_numbers() {
 }
 
 #[test]
-fn what_is_no_file_or_block_device_is_refused() {
+fn only_files_and_block_devices_are_opened() {
     for path in ["/dev/null", "/"] {
         assert!(matches!(
             FileDevice::open(Path::new(path), OpenOptions::default()),
@@ -205,7 +205,7 @@ fn what_is_no_file_or_block_device_is_refused() {
 }
 
 #[test]
-fn a_file_that_was_cut_short_gives_an_error_and_no_stale_bytes() {
+fn a_truncated_file_gives_an_error_and_no_stale_bytes() {
     let file = image(&[7; 8192]);
     let device = FileDevice::open(file.path(), OpenOptions::default()).unwrap();
     file.as_file().set_len(4096).unwrap();

@@ -91,7 +91,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     #[test]
-    fn by_every_way_batches_do_what_a_plain_array_does(
+    fn every_backend_runs_batches_like_an_array(
         writes in ranges(),
         reads in ranges(),
         shift in 0u64..700_000,
@@ -131,7 +131,7 @@ proptest! {
 }
 
 #[test]
-fn reads_of_several_devices_come_in_their_order_whatever_the_devices_are() {
+fn reads_of_mixed_devices_complete_in_order() {
     for way in ways() {
         let content = [counting(SIZE), counting(SIZE / 2), vec![9; 4096]];
         let files: Vec<_> = content.iter().map(|bytes| image(bytes)).collect();
@@ -171,15 +171,15 @@ fn reads_of_several_devices_come_in_their_order_whatever_the_devices_are() {
         }
         assert!(wanted.iter().any(Option::is_none));
         // Each read counted as urgent, and none is still in flight.
-        assert_eq!(queued.figures().urgent, 100);
+        assert_eq!(queued.stats().urgent, 100);
         queued.write_many(&mut [WriteRequest::new(0, b"x")]);
-        assert_eq!(queued.figures().delayed, 0);
+        assert_eq!(queued.stats().delayed, 0);
         assert!(read_batch(&[]).is_empty());
     }
 }
 
 #[test]
-fn a_file_cut_short_under_a_batch_gives_errors_beyond_its_end_and_bytes_before_it() {
+fn a_file_truncated_during_a_batch_fails_beyond_its_end() {
     for way in ways() {
         let file = image(&counting(SIZE));
         let device = open(&file, way);
@@ -210,7 +210,7 @@ fn a_file_cut_short_under_a_batch_gives_errors_beyond_its_end_and_bytes_before_i
 }
 
 #[test]
-fn a_device_open_for_reading_takes_no_batch_by_any_way() {
+fn a_read_only_device_refuses_batched_writes() {
     for way in ways() {
         let file = image(&[7; 8192]);
         let device = FileDevice::open(file.path(), OpenOptions::default()).unwrap();
@@ -225,7 +225,7 @@ fn a_device_open_for_reading_takes_no_batch_by_any_way() {
 }
 
 #[test]
-fn where_rings_are_refused_batches_go_the_ordinary_way() {
+fn without_io_uring_batches_use_the_thread_backend() {
     let file = image(&counting(SIZE));
     let device = open(&file, IoBackend::Ring);
     let wanted: Vec<_> = (0..100).map(|at| (at * 9000, 4096)).collect();
@@ -265,7 +265,7 @@ fn several_calls() -> Option<(tempfile::NamedTempFile, FileDevice, Reads)> {
 }
 
 #[test]
-fn a_kernel_that_takes_no_more_costs_speed_and_nothing_else() {
+fn a_full_kernel_ring_only_costs_speed() {
     let Some((_file, device, wanted)) = several_calls() else {
         return;
     };
@@ -307,7 +307,7 @@ fn a_panic_while_operations_are_under_way_waits_for_them() {
 }
 
 #[test]
-fn many_threads_have_batches_under_way_and_each_gets_its_own_bytes() {
+fn concurrent_batches_each_get_their_own_bytes() {
     if !is_permitted() {
         return println!("io_uring is not permitted here: not tried");
     }
@@ -333,7 +333,7 @@ fn many_threads_have_batches_under_way_and_each_gets_its_own_bytes() {
 }
 
 #[test]
-fn what_came_short_goes_on_in_the_middle_of_a_piece() {
+fn short_transfers_continue_inside_a_piece() {
     let file = image(&[0; 64]);
     let mut memory = [[0u8; 4]; 4];
     let mut transfer = Transfer::default();
@@ -361,7 +361,7 @@ fn what_came_short_goes_on_in_the_middle_of_a_piece() {
 }
 
 #[test]
-fn neighbours_are_one_operation_up_to_a_mebibyte_and_a_thousand_pieces() {
+fn adjacent_pieces_merge_up_to_1_mib_and_1000_pieces() {
     let file = image(&[0; 64]);
     let bytes = vec![0u8; 1 << 20];
     let operations = |parts: &[(u64, usize)]| {

@@ -56,7 +56,7 @@ impl ThreadSlot {
 
 struct Task {
     name: String,
-    seat: Arc<ThreadSlot>,
+    slot: Arc<ThreadSlot>,
     /// What it waits for; `None` if it is ready.
     waits: Option<&'static str>,
     until_ns: Option<u64>,
@@ -73,7 +73,7 @@ pub(super) struct Scheduler {
 
 struct State {
     schedule: Schedule,
-    dice: u64,
+    rng: u64,
     tasks: BTreeMap<TaskId, Task>,
     ready: Vec<TaskId>,
     timed: BTreeSet<(u64, TaskId)>,
@@ -92,7 +92,7 @@ impl Scheduler {
         Arc::new(Self {
             state: Mutex::new(State {
                 schedule,
-                dice: schedule.seed,
+                rng: schedule.seed,
                 tasks: BTreeMap::new(),
                 ready: vec![],
                 timed: BTreeSet::new(),
@@ -121,14 +121,14 @@ impl Scheduler {
         let rank = u64::MAX / 2 + state.below(u64::MAX / 2);
         let task = Task {
             name: name.to_owned(),
-            seat: Arc::default(),
+            slot: Arc::default(),
             waits: None,
             until_ns: None,
             has_timed_out: false,
             rank,
         };
         if id == 0 {
-            task.seat.call();
+            task.slot.call();
         }
         state.tasks.insert(id, task);
         state.ready.push(id);
@@ -145,7 +145,7 @@ impl Scheduler {
     /// Runs `body` as the given thread, from its first scheduling to its end.
     pub(super) fn live<T>(self: &Arc<Self>, id: TaskId, body: impl FnOnce() -> T) -> T {
         MINE.set(Some((Arc::clone(self), id)));
-        self.seat(id).wait();
+        self.slot(id).wait();
         let outcome = body();
         MINE.set(None);
         let mut state = self.state.lock();
@@ -153,15 +153,15 @@ impl Scheduler {
         state.ready.retain(|other| *other != id);
         state.has_ended |= id == 0;
         if let Some(next) = self.next(&mut state, id, true) {
-            let seat = Arc::clone(&state.tasks[&next].seat);
+            let slot = Arc::clone(&state.tasks[&next].slot);
             drop(state);
-            seat.call();
+            slot.call();
         }
         outcome
     }
 
-    fn seat(&self, id: TaskId) -> Arc<ThreadSlot> {
-        Arc::clone(&self.state.lock().tasks[&id].seat)
+    fn slot(&self, id: TaskId) -> Arc<ThreadSlot> {
+        Arc::clone(&self.state.lock().tasks[&id].slot)
     }
 
     /// A scheduling point. With `is_yielding`, another thread runs if one is ready.
@@ -212,8 +212,8 @@ impl Scheduler {
         if next == Some(me) {
             return;
         }
-        let mine = Arc::clone(&state.tasks[&me].seat);
-        let theirs = next.map(|next| Arc::clone(&state.tasks[&next].seat));
+        let mine = Arc::clone(&state.tasks[&me].slot);
+        let theirs = next.map(|next| Arc::clone(&state.tasks[&next].slot));
         drop(state);
         if let Some(theirs) = theirs {
             theirs.call();
@@ -241,8 +241,8 @@ impl Scheduler {
 impl State {
     /// The next number of the seed's sequence ("splitmix").
     fn bits(&mut self) -> u64 {
-        self.dice = self.dice.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.dice;
+        self.rng = self.rng.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.rng;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         mixed ^ (mixed >> 31)

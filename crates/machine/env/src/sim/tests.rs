@@ -40,7 +40,7 @@ fn order_of(schedule: Schedule) -> (Vec<u64>, Report) {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_run_and_other_seeds_other_orders() {
+fn equal_seeds_give_equal_schedules() {
     // There are 6! / (2! 2! 2!) = 90 orders. Those in which the first thread finishes last are rare.
     for (schedule, least) in [(random as fn(u64) -> Schedule, 75), (ranks, 40)] {
         let mut orders = BTreeSet::new();
@@ -57,7 +57,7 @@ fn the_same_seed_gives_the_same_run_and_other_seeds_other_orders() {
 }
 
 #[test]
-fn what_is_lost_by_reading_and_writing_without_a_lock_between_is_found() {
+fn lost_updates_without_a_lock_are_found() {
     let body = || {
         let count = Arc::new(AtomicU64::new(0));
         let gate = Arc::new(Mutex::new(()));
@@ -81,7 +81,7 @@ fn what_is_lost_by_reading_and_writing_without_a_lock_between_is_found() {
 }
 
 #[test]
-fn those_who_wait_for_each_other_s_locks_are_told_of() {
+fn deadlocks_are_reported() {
     let body = || {
         let locks = (Mutex::new(()), Mutex::new(()));
         thread::scope(|scope| {
@@ -121,7 +121,7 @@ fn a_run_without_an_end_is_stuck() {
 }
 
 #[test]
-fn a_message_reaches_one_of_those_who_wait_and_the_end_reaches_all() {
+fn a_message_wakes_one_receiver_and_the_end_wakes_all() {
     for seed in 0..100 {
         let body = || {
             let (send, receive) = bounded(2);
@@ -159,7 +159,7 @@ impl Time for Hours {
 }
 
 #[test]
-fn who_waits_for_an_hour_waits_no_real_time_and_never_while_others_can_go_on() {
+fn simulated_sleep_takes_no_real_time() {
     let hour = 3_600_000_000_000;
     for seed in 0..50 {
         let body = move || {
@@ -195,7 +195,7 @@ fn who_waits_for_an_hour_waits_no_real_time_and_never_while_others_can_go_on() {
 }
 
 #[test]
-fn a_value_is_made_once_although_making_it_lets_others_go_on() {
+fn a_value_is_initialised_once_although_it_yields() {
     for seed in 0..100 {
         let body = || {
             let (once, gate, made) = (OnceLock::new(), Mutex::new(()), AtomicU64::new(0));
@@ -217,7 +217,7 @@ fn a_value_is_made_once_although_making_it_lets_others_go_on() {
 }
 
 #[test]
-fn writers_are_alone_and_readers_are_not() {
+fn writers_are_exclusive_and_readers_are_shared() {
     let body = || {
         let lock = RwLock::new((0u32, 0u32));
         let (readers, together) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -256,7 +256,7 @@ fn writers_are_alone_and_readers_are_not() {
 }
 
 #[test]
-fn a_panic_is_told_to_who_joins_and_ends_nobody_else() {
+fn a_panic_reaches_only_the_joining_thread() {
     let body = || {
         let failed = thread::spawn("fails", || panic!("as it should")).unwrap();
         let works = thread::spawn("works", || 7).unwrap();
@@ -268,7 +268,7 @@ fn a_panic_is_told_to_who_joins_and_ends_nobody_else() {
 }
 
 #[test]
-fn threads_that_nobody_wakes_are_left_and_counted() {
+fn threads_that_are_never_woken_are_counted() {
     let body = || {
         let (send, receive) = bounded::<()>(1);
         let _ = thread::spawn("left", move || receive.recv());

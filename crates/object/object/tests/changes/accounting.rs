@@ -249,7 +249,7 @@ fn an_old_file_is_added_when_it_is_next_written() {
 }
 
 #[test]
-fn an_object_just_made_counts_for_owner_zero_and_broken_attributes_for_nobody() {
+fn a_new_object_is_charged_to_owner_zero() {
     let bench = bench();
     let tx = bench.begin();
     bench.set.allocate(&tx, file(vec![0; 8])).unwrap();
@@ -271,7 +271,7 @@ fn an_object_just_made_counts_for_owner_zero_and_broken_attributes_for_nobody() 
 }
 
 #[test]
-fn the_second_sync_of_a_txg_changes_nobody_s_books() {
+fn the_second_sync_of_a_txg_changes_no_accounting() {
     let bench = bench();
     let tx = bench.begin();
     bench

@@ -5,7 +5,7 @@ use millpond_object::Accounting;
 use millpond_ondisk::{BlockId, Level, ObjectId};
 
 #[test]
-fn an_empty_set_is_an_object_set_block_alone() {
+fn an_empty_object_set_is_one_block() {
     let bench = dataset();
     assert!(bench.set.is_dirty(Txg(4)));
     let (_, set) = bench.sync();
@@ -26,7 +26,7 @@ fn a_set_without_changes_is_not_written() {
 }
 
 #[test]
-fn even_one_object_has_five_indirect_blocks_above_it_in_a_dataset_and_none_in_the_mos() {
+fn one_object_has_five_indirect_levels_outside_the_mos() {
     for (kind, policy, levels) in [
         (ObjectSetKind::FileSystem, WritePolicy::dataset(), 6),
         (ObjectSetKind::Meta, WritePolicy::mos(), 1),
@@ -96,7 +96,7 @@ fn a_block_far_out_hangs_from_the_third_pointer() {
 }
 
 #[test]
-fn truncation_shortens_keeps_levels_and_leaves_holes_with_births() {
+fn truncation_keeps_levels_and_leaves_holes_with_births() {
     let bench = dataset();
     let tx = bench.begin();
     let object = bench.set.allocate(&tx, file(4096)).unwrap();
@@ -149,7 +149,7 @@ fn truncation_shortens_keeps_levels_and_leaves_holes_with_births() {
 }
 
 #[test]
-fn zeros_over_nothing_stay_without_birth_and_zeros_over_data_get_one() {
+fn zeros_over_data_become_holes_with_a_birth() {
     let bench = dataset();
     let tx = bench.begin();
     let object = bench.set.allocate(&tx, file(512)).unwrap();
@@ -234,7 +234,7 @@ fn block_sizes_change_while_there_is_one_block() {
 }
 
 #[test]
-fn accounting_objects_have_their_place_in_the_head() {
+fn accounting_dnodes_are_in_the_object_set_header() {
     let mut bench = Bench::new(ObjectSetKind::FileSystem, WritePolicy::dataset());
     bench.sync();
     assert!(bench.set.special_if_any(Accounting::User).is_none());

@@ -53,7 +53,7 @@ fn is_corrupt<T: std::fmt::Debug>(outcome: Result<T, ObjectError>) -> bool {
 }
 
 #[test]
-fn a_write_below_an_unreadable_indirect_block_fails_before_the_sync() {
+fn a_write_below_an_unreadable_block_fails_before_the_sync() {
     let (bench, id) = damaged(5 * SPAN, &[1]);
     let object = object(&bench, id);
     let tx = bench.begin();
@@ -109,7 +109,7 @@ fn an_object_with_an_unreadable_indirect_block_is_freed() {
 }
 
 #[test]
-fn a_truncation_leaks_what_it_cannot_read_and_charges_nothing_for_it() {
+fn a_truncation_leaks_unreadable_blocks_uncharged() {
     let (bench, id) = damaged(5 * SPAN, &[1]);
     let object = object(&bench, id);
     // An edge inside the unreadable block is refused, because some of its pointers would have to stay.
@@ -133,7 +133,7 @@ fn a_truncation_leaks_what_it_cannot_read_and_charges_nothing_for_it() {
 }
 
 #[test]
-fn chunks_cover_an_object_without_reading_its_lowest_indirect_blocks() {
+fn chunks_are_computed_without_reading_lowest_indirects() {
     let (bench, id) = damaged(7 * SPAN + 5, &[0, 3]);
     let object = object(&bench, id);
     let all = || BlockId(0)..BlockId(u64::MAX);
@@ -148,8 +148,8 @@ fn chunks_cover_an_object_without_reading_its_lowest_indirect_blocks() {
     assert_eq!((rest.end, rest.blocks), (None, SPAN - 1 + SPAN));
     let inside = object.next_free_chunk(BlockId(3)..BlockId(5), 1);
     assert_eq!((inside.end, inside.blocks), (None, 2));
-    let behind = object.next_free_chunk(BlockId(100 * SPAN)..BlockId(u64::MAX), 1);
-    assert_eq!((behind.end, behind.blocks), (None, 0));
+    let following = object.next_free_chunk(BlockId(100 * SPAN)..BlockId(u64::MAX), 1);
+    assert_eq!((following.end, following.blocks), (None, 0));
     // Chunk by chunk, each in its own txg.
     let (mut at, mut steps) = (BlockId(0), 0);
     loop {

@@ -112,8 +112,8 @@ impl ModelObject {
                 block[from..to].fill(0);
             }
         }
-        let (first, behind) = (offset.div_ceil(size), end / size);
-        if first < behind && first <= self.block_id_max && behind > self.block_id_max {
+        let (first, after) = (offset.div_ceil(size), end / size);
+        if first < after && first <= self.block_id_max && after > self.block_id_max {
             self.block_id_max = first.saturating_sub(1);
         }
     }

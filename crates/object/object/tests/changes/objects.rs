@@ -5,7 +5,7 @@ use millpond_object::ObjectError;
 use millpond_ondisk::{BlockId, ObjectId};
 
 #[test]
-fn a_freed_object_leaves_nothing() {
+fn a_freed_object_owns_no_space() {
     let bench = dataset();
     let tx = bench.begin();
     let kept = bench.set.allocate(&tx, file(512)).unwrap();
@@ -73,7 +73,7 @@ fn numbers_are_not_used_twice_while_the_array_has_one_block() {
 }
 
 #[test]
-fn a_number_can_be_asked_for_when_it_is_free() {
+fn a_given_object_id_can_be_allocated_if_free() {
     let mut bench = dataset();
     let tx = bench.begin();
     let taken = |bench: &Bench, tx: &Transaction, id| {
@@ -107,7 +107,7 @@ fn a_number_can_be_asked_for_when_it_is_free() {
 }
 
 #[test]
-fn bonus_and_spill_share_the_room() {
+fn bonus_and_spill_share_the_space() {
     let bench = dataset();
     let tx = bench.begin();
     let new = file(512).with_bonus(ObjectType::SA, vec![7; 100]);
@@ -235,7 +235,7 @@ fn an_encrypted_dataset_is_not_opened_for_change() {
 }
 
 #[test]
-fn what_cannot_be_made_is_refused() {
+fn invalid_objects_are_refused() {
     let bench = Bench::new(ObjectSetKind::Meta, WritePolicy::mos());
     let tx = bench.begin();
     for new in [

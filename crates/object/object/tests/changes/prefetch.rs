@@ -40,44 +40,47 @@ impl Cold {
         let expected = &self.content[offset as usize..][..length as usize];
         assert!(bytes == expected, "bytes from {offset}");
     }
-    fn figures(&self) -> PrefetchStats {
-        self.bench.store.settle_ahead();
+    fn stats(&self) -> PrefetchStats {
+        self.bench.store.wait_for_prefetch();
         self.bench.store.prefetch_stats()
     }
 }
 
 #[test]
-fn what_a_reader_from_front_to_back_asks_for_has_been_read() {
+fn blocks_of_a_sequential_read_are_prefetched() {
     let cold = Cold::new();
     let object = cold.object();
     for block in 0..BLOCKS {
         cold.read(&object, block * BLOCK, BLOCK);
-        cold.bench.store.settle_ahead();
+        cold.bench.store.wait_for_prefetch();
     }
-    let figures = cold.figures();
-    assert_eq!(figures.given_up, 0);
+    let stats = cold.stats();
+    assert_eq!(stats.given_up, 0);
     // All blocks but the first two, and all indirect blocks but the first.
     let indirect = BLOCKS / 32;
-    assert_eq!(figures.read, BLOCKS - 2 + indirect);
+    assert_eq!(stats.read, BLOCKS - 2 + indirect);
     let cache = cold.bench.store.cache_statistics();
-    assert_eq!((cache.guesses_used, cache.guessed_bytes), (figures.read, 0));
+    assert_eq!(
+        (cache.speculative_used, cache.speculative_bytes),
+        (stats.read, 0)
+    );
 }
 
 #[test]
-fn an_object_that_does_not_change_is_read_ahead_too() {
+fn an_unchanging_object_is_prefetched() {
     let cold = Cold::new();
     let object = cold.bench.set.committed().unwrap().object(cold.id).unwrap();
     let mut bytes = vec![0; BLOCK as usize];
     for block in 0..BLOCKS {
         object.clone().read(block * BLOCK, &mut bytes).unwrap();
-        cold.bench.store.settle_ahead();
+        cold.bench.store.wait_for_prefetch();
         assert!(bytes == cold.content[(block * BLOCK) as usize..][..BLOCK as usize]);
     }
-    assert!(cold.figures().read > BLOCKS / 2);
+    assert!(cold.stats().read > BLOCKS / 2);
 }
 
 #[test]
-fn what_its_reader_keeps_is_let_go_of_behind_a_stream() {
+fn drop_behind_reads_are_evicted_after_the_stream() {
     let cold = Cold::new();
     let (live, stored) = (
         cold.object(),
@@ -96,7 +99,7 @@ fn what_its_reader_keeps_is_let_go_of_behind_a_stream() {
         for block in 0..BLOCKS {
             // Neighbouring requests overtake each other.
             read(is_live, block ^ 1, CacheHint::DropBehind);
-            cold.bench.store.settle_ahead();
+            cold.bench.store.wait_for_prefetch();
         }
         // The cache keeps one MiB behind the reader, and blocks that are not data.
         let kept = cold.bench.store.cache_statistics().entries;
@@ -112,7 +115,7 @@ fn what_its_reader_keeps_is_let_go_of_behind_a_stream() {
 }
 
 #[test]
-fn who_jumps_about_keeps_its_blocks_here_whatever_its_reader_keeps() {
+fn random_reads_stay_cached_despite_the_drop_hint() {
     let cold = Cold::new();
     let object = cold.object();
     let mut piece = [0; 4096];
@@ -126,7 +129,7 @@ fn who_jumps_about_keeps_its_blocks_here_whatever_its_reader_keeps() {
 }
 
 #[test]
-fn what_somebody_else_wants_stays_when_a_stream_has_passed() {
+fn blocks_wanted_by_another_reader_stay_cached() {
     let cold = Cold::new();
     let object = cold.object();
     let wanted = 3 * BLOCK;
@@ -143,18 +146,18 @@ fn what_somebody_else_wants_stays_when_a_stream_has_passed() {
 }
 
 #[test]
-fn one_long_read_is_shared_out_and_nothing_behind_it_is_read() {
+fn one_long_read_is_split_and_nothing_past_it_prefetched() {
     let cold = Cold::new();
     let object = cold.object();
     cold.read(&object, 10 * BLOCK, 20 * BLOCK);
-    cold.bench.store.settle_ahead();
+    cold.bench.store.wait_for_prefetch();
     let cache = cold.bench.store.cache_statistics();
-    assert_eq!(cache.guessed_bytes, 0, "nothing that was not asked for");
+    assert_eq!(cache.speculative_bytes, 0, "nothing that was not asked for");
     cold.read(&object, 0, BLOCK * BLOCKS);
 }
 
 #[test]
-fn who_jumps_about_or_reads_from_back_to_front_costs_no_more_than_without() {
+fn random_and_backward_reads_cost_no_extra_reads() {
     let cold = Cold::new();
     let object = cold.object();
     let mut at = 7;
@@ -166,11 +169,11 @@ fn who_jumps_about_or_reads_from_back_to_front_costs_no_more_than_without() {
     for block in (0..BLOCKS).rev() {
         cold.read(&object, block * BLOCK, BLOCK);
     }
-    assert_eq!(cold.figures(), PrefetchStats::default());
+    assert_eq!(cold.stats(), PrefetchStats::default());
 }
 
 #[test]
-fn turned_off_or_with_one_thread_nothing_is_read_ahead() {
+fn nothing_is_prefetched_if_off_or_with_one_thread() {
     for which in 0..2 {
         let cold = Cold::new();
         match which {
@@ -181,29 +184,29 @@ fn turned_off_or_with_one_thread_nothing_is_read_ahead() {
         for block in 0..BLOCKS {
             cold.read(&object, block * BLOCK, BLOCK);
         }
-        assert_eq!(cold.figures(), PrefetchStats::default());
+        assert_eq!(cold.stats(), PrefetchStats::default());
     }
 }
 
 #[test]
-fn what_is_read_ahead_keeps_within_its_share_of_the_cache() {
+fn prefetched_blocks_stay_within_their_cache_share() {
     let cold = Cold::new();
     let cache_bytes = 8 << 20;
     let object = cold.object();
     for step in 0..BLOCKS / 4 {
         for reader in 0..4 {
             cold.read(&object, (reader * BLOCKS / 4 + step) * BLOCK, BLOCK);
-            cold.bench.store.settle_ahead();
+            cold.bench.store.wait_for_prefetch();
             let cache = cold.bench.store.cache_statistics();
             assert!(cache.weight_bytes <= cache_bytes);
-            assert!(cache.guessed_bytes <= cache_bytes / 4);
+            assert!(cache.speculative_bytes <= cache_bytes / 4);
         }
     }
-    assert!(cold.figures().read > 0);
+    assert!(cold.stats().read > 0);
 }
 
 #[test]
-fn a_file_cut_overwritten_and_synced_under_its_readers_gives_no_stale_bytes() {
+fn a_file_changed_under_readers_returns_no_stale_bytes() {
     let cold = Cold::new();
     let stop = AtomicBool::new(false);
     let object = cold.object();
@@ -262,7 +265,7 @@ fn a_file_cut_overwritten_and_synced_under_its_readers_gives_no_stale_bytes() {
 }
 
 #[test]
-fn indirect_blocks_of_a_tree_that_is_freed_are_read_ahead_of_the_sweep() {
+fn freeing_prefetches_indirect_blocks() {
     // 2048 blocks, 64 indirect blocks of 32 pointers, two above them.
     for is_whole in [true, false] {
         let mut bench = dataset();
@@ -284,13 +287,13 @@ fn indirect_blocks_of_a_tree_that_is_freed_are_read_ahead_of_the_sweep() {
         drop(tx);
         // Compares live blocks with the freed ones.
         bench.sync();
-        bench.store.settle_ahead();
-        let figures = bench.store.prefetch_stats();
+        bench.store.wait_for_prefetch();
+        let stats = bench.store.prefetch_stats();
         // One request for each indirect block but the first below each of the two. The sweep may overtake
         // requests.
         let expected = if is_whole { 62..=63 } else { 50..=63 };
-        assert!(expected.contains(&figures.requests), "{figures:?}");
-        assert!(figures.read <= figures.requests, "{figures:?}");
-        assert_eq!(figures.given_up, 0);
+        assert!(expected.contains(&stats.requests), "{stats:?}");
+        assert!(stats.read <= stats.requests, "{stats:?}");
+        assert_eq!(stats.given_up, 0);
     }
 }

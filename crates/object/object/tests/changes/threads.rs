@@ -130,7 +130,7 @@ fn threads_that_allocate_at_once_get_different_numbers() {
 }
 
 #[test]
-fn everybody_gets_the_same_object() {
+fn all_threads_get_the_same_object() {
     let mut bench = Bench::new(ObjectSetKind::Other, WritePolicy::dataset());
     let tx = bench.begin();
     for _ in 0..100 {

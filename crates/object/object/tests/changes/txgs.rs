@@ -5,7 +5,7 @@ use millpond_env::mark;
 use millpond_ondisk::{BlockId, ObjectId};
 
 #[test]
-fn what_is_written_into_large_blocks_is_charged_alone_and_put_in_when_synced() {
+fn partial_writes_are_charged_alone_and_merged_at_sync() {
     let mut bench = dataset();
     let size = 128 << 10;
     let tx = bench.begin();
@@ -106,7 +106,7 @@ fn the_head_keeps_flags_and_log_header_by_txg() {
 }
 
 #[test]
-fn a_block_freed_and_written_in_one_txg_forgets_what_the_txg_before_holds() {
+fn a_block_freed_and_rewritten_in_one_txg_drops_older_dirt() {
     let bench = dataset();
     let tx = bench.begin();
     let object = bench.set.allocate(&tx, file(512)).unwrap();

@@ -130,7 +130,7 @@ fn an_old_znode_becomes_attributes_in_the_order_of_a_new_file() {
 }
 
 #[test]
-fn a_project_gets_its_place_and_its_flag() {
+fn a_converted_project_id_has_its_slot_and_flag() {
     let (layouts, _) = new_file_system();
     let file = file_of(&znode());
     let project = SaChange::Set(SaAttribute::ProjectId, &[5, 0, 0, 0, 0, 0, 0, 0]);
@@ -144,7 +144,7 @@ fn a_project_gets_its_place_and_its_flag() {
 }
 
 #[test]
-fn device_numbers_hidden_directories_stamps_and_packed_lists_come_along() {
+fn device_numbers_and_packed_acls_are_converted() {
     let (layouts, _) = new_file_system();
     let mut old = znode();
     old.mode = 0o020_600;
@@ -198,7 +198,7 @@ fn a_list_of_version_0_becomes_one_of_version_1() {
 }
 
 #[test]
-fn a_list_in_an_object_of_its_own_moves_in_and_spills_and_the_object_is_freed() {
+fn an_acl_object_is_converted_and_freed() {
     let _mark = mark::expect("old-list-becomes-attribute");
     // Forty entries of 16 bytes, written by a big-endian machine.
     let mut stored = vec![];
@@ -214,7 +214,7 @@ fn a_list_in_an_object_of_its_own_moves_in_and_spills_and_the_object_is_freed() 
     change(&layouts, &file, &[SIZE_31]).unwrap();
     assert_eq!(file.state.lock().freed, [ObjectId(60)]);
     // The bonus ends where the pointer begins. The list is in a spill block of two sectors.
-    assert_eq!(file.figures(), (8, 192, Some(1024)));
+    assert_eq!(file.sizes(), (8, 192, Some(1024)));
     let spill = file.spill().unwrap().unwrap();
     assert_eq!(layout_of(&layouts, &spill.bytes), [19]);
     let list = file.read(&layouts).acl().unwrap().unwrap();
@@ -229,7 +229,7 @@ fn a_list_in_an_object_of_its_own_moves_in_and_spills_and_the_object_is_freed() 
 }
 
 #[test]
-fn whoever_sets_a_list_need_not_be_able_to_read_the_old_one() {
+fn setting_an_acl_does_not_need_the_old_one() {
     let (layouts, _) = new_file_system();
     let mut old = znode();
     old.acl.external = ObjectId(60);
@@ -289,7 +289,7 @@ fn an_old_link_keeps_its_form() {
 }
 
 #[test]
-fn what_is_no_znode_or_has_no_tables_is_not_changed() {
+fn invalid_znodes_are_not_converted() {
     let (layouts, _) = new_file_system();
     let mut old = znode();
     old.acl.version = 7;
@@ -319,7 +319,7 @@ fn what_is_no_znode_or_has_no_tables_is_not_changed() {
 
 proptest! {
     #[test]
-    fn any_znode_is_converted_to_what_it_said_or_refused_whole(
+    fn any_znode_is_converted_unchanged_or_refused(
         head in proptest::collection::vec(any::<u8>(), 264),
         tail in proptest::collection::vec(any::<u8>(), 0..56),
         is_plain in any::<bool>(),

@@ -43,7 +43,7 @@ fn slot(txg: Txg) -> usize {
 }
 
 #[derive(Debug, Clone, Default)]
-struct DirectoryFigures {
+struct DirectoryUsage {
     used: u64,
     reserved: u64,
     quota: u64,
@@ -52,7 +52,7 @@ struct DirectoryFigures {
 }
 
 #[derive(Debug, Clone, Default)]
-struct HeadFigures {
+struct HeadUsage {
     directory: ObjectId,
     unique: u64,
     referenced: u64,
@@ -62,9 +62,9 @@ struct HeadFigures {
 }
 
 #[derive(Debug, Default)]
-struct Figures {
-    directories: BTreeMap<ObjectId, DirectoryFigures>,
-    heads: BTreeMap<ObjectId, HeadFigures>,
+struct CachedUsage {
+    directories: BTreeMap<ObjectId, DirectoryUsage>,
+    heads: BTreeMap<ObjectId, HeadUsage>,
     /// The heads and directories with promises, per txg. Settling a txg visits only these.
     promised: [Vec<ObjectId>; SLOTS],
 }
@@ -100,7 +100,7 @@ pub(crate) struct Request {
 /// The cached usage, shared with all code that changes it.
 #[derive(Debug, Default)]
 pub(crate) struct Admission {
-    figures: Mutex<Figures>,
+    usage: Mutex<CachedUsage>,
     /// The pool's limits as of the last txg: for requests that allocate, and for requests that free.
     limits: [AtomicU64; 2],
     /// The newest txg in which a change frees space.
@@ -109,27 +109,27 @@ pub(crate) struct Admission {
 
 impl Admission {
     pub(crate) fn directory_changed(&self, id: ObjectId, phys: &DslDirectoryPhys) {
-        if let Some(known) = self.figures.lock().directories.get_mut(&id) {
+        if let Some(known) = self.usage.lock().directories.get_mut(&id) {
             known.update(phys);
         }
     }
     pub(crate) fn dataset_changed(&self, id: ObjectId, phys: &DslDatasetPhys) {
-        if let Some(known) = self.figures.lock().heads.get_mut(&id) {
+        if let Some(known) = self.usage.lock().heads.get_mut(&id) {
             known.unique = phys.unique_bytes;
             known.referenced = phys.referenced_bytes;
         }
     }
     pub(crate) fn directory_gone(&self, id: ObjectId) {
-        self.figures.lock().directories.remove(&id);
+        self.usage.lock().directories.remove(&id);
     }
 
     /// Registers a directory; its ancestors must be registered too.
     pub(crate) fn learn_directory(&self, id: ObjectId, phys: &DslDirectoryPhys) {
-        let mut figures = self.figures.lock();
-        figures.directories.entry(id).or_default().update(phys);
+        let mut usage = self.usage.lock();
+        usage.directories.entry(id).or_default().update(phys);
     }
     pub(crate) fn knows_directory(&self, id: ObjectId) -> bool {
-        self.figures.lock().directories.contains_key(&id)
+        self.usage.lock().directories.contains_key(&id)
     }
     /// Registers a head, or updates its refquota and refreservation.
     pub(crate) fn learn_head(
@@ -139,15 +139,15 @@ impl Admission {
         ref_quota: u64,
         ref_reserved: u64,
     ) {
-        let mut figures = self.figures.lock();
-        let head = figures.heads.entry(id).or_default();
+        let mut usage = self.usage.lock();
+        let head = usage.heads.entry(id).or_default();
         head.directory = phys.directory;
         head.unique = phys.unique_bytes;
         head.referenced = phys.referenced_bytes;
         (head.ref_quota, head.ref_reserved) = (ref_quota, ref_reserved);
     }
     pub(crate) fn forget_head(&self, id: ObjectId) {
-        self.figures.lock().heads.remove(&id);
+        self.usage.lock().heads.remove(&id);
     }
 
     /// Updates the pool's current limits.
@@ -162,7 +162,7 @@ impl Admission {
 
     /// Checks a request of a head.
     pub(crate) fn judge(&self, head: ObjectId, request: Request) -> Verdict {
-        self.figures.lock().judge(head, request)
+        self.usage.lock().judge(head, request)
     }
 
     /// Records that a change frees space in `txg`.
@@ -176,19 +176,19 @@ impl Admission {
 
     /// Records a promise in `txg` to a head and its ancestor directories.
     pub(crate) fn promise(&self, id: ObjectId, txg: Txg, bytes: u64) {
-        let mut figures = self.figures.lock();
-        let figures = &mut *figures;
-        let Some(head) = figures.heads.get_mut(&id) else {
+        let mut usage = self.usage.lock();
+        let usage = &mut *usage;
+        let Some(head) = usage.heads.get_mut(&id) else {
             return;
         };
-        let promised = &mut figures.promised[slot(txg)];
+        let promised = &mut usage.promised[slot(txg)];
         if head.pending.add(txg, bytes) {
             promised.push(id);
         }
         let mut at = Some(head.directory);
         let mut steps = 0;
         while let Some(id) = at
-            && let Some(directory) = figures.directories.get_mut(&id)
+            && let Some(directory) = usage.directories.get_mut(&id)
         {
             if directory.pending.add(txg, bytes) {
                 promised.push(id);
@@ -203,20 +203,20 @@ impl Admission {
 
     /// Clears the promises of `txg`, whose changes are now part of the cached usage.
     pub(crate) fn settle(&self, txg: Txg) {
-        let mut figures = self.figures.lock();
-        let figures = &mut *figures;
-        for id in std::mem::take(&mut figures.promised[slot(txg)]) {
+        let mut usage = self.usage.lock();
+        let usage = &mut *usage;
+        for id in std::mem::take(&mut usage.promised[slot(txg)]) {
             // Object ids are unique in the MOS: an id is either a head's or a directory's.
-            if let Some(head) = figures.heads.get_mut(&id) {
+            if let Some(head) = usage.heads.get_mut(&id) {
                 head.pending.clear(txg);
-            } else if let Some(directory) = figures.directories.get_mut(&id) {
+            } else if let Some(directory) = usage.directories.get_mut(&id) {
                 directory.pending.clear(txg);
             }
         }
     }
 }
 
-impl DirectoryFigures {
+impl DirectoryUsage {
     fn update(&mut self, phys: &DslDirectoryPhys) {
         self.used = phys.used_bytes;
         self.reserved = phys.reserved_bytes;
@@ -225,7 +225,7 @@ impl DirectoryFigures {
     }
 }
 
-impl Figures {
+impl CachedUsage {
     fn judge(&self, head: ObjectId, request: Request) -> Verdict {
         let Some(head) = self.heads.get(&head) else {
             return Verdict::Admitted;
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_pool_refuses_what_no_reservation_covers() {
+    fn a_full_pool_admits_only_reserved_space() {
         let _mark = mark::expect("reservation-overshot");
         let child = DslDirectoryPhys {
             used_bytes: 10,
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refquota_looks_at_what_is_referenced() {
+    fn a_refquota_limits_referenced_bytes() {
         let head = DslDatasetPhys {
             referenced_bytes: 70,
             ..DslDatasetPhys::default()

@@ -94,7 +94,7 @@ impl std::fmt::Debug for HeadDataset {
 
 /// How often a request waits for a txg before the pool counts as full. Each txg clears all promises, but
 /// other requests may promise the space again first.
-const PATIENCE: u32 = 1000;
+const RETRIES_MAX: u32 = 1000;
 
 impl HeadDataset {
     pub(crate) fn new(
@@ -173,9 +173,9 @@ impl HeadDataset {
             is_freeing: estimate.is_freeing,
             pool_limit: 0,
         };
-        let mut patience = match estimate.wait {
+        let mut retries = match estimate.wait {
             BeginWait::Never => 0,
-            _ => PATIENCE,
+            _ => RETRIES_MAX,
         };
         loop {
             request.pool_limit = self.admission.limit(estimate.is_freeing);
@@ -184,16 +184,16 @@ impl HeadDataset {
                 Verdict::Admitted => break,
                 // The space of removed files becomes available when their txg is written.
                 Verdict::NoSpace | Verdict::OverQuota
-                    if patience > 0 && self.admission.is_freeing(pool.groups().synced_txg()) =>
+                    if retries > 0 && self.admission.is_freeing(pool.groups().synced_txg()) =>
                 {
                     mark::hit("space-known-after-frees");
-                    patience -= 1;
+                    retries -= 1;
                     pool.sync()?;
                     continue;
                 }
-                Verdict::Later if patience > 0 => {
+                Verdict::Later if retries > 0 => {
                     mark::hit("space-known-after-txg");
-                    patience -= 1;
+                    retries -= 1;
                     pool.sync()?;
                     continue;
                 }

@@ -1,6 +1,6 @@
 //! Writes the blocks of one dataset, and accounts for their births and frees.
 //!
-//! Page `docs/format/space-accounting.md`, "How figures change".
+//! Page `docs/format/space-accounting.md`, "How the values change".
 
 use millpond_block::BlockError;
 use millpond_env::sync::Mutex;
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_younger_than_the_last_snapshot_is_freed_and_others_go_to_the_deadlist() {
+    fn blocks_born_before_the_snapshot_go_to_the_deadlist() {
         let mut tally = Tally::new(&facts());
         assert!(tally.died(&facts(), &block(21), SPACE));
         assert!(!tally.died(&facts(), &block(20), SPACE));
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bookmark_newer_than_the_last_snapshot_counts_what_it_saw_and_is_gone() {
+    fn a_bookmark_newer_than_the_snapshot_counts_freed_blocks() {
         let mut tally = Tally::new(&facts());
         for birth in [26, 25, 3] {
             tally.died(&facts(), &block(birth), SPACE);
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn holes_count_nothing_and_livelists_know_only_what_the_clone_has_of_its_own() {
+    fn livelists_hold_only_blocks_of_the_clone() {
         let facts = HeadFacts {
             has_livelist: true,
             ..facts()

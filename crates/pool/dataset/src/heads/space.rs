@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_a_reservation_moves_from_reserved_to_children_in_the_parent() {
+    fn space_within_a_reservation_moves_to_children_in_the_parent() {
         let mut child = directory(0, 1000);
         let up = charge_directory(&mut child, &[(Use::Head, 300)], 0, 0).unwrap();
         assert_eq!(up, [(Use::Children, 300), (Use::ChildrenReserved, -300)]);
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_charge_that_would_go_below_zero_is_an_error_not_a_wrap() {
+    fn a_charge_below_zero_is_an_error() {
         let mut child = directory(100, 0);
         assert!(charge_directory(&mut child, &[(Use::Head, -101)], 0, 0).is_err());
         assert!(changed(u64::MAX, 1, "x").is_err());
@@ -154,7 +154,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_breakdown_sums_to_used_and_the_parent_sees_the_larger_of_used_and_reserved(
+        fn the_space_breakdown_sums_to_used(
             reserved in 0u64..1 << 20,
             steps in proptest::collection::vec((0u8..5, -(1i64 << 16)..1 << 16), 1..40),
         ) {

@@ -1,6 +1,6 @@
 //! Writes the dirty heads of a txg, and accounts for the blocks born and freed in them.
 //!
-//! Page `docs/format/space-accounting.md`, "How figures change".
+//! Page `docs/format/space-accounting.md`, "How the values change".
 
 use crate::heads::features;
 use crate::heads::head::HeadDataset;

@@ -1,11 +1,11 @@
 //! Properties of datasets and their values.
 
 mod content;
-mod figures;
 mod kind;
 mod names;
 mod owners;
 mod special;
+mod statistics;
 mod stored;
 pub mod table;
 mod token;

@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_aliases_and_names_with_arguments_are_told_apart() {
+    fn names_aliases_and_names_with_arguments_differ() {
         assert_eq!(by_name("refer").unwrap().text(), "referenced");
         assert_eq!(
             by_name("userquota@alice").unwrap().text(),

@@ -179,19 +179,19 @@ impl PropertyReader {
                 let bytes = self.written_since(subject.dataset, since)?;
                 Ok(bytes.map(|bytes| Property {
                     source: PropertySource::Local,
-                    ..Property::figure(name, bytes)
+                    ..Property::numeric(name, bytes)
                 }))
             }
             PropertyName::PerOwner {
                 name,
                 owner_kind,
-                subject: figure,
+                subject: measure,
                 owner,
             } => {
-                let number = self.of_owner(subject.dataset, *owner_kind, *figure, owner)?;
+                let number = self.of_owner(subject.dataset, *owner_kind, *measure, owner)?;
                 Ok(number.map(|number| Property {
                     source: PropertySource::Local,
-                    ..Property::figure(name, number)
+                    ..Property::numeric(name, number)
                 }))
             }
         }
@@ -215,7 +215,7 @@ impl PropertyReader {
             "mountpoint" => subject.mountpoint(property),
             "encryption" | "keyformat" | "pbkdf2iters" | "pbkdf2salt" | "encryptionroot"
             | "keyguid" | "keystatus" => self.of_key(subject.dataset, property),
-            _ if shape.edit == Edit::ReadOnly => self.figure(subject, shape.name),
+            _ if shape.edit == Edit::ReadOnly => self.statistic(subject, shape.name),
             "special_small_blocks" | "xattr" => self.of_the_times(subject, property),
             _ => subject.setting(property).map(Some),
         }
@@ -289,7 +289,7 @@ impl PropertyReader {
                 number
             }
         };
-        Ok(Some(Property::figure(name, number)))
+        Ok(Some(Property::numeric(name, number)))
     }
 
     fn crypt_key(&mut self, directory: &Arc<Directory>) -> Result<Option<CryptKey>, DatasetError> {

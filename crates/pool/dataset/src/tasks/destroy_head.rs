@@ -79,11 +79,11 @@ impl SyncTaskContext<'_> {
     /// Queues a head's unshared blocks for freeing in the background.
     fn queue_blocks(&self, phys: &DslDatasetPhys) -> Result<(), PoolError> {
         let directory = phys.directory;
-        let figures = self.directory(directory)?;
+        let directory_phys = self.directory(directory)?;
         let space = crate::tasks::deadlist::stored(
-            figures.used_bytes,
-            figures.compressed_bytes,
-            figures.uncompressed_bytes,
+            directory_phys.used_bytes,
+            directory_phys.compressed_bytes,
+            directory_phys.uncompressed_bytes,
         );
         if let Some(livelist) = self.livelist_of(directory)? {
             let set = match self.ctx.directory_object(DELETED_LIVELISTS)? {

@@ -126,7 +126,7 @@ fn found_properties(
 }
 
 #[test]
-fn every_property_is_what_was_recorded_but_for_known_reasons() {
+fn every_property_matches_its_record() {
     let (mut compared, mut equal) = (0, 0);
     let mut unexpected = vec![];
     let mut known: BTreeMap<String, usize> = BTreeMap::new();
@@ -203,7 +203,7 @@ fn row(owners: &str, row: &Value) -> OwnerSpace {
 }
 
 #[test]
-fn what_is_used_and_what_is_available_add_up_to_the_recorded_sum() {
+fn used_and_available_sum_to_the_recorded_total() {
     let mut exact = 0;
     let mut others = vec![];
     for case in cases() {
@@ -233,7 +233,7 @@ fn what_is_used_and_what_is_available_add_up_to_the_recorded_sum() {
 }
 
 #[test]
-fn space_by_owner_is_what_was_recorded() {
+fn space_by_owner_matches_its_record() {
     let (mut rows, mut moved) = (0, 0);
     for case in cases() {
         let pool = open(&case);
@@ -290,7 +290,7 @@ fn space_by_owner_is_what_was_recorded() {
 }
 
 #[test]
-fn what_was_written_since_a_snapshot_is_the_sum_over_the_snapshots_between() {
+fn written_since_a_snapshot_sums_over_those_between() {
     let (mut steps, mut marks) = (0, 0);
     for case in cases() {
         let pool = open(&case);
@@ -301,7 +301,7 @@ fn what_was_written_since_a_snapshot_is_the_sum_over_the_snapshots_between() {
         });
         for head in heads.map(|dataset| dataset["name"].as_str().unwrap()) {
             let head = Dataset::find(&pool, head).unwrap();
-            let mut figure = |dataset: &Dataset, name: &str| {
+            let mut value_of = |dataset: &Dataset, name: &str| {
                 let names = [by_name(name).unwrap()];
                 let found = reader.properties(dataset, Wanted::Named(&names)).unwrap();
                 found
@@ -315,12 +315,12 @@ fn what_was_written_since_a_snapshot_is_the_sum_over_the_snapshots_between() {
                 let since = format!("written@{}", older.snapshot_name().unwrap());
                 // The headers of whole deadlists on one side, the formula on the other.
                 assert_eq!(
-                    figure(newer, &since),
-                    figure(newer, "written"),
+                    value_of(newer, &since),
+                    value_of(newer, "written"),
                     "{} {since}",
                     newer.name()
                 );
-                assert_eq!(figure(older, &since), None, "{}", older.name());
+                assert_eq!(value_of(older, &since), None, "{}", older.name());
                 steps += 1;
             }
             for bookmark in head.bookmarks().unwrap() {
@@ -328,8 +328,8 @@ fn what_was_written_since_a_snapshot_is_the_sum_over_the_snapshots_between() {
                     .iter()
                     .find(|snapshot| snapshot.guid() == bookmark.phys.guid);
                 let Some(snapshot) = exists else { continue };
-                let by_mark = figure(&head, &format!("written#{}", bookmark.name));
-                let by_snapshot = figure(
+                let by_mark = value_of(&head, &format!("written#{}", bookmark.name));
+                let by_snapshot = value_of(
                     &head,
                     &format!("written@{}", snapshot.snapshot_name().unwrap()),
                 );

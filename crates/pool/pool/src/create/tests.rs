@@ -37,7 +37,7 @@ impl DatasetPort for NoDatasets {
 }
 
 #[test]
-fn names_of_pools_are_as_openzfs_takes_them() {
+fn names_of_pools_are_valid_as_in_openzfs() {
     for name in [
         "tank",
         "a",
@@ -99,7 +99,7 @@ fn new_pool(vdevs: NewVdevs) -> NewPool {
         writing: WriteOptions {
             hostid: 7,
             hostname: Some("here".into()),
-            drive: SyncMode::Caller,
+            sync_mode: SyncMode::Caller,
             ..WriteOptions::default()
         },
         system: "here 6.1 #1 x86_64".into(),
@@ -161,7 +161,7 @@ fn of(tops: Vec<NewTop>) -> NewVdevs {
 }
 
 #[test]
-fn a_new_pool_of_every_layout_is_found_opened_and_may_be_written_to() {
+fn a_new_pool_of_every_layout_opens_and_is_writable() {
     for vdevs in [
         of(vec![top(NewLayout::Single, disks(0, 1, 64))]),
         of(vec![top(NewLayout::Mirror, disks(0, 3, 64))]),
@@ -199,7 +199,7 @@ fn a_new_pool_of_every_layout_is_found_opened_and_may_be_written_to() {
 }
 
 #[test]
-fn feature_counts_and_properties_of_a_new_pool_are_as_openzfs_makes_them() {
+fn feature_counts_of_a_new_pool_match_openzfs() {
     let new = new_pool(classes());
     let live = create(&new).unwrap();
     let (read, _) = read_back(&all_devices(&new.vdevs));
@@ -234,7 +234,7 @@ fn feature_counts_and_properties_of_a_new_pool_are_as_openzfs_makes_them() {
 #[test]
 fn a_pool_without_features_has_empty_tables_and_labels() {
     let _mark = mark::expect("third-sync-pass");
-    let _mark = mark::expect("frees-put-off");
+    let _mark = mark::expect("frees-deferred");
     let mut new = new_pool(of(vec![top(NewLayout::Single, disks(0, 1, 64))]));
     new.features = FeatureChoice::OnlyNamed;
     let live = create(&new).unwrap();
@@ -250,7 +250,7 @@ fn a_pool_without_features_has_empty_tables_and_labels() {
 }
 
 #[test]
-fn the_history_tells_of_the_creation_and_of_commands() {
+fn the_history_records_creation_and_commands() {
     let new = new_pool(of(vec![top(NewLayout::Single, disks(0, 1, 64))]));
     let live = create(&new).unwrap();
     for command in ["zpool create tank /d0", "zfs create tank/a"] {
@@ -335,7 +335,7 @@ fn properties_are_set_and_read_back_and_features_enabled_later() {
 }
 
 #[test]
-fn vdevs_that_are_added_belong_to_the_pool_and_take_blocks_from_the_next_txg() {
+fn added_vdevs_take_blocks_from_the_next_txg() {
     let new = new_pool(of(vec![top(NewLayout::Single, disks(0, 1, 64))]));
     let live = create(&new).unwrap();
     let mut more = of(vec![
@@ -399,7 +399,7 @@ fn a_pool_with_a_new_identity_is_found_under_it() {
 }
 
 #[test]
-fn what_cannot_be_made_is_refused_before_a_device_is_touched() {
+fn invalid_pools_are_refused_before_devices_are_touched() {
     let refused = |change: &dyn Fn(&mut NewPool)| {
         let mut new = new_pool(of(vec![top(NewLayout::Single, disks(0, 1, 64))]));
         change(&mut new);
@@ -485,7 +485,7 @@ fn pools_can_be_made_of_files() {
         vec![NewDevice::file(path.to_str().unwrap(), device)],
     )]);
     let mut new = new_pool(vdevs);
-    new.writing.drive = SyncMode::Thread;
+    new.writing.sync_mode = SyncMode::Thread;
     let live = create(&new).unwrap();
     // The devices are locked while the pool is open.
     assert!(open().is_err());

@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_pool_has_what_can_be_written_and_nothing_else() {
+    fn a_new_pool_enables_only_writable_features() {
         let names: Vec<&str> = features_of_new_pool(&FeatureChoice::Default, &[])
             .unwrap()
             .iter()
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn enabling_brings_what_it_depends_on_and_only_once() {
+    fn enabling_a_feature_enables_its_dependencies_once() {
         let mut counts = FeatureCounts::default();
         let feature = Feature::by_name("large_microzap").unwrap();
         let change = counts.enable(feature, Txg(9)).unwrap();
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn a_feature_that_the_mos_needs_changes_the_labels_when_first_used() {
+    fn a_feature_needed_by_the_mos_changes_the_labels() {
         let mut counts = new_pool();
         let zaps = "com.klarasystems:vdev_zaps_v2";
         assert!(counts.increment(zaps).unwrap().changes_labels);
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn names_given_add_and_take_away() {
+    fn named_features_are_enabled_and_disabled() {
         let names = |choice, named: &[(&str, bool)]| {
             let named: Vec<_> = named.iter().map(|(n, on)| ((*n).to_owned(), *on)).collect();
             features_of_new_pool(&choice, &named)

@@ -235,8 +235,8 @@ impl SyncContext<'_> {
         if let Some(id) = self.directory_object(key::HISTORY)? {
             return self.mos().object(id).reading(WHAT);
         }
-        let figures = self.pool.allocator().figures();
-        let normal = figures
+        let usage = self.pool.allocator().usage();
+        let normal = usage
             .vdevs
             .iter()
             .filter(|vdev| vdev.class == millpond_alloc::AllocationClass::Normal);
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_that_claims_records_longer_than_itself_is_an_error_and_no_loop() {
+    fn a_ring_with_too_long_records_is_an_error() {
         let mut ring = Ring {
             phys: HistoryPhys {
                 create_bytes: 0,

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_without_multihost_or_exported_or_our_own_is_not_watched() {
+    fn only_foreign_multihost_pools_are_watched() {
         let off = uberblock(Uberblock::MMP_MAGIC, 0, 0);
         let on = uberblock(Uberblock::MMP_MAGIC, 5, 0);
         for (uberblock, state, theirs) in [

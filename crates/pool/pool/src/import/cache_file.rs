@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pools_of_a_cache_file_come_in_its_order_and_other_values_are_passed_over() {
+    fn pools_of_a_cache_file_keep_their_order() {
         let mut leaf = NvList::new();
         leaf.insert("guid", 7u64);
         leaf.insert("path", "/dev/sda1");

@@ -210,14 +210,14 @@ mod tests {
     }
 
     #[test]
-    fn a_label_is_verified_at_its_own_place_only() {
+    fn a_label_verifies_only_at_its_own_offset() {
         let region = region(&config(), 0x4000);
         assert!(decode_label(&region, 0x4000).unwrap().is_verified);
         assert!(!decode_label(&region, 0x44000).unwrap().is_verified);
     }
 
     #[test]
-    fn what_a_label_must_have_is_demanded() {
+    fn a_label_needs_its_mandatory_pairs() {
         for (name, fault) in [
             ("guid", LabelFault::Incomplete("no guid")),
             ("state", LabelFault::Incomplete("no state")),

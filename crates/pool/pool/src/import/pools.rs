@@ -122,7 +122,7 @@ pub fn pool_from_config(
 
 impl PoolCandidate {
     /// Whether another system used the pool last and did not export it, and the name of that system if it is
-    /// known. Systems without a host id are told apart by `hostname`, which is this system's.
+    /// known. Systems without a host id are distinguished by `hostname`, which is this system's.
     #[must_use]
     pub fn other_host(&self, hostname: Option<&str>) -> Option<Option<&str>> {
         self.conditions

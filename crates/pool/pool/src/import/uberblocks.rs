@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn each_way_to_rewind_offers_its_txgs_newest_first_and_each_once() {
+    fn each_rewind_offers_its_txgs_newest_first() {
         let list = [
             found(20, 2, 0),
             found(20, 1, 0),
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn leaves_with_txgs_of_their_own_are_found_with_the_first_of_them() {
+    fn leaves_with_diverged_txgs_are_found() {
         let with_root = |txg: u64, root: u64, leaves: &[u64]| {
             let mut found = found(txg, txg, 0);
             found.uberblock.root.words[10] = root;

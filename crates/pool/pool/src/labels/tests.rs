@@ -129,8 +129,8 @@ impl TestPool {
                 dirty_tops: &[VdevId(0), VdevId(1)],
                 written_tops: &[VdevId(0), VdevId(1)],
                 multihost: false,
-                dice: 1,
-                turn: WriteOrder::Together,
+                random: 1,
+                write_order: WriteOrder::Together,
             },
         )
     }
@@ -177,7 +177,7 @@ fn a_committed_pool_is_found_again() {
 }
 
 #[test]
-fn a_crash_between_the_halves_leaves_labels_that_fit_the_uberblock() {
+fn a_crash_between_label_halves_leaves_matching_labels() {
     let mut pool = TestPool::new(vec![memory(), memory(), memory()]);
     pool.commit(4, true).unwrap();
     // The even labels of txg 5 were written, its uberblock was not.
@@ -206,7 +206,7 @@ fn a_device_that_fails_is_reported_and_its_mirror_commits() {
 }
 
 #[test]
-fn a_vdev_that_takes_no_label_stops_the_commit_before_the_uberblock() {
+fn a_failed_label_write_stops_the_commit() {
     let mut pool = TestPool::new(vec![memory(), memory(), Failing::after(0)]);
     assert_eq!(
         pool.commit(4, true).unwrap_err(),
@@ -227,7 +227,7 @@ fn without_any_uberblock_written_there_is_no_commit() {
 }
 
 #[test]
-fn a_fresh_device_has_labels_of_no_pool_and_no_uberblock_of_an_older_one() {
+fn a_new_device_has_no_pool_and_no_old_uberblock() {
     let mut pool = TestPool::new(vec![memory(), memory(), memory()]);
     pool.commit(4, true).unwrap();
     let device = pool.devices[2].as_ref();
@@ -259,7 +259,7 @@ fn a_fresh_device_has_labels_of_no_pool_and_no_uberblock_of_an_older_one() {
 }
 
 #[test]
-fn clearing_takes_every_label_and_leaves_the_rest() {
+fn clearing_erases_every_label_and_nothing_else() {
     let mut pool = TestPool::new(vec![memory(), memory(), memory()]);
     pool.commit(4, true).unwrap();
     let device = pool.devices[0].as_ref();
@@ -301,7 +301,7 @@ fn a_cache_device_loses_its_header_with_its_labels() {
 }
 
 #[test]
-fn a_configuration_that_does_not_fit_is_refused_before_anything_is_written() {
+fn a_too_large_configuration_is_refused_before_any_write() {
     let mut pool = TestPool::new(vec![memory(), memory(), memory()]);
     pool.commit(4, true).unwrap();
     pool.config.comment = Some("x".repeat(120_000));

@@ -175,7 +175,7 @@ mod tests {
     };
 
     #[test]
-    fn a_property_answers_to_its_name_and_to_its_title_in_lower_case_only() {
+    fn a_property_matches_only_its_name_and_lower_case_title() {
         assert!(SHAPE.is_named("available"));
         assert!(SHAPE.is_named("avail"));
         assert!(!SHAPE.is_named("AVAIL"));

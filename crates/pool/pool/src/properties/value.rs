@@ -66,7 +66,7 @@ impl Property {
     }
     /// Creates a read-only number such as a statistic.
     #[must_use]
-    pub fn figure(name: &str, number: u64) -> Self {
+    pub fn numeric(name: &str, number: u64) -> Self {
         Self::new(
             name,
             Some(PropertyValue::Number(number)),

@@ -113,10 +113,10 @@ impl PoolView {
         shape: &'static Shape,
         stored: &[(String, PropertyValue)],
     ) -> Result<Property, PoolError> {
-        let number = |number| Ok(Property::figure(shape.name, number));
+        let number = |number| Ok(Property::numeric(shape.name, number));
         // Damaged space maps hide only the space statistics; the rest of the pool stays readable.
-        let figure = |of: fn(&PoolSpace) -> u64| match self.space() {
-            Ok(space) => Ok(Property::figure(shape.name, of(&space))),
+        let of_space = |of: fn(&PoolSpace) -> u64| match self.space() {
+            Ok(space) => Ok(Property::numeric(shape.name, of(&space))),
             Err(_) => Ok(Property::new(shape.name, None, PropertySource::None)),
         };
         match shape.name {
@@ -125,21 +125,21 @@ impl PoolView {
                 Some(PropertyValue::Text(self.name().to_owned())),
                 PropertySource::None,
             )),
-            "size" => figure(|space| space.pool().space_bytes),
-            "capacity" => figure(|space| space.pool().capacity_percent()),
-            "free" => figure(|space| space.pool().free_bytes()),
-            "allocated" => figure(|space| space.pool().allocated_bytes),
+            "size" => of_space(|space| space.pool().space_bytes),
+            "capacity" => of_space(|space| space.pool().capacity_percent()),
+            "free" => of_space(|space| space.pool().free_bytes()),
+            "allocated" => of_space(|space| space.pool().allocated_bytes),
             "fragmentation" => {
-                figure(|space| space.fragmentation_percent().map_or(u64::MAX, u64::from))
+                of_space(|space| space.fragmentation_percent().map_or(u64::MAX, u64::from))
             }
-            "freeing" => figure(|space| space.freeing_bytes),
-            "leaked" => figure(|space| space.leaked_bytes),
-            "checkpoint" => figure(|space| space.figures.checkpoint_bytes),
-            "dedupratio" => figure(|space| space.dedup.ratio_percent()),
-            "dedup_table_size" => figure(|space| space.dedup.disk_bytes),
-            "bcloneused" => figure(|space| space.clones.used_bytes),
-            "bclonesaved" => figure(|space| space.clones.saved_bytes),
-            "bcloneratio" => figure(|space| space.clones.ratio_percent()),
+            "freeing" => of_space(|space| space.freeing_bytes),
+            "leaked" => of_space(|space| space.leaked_bytes),
+            "checkpoint" => of_space(|space| space.usage.checkpoint_bytes),
+            "dedupratio" => of_space(|space| space.dedup.ratio_percent()),
+            "dedup_table_size" => of_space(|space| space.dedup.disk_bytes),
+            "bcloneused" => of_space(|space| space.clones.used_bytes),
+            "bclonesaved" => of_space(|space| space.clones.saved_bytes),
+            "bcloneratio" => of_space(|space| space.clones.ratio_percent()),
             "dedupcached" => number(0),
             "health" => number(self.health() as u64),
             "guid" => number(self.guid().0),

@@ -47,7 +47,7 @@ pub(crate) fn forms(features: &Features) -> SpaceMapForms {
 
 /// The locations of a pool's space maps.
 #[derive(Debug, Default)]
-pub(crate) struct Places {
+pub(crate) struct SpaceMapLocations {
     vdevs: BTreeMap<VdevId, VdevMaps>,
     logs: BTreeMap<Txg, ObjectId>,
 }
@@ -76,7 +76,7 @@ impl VdevMaps {
 #[derive(Debug, Clone)]
 pub(crate) struct SpaceMapObjects {
     mos: Arc<ObjectSet>,
-    pub(crate) places: Arc<Mutex<Places>>,
+    pub(crate) locations: Arc<Mutex<SpaceMapLocations>>,
 }
 
 impl SpaceMapObjects {
@@ -87,7 +87,7 @@ impl SpaceMapObjects {
     ) -> Self {
         let maps = Self {
             mos,
-            places: Arc::default(),
+            locations: Arc::default(),
         };
         for geometry in geometries {
             maps.add_vdev(geometry);
@@ -98,12 +98,12 @@ impl SpaceMapObjects {
     /// Loads the space maps of a committed state.
     pub(crate) fn load(mos: Arc<ObjectSet>, pool: &PoolView) -> Result<Self, PoolError> {
         let read = PoolSpaceMaps::load(pool)?;
-        let mut places = Places {
+        let mut locations = SpaceMapLocations {
             logs: read.logs()?,
-            ..Places::default()
+            ..SpaceMapLocations::default()
         };
         for (id, vdev) in read.into_vdevs() {
-            places.vdevs.insert(
+            locations.vdevs.insert(
                 id,
                 VdevMaps {
                     geometry: vdev.geometry,
@@ -116,7 +116,7 @@ impl SpaceMapObjects {
         }
         Ok(Self {
             mos,
-            places: Arc::new(Mutex::new(places)),
+            locations: Arc::new(Mutex::new(locations)),
         })
     }
 
@@ -130,13 +130,13 @@ impl SpaceMapObjects {
             unflushed_array: None,
             unflushed: vec![0; count],
         };
-        self.places.lock().vdevs.insert(geometry.vdev(), vdev);
+        self.locations.lock().vdevs.insert(geometry.vdev(), vdev);
     }
 
     /// The geometry of each vdev.
     pub(crate) fn geometries(&self) -> BTreeMap<VdevId, VdevGeometry> {
-        let places = self.places.lock();
-        let vdevs = places.vdevs.iter();
+        let locations = self.locations.lock();
+        let vdevs = locations.vdevs.iter();
         vdevs.map(|(id, vdev)| (*id, vdev.geometry)).collect()
     }
 
@@ -148,8 +148,8 @@ impl SpaceMapObjects {
     ) -> Result<Arc<Object>, PoolError> {
         let what = "metaslab array";
         let (array, count) = {
-            let places = self.places.lock();
-            let maps = places.vdevs.get(&vdev);
+            let locations = self.locations.lock();
+            let maps = locations.vdevs.get(&vdev);
             (
                 maps.and_then(|maps| maps.array),
                 maps.map_or(0, |maps| maps.maps.len()),
@@ -164,7 +164,7 @@ impl SpaceMapObjects {
         array
             .write(ctx.tx(), 0, &vec![0; count * 8])
             .reading(what)?;
-        if let Some(maps) = self.places.lock().vdevs.get_mut(&vdev) {
+        if let Some(maps) = self.locations.lock().vdevs.get_mut(&vdev) {
             maps.array = Some(array.id());
         }
         ctx.pool.change_top(vdev, |top| {
@@ -178,9 +178,9 @@ impl SpaceMapObjects {
         &self,
         tree: &Arc<VdevTree>,
     ) -> Result<(Vec<OpenedVdev>, BTreeMap<Txg, OpenedLog>), AllocError> {
-        let places = self.places.lock();
+        let locations = self.locations.lock();
         let mut vdevs = vec![];
-        for (id, vdev) in &places.vdevs {
+        for (id, vdev) in &locations.vdevs {
             let mut metaslabs = vec![];
             for (index, unflushed) in (0u64..).zip(&vdev.unflushed) {
                 let metaslab = MetaslabId { vdev: *id, index };
@@ -203,7 +203,7 @@ impl SpaceMapObjects {
             });
         }
         let mut logs = BTreeMap::new();
-        for (txg, log) in &places.logs {
+        for (txg, log) in &locations.logs {
             let (object, header) = self.open(*log).map_err(AllocError::Logs)?;
             let shape = shape(&object);
             logs.insert(*txg, OpenedLog { shape, header });
@@ -226,8 +226,8 @@ impl SpaceMapStore for SpaceMapObjects {
     ) -> Result<(), AllocError> {
         let wrap = |source| AllocError::Store { metaslab, source };
         let found = {
-            let places = self.places.lock();
-            places.vdevs.get(&metaslab.vdev).and_then(|vdev| {
+            let locations = self.locations.lock();
+            locations.vdevs.get(&metaslab.vdev).and_then(|vdev| {
                 let map = vdev.map(metaslab.index)?;
                 Some((map, vdev.geometry.metaslab(metaslab.index)?))
             })
@@ -243,9 +243,9 @@ impl SpaceMapStore for SpaceMapObjects {
     }
 
     fn unflushed_txg(&self, metaslab: MetaslabId) -> Result<Txg, AllocError> {
-        let places = self.places.lock();
+        let locations = self.locations.lock();
         let index = usize::try_from(metaslab.index).unwrap_or(usize::MAX);
-        let vdev = places.vdevs.get(&metaslab.vdev);
+        let vdev = locations.vdevs.get(&metaslab.vdev);
         let txg = vdev.and_then(|vdev| vdev.unflushed.get(index));
         Ok(Txg(txg.copied().unwrap_or(0)))
     }
@@ -254,7 +254,7 @@ impl SpaceMapStore for SpaceMapObjects {
         &self,
         each: &mut dyn FnMut(LogRecord) -> Result<(), AllocError>,
     ) -> Result<(), AllocError> {
-        let logs = self.places.lock().logs.clone();
+        let logs = self.locations.lock().logs.clone();
         for (txg, log) in logs {
             let (object, phys) = self.open(log).map_err(AllocError::Logs)?;
             each_piece(
@@ -312,13 +312,13 @@ impl MapWriter<'_> {
 
     fn object_of(&self, map: MapName) -> Result<Arc<Object>, PoolError> {
         let id = {
-            let places = self.maps.places.lock();
+            let locations = self.maps.locations.lock();
             match map {
-                MapName::Metaslab(metaslab) => places
+                MapName::Metaslab(metaslab) => locations
                     .vdevs
                     .get(&metaslab.vdev)
                     .and_then(|vdev| vdev.map(metaslab.index)),
-                MapName::Log(txg) => places.logs.get(&txg).copied(),
+                MapName::Log(txg) => locations.logs.get(&txg).copied(),
             }
         };
         let missing = || DecodeError::new("space map", "the map was never made", 0);
@@ -377,7 +377,7 @@ impl MapWriter<'_> {
                 }
                 self.ctx
                     .set_table_number(zap, &log_key(txg), object.id().0)?;
-                self.maps.places.lock().logs.insert(txg, object.id());
+                self.maps.locations.lock().logs.insert(txg, object.id());
                 Ok(shape(&object))
             }
         }
@@ -392,8 +392,8 @@ impl MapWriter<'_> {
         array
             .write(ctx.tx(), at, &map.0.to_le_bytes())
             .reading(what)?;
-        let mut places = self.maps.places.lock();
-        if let Some(vdev) = places.vdevs.get_mut(&metaslab.vdev) {
+        let mut locations = self.maps.locations.lock();
+        if let Some(vdev) = locations.vdevs.get_mut(&metaslab.vdev) {
             let index = usize::try_from(metaslab.index).unwrap_or(usize::MAX);
             if let Some(slot) = vdev.maps.get_mut(index) {
                 *slot = map.0;
@@ -406,8 +406,8 @@ impl MapWriter<'_> {
         let what = "unflushed txgs";
         let ctx = self.ctx;
         let array = {
-            let places = self.maps.places.lock();
-            let vdev = places.vdevs.get(&metaslab.vdev);
+            let locations = self.maps.locations.lock();
+            let vdev = locations.vdevs.get(&metaslab.vdev);
             vdev.and_then(|vdev| vdev.unflushed_array)
         };
         let array = match array {
@@ -430,8 +430,8 @@ impl MapWriter<'_> {
         array
             .write(ctx.tx(), at, &txg.0.to_le_bytes())
             .reading(what)?;
-        let mut places = self.maps.places.lock();
-        if let Some(vdev) = places.vdevs.get_mut(&metaslab.vdev) {
+        let mut locations = self.maps.locations.lock();
+        if let Some(vdev) = locations.vdevs.get_mut(&metaslab.vdev) {
             vdev.unflushed_array = Some(array.id());
             let index = usize::try_from(metaslab.index).unwrap_or(usize::MAX);
             if let Some(slot) = vdev.unflushed.get_mut(index) {
@@ -442,7 +442,7 @@ impl MapWriter<'_> {
     }
 
     fn try_remove_log(&self, txg: Txg) -> Result<(), PoolError> {
-        let Some(id) = self.maps.places.lock().logs.remove(&txg) else {
+        let Some(id) = self.maps.locations.lock().logs.remove(&txg) else {
             return Ok(());
         };
         let object = self.ctx.mos().object(id).reading("log space map")?;

@@ -21,7 +21,7 @@ pub(crate) use vdevs::ratio_of;
 use crate::error::Reading;
 use crate::{PoolError, PoolView};
 use millpond_alloc::{
-    AllocationClass, ClassFigures, PoolFigures, PoolLimit, SlopShare, pool_fragmentation,
+    AllocationClass, ClassUsage, PoolLimit, PoolUsage, SlopShare, pool_fragmentation,
 };
 use millpond_env::sync::Arc;
 use millpond_ondisk::dsl::keys::{FREE_DIRECTORY, LEAK_DIRECTORY};
@@ -35,7 +35,7 @@ pub struct PoolSpace {
     /// Every top-level vdev that allocates space, in order.
     pub vdevs: Vec<VdevSpace>,
     /// The totals from which `available` is computed.
-    pub figures: PoolFigures,
+    pub usage: PoolUsage,
     /// The dedup tables.
     pub dedup: DedupTotals,
     /// The clone tables.
@@ -49,8 +49,8 @@ pub struct PoolSpace {
 impl PoolSpace {
     /// SIZE, ALLOC, FREE and CAP of `zpool list`.
     #[must_use]
-    pub fn pool(&self) -> ClassFigures {
-        self.figures.pool()
+    pub fn pool(&self) -> ClassUsage {
+        self.usage.pool()
     }
     /// Fragmentation in per cent; `None` if no histograms are kept.
     #[must_use]
@@ -58,12 +58,10 @@ impl PoolSpace {
         let normal: Vec<(Option<u8>, u64)> = self
             .vdevs
             .iter()
-            .filter(|vdev| vdev.figures.class == AllocationClass::Normal)
+            .filter(|vdev| vdev.usage.class == AllocationClass::Normal)
             .map(|vdev| {
-                let figures = &vdev.figures;
-                let space = figures
-                    .space_bytes
-                    .saturating_sub(figures.embedded_log_bytes);
+                let usage = &vdev.usage;
+                let space = usage.space_bytes.saturating_sub(usage.embedded_log_bytes);
                 (vdev.fragmentation_percent, space)
             })
             .collect();
@@ -72,7 +70,7 @@ impl PoolSpace {
     /// The space that datasets may use in total, and the space held in reserve.
     #[must_use]
     pub fn limit(&self) -> PoolLimit {
-        self.figures.limit(SlopShare::All)
+        self.usage.limit(SlopShare::All)
     }
     /// The usage of one top-level vdev; `None` for removed vdevs and holes.
     #[must_use]
@@ -112,8 +110,8 @@ impl PoolView {
             .iter()
             .map(|vdev| vdev.checkpoint_bytes)
             .fold(0, u64::saturating_add);
-        let figures = PoolFigures {
-            vdevs: vdevs.iter().map(|vdev| vdev.figures).collect(),
+        let usage = PoolUsage {
+            vdevs: vdevs.iter().map(|vdev| vdev.usage).collect(),
             dedup_saved_bytes: dedup.saved_bytes(),
             clone_saved_bytes: clones.saved_bytes,
             checkpoint_bytes,
@@ -122,7 +120,7 @@ impl PoolView {
         };
         Ok(PoolSpace {
             vdevs,
-            figures,
+            usage,
             dedup,
             clones,
             freeing_bytes: self.internal_directory_used(FREE_DIRECTORY)?,

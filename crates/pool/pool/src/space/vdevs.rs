@@ -3,7 +3,7 @@
 use crate::space::store::{PoolSpaceMaps, is_concrete, open_map, vdev_zap_object};
 use crate::{PoolError, PoolView};
 use millpond_alloc::{
-    AllocationClass, MetaslabFragmentation, UnflushedLogs, VdevFigures, deflate_ratio,
+    AllocationClass, MetaslabFragmentation, UnflushedLogs, VdevUsage, deflate_ratio,
     embedded_log_metaslab, metaslab_fragmentation, vdev_fragmentation,
 };
 use millpond_ondisk::pool_directory::{key, vdev_key};
@@ -21,7 +21,7 @@ pub struct VdevSpace {
     /// Its index among the top-level vdevs.
     pub vdev: VdevId,
     /// Size, allocation, class.
-    pub figures: VdevFigures,
+    pub usage: VdevUsage,
     /// Fragmentation in per cent; `None` if no histograms are kept.
     pub fragmentation_percent: Option<u8>,
     /// Raw bytes that are allocated only because of the checkpoint.
@@ -108,7 +108,7 @@ fn measure_vdev(
     }
     Ok(VdevSpace {
         vdev: id,
-        figures: VdevFigures {
+        usage: VdevUsage {
             class,
             space_bytes: space,
             allocated_bytes: u64::try_from(allocated).unwrap_or(0),

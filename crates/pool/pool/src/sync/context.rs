@@ -139,7 +139,7 @@ const LEAK_EVENT: &str = "leak";
 /// running.
 pub struct SyncContext<'p> {
     pub(crate) pool: &'p Pool,
-    pub(crate) round: Arc<TxgSyncState>,
+    pub(crate) sync_state: Arc<TxgSyncState>,
 }
 
 impl std::fmt::Debug for SyncContext<'_> {
@@ -155,17 +155,17 @@ impl SyncContext<'_> {
     /// The txg being written.
     #[must_use]
     pub fn txg(&self) -> Txg {
-        self.round.txg
+        self.sync_state.txg
     }
     /// The current sync pass, starting at 1.
     #[must_use]
     pub fn pass(&self) -> u32 {
-        self.round.pass.load(Ordering::Relaxed)
+        self.sync_state.pass.load(Ordering::Relaxed)
     }
     /// The transaction that changes of the MOS require.
     #[must_use]
     pub fn tx(&self) -> &Transaction {
-        &self.round.tx
+        &self.sync_state.tx
     }
     /// The pool.
     #[must_use]
@@ -235,7 +235,7 @@ impl SyncContext<'_> {
     }
 
     fn free_log_block_since(&self, pointer: &BlockPointer, since: Txg) -> Result<(), PoolError> {
-        self.round.has_changes.store(true, Ordering::Relaxed);
+        self.sync_state.has_changes.store(true, Ordering::Relaxed);
         for dva in pointer.dvas() {
             self.pool.allocator.free(self.txg(), &dva, since, false)?;
         }
@@ -251,7 +251,7 @@ impl SyncContext<'_> {
     /// # Errors
     /// If a gang header or a space map cannot be read.
     pub fn claim(&self, pointer: &BlockPointer) -> Result<bool, PoolError> {
-        self.round.has_changes.store(true, Ordering::Relaxed);
+        self.sync_state.has_changes.store(true, Ordering::Relaxed);
         let dvas = self.pool.all_addresses(pointer)?;
         for (count, dva) in dvas.iter().enumerate() {
             let claimed = self.pool.allocator.claim(self.txg(), dva);
@@ -287,7 +287,7 @@ impl SyncContext<'_> {
     /// Records blocks that could not be freed. They stay allocated and charged to their dataset. The pool's
     /// history and its events report them.
     pub fn note_leak(&self, leak: Leak) {
-        let mut leaks = self.round.leaks.lock();
+        let mut leaks = self.sync_state.leaks.lock();
         if leaks.first.len() < LEAKS_TOLD_MAX {
             leaks.first.push(leak);
         } else {
@@ -298,7 +298,7 @@ impl SyncContext<'_> {
 
     /// Writes the recorded leaks to the history.
     pub(crate) fn write_leaks(&self) -> Result<(), PoolError> {
-        let leaks = std::mem::take(&mut *self.round.leaks.lock());
+        let leaks = std::mem::take(&mut *self.sync_state.leaks.lock());
         for leak in leaks.first {
             let Leak {
                 address,
@@ -320,14 +320,14 @@ impl SyncContext<'_> {
         self.push_dead_since(pointer, pointer.physical_birth());
     }
     fn push_dead_since(&self, pointer: &BlockPointer, since: Txg) {
-        self.round.has_changes.store(true, Ordering::Relaxed);
+        self.sync_state.has_changes.store(true, Ordering::Relaxed);
         // Queue the block instead of freeing it now: gang headers must be read first.
-        self.round.dead.lock().push((*pointer, since));
+        self.sync_state.dead.lock().push((*pointer, since));
     }
 
     /// Adds to the space that `$MOS` is charged for in this pass.
     pub(crate) fn account_mos(&self, change: SpaceChange) {
-        *self.round.mos_change.lock() += change;
+        *self.sync_state.mos_change.lock() += change;
     }
 
     /// Marks the configuration (vdevs, name, features required to read the MOS) dirty: this txg writes its

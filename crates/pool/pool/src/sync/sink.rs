@@ -16,7 +16,7 @@ impl SyncContext<'_> {
     /// Does no accounting and does not free the previous block. The sink does both, depending on
     /// [`WrittenBlock::is_rewritten`].
     pub fn write_blocks(&self, jobs: Vec<WriteJob>) -> Vec<Result<WrittenBlock, BlockError>> {
-        self.round.has_changes.store(true, Ordering::Relaxed);
+        self.sync_state.has_changes.store(true, Ordering::Relaxed);
         let takes_small_blocks = self.pool.allocator.takes_small_blocks();
         let stored: Vec<Option<BlockPointer>> = jobs.iter().map(|job| job.stored).collect();
         let jobs = jobs.into_iter().filter(|job| job.stored.is_none());

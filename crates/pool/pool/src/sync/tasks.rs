@@ -29,7 +29,7 @@ pub(crate) struct Ticket {
 enum TicketState {
     Waiting,
     /// The caller may run its task.
-    WriteOrder(Arc<TxgSyncState>),
+    Ready(Arc<TxgSyncState>),
     /// The caller is running its task.
     Running,
     /// The task has finished, or the pool ended before running it.
@@ -60,10 +60,10 @@ impl TaskQueue {
     ///
     /// # Errors
     /// The error of the failed task.
-    pub(crate) fn run_due(&self, round: &Arc<TxgSyncState>) -> Result<(), PoolError> {
-        let mut due = self.due(round.txg).into_iter();
+    pub(crate) fn run_due(&self, sync_state: &Arc<TxgSyncState>) -> Result<(), PoolError> {
+        let mut due = self.due(sync_state.txg).into_iter();
         while let Some(ticket) = due.next() {
-            if let Err(error) = ticket.give_turn(round) {
+            if let Err(error) = ticket.run_ticket(sync_state) {
                 due.for_each(|ticket| ticket.finish(Err(error.clone())));
                 return Err(error);
             }
@@ -82,9 +82,9 @@ impl TaskQueue {
 
 impl Ticket {
     /// The sync thread's side: waits until the caller has run its task.
-    fn give_turn(&self, round: &Arc<TxgSyncState>) -> Result<(), PoolError> {
+    fn run_ticket(&self, sync_state: &Arc<TxgSyncState>) -> Result<(), PoolError> {
         let mut state = self.state.lock();
-        *state = TicketState::WriteOrder(Arc::clone(round));
+        *state = TicketState::Ready(Arc::clone(sync_state));
         self.changed.notify_all();
         loop {
             if let TicketState::Done(outcome) = &*state {
@@ -109,14 +109,14 @@ impl Ticket {
         pool: &Pool,
         task: impl FnOnce(&SyncContext<'_>) -> Result<R, PoolError>,
     ) -> Result<(R, Txg), PoolError> {
-        let round = {
+        let sync_state = {
             let mut state = self.state.lock();
             loop {
                 match &*state {
-                    TicketState::WriteOrder(round) => {
-                        let round = Arc::clone(round);
+                    TicketState::Ready(sync_state) => {
+                        let sync_state = Arc::clone(sync_state);
                         *state = TicketState::Running;
-                        break round;
+                        break sync_state;
                     }
                     TicketState::Done(outcome) => {
                         outcome.clone()?;
@@ -128,30 +128,30 @@ impl Ticket {
                 }
             }
         };
-        let txg = round.txg;
+        let txg = sync_state.txg;
         // If the task panics, the guard keeps the sync thread from waiting forever.
-        let guard = TurnGuard { ticket: self };
-        let ctx = SyncContext { pool, round };
-        let patient = pool.store.retrying_thread();
+        let guard = TicketGuard { ticket: self };
+        let ctx = SyncContext { pool, sync_state };
+        let retrying = pool.store.retrying_thread();
         let outcome = task(&ctx);
-        drop((ctx, patient));
+        drop((ctx, retrying));
         guard.give_back(outcome.as_ref().map(|_| ()).map_err(Clone::clone));
         outcome.map(|value| (value, txg))
     }
 }
 
-struct TurnGuard<'a> {
+struct TicketGuard<'a> {
     ticket: &'a Ticket,
 }
 
-impl TurnGuard<'_> {
+impl TicketGuard<'_> {
     fn give_back(self, outcome: Result<(), PoolError>) {
         self.ticket.finish(outcome);
         std::mem::forget(self);
     }
 }
 
-impl Drop for TurnGuard<'_> {
+impl Drop for TicketGuard<'_> {
     fn drop(&mut self) {
         self.ticket.finish(Err(PoolError::Suspended {
             reason: "a sync task panicked".into(),

@@ -64,7 +64,7 @@ type Inline<'a> = &'a mut dyn FnMut(&SyncContext<'_>) -> Result<(), PoolError>;
 impl Pool {
     /// Starts the sync thread, unless the pool is in caller-driven sync mode.
     pub(crate) fn start(self: &Arc<Self>) -> Result<(), PoolError> {
-        if self.drive == SyncMode::Caller {
+        if self.sync_mode == SyncMode::Caller {
             return Ok(());
         }
         let weak = Arc::downgrade(self);
@@ -147,7 +147,7 @@ impl Pool {
     /// Writes one txg and publishes the result. An error suspends the pool.
     fn write_txg(&self, syncing: &SyncingTxg, inline: Option<Inline<'_>>) -> Result<(), PoolError> {
         let _one = self.syncing.lock();
-        let _patient = self.store.retrying_thread();
+        let _retrying = self.store.retrying_thread();
         let txg = syncing.txg();
         let _span = tracing::debug_span!("txg", pool = %self.name(), txg = txg.0).entered();
         self.failure.begins(txg);
@@ -200,7 +200,7 @@ impl Pool {
         mut inline: Option<Inline<'_>>,
     ) -> Result<(), PoolError> {
         let txg = syncing.txg();
-        let round = Arc::new(TxgSyncState {
+        let sync_state = Arc::new(TxgSyncState {
             txg,
             pass: AtomicU32::new(1),
             tx: syncing.transaction(),
@@ -211,7 +211,7 @@ impl Pool {
         });
         let ctx = SyncContext {
             pool: self,
-            round: Arc::clone(&round),
+            sync_state: Arc::clone(&sync_state),
         };
         self.record_leaf_states();
         for pass in 1.. {
@@ -221,7 +221,7 @@ impl Pool {
                     passes: PASSES_MAX,
                 });
             }
-            round.pass.store(pass, Ordering::Relaxed);
+            sync_state.pass.store(pass, Ordering::Relaxed);
             tracing::trace!(pass, "sync pass");
             if pass == 3 {
                 mark::hit("third-sync-pass");
@@ -247,7 +247,7 @@ impl Pool {
                 if let Some(task) = inline.take() {
                     task(&ctx)?;
                 }
-                self.tasks.run_due(&round)?;
+                self.tasks.run_due(&sync_state)?;
                 self.port.background(&ctx)?;
             }
             ctx.write_leaks()?;
@@ -261,10 +261,11 @@ impl Pool {
                     tracing::trace!("nothing to write");
                     return Ok(());
                 }
-                self.free_put_off(&ctx)?;
+                self.free_deferred(&ctx)?;
             }
             self.write_space_maps(&ctx)?;
-            let owes = !round.mos_change.lock().is_zero() || !round.dead.lock().is_empty();
+            let owes =
+                !sync_state.mos_change.lock().is_zero() || !sync_state.dead.lock().is_empty();
             if !owes && !self.mos.is_dirty(txg) && !self.is_config_unwritten() {
                 // Losses found by this flush belong in this txg's dirty time logs: the next txg may never
                 // be written.
@@ -280,10 +281,10 @@ impl Pool {
 
     /// Whether this txg changed anything. If not, it is skipped without being written.
     fn has_work(&self, ctx: &SyncContext<'_>) -> bool {
-        ctx.round.has_changes.load(Ordering::Relaxed)
+        ctx.sync_state.has_changes.load(Ordering::Relaxed)
             || self.mos.is_dirty(ctx.txg())
-            || !ctx.round.dead.lock().is_empty()
-            || !ctx.round.mos_change.lock().is_zero()
+            || !ctx.sync_state.dead.lock().is_empty()
+            || !ctx.sync_state.mos_change.lock().is_zero()
             || self.state.read().is_config_dirty()
     }
 
@@ -313,7 +314,7 @@ impl Pool {
 
     /// Charges `$MOS` for the blocks that its last pass wrote and freed.
     fn charge_mos(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
-        let change = std::mem::take(&mut *ctx.round.mos_change.lock());
+        let change = std::mem::take(&mut *ctx.sync_state.mos_change.lock());
         if change.is_zero() {
             return Ok(());
         }
@@ -324,7 +325,7 @@ impl Pool {
         if !self.mos.is_dirty(ctx.txg()) {
             return Ok(());
         }
-        ctx.round.has_changes.store(true, Ordering::Relaxed);
+        ctx.sync_state.has_changes.store(true, Ordering::Relaxed);
         let sink = MosSink::new(ctx);
         let outcome = self.mos.sync(ctx.txg(), ctx.pass(), &sink);
         sink.finish().reading("pool metadata")?;
@@ -336,18 +337,18 @@ impl Pool {
     ///
     /// Defers them to the next txg if freeing them now would dirty space maps in every pass.
     fn free_dead(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
-        let dead = std::mem::take(&mut *ctx.round.dead.lock());
+        let dead = std::mem::take(&mut *ctx.sync_state.dead.lock());
         if dead.is_empty() {
             return Ok(());
         }
-        ctx.round.has_changes.store(true, Ordering::Relaxed);
+        ctx.sync_state.has_changes.store(true, Ordering::Relaxed);
         let has_logs = ctx.feature_count(crate::space::maps::LOG_SPACE_MAP) > 0;
         if has_logs || ctx.pass() < DEFER_FREES_FROM_PASS {
             return dead
                 .iter()
                 .try_for_each(|(pointer, since)| self.free_now(ctx, pointer, *since));
         }
-        mark::hit("frees-put-off");
+        mark::hit("frees-deferred");
         let list = self.deferred_free_list(ctx)?;
         let entries: Vec<(BlockPointer, bool)> = dead
             .into_iter()
@@ -370,7 +371,7 @@ impl Pool {
     }
 
     /// Frees the blocks deferred by the previous txg.
-    fn free_put_off(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
+    fn free_deferred(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
         let Some(id) = ctx.directory_object(key::SYNC_BPLIST)? else {
             return Ok(());
         };
@@ -409,14 +410,14 @@ impl Pool {
             maps: &self.maps,
         };
         if self.allocator.sync_pass(ctx.txg(), ctx.pass(), &writer)? {
-            ctx.round.has_changes.store(true, Ordering::Relaxed);
+            ctx.sync_state.has_changes.store(true, Ordering::Relaxed);
         }
         Ok(())
     }
 
     /// The order in which leaves are written.
-    pub(crate) fn turn(&self) -> WriteOrder {
-        match self.drive {
+    pub(crate) fn write_order(&self) -> WriteOrder {
+        match self.sync_mode {
             SyncMode::Thread => WriteOrder::Together,
             SyncMode::Caller => WriteOrder::OneByOne,
         }
@@ -441,8 +442,8 @@ impl Pool {
             let config = state.is_config_dirty().then(|| state.config.clone());
             (config, uberblock, state.multihost)
         };
-        let mut dice = [0; 8];
-        self.env.entropy.fill(&mut dice);
+        let mut random = [0; 8];
+        self.env.entropy.fill(&mut random);
         let tops = labels::all_tops(&topology);
         let what = Commit {
             uberblock: &uberblock,
@@ -450,8 +451,8 @@ impl Pool {
             dirty_tops: &tops,
             written_tops: &[],
             multihost,
-            dice: u64::from_le_bytes(dice),
-            turn: self.turn(),
+            random: u64::from_le_bytes(random),
+            write_order: self.write_order(),
         };
         let report = loop {
             let since = self.failure.resumes();

@@ -14,7 +14,7 @@ use millpond_ondisk::Txg;
 use millpond_sim::{Fault, FaultPlan, Scope, Seed, World};
 
 #[test]
-fn a_new_pool_is_opened_again_and_every_byte_of_it_has_one_owner() {
+fn every_byte_of_a_reopened_pool_has_one_owner() {
     for shape in [
         Shape::ONE,
         Shape::MIRROR,
@@ -50,8 +50,8 @@ fn a_new_pool_is_opened_again_and_every_byte_of_it_has_one_owner() {
         let read = pool.committed().unwrap();
         let after = check(&read);
         assert!(after < used * 3, "{used} bytes became {after}");
-        let figures = pool.space();
-        let allocated: u64 = figures.vdevs.iter().map(|v| v.allocated_bytes).sum();
+        let usage = pool.space();
+        let allocated: u64 = usage.vdevs.iter().map(|v| v.allocated_bytes).sum();
         assert!(allocated >= after, "what waits counts as allocated");
     }
 }
@@ -100,7 +100,7 @@ fn logs_claimed_once_datasets_twice_background_once() {
 }
 
 #[test]
-fn a_txg_that_fails_is_never_committed_and_everybody_hears_why() {
+fn a_failed_txg_is_never_committed_and_all_waiters_fail() {
     let world = World::without_journal(4);
     let port = Arc::new(NoDatasets::default());
     let pool = make(&world, Shape::ONE, port.clone());
@@ -119,7 +119,7 @@ fn a_txg_that_fails_is_never_committed_and_everybody_hears_why() {
 }
 
 #[test]
-fn a_task_that_fails_half_way_takes_its_txg_with_it() {
+fn a_failed_task_fails_its_txg() {
     let world = World::without_journal(5);
     let port = Arc::new(NoDatasets::default());
     let pool = make(&world, Shape::ONE, port);
@@ -133,7 +133,7 @@ fn a_task_that_fails_half_way_takes_its_txg_with_it() {
 }
 
 #[test]
-fn an_exported_pool_says_so_and_has_no_logs_but_the_last() {
+fn an_exported_pool_is_marked_and_keeps_only_its_last_log() {
     let world = World::without_journal(6);
     let port = Arc::new(NoDatasets::default());
     let pool = make(&world, Shape::MIRROR, port.clone());
@@ -157,7 +157,7 @@ fn an_exported_pool_says_so_and_has_no_logs_but_the_last() {
 }
 
 #[test]
-fn a_rewound_pool_goes_on_from_there_and_its_newer_past_never_comes_back() {
+fn a_rewound_pool_continues_and_drops_its_newer_states() {
     let world = World::without_journal(7);
     let port = Arc::new(NoDatasets::default());
     let pool = make(&world, Shape::ONE, port.clone());
@@ -182,7 +182,7 @@ fn a_rewound_pool_goes_on_from_there_and_its_newer_past_never_comes_back() {
 }
 
 #[test]
-fn a_mirror_goes_on_when_one_side_fails_and_notes_what_it_missed() {
+fn a_mirror_survives_one_failed_side_and_records_its_dtl() {
     let world = World::without_journal(8);
     let port = Arc::new(NoDatasets::default());
     let pool = make(&world, Shape::MIRROR, port.clone());
@@ -217,7 +217,7 @@ fn a_mirror_goes_on_when_one_side_fails_and_notes_what_it_missed() {
 }
 
 #[test]
-fn a_side_that_was_away_is_not_asked_for_what_it_missed() {
+fn a_returned_side_is_not_read_for_txgs_it_missed() {
     let world = World::without_journal(11);
     let pool = make(&world, Shape::MIRROR, Arc::new(NoDatasets::default()));
     count_up(&pool).unwrap();
@@ -246,7 +246,7 @@ fn a_side_that_was_away_is_not_asked_for_what_it_missed() {
                 .any(|range| range.start <= 6 && range.end > away.0),
             "{missed:?}, away up to {away}"
         );
-        assert_eq!(topology.figures(leaf).checksum_errors, 0);
+        assert_eq!(topology.leaf_stats(leaf).checksum_errors, 0);
     }
 }
 
@@ -276,7 +276,7 @@ fn a_pool_without_redundancy_suspends_when_writes_fail() {
 }
 
 #[test]
-fn a_pool_with_something_that_is_not_written_is_refused_untouched() {
+fn a_pool_with_unwritable_features_is_refused_unchanged() {
     let world = World::new(10);
     let port = Arc::new(NoDatasets::default());
     let pool = make(&world, Shape::ONE, port.clone());

@@ -76,7 +76,7 @@ fn without_log_space_maps_it_is_the_same() {
 }
 
 #[test]
-fn a_pool_cut_off_goes_on_and_can_be_cut_off_again() {
+fn a_pool_survives_repeated_power_cuts() {
     let world = World::new(31);
     let acknowledged = history(&world, Shape::MIRROR, 2);
     let journal = world.journal();
@@ -100,7 +100,7 @@ fn a_pool_cut_off_goes_on_and_can_be_cut_off_again() {
 }
 
 #[test]
-fn a_crash_while_a_pool_is_opened_loses_nothing() {
+fn a_crash_during_open_loses_nothing() {
     let world = World::new(32);
     let pool = make(&world, Shape::ONE, Arc::new(NoDatasets::default()));
     for _ in 0..3 {

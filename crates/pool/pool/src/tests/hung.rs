@@ -65,7 +65,7 @@ fn a_single_disk_that_hangs_is_waited_for_and_named() {
 }
 
 #[test]
-fn with_continue_a_hung_disk_refuses_what_is_new() {
+fn failmode_continue_refuses_writes_to_a_hung_disk() {
     let world = World::without_journal(82);
     let pool = opened(&world, Shape::ONE);
     let setting = PoolSetting::parse("failmode", "continue", SettingTime::Later).unwrap();
@@ -88,7 +88,7 @@ fn with_continue_a_hung_disk_refuses_what_is_new() {
 }
 
 #[test]
-fn a_hung_side_is_lost_until_it_answers_and_comes_back_with_what_it_missed() {
+fn a_hung_side_is_dropped_and_resilvered_when_it_answers() {
     let world = World::without_journal(83);
     let pool = opened(&world, Shape::MIRROR);
     let disk = Arc::clone(&world.disks()[0]);

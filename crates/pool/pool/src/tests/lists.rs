@@ -45,7 +45,7 @@ fn fill(ctx: &SyncContext<'_>, range: std::ops::Range<u64>) -> Result<BpObject, 
 }
 
 #[test]
-fn what_is_appended_is_found_and_summed_up() {
+fn appended_entries_are_listed_and_summed() {
     let pool = pool();
     pool.sync_task(|ctx| {
         let list = fill(ctx, 0..3000)?;
@@ -148,7 +148,7 @@ fn a_list_is_drained_in_slices_and_is_whole_after_each() {
 }
 
 #[test]
-fn freed_entries_take_their_sizes_away() {
+fn freed_entries_reduce_the_sums() {
     let pool = pool();
     pool.sync_task(|ctx| {
         let list = fill(ctx, 0..4)?;
@@ -161,7 +161,7 @@ fn freed_entries_take_their_sizes_away() {
 }
 
 #[test]
-fn empty_lists_share_one_object_that_goes_with_its_last_name() {
+fn empty_lists_share_one_object_freed_with_its_last_name() {
     let pool = pool();
     pool.sync_task(|ctx| {
         let guid = "com.delphix:empty_bpobj";

@@ -225,7 +225,7 @@ pub(crate) fn make(world: &World, shape: Shape, port: Arc<dyn DatasetPort>) -> A
             label_failures: BTreeSet::new(),
             deferred_free_bytes: 0,
         },
-        drive: SyncMode::Caller,
+        sync_mode: SyncMode::Caller,
         leaf_watch: crate::vdevs::leaf_monitor::LeafWatch::default(),
         is_deflated: true,
     });
@@ -322,11 +322,11 @@ pub(crate) fn open(world: &World, port: Arc<dyn DatasetPort>) -> Result<Arc<Pool
 pub(crate) fn open_some(
     world: &World,
     disks: &[Arc<SimDisk>],
-    drive: SyncMode,
+    sync_mode: SyncMode,
 ) -> Result<Arc<Pool>, OpenError> {
     let candidate = candidate(disks).expect("no pool is found");
     let writing = WriteOptions {
-        drive,
+        sync_mode,
         ..WriteOptions::default()
     };
     let port = Arc::new(NoDatasets::default());
@@ -346,7 +346,7 @@ pub(crate) fn open_with(
 ) -> Result<Arc<Pool>, OpenError> {
     let candidate = candidate(&world.disks()).expect("no pool is found");
     let writing = WriteOptions {
-        drive: SyncMode::Caller,
+        sync_mode: SyncMode::Caller,
         ..WriteOptions::default()
     };
     Pool::open(&world.env(), &candidate, options, &writing, port)

@@ -22,7 +22,7 @@ fn resumable_with(world: &World, shape: Shape, port: Arc<NoDatasets>) -> Arc<Poo
     count_up(&pool).unwrap();
     drop(pool);
     let writing = WriteOptions {
-        drive: SyncMode::Thread,
+        sync_mode: SyncMode::Thread,
         can_be_resumed: true,
         ..WriteOptions::default()
     };
@@ -60,7 +60,7 @@ fn is_suspended<T: std::fmt::Debug>(outcome: Result<T, PoolError>) -> bool {
 }
 
 #[test]
-fn everybody_waits_until_the_devices_are_back_and_nothing_is_lost() {
+fn all_callers_wait_for_the_devices_and_nothing_is_lost() {
     let _mark = mark::expect("pool-resumed");
     for (seed, shape) in [(60, Shape::ONE), (61, Shape::MIRROR)] {
         let world = World::without_journal(seed);
@@ -97,7 +97,7 @@ fn everybody_waits_until_the_devices_are_back_and_nothing_is_lost() {
 }
 
 #[test]
-fn with_continue_what_is_new_is_refused_and_what_is_there_can_be_read() {
+fn failmode_continue_refuses_writes_and_allows_reads() {
     let _mark = mark::expect("write-waited-for-device");
     let world = World::without_journal(62);
     let pool = resumable(&world, Shape::ONE);
@@ -139,7 +139,7 @@ fn with_panic_it_is_the_end() {
 }
 
 #[test]
-fn an_abandoned_pool_tells_everybody_and_is_as_a_crash_leaves_it() {
+fn an_abandoned_pool_fails_all_waiters_and_is_as_after_a_crash() {
     let world = World::without_journal(64);
     let pool = resumable(&world, Shape::ONE);
     thread::scope(|scope| {
@@ -159,7 +159,7 @@ fn an_abandoned_pool_tells_everybody_and_is_as_a_crash_leaves_it() {
 }
 
 #[test]
-fn a_suspended_pool_that_nobody_has_any_more_ends() {
+fn a_suspended_pool_ends_when_its_last_handle_is_dropped() {
     let world = World::without_journal(65);
     let pool = resumable(&world, Shape::ONE);
     let groups = Arc::clone(pool.groups());
@@ -180,7 +180,7 @@ fn after_power_cut(world: &World, cut: &PowerCut) -> Arc<PoolView> {
 }
 
 #[test]
-fn what_a_failed_flush_lost_is_written_again_when_the_pool_is_resumed() {
+fn data_lost_by_a_failed_flush_is_rewritten_on_resume() {
     let _mark = mark::expect("unflushed-written-again");
     for shape in [Shape::ONE, Shape::MIRROR] {
         let world = World::new(66);
@@ -213,7 +213,7 @@ fn what_a_failed_flush_lost_is_written_again_when_the_pool_is_resumed() {
 }
 
 #[test]
-fn what_disks_forgot_while_they_were_away_is_written_again() {
+fn writes_lost_by_returned_disks_are_repeated() {
     for shape in [Shape::ONE, Shape::MIRROR] {
         let world = World::new(68);
         let pool = resumable(&world, shape);
@@ -242,7 +242,7 @@ fn what_disks_forgot_while_they_were_away_is_written_again() {
 }
 
 #[test]
-fn what_one_side_of_a_mirror_cannot_flush_is_in_its_log() {
+fn txgs_unflushed_by_one_side_are_in_its_dtl() {
     let world = World::without_journal(67);
     let pool = resumable(&world, Shape::MIRROR);
     let no_flush = FaultPlan::new(Seed::new(3)).with(Scope::Flushes, Fault::Fail, 1_000_000);
@@ -257,7 +257,7 @@ fn what_one_side_of_a_mirror_cannot_flush_is_in_its_log() {
 }
 
 #[test]
-fn what_the_last_flush_of_a_txg_lost_is_in_the_log_of_that_txg() {
+fn a_failed_last_flush_of_a_txg_is_in_its_dtl() {
     let _mark = mark::expect("loss-at-flush-logged");
     let world = World::without_journal(69);
     let pool = resumable(&world, Shape::MIRROR);
@@ -315,7 +315,7 @@ fn a_change_that_fails_half_way_is_never_committed() {
 }
 
 #[test]
-fn a_sync_thread_that_panics_wakes_everybody() {
+fn a_panicking_sync_thread_wakes_all_waiters() {
     let _mark = mark::expect("sync-panicked");
     let world = World::without_journal(72);
     let port = Arc::new(NoDatasets::default());

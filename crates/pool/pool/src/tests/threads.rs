@@ -17,7 +17,7 @@ fn threaded(world: &World) -> Arc<Pool> {
 }
 
 #[test]
-fn tasks_of_many_threads_run_one_at_a_time_and_are_committed_when_they_return() {
+fn concurrent_tasks_run_one_at_a_time_and_are_committed() {
     let world = World::without_journal(50);
     let pool = threaded(&world);
     let counts: Vec<u64> = thread::scope(|scope| {
@@ -60,7 +60,7 @@ fn a_task_may_borrow_from_its_caller() {
 }
 
 #[test]
-fn a_task_that_panics_suspends_the_pool_and_nobody_waits_for_ever() {
+fn a_panicking_task_suspends_the_pool() {
     let world = World::without_journal(52);
     let pool = threaded(&world);
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {

@@ -184,7 +184,7 @@ mod tests {
     use millpond_ondisk::{Endian, SpaceMapEntries, SpaceMapEntry};
 
     #[test]
-    fn neighbours_and_overlaps_become_one_range_and_repeats_are_no_news() {
+    fn adjacent_and_overlapping_txg_ranges_merge() {
         let mut missed = DirtyTimeLog::default();
         assert!(missed.add(10..11));
         assert!(missed.add(12..13));
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_is_read_back_as_the_ranges_that_were_written() {
+    fn a_dtl_round_trips() {
         let ranges = [4..9, 100..40_000];
         let (bytes, sum) = encode(&ranges, Txg(77), 2, 4096).unwrap();
         assert_eq!(sum, 5 + 39_900);

@@ -145,10 +145,10 @@ struct Seen {
 
 impl Seen {
     fn of(topology: &Topology, leaf: LeafId) -> Self {
-        let figures = topology.figures(leaf);
+        let stats = topology.leaf_stats(leaf);
         Self {
-            io: figures.read_errors.saturating_add(figures.write_errors),
-            checksum: figures.checksum_errors,
+            io: stats.read_errors.saturating_add(stats.write_errors),
+            checksum: stats.checksum_errors,
             slow: topology.io_stats(leaf).slow,
         }
     }

@@ -237,7 +237,7 @@ impl Pool {
 
     /// Requests a txg if the configuration lacks the state of some leaf. Does not wait.
     pub(crate) fn ask_to_record_states(&self) {
-        if self.drive == SyncMode::Thread
+        if self.sync_mode == SyncMode::Thread
             && self.suspension().is_none()
             && !self.unrecorded_states().is_empty()
         {

@@ -78,7 +78,7 @@ fn tree_of(assembly: &Assembly) -> VdevTree {
 }
 
 #[test]
-fn every_image_carries_four_verified_labels_but_those_made_otherwise() {
+fn every_image_has_four_verified_labels() {
     for unpacked in CASES.iter() {
         for leaf in unpacked.found.leaves() {
             let verified: Vec<bool> = leaf
@@ -214,7 +214,7 @@ fn each_case_is_one_pool_with_the_recorded_name_and_guid() {
 }
 
 #[test]
-fn the_tree_from_the_labels_is_sound_and_has_the_recorded_health() {
+fn the_tree_from_the_labels_has_the_recorded_health() {
     for unpacked in CASES.iter() {
         let pool = unpacked.pool();
         let assembly = pool.assembly.as_ref().unwrap();
@@ -257,7 +257,7 @@ fn the_tree_from_the_labels_is_sound_and_has_the_recorded_health() {
 }
 
 #[test]
-fn leaves_are_found_by_guid_under_whatever_name() {
+fn leaves_are_found_by_guid_under_any_path() {
     for unpacked in CASES.iter() {
         let pool = unpacked.pool();
         for leaf in &pool.assembly.as_ref().unwrap().leaves {
@@ -279,7 +279,7 @@ fn leaves_are_found_by_guid_under_whatever_name() {
 }
 
 #[test]
-fn what_may_be_absent_may_be_and_one_more_may_not() {
+fn permitted_absences_import_and_one_more_does_not() {
     let mut sets = 0;
     for unpacked in CASES.iter() {
         for absent in unpacked.case.may_be_absent() {
@@ -327,7 +327,7 @@ fn what_may_be_absent_may_be_and_one_more_may_not() {
 }
 
 #[test]
-fn a_lost_top_level_vdev_is_a_gap_until_the_pool_itself_is_asked() {
+fn a_lost_top_level_vdev_is_unknown_until_the_mos_is_read() {
     for (case, absent) in [("stripe3", &["d1"][..]), ("classes", &["d4"])] {
         let Some(unpacked) = CASES.iter().find(|unpacked| unpacked.name() == case) else {
             continue;
@@ -347,7 +347,7 @@ fn a_lost_top_level_vdev_is_a_gap_until_the_pool_itself_is_asked() {
 }
 
 #[test]
-fn a_lost_log_device_leaves_the_pool_usable_and_is_named() {
+fn a_pool_with_a_lost_log_device_is_usable() {
     for (case, absent) in [("zil-slog", "d1"), ("classes", "d5")] {
         let Some(unpacked) = CASES.iter().find(|unpacked| unpacked.name() == case) else {
             continue;
@@ -364,7 +364,7 @@ fn a_lost_log_device_leaves_the_pool_usable_and_is_named() {
 }
 
 #[test]
-fn a_damaged_newest_uberblock_gives_way_to_the_one_before() {
+fn a_damaged_newest_uberblock_is_skipped() {
     let Some(unpacked) = CASES
         .iter()
         .find(|unpacked| unpacked.name() == "corrupt-uberblock")
@@ -413,7 +413,7 @@ fn older_states_are_offered_newest_first() {
 }
 
 #[test]
-fn a_pool_inside_a_partition_of_a_disk_image_is_found_by_the_search() {
+fn a_pool_inside_a_partition_of_an_image_is_found() {
     let Some(unpacked) = CASES.iter().find(|unpacked| unpacked.name() == "gptdisk") else {
         return;
     };

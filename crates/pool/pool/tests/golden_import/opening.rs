@@ -14,7 +14,7 @@ fn open(pool: &PoolCandidate, rewind: Rewind) -> Result<(), OpenError> {
 }
 
 #[test]
-fn pools_open_whole_and_without_what_may_be_absent() {
+fn pools_open_with_all_permitted_absences() {
     for unpacked in CASES.iter() {
         open(&unpacked.pool(), Rewind::Never)
             .unwrap_or_else(|error| panic!("{}: {error}", unpacked.name()));

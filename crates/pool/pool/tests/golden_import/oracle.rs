@@ -139,7 +139,7 @@ type OldPool = (
 );
 
 #[test]
-fn pools_of_old_versions_and_of_either_byte_order_are_found_whole() {
+fn pools_of_old_versions_and_both_byte_orders_import() {
     let Some(pools) = oracle()
         .map(|folder| folder.join("pools"))
         .filter(|pools| pools.is_dir())

@@ -137,7 +137,7 @@ fn word(reason: &ReadOnlyReason) -> String {
 }
 
 #[test]
-fn pools_that_must_not_be_written_to_are_told_with_every_reason() {
+fn read_only_pools_report_every_reason() {
     let mut differences = BTreeMap::new();
     let mut writable = Vec::new();
     for unpacked in CASES.iter() {

@@ -12,8 +12,8 @@ mod images;
 
 use images::{Case, cases};
 use millpond_alloc::{
-    AllocError, AllocationClass, LogRecord, MetaslabFragmentation, MetaslabId, PoolFigures,
-    SlopShare, SpaceMapStore, SpaceRecord, StoreError, UnflushedLogs, VdevFigures, VdevGeometry,
+    AllocError, AllocationClass, LogRecord, MetaslabFragmentation, MetaslabId, PoolUsage,
+    SlopShare, SpaceMapStore, SpaceRecord, StoreError, UnflushedLogs, VdevGeometry, VdevUsage,
     decode_log_records, decode_records, deflated_bytes, embedded_log_metaslab, load_metaslab,
     metaslab_fragmentation, pool_fragmentation, vdev_fragmentation,
 };
@@ -207,7 +207,7 @@ fn compare(case: &Case, complaints: &mut Vec<String>) -> u64 {
         .map(|(id, top)| (*id, top.geometry))
         .collect();
     let logs = UnflushedLogs::load(&maps, &geometries, &|_| true).unwrap();
-    let mut figures = PoolFigures::default();
+    let mut usage = PoolUsage::default();
     let (mut fragmentation, mut loaded) = (Vec::new(), 0);
     for (id, top) in &maps.tops {
         let (mut allocated, mut metaslabs, mut used) = (0, Vec::new(), Vec::new());
@@ -248,9 +248,9 @@ fn compare(case: &Case, complaints: &mut Vec<String>) -> u64 {
             ));
         }
         if let Some(map) = top.checkpoint_map {
-            figures.checkpoint_bytes += maps.header(map).allocated_bytes.unsigned_abs();
+            usage.checkpoint_bytes += maps.header(map).allocated_bytes.unsigned_abs();
         }
-        figures.vdevs.push(VdevFigures {
+        usage.vdevs.push(VdevUsage {
             class: top.class,
             space_bytes: top.geometry.space_bytes(),
             allocated_bytes: allocated,
@@ -262,10 +262,10 @@ fn compare(case: &Case, complaints: &mut Vec<String>) -> u64 {
     let root = maps.pool.directory_object(key::ROOT_DATASET).unwrap();
     let root = maps.pool.mos().object(root).unwrap();
     let root = DslDirectoryPhys::decode(root.bonus().unwrap(), root.dnode().endian).unwrap();
-    figures.counts_special_classes = case.name.starts_with("v24-");
+    usage.counts_special_classes = case.name.starts_with("v24-");
     let saved = case.record["zpool_get"]["bclonesaved"][0].as_str();
-    figures.clone_saved_bytes = saved.and_then(|text| text.parse().ok()).unwrap_or(0);
-    let limit = figures.limit(SlopShare::All);
+    usage.clone_saved_bytes = saved.and_then(|text| text.parse().ok()).unwrap_or(0);
+    let limit = usage.limit(SlopShare::All);
     // Some records describe the pool after an import that changed it.
     let is_of_image = case.record["state"].as_str().unwrap_or("").is_empty();
     let mut check = |what: &str, ours: u64, theirs: &str, tolerance: u64| {
@@ -281,7 +281,7 @@ fn compare(case: &Case, complaints: &mut Vec<String>) -> u64 {
         }
     };
     // The record was taken before the export, whose last txgs free and allocate a little.
-    let pool = figures.pool();
+    let pool = usage.pool();
     check("size", pool.space_bytes, case.property("size"), 0);
     check(
         "allocated",
@@ -317,7 +317,7 @@ fn compare(case: &Case, complaints: &mut Vec<String>) -> u64 {
     }
     // The root is charged for all allocated space to the byte, except what tables share, reservations hold
     // and logs keep. Deferred frees and space kept by a checkpoint are not charged.
-    let shares = has_dedup || figures.clone_saved_bytes > 0;
+    let shares = has_dedup || usage.clone_saved_bytes > 0;
     let datasets = case.record["datasets"].as_array().unwrap();
     let reserves = datasets.iter().any(|dataset| {
         ["reservation", "refreservation"].iter().any(|name| {
@@ -326,7 +326,7 @@ fn compare(case: &Case, complaints: &mut Vec<String>) -> u64 {
         })
     });
     if !shares && !reserves {
-        let deflated: u64 = figures
+        let deflated: u64 = usage
             .vdevs
             .iter()
             .map(|vdev| deflated_bytes(vdev.allocated_bytes, vdev.deflate_ratio))
@@ -334,7 +334,7 @@ fn compare(case: &Case, complaints: &mut Vec<String>) -> u64 {
         let list = maps.pool.directory_object(key::SYNC_BPLIST).unwrap();
         let list = maps.pool.mos().object(list).unwrap();
         let list = BpObjectPhys::decode(list.bonus().unwrap(), list.dnode().endian).unwrap();
-        let charged = deflated - list.bytes - figures.checkpoint_bytes;
+        let charged = deflated - list.bytes - usage.checkpoint_bytes;
         // A clean export may leave a log block of 4 KiB that no dataset is charged for.
         let log_block_bytes = if case.name == "zpl" { 4096 } else { 0 };
         let charged = (charged - log_block_bytes).to_string();
@@ -344,7 +344,7 @@ fn compare(case: &Case, complaints: &mut Vec<String>) -> u64 {
 }
 
 #[test]
-fn replayed_metaslabs_give_the_figures_that_openzfs_printed() {
+fn replayed_metaslabs_match_the_recorded_statistics() {
     let mut complaints = Vec::new();
     let mut loaded = 0;
     for case in cases() {

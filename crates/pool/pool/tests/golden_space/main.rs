@@ -42,7 +42,7 @@ const MOVES: [&str; 10] = [
 ];
 
 #[test]
-fn every_pool_property_is_what_was_recorded_but_for_figures_that_moved() {
+fn every_pool_property_matches_its_record() {
     let mut report = BTreeMap::<&str, Vec<String>>::new();
     let (mut compared, mut equal) = (0, 0);
     for case in cases() {
@@ -117,7 +117,7 @@ const COUNTED: [&str; 8] = [
 ];
 
 #[test]
-fn allocation_and_fragmentation_are_what_the_reference_dumper_counts() {
+fn allocation_and_fragmentation_match_the_reference() {
     let zdb = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../tools/oracle/zdb");
     let is_there = Command::new(&zdb).arg("-V").output();
     if !is_there.is_ok_and(|output| output.status.code() != Some(75)) {
@@ -153,8 +153,8 @@ fn allocation_and_fragmentation_are_what_the_reference_dumper_counts() {
         let logs: u64 = space
             .vdevs
             .iter()
-            .filter(|vdev| vdev.figures.class == AllocationClass::Log)
-            .map(|vdev| vdev.figures.allocated_bytes)
+            .filter(|vdev| vdev.usage.class == AllocationClass::Log)
+            .map(|vdev| vdev.usage.allocated_bytes)
             .sum();
         assert_eq!(
             Some(space.pool().allocated_bytes + logs),

@@ -56,7 +56,7 @@ fn every_order_visits_each_block_once() {
 }
 
 #[test]
-fn a_parent_comes_on_the_right_side_of_its_children() {
+fn parents_are_visited_before_or_after_children_as_asked() {
     let world = World::new();
     let root = world.varied();
     for order in [Order::ParentsFirst, Order::ChildrenFirst] {
@@ -180,7 +180,7 @@ fn a_resumed_traversal_does_not_prefetch_what_was_visited() {
     world.reopen();
     let second = Recorder::default();
     Traversal::new(&world.store, &second).run_in_order(tree(root), order, place);
-    world.store.settle_ahead();
+    world.store.wait_for_prefetch();
     assert!(world.store.prefetch_stats().requests > 0);
     let is_cached = |pointer: &&BlockPointer| world.store.cached(pointer, None).is_some();
     assert_eq!(done.iter().filter(is_cached).count(), 0);
@@ -389,7 +389,7 @@ fn an_unreadable_block_hides_only_what_is_below_it() {
 }
 
 #[test]
-fn a_dnode_that_is_none_stops_behind_the_objects_before_it() {
+fn a_damaged_dnode_ends_the_walk_after_earlier_objects() {
     let world = World::new();
     let mut bytes = vec![0; 512];
     bytes.extend(world.file(&[NEW; 2]).encode().unwrap());
@@ -423,7 +423,7 @@ fn a_dnode_that_is_none_stops_behind_the_objects_before_it() {
 }
 
 #[test]
-fn a_cancelled_traversal_ends_and_progress_tells_how_far_it_came() {
+fn a_cancelled_traversal_ends_with_its_progress() {
     let world = World::new();
     let root = world.varied();
     let progress = Progress::default();

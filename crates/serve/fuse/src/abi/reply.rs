@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn notices_say_their_length() {
+    fn notifications_have_their_length() {
         for notice in [
             notify_invalidate_inode(5),
             notify_invalidate_entry(1, b"name"),

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_lies_in_one_piece() {
+    fn a_request_is_contiguous_in_its_slot() {
         for (arguments, payload) in [(0, 0), (16, 0), (0, 7), (40, 4096), (128, DATA_BYTES_MAX)] {
             let arguments: Vec<u8> = (0..arguments).map(|n| n as u8 + 1).collect();
             let payload: Vec<u8> = (0..payload).map(|n| (n % 251) as u8).collect();
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_is_too_short_is_left_alone() {
+    fn a_too_short_slot_is_left_unchanged() {
         let whole = given(&[7; 40], &[1; 8], &[2; 100]);
         for length in [0, 3, 40, FLAGS_AT, PAYLOAD_AT - 1, PAYLOAD_AT + 99] {
             let mut memory = whole[..length].to_vec();

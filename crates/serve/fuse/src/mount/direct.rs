@@ -1,7 +1,7 @@
 //! Mounts with the system call, as root.
 
 use super::MountOptions;
-use super::place::{MountPoint, Parent, find_mount};
+use super::mount_point::{MountPoint, Parent, find_mount};
 use crate::error::FuseError;
 use crate::transport::Channel;
 use rustix::fd::AsRawFd;
@@ -54,19 +54,19 @@ pub(super) fn mount_id(place: &MountPoint) -> Option<u64> {
 }
 
 pub(super) fn unmount(path: &Path, id: Option<u64>) -> Result<(), FuseError> {
-    told(path, unmount_at(path, id, UnmountFlags::empty())?)
+    with_path(path, unmount_at(path, id, UnmountFlags::empty())?)
 }
 
 /// Cuts off the connection, then removes the mount.
 pub(super) fn unmount_forced(path: &Path, id: Option<u64>) -> Result<(), FuseError> {
     match unmount_at(path, id, UnmountFlags::FORCE)? {
         Err(Errno::BUSY) => detach(path, id),
-        other => told(path, other),
+        other => with_path(path, other),
     }
 }
 
 pub(super) fn detach(path: &Path, id: Option<u64>) -> Result<(), FuseError> {
-    told(path, unmount_at(path, id, UnmountFlags::DETACH)?)
+    with_path(path, unmount_at(path, id, UnmountFlags::DETACH)?)
 }
 
 /// Unmounts the mount with this id, and no other. Another mount may be at its path by now.
@@ -105,7 +105,7 @@ pub(super) fn is_dead(parent: &Parent) -> bool {
     matches!(asked, Err(Errno::NOTCONN | Errno::CONNABORTED))
 }
 
-fn told(path: &Path, outcome: Result<(), Errno>) -> Result<(), FuseError> {
+fn with_path(path: &Path, outcome: Result<(), Errno>) -> Result<(), FuseError> {
     outcome.map_err(|error| match error {
         Errno::BUSY => FuseError::Busy(path.to_owned()),
         error => FuseError::Unmount {

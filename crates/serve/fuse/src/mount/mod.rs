@@ -2,7 +2,7 @@
 
 mod direct;
 mod helper;
-mod place;
+mod mount_point;
 
 use crate::abi::{notify_epoch, notify_invalidate_entry, notify_invalidate_inode};
 use crate::error::FuseError;
@@ -11,7 +11,7 @@ use crate::session::{Session, Trouble};
 use crate::transport::Channel;
 use millpond_env::sync::Arc;
 use millpond_posix::vfs::{InodeNumber, Vfs};
-use place::{MountPoint, Parent};
+use mount_point::{MountPoint, Parent};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

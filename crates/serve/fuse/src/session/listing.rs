@@ -78,8 +78,8 @@ impl Session {
         let found = is_described
             .then(|| self.vfs.node(entry.number, 0).ok())
             .flatten();
-        let told = found.and_then(|node| Some((self.attributes_of(&node).ok()?, node)));
-        let Some(((validity, attributes), node)) = told else {
+        let found_attributes = found.and_then(|node| Some((self.attributes_of(&node).ok()?, node)));
+        let Some(((validity, attributes), node)) = found_attributes else {
             reply.put_absence(0);
             return;
         };

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 /// The most files that wait for [`Troubles::take`]. Further ones are dropped.
 const WAITING_MAX: usize = 64;
 /// The most files that one session reports.
-const TOLD_MAX: usize = 1000;
+const REPORTED_MAX: usize = 1000;
 
 /// A file for which a program got `EIO`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,17 +24,17 @@ pub(crate) struct Troubles(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    told: BTreeSet<u64>,
+    reported: BTreeSet<u64>,
     waiting: Vec<Trouble>,
 }
 
 impl Troubles {
     pub(crate) fn note(&self, file: InodeNumber, reason: &dyn std::fmt::Display) {
         let mut state = self.0.lock();
-        if state.waiting.len() >= WAITING_MAX || state.told.len() >= TOLD_MAX {
+        if state.waiting.len() >= WAITING_MAX || state.reported.len() >= REPORTED_MAX {
             return;
         }
-        if state.told.insert(file.0) {
+        if state.reported.insert(file.0) {
             let reason = reason.to_string();
             state.waiting.push(Trouble { file, reason });
         }
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_told_of_once_and_not_all_of_very_many() {
+    fn files_with_errors_are_reported_once_up_to_a_limit() {
         let troubles = Troubles::default();
         troubles.note(InodeNumber(7), &"gone");
         troubles.note(InodeNumber(7), &"gone");

@@ -52,7 +52,7 @@ impl Session {
     ) -> Answered {
         let node = self.node(node)?;
         let value = self.vfs.xattr(&node, name)?;
-        told(&value, length, reply)
+        put_value(&value, length, reply)
     }
 
     pub(super) fn list_xattr(&self, node: u64, length: u32, reply: &mut Reply<'_>) -> Answered {
@@ -62,7 +62,7 @@ impl Session {
             list.extend(name);
             list.push(0);
         }
-        told(&list, length, reply)
+        put_value(&list, length, reply)
     }
 
     pub(super) fn remove_xattr(&self, node: u64, name: &[u8]) -> Answered {
@@ -73,7 +73,7 @@ impl Session {
 }
 
 /// Adds a value, or only its length if that was requested.
-fn told(value: &[u8], length: u32, reply: &mut Reply<'_>) -> Answered {
+fn put_value(value: &[u8], length: u32, reply: &mut Reply<'_>) -> Answered {
     if length == 0 {
         reply.put_u32(u32::try_from(value.len()).unwrap_or(u32::MAX));
         reply.put_u32(0);

@@ -245,26 +245,26 @@ impl Slot {
         };
         let unique = get_u64(memory, 8).unwrap_or(0);
         let mut length_bytes = 0;
-        let told = unpack(memory).and_then(|at| {
+        let reply_bytes = unpack(memory).and_then(|at| {
             length_bytes = at.len();
-            let told = match scratch.get_mut(..at.len()) {
+            let reply_bytes = match scratch.get_mut(..at.len()) {
                 Some(copy) => {
                     copy.copy_from_slice(memory.get(at)?);
                     answer(copy, memory.get_mut(REPLY_AT..)?)?
                 }
                 None => {
-                    let told = answer(memory.get(at)?, scratch)?;
-                    let reply = scratch.get(..told)?;
-                    let room = memory.get_mut(REPLY_AT..)?.get_mut(..told)?;
+                    let reply_bytes = answer(memory.get(at)?, scratch)?;
+                    let reply = scratch.get(..reply_bytes)?;
+                    let room = memory.get_mut(REPLY_AT..)?.get_mut(..reply_bytes)?;
                     room.copy_from_slice(reply);
-                    told
+                    reply_bytes
                 }
             };
-            Some(told).filter(|told| *told >= REPLY_HEADER_BYTES)
+            Some(reply_bytes).filter(|reply_bytes| *reply_bytes >= REPLY_HEADER_BYTES)
         });
-        let told = told.unwrap_or_else(|| refuse(memory, unique));
-        commit(memory, told);
-        length_bytes.max(told)
+        let reply_bytes = reply_bytes.unwrap_or_else(|| refuse(memory, unique));
+        commit(memory, reply_bytes);
+        length_bytes.max(reply_bytes)
     }
 }
 
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_is_told_of_two_stretches() {
+    fn a_ring_request_has_two_buffers() {
         let entry = opcode::UringCmd80::new(types::Fd(3), REGISTER).build();
         // SAFETY: as in `with_length`.
         let bytes = unsafe { std::mem::transmute::<Entry128, [u8; 128]>(with_length(entry, 2)) };

@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_of_one_kind_lie_side_by_side() {
+    fn blocks_of_one_kind_are_adjacent() {
         let place = place(64 << 20);
         let (mut free, mut cursors) = (RangeSet::from_range(0..64 << 20), Cursors::default());
         assert_eq!(take(&mut cursors, &mut free, &place, 4096), 0);

@@ -11,7 +11,7 @@ mod request;
 mod rotor;
 mod state;
 mod sync;
-mod turn;
+mod synced;
 mod vdev;
 
 #[cfg(test)]

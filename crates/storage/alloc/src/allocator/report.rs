@@ -1,10 +1,10 @@
-//! Space figures of a writable pool.
+//! Space usage of a writable pool.
 
 use millpond_ondisk::VdevId;
 
 use super::{Pool, PoolAllocator, members};
 use crate::{
-    AllocationClass, MetaslabFragmentation, PoolFigures, VdevFigures, metaslab_fragmentation,
+    AllocationClass, MetaslabFragmentation, PoolUsage, VdevUsage, metaslab_fragmentation,
     pool_fragmentation, vdev_fragmentation,
 };
 
@@ -15,9 +15,9 @@ impl PoolAllocator {
     /// Space and allocation of each vdev as of now; deferred frees count as allocated. The caller adds what
     /// dedup, clones, a checkpoint and `sync_bplist` contribute.
     #[must_use]
-    pub fn figures(&self) -> PoolFigures {
+    pub fn usage(&self) -> PoolUsage {
         let vdevs = self.vdevs();
-        let figures = vdevs.values().map(|vdev| VdevFigures {
+        let usage = vdevs.values().map(|vdev| VdevUsage {
             class: vdev.space.class,
             space_bytes: vdev.space_bytes(),
             allocated_bytes: vdev.allocated_bytes(),
@@ -28,9 +28,9 @@ impl PoolAllocator {
                 .map_or(0, |metaslab| metaslab.place.size_bytes()),
             is_non_allocating: !vdev.space.is_allocating,
         });
-        PoolFigures {
-            vdevs: figures.collect(),
-            ..PoolFigures::default()
+        PoolUsage {
+            vdevs: usage.collect(),
+            ..PoolUsage::default()
         }
     }
     /// The deflate ratio of a concrete vdev.
@@ -42,7 +42,7 @@ impl PoolAllocator {
     /// quarters of their space is in use.
     #[must_use]
     pub fn takes_small_blocks(&self) -> bool {
-        let special = self.figures().class(AllocationClass::Special);
+        let special = self.usage().class(AllocationClass::Special);
         special.space_bytes > 0 && special.capacity_percent() < SPECIAL_FILL_PERCENT_MAX
     }
     /// Whether there are allocatable log vdevs.

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vdev_keeps_its_turn_for_about_a_mebibyte_and_the_next_follows() {
+    fn the_rotor_advances_after_about_1_mib() {
         let candidates = [candidate(0, 1 << 30), candidate(1, 1 << 30)];
         let mut rotor = Rotor::default();
         let turns: Vec<u32> = (0..64)
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_vdev_passes_its_turn_and_one_that_is_gone_is_forgotten() {
+    fn the_rotor_skips_full_vdevs_and_drops_removed_ones() {
         let both = [candidate(0, 1 << 30), candidate(1, 1 << 30)];
         let mut rotor = Rotor::default();
         assert_eq!(rotor.order(&both), [VdevId(0), VdevId(1)]);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_debt_of_many_rounds_does_not_stop_anything() {
+    fn a_rotor_with_a_large_debt_still_orders_all_vdevs() {
         let candidates = [candidate(0, 1), candidate(1, u64::MAX)];
         let mut rotor = Rotor::default();
         rotor.charge(VdevId(0), u64::MAX);

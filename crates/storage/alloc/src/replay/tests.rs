@@ -90,7 +90,7 @@ fn a_metaslab_without_a_map_is_free() {
 }
 
 #[test]
-fn a_map_is_replayed_from_everything_free_relative_to_its_start() {
+fn a_map_is_replayed_onto_free_space() {
     let mut maps = Maps::default();
     maps.own
         .insert(1, own(&[(Allocate, 0, 8), (Free, 2, 2), (Allocate, 3, 1)]));
@@ -172,7 +172,7 @@ fn a_metaslab_that_never_joined_the_logs_ignores_them() {
 }
 
 #[test]
-fn log_entries_for_removed_vdevs_are_passed_over_and_others_without_a_place_refused() {
+fn log_entries_of_removed_vdevs_are_skipped() {
     let mut maps = Maps::default();
     maps.logs.insert(5, log(5, 7, &[(Allocate, 0, 4)]));
     assert!(load(&maps, 0).is_ok());

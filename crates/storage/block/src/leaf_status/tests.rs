@@ -82,7 +82,7 @@ fn the_last_whole_side_of_a_mirror_is_degraded_and_not_faulted() {
 }
 
 #[test]
-fn what_the_others_miss_makes_a_leaf_required() {
+fn a_leaf_that_others_depend_on_is_required() {
     let mirror = topology(VdevType::Mirror, 0, &[&[], &[(7, 9)]]);
     assert!(mirror.is_required(LeafId(0)), "txg 7 is nowhere else");
     assert!(!mirror.is_required(LeafId(1)));
@@ -111,7 +111,7 @@ fn raidz_can_do_without_as_many_leaves_as_it_has_parity() {
 }
 
 #[test]
-fn a_topology_from_before_another_leaf_missed_a_txg_takes_no_leaf_out_of_use() {
+fn a_stale_topology_takes_no_leaf_out_of_use() {
     let mirror = topology(VdevType::Mirror, 0, &[&[], &[]]);
     assert!(!mirror.is_required(LeafId(0)));
     mirror.counters[1].note_missed(Txg(8));
@@ -134,7 +134,7 @@ fn a_topology_from_before_another_leaf_missed_a_txg_takes_no_leaf_out_of_use() {
 }
 
 #[test]
-fn a_change_is_told_and_a_repeated_one_is_not() {
+fn a_state_change_is_reported_once() {
     let mirror = topology(VdevType::Mirror, 0, &[&[], &[]]);
     assert!(!mirror.monitor.take_news());
     let copy = mirror.clone();

@@ -153,8 +153,8 @@ impl BlockStore {
         let counters = topology.counters.iter();
         let sizes = counters.map(|counters| counters.unflushed().retained_bytes());
         let retained = sizes.fold(0, u64::saturating_add);
-        let patience = self.writing.retained_in_vain.load(Ordering::Relaxed);
-        if retained <= RETAINED_BYTES_MAX.max(patience.saturating_mul(2)) {
+        let retained_in_vain = self.writing.retained_in_vain.load(Ordering::Relaxed);
+        if retained <= RETAINED_BYTES_MAX.max(retained_in_vain.saturating_mul(2)) {
             return;
         }
         mark::hit("flush-within-txg");

@@ -137,14 +137,14 @@ struct Run<'a> {
 
 /// Blocks in the pipeline.
 struct Chunk {
-    blocks: Vec<Way>,
+    blocks: Vec<BlockProgress>,
     issued: Issued,
     /// How often writing had been resumed when the chunk was issued.
     since: u64,
 }
 
 /// The progress of one block.
-enum Way {
+enum BlockProgress {
     /// Complete.
     Over(Result<WrittenBlock, BlockError>),
     /// Issued to the devices, with its number of extents.
@@ -188,9 +188,11 @@ impl Run<'_> {
                     };
                     self.place(Box::new(block), &mut extents, None)
                 }
-                Ok(Prepared::Hole) => Way::Over(Ok(self.hole(&job))),
-                Ok(Prepared::Embedded(payload)) => Way::Over(self.embedded(&job, &payload)),
-                Err(reason) => Way::Over(Err(BlockError::Write {
+                Ok(Prepared::Hole) => BlockProgress::Over(Ok(self.hole(&job))),
+                Ok(Prepared::Embedded(payload)) => {
+                    BlockProgress::Over(self.embedded(&job, &payload))
+                }
+                Err(reason) => BlockProgress::Over(Err(BlockError::Write {
                     address: job.address,
                     reason,
                 })),
@@ -231,9 +233,9 @@ impl Run<'_> {
         block: Box<UnderWay>,
         extents: &mut Vec<Extent>,
         failure: Option<String>,
-    ) -> Way {
+    ) -> BlockProgress {
         self.try_place(block, extents, failure)
-            .unwrap_or_else(|(_, error)| Way::Over(Err(error)))
+            .unwrap_or_else(|(_, error)| BlockProgress::Over(Err(error)))
     }
 
     /// Like [`Run::place`], but returns the block if it gets no space.
@@ -242,7 +244,7 @@ impl Run<'_> {
         mut block: Box<UnderWay>,
         extents: &mut Vec<Extent>,
         failure: Option<String>,
-    ) -> Result<Way, (Box<UnderWay>, BlockError)> {
+    ) -> Result<BlockProgress, (Box<UnderWay>, BlockError)> {
         match self.placer.place(&block.job, &block.stored, &block.avoid) {
             Ok(placed) => {
                 let Placed {
@@ -254,7 +256,7 @@ impl Run<'_> {
                 (block.pointer, block.form, block.taken) = (pointer, form, taken);
                 let count = own.len();
                 extents.extend(own);
-                Ok(Way::Issued(block, count))
+                Ok(BlockProgress::Issued(block, count))
             }
             Err(no_place) => {
                 let address = block.job.address;
@@ -269,7 +271,7 @@ impl Run<'_> {
         }
     }
 
-    fn issue(&self, blocks: Vec<Way>, extents: Vec<Extent>) -> Chunk {
+    fn issue(&self, blocks: Vec<BlockProgress>, extents: Vec<Extent>) -> Chunk {
         let pools = self.store.writing.pools(self.topology);
         let since = self.store.retries.resumes();
         let issued = issue(
@@ -300,13 +302,13 @@ impl Run<'_> {
             let mut needs_more = false;
             blocks = blocks
                 .into_iter()
-                .map(|way| match way {
-                    Way::Over(outcome) => Way::Over(outcome),
-                    Way::Issued(block, count) => {
+                .map(|progress| match progress {
+                    BlockProgress::Over(outcome) => BlockProgress::Over(outcome),
+                    BlockProgress::Issued(block, count) => {
                         let outcomes: Vec<ExtentOutcome> = extents.by_ref().take(count).collect();
-                        let way = self.judge(block, outcomes, since, &mut again);
-                        needs_more |= matches!(way, Way::Issued(..));
-                        way
+                        let progress = self.judge(block, outcomes, since, &mut again);
+                        needs_more |= matches!(progress, BlockProgress::Issued(..));
+                        progress
                     }
                 })
                 .collect();
@@ -319,9 +321,9 @@ impl Run<'_> {
                 since,
             } = self.issue(blocks, again);
         }
-        outcomes.extend(blocks.into_iter().filter_map(|way| match way {
-            Way::Over(outcome) => Some(outcome),
-            Way::Issued(..) => None,
+        outcomes.extend(blocks.into_iter().filter_map(|progress| match progress {
+            BlockProgress::Over(outcome) => Some(outcome),
+            BlockProgress::Issued(..) => None,
         }));
     }
 
@@ -331,7 +333,7 @@ impl Run<'_> {
         outcomes: Vec<ExtentOutcome>,
         since: u64,
         extents: &mut Vec<Extent>,
-    ) -> Way {
+    ) -> BlockProgress {
         let address = block.job.address;
         let failures: Vec<String> = outcomes.iter().filter_map(|o| o.failure.clone()).collect();
         if failures.is_empty() {
@@ -342,23 +344,23 @@ impl Run<'_> {
             if block.job.keep_cached {
                 self.store.keep(&block.pointer, &block.job.content);
             }
-            return Way::Over(Ok(WrittenBlock {
+            return BlockProgress::Over(Ok(WrittenBlock {
                 pointer: block.pointer,
                 form: block.form,
             }));
         }
         let mut reason = failures.join("; ");
         if let Err(NoPlace::Allocator(reason)) = self.placer.release(&block.taken) {
-            return Way::Over(Err(BlockError::Write { address, reason }));
+            return BlockProgress::Over(Err(BlockError::Write { address, reason }));
         }
         block.taken.clear();
         block.retries += 1;
         block.avoid.extend(block.pointer.dvas());
         if block.retries <= RETRIES_MAX {
             match self.try_place(block, extents, Some(reason)) {
-                Ok(way) => {
+                Ok(progress) => {
                     mark::hit("block-written-elsewhere");
-                    return way;
+                    return progress;
                 }
                 Err(failed) => (block, reason) = (failed.0, failed.1.to_string()),
             }
@@ -369,6 +371,6 @@ impl Run<'_> {
             block.avoid.clear();
             return self.place(block, extents, Some(reason));
         }
-        Way::Over(Err(BlockError::Write { address, reason }))
+        BlockProgress::Over(Err(BlockError::Write { address, reason }))
     }
 }

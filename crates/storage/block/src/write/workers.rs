@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn results_come_in_the_order_of_the_items_with_any_number_of_threads() {
+    fn results_keep_the_order_of_their_items() {
         for count in [0, 1, 2, 5] {
             let workers = Workers::new("test", count);
             for length in [0usize, 1, 3, 200] {
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn with_one_thread_nothing_happens_before_the_results_are_asked_for() {
+    fn with_one_thread_work_is_done_on_demand() {
         let workers = Workers::new("test", 1);
         let count = Arc::new(AtomicUsize::new(0));
         let seen = Arc::clone(&count);
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_of_an_item_reaches_the_one_who_asked() {
+    fn a_panic_of_an_item_reaches_the_caller() {
         let workers = Workers::new("test", 3);
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             workers.map((0..40).collect(), |n: u32| assert_ne!(n, 17, "seventeen"))

@@ -145,21 +145,21 @@ fn check(name: &str) {
 }
 
 #[test]
-fn blocks_of_one_disk_come_out_with_the_same_pointers() {
+fn blocks_of_one_disk_have_the_recorded_pointers() {
     check("single");
 }
 
 #[test]
-fn blocks_of_raidz_come_out_with_the_same_pointers() {
+fn blocks_of_raidz_have_the_recorded_pointers() {
     check("raidz2-5");
 }
 
 #[test]
-fn blocks_under_every_compression_function_come_out_with_the_same_pointers() {
+fn every_compression_function_yields_the_recorded_pointers() {
     check("compress");
 }
 
 #[test]
-fn blocks_under_every_checksum_function_come_out_with_the_same_pointers() {
+fn every_checksum_function_yields_the_recorded_pointers() {
     check("checksum");
 }

@@ -107,7 +107,10 @@ impl Mirror {
             .sum()
     }
     fn checksum_errors(&self, leaf: u32) -> u64 {
-        self.store.topology().figures(LeafId(leaf)).checksum_errors
+        self.store
+            .topology()
+            .leaf_stats(LeafId(leaf))
+            .checksum_errors
     }
 }
 
@@ -152,7 +155,7 @@ fn content(seed: u8, length: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_block_comes_back_and_the_second_time_from_memory() {
+fn second_read_of_a_block_is_a_cache_hit() {
     let mirror = Mirror::new([true, true]);
     let data = content(1, 4096);
     mirror.write(0x2000, &data);
@@ -169,7 +172,7 @@ fn a_block_comes_back_and_the_second_time_from_memory() {
 }
 
 #[test]
-fn a_mirror_with_one_rotten_side_gives_the_good_bytes_and_blames_the_bad() {
+fn a_corrupt_mirror_side_is_blamed_and_the_good_one_read() {
     for bad in 0..2 {
         let mirror = Mirror::new([true, true]);
         // Reads alternate between the sides by offset, so several blocks start with the bad one.
@@ -216,7 +219,7 @@ fn bytes_whose_checksum_does_not_hold_are_never_returned() {
 }
 
 #[test]
-fn absent_devices_are_told_apart_from_bad_ones() {
+fn absent_devices_differ_from_bad_ones() {
     let data = content(4, 512);
     let pointer = sealed(pointer(0x400, 512, false, 512, 512), &data);
     let one = Mirror::new([false, true]);
@@ -381,7 +384,7 @@ fn a_gang_header_that_points_to_itself_ends_in_an_error() {
 }
 
 #[test]
-fn what_a_pointer_owns_is_known_only_if_its_headers_can_be_read() {
+fn owned_space_is_known_only_with_readable_gang_headers() {
     let mirror = Mirror::new([true, true]);
     let data = content(6, 2048);
     let leader = gang(&mirror, 0x8000, &data);

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_block_read_ahead_needs_no_read_when_it_is_asked_for() {
+fn a_prefetched_block_is_a_cache_hit() {
     let mirror = Mirror::new([true, true]);
     let data = content(10, 4096);
     mirror.write(0, &data);
@@ -18,12 +18,12 @@ fn a_block_read_ahead_needs_no_read_when_it_is_asked_for() {
     let block = mirror.store.read(&pointer, address(), None).unwrap();
     assert_eq!(block.bytes, Arc::new(data));
     assert_eq!(mirror.reads(), reads);
-    let figures = mirror.store.cache_statistics();
-    assert_eq!((figures.guesses_used, figures.guessed_bytes), (1, 0));
+    let stats = mirror.store.cache_statistics();
+    assert_eq!((stats.speculative_used, stats.speculative_bytes), (1, 0));
 }
 
 #[test]
-fn space_that_another_block_has_by_now_gives_no_stale_bytes_and_blames_nobody() {
+fn reused_space_gives_no_stale_bytes_and_no_errors() {
     let mirror = Mirror::new([true, true]);
     let (old, new) = (content(11, 4096), content(12, 4096));
     let mut old_pointer = sealed(pointer(0, 4096, false, 4096, 4096), &old);
@@ -69,7 +69,7 @@ fn space_that_another_block_has_by_now_gives_no_stale_bytes_and_blames_nobody() 
 }
 
 #[test]
-fn damage_met_ahead_is_left_to_the_reader_who_counts_and_repairs_it() {
+fn damage_found_by_prefetch_is_left_to_the_reader() {
     for bad in 0..2 {
         let mirror = Mirror::new([true, true]);
         mirror.store.set_repair(true);
@@ -100,7 +100,7 @@ fn damage_met_ahead_is_left_to_the_reader_who_counts_and_repairs_it() {
 }
 
 #[test]
-fn who_waits_for_a_guess_that_comes_to_nothing_reads_in_earnest() {
+fn waiters_for_a_failed_speculative_read_read_themselves() {
     let mirror = Mirror::new([true, true]);
     let data = content(13, 8192);
     // A gang block is never prefetched.
@@ -122,7 +122,7 @@ fn who_waits_for_a_guess_that_comes_to_nothing_reads_in_earnest() {
 }
 
 #[test]
-fn bytes_that_nothing_vouches_for_are_not_read_ahead() {
+fn blocks_without_checksum_are_not_prefetched() {
     let mirror = Mirror::new([true, true]);
     let mut unchecked = pointer(0, 512, false, 512, 512);
     unchecked.words[6] &= !(0xff << 40);
@@ -137,7 +137,7 @@ fn bytes_that_nothing_vouches_for_are_not_read_ahead() {
 }
 
 #[test]
-fn errands_run_are_refused_when_off_and_hold_nothing_once_ended() {
+fn prefetch_requests_run_unless_off_and_end_cleanly() {
     let mirror = Mirror::new([true, true]);
     let store = Arc::new(mirror.store);
     let ran = Arc::new(AtomicU64::new(0));
@@ -150,12 +150,12 @@ fn errands_run_are_refused_when_off_and_hold_nothing_once_ended() {
     for _ in 0..100 {
         assert!(send(&store));
     }
-    store.settle_ahead();
+    store.wait_for_prefetch();
     assert_eq!(ran.load(Ordering::SeqCst), 100);
     // A panic in one request does not affect the others.
     assert!(store.queue_prefetch(1, || panic!("a prefetch request that panics")));
     assert!(send(&store.view(Arc::default())));
-    store.settle_ahead();
+    store.wait_for_prefetch();
     assert_eq!(ran.load(Ordering::SeqCst), 101);
     store.set_prefetch(false);
     assert!(!send(&store) && store.ahead_bytes_max() == 0);
@@ -167,13 +167,13 @@ fn errands_run_are_refused_when_off_and_hold_nothing_once_ended() {
         }
     }));
     ran.fetch_add(1, Ordering::SeqCst);
-    store.end_ahead();
+    store.stop_prefetch();
     assert!(!send(&store));
     assert_eq!(Arc::strong_count(&ran), 1);
 }
 
 #[test]
-fn with_one_thread_nothing_is_read_ahead() {
+fn nothing_is_prefetched_with_one_thread() {
     let mirror = Mirror::new([true, true]);
     mirror.store.set_write_threads(1);
     assert_eq!(mirror.store.ahead_bytes_max(), 0);
@@ -182,7 +182,7 @@ fn with_one_thread_nothing_is_read_ahead() {
 }
 
 #[test]
-fn the_last_to_let_go_of_a_store_may_be_an_errand() {
+fn the_last_reference_to_a_store_may_be_a_prefetch() {
     for _ in 0..50 {
         let store = Arc::new(Mirror::new([true, true]).store);
         let held = Arc::clone(&store);

@@ -15,7 +15,7 @@ fn missed(pool: &Pool) -> Vec<(u32, Txg)> {
 }
 
 #[test]
-fn a_mirror_s_side_that_fails_is_noted_and_the_block_counts_as_written() {
+fn a_write_with_one_failed_mirror_side_succeeds() {
     let pool = Pool::new(&[(Vdev::Mirror(2), 9)]);
     pool.devices[0].fail_writes(true);
     let content = noise(1, 8192);
@@ -23,15 +23,15 @@ fn a_mirror_s_side_that_fails_is_noted_and_the_block_counts_as_written() {
     assert_eq!(missed(&pool), [(0, TXG)]);
     assert_eq!(missed(&pool), []);
     let topology = pool.store.topology();
-    assert_eq!(topology.figures(LeafId(0)).write_errors, 1);
-    assert_eq!(topology.figures(LeafId(1)).write_errors, 0);
+    assert_eq!(topology.leaf_stats(LeafId(0)).write_errors, 1);
+    assert_eq!(topology.leaf_stats(LeafId(1)).write_errors, 0);
     pool.store.flush().unwrap();
     // Reads no longer use the side that missed the write.
     for _ in 0..3 {
         let block = pool.store.read_uncached(&written.pointer, address(), None);
         assert_eq!(block.unwrap().bytes, Arc::new(content.clone()));
     }
-    assert_eq!(pool.store.topology().figures(LeafId(0)).reads, 0);
+    assert_eq!(pool.store.topology().leaf_stats(LeafId(0)).reads, 0);
     // A later txg is written to it again.
     pool.devices[0].fail_writes(false);
 }
@@ -60,7 +60,7 @@ fn raidz_bears_as_many_failures_as_it_has_parity() {
 }
 
 #[test]
-fn a_block_whose_place_is_bad_is_written_elsewhere() {
+fn a_block_on_a_bad_sector_is_written_elsewhere() {
     let _mark = mark::expect("block-written-elsewhere");
     let pool = Pool::new(&[(Vdev::Disk, 9), (Vdev::Disk, 9)]);
     // The first address that the arena allocates on the second vdev.
@@ -91,7 +91,7 @@ fn a_block_whose_place_is_bad_is_written_elsewhere() {
 }
 
 #[test]
-fn a_rewrite_that_fails_takes_new_space() {
+fn a_failed_rewrite_allocates_new_space() {
     let pool = Pool::new(&[(Vdev::Disk, 9)]);
     let raw = |seed| BlockWrite {
         compression: CompressionKind::Off,
@@ -143,7 +143,7 @@ fn a_failed_flush_counts_as_lost_writes() {
     pool.store.flush().unwrap();
     assert_eq!(missed(&pool), [(0, TXG)]);
     // It was flushed, then rewritten and flushed again.
-    assert_eq!(pool.store.topology().figures(LeafId(0)).write_errors, 2);
+    assert_eq!(pool.store.topology().leaf_stats(LeafId(0)).write_errors, 2);
     // Without new writes there is nothing to flush.
     pool.store.flush().unwrap();
     assert_eq!(missed(&pool), []);
@@ -165,7 +165,7 @@ fn spoil(device: &Arc<Moody>, offset: u64) {
 }
 
 #[test]
-fn what_a_read_finds_wrong_it_writes_right_if_that_is_wanted() {
+fn reads_repair_corrupt_copies_if_enabled() {
     for vdev in [Vdev::Mirror(2), Vdev::Raidz(4, 2)] {
         let pool = Pool::new(&[(vdev, 9)]);
         let content = noise(1, 16 << 10);
@@ -194,11 +194,11 @@ fn what_a_read_finds_wrong_it_writes_right_if_that_is_wanted() {
             // was read is repaired.
             assert_eq!(read(), Arc::new(content.clone()));
             let audit = store.audit(&pointer, address()).unwrap();
-            let figures = store.topology().figures(LeafId(device as u32));
-            if figures.checksum_errors > 0 && audit.is_clean() {
+            let stats = store.topology().leaf_stats(LeafId(device as u32));
+            if stats.checksum_errors > 0 && audit.is_clean() {
                 assert!(writes() > unchanged);
-                assert_eq!(figures.repaired_bytes, figures.write_bytes);
-                assert!(figures.repaired_bytes >= 512);
+                assert_eq!(stats.repaired_bytes, stats.write_bytes);
+                assert!(stats.repaired_bytes >= 512);
                 assert!(pool.devices[device].inner.to_vec() == *before);
             } else {
                 assert_eq!(writes(), unchanged);
@@ -210,7 +210,7 @@ fn what_a_read_finds_wrong_it_writes_right_if_that_is_wanted() {
 }
 
 #[test]
-fn every_lying_data_column_is_repaired() {
+fn every_corrupt_data_column_is_repaired() {
     let pool = Pool::new(&[(Vdev::Raidz(4, 2), 9)]);
     let content = noise(1, 16 << 10);
     let pointer = pool.write_one(job(content.clone())).pointer;
@@ -275,8 +275,8 @@ fn a_lost_copy_is_written_again_from_a_good_one() {
             .unwrap()
             .is_clean()
     );
-    let figures = store.topology().figures(LeafId(0));
-    assert_eq!(figures.repaired_bytes, 8192);
+    let stats = store.topology().leaf_stats(LeafId(0));
+    assert_eq!(stats.repaired_bytes, 8192);
 }
 
 #[test]
@@ -292,12 +292,12 @@ fn a_repair_that_fails_does_not_hurt_the_read() {
         store.read(&pointer, address(), None).unwrap().bytes,
         Arc::new(content.clone())
     );
-    let figures = store.topology().figures(LeafId(1));
-    assert_eq!((figures.write_errors, figures.repaired_bytes), (1, 0));
+    let stats = store.topology().leaf_stats(LeafId(1));
+    assert_eq!((stats.write_errors, stats.repaired_bytes), (1, 0));
 }
 
 #[test]
-fn a_read_that_began_before_space_was_reused_repairs_nothing() {
+fn reads_begun_before_space_reuse_repair_nothing() {
     let _mark = mark::expect("late-repair-dropped");
     let pool = Pool::new(&[(Vdev::Disk, 9), (Vdev::Disk, 12)]);
     let content = noise(1, 8192);
@@ -316,5 +316,5 @@ fn a_read_that_began_before_space_was_reused_repairs_nothing() {
     let read = store.read_uncached(&pointer, address(), None).unwrap();
     assert_eq!(read.bytes, Arc::new(content));
     assert!(pool.devices[0].inner.to_vec() == spoilt);
-    assert_eq!(store.topology().figures(LeafId(0)).repaired_bytes, 0);
+    assert_eq!(store.topology().leaf_stats(LeafId(0)).repaired_bytes, 0);
 }

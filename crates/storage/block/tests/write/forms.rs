@@ -36,7 +36,7 @@ const COMPRESSIONS: [CompressionKind; 8] = [
 ];
 
 #[test]
-fn every_checksum_and_compression_function_is_written_and_read_back() {
+fn every_checksum_and_compression_round_trips() {
     let pool = Pool::new(&[(Vdev::Mirror(2), 9)]);
     let mut jobs = vec![];
     for checksum in CHECKSUMS {
@@ -117,7 +117,7 @@ fn zeros_become_holes_unless_compression_is_off() {
 }
 
 #[test]
-fn what_compresses_to_a_pointer_s_room_is_embedded_where_that_is_allowed() {
+fn small_compressed_blocks_are_embedded_where_allowed() {
     let pool = Pool::new(&[(Vdev::Disk, 12)]);
     let mut content = vec![0; 4096];
     content[7] = 1;
@@ -184,7 +184,7 @@ fn stored_sizes_are_whole_sectors_and_little_gain_is_no_gain() {
 }
 
 #[test]
-fn copies_lie_on_different_vdevs_and_each_is_enough() {
+fn copies_are_on_different_vdevs_and_each_suffices() {
     let pool = Pool::new(&[(Vdev::Disk, 9), (Vdev::Disk, 12), (Vdev::Raidz(3, 1), 9)]);
     let content = noise(5, 3 << 10);
     for copies in 1..=3u8 {
@@ -211,7 +211,7 @@ fn copies_lie_on_different_vdevs_and_each_is_enough() {
 }
 
 #[test]
-fn a_block_of_this_txg_is_rewritten_in_place_only_if_it_fits_and_that_is_allowed() {
+fn a_block_of_this_txg_is_rewritten_in_place_if_it_fits() {
     let _mark = mark::expect("block-rewritten-in-place");
     let pool = Pool::new(&[(Vdev::Mirror(2), 9)]);
     let of = |seed, previous: BlockPointer, may_rewrite| {
@@ -259,7 +259,7 @@ fn a_block_of_this_txg_is_rewritten_in_place_only_if_it_fits_and_that_is_allowed
 }
 
 #[test]
-fn what_is_to_be_kept_is_read_from_memory() {
+fn retained_writes_are_cache_hits() {
     let pool = Pool::new(&[(Vdev::Disk, 9)]);
     let keep = BlockWrite {
         keep_cached: true,
@@ -328,7 +328,7 @@ fn requests_that_no_pool_could_hold_are_errors_of_their_own() {
 }
 
 #[test]
-fn one_thread_and_many_give_the_same_pointers_and_the_same_bytes() {
+fn results_do_not_depend_on_the_number_of_threads() {
     let run = |threads| {
         let vdevs = [(Vdev::Raidz(4, 1), 9), (Vdev::Mirror(2), 12)];
         let pool = Pool::with(&vdevs, false, threads);
@@ -355,9 +355,9 @@ fn neighbours_go_to_a_leaf_together() {
     pool.write(jobs);
     let topology = pool.store.topology();
     for (leaf, _) in topology.tree.leaves() {
-        let figures = topology.figures(leaf);
-        assert_eq!(figures.write_bytes, 64 * 4096);
-        assert_eq!((figures.writes, figures.write_errors), (1, 0));
+        let stats = topology.leaf_stats(leaf);
+        assert_eq!(stats.write_bytes, 64 * 4096);
+        assert_eq!((stats.writes, stats.write_errors), (1, 0));
     }
     pool.store.flush().unwrap();
     pool.store.flush().unwrap();
@@ -379,7 +379,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn any_blocks_on_any_vdevs_come_back_whichever_leaves_are_lost(
+    fn any_blocks_on_any_vdevs_survive_permitted_losses(
         vdev in any_vdev(),
         ashift in 9u64..=13,
         sizes in proptest::collection::vec((1usize..80, 0u8..3, any::<u64>()), 1..12),

@@ -94,7 +94,7 @@ fn pieces_that_fit_nowhere_are_cut_again() {
 }
 
 #[test]
-fn large_headers_hold_what_small_ones_would_nest() {
+fn large_gang_headers_replace_nested_small_ones() {
     let pool = Pool::with(&[(Vdev::Mirror(2), 12)], true, 0);
     pool.arena.shatter(8192, u64::MAX);
     let job = raw(2, 128 << 10, 1);
@@ -112,7 +112,7 @@ fn large_headers_hold_what_small_ones_would_nest() {
 }
 
 #[test]
-fn without_space_even_for_pieces_everything_is_given_back() {
+fn without_space_for_gang_pieces_everything_is_released() {
     let _mark = mark::expect("gang-block-has-no-room");
     let pool = Pool::new(&[(Vdev::Disk, 9)]);
     let refused = |job: BlockWrite| {
@@ -154,7 +154,7 @@ fn pieces_carry_the_checksum_of_the_whole() {
 }
 
 #[test]
-fn a_block_in_pieces_is_not_rewritten_in_place() {
+fn a_gang_block_is_not_rewritten_in_place() {
     let pool = Pool::new(&[(Vdev::Disk, 9)]);
     pool.arena.shatter(2048, u64::MAX);
     let first = pool.write_one(raw(5, 4096, 1));
@@ -170,7 +170,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn any_block_in_pieces_comes_back(
+    fn any_gang_block_round_trips(
         sectors in 3usize..200,
         run in 1u64..20,
         copies in 1u8..=3,
@@ -215,7 +215,7 @@ impl SpaceMapStore for Unused {
 }
 
 #[test]
-fn the_pools_own_allocator_gives_space_until_only_crumbs_are_left_and_they_are_used() {
+fn a_fragmented_pool_is_used_up_by_gang_blocks() {
     let pool = Pool::new(&[(Vdev::Mirror(2), 9)]);
     let tree = Arc::new(pool.tree.clone());
     let top = tree.top(VdevId(0)).unwrap();

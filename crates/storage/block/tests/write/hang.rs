@@ -93,7 +93,7 @@ impl Bench {
 const HUNG: (LeafState, LeafReason) = (LeafState::Faulted, LeafReason::Hung);
 
 #[test]
-fn a_side_that_hangs_is_done_without_and_stays_out_until_it_answers() {
+fn a_hung_side_is_skipped_until_it_answers() {
     let _mark = mark::expect("leaf-hung");
     let hangs = |plan: HangPlan| {
         let bench = bench(2);
@@ -156,7 +156,7 @@ fn a_late_write_is_dropped_and_never_written_again() {
 }
 
 #[test]
-fn the_last_side_is_waited_for_however_long_it_takes() {
+fn the_last_side_has_no_deadline() {
     for sides in [1, 2] {
         let bench = bench(sides);
         let last = bench.disks.len() - 1;
@@ -190,7 +190,7 @@ fn the_last_side_is_waited_for_however_long_it_takes() {
 }
 
 #[test]
-fn reads_are_planned_around_a_slow_side_and_nobody_shares_a_read_for_ever() {
+fn reads_avoid_a_slow_side_and_shared_reads_end() {
     let bench = bench(2);
     let blocks: Vec<WrittenBlock> = (0..16).map(|seed| bench.write(seed)).collect();
     bench.store.flush().unwrap();
@@ -234,13 +234,13 @@ fn a_read_that_others_depend_on_has_a_deadline() {
         bench.read(block, seed);
     }
     assert_eq!(bench.condition(0), HUNG);
-    let figures = bench.store.topology().figures(LeafId(0));
-    assert_eq!((figures.read_errors, figures.checksum_errors), (0, 0));
+    let stats = bench.store.topology().leaf_stats(LeafId(0));
+    assert_eq!((stats.read_errors, stats.checksum_errors), (0, 0));
     bench.disks[0].release();
 }
 
 #[test]
-fn a_look_at_a_device_that_hangs_is_given_up() {
+fn a_probe_of_a_hung_device_times_out() {
     let bench = bench(1);
     let topology = bench.store.topology();
     bench.disks[0].hang(HangPlan::new(Hanging::Reads).passing(20 * SECOND_NS));

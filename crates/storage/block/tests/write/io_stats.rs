@@ -146,7 +146,7 @@ fn bucket(ns: u64) -> usize {
 const ASYNC_WRITE: usize = IoClass::AsyncWrite as usize;
 
 #[test]
-fn neighbours_written_together_are_one_operation_with_the_time_of_all() {
+fn adjacent_writes_count_as_one_operation() {
     let pool = Stripe::new(1);
     let written = pool.store.write(TXG, &pool.arena, Stripe::jobs(3));
     assert!(written.iter().all(Result::is_ok));
@@ -163,7 +163,7 @@ fn neighbours_written_together_are_one_operation_with_the_time_of_all() {
 }
 
 #[test]
-fn a_leaf_whose_turn_comes_later_waits_for_it() {
+fn queue_time_is_counted_for_later_leaves() {
     let pool = Stripe::new(2);
     let written = pool.store.write(TXG, &pool.arena, Stripe::jobs(2));
     assert!(written.iter().all(Result::is_ok));
@@ -179,7 +179,7 @@ fn a_leaf_whose_turn_comes_later_waits_for_it() {
 }
 
 #[test]
-fn reads_are_told_apart_by_why_they_are_made_and_each_is_counted_once() {
+fn reads_are_counted_once_by_their_class() {
     let pool = Stripe::new(1);
     let mut written = pool.store.write_durable(TXG, &pool.arena, Stripe::jobs(1));
     let pointer = written.remove(0).unwrap().pointer;
@@ -197,8 +197,8 @@ fn reads_are_told_apart_by_why_they_are_made_and_each_is_counted_once() {
     assert_eq!(asked(IoClass::Scrub), [(13, 1)]);
     assert_eq!(asked(IoClass::AsyncRead), [(13, 1)]);
     let reads: u64 = waits.total[0].counts.iter().sum();
-    let figures = pool.store.topology().figures(LeafId(0));
-    assert_eq!((reads, figures.reads), (4, 4));
+    let stats = pool.store.topology().leaf_stats(LeafId(0));
+    assert_eq!((reads, stats.reads), (4, 4));
     assert_eq!(waits.disk[0].sum_ns, 4 * MS);
     assert_eq!(waits.joined, <[Vec<u64>; 7]>::default());
 }
@@ -221,7 +221,7 @@ fn nothing_waits_for_ever_after_a_device_panicked() {
 }
 
 #[test]
-fn what_takes_half_a_minute_is_slow_until_errors_are_cleared() {
+fn requests_over_30_s_are_slow_until_clear() {
     let pool = Stripe::new(1);
     let device = pool.store.topology().leaf_device(LeafId(0)).unwrap();
     device.write(0, &[0; 512]).unwrap();
@@ -238,14 +238,14 @@ fn what_takes_half_a_minute_is_slow_until_errors_are_cleared() {
 }
 
 #[test]
-fn labels_count_as_writes_that_somebody_waits_for() {
+fn labels_count_as_synchronous_writes() {
     let pool = Stripe::new(1);
     let device = pool.store.topology().leaf_device(LeafId(0)).unwrap();
     device.write(0, &[0; 1024]).unwrap();
     device.flush().unwrap();
-    let figures = pool.store.topology().figures(LeafId(0));
+    let stats = pool.store.topology().leaf_stats(LeafId(0));
     assert_eq!(
-        (figures.writes, figures.write_bytes, figures.flushes),
+        (stats.writes, stats.write_bytes, stats.flushes),
         (1, 1024, 1)
     );
     let waits = pool.waits(0);

@@ -16,9 +16,9 @@ fn a_leaf_that_is_faulted_gets_no_requests() {
         let given = || {
             let device = &pool.devices[0];
             let [writes, flushes] = [&device.writes, &device.flushes];
-            let figures = pool.store.topology().figures(LeafId(0));
+            let stats = pool.store.topology().leaf_stats(LeafId(0));
             let counts = [writes, flushes].map(|count| count.load(Ordering::SeqCst));
-            (counts, figures)
+            (counts, stats)
         };
         // While a write is in progress: nothing of it counts as durable on the leaf.
         let under_way = pool.write_one(job(noise(2, 16 << 10)));

@@ -48,7 +48,7 @@ fn a_flush_that_fails_once_is_made_good_at_once() {
 }
 
 #[test]
-fn after_failed_flushes_the_next_writes_everything_again() {
+fn after_failed_flushes_all_blocks_are_rewritten() {
     for vdev in [Vdev::Disk, Vdev::Mirror(2), Vdev::Raidz(3, 1)] {
         let pool = Pool::new(&[(vdev, 9)]);
         let written = pool.write_one(raw(1));
@@ -69,7 +69,7 @@ fn after_failed_flushes_the_next_writes_everything_again() {
 }
 
 #[test]
-fn an_error_that_labels_are_told_of_is_one_of_blocks_too() {
+fn an_error_seen_by_labels_is_seen_by_blocks() {
     let pool = Pool::new(&[(Vdev::Disk, 9)]);
     let written = pool.write_one(raw(1));
     pool.devices[0].fail_flushes(1);
@@ -79,7 +79,7 @@ fn an_error_that_labels_are_told_of_is_one_of_blocks_too() {
 }
 
 #[test]
-fn an_error_that_blocks_are_told_of_is_one_of_labels_too() {
+fn an_error_seen_by_blocks_is_seen_by_labels() {
     let pool = Pool::new(&[(Vdev::Disk, 9)]);
     pool.write_one(raw(1));
     let label = labels(&pool, 0);
@@ -91,7 +91,7 @@ fn an_error_that_blocks_are_told_of_is_one_of_labels_too() {
 }
 
 #[test]
-fn an_error_told_to_another_user_of_the_disk_counts() {
+fn an_error_seen_by_another_user_of_the_disk_counts() {
     let pool = Pool::new(&[(Vdev::Disk, 9)]);
     let written = pool.write_one(raw(1));
     pool.devices[0].fail_flushes(1);
@@ -102,7 +102,7 @@ fn an_error_told_to_another_user_of_the_disk_counts() {
 }
 
 #[test]
-fn old_bytes_never_come_back_over_new_ones() {
+fn old_bytes_never_overwrite_new_ones() {
     let pool = Pool::new(&[(Vdev::Disk, 9)]);
     let first = pool.write_one(raw(1)).pointer;
     pool.devices[0].fail_flushes(2);
@@ -129,7 +129,7 @@ fn old_bytes_never_come_back_over_new_ones() {
 }
 
 #[test]
-fn what_a_mirror_s_side_lost_for_good_is_not_kept() {
+fn blocks_lost_by_a_faulted_side_are_not_retained() {
     let pool = Pool::new(&[(Vdev::Mirror(2), 9)]);
     pool.write_one(raw(1));
     pool.devices[0].fails_flush.store(true, Ordering::SeqCst);
@@ -143,7 +143,7 @@ fn what_a_mirror_s_side_lost_for_good_is_not_kept() {
 }
 
 #[test]
-fn unflushed_contents_are_written_again_when_they_are_distrusted() {
+fn unflushed_blocks_are_rewritten_after_a_failed_flush() {
     let pool = Pool::new(&[(Vdev::Disk, 9)]);
     let written = pool.write_one(raw(1));
     // A disk that was away for a moment and does not report what it lost.

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_rows_of_nine_and_fourteen_children_are_the_known_ones() {
+    fn the_first_rows_of_9_and_14_children_are_as_known() {
         let nine = Permutations::new(9).unwrap();
         assert_eq!(
             &nine.bytes()[..18],

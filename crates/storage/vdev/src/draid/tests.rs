@@ -20,7 +20,7 @@ fn columns(geometry: &DraidGeometry, offset: u64, size: u64) -> Vec<Vec<(u64, u6
 }
 
 #[test]
-fn columns_lie_where_the_known_examples_have_them() {
+fn columns_match_the_known_examples() {
     let (a, b) = (shape_a(), shape_b());
     let sector = 0x1000u64;
     assert_eq!(
@@ -130,7 +130,7 @@ fn impossible_shapes_are_refused() {
 
 proptest! {
     #[test]
-    fn each_column_of_a_row_lies_on_a_child_of_its_own_outside_the_spares(
+    fn each_column_of_a_row_is_on_its_own_child(
         parity in 1u64..4, data in 1u64..9, spares in 0u64..5, more in 0u64..30,
         stripe in 0u64..1 << 30, sectors in 1u64..200,
     ) {

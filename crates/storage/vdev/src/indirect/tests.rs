@@ -137,7 +137,7 @@ fn split() -> Twin {
 }
 
 #[test]
-fn a_split_block_is_put_together_from_the_right_copy_of_each_piece() {
+fn a_split_block_uses_the_right_copy_of_each_piece() {
     let mut twin = split();
     assert_eq!(twin.read().unwrap().data, twin.data);
     assert!(twin.audit().is_clean());
@@ -179,7 +179,7 @@ fn a_split_block_is_put_together_from_the_right_copy_of_each_piece() {
 }
 
 #[test]
-fn mappings_may_lead_through_further_removed_vdevs_but_not_in_circles() {
+fn indirect_mappings_may_nest_but_not_cycle() {
     let removed = |guid| VdevConfig {
         ashift: 9,
         ..VdevConfig::new(VdevType::Indirect, Guid(guid))

@@ -19,7 +19,7 @@ fn mirror_of(count: u64) -> VdevTree {
 }
 
 #[test]
-fn complete_leaves_come_first_then_stale_ones_then_absent_ones() {
+fn complete_leaves_precede_stale_and_absent_ones() {
     let tree = mirror_of(4);
     let mut health = LeafTable::all_good(4);
     *health.entry(LeafId(0)).unwrap() = LeafEntry {
@@ -36,7 +36,7 @@ fn complete_leaves_come_first_then_stale_ones_then_absent_ones() {
 }
 
 #[test]
-fn the_turn_goes_to_the_next_side_every_two_mebibytes() {
+fn the_next_side_is_read_every_2_mib() {
     let tree = mirror_of(3);
     let first = |offset: u64| {
         order(&sources(

@@ -285,16 +285,16 @@ impl<'a, 'v> Search<'a, 'v> {
             let mut sets = Subsets::new(open.len(), count);
             while let Some(set) = sets.next() {
                 let rows: Vec<usize> = set.iter().filter_map(|at| open.get(*at).copied()).collect();
-                let mut turn = Turn::new(&options, &rows);
+                let mut combination = Combination::new(&options, &rows);
                 loop {
                     if budget == 0 {
                         return false;
                     }
                     budget = budget.saturating_sub(1);
-                    if self.check(&turn) {
+                    if self.check(&combination) {
                         return true;
                     }
-                    if !turn.advance() {
+                    if !combination.advance() {
                         break;
                     }
                 }
@@ -318,13 +318,13 @@ fn distinct(cell: &Cell) -> Vec<usize> {
 }
 
 /// A choice of copies for blocks without parity: some rows use another copy than the preferred one.
-struct Turn<'a> {
+struct Combination<'a> {
     options: &'a [Vec<usize>],
     /// Row and index into its options (1 or more).
     turned: Vec<(usize, usize)>,
 }
 
-impl<'a> Turn<'a> {
+impl<'a> Combination<'a> {
     fn new(options: &'a [Vec<usize>], rows: &[usize]) -> Self {
         Self {
             options,
@@ -350,7 +350,7 @@ impl<'a> Turn<'a> {
     }
 }
 
-impl Doubt for Turn<'_> {
+impl Doubt for Combination<'_> {
     fn is_doubted(&self, row: usize, _: usize, _: &Cell, copy: usize, _: &Copy) -> bool {
         let turned = self
             .turned

@@ -8,7 +8,7 @@ use crate::tree::Reflow;
 type Example = ((u64, u64, u8, u64, u64), &'static [(u64, u64, u64)]);
 
 #[test]
-fn columns_lie_where_the_known_examples_have_them() {
+fn columns_match_the_known_examples() {
     let cases: [Example; 6] = [
         (
             (0x1000, 0x2000, 12, 4, 1),
@@ -96,7 +96,7 @@ fn sizes_are_those_of_the_known_examples() {
 }
 
 #[test]
-fn the_width_of_a_block_is_that_of_the_last_expansion_before_its_birth() {
+fn a_blocks_width_is_that_of_the_last_expansion_before_birth() {
     let geometry = RaidzGeometry::new(6, 1, &[Txg(50), Txg(70)], true).unwrap();
     let width = |txg| geometry.logical_width(Txg(txg));
     assert_eq!([0, 49, 50, 69, 70, u64::MAX].map(width), [3, 3, 4, 4, 5, 5]);
@@ -116,7 +116,7 @@ fn impossible_shapes_are_refused() {
 }
 
 #[test]
-fn rows_at_their_old_place_their_new_place_and_in_the_scratch_copy_are_told_apart() {
+fn rows_are_read_at_old_new_and_scratch_offsets() {
     let geometry = RaidzGeometry::new(4, 1, &[], true).unwrap();
     let map = |moved_sectors: u64, scratch_state: u16| {
         let reflow = Reflow {

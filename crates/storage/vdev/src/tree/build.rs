@@ -34,7 +34,7 @@ pub struct TreeError {
 
 /// The context of a node, inherited from the vdevs above it.
 #[derive(Clone)]
-struct Place {
+struct NodeContext {
     parent: NodeId,
     depth: usize,
     index: usize,
@@ -79,7 +79,7 @@ pub(super) fn build(mut root: VdevConfig, reflow: Reflow) -> Result<VdevTree, Tr
         } else {
             AllocationClass::Normal
         };
-        let place = Place {
+        let context = NodeContext {
             parent: NodeId(0),
             depth: 1,
             index,
@@ -89,7 +89,7 @@ pub(super) fn build(mut root: VdevConfig, reflow: Reflow) -> Result<VdevTree, Tr
             parent_kind: VdevType::Root,
             draid: None,
         };
-        let node = add(&mut tree, &mut guids, top, place)?;
+        let node = add(&mut tree, &mut guids, top, context)?;
         tree.tops.push(node);
     }
     Ok(tree)
@@ -110,14 +110,14 @@ fn add(
     tree: &mut VdevTree,
     guids: &mut HashSet<u64>,
     mut config: VdevConfig,
-    place: Place,
+    context: NodeContext,
 ) -> Result<NodeId, TreeError> {
     let children = core::mem::take(&mut config.children);
-    check(tree, &config, &children, &place)?;
+    check(tree, &config, &children, &context)?;
     if config.guid.0 != 0 && !guids.insert(config.guid.0) {
         return Err(error(&config, "its guid stands twice in the tree"));
     }
-    let kind = kind_of(&config, children.len(), &place)?;
+    let kind = kind_of(&config, children.len(), &context)?;
     let number =
         u32::try_from(tree.nodes.len()).map_err(|_| error(&config, "too many vdevs in all"))?;
     let id = NodeId(number);
@@ -129,28 +129,28 @@ fn add(
     } else {
         None
     };
-    let mut below = Place {
+    let mut below = NodeContext {
         parent: id,
-        depth: place.depth.saturating_add(1),
+        depth: context.depth.saturating_add(1),
         index: 0,
         parent_kind: config.kind,
         draid: match &kind {
             VdevKind::Draid(geometry) => Some(Arc::clone(geometry)),
-            _ => place.draid,
+            _ => context.draid,
         },
-        ..place
+        ..context
     };
     tree.nodes.push(VdevNode {
         kind,
         config,
-        parent: Some(place.parent),
+        parent: Some(context.parent),
         children: Vec::new(),
-        top: place.top,
-        ashift: place.ashift,
+        top: context.top,
+        ashift: context.ashift,
         leaf,
-        class: place.class,
+        class: context.class,
     });
-    if let Some(parent) = node_mut(tree, place.parent) {
+    if let Some(parent) = node_mut(tree, context.parent) {
         parent.children.push(id);
     }
     for (index, child) in children.into_iter().enumerate() {
@@ -169,10 +169,10 @@ fn check(
     tree: &VdevTree,
     config: &VdevConfig,
     children: &[VdevConfig],
-    place: &Place,
+    context: &NodeContext,
 ) -> Result<(), TreeError> {
-    let is_top = place.parent_kind == VdevType::Root;
-    if place.depth >= DEPTH_MAX {
+    let is_top = context.parent_kind == VdevType::Root;
+    if context.depth >= DEPTH_MAX {
         return Err(error(config, "the tree is too deep"));
     }
     if children.len() > CHILDREN_MAX || tree.nodes.len() >= NODES_MAX {
@@ -180,7 +180,7 @@ fn check(
     }
     if config
         .id
-        .is_some_and(|id| usize::try_from(id) != Ok(place.index))
+        .is_some_and(|id| usize::try_from(id) != Ok(context.index))
     {
         return Err(error(config, "its id is not its place among its siblings"));
     }
@@ -195,10 +195,10 @@ fn check(
         {
             return Err(error(config, "only a top-level vdev can be of this kind"));
         }
-        VdevType::DraidSpare if place.draid.is_none() => {
+        VdevType::DraidSpare if context.draid.is_none() => {
             return Err(error(config, "a distributed spare outside a dRAID vdev"));
         }
-        VdevType::DraidSpare if !place.parent_kind.is_mirror_like() => {
+        VdevType::DraidSpare if !context.parent_kind.is_mirror_like() => {
             return Err(error(
                 config,
                 "a distributed spare that stands in for nothing",
@@ -217,7 +217,11 @@ fn check(
     Ok(())
 }
 
-fn kind_of(config: &VdevConfig, children: usize, place: &Place) -> Result<VdevKind, TreeError> {
+fn kind_of(
+    config: &VdevConfig,
+    children: usize,
+    context: &NodeContext,
+) -> Result<VdevKind, TreeError> {
     Ok(match config.kind {
         VdevType::Root => VdevKind::Root,
         VdevType::Disk | VdevType::File => VdevKind::Device,
@@ -257,7 +261,7 @@ fn kind_of(config: &VdevConfig, children: usize, place: &Place) -> Result<VdevKi
                 .spare_id
                 .and_then(|id| u16::try_from(id).ok())
                 .ok_or_else(|| error(config, "no spareid"))?;
-            let count = place.draid.as_ref().map_or(0, |draid| draid.spares());
+            let count = context.draid.as_ref().map_or(0, |draid| draid.spares());
             if u64::from(spare_id) >= count {
                 return Err(error(config, "spareid beyond the vdev's spares"));
             }

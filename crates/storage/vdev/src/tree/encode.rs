@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_that_was_written_is_read_back_as_it_was() {
+    fn vdev_trees_round_trip() {
         let list = pool().to_nvlist(VdevListScope::Pool);
         assert_eq!(VdevConfig::from_nvlist(&list), Ok(pool()));
     }
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hole_says_that_it_is_one() {
+    fn a_hole_is_encoded_as_a_hole() {
         let list = pool().to_nvlist(VdevListScope::Pool);
         let hole = &list.list_array("children").unwrap()[1];
         assert_eq!(hole.u64("is_hole"), Ok(1));

@@ -471,7 +471,7 @@ proptest! {
     }
 
     #[test]
-    fn any_configuration_is_a_tree_or_an_error_and_serves_without_panic(
+    fn any_configuration_parses_or_fails_without_panic(
         tops in proptest::collection::vec(any_config(), 0..5),
         reflow in any::<u64>(), offset in any::<u64>(), size in 1u64..200_000, birth in any::<u64>(),
     ) {

@@ -92,7 +92,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_written_survives_every_permitted_loss_and_a_loss_too_many_is_told(
+    fn writes_survive_every_permitted_loss(
         shape in any_writable(),
         ashift in prop_oneof![Just(9u64), Just(12)],
         place in 0u64..3000,
@@ -133,7 +133,7 @@ proptest! {
     }
 
     #[test]
-    fn fillers_are_the_rest_of_the_space_and_touch_nothing_written(
+    fn fillers_cover_free_space_only(
         parity in 1u64..4,
         data in 1u64..6,
         ashift in 9u64..=12,

@@ -112,33 +112,33 @@ fn check(name: &str, redundancy: usize, most: usize) {
 }
 
 #[test]
-fn mirrors_hold_what_they_should() {
+fn mirrors_match_the_golden_images() {
     check("mirror2", 1, 2);
     check("mirror3", 2, 1);
 }
 
 #[test]
-fn raidz1_holds_what_it_should() {
+fn raidz1_matches_the_golden_images() {
     check("raidz1-3", 1, 3);
 }
 
 #[test]
-fn raidz2_holds_what_it_should() {
+fn raidz2_matches_the_golden_images() {
     check("raidz2-5", 2, 3);
 }
 
 #[test]
-fn raidz3_holds_what_it_should() {
+fn raidz3_matches_the_golden_images() {
     check("raidz3-7", 3, 2);
 }
 
 #[test]
-fn draid1_holds_what_it_should() {
+fn draid1_matches_the_golden_images() {
     check("draid1", 1, 3);
 }
 
 #[test]
-fn draid2_with_a_distributed_spare_in_use_holds_what_it_should() {
+fn draid2_with_a_distributed_spare_matches_the_golden_images() {
     // One member is offline and replaced by the spare, so two more may be lost.
     let Some(mut pool) = open("draid2") else {
         return;
@@ -152,13 +152,13 @@ fn draid2_with_a_distributed_spare_in_use_holds_what_it_should() {
 }
 
 #[test]
-fn widened_raidz_holds_what_it_should() {
+fn expanded_raidz_matches_the_golden_images() {
     check("expanded", 1, 2);
     check("v24-raidz", 1, 2);
 }
 
 #[test]
-fn raidz_that_is_being_widened_holds_what_it_should() {
+fn raidz_during_expansion_matches_the_golden_images() {
     check("expanding", 1, 4);
 }
 
@@ -185,7 +185,7 @@ fn a_removed_vdev_is_read_where_its_data_went() {
 }
 
 #[test]
-fn spares_and_replacements_hold_what_they_should() {
+fn spares_and_replacements_match_the_golden_images() {
     for name in [
         "spare-used",
         "resilver-mid",
@@ -204,7 +204,7 @@ fn spares_and_replacements_hold_what_they_should() {
 }
 
 #[test]
-fn damaged_members_are_found_out_and_no_others() {
+fn only_damaged_members_are_blamed() {
     for (name, liars) in [
         ("corrupt-mirror", &[0u32, 1][..]),
         ("corrupt-raidz1", &[1]),

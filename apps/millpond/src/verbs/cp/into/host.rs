@@ -23,7 +23,7 @@ pub struct HostFile {
     fd: OnceLock<Arc<OwnedFd>>,
 }
 
-fn told(error: Errno) -> String {
+fn errno_text(error: Errno) -> String {
     std::io::Error::from(error).to_string()
 }
 
@@ -57,12 +57,13 @@ impl HostFile {
             false => parent,
         };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let directory = open(&parent, flags, Mode::empty()).map_err(told)?;
+        let directory = open(&parent, flags, Mode::empty()).map_err(errno_text)?;
         Self::below(Arc::new(directory), name)
     }
 
     fn below(directory: Arc<OwnedFd>, name: Vec<u8>) -> Result<Self, String> {
-        let found = statat(&directory, name.as_slice(), AtFlags::SYMLINK_NOFOLLOW).map_err(told)?;
+        let found =
+            statat(&directory, name.as_slice(), AtFlags::SYMLINK_NOFOLLOW).map_err(errno_text)?;
         Ok(Self {
             facts: facts(&found)?,
             directory,
@@ -83,8 +84,8 @@ impl HostFile {
             Err(Errno::PERM) => open(flags),
             opened => opened,
         };
-        let fd = opened.map_err(told)?;
-        let found = fstat(&fd).map_err(told)?;
+        let fd = opened.map_err(errno_text)?;
+        let found = fstat(&fd).map_err(errno_text)?;
         if facts(&found)?.id != self.facts.id {
             return Err("it was replaced while it was copied".into());
         }
@@ -137,10 +138,10 @@ impl Source for HostFile {
     }
 
     fn entries(&self) -> Result<Vec<Entry>, String> {
-        let directory = Dir::read_from(self.open()?).map_err(told)?;
+        let directory = Dir::read_from(self.open()?).map_err(errno_text)?;
         let mut entries = vec![];
         for entry in directory {
-            let entry = entry.map_err(told)?;
+            let entry = entry.map_err(errno_text)?;
             let name = entry.file_name().to_bytes();
             if name != b"." && name != b".." {
                 entries.push(Entry {
@@ -161,7 +162,7 @@ impl Source for HostFile {
 
     fn link_target(&self) -> Result<Vec<u8>, String> {
         let target = readlinkat(&self.directory, self.name.as_slice(), Vec::new());
-        Ok(target.map_err(told)?.into_bytes())
+        Ok(target.map_err(errno_text)?.into_bytes())
     }
 
     fn xattrs(&self) -> Result<Xattrs, String> {
@@ -182,7 +183,7 @@ impl Source for HostFile {
         match listed {
             Ok(xattrs) => Ok(xattrs),
             Err(Errno::OPNOTSUPP) => Ok(vec![]),
-            Err(error) => Err(told(error)),
+            Err(error) => Err(errno_text(error)),
         }
     }
 
@@ -197,7 +198,7 @@ impl Source for HostFile {
             Err(Errno::NXIO) => return Ok(None),
             // A file system that does not report holes.
             Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(Some((from_bytes, size))),
-            Err(error) => return Err(told(error)),
+            Err(error) => return Err(errno_text(error)),
         };
         if start >= size {
             return Ok(None);
@@ -214,7 +215,7 @@ impl Source for HostFile {
                 Ok(0) => break,
                 Ok(count) => done += count,
                 Err(Errno::INTR) => {}
-                Err(error) => return Err(told(error)),
+                Err(error) => return Err(errno_text(error)),
             }
         }
         Ok(done)
@@ -262,5 +263,5 @@ const XATTR_BYTES_MAX: usize = 64 << 10;
 
 /// Opens a host file to copy its bytes into a volume.
 pub fn open_plain(path: &Path) -> Result<OwnedFd, String> {
-    openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(told)
+    openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(errno_text)
 }

@@ -61,7 +61,7 @@ pub(super) fn run(session: &mut Session, global: &Global, options: &Options) -> 
             dataset,
             path,
         } => {
-            let place = Place::of(&files, &dataset, &path, sources.len())?;
+            let place = Destination::of(&files, &dataset, &path, sources.len())?;
             let mut found = Sources {
                 pools: Pools::new(global),
                 datasets: BTreeMap::new(),
@@ -109,12 +109,12 @@ fn has_bar(global: &Global, options: &Options) -> bool {
 }
 
 /// The destination: an existing directory, and the name of the copy if the command line gives one.
-struct Place {
+struct Destination {
     node: Node,
     name: Option<Vec<u8>>,
 }
 
-impl Place {
+impl Destination {
     fn of(files: &FileSystem, dataset: &str, path: &[u8], sources: usize) -> Result<Self, Failure> {
         let shown = |error: &dyn std::fmt::Display| {
             let path = super::super::name_text::escaped(path);
@@ -166,7 +166,7 @@ impl Sources<'_> {
         writing: &mut WritePools<'_>,
         word: &OsStr,
         is_recursive: bool,
-        place: &Place,
+        place: &Destination,
     ) -> Result<Order, Failure> {
         let named = if is_address(word) {
             self.in_pool(writing, word, is_recursive)?

@@ -20,7 +20,7 @@ impl PoolFile {
     /// # Errors
     /// If the attributes cannot be read.
     pub fn new(source: u64, node: Node) -> Result<Self, String> {
-        let stat = node.stat().map_err(told)?;
+        let stat = node.stat().map_err(error_text)?;
         let facts = Facts {
             kind: stat.kind,
             permissions: stat.permissions,
@@ -41,7 +41,7 @@ impl PoolFile {
     }
 }
 
-fn told(error: FileError) -> String {
+fn error_text(error: FileError) -> String {
     error.to_string()
 }
 
@@ -51,7 +51,7 @@ impl Source for PoolFile {
     }
     fn entries(&self) -> Result<Vec<Entry>, String> {
         let mut entries = vec![];
-        for entry in self.node.entries().map_err(told)? {
+        for entry in self.node.entries().map_err(error_text)? {
             let entry = entry.map_err(|error| format!("its names cannot be read: {error}"))?;
             entries.push(Entry {
                 name: entry.name,
@@ -64,17 +64,17 @@ impl Source for PoolFile {
     }
     fn child(&self, entry: &Entry) -> Result<Arc<dyn Source>, String> {
         let node = self.node.file_system().node(ObjectId(entry.number));
-        let child = Self::new(self.source, node.map_err(told)?)?;
+        let child = Self::new(self.source, node.map_err(error_text)?)?;
         Ok(Arc::new(child))
     }
     fn link_target(&self) -> Result<Vec<u8>, String> {
-        let target = self.node.link_target().map_err(told)?;
+        let target = self.node.link_target().map_err(error_text)?;
         Ok(target.ok_or("the link leads nowhere")?)
     }
     fn xattrs(&self) -> Result<Xattrs, String> {
         let mut xattrs = vec![];
-        for name in self.node.xattr_names().map_err(told)? {
-            let value = self.node.xattr(&name).map_err(told)?;
+        for name in self.node.xattr_names().map_err(error_text)? {
+            let value = self.node.xattr(&name).map_err(error_text)?;
             xattrs.extend(value.map(|value| (name, value)));
         }
         Ok(xattrs)
@@ -82,7 +82,7 @@ impl Source for PoolFile {
     fn next_data(&self, from_bytes: u64) -> Result<Option<(u64, u64)>, String> {
         if self.node.object().committed().is_none() {
             // It may change meanwhile.
-            let extent = self.node.next_extent(from_bytes).map_err(told)?;
+            let extent = self.node.next_extent(from_bytes).map_err(error_text)?;
             let end = |extent: Extent| extent.offset_bytes + extent.length_bytes;
             return Ok(extent.map(|extent| (extent.offset_bytes, end(extent))));
         }
@@ -98,6 +98,6 @@ impl Source for PoolFile {
         }
     }
     fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<usize, String> {
-        self.node.read(offset_bytes, buffer).map_err(told)
+        self.node.read(offset_bytes, buffer).map_err(error_text)
     }
 }

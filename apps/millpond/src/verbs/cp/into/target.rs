@@ -34,7 +34,7 @@ pub struct Target {
 
 /// A directory that copies go into.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct TargetDir {
     pub node: Node,
     /// Whether new files in it inherit a POSIX ACL, which copies must not have.
     pub hands_down: bool,
@@ -45,9 +45,9 @@ const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
 
 impl Target {
     /// Prepares a directory for copies.
-    pub fn place(&self, node: Node) -> Place {
+    pub fn place(&self, node: Node) -> TargetDir {
         let hands_down = matches!(node.xattr(ACL_DEFAULT), Ok(Some(_)));
-        Place { node, hands_down }
+        TargetDir { node, hands_down }
     }
 
     fn owner(&self, facts: &Facts) -> (u32, u32) {
@@ -69,7 +69,7 @@ impl Target {
     /// An existing file is removed, never written through. If it is to stay, the result is `None`.
     pub fn make(
         &self,
-        place: &Place,
+        place: &TargetDir,
         name: &[u8],
         facts: &Facts,
         link_target: Option<&[u8]>,
@@ -128,7 +128,7 @@ impl Target {
     }
 
     /// Gives a copy another name. An existing file with that name is removed unless it is to stay.
-    pub fn link(&self, node: &Node, place: &Place, name: &[u8]) -> Result<(), FileError> {
+    pub fn link(&self, node: &Node, place: &TargetDir, name: &[u8]) -> Result<(), FileError> {
         for _ in 0..TRIES_MAX {
             match self.files.link(node, &place.node, name) {
                 Err(FileError::Exists) => {}

@@ -1,7 +1,7 @@
 //! Walks the sources of a copy into a pool, and copies them with several threads.
 
 use super::source::{Entry, Facts, Source, Xattrs};
-use super::target::{Place, Target, is_end};
+use super::target::{Target, TargetDir, is_end};
 use crate::verbs::cp::links::{Claim, Links};
 use crate::verbs::cp::place::is_safe_name;
 use crate::verbs::cp::queue::{Job, Queue};
@@ -41,7 +41,7 @@ pub struct Order {
 pub struct Directory {
     target: Arc<Target>,
     report: Arc<Report>,
-    pub place: Place,
+    pub place: TargetDir,
     /// The source path, for messages.
     path: Vec<u8>,
     depth: u32,
@@ -145,7 +145,7 @@ impl<'p> Fill<'p> {
             return self.copy_file(&order.source, top, &name, order.path, &mut buffer);
         }
         if !self.is_recursive {
-            let reason = "it is a directory: use -r to copy it with what it holds";
+            let reason = "it is a directory: use -r to copy it with its content";
             return self.report.absent(order.path, reason);
         }
         let mut stack = vec![(order.source, order.name, Arc::clone(top), order.path)];
@@ -239,7 +239,7 @@ impl<'p> Fill<'p> {
             target: Arc::clone(&self.target),
             report: Arc::clone(&self.report),
             attributes: Some((facts, xattrs, place.hands_down)),
-            place: Place {
+            place: TargetDir {
                 hands_down: place.hands_down,
                 node: place.node,
             },

@@ -79,8 +79,8 @@ fn open(pools: &mut Pools<'_>, word: &OsStr) -> Result<Bytes, Failure> {
         return Ok(Bytes::Stored(content));
     }
     let shown = word.to_string_lossy();
-    let told = |error: String| refused(format!("{shown}: {error}"));
-    let fd = open_plain(Path::new(word)).map_err(told)?;
+    let to_error = |error: String| refused(format!("{shown}: {error}"));
+    let fd = open_plain(Path::new(word)).map_err(to_error)?;
     let size = match seek(&fd, SeekFrom::End(0)) {
         Ok(size) if size > 0 => size,
         _ => fstat(&fd).map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0)),

@@ -249,7 +249,7 @@ fn samples() -> Vec<LogRecordBody<'static>> {
 }
 
 #[test]
-fn logged_pointers_are_read_one_by_one_and_a_cut_one_is_left_out() {
+fn logged_pointers_are_read_and_a_truncated_one_is_skipped() {
     let bytes: Vec<u8> = [pointer(1).encode(), pointer(2).encode()].concat();
     let pointers = LoggedPointers::new(&bytes[..255], Endian::Little);
     assert_eq!(pointers.iter().collect::<Vec<_>>(), [pointer(1)]);
@@ -259,7 +259,7 @@ fn logged_pointers_are_read_one_by_one_and_a_cut_one_is_left_out() {
 }
 
 #[test]
-fn a_record_may_be_its_head_alone_and_its_type_decides_if_that_is_enough() {
+fn a_record_may_be_a_header_alone_if_its_type_allows() {
     let mut bytes = vec![0; 32];
     bytes[..16].copy_from_slice(&hex("0900000000000000 2000000000000000"));
     let mut frames = LogRecordFrames::new(&bytes, Endian::Little);
@@ -274,7 +274,7 @@ fn a_record_may_be_its_head_alone_and_its_type_decides_if_that_is_enough() {
 }
 
 #[test]
-fn what_follows_is_read_as_attributes_only_if_the_mask_says_so() {
+fn attributes_are_read_only_if_the_mask_is_set() {
     let set = |mask, uid, gid, domains| SetAttributesRecord {
         object: ObjectId(5),
         mask,
@@ -306,7 +306,7 @@ fn what_follows_is_read_as_attributes_only_if_the_mask_says_so() {
 }
 
 #[test]
-fn only_records_about_the_inside_of_an_object_may_come_after_it() {
+fn only_content_records_may_follow_on_an_object() {
     let mut kinds = std::collections::BTreeMap::new();
     for body in samples() {
         let record = record(body);
@@ -461,7 +461,7 @@ fn counts_and_lengths_inside_a_record_cannot_leave_it() {
 }
 
 #[test]
-fn what_no_record_can_say_is_not_written() {
+fn invalid_records_are_not_encoded() {
     let link = CreateRecord {
         attributes: Some(LogAttributes::default()),
         ..create(CreateKind::SymbolicLink)

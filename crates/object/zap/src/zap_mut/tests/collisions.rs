@@ -92,7 +92,7 @@ fn names_of_one_hash_get_differentiators_in_order_and_fill_gaps() {
 }
 
 #[test]
-fn a_leaf_of_one_hash_that_is_full_refuses_the_next_and_stays_whole() {
+fn a_full_leaf_of_one_hash_refuses_another_entry() {
     let names = colliding(300, 28);
     let zap = MemoryObject::created(512, &NewZap::plain(0x1357));
     zap.update(b"fat", &ZapValue::from_bytes(b"x")).unwrap();
@@ -116,7 +116,7 @@ fn a_leaf_of_one_hash_that_is_full_refuses_the_next_and_stays_whole() {
 }
 
 #[test]
-fn names_that_agree_in_many_bits_do_not_make_a_table_of_any_size() {
+fn similar_hashes_do_not_grow_the_table_without_bound() {
     let names = colliding(3000, 24);
     let zap = MemoryObject::created(512, &NewZap::plain(0x1357));
     // A microzap that cannot become fat stays a microzap.
@@ -148,7 +148,7 @@ fn names_that_agree_in_many_bits_do_not_make_a_table_of_any_size() {
 }
 
 #[test]
-fn names_that_fold_alike_stand_side_by_side() {
+fn names_with_equal_folding_can_coexist() {
     let folding = Normalisation {
         folds_case: true,
         form: None,

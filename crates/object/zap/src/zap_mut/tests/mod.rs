@@ -68,7 +68,7 @@ fn a_new_zap_is_empty_and_takes_entries() {
 }
 
 #[test]
-fn a_microzap_grows_by_512_bytes_and_becomes_fat_with_the_2048th_entry() {
+fn a_microzap_grows_in_512_bytes_and_upgrades_at_entry_2048() {
     let _mark = mark::expect("microzap-becomes-fat");
     let zap = MemoryObject::created(512, &NewZap::plain(77));
     let mut model = Model::new();
@@ -110,7 +110,7 @@ fn a_larger_limit_keeps_a_microzap_small_for_longer() {
 }
 
 #[test]
-fn what_does_not_fit_a_microzap_makes_it_fat_and_keeps_the_rest() {
+fn an_entry_too_large_for_a_microzap_upgrades_it() {
     let wide = ZapValue::from_u16s(&[1, 2, 3]);
     let long = [b'l'; 50];
     for (name, value) in [
@@ -136,7 +136,7 @@ fn what_does_not_fit_a_microzap_makes_it_fat_and_keeps_the_rest() {
 }
 
 #[test]
-fn two_hundred_thousand_entries_come_and_go() {
+fn many_entries_are_added_and_removed() {
     let _mark = mark::expect("zap-table-leaves-header");
     let _mark = mark::expect("zap-leaves-merged");
     let _mark = mark::expect("zap-leaf-split");
@@ -171,7 +171,7 @@ fn two_hundred_thousand_entries_come_and_go() {
 }
 
 #[test]
-fn counting_removes_at_zero_and_refuses_to_go_below() {
+fn counters_are_removed_at_zero_and_never_negative() {
     let zap = MemoryObject::created(512, &NewZap::plain(3));
     assert_eq!(zap.increment_number(0xabc, 5, AtZero::Remove).unwrap(), 5);
     assert_eq!(zap.increment(b"abc", -2, AtZero::Remove).unwrap(), 3);
@@ -192,7 +192,7 @@ fn counting_removes_at_zero_and_refuses_to_go_below() {
 }
 
 #[test]
-fn keys_of_words_come_and_go() {
+fn word_keys_are_added_and_removed() {
     for flags in [3u64, 7] {
         let new = NewZap {
             flags: ZapFlags::from_bits(flags).unwrap(),
@@ -350,7 +350,7 @@ fn zaps_of_big_endian_writers_are_continued() {
 }
 
 #[test]
-fn a_listing_under_changes_gives_what_was_there_all_along_exactly_once() {
+fn a_listing_under_changes_returns_stable_entries_once() {
     let zap = MemoryObject::created(512, &NewZap::plain(0x51));
     for index in 0..3000 {
         zap.insert_u64(&name(index), index).unwrap();

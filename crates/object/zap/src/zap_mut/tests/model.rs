@@ -85,7 +85,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
     #[test]
-    fn any_changes_leave_what_a_map_would_hold(steps in steps(), salt in any::<u64>(), shift in 10u32..13) {
+    fn any_changes_match_a_map(steps in steps(), salt in any::<u64>(), shift in 10u32..13) {
         run(&MemoryObject::created(512, &NewZap::plain(salt)), &steps);
         run(&MemoryObject::created(512, &NewZap::plain(salt)).with_micro_bytes_max(1024), &steps);
         let fat = NewZap { flags: ZapFlags::HASH64, ..NewZap::plain(salt) };

@@ -42,7 +42,7 @@ const GONE: (VdevState, VdevAux) = (VdevState::CannotOpen, VdevAux::OpenFailed);
 const TOO_FEW: (VdevState, VdevAux) = (VdevState::CannotOpen, VdevAux::NoReplicas);
 
 #[test]
-fn a_healthy_pool_has_nothing_to_tell() {
+fn a_healthy_pool_has_no_conditions() {
     let pool = the_pool(vec![
         member(11, &mirror()).named("/dev/d11"),
         member(12, &mirror()).named("/dev/d12"),
@@ -77,7 +77,7 @@ fn a_label_newer_than_every_uberblock_is_passed_over() {
 }
 
 #[test]
-fn a_pool_taken_back_keeps_the_devices_whose_labels_are_all_newer() {
+fn a_rewound_pool_keeps_devices_with_newer_labels() {
     let pool = the_pool(vec![member(11, &leaf(11)).named("a")]);
     let assembly = pool
         .assemble(&pool.config, Trust::Trusted { txg: Txg(9) })
@@ -105,7 +105,7 @@ fn one_uberblock_in_one_label_of_one_device_is_enough() {
 }
 
 #[test]
-fn an_uberblock_that_was_torn_or_copied_elsewhere_does_not_count() {
+fn a_torn_or_misplaced_uberblock_is_ignored() {
     let disk = member(11, &leaf(11));
     let ring = UberblockRing::new(Ashift(12));
     let mut slot = uberblock(99).encode_slot(ring).unwrap();
@@ -154,7 +154,7 @@ fn states_rise_from_leaves_to_the_pool() {
 }
 
 #[test]
-fn what_an_administrator_ordered_holds_and_what_was_only_counted_gets_another_chance() {
+fn administrative_states_persist_and_counted_faults_do_not() {
     let set = |key: &'static str, aux: Option<&'static str>| {
         let mut child = with(leaf(11), key, 1u64);
         if let Some(aux) = aux {
@@ -212,7 +212,7 @@ fn an_offline_leaf_has_no_device_though_it_was_found() {
 }
 
 #[test]
-fn a_leaf_that_was_away_is_known_by_its_older_label() {
+fn a_returned_leaf_is_recognised_by_its_older_label() {
     let old = Disk::new()
         .config(&[0, 1, 2, 3], &label(11, &mirror(), 5))
         .uberblocks(&[0], &[5]);
@@ -231,7 +231,7 @@ fn a_leaf_that_was_away_is_known_by_its_older_label() {
 }
 
 #[test]
-fn a_device_under_another_name_is_found_and_gets_that_name() {
+fn a_renamed_device_is_found_and_its_path_updated() {
     let pool = the_pool(vec![member(11, &leaf(11)).named("/images/copy")]);
     let assembly = pool.assembly.unwrap();
     assert!(assembly.leaves[0].is_moved());
@@ -247,7 +247,7 @@ fn a_device_under_another_name_is_found_and_gets_that_name() {
 }
 
 #[test]
-fn of_two_devices_with_one_label_the_better_serves_and_both_are_told() {
+fn of_two_devices_with_one_label_the_better_is_used() {
     let worse = Disk::new().config(&[0, 1], &label(11, &leaf(11), 10));
     let pool = the_pool(vec![
         worse.named("/worse"),
@@ -264,7 +264,7 @@ fn of_two_devices_with_one_label_the_better_serves_and_both_are_told() {
 }
 
 #[test]
-fn a_wiped_device_at_the_leafs_own_path_has_a_bad_label_and_elsewhere_the_leaf_is_missing() {
+fn a_wiped_device_has_a_bad_label_at_its_own_path_only() {
     for (wiped_at, aux) in [
         ("/dev/d12", VdevAux::BadLabel),
         ("/dev/x", VdevAux::OpenFailed),
@@ -279,7 +279,7 @@ fn a_wiped_device_at_the_leafs_own_path_has_a_bad_label_and_elsewhere_the_leaf_i
 }
 
 #[test]
-fn after_a_detach_the_last_child_is_found_by_the_guid_that_it_took_over() {
+fn after_a_detach_the_last_child_is_found_by_its_new_guid() {
     // The label still has leaf 11 below mirror 10; the pool has a single device 10.
     let pool = the_pool(vec![member(11, &mirror()).named("/dev/d11")]);
     let mut config = pool.config.clone();
@@ -297,7 +297,7 @@ fn after_a_detach_the_last_child_is_found_by_the_guid_that_it_took_over() {
 }
 
 #[test]
-fn a_leaf_that_left_with_a_split_is_told_so() {
+fn a_leaf_split_off_is_reported() {
     let own = with(leaf(21), "orig_guid", 12u64);
     let gone = with(
         with(label(21, &own, 10), "pool_guid", 200u64),
@@ -334,7 +334,7 @@ fn devices_too_small_or_with_too_large_sectors_do_not_serve() {
 }
 
 #[test]
-fn holes_and_gaps_keep_the_places_of_the_others() {
+fn holes_and_missing_vdevs_keep_their_ids() {
     let top = with(leaf(11), "id", 2u64);
     let config = with(
         with(label(11, &top, 10), "vdev_children", 4u64),
@@ -392,7 +392,7 @@ fn a_tree_that_makes_no_sense_is_a_condition_and_no_panic() {
 }
 
 #[test]
-fn foreign_hosts_versions_and_features_are_told() {
+fn foreign_hosts_versions_and_features_are_reported() {
     let candidate = |change: &dyn Fn(&mut NvList)| {
         let mut config = label(11, &leaf(11), 10);
         change(&mut config);
@@ -481,7 +481,7 @@ fn spares_and_caches_are_no_pools_and_serve_any() {
 }
 
 #[test]
-fn a_cached_configuration_finds_its_devices_like_one_from_labels() {
+fn a_cached_configuration_finds_its_devices() {
     let disks = || {
         vec![
             member(11, &mirror()).named("/dev/d11"),
@@ -500,7 +500,7 @@ fn a_cached_configuration_finds_its_devices_like_one_from_labels() {
 }
 
 #[test]
-fn members_outside_the_search_are_followed_by_their_paths_and_checked_by_their_guids() {
+fn members_outside_the_search_are_found_by_their_paths() {
     let (inside, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let path = |guid: u64| match guid {
         11 => inside.path().join("11"),
@@ -530,7 +530,7 @@ fn members_outside_the_search_are_followed_by_their_paths_and_checked_by_their_g
 }
 
 #[test]
-fn somebody_writing_is_seen_by_reading_again() {
+fn a_concurrent_writer_is_noticed_by_a_second_read() {
     let disk = Arc::new(member(11, &leaf(11)).0);
     let candidate = Candidate {
         device: Arc::clone(&disk) as Arc<dyn Device>,
@@ -576,7 +576,7 @@ proptest! {
     // Each case maps and clears devices of 64 MiB.
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn damaged_labels_with_good_checksums_import_or_fail_but_never_panic(
+    fn damaged_labels_import_or_fail_without_panic(
         hits in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
         values in proptest::collection::vec((any::<prop::sample::Index>(), prop_oneof![any::<u64>(), 0u64..5, Just(u64::MAX)]), 0..3),
     ) {

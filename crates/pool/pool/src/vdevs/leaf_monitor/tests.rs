@@ -40,7 +40,7 @@ fn a_threshold_of_zero_is_never_reached() {
 }
 
 #[test]
-fn what_is_set_of_a_leaf_goes_before_what_is_set_of_its_vdev() {
+fn leaf_thresholds_override_those_of_the_vdev() {
     let mut thresholds = Thresholds::default();
     thresholds.set("io_n", 3);
     thresholds.set("io_n", u64::MAX);
@@ -52,7 +52,7 @@ fn what_is_set_of_a_leaf_goes_before_what_is_set_of_its_vdev() {
 }
 
 #[test]
-fn a_probe_changes_nothing_and_tells_a_small_device() {
+fn a_probe_changes_nothing_and_fails_on_a_small_device() {
     let bytes: Vec<u8> = (0..64 << 20).map(|at: usize| (at / 511) as u8).collect();
     let device = MemoryDevice::new(bytes.clone());
     assert_eq!(probe(&device), Probe::Answers);

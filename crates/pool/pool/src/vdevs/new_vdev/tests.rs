@@ -176,7 +176,7 @@ fn devices_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn mixed_redundancy_is_told_and_force_takes_it() {
+fn mixed_redundancy_needs_force() {
     let new = of(vec![
         top(NewLayout::Mirror, vec![file("/a", 64), file("/b", 80)]),
         top(NewLayout::Single, vec![file("/c", 64)]),
@@ -259,7 +259,7 @@ fn labelled(state: LeafState, txg: u64) -> (NewDevice, Guid) {
 }
 
 #[test]
-fn devices_of_other_pools_are_told_and_force_takes_them_unless_they_are_open_here() {
+fn devices_of_other_pools_need_force() {
     for (state, is_used) in [
         (LeafState::Active, true),
         (LeafState::Exported, true),

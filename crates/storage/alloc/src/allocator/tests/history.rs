@@ -121,17 +121,17 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn a_pool_with_logs_owns_after_any_history_what_its_blocks_own(steps in proptest::collection::vec(step(), 1..300)) {
+    fn with_log_space_maps_allocations_match_the_blocks(steps in proptest::collection::vec(step(), 1..300)) {
         run(two_vdevs(), LOGS, eager(), steps);
     }
 
     #[test]
-    fn a_pool_that_keeps_many_logs_owns_what_its_blocks_own(steps in proptest::collection::vec(step(), 1..300)) {
+    fn with_many_logs_allocations_match_the_blocks(steps in proptest::collection::vec(step(), 1..300)) {
         run(vec![raidz(2, 5, 17, 4, 1)], LOGS, LogPolicy::default(), steps);
     }
 
     #[test]
-    fn a_pool_without_logs_owns_after_any_history_what_its_blocks_own(steps in proptest::collection::vec(step(), 1..300)) {
+    fn without_log_space_maps_allocations_match_the_blocks(steps in proptest::collection::vec(step(), 1..300)) {
         run(vec![plain(0, 3, 17, 9), raidz(1, 3, 17, 5, 2)], OLD, eager(), steps);
     }
 }

@@ -43,7 +43,7 @@ fn a_map_gets_the_bytes_that_were_seen_in_a_real_pool() {
 }
 
 #[test]
-fn a_log_gets_two_word_entries_and_the_maps_header_its_histogram() {
+fn a_log_has_two_word_entries_and_the_map_a_histogram() {
     let mut world = World::new(vec![plain(0, 3, 24, 12)], 131_072, LOGS);
     world.txg = Txg(41);
     world.allocate(&normal(0x4000, 1)).unwrap();
@@ -64,7 +64,7 @@ fn a_log_gets_two_word_entries_and_the_maps_header_its_histogram() {
 }
 
 #[test]
-fn what_was_written_in_an_earlier_pass_is_freed_by_an_entry() {
+fn entries_of_an_earlier_pass_are_freed_by_new_entries() {
     for forms in [LOGS, OLD] {
         let mut world = World::new(vec![plain(0, 2, 17, 9)], 4096, forms);
         world.allocate(&normal(4096, 1)).unwrap();
@@ -173,7 +173,7 @@ fn logs_stay_few_and_each_txg_brings_the_oldest_home() {
 }
 
 #[test]
-fn a_pool_that_begins_to_log_keeps_what_its_maps_say() {
+fn enabling_log_space_maps_keeps_the_maps_entries() {
     let _mark = mark::expect("space-map-log-obsolete");
     let mut world = World::new(vec![plain(0, 4, 17, 9)], 4096, OLD);
     for _ in 0..5 {
@@ -193,7 +193,7 @@ fn a_pool_that_begins_to_log_keeps_what_its_maps_say() {
 }
 
 #[test]
-fn a_long_map_is_condensed_to_what_is_free() {
+fn a_long_space_map_is_condensed() {
     let _mark = mark::expect("space-map-condensed");
     for forms in [LOGS, OLD] {
         let mut world = World::new(vec![plain(0, 1, 20, 9)], 512, forms);
@@ -240,7 +240,7 @@ fn a_long_map_is_condensed_to_what_is_free() {
 }
 
 #[test]
-fn runs_beyond_one_word_are_cut_without_the_feature_and_take_two_words_with_it() {
+fn long_runs_are_split_or_use_two_word_entries() {
     for (forms, entries) in [
         (OLD, 3),
         (
@@ -262,7 +262,7 @@ fn runs_beyond_one_word_are_cut_without_the_feature_and_take_two_words_with_it()
 }
 
 #[test]
-fn freeing_what_is_free_or_nowhere_is_refused() {
+fn freeing_free_or_invalid_space_is_refused() {
     let mut world = World::new(vec![plain(0, 2, 17, 9)], 4096, LOGS);
     let dva = world.allocate(&normal(4096, 1)).unwrap()[0];
     world.sync();
@@ -362,7 +362,7 @@ fn a_pool_whose_unflushed_changes_are_in_no_log_is_refused() {
 }
 
 #[test]
-fn headers_that_disagree_with_their_entries_keep_a_metaslab_from_use() {
+fn headers_that_disagree_with_entries_disable_the_metaslab() {
     let mut world = World::new(vec![plain(0, 1, 17, 9)], 4096, OLD);
     world.allocate(&normal(4096, 1)).unwrap();
     world.sync();

@@ -7,7 +7,7 @@ use millpond_env::sync::atomic::{AtomicBool, Ordering};
 use millpond_env::thread;
 
 #[test]
-fn threads_that_allocate_while_another_syncs_never_get_the_same_space() {
+fn concurrent_allocations_during_a_sync_never_overlap() {
     let vdevs: Vec<VdevSpace> = (0..3).map(|id| plain(id, 6, 18, 9)).collect();
     let memory = Memory::new(&vdevs, 4096, Image::default());
     let allocator = PoolAllocator::new(vdevs.clone(), memory.clone(), LOGS).unwrap();
@@ -78,7 +78,7 @@ fn threads_that_allocate_while_another_syncs_never_get_the_same_space() {
         allocator.synced(Txg(txg), until, &[]).unwrap();
         owned.extend(early);
         let bytes: u64 = owned.iter().map(|dva| dva.asize_bytes).sum();
-        assert_eq!(allocator.figures().pool().allocated_bytes, bytes);
+        assert_eq!(allocator.usage().pool().allocated_bytes, bytes);
     }
     assert!(owned.len() > 500);
 }

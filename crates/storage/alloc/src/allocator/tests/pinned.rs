@@ -36,7 +36,7 @@ fn a_block_of_a_pinned_state_is_not_reused() {
 }
 
 #[test]
-fn a_pin_taken_after_the_free_counts() {
+fn a_pin_taken_after_the_free_delays_reuse() {
     let mut world = World::new(vec![plain(0, 1, 20, 9)], 4096, LOGS);
     let block = world.allocate(&normal(4096, 1)).unwrap()[0];
     let birth = world.txg;

@@ -13,7 +13,7 @@ fn index(dva: &Dva, shift: u8) -> (VdevId, u64) {
 }
 
 #[test]
-fn copies_lie_on_different_vdevs_else_in_different_metaslabs_else_anywhere() {
+fn copies_prefer_different_vdevs_then_metaslabs() {
     let mut three = World::new((0..3).map(|id| plain(id, 2, 17, 9)).collect(), 4096, LOGS);
     for _ in 0..20 {
         let found = three.allocate(&normal(512, 3)).unwrap();
@@ -32,7 +32,7 @@ fn copies_lie_on_different_vdevs_else_in_different_metaslabs_else_anywhere() {
 }
 
 #[test]
-fn what_is_to_be_avoided_is_avoided_if_there_is_room_elsewhere() {
+fn avoided_vdevs_are_used_only_as_a_last_resort() {
     let mut world = World::new(vec![plain(0, 2, 17, 9), plain(1, 2, 17, 9)], 4096, LOGS);
     let first = world.allocate(&normal(512, 1)).unwrap();
     for _ in 0..50 {
@@ -55,7 +55,7 @@ fn what_is_to_be_avoided_is_avoided_if_there_is_room_elsewhere() {
 }
 
 #[test]
-fn each_class_takes_its_own_blocks_and_normal_vdevs_what_does_not_fit() {
+fn each_class_takes_its_blocks_and_normal_takes_the_overflow() {
     let _mark = mark::expect("another-class-allocates");
     let mut world = World::new(
         vec![
@@ -95,7 +95,7 @@ fn each_class_takes_its_own_blocks_and_normal_vdevs_what_does_not_fit() {
 }
 
 #[test]
-fn dedup_tables_go_to_dedup_vdevs_first() {
+fn dedup_tables_prefer_dedup_vdevs() {
     let dedup = class(plain(1, 1, 17, 9), AllocationClass::Dedup);
     let special = class(plain(2, 1, 17, 9), AllocationClass::Special);
     let mut world = World::new(vec![plain(0, 1, 17, 9), dedup, special], 4096, LOGS);
@@ -109,10 +109,7 @@ fn vdevs_of_many_metaslabs_lend_one_to_the_intent_log_alone() {
     let mut world = World::new(vec![plain(0, 65, 17, 9)], 4096, LOGS);
     let log = AllocRequest::new(Placement::Log, 4096, 1);
     assert_eq!(index(&world.allocate(&log).unwrap()[0], 17).1, 0);
-    assert_eq!(
-        world.allocator.figures().vdevs[0].embedded_log_bytes,
-        1 << 17
-    );
+    assert_eq!(world.allocator.usage().vdevs[0].embedded_log_bytes, 1 << 17);
     for _ in 0..64 {
         let found = world.allocate(&normal(128 << 10, 1)).unwrap();
         assert_ne!(index(&found[0], 17).1, 0);
@@ -122,7 +119,7 @@ fn vdevs_of_many_metaslabs_lend_one_to_the_intent_log_alone() {
 }
 
 #[test]
-fn nothing_goes_to_vdevs_that_are_new_or_not_to_be_allocated_from() {
+fn new_and_non_allocating_vdevs_get_no_allocations() {
     let world = World::new(vec![plain(0, 1, 17, 9)], 4096, LOGS);
     let allocator = &world.allocator;
     let new = VdevSpace {
@@ -138,7 +135,7 @@ fn nothing_goes_to_vdevs_that_are_new_or_not_to_be_allocated_from() {
         VdevId(1)
     );
     allocator.update_vdev(VdevId(0), |space| space.is_allocating = true);
-    assert_eq!(allocator.figures().pool().space_bytes, 5 << 17);
+    assert_eq!(allocator.usage().pool().space_bytes, 5 << 17);
     allocator.remove_vdev(VdevId(1));
     assert_eq!(
         allocator.allocate(Txg(6), &normal(512, 1)).unwrap()[0].vdev,
@@ -148,7 +145,7 @@ fn nothing_goes_to_vdevs_that_are_new_or_not_to_be_allocated_from() {
 }
 
 #[test]
-fn blocks_take_what_their_vdev_needs_for_them() {
+fn allocated_sizes_match_the_vdevs_layout() {
     let mut world = World::new(vec![raidz(0, 2, 20, 5, 2)], 4096, LOGS);
     // 8 data sectors and 3 rows of 2 parity sectors: 14, rounded up to a multiple of 3.
     let dva = world.allocate(&normal(4096, 1)).unwrap()[0];
@@ -165,13 +162,13 @@ fn unequal_vdevs_fill_evenly() {
         world.allocator.allocate(Txg(4), &normal(psize, 1)).unwrap();
     }
     // About an eighth of 96 MiB.
-    let figures = world.allocator.figures();
-    let shares = figures
+    let usage = world.allocator.usage();
+    let shares = usage
         .vdevs
         .iter()
         .map(|vdev| vdev.allocated_bytes * 1000 / vdev.space_bytes);
     let shares: Vec<u64> = shares.collect();
-    let mean = figures.pool().allocated_bytes * 1000 / figures.pool().space_bytes;
+    let mean = usage.pool().allocated_bytes * 1000 / usage.pool().space_bytes;
     assert!(mean > 100);
     for share in &shares {
         assert!(share.abs_diff(mean) * 10 < mean, "{shares:?} of {mean}");
@@ -179,7 +176,7 @@ fn unequal_vdevs_fill_evenly() {
 }
 
 #[test]
-fn fragmented_space_is_handed_out_to_the_last_sector_in_smaller_pieces() {
+fn fragmented_space_is_allocated_to_the_last_sector() {
     let mut world = World::new(vec![plain(0, 2, 17, 9)], 4096, LOGS);
     while world.allocate(&normal(2048, 1)).is_ok() {}
     world.sync();
@@ -215,11 +212,11 @@ fn fragmented_space_is_handed_out_to_the_last_sector_in_smaller_pieces() {
         0
     );
     world.sync();
-    assert_eq!(world.allocator.figures().pool().free_bytes(), 0);
+    assert_eq!(world.allocator.usage().pool().free_bytes(), 0);
 }
 
 #[test]
-fn a_block_of_which_one_copy_finds_no_room_takes_nothing() {
+fn if_one_copy_finds_no_space_none_is_allocated() {
     let _mark = mark::expect("no-room-for-second-copy");
     let mut world = World::new(vec![plain(0, 1, 17, 9)], 4096, LOGS);
     assert!(world.allocate(&normal(60 << 10, 3)).is_err());
@@ -229,7 +226,7 @@ fn a_block_of_which_one_copy_finds_no_room_takes_nothing() {
 }
 
 #[test]
-fn what_is_freed_can_be_had_two_txgs_later_and_not_before() {
+fn freed_space_is_reusable_two_txgs_later() {
     let mut world = World::new(vec![plain(0, 1, 20, 9)], 4096, LOGS);
     world.allocate(&normal(300 << 10, 1)).unwrap();
     world.sync();
@@ -275,7 +272,7 @@ fn the_same_calls_give_the_same_places() {
 }
 
 #[test]
-fn a_metaslab_that_cannot_be_read_is_left_alone() {
+fn an_unreadable_metaslab_is_not_used() {
     let mut world = World::new(vec![plain(0, 2, 17, 9)], 4096, OLD);
     world.allocate(&normal(4096, 1)).unwrap();
     world.sync();

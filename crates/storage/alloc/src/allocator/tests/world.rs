@@ -159,8 +159,8 @@ impl World {
     }
     /// Allocated bytes according to the allocator.
     pub(super) fn stated_bytes(&self) -> u64 {
-        let figures = self.allocator.figures();
-        figures.vdevs.iter().map(|vdev| vdev.allocated_bytes).sum()
+        let usage = self.allocator.usage();
+        usage.vdevs.iter().map(|vdev| vdev.allocated_bytes).sum()
     }
     /// Whether no more than the slop is free, so that frees are not deferred for two txgs.
     fn is_short(&self) -> bool {

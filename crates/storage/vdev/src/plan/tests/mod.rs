@@ -157,7 +157,7 @@ fn loss_sets(count: u32, most: u32) -> Vec<Vec<u32>> {
 }
 
 #[test]
-fn every_pattern_of_lost_and_lying_leaves_within_redundancy_is_survived() {
+fn every_pattern_of_lost_and_corrupt_leaves_is_survived() {
     let shapes = [
         Shape::Mirror { sides: 3 },
         Shape::Raidz {
@@ -315,7 +315,7 @@ proptest! {
 }
 
 #[test]
-fn a_mirror_with_one_rotten_side_returns_the_good_bytes_and_repairs_the_bad() {
+fn a_corrupt_mirror_side_is_repaired_from_the_good_one() {
     let mut twin = Shape::Mirror { sides: 2 }.twin(12, 5, pattern(8192, 1));
     twin.device(0).rot(3);
     let resolved = twin.read().unwrap();
@@ -333,7 +333,7 @@ fn a_mirror_with_one_rotten_side_returns_the_good_bytes_and_repairs_the_bad() {
 }
 
 #[test]
-fn sides_of_a_mirror_take_turns() {
+fn mirror_sides_are_read_in_rotation() {
     let mut seen = BTreeSet::new();
     for place in 0..4u64 {
         let mut twin = Shape::Mirror { sides: 2 }.twin(12, place * 512, pattern(4096, place));
@@ -344,7 +344,7 @@ fn sides_of_a_mirror_take_turns() {
 }
 
 #[test]
-fn a_stale_side_is_asked_only_when_nothing_else_is_left() {
+fn a_stale_side_is_read_only_as_a_last_resort() {
     let mut twin = Shape::Mirror { sides: 2 }.twin(12, 0, pattern(4096, 7));
     twin.make_stale(0);
     twin.read().unwrap();
@@ -354,7 +354,7 @@ fn a_stale_side_is_asked_only_when_nothing_else_is_left() {
 }
 
 #[test]
-fn rot_in_the_padding_of_draid_is_found_by_an_audit_and_does_not_hurt_a_read() {
+fn corrupt_draid_padding_is_found_by_an_audit_only() {
     let shape = Shape::Draid {
         children: 5,
         parity: 1,
@@ -419,7 +419,7 @@ fn outcomes_of_the_wrong_number_or_length_count_as_failed_reads() {
 }
 
 #[test]
-fn ranges_where_nothing_can_lie_are_refused() {
+fn ranges_outside_the_vdev_are_refused() {
     let tops = vec![
         VdevConfig {
             ashift: 12,

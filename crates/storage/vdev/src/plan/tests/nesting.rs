@@ -40,7 +40,7 @@ fn nested() -> Twin {
 }
 
 #[test]
-fn replacing_spare_and_mirror_columns_below_raidz_use_every_copy() {
+fn replacing_spare_and_mirror_below_raidz_use_every_copy() {
     assert!(nested().audit().is_clean());
     for harm in [Harm::Lies, Harm::Unreadable, Harm::Absent] {
         // One whole column, and all but one copy of each other column, may be wrong.
@@ -66,7 +66,7 @@ fn replacing_spare_and_mirror_columns_below_raidz_use_every_copy() {
 }
 
 #[test]
-fn a_distributed_spare_stands_in_for_its_child() {
+fn a_distributed_spare_replaces_its_child() {
     let shape = Shape::Draid {
         children: 6,
         parity: 1,

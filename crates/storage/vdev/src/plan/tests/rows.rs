@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn data_columns_that_lie_in_different_rows_of_a_crossing_block_are_found() {
+fn corrupt_columns_in_different_expanded_rows_are_found() {
     // A dRAID block that crosses a boundary between groups has two rows, each with its own parity. Each row
     // loses another column; together these are more leaves than there is parity.
     let shape = Shape::Draid {
@@ -89,7 +89,7 @@ fn bad_sectors_of_all_leaves_at_different_heights_are_survived() {
 }
 
 #[test]
-fn bad_sectors_of_different_children_in_different_rows_are_survived_when_widened() {
+fn bad_sectors_in_different_rows_survive_expansion() {
     // Cells of adjacent rows are read together; if such a read fails they are read by themselves.
     let shape = Shape::Widened {
         first: 4,
@@ -112,7 +112,7 @@ fn bad_sectors_of_different_children_in_different_rows_are_survived_when_widened
 }
 
 #[test]
-fn a_child_that_lied_before_the_vdev_was_widened_is_found_at_its_old_width() {
+fn a_corrupt_child_is_found_at_its_width_before_expansion() {
     // Corruption happened while the vdev had 4 children, and was copied since: the sectors of the old child
     // 2 are now spread over all children.
     let shape = Shape::Widened {

@@ -68,8 +68,8 @@ impl PoolAllocator {
     /// Whether the normal class has no more free space than the slop.
     #[must_use]
     pub fn is_short(&self) -> bool {
-        let figures = self.figures();
-        let free = figures
+        let usage = self.usage();
+        let free = usage
             .vdevs
             .iter()
             .filter(|vdev| vdev.class == AllocationClass::Normal && !vdev.is_non_allocating)
@@ -78,7 +78,7 @@ impl PoolAllocator {
                 deflated_bytes(free, vdev.deflate_ratio)
             })
             .fold(0, u64::saturating_add);
-        free <= figures.limit(SlopShare::All).slop_bytes
+        free <= usage.limit(SlopShare::All).slop_bytes
     }
 
     /// Unloads the least recently used metaslabs while too many ranges are in memory, except those that

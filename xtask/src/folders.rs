@@ -70,7 +70,7 @@ pub const PURE_EXCEPTIONS: [(&str, &str); 1] = [
 ];
 
 /// Where `unsafe` is permitted, each use with its `// SAFETY:`.
-pub const UNSAFE_ROOMS: [&str; 5] = [
+pub const UNSAFE_PATHS: [&str; 5] = [
     "crates/codec/parity/src/simd",
     "crates/machine/device/src",
     "crates/serve/fuse/src/transport",
@@ -94,8 +94,8 @@ pub const INTERFACE: &str = "crates/millpond/src";
 /// Folders of programs that may print to standard output.
 pub const TALKING: [&str; 5] = ["apps", "tests", "bench", "fuzz", "xtask"];
 
-/// Whether `path` is `room` or inside it.
-pub fn is_in(path: &str, room: &str) -> bool {
-    path.strip_prefix(room)
+/// Whether `path` is `folder` or inside it.
+pub fn is_in(path: &str, folder: &str) -> bool {
+    path.strip_prefix(folder)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || rest.starts_with('.'))
 }

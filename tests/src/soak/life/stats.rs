@@ -5,7 +5,7 @@ use std::ops::AddAssign;
 
 /// What happened in the runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Figures {
+pub struct RunStats {
     /// Operations of all kinds.
     pub ops: u64,
     /// Txgs committed.
@@ -38,7 +38,7 @@ pub struct Figures {
     pub trace: Trace,
 }
 
-impl AddAssign for Figures {
+impl AddAssign for RunStats {
     fn add_assign(&mut self, other: Self) {
         self.ops += other.ops;
         self.txgs += other.txgs;

@@ -14,11 +14,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// The numbers that `zdb` prints for one dataset: object set id, creation txg, referenced bytes, objects.
-type DatasetFigures = (u64, u64, u64, u64);
+type DatasetTotals = (u64, u64, u64, u64);
 /// The numbers that it prints for one metaslab.
 ///
 /// These are the offset, the free bytes, and the allocated bytes of its space map.
-type MetaslabFigures = (u64, u64, Option<i64>);
+type MetaslabTotals = (u64, u64, Option<i64>);
 
 /// Returns the differences from `zdb`, one per line, and the number of comparisons.
 ///
@@ -38,7 +38,7 @@ pub fn disagreements(lines: &[String], folder: &Path, pool: &str) -> Result<(Vec
     let theirs = metaslabs(lines);
     let ours = our_metaslabs(&pool)?;
     count += differing("metaslab", &ours, &theirs, &mut found);
-    let vdevs = &pool.inner().space()?.figures.vdevs;
+    let vdevs = &pool.inner().space()?.usage.vdevs;
     let ours: u64 = vdevs.iter().map(|vdev| vdev.allocated_bytes).sum();
     match blocks_bytes(lines) {
         Some(theirs) if theirs == ours => count += 1,
@@ -69,7 +69,7 @@ pub(super) fn differing<K: Ord + std::fmt::Debug, V: PartialEq + std::fmt::Debug
 /// Parses `Dataset NAME [KIND], ID 54, cr_txg 1, 1024, 0 objects`.
 ///
 /// More words follow for partially received datasets.
-fn datasets(lines: &[String]) -> BTreeMap<String, DatasetFigures> {
+fn datasets(lines: &[String]) -> BTreeMap<String, DatasetTotals> {
     let one = |line: &String| {
         let rest = line.strip_prefix("Dataset ")?;
         let (name, rest) = rest.rsplit_once(" [")?;
@@ -87,27 +87,27 @@ fn datasets(lines: &[String]) -> BTreeMap<String, DatasetFigures> {
 /// The txg that `zdb` prints for the MOS: the first one that any pool has.
 const FIRST_TXG: u64 = 4;
 
-fn our_datasets(pool: &View) -> Result<BTreeMap<String, DatasetFigures>> {
+fn our_datasets(pool: &View) -> Result<BTreeMap<String, DatasetTotals>> {
     let mut all = BTreeMap::new();
     for dataset in objects::datasets(pool)? {
         let phys = dataset.phys();
-        let figures = (
+        let totals = (
             dataset.id().0,
             phys.creation_txg.0,
             phys.referenced_bytes,
             phys.block_pointer.fill(),
         );
-        all.insert(dataset.name().to_owned(), figures);
+        all.insert(dataset.name().to_owned(), totals);
     }
     // The space of the MOS is charged to a directory of its own.
     let charged = Directory::root(pool.inner())?.child("$MOS")?;
-    let figures = (
+    let totals = (
         0,
         FIRST_TXG,
         charged.phys().used_bytes,
         pool.inner().mos().root().fill(),
     );
-    all.insert(objects::MOS.to_owned(), figures);
+    all.insert(objects::MOS.to_owned(), totals);
     Ok(all)
 }
 
@@ -115,8 +115,8 @@ fn our_datasets(pool: &View) -> Result<BTreeMap<String, DatasetFigures>> {
 ///
 /// They are `vdev 0 …`, then `metaslab 1 offset 1000000 spacemap 75 free 16750080`, then `smp_alloc =
 /// 0x6a00`.
-fn metaslabs(lines: &[String]) -> BTreeMap<(u32, u64), MetaslabFigures> {
-    let mut all: BTreeMap<(u32, u64), MetaslabFigures> = BTreeMap::new();
+fn metaslabs(lines: &[String]) -> BTreeMap<(u32, u64), MetaslabTotals> {
+    let mut all: BTreeMap<(u32, u64), MetaslabTotals> = BTreeMap::new();
     let (mut vdev, mut last, mut is_its_map) = (0, None, false);
     for line in lines {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -153,8 +153,8 @@ fn metaslabs(lines: &[String]) -> BTreeMap<(u32, u64), MetaslabFigures> {
                 let allocated = u64::from_str_radix(number, 16).ok();
                 let of = last.take();
                 let of = of.and_then(|(vdev, index, _)| all.get_mut(&(vdev, index)));
-                if let (Some(figures), Some(allocated)) = (of, allocated) {
-                    figures.2 = Some(allocated as i64);
+                if let (Some(totals), Some(allocated)) = (of, allocated) {
+                    totals.2 = Some(allocated as i64);
                 }
             }
             _ => {}
@@ -164,7 +164,7 @@ fn metaslabs(lines: &[String]) -> BTreeMap<(u32, u64), MetaslabFigures> {
 }
 
 /// Replays the space map alone. `zdb` also leaves out changes that are only in logs.
-fn our_metaslabs(pool: &View) -> Result<BTreeMap<(u32, u64), MetaslabFigures>> {
+fn our_metaslabs(pool: &View) -> Result<BTreeMap<(u32, u64), MetaslabTotals>> {
     let maps = PoolSpaceMaps::load(pool.inner())?;
     let without_logs = UnflushedLogs::default();
     let mut all = BTreeMap::new();
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn every_difference_of_two_tables_is_told() {
+    fn every_difference_of_two_tables_is_reported() {
         let ours = BTreeMap::from([(1, 10), (2, 20), (3, 30)]);
         let theirs = BTreeMap::from([(1, 10), (2, 21), (4, 40)]);
         let mut found = vec![];

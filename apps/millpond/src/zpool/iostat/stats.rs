@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 
 /// The I/O counters of a vdev, its latencies and its queues.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Figures {
+pub struct VdevStats {
     pub io: IoCounters,
     pub waits: IoWaits,
 }
 
-impl Figures {
+impl VdevStats {
     /// The statistics of a vdev: the sum over its devices.
     ///
     /// The code that built the tree has already limited its depth.
@@ -55,21 +55,21 @@ impl Figures {
 
 /// The statistics of one interval, by pool name and vdev guid.
 #[derive(Default)]
-pub struct Round(BTreeMap<(String, u64), Figures>);
+pub struct Sample(BTreeMap<(String, u64), VdevStats>);
 
-impl Round {
+impl Sample {
     pub fn of(pools: &[PoolInfo]) -> Self {
         let mut all = BTreeMap::new();
         for pool in pools {
             let vdevs = groups::walk(pool).into_iter().map(|(vdev, _)| vdev);
             for vdev in vdevs.chain([&pool.root]) {
-                all.insert((pool.name.clone(), vdev.guid), Figures::of(vdev));
+                all.insert((pool.name.clone(), vdev.guid), VdevStats::of(vdev));
             }
         }
         Self(all)
     }
 
-    pub fn get(&self, pool: &str, guid: u64) -> Option<&Figures> {
+    pub fn get(&self, pool: &str, guid: u64) -> Option<&VdevStats> {
         self.0.get(&(pool.to_owned(), guid))
     }
 }

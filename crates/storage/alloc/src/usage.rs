@@ -1,4 +1,4 @@
-//! Calculates the space figures of `zpool list` and `zfs list`.
+//! Calculates the space usage of `zpool list` and `zfs list`.
 //!
 //! All sizes are in bytes. "Raw" sizes include parity, "deflated" sizes do not.
 //!
@@ -43,9 +43,9 @@ pub fn deflated_pointer_bytes(
         .fold(0, u64::saturating_add)
 }
 
-/// Space figures of one concrete top-level vdev.
+/// Space usage of one concrete top-level vdev.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct VdevFigures {
+pub struct VdevUsage {
     /// Its allocation class.
     pub class: AllocationClass,
     /// Raw bytes of its metaslabs.
@@ -62,14 +62,14 @@ pub struct VdevFigures {
 
 /// Sums over a class or the pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct ClassFigures {
+pub struct ClassUsage {
     /// Raw bytes of the metaslabs: SIZE.
     pub space_bytes: u64,
     /// Raw bytes allocated: ALLOC.
     pub allocated_bytes: u64,
 }
 
-impl ClassFigures {
+impl ClassUsage {
     /// Raw free bytes: FREE.
     #[must_use]
     pub fn free_bytes(&self) -> u64 {
@@ -84,7 +84,7 @@ impl ClassFigures {
             .unwrap_or(0);
         u64::try_from(percent).unwrap_or(u64::MAX)
     }
-    fn sum<'a>(vdevs: impl Iterator<Item = &'a VdevFigures>) -> Self {
+    fn sum<'a>(vdevs: impl Iterator<Item = &'a VdevUsage>) -> Self {
         vdevs.fold(Self::default(), |sum, vdev| Self {
             space_bytes: sum.space_bytes.saturating_add(vdev.space_bytes),
             allocated_bytes: sum.allocated_bytes.saturating_add(vdev.allocated_bytes),
@@ -92,11 +92,11 @@ impl ClassFigures {
     }
 }
 
-/// The input of a pool's space figures.
+/// The input of a pool's space usage.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct PoolFigures {
+pub struct PoolUsage {
     /// Every concrete top-level vdev.
-    pub vdevs: Vec<VdevFigures>,
+    pub vdevs: Vec<VdevUsage>,
     /// Deflated bytes that dedup saves: references minus the blocks in the tables.
     pub dedup_saved_bytes: u64,
     /// Deflated bytes that cloning saves.
@@ -110,11 +110,11 @@ pub struct PoolFigures {
     pub counts_special_classes: bool,
 }
 
-impl PoolFigures {
+impl PoolUsage {
     /// SIZE and ALLOC as in `zpool list`: all vdevs except log vdevs.
     #[must_use]
-    pub fn pool(&self) -> ClassFigures {
-        ClassFigures::sum(
+    pub fn pool(&self) -> ClassUsage {
+        ClassUsage::sum(
             self.vdevs
                 .iter()
                 .filter(|vdev| vdev.class != AllocationClass::Log),
@@ -122,8 +122,8 @@ impl PoolFigures {
     }
     /// The sums of one class, including the embedded log of normal vdevs.
     #[must_use]
-    pub fn class(&self, class: AllocationClass) -> ClassFigures {
-        ClassFigures::sum(self.vdevs.iter().filter(|vdev| vdev.class == class))
+    pub fn class(&self, class: AllocationClass) -> ClassUsage {
+        ClassUsage::sum(self.vdevs.iter().filter(|vdev| vdev.class == class))
     }
     /// Allocatable deflated space of the normal class: without embedded logs and non-allocating vdevs.
     #[must_use]
@@ -279,8 +279,8 @@ pub fn available_in_head(directory_available: u64, limits: HeadLimits) -> u64 {
 mod tests {
     use super::*;
 
-    fn vdev(class: AllocationClass, space_bytes: u64, deflate_ratio: u64) -> VdevFigures {
-        VdevFigures {
+    fn vdev(class: AllocationClass, space_bytes: u64, deflate_ratio: u64) -> VdevUsage {
+        VdevUsage {
             class,
             space_bytes,
             allocated_bytes: 0,
@@ -290,20 +290,20 @@ mod tests {
         }
     }
 
-    fn pool(space_bytes: u64, deflate_ratio: u64) -> PoolFigures {
-        PoolFigures {
+    fn pool(space_bytes: u64, deflate_ratio: u64) -> PoolUsage {
+        PoolUsage {
             vdevs: vec![vdev(AllocationClass::Normal, space_bytes, deflate_ratio)],
-            ..PoolFigures::default()
+            ..PoolUsage::default()
         }
     }
 
     /// `available` of a root directory that uses `used` bytes.
-    fn root_available(figures: &PoolFigures, used: u64) -> u64 {
-        figures.limit(SlopShare::All).limit_bytes - used
+    fn root_available(usage: &PoolUsage, used: u64) -> u64 {
+        usage.limit(SlopShare::All).limit_bytes - used
     }
 
     #[test]
-    fn the_root_has_what_the_verified_pools_show() {
+    fn root_available_matches_the_verified_pools() {
         let mut cloned = pool(83_886_080, 512);
         cloned.clone_saved_bytes = 606_208;
         assert_eq!(cloned.limit(SlopShare::All).slop_bytes, 41_943_040);
@@ -333,32 +333,32 @@ mod tests {
 
     #[test]
     fn the_pools_size_counts_special_and_dedup_but_no_logs() {
-        let mut figures = pool(83_886_080, 512);
-        figures
+        let mut usage = pool(83_886_080, 512);
+        usage
             .vdevs
             .push(vdev(AllocationClass::Special, 67_108_864, 512));
-        figures
+        usage
             .vdevs
             .push(vdev(AllocationClass::Dedup, 67_108_864, 512));
-        figures
+        usage
             .vdevs
             .push(vdev(AllocationClass::Log, 67_108_864, 512));
-        figures.vdevs[1].allocated_bytes = 1 << 20;
-        assert_eq!(figures.pool().space_bytes, 218_103_808);
-        assert_eq!(figures.pool().free_bytes(), 218_103_808 - (1 << 20));
+        usage.vdevs[1].allocated_bytes = 1 << 20;
+        assert_eq!(usage.pool().space_bytes, 218_103_808);
+        assert_eq!(usage.pool().free_bytes(), 218_103_808 - (1 << 20));
         assert_eq!(
-            figures.class(AllocationClass::Special).allocated_bytes,
+            usage.class(AllocationClass::Special).allocated_bytes,
             1 << 20
         );
-        let old = figures.limit(SlopShare::All);
-        figures.counts_special_classes = true;
-        let new = figures.limit(SlopShare::All);
+        let old = usage.limit(SlopShare::All);
+        usage.counts_special_classes = true;
+        let new = usage.limit(SlopShare::All);
         assert_eq!(new.usable_bytes - old.usable_bytes, 1 << 20);
         assert_eq!(new.slop_bytes, old.slop_bytes);
     }
 
     #[test]
-    fn the_slop_has_a_floor_and_a_ceiling_and_gives_way_to_embedded_logs() {
+    fn slop_space_is_clamped_and_yields_to_embedded_logs() {
         assert_eq!(slop_bytes(100 << 20, 0), 50 << 20);
         assert_eq!(slop_bytes(1 << 30, 0), 128 << 20);
         assert_eq!(slop_bytes(1 << 40, 0), 32 << 30);
@@ -370,34 +370,34 @@ mod tests {
 
     #[test]
     fn parts_of_the_slop_are_open_to_some() {
-        let figures = pool(1 << 40, 512);
-        let limit = |share| figures.limit(share).limit_bytes;
+        let usage = pool(1 << 40, 512);
+        let limit = |share| usage.limit(share).limit_bytes;
         assert_eq!(limit(SlopShare::None) - limit(SlopShare::All), 32 << 30);
         assert_eq!(limit(SlopShare::None) - limit(SlopShare::Half), 16 << 30);
         assert_eq!(limit(SlopShare::None) - limit(SlopShare::Quarter), 8 << 30);
     }
 
     #[test]
-    fn vdevs_that_take_nothing_new_and_embedded_logs_are_not_in_the_normal_space() {
-        let mut figures = pool(1 << 30, 512);
-        figures
+    fn non_allocating_vdevs_and_embedded_logs_are_not_normal_space() {
+        let mut usage = pool(1 << 30, 512);
+        usage
             .vdevs
             .push(vdev(AllocationClass::Normal, 1 << 30, 512));
-        figures.vdevs[0].is_non_allocating = true;
-        figures.vdevs[1].embedded_log_bytes = 1 << 20;
-        assert_eq!(figures.normal_deflated_bytes(), (1 << 30) - (1 << 20));
-        assert_eq!(figures.embedded_log_deflated_bytes(), 1 << 20);
-        assert_eq!(figures.pool().space_bytes, 2 << 30);
+        usage.vdevs[0].is_non_allocating = true;
+        usage.vdevs[1].embedded_log_bytes = 1 << 20;
+        assert_eq!(usage.normal_deflated_bytes(), (1 << 30) - (1 << 20));
+        assert_eq!(usage.embedded_log_deflated_bytes(), 1 << 20);
+        assert_eq!(usage.pool().space_bytes, 2 << 30);
     }
 
     #[test]
     fn capacity_is_rounded_down() {
-        let figures = ClassFigures {
+        let usage = ClassUsage {
             space_bytes: 1000,
             allocated_bytes: 999,
         };
-        assert_eq!((figures.capacity_percent(), figures.free_bytes()), (99, 1));
-        assert_eq!(ClassFigures::default().capacity_percent(), 0);
+        assert_eq!((usage.capacity_percent(), usage.free_bytes()), (99, 1));
+        assert_eq!(ClassUsage::default().capacity_percent(), 0);
     }
 
     #[test]

@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn own_links_are_followed_where_nobody_else_writes() {
+    fn own_symlinks_are_followed_in_private_directories() {
         let (_folder, path) = stage();
         std::fs::create_dir_all(path.join("real/below")).unwrap();
         symlink("../real", path.join("real/turn")).unwrap();
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_opened_stays_what_is_meant() {
+    fn an_opened_mount_point_survives_renames_of_its_path() {
         let (_folder, path) = stage();
         let place = MountPoint::open(None, &path.join("home/mnt"), true).unwrap();
         std::fs::rename(path.join("home/mnt"), path.join("elsewhere")).unwrap();
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_of_the_table_of_mounts_are_read_back() {
+    fn paths_in_mountinfo_are_decoded() {
         assert_eq!(unescape(b"/a\\040b\\134\\"), Path::new("/a b\\\\"));
         assert_eq!(find_mount(u64::MAX), None);
     }

@@ -2,16 +2,16 @@
 
 /// A small generator (xorshift64*).
 #[derive(Debug, Clone)]
-pub struct Dice(u64);
+pub struct SeededRng(u64);
 
-impl Dice {
+impl SeededRng {
     /// The sequence of this seed.
     pub fn new(seed: u64) -> Self {
-        let mut dice = Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x2545_f491_4f6c_dd1d | 1);
+        let mut rng = Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x2545_f491_4f6c_dd1d | 1);
         for _ in 0..4 {
-            dice.word();
+            rng.word();
         }
-        dice
+        rng
     }
     /// Any number.
     pub fn word(&mut self) -> u64 {

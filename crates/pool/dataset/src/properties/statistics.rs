@@ -20,7 +20,7 @@ use millpond_zap::Zap;
 const REDACTED_DATASETS: &str = "com.delphix:redacted_datasets";
 
 impl PropertyReader {
-    pub(super) fn figure(
+    pub(super) fn statistic(
         &mut self,
         subject: &Subject<'_>,
         name: &'static str,
@@ -87,7 +87,7 @@ impl PropertyReader {
             "snapshots_changed" => first(dataset.directory().extension(keys::SNAPSHOTS_CHANGED)?),
             _ => None,
         };
-        Ok(number.map(|number| Property::figure(name, number)))
+        Ok(number.map(|number| Property::numeric(name, number)))
     }
 
     pub(super) fn of_bookmark(
@@ -123,7 +123,7 @@ impl PropertyReader {
             "ivsetguid" => nonzero(phys.ivset_guid.0),
             _ => None,
         };
-        Ok(number.map(|number| Property::figure(name, number)))
+        Ok(number.map(|number| Property::numeric(name, number)))
     }
 
     fn redaction_snapshots(&self, list: ObjectId) -> Result<Vec<u64>, DatasetError> {
