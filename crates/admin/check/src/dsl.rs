@@ -181,21 +181,7 @@ impl Gatherer<'_> {
             let words = "its head belongs to another directory";
             self.tell(FindingKind::DirectoryTree, &name, words);
         }
-        let mut names: BTreeMap<ObjectId, String> = BTreeMap::new();
-        match head.snapshot_entries() {
-            Ok(entries) => {
-                for (name, id) in entries {
-                    if let Some(twin) = names.insert(id, name.clone()) {
-                        let words = format!("the names '{name}' and '{twin}' are one snapshot's");
-                        self.tell(FindingKind::SnapshotName, head.name(), words);
-                    }
-                }
-            }
-            Err(error) => {
-                self.dsl.is_partial = true;
-                self.tell(FindingKind::SnapshotName, &name, error.to_string());
-            }
-        }
+        let mut names = self.snapshot_names(&head);
         let mut met = BTreeSet::from([head.id()]);
         let mut chain = vec![(head.clone(), head.phys().clone())];
         while let Some((last, phys)) = chain.last() {
@@ -262,6 +248,31 @@ impl Gatherer<'_> {
             self.tell(FindingKind::SnapshotName, &name, words);
         }
         chain.reverse();
+        self.add_chain(at, chain);
+    }
+
+    /// The names of a head's snapshots, by object id.
+    fn snapshot_names(&mut self, head: &Dataset) -> BTreeMap<ObjectId, String> {
+        let mut names: BTreeMap<ObjectId, String> = BTreeMap::new();
+        match head.snapshot_entries() {
+            Ok(entries) => {
+                for (name, id) in entries {
+                    if let Some(twin) = names.insert(id, name.clone()) {
+                        let words = format!("the names '{name}' and '{twin}' are one snapshot's");
+                        self.tell(FindingKind::SnapshotName, head.name(), words);
+                    }
+                }
+            }
+            Err(error) => {
+                self.dsl.is_partial = true;
+                self.tell(FindingKind::SnapshotName, head.name(), error.to_string());
+            }
+        }
+        names
+    }
+
+    /// Adds the datasets of a directory, oldest first.
+    fn add_chain(&mut self, at: usize, chain: Vec<(Dataset, DslDatasetPhys)>) {
         for (dataset, phys) in chain {
             let index = self.dsl.datasets.len();
             self.note_dataset(&dataset, &phys);

@@ -225,6 +225,41 @@ fn claim_checkpoint(
 }
 
 impl Scene<'_> {
+    /// Jobs that count the deadlists and livelists of all datasets.
+    fn list_jobs<'j>(
+        &'j self,
+        lists: &'j Lists<'_>,
+        dead: &'j [Mutex<Option<DeadCounted>>],
+        live: &'j [Mutex<Option<(Mark, Sums)>>],
+    ) -> Vec<Job<'j>> {
+        let mut jobs: Vec<Job<'j>> = vec![];
+        for (at, node) in self.dsl.datasets.iter().enumerate() {
+            if let Some(id) = node.phys.deadlist {
+                jobs.push(Box::new(move || {
+                    let counted = lists.deadlist(&node.name, id, &mut |_| {});
+                    *dead[at].lock() = Some(counted);
+                }));
+            }
+            if let Ok(Some(words)) = node.dataset.extension(keys::REMAP_DEADLIST)
+                && let Some(id) = words.first().copied()
+            {
+                jobs.push(Box::new(move || {
+                    lists.deadlist(&node.name, ObjectId(id), &mut |_| {});
+                }));
+            }
+            let directory = &self.dsl.directories[node.directory];
+            if node.next.is_none()
+                && let Ok(Some(words)) = directory.directory.extension(keys::LIVELIST)
+                && let Some(id) = words.first().copied()
+            {
+                jobs.push(Box::new(move || {
+                    *live[at].lock() = lists.livelist(&node.name, ObjectId(id), &mut |_| {});
+                }));
+            }
+        }
+        jobs
+    }
+
     /// Visits all structures that own blocks; with `mos_pass`, also tables and files.
     fn pass(
         &self,
@@ -298,35 +333,11 @@ impl Scene<'_> {
             })
             .collect();
         // Long work for single threads begins before the trees, which all threads share.
-        let mut jobs: Vec<Job<'_>> = vec![];
         let (blocks, lists, dead, live, free) = (&blocks, &lists, &dead, &live, &free);
-        for (at, node) in self.dsl.datasets.iter().enumerate() {
-            if watch.is_some() {
-                break;
-            }
-            if let Some(id) = node.phys.deadlist {
-                jobs.push(Box::new(move || {
-                    let counted = lists.deadlist(&node.name, id, &mut |_| {});
-                    *dead[at].lock() = Some(counted);
-                }));
-            }
-            if let Ok(Some(words)) = node.dataset.extension(keys::REMAP_DEADLIST)
-                && let Some(id) = words.first().copied()
-            {
-                jobs.push(Box::new(move || {
-                    lists.deadlist(&node.name, ObjectId(id), &mut |_| {});
-                }));
-            }
-            let directory = &self.dsl.directories[node.directory];
-            if node.next.is_none()
-                && let Ok(Some(words)) = directory.directory.extension(keys::LIVELIST)
-                && let Some(id) = words.first().copied()
-            {
-                jobs.push(Box::new(move || {
-                    *live[at].lock() = lists.livelist(&node.name, ObjectId(id), &mut |_| {});
-                }));
-            }
-        }
+        let mut jobs = match watch {
+            Some(_) => vec![],
+            None => self.list_jobs(lists, dead, live),
+        };
         jobs.push(Box::new(|| {
             *free.lock() = self.free_lists(blocks, lists);
         }));

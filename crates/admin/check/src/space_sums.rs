@@ -7,7 +7,7 @@ use super::lists::DeadCounted;
 use super::sums::{Mark, Sums};
 use super::trees::Counted;
 use millpond_dataset::PropertyValue;
-use millpond_ondisk::dsl::keys;
+use millpond_ondisk::dsl::{DslDirectoryPhys, keys};
 use std::collections::BTreeSet;
 
 /// Results of the pass over trees and lists, by dataset.
@@ -266,12 +266,49 @@ impl Judge<'_> {
         }
     }
 
+    /// What is known of the space of an internal directory; `None` for any other directory.
+    fn internal(&self, component: &str) -> Option<Option<Sums>> {
+        match component {
+            keys::MOS_DIRECTORY => {
+                let mos = &self.evidence.mos;
+                Some((!mos.is_partial).then_some(mos.born))
+            }
+            keys::FREE_DIRECTORY => Some(self.evidence.free),
+            // No structure records which blocks could not be freed.
+            keys::LEAK_DIRECTORY => Some(None),
+            _ => None,
+        }
+    }
+
+    /// Checks the parts of a directory's used space: their sum, and each of them if `counted` is known.
+    fn breakdown(&self, name: &str, phys: &DslDirectoryPhys, counted: Option<[i64; 5]>) {
+        let Some(parts) = phys.breakdown() else {
+            return;
+        };
+        let stored = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        let parts = [
+            ("used by the head", parts.head_bytes),
+            ("used by snapshots", parts.snapshots_bytes),
+            ("used by children", parts.children_bytes),
+            ("reserved by children", parts.children_reserved_bytes),
+            ("reserved for the head", parts.ref_reserved_bytes),
+        ];
+        let sum = parts
+            .iter()
+            .fold(0, |sum: u64, (_, part)| sum.wrapping_add(*part));
+        let kind = FindingKind::DirectorySpace;
+        let what = "used bytes and the sum of their parts";
+        self.expect(kind, name, what, stored(phys.used_bytes), stored(sum));
+        for ((what, part), counted) in parts.into_iter().zip(counted.into_iter().flatten()) {
+            self.expect(kind, name, what, stored(part), counted);
+        }
+    }
+
     /// Checks a directory after its children. Returns the space charged to its parent.
     fn directory(&self, at: usize, held: &[Held], charges: &[Option<Charge>]) -> Charge {
         let node = &self.dsl.directories[at];
         let directory = &node.directory;
         let (name, phys) = (directory.name(), directory.phys());
-        let is_hidden = node.component.starts_with('$');
         let of = |what: &str, stored: i64, counted: i64| {
             self.expect(FindingKind::DirectorySpace, name, what, stored, counted);
         };
@@ -284,17 +321,7 @@ impl Judge<'_> {
             snapshots: 0,
             is_known: !self.dsl.is_partial,
         };
-        let internal = match node.component.as_str() {
-            keys::MOS_DIRECTORY => {
-                let mos = &self.evidence.mos;
-                Some((!mos.is_partial).then_some(mos.born))
-            }
-            keys::FREE_DIRECTORY => Some(self.evidence.free),
-            // No structure records which blocks could not be freed.
-            keys::LEAK_DIRECTORY => Some(None),
-            _ => None,
-        };
-        if let Some(counted) = internal.filter(|_| is_hidden) {
+        if let Some(counted) = self.internal(&node.component) {
             all.is_known &= counted.is_some();
             all.sums = counted.unwrap_or_default();
             all.used = all.sums.used;
@@ -339,46 +366,12 @@ impl Judge<'_> {
             let unique = self.dsl.datasets[*head].phys.unique_bytes;
             unused = stored(wanted.saturating_sub(unique));
         }
-        all.used = [head_bytes, snapshots_bytes, children, reserved, unused]
-            .into_iter()
-            .fold(0, i64::wrapping_add);
+        let counted = [head_bytes, snapshots_bytes, children, reserved, unused];
+        all.used = counted.into_iter().fold(0, i64::wrapping_add);
         let spare = phys.reserved_bytes.saturating_sub(phys.used_bytes);
         all.unused_reservation = stored(spare);
         (all.filesystems, all.snapshots) = counts;
-        if let Some(parts) = phys.breakdown() {
-            let sum = [
-                parts.head_bytes,
-                parts.snapshots_bytes,
-                parts.children_bytes,
-                parts.children_reserved_bytes,
-                parts.ref_reserved_bytes,
-            ];
-            let sum = sum.into_iter().fold(0, u64::wrapping_add);
-            of(
-                "used bytes and the sum of their parts",
-                stored(phys.used_bytes),
-                stored(sum),
-            );
-            if all.is_known {
-                of("used by the head", stored(parts.head_bytes), head_bytes);
-                of(
-                    "used by snapshots",
-                    stored(parts.snapshots_bytes),
-                    snapshots_bytes,
-                );
-                of("used by children", stored(parts.children_bytes), children);
-                of(
-                    "reserved by children",
-                    stored(parts.children_reserved_bytes),
-                    reserved,
-                );
-                of(
-                    "reserved for the head",
-                    stored(parts.ref_reserved_bytes),
-                    unused,
-                );
-            }
-        }
+        self.breakdown(name, phys, all.is_known.then_some(counted));
         if all.is_known {
             self.totals(name, phys, &all);
         }

@@ -123,23 +123,8 @@ impl FileSystem {
                 source_name,
                 target_name,
             } => {
-                let source = self.node(*source_directory)?;
-                let target = self.node(*target_directory)?;
-                let mode = match kind {
-                    RenameKind::Plain => RenameMode::Replace,
-                    RenameKind::Exchange => RenameMode::Exchange,
-                    RenameKind::Whiteout { .. } => RenameMode::Whiteout,
-                };
-                writing.replay().force(whiteout(kind));
-                let from = DirEntryRef {
-                    directory: &source,
-                    name: source_name,
-                };
-                let to = DirEntryRef {
-                    directory: &target,
-                    name: target_name,
-                };
-                self.rename(&caller, from, to, mode)
+                let from = (*source_directory, *source_name);
+                self.replay_rename(kind, from, (*target_directory, *target_name))
             }
             LogRecordBody::Write {
                 object,
@@ -201,6 +186,30 @@ impl FileSystem {
                 self.replay_clone(*object, range, *pointers, header, read)
             }
         }
+    }
+
+    fn replay_rename(
+        &self,
+        kind: &RenameKind,
+        from: (ObjectId, &[u8]),
+        to: (ObjectId, &[u8]),
+    ) -> Result<(), FileError> {
+        let (source, target) = (self.node(from.0)?, self.node(to.0)?);
+        let mode = match kind {
+            RenameKind::Plain => RenameMode::Replace,
+            RenameKind::Exchange => RenameMode::Exchange,
+            RenameKind::Whiteout { .. } => RenameMode::Whiteout,
+        };
+        self.writing()?.replay().force(whiteout(kind));
+        let from = DirEntryRef {
+            directory: &source,
+            name: from.1,
+        };
+        let to = DirEntryRef {
+            directory: &target,
+            name: to.1,
+        };
+        self.rename(&Caller::root(), from, to, mode)
     }
 
     fn replay_create(&self, create: &CreateRecord<'_>, endian: Endian) -> Result<(), FileError> {

@@ -9,7 +9,7 @@ use millpond_control::{
 };
 use millpond_engine::{Error, OpenOptions, Pool, SCAN_FOR_WRITING, Search, View, WriteOptions};
 use millpond_env::sync::Mutex;
-use millpond_ondisk::Txg;
+use millpond_ondisk::{Guid, Txg};
 use millpond_pool::OpenError;
 use millpond_pool::import::{
     ImportCondition, PoolCandidate, PoolState, Rewind, ScanOptions, leaf_paths,
@@ -40,6 +40,36 @@ pub(crate) fn search_of(places: &SearchPaths, hostid: u64) -> Result<Search, Imp
     search.paths.extend(places.paths.iter().map(PathBuf::from));
     search.hostid = hostid;
     Ok(search)
+}
+
+/// Searches a pool again, and locks its devices unless it is to be read only. Returns the reason if they can
+/// only be read.
+fn find_again(
+    search: &Search,
+    guid: Guid,
+    wants_read_only: bool,
+) -> Result<(PoolCandidate, Option<String>), ImportError> {
+    let find = |scan| {
+        let mut found = search.pools_with(scan);
+        found.retain(|candidate| candidate.guid == guid);
+        found.into_iter().next()
+    };
+    if wants_read_only {
+        return match find(ScanOptions::default()) {
+            Some(candidate) => Ok((candidate, None)),
+            None => Err(busy()),
+        };
+    }
+    if let Some(candidate) = find(SCAN_FOR_WRITING) {
+        return Ok((candidate, None));
+    }
+    let cannot_be_written = search.read_only_device().ok_or_else(busy)?;
+    let candidate = find(ScanOptions::default()).ok_or_else(busy)?;
+    Ok((candidate, Some(cannot_be_written)))
+}
+
+fn busy() -> ImportError {
+    ImportError::Busy("its devices are held by another program".into())
 }
 
 impl ImportedPools {
@@ -155,26 +185,7 @@ impl ImportedPools {
         if is_complete {
             narrow.paths = paths;
         }
-        let scan = match wants_read_only {
-            true => ScanOptions::default(),
-            false => SCAN_FOR_WRITING,
-        };
-        let mut found = narrow.pools_with(scan);
-        found.retain(|candidate| candidate.guid == guid);
-        let mut cannot_be_written = None;
-        if found.is_empty() && !wants_read_only {
-            // If the devices can only be read, import the pool read-only.
-            cannot_be_written = narrow.read_only_device();
-            if cannot_be_written.is_some() {
-                found = narrow.pools_with(ScanOptions::default());
-                found.retain(|candidate| candidate.guid == guid);
-            }
-        }
-        let Some(mut candidate) = found.into_iter().next() else {
-            return Err(ImportError::Busy(
-                "its devices are held by another program".into(),
-            ));
-        };
+        let (mut candidate, cannot_be_written) = find_again(&narrow, guid, wants_read_only)?;
         candidate.name.clone_from(&name);
         let foreign_because = self.foreign_because(&candidate);
         let (open, read_only_because) = if wants_read_only || cannot_be_written.is_some() {
@@ -182,18 +193,7 @@ impl ImportedPools {
             let open = self.open_to_read(&candidate, &options, why.clone())?;
             (open, why)
         } else {
-            match Pool::open_candidate(&self.env, &candidate, &options, &writing) {
-                Ok(live) => (Open::Live(live), None),
-                Err(Error::Open { error, .. }) => match *error {
-                    OpenError::ReadOnly(why) => {
-                        let why = why.to_string();
-                        let open = self.open_to_read(&candidate, &options, Some(why.clone()))?;
-                        (open, Some(why))
-                    }
-                    other => return Err(unopened(&candidate, other)),
-                },
-                Err(other) => return Err(ImportError::Unreadable(other.to_string())),
-            }
+            self.open_to_write(&candidate, &options, &writing)?
         };
         if let Open::Live(live) = &open {
             live.datasets().enforce_limits(false);
@@ -268,6 +268,27 @@ impl ImportedPools {
             at_checkpoint: request.rewind == RewindRequest::Checkpoint,
             allow_missing_tops: request.without_logs,
             ..self.reading()
+        }
+    }
+
+    /// Opens a pool for writing, or for reading with the reason why it cannot be written.
+    fn open_to_write(
+        &self,
+        candidate: &PoolCandidate,
+        options: &OpenOptions,
+        writing: &WriteOptions,
+    ) -> Result<(Open, Option<String>), ImportError> {
+        match Pool::open_candidate(&self.env, candidate, options, writing) {
+            Ok(live) => Ok((Open::Live(live), None)),
+            Err(Error::Open { error, .. }) => match *error {
+                OpenError::ReadOnly(why) => {
+                    let why = why.to_string();
+                    let open = self.open_to_read(candidate, options, Some(why.clone()))?;
+                    Ok((open, Some(why)))
+                }
+                other => Err(unopened(candidate, other)),
+            },
+            Err(other) => Err(ImportError::Unreadable(other.to_string())),
         }
     }
 
