@@ -8,7 +8,35 @@ use millpond_control::{Condition, PoolInfo, UnsupportedFeature};
 
 /// The sentences of `zpool status`: the problem, and the remedy.
 pub fn live(condition: Condition, pool: &PoolInfo, zone: &TimeZone) -> (String, String) {
-    let (status, action) = match condition {
+    match condition {
+        Condition::CorruptLabelNr => {
+            let status = "One or more devices could not be used because the label is missing \nor invalid.  There are insufficient replicas for the pool to continue\nfunctioning.";
+            (status.into(), recovery(pool, "clear -F", zone))
+        }
+        Condition::CorruptPool | Condition::BadGuidSum => {
+            let status = "The pool metadata is corrupted and the pool cannot be opened.";
+            (status.into(), recovery(pool, "clear -F", zone))
+        }
+        Condition::UnsupportedFeatureRead => {
+            let status = "The pool cannot be accessed on this system because it uses the\nfollowing feature(s) not supported on this system:\n";
+            let action = "Access the pool from a system that supports the required feature(s),\nor restore the pool from backup.";
+            (format!("{status}{}", features(pool)), action.into())
+        }
+        Condition::UnsupportedFeatureWrite => {
+            let action = "The pool cannot be accessed in read-write mode. Import the pool with\n\"-o readonly=on\", access the pool from a system that supports the\nrequired feature(s), or restore the pool from backup.";
+            (format!("{READ_ONLY_MODE}{}", features(pool)), action.into())
+        }
+        Condition::Errata(number) => errata(number),
+        condition => {
+            let (status, action) = fixed(condition);
+            (status.into(), action.into())
+        }
+    }
+}
+
+/// The sentences about a condition that are the same for all pools.
+fn fixed(condition: Condition) -> (&'static str, &'static str) {
+    match condition {
         Condition::MissingDevice => (
             "One or more devices could not be opened.  Sufficient replicas exist for\nthe pool to continue functioning in a degraded state.",
             ATTACH_MISSING,
@@ -21,10 +49,6 @@ pub fn live(condition: Condition, pool: &PoolInfo, zone: &TimeZone) -> (String, 
             "One or more devices could not be used because the label is missing or\ninvalid.  Sufficient replicas exist for the pool to continue\nfunctioning in a degraded state.",
             "Replace the device using 'zpool replace'.",
         ),
-        Condition::CorruptLabelNr => {
-            let status = "One or more devices could not be used because the label is missing \nor invalid.  There are insufficient replicas for the pool to continue\nfunctioning.";
-            return (status.into(), recovery(pool, "clear -F", zone));
-        }
         Condition::FailingDevice => (
             "One or more devices has experienced an unrecoverable error.  An\nattempt was made to correct the error.  Applications are unaffected.",
             "Determine if the device needs to be replaced, and clear the errors\nusing 'zpool clear' or replace the device with 'zpool replace'.",
@@ -53,10 +77,6 @@ pub fn live(condition: Condition, pool: &PoolInfo, zone: &TimeZone) -> (String, 
             "One or more devices has experienced an error resulting in data\ncorruption.  Applications may be affected.",
             "Restore the file in question if possible.  Otherwise restore the\nentire pool from backup.",
         ),
-        Condition::CorruptPool | Condition::BadGuidSum => {
-            let status = "The pool metadata is corrupted and the pool cannot be opened.";
-            return (status.into(), recovery(pool, "clear -F", zone));
-        }
         Condition::VersionOlder => (
             "The pool is formatted using a legacy on-disk format.  The pool can\nstill be used, but some features are unavailable.",
             "Upgrade the pool using 'zpool upgrade'.  Once this is done, the\npool will no longer be accessible on software that does not support\nfeature flags.",
@@ -76,19 +96,6 @@ pub fn live(condition: Condition, pool: &PoolInfo, zone: &TimeZone) -> (String, 
         Condition::IncompatibleFeature => (
             "One or more features are enabled on the pool despite not being\nrequested by the 'compatibility' property.",
             "Consider setting 'compatibility' to an appropriate value, or\nadding needed features to the relevant file in\n/etc/zfs/compatibility.d or /usr/share/zfs/compatibility.d.",
-        ),
-        Condition::UnsupportedFeatureRead => {
-            let status = "The pool cannot be accessed on this system because it uses the\nfollowing feature(s) not supported on this system:\n";
-            let action = "Access the pool from a system that supports the required feature(s),\nor restore the pool from backup.";
-            return (format!("{status}{}", features(pool)), action.into());
-        }
-        Condition::UnsupportedFeatureWrite => {
-            let action = "The pool cannot be accessed in read-write mode. Import the pool with\n\"-o readonly=on\", access the pool from a system that supports the\nrequired feature(s), or restore the pool from backup.";
-            return (format!("{READ_ONLY_MODE}{}", features(pool)), action.into());
-        }
-        Condition::DivergedDevice => (
-            "One or more devices were written without the others and have changes that are\nnot in this pool. These devices are not used.",
-            "To read those changes, import the device without the others. To discard them\nand return the device to the pool, use 'zpool online'.",
         ),
         Condition::DeletedImage => (
             "One or more image files of the pool were deleted. Their contents are lost when\nthe pool is closed.",
@@ -122,9 +129,18 @@ pub fn live(condition: Condition, pool: &PoolInfo, zone: &TimeZone) -> (String, 
             "Mismatch between pool hostid and system hostid on imported pool.\nThis pool was previously imported into a system with a different hostid,\nand then was verbatim imported into this system.",
             "Export this pool on all systems on which it is imported.\nThen import it to correct the mismatch.",
         ),
-        Condition::Errata(number) => return errata(number),
-    };
-    (status.into(), action.into())
+        Condition::DivergedDevice => (
+            "One or more devices were written without the others and have changes that are\nnot in this pool. These devices are not used.",
+            "To read those changes, import the device without the others. To discard them\nand return the device to the pool, use 'zpool online'.",
+        ),
+        // They depend on the pool.
+        Condition::CorruptLabelNr
+        | Condition::CorruptPool
+        | Condition::BadGuidSum
+        | Condition::UnsupportedFeatureRead
+        | Condition::UnsupportedFeatureWrite
+        | Condition::Errata(_) => ("", ""),
+    }
 }
 
 fn errata(number: u64) -> (String, String) {

@@ -4,7 +4,7 @@ use super::page::{Kind, Page};
 use crate::daemon::Daemon;
 use millpond_control::properties::{DatasetKind, Kinds, by_name};
 use millpond_control::{
-    ControlError, DatasetQuery, PoolInfo, READ, VdevInfo, VdevState, WRITE, Wanted,
+    ControlError, DatasetQuery, IoWaits, PoolInfo, READ, VdevInfo, VdevState, WRITE, Wanted,
 };
 use millpond_service::ImportedPool;
 
@@ -302,7 +302,11 @@ fn device(page: &mut Page, pool: &str, vdev: &str, leaf: &VdevInfo) {
     ] {
         page.add(name, &labels, value);
     }
-    let waits = &leaf.waits;
+    device_waits(page, labels, &leaf.waits);
+}
+
+/// Latencies and queues of a device.
+fn device_waits(page: &mut Page, labels: [(&str, &str); 4], waits: &IoWaits) {
     let read = (
         "millpond_device_read_seconds",
         "From when reads were asked for until they were back.",

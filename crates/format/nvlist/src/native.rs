@@ -68,13 +68,6 @@ fn decode_value(
     depth: usize,
 ) -> Result<NvValue, DecodeError> {
     let items = usize::try_from(count).map_err(|_| rest.fail("too many elements"))?;
-    let scalar = |rest: &Reader<'_>| {
-        if count == 1 {
-            Ok(())
-        } else {
-            Err(rest.fail("a scalar's element count is not 1"))
-        }
-    };
     Ok(match kind {
         NvType::Boolean => {
             if count != 0 {
@@ -123,62 +116,38 @@ fn decode_value(
             }
             NvValue::ListArray(lists)
         }
-        NvType::Byte => {
-            scalar(rest)?;
-            NvValue::Byte(value.u8()?)
+        scalar => {
+            if count != 1 {
+                return Err(rest.fail("a scalar's element count is not 1"));
+            }
+            decode_scalar(value, rest, scalar, depth)?
         }
-        NvType::Int8 => {
-            scalar(rest)?;
-            NvValue::Int8(value.u8()?.cast_signed())
-        }
-        NvType::Uint8 => {
-            scalar(rest)?;
-            NvValue::Uint8(value.u8()?)
-        }
-        NvType::Int16 => {
-            scalar(rest)?;
-            NvValue::Int16(value.u16()?.cast_signed())
-        }
-        NvType::Uint16 => {
-            scalar(rest)?;
-            NvValue::Uint16(value.u16()?)
-        }
-        NvType::Int32 => {
-            scalar(rest)?;
-            NvValue::Int32(value.u32()?.cast_signed())
-        }
-        NvType::Uint32 => {
-            scalar(rest)?;
-            NvValue::Uint32(value.u32()?)
-        }
-        NvType::BooleanValue => {
-            scalar(rest)?;
-            NvValue::BooleanValue(value.u32()? != 0)
-        }
-        NvType::Int64 => {
-            scalar(rest)?;
-            NvValue::Int64(value.u64()?.cast_signed())
-        }
-        NvType::Uint64 => {
-            scalar(rest)?;
-            NvValue::Uint64(value.u64()?)
-        }
-        NvType::HrTime => {
-            scalar(rest)?;
-            NvValue::HrTime(value.u64()?.cast_signed())
-        }
-        NvType::Double => {
-            scalar(rest)?;
-            NvValue::Double(value.u64()?)
-        }
-        NvType::String => {
-            scalar(rest)?;
-            NvValue::String(decode_string(value)?)
-        }
-        NvType::List => {
-            scalar(rest)?;
-            NvValue::List(decode_embedded(value, rest, depth)?)
-        }
+    })
+}
+
+/// Reads a value that is not an array.
+fn decode_scalar(
+    value: &mut Reader<'_>,
+    rest: &mut Reader<'_>,
+    kind: NvType,
+    depth: usize,
+) -> Result<NvValue, DecodeError> {
+    Ok(match kind {
+        NvType::Byte => NvValue::Byte(value.u8()?),
+        NvType::Int8 => NvValue::Int8(value.u8()?.cast_signed()),
+        NvType::Uint8 => NvValue::Uint8(value.u8()?),
+        NvType::Int16 => NvValue::Int16(value.u16()?.cast_signed()),
+        NvType::Uint16 => NvValue::Uint16(value.u16()?),
+        NvType::Int32 => NvValue::Int32(value.u32()?.cast_signed()),
+        NvType::Uint32 => NvValue::Uint32(value.u32()?),
+        NvType::BooleanValue => NvValue::BooleanValue(value.u32()? != 0),
+        NvType::Int64 => NvValue::Int64(value.u64()?.cast_signed()),
+        NvType::Uint64 => NvValue::Uint64(value.u64()?),
+        NvType::HrTime => NvValue::HrTime(value.u64()?.cast_signed()),
+        NvType::Double => NvValue::Double(value.u64()?),
+        NvType::String => NvValue::String(decode_string(value)?),
+        NvType::List => NvValue::List(decode_embedded(value, rest, depth)?),
+        _ => return Err(rest.fail("not a scalar")),
     })
 }
 

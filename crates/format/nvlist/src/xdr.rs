@@ -40,13 +40,6 @@ fn decode_value(
     depth: usize,
 ) -> Result<NvValue, DecodeError> {
     let items = usize::try_from(count).map_err(|_| reader.fail("too many elements"))?;
-    let scalar = |reader: &Reader<'_>| {
-        if count == 1 {
-            Ok(())
-        } else {
-            Err(reader.fail("a scalar's element count is not 1"))
-        }
-    };
     Ok(match kind {
         NvType::Boolean => {
             if count != 0 {
@@ -97,62 +90,37 @@ fn decode_value(
             }
             NvValue::ListArray(lists)
         }
-        NvType::Byte => {
-            scalar(reader)?;
-            NvValue::Byte(low_u8(reader.u32()?))
+        scalar => {
+            if count != 1 {
+                return Err(reader.fail("a scalar's element count is not 1"));
+            }
+            decode_scalar(reader, scalar, depth)?
         }
-        NvType::Int8 => {
-            scalar(reader)?;
-            NvValue::Int8(low_u8(reader.u32()?).cast_signed())
-        }
-        NvType::Uint8 => {
-            scalar(reader)?;
-            NvValue::Uint8(low_u8(reader.u32()?))
-        }
-        NvType::Int16 => {
-            scalar(reader)?;
-            NvValue::Int16(low_i16(reader.u32()?))
-        }
-        NvType::Uint16 => {
-            scalar(reader)?;
-            NvValue::Uint16(low_u16(reader.u32()?))
-        }
-        NvType::Int32 => {
-            scalar(reader)?;
-            NvValue::Int32(reader.u32()?.cast_signed())
-        }
-        NvType::Uint32 => {
-            scalar(reader)?;
-            NvValue::Uint32(reader.u32()?)
-        }
-        NvType::BooleanValue => {
-            scalar(reader)?;
-            NvValue::BooleanValue(reader.u32()? != 0)
-        }
-        NvType::Int64 => {
-            scalar(reader)?;
-            NvValue::Int64(reader.u64()?.cast_signed())
-        }
-        NvType::Uint64 => {
-            scalar(reader)?;
-            NvValue::Uint64(reader.u64()?)
-        }
-        NvType::HrTime => {
-            scalar(reader)?;
-            NvValue::HrTime(reader.u64()?.cast_signed())
-        }
-        NvType::Double => {
-            scalar(reader)?;
-            NvValue::Double(reader.u64()?)
-        }
-        NvType::String => {
-            scalar(reader)?;
-            NvValue::String(decode_string(reader)?)
-        }
-        NvType::List => {
-            scalar(reader)?;
-            NvValue::List(decode_list(reader, depth.saturating_add(1))?)
-        }
+    })
+}
+
+/// Reads a value that is not an array.
+fn decode_scalar(
+    reader: &mut Reader<'_>,
+    kind: NvType,
+    depth: usize,
+) -> Result<NvValue, DecodeError> {
+    Ok(match kind {
+        NvType::Byte => NvValue::Byte(low_u8(reader.u32()?)),
+        NvType::Int8 => NvValue::Int8(low_u8(reader.u32()?).cast_signed()),
+        NvType::Uint8 => NvValue::Uint8(low_u8(reader.u32()?)),
+        NvType::Int16 => NvValue::Int16(low_i16(reader.u32()?)),
+        NvType::Uint16 => NvValue::Uint16(low_u16(reader.u32()?)),
+        NvType::Int32 => NvValue::Int32(reader.u32()?.cast_signed()),
+        NvType::Uint32 => NvValue::Uint32(reader.u32()?),
+        NvType::BooleanValue => NvValue::BooleanValue(reader.u32()? != 0),
+        NvType::Int64 => NvValue::Int64(reader.u64()?.cast_signed()),
+        NvType::Uint64 => NvValue::Uint64(reader.u64()?),
+        NvType::HrTime => NvValue::HrTime(reader.u64()?.cast_signed()),
+        NvType::Double => NvValue::Double(reader.u64()?),
+        NvType::String => NvValue::String(decode_string(reader)?),
+        NvType::List => NvValue::List(decode_list(reader, depth.saturating_add(1))?),
+        _ => return Err(reader.fail("not a scalar")),
     })
 }
 

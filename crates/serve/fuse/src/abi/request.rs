@@ -378,6 +378,13 @@ fn operation(mut a: Arguments<'_>, features: u64) -> Result<Operation<'_>, Proto
             old: a.u64()?,
             name: a.name()?,
         },
+        _ => return content_operation(a, features),
+    })
+}
+
+/// Operations on open files and directories, on extended attributes, and on the whole file system.
+fn content_operation(mut a: Arguments<'_>, features: u64) -> Result<Operation<'_>, ProtocolError> {
+    Ok(match a.opcode {
         opcode::OPEN => Operation::Open { flags: a.u32()? },
         opcode::OPENDIR => Operation::OpenDirectory,
         opcode::READ => {

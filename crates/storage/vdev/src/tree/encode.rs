@@ -69,14 +69,7 @@ fn write(vdev: &VdevConfig, scope: VdevListScope, is_head: bool, depth: usize) -
     insert_set(&mut list, "not_present", vdev.not_present);
     insert_set(&mut list, "is_spare", vdev.is_spare);
     if is_top {
-        list.insert("metaslab_array", vdev.metaslab_array.0);
-        list.insert("metaslab_shift", vdev.metaslab_shift);
-        list.insert("ashift", vdev.ashift);
-        list.insert("asize", vdev.asize_bytes);
-        insert_some(&mut list, "min_alloc", vdev.min_alloc_bytes);
-        list.insert("is_log", u64::from(vdev.is_log));
-        insert_set(&mut list, "non_allocating", vdev.non_allocating);
-        insert_set(&mut list, "removing", vdev.removing);
+        insert_top(&mut list, vdev);
     } else if vdev.ashift != 0 {
         // Entries of the lists of spares and cache devices.
         list.insert("ashift", vdev.ashift);
@@ -138,6 +131,18 @@ fn write(vdev: &VdevConfig, scope: VdevListScope, is_head: bool, depth: usize) -
         vdev.orig_guid.map(|Guid(guid)| guid),
     );
     list
+}
+
+/// Inserts what only top-level vdevs have.
+fn insert_top(list: &mut NvList, vdev: &VdevConfig) {
+    list.insert("metaslab_array", vdev.metaslab_array.0);
+    list.insert("metaslab_shift", vdev.metaslab_shift);
+    list.insert("ashift", vdev.ashift);
+    list.insert("asize", vdev.asize_bytes);
+    insert_some(list, "min_alloc", vdev.min_alloc_bytes);
+    list.insert("is_log", u64::from(vdev.is_log));
+    insert_set(list, "non_allocating", vdev.non_allocating);
+    insert_set(list, "removing", vdev.removing);
 }
 
 fn insert_some(list: &mut NvList, key: &str, value: Option<u64>) {

@@ -36,6 +36,48 @@ impl LogRecord<'_> {
     }
 }
 
+/// Writes what is special about a kind of rename, and returns the type number.
+fn write_rename(rename: &RenameKind, writer: &mut Writer) -> u64 {
+    match rename {
+        RenameKind::Plain => kind::RENAME,
+        RenameKind::Exchange => kind::RENAME_EXCHANGE,
+        RenameKind::Whiteout {
+            object,
+            mode,
+            uid,
+            gid,
+            generation,
+            creation_time,
+            device,
+        } => {
+            writer.put_words(&[object.to_word(), *mode, *uid, *gid, *generation]);
+            writer.put_words(creation_time);
+            writer.put_u64(*device);
+            kind::RENAME_WHITEOUT
+        }
+    }
+}
+
+/// Writes the pointer of a write record, and its data if it has some.
+fn write_content(
+    content: &WriteContent<'_>,
+    length: u64,
+    writer: &mut Writer,
+) -> Result<(), DecodeError> {
+    match content {
+        WriteContent::Indirect(pointer) => writer.put(&pointer.encode()),
+        WriteContent::Immediate(data) => {
+            // A record without data means an indirect write.
+            if data.is_empty() || u64::try_from(data.len()) != Ok(length) {
+                return Err(fail("data of another length", 48));
+            }
+            writer.put(&BlockPointer::default().encode());
+            writer.put(data);
+        }
+    }
+    Ok(())
+}
+
 /// Writes the part after the header and returns the type number.
 fn write_body(body: &LogRecordBody<'_>, writer: &mut Writer) -> Result<u64, DecodeError> {
     Ok(match body {
@@ -73,24 +115,7 @@ fn write_body(body: &LogRecordBody<'_>, writer: &mut Writer) -> Result<u64, Deco
             target_name,
         } => {
             writer.put_words(&[source_directory.0, target_directory.0]);
-            let number = match rename {
-                RenameKind::Plain => kind::RENAME,
-                RenameKind::Exchange => kind::RENAME_EXCHANGE,
-                RenameKind::Whiteout {
-                    object,
-                    mode,
-                    uid,
-                    gid,
-                    generation,
-                    creation_time,
-                    device,
-                } => {
-                    writer.put_words(&[object.to_word(), *mode, *uid, *gid, *generation]);
-                    writer.put_words(creation_time);
-                    writer.put_u64(*device);
-                    kind::RENAME_WHITEOUT
-                }
-            };
+            let number = write_rename(rename, writer);
             put_strings(writer, &[source_name, target_name]);
             number
         }
@@ -101,17 +126,7 @@ fn write_body(body: &LogRecordBody<'_>, writer: &mut Writer) -> Result<u64, Deco
             content,
         } => {
             writer.put_words(&[object.0, *offset, *length, 0]);
-            match content {
-                WriteContent::Indirect(pointer) => writer.put(&pointer.encode()),
-                WriteContent::Immediate(data) => {
-                    // A record without data means an indirect write.
-                    if data.is_empty() || u64::try_from(data.len()) != Ok(*length) {
-                        return Err(fail("data of another length", 48));
-                    }
-                    writer.put(&BlockPointer::default().encode());
-                    writer.put(data);
-                }
-            }
+            write_content(content, *length, writer)?;
             kind::WRITE
         }
         LogRecordBody::WriteAgain {
