@@ -96,7 +96,7 @@ impl FileSystem {
         header: [u64; 24],
         read: &mut ReplayBlock<'_>,
     ) -> Result<(), FileError> {
-        let writing = self.writing()?;
+        self.writing()?;
         let caller = Caller::root();
         match body {
             LogRecordBody::Create(create) => self.replay_create(create, endian),

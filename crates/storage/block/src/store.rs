@@ -1,5 +1,7 @@
 //! Reads blocks: from pointer to content.
 
+mod in_flight;
+
 use crate::buffer_pool::{BufferPool, PooledBuf};
 use crate::copies::Begun;
 use crate::damage::{Damage, DamagedBlock};
@@ -354,39 +356,6 @@ impl BlockStore {
         }
     }
 
-    /// Joins the in-flight read of a block, or registers one. The second value is true if the caller has to
-    /// make the read.
-    pub(crate) fn join_read(
-        &self,
-        cache_key: &CacheKey,
-        is_speculative: bool,
-    ) -> (Arc<InFlightRead>, bool) {
-        let mut table = self.in_flight.lock();
-        if let Some(flight) = table.get(cache_key) {
-            return (Arc::clone(flight), false);
-        }
-        let flight = Arc::new(InFlightRead {
-            outcome: Mutex::new(None),
-            done: Condvar::new(),
-            is_speculative,
-        });
-        table.insert(cache_key.clone(), Arc::clone(&flight));
-        (flight, true)
-    }
-
-    /// The guard with which the caller that makes a read completes it.
-    pub(crate) fn completion_guard<'a>(
-        &'a self,
-        cache_key: &'a CacheKey,
-        flight: &'a InFlightRead,
-    ) -> CompletionGuard<'a> {
-        CompletionGuard {
-            store: self,
-            cache_key,
-            flight,
-        }
-    }
-
     /// Reads the content of a pointer from the devices, without looking into the cache or adding to it:
     /// for traversals that see each block once.
     ///
@@ -547,35 +516,6 @@ impl BlockStore {
             endian,
             has_ciphertext,
         }))
-    }
-}
-
-/// Wakes the waiters of a read even if the reader panics, so that none waits for ever.
-pub(crate) struct CompletionGuard<'a> {
-    store: &'a BlockStore,
-    cache_key: &'a CacheKey,
-    flight: &'a InFlightRead,
-}
-
-impl CompletionGuard<'_> {
-    pub(crate) fn settle(self, outcome: Result<Arc<Block>, BlockError>) {
-        *self.flight.outcome.lock() = Some(Some(outcome));
-    }
-}
-
-impl Drop for CompletionGuard<'_> {
-    fn drop(&mut self) {
-        self.store.in_flight.lock().remove(self.cache_key);
-        let mut outcome = self.flight.outcome.lock();
-        if outcome.is_none() {
-            *outcome = Some((!self.flight.is_speculative).then(|| {
-                Err(BlockError::Invalid {
-                    address: BlockAddress::default(),
-                    error: DecodeError::new("block", "its reader failed", 0),
-                })
-            }));
-        }
-        self.flight.done.notify_all();
     }
 }
 
