@@ -166,7 +166,9 @@ impl<'d> RequestHandler<'d> {
             let name = request.temporary_name.as_ref().unwrap_or(&request.name);
             daemon.note_pools();
             let guid = self.guid_of(name);
-            daemon.events.add_of_creation("pool_create", name, guid);
+            daemon
+                .events
+                .add_of_creation(NewPoolRequest::EVENT, name, guid);
             if let Some(imported_pool) = daemon.pools.get(name) {
                 self.gather_noted_of(name, &imported_pool, true);
             }
@@ -211,7 +213,8 @@ impl<'d> RequestHandler<'d> {
         if let Some(imported_pool) = daemon.pools.get(&imported.name) {
             self.gather_noted_of(&imported.name, &imported_pool, false);
         }
-        self.event("pool_import", &imported.name, self.guid_of(&imported.name));
+        let guid = self.guid_of(&imported.name);
+        self.event(ImportRequest::EVENT, &imported.name, guid);
         if request.load_keys {
             imported.keys = load_keys_from_files(daemon, &imported.name);
         }

@@ -281,7 +281,7 @@ fn live(
     let metrics = match MetricsServer::start(metrics_listeners(dirs, address)?, page) {
         Ok(metrics) => Some(metrics),
         Err(error) if address.is_some() => return Err(format!("cannot serve metrics: {error}")),
-        // Nobody asked for them, and pools are imported already.
+        // No address was given, and pools are imported already.
         Err(error) => {
             tracing::warn!("no metrics: {error}");
             None

@@ -59,6 +59,11 @@ pub struct ImportRequest {
     pub load_keys: bool,
 }
 
+impl ImportRequest {
+    /// The event of `zpool events` that follows, without `sysevent.fs.zfs.`.
+    pub const EVENT: &str = "pool_import";
+}
+
 /// The result of a successful import.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]

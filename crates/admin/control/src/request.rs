@@ -66,7 +66,7 @@ macro_rules! requests {
         #[derive(Debug, Clone, PartialEq)]
         #[cfg_attr(feature = "serde", derive(serde::Serialize))]
         #[cfg_attr(feature = "serde", serde(untagged))]
-        #[allow(missing_docs)]
+        #[allow(missing_docs)] // variants are named as in `Request`
         #[allow(clippy::large_enum_variant)] // there is one at a time
         pub enum Reply {
             $( $name($reply), )*
@@ -76,7 +76,7 @@ macro_rules! requests {
         #[derive(Debug, Clone, PartialEq)]
         #[cfg_attr(feature = "serde", derive(serde::Serialize))]
         #[cfg_attr(feature = "serde", serde(untagged))]
-        #[allow(missing_docs)]
+        #[allow(missing_docs)] // variants are named as in `Request`
         pub enum Item {
             $( $stream($item), )*
         }
@@ -209,7 +209,6 @@ macro_rules! requests {
                     let request = Request::$stream { $($stream_field: $stream_field.to_owned()),* };
                     let outcome = self.stream(&request, &mut |item| match item {
                         Item::$stream(item) => each(item),
-                        #[allow(unreachable_patterns)]
                         _ => Err(Failure::other_reply().into()),
                     });
                     outcome.map_err(ControlError::from)
@@ -285,29 +284,5 @@ requests! {
             -> each DatasetInfo, Anyone;
         /// Every record of a pool's history, oldest first.
         History, "org.millpond.History", history(pool: String as &str) -> each HistoryRecord, Owner;
-    }
-}
-
-impl Request {
-    /// The command line that goes into the history of the pool.
-    #[must_use]
-    pub fn command(&self) -> Option<&str> {
-        match self {
-            Self::CreatePool { command, .. }
-            | Self::Change { command, .. }
-            | Self::Import { command, .. } => Some(command),
-            _ => None,
-        }
-    }
-
-    /// The events of `zpool events` that follow when the request succeeds, without `sysevent.fs.zfs.`.
-    #[must_use]
-    pub fn events(&self) -> Vec<&'static str> {
-        match self {
-            Self::CreatePool { request, .. } if !request.only_check => vec!["pool_create"],
-            Self::Import { .. } => vec!["pool_import"],
-            Self::Change { changes, .. } => changes.iter().filter_map(PoolChange::event).collect(),
-            _ => vec![],
-        }
     }
 }

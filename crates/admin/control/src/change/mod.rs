@@ -99,6 +99,11 @@ pub enum PoolChange {
     Dataset(DatasetChange),
 }
 
+impl NewPoolRequest {
+    /// The event of `zpool events` that follows, without `sysevent.fs.zfs.`.
+    pub const EVENT: &str = "pool_create";
+}
+
 impl PoolChange {
     /// The event of `zpool events` that follows, without `sysevent.fs.zfs.`. Changes of datasets and properties
     /// are events through the pool's history.
