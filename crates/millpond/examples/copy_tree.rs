@@ -21,14 +21,16 @@ fn main() -> Outcome {
     copy(&files, Path::new(from), Path::new(to))
 }
 
-/// Copies a directory to the host.
+/// Copies a directory to the host. Nothing that exists below `to` is replaced, and no symbolic link there is followed,
+/// so that a forged pool cannot write elsewhere.
 pub fn copy(files: &FileSystem, from: &Path, to: &Path) -> Outcome {
     fs::create_dir_all(to)?;
-    for entry in files.read_dir(from)? {
+    for entry in files.walk(from)? {
         let entry = entry?;
-        let (source, target) = (entry.path(), to.join(entry.file_name()));
+        let source = entry.path();
+        let target = to.join(source.strip_prefix(from)?);
         match entry.file_type()? {
-            FileType::Directory => copy(files, &source, &target)?,
+            FileType::Directory => fs::create_dir(&target)?,
             FileType::File => copy_file(&files.open(&source)?, &target)?,
             FileType::Symlink => {
                 std::os::unix::fs::symlink(files.read_link(&source)?, &target)?;
@@ -40,7 +42,7 @@ pub fn copy(files: &FileSystem, from: &Path, to: &Path) -> Outcome {
 }
 
 fn copy_file(source: &File, target: &Path) -> Outcome {
-    let copy = fs::File::create(target)?;
+    let copy = fs::File::create_new(target)?;
     copy.set_len(source.len())?;
     let mut piece = vec![0; 1 << 20];
     let mut offset = 0;

@@ -61,6 +61,10 @@ impl From<u64> for PropertyValue {
 pub(crate) type Properties = Vec<(String, millpond_engine::PropertyValue)>;
 
 /// A file system, volume or snapshot in the pool's last committed state. Cheap to clone.
+///
+/// The state of a pool that is open for writing is kept for an hour at most, and for less while the pool is short of
+/// space or hundreds of newer states are in use. Then reads of it may fail with [`crate::ErrorKind::Expired`], also those
+/// of files and volumes of a snapshot: open it again.
 #[derive(Debug, Clone)]
 pub struct Dataset {
     pool: Pool,
@@ -70,6 +74,17 @@ pub struct Dataset {
 impl Dataset {
     pub(crate) fn new(pool: Pool, inner: millpond_engine::Dataset) -> Self {
         Self { pool, inner }
+    }
+
+    fn read<T>(
+        &self,
+        read: impl FnOnce(&millpond_engine::Dataset) -> Result<T, millpond_engine::Error>,
+    ) -> Result<T, Error> {
+        let found = read(&self.inner);
+        // Also after success: properties that cannot be read are left out.
+        let view = self.inner.pool().inner();
+        view.check_not_expired()?;
+        Ok(found?)
     }
 
     /// Its full name.
@@ -83,7 +98,7 @@ impl Dataset {
     /// # Errors
     /// [`crate::ErrorKind::Damaged`].
     pub fn kind(&self) -> Result<DatasetKind, Error> {
-        Ok(match self.inner.kind()? {
+        Ok(match self.read(millpond_engine::Dataset::kind)? {
             millpond_engine::DatasetKind::Filesystem => DatasetKind::FileSystem,
             millpond_engine::DatasetKind::Volume => DatasetKind::Volume,
             _ => DatasetKind::Snapshot,
@@ -95,7 +110,7 @@ impl Dataset {
     /// # Errors
     /// [`crate::ErrorKind::Damaged`].
     pub fn is_locked(&self) -> Result<bool, Error> {
-        Ok(self.inner.is_locked()?)
+        self.read(millpond_engine::Dataset::is_locked)
     }
 
     /// Its snapshots, oldest first.
@@ -103,7 +118,7 @@ impl Dataset {
     /// # Errors
     /// [`crate::ErrorKind::Damaged`].
     pub fn snapshots(&self) -> Result<Vec<Dataset>, Error> {
-        let snapshots = self.inner.snapshots()?.into_iter();
+        let snapshots = self.read(millpond_engine::Dataset::snapshots)?.into_iter();
         Ok(snapshots
             .map(|inner| Self::new(self.pool.clone(), inner))
             .collect())
@@ -114,7 +129,7 @@ impl Dataset {
     /// # Errors
     /// [`crate::ErrorKind::Damaged`].
     pub fn properties(&self) -> Result<Vec<Property>, Error> {
-        let all = self.inner.literal_properties()?;
+        let all = self.read(millpond_engine::Dataset::literal_properties)?;
         Ok(all.into_iter().map(Property::of).collect())
     }
 
@@ -132,7 +147,7 @@ impl Dataset {
     /// # Errors
     /// [`crate::ErrorKind::Locked`], [`crate::ErrorKind::Damaged`].
     pub fn space_by_user(&self) -> Result<Vec<(u64, u64)>, Error> {
-        let owners = self.inner.space_by_owner(OwnerKind::User)?;
+        let owners = self.read(|dataset| dataset.space_by_owner(OwnerKind::User))?;
         Ok(owners
             .into_iter()
             .map(|owner| (owner.id, owner.used_bytes))

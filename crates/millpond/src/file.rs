@@ -29,7 +29,10 @@ impl File {
     }
 
     fn with_path<T>(&self, outcome: Result<T, FileError>) -> Result<T, Error> {
-        outcome.map_err(|error| Error::from(error).about(&self.subject))
+        outcome.map_err(|error| {
+            let error = self.files.pin().explained(error.into());
+            error.about(&self.subject)
+        })
     }
 
     /// The length in bytes.

@@ -1,11 +1,12 @@
 //! Files by path.
 
-use crate::directory::{DirEntry, ReadDir};
+use crate::directory::{ReadDir, Walk};
 use crate::metadata::timestamp;
+use crate::pin::Pin;
 use crate::{Error, ErrorKind, File, FileType, Metadata};
 use millpond_engine::{
-    Caller, DirEntryRef, FileKind, NewMode, Node, RenameMode, SetAttributes, SetTime, Symlinks,
-    View, XattrMode,
+    Caller, DirEntryRef, FileKind, NewMode, Node, ObjectId, RenameMode, SetAttributes, SetTime,
+    Symlinks, XattrMode,
 };
 use millpond_posix::vfs::Vfs;
 use std::ffi::{OsStr, OsString};
@@ -20,7 +21,7 @@ const PIECE_BYTES: usize = 1 << 20;
 const FILE_MODE: u32 = 0o644;
 const DIRECTORY_MODE: u32 = 0o755;
 
-/// The files of a file system or snapshot, by path. Cheap to clone.
+/// The files of a file system or snapshot, by path. Cheap to clone. It keeps the pool open, as do its files.
 ///
 /// Paths are relative to the root of the file system, with or without a leading slash. Names are bytes, as on
 /// Unix. Symbolic links are followed within the file system; an absolute target starts at its root.
@@ -29,21 +30,16 @@ pub struct FileSystem {
     name: Arc<str>,
     files: Arc<millpond_engine::FileSystem>,
     caller: Arc<Caller>,
-    /// Keeps the blocks of a committed state from being reused.
-    pub(crate) _view: Option<View>,
+    pin: Pin,
 }
 
 impl FileSystem {
-    pub(crate) fn new(
-        name: &str,
-        files: Arc<millpond_engine::FileSystem>,
-        view: Option<View>,
-    ) -> Self {
+    pub(crate) fn new(name: &str, files: Arc<millpond_engine::FileSystem>, pin: Pin) -> Self {
         Self {
             name: name.into(),
             files,
             caller: Arc::new(Caller::root()),
-            _view: view,
+            pin,
         }
     }
 
@@ -63,14 +59,14 @@ impl FileSystem {
         &self.name
     }
 
-    /// The interface for servers, by inode number.
+    /// The interface for servers, by inode number. It is borrowed, because this handle keeps the pool open.
     #[must_use]
-    pub fn vfs(&self) -> Arc<dyn Vfs> {
-        Arc::clone(&self.files) as Arc<dyn Vfs>
+    pub fn vfs(&self) -> &dyn Vfs {
+        &*self.files
     }
 
     /// Runs an operation and names the path in its error.
-    fn at<T>(
+    pub(crate) fn at<T>(
         &self,
         path: &Path,
         run: impl FnOnce() -> Result<T, millpond_engine::FileError>,
@@ -84,7 +80,18 @@ impl FileSystem {
             millpond_engine::FileError::Path { error, .. } => *error,
             error => error,
         };
-        Error::from(error).about(format_args!("{}:{}", self.name, path.display()))
+        self.about(self.pin.explained(error.into()), path)
+    }
+
+    /// Names the path in an error.
+    fn about(&self, error: Error, path: &Path) -> Error {
+        error.about(format_args!("{}:{}", self.name, path.display()))
+    }
+
+    /// The error of a structure that no correct writer makes.
+    pub(crate) fn damaged(&self, text: &str, path: &Path) -> Error {
+        let error = Error::new(ErrorKind::Damaged, text);
+        self.about(self.pin.explained(error), path)
     }
 
     fn node(&self, path: &Path, symlinks: Symlinks) -> Result<Node, Error> {
@@ -97,7 +104,7 @@ impl FileSystem {
     fn parent<'p>(&self, path: &'p Path) -> Result<(Node, &'p [u8]), Error> {
         let Some(name) = path.file_name() else {
             let error = Error::new(ErrorKind::InvalidInput, "the path has no last name");
-            return Err(error.about(format_args!("{}:{}", self.name, path.display())));
+            return Err(self.about(error, path));
         };
         let parent = path.parent().unwrap_or_else(|| Path::new(""));
         Ok((self.node(parent, Symlinks::Follow)?, name.as_bytes()))
@@ -154,11 +161,15 @@ impl FileSystem {
             _ => ErrorKind::InvalidInput,
         };
         let error = Error::new(kind, "not a regular file");
-        Err(error.about(format_args!("{}:{}", self.name, path.display())))
+        Err(self.about(error, path))
     }
 
     pub(crate) fn files(&self) -> &Arc<millpond_engine::FileSystem> {
         &self.files
+    }
+
+    pub(crate) fn pin(&self) -> &Pin {
+        &self.pin
     }
 
     pub(crate) fn caller(&self) -> &Caller {
@@ -203,34 +214,29 @@ impl FileSystem {
     /// # Errors
     /// [`ErrorKind::NotFound`], [`ErrorKind::NotADirectory`], [`ErrorKind::Damaged`].
     pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir, Error> {
-        let path = path.as_ref();
-        let directory = self.node(path, Symlinks::Follow)?;
-        let entries = self.at(path, || directory.entries())?;
-        Ok(ReadDir::new(self.clone(), path, entries))
+        let (_, entries) = self.listing(path.as_ref(), Symlinks::Follow)?;
+        Ok(entries)
     }
 
-    /// Calls `each` with every entry below a directory, directories before their entries. Symbolic links are
-    /// not followed.
+    /// The object id of a directory and its entries.
+    pub(crate) fn listing(
+        &self,
+        path: &Path,
+        symlinks: Symlinks,
+    ) -> Result<(ObjectId, ReadDir), Error> {
+        let directory = self.node(path, symlinks)?;
+        let entries = self.at(path, || directory.entries())?;
+        Ok((directory.id(), ReadDir::new(self.clone(), path, entries)))
+    }
+
+    /// Iterates over everything below a directory, directories before their entries. Symbolic links are not
+    /// followed. A directory that cannot be read yields an error, and the iteration continues. So does one that
+    /// appears a second time: the file system is damaged, or another caller moved it meanwhile.
     ///
     /// # Errors
-    /// As [`FileSystem::read_dir`], and the first error of `each`.
-    pub fn walk(
-        &self,
-        path: impl AsRef<Path>,
-        each: &mut dyn FnMut(&DirEntry) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        let mut waiting = vec![path.as_ref().to_owned()];
-        while let Some(directory) = waiting.pop() {
-            for entry in self.read_dir(&directory)? {
-                let entry = entry?;
-                // Before `each`, which may remove it.
-                if entry.file_type()? == FileType::Directory {
-                    waiting.push(entry.path());
-                }
-                each(&entry)?;
-            }
-        }
-        Ok(())
+    /// As [`FileSystem::read_dir`].
+    pub fn walk(&self, path: impl AsRef<Path>) -> Result<Walk, Error> {
+        Walk::new(self, path.as_ref(), Symlinks::Follow)
     }
 
     /// The attributes of a file. Symbolic links are followed.
@@ -276,7 +282,7 @@ impl FileSystem {
         let target = self.at(path, || node.link_target())?;
         let target = target.ok_or_else(|| {
             let error = Error::new(ErrorKind::InvalidInput, "not a symbolic link");
-            error.about(format_args!("{}:{}", self.name, path.display()))
+            self.about(error, path)
         })?;
         Ok(PathBuf::from(OsString::from_vec(target)))
     }
@@ -308,7 +314,7 @@ impl FileSystem {
                 Err(error) if error.kind() == ErrorKind::NotFound => missing.push(directory),
                 Ok(_) => {
                     let error = Error::new(ErrorKind::NotADirectory, "not a directory");
-                    return Err(error.about(format_args!("{}:{}", self.name, directory.display())));
+                    return Err(self.about(error, directory));
                 }
                 Err(error) => return Err(error),
             }
@@ -387,20 +393,23 @@ impl FileSystem {
         self.at(path, || self.files.remove_directory(&parent, name))
     }
 
-    /// Removes a directory with everything in it.
+    /// Removes a directory with everything in it. A symbolic link is not followed.
     ///
     /// # Errors
-    /// As [`FileSystem::remove_file`]; a part may then be removed.
+    /// [`ErrorKind::NotADirectory`], also for a symbolic link; as [`FileSystem::remove_file`]. A part may then be
+    /// removed.
     pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         let path = path.as_ref();
+        // A directory that cannot be removed itself, such as the root, keeps its entries.
+        self.parent(path)?;
         let mut directories = vec![path.to_owned()];
-        self.walk(path, &mut |entry| {
-            if entry.file_type()? == FileType::Directory {
-                directories.push(entry.path());
-                return Ok(());
+        for entry in Walk::new(self, path, Symlinks::Keep)? {
+            let entry = entry?;
+            match entry.file_type()? {
+                FileType::Directory => directories.push(entry.path()),
+                _ => self.remove_file(entry.path())?,
             }
-            self.remove_file(entry.path())
-        })?;
+        }
         // Children follow their parents in the list.
         directories
             .iter()

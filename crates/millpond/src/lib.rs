@@ -1,13 +1,13 @@
 //! Pools, datasets, snapshots and files of ZFS without a kernel module. This is the crate that programs use.
 //!
 //! Paths lead from a [`Pool`] to a [`FileSystem`] to a [`File`], or to a [`Volume`]. Calls block. Handles are
-//! `Send + Sync`, and dropping one closes it. There is no global state: one process can open two pools, or one
-//! pool at two states.
+//! `Send + Sync`, and each keeps what it was opened from open. There is no global state: one process can open two
+//! pools, or one pool at two states.
 //!
 //! A pool is opened for reading unless [`OpenOptions::write`] says otherwise. A reader writes nothing to the
 //! devices. A writer locks them against other processes of this system. A change is on stable storage after
 //! [`Pool::sync`], [`FileSystem::sync`] or [`File::sync_all`], and otherwise after a few seconds. Changes of
-//! datasets return when they are. A pool that is dropped without [`Pool::export`] is left as after a crash:
+//! datasets return when they are. A pool that is closed without [`Pool::export`] is left as after a crash:
 //! consistent, at its last committed transaction group.
 //!
 //! ```
@@ -45,12 +45,13 @@ mod file;
 mod file_system;
 mod metadata;
 mod open;
+mod pin;
 mod pool;
 mod volume;
 
 pub use builder::{PoolBuilder, VdevClass};
 pub use dataset::{Dataset, DatasetKind, NewFileSystem, NewVolume, Property, PropertyValue};
-pub use directory::{DirEntry, ReadDir};
+pub use directory::{DirEntry, ReadDir, Walk};
 pub use error::{Error, ErrorKind};
 pub use file::File;
 pub use file_system::FileSystem;

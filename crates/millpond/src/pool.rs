@@ -1,6 +1,7 @@
 //! An open pool.
 
 use crate::dataset::{Dataset, NewFileSystem, NewVolume, Property, PropertyValue};
+use crate::pin::Pin;
 use crate::{Error, ErrorKind, FileSystem, OpenOptions, Volume};
 use millpond_check::{CheckOptions, CheckProgress};
 use millpond_engine::{DestroyOptions, View};
@@ -11,7 +12,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// An open pool. Cheap to clone; dropping the last handle closes the pool.
+/// An open pool. Cheap to clone. Datasets, file systems, files and volumes keep it open too: it is closed when the
+/// last of them is dropped.
 #[derive(Debug, Clone)]
 pub struct Pool {
     state: State,
@@ -212,11 +214,15 @@ impl Pool {
         if let State::Open(pool) = &self.state
             && !name.contains('@')
         {
-            return Ok(FileSystem::new(name, pool.file_system(name)?, None));
+            return Ok(FileSystem::new(
+                name,
+                pool.file_system(name)?,
+                Pin::live(self),
+            ));
         }
         let view = self.view()?;
         let files = view.dataset(name)?.file_system()?;
-        Ok(FileSystem::new(name, files, Some(view)))
+        Ok(FileSystem::new(name, files, Pin::committed(self, view)))
     }
 
     /// Opens a volume or a snapshot of one: for writing, if the pool is open for writing and it is not a
@@ -228,11 +234,11 @@ impl Pool {
         if let State::Open(pool) = &self.state
             && !name.contains('@')
         {
-            return Ok(Volume::new(pool.volume(name)?, None));
+            return Ok(Volume::new(pool.volume(name)?, Pin::live(self)));
         }
         let view = self.view()?;
         let volume = view.dataset(name)?.volume()?;
-        Ok(Volume::new(Arc::new(volume), Some(view)))
+        Ok(Volume::new(Arc::new(volume), Pin::committed(self, view)))
     }
 
     /// Loads the key of an encryption root: a passphrase, hexadecimal digits or raw bytes, as its key format
@@ -316,6 +322,9 @@ impl Pool {
     /// Proves the metadata: each block has one owner, and space maps, sums and reference counts are right. Calls
     /// `on_finding` with a sentence about each contradiction, from several threads.
     ///
+    /// What takes longer than an hour needs a pool that is open for reading: the committed state of one that is open
+    /// for writing expires then, and nothing is returned.
+    ///
     /// # Errors
     /// [`ErrorKind::Damaged`] if the pool's root directory cannot be read; [`ErrorKind::Expired`].
     pub fn check(
@@ -336,6 +345,8 @@ impl Pool {
 
     /// Reads every copy of every block, and parity. Calls `on_problem` with a sentence about each problem, from
     /// several threads.
+    ///
+    /// As with [`Pool::check`], what takes longer than an hour needs a pool that is open for reading.
     ///
     /// # Errors
     /// [`ErrorKind::Expired`]. What cannot be read is a problem.
@@ -375,8 +386,9 @@ impl Pool {
         }
     }
 
-    /// Writes all changes and marks the pool as exported. File systems and volumes of it that are still open fail
-    /// from then on. A pool that is only read is just closed.
+    /// Writes all changes and marks the pool as exported. Changes through file systems and volumes of it that are
+    /// still open fail from then on; its devices stay locked until those are dropped. A pool that is only read is
+    /// just closed.
     ///
     /// # Errors
     /// [`ErrorKind::Suspended`], [`ErrorKind::Device`].

@@ -2,11 +2,12 @@
 
 use crate::Error;
 use crate::file::sought;
-use millpond_engine::{View, VolumeError};
+use crate::pin::Pin;
+use millpond_engine::VolumeError;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::sync::Arc;
 
-/// An open volume with a position.
+/// An open volume with a position. It keeps the pool open.
 ///
 /// [`Volume::read_at`] and [`Volume::write_all_at`] do not use the position, and can be called by several
 /// threads. Writes need not be aligned.
@@ -14,16 +15,15 @@ use std::sync::Arc;
 pub struct Volume {
     volume: Arc<millpond_engine::Volume>,
     position: u64,
-    /// Keeps the blocks of a committed state from being reused.
-    _view: Option<View>,
+    pin: Pin,
 }
 
 impl Volume {
-    pub(crate) fn new(volume: Arc<millpond_engine::Volume>, view: Option<View>) -> Self {
+    pub(crate) fn new(volume: Arc<millpond_engine::Volume>, pin: Pin) -> Self {
         Self {
             volume,
             position: 0,
-            _view: view,
+            pin,
         }
     }
 
@@ -50,7 +50,8 @@ impl Volume {
             .min(usize::try_from(left).unwrap_or(usize::MAX));
         let buffer = buffer.get_mut(..count).unwrap_or_default();
         if count > 0 {
-            self.volume.read(offset, buffer)?;
+            let read = self.volume.read(offset, buffer);
+            read.map_err(|error| self.pin.explained(error.into()))?;
         }
         Ok(count)
     }
@@ -79,7 +80,7 @@ impl Volume {
     pub fn sync(&self) -> Result<(), Error> {
         match self.volume.flush() {
             // A volume that is only read has nothing to write.
-            Err(VolumeError::Transaction { .. }) if self._view.is_some() => Ok(()),
+            Err(VolumeError::Transaction { .. }) if self.pin.is_committed() => Ok(()),
             outcome => Ok(outcome?),
         }
     }

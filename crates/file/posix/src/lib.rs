@@ -72,7 +72,7 @@ pub use error::{Errno, FileError};
 pub use file_system::{FileSystem, VERSION};
 pub use millpond_object::CacheHint;
 pub use millpond_sa::{Ace, FileFlags, Fuid, Timestamp};
-pub use names::{Case, LONG_NAME_BYTES_MAX, NAME_BYTES_MAX};
+pub use names::{Case, LONG_NAME_BYTES_MAX, NAME_BYTES_MAX, is_safe_name};
 pub use new::{NewFileSystem, create_file_system};
 pub use node::Node;
 pub use path::Symlinks;

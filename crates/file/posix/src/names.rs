@@ -8,6 +8,13 @@ pub const NAME_BYTES_MAX: usize = 255;
 /// The longest name with the property `longname`, in bytes.
 pub const LONG_NAME_BYTES_MAX: usize = 1023;
 
+/// Whether a name leads to an entry of its directory, in a path of this or another file system. Names in a forged
+/// directory may not.
+#[must_use]
+pub fn is_safe_name(name: &[u8]) -> bool {
+    !name.is_empty() && name != b"." && name != b".." && !name.contains(&b'/') && !name.contains(&0)
+}
+
 /// How names compare upper and lower case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Case {
@@ -105,6 +112,16 @@ mod tests {
         normalisation: 0,
         is_utf8_only: false,
     };
+
+    #[test]
+    fn names_that_lead_elsewhere_are_not_safe() {
+        for name in [&b""[..], b".", b"..", b"a/b", b"/etc", b"a\0b", b"../x"] {
+            assert!(!is_safe_name(name), "{name:?}");
+        }
+        for name in [&b"a"[..], b"...", b".a", b"\xff", b"-rf", b"a\n"] {
+            assert!(is_safe_name(name), "{name:?}");
+        }
+    }
 
     #[test]
     fn names_longer_than_the_limit_are_refused() {

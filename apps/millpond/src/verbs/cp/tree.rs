@@ -3,12 +3,12 @@
 use super::attributes::{Attributes, Wanted};
 use super::file::{Chunk, Copied, FIRST_NAME_FAILED, FileId, HostLinks, Lost, OpenFile};
 use super::links::Claim;
-use super::place::{DIRECTORY_FLAGS, Directory, is_safe_name};
+use super::place::{DIRECTORY_FLAGS, Directory};
 use super::queue::{Job, Queue};
 use super::report::Report;
 use crate::verbs::content::Content;
 use crate::verbs::pools::FileTarget;
-use millpond_engine::{FileKind, FileSystem, Node, ObjectId, Stat};
+use millpond_engine::{FileKind, FileSystem, Node, ObjectId, Stat, is_safe_name};
 use millpond_env::sync::atomic::AtomicBool;
 use millpond_env::sync::{Arc, Mutex};
 use millpond_env::thread;

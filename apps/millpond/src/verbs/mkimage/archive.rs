@@ -6,10 +6,9 @@
 use super::super::cp::into::source::{Facts, Xattrs};
 use super::super::cp::into::target::{Target, TargetDir, is_end};
 use super::super::cp::into::tree::Pump;
-use super::super::cp::place::is_safe_name;
 use super::super::cp::report::Report;
 use millpond_engine::{
-    Caller, FileError, FileKind, Node, ObjectId, SetAttributes, Timestamp, WriteAt,
+    Caller, FileError, FileKind, Node, ObjectId, SetAttributes, Timestamp, WriteAt, is_safe_name,
 };
 use std::collections::BTreeMap;
 use std::io::Read;

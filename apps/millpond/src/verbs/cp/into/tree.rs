@@ -3,11 +3,12 @@
 use super::source::{Entry, Facts, Source, Xattrs};
 use super::target::{Target, TargetDir, is_end};
 use crate::verbs::cp::links::{Claim, Links};
-use crate::verbs::cp::place::is_safe_name;
 use crate::verbs::cp::queue::{Job, Queue};
 use crate::verbs::cp::report::{Problem, Report};
 use crate::verbs::ls::joined;
-use millpond_engine::{Caller, FileError, FileKind, Node, ObjectId, SetAttributes, WriteAt};
+use millpond_engine::{
+    Caller, FileError, FileKind, Node, ObjectId, SetAttributes, WriteAt, is_safe_name,
+};
 use millpond_env::sync::Arc;
 use millpond_env::thread;
 use std::convert::Infallible;
