@@ -2,6 +2,7 @@
 
 use crate::sim;
 use millpond_check::{CheckOptions, check_pool};
+use millpond_dataset::DestroyOptions;
 use millpond_engine::{
     Caller, NewLayout::Single, NewMode, Pool, PropertyValue, Vfs, WriteAt, WriteOptions, ZfsCtlDir,
 };
@@ -96,4 +97,39 @@ fn deferred_frees_of_a_file_system_continue_after_mount() {
     }
     drop(served);
     whole(pool, &world);
+}
+
+#[test]
+fn empty_files_are_freed_in_bounded_steps() {
+    let world = World::without_journal(9);
+    let pool = sim::create(&world, &[(Single, 1)], 128);
+    pool.datasets().create_filesystem("tank/fs", &[]).unwrap();
+    let files = pool.file_system("tank/fs").unwrap();
+    let (root, caller) = (files.root().unwrap(), Caller::root());
+    for number in 0..2000 {
+        let (name, mode) = (format!("{number}"), NewMode::exactly(0o644));
+        (files.create(&caller, &root, name.as_bytes(), mode, false)).unwrap();
+    }
+    drop((root, files));
+    pool.sync().unwrap();
+    // Some sixty blocks of dnodes, and hardly any others.
+    pool.datasets().limit_background(5);
+    let options = DestroyOptions::default();
+    pool.datasets().destroy("tank/fs", options).unwrap();
+    let mut steps = 0;
+    while has_destroyed_trees(&world) {
+        steps += 1;
+        let report =
+            check_pool(sim::read(&world).unwrap().inner(), &CheckOptions::default()).unwrap();
+        assert!(report.is_clean(), "step {steps}: {:?}", report.findings);
+        pool.sync().unwrap();
+    }
+    assert!(steps > 5, "{steps}");
+    whole(pool, &world);
+}
+
+fn has_destroyed_trees(world: &World) -> bool {
+    let read = sim::read(world).unwrap();
+    let queue = read.inner().find_directory_object("bptree_obj");
+    queue.unwrap().is_some()
 }

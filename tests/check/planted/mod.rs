@@ -1,21 +1,19 @@
 //! Damage of each kind is planted in a small pool and must be found: one test each.
 
+mod destroyed;
 pub mod scene;
 
 use millpond_check::FindingKind as Kind;
-use millpond_checksum::{checksum, seal_label};
-use millpond_dataset::{Dataset, traverse_destroyed_tree};
+use millpond_checksum::seal_label;
 use millpond_device::Device;
-use millpond_env::sync::Arc;
 use millpond_nvlist::NvList;
 use millpond_ondisk::dsl::keys;
 use millpond_ondisk::pool_directory::{key, vdev_key};
 use millpond_ondisk::{
-    BlockBookmark, BlockPointer, BpTreeEntry, ChecksumKind, Endian, LABEL_CONFIG_BYTES,
-    LABEL_CONFIG_OFFSET_BYTES, LeafLayout, ObjectId, Txg, unsealed_label_region,
+    BlockPointer, LABEL_CONFIG_BYTES, LABEL_CONFIG_OFFSET_BYTES, LeafLayout, ObjectId,
+    unsealed_label_region,
 };
-use millpond_pool::PoolView;
-use millpond_tests::hostile::image::{Changed, FRONT_BYTES};
+use millpond_tests::hostile::image::Changed;
 use millpond_tests::hostile::overlay::Overlay;
 use scene::{Damage, Scene, expect};
 
@@ -423,87 +421,6 @@ fn forge_object_0(s: &Scene, c: &mut Changed<'_>) {
     let dnode = c.content(block)[at..at + 512].to_vec();
     let (first, _) = s.dnode(&s.set("tank/plain").object(ObjectId(1)).unwrap());
     c.put_bytes((first, 0), &dnode);
-}
-
-/// The blocks of `tank/plain` that a destroy would free.
-fn freed(damage: impl FnOnce(&Scene, &mut Changed<'_>)) -> Result<usize, String> {
-    destroyed(&Scene::get().open(damage, |_| {}))
-}
-
-fn destroyed(pool: &Arc<PoolView>) -> Result<usize, String> {
-    let dataset = Dataset::find(pool, "tank/plain").unwrap();
-    let entry = BpTreeEntry {
-        pointer: dataset.phys().block_pointer,
-        birth: Txg(0),
-        resume: BlockBookmark::default(),
-    };
-    let mut count = 0;
-    traverse_destroyed_tree(pool.store(), &entry, &mut |_| count += 1).map(|()| count)
-}
-
-#[test]
-fn a_destroy_frees_data_blocks_of_any_size() {
-    let whole = freed(|_, _| {}).unwrap();
-    assert!(whole > 20, "{whole}");
-    let odd = freed(|s, c| {
-        let (_, _, indirect) = s.pointer(&s.file("tank/plain", "large"));
-        let block = s.image.block_of(&indirect).unwrap();
-        // The logical size is in the lowest bits.
-        let size = c.get((block, 6 * 8));
-        c.put((block, 6 * 8), size - 1);
-    });
-    assert_eq!(odd, Ok(whole));
-    let contradiction = freed(|s, c| {
-        let (_, _, indirect) = s.pointer(&s.file("tank/plain", "large"));
-        let block = s.image.block_of(&indirect).unwrap();
-        let level = c.get((block, 6 * 8)) + (1 << 56);
-        c.put((block, 6 * 8), level);
-    });
-    assert!(contradiction.unwrap_err().contains("level"));
-}
-
-#[test]
-fn a_destroy_of_a_tree_without_end_ends() {
-    const BYTES: u64 = 128 << 10;
-    let place = |level: u64| (50 << 20) + level * BYTES;
-    let scene = Scene::get();
-    let (block, at, lowest) = scene.pointer(&scene.file("tank/plain", "large"));
-    assert_eq!(lowest.lsize_bytes(), BYTES);
-    // Each level has the one below it 1024 times. The lowest has holes.
-    let mut pointer = lowest;
-    let mut blocks = vec![];
-    for level in 1..7 {
-        let content = match level {
-            1 => vec![0; BYTES as usize],
-            _ => pointer.encode().repeat(1024),
-        };
-        let sum = checksum(ChecksumKind::Fletcher4, &content, Endian::Little, None);
-        pointer.words[12..].copy_from_slice(&sum.unwrap());
-        blocks.push((place(level), content));
-        pointer.words[..6].copy_from_slice(&[BYTES / 512, place(level) / 512, 0, 0, 0, 0]);
-        let sectors = BYTES / 512 - 1;
-        let kind = u64::from(lowest.object_type().0) << 48 | level << 56 | 1 << 63;
-        let checksum = u64::from(ChecksumKind::Fletcher4.number()) << 40;
-        pointer.words[6] = sectors | sectors << 16 | 2 << 32 | checksum | kind;
-    }
-    let damage = |_: &Scene, change: &mut Changed<'_>| {
-        // The count of levels is the third byte of a dnode, before its pointers.
-        change.put_bytes((block, at - 64 + 2), &[7]);
-        change.put_pointer(block, at, &pointer);
-    };
-    let pool = scene.open(damage, |overlay| {
-        for (place, bytes) in blocks {
-            overlay.put(FRONT_BYTES + place, bytes);
-        }
-    });
-    let error = destroyed(&pool).unwrap_err();
-    assert!(error.contains("more metadata"), "{error}");
-}
-
-#[test]
-fn a_destroy_ignores_a_dnode_in_the_slot_of_object_0() {
-    let whole = freed(|_, _| {});
-    assert_eq!(freed(forge_object_0), whole);
 }
 
 #[test]

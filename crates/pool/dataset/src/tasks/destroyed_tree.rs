@@ -1,5 +1,5 @@
 //! Traverses the unshared blocks of a destroyed dataset, children before parents. The traversal can stop
-//! before each data block and resume there in another txg.
+//! before each data block and each block of dnodes, and resume there in another txg.
 //!
 //! Page `docs/format/bpobj.md`, "The queue of destroyed trees".
 
@@ -26,11 +26,16 @@ pub(crate) enum Stop<E> {
 /// Receives the visited blocks.
 pub(crate) trait Freer {
     type Error;
-    /// Whether to continue the traversal. Called before each data block of a file.
+    /// Whether to continue the traversal. Called before each block at which it can stop: data blocks of files,
+    /// and blocks of dnodes.
     fn may_continue(&mut self) -> bool;
     /// Visits an unshared block. All blocks below it have already been visited.
     fn visit(&mut self, pointer: &BlockPointer) -> Result<(), Self::Error>;
 }
+
+/// The most blocks between two blocks at which a traversal can stop. The pointers stay in memory. No real dataset
+/// reaches it: a forged tree can repeat an indirect block without data forever.
+const METADATA_IN_A_ROW_MAX: usize = 1 << 17;
 
 /// Visits the remaining blocks of an entry of the queue.
 pub(crate) fn traverse<F: Freer>(
@@ -38,46 +43,107 @@ pub(crate) fn traverse<F: Freer>(
     entry: &BpTreeEntry,
     freer: &mut F,
 ) -> Result<(), Stop<F::Error>> {
+    // Only zeros are the start. The bookmark of a block of dnodes is in object 0, too: everything below that
+    // block is free already, and may be in use again.
+    let from = if entry.resume == BlockBookmark::default() {
+        None
+    } else if let Some(from) = Bookmark::decode(&entry.resume) {
+        Some(from)
+    } else {
+        let reason = "no block can be at the bookmark where freeing continues";
+        return Err(Stop::Unreadable(entry.resume, reason.to_owned()));
+    };
     let blocks = Blocks {
         freer: RefCell::new(freer),
+        row: RefCell::new(Row {
+            from,
+            pointers: vec![],
+        }),
         end: RefCell::default(),
         unreadable: RefCell::default(),
     };
     let mut tree = Tree::new(DESTROYED, entry.pointer, ());
     tree.born_after = Some(entry.birth);
-    // Every writer stores the level 0 and the first data block. Object 0 stands for the start.
-    let from = ObjectId(entry.resume.object).some().map(|object| Bookmark {
-        object,
-        level: 0,
-        block: entry.resume.block_id,
-    });
     let outcome = Traversal::new(store, &blocks)
         .metadata_bytes_max(store.topology().capacity_bytes())
         .run_in_order(tree, Order::ChildrenFirst, from);
+    let end = blocks.end.take();
+    if let Some(End::Failed(error)) = end {
+        return Err(Stop::Visitor(error));
+    }
+    let endless = matches!(end, Some(End::Endless));
+    if !endless {
+        blocks.visit_row().map_err(Stop::Visitor)?;
+    }
     let (place, reason) = match outcome {
         Outcome::Complete => return Ok(()),
+        Outcome::Stopped(_) if endless => (
+            blocks.row.into_inner().from,
+            "it has more metadata in a row than any dataset",
+        ),
         Outcome::Stopped(place) => (place, "the traversal was stopped"),
         Outcome::OverBudget(place) => (place, "it has more metadata than fits on the devices"),
     };
     // Without a place, nothing was visited.
     let place = place.map_or(entry.resume, |place| place.encode(DESTROYED));
-    match (blocks.end.into_inner(), blocks.unreadable.into_inner()) {
-        (Some(End::Failed(error)), _) => Err(Stop::Visitor(error)),
+    match (end, blocks.unreadable.into_inner()) {
         (Some(End::Enough), _) => Err(Stop::Enough(place)),
-        (None, Some(reason)) => Err(Stop::Unreadable(place, reason)),
-        (None, None) => Err(Stop::Unreadable(place, reason.to_owned())),
+        (_, Some(reason)) => Err(Stop::Unreadable(place, reason)),
+        (_, None) => Err(Stop::Unreadable(place, reason.to_owned())),
     }
 }
 
 enum End<E> {
     Enough,
+    /// [`METADATA_IN_A_ROW_MAX`].
+    Endless,
     Failed(E),
+}
+
+/// Blocks that are passed on together: all, or none if there are too many. The first is one at which a traversal
+/// can resume.
+struct Row {
+    /// The position of the first one.
+    from: Option<Bookmark>,
+    pointers: Vec<BlockPointer>,
 }
 
 struct Blocks<'f, F: Freer> {
     freer: RefCell<&'f mut F>,
+    row: RefCell<Row>,
     end: RefCell<Option<End<F::Error>>>,
     unreadable: RefCell<Option<String>>,
+}
+
+impl<F: Freer> Blocks<'_, F> {
+    fn visit_row(&self) -> Result<(), F::Error> {
+        let mut freer = self.freer.borrow_mut();
+        let mut row = self.row.borrow_mut();
+        let mut pointers = row.pointers.drain(..);
+        pointers.try_for_each(|pointer| freer.visit(&pointer))
+    }
+
+    fn add(&self, block: &Visit<'_, Self>) -> Result<(), End<F::Error>> {
+        // Never stop inside accounting objects, nor at spill or indirect blocks: it is not known whether other
+        // software understands such a bookmark. They are few between two blocks at which it does.
+        let may_stop = block.level.0 == 0
+            && !block.is_root()
+            && !block.is_spill()
+            && block.object.id.0 < ObjectId::PROJECT_USED.0;
+        if may_stop {
+            self.visit_row().map_err(End::Failed)?;
+            if !self.freer.borrow_mut().may_continue() {
+                return Err(End::Enough);
+            }
+            self.row.borrow_mut().from = Some(Bookmark::at(block.address()));
+        }
+        let pointers = &mut self.row.borrow_mut().pointers;
+        if pointers.len() >= METADATA_IN_A_ROW_MAX {
+            return Err(End::Endless);
+        }
+        pointers.push(*block.pointer);
+        Ok(())
+    }
 }
 
 impl<F: Freer> Visitor for Blocks<'_, F> {
@@ -85,21 +151,13 @@ impl<F: Freer> Visitor for Blocks<'_, F> {
     type Object = ();
 
     fn visit(&self, block: &Visit<'_, Self>) -> Step {
-        let mut freer = self.freer.borrow_mut();
-        // Never stop inside accounting objects: no resume position for them is defined that other software
-        // understands. They have few blocks.
-        let may_stop =
-            !block.leads_on() && !block.is_spill() && block.object.id.0 < ObjectId::PROJECT_USED.0;
-        let end = if may_stop && !freer.may_continue() {
-            End::Enough
-        } else {
-            match freer.visit(block.pointer) {
-                Ok(()) => return Step::Skip,
-                Err(error) => End::Failed(error),
+        match self.add(block) {
+            Ok(()) => Step::Skip,
+            Err(end) => {
+                *self.end.borrow_mut() = Some(end);
+                Step::Stop
             }
-        };
-        *self.end.borrow_mut() = Some(end);
-        Step::Stop
+        }
     }
 
     /// A data block is freed, not read: its size does not matter.
