@@ -9,6 +9,8 @@ use std::path::Path;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum VdevClass {
+    /// Everything that no other vdev is for.
+    Normal,
     /// Intent log blocks.
     Log,
     /// Metadata and small blocks.
@@ -48,10 +50,11 @@ impl PoolBuilder {
         }
     }
 
-    /// Says what the vdevs that are added from now on are for. Without this they are for everything.
+    /// Says what the vdevs that are added from now on are for; at first [`VdevClass::Normal`].
     #[must_use]
     pub fn class(mut self, class: VdevClass) -> Self {
         self.class = match class {
+            VdevClass::Normal => AllocationClass::Normal,
             VdevClass::Log => AllocationClass::Log,
             VdevClass::Special => AllocationClass::Special,
             VdevClass::Dedup => AllocationClass::Dedup,
@@ -114,7 +117,8 @@ impl PoolBuilder {
     /// Creates the pool and opens it for writing. It is on stable storage when this returns.
     ///
     /// # Errors
-    /// [`crate::ErrorKind::Device`] for a path that cannot be opened; [`crate::ErrorKind::InvalidInput`].
+    /// [`crate::ErrorKind::Device`] for a path that cannot be opened; [`crate::ErrorKind::Busy`] for a device in
+    /// use; [`crate::ErrorKind::InvalidInput`].
     /// Nothing is written before the first label.
     pub fn create(self) -> Result<Pool, Error> {
         Ok(Pool::of_open(self.inner.create()?))

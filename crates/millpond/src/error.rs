@@ -1,6 +1,9 @@
 //! The error of this crate.
 
-use millpond_engine::{DatasetError, Errno, FileError, OpenError, PoolError, Refusal, VolumeError};
+use millpond_engine::{
+    BlockError, CreateError, DatasetError, DeviceError, Errno, FileError, NewVdevError, OpenError,
+    PoolError, Refusal, RewindError, VolumeError,
+};
 use std::fmt::{self, Display};
 use std::io;
 
@@ -36,7 +39,8 @@ pub enum ErrorKind {
     Unsupported,
     /// Devices are missing, or fail.
     Device,
-    /// The pool has stopped writing because devices failed; see `zpool clear`.
+    /// The pool takes no changes: it has stopped writing because devices failed (see `zpool clear`), or it was
+    /// exported.
     Suspended,
     /// Data on the devices is damaged and cannot be repaired by reading another copy.
     Damaged,
@@ -142,43 +146,78 @@ fn kind_of(error: &millpond_engine::Error) -> ErrorKind {
     use millpond_engine::Error;
     match error {
         Error::NoSuchPool { .. } => ErrorKind::NotFound,
-        Error::Open { error, .. } => match **error {
-            OpenError::Features { .. } | OpenError::Version { .. } => ErrorKind::Unsupported,
-            OpenError::ReadOnly(_) => ErrorKind::ReadOnly,
-            OpenError::Devices { .. } => ErrorKind::Device,
-            OpenError::State { .. } | OpenError::NoCheckpoint => ErrorKind::InvalidInput,
-            _ => ErrorKind::Damaged,
-        },
-        Error::OtherLog { .. } => ErrorKind::Busy,
-        Error::Device { .. } | Error::ReplayNeedsDevices { .. } => ErrorKind::Device,
+        Error::InUse { .. } | Error::OtherLog { .. } => ErrorKind::Busy,
+        Error::ReadOnlyDevices { .. } => ErrorKind::ReadOnly,
+        Error::Open { error, .. } => kind_of_open(error),
+        Error::Create { error, .. } => kind_of_create(error),
+        Error::Device { error, .. } => kind_of_device(error),
+        Error::ReplayNeedsDevices { .. } => ErrorKind::Device,
         Error::Replay { .. } => ErrorKind::Damaged,
         Error::Pool(error) => kind_of_pool(error),
         Error::Dataset(error) => kind_of_dataset(error),
         Error::File(error) => kind_of_file(error),
-        Error::Volume(error) if error.is_locked() => ErrorKind::Locked,
-        Error::Volume(error) if error.needs_devices() => ErrorKind::Device,
-        Error::Volume(VolumeError::Object { .. } | VolumeError::Zap { .. }) => ErrorKind::Damaged,
+        Error::Volume(error) => kind_of_volume(error),
         _ => ErrorKind::InvalidInput,
+    }
+}
+
+fn kind_of_open(error: &OpenError) -> ErrorKind {
+    match error {
+        OpenError::Features { .. } | OpenError::Version { .. } => ErrorKind::Unsupported,
+        OpenError::ReadOnly(_) => ErrorKind::ReadOnly,
+        OpenError::Devices { .. } | OpenError::GuidSum => ErrorKind::Device,
+        OpenError::State { error, .. } => kind_of_pool(error),
+        OpenError::NoCheckpoint
+        | OpenError::Rewind(RewindError::NoneSoOld { .. } | RewindError::AcrossReflow) => {
+            ErrorKind::InvalidInput
+        }
+        _ => ErrorKind::Damaged,
+    }
+}
+
+fn kind_of_create(error: &CreateError) -> ErrorKind {
+    match error {
+        CreateError::Vdevs(NewVdevError::InUse(_)) => ErrorKind::Busy,
+        CreateError::Feature(_) => ErrorKind::Unsupported,
+        CreateError::Label { .. } => ErrorKind::Device,
+        CreateError::Pool(error) => kind_of_pool(error),
+        _ => ErrorKind::InvalidInput,
+    }
+}
+
+fn kind_of_device(error: &DeviceError) -> ErrorKind {
+    match error {
+        DeviceError::InUse { .. } => ErrorKind::Busy,
+        _ => ErrorKind::Device,
     }
 }
 
 fn kind_of_pool(error: &PoolError) -> ErrorKind {
     match error {
+        error if error.needs_devices() => ErrorKind::Device,
         PoolError::Suspended { .. } => ErrorKind::Suspended,
-        PoolError::Unsupported { .. } | PoolError::Feature(_) => ErrorKind::Unsupported,
+        PoolError::Unsupported { .. } | PoolError::NotReady | PoolError::Feature(_) => {
+            ErrorKind::Unsupported
+        }
         PoolError::ViewExpired { .. } => ErrorKind::Expired,
-        PoolError::Commit(_) | PoolError::Flush(_) => ErrorKind::Device,
+        PoolError::Block { error, .. } => match error {
+            BlockError::NoSpace { .. } => ErrorKind::NoSpace,
+            BlockError::Write { .. } => ErrorKind::Device,
+            _ => ErrorKind::Damaged,
+        },
         _ => ErrorKind::Damaged,
     }
 }
 
 fn kind_of_dataset(error: &DatasetError) -> ErrorKind {
     match error {
+        error if error.is_locked() => ErrorKind::Locked,
+        error if error.needs_devices() => ErrorKind::Device,
         DatasetError::NotFound { .. } => ErrorKind::NotFound,
         DatasetError::InvalidName { .. } | DatasetError::InvalidProperty { .. } => {
             ErrorKind::InvalidInput
         }
-        DatasetError::Locked { .. } | DatasetError::Key { .. } => ErrorKind::Locked,
+        DatasetError::Key { .. } => ErrorKind::Locked,
         DatasetError::Pool(error) => kind_of_pool(error),
         DatasetError::Refused { why, .. } => match why {
             Refusal::Exists
@@ -208,6 +247,13 @@ fn kind_of_file(error: &FileError) -> ErrorKind {
     if error.needs_devices() {
         return ErrorKind::Device;
     }
+    match error {
+        // A path names a file of the file system: only the error inside tells what failed.
+        FileError::Path { error, .. } => return kind_of_file(error),
+        FileError::NotAFileSystem { .. } => return ErrorKind::InvalidInput,
+        FileError::Version { .. } => return ErrorKind::Unsupported,
+        _ => {}
+    }
     match error.errno() {
         Errno::ENOENT | Errno::ENODATA | Errno::ESTALE => ErrorKind::NotFound,
         Errno::EEXIST => ErrorKind::AlreadyExists,
@@ -222,5 +268,121 @@ fn kind_of_file(error: &FileError) -> ErrorKind {
         Errno::EIO if error.is_failure() => ErrorKind::Damaged,
         Errno::EIO => ErrorKind::Suspended,
         _ => ErrorKind::InvalidInput,
+    }
+}
+
+fn kind_of_volume(error: &VolumeError) -> ErrorKind {
+    match error {
+        error if error.is_locked() => ErrorKind::Locked,
+        error if error.needs_devices() => ErrorKind::Device,
+        VolumeError::Object { .. } | VolumeError::Zap { .. } | VolumeError::NoSize { .. } => {
+            ErrorKind::Damaged
+        }
+        VolumeError::Transaction { error, .. } => kind_of_file(&error.clone().into()),
+        _ => ErrorKind::InvalidInput,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use millpond_engine::{ObjectError, Txg};
+    use millpond_posix::TransactionError;
+
+    fn missing() -> BlockError {
+        BlockError::Missing {
+            address: Default::default(),
+            copies: vec![],
+        }
+    }
+
+    #[test]
+    fn volumes_tell_why_they_take_no_changes() {
+        let suspended = TransactionError::Suspended { reason: "".into() };
+        for (error, kind) in [
+            (TransactionError::NoSpace, ErrorKind::NoSpace),
+            (TransactionError::Quota, ErrorKind::QuotaExceeded),
+            (TransactionError::ReadOnly, ErrorKind::ReadOnly),
+            (suspended, ErrorKind::Suspended),
+        ] {
+            let name = "tank/disk".into();
+            let error = Error::from(VolumeError::Transaction { name, error });
+            assert_eq!(error.kind(), kind);
+        }
+        let name = "tank/disk".into();
+        let error = Error::from(VolumeError::NoSize { name });
+        assert_eq!(error.kind(), ErrorKind::Damaged);
+    }
+
+    #[test]
+    fn a_pool_that_cannot_be_opened_says_whether_devices_are_missing() {
+        let state = |error| OpenError::State { txg: Txg(5), error };
+        let object = PoolError::Object {
+            what: "MOS",
+            error: ObjectError::Block(missing()),
+        };
+        let no_entry = PoolError::NoEntry { key: "root".into() };
+        let oldest = RewindError::NoneSoOld { oldest: Txg(4) };
+        for (error, kind) in [
+            (state(object), ErrorKind::Device),
+            (state(no_entry), ErrorKind::Damaged),
+            (OpenError::GuidSum, ErrorKind::Device),
+            (OpenError::Rewind(oldest), ErrorKind::InvalidInput),
+            (RewindError::NoUberblock.into(), ErrorKind::Damaged),
+        ] {
+            let (name, error) = ("tank".into(), Box::new(error));
+            let error = Error::from(millpond_engine::Error::Open { name, error });
+            assert_eq!(error.kind(), kind, "{error}");
+        }
+    }
+
+    #[test]
+    fn missing_devices_are_no_damage() {
+        let block = |error| PoolError::Block { what: "x", error };
+        assert_eq!(Error::from(block(missing())).kind(), ErrorKind::Device);
+        let reason = "no device took it".into();
+        let address = Default::default();
+        let write = block(BlockError::Write { address, reason });
+        let error = Box::new(CreateError::Pool(write));
+        let name = "tank".into();
+        let error = Error::from(millpond_engine::Error::Create { name, error });
+        assert_eq!(error.kind(), ErrorKind::Device);
+        let object = |error| DatasetError::Object {
+            name: "tank".into(),
+            error: ObjectError::Block(error),
+        };
+        assert_eq!(Error::from(object(missing())).kind(), ErrorKind::Device);
+        let locked = BlockError::Locked { address };
+        assert_eq!(Error::from(object(locked)).kind(), ErrorKind::Locked);
+    }
+
+    #[test]
+    fn the_error_of_a_path_is_that_of_its_file() {
+        let path = |error| FileError::Path {
+            path: b"a".to_vec(),
+            error: Box::new(error),
+        };
+        let dataset = 54;
+        let damaged = ObjectError::NotFound {
+            dataset,
+            object: millpond_engine::ObjectId(7),
+        };
+        for (error, kind) in [
+            (FileError::Object(damaged), ErrorKind::Damaged),
+            (
+                FileError::NotAFileSystem { dataset },
+                ErrorKind::InvalidInput,
+            ),
+            (
+                FileError::Version {
+                    dataset,
+                    version: 9,
+                },
+                ErrorKind::Unsupported,
+            ),
+        ] {
+            assert_eq!(Error::from(error.clone()).kind(), kind);
+            assert_eq!(Error::from(path(error)).kind(), kind);
+        }
     }
 }

@@ -1,14 +1,14 @@
 //! Open files.
 
 use crate::{Error, FileSystem, Metadata};
-use millpond_engine::{FileError, Node, Seek as SeekTo, SetAttributes, WriteAt};
+use millpond_engine::{CHUNK_BYTES, FileError, Node, Seek as SeekTo, SetAttributes, WriteAt};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::Arc;
 
 /// An open regular file with a position, as [`std::fs::File`].
 ///
-/// [`File::read_at`] and [`File::write_at`] do not use the position, and can be called by several threads.
+/// [`File::read_at`] and [`File::write_all_at`] do not use the position, and can be called by several threads.
 #[derive(Debug)]
 pub struct File {
     files: FileSystem,
@@ -135,8 +135,17 @@ impl Read for File {
     }
 }
 
+/// The bytes that one transaction writes at a position. More would leave a part written after an error, which
+/// [`Write::write`] must not.
+pub(crate) fn in_one_transaction(bytes: &[u8], position: u64) -> &[u8] {
+    let room = CHUNK_BYTES - position % CHUNK_BYTES;
+    let room = usize::try_from(room).unwrap_or(usize::MAX);
+    bytes.get(..room).unwrap_or(bytes)
+}
+
 impl Write for File {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let bytes = in_one_transaction(bytes, self.position);
         self.write_all_at(bytes, self.position)?;
         self.position += bytes.len() as u64;
         Ok(bytes.len())

@@ -304,7 +304,8 @@ impl FileSystem {
     /// Creates a directory and those above it, as far as they do not exist.
     ///
     /// # Errors
-    /// As [`FileSystem::create_dir`], but not for directories that exist.
+    /// As [`FileSystem::create_dir`], but not for directories that exist. [`ErrorKind::AlreadyExists`] is that of a
+    /// symbolic link that leads nowhere.
     pub fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         let path = path.as_ref();
         let mut missing = vec![];
@@ -323,7 +324,12 @@ impl FileSystem {
             let made = self.create_dir(directory);
             match made {
                 // Another caller was faster.
-                Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+                Err(error)
+                    if error.kind() == ErrorKind::AlreadyExists
+                        && self.metadata(directory).is_ok_and(|found| found.is_dir()) =>
+                {
+                    Ok(())
+                }
                 made => made,
             }
         })

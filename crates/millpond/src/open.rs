@@ -1,8 +1,9 @@
 //! How to open a pool.
 
 use crate::{Error, ErrorKind, Pool};
-use millpond_engine::{PoolCandidate, Rewind, Search, Txg, View, WriteOptions};
+use millpond_engine::{PoolCandidate, PoolState, Rewind, Search, Txg, View, WriteOptions};
 use millpond_env::{Env, host};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 /// How to find and open a pool. By default it is searched among the system's devices and opened for reading.
@@ -57,33 +58,37 @@ impl OpenOptions {
         self
     }
 
-    /// If the newest state cannot be read, takes the newest of the last few that can.
+    /// If the newest state cannot be read, takes the newest of the last few that can. With [`OpenOptions::write`]
+    /// everything newer is lost for good.
     #[must_use]
     pub fn rewind(mut self) -> Self {
         self.reading.rewind = Rewind::Recent;
         self
     }
 
-    /// Takes the newest readable state that is not newer than this transaction group.
+    /// Takes the newest readable state that is not newer than this transaction group. With [`OpenOptions::write`]
+    /// everything newer is lost for good.
     #[must_use]
     pub fn rewind_to(mut self, txg: u64) -> Self {
         self.reading.rewind = Rewind::ToTxg(Txg(txg));
         self
     }
 
-    /// The names of all pools that are found.
+    /// The names of all pools that are found, in byte order, without destroyed ones.
     #[must_use]
     pub fn list(&self) -> Vec<String> {
-        let pools = self.search.pools();
-        pools.into_iter().map(|pool| pool.name).collect()
+        let mut pools = self.search.pools();
+        pools.retain(|pool| pool.state != PoolState::Destroyed);
+        let names: BTreeSet<String> = pools.into_iter().map(|pool| pool.name).collect();
+        names.into_iter().collect()
     }
 
     /// Opens the pool with this name or guid.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`]; [`ErrorKind::InvalidInput`] if the name is not unique;
-    /// [`ErrorKind::Unsupported`] and [`ErrorKind::ReadOnly`] name the feature; [`ErrorKind::Busy`];
-    /// [`ErrorKind::Device`]; [`ErrorKind::Damaged`].
+    /// [`ErrorKind::Unsupported`] and [`ErrorKind::ReadOnly`] name the feature or device; [`ErrorKind::Busy`] if
+    /// another program or system has it open; [`ErrorKind::Device`]; [`ErrorKind::Damaged`].
     pub fn open(&self, name: &str) -> Result<Pool, Error> {
         if !self.write {
             return Ok(Pool::of_view(View::open(

@@ -114,6 +114,9 @@ impl Pool {
     /// Finds a pool by name or guid in files, devices and directories, and opens it for reading. Nothing is
     /// written. [`OpenOptions`] has more ways.
     ///
+    /// What is read is its last committed state, but that is not kept while another program changes the pool; see
+    /// [`Pool::is_in_use`].
+    ///
     /// # Errors
     /// As [`OpenOptions::open`].
     pub fn open(
@@ -138,6 +141,14 @@ impl Pool {
     #[must_use]
     pub fn is_writable(&self) -> bool {
         matches!(self.state, State::Open(_))
+    }
+
+    /// Whether it is open for reading while another program has it open for writing, as found when it was opened.
+    /// That program may reuse blocks of the state that is read here: reads then fail as [`ErrorKind::Damaged`],
+    /// though nothing is damaged.
+    #[must_use]
+    pub fn is_in_use(&self) -> bool {
+        matches!(&self.state, State::View(view) if view.is_live())
     }
 
     pub(crate) fn writable(&self) -> Result<&millpond_engine::Pool, Error> {

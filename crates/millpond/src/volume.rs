@@ -1,7 +1,7 @@
 //! Open volumes.
 
 use crate::Error;
-use crate::file::sought;
+use crate::file::{in_one_transaction, sought};
 use crate::pin::Pin;
 use millpond_engine::VolumeError;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -56,7 +56,8 @@ impl Volume {
         Ok(count)
     }
 
-    /// Writes all bytes at an offset.
+    /// Writes all bytes at an offset. A long write uses several transactions: after an error or a crash its
+    /// first part may be written.
     ///
     /// # Errors
     /// [`crate::ErrorKind::InvalidInput`] beyond the end, [`crate::ErrorKind::NoSpace`],
@@ -65,7 +66,8 @@ impl Volume {
         Ok(self.volume.write(offset, bytes)?)
     }
 
-    /// Frees the blocks of a range, which then reads as zeros.
+    /// Frees the blocks that lie wholly inside a range: they then read as zeros. The rest of the range, at its
+    /// edges, keeps its content.
     ///
     /// # Errors
     /// As [`Volume::write_all_at`].
@@ -97,6 +99,7 @@ impl Read for Volume {
 impl Write for Volume {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let left = self.size_bytes().saturating_sub(self.position);
+        let bytes = in_one_transaction(bytes, self.position);
         let count = bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX));
         self.write_all_at(bytes.get(..count).unwrap_or_default(), self.position)?;
         self.position += count as u64;

@@ -133,6 +133,14 @@ fn errors_have_kinds_and_name_what_they_are_about() {
         kind(pool.snapshot(["tank/home@"]).unwrap_err()).0,
         ErrorKind::InvalidInput
     );
+    pool.create_volume("tank/disk", 1 << 20).create().unwrap();
+    let volume = pool.file_system("tank/disk");
+    assert_eq!(kind(volume.unwrap_err()).0, ErrorKind::InvalidInput);
+    home.symlink("nowhere", "dangling").unwrap();
+    assert_eq!(
+        kind(home.create_dir_all("dangling").unwrap_err()).0,
+        ErrorKind::AlreadyExists
+    );
     let again = pool.create_file_system("tank/home").create();
     assert_eq!(kind(again.unwrap_err()).0, ErrorKind::AlreadyExists);
     let bytes = vec![7; 1 << 20];
@@ -140,11 +148,21 @@ fn errors_have_kinds_and_name_what_they_are_about() {
     assert_eq!(kind(full.unwrap()).0, ErrorKind::QuotaExceeded);
     // The devices are locked while the pool is open for writing.
     let writing = OpenOptions::new().search(folder.path()).write(true);
-    assert!(writing.open("tank").is_err());
+    let (found, text) = kind(writing.open("tank").unwrap_err());
+    assert_eq!(found, ErrorKind::Busy, "{text}");
+    assert_eq!(
+        kind(writing.open("none").unwrap_err()).0,
+        ErrorKind::NotFound
+    );
+    let again = millpond::PoolBuilder::new("other").single(folder.path().join("a.img"));
+    assert_eq!(kind(again.create().unwrap_err()).0, ErrorKind::Busy);
+    let reading = Pool::open("tank", [folder.path()]).unwrap();
+    assert!(reading.is_in_use() && !pool.is_in_use());
+    drop(reading);
     drop(home);
     pool.export().unwrap();
     let pool = Pool::open("tank", [folder.path()]).unwrap();
-    assert!(!pool.is_writable());
+    assert!(!pool.is_writable() && !pool.is_in_use());
     let (found, text) = kind(pool.snapshot(["tank@a"]).unwrap_err());
     assert_eq!(found, ErrorKind::ReadOnly);
     assert!(text.starts_with("tank: "), "{text}");
@@ -155,6 +173,21 @@ fn errors_have_kinds_and_name_what_they_are_about() {
     );
     let error = std::io::Error::from(Pool::open("none", [folder.path()]).unwrap_err());
     assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+}
+
+#[test]
+fn after_a_failed_write_the_position_tells_how_much_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let home = make(folder.path()).file_system("tank/home").unwrap();
+    let mut long = home.create("long").unwrap();
+    let bytes = noise(1, &vec![7; 14 << 20]);
+    assert_eq!(long.write(&bytes).unwrap(), 4 << 20);
+    let outcome = (0..8).try_for_each(|_| long.write_all(&bytes));
+    assert_eq!(
+        outcome.unwrap_err().kind(),
+        std::io::ErrorKind::QuotaExceeded
+    );
+    assert_eq!(long.stream_position().unwrap(), long.len());
 }
 
 /// Content that does not compress.

@@ -101,6 +101,19 @@ fn a_state_that_expired_is_not_called_damaged() {
     assert!(pool.file_system("tank@s").unwrap().exists("d").unwrap());
 }
 
+#[test]
+fn destroyed_pools_are_not_listed() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = OpenOptions::new().search(folder.path());
+    let pool = millpond_engine::PoolBuilder::new("tank").single(image(folder.path()));
+    let pool = pool.create().unwrap();
+    assert_eq!(options.list(), ["tank"]);
+    pool.inner().destroy().unwrap();
+    drop(pool);
+    assert!(options.list().is_empty());
+    assert_eq!(kind(options.open("tank")), ErrorKind::NotFound);
+}
+
 /// Makes a file system `tank/forged` with a directory `d`, in which an entry with this name leads to the root
 /// directory, or to a file.
 fn forged(folder: &Path, name: &[u8], leads_to_root: bool) -> FileSystem {

@@ -27,6 +27,20 @@ pub enum Error {
         /// Their guids.
         guids: Vec<u64>,
     },
+    /// The pool is there, but its devices are locked.
+    #[error("cannot open '{name}': its devices are in use by another program")]
+    InUse {
+        /// The name or guid.
+        name: String,
+    },
+    /// The pool is there, but its devices can only be read.
+    #[error("cannot open '{name}': {reason}")]
+    ReadOnlyDevices {
+        /// The name or guid.
+        name: String,
+        /// The device and the system's message.
+        reason: String,
+    },
     /// The pool was found but cannot be opened.
     #[error("cannot open '{name}': {error}")]
     Open {
@@ -121,7 +135,7 @@ impl Error {
     #[must_use]
     pub fn is_locked(&self) -> bool {
         match self {
-            Self::Dataset(error) => matches!(error, DatasetError::Locked { .. }),
+            Self::Dataset(error) => error.is_locked(),
             Self::File(error) => error.is_locked(),
             Self::Volume(error) => error.is_locked(),
             _ => false,

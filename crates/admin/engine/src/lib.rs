@@ -19,30 +19,31 @@ mod view;
 pub use builder::{PoolBuilder, open_device};
 pub use dataset::Dataset;
 pub use error::Error;
-pub use millpond_block::{LeafCondition, LeafReason, LeafState};
+pub use millpond_block::{BlockError, LeafCondition, LeafReason, LeafState};
 pub use millpond_dataset::properties::{DatasetKind, OwnerKind, OwnerSpace};
 pub use millpond_dataset::{
     Bookmark, DatasetError, DatasetSpace, Datasets, DestroyOptions, HeadDataset, Hold, KeyFormat,
     PropertySource, PropertyValue, Refusal,
 };
+pub use millpond_device::DeviceError;
 pub use millpond_nvlist::NvList;
 pub use millpond_object::{ObjectError, ObjectSetView, ObjectView, ReadableObject};
 pub use millpond_ondisk::{BlockId, ObjectId, Txg, acl};
-pub use millpond_pool::import::{Found, PoolCandidate, PoolState, Rewind};
+pub use millpond_pool::import::{Found, PoolCandidate, PoolState, Rewind, RewindError};
 pub use millpond_pool::{
     CreateError, FeatureChoice, FoundLogs, HistoryCommand, LeafError, LeafEvent, LeafEventKind,
-    NewDevice, NewLayout, NewPool, NewTop, NewVdevOptions, NewVdevs, NotedEvent, Offline,
-    OpenError, OpenOptions, PoolError, PoolSetting, Replication, ReplicationMismatch,
+    NewDevice, NewLayout, NewPool, NewTop, NewVdevError, NewVdevOptions, NewVdevs, NotedEvent,
+    Offline, OpenError, OpenOptions, PoolError, PoolSetting, Replication, ReplicationMismatch,
     RequestDeadline, SettingError, SettingTime, SyncMode, VdevSetting, WhyReadOnly, WriteOptions,
 };
 /// The newest version of file systems, and the only one that can be written.
 pub use millpond_posix::VERSION as FILE_SYSTEM_VERSION;
 pub use millpond_posix::vfs::{Vfs, ZfsCtlDir};
 pub use millpond_posix::{
-    Allocate, Caller, DirEntryRef, DirectoryEntries, DirectoryEntry, Errno, Extent, FileError,
-    FileFlags, FileKind, FileSystem, NewMode, Node, QuotaMeasure, QuotaOwner, RenameMode, Seek,
-    SetAttributes, SetTime, SpecialFile, Stat, Symlinks, Timestamp, WriteAt, XattrMode,
-    is_safe_name,
+    Allocate, CHUNK_BYTES, Caller, DirEntryRef, DirectoryEntries, DirectoryEntry, Errno, Extent,
+    FileError, FileFlags, FileKind, FileSystem, NewMode, Node, QuotaMeasure, QuotaOwner,
+    RenameMode, Seek, SetAttributes, SetTime, SpecialFile, Stat, Symlinks, Timestamp, WriteAt,
+    XattrMode, is_safe_name,
 };
 pub use millpond_vdev::{AllocationClass, VdevType};
 pub use millpond_volume::{Volume, VolumeError, VolumeExtent};

@@ -65,10 +65,20 @@ impl Pool {
     /// Finds a pool by name or guid and locks its devices, for [`Pool::open_candidate`].
     ///
     /// # Errors
-    /// [`Error::NoSuchPool`], [`Error::AmbiguousPool`].
+    /// [`Error::NoSuchPool`], [`Error::AmbiguousPool`]; [`Error::InUse`] and [`Error::ReadOnlyDevices`] for a pool
+    /// that can be found only for reading.
     pub fn find(search: &Search, name: &str) -> Result<PoolCandidate, Error> {
         let candidates = search.pools_with(SCAN_FOR_WRITING);
-        crate::view::choose(&candidates, name).cloned()
+        let found = crate::view::choose(&candidates, name).cloned();
+        let is_missing = matches!(found, Err(Error::NoSuchPool { .. }));
+        if !is_missing || crate::view::choose(&search.pools(), name).is_err() {
+            return found;
+        }
+        let name = name.to_owned();
+        Err(match search.read_only_device() {
+            Some(reason) => Error::ReadOnlyDevices { name, reason },
+            None => Error::InUse { name },
+        })
     }
 
     /// Finds a pool by name or guid and opens it for writing.

@@ -52,7 +52,7 @@ impl ObjectError {
     /// Whether devices were missing or did not answer. A retry may succeed once they are back.
     #[must_use]
     pub fn needs_devices(&self) -> bool {
-        matches!(self, Self::Block(BlockError::Missing { .. }))
+        matches!(self, Self::Block(error) if error.needs_devices())
     }
     /// Whether the error is due to the dataset's key not being loaded.
     #[must_use]

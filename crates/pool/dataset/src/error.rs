@@ -82,6 +82,29 @@ pub enum DatasetError {
     },
 }
 
+impl DatasetError {
+    /// Whether devices were missing or did not answer. A retry may succeed once they are back.
+    #[must_use]
+    pub fn needs_devices(&self) -> bool {
+        match self {
+            Self::Object { error, .. } => error.needs_devices(),
+            Self::Zap { error, .. } => error.needs_devices(),
+            Self::Pool(error) => error.needs_devices(),
+            _ => false,
+        }
+    }
+    /// Whether loading the dataset's key would help.
+    #[must_use]
+    pub fn is_locked(&self) -> bool {
+        match self {
+            Self::Locked { .. } => true,
+            Self::Object { error, .. } => error.is_locked(),
+            Self::Zap { error, .. } => error.is_locked(),
+            _ => false,
+        }
+    }
+}
+
 /// A static text of this program.
 pub type Words = &'static str;
 

@@ -96,6 +96,20 @@ pub enum PoolError {
     },
 }
 
+impl PoolError {
+    /// Whether devices were missing or did not answer. A retry may succeed once they are back.
+    #[must_use]
+    pub fn needs_devices(&self) -> bool {
+        match self {
+            Self::Object { error, .. } => error.needs_devices(),
+            Self::Zap { error, .. } => error.needs_devices(),
+            Self::Block { error, .. } => error.needs_devices(),
+            Self::Commit(_) | Self::Flush(_) => true,
+            _ => false,
+        }
+    }
+}
+
 impl From<millpond_txg::TxgError> for PoolError {
     fn from(error: millpond_txg::TxgError) -> Self {
         Self::Suspended {

@@ -92,6 +92,11 @@ impl BlockError {
             | Self::Write { address, .. } => *address,
         }
     }
+    /// Whether devices were missing or did not answer. A retry may succeed once they are back.
+    #[must_use]
+    pub fn needs_devices(&self) -> bool {
+        matches!(self, Self::Missing { .. })
+    }
     /// Whether the dataset's key would help.
     #[must_use]
     pub fn is_locked(&self) -> bool {

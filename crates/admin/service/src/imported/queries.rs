@@ -30,7 +30,7 @@ impl ImportedPools {
         vdev_guid: u64,
     ) -> Result<Vec<Property>, ControlError> {
         let info = self.pool(pool)?;
-        self.find(pool)?.read(|view| {
+        self.find(pool)?.read_again(|view| {
             let found = vdev_properties::properties(view.inner(), &info, vdev_guid);
             found.ok_or(ControlError::NoSuchVdev)
         })
@@ -75,7 +75,7 @@ impl ImportedPools {
     /// [`ControlError`].
     pub fn holds(&self, snapshot: &str) -> Result<Vec<(String, u64)>, ControlError> {
         let pool = self.find(pool_of(snapshot))?;
-        pool.read(|view| info::holds(view, snapshot))
+        pool.read_again(|view| info::holds(view, snapshot))
     }
 
     /// Answers [`millpond_control::Request::SpaceByOwner`].
@@ -88,7 +88,7 @@ impl ImportedPools {
         owners: millpond_engine::OwnerKind,
     ) -> Result<Vec<millpond_engine::OwnerSpace>, ControlError> {
         let pool = self.find(pool_of(dataset))?;
-        pool.read(|view| info::space_by_owner(view, dataset, owners))
+        pool.read_again(|view| info::space_by_owner(view, dataset, owners))
     }
 }
 

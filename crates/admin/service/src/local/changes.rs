@@ -7,7 +7,7 @@ use crate::change::create::{features_of, plan};
 use millpond_control::{
     ChangeError, ChangeFailure, Changed, NewDevices, NewPoolRequest, PoolChange,
 };
-use millpond_engine::{Error, OpenOptions, Pool, SCAN_FOR_WRITING, Search, View, WriteOptions};
+use millpond_engine::{Error, OpenOptions, Pool, Search, View, WriteOptions};
 use millpond_env::Env;
 use millpond_ondisk::Guid;
 use millpond_pool::HistoryCommand;
@@ -56,15 +56,11 @@ impl LocalChanges {
 
     /// Opens a pool for writing. The flag is true if its labels mark it as exported.
     fn open(&self, name: &str) -> Result<(Pool, bool), ChangeError> {
-        let candidates = self.search.pools_with(SCAN_FOR_WRITING);
-        let candidate = match find(&candidates, name) {
-            Ok(candidate) => candidate.clone(),
-            // Only the read-only search finds the pool, so another process has its devices open.
-            Err(_) if find(&self.search.pools(), name).is_ok() => return Err(ChangeError::Busy),
-            Err(error) => return Err(error),
-        };
-        // Releases the locks on devices of other pools.
-        drop(candidates);
+        let candidate = Pool::find(&self.search, name).map_err(change_error)?;
+        // It was found by its guid: commands name a pool by its name.
+        if candidate.name != name {
+            return Err(ChangeError::NoSuchPool);
+        }
         if let Some(other) = candidate.other_host(self.hostname.as_deref()) {
             let hostname = other.map(str::to_owned);
             return Err(ChangeError::InUseElsewhere { hostname });
@@ -232,18 +228,12 @@ impl Around for Candidates {
         owner_of(&self.0, guid, is_spare)
     }
     fn tops_of(&self, name: &str) -> Result<Vec<(VdevConfig, AllocationClass)>, ChangeError> {
-        let candidate = find(&self.0, name)?;
+        let is_it = |pool: &&PoolCandidate| pool.name == name && pool.state != PoolState::Destroyed;
+        let candidate = self.0.iter().find(is_it).ok_or(ChangeError::NoSuchPool)?;
         let pool =
             View::open_candidate(candidate, &OpenOptions::default()).map_err(change_error)?;
         Ok(checks::tops_of(&pool))
     }
-}
-
-fn find<'a>(candidates: &'a [PoolCandidate], name: &str) -> Result<&'a PoolCandidate, ChangeError> {
-    candidates
-        .iter()
-        .find(|pool| pool.name == name && pool.state != PoolState::Destroyed)
-        .ok_or(ChangeError::NoSuchPool)
 }
 
 /// The name of the pool that a spare or cache device belongs to, if that pool can be opened.
