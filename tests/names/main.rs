@@ -59,7 +59,7 @@ fn import(path: &Path, read_only: bool) -> Result<Vec<String>, ImportError> {
     let pools = ImportedPools::new(&Env::real(), 7, None);
     let mut request = ImportRequest {
         pool: "tank".into(),
-        places: SearchPaths {
+        search: SearchPaths {
             paths: vec![path.to_string_lossy().into_owned()],
             cache_file: None,
         },

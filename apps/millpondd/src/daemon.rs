@@ -140,7 +140,7 @@ impl Daemon {
             return;
         }
         let file = file.to_string_lossy().into_owned();
-        let places = millpond_control::SearchPaths {
+        let search_paths = millpond_control::SearchPaths {
             paths: vec![],
             cache_file: Some(file.clone()),
         };
@@ -158,7 +158,7 @@ impl Daemon {
             };
             let request = ImportRequest {
                 pool: guid.to_string(),
-                places: places.clone(),
+                search: search_paths.clone(),
                 mount: true,
                 ..ImportRequest::default()
             };

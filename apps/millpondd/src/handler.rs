@@ -45,7 +45,7 @@ impl Service for RequestHandler<'_> {
             Request::ClearLabels { path, force } => {
                 Reply::ClearLabels(pools.clear_labels(path, *force)?)
             }
-            Request::Importable { places } => Reply::Importable(pools.importable_from(places)?),
+            Request::Importable { search } => Reply::Importable(pools.importable_from(search)?),
             Request::Import { request, command } => Reply::Import(self.import(request, command)?),
             Request::Mounts {} => Reply::Mounts(mounts.list()),
             Request::Mount { dataset, request } => {

@@ -211,7 +211,7 @@ fn a_stalled_reader_does_not_keep_an_exported_pool_open() {
     let elsewhere = Client::new(connect(&other, ROOT));
     let request = millpond_control::ImportRequest {
         pool: "tank".into(),
-        places: millpond_control::SearchPaths {
+        search: millpond_control::SearchPaths {
             paths: vec![stage.folder.path().to_string_lossy().into_owned()],
             cache_file: None,
         },

@@ -84,7 +84,7 @@ fn found(
     parsed: &Parsed,
     folders: &[String],
 ) -> Result<Vec<ImportablePool>, Failure> {
-    let places = match parsed.value("c") {
+    let search = match parsed.value("c") {
         Some(file) => SearchPaths {
             paths: vec![],
             cache_file: Some(absolute(file)),
@@ -97,7 +97,7 @@ fn found(
             cache_file: None,
         },
     };
-    let found = session.service()?.importable(&places);
+    let found = session.service()?.importable(&search);
     let mut found = found.map_err(|error| Failure::Refused(reason(&error)))?;
     found.retain(|pool| pool.is_destroyed == parsed.has("D"));
     Ok(found)
@@ -152,7 +152,7 @@ fn request(parsed: &Parsed, folders: &[String]) -> Result<ImportRequest, String>
         None => RewindRequest::Never,
     };
     Ok(ImportRequest {
-        places: SearchPaths {
+        search: SearchPaths {
             paths: folders.iter().map(|folder| absolute(folder)).collect(),
             cache_file: parsed.value("c").map(absolute),
         },
@@ -176,9 +176,9 @@ fn asks_for_old_state_only(parsed: &Parsed) -> bool {
 
 fn import(session: &mut Session, parsed: &Parsed, request: &ImportRequest, word: &str) -> Ending {
     let mut request = request.clone();
-    if request.places.paths.is_empty() && request.places.cache_file.is_none() {
+    if request.search.paths.is_empty() && request.search.cache_file.is_none() {
         let folders = searched(session, &[]);
-        request.places.paths = folders.iter().map(|folder| absolute(folder)).collect();
+        request.search.paths = folders.iter().map(|folder| absolute(folder)).collect();
     }
     let daemon = session.daemon()?;
     // Importing the newest state instead would overwrite the one that is asked for.

@@ -83,7 +83,7 @@ impl Stage {
     fn import(&self, pool: &str) -> ImportRequest {
         ImportRequest {
             pool: pool.into(),
-            places: Where {
+            search: Where {
                 paths: vec![self.folder.path().to_string_lossy().into_owned()],
                 cache_file: None,
             },

@@ -1,4 +1,4 @@
-//! Events, and the process that keeps them.
+//! Events.
 
 /// A value of an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,16 +26,4 @@ pub struct Event {
     pub pool: String,
     /// Its values, in order.
     pub values: Vec<(String, EventValue)>,
-}
-
-/// What the process that answers says about itself.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct About {
-    /// Its version.
-    pub version: String,
-    /// Its process id.
-    pub process: u32,
-    /// Its uid.
-    pub user: u32,
 }

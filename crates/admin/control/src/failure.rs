@@ -110,7 +110,7 @@ kinds! {
         denied Self::Unusable("permission denied".into()), otherwise Self::Unusable;
     Import(ImportError): denied Self::Denied, otherwise Self::Unreadable;
     Mount(MountProblem): denied Self::Denied, otherwise Self::Failed;
-    // The caller knows which dataset it named.
+    // The name is that of the request: a client over a socket fills it in.
     Unmount(UnmountFailure):
         denied (String::new(), MountProblem::Denied),
         otherwise |text| (String::new(), MountProblem::Failed(text));

@@ -40,7 +40,8 @@ pub struct ImportRequest {
     /// Whether the new name lasts only until export (`-t`).
     pub is_name_temporary: bool,
     /// Where to look.
-    pub places: SearchPaths,
+    #[cfg_attr(feature = "serde", serde(rename = "places"))]
+    pub search: SearchPaths,
     /// Import a destroyed pool (`-D`). Other pools are not considered.
     pub destroyed: bool,
     /// Import even if another system may be using the pool (`-f`).

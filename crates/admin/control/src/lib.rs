@@ -1,12 +1,13 @@
 //! Requests about pools and their replies, as plain data.
 //!
-//! [`Request`] has all requests, [`Service`] answers them. `millpond-service` does so in this process; a daemon
-//! at the other end of a socket can too. Replies are raw values: bytes, seconds, hundredths, stored numbers. Units, dates and wording
-//! are up to the program that prints them. Page `docs/cli.md`.
+//! [`Request`] has all requests, [`Service`] answers them. `millpond-service` does so in this process; a daemon at
+//! the other end of a socket can too. Replies are raw values: bytes, seconds, hundredths, stored numbers. Units,
+//! dates and wording are up to the program that prints them. Page `docs/cli.md`.
 //!
 //! Nothing in this crate does I/O or depends on how the replies are found.
 #![forbid(unsafe_code)]
 
+mod about;
 mod change;
 mod condition;
 mod dataset;
@@ -26,6 +27,7 @@ mod value;
 mod vdev;
 mod waits;
 
+pub use about::About;
 pub use change::{
     ChangeError, ChangeFailure, Changed, DatasetChange, DeviceFacts, DeviceInUse, DeviceProblem,
     NewDevices, NewPoolRequest, Note, PoolChange, TopRequest, Values,
@@ -33,7 +35,7 @@ pub use change::{
 pub use condition::{Condition, Purpose, condition};
 pub use dataset::{DatasetInfo, DatasetQuery, Wanted};
 pub use error::ControlError;
-pub use event::{About, Event, EventValue};
+pub use event::{Event, EventValue};
 pub use failure::{Failure, UnmountFailure};
 pub use health::{SuspendReason, VdevAux, VdevState};
 pub use history::{HistoryEvent, HistoryRecord, HistoryValue};

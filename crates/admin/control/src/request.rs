@@ -25,13 +25,14 @@ pub enum Rights {
 /// Makes [`Request`], [`Reply`], [`Item`] and [`Service`] from the table.
 ///
 /// An entry is `Name, "its name in messages", method(field: type as argument) -> reply, error, rights`. The
-/// error is a variant of [`Failure`]. An argument is turned into its field with `to_owned`.
+/// error is a variant of [`Failure`]. Attributes are those of the field. An argument is turned into its field with `to_owned`.
 macro_rules! requests {
     (
         calls {
             $(
                 $(#[doc = $doc:literal])*
-                $name:ident, $text:literal, $method:ident($($field:ident: $type:ty as $argument:ty),*)
+                $name:ident, $text:literal,
+                $method:ident($($(#[$attribute:meta])* $field:ident: $type:ty as $argument:ty),*)
                     -> $reply:ty, $error:ident($error_type:ty), $rights:ident;
             )*
         }
@@ -53,7 +54,7 @@ macro_rules! requests {
             $(
                 $(#[doc = $doc])*
                 #[cfg_attr(feature = "serde", serde(rename = $text))]
-                $name { $($field: $type),* },
+                $name { $($(#[$attribute])* $field: $type),* },
             )*
             $(
                 $(#[doc = $stream_doc])*
@@ -186,7 +187,7 @@ macro_rules! requests {
                 $(#[doc = $doc])*
                 ///
                 /// # Errors
-                /// The type says all.
+                /// The request's error; see [`Failure`].
                 fn $method(&self, $($field: $argument),*) -> Result<$reply, $error_type> {
                     let request = Request::$name { $($field: $field.to_owned()),* };
                     match self.call(&request) {
@@ -252,8 +253,9 @@ requests! {
         /// Wipes the labels of a device. Without `force`, it refuses a device that a pool may need.
         ClearLabels, "org.millpond.ClearLabels", clear_labels(path: String as &str, force: bool as bool)
             -> (), Change(ChangeError), Owner;
-        /// Pools that are not open and can be imported from `places`.
-        Importable, "org.millpond.Importable", importable(places: SearchPaths as &SearchPaths)
+        /// Pools that are not open and can be imported from these paths.
+        Importable, "org.millpond.Importable",
+            importable(#[cfg_attr(feature = "serde", serde(rename = "places"))] search: SearchPaths as &SearchPaths)
             -> Vec<ImportablePool>, Import(ImportError), Owner;
         /// Opens a pool and keeps it open. `command` goes into its history.
         Import, "org.millpond.Import", import(request: ImportRequest as &ImportRequest, command: String as &str)

@@ -69,7 +69,7 @@ impl Client {
             };
             let reply = decode_reply(&bytes).map_err(no_answer)?;
             if let Some(failure) = reply.failure {
-                return outcome.and(Err(failure_of(request, failure)));
+                return outcome.and(Err(failure_of(failure)));
             }
             if outcome.is_ok() {
                 outcome = each(reply.value);
@@ -111,11 +111,12 @@ impl Client {
 impl Service for Client {
     fn call(&self, request: &Request) -> Result<Reply, Failure> {
         let mut reply = None;
-        self.exchange(request, &mut |value| {
+        let outcome = self.exchange(request, &mut |value| {
             reply = Some(request.decode_reply(value).map_err(no_answer)?);
             Ok(())
-        })?;
-        reply.ok_or_else(|| no_answer("no reply"))
+        });
+        let outcome = outcome.and_then(|()| reply.ok_or_else(|| no_answer("no reply")));
+        outcome.map_err(|failure| named(request, failure))
     }
 
     fn stream(
@@ -132,17 +133,23 @@ impl Service for Client {
 }
 
 /// A failure that the daemon sent, as the caller of this process reads it.
-fn failure_of(request: &Request, failure: Failure) -> Failure {
-    match (request, failure) {
-        (Request::Unmount { dataset, .. }, Failure::Unmount((at, MountProblem::Denied)))
-            if at.is_empty() =>
-        {
-            Failure::Unmount((dataset.clone(), MountProblem::Denied))
-        }
-        (_, Failure::Call(text)) => {
-            Failure::Call(format!("the daemon does not understand: {text}"))
-        }
-        (_, failure) => failure,
+fn failure_of(failure: Failure) -> Failure {
+    match failure {
+        Failure::Call(text) => Failure::Call(format!("the daemon does not understand: {text}")),
+        failure => failure,
+    }
+}
+
+/// Names the dataset that was not unmounted, where nobody else did: the daemon refused the caller, or there is no
+/// answer.
+fn named(request: &Request, failure: Failure) -> Failure {
+    let Request::Unmount { dataset, .. } = request else {
+        return failure;
+    };
+    match failure {
+        Failure::Call(text) => Failure::Unmount((dataset.clone(), MountProblem::Failed(text))),
+        Failure::Unmount((at, why)) if at.is_empty() => Failure::Unmount((dataset.clone(), why)),
+        failure => failure,
     }
 }
 
@@ -159,5 +166,28 @@ fn connect_trusted(socket: &Path) -> io::Result<UnixStream> {
             io::ErrorKind::PermissionDenied,
             format!("user {user} listens at {}", socket.display()),
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_unmount_names_its_dataset() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        drop(theirs);
+        let (at, why) = Client::new(ours).unmount("tank/home", false).unwrap_err();
+        assert_eq!(at, "tank/home");
+        assert!(matches!(why, MountProblem::Failed(_)), "{why:?}");
+        let request = Request::Unmount {
+            dataset: "tank/home".into(),
+            force: false,
+        };
+        let denied = Request::denied(request.name());
+        let Failure::Unmount(named) = named(&request, denied) else {
+            panic!("another failure");
+        };
+        assert_eq!(named, ("tank/home".into(), MountProblem::Denied));
     }
 }

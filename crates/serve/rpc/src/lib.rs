@@ -1,9 +1,9 @@
 //! Layer `serve`: the control requests over a unix socket, client and server.
 //!
 //! [`Client`] implements [`millpond_control::Service`]. A command thus uses it exactly like pools in its own
-//! process. [`serve`] answers one connection from any implementation of the same trait. Messages are JSON objects that end with
-//! a zero byte, in the manner of Varlink. A call names a method. A reply has parameters or an error; for
-//! lists, more replies may follow. The page is `docs/daemon.md`.
+//! process. [`serve`] answers one connection from any implementation of the same trait. Messages are JSON objects
+//! that end with a zero byte, in the manner of Varlink. A call names a method. A reply has parameters or an error;
+//! for lists, more replies may follow. The page is `docs/daemon.md`.
 //!
 //! Nothing from the other end is trusted. Messages have a maximum length ([`MESSAGE_BYTES_MAX`]), the decoder
 //! bounds their nesting, and input beyond a limit ends the connection. Read-only callers have a smaller limit

@@ -65,7 +65,9 @@ pub fn decode_reply(bytes: &[u8]) -> Result<ReplyMessage, StreamError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use millpond_control::{ChangeError, DatasetChange, DatasetQuery, PoolChange, Value, Wanted};
+    use millpond_control::{
+        ChangeError, DatasetChange, DatasetQuery, PoolChange, SearchPaths, Value, Wanted,
+    };
     use millpond_dataset::Refusal;
     use millpond_dataset::properties::Kinds;
     use proptest::prelude::*;
@@ -95,6 +97,14 @@ mod tests {
         let request = Request::Pool {
             name: "tank".into(),
         };
+        assert_eq!(decode_request(text).unwrap(), request);
+        assert_eq!(serde_json::to_vec(&request).unwrap(), text);
+        let text = br#"{"method":"org.millpond.Importable","parameters":{"places":{"paths":["/images"],"cache_file":null}}}"#;
+        let search = SearchPaths {
+            paths: vec!["/images".into()],
+            cache_file: None,
+        };
+        let request = Request::Importable { search };
         assert_eq!(decode_request(text).unwrap(), request);
         assert_eq!(serde_json::to_vec(&request).unwrap(), text);
     }

@@ -165,6 +165,8 @@ pub fn serve<S: Read + Write>(
         let under_way = UnderWay::begin(service);
         answer(&mut out, service.handler(caller).as_ref(), &request);
         drop(under_way);
+        // A key must not wait in memory for a slow reader.
+        drop(request);
         out.send(&mut messages)?;
     }
 }

@@ -19,12 +19,12 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The search in these places.
+/// The search in these paths.
 ///
 /// # Errors
 /// [`ImportError::CacheFile`].
-pub(crate) fn search_of(places: &SearchPaths, hostid: u64) -> Result<Search, ImportError> {
-    let mut search = match &places.cache_file {
+pub(crate) fn search_of(within: &SearchPaths, hostid: u64) -> Result<Search, ImportError> {
+    let mut search = match &within.cache_file {
         Some(file) => Search::in_cache_file(Path::new(file)).map_err(|error| {
             ImportError::CacheFile(match error {
                 // The system's error message without the error number after it.
@@ -37,7 +37,7 @@ pub(crate) fn search_of(places: &SearchPaths, hostid: u64) -> Result<Search, Imp
         })?,
         None => Search::default(),
     };
-    search.paths.extend(places.paths.iter().map(PathBuf::from));
+    search.paths.extend(within.paths.iter().map(PathBuf::from));
     search.hostid = hostid;
     Ok(search)
 }
@@ -119,9 +119,9 @@ impl ImportedPools {
     /// [`ImportError::CacheFile`].
     pub fn importable_from(
         &self,
-        places: &SearchPaths,
+        within: &SearchPaths,
     ) -> Result<Vec<ImportablePool>, ImportError> {
-        let found = self.candidates(&mut search_of(places, self.hostid)?);
+        let found = self.candidates(&mut search_of(within, self.hostid)?);
         let mut pools: Vec<ImportablePool> = found
             .iter()
             .map(|candidate| importable(candidate, self.hostid))
@@ -145,7 +145,7 @@ impl ImportedPools {
         if request.new_name.is_none() && self.get(word).is_some() {
             return Err(ImportError::NameTaken);
         }
-        let mut search = search_of(&request.places, self.hostid)?;
+        let mut search = search_of(&request.search, self.hostid)?;
         let found = self.candidates(&mut search);
         let candidate = choose(&found, word, request.destroyed)?;
         let name = request.new_name.clone();

@@ -43,11 +43,11 @@ impl Service for LocalService {
             Request::SpaceByOwner { dataset, owners } => {
                 Reply::SpaceByOwner(pools.space_by_owner(dataset, *owners)?)
             }
-            Request::Importable { places } if *places == SearchPaths::default() => {
+            Request::Importable { search } if *search == SearchPaths::default() => {
                 Reply::Importable(pools.importable())
             }
-            Request::Importable { places } => {
-                let search = search_of(places, pools.hostid())?;
+            Request::Importable { search } => {
+                let search = search_of(search, pools.hostid())?;
                 Reply::Importable(LocalPools::search(&search).importable())
             }
             Request::Device { path } => Reply::Device(device_facts(path)?),
