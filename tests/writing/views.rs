@@ -2,10 +2,13 @@
 
 use crate::full::{create, fill, is_no_space, noise};
 use crate::sim;
+use millpond_check::{CheckOptions, CheckProgress, Finding};
 use millpond_engine::{Caller, NewLayout, Pool, Symlinks, WriteAt};
 use millpond_env::mark;
 use millpond_pool::PoolError;
 use millpond_sim::World;
+use millpond_verify::{Problem, VerifyProgress};
+use std::cell::Cell;
 
 /// More than the block cache holds, so that views read the disk.
 const FILE_BYTES: usize = 24 << 20;
@@ -77,6 +80,13 @@ fn a_view_that_is_too_old_expires() {
     let expired = view.inner().check_not_expired().unwrap_err();
     assert!(matches!(expired, PoolError::ViewExpired { .. }));
     assert!(read(&view).is_err(), "its blocks are in use again");
+    let verified = VerifyProgress::default();
+    let on_problem = |problem: &Problem| panic!("{problem:?}");
+    view.verify(&verified, &on_problem).unwrap_err();
+    let on_finding = |finding: &Finding| panic!("{finding}");
+    let checked = CheckProgress::default();
+    view.check(&CheckOptions::default(), &checked, &on_finding)
+        .unwrap_err();
 }
 
 #[test]
@@ -105,5 +115,79 @@ fn a_view_of_a_full_pool_does_not_stop_writers() {
         );
         pool.sync().unwrap();
         drop(view);
+    }
+}
+
+#[test]
+fn a_query_reads_a_newer_state_if_its_view_expires() {
+    let world = World::without_journal(74);
+    let pool = pool_with_file(&world, 256);
+    let tries = Cell::new(0);
+    let expire = || {
+        world.advance(2 * 3600 * 1_000_000_000);
+        (0..4).for_each(|seed| overwrite(&pool, seed));
+    };
+    let name = pool.read_committed(|view| {
+        tries.set(tries.get() + 1);
+        if tries.get() == 1 {
+            expire();
+            view.inner().check_not_expired()?;
+        }
+        Ok(view.name().to_owned())
+    });
+    assert_eq!((name.unwrap().as_str(), tries.get()), ("tank", 2));
+    let expired = pool.read_committed(|_| {
+        expire();
+        Ok(())
+    });
+    assert!(expired.is_err());
+}
+
+/// Changes a few bytes of each record of a file in one txg: much more is written than was dirtied.
+fn touch(pool: &Pool, seed: u64, bytes: usize) {
+    let files = pool.file_system("tank").unwrap();
+    let node = files.root().unwrap().lookup(b"file0").unwrap();
+    for at in (0..bytes as u64).step_by(128 << 10) {
+        let content = noise(seed ^ at, 512);
+        files
+            .write(&Caller::root(), &node, WriteAt::Offset(at), &content)
+            .unwrap();
+    }
+    pool.sync().unwrap();
+}
+
+#[test]
+fn a_txg_gets_the_space_that_views_and_earlier_txgs_hold_back() {
+    const BYTES: usize = 170 << 20;
+    let _mark = mark::expect("freed-space-needed-at-once");
+    for has_view in [false, true] {
+        let world = World::without_journal(73);
+        let pool = sim::create(&world, &[(NewLayout::Single, 1)], 512);
+        let files = pool.file_system("tank").unwrap();
+        let node = create(&files, "file0").unwrap();
+        for at in (0..BYTES).step_by(1 << 20) {
+            let content = noise(at as u64, 1 << 20);
+            let place = WriteAt::Offset(at as u64);
+            files
+                .write(&Caller::root(), &node, place, &content)
+                .unwrap();
+        }
+        pool.sync().unwrap();
+        pool.sync().unwrap();
+        let view = has_view.then(|| pool.committed().unwrap());
+        touch(&pool, 1, BYTES);
+        if let Some(view) = &view {
+            view.inner().check_not_expired().expect("there was space");
+        }
+        touch(&pool, 2, BYTES);
+        touch(&pool, 3, BYTES);
+        if let Some(view) = view {
+            view.inner()
+                .check_not_expired()
+                .expect_err("space was needed");
+        }
+        let mut found = vec![0; 512];
+        node.read(0, &mut found).unwrap();
+        assert!(found == noise(3, 512));
     }
 }

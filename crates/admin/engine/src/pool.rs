@@ -15,6 +15,9 @@ use millpond_posix::{FileSystem, VERSION};
 use millpond_volume::Volume;
 use std::collections::BTreeMap;
 
+/// How often a query is tried on states that expire.
+const READ_TRIES: u32 = 3;
+
 /// How to open devices of a pool that is to be written: for writing, and locked.
 pub const SCAN_FOR_WRITING: ScanOptions = ScanOptions {
     open: DeviceOptions {
@@ -265,6 +268,24 @@ impl Pool {
             self.inner.committed()?,
             Arc::clone(&self.keys),
         ))
+    }
+
+    /// Reads the last committed state, and a newer one if that expires meanwhile.
+    ///
+    /// # Errors
+    /// Those of `query`; [`PoolError::ViewExpired`](millpond_pool::PoolError::ViewExpired) if each state expired.
+    pub fn read_committed<R>(&self, query: impl Fn(&View) -> Result<R, Error>) -> Result<R, Error> {
+        let mut tries_left = READ_TRIES;
+        loop {
+            let view = self.committed()?;
+            let found = query(&view);
+            tries_left -= 1;
+            match view.inner().check_not_expired() {
+                Ok(()) => return found,
+                Err(expired) if tries_left == 0 => return Err(expired.into()),
+                Err(_) => {}
+            }
+        }
     }
 
     /// Writes all changes and marks the pool as exported in its labels.

@@ -2,7 +2,7 @@
 
 use super::Pool;
 use super::pool::is_writable;
-use crate::{Dataset, Error};
+use crate::{Dataset, Error, View};
 use millpond_env::sync::Arc;
 use millpond_ondisk::ObjectId;
 use millpond_posix::vfs::{SnapshotEntry, SnapshotPort, Vfs, ZfsCtlDir};
@@ -28,7 +28,10 @@ fn to_file_error(error: Error) -> FileError {
 
 impl Snapshots {
     fn entries(&self) -> Result<(Dataset, Vec<(String, ObjectId)>), Error> {
-        let head = self.pool.committed()?.dataset_by_id(self.head)?;
+        self.pool.read_committed(|view| self.entries_in(view))
+    }
+    fn entries_in(&self, view: &View) -> Result<(Dataset, Vec<(String, ObjectId)>), Error> {
+        let head = view.dataset_by_id(self.head)?;
         let mut entries = head.inner().snapshot_entries()?;
         // Temporary snapshots are hidden.
         entries.retain(|(name, _)| !name.starts_with('%'));
@@ -50,8 +53,8 @@ impl SnapshotPort for Snapshots {
         Ok(all.into_iter().find(|snapshot| snapshot.name == name))
     }
     fn open(&self, snapshot: &SnapshotEntry) -> Result<Arc<FileSystem>, FileError> {
-        let open = || -> Result<Option<Arc<FileSystem>>, Error> {
-            let (head, entries) = self.entries()?;
+        let open = |view: &View| -> Result<Option<Arc<FileSystem>>, Error> {
+            let (head, entries) = self.entries_in(view)?;
             let Some((name, id)) = entries.into_iter().find(|(_, id)| id.0 == snapshot.id) else {
                 return Ok(None);
             };
@@ -59,7 +62,8 @@ impl SnapshotPort for Snapshots {
             let files = Dataset::new(head.pool().clone(), opened).file_system()?;
             Ok(Some(files))
         };
-        open().map_err(to_file_error)?.ok_or(FileError::NotFound)
+        let opened = self.pool.read_committed(open).map_err(to_file_error)?;
+        opened.ok_or(FileError::NotFound)
     }
 }
 

@@ -159,7 +159,8 @@ impl View {
     ///
     /// # Errors
     /// If the pool's root directory cannot be read: then nothing can be checked.
-    /// [`PoolError::ViewExpired`](millpond_pool::PoolError::ViewExpired): what was found may be reused space.
+    /// [`PoolError::ViewExpired`](millpond_pool::PoolError::ViewExpired): it ends then, and passes nothing more
+    /// to `on_finding`.
     pub fn check(
         &self,
         options: &CheckOptions,
@@ -167,7 +168,12 @@ impl View {
         on_finding: &(dyn Fn(&Finding) + Sync),
     ) -> Result<CheckReport, Error> {
         let (pool, keys) = (&self.inner, &self.keys);
-        let report = check_with_keys(pool, keys, options, progress, on_finding)?;
+        let on_finding = |finding: &Finding| {
+            if pool.check_not_expired().is_ok() {
+                on_finding(finding);
+            }
+        };
+        let report = check_with_keys(pool, keys, options, progress, &on_finding)?;
         pool.check_not_expired()?;
         Ok(report)
     }
@@ -175,15 +181,20 @@ impl View {
     /// Reads and verifies every copy of all blocks; see [`verify_pool`].
     ///
     /// # Errors
-    /// [`PoolError::ViewExpired`](millpond_pool::PoolError::ViewExpired): what was found may be reused space.
-    /// What cannot be read is part of the report.
+    /// [`PoolError::ViewExpired`](millpond_pool::PoolError::ViewExpired): it ends then, and passes nothing more
+    /// to `on_problem`. What cannot be read is part of the report.
     pub fn verify(
         &self,
         progress: &VerifyProgress,
         on_problem: &(dyn Fn(&Problem) + Sync),
     ) -> Result<VerifyReport, Error> {
         let (pool, keys) = (&self.inner, &self.keys);
-        let report = verify_pool(pool, keys, progress, on_problem);
+        let on_problem = |problem: &Problem| {
+            if pool.check_not_expired().is_ok() {
+                on_problem(problem);
+            }
+        };
+        let report = verify_pool(pool, keys, progress, &on_problem);
         pool.check_not_expired()?;
         Ok(report)
     }

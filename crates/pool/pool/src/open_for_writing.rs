@@ -169,9 +169,10 @@ impl Pool {
 
     /// Opens a view of the last committed state, on the same devices and cache.
     ///
-    /// Blocks that the view refers to are not reused while it is open, for at most an hour, unless the pool is
-    /// short of space or too many freed ranges are held back. After that, reading may fail. It never returns wrong data, except of blocks
-    /// written with `checksum=off`. [`PoolView::check_not_expired`] tells the two kinds of failure apart.
+    /// Blocks that the view refers to are not reused while it is open, for at most an hour, unless the pool
+    /// needs the space or too many freed ranges are held back. The view has then expired, and reading it may
+    /// fail. It never returns wrong data, except of blocks written with `checksum=off`.
+    /// [`PoolView::check_not_expired`] tells the two kinds of failure apart.
     ///
     /// # Errors
     /// [`PoolError::ViewExpired`] if the view expired each time while it was opened; if that state cannot be

@@ -303,6 +303,10 @@ impl<'a, V: Visitor + ?Sized> Traversal<'a, V> {
     }
 
     fn visit(&self, block: &Visit<'_, V>) -> Step {
+        // What is below may be anything.
+        if self.store.has_expired() {
+            return Step::Stop;
+        }
         if let Some(progress) = self.progress {
             if progress.is_cancelled() {
                 return Step::Stop;

@@ -135,7 +135,7 @@ impl BlockStore {
             let mut verify = |bytes: &[u8]| checksummer.verify(pointer, bytes).is_ok();
             // There is one entry for each non-gang address, in order.
             let found = (begun.next())
-                .and_then(|begun| audit_range(topology, dva, begun, audit, &mut verify));
+                .and_then(|begun| self.audit_range(topology, dva, begun, audit, &mut verify));
             stored = stored.or(found);
         }
         if pointer.is_gang() {
@@ -170,7 +170,7 @@ impl BlockStore {
             .map_or(small, |found| found.length_bytes);
         let mut verify = |bytes: &[u8]| find_gang_header(bytes, verifier, form).is_ok();
         let begun = Begun::new(topology, pointer, dva, size, &mut verify);
-        audit_range(topology, dva, begun, audit, &mut verify)
+        self.audit_range(topology, dva, begun, audit, &mut verify)
     }
 
     /// Judges the pieces of a gang block. Returns them joined if all are readable.
@@ -281,55 +281,62 @@ fn is_sound(
         .map_err(|reason| invalid(DecodeError::new("block pointer", reason, 0)))
 }
 
-/// Judges one address. Returns the right bytes if they are available.
-fn audit_range(
-    topology: &Topology,
-    dva: Dva,
-    begun: Begun,
-    audit: &mut BlockAudit,
-    verify: &mut dyn FnMut(&[u8]) -> bool,
-) -> Option<Vec<u8>> {
-    let mut first = begun.outcomes;
-    let (mut plan, mut step) = match begun.plan {
-        Ok(begun) => begun,
-        Err(error) => {
-            audit.troubles.push((dva, error.to_string()));
-            return None;
-        }
-    };
-    // Where every leaf holds the whole range, each one that fails the checksum is wrong. For columns it is
-    // unknown which one is wrong.
-    let is_whole_copy = topology.tree.top(dva.vdev).is_some_and(|top| {
-        !matches!(
-            top.kind,
-            VdevKind::Raidz(_) | VdevKind::Draid(_) | VdevKind::Indirect
-        )
-    });
-    loop {
-        match step {
-            AuditStep::Read(reads) => {
-                audit.read_bytes += reads.iter().map(|read| read.length_bytes).sum::<u64>();
-                let outcomes = first
-                    .take()
-                    .unwrap_or_else(|| topology.read_leaves(&reads, IoClass::Scrub));
-                step = plan.advance(outcomes, verify);
+impl BlockStore {
+    /// Judges one address. Returns the right bytes if they are available.
+    fn audit_range(
+        &self,
+        topology: &Topology,
+        dva: Dva,
+        begun: Begun,
+        audit: &mut BlockAudit,
+        verify: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Option<Vec<u8>> {
+        let mut first = begun.outcomes;
+        let (mut plan, mut step) = match begun.plan {
+            Ok(begun) => begun,
+            Err(error) => {
+                audit.troubles.push((dva, error.to_string()));
+                return None;
             }
-            AuditStep::Done(report) => {
-                let bad = report
-                    .findings
-                    .into_iter()
-                    .filter(|f| f.verdict != Verdict::Right);
-                for mut finding in bad {
-                    if finding.verdict == Verdict::Unjudged && is_whole_copy {
-                        finding.verdict = Verdict::Wrong;
+        };
+        // Where every leaf holds the whole range, each one that fails the checksum is wrong. For columns it is
+        // unknown which one is wrong.
+        let is_whole_copy = topology.tree.top(dva.vdev).is_some_and(|top| {
+            !matches!(
+                top.kind,
+                VdevKind::Raidz(_) | VdevKind::Draid(_) | VdevKind::Indirect
+            )
+        });
+        loop {
+            match step {
+                AuditStep::Read(reads) => {
+                    audit.read_bytes += reads.iter().map(|read| read.length_bytes).sum::<u64>();
+                    let outcomes = first
+                        .take()
+                        .unwrap_or_else(|| topology.read_leaves(&reads, IoClass::Scrub));
+                    step = plan.advance(outcomes, verify);
+                }
+                AuditStep::Done(report) => {
+                    let bad = report
+                        .findings
+                        .into_iter()
+                        .filter(|f| f.verdict != Verdict::Right);
+                    for mut finding in bad {
+                        if finding.verdict == Verdict::Unjudged && is_whole_copy {
+                            finding.verdict = Verdict::Wrong;
+                        }
+                        // Checksum errors of an expired view say nothing about leaves: see `count_errors`.
+                        let is_wrong = finding.verdict == Verdict::Wrong;
+                        if !is_wrong || !self.has_expired() {
+                            topology.count_finding(&finding);
+                        }
+                        audit.findings.push((dva, finding));
                     }
-                    topology.count_finding(&finding);
-                    audit.findings.push((dva, finding));
+                    if let Err(failure) = &report.block {
+                        audit.troubles.push((dva, failure.to_string()));
+                    }
+                    return report.block.ok();
                 }
-                if let Err(failure) = &report.block {
-                    audit.troubles.push((dva, failure.to_string()));
-                }
-                return report.block.ok();
             }
         }
     }

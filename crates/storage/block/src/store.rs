@@ -251,11 +251,17 @@ impl BlockStore {
         outcome
     }
 
+    /// Whether it is a view, and space of it may be reused by now.
+    #[must_use]
+    pub fn has_expired(&self) -> bool {
+        self.has_expired.load(Ordering::Acquire)
+    }
+
     /// Counts the errors that a read found on leaves. Checksum errors of an expired view say nothing about
     /// them. An error counts only if it was found before the view expired, as the flag is set before blocks
     /// are reused.
     pub(crate) fn count_errors(&self, topology: &Topology, blames: &[Blame]) {
-        let has_expired = self.has_expired.load(Ordering::Acquire);
+        let has_expired = self.has_expired();
         for blame in blames {
             if !has_expired || blame.reason != BlameReason::Checksum {
                 topology.count(blame);

@@ -12,7 +12,7 @@ use millpond_engine::{
 };
 use millpond_ondisk::Guid;
 use millpond_ondisk::dsl::keys::master_node;
-use millpond_pool::{NewTop, NewVdevOptions, NewVdevs, Offline};
+use millpond_pool::{NewTop, NewVdevOptions, NewVdevs, Offline, PoolError};
 use millpond_posix::{QuotaMeasure, QuotaOwner};
 
 /// Upper bound of the txgs synced after a destroy, to free space before the pool is closed. The rest is freed
@@ -275,14 +275,18 @@ fn boot_dataset(pool: &Pool, value: &str) -> Result<Option<ObjectId>, ChangeErro
     if value.is_empty() {
         return Ok(None);
     }
-    let committed = pool.committed().map_err(change_error)?;
-    let dataset = committed.dataset(value).map_err(change_error)?;
-    if dataset.kind().map_err(change_error)? != millpond_engine::DatasetKind::Filesystem {
+    let (id, kind) = pool
+        .read_committed(|view| {
+            let dataset = view.dataset(value)?;
+            Ok((dataset.inner().id(), dataset.kind()?))
+        })
+        .map_err(change_error)?;
+    if kind != millpond_engine::DatasetKind::Filesystem {
         return Err(ChangeError::Failed(
             "operation not supported on this type of pool".into(),
         ));
     }
-    Ok(Some(dataset.inner().id()))
+    Ok(Some(id))
 }
 
 /// The features that property `compatibility` allows in a new pool.
@@ -312,18 +316,20 @@ pub(crate) fn frees_space(change: &PoolChange) -> bool {
 /// Syncs txgs until the destroyed data is freed, at most [`FREEING_TXGS_MAX`].
 pub(crate) fn free_in_background(pool: &Pool) -> Result<(), ChangeError> {
     for _ in 0..FREEING_TXGS_MAX {
-        let freeing = pool
-            .committed()
-            .map_err(change_error)?
-            .inner()
-            .property("freeing")?;
-        let freeing = freeing.and_then(|property| property.value);
-        match freeing {
-            Some(millpond_pool::properties::PropertyValue::Number(bytes)) if bytes > 0 => {
-                pool.sync().map_err(change_error)?;
+        let freeing = pool.read_committed(|view| Ok(view.inner().property("freeing")?));
+        let is_freeing = match freeing {
+            // The change succeeded: what is left to free is not worth an error.
+            Err(millpond_engine::Error::Pool(PoolError::ViewExpired { .. })) => true,
+            freeing => {
+                let freeing = freeing.map_err(change_error)?;
+                let value = freeing.and_then(|property| property.value);
+                matches!(value, Some(millpond_pool::properties::PropertyValue::Number(bytes)) if bytes > 0)
             }
-            _ => break,
+        };
+        if !is_freeing {
+            break;
         }
+        pool.sync().map_err(change_error)?;
     }
     Ok(())
 }

@@ -106,7 +106,7 @@ impl ImportedPool {
     }
 
     /// Like [`Self::read`], but reads the next state if one expires: while a pool is nearly full, a state is
-    /// kept for seconds only.
+    /// kept until the next commit.
     pub(super) fn read_again<R>(
         &self,
         query: impl Fn(&View) -> Result<R, ControlError>,

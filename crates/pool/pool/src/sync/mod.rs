@@ -5,6 +5,7 @@
 
 pub(crate) mod context;
 pub(crate) mod sink;
+mod space;
 pub(crate) mod tables;
 pub(crate) mod tasks;
 pub(crate) mod txg;

@@ -2,6 +2,7 @@
 
 use crate::pool::Pool;
 use crate::sync::context::{SpaceChange, SyncContext};
+use crate::sync::space::SyncAllocator;
 use millpond_block::{BlockAddress, BlockError, BlockWrite, WrittenBlock, WrittenForm};
 use millpond_env::sync::Mutex;
 use millpond_env::sync::atomic::Ordering;
@@ -24,7 +25,8 @@ impl SyncContext<'_> {
             .map(|job| block_write(job, takes_small_blocks))
             .collect();
         let store = &self.pool.store;
-        let written = store.write(self.txg(), &self.pool.allocator, writes);
+        let allocator = SyncAllocator { pool: self.pool };
+        let written = store.write(self.txg(), &allocator, writes);
         if stored.iter().all(Option::is_none) {
             return written;
         }

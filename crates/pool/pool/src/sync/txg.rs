@@ -350,6 +350,10 @@ impl Pool {
         }
         mark::hit("frees-deferred");
         let list = self.deferred_free_list(ctx)?;
+        // The list has no place for `since`. Blocks of found intent logs, whose `since` is not their birth, are
+        // all freed in pass 1.
+        let is_birth = |(pointer, since): &(BlockPointer, Txg)| pointer.physical_birth() == *since;
+        debug_assert!(dead.iter().all(is_birth), "a found block is deferred");
         let entries: Vec<(BlockPointer, bool)> = dead
             .into_iter()
             .map(|(pointer, _)| (pointer, false))

@@ -50,6 +50,25 @@ impl PoolAllocator {
         Ok(())
     }
 
+    /// Makes space freed up to `until` allocatable while a later txg is written, except blocks of the committed
+    /// states of the txgs in `pinned`, as [`PoolAllocator::synced`] does. `until` must be on stable storage.
+    ///
+    /// # Errors
+    /// As [`PoolAllocator::synced`].
+    pub fn release_freed(&self, until: Txg, pinned: &[Txg]) -> Result<(), AllocError> {
+        self.set_pinned(pinned);
+        // The list stays as it is: another thread may do the same, and must not return before all is done.
+        let busy: Vec<_> = self.registry.lock().busy.iter().copied().collect();
+        for id in busy {
+            let Some((vdev, metaslab)) = self.metaslab(id) else {
+                continue;
+            };
+            let released = metaslab.with(|state| state.release(until, until, pinned))?;
+            vdev.note_available(released.bytes);
+        }
+        Ok(())
+    }
+
     /// Whether the ranges that pinned states hold back take too much memory. The pins should end.
     #[must_use]
     pub fn holds_too_many_ranges(&self) -> bool {

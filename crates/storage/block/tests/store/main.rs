@@ -447,4 +447,9 @@ fn an_expired_view_counts_no_checksum_errors() {
         view.read(&pointer, address(), None).unwrap();
     }
     assert_eq!(errors(), (1, 1));
+    // Audits look at all copies.
+    view.audit(&pointer, address()).unwrap();
+    assert_eq!(errors(), (1, 1));
+    mirror.store.audit(&pointer, address()).unwrap();
+    assert_eq!(errors(), (1, 2));
 }
