@@ -303,17 +303,13 @@ impl<'a, V: Visitor + ?Sized> Traversal<'a, V> {
     }
 
     fn visit(&self, block: &Visit<'_, V>) -> Step {
-        // What is below may be anything.
-        if self.store.has_expired() {
+        let is_cancelled = self.progress.is_some_and(Progress::is_cancelled);
+        // What is below may be anything if the view expired.
+        if is_cancelled || self.store.has_expired() {
             return Step::Stop;
         }
-        if let Some(progress) = self.progress {
-            if progress.is_cancelled() {
-                return Step::Stop;
-            }
-            if block.side == Side::New {
-                progress.add(block.pointer.asize_bytes());
-            }
+        if let (Some(progress), Side::New) = (self.progress, block.side) {
+            progress.add(block.pointer.asize_bytes());
         }
         self.visitor.visit(block)
     }
