@@ -313,7 +313,7 @@ fn entry(value: &Value) -> Result<Entry> {
 /// Keys are in files named by `keylocation`, or in the note of the case.
 fn keys(case: &Path, main: &Map<String, Value>, record: &Record) -> Result<BTreeMap<String, Key>> {
     let note = main.get("keys").and_then(Value::as_str).unwrap_or_default();
-    let message = note
+    let passphrase = note
         .split("passphrase '")
         .nth(1)
         .and_then(|rest| rest.split('\'').next());
@@ -331,7 +331,7 @@ fn keys(case: &Path, main: &Map<String, Value>, record: &Record) -> Result<BTree
         let format = value("keyformat").context("no keyformat")?.to_owned();
         let location = value("keylocation").unwrap_or_default();
         let file = location.rsplit_once('/').map(|(_, name)| case.join(name));
-        let mut bytes = match (file.filter(|file| file.exists()), message) {
+        let mut bytes = match (file.filter(|file| file.exists()), passphrase) {
             (Some(file), _) => std::fs::read(file)?,
             (None, Some(passphrase)) => passphrase.as_bytes().to_vec(),
             (None, None) => bail!("no key is known for {}", dataset.name),

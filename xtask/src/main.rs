@@ -1,6 +1,6 @@
 //! Checks the rules of the repository.
 //!
-//! `cargo xtask layers | tidy | docs | licences | marks | fuzzer | check | compatibility`. Each check is also a test of
+//! `cargo xtask layers | tidy | docs | licences | locks | marks | fuzzer | check`. Each check is also a test of
 //! this crate, so `cargo test` detects broken rules. The command gives more readable output.
 #![forbid(unsafe_code)]
 
@@ -9,6 +9,7 @@ mod folders;
 mod fuzzer;
 mod layers;
 mod licences;
+mod locks;
 mod marks;
 mod metadata;
 mod source;
@@ -31,21 +32,26 @@ pub struct Report {
 const USAGE: &str = "usage: cargo xtask CHECK
 
   layers     a crate depends only on its own folder or those below; no cycles; pure crates stay pure
-  tidy       unsafe, clocks, threads, locks and printing only in their rooms; file lengths; wording
+  tidy       unsafe, clocks, threads, locks and printing only in their crates and modules; file lengths; wording
   docs       pages and links that code and documents name exist
+  locks      each lock has a rank, and docs/internals/locks.md shows the table of ranks
   marks      each marked branch of the engine is expected by a test
   fuzzer     the fuzzer's lock file knows what its targets use
   licences   the licence of each package is on the list in deny.toml
   check      all of these
 
-cargo xtask compatibility writes COMPATIBILITY.md; a test of millpond-cli checks it";
+cargo xtask compatibility writes COMPATIBILITY.md; a test of millpond-cli checks it
+cargo xtask locks-page writes the table in docs/internals/locks.md";
 
 fn main() -> ExitCode {
     let word = std::env::args().nth(1).unwrap_or_default();
     let chosen: &[&str] = match word.as_str() {
-        "layers" | "tidy" | "docs" | "licences" | "marks" | "fuzzer" => &[word.as_str()],
+        "layers" | "tidy" | "docs" | "licences" | "locks" | "marks" | "fuzzer" => &[word.as_str()],
         "compatibility" => return write_compatibility(),
-        "check" => &["layers", "tidy", "docs", "licences", "marks", "fuzzer"],
+        "locks-page" => return write_locks(),
+        "check" => &[
+            "layers", "tidy", "docs", "licences", "locks", "marks", "fuzzer",
+        ],
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::from(2);
@@ -78,6 +84,16 @@ fn main() -> ExitCode {
     ExitCode::from(u8::from(failed))
 }
 
+fn write_locks() -> ExitCode {
+    match locks::write(&metadata::workspace_root()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("the page of locks was not written: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
 /// Runs the test that knows the tables of the programs, and lets it write the page.
 fn write_compatibility() -> ExitCode {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
@@ -96,6 +112,7 @@ fn run(name: &str) -> anyhow::Result<Report> {
         "layers" => layers::check(&metadata::load(&root, metadata::Depth::Workspace)?),
         "tidy" => tidy::check(&root)?,
         "docs" => docs::check(&root)?,
+        "locks" => locks::check(&root)?,
         "marks" => marks::check(&root)?,
         "fuzzer" => fuzzer::check(&root, &metadata::load(&root, metadata::Depth::Workspace)?)?,
         _ => licences::check(&root, &metadata::load(&root, metadata::Depth::Everything)?)?,
@@ -131,6 +148,11 @@ mod tests {
     #[test]
     fn every_page_that_is_named_exists() {
         must_hold("docs");
+    }
+
+    #[test]
+    fn every_lock_has_a_rank_and_the_page_shows_all() {
+        must_hold("locks");
     }
 
     #[test]

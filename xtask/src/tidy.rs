@@ -49,7 +49,7 @@ fn check_rust(path: &str, text: &str, report: &mut Report) {
 ///
 /// Tests are at the end of a file, so everything from the first `#[cfg(test)]` followed by a module counts
 /// as tests.
-fn first_line_of_tests(path: &str, lines: &[Line]) -> usize {
+pub(crate) fn first_line_of_tests(path: &str, lines: &[Line]) -> usize {
     let name = path.rsplit('/').next().unwrap_or(path);
     if path.contains("/tests/")
         || path.contains("/benches/")
@@ -111,7 +111,7 @@ fn check_unsafe(path: &str, lines: &[Line], report: &mut Report) {
             if !opens_unsafe {
                 report
                     .errors
-                    .push(format!("{at}: unsafe outside the named rooms"));
+                    .push(format!("{at}: unsafe outside the modules named for it"));
             }
             continue;
         }
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn unsafe_is_found_outside_its_rooms_and_without_a_reason() {
+    fn unsafe_is_found_outside_its_modules_and_without_a_reason() {
         let text = "fn f() { unsafe { g() } }\n";
         assert_eq!(errors("crates/pool/pool/src/a.rs", text).len(), 1);
         assert_eq!(errors("crates/codec/parity/src/simd/x86.rs", text).len(), 1);

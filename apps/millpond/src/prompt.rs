@@ -53,8 +53,8 @@ fn read_silently(terminal: &File, signals: &mut Signals) -> io::Result<Answer> {
     let mut line = Zeroizing::new(Vec::with_capacity(KEY_BYTES_MAX));
     loop {
         let mut waited: Vec<PollFd<'_>> = vec![PollFd::new(terminal, PollFlags::IN)];
-        let pipes = signals.pipes.iter();
-        waited.extend(pipes.map(|(pipe, _)| PollFd::from_borrowed_fd(pipe.as_fd(), PollFlags::IN)));
+        let sockets = signals.sockets.iter();
+        waited.extend(sockets.map(|(socket, _)| PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN)));
         match poll(&mut waited, None) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
@@ -103,14 +103,14 @@ impl Drop for Silent<'_> {
 
 /// Signals delivered through sockets. Dropping it restores their previous behaviour.
 struct Signals {
-    pipes: Vec<(UnixStream, i32)>,
+    sockets: Vec<(UnixStream, i32)>,
     is_over: Arc<AtomicBool>,
 }
 
 impl Signals {
     fn catch() -> io::Result<Self> {
         let is_over = Arc::new(AtomicBool::new(false));
-        let mut pipes = vec![];
+        let mut sockets = vec![];
         for signal in SIGNALS {
             let (here, there) = UnixStream::pair()?;
             here.set_nonblocking(true)?;
@@ -118,14 +118,14 @@ impl Signals {
             // action.
             signal_hook::flag::register_conditional_default(signal, Arc::clone(&is_over))?;
             pipe::register(signal, there)?;
-            pipes.push((here, signal));
+            sockets.push((here, signal));
         }
-        Ok(Self { pipes, is_over })
+        Ok(Self { sockets, is_over })
     }
 
     fn next(&mut self) -> Option<i32> {
-        let mut pipes = self.pipes.iter_mut();
-        pipes.find_map(|(pipe, signal)| matches!(pipe.read(&mut [0]), Ok(1)).then_some(*signal))
+        let mut sockets = self.sockets.iter_mut();
+        sockets.find_map(|(socket, signal)| matches!(socket.read(&mut [0]), Ok(1)).then_some(*signal))
     }
 
     fn release(&self) {

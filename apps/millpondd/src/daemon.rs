@@ -10,6 +10,7 @@ use crate::state_dirs::StateDirs;
 use millpond_control::{ImportRequest, Note, Service};
 use millpond_engine::NvList;
 use millpond_engine::RequestDeadline;
+use millpond_env::rank;
 use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Mutex};
 use millpond_env::{Env, host, thread};
@@ -35,14 +36,14 @@ pub struct Daemon {
     pub(crate) events: Events,
     state: Arc<State>,
     /// Cache files other than the default one that were written for pools.
-    written: Mutex<BTreeSet<PathBuf>>,
+    written: Mutex<BTreeSet<PathBuf>, rank::CacheFiles>,
     /// Pools of the cache file that could not be imported at start, by guid, for instance because a disk
     /// appears late. They stay in the file until they are imported.
-    absent: Mutex<BTreeMap<u64, (String, NvList)>>,
+    absent: Mutex<BTreeMap<u64, (String, NvList)>, rank::Leaf>,
     /// Count of calls in progress, and the monotonic time at which the last one ended.
     busy: AtomicU64,
     last_call_ns: AtomicU64,
-    health: Mutex<HealthMonitor>,
+    health: Mutex<HealthMonitor, rank::Leaf>,
     /// Whether a thread is looking up the names of files with errors.
     is_naming: AtomicBool,
     log: Log,

@@ -3,6 +3,7 @@
 use millpond_control::{Event, EventValue};
 use millpond_engine::{LeafEvent, LeafEventKind, LeafState, NotedEvent};
 use millpond_env::Env;
+use millpond_env::rank;
 use millpond_env::sync::Mutex;
 use std::collections::VecDeque;
 
@@ -15,7 +16,7 @@ const CREATING: u64 = 6;
 /// The events of a daemon.
 pub struct Events {
     env: Env,
-    kept: Mutex<Kept>,
+    kept: Mutex<Kept, rank::Leaf>,
 }
 
 #[derive(Default)]

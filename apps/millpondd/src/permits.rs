@@ -1,5 +1,6 @@
 //! Connection permits: limits on concurrent connections, in total and per user.
 
+use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex};
 use std::collections::BTreeMap;
 
@@ -21,7 +22,7 @@ pub struct PermitLimits {
 pub struct ConnectionPermits {
     limits: PermitLimits,
     own_user: u32,
-    taken: Mutex<BTreeMap<u32, usize>>,
+    taken: Mutex<BTreeMap<u32, usize>, rank::Leaf>,
 }
 
 impl ConnectionPermits {

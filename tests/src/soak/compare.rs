@@ -27,8 +27,9 @@ const LOG_LEVEL: Level = Level(254);
 /// # Errors
 /// The first other error, as text.
 pub fn verified(pool: &View, victims: &BTreeSet<String>, may_be_torn: bool) -> Result<(), String> {
-    let first = millpond_env::sync::Mutex::new(None);
-    let in_logs = millpond_env::sync::Mutex::new(Vec::<String>::new());
+    let first: millpond_env::sync::Mutex<_> = millpond_env::sync::Mutex::new(None);
+    let in_logs: millpond_env::sync::Mutex<_> =
+        millpond_env::sync::Mutex::new(Vec::<String>::new());
     let torn = AtomicU64::new(0);
     let progress = VerifyProgress::default();
     let note = |problem: &Problem| {

@@ -259,7 +259,7 @@ fn meet(crowd: Crowd, requests: Option<&Path>) -> Result<ThreadStats, String> {
         for worker in &mut workers {
             worker.deeds = Deeds::begin(worker.files.clone(), worker.stripe.clone());
         }
-        let meddled = Mutex::new(Ok(()));
+        let meddled: Mutex<_> = Mutex::new(Ok(()));
         let outcomes: Vec<Result<(), Error>> = thread::scope(|scope| {
             if let Some(meddler) = &mut meddler {
                 let (pool, meddled) = (pool.clone(), &meddled);

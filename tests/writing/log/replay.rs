@@ -8,7 +8,7 @@ use super::*;
 /// claimed up to it. The power fails again before the replay. A traversal of the log's blocks must then
 /// include only claimed ones.
 #[test]
-fn a_log_claimed_to_an_unfinished_write_owns_no_later_block() {
+fn a_log_claimed_to_an_unfinished_write_does_not_own_its_block() {
     let world = World::new(31);
     let pool = sim::create(&world, &[(NewLayout::Single, 1)], 64);
     let files = pool.file_system("tank").unwrap();

@@ -207,7 +207,7 @@ fn connections_above_the_limit_are_closed_and_permits_return() {
 
 #[test]
 fn a_page_that_waits_keeps_its_permit_after_its_client_left() {
-    let gate = Arc::new(millpond_env::sync::Mutex::new(()));
+    let gate: Arc<millpond_env::sync::Mutex<_>> = Arc::new(millpond_env::sync::Mutex::new(()));
     let closed = gate.lock();
     let begun = Arc::new(AtomicUsize::new(0));
     let (waiting, counted) = (Arc::clone(&gate), Arc::clone(&begun));
@@ -238,7 +238,7 @@ fn a_page_that_waits_keeps_its_permit_after_its_client_left() {
 
 #[test]
 fn a_server_stops_beside_open_connections_and_waiting_pages() {
-    let gate = Arc::new(millpond_env::sync::Mutex::new(()));
+    let gate: Arc<millpond_env::sync::Mutex<_>> = Arc::new(millpond_env::sync::Mutex::new(()));
     let closed = gate.lock();
     let waiting = Arc::clone(&gate);
     let Some((server, address)) = server(Arc::new(move || {

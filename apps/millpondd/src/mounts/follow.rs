@@ -128,7 +128,7 @@ impl<'a> Follow<'a> {
                         let names: BTreeSet<&str> = names.iter().map(String::as_str).collect();
                         let is_meant = |info: &MountInfo| names.contains(info.dataset.as_str());
                         let _turn = self.mounts.turn.lock();
-                        self.mounts.take_these(&is_meant, false, &mut self.taken)
+                        self.mounts.remove_these(&is_meant, false, &mut self.taken)
                     }
                     _ => return Ok(()),
                 };
@@ -195,7 +195,7 @@ impl<'a> Follow<'a> {
     fn reopen_leaf(&mut self) -> Vec<Note> {
         let taken = std::mem::take(&mut self.taken);
         let _turn = self.mounts.turn.lock();
-        self.mounts.mount_taken(self.pools, &taken)
+        self.mounts.mount_removed(self.pools, &taken)
     }
 
     fn refresh(&self, root: &str) {

@@ -11,6 +11,7 @@ use millpond_control::properties::{DatasetKind, Kinds, PropertyName, by_name};
 use millpond_control::{
     DatasetQuery, MountInfo, MountProblem, MountRequest, Note, Source, Value, Wanted,
 };
+use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex};
 use millpond_service::ImportedPools;
 use settings::{Settings, WANTED};
@@ -39,9 +40,9 @@ type Notes = dyn Fn(&[MountInfo]) + Send + Sync;
 /// The mounts of a daemon.
 pub struct Mounts {
     mounter: Box<dyn Mounter>,
-    table: Mutex<Vec<Entry>>,
+    table: Mutex<Vec<Entry>, rank::Leaf>,
     /// Serializes mounting and unmounting.
-    turn: Mutex<()>,
+    turn: Mutex<(), rank::MountTurn>,
     /// Called with the new mounts before every change is made.
     note: Box<Notes>,
 }
@@ -162,11 +163,11 @@ impl Mounts {
         if !is_again {
             return self.mount_as(pools, &settings, &request.options);
         }
-        let taken = self.take_for_remount(pools, &settings.dataset)?;
+        let removed = self.take_for_remount(pools, &settings.dataset)?;
         let mounted = self.mount_as(pools, &settings, &request.options);
-        let others = taken.into_iter().filter(|one| one.dataset != dataset);
+        let others = removed.into_iter().filter(|one| one.dataset != dataset);
         // Errors are ignored: such a file system stays unmounted, and `zfs mount -a` shows the reason.
-        let _ = self.mount_taken(pools, &others.collect::<Vec<_>>());
+        let _ = self.mount_removed(pools, &others.collect::<Vec<_>>());
         mounted
     }
 
@@ -183,12 +184,12 @@ impl Mounts {
                 .map(|entry| entry.info.mountpoint.clone())
         };
         let at = at.ok_or(MountProblem::NotMounted)?;
-        let mut taken = vec![];
+        let mut removed = vec![];
         let lies_there = |info: &MountInfo| is_within(&info.mountpoint, &at);
-        match self.take_these(&lies_there, false, &mut taken) {
-            Ok(()) => Ok(taken),
+        match self.remove_these(&lies_there, false, &mut removed) {
+            Ok(()) => Ok(removed),
             Err((_, problem)) => {
-                let _ = self.mount_taken(pools, &taken);
+                let _ = self.mount_removed(pools, &removed);
                 Err(problem)
             }
         }
@@ -215,8 +216,8 @@ impl Mounts {
                     })
             };
             let Some((now, info)) = changed else { continue };
-            let done = self.take_for_remount(pools, &one.dataset).map(|taken| {
-                notes.extend(self.mount_taken(pools, &taken));
+            let done = self.take_for_remount(pools, &one.dataset).map(|removed| {
+                notes.extend(self.mount_removed(pools, &removed));
             });
             // A change to read-only is also effective without a remount, because the file system itself
             // refuses writes.
@@ -233,9 +234,9 @@ impl Mounts {
     }
 
     /// Restores removed mounts with their former options. The caller holds `turn`.
-    fn mount_taken(&self, pools: &ImportedPools, taken: &[RemovedMount]) -> Vec<Note> {
+    fn mount_removed(&self, pools: &ImportedPools, removed: &[RemovedMount]) -> Vec<Note> {
         let mut all: Vec<(Settings, &RemovedMount)> = vec![];
-        for one in taken {
+        for one in removed {
             if let Ok(own) = self.read(pools, &one.dataset, 0) {
                 all.extend(own.into_iter().map(|mut settings| {
                     settings.override_with(&one.options);
@@ -391,10 +392,10 @@ impl Mounts {
         &self,
         root: &str,
         force: bool,
-        taken: &mut Vec<RemovedMount>,
+        removed: &mut Vec<RemovedMount>,
     ) -> Result<(), (String, MountProblem)> {
         let _turn = self.turn.lock();
-        self.take_these(&|info| is_within(&info.dataset, root), force, taken)
+        self.remove_these(&|info| is_within(&info.dataset, root), force, removed)
     }
 
     /// Unmounts the file systems at and below a dataset that take a property's value from it, with all mounts
@@ -403,7 +404,7 @@ impl Mounts {
         &self,
         pools: &ImportedPools,
         (root, name, value): (&str, &str, Option<&Value>),
-        taken: &mut Vec<RemovedMount>,
+        removed: &mut Vec<RemovedMount>,
     ) -> Result<(), (String, MountProblem)> {
         let _turn = self.turn.lock();
         let Some(property) = by_name(name) else {
@@ -448,16 +449,16 @@ impl Mounts {
             let mut at = at.iter();
             at.any(|outer| is_within(&info.mountpoint, &outer.mountpoint))
         };
-        self.take_these(&is_meant, false, taken)
+        self.remove_these(&is_meant, false, removed)
     }
 
-    /// Unmounts the selected file systems, the last mounted first. Adds them to `taken` in the order of
+    /// Unmounts the selected file systems, the last mounted first. Adds them to `removed` in the order of
     /// unmounting. After an error, those already unmounted stay so. The caller holds `turn`.
-    fn take_these(
+    fn remove_these(
         &self,
         is_meant: &dyn Fn(&MountInfo) -> bool,
         force: bool,
-        taken: &mut Vec<RemovedMount>,
+        removed: &mut Vec<RemovedMount>,
     ) -> Result<(), (String, MountProblem)> {
         let own: Vec<(MountInfo, Arc<dyn Mounted>, Vec<String>)> = {
             let table = self.table.lock();
@@ -480,7 +481,7 @@ impl Mounts {
                 break;
             }
             self.table.lock().retain(|entry| entry.info != info);
-            taken.push(RemovedMount {
+            removed.push(RemovedMount {
                 dataset: info.dataset,
                 options,
             });

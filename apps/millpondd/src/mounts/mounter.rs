@@ -2,6 +2,7 @@
 
 use millpond_control::MountProblem;
 use millpond_engine::ObjectId;
+use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex};
 use millpond_service::ImportedPool;
 use std::path::{Path, PathBuf};
@@ -98,14 +99,14 @@ impl Mounter for NoMounter {
 #[derive(Debug, Clone, Default)]
 pub struct PretendMounter {
     /// Mount points that are busy.
-    pub busy: Arc<Mutex<Vec<PathBuf>>>,
+    pub busy: Arc<Mutex<Vec<PathBuf>, rank::Leaf>>,
     /// All mounts requested: mount point, and whether read-only.
-    pub asked: Arc<Mutex<Vec<(PathBuf, bool)>>>,
+    pub asked: Arc<Mutex<Vec<(PathBuf, bool)>, rank::Leaf>>,
 }
 
 struct Pretended {
     mountpoint: PathBuf,
-    busy: Arc<Mutex<Vec<PathBuf>>>,
+    busy: Arc<Mutex<Vec<PathBuf>, rank::Leaf>>,
 }
 
 impl Mounted for Pretended {

@@ -3,6 +3,7 @@
 
 use super::space::Space;
 use millpond_alloc::{MetaslabSpace, UnflushedLogs, load_metaslab};
+use millpond_env::rank;
 use millpond_env::sync::Mutex;
 use millpond_ondisk::{Dva, VdevId};
 use millpond_pool::{PoolSpaceMaps, PoolView};
@@ -32,7 +33,7 @@ type Ranges = BTreeMap<(VdevId, u64), (u64, Vec<Holder>)>;
 
 /// The disputed ranges for which a second pass finds owners.
 pub(super) struct Watch {
-    ranges: Mutex<Ranges>,
+    ranges: Mutex<Ranges, rank::CheckSums>,
     /// The length of the longest range in bytes. A range that overlaps a claim starts at most this far before
     /// it.
     longest_bytes: u64,

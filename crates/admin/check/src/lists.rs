@@ -4,6 +4,7 @@ use super::finding::{Finding, FindingKind};
 use super::objects::References;
 use super::sums::{Ratios, Sums, place_mark};
 use super::{Findings, Mark};
+use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex};
 use millpond_object::{ObjectSetView, ObjectView};
 use millpond_ondisk::dsl::hex_key_number;
@@ -25,9 +26,9 @@ pub(super) struct Lists<'a> {
     pub(super) findings: &'a Findings<'a>,
     pub(super) references: &'a References,
     pub(super) empty: Option<ObjectId>,
-    pub(super) met: Mutex<HashSet<u64>>,
+    pub(super) met: Mutex<HashSet<u64>, rank::CheckSums>,
     /// References to the shared empty list.
-    pub(super) empty_references: Mutex<u64>,
+    pub(super) empty_references: Mutex<u64, rank::CheckSums>,
 }
 
 /// The result of counting a deadlist.

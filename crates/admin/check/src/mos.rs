@@ -5,6 +5,7 @@ use super::features::{self, Counted, InMos};
 use super::finding::{Finding, FindingKind};
 use super::objects::References;
 use super::{CheckProgress, Findings, tables};
+use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex};
 use millpond_object::ObjectView;
 use millpond_ondisk::pool_directory::{OBJECT_DIRECTORY, key, vdev_key};
@@ -20,7 +21,7 @@ const HEADER_WITH_HISTOGRAM: usize = 320;
 /// Results of the pass over the objects. Takes 24 bytes per object.
 #[derive(Default)]
 pub(super) struct MosPass {
-    state: Mutex<State>,
+    state: Mutex<State, rank::CheckSums>,
 }
 
 #[derive(Default)]

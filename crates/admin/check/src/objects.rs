@@ -2,6 +2,7 @@
 
 use super::Findings;
 use super::finding::{Finding, FindingKind};
+use millpond_env::rank;
 use millpond_env::sync::Mutex;
 use millpond_ondisk::ObjectId;
 use std::collections::BTreeMap;
@@ -9,7 +10,7 @@ use std::collections::BTreeMap;
 /// References to objects of the MOS. Takes about 40 bytes per referenced object.
 #[derive(Default)]
 pub(super) struct References {
-    by_object: Mutex<BTreeMap<u64, &'static str>>,
+    by_object: Mutex<BTreeMap<u64, &'static str>, rank::CheckSums>,
 }
 
 impl References {

@@ -1,6 +1,7 @@
 //! Options and results of a check.
 
 use super::finding::{Finding, FindingKind};
+use millpond_env::rank;
 use millpond_env::sync::Mutex;
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
 
@@ -116,7 +117,7 @@ impl CheckReport {
 pub(super) struct Findings<'a> {
     on_finding: &'a (dyn Fn(&Finding) + Sync),
     max: usize,
-    state: Mutex<Kept>,
+    state: Mutex<Kept, rank::Leaf>,
 }
 
 #[derive(Default)]

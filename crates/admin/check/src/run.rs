@@ -18,6 +18,7 @@ use super::{CheckOptions, CheckProgress, CheckReport, CheckTotals};
 use super::{features, labels, names};
 use millpond_alloc::deflate_ratio;
 use millpond_dataset::{DatasetError, KeyRing, traverse_destroyed_tree};
+use millpond_env::rank;
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Mutex};
 use millpond_env::thread;
@@ -229,8 +230,8 @@ impl Scene<'_> {
     fn list_jobs<'j>(
         &'j self,
         lists: &'j Lists<'_>,
-        dead: &'j [Mutex<Option<DeadCounted>>],
-        live: &'j [Mutex<Option<(Mark, Sums)>>],
+        dead: &'j [Mutex<Option<DeadCounted>, rank::CheckSums>],
+        live: &'j [Mutex<Option<(Mark, Sums)>, rank::CheckSums>],
     ) -> Vec<Job<'j>> {
         let mut jobs: Vec<Job<'j>> = vec![];
         for (at, node) in self.dsl.datasets.iter().enumerate() {
@@ -265,7 +266,7 @@ impl Scene<'_> {
         &self,
         findings: &Findings<'_>,
         references: &References,
-        shared: &Mutex<HashMap<(u32, u64), u64>>,
+        shared: &Mutex<HashMap<(u32, u64), u64>, rank::CheckSums>,
         sums: &BlockSums,
         watch: Option<&Watch>,
         mos_pass: Option<&MosPass>,
@@ -303,11 +304,11 @@ impl Scene<'_> {
             met: Mutex::new(HashSet::new()),
             empty_references: Mutex::new(0),
         };
-        let dead: Vec<Mutex<Option<DeadCounted>>> =
+        let dead: Vec<Mutex<Option<DeadCounted>, rank::CheckSums>> =
             tallies.iter().map(|_| Mutex::default()).collect();
-        let live: Vec<Mutex<Option<(Mark, Sums)>>> =
+        let live: Vec<Mutex<Option<(Mark, Sums)>, rank::CheckSums>> =
             tallies.iter().map(|_| Mutex::default()).collect();
-        let free = Mutex::new((Some(Sums::default()), 0u64));
+        let free: Mutex<_, rank::CheckSums> = Mutex::new((Some(Sums::default()), 0u64));
         let is_cloned = |pointer: &BlockPointer| self.clones.has(pointer);
         let blocks = BlockCheck {
             store,

@@ -10,6 +10,7 @@ use super::finding::{Finding, FindingKind};
 use millpond_alloc::{
     Metaslab, MetaslabId, RangeSet, SpaceMapStore, UnflushedLogs, VdevGeometry, load_metaslab,
 };
+use millpond_env::rank;
 use millpond_env::sync::Mutex;
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
 use millpond_env::thread;
@@ -42,7 +43,7 @@ pub(super) struct Space {
     vdevs: BTreeMap<VdevId, VdevBits>,
     /// Vdevs that exist but have no space maps.
     others: BTreeSet<VdevId>,
-    disputes: Mutex<BTreeSet<(VdevId, u64, u64)>>,
+    disputes: Mutex<BTreeSet<(VdevId, u64, u64)>, rank::CheckSums>,
     mapped_bytes: u64,
     checkpoint_bytes: u64,
 }
@@ -50,7 +51,7 @@ pub(super) struct Space {
 struct VdevBits {
     geometry: VdevGeometry,
     shift: u8,
-    metaslabs: Vec<Mutex<Bits>>,
+    metaslabs: Vec<Mutex<Bits, rank::CheckSums>>,
 }
 
 /// The space of a metaslab that is allocated and not yet claimed.
@@ -247,7 +248,7 @@ impl Space {
         allocated
     }
 
-    fn slot(&self, id: MetaslabId) -> Option<&Mutex<Bits>> {
+    fn slot(&self, id: MetaslabId) -> Option<&Mutex<Bits, rank::CheckSums>> {
         let index = usize::try_from(id.index).ok()?;
         self.vdevs.get(&id.vdev)?.metaslabs.get(index)
     }

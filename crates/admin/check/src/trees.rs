@@ -12,6 +12,7 @@ use super::space::Space;
 use super::sums::{Ratios, Sums, is_block};
 use super::{CheckProgress, Findings};
 use millpond_block::{Block, BlockStore, LogBlock, Topology};
+use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex};
 use millpond_object::BlockError;
 use millpond_ondisk::{BlockId, BlockPointer, Level, ObjectId, ObjectSetPhys, Txg};
@@ -69,7 +70,7 @@ impl Counted {
 
 pub(super) struct Tally {
     pub(super) tree: DatasetTree,
-    pub(super) counted: Mutex<Counted>,
+    pub(super) counted: Mutex<Counted, rank::CheckSums>,
 }
 
 /// Checks every block of the trees, and claims its space.
@@ -81,7 +82,7 @@ pub(super) struct BlockCheck<'a> {
     pub(super) findings: &'a Findings<'a>,
     pub(super) progress: &'a CheckProgress,
     /// Reference counts of shared blocks, by first address.
-    pub(super) shared: &'a Mutex<HashMap<(u32, u64), u64>>,
+    pub(super) shared: &'a Mutex<HashMap<(u32, u64), u64>, rank::CheckSums>,
     /// Whether the block at this address may be cloned.
     pub(super) is_cloned: &'a (dyn Fn(&BlockPointer) -> bool + Sync),
     pub(super) synced: Txg,

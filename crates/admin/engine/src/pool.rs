@@ -6,6 +6,7 @@ use crate::{Error, Search, View};
 use millpond_dataset::{Datasets, HeadDataset};
 use millpond_device::OpenOptions as DeviceOptions;
 use millpond_env::Env;
+use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex, Weak};
 use millpond_ondisk::ObjectId;
 use millpond_pool::OpenOptions;
@@ -35,9 +36,9 @@ pub struct Pool {
     datasets: Arc<Datasets>,
     env: Env,
     /// Open file systems. All callers share one instance per dataset, because it contains the locks.
-    files: Arc<Mutex<BTreeMap<ObjectId, Weak<FileSystem>>>>,
+    files: Arc<Mutex<BTreeMap<ObjectId, Weak<FileSystem>>, rank::OpenFiles>>,
     /// Open volumes. All callers share one instance, because it contains the size and the locks.
-    volumes: Arc<Mutex<BTreeMap<ObjectId, Weak<Volume>>>>,
+    volumes: Arc<Mutex<BTreeMap<ObjectId, Weak<Volume>>, rank::OpenFiles>>,
     /// Loaded keys. All committed states of this pool share them.
     keys: Arc<millpond_dataset::KeyRing>,
 }

@@ -4,6 +4,7 @@ use super::report::{LeafReport, Problem, ProblemKind};
 use super::{VerifyProgress, VerifyReport};
 use millpond_block::{Block, BlockAddress, BlockAudit, BlockError, BlockStore, LogBlock};
 use millpond_crypt::verify_indirect_block;
+use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex};
 use millpond_ondisk::{BlockPointer, EmbeddedKind, ObjectType};
 use millpond_traverse::{Budget, Fault, LogVisit, Spent, Step, Visit, Visitor};
@@ -19,9 +20,9 @@ const SHARED_MAX: usize = 1 << 20;
 pub(super) struct BlockVerifier<'a> {
     pub(super) store: &'a BlockStore,
     pub(super) progress: &'a VerifyProgress,
-    pub(super) report: &'a Mutex<VerifyReport>,
+    pub(super) report: &'a Mutex<VerifyReport, rank::Leaf>,
     pub(super) on_problem: &'a (dyn Fn(&Problem) + Sync),
-    pub(super) shared: Mutex<HashSet<(u64, u64)>>,
+    pub(super) shared: Mutex<HashSet<(u64, u64)>, rank::Leaf>,
     /// Bounds the bytes of blocks that are not shared.
     pub(super) budget: Budget,
 }

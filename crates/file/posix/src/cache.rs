@@ -2,6 +2,7 @@
 
 use crate::error::FileError;
 use crate::open_node::NodeInner;
+use millpond_env::rank;
 use millpond_env::sync::{Arc, Condvar, Mutex, Weak};
 use millpond_ondisk::ObjectId;
 use std::collections::{HashMap, VecDeque};
@@ -19,7 +20,7 @@ pub(crate) struct NodeCache {
 
 #[derive(Debug, Default)]
 struct Shard {
-    slots: Mutex<Slots>,
+    slots: Mutex<Slots, rank::Leaf>,
     loaded: Condvar,
 }
 

@@ -6,6 +6,7 @@
 
 use crate::FileSystem;
 use crate::error::FileError;
+use millpond_env::rank;
 use millpond_env::sync::{Arc, Condvar, Mutex, Weak};
 use millpond_env::thread;
 use millpond_ondisk::ObjectId;
@@ -29,7 +30,7 @@ pub(crate) enum DrainWork {
 /// The work queue of one file system.
 #[derive(Debug, Default)]
 pub(crate) struct DrainQueue {
-    state: Mutex<State>,
+    state: Mutex<State, rank::Leaf>,
     ended: Condvar,
 }
 

@@ -4,6 +4,7 @@ use crate::FileKind;
 use crate::FileSystem;
 use crate::range_lock::RangeLocks;
 use crate::state::NodeState;
+use millpond_env::rank;
 use millpond_env::sync::atomic::{AtomicBool, Ordering};
 use millpond_env::sync::{Arc, Mutex, MutexGuard, RwLock, Weak};
 use millpond_object::{Object, ReadableObject};
@@ -60,13 +61,13 @@ pub(crate) struct NodeInner {
     pub(crate) content: ReadableObject,
     /// Held while attributes or entries change, from before the transaction begins until the change is made.
     /// Changes thus reach the object in txg order.
-    change: Mutex<()>,
+    change: Mutex<(), rank::FileChanges>,
     /// Held only briefly.
-    state: RwLock<NodeState>,
+    state: RwLock<NodeState, rank::Leaf>,
     /// For a directory: held shared while its table is read, exclusively while it changes.
-    pub(crate) entries: RwLock<()>,
+    pub(crate) entries: RwLock<(), rank::FileEntries>,
     /// The same for extended attributes, wherever they are stored.
-    pub(crate) xattrs: RwLock<()>,
+    pub(crate) xattrs: RwLock<(), rank::FileXattrs>,
     pub(crate) ranges: RangeLocks,
     /// Whether the file was created without a name and may still get one.
     is_linkable: AtomicBool,

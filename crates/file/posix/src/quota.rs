@@ -6,6 +6,7 @@ use crate::error::FileError;
 use crate::file_system::MASTER_NODE;
 use crate::state::NodeState;
 use crate::writing::{ENTRY_BYTES, NODE_BYTES};
+use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex, RwLock};
 use millpond_object::{Accounting, Object, ObjectSet};
 use millpond_ondisk::dsl::keys::master_node as key;
@@ -65,8 +66,8 @@ fn slot(owner: QuotaOwner, measure: QuotaMeasure) -> usize {
 /// The quotas of one file system: their tables and the defaults.
 #[derive(Debug)]
 pub(crate) struct Quotas {
-    limits: RwLock<[Limits; 6]>,
-    used: Mutex<Option<Used>>,
+    limits: RwLock<[Limits; 6], rank::Quotas>,
+    used: Mutex<Option<Used>, rank::Leaf>,
 }
 
 #[derive(Debug, Clone, Default)]

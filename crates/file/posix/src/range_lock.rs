@@ -1,5 +1,6 @@
 //! Locks on byte ranges of one file.
 
+use millpond_env::rank::{self, Held, LockRank};
 use millpond_env::sync::{Condvar, Mutex};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -9,7 +10,7 @@ use std::ops::Range;
 /// Requests are served in order of arrival, so neither readers nor writers starve.
 #[derive(Debug, Default)]
 pub struct RangeLocks {
-    requests: Mutex<Requests>,
+    requests: Mutex<Requests, rank::Leaf>,
     released: Condvar,
 }
 
@@ -40,6 +41,7 @@ impl Request {
 pub struct RangeGuard<'l> {
     locks: &'l RangeLocks,
     ticket: u64,
+    _held: Held,
 }
 
 impl RangeLocks {
@@ -53,6 +55,7 @@ impl RangeLocks {
     }
 
     fn lock(&self, range: Range<u64>, is_exclusive: bool) -> RangeGuard<'_> {
+        let held = Held::waiting(rank::FileRanges::RANK);
         let mut requests = self.requests.lock();
         let ticket = requests.next_ticket;
         requests.next_ticket += 1;
@@ -69,6 +72,7 @@ impl RangeLocks {
         RangeGuard {
             locks: self,
             ticket,
+            _held: held,
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::replay::Forced;
 use crate::set_attributes::SetAttributes;
 use crate::state::NodeState;
 use crate::transaction_source::ChangeLog;
+use millpond_env::rank;
 use millpond_env::sync::Mutex;
 use millpond_ondisk::ObjectId;
 use millpond_ondisk::intent_log::{
@@ -58,7 +59,7 @@ pub(crate) const FLAG_BITS: [(FileFlags, u32); 13] = [
 
 /// The progress of a replay.
 #[derive(Debug, Default)]
-pub(crate) struct ReplayState(Mutex<Option<Mark>>);
+pub(crate) struct ReplayState(Mutex<Option<Mark>, rank::Leaf>);
 
 #[derive(Debug, Default)]
 struct Mark {

@@ -29,8 +29,8 @@ const OBJECTS_MAX: u64 = 1 << 48;
 impl FileSystem {
     /// Space and file counts as seen from a file.
     ///
-    /// Below a directory that passes on its project, the project's quotas limit the result. A committed state has
-    /// no space usage.
+    /// Below a directory that passes on its project, the project's quotas limit the result. A committed state
+    /// does not report free or used space.
     ///
     /// # Errors
     /// If quotas or counters cannot be read.

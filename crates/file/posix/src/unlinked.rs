@@ -7,6 +7,7 @@ use crate::drain::DrainQueue;
 use crate::error::FileError;
 use crate::writing::{ENTRY_BYTES, NODE_BYTES};
 use millpond_env::mark;
+use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex, MutexGuard};
 use millpond_object::{Object, ObjectError};
 use millpond_ondisk::{BlockId, ObjectId};
@@ -20,9 +21,9 @@ use std::collections::VecDeque;
 pub(crate) struct Unlinked {
     table: Arc<Object>,
     /// Held while the table changes, from before the transaction begins.
-    table_lock: Mutex<()>,
+    table_lock: Mutex<(), rank::UnlinkedSet>,
     /// Files whose last handle was dropped. Destructors add them; operations remove them.
-    orphans: Mutex<VecDeque<ObjectId>>,
+    orphans: Mutex<VecDeque<ObjectId>, rank::Leaf>,
     /// Large files that are freed in the background.
     drain: DrainQueue,
 }

@@ -14,6 +14,7 @@ use crate::state::{Lists, NodeState};
 use crate::transaction_source::{Estimate, TransactionError, TransactionSource};
 use crate::unlinked::Unlinked;
 use millpond_env::Env;
+use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex, MutexGuard, RwLock};
 use millpond_object::{Object, ObjectSet};
 use millpond_sa::Timestamp;
@@ -29,15 +30,15 @@ pub(crate) struct Writing {
     set: Arc<ObjectSet>,
     source: Arc<dyn TransactionSource>,
     env: Env,
-    settings: RwLock<Settings>,
+    settings: RwLock<Settings, rank::Leaf>,
     tables: AttributeTables,
     quotas: Quotas,
     cache: NodeCache,
     unlinked: Unlinked,
     /// Held while a directory gets another parent. The chain of parents thus does not change during a walk.
-    moves: Mutex<()>,
+    moves: Mutex<(), rank::Moves>,
     /// Held while the master node changes, from before the transaction begins.
-    master: Mutex<()>,
+    master: Mutex<(), rank::MasterNode>,
     replay: ReplayState,
 }
 

@@ -1,6 +1,7 @@
 //! Writes to a volume and frees its blocks.
 
 use crate::{Volume, VolumeError};
+use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex, MutexGuard};
 use millpond_object::{Object, ObjectSet};
 use millpond_ondisk::BlockId;
@@ -16,7 +17,7 @@ pub(crate) struct Writing {
     table: Arc<Object>,
     source: Arc<dyn TransactionSource>,
     /// Held while the size changes.
-    resizing: Mutex<()>,
+    resizing: Mutex<(), rank::VolumeSize>,
     ranges: RangeLocks,
 }
 

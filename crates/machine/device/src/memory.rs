@@ -1,12 +1,13 @@
 //! A device in memory, for tests.
 
 use crate::{Device, DeviceError};
+use millpond_env::rank;
 use millpond_env::sync::RwLock;
 use std::fmt;
 
 /// A device in memory; writes are durable at once.
 pub struct MemoryDevice {
-    bytes: RwLock<Vec<u8>>,
+    bytes: RwLock<Vec<u8>, rank::Leaf>,
     size_bytes: u64,
     sector_bytes: u32,
     is_writable: bool,

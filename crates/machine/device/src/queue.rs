@@ -3,6 +3,7 @@
 use crate::batch::Located;
 use crate::watch::Part;
 use crate::{Device, DeviceError, ReadRequest, Unwatched, Watch, WriteRequest};
+use millpond_env::rank;
 use millpond_env::sync::{Condvar, Mutex};
 use std::fmt;
 use std::sync::Arc;
@@ -28,7 +29,7 @@ const RUNS_MAX_BESIDE_URGENT: usize = 1;
 /// start in one call. Flushes and discards pass through.
 pub struct QueuedDevice {
     inner: Arc<dyn Device>,
-    gate: Mutex<Gate>,
+    gate: Mutex<Gate, rank::Leaf>,
     changed: Condvar,
 }
 

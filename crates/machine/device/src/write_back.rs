@@ -5,6 +5,7 @@
 //! although the device never received the bytes. A success therefore counts only if no concurrent request
 //! received an error.
 
+use millpond_env::rank;
 use millpond_env::sync::{Condvar, Mutex};
 use std::collections::BTreeSet;
 use std::io;
@@ -12,7 +13,7 @@ use std::io;
 /// Wraps the flushes and durable writes of one opening of a file.
 #[derive(Debug, Default)]
 pub(crate) struct WriteBackGate {
-    state: Mutex<State>,
+    state: Mutex<State, rank::Leaf>,
     changed: Condvar,
 }
 

@@ -16,7 +16,9 @@
 use std::sync::Arc;
 
 pub mod host;
+mod lock;
 pub mod mark;
+pub mod rank;
 #[cfg(millpond_sim)]
 pub mod sim;
 pub mod sync;

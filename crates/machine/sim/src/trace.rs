@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn traces_and_watchers_continue_after_a_power_cut() {
-        let seen = Arc::new(Mutex::new(vec![]));
+        let seen: Arc<Mutex<_>> = Arc::new(Mutex::new(vec![]));
         let world = World::new(1);
         let disk = world.disk(1 << 20, 512);
         let list = Arc::clone(&seen);

@@ -6,6 +6,7 @@ use crate::tree::Tree;
 use crate::{Accounting, ObjectError};
 use crate::{Object, WritePolicy, byteswap};
 use millpond_block::BlockStore;
+use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex, RwLock, RwLockReadGuard, Weak};
 use millpond_ondisk::{
     BLOCK_BYTES_MAX, BlockId, BlockPointer, DNODE_SLOT_BYTES, Dnode, DnodeFlags, Endian, ObjectId,
@@ -22,12 +23,12 @@ pub(crate) struct Core {
     pub(crate) store: Arc<BlockStore>,
     pub(crate) dataset: u64,
     pub(crate) kind: ObjectSetKind,
-    pub(crate) policy: RwLock<WritePolicy>,
+    pub(crate) policy: RwLock<WritePolicy, rank::Leaf>,
     /// Innermost lock of the set: taken while an object's mutex is held, never the other way round.
-    pub(crate) table: Mutex<Table>,
-    pub(crate) numbers: Mutex<ObjectIdAllocator>,
+    pub(crate) table: Mutex<Table, rank::ObjectTable>,
+    pub(crate) numbers: Mutex<ObjectIdAllocator, rank::ObjectNumbers>,
     /// Held for writing during a sync. Readers take it only to find out whether a sync caused their error.
-    pub(crate) gate: RwLock<()>,
+    pub(crate) gate: RwLock<(), rank::ObjectSetSync>,
 }
 
 /// The mutable state of a set.

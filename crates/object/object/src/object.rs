@@ -10,6 +10,7 @@ use crate::state::{BaseContent, BlockChange, BlockSource, Shape, State, native_b
 use crate::stream_detection::Streams;
 use crate::tree::Tree;
 use crate::{Block, BlockAddress, ObjectError};
+use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use millpond_ondisk::{
     BLOCK_BYTES_MAX, BlockId, DNODE_SLOT_BYTES, Dnode, Endian, Level, ObjectId, ObjectType, Txg,
@@ -27,9 +28,9 @@ pub struct Object {
     me: Weak<Object>,
     pub(crate) core: Arc<Core>,
     id: ObjectId,
-    state: Mutex<State>,
+    state: Mutex<State, rank::ObjectState>,
     /// The sequential readers of the object. Locked only briefly; no other lock is taken while it is held.
-    streams: OnceLock<Box<Mutex<Streams>>>,
+    streams: OnceLock<Box<Mutex<Streams, rank::Leaf>>>,
     pointer_count: usize,
     extra_slots: u8,
 }

@@ -5,6 +5,7 @@ use crate::stream_detection::Streams;
 use crate::tree::Tree;
 use crate::{ObjectError, ObjectSetView};
 use millpond_block::{Block, BlockAddress};
+use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex};
 use millpond_ondisk::{BlockId, BlockPointer, Dnode, Level, ObjectId};
 use std::ops::Range;
@@ -18,7 +19,7 @@ pub struct ObjectView {
     is_locked: bool,
     /// The sequential readers of the object, shared by all clones. `None` if the object has only one block,
     /// so that there is nothing to prefetch.
-    streams: Option<Arc<Mutex<Streams>>>,
+    streams: Option<Arc<Mutex<Streams, rank::Leaf>>>,
 }
 
 impl ObjectView {

@@ -3,6 +3,7 @@
 use crate::stream_detection::{Read, Streams, Stretch};
 use crate::tree::Tree;
 use millpond_block::{BlockStore, PooledBuf};
+use millpond_env::rank;
 use millpond_env::sync::Mutex;
 use millpond_ondisk::Dnode;
 use std::ops::Range;
@@ -57,7 +58,7 @@ impl PrefetchRequest {
 /// Returns the blocks that a sequential reader has left behind.
 pub(crate) fn before_read(
     store: &BlockStore,
-    streams: &Mutex<Streams>,
+    streams: &Mutex<Streams, rank::Leaf>,
     shape: Shape,
     offset: u64,
     length: u64,

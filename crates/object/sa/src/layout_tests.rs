@@ -9,6 +9,7 @@ use crate::{
 };
 use millpond_env::Env;
 use millpond_env::sync::{Arc, Mutex};
+use millpond_env::thread;
 use millpond_object::{Block, ObjectError};
 use millpond_ondisk::{Endian, ObjectId, ObjectType, Txg};
 use millpond_txg::{DirtyLimits, Transaction, TxgGroups};
@@ -17,7 +18,13 @@ use std::collections::BTreeMap;
 
 fn transaction() -> Transaction {
     let groups = TxgGroups::new(&Env::real(), Txg(9), DirtyLimits::default());
-    groups.begin(0).unwrap()
+    begin(&groups)
+}
+
+/// A transaction of another thread: no thread holds two.
+fn begin(groups: &Arc<TxgGroups>) -> Transaction {
+    let begun = thread::scope(|scope| scope.spawn(|| groups.begin(0)).join());
+    begun.unwrap().unwrap()
 }
 
 /// Tables in memory, with the txg of each stored item.
@@ -470,18 +477,18 @@ fn invalid_attributes_are_refused_and_change_nothing() {
 fn a_layout_of_a_newer_txg_moves_to_the_older_that_uses_it() {
     let (layouts, tables) = new_file_system();
     let groups = TxgGroups::new(&Env::real(), Txg(9), DirtyLimits::default());
-    let older = groups.begin(0).unwrap();
+    let older = begin(&groups);
     groups.ask(Txg(9));
     // The older transaction delays the sync of its txg; the next txg opens meanwhile.
     let waiting = Arc::clone(&groups);
-    let sync = millpond_env::thread::spawn("sync", move || {
+    let sync = thread::spawn("sync", move || {
         waiting
             .next_to_sync(std::time::Duration::from_secs(60))
             .map(|syncing| syncing.txg())
     })
     .unwrap();
     groups.wait_open(Txg(10)).unwrap();
-    let younger = groups.begin(0).unwrap();
+    let younger = begin(&groups);
     assert_eq!((older.txg(), younger.txg()), (Txg(9), Txg(10)));
     let list = template(true, trivial());
     let list: Vec<_> = list

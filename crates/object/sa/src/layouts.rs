@@ -4,6 +4,7 @@ use super::{SaFile, SaTables};
 use crate::list::{Stored, Value, flag_project, sort_by_template};
 use crate::{SaAttribute, SaError, SaRegistration, SaRegistry};
 use millpond_env::mark;
+use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex, RwLock};
 use millpond_ondisk::sa::{SA_LAYOUT_EMPTY, SA_LAYOUTS_MAX, encode_attributes, place_attributes};
 use millpond_ondisk::{DecodeError, Endian, ObjectId, ObjectType, Txg};
@@ -38,9 +39,9 @@ pub struct SaBuffers {
 /// other while it changes the tables, which happens about thirty times in the life of a file system.
 pub struct SaLayouts {
     dataset: u64,
-    known: RwLock<Known>,
+    known: RwLock<Known, rank::Leaf>,
     /// `None` in file systems before version 5, which have no tables.
-    tables: Mutex<Option<Box<dyn SaTables>>>,
+    tables: Mutex<Option<Box<dyn SaTables>>, rank::AttributeTables>,
 }
 
 struct Known {

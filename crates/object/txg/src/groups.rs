@@ -3,6 +3,7 @@
 use crate::{DirtyLimits, Transaction, TxgError};
 use millpond_env::Env;
 use millpond_env::mark;
+use millpond_env::rank::{self, Held, LockRank};
 use millpond_env::sync::{Arc, Condvar, Mutex, MutexGuard};
 use millpond_env::thread::{ThreadId, current_id};
 use millpond_ondisk::Txg;
@@ -14,7 +15,7 @@ use std::time::Duration;
 pub struct TxgGroups {
     env: Env,
     limits: DirtyLimits,
-    pub(crate) state: Mutex<State>,
+    pub(crate) state: Mutex<State, rank::TxgGroups>,
     changed: Condvar,
 }
 
@@ -176,6 +177,7 @@ impl TxgGroups {
             freed_blocks,
             wait,
         } = request;
+        let held = self.note_rank();
         let mut state = self.state.lock();
         let may_wait = state.sync_thread != Some(current_id());
         let mut until = None;
@@ -243,8 +245,17 @@ impl TxgGroups {
             Arc::clone(self),
             txg,
             estimate_bytes,
-            false,
+            Some(held),
         ))
+    }
+
+    /// Checks that this thread may wait for a transaction. The sync thread never does.
+    fn note_rank(&self) -> Held {
+        let rank = rank::OpenTransaction::RANK;
+        match cfg!(debug_assertions) && self.state.lock().sync_thread != Some(current_id()) {
+            true => Held::waiting(rank),
+            false => Held::taken(rank),
+        }
     }
 
     /// The group that currently accepts transactions.
@@ -530,7 +541,7 @@ impl SyncingTxg {
     /// A transaction for changes made while the group is being written. Never waits and delays nothing.
     #[must_use]
     pub fn transaction(&self) -> Transaction {
-        Transaction::new(Arc::clone(&self.groups), self.txg, 0, true)
+        Transaction::new(Arc::clone(&self.groups), self.txg, 0, None)
     }
 }
 

@@ -139,7 +139,7 @@ fn at_the_limit_transactions_wait_until_a_group_is_synced() {
     let full = groups.begin(0).unwrap();
     full.charge(1000);
     drop(full);
-    let order = Mutex::new(Vec::new());
+    let order: Mutex<_> = Mutex::new(Vec::new());
     thread::scope(|scope| {
         let waiter = scope.spawn(|| {
             let transaction = groups.begin(1).unwrap();
@@ -234,7 +234,8 @@ fn while_paused_nothing_begins_and_the_open_group_continues() {
         let refused = TxgError::Suspended {
             reason: "the disk is gone".into(),
         };
-        assert_eq!(groups.begin(0).map(drop), Err(refused));
+        let refusal = scope.spawn(|| groups.begin(0).map(drop)).join();
+        assert_eq!(refusal.unwrap(), Err(refused));
         groups.pause("the disk is gone", Pause::Hold);
         let held = scope.spawn(|| groups.begin(0).map(|tx| tx.txg()));
         drop(under_way);

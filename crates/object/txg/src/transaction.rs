@@ -1,6 +1,7 @@
 //! Transactions: each change names the transaction, and so the group, that it belongs to.
 
 use crate::TxgGroups;
+use millpond_env::rank::Held;
 use millpond_env::sync::Arc;
 use millpond_ondisk::Txg;
 
@@ -17,16 +18,22 @@ pub struct Transaction {
     groups: Arc<TxgGroups>,
     txg: Txg,
     held_bytes: u64,
-    is_syncing: bool,
+    /// `None` for changes made while the group is being written.
+    rank: Option<Held>,
 }
 
 impl Transaction {
-    pub(crate) fn new(groups: Arc<TxgGroups>, txg: Txg, held_bytes: u64, is_syncing: bool) -> Self {
+    pub(crate) fn new(
+        groups: Arc<TxgGroups>,
+        txg: Txg,
+        held_bytes: u64,
+        rank: Option<Held>,
+    ) -> Self {
         Self {
             groups,
             txg,
             held_bytes,
-            is_syncing,
+            rank,
         }
     }
 
@@ -38,7 +45,7 @@ impl Transaction {
     /// Whether the group is already being written, so that this is a change by the sync thread.
     #[must_use]
     pub fn is_syncing(&self) -> bool {
-        self.is_syncing
+        self.rank.is_none()
     }
     /// The transaction groups of the pool.
     #[must_use]
@@ -48,7 +55,7 @@ impl Transaction {
     /// Records that this many bytes became dirty. Never waits. Changes by the sync thread are not counted,
     /// because they are written at once.
     pub fn charge(&self, bytes: u64) {
-        if !self.is_syncing {
+        if !self.is_syncing() {
             self.groups.charge(self.txg, bytes);
         }
     }
@@ -94,7 +101,7 @@ impl Transaction {
 
 impl Drop for Transaction {
     fn drop(&mut self) {
-        if !self.is_syncing {
+        if !self.is_syncing() {
             if millpond_env::thread::is_panicking() {
                 // It is unknown how many of its changes were made.
                 self.groups.ruin("a panic interrupted a change");

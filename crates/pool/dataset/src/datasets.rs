@@ -12,6 +12,7 @@ use crate::{DatasetError, DatasetName, NameTail, Refusal};
 use millpond_alloc::{
     DirectoryLimits, HeadLimits, SlopShare, available_in_directory, available_in_head,
 };
+use millpond_env::rank;
 use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 use millpond_object::{NewObjectSet, ObjectSet};
@@ -31,17 +32,17 @@ pub struct Datasets {
     dirty: Arc<DirtyHeads>,
     pub(crate) counting_txgs: CountingTxgs,
     /// Intent logs found when the pool was opened. The first txg claims or frees them.
-    found_logs: Mutex<Vec<crate::writability::HeadLogFound>>,
-    found_logs_choice: Mutex<FoundLogs>,
+    found_logs: Mutex<Vec<crate::writability::HeadLogFound>, rank::Leaf>,
+    found_logs_choice: Mutex<FoundLogs, rank::Leaf>,
     /// Names of datasets with an unfinished receive, to be destroyed.
-    pub(crate) half_received: Mutex<Vec<String>>,
+    pub(crate) half_received: Mutex<Vec<String>, rank::Leaf>,
     /// Names of datasets whose log waits to be replayed, and whether its records refer to other files.
-    pub(crate) to_replay: Mutex<BTreeMap<String, bool>>,
+    pub(crate) to_replay: Mutex<BTreeMap<String, bool>, rank::Leaf>,
     /// The last birth txg of a claimed block.
     last_claimed_birth: AtomicU64,
-    heads: Mutex<Heads>,
+    heads: Mutex<Heads, rank::OpenHeads>,
     /// Write-locked while an operation changes tables of names, read-locked while a name is looked up.
-    pub(crate) names: RwLock<()>,
+    pub(crate) names: RwLock<(), rank::DatasetNames>,
     /// Whether the next txg must free in the background.
     has_background_work: AtomicBool,
     slice_blocks: AtomicU64,
@@ -480,7 +481,8 @@ impl DatasetPort for Datasets {
     fn claim_logs(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
         let choice = *self.found_logs_choice.lock();
         let syncing = SyncTaskContext::new(self, ctx);
-        for found in std::mem::take(&mut *self.found_logs.lock()) {
+        let all_found = std::mem::take(&mut *self.found_logs.lock());
+        for found in all_found {
             let is_given_up = match choice {
                 FoundLogs::Replay => false,
                 FoundLogs::DiscardLocked => found.is_locked,

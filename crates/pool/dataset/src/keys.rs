@@ -5,6 +5,7 @@
 use crate::error::Named;
 use crate::{Dataset, DatasetError, Directory};
 use millpond_crypt::{CryptError, CryptKey, DatasetKey, WrappingKey};
+use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex};
 use millpond_ondisk::dsl::keys::CRYPTO_KEY_OBJECT;
 use millpond_ondisk::{CryptKeyValue, ObjectId};
@@ -126,7 +127,7 @@ impl Dataset {
 
 /// The keys of a pool that were loaded so far. Keys are derived outside the lock.
 #[derive(Default)]
-pub struct KeyRing(Mutex<Keys>);
+pub struct KeyRing(Mutex<Keys, rank::Leaf>);
 
 #[derive(Default)]
 struct Keys {

@@ -14,6 +14,7 @@ use crate::PoolError;
 use crate::pool::Pool;
 use millpond_block::RetryPolicy;
 use millpond_env::mark;
+use millpond_env::rank;
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Condvar, Mutex, OnceLock, Weak};
 use millpond_ondisk::Txg;
@@ -60,7 +61,7 @@ pub struct Suspension {
 ///
 /// Lock: one mutex, held for a few instructions. Threads wait on its condition variable.
 pub(crate) struct FailureState {
-    state: Mutex<State>,
+    state: Mutex<State, rank::LeafFailures>,
     changed: Condvar,
     resumes: AtomicU64,
     groups: Arc<TxgGroups>,

@@ -8,6 +8,7 @@
 //! [`PoolError::ViewExpired`](crate::PoolError::ViewExpired).
 
 use millpond_env::mark;
+use millpond_env::rank;
 use millpond_env::sync::atomic::{AtomicBool, Ordering};
 use millpond_env::sync::{Arc, Mutex};
 use millpond_ondisk::Txg;
@@ -21,7 +22,7 @@ const AGE_NS_MAX: u64 = 3600 * 1_000_000_000;
 /// The pinned txgs of a pool.
 #[derive(Debug, Default)]
 pub(crate) struct Pins {
-    table: Mutex<Table>,
+    table: Mutex<Table, rank::PinnedViews>,
 }
 
 #[derive(Debug, Default)]

@@ -16,6 +16,7 @@ use crate::vdevs::leaf_monitor::LeafWatch;
 use crate::{Features, PoolError};
 use millpond_alloc::{PoolAllocator, PoolLimit, PoolUsage, SlopShare};
 use millpond_block::{BlockAddress, BlockStore};
+use millpond_env::rank;
 use millpond_env::sync::atomic::AtomicBool;
 use millpond_env::sync::{Arc, Mutex, RwLock};
 use millpond_env::{Env, thread};
@@ -39,7 +40,7 @@ pub struct Pool {
     pub(crate) groups: Arc<TxgGroups>,
     pub(crate) port: Arc<dyn DatasetPort>,
     /// Changed in syncing context only; readable at any time.
-    pub(crate) state: RwLock<PoolState>,
+    pub(crate) state: RwLock<PoolState, rank::PoolState>,
     pub(crate) tasks: TaskQueue,
     pub(crate) failure: Arc<FailureState>,
     pub(crate) sync_mode: SyncMode,
@@ -48,16 +49,16 @@ pub struct Pool {
     /// Whether space accounting uses the vdevs' deflate ratios.
     pub(crate) is_deflated: bool,
     /// Held while a txg is written, so that only one is written at a time.
-    pub(crate) syncing: Mutex<()>,
-    pub(crate) sync_thread: Mutex<Option<thread::JoinHandle<()>>>,
+    pub(crate) syncing: Mutex<(), rank::SyncedTxg>,
+    pub(crate) sync_thread: Mutex<Option<thread::JoinHandle<()>>, rank::Leaf>,
     pub(crate) is_exported: AtomicBool,
     pub(crate) load_guid: u64,
     pub(crate) noted: NotedEvents,
-    pub(crate) leaf_watch: Mutex<LeafWatch>,
+    pub(crate) leaf_watch: Mutex<LeafWatch, rank::LeafMonitor>,
     /// Open views of committed states, whose blocks are not reused.
     pub(crate) pins: Arc<Pins>,
     /// Held while an administrator's request takes leaves offline or online.
-    pub(crate) leaf_orders: Mutex<()>,
+    pub(crate) leaf_orders: Mutex<(), rank::LeafOrders>,
 }
 
 /// The sync mode: which thread writes txgs.

@@ -3,11 +3,12 @@
 //! The order is last in, first out. The traversal thus goes depth first, and memory stays bounded: each level of a
 //! tree adds at most one block of pointers per thread.
 
+use millpond_env::rank;
 use millpond_env::sync::{Condvar, Mutex};
 
 /// A work stack. Work ends when the stack is empty and no thread is processing an item.
 pub(crate) struct Stack<T> {
-    state: Mutex<State<T>>,
+    state: Mutex<State<T>, rank::Leaf>,
     changed: Condvar,
 }
 

@@ -78,7 +78,7 @@ pub(crate) struct Content<V: Visitor + ?Sized> {
     pub(crate) sources: VecDeque<Source<V>>,
     /// The block itself, if it is visited after its content.
     pub(crate) closing: Option<Box<(Arc<Object<V>>, Position)>>,
-    /// The fault past the sources at which the visitor wants to stop.
+    /// A fault after the last source, at which the visitor wants to stop.
     pub(crate) stops_at: Option<Bookmark>,
 }
 

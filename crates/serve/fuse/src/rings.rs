@@ -9,6 +9,7 @@
 
 use crate::server::{Connection, Shared};
 use crate::transport::{Next, Slot};
+use millpond_env::rank;
 use millpond_env::sync::atomic::{AtomicUsize, Ordering};
 use millpond_env::sync::{Arc, Condvar, Mutex};
 use millpond_env::thread::{self, JoinHandle};
@@ -44,9 +45,9 @@ enum Gate {
 /// The io_uring threads of one connection.
 #[derive(Debug)]
 pub(crate) struct Rings {
-    gate: Mutex<Gate>,
+    gate: Mutex<Gate, rank::Leaf>,
     decided: Condvar,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    threads: Mutex<Vec<JoinHandle<()>>, rank::Leaf>,
 }
 
 impl Default for Rings {

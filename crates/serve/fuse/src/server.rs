@@ -9,6 +9,7 @@ use crate::shares::{Share, Shares, THREADS_MAX};
 use crate::transport::{Channel, Received};
 use millpond_env::Env;
 use millpond_env::mark;
+use millpond_env::rank;
 use millpond_env::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use millpond_env::sync::{Arc, Condvar, Mutex, Weak};
 use millpond_env::thread::{self, JoinHandle};
@@ -34,13 +35,13 @@ const EIO: i32 = 5;
 /// Dropping it ends the threads and cuts off everything that is still mounted.
 pub struct FuseServer {
     shared: Arc<Shared>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    threads: Mutex<Vec<JoinHandle<()>>, rank::Leaf>,
 }
 
 pub(crate) struct Shared {
     poll: OwnedFd,
     pub(crate) stop: OwnedFd,
-    connections: Mutex<HashMap<u64, Arc<Connection>>>,
+    connections: Mutex<HashMap<u64, Arc<Connection>>, rank::Leaf>,
     next_token: AtomicU64,
     env: Env,
     pub(crate) ring_threads: ThreadBudget,
@@ -48,7 +49,7 @@ pub(crate) struct Shared {
     /// The number of threads that wait for a request.
     idle: AtomicUsize,
     /// The number of threads.
-    threads: Mutex<usize>,
+    threads: Mutex<usize, rank::Leaf>,
     thread_ended: Condvar,
     /// The number of threads that stay when there is no work.
     threads_kept: usize,
@@ -66,7 +67,7 @@ pub(crate) struct Connection {
     pub(crate) rings: Rings,
     /// Whether the features are negotiated with the kernel.
     has_begun: AtomicBool,
-    is_over: Mutex<bool>,
+    is_over: Mutex<bool, rank::Leaf>,
     ended: Condvar,
 }
 

@@ -4,6 +4,7 @@
 //! server therefore adds threads while all are busy, up to a limit, and each pool has a share of the limit.
 //! When requests of one pool wait, other pools continue.
 
+use millpond_env::rank;
 use millpond_env::sync::atomic::{AtomicUsize, Ordering};
 use millpond_env::sync::{Arc, Mutex, Weak};
 use std::collections::HashMap;
@@ -16,7 +17,7 @@ const SHARE_MIN: usize = 4;
 /// The shares of all pools with mounted file systems.
 #[derive(Debug, Default)]
 pub(crate) struct Shares {
-    by_pool: Mutex<HashMap<String, Weak<Share>>>,
+    by_pool: Mutex<HashMap<String, Weak<Share>>, rank::Leaf>,
     pools: Arc<AtomicUsize>,
 }
 
@@ -26,7 +27,7 @@ pub(crate) struct Share {
     pools: Arc<AtomicUsize>,
     active: AtomicUsize,
     /// Connections that are not armed because the share is used up.
-    parked: Mutex<Vec<u64>>,
+    parked: Mutex<Vec<u64>, rank::Leaf>,
 }
 
 impl Shares {

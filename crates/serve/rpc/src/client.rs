@@ -6,6 +6,7 @@ use crate::stream::{Messages, StreamError};
 use millpond_control::{
     ControlError, Failure, Item, MountProblem, Reply, Request, Rights, Service,
 };
+use millpond_env::rank;
 use millpond_env::sync::Mutex;
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -15,7 +16,7 @@ use zeroize::Zeroizing;
 /// A connection to the daemon. Requests run one after the other.
 #[derive(Debug)]
 pub struct Client {
-    messages: Mutex<Messages<UnixStream>>,
+    messages: Mutex<Messages<UnixStream>, rank::Leaf>,
     /// The socket to reconnect to.
     socket: Option<PathBuf>,
 }

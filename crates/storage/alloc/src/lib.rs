@@ -2,8 +2,8 @@
 //!
 //! This crate handles ranges of space and changes to them, not their storage. Space maps lie in objects of
 //! the pool itself, so the layer that knows objects implements [`SpaceMapStore`] and passes it in. This
-//! crate does no device I/O. The reading side is geometry, replay, and the space usage of `zpool list`
-//! and `zfs list`. The writing side is [`PoolAllocator`], which writes through [`SpaceMapWriter`].
+//! crate does no device I/O. The reading side is geometry, replay, and the space values that
+//! `zpool list` and `zfs list` print. The writing side is [`PoolAllocator`], which writes through [`SpaceMapWriter`].
 //!
 //! ```
 //! use millpond_alloc::RangeSet;

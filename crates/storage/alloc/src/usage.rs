@@ -1,4 +1,4 @@
-//! Calculates the space usage of `zpool list` and `zfs list`.
+//! Calculates the space values that `zpool list` and `zfs list` print.
 //!
 //! All sizes are in bytes. "Raw" sizes include parity, "deflated" sizes do not.
 //!
@@ -92,7 +92,7 @@ impl ClassUsage {
     }
 }
 
-/// The input of a pool's space usage.
+/// What a pool's space usage is computed from.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PoolUsage {
     /// Every concrete top-level vdev.

@@ -5,6 +5,7 @@
 //! record more than reading and verifying it. So the pool keeps some buffers.
 
 use crate::Block;
+use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex};
 use std::collections::HashMap;
 
@@ -23,7 +24,7 @@ pub struct PooledBuf {
 /// Free buffers by size, at most `bytes_max` bytes in all.
 pub(crate) struct BufferPool {
     bytes_max: usize,
-    kept: Mutex<Kept>,
+    kept: Mutex<Kept, rank::Leaf>,
 }
 
 #[derive(Default)]

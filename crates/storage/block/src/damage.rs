@@ -1,6 +1,7 @@
 //! Damaged blocks: those without a good copy, since the pool was opened.
 
 use crate::BlockAddress;
+use millpond_env::rank;
 use millpond_env::sync::Mutex;
 use millpond_env::sync::atomic::{AtomicBool, Ordering};
 use millpond_ondisk::{BlockPointer, Txg};
@@ -22,7 +23,7 @@ pub struct DamagedBlock {
 #[derive(Debug, Default)]
 pub(crate) struct Damage {
     is_any: AtomicBool,
-    blocks: Mutex<BTreeMap<BlockAddress, Txg>>,
+    blocks: Mutex<BTreeMap<BlockAddress, Txg>, rank::Leaf>,
 }
 
 impl Damage {

@@ -8,6 +8,7 @@
 //! Page `docs/format/vdev-tree.md`, "States".
 
 use crate::topology::Topology;
+use millpond_env::rank;
 use millpond_env::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use millpond_env::sync::{Condvar, Mutex};
 use millpond_ondisk::Txg;
@@ -134,11 +135,11 @@ impl LeafStatus {
 /// Wakes the health monitor thread of a pool, and serializes changes of leaf status.
 #[derive(Debug, Default)]
 pub struct LeafMonitor {
-    changes: Mutex<()>,
+    changes: Mutex<(), rank::LeafStates>,
     has_news: AtomicBool,
     /// Whether the waiting thread is to end.
-    has_ended: Mutex<bool>,
-    ended: Condvar,
+    has_ended: Mutex<bool, rank::Leaf>,
+    woken: Condvar,
 }
 
 impl LeafMonitor {
@@ -148,7 +149,7 @@ impl LeafMonitor {
         if !self.has_news.swap(true, Ordering::SeqCst) {
             // Taking the lock closes the gap between the waiting thread's check and its sleep.
             drop(self.has_ended.lock());
-            self.ended.notify_all();
+            self.woken.notify_all();
         }
     }
 
@@ -164,7 +165,7 @@ impl LeafMonitor {
     pub fn wait(&self, timeout: Duration) -> bool {
         let mut has_ended = self.has_ended.lock();
         if !*has_ended && !self.has_news.load(Ordering::SeqCst) {
-            self.ended.wait_for(&mut has_ended, timeout);
+            self.woken.wait_for(&mut has_ended, timeout);
         }
         !*has_ended
     }
@@ -172,7 +173,7 @@ impl LeafMonitor {
     /// Ends all waits, current and future.
     pub fn end(&self) {
         *self.has_ended.lock() = true;
-        self.ended.notify_all();
+        self.woken.notify_all();
     }
 }
 

@@ -16,6 +16,7 @@ use crate::store::{CacheKey, InFlightRead};
 use crate::topology::Topology;
 use crate::{Block, BlockAddress, BlockStore};
 use millpond_crypt::DatasetKey;
+use millpond_env::rank;
 use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Condvar, Mutex, OnceLock, Sender, bounded};
 use millpond_env::thread::{self, JoinHandle, ThreadId, current_id};
@@ -75,7 +76,7 @@ struct Threads {
 /// Prefetch requests that were accepted and have not ended.
 #[derive(Default)]
 struct Counts {
-    under_way: Mutex<UnderWay>,
+    under_way: Mutex<UnderWay, rank::Leaf>,
     ended: Condvar,
     /// The number of cancellations. A request queued before the last one that has not started is dropped.
     cancellations: AtomicU64,

@@ -21,6 +21,7 @@ use crate::leaf_status::{LeafCondition, LeafReason, LeafState};
 use crate::topology::{LeafCounters, Topology};
 use millpond_device::DeviceError;
 use millpond_env::mark;
+use millpond_env::rank;
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Condvar, Mutex, MutexGuard};
 use millpond_env::thread::{self, JoinHandle};
@@ -95,8 +96,8 @@ trait Request: Send + Sync {
 }
 
 struct Job<R> {
-    work: Mutex<Option<Box<dyn FnOnce() -> R + Send>>>,
-    state: Mutex<JobState<R>>,
+    work: Mutex<Option<Box<dyn FnOnce() -> R + Send>>, rank::Leaf>,
+    state: Mutex<JobState<R>, rank::Leaf>,
     changed: Condvar,
     clock: IoClock,
     asked_ns: u64,
@@ -150,7 +151,7 @@ impl<R: Send> Request for Job<R> {
 #[derive(Default)]
 pub(crate) struct LeafRequests {
     queue: Arc<Queue>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    threads: Mutex<Vec<JoinHandle<()>>, rank::Leaf>,
 }
 
 impl fmt::Debug for LeafRequests {
@@ -161,7 +162,7 @@ impl fmt::Debug for LeafRequests {
 
 #[derive(Default)]
 struct Queue {
-    state: Mutex<QueueState>,
+    state: Mutex<QueueState, rank::LeafRequests>,
     changed: Condvar,
 }
 

@@ -10,6 +10,7 @@
 //! next flush rewrites all of them.
 
 use crate::{BlockError, BlockStore};
+use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex, OnceLock};
 use millpond_env::thread::{ThreadId, current_id};
 
@@ -26,7 +27,7 @@ pub trait RetryPolicy: Send + Sync {
 #[derive(Default)]
 pub(crate) struct Retries {
     port: OnceLock<Arc<dyn RetryPolicy>>,
-    threads: Mutex<Vec<ThreadId>>,
+    threads: Mutex<Vec<ThreadId>, rank::Leaf>,
 }
 
 /// A guard that keeps the thread that created it in retry mode.

@@ -14,6 +14,7 @@ use crate::{Block, BlockAddress, BlockError};
 use millpond_cache::{Cache, CacheStatistics};
 use millpond_checksum::{Checksummer, Salt};
 use millpond_crypt::{CryptError, DatasetKey, verify_indirect_block};
+use millpond_env::rank;
 use millpond_env::sync::atomic::{AtomicBool, Ordering};
 use millpond_env::sync::{Arc, Condvar, Mutex, RwLock};
 use millpond_env::thread::is_alone;
@@ -28,13 +29,13 @@ use std::collections::HashMap;
 /// Locks: the in-flight table is held only to look up or register a read, never across I/O. The topology
 /// and the checksum state are behind locks that are held for the time of a clone.
 pub struct BlockStore {
-    topology: RwLock<Arc<Topology>>,
-    checksummer: RwLock<Arc<Checksummer>>,
+    topology: RwLock<Arc<Topology>, rank::Topology>,
+    checksummer: RwLock<Arc<Checksummer>, rank::Leaf>,
     pub(crate) cache: Arc<Cache<CacheKey, Arc<Block>>>,
     /// The most bytes that speculative entries may take in the cache.
     pub(crate) speculative_bytes_max: u64,
     pub(crate) buffers: Arc<BufferPool>,
-    in_flight: Mutex<HashMap<CacheKey, Arc<InFlightRead>>>,
+    in_flight: Mutex<HashMap<CacheKey, Arc<InFlightRead>>, rank::Leaf>,
     pub(crate) prefetcher: Arc<Prefetcher>,
     pub(crate) is_view: bool,
     /// Whether blocks of the state that this view reads may be in use again. Never for another store.
@@ -90,7 +91,7 @@ impl CacheKey {
 /// An in-flight read that several callers may join.
 pub(crate) struct InFlightRead {
     /// The outcome; the inner value is `None` if a speculative read failed.
-    pub(crate) outcome: Mutex<Option<Landed>>,
+    pub(crate) outcome: Mutex<Option<Landed>, rank::Leaf>,
     pub(crate) done: Condvar,
     /// Whether the read is speculative. Its errors are not reported to callers that joined.
     is_speculative: bool,
@@ -246,6 +247,7 @@ impl BlockStore {
         if let Some(block) = self.cache.get(&cache_key) {
             return Ok(block);
         }
+        rank::check_io();
         let outcome = self.with_retries(|| self.read_shared(&cache_key, pointer, address, key));
         self.note_damage(pointer, address, &outcome);
         outcome

@@ -16,6 +16,7 @@ use crate::topology::LeafCounters;
 use crate::write::Batch;
 use millpond_device::{Device, DeviceError, WriteRequest};
 use millpond_env::mark;
+use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
 use millpond_ondisk::Txg;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,8 +27,8 @@ const REWRITE_BYTES: usize = 8 << 20;
 
 #[derive(Debug, Default)]
 pub(crate) struct UnflushedWrites {
-    order: RwLock<()>,
-    state: Mutex<State>,
+    order: RwLock<(), rank::LeafWrites>,
+    state: Mutex<State, rank::LeafUnflushed>,
 }
 
 #[derive(Debug, Default)]

@@ -15,6 +15,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+use millpond_env::rank;
 use millpond_env::sync::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, DefaultHasher, Hash};
@@ -26,7 +27,7 @@ const SHARD_BYTES_MIN: u64 = 64 << 20;
 
 /// A bounded, thread-safe, scan-resistant cache.
 pub struct Cache<K, V> {
-    shards: Vec<Mutex<Shard<K, V>>>,
+    shards: Vec<Mutex<Shard<K, V>, rank::Leaf>>,
     /// The hash keys are the same in every process, so that the same requests find the same values. Someone
     /// who forges blocks that all fall into one shard only slows down their own pool; within a shard the
     /// keys are random.
@@ -96,7 +97,7 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
         }
     }
 
-    fn shard(&self, key: &K) -> &Mutex<Shard<K, V>> {
+    fn shard(&self, key: &K) -> &Mutex<Shard<K, V>, rank::Leaf> {
         use std::hash::BuildHasher;
         let index = self.hasher.hash_one(key) as usize % self.shards.len();
         &self.shards[index]

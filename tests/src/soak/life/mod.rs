@@ -244,7 +244,7 @@ struct Lived<'p> {
 /// Records every disk request in a file, one per line.
 pub(super) fn record_requests(world: &World, file: &Path) -> Result<(), String> {
     let file = File::create(file).map_err(|error| failure_text("the file for requests", &error))?;
-    let lines = Mutex::new(BufWriter::new(file));
+    let lines: Mutex<_> = Mutex::new(BufWriter::new(file));
     world.watch(move |request| {
         // A full disk affects only the recording, not the run.
         let _ = writeln!(lines.lock(), "{request}");

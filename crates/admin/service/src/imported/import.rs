@@ -63,6 +63,7 @@ fn find_again(
     if let Some(candidate) = find(SCAN_FOR_WRITING) {
         return Ok((candidate, None));
     }
+    // If the devices can only be read, import the pool read-only.
     let cannot_be_written = search.read_only_device().ok_or_else(busy)?;
     let candidate = find(ScanOptions::default()).ok_or_else(busy)?;
     Ok((candidate, Some(cannot_be_written)))

@@ -25,6 +25,7 @@ use millpond_control::{
 };
 use millpond_engine::{Error, Pool, RequestDeadline, View, WriteOptions};
 use millpond_env::Env;
+use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex, RwLock};
 use millpond_ondisk::Guid;
 use millpond_pool::HistoryCommand;
@@ -41,10 +42,10 @@ pub struct ImportedPools {
     system: Option<String>,
     owner: (u32, u32),
     deadline: RequestDeadline,
-    pools: RwLock<BTreeMap<String, Arc<ImportedPool>>>,
-    auxiliaries: Mutex<AuxiliaryDevices>,
+    pools: RwLock<BTreeMap<String, Arc<ImportedPool>>, rank::Leaf>,
+    auxiliaries: Mutex<AuxiliaryDevices, rank::AuxiliaryDevices>,
     /// Serializes creation, import, export and destruction of pools.
-    turn: Mutex<()>,
+    turn: Mutex<(), rank::ImportTurn>,
 }
 
 impl ImportedPools {

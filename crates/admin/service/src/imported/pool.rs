@@ -44,11 +44,11 @@ pub struct ImportedPool {
     pub(super) located: Option<BTreeMap<u64, tree::Located>>,
     /// The directory prepended to all its mount points.
     pub(super) altroot: Option<String>,
-    pub(super) cache_file: Mutex<CacheFile>,
+    pub(super) cache_file: Mutex<CacheFile, rank::Leaf>,
     /// Seconds since 1970.
     pub(super) imported_since_s: u64,
     /// The last information read, for use while its devices cannot be read.
-    pub(super) last: Mutex<Option<PoolInfo>>,
+    pub(super) last: Mutex<Option<PoolInfo>, rank::Leaf>,
 }
 
 impl ImportedPool {

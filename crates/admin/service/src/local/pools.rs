@@ -6,6 +6,7 @@ use millpond_control::{
     ControlError, DatasetInfo, DatasetQuery, HistoryRecord, ImportablePool, PoolInfo, Property,
 };
 use millpond_engine::{OpenOptions, OwnerKind, OwnerSpace, PoolCandidate, PoolState, Search, View};
+use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex};
 use std::collections::HashMap;
 
@@ -15,9 +16,9 @@ use std::collections::HashMap;
 /// that concerns it. If several pools have the same name, only the first is reachable.
 pub struct LocalPools {
     search: Search,
-    candidates: Mutex<Option<Arc<Vec<PoolCandidate>>>>,
+    candidates: Mutex<Option<Arc<Vec<PoolCandidate>>>, rank::Leaf>,
     hostid: u64,
-    opened: Mutex<HashMap<String, Opened>>,
+    opened: Mutex<HashMap<String, Opened>, rank::OpenedPools>,
 }
 
 /// An open pool, or the reason why it cannot be opened.

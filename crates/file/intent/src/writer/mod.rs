@@ -14,6 +14,7 @@ pub use commit::RECORD_BYTES_MAX;
 
 use chain::ChainWriter;
 use millpond_dataset::{HeadDataset, HeadLog, LogTrim, OtherLog};
+use millpond_env::rank;
 use millpond_env::sync::{Arc, Condvar, Mutex};
 use millpond_object::LoggedBlock;
 use millpond_ondisk::{BlockPointer, ObjectId, Txg};
@@ -26,10 +27,10 @@ use queue::{Entry, Queue};
 /// of all waiting threads.
 #[derive(Debug, Default)]
 pub struct LogWriter {
-    queue: Mutex<Queue>,
+    queue: Mutex<Queue, rank::IntentQueue>,
     /// Notified when records become stable and when a writer finishes.
     changed: Condvar,
-    chain: Mutex<ChainWriter>,
+    chain: Mutex<ChainWriter, rank::IntentChain>,
 }
 
 impl LogWriter {

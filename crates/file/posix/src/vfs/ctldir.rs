@@ -6,6 +6,7 @@ use crate::{
     NewMode, RenameMode, SNAPSHOT_DIRECTORY_ID, Seek, SetAttributes, SpecialFile, Stat, WriteAt,
     XattrMode,
 };
+use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex};
 use millpond_sa::{FileFlags, Fuid};
 use std::collections::BTreeMap;
@@ -53,7 +54,7 @@ pub trait SnapshotPort: Send + Sync {
 pub struct ZfsCtlDir {
     files: Arc<FileSystem>,
     port: Box<dyn SnapshotPort>,
-    open: Mutex<OpenSnapshots>,
+    open: Mutex<OpenSnapshots, rank::Leaf>,
     /// Frees large removed files in the background, until this file system is no longer served.
     _drain: Option<BackgroundDrain>,
 }

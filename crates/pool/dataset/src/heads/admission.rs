@@ -7,6 +7,7 @@
 use crate::heads::space::signed;
 use millpond_alloc::SlopShare;
 use millpond_env::mark;
+use millpond_env::rank;
 use millpond_env::sync::Mutex;
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
 use millpond_ondisk::{DslDatasetPhys, DslDirectoryPhys, ObjectId, Txg};
@@ -100,7 +101,7 @@ pub(crate) struct Request {
 /// The cached usage, shared with all code that changes it.
 #[derive(Debug, Default)]
 pub(crate) struct Admission {
-    usage: Mutex<CachedUsage>,
+    usage: Mutex<CachedUsage, rank::Leaf>,
     /// The pool's limits as of the last txg: for requests that allocate, and for requests that free.
     limits: [AtomicU64; 2],
     /// The newest txg in which a change frees space.

@@ -5,6 +5,7 @@ use crate::heads::log::{AttachedLog, HeadLog, OtherLog};
 use crate::heads::settings::Settings;
 use crate::{DatasetError, Refusal};
 use millpond_env::mark;
+use millpond_env::rank;
 use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 use millpond_object::ObjectSet;
@@ -15,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Heads with changes, by txg.
 #[derive(Debug, Default)]
-pub(crate) struct DirtyHeads(Mutex<BTreeMap<Txg, BTreeSet<ObjectId>>>);
+pub(crate) struct DirtyHeads(Mutex<BTreeMap<Txg, BTreeSet<ObjectId>>, rank::Leaf>);
 
 impl DirtyHeads {
     pub(crate) fn mark(&self, txg: Txg, head: ObjectId) {
@@ -72,14 +73,14 @@ pub struct HeadDataset {
     id: ObjectId,
     directory: ObjectId,
     set: Arc<ObjectSet>,
-    settings: RwLock<Arc<Settings>>,
+    settings: RwLock<Arc<Settings>, rank::Leaf>,
     /// Set once the pool exists; its first heads are created earlier.
     pool: Arc<OnceLock<Weak<Pool>>>,
     admission: Arc<Admission>,
     dirty: Arc<DirtyHeads>,
     /// The txgs in which it is marked dirty, by slot, so that marking is cheap.
     marked: [AtomicU64; 4],
-    needed_features: Mutex<BTreeSet<&'static str>>,
+    needed_features: Mutex<BTreeSet<&'static str>, rank::Leaf>,
     has_needed_features: AtomicBool,
     log: OnceLock<AttachedLog>,
 }

@@ -3,6 +3,7 @@
 //! Page `docs/format/space-accounting.md`, "How the values change".
 
 use millpond_block::BlockError;
+use millpond_env::rank;
 use millpond_env::sync::Mutex;
 use millpond_object::{BlockSink, Leak, ObjectError, WriteJob};
 use millpond_ondisk::{BlockPointer, EmbeddedKind, Txg};
@@ -114,7 +115,7 @@ fn counts(pointer: &BlockPointer) -> bool {
 pub(crate) struct DatasetSink<'a> {
     ctx: &'a SyncContext<'a>,
     facts: HeadFacts,
-    state: Mutex<(Tally, Option<PoolError>)>,
+    state: Mutex<(Tally, Option<PoolError>), rank::HeadSink>,
 }
 
 impl<'a> DatasetSink<'a> {

@@ -5,6 +5,7 @@
 use crate::heads::features;
 use crate::mos::{During, MosView, required};
 use crate::tasks::context::SyncTaskContext;
+use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex};
 use millpond_ondisk::dsl::keys;
 use millpond_ondisk::{
@@ -66,7 +67,7 @@ pub(crate) fn counts_frees(bookmark: &BookmarkPhys) -> bool {
 ///
 /// Each txg needs them for every head it writes, and the tables may be long.
 #[derive(Debug, Default)]
-pub(crate) struct CountingTxgs(Mutex<BTreeMap<ObjectId, Arc<[Txg]>>>);
+pub(crate) struct CountingTxgs(Mutex<BTreeMap<ObjectId, Arc<[Txg]>>, rank::Leaf>);
 
 /// The most tables that are cached. When exceeded, the cache is cleared.
 const REMEMBERED_TABLES_MAX: usize = 1024;

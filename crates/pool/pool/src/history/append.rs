@@ -6,6 +6,7 @@ use crate::PoolError;
 use crate::error::Reading;
 use crate::pool::Pool;
 use crate::sync::context::SyncContext;
+use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex};
 use millpond_nvlist::NvList;
 use millpond_object::{NewObject, Object};
@@ -128,7 +129,7 @@ pub struct NotedEvent {
 const NOTED_MAX: usize = 512;
 
 /// The most recent recorded events.
-pub(crate) type NotedEvents = Mutex<VecDeque<NotedEvent>>;
+pub(crate) type NotedEvents = Mutex<VecDeque<NotedEvent>, rank::Leaf>;
 
 impl Pool {
     /// Takes the internal events recorded since the last call, oldest first, at most 512. They include

@@ -5,6 +5,7 @@ use crate::import::leaf_paths;
 use crate::import::uberblocks::{RingUberblock, read_ring};
 use millpond_block::NoAnswer;
 use millpond_device::{Candidate, Device, DeviceError, OpenOptions, SearchOptions, discover};
+use millpond_env::rank;
 use millpond_env::sync::{Arc, Condvar, Mutex};
 use millpond_env::thread;
 use millpond_nvlist::NvList;
@@ -340,7 +341,7 @@ fn read_all(candidates: Vec<Candidate>) -> Vec<ReadOutcome> {
 
 /// Devices whose labels a few threads read. A device is skipped if no device answers for [`SILENCE`].
 struct Scan {
-    state: Mutex<ScanState>,
+    state: Mutex<ScanState, rank::Leaf>,
     changed: Condvar,
 }
 

@@ -16,6 +16,7 @@ use millpond_alloc::{
     SpaceMapForms, SpaceMapStore, SpaceMapWriter, SpaceRecord, StoreError, VdevGeometry, VdevSpace,
     decode_log_records, decode_records,
 };
+use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex};
 use millpond_object::{NewObject, Object, ObjectSet};
 use millpond_ondisk::pool_directory::{key, vdev_key};
@@ -76,7 +77,7 @@ impl VdevMaps {
 #[derive(Debug, Clone)]
 pub(crate) struct SpaceMapObjects {
     mos: Arc<ObjectSet>,
-    pub(crate) locations: Arc<Mutex<SpaceMapLocations>>,
+    pub(crate) locations: Arc<Mutex<SpaceMapLocations, rank::SpaceMapTables>>,
 }
 
 impl SpaceMapObjects {

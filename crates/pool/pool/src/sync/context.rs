@@ -4,6 +4,7 @@ use crate::history::append::HistoryEvent;
 use crate::pool::Pool;
 use crate::{FoundBlock, PoolError};
 use millpond_alloc::AllocError;
+use millpond_env::rank;
 use millpond_env::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use millpond_env::sync::{Arc, Mutex};
 use millpond_object::{Leak, ObjectSet};
@@ -108,11 +109,11 @@ pub(crate) struct TxgSyncState {
     pub(crate) tx: Transaction,
     /// Dead blocks that are freed or deferred after the MOS and before the space maps are written in this
     /// pass, each with the oldest txg whose state may contain it.
-    pub(crate) dead: Mutex<Vec<(BlockPointer, Txg)>>,
+    pub(crate) dead: Mutex<Vec<(BlockPointer, Txg)>, rank::Leaf>,
     /// Net change of the MOS size that `$MOS` has not been charged for yet.
-    pub(crate) mos_change: Mutex<SpaceChange>,
+    pub(crate) mos_change: Mutex<SpaceChange, rank::Leaf>,
     /// Blocks that could not be freed, to be recorded in the history.
-    pub(crate) leaks: Mutex<Leaks>,
+    pub(crate) leaks: Mutex<Leaks, rank::Leaf>,
     /// Whether this txg wrote or freed anything.
     pub(crate) has_changes: AtomicBool,
 }
@@ -128,7 +129,7 @@ pub(crate) struct Leaks {
 
 /// The most leaks of one txg that are recorded one by one. Further leaks are only counted, since a forged
 /// pool may have any number.
-const LEAKS_TOLD_MAX: usize = 16;
+const LEAKS_REPORTED_MAX: usize = 16;
 
 /// The name of leak events in the history.
 const LEAK_EVENT: &str = "leak";
@@ -288,7 +289,7 @@ impl SyncContext<'_> {
     /// history and its events report them.
     pub fn note_leak(&self, leak: Leak) {
         let mut leaks = self.sync_state.leaks.lock();
-        if leaks.first.len() < LEAKS_TOLD_MAX {
+        if leaks.first.len() < LEAKS_REPORTED_MAX {
             leaks.first.push(leak);
         } else {
             leaks.more.0 += 1;

@@ -4,6 +4,7 @@ use crate::pool::Pool;
 use crate::sync::context::{SpaceChange, SyncContext};
 use crate::sync::space::SyncAllocator;
 use millpond_block::{BlockAddress, BlockError, BlockWrite, WrittenBlock, WrittenForm};
+use millpond_env::rank;
 use millpond_env::sync::Mutex;
 use millpond_env::sync::atomic::Ordering;
 use millpond_object::{BlockSink, Leak, ObjectError, WriteJob};
@@ -104,7 +105,7 @@ fn block_write(job: WriteJob, takes_small_blocks: bool) -> BlockWrite {
 pub(crate) struct MosSink<'a> {
     pub(crate) ctx: &'a SyncContext<'a>,
     /// The first block that could not be freed, for callers that cannot return the error themselves.
-    failure: Mutex<Option<ObjectError>>,
+    failure: Mutex<Option<ObjectError>, rank::Leaf>,
 }
 
 impl<'a> MosSink<'a> {

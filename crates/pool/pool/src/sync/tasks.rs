@@ -7,6 +7,7 @@
 use crate::PoolError;
 use crate::pool::Pool;
 use crate::sync::context::{SyncContext, TxgSyncState};
+use millpond_env::rank;
 use millpond_env::sync::{Arc, Condvar, Mutex};
 use millpond_ondisk::Txg;
 use std::collections::VecDeque;
@@ -14,7 +15,7 @@ use std::collections::VecDeque;
 /// The queue of callers that wait to run their tasks, oldest first.
 #[derive(Default)]
 pub(crate) struct TaskQueue {
-    waiting: Mutex<VecDeque<Arc<Ticket>>>,
+    waiting: Mutex<VecDeque<Arc<Ticket>>, rank::Leaf>,
 }
 
 /// The queue entry of one caller.
@@ -22,7 +23,7 @@ pub(crate) struct Ticket {
     /// The txg that was open when the caller queued its task. The task runs in this txg or a later one, so
     /// it sees every change that its caller had seen.
     txg: Txg,
-    state: Mutex<TicketState>,
+    state: Mutex<TicketState, rank::Leaf>,
     changed: Condvar,
 }
 
@@ -63,7 +64,7 @@ impl TaskQueue {
     pub(crate) fn run_due(&self, sync_state: &Arc<TxgSyncState>) -> Result<(), PoolError> {
         let mut due = self.due(sync_state.txg).into_iter();
         while let Some(ticket) = due.next() {
-            if let Err(error) = ticket.run_ticket(sync_state) {
+            if let Err(error) = ticket.wait_for_caller(sync_state) {
                 due.for_each(|ticket| ticket.finish(Err(error.clone())));
                 return Err(error);
             }
@@ -82,7 +83,7 @@ impl TaskQueue {
 
 impl Ticket {
     /// The sync thread's side: waits until the caller has run its task.
-    fn run_ticket(&self, sync_state: &Arc<TxgSyncState>) -> Result<(), PoolError> {
+    fn wait_for_caller(&self, sync_state: &Arc<TxgSyncState>) -> Result<(), PoolError> {
         let mut state = self.state.lock();
         *state = TicketState::Ready(Arc::clone(sync_state));
         self.changed.notify_all();

@@ -38,7 +38,7 @@ fn set_failmode(pool: &Pool, mode: &str) {
 }
 
 fn nap() {
-    let mutex = Mutex::new(());
+    let mutex: Mutex<_> = Mutex::new(());
     Condvar::new().wait_for(&mut mutex.lock(), Duration::from_millis(1));
 }
 

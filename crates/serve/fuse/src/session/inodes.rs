@@ -1,5 +1,6 @@
 //! Tracks which files the kernel knows.
 
+use millpond_env::rank;
 use millpond_env::sync::Mutex;
 use millpond_posix::FileError;
 use millpond_posix::vfs::{InodeNumber, Vfs, VfsNode};
@@ -16,7 +17,7 @@ const HELD_MAX: usize = 2048;
 /// kernel's memory therefore bounds this table.
 #[derive(Debug, Default)]
 pub(super) struct Inodes {
-    shards: [Mutex<Shard>; SHARDS],
+    shards: [Mutex<Shard, rank::Leaf>; SHARDS],
 }
 
 #[derive(Debug, Default)]
@@ -58,7 +59,7 @@ impl Shard {
 }
 
 impl Inodes {
-    fn shard(&self, number: InodeNumber) -> &Mutex<Shard> {
+    fn shard(&self, number: InodeNumber) -> &Mutex<Shard, rank::Leaf> {
         &self.shards[(number.0 % SHARDS as u64) as usize]
     }
 

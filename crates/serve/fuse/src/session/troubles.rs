@@ -1,5 +1,6 @@
 //! Files that could not be read or written, for the log.
 
+use millpond_env::rank;
 use millpond_env::sync::Mutex;
 use millpond_posix::vfs::InodeNumber;
 use std::collections::BTreeSet;
@@ -20,7 +21,7 @@ pub struct Trouble {
 
 /// The failed files of one session. Each is reported once.
 #[derive(Debug, Default)]
-pub(crate) struct Troubles(Mutex<State>);
+pub(crate) struct Troubles(Mutex<State, rank::Leaf>);
 
 #[derive(Debug, Default)]
 struct State {

@@ -1,5 +1,6 @@
 //! One metaslab, shared between threads.
 
+use millpond_env::rank;
 use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use millpond_env::sync::{Mutex, MutexGuard};
 
@@ -13,8 +14,8 @@ use crate::{AllocError, Metaslab, SpaceMapStore};
 pub(super) struct MetaslabAllocator {
     pub(super) place: Metaslab,
     /// Held while the own map is read or written, so that a reader never sees a partial write.
-    pub(super) map_access: Mutex<()>,
-    state: Mutex<MetaslabState>,
+    pub(super) map_access: Mutex<(), rank::MetaslabMap>,
+    state: Mutex<MetaslabState, rank::MetaslabState>,
     /// The latest [`MetaslabState::largest_bytes`], for choosing a metaslab without the lock.
     largest: AtomicU64,
     is_loaded: AtomicBool,

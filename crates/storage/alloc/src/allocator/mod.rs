@@ -23,6 +23,7 @@ pub use request::{AllocRequest, BlockSizes, NoSpace, Placement, VdevSpace};
 
 use core::ops::Range;
 use millpond_env::mark;
+use millpond_env::rank;
 use std::collections::{BTreeMap, BTreeSet};
 
 use millpond_env::sync::atomic::AtomicUsize;
@@ -52,16 +53,16 @@ const FAULTS_MAX: usize = 64;
 /// [`synced`](Self::synced) is called.
 pub struct PoolAllocator {
     /// Replaced as a whole when a vdev is added, removed or changed.
-    vdevs: RwLock<Arc<BTreeMap<VdevId, Arc<VdevAllocator>>>>,
+    vdevs: RwLock<Arc<BTreeMap<VdevId, Arc<VdevAllocator>>>, rank::Leaf>,
     store: Arc<dyn SpaceMapStore + Send + Sync>,
     /// One for each lane, so that lanes do not contend.
-    rotors: [Mutex<BTreeMap<Pool, Rotor>>; LANES],
-    registry: Mutex<Registry>,
+    rotors: [Mutex<BTreeMap<Pool, Rotor>, rank::Leaf>; LANES],
+    registry: Mutex<Registry, rank::MetaslabList>,
     /// State of the sync thread.
-    writing: Mutex<Writing>,
-    faults: Mutex<Vec<AllocError>>,
+    writing: Mutex<Writing, rank::AllocatorSync>,
+    faults: Mutex<Vec<AllocError>, rank::Leaf>,
     /// The txgs of pinned committed states, ascending.
-    pinned: RwLock<Arc<[Txg]>>,
+    pinned: RwLock<Arc<[Txg]>, rank::Leaf>,
     loaded_ranges_max: usize,
     /// The ranges that pinned states held back after the last txg.
     held_ranges: AtomicUsize,

@@ -39,7 +39,7 @@ pub struct VdevSpace {
     pub geometry: VdevGeometry,
     /// Its allocation class.
     pub class: AllocationClass,
-    /// Useful bytes in each raw sector of 512 bytes, for space usage.
+    /// Useful bytes in each raw sector of 512 bytes, for reporting space usage.
     pub deflate_ratio: u64,
     /// Children's worth of data: weights its share in the rotation of vdevs.
     pub data_disks: u64,

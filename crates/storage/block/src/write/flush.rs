@@ -6,6 +6,7 @@ use crate::BlockStore;
 use crate::topology::Topology;
 use crate::unflushed::FlushFailure;
 use millpond_env::mark;
+use millpond_env::rank;
 use millpond_env::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use millpond_env::sync::{Arc, Mutex, OnceLock};
 use millpond_env::thread;
@@ -26,7 +27,7 @@ pub(crate) struct Writing {
     pools: OnceLock<Pools>,
     /// The number of threads; 0 for one per processor.
     threads: AtomicUsize,
-    notes: Mutex<Notes>,
+    notes: Mutex<Notes, rank::Leaf>,
     is_repairing: AtomicBool,
     /// Incremented each time freed space may be allocated again.
     reuses: AtomicU64,
@@ -130,6 +131,7 @@ impl BlockStore {
     /// and rewrites them first.
     pub fn flush(&self) -> Result<(), FlushError> {
         loop {
+            rank::check_io();
             let since = self.retries.resumes();
             match self.flush_devices() {
                 Err(error) if self.retries.waits(since, &error) => {}

@@ -24,6 +24,7 @@ use crate::{BlockError, BlockStore};
 use issue::{Durability, ExtentOutcome, How, Issued, issue};
 use millpond_checksum::Checksummer;
 use millpond_env::mark;
+use millpond_env::rank;
 use millpond_env::sync::Arc;
 use millpond_ondisk::{BlockPointer, Dva, Txg};
 use place::{Extent, NoPlace, Placed, Placer};
@@ -86,6 +87,7 @@ impl BlockStore {
         allocator: &dyn Allocate,
         jobs: Vec<BlockWrite>,
     ) -> Vec<Result<WrittenBlock, BlockError>> {
+        rank::check_io();
         let topology = self.topology();
         let checksummer = self.checksummer();
         let placer = Placer {

@@ -205,7 +205,7 @@ struct Gang<'a> {
 }
 
 impl Gang<'_> {
-    /// Allocates a header and the pieces of `whole` after it. Returns the addresses of the header, each
+    /// Allocates a header and the pieces of `whole` below it. Returns the addresses of the header, each
     /// with the total size of what lies under it. On failure `self.taken` keeps what was allocated.
     fn node(&mut self, whole: Range<usize>, depth: u32) -> Result<Vec<Dva>, NoSpace> {
         if depth >= GANG_DEPTH_MAX {

@@ -1,5 +1,6 @@
 //! Long-lived threads that share batches of work.
 
+use millpond_env::rank;
 use millpond_env::sync::atomic::{AtomicUsize, Ordering};
 use millpond_env::sync::{Arc, Condvar, Mutex, Sender, bounded};
 use millpond_env::thread::{self, JoinHandle};
@@ -126,9 +127,9 @@ trait Work<R>: Send + Sync {
 }
 
 struct Batch<T, R, F> {
-    items: Vec<Mutex<Option<T>>>,
+    items: Vec<Mutex<Option<T>, rank::Leaf>>,
     next: AtomicUsize,
-    results: Mutex<Results<R>>,
+    results: Mutex<Results<R>, rank::Leaf>,
     finished: Condvar,
     treat: F,
 }
@@ -170,7 +171,7 @@ impl<T: Send, R: Send, F: Fn(T) -> R + Send + Sync> Work<R> for Batch<T, R, F> {
 }
 
 struct Slot<'a, R> {
-    results: &'a Mutex<Results<R>>,
+    results: &'a Mutex<Results<R>, rank::Leaf>,
     finished: &'a Condvar,
     index: usize,
     result: Option<R>,
