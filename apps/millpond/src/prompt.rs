@@ -54,7 +54,9 @@ fn read_silently(terminal: &File, signals: &mut Signals) -> io::Result<Answer> {
     loop {
         let mut waited: Vec<PollFd<'_>> = vec![PollFd::new(terminal, PollFlags::IN)];
         let sockets = signals.sockets.iter();
-        waited.extend(sockets.map(|(socket, _)| PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN)));
+        waited.extend(
+            sockets.map(|(socket, _)| PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN)),
+        );
         match poll(&mut waited, None) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
@@ -125,7 +127,8 @@ impl Signals {
 
     fn next(&mut self) -> Option<i32> {
         let mut sockets = self.sockets.iter_mut();
-        sockets.find_map(|(socket, signal)| matches!(socket.read(&mut [0]), Ok(1)).then_some(*signal))
+        sockets
+            .find_map(|(socket, signal)| matches!(socket.read(&mut [0]), Ok(1)).then_some(*signal))
     }
 
     fn release(&self) {

@@ -95,7 +95,7 @@ pub(super) struct BlockCheck<'a> {
 
 impl Visitor for BlockCheck<'_> {
     type Tree = Arc<Tally>;
-    type Object = Mutex<Counted>;
+    type Object = Mutex<Counted, rank::CheckSums>;
 
     fn visit(&self, block: &Visit<'_, Self>) -> Step {
         let (object, pointer) = (block.object, block.pointer);

@@ -15,6 +15,7 @@ pub use report::{
 
 use blocks::BlockVerifier;
 use millpond_dataset::{Dataset, DatasetError, Directory, KeyRing};
+use millpond_env::rank;
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Mutex};
 use millpond_env::thread;
@@ -81,7 +82,7 @@ pub fn verify_pool(
     collect_roots(pool, &mut roots, &mut troubles);
     let store = pool.store();
     let report = Mutex::new(VerifyReport::default());
-    let tallies: Mutex<BTreeMap<(u64, u64), Tally>> = Mutex::new(BTreeMap::new());
+    let tallies: Mutex<BTreeMap<(u64, u64), Tally>, rank::Leaf> = Mutex::new(BTreeMap::new());
     let overflow = AtomicU64::new(0);
     let note = |problem: &Problem| {
         tally(&tallies, &overflow, problem);
@@ -196,7 +197,11 @@ fn name_objects(
     }
 }
 
-fn tally(tallies: &Mutex<BTreeMap<(u64, u64), Tally>>, overflow: &AtomicU64, problem: &Problem) {
+fn tally(
+    tallies: &Mutex<BTreeMap<(u64, u64), Tally>, rank::Leaf>,
+    overflow: &AtomicU64,
+    problem: &Problem,
+) {
     let key = (problem.address.dataset, problem.address.object.0);
     let mut tallies = tallies.lock();
     if tallies.len() >= DAMAGED_OBJECTS_MAX && !tallies.contains_key(&key) {

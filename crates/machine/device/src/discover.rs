@@ -5,6 +5,7 @@ use crate::{
     Device, DeviceError, FileDevice, GptPartition, OpenOptions, PartitionDevice, QueuedDevice,
     read_gpt,
 };
+use millpond_env::rank;
 use millpond_env::sync::{Condvar, Mutex};
 use millpond_env::thread;
 use std::collections::HashMap;
@@ -119,7 +120,7 @@ fn partitions_of(device: &Arc<dyn Device>) -> Option<Vec<GptPartition>> {
     if thread::is_alone() {
         return Some(read_gpt(device.as_ref()).unwrap_or_default());
     }
-    let answer: Arc<(Mutex<Table>, Condvar)> = Arc::default();
+    let answer: Arc<(Mutex<Table, rank::Leaf>, Condvar)> = Arc::default();
     let (other, shared) = (Arc::clone(device), Arc::clone(&answer));
     let reader = thread::spawn("partitions", move || {
         let parts = read_gpt(other.as_ref()).unwrap_or_default();

@@ -14,6 +14,7 @@ mod transfer;
 pub(crate) use transfer::{Outcome, Transfer};
 
 use io_uring::{IoUring, Probe, opcode};
+use millpond_env::rank;
 use millpond_env::sync::{Mutex, OnceLock};
 
 /// File ranges of one batch in flight.
@@ -23,7 +24,7 @@ pub(crate) const DEPTH: u32 = 64;
 const IDLE_MAX: usize = 16;
 
 /// Idle rings. The lock is held only for a push or a pop.
-static IDLE: Mutex<Vec<IoUring>> = Mutex::new(Vec::new());
+static IDLE: Mutex<Vec<IoUring>, rank::Leaf> = Mutex::new(Vec::new());
 
 /// Whether the system permits io_uring reads and writes to this process. Tried once.
 #[must_use]

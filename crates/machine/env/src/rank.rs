@@ -104,7 +104,6 @@ ranks! {
     io DatasetNames, "dataset names", "dataset", "Exclusive: an operation's changes of the MOS, in its sync task. Shared: looking up a name to open its dataset.";
     io OpenHeads, "open heads", "dataset", "Looking a head up, or opening one.";
     io AttributeTables, "tables of attribute layouts", "sa", "Adding a layout, some thirty times in a file system's life.";
-    brief PinnedViews, "pinned views", "pool", "Adding, dropping or listing a few.";
     brief IntentQueue, "queue of an intent log", "intent", "A few entries.";
     brief IntentChain, "chain of an intent log", "intent", "A few entries. The writer of log blocks holds a transaction and not this lock.";
 
@@ -113,6 +112,7 @@ ranks! {
     io ObjectSetSync, "sync of an object set", "object", "The sync of that set. Readers take it only to learn whether a failed read was due to a sync.";
     io MetaslabMap, "space map of a metaslab", "alloc", "Loading or writing the map.";
     io SpaceMapTables, "objects of space maps", "pool", "Looking one up, or opening it.";
+    brief PinnedViews, "pinned views", "pool", "Adding, dropping or listing a few.";
     brief PoolState, "pool state", "pool", "A few fields: configuration, features, uberblock.";
     brief ObjectNumbers, "object numbers of an object set", "object", "A search among known blocks of dnodes.";
     brief ObjectState, "object", "object", "One change or lookup. A block that a partial write needs is read without it, and the change is retried.";
@@ -245,10 +245,10 @@ fn check(rank: Option<Rank>) {
 #[cfg(debug_assertions)]
 fn held_where(condition: impl Fn(&Rank) -> bool) -> Option<Rank> {
     let find = |held: &RefCell<Vec<Rank>>| {
-        // While a panic unwinds, guards are still held that a destructor knows nothing of.
         let held = held.borrow();
         held.iter().copied().find(|other| condition(other))
     };
+    // A destructor that runs during a panic does not fail again.
     match std::thread::panicking() {
         true => None,
         false => HELD.try_with(find).ok().flatten(),

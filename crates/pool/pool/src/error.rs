@@ -60,6 +60,14 @@ pub enum PoolError {
         /// The operation.
         what: &'static str,
     },
+    /// The changes of a txg in memory are not consistent, so it was not committed. This is a bug.
+    #[error("txg {txg} was not committed: {what}; this is a bug, please report it")]
+    Inconsistent {
+        /// The txg.
+        txg: millpond_ondisk::Txg,
+        /// What is wrong.
+        what: &'static str,
+    },
     /// A txg still dirties the MOS in its last sync pass.
     #[error("txg {txg} does not converge within {passes} passes")]
     NoConvergence {

@@ -74,7 +74,9 @@ fn a_wait_for_a_condition_checks_the_order_again() {
     let mut guard = state.lock();
     assert!(changed.wait_for(&mut guard, limit).timed_out());
     let _inner = leaf.lock();
-    let words = refusal(|| drop(changed.wait_for(&mut guard, limit)));
+    let words = refusal(|| {
+        changed.wait_for(&mut guard, limit);
+    });
     assert!(words.contains("waiting on \"object\""), "{words}");
 }
 

@@ -118,6 +118,21 @@ pub(crate) struct TxgSyncState {
     pub(crate) has_changes: AtomicBool,
 }
 
+impl TxgSyncState {
+    /// The state before the first pass.
+    pub(crate) fn new(txg: Txg, tx: Transaction) -> Self {
+        Self {
+            txg,
+            pass: AtomicU32::new(1),
+            tx,
+            dead: Mutex::default(),
+            mos_change: Mutex::default(),
+            leaks: Mutex::default(),
+            has_changes: AtomicBool::new(false),
+        }
+    }
+}
+
 /// The blocks leaked in one txg.
 #[derive(Default)]
 pub(crate) struct Leaks {

@@ -27,8 +27,7 @@ use millpond_alloc::PoolAllocator;
 use millpond_block::RetryPolicy;
 use millpond_env::mark;
 use millpond_env::sync::Arc;
-use millpond_env::sync::Mutex;
-use millpond_env::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use millpond_env::sync::atomic::Ordering;
 use millpond_env::thread;
 use millpond_ondisk::pool_directory::key;
 use millpond_ondisk::{BlockPointer, Guid, Txg};
@@ -200,15 +199,7 @@ impl Pool {
         mut inline: Option<Inline<'_>>,
     ) -> Result<(), PoolError> {
         let txg = syncing.txg();
-        let sync_state = Arc::new(TxgSyncState {
-            txg,
-            pass: AtomicU32::new(1),
-            tx: syncing.transaction(),
-            dead: Mutex::new(Vec::new()),
-            mos_change: Mutex::default(),
-            leaks: Mutex::default(),
-            has_changes: AtomicBool::new(false),
-        });
+        let sync_state = Arc::new(TxgSyncState::new(txg, syncing.transaction()));
         let ctx = SyncContext {
             pool: self,
             sync_state: Arc::clone(&sync_state),
@@ -276,6 +267,7 @@ impl Pool {
                 mark::hit("loss-at-flush-logged");
             }
         }
+        self.check_before_commit(&ctx)?;
         self.commit(&ctx)
     }
 

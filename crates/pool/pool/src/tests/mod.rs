@@ -5,6 +5,6 @@ mod crash;
 mod hung;
 mod leaks;
 mod lists;
-mod made;
+pub(crate) mod made;
 mod suspended;
 mod threads;

@@ -361,6 +361,25 @@ impl MetaslabState {
             counted_bytes,
         })
     }
+    /// Checks that allocated, deferred and free bytes add up to the metaslab's size.
+    ///
+    /// # Errors
+    /// [`AllocError::Disagreement`]: the space in memory is wrong, and must not be written.
+    pub(super) fn check_sum(&self) -> Result<(), AllocError> {
+        let Some(loaded) = &self.loaded else {
+            return Ok(());
+        };
+        let stated = self.allocated_bytes();
+        let counted_bytes = self.place.size_bytes().saturating_sub(loaded.free.bytes());
+        if stated == counted_bytes {
+            return Ok(());
+        }
+        Err(AllocError::Disagreement {
+            metaslab: self.place.id,
+            stated_bytes: i64::try_from(stated).unwrap_or(i64::MAX),
+            counted_bytes,
+        })
+    }
     /// The free space according to everything written so far, if loaded.
     pub(super) fn recorded(&self) -> Option<&RangeSet> {
         self.loaded.as_ref().map(|loaded| &loaded.recorded)
@@ -431,4 +450,44 @@ fn merge(into: &mut RangeSet, mut other: RangeSet) -> Result<(), RangeConflict> 
         core::mem::swap(into, &mut other);
     }
     other.iter().try_for_each(|range| into.add(range))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MetaslabId;
+    use millpond_ondisk::{Ashift, VdevId};
+
+    #[test]
+    fn space_that_does_not_add_up_is_refused() {
+        let place = Metaslab {
+            id: MetaslabId {
+                vdev: VdevId(0),
+                index: 3,
+            },
+            range: 0..1 << 20,
+            ashift: Ashift(12),
+        };
+        let unflushed = UnflushedChanges::default();
+        let mut state = MetaslabState::new(place.clone(), None, None, Txg(0), unflushed);
+        // Nothing is known of a metaslab that is not loaded.
+        assert_eq!(state.check_sum(), Ok(()));
+        let mut free = RangeSet::new();
+        free.add(place.range.clone()).unwrap();
+        let space = MetaslabSpace {
+            metaslab: place.clone(),
+            free,
+        };
+        state.load(space).unwrap();
+        let start = state.allocate(Txg(9), 8192).unwrap();
+        assert_eq!(state.check_sum(), Ok(()));
+        let loaded = state.loaded.as_mut().unwrap();
+        loaded.free.add(start..start + 4096).unwrap();
+        let error = AllocError::Disagreement {
+            metaslab: place.id,
+            stated_bytes: 8192,
+            counted_bytes: 4096,
+        };
+        assert_eq!(state.check_sum(), Err(error));
+    }
 }

@@ -133,6 +133,7 @@ impl PoolAllocator {
         let changes = metaslab.with(|state| state.take_changes(pass.stamp.txg))?;
         append(&metaslab, pass, &changes)?;
         put_header(&metaslab, pass)?;
+        metaslab.with(|state| state.check_sum())?;
         drop(access);
         Ok(())
     }
@@ -273,6 +274,7 @@ fn record(
         let changes = state.take_changes(txg)?;
         let before = state.unflushed.ranges();
         state.unflushed.merge(&changes).map_err(contradiction)?;
+        state.check_sum()?;
         let joins = state.unflushed_since == Txg(0);
         if joins {
             state.unflushed_since = txg;
