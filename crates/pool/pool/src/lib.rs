@@ -23,6 +23,7 @@ mod history;
 pub mod import;
 mod labels;
 mod logs;
+mod object_directory;
 mod open;
 mod open_for_writing;
 mod packed;

@@ -8,22 +8,19 @@
 //! Page `docs/format/import.md`.
 
 use crate::error::Reading;
-use crate::features::{Features, UnsupportedFeature};
+use crate::features::UnsupportedFeature;
 use crate::import::{Assembly, ConfigError, PoolCandidate, Rewind, RewindError, Trust};
-use crate::packed::read_packed_list;
+use crate::object_directory::ObjectDirectory;
 use crate::vdevs::leaf_states::{found_condition, judge};
 use crate::vdevs::objects::{load_allocation_class, load_dirty_time_log, load_indirect_mapping};
 use crate::{PoolError, PoolView};
 use millpond_block::{BlockStore, IoClock, RequestDeadline, Topology};
-use millpond_checksum::Salt;
 use millpond_env::Env;
 use millpond_env::sync::{Arc, OnceLock};
-use millpond_nvlist::NvList;
 use millpond_object::ObjectSetView;
 use millpond_ondisk::pool_directory::{self, key};
-use millpond_ondisk::{DecodeError, ObjectId, Txg, Uberblock, VdevId};
+use millpond_ondisk::{Txg, Uberblock, VdevId};
 use millpond_vdev::{IndirectTables, LeafTable, Reflow, TreeError, VdevKind, VdevTree};
-use millpond_zap::Zap;
 
 /// Options for opening a pool.
 #[derive(Debug, Clone)]
@@ -211,23 +208,8 @@ fn open_at(
             }));
         }
     };
-    let directory = open_directory(&mos).map_err(at)?;
-    let number = |name: &str| -> Result<Option<u64>, OpenError> {
-        let value = directory
-            .lookup_u64(name.as_bytes())
-            .reading("object directory");
-        Ok(value.map_err(at)?.filter(|id| *id != 0))
-    };
-    let require = |name: &str| -> Result<ObjectId, OpenError> {
-        let id = number(name)?;
-        id.map(ObjectId).ok_or_else(|| {
-            at(PoolError::NoEntry {
-                key: name.to_owned(),
-            })
-        })
-    };
-
-    let config = read_packed_list(&mos, require(key::CONFIG)?, "configuration").map_err(at)?;
+    let directory = ObjectDirectory::open(&mos).map_err(at)?;
+    let config = directory.config().map_err(at)?;
     let mut trusted = candidate.assemble(&config, Trust::Trusted { txg })?;
     if trusted.guid_sum() != uberblock.guid_sum {
         return Err(OpenError::GuidSum);
@@ -240,18 +222,7 @@ fn open_at(
     let mut members = Members::new(&trusted, reflow, env, options.deadline)?;
     store.set_topology(members.topology(&IndirectTables::default()));
 
-    let features = if uberblock.version < 5000 {
-        Features::default()
-    } else {
-        Features::load(
-            &mos,
-            require(key::FEATURES_FOR_READ)?,
-            require(key::FEATURES_FOR_WRITE)?,
-            require(key::FEATURE_DESCRIPTIONS)?,
-            number(key::FEATURE_ENABLED_TXG)?.map(ObjectId),
-        )
-        .map_err(at)?
-    };
+    let features = directory.features(uberblock.version).map_err(at)?;
     let unreadable = features.unreadable();
     if !unreadable.is_empty() {
         return Err(OpenError::Features {
@@ -265,7 +236,7 @@ fn open_at(
     let topology = members.topology(&indirect);
     judge(&topology, &mut trusted, txg);
     store.set_topology(topology);
-    if let Some(salt) = load_salt(&directory).map_err(at)? {
+    if let Some(salt) = directory.salt().map_err(at)? {
         store.set_salt(salt);
     }
     let name = candidate.name.clone();
@@ -273,10 +244,8 @@ fn open_at(
     let mut load_guid = [0; 8];
     env.entropy.fill(&mut load_guid);
     let load_guid = u64::from_ne_bytes(load_guid);
-    let (spares, caches) = (
-        load_list(&mos, number(key::SPARES)?, "spares").map_err(at)?,
-        load_list(&mos, number(key::L2CACHE)?, "l2cache").map_err(at)?,
-    );
+    let spares = directory.auxiliaries(key::SPARES).map_err(at)?;
+    let caches = directory.auxiliaries(key::L2CACHE).map_err(at)?;
     Ok(Arc::new(PoolView {
         env,
         name,
@@ -293,41 +262,6 @@ fn open_at(
         pin: None,
         space: OnceLock::new(),
     }))
-}
-
-pub(crate) fn open_directory(mos: &Arc<ObjectSetView>) -> Result<Zap, PoolError> {
-    let object = mos
-        .object(pool_directory::OBJECT_DIRECTORY)
-        .reading("object directory")?;
-    Zap::open(object).reading("object directory")
-}
-
-fn load_salt(directory: &Zap) -> Result<Option<Salt>, PoolError> {
-    let what = "checksum salt";
-    let Some(value) = directory
-        .lookup(key::CHECKSUM_SALT.as_bytes())
-        .reading(what)?
-    else {
-        return Ok(None);
-    };
-    let bytes: Result<[u8; 32], _> = value.bytes.as_slice().try_into();
-    let salt = bytes.map_err(|_| DecodeError::new("checksum salt", "not 32 bytes", 0));
-    salt.map(|salt| Some(Salt(salt))).reading(what)
-}
-
-pub(crate) fn load_list(
-    mos: &Arc<ObjectSetView>,
-    id: Option<u64>,
-    what: &'static str,
-) -> Result<Vec<NvList>, PoolError> {
-    let Some(id) = id else { return Ok(vec![]) };
-    let list = read_packed_list(mos, ObjectId(id), what)?;
-    Ok(list
-        .opt_list_array(what)
-        .ok()
-        .flatten()
-        .unwrap_or(&[])
-        .to_vec())
 }
 
 /// The vdev tree of an assembly, with what is known about each vdev so far.

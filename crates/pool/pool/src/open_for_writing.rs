@@ -13,8 +13,7 @@ use crate::features::counts::FeatureCounts;
 use crate::history::append::Opening;
 use crate::import::{Assembly, LeafState, PoolCandidate, Trust, assemble, scan_devices};
 use crate::labels::{self, CommitError};
-use crate::open::{load_list, open_directory};
-use crate::packed::read_packed_list;
+use crate::object_directory::ObjectDirectory;
 use crate::pins::TxgPin;
 use crate::pool::{Pool, PoolParts, PoolState, SyncMode};
 use crate::port::DatasetPort;
@@ -203,31 +202,11 @@ impl Pool {
         let store = Arc::new(self.store.view(pin.expiry()));
         let mos = ObjectSetView::open(Arc::clone(&store), 0, uberblock.root, None)
             .reading("pool metadata")?;
-        let directory = open_directory(&mos)?;
-        let number = |name: &str| -> Result<Option<u64>, PoolError> {
-            let value = directory.lookup_u64(name.as_bytes());
-            Ok(value.reading("object directory")?.filter(|id| *id != 0))
-        };
-        let require = |name: &str| -> Result<ObjectId, PoolError> {
-            let id = number(name)?.map(ObjectId);
-            id.ok_or_else(|| PoolError::NoEntry {
-                key: name.to_owned(),
-            })
-        };
-        let config = read_packed_list(&mos, require(key::CONFIG)?, "configuration")?;
-        let features = if uberblock.version < 5000 {
-            Features::default()
-        } else {
-            Features::load(
-                &mos,
-                require(key::FEATURES_FOR_READ)?,
-                require(key::FEATURES_FOR_WRITE)?,
-                require(key::FEATURE_DESCRIPTIONS)?,
-                number(key::FEATURE_ENABLED_TXG)?.map(ObjectId),
-            )?
-        };
-        let spares = load_list(&mos, number(key::SPARES)?, "spares")?;
-        let caches = load_list(&mos, number(key::L2CACHE)?, "l2cache")?;
+        let directory = ObjectDirectory::open(&mos)?;
+        let config = directory.config()?;
+        let features = directory.features(uberblock.version)?;
+        let spares = directory.auxiliaries(key::SPARES)?;
+        let caches = directory.auxiliaries(key::L2CACHE)?;
         let mut assembly = self.assembly(&config, uberblock.txg)?;
         judge(&store.topology(), &mut assembly, uberblock.txg);
         Ok(Arc::new(PoolView {

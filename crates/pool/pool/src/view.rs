@@ -1,7 +1,7 @@
 //! A committed state of a pool.
 
-use crate::error::Reading;
 use crate::import::Assembly;
+use crate::object_directory::ObjectDirectory;
 use crate::pins::TxgPin;
 use crate::{Features, PoolError, PoolSpace};
 use millpond_block::BlockStore;
@@ -11,7 +11,6 @@ use millpond_nvlist::NvList;
 use millpond_object::ObjectSetView;
 use millpond_ondisk::zap::ZapValue;
 use millpond_ondisk::{Guid, ObjectId, Uberblock};
-use millpond_zap::Zap;
 
 /// A pool opened for reading: the MOS as of one uberblock. It does not change while it is open.
 pub struct PoolView {
@@ -19,7 +18,7 @@ pub struct PoolView {
     pub(crate) name: String,
     pub(crate) store: Arc<BlockStore>,
     pub(crate) mos: Arc<ObjectSetView>,
-    pub(crate) directory: Zap,
+    pub(crate) directory: ObjectDirectory,
     pub(crate) config: NvList,
     pub(crate) uberblock: Uberblock,
     pub(crate) features: Features,
@@ -128,48 +127,34 @@ impl PoolView {
     /// # Errors
     /// If the directory cannot be read.
     pub fn directory_value(&self, key: &str) -> Result<Option<ZapValue>, PoolError> {
-        self.directory
-            .lookup(key.as_bytes())
-            .reading("object directory")
+        self.directory.value(key)
     }
     /// The names of all entries of the object directory, in hash order.
     ///
     /// # Errors
     /// If the directory cannot be read.
     pub fn directory_names(&self) -> Result<Vec<String>, PoolError> {
-        self.directory
-            .iter()
-            .map(|entry| {
-                let name = entry.reading("object directory")?.name;
-                Ok(String::from_utf8_lossy(&name).into_owned())
-            })
-            .collect()
+        self.directory.names()
     }
     /// Looks up an entry of the object directory that holds a single number.
     ///
     /// # Errors
     /// If the directory cannot be read.
     pub fn directory_number(&self, key: &str) -> Result<Option<u64>, PoolError> {
-        Ok(self.directory_value(key)?.and_then(|value| value.first()))
+        self.directory.number(key)
     }
     /// Looks up an entry of the object directory that names an object; `None` if it is absent or 0.
     ///
     /// # Errors
     /// If the directory cannot be read.
     pub fn find_directory_object(&self, key: &str) -> Result<Option<ObjectId>, PoolError> {
-        Ok(self
-            .directory_number(key)?
-            .filter(|id| *id != 0)
-            .map(ObjectId))
+        self.directory.find_object(key)
     }
     /// Like [`PoolView::find_directory_object`], for entries that every pool has.
     ///
     /// # Errors
     /// [`PoolError::NoEntry`] if the entry is absent, or an error if the directory cannot be read.
     pub fn directory_object(&self, key: &str) -> Result<ObjectId, PoolError> {
-        self.find_directory_object(key)?
-            .ok_or_else(|| PoolError::NoEntry {
-                key: key.to_owned(),
-            })
+        self.directory.object(key)
     }
 }
