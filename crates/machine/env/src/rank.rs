@@ -137,6 +137,13 @@ ranks! {
     brief Leaf, "all others", "all", "A few instructions: a lookup, an insertion, a count. No lock is taken under it.";
 }
 
+/// Whether debug builds check the order: in tests of this crate, and where `MILLPOND_LOCK_RANKS` is set.
+#[cfg(debug_assertions)]
+fn is_checked() -> bool {
+    static IS_SET: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+    cfg!(test) || *IS_SET.get_or_init(|| std::env::var_os("MILLPOND_LOCK_RANKS").is_some())
+}
+
 #[cfg(debug_assertions)]
 thread_local! {
     static HELD: RefCell<Vec<Rank>> = const { RefCell::new(Vec::new()) };
@@ -168,7 +175,7 @@ impl Held {
     #[must_use]
     pub fn taken(rank: Option<Rank>) -> Self {
         #[cfg(debug_assertions)]
-        if let Some(rank) = rank {
+        if let Some(rank) = rank.filter(|_| is_checked()) {
             let _ = HELD.try_with(|held| held.borrow_mut().push(rank));
         }
         #[cfg(not(debug_assertions))]

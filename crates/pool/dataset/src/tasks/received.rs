@@ -17,7 +17,8 @@ impl Datasets {
     /// If the pool is suspended or cannot be read.
     pub fn destroy_half_received(&self) -> Result<Vec<String>, DatasetError> {
         let mut gone = vec![];
-        for name in std::mem::take(&mut *self.half_received.lock()) {
+        let names = std::mem::take(&mut *self.half_received.lock());
+        for name in names {
             match self.destroy_dataset(&name) {
                 Ok(()) => gone.push(name),
                 Err(DatasetError::Refused { .. }) => {}
