@@ -43,7 +43,7 @@ pub struct Daemon {
     /// Count of calls in progress, and the monotonic time at which the last one ended.
     busy: AtomicU64,
     last_call_ns: AtomicU64,
-    health: Mutex<HealthMonitor, rank::Leaf>,
+    health: Mutex<HealthMonitor, rank::Health>,
     /// Whether a thread is looking up the names of files with errors.
     is_naming: AtomicBool,
     log: Log,
@@ -205,19 +205,23 @@ impl Daemon {
                 files.entry(path).or_default().push((name, config));
             }
         }
-        drop(written);
-        let mut absent = self.absent.lock();
-        absent.retain(|guid, _| !self.pools.is_imported(*guid));
-        if let Some(own) = files.get_mut(&self.state.dirs().cache_file()) {
-            own.extend(absent.values().cloned());
+        let absent: Vec<u64> = self.absent.lock().keys().copied().collect();
+        for guid in absent {
+            if self.pools.is_imported(guid) {
+                self.absent.lock().remove(&guid);
+            }
         }
-        drop(absent);
+        if let Some(own) = files.get_mut(&self.state.dirs().cache_file()) {
+            own.extend(self.absent.lock().values().cloned());
+        }
         for (path, pools) in files {
             if let Err(error) = write_cache_file(&path, &pools) {
                 let line = Line::new(Level::Warning, error.to_string());
                 (self.log)(&line.file(&path.to_string_lossy()));
             }
         }
+        // Held until now: a slower thread must not overwrite these files with an older set of pools.
+        drop(written);
     }
 
     /// Unmounts all file systems, and syncs and closes all pools. They stay in the cache file, so the next

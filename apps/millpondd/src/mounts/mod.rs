@@ -40,7 +40,7 @@ type Notes = dyn Fn(&[MountInfo]) + Send + Sync;
 /// The mounts of a daemon.
 pub struct Mounts {
     mounter: Box<dyn Mounter>,
-    table: Mutex<Vec<Entry>, rank::Leaf>,
+    table: Mutex<Vec<Entry>, rank::MountTable>,
     /// Serializes mounting and unmounting.
     turn: Mutex<(), rank::MountTurn>,
     /// Called with the new mounts before every change is made.
@@ -84,8 +84,14 @@ impl Mounts {
     /// The mounts, in the order in which they were made.
     pub fn list(&self) -> Vec<MountInfo> {
         let mut table = self.table.lock();
-        table.retain(|entry| entry.handle.is_alive());
-        table.iter().map(|entry| entry.info.clone()).collect()
+        let dead: Vec<Entry> = table
+            .extract_if(.., |entry| !entry.handle.is_alive())
+            .collect();
+        let alive = table.iter().map(|entry| entry.info.clone()).collect();
+        drop(table);
+        // This may end the mount's threads and close its file system, so it happens without the lock.
+        drop(dead);
+        alive
     }
 
     /// The mounts with links in their mount points resolved, for the record.

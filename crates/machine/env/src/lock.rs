@@ -1,7 +1,7 @@
 //! Locks that check the order in which a thread takes them.
 //!
 //! A lock's rank is a type parameter, from the table in [`rank`](crate::rank). In debug builds each thread
-//! keeps the ranks that it holds, if `MILLPOND_LOCK_RANKS` is set. Waiting for a lock panics if the thread holds one of the same or a later
+//! keeps the ranks that it holds. Waiting for a lock panics if the thread holds one of the same or a later
 //! rank, so an order that could deadlock fails the first time it runs, and not only when two threads meet.
 //! In release builds the rank costs nothing.
 

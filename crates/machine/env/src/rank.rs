@@ -79,9 +79,11 @@ macro_rules! kind {
 
 ranks! {
     // Daemon and administration.
+    io Health, "health monitor", "millpondd", "Looking at all pools and devices.";
     io MountTurn, "turn of mounts", "millpondd", "Mounting or unmounting: one at a time.";
     io ImportTurn, "turn of pools", "service", "Creating, importing, exporting or destroying a pool: one at a time.";
     io CacheFiles, "cache files", "millpondd", "Writing the cache files of all pools.";
+    brief MountTable, "table of mounts", "millpondd", "A lookup or insertion, and asking the mounts for failures.";
     io AuxiliaryDevices, "spares and cache devices", "service", "Opening or closing some, across reads of their labels.";
     io OpenedPools, "opened pools", "service", "Looking one up, or closing all.";
     io OpenFiles, "open file systems and volumes of a pool", "engine", "Looking one up, or opening it.";
@@ -137,13 +139,6 @@ ranks! {
     brief Leaf, "all others", "all", "A few instructions: a lookup, an insertion, a count. No lock is taken under it.";
 }
 
-/// Whether debug builds check the order: in tests of this crate, and where `MILLPOND_LOCK_RANKS` is set.
-#[cfg(debug_assertions)]
-fn is_checked() -> bool {
-    static IS_SET: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
-    cfg!(test) || *IS_SET.get_or_init(|| std::env::var_os("MILLPOND_LOCK_RANKS").is_some())
-}
-
 #[cfg(debug_assertions)]
 thread_local! {
     static HELD: RefCell<Vec<Rank>> = const { RefCell::new(Vec::new()) };
@@ -175,7 +170,7 @@ impl Held {
     #[must_use]
     pub fn taken(rank: Option<Rank>) -> Self {
         #[cfg(debug_assertions)]
-        if let Some(rank) = rank.filter(|_| is_checked()) {
+        if let Some(rank) = rank {
             let _ = HELD.try_with(|held| held.borrow_mut().push(rank));
         }
         #[cfg(not(debug_assertions))]

@@ -163,21 +163,32 @@ impl FileSystem {
         };
         // The transaction begins under the lock, but the bytes are copied without it: writers of other ranges
         // can continue.
-        let written = node.object.write(&tx, start, bytes);
-        if let Err(error) = written {
-            let _change = node.lock_changes();
-            let mut state = node.state();
-            if state.size == end && old.size < end {
-                let unfinished = tx.unfinished();
-                state.size = old.size;
-                self.store(&tx, node, state, &Lists::default())?;
-                unfinished.done();
-            }
+        if let Err(error) = node.object.write(&tx, start, bytes) {
             // Some of the bytes may have been written.
             self.record_nothing(&tx, Some(node.id));
+            drop(tx);
+            // Without space for even this, the file ends with zeros instead.
+            let _ = self.shrink_after_failure(node, end, old.size);
             return Err(error.into());
         }
         self.record_write(&tx, node, start, bytes);
+        Ok(())
+    }
+
+    /// Takes back that a write which failed made the file longer: from `old` to `end` bytes. The caller holds the
+    /// range lock, and no transaction: this one begins after the lock, as all do.
+    fn shrink_after_failure(&self, node: &NodeInner, end: u64, old: u64) -> Result<(), FileError> {
+        let _change = node.lock_changes();
+        let mut state = node.state();
+        if state.size != end || old >= end {
+            return Ok(());
+        }
+        let tx = self.begin_freeing(NODE_BYTES, 0)?;
+        let unfinished = tx.unfinished();
+        state.size = old;
+        self.store(&tx, node, state, &Lists::default())?;
+        unfinished.done();
+        self.record_nothing(&tx, Some(node.id));
         Ok(())
     }
 
