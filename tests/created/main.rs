@@ -170,7 +170,7 @@ fn new_pool(name: &str, vdevs: NewVdevs, ashift: &str) -> NewPool {
             ..WriteOptions::default()
         },
         system: "here 6.1 #1 SMP x86_64".into(),
-        cache_bytes: 32 << 20,
+        cache_bytes: Some(32 << 20),
     }
 }
 

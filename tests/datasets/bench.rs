@@ -172,7 +172,7 @@ impl Bench {
             root_properties: BTreeMap::new(),
             writing: writing(),
             system: "here 6.1 #1 x86_64".into(),
-            cache_bytes: 32 << 20,
+            cache_bytes: Some(32 << 20),
         };
         let datasets = Datasets::new(contents);
         let port = Arc::clone(&datasets);

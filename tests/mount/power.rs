@@ -278,7 +278,7 @@ fn judge(world: &World, count: usize, cut: &PowerCut, workers: &[Worker<'_>], by
     let after = world.reborn(count, cut);
     let candidate = found(&after, &BTreeSet::new()).unwrap_or_else(|why| panic!("{what}: {why}"));
     let options = OpenOptions {
-        cache_bytes: CACHE_BYTES,
+        cache_bytes: Some(CACHE_BYTES),
         ..OpenOptions::default()
     };
     let read = View::open_candidate(&candidate, &options);

@@ -76,7 +76,7 @@ fn fast_writers_are_throttled_and_dirty_data_is_bounded() {
             ..WriteOptions::default()
         },
         system: "test".into(),
-        cache_bytes: 16 << 20,
+        cache_bytes: Some(16 << 20),
     };
     let pool = Pool::create(&Env::real(), &new).unwrap();
     let files = pool.file_system("tank").unwrap();

@@ -38,7 +38,7 @@ pub fn open_state(
         )));
     };
     let options = OpenOptions {
-        cache_bytes: 64 << 20,
+        cache_bytes: Some(64 << 20),
         at_checkpoint,
         ..OpenOptions::default()
     };

@@ -61,7 +61,7 @@ fn run(case: &str, folder: &Path) -> anyhow::Result<Outcome> {
     let candidates = Search::new([disks.folder.clone()]).pools();
     anyhow::ensure!(candidates.len() == 1, "{} pools found", candidates.len());
     let options = OpenOptions {
-        cache_bytes: 16 << 20,
+        cache_bytes: Some(16 << 20),
         ..OpenOptions::default()
     };
     let pool = View::open_candidate(&candidates[0], &options)?;

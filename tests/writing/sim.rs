@@ -79,7 +79,7 @@ pub fn create_of(
         root_properties: BTreeMap::new(),
         writing,
         system: "sim".into(),
-        cache_bytes: 16 << 20,
+        cache_bytes: Some(16 << 20),
     };
     Pool::create(&world.env(), &new).unwrap()
 }
@@ -116,7 +116,7 @@ pub fn open_candidate(world: &World, candidate: &PoolCandidate) -> Result<Pool, 
 /// Opens the world's pool for reading.
 pub fn read(world: &World) -> Result<View, Error> {
     let options = OpenOptions {
-        cache_bytes: 16 << 20,
+        cache_bytes: Some(16 << 20),
         ..OpenOptions::default()
     };
     View::open_candidate(&candidate(world), &options)

@@ -40,7 +40,7 @@ fn without_features(world: &World) -> Pool {
         // Another thread changes files too: the one that completes the accounting.
         writing: WriteOptions::default(),
         system: "sim".into(),
-        cache_bytes: 16 << 20,
+        cache_bytes: Some(16 << 20),
     };
     Pool::create(&world.env(), &new).unwrap()
 }

@@ -270,7 +270,7 @@ fn adopted(stage: &Stage) -> (Pool, [Arc<SimDisk>; 2]) {
             ..WriteOptions::default()
         },
         system: "millpond".into(),
-        cache_bytes: 64 << 20,
+        cache_bytes: Some(64 << 20),
     };
     let live = Pool::create(&world.env(), &new).unwrap();
     stage.served.daemon.pools().adopt(live.clone());

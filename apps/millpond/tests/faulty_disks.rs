@@ -200,7 +200,7 @@ fn host(world: &World) -> Pool {
         root_properties: BTreeMap::new(),
         writing: WriteOptions::default(),
         system: "millpond".into(),
-        cache_bytes: 64 << 20,
+        cache_bytes: Some(64 << 20),
     };
     Pool::create(&world.env(), &new).unwrap()
 }

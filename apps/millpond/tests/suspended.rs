@@ -56,7 +56,7 @@ impl Stage {
                 ..WriteOptions::default()
             },
             system: "millpond".into(),
-            cache_bytes: 64 << 20,
+            cache_bytes: Some(64 << 20),
         };
         let live = Pool::create(&world.env(), &new).unwrap();
 

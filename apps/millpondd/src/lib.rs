@@ -14,10 +14,12 @@
 //! | `metrics` | Prometheus metrics and their HTTP server |
 //! | `log`, `health` | log lines; the health monitor of pools and devices |
 //! | `permits` | connection permits |
+//! | `cache_watch` | lets the cache follow the memory of the machine |
 //! | `run` | the process: socket, connections, signals, exit when idle |
 //! | `start` | the client side: connects, and starts a daemon if necessary |
 #![forbid(unsafe_code)]
 
+mod cache_watch;
 mod daemon;
 mod events;
 mod fuse;

@@ -1,5 +1,6 @@
 //! The daemon process: socket, connections, signals, exit when idle.
 
+use crate::cache_watch::{CacheWatch, bytes_of};
 use crate::daemon::{Daemon, Log};
 use crate::fuse::FuseMounter;
 use crate::log::{self, Filter, Level, Line};
@@ -7,7 +8,7 @@ use crate::metrics::{self, MetricsListener, MetricsServer};
 use crate::mounts::{Mounter, NoMounter};
 use crate::permits::{ConnectionPermits, PermitLimits};
 use crate::state_dirs::StateDirs;
-use millpond_engine::RequestDeadline;
+use millpond_engine::{BlockCache, RequestDeadline};
 use millpond_env::sync::Arc;
 use millpond_env::sync::atomic::{AtomicBool, Ordering};
 use millpond_env::{Env, thread};
@@ -116,11 +117,14 @@ fn answer(stream: UnixStream, caller: Caller, daemon: &Daemon) {
     }
 }
 
+/// The least that `--arc-max` takes, in bytes, as OpenZFS's `zfs_arc_max`.
+const ARC_MAX_BYTES_MIN: u64 = 64 << 20;
+
 const HELP: &str = "\
 millpondd keeps pools imported and file systems mounted, and answers zpool and zfs.
 
 Usage: millpondd [--foreground] [--stay] [--metrics ADDRESS:PORT] [--deadline SECONDS]
-                 [--log FILTER]
+                 [--arc-max SIZE] [--log FILTER]
 
   --foreground  do not leave the terminal; log to standard error
   --stay        do not exit when no pool is imported (for a service manager)
@@ -130,6 +134,10 @@ Usage: millpondd [--foreground] [--stay] [--metrics ADDRESS:PORT] [--deadline SE
   --deadline SECONDS
                 time limit for a device request where redundancy is left; the pool then continues
                 without the device (default 30; 0: no limit). Environment: MILLPOND_DEADLINE
+  --arc-max SIZE
+                the most memory for cached blocks of all pools together, at least 64M. Default: five
+                eighths of the memory of the machine or control group, or all but 1G if that is more;
+                below it the cache gives way to other programs. Environment: MILLPOND_ARC_MAX
   --log FILTER  what to log: error, warn, info (default), debug or trace, for everything or for
                 one crate (info,millpond_pool=debug). Environment: MILLPOND_LOG
 
@@ -143,6 +151,7 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
     let (mut in_foreground, mut stays) = (false, false);
     let mut metrics = std::env::var("MILLPOND_METRICS").ok();
     let mut deadline = std::env::var("MILLPOND_DEADLINE").ok();
+    let mut arc_max = std::env::var("MILLPOND_ARC_MAX").unwrap_or_default();
     let mut filter = std::env::var("MILLPOND_LOG").unwrap_or_default();
     let mut words = words.iter();
     while let Some(word) = words.next() {
@@ -156,6 +165,11 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
             },
             Some("--deadline") => {
                 deadline = words.next().map(|word| word.to_string_lossy().into_owned());
+            }
+            Some("--arc-max") => {
+                let word = words.next().map(|word| word.to_string_lossy().into_owned());
+                // An empty word would mean the default.
+                arc_max = word.unwrap_or_else(|| "?".to_owned());
             }
             Some("--log") => match words.next() {
                 Some(word) => filter = word.to_string_lossy().into_owned(),
@@ -180,6 +194,10 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
         complain("--deadline (or MILLPOND_DEADLINE) needs a number of seconds");
         return ExitCode::from(2);
     };
+    if !set_arc_max(&arc_max) {
+        complain("--arc-max (or MILLPOND_ARC_MAX) needs a size of at least 64M");
+        return ExitCode::from(2);
+    }
     match Filter::parse(&filter) {
         Ok(filter) => log::start(&filter),
         Err(error) => {
@@ -202,6 +220,21 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
             complain(&text);
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Sets the greatest size of the cache. Nothing, and 0, stand for the default. Returns false if it is invalid.
+fn set_arc_max(words: &str) -> bool {
+    if words.is_empty() {
+        return true;
+    }
+    match bytes_of(words) {
+        Some(0) => true,
+        Some(bytes) if bytes >= ARC_MAX_BYTES_MIN => {
+            BlockCache::of_process().set_limit_bytes_max(bytes);
+            true
+        }
+        _ => false,
     }
 }
 
@@ -289,6 +322,7 @@ fn live(
     };
     notify("READY=1");
     let mut looked_ns = 0;
+    let mut cache_watch = CacheWatch::new(BlockCache::of_process());
     loop {
         let mut waited = [
             PollFd::new(&listener.socket, PollFlags::IN),
@@ -303,6 +337,7 @@ fn live(
         if now_ns.saturating_sub(looked_ns) >= 1_000_000_000 {
             looked_ns = now_ns;
             daemon.look_out();
+            cache_watch.tick();
         }
         let [has_caller, is_told] = waited.map(|fd| !fd.revents().is_empty());
         if outcome.is_err() {

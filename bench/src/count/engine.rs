@@ -56,7 +56,7 @@ impl Rig {
                 ..WriteOptions::default()
             },
             system: "sim".into(),
-            cache_bytes,
+            cache_bytes: Some(cache_bytes),
         };
         let pool = Pool::create(&world.env(), &new)?;
         pool.datasets()

@@ -6,7 +6,7 @@ use millpond_alloc::{
     AllocError, AllocRequest, AllocationClass, BlockSizes, LogRecord, MetaslabId, Placement,
     PoolAllocator, RangeSet, SpaceMapForms, SpaceMapStore, SpaceRecord, VdevGeometry, VdevSpace,
 };
-use millpond_cache::Cache;
+use millpond_cache::{Cache, Class};
 use millpond_nvlist::NvList;
 use millpond_object::{Block, BlockAddress, ObjectError};
 use millpond_ondisk::zap::{MicroZap, ZapLeaf};
@@ -256,7 +256,7 @@ fn space() -> Vec<Work> {
 fn cache() -> Vec<Work> {
     let full = || {
         let cache = Cache::<u64, u64>::new(1024 * 4096);
-        (0..1024).for_each(|key| drop(cache.insert(key, key, 4096)));
+        (0..1024).for_each(|key| drop(cache.insert(key, key, Class::Data, 4096)));
         cache
     };
     vec![
@@ -266,14 +266,14 @@ fn cache() -> Vec<Work> {
             ensure!(!kept.is_empty(), "nothing was kept");
             Ok(Box::new(move |number| {
                 let key = kept[shuffled(number) as usize % kept.len()];
-                black_box(cache.get(&key).context("not there")?);
+                black_box(cache.get(&key, Class::Data).context("not there")?);
                 Ok(())
             }))
         }),
         Work::new("cache/put-out", 16384, move || {
             let cache = full();
             Ok(Box::new(move |number| {
-                cache.insert(1024 + number, number, 4096);
+                cache.insert(1024 + number, number, Class::Data, 4096);
                 Ok(())
             }))
         }),

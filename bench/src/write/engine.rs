@@ -17,6 +17,8 @@ pub struct Engine {
     open: Option<(Arc<FileSystem>, Node)>,
 }
 
+/// The cache, in bytes, as the page says.
+const CACHE_BYTES: u64 = 256 << 20;
 pub const IMAGE_BYTES: u64 = 4 << 30;
 
 /// Creates empty images in `folder`.
@@ -37,6 +39,7 @@ impl Engine {
         let images = images(&folder, 2)?;
         let compression = if compressed { "lz4" } else { "off" };
         let pool = PoolBuilder::new("bench")
+            .cache_bytes(CACHE_BYTES)
             .mirror(&images)
             .root_property("compression", compression)
             .create()?;
@@ -136,7 +139,11 @@ impl Subject for Engine {
     fn reopen(&mut self) -> Result<()> {
         self.close()?;
         let search = Search::new([&self.folder]);
-        let (options, writing) = (OpenOptions::default(), WriteOptions::default());
+        let options = OpenOptions {
+            cache_bytes: Some(CACHE_BYTES),
+            ..OpenOptions::default()
+        };
+        let writing = WriteOptions::default();
         self.pool = Some(Pool::open(&search, "bench", &options, &writing)?);
         self.attach()
     }

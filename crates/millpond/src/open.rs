@@ -44,10 +44,11 @@ impl OpenOptions {
         self
     }
 
-    /// Sets the size of the block cache in bytes.
+    /// Gives the pool a block cache of its own, of this size in bytes. Otherwise all pools of the process share
+    /// one.
     #[must_use]
     pub fn cache_bytes(mut self, bytes: u64) -> Self {
-        self.reading.cache_bytes = bytes;
+        self.reading.cache_bytes = Some(bytes);
         self
     }
 

@@ -27,7 +27,7 @@ pub fn exercise(overlay: Overlay) -> bool {
     now("scan", "");
     let found = scan_devices(vec![candidate(overlay)]);
     let options = OpenOptions {
-        cache_bytes: 64 << 20,
+        cache_bytes: Some(64 << 20),
         ..OpenOptions::default()
     };
     let mut has_opened = false;

@@ -301,7 +301,7 @@ fn meet(crowd: Crowd, requests: Option<&Path>) -> Result<ThreadStats, String> {
             let what = format!("power cut after {count} of {recorded} requests, {cut:?}");
             let candidate = found(&world, &BTreeSet::new())?;
             let options = OpenOptions {
-                cache_bytes,
+                cache_bytes: Some(cache_bytes),
                 ..OpenOptions::default()
             };
             {
@@ -370,7 +370,7 @@ fn meet(crowd: Crowd, requests: Option<&Path>) -> Result<ThreadStats, String> {
         }
         pool.export().map_err(say)?;
         let options = OpenOptions {
-            cache_bytes,
+            cache_bytes: Some(cache_bytes),
             ..OpenOptions::default()
         };
         let candidate = found(&world, &BTreeSet::new())?;

@@ -11,6 +11,8 @@ use std::path::PathBuf;
 
 /// Cache size of a command that reads most content once.
 const CACHE_BYTES_READING_ONCE: u64 = 64 << 20;
+/// The cache of other commands that open a pool themselves. They run too shortly to fill more.
+const CACHE_BYTES: u64 = 256 << 20;
 
 /// The parsed shared options.
 #[derive(Debug, Clone)]
@@ -134,6 +136,7 @@ impl Global {
                 rewind,
                 at_checkpoint: matches.get_flag("checkpoint"),
                 allow_missing_tops: matches.get_flag("allow-missing"),
+                cache_bytes: Some(CACHE_BYTES),
                 ..OpenOptions::default()
             },
             is_json: matches.get_flag("json"),
@@ -147,7 +150,7 @@ impl Global {
     /// Its cache is smaller and keeps metadata.
     pub fn reading_once(&self) -> Self {
         let mut global = self.clone();
-        global.open.cache_bytes = CACHE_BYTES_READING_ONCE;
+        global.open.cache_bytes = Some(CACHE_BYTES_READING_ONCE);
         global
     }
 

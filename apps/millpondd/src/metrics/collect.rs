@@ -1,23 +1,25 @@
 //! Collects the metrics of a daemon.
 
+use super::arc;
 use super::page::{Kind, Page};
 use crate::daemon::Daemon;
 use millpond_control::properties::{DatasetKind, Kinds, by_name};
 use millpond_control::{
     ControlError, DatasetQuery, IoWaits, PoolInfo, READ, VdevInfo, VdevState, WRITE, Wanted,
 };
+use millpond_engine::BlockCache;
 use millpond_service::ImportedPool;
 
 /// Upper bound of the datasets reported per pool. `millpond_datasets_complete` shows whether there are more.
 const DATASETS_MAX: usize = 1000;
 
-type Name = (&'static str, Kind, &'static str);
+pub(super) type Name = (&'static str, Kind, &'static str);
 
-const fn counter(name: &'static str, help: &'static str) -> Name {
+pub(super) const fn counter(name: &'static str, help: &'static str) -> Name {
     (name, Kind::Counter, help)
 }
 
-const fn gauge(name: &'static str, help: &'static str) -> Name {
+pub(super) const fn gauge(name: &'static str, help: &'static str) -> Name {
     (name, Kind::Gauge, help)
 }
 
@@ -46,6 +48,7 @@ pub fn page(daemon: &Daemon) -> String {
         "Pools of the cache file that could not be imported.",
     );
     page.add(absent, &[], daemon.absent_count());
+    arc::add(&mut page, &BlockCache::of_process());
     for (name, pool) in &pools {
         engine(&mut page, name, pool);
         // A suspended pool that cannot be read reports its last known information.
@@ -100,41 +103,6 @@ fn engine(page: &mut Page, name: &str, pool: &ImportedPool) {
                 "Changes in memory that are not written.",
             ),
             groups.dirty_bytes(),
-        ),
-    ] {
-        add(name, value);
-    }
-    let cache = engine.store().cache_statistics();
-    for (name, value) in [
-        (
-            counter("millpond_cache_hits_total", "Blocks found in the cache."),
-            cache.hits,
-        ),
-        (
-            counter("millpond_cache_misses_total", "Blocks not in the cache."),
-            cache.misses,
-        ),
-        (
-            gauge("millpond_cache_bytes", "Memory that cached blocks take."),
-            cache.weight_bytes,
-        ),
-        (
-            gauge("millpond_cache_blocks", "Blocks in the cache."),
-            cache.entries,
-        ),
-        (
-            gauge(
-                "millpond_cache_read_ahead_bytes",
-                "Memory of prefetched blocks that were not read yet.",
-            ),
-            cache.speculative_bytes,
-        ),
-        (
-            counter(
-                "millpond_cache_read_ahead_used_total",
-                "Prefetched blocks that were read.",
-            ),
-            cache.speculative_used,
         ),
     ] {
         add(name, value);

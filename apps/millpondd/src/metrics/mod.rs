@@ -2,6 +2,7 @@
 //!
 //! `collect` and `page` make the text, `server` holds the sockets. Only `server` and its tests use tokio.
 
+mod arc;
 mod collect;
 mod page;
 mod server;

@@ -28,7 +28,7 @@ pub struct PoolBuilder {
     root_properties: BTreeMap<String, String>,
     writing: WriteOptions,
     env: Env2,
-    cache_bytes: u64,
+    cache_bytes: Option<u64>,
     has_plain_paths: bool,
 }
 
@@ -58,7 +58,7 @@ impl PoolBuilder {
             root_properties: BTreeMap::new(),
             writing: WriteOptions::default(),
             env: Env2(Env::real()),
-            cache_bytes: 256 << 20,
+            cache_bytes: None,
             has_plain_paths: false,
         }
     }
@@ -154,10 +154,11 @@ impl PoolBuilder {
         self.has_plain_paths = true;
         self
     }
-    /// Sets the size of the block cache in bytes.
+    /// Gives the pool a block cache of its own, of this size in bytes. Otherwise all pools of the process share
+    /// one.
     #[must_use]
     pub fn cache_bytes(mut self, bytes: u64) -> Self {
-        self.cache_bytes = bytes;
+        self.cache_bytes = Some(bytes);
         self
     }
 

@@ -19,7 +19,7 @@ mod view;
 pub use builder::{PoolBuilder, open_device};
 pub use dataset::Dataset;
 pub use error::Error;
-pub use millpond_block::{BlockError, LeafCondition, LeafReason, LeafState};
+pub use millpond_block::{BlockCache, BlockError, LeafCondition, LeafReason, LeafState};
 pub use millpond_dataset::properties::{DatasetKind, OwnerKind, OwnerSpace};
 pub use millpond_dataset::{
     Bookmark, DatasetError, DatasetSpace, Datasets, DestroyOptions, HeadDataset, Hold, KeyFormat,

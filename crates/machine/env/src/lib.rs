@@ -18,6 +18,7 @@ use std::sync::Arc;
 pub mod host;
 mod lock;
 pub mod mark;
+pub mod memory;
 pub mod rank;
 #[cfg(millpond_sim)]
 pub mod sim;

@@ -1,7 +1,7 @@
 //! Object sets, objects and their block trees on one device in memory.
 #![forbid(unsafe_code)]
 
-use millpond_block::{BlockStore, Topology};
+use millpond_block::{BlockCache, BlockStore, Topology};
 use millpond_checksum::checksum;
 use millpond_device::{Device, MemoryDevice};
 use millpond_env::sync::Arc;
@@ -62,7 +62,7 @@ impl Image {
         let (health, indirect) = (LeafTable::all_good(1), IndirectTables::default());
         Arc::new(BlockStore::new(
             Topology::new(tree, devices, health, indirect),
-            1 << 20,
+            BlockCache::new(1 << 20),
         ))
     }
 }

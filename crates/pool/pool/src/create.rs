@@ -26,7 +26,7 @@ use crate::vdevs::new_vdev::{
     BuiltVdevs, NewVdevError, NewVdevOptions, NewVdevs, build_vdevs, random_u64,
 };
 use millpond_alloc::{PoolAllocator, VdevGeometry, VdevSpace};
-use millpond_block::{BlockStore, IoClock, Topology};
+use millpond_block::{BlockCache, BlockStore, IoClock, Topology};
 use millpond_checksum::Salt;
 use millpond_device::Device;
 use millpond_env::Env;
@@ -70,8 +70,9 @@ pub struct NewPool {
     pub writing: WriteOptions,
     /// The running system as recorded in the history: node, release, version, machine.
     pub system: String,
-    /// Size of the block cache in bytes.
-    pub cache_bytes: u64,
+    /// The size of a block cache of its own, in bytes. Without it the pool uses the cache that the pools of
+    /// the process share.
+    pub cache_bytes: Option<u64>,
 }
 
 /// Why a pool cannot be created.
@@ -305,7 +306,10 @@ fn first_parts(
     topology.clock = IoClock::of(env);
     topology.deadline = new.writing.deadline.0;
     let tree = Arc::new(topology.tree.clone());
-    let store = Arc::new(BlockStore::new(topology, new.cache_bytes));
+    let store = Arc::new(BlockStore::new(
+        topology,
+        BlockCache::of_size(new.cache_bytes),
+    ));
     let mut salt = [0; 32];
     env.entropy.fill(&mut salt);
     store.set_salt(Salt(salt));

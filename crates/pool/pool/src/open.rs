@@ -14,7 +14,7 @@ use crate::object_directory::ObjectDirectory;
 use crate::vdevs::leaf_states::{found_condition, judge};
 use crate::vdevs::objects::{load_allocation_class, load_dirty_time_log, load_indirect_mapping};
 use crate::{PoolError, PoolView};
-use millpond_block::{BlockStore, IoClock, RequestDeadline, Topology};
+use millpond_block::{BlockCache, BlockStore, IoClock, RequestDeadline, Topology};
 use millpond_env::Env;
 use millpond_env::sync::{Arc, OnceLock};
 use millpond_object::ObjectSetView;
@@ -32,8 +32,9 @@ pub struct OpenOptions {
     /// Whether to open the pool even if whole top-level vdevs are unusable, for rescue: data on them is
     /// lost, the rest is readable.
     pub allow_missing_tops: bool,
-    /// Size of the block cache in bytes.
-    pub cache_bytes: u64,
+    /// The size of a block cache of its own, in bytes. Without it the pool uses the cache that the pools of
+    /// the process share.
+    pub cache_bytes: Option<u64>,
     /// Whether threads of the pool prefetch for sequential readers. A pool in sync mode `SyncMode::Caller`
     /// never prefetches.
     pub prefetch: bool,
@@ -44,13 +45,13 @@ pub struct OpenOptions {
 }
 
 impl Default for OpenOptions {
-    /// The newest state with all top-level vdevs and 256 MiB of cache.
+    /// The newest state with all top-level vdevs, and the cache that the pools of the process share.
     fn default() -> Self {
         Self {
             rewind: Rewind::Never,
             at_checkpoint: false,
             allow_missing_tops: false,
-            cache_bytes: 256 << 20,
+            cache_bytes: None,
             prefetch: true,
             deadline: RequestDeadline(None),
         }
@@ -191,7 +192,10 @@ fn open_at(
         candidate.assemble(&candidate.config, Trust::Untrusted { txg_max: Some(txg) })?;
     let topology = Members::new(&untrusted, reflow, env, options.deadline)?;
     let topology = topology.topology(&IndirectTables::default());
-    let store = Arc::new(BlockStore::new(topology, options.cache_bytes));
+    let store = Arc::new(BlockStore::new(
+        topology,
+        BlockCache::of_size(options.cache_bytes),
+    ));
     store.set_prefetch(options.prefetch);
     let mos = match ObjectSetView::open(Arc::clone(&store), 0, uberblock.root, None) {
         Ok(mos) => mos,

@@ -81,6 +81,12 @@ impl BufferPool {
         kept.buffers.entry(size).or_default().push(buffer);
     }
 
+    /// Gives all memory back.
+    pub(crate) fn clear(&self) {
+        let kept = std::mem::take(&mut *self.kept.lock());
+        drop(kept);
+    }
+
     /// Keeps the buffers of blocks that have no other reference.
     pub(crate) fn recycle_blocks(&self, blocks: impl IntoIterator<Item = Arc<Block>>) {
         for block in blocks {

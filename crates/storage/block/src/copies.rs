@@ -106,7 +106,7 @@ impl BlockStore {
                 })
             } else {
                 let size = pointer.psize_bytes();
-                let buffer = self.buffers.take(to_usize(size)).unwrap_or_default();
+                let buffer = self.cache.buffers.take(to_usize(size)).unwrap_or_default();
                 let birth = pointer.physical_birth();
                 let found = self.resolve(&topology, dva, size, birth, buffer, &mut verify);
                 found.map(|resolved| {

@@ -10,6 +10,7 @@
 
 mod address;
 mod audit;
+mod block_cache;
 mod buffer_pool;
 mod copies;
 mod damage;
@@ -31,6 +32,7 @@ mod write;
 
 pub use address::BlockAddress;
 pub use audit::BlockAudit;
+pub use block_cache::BlockCache;
 pub use buffer_pool::PooledBuf;
 pub use damage::DamagedBlock;
 pub use error::{BlockError, CopyFailure};

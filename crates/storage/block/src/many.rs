@@ -1,7 +1,8 @@
 //! Reads of many blocks with one call.
 
+use crate::block_cache::{CacheKey, class_of};
 use crate::copies::Begun;
-use crate::store::{CacheKey, InFlightRead};
+use crate::store::InFlightRead;
 use crate::{Block, BlockAddress, BlockError, BlockStore};
 use millpond_crypt::DatasetKey;
 use millpond_env::sync::Arc;
@@ -62,7 +63,8 @@ impl BlockStore {
                     self.with_retries(|| self.fetch(pointer, *address, key, begun.take()));
                 self.note_damage(pointer, *address, &outcome);
                 if let Ok(block) = &outcome {
-                    self.put(boarded.cache_key.clone(), block);
+                    self.cache
+                        .put(boarded.cache_key.clone(), block, class_of(pointer));
                 }
                 completion_guard.settle(outcome.clone());
                 if let Some(place) = outcomes.get_mut(boarded.number) {
@@ -92,8 +94,8 @@ impl BlockStore {
         if pointer.is_hole() || pointer.is_embedded() {
             return self.read(pointer, address, key).map(Some);
         }
-        let cache_key = CacheKey::of(pointer, key);
-        if let Some(block) = self.cache.get(&cache_key) {
+        let cache_key = self.cache_key(pointer, key);
+        if let Some(block) = self.find_cached(&cache_key, pointer) {
             return Ok(Some(block));
         }
         let (flight, is_mine) = self.join_read(&cache_key, false);
@@ -179,7 +181,7 @@ impl BlockStore {
             .clone()
             .map(|(pointer, _)| {
                 let is_stored = !pointer.is_hole() && !pointer.is_embedded();
-                is_stored.then(|| self.cache.take(&CacheKey::of(pointer, None)))?
+                is_stored.then(|| self.cache.entries.take(&self.cache_key(pointer, None)))?
             })
             .collect();
         let is_taken: Vec<bool> = taken.iter().map(Option::is_some).collect();

@@ -8,11 +8,12 @@
 //! another block. So it reads without side effects. It keeps content only if every leaf that it read was
 //! right, counts no errors and repairs nothing. Damage is left to the callers that request the block.
 
+use crate::block_cache::{CacheKey, class_of, weight_bytes};
 use crate::buffer_pool::PooledBuf;
 use crate::copies::{ReadParams, look};
 use crate::io_stats::IoClass;
 use crate::requests::{Overdue, unhurried};
-use crate::store::{CacheKey, InFlightRead};
+use crate::store::InFlightRead;
 use crate::topology::Topology;
 use crate::{Block, BlockAddress, BlockStore};
 use millpond_crypt::DatasetKey;
@@ -204,7 +205,7 @@ impl BlockStore {
         if self.prefetcher.is_off.load(Ordering::Acquire) || self.is_single_threaded() {
             return 0;
         }
-        PREFETCH_BYTES_MAX.min(self.speculative_bytes_max / 2)
+        PREFETCH_BYTES_MAX.min(self.cache.entries.speculative_bytes_max() / 2)
     }
 
     /// Queues a prefetch request that reads `bytes` bytes; returns whether it was accepted.
@@ -219,8 +220,9 @@ impl BlockStore {
             return false;
         };
         {
+            let bytes_max = self.cache.entries.speculative_bytes_max();
             let mut under_way = threads.counts.under_way.lock();
-            if under_way.bytes.saturating_add(bytes) > self.speculative_bytes_max {
+            if under_way.bytes.saturating_add(bytes) > bytes_max {
                 return false;
             }
             under_way.requests += 1;
@@ -297,8 +299,8 @@ impl BlockStore {
         if pointer.is_hole() || pointer.is_embedded() {
             return self.read(pointer, address, key).ok();
         }
-        let cache_key = CacheKey::of(pointer, key);
-        if let Some(block) = self.cache.peek(&cache_key) {
+        let cache_key = self.cache_key(pointer, key);
+        if let Some(block) = self.cache.entries.peek(&cache_key) {
             return Some(block);
         }
         loop {
@@ -341,8 +343,8 @@ impl BlockStore {
         if pointer.is_hole() || pointer.is_embedded() {
             return true;
         }
-        let cache_key = CacheKey::of(pointer, key);
-        if self.cache.contains(&cache_key) {
+        let cache_key = self.cache_key(pointer, key);
+        if self.cache.entries.contains(&cache_key) {
             return true;
         }
         let (flight, is_mine) = self.join_read(&cache_key, true);
@@ -379,12 +381,16 @@ impl BlockStore {
         buffer: PooledBuf,
     ) -> Option<Arc<Block>> {
         let completion_guard = self.completion_guard(cache_key, flight);
-        let weight = pointer.lsize_bytes() + 128;
-        if !self.cache.has_room_for_speculative(cache_key, weight) {
+        let weight = weight_bytes(pointer.lsize_bytes());
+        if !self
+            .cache
+            .entries
+            .has_room_for_speculative(cache_key, weight)
+        {
             return None;
         }
         // Another reader may have completed between our cache look-up and our registration.
-        let block = self.cache.peek(cache_key).or_else(|| {
+        let block = self.cache.entries.peek(cache_key).or_else(|| {
             // Uncompressed content can be read directly into its final buffer.
             let is_plain = pointer.compression() == Some(CompressionKind::Off);
             let (for_stored, for_content) = match is_plain && buffer.is_used {
@@ -394,10 +400,8 @@ impl BlockStore {
             let stored = self.read_without_trace(pointer, for_stored)?;
             (self.unfold_stored(pointer, address, key, stored, for_content)).ok()
         })?;
-        let (is_kept, gone) =
-            (self.cache).insert_speculative(cache_key.clone(), Arc::clone(&block), weight);
-        self.buffers.recycle_blocks(gone);
-        if !is_kept {
+        let class = class_of(pointer);
+        if !self.cache.put_speculative(cache_key.clone(), &block, class) {
             return None;
         }
         completion_guard.settle(Ok(Arc::clone(&block)));

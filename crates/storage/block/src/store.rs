@@ -2,7 +2,8 @@
 
 mod in_flight;
 
-use crate::buffer_pool::{BufferPool, PooledBuf};
+use crate::block_cache::{BlockCache, CacheKey, class_of};
+use crate::buffer_pool::PooledBuf;
 use crate::copies::Begun;
 use crate::damage::{Damage, DamagedBlock};
 use crate::io_stats::{TimeStats, Times};
@@ -11,7 +12,7 @@ use crate::retry::Retries;
 use crate::topology::Topology;
 use crate::write::Writing;
 use crate::{Block, BlockAddress, BlockError};
-use millpond_cache::{Cache, CacheStatistics};
+use millpond_cache::CacheStatistics;
 use millpond_checksum::{Checksummer, Salt};
 use millpond_crypt::{CryptError, DatasetKey, verify_indirect_block};
 use millpond_env::rank;
@@ -31,10 +32,9 @@ use std::collections::HashMap;
 pub struct BlockStore {
     topology: RwLock<Arc<Topology>, rank::Topology>,
     checksummer: RwLock<Arc<Checksummer>, rank::Leaf>,
-    pub(crate) cache: Arc<Cache<CacheKey, Arc<Block>>>,
-    /// The most bytes that speculative entries may take in the cache.
-    pub(crate) speculative_bytes_max: u64,
-    pub(crate) buffers: Arc<BufferPool>,
+    pub(crate) cache: Arc<BlockCache>,
+    /// The number of this store, or of the one behind this view, in the cache.
+    number: u64,
     in_flight: Mutex<HashMap<CacheKey, Arc<InFlightRead>>, rank::Leaf>,
     pub(crate) prefetcher: Arc<Prefetcher>,
     pub(crate) is_view: bool,
@@ -52,42 +52,6 @@ impl std::fmt::Debug for BlockStore {
     }
 }
 
-/// Identifies the verified content that a pointer names: the first address, the properties, the physical
-/// birth and the checksum.
-///
-/// Including the checksum ensures that a forged pointer to the same address never gets bytes that were
-/// verified for another pointer. The key is included because dnode blocks read with and without a key
-/// differ.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct CacheKey {
-    words: [u64; 8],
-    key_guid: Option<u64>,
-}
-
-impl CacheKey {
-    pub(crate) fn of(pointer: &BlockPointer, key: Option<&Arc<DatasetKey>>) -> Self {
-        let words = &pointer.words;
-        let [c0, c1, c2, c3] = pointer.checksum_words();
-        Self {
-            words: [
-                words[0],
-                words[1],
-                words[6],
-                pointer.physical_birth().0,
-                c0,
-                c1,
-                c2,
-                c3,
-            ],
-            key_guid: if pointer.has_crypt_bit() {
-                key.map(|key| key.guid().0)
-            } else {
-                None
-            },
-        }
-    }
-}
-
 /// An in-flight read that several callers may join.
 pub(crate) struct InFlightRead {
     /// The outcome; the inner value is `None` if a speculative read failed.
@@ -100,14 +64,21 @@ pub(crate) struct InFlightRead {
 /// The outcome of a read; `None` if it was speculative and failed.
 type Landed = Option<Result<Arc<Block>, BlockError>>;
 
+impl Drop for BlockStore {
+    fn drop(&mut self) {
+        if !self.is_view {
+            self.cache.remove_store(self.number);
+        }
+    }
+}
+
 impl BlockStore {
-    /// A store over these leaves that caches at most `cache_bytes` of content. If it is made inside
-    /// [`thread::alone`] it never starts a thread.
+    /// A store over these leaves that keeps blocks in this cache. If it is made inside [`thread::alone`] it
+    /// never starts a thread.
     ///
     /// [`thread::alone`]: millpond_env::thread::alone
     #[must_use]
-    pub fn new(topology: Topology, cache_bytes: u64) -> Self {
-        let cache = Cache::new(cache_bytes);
+    pub fn new(topology: Topology, cache: Arc<BlockCache>) -> Self {
         let writing = Writing::default();
         let mut topology = topology;
         if is_alone() {
@@ -117,9 +88,8 @@ impl BlockStore {
         Self {
             topology: RwLock::new(Arc::new(topology)),
             checksummer: RwLock::new(Arc::new(Checksummer::new(None))),
-            speculative_bytes_max: cache.speculative_bytes_max(),
-            buffers: Arc::new(BufferPool::new(buffer_pool_bytes_max(cache_bytes))),
-            cache: Arc::new(cache),
+            number: cache.add_store(),
+            cache,
             in_flight: Mutex::new(HashMap::new()),
             prefetcher: Arc::default(),
             is_view: false,
@@ -142,8 +112,7 @@ impl BlockStore {
             topology: RwLock::new(self.topology()),
             checksummer: RwLock::new(self.checksummer()),
             cache: Arc::clone(&self.cache),
-            speculative_bytes_max: self.speculative_bytes_max,
-            buffers: Arc::clone(&self.buffers),
+            number: self.number,
             in_flight: Mutex::new(HashMap::new()),
             prefetcher: Arc::clone(&self.prefetcher),
             is_view: true,
@@ -186,7 +155,7 @@ impl BlockStore {
     pub fn checksummer(&self) -> Arc<Checksummer> {
         Arc::clone(&self.checksummer.read())
     }
-    /// Hits, misses and sizes of the cache.
+    /// Hits, misses and sizes of the cache, with those of other stores that share it.
     #[must_use]
     pub fn cache_statistics(&self) -> CacheStatistics {
         self.cache.statistics()
@@ -215,7 +184,9 @@ impl BlockStore {
             endian: pointer.endian(),
             has_ciphertext: false,
         };
-        self.put(CacheKey::of(pointer, None), &Arc::new(block));
+        let cache_key = self.cache_key(pointer, None);
+        self.cache
+            .put(cache_key, &Arc::new(block), class_of(pointer));
     }
 
     /// Reads the content of a pointer. A hole yields `lsize` zeros.
@@ -243,8 +214,8 @@ impl BlockStore {
         if pointer.is_embedded() {
             return self.unfold_embedded(pointer, address);
         }
-        let cache_key = CacheKey::of(pointer, key);
-        if let Some(block) = self.cache.get(&cache_key) {
+        let cache_key = self.cache_key(pointer, key);
+        if let Some(block) = self.find_cached(&cache_key, pointer) {
             return Ok(block);
         }
         rank::check_io();
@@ -314,34 +285,43 @@ impl BlockStore {
             };
             if flight.is_speculative {
                 // Count the speculative entry as used.
-                let _ = self.cache.get(cache_key);
+                let _ = self.find_cached(cache_key, pointer);
             }
             return outcome;
         };
         let completion_guard = self.completion_guard(cache_key, &flight);
         // Another reader may have completed between our cache look-up and our registration.
-        let outcome = match self.cache.get(cache_key) {
+        let outcome = match self.find_cached(cache_key, pointer) {
             Some(block) => Ok(block),
             None => self.fetch(pointer, address, key, None),
         };
         if let Ok(block) = &outcome {
-            self.put(cache_key.clone(), block);
+            self.cache.put(cache_key.clone(), block, class_of(pointer));
         }
         completion_guard.settle(outcome.clone());
         outcome
     }
 
-    /// Adds a block to the cache.
-    pub(crate) fn put(&self, cache_key: CacheKey, block: &Arc<Block>) {
-        let weight = block.bytes.len() as u64 + 128;
-        let gone = self.cache.insert(cache_key, Arc::clone(block), weight);
-        self.buffers.recycle_blocks(gone);
+    pub(crate) fn cache_key(
+        &self,
+        pointer: &BlockPointer,
+        key: Option<&Arc<DatasetKey>>,
+    ) -> CacheKey {
+        CacheKey::of(self.number, pointer, key)
+    }
+    /// Looks a block up in the cache, as a use of it.
+    pub(crate) fn find_cached(
+        &self,
+        cache_key: &CacheKey,
+        pointer: &BlockPointer,
+    ) -> Option<Arc<Block>> {
+        self.cache.entries.get(cache_key, class_of(pointer))
     }
 
     /// A buffer of the given length for content that will be shared.
     #[must_use]
     pub fn buffer(&self, length_bytes: usize) -> PooledBuf {
-        self.buffers.buffer(length_bytes)
+        self.cache.buffers.buffer(length_bytes)
     }
 
     /// The content of a pointer if it is cached. The look-up is not counted and does not promote the
@@ -352,15 +332,15 @@ impl BlockStore {
         pointer: &BlockPointer,
         key: Option<&Arc<DatasetKey>>,
     ) -> Option<Arc<Block>> {
-        self.cache.peek(&CacheKey::of(pointer, key))
+        self.cache.entries.peek(&self.cache_key(pointer, key))
     }
 
     /// Evicts a block that was requested once, because its only reader is done with it. A block that was
     /// requested more often stays in the cache.
     pub fn evict(&self, pointer: &BlockPointer, key: Option<&Arc<DatasetKey>>) {
         if !pointer.is_hole() && !pointer.is_embedded() {
-            let block = self.cache.take_if_used_once(&CacheKey::of(pointer, key));
-            self.buffers.recycle_blocks(block);
+            let block = (self.cache.entries).take_if_used_once(&self.cache_key(pointer, key));
+            self.cache.buffers.recycle_blocks(block);
         }
     }
 
@@ -512,7 +492,8 @@ impl BlockStore {
             }
             _ => {
                 let length = length(pointer.lsize_bytes());
-                let buffer = (buffer.or_else(|| self.buffers.take(length))).unwrap_or_default();
+                let buffer =
+                    (buffer.or_else(|| self.cache.buffers.take(length))).unwrap_or_default();
                 decompress_into(pointer, &stored, address, buffer)?
             }
         };
@@ -525,11 +506,6 @@ impl BlockStore {
             has_ciphertext,
         }))
     }
-}
-
-/// The size of the buffer pool: a sixteenth of the cache, at most 16 MiB.
-fn buffer_pool_bytes_max(cache_bytes: u64) -> usize {
-    (cache_bytes / 16).min(16 << 20) as usize
 }
 
 fn length(bytes: u64) -> usize {

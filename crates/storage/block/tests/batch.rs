@@ -1,7 +1,7 @@
 //! Reads several blocks with one call, on devices with queue depth and without.
 #![forbid(unsafe_code)]
 
-use millpond_block::{BlockAddress, BlockError, BlockStore, Topology};
+use millpond_block::{BlockAddress, BlockCache, BlockError, BlockStore, Topology};
 use millpond_checksum::checksum;
 use millpond_device::{Device, FileDevice, IoBackend, OpenOptions, ring_is_permitted};
 use millpond_env::sync::Arc;
@@ -87,7 +87,7 @@ fn mirror(way: IoBackend) -> (Mirror, Vec<(BlockPointer, BlockAddress)>) {
     let pointers = pointers.collect();
     let mirror = Mirror {
         sides,
-        store: Arc::new(BlockStore::new(topology, 64 << 20)),
+        store: Arc::new(BlockStore::new(topology, BlockCache::new(64 << 20))),
         _files: files,
     };
     (mirror, pointers)
@@ -256,7 +256,7 @@ fn batches_that_share_blocks_do_not_deadlock() {
         for _ in 0..5 {
             // The cache of this store is empty.
             let topology = Topology::clone(&mirror.store.topology());
-            let store = BlockStore::new(topology, 64 << 20);
+            let store = BlockStore::new(topology, BlockCache::new(64 << 20));
             thread::scope(|scope| {
                 for turn in 0..4 {
                     let (store, mut wanted) = (&store, wanted.clone());

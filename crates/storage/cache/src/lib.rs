@@ -1,87 +1,102 @@
-//! Layer `storage`: the cache.
+//! Layer `storage`: the adaptive replacement cache (ARC).
 //!
-//! A bounded map from any small key to any shared value, each with a weight in bytes. Two queues keep a
-//! scan from evicting values in frequent use: a value enters *probation* and moves to *protected* when it
-//! is requested a second time; probation is evicted first. A *speculative* entry holds a prefetched value
-//! that has not been requested. Speculative entries have a bounded share, evict neither protected values
-//! nor fresher speculative entries, and enter probation when they are first requested. This crate has no
-//! notion of blocks, devices or formats.
+//! A bounded map from keys to shared values, each with a weight in bytes. A value that was requested once is
+//! *recent*, one that was used again is *frequent*; both are kept apart for data and for metadata. Each list
+//! leaves *ghosts*: the hashes of what was evicted from it. A request for a ghost says that its list was too
+//! small, and moves the targets: between recent and frequent values, and between data and metadata. A
+//! *speculative* entry holds a prefetched value that has not been requested. Speculative entries have a
+//! bounded share, evict neither frequent values nor fresher speculative entries, and become recent when they
+//! are first requested.
+//!
+//! This crate has no notion of blocks, devices or formats. The scheme is that of N. Megiddo and D. S. Modha,
+//! "ARC: A Self-Tuning, Low Overhead Replacement Cache" (2003).
 //!
 //! ```
-//! use millpond_cache::Cache;
+//! use millpond_cache::{Cache, Class};
 //! let cache: Cache<u64, &str> = Cache::new(1 << 20);
-//! cache.insert(1, "one", 100);
-//! assert_eq!(cache.get(&1), Some("one"));
+//! cache.insert(1, "one", Class::Data, 100);
+//! assert_eq!(cache.get(&1, Class::Data), Some("one"));
 //! ```
 #![forbid(unsafe_code)]
 
+mod ghost;
+mod lists;
+mod shard;
+#[cfg(test)]
+mod tests;
+
+use foldhash::quality::RandomState;
 use millpond_env::rank;
 use millpond_env::sync::Mutex;
-use std::collections::{BTreeMap, HashMap};
-use std::hash::{BuildHasherDefault, DefaultHasher, Hash};
+use millpond_env::sync::atomic::{AtomicU64, Ordering};
+use shard::{New, Shard};
+use std::hash::{BuildHasher, Hash};
 
 /// The most shards, each with a lock: enough that the threads of a large machine seldom contend.
-const SHARDS_MAX: u64 = 16;
-/// The least share of a shard, so that the largest block of a pool (16 MiB) fits.
+const SHARDS_MAX: u64 = 64;
+/// The share of a shard at the first limit, so that the largest block of a pool (16 MiB) fits.
 const SHARD_BYTES_MIN: u64 = 64 << 20;
 
-/// A bounded, thread-safe, scan-resistant cache.
+/// What an entry holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// Content of files and volumes.
+    Data = 0,
+    /// Everything else: indirect blocks, dnodes, directories, space maps.
+    Metadata = 1,
+}
+
+/// A bounded, thread-safe, adaptive cache.
+///
+/// A cache of one shard (less than 128 MiB) finds the same values after the same requests in every process.
 pub struct Cache<K, V> {
-    shards: Vec<Mutex<Shard<K, V>, rank::Leaf>>,
-    /// The hash keys are the same in every process, so that the same requests find the same values. Someone
-    /// who forges blocks that all fall into one shard only slows down their own pool; within a shard the
-    /// keys are random.
-    hasher: BuildHasherDefault<DefaultHasher>,
+    shards: Box<[Mutex<Shard<K, V>, rank::Leaf>]>,
+    limit_bytes: AtomicU64,
+    /// Random, so that nobody can forge keys that collide.
+    hasher: RandomState,
 }
 
 /// Statistics of a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CacheStatistics {
+    /// The most that all values may weigh, in bytes.
+    pub limit_bytes: u64,
     /// Look-ups that found their value.
     pub hits: u64,
-    /// Look-ups that did not.
+    /// Look-ups that found a recent value.
+    pub recent_hits: u64,
+    /// Look-ups that found a frequent value.
+    pub frequent_hits: u64,
+    /// Look-ups that found metadata.
+    pub metadata_hits: u64,
+    /// Look-ups that did not find their value.
     pub misses: u64,
+    /// Look-ups of metadata that did not find their value.
+    pub metadata_misses: u64,
+    /// Inserted values that had been evicted a short while ago.
+    pub ghost_hits: u64,
+    /// Those that had been frequent.
+    pub frequent_ghost_hits: u64,
     /// Weight of all values, in bytes.
     pub weight_bytes: u64,
+    /// Weight of the content of files and volumes that was requested, in bytes.
+    pub data_bytes: u64,
+    /// Weight of the metadata that was requested, in bytes.
+    pub metadata_bytes: u64,
+    /// Weight of the frequent values, in bytes.
+    pub frequent_bytes: u64,
+    /// Weight of the evicted values whose ghosts are kept, in bytes. They take no such memory.
+    pub ghost_bytes: u64,
     /// Number of values.
     pub entries: u64,
     /// Weight of the speculative entries that were not requested yet, in bytes.
     pub speculative_bytes: u64,
     /// Speculative entries that were requested.
     pub speculative_used: u64,
-}
-
-/// The eviction queue of an entry.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Queue {
-    /// Prefetched, and not requested yet.
-    Speculative,
-    /// Requested once.
-    Probation,
-    /// Requested more than once.
-    Protected,
-}
-
-struct Entry<V> {
-    value: V,
-    weight_bytes: u64,
-    stamp: u64,
-    queue: Queue,
-}
-
-struct Shard<K, V> {
-    limit_bytes: u64,
-    entries: HashMap<K, Entry<V>>,
-    speculative: BTreeMap<u64, K>,
-    probation: BTreeMap<u64, K>,
-    protected: BTreeMap<u64, K>,
-    weight_bytes: u64,
-    speculative_bytes: u64,
-    protected_bytes: u64,
-    stamp: u64,
-    hits: u64,
-    misses: u64,
-    speculative_used: u64,
+    /// Values evicted for others, or because the limit fell.
+    pub evicted: u64,
+    /// Weight of those, in bytes.
+    pub evicted_bytes: u64,
 }
 
 impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
@@ -89,24 +104,31 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
     #[must_use]
     pub fn new(limit_bytes: u64) -> Self {
         let count = (limit_bytes / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX);
-        let limit = limit_bytes / count;
-        let shards = (0..count).map(|_| Mutex::new(Shard::new(limit))).collect();
+        let count = 1 << count.ilog2();
         Self {
-            shards,
-            hasher: BuildHasherDefault::new(),
+            shards: (0..count).map(|_| Mutex::new(Shard::new())).collect(),
+            limit_bytes: AtomicU64::new(limit_bytes),
+            hasher: RandomState::default(),
         }
     }
 
-    fn shard(&self, key: &K) -> &Mutex<Shard<K, V>, rank::Leaf> {
-        use std::hash::BuildHasher;
-        let index = self.hasher.hash_one(key) as usize % self.shards.len();
-        &self.shards[index]
+    fn hash(&self, key: &K) -> u64 {
+        self.hasher.hash_one(key)
+    }
+    fn shard(&self, hash: u64) -> &Mutex<Shard<K, V>, rank::Leaf> {
+        // The table in the shard uses the highest and the lowest bits. The number of shards is a power of two.
+        &self.shards[(hash >> 40) as usize & (self.shards.len() - 1)]
+    }
+    /// The most that the values of one shard weigh.
+    fn share_bytes(&self) -> u64 {
+        self.limit_bytes() / self.shards.len() as u64
     }
 
-    /// The value under `key`, if any; it becomes harder to evict.
+    /// The value under `key`, if any; it becomes harder to evict. `class` says what a miss was for.
     #[must_use]
-    pub fn get(&self, key: &K) -> Option<V> {
-        self.shard(key).lock().get(key)
+    pub fn get(&self, key: &K, class: Class) -> Option<V> {
+        let hash = self.hash(key);
+        self.shard(hash).lock().get(hash, key, class)
     }
 
     /// Inserts `value`, evicting others as needed. A value heavier than seven eighths of a shard's share is
@@ -114,444 +136,167 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
     ///
     /// Returns the evicted values and the one previously under this key. So the caller can reuse their
     /// memory, and none is freed while others wait for the lock.
-    pub fn insert(&self, key: K, value: V, weight_bytes: u64) -> Vec<V> {
+    pub fn insert(&self, key: K, value: V, class: Class, weight_bytes: u64) -> Vec<V> {
         let mut gone = vec![];
-        (self.shard(&key).lock()).insert(key, value, weight_bytes, &mut gone);
+        let new = self.entry(key, value, class, weight_bytes);
+        let mut shard = self.shard(new.hash).lock();
+        shard.insert(new, self.share_bytes(), &mut gone);
+        drop(shard);
         gone
     }
 
     /// Inserts `value` as a speculative entry, if there is space. Returns whether it was kept, and the
     /// evicted values.
     ///
-    /// Speculative entries weigh at most [`Cache::speculative_bytes_max`] in total. A new one evicts values that
-    /// were requested once and stale speculative entries, never protected values.
-    pub fn insert_speculative(&self, key: K, value: V, weight_bytes: u64) -> (bool, Vec<V>) {
+    /// Speculative entries weigh at most [`Cache::speculative_bytes_max`] in total. A new one evicts recent
+    /// values and stale speculative entries, never frequent values.
+    pub fn insert_speculative(
+        &self,
+        key: K,
+        value: V,
+        class: Class,
+        weight_bytes: u64,
+    ) -> (bool, Vec<V>) {
         let mut gone = vec![];
-        let mut shard = self.shard(&key).lock();
-        let is_kept = shard.insert_speculative(key, value, weight_bytes, &mut gone);
+        let new = self.entry(key, value, class, weight_bytes);
+        let mut shard = self.shard(new.hash).lock();
+        let is_kept = shard.insert_speculative(new, self.share_bytes(), &mut gone);
         drop(shard);
         (is_kept, gone)
+    }
+
+    fn entry(&self, key: K, value: V, class: Class, weight_bytes: u64) -> New<K, V> {
+        New {
+            hash: self.hash(&key),
+            key,
+            value,
+            class,
+            weight_bytes,
+        }
     }
 
     /// Whether a speculative entry of this weight would be kept now. The call itself makes space: it evicts
     /// stale speculative entries.
     #[must_use]
     pub fn has_room_for_speculative(&self, key: &K, weight_bytes: u64) -> bool {
-        self.shard(key)
-            .lock()
-            .has_room_for_speculative(weight_bytes)
+        let mut shard = self.shard(self.hash(key)).lock();
+        shard.has_room_for_speculative(weight_bytes, self.share_bytes())
     }
 
     /// The most that unrequested speculative entries may weigh, in bytes: a quarter of the limit.
     #[must_use]
     pub fn speculative_bytes_max(&self) -> u64 {
-        let shares = self.shards.iter().map(|shard| shard.lock().limit_bytes / 4);
-        shares.sum()
+        self.share_bytes() / 4 * self.shards.len() as u64
     }
 
     /// Whether there is a value under `key`. This does not count as a look-up.
     #[must_use]
     pub fn contains(&self, key: &K) -> bool {
-        self.shard(key).lock().entries.contains_key(key)
+        let hash = self.hash(key);
+        self.shard(hash).lock().contains(hash, key)
     }
 
     /// The value under `key`, if any. This does not count as a look-up, and eviction is unaffected.
     #[must_use]
     pub fn peek(&self, key: &K) -> Option<V> {
-        let shard = self.shard(key).lock();
-        shard.entries.get(key).map(|entry| entry.value.clone())
+        let hash = self.hash(key);
+        self.shard(hash).lock().peek(hash, key)
     }
 
     /// Removes the value under `key` if it was requested exactly once: its only reader is done with it.
     #[must_use]
     pub fn take_if_used_once(&self, key: &K) -> Option<V> {
-        let mut shard = self.shard(key).lock();
-        let is_once = (shard.entries.get(key)).is_some_and(|entry| entry.queue == Queue::Probation);
-        is_once.then(|| shard.remove(key))?
+        let hash = self.hash(key);
+        self.shard(hash).lock().take_if_used_once(hash, key)
     }
 
     /// Removes and returns the value under `key`, if any.
     #[must_use]
     pub fn take(&self, key: &K) -> Option<V> {
-        self.shard(key).lock().remove(key)
+        let hash = self.hash(key);
+        self.shard(hash).lock().remove(hash, key)
     }
 
-    /// Evicts everything.
-    pub fn clear(&self) {
+    /// Removes all values whose key is chosen, for example those of a pool that is closed.
+    pub fn remove_where(&self, is_chosen: impl Fn(&K) -> bool) {
         for shard in &self.shards {
-            let mut shard = shard.lock();
-            let limit = shard.limit_bytes;
-            *shard = Shard::new(limit);
+            let mut gone = vec![];
+            shard.lock().remove_where(&is_chosen, &mut gone);
+        }
+    }
+
+    /// The most that all values may weigh, in bytes.
+    #[must_use]
+    pub fn limit_bytes(&self) -> u64 {
+        self.limit_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Changes the limit, and evicts what is above it.
+    ///
+    /// The number of shards stays. So a cache that was made small and grows has few locks, and one that
+    /// shrinks far does not keep the largest blocks.
+    pub fn set_limit_bytes(&self, limit_bytes: u64) {
+        self.limit_bytes.store(limit_bytes, Ordering::Relaxed);
+        for shard in &self.shards {
+            let mut gone = vec![];
+            shard.lock().make_space(0, self.share_bytes(), &mut gone);
         }
     }
 
     /// Sums over all shards.
     #[must_use]
     pub fn statistics(&self) -> CacheStatistics {
-        let mut sum = CacheStatistics::default();
+        let mut sum = CacheStatistics {
+            limit_bytes: self.limit_bytes(),
+            ..CacheStatistics::default()
+        };
         for shard in &self.shards {
-            let shard = shard.lock();
-            sum.hits += shard.hits;
-            sum.misses += shard.misses;
-            sum.weight_bytes += shard.weight_bytes;
-            sum.entries += shard.entries.len() as u64;
-            sum.speculative_bytes += shard.speculative_bytes;
-            sum.speculative_used += shard.speculative_used;
+            sum.add(&shard.lock().statistics());
         }
         sum
     }
 }
 
-impl<K: Hash + Eq + Clone, V: Clone> Shard<K, V> {
-    fn new(limit_bytes: u64) -> Self {
-        Self {
-            limit_bytes,
-            entries: HashMap::new(),
-            speculative: BTreeMap::new(),
-            probation: BTreeMap::new(),
-            protected: BTreeMap::new(),
-            weight_bytes: 0,
-            speculative_bytes: 0,
-            protected_bytes: 0,
-            stamp: 0,
-            hits: 0,
-            misses: 0,
-            speculative_used: 0,
-        }
-    }
-
-    fn get(&mut self, key: &K) -> Option<V> {
-        self.stamp += 1;
-        let Some(entry) = self.entries.get_mut(key) else {
-            self.misses += 1;
-            return None;
-        };
-        self.hits += 1;
-        let (value, old, queue) = (entry.value.clone(), entry.stamp, entry.queue);
-        entry.stamp = self.stamp;
-        match queue {
-            Queue::Speculative => {
-                self.speculative.remove(&old);
-                self.speculative_bytes -= entry.weight_bytes;
-                self.speculative_used += 1;
-                entry.queue = Queue::Probation;
-                self.probation.insert(self.stamp, key.clone());
-                return Some(value);
-            }
-            Queue::Probation => {
-                self.probation.remove(&old);
-                entry.queue = Queue::Protected;
-                self.protected_bytes += entry.weight_bytes;
-            }
-            Queue::Protected => {
-                self.protected.remove(&old);
-            }
-        }
-        self.protected.insert(self.stamp, key.clone());
-        self.shrink_protected();
-        Some(value)
-    }
-
-    /// Protected values take at most three quarters of the limit; the oldest ones move back to probation.
-    fn shrink_protected(&mut self) {
-        while self.protected_bytes > self.limit_bytes / 4 * 3 {
-            let Some((_, key)) = self.protected.pop_first() else {
-                return;
-            };
-            self.stamp += 1;
-            if let Some(entry) = self.entries.get_mut(&key) {
-                self.protected_bytes -= entry.weight_bytes;
-                entry.queue = Queue::Probation;
-                entry.stamp = self.stamp;
-                self.probation.insert(self.stamp, key);
-            }
-        }
-    }
-
-    fn insert(&mut self, key: K, value: V, weight_bytes: u64, gone: &mut Vec<V>) {
-        gone.extend(self.remove(&key));
-        if weight_bytes > self.limit_bytes / 8 * 7 {
-            return;
-        }
-        while self.weight_bytes + weight_bytes > self.limit_bytes {
-            let oldest = self
-                .stale_speculative()
-                .or(self.probation.first_key_value().map(|(_, key)| key))
-                .or(self.speculative.first_key_value().map(|(_, key)| key))
-                .or(self.protected.first_key_value().map(|(_, key)| key));
-            let Some(victim) = oldest else { break };
-            let victim = victim.clone();
-            gone.extend(self.remove(&victim));
-        }
-        self.put(key, value, weight_bytes, Queue::Probation);
-    }
-
-    fn put(&mut self, key: K, value: V, weight_bytes: u64, queue: Queue) {
-        self.stamp += 1;
-        let stamp = self.stamp;
-        match queue {
-            Queue::Speculative => {
-                self.speculative.insert(stamp, key.clone());
-                self.speculative_bytes += weight_bytes;
-            }
-            Queue::Probation => {
-                self.probation.insert(stamp, key.clone());
-            }
-            Queue::Protected => {
-                self.protected.insert(stamp, key.clone());
-                self.protected_bytes += weight_bytes;
-            }
-        }
-        self.weight_bytes += weight_bytes;
-        let entry = Entry {
-            value,
+impl CacheStatistics {
+    fn add(&mut self, other: &Self) {
+        let Self {
+            limit_bytes: _,
+            hits,
+            recent_hits,
+            frequent_hits,
+            metadata_hits,
+            misses,
+            metadata_misses,
+            ghost_hits,
+            frequent_ghost_hits,
             weight_bytes,
-            stamp,
-            queue,
-        };
-        self.entries.insert(key, entry);
-    }
-
-    /// The oldest speculative entry, if it is stale: since it was inserted, the shard has seen more than
-    /// two events for each entry, plus 64. Its reader is unlikely to come.
-    fn stale_speculative(&self) -> Option<&K> {
-        let (stamp, key) = self.speculative.first_key_value()?;
-        let events_max = self.entries.len() as u64 * 2 + 64;
-        (self.stamp - stamp > events_max).then_some(key)
-    }
-
-    fn has_room_for_speculative(&mut self, weight_bytes: u64) -> bool {
-        // Each request for space ages the existing entries, so that it succeeds in the end.
-        self.stamp += 1;
-        let share = self.limit_bytes / 4;
-        while self.speculative_bytes + weight_bytes > share {
-            let Some(victim) = self.stale_speculative().cloned() else {
-                return false;
-            };
-            self.remove(&victim);
-        }
-        let held = self.protected_bytes + self.speculative_bytes;
-        held + weight_bytes <= self.limit_bytes
-    }
-
-    fn insert_speculative(
-        &mut self,
-        key: K,
-        value: V,
-        weight_bytes: u64,
-        gone: &mut Vec<V>,
-    ) -> bool {
-        if self.entries.contains_key(&key) {
-            return true;
-        }
-        if !self.has_room_for_speculative(weight_bytes) {
-            return false;
-        }
-        while self.weight_bytes + weight_bytes > self.limit_bytes {
-            let Some((_, victim)) = self.probation.first_key_value() else {
-                return false;
-            };
-            let victim = victim.clone();
-            gone.extend(self.remove(&victim));
-        }
-        self.put(key, value, weight_bytes, Queue::Speculative);
-        true
-    }
-
-    fn remove(&mut self, key: &K) -> Option<V> {
-        let entry = self.entries.remove(key)?;
-        self.weight_bytes -= entry.weight_bytes;
-        match entry.queue {
-            Queue::Speculative => {
-                self.speculative_bytes -= entry.weight_bytes;
-                self.speculative.remove(&entry.stamp);
-            }
-            Queue::Probation => {
-                self.probation.remove(&entry.stamp);
-            }
-            Queue::Protected => {
-                self.protected_bytes -= entry.weight_bytes;
-                self.protected.remove(&entry.stamp);
-            }
-        }
-        Some(entry.value)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_weight_never_exceeds_the_limit() {
-        let cache = Cache::new(16 * 1000);
-        for key in 0..10_000u64 {
-            cache.insert(key, key, 1 + key % 300);
-            let _ = cache.get(&(key / 2));
-            assert!(cache.statistics().weight_bytes <= 16 * 1000);
-        }
-        assert!(cache.statistics().entries > 20);
-    }
-
-    #[test]
-    fn a_scan_does_not_evict_values_used_twice() {
-        let cache = Cache::new(16 * 1000);
-        for key in 0..16u64 {
-            cache.insert(key, key, 50);
-            assert_eq!(cache.get(&key), Some(key));
-        }
-        for key in 1000..100_000u64 {
-            cache.insert(key, key, 50);
-        }
-        let kept = (0..16u64).filter(|key| cache.get(key).is_some()).count();
-        assert_eq!(kept, 16);
-    }
-
-    #[test]
-    fn the_same_requests_find_the_same_values_in_any_process() {
-        let kept = || -> Vec<u64> {
-            let cache = Cache::new(8 * SHARD_BYTES_MIN);
-            assert_eq!(cache.shards.len(), 8);
-            (0..400u64).for_each(|key| drop(cache.insert(key, key, 2 << 20)));
-            (0..400).filter(|key| cache.get(key).is_some()).collect()
-        };
-        let first = kept();
-        assert!(first.len() < 257, "{first:?}");
-        assert_eq!(kept(), first);
-    }
-
-    #[test]
-    fn a_value_too_heavy_is_not_kept_and_evicts_nothing() {
-        let cache = Cache::new(16 * 1000);
-        cache.insert(1u64, 1u64, 10);
-        cache.insert(2, 2, 1_000_000);
-        assert_eq!(cache.get(&1), Some(1));
-        assert_eq!(cache.get(&2), None);
-    }
-
-    #[test]
-    fn the_largest_block_of_a_pool_is_kept_by_the_usual_cache() {
-        let cache = Cache::new(256 << 20);
-        cache.insert(1u64, 1u64, 16 << 20);
-        assert_eq!(cache.get(&1), Some(1));
-    }
-
-    #[test]
-    fn replacing_a_value_keeps_the_sum_right() {
-        let cache = Cache::new(16 * 1000);
-        cache.insert(1u64, 1u64, 500);
-        assert_eq!(cache.get(&1), Some(1));
-        cache.insert(1, 2, 20);
-        assert_eq!(cache.get(&1), Some(2));
-        assert_eq!(cache.statistics().weight_bytes, 20);
-    }
-
-    #[test]
-    fn removed_entries_and_their_weight_are_gone() {
-        let cache = Cache::new(16 * 1000);
-        cache.insert(1u64, 1u64, 500);
-        assert!(cache.insert_speculative(2, 2, 500).0);
-        assert_eq!(
-            (cache.take(&1), cache.take(&2), cache.take(&3)),
-            (Some(1), Some(2), None)
-        );
-        let stats = cache.statistics();
-        assert_eq!(
-            (stats.weight_bytes, stats.speculative_bytes, stats.entries),
-            (0, 0, 0)
-        );
-    }
-
-    #[test]
-    fn a_used_speculative_entry_becomes_a_value_read_once() {
-        let cache = Cache::new(16 * 1000);
-        assert!(cache.insert_speculative(1u64, 1u64, 500).0);
-        assert_eq!(cache.statistics().speculative_bytes, 500);
-        assert_eq!(cache.get(&1), Some(1));
-        let stats = cache.statistics();
-        assert_eq!((stats.speculative_bytes, stats.speculative_used), (0, 1));
-        // A scan of values read once evicts it: it was not promoted to protected.
-        for key in 1000..2000u64 {
-            cache.insert(key, key, 500);
-        }
-        assert!(!cache.contains(&1));
-    }
-
-    #[test]
-    fn speculative_entries_never_evict_used_values() {
-        let cache = Cache::new(16 * 1000);
-        for key in 0..24u64 {
-            cache.insert(key, key, 500);
-            assert_eq!(cache.get(&key), Some(key));
-        }
-        let mut kept = 0;
-        for key in 1000..100_000u64 {
-            kept += u64::from(cache.insert_speculative(key, key, 100).0);
-            let stats = cache.statistics();
-            assert!(stats.speculative_bytes <= cache.speculative_bytes_max());
-            assert!(stats.weight_bytes <= 16 * 1000);
-        }
-        assert!(kept > 40);
-        assert_eq!((0..24u64).filter(|key| cache.contains(key)).count(), 24);
-    }
-
-    #[test]
-    fn new_speculative_entries_evict_only_stale_ones() {
-        let cache = Cache::new(16 * 1000);
-        for key in 0..40u64 {
-            assert!(cache.insert_speculative(key, key, 100).0);
-        }
-        assert!(
-            !cache.insert_speculative(100, 100, 100).0,
-            "the share is taken"
-        );
-        assert_eq!((0..40u64).filter(|key| cache.contains(key)).count(), 40);
-        // Other readers continue, and none requests the speculative entries.
-        for key in 1000..1400u64 {
-            cache.insert(key, key, 100);
-            let _ = cache.get(&key);
-        }
-        assert!(cache.insert_speculative(100, 100, 100).0);
-    }
-
-    #[test]
-    fn a_speculative_entry_does_not_replace_a_value() {
-        let cache = Cache::new(16 * 1000);
-        cache.insert(1u64, 1u64, 500);
-        assert!(cache.insert_speculative(1, 2, 500).0);
-        assert_eq!(cache.get(&1), Some(1));
-        assert!(!cache.insert_speculative(2, 2, 16 * 1000).0);
-        assert!(cache.contains(&1) && !cache.contains(&2));
-    }
-
-    #[test]
-    fn evicted_values_are_returned() {
-        let cache = Cache::new(1000);
-        assert!(cache.insert(1u64, 'a', 400).is_empty());
-        assert!(cache.insert(2, 'b', 400).is_empty());
-        assert_eq!(cache.insert(1, 'c', 400), ['a'], "it had this key");
-        assert_eq!(cache.insert(3, 'd', 400), ['b']);
-        let (is_kept, gone) = cache.insert_speculative(4, 'e', 240);
-        assert!(is_kept);
-        assert_eq!(gone, ['c']);
-    }
-
-    #[test]
-    fn only_values_read_once_are_taken_back() {
-        let cache = Cache::new(16 * 1000);
-        assert!(cache.insert_speculative(1u64, 1u64, 100).0);
-        assert_eq!(cache.take_if_used_once(&1), None, "nobody asked for it yet");
-        assert_eq!(cache.get(&1), Some(1));
-        assert_eq!(cache.take_if_used_once(&1), Some(1));
-        assert_eq!(cache.get(&1), None);
-        cache.insert(2, 2, 100);
-        assert_eq!(cache.get(&2), Some(2));
-        assert_eq!(
-            cache.take_if_used_once(&2),
-            None,
-            "somebody else wants it, too"
-        );
-        assert_eq!(cache.take_if_used_once(&3), None);
-        assert_eq!(cache.statistics().weight_bytes, 100);
+            data_bytes,
+            metadata_bytes,
+            frequent_bytes,
+            ghost_bytes,
+            entries,
+            speculative_bytes,
+            speculative_used,
+            evicted,
+            evicted_bytes,
+        } = other;
+        self.hits += hits;
+        self.recent_hits += recent_hits;
+        self.frequent_hits += frequent_hits;
+        self.metadata_hits += metadata_hits;
+        self.misses += misses;
+        self.metadata_misses += metadata_misses;
+        self.ghost_hits += ghost_hits;
+        self.frequent_ghost_hits += frequent_ghost_hits;
+        self.weight_bytes += weight_bytes;
+        self.data_bytes += data_bytes;
+        self.metadata_bytes += metadata_bytes;
+        self.frequent_bytes += frequent_bytes;
+        self.ghost_bytes += ghost_bytes;
+        self.entries += entries;
+        self.speculative_bytes += speculative_bytes;
+        self.speculative_used += speculative_used;
+        self.evicted += evicted;
+        self.evicted_bytes += evicted_bytes;
     }
 }

@@ -62,7 +62,7 @@ pub fn create(
         root_properties: BTreeMap::new(),
         writing,
         system: "soak".to_owned(),
-        cache_bytes,
+        cache_bytes: Some(cache_bytes),
     };
     Pool::create(&world.env(), &new).map_err(|error| failure_text("creation", &error))
 }

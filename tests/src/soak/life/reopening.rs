@@ -168,7 +168,7 @@ impl Lived<'_> {
         let is_due = |every: u64| every > 0 && self.openings.is_multiple_of(every);
         let harmed: BTreeSet<String> = self.harmed.iter().map(|disk| path(*disk)).collect();
         let options = OpenOptions {
-            cache_bytes: self.mood.cache_bytes,
+            cache_bytes: Some(self.mood.cache_bytes),
             ..OpenOptions::default()
         };
         let (state, from) = {

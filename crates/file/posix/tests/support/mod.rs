@@ -4,7 +4,7 @@
 
 #![allow(dead_code)]
 
-use millpond_block::{BlockStore, Topology};
+use millpond_block::{BlockCache, BlockStore, Topology};
 use millpond_checksum::checksum;
 use millpond_device::{Device, MemoryDevice};
 use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -218,7 +218,7 @@ impl Rig {
         let devices = vec![Some(Arc::clone(&device) as Arc<dyn Device>)];
         let (health, indirect) = (LeafTable::all_good(1), IndirectTables::default());
         let topology = Topology::new(tree, devices, health, indirect);
-        let store = Arc::new(BlockStore::new(topology, 8 << 20));
+        let store = Arc::new(BlockStore::new(topology, BlockCache::new(8 << 20)));
         let groups = TxgGroups::new(&env, Txg(10), limits);
         let tx = groups.begin(1 << 20).unwrap();
         let shape = NewObjectSet {

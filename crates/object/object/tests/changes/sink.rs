@@ -1,6 +1,6 @@
 //! A sink on an in-memory device that tracks live blocks.
 
-use millpond_block::{BlockStore, Topology};
+use millpond_block::{BlockCache, BlockStore, Topology};
 use millpond_checksum::checksum;
 use millpond_compress::{ZstdLevel, compress};
 use millpond_device::{Device, MemoryDevice};
@@ -47,7 +47,7 @@ impl TestSink {
         let devices = vec![Some(Arc::clone(&self.device) as Arc<dyn Device>)];
         let (health, indirect) = (LeafTable::all_good(1), IndirectTables::default());
         let topology = Topology::new(tree, devices, health, indirect);
-        Arc::new(BlockStore::new(topology, 8 << 20))
+        Arc::new(BlockStore::new(topology, BlockCache::new(8 << 20)))
     }
 
     pub fn alive(&self) -> BTreeMap<u64, u64> {

@@ -103,7 +103,7 @@ fn new_pool(vdevs: NewVdevs) -> NewPool {
             ..WriteOptions::default()
         },
         system: "here 6.1 #1 x86_64".into(),
-        cache_bytes: 16 << 20,
+        cache_bytes: Some(16 << 20),
     }
 }
 

@@ -12,7 +12,7 @@ use crate::space::maps::SpaceMapObjects;
 use crate::{DatasetPort, Pool, SpaceChange, SyncContext, SyncMode, WriteOptions};
 use crate::{OpenError, OpenOptions, PoolError, PoolView};
 use millpond_alloc::{PoolAllocator, VdevGeometry, VdevSpace};
-use millpond_block::{BlockStore, Topology};
+use millpond_block::{BlockCache, BlockStore, Topology};
 use millpond_device::{Candidate, Device};
 use millpond_env::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use millpond_env::sync::{Arc, Mutex};
@@ -156,7 +156,7 @@ pub(crate) fn make(world: &World, shape: Shape, port: Arc<dyn DatasetPort>) -> A
     }
     let shared = Arc::new(tree.clone());
     let topology = Topology::new(tree, devices, health, IndirectTables::default());
-    let store = Arc::new(BlockStore::new(topology, 16 << 20));
+    let store = Arc::new(BlockStore::new(topology, BlockCache::new(16 << 20)));
     let groups = TxgGroups::new(&env, FIRST, DirtyLimits::default());
     let policy = mos_policy(5000, counts.features());
     let tx = groups.begin(0).unwrap();

@@ -1,7 +1,7 @@
 //! Object sets on a device in memory, with every pointer as the test wants it.
 
 use crate::*;
-use millpond_block::{BlockAddress, BlockStore, Topology};
+use millpond_block::{BlockAddress, BlockCache, BlockStore, Topology};
 use millpond_checksum::checksum;
 use millpond_device::{Device, MemoryDevice};
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
@@ -43,7 +43,7 @@ impl World {
         let devices = vec![Some(Arc::clone(device) as Arc<dyn Device>)];
         let (health, indirect) = (LeafTable::all_good(1), IndirectTables::default());
         let topology = Topology::new(tree, devices, health, indirect);
-        Arc::new(BlockStore::new(topology, 8 << 20))
+        Arc::new(BlockStore::new(topology, BlockCache::new(8 << 20)))
     }
 
     pub fn damage(&self, pointer: &BlockPointer) {

@@ -1,5 +1,6 @@
 //! Tracks which files the kernel knows.
 
+use foldhash::quality::RandomState;
 use millpond_env::rank;
 use millpond_env::sync::Mutex;
 use millpond_posix::FileError;
@@ -22,7 +23,7 @@ pub(super) struct Inodes {
 
 #[derive(Debug, Default)]
 struct Shard {
-    known: HashMap<InodeNumber, Known>,
+    known: HashMap<InodeNumber, Known, RandomState>,
     /// The held files, oldest first. It may still contain the numbers of forgotten files.
     held: VecDeque<InodeNumber>,
 }

@@ -11,7 +11,8 @@ mod pool;
 
 use images::{case, disks};
 use millpond_block::{
-    Allocate, BlockAddress, BlockStore, BlockWrite, NoSpace, SpaceRequest, Topology, WrittenForm,
+    Allocate, BlockAddress, BlockCache, BlockStore, BlockWrite, NoSpace, SpaceRequest, Topology,
+    WrittenForm,
 };
 use millpond_device::{Device, DeviceError};
 use millpond_env::sync::Arc;
@@ -74,7 +75,7 @@ fn write_again(name: &str) -> Option<Tally> {
     let health = millpond_vdev::LeafTable::all_good(pool.tree.leaf_count());
     let store = BlockStore::new(
         Topology::new(pool.tree.clone(), devices, health, indirect),
-        1 << 20,
+        BlockCache::new(1 << 20),
     );
     let mut tally = Tally::default();
     let mut seen: HashSet<BlockPointer> = HashSet::new();

@@ -3,7 +3,7 @@
 
 mod prefetch;
 
-use millpond_block::{BlockAddress, BlockError, BlockStore, PooledBuf, Topology};
+use millpond_block::{BlockAddress, BlockCache, BlockError, BlockStore, PooledBuf, Topology};
 use millpond_checksum::{Form, GangVerifier, checksum, seal_gang_header};
 use millpond_device::{Device, DeviceError, MemoryDevice};
 use millpond_env::sync::Arc;
@@ -82,7 +82,7 @@ impl Mirror {
         let topology = Topology::new(tree, devices, health, IndirectTables::default());
         Self {
             sides,
-            store: BlockStore::new(topology, 1 << 20),
+            store: BlockStore::new(topology, BlockCache::new(1 << 20)),
         }
     }
 

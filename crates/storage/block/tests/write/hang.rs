@@ -2,8 +2,8 @@
 
 use crate::pool::{Arena, TXG, address, job, noise};
 use millpond_block::{
-    BlockStore, BlockWrite, IoClock, LeafCondition, LeafReason, LeafRefusal, LeafState, Topology,
-    WrittenBlock, unhurried,
+    BlockCache, BlockStore, BlockWrite, IoClock, LeafCondition, LeafReason, LeafRefusal, LeafState,
+    Topology, WrittenBlock, unhurried,
 };
 use millpond_device::Device;
 use millpond_env::mark;
@@ -53,7 +53,7 @@ fn bench(sides: u64) -> Bench {
     Bench {
         world,
         disks,
-        store: BlockStore::new(topology, 8 << 20),
+        store: BlockStore::new(topology, BlockCache::new(8 << 20)),
         arena: Arena::new(&tree),
     }
 }

@@ -1,7 +1,9 @@
 //! Times of requests, with a clock that only devices advance.
 
 use crate::pool::{Arena, TXG, address, job, noise};
-use millpond_block::{BlockStore, BlockWrite, IoClass, IoClock, IoStats, LeafCounters, Topology};
+use millpond_block::{
+    BlockCache, BlockStore, BlockWrite, IoClass, IoClock, IoStats, LeafCounters, Topology,
+};
 use millpond_device::{Device, DeviceError, MemoryDevice, QueuedDevice};
 use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Mutex, OnceLock};
@@ -115,7 +117,7 @@ impl Stripe {
         for (device, counters) in devices.iter().zip(&topology.counters) {
             device.counters.set(Arc::clone(counters)).unwrap();
         }
-        let store = BlockStore::new(topology, 8 << 20);
+        let store = BlockStore::new(topology, BlockCache::new(8 << 20));
         store.set_write_threads(1);
         Self {
             store,

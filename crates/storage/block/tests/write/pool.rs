@@ -1,7 +1,8 @@
 //! Pools in memory whose devices fail on demand, and an allocator that can be full on demand.
 
 use millpond_block::{
-    Allocate, BlockAddress, BlockStore, BlockWrite, NoSpace, SpaceRequest, Topology, WrittenBlock,
+    Allocate, BlockAddress, BlockCache, BlockStore, BlockWrite, NoSpace, SpaceRequest, Topology,
+    WrittenBlock,
 };
 use millpond_checksum::Salt;
 use millpond_device::{Device, DeviceError, MemoryDevice, WriteRequest};
@@ -333,7 +334,7 @@ fn store(
     let indirect = IndirectTables::default();
     let mut topology = Topology::new(tree.clone(), devices, health.clone(), indirect);
     topology.has_large_gang_headers = is_dynamic;
-    let store = BlockStore::new(topology, 8 << 20);
+    let store = BlockStore::new(topology, BlockCache::new(8 << 20));
     store.set_salt(Salt([7; 32]));
     store
 }

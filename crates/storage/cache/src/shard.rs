@@ -1,0 +1,325 @@
+//! A part of the cache, behind one lock: the adaptive replacement.
+
+use crate::ghost::Ghosts;
+use crate::lists::Lists;
+use crate::{CacheStatistics, Class};
+use hashbrown::HashTable;
+
+/// Prefetched, and not requested yet.
+const SPECULATIVE: usize = 4;
+/// The list of entries that were requested once lately, or more often. Ghosts are on the list that their entry was on.
+const fn list_of(class: Class, is_frequent: bool) -> usize {
+    class as usize * 2 + is_frequent as usize
+}
+
+/// Requests of an entry count as one until the shard has seen this many events: one reader often asks for a
+/// block many times in a row.
+const ONE_USE_EVENTS: u64 = 16;
+
+/// The whole of a target that is kept as a fraction.
+const WHOLE: u64 = 1 << 16;
+/// Targets stay between this and the rest of the whole, so that no list is starved.
+const SHARE_MIN: u64 = WHOLE / 32;
+/// How much more a missed block of metadata counts than one of data. Reads of metadata wait for one another,
+/// and many more blocks are found through each.
+const METADATA_FACTOR: u64 = 4;
+
+#[derive(Debug)]
+struct Item<K, V> {
+    key: K,
+    value: V,
+    hash: u64,
+    class: Class,
+    /// The events that the shard had seen when the entry's present use began.
+    used_at: u64,
+    /// Requests so far, 255 at most.
+    requests: u8,
+    /// Whether its key was evicted a short while ago.
+    has_returned: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Shard<K, V> {
+    lists: Lists<Item<K, V>, 5>,
+    table: HashTable<u32>,
+    ghosts: Ghosts<4>,
+    /// How much of each class's weight entries may take that were not used again, of [`WHOLE`].
+    recent_share: [u64; 2],
+    /// How much of the whole weight metadata may take, of [`WHOLE`].
+    metadata_share: u64,
+    /// Events so far: insertions and prefetch's requests for space. Time is measured in these.
+    events: u64,
+    statistics: CacheStatistics,
+}
+
+impl<K: Eq + Clone, V: Clone> Shard<K, V> {
+    pub(crate) fn new() -> Self {
+        Self {
+            lists: Lists::new(),
+            table: HashTable::new(),
+            ghosts: Ghosts::new(),
+            recent_share: [WHOLE / 2; 2],
+            metadata_share: WHOLE / 4,
+            events: 0,
+            statistics: CacheStatistics::default(),
+        }
+    }
+
+    fn find(&self, hash: u64, key: &K) -> Option<u32> {
+        let is_same = |slot: &u32| self.lists.item(*slot).is_some_and(|item| item.key == *key);
+        self.table.find(hash, is_same).copied()
+    }
+
+    pub(crate) fn peek(&self, hash: u64, key: &K) -> Option<V> {
+        let slot = self.find(hash, key)?;
+        self.lists.item(slot).map(|item| item.value.clone())
+    }
+
+    pub(crate) fn contains(&self, hash: u64, key: &K) -> bool {
+        self.find(hash, key).is_some()
+    }
+
+    pub(crate) fn get(&mut self, hash: u64, key: &K, class: Class) -> Option<V> {
+        let Some(slot) = self.find(hash, key) else {
+            self.statistics.misses += 1;
+            self.statistics.metadata_misses += u64::from(class == Class::Metadata);
+            return None;
+        };
+        let list = self.lists.list_of(slot);
+        let events = self.events;
+        let item = self.lists.item_mut(slot)?;
+        let value = item.value.clone();
+        item.requests = item.requests.saturating_add(1);
+        let is_again = events - item.used_at >= ONE_USE_EVENTS;
+        self.statistics.hits += 1;
+        self.statistics.metadata_hits += u64::from(item.class == Class::Metadata);
+        let class = item.class;
+        if list == SPECULATIVE {
+            item.used_at = events;
+            let is_frequent = item.has_returned;
+            self.statistics.speculative_used += 1;
+            self.lists.move_to(slot, list_of(class, is_frequent));
+        } else if list == list_of(class, true) {
+            self.statistics.frequent_hits += 1;
+            self.lists.move_to(slot, list);
+        } else {
+            self.statistics.recent_hits += 1;
+            if is_again {
+                item.used_at = events;
+                self.lists.move_to(slot, list_of(class, true));
+            } else {
+                self.lists.move_to(slot, list);
+            }
+        }
+        Some(value)
+    }
+
+    pub(crate) fn insert(&mut self, new: New<K, V>, share_bytes: u64, gone: &mut Vec<V>) {
+        gone.extend(self.remove(new.hash, &new.key));
+        if new.weight_bytes > share_bytes / 8 * 7 {
+            return;
+        }
+        let has_returned = self.learn(new.hash, share_bytes);
+        self.make_space(new.weight_bytes, share_bytes, gone);
+        let list = list_of(new.class, has_returned);
+        self.put(new, list, has_returned);
+    }
+
+    fn put(&mut self, new: New<K, V>, list: usize, has_returned: bool) {
+        self.events += 1;
+        let item = Item {
+            key: new.key,
+            value: new.value,
+            hash: new.hash,
+            class: new.class,
+            used_at: self.events,
+            requests: u8::from(list != SPECULATIVE),
+            has_returned,
+        };
+        let Some(slot) = self.lists.push(list, item, new.weight_bytes) else {
+            return;
+        };
+        let lists = &self.lists;
+        let hash_of = |slot: &u32| lists.item(*slot).map_or(0, |item| item.hash);
+        self.table.insert_unique(new.hash, slot, hash_of);
+    }
+
+    /// Learns from a key that comes back soon after it was evicted: its list should have been larger. Returns
+    /// whether it does.
+    fn learn(&mut self, hash: u64, share_bytes: u64) -> bool {
+        let Some((list, weight_bytes)) = self.ghosts.forget(hash) else {
+            return false;
+        };
+        let (class, is_frequent) = (list / 2, list % 2 == 1);
+        let is_metadata = class == Class::Metadata as usize;
+        self.statistics.ghost_hits += 1;
+        self.statistics.frequent_ghost_hits += u64::from(is_frequent);
+        // A list with few ghosts is learnt from as fast as one with many.
+        let own = self.ghosts.weight_bytes(list).max(1);
+        let factor = (self.ghosts.weight_bytes(list ^ 1) / own).clamp(1, 16);
+        let step = (weight_bytes * WHOLE / share_bytes.max(1)).max(1);
+        let share = &mut self.recent_share[class];
+        *share = shifted(*share, step * factor, !is_frequent);
+        let weight = if is_metadata { METADATA_FACTOR } else { 1 };
+        self.metadata_share = shifted(self.metadata_share, step * weight, is_metadata);
+        true
+    }
+
+    /// Evicts until `weight_bytes` more fit into the share.
+    pub(crate) fn make_space(&mut self, weight_bytes: u64, share_bytes: u64, gone: &mut Vec<V>) {
+        while self.lists.weight_bytes() + weight_bytes > share_bytes {
+            let victim = (self.stale_speculative())
+                .or_else(|| self.victim(share_bytes))
+                .or_else(|| self.lists.oldest(SPECULATIVE));
+            let Some(victim) = victim else { return };
+            gone.extend(self.evict(victim, share_bytes));
+        }
+    }
+
+    /// The entry that is evicted next: from the class above its target, and there from the list above its
+    /// target.
+    fn victim(&self, share_bytes: u64) -> Option<u32> {
+        let weight = |class, is_frequent| self.lists.list(list_of(class, is_frequent)).weight_bytes;
+        let of_class = |class| weight(class, false) + weight(class, true);
+        let metadata_bytes = of_class(Class::Metadata);
+        let is_above = metadata_bytes > scaled(share_bytes, self.metadata_share);
+        let class = match is_above || of_class(Class::Data) == 0 {
+            true => Class::Metadata,
+            false => Class::Data,
+        };
+        let recent_max = scaled(of_class(class), self.recent_share[class as usize]);
+        let is_recent = weight(class, false) > recent_max || weight(class, true) == 0;
+        self.lists.oldest(list_of(class, !is_recent))
+    }
+
+    fn evict(&mut self, slot: u32, share_bytes: u64) -> Option<V> {
+        let list = self.lists.list_of(slot);
+        let hash = self.lists.item(slot)?.hash;
+        let (value, weight_bytes) = self.remove_slot(hash, slot)?;
+        self.statistics.evicted += 1;
+        self.statistics.evicted_bytes += weight_bytes;
+        if list != SPECULATIVE {
+            self.ghosts.add(list, hash, weight_bytes, share_bytes);
+        }
+        Some(value)
+    }
+
+    /// The oldest speculative entry, if it is stale: since it was inserted, the shard has seen more than
+    /// two events for each entry, plus 64. Its reader is unlikely to come.
+    fn stale_speculative(&self) -> Option<u32> {
+        let slot = self.lists.oldest(SPECULATIVE)?;
+        let events_max = self.lists.len() * 2 + 64;
+        let age = self.events - self.lists.item(slot)?.used_at;
+        (age > events_max).then_some(slot)
+    }
+
+    pub(crate) fn has_room_for_speculative(&mut self, weight_bytes: u64, share_bytes: u64) -> bool {
+        // Each request for space ages the existing entries, so that it succeeds in the end.
+        self.events += 1;
+        while self.lists.list(SPECULATIVE).weight_bytes + weight_bytes > share_bytes / 4 {
+            let Some(victim) = self.stale_speculative() else {
+                return false;
+            };
+            drop(self.evict(victim, share_bytes));
+        }
+        let frequent = [Class::Data, Class::Metadata].map(|class| list_of(class, true));
+        let held =
+            [frequent[0], frequent[1], SPECULATIVE].map(|list| self.lists.list(list).weight_bytes);
+        held.iter().sum::<u64>() + weight_bytes <= share_bytes
+    }
+
+    /// Returns whether the entry was kept.
+    pub(crate) fn insert_speculative(
+        &mut self,
+        new: New<K, V>,
+        share_bytes: u64,
+        gone: &mut Vec<V>,
+    ) -> bool {
+        if self.contains(new.hash, &new.key) {
+            return true;
+        }
+        if !self.has_room_for_speculative(new.weight_bytes, share_bytes) {
+            return false;
+        }
+        while self.lists.weight_bytes() + new.weight_bytes > share_bytes {
+            let recent = [Class::Data, Class::Metadata].map(|class| list_of(class, false));
+            let victim = recent.iter().find_map(|list| self.lists.oldest(*list));
+            let Some(victim) = victim else { return false };
+            gone.extend(self.evict(victim, share_bytes));
+        }
+        let has_returned = self.learn(new.hash, share_bytes);
+        self.put(new, SPECULATIVE, has_returned);
+        true
+    }
+
+    pub(crate) fn take_if_used_once(&mut self, hash: u64, key: &K) -> Option<V> {
+        let slot = self.find(hash, key)?;
+        let item = self.lists.item(slot)?;
+        let is_once = item.requests == 1 && self.lists.list_of(slot) != SPECULATIVE;
+        is_once.then(|| self.remove(hash, key))?
+    }
+
+    pub(crate) fn remove(&mut self, hash: u64, key: &K) -> Option<V> {
+        let slot = self.find(hash, key)?;
+        self.remove_slot(hash, slot).map(|(value, _)| value)
+    }
+
+    fn remove_slot(&mut self, hash: u64, slot: u32) -> Option<(V, u64)> {
+        if let Ok(found) = self.table.find_entry(hash, |other| *other == slot) {
+            found.remove();
+        }
+        let (item, weight_bytes) = self.lists.remove(slot)?;
+        Some((item.value, weight_bytes))
+    }
+
+    /// Removes the entries whose key is chosen.
+    pub(crate) fn remove_where(&mut self, is_chosen: &impl Fn(&K) -> bool, gone: &mut Vec<V>) {
+        let slots = self.lists.slots().filter(|(_, item)| is_chosen(&item.key));
+        let chosen: Vec<(u32, u64)> = slots.map(|(slot, item)| (slot, item.hash)).collect();
+        for (slot, hash) in chosen {
+            gone.extend(self.remove_slot(hash, slot).map(|(value, _)| value));
+        }
+        if self.lists.len() == 0 {
+            self.lists.shrink();
+            self.table = HashTable::new();
+            self.ghosts = Ghosts::new();
+        }
+    }
+
+    pub(crate) fn statistics(&self) -> CacheStatistics {
+        let weight = |list: usize| self.lists.list(list).weight_bytes;
+        let frequent = |class| weight(list_of(class, true));
+        let of_class = |class| weight(list_of(class, false)) + frequent(class);
+        CacheStatistics {
+            weight_bytes: self.lists.weight_bytes(),
+            entries: self.lists.len(),
+            speculative_bytes: weight(SPECULATIVE),
+            metadata_bytes: of_class(Class::Metadata),
+            data_bytes: of_class(Class::Data),
+            frequent_bytes: frequent(Class::Data) + frequent(Class::Metadata),
+            ghost_bytes: (0..4).map(|list| self.ghosts.weight_bytes(list)).sum(),
+            ..self.statistics
+        }
+    }
+}
+
+/// An entry to be inserted.
+pub(crate) struct New<K, V> {
+    pub(crate) key: K,
+    pub(crate) value: V,
+    pub(crate) hash: u64,
+    pub(crate) class: Class,
+    pub(crate) weight_bytes: u64,
+}
+
+fn scaled(bytes: u64, share: u64) -> u64 {
+    (u128::from(bytes) * u128::from(share) / u128::from(WHOLE)) as u64
+}
+
+fn shifted(share: u64, step: u64, is_up: bool) -> u64 {
+    let moved = match is_up {
+        true => share.saturating_add(step),
+        false => share.saturating_sub(step),
+    };
+    moved.clamp(SHARE_MIN, WHOLE - SHARE_MIN)
+}
