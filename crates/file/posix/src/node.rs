@@ -3,10 +3,10 @@
 use crate::error::FileError;
 use crate::file_system::FileSystem;
 use crate::open_node::OpenNode;
-use crate::stat::{FileKind, Stat};
+use crate::stat::{FileKind, ObjectFacts, Stat};
 use crate::state::NodeState;
 use crate::transaction_source::TransactionError;
-use millpond_env::sync::{Arc, RwLockReadGuard};
+use millpond_env::sync::{Arc, OnceLock, RwLockReadGuard};
 use millpond_object::{ObjectView, ReadableObject};
 use millpond_ondisk::{DecodeError, ObjectId};
 use millpond_sa::{Ace, Attributes, FileFlags};
@@ -34,9 +34,21 @@ enum Body {
 struct CommittedNode {
     object: ReadableObject,
     attributes: Attributes,
+    /// What `stat` shows, decoded when it is first asked for.
+    shown: OnceLock<NodeState>,
     kind: FileKind,
     size_bytes: u64,
     generation: u64,
+}
+
+impl CommittedNode {
+    fn shown(&self) -> Result<&NodeState, FileError> {
+        if let Some(state) = self.shown.get() {
+            return Ok(state);
+        }
+        let state = NodeState::read_shown(&self.attributes)?;
+        Ok(self.shown.get_or_init(|| state))
+    }
 }
 
 impl Node {
@@ -59,6 +71,7 @@ impl Node {
             size_bytes: attributes.size()?,
             object: ReadableObject::Committed(object),
             attributes,
+            shown: OnceLock::new(),
             kind,
             generation,
         };
@@ -160,11 +173,16 @@ impl Node {
     /// # Errors
     /// If an attribute that every file has is missing or damaged.
     pub fn stat(&self) -> Result<Stat, FileError> {
-        let state = match &self.body {
-            Body::Committed(node) => NodeState::read_shown(&node.attributes)?,
-            Body::Open(node) => node.state(),
+        let mut stat = match &self.body {
+            Body::Committed(node) => {
+                Stat::new(&ObjectFacts::of(&node.object), node.kind, node.shown()?)
+            }
+            Body::Open(node) => {
+                // The object's lock comes before that of the attributes.
+                let object = ObjectFacts::of(&node.content);
+                Stat::new(&object, node.kind, &node.read_state())
+            }
         };
-        let mut stat = Stat::new(self.object(), self.kind(), &state);
         let is_root = stat.id == self.files.root_id();
         if is_root && self.files.settings().shows_snapshot_directory {
             stat.links += 1;

@@ -6,7 +6,7 @@ use crate::range_lock::RangeLocks;
 use crate::state::NodeState;
 use millpond_env::rank;
 use millpond_env::sync::atomic::{AtomicBool, Ordering};
-use millpond_env::sync::{Arc, Mutex, MutexGuard, RwLock, Weak};
+use millpond_env::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, Weak};
 use millpond_object::{Object, ReadableObject};
 use millpond_ondisk::ObjectId;
 
@@ -108,6 +108,10 @@ impl NodeInner {
 
     pub(crate) fn state(&self) -> NodeState {
         *self.state.read()
+    }
+    /// The attributes without a copy. The caller takes no lock while it has them.
+    pub(crate) fn read_state(&self) -> RwLockReadGuard<'_, NodeState> {
+        self.state.read()
     }
     /// Makes new attributes visible. The caller holds the node's change lock and has stored them.
     pub(crate) fn show(&self, state: NodeState) {

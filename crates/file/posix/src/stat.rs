@@ -119,13 +119,31 @@ pub struct Stat {
     pub project: Option<u64>,
 }
 
-impl Stat {
-    pub(crate) fn new(object: &ReadableObject, kind: FileKind, state: &NodeState) -> Self {
-        // Linux stores its in-kernel device number: twelve bits major above twenty bits minor.
-        let device = |number: u64| (((number >> 20) & 0xfff) as u32, (number & 0xf_ffff) as u32);
+/// What `stat` shows of a file's object.
+pub(crate) struct ObjectFacts {
+    id: ObjectId,
+    /// The space used, including the dnode, in units of 512 bytes.
+    sectors: u64,
+    block_bytes: u64,
+}
+
+impl ObjectFacts {
+    pub(crate) fn of(object: &ReadableObject) -> Self {
         let used = object.used_bytes().saturating_add(256) / 512;
         Self {
             id: object.id(),
+            sectors: used.saturating_add(object.dnode_slots()),
+            block_bytes: object.block_bytes(),
+        }
+    }
+}
+
+impl Stat {
+    pub(crate) fn new(object: &ObjectFacts, kind: FileKind, state: &NodeState) -> Self {
+        // Linux stores its in-kernel device number: twelve bits major above twenty bits minor.
+        let device = |number: u64| (((number >> 20) & 0xfff) as u32, (number & 0xf_ffff) as u32);
+        Self {
+            id: object.id,
             kind,
             permissions: (state.mode & 0o7777) as u32,
             links: state.links,
@@ -134,8 +152,8 @@ impl Stat {
             owner: state.uid,
             group: state.gid,
             size_bytes: state.size,
-            sectors: used.saturating_add(object.dnode_slots()),
-            block_bytes: object.block_bytes(),
+            sectors: object.sectors,
+            block_bytes: object.block_bytes,
             atime: state.atime,
             mtime: state.mtime,
             ctime: state.ctime,

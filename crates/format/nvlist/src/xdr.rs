@@ -100,6 +100,7 @@ fn decode_value(
 }
 
 /// Reads a value that is not an array.
+#[inline]
 fn decode_scalar(
     reader: &mut Reader<'_>,
     kind: NvType,
@@ -151,13 +152,13 @@ fn decode_array<'a, T>(
 }
 
 fn decode_string(reader: &mut Reader<'_>) -> Result<NvString, DecodeError> {
-    let failure = reader.fail("too short");
-    let length = usize::try_from(reader.u32()?).map_err(|_| failure)?;
-    let bytes = reader.take(length)?;
+    let word = reader.u32()?;
+    let length = usize::try_from(word).map_err(|_| reader.fail("too short"))?;
+    let padded = reader.take(length.saturating_add(padding(length)))?;
+    let bytes = padded.get(..length).unwrap_or(padded);
     if bytes.contains(&0) {
         return Err(reader.fail("NUL inside a string"));
     }
-    skip_padding(reader, length)?;
     Ok(bytes.into())
 }
 
