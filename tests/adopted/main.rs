@@ -16,7 +16,10 @@ mod ztest;
 use anyhow::{Context, Result, bail, ensure};
 use change::{change_datasets, change_files, continues};
 use judge::{is_accused, judge};
-use millpond_engine::{Error, FoundLogs, OpenOptions, Pool, Search, WriteOptions};
+use millpond_engine::{
+    Caller, Error, FILE_SYSTEM_VERSION, FileError, FileSystem, FoundLogs, NewMode, OpenOptions,
+    Pool, Search, WriteOptions,
+};
 use millpond_tests::oracle::Verdict;
 use millpond_tests::reader::DatasetKind;
 use millpond_tests::runner::{self, Outcome, Trial};
@@ -34,6 +37,7 @@ const EVERY_DAY: &[&str] = &[
     "crypt",
     "removed",
     "scrub-mid",
+    "zil",
 ];
 
 /// Cases that cannot be written, and a word that the refusal must contain.
@@ -175,6 +179,11 @@ fn run(case: &str, folder: &Path, keeps: bool) -> Result<Outcome> {
                 continue;
             }
         };
+        if files.version() < FILE_SYSTEM_VERSION {
+            refuses_changes(&files).with_context(|| name.clone())?;
+            notes.push(format!("{name}: version {}", files.version()));
+            continue;
+        }
         if files.settings().is_read_only {
             notes.push(format!("{name}: readonly"));
             continue;
@@ -221,6 +230,21 @@ fn run(case: &str, folder: &Path, keeps: bool) -> Result<Outcome> {
     }
     notes.push(format!("{count} old files compared"));
     Ok(Outcome::Passed(notes.join("; ")))
+}
+
+/// Old files are compared afterwards, so that a refused change that was made all the same is found.
+fn refuses_changes(files: &FileSystem) -> Result<()> {
+    let made = files.make_directory(
+        &Caller::root(),
+        &files.root()?,
+        b"refused",
+        NewMode::exactly(0o755),
+    );
+    match made {
+        Err(FileError::OldVersion { .. }) => Ok(()),
+        Err(error) => bail!("is refused in other words: {error}"),
+        Ok(_) => bail!("an old file system was changed"),
+    }
 }
 
 fn open(place: &Path, name: &str, found_logs: FoundLogs) -> Result<Pool, Error> {

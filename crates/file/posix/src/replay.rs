@@ -222,8 +222,8 @@ impl FileSystem {
             if directory.state().xattr_directory.is_some() {
                 return Err(FileError::Exists);
             }
-            let _exclusive = directory.xattrs.write();
             let tx = self.begin(4 * NODE_BYTES)?;
+            let _exclusive = directory.xattrs.write();
             let wanted = Some((object.object, slots, create.generation));
             self.make_xattr_directory(&tx, &directory, wanted)?;
             self.record_nothing(&tx, None);
