@@ -29,10 +29,19 @@ pub const SCAN_FOR_WRITING: ScanOptions = ScanOptions {
     follow_label_paths: true,
 };
 
+/// Ends the pool's threads with the last handle.
+struct Opened(Arc<Inner>);
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
 /// A pool open for writing. Cheap to clone; dropping the last handle releases the devices' locks.
 #[derive(Clone)]
 pub struct Pool {
-    inner: Arc<Inner>,
+    opened: Arc<Opened>,
     datasets: Arc<Datasets>,
     env: Env,
     /// Open file systems. All callers share one instance per dataset, because it contains the locks.
@@ -46,7 +55,7 @@ pub struct Pool {
 impl std::fmt::Debug for Pool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Pool")
-            .field("name", &self.inner.name())
+            .field("name", &self.inner().name())
             .finish_non_exhaustive()
     }
 }
@@ -126,7 +135,7 @@ impl Pool {
 
     fn new(inner: Arc<Inner>, datasets: Arc<Datasets>, env: &Env) -> Self {
         Self {
-            inner,
+            opened: Arc::new(Opened(inner)),
             datasets,
             env: env.clone(),
             files: Arc::default(),
@@ -138,12 +147,12 @@ impl Pool {
     /// The pool without its files: space, features, configuration, properties.
     #[must_use]
     pub fn inner(&self) -> &Arc<Inner> {
-        &self.inner
+        &self.opened.0
     }
     /// Its name.
     #[must_use]
     pub fn name(&self) -> String {
-        self.inner.name()
+        self.inner().name()
     }
     /// Operations on its datasets.
     #[must_use]
@@ -216,13 +225,13 @@ impl Pool {
     }
 
     fn gate(&self, name: &str, dataset: Arc<HeadDataset>) -> Result<DatasetTxProvider, Error> {
-        let features = self.inner.features();
+        let features = self.inner().features();
         let gate = DatasetTxProvider::new(dataset, |guid| features.count(guid).is_some());
         gate.map_err(|_| Error::OtherLog { name: name.into() })
     }
 
     fn settings_of(&self, dataset: &HeadDataset) -> millpond_posix::Settings {
-        let features = self.inner.features();
+        let features = self.inner().features();
         file_settings(&dataset.settings(), |guid| features.count(guid).is_some())
     }
 
@@ -254,7 +263,7 @@ impl Pool {
     /// # Errors
     /// If the pool is suspended.
     pub fn sync(&self) -> Result<(), Error> {
-        self.inner.sync()?;
+        self.inner().sync()?;
         Ok(())
     }
 
@@ -266,7 +275,7 @@ impl Pool {
     /// If that state cannot be read.
     pub fn committed(&self) -> Result<View, Error> {
         Ok(View::of_live(
-            self.inner.committed()?,
+            self.inner().committed()?,
             Arc::clone(&self.keys),
         ))
     }
@@ -294,7 +303,7 @@ impl Pool {
     /// # Errors
     /// If it cannot be written.
     pub fn export(self) -> Result<(), Error> {
-        self.inner.export()?;
+        self.inner().export()?;
         Ok(())
     }
 }

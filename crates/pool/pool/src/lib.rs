@@ -36,6 +36,7 @@ mod space;
 mod sync;
 #[cfg(test)]
 mod tests;
+mod threads;
 mod vdevs;
 mod view;
 mod writability;

@@ -304,17 +304,28 @@ impl Pool {
             Ok(())
         })?;
         self.is_exported.store(true, Ordering::Relaxed);
-        self.store.topology().monitor.end();
-        self.groups.end_all();
+        self.end_threads();
         self.tasks.fail_all(&TxgError::Ended.into());
-        let thread = self.sync_thread.lock().take();
-        if let Some(thread) = thread {
-            // The result is unimportant: waiting callers have already received any failure.
-            let _ = thread.join();
-        }
-        self.store.stop_prefetch();
         tracing::debug!(pool = %self.name(), state = ?as_what, "closed");
         Ok(())
+    }
+
+    /// Ends the pool's threads without writing anything more, and waits for them. The devices are then in
+    /// the same state as after a crash, and only the callers' handles keep them open.
+    ///
+    /// A txg that is being written is completed if its devices accept it. A device that does not answer is not
+    /// waited for longer than its deadline.
+    pub fn close(&self) {
+        self.abandon();
+        self.end_threads();
+    }
+
+    fn end_threads(&self) {
+        self.store.topology().monitor.end();
+        self.groups.end_all();
+        self.threads
+            .wait(&|| self.store.topology().unanswered().is_some());
+        self.store.stop_prefetch();
     }
 }
 

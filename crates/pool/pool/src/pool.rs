@@ -11,15 +11,16 @@ use crate::port::DatasetPort;
 use crate::space::maps::SpaceMapObjects;
 use crate::sync::context::SyncContext;
 use crate::sync::tasks::TaskQueue;
+use crate::threads::PoolThreads;
 use crate::vdevs::dtl::DirtyTimeLog;
 use crate::vdevs::leaf_monitor::LeafWatch;
 use crate::{Features, PoolError};
 use millpond_alloc::{PoolAllocator, PoolLimit, PoolUsage, SlopShare};
 use millpond_block::{BlockAddress, BlockStore};
+use millpond_env::Env;
 use millpond_env::rank;
 use millpond_env::sync::atomic::AtomicBool;
 use millpond_env::sync::{Arc, Mutex, RwLock};
-use millpond_env::{Env, thread};
 use millpond_object::ObjectSet;
 use millpond_ondisk::{BlockPointer, Dva, Guid, ObjectId, Txg, Uberblock, VdevId};
 use millpond_txg::{Transaction, TxgError, TxgGroups, TxgRequest};
@@ -50,7 +51,7 @@ pub struct Pool {
     pub(crate) is_deflated: bool,
     /// Held while a txg is written, so that only one is written at a time.
     pub(crate) syncing: Mutex<(), rank::SyncedTxg>,
-    pub(crate) sync_thread: Mutex<Option<thread::JoinHandle<()>>, rank::Leaf>,
+    pub(crate) threads: Arc<PoolThreads>,
     pub(crate) is_exported: AtomicBool,
     pub(crate) load_guid: u64,
     pub(crate) noted: NotedEvents,
@@ -161,7 +162,7 @@ impl Pool {
             sync_mode: parts.sync_mode,
             is_deflated: parts.is_deflated,
             syncing: Mutex::new(()),
-            sync_thread: Mutex::new(None),
+            threads: Arc::default(),
             is_exported: AtomicBool::new(false),
             noted: NotedEvents::default(),
             leaf_watch: Mutex::new(parts.leaf_watch),

@@ -28,7 +28,6 @@ use millpond_block::RetryPolicy;
 use millpond_env::mark;
 use millpond_env::sync::Arc;
 use millpond_env::sync::atomic::Ordering;
-use millpond_env::thread;
 use millpond_ondisk::pool_directory::key;
 use millpond_ondisk::{BlockPointer, Guid, Txg};
 use millpond_txg::SyncingTxg;
@@ -68,7 +67,7 @@ impl Pool {
         }
         let weak = Arc::downgrade(self);
         let groups = Arc::clone(&self.groups);
-        let handle = thread::spawn("millpond-sync", move || {
+        let started = self.threads.spawn("millpond-sync", move || {
             loop {
                 let next = groups.next_to_sync(IDLE);
                 // Dropping the pool ended its groups. The thread holds the pool only while it writes a txg.
@@ -88,10 +87,9 @@ impl Pool {
                 }
             }
         });
-        let handle = handle.map_err(|error| PoolError::Suspended {
+        started.map_err(|error| PoolError::Suspended {
             reason: format!("the sync thread could not be started: {error}"),
         })?;
-        *self.sync_thread.lock() = Some(handle);
         self.start_leaf_monitor()
     }
 

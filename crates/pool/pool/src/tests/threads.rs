@@ -90,7 +90,7 @@ fn an_exported_pool_has_no_thread_and_refuses_everything() {
         late.join().unwrap();
     });
     assert!(pool.begin(0).is_err());
-    assert!(pool.sync_thread.lock().is_none());
+    assert!(pool.threads.is_empty());
     let read = open_read_only(&world).unwrap();
     assert!(counted(&read) >= 2);
     check(&read);

@@ -12,8 +12,8 @@ use crate::pool::Pool;
 use crate::properties::{PropertyValue, vdev_property_zap};
 use millpond_block::{LeafCondition, LeafReason, LeafState, Topology};
 use millpond_device::{Device, DeviceError, WriteRequest};
+use millpond_env::mark;
 use millpond_env::sync::Arc;
-use millpond_env::{mark, thread};
 use millpond_ondisk::{BOOT_ENV_BYTES, BOOT_ENV_OFFSET_BYTES, Guid, LeafLayout};
 use millpond_vdev::{LeafId, VdevNode, VdevTree};
 use std::collections::{BTreeMap, VecDeque};
@@ -284,7 +284,7 @@ impl Pool {
     pub(crate) fn start_leaf_monitor(self: &Arc<Self>) -> Result<(), PoolError> {
         let weak = Arc::downgrade(self);
         let monitor = Arc::clone(&self.store.topology().monitor);
-        let handle = thread::spawn("millpond-leaves", move || {
+        let started = self.threads.spawn("millpond-leaves", move || {
             while monitor.wait(IDLE) {
                 let Some(pool) = weak.upgrade() else { return };
                 if monitor.take_news() {
@@ -292,8 +292,7 @@ impl Pool {
                 }
             }
         });
-        // The thread ends by itself with the pool.
-        handle.map(drop).map_err(|error| PoolError::Suspended {
+        started.map_err(|error| PoolError::Suspended {
             reason: format!("the thread that looks after devices could not be started: {error}"),
         })
     }
