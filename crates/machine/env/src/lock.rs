@@ -241,5 +241,6 @@ impl<T: ?Sized + fmt::Debug, R> fmt::Debug for RwLock<T, R> {
     }
 }
 
-#[cfg(test)]
+// Release builds do not check the order.
+#[cfg(all(test, debug_assertions))]
 mod tests;

@@ -28,7 +28,6 @@ fn the_order_of_the_table_is_the_order_of_locking() {
     let _first = outer.lock();
 }
 
-#[cfg(debug_assertions)]
 #[test]
 fn an_earlier_lock_is_refused_while_a_later_one_is_held() {
     let outer: Mutex<(), ObjectState> = Mutex::new(());
@@ -45,7 +44,6 @@ fn an_earlier_lock_is_refused_while_a_later_one_is_held() {
     assert_eq!(refusal(|| drop(outer.lock())), "");
 }
 
-#[cfg(debug_assertions)]
 #[test]
 fn two_of_a_rank_are_refused_unless_the_table_allows_it() {
     let tables: [RwLock<(), ObjectTable>; 2] = Default::default();
@@ -64,7 +62,6 @@ fn two_of_a_rank_are_refused_unless_the_table_allows_it() {
     });
 }
 
-#[cfg(debug_assertions)]
 #[test]
 fn a_wait_for_a_condition_checks_the_order_again() {
     let state: Mutex<(), ObjectState> = Mutex::new(());
@@ -80,7 +77,6 @@ fn a_wait_for_a_condition_checks_the_order_again() {
     assert!(words.contains("waiting on \"object\""), "{words}");
 }
 
-#[cfg(debug_assertions)]
 #[test]
 fn brief_locks_are_not_held_across_device_io() {
     let names: RwLock<(), DatasetNames> = RwLock::new(());
@@ -91,7 +87,6 @@ fn brief_locks_are_not_held_across_device_io() {
     assert!(refusal(rank::check_io).contains("device I/O while holding \"object\""));
 }
 
-#[cfg(debug_assertions)]
 #[test]
 fn a_transaction_counts_like_a_lock() {
     let transaction = Held::waiting(rank::OpenTransaction::RANK);

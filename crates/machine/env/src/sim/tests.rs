@@ -1,6 +1,7 @@
 use super::*;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::{Arc, Condvar, Mutex, OnceLock, RwLock, bounded};
+use crate::sync::base::{Condvar, Mutex, RwLock};
+use crate::sync::{Arc, OnceLock, bounded};
 use crate::thread;
 use std::collections::BTreeSet;
 use std::time::Duration;
