@@ -11,11 +11,8 @@ use millpond_engine::{
 };
 use millpond_env::sync::{Condvar, Mutex};
 use millpond_fuse::{FuseServer, Mount, MountOptions, MountTarget};
-use millpond_posix::vfs::{InodeNumber, Vfs, VfsEntry, VfsNode, VfsPlace};
-use millpond_posix::{
-    Allocate, CacheHint, Caller, FileError, FileSystemStat, NewMode, Seek, SetAttributes, Stat,
-    TransactionError, WriteAt,
-};
+use millpond_posix::vfs::{InodeNumber, Vfs, VfsNode};
+use millpond_posix::{CacheHint, Caller, FileError, FileSystem, TransactionError, WriteAt};
 use millpond_sim::World;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -77,23 +74,17 @@ struct Faulty {
 }
 
 impl Vfs for Faulty {
-    fn root(&self) -> Result<VfsNode, FileError> {
-        self.inner.root()
+    fn file_system(&self) -> &FileSystem {
+        self.inner.file_system()
+    }
+    fn reading<'n>(&'n self, node: &'n VfsNode) -> Result<&'n FileSystem, FileError> {
+        self.inner.reading(node)
+    }
+    fn changing(&self, node: &VfsNode) -> Result<&FileSystem, FileError> {
+        self.inner.changing(node)
     }
     fn node(&self, number: InodeNumber, generation: u64) -> Result<VfsNode, FileError> {
         self.inner.node(number, generation)
-    }
-    fn lookup(&self, place: VfsPlace<'_>) -> Result<VfsNode, FileError> {
-        self.inner.lookup(place)
-    }
-    fn stat(&self, node: &VfsNode) -> Result<Stat, FileError> {
-        self.inner.stat(node)
-    }
-    fn link_target(&self, node: &VfsNode) -> Result<Vec<u8>, FileError> {
-        self.inner.link_target(node)
-    }
-    fn list(&self, node: &VfsNode, cookie: u64, count: usize) -> Result<Vec<VfsEntry>, FileError> {
-        self.inner.list(node, cookie, count)
     }
     fn read_with_hint(
         &self,
@@ -105,38 +96,6 @@ impl Vfs for Faulty {
         self.faults.pass(Mood::FailsReads)?;
         self.inner.read_with_hint(node, offset, buffer, hint)
     }
-    fn seek(&self, node: &VfsNode, what: Seek, offset: u64) -> Result<u64, FileError> {
-        self.inner.seek(node, what, offset)
-    }
-    fn xattr_names(&self, node: &VfsNode) -> Result<Vec<Vec<u8>>, FileError> {
-        self.inner.xattr_names(node)
-    }
-    fn xattr(&self, node: &VfsNode, name: &[u8]) -> Result<Vec<u8>, FileError> {
-        self.inner.xattr(node, name)
-    }
-    fn stat_file_system(&self, node: &VfsNode) -> Result<FileSystemStat, FileError> {
-        self.inner.stat_file_system(node)
-    }
-    fn is_read_only(&self) -> bool {
-        false
-    }
-    fn set_attributes(
-        &self,
-        caller: &Caller,
-        node: &VfsNode,
-        set: &SetAttributes,
-    ) -> Result<(), FileError> {
-        self.inner.set_attributes(caller, node, set)
-    }
-    fn create(
-        &self,
-        caller: &Caller,
-        place: VfsPlace<'_>,
-        mode: NewMode,
-        is_exclusive: bool,
-    ) -> Result<(VfsNode, bool), FileError> {
-        self.inner.create(caller, place, mode, is_exclusive)
-    }
     fn write(
         &self,
         caller: &Caller,
@@ -146,15 +105,6 @@ impl Vfs for Faulty {
     ) -> Result<u64, FileError> {
         self.faults.pass(Mood::FailsWrites)?;
         self.inner.write(caller, node, at, bytes)
-    }
-    fn allocate(
-        &self,
-        node: &VfsNode,
-        what: Allocate,
-        offset: u64,
-        length: u64,
-    ) -> Result<(), FileError> {
-        self.inner.allocate(node, what, offset, length)
     }
     fn fsync(&self, node: &VfsNode) -> Result<(), FileError> {
         self.faults.pass(Mood::FailsFlushes)?;

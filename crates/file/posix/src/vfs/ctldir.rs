@@ -2,9 +2,7 @@
 
 use super::{InodeNumber, Vfs, VfsEntry, VfsNode, VfsPlace};
 use crate::{
-    Allocate, BackgroundDrain, CacheHint, Caller, FileError, FileKind, FileSystem, FileSystemStat,
-    NewMode, RenameMode, SNAPSHOT_DIRECTORY_ID, Seek, SetAttributes, SpecialFile, Stat, WriteAt,
-    XattrMode,
+    BackgroundDrain, FileError, FileKind, FileSystem, FileSystemStat, SNAPSHOT_DIRECTORY_ID, Stat,
 };
 use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex};
@@ -163,25 +161,6 @@ impl ZfsCtlDir {
         Ok(VfsNode::of_file(tag, files.root()?))
     }
 
-    /// The file's own file system, for requests that read it. Files of a snapshot that was destroyed are not read.
-    fn serving<'n>(&self, node: &'n VfsNode) -> Result<&'n FileSystem, FileError> {
-        if node.is_virtual() {
-            return Err(FileError::NotSupported);
-        }
-        if node.number.tag() != 0 {
-            self.tagged(node.number.tag())?;
-        }
-        Ok(node.file()?.file_system())
-    }
-
-    /// The file system, for requests that change a file. It refuses those about files of snapshots.
-    fn changing(&self, node: &VfsNode) -> Result<&FileSystem, FileError> {
-        match node.is_virtual() {
-            true => Err(FileError::NotPermitted),
-            false => Ok(&self.files),
-        }
-    }
-
     fn is_control(&self, at: &VfsPlace<'_>) -> bool {
         at.name == b".zfs" && at.directory.number == InodeNumber(self.files.root_id().0)
     }
@@ -256,8 +235,22 @@ impl ZfsCtlDir {
 }
 
 impl Vfs for ZfsCtlDir {
-    fn root(&self) -> Result<VfsNode, FileError> {
-        Vfs::root(&*self.files)
+    fn file_system(&self) -> &FileSystem {
+        &self.files
+    }
+    /// Files of a snapshot that was destroyed are not read.
+    fn reading<'n>(&'n self, node: &'n VfsNode) -> Result<&'n FileSystem, FileError> {
+        let file = node.file()?;
+        if node.number.tag() != 0 {
+            self.tagged(node.number.tag())?;
+        }
+        Ok(file.file_system())
+    }
+    fn changing(&self, node: &VfsNode) -> Result<&FileSystem, FileError> {
+        match node.is_virtual() {
+            true => Err(FileError::NotPermitted),
+            false => Ok(&self.files),
+        }
     }
     fn node(&self, number: InodeNumber, generation: u64) -> Result<VfsNode, FileError> {
         match number {
@@ -292,45 +285,30 @@ impl Vfs for ZfsCtlDir {
                 return Ok(VfsNode::of_virtual(SNAPSHOTS));
             }
         }
-        Vfs::lookup(self.serving(at.directory)?, at)
+        Vfs::lookup(self.reading(at.directory)?, at)
     }
     fn stat(&self, node: &VfsNode) -> Result<Stat, FileError> {
         match node.is_virtual() {
             true => self.stat_virtual(node.number),
-            false => Vfs::stat(self.serving(node)?, node),
+            false => Vfs::stat(self.reading(node)?, node),
         }
-    }
-    fn link_target(&self, node: &VfsNode) -> Result<Vec<u8>, FileError> {
-        Vfs::link_target(self.serving(node)?, node)
     }
     fn list(&self, node: &VfsNode, cookie: u64, count: usize) -> Result<Vec<VfsEntry>, FileError> {
         match node.is_virtual() {
             true => self.list_virtual(node, cookie, count),
-            false => Vfs::list(self.serving(node)?, node, cookie, count),
+            false => Vfs::list(self.reading(node)?, node, cookie, count),
         }
-    }
-    fn read_with_hint(
-        &self,
-        node: &VfsNode,
-        offset: u64,
-        buffer: &mut [u8],
-        hint: CacheHint,
-    ) -> Result<usize, FileError> {
-        Vfs::read_with_hint(self.serving(node)?, node, offset, buffer, hint)
-    }
-    fn seek(&self, node: &VfsNode, what: Seek, offset: u64) -> Result<u64, FileError> {
-        Vfs::seek(self.serving(node)?, node, what, offset)
     }
     fn xattr_names(&self, node: &VfsNode) -> Result<Vec<Vec<u8>>, FileError> {
         match node.is_virtual() {
             true => Ok(vec![]),
-            false => Vfs::xattr_names(self.serving(node)?, node),
+            false => Vfs::xattr_names(self.reading(node)?, node),
         }
     }
     fn xattr(&self, node: &VfsNode, name: &[u8]) -> Result<Vec<u8>, FileError> {
         match node.is_virtual() {
             true => Err(FileError::NoAttribute),
-            false => Vfs::xattr(self.serving(node)?, node, name),
+            false => Vfs::xattr(self.reading(node)?, node, name),
         }
     }
     fn stat_file_system(&self, node: &VfsNode) -> Result<FileSystemStat, FileError> {
@@ -338,150 +316,6 @@ impl Vfs for ZfsCtlDir {
             Ok(file) if node.number.tag() == 0 => self.files.stat_file_system(file),
             // A session has only one `statfs`: that of the file system itself.
             _ => self.files.stat_file_system(&self.files.root()?),
-        }
-    }
-    fn has_posix_acls(&self) -> bool {
-        Vfs::has_posix_acls(&*self.files)
-    }
-    fn has_exact_names(&self) -> bool {
-        Vfs::has_exact_names(&*self.files)
-    }
-    fn name_bytes_max(&self) -> usize {
-        self.files.name_bytes_max()
-    }
-    fn is_read_only(&self) -> bool {
-        Vfs::is_read_only(&*self.files)
-    }
-    fn is_settled(&self, node: &VfsNode) -> bool {
-        Vfs::is_settled(&*self.files, node)
-    }
-    fn touch_atime(&self, node: &VfsNode) {
-        Vfs::touch_atime(&*self.files, node);
-    }
-    fn reap(&self) -> Result<(), FileError> {
-        Vfs::reap(&*self.files)
-    }
-    fn set_attributes(
-        &self,
-        caller: &Caller,
-        node: &VfsNode,
-        set: &SetAttributes,
-    ) -> Result<(), FileError> {
-        Vfs::set_attributes(self.changing(node)?, caller, node, set)
-    }
-    fn create(
-        &self,
-        caller: &Caller,
-        at: VfsPlace<'_>,
-        mode: NewMode,
-        is_exclusive: bool,
-    ) -> Result<(VfsNode, bool), FileError> {
-        Vfs::create(self.changing(at.directory)?, caller, at, mode, is_exclusive)
-    }
-    fn create_tmpfile(
-        &self,
-        caller: &Caller,
-        directory: &VfsNode,
-        mode: NewMode,
-    ) -> Result<VfsNode, FileError> {
-        Vfs::create_tmpfile(self.changing(directory)?, caller, directory, mode)
-    }
-    fn make_directory(
-        &self,
-        caller: &Caller,
-        at: VfsPlace<'_>,
-        mode: NewMode,
-    ) -> Result<VfsNode, FileError> {
-        Vfs::make_directory(self.changing(at.directory)?, caller, at, mode)
-    }
-    fn make_special(
-        &self,
-        caller: &Caller,
-        at: VfsPlace<'_>,
-        what: SpecialFile,
-        mode: NewMode,
-    ) -> Result<VfsNode, FileError> {
-        Vfs::make_special(self.changing(at.directory)?, caller, at, what, mode)
-    }
-    fn make_symlink(
-        &self,
-        caller: &Caller,
-        at: VfsPlace<'_>,
-        target: &[u8],
-    ) -> Result<VfsNode, FileError> {
-        Vfs::make_symlink(self.changing(at.directory)?, caller, at, target)
-    }
-    fn link(&self, node: &VfsNode, at: VfsPlace<'_>) -> Result<(), FileError> {
-        self.changing(node)?;
-        Vfs::link(self.changing(at.directory)?, node, at)
-    }
-    fn unlink(&self, at: VfsPlace<'_>) -> Result<(), FileError> {
-        Vfs::unlink(self.changing(at.directory)?, at)
-    }
-    fn remove_directory(&self, at: VfsPlace<'_>) -> Result<(), FileError> {
-        Vfs::remove_directory(self.changing(at.directory)?, at)
-    }
-    fn rename(
-        &self,
-        caller: &Caller,
-        from: VfsPlace<'_>,
-        to: VfsPlace<'_>,
-        mode: RenameMode,
-    ) -> Result<(), FileError> {
-        self.changing(from.directory)?;
-        Vfs::rename(self.changing(to.directory)?, caller, from, to, mode)
-    }
-    fn write(
-        &self,
-        caller: &Caller,
-        node: &VfsNode,
-        at: WriteAt,
-        bytes: &[u8],
-    ) -> Result<u64, FileError> {
-        Vfs::write(self.changing(node)?, caller, node, at, bytes)
-    }
-    fn allocate(
-        &self,
-        node: &VfsNode,
-        what: Allocate,
-        offset: u64,
-        length: u64,
-    ) -> Result<(), FileError> {
-        Vfs::allocate(self.changing(node)?, node, what, offset, length)
-    }
-    fn copy_range(
-        &self,
-        caller: &Caller,
-        from: (&VfsNode, u64),
-        to: (&VfsNode, u64),
-        length: u64,
-    ) -> Result<u64, FileError> {
-        // For a copy from a snapshot, the caller must read and write.
-        if from.0.is_virtual() || from.0.number.tag() != 0 {
-            return Err(FileError::CrossProject);
-        }
-        Vfs::copy_range(self.changing(to.0)?, caller, from, to, length)
-    }
-    fn set_xattr(
-        &self,
-        caller: &Caller,
-        node: &VfsNode,
-        name: &[u8],
-        value: &[u8],
-        mode: XattrMode,
-    ) -> Result<(), FileError> {
-        Vfs::set_xattr(self.changing(node)?, caller, node, name, value, mode)
-    }
-    fn remove_xattr(&self, node: &VfsNode, name: &[u8]) -> Result<(), FileError> {
-        Vfs::remove_xattr(self.changing(node)?, node, name)
-    }
-    fn sync(&self) -> Result<(), FileError> {
-        Vfs::sync(&*self.files)
-    }
-    fn fsync(&self, node: &VfsNode) -> Result<(), FileError> {
-        match node.file() {
-            Ok(_) if node.number.tag() == 0 => Vfs::fsync(&*self.files, node),
-            _ => Ok(()),
         }
     }
 }

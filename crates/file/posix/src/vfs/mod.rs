@@ -1,17 +1,17 @@
 //! The file system interface for front ends: [`Vfs`].
 //!
 //! FUSE and network servers work with inode numbers, names, cookies and attributes. They do not access object
-//! sets or transactions. [`FileSystem`](crate::FileSystem) implements [`Vfs`] itself, and [`ZfsCtlDir`] adds
+//! sets or transactions. [`FileSystem`] implements [`Vfs`] itself, and [`ZfsCtlDir`] adds
 //! `.zfs/snapshot` to a file system that is open for change.
 
 mod ctldir;
-mod file_system;
 
 pub use ctldir::{SnapshotEntry, SnapshotPort, ZfsCtlDir};
 
 use crate::{
-    Allocate, CacheHint, Caller, FileError, FileKind, FileSystemStat, NAME_BYTES_MAX, NewMode,
-    Node, RenameMode, Seek, SetAttributes, SpecialFile, Stat, TransactionError, WriteAt, XattrMode,
+    AclKind, Allocate, CacheHint, Caller, DirEntryRef, FileError, FileKind, FileSystem,
+    FileSystemStat, NewMode, Node, RenameMode, Seek, SetAttributes, SpecialFile, Stat, WriteAt,
+    XattrMode,
 };
 use millpond_ondisk::ObjectId;
 
@@ -93,6 +93,12 @@ impl VfsNode {
     pub fn is_virtual(&self) -> bool {
         self.file.is_none()
     }
+    /// Whether its space usage stays the same until the file is changed through the [`Vfs`]. If not, the usage
+    /// in [`Vfs::stat`] becomes exact a few seconds later.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.file.as_ref().is_none_or(Node::is_settled)
+    }
     /// Whether it never changes.
     #[must_use]
     pub fn is_committed(&self) -> bool {
@@ -123,208 +129,311 @@ pub struct VfsPlace<'p> {
     pub name: &'p [u8],
 }
 
+impl<'p> VfsPlace<'p> {
+    fn entry(&self) -> Result<DirEntryRef<'p>, FileError> {
+        Ok(DirEntryRef {
+            directory: self.directory.file()?,
+            name: self.name,
+        })
+    }
+}
+
 /// A file system as front ends see it. All threads share it; every call may block.
 ///
-/// By default, operations that change something fail with "read-only". Errors are those of the operations of
-/// the same name of [`FileSystem`](crate::FileSystem) and [`Node`].
+/// An implementation chooses the [`FileSystem`] that serves a file, and overrides what it answers by itself.
+/// Errors are those of the operations of the same name of [`FileSystem`] and [`Node`].
 pub trait Vfs: Send + Sync {
+    /// The file system that is served.
+    fn file_system(&self) -> &FileSystem;
+    /// The file system of a file, for operations that read it.
+    fn reading<'n>(&'n self, node: &'n VfsNode) -> Result<&'n FileSystem, FileError>;
+    /// The file system of a file, for operations that change it.
+    fn changing(&self, node: &VfsNode) -> Result<&FileSystem, FileError>;
     /// The root directory.
-    fn root(&self) -> Result<VfsNode, FileError>;
+    fn root(&self) -> Result<VfsNode, FileError> {
+        Ok(VfsNode::of_file(0, self.file_system().root()?))
+    }
     /// The file with this number and generation. Generation 0 matches any file that has the number now;
     /// listings use it. [`FileError::Stale`] if the file is gone.
     fn node(&self, number: InodeNumber, generation: u64) -> Result<VfsNode, FileError>;
     /// Looks up a name.
-    fn lookup(&self, place: VfsPlace<'_>) -> Result<VfsNode, FileError>;
+    fn lookup(&self, place: VfsPlace<'_>) -> Result<VfsNode, FileError> {
+        self.reading(place.directory)?;
+        let found = place.directory.file()?.lookup(place.name)?;
+        Ok(VfsNode::of_file(place.directory.number.tag(), found))
+    }
     /// Everything that `stat` shows, except the inode number.
-    fn stat(&self, node: &VfsNode) -> Result<Stat, FileError>;
+    fn stat(&self, node: &VfsNode) -> Result<Stat, FileError> {
+        self.reading(node)?;
+        node.file()?.stat()
+    }
     /// The target of a symbolic link.
-    fn link_target(&self, node: &VfsNode) -> Result<Vec<u8>, FileError>;
+    fn link_target(&self, node: &VfsNode) -> Result<Vec<u8>, FileError> {
+        self.reading(node)?;
+        let target = node.file()?.link_target()?;
+        target.ok_or_else(|| FileError::invalid("not a symbolic link"))
+    }
     /// Lists up to `count` entries from a cookie on, including `.` and `..`. 0 is the start; an empty list is
     /// the end.
-    fn list(&self, node: &VfsNode, cookie: u64, count: usize) -> Result<Vec<VfsEntry>, FileError>;
-    /// Reads bytes of a regular file, up to its end.
-    fn read(&self, node: &VfsNode, offset: u64, buffer: &mut [u8]) -> Result<usize, FileError> {
-        self.read_with_hint(node, offset, buffer, CacheHint::Retain)
+    fn list(&self, node: &VfsNode, cookie: u64, count: usize) -> Result<Vec<VfsEntry>, FileError> {
+        self.reading(node)?;
+        let tag = node.number.tag();
+        let listed = node.file()?.list(cookie, count)?.into_iter();
+        Ok(listed
+            .map(|line| VfsEntry {
+                name: line.entry.name,
+                number: InodeNumber::new(tag, line.entry.id),
+                kind: line.entry.kind,
+                cookie: line.cookie,
+            })
+            .collect())
     }
-    /// Like [`Vfs::read`]. `hint` controls caching of the content.
+    /// Reads bytes of a regular file, up to its end. `hint` controls caching of the content.
     fn read_with_hint(
         &self,
         node: &VfsNode,
         offset: u64,
         buffer: &mut [u8],
         hint: CacheHint,
-    ) -> Result<usize, FileError>;
+    ) -> Result<usize, FileError> {
+        self.reading(node)?;
+        node.file()?.read_with_hint(offset, buffer, hint)
+    }
     /// Finds the next data or hole.
-    fn seek(&self, node: &VfsNode, what: Seek, offset: u64) -> Result<u64, FileError>;
+    fn seek(&self, node: &VfsNode, what: Seek, offset: u64) -> Result<u64, FileError> {
+        self.reading(node)?;
+        node.file()?.seek(what, offset)
+    }
     /// The names of extended attributes.
-    fn xattr_names(&self, node: &VfsNode) -> Result<Vec<Vec<u8>>, FileError>;
+    fn xattr_names(&self, node: &VfsNode) -> Result<Vec<Vec<u8>>, FileError> {
+        self.reading(node)?;
+        node.file()?.xattr_names()
+    }
     /// The value of an extended attribute.
-    fn xattr(&self, node: &VfsNode, name: &[u8]) -> Result<Vec<u8>, FileError>;
+    fn xattr(&self, node: &VfsNode, name: &[u8]) -> Result<Vec<u8>, FileError> {
+        self.reading(node)?;
+        node.file()?.xattr(name)?.ok_or(FileError::NoAttribute)
+    }
     /// Space and file counts of the file system, as seen from a file.
-    fn stat_file_system(&self, node: &VfsNode) -> Result<FileSystemStat, FileError>;
+    fn stat_file_system(&self, node: &VfsNode) -> Result<FileSystemStat, FileError> {
+        self.file_system().stat_file_system(node.file()?)
+    }
 
     /// Whether programs can set POSIX access control lists.
     fn has_posix_acls(&self) -> bool {
-        false
+        self.file_system().settings().acl_kind == AclKind::Posix
     }
     /// Whether a file matches only one spelling of its name. The result of a lookup, even a negative one,
     /// then stays valid until exactly this name changes.
     fn has_exact_names(&self) -> bool {
-        true
+        self.file_system().names().is_exact()
     }
     /// The longest name that can be created, in bytes. Existing names may be longer.
     fn name_bytes_max(&self) -> usize {
-        NAME_BYTES_MAX
+        self.file_system().name_bytes_max()
     }
     /// Whether the file system is read-only.
     fn is_read_only(&self) -> bool {
-        true
-    }
-    /// Whether a file's space usage stays the same until the file is changed through this interface. If not,
-    /// the usage in [`Vfs::stat`] becomes exact a few seconds later.
-    fn is_settled(&self, _node: &VfsNode) -> bool {
-        true
+        self.file_system().settings().is_read_only
     }
     /// Updates the access time after a read, if the settings require it.
-    fn touch_atime(&self, _node: &VfsNode) {}
+    fn touch_atime(&self, node: &VfsNode) {
+        if let Ok(node) = node.file() {
+            self.file_system().touch_atime(node);
+        }
+    }
     /// Frees files whose last name is removed and that are no longer open.
     fn reap(&self) -> Result<(), FileError> {
-        Ok(())
+        match self.file_system().committed() {
+            Some(_) => Ok(()),
+            None => self.file_system().reap(),
+        }
     }
 
     /// Changes attributes.
     fn set_attributes(
         &self,
-        _caller: &Caller,
-        _node: &VfsNode,
-        _set: &SetAttributes,
+        caller: &Caller,
+        node: &VfsNode,
+        set: &SetAttributes,
     ) -> Result<(), FileError> {
-        read_only()
+        let files = self.changing(node)?;
+        files.set_attributes(caller, node.file()?, set)
     }
     /// Creates a regular file, or opens an existing one. Returns whether it was created.
     fn create(
         &self,
-        _caller: &Caller,
-        _place: VfsPlace<'_>,
-        _mode: NewMode,
-        _is_exclusive: bool,
+        caller: &Caller,
+        at: VfsPlace<'_>,
+        mode: NewMode,
+        is_exclusive: bool,
     ) -> Result<(VfsNode, bool), FileError> {
-        read_only()
+        let (files, directory) = (self.changing(at.directory)?, at.directory.file()?);
+        let (node, is_new) = files.create(caller, directory, at.name, mode, is_exclusive)?;
+        Ok((VfsNode::of_file(0, node), is_new))
     }
     /// Creates a regular file without a name.
     fn create_tmpfile(
         &self,
-        _caller: &Caller,
-        _directory: &VfsNode,
-        _mode: NewMode,
+        caller: &Caller,
+        directory: &VfsNode,
+        mode: NewMode,
     ) -> Result<VfsNode, FileError> {
-        read_only()
+        let files = self.changing(directory)?;
+        let node = files.create_tmpfile(caller, directory.file()?, mode)?;
+        Ok(VfsNode::of_file(0, node))
     }
     /// Creates a directory.
     fn make_directory(
         &self,
-        _caller: &Caller,
-        _place: VfsPlace<'_>,
-        _mode: NewMode,
+        caller: &Caller,
+        at: VfsPlace<'_>,
+        mode: NewMode,
     ) -> Result<VfsNode, FileError> {
-        read_only()
+        let (files, directory) = (self.changing(at.directory)?, at.directory.file()?);
+        let node = files.make_directory(caller, directory, at.name, mode)?;
+        Ok(VfsNode::of_file(0, node))
     }
     /// Creates a pipe, socket or device node.
     fn make_special(
         &self,
-        _caller: &Caller,
-        _place: VfsPlace<'_>,
-        _what: SpecialFile,
-        _mode: NewMode,
+        caller: &Caller,
+        at: VfsPlace<'_>,
+        what: SpecialFile,
+        mode: NewMode,
     ) -> Result<VfsNode, FileError> {
-        read_only()
+        let (files, directory) = (self.changing(at.directory)?, at.directory.file()?);
+        let node = files.make_special(caller, directory, at.name, what, mode)?;
+        Ok(VfsNode::of_file(0, node))
     }
     /// Creates a symbolic link.
     fn make_symlink(
         &self,
-        _caller: &Caller,
-        _place: VfsPlace<'_>,
-        _target: &[u8],
+        caller: &Caller,
+        at: VfsPlace<'_>,
+        target: &[u8],
     ) -> Result<VfsNode, FileError> {
-        read_only()
+        let (files, directory) = (self.changing(at.directory)?, at.directory.file()?);
+        let node = files.make_symlink(caller, directory, at.name, target)?;
+        Ok(VfsNode::of_file(0, node))
     }
     /// Adds a name to a file.
-    fn link(&self, _node: &VfsNode, _place: VfsPlace<'_>) -> Result<(), FileError> {
-        read_only()
+    fn link(&self, node: &VfsNode, at: VfsPlace<'_>) -> Result<(), FileError> {
+        self.changing(node)?;
+        let files = self.changing(at.directory)?;
+        files.link(node.file()?, at.directory.file()?, at.name)
     }
     /// Removes a name of a file that is not a directory.
-    fn unlink(&self, _place: VfsPlace<'_>) -> Result<(), FileError> {
-        read_only()
+    fn unlink(&self, at: VfsPlace<'_>) -> Result<(), FileError> {
+        let files = self.changing(at.directory)?;
+        files.unlink(at.directory.file()?, at.name)
     }
     /// Removes an empty directory.
-    fn remove_directory(&self, _place: VfsPlace<'_>) -> Result<(), FileError> {
-        read_only()
+    fn remove_directory(&self, at: VfsPlace<'_>) -> Result<(), FileError> {
+        let files = self.changing(at.directory)?;
+        files.remove_directory(at.directory.file()?, at.name)
     }
     /// Renames a file.
     fn rename(
         &self,
-        _caller: &Caller,
-        _from: VfsPlace<'_>,
-        _to: VfsPlace<'_>,
-        _mode: RenameMode,
+        caller: &Caller,
+        from: VfsPlace<'_>,
+        to: VfsPlace<'_>,
+        mode: RenameMode,
     ) -> Result<(), FileError> {
-        read_only()
+        self.changing(from.directory)?;
+        let files = self.changing(to.directory)?;
+        files.rename(caller, from.entry()?, to.entry()?, mode)
     }
     /// Writes bytes. Returns the offset where they start.
     fn write(
         &self,
-        _caller: &Caller,
-        _node: &VfsNode,
-        _at: WriteAt,
-        _bytes: &[u8],
+        caller: &Caller,
+        node: &VfsNode,
+        at: WriteAt,
+        bytes: &[u8],
     ) -> Result<u64, FileError> {
-        read_only()
+        self.changing(node)?.write(caller, node.file()?, at, bytes)
     }
     /// Implements `fallocate`.
     fn allocate(
         &self,
-        _node: &VfsNode,
-        _what: Allocate,
-        _offset: u64,
-        _length: u64,
+        node: &VfsNode,
+        what: Allocate,
+        offset: u64,
+        length: u64,
     ) -> Result<(), FileError> {
-        read_only()
+        let files = self.changing(node)?;
+        files.allocate(node.file()?, what, offset, length)
     }
     /// Copies a range from one file to another. Returns how many bytes were copied.
+    /// [`FileError::CrossProject`] if they belong to different file systems: the caller must read and write.
     fn copy_range(
         &self,
-        _caller: &Caller,
-        _from: (&VfsNode, u64),
-        _to: (&VfsNode, u64),
-        _length: u64,
+        caller: &Caller,
+        from: (&VfsNode, u64),
+        to: (&VfsNode, u64),
+        length: u64,
     ) -> Result<u64, FileError> {
-        read_only()
+        if from.0.is_virtual() || from.0.number.tag() != 0 {
+            return Err(FileError::CrossProject);
+        }
+        let files = self.changing(to.0)?;
+        let (from, to) = ((from.0.file()?, from.1), (to.0.file()?, to.1));
+        files.copy_range(caller, from, to, length)
     }
     /// Sets an extended attribute.
     fn set_xattr(
         &self,
-        _caller: &Caller,
-        _node: &VfsNode,
-        _name: &[u8],
-        _value: &[u8],
-        _mode: XattrMode,
+        caller: &Caller,
+        node: &VfsNode,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
     ) -> Result<(), FileError> {
-        read_only()
+        let files = self.changing(node)?;
+        files.set_xattr(caller, node.file()?, name, value, mode)
     }
     /// Removes an extended attribute.
-    fn remove_xattr(&self, _node: &VfsNode, _name: &[u8]) -> Result<(), FileError> {
-        read_only()
+    fn remove_xattr(&self, node: &VfsNode, name: &[u8]) -> Result<(), FileError> {
+        self.changing(node)?.remove_xattr(node.file()?, name)
     }
     /// Returns when all earlier changes of all files are on stable storage.
     fn sync(&self) -> Result<(), FileError> {
-        Ok(())
+        self.file_system().commit_log()
     }
     /// Returns when all earlier changes of the file, and those they depend on, are on stable storage.
-    fn fsync(&self, _node: &VfsNode) -> Result<(), FileError> {
-        Ok(())
+    fn fsync(&self, node: &VfsNode) -> Result<(), FileError> {
+        match node.file() {
+            Ok(file) if node.number.tag() == 0 => self.file_system().fsync(file),
+            _ => Ok(()),
+        }
     }
 }
 
-fn read_only<T>() -> Result<T, FileError> {
-    Err(TransactionError::ReadOnly.into())
+/// A file system alone, without `.zfs`.
+impl Vfs for FileSystem {
+    fn file_system(&self) -> &FileSystem {
+        self
+    }
+    fn reading<'n>(&'n self, _node: &'n VfsNode) -> Result<&'n FileSystem, FileError> {
+        Ok(self)
+    }
+    fn changing(&self, _node: &VfsNode) -> Result<&FileSystem, FileError> {
+        Ok(self)
+    }
+    fn node(&self, number: InodeNumber, generation: u64) -> Result<VfsNode, FileError> {
+        if number.tag() != 0 {
+            return Err(FileError::Stale);
+        }
+        let node = match generation {
+            0 => self.node(number.object())?,
+            _ => self.node_of_generation(number.object(), generation)?,
+        };
+        // Hidden objects of extended attributes are not files.
+        if node.is_xattr_directory()? {
+            return Err(FileError::Stale);
+        }
+        Ok(VfsNode::of_file(0, node))
+    }
 }

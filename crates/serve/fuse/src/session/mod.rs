@@ -379,11 +379,7 @@ impl Session {
             } else {
                 0
             },
-            attributes_s: if self.vfs.is_settled(node) {
-                LONG_S
-            } else {
-                SHORT_S
-            },
+            attributes_s: if node.is_settled() { LONG_S } else { SHORT_S },
         }
     }
 
