@@ -37,17 +37,9 @@
 //!
 //! [`BlockPointer::has_crypt_bit`]: millpond_ondisk::BlockPointer::has_crypt_bit
 #![forbid(unsafe_code)]
-#![deny(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    clippy::cast_possible_truncation
-)]
 #![cfg_attr(
-    test,
-    allow(
+    not(test),
+    deny(
         clippy::unwrap_used,
         clippy::expect_used,
         clippy::panic,

@@ -16,17 +16,9 @@
 //! Pages: `docs/format/space-map.md`, `docs/format/log-space-map.md`, `docs/format/space-accounting.md`;
 //! the allocator's policy: `docs/allocator.md`.
 #![forbid(unsafe_code)]
-#![deny(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    clippy::cast_possible_truncation
-)]
 #![cfg_attr(
-    test,
-    allow(
+    not(test),
+    deny(
         clippy::unwrap_used,
         clippy::expect_used,
         clippy::panic,

@@ -30,17 +30,9 @@
 //!
 //! Pages: `docs/format/vdev-tree.md`, `raidz-layout.md`, `draid.md`, `indirect-vdev.md`.
 #![forbid(unsafe_code)]
-#![deny(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    clippy::cast_possible_truncation
-)]
 #![cfg_attr(
-    test,
-    allow(
+    not(test),
+    deny(
         clippy::unwrap_used,
         clippy::expect_used,
         clippy::panic,
