@@ -105,7 +105,7 @@ fn live_on(place: &Path) -> Result<Result<String, String>> {
 
 /// Verifies every block and returns their number.
 fn verified(pool: &View) -> Result<u64> {
-    let progress = millpond_verify::VerifyProgress::default();
+    let progress = millpond_verify::Progress::default();
     let problems = std::sync::Mutex::new(vec![]);
     let note = |problem: &millpond_verify::Problem| {
         let mut all = problems.lock().unwrap_or_else(|poison| poison.into_inner());

@@ -9,7 +9,7 @@ use millpond_tests::hostile::image::Changed;
 use millpond_tests::hostile::overlay::Overlay;
 use millpond_tests::hostile::rng::SeededRng;
 use millpond_tests::oracle::zdb;
-use millpond_verify::VerifyProgress;
+use millpond_verify::Progress;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -72,7 +72,7 @@ fn finds_something(folder: &Path) -> bool {
     };
     let found = check_pool(pool.inner(), &CheckOptions::default())
         .map_or(true, |report| !report.findings.is_empty());
-    let progress = VerifyProgress::default();
+    let progress = Progress::default();
     found
         || pool
             .verify(&progress, &|_| {})

@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use millpond_engine::{OpenOptions, Search, View};
 use millpond_tests::runner::{self, Outcome, Trial};
 use millpond_tests::{images, record};
-use millpond_verify::{Problem, VerifyProgress, VerifyReport};
+use millpond_verify::{Problem, Progress, VerifyReport};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -65,7 +65,7 @@ fn run(case: &str, folder: &Path) -> anyhow::Result<Outcome> {
         ..OpenOptions::default()
     };
     let pool = View::open_candidate(&candidates[0], &options)?;
-    let progress = VerifyProgress::default();
+    let progress = Progress::default();
     let report = pool.verify(&progress, &|_: &Problem| {})?;
     anyhow::ensure!(
         report.blocks > 40,

@@ -9,7 +9,7 @@ use millpond_engine::{
 };
 use millpond_sim::{EvilMemory, Fault, FaultPlan, Scope, Seed, World};
 use millpond_tests::workload::Life;
-use millpond_verify::{VerifyProgress, VerifyReport};
+use millpond_verify::{Progress, VerifyReport};
 use std::collections::{BTreeMap, BTreeSet};
 
 type Files = BTreeMap<String, Vec<u8>>;
@@ -54,7 +54,7 @@ fn damaged(pool: &View, files: &Files) -> BTreeSet<String> {
 }
 
 fn verified(pool: &View) -> VerifyReport {
-    let progress = VerifyProgress::default();
+    let progress = Progress::default();
     pool.verify(&progress, &|_| {}).unwrap()
 }
 

@@ -128,7 +128,7 @@ pub fn verify(pool: &View) -> Result<(), String> {
     let note = |problem: &millpond_verify::Problem| {
         problems.lock().unwrap().push(format!("{problem:?}"));
     };
-    let report = pool.verify(&millpond_verify::VerifyProgress::default(), &note);
+    let report = pool.verify(&millpond_verify::Progress::default(), &note);
     let report = report.map_err(|error| error.to_string())?;
     if report.is_clean() {
         return Ok(());

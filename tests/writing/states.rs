@@ -303,7 +303,7 @@ fn write(pool: &Pool, number: u8, files: &mut Files) {
 
 /// No leaf in use holds wrong bytes outside the txgs in its dirty time log. Labels may be torn.
 fn blocks_are_whole(read: &millpond_engine::View, what: &str) {
-    let report = read.verify(&millpond_verify::VerifyProgress::default(), &|_| {});
+    let report = read.verify(&millpond_verify::Progress::default(), &|_| {});
     let report = report.unwrap_or_else(|error| panic!("{what}: {error}"));
     let leaves = report.leaves.values();
     let wrong: u64 = leaves.map(|leaf| leaf.wrong + leaf.faults).sum();

@@ -8,7 +8,7 @@
 
 use crate::exhaustive::{is_all, judge};
 use crate::sim;
-use millpond_check::{CheckOptions, CheckProgress};
+use millpond_check::{CheckOptions, Progress};
 use millpond_engine::{
     Caller, DatasetKind, DirEntryRef, FileKind, FileSystem, NewLayout, NewLayout::Mirror,
     NewLayout::Single, NewMode, Pool, PropertyValue, RenameMode, SetAttributes, View, WriteAt,
@@ -234,7 +234,7 @@ fn state_of(pool: &View) -> Result<State, millpond_engine::Error> {
 pub(crate) fn sound(world: &World, what: &str) -> State {
     let read = sim::read(world).unwrap_or_else(|error| panic!("{what}: {error}"));
     let report = read
-        .check(&CheckOptions::default(), &CheckProgress::default(), &|_| {})
+        .check(&CheckOptions::default(), &Progress::default(), &|_| {})
         .unwrap_or_else(|error| panic!("{what}: {error}"));
     assert!(report.is_clean(), "{what}: {:#?}", report.findings);
     state_of(&read).unwrap_or_else(|error| panic!("{what}: {error}"))

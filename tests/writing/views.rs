@@ -2,12 +2,12 @@
 
 use crate::full::{create, fill, is_no_space, noise};
 use crate::sim;
-use millpond_check::{CheckOptions, CheckProgress, Finding};
+use millpond_check::{CheckOptions, Finding, Progress};
 use millpond_engine::{Caller, NewLayout, Pool, Symlinks, WriteAt};
 use millpond_env::mark;
 use millpond_pool::PoolError;
 use millpond_sim::World;
-use millpond_verify::{Problem, VerifyProgress};
+use millpond_verify::Problem;
 use std::cell::Cell;
 
 /// More than the block cache holds, so that views read the disk.
@@ -80,11 +80,11 @@ fn a_view_that_is_too_old_expires() {
     let expired = view.inner().check_not_expired().unwrap_err();
     assert!(matches!(expired, PoolError::ViewExpired { .. }));
     assert!(read(&view).is_err(), "its blocks are in use again");
-    let verified = VerifyProgress::default();
+    let verified = Progress::default();
     let on_problem = |problem: &Problem| panic!("{problem:?}");
     view.verify(&verified, &on_problem).unwrap_err();
     let on_finding = |finding: &Finding| panic!("{finding}");
-    let checked = CheckProgress::default();
+    let checked = Progress::default();
     view.check(&CheckOptions::default(), &checked, &on_finding)
         .unwrap_err();
 }

@@ -3,9 +3,8 @@
 use crate::dataset::{Dataset, NewFileSystem, NewVolume, Property, PropertyValue};
 use crate::pin::Pin;
 use crate::{Error, ErrorKind, FileSystem, OpenOptions, Volume};
-use millpond_check::{CheckOptions, CheckProgress};
+use millpond_check::CheckOptions;
 use millpond_engine::{DestroyOptions, View};
-use millpond_verify::VerifyProgress;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
@@ -43,10 +42,7 @@ pub struct PoolSpace {
 
 /// How far [`Pool::check`] or [`Pool::verify`] has come. Another thread may read it.
 #[derive(Debug, Default)]
-pub struct Progress {
-    check: CheckProgress,
-    verify: VerifyProgress,
-}
+pub struct Progress(millpond_check::Progress);
 
 impl Progress {
     /// Nothing is done yet.
@@ -57,12 +53,12 @@ impl Progress {
     /// The number of blocks that were visited.
     #[must_use]
     pub fn blocks(&self) -> u64 {
-        self.check.blocks() + self.verify.blocks()
+        self.0.blocks()
     }
     /// The allocated bytes of the blocks that were visited. [`PoolSpace::allocated_bytes`] is the whole.
     #[must_use]
     pub fn allocated_bytes(&self) -> u64 {
-        self.check.allocated_bytes() + self.verify.allocated_bytes()
+        self.0.allocated_bytes()
     }
 }
 
@@ -345,7 +341,7 @@ impl Pool {
     ) -> Result<CheckSummary, Error> {
         let count = AtomicU64::new(0);
         let options = CheckOptions::default();
-        self.view()?.check(&options, &progress.check, &|finding| {
+        self.view()?.check(&options, &progress.0, &|finding| {
             count.fetch_add(1, Ordering::Relaxed);
             on_finding(&finding.to_string());
         })?;
@@ -367,7 +363,7 @@ impl Pool {
         on_problem: &(dyn Fn(&str) + Sync),
     ) -> Result<VerifySummary, Error> {
         let count = AtomicU64::new(0);
-        let report = self.view()?.verify(&progress.verify, &|problem| {
+        let report = self.view()?.verify(&progress.0, &|problem| {
             count.fetch_add(1, Ordering::Relaxed);
             on_problem(&problem.to_string());
         })?;

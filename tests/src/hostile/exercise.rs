@@ -2,14 +2,13 @@
 
 use super::image::candidate;
 use super::overlay::Overlay;
-use millpond_check::{CheckOptions, CheckProgress};
+use millpond_check::{CheckOptions, Progress};
 use millpond_engine::{
     Dataset, FileKind, FileSystem, Node, ObjectId, OpenOptions, OwnerKind, Symlinks, View,
 };
 use millpond_inspect::{block_statistics, datasets, object_summaries};
 use millpond_intent::IntentLog;
 use millpond_pool::import::{find_pools, scan_devices};
-use millpond_verify::VerifyProgress;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
 
@@ -77,9 +76,9 @@ fn whole(pool: &View) {
         let _ = pool.dataset_by_id(ObjectId(id));
     }
     now("verify", "");
-    let _ = pool.verify(&VerifyProgress::default(), &|_| {});
+    let _ = pool.verify(&Progress::default(), &|_| {});
     now("check", "");
-    let _ = pool.check(&CheckOptions::default(), &CheckProgress::default(), &|_| {});
+    let _ = pool.check(&CheckOptions::default(), &Progress::default(), &|_| {});
 }
 
 fn about(dataset: &Dataset) {

@@ -11,7 +11,7 @@ use millpond_env::sync::Arc;
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
 use millpond_ondisk::Level;
 use millpond_sim::World;
-use millpond_verify::{Problem, ProblemKind, VerifyProgress};
+use millpond_verify::{Problem, ProblemKind, Progress};
 use std::collections::BTreeSet;
 use std::os::unix::fs::FileExt;
 
@@ -31,7 +31,7 @@ pub fn verified(pool: &View, victims: &BTreeSet<String>, may_be_torn: bool) -> R
     let in_logs: millpond_env::sync::Mutex<_> =
         millpond_env::sync::Mutex::new(Vec::<String>::new());
     let torn = AtomicU64::new(0);
-    let progress = VerifyProgress::default();
+    let progress = Progress::default();
     let note = |problem: &Problem| {
         if may_be_torn
             && problem.address.level == LOG_LEVEL

@@ -2,15 +2,10 @@
 
 use super::*;
 
-/// A log that ends before an unfinished write includes no blocks after its claimed end.
-///
-/// The block that a write record points to was not written, so the log ends before that record and is
-/// claimed up to it. The power fails again before the replay. A traversal of the log's blocks must then
-/// include only claimed ones.
-#[test]
-fn a_log_claimed_to_an_unfinished_write_does_not_own_its_block() {
-    let world = World::new(31);
-    let pool = sim::create(&world, &[(NewLayout::Single, 1)], 64);
+/// Makes a pool whose file `a` was written and synced three times since the last txg. Returns the bytes of one
+/// write. The journal begins after that txg.
+fn three_logged_writes(world: &World) -> Vec<u8> {
+    let pool = sim::create(world, &[(NewLayout::Single, 1)], 64);
     let files = pool.file_system("tank").unwrap();
     let (root, caller) = (files.root().unwrap(), Caller::root());
     let mode = NewMode::exactly(0o600);
@@ -26,7 +21,18 @@ fn a_log_claimed_to_an_unfinished_write_does_not_own_its_block() {
         files.write(&caller, &node, at, &bytes).unwrap();
         files.fsync(&node).unwrap();
     }
-    drop((node, root, files, pool));
+    bytes
+}
+
+/// A log that ends before an unfinished write includes no blocks after its claimed end.
+///
+/// The block that a write record points to was not written, so the log ends before that record and is
+/// claimed up to it. The power fails again before the replay. A traversal of the log's blocks must then
+/// include only claimed ones.
+#[test]
+fn a_log_claimed_to_an_unfinished_write_does_not_own_its_block() {
+    let world = World::new(31);
+    three_logged_writes(&world);
     let journal = world.journal();
     let flushes = |world: &World| {
         let journal = world.journal();
@@ -69,23 +75,7 @@ fn a_log_claimed_to_an_unfinished_write_does_not_own_its_block() {
 fn a_log_ends_at_a_record_that_cannot_be_replayed() {
     let _mark = mark::expect("log-ends-at-bad-record");
     let world = World::new(33);
-    let pool = sim::create(&world, &[(NewLayout::Single, 1)], 64);
-    let files = pool.file_system("tank").unwrap();
-    let (root, caller) = (files.root().unwrap(), Caller::root());
-    let mode = NewMode::exactly(0o600);
-    let (node, _) = files.create(&caller, &root, b"a", mode, true).unwrap();
-    files.commit_log().unwrap();
-    pool.sync().unwrap();
-    world.forget();
-    let bytes: Vec<u8> = (0..256 << 10)
-        .map(|at: u32| (at.wrapping_mul(2_654_435_761) >> 11) as u8)
-        .collect();
-    for round in 0..3 {
-        let at = WriteAt::Offset(round * bytes.len() as u64);
-        files.write(&caller, &node, at, &bytes).unwrap();
-        files.fsync(&node).unwrap();
-    }
-    drop((node, root, files, pool));
+    let bytes = three_logged_writes(&world);
     // Data blocks of records are written together, log blocks alone.
     let journal = world.journal();
     let is_write = |at: usize| matches!(journal.events().get(at), Some(Event::Write { .. }));
@@ -101,7 +91,7 @@ fn a_log_ends_at_a_record_that_cannot_be_replayed() {
     assert_eq!(data.len(), 6);
     let claiming = world.reborn(world.recorded(), &PowerCut::EverythingWritten);
     drop(sim::open(&claiming).unwrap());
-    let mut ended = 0;
+    let (mut ended, caller) = (0, Caller::root());
     for count in 0..claiming.recorded() {
         let claimed = claiming.reborn(count, &PowerCut::EverythingWritten);
         if !is_claimed(&sim::read(&claimed).unwrap()) {
@@ -155,22 +145,7 @@ fn is_claimed(pool: &View) -> bool {
 #[test]
 fn reads_that_fail_during_a_replay_cost_no_promise() {
     let world = World::new(34);
-    let pool = sim::create(&world, &[(NewLayout::Single, 1)], 64);
-    let files = pool.file_system("tank").unwrap();
-    let (root, caller) = (files.root().unwrap(), Caller::root());
-    let mode = NewMode::exactly(0o600);
-    let (node, _) = files.create(&caller, &root, b"a", mode, true).unwrap();
-    files.commit_log().unwrap();
-    pool.sync().unwrap();
-    let bytes: Vec<u8> = (0..256 << 10)
-        .map(|at: u32| (at.wrapping_mul(2_654_435_761) >> 11) as u8)
-        .collect();
-    for round in 0..3 {
-        let at = WriteAt::Offset(round * bytes.len() as u64);
-        files.write(&caller, &node, at, &bytes).unwrap();
-        files.fsync(&node).unwrap();
-    }
-    drop((node, root, files, pool));
+    let bytes = three_logged_writes(&world);
     let (mut opened, mut refused, mut in_replay) = (0, 0, 0);
     for seed in 0..120 {
         let rate = [10_000, 50_000, 150_000][seed as usize % 3];

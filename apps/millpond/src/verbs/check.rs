@@ -6,7 +6,7 @@ use super::progress::{allocated_bytes, with_bar};
 use crate::session::{Ending, Failure, Session};
 use crate::text::number;
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use millpond_check::{CheckOptions, CheckProgress, CheckReport, Finding};
+use millpond_check::{CheckOptions, CheckReport, Finding, Progress};
 use millpond_engine::View;
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -73,7 +73,7 @@ fn checked(global: &Global, matches: &ArgMatches) -> Result<(View, CheckReport),
         with_snapshots_files: !matches.get_flag("heads-only"),
         ..CheckOptions::default()
     };
-    let progress = CheckProgress::default();
+    let progress = Progress::default();
     let is_hidden = matches.get_flag("quiet") || global.is_json;
     let update = |bar: &indicatif::ProgressBar| {
         bar.set_position(progress.allocated_bytes());

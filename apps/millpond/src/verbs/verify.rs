@@ -10,7 +10,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use indicatif::ProgressBar;
 use millpond_engine::View;
 use millpond_env::sync::atomic::Ordering;
-use millpond_verify::{Problem, VerifyProgress, VerifyReport};
+use millpond_verify::{Problem, Progress, VerifyReport};
 use serde_json::json;
 use std::io::{self, Write};
 
@@ -67,7 +67,7 @@ fn watched(
     is_quiet: bool,
     is_json: bool,
 ) -> Result<VerifyReport, millpond_engine::Error> {
-    let progress = VerifyProgress::default();
+    let progress = Progress::default();
     let shown = millpond_env::sync::atomic::AtomicU64::new(0);
     let update = |bar: &ProgressBar| {
         bar.set_position(progress.allocated_bytes());

@@ -8,7 +8,7 @@ use super::finding::{Finding, FindingKind};
 use super::owner_space::OwnerSums;
 use super::report::Findings;
 use super::run::Scene;
-use super::{CheckProgress, tables};
+use super::{Progress, tables};
 use millpond_dataset::KeyRing;
 use millpond_env::sync::Arc;
 use millpond_object::{Accounting, ObjectSetView, ObjectView};
@@ -27,7 +27,7 @@ pub(super) struct FilesJob<'a> {
     keys: &'a KeyRing,
     node: &'a DatasetNode,
     dsl: &'a Dsl,
-    progress: &'a CheckProgress,
+    progress: &'a Progress,
     findings: &'a Findings<'a>,
 }
 

@@ -45,7 +45,8 @@ mod tables;
 mod trees;
 
 pub use finding::{Finding, FindingKind, Severity};
-pub use report::{CheckOptions, CheckProgress, CheckReport, CheckTotals};
+pub use millpond_traverse::Progress;
+pub use report::{CheckOptions, CheckReport, CheckTotals};
 
 use millpond_dataset::{DatasetError, KeyRing};
 use millpond_env::sync::Arc;
@@ -64,7 +65,7 @@ pub fn check_with_keys(
     pool: &Arc<PoolView>,
     keys: &KeyRing,
     options: &CheckOptions,
-    progress: &CheckProgress,
+    progress: &Progress,
     on_finding: &(dyn Fn(&Finding) + Sync),
 ) -> Result<CheckReport, DatasetError> {
     run::check(pool, keys, options, progress, on_finding)
@@ -78,6 +79,6 @@ pub fn check_pool(
     pool: &Arc<PoolView>,
     options: &CheckOptions,
 ) -> Result<CheckReport, DatasetError> {
-    let progress = CheckProgress::default();
+    let progress = Progress::default();
     check_with_keys(pool, &KeyRing::default(), options, &progress, &|_| {})
 }

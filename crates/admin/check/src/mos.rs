@@ -4,7 +4,7 @@ use super::dsl::Dsl;
 use super::features::{self, Counted, InMos};
 use super::finding::{Finding, FindingKind};
 use super::objects::References;
-use super::{CheckProgress, Findings, tables};
+use super::{Findings, Progress, tables};
 use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex};
 use millpond_object::ObjectView;
@@ -47,12 +47,7 @@ const NOT_OBJECTS: [&str; 9] = [
 ];
 
 impl MosPass {
-    pub(super) fn run(
-        &self,
-        pool: &Arc<PoolView>,
-        progress: &CheckProgress,
-        findings: &Findings<'_>,
-    ) {
+    pub(super) fn run(&self, pool: &Arc<PoolView>, progress: &Progress, findings: &Findings<'_>) {
         let mut state = State::default();
         for object in pool.mos().objects() {
             let object = match object {

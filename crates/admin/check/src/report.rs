@@ -3,7 +3,6 @@
 use super::finding::{Finding, FindingKind};
 use millpond_env::rank;
 use millpond_env::sync::Mutex;
-use millpond_env::sync::atomic::{AtomicU64, Ordering};
 
 /// Options of a check.
 #[derive(Debug, Clone)]
@@ -21,40 +20,6 @@ impl Default for CheckOptions {
             with_snapshots_files: true,
             findings_max: 10_000,
         }
-    }
-}
-
-/// Progress of a running check. Other threads may read it at any time.
-#[derive(Debug, Default)]
-pub struct CheckProgress {
-    blocks: AtomicU64,
-    allocated_bytes: AtomicU64,
-    objects: AtomicU64,
-}
-
-impl CheckProgress {
-    pub(super) fn add_block(&self, allocated_bytes: u64) {
-        self.blocks.fetch_add(1, Ordering::Relaxed);
-        self.allocated_bytes
-            .fetch_add(allocated_bytes, Ordering::Relaxed);
-    }
-    pub(super) fn add_object(&self) {
-        self.objects.fetch_add(1, Ordering::Relaxed);
-    }
-    /// Blocks counted so far.
-    #[must_use]
-    pub fn blocks(&self) -> u64 {
-        self.blocks.load(Ordering::Relaxed)
-    }
-    /// Allocated bytes of these blocks.
-    #[must_use]
-    pub fn allocated_bytes(&self) -> u64 {
-        self.allocated_bytes.load(Ordering::Relaxed)
-    }
-    /// Objects checked so far.
-    #[must_use]
-    pub fn objects(&self) -> u64 {
-        self.objects.load(Ordering::Relaxed)
     }
 }
 

@@ -14,7 +14,7 @@ use super::space::Space;
 use super::space_sums::{Evidence, Judge};
 use super::sums::{Mark, Ratios, Sums};
 use super::trees::{BlockCheck, Counted, DatasetTree, Tally};
-use super::{CheckOptions, CheckProgress, CheckReport, CheckTotals};
+use super::{CheckOptions, CheckReport, CheckTotals, Progress};
 use super::{features, labels, names};
 use millpond_alloc::deflate_ratio;
 use millpond_dataset::{DatasetError, KeyRing, traverse_destroyed_tree};
@@ -50,7 +50,7 @@ pub(super) struct Scene<'a> {
     pub(super) pool: &'a Arc<PoolView>,
     pub(super) keys: &'a KeyRing,
     pub(super) options: &'a CheckOptions,
-    pub(super) progress: &'a CheckProgress,
+    pub(super) progress: &'a Progress,
     pub(super) dsl: &'a Dsl,
     ratios: &'a Ratios,
     space: &'a Space,
@@ -62,7 +62,7 @@ pub(super) fn check(
     pool: &Arc<PoolView>,
     keys: &KeyRing,
     options: &CheckOptions,
-    progress: &CheckProgress,
+    progress: &Progress,
     on_finding: &(dyn Fn(&Finding) + Sync),
 ) -> Result<CheckReport, DatasetError> {
     let findings = Findings::new(on_finding, options.findings_max);

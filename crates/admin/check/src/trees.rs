@@ -10,7 +10,7 @@ use super::disputes::Watch;
 use super::finding::{Finding, FindingKind};
 use super::space::Space;
 use super::sums::{Ratios, Sums, is_block};
-use super::{CheckProgress, Findings};
+use super::{Findings, Progress};
 use millpond_block::{Block, BlockStore, LogBlock, Topology};
 use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex};
@@ -80,7 +80,7 @@ pub(super) struct BlockCheck<'a> {
     pub(super) space: &'a Space,
     pub(super) ratios: &'a Ratios,
     pub(super) findings: &'a Findings<'a>,
-    pub(super) progress: &'a CheckProgress,
+    pub(super) progress: &'a Progress,
     /// Reference counts of shared blocks, by first address.
     pub(super) shared: &'a Mutex<HashMap<(u32, u64), u64>, rank::CheckSums>,
     /// Whether the block at this address may be cloned.

@@ -1,14 +1,14 @@
 //! An open pool and the keys of its encrypted datasets.
 
 use crate::{Dataset, Error, Search};
-use millpond_check::{CheckOptions, CheckProgress, CheckReport, Finding, check_with_keys};
+use millpond_check::{CheckOptions, CheckReport, Finding, Progress, check_with_keys};
 use millpond_dataset::{DatasetKey, Directory, KeyRing};
 use millpond_env::Env;
 use millpond_env::sync::Arc;
 use millpond_ondisk::ObjectId;
 use millpond_pool::import::{ImportCondition, PoolCandidate, PoolState};
 use millpond_pool::{OpenError, OpenOptions};
-use millpond_verify::{Problem, VerifyProgress, VerifyReport, verify_pool};
+use millpond_verify::{Problem, VerifyReport, verify_pool};
 
 /// A pool opened for reading. Cheap to clone; dropping the last handle closes the pool.
 #[derive(Debug, Clone)]
@@ -164,7 +164,7 @@ impl View {
     pub fn check(
         &self,
         options: &CheckOptions,
-        progress: &CheckProgress,
+        progress: &Progress,
         on_finding: &(dyn Fn(&Finding) + Sync),
     ) -> Result<CheckReport, Error> {
         let (pool, keys) = (&self.inner, &self.keys);
@@ -185,7 +185,7 @@ impl View {
     /// to `on_problem`. What cannot be read is part of the report.
     pub fn verify(
         &self,
-        progress: &VerifyProgress,
+        progress: &Progress,
         on_problem: &(dyn Fn(&Problem) + Sync),
     ) -> Result<VerifyReport, Error> {
         let (pool, keys) = (&self.inner, &self.keys);

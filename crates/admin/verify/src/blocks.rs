@@ -1,7 +1,7 @@
 //! Verifies every copy of every block that a traversal visits.
 
 use super::report::{LeafReport, Problem, ProblemKind};
-use super::{VerifyProgress, VerifyReport};
+use super::{Progress, VerifyReport};
 use millpond_block::{Block, BlockAddress, BlockAudit, BlockError, BlockStore, LogBlock};
 use millpond_crypt::verify_indirect_block;
 use millpond_env::rank;
@@ -19,7 +19,7 @@ const SHARED_MAX: usize = 1 << 20;
 /// The state that all threads share.
 pub(super) struct BlockVerifier<'a> {
     pub(super) store: &'a BlockStore,
-    pub(super) progress: &'a VerifyProgress,
+    pub(super) progress: &'a Progress,
     pub(super) report: &'a Mutex<VerifyReport, rank::Leaf>,
     pub(super) on_problem: &'a (dyn Fn(&Problem) + Sync),
     pub(super) shared: Mutex<HashSet<(u64, u64)>, rank::Leaf>,
@@ -181,7 +181,8 @@ impl BlockVerifier<'_> {
         address: BlockAddress,
         audit: BlockAudit,
     ) -> Option<Vec<u8>> {
-        self.progress.add(pointer.asize_bytes(), audit.read_bytes);
+        self.progress.add_block(pointer.asize_bytes());
+        self.progress.add_read(audit.read_bytes);
         let topology = self.store.topology();
         let mut words = vec![];
         let mut report = self.report.lock();

@@ -23,40 +23,9 @@ use millpond_ondisk::{ObjectId, Txg};
 use millpond_pool::PoolView;
 use millpond_pool::import::read_labels;
 use millpond_posix::FileSystem;
+pub use millpond_traverse::Progress;
 use millpond_traverse::{Budget, Traversal, Tree};
 use std::collections::{BTreeMap, HashSet};
-
-/// Progress of a running verification. Other threads may read it at any time.
-#[derive(Debug, Default)]
-pub struct VerifyProgress {
-    blocks: AtomicU64,
-    allocated_bytes: AtomicU64,
-    read_bytes: AtomicU64,
-}
-
-impl VerifyProgress {
-    fn add(&self, allocated_bytes: u64, read_bytes: u64) {
-        self.blocks.fetch_add(1, Ordering::Relaxed);
-        self.allocated_bytes
-            .fetch_add(allocated_bytes, Ordering::Relaxed);
-        self.read_bytes.fetch_add(read_bytes, Ordering::Relaxed);
-    }
-    /// Blocks verified so far.
-    #[must_use]
-    pub fn blocks(&self) -> u64 {
-        self.blocks.load(Ordering::Relaxed)
-    }
-    /// Allocated bytes of these blocks, including parity.
-    #[must_use]
-    pub fn allocated_bytes(&self) -> u64 {
-        self.allocated_bytes.load(Ordering::Relaxed)
-    }
-    /// Bytes read from devices so far.
-    #[must_use]
-    pub fn read_bytes(&self) -> u64 {
-        self.read_bytes.load(Ordering::Relaxed)
-    }
-}
 
 /// The problems of a damaged object, collected during the traversal.
 #[derive(Default)]
@@ -74,7 +43,7 @@ struct Tally {
 pub fn verify_pool(
     pool: &Arc<PoolView>,
     keys: &KeyRing,
-    progress: &VerifyProgress,
+    progress: &Progress,
     on_problem: &(dyn Fn(&Problem) + Sync),
 ) -> VerifyReport {
     let mut roots = vec![];

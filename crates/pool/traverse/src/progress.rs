@@ -7,14 +7,25 @@ use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 pub struct Progress {
     blocks: AtomicU64,
     allocated_bytes: AtomicU64,
+    read_bytes: AtomicU64,
+    objects: AtomicU64,
     is_cancelled: AtomicBool,
 }
 
 impl Progress {
-    pub(crate) fn add(&self, allocated_bytes: u64) {
+    /// Counts a visited block. A [`Traversal`](crate::Traversal) that reports to this progress does it itself.
+    pub fn add_block(&self, allocated_bytes: u64) {
         self.blocks.fetch_add(1, Ordering::Relaxed);
         self.allocated_bytes
             .fetch_add(allocated_bytes, Ordering::Relaxed);
+    }
+    /// Counts bytes that were read from devices.
+    pub fn add_read(&self, bytes: u64) {
+        self.read_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+    /// Counts a visited object.
+    pub fn add_object(&self) {
+        self.objects.fetch_add(1, Ordering::Relaxed);
     }
     pub(crate) fn is_cancelled(&self) -> bool {
         self.is_cancelled.load(Ordering::Relaxed)
@@ -33,6 +44,16 @@ impl Progress {
     #[must_use]
     pub fn allocated_bytes(&self) -> u64 {
         self.allocated_bytes.load(Ordering::Relaxed)
+    }
+    /// Bytes read from devices so far. Only `verify` counts them.
+    #[must_use]
+    pub fn read_bytes(&self) -> u64 {
+        self.read_bytes.load(Ordering::Relaxed)
+    }
+    /// Objects visited so far. Only `check` counts them.
+    #[must_use]
+    pub fn objects(&self) -> u64 {
+        self.objects.load(Ordering::Relaxed)
     }
     /// The share done of a pool or dataset that uses `used_bytes`, from 0 to 1.
     #[must_use]

@@ -309,7 +309,7 @@ impl<'a, V: Visitor + ?Sized> Traversal<'a, V> {
             return Step::Stop;
         }
         if let (Some(progress), Side::New) = (self.progress, block.side) {
-            progress.add(block.pointer.asize_bytes());
+            progress.add_block(block.pointer.asize_bytes());
         }
         self.visitor.visit(block)
     }
