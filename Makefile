@@ -9,7 +9,7 @@ CARGO ?= cargo
 RELEASE := target/release
 
 .DEFAULT_GOAL := help
-.PHONY: help setup oracle kernel advisories build test test-kernel test-install test-mount test-daemon test-writing-all test-check test-scale demo bench bench-write bench-mount bench-count bench-plots flame install uninstall fuzz fuzz-soak soak soak-threads test-threads mutants lint golden golden-pools clean
+.PHONY: help setup oracle kernel advisories build test test-kernel test-install test-mount test-daemon test-writing-all test-check test-scale demo bench bench-write bench-mount bench-many bench-count bench-plots flame install uninstall fuzz fuzz-soak soak soak-threads test-threads mutants lint golden golden-pools clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
@@ -65,6 +65,7 @@ test: setup ## every test
 test-daemon: setup ## the daemon killed repeatedly, mounted, and used by other users (needs /dev/fuse and root)
 	$(CARGO) test --locked --package millpond-cli --test life -- --ignored --nocapture --test-threads 1
 	$(CARGO) test --locked --package millpond-cli --test faulty_disks -- --ignored --nocapture
+	$(CARGO) test --locked --package millpond-cli --test little_memory -- --ignored --nocapture
 
 test-install: build ## install below a temporary prefix, run as the unit and as an ordinary user, uninstall (root, /dev/fuse)
 	@packaging/try $(RELEASE)
@@ -98,12 +99,17 @@ bench: build ## measure Millpond and its rivals; writes BENCHMARKS.md
 	@bench/run
 	@bench/write
 	@bench/mount
+	@mkdir -p target/bench && bench/mount --folder target/bench
 
 bench-write: setup ## only the writing engine, Btrfs and XFS
 	@bench/write
 
-bench-mount: build ## only mounted file systems: Millpond, zfs-fuse, Btrfs and XFS (root, /dev/fuse)
+bench-mount: build ## only mounted file systems: Millpond, zfs-fuse, Btrfs, XFS and ext4 (root, /dev/fuse)
 	@bench/mount
+	@mkdir -p target/bench && bench/mount --folder target/bench
+
+bench-many: build ## a tree of BENCH_MANY (1,000,000) files on Millpond, zfs-fuse, Btrfs and XFS (40 minutes a round; 30 GB of disk; root, /dev/fuse)
+	@mkdir -p target/bench && bench/mount --many --folder target/bench
 
 bench-count: setup ## instructions of small benchmarks under valgrind, compared with bench/counts.md; ONLY=files selects, WRITE=1 replaces the table
 	$(CARGO) build --quiet --release --locked --package millpond-bench --bin count
@@ -142,6 +148,7 @@ mutants: setup ## mutations that the unit tests of the pure crates do not detect
 lint: setup ## formatting, clippy, the rules of the repository, dependencies (with cargo-deny where it is installed)
 	$(CARGO) fmt --all -- --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(SIM) $(CARGO) check --locked --package millpond-tests --bin soak
 	$(CARGO) run --quiet --locked --package xtask -- check
 	@if $(CARGO) deny --version >/dev/null 2>&1; then \
 		echo $(CARGO) deny check licenses bans sources; \

@@ -124,7 +124,7 @@ fn compare(name: &str, folder: &Path) -> anyhow::Result<()> {
                 _ => (1, IoBackend::Ring),
             };
             let open = |at: usize| -> anyhow::Result<FileDevice> {
-                Ok(FileDevice::open(files[at].path(), options)?.with_way(way))
+                Ok(FileDevice::open(files[at].path(), options)?.with_backend(way))
             };
             let devices = [open(0)?, open(1)?];
             for file in files.iter().filter(|_| case.is_cold) {

@@ -55,9 +55,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("gang", "fast_dedup"),
     ("legacy-v28", "version 28"),
     ("removed", "removal"),
-    ("resilver-mid", "resilver"),
     ("sends", "redaction_bookmarks"),
-    ("spare-used", "spare"),
     ("v24-clone", "block_cloning"),
     ("v24-raidz", "raidz_expansion"),
 ];

@@ -6,75 +6,18 @@
 //! every run, and earlier results of `zdb` remain valid.
 #![allow(clippy::unwrap_used)]
 
-use millpond_dataset::{DatasetInitializer, Datasets, NewContents};
+use millpond_dataset::Datasets;
 use millpond_device::{Device, FileDevice, OpenOptions};
-use millpond_env::sync::{Arc, Mutex};
-use millpond_env::{Clock, Entropy, Env};
-use millpond_object::ObjectSet;
+use millpond_engine::FileSystemInitializer;
+use millpond_env::sync::Arc;
 use millpond_pool::{
     FeatureChoice, HistoryCommand, NewDevice, NewLayout, NewPool, NewTop, NewVdevOptions, NewVdevs,
     Pool, PoolSetting, SettingTime, SyncMode, WriteOptions,
 };
-use millpond_posix::{NewFileSystem, create_file_system};
+use millpond_sim::World;
 use millpond_tests::oracle::{kernel, zdb};
-use millpond_txg::Transaction;
 use millpond_vdev::AllocationClass;
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-
-/// Creates the first objects of file systems.
-struct Files;
-
-impl DatasetInitializer for Files {
-    fn create(
-        &self,
-        set: &Arc<ObjectSet>,
-        tx: &Transaction,
-        new: &NewContents,
-    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-        let NewContents::FileSystem(new) = new else {
-            return Err("volumes are not made here".into());
-        };
-        let shape = NewFileSystem {
-            has_projects: new.has_projects,
-            default_quotas: new.default_quotas,
-            ..NewFileSystem::default()
-        };
-        Ok(create_file_system(set, tx, &fixed_env(2), &shape)?)
-    }
-}
-
-struct SeededRng(Mutex<u64>);
-
-impl Entropy for SeededRng {
-    fn fill(&self, bytes: &mut [u8]) {
-        let mut state = self.0.lock();
-        for byte in bytes {
-            *state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            *byte = (*state >> 56) as u8;
-        }
-    }
-}
-
-struct Noon;
-
-impl Clock for Noon {
-    fn wall_ns(&self) -> u64 {
-        1_790_000_000_000_000_000
-    }
-    fn monotonic_ns(&self) -> u64 {
-        1_000_000_000
-    }
-}
-
-fn fixed_env(seed: u64) -> Env {
-    Env {
-        clock: Arc::new(Noon),
-        entropy: Arc::new(SeededRng(Mutex::new(seed))),
-    }
-}
 
 /// Images in a directory. With `MILLPOND_KEEP` they stay there for inspection.
 struct Images {
@@ -87,27 +30,23 @@ struct Images {
 
 impl Images {
     fn new(case: &str) -> Self {
-        match std::env::var_os("MILLPOND_KEEP") {
+        let (folder, temporary) = match std::env::var_os("MILLPOND_KEEP") {
             Some(kept) => {
                 let folder = Path::new(&kept).join(case);
                 let _ = std::fs::remove_dir_all(&folder);
                 std::fs::create_dir_all(&folder).unwrap();
-                Self {
-                    folder,
-                    _temporary: None,
-                    count: 0,
-                    are_disks: true,
-                }
+                (folder, None)
             }
             None => {
                 let temporary = tempfile::tempdir().unwrap();
-                Self {
-                    folder: temporary.path().to_owned(),
-                    _temporary: Some(temporary),
-                    count: 0,
-                    are_disks: true,
-                }
+                (temporary.path().to_owned(), Some(temporary))
             }
+        };
+        Self {
+            folder,
+            _temporary: temporary,
+            count: 0,
+            are_disks: true,
         }
     }
     fn make(&mut self, count: usize, mib: u64) -> Vec<NewDevice> {
@@ -147,22 +86,9 @@ impl Images {
     }
 }
 
-fn top(layout: NewLayout, devices: Vec<NewDevice>) -> NewTop {
-    NewTop {
-        layout,
-        class: AllocationClass::Normal,
-        devices,
-    }
-}
-
 fn new_pool(name: &str, vdevs: NewVdevs, ashift: &str) -> NewPool {
     NewPool {
-        name: name.into(),
-        vdevs,
-        vdev_options: NewVdevOptions::default(),
-        features: FeatureChoice::Default,
         settings: vec![PoolSetting::parse("ashift", ashift, SettingTime::Creation).unwrap()],
-        root_properties: BTreeMap::new(),
         writing: WriteOptions {
             hostid: 0x0100_504d,
             hostname: Some("here".into()),
@@ -171,24 +97,14 @@ fn new_pool(name: &str, vdevs: NewVdevs, ashift: &str) -> NewPool {
         },
         system: "here 6.1 #1 SMP x86_64".into(),
         cache_bytes: Some(32 << 20),
+        ..NewPool::new(name, vdevs)
     }
 }
 
 fn create(new: &NewPool) -> Arc<Pool> {
-    Pool::create(
-        &fixed_env(1),
-        new,
-        &|_| false,
-        Datasets::new(Arc::new(Files)),
-    )
-    .unwrap()
-}
-
-fn of(tops: Vec<NewTop>) -> NewVdevs {
-    NewVdevs {
-        tops,
-        ..NewVdevs::default()
-    }
+    let env = World::without_journal(1).env();
+    let datasets = Datasets::new(FileSystemInitializer::of(&env, &new.writing));
+    Pool::create(&env, new, &|_| false, datasets).unwrap()
 }
 
 /// Creates a pool of these vdevs and judges it exported; one case also not exported.
@@ -218,28 +134,34 @@ fn made_and_judged(case: &str, ashift: &str, vdevs: impl Fn(&mut Images) -> NewV
 #[test]
 fn a_new_pool_of_one_device_is_without_fault() {
     made_and_judged("one", "12", |images| {
-        of(vec![top(NewLayout::Single, images.make(1, 64))])
+        NewVdevs::of(vec![NewTop::normal(NewLayout::Single, images.make(1, 64))])
     });
     made_and_judged("nine", "9", |images| {
         images.are_disks = false;
-        of(vec![top(NewLayout::Single, images.make(1, 64))])
+        NewVdevs::of(vec![NewTop::normal(NewLayout::Single, images.make(1, 64))])
     });
 }
 
 #[test]
 fn a_new_mirror_is_without_fault() {
     made_and_judged("two", "12", |images| {
-        of(vec![top(NewLayout::Mirror, images.make(2, 64))])
+        NewVdevs::of(vec![NewTop::normal(NewLayout::Mirror, images.make(2, 64))])
     });
 }
 
 #[test]
 fn a_new_raidz_is_without_fault() {
     made_and_judged("z1", "12", |images| {
-        of(vec![top(NewLayout::Raidz(1), images.make(3, 64))])
+        NewVdevs::of(vec![NewTop::normal(
+            NewLayout::Raidz(1),
+            images.make(3, 64),
+        )])
     });
     made_and_judged("z2", "9", |images| {
-        of(vec![top(NewLayout::Raidz(2), images.make(5, 64))])
+        NewVdevs::of(vec![NewTop::normal(
+            NewLayout::Raidz(2),
+            images.make(5, 64),
+        )])
     });
 }
 
@@ -253,7 +175,7 @@ fn a_new_pool_of_all_classes_is_without_fault() {
         };
         NewVdevs {
             tops: vec![
-                top(NewLayout::Mirror, images.make(2, 64)),
+                NewTop::normal(NewLayout::Mirror, images.make(2, 64)),
                 class(
                     NewLayout::Mirror,
                     AllocationClass::Special,
@@ -275,7 +197,7 @@ fn a_new_pool_of_all_classes_is_without_fault() {
 #[test]
 fn a_new_pool_without_features_is_without_fault() {
     let mut images = Images::new("plain");
-    let vdevs = of(vec![top(NewLayout::Single, images.make(1, 64))]);
+    let vdevs = NewVdevs::of(vec![NewTop::normal(NewLayout::Single, images.make(1, 64))]);
     let mut new = new_pool("plain", vdevs, "12");
     new.features = FeatureChoice::OnlyNamed;
     create(&new).export().unwrap();
@@ -285,9 +207,9 @@ fn a_new_pool_without_features_is_without_fault() {
 #[test]
 fn a_pool_that_grew_is_without_fault() {
     let mut images = Images::new("grown");
-    let vdevs = of(vec![top(NewLayout::Single, images.make(1, 64))]);
+    let vdevs = NewVdevs::of(vec![NewTop::normal(NewLayout::Single, images.make(1, 64))]);
     let live = create(&new_pool("grown", vdevs, "12"));
-    let more = of(vec![top(NewLayout::Single, images.make(1, 80))]);
+    let more = NewVdevs::of(vec![NewTop::normal(NewLayout::Single, images.make(1, 80))]);
     live.add_vdevs(&more, NewVdevOptions::default(), &|_| false)
         .unwrap();
     for number in 0..5 {

@@ -3,6 +3,7 @@
 use millpond_dataset::DatasetError;
 use millpond_dataset::{DatasetInitializer, Datasets, Estimate, HeadDataset, NewContents};
 use millpond_device::{Candidate, FileDevice, OpenOptions as DeviceOptions};
+use millpond_engine::FileSystemInitializer;
 use millpond_env::Env;
 use millpond_env::sync::{Arc, Mutex};
 use millpond_object::{NewObject, ObjectSet};
@@ -13,55 +14,11 @@ use millpond_pool::{
     WriteOptions,
 };
 use millpond_pool::{OpenOptions, PoolView};
-use millpond_posix::{Case, NewFileSystem, create_file_system};
 use millpond_tests::recount;
 use millpond_tests::{images, oracle};
 use millpond_txg::Transaction;
-use millpond_vdev::AllocationClass;
-use std::collections::BTreeMap;
 use std::error::Error;
 use std::path::PathBuf;
-
-/// Fills new datasets like the library does.
-struct FileSystemInitializer(Env);
-
-impl DatasetInitializer for FileSystemInitializer {
-    fn create(
-        &self,
-        set: &Arc<ObjectSet>,
-        tx: &Transaction,
-        new: &NewContents,
-    ) -> Result<(), Box<dyn Error + Send + Sync>> {
-        match new {
-            NewContents::FileSystem(new) => {
-                let new = NewFileSystem {
-                    normalisation: new.normalization,
-                    is_utf8_only: new.is_utf8_only,
-                    case: match new.case_sensitivity {
-                        1 => Case::Insensitive,
-                        2 => Case::Mixed,
-                        _ => Case::Sensitive,
-                    },
-                    has_projects: new.has_projects,
-                    default_quotas: new.default_quotas,
-                    ..NewFileSystem::default()
-                };
-                Ok(create_file_system(set, tx, &self.0, &new)?)
-            }
-            NewContents::Volume {
-                size_bytes,
-                block_bytes,
-            } => Ok(millpond_volume::create_volume(
-                "volume",
-                set,
-                tx,
-                &self.0,
-                *size_bytes,
-                *block_bytes,
-            )?),
-        }
-    }
-}
 
 /// Leaves new datasets without objects.
 struct Nothing;
@@ -129,7 +86,11 @@ impl Bench {
     }
 
     pub fn with_features(name: &str, features: FeatureChoice) -> Self {
-        Self::make(name, features, Arc::new(FileSystemInitializer(Env::real())))
+        Self::make(
+            name,
+            features,
+            FileSystemInitializer::of(&Env::real(), &writing()),
+        )
     }
 
     /// Creates a pool whose root file system has no objects, as `ztest` leaves it.
@@ -149,30 +110,22 @@ impl Bench {
             .set_len(IMAGE_BYTES)
             .unwrap();
         let device = FileDevice::open(&path, writable()).unwrap();
+        // Recorded as a disk, because it is one in the machine with the kernel module.
+        let device = NewDevice {
+            is_block_device: true,
+            ..NewDevice::file(path.to_str().unwrap(), Arc::new(device))
+        };
+        let top = NewTop::normal(NewLayout::Single, vec![device]);
         let new = NewPool {
-            name: POOL.into(),
-            vdevs: NewVdevs {
-                tops: vec![NewTop {
-                    layout: NewLayout::Single,
-                    class: AllocationClass::Normal,
-                    // Recorded as a disk, because it is one in the machine with the kernel module.
-                    devices: vec![NewDevice {
-                        is_block_device: true,
-                        ..NewDevice::file(path.to_str().unwrap(), Arc::new(device))
-                    }],
-                }],
-                ..NewVdevs::default()
-            },
             vdev_options: NewVdevOptions {
                 ashift: Some(12),
                 ..NewVdevOptions::default()
             },
             features,
-            settings: vec![],
-            root_properties: BTreeMap::new(),
             writing: writing(),
             system: "here 6.1 #1 x86_64".into(),
             cache_bytes: Some(32 << 20),
+            ..NewPool::new(POOL, NewVdevs::of(vec![top]))
         };
         let datasets = Datasets::new(contents);
         let port = Arc::clone(&datasets);
@@ -354,7 +307,7 @@ impl Bench {
             is_live: false,
         }]);
         let candidate = find_pools(&found, 7).remove(0);
-        let datasets = Datasets::new(Arc::new(FileSystemInitializer(self.env.clone())));
+        let datasets = Datasets::new(FileSystemInitializer::of(&self.env, &writing()));
         datasets.limit_background(background);
         let port = Arc::clone(&datasets);
         let options = OpenOptions::default();

@@ -3,21 +3,7 @@
 use crate::bench::Bench;
 use millpond_dataset::DestroyOptions;
 use millpond_dataset::{DatasetError, PropertyValue};
-
-/// A small random generator: the same seed gives the same steps.
-struct SeededRng(u64);
-
-impl SeededRng {
-    fn roll(&mut self, below: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % below.max(1)
-    }
-    fn pick<'a>(&mut self, from: &'a [String]) -> Option<&'a String> {
-        from.get(self.roll(from.len() as u64) as usize)
-    }
-}
+use millpond_sim::Seed;
 
 /// The state of the pool, as read back.
 struct State {
@@ -58,7 +44,7 @@ fn state_of(bench: &Bench) -> State {
 ///
 /// Returns the numbers of completed and refused steps.
 pub fn run(bench: &Bench, seed: u64, count: u64) -> (u64, u64) {
-    let mut rng = SeededRng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut rng = Seed::new(seed);
     let (mut done, mut refused) = (0, 0);
     let mut log: Vec<String> = vec![];
     for step in 0..count {
@@ -72,7 +58,7 @@ pub fn run(bench: &Bench, seed: u64, count: u64) -> (u64, u64) {
             }
             Err(_) => refused += 1,
         }
-        if rng.roll(3) > 0 {
+        if rng.below(3) > 0 {
             bench.pool().sync().unwrap();
         }
         let faults = millpond_tests::recount::faults_of(&bench.read_back());
@@ -88,21 +74,21 @@ pub fn run(bench: &Bench, seed: u64, count: u64) -> (u64, u64) {
 
 fn one(
     bench: &Bench,
-    rng: &mut SeededRng,
+    rng: &mut Seed,
     state: &State,
     step: u64,
 ) -> (String, Result<(), DatasetError>) {
     let datasets = bench.datasets();
-    let head = rng.pick(&state.heads).unwrap().clone();
-    let snapshot = rng.pick(&state.snapshots).cloned();
-    let bookmark = rng.pick(&state.bookmarks).cloned();
+    let head = rng.choose(&state.heads).unwrap().clone();
+    let snapshot = rng.choose(&state.snapshots).cloned();
+    let bookmark = rng.choose(&state.bookmarks).cloned();
     let missing = || {
         snapshot
             .clone()
             .unwrap_or_else(|| format!("{}@none", bench.root()))
     };
     let heads_max = bench.heads_at_first + 8;
-    match rng.roll(28) {
+    match rng.below(28) {
         0 | 1 if state.heads.len() < heads_max => {
             let name = format!("{head}/f{step}");
             (
@@ -111,12 +97,12 @@ fn one(
             )
         }
         2..=7 => {
-            let (seed, blocks) = (rng.roll(1000), 1 + rng.roll(12));
+            let (seed, blocks) = (rng.below(1000), 1 + rng.below(12));
             let outcome = bench.try_write(&head, seed, blocks);
             (format!("write {head} {seed} {blocks}"), outcome)
         }
         8 | 9 => {
-            let seed = rng.roll(1000);
+            let seed = rng.below(1000);
             bench.free(&head, seed);
             (format!("free {head} {seed}"), Ok(()))
         }
@@ -141,7 +127,7 @@ fn one(
         17..=19 => {
             let name = missing();
             let options = DestroyOptions {
-                defer: rng.roll(3) == 0,
+                defer: rng.below(3) == 0,
             };
             (
                 format!("destroy {name} {options:?}"),
@@ -158,9 +144,9 @@ fn one(
             (format!("rollback {name}"), datasets.rollback(&name))
         }
         24 => {
-            let which = rng.roll(4) as usize;
+            let which = rng.below(4) as usize;
             // Smaller quotas would refuse almost every step.
-            let size = rng.roll(40) << if which < 2 { 14 } else { 21 };
+            let size = rng.below(40) << if which < 2 { 14 } else { 21 };
             let change = |name: &str| (name.to_owned(), PropertyValue::Number(size));
             let name = ["refreservation", "reservation", "quota", "refquota"][which];
             (
@@ -169,7 +155,7 @@ fn one(
             )
         }
         25 => {
-            let to = format!("{}/n{step}", rng.pick(&state.heads).unwrap());
+            let to = format!("{}/n{step}", rng.choose(&state.heads).unwrap());
             (format!("rename {head} {to}"), datasets.rename(&head, &to))
         }
         26 => {
@@ -181,13 +167,13 @@ fn one(
             )
         }
         _ => match bookmark {
-            Some(mark) if rng.roll(2) == 0 => (
+            Some(mark) if rng.below(2) == 0 => (
                 format!("destroy {mark}"),
                 datasets.destroy_bookmarks(&[&mark]),
             ),
             _ => {
                 let name = missing();
-                if rng.roll(2) == 0 {
+                if rng.below(2) == 0 {
                     (format!("hold {name}"), datasets.hold(&[&name], "keep"))
                 } else {
                     (

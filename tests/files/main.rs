@@ -13,6 +13,7 @@ use millpond_engine::{
 use millpond_posix::{
     Errno, FileFlags, POSIX_ACL_DEFAULT, PosixAcl, PosixAclWho, QuotaMeasure, QuotaOwner, Timestamp,
 };
+use millpond_sim::noise;
 use millpond_tests::oracle::zdb;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -81,18 +82,6 @@ impl Rig {
     }
 }
 
-fn bytes(seed: u64, length: usize) -> Vec<u8> {
-    let mut state = seed;
-    (0..length)
-        .map(|_| {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
-            (state >> 40) as u8
-        })
-        .collect()
-}
-
 /// Writes all kinds of files into a file system.
 fn fill(files: &Arc<FileSystem>) {
     let root = Caller::root();
@@ -114,11 +103,11 @@ fn fill(files: &Arc<FileSystem>) {
         file(
             &top,
             format!("of-{length}").as_bytes(),
-            &bytes(number as u64, *length),
+            &noise(number as u64, *length),
         );
     }
     // Holes: at the start, punched, truncated and extended again.
-    let holed = file(&top, b"holed", &bytes(9, 1_000_000));
+    let holed = file(&top, b"holed", &noise(9, 1_000_000));
     files
         .allocate(&holed, Allocate::PunchHole, 200_000, 500_000)
         .unwrap();
@@ -126,7 +115,7 @@ fn fill(files: &Arc<FileSystem>) {
     files
         .write(&root, &far, WriteAt::Offset(5 << 30), b"far away")
         .unwrap();
-    let cut = file(&top, b"cut", &bytes(10, 700_000));
+    let cut = file(&top, b"cut", &noise(10, 700_000));
     for size_bytes in [300_001, 900_000] {
         let set = SetAttributes {
             size_bytes: Some(size_bytes),
@@ -201,7 +190,7 @@ fn fill(files: &Arc<FileSystem>) {
                 &root,
                 &attributed,
                 name.as_bytes(),
-                &bytes(1, length),
+                &noise(1, length),
                 XattrMode::Set,
             )
             .unwrap();
@@ -241,13 +230,13 @@ fn fill(files: &Arc<FileSystem>) {
     files.set_attributes(&root, &project, &set).unwrap();
     file(&project, b"inherits", b"project 17");
     // Removed files leave nothing behind.
-    let gone = file(&top, b"gone", &bytes(3, 2_000_000));
+    let gone = file(&top, b"gone", &noise(3, 2_000_000));
     files
         .set_xattr(
             &root,
             &gone,
             b"user.hidden",
-            &bytes(1, 60_000),
+            &noise(1, 60_000),
             XattrMode::Set,
         )
         .unwrap();
@@ -370,7 +359,7 @@ fn a_dataset_quota_stops_writing_and_leaves_the_pool_whole() {
     let files = pool.file_system("tank/fs").unwrap();
     let (root, top) = (Caller::root(), files.root().unwrap());
     let (file, _) = files.create(&root, &top, b"f", MODE, true).unwrap();
-    let block = bytes(1, 1 << 20);
+    let block = noise(1, 1 << 20);
     let mut written = 0;
     let error = loop {
         match files.write(&root, &file, WriteAt::End, &block) {
@@ -402,7 +391,7 @@ fn volumes_are_written_resized_and_discarded() {
         .create_volume("tank/v", &properties)
         .unwrap();
     let volume = pool.volume("tank/v").unwrap();
-    let content = bytes(5, 5_000_000);
+    let content = noise(5, 5_000_000);
     volume.write(1_000_001, &content).unwrap();
     volume.discard(2_000_000, 1_000_000).unwrap();
     volume.resize(8 << 20).unwrap();

@@ -5,10 +5,15 @@
 //! Each test takes minutes, so only `make test-kernel` runs them. `MILLPOND_KERNEL_SEED` sets another first
 //! seed.
 
+mod attach;
+mod cache;
 mod log;
+#[path = "../writing/records.rs"]
+mod records;
 mod rich;
 #[path = "../writing/rig.rs"]
 mod rig;
+mod scan;
 mod states;
 
 use millpond_engine::{
@@ -291,13 +296,6 @@ fn handed_to_and_fro(
     cleaned(&rig, &life, shape);
 }
 
-fn some(rig: &Rig, range: std::ops::Range<usize>) -> Vec<&Path> {
-    rig.images[range]
-        .iter()
-        .map(|path| path.as_path())
-        .collect()
-}
-
 #[test]
 #[ignore = "minutes; make test-kernel"]
 fn a_pool_of_one_disk_round_trips_through_openzfs() {
@@ -360,12 +358,32 @@ fn large_sectors_and_records_round_trip_through_openzfs() {
 fn a_pool_of_all_classes_round_trips_through_openzfs() {
     handed_to_and_fro("classes", Release::V2_4, 6, 768, |rig| {
         PoolBuilder::new("tank")
-            .top(Normal, NewLayout::Mirror, some(rig, 0..2))
-            .top(Special, NewLayout::Mirror, some(rig, 2..4))
-            .top(Log, NewLayout::Single, some(rig, 4..5))
+            .top(Normal, NewLayout::Mirror, rig.some(0..2))
+            .top(Special, NewLayout::Mirror, rig.some(2..4))
+            .top(Log, NewLayout::Single, rig.some(4..5))
             .cache(&rig.images[5])
             .root_property("special_small_blocks", "16384")
     });
+}
+
+/// Most blocks are gang blocks, those of the MOS among them.
+#[test]
+#[ignore = "minutes; make test-kernel"]
+fn a_pool_of_gang_blocks_is_read_by_the_module() {
+    if !has_machines("gangs") {
+        return;
+    }
+    let rig = Rig::new(2, 768);
+    let plan = PoolBuilder::new("tank").mirror(&rig.images).ashift(9);
+    let pool = plan.create().unwrap();
+    pool.inner().allocator().force_gangs(2048);
+    let mut life = Life::new("tank", "gangs", seed());
+    life.steps(&pool, 130);
+    rich::fill(&pool);
+    pool.export().unwrap();
+    rig.judge("tank");
+    judged(&rig, Release::V2_3, "gangs", None);
+    judged(&rig, Release::V2_4, "gangs", None);
 }
 
 /// Every compression and checksum, with large records and long attribute lists.

@@ -5,6 +5,7 @@ use millpond_engine::{
     RenameMode, SetAttributes, SetTime, SpecialFile, Timestamp, WriteAt, XattrMode,
 };
 use millpond_posix::{POSIX_ACL_ACCESS, POSIX_ACL_DEFAULT, PosixAcl, PosixAclWho};
+use millpond_sim::noise;
 use std::sync::Arc;
 
 const MODE: NewMode = NewMode {
@@ -107,18 +108,6 @@ pub fn change_all(pool: &Pool, round: u64) {
             .unwrap();
         volume.discard(1_200_000, 200_000 * round).unwrap();
     }
-}
-
-fn noise(seed: u64, length: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    (0..length)
-        .map(|_| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state >> 32) as u8
-        })
-        .collect()
 }
 
 fn file(files: &Arc<FileSystem>, at: &Node, name: &[u8], content: &[u8]) -> Node {

@@ -1,7 +1,8 @@
 //! Changes one file in every possible way and compares it with a copy in memory.
 
 use crate::mapped::Mapping;
-use crate::rig::{Rig, SeededRng, is_full, seed};
+use crate::rig::{Rig, is_full, seed};
+use millpond_sim::Seed;
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use std::fs::File;
 use std::path::Path;
@@ -13,7 +14,7 @@ struct Exerciser {
     direct: File,
     path: std::path::PathBuf,
     model: Vec<u8>,
-    rng: SeededRng,
+    rng: Seed,
     log: Vec<String>,
 }
 
@@ -25,18 +26,18 @@ impl Exerciser {
             direct,
             path: path.to_owned(),
             model: vec![],
-            rng: SeededRng::new(seed),
+            rng: Seed::new(seed),
             log: vec![],
         }
     }
     fn range(&mut self, end_max: u64, is_aligned: bool) -> (u64, usize) {
-        let longest = match self.rng.roll(4) {
+        let longest = match self.rng.below(4) {
             0 => 200_000,
             1 => 64,
             _ => 20_000,
         };
-        let mut at = self.rng.roll(end_max.max(1));
-        let mut count = 1 + self.rng.roll(longest);
+        let mut at = self.rng.below(end_max.max(1));
+        let mut count = 1 + self.rng.below(longest);
         if is_aligned {
             at -= at % 512;
             count = count.next_multiple_of(512);
@@ -53,7 +54,7 @@ impl Exerciser {
 
     fn step(&mut self) {
         let size = self.model.len() as u64;
-        match self.rng.roll(20) {
+        match self.rng.below(20) {
             0..=3 => {
                 let (at, count) = self.range(LENGTH_MAX, false);
                 self.log.push(format!("write {at} {count}"));
@@ -74,7 +75,7 @@ impl Exerciser {
                 let bytes = self.rng.bytes(count);
                 let mut mapping = Mapping::new(&self.file, self.model.len());
                 mapping.write(at as usize, &bytes);
-                if self.rng.roll(3) == 0 {
+                if self.rng.below(3) == 0 {
                     mapping.sync();
                 }
                 drop(mapping);
@@ -99,7 +100,7 @@ impl Exerciser {
                 self.compare(at, &bytes, count, "mapped read");
             }
             13 => {
-                let size = self.rng.roll(LENGTH_MAX);
+                let size = self.rng.below(LENGTH_MAX);
                 self.log.push(format!("length {size}"));
                 self.file.set_len(size).unwrap();
                 self.model.resize(size as usize, 0);
@@ -123,7 +124,7 @@ impl Exerciser {
             }
             16 if size > 0 => {
                 let (from, count) = self.range(size, false);
-                let to = self.rng.roll(LENGTH_MAX - count as u64);
+                let to = self.rng.below(LENGTH_MAX - count as u64);
                 if from.abs_diff(to) < count as u64 {
                     return;
                 }

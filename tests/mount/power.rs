@@ -4,7 +4,7 @@
 //! request, the pool is mounted again and read through the kernel. Data that `fsync` confirmed must be
 //! present, and no data may appear that was never written.
 
-use crate::rig::{SeededRng, absent, is_full, layout, seed};
+use crate::rig::{absent, is_full, layout, seed};
 use millpond_engine::{OpenOptions, Pool, View, WriteOptions};
 use millpond_fuse::{FuseServer, Mount, MountOptions, MountTarget};
 use millpond_sim::{PowerCut, Seed, World};
@@ -63,7 +63,7 @@ impl Mounted {
 struct Worker<'c> {
     number: usize,
     root: PathBuf,
-    rng: SeededRng,
+    rng: Seed,
     files: Files,
     stripe: Vec<u8>,
     next: u64,
@@ -77,14 +77,14 @@ impl Worker<'_> {
     }
     fn some_key(&mut self) -> Key {
         self.next += 1;
-        let place = match self.rng.roll(3) {
+        let place = match self.rng.below(3) {
             0 => SHARED.to_owned(),
             _ => format!("t{}", self.number),
         };
         (place, format!("f{}-{}", self.number, self.next))
     }
     fn length(&mut self, most: u64) -> usize {
-        self.rng.roll(most) as usize
+        self.rng.below(most) as usize
     }
     fn bytes(&mut self, most: u64) -> Vec<u8> {
         let length = 1 + self.length(most);
@@ -130,7 +130,7 @@ impl Worker<'_> {
     }
 
     fn step(&mut self) -> io::Result<()> {
-        let what = self.rng.roll(24);
+        let what = self.rng.below(24);
         let mine: Vec<Key> = self.files.keys().cloned().collect();
         let picked = mine.get(self.length(mine.len() as u64)).cloned();
         let Some(key) = picked.filter(|_| what > 3) else {
@@ -362,7 +362,7 @@ fn power_fails(shape: &str) {
             .map(|number| Worker {
                 number,
                 root: root.clone(),
-                rng: SeededRng::new(
+                rng: Seed::new(
                     seed.wrapping_mul(31)
                         .wrapping_add(round * 8 + number as u64),
                 ),

@@ -172,24 +172,6 @@ fn create(folder: &Path, properties: &[(&str, &str)]) -> Pool {
     plan.create().unwrap()
 }
 
-/// A seeded random generator.
-pub struct SeededRng(u64);
-
-impl SeededRng {
-    pub fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-    pub fn roll(&mut self, sides: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % sides.max(1)
-    }
-    pub fn bytes(&mut self, count: usize) -> Vec<u8> {
-        (0..count).map(|_| self.roll(256) as u8).collect()
-    }
-}
-
 /// The seed in `MILLPOND_MOUNT_SEED`, or one from the clock.
 ///
 /// It is printed, so that a failure can be reproduced.

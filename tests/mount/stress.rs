@@ -2,7 +2,8 @@
 //!
 //! Only results that each thread can know are compared. The pool is judged afterwards.
 
-use crate::rig::{Rig, SeededRng, is_full, seed};
+use crate::rig::{Rig, is_full, seed};
+use millpond_sim::Seed;
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -24,29 +25,29 @@ fn is_expected(error: &std::io::Error) -> bool {
         )
 }
 
-fn name(rng: &mut SeededRng, root: &Path) -> PathBuf {
+fn name(rng: &mut Seed, root: &Path) -> PathBuf {
     let mut path = root.to_owned();
-    for _ in 0..rng.roll(3) {
-        path.push(format!("d{}", rng.roll(3)));
+    for _ in 0..rng.below(3) {
+        path.push(format!("d{}", rng.below(3)));
     }
-    path.push(format!("f{}", rng.roll(12)));
+    path.push(format!("f{}", rng.below(12)));
     path
 }
 
-fn step(rng: &mut SeededRng, root: &Path) -> std::io::Result<()> {
+fn step(rng: &mut Seed, root: &Path) -> std::io::Result<()> {
     let one = name(rng, root);
     let other = name(rng, root);
-    match rng.roll(16) {
+    match rng.below(16) {
         0..=2 => {
-            let count = rng.roll(40_000) as usize;
+            let count = rng.below(40_000) as usize;
             fs::write(&one, rng.bytes(count))
         }
         3..=4 => fs::read(&one).map(|_| ()),
         5 => {
-            let directory = format!("d{}", rng.roll(3));
+            let directory = format!("d{}", rng.below(3));
             fs::create_dir(one.with_file_name(directory))
         }
-        6 => fs::remove_dir(one.with_file_name(format!("d{}", rng.roll(3)))),
+        6 => fs::remove_dir(one.with_file_name(format!("d{}", rng.below(3)))),
         7..=8 => fs::remove_file(&one),
         9..=10 => fs::rename(&one, &other),
         11 => fs::hard_link(&one, &other),
@@ -56,8 +57,8 @@ fn step(rng: &mut SeededRng, root: &Path) -> std::io::Result<()> {
             let file = fs::OpenOptions::new().write(true).open(&one)?;
             // The name is removed while the file is open.
             let _ = fs::remove_file(&one);
-            file.set_len(rng.roll(100_000))?;
-            if rng.roll(8) == 0 {
+            file.set_len(rng.below(100_000))?;
+            if rng.below(8) == 0 {
                 file.sync_all()
             } else {
                 Ok(())
@@ -84,7 +85,7 @@ fn threads_in_one_tree_leave_a_sound_pool() {
         for number in 0..threads {
             let root = root.clone();
             scope.spawn(move || {
-                let mut rng = SeededRng::new(seed.wrapping_add(number));
+                let mut rng = Seed::new(seed.wrapping_add(number));
                 let own = root.join(format!("own{number}"));
                 for round in 0..steps {
                     if let Err(error) = step(&mut rng, &root) {

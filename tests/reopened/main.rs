@@ -4,11 +4,11 @@
 //! `target/reopened-CASE`.
 
 use anyhow::{Context, Result, ensure};
-use millpond_dataset::{DatasetInitializer, Datasets, NewContents};
+use millpond_dataset::Datasets;
 use millpond_device::OpenOptions as DeviceOptions;
+use millpond_engine::FileSystemInitializer;
 use millpond_env::Env;
 use millpond_env::sync::Arc;
-use millpond_object::ObjectSet;
 use millpond_pool::import::{PoolCandidate, ScanOptions, find_pools, scan};
 use millpond_pool::{OpenError, OpenOptions, PoolError, PoolView};
 use millpond_pool::{Pool, WriteOptions};
@@ -16,8 +16,6 @@ use millpond_tests::oracle::zdb;
 use millpond_tests::record::Record;
 use millpond_tests::runner::{self, Outcome, Trial};
 use millpond_tests::{images, record};
-use millpond_txg::Transaction;
-use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -47,20 +45,6 @@ fn trials() -> Result<Vec<Trial>> {
         });
     }
     Ok(trials)
-}
-
-/// For tests that create no datasets.
-struct NoContents;
-
-impl DatasetInitializer for NoContents {
-    fn create(
-        &self,
-        _: &Arc<ObjectSet>,
-        _: &Transaction,
-        _: &NewContents,
-    ) -> Result<(), Box<dyn Error + Send + Sync>> {
-        Err("no datasets are made here".into())
-    }
 }
 
 fn run(case: &str, folder: &Path, keep: bool) -> Result<Outcome> {
@@ -171,6 +155,9 @@ fn open(candidate: &PoolCandidate) -> Result<Arc<Pool>, OpenError> {
         candidate,
         &OpenOptions::default(),
         &WriteOptions::default(),
-        Datasets::new(Arc::new(NoContents)),
+        Datasets::new(FileSystemInitializer::of(
+            &Env::real(),
+            &WriteOptions::default(),
+        )),
     )
 }

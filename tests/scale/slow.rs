@@ -4,11 +4,8 @@ use crate::size;
 use millpond_device::{Device, DeviceError, MemoryDevice};
 use millpond_engine::{Caller, NewMode, Pool, WriteAt, WriteOptions};
 use millpond_env::Env;
-use millpond_pool::{
-    FeatureChoice, NewDevice, NewLayout, NewPool, NewTop, NewVdevOptions, NewVdevs,
-};
+use millpond_pool::{NewDevice, NewLayout, NewPool, NewTop, NewVdevs};
 use millpond_txg::DirtyLimits;
-use millpond_vdev::AllocationClass;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -51,22 +48,9 @@ fn fast_writers_are_throttled_and_dirty_data_is_bounded() {
         below: MemoryDevice::new(vec![0; total as usize + (512 << 20)]),
         bytes_per_second: size(64, 32) << 20,
     };
+    let device = NewDevice::file("/slow", Arc::new(disk));
+    let top = NewTop::normal(NewLayout::Single, vec![device]);
     let new = NewPool {
-        name: "tank".into(),
-        vdevs: NewVdevs {
-            tops: vec![NewTop {
-                layout: NewLayout::Single,
-                class: AllocationClass::Normal,
-                devices: vec![NewDevice::file("/slow", Arc::new(disk))],
-            }],
-            ..NewVdevs::default()
-        },
-        vdev_options: NewVdevOptions {
-            ashift: None,
-            force: false,
-        },
-        features: FeatureChoice::default(),
-        settings: vec![],
         root_properties: [("compression".to_owned(), "off".to_owned())].into(),
         writing: WriteOptions {
             limits: DirtyLimits {
@@ -75,8 +59,8 @@ fn fast_writers_are_throttled_and_dirty_data_is_bounded() {
             },
             ..WriteOptions::default()
         },
-        system: "test".into(),
         cache_bytes: Some(16 << 20),
+        ..NewPool::new("tank", NewVdevs::of(vec![top]))
     };
     let pool = Pool::create(&Env::real(), &new).unwrap();
     let files = pool.file_system("tank").unwrap();

@@ -12,8 +12,8 @@
 
 use crate::sim;
 use millpond_engine::{
-    Caller, FileKind, NewLayout, NewLayout::Mirror, NewLayout::Raidz, NewLayout::Single, NewMode,
-    Pool, SetAttributes, View, WriteAt,
+    Caller, Dataset, FileKind, NewLayout, NewLayout::Mirror, NewLayout::Raidz, NewLayout::Single,
+    NewMode, Pool, SetAttributes, View, WriteAt,
 };
 use millpond_sim::{Event, Kept, PowerCut, Seed, World};
 use millpond_tests::oracle::zdb;
@@ -29,9 +29,15 @@ const GONE_ON_OF: usize = 40;
 
 pub(crate) type Files = BTreeMap<Vec<u8>, Vec<u8>>;
 
+/// The files of the pool's root.
 pub(crate) fn files_of(pool: &View) -> Result<Files, millpond_engine::Error> {
+    files_in(&pool.dataset("tank")?)
+}
+
+/// The files in the root directory of a file system.
+pub(crate) fn files_in(dataset: &Dataset) -> Result<Files, millpond_engine::Error> {
     let mut all = Files::new();
-    let files = pool.dataset("tank")?.file_system()?;
+    let files = dataset.file_system()?;
     for entry in files.root()?.entries()? {
         let entry = entry?;
         let node = files.node(entry.id)?;
@@ -206,43 +212,39 @@ fn exhaust(shape: &str, tops: &[(NewLayout, usize)]) {
     }
     drop(pool);
     let (mut judged, mut seed) = (0, Seed::new(12));
-    let tried = each_state(
-        shape,
-        &world,
-        &mut seed,
-        &mut |State {
-                  count,
-                  after,
-                  what,
-                  tried,
-              }| {
-            let read = sim::read(after).unwrap_or_else(|error| panic!("{what}: {error}"));
-            let found = files_of(&read).unwrap_or_else(|error| panic!("{what}: {error}"));
-            let least = states.iter().rposition(|(at, _)| *at <= count).unwrap();
-            let matching = states.iter().skip(least).find(|(_, state)| *state == found);
-            assert!(matching.is_some(), "{what}: is no state from {least} on");
-            sim::verify(&read).unwrap_or_else(|error| panic!("{what}: {error}"));
-            drop(read);
-            if tried % JUDGED_OF == JUDGED_OF / 2 || (!is_all() && tried == 20) {
-                judge(after, what);
-                judged += 1;
-            }
-            if tried % GONE_ON_OF == 7 {
-                let pool = sim::open(after).unwrap_or_else(|error| panic!("{what}: {error}"));
-                let files = pool.file_system("tank").unwrap();
-                let (root, caller) = (files.root().unwrap(), Caller::root());
-                let mode = NewMode::exactly(0o600);
-                files.create(&caller, &root, b"on", mode, true).unwrap();
-                drop((root, files));
-                pool.export().unwrap();
-                let read = sim::read(after).unwrap();
-                let mut wanted = found;
-                wanted.insert(b"on".to_vec(), vec![]);
-                assert_eq!(files_of(&read).unwrap(), wanted, "{what}, gone on");
-                sim::verify(&read).unwrap_or_else(|error| panic!("{what}, gone on: {error}"));
-            }
-        },
-    );
+    let tried = each_state(shape, &world, &mut seed, &mut |state| {
+        let State {
+            count,
+            after,
+            what,
+            tried,
+        } = state;
+        let read = sim::read(after).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let found = files_of(&read).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let least = states.iter().rposition(|(at, _)| *at <= count).unwrap();
+        let matching = states.iter().skip(least).find(|(_, state)| *state == found);
+        assert!(matching.is_some(), "{what}: is no state from {least} on");
+        sim::verify(&read).unwrap_or_else(|error| panic!("{what}: {error}"));
+        drop(read);
+        if tried % JUDGED_OF == JUDGED_OF / 2 || (!is_all() && tried == 20) {
+            judge(after, what);
+            judged += 1;
+        }
+        if tried % GONE_ON_OF == 7 {
+            let pool = sim::open(after).unwrap_or_else(|error| panic!("{what}: {error}"));
+            let files = pool.file_system("tank").unwrap();
+            let (root, caller) = (files.root().unwrap(), Caller::root());
+            let mode = NewMode::exactly(0o600);
+            files.create(&caller, &root, b"on", mode, true).unwrap();
+            drop((root, files));
+            pool.export().unwrap();
+            let read = sim::read(after).unwrap();
+            let mut wanted = found;
+            wanted.insert(b"on".to_vec(), vec![]);
+            assert_eq!(files_of(&read).unwrap(), wanted, "{what}, gone on");
+            sim::verify(&read).unwrap_or_else(|error| panic!("{what}, gone on: {error}"));
+        }
+    });
     println!("{shape}: {judged} judged by zdb");
     assert!(tried > 20, "{shape}: {tried} states prove nothing");
 }

@@ -22,7 +22,7 @@ const COPIED_BYTES: usize = 96 << 10;
 ///
 /// A promise is the number of events and the promised state.
 pub(crate) struct History {
-    pub(crate) states: Vec<Files>,
+    states: Vec<Files>,
     promises: Vec<(usize, usize)>,
     /// With a log device, data is copied into the log. Without one, blocks are written outside the log.
     has_log_device: bool,
@@ -59,8 +59,21 @@ impl History {
         pool.sync().unwrap();
         self.promise(world);
     }
+    /// Opens the pool after a power cut behind this many events, and exports it.
+    ///
+    /// Its content must be one of the states that promises allow.
+    pub(crate) fn reopen(&self, after: &World, events: usize, what: &str) -> Files {
+        let pool = sim::open(after).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let found = files_of(&pool.committed().unwrap());
+        let found = found.unwrap_or_else(|error| panic!("{what}: {error}"));
+        let least = self.least(events);
+        let is_one = self.states[least..].contains(&found);
+        assert!(is_one, "{what}: is no state from {least} on");
+        pool.export().unwrap();
+        found
+    }
     /// The state that was promised at this event.
-    pub(crate) fn least(&self, events: usize) -> usize {
+    fn least(&self, events: usize) -> usize {
         let kept = self.promises.iter().filter(|(at, _)| *at <= events);
         kept.map(|(_, state)| *state).max().unwrap_or(0)
     }
@@ -172,42 +185,32 @@ fn exhaust(shape: &str, tops: &[(AllocationClass, NewLayout, usize)]) {
     work(&pool, &world, &mut history);
     drop(pool);
     let (mut judged, mut replayed, mut seed) = (0, 0usize, Seed::new(14));
-    let tried = each_state(
-        shape,
-        &world,
-        &mut seed,
-        &mut |State {
-                  count,
-                  after,
-                  what,
-                  tried,
-              }| {
-            let is_judged = tried % JUDGED_OF == JUDGED_OF / 2 || (!is_all() && tried == 10);
-            if is_judged {
-                judge(after, what);
-                judged += 1;
-            }
-            let before = {
-                let read = sim::read(after).unwrap_or_else(|error| panic!("{what}: {error}"));
-                files_of(&read).unwrap_or_else(|error| panic!("{what}: {error}"))
-            };
-            let pool = sim::open(after).unwrap_or_else(|error| panic!("{what}: {error}"));
-            let found = files_of(&pool.committed().unwrap());
-            let found = found.unwrap_or_else(|error| panic!("{what}: {error}"));
-            let least = history.least(count);
-            let is_one = history.states[least..].contains(&found);
-            assert!(is_one, "{what}: is no state from {least} on");
-            replayed += usize::from(found != before);
-            pool.export().unwrap();
-            let read = sim::read(after).unwrap();
-            sim::verify(&read).unwrap_or_else(|error| panic!("{what}: {error}"));
-            assert_eq!(files_of(&read).unwrap(), found, "{what}, exported");
-            drop(read);
-            if is_judged {
-                judge(after, &format!("{what}, replayed"));
-            }
-        },
-    );
+    let tried = each_state(shape, &world, &mut seed, &mut |state| {
+        let State {
+            count,
+            after,
+            what,
+            tried,
+        } = state;
+        let is_judged = tried % JUDGED_OF == JUDGED_OF / 2 || (!is_all() && tried == 10);
+        if is_judged {
+            judge(after, what);
+            judged += 1;
+        }
+        let before = {
+            let read = sim::read(after).unwrap_or_else(|error| panic!("{what}: {error}"));
+            files_of(&read).unwrap_or_else(|error| panic!("{what}: {error}"))
+        };
+        let found = history.reopen(after, count, what);
+        replayed += usize::from(found != before);
+        let read = sim::read(after).unwrap();
+        sim::verify(&read).unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert_eq!(files_of(&read).unwrap(), found, "{what}, exported");
+        drop(read);
+        if is_judged {
+            judge(after, &format!("{what}, replayed"));
+        }
+    });
     println!("{shape}: a log brought something back in {replayed}, {judged} judged by zdb");
     assert!(
         tried > 9 && replayed > 2,

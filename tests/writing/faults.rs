@@ -164,11 +164,7 @@ fn without_redundancy_a_fault_stops_and_keeps_fsynced_data() {
     let (pool, mut life) = lived(&world, "single that fails", &[(Single, 1)]);
     let promised = life.clone();
     let disk = world.disks()[0].clone();
-    disk.set_faults(Some(FaultPlan::new(Seed::new(1)).with(
-        Scope::Writes,
-        Fault::Fail,
-        1_000_000,
-    )));
+    disk.set_faults(Some(FaultPlan::failing(Scope::Writes)));
     life.dataset_percent = 0;
     let mut outcome = Ok(());
     for _ in 0..20 {

@@ -7,7 +7,7 @@ use millpond_engine::{
     Caller, NewLayout, NewLayout::Mirror, NewLayout::Raidz, NewLayout::Single, NewMode, Pool, View,
     WriteAt,
 };
-use millpond_sim::{EvilMemory, Fault, FaultPlan, Scope, Seed, World};
+use millpond_sim::{Fault, FaultPlan, FaultyMemory, Scope, Seed, World};
 use millpond_tests::workload::Life;
 use millpond_verify::{Progress, VerifyReport};
 use std::collections::{BTreeMap, BTreeSet};
@@ -67,7 +67,7 @@ fn memory_that_flips(layout: (NewLayout, usize)) {
     let pool = sim::create(&world, &[layout], 128);
     let mut files = Files::new();
     write(&pool, &mut files, named("before", 10));
-    world.set_memory(Some(EvilMemory {
+    world.set_memory(Some(FaultyMemory {
         seed: 4,
         per_million: 300_000,
         bytes_min: 100_000,
@@ -180,10 +180,10 @@ fn a_controller_that_damages(shape: &str, layout: (NewLayout, usize), its: &[usi
 
 #[test]
 fn a_controller_that_corrupts_one_mirror_side_is_survived() {
-    a_controller_that_damages("mirror, evil side", (Mirror, 2), &[1]);
+    a_controller_that_damages("mirror, faulty side", (Mirror, 2), &[1]);
 }
 
 #[test]
 fn a_controller_that_corrupts_two_raidz2_disks_is_survived() {
-    a_controller_that_damages("raidz2, two evil", (Raidz(2), 5), &[0, 3]);
+    a_controller_that_damages("raidz2, two faulty", (Raidz(2), 5), &[0, 3]);
 }

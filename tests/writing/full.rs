@@ -6,6 +6,7 @@ use millpond_engine::{
 };
 use millpond_env::mark;
 use millpond_posix::Errno;
+use millpond_sim::noise;
 use std::sync::Arc;
 
 pub(crate) fn is_no_space(error: &FileError) -> bool {
@@ -20,19 +21,6 @@ pub(crate) fn create(files: &Arc<FileSystem>, name: &str) -> Result<Node, FileEr
     let (root, caller) = (files.root()?, Caller::root());
     let mode = NewMode::exactly(0o600);
     Ok(files.create(&caller, &root, name.as_bytes(), mode, true)?.0)
-}
-
-pub(crate) fn noise(seed: u64, length: usize) -> Vec<u8> {
-    let mut word = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut bytes = Vec::with_capacity(length);
-    while bytes.len() < length {
-        word ^= word >> 12;
-        word ^= word << 25;
-        word ^= word >> 27;
-        bytes.extend_from_slice(&word.to_le_bytes());
-    }
-    bytes.truncate(length);
-    bytes
 }
 
 /// Writes files until the first refusal. Returns the number of complete files and the error.

@@ -1,9 +1,10 @@
 //! Pools with fragmented free space: large blocks become gang blocks, which all readers can read.
 
-use crate::full::{create, fill, is_no_space, noise};
+use crate::full::{create, fill, is_no_space};
 use crate::rig::Rig;
 use millpond_engine::{Caller, PoolBuilder, WriteAt};
 use millpond_env::mark;
+use millpond_sim::noise;
 
 /// Fills a pool with small files, keeps one of `every`, and writes large files into the holes.
 fn fill_the_holes(rig: &Rig, plan: PoolBuilder, every: u64) {

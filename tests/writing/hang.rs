@@ -6,7 +6,7 @@
 //!
 //! By default a sample of the requests is tested, with `MILLPOND_WRITING_ALL` all.
 
-use crate::exhaustive::{files_of, is_all};
+use crate::exhaustive::is_all;
 use crate::exhaustive_log::{History, begin, work};
 use crate::{sim, sweep};
 use millpond_block::{LeafReason, LeafState};
@@ -34,13 +34,7 @@ fn writing() -> WriteOptions {
 
 /// Opens the state after a power cut and compares it with the promises.
 fn judge(after: &World, history: &History, count: usize, what: &str, is_whole: bool) {
-    let pool = sim::open(after).unwrap_or_else(|error| panic!("{what}: {error}"));
-    let found = files_of(&pool.committed().unwrap());
-    let found = found.unwrap_or_else(|error| panic!("{what}: {error}"));
-    let least = history.least(count);
-    let is_one = history.states[least..].contains(&found);
-    assert!(is_one, "{what}: is no state from {least} on");
-    pool.export().unwrap();
+    history.reopen(after, count, what);
     if is_whole {
         let read = sim::read(after).unwrap();
         sim::verify(&read).unwrap_or_else(|error| panic!("{what}: {error}"));

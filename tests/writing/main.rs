@@ -1,9 +1,13 @@
 //! Pools that we create and change, judged by OpenZFS's programs and read by our reader.
 
+mod attach;
 mod basics;
+mod cache_devices;
+mod caching;
 mod crash;
 mod damaged;
 mod diverged;
+mod error_scrub;
 mod exhaustive;
 mod exhaustive_log;
 mod faults;
@@ -14,9 +18,11 @@ mod gangs;
 mod hang;
 mod log;
 mod properties;
+mod records;
 mod reguid;
 mod repair;
 mod rig;
+mod scan;
 mod sim;
 mod soak;
 mod states;

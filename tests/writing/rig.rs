@@ -2,6 +2,7 @@
 
 use millpond_engine::{OpenOptions, Pool, PoolBuilder, Search, View, WriteOptions};
 use millpond_tests::oracle::zdb;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
@@ -29,6 +30,10 @@ impl Rig {
     }
     pub fn folder(&self) -> &Path {
         self.folder.path()
+    }
+    /// Some of the images.
+    pub fn some(&self, range: Range<usize>) -> &[PathBuf] {
+        &self.images[range]
     }
     /// A plan with each image as a top-level vdev.
     pub fn stripe(&self, name: &str) -> PoolBuilder {

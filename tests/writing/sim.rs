@@ -2,13 +2,12 @@
 
 use millpond_device::{Candidate, Device};
 use millpond_engine::{
-    Error, FeatureChoice, NewDevice, NewLayout, NewPool, NewTop, NewVdevOptions, NewVdevs,
-    OpenOptions, Pool, PoolCandidate, SyncMode, View, WriteOptions,
+    Error, NewDevice, NewLayout, NewPool, NewTop, NewVdevOptions, NewVdevs, OpenOptions, Pool,
+    PoolCandidate, PoolSetting, SyncMode, View, WriteOptions,
 };
 use millpond_pool::import::{find_pools, scan_devices};
 use millpond_sim::{SimDisk, World};
 use millpond_vdev::AllocationClass::{self, Normal};
-use std::collections::BTreeMap;
 use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -51,6 +50,17 @@ pub fn create_of(
     mib: u64,
     writing: WriteOptions,
 ) -> Pool {
+    create_without(world, tops, mib, writing, None)
+}
+
+/// Like [`create_of`], without a feature.
+pub fn create_without(
+    world: &World,
+    tops: &[(AllocationClass, NewLayout, usize)],
+    mib: u64,
+    writing: WriteOptions,
+    feature: Option<&'static str>,
+) -> Pool {
     let tops = tops
         .iter()
         .map(|(class, layout, count)| NewTop {
@@ -65,21 +75,18 @@ pub fn create_of(
         })
         .collect();
     let new = NewPool {
-        name: "tank".into(),
-        vdevs: NewVdevs {
-            tops,
-            ..NewVdevs::default()
-        },
         vdev_options: NewVdevOptions {
             ashift: Some(9),
             force: true,
         },
-        features: FeatureChoice::Default,
-        settings: vec![],
-        root_properties: BTreeMap::new(),
         writing,
+        settings: feature
+            .map(PoolSetting::DisableFeature)
+            .into_iter()
+            .collect(),
         system: "sim".into(),
         cache_bytes: Some(16 << 20),
+        ..NewPool::new("tank", NewVdevs::of(tops))
     };
     Pool::create(&world.env(), &new).unwrap()
 }

@@ -6,7 +6,6 @@
 use crate::rig::Rig;
 use millpond_engine::{NewLayout, PoolBuilder};
 use millpond_tests::workload::Life;
-use std::path::Path;
 
 pub fn env(name: &str, otherwise: u64) -> u64 {
     let value = std::env::var(name).ok();
@@ -46,13 +45,6 @@ fn live(shape: &str, disks: usize, mib: u64, plan: impl Fn(&Rig) -> PoolBuilder)
 
 use millpond_vdev::AllocationClass::{Log, Normal, Special};
 
-fn some(rig: &Rig, range: std::ops::Range<usize>) -> Vec<&Path> {
-    rig.images[range]
-        .iter()
-        .map(|path| path.as_path())
-        .collect()
-}
-
 #[test]
 fn random_work_on_one_disk() {
     live("single", 1, 256, |rig| rig.stripe("tank"));
@@ -67,8 +59,8 @@ fn random_work_on_a_stripe_of_three() {
 fn random_work_on_mirrors() {
     live("mirrors", 5, 192, |rig| {
         PoolBuilder::new("tank")
-            .mirror(some(rig, 0..2))
-            .mirror(some(rig, 2..5))
+            .mirror(rig.some(0..2))
+            .mirror(rig.some(2..5))
             .force()
     });
 }
@@ -98,9 +90,9 @@ fn random_work_on_raidz3() {
 fn random_work_with_special_log_cache_and_spare() {
     live("all classes", 7, 160, |rig| {
         PoolBuilder::new("tank")
-            .top(Normal, NewLayout::Mirror, some(rig, 0..2))
-            .top(Special, NewLayout::Mirror, some(rig, 2..4))
-            .top(Log, NewLayout::Single, some(rig, 4..5))
+            .top(Normal, NewLayout::Mirror, rig.some(0..2))
+            .top(Special, NewLayout::Mirror, rig.some(2..4))
+            .top(Log, NewLayout::Single, rig.some(4..5))
             .cache(&rig.images[5])
             .spare(&rig.images[6])
     });

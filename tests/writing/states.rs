@@ -189,7 +189,7 @@ fn too_many_errors_fault_a_leaf_that_answers_its_probe() {
             let setting = VdevSetting::parse("io_n", io_n).unwrap();
             engine.set_vdev_property(mirror, &setting).unwrap();
         }
-        let fails = FaultPlan::new(Seed::new(6)).with(Scope::Writes, Fault::Fail, 1_000_000);
+        let fails = FaultPlan::failing(Scope::Writes);
         world.disks()[0].set_faults(Some(fails.sparing(4 << 20)));
         life.steps(&pool, 20);
         pool.sync().unwrap();

@@ -6,12 +6,12 @@
 //!
 //! By default some requests are tested, with `MILLPOND_WRITING_ALL` all.
 
-use crate::exhaustive::{is_all, judge};
+use crate::exhaustive::{files_in, is_all, judge};
 use crate::sim;
 use millpond_check::{CheckOptions, Progress};
 use millpond_engine::{
-    Caller, DatasetKind, DirEntryRef, FileKind, FileSystem, NewLayout, NewLayout::Mirror,
-    NewLayout::Single, NewMode, Pool, PropertyValue, RenameMode, SetAttributes, View, WriteAt,
+    Caller, DatasetKind, DirEntryRef, FileSystem, NewLayout, NewLayout::Mirror, NewLayout::Single,
+    NewMode, Pool, PropertyValue, RenameMode, SetAttributes, View, WriteAt,
 };
 use millpond_env::mark;
 use millpond_sim::{Content, FaultPlan, Seed, World};
@@ -209,19 +209,13 @@ fn state_of(pool: &View) -> Result<State, millpond_engine::Error> {
                 words += &format!(" held by {:?}", holds.collect::<Vec<_>>());
             }
             if kind == DatasetKind::Filesystem {
-                let files = one.file_system()?;
-                for entry in files.root()?.entries()? {
-                    let entry = entry?;
-                    let node = files.node(entry.id)?;
-                    assert_eq!(node.kind(), FileKind::Regular);
-                    let mut bytes = vec![0; node.size_bytes() as usize];
-                    node.read(0, &mut bytes)?;
+                for (name, bytes) in files_in(&one)? {
                     let sum: u64 = bytes
                         .iter()
                         .zip(1u64..)
                         .map(|(a, b)| u64::from(*a) * b)
                         .sum();
-                    let name = String::from_utf8_lossy(&entry.name).into_owned();
+                    let name = String::from_utf8_lossy(&name).into_owned();
                     words += &format!(" {name}:{}:{sum}", bytes.len());
                 }
             }

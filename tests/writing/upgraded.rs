@@ -11,8 +11,6 @@ use millpond_engine::{
 };
 use millpond_env::mark;
 use millpond_sim::World;
-use millpond_vdev::AllocationClass::Normal;
-use std::collections::BTreeMap;
 
 /// More than one transaction can complete.
 const FILES: usize = 200;
@@ -20,27 +18,19 @@ const USER: u32 = 1000;
 
 fn without_features(world: &World) -> Pool {
     let disk = world.disk(128 << 20, 512);
+    let device = NewDevice::file("/sim/d0.img", disk);
+    let top = NewTop::normal(NewLayout::Single, vec![device]);
     let new = NewPool {
-        name: "tank".into(),
-        vdevs: NewVdevs {
-            tops: vec![NewTop {
-                layout: NewLayout::Single,
-                class: Normal,
-                devices: vec![NewDevice::file("/sim/d0.img", disk)],
-            }],
-            ..NewVdevs::default()
-        },
         vdev_options: NewVdevOptions {
             ashift: Some(9),
             force: true,
         },
         features: FeatureChoice::OnlyNamed,
-        settings: vec![],
-        root_properties: BTreeMap::new(),
         // Another thread changes files too: the one that completes the accounting.
         writing: WriteOptions::default(),
         system: "sim".into(),
         cache_bytes: Some(16 << 20),
+        ..NewPool::new("tank", NewVdevs::of(vec![top]))
     };
     Pool::create(&world.env(), &new).unwrap()
 }

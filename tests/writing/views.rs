@@ -1,12 +1,13 @@
 //! Views of committed states, read while the pool changes.
 
-use crate::full::{create, fill, is_no_space, noise};
+use crate::full::{create, fill, is_no_space};
 use crate::sim;
 use millpond_check::{CheckOptions, Finding, Progress};
 use millpond_engine::{Caller, NewLayout, Pool, Symlinks, WriteAt};
 use millpond_env::mark;
 use millpond_pool::PoolError;
 use millpond_sim::World;
+use millpond_sim::noise;
 use millpond_verify::Problem;
 use std::cell::Cell;
 

@@ -105,13 +105,7 @@ fn judge(world: &World, history: &History, what: &str, number: &mut usize) -> us
             tried += 1;
             let what = format!("{what}: after {count} of {} events, {cut:?}", journal.len());
             let after = world.reborn(count, &cut);
-            let pool = sim::open(&after).unwrap_or_else(|error| panic!("{what}: {error}"));
-            let found = files_of(&pool.committed().unwrap());
-            let found = found.unwrap_or_else(|error| panic!("{what}: {error}"));
-            let least = history.least(count);
-            let is_one = history.states[least..].contains(&found);
-            assert!(is_one, "{what}: is no state from {least} on");
-            pool.export().unwrap();
+            history.reopen(&after, count, &what);
             let read = sim::read(&after).unwrap();
             sim::verify(&read).unwrap_or_else(|error| panic!("{what}: {error}"));
         }

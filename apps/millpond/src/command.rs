@@ -196,13 +196,7 @@ pub const fn not_built(
     options: Option<OptionSet>,
     missing: &'static [&'static str],
 ) -> Command {
-    Command {
-        name,
-        aliases: &[],
-        options,
-        missing,
-        run: Run::NotBuilt(|_| Ok(())),
-    }
+    command(name, options, missing, Run::NotBuilt(|_| Ok(())))
 }
 
 /// For command tables: a command that is implemented.
@@ -212,11 +206,20 @@ pub const fn built(
     missing: &'static [&'static str],
     run: fn(&mut Session, &Parsed) -> Ending,
 ) -> Command {
+    command(name, options, missing, Run::Built(run))
+}
+
+const fn command(
+    name: &'static str,
+    options: Option<OptionSet>,
+    missing: &'static [&'static str],
+    run: Run,
+) -> Command {
     Command {
         name,
         aliases: &[],
         options,
         missing,
-        run: Run::Built(run),
+        run,
     }
 }

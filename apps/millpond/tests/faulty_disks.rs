@@ -5,20 +5,20 @@
 //!
 //! Needs root and /dev/fuse.
 
-use millpond_engine::{
-    AllocationClass, FeatureChoice, NewDevice, NewLayout, NewPool, NewTop, NewVdevOptions,
-    NewVdevs, Pool, WriteOptions,
-};
+#[path = "support/shell.rs"]
+mod shell;
+
+use millpond_engine::{NewDevice, NewLayout, NewPool, NewTop, NewVdevs, Pool};
 use millpond_env::sync::{Condvar, Mutex};
 use millpond_fuse::{FuseServer, Mount, MountOptions, MountTarget};
 use millpond_posix::vfs::{InodeNumber, Vfs, VfsNode};
 use millpond_posix::{CacheHint, Caller, FileError, FileSystem, TransactionError, WriteAt};
 use millpond_sim::World;
+use shell::Shell;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
 use std::sync::Arc;
 
 /// How requests for an image are handled.
@@ -119,7 +119,7 @@ struct Disk {
 }
 
 struct Stage {
-    folder: tempfile::TempDir,
+    shell: Shell,
     disks: BTreeMap<&'static str, Disk>,
     /// Data reported as stable: file and content.
     kept: BTreeMap<PathBuf, Vec<u8>>,
@@ -127,30 +127,21 @@ struct Stage {
     _server: Arc<FuseServer>,
 }
 
+impl std::ops::Deref for Stage {
+    type Target = Shell;
+    fn deref(&self) -> &Shell {
+        &self.shell
+    }
+}
+
 /// The pool in memory that holds the images.
 fn host(world: &World) -> Pool {
     let disk = world.disk(2 << 30, 512);
-    let top = NewTop {
-        layout: NewLayout::Single,
-        class: AllocationClass::Normal,
-        devices: vec![NewDevice::file("/sim/0", disk as _)],
-    };
+    let device = NewDevice::file("/sim/0", disk as _);
+    let top = NewTop::normal(NewLayout::Single, vec![device]);
     let new = NewPool {
-        name: "host".into(),
-        vdevs: NewVdevs {
-            tops: vec![top],
-            ..NewVdevs::default()
-        },
-        vdev_options: NewVdevOptions {
-            ashift: None,
-            force: false,
-        },
-        features: FeatureChoice::Default,
-        settings: vec![],
-        root_properties: BTreeMap::new(),
-        writing: WriteOptions::default(),
-        system: "millpond".into(),
         cache_bytes: Some(64 << 20),
+        ..NewPool::new("host", NewVdevs::of(vec![top]))
     };
     Pool::create(&world.env(), &new).unwrap()
 }
@@ -160,19 +151,8 @@ const DISKS: [&str; 3] = ["a", "b", "c"];
 impl Stage {
     /// Returns `None`, with a message, if the test cannot run.
     fn new() -> Option<Self> {
-        let is_root = fs::metadata("/proc/self").is_ok_and(|metadata| {
-            use std::os::unix::fs::MetadataExt;
-            metadata.uid() == 0
-        });
-        if !is_root || !Path::new("/dev/fuse").exists() {
-            println!("needs root and /dev/fuse; passed over");
-            return None;
-        }
-        let folder = tempfile::tempdir().unwrap();
-        for name in ["zpool", "zfs"] {
-            let link = folder.path().join(name);
-            std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_millpond"), link).unwrap();
-        }
+        let mut shell = Shell::new()?;
+        shell.deadline = Some(2);
         let world = World::without_journal(90);
         let host = host(&world);
         let server = FuseServer::start(8).unwrap();
@@ -184,7 +164,7 @@ impl Stage {
                 inner: host.served(&dataset).unwrap(),
                 faults: Arc::clone(&faults),
             };
-            let point = folder.path().join(name);
+            let point = shell.path(name);
             fs::create_dir(&point).unwrap();
             let target = MountTarget {
                 files: Arc::new(files),
@@ -198,10 +178,9 @@ impl Stage {
             let mount = Some(mount);
             (name, Disk { faults, mount })
         });
-        let calm = File::create(folder.path().join("calm")).unwrap();
-        calm.set_len(128 << 20).unwrap();
+        shell.image("calm", 128);
         let stage = Self {
-            folder,
+            shell,
             disks: disks.into_iter().collect(),
             kept: BTreeMap::new(),
             host: Some(host),
@@ -213,30 +192,8 @@ impl Stage {
         Some(stage)
     }
 
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
     fn set(&self, disk: &str, mood: Mood) {
         self.disks[disk].faults.set(mood);
-    }
-
-    fn run(&self, line: &str) -> Output {
-        let line = line.replace("HERE", &self.folder.path().to_string_lossy());
-        let path = std::env::var("PATH").unwrap_or_default();
-        Command::new("bash")
-            .args(["-c", &line])
-            .env("MILLPOND_DIR", self.path("state"))
-            .env("MILLPOND_DEADLINE", "2")
-            .env("PATH", format!("{}:{path}", self.folder.path().display()))
-            .output()
-            .unwrap()
-    }
-    fn done(&self, line: &str) -> String {
-        let output = self.run(line);
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let error = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{line}: {text}{error}");
-        text
     }
 
     /// Writes a file and syncs it. From then on its content must survive.

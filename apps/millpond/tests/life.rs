@@ -2,65 +2,29 @@
 //!
 //! Needs root and /dev/fuse: `make test-daemon`.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+#[path = "support/shell.rs"]
+mod shell;
+
+use shell::Shell;
+use std::process::Command;
 
 struct Stage {
-    folder: tempfile::TempDir,
+    shell: Shell,
+}
+
+impl std::ops::Deref for Stage {
+    type Target = Shell;
+    fn deref(&self) -> &Shell {
+        &self.shell
+    }
 }
 
 impl Stage {
     /// Returns `None`, with a message, if the test cannot run.
     fn new() -> Option<Self> {
-        let is_root = std::fs::metadata("/proc/self").is_ok_and(|metadata| {
-            use std::os::unix::fs::MetadataExt;
-            metadata.uid() == 0
-        });
-        if !is_root || !Path::new("/dev/fuse").exists() {
-            println!("needs root and /dev/fuse; passed over");
-            return None;
-        }
-        let folder = tempfile::tempdir().expect("a folder");
-        for name in ["zpool", "zfs"] {
-            let link = folder.path().join(name);
-            std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_millpond"), link).expect("a link");
-        }
-        // Another user accesses it too.
-        use std::os::unix::fs::PermissionsExt;
-        let open = std::fs::Permissions::from_mode(0o755);
-        std::fs::set_permissions(folder.path(), open).expect("permissions");
-        let image = std::fs::File::create(folder.path().join("disk")).expect("an image");
-        image.set_len(256 << 20).expect("its size");
-        Some(Self { folder })
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn run(&self, line: &str) -> Output {
-        let line = line.replace("HERE", &self.folder.path().to_string_lossy());
-        Command::new("bash")
-            .args(["-c", &line])
-            .env("MILLPOND_DIR", self.path("state"))
-            .env(
-                "PATH",
-                format!(
-                    "{}:{}",
-                    self.folder.path().display(),
-                    std::env::var("PATH").unwrap_or_default()
-                ),
-            )
-            .output()
-            .expect("bash")
-    }
-
-    fn done(&self, line: &str) -> String {
-        let output = self.run(line);
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let error = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{line}: {text}{error}");
-        text
+        let shell = Shell::new()?;
+        shell.image("disk", 256);
+        Some(Self { shell })
     }
 
     fn process(&self) -> String {
@@ -172,9 +136,9 @@ fn another_user_may_only_read() {
     let Some(stage) = Stage::new() else { return };
     stage.done("zpool create -m HERE/mnt tank HERE/disk");
     let program = env!("CARGO_BIN_EXE_millpond");
-    let copy = stage.path("millpond");
+    let copy = stage.path("copy-for-others");
     std::fs::copy(program, &copy).expect("a copy that others may run");
-    let other = "setpriv --reuid 65534 --regid 65534 --clear-groups HERE/millpond";
+    let other = "setpriv --reuid 65534 --regid 65534 --clear-groups HERE/copy-for-others";
     assert_eq!(
         stage.done(&format!("{other} zpool list -H -o name")).trim(),
         "tank"

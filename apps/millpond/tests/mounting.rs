@@ -2,59 +2,28 @@
 //!
 //! Needs root and /dev/fuse; skipped otherwise.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+#[path = "support/shell.rs"]
+mod shell;
+
+use shell::Shell;
 
 struct Stage {
-    folder: tempfile::TempDir,
+    shell: Shell,
+}
+
+impl std::ops::Deref for Stage {
+    type Target = Shell;
+    fn deref(&self) -> &Shell {
+        &self.shell
+    }
 }
 
 impl Stage {
     /// Returns `None`, with a message, if the test cannot run.
     fn new() -> Option<Self> {
-        use std::os::unix::fs::{MetadataExt, PermissionsExt};
-        let is_root = std::fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0);
-        if !is_root || !Path::new("/dev/fuse").exists() {
-            println!("needs root and /dev/fuse; passed over");
-            return None;
-        }
-        let folder = tempfile::tempdir().expect("a folder");
-        for name in ["zpool", "zfs", "millpond"] {
-            let link = folder.path().join(name);
-            std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_millpond"), link).expect("a link");
-        }
-        let open = std::fs::Permissions::from_mode(0o755);
-        std::fs::set_permissions(folder.path(), open).expect("permissions");
-        let image = std::fs::File::create(folder.path().join("disk")).expect("an image");
-        image.set_len(128 << 20).expect("its size");
-        Some(Self { folder })
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn run(&self, line: &str) -> Output {
-        let line = line.replace("HERE", &self.folder.path().to_string_lossy());
-        let (here, path) = (self.folder.path(), std::env::var("PATH"));
-        Command::new("bash")
-            .args(["-c", &line])
-            .env("MILLPOND_DIR", self.path("state"))
-            .env(
-                "PATH",
-                format!("{}:{}", here.display(), path.unwrap_or_default()),
-            )
-            .output()
-            .expect("bash")
-    }
-
-    /// Runs a command that must succeed and returns its output.
-    fn done(&self, line: &str) -> String {
-        let output = self.run(line);
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let error = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{line}: {text}{error}");
-        text
+        let shell = Shell::new()?;
+        shell.image("disk", 128);
+        Some(Self { shell })
     }
 
     /// Runs a command that must fail and returns its error.

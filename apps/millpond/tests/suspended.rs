@@ -4,14 +4,16 @@
 
 #[path = "support/served.rs"]
 mod served;
+#[path = "support/shell.rs"]
+mod shell;
 
 use millpond_engine::{
-    AllocationClass, Caller, FeatureChoice, LeafState, NewDevice, NewLayout, NewMode, NewPool,
-    NewTop, NewVdevOptions, NewVdevs, Pool, PoolSetting, SettingTime, WriteAt, WriteOptions,
+    Caller, LeafState, NewDevice, NewLayout, NewMode, NewPool, NewTop, NewVdevs, Pool, PoolSetting,
+    SettingTime, WriteAt, WriteOptions,
 };
-use millpond_sim::{Fault, FaultPlan, Scope, Seed, SimDisk, World};
+use millpond_sim::{FaultPlan, Scope, SimDisk, World};
 use served::Served;
-use std::collections::BTreeMap;
+use shell::link_programs;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -31,40 +33,22 @@ impl Stage {
         let world = World::without_journal(seed);
         let disk = world.disk(96 << 20, 512);
         let device = NewDevice::file("/sim/0", Arc::clone(&disk) as _);
+        let top = NewTop::normal(NewLayout::Single, vec![device]);
         let new = NewPool {
-            name: "tank".into(),
-            vdevs: NewVdevs {
-                tops: vec![NewTop {
-                    layout: NewLayout::Single,
-                    class: AllocationClass::Normal,
-                    devices: vec![device],
-                }],
-                spares: vec![],
-                caches: vec![],
-            },
-            vdev_options: NewVdevOptions {
-                ashift: None,
-                force: false,
-            },
-            features: FeatureChoice::Default,
             settings: vec![
                 PoolSetting::parse("failmode", failmode, SettingTime::Creation).unwrap(),
             ],
-            root_properties: BTreeMap::new(),
             writing: WriteOptions {
                 can_be_resumed: true,
                 ..WriteOptions::default()
             },
-            system: "millpond".into(),
             cache_bytes: Some(64 << 20),
+            ..NewPool::new("tank", NewVdevs::of(vec![top]))
         };
         let live = Pool::create(&world.env(), &new).unwrap();
 
         let folder = tempfile::tempdir().unwrap();
-        for name in ["zpool", "zfs"] {
-            let link = folder.path().join(name);
-            std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_millpond"), link).unwrap();
-        }
+        link_programs(folder.path());
         let messages = Arc::new(Mutex::new(vec![]));
         let telling = Arc::clone(&messages);
         let complain = move |text: &str| telling.lock().unwrap().push(text.to_owned());
@@ -96,11 +80,9 @@ impl Stage {
     fn fail(&self, also_reads: bool) {
         match also_reads {
             true => self.disk.set_absent(true),
-            false => {
-                let plan = FaultPlan::new(Seed::new(1));
-                let plan = plan.with(Scope::Writes, Fault::Fail, 1_000_000);
-                self.disk.set_faults(Some(plan));
-            }
+            false => self
+                .disk
+                .set_faults(Some(FaultPlan::failing(Scope::Writes))),
         }
     }
 
@@ -213,7 +195,7 @@ fn errors_are_cleared_of_the_device_that_is_named() {
     let refused = (words.to_owned(), Some(1));
     assert_eq!(stage.run("zpool clear tank /sim/9"), refused);
     for line in ["zpool clear tank /sim/0", "zpool clear -F tank"] {
-        let flushes = FaultPlan::new(Seed::new(2)).with(Scope::Flushes, Fault::Fail, 1_000_000);
+        let flushes = FaultPlan::failing(Scope::Flushes);
         stage.disk.set_faults(Some(flushes));
         stage.write(
             line.split(' ')

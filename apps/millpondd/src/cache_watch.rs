@@ -1,4 +1,4 @@
-//! Lets the cache follow the memory of the machine while nobody uses it.
+//! Lets the cache follow the memory of the machine while it is not used.
 //!
 //! A cache that is used looks at the memory itself. But other programs may need memory that an idle one
 //! holds.
@@ -30,7 +30,7 @@ impl CacheWatch {
     /// To be called once a second.
     pub(crate) fn tick(&mut self) {
         let statistics = self.cache.statistics();
-        let lookups = statistics.hits.wrapping_add(statistics.misses);
+        let lookups = statistics.demand.count();
         self.idle_s = match lookups == self.lookups {
             true => self.idle_s.saturating_add(1),
             false => 0,

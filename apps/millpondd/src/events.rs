@@ -1,7 +1,7 @@
 //! Recent events of pools since the daemon started, kept in memory.
 
 use millpond_control::{Event, EventValue};
-use millpond_engine::{LeafEvent, LeafEventKind, LeafState, NotedEvent};
+use millpond_engine::{LeafEvent, LeafEventKind, LeafState, NotedEvent, ScanNote};
 use millpond_env::Env;
 use millpond_env::rank;
 use millpond_env::sync::Mutex;
@@ -71,6 +71,11 @@ impl Events {
         ]);
         let context = if is_creation { CREATING } else { 0 };
         self.add_at(noted.time_ns, "history_event", pool, guid, (context, more));
+    }
+
+    /// Adds an event of a scrub or resilver.
+    pub fn add_of_scan(&self, scan: ScanNote, pool: &str, guid: u64) {
+        self.add_at(scan.time_ns, scan.class, pool, guid, (0, vec![]));
     }
 
     /// Adds an event of a device.

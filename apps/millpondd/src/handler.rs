@@ -9,7 +9,7 @@ use millpond_control::{
 };
 use millpond_engine::{DatasetError, Error, HistoryCommand};
 use millpond_rpc::Caller;
-use millpond_service::{ImportedPool, Open, device_facts, read_key_file};
+use millpond_service::{ImportedPool, Open, arc_info, device_facts, read_key_file};
 use std::path::Path;
 
 /// Handles all requests to a daemon.
@@ -67,6 +67,7 @@ impl Service for RequestHandler<'_> {
                 process: std::process::id(),
                 user: rustix::process::geteuid().as_raw(),
             }),
+            Request::ArcStatistics {} => Reply::ArcStatistics(arc_info()),
             Request::Datasets { .. } | Request::History { .. } => {
                 return Err(Failure::other_reply());
             }
@@ -121,14 +122,17 @@ impl<'d> RequestHandler<'d> {
             return;
         };
         let engine = live.inner();
+        let (events, guid) = (&self.daemon.events, engine.guid().0);
+        let mut scans = engine.take_scan_notes().into_iter().peekable();
         for noted in engine.take_noted_events() {
-            let events = &self.daemon.events;
-            events.add_noted(&noted, name, engine.guid().0, is_creation);
+            while let Some(scan) = scans.next_if(|scan| scan.time_ns <= noted.time_ns) {
+                events.add_of_scan(scan, name, guid);
+            }
+            events.add_noted(&noted, name, guid, is_creation);
         }
+        scans.for_each(|scan| events.add_of_scan(scan, name, guid));
         for event in engine.take_leaf_events() {
-            self.daemon
-                .events
-                .add_of_leaf(&event, name, engine.guid().0);
+            events.add_of_leaf(&event, name, guid);
         }
     }
 

@@ -1,5 +1,6 @@
-//! Formats the results of all rounds as a table.
+//! Formats the figures of all rounds as two tables: how fast the rows are, and what they cost.
 
+use crate::figure::Unit;
 use anyhow::{Context, Result};
 use millpond_bench::spread;
 use std::collections::BTreeMap;
@@ -7,58 +8,211 @@ use std::fmt::Write;
 
 const OURS: &str = "Millpond";
 const LIMIT: &str = "devices";
-const RIVALS: [&str; 3] = ["zfs-fuse", "Btrfs raid1", "XFS, one device"];
+/// Rivals, and their short names.
+const RIVALS: [(&str, &str); 4] = [
+    ("zfs-fuse", "zfs-fuse"),
+    ("Btrfs raid1", "Btrfs"),
+    ("XFS, one device", "XFS"),
+    ("ext4, one device", "ext4"),
+];
 
-/// Speeds by round, for each row and contender.
-type Speeds<'t> = BTreeMap<(&'t str, &'t str), BTreeMap<u32, f64>>;
+/// The figures of one row, unit and contender, by round.
+type Rounds = BTreeMap<u32, f64>;
 
-/// Parses lines of round, contender, row, amount and seconds, separated by tabs.
+/// All figures. Rows are in the order of their first figure.
+#[derive(Default)]
+struct Figures<'t> {
+    rows: Vec<(&'t str, Unit)>,
+    rounds: BTreeMap<(&'t str, Unit, &'t str), Rounds>,
+}
+
+impl<'t> Figures<'t> {
+    /// Parses lines of round, contender, row, unit and value, separated by tabs.
+    fn parse(text: &'t str) -> Result<Self> {
+        let mut figures = Self::default();
+        for line in text.lines() {
+            let words: Vec<&str> = line.split('\t').collect();
+            let [round, who, row, unit, value] = words.as_slice() else {
+                anyhow::bail!("{line:?} is no figure");
+            };
+            let unit = Unit::parse(unit)?;
+            if !figures.rows.contains(&(*row, unit)) {
+                figures.rows.push((*row, unit));
+            }
+            let rounds = figures.rounds.entry((*row, unit, *who)).or_default();
+            rounds.insert(round.parse()?, value.parse().context("a number")?);
+        }
+        Ok(figures)
+    }
+    fn of(&self, row: &'t str, unit: Unit, who: &'t str) -> Option<&Rounds> {
+        self.rounds.get(&(row, unit, who))
+    }
+    /// Whether the contender has a figure that is a cost, or one that is none.
+    fn has(&self, who: &str, is_cost: bool) -> bool {
+        let mut keys = self.rounds.keys();
+        keys.any(|(_, unit, at)| *at == who && unit.is_cost() == is_cost)
+    }
+    fn cell(&self, row: &'t str, unit: Unit, who: &'t str) -> Option<String> {
+        let values = self.of(row, unit, who).filter(|_| unit != Unit::Missing)?;
+        let text = spread(values.values().copied().collect(), unit.decimals())?;
+        Some(format!("{text} {}", unit.word()))
+    }
+    /// How many times as fast Millpond is: above 1, it is faster, also where less is better.
+    ///
+    /// Ratios are computed per round, because a disturbance affects both values of a round.
+    fn ratio(&self, row: &'t str, unit: Unit, who: &'t str) -> Option<String> {
+        let ours = self.of(row, unit, OURS)?;
+        let theirs = self.of(row, unit, who)?;
+        let pairs = ours.iter().filter_map(|(round, ours)| {
+            let theirs = theirs.get(round)?;
+            Some(match unit.less_is_better() {
+                true => theirs / ours,
+                false => ours / theirs,
+            })
+        });
+        let pairs = pairs.filter(|ratio| ratio.is_finite());
+        spread(pairs.collect(), 2).map(|text| format!("**{text}**"))
+    }
+}
+
+fn line(out: &mut String, cells: impl IntoIterator<Item = String>) {
+    let cells: Vec<String> = cells.into_iter().collect();
+    let _ = writeln!(out, "| {} |", cells.join(" | "));
+}
+
+fn head(out: &mut String, names: &[String]) {
+    line(out, names.iter().cloned());
+    let _ = writeln!(out, "|{}", "---|".repeat(names.len()));
+}
+
+/// The tables of figures, one per line.
 pub fn markdown(text: &str) -> Result<String> {
-    let mut rows: Vec<&str> = vec![];
-    let mut speeds = Speeds::new();
-    for line in text.lines() {
-        let words: Vec<&str> = line.split('\t').collect();
-        let [round, who, row, amount, seconds] = words.as_slice() else {
-            anyhow::bail!("{line:?} is no figure");
+    let figures = Figures::parse(text)?;
+    let mut out = String::new();
+    speeds(&figures, &mut out);
+    costs(&figures, &mut out);
+    Ok(out)
+}
+
+fn or_dash(cell: Option<String>) -> String {
+    cell.unwrap_or_else(|| "-".into())
+}
+
+fn speeds(figures: &Figures<'_>, out: &mut String) {
+    let rivals = RIVALS
+        .into_iter()
+        .filter(|(who, _)| figures.has(who, false));
+    let rivals: Vec<(&str, &str)> = rivals.collect();
+    let limit = figures.has(LIMIT, false).then_some(LIMIT);
+    let mut names = vec!["what".to_owned(), OURS.to_owned()];
+    names.extend(rivals.iter().map(|(who, _)| (*who).to_owned()));
+    names.extend(limit.map(|_| "both devices".to_owned()));
+    names.extend(rivals.iter().map(|(_, short)| format!("over {short}")));
+    names.extend(limit.map(|_| "of the devices".to_owned()));
+    head(out, &names);
+    let others: Vec<&str> = rivals.iter().map(|(who, _)| *who).chain(limit).collect();
+    for (row, unit) in &figures.rows {
+        if unit.is_cost() {
+            continue;
+        }
+        let name = match unit.less_is_better() {
+            true => format!("{row} (less is better)"),
+            false => (*row).to_owned(),
         };
-        let number = |word: &str| word.parse::<f64>().context("a number");
-        let speed = number(amount)? / number(seconds)?.max(1e-9);
-        if !rows.contains(row) {
+        let mut cells = vec![name, or_dash(figures.cell(row, *unit, OURS))];
+        let cell = |who: &&str| or_dash(figures.cell(row, *unit, who));
+        let ratio = |who: &&str| or_dash(figures.ratio(row, *unit, who));
+        cells.extend(others.iter().map(cell));
+        cells.extend(others.iter().map(ratio));
+        line(out, cells);
+    }
+}
+
+fn costs(figures: &Figures<'_>, out: &mut String) {
+    let contenders: Vec<&str> = [OURS]
+        .into_iter()
+        .chain(RIVALS.map(|(who, _)| who))
+        .chain([LIMIT])
+        .filter(|who| figures.has(who, true))
+        .collect();
+    if contenders.is_empty() {
+        return;
+    }
+    let is_server = |who: &str| {
+        let mut keys = figures.rounds.keys();
+        keys.any(|(_, unit, at)| *at == who && *unit == Unit::PeakMemory)
+    };
+    let servers = contenders.iter().copied().filter(|who| is_server(who));
+    let servers: Vec<&str> = servers.collect();
+    out.push_str(
+        "\nWhat the rows cost (less is better): CPU seconds of the whole machine, for each GB or for 1,000 operations, and the peak memory of the server.\n\n",
+    );
+    let mut names = vec!["what".to_owned()];
+    names.extend(contenders.iter().map(|who| match *who {
+        LIMIT => "both devices".to_owned(),
+        who => who.to_owned(),
+    }));
+    names.extend(servers.iter().map(|who| format!("memory of {who}")));
+    head(out, &names);
+    let mut rows: Vec<&str> = vec![];
+    for (row, unit) in &figures.rows {
+        if unit.is_cost() && !rows.contains(row) {
             rows.push(row);
         }
-        speeds
-            .entry((*row, *who))
-            .or_default()
-            .insert(round.parse()?, speed);
     }
-    let mut out = format!(
-        "| what | {OURS} | {} | both devices | over zfs-fuse | over Btrfs | over XFS | of the devices |\n",
-        RIVALS.join(" | ")
-    );
-    out.push_str("|---|---|---|---|---|---|---|---|---|\n");
     for row in rows {
-        let of = |who| speeds.get(&(row, who)).cloned().unwrap_or_default();
-        let ours = of(OURS);
-        let (unit, scale) = match row.starts_with("stream") {
-            true => ("MB/s", 1e6),
-            false => ("/s", 1.0),
+        let cpu = |who: &&str| {
+            let units = [Unit::CpuPerGigabyte, Unit::CpuPerThousand];
+            or_dash(units.iter().find_map(|unit| figures.cell(row, *unit, who)))
         };
-        let speed = |who| {
-            let values = of(who).into_values().map(|speed| speed / scale);
-            spread(values.collect(), 0).map_or("-".into(), |text| format!("{text} {unit}"))
-        };
-        // Ratios are computed per round, because a disturbance affects both values of a round.
-        let ratio = |who| {
-            let theirs = of(who);
-            let pairs = ours
-                .iter()
-                .filter_map(|(round, speed)| theirs.get(round).map(|theirs| speed / theirs));
-            spread(pairs.collect(), 2).map_or("-".into(), |text| format!("**{text}**"))
-        };
-        let columns = [OURS].into_iter().chain(RIVALS).chain([LIMIT]).map(speed);
-        let ratios = RIVALS.into_iter().chain([LIMIT]).map(ratio);
-        let cells: Vec<String> = columns.chain(ratios).collect();
-        let _ = writeln!(out, "| {row} | {} |", cells.join(" | "));
+        let memory = |who: &&str| or_dash(figures.cell(row, Unit::PeakMemory, who));
+        let mut cells = vec![row.to_owned()];
+        cells.extend(contenders.iter().map(cpu));
+        cells.extend(servers.iter().map(memory));
+        line(out, cells);
     }
-    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIGURES: &str = "1\tMillpond\tstream write\tMB/s\t200.0\n\
+        1\tMillpond\tstream write\ts/GB\t2.5\n1\tMillpond\tstream write\tMiB\t300\n\
+        1\tMillpond\tfsync: p99\tms\t2.0\n2\tMillpond\tfsync: p99\tms\t3.0\n\
+        1\tXFS, one device\tstream write\tMB/s\t400.0\n1\tXFS, one device\tstream write\ts/GB\t0.5\n\
+        1\text4, one device\tfsync: p99\tms\t8.0\n2\text4, one device\tfsync: p99\tms\t3.0\n\
+        1\tMillpond\tdatabase: SQLite is missing\tmissing\t0.0\n";
+
+    #[test]
+    fn above_one_millpond_is_faster_also_in_latencies() {
+        let text = markdown(FIGURES).unwrap();
+        let (speeds, costs) = text.split_once("\n\n").unwrap();
+        let speeds: Vec<&str> = speeds.lines().collect();
+        assert_eq!(
+            speeds,
+            [
+                "| what | Millpond | XFS, one device | ext4, one device | over XFS | over ext4 |",
+                "|---|---|---|---|---|---|",
+                "| stream write | 200 (200–200) MB/s | 400 (400–400) MB/s | - | **0.50 (0.50–0.50)** | - |",
+                "| fsync: p99 (less is better) | 2.500 (2.000–3.000) ms | - | 5.500 (3.000–8.000) ms | - | **2.50 (1.00–4.00)** |",
+                "| database: SQLite is missing | - | - | - | - | - |",
+            ]
+        );
+        let costs: Vec<&str> = costs.lines().skip(2).collect();
+        assert_eq!(
+            costs,
+            [
+                "| what | Millpond | XFS, one device | memory of Millpond |",
+                "|---|---|---|---|",
+                "| stream write | 2.50 (2.50–2.50) s/GB | 0.50 (0.50–0.50) s/GB | 300 (300–300) MiB |",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_no_figure_is_refused() {
+        assert!(markdown("1\tMillpond\tstream write\t200.0\n").is_err());
+        assert!(markdown("1\tMillpond\tstream write\tmiles\t200.0\n").is_err());
+    }
 }

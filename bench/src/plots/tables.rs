@@ -105,6 +105,8 @@ fn ratios(section: &str, lines: &[&str]) -> Option<Chart> {
             })
             .collect();
         let name = row[0].trim_matches('`');
+        // Ratios of latencies have the same direction as all others.
+        let name = name.strip_suffix(" (less is better)").unwrap_or(name);
         let name = match rival.and_then(|column| row.get(column)) {
             Some(rival) => format!("{name} ({rival})"),
             None => name.to_owned(),
@@ -165,7 +167,8 @@ mod tests {
 
     const PAGE: &str = "# Benchmarks\n\ntext\n\n## Mounted\n\nabout\n\n| what | Millpond | over zfs-fuse | over Btrfs | of the devices |\n|---|---|---|---|---|\n\
         | stream write | 634 (627–657) MB/s | **1.41 (1.32–1.47)** | **1.00 (0.92–1.09)** | **0.25 (0.23–0.32)** |\n\
-        | files of 4k: stat | 5 /s | **1.42 (1.31–1.72)** | - | - |\n| nothing | - | - | - | - |\n\nmore\n\n| other | table |\n|---|---|\n| a | **9.00 (8.00–9.00)** |\n\
+        | files of 4k: stat | 5 /s | **1.42 (1.31–1.72)** | - | - |\n\
+        | fsync beside a stream: p99 (less is better) | 5 ms | **3.00 (2.00–4.00)** | - | - |\n| nothing | - | - | - | - |\n\nmore\n\n| other | table |\n|---|---|\n| a | **9.00 (8.00–9.00)** |\n\
         ## Parity\n\n| what | Millpond | original | sse2 |\n|---|---|---|---|\n| `gen_p` | 80.3 (79.7–80.7) | 6.6 (12.0×) | 32.2 (2.5×) |\n\n## How\n\n| a | b |\n|---|---|\n| c | d |\n";
 
     #[test]
@@ -176,7 +179,9 @@ mod tests {
         let chart = &plots[0].chart;
         assert_eq!(chart.series, ["over zfs-fuse", "over Btrfs"]);
         let rows: Vec<&str> = chart.rows.iter().map(|row| row.name.as_str()).collect();
-        assert_eq!(rows, ["stream write", "files of 4k: stat"]);
+        let latency = "fsync beside a stream: p99";
+        assert_eq!(rows, ["stream write", "files of 4k: stat", latency]);
+        assert_eq!(chart.rows[2].bars[0].aim, None);
         let ratio = Ratio {
             median: 1.41,
             least: 1.32,

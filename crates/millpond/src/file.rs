@@ -138,9 +138,9 @@ impl Read for File {
 /// The bytes that one transaction writes at a position. More would leave a part written after an error, which
 /// [`Write::write`] must not.
 pub(crate) fn in_one_transaction(bytes: &[u8], position: u64) -> &[u8] {
-    let room = CHUNK_BYTES - position % CHUNK_BYTES;
-    let room = usize::try_from(room).unwrap_or(usize::MAX);
-    bytes.get(..room).unwrap_or(bytes)
+    let left = CHUNK_BYTES - position % CHUNK_BYTES;
+    let left = usize::try_from(left).unwrap_or(usize::MAX);
+    bytes.get(..left).unwrap_or(bytes)
 }
 
 impl Write for File {

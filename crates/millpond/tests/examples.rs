@@ -15,6 +15,7 @@ mod space;
 mod verify;
 
 use millpond::{ErrorKind, OpenOptions, Pool, Progress};
+use millpond_sim::noise;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -143,8 +144,7 @@ fn errors_have_kinds_and_name_what_they_are_about() {
     );
     let again = pool.create_file_system("tank/home").create();
     assert_eq!(kind(again.unwrap_err()).0, ErrorKind::AlreadyExists);
-    let bytes = vec![7; 1 << 20];
-    let full = (0..64).find_map(|n| home.write(format!("{n}"), noise(n, &bytes)).err());
+    let full = (0..64).find_map(|n| home.write(format!("{n}"), noise(n, 1 << 20)).err());
     assert_eq!(kind(full.unwrap()).0, ErrorKind::QuotaExceeded);
     // The devices are locked while the pool is open for writing.
     let writing = OpenOptions::new().search(folder.path()).write(true);
@@ -180,7 +180,7 @@ fn after_a_failed_write_the_position_tells_how_much_is_written() {
     let folder = tempfile::tempdir().unwrap();
     let home = make(folder.path()).file_system("tank/home").unwrap();
     let mut long = home.create("long").unwrap();
-    let bytes = noise(1, &vec![7; 14 << 20]);
+    let bytes = noise(1, 14 << 20);
     assert_eq!(long.write(&bytes).unwrap(), 4 << 20);
     let outcome = (0..8).try_for_each(|_| long.write_all(&bytes));
     assert_eq!(
@@ -188,19 +188,6 @@ fn after_a_failed_write_the_position_tells_how_much_is_written() {
         std::io::ErrorKind::QuotaExceeded
     );
     assert_eq!(long.stream_position().unwrap(), long.len());
-}
-
-/// Content that does not compress.
-fn noise(seed: u64, like: &[u8]) -> Vec<u8> {
-    let mut word = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    like.iter()
-        .map(|_| {
-            word ^= word << 13;
-            word ^= word >> 7;
-            word ^= word << 17;
-            (word >> 32) as u8
-        })
-        .collect()
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use crate::{ordered, words};
 use millpond_ondisk::dsl;
 use millpond_ondisk::intent_log::{IntentLogBlock, IntentLogBlockForm};
+use millpond_ondisk::l2arc::{CacheLogBlock, DeviceHeader};
 use millpond_ondisk::{
     BlockPointer, BookmarkPhys, BpObjectEntries, BpObjectPhys, BpTreeEntry, BpTreePhys,
     CondensingIndirectPhys, DeadlistPhys, Dnode, DslDatasetPhys, DslDirectoryPhys, Endian,
@@ -93,6 +94,30 @@ pub fn gang_header(data: &[u8]) {
         let _ = GangHeader::verifier(pointer);
     }
     let _ = header.encode(rest.len());
+}
+
+/// The header of a cache device. What is decoded survives being encoded.
+pub fn cache_device_header(data: &[u8]) {
+    let Ok(header) = DeviceHeader::decode(data) else {
+        return;
+    };
+    let again = header.encode(512).map(|bytes| DeviceHeader::decode(&bytes));
+    assert_eq!(again, Some(Ok(header)));
+}
+
+/// The number of entries, and a log block of a cache device.
+pub fn cache_log_block(data: &[u8]) {
+    let Some((count, rest)) = data.split_first_chunk::<2>() else {
+        return;
+    };
+    let Ok(block) = CacheLogBlock::decode(rest, u16::from_le_bytes(*count).into()) else {
+        return;
+    };
+    for entry in &block.entries {
+        let _ = entry.fields();
+    }
+    let count = block.entries.len() as u64;
+    assert_eq!(CacheLogBlock::decode(&block.encode(), count), Ok(block));
 }
 
 pub fn space_map(data: &[u8]) {

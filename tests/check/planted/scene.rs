@@ -13,6 +13,7 @@ use millpond_ondisk::{BlockId, BlockPointer, FEATURES, Level, ObjectId};
 use millpond_pool::import::{find_pools, scan_devices};
 use millpond_pool::{OpenOptions, PoolView};
 use millpond_posix::{QuotaMeasure, QuotaOwner};
+use millpond_sim::noise;
 use millpond_tests::hostile::image::{Changed, PoolImage, candidate};
 use millpond_tests::hostile::overlay::Overlay;
 use millpond_zap::Zap;
@@ -22,17 +23,6 @@ use std::sync::OnceLock;
 pub struct Scene {
     pub pool: Arc<PoolView>,
     pub image: PoolImage,
-}
-
-fn content(seed: u64, length: usize) -> Vec<u8> {
-    let mut state = seed + 1;
-    let next = |_| {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
-        (state >> 40) as u8
-    };
-    (0..length).map(next).collect()
 }
 
 fn write(pool: &Pool, dataset: &str, name: &str, length: usize) {
@@ -46,7 +36,7 @@ fn write(pool: &Pool, dataset: &str, name: &str, length: usize) {
         false,
     );
     let (node, _) = made.unwrap();
-    let bytes = content(length as u64, length);
+    let bytes = noise(length as u64, length);
     files
         .write(&caller, &node, WriteAt::Offset(0), &bytes)
         .unwrap();

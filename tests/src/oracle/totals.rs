@@ -26,7 +26,7 @@ type MetaslabTotals = (u64, u64, Option<i64>);
 /// If the pool cannot be read here.
 pub fn disagreements(lines: &[String], folder: &Path, pool: &str) -> Result<(Vec<String>, usize)> {
     let pool = View::open(&Search::new([folder]), pool, &OpenOptions::default())
-        .context("the pool whose figures zdb printed")?;
+        .context("the pool whose statistics zdb printed")?;
     let mut found = vec![];
     let mut count = 0;
     let theirs = datasets(lines);

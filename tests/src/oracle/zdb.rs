@@ -68,6 +68,16 @@ pub fn print(folder: &Path, arguments: &[&str]) -> Result<String> {
     Ok(String::from_utf8_lossy(&done.stdout).into_owned())
 }
 
+/// Runs `zdb OPTION IMAGE` and returns the unchanged standard output: for labels (`-l`), which belong to no pool.
+///
+/// # Errors
+/// If `zdb` cannot be started.
+pub fn print_label(image: &Path, option: &str) -> Result<String> {
+    let mut command = Command::new(workspace().join("tools/oracle/zdb"));
+    let done = command.arg(option).arg(image).output().context("zdb")?;
+    Ok(String::from_utf8_lossy(&done.stdout).into_owned())
+}
+
 /// Judges the pool whose images are in `folder`.
 ///
 /// Every block is read and compared with the space maps (`-bcc`), every object must be referenced (`-d`),
@@ -97,9 +107,9 @@ pub fn judge(folder: &Path, pool: &str) -> Result<Verdict> {
     // Numbers of a pool that it could not open are meaningless.
     if output.status == Some(0) {
         match totals::disagreements(&output.lines, folder, pool) {
-            Ok((found, 0)) => faults.push(format!("no figures to compare: {found:?}")),
+            Ok((found, 0)) => faults.push(format!("no statistics to compare: {found:?}")),
             Ok((found, _)) => faults.extend(found),
-            Err(error) => faults.push(format!("figures: {error:#}")),
+            Err(error) => faults.push(format!("statistics: {error:#}")),
         }
     }
     Ok(if faults.is_empty() {

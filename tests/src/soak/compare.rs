@@ -85,7 +85,7 @@ pub(super) fn recounted(pool: &View) -> Result<(), String> {
     if faults.is_empty() {
         return Ok(());
     }
-    Err(format!("figures:\n  {}", faults.join("\n  ")))
+    Err(format!("statistics:\n  {}", faults.join("\n  ")))
 }
 
 /// Judges the disks with `zdb`, after writing them to image files.

@@ -32,6 +32,14 @@ pub enum Op {
     Rot(u64),
     /// A disk that may fail starts to return errors.
     Err(u64),
+    /// Some slices of a scrub or resilver.
+    Scan(u64),
+    /// All disks work again; a resilver and a scrub end all damage, and other disks may fail from then on.
+    Mend(u64),
+    /// A disk is attached: it replaces another, or becomes a side of a mirror.
+    Attach(u64),
+    /// Ends complete replacements, or gives one up.
+    Detach(u64),
     /// Any disk refuses writes while a txg is written; then the power fails.
     ///
     /// Without redundancy the pool must stop, and keep all promised data.
@@ -48,6 +56,9 @@ impl Op {
         )
     }
 }
+
+/// Makes an operation of the seed for its details.
+type Kind = fn(u64) -> Op;
 
 /// A complete simulated run.
 #[derive(Debug, Clone)]
@@ -76,23 +87,38 @@ impl Plan {
         // So does the frequency of syncs; with many promises, power cuts are more frequent.
         let commits = *rng.pick(&[0, 200, 1000, 4000]).unwrap_or(&0);
         let cuts = 40 + commits / 40;
+        // In one run of three disks fail and are changed very often.
+        let often = *rng.pick(&[1, 1, 12]).unwrap_or(&1);
+        let kinds: [(usize, Kind); 15] = [
+            (50, Op::ReadBack),
+            (10, |_| Op::Look),
+            (10, |_| Op::Reopen),
+            (25 * often, Op::Scan),
+            (15 * often, Op::Mend),
+            (30 * often, Op::Vanish),
+            (20 * often, Op::Rot),
+            (20 * often, Op::Err),
+            (10 * often, Op::Refuse),
+            (40 * often, |_| Op::Heal),
+            (10, Op::LoseLog),
+            (20 * often, Op::Attach),
+            (15 * often, Op::Detach),
+            (cuts, Op::Cut),
+            (syncs, |_| Op::Sync),
+        ];
         let mut ops: Vec<Op> = (0..count)
             .map(|_| {
                 let word = rng.word();
-                match rng.below(20_000) {
-                    0..50 => Op::ReadBack(word),
-                    50..60 => Op::Look,
-                    60..70 => Op::Reopen,
-                    110..140 => Op::Vanish(word),
-                    140..160 => Op::Rot(word),
-                    160..180 => Op::Err(word),
-                    180..190 => Op::Refuse(word),
-                    190..230 => Op::Heal,
-                    230..240 => Op::LoseLog(word),
-                    rest if rest < 240 + cuts => Op::Cut(word),
-                    rest if rest < 240 + cuts + syncs => Op::Sync,
-                    rest if rest < 240 + cuts + syncs + commits => Op::Commit(word),
-                    _ => Op::Work(word),
+                let mut drawn = rng.below(20_000);
+                for (weight, kind) in kinds {
+                    match drawn.checked_sub(weight) {
+                        None => return kind(word),
+                        Some(rest) => drawn = rest,
+                    }
+                }
+                match drawn < commits {
+                    true => Op::Commit(word),
+                    false => Op::Work(word),
                 }
             })
             .collect();

@@ -1,6 +1,5 @@
 //! Pool layouts for simulated runs.
 
-use crate::hostile::rng::SeededRng;
 use millpond_engine::NewLayout;
 use millpond_vdev::AllocationClass;
 use std::collections::BTreeSet;
@@ -96,26 +95,5 @@ impl Shape {
             first += leaves;
         }
         disks
-    }
-    /// Disks that may all fail at once, in any way. In one of three runs there are none.
-    #[must_use]
-    pub fn victims(&self, rng: &mut SeededRng) -> Vec<usize> {
-        let mut victims = BTreeSet::new();
-        if rng.below(3) == 0 {
-            return vec![];
-        }
-        let mut first = 0;
-        for (_, layout, leaves) in self.tops {
-            let bears = match layout {
-                Mirror => leaves - 1,
-                Raidz(parity) => usize::from(*parity),
-                _ => 0,
-            };
-            for _ in 0..bears {
-                victims.insert(first + rng.below(*leaves));
-            }
-            first += leaves;
-        }
-        victims.into_iter().collect()
     }
 }

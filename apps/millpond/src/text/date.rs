@@ -45,6 +45,11 @@ pub fn duration(seconds: u64) -> String {
     }
 }
 
+/// `HH:MM:SS`, the time of day.
+pub fn clock(time_s: u64, zone: &TimeZone) -> String {
+    formatted(time_s, zone, "%H:%M:%S")
+}
+
 /// A time outside the calendar (read from a disk) is shown as digits.
 fn formatted(time_s: u64, zone: &TimeZone, form: &str) -> String {
     i64::try_from(time_s)

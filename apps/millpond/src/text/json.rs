@@ -1,5 +1,7 @@
 //! JSON output: one line, members in a fixed order, numbers as strings unless `--json-int` is given.
 
+use crate::command::Parsed;
+use crate::session::Failure;
 use serde_json::{Map, Value};
 
 /// How JSON values are written.
@@ -12,6 +14,22 @@ pub struct Style {
 }
 
 impl Style {
+    /// Parses `-p` and `--json-int`, and rejects options that require `-j`.
+    pub fn read(parsed: &Parsed) -> Result<Self, Failure> {
+        for option in ["json-int", "json-flat-vdevs", "json-pool-key-guid"] {
+            if parsed.has(option) && !parsed.has("j") {
+                return Err(Failure::Usage(format!(
+                    "'--{option}' only works with '-j' option"
+                )));
+            }
+        }
+        let has_numbers = parsed.has("json-int");
+        Ok(Self {
+            is_exact: parsed.has("p") || has_numbers,
+            has_numbers,
+        })
+    }
+
     /// The value of a member that may be a number.
     pub fn value(self, text: &str) -> Value {
         if self.has_numbers

@@ -4,5 +4,6 @@ pub mod columns;
 pub mod date;
 pub mod json;
 pub mod number;
+pub(crate) mod property_columns;
 pub mod size;
 pub mod terminal;

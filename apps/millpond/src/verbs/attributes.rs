@@ -1,9 +1,10 @@
 //! `millpond touch`, `chmod` and `chown`: change attributes of files in a dataset.
 
 use super::Global;
+use super::parse;
 use super::writing::{WritePools, parent, resolve};
-use crate::session::{Ending, Failure, Session};
-use clap::{ArgMatches, Args, Command, FromArgMatches};
+use crate::session::{Ending, Session};
+use clap::{ArgMatches, Args, Command};
 use millpond_engine::{
     Caller, FileError, FileKind, FileSystem, NewMode, Node, SetAttributes, SetTime, Timestamp,
 };
@@ -96,8 +97,7 @@ fn moment(text: &str) -> Result<Timestamp, String> {
 
 /// Runs `touch`.
 pub fn touch(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
-    let options =
-        Touch::from_arg_matches(matches).map_err(|error| Failure::Usage(error.to_string()))?;
+    let options: Touch = parse(matches)?;
     let time = options.date.map_or(SetTime::Now, SetTime::To);
     let set = SetAttributes {
         atime: Some(time),
@@ -122,8 +122,7 @@ pub fn touch(session: &mut Session, global: &Global, matches: &ArgMatches) -> En
 
 /// Runs `chmod`.
 pub fn chmod(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
-    let options =
-        Chmod::from_arg_matches(matches).map_err(|error| Failure::Usage(error.to_string()))?;
+    let options: Chmod = parse(matches)?;
     let set = SetAttributes {
         permissions: Some(options.mode),
         ..SetAttributes::default()
@@ -141,8 +140,7 @@ pub fn chmod(session: &mut Session, global: &Global, matches: &ArgMatches) -> En
 
 /// Runs `chown`.
 pub fn chown(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
-    let options =
-        Chown::from_arg_matches(matches).map_err(|error| Failure::Usage(error.to_string()))?;
+    let options: Chown = parse(matches)?;
     let set = SetAttributes {
         uid: options.owner.0,
         gid: options.owner.1,

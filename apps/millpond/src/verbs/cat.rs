@@ -2,10 +2,11 @@
 
 use super::content::Content;
 use super::global::refused;
+use super::parse;
 use super::pools::{Pools, Target, explained};
 use super::{Global, json};
 use crate::session::{Ending, Failure, Session};
-use clap::{ArgMatches, Args, Command, FromArgMatches};
+use clap::{ArgMatches, Args, Command};
 use millpond_engine::{FileKind, Symlinks};
 use millpond_env::sync::{Receiver, Sender, bounded};
 use millpond_env::thread;
@@ -32,8 +33,7 @@ pub fn command() -> Command {
 
 /// Writes all named files and volumes.
 pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
-    let options =
-        Options::from_arg_matches(matches).map_err(|error| Failure::Usage(error.to_string()))?;
+    let options: Options = parse(matches)?;
     let global = &global.reading_once();
     let mut pools = Pools::new(global);
     let mut status = 0;

@@ -1,11 +1,12 @@
 //! `millpond check`: checks the consistency of a pool and reports each error with its location.
 
 use super::Global;
+use super::flag;
 use super::name_text;
 use super::progress::{allocated_bytes, with_bar};
 use crate::session::{Ending, Failure, Session};
 use crate::text::number;
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{Arg, ArgMatches, Command};
 use millpond_check::{CheckOptions, CheckReport, Finding, Progress};
 use millpond_engine::View;
 use serde_json::json;
@@ -29,19 +30,8 @@ pub fn command() -> Command {
              Exit status: 0 no findings, 1 findings, 2 the pool could not be checked.",
         )
         .arg(Arg::new("pool").value_name("POOL").help("The pool, by name or guid"))
-        .arg(
-            Arg::new("heads-only")
-                .long("heads-only")
-                .help("Skip names, attributes and owners of files in snapshots")
-                .action(ArgAction::SetTrue),
-        )
-        .arg(
-            Arg::new("quiet")
-                .short('q')
-                .long("quiet")
-                .help("Show no progress and no advice")
-                .action(ArgAction::SetTrue),
-        )
+        .arg(flag("heads-only", "Skip names, attributes and owners of files in snapshots"))
+        .arg(flag("quiet", "Show no progress and no advice").short('q'))
 }
 
 /// Checks a pool.
@@ -64,10 +54,7 @@ pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Endi
 }
 
 fn checked(global: &Global, matches: &ArgMatches) -> Result<(View, CheckReport), Failure> {
-    let name = match matches.get_one::<String>("pool") {
-        Some(name) => name.clone(),
-        None => global.only_pool()?,
-    };
+    let name = global.named(matches, "pool")?;
     let pool = global.open_pool(&name)?;
     let options = CheckOptions {
         with_snapshots_files: !matches.get_flag("heads-only"),

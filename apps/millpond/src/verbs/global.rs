@@ -1,5 +1,6 @@
 //! Options shared by all commands: search paths, pool state, keys and output format.
 
+use super::flag;
 use super::keys::KeyOption;
 use super::pools::explained;
 use crate::session::Failure;
@@ -31,77 +32,48 @@ pub struct Global {
 
 /// Defines the shared options.
 pub(super) fn arguments() -> Vec<Arg> {
-    vec![
+    let local = [
         Arg::new("dir")
             .short('d')
             .value_name("DIR|IMAGE")
             .help("Look for pools in this directory, device or image (repeatable; default: MILLPOND_SEARCH, or the system's devices)")
             .action(ArgAction::Append)
-            .value_parser(value_parser!(PathBuf))
-            .help_heading(HEADING),
+            .value_parser(value_parser!(PathBuf)),
         Arg::new("cachefile")
             .short('c')
             .long("cachefile")
             .value_name("FILE")
             .help("Read pools and device paths from this cache file (zpool.cache)")
-            .value_parser(value_parser!(PathBuf))
-            .help_heading(HEADING),
-        Arg::new("json")
-            .long("json")
-            .help("Print JSON")
-            .action(ArgAction::SetTrue)
-            .global(true)
-            .help_heading(HEADING),
-        Arg::new("rewind")
-            .short('F')
-            .long("rewind")
-            .help("If the newest state cannot be read, try states up to two txgs older")
-            .action(ArgAction::SetTrue)
-            .global(true)
-            .help_heading(HEADING),
+            .value_parser(value_parser!(PathBuf)),
+    ];
+    let everywhere = [
+        flag("json", "Print JSON"),
+        flag("rewind", "If the newest state cannot be read, try states up to two txgs older").short('F'),
         Arg::new("extreme")
             .short('X')
             .long("extreme-rewind")
             .help("If the newest state cannot be read, try all older states")
-            .action(ArgAction::SetTrue)
-            .global(true)
-            .help_heading(HEADING),
+            .action(ArgAction::SetTrue),
         Arg::new("txg")
             .short('T')
             .long("txg")
             .value_name("TXG")
             .help("Open the state of this txg, or the newest one before it")
-            .value_parser(value_parser!(u64))
-            .global(true)
-            .help_heading(HEADING),
-        Arg::new("checkpoint")
-            .long("checkpoint")
-            .help("Open the state of the checkpoint")
-            .action(ArgAction::SetTrue)
-            .global(true)
-            .help_heading(HEADING),
-        Arg::new("allow-missing")
-            .long("allow-missing")
-            .help("Open the pool without missing top-level vdevs; their data cannot be read")
-            .action(ArgAction::SetTrue)
-            .global(true)
-            .help_heading(HEADING),
+            .value_parser(value_parser!(u64)),
+        flag("checkpoint", "Open the state of the checkpoint"),
+        flag("allow-missing", "Open the pool without missing top-level vdevs; their data cannot be read"),
         Arg::new("key")
             .short('k')
             .long("key")
             .value_name("DATASET=SOURCE")
             .help("Unlock a dataset and all that use its key: SOURCE is a file (also as file:///PATH) or the word prompt (repeatable)")
             .action(ArgAction::Append)
-            .value_parser(value_parser!(OsString))
-            .global(true)
-            .help_heading(HEADING),
-        Arg::new("use-keylocation")
-            .long("use-keylocation")
-            .help("Read keys from the files named by the keylocation properties")
-            .action(ArgAction::SetTrue)
-            .global(true)
-            .help_heading(HEADING),
-    ]
+            .value_parser(value_parser!(OsString)),
+        flag("use-keylocation", "Read keys from the files named by the keylocation properties"),
+    ];
+    let everywhere = everywhere.map(|arg| arg.global(true));
+    let all = local.into_iter().chain(everywhere);
+    all.map(|arg| arg.help_heading(HEADING)).collect()
 }
 
 impl Global {
@@ -174,11 +146,18 @@ impl Global {
         Ok(pool)
     }
 
-    /// Returns the name of the only pool that the search finds.
+    /// Returns the name that an argument gives, or that of the only pool found.
     ///
     /// # Errors
-    /// If the search finds no pool, or several.
-    pub fn only_pool(&self) -> Result<String, Failure> {
+    /// Without the argument, if the search finds no pool, or several.
+    pub fn named(&self, matches: &ArgMatches, argument: &str) -> Result<String, Failure> {
+        match matches.get_one::<String>(argument) {
+            Some(name) => Ok(name.clone()),
+            None => self.only_pool(),
+        }
+    }
+
+    fn only_pool(&self) -> Result<String, Failure> {
         let names: Vec<String> = self
             .search
             .pools()

@@ -3,9 +3,10 @@
 use super::Global;
 use super::address::Address;
 use super::global::refused;
+use super::parse;
 use super::writing::{WritePools, parent, resolve};
 use crate::session::{Ending, Failure, Session};
-use clap::{ArgMatches, Args, Command, FromArgMatches};
+use clap::{ArgMatches, Args, Command};
 use millpond_engine::{Caller, FileError, FileSystem};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -36,8 +37,7 @@ pub fn command() -> Command {
 
 /// Creates the link.
 pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
-    let options =
-        Options::from_arg_matches(matches).map_err(|error| Failure::Usage(error.to_string()))?;
+    let options: Options = parse(matches)?;
     if !options.symbolic {
         let of = |word| Address::parse(word).map(|address| address.dataset);
         let target = of(&options.target).map_err(Failure::Usage)?;

@@ -5,10 +5,11 @@ use super::entry_text::{Names, kind_word, mode_text, to_json};
 use super::global::refused;
 use super::json::put_name;
 use super::name_text::{escaped, shown};
+use super::parse;
 use super::pools::{FileTarget, Pools};
 use crate::session::{Ending, Failure, Session};
 use crate::text::number;
-use clap::{ArgMatches, Args, Command, FromArgMatches};
+use clap::{ArgMatches, Args, Command};
 use millpond_engine::{DirectoryEntry, FileKind, Node, Stat, Symlinks};
 use serde_json::{Map, Value};
 use std::collections::HashSet;
@@ -59,8 +60,7 @@ pub fn command() -> Command {
 
 /// Lists the named files and directories.
 pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
-    let options =
-        Options::from_arg_matches(matches).map_err(|error| Failure::Usage(error.to_string()))?;
+    let options: Options = parse(matches)?;
     let mut pools = Pools::new(global);
     let names = Names::new(session.environment, options.numeric);
     let mut list = List {

@@ -1,9 +1,10 @@
 //! `millpond mkdir`: creates directories in a dataset.
 
 use super::Global;
+use super::parse;
 use super::writing::{WritePools, parent, resolve};
-use crate::session::{Ending, Failure, Session};
-use clap::{ArgMatches, Args, Command, FromArgMatches};
+use crate::session::{Ending, Session};
+use clap::{ArgMatches, Args, Command};
 use millpond_engine::{Caller, FileError, FileKind, FileSystem, NewMode};
 use std::ffi::OsString;
 
@@ -30,8 +31,7 @@ pub fn command() -> Command {
 
 /// Creates the directories.
 pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
-    let options =
-        Options::from_arg_matches(matches).map_err(|error| Failure::Usage(error.to_string()))?;
+    let options: Options = parse(matches)?;
     let mut pools = WritePools::new(global, options.force_import);
     let mut status = 0;
     for word in &options.addresses {

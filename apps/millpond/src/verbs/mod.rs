@@ -5,6 +5,7 @@
 
 mod acl_text;
 pub mod address;
+mod arcstat;
 mod attributes;
 mod cat;
 mod check;
@@ -39,9 +40,39 @@ pub(crate) use keys::ask_for_key;
 
 use crate::finish;
 use crate::session::{Ending, Failure, Session};
-use clap::{ArgMatches, Command};
+use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
 use std::ffi::OsString;
 use std::io;
+
+/// Defines an option without a value.
+fn flag(name: &'static str, help: &'static str) -> Arg {
+    Arg::new(name)
+        .long(name)
+        .help(help)
+        .action(ArgAction::SetTrue)
+}
+
+/// The options of a command.
+fn parse<O: FromArgMatches>(matches: &ArgMatches) -> Result<O, Failure> {
+    O::from_arg_matches(matches).map_err(|error| Failure::Usage(error.to_string()))
+}
+
+/// Prints a refusal and notes it in the exit status. Other failures end the command.
+fn unless_refused<T>(
+    session: &mut Session,
+    outcome: Result<T, Failure>,
+    status: &mut u8,
+) -> Result<Option<T>, Failure> {
+    match outcome {
+        Ok(found) => Ok(Some(found)),
+        Err(Failure::Refused(text)) => {
+            writeln!(session.err, "{text}")?;
+            *status = 1;
+            Ok(None)
+        }
+        Err(failure) => Err(failure),
+    }
+}
 
 /// A command: its definition and its function.
 struct Verb {
@@ -117,6 +148,10 @@ const VERBS: &[Verb] = &[
     Verb {
         command: top::command,
         run: top::run,
+    },
+    Verb {
+        command: arcstat::command,
+        run: arcstat::run,
     },
     Verb {
         command: verify::command,

@@ -3,10 +3,11 @@
 use super::Global;
 use super::address::Address;
 use super::global::refused;
+use super::parse;
 use super::pools::{Pools, explained};
 use super::writing::WritePools;
 use crate::session::{Ending, Failure, Session};
-use clap::{ArgMatches, Args, Command, FromArgMatches};
+use clap::{ArgMatches, Args, Command};
 use millpond_engine::{Pool, Vfs};
 use millpond_env::sync::Arc;
 use millpond_env::thread;
@@ -50,8 +51,7 @@ pub fn command() -> Command {
 
 /// Mounts the dataset, waits and unmounts it.
 pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
-    let options =
-        Options::from_arg_matches(matches).map_err(|error| Failure::Usage(error.to_string()))?;
+    let options: Options = parse(matches)?;
     let address = Address::parse(&options.dataset).map_err(Failure::Usage)?;
     if address.path.is_some() {
         return Err(Failure::Usage("a whole file system is mounted".into()));

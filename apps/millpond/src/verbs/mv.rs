@@ -3,9 +3,10 @@
 use super::Global;
 use super::address::Address;
 use super::global::refused;
+use super::parse;
 use super::writing::{WritePools, parent, resolve};
 use crate::session::{Ending, Failure, Session};
-use clap::{ArgMatches, Args, Command, FromArgMatches};
+use clap::{ArgMatches, Args, Command};
 use millpond_engine::{Caller, DirEntryRef, FileError, FileKind, FileSystem, RenameMode};
 use std::ffi::{OsStr, OsString};
 
@@ -37,8 +38,7 @@ fn dataset(word: &OsStr) -> Result<String, Failure> {
 
 /// Renames all named files.
 pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
-    let options =
-        Options::from_arg_matches(matches).map_err(|error| Failure::Usage(error.to_string()))?;
+    let options: Options = parse(matches)?;
     let Some((destination, sources)) = options.words.split_last() else {
         return Err(Failure::Usage("what is to be moved?".into()));
     };

@@ -3,9 +3,10 @@
 use super::Global;
 use super::ls::joined;
 use super::name_text::escaped;
+use super::parse;
 use super::writing::{WritePools, parent};
-use crate::session::{Ending, Failure, Session};
-use clap::{ArgMatches, Args, Command, FromArgMatches};
+use crate::session::{Ending, Session};
+use clap::{ArgMatches, Args, Command};
 use millpond_engine::{FileError, FileKind, FileSystem, Node};
 use std::ffi::OsString;
 
@@ -37,8 +38,7 @@ pub fn command() -> Command {
 
 /// Removes all named files.
 pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
-    let options =
-        Options::from_arg_matches(matches).map_err(|error| Failure::Usage(error.to_string()))?;
+    let options: Options = parse(matches)?;
     let mut pools = WritePools::new(global, options.force_import);
     let mut status = 0;
     for word in &options.addresses {

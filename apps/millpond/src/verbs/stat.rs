@@ -7,8 +7,9 @@ use super::global::refused;
 use super::json::{base64, put_name};
 use super::name_text::escaped;
 use super::pools::{FileTarget, Pools, Target, explained};
+use super::{parse, unless_refused};
 use crate::session::{Ending, Failure, Session};
-use clap::{ArgMatches, Args, Command, FromArgMatches};
+use clap::{ArgMatches, Args, Command};
 use millpond_engine::{Dataset, FileFlags, FileKind, Symlinks};
 use serde_json::{Map, Value, json};
 use std::ffi::OsString;
@@ -35,8 +36,7 @@ pub fn command() -> Command {
 
 /// Shows the named files and volumes.
 pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
-    let options =
-        Options::from_arg_matches(matches).map_err(|error| Failure::Usage(error.to_string()))?;
+    let options: Options = parse(matches)?;
     let names = Names::new(session.environment, options.numeric);
     let symlinks = if options.dereference {
         Symlinks::Follow
@@ -52,14 +52,9 @@ pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Endi
                 Target::File(file) => Description::of_file(&file, word.as_encoded_bytes(), &names),
                 Target::Volume(volume) => Description::of_volume(&volume),
             });
-        let description = match description {
-            Ok(description) => description,
-            Err(Failure::Refused(text)) => {
-                writeln!(session.err, "{text}")?;
-                status = 1;
-                continue;
-            }
-            Err(failure) => return Err(failure),
+        let description = description;
+        let Some(description) = unless_refused(session, description, &mut status)? else {
+            continue;
         };
         if !description.problems.is_empty() {
             status = 1;

@@ -5,8 +5,9 @@ use super::entry_text::to_json;
 use super::name_text::{escaped, shown};
 use super::pools::Pools;
 use super::walk::{Walk, beginning};
-use crate::session::{Ending, Failure, Session};
-use clap::{ArgMatches, Args, Command, FromArgMatches};
+use super::{parse, unless_refused};
+use crate::session::{Ending, Session};
+use clap::{ArgMatches, Args, Command};
 use millpond_engine::{FileKind, Symlinks};
 use serde_json::Value;
 use std::ffi::OsString;
@@ -32,20 +33,14 @@ pub fn command() -> Command {
 
 /// Draws the trees.
 pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
-    let options =
-        Options::from_arg_matches(matches).map_err(|error| Failure::Usage(error.to_string()))?;
+    let options: Options = parse(matches)?;
     let is_terminal = io::stdout().is_terminal();
     let mut pools = Pools::new(global);
     let mut status = 0;
     for word in &options.addresses {
-        let target = match pools.file(word, Symlinks::Keep) {
-            Ok(target) => target,
-            Err(Failure::Refused(text)) => {
-                writeln!(session.err, "{text}")?;
-                status = 1;
-                continue;
-            }
-            Err(failure) => return Err(failure),
+        let target = pools.file(word, Symlinks::Keep);
+        let Some(target) = unless_refused(session, target, &mut status)? else {
+            continue;
         };
         let begin = beginning(word.as_encoded_bytes());
         let levels = options.levels.unwrap_or(u32::MAX);

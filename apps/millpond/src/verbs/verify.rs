@@ -1,12 +1,13 @@
 //! `millpond verify`: reads every copy and every parity column of all blocks and reports errors.
 
 use super::Global;
+use super::flag;
 use super::global::refused;
 use super::name_text;
 use super::progress::{allocated_bytes, with_bar};
 use crate::session::{Ending, Session};
 use crate::text::number;
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{Arg, ArgMatches, Command};
 use indicatif::ProgressBar;
 use millpond_engine::View;
 use millpond_env::sync::atomic::Ordering;
@@ -30,21 +31,12 @@ pub fn command() -> Command {
              Exit status: 0 no damage, 1 damage was found.",
         )
         .arg(Arg::new("pool").value_name("POOL").help("The pool, by name or guid"))
-        .arg(
-            Arg::new("quiet")
-                .short('q')
-                .long("quiet")
-                .help("Show no progress, and problems only in the summary")
-                .action(ArgAction::SetTrue),
-        )
+        .arg(flag("quiet", "Show no progress, and problems only in the summary").short('q'))
 }
 
 /// Verifies a pool.
 pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
-    let name = match matches.get_one::<String>("pool") {
-        Some(name) => name.clone(),
-        None => global.only_pool()?,
-    };
+    let name = global.named(matches, "pool")?;
     let pool = global.open_pool(&name)?;
     let is_quiet = matches.get_flag("quiet") || global.is_json;
     let report = watched(&pool, is_quiet, global.is_json).map_err(refused)?;

@@ -212,6 +212,14 @@ pub fn kinds_named(words: &str) -> Result<Kinds, String> {
     Ok(kinds)
 }
 
+/// The depth without `-r` and `-d`: the named datasets alone, or everything.
+pub fn default_depth(operands: &[String]) -> u32 {
+    match operands.is_empty() {
+        true => DatasetQuery::WHOLE_TREE,
+        false => 0,
+    }
+}
+
 /// Parses the depth of `-d`, or returns what is wrong with it.
 pub fn depth_named(word: &str) -> Result<u32, String> {
     match word.parse::<i64>() {

@@ -1,15 +1,16 @@
 //! `zfs get`.
 
-use super::collect::{Request, collect, depth_named, kinds_named};
+use super::collect::{Request, collect, default_depth, depth_named, kinds_named};
 use super::shown::{self, NOTHING};
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
-use crate::text::columns::pad_right;
 use crate::text::json::{self, Style};
+use crate::text::property_columns::{Column, PropertyTable, columns_named, widest};
 use millpond_control::properties::Release;
 use millpond_control::properties::{DATASET_PROPERTIES, DatasetKind, Kinds, PropertyName, by_name};
 use millpond_control::{DatasetInfo, DatasetQuery, Property, Source, Wanted};
 use serde_json::{Map, Value as Json};
+use std::borrow::Cow;
 
 /// Prints properties, one per line.
 pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
@@ -35,11 +36,9 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
         .unwrap_or_else(|| every_name(&found.datasets));
     if ask.is_json {
         if !found.has_failed {
-            let style = Style {
-                is_exact: ask.is_exact,
-                has_numbers: ask.has_numbers,
-            };
-            print_json_lines(session, &ask, &found.datasets, &names, style)?;
+            print_json(session, "zfs get", &found.datasets, ask.style, |info| {
+                lines(&ask, info, &names)
+            })?;
         }
     } else {
         print(session, &ask, &found.datasets, &names)?;
@@ -47,22 +46,11 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
     Ok(u8::from(found.has_failed))
 }
 
-/// A column of the output.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Column {
-    Name,
-    Property,
-    Value,
-    Received,
-    Source,
-}
-
 /// The parsed command line.
 struct Args {
     is_script: bool,
-    is_exact: bool,
     is_json: bool,
-    has_numbers: bool,
+    style: Style,
     depth: u32,
     kinds: Kinds,
     columns: Vec<Column>,
@@ -73,24 +61,13 @@ struct Args {
 
 impl Args {
     fn read(parsed: &Parsed) -> Result<Args, Failure> {
-        let has_operands = parsed.operands.len() > 1;
         let mut ask = Args {
             is_script: parsed.has("H"),
-            is_exact: parsed.has("p"),
             is_json: parsed.has("j"),
-            has_numbers: parsed.has("json-int"),
-            depth: if has_operands {
-                0
-            } else {
-                DatasetQuery::WHOLE_TREE
-            },
+            style: Style::default(),
+            depth: default_depth(parsed.operands.get(1..).unwrap_or_default()),
             kinds: Kinds::ALL,
-            columns: vec![
-                Column::Name,
-                Column::Property,
-                Column::Value,
-                Column::Source,
-            ],
+            columns: Column::DEFAULT.to_vec(),
             sources: SOURCES.to_vec(),
             names: None,
         };
@@ -100,7 +77,13 @@ impl Args {
             match option.as_str() {
                 "r" => ask.depth = DatasetQuery::WHOLE_TREE,
                 "d" => ask.depth = depth_named(value).map_err(Failure::Usage)?,
-                "o" => ask.columns = columns_named(value)?,
+                "o" => {
+                    ask.columns = columns_named(value, &Column::OF_DATASETS)?;
+                    if ask.columns.len() > COLUMNS_MAX {
+                        let text = "too many fields given to -o option";
+                        return Err(Failure::Usage(text.into()));
+                    }
+                }
                 "s" => ask.sources = sources_named(value)?,
                 "t" => {
                     ask.kinds = kinds_named(value).map_err(Failure::Usage)?;
@@ -120,12 +103,7 @@ impl Args {
         let Some(words) = parsed.operands.first() else {
             return Err(Failure::Usage("missing property argument".into()));
         };
-        if ask.has_numbers && !ask.is_json {
-            return Err(Failure::Usage(
-                "'--json-int' only works with '-j' option".into(),
-            ));
-        }
-        ask.is_exact |= ask.has_numbers;
+        ask.style = Style::read(parsed)?;
         if words != "all" {
             ask.names = Some(words.split(',').map(required).collect::<Result<_, _>>()?);
         }
@@ -136,35 +114,6 @@ impl Args {
 fn required(word: &str) -> Result<PropertyName, Failure> {
     by_name(word)
         .ok_or_else(|| Failure::Usage(format!("bad property list: invalid property '{word}'")))
-}
-
-fn columns_named(words: &str) -> Result<Vec<Column>, Failure> {
-    let mut columns = Vec::new();
-    for word in words.split(',') {
-        columns.push(match word {
-            "name" => Column::Name,
-            "property" => Column::Property,
-            "value" => Column::Value,
-            "received" => Column::Received,
-            "source" => Column::Source,
-            "all" => {
-                let all = [
-                    Column::Name,
-                    Column::Property,
-                    Column::Value,
-                    Column::Received,
-                    Column::Source,
-                ];
-                columns.extend(all);
-                continue;
-            }
-            other => return Err(Failure::Usage(format!("invalid column name '{other}'"))),
-        });
-    }
-    if columns.len() > COLUMNS_MAX {
-        return Err(Failure::Usage("too many fields given to -o option".into()));
-    }
-    Ok(columns)
 }
 
 fn sources_named(words: &str) -> Result<Vec<&'static str>, Failure> {
@@ -207,12 +156,11 @@ fn every_name(datasets: &[DatasetInfo]) -> Vec<PropertyName> {
     names
 }
 
+/// A property by its name, with its value if the dataset has one.
+pub type Line<'a> = (&'a PropertyName, Option<Cow<'a, Property>>);
+
 /// The lines of one dataset: the requested properties that pass the filter.
-fn lines<'a>(
-    ask: &Args,
-    info: &'a DatasetInfo,
-    names: &'a [PropertyName],
-) -> Vec<(&'a PropertyName, Option<std::borrow::Cow<'a, Property>>)> {
+fn lines<'a>(ask: &Args, info: &'a DatasetInfo, names: &'a [PropertyName]) -> Vec<Line<'a>> {
     let is_all = ask.names.is_none();
     let user_order = |name: &PropertyName| match name {
         PropertyName::User(name) => info
@@ -244,15 +192,10 @@ fn print(
     names: &[PropertyName],
 ) -> Result<(), Failure> {
     let zone = &session.environment.zone;
-    let name_width = datasets
-        .iter()
-        .map(|info| info.name.len())
-        .fold(4, usize::max);
-    let property_width = names
-        .iter()
-        .map(|name| name.text().len())
-        .fold(8, usize::max);
-    let value_width = |pick: fn(&Property) -> Option<&millpond_control::Value>, least: usize| {
+    let value_width = |column, pick: fn(&Property) -> Option<&millpond_control::Value>, least| {
+        if !ask.columns.contains(&column) {
+            return least;
+        }
         names
             .iter()
             .map(|name| {
@@ -268,100 +211,55 @@ fn print(
             })
             .fold(least, usize::max)
     };
-    let width = |column| match column {
-        Column::Name => name_width,
-        Column::Property => property_width,
-        Column::Value => value_width(|p| p.value.as_ref(), 5),
-        Column::Received => value_width(|p| p.received.as_ref(), 8),
-        Column::Source if name_width > 4 => name_width + 14,
-        Column::Source => 6,
+    let table = PropertyTable {
+        columns: &ask.columns,
+        is_script: ask.is_script,
+        name_width: widest(datasets.iter().map(|info| info.name.as_str()), 4),
+        property_width: widest(names.iter().map(PropertyName::text), 8),
+        value_width: value_width(Column::Value, |p| p.value.as_ref(), 5),
+        received_width: value_width(Column::Received, |p| p.received.as_ref(), 8),
     };
-    let widths: Vec<usize> = ask.columns.iter().map(|column| width(*column)).collect();
     let mut is_first = true;
     for info in datasets {
         for (name, property) in lines(ask, info, names) {
-            if is_first && !ask.is_script {
-                let titles: Vec<String> = ask
-                    .columns
-                    .iter()
-                    .map(|column| title(*column).to_string())
-                    .collect();
-                put(session, ask, &titles, &widths)?;
+            if is_first {
+                table.print_titles(session)?;
             }
             is_first = false;
             let property = property.as_deref();
-            let cells: Vec<String> = ask
-                .columns
-                .iter()
-                .map(|column| match column {
-                    Column::Name => info.name.clone(),
-                    Column::Property => name.text().to_string(),
-                    Column::Value => {
-                        let value = property.and_then(|p| p.value.as_ref());
-                        shown::value(name, value, ask.is_exact, zone)
-                    }
-                    Column::Received => {
-                        let value = property.and_then(|p| p.received.as_ref());
-                        shown::value(name, value, ask.is_exact, zone)
-                    }
-                    Column::Source => {
-                        property.map_or_else(|| NOTHING.into(), |p| shown::source(&p.source))
-                    }
-                })
-                .collect();
-            put(session, ask, &cells, &widths)?;
+            table.print(session, |column| match column {
+                Column::Name => info.name.clone(),
+                Column::Property => name.text().to_string(),
+                Column::Value => {
+                    let value = property.and_then(|p| p.value.as_ref());
+                    shown::value(name, value, ask.style.is_exact, zone)
+                }
+                Column::Received => {
+                    let value = property.and_then(|p| p.received.as_ref());
+                    shown::value(name, value, ask.style.is_exact, zone)
+                }
+                Column::Source => {
+                    property.map_or_else(|| NOTHING.into(), |p| shown::source(&p.source))
+                }
+            })?;
         }
     }
     Ok(())
 }
 
-fn put(
-    session: &mut Session,
-    ask: &Args,
-    cells: &[String],
-    widths: &[usize],
-) -> Result<(), Failure> {
-    if ask.is_script {
-        writeln!(session.out, "{}", cells.join("\t"))?;
-        return Ok(());
-    }
-    let mut line = String::new();
-    for (at, (cell, width)) in cells.iter().zip(widths).enumerate() {
-        if at + 1 == cells.len() {
-            line.push_str(cell);
-        } else {
-            pad_right(&mut line, cell, *width);
-            line.push_str("  ");
-        }
-    }
-    writeln!(session.out, "{line}")?;
-    Ok(())
-}
-
-fn title(column: Column) -> &'static str {
-    match column {
-        Column::Name => "NAME",
-        Column::Property => "PROPERTY",
-        Column::Value => "VALUE",
-        Column::Received => "RECEIVED",
-        Column::Source => "SOURCE",
-    }
-}
-
-/// Prints `zfs list -j`: one object with every dataset and the properties of its columns.
-pub fn print_json(
+/// Prints one object with every dataset and the properties that `lines` picks from it.
+pub fn print_json<'a>(
     session: &mut Session,
     command: &str,
-    datasets: &[DatasetInfo],
-    names: &[PropertyName],
+    datasets: &'a [DatasetInfo],
     style: Style,
+    lines: impl Fn(&'a DatasetInfo) -> Vec<Line<'a>>,
 ) -> Result<(), Failure> {
     let zone = &session.environment.zone;
     let mut all = Map::new();
     for info in datasets {
         let mut properties = Map::new();
-        for name in names.iter().filter(|name| name.text() != "name") {
-            let property = shown::find(info, name);
+        for (name, property) in lines(info) {
             properties.insert(
                 name.text().into(),
                 json_property(name, property.as_deref(), style, zone),
@@ -369,32 +267,6 @@ pub fn print_json(
         }
         all.insert(info.name.clone(), json_dataset(info, properties, style));
     }
-    put_json(session, command, all)
-}
-
-fn print_json_lines(
-    session: &mut Session,
-    ask: &Args,
-    datasets: &[DatasetInfo],
-    names: &[PropertyName],
-    style: Style,
-) -> Result<(), Failure> {
-    let zone = &session.environment.zone;
-    let mut all = Map::new();
-    for info in datasets {
-        let mut properties = Map::new();
-        for (name, property) in lines(ask, info, names) {
-            properties.insert(
-                name.text().into(),
-                json_property(name, property.as_deref(), style, zone),
-            );
-        }
-        all.insert(info.name.clone(), json_dataset(info, properties, style));
-    }
-    put_json(session, "zfs get", all)
-}
-
-fn put_json(session: &mut Session, command: &str, all: Map<String, Json>) -> Result<(), Failure> {
     let mut document = json::document(command);
     document.insert("datasets".into(), all.into());
     writeln!(session.out, "{}", Json::Object(document))?;

@@ -1,11 +1,11 @@
 //! `zfs list`.
 
-use super::collect::{Request, collect, depth_named, kinds_named};
+use super::collect::{Request, collect, default_depth, depth_named, kinds_named};
 use super::order::SortKey;
 use super::shown::{self, NOTHING};
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
-use crate::text::columns::{pad_left, pad_right};
+use crate::text::columns;
 use crate::text::json::Style;
 use millpond_control::properties::Release;
 use millpond_control::properties::{DatasetKind, Kinds, PropertyName, by_name};
@@ -31,11 +31,11 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
     let status = u8::from(found.has_failed);
     if ask.is_json {
         if !found.has_failed {
-            let style = Style {
-                is_exact: ask.is_exact,
-                has_numbers: ask.has_numbers,
-            };
-            super::get::print_json(session, "zfs list", &found.datasets, &ask.columns, style)?;
+            super::get::print_json(session, "zfs list", &found.datasets, ask.style, |info| {
+                let columns = ask.columns.iter().filter(|name| name.text() != "name");
+                let found = columns.map(|name| (name, shown::find(info, name)));
+                found.collect()
+            })?;
         }
     } else if !found.datasets.is_empty() {
         print(session, &ask, &found.datasets)?;
@@ -49,9 +49,8 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
 /// The parsed command line.
 struct Args {
     is_script: bool,
-    is_exact: bool,
     is_json: bool,
-    has_numbers: bool,
+    style: Style,
     depth: u32,
     kinds: Kinds,
     also_named: Kinds,
@@ -63,17 +62,11 @@ struct Args {
 impl Args {
     fn read(parsed: &Parsed) -> Result<Args, Failure> {
         let default_kinds = Kinds::only(&[DatasetKind::Filesystem, DatasetKind::Volume]);
-        let has_operands = !parsed.operands.is_empty();
         let mut ask = Args {
             is_script: parsed.has("H"),
-            is_exact: parsed.has("p"),
             is_json: parsed.has("j"),
-            has_numbers: parsed.has("json-int"),
-            depth: if has_operands {
-                0
-            } else {
-                DatasetQuery::WHOLE_TREE
-            },
+            style: Style::default(),
+            depth: default_depth(&parsed.operands),
             kinds: default_kinds,
             also_named: Kinds::only(&[DatasetKind::Snapshot]),
             heeds_listsnapshots: true,
@@ -96,12 +89,7 @@ impl Args {
                 _ => {}
             }
         }
-        if ask.has_numbers && !ask.is_json {
-            return Err(Failure::Usage(
-                "'--json-int' only works with '-j' option".into(),
-            ));
-        }
-        ask.is_exact |= ask.has_numbers;
+        ask.style = Style::read(parsed)?;
         if let Some(kinds) = kinds {
             ask.kinds = kinds;
             ask.also_named = Kinds::NONE;
@@ -147,7 +135,7 @@ fn print(session: &mut Session, ask: &Args, datasets: &[DatasetInfo]) -> Result<
         .map(|info| {
             ask.columns
                 .iter()
-                .map(|name| cell(info, name, ask.is_exact, zone))
+                .map(|name| cell(info, name, ask.style.is_exact, zone))
                 .collect()
         })
         .collect();
@@ -163,26 +151,14 @@ fn print(session: &mut Session, ask: &Args, datasets: &[DatasetInfo]) -> Result<
         .enumerate()
         .map(|(at, name)| {
             let longest = cells.iter().map(|row| row[at].len()).max().unwrap_or(0);
-            let is_fixed = shown::is_fixed_width(name) && !ask.is_exact;
+            let is_fixed = shown::is_fixed_width(name) && !ask.style.is_exact;
             let least = shown::least_width(name);
             if is_fixed { least } else { least.max(longest) }
         })
         .collect();
     let headers: Vec<String> = ask.columns.iter().map(header).collect();
     for row in std::iter::once(&headers).chain(&cells) {
-        let mut line = String::new();
-        for (at, text) in row.iter().enumerate() {
-            if at > 0 {
-                line.push_str("  ");
-            }
-            if is_right_aligned(&ask.columns[at]) {
-                pad_left(&mut line, text, widths[at]);
-            } else if at + 1 < row.len() {
-                pad_right(&mut line, text, widths[at]);
-            } else {
-                line.push_str(text);
-            }
-        }
+        let line = columns::row(row, &widths, |at| is_right_aligned(&ask.columns[at]));
         writeln!(session.out, "{line}")?;
     }
     Ok(())

@@ -3,7 +3,7 @@
 use super::lookup;
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
-use crate::text::columns::{pad_left, pad_right};
+use crate::text::columns;
 use crate::text::number as numbers;
 use millpond_control::properties::{DatasetKind, Kinds};
 use millpond_engine::{OwnerKind, OwnerSpace};
@@ -204,22 +204,14 @@ fn print(session: &mut Session, parsed: &Parsed, fields: &[Field], rows: &[Row])
             .map(String::len);
         widths.max().unwrap_or(0)
     };
+    let widths: Vec<usize> = (0..fields.len()).map(width).collect();
     for line in &lines {
         if parsed.has("H") {
             writeln!(session.out, "{}", line.join("\t"))?;
             continue;
         }
-        let mut text = String::new();
-        for (column, (field, cell)) in fields.iter().zip(line).enumerate() {
-            if column > 0 {
-                text.push_str("  ");
-            }
-            if matches!(field, Field::Type | Field::Name) {
-                pad_right(&mut text, cell, width(column));
-            } else {
-                pad_left(&mut text, cell, width(column));
-            }
-        }
+        let is_right = |at: usize| !matches!(fields[at], Field::Type | Field::Name);
+        let text = columns::row(line, &widths, is_right);
         writeln!(session.out, "{}", text.trim_end())?;
     }
     Ok(0)

@@ -1,9 +1,10 @@
 //! The table of all `zpool` sub-commands with their options and usage.
 
 use super::{
-    create, device_state, events, get, history, import, iostat, list, manage, status, upgrade, wait,
+    attach, create, device_state, events, get, history, import, iostat, list, manage, remove,
+    scrub, status, upgrade, wait,
 };
-use crate::command::{Command, Parsed, Run, built, letters, long, not_built, with_longs};
+use crate::command::{Command, Parsed, built, letters, long, not_built, with_longs};
 use crate::getopt::Long;
 use crate::session::Failure;
 
@@ -40,10 +41,11 @@ pub const COMMANDS: &[Command] = &[
         &["missing pool name argument", "missing vdev specification"],
         create::add,
     ),
-    not_built(
+    built(
         "remove",
         letters("npsw"),
-        &["missing pool name argument", "missing device"],
+        &["missing pool name argument"],
+        remove::run,
     ),
     built(
         "labelclear",
@@ -84,7 +86,7 @@ pub const COMMANDS: &[Command] = &[
         device_state::clear,
     ),
     not_built("reopen", letters("n"), &[]),
-    not_built(
+    built(
         "attach",
         letters("fo:sw"),
         &[
@@ -92,22 +94,25 @@ pub const COMMANDS: &[Command] = &[
             "missing <device> specification",
             "missing <new_device> specification",
         ],
+        attach::attach,
     ),
-    not_built(
+    built(
         "detach",
         letters(""),
         &[
             "missing pool name argument",
             "missing <device> specification",
         ],
+        attach::detach,
     ),
-    not_built(
+    built(
         "replace",
         letters("fo:sw"),
         &[
             "missing pool name argument",
             "missing <device> specification",
         ],
+        attach::replace,
     ),
     not_built(
         "split",
@@ -119,11 +124,18 @@ pub const COMMANDS: &[Command] = &[
         with_longs("csuw", ACTIVITY),
         &["missing pool name argument"],
     ),
-    not_built("resilver", letters(""), &["missing pool name argument"]),
-    Command {
-        run: Run::NotBuilt(check_scrub),
-        ..not_built("scrub", letters("spweC"), &["missing pool name argument"])
-    },
+    built(
+        "resilver",
+        letters(""),
+        &["missing pool name argument"],
+        scrub::resilver,
+    ),
+    built(
+        "scrub",
+        letters("spweC"),
+        &["missing pool name argument"],
+        scrub::scrub,
+    ),
     not_built(
         "trim",
         with_longs("cdr:sw", ACTIVITY),
@@ -192,14 +204,6 @@ const ACTIVITY: &[Long] = &[
         has_value: true,
     },
 ];
-
-fn check_scrub(parsed: &Parsed) -> Result<(), Failure> {
-    if parsed.has("s") && parsed.has("p") {
-        let text = "invalid option combination: -s and -p are mutually exclusive";
-        return Err(Failure::Usage(text.into()));
-    }
-    Ok(())
-}
 
 fn check_set(parsed: &Parsed) -> Result<(), Failure> {
     let message = match parsed.operands.as_slice() {

@@ -293,7 +293,7 @@ fn understood(change: &dyn Service, words: &[String]) -> Result<Layout, Failure>
     layout::parse(words, &|word| resolve(change, word)).map_err(Failure::Refused)
 }
 
-fn resolve(change: &dyn Service, word: &str) -> Result<Leaf, String> {
+pub(super) fn resolve(change: &dyn Service, word: &str) -> Result<Leaf, String> {
     let path = if word.starts_with('/') {
         word.to_owned()
     } else {

@@ -160,7 +160,11 @@ fn not_administered(vdev: &VdevInfo) -> Option<&'static str> {
 }
 
 /// Finds the vdev with this name.
-fn find(session: &Session, pool: &str, device: &str) -> Result<Option<VdevInfo>, Failure> {
+pub(super) fn find(
+    session: &Session,
+    pool: &str,
+    device: &str,
+) -> Result<Option<VdevInfo>, Failure> {
     let to_error = |error: ControlError| Failure::Refused(error.to_string());
     let info: PoolInfo = session.service()?.pool(pool).map_err(to_error)?;
     let mut all = groups::walk(&info).into_iter();

@@ -1,13 +1,13 @@
 //! `zpool get`, for pools and vdevs.
 
 use super::groups;
-use super::list::{json_head, json_key, style};
+use super::list::{json_head, json_key};
 use super::property::{PoolProperty, of_shape};
 use super::vdev_name::Naming;
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
-use crate::text::columns::pad_right;
 use crate::text::json::{self, Style};
+use crate::text::property_columns::{Column, PropertyTable, columns_named, widest};
 use crate::text::terminal::one_line;
 use crate::zfs::{json_value, shape_width, source_word};
 use millpond_control::properties::{Shape, vdev_table};
@@ -33,14 +33,6 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
     of_pools(session, &ask, operands)
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Column {
-    Name,
-    Property,
-    Value,
-    Source,
-}
-
 struct Args {
     is_script: bool,
     is_json: bool,
@@ -52,14 +44,9 @@ struct Args {
 
 impl Args {
     fn read(parsed: &Parsed) -> Result<Args, Failure> {
-        let mut columns = vec![
-            Column::Name,
-            Column::Property,
-            Column::Value,
-            Column::Source,
-        ];
+        let mut columns = Column::DEFAULT.to_vec();
         for (_, words) in parsed.options.iter().filter(|(option, _)| option == "o") {
-            columns = columns_named(words.as_deref().unwrap_or_default())?;
+            columns = columns_named(words.as_deref().unwrap_or_default(), &Column::DEFAULT)?;
         }
         let Some(words) = parsed.operands.first() else {
             return Err(Failure::Usage("missing property argument".into()));
@@ -68,35 +55,12 @@ impl Args {
             is_script: parsed.has("H"),
             is_json: parsed.has("j"),
             is_keyed_by_guid: parsed.has("json-pool-key-guid"),
-            style: style(parsed)?,
+            style: Style::read(parsed)?,
             columns,
             words: words.clone(),
         };
         Ok(ask)
     }
-}
-
-fn columns_named(words: &str) -> Result<Vec<Column>, Failure> {
-    let mut columns = Vec::new();
-    for word in words.split(',') {
-        columns.push(match word {
-            "name" => Column::Name,
-            "property" => Column::Property,
-            "value" => Column::Value,
-            "source" => Column::Source,
-            "all" => {
-                columns.extend([
-                    Column::Name,
-                    Column::Property,
-                    Column::Value,
-                    Column::Source,
-                ]);
-                continue;
-            }
-            other => return Err(Failure::Usage(format!("invalid column name '{other}'"))),
-        });
-    }
-    Ok(columns)
 }
 
 /// One line before formatting.
@@ -162,17 +126,10 @@ fn of_pools(session: &mut Session, ask: &Args, operands: &[String]) -> Ending {
         writeln!(session.out, "{}", Json::Object(document))?;
         return Ok(0);
     }
-    let owner_width = pools.iter().map(|pool| pool.name.len()).fold(4, usize::max);
-    let property_width = names
-        .iter()
-        .map(|name| name.text().len())
-        .fold(8, usize::max);
-    print(
-        session,
-        ask,
-        &lines,
-        [owner_width, property_width, value_width],
-    )
+    let owner_width = widest(pools.iter().map(|pool| pool.name.as_str()), 4);
+    let property_width = widest(names.iter().map(PoolProperty::text), 8);
+    let widths = [owner_width, property_width, value_width];
+    print(session, ask, &lines, widths)
 }
 
 fn of_vdevs(session: &mut Session, ask: &Args, pool: &str, words: &[String]) -> Ending {
@@ -245,73 +202,35 @@ fn of_vdevs(session: &mut Session, ask: &Args, pool: &str, words: &[String]) -> 
     } else {
         &found[..]
     };
-    let owner_width = measured
-        .iter()
-        .map(|(owner, ..)| owner.len())
-        .fold(4, usize::max);
-    let property_width = names
-        .iter()
-        .map(|name| name.text().len())
-        .fold(8, usize::max);
-    print(
-        session,
-        ask,
-        &lines,
-        [owner_width, property_width, value_width],
-    )
+    let owner_width = widest(measured.iter().map(|(owner, ..)| owner.as_str()), 4);
+    let property_width = widest(names.iter().map(VdevProperty::text), 8);
+    let widths = [owner_width, property_width, value_width];
+    print(session, ask, &lines, widths)
 }
 
 fn print(session: &mut Session, ask: &Args, lines: &[Line], widths: [usize; 3]) -> Ending {
-    let [owner_width, property_width, value_width] = widths;
-    let width = |column| match column {
-        Column::Name => owner_width,
-        Column::Property => property_width,
-        Column::Value => value_width,
-        Column::Source if owner_width > 4 => owner_width + 14,
-        Column::Source => 6,
+    let [name_width, property_width, value_width] = widths;
+    let table = PropertyTable {
+        columns: &ask.columns,
+        is_script: ask.is_script,
+        name_width,
+        property_width,
+        value_width,
+        received_width: 0,
     };
-    if !ask.is_script && !lines.is_empty() {
-        let titles = ask.columns.iter().map(|column| match column {
-            Column::Name => "NAME".to_string(),
-            Column::Property => "PROPERTY".to_string(),
-            Column::Value => "VALUE".to_string(),
-            Column::Source => "SOURCE".to_string(),
-        });
-        put(session, ask, titles.collect(), width)?;
+    if !lines.is_empty() {
+        table.print_titles(session)?;
     }
     for line in lines {
-        let cells = ask.columns.iter().map(|column| match column {
+        table.print(session, |column| match column {
             Column::Name => line.owner.clone(),
             Column::Property => line.property.clone(),
             Column::Value => line.value.clone(),
             Column::Source => source_word(&line.source),
-        });
-        put(session, ask, cells.collect(), width)?;
+            Column::Received => String::new(),
+        })?;
     }
     Ok(0)
-}
-
-fn put(
-    session: &mut Session,
-    ask: &Args,
-    cells: Vec<String>,
-    width: impl Fn(Column) -> usize,
-) -> Result<(), Failure> {
-    if ask.is_script {
-        writeln!(session.out, "{}", cells.join("\t"))?;
-        return Ok(());
-    }
-    let mut text = String::new();
-    for (at, (cell, column)) in cells.iter().zip(&ask.columns).enumerate() {
-        if at + 1 == cells.len() {
-            text.push_str(cell);
-        } else {
-            pad_right(&mut text, cell, width(*column));
-            text.push_str("  ");
-        }
-    }
-    writeln!(session.out, "{text}")?;
-    Ok(())
 }
 
 /// Numbers of `zpool get` in JSON are signed and saturate at 2^63-1.

@@ -206,12 +206,12 @@ fn draid(word: &str, spec: &str, children: usize) -> Option<String> {
             "invalid number of dRAID spares {spares}; additional disks would be required"
         ));
     }
-    let room = provided.saturating_sub(spares).saturating_sub(parity);
-    let data = data.unwrap_or(room.min(8));
-    if data > room {
+    let available = provided.saturating_sub(spares).saturating_sub(parity);
+    let data = data.unwrap_or(available.min(8));
+    if data > available {
         return Some(format!(
             "requested number of dRAID data disks per group {data} is too high,\n\
-             at most {room} disks are available for data"
+             at most {available} disks are available for data"
         ));
     }
     Some("millpond: creating dRAID vdevs is not implemented yet".into())

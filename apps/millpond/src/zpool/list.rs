@@ -7,7 +7,7 @@ use super::property::PoolProperty;
 use super::vdev_name::Naming;
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
-use crate::text::columns::{pad_left, pad_right};
+use crate::text::columns::{self, pad_left, pad_right};
 use crate::text::json::{self, Style};
 use crate::text::number;
 use crate::zfs::json_value;
@@ -17,7 +17,7 @@ use serde_json::{Map, Value as Json};
 /// Lists pools as a table.
 pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
     let mut operands = parsed.operands.clone();
-    let style = style(parsed)?;
+    let style = Style::read(parsed)?;
     let rounds = Rounds::read(parsed, &mut operands)?;
     let words = parsed.value("o").unwrap_or(DEFAULT_COLUMNS);
     let ask = Args {
@@ -31,22 +31,6 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
     };
     rounds.run(session, |session, done| {
         round(session, &ask, &operands, done == 0)
-    })
-}
-
-/// Parses `-p`, `-j` and related options, and rejects options that require `-j`.
-pub fn style(parsed: &Parsed) -> Result<Style, Failure> {
-    for option in ["json-int", "json-flat-vdevs", "json-pool-key-guid"] {
-        if parsed.has(option) && !parsed.has("j") {
-            return Err(Failure::Usage(format!(
-                "'--{option}' only works with '-j' option"
-            )));
-        }
-    }
-    let has_numbers = parsed.has("json-int");
-    Ok(Style {
-        is_exact: parsed.has("p") || has_numbers,
-        has_numbers,
     })
 }
 
@@ -201,19 +185,12 @@ fn put(
         writeln!(session.out, "{}", cells.join("\t"))?;
         return Ok(());
     }
-    let mut line = String::new();
-    for (at, cell) in cells.iter().enumerate() {
-        if at > 0 {
-            line.push_str("  ");
-        }
-        let is_right = matches!(ask.columns[at], PoolProperty::Native(s) if s.is_right_aligned);
-        if is_right {
-            pad_left(&mut line, cell, widths[at]);
-        } else if at + 1 < cells.len() || (at == 0 && ask.is_verbose) {
-            pad_right(&mut line, cell, widths[at]);
-        } else {
-            line.push_str(cell);
-        }
+    let is_right =
+        |at: usize| matches!(ask.columns[at], PoolProperty::Native(s) if s.is_right_aligned);
+    let mut line = columns::row(cells, widths, is_right);
+    if ask.is_verbose && cells.len() == 1 {
+        // Vdevs follow in the same column.
+        pad_right(&mut line, "", widths[0].saturating_sub(cells[0].len()));
     }
     writeln!(session.out, "{line}")?;
     Ok(())

@@ -68,7 +68,7 @@ pub fn export(session: &mut Session, parsed: &Parsed) -> Ending {
 }
 
 /// Runs an action for each pool. Failures are reported and do not stop the others.
-fn each(
+pub(super) fn each(
     session: &mut Session,
     names: &[String],
     mut run: impl FnMut(&mut Session, &str) -> Result<(), Failure>,

@@ -1,5 +1,6 @@
 //! The commands that begin with `zpool`.
 
+mod attach;
 mod change_text;
 mod commands;
 mod condition_text;
@@ -17,8 +18,10 @@ mod layout;
 mod list;
 mod manage;
 mod property;
+mod remove;
 mod replication_text;
 mod scan_text;
+mod scrub;
 mod status;
 mod status_json;
 mod upgrade;

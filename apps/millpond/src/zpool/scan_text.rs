@@ -46,7 +46,7 @@ fn scans(text: &mut String, pool: &PoolInfo, around: Surroundings) {
         .and_then(|scan| scan.error_scrub)
         .filter(|scrub| scrub.state != ProgressState::None);
     match (scrub, error_scrub) {
-        (scrub, Some(errors)) if errors.start_s > scrub.map_or(0, |scrub| scrub.start_s) => {
+        (scrub, Some(errors)) if errors.start_s >= scrub.map_or(0, |scrub| scrub.start_s) => {
             error_scrubbing(text, errors, around.zone);
         }
         (Some(scrub), _) => scanning(text, pool, &scrub, around),

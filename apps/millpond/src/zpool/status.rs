@@ -3,7 +3,7 @@
 use super::condition_text;
 use super::every::Rounds;
 use super::groups::{self, TITLED};
-use super::list::{pools_named, style};
+use super::list::pools_named;
 use super::scan_text::{self, Surroundings};
 use super::vdev_name::Naming;
 use super::vdev_note;
@@ -78,7 +78,7 @@ impl Args {
             has_dedup: parsed.has("D"),
             has_initialize: parsed.has("i"),
             has_trim: parsed.has("t"),
-            style: style(parsed)?,
+            style: Style::read(parsed)?,
             is_flat: parsed.has("json-flat-vdevs"),
             is_keyed_by_guid: parsed.has("json-pool-key-guid"),
             is_json: parsed.has("j"),

@@ -124,6 +124,11 @@ impl Writer<'_> {
         self.ask.style.value(&self.ask.count(number))
     }
 
+    /// Seconds, which are never rounded.
+    fn digits(&self, number: u64) -> Json {
+        self.ask.style.value(&number.to_string())
+    }
+
     fn bytes(&self, number: u64) -> Json {
         let text = if self.ask.style.is_exact {
             number.to_string()
@@ -159,9 +164,9 @@ impl Writer<'_> {
             ("processed", self.bytes(scan.processed_bytes)),
             ("errors", self.count(scan.errors)),
             ("bytes_per_scan", self.bytes(scan.pass_examined_bytes)),
-            ("pass_start", self.count(scan.pass_start_s)),
+            ("pass_start", self.digits(scan.pass_start_s)),
             ("scrub_pause", self.time(scan.paused_at_s)),
-            ("scrub_spent_paused", self.count(scan.spent_paused_s)),
+            ("scrub_spent_paused", self.digits(scan.spent_paused_s)),
             ("issued_bytes_per_scan", self.bytes(scan.pass_issued_bytes)),
             ("issued", self.bytes(scan.issued_bytes)),
         ];
@@ -171,7 +176,7 @@ impl Writer<'_> {
             .collect();
         let newer = scan
             .error_scrub
-            .filter(|errors| errors.start_s > scan.start_s);
+            .filter(|errors| errors.start_s >= scan.start_s);
         if let Some(errors) = newer {
             object.insert("err_scrub_func".into(), "ERRORSCRUB".into());
             object.insert("err_scrub_state".into(), progress_word(errors.state).into());

@@ -5,7 +5,7 @@ use crate::session::{Ending, Failure, Session};
 use crate::text::columns::pad_left;
 use crate::text::number;
 use millpond_control::{
-    ActivityState, ControlError, PoolInfo, ProgressState, ScanFunction, Value, VdevInfo,
+    ActivityState, ControlError, PoolInfo, ProgressState, ScanFunction, Value, VdevInfo, VdevKind,
 };
 use std::time::Duration;
 
@@ -85,6 +85,20 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
     }
 }
 
+/// Waits until one activity of a pool has ended.
+pub(super) fn until_over(session: &mut Session, pool: &str, activity: &str) -> Result<(), Failure> {
+    loop {
+        let info = session.service()?.pool(pool).map_err(|error| match error {
+            ControlError::NoSuchPool => Failure::Refused(super::no_such_pool(pool)),
+            other => Failure::Refused(format!("cannot wait for '{pool}': {other}")),
+        })?;
+        if left_of(&info, activity).is_none() {
+            return Ok(());
+        }
+        (session.environment.pause)(LOOK_EVERY);
+    }
+}
+
 /// Bytes left to process; `None` if the activity is not running.
 fn left_of(info: &PoolInfo, activity: &str) -> Option<u64> {
     let scan = |function| {
@@ -103,8 +117,13 @@ fn left_of(info: &PoolInfo, activity: &str) -> Option<u64> {
             let freeing = info.property("freeing")?.value.as_ref();
             freeing.and_then(Value::number).filter(|bytes| *bytes > 0)
         }
-        "resilver" | "replace" => scan(ScanFunction::Resilver),
-        "scrub" => scan(ScanFunction::Scrub),
+        "resilver" => scan(ScanFunction::Resilver),
+        "replace" => scan(ScanFunction::Resilver).or_else(|| is_replacing(&info.root).then_some(0)),
+        "scrub" => scan(ScanFunction::Scrub).or_else(|| {
+            let scrub = info.scan?.error_scrub?;
+            let is_active = scrub.state == ProgressState::Active && scrub.paused_at_s == 0;
+            is_active.then_some(scrub.to_examine)
+        }),
         "remove" => {
             let removal = info
                 .removal
@@ -121,6 +140,11 @@ fn left_of(info: &PoolInfo, activity: &str) -> Option<u64> {
         "trim" => leaves(&info.root, &|vdev| vdev.trim),
         _ => None,
     }
+}
+
+/// Whether a replaced device has not left yet.
+fn is_replacing(vdev: &VdevInfo) -> bool {
+    vdev.kind == VdevKind::Replacing || vdev.children.iter().any(is_replacing)
 }
 
 fn leaves(

@@ -1,6 +1,7 @@
 //! Trees on the host with everything that a copy must preserve, and their comparison.
 
 use crate::golden::text;
+use millpond_sim::noise;
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags, lgetxattr, llistxattr,
     lsetxattr, mknodat, utimensat,
@@ -9,19 +10,6 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-
-/// Incompressible bytes.
-pub fn noise(length: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed;
-    (0..length)
-        .map(|_| {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            (state >> 40) as u8
-        })
-        .collect()
-}
 
 fn times(path: &Path, seconds: i64) {
     let time = |tv_sec, tv_nsec| Timespec { tv_sec, tv_nsec };
@@ -46,7 +34,7 @@ pub fn make(top: &Path) {
     .enumerate()
     {
         let name = format!("file{number}");
-        std::fs::write(top.join(&name), noise(length, number as u64)).unwrap();
+        std::fs::write(top.join(&name), noise(number as u64, length)).unwrap();
     }
     for number in 0..300 {
         let name = format!("deep/er/n{number}");
@@ -54,7 +42,7 @@ pub fn make(top: &Path) {
     }
     let sparse = std::fs::File::create(top.join("sparse")).unwrap();
     sparse.set_len(40 << 20).unwrap();
-    sparse.write_all_at(&noise(200_000, 77), 16 << 20).unwrap();
+    sparse.write_all_at(&noise(77, 200_000), 16 << 20).unwrap();
     sparse.write_all_at(b"end", (30 << 20) - 3).unwrap();
     std::fs::hard_link(top.join("file9"), top.join("deep/also file9")).unwrap();
     std::fs::hard_link(top.join("file9"), top.join("deep/er/and/third")).unwrap();
@@ -92,7 +80,7 @@ pub fn make(top: &Path) {
     let _ = lsetxattr(
         top.join("file4"),
         "user.large",
-        &noise(3000, 5),
+        &noise(5, 3000),
         XattrFlags::empty(),
     );
     if rustix::process::geteuid().is_root() {

@@ -1,7 +1,8 @@
 //! Commands that change pools. zdb checks the result; the reader reads it back for comparison.
 
 use crate::golden::{sha256, text};
-use crate::host_tree::{compare, make, noise};
+use crate::host_tree::{compare, make};
+use millpond_sim::noise;
 use millpond_tests::oracle::zdb;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -276,7 +277,7 @@ fn files_are_made_moved_linked_changed_and_removed() {
     place.well(["mkimage", "--size", "256M", empty.to_str().unwrap(), &image]);
     place.well(["mkdir", "-p", "-m", "750", "tank:/a/b/c", "tank:/a/b"]);
     let note = place.path("note");
-    std::fs::write(&note, noise(200_000, 3)).unwrap();
+    std::fs::write(&note, noise(3, 200_000)).unwrap();
     place.well(["cp", note.to_str().unwrap(), "tank:/a/b/c/"]);
     place.well(["ln", "tank:/a/b/c/note", "tank:/second"]);
     place.well(["ln", "-s", "a/b/c", "tank:/way"]);
@@ -299,7 +300,7 @@ fn files_are_made_moved_linked_changed_and_removed() {
     assert!(listed.contains("-rw----r--"), "{listed}");
     assert!(listed.contains("12") && listed.contains("34"), "{listed}");
     let cat = place.run(["cat", "tank:/way/named"]);
-    assert!(cat.stdout == noise(200_000, 3));
+    assert!(cat.stdout == noise(3, 200_000));
     assert_eq!(
         place.well(["ls", "tank:/"]).lines().collect::<Vec<_>>(),
         ["a", "new", "second", "way"]
@@ -337,7 +338,7 @@ fn a_full_pool_and_a_used_up_quota_end_a_copy_with_their_names() {
     let tree = place.path("tree");
     std::fs::create_dir(&tree).unwrap();
     for number in 0..40 {
-        let content = noise(3 << 20, number);
+        let content = noise(number, 3 << 20);
         std::fs::write(tree.join(format!("f{number}")), content).unwrap();
     }
     let image = place.image("small.img");
@@ -368,7 +369,7 @@ fn a_full_pool_and_a_used_up_quota_end_a_copy_with_their_names() {
     place.well(["verify", "-q", "small"]);
     place.well(["rm", "-r", "small:/tree"]);
     place.well(["cp", tree.join("f1").to_str().unwrap(), "small:/"]);
-    assert!(place.run(["cat", "small:/f1"]).stdout == noise(3 << 20, 1));
+    assert!(place.run(["cat", "small:/f1"]).stdout == noise(1, 3 << 20));
     place.judge("small");
 
     let image = place.image("quota.img");
@@ -415,16 +416,16 @@ fn a_volume_takes_the_bytes_of_a_file_and_zeros_for_its_holes() {
     pool.datasets().create_volume("tank/disk", &size).unwrap();
     pool.volume("tank/disk")
         .unwrap()
-        .write(0, &noise(16 << 20, 1))
+        .write(0, &noise(1, 16 << 20))
         .unwrap();
     pool.export().unwrap();
     let source = place.path("source");
     let file = std::fs::File::create(&source).unwrap();
     file.set_len(9_000_001).unwrap();
-    std::os::unix::fs::FileExt::write_all_at(&file, &noise(100_001, 2), 8_900_000).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &noise(2, 100_001), 8_900_000).unwrap();
     place.well(["cp", source.to_str().unwrap(), "tank/disk:"]);
     let mut expected = std::fs::read(&source).unwrap();
-    expected.extend_from_slice(&noise(16 << 20, 1)[9_000_001..]);
+    expected.extend_from_slice(&noise(1, 16 << 20)[9_000_001..]);
     assert!(place.run(["cat", "tank/disk"]).stdout == expected);
     place.judge("tank");
     file.set_len((16 << 20) + 1).unwrap();

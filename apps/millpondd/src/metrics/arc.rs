@@ -1,20 +1,45 @@
 //! Metrics of the cache that all pools share. The names after `millpond_arc_` are those of OpenZFS's `arcstats`
-//! where it has the number.
+//! where it has the number, with the endings of Prometheus: `_total` for counts, `_bytes` for sizes.
 
 use super::collect::{Name, counter, gauge};
 use super::page::Page;
-use millpond_engine::BlockCache;
+use millpond_control::{ArcInfo, ArcLookups};
 
-const HITS: Name = counter("millpond_arc_hits_total", "Blocks found in the cache.");
-const MISSES: Name = counter("millpond_arc_misses_total", "Blocks not in the cache.");
-const METADATA_HITS: Name = counter(
+/// Names of look-ups: hits, I/O hits, misses.
+type LookupNames = [&'static str; 3];
+
+const ALL: LookupNames = [
+    "millpond_arc_hits_total",
+    "millpond_arc_iohits_total",
+    "millpond_arc_misses_total",
+];
+const DEMAND_DATA: LookupNames = [
+    "millpond_arc_demand_data_hits_total",
+    "millpond_arc_demand_data_iohits_total",
+    "millpond_arc_demand_data_misses_total",
+];
+const DEMAND_METADATA: LookupNames = [
     "millpond_arc_demand_metadata_hits_total",
-    "Blocks of metadata found in the cache.",
-);
-const METADATA_MISSES: Name = counter(
+    "millpond_arc_demand_metadata_iohits_total",
     "millpond_arc_demand_metadata_misses_total",
-    "Blocks of metadata not in the cache.",
-);
+];
+const PREFETCH_DATA: LookupNames = [
+    "millpond_arc_prefetch_data_hits_total",
+    "millpond_arc_prefetch_data_iohits_total",
+    "millpond_arc_prefetch_data_misses_total",
+];
+const PREFETCH_METADATA: LookupNames = [
+    "millpond_arc_prefetch_metadata_hits_total",
+    "millpond_arc_prefetch_metadata_iohits_total",
+    "millpond_arc_prefetch_metadata_misses_total",
+];
+/// What the three counts of look-ups are.
+const LOOKUP_HELP: LookupNames = [
+    "Look-ups that found their block in the cache.",
+    "Look-ups that found another caller reading their block.",
+    "Look-ups whose block had to be read from devices.",
+];
+
 const MRU_HITS: Name = counter(
     "millpond_arc_mru_hits_total",
     "Blocks found that had been used once.",
@@ -31,15 +56,32 @@ const MFU_GHOST_HITS: Name = counter(
     "millpond_arc_mfu_ghost_hits_total",
     "Blocks read again soon after they were evicted, used more than once before.",
 );
-const PREFETCHED: Name = counter(
-    "millpond_arc_prefetch_used_total",
+const UNCACHED_HITS: Name = counter(
+    "millpond_arc_uncached_hits_total",
+    "Blocks found by readers whose dataset does not keep them (primarycache).",
+);
+const PREFETCH_USED: Name = counter(
+    "millpond_arc_demand_hit_predictive_prefetch_total",
     "Prefetched blocks that were read.",
 );
+const EVICTIONS: Name = counter("millpond_arc_evictions_total", "Blocks evicted.");
 const EVICTED: Name = counter(
     "millpond_arc_evicted_bytes_total",
     "Blocks evicted, in bytes.",
 );
 const SIZE: Name = gauge("millpond_arc_size_bytes", "Memory that cached blocks take.");
+const COMPRESSED: Name = gauge(
+    "millpond_arc_compressed_size_bytes",
+    "Memory of cached blocks as stored on the devices, most of them compressed.",
+);
+const UNCOMPRESSED: Name = gauge(
+    "millpond_arc_uncompressed_size_bytes",
+    "What all cached blocks would take decompressed.",
+);
+const OVERHEAD: Name = gauge(
+    "millpond_arc_overhead_size_bytes",
+    "Memory of decompressed content of blocks that are cached as stored, too.",
+);
 const TARGET: Name = gauge("millpond_arc_c_bytes", "Memory that they may take now.");
 const MIN: Name = gauge(
     "millpond_arc_c_min_bytes",
@@ -54,40 +96,141 @@ const METADATA: Name = gauge(
     "millpond_arc_metadata_size_bytes",
     "Memory of cached metadata.",
 );
+const MRU: Name = gauge("millpond_arc_mru_size_bytes", "Memory of blocks used once.");
 const MFU: Name = gauge(
     "millpond_arc_mfu_size_bytes",
     "Memory of blocks used more than once.",
 );
+const MRU_GHOST: Name = gauge(
+    "millpond_arc_mru_ghost_size_bytes",
+    "Size of the remembered evicted blocks that were used once; they take no such memory.",
+);
+const MFU_GHOST: Name = gauge(
+    "millpond_arc_mfu_ghost_size_bytes",
+    "Size of the remembered evicted blocks that were used more than once; they take no such memory.",
+);
 const UNUSED: Name = gauge(
     "millpond_arc_prefetch_size_bytes",
-    "Memory of prefetched blocks that were not read yet.",
+    "Memory of prefetched blocks that no reader has finished.",
 );
 const BLOCKS: Name = gauge("millpond_arc_blocks", "Blocks in the cache.");
+const MEMORY_FREE: Name = gauge(
+    "millpond_arc_memory_free_bytes",
+    "Memory that programs could still have.",
+);
+const SYS_FREE: Name = gauge(
+    "millpond_arc_sys_free_bytes",
+    "What the cache leaves of that memory to others.",
+);
+const NO_GROW: Name = gauge(
+    "millpond_arc_no_grow",
+    "Whether the cache cannot grow because memory is short.",
+);
 
-pub(super) fn add(page: &mut Page, cache: &BlockCache) {
-    let stats = cache.statistics();
-    let (min, max) = cache.limit_range_bytes();
+const L2: [(&str, &str); 6] = [
+    (
+        "millpond_arc_l2_hits_total",
+        "Blocks that were not cached and found on a cache device.",
+    ),
+    (
+        "millpond_arc_l2_misses_total",
+        "Blocks that were not cached and not found on the cache devices of their pool.",
+    ),
+    (
+        "millpond_arc_l2_cksum_bad_total",
+        "Copies on cache devices whose bytes were wrong.",
+    ),
+    (
+        "millpond_arc_l2_io_error_total",
+        "Requests to cache devices that failed.",
+    ),
+    (
+        "millpond_arc_l2_read_bytes_total",
+        "Bytes read from cache devices.",
+    ),
+    (
+        "millpond_arc_l2_write_bytes_total",
+        "Bytes written to cache devices.",
+    ),
+];
+const L2_SIZE: Name = gauge(
+    "millpond_arc_l2_size_bytes",
+    "Size of the blocks on cache devices, as stored.",
+);
+const L2_ASIZE: Name = gauge(
+    "millpond_arc_l2_asize_bytes",
+    "Space in use on cache devices.",
+);
+const L2_INDEX: Name = gauge(
+    "millpond_arc_l2_hdr_size_bytes",
+    "Memory of the index of cache devices.",
+);
+
+pub(super) fn add(page: &mut Page, arc: &ArcInfo) {
+    for (names, counts) in [
+        (ALL, arc.all()),
+        (DEMAND_DATA, arc.demand_data),
+        (DEMAND_METADATA, arc.demand_metadata),
+        (PREFETCH_DATA, arc.prefetch_data),
+        (PREFETCH_METADATA, arc.prefetch_metadata),
+    ] {
+        let ArcLookups {
+            hits,
+            io_hits,
+            misses,
+        } = counts;
+        for ((name, help), value) in names
+            .into_iter()
+            .zip(LOOKUP_HELP)
+            .zip([hits, io_hits, misses])
+        {
+            page.add(counter(name, help), &[], value);
+        }
+    }
     for (name, value) in [
-        (HITS, stats.hits),
-        (MISSES, stats.misses),
-        (METADATA_HITS, stats.metadata_hits),
-        (METADATA_MISSES, stats.metadata_misses),
-        (MRU_HITS, stats.recent_hits),
-        (MFU_HITS, stats.frequent_hits),
-        (MRU_GHOST_HITS, stats.ghost_hits - stats.frequent_ghost_hits),
-        (MFU_GHOST_HITS, stats.frequent_ghost_hits),
-        (PREFETCHED, stats.speculative_used),
-        (EVICTED, stats.evicted_bytes),
-        (SIZE, stats.weight_bytes),
-        (TARGET, stats.limit_bytes),
-        (MIN, min),
-        (MAX, max),
-        (DATA, stats.data_bytes),
-        (METADATA, stats.metadata_bytes),
-        (MFU, stats.frequent_bytes),
-        (UNUSED, stats.speculative_bytes),
-        (BLOCKS, stats.entries),
+        (MRU_HITS, arc.mru_hits),
+        (MFU_HITS, arc.mfu_hits),
+        (MRU_GHOST_HITS, arc.mru_ghost_hits),
+        (MFU_GHOST_HITS, arc.mfu_ghost_hits),
+        (UNCACHED_HITS, arc.uncached_hits),
+        (PREFETCH_USED, arc.prefetch_used),
+        (EVICTIONS, arc.evictions),
+        (EVICTED, arc.evicted_bytes),
+        (SIZE, arc.size_bytes),
+        (COMPRESSED, arc.compressed_bytes),
+        (UNCOMPRESSED, arc.uncompressed_bytes),
+        (OVERHEAD, arc.overhead_bytes),
+        (TARGET, arc.c_bytes),
+        (MIN, arc.c_min_bytes),
+        (MAX, arc.c_max_bytes),
+        (DATA, arc.data_bytes),
+        (METADATA, arc.metadata_bytes),
+        (MRU, arc.mru_bytes),
+        (MFU, arc.mfu_bytes),
+        (MRU_GHOST, arc.mru_ghost_bytes),
+        (MFU_GHOST, arc.mfu_ghost_bytes),
+        (UNUSED, arc.prefetch_bytes),
+        (BLOCKS, arc.blocks),
+        (L2_SIZE, arc.l2_bytes),
+        (L2_ASIZE, arc.l2_allocated_bytes),
+        (L2_INDEX, arc.l2_index_bytes),
     ] {
         page.add(name, &[], value);
+    }
+    let l2 = [
+        arc.l2_hits,
+        arc.l2_misses,
+        arc.l2_checksum_errors,
+        arc.l2_io_errors,
+        arc.l2_read_bytes,
+        arc.l2_written_bytes,
+    ];
+    for ((name, help), value) in L2.into_iter().zip(l2) {
+        page.add(counter(name, help), &[], value);
+    }
+    if let Some(memory) = &arc.memory {
+        page.add(MEMORY_FREE, &[], memory.free_bytes);
+        page.add(SYS_FREE, &[], memory.reserve_bytes);
+        page.add(NO_GROW, &[], u64::from(!memory.may_grow));
     }
 }

@@ -7,8 +7,7 @@ use millpond_control::properties::{DatasetKind, Kinds, by_name};
 use millpond_control::{
     ControlError, DatasetQuery, IoWaits, PoolInfo, READ, VdevInfo, VdevState, WRITE, Wanted,
 };
-use millpond_engine::BlockCache;
-use millpond_service::ImportedPool;
+use millpond_service::{ImportedPool, arc_info};
 
 /// Upper bound of the datasets reported per pool. `millpond_datasets_complete` shows whether there are more.
 const DATASETS_MAX: usize = 1000;
@@ -48,7 +47,7 @@ pub fn page(daemon: &Daemon) -> String {
         "Pools of the cache file that could not be imported.",
     );
     page.add(absent, &[], daemon.absent_count());
-    arc::add(&mut page, &BlockCache::of_process());
+    arc::add(&mut page, &arc_info());
     for (name, pool) in &pools {
         engine(&mut page, name, pool);
         // A suspended pool that cannot be read reports its last known information.

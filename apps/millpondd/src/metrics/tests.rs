@@ -10,6 +10,42 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::Instant;
 
+#[test]
+fn the_cache_has_the_names_of_arcstats() {
+    use millpond_control::{ArcInfo, ArcLookups};
+    let lookups = |hits, io_hits, misses| ArcLookups {
+        hits,
+        io_hits,
+        misses,
+    };
+    let mut page = super::page::Page::default();
+    let arc = ArcInfo {
+        demand_data: lookups(1, 2, 3),
+        demand_metadata: lookups(10, 20, 30),
+        prefetch_data: lookups(100, 200, 300),
+        prefetch_metadata: lookups(1000, 2000, 3000),
+        evictions: 7,
+        c_max_bytes: 8,
+        ..ArcInfo::default()
+    };
+    super::arc::add(&mut page, &arc);
+    let text = page.text();
+    for line in [
+        "millpond_arc_hits_total 1111\n",
+        "millpond_arc_iohits_total 2222\n",
+        "millpond_arc_misses_total 3333\n",
+        "millpond_arc_demand_data_hits_total 1\n",
+        "millpond_arc_demand_metadata_iohits_total 20\n",
+        "millpond_arc_prefetch_data_misses_total 300\n",
+        "millpond_arc_prefetch_metadata_hits_total 1000\n",
+        "millpond_arc_evictions_total 7\n",
+        "millpond_arc_c_max_bytes 8\n",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    assert!(!text.contains("no_grow"), "the memory is not known");
+}
+
 fn page() -> PageSource {
     Arc::new(|| "a 1\n".to_owned())
 }

@@ -127,7 +127,7 @@ impl<'a> Follow<'a> {
                     Effect::AllInTheWay(names) => {
                         let names: BTreeSet<&str> = names.iter().map(String::as_str).collect();
                         let is_meant = |info: &MountInfo| names.contains(info.dataset.as_str());
-                        let _turn = self.mounts.turn.lock();
+                        let _changing = self.mounts.changing.lock();
                         self.mounts.remove_these(&is_meant, false, &mut self.taken)
                     }
                     _ => return Ok(()),
@@ -194,7 +194,7 @@ impl<'a> Follow<'a> {
     /// Mounts the removed file systems that still exist again. Returns those that failed.
     fn reopen_leaf(&mut self) -> Vec<Note> {
         let taken = std::mem::take(&mut self.taken);
-        let _turn = self.mounts.turn.lock();
+        let _changing = self.mounts.changing.lock();
         self.mounts.mount_removed(self.pools, &taken)
     }
 

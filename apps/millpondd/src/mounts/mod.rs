@@ -42,7 +42,7 @@ pub struct Mounts {
     mounter: Box<dyn Mounter>,
     table: Mutex<Vec<Entry>, rank::MountTable>,
     /// Serializes mounting and unmounting.
-    turn: Mutex<(), rank::MountTurn>,
+    changing: Mutex<(), rank::MountChange>,
     /// Called with the new mounts before every change is made.
     note: Box<Notes>,
 }
@@ -58,7 +58,7 @@ impl Mounts {
         Self {
             mounter,
             table: Mutex::new(vec![]),
-            turn: Mutex::new(()),
+            changing: Mutex::new(()),
             note,
         }
     }
@@ -158,7 +158,7 @@ impl Mounts {
         dataset: &str,
         request: &MountRequest,
     ) -> Result<(), MountProblem> {
-        let _turn = self.turn.lock();
+        let _changing = self.changing.lock();
         let mut own = self.read(pools, dataset, 0)?;
         let Some(mut settings) = own.pop() else {
             return Err(MountProblem::NotAFileSystem);
@@ -204,7 +204,7 @@ impl Mounts {
     /// Mounts file systems again whose properties now give other mount options. Returns those that failed
     /// because they are in use.
     fn remount_changed(&self, pools: &ImportedPools, root: &str) -> Vec<Note> {
-        let _turn = self.turn.lock();
+        let _changing = self.changing.lock();
         let Ok(all) = self.read(pools, root, DatasetQuery::WHOLE_TREE) else {
             return vec![];
         };
@@ -239,7 +239,7 @@ impl Mounts {
         notes
     }
 
-    /// Restores removed mounts with their former options. The caller holds `turn`.
+    /// Restores removed mounts with their former options. The caller holds `changing`.
     fn mount_removed(&self, pools: &ImportedPools, removed: &[RemovedMount]) -> Vec<Note> {
         let mut all: Vec<(Settings, &RemovedMount)> = vec![];
         for one in removed {
@@ -280,7 +280,7 @@ impl Mounts {
 
     /// Renames the mounts of `from` and of its descendants to `to`. The mount points stay.
     fn call_otherwise(&self, from: &str, to: &str) {
-        let _turn = self.turn.lock();
+        let _changing = self.changing.lock();
         for entry in self.table.lock().iter_mut() {
             if is_within(&entry.info.dataset, from) {
                 let rest = entry.info.dataset.get(from.len()..).unwrap_or_default();
@@ -371,7 +371,7 @@ impl Mounts {
         options: &[String],
         wanted: &dyn Fn(&Settings) -> bool,
     ) -> Vec<Note> {
-        let _turn = self.turn.lock();
+        let _changing = self.changing.lock();
         let mut all = match self.read(pools, root, DatasetQuery::WHOLE_TREE) {
             Ok(all) => all,
             Err(why) => {
@@ -400,7 +400,7 @@ impl Mounts {
         force: bool,
         removed: &mut Vec<RemovedMount>,
     ) -> Result<(), (String, MountProblem)> {
-        let _turn = self.turn.lock();
+        let _changing = self.changing.lock();
         self.remove_these(&|info| is_within(&info.dataset, root), force, removed)
     }
 
@@ -412,7 +412,7 @@ impl Mounts {
         (root, name, value): (&str, &str, Option<&Value>),
         removed: &mut Vec<RemovedMount>,
     ) -> Result<(), (String, MountProblem)> {
-        let _turn = self.turn.lock();
+        let _changing = self.changing.lock();
         let Some(property) = by_name(name) else {
             return Ok(());
         };
@@ -459,7 +459,7 @@ impl Mounts {
     }
 
     /// Unmounts the selected file systems, the last mounted first. Adds them to `removed` in the order of
-    /// unmounting. After an error, those already unmounted stay so. The caller holds `turn`.
+    /// unmounting. After an error, those already unmounted stay so. The caller holds `changing`.
     fn remove_these(
         &self,
         is_meant: &dyn Fn(&MountInfo) -> bool,

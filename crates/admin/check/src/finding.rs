@@ -80,7 +80,7 @@ kinds! {
         "do not write to the pool; copy out what it holds",
     /// The allocated bytes in a space map's header differ from its entries.
     SpaceMapSum "space-map-figure" Wrong
-        "figures of free space are off; copy the data to a new pool when convenient",
+        "the counters of free space are wrong; copy the data to a new pool when convenient",
     /// A space map's histogram does not match its entries.
     SpaceHistogram "space-histogram" Harmless
         "the histogram is a hint and is rebuilt when the metaslab is next written",
@@ -89,7 +89,7 @@ kinds! {
         "do not write to the pool; copy out what it holds",
     /// The allocated size in a pointer differs from the space that the block needs on the vdev.
     AllocatedSize "allocated-size" Wrong
-        "figures of space are off; copy the data to a new pool when convenient",
+        "counters of space are wrong; copy the data to a new pool when convenient",
     /// A dnode's used space is wrong.
     DnodeUsed "dnode-used" Wrong
         "`du` and quotas are off for this object; copying the file corrects it",
@@ -98,7 +98,7 @@ kinds! {
         "objects or data may not be found; copy out what can be read",
     /// A snapshot's or head's referenced, compressed, uncompressed or unique bytes are wrong.
     DatasetSpace "dataset-figure" Wrong
-        "space shown for it is wrong; send it to another pool to get right figures",
+        "space shown for it is wrong; send it to another pool to get right values",
     /// A directory's used bytes, their breakdown or its counts are wrong.
     DirectorySpace "directory-figure" Wrong
         "space shown for it is wrong, quotas and reservations too; send the datasets to another pool",
@@ -113,7 +113,7 @@ kinds! {
         "do not destroy snapshots of this dataset; send it to another pool",
     /// The totals in a block pointer list's header differ from its entries.
     BlockListSum "block-list-figure" Wrong
-        "figures of space are off; send the dataset to another pool",
+        "counters of space are wrong; send the dataset to another pool",
     /// A clone's livelist does not match the clone's blocks.
     Livelist "livelist" Danger
         "do not destroy this clone before its data is copied and its origin sent to another pool",

@@ -275,23 +275,13 @@ impl Scene<'_> {
         let store = pool.store();
         let topology = store.topology();
         let capacity = topology.capacity_bytes();
-        let mos_tree = DatasetTree {
-            name: String::new(),
-            dataset: 0,
-            root: pool.uberblock().root,
-            previous_root: BlockPointer::default(),
-            born_after: Txg(0),
-            origin_txg: Txg(0),
-            unique_after: Txg(0),
-            has_log: false,
-        };
         let tally = |tree| {
             Arc::new(Tally {
                 tree,
                 counted: Mutex::default(),
             })
         };
-        let mos_tally = tally(mos_tree);
+        let mos_tally = tally(DatasetTree::of_mos(pool.uberblock().root));
         let tallies: Vec<Arc<Tally>> = (0..self.dsl.datasets.len())
             .map(|at| tally(self.dsl.tree(at)))
             .collect();
@@ -449,8 +439,8 @@ impl Scene<'_> {
         let endian = object.dnode().endian;
         let phys = BpTreePhys::decode(bonus, endian).map_err(|error| error.to_string())?;
         let mut sums = Sums::default();
-        let room = object.length_bytes() / 168;
-        for at in phys.begin..phys.end.min(room) {
+        let capacity = object.length_bytes() / 168;
+        for at in phys.begin..phys.end.min(capacity) {
             let mut bytes = [0; 168];
             object
                 .read(at * 168, &mut bytes)

@@ -40,6 +40,22 @@ pub(super) struct DatasetTree {
     pub(super) has_log: bool,
 }
 
+impl DatasetTree {
+    /// The tree of the MOS, which is no dataset.
+    pub(super) fn of_mos(root: BlockPointer) -> Self {
+        Self {
+            name: String::new(),
+            dataset: 0,
+            root,
+            previous_root: BlockPointer::default(),
+            born_after: Txg(0),
+            origin_txg: Txg(0),
+            unique_after: Txg(0),
+            has_log: false,
+        }
+    }
+}
+
 /// The blocks counted in a tree.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Counted {

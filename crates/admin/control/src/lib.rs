@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod about;
+mod arc;
 mod change;
 mod condition;
 mod dataset;
@@ -28,9 +29,10 @@ mod vdev;
 mod waits;
 
 pub use about::About;
+pub use arc::{ArcInfo, ArcLookups, ArcMemory};
 pub use change::{
     ChangeError, ChangeFailure, Changed, DatasetChange, DeviceFacts, DeviceInUse, DeviceProblem,
-    NewDevices, NewPoolRequest, Note, PoolChange, TopRequest, Values,
+    NewDevices, NewPoolRequest, NewSide, Note, PoolChange, ScrubAction, TopRequest, Values,
 };
 pub use condition::{Condition, Purpose, condition};
 pub use dataset::{DatasetInfo, DatasetQuery, Wanted};

@@ -5,7 +5,7 @@
 
 use crate::failure::Denied as _;
 use crate::{
-    About, ChangeError, ChangeFailure, Changed, ControlError, DatasetInfo, DatasetQuery,
+    About, ArcInfo, ChangeError, ChangeFailure, Changed, ControlError, DatasetInfo, DatasetQuery,
     DeviceFacts, DeviceProblem, Event, Failure, HistoryRecord, ImportError, ImportRequest,
     ImportablePool, Imported, KeyProblem, MountInfo, MountProblem, MountRequest, NewDevices,
     NewPoolRequest, OwnerKind, OwnerSpace, PoolChange, PoolInfo, Property, SearchPaths, Secret,
@@ -279,6 +279,8 @@ requests! {
         ClearEvents, "org.millpond.ClearEvents", clear_events() -> u64, Control(ControlError), Owner;
         /// The version, process and user of the process that answers.
         About, "org.millpond.About", about() -> About, Control(ControlError), Anyone;
+        /// Statistics of the cache that all pools of the process share.
+        ArcStatistics, "org.millpond.ArcStatistics", arc_statistics() -> ArcInfo, Control(ControlError), Anyone;
     }
     streams {
         /// Every dataset that a query selects, in no guaranteed order.

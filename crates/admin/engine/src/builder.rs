@@ -2,7 +2,7 @@
 
 use super::pool::Pool;
 use crate::Error;
-use millpond_device::{DeviceError, FileDevice, OpenOptions, QueuedDevice};
+use millpond_device::{DeviceError, FileDevice, OpenOptions};
 use millpond_env::Env;
 use millpond_env::sync::Arc;
 use millpond_pool::{
@@ -223,10 +223,9 @@ pub fn open_device(path: &Path) -> Result<NewDevice, Error> {
     };
     let device = FileDevice::open(path, options).map_err(fail)?;
     let is_block_device = device.is_block_device();
-    let queued = QueuedDevice::new(Arc::new(device));
     // Labels contain absolute paths. Symbolic links are kept, because administrators look for those names.
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let mut new = NewDevice::file(&absolute.to_string_lossy(), Arc::new(queued));
+    let mut new = NewDevice::file(&absolute.to_string_lossy(), Arc::new(device));
     new.is_block_device = is_block_device;
     Ok(new)
 }

@@ -11,14 +11,16 @@ use millpond_volume::create_volume;
 use std::error::Error;
 
 /// Creates the first objects of file systems and volumes.
-pub(super) struct FileSystemInitializer {
-    pub(super) env: Env,
+pub struct FileSystemInitializer {
+    env: Env,
     /// Default uid and gid of root directories.
-    pub(super) owner: (u32, u32),
+    owner: (u32, u32),
 }
 
 impl FileSystemInitializer {
-    pub(super) fn of(env: &Env, writing: &WriteOptions) -> Arc<Self> {
+    /// Root directories without an owner get the one of the options.
+    #[must_use]
+    pub fn of(env: &Env, writing: &WriteOptions) -> Arc<Self> {
         Arc::new(Self {
             env: env.clone(),
             owner: writing.owner,

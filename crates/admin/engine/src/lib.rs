@@ -19,7 +19,10 @@ mod view;
 pub use builder::{PoolBuilder, open_device};
 pub use dataset::Dataset;
 pub use error::Error;
-pub use millpond_block::{BlockCache, BlockError, LeafCondition, LeafReason, LeafState};
+pub use initializer::FileSystemInitializer;
+pub use millpond_block::{
+    BlockCache, BlockError, LeafCondition, LeafReason, LeafState, Lookups as CacheLookups,
+};
 pub use millpond_dataset::properties::{DatasetKind, OwnerKind, OwnerSpace};
 pub use millpond_dataset::{
     Bookmark, DatasetError, DatasetSpace, Datasets, DestroyOptions, HeadDataset, Hold, KeyFormat,
@@ -31,10 +34,11 @@ pub use millpond_object::{ObjectError, ObjectSetView, ObjectView, ReadableObject
 pub use millpond_ondisk::{BlockId, ObjectId, Txg, acl};
 pub use millpond_pool::import::{Found, PoolCandidate, PoolState, Rewind, RewindError};
 pub use millpond_pool::{
-    CreateError, FeatureChoice, FoundLogs, HistoryCommand, LeafError, LeafEvent, LeafEventKind,
-    NewDevice, NewLayout, NewPool, NewTop, NewVdevError, NewVdevOptions, NewVdevs, NotedEvent,
-    Offline, OpenError, OpenOptions, PoolError, PoolSetting, Replication, ReplicationMismatch,
-    RequestDeadline, SettingError, SettingTime, SyncMode, VdevSetting, WhyReadOnly, WriteOptions,
+    AttachError, AttachKind, CreateError, FeatureChoice, FoundLogs, HistoryCommand, LeafError,
+    LeafEvent, LeafEventKind, NewDevice, NewLayout, NewPool, NewTop, NewVdevError, NewVdevOptions,
+    NewVdevs, NotedEvent, Offline, OpenError, OpenOptions, PoolError, PoolSetting, Replication,
+    ReplicationMismatch, RequestDeadline, ScanNote, ScanRefusal, ScrubRange, SettingError,
+    SettingTime, SyncMode, VdevSetting, WhyReadOnly, WriteOptions,
 };
 /// The newest version of file systems, and the only one that can be written.
 pub use millpond_posix::VERSION as FILE_SYSTEM_VERSION;
@@ -45,6 +49,7 @@ pub use millpond_posix::{
     RenameMode, Seek, SetAttributes, SetTime, SpecialFile, Stat, Symlinks, Timestamp, WriteAt,
     XattrMode, is_safe_name,
 };
+pub use millpond_scan::{Limits as ScanLimits, References, ScanError, Scanner, references};
 pub use millpond_vdev::{AllocationClass, VdevType};
 pub use millpond_volume::{Volume, VolumeError, VolumeExtent};
 pub use pool::{Pool, SCAN_FOR_WRITING};

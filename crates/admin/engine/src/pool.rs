@@ -13,6 +13,7 @@ use millpond_pool::OpenOptions;
 use millpond_pool::import::{PoolCandidate, ScanOptions};
 use millpond_pool::{NewPool, Pool as Inner, WriteOptions};
 use millpond_posix::{FileSystem, VERSION};
+use millpond_scan::Scanner;
 use millpond_volume::Volume;
 use std::collections::BTreeMap;
 
@@ -256,6 +257,14 @@ impl Pool {
             open.free_beyond_end()?;
         }
         Ok(open)
+    }
+
+    /// Starts the thread that scrubs and resilvers, until the pool is closed. Without it, scans stand still.
+    ///
+    /// # Errors
+    /// If the thread cannot be started.
+    pub fn start_scanner(&self) -> std::io::Result<()> {
+        Scanner::default().start(self.inner())
     }
 
     /// Waits until all changes so far are on stable storage.

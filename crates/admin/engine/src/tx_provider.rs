@@ -1,7 +1,7 @@
 //! Connects files with their dataset: begins transactions, and converts properties into settings.
 
 use millpond_dataset::{DatasetError, Refusal};
-use millpond_dataset::{Estimate as DatasetEstimate, HeadDataset, OtherLog, Settings as Numbers};
+use millpond_dataset::{HeadDataset, OtherLog, Settings as Numbers};
 use millpond_env::sync::Arc;
 use millpond_intent::LogWriter;
 use millpond_object::LoggedBlock;
@@ -126,12 +126,6 @@ fn refusal(error: DatasetError) -> TransactionError {
 
 impl TransactionSource for DatasetTxProvider {
     fn begin(&self, estimate: Estimate) -> Result<Transaction, TransactionError> {
-        let estimate = DatasetEstimate {
-            bytes: estimate.bytes,
-            is_freeing: estimate.is_freeing,
-            freed_blocks: estimate.freed_blocks,
-            wait: estimate.wait,
-        };
         self.dataset.begin(estimate).map_err(refusal)
     }
     fn wait_open_synced(&self) -> Result<(), TransactionError> {

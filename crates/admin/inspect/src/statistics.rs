@@ -318,8 +318,8 @@ impl Count<'_> {
         };
         let header =
             BpObjectPhys::decode(object.bonus()?, object.dnode().endian).map_err(invalid)?;
-        let room = object.length_bytes() / POINTER_BYTES;
-        for index in 0..header.pointer_count.min(room) {
+        let capacity = object.length_bytes() / POINTER_BYTES;
+        for index in 0..header.pointer_count.min(capacity) {
             let mut bytes = [0u8; POINTER_BYTES as usize];
             let at = index * POINTER_BYTES;
             object.read(at, &mut bytes)?;

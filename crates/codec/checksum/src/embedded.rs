@@ -70,13 +70,54 @@ pub fn verify_label(region: &[u8], device_offset_bytes: u64) -> Result<Endian, C
     verify_sha256(region, ChecksumKind::Label, verifier, Form::Full)
 }
 
+/// A little-endian label region that is sealed for several offsets. Only the end of the region depends on
+/// the offset, so the rest is hashed once.
+#[derive(Debug, Clone)]
+pub struct LabelSealer {
+    /// With the magic number.
+    region: Vec<u8>,
+    /// Offset of the trailer.
+    at: usize,
+    /// Covers everything before the verifier.
+    hash: Sha256,
+}
+
+impl LabelSealer {
+    /// Takes a region whose last 40 bytes are free.
+    ///
+    /// # Errors
+    /// [`ChecksumError::Size`] if the region is shorter than the trailer.
+    pub fn new(region: Vec<u8>) -> Result<Self, ChecksumError> {
+        let mut region = region;
+        let at = trailer_at_end(&region)?;
+        put_words(&mut region, at, &[TRAILER_MAGIC]);
+        let [before, ..] = parts(&region, at, &[0; 32]);
+        let hash = Sha256::new_with_prefix(before);
+        Ok(Self { region, at, hash })
+    }
+
+    /// The region with its checksum for byte `device_offset_bytes` of the device.
+    #[must_use]
+    pub fn sealed(&self, device_offset_bytes: u64) -> Vec<u8> {
+        let verifier = verifier_bytes([device_offset_bytes, 0, 0, 0], Endian::Little);
+        let [_, verifier, after] = parts(&self.region, self.at, &verifier);
+        let hash = self.hash.clone().chain_update(verifier).chain_update(after);
+        let computed = digest_words(hash.finalize().into(), Endian::Big);
+        let mut sealed = self.region.clone();
+        let fitted = Form::Full.fit(ChecksumKind::Label, computed);
+        put_result(&mut sealed, self.at, Form::Full, fitted);
+        sealed
+    }
+}
+
 /// Writes magic number and checksum into the last 40 bytes of a little-endian label region.
 ///
 /// # Errors
 /// [`ChecksumError::Size`] if the region is shorter than the trailer.
 pub fn seal_label(region: &mut [u8], device_offset_bytes: u64) -> Result<(), ChecksumError> {
-    let verifier = [device_offset_bytes, 0, 0, 0];
-    seal_sha256(region, ChecksumKind::Label, verifier, Form::Full)
+    let sealed = LabelSealer::new(region.to_vec())?.sealed(device_offset_bytes);
+    region.copy_from_slice(&sealed);
+    Ok(())
 }
 
 /// Verifies a gang header of exactly these bytes. Returns its byte order. `form` is [`Form::of`] the pointer

@@ -40,9 +40,9 @@ mod skein;
 pub use checksummer::{Checksummer, Form, Salt, checksum};
 pub use edonr::edonr_512;
 pub use embedded::{
-    GangHeader, GangVerifier, TRAILER_BYTES, TRAILER_MAGIC, find_gang_header, seal_gang_header,
-    seal_label, seal_zilog, seal_zilog2, verify_gang_header, verify_label, verify_zilog,
-    verify_zilog2,
+    GangHeader, GangVerifier, LabelSealer, TRAILER_BYTES, TRAILER_MAGIC, find_gang_header,
+    seal_gang_header, seal_label, seal_zilog, seal_zilog2, verify_gang_header, verify_label,
+    verify_zilog, verify_zilog2,
 };
 pub use error::{ChecksumError, Mismatch};
 pub use fletcher::{Fletcher4, fletcher2_by_definition, fletcher4_by_definition};

@@ -125,11 +125,16 @@ pub fn compress(
     source: &[u8],
     limit: usize,
 ) -> Option<Vec<u8>> {
+    if kind == CompressionKind::Lz4 {
+        return lz4::compress_to_vec(source, limit);
+    }
     // No encoding doubles its input, so this bounds the buffer for a large limit.
     let room = source.len().saturating_mul(2).saturating_add(64);
     let mut encoded = vec![0; limit.min(room)];
     let length = compress_into(kind, zstd_level, source, &mut encoded)?;
     encoded.truncate(length);
+    // The caller keeps it until it is on stable storage.
+    encoded.shrink_to_fit();
     Some(encoded)
 }
 

@@ -1,6 +1,7 @@
 //! One raw LZ4 block after its length.
 
 use crate::DecompressError;
+use std::cell::RefCell;
 
 /// Size of the big-endian length before the block.
 const LENGTH_BYTES: usize = 4;
@@ -103,17 +104,140 @@ fn length(from: &[u8], at: &mut usize) -> Option<usize> {
     }
 }
 
+/// A block counts as sparse if at most one sixteenth of it comes before the zeros at its end.
+const SPARSE: usize = 16;
+/// Fewer zeros are not worth a repetition of their own.
+const ZEROS_MIN: usize = 64;
+/// The last bytes of a block must be literals.
+const LAST_LITERALS: usize = 5;
+/// The shortest repetition.
+const REPEATED_MIN: usize = 4;
+/// The largest length that fits into its half of a token.
+const NIBBLE_MAX: usize = 15;
+
+/// How much memory each thread keeps for the encoder.
+const SCRATCH_BYTES_MAX: usize = 256 << 10;
+
+thread_local! {
+    /// Memory for the encoder's worst case.
+    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Compresses into `destination`. Returns the length, or `None` if it does not fit.
 pub(crate) fn compress(source: &[u8], destination: &mut [u8]) -> Option<usize> {
-    // The encoder needs room for its worst case, so it writes to a separate buffer.
-    let mut block = vec![0; lz4_flex::block::get_maximum_output_size(source.len())];
-    let length = lz4_flex::block::compress_into(source, &mut block).ok()?;
-    let total = length.checked_add(LENGTH_BYTES)?;
-    let (head, body) = destination
-        .get_mut(..total)?
-        .split_first_chunk_mut::<LENGTH_BYTES>()?;
-    *head = u32::try_from(length).ok()?.to_be_bytes();
-    body.copy_from_slice(block.get(..length)?);
-    Some(total)
+    with_block(source, |head, block| {
+        let total = head.len().checked_add(block.len())?;
+        let (to_head, to_block) = destination
+            .get_mut(..total)?
+            .split_first_chunk_mut::<LENGTH_BYTES>()?;
+        *to_head = head;
+        to_block.copy_from_slice(block);
+        Some(total)
+    })
+}
+
+/// As [`compress`], into new memory that is no larger than needed.
+pub(crate) fn compress_to_vec(source: &[u8], limit: usize) -> Option<Vec<u8>> {
+    with_block(source, |head, block| {
+        let fits = head.len().checked_add(block.len())? <= limit;
+        fits.then(|| [&head, block].concat())
+    })
+}
+
+/// Encodes a block in memory of the thread, and passes its length and its bytes to `take`.
+///
+/// Blocks of metadata are mostly a few pointers before zeros. Their zeros are one repetition, which is
+/// appended without a look at them.
+fn with_block<T>(
+    source: &[u8],
+    take: impl FnOnce([u8; LENGTH_BYTES], &[u8]) -> Option<T>,
+) -> Option<T> {
+    let zeros = trailing_zeros(source);
+    let used = source.len().checked_sub(zeros)?;
+    let is_sparse = zeros >= ZEROS_MIN && used.checked_mul(SPARSE)? <= source.len();
+    SCRATCH.with_borrow_mut(|block| {
+        let length = if is_sparse {
+            // With one zero to repeat.
+            let front = source.get(..used.checked_add(1)?)?;
+            let length = encode(front, block)?;
+            block.truncate(length);
+            repeat_last_byte(block, zeros.checked_sub(1)?)?;
+            block.len()
+        } else {
+            encode(source, block)?
+        };
+        let head = u32::try_from(length).ok()?.to_be_bytes();
+        let taken = take(head, block.get(..length)?);
+        if block.capacity() > SCRATCH_BYTES_MAX {
+            *block = Vec::new();
+        }
+        taken
+    })
+}
+
+/// Encodes a raw block at the start of `block`, whose other content is arbitrary. Returns its length.
+fn encode(source: &[u8], block: &mut Vec<u8>) -> Option<usize> {
+    let most = lz4_flex::block::get_maximum_output_size(source.len());
+    if block.len() < most {
+        block.resize(most, 0);
+    }
+    lz4_flex::block::compress_into(source, block).ok()
+}
+
+/// The number of zeros at the end.
+fn trailing_zeros(source: &[u8]) -> usize {
+    const CHUNK: usize = 128;
+    let is_zero = |chunk: &&[u8]| chunk.iter().fold(0, |all, byte| all | byte) == 0;
+    let chunks = source.rchunks_exact(CHUNK).take_while(is_zero).count();
+    let zeros = chunks.saturating_mul(CHUNK);
+    let rest = source.get(..source.len().saturating_sub(zeros));
+    let rest = rest.unwrap_or_default().iter().rev();
+    zeros.saturating_add(rest.take_while(|byte| **byte == 0).count())
+}
+
+/// Appends `count` repetitions of the last decoded byte, a literal, to a complete block. The block's last
+/// sequence has literals only; it gets a repetition, and a last sequence of five literals follows.
+fn repeat_last_byte(block: &mut Vec<u8>, count: usize) -> Option<()> {
+    let last = last_sequence(block)?;
+    let byte = *block.last()?;
+    let repeated = count.checked_sub(LAST_LITERALS)?;
+    let length = repeated.checked_sub(REPEATED_MIN)?;
+    let token = block.get_mut(last)?;
+    *token |= u8::try_from(length.min(NIBBLE_MAX)).ok()?;
+    block.extend_from_slice(&1u16.to_le_bytes());
+    if let Some(mut left) = length.checked_sub(NIBBLE_MAX) {
+        while left >= usize::from(u8::MAX) {
+            block.push(u8::MAX);
+            left = left.checked_sub(usize::from(u8::MAX))?;
+        }
+        block.push(u8::try_from(left).ok()?);
+    }
+    // Five literals, no repetition.
+    block.push(0x50);
+    block.extend_from_slice(&[byte; LAST_LITERALS]);
+    Some(())
+}
+
+/// The offset of the token of a raw block's last sequence.
+fn last_sequence(block: &[u8]) -> Option<usize> {
+    let mut at = 0usize;
+    loop {
+        let start = at;
+        let token = *block.get(at)?;
+        at = at.checked_add(1)?;
+        let mut literals = usize::from(token >> 4);
+        if literals == NIBBLE_MAX {
+            literals = literals.checked_add(length(block, &mut at)?)?;
+        }
+        at = at.checked_add(literals)?;
+        if at >= block.len() {
+            return Some(start);
+        }
+        at = at.checked_add(2)?;
+        if usize::from(token & 15) == NIBBLE_MAX {
+            length(block, &mut at)?;
+        }
+    }
 }
 
 #[cfg(test)]
@@ -155,7 +279,69 @@ mod tests {
         }
     }
 
+    /// Compresses, and checks that both decoders return the source. Returns the compressed length.
+    fn round_trip(source: &[u8]) -> usize {
+        let mut stored = vec![1; source.len() + 1000];
+        let length = compress(source, &mut stored).unwrap();
+        let mut back = vec![1; source.len()];
+        decompress(&stored[..length], &mut back).unwrap();
+        assert!(back == source);
+        agree(&stored[LENGTH_BYTES..length], source.len());
+        let mut theirs = vec![1; source.len()];
+        let count = lz4_flex::block::decompress_into(&stored[LENGTH_BYTES..length], &mut theirs);
+        assert_eq!(count.unwrap(), source.len());
+        assert!(theirs == source);
+        length
+    }
+
+    #[test]
+    fn zeros_at_the_end_take_a_byte_for_each_255() {
+        for size in [512, 4096, 16_384, 131_072] {
+            for used in [
+                0,
+                1,
+                4,
+                5,
+                12,
+                13,
+                20,
+                128,
+                300,
+                size / 16 - 1,
+                size / 16,
+                size / 16 + 1,
+            ] {
+                let mut source: Vec<u8> = (0..used).map(|at| ((at * at) >> 3) as u8 | 1).collect();
+                source.resize(size, 0);
+                let length = round_trip(&source);
+                let library = lz4_flex::block::compress(&source).len() + LENGTH_BYTES;
+                assert!(
+                    length <= library + 16,
+                    "{size}, {used}: {length}, {library}"
+                );
+            }
+        }
+        // A front that does not compress, and one that ends with a repetition.
+        let mut source = vec![7u8; 2000];
+        source.resize(131_072, 0);
+        round_trip(&source);
+        assert!(compress(&source, &mut [0; 500]).is_none());
+        assert_eq!(round_trip(&[0; 131_072]), round_trip(&[0; 131_072]));
+    }
+
     proptest! {
+        #[test]
+        fn sparse_blocks_round_trip(
+            front in proptest::collection::vec(prop_oneof![Just(0u8), 0..4u8, any::<u8>()], 0..400),
+            zeros in 0usize..20_000,
+        ) {
+            let mut source = front;
+            source.resize(source.len() + zeros, 0);
+            if !source.is_empty() {
+                round_trip(&source);
+            }
+        }
+
         #[test]
         fn blocks_of_the_c_library_decode(pieces in proptest::collection::vec((any::<u8>(), 0usize..300, any::<bool>()), 0..60)) {
             let mut text = vec![];

@@ -3,10 +3,10 @@
 use crate::error::FileError;
 use crate::settings::Atime;
 use crate::state::{Lists, NodeState};
-use crate::transaction_source::Estimate;
 use crate::writing::NODE_BYTES;
 use crate::{FileSystem, Node};
 use millpond_sa::Timestamp;
+use millpond_txg::Estimate;
 use millpond_txg::{BeginWait, Transaction};
 
 impl FileSystem {

@@ -535,10 +535,10 @@ fn beside(directory: &Node, node: OpenNode) -> Node {
 /// The bonus takes all space of the dnode except one block pointer. The number of block pointers thus stays
 /// one, no matter how long the attributes become.
 pub(crate) fn file_object(object_type: ObjectType, slots: u8) -> NewObject {
-    let room = usize::from(slots) * 512 - 192;
+    let bonus_bytes = usize::from(slots) * 512 - 192;
     NewObject::new(object_type)
         .with_slots(slots)
-        .with_bonus(ObjectType::SA, vec![0; room])
+        .with_bonus(ObjectType::SA, vec![0; bonus_bytes])
 }
 
 impl NewMode {

@@ -2,6 +2,7 @@
 
 use crate::FileSystem;
 use crate::error::FileError;
+use crate::name_index::NameIndex;
 use crate::node::Node;
 use crate::stat::FileKind;
 use millpond_env::sync::Arc;
@@ -92,10 +93,12 @@ impl Iterator for DirectoryEntries {
 }
 
 impl FileSystem {
-    /// Finds an entry in a directory's object. The caller keeps the entries from changing.
+    /// Finds an entry in a directory's object. The caller keeps the entries from changing; `index` is the
+    /// directory's.
     pub(crate) fn entry_in(
         &self,
         directory: &ReadableObject,
+        index: Option<&NameIndex>,
         name: &[u8],
     ) -> Result<Option<DirectoryEntry>, FileError> {
         if name.is_empty() {
@@ -103,7 +106,11 @@ impl FileSystem {
         }
         self.names().check_lookup(name)?;
         let table = Zap::of_readable(directory)?;
-        let entry = table.lookup_entry(name, self.names().name_match())?;
+        let index = match index {
+            Some(index) => index.get(&table, self.writing()?.indexes()),
+            None => None,
+        };
+        let entry = table.lookup_entry_by(index, name, self.names().name_match())?;
         Ok(entry.and_then(DirectoryEntry::from_zap))
     }
 }
@@ -190,6 +197,7 @@ impl Node {
             let (entry, cookie) = (entry?, entries.cookie());
             listed.push(Listed { entry, cookie });
         }
+        files.prefetch_files(listed.iter().map(|listed| listed.entry.id));
         Ok(listed)
     }
 
@@ -201,8 +209,9 @@ impl Node {
     /// [`FileError::NotADirectory`], [`FileError::NameTooLong`], or if it cannot be read.
     pub fn find(&self, name: &[u8]) -> Result<Option<DirectoryEntry>, FileError> {
         self.check_directory()?;
-        let _shared = self.lock_entries();
-        self.file_system().entry_in(self.object(), name)
+        let shared = self.lock_entries();
+        self.file_system()
+            .entry_in(self.object(), shared.as_deref(), name)
     }
 
     /// The file with this name. `.` and `..` work too.

@@ -22,8 +22,8 @@ impl FileSystem {
         if !directory.is_directory() {
             return Err(FileError::NotADirectory);
         }
-        let _shared = directory.entries.read();
-        self.entry_in(&directory.content, name)
+        let shared = directory.entries.read();
+        self.entry_in(&directory.content, Some(&shared), name)
     }
 
     /// Whether a directory has no entries. The caller holds its change lock.
@@ -42,14 +42,14 @@ impl FileSystem {
         kind: FileKind,
     ) -> Result<(), FileError> {
         let writing = self.writing()?;
-        let _exclusive = directory.entries.write();
+        let mut index = directory.entries.write();
         let value = id.0 | kind.entry_type() << 60;
         let mut table = zap(&directory.object, tx);
         if name.len() > NAME_BYTES_MAX {
             table = table.with_long_names();
             writing.source().note_long_name(tx);
         }
-        Ok(table.insert_u64(name, value)?)
+        index.change(|index| Ok(table.insert_u64_by(index, name, value)?))
     }
     /// Removes the entry with exactly this stored name.
     pub(crate) fn remove_entry(
@@ -58,8 +58,10 @@ impl FileSystem {
         directory: &NodeInner,
         stored_name: &[u8],
     ) -> Result<(), FileError> {
-        let _exclusive = directory.entries.write();
-        if !zap(&directory.object, tx).remove(stored_name)? {
+        let mut index = directory.entries.write();
+        let table = zap(&directory.object, tx);
+        let is_removed = index.change(|index| Ok(table.remove_by(index, stored_name)?))?;
+        if !is_removed {
             return Err(self.corrupt(directory.id, "an entry to remove does not exist"));
         }
         Ok(())

@@ -173,6 +173,13 @@ impl FileSystem {
     pub fn object_set(&self) -> Option<&Arc<ObjectSet>> {
         self.writing().ok().map(Writing::set)
     }
+    /// Prefetches the dnodes of files that a reader has just listed, and may look at next.
+    pub(crate) fn prefetch_files(&self, ids: impl Iterator<Item = ObjectId>) {
+        match &self.store {
+            Store::Committed { set, .. } => set.prefetch_dnodes(ids),
+            Store::Open(writing) => writing.set().prefetch_dnodes(ids),
+        }
+    }
     /// The state for writing.
     ///
     /// # Errors

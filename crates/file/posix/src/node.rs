@@ -2,6 +2,7 @@
 
 use crate::error::FileError;
 use crate::file_system::FileSystem;
+use crate::name_index::NameIndex;
 use crate::open_node::OpenNode;
 use crate::stat::{FileKind, ObjectFacts, Stat};
 use crate::state::NodeState;
@@ -154,7 +155,7 @@ impl Node {
         node.ok_or_else(|| TransactionError::ReadOnly.into())
     }
     /// Keeps a directory's entries from changing while they are read.
-    pub(crate) fn lock_entries(&self) -> Option<RwLockReadGuard<'_, ()>> {
+    pub(crate) fn lock_entries(&self) -> Option<RwLockReadGuard<'_, NameIndex>> {
         self.open_node().map(|node| node.entries.read())
     }
     /// Keeps the extended attributes from changing while they are read.

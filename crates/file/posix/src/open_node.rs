@@ -2,6 +2,7 @@
 
 use crate::FileKind;
 use crate::FileSystem;
+use crate::name_index::NameIndex;
 use crate::range_lock::RangeLocks;
 use crate::state::NodeState;
 use millpond_env::rank;
@@ -9,6 +10,7 @@ use millpond_env::sync::atomic::{AtomicBool, Ordering};
 use millpond_env::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, Weak};
 use millpond_object::{Object, ReadableObject};
 use millpond_ondisk::ObjectId;
+use millpond_sa::FileFlags;
 
 /// A handle of an open file of any type. Cheap to clone.
 ///
@@ -65,7 +67,7 @@ pub(crate) struct NodeInner {
     /// Held only briefly.
     state: RwLock<NodeState, rank::Leaf>,
     /// For a directory: held shared while its table is read, exclusively while it changes.
-    pub(crate) entries: RwLock<(), rank::FileEntries>,
+    pub(crate) entries: RwLock<NameIndex, rank::FileEntries>,
     /// The same for extended attributes, wherever they are stored.
     pub(crate) xattrs: RwLock<(), rank::FileXattrs>,
     pub(crate) ranges: RangeLocks,
@@ -97,8 +99,12 @@ impl NodeInner {
             content: ReadableObject::Open(Arc::clone(&object)),
             object,
             change: Mutex::new(()),
+            // Hidden directories of extended attributes change without their nodes.
+            entries: RwLock::new(match state.flags.contains(FileFlags::XATTR) {
+                true => NameIndex::off(),
+                false => NameIndex::default(),
+            }),
             state: RwLock::new(state),
-            entries: RwLock::new(()),
             xattrs: RwLock::new(()),
             ranges: RangeLocks::default(),
             is_linkable: AtomicBool::new(false),

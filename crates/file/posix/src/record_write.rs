@@ -45,8 +45,8 @@ pub fn record_write(
         let (mut now, later) = rest.split_at(part.length.min(rest.len()));
         rest = later;
         if let Some(block) = part.block {
-            let room = BlockPointer::default();
-            let content = WriteContent::Indirect(room);
+            let placeholder = BlockPointer::default();
+            let content = WriteContent::Indirect(placeholder);
             match encoded(tx, object, at, now.len(), content) {
                 Some(record) => log.append_block(tx, object.id(), record, block),
                 None => log.append_unlogged(tx, None),
@@ -74,18 +74,13 @@ fn encoded(
     length: usize,
     content: WriteContent<'_>,
 ) -> Option<Vec<u8>> {
-    let record = LogRecord {
-        txg: tx.txg(),
-        sequence: 0,
-        is_case_insensitive: false,
-        body: LogRecordBody::Write {
-            object: object.id(),
-            offset,
-            length: length as u64,
-            content,
-        },
+    let body = LogRecordBody::Write {
+        object: object.id(),
+        offset,
+        length: length as u64,
+        content,
     };
-    record.encode().ok()
+    LogRecord::new(tx.txg(), body).encode().ok()
 }
 
 /// Splits a write into whole blocks that are written separately, and the ranges between them.

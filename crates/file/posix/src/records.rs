@@ -17,8 +17,8 @@ use millpond_env::rank;
 use millpond_env::sync::Mutex;
 use millpond_ondisk::ObjectId;
 use millpond_ondisk::intent_log::{
-    CreateKind, CreateRecord, LogAttributes, LogRecord, LogRecordBody, LogStamp, RenameKind,
-    SetAttributesRecord, SizedObject,
+    CreateKind, CreateRecord, CreatedObject, LogAttributes, LogRecord, LogRecordBody, LogStamp,
+    RenameKind, SetAttributesRecord, SizedObject,
 };
 use millpond_sa::{FileFlags, Timestamp};
 use millpond_txg::Transaction;
@@ -138,13 +138,7 @@ impl FileSystem {
         let Some(log) = self.records(tx) else {
             return;
         };
-        let record = LogRecord {
-            txg: tx.txg(),
-            sequence: 0,
-            is_case_insensitive: false,
-            body,
-        };
-        match record.encode() {
+        match LogRecord::new(tx.txg(), body).encode() {
             Ok(bytes) if bytes.len() <= RECORD_BYTES_MAX - 512 => log.append(tx, object, bytes),
             _ => log.append_unlogged(tx, None),
         }
@@ -196,16 +190,7 @@ impl FileSystem {
         let create = CreateRecord {
             kind,
             directory,
-            object: SizedObject {
-                object: node.id,
-                slots: u16::from(node.object.dnode_slots()),
-            },
-            mode: state.mode,
-            uid: state.uid.0,
-            gid: state.gid.0,
-            generation: state.generation,
-            creation_time: words(state.crtime),
-            device: state.rdev.unwrap_or(0),
+            object: created(node, &state),
             attributes: None,
             acl: None,
             domains: vec![],
@@ -226,18 +211,7 @@ impl FileSystem {
         if is_ephemeral(&state) {
             return self.record_nothing(tx, None);
         }
-        let kind = RenameKind::Whiteout {
-            object: SizedObject {
-                object: node.id,
-                slots: u16::from(node.object.dnode_slots()),
-            },
-            mode: state.mode,
-            uid: state.uid.0,
-            gid: state.gid.0,
-            generation: state.generation,
-            creation_time: words(state.crtime),
-            device: state.rdev.unwrap_or(0),
-        };
+        let kind = RenameKind::Whiteout(created(node, &state));
         let body = LogRecordBody::Rename {
             kind,
             source_directory,
@@ -376,6 +350,22 @@ impl FileSystem {
             value: value.unwrap_or(&[]),
         };
         self.record(tx, Some(node.id), body);
+    }
+}
+
+/// A new file as its record describes it.
+fn created(node: &NodeInner, state: &NodeState) -> CreatedObject {
+    CreatedObject {
+        id: SizedObject {
+            object: node.id,
+            slots: u16::from(node.object.dnode_slots()),
+        },
+        mode: state.mode,
+        uid: state.uid.0,
+        gid: state.gid.0,
+        generation: state.generation,
+        creation_time: words(state.crtime),
+        device: state.rdev.unwrap_or(0),
     }
 }
 

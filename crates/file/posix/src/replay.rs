@@ -22,8 +22,8 @@ use millpond_nvlist::{NvList, NvValue};
 use millpond_object::{Block, ObjectError};
 use millpond_ondisk::acl::{decode_acl, decode_old_acl};
 use millpond_ondisk::intent_log::{
-    CreateKind, CreateRecord, LogAttributes, LogRecord, LogRecordBody, LogStamp, LoggedPointers,
-    RenameKind, SetAttributesRecord, SizedObject, WriteContent,
+    CreateKind, CreateRecord, CreatedObject, LogAttributes, LogRecord, LogRecordBody, LogStamp,
+    LoggedPointers, RenameKind, SetAttributesRecord, WriteContent,
 };
 use millpond_ondisk::{BlockPointer, Endian, ObjectId};
 use millpond_sa::{Ace, FileFlags, Fuid, Timestamp};
@@ -38,13 +38,7 @@ pub type ReplayBlock<'a> =
 /// Properties of the next created file that override the usual ones.
 #[derive(Debug, Clone)]
 pub(crate) struct Forced {
-    pub object: SizedObject,
-    pub mode: u64,
-    pub uid: u64,
-    pub gid: u64,
-    pub generation: u64,
-    pub time: Timestamp,
-    pub device: u64,
+    pub object: CreatedObject,
     pub acl: Option<Vec<Ace>>,
     pub attributes: Option<LogAttributes>,
 }
@@ -198,7 +192,7 @@ impl FileSystem {
         let mode = match kind {
             RenameKind::Plain => RenameMode::Replace,
             RenameKind::Exchange => RenameMode::Exchange,
-            RenameKind::Whiteout { .. } => RenameMode::Whiteout,
+            RenameKind::Whiteout(_) => RenameMode::Whiteout,
         };
         self.writing()?.replay().force(whiteout(kind));
         let from = DirEntryRef {
@@ -216,7 +210,7 @@ impl FileSystem {
         let writing = self.writing()?;
         let directory = self.open_node(create.directory)?;
         let CreateRecord { object, .. } = create;
-        let slots = u8::try_from(object.slots).map_err(|_| not_valid())?;
+        let slots = u8::try_from(object.id.slots).map_err(|_| not_valid())?;
         if create.kind == CreateKind::XattrDirectory {
             let _change = directory.lock_changes();
             if directory.state().xattr_directory.is_some() {
@@ -224,7 +218,7 @@ impl FileSystem {
             }
             let tx = self.begin(4 * NODE_BYTES)?;
             let _exclusive = directory.xattrs.write();
-            let wanted = Some((object.object, slots, create.generation));
+            let wanted = Some((object.id.object, slots, object.generation));
             self.make_xattr_directory(&tx, &directory, wanted)?;
             self.record_nothing(&tx, None);
             return Ok(());
@@ -238,12 +232,6 @@ impl FileSystem {
         };
         writing.replay().force(Some(Forced {
             object: *object,
-            mode: create.mode,
-            uid: create.uid,
-            gid: create.gid,
-            generation: create.generation,
-            time: timestamp(create.creation_time),
-            device: create.device,
             acl,
             attributes: create.attributes,
         }));
@@ -251,7 +239,7 @@ impl FileSystem {
         let kind = match create.kind {
             CreateKind::Directory => FileKind::Directory,
             CreateKind::SymbolicLink => FileKind::Symlink,
-            _ => FileKind::from_mode(create.mode).ok_or_else(not_valid)?,
+            _ => FileKind::from_mode(object.mode).ok_or_else(not_valid)?,
         };
         let target = (kind == FileKind::Symlink).then_some(create.target);
         self.make_again(&caller, &directory, create.name, kind, target)
@@ -425,19 +413,19 @@ impl FileSystem {
         let forced = self.writing().ok()?.replay().take_forced()?;
         let kind = draft.kind;
         let state = &mut draft.state;
-        state.mode = kind.entry_type() << 12 | (forced.mode & 0o7777);
-        (state.uid, state.gid) = (Fuid(forced.uid), Fuid(forced.gid));
-        state.generation = forced.generation;
+        state.mode = kind.entry_type() << 12 | (forced.object.mode & 0o7777);
+        (state.uid, state.gid) = (Fuid(forced.object.uid), Fuid(forced.object.gid));
+        state.generation = forced.object.generation;
         for time in [
             &mut state.atime,
             &mut state.mtime,
             &mut state.ctime,
             &mut state.crtime,
         ] {
-            *time = forced.time;
+            *time = timestamp(forced.object.creation_time);
         }
         if matches!(kind, FileKind::CharacterDevice | FileKind::BlockDevice) {
-            state.rdev = Some(forced.device);
+            state.rdev = Some(forced.object.device);
         }
         // ACLs inherited from the directory have their own records.
         draft.xattrs.clear();
@@ -461,8 +449,8 @@ impl FileSystem {
                 state.flags |= FileFlags::PROJECT_ID;
             }
         }
-        let slots = u8::try_from(forced.object.slots).unwrap_or(1);
-        Some((forced.object.object, slots))
+        let slots = u8::try_from(forced.object.id.slots).unwrap_or(1);
+        Some((forced.object.id.object, slots))
     }
 
     /// Creates the file of a record in its directory.
@@ -485,22 +473,8 @@ impl FileSystem {
 fn whiteout(kind: &RenameKind) -> Option<Forced> {
     match *kind {
         RenameKind::Plain | RenameKind::Exchange => None,
-        RenameKind::Whiteout {
+        RenameKind::Whiteout(object) => Some(Forced {
             object,
-            mode,
-            uid,
-            gid,
-            generation,
-            creation_time,
-            device,
-        } => Some(Forced {
-            object,
-            mode,
-            uid,
-            gid,
-            generation,
-            time: timestamp(creation_time),
-            device,
             acl: None,
             attributes: None,
         }),

@@ -2,22 +2,7 @@
 
 use millpond_object::LoggedBlock;
 use millpond_ondisk::ObjectId;
-use millpond_txg::{BeginWait, Transaction};
-
-/// What an operation will do, as far as admission needs to know.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Estimate {
-    /// The most bytes that will become dirty, data and metadata together.
-    pub bytes: u64,
-    /// Whether the operation frees more space than it takes. Such an operation may use the reserve that keeps
-    /// a full pool usable, and ignores a full dataset quota.
-    pub is_freeing: bool,
-    /// The most blocks that the operation frees. Each txg frees a bounded number; if the limit is reached,
-    /// the transaction waits for a later txg. 0 for operations that change only a few blocks.
-    pub freed_blocks: u64,
-    /// What the operation may wait for.
-    pub wait: BeginWait,
-}
+use millpond_txg::{Estimate, Transaction};
 
 /// The used and available space of a dataset, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -4,9 +4,9 @@ use crate::FileSystem;
 use crate::attributes::zap;
 use crate::error::FileError;
 use crate::file_system::{MASTER_NODE, VERSION};
-use crate::transaction_source::Estimate;
 use crate::writing::{ENTRY_BYTES, NODE_BYTES};
 use millpond_ondisk::dsl::keys::master_node as key;
+use millpond_txg::Estimate;
 
 impl FileSystem {
     /// Checks that the version can be raised to `to`.

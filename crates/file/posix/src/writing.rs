@@ -6,18 +6,20 @@ use crate::attributes::AttributeTables;
 use crate::cache::NodeCache;
 use crate::error::FileError;
 use crate::file_system::VERSION;
+use crate::name_index::IndexBudget;
 use crate::open_node::NodeInner;
 use crate::quota::Quotas;
 use crate::records::ReplayState;
 use crate::settings::Settings;
 use crate::state::{Lists, NodeState};
-use crate::transaction_source::{Estimate, TransactionError, TransactionSource};
+use crate::transaction_source::{TransactionError, TransactionSource};
 use crate::unlinked::Unlinked;
 use millpond_env::Env;
 use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex, MutexGuard, RwLock};
 use millpond_object::{Object, ObjectSet};
 use millpond_sa::Timestamp;
+use millpond_txg::Estimate;
 use millpond_txg::Transaction;
 
 /// The most bytes that changing one node's attributes dirties: its block of dnodes and a spill block.
@@ -34,6 +36,7 @@ pub(crate) struct Writing {
     tables: AttributeTables,
     quotas: Quotas,
     cache: NodeCache,
+    indexes: IndexBudget,
     unlinked: Unlinked,
     /// Held while a directory gets another parent. The chain of parents thus does not change during a walk.
     moves: Mutex<(), rank::Moves>,
@@ -60,11 +63,16 @@ impl Writing {
             tables,
             quotas,
             cache: NodeCache::default(),
+            indexes: IndexBudget::default(),
             unlinked,
             moves: Mutex::new(()),
             master: Mutex::new(()),
             replay: ReplayState::default(),
         }
+    }
+    /// Counts the indexes of directories.
+    pub(crate) fn indexes(&self) -> &IndexBudget {
+        &self.indexes
     }
     pub(crate) fn set(&self) -> &Arc<ObjectSet> {
         &self.set
@@ -130,12 +138,21 @@ impl FileSystem {
     }
     /// Begins a transaction. The caller already holds every lock that it needs.
     pub(crate) fn begin(&self, bytes: u64) -> Result<Transaction, FileError> {
+        self.begin_writing(bytes, 0)
+    }
+    /// Like [`FileSystem::begin`], for a change that writes `written_bytes` of content.
+    pub(crate) fn begin_writing(
+        &self,
+        bytes: u64,
+        written_bytes: u64,
+    ) -> Result<Transaction, FileError> {
         let writing = self.writing()?;
         self.check_writable()?;
         // Replayed operations were admitted once already.
         let is_freeing = self.is_replaying();
         Ok(writing.source().begin(Estimate {
             bytes,
+            written_bytes,
             is_freeing,
             ..Estimate::default()
         })?)

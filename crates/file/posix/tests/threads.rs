@@ -10,6 +10,7 @@ use millpond_posix::{
     Caller, DirEntryRef, FileError, FileSystem, NewFileSystem, NewMode, Node, RenameMode,
     SetAttributes, Settings, Symlinks, WriteAt, XattrMode,
 };
+use millpond_sim::Seed;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use support::{Rig, check_consistency};
@@ -19,19 +20,6 @@ const MODE: NewMode = NewMode {
     umask: 0,
 };
 const THREADS: u64 = 4;
-
-/// A thread's seeded random number generator.
-struct SeededRng(u64);
-
-impl SeededRng {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % sides
-    }
-}
 
 /// Counts a thread as finished, also if it panics.
 struct Leaving<'r>(&'r AtomicUsize);
@@ -53,7 +41,7 @@ fn set_up(record_bytes: u32) -> (Rig, Arc<FileSystem>, Node) {
 }
 
 /// Runs `body` on several threads, syncs continuously, and checks committed txgs in the meantime.
-fn hammer(rig: &Rig, body: impl Fn(u64, &mut SeededRng) + Sync) -> usize {
+fn hammer(rig: &Rig, body: impl Fn(u64, &mut Seed) + Sync) -> usize {
     let looks = rig.with_sync_thread(|| {
         let running = AtomicUsize::new(THREADS as usize);
         thread::scope(|scope| {
@@ -61,7 +49,7 @@ fn hammer(rig: &Rig, body: impl Fn(u64, &mut SeededRng) + Sync) -> usize {
                 let (body, running) = (&body, &running);
                 scope.spawn(move || {
                     let _leaving = Leaving(running);
-                    body(number, &mut SeededRng(number * 7919 + 1));
+                    body(number, &mut Seed::new(number * 7919 + 1));
                 });
             }
             let mut looks = 0;
@@ -102,13 +90,13 @@ fn concurrent_operations_in_one_directory() {
     let root = Caller::root();
     hammer(&rig, |_, rng| {
         for _ in 0..600 {
-            let name = format!("n{}", rng.roll(12)).into_bytes();
-            let other = format!("n{}", rng.roll(12)).into_bytes();
+            let name = format!("n{}", rng.below(12)).into_bytes();
+            let other = format!("n{}", rng.below(12)).into_bytes();
             let place = |name| DirEntryRef {
                 directory: &top,
                 name,
             };
-            match rng.roll(9) {
+            match rng.below(9) {
                 0 | 1 => allow(files.create(&root, &top, &name, MODE, true).map(|_| ())),
                 2 => allow(files.make_directory(&root, &top, &name, MODE).map(|_| ())),
                 3 => allow(files.unlink(&top, &name)),
@@ -118,7 +106,7 @@ fn concurrent_operations_in_one_directory() {
                         RenameMode::Replace,
                         RenameMode::Exchange,
                         RenameMode::Whiteout,
-                    ][rng.roll(3) as usize];
+                    ][rng.below(3) as usize];
                     allow(files.rename(&root, place(&name), place(&other), mode));
                 }
                 6 => allow(
@@ -131,7 +119,7 @@ fn concurrent_operations_in_one_directory() {
                 })),
                 _ => {
                     let node = files.create_tmpfile(&root, &top, MODE).unwrap();
-                    if rng.roll(2) == 0 {
+                    if rng.below(2) == 0 {
                         allow(files.link(&node, &top, &name));
                     }
                     drop(node);
@@ -159,7 +147,7 @@ fn concurrent_writes_to_different_ranges_are_kept() {
     hammer(&rig, |number, rng| {
         for round in 1..200u64 {
             // Each slot belongs to one thread; several threads share a block.
-            let slot = rng.roll(slots) * THREADS + number;
+            let slot = rng.below(slots) * THREADS + number;
             let value = (round % 250 + 1) as u8;
             let content = vec![value; SLOT as usize];
             files
@@ -189,18 +177,18 @@ fn appends_stay_whole_while_the_file_is_truncated() {
     let (file, _) = files.create(&root, &top, b"f", MODE, true).unwrap();
     hammer(&rig, |number, rng| {
         for _ in 0..200 {
-            if number == 0 && rng.roll(20) == 0 {
+            if number == 0 && rng.below(20) == 0 {
                 let cut = SetAttributes {
                     size_bytes: Some(0),
                     ..SetAttributes::default()
                 };
                 files.set_attributes(&root, &file, &cut).unwrap();
             }
-            let value = rng.roll(255) as u8 + 1;
+            let value = rng.below(255) as u8 + 1;
             files
                 .write(&root, &file, WriteAt::End, &[value; RECORD])
                 .unwrap();
-            let at = rng.roll(file.size_bytes() / RECORD as u64 + 1) * RECORD as u64;
+            let at = rng.below(file.size_bytes() / RECORD as u64 + 1) * RECORD as u64;
             let mut found = [0; RECORD];
             let count = file.read(at, &mut found).unwrap();
             assert!(count == 0 || count == RECORD, "{count}");
@@ -228,11 +216,11 @@ fn concurrent_moves_of_directories_make_no_cycle() {
     }
     hammer(&rig, |_, rng| {
         for _ in 0..400 {
-            let pick = |rng: &mut SeededRng| &nodes[rng.roll(9) as usize];
+            let pick = |rng: &mut Seed| &nodes[rng.below(9) as usize];
             let (from, to) = (pick(rng), pick(rng));
-            let name = format!("d{}", rng.roll(8)).into_bytes();
-            let other = format!("d{}", rng.roll(8)).into_bytes();
-            let mode = if rng.roll(3) == 0 {
+            let name = format!("d{}", rng.below(8)).into_bytes();
+            let other = format!("d{}", rng.below(8)).into_bytes();
+            let mode = if rng.below(3) == 0 {
                 RenameMode::Exchange
             } else {
                 RenameMode::NoReplace
@@ -256,7 +244,7 @@ fn concurrent_attribute_changes_are_kept() {
     hammer(&rig, |number, rng| {
         let name = format!("user.of-{number}").into_bytes();
         for round in 0..150u64 {
-            let length = rng.roll(3000) as usize + 8;
+            let length = rng.below(3000) as usize + 8;
             let mut value = vec![number as u8; length];
             value[..8].copy_from_slice(&round.to_le_bytes());
             files
@@ -264,7 +252,7 @@ fn concurrent_attribute_changes_are_kept() {
                 .unwrap();
             assert!(file.xattr(&name).unwrap().unwrap() == value);
             let set = SetAttributes {
-                permissions: Some(rng.roll(0o1000) as u32),
+                permissions: Some(rng.below(0o1000) as u32),
                 ..SetAttributes::default()
             };
             files.set_attributes(&root, &file, &set).unwrap();

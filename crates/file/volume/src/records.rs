@@ -21,13 +21,7 @@ impl Volume {
 
     fn record(&self, tx: &Transaction, body: LogRecordBody<'_>) {
         let Some(log) = self.log() else { return };
-        let record = LogRecord {
-            txg: tx.txg(),
-            sequence: 0,
-            is_case_insensitive: false,
-            body,
-        };
-        match record.encode() {
+        match LogRecord::new(tx.txg(), body).encode() {
             Ok(bytes) if log.is_wanted() => log.append(tx, Some(DATA), bytes),
             _ => log.append_unlogged(tx, None),
         }

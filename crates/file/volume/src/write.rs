@@ -108,7 +108,11 @@ impl Volume {
         while from < end {
             let to = (from - from % CHUNK_BYTES + CHUNK_BYTES).min(end);
             let (now, later) = rest.split_at((to - from) as usize);
-            let tx = self.begin((to - from) + 2 * self.block_bytes())?;
+            let tx = self.begin_as(Estimate {
+                bytes: (to - from) + 2 * self.block_bytes(),
+                written_bytes: to - from,
+                ..Estimate::default()
+            })?;
             let written = data.write(&tx, from, now);
             written.map_err(|error| self.errors().object(error))?;
             self.record_write(&tx, data, from, now);

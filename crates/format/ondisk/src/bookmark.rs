@@ -129,8 +129,8 @@ impl RedactionListPhys {
         let last_block_id = reader.u64()?;
         let entry_count = reader.u64()?;
         let count = reader.u64()?;
-        let room = u64::try_from(reader.remaining() >> 3).unwrap_or(0);
-        if count > room {
+        let available = u64::try_from(reader.remaining() >> 3).unwrap_or(0);
+        if count > available {
             return Err(DecodeError::new(
                 "redaction list",
                 "more snapshots than fit",

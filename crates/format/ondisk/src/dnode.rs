@@ -151,10 +151,10 @@ impl Dnode {
                 endian,
             )?);
         }
-        let room = total
+        let available = total
             .checked_sub(reader.position())
             .and_then(|left| left.checked_sub(spill_bytes));
-        if room.is_none_or(|room| bonus_bytes > room) {
+        if available.is_none_or(|available| bonus_bytes > available) {
             return Err(fail("bonus does not fit", 10));
         }
         let bonus = reader.take(bonus_bytes)?.to_vec();

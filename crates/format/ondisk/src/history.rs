@@ -38,13 +38,13 @@ impl HistoryPhys {
         if ring_bytes > HISTORY_RING_BYTES_MAX {
             return Err(fail("ring is larger than 1 GiB", 8));
         }
-        let Some(room) = ring_bytes.checked_sub(create_bytes) else {
+        let Some(capacity) = ring_bytes.checked_sub(create_bytes) else {
             return Err(fail("first part is larger than the ring", 0));
         };
         let Some(stored) = end.checked_sub(begin) else {
             return Err(fail("ends before it begins", 24));
         };
-        if begin < create_bytes || stored > room {
+        if begin < create_bytes || stored > capacity {
             return Err(fail("records lie outside the ring", 16));
         }
         Ok(Self {
@@ -76,14 +76,14 @@ impl HistoryPhys {
     pub fn ranges(&self) -> Vec<Range<u64>> {
         let mut ranges = Vec::with_capacity(3);
         ranges.push(0..self.create_bytes);
-        let room = self.ring_bytes.saturating_sub(self.create_bytes);
+        let capacity = self.ring_bytes.saturating_sub(self.create_bytes);
         if let Some(into) = self
             .begin
             .saturating_sub(self.create_bytes)
-            .checked_rem(room)
+            .checked_rem(capacity)
         {
             let start = self.create_bytes.saturating_add(into);
-            let stored = self.end.saturating_sub(self.begin).min(room);
+            let stored = self.end.saturating_sub(self.begin).min(capacity);
             let first_end = start.saturating_add(stored).min(self.ring_bytes);
             let wrapped = stored.saturating_sub(first_end.saturating_sub(start));
             ranges.push(start..first_end);

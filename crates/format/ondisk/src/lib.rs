@@ -48,6 +48,7 @@ mod history;
 mod ids;
 pub mod intent_log;
 mod kinds;
+pub mod l2arc;
 mod label;
 mod objset;
 pub mod pool_directory;

@@ -233,6 +233,7 @@ impl UberblockRing {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::hex;
     use crate::{ChecksumKind, CompressionKind, VdevId};
     use proptest::prelude::*;
 
@@ -247,15 +248,7 @@ mod tests {
         0000000000000000 0000000000000000 0000000000000000";
 
     fn real() -> Vec<u8> {
-        let digits: Vec<u8> = REAL
-            .chars()
-            .filter_map(|c| c.to_digit(16))
-            .map(|d| d as u8)
-            .collect();
-        digits
-            .chunks(2)
-            .map(|pair| pair[0] << 4 | pair[1])
-            .collect()
+        hex(REAL)
     }
 
     #[test]

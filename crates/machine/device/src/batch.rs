@@ -1,10 +1,11 @@
 //! Parallel reads of several devices.
 
+use crate::file::AlignedBuf;
 use crate::ring::{Outcome, Transfer};
 use crate::{Device, DeviceError, FileDevice, Unwatched, Watch};
 use std::fmt;
 use std::ops::Range;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 /// One read of [`read_batch`].
 #[derive(Debug, Clone, Copy)]
@@ -24,26 +25,29 @@ impl DeviceRead<'_> {
     /// As for [`Device::read`].
     pub fn perform_watched(
         &self,
-        room: Vec<u8>,
+        memory: Vec<u8>,
         watch: &dyn Watch,
     ) -> Result<Vec<u8>, DeviceError> {
-        self.perform(0, room, watch)
+        self.perform(0, memory, watch)
     }
 
-    fn perform(&self, at: usize, room: Vec<u8>, watch: &dyn Watch) -> Result<Vec<u8>, DeviceError> {
+    fn perform(
+        &self,
+        at: usize,
+        memory: Vec<u8>,
+        watch: &dyn Watch,
+    ) -> Result<Vec<u8>, DeviceError> {
         watch.begun(at..at + 1);
-        let outcome = (self.device).read_into(self.offset_bytes, self.length_bytes, room);
+        let outcome = (self.device).read_into(self.offset_bytes, self.length_bytes, memory);
         watch.ended(at..at + 1);
         outcome
     }
 }
 
-/// The file and offset of a read, from [`Device::locate`]. While it exists, the devices on the path count
-/// the read as in flight.
+/// The file and offset of a read, from [`Device::locate`].
 pub struct Located<'a> {
     pub(crate) file: &'a FileDevice,
     pub(crate) offset_bytes: u64,
-    pub(crate) tickets: Vec<crate::queue::Ticket<'a>>,
 }
 
 impl fmt::Debug for Located<'_> {
@@ -136,9 +140,24 @@ fn together(
     located: &[Option<Located<'_>>],
     memory: &mut [Vec<u8>],
 ) -> Vec<Option<Outcome>> {
+    let direct: Vec<Option<BorrowedFd<'_>>> = (reads.iter().zip(located))
+        .map(|(read, located)| {
+            let located = located.as_ref()?;
+            let length_bytes = read.length_bytes as u64;
+            located.file.direct_fd(located.offset_bytes, length_bytes)
+        })
+        .collect();
+    let mut aligned: Vec<Option<AlignedBuf>> = (reads.iter().zip(&direct))
+        .map(|(read, direct)| direct.map(|_| AlignedBuf::new(read.length_bytes)))
+        .collect();
     let mut transfer = Transfer::default();
-    for ((read, located), bytes) in reads.iter().zip(located).zip(memory.iter_mut()) {
+    let targets = memory.iter_mut().zip(&mut aligned).zip(direct);
+    for ((read, located), ((bytes, aligned), direct)) in reads.iter().zip(located).zip(targets) {
         let Some(located) = located else { continue };
+        if let (Some(aligned), Some(direct)) = (aligned, direct) {
+            transfer.read_over(direct, located.offset_bytes, aligned.bytes_mut());
+            continue;
+        }
         // The capacity is at least what was reserved.
         let (spare, _) = bytes.spare_capacity_mut().split_at_mut(read.length_bytes);
         transfer.read(located.file.file().as_fd(), located.offset_bytes, spare);
@@ -153,10 +172,13 @@ fn together(
         .iter()
         .map(|located| located.as_ref().and_then(|_| outcomes.next()))
         .collect();
-    for ((read, outcome), bytes) in reads.iter().zip(&outcomes).zip(memory) {
-        if *outcome == Some(Outcome::Done) {
+    let filled = memory.iter_mut().zip(&aligned);
+    for ((read, outcome), (bytes, aligned)) in reads.iter().zip(&outcomes).zip(filled) {
+        match aligned {
+            _ if *outcome != Some(Outcome::Done) => {}
+            Some(aligned) => bytes.extend_from_slice(aligned.bytes()),
             // SAFETY: this length was reserved, and the kernel filled all of it.
-            unsafe { bytes.set_len(read.length_bytes) };
+            None => unsafe { bytes.set_len(read.length_bytes) },
         }
     }
     outcomes

@@ -2,8 +2,7 @@
 
 use crate::file::{FileIdentity, identity_of};
 use crate::{
-    Device, DeviceError, FileDevice, GptPartition, OpenOptions, PartitionDevice, QueuedDevice,
-    read_gpt,
+    Device, DeviceError, FileDevice, GptPartition, OpenOptions, PartitionDevice, read_gpt,
 };
 use millpond_env::rank;
 use millpond_env::sync::{Condvar, Mutex};
@@ -19,7 +18,7 @@ use std::time::Duration;
 pub struct SearchOptions {
     /// Skip smaller files and devices (in bytes).
     pub size_min_bytes: u64,
-    /// How to open the devices. A device opened for writing is wrapped in a [`QueuedDevice`].
+    /// How to open the devices.
     pub open: OpenOptions,
     /// Read partition tables too, and offer the pool partitions in them.
     pub partitions: bool,
@@ -228,10 +227,7 @@ impl State {
         self.seen
             .insert(identity, Some(self.found.candidates.len()));
         let is_live = matches!(device.lock_state(), crate::LockState::HeldElsewhere { .. });
-        let mut whole: Arc<dyn Device> = Arc::new(device);
-        if self.options.open.write {
-            whole = Arc::new(QueuedDevice::new(whole));
-        }
+        let whole: Arc<dyn Device> = Arc::new(device);
         let candidate = |partition, device| Candidate {
             path: path.to_owned(),
             aliases: Vec::new(),

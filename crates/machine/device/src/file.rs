@@ -1,12 +1,16 @@
 //! Image files and block devices of the operating system.
 
+mod aligned;
+mod direct;
 mod durable;
 
-use crate::backend::{Backends, IoBackend};
+use crate::backend::{Backends, DirectIo, IoBackend};
 use crate::batch::Located;
 use crate::ring::{Outcome, Transfer};
 use crate::write_back::WriteBackGate;
 use crate::{Device, DeviceError, ReadRequest, WriteRequest};
+pub(crate) use aligned::AlignedBuf;
+use direct::DirectOpening;
 use durable::DurableOpening;
 use millpond_env::sync::OnceLock;
 use rustix::fs::{FallocateFlags, FileType, FlockOperation};
@@ -59,6 +63,10 @@ pub struct FileDevice {
     backends: Backends,
     flushes: WriteBackGate,
     durable: OnceLock<Option<DurableOpening>>,
+    /// `None` if all requests go through the page cache.
+    direct: Option<DirectOpening>,
+    /// Shorter reads go through the page cache.
+    direct_read_bytes_min: u64,
     /// The image file of a loop device, held for its lock.
     backing: Option<File>,
 }
@@ -152,7 +160,7 @@ impl FileDevice {
         rustix::fs::fcntl_setfl(&file, flags - rustix::fs::OFlags::NONBLOCK)
             .map_err(|errno| named(&errno.into()))?;
         let backends = Backends::of(&file, is_block_device, IoBackend::from_environment());
-        Ok(Self {
+        let device = Self {
             backends,
             file,
             path: path.to_owned(),
@@ -164,8 +172,11 @@ impl FileDevice {
             identity: identity_of(&metadata),
             flushes: WriteBackGate::default(),
             durable: OnceLock::new(),
+            direct: None,
+            direct_read_bytes_min: 0,
             backing,
-        })
+        };
+        Ok(device.with_direct_io(DirectIo::from_environment()))
     }
     /// The path that it was opened by.
     #[must_use]
@@ -184,9 +195,23 @@ impl FileDevice {
     }
     /// Replaces the measured I/O backend, or the one set by `MILLPOND_IO`.
     #[must_use]
-    pub fn with_way(mut self, way: IoBackend) -> Self {
-        self.backends = Backends::of(&self.file, self.is_block_device, way);
+    pub fn with_backend(mut self, backend: IoBackend) -> Self {
+        self.backends = Backends::of(&self.file, self.is_block_device, backend);
         self
+    }
+    /// Replaces the default, or what `MILLPOND_IO` asks for.
+    #[must_use]
+    pub fn with_direct_io(mut self, direct: DirectIo) -> Self {
+        let is_wanted = direct.is_wanted(&self.file, self.is_writable);
+        let open = || DirectOpening::of(&self.file, self.identity, self.is_writable);
+        self.direct = is_wanted.then(open).flatten();
+        self.direct_read_bytes_min = direct.read_bytes_min();
+        self
+    }
+    /// Whether requests bypass the page cache where their alignment permits it.
+    #[must_use]
+    pub fn is_direct(&self) -> bool {
+        self.direct.is_some()
     }
     pub(crate) fn file(&self) -> &File {
         &self.file
@@ -345,7 +370,7 @@ impl FileDevice {
 }
 
 /// The largest excess capacity of a buffer that a read may reuse, in bytes.
-const ROOM_LEFT_BYTES_MAX: usize = 4096;
+const EXCESS_BYTES_MAX: usize = 4096;
 
 impl Device for FileDevice {
     fn size_bytes(&self) -> u64 {
@@ -357,6 +382,10 @@ impl Device for FileDevice {
     fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
         let length_bytes = buffer.len() as u64;
         self.check(offset_bytes, length_bytes)?;
+        if let Some(read) = self.read_direct(offset_bytes, buffer.len()) {
+            buffer.copy_from_slice(read?.bytes());
+            return Ok(());
+        }
         self.file
             .read_exact_at(buffer, offset_bytes)
             .map_err(|error| DeviceError::io("read", offset_bytes, length_bytes, &error))
@@ -365,18 +394,22 @@ impl Device for FileDevice {
         &self,
         offset_bytes: u64,
         length_bytes: usize,
-        room: Vec<u8>,
+        memory: Vec<u8>,
     ) -> Result<Vec<u8>, DeviceError> {
         let failed = |error| DeviceError::io("read", offset_bytes, length_bytes as u64, &error);
         self.check(offset_bytes, length_bytes as u64)?;
         // The system fills the whole capacity, so a much larger buffer would waste time.
-        let fits = (length_bytes..=length_bytes.saturating_add(ROOM_LEFT_BYTES_MAX))
-            .contains(&room.capacity());
+        let fits = (length_bytes..=length_bytes.saturating_add(EXCESS_BYTES_MAX))
+            .contains(&memory.capacity());
         let mut bytes = match fits {
-            true => room,
+            true => memory,
             false => Vec::with_capacity(length_bytes),
         };
         bytes.clear();
+        if let Some(read) = self.read_direct(offset_bytes, length_bytes) {
+            bytes.extend_from_slice(read?.bytes());
+            return Ok(bytes);
+        }
         while bytes.len() < length_bytes {
             let at = offset_bytes.saturating_add(bytes.len() as u64);
             match rustix::io::pread(&self.file, rustix::buffer::spare_capacity(&mut bytes), at) {
@@ -390,38 +423,47 @@ impl Device for FileDevice {
         Ok(bytes)
     }
     fn read_many(&self, requests: &mut [ReadRequest<'_>]) {
-        if !self.backends.reads_by_ring || !self.read_by_ring(requests) {
+        if let Some(direct) = &self.direct {
+            self.read_by_direct(direct, requests);
+        } else if !self.backends.reads_by_ring || !self.read_by_ring(requests) {
             self.read_by_calls(requests);
         }
     }
     fn locate(&self, offset_bytes: u64, length_bytes: u64) -> Option<Located<'_>> {
-        let is_fit = self.backends.reads_by_ring && self.check(offset_bytes, length_bytes).is_ok();
-        is_fit.then(|| Located {
+        let is_fit = self.reads_at_once() && self.check(offset_bytes, length_bytes).is_ok();
+        is_fit.then_some(Located {
             file: self,
             offset_bytes,
-            tickets: vec![],
         })
     }
     fn reads_at_once(&self) -> bool {
-        self.backends.reads_by_ring
+        self.backends.reads_by_ring || (self.is_direct() && self.backends.is_ring_permitted)
     }
     fn writes_at_once(&self) -> usize {
-        if self.backends.writes_by_ring {
+        if self.backends.writes_by_ring || self.is_direct() {
             crate::ring::DEPTH as usize
         } else {
             1
         }
     }
+    fn writes_wait_for_device(&self) -> bool {
+        self.is_direct()
+    }
     fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<(), DeviceError> {
         self.check_writable()?;
         let length_bytes = bytes.len() as u64;
         self.check(offset_bytes, length_bytes)?;
+        if let Some(written) = self.write_direct(offset_bytes, bytes) {
+            return written;
+        }
         self.file
             .write_all_at(bytes, offset_bytes)
             .map_err(|error| DeviceError::io("write", offset_bytes, length_bytes, &error))
     }
     fn write_many(&self, requests: &mut [WriteRequest<'_>]) {
-        if !self.backends.writes_by_ring || !self.write_by_ring(requests) {
+        if let Some(direct) = self.direct.as_ref().filter(|_| self.is_writable) {
+            self.write_by_direct(direct, requests);
+        } else if !self.backends.writes_by_ring || !self.write_by_ring(requests) {
             self.write_by_calls(requests);
         }
     }

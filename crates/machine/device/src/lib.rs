@@ -2,8 +2,8 @@
 //!
 //! [`Device`] is the interface at which the simulator, fault injection and crash recording plug in. It has
 //! six required methods; all others have default implementations. This crate also contains the real devices
-//! (image files, block devices, partitions of whole-disk images), the search for them, and
-//! [`QueuedDevice`], which keeps large write batches from delaying reads. It contains no ZFS structure.
+//! (image files, block devices, partitions of whole-disk images) and the search for them. It contains no
+//! ZFS structure.
 #![deny(unsafe_code)]
 
 use std::fmt;
@@ -21,15 +21,15 @@ mod partition;
 // ioctls without a safe wrapper.
 #[allow(unsafe_code)]
 mod project;
-mod queue;
 // io_uring operations on borrowed memory.
 mod backend;
 #[allow(unsafe_code)]
 mod ring;
+mod runs;
 mod watch;
 mod write_back;
 
-pub use backend::IoBackend;
+pub use backend::{DirectIo, IoBackend};
 pub use batch::{DeviceRead, Located, read_batch, read_batch_watched};
 pub use discover::{Candidate, Discovery, SearchOptions, default_search_paths, discover};
 pub use error::DeviceError;
@@ -38,8 +38,8 @@ pub use gpt::{GptError, GptPartition, read_gpt};
 pub use memory::MemoryDevice;
 pub use partition::PartitionDevice;
 pub use project::FileProject;
-pub use queue::{QueueStats, QueuedDevice, RUN_BYTES_MAX};
 pub use ring::is_permitted as ring_is_permitted;
+pub use runs::{RUN_BYTES_MAX, next_run};
 pub use watch::{Unwatched, Watch};
 
 /// A flat array of bytes that holds a leaf vdev of a pool.
@@ -66,8 +66,8 @@ pub trait Device: Send + Sync + fmt::Debug {
     fn read_vec(&self, offset_bytes: u64, length_bytes: usize) -> Result<Vec<u8>, DeviceError> {
         self.read_into(offset_bytes, length_bytes, Vec::new())
     }
-    /// As [`Device::read_vec`], but reuses the memory of `room` if that is large enough. The content of
-    /// `room` is lost.
+    /// As [`Device::read_vec`], but reuses the memory of `memory` if that is large enough. The content of
+    /// `memory` is lost.
     ///
     /// # Errors
     /// As for [`Device::read`].
@@ -75,15 +75,15 @@ pub trait Device: Send + Sync + fmt::Debug {
         &self,
         offset_bytes: u64,
         length_bytes: usize,
-        room: Vec<u8>,
+        memory: Vec<u8>,
     ) -> Result<Vec<u8>, DeviceError> {
-        let mut bytes = if room.capacity() < length_bytes {
+        let mut bytes = if memory.capacity() < length_bytes {
             vec![0; length_bytes]
         } else {
-            let mut room = room;
-            room.clear();
-            room.resize(length_bytes, 0);
-            room
+            let mut memory = memory;
+            memory.clear();
+            memory.resize(length_bytes, 0);
+            memory
         };
         self.read(offset_bytes, &mut bytes)?;
         Ok(bytes)
@@ -112,6 +112,10 @@ pub trait Device: Send + Sync + fmt::Debug {
     fn writes_at_once(&self) -> usize {
         1
     }
+    /// Whether a write takes as long as the device, and not only a copy into the page cache.
+    fn writes_wait_for_device(&self) -> bool {
+        false
+    }
     /// Writes `bytes` at `offset_bytes`; durable only after [`Device::flush`].
     ///
     /// # Errors
@@ -120,8 +124,7 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Serves several writes, each with its own outcome. Faster than single writes where the device can
     /// merge adjacent ones.
     ///
-    /// Ranges must not overlap; offset order is fastest. This is for background writes that no caller waits
-    /// for one by one: reads and single writes take precedence over them.
+    /// Ranges must not overlap; offset order is fastest.
     fn write_many(&self, requests: &mut [WriteRequest<'_>]) {
         for request in requests {
             request.outcome = self.write(request.offset_bytes, request.bytes);

@@ -79,10 +79,10 @@ impl Device for PartitionDevice {
         &self,
         offset_bytes: u64,
         length_bytes: usize,
-        room: Vec<u8>,
+        memory: Vec<u8>,
     ) -> Result<Vec<u8>, DeviceError> {
         let offset_bytes = self.translate(offset_bytes, length_bytes as u64)?;
-        self.whole.read_into(offset_bytes, length_bytes, room)
+        self.whole.read_into(offset_bytes, length_bytes, memory)
     }
     fn read_many(&self, requests: &mut [ReadRequest<'_>]) {
         // Requests outside of this range must not reach the whole device, where they would succeed.
@@ -122,6 +122,9 @@ impl Device for PartitionDevice {
     }
     fn reads_at_once(&self) -> bool {
         self.whole.reads_at_once()
+    }
+    fn writes_wait_for_device(&self) -> bool {
+        self.whole.writes_wait_for_device()
     }
     fn writes_at_once(&self) -> usize {
         self.whole.writes_at_once()

@@ -22,24 +22,3 @@ impl Watch for Unwatched {
     fn begun(&self, _: Range<usize>) {}
     fn ended(&self, _: Range<usize>) {}
 }
-
-/// A part of a batch from `start` on, as a batch with its own indices.
-pub(crate) struct Part<'a> {
-    pub(crate) whole: &'a dyn Watch,
-    pub(crate) start: usize,
-}
-
-impl Part<'_> {
-    fn shifted(&self, requests: Range<usize>) -> Range<usize> {
-        self.start + requests.start..self.start + requests.end
-    }
-}
-
-impl Watch for Part<'_> {
-    fn begun(&self, requests: Range<usize>) {
-        self.whole.begun(self.shifted(requests));
-    }
-    fn ended(&self, requests: Range<usize>) {
-        self.whole.ended(self.shifted(requests));
-    }
-}

@@ -80,8 +80,8 @@ macro_rules! kind {
 ranks! {
     // Daemon and administration.
     io Health, "health monitor", "millpondd", "Looking at all pools and devices.";
-    io MountTurn, "turn of mounts", "millpondd", "Mounting or unmounting: one at a time.";
-    io ImportTurn, "turn of pools", "service", "Creating, importing, exporting or destroying a pool: one at a time.";
+    io MountChange, "change of mounts", "millpondd", "Mounting or unmounting: one at a time.";
+    io ImportChange, "change of pools", "service", "Creating, importing, exporting or destroying a pool: one at a time.";
     io CacheFiles, "cache files", "millpondd", "Writing the cache files of all pools.";
     brief MountTable, "table of mounts", "millpondd", "A lookup or insertion, and asking the mounts for failures.";
     io AuxiliaryDevices, "spares and cache devices", "service", "Opening or closing some, across reads of their labels.";
@@ -114,7 +114,7 @@ ranks! {
     io ObjectSetSync, "sync of an object set", "object", "The sync of that set. Readers take it only to learn whether a failed read was due to a sync.";
     io MetaslabMap, "space map of a metaslab", "alloc", "Loading or writing the map.";
     io SpaceMapTables, "objects of space maps", "pool", "Looking one up, or opening it.";
-    brief PinnedViews, "pinned views", "pool", "Adding, dropping or listing a few.";
+    io PinnedViews, "pinned views", "pool", "Adding, dropping or listing a few; ending one, after the repairs that it makes.";
     brief PoolState, "pool state", "pool", "A few fields: configuration, features, uberblock.";
     brief ObjectNumbers, "object numbers of an object set", "object", "A search among known blocks of dnodes.";
     brief ObjectState, "object", "object", "One change or lookup. A block that a partial write needs is read without it, and the change is retried.";
@@ -127,7 +127,10 @@ ranks! {
     brief MetaslabState, "metaslab", "alloc", "An allocation or free in memory.";
 
     // Blocks and devices.
+    io ViewRepairs, "repairs of a view", "block", "Shared: writing a repair. Exclusive: ending the view.";
     io LeafWrites, "order of a leaf's writes", "block", "Shared: a write to the leaf. Exclusive: writing unflushed contents again.";
+    io CacheDeviceHand, "hand of a cache device", "l2arc", "Writing a batch of buffers, or reading the log blocks after an import. Readers of buffers do not take it.";
+    brief PoolSpares, "spares of a pool", "pool", "A lookup, or noting which leaves are out of use.";
     brief LeafMonitor, "leaf monitor", "pool", "A look. Its thread waits on the condition variable.";
     brief LeafFailures, "failures of leaves", "pool", "Counting, and changing a state; not while a leaf is probed.";
     brief LeafStates, "changes of leaf states", "block", "Deciding whether a leaf is required, and storing its status. Reading a status takes no lock.";

@@ -8,7 +8,7 @@ pub(crate) type Page = [u8; PAGE_BYTES as usize];
 
 /// A sparse byte array of any size.
 ///
-/// Pages that were never written read as zeros and take no memory. A clone shares its pages with the
+/// Pages that were never written, or written with zeros as a whole, read as zeros and take no memory. A clone shares its pages with the
 /// original (copy on write).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Content {
@@ -30,11 +30,16 @@ impl Content {
     pub fn write(&mut self, offset_bytes: u64, bytes: &[u8]) {
         each_page(offset_bytes, bytes.len(), |page, within, part| {
             let count = part.len();
+            let new = &bytes[part];
+            if count as u64 == PAGE_BYTES && new.iter().all(|byte| *byte == 0) {
+                self.pages.remove(&page);
+                return;
+            }
             let held = self
                 .pages
                 .entry(page)
                 .or_insert_with(|| Arc::new([0; PAGE_BYTES as usize]));
-            Arc::make_mut(held)[within..within + count].copy_from_slice(&bytes[part]);
+            Arc::make_mut(held)[within..within + count].copy_from_slice(new);
         });
     }
     /// Zeroes a range and frees the memory of whole pages.
@@ -73,7 +78,7 @@ impl Content {
     pub fn memory_bytes(&self) -> u64 {
         self.pages.len() as u64 * PAGE_BYTES
     }
-    /// Every page that was ever written: its offset in bytes, and its bytes.
+    /// Every page that takes memory: its offset in bytes, and its bytes.
     pub fn pages(&self) -> impl Iterator<Item = (u64, &[u8])> {
         self.pages
             .iter()

@@ -132,8 +132,8 @@ impl SimDisk {
     fn elsewhere(&self, offset_bytes: u64, length: usize) -> u64 {
         // Half a disk away, so certainly a wrong offset.
         let sector = u64::from(self.sector_bytes).max(1);
-        let room = self.size_bytes.saturating_sub(length as u64).max(1);
-        ((offset_bytes + self.size_bytes / 2) % room) / sector * sector
+        let span = self.size_bytes.saturating_sub(length as u64).max(1);
+        ((offset_bytes + self.size_bytes / 2) % span) / sector * sector
     }
     fn admit(
         &self,
@@ -315,8 +315,11 @@ impl SimDisk {
             Some(Fault::Lose) => return Ok(()),
             Some(Fault::Misdirect) => to = self.elsewhere(offset_bytes, bytes.len()),
             Some(Fault::Corrupt) => {
+                // The lowest byte of the last word: fletcher2 does not notice some pairs of errors in high bits,
+                // which come up when RAID-Z computes a column from a wrong one.
                 let mut changed = bytes.to_vec();
-                if let Some(byte) = changed.last_mut() {
+                let at = changed.len().saturating_sub(8);
+                if let Some(byte) = changed.get_mut(at) {
                     *byte ^= 0x10;
                 }
                 bytes = changed.into();

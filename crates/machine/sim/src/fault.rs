@@ -46,7 +46,7 @@ pub struct FaultPlan {
 /// The flip happens after the checksum is computed and before the first copy is written. All copies of the
 /// same bytes get the same wrong bit. Redundancy therefore cannot repair it; only a checksum detects it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct EvilMemory {
+pub struct FaultyMemory {
     /// Determines which buffers are hit, and in which bit.
     pub seed: u64,
     /// How many buffers of a million are hit.
@@ -55,7 +55,7 @@ pub struct EvilMemory {
     pub bytes_min: usize,
 }
 
-impl EvilMemory {
+impl FaultyMemory {
     /// The bit that flips in these bytes, if any: index of the byte, and mask.
     pub(crate) fn flip(&self, bytes: &[u8]) -> Option<(usize, u8)> {
         if bytes.len() < self.bytes_min.max(1) {
@@ -93,6 +93,11 @@ impl FaultPlan {
     pub fn sparing(mut self, bytes: u64) -> Self {
         self.spared_bytes = bytes;
         self
+    }
+    /// Fails every request of `scope`.
+    #[must_use]
+    pub fn failing(scope: Scope) -> Self {
+        Self::new(Seed::new(1)).with(scope, Fault::Fail, 1_000_000)
     }
     /// Fails one request after `good` requests of any kind. All later ones succeed.
     #[must_use]

@@ -239,7 +239,9 @@ impl Journal {
                             None => {}
                             Some(Kept::Whole) => event.apply(&mut disks[number]),
                             Some(Kept::Sectors(range)) => {
-                                keep_sectors(event, &mut disks[number], sector, range);
+                                keep_sectors(event, &mut disks[number], sector, |index| {
+                                    range.contains(&index)
+                                });
                             }
                         }
                     }
@@ -251,7 +253,12 @@ impl Journal {
 }
 
 /// Applies some sectors of a write.
-fn keep_sectors(event: &Event, content: &mut Content, sector: u32, range: &Range<usize>) {
+fn keep_sectors(
+    event: &Event,
+    content: &mut Content,
+    sector: u32,
+    mut is_kept: impl FnMut(usize) -> bool,
+) {
     let Event::Write {
         offset_bytes,
         bytes,
@@ -262,7 +269,7 @@ fn keep_sectors(event: &Event, content: &mut Content, sector: u32, range: &Range
     };
     let sector = sector.max(1) as usize;
     for (index, piece) in bytes.chunks(sector).enumerate() {
-        if range.contains(&index) {
+        if is_kept(index) {
             content.write(offset_bytes + (index * sector) as u64, piece);
         }
     }
@@ -273,21 +280,6 @@ fn tear(event: &Event, content: &mut Content, sector: u32, seed: &mut Seed) {
     match seed.below(4) {
         0 => {}
         1 | 2 => event.apply(content),
-        _ => {
-            let Event::Write {
-                offset_bytes,
-                bytes,
-                ..
-            } = event
-            else {
-                return;
-            };
-            let sector = sector.max(1) as usize;
-            for (index, piece) in bytes.chunks(sector).enumerate() {
-                if seed.below(2) == 0 {
-                    content.write(offset_bytes + (index * sector) as u64, piece);
-                }
-            }
-        }
+        _ => keep_sectors(event, content, sector, |_| seed.below(2) == 0),
     }
 }

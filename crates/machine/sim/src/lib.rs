@@ -4,7 +4,7 @@
 //! disk that still honours its contract: at a power cut, any subset of the writes since the last flush may
 //! be lost, and any write may be torn at a sector boundary. A [`Fault`] makes a disk violate the contract:
 //! requests fail, get lost, are misdirected, corrupted or slow, and disks vanish and return. Memory can
-//! flip bits in data that is about to be written ([`EvilMemory`]).
+//! flip bits in data that is about to be written ([`FaultyMemory`]).
 //!
 //! One [`Journal`] records every write and flush of all disks. With it, a test can rebuild the disks as
 //! they would be after a power cut between any two of these ([`Journal::crash_at`]).
@@ -37,9 +37,9 @@ mod world;
 
 pub use content::Content;
 pub use disk::SimDisk;
-pub use fault::{EvilMemory, Fault, FaultPlan, Scope};
+pub use fault::{Fault, FaultPlan, FaultyMemory, Scope};
 pub use hang::{HangPlan, Hanging};
 pub use journal::{Event, Journal, Kept, PowerCut};
-pub use seed::Seed;
+pub use seed::{Seed, noise};
 pub use trace::{Request, RequestKind, Trace};
 pub use world::World;

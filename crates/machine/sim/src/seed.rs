@@ -40,10 +40,22 @@ impl Seed {
             piece.copy_from_slice(&word[..piece.len()]);
         }
     }
+    /// The next random bytes.
+    pub fn bytes(&mut self, length: usize) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        self.fill(&mut bytes);
+        bytes
+    }
     /// Another generator, seeded from this one.
     pub fn fork(&mut self) -> Self {
         Self(self.bits())
     }
+}
+
+/// Content that does not compress, for tests.
+#[must_use]
+pub fn noise(seed: u64, length: usize) -> Vec<u8> {
+    Seed::new(seed).bytes(length)
 }
 
 #[cfg(test)]

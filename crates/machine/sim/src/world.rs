@@ -2,7 +2,7 @@
 
 use crate::journal::{Event, Journal, PowerCut};
 use crate::trace::{Request, Trace, Tracer};
-use crate::{Content, EvilMemory, Seed, SimDisk};
+use crate::{Content, FaultyMemory, Seed, SimDisk};
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Mutex};
 use millpond_env::{Clock, Entropy, Env};
@@ -23,7 +23,7 @@ pub(crate) struct Shared {
     journal: Mutex<Journal>,
     is_recording: bool,
     tracer: Mutex<Tracer>,
-    memory: Mutex<Option<EvilMemory>>,
+    memory: Mutex<Option<FaultyMemory>>,
     flips: AtomicU64,
 }
 
@@ -102,10 +102,10 @@ impl World {
     }
     /// Starts to flip bits in data that is about to be written; `None` stops it. Worlds made from this one
     /// by [`World::reborn`] do not flip bits.
-    pub fn set_memory(&self, memory: Option<EvilMemory>) {
+    pub fn set_memory(&self, memory: Option<FaultyMemory>) {
         *self.shared.memory.lock() = memory;
     }
-    /// The number of writes that [`EvilMemory`] changed; each copy counts.
+    /// The number of writes that [`FaultyMemory`] changed; each copy counts.
     #[must_use]
     pub fn flips(&self) -> u64 {
         self.shared.flips.load(Ordering::SeqCst)
@@ -434,10 +434,10 @@ mod tests {
 
     #[test]
     fn faulty_memory_flips_the_same_bit_in_all_copies() {
-        use crate::EvilMemory;
+        use crate::FaultyMemory;
         let world = World::new(1);
         let (one, two) = (world.disk(1 << 20, 512), world.disk(1 << 20, 512));
-        world.set_memory(Some(EvilMemory {
+        world.set_memory(Some(FaultyMemory {
             seed: 3,
             per_million: 300_000,
             bytes_min: 512,

@@ -4,7 +4,7 @@ use crate::object_ids::ObjectIdAllocator;
 use crate::set_view::used_slots;
 use crate::tree::Tree;
 use crate::{Accounting, ObjectError};
-use crate::{Object, WritePolicy, byteswap};
+use crate::{CachingCell, Object, WritePolicy, byteswap};
 use millpond_block::BlockStore;
 use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex, RwLock, RwLockReadGuard, Weak};
@@ -24,6 +24,8 @@ pub(crate) struct Core {
     pub(crate) dataset: u64,
     pub(crate) kind: ObjectSetKind,
     pub(crate) policy: RwLock<WritePolicy, rank::Leaf>,
+    /// That of the policy, for readers.
+    pub(crate) caching: CachingCell,
     /// Innermost lock of the set: taken while an object's mutex is held, never the other way round.
     pub(crate) table: Mutex<Table, rank::ObjectTable>,
     pub(crate) numbers: Mutex<ObjectIdAllocator, rank::ObjectNumbers>,
@@ -133,6 +135,8 @@ impl Core {
             dataset: self.dataset,
             object,
             dnode,
+            caching: self.caching.get(),
+            is_sequential: false,
         }
     }
 

@@ -28,9 +28,11 @@
 mod accounting;
 mod attributes;
 mod byteswap;
+mod caching;
 mod claims;
 mod core;
 mod dnode_array;
+mod dnode_prefetch;
 mod error;
 mod extent;
 mod freeing;
@@ -55,6 +57,7 @@ mod tree;
 mod writer;
 
 pub use accounting::{AccountingChange, Owners};
+pub use caching::{BlockChoice, Caching, CachingCell, CachingCells};
 pub use error::ObjectError;
 pub use freeing::FreeChunk;
 pub use logged::LoggedBlock;

@@ -5,7 +5,7 @@ mod write;
 use crate::byteswap;
 use crate::core::Core;
 use crate::partial_write::PartialWrite;
-use crate::prefetch::{CacheHint, before_read, piece_bytes};
+use crate::prefetch::{CacheHint, Foreseen, before_read, piece_bytes};
 use crate::state::{BaseContent, BlockChange, BlockSource, Shape, State, native_block};
 use crate::stream_detection::Streams;
 use crate::tree::Tree;
@@ -16,7 +16,6 @@ use millpond_ondisk::{
     BLOCK_BYTES_MAX, BlockId, DNODE_SLOT_BYTES, Dnode, Endian, Level, ObjectId, ObjectType, Txg,
 };
 use millpond_txg::Transaction;
-use std::ops::Range;
 
 /// An object open for change: the newest state of its blocks and bonus, and its dirty data in each txg.
 ///
@@ -201,28 +200,44 @@ impl Object {
         buffer: &mut [u8],
         hint: CacheHint,
     ) -> Result<(), ObjectError> {
+        self.read_until(offset, buffer, hint, false)
+    }
+
+    /// Reads as [`Object::read_with_hint`] does; `is_end` says that the content ends with the buffer.
+    pub(crate) fn read_until(
+        &self,
+        offset: u64,
+        buffer: &mut [u8],
+        hint: CacheHint,
+        is_end: bool,
+    ) -> Result<(), ObjectError> {
         let mut offset = offset;
+        let mut left = buffer.len();
         for piece in buffer.chunks_mut(piece_bytes(&self.core.store)) {
-            let behind = self.prefetch(offset, piece.len() as u64);
-            self.read_piece(offset, piece)?;
-            if hint == CacheHint::DropBehind && !behind.is_empty() {
+            left -= piece.len();
+            let foreseen = self.prefetch(offset, piece.len() as u64);
+            let has_next = left > 0 || foreseen.is_continued && !is_end;
+            self.read_piece(offset, piece, has_next)?;
+            if hint == CacheHint::DropBehind && !foreseen.behind.is_empty() {
                 let synced = Arc::clone(&self.state.lock().synced);
-                self.tree(&synced).evict(behind);
+                self.tree(&synced).evict(foreseen.behind);
             }
             offset = offset.saturating_add(piece.len() as u64);
         }
         Ok(())
     }
 
-    fn prefetch(&self, offset: u64, length: u64) -> Range<u64> {
+    fn prefetch(&self, offset: u64, length: u64) -> Foreseen {
         let synced = Arc::clone(&self.state.lock().synced);
+        let caching = self.core.caching.get();
         // Unsynced data is in memory already.
-        if synced.block_id_max == BlockId(0) {
-            return 0..0;
+        if synced.block_id_max == BlockId(0) && caching.kept.contains(false) {
+            return Foreseen::default();
         }
         let (store, streams) = (&self.core.store, self.streams.get_or_init(Box::default));
         let shape = crate::prefetch::Shape::of(&synced);
-        before_read(store, streams, shape, offset, length, |bytes, request| {
+        let range = (offset, length);
+        before_read(store, streams, shape, range, caching, |bytes, request| {
             let (object, synced) = (Weak::clone(&self.me), Arc::clone(&synced));
             store.queue_prefetch(bytes, move || {
                 let Some(object) = object.upgrade() else {
@@ -234,7 +249,13 @@ impl Object {
         })
     }
 
-    fn read_piece(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ObjectError> {
+    /// `has_next` says that the reader will continue after the buffer.
+    fn read_piece(
+        &self,
+        offset: u64,
+        buffer: &mut [u8],
+        has_next: bool,
+    ) -> Result<(), ObjectError> {
         let mut offset = offset;
         let mut rest = buffer;
         while !rest.is_empty() {
@@ -247,14 +268,21 @@ impl Object {
                 later.fill(0);
                 return Ok(());
             }
-            self.read_part(offset / size, within, now)?;
+            let is_sequential = has_next || !later.is_empty();
+            self.read_part(offset / size, within, now, is_sequential)?;
             offset = offset.saturating_add(count as u64);
             rest = later;
         }
         Ok(())
     }
 
-    fn read_part(&self, id: u64, within: usize, into: &mut [u8]) -> Result<(), ObjectError> {
+    fn read_part(
+        &self,
+        id: u64,
+        within: usize,
+        into: &mut [u8],
+        is_sequential: bool,
+    ) -> Result<(), ObjectError> {
         let copy = |from: &[u8], into: &mut [u8]| {
             // If the block shrank or grew since its size was read, the missing part is zeros.
             let from = from.get(within..).unwrap_or(&[]);
@@ -272,7 +300,14 @@ impl Object {
                 BaseContent::Whole(content) => copy(&content, into),
                 BaseContent::Nowhere => into.fill(0),
                 BaseContent::Synced => {
-                    let block = self.ask_synced(&synced, |tree| tree.read_block(id))?;
+                    let has_rest = ((within + into.len()) as u64) < synced.data_block_bytes();
+                    let block = self.ask_synced(&synced, |tree| {
+                        let tree = Tree {
+                            is_sequential,
+                            ..*tree
+                        };
+                        tree.read_part(id, has_rest)
+                    })?;
                     let Some(block) = block else { continue };
                     copy(&block.bytes, into);
                 }

@@ -1,6 +1,6 @@
 //! One object: its dnode and its tree of blocks.
 
-use crate::prefetch::{CacheHint, Shape, before_read, piece_bytes};
+use crate::prefetch::{CacheHint, Foreseen, Shape, before_read, piece_bytes};
 use crate::stream_detection::Streams;
 use crate::tree::Tree;
 use crate::{ObjectError, ObjectSetView};
@@ -8,7 +8,6 @@ use millpond_block::{Block, BlockAddress};
 use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex};
 use millpond_ondisk::{BlockId, BlockPointer, Dnode, Level, ObjectId};
-use std::ops::Range;
 
 /// An open object. Cheap to clone. Keeps its object set open.
 #[derive(Debug, Clone)]
@@ -18,7 +17,7 @@ pub struct ObjectView {
     dnode: Arc<Dnode>,
     is_locked: bool,
     /// The sequential readers of the object, shared by all clones. `None` if the object has only one block,
-    /// so that there is nothing to prefetch.
+    /// so that there is nothing to prefetch, and the block is kept.
     streams: Option<Arc<Mutex<Streams, rank::Leaf>>>,
 }
 
@@ -29,7 +28,8 @@ impl ObjectView {
         dnode: Arc<Dnode>,
         is_locked: bool,
     ) -> Self {
-        let streams = (dnode.block_id_max > BlockId(0)).then(Arc::default);
+        let is_kept = set.caching().kept.contains(false);
+        let streams = (dnode.block_id_max > BlockId(0) || !is_kept).then(Arc::default);
         Self {
             set,
             id,
@@ -104,6 +104,8 @@ impl ObjectView {
             dataset: self.set.dataset(),
             object: self.id,
             dnode: &self.dnode,
+            caching: self.set.caching(),
+            is_sequential: false,
         }
     }
 
@@ -146,25 +148,41 @@ impl ObjectView {
         buffer: &mut [u8],
         hint: CacheHint,
     ) -> Result<(), ObjectError> {
+        self.read_until(offset_bytes, buffer, hint, false)
+    }
+
+    /// Reads as [`ObjectView::read_with_hint`] does; `is_end` says that the content ends with the buffer.
+    pub(crate) fn read_until(
+        &self,
+        offset_bytes: u64,
+        buffer: &mut [u8],
+        hint: CacheHint,
+        is_end: bool,
+    ) -> Result<(), ObjectError> {
         let mut offset = offset_bytes;
+        let mut left = buffer.len();
         for piece in buffer.chunks_mut(piece_bytes(self.set.store())) {
-            let behind = self.prefetch(offset, piece.len() as u64);
-            self.read_piece(offset, piece)?;
-            if hint == CacheHint::DropBehind && !behind.is_empty() {
-                self.tree().evict(behind);
+            left -= piece.len();
+            let foreseen = self.prefetch(offset, piece.len() as u64);
+            let has_next = left > 0 || foreseen.is_continued && !is_end;
+            self.read_piece(offset, piece, has_next)?;
+            if hint == CacheHint::DropBehind && !foreseen.behind.is_empty() {
+                self.tree().evict(foreseen.behind);
             }
             offset = offset.saturating_add(piece.len() as u64);
         }
         Ok(())
     }
 
-    fn prefetch(&self, offset: u64, length: u64) -> Range<u64> {
+    fn prefetch(&self, offset: u64, length: u64) -> Foreseen {
         let Some(streams) = &self.streams else {
-            return 0..0;
+            return Foreseen::default();
         };
+        let caching = self.set.caching();
         let shape = Shape::of(&self.dnode);
         let store = self.set.store();
-        before_read(store, streams, shape, offset, length, |bytes, request| {
+        let range = (offset, length);
+        before_read(store, streams, shape, range, caching, |bytes, request| {
             // A prefetch request must not keep a set alive that has no other user.
             let (set, dnode, object) = (Arc::downgrade(&self.set), self.dnode.clone(), self.id);
             store.queue_prefetch(bytes, move || {
@@ -175,13 +193,21 @@ impl ObjectView {
                     dataset: set.dataset(),
                     object,
                     dnode: &dnode,
+                    caching,
+                    is_sequential: false,
                 };
                 request.run(&tree, |_| true);
             })
         })
     }
 
-    fn read_piece(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<(), ObjectError> {
+    /// `has_next` says that the reader will continue after the buffer.
+    fn read_piece(
+        &self,
+        offset_bytes: u64,
+        buffer: &mut [u8],
+        has_next: bool,
+    ) -> Result<(), ObjectError> {
         let size = self.block_bytes();
         let mut offset = offset_bytes;
         let mut rest = buffer;
@@ -195,7 +221,12 @@ impl ObjectView {
                 later.fill(0);
                 return Ok(());
             }
-            let block = self.read_block(id)?;
+            let has_rest = ((within + count) as u64) < size;
+            let tree = Tree {
+                is_sequential: has_next || !later.is_empty(),
+                ..self.tree()
+            };
+            let block = tree.read_part(id.0, has_rest)?;
             now.copy_from_slice(&block.bytes[within..within + count]);
             offset = offset.saturating_add(count as u64);
             rest = later;

@@ -1,5 +1,7 @@
 //! How the blocks of an object set are stored: the set's properties, resolved for each kind of block.
 
+use crate::Caching;
+use millpond_block::Retention;
 use millpond_compress::ZstdLevel;
 use millpond_ondisk::{ChecksumKind, CompressionKind, Level, ObjectType};
 use millpond_vdev::AllocationClass;
@@ -58,6 +60,8 @@ pub struct WritePolicy {
     pub accounts_objects: bool,
     /// Projects are accounted (feature `project_quota` enabled).
     pub accounts_projects: bool,
+    /// Which blocks the cache keeps, after reads too, and which are prefetched.
+    pub caching: Caching,
 }
 
 impl WritePolicy {
@@ -96,6 +100,7 @@ impl WritePolicy {
             accounts_users: true,
             accounts_objects: true,
             accounts_projects: true,
+            caching: Caching::default(),
         }
     }
 
@@ -131,6 +136,7 @@ impl WritePolicy {
             class,
             may_embed: self.may_embed,
             has_hole_birth: self.has_hole_birth,
+            retention: self.caching.retention(is_metadata),
         }
     }
 
@@ -221,4 +227,6 @@ pub struct BlockPolicy {
     pub may_embed: bool,
     /// Whether a new hole that replaces something with a birth txg gets a birth txg.
     pub has_hole_birth: bool,
+    /// What becomes of the written block in the cache.
+    pub retention: Retention,
 }

@@ -1,15 +1,13 @@
 //! Prefetch of an object's next blocks before its reader asks for them.
 
+use crate::caching::Caching;
 use crate::stream_detection::{Read, Streams, Stretch};
 use crate::tree::Tree;
 use millpond_block::{BlockStore, PooledBuf};
 use millpond_env::rank;
 use millpond_env::sync::Mutex;
-use millpond_ondisk::Dnode;
+use millpond_ondisk::{Dnode, ObjectType};
 use std::ops::Range;
-
-/// Content that one prefetch request reads, in bytes. Small blocks are read several at a time.
-const ERRAND_BYTES: u64 = 128 << 10;
 
 /// What happens to cached content after its reader has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -33,40 +31,46 @@ pub(crate) enum PrefetchRequest {
 }
 
 impl PrefetchRequest {
-    /// Reads the blocks and stops at the first failure. Skips blocks for which `is_wanted` returns false.
+    /// Reads the blocks. Skips blocks for which `is_wanted` returns false.
     pub(crate) fn run(self, tree: &Tree<'_>, is_wanted: impl Fn(u64) -> bool) {
         match self {
             Self::Indirect(id) => {
                 tree.prefetch(1, id, PooledBuf::default());
             }
             Self::Blocks(stretch, mut buffers) => {
-                for id in stretch.first..stretch.end {
-                    let is_left = !stretch.is_passed(id) && is_wanted(id);
-                    if is_left && !tree.prefetch(0, id, buffers.pop().unwrap_or_default()) {
-                        return;
-                    }
-                }
+                let left = (stretch.first..stretch.end)
+                    .filter(|id| !stretch.is_passed(*id) && is_wanted(*id));
+                let left = left.map(|id| (id, buffers.pop().unwrap_or_default()));
+                tree.prefetch_data(left);
             }
         }
     }
 }
 
+/// What is known of a read before it is made.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Foreseen {
+    /// The blocks that a sequential reader has left behind.
+    pub(crate) behind: Range<u64>,
+    /// Whether the read continues where an earlier one stopped.
+    pub(crate) is_continued: bool,
+}
+
 /// Notes a read of `length` bytes that is about to be made and sends prefetch requests for the rest of it and
-/// for what will follow.
+/// for what will follow, as far as the dataset's property permits.
 ///
 /// `send` receives each request with the number of bytes that it reads, and returns whether it accepts more.
-/// Returns the blocks that a sequential reader has left behind.
 pub(crate) fn before_read(
     store: &BlockStore,
     streams: &Mutex<Streams, rank::Leaf>,
     shape: Shape,
-    offset: u64,
-    length: u64,
-    send: impl FnMut(u64, PrefetchRequest) -> bool,
-) -> Range<u64> {
+    (offset, length): (u64, u64),
+    caching: Caching,
+    mut send: impl FnMut(u64, PrefetchRequest) -> bool,
+) -> Foreseen {
     let window_max = store.ahead_bytes_max();
-    if window_max == 0 {
-        return 0..0;
+    if window_max == 0 && caching.kept.contains(false) {
+        return Foreseen::default();
     }
     let noted = streams.lock().note(&Read {
         offset,
@@ -75,17 +79,32 @@ pub(crate) fn before_read(
         last_block: shape.last_block,
         window_max,
     });
-    if let Some(stretch) = &noted.ahead {
-        send_errands(store, shape, stretch, send);
+    if window_max == 0 {
+        // Nothing was prefetched, and nothing is dropped.
+        return Foreseen {
+            is_continued: noted.is_continued,
+            ..Foreseen::default()
+        };
     }
-    noted.behind
+    if let Some(stretch) = &noted.ahead {
+        if caching.prefetched.contains(true) {
+            send_indirect(shape, stretch, &mut send);
+        }
+        if caching.prefetched.contains(shape.object_type.is_metadata()) {
+            send_blocks(store, shape, stretch, &mut send);
+        }
+    }
+    Foreseen {
+        behind: noted.behind,
+        is_continued: noted.is_continued,
+    }
 }
 
-fn send_errands(
-    store: &BlockStore,
+/// Sends requests for the indirect blocks that a stretch will need.
+fn send_indirect(
     shape: Shape,
     stretch: &Stretch,
-    mut send: impl FnMut(u64, PrefetchRequest) -> bool,
+    send: &mut impl FnMut(u64, PrefetchRequest) -> bool,
 ) {
     if shape.has_indirect {
         // The reader itself reads the indirect block above its first block.
@@ -98,7 +117,16 @@ fn send_errands(
             }
         }
     }
-    let step = (ERRAND_BYTES / shape.block_bytes.max(1)).max(1);
+}
+
+/// Sends requests for the blocks of a stretch.
+fn send_blocks(
+    store: &BlockStore,
+    shape: Shape,
+    stretch: &Stretch,
+    send: &mut impl FnMut(u64, PrefetchRequest) -> bool,
+) {
+    let step = (store.prefetch_request_bytes() / shape.block_bytes.max(1)).max(1);
     let mut first = stretch.first;
     while first < stretch.end {
         let end = stretch.end.min(first.saturating_add(step));
@@ -117,6 +145,7 @@ fn send_errands(
 pub(crate) struct Shape {
     pub(crate) block_bytes: u64,
     pub(crate) last_block: u64,
+    pub(crate) object_type: ObjectType,
     pub(crate) has_indirect: bool,
     pub(crate) indirect_bytes: u64,
     pub(crate) pointers_shift: u32,
@@ -127,6 +156,7 @@ impl Shape {
         Self {
             block_bytes: dnode.data_block_bytes(),
             last_block: dnode.block_id_max.0,
+            object_type: dnode.object_type,
             has_indirect: dnode.levels > 1,
             indirect_bytes: dnode.indirect_block_bytes(),
             pointers_shift: dnode.pointers_shift(),

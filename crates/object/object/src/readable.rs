@@ -96,9 +96,23 @@ impl ReadableObject {
         buffer: &mut [u8],
         hint: CacheHint,
     ) -> Result<(), ObjectError> {
+        self.read_until(offset_bytes, buffer, hint, false)
+    }
+    /// Like [`ReadableObject::read_with_hint`]. `is_end` says that the content ends with the buffer, somewhere
+    /// in a block, and its reader asks for no more.
+    ///
+    /// # Errors
+    /// As [`ReadableObject::read`].
+    pub fn read_until(
+        &self,
+        offset_bytes: u64,
+        buffer: &mut [u8],
+        hint: CacheHint,
+        is_end: bool,
+    ) -> Result<(), ObjectError> {
         match self {
-            Self::Committed(object) => object.read_with_hint(offset_bytes, buffer, hint),
-            Self::Open(object) => object.read_with_hint(offset_bytes, buffer, hint),
+            Self::Committed(object) => object.read_until(offset_bytes, buffer, hint, is_end),
+            Self::Open(object) => object.read_until(offset_bytes, buffer, hint, is_end),
         }
     }
 

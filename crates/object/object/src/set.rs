@@ -7,7 +7,7 @@ use crate::new_object::{NewObject, NewObjectSet};
 use crate::object_ids::{ObjectIdAllocator, Search};
 use crate::set_view::used_slots;
 use crate::{Accounting, ObjectError, ObjectSetView};
-use crate::{AccountingChange, BlockSink, Object, WritePolicy, byteswap};
+use crate::{AccountingChange, BlockSink, CachingCell, Object, WritePolicy, byteswap};
 use millpond_block::BlockStore;
 use millpond_env::sync::{Arc, Mutex, RwLock};
 use millpond_ondisk::{
@@ -49,7 +49,7 @@ pub struct SyncedSet {
 /// Lock order: the sync lock (`gate`), then object ids, then an object's mutex, then the table. Only the sync
 /// lock is held across I/O.
 pub struct ObjectSet {
-    core: Arc<Core>,
+    pub(crate) core: Arc<Core>,
 }
 
 impl std::fmt::Debug for ObjectSet {
@@ -82,6 +82,7 @@ impl ObjectSet {
                 store,
                 dataset,
                 kind,
+                caching: CachingCell::new(policy.caching),
                 policy: RwLock::new(policy),
                 table: Mutex::new(table),
                 numbers: Mutex::new(ObjectIdAllocator::new(block_id_max)),
@@ -111,7 +112,8 @@ impl ObjectSet {
         if root.has_crypt_bit() {
             return Err(refuse("encrypted datasets are not written yet"));
         }
-        let read_only = ObjectSetView::open(Arc::clone(&store), dataset, root, None)?;
+        let caching = Arc::new(CachingCell::new(policy.caching));
+        let read_only = ObjectSetView::open_with(Arc::clone(&store), dataset, root, None, caching)?;
         let phys = read_only.phys();
         let native = |dnode: &Dnode| {
             let mut dnode = dnode.clone();
@@ -207,8 +209,9 @@ impl ObjectSet {
     pub fn policy(&self) -> WritePolicy {
         self.core.policy.read().clone()
     }
-    /// Changes the policy, from the next sync on.
+    /// Changes the policy, from the next sync on. What it says about caching holds for reads at once.
     pub fn set_policy(&self, policy: WritePolicy) {
+        self.core.caching.set(policy.caching);
         *self.core.policy.write() = policy;
     }
 
@@ -529,6 +532,7 @@ impl ObjectSet {
     /// If its block cannot be read.
     pub fn committed(&self) -> Result<Arc<ObjectSetView>, ObjectError> {
         let store = Arc::clone(&self.core.store);
-        ObjectSetView::open(store, self.core.dataset, self.root(), None)
+        let caching = Arc::new(CachingCell::new(self.core.caching.get()));
+        ObjectSetView::open_with(store, self.core.dataset, self.root(), None, caching)
     }
 }

@@ -1,7 +1,8 @@
 //! Object sets: finds objects by id and lists them.
 
 use crate::claims::Claims;
-use crate::{ObjectError, ObjectView};
+use crate::tree::Tree;
+use crate::{Caching, CachingCell, ObjectError, ObjectView};
 use millpond_block::{Block, BlockAddress, BlockStore};
 use millpond_crypt::DatasetKey;
 use millpond_env::sync::Arc;
@@ -29,6 +30,7 @@ pub struct ObjectSetView {
     phys: ObjectSetPhys,
     meta_dnode: Arc<Dnode>,
     key: Option<Arc<DatasetKey>>,
+    caching: Arc<CachingCell>,
 }
 
 impl std::fmt::Debug for ObjectSetView {
@@ -53,6 +55,21 @@ impl ObjectSetView {
         root: BlockPointer,
         key: Option<Arc<DatasetKey>>,
     ) -> Result<Arc<Self>, ObjectError> {
+        Self::open_with(store, dataset, root, key, Arc::default())
+    }
+
+    /// Opens the object set as [`ObjectSetView::open`] does; `caching` says which of its blocks the cache
+    /// keeps and which are prefetched. Its changes reach the open set.
+    ///
+    /// # Errors
+    /// As [`ObjectSetView::open`].
+    pub fn open_with(
+        store: Arc<BlockStore>,
+        dataset: u64,
+        root: BlockPointer,
+        key: Option<Arc<DatasetKey>>,
+        caching: Arc<CachingCell>,
+    ) -> Result<Arc<Self>, ObjectError> {
         let invalid = |reason| ObjectError::Invalid {
             dataset,
             object: ObjectId(0),
@@ -64,7 +81,9 @@ impl ObjectSetView {
         if root.object_type() != ObjectType::OBJECT_SET || root.level().0 != 0 {
             return Err(invalid("its pointer is not one to an object set"));
         }
-        let block = store.read(&root, BlockAddress::object_set(dataset), key.as_ref())?;
+        let retention = caching.get().retention(true);
+        let address = BlockAddress::object_set(dataset);
+        let block = store.read_with(&root, address, key.as_ref(), retention)?;
         let phys = ObjectSetPhys::decode(&block.bytes, block.endian).map_err(|error| {
             ObjectError::Invalid {
                 dataset,
@@ -83,6 +102,7 @@ impl ObjectSetView {
             phys,
             meta_dnode,
             key,
+            caching,
         }))
     }
 
@@ -116,6 +136,11 @@ impl ObjectSetView {
     pub fn key(&self) -> Option<&Arc<DatasetKey>> {
         self.key.as_ref()
     }
+    /// Which of its blocks the cache keeps, and which are prefetched.
+    #[must_use]
+    pub fn caching(&self) -> Caching {
+        self.caching.get()
+    }
     /// The number of objects, according to the root pointer's fill count.
     #[must_use]
     pub fn object_count(&self) -> u64 {
@@ -145,7 +170,20 @@ impl ObjectSetView {
         Some(ObjectView::new(Arc::clone(self), id, dnode, false))
     }
 
-    fn slots_per_block(&self) -> u64 {
+    /// The tree of the dnode array.
+    pub(crate) fn dnode_tree(&self) -> Tree<'_> {
+        Tree {
+            store: &self.store,
+            key: self.key.as_ref(),
+            dataset: self.dataset,
+            object: ObjectId(0),
+            dnode: &self.meta_dnode,
+            caching: self.caching(),
+            is_sequential: false,
+        }
+    }
+
+    pub(crate) fn slots_per_block(&self) -> u64 {
         self.meta_dnode.data_block_bytes() / DNODE_SLOT_BYTES as u64
     }
 

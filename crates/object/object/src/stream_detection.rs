@@ -57,6 +57,8 @@ pub(crate) struct Noted {
     pub(crate) ahead: Option<Stretch>,
     /// Blocks that a stream has left behind. Each block is reported once. May be empty.
     pub(crate) behind: Range<u64>,
+    /// Whether the read continues where an earlier one stopped.
+    pub(crate) is_continued: bool,
 }
 
 /// Blocks that will be read soon.
@@ -175,7 +177,11 @@ impl Streams {
             let ahead = stream.stretch(first + 1, behind, read);
             self.take_in(stream);
             let behind = 0..0;
-            return Noted { ahead, behind };
+            return Noted {
+                ahead,
+                behind,
+                is_continued: false,
+            };
         };
         let Some(stream) = self.streams.get_mut(index) else {
             return Noted::default();
@@ -202,7 +208,11 @@ impl Streams {
             0 => 0..0,
             _ => stream.leave(block),
         };
-        Noted { ahead, behind }
+        Noted {
+            ahead,
+            behind,
+            is_continued: true,
+        }
     }
 
     fn take_in(&mut self, stream: Stream) {

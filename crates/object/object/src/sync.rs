@@ -34,7 +34,7 @@ enum PointerSlot {
 #[derive(Default)]
 struct Batch {
     jobs: Vec<WriteJob>,
-    homes: Vec<PointerSlot>,
+    targets: Vec<PointerSlot>,
     bytes: u64,
 }
 
@@ -339,7 +339,7 @@ impl Sync<'_> {
                     let mut job = run.job(&active.tree, 0, id, content, previous);
                     job.stored = stored;
                     batch.jobs.push(job);
-                    batch.homes.push(PointerSlot::Leaf(index, id));
+                    batch.targets.push(PointerSlot::Leaf(index, id));
                     active.tree.cursor = id.saturating_add(1);
                 }
                 Step::Patch(..) => {}
@@ -353,7 +353,7 @@ impl Sync<'_> {
                 Some(Some(content)) => {
                     batch.bytes += content.len() as u64;
                     batch.jobs.push(self.spill_job(active, content));
-                    batch.homes.push(PointerSlot::Spill(index));
+                    batch.targets.push(PointerSlot::Spill(index));
                 }
                 Some(None) if !active.old_spill.is_hole() => {
                     run.sink.kill(&active.old_spill)?;
@@ -388,8 +388,8 @@ impl Sync<'_> {
         batch: Batch,
     ) -> Result<(), ObjectError> {
         let pointers = self.write(batch.jobs)?;
-        for (pointer, home) in pointers.into_iter().zip(batch.homes) {
-            match home {
+        for (pointer, target) in pointers.into_iter().zip(batch.targets) {
+            match target {
                 PointerSlot::Leaf(index, id) => {
                     active[index].tree.set_pointer(&self.run, 0, id, pointer)?;
                 }
@@ -412,15 +412,15 @@ impl Sync<'_> {
         let top = trees.iter().map(|tree| tree.levels()).max().unwrap_or(1);
         for level in 1..top {
             let mut jobs = Vec::new();
-            let mut homes = Vec::new();
+            let mut targets = Vec::new();
             for (index, tree) in trees.iter_mut().enumerate() {
                 for ReadyNode { level, id, job } in tree.take_ready(&self.run, level)? {
                     jobs.push(job);
-                    homes.push((index, level, id));
+                    targets.push((index, level, id));
                 }
             }
             let pointers = self.write(jobs)?;
-            for (pointer, (index, level, id)) in pointers.into_iter().zip(homes) {
+            for (pointer, (index, level, id)) in pointers.into_iter().zip(targets) {
                 trees[index].set_pointer(&self.run, level, id, pointer)?;
             }
         }

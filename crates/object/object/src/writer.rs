@@ -93,6 +93,8 @@ fn hole(object_type: ObjectType, level: u8, lsize_bytes: u64, birth: Txg) -> Blo
 /// An indirect block in memory.
 struct Node {
     pointers: Vec<BlockPointer>,
+    /// From here on all pointers are zero, as in most blocks.
+    used: usize,
     /// Differs from the block that its pointer refers to.
     is_changed: bool,
 }
@@ -192,6 +194,7 @@ impl TreeWriter {
                     (level, 0),
                     Node {
                         pointers,
+                        used: count,
                         is_changed,
                     },
                 );
@@ -247,6 +250,7 @@ impl TreeWriter {
             && let Some(slot) = node.pointers.get_mut(index)
         {
             *slot = new;
+            node.used = node.used.max(index + 1);
             node.is_changed = true;
         }
         Ok(())
@@ -266,21 +270,22 @@ impl TreeWriter {
         let pointers = if pointer.is_hole() {
             let below = level.saturating_sub(1);
             // Everything below became a hole in the same txg, or was never written.
-            let filler = match pointer.birth() {
-                Txg(0) => BlockPointer::default(),
-                birth => hole(
-                    self.dnode.object_type,
-                    below,
-                    self.lsize_bytes(below),
-                    birth,
-                ),
-            };
-            vec![filler; self.pointers_per_node()]
+            let count = self.pointers_per_node();
+            match pointer.birth() {
+                Txg(0) => (vec![BlockPointer::default(); count], 0),
+                birth => {
+                    let lsize_bytes = self.lsize_bytes(below);
+                    let filler = hole(self.dnode.object_type, below, lsize_bytes, birth);
+                    (vec![filler; count], count)
+                }
+            }
         } else {
             self.read_needed(run, &pointer, level, id)?
         };
+        let (pointers, used) = pointers;
         let node = Node {
             pointers,
+            used,
             is_changed: false,
         };
         self.nodes.insert((level, id), node);
@@ -295,7 +300,7 @@ impl TreeWriter {
         pointer: &BlockPointer,
         level: u8,
         id: u64,
-    ) -> Result<Vec<BlockPointer>, ObjectError> {
+    ) -> Result<(Vec<BlockPointer>, usize), ObjectError> {
         let store = &run.core.store;
         loop {
             let since = store.resumes();
@@ -306,20 +311,27 @@ impl TreeWriter {
         }
     }
 
+    /// The pointers in an indirect block, and the index from which on all are zero.
     fn read_pointers(
         &self,
         run: &Run<'_>,
         pointer: &BlockPointer,
         level: u8,
         id: u64,
-    ) -> Result<Vec<BlockPointer>, ObjectError> {
+    ) -> Result<(Vec<BlockPointer>, usize), ObjectError> {
         let tree: Tree<'_> = run.core.tree(self.id, &self.dnode);
         let block = tree.read_indirect(pointer, level, id)?;
-        let chunks = block.bytes.chunks_exact(BLOCK_POINTER_BYTES);
-        let pointers = chunks.map(|chunk| BlockPointer::decode(chunk, block.endian));
-        pointers
-            .collect::<Result<_, _>>()
-            .map_err(|_| tree.invalid("indirect block is too short"))
+        let zeros = block.bytes.rchunks_exact(BLOCK_POINTER_BYTES);
+        let zeros = zeros.take_while(|chunk| is_zero(chunk)).count();
+        let count = block.bytes.len() / BLOCK_POINTER_BYTES;
+        let used = count.saturating_sub(zeros);
+        let mut pointers = Vec::with_capacity(count);
+        for chunk in block.bytes.chunks_exact(BLOCK_POINTER_BYTES).take(used) {
+            let pointer = BlockPointer::decode(chunk, block.endian);
+            pointers.push(pointer.map_err(|_| tree.invalid("indirect block is too short"))?);
+        }
+        pointers.resize(count, BlockPointer::default());
+        Ok((pointers, used))
     }
 
     /// Frees leaves `first` to `last`. Needs memory for the paths to these two, and one indirect block per
@@ -380,7 +392,8 @@ impl TreeWriter {
     /// Makes other threads prefetch indirect blocks that the sweep will soon reach. They are siblings: the
     /// sweep is at index `at`, and the first one has block id `first`.
     fn prefetch(&self, run: &Run<'_>, level: u8, first: u64, pointers: &[BlockPointer], at: usize) {
-        if level == 0 || !at.is_multiple_of(AHEAD_NODES) {
+        let is_wanted = run.policy.caching.prefetched.contains(true);
+        if level == 0 || !at.is_multiple_of(AHEAD_NODES) || !is_wanted {
             return;
         }
         // The first call covers two steps, every later call the step after the next.
@@ -423,7 +436,7 @@ impl TreeWriter {
                 return Ok(());
             }
             let children = match self.read_pointers(run, pointer, level, id) {
-                Ok(children) => children,
+                Ok((children, _)) => children,
                 // The devices may be reopened.
                 Err(error @ ObjectError::Block(BlockError::Missing { .. })) => return Err(error),
                 Err(error) => {
@@ -495,20 +508,22 @@ impl TreeWriter {
                 continue;
             }
             let previous = self.pointer(run, level, id)?;
-            if node.pointers.iter().all(BlockPointer::is_hole) {
+            let used = node.pointers.get(..node.used).unwrap_or_default();
+            if used.iter().all(BlockPointer::is_hole) {
                 if !previous.is_hole() {
                     run.sink.kill(&previous)?;
                 }
-                let had_birth = previous.birth() != Txg(0)
-                    || node.pointers.iter().any(|hole| hole.birth() != Txg(0));
+                let had_birth =
+                    previous.birth() != Txg(0) || used.iter().any(|hole| hole.birth() != Txg(0));
                 let hole = run.hole(self, level, had_birth);
                 self.set_pointer(run, level, id, hole)?;
                 continue;
             }
-            let mut content = Vec::with_capacity(node.pointers.len() * BLOCK_POINTER_BYTES);
+            let mut content = vec![0; node.pointers.len() * BLOCK_POINTER_BYTES];
             let mut fill = 0u64;
-            for pointer in &node.pointers {
-                content.extend_from_slice(&pointer.encode());
+            let slots = content.chunks_exact_mut(BLOCK_POINTER_BYTES);
+            for (pointer, slot) in used.iter().zip(slots) {
+                slot.copy_from_slice(&pointer.encode());
                 if !pointer.is_hole() {
                     fill = fill.saturating_add(pointer.fill());
                 }
@@ -555,4 +570,11 @@ impl FeatureUse {
         self.zstd |= pointer.compression() == Some(millpond_ondisk::CompressionKind::Zstd);
         self.checksums.extend(pointer.checksum_kind());
     }
+}
+
+fn is_zero(bytes: &[u8]) -> bool {
+    let words = bytes
+        .chunks_exact(8)
+        .map(|word| word.try_into().unwrap_or([1; 8]));
+    words.fold(0, |all, word| all | u64::from_ne_bytes(word)) == 0
 }

@@ -4,6 +4,7 @@ use crate::{DirtyLimits, Transaction, TxgError};
 use millpond_env::Env;
 use millpond_env::mark;
 use millpond_env::rank::{self, Held, LockRank};
+use millpond_env::sync::atomic::{AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Condvar, Mutex, MutexGuard};
 use millpond_env::thread::{ThreadId, current_id};
 use millpond_ondisk::Txg;
@@ -15,6 +16,8 @@ use std::time::Duration;
 pub struct TxgGroups {
     env: Env,
     limits: DirtyLimits,
+    /// The most dirty data that fits into the pool.
+    room_bytes: AtomicU64,
     pub(crate) state: Mutex<State, rank::TxgGroups>,
     changed: Condvar,
 }
@@ -38,6 +41,24 @@ pub enum Pause {
     Hold,
     /// The caller gets an error.
     Refuse,
+}
+
+/// What an operation will do, as far as admission needs to know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Estimate {
+    /// The most bytes that will become dirty, data and metadata together.
+    pub bytes: u64,
+    /// How many of them the caller writes. The write throttle delays the transaction accordingly; 0 for a
+    /// change of metadata only.
+    pub written_bytes: u64,
+    /// Whether the operation frees more space than it takes. Such an operation may use the reserve that keeps
+    /// a full pool usable, and ignores a full quota.
+    pub is_freeing: bool,
+    /// The most blocks that the operation frees. Each txg frees a bounded number; if the limit is reached,
+    /// the transaction waits for a later txg. 0 for operations that change only a few blocks.
+    pub freed_blocks: u64,
+    /// What the operation may wait for.
+    pub wait: BeginWait,
 }
 
 /// What may delay the beginning of a transaction.
@@ -67,6 +88,8 @@ impl BeginWait {
 pub struct TxgRequest {
     /// The number of bytes that it may dirty.
     pub estimate_bytes: u64,
+    /// How many of them the caller writes, for the write throttle.
+    pub written_bytes: u64,
     /// The maximum number of blocks that it frees; 0 if there are only a few.
     pub freed_blocks: u64,
     /// What may delay it.
@@ -136,6 +159,7 @@ impl TxgGroups {
         Arc::new(Self {
             env: env.clone(),
             limits,
+            room_bytes: AtomicU64::new(u64::MAX),
             state: Mutex::new(State {
                 open: first_open,
                 synced: Txg(first_open.0.saturating_sub(1)),
@@ -150,8 +174,9 @@ impl TxgGroups {
     /// `estimate_bytes` is the amount that the transaction may dirty. It counts as dirty until the
     /// transaction ends; from then on only the charged bytes count.
     ///
-    /// Waits while the dirty data of all groups is at its limit. Above the share at which delays begin, it
-    /// waits for a time that grows with the dirty data. Never waits on the sync thread.
+    /// The transaction counts as one that writes `estimate_bytes`. Waits while the dirty data of all groups is
+    /// at its limit. Above the share at which delays begin, it waits for a time that grows with the dirty data
+    /// and with what it writes. Never waits on the sync thread.
     ///
     /// # Errors
     /// [`TxgError`] if writing is suspended, if it is paused with [`Pause::Refuse`], or if the pool is being
@@ -159,6 +184,7 @@ impl TxgGroups {
     pub fn begin(self: &Arc<Self>, estimate_bytes: u64) -> Result<Transaction, TxgError> {
         self.begin_as(TxgRequest {
             estimate_bytes,
+            written_bytes: estimate_bytes,
             ..TxgRequest::default()
         })
     }
@@ -174,6 +200,7 @@ impl TxgGroups {
     pub fn begin_as(self: &Arc<Self>, request: TxgRequest) -> Result<Transaction, TxgError> {
         let TxgRequest {
             estimate_bytes,
+            written_bytes,
             freed_blocks,
             wait,
         } = request;
@@ -206,12 +233,13 @@ impl TxgGroups {
                 continue;
             }
             let dirty_bytes = state.dirty_bytes();
-            let delay = self.limits.delay(dirty_bytes);
+            let limits = self.limits_now();
+            let delay = limits.delay(dirty_bytes, written_bytes);
             if !may_wait || delay.is_zero() || wait == BeginWait::UnlessPaused {
                 break;
             }
             wait.allowed()?;
-            if dirty_bytes >= self.limits.limit_bytes {
+            if dirty_bytes >= limits.limit_for(written_bytes) {
                 mark::hit("writer-throttled");
                 state.throttled += 1;
                 self.changed.wait(&mut state);
@@ -272,6 +300,22 @@ impl TxgGroups {
     #[must_use]
     pub fn dirty_bytes(&self) -> u64 {
         self.state.lock().dirty_bytes()
+    }
+    /// [`TxgGroups::dirty_bytes`] in percent of their limit.
+    #[must_use]
+    pub fn dirty_percent(&self) -> u32 {
+        let percent = self.dirty_bytes() / (self.limits_now().limit_bytes / 100).max(1);
+        u32::try_from(percent).unwrap_or(u32::MAX)
+    }
+    /// Says how much dirty data fits into the pool in the worst case. In a pool with little free space that
+    /// lowers the limit, so that writers are slowed down smoothly before they have to wait for a txg that tells how
+    /// much space is left.
+    pub fn set_room(&self, bytes: u64) {
+        self.room_bytes.store(bytes, Ordering::Relaxed);
+    }
+    /// The limits for the present room.
+    fn limits_now(&self) -> DirtyLimits {
+        self.limits.within(self.room_bytes.load(Ordering::Relaxed))
     }
     /// The limits passed to [`TxgGroups::new`].
     #[must_use]
@@ -485,7 +529,7 @@ impl TxgGroups {
         let open = state.open;
         let is_wanted = state.wanted >= open;
         let group = state.group(open);
-        let is_full = group.dirty_bytes > 0 && group.dirty_bytes >= self.limits.close_bytes();
+        let is_full = group.dirty_bytes > 0 && group.dirty_bytes >= self.limits_now().close_bytes();
         let due_ns = self.due_ns(group);
         let is_old = due_ns != u64::MAX && self.env.clock.monotonic_ns() >= due_ns;
         if is_wanted || is_full || is_old {

@@ -171,13 +171,67 @@ fn estimates_count_until_transactions_end() {
 #[test]
 fn delays_grow_smoothly_from_the_share_to_the_limit() {
     let limits = limits();
-    assert_eq!(limits.delay(600), Duration::ZERO);
-    let delays: Vec<Duration> = (601..1000).map(|dirty| limits.delay(dirty)).collect();
+    let delay = |dirty| limits.delay(dirty, 1 << 20);
+    assert_eq!(delay(600), Duration::ZERO);
+    let delays: Vec<Duration> = (601..1000).map(delay).collect();
     assert!(delays[0] > Duration::ZERO && delays[0] < Duration::from_micros(2));
     assert!(delays.is_sorted());
-    assert_eq!(limits.delay(800), limits.delay_scale);
-    assert_eq!(limits.delay(999), limits.delay_max);
-    assert_eq!(limits.delay(u64::MAX), limits.delay_max);
+    assert_eq!(delay(800), limits.delay_scale);
+    assert_eq!(delay(999), limits.delay_max);
+    assert_eq!(delay(u64::MAX), limits.delay_max);
+}
+
+#[test]
+fn small_writes_are_delayed_in_proportion() {
+    let limits = limits();
+    let most = limits.delay_max;
+    assert_eq!(limits.delay(999, u64::MAX), most);
+    assert_eq!(limits.delay(999, 512 << 10), most / 2);
+    assert_eq!(limits.delay(999, 16 << 10), most / 64);
+    assert_eq!(limits.delay(999, 0), most / 64);
+}
+
+#[test]
+fn little_room_in_the_pool_lowers_the_limit() {
+    let limits = DirtyLimits {
+        limit_bytes: 512 << 20,
+        ..DirtyLimits::default()
+    };
+    let limit = |room_mib: u64| limits.within(room_mib << 20).limit_bytes >> 20;
+    assert_eq!(limit(1 << 40), 512);
+    assert_eq!(limit(90), 80);
+    assert_eq!(limit(0), 16, "less would close a txg with every few writes");
+    let groups = TxgGroups::new(&Env::real(), Txg(4), limits);
+    let some = groups.begin(0).unwrap();
+    some.charge(16 << 20);
+    assert_eq!((groups.dirty_percent(), groups.open_txg()), (3, Txg(4)));
+    groups.set_room(18 << 20);
+    assert_eq!(groups.dirty_percent(), 100);
+    some.charge(1);
+    assert_eq!(groups.open_txg(), Txg(5), "a fifth of the limit closes it");
+}
+
+#[test]
+fn small_writes_do_not_wait_for_large_ones() {
+    let groups = TxgGroups::new(&Env::real(), Txg(4), limits());
+    let most = groups.begin(0).unwrap();
+    most.charge(1100);
+    drop(most);
+    let begin = |written_bytes, wait| {
+        groups.begin_as(TxgRequest {
+            written_bytes,
+            wait,
+            ..TxgRequest::default()
+        })
+    };
+    // Delayed, although nothing is ever synced.
+    drop(begin(64 << 10, BeginWait::Throttled).unwrap());
+    let large = begin((64 << 10) + 1, BeginWait::Never);
+    assert!(matches!(large, Err(TxgError::WouldWait)));
+    let more = groups.begin(0).unwrap();
+    more.charge(25);
+    drop(more);
+    assert_eq!(groups.dirty_bytes(), 1125);
 }
 
 #[test]
@@ -318,7 +372,7 @@ fn at_the_limit_a_transaction_waits_for_a_write() {
     let _mark = mark::expect("writer-throttled");
     let (groups, _) = groups();
     let all = groups.begin(0).unwrap();
-    all.charge(1000);
+    all.charge(1125);
     drop(all);
     let more = Arc::clone(&groups);
     let waiter = thread::spawn("waiter", move || more.begin(0).map(|tx| tx.txg())).unwrap();

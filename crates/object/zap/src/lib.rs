@@ -23,6 +23,7 @@ mod check;
 mod cursor;
 mod error;
 mod lookup;
+mod micro_index;
 mod normalise;
 mod source;
 #[cfg(test)]
@@ -37,6 +38,7 @@ pub use check::ZapSummary;
 pub use cursor::ZapCursor;
 pub use error::ZapError;
 pub use lookup::NameMatch;
+pub use micro_index::MicroIndex;
 pub use millpond_ondisk::zap::{COOKIE_END, ZapFlags, ZapForm, ZapHeader, ZapValue};
 pub use normalise::{Normalisation, UnicodeForm};
 pub use source::ZapSource;

@@ -1,7 +1,7 @@
 //! Lookup of one entry.
 
 use crate::zap::Shape;
-use crate::{Normalisation, Zap, ZapEntry, ZapError};
+use crate::{MicroIndex, Normalisation, Zap, ZapEntry, ZapError};
 use millpond_ondisk::BlockId;
 use millpond_ondisk::zap::{
     MICRO_NAME_BYTES_MAX, MicroZapEntry, ZAP_NAME_BYTES_MAX, ZapHeader, ZapLeaf, ZapLeafEntry,
@@ -65,6 +65,19 @@ impl Zap {
         name: &[u8],
         name_match: NameMatch,
     ) -> Result<Option<ZapEntry>, ZapError> {
+        self.lookup_entry_by(None, name, name_match)
+    }
+
+    /// As [`Zap::lookup_entry`], with an index if this is a microzap.
+    ///
+    /// # Errors
+    /// As [`Zap::lookup_entry`].
+    pub fn lookup_entry_by(
+        &self,
+        index: Option<&MicroIndex>,
+        name: &[u8],
+        name_match: NameMatch,
+    ) -> Result<Option<ZapEntry>, ZapError> {
         if self.has_word_keys() {
             return Err(self.invalid("keys are words, not names"));
         }
@@ -77,7 +90,10 @@ impl Zap {
             return Ok(None);
         };
         match &self.shape {
-            Shape::Micro => self.lookup_micro(&comparison),
+            Shape::Micro => match index {
+                Some(index) => self.lookup_indexed(index, &comparison, &hash_form),
+                None => self.lookup_micro(&comparison),
+            },
             Shape::Fat(header) => {
                 let hash = self.hashing.name(&hash_form);
                 self.lookup_fat(header, hash, |leaf, entry| {
@@ -103,6 +119,23 @@ impl Zap {
             Ok((stored == words).then(Vec::new))
         })?;
         Ok(entry.map(|entry| entry.value))
+    }
+
+    fn lookup_indexed(
+        &self,
+        index: &MicroIndex,
+        comparison: &Comparison<'_>,
+        hash_form: &[u8],
+    ) -> Result<Option<ZapEntry>, ZapError> {
+        let hash = self.hashing.name(hash_form);
+        let found = index.find(&self.micro()?, hash, |name| comparison.holds(name));
+        let found = found.map_err(|error| self.corrupt(BlockId(0), error))?;
+        let found = found.map(|(_, entry)| ZapEntry {
+            name: entry.name.to_vec(),
+            value: ZapValue::from_u64(entry.value),
+        });
+        debug_assert_eq!(Some(&found), self.lookup_micro(comparison).ok().as_ref());
+        Ok(found)
     }
 
     fn lookup_micro(&self, comparison: &Comparison<'_>) -> Result<Option<ZapEntry>, ZapError> {

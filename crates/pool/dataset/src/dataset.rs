@@ -8,11 +8,12 @@ use crate::properties::DatasetKind;
 use crate::{DatasetError, DatasetName, Directory, NameTail};
 use millpond_crypt::DatasetKey;
 use millpond_env::sync::Arc;
-use millpond_object::{ObjectSetView, ObjectView};
+use millpond_object::{BlockChoice, Caching, CachingCell, ObjectSetView, ObjectView};
 use millpond_ondisk::{
     BookmarkPhys, DecodeError, DslDatasetPhys, Guid, ObjectId, ObjectSetKind, ObjectType, dsl,
 };
 use millpond_pool::PoolView;
+use millpond_pool::properties::PropertyValue;
 use millpond_zap::Zap;
 
 /// A live file system or volume, or a snapshot.
@@ -199,7 +200,27 @@ impl Dataset {
         key: Option<Arc<DatasetKey>>,
     ) -> Result<Arc<ObjectSetView>, DatasetError> {
         let store = Arc::clone(self.pool().store());
-        ObjectSetView::open(store, self.id().0, self.phys.block_pointer, key).named(&self.name)
+        let (id, root, caching) = (self.id().0, self.phys.block_pointer, self.caching());
+        ObjectSetView::open_with(store, id, root, key, caching).named(&self.name)
+    }
+
+    /// What the cache keeps of the dataset and what is prefetched, by the properties of its directory.
+    fn caching(&self) -> Arc<CachingCell> {
+        let (cells, id) = (self.pool().caching_cells(), self.directory.id());
+        if let Some(cell) = cells.find(id) {
+            return cell;
+        }
+        // A property that cannot be read must not keep the content from being read.
+        let choice = |name| match self.directory.property(name, true) {
+            Ok(Some((PropertyValue::Number(number), _))) => BlockChoice::from_number(number),
+            _ => BlockChoice::All,
+        };
+        let caching = Caching {
+            kept: choice("primarycache"),
+            copied: choice("secondarycache"),
+            prefetched: choice("prefetch"),
+        };
+        cells.get(id, caching)
     }
 
     /// The kind of dataset as users see it: file system, volume or snapshot.
@@ -221,7 +242,10 @@ impl Dataset {
     /// # Errors
     /// If the object set cannot be read.
     pub fn content_kind(&self) -> Result<ObjectSetKind, DatasetError> {
-        Ok(self.object_set(None)?.kind())
+        // Programs that list datasets ask for this: the properties are not looked up for it.
+        let store = Arc::clone(self.pool().store());
+        let set = ObjectSetView::open(store, self.id().0, self.phys.block_pointer, None);
+        Ok(set.named(&self.name)?.kind())
     }
 
     /// Names and object ids of the directory's snapshots, in no particular order, including temporary ones

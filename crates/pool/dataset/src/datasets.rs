@@ -259,8 +259,10 @@ impl Datasets {
         Ok(())
     }
 
-    /// Updates the settings of the open heads in a directory and its descendants.
+    /// Updates the settings of the open heads in a directory and its descendants, and what the cache keeps of
+    /// committed states that are open.
     pub(crate) fn refresh(&self, view: &MosView<'_>, within: ObjectId) -> Result<(), PoolError> {
+        view.refresh_caching(within);
         let open: Vec<_> = self.heads.lock().open.values().cloned().collect();
         for head in open {
             if !view.is_within(head.directory(), within)? {

@@ -34,9 +34,9 @@ const DEPTH_MAX: u32 = 64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Drain {
     /// The entry is processed and leaves the list.
-    Taken,
+    Remove,
     /// Stop: this entry and all before it stay in the list.
-    Enough,
+    Stop,
 }
 
 /// A list of block pointers in the MOS, open for changes.
@@ -304,7 +304,7 @@ impl BpObject {
         read_numbers(&array, 0, phys.sub_object_count)
     }
 
-    /// Removes entries from the end until `each` returns [`Drain::Enough`] or the list is empty. Returns
+    /// Removes entries from the end until `each` returns [`Drain::Stop`] or the list is empty. Returns
     /// whether it is empty.
     ///
     /// The entries and their share of the totals leave the list together, so the list is consistent in
@@ -345,7 +345,7 @@ impl BpObject {
                 return Err(error).reading(WHAT);
             }
             for entry in BpObjectEntries::new(&block.bytes[..valid], block.endian).rev() {
-                if each(&entry)? == Drain::Enough {
+                if each(&entry)? == Drain::Stop {
                     is_enough = true;
                     break 'blocks;
                 }
@@ -500,13 +500,13 @@ fn add(phys: &mut BpObjectPhys, change: SpaceChange) {
 /// memory used: ids beyond it are not read.
 fn read_numbers(array: &Object, first: u64, count: u64) -> Result<Vec<ObjectId>, PoolError> {
     let per_block = (array.block_bytes() / 8).max(1);
-    let room = array
+    let capacity = array
         .block_id_max()
         .0
         .saturating_add(1)
         .saturating_mul(per_block);
     let end = first.saturating_add(count);
-    if end > room {
+    if end > capacity {
         let error = DecodeError::new(WHAT, "more sub-lists than its array holds", 40);
         return Err(error).reading(WHAT);
     }

@@ -3,6 +3,7 @@
 //!
 //! Page `docs/format/pool-config.md`, "Writing".
 
+use crate::features::counts::POOL_VERSION_FEATURES;
 use crate::import::{ConfigError, LeafState};
 use millpond_nvlist::{NvList, NvValue};
 use millpond_ondisk::{Guid, Txg};
@@ -45,6 +46,27 @@ pub struct PoolConfig {
 }
 
 impl PoolConfig {
+    /// The configuration of an active pool of the current version, with these vdevs.
+    #[must_use]
+    pub fn new(name: &str, root: VdevConfig) -> Self {
+        Self {
+            version: POOL_VERSION_FEATURES,
+            name: name.to_owned(),
+            state: LeafState::Active,
+            txg: Txg(0),
+            guid: root.guid,
+            errata: 0,
+            allocation_bytes: None,
+            comment: None,
+            compatibility: None,
+            hostid: 0,
+            hostname: None,
+            has_vdev_zaps: true,
+            features_for_read: Some(vec![]),
+            stored_name: None,
+            root,
+        }
+    }
     /// Decodes the configuration stored in the pool.
     ///
     /// # Errors

@@ -75,6 +75,24 @@ pub struct NewPool {
     pub cache_bytes: Option<u64>,
 }
 
+impl NewPool {
+    /// A pool of these devices with the default features and without settings.
+    #[must_use]
+    pub fn new(name: &str, vdevs: NewVdevs) -> Self {
+        Self {
+            name: name.to_owned(),
+            vdevs,
+            vdev_options: NewVdevOptions::default(),
+            features: FeatureChoice::Default,
+            settings: vec![],
+            root_properties: BTreeMap::new(),
+            writing: WriteOptions::default(),
+            system: "millpond".to_owned(),
+            cache_bytes: None,
+        }
+    }
+}
+
 /// Why a pool cannot be created.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
@@ -226,14 +244,8 @@ fn first_config(new: &NewPool, guid: Guid, built: &BuiltVdevs) -> PoolConfig {
     };
     let text = |of: fn(&PoolSetting) -> Option<&String>| new.settings.iter().find_map(of).cloned();
     PoolConfig {
-        version: POOL_VERSION_FEATURES,
-        name: new.name.clone(),
         stored_name: new.writing.stored_name.clone(),
-        state: LeafState::Active,
         txg: FIRST_TXG,
-        guid,
-        errata: 0,
-        allocation_bytes: None,
         comment: text(|setting| match setting {
             PoolSetting::Comment(text) => Some(text),
             _ => None,
@@ -245,9 +257,7 @@ fn first_config(new: &NewPool, guid: Guid, built: &BuiltVdevs) -> PoolConfig {
         .filter(|text| !matches!(text.as_str(), "off" | "")),
         hostid: new.writing.hostid,
         hostname: new.writing.hostname.clone(),
-        has_vdev_zaps: true,
-        features_for_read: Some(vec![]),
-        root,
+        ..PoolConfig::new(&new.name, root)
     }
 }
 
@@ -489,21 +499,7 @@ impl SyncContext<'_> {
         tops: &[(VdevConfig, AllocationClass)],
         first: VdevId,
     ) -> Result<(), PoolError> {
-        let map = match self.directory_object(key::VDEV_ZAP_MAP)? {
-            Some(id) => id,
-            None => {
-                let id = self.create_table(ObjectType::METADATA_ZAP)?;
-                self.set_directory_number(key::VDEV_ZAP_MAP, id.0)?;
-                id
-            }
-        };
-        let new_zap = || -> Result<ObjectId, PoolError> {
-            let id = self.create_table(ObjectType::METADATA_ZAP)?;
-            self.table(map)?
-                .insert_number(id.0, id.0)
-                .reading("vdev ZAPs")?;
-            Ok(id)
-        };
+        let new_zap = || self.new_vdev_zap();
         let has_root_zap = self.pool.state.read().config.root.zap_root.is_some();
         if !has_root_zap && self.feature_is_enabled(VDEV_ZAPS_V2) {
             let root = new_zap()?;

@@ -82,6 +82,9 @@ pub enum PoolError {
         /// The txg of the state.
         txg: millpond_ondisk::Txg,
     },
+    /// A request about a scrub or resilver is refused.
+    #[error(transparent)]
+    Scan(crate::scan::ScanRefusal),
     /// This part is not implemented yet.
     #[error("not implemented yet")]
     NotReady,

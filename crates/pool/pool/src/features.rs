@@ -164,13 +164,7 @@ fn texts(mos: &Arc<ObjectSetView>, id: ObjectId) -> Result<BTreeMap<String, Stri
     for entry in zap.iter() {
         let entry = entry.reading(what)?;
         let guid = String::from_utf8_lossy(&entry.name).into_owned();
-        let text = entry
-            .value
-            .bytes
-            .split(|byte| *byte == 0)
-            .next()
-            .unwrap_or(&[]);
-        table.insert(guid, String::from_utf8_lossy(text).into_owned());
+        table.insert(guid, entry.value.text());
     }
     Ok(table)
 }

@@ -62,10 +62,10 @@ impl History {
             } else {
                 create + (at - create) % (ring - create)
             };
-            let room = usize::try_from(ring.saturating_sub(physical))
+            let until_end = usize::try_from(ring.saturating_sub(physical))
                 .unwrap_or(usize::MAX)
                 .max(1);
-            let count = rest.len().min(room);
+            let count = rest.len().min(until_end);
             let (now, later) = rest.split_at_mut(count);
             self.object.read(physical, now).reading("history")?;
             at += count as u64;

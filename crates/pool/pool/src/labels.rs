@@ -14,7 +14,8 @@ use crate::config::{PoolConfig, auxiliary_label_list};
 use crate::features::counts::POOL_VERSION_FEATURES;
 use crate::import::LeafState;
 use millpond_block::Topology;
-use millpond_device::{Device, DeviceError};
+use millpond_checksum::LabelSealer;
+use millpond_device::{Device, DeviceError, WriteRequest};
 use millpond_env::sync::Arc;
 use millpond_nvlist::{Encoding, NvList};
 use millpond_ondisk::{
@@ -24,6 +25,8 @@ use millpond_ondisk::{
     VDEV_DATA_START_BYTES, VdevId, unsealed_label_region,
 };
 use millpond_vdev::{LeafId, VdevConfig, VdevKind, VdevNode};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 /// Why labels could not be written.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -134,14 +137,18 @@ pub fn write_uberblock(
     multihost: bool,
     write_order: WriteOrder,
 ) -> RoundReport {
-    let works = targets(topology, tops).into_iter().map(|target| {
-        let ring = UberblockRing::new(target.ashift);
-        let slot = ring.slot_of_txg(uberblock.txg, multihost);
-        let uberblock = *uberblock;
-        let work = move |device: &dyn Device| write_slot(device, &uberblock, ring, slot);
-        (target, Box::new(work) as Work)
-    });
-    in_order(topology, write_order, works)
+    let mut slots = SealedSlots::default();
+    let works: Vec<_> = (targets(topology, tops).into_iter())
+        .map(|target| {
+            let regions = slots.of_leaf(&target, uberblock, multihost);
+            let work = move |device: &dyn Device| match &regions {
+                Ok(regions) => write_regions(device, regions),
+                Err(error) => (0, Some(error.clone())),
+            };
+            (target, Box::new(work) as Work)
+        })
+        .collect();
+    in_order(topology, write_order, works.into_iter())
 }
 
 /// Flushes every present leaf of `tops`, which makes earlier writes durable.
@@ -403,7 +410,8 @@ pub fn write_initial_labels(
             (UBERBLOCK_RING_OFFSET_BYTES, &ring, UBERBLOCK_RING_BYTES),
         ] {
             debug_assert_eq!(region.len(), length);
-            write_region(device, label.saturating_add(offset), region)?;
+            let at = label.saturating_add(offset);
+            device.write(at, &sealer(region)?.sealed(at))?;
         }
     }
     device.flush()?;
@@ -429,25 +437,30 @@ fn packed(list: &NvList) -> Result<Vec<u8>, LabelError> {
     unsealed_label_region(&bytes, LABEL_CONFIG_BYTES).ok_or(LabelError::TooLarge)
 }
 
-/// Adds the checksum for a region's offset and writes the region.
-fn write_region(device: &dyn Device, at: u64, region: &[u8]) -> Result<(), LabelError> {
-    let mut sealed = region.to_vec();
-    millpond_checksum::seal_label(&mut sealed, at).map_err(|_| LabelError::TooLarge)?;
-    Ok(device.write(at, &sealed)?)
+/// A region that gets a checksum for each offset it is written to.
+fn sealer(region: &[u8]) -> Result<LabelSealer, LabelError> {
+    LabelSealer::new(region.to_vec()).map_err(|_| LabelError::TooLarge)
 }
 
-/// Counts the copies written. If the flush fails, none of them counts.
-fn tally(
+/// Regions of a device with their checksums, by offset in bytes.
+type SealedRegions = Vec<(u64, Arc<Vec<u8>>)>;
+
+/// Writes regions together and flushes. Counts the copies written. If the flush fails, none of them counts.
+fn write_regions(
     device: &dyn Device,
-    outcomes: impl Iterator<Item = Result<(), LabelError>>,
+    regions: &[(u64, Arc<Vec<u8>>)],
 ) -> (usize, Option<LabelError>) {
-    let (mut written, mut failure) = (0, None);
-    for outcome in outcomes {
-        match outcome {
-            Ok(()) => written += 1,
-            Err(error) => failure = failure.or(Some(error)),
-        }
-    }
+    let requests = regions.iter();
+    let mut requests: Vec<WriteRequest<'_>> = requests
+        .map(|(at, bytes)| WriteRequest::new(*at, bytes))
+        .collect();
+    device.write_many(&mut requests);
+    let written = requests.iter().filter(|request| request.outcome.is_ok());
+    let written = written.count();
+    let mut failures = requests
+        .into_iter()
+        .filter_map(|request| request.outcome.err());
+    let failure = failures.next().map(LabelError::from);
     match device.flush() {
         Ok(()) => (written, failure),
         Err(error) => (0, failure.or(Some(error.into()))),
@@ -462,36 +475,58 @@ fn write_config(
     let Some(layout) = LeafLayout::new(device.size_bytes()) else {
         return (0, Some(LabelError::TooSmall));
     };
+    let sealer = match sealer(bytes) {
+        Ok(sealer) => sealer,
+        Err(error) => return (0, Some(error)),
+    };
     let places = layout.label_offsets_bytes();
-    tally(
-        device,
-        indices.into_iter().map(|index| {
-            let at = places[index].saturating_add(LABEL_CONFIG_OFFSET_BYTES);
-            write_region(device, at, bytes)
-        }),
-    )
+    let regions = indices.into_iter().map(|index| {
+        let at = places[index].saturating_add(LABEL_CONFIG_OFFSET_BYTES);
+        (at, Arc::new(sealer.sealed(at)))
+    });
+    write_regions(device, &regions.collect::<SealedRegions>())
 }
 
-fn write_slot(
-    device: &dyn Device,
-    uberblock: &Uberblock,
-    ring: UberblockRing,
-    slot: u64,
-) -> (usize, Option<LabelError>) {
-    let Some(layout) = LeafLayout::new(device.size_bytes()) else {
-        return (0, Some(LabelError::TooSmall));
-    };
-    let (Some(bytes), Some(offset)) = (uberblock.encode_slot(ring), ring.slot_offset_bytes(slot))
-    else {
-        return (0, Some(LabelError::TooLarge));
-    };
-    tally(
-        device,
-        layout
-            .label_offsets_bytes()
-            .into_iter()
-            .map(|label| write_region(device, label.saturating_add(offset), &bytes)),
-    )
+/// Slots that hold one uberblock, for leaves of any size.
+#[derive(Default)]
+struct SealedSlots {
+    /// By size of a slot in bytes.
+    sealers: BTreeMap<usize, LabelSealer>,
+    /// By offset and size of a slot in bytes. Leaves of one size have their labels at the same offsets.
+    sealed: BTreeMap<(u64, usize), Arc<Vec<u8>>>,
+}
+
+impl SealedSlots {
+    /// The slots of the four rings of a leaf.
+    fn of_leaf(
+        &mut self,
+        target: &Target,
+        uberblock: &Uberblock,
+        multihost: bool,
+    ) -> Result<SealedRegions, LabelError> {
+        let layout = LeafLayout::new(target.device.size_bytes()).ok_or(LabelError::TooSmall)?;
+        let ring = UberblockRing::new(target.ashift);
+        let slot = ring.slot_of_txg(uberblock.txg, multihost);
+        let (Some(bytes), Some(offset)) =
+            (uberblock.encode_slot(ring), ring.slot_offset_bytes(slot))
+        else {
+            return Err(LabelError::TooLarge);
+        };
+        let sealer = match self.sealers.entry(bytes.len()) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => entry.insert(sealer(&bytes)?),
+        };
+        let labels = layout.label_offsets_bytes().into_iter();
+        let regions = labels.map(|label| {
+            let at = label.saturating_add(offset);
+            let sealed = self.sealed.entry((at, bytes.len()));
+            (
+                at,
+                Arc::clone(sealed.or_insert_with(|| Arc::new(sealer.sealed(at)))),
+            )
+        });
+        Ok(regions.collect())
+    }
 }
 
 /// A present leaf.

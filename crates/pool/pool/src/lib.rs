@@ -68,16 +68,24 @@ pub use pool::{Pool, SyncMode};
 pub use port::DatasetPort;
 pub use properties::set::{PoolSetting, SettingError, SettingTime};
 pub use properties::set_vdev::VdevSetting;
+pub use scan::{
+    ErrorSlice, ErrorSliceOutcome, NEXT_DATASET, ScanEvent, ScanLosses, ScanNote, ScanPass,
+    ScanQueue, ScanRefusal, ScanSlice, ScrubRange, SliceOutcome,
+};
 pub use space::{
     CloneTotals, DEDUP_BUCKETS, DedupBucket, DedupTotals, PoolSpace, PoolSpaceMaps, VdevSpace,
 };
 pub use sync::context::{SpaceChange, SyncContext};
+pub use vdevs::attach::AttachError;
+pub use vdevs::cache_devices::CacheDeviceError;
 pub use vdevs::leaf_monitor::{LeafEvent, LeafEventKind};
 pub use vdevs::leaves::{LeafError, Offline};
 pub use vdevs::new_vdev::{
     BuiltVdevs, DeviceUse, NewDevice, NewLayout, NewTop, NewVdevError, NewVdevOptions, NewVdevs,
     build_vdevs, find_use, random_u64,
 };
+pub use vdevs::rearrange::{AttachKind, AttachRefusal, DetachRefusal};
+pub use vdevs::remove::RemoveError;
 pub use vdevs::replication::{Replication, ReplicationMismatch, check_replication};
 pub use view::PoolView;
 pub use writability::{ReadOnlyReason, WhyReadOnly, WritabilityError, check_writable};

@@ -265,6 +265,7 @@ fn open_at(
         load_guid,
         pin: None,
         space: OnceLock::new(),
+        caching_cells: Arc::default(),
     }))
 }
 

@@ -23,7 +23,7 @@ use crate::vdevs::dtl::DirtyTimeLog;
 use crate::vdevs::leaf_monitor::LeafWatch;
 use crate::vdevs::leaf_states::judge;
 use crate::vdevs::objects::load_dirty_time_log;
-use crate::writability::{WritabilityError, check_writable, has_unfinished_scrub};
+use crate::writability::{WritabilityError, check_writable};
 use crate::{Features, OpenError, OpenOptions, PoolError, PoolView};
 use millpond_alloc::{PoolAllocator, UnflushedLogs};
 use millpond_block::RequestDeadline;
@@ -123,11 +123,9 @@ impl Pool {
         )
         .map_err(at)?;
         let pool = Self::from_parts(parts);
+        pool.load_scan(&read).map_err(at)?;
         pool.write_opened_uberblock().map_err(at)?;
         pool.start().map_err(at)?;
-        if has_unfinished_scrub(&read).map_err(at)? {
-            pool.cancel_scrubs().map_err(at)?;
-        }
         pool.port.attach(&pool).map_err(at)?;
         match &writing.system {
             Some(system) => pool.record_opening(Opening::Open, system).map_err(at)?,
@@ -186,9 +184,9 @@ impl Pool {
                 continue;
             };
             self.allocator.set_pinned(&self.pins.txgs());
-            let has_expired = pin.expiry();
+            let expiry = pin.expiry();
             let view = self.view_of(uberblock, pin);
-            if view.is_ok() || !has_expired.load(Ordering::Acquire) {
+            if view.is_ok() || !expiry.has_expired() {
                 return view;
             }
             tries_left -= 1;
@@ -224,6 +222,7 @@ impl Pool {
             load_guid: self.load_guid,
             pin: Some(pin),
             space: OnceLock::new(),
+            caching_cells: Arc::clone(&self.caching_cells),
         }))
     }
 
@@ -322,6 +321,9 @@ impl Pool {
 
     fn end_threads(&self) {
         self.store.topology().monitor.end();
+        self.scan.end();
+        self.cache_feed.end();
+        self.store.remove_cache_devices();
         self.groups.end_all();
         self.threads
             .wait(&|| self.store.topology().unanswered().is_some());

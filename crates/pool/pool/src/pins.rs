@@ -7,9 +7,9 @@
 //! when what they hold back takes too much memory. A pin that reaches a bound expires, and its view reports
 //! [`PoolError::ViewExpired`](crate::PoolError::ViewExpired).
 
+use millpond_block::ViewExpiry;
 use millpond_env::mark;
 use millpond_env::rank;
-use millpond_env::sync::atomic::{AtomicBool, Ordering};
 use millpond_env::sync::{Arc, Mutex};
 use millpond_ondisk::Txg;
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,7 +38,7 @@ struct Table {
 struct Entry {
     txg: Txg,
     since_ns: u64,
-    has_expired: Arc<AtomicBool>,
+    expiry: Arc<ViewExpiry>,
 }
 
 /// Keeps the blocks of one committed txg until it is dropped or expires.
@@ -46,17 +46,17 @@ struct Entry {
 pub(crate) struct TxgPin {
     pins: Arc<Pins>,
     serial: u64,
-    has_expired: Arc<AtomicBool>,
+    expiry: Arc<ViewExpiry>,
 }
 
 impl TxgPin {
     /// Whether blocks of the txg may be in use again.
     pub(crate) fn has_expired(&self) -> bool {
-        self.has_expired.load(Ordering::Acquire)
+        self.expiry.has_expired()
     }
-    /// Becomes true when the pin expires. Tells so even after the pin was dropped.
-    pub(crate) fn expiry(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.has_expired)
+    /// Tells when the pin expires, even after the pin was dropped.
+    pub(crate) fn expiry(&self) -> Arc<ViewExpiry> {
+        Arc::clone(&self.expiry)
     }
 }
 
@@ -77,21 +77,21 @@ impl Pins {
         if table.pins.len() >= PINS_MAX
             && let Some((_, oldest)) = table.pins.pop_first()
         {
-            oldest.has_expired.store(true, Ordering::Release);
+            oldest.expiry.expire();
         }
         let serial = table.next;
         table.next += 1;
-        let has_expired = Arc::new(AtomicBool::new(false));
+        let expiry = Arc::new(ViewExpiry::default());
         let entry = Entry {
             txg,
             since_ns: now_ns,
-            has_expired: Arc::clone(&has_expired),
+            expiry: Arc::clone(&expiry),
         };
         table.pins.insert(serial, entry);
         Some(TxgPin {
             pins: Arc::clone(self),
             serial,
-            has_expired,
+            expiry,
         })
     }
 
@@ -113,7 +113,7 @@ impl Pins {
             let stays = entry.txg >= until || is_young && !must_expire;
             if !stays {
                 mark::hit("view-expired");
-                entry.has_expired.store(true, Ordering::Release);
+                entry.expiry.expire();
             }
             stays
         });

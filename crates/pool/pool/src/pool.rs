@@ -8,12 +8,15 @@ use crate::history::append::NotedEvents;
 use crate::import::Assembly;
 use crate::pins::Pins;
 use crate::port::DatasetPort;
+use crate::scan::ScanControl;
 use crate::space::maps::SpaceMapObjects;
 use crate::sync::context::SyncContext;
 use crate::sync::tasks::TaskQueue;
 use crate::threads::PoolThreads;
+use crate::vdevs::cache_devices::CacheFeed;
 use crate::vdevs::dtl::DirtyTimeLog;
 use crate::vdevs::leaf_monitor::LeafWatch;
+use crate::vdevs::spares::Spares;
 use crate::{Features, PoolError};
 use millpond_alloc::{PoolAllocator, PoolLimit, PoolUsage, SlopShare};
 use millpond_block::{BlockAddress, BlockStore};
@@ -21,11 +24,14 @@ use millpond_env::Env;
 use millpond_env::rank;
 use millpond_env::sync::atomic::AtomicBool;
 use millpond_env::sync::{Arc, Mutex, RwLock};
-use millpond_object::ObjectSet;
+use millpond_object::{CachingCells, ObjectSet};
 use millpond_ondisk::{BlockPointer, Dva, Guid, ObjectId, Txg, Uberblock, VdevId};
 use millpond_txg::{Transaction, TxgError, TxgGroups, TxgRequest};
 use millpond_vdev::VdevConfig;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// What a byte of changes can occupy at most: three copies, gang blocks, and RAID-Z with three parities.
+const WORST_CASE: u64 = 24;
 
 /// A pool open for changes: its devices, free space, meta object set and transaction groups, and the port
 /// to the datasets above.
@@ -60,6 +66,10 @@ pub struct Pool {
     pub(crate) pins: Arc<Pins>,
     /// Held while an administrator's request takes leaves offline or online.
     pub(crate) leaf_orders: Mutex<(), rank::LeafOrders>,
+    pub(crate) caching_cells: Arc<CachingCells>,
+    pub(crate) cache_feed: Arc<CacheFeed>,
+    pub(crate) scan: ScanControl,
+    pub(crate) spares: Mutex<Spares, rank::PoolSpares>,
 }
 
 /// The sync mode: which thread writes txgs.
@@ -143,6 +153,11 @@ impl Pool {
             parts.store.set_write_threads(1);
         }
         parts.store.set_repair(true);
+        // A quarter: these contents are no longer dirty, but take as much memory again.
+        (parts.store).set_unflushed_bytes_max(parts.groups.limits().limit_bytes / 4);
+        let groups = Arc::downgrade(&parts.groups);
+        (parts.store)
+            .set_dirty_gauge(move || groups.upgrade().map_or(0, |groups| groups.dirty_percent()));
         let mut load_guid = [0; 8];
         parts.env.entropy.fill(&mut load_guid);
         let failure = FailureState::new(Arc::clone(&parts.groups), parts.state.failmode);
@@ -167,7 +182,11 @@ impl Pool {
             noted: NotedEvents::default(),
             leaf_watch: Mutex::new(parts.leaf_watch),
             pins: Arc::default(),
+            scan: ScanControl::default(),
+            spares: Mutex::default(),
             leaf_orders: Mutex::new(()),
+            caching_cells: Arc::default(),
+            cache_feed: Arc::default(),
         })
     }
 
@@ -195,6 +214,11 @@ impl Pool {
     #[must_use]
     pub fn store(&self) -> &Arc<BlockStore> {
         &self.store
+    }
+    /// What the cache keeps of the datasets that are open for reading, in committed states of this pool.
+    #[must_use]
+    pub fn caching_cells(&self) -> &Arc<CachingCells> {
+        &self.caching_cells
     }
     /// The meta object set. Changed in syncing context only.
     #[must_use]
@@ -266,6 +290,7 @@ impl Pool {
     /// Data that is not on stable storage is lost, waiting callers get an error, and the pool cannot be
     /// changed any more. For suspended pools that will not be resumed.
     pub fn abandon(&self) {
+        self.scan.end();
         self.failure.abandon();
         self.groups.end_all();
         self.tasks.fail_all(&TxgError::Ended.into());
@@ -294,6 +319,7 @@ impl Pool {
     pub fn begin(&self, estimate_bytes: u64) -> Result<Transaction, PoolError> {
         self.begin_as(TxgRequest {
             estimate_bytes,
+            written_bytes: estimate_bytes,
             ..TxgRequest::default()
         })
     }
@@ -473,6 +499,14 @@ impl Pool {
         self.space().limit(share)
     }
 
+    /// Limits dirty data to what certainly fits into `bytes` of free space. Not in caller-driven mode, in which
+    /// nothing would write a txg while a caller waits.
+    pub fn set_room_bytes(&self, bytes: u64) {
+        if self.sync_mode == SyncMode::Thread {
+            self.groups.set_room(bytes / WORST_CASE);
+        }
+    }
+
     /// The most bytes that `logical_bytes` of changes can occupy, with three copies, RAID-Z and gang
     /// blocks.
     #[must_use]
@@ -481,7 +515,7 @@ impl Pool {
         let shifts = topology.tree.tops().map(|(_, top)| top.ashift.0);
         logical_bytes
             .max(1 << shifts.max().unwrap_or(9).min(16))
-            .saturating_mul(24)
+            .saturating_mul(WORST_CASE)
     }
 }
 
@@ -490,6 +524,8 @@ impl Drop for Pool {
         // Wake threads that wait on the transaction groups, and end the pool's threads.
         self.groups.end_all();
         self.store.topology().monitor.end();
+        self.scan.end();
+        self.cache_feed.end();
         self.store.stop_prefetch();
     }
 }

@@ -8,7 +8,7 @@ use millpond_block::BlockStore;
 use millpond_env::Env;
 use millpond_env::sync::{Arc, OnceLock};
 use millpond_nvlist::NvList;
-use millpond_object::ObjectSetView;
+use millpond_object::{CachingCells, ObjectSetView};
 use millpond_ondisk::zap::ZapValue;
 use millpond_ondisk::{Guid, ObjectId, Uberblock};
 
@@ -29,6 +29,8 @@ pub struct PoolView {
     /// Keeps the state's blocks from being reused. `None` if this process does not write the pool.
     pub(crate) pin: Option<TxgPin>,
     pub(crate) space: OnceLock<Result<Arc<PoolSpace>, PoolError>>,
+    /// Of the pool that is open for changes, if there is one.
+    pub(crate) caching_cells: Arc<CachingCells>,
 }
 
 impl std::fmt::Debug for PoolView {
@@ -115,6 +117,11 @@ impl PoolView {
     #[must_use]
     pub fn store(&self) -> &Arc<BlockStore> {
         &self.store
+    }
+    /// What the cache keeps of the datasets that are open for reading.
+    #[must_use]
+    pub fn caching_cells(&self) -> &Arc<CachingCells> {
+        &self.caching_cells
     }
     /// The pool's clock and randomness.
     #[must_use]

@@ -6,7 +6,7 @@ use crate::features::UnsupportedFeature;
 use crate::features::counts::POOL_VERSION_FEATURES;
 use crate::{PoolError, PoolView};
 use millpond_ondisk::pool_directory::key;
-use millpond_ondisk::{ErrorScrubPhys, Guid, ScanFunction, ScanPhase, ScanPhys, VdevId};
+use millpond_ondisk::{Guid, VdevId};
 use millpond_vdev::{VdevConfig, VdevType};
 
 /// Why a pool can be opened for reading only: all reasons, at least one.
@@ -39,21 +39,9 @@ pub enum ReadOnlyReason {
         /// Its entry in the object directory.
         table: String,
     },
-    /// A resilver is unfinished, so devices lack data that they should have. An unfinished scrub is no
-    /// reason; it is cancelled.
-    #[error("a {} is in progress", scan_word(*.0))]
-    ScanInProgress(ScanFunction),
     /// The pool has a checkpoint.
     #[error("it has a checkpoint")]
     Checkpoint,
-    /// A device is being replaced, by command or by a hot spare.
-    #[error("a device is being replaced ({})", kind.name())]
-    ReplacementInProgress {
-        /// `replacing` or `spare`.
-        kind: VdevType,
-        /// The vdev above the old and the new device.
-        guid: Guid,
-    },
     /// A sequential resilver (rebuild) of this leaf is unfinished.
     #[error("a device is being rebuilt")]
     RebuildInProgress {
@@ -82,14 +70,6 @@ pub enum ReadOnlyReason {
     /// Multihost is on: several hosts may import the pool, and they detect each other by heartbeats.
     #[error("property multihost is on, and heartbeats are not written")]
     Multihost,
-}
-
-fn scan_word(function: ScanFunction) -> &'static str {
-    match function {
-        ScanFunction::Resilver => "resilver",
-        ScanFunction::ErrorScrub => "scrub of known errors",
-        _ => "scrub",
-    }
 }
 
 /// Why [`check_writable`] did not succeed.
@@ -126,8 +106,6 @@ pub fn check_writable(pool: &PoolView) -> Result<(), WritabilityError> {
             reasons.push(ReadOnlyReason::DedupTable { table: entry });
         }
     }
-    let (reason, _) = scans(pool)?;
-    reasons.extend(reason);
     if pool.directory_value(key::CHECKPOINT)?.is_some() || pool.uberblock().checkpoint_txg.0 != 0 {
         reasons.push(ReadOnlyReason::Checkpoint);
     }
@@ -156,44 +134,10 @@ pub fn check_writable(pool: &PoolView) -> Result<(), WritabilityError> {
     }
 }
 
-/// Whether a scrub is unfinished and not cancelled. Opening the pool for writing cancels it.
-pub(crate) fn has_unfinished_scrub(pool: &PoolView) -> Result<bool, PoolError> {
-    Ok(scans(pool)?.1)
-}
-
-/// An unfinished resilver, which prevents opening for writing, and whether there is an unfinished scrub.
-fn scans(pool: &PoolView) -> Result<(Option<ReadOnlyReason>, bool), PoolError> {
-    use crate::error::Reading;
-    let (mut reason, mut has_scrub) = (None, false);
-    if let Some(value) = pool.directory_value(key::SCAN)? {
-        let words: Vec<u64> = value.integers().collect();
-        let scan = ScanPhys::from_words(&words).reading("scan state")?;
-        match (scan.phase, scan.function) {
-            (ScanPhase::Scanning, ScanFunction::Scrub) => has_scrub = true,
-            (ScanPhase::Scanning, function) => {
-                reason = Some(ReadOnlyReason::ScanInProgress(function));
-            }
-            _ => {}
-        }
-    }
-    if let Some(value) = pool.directory_value(key::ERROR_SCRUB)? {
-        let words: Vec<u64> = value.integers().collect();
-        let scan = ErrorScrubPhys::from_words(&words).reading("scan state")?;
-        has_scrub |= matches!(scan.phase, ScanPhase::Scanning | ScanPhase::ErrorScrubbing);
-    }
-    Ok((reason, has_scrub))
-}
-
-/// Collects replacements and rebuilds at or below a vdev.
+/// Collects rebuilds at or below a vdev.
 ///
 /// Recursion depth is bounded: a checked tree nests at most `millpond_vdev::DEPTH_MAX` levels deep.
 fn below(vdev: &VdevConfig, reasons: &mut Vec<ReadOnlyReason>) {
-    if matches!(vdev.kind, VdevType::Replacing | VdevType::Spare) {
-        reasons.push(ReadOnlyReason::ReplacementInProgress {
-            kind: vdev.kind,
-            guid: vdev.guid,
-        });
-    }
     if vdev.rebuild_txg.is_some() {
         reasons.push(ReadOnlyReason::RebuildInProgress { guid: vdev.guid });
     }

@@ -34,13 +34,13 @@ impl<T> Stack<T> {
     /// Processes items until all work is done. Each thread calls this.
     pub(crate) fn work(&self, perform: impl Fn(T)) {
         while let Some(item) = self.take() {
-            let _turn = Turn(self);
+            let _busy = BusyGuard(self);
             perform(item);
         }
     }
 
     /// The next item, or `None` when all work is done. Each item taken must be ended with [`Stack::finish`];
-    /// [`Turn`] does so.
+    /// [`BusyGuard`] does so.
     fn take(&self) -> Option<T> {
         let mut state = self.state.lock();
         loop {
@@ -86,9 +86,9 @@ impl<T> Stack<T> {
 }
 
 /// Finishes an item on drop, also during a panic. Otherwise the other threads would wait for it forever.
-struct Turn<'s, T>(&'s Stack<T>);
+struct BusyGuard<'s, T>(&'s Stack<T>);
 
-impl<T> Drop for Turn<'_, T> {
+impl<T> Drop for BusyGuard<'_, T> {
     fn drop(&mut self) {
         self.0.finish();
     }

@@ -168,6 +168,7 @@ mod tests {
             "SpaceByOwner",
             "Mounts",
             "About",
+            "ArcStatistics",
             "Datasets",
         ];
         assert_eq!(open_to_all, expected);

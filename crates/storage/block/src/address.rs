@@ -38,6 +38,11 @@ impl BlockAddress {
             block: BlockId(sequence),
         }
     }
+    /// Whether it is a block of an intent log.
+    #[must_use]
+    pub fn is_log_block(&self) -> bool {
+        self.level == Level(254)
+    }
 }
 
 impl fmt::Display for BlockAddress {

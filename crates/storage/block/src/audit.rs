@@ -7,8 +7,8 @@ use crate::{BlockAddress, BlockError, BlockStore};
 use millpond_checksum::{Checksummer, Form, GangVerifier, find_gang_header};
 use millpond_ondisk::{BlockPointer, DecodeError, Dva, GANG_HEADER_BYTES, GangHeader};
 use millpond_vdev::{
-    AuditFinding, AuditPlan, AuditStep, BlockRange, LeafOutcome, LeafRead, PlanError, VdevKind,
-    Verdict,
+    AuditFinding, AuditPlan, AuditStep, BlockRange, Health, LeafHealth, LeafId, LeafOutcome,
+    LeafRead, PlanError, VdevKind, Verdict,
 };
 
 /// What every device holds of one block.
@@ -24,9 +24,25 @@ pub struct BlockAudit {
     pub is_readable: bool,
     /// The stored bytes of that copy.
     pub stored: Option<Vec<u8>>,
+    /// What [`BlockStore::heal_batch`] wrote.
+    pub healed: Healed,
+}
+
+/// What was done about the wrong bytes of a block.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Healed {
+    /// The leaves that got right bytes, and how many, in the order of the writes.
+    pub written: Vec<(LeafId, u64)>,
+    /// The leaves whose wrong bytes could not be replaced.
+    pub failed: Vec<LeafId>,
 }
 
 impl BlockAudit {
+    /// Bytes that were written to leaves.
+    #[must_use]
+    pub fn healed_bytes(&self) -> u64 {
+        self.healed.written.iter().map(|(_, bytes)| bytes).sum()
+    }
     /// Whether every copy is complete and right.
     #[must_use]
     pub fn is_clean(&self) -> bool {
@@ -47,8 +63,8 @@ impl BlockStore {
     ) -> Result<BlockAudit, BlockError> {
         let topology = self.topology();
         is_sound(&topology, pointer, address)?;
-        let begun = begin(&topology, &self.checksummer(), pointer);
-        Ok(self.audit_begun(&topology, pointer, begun))
+        let begun = begin(&topology, &self.checksummer(), pointer, Mode::Judge);
+        Ok(self.audit_begun(&topology, pointer, begun, Mode::Judge))
     }
 
     /// Audits several blocks as [`BlockStore::audit`] does: calls `found` with the index of each and its
@@ -59,6 +75,28 @@ impl BlockStore {
     pub fn audit_batch(
         &self,
         wanted: &[(BlockPointer, BlockAddress)],
+        found: impl FnMut(usize, Result<BlockAudit, BlockError>),
+    ) {
+        self.audit_many(wanted, Mode::Judge, found);
+    }
+
+    /// Like [`BlockStore::audit_batch`], and writes the right bytes wherever wrong or missing ones were found and
+    /// the block is known. [`BlockAudit::healed`] says what was written. Durable after a flush of the store.
+    ///
+    /// The store must be that of a pool open for writing, or a view of one whose blocks are pinned. An expired
+    /// view writes nothing.
+    pub fn heal_batch(
+        &self,
+        wanted: &[(BlockPointer, BlockAddress)],
+        found: impl FnMut(usize, Result<BlockAudit, BlockError>),
+    ) {
+        self.audit_many(wanted, Mode::Heal, found);
+    }
+
+    fn audit_many(
+        &self,
+        wanted: &[(BlockPointer, BlockAddress)],
+        mode: Mode,
         mut found: impl FnMut(usize, Result<BlockAudit, BlockError>),
     ) {
         let (topology, checksummer) = (self.topology(), self.checksummer());
@@ -72,7 +110,7 @@ impl BlockStore {
                 && let Some((pointer, address)) = rest.next()
             {
                 let begun = is_sound(&topology, pointer, *address)
-                    .map(|()| begin(&topology, &checksummer, pointer));
+                    .map(|()| begin(&topology, &checksummer, pointer, mode));
                 for part in begun.iter().flatten() {
                     bytes += part
                         .reads()
@@ -90,7 +128,7 @@ impl BlockStore {
                         let count = part.reads().len();
                         part.outcomes = Some(outcomes.by_ref().take(count).collect());
                     }
-                    self.audit_begun(&topology, pointer, begun)
+                    self.audit_begun(&topology, pointer, begun, mode)
                 });
                 found(number, audit);
                 number += 1;
@@ -103,31 +141,40 @@ impl BlockStore {
         topology: &Topology,
         pointer: &BlockPointer,
         begun: Vec<Begun>,
+        mode: Mode,
     ) -> BlockAudit {
         let mut audit = BlockAudit::default();
         if pointer.is_hole() || pointer.is_embedded() {
             audit.is_readable = true;
         } else {
-            self.audit_pointer(topology, pointer, begun, &mut audit, 0);
+            let audited = Audited {
+                topology,
+                pointer,
+                mode,
+            };
+            self.audit_pointer(audited, begun, &mut audit, 0);
         }
         audit
     }
 
     fn audit_pointer(
         &self,
-        topology: &Topology,
-        pointer: &BlockPointer,
+        audited: Audited<'_>,
         begun: Vec<Begun>,
         audit: &mut BlockAudit,
         depth: u32,
     ) {
+        let Audited {
+            topology, pointer, ..
+        } = audited;
+        let mut lost = vec![];
         let mut begun = begun.into_iter();
         let checksummer = self.checksummer();
         let mut stored = None;
         let mut gang_header = None;
         for dva in pointer.dvas() {
             if dva.is_gang {
-                if let Some(bytes) = self.audit_gang_header(topology, pointer, dva, audit) {
+                if let Some(bytes) = self.audit_gang_header(audited, dva, audit) {
                     gang_header = Some(bytes);
                 }
                 continue;
@@ -135,13 +182,22 @@ impl BlockStore {
             let mut verify = |bytes: &[u8]| checksummer.verify(pointer, bytes).is_ok();
             // There is one entry for each non-gang address, in order.
             let found = (begun.next())
-                .and_then(|begun| self.audit_range(topology, dva, begun, audit, &mut verify));
+                .and_then(|begun| self.audit_range(audited, dva, begun, audit, &mut verify));
+            if found.is_none() {
+                lost.push(range_of(pointer, dva, pointer.psize_bytes()));
+            }
             stored = stored.or(found);
+        }
+        if let (Mode::Heal, Some(block)) = (audited.mode, &stored) {
+            // Every copy at these addresses is wrong, and another address has a right one.
+            for range in lost {
+                self.write_right_bytes(topology, range, block, None, &mut audit.healed);
+            }
         }
         if pointer.is_gang() {
             stored = match gang_header {
                 Some(bytes) if depth < GANG_DEPTH_MAX => {
-                    self.audit_pieces(topology, pointer, &bytes, audit, depth)
+                    self.audit_pieces(audited, &bytes, audit, depth)
                 }
                 _ => None,
             };
@@ -156,11 +212,15 @@ impl BlockStore {
 
     fn audit_gang_header(
         &self,
-        topology: &Topology,
-        pointer: &BlockPointer,
+        audited: Audited<'_>,
         dva: Dva,
         audit: &mut BlockAudit,
     ) -> Option<Vec<u8>> {
+        let Audited {
+            topology,
+            pointer,
+            mode,
+        } = audited;
         let verifier = GangVerifier::of(pointer)?;
         let form = Form::of(pointer);
         // Only verifying a header shows which of the two sizes it has, so read it first.
@@ -169,19 +229,21 @@ impl BlockStore {
             .read_gang_header(pointer, dva)
             .map_or(small, |found| found.length_bytes);
         let mut verify = |bytes: &[u8]| find_gang_header(bytes, verifier, form).is_ok();
-        let begun = Begun::new(topology, pointer, dva, size, &mut verify);
-        self.audit_range(topology, dva, begun, audit, &mut verify)
+        let begun = Begun::new(topology, pointer, (dva, size), mode, &mut verify);
+        self.audit_range(audited, dva, begun, audit, &mut verify)
     }
 
     /// Judges the pieces of a gang block. Returns them joined if all are readable.
     fn audit_pieces(
         &self,
-        topology: &Topology,
-        pointer: &BlockPointer,
+        audited: Audited<'_>,
         header: &[u8],
         audit: &mut BlockAudit,
         depth: u32,
     ) -> Option<Vec<u8>> {
+        let Audited {
+            topology, pointer, ..
+        } = audited;
         let found = find_gang_header(header, GangVerifier::of(pointer)?, Form::of(pointer)).ok()?;
         let bytes = header.get(..found.length).unwrap_or(header);
         let header = GangHeader::decode(bytes, found.endian).ok()?;
@@ -203,8 +265,12 @@ impl BlockStore {
                 joined = None;
                 continue;
             }
-            let begun = begin(topology, &self.checksummer(), child);
-            self.audit_pointer(topology, child, begun, audit, depth + 1);
+            let begun = begin(topology, &self.checksummer(), child, audited.mode);
+            let piece = Audited {
+                pointer: child,
+                ..audited
+            };
+            self.audit_pointer(piece, begun, audit, depth + 1);
             joined = match (joined, audit.stored.take()) {
                 (Some(mut all), Some(piece)) => {
                     all.extend_from_slice(&piece);
@@ -217,8 +283,33 @@ impl BlockStore {
     }
 }
 
+/// Whether wrong bytes are replaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Judge,
+    Heal,
+}
+
+/// A block that is audited.
+#[derive(Clone, Copy)]
+struct Audited<'a> {
+    topology: &'a Topology,
+    pointer: &'a BlockPointer,
+    mode: Mode,
+}
+
+fn range_of(pointer: &BlockPointer, dva: Dva, size_bytes: u64) -> BlockRange {
+    BlockRange {
+        vdev: dva.vdev,
+        offset_bytes: dva.offset_bytes,
+        size_bytes,
+        birth: pointer.physical_birth(),
+    }
+}
+
 /// The planned audit of one address, with the outcomes of the first reads.
 struct Begun {
+    range: BlockRange,
     plan: Result<(AuditPlan, AuditStep), PlanError>,
     /// `None` if they were not read yet.
     outcomes: Option<Vec<LeafOutcome>>,
@@ -228,22 +319,23 @@ impl Begun {
     fn new(
         topology: &Topology,
         pointer: &BlockPointer,
-        dva: Dva,
-        size_bytes: u64,
+        (dva, size_bytes): (Dva, u64),
+        mode: Mode,
         verify: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Self {
-        let range = BlockRange {
-            vdev: dva.vdev,
-            offset_bytes: dva.offset_bytes,
-            size_bytes,
-            birth: pointer.physical_birth(),
-        };
+        let range = range_of(pointer, dva, size_bytes);
         let plan = AuditPlan::new(&topology.tree, topology, &topology.indirect, range);
-        let plan = plan.map(|mut plan| {
+        let plan = plan.map(|plan| {
+            // Stale leaves are written anyway.
+            let mut plan = match mode {
+                Mode::Heal => plan.sparing_stale(),
+                Mode::Judge => plan,
+            };
             let step = plan.advance(vec![], verify);
             (plan, step)
         });
         Self {
+            range,
             plan,
             outcomes: None,
         }
@@ -259,13 +351,19 @@ impl Begun {
 }
 
 /// Plans the audits of all non-gang addresses.
-fn begin(topology: &Topology, checksummer: &Checksummer, pointer: &BlockPointer) -> Vec<Begun> {
+fn begin(
+    topology: &Topology,
+    checksummer: &Checksummer,
+    pointer: &BlockPointer,
+    mode: Mode,
+) -> Vec<Begun> {
     if pointer.is_hole() || pointer.is_embedded() {
         return vec![];
     }
     let mut verify = |bytes: &[u8]| checksummer.verify(pointer, bytes).is_ok();
     let dvas = pointer.dvas().filter(|dva| !dva.is_gang);
-    dvas.map(|dva| Begun::new(topology, pointer, dva, pointer.psize_bytes(), &mut verify))
+    let size = pointer.psize_bytes();
+    dvas.map(|dva| Begun::new(topology, pointer, (dva, size), mode, &mut verify))
         .collect()
 }
 
@@ -285,12 +383,14 @@ impl BlockStore {
     /// Judges one address. Returns the right bytes if they are available.
     fn audit_range(
         &self,
-        topology: &Topology,
+        audited: Audited<'_>,
         dva: Dva,
         begun: Begun,
         audit: &mut BlockAudit,
         verify: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Option<Vec<u8>> {
+        let Audited { topology, mode, .. } = audited;
+        let range = begun.range;
         let mut first = begun.outcomes;
         let (mut plan, mut step) = match begun.plan {
             Ok(begun) => begun,
@@ -317,11 +417,20 @@ impl BlockStore {
                     step = plan.advance(outcomes, verify);
                 }
                 AuditStep::Done(report) => {
-                    let bad = report
-                        .findings
-                        .into_iter()
-                        .filter(|f| f.verdict != Verdict::Right);
-                    for mut finding in bad {
+                    if let (Mode::Heal, Ok(block)) = (mode, &report.block) {
+                        // A leaf that missed the txg may show right bytes that it does not have: a system that
+                        // lost a write-back still reads them from its cache.
+                        let is_stale = |f: &AuditFinding| {
+                            topology.leaf(f.leaf, range.birth) == LeafHealth::Stale
+                        };
+                        let findings = report.findings.iter().copied();
+                        let wrong = findings.filter(|f| f.verdict != Verdict::Right || is_stale(f));
+                        let wrong: Vec<AuditFinding> = wrong.collect();
+                        let healed = &mut audit.healed;
+                        self.write_right_bytes(topology, range, block, Some(&wrong), healed);
+                    }
+                    let bad = report.findings.into_iter();
+                    for mut finding in bad.filter(|f| f.verdict != Verdict::Right) {
                         if finding.verdict == Verdict::Unjudged && is_whole_copy {
                             finding.verdict = Verdict::Wrong;
                         }

@@ -2,16 +2,20 @@
 
 use crate::Block;
 use crate::buffer_pool::BufferPool;
-use millpond_cache::{Cache, CacheStatistics, Class};
+use millpond_cache::{Cache, CacheStatistics, Class, Forms, Retention};
 use millpond_crypt::DatasetKey;
 use millpond_env::memory::{Memory, memory};
+use millpond_env::rank;
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
-use millpond_env::sync::{Arc, OnceLock};
-use millpond_ondisk::{BlockPointer, Level};
+use millpond_env::sync::{Arc, Mutex, OnceLock};
+use millpond_l2arc::{CacheDevice, CacheDeviceStats};
+use millpond_ondisk::{BlockPointer, CompressionKind, Level};
 
 /// What an entry takes beside the content: its key, its links, its share of the table, and what the memory
 /// allocator adds. In bytes.
 const ENTRY_BYTES: u64 = 256;
+/// What an expanded block takes beside the content, in bytes.
+const EXPANDED_BYTES: u64 = 64;
 /// The limit of the process's cache where the kernel does not tell how much memory there is, in bytes.
 const UNKNOWN_LIMIT_BYTES: u64 = 256 << 20;
 /// The least limit that the process's cache shrinks to by itself, in bytes: this or a 32nd of all memory.
@@ -59,6 +63,14 @@ impl CacheKey {
             store,
         }
     }
+    pub(crate) fn is_of_store(&self, store: u64) -> bool {
+        self.store == store
+    }
+    /// The first address, the properties and the physical birth, as in the pointer.
+    pub(crate) fn block(&self) -> ([u64; 2], u64, u64) {
+        let [first, second, properties, birth, ..] = self.words;
+        ([first, second], properties, birth)
+    }
 }
 
 /// Whether a pointer leads to data or to metadata.
@@ -69,15 +81,61 @@ pub(crate) fn class_of(pointer: &BlockPointer) -> Class {
     }
 }
 
-/// A cache of the verified content of blocks: decrypted and decompressed. Any number of stores may share it.
+/// What the cache has of a block.
+#[derive(Debug, Clone)]
+pub(crate) enum Cached {
+    /// The content.
+    Content(Arc<Block>),
+    /// The bytes as they are on the devices, compressed or encrypted: `psize` bytes whose checksum was verified
+    /// and which were decrypted and decompressed once already.
+    Stored(Arc<Vec<u8>>),
+}
+
+/// A block that was read or written.
+#[derive(Debug, Clone)]
+pub(crate) struct Fetched {
+    pub(crate) block: Arc<Block>,
+    /// The bytes as they are on the devices; `None` if they are the content, or if they were not read.
+    pub(crate) stored: Option<Arc<Vec<u8>>>,
+}
+
+impl Fetched {
+    /// What the cache keeps of it: the stored form, and the content while there is space. A block that is neither
+    /// compressed nor encrypted has one form only.
+    fn forms(&self) -> Forms<Cached> {
+        let content = Cached::Content(Arc::clone(&self.block));
+        let content_bytes = weight_bytes(self.block.bytes.len() as u64);
+        match &self.stored {
+            None => Forms::one(content, content_bytes),
+            Some(stored) => Forms {
+                compact: Cached::Stored(Arc::clone(stored)),
+                compact_bytes: weight_bytes(stored.len() as u64),
+                expanded: Some((content, expanded_bytes(self.block.bytes.len() as u64))),
+                content_bytes,
+            },
+        }
+    }
+}
+
+/// A cache of verified blocks: as stored on the devices, and as content while there is space. Any number of stores
+/// may share it.
 pub struct BlockCache {
-    pub(crate) entries: Cache<CacheKey, Arc<Block>>,
+    pub(crate) entries: Cache<CacheKey, Cached>,
     pub(crate) buffers: BufferPool,
     stores: AtomicU64,
     /// How the limit follows the memory of the machine; `None` if it is fixed.
     range: Option<LimitRange>,
     /// The bytes that were put into it since the last look at the memory.
     unseen_bytes: AtomicU64,
+    copies: Mutex<Copies, rank::Leaf>,
+}
+
+/// The cache devices of all stores that share a cache.
+#[derive(Default)]
+struct Copies {
+    devices: Vec<Arc<CacheDevice>>,
+    /// Counts of devices that are no longer in use.
+    past: CacheDeviceStats,
 }
 
 impl std::fmt::Debug for BlockCache {
@@ -86,6 +144,17 @@ impl std::fmt::Debug for BlockCache {
         shown.field("statistics", &self.statistics());
         shown.finish_non_exhaustive()
     }
+}
+
+/// What the memory of the machine, or of a control group, leaves to the cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SpareMemory {
+    /// What programs could still have, in bytes.
+    pub free_bytes: u64,
+    /// What the cache leaves of it to others, in bytes.
+    pub reserve_bytes: u64,
+    /// Whether the cache may grow now.
+    pub may_grow: bool,
 }
 
 /// The bounds between which the limit of the process's cache moves, in bytes.
@@ -115,6 +184,7 @@ impl BlockCache {
             stores: AtomicU64::new(0),
             range,
             unseen_bytes: AtomicU64::new(0),
+            copies: Mutex::default(),
         }
     }
 
@@ -148,25 +218,35 @@ impl BlockCache {
         self.entries.remove_where(|key| key.store == store);
     }
 
-    pub(crate) fn put(&self, key: CacheKey, block: &Arc<Block>, class: Class) {
-        let weight = weight_bytes(block.bytes.len() as u64);
-        let gone = self.entries.insert(key, Arc::clone(block), class, weight);
-        self.buffers.recycle_blocks(gone);
+    pub(crate) fn put(&self, key: CacheKey, fetched: &Fetched, class: Class, retention: Retention) {
+        let forms = fetched.forms();
+        let weight = forms.weight_bytes();
+        let gone = self.entries.insert_with(key, forms, class, retention);
+        self.buffers.recycle(gone);
         self.count_new(weight);
     }
 
     /// Returns whether the block was kept.
-    pub(crate) fn put_speculative(&self, key: CacheKey, block: &Arc<Block>, class: Class) -> bool {
-        let weight = weight_bytes(block.bytes.len() as u64);
-        let (is_kept, gone) =
-            (self.entries).insert_speculative(key, Arc::clone(block), class, weight);
-        self.buffers.recycle_blocks(gone);
+    pub(crate) fn put_speculative(&self, key: CacheKey, fetched: &Fetched, class: Class) -> bool {
+        let forms = fetched.forms();
+        let weight = forms.weight_bytes();
+        let (is_kept, gone) = self.entries.insert_speculative(key, forms, class);
+        self.buffers.recycle(gone);
         self.count_new(weight);
         is_kept
     }
 
-    /// Looks at the memory of the machine after each [`LOOK_BYTES`].
-    fn count_new(&self, bytes: u64) {
+    /// Adds the content of a block that is cached as stored.
+    pub(crate) fn put_content(&self, key: &CacheKey, block: &Arc<Block>) {
+        let weight = expanded_bytes(block.bytes.len() as u64);
+        let content = Cached::Content(Arc::clone(block));
+        self.buffers
+            .recycle(self.entries.expand(key, (content, weight)));
+        self.count_new(weight);
+    }
+
+    /// Looks at the memory of the machine after each [`LOOK_BYTES`] that were read or written.
+    pub(crate) fn count_new(&self, bytes: u64) {
         if self.range.is_some() {
             let unseen = self.unseen_bytes.fetch_add(bytes, Ordering::Relaxed);
             if unseen.saturating_add(bytes) >= LOOK_BYTES {
@@ -212,6 +292,34 @@ impl BlockCache {
         }
     }
 
+    /// Counts a cache device of a store in [`BlockCache::cache_device_stats`].
+    pub(crate) fn add_cache_device(&self, device: &Arc<CacheDevice>) {
+        self.copies.lock().devices.push(Arc::clone(device));
+    }
+    /// Keeps the counts of a cache device that is no longer in use.
+    pub(crate) fn remove_cache_device(&self, device: &Arc<CacheDevice>) {
+        let mut copies = self.copies.lock();
+        let at = (copies.devices.iter()).position(|other| Arc::ptr_eq(other, device));
+        let removed = at.map(|at| copies.devices.swap_remove(at));
+        drop(copies);
+        if let Some(removed) = removed {
+            let counts = removed.stats().counts();
+            self.copies.lock().past.add(&counts);
+        }
+    }
+
+    /// Statistics of the cache devices of all stores that share the cache: what they hold, and the counts since it
+    /// was made.
+    #[must_use]
+    pub fn cache_device_stats(&self) -> CacheDeviceStats {
+        let (mut sum, devices) = {
+            let copies = self.copies.lock();
+            (copies.past, copies.devices.clone())
+        };
+        devices.iter().for_each(|device| sum.add(&device.stats()));
+        sum
+    }
+
     /// The most bytes that the blocks take now.
     #[must_use]
     pub fn limit_bytes(&self) -> u64 {
@@ -243,6 +351,20 @@ impl BlockCache {
         })
     }
 
+    /// What the memory leaves to the cache; `None` if the limit is fixed, or the kernel does not tell.
+    #[must_use]
+    pub fn spare_memory(&self) -> Option<SpareMemory> {
+        self.range.as_ref()?;
+        let memory = memory()?;
+        let reserve_bytes = reserve_bytes(&memory);
+        Some(SpareMemory {
+            free_bytes: memory.available_bytes,
+            reserve_bytes,
+            may_grow: memory.available_bytes > reserve_bytes
+                && memory.pressure_percent < PRESSURE_PERCENT,
+        })
+    }
+
     /// Hits, misses and sizes.
     #[must_use]
     pub fn statistics(&self) -> CacheStatistics {
@@ -250,9 +372,24 @@ impl BlockCache {
     }
 }
 
-/// What a block takes in the cache, in bytes.
-pub(crate) fn weight_bytes(content_bytes: u64) -> u64 {
+/// What one form of a block takes in the cache with its entry, in bytes.
+fn weight_bytes(content_bytes: u64) -> u64 {
     content_bytes.saturating_add(ENTRY_BYTES)
+}
+
+/// What the content of a block takes that is cached as stored, too, in bytes.
+fn expanded_bytes(content_bytes: u64) -> u64 {
+    content_bytes.saturating_add(EXPANDED_BYTES)
+}
+
+/// What both forms of a block take in the cache, in bytes.
+pub(crate) fn forms_bytes(pointer: &BlockPointer) -> u64 {
+    let is_plain = pointer.compression() == Some(CompressionKind::Off);
+    match is_plain && !pointer.has_crypt_bit() {
+        true => weight_bytes(pointer.lsize_bytes()),
+        false => weight_bytes(pointer.psize_bytes())
+            .saturating_add(expanded_bytes(pointer.lsize_bytes())),
+    }
 }
 
 fn limit_bytes_max(total_bytes: u64) -> u64 {
@@ -265,10 +402,15 @@ fn limit_bytes_min(total_bytes: u64) -> u64 {
     (total_bytes / 32).max(LIMIT_BYTES_MIN)
 }
 
+/// What the cache leaves to other programs, in bytes.
+fn reserve_bytes(memory: &Memory) -> u64 {
+    (memory.total_bytes / 16).clamp(32 << 20, 1 << 30)
+}
+
 /// The limit for a cache that takes `weight` bytes now: what it has, and half of what is available beyond a
 /// reserve for other programs else.
 fn wanted_limit_bytes(weight: u64, memory: &Memory) -> u64 {
-    let reserve = (memory.total_bytes / 16).clamp(32 << 20, 1 << 30);
+    let reserve = reserve_bytes(memory);
     let limit = match memory.available_bytes.checked_sub(reserve) {
         Some(spare) => weight.saturating_add(spare / 2),
         None => weight.saturating_sub(reserve - memory.available_bytes),
@@ -340,8 +482,11 @@ mod tests {
                     endian: millpond_ondisk::Endian::Little,
                     has_ciphertext: false,
                 };
-                let weight = weight_bytes(1 << 20);
-                drop((cache.entries).insert(key, Arc::new(block), Class::Data, weight));
+                let fetched = Fetched {
+                    block: Arc::new(block),
+                    stored: None,
+                };
+                drop((cache.entries).insert_forms(key, fetched.forms(), Class::Data));
             }
         };
         cache.follow(&machine(1024, 1000, 0));

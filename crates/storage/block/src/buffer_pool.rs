@@ -4,7 +4,7 @@
 //! operating system and getting it back costs a page fault and a clearing of each page: for a 128 KiB
 //! record more than reading and verifying it. So the pool keeps some buffers.
 
-use crate::Block;
+use crate::block_cache::Cached;
 use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex};
 use std::collections::HashMap;
@@ -87,12 +87,14 @@ impl BufferPool {
         drop(kept);
     }
 
-    /// Keeps the buffers of blocks that have no other reference.
-    pub(crate) fn recycle_blocks(&self, blocks: impl IntoIterator<Item = Arc<Block>>) {
-        for block in blocks {
-            if let Some(block) = Arc::into_inner(block)
-                && let Some(bytes) = Arc::into_inner(block.bytes)
-            {
+    /// Keeps the buffers of evicted blocks that have no other reference.
+    pub(crate) fn recycle(&self, blocks: impl IntoIterator<Item = Cached>) {
+        for cached in blocks {
+            let bytes = match cached {
+                Cached::Content(block) => Arc::into_inner(block).map(|block| block.bytes),
+                Cached::Stored(bytes) => Some(bytes),
+            };
+            if let Some(bytes) = bytes.and_then(Arc::into_inner) {
                 self.give(bytes);
             }
         }
@@ -115,14 +117,15 @@ impl Kept {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Block;
     use millpond_ondisk::Endian;
 
-    fn block(bytes: Arc<Vec<u8>>) -> Arc<Block> {
-        Arc::new(Block {
+    fn block(bytes: Arc<Vec<u8>>) -> Cached {
+        Cached::Content(Arc::new(Block {
             bytes,
             endian: Endian::Little,
             has_ciphertext: false,
-        })
+        }))
     }
 
     #[test]
@@ -130,7 +133,7 @@ mod tests {
         let buffers = BufferPool::new(1 << 20);
         let bytes = vec![7; 1 << 17];
         let at = bytes.as_ptr();
-        buffers.recycle_blocks([block(Arc::new(bytes))]);
+        buffers.recycle([block(Arc::new(bytes))]);
         let buffer = buffers.take(1 << 17).unwrap();
         assert!(buffer.is_empty() && buffer.capacity() == 1 << 17);
         assert_eq!(buffer.as_ptr(), at);
@@ -144,11 +147,13 @@ mod tests {
     fn a_block_that_is_still_shared_is_not_recycled() {
         let buffers = BufferPool::new(1 << 20);
         let bytes = Arc::new(vec![7; 1 << 17]);
-        buffers.recycle_blocks([block(Arc::clone(&bytes))]);
+        buffers.recycle([block(Arc::clone(&bytes))]);
         let shared = block(Arc::new(vec![8; 1 << 17]));
-        buffers.recycle_blocks([Arc::clone(&shared)]);
+        buffers.recycle([shared.clone()]);
         assert_eq!(buffers.kept.lock().bytes, 0);
-        assert_eq!((bytes[0], shared.bytes[0]), (7, 8));
+        assert_eq!(bytes[0], 7);
+        buffers.recycle([shared, Cached::Stored(Arc::new(vec![9; 1 << 15]))]);
+        assert_eq!(buffers.kept.lock().bytes, (1 << 17) + (1 << 15));
     }
 
     #[test]

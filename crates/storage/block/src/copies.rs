@@ -276,7 +276,7 @@ impl BlockStore {
 }
 
 /// Plans the read of a block's first address. `None` for a gang block and if no read is needed.
-fn lay_out(
+pub(crate) fn lay_out(
     topology: &Arc<Topology>,
     pointer: &BlockPointer,
     since: u64,
@@ -304,6 +304,31 @@ fn lay_out(
 }
 
 impl Begun {
+    /// The reads of the first step.
+    pub(crate) fn reads(&self) -> &[LeafRead] {
+        &self.reads
+    }
+
+    /// Gives it the outcomes of [`Begun::reads`].
+    pub(crate) fn set_outcomes(&mut self, outcomes: Vec<LeafOutcome>) {
+        self.outcomes = outcomes;
+    }
+
+    /// Completes the read for a prefetch: nothing is counted or repaired. `None` unless every leaf that was
+    /// read was right.
+    pub(crate) fn finish_without_trace(
+        self,
+        verify: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Option<Vec<u8>> {
+        let params = ReadParams {
+            class: IoClass::AsyncRead,
+            buffer: Vec::new(),
+        };
+        let (step, first) = (Step::Read(self.reads), Some(self.outcomes));
+        let resolved = finish(&self.topology, self.plan, step, first, params, verify).ok()?;
+        (resolved.liars.is_empty() && resolved.repairs.is_empty()).then_some(resolved.data)
+    }
+
     /// Completes the read of the first address.
     fn finish(
         self,

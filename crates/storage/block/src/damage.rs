@@ -15,7 +15,7 @@ const REMEMBERED_MAX: usize = 10_000;
 pub struct DamagedBlock {
     /// The block.
     pub address: BlockAddress,
-    /// Its birth.
+    /// Its physical birth.
     pub birth: Txg,
 }
 
@@ -23,14 +23,31 @@ pub struct DamagedBlock {
 #[derive(Debug, Default)]
 pub(crate) struct Damage {
     is_any: AtomicBool,
-    blocks: Mutex<BTreeMap<BlockAddress, Txg>, rank::Leaf>,
+    blocks: Mutex<BTreeMap<BlockAddress, Known>, rank::Leaf>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    birth: Txg,
+    /// Whether [`Damage::take_new`] returned it.
+    is_taken: bool,
 }
 
 impl Damage {
     pub(crate) fn note(&self, address: BlockAddress, pointer: &BlockPointer) {
         let mut blocks = self.blocks.lock();
         if blocks.len() < REMEMBERED_MAX {
-            blocks.insert(address, pointer.birth());
+            let birth = pointer.physical_birth();
+            let known = blocks.entry(address).or_insert(Known {
+                birth,
+                is_taken: false,
+            });
+            if known.birth != birth {
+                *known = Known {
+                    birth,
+                    is_taken: false,
+                };
+            }
             self.is_any.store(true, Ordering::Release);
         }
     }
@@ -42,13 +59,38 @@ impl Damage {
             self.is_any.store(!blocks.is_empty(), Ordering::Release);
         }
     }
+    pub(crate) fn has(&self, address: &BlockAddress) -> bool {
+        self.is_any.load(Ordering::Acquire) && self.blocks.lock().contains_key(address)
+    }
     pub(crate) fn all(&self) -> Vec<DamagedBlock> {
         let blocks = self.blocks.lock();
-        let all = blocks.iter().map(|(address, birth)| DamagedBlock {
+        let all = blocks.iter().map(|(address, known)| DamagedBlock {
             address: *address,
-            birth: *birth,
+            birth: known.birth,
         });
         all.collect()
+    }
+    /// The blocks that were found since the last call.
+    pub(crate) fn take_new(&self) -> Vec<DamagedBlock> {
+        if !self.is_any.load(Ordering::Acquire) {
+            return vec![];
+        }
+        let mut blocks = self.blocks.lock();
+        let new = blocks.iter_mut().filter(|(_, known)| !known.is_taken);
+        let new = new.map(|(address, known)| {
+            known.is_taken = true;
+            DamagedBlock {
+                address: *address,
+                birth: known.birth,
+            }
+        });
+        new.collect()
+    }
+    /// Forgets all blocks, after everything was read.
+    pub(crate) fn clear(&self) {
+        let mut blocks = self.blocks.lock();
+        blocks.clear();
+        self.is_any.store(false, Ordering::Release);
     }
 }
 
@@ -76,6 +118,9 @@ mod tests {
         }
         let blocks: Vec<u64> = damage.all().iter().map(|one| one.address.block.0).collect();
         assert_eq!(blocks, [0]);
+        assert_eq!(damage.take_new().len(), 1);
+        damage.note(address(0), &pointer);
+        assert_eq!(damage.take_new(), []);
         damage.mended(&address(0));
         assert_eq!(damage.all(), []);
     }

@@ -29,7 +29,7 @@ impl HeaderBudget {
             left: sectors.saturating_add(u64::from(GANG_DEPTH_MAX)) * 3,
         }
     }
-    fn take(&mut self) -> Result<(), CopyTrouble> {
+    pub(crate) fn take(&mut self) -> Result<(), CopyTrouble> {
         let left = self.left.checked_sub(1);
         self.left =
             left.ok_or_else(|| CopyTrouble::Other("too many gang headers for one block".into()))?;

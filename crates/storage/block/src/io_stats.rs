@@ -260,6 +260,12 @@ impl LeafIoStats {
         self.progress.came_back(requests, now_ns);
     }
 
+    /// Requests queued or in flight.
+    pub(crate) fn load(&self) -> u64 {
+        let all = self.pending.iter().chain(&self.active);
+        all.map(|count| count.load(Ordering::Relaxed)).sum()
+    }
+
     /// Whether the device answers.
     pub(crate) fn progress(&self) -> &Progress {
         &self.progress

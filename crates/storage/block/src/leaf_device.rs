@@ -5,13 +5,13 @@
 //! write, and the next flush rewrites it.
 
 use crate::Topology;
-use crate::io_stats::{IoClass, IoClock, time_write};
+use crate::io_stats::{IoClass, IoClock, QueuedWrites};
 use crate::topology::LeafCounters;
 use crate::unflushed::{Content, Ended, FlushFailure};
-use millpond_device::{Device, DeviceError};
+use millpond_device::{Device, DeviceError, WriteRequest};
 use millpond_env::sync::Arc;
 use millpond_vdev::LeafId;
-use std::iter;
+use std::ops::Range;
 
 /// Counts writes and flushes as those of the leaf. Reads are not counted; only opening a pool makes them.
 #[derive(Debug)]
@@ -93,26 +93,50 @@ impl Device for LeafDevice {
         self.device.read(offset_bytes, buffer)
     }
     fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<(), DeviceError> {
-        let (length, class) = (bytes.len() as u64, IoClass::SyncWrite);
-        let range = offset_bytes..offset_bytes.saturating_add(length);
-        let begun = (self.counters.unflushed()).begin(&self.device, iter::once(range.clone()));
-        let write = || self.device.write(offset_bytes, bytes);
-        let outcome = time_write(&self.clock, &self.counters, class, length, write);
-        self.counters
-            .count_writes(1, length, u64::from(outcome.is_err()));
-        let written = outcome.is_ok().then(|| Ended {
-            range,
+        let mut requests = [WriteRequest::new(offset_bytes, bytes)];
+        self.write_many(&mut requests);
+        let [request] = requests;
+        request.outcome
+    }
+    fn write_many(&self, requests: &mut [WriteRequest<'_>]) {
+        let count = requests.len() as u64;
+        let length_of = |request: &WriteRequest<'_>| request.bytes.len() as u64;
+        let range_of = |request: &WriteRequest<'_>| {
+            request.offset_bytes..request.offset_bytes.saturating_add(length_of(request))
+        };
+        let bytes = requests.iter().map(length_of).sum();
+        let ranges = requests.iter().map(range_of);
+        let begun = (self.counters.unflushed()).begin(&self.device, ranges);
+        let queued = QueuedWrites::new(&self.clock, &self.counters, IoClass::SyncWrite, count);
+        let each = |range: Range<usize>, each: &mut dyn FnMut(Range<usize>)| {
+            range.for_each(|at| each(at..at + 1));
+        };
+        let lengths: Vec<u64> = requests.iter().map(length_of).collect();
+        let length_at = |at: usize| lengths.get(at).copied().unwrap_or(0);
+        let watch = queued.watched(&self.clock, &each, &length_at);
+        let queue = self.counters.queue();
+        queue.write(self.device.as_ref(), IoClass::SyncWrite, requests, &watch);
+        drop(watch);
+        let failed = requests.iter().filter(|request| request.outcome.is_err());
+        let failed = failed.count() as u64;
+        self.counters.count_writes(count, bytes, failed);
+        let written = requests.iter().filter(|request| request.outcome.is_ok());
+        let written = written.map(|request| Ended {
+            range: range_of(request),
             txg: None,
-            content: Content::Own(bytes.into()),
+            content: Content::Own(request.bytes.into()),
         });
         match self.counters.status().is_usable() {
-            true => begun.end(written.into_iter(), outcome.is_err()),
-            // The leaf went out of use meanwhile; the write counts for nothing.
+            true => begun.end(written, failed > 0),
+            // The leaf went out of use meanwhile; the writes count for nothing.
             false => begun.forget(),
         }
-        outcome
     }
     fn flush(&self) -> Result<(), DeviceError> {
+        if self.counters.unflushed().is_empty() {
+            // The last flush covers every write.
+            return Ok(());
+        }
         let flush = || (self.counters.unflushed()).flush(&self.device, &self.counters);
         let progress = self.counters.waits().progress();
         let outcome = progress.during(&self.clock, flush);

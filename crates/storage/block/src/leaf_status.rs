@@ -312,6 +312,10 @@ impl Health for Topology {
             },
         }
     }
+    fn load(&self, leaf: LeafId) -> u64 {
+        let counters = self.counters.get(leaf.0 as usize);
+        counters.map_or(0, |counters| counters.waits().load())
+    }
 }
 
 /// Sorts and merges ranges.

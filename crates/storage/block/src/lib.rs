@@ -12,12 +12,15 @@ mod address;
 mod audit;
 mod block_cache;
 mod buffer_pool;
+mod cache_devices;
 mod copies;
 mod damage;
 mod error;
+mod expiry;
 mod gang;
 mod io_stats;
 mod leaf_device;
+mod leaf_queue;
 mod leaf_status;
 mod log;
 mod many;
@@ -31,22 +34,26 @@ mod unflushed;
 mod write;
 
 pub use address::BlockAddress;
-pub use audit::BlockAudit;
-pub use block_cache::BlockCache;
+pub use audit::{BlockAudit, Healed};
+pub use block_cache::{BlockCache, SpareMemory};
 pub use buffer_pool::PooledBuf;
+pub use cache_devices::{Fed, FeedLimits};
 pub use damage::DamagedBlock;
 pub use error::{BlockError, CopyFailure};
+pub use expiry::ViewExpiry;
 pub use io_stats::{IoClass, IoClock, IoStats, SIZE_BUCKETS, TimeStats, WAIT_BUCKETS};
 pub use leaf_status::{LeafCondition, LeafMonitor, LeafReason, LeafRefusal, LeafState, LeafStatus};
 pub use log::LogBlock;
+pub use millpond_cache::{CacheStatistics, Lookups, Retention};
+pub use millpond_l2arc::{CacheDeviceId, CacheDeviceStats, UnusableDevice};
 pub use prefetch::PrefetchStats;
 pub use requests::{NoAnswer, RequestDeadline, unhurried};
 pub use retry::{RetryPolicy, RetryingThread};
 pub use store::BlockStore;
 pub use topology::{LeafCounters, LeafStats, Topology};
 pub use write::{
-    Allocate, BlockWrite, FlushError, LogWrite, Missed, NoSpace, SpaceRequest, WrittenBlock,
-    WrittenForm,
+    Allocate, BlockWrite, FlushError, LogWrite, Missed, NoSpace, SpaceRequest, WriteBackErrors,
+    WrittenBlock, WrittenForm,
 };
 
 use millpond_env::sync::Arc;

@@ -1,9 +1,10 @@
 //! Reads of many blocks with one call.
 
-use crate::block_cache::{CacheKey, class_of};
+use crate::block_cache::{CacheKey, Cached, class_of};
 use crate::copies::Begun;
-use crate::store::InFlightRead;
+use crate::store::{InFlightRead, ReadKind};
 use crate::{Block, BlockAddress, BlockError, BlockStore};
+use millpond_cache::Retention;
 use millpond_crypt::DatasetKey;
 use millpond_env::sync::Arc;
 use millpond_ondisk::{BlockPointer, Endian};
@@ -13,7 +14,7 @@ use std::collections::VecDeque;
 const OWN_MAX: usize = 8;
 
 /// A block of a batch that the caller has to read.
-struct Boarded {
+struct OwnedRead {
     /// Its index in the batch.
     number: usize,
     cache_key: CacheKey,
@@ -26,7 +27,8 @@ impl BlockStore {
     ///
     /// Everything happens on the calling thread, but the devices get the reads of several blocks at once.
     /// For neighbouring blocks and blocks on different devices this is faster than one `read` after the
-    /// other. The blocks are in the cache afterwards.
+    /// other. The blocks are in the cache afterwards, and no candidates for cache
+    /// devices.
     ///
     /// All contents are in memory at once: the sum of their `lsize`, each at most 16 MiB.
     ///
@@ -38,36 +40,37 @@ impl BlockStore {
         key: Option<&Arc<DatasetKey>>,
     ) -> Vec<Result<Arc<Block>, BlockError>> {
         let mut outcomes: Vec<Option<Result<Arc<Block>, BlockError>>> = vec![];
-        let mut boarded: Vec<Boarded> = vec![];
+        let mut owned: Vec<OwnedRead> = vec![];
         for (number, (pointer, address)) in wanted.iter().enumerate() {
-            let outcome = self.find(number, pointer, *address, key, &mut boarded);
+            let outcome = self.find(number, pointer, *address, key, &mut owned);
             outcomes.push(outcome.transpose());
         }
-        let mut landings: VecDeque<_> = boarded
+        let mut guards: VecDeque<_> = owned
             .iter()
-            .map(|boarded| self.completion_guard(&boarded.cache_key, &boarded.flight))
+            .map(|owned| self.completion_guard(&owned.cache_key, &owned.flight))
             .collect();
-        let mut rest = boarded.as_slice();
+        let mut rest = owned.as_slice();
         while !rest.is_empty() {
-            let pointers = rest.iter().filter_map(|boarded| wanted.get(boarded.number));
+            let pointers = rest.iter().filter_map(|owned| wanted.get(owned.number));
             let group = self.begin(pointers.map(|(pointer, _)| pointer));
             let (now, later) = rest.split_at(group.len().clamp(1, rest.len()));
             rest = later;
-            for (boarded, mut begun) in now.iter().zip(group) {
+            for (owned, mut begun) in now.iter().zip(group) {
                 let (Some((pointer, address)), Some(completion_guard)) =
-                    (wanted.get(boarded.number), landings.pop_front())
+                    (wanted.get(owned.number), guards.pop_front())
                 else {
                     continue;
                 };
                 let outcome =
                     self.with_retries(|| self.fetch(pointer, *address, key, begun.take()));
-                self.note_damage(pointer, *address, &outcome);
-                if let Ok(block) = &outcome {
-                    self.cache
-                        .put(boarded.cache_key.clone(), block, class_of(pointer));
+                if let Ok(fetched) = &outcome {
+                    let (key, class) = (owned.cache_key.clone(), class_of(pointer));
+                    self.cache.put(key, fetched, class, Retention::KeepInMemory);
                 }
                 completion_guard.settle(outcome.clone());
-                if let Some(place) = outcomes.get_mut(boarded.number) {
+                let outcome = outcome.map(|fetched| fetched.block);
+                self.note_damage(pointer, *address, &outcome);
+                if let Some(place) = outcomes.get_mut(owned.number) {
                     *place = Some(outcome);
                 }
             }
@@ -81,30 +84,43 @@ impl BlockStore {
     }
 
     /// Looks a block up without reading a device. Returns `None` if the block has to be read: by the caller
-    /// if it was added to `boarded`, else another thread has the read in flight.
+    /// if it was added to `owned`, else another thread has the read in flight.
     fn find(
         &self,
         number: usize,
         pointer: &BlockPointer,
         address: BlockAddress,
         key: Option<&Arc<DatasetKey>>,
-        boarded: &mut Vec<Boarded>,
+        owned: &mut Vec<OwnedRead>,
     ) -> Result<Option<Arc<Block>>, BlockError> {
         self.admit(pointer, address, key)?;
         if pointer.is_hole() || pointer.is_embedded() {
             return self.read(pointer, address, key).map(Some);
         }
         let cache_key = self.cache_key(pointer, key);
-        if let Some(block) = self.find_cached(&cache_key, pointer) {
-            return Ok(Some(block));
+        let class = class_of(pointer);
+        let kind = ReadKind::Demand(Retention::KeepInMemory);
+        let retention = Retention::KeepInMemory;
+        match (self.cache.entries).get_with(&cache_key, class, retention) {
+            Some(Cached::Content(block)) => return Ok(Some(block)),
+            Some(Cached::Stored(stored)) => {
+                let block = self.expand(&cache_key, pointer, address, key, stored, retention);
+                if block.is_some() {
+                    return Ok(block);
+                }
+            }
+            None => {}
         }
-        let (flight, is_mine) = self.join_read(&cache_key, false);
+        let (flight, is_mine) = self.join_read(&cache_key, kind);
         if is_mine {
-            boarded.push(Boarded {
+            owned.push(OwnedRead {
                 number,
                 cache_key,
                 flight,
             });
+        } else {
+            // The caller's `read` counts it.
+            self.cache.entries.uncount_miss(&cache_key, class);
         }
         Ok(None)
     }
@@ -179,9 +195,13 @@ impl BlockStore {
         // Evict the old content. If it has no other reference, the new content reuses its memory.
         let taken: Vec<Option<Arc<Block>>> = wanted
             .clone()
-            .map(|(pointer, _)| {
-                let is_stored = !pointer.is_hole() && !pointer.is_embedded();
-                is_stored.then(|| self.cache.entries.take(&self.cache_key(pointer, None)))?
+            .map(|(pointer, address)| {
+                if pointer.is_hole() || pointer.is_embedded() {
+                    return None;
+                }
+                let cached = (self.cache.entries).take(&self.cache_key(pointer, None))?;
+                let fetched = self.content(cached, pointer, address, None)?;
+                Some(fetched.block)
             })
             .collect();
         let is_taken: Vec<bool> = taken.iter().map(Option::is_some).collect();
@@ -202,7 +222,9 @@ impl BlockStore {
                         begun.extend(self.begin(missed.by_ref()));
                     }
                     let mut begun = begun.pop_front().flatten();
-                    self.with_retries(|| self.fetch(pointer, address, None, begun.take()))?
+                    let fetched =
+                        self.with_retries(|| self.fetch(pointer, address, None, begun.take()))?;
+                    fetched.block
                 }
                 None => Arc::new(self.read_uncached(pointer, address, None)?),
             };

@@ -8,14 +8,17 @@
 //! another block. So it reads without side effects. It keeps content only if every leaf that it read was
 //! right, counts no errors and repairs nothing. Damage is left to the callers that request the block.
 
-use crate::block_cache::{CacheKey, class_of, weight_bytes};
+mod batch;
+
+use crate::block_cache::{CacheKey, Fetched, class_of, forms_bytes};
 use crate::buffer_pool::PooledBuf;
 use crate::copies::{ReadParams, look};
 use crate::io_stats::IoClass;
 use crate::requests::{Overdue, unhurried};
-use crate::store::InFlightRead;
+use crate::store::{InFlightRead, ReadKind};
 use crate::topology::Topology;
 use crate::{Block, BlockAddress, BlockStore};
+use millpond_cache::Outcome;
 use millpond_crypt::DatasetKey;
 use millpond_env::rank;
 use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -29,6 +32,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 const REQUESTS_MAX: usize = 1024;
 /// The most bytes to prefetch for one reader.
 const PREFETCH_BYTES_MAX: u64 = 16 << 20;
+/// The least that one prefetch request reads, in bytes. Small blocks are read several at a time.
+const REQUEST_BYTES_MIN: u64 = 128 << 10;
 /// The most prefetch threads.
 const THREADS_MAX: usize = 8;
 
@@ -300,23 +305,20 @@ impl BlockStore {
             return self.read(pointer, address, key).ok();
         }
         let cache_key = self.cache_key(pointer, key);
-        if let Some(block) = self.cache.entries.peek(&cache_key) {
-            return Some(block);
+        if let Some(fetched) = self.peek(&cache_key, pointer, address, key) {
+            return Some(fetched.block);
         }
         loop {
-            let (flight, is_mine) = self.join_read(&cache_key, true);
+            let (flight, is_mine) = self.join_read(&cache_key, ReadKind::Speculative);
             if is_mine {
-                return self.speculative_read(
-                    &cache_key,
-                    &flight,
-                    pointer,
-                    address,
-                    key,
-                    PooledBuf::default(),
-                );
+                self.count_prefetch(&cache_key, pointer, Outcome::Miss);
+                let buffer = PooledBuf::default();
+                let fetched =
+                    self.speculative_read(&cache_key, &flight, pointer, address, key, buffer);
+                return fetched.map(|fetched| fetched.block);
             }
             match flight.wait(&self.topology()) {
-                Waited::Landed(outcome) => return outcome.ok(),
+                Waited::Finished(outcome) => return Some(outcome.ok()?.block),
                 Waited::Nothing => {}
                 Waited::Overdue => return None,
             }
@@ -337,19 +339,53 @@ impl BlockStore {
         key: Option<&Arc<DatasetKey>>,
         buffer: PooledBuf,
     ) -> bool {
-        if self.admit(pointer, address, key).is_err() {
-            return false;
+        match self.begin_prefetch(pointer, address, key) {
+            None => false,
+            Some(None) => true,
+            Some(Some((cache_key, flight))) => {
+                let fetched =
+                    self.speculative_read(&cache_key, &flight, pointer, address, key, buffer);
+                fetched.is_some()
+            }
         }
+    }
+
+    /// Registers the in-flight read of a block that is not cached. The inner value is `None` if nothing has to
+    /// be read, or another thread has the read in flight. `None` if the pointer is not valid.
+    fn begin_prefetch(
+        &self,
+        pointer: &BlockPointer,
+        address: BlockAddress,
+        key: Option<&Arc<DatasetKey>>,
+    ) -> Option<Option<(CacheKey, Arc<InFlightRead>)>> {
+        self.admit(pointer, address, key).ok()?;
         if pointer.is_hole() || pointer.is_embedded() {
-            return true;
+            return Some(None);
         }
         let cache_key = self.cache_key(pointer, key);
         if self.cache.entries.contains(&cache_key) {
-            return true;
+            self.count_prefetch(&cache_key, pointer, Outcome::Hit);
+            return Some(None);
         }
-        let (flight, is_mine) = self.join_read(&cache_key, true);
-        !is_mine
-            || (self.speculative_read(&cache_key, &flight, pointer, address, key, buffer)).is_some()
+        let (flight, is_mine) = self.join_read(&cache_key, ReadKind::Speculative);
+        let outcome = match is_mine {
+            true => Outcome::Miss,
+            false => Outcome::IoHit,
+        };
+        self.count_prefetch(&cache_key, pointer, outcome);
+        Some(is_mine.then_some((cache_key, flight)))
+    }
+
+    fn count_prefetch(&self, cache_key: &CacheKey, pointer: &BlockPointer, outcome: Outcome) {
+        let class = class_of(pointer);
+        self.cache.entries.count_prefetch(cache_key, class, outcome);
+    }
+
+    /// The bytes that one prefetch request should read: more than one block where devices serve several reads
+    /// at once.
+    #[must_use]
+    pub fn prefetch_request_bytes(&self) -> u64 {
+        self.topology().group_bytes().max(REQUEST_BYTES_MIN)
     }
 
     fn speculative_read(
@@ -360,15 +396,15 @@ impl BlockStore {
         address: BlockAddress,
         key: Option<&Arc<DatasetKey>>,
         buffer: PooledBuf,
-    ) -> Option<Arc<Block>> {
-        let block = self.try_speculative_read(cache_key, flight, pointer, address, key, buffer);
+    ) -> Option<Fetched> {
+        let fetched = self.try_speculative_read(cache_key, flight, pointer, address, key, buffer);
         let counters = &self.prefetcher.counters;
-        let counter = match block {
+        let counter = match fetched {
             Some(_) => &counters.read,
             None => &counters.given_up,
         };
         counter.fetch_add(1, Ordering::Relaxed);
-        block
+        fetched
     }
 
     fn try_speculative_read(
@@ -379,9 +415,9 @@ impl BlockStore {
         address: BlockAddress,
         key: Option<&Arc<DatasetKey>>,
         buffer: PooledBuf,
-    ) -> Option<Arc<Block>> {
+    ) -> Option<Fetched> {
         let completion_guard = self.completion_guard(cache_key, flight);
-        let weight = weight_bytes(pointer.lsize_bytes());
+        let weight = forms_bytes(pointer);
         if !self
             .cache
             .entries
@@ -390,22 +426,31 @@ impl BlockStore {
             return None;
         }
         // Another reader may have completed between our cache look-up and our registration.
-        let block = self.cache.entries.peek(cache_key).or_else(|| {
+        let fetched = self.peek(cache_key, pointer, address, key).or_else(|| {
             // Uncompressed content can be read directly into its final buffer.
             let is_plain = pointer.compression() == Some(CompressionKind::Off);
             let (for_stored, for_content) = match is_plain && buffer.is_used {
                 true => (buffer.memory, None),
                 false => (Vec::new(), Some(buffer.memory)),
             };
-            let stored = self.read_without_trace(pointer, for_stored)?;
-            (self.unfold_stored(pointer, address, key, stored, for_content)).ok()
+            let copy = self
+                .is_on_cache_device(pointer)
+                .then(|| self.read_cache_device(pointer, address));
+            let stored = match copy.flatten() {
+                Some(stored) => stored,
+                None => self.read_without_trace(pointer, for_stored)?,
+            };
+            (self.unfold_stored(pointer, address, key, Arc::new(stored), for_content)).ok()
         })?;
         let class = class_of(pointer);
-        if !self.cache.put_speculative(cache_key.clone(), &block, class) {
+        if !self
+            .cache
+            .put_speculative(cache_key.clone(), &fetched, class)
+        {
             return None;
         }
-        completion_guard.settle(Ok(Arc::clone(&block)));
-        Some(block)
+        completion_guard.settle(Ok(fetched.clone()));
+        Some(fetched)
     }
 
     /// The stored bytes at the first address, if every leaf that was read was right.
@@ -428,7 +473,7 @@ impl BlockStore {
 /// The result of joining another thread's read.
 pub(crate) enum Waited {
     /// The read completed with this outcome.
-    Landed(Result<Arc<Block>, crate::BlockError>),
+    Finished(Result<Fetched, crate::BlockError>),
     /// The read was speculative and failed.
     Nothing,
     /// The read exceeds the deadline of a device: the caller reads by itself.
@@ -442,7 +487,7 @@ impl InFlightRead {
         let mut outcome = self.outcome.lock();
         loop {
             match &*outcome {
-                Some(Some(outcome)) => return Waited::Landed(outcome.clone()),
+                Some(Some(outcome)) => return Waited::Finished(outcome.clone()),
                 Some(None) => return Waited::Nothing,
                 None => {}
             }

@@ -227,6 +227,22 @@ impl LeafRequests {
         }
     }
 
+    /// Makes a request that its caller can do without, with a limit of its own. None is made while the device
+    /// has not answered an earlier one in time.
+    pub(crate) fn try_request<R: Send + 'static>(
+        &self,
+        clock: &IoClock,
+        limit: Duration,
+        work: impl FnOnce() -> R + Send + 'static,
+    ) -> Result<R, NoAnswer> {
+        if self.abandoned() > 0 {
+            return Err(NoAnswer);
+        }
+        let pending = Pending::new(LeafId(0), None, clock, 0, work);
+        self.submit(Arc::clone(&pending.job) as Arc<dyn Request>);
+        pending.wait_for(Some(nanoseconds(limit)), || true)
+    }
+
     /// Abandons all queued and running requests.
     fn abandon_all(&self) {
         let all: Vec<Arc<dyn Request>> = {
@@ -275,6 +291,29 @@ pub(crate) struct Pending<R> {
 }
 
 impl<R: Send + 'static> Pending<R> {
+    fn new(
+        leaf: LeafId,
+        counters: Option<Arc<LeafCounters>>,
+        clock: &IoClock,
+        bytes: u64,
+        work: impl FnOnce() -> R + Send + 'static,
+    ) -> Self {
+        let job = Arc::new(Job {
+            work: Mutex::new(Some(Box::new(work))),
+            state: Mutex::new(JobState::Waited),
+            changed: Condvar::new(),
+            clock: clock.clone(),
+            asked_ns: clock.now_ns(),
+            begun_ns: AtomicU64::new(0),
+        });
+        Self {
+            leaf,
+            counters,
+            job,
+            allowance_ns: bytes.saturating_mul(NS_PER_BYTE),
+        }
+    }
+
     fn submit(&self) {
         if let Some(counters) = &self.counters {
             (counters.requests()).submit(Arc::clone(&self.job) as Arc<dyn Request>);
@@ -386,20 +425,8 @@ impl Topology {
         bytes: u64,
         work: impl FnOnce() -> R + Send + 'static,
     ) -> Pending<R> {
-        let job = Arc::new(Job {
-            work: Mutex::new(Some(Box::new(work))),
-            state: Mutex::new(JobState::Waited),
-            changed: Condvar::new(),
-            clock: self.clock.clone(),
-            asked_ns: self.clock.now_ns(),
-            begun_ns: AtomicU64::new(0),
-        });
-        Pending {
-            leaf,
-            counters: self.counters.get(leaf.0 as usize).cloned(),
-            job,
-            allowance_ns: bytes.saturating_mul(NS_PER_BYTE),
-        }
+        let counters = self.counters.get(leaf.0 as usize).cloned();
+        Pending::new(leaf, counters, &self.clock, bytes, work)
     }
 
     /// Makes a request that moves `bytes` bytes: with the deadline if the leaf has one, else in the calling

@@ -1,22 +1,25 @@
 //! Reads blocks: from pointer to content.
 
+mod expand;
 mod in_flight;
 
-use crate::block_cache::{BlockCache, CacheKey, class_of};
+pub(crate) use in_flight::ReadKind;
+
+use crate::block_cache::{BlockCache, CacheKey, Cached, Fetched, class_of};
 use crate::buffer_pool::PooledBuf;
+use crate::cache_devices::CacheDevices;
 use crate::copies::Begun;
 use crate::damage::{Damage, DamagedBlock};
 use crate::io_stats::{TimeStats, Times};
 use crate::prefetch::{Prefetcher, Waited};
 use crate::retry::Retries;
 use crate::topology::Topology;
-use crate::write::Writing;
-use crate::{Block, BlockAddress, BlockError};
-use millpond_cache::CacheStatistics;
+use crate::write::{BlockWrite, Writing};
+use crate::{Block, BlockAddress, BlockError, ViewExpiry};
+use millpond_cache::{CacheStatistics, Retention};
 use millpond_checksum::{Checksummer, Salt};
 use millpond_crypt::{CryptError, DatasetKey, verify_indirect_block};
 use millpond_env::rank;
-use millpond_env::sync::atomic::{AtomicBool, Ordering};
 use millpond_env::sync::{Arc, Condvar, Mutex, RwLock};
 use millpond_env::thread::is_alone;
 use millpond_ondisk::{
@@ -39,11 +42,12 @@ pub struct BlockStore {
     pub(crate) prefetcher: Arc<Prefetcher>,
     pub(crate) is_view: bool,
     /// Whether blocks of the state that this view reads may be in use again. Never for another store.
-    has_expired: Arc<AtomicBool>,
+    pub(crate) expiry: Arc<ViewExpiry>,
     pub(crate) writing: Writing,
     pub(crate) retries: Retries,
     log_commits: Times,
     damage: Arc<Damage>,
+    pub(crate) cache_devices: Arc<CacheDevices>,
 }
 
 impl std::fmt::Debug for BlockStore {
@@ -55,18 +59,21 @@ impl std::fmt::Debug for BlockStore {
 /// An in-flight read that several callers may join.
 pub(crate) struct InFlightRead {
     /// The outcome; the inner value is `None` if a speculative read failed.
-    pub(crate) outcome: Mutex<Option<Landed>, rank::Leaf>,
+    pub(crate) outcome: Mutex<Option<Finished>, rank::Leaf>,
     pub(crate) done: Condvar,
     /// Whether the read is speculative. Its errors are not reported to callers that joined.
     is_speculative: bool,
+    /// Whether the block goes into the cache. Otherwise a caller that joined and wants it kept puts it there.
+    is_kept: bool,
 }
 
 /// The outcome of a read; `None` if it was speculative and failed.
-type Landed = Option<Result<Arc<Block>, BlockError>>;
+type Finished = Option<Result<Fetched, BlockError>>;
 
 impl Drop for BlockStore {
     fn drop(&mut self) {
         if !self.is_view {
+            self.remove_cache_devices();
             self.cache.remove_store(self.number);
         }
     }
@@ -93,11 +100,12 @@ impl BlockStore {
             in_flight: Mutex::new(HashMap::new()),
             prefetcher: Arc::default(),
             is_view: false,
-            has_expired: Arc::default(),
+            expiry: Arc::default(),
             writing,
             retries: Retries::default(),
             log_commits: Times::default(),
             damage: Arc::default(),
+            cache_devices: Arc::default(),
         }
     }
 
@@ -105,9 +113,10 @@ impl BlockStore {
     ///
     /// It serves to read a state of the pool that may be outdated: a pointer of such a state may lead to
     /// space that another block has taken, and a half-written block could be mistaken for damage.
-    /// Set `has_expired` before such space is reused: from then on no checksum error is counted.
+    /// Expire it before such space is reused: from then on no checksum error is counted. Only
+    /// [`BlockStore::heal_batch`] repairs.
     #[must_use]
-    pub fn view(&self, has_expired: Arc<AtomicBool>) -> Self {
+    pub fn view(&self, expiry: Arc<ViewExpiry>) -> Self {
         Self {
             topology: RwLock::new(self.topology()),
             checksummer: RwLock::new(self.checksummer()),
@@ -116,11 +125,12 @@ impl BlockStore {
             in_flight: Mutex::new(HashMap::new()),
             prefetcher: Arc::clone(&self.prefetcher),
             is_view: true,
-            has_expired,
+            expiry,
             writing: self.writing.of_view(),
             retries: Retries::default(),
             log_commits: Times::default(),
             damage: Arc::clone(&self.damage),
+            cache_devices: Arc::clone(&self.cache_devices),
         }
     }
 
@@ -177,16 +187,21 @@ impl BlockStore {
         self.log_commits.stats()
     }
 
-    /// Caches the content of a block that was just written.
-    pub(crate) fn keep(&self, pointer: &BlockPointer, content: &Arc<Vec<u8>>) {
+    /// Caches a block that was just written.
+    pub(crate) fn keep(&self, pointer: &BlockPointer, job: &BlockWrite, stored: &Arc<Vec<u8>>) {
         let block = Block {
-            bytes: Arc::clone(content),
+            bytes: Arc::clone(&job.content),
             endian: pointer.endian(),
             has_ciphertext: false,
         };
+        let is_plain = pointer.compression() == Some(CompressionKind::Off);
+        let fetched = Fetched {
+            block: Arc::new(block),
+            stored: (!is_plain).then(|| Arc::clone(stored)),
+        };
         let cache_key = self.cache_key(pointer, None);
-        self.cache
-            .put(cache_key, &Arc::new(block), class_of(pointer));
+        let class = class_of(pointer);
+        (self.cache).put(cache_key, &fetched, class, job.retention);
     }
 
     /// Reads the content of a pointer. A hole yields `lsize` zeros.
@@ -202,6 +217,20 @@ impl BlockStore {
         address: BlockAddress,
         key: Option<&Arc<DatasetKey>>,
     ) -> Result<Arc<Block>, BlockError> {
+        self.read_with(pointer, address, key, Retention::Keep)
+    }
+
+    /// Reads as [`BlockStore::read`] does; `retention` says whether the block stays in the cache.
+    ///
+    /// # Errors
+    /// As [`BlockStore::read`].
+    pub fn read_with(
+        &self,
+        pointer: &BlockPointer,
+        address: BlockAddress,
+        key: Option<&Arc<DatasetKey>>,
+        retention: Retention,
+    ) -> Result<Arc<Block>, BlockError> {
         self.admit(pointer, address, key)?;
         if pointer.is_hole() {
             let bytes = vec![0u8; length(pointer.lsize_bytes())];
@@ -215,11 +244,20 @@ impl BlockStore {
             return self.unfold_embedded(pointer, address);
         }
         let cache_key = self.cache_key(pointer, key);
-        if let Some(block) = self.find_cached(&cache_key, pointer) {
-            return Ok(block);
+        let class = class_of(pointer);
+        match self.cache.entries.get_with(&cache_key, class, retention) {
+            Some(Cached::Content(block)) => return Ok(block),
+            Some(Cached::Stored(stored)) => {
+                let block = self.expand(&cache_key, pointer, address, key, stored, retention);
+                if let Some(block) = block {
+                    return Ok(block);
+                }
+            }
+            None => {}
         }
         rank::check_io();
-        let outcome = self.with_retries(|| self.read_shared(&cache_key, pointer, address, key));
+        let read = || self.read_shared(&cache_key, pointer, address, key, retention);
+        let outcome = self.with_retries(read);
         self.note_damage(pointer, address, &outcome);
         outcome
     }
@@ -227,7 +265,7 @@ impl BlockStore {
     /// Whether it is a view, and space of it may be reused by now.
     #[must_use]
     pub fn has_expired(&self) -> bool {
-        self.has_expired.load(Ordering::Acquire)
+        self.expiry.has_expired()
     }
 
     /// Counts the errors that a read found on leaves. Checksum errors of an expired view say nothing about
@@ -240,6 +278,14 @@ impl BlockStore {
                 topology.count(blame);
             }
         }
+    }
+
+    pub(crate) fn is_damaged(&self, address: &BlockAddress) -> bool {
+        self.damage.has(address)
+    }
+    /// The number of this store, or of the one behind this view, in the cache.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
     }
 
     /// Remembers whether a block that was read from devices is damaged.
@@ -264,6 +310,22 @@ impl BlockStore {
         self.damage.all()
     }
 
+    /// Those of [`BlockStore::damaged_blocks`] that were found since the last call.
+    #[must_use]
+    pub fn take_new_damage(&self) -> Vec<DamagedBlock> {
+        self.damage.take_new()
+    }
+
+    /// Forgets that a block was damaged, after it was read.
+    pub fn forget_damage_at(&self, address: &BlockAddress) {
+        self.damage.mended(address);
+    }
+
+    /// Forgets the damaged blocks, after all blocks were read.
+    pub fn forget_damage(&self) {
+        self.damage.clear();
+    }
+
     /// Reads a block that is not cached. Callers that miss the same block share one read.
     fn read_shared(
         &self,
@@ -271,35 +333,61 @@ impl BlockStore {
         pointer: &BlockPointer,
         address: BlockAddress,
         key: Option<&Arc<DatasetKey>>,
+        retention: Retention,
     ) -> Result<Arc<Block>, BlockError> {
+        let (class, mut has_joined) = (class_of(pointer), false);
         let flight = loop {
-            let (flight, is_mine) = self.join_read(cache_key, false);
+            let (flight, is_mine) = self.join_read(cache_key, ReadKind::Demand(retention));
             if is_mine {
                 break flight;
             }
+            if !has_joined {
+                self.cache.entries.count_joined(cache_key, class);
+                has_joined = true;
+            }
             let outcome = match flight.wait(&self.topology()) {
-                Waited::Landed(outcome) => outcome,
+                Waited::Finished(outcome) => outcome,
                 // The speculative read failed; make a normal one.
                 Waited::Nothing => continue,
-                Waited::Overdue => return self.fetch(pointer, address, key, None),
+                Waited::Overdue => {
+                    let fetched = self.fetch(pointer, address, key, None);
+                    return fetched.map(|fetched| fetched.block);
+                }
             };
             if flight.is_speculative {
-                // Count the speculative entry as used.
-                let _ = self.find_cached(cache_key, pointer);
+                self.cache.entries.note_used(cache_key, class, retention);
+            } else if let Ok(fetched) = &outcome
+                && retention.is_kept()
+                && !flight.is_kept
+                && !self.cache.entries.contains(cache_key)
+            {
+                self.cache.put(cache_key.clone(), fetched, class, retention);
             }
-            return outcome;
+            return outcome.map(|fetched| fetched.block);
         };
         let completion_guard = self.completion_guard(cache_key, &flight);
         // Another reader may have completed between our cache look-up and our registration.
-        let outcome = match self.find_cached(cache_key, pointer) {
-            Some(block) => Ok(block),
-            None => self.fetch(pointer, address, key, None),
+        let cached = match has_joined {
+            false => self.cache.entries.get_again(cache_key, class, retention),
+            true => self.cache.entries.peek(cache_key),
         };
-        if let Ok(block) = &outcome {
-            self.cache.put(cache_key.clone(), block, class_of(pointer));
-        }
+        let cached = cached.and_then(|cached| self.content(cached, pointer, address, key));
+        let outcome = match cached {
+            Some(fetched) => Ok(fetched),
+            None => {
+                let copy = self.fetch_copy(pointer, address, key);
+                let outcome = match copy {
+                    Some(fetched) => Ok(fetched),
+                    None => self.fetch(pointer, address, key, None),
+                };
+                if let Ok(fetched) = &outcome {
+                    self.cache.put(cache_key.clone(), fetched, class, retention);
+                }
+                outcome
+            }
+        };
         completion_guard.settle(outcome.clone());
-        outcome
+        outcome.map(|fetched| fetched.block)
     }
 
     pub(crate) fn cache_key(
@@ -309,14 +397,6 @@ impl BlockStore {
     ) -> CacheKey {
         CacheKey::of(self.number, pointer, key)
     }
-    /// Looks a block up in the cache, as a use of it.
-    pub(crate) fn find_cached(
-        &self,
-        cache_key: &CacheKey,
-        pointer: &BlockPointer,
-    ) -> Option<Arc<Block>> {
-        self.cache.entries.get(cache_key, class_of(pointer))
-    }
 
     /// A buffer of the given length for content that will be shared.
     #[must_use]
@@ -324,23 +404,12 @@ impl BlockStore {
         self.cache.buffers.buffer(length_bytes)
     }
 
-    /// The content of a pointer if it is cached. The look-up is not counted and does not promote the
-    /// entry.
-    #[must_use]
-    pub fn cached(
-        &self,
-        pointer: &BlockPointer,
-        key: Option<&Arc<DatasetKey>>,
-    ) -> Option<Arc<Block>> {
-        self.cache.entries.peek(&self.cache_key(pointer, key))
-    }
-
     /// Evicts a block that was requested once, because its only reader is done with it. A block that was
     /// requested more often stays in the cache.
     pub fn evict(&self, pointer: &BlockPointer, key: Option<&Arc<DatasetKey>>) {
         if !pointer.is_hole() && !pointer.is_embedded() {
             let block = (self.cache.entries).take_if_used_once(&self.cache_key(pointer, key));
-            self.cache.buffers.recycle_blocks(block);
+            self.cache.buffers.recycle(block);
         }
     }
 
@@ -360,7 +429,7 @@ impl BlockStore {
             return self.read(pointer, address, key).map(Arc::unwrap_or_clone);
         }
         self.with_retries(|| self.fetch(pointer, address, key, None))
-            .map(Arc::unwrap_or_clone)
+            .map(|fetched| Arc::unwrap_or_clone(fetched.block))
     }
 
     /// The stored bytes of a block (compressed, perhaps encrypted), checksum verified: `psize` bytes.
@@ -439,71 +508,6 @@ impl BlockStore {
             bytes: Arc::new(bytes),
             endian: pointer.endian(),
             has_ciphertext: false,
-        }))
-    }
-
-    /// Reads, verifies, decrypts and decompresses. `begun` holds reads that were already made.
-    pub(crate) fn fetch(
-        &self,
-        pointer: &BlockPointer,
-        address: BlockAddress,
-        key: Option<&Arc<DatasetKey>>,
-        begun: Option<Begun>,
-    ) -> Result<Arc<Block>, BlockError> {
-        let stored = self.read_copies(pointer, address, begun)?;
-        self.unfold_stored(pointer, address, key, stored, None)
-    }
-
-    /// Decrypts and decompresses stored bytes whose checksum was verified, into `buffer` if it is large
-    /// enough.
-    pub(crate) fn unfold_stored(
-        &self,
-        pointer: &BlockPointer,
-        address: BlockAddress,
-        key: Option<&Arc<DatasetKey>>,
-        mut stored: Vec<u8>,
-        buffer: Option<Vec<u8>>,
-    ) -> Result<Arc<Block>, BlockError> {
-        let endian = pointer.endian();
-        let unauthentic = |error: CryptError| BlockError::Authentication {
-            address,
-            reason: error.to_string(),
-        };
-        let is_indirect = pointer.level() > Level(0);
-        let mut has_ciphertext = false;
-        if pointer.has_crypt_bit() && !is_indirect {
-            match key {
-                Some(key) => key
-                    .decrypt_block(pointer, &mut stored)
-                    .map_err(unauthentic)?,
-                None => has_ciphertext = pointer.is_encrypted(),
-            }
-        }
-        let bytes = match pointer.compression() {
-            Some(CompressionKind::Off) if stored.len() as u64 == pointer.lsize_bytes() => {
-                match buffer.filter(|buffer| buffer.capacity() >= stored.len()) {
-                    Some(mut buffer) => {
-                        buffer.clear();
-                        buffer.extend_from_slice(&stored);
-                        buffer
-                    }
-                    None => stored,
-                }
-            }
-            _ => {
-                let length = length(pointer.lsize_bytes());
-                let buffer =
-                    (buffer.or_else(|| self.cache.buffers.take(length))).unwrap_or_default();
-                decompress_into(pointer, &stored, address, buffer)?
-            }
-        };
-        if is_indirect && (key.is_some() || pointer.has_crypt_bit()) {
-            verify_indirect_block(pointer, &bytes).map_err(unauthentic)?;
-        }
-        Ok(Arc::new(Block {
-            bytes: Arc::new(bytes),
-            endian,
-            has_ciphertext,
         }))
     }
 }

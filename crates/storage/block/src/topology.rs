@@ -1,6 +1,7 @@
 //! The leaves that hold a pool's blocks, and their statistics.
 
 use crate::io_stats::{IoClass, IoClock, IoStats, LeafIoStats, WatchedReads};
+use crate::leaf_queue::LeafQueue;
 use crate::leaf_status::{LeafMonitor, LeafStatus};
 use crate::requests::{LeafRequests, NoAnswer, Pending};
 use crate::unflushed::{FlushFailure, UnflushedWrites};
@@ -61,6 +62,7 @@ pub struct LeafCounters {
     /// One more than the newest txg that the leaf missed since the pool was opened; 0 if it missed none.
     missed_until: AtomicU64,
     requests: LeafRequests,
+    queue: LeafQueue,
     device_bytes: AtomicU64,
 }
 
@@ -104,6 +106,10 @@ impl LeafCounters {
     pub(crate) fn requests(&self) -> &LeafRequests {
         &self.requests
     }
+    /// Which requests may be with the device.
+    pub(crate) fn queue(&self) -> &LeafQueue {
+        &self.queue
+    }
     /// The newest txg that the leaf missed since the pool was opened. It is known here before any topology
     /// knows it.
     pub(crate) fn newest_missed(&self) -> Option<Txg> {
@@ -113,6 +119,12 @@ impl LeafCounters {
     pub(crate) fn note_missed(&self, txg: Txg) {
         self.missed_until
             .fetch_max(txg.0.saturating_add(1), Ordering::SeqCst);
+    }
+    /// Forgets what the leaf missed before `end`, because it was written again.
+    pub fn forget_missed(&self, end: Txg) {
+        let old = |until: u64| (until <= end.0).then_some(0);
+        let (order, missed) = (Ordering::SeqCst, &self.missed_until);
+        let _ = missed.fetch_update(order, order, old);
     }
     /// The size of the leaf's device, or of its last one, in bytes; 0 if it never had one.
     #[must_use]
@@ -321,7 +333,17 @@ impl Topology {
         let watched =
             (asked.iter().flatten()).map(|(read, counters)| (*counters, read.length_bytes as u64));
         let watch = WatchedReads::new(&self.clock, class, watched);
+        // In the order of leaves, so that no two threads wait for each other.
+        let mut leaves: Vec<LeafId> = reads.iter().map(|read| read.leaf).collect();
+        leaves.sort_unstable();
+        leaves.dedup();
+        let counters = leaves.into_iter();
+        let counters = counters.filter_map(|leaf| self.counters.get(leaf.0 as usize));
+        let operations: Vec<_> = counters
+            .map(|counters| counters.queue().enter(class))
+            .collect();
         let mut outcomes = read_batch_watched(&possible, &watch).into_iter();
+        drop(operations);
         drop(watch);
         let outcomes = asked.into_iter().map(|asked| {
             asked?;
@@ -464,7 +486,9 @@ fn perform(
 ) -> LeafOutcome {
     let watched = std::iter::once((counters, asked.length_bytes as u64));
     let watch = WatchedReads::new(clock, class, watched);
+    let operation = counters.queue().enter(class);
     let outcome = asked.perform_watched(buffer, &watch);
+    drop(operation);
     outcome.map_err(|error| fault(&error))
 }
 

@@ -12,9 +12,10 @@
 //! Locks: `order` is held shared by writers, across the write, and exclusively while contents are
 //! rewritten, so that old bytes never overtake new ones. `state` is held for a few look-ups and insertions.
 
+use crate::io_stats::IoClass;
 use crate::topology::LeafCounters;
 use crate::write::Batch;
-use millpond_device::{Device, DeviceError, WriteRequest};
+use millpond_device::{Device, DeviceError, Unwatched, WriteRequest};
 use millpond_env::mark;
 use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
@@ -326,7 +327,13 @@ impl UnflushedWrites {
         let mut requests: Vec<WriteRequest<'_>> = (some.iter())
             .map(|(start, write)| WriteRequest::new(*start, write.bytes(*start)))
             .collect();
-        device.write_many(&mut requests);
+        let queue = counters.queue();
+        queue.write(
+            device.as_ref(),
+            IoClass::AsyncWrite,
+            &mut requests,
+            &Unwatched,
+        );
         let bytes = requests.iter().map(|request| request.bytes.len() as u64);
         let errors = requests.iter().filter(|request| request.outcome.is_err());
         counters.count_writes(requests.len() as u64, bytes.sum(), errors.count() as u64);

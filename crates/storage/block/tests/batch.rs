@@ -40,7 +40,7 @@ struct Mirror {
 }
 
 /// A mirror of two files with `BLOCKS` blocks, and their pointers.
-fn mirror(way: IoBackend) -> (Mirror, Vec<(BlockPointer, BlockAddress)>) {
+fn mirror(backend: IoBackend) -> (Mirror, Vec<(BlockPointer, BlockAddress)>) {
     let files = [0, 1].map(|_| {
         let file = NamedTempFile::new().unwrap();
         file.as_file().set_len(DEVICE_BYTES).unwrap();
@@ -52,7 +52,7 @@ fn mirror(way: IoBackend) -> (Mirror, Vec<(BlockPointer, BlockAddress)>) {
             refuse_if_live: false,
         };
         let device = FileDevice::open(files[side].path(), options).unwrap();
-        Arc::new(device.with_way(way))
+        Arc::new(device.with_backend(backend))
     });
     let mut top = VdevConfig::new(VdevType::Mirror, Guid(2));
     (top.id, top.ashift) = (Some(0), 9);

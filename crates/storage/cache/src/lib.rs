@@ -6,7 +6,11 @@
 //! small, and moves the targets: between recent and frequent values, and between data and metadata. A
 //! *speculative* entry holds a prefetched value that has not been requested. Speculative entries have a
 //! bounded share, evict neither frequent values nor fresher speculative entries, and become recent when they
-//! are first requested.
+//! are first requested. A reader whose values are not to be kept looks up with a [`Retention`].
+//!
+//! A value may have two forms ([`Forms`]): a compact one, and an expanded one that is quicker to use. Look-ups
+//! find the expanded form while it is there. It is the first to go when space is needed: then the expanded forms
+//! keep a 32nd of the cache, at least 4 MiB of each shard.
 //!
 //! This crate has no notion of blocks, devices or formats. The scheme is that of N. Megiddo and D. S. Modha,
 //! "ARC: A Self-Tuning, Low Overhead Replacement Cache" (2003).
@@ -19,11 +23,17 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod candidates;
+mod expanded;
 mod ghost;
 mod lists;
 mod shard;
+mod statistics;
 #[cfg(test)]
 mod tests;
+
+pub use candidates::Candidate;
+pub use statistics::{CacheStatistics, Lookups};
 
 use foldhash::quality::RandomState;
 use millpond_env::rank;
@@ -46,6 +56,17 @@ pub enum Class {
     Metadata = 1,
 }
 
+/// What a look-up found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// The value.
+    Hit,
+    /// Another caller that is reading it.
+    IoHit,
+    /// Nothing.
+    Miss,
+}
+
 /// A bounded, thread-safe, adaptive cache.
 ///
 /// A cache of one shard (less than 128 MiB) finds the same values after the same requests in every process.
@@ -56,47 +77,53 @@ pub struct Cache<K, V> {
     hasher: RandomState,
 }
 
-/// Statistics of a cache.
+/// What becomes of a value after it was requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct CacheStatistics {
-    /// The most that all values may weigh, in bytes.
-    pub limit_bytes: u64,
-    /// Look-ups that found their value.
-    pub hits: u64,
-    /// Look-ups that found a recent value.
-    pub recent_hits: u64,
-    /// Look-ups that found a frequent value.
-    pub frequent_hits: u64,
-    /// Look-ups that found metadata.
-    pub metadata_hits: u64,
-    /// Look-ups that did not find their value.
-    pub misses: u64,
-    /// Look-ups of metadata that did not find their value.
-    pub metadata_misses: u64,
-    /// Inserted values that had been evicted a short while ago.
-    pub ghost_hits: u64,
-    /// Those that had been frequent.
-    pub frequent_ghost_hits: u64,
-    /// Weight of all values, in bytes.
-    pub weight_bytes: u64,
-    /// Weight of the content of files and volumes that was requested, in bytes.
-    pub data_bytes: u64,
-    /// Weight of the metadata that was requested, in bytes.
-    pub metadata_bytes: u64,
-    /// Weight of the frequent values, in bytes.
-    pub frequent_bytes: u64,
-    /// Weight of the evicted values whose ghosts are kept, in bytes. They take no such memory.
-    pub ghost_bytes: u64,
-    /// Number of values.
-    pub entries: u64,
-    /// Weight of the speculative entries that were not requested yet, in bytes.
-    pub speculative_bytes: u64,
-    /// Speculative entries that were requested.
-    pub speculative_used: u64,
-    /// Values evicted for others, or because the limit fell.
-    pub evicted: u64,
-    /// Weight of those, in bytes.
-    pub evicted_bytes: u64,
+pub enum Retention {
+    /// It stays, subject to eviction.
+    #[default]
+    Keep,
+    /// It stays, but is no candidate to be copied elsewhere ([`Cache::candidates`]) before it is requested with
+    /// [`Retention::Keep`].
+    KeepInMemory,
+    /// Its reader will request the rest of it next, and then drop it. Until then it is a speculative entry, if
+    /// there is space.
+    Rest,
+    /// It is removed.
+    Drop,
+}
+
+impl Retention {
+    /// Whether the value stays.
+    #[must_use]
+    pub fn is_kept(self) -> bool {
+        matches!(self, Self::Keep | Self::KeepInMemory)
+    }
+}
+
+/// A value to insert, in one form or two.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Forms<V> {
+    /// The compact form, or the only one.
+    pub compact: V,
+    /// What it weighs, in bytes.
+    pub compact_bytes: u64,
+    /// The form that look-ups find while there is space for it, and what it weighs in addition, in bytes.
+    pub expanded: Option<(V, u64)>,
+    /// The size of the content for the statistics, expanded or not, in bytes.
+    pub content_bytes: u64,
+}
+
+impl<V> Forms<V> {
+    /// A value of one form.
+    pub fn one(value: V, weight_bytes: u64) -> Self {
+        Self {
+            compact: value,
+            compact_bytes: weight_bytes,
+            expanded: None,
+            content_bytes: weight_bytes,
+        }
+    }
 }
 
 impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
@@ -128,50 +155,146 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
     #[must_use]
     pub fn get(&self, key: &K, class: Class) -> Option<V> {
         let hash = self.hash(key);
-        self.shard(hash).lock().get(hash, key, class)
+        self.shard(hash).lock().get(hash, key, class, true)
     }
 
-    /// Inserts `value`, evicting others as needed. A value heavier than seven eighths of a shard's share is
-    /// not kept at all, so that one huge block cannot empty the cache.
+    /// The value under `key`, if any, for a request after which it becomes `retention`. `class` says what a
+    /// miss was for. With [`Retention::Keep`] this is [`Cache::get`].
+    #[must_use]
+    pub fn get_with(&self, key: &K, class: Class, retention: Retention) -> Option<V> {
+        let hash = self.hash(key);
+        let mut gone = vec![];
+        let mut shard = self.shard(hash).lock();
+        match retention {
+            Retention::Keep => shard.get(hash, key, class, true),
+            Retention::KeepInMemory => shard.get(hash, key, class, false),
+            other => shard.get_transient(hash, key, class, other, &mut gone),
+        }
+    }
+
+    /// Adds an expanded form to the value under `key`, if there is one without: `expanded` is the form and what
+    /// it weighs in addition, in bytes. Returns the values that are gone, as [`Cache::insert`] does.
+    pub fn expand(&self, key: &K, expanded: (V, u64)) -> Vec<V> {
+        let (hash, mut gone) = (self.hash(key), vec![]);
+        let mut shard = self.shard(hash).lock();
+        shard.expand(hash, key, expanded, self.share_bytes(), &mut gone);
+        drop(shard);
+        gone
+    }
+
+    /// Repeats a look-up that missed, as [`Cache::get_with`]. Both count as one.
+    #[must_use]
+    pub fn get_again(&self, key: &K, class: Class, retention: Retention) -> Option<V> {
+        let hash = self.hash(key);
+        self.shard(hash).lock().uncount_miss(class);
+        self.get_with(key, class, retention)
+    }
+
+    /// Takes the count of a look-up that missed back: another look-up of its caller counts instead.
+    pub fn uncount_miss(&self, key: &K, class: Class) {
+        self.shard(self.hash(key)).lock().uncount_miss(class);
+    }
+
+    /// Says that the caller of a look-up that missed waits for another caller's read of the value: the miss
+    /// becomes an I/O hit.
+    pub fn count_joined(&self, key: &K, class: Class) {
+        let mut shard = self.shard(self.hash(key)).lock();
+        shard.uncount_miss(class);
+        shard.count_io_hit(class);
+    }
+
+    /// Says that a speculative entry was used by a caller that waited for it. This does not count as a look-up.
+    pub fn note_used(&self, key: &K, class: Class, retention: Retention) {
+        let (hash, mut gone) = (self.hash(key), vec![]);
+        let mut shard = self.shard(hash).lock();
+        shard.note_used(hash, key, class, retention, &mut gone);
+    }
+
+    /// Counts a look-up of a prefetcher, and what it found.
+    pub fn count_prefetch(&self, key: &K, class: Class, outcome: Outcome) {
+        let mut shard = self.shard(self.hash(key)).lock();
+        shard.count_prefetch(class, outcome);
+    }
+
+    /// Inserts a value of one form, evicting others as needed. A value heavier than seven eighths of a shard's
+    /// share is not kept at all, so that one huge block cannot empty the cache.
     ///
     /// Returns the evicted values and the one previously under this key. So the caller can reuse their
     /// memory, and none is freed while others wait for the lock.
     pub fn insert(&self, key: K, value: V, class: Class, weight_bytes: u64) -> Vec<V> {
+        self.insert_forms(key, Forms::one(value, weight_bytes), class)
+    }
+
+    /// As [`Cache::insert`], for a value of one form or two.
+    pub fn insert_forms(&self, key: K, forms: Forms<V>, class: Class) -> Vec<V> {
+        self.insert_kept(self.entry(key, forms, class))
+    }
+
+    fn insert_kept(&self, new: New<K, V>) -> Vec<V> {
         let mut gone = vec![];
-        let new = self.entry(key, value, class, weight_bytes);
         let mut shard = self.shard(new.hash).lock();
         shard.insert(new, self.share_bytes(), &mut gone);
         drop(shard);
         gone
     }
 
-    /// Inserts `value` as a speculative entry, if there is space. Returns whether it was kept, and the
+    /// Inserts a value as a speculative entry, if there is space. Returns whether it was kept, and the
     /// evicted values.
     ///
     /// Speculative entries weigh at most [`Cache::speculative_bytes_max`] in total. A new one evicts recent
     /// values and stale speculative entries, never frequent values.
-    pub fn insert_speculative(
-        &self,
-        key: K,
-        value: V,
-        class: Class,
-        weight_bytes: u64,
-    ) -> (bool, Vec<V>) {
+    pub fn insert_speculative(&self, key: K, forms: Forms<V>, class: Class) -> (bool, Vec<V>) {
         let mut gone = vec![];
-        let new = self.entry(key, value, class, weight_bytes);
+        let mut new = self.entry(key, forms, class);
+        new.requests = 0;
         let mut shard = self.shard(new.hash).lock();
         let is_kept = shard.insert_speculative(new, self.share_bytes(), &mut gone);
         drop(shard);
         (is_kept, gone)
     }
 
-    fn entry(&self, key: K, value: V, class: Class, weight_bytes: u64) -> New<K, V> {
+    /// Inserts the value of a request that becomes `retention`. Returns the values that are gone, as
+    /// [`Cache::insert`] does.
+    pub fn insert_with(
+        &self,
+        key: K,
+        forms: Forms<V>,
+        class: Class,
+        retention: Retention,
+    ) -> Vec<V> {
+        match retention {
+            Retention::Keep => self.insert_forms(key, forms, class),
+            Retention::KeepInMemory => {
+                let mut new = self.entry(key, forms, class);
+                new.is_candidate = false;
+                self.insert_kept(new)
+            }
+            Retention::Drop => {
+                let expanded = forms.expanded.map(|(value, _)| value);
+                [Some(forms.compact), expanded]
+                    .into_iter()
+                    .flatten()
+                    .collect()
+            }
+            Retention::Rest => {
+                let mut gone = vec![];
+                let new = self.entry(key, forms, class);
+                let mut shard = self.shard(new.hash).lock();
+                shard.insert_speculative(new, self.share_bytes(), &mut gone);
+                drop(shard);
+                gone
+            }
+        }
+    }
+
+    fn entry(&self, key: K, forms: Forms<V>, class: Class) -> New<K, V> {
         New {
             hash: self.hash(&key),
             key,
-            value,
+            forms,
             class,
-            weight_bytes,
+            requests: 1,
+            is_candidate: true,
         }
     }
 
@@ -179,8 +302,9 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
     /// stale speculative entries.
     #[must_use]
     pub fn has_room_for_speculative(&self, key: &K, weight_bytes: u64) -> bool {
+        let mut gone = vec![];
         let mut shard = self.shard(self.hash(key)).lock();
-        shard.has_room_for_speculative(weight_bytes, self.share_bytes())
+        shard.has_room_for_speculative(weight_bytes, self.share_bytes(), &mut gone)
     }
 
     /// The most that unrequested speculative entries may weigh, in bytes: a quarter of the limit.
@@ -206,15 +330,17 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
     /// Removes the value under `key` if it was requested exactly once: its only reader is done with it.
     #[must_use]
     pub fn take_if_used_once(&self, key: &K) -> Option<V> {
-        let hash = self.hash(key);
-        self.shard(hash).lock().take_if_used_once(hash, key)
+        let (hash, mut gone) = (self.hash(key), vec![]);
+        let mut shard = self.shard(hash).lock();
+        shard.take_if_used_once(hash, key, &mut gone)
     }
 
     /// Removes and returns the value under `key`, if any.
     #[must_use]
     pub fn take(&self, key: &K) -> Option<V> {
-        let hash = self.hash(key);
-        self.shard(hash).lock().remove(hash, key)
+        let (hash, mut gone) = (self.hash(key), vec![]);
+        let mut shard = self.shard(hash).lock();
+        shard.remove(hash, key, &mut gone)
     }
 
     /// Removes all values whose key is chosen, for example those of a pool that is closed.
@@ -239,7 +365,7 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
         self.limit_bytes.store(limit_bytes, Ordering::Relaxed);
         for shard in &self.shards {
             let mut gone = vec![];
-            shard.lock().make_space(0, self.share_bytes(), &mut gone);
+            shard.lock().make_space(0, 0, self.share_bytes(), &mut gone);
         }
     }
 
@@ -254,49 +380,5 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
             sum.add(&shard.lock().statistics());
         }
         sum
-    }
-}
-
-impl CacheStatistics {
-    fn add(&mut self, other: &Self) {
-        let Self {
-            limit_bytes: _,
-            hits,
-            recent_hits,
-            frequent_hits,
-            metadata_hits,
-            misses,
-            metadata_misses,
-            ghost_hits,
-            frequent_ghost_hits,
-            weight_bytes,
-            data_bytes,
-            metadata_bytes,
-            frequent_bytes,
-            ghost_bytes,
-            entries,
-            speculative_bytes,
-            speculative_used,
-            evicted,
-            evicted_bytes,
-        } = other;
-        self.hits += hits;
-        self.recent_hits += recent_hits;
-        self.frequent_hits += frequent_hits;
-        self.metadata_hits += metadata_hits;
-        self.misses += misses;
-        self.metadata_misses += metadata_misses;
-        self.ghost_hits += ghost_hits;
-        self.frequent_ghost_hits += frequent_ghost_hits;
-        self.weight_bytes += weight_bytes;
-        self.data_bytes += data_bytes;
-        self.metadata_bytes += metadata_bytes;
-        self.frequent_bytes += frequent_bytes;
-        self.ghost_bytes += ghost_bytes;
-        self.entries += entries;
-        self.speculative_bytes += speculative_bytes;
-        self.speculative_used += speculative_used;
-        self.evicted += evicted;
-        self.evicted_bytes += evicted_bytes;
     }
 }

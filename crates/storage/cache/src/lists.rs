@@ -105,6 +105,20 @@ impl<T, const N: usize> Lists<T, N> {
         }
     }
 
+    /// Changes what an entry weighs, in bytes. It stays where it is.
+    pub(crate) fn set_weight(&mut self, slot: u32, weight_bytes: u64) {
+        let Some(entry) = self.slots.get_mut(slot as usize) else {
+            return;
+        };
+        let before = std::mem::replace(&mut entry.weight_bytes, weight_bytes);
+        let ends = &mut self.ends[usize::from(entry.list)];
+        ends.weight_bytes = ends.weight_bytes - before + weight_bytes;
+    }
+    /// What an entry weighs, in bytes.
+    pub(crate) fn weight_of(&self, slot: u32) -> u64 {
+        self.slots[slot as usize].weight_bytes
+    }
+
     /// Removes an entry. Returns it with its weight in bytes.
     pub(crate) fn remove(&mut self, slot: u32) -> Option<(T, u64)> {
         let item = self.slots.get_mut(slot as usize)?.item.take()?;
@@ -121,6 +135,24 @@ impl<T, const N: usize> Lists<T, N> {
             self.slots = Vec::new();
             self.free = NONE;
         }
+    }
+
+    /// The entries of a list from the oldest to the newest, or the other way.
+    pub(crate) fn walk(&self, list: usize, is_from_newest: bool) -> impl Iterator<Item = &T> {
+        let first = match is_from_newest {
+            true => self.ends[list].newest,
+            false => self.ends[list].oldest,
+        };
+        let next = move |slot: &u32| {
+            let entry = self.slots.get(*slot as usize)?;
+            let next = match is_from_newest {
+                true => entry.older,
+                false => entry.newer,
+            };
+            (next != NONE).then_some(next)
+        };
+        let first = (first != NONE).then_some(first);
+        std::iter::successors(first, next).filter_map(|slot| self.item(slot))
     }
 
     /// The slots in use.

@@ -1,14 +1,15 @@
 //! A part of the cache, behind one lock: the adaptive replacement.
 
+use crate::expanded::Expanded;
 use crate::ghost::Ghosts;
 use crate::lists::Lists;
-use crate::{CacheStatistics, Class};
+use crate::{CacheStatistics, Class, Forms, Outcome, Retention};
 use hashbrown::HashTable;
 
-/// Prefetched, and not requested yet.
-const SPECULATIVE: usize = 4;
+/// Prefetched and not requested yet, or requested in part.
+pub(crate) const SPECULATIVE: usize = 4;
 /// The list of entries that were requested once lately, or more often. Ghosts are on the list that their entry was on.
-const fn list_of(class: Class, is_frequent: bool) -> usize {
+pub(crate) const fn list_of(class: Class, is_frequent: bool) -> usize {
     class as usize * 2 + is_frequent as usize
 }
 
@@ -25,9 +26,14 @@ const SHARE_MIN: u64 = WHOLE / 32;
 const METADATA_FACTOR: u64 = 4;
 
 #[derive(Debug)]
-struct Item<K, V> {
+pub(crate) struct Item<K, V> {
     key: K,
+    /// The compact form, or the only one.
     value: V,
+    /// What look-ups find instead.
+    pub(crate) expanded: Option<Expanded<V>>,
+    /// What the content is charged with in the statistics, expanded or not, in bytes.
+    content_bytes: u64,
     hash: u64,
     class: Class,
     /// The events that the shard had seen when the entry's present use began.
@@ -36,11 +42,68 @@ struct Item<K, V> {
     requests: u8,
     /// Whether its key was evicted a short while ago.
     has_returned: bool,
+    /// Whether it may be copied elsewhere.
+    is_candidate: bool,
+}
+
+impl<K, V: Clone> Item<K, V> {
+    /// The form that a look-up finds.
+    fn form(&self) -> V {
+        match &self.expanded {
+            Some(expanded) => expanded.value.clone(),
+            None => self.value.clone(),
+        }
+    }
+    /// The key and the compact form, if it may be copied elsewhere.
+    pub(crate) fn candidate(&self) -> Option<(&K, &V)> {
+        self.is_candidate.then_some((&self.key, &self.value))
+    }
+    /// The form that a request finds.
+    fn request_form(&mut self) -> V {
+        match &mut self.expanded {
+            Some(expanded) => {
+                expanded.is_used = true;
+                expanded.value.clone()
+            }
+            None => self.value.clone(),
+        }
+    }
+}
+
+/// An entry that is no longer in the cache.
+pub(crate) struct Removed<V> {
+    compact: V,
+    expanded: Option<V>,
+    /// What both forms weighed, in bytes.
+    weight_bytes: u64,
+    /// What the compact form weighed, in bytes.
+    compact_bytes: u64,
+}
+
+impl<V> Removed<V> {
+    /// All forms.
+    fn forms(self) -> impl Iterator<Item = V> {
+        [Some(self.compact), self.expanded].into_iter().flatten()
+    }
+    /// The form that a look-up would have found. The other one is added to `gone`.
+    fn form(self, gone: &mut Vec<V>) -> V {
+        match self.expanded {
+            Some(expanded) => {
+                gone.push(self.compact);
+                expanded
+            }
+            None => self.compact,
+        }
+    }
 }
 
 #[derive(Debug)]
 pub(crate) struct Shard<K, V> {
-    lists: Lists<Item<K, V>, 5>,
+    pub(crate) lists: Lists<Item<K, V>, 5>,
+    /// The slots of entries with an expanded form, see `expanded.rs`. Their weights are those of that form.
+    pub(crate) expanded: Lists<u32, 2>,
+    /// The sum of the entries' `content_bytes`.
+    content_bytes: u64,
     table: HashTable<u32>,
     ghosts: Ghosts<4>,
     /// How much of each class's weight entries may take that were not used again, of [`WHOLE`].
@@ -56,6 +119,8 @@ impl<K: Eq + Clone, V: Clone> Shard<K, V> {
     pub(crate) fn new() -> Self {
         Self {
             lists: Lists::new(),
+            expanded: Lists::new(),
+            content_bytes: 0,
             table: HashTable::new(),
             ghosts: Ghosts::new(),
             recent_share: [WHOLE / 2; 2],
@@ -65,40 +130,49 @@ impl<K: Eq + Clone, V: Clone> Shard<K, V> {
         }
     }
 
-    fn find(&self, hash: u64, key: &K) -> Option<u32> {
+    pub(crate) fn find(&self, hash: u64, key: &K) -> Option<u32> {
         let is_same = |slot: &u32| self.lists.item(*slot).is_some_and(|item| item.key == *key);
         self.table.find(hash, is_same).copied()
     }
 
     pub(crate) fn peek(&self, hash: u64, key: &K) -> Option<V> {
         let slot = self.find(hash, key)?;
-        self.lists.item(slot).map(|item| item.value.clone())
+        self.lists.item(slot).map(Item::form)
     }
 
     pub(crate) fn contains(&self, hash: u64, key: &K) -> bool {
         self.find(hash, key).is_some()
     }
 
-    pub(crate) fn get(&mut self, hash: u64, key: &K, class: Class) -> Option<V> {
+    /// The value for a reader that keeps it, as a candidate or not.
+    pub(crate) fn get(
+        &mut self,
+        hash: u64,
+        key: &K,
+        class: Class,
+        is_candidate: bool,
+    ) -> Option<V> {
         let Some(slot) = self.find(hash, key) else {
-            self.statistics.misses += 1;
-            self.statistics.metadata_misses += u64::from(class == Class::Metadata);
+            self.count_miss(class);
             return None;
         };
         let list = self.lists.list_of(slot);
         let events = self.events;
         let item = self.lists.item_mut(slot)?;
-        let value = item.value.clone();
+        let value = item.request_form();
+        item.is_candidate |= is_candidate;
         item.requests = item.requests.saturating_add(1);
         let is_again = events - item.used_at >= ONE_USE_EVENTS;
-        self.statistics.hits += 1;
-        self.statistics.metadata_hits += u64::from(item.class == Class::Metadata);
+        self.statistics.demand.hits += 1;
+        self.statistics.demand.metadata_hits += u64::from(item.class == Class::Metadata);
         let class = item.class;
         if list == SPECULATIVE {
             item.used_at = events;
             let is_frequent = item.has_returned;
-            self.statistics.speculative_used += 1;
+            self.statistics.speculative_used += u64::from(item.requests == 1);
+            let place = item.expanded.as_ref().map(|expanded| expanded.place);
             self.lists.move_to(slot, list_of(class, is_frequent));
+            self.note_requested(place);
         } else if list == list_of(class, true) {
             self.statistics.frequent_hits += 1;
             self.lists.move_to(slot, list);
@@ -114,13 +188,107 @@ impl<K: Eq + Clone, V: Clone> Shard<K, V> {
         Some(value)
     }
 
-    pub(crate) fn insert(&mut self, new: New<K, V>, share_bytes: u64, gone: &mut Vec<V>) {
-        gone.extend(self.remove(new.hash, &new.key));
-        if new.weight_bytes > share_bytes / 8 * 7 {
+    /// The value for a reader that does not keep it. What else there was of a removed entry is added to `gone`.
+    pub(crate) fn get_transient(
+        &mut self,
+        hash: u64,
+        key: &K,
+        class: Class,
+        retention: Retention,
+        gone: &mut Vec<V>,
+    ) -> Option<V> {
+        let Some(slot) = self.find(hash, key) else {
+            self.count_miss(class);
+            return None;
+        };
+        let is_speculative = self.lists.list_of(slot) == SPECULATIVE;
+        let events = self.events;
+        let item = self.lists.item_mut(slot)?;
+        let is_first = item.requests == 0;
+        item.requests = item.requests.saturating_add(1);
+        self.statistics.demand.hits += 1;
+        self.statistics.demand.metadata_hits += u64::from(item.class == Class::Metadata);
+        self.statistics.transient_hits += 1;
+        self.statistics.speculative_used += u64::from(is_speculative && is_first);
+        if retention == Retention::Drop {
+            return self.remove_slot(hash, slot).map(|entry| entry.form(gone));
+        }
+        let value = item.request_form();
+        if is_speculative {
+            item.used_at = events;
+            self.lists.move_to(slot, SPECULATIVE);
+        }
+        Some(value)
+    }
+
+    fn count_miss(&mut self, class: Class) {
+        self.statistics.demand.misses += 1;
+        self.statistics.demand.metadata_misses += u64::from(class == Class::Metadata);
+    }
+
+    /// Takes the count of a miss back.
+    pub(crate) fn uncount_miss(&mut self, class: Class) {
+        let (demand, is_metadata) = (&mut self.statistics.demand, class == Class::Metadata);
+        demand.misses = demand.misses.saturating_sub(1);
+        demand.metadata_misses = (demand.metadata_misses).saturating_sub(is_metadata.into());
+    }
+
+    pub(crate) fn count_io_hit(&mut self, class: Class) {
+        self.statistics.demand.io_hits += 1;
+        self.statistics.demand.metadata_io_hits += u64::from(class == Class::Metadata);
+    }
+
+    pub(crate) fn count_prefetch(&mut self, class: Class, outcome: Outcome) {
+        let counts = &mut self.statistics.prefetch;
+        let (all, of_metadata) = match outcome {
+            Outcome::Hit => (&mut counts.hits, &mut counts.metadata_hits),
+            Outcome::IoHit => (&mut counts.io_hits, &mut counts.metadata_io_hits),
+            Outcome::Miss => (&mut counts.misses, &mut counts.metadata_misses),
+        };
+        *all += 1;
+        *of_metadata += u64::from(class == Class::Metadata);
+    }
+
+    /// Uses an entry as a look-up does, but counts only that a prefetched one was used. Adds a removed value to
+    /// `gone`.
+    pub(crate) fn note_used(
+        &mut self,
+        hash: u64,
+        key: &K,
+        class: Class,
+        retention: Retention,
+        gone: &mut Vec<V>,
+    ) {
+        let before = self.statistics;
+        let value = match retention {
+            Retention::Keep => self.get(hash, key, class, true),
+            Retention::KeepInMemory => self.get(hash, key, class, false),
+            other => self.get_transient(hash, key, class, other, gone),
+        };
+        self.statistics = CacheStatistics {
+            speculative_used: self.statistics.speculative_used,
+            ..before
+        };
+        gone.extend(value.filter(|_| retention == Retention::Drop));
+    }
+
+    pub(crate) fn insert(&mut self, mut new: New<K, V>, share_bytes: u64, gone: &mut Vec<V>) {
+        if let Some(slot) = self.find(new.hash, &new.key) {
+            gone.extend(
+                self.remove_slot(new.hash, slot)
+                    .into_iter()
+                    .flat_map(Removed::forms),
+            );
+        }
+        if new.forms.weight_bytes() > share_bytes / 8 * 7 {
+            gone.extend(new.forms.expanded.take().map(|(value, _)| value));
+        }
+        if new.forms.weight_bytes() > share_bytes / 8 * 7 {
             return;
         }
         let has_returned = self.learn(new.hash, share_bytes);
-        self.make_space(new.weight_bytes, share_bytes, gone);
+        let expanded_bytes = new.forms.expanded_bytes();
+        self.make_space(new.forms.weight_bytes(), expanded_bytes, share_bytes, gone);
         let list = list_of(new.class, has_returned);
         self.put(new, list, has_returned);
     }
@@ -129,19 +297,27 @@ impl<K: Eq + Clone, V: Clone> Shard<K, V> {
         self.events += 1;
         let item = Item {
             key: new.key,
-            value: new.value,
+            value: new.forms.compact,
+            expanded: None,
+            content_bytes: new.forms.content_bytes,
             hash: new.hash,
             class: new.class,
             used_at: self.events,
-            requests: u8::from(list != SPECULATIVE),
+            // A prefetched value becomes one when it is requested.
+            is_candidate: new.is_candidate && new.requests > 0,
+            requests: new.requests,
             has_returned,
         };
-        let Some(slot) = self.lists.push(list, item, new.weight_bytes) else {
+        let Some(slot) = self.lists.push(list, item, new.forms.compact_bytes) else {
             return;
         };
+        self.content_bytes += new.forms.content_bytes;
         let lists = &self.lists;
         let hash_of = |slot: &u32| lists.item(*slot).map_or(0, |item| item.hash);
         self.table.insert_unique(new.hash, slot, hash_of);
+        if let Some((value, weight_bytes)) = new.forms.expanded {
+            self.attach(slot, value, weight_bytes);
+        }
     }
 
     /// Learns from a key that comes back soon after it was evicted: its list should have been larger. Returns
@@ -165,14 +341,23 @@ impl<K: Eq + Clone, V: Clone> Shard<K, V> {
         true
     }
 
-    /// Evicts until `weight_bytes` more fit into the share.
-    pub(crate) fn make_space(&mut self, weight_bytes: u64, share_bytes: u64, gone: &mut Vec<V>) {
+    /// Evicts until `weight_bytes` more fit into the share, of which `expanded_bytes` are an expanded form.
+    pub(crate) fn make_space(
+        &mut self,
+        weight_bytes: u64,
+        expanded_bytes: u64,
+        share_bytes: u64,
+        gone: &mut Vec<V>,
+    ) {
         while self.lists.weight_bytes() + weight_bytes > share_bytes {
+            if self.collapse_one(expanded_bytes, share_bytes, gone) {
+                continue;
+            }
             let victim = (self.stale_speculative())
                 .or_else(|| self.victim(share_bytes))
                 .or_else(|| self.lists.oldest(SPECULATIVE));
             let Some(victim) = victim else { return };
-            gone.extend(self.evict(victim, share_bytes));
+            self.evict(victim, share_bytes, gone);
         }
     }
 
@@ -192,16 +377,21 @@ impl<K: Eq + Clone, V: Clone> Shard<K, V> {
         self.lists.oldest(list_of(class, !is_recent))
     }
 
-    fn evict(&mut self, slot: u32, share_bytes: u64) -> Option<V> {
+    fn evict(&mut self, slot: u32, share_bytes: u64, gone: &mut Vec<V>) {
         let list = self.lists.list_of(slot);
-        let hash = self.lists.item(slot)?.hash;
-        let (value, weight_bytes) = self.remove_slot(hash, slot)?;
+        let Some(hash) = self.lists.item(slot).map(|item| item.hash) else {
+            return;
+        };
+        let Some(entry) = self.remove_slot(hash, slot) else {
+            return;
+        };
         self.statistics.evicted += 1;
-        self.statistics.evicted_bytes += weight_bytes;
+        self.statistics.evicted_bytes += entry.weight_bytes;
         if list != SPECULATIVE {
-            self.ghosts.add(list, hash, weight_bytes, share_bytes);
+            self.ghosts
+                .add(list, hash, entry.compact_bytes, share_bytes);
         }
-        Some(value)
+        gone.extend(entry.forms());
     }
 
     /// The oldest speculative entry, if it is stale: since it was inserted, the shard has seen more than
@@ -213,19 +403,25 @@ impl<K: Eq + Clone, V: Clone> Shard<K, V> {
         (age > events_max).then_some(slot)
     }
 
-    pub(crate) fn has_room_for_speculative(&mut self, weight_bytes: u64, share_bytes: u64) -> bool {
+    pub(crate) fn has_room_for_speculative(
+        &mut self,
+        weight_bytes: u64,
+        share_bytes: u64,
+        gone: &mut Vec<V>,
+    ) -> bool {
         // Each request for space ages the existing entries, so that it succeeds in the end.
         self.events += 1;
         while self.lists.list(SPECULATIVE).weight_bytes + weight_bytes > share_bytes / 4 {
             let Some(victim) = self.stale_speculative() else {
                 return false;
             };
-            drop(self.evict(victim, share_bytes));
+            self.evict(victim, share_bytes, gone);
         }
         let frequent = [Class::Data, Class::Metadata].map(|class| list_of(class, true));
         let held =
             [frequent[0], frequent[1], SPECULATIVE].map(|list| self.lists.list(list).weight_bytes);
-        held.iter().sum::<u64>() + weight_bytes <= share_bytes
+        let held = held.iter().sum::<u64>();
+        held.saturating_sub(self.collapsible_bytes(share_bytes)) + weight_bytes <= share_bytes
     }
 
     /// Returns whether the entry was kept.
@@ -238,38 +434,51 @@ impl<K: Eq + Clone, V: Clone> Shard<K, V> {
         if self.contains(new.hash, &new.key) {
             return true;
         }
-        if !self.has_room_for_speculative(new.weight_bytes, share_bytes) {
+        let weight_bytes = new.forms.weight_bytes();
+        if !self.has_room_for_speculative(weight_bytes, share_bytes, gone) {
             return false;
         }
-        while self.lists.weight_bytes() + new.weight_bytes > share_bytes {
+        while self.lists.weight_bytes() + weight_bytes > share_bytes {
+            if self.collapse_one(0, share_bytes, gone) {
+                continue;
+            }
             let recent = [Class::Data, Class::Metadata].map(|class| list_of(class, false));
             let victim = recent.iter().find_map(|list| self.lists.oldest(*list));
             let Some(victim) = victim else { return false };
-            gone.extend(self.evict(victim, share_bytes));
+            self.evict(victim, share_bytes, gone);
         }
         let has_returned = self.learn(new.hash, share_bytes);
         self.put(new, SPECULATIVE, has_returned);
         true
     }
 
-    pub(crate) fn take_if_used_once(&mut self, hash: u64, key: &K) -> Option<V> {
+    pub(crate) fn take_if_used_once(&mut self, hash: u64, key: &K, gone: &mut Vec<V>) -> Option<V> {
         let slot = self.find(hash, key)?;
         let item = self.lists.item(slot)?;
         let is_once = item.requests == 1 && self.lists.list_of(slot) != SPECULATIVE;
-        is_once.then(|| self.remove(hash, key))?
+        is_once.then(|| self.remove(hash, key, gone))?
     }
 
-    pub(crate) fn remove(&mut self, hash: u64, key: &K) -> Option<V> {
+    /// Removes an entry and returns the form that a look-up would have found. The other is added to `gone`.
+    pub(crate) fn remove(&mut self, hash: u64, key: &K, gone: &mut Vec<V>) -> Option<V> {
         let slot = self.find(hash, key)?;
-        self.remove_slot(hash, slot).map(|(value, _)| value)
+        self.remove_slot(hash, slot).map(|entry| entry.form(gone))
     }
 
-    fn remove_slot(&mut self, hash: u64, slot: u32) -> Option<(V, u64)> {
+    fn remove_slot(&mut self, hash: u64, slot: u32) -> Option<Removed<V>> {
         if let Ok(found) = self.table.find_entry(hash, |other| *other == slot) {
             found.remove();
         }
-        let (item, weight_bytes) = self.lists.remove(slot)?;
-        Some((item.value, weight_bytes))
+        let expanded = self.collapse(slot);
+        let expanded_bytes = expanded.as_ref().map_or(0, |(_, bytes)| *bytes);
+        let (item, compact_bytes) = self.lists.remove(slot)?;
+        self.content_bytes -= item.content_bytes;
+        Some(Removed {
+            compact: item.value,
+            expanded: expanded.map(|(value, _)| value),
+            weight_bytes: compact_bytes + expanded_bytes,
+            compact_bytes,
+        })
     }
 
     /// Removes the entries whose key is chosen.
@@ -277,10 +486,15 @@ impl<K: Eq + Clone, V: Clone> Shard<K, V> {
         let slots = self.lists.slots().filter(|(_, item)| is_chosen(&item.key));
         let chosen: Vec<(u32, u64)> = slots.map(|(slot, item)| (slot, item.hash)).collect();
         for (slot, hash) in chosen {
-            gone.extend(self.remove_slot(hash, slot).map(|(value, _)| value));
+            gone.extend(
+                self.remove_slot(hash, slot)
+                    .into_iter()
+                    .flat_map(Removed::forms),
+            );
         }
         if self.lists.len() == 0 {
             self.lists.shrink();
+            self.expanded.shrink();
             self.table = HashTable::new();
             self.ghosts = Ghosts::new();
         }
@@ -292,12 +506,18 @@ impl<K: Eq + Clone, V: Clone> Shard<K, V> {
         let of_class = |class| weight(list_of(class, false)) + frequent(class);
         CacheStatistics {
             weight_bytes: self.lists.weight_bytes(),
+            expanded_bytes: self.expanded.weight_bytes(),
+            content_bytes: self.content_bytes,
             entries: self.lists.len(),
             speculative_bytes: weight(SPECULATIVE),
             metadata_bytes: of_class(Class::Metadata),
             data_bytes: of_class(Class::Data),
             frequent_bytes: frequent(Class::Data) + frequent(Class::Metadata),
             ghost_bytes: (0..4).map(|list| self.ghosts.weight_bytes(list)).sum(),
+            frequent_ghost_bytes: [Class::Data, Class::Metadata]
+                .map(|class| self.ghosts.weight_bytes(list_of(class, true)))
+                .iter()
+                .sum(),
             ..self.statistics
         }
     }
@@ -306,10 +526,12 @@ impl<K: Eq + Clone, V: Clone> Shard<K, V> {
 /// An entry to be inserted.
 pub(crate) struct New<K, V> {
     pub(crate) key: K,
-    pub(crate) value: V,
+    pub(crate) forms: Forms<V>,
     pub(crate) hash: u64,
     pub(crate) class: Class,
-    pub(crate) weight_bytes: u64,
+    /// Requests so far: none for a prefetched entry.
+    pub(crate) requests: u8,
+    pub(crate) is_candidate: bool,
 }
 
 fn scaled(bytes: u64, share: u64) -> u64 {

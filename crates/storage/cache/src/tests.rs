@@ -1,7 +1,10 @@
 //! Tests of the adaptive replacement.
 
+mod forms;
+
 use super::*;
 use crate::Class::{Data, Metadata};
+use forms::two;
 use proptest::prelude::*;
 use std::collections::HashMap;
 
@@ -169,7 +172,7 @@ fn replacing_a_value_keeps_the_sum_right() {
 fn removed_entries_and_their_weight_are_gone() {
     let cache = Cache::new(16 * 1000);
     cache.insert(1u64, 1u64, Data, 500);
-    assert!(cache.insert_speculative(2, 2, Data, 500).0);
+    assert!(cache.insert_speculative(2, Forms::one(2, 500), Data).0);
     assert_eq!(
         (cache.take(&1), cache.take(&2), cache.take(&3)),
         (Some(1), Some(2), None)
@@ -220,7 +223,11 @@ fn what_belongs_to_a_closed_pool_is_removed() {
 #[test]
 fn a_used_speculative_entry_becomes_a_value_read_once() {
     let cache = Cache::new(16 * 1000);
-    assert!(cache.insert_speculative(1u64, 1u64, Data, 500).0);
+    assert!(
+        cache
+            .insert_speculative(1u64, Forms::one(1u64, 500), Data)
+            .0
+    );
     assert_eq!(cache.statistics().speculative_bytes, 500);
     assert_eq!(cache.get(&1, Data), Some(1));
     let stats = cache.statistics();
@@ -237,7 +244,7 @@ fn speculative_entries_never_evict_used_values() {
     let cache = with_frequent(16 * 1000, 0..24, Data, 500);
     let mut kept = 0;
     for key in 1000..100_000u64 {
-        kept += u64::from(cache.insert_speculative(key, key, Data, 100).0);
+        kept += u64::from(cache.insert_speculative(key, Forms::one(key, 100), Data).0);
         let stats = cache.statistics();
         assert!(stats.speculative_bytes <= cache.speculative_bytes_max());
         assert!(stats.weight_bytes <= 16 * 1000);
@@ -250,9 +257,9 @@ fn speculative_entries_never_evict_used_values() {
 fn new_speculative_entries_evict_only_stale_ones() {
     let cache = Cache::new(16 * 1000);
     for key in 0..40u64 {
-        assert!(cache.insert_speculative(key, key, Data, 100).0);
+        assert!(cache.insert_speculative(key, Forms::one(key, 100), Data).0);
     }
-    let (is_kept, _) = cache.insert_speculative(100, 100, Data, 100);
+    let (is_kept, _) = cache.insert_speculative(100, Forms::one(100, 100), Data);
     assert!(!is_kept, "the share is taken");
     assert_eq!(count(&cache, 0..40), 40);
     // Other readers continue, and none requests the speculative entries.
@@ -260,16 +267,20 @@ fn new_speculative_entries_evict_only_stale_ones() {
         cache.insert(key, key, Data, 100);
         let _ = cache.get(&key, Data);
     }
-    assert!(cache.insert_speculative(100, 100, Data, 100).0);
+    assert!(cache.insert_speculative(100, Forms::one(100, 100), Data).0);
 }
 
 #[test]
 fn a_speculative_entry_does_not_replace_a_value() {
     let cache = Cache::new(16 * 1000);
     cache.insert(1u64, 1u64, Data, 500);
-    assert!(cache.insert_speculative(1, 2, Data, 500).0);
+    assert!(cache.insert_speculative(1, Forms::one(2, 500), Data).0);
     assert_eq!(cache.get(&1, Data), Some(1));
-    assert!(!cache.insert_speculative(2, 2, Data, 16 * 1000).0);
+    assert!(
+        !cache
+            .insert_speculative(2, Forms::one(2, 16 * 1000), Data)
+            .0
+    );
     assert!(cache.contains(&1) && !cache.contains(&2));
 }
 
@@ -280,7 +291,7 @@ fn evicted_values_are_returned() {
     assert!(cache.insert(2, 'b', Data, 400).is_empty());
     assert_eq!(cache.insert(1, 'c', Data, 400), ['a'], "it had this key");
     assert_eq!(cache.insert(3, 'd', Data, 400), ['b']);
-    let (is_kept, gone) = cache.insert_speculative(4, 'e', Data, 240);
+    let (is_kept, gone) = cache.insert_speculative(4, Forms::one('e', 240), Data);
     assert!(is_kept);
     assert_eq!(gone, ['c']);
 }
@@ -288,7 +299,11 @@ fn evicted_values_are_returned() {
 #[test]
 fn only_values_read_once_are_taken_back() {
     let cache = Cache::new(16 * 1000);
-    assert!(cache.insert_speculative(1u64, 1u64, Data, 100).0);
+    assert!(
+        cache
+            .insert_speculative(1u64, Forms::one(1u64, 100), Data)
+            .0
+    );
     assert_eq!(cache.take_if_used_once(&1), None, "nobody asked for it yet");
     assert_eq!(cache.get(&1, Data), Some(1));
     assert_eq!(cache.take_if_used_once(&1), Some(1));
@@ -312,6 +327,9 @@ enum Act {
     Take(u64),
     Limit(u64),
     RemoveOdd,
+    InsertForms(u64, u64, u64),
+    Expand(u64, u64),
+    Use(u64, bool),
 }
 
 fn act() -> impl Strategy<Value = Act> {
@@ -322,6 +340,9 @@ fn act() -> impl Strategy<Value = Act> {
         1 => (0..64u64).prop_map(Act::Take),
         1 => (0..4000u64).prop_map(Act::Limit),
         1 => Just(Act::RemoveOdd),
+        4 => (0..64u64, 0..200u64, 0..400u64).prop_map(|(k, w, e)| Act::InsertForms(k, w, e)),
+        3 => (0..64u64, 0..400u64).prop_map(|(k, e)| Act::Expand(k, e)),
+        2 => (0..64u64, any::<bool>()).prop_map(|(k, d)| Act::Use(k, d)),
     ]
 }
 
@@ -345,7 +366,7 @@ proptest! {
                 }
                 Act::Speculate(key, weight) => {
                     let had = cache.contains(&key);
-                    cache.insert_speculative(key, number, Data, weight);
+                    cache.insert_speculative(key, Forms::one(number, weight), Data);
                     if !had {
                         last.insert(key, (number, weight));
                     }
@@ -357,13 +378,122 @@ proptest! {
                 }
                 Act::Limit(limit) => cache.set_limit_bytes(limit),
                 Act::RemoveOdd => cache.remove_where(|key| key % 2 == 1),
+                Act::InsertForms(key, weight, expanded) => {
+                    cache.insert_forms(key, two(number, weight, expanded), Data);
+                    last.insert(key, (number, weight));
+                }
+                Act::Expand(key, weight) => {
+                    let value = last.get(&key).map_or(0, |(value, _)| *value);
+                    drop(cache.expand(&key, (value, weight)));
+                }
+                Act::Use(key, is_dropped) => {
+                    let retention = if is_dropped { Retention::Drop } else { Retention::Rest };
+                    if let Some(value) = cache.get_with(&key, Data, retention) {
+                        prop_assert_eq!(value, last[&key].0);
+                    }
+                }
             }
             let kept: Vec<u64> = (0..64).filter(|key| cache.contains(key)).collect();
-            let weight: u64 = kept.iter().map(|key| last[key].1).sum();
+            let compact: u64 = kept.iter().map(|key| last[key].1).sum();
             let stats = cache.statistics();
-            prop_assert_eq!((stats.entries, stats.weight_bytes), (kept.len() as u64, weight));
+            let weight = stats.weight_bytes;
+            prop_assert_eq!(stats.entries, kept.len() as u64);
+            prop_assert_eq!(weight - stats.expanded_bytes, compact);
             prop_assert_eq!(stats.data_bytes + stats.metadata_bytes + stats.speculative_bytes, weight);
             prop_assert!(weight <= cache.limit_bytes());
+            prop_assert!(stats.speculative_bytes <= 3000 / 4 || cache.limit_bytes() != 3000);
         }
     }
+}
+
+/// Look-ups of readers: hits, of them transient, I/O hits, misses.
+fn demand(cache: &Cache<u64, u64>) -> [u64; 4] {
+    let stats = cache.statistics();
+    let counts = stats.demand;
+    [
+        counts.hits,
+        stats.transient_hits,
+        counts.io_hits,
+        counts.misses,
+    ]
+}
+
+#[test]
+fn a_value_that_is_dropped_is_found_once_more_at_most() {
+    let cache = Cache::new(16 * 1000);
+    cache.insert(1u64, 1u64, Data, 500);
+    assert!(cache.insert_speculative(2, Forms::one(2, 500), Data).0);
+    for key in [1, 2] {
+        assert_eq!(cache.get_with(&key, Data, Retention::Drop), Some(key));
+        assert_eq!(cache.get_with(&key, Data, Retention::Drop), None);
+    }
+    assert_eq!(
+        cache.insert_with(3, Forms::one(3, 500), Data, Retention::Drop),
+        [3],
+        "it is not kept at all"
+    );
+    let stats = cache.statistics();
+    assert_eq!((stats.entries, stats.weight_bytes), (0, 0));
+    assert_eq!((stats.speculative_used, stats.evicted), (1, 0));
+    assert_eq!(demand(&cache), [2, 2, 0, 2]);
+    // It leaves no ghost from which the cache would learn.
+    cache.insert(1, 1, Data, 500);
+    assert_eq!(cache.statistics().ghost_hits, 0);
+}
+
+#[test]
+fn the_rest_of_a_value_waits_as_a_speculative_entry() {
+    let cache = Cache::new(16 * 1000);
+    cache.insert_with(1u64, Forms::one(1u64, 500), Data, Retention::Rest);
+    assert!(cache.insert_speculative(2, Forms::one(2, 500), Data).0);
+    for _ in 0..3 {
+        for key in [1, 2] {
+            assert_eq!(cache.get_with(&key, Data, Retention::Rest), Some(key));
+        }
+    }
+    let stats = cache.statistics();
+    assert_eq!((stats.speculative_bytes, stats.data_bytes), (1000, 0));
+    assert_eq!(stats.speculative_used, 1, "only one was prefetched");
+    // A reader that keeps values makes it one of those.
+    assert_eq!(cache.get(&2, Data), Some(2));
+    assert_eq!(cache.statistics().data_bytes, 500);
+    assert_eq!(cache.get_with(&1, Data, Retention::Drop), Some(1));
+    assert_eq!(cache.statistics().speculative_bytes, 0);
+    assert_eq!(cache.statistics().speculative_used, 1);
+}
+
+#[test]
+fn a_miss_counts_once_whatever_follows() {
+    let cache = Cache::new(16 * 1000);
+    let keep = Retention::Keep;
+    // Read by its caller.
+    assert_eq!(cache.get(&1u64, Metadata), None::<u64>);
+    assert_eq!(cache.get_again(&1, Metadata, keep), None);
+    assert_eq!(demand(&cache), [0, 0, 0, 1]);
+    // Another one has read it in between.
+    assert_eq!(cache.get(&2, Data), None);
+    cache.insert(2, 2, Data, 500);
+    assert_eq!(cache.get_again(&2, Data, keep), Some(2));
+    assert_eq!(demand(&cache), [1, 0, 0, 1]);
+    // Another one is reading it, as a prefetch.
+    assert_eq!(cache.get(&3, Data), None);
+    cache.count_joined(&3, Data);
+    assert!(cache.insert_speculative(3, Forms::one(3, 500), Data).0);
+    cache.note_used(&3, Data, keep);
+    assert_eq!(demand(&cache), [1, 0, 1, 1]);
+    let stats = cache.statistics();
+    assert_eq!((stats.speculative_used, stats.data_bytes), (1, 1000));
+    assert_eq!(stats.demand.metadata_misses, 1);
+    for outcome in [Outcome::Hit, Outcome::IoHit, Outcome::Miss] {
+        cache.count_prefetch(&4, Metadata, outcome);
+    }
+    let prefetch = cache.statistics().prefetch;
+    assert_eq!(prefetch.count(), 3);
+    let metadata = [
+        prefetch.metadata_hits,
+        prefetch.metadata_io_hits,
+        prefetch.metadata_misses,
+    ];
+    assert_eq!(metadata, [1; 3]);
+    assert_eq!(demand(&cache), [1, 0, 1, 1], "readers are counted apart");
 }

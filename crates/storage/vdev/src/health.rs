@@ -22,6 +22,11 @@ pub trait Health {
     /// them only [`LeafHealth::Stale`] and [`LeafHealth::Unreadable`] matter, because their bytes lie on
     /// other leaves.
     fn leaf(&self, leaf: LeafId, birth: Txg) -> LeafHealth;
+    /// How many requests the leaf has queued or in flight. Reads of a mirror avoid a busy side.
+    fn load(&self, leaf: LeafId) -> u64 {
+        let _ = leaf;
+        0
+    }
 }
 
 /// Every leaf is present and complete.

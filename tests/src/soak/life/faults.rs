@@ -7,7 +7,9 @@ const DATA_START_BYTES: u64 = 4 << 20;
 
 impl Lived<'_> {
     pub(super) fn victim(&mut self, seed: u64) -> Option<usize> {
-        let victim = SeededRng::new(seed).pick(&self.victims).copied()?;
+        let mut rng = SeededRng::new(seed);
+        let place = rng.pick(&self.victims).copied()?;
+        let victim = rng.pick(self.layout.disks(place)).copied()?;
         self.stats.faults += 1;
         Some(victim)
     }
@@ -78,8 +80,10 @@ impl Lived<'_> {
         self.note(None)?;
         let mut rng = Seed::new(seed);
         let disks = self.world.disks();
-        let number = usize::try_from(rng.below(disks.len() as u64)).unwrap_or(0);
-        let is_victim = self.victims.contains(&number);
+        let ours: Vec<usize> = self.layout.all().into_iter().collect();
+        let number = rng.choose(&ours).copied().unwrap_or(0);
+        let place = self.layout.place_of(number);
+        let is_victim = place.is_some_and(|place| self.victims.contains(&place));
         // One faulty disk more than the redundancy tolerates. Only this txg may be affected.
         let is_alone = self.harmed.is_empty() || is_victim;
         if !is_alone {
@@ -114,8 +118,10 @@ impl Lived<'_> {
             if disks[number].broken_promises() > 0 {
                 self.harmed.insert(number);
                 if !is_victim && !self.victims.is_empty() {
-                    // Together with the disks that may fail, this would exceed the redundancy.
-                    self.victims = vec![number];
+                    // Together with the disks that may fail, this would exceed the redundancy. A log device
+                    // without redundancy holds promises that its loss takes along (`Op::LoseLog`).
+                    let is_bearable = |place: &Place| self.layout.is_redundant(*place);
+                    self.victims = place.filter(is_bearable).into_iter().collect();
                 }
             }
             return Ok(Goes::On);
@@ -128,6 +134,7 @@ impl Lived<'_> {
         }
         self.committed = Txg(self.committed.0 + 3);
         self.harmed.insert(number);
-        self.cut(rng.bits())
+        // A long journal must not be cleared here: the txgs in doubt are none that were acknowledged.
+        self.cut_now(rng.bits(), false)
     }
 }

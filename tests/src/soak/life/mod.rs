@@ -1,6 +1,9 @@
 //! A simulated run.
 
+mod changing;
 mod faults;
+mod layout;
+mod mending;
 mod mood;
 mod pool;
 mod reopening;
@@ -9,13 +12,15 @@ mod stats;
 use super::compare::{judged, read_back, recounted, verified};
 use super::logs::{Done, Logs, Wanted};
 use super::op::{Op, Plan};
+use super::shape::Shape;
 use super::states::State;
 use crate::hostile::rng::SeededRng;
 use crate::workload::{Content, Deed, Life, Model, bytes_of, content_differences};
+use layout::{Layout, Place};
 use millpond_device::{Candidate, Device};
 use millpond_engine::{
-    FeatureChoice, FoundLogs, NewDevice, NewPool, NewTop, NewVdevOptions, NewVdevs, OpenOptions,
-    Pool, PoolCandidate, SyncMode, Txg, View, WriteOptions,
+    FoundLogs, NewDevice, NewPool, NewTop, NewVdevOptions, NewVdevs, OpenOptions, Pool,
+    PoolCandidate, SyncMode, Txg, View, WriteOptions,
 };
 use millpond_env::sync::atomic::{AtomicUsize, Ordering};
 use millpond_env::sync::{Arc, Mutex, bounded};
@@ -25,7 +30,7 @@ use millpond_sim::{Fault, FaultPlan, PowerCut, Scope, Seed, World};
 use millpond_txg::DirtyLimits;
 use mood::Mood;
 pub use stats::RunStats;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -205,14 +210,17 @@ enum Goes {
 
 struct Lived<'p> {
     options: &'p Options,
+    shape: &'static Shape,
     world: World,
-    victims: Vec<usize>,
+    layout: Layout,
+    /// Places whose disks may fail.
+    victims: Vec<Place>,
     absent: BTreeSet<usize>,
     /// Log devices without redundancy.
     log_disks: BTreeSet<usize>,
     /// Disks with wrong or old data.
     ///
-    /// This lasts until the end of the run, because nothing rewrites the data.
+    /// This lasts until a scrub has written the data again ([`Op::Mend`]).
     harmed: BTreeSet<usize>,
     pool: Option<Pool>,
     life: Life,
@@ -263,9 +271,12 @@ impl<'p> Lived<'p> {
         if let Some(file) = &options.requests {
             record_requests(&world, file)?;
         }
-        let victims = plan.shape.victims(&mut rng);
+        let seed_of_victims = rng.word();
         let mood = Mood::of(&mut rng);
         let pool = create(&world, plan.shape, writing(), mood.cache_bytes)?;
+        let layout = Layout::of(&pool.inner().config().root)?;
+        let victims = layout.victims(plan.shape, &mut SeededRng::new(seed_of_victims));
+        mood.force_gangs(&pool);
         let mut life = Life::new(POOL, plan.shape.name, plan.seed);
         life.file_bytes_max = mood.file_bytes_max;
         life.dataset_percent = mood.dataset_percent;
@@ -275,7 +286,9 @@ impl<'p> Lived<'p> {
         life.sets_synchrony = true;
         let mut lived = Self {
             options,
+            shape: plan.shape,
             world,
+            layout,
             victims,
             absent: BTreeSet::new(),
             log_disks: plan.shape.single_logs(),
@@ -477,6 +490,10 @@ impl<'p> Lived<'p> {
                 self.absent.clear();
                 self.life.log.push("all disks are back".to_owned());
             }
+            Op::Scan(seed) => self.scan(seed)?,
+            Op::Mend(seed) => self.mend(seed)?,
+            Op::Attach(seed) => self.attach(seed)?,
+            Op::Detach(seed) => self.detach(seed)?,
             Op::Rot(seed) => self.rot(seed),
             Op::Err(seed) => self.err(seed),
             Op::Refuse(seed) => return self.refuse(seed),

@@ -12,6 +12,8 @@ pub(super) struct Mood {
     pub(super) makes_many: bool,
     /// Some runs keep little of the pool in memory.
     pub(super) cache_bytes: u64,
+    /// In some runs blocks from this size on become gang blocks.
+    pub(super) gangs_from_bytes: Option<u64>,
 }
 
 impl Mood {
@@ -26,6 +28,15 @@ impl Mood {
             cache_bytes: *rng
                 .pick(&[128 << 20, 128 << 20, 128 << 20, 128 << 20, 4 << 20])
                 .unwrap_or(&0),
+            gangs_from_bytes: *rng
+                .pick(&[None, None, None, Some(8 << 10), Some(32 << 10)])
+                .unwrap_or(&None),
+        }
+    }
+
+    pub(super) fn force_gangs(&self, pool: &Pool) {
+        if let Some(bytes) = self.gangs_from_bytes {
+            pool.inner().allocator().force_gangs(bytes);
         }
     }
 }

@@ -48,21 +48,14 @@ pub fn create(
         next += leaves;
     }
     let new = NewPool {
-        name: POOL.to_owned(),
-        vdevs: NewVdevs {
-            tops,
-            ..NewVdevs::default()
-        },
         vdev_options: NewVdevOptions {
             ashift: Some(shape.ashift),
             force: true,
         },
-        features: FeatureChoice::Default,
-        settings: vec![],
-        root_properties: BTreeMap::new(),
         writing,
         system: "soak".to_owned(),
         cache_bytes: Some(cache_bytes),
+        ..NewPool::new(POOL, NewVdevs::of(tops))
     };
     Pool::create(&world.env(), &new).map_err(|error| failure_text("creation", &error))
 }

@@ -84,6 +84,11 @@ impl Lived<'_> {
 
     fn cut_with(&mut self, seed: u64, loses_logs: bool) -> Result<Goes, String> {
         self.note(None)?;
+        self.cut_now(seed, loses_logs)
+    }
+
+    /// Like [`Lived::cut`], after a txg of which it is not known whether it was committed.
+    pub(super) fn cut_now(&mut self, seed: u64, loses_logs: bool) -> Result<Goes, String> {
         self.life.close_file_systems();
         self.pool = None;
         let mut rng = Seed::new(seed);
@@ -166,7 +171,6 @@ impl Lived<'_> {
     ) -> Result<Goes, String> {
         self.openings += 1;
         let is_due = |every: u64| every > 0 && self.openings.is_multiple_of(every);
-        let harmed: BTreeSet<String> = self.harmed.iter().map(|disk| path(*disk)).collect();
         let options = OpenOptions {
             cache_bytes: Some(self.mood.cache_bytes),
             ..OpenOptions::default()
@@ -183,7 +187,7 @@ impl Lived<'_> {
                 (state.model, from) = candidates.swap_remove(which);
                 self.stats.compared += 1;
             }
-            verified(&read, &harmed, self.may_be_torn)?;
+            verified(&read, &self.may_be_wrong(&read), self.may_be_torn)?;
             // The blocks of logs with a missing device are unknown and stay allocated.
             self.may_leak |= found_logs == FoundLogs::Discard;
             if is_due(self.options.recount_every) && !self.may_leak {
@@ -225,6 +229,7 @@ impl Lived<'_> {
             Some(pool) => pool,
             None => open(found_logs).map_err(|error| failure_text("opening", &error))?,
         };
+        self.mood.force_gangs(&pool);
         self.life.model = state.model.clone();
         if let Some(replayed) = state.replayed.as_ref().filter(|_| !is_given_up) {
             self.life.model = Model::clone(replayed);
@@ -268,7 +273,25 @@ impl Lived<'_> {
         }
         self.pool = Some(pool);
         self.opened_after = self.world.recorded();
+        self.read_layout()?;
         Ok(Goes::On)
+    }
+
+    /// The disks that may hold wrong data: those that were made to fail, and those that are not complete yet.
+    fn may_be_wrong(&self, read: &View) -> BTreeSet<String> {
+        let harmed = self.harmed.iter().map(|disk| path(*disk));
+        let topology = read.inner().store().topology();
+        let leaves = topology.tree.leaves();
+        let incomplete = leaves.filter(|(leaf, _)| !topology.health.missed(*leaf).is_empty());
+        let incomplete = incomplete.filter_map(|(_, node)| node.config.path.clone());
+        // What a disk of the start lacks, it lacks because it failed.
+        let is_new = |path: &String| {
+            let number = path
+                .strip_prefix("/sim/d")
+                .and_then(|text| text.parse().ok());
+            number.is_some_and(|number: usize| number >= self.shape.disks())
+        };
+        harmed.chain(incomplete.filter(is_new)).collect()
     }
 
     /// Checks that intent logs restored exactly the promises, or additional work in progress.

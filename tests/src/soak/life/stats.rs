@@ -34,6 +34,16 @@ pub struct RunStats {
     pub torn: u64,
     /// Log devices lost with the promises on them.
     pub lost_logs: u64,
+    /// Slices of scrubs and resilvers.
+    pub slices: u64,
+    /// How often resilver and scrub ended all damage.
+    pub mended: u64,
+    /// Disks attached as replacements or sides of mirrors.
+    pub attached: u64,
+    /// Disks replaced.
+    pub replaced: u64,
+    /// Sides taken out of mirrors.
+    pub detached: u64,
     /// All disk requests in order.
     pub trace: Trace,
 }
@@ -54,6 +64,11 @@ impl AddAssign for RunStats {
         self.brought_back += other.brought_back;
         self.torn += other.torn;
         self.lost_logs += other.lost_logs;
+        self.slices += other.slices;
+        self.mended += other.mended;
+        self.attached += other.attached;
+        self.replaced += other.replaced;
+        self.detached += other.detached;
         self.trace += other.trace;
     }
 }

@@ -15,8 +15,9 @@ use super::content::Content;
 use super::global::refused;
 use super::pools::{FileTarget, Pools, Target, explained};
 use crate::session::{Ending, Failure, Session};
+use crate::verbs::parse;
 use attributes::Wanted;
-use clap::{ArgMatches, Args, Command, FromArgMatches};
+use clap::{ArgMatches, Args, Command};
 use file::HostLinks;
 use millpond_engine::{FileKind, Symlinks};
 use millpond_env::sync::Arc;
@@ -84,8 +85,7 @@ pub fn command() -> Command {
 /// Copies all sources.
 pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
     let global = &global.reading_once();
-    let options =
-        Options::from_arg_matches(matches).map_err(|error| Failure::Usage(error.to_string()))?;
+    let options: Options = parse(matches)?;
     let Some((destination, sources)) = options.words.split_last() else {
         return Err(Failure::Usage("what is to be copied?".into()));
     };

@@ -9,6 +9,7 @@ use super::name_text::{escaped, shown};
 use super::pools::Pools;
 use super::walk::{Walk, beginning};
 use crate::session::{Ending, Failure, Session};
+use crate::verbs::unless_refused;
 use clap::{Arg, ArgMatches, Command, value_parser};
 use expression::{Expression, parse};
 use millpond_engine::Symlinks;
@@ -53,14 +54,9 @@ pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Endi
     let is_terminal = io::stdout().is_terminal();
     let mut status = 0;
     for word in addresses {
-        let target = match pools.file(word, Symlinks::Keep) {
-            Ok(target) => target,
-            Err(Failure::Refused(text)) => {
-                writeln!(session.err, "{text}")?;
-                status = 1;
-                continue;
-            }
-            Err(failure) => return Err(failure),
+        let target = pools.file(word, Symlinks::Keep);
+        let Some(target) = unless_refused(session, target, &mut status)? else {
+            continue;
         };
         let begin = beginning(word.as_encoded_bytes());
         let mut walk = Walk::new(&target, &begin, expression.depth_max);

@@ -3,23 +3,18 @@
 use crate::session::{Ending, Session};
 use crate::text::number;
 use crate::verbs::Global;
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use crate::verbs::flag;
+use clap::{Arg, ArgMatches};
 use millpond_inspect::{BlockStatistics, BlockTotals, block_statistics, ondisk::ObjectType};
 use serde_json::{Value, json};
 use std::ops::ControlFlow;
 
-/// Defines the subcommand.
-pub fn command() -> Command {
-    Command::new("blocks")
-        .about("Count all blocks by type, reading all pointers of the pool")
-        .arg(super::pool_argument())
-        .arg(
-            Arg::new("levels")
-                .short('l')
-                .long("levels")
-                .help("Count by level of the block tree too")
-                .action(ArgAction::SetTrue),
-        )
+/// Its arguments.
+pub fn arguments() -> Vec<Arg> {
+    vec![
+        super::pool_argument(),
+        flag("levels", "Count by level of the block tree too").short('l'),
+    ]
 }
 
 /// Runs the subcommand.

@@ -4,14 +4,7 @@ use super::items::plain;
 use super::pointer;
 use crate::session::{Ending, Session};
 use crate::verbs::Global;
-use clap::{ArgMatches, Command};
-
-/// Defines the subcommand.
-pub fn command() -> Command {
-    Command::new("config")
-        .about("Show the configuration stored in the pool")
-        .arg(super::pool_argument())
-}
+use clap::ArgMatches;
 
 /// Runs the subcommand.
 pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {

@@ -5,16 +5,9 @@ use super::pointer;
 use crate::session::{Ending, Session};
 use crate::text::number;
 use crate::verbs::Global;
-use clap::{ArgMatches, Command};
+use clap::ArgMatches;
 use millpond_inspect::{DatasetSummary, datasets, ondisk::ObjectSetKind};
 use serde_json::{Value, json};
-
-/// Defines the subcommand.
-pub fn command() -> Command {
-    Command::new("datasets")
-        .about("List the MOS, datasets and snapshots")
-        .arg(super::pool_argument())
-}
 
 /// Runs the subcommand.
 pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {

@@ -6,15 +6,8 @@ use crate::session::{Ending, Session};
 use crate::text::date;
 use crate::verbs::Global;
 use crate::verbs::global::refused;
-use clap::{ArgMatches, Command};
+use clap::ArgMatches;
 use millpond_inspect::nvlist::NvList;
-
-/// Defines the subcommand.
-pub fn command() -> Command {
-    Command::new("history")
-        .about("Show every record of the pool's history, oldest first")
-        .arg(super::pool_argument())
-}
 
 /// Runs the subcommand.
 pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {

@@ -4,14 +4,9 @@ use super::items::{Items, indented};
 use super::pointer;
 use crate::session::{Ending, Session};
 use crate::verbs::Global;
-use clap::{ArgMatches, Command};
+use clap::ArgMatches;
 use millpond_inspect::{FoundLeaf, LabelFault, LeafLabel};
 use serde_json::{Value, json};
-
-/// Defines the subcommand.
-pub fn command() -> Command {
-    Command::new("labels").about("Show the four labels of every device found")
-}
 
 /// Runs the subcommand.
 pub fn run(session: &mut Session, global: &Global, _: &ArgMatches) -> Ending {

@@ -4,9 +4,10 @@ use super::items::Items;
 use super::pointer;
 use crate::session::{Ending, Failure, Session};
 use crate::verbs::Global;
+use crate::verbs::flag;
 use crate::verbs::global::refused;
 use crate::verbs::name_text::escaped;
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{Arg, ArgMatches};
 use millpond_engine::{Dataset, ObjectId, View};
 use millpond_inspect::{
     ChainEnd, IntentLog, LoggedRecord, RecordFate, datasets, ondisk::intent_log::LogRecordBody,
@@ -16,37 +17,20 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io;
 
-/// Defines the subcommand.
-pub fn command() -> Command {
-    Command::new("log")
-        .about("Show intent logs: of one dataset, or of all in a pool")
-        .arg(
-            Arg::new("dataset")
-                .value_name("DATASET")
-                .help("A pool, file system or volume (default: the only pool found)"),
-        )
-        .arg(
-            Arg::new("only")
-                .short('1')
-                .long("only")
-                .help("With a pool's name: only its root dataset")
-                .action(ArgAction::SetTrue),
-        )
-        .arg(
-            Arg::new("records")
-                .short('r')
-                .long("records")
-                .help("List blocks and records too")
-                .action(ArgAction::SetTrue),
-        )
+/// Its arguments.
+pub fn arguments() -> Vec<Arg> {
+    vec![
+        Arg::new("dataset")
+            .value_name("DATASET")
+            .help("A pool, file system or volume (default: the only pool found)"),
+        flag("only", "With a pool's name: only its root dataset").short('1'),
+        flag("records", "List blocks and records too").short('r'),
+    ]
 }
 
 /// Runs the subcommand.
 pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
-    let name = match matches.get_one::<String>("dataset") {
-        Some(name) => name.clone(),
-        None => global.only_pool()?,
-    };
+    let name = global.named(matches, "dataset")?;
     let pool = global.open_pool(name.split('/').next().unwrap_or(&name))?;
     let has_records = matches.get_flag("records");
     let is_one = name.contains('/') || matches.get_flag("only");
@@ -196,12 +180,12 @@ fn body_text(body: &LogRecordBody<'_>) -> String {
         LogRecordBody::Create(create) => {
             let mut text = format!(
                 "object {} in {} '{}' mode {:o} uid {} gid {}",
-                create.object.object,
+                create.object.id.object,
                 create.directory,
                 escaped(create.name),
-                create.mode,
-                create.uid,
-                create.gid
+                create.object.mode,
+                create.object.uid,
+                create.object.gid
             );
             if !create.target.is_empty() {
                 text += &format!(" -> '{}'", escaped(create.target));

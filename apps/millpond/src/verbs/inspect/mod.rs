@@ -19,47 +19,68 @@ use crate::session::{Ending, Failure, Session};
 use clap::{Arg, ArgMatches, Command};
 use millpond_engine::View;
 
-/// A subcommand: its definition and its function.
+/// A subcommand.
 struct Part {
-    command: fn() -> Command,
+    name: &'static str,
+    about: &'static str,
+    /// Its arguments.
+    arguments: fn() -> Vec<Arg>,
     run: fn(&mut Session, &Global, &ArgMatches) -> Ending,
 }
 
 const PARTS: [Part; 9] = [
     Part {
-        command: labels::command,
+        name: "labels",
+        about: "Show the four labels of every device found",
+        arguments: Vec::new,
         run: labels::run,
     },
     Part {
-        command: uberblocks::command,
+        name: "uberblocks",
+        about: "List the uberblocks of every pool found, newest first",
+        arguments: uberblocks::arguments,
         run: uberblocks::run,
     },
     Part {
-        command: config::command,
+        name: "config",
+        about: "Show the configuration stored in the pool",
+        arguments: of_pool,
         run: config::run,
     },
     Part {
-        command: datasets::command,
+        name: "datasets",
+        about: "List the MOS, datasets and snapshots",
+        arguments: of_pool,
         run: datasets::run,
     },
     Part {
-        command: objects::command,
+        name: "object",
+        about: "List the objects of a dataset, or show objects with their block trees",
+        arguments: objects::arguments,
         run: objects::run,
     },
     Part {
-        command: blocks::command,
+        name: "blocks",
+        about: "Count all blocks by type, reading all pointers of the pool",
+        arguments: blocks::arguments,
         run: blocks::run,
     },
     Part {
-        command: spacemaps::command,
+        name: "spacemaps",
+        about: "List the metaslabs of every top-level vdev with their space maps",
+        arguments: of_pool,
         run: spacemaps::run,
     },
     Part {
-        command: log::command,
+        name: "log",
+        about: "Show intent logs: of one dataset, or of all in a pool",
+        arguments: log::arguments,
         run: log::run,
     },
     Part {
-        command: history::command,
+        name: "history",
+        about: "Show every record of the pool's history, oldest first",
+        arguments: of_pool,
         run: history::run,
     },
 ];
@@ -70,15 +91,17 @@ pub fn command() -> Command {
         .about("Show the internals of a pool: labels, objects, blocks, space maps, logs")
         .subcommand_required(true)
         .arg_required_else_help(true)
-        .subcommands(PARTS.iter().map(|part| (part.command)()))
+        .subcommands(PARTS.iter().map(|part| {
+            Command::new(part.name)
+                .about(part.about)
+                .args((part.arguments)())
+        }))
 }
 
 /// Runs one subcommand.
 pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
     let chosen = matches.subcommand().and_then(|(name, options)| {
-        let part = PARTS
-            .iter()
-            .find(|part| (part.command)().get_name() == name)?;
+        let part = PARTS.iter().find(|part| part.name == name)?;
         Some((part, options))
     });
     match chosen {
@@ -94,11 +117,11 @@ fn pool_argument() -> Arg {
         .help("Name or guid of the pool (default: the only one found)")
 }
 
+fn of_pool() -> Vec<Arg> {
+    vec![pool_argument()]
+}
+
 /// Opens the pool that [`pool_argument`] names.
 fn open_pool(global: &Global, matches: &ArgMatches) -> Result<View, Failure> {
-    let name = match matches.get_one::<String>("pool") {
-        Some(name) => name.clone(),
-        None => global.only_pool()?,
-    };
-    global.open_pool(&name)
+    global.open_pool(&global.named(matches, "pool")?)
 }

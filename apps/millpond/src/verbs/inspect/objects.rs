@@ -5,8 +5,9 @@ use super::pointer;
 use crate::session::{Ending, Failure, Session};
 use crate::text::number;
 use crate::verbs::Global;
+use crate::verbs::flag;
 use crate::verbs::global::refused;
-use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use clap::{Arg, ArgMatches, value_parser};
 use millpond_engine::{ObjectId, ObjectSetView, ObjectView};
 use millpond_inspect::{ObjectSummary, TreeStep, object_summaries, visit_blocks};
 use serde_json::{Value, json};
@@ -14,35 +15,21 @@ use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// Defines the subcommand.
-pub fn command() -> Command {
-    Command::new("object")
-        .about("List the objects of a dataset, or show objects with their block trees")
-        .arg(
-            Arg::new("dataset")
-                .value_name("DATASET")
-                .required(true)
-                .help("A dataset or snapshot; with --mos a pool"),
-        )
-        .arg(
-            Arg::new("number")
-                .value_name("OBJECT")
-                .help("Object numbers to show in full (0: the array of dnodes)")
-                .num_args(0..)
-                .value_parser(value_parser!(u64)),
-        )
-        .arg(
-            Arg::new("mos")
-                .long("mos")
-                .help("Show the objects of the MOS")
-                .action(ArgAction::SetTrue),
-        )
-        .arg(
-            Arg::new("bonus")
-                .long("bonus")
-                .help("Also show the bonus bytes in hexadecimal")
-                .action(ArgAction::SetTrue),
-        )
+/// Its arguments.
+pub fn arguments() -> Vec<Arg> {
+    vec![
+        Arg::new("dataset")
+            .value_name("DATASET")
+            .required(true)
+            .help("A dataset or snapshot; with --mos a pool"),
+        Arg::new("number")
+            .value_name("OBJECT")
+            .help("Object numbers to show in full (0: the array of dnodes)")
+            .num_args(0..)
+            .value_parser(value_parser!(u64)),
+        flag("mos", "Show the objects of the MOS"),
+        flag("bonus", "Also show the bonus bytes in hexadecimal"),
+    ]
 }
 
 /// Runs the subcommand.

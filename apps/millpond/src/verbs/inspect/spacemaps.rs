@@ -5,16 +5,9 @@ use crate::session::{Ending, Session};
 use crate::text::number;
 use crate::verbs::Global;
 use crate::verbs::global::refused;
-use clap::{ArgMatches, Command};
+use clap::ArgMatches;
 use millpond_inspect::{Metaslab, PoolSpaceMaps, ondisk::SpaceMapPhys};
 use serde_json::{Value, json};
-
-/// Defines the subcommand.
-pub fn command() -> Command {
-    Command::new("spacemaps")
-        .about("List the metaslabs of every top-level vdev with their space maps")
-        .arg(super::pool_argument())
-}
 
 /// Runs the subcommand.
 pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {

@@ -5,22 +5,20 @@ use super::pointer;
 use crate::session::{Ending, Session};
 use crate::text::date;
 use crate::verbs::Global;
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{Arg, ArgAction, ArgMatches};
 use millpond_inspect::FoundUberblock;
 use serde_json::{Value, json};
 
-/// Defines the subcommand.
-pub fn command() -> Command {
-    Command::new("uberblocks")
-        .about("List the uberblocks of every pool found, newest first")
-        .arg(super::pool_argument())
-        .arg(
-            Arg::new("places")
-                .short('v')
-                .long("verbose")
-                .help("Show their locations and root block pointers too")
-                .action(ArgAction::SetTrue),
-        )
+/// Its arguments.
+pub fn arguments() -> Vec<Arg> {
+    vec![
+        super::pool_argument(),
+        Arg::new("places")
+            .short('v')
+            .long("verbose")
+            .help("Show their locations and root block pointers too")
+            .action(ArgAction::SetTrue),
+    ]
 }
 
 /// Runs the subcommand.

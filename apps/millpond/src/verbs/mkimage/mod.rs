@@ -7,14 +7,15 @@ mod world;
 use super::Global;
 use super::cp::into::host::HostFile;
 use super::cp::into::source::Source;
-use super::cp::into::target::{Keeping, Target};
+use super::cp::into::target::{Preserved, Target};
 use super::cp::into::tree::{Fill, Order, Pump};
 use super::cp::report::Report;
 use super::global::refused;
 use super::pools::explained;
 use crate::session::{Ending, Failure, Session};
 use crate::text::number;
-use clap::{ArgMatches, Args, Command, FromArgMatches};
+use crate::verbs::parse;
+use clap::{ArgMatches, Args, Command};
 use layout::{Layout, Need};
 use millpond_control::properties::Form;
 use millpond_control::properties::{PropertyName, PropertyValue, by_name};
@@ -218,8 +219,7 @@ struct Part {
 
 /// Creates the pool.
 pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
-    let options =
-        Options::from_arg_matches(matches).map_err(|error| Failure::Usage(error.to_string()))?;
+    let options: Options = parse(matches)?;
     let layout = options
         .layout
         .unwrap_or(Layout::usual(options.images.len()));
@@ -427,7 +427,7 @@ fn fill_one(
     let root = files.root().map_err(|error| to_error(error.into()))?;
     let target = Target {
         files,
-        keeping: Keeping {
+        preserved: Preserved {
             owner: options.owner,
             has_xattrs: true,
             is_atime_mtime: options.seed.is_some(),

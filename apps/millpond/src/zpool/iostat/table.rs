@@ -185,9 +185,9 @@ fn means(waits: &IoWaits) -> impl Iterator<Item = Option<u64>> + '_ {
 
 /// Appends a title centred above `columns` columns of equal width.
 pub fn centred(line: &mut String, title: &str, columns: usize, width: usize) {
-    let room = columns * width + 2 * columns.saturating_sub(1);
-    let lead = (room / columns.max(1)).saturating_sub(title.len() / columns.max(1));
-    pad_right(line, &format!("{}{title}", " ".repeat(lead)), room);
+    let total = columns * width + 2 * columns.saturating_sub(1);
+    let lead = (total / columns.max(1)).saturating_sub(title.len() / columns.max(1));
+    pad_right(line, &format!("{}{title}", " ".repeat(lead)), total);
 }
 
 impl Args {

@@ -73,6 +73,38 @@ pub struct NewDevices {
     pub may_mix_sectors: bool,
 }
 
+/// A device to attach beside a leaf.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct NewSide {
+    /// The guid of the leaf.
+    pub old: u64,
+    /// The path of the device.
+    pub path: String,
+    /// Whether it replaces the leaf.
+    pub is_replacement: bool,
+    /// Whether a device of a pool that is not open may be reused.
+    pub may_take_used: bool,
+}
+
+impl NewSide {
+    /// The device as one that is added, for the checks of its present use.
+    #[must_use]
+    pub fn devices(&self) -> NewDevices {
+        NewDevices {
+            tops: vec![TopRequest {
+                class: AllocationClass::Normal,
+                layout: NewLayout::Single,
+                paths: vec![self.path.clone()],
+            }],
+            may_take_used: self.may_take_used,
+            may_mix_redundancy: true,
+            may_mix_sectors: true,
+            ..NewDevices::default()
+        }
+    }
+}
+
 impl NewDevices {
     /// All paths: vdevs in order, then spares, then caches.
     pub fn paths(&self) -> impl Iterator<Item = &String> {

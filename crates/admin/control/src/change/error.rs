@@ -6,6 +6,7 @@ use millpond_block::LeafRefusal;
 use millpond_dataset::{DatasetError, Refusal};
 use millpond_pool::PoolError;
 use millpond_pool::SettingError;
+use millpond_pool::{AttachError, AttachRefusal, DetachRefusal, RemoveError};
 use millpond_pool::{CreateError, LeafError, NewVdevError, ReplicationMismatch};
 
 /// Why a change failed.
@@ -180,6 +181,32 @@ impl From<LeafError> for ChangeError {
             LeafError::Refused(LeafRefusal::NoSuchLeaf) => Self::NoSuchDevice,
             LeafError::Refused(error @ LeafRefusal::Unanswered) => Self::Failed(error.to_string()),
             LeafError::Pool(error) => error.into(),
+        }
+    }
+}
+
+impl From<AttachError> for ChangeError {
+    fn from(error: AttachError) -> Self {
+        match error {
+            AttachError::Attach(AttachRefusal::NoSuchLeaf)
+            | AttachError::Detach(DetachRefusal::NoSuchLeaf) => Self::NoSuchDevice,
+            AttachError::Detach(DetachRefusal::Required) => Self::NoReplicas,
+            AttachError::Device(NewVdevError::TooSmall { .. }) => {
+                Self::Failed(AttachRefusal::TooSmall.to_string())
+            }
+            AttachError::Create(error) => error.into(),
+            AttachError::Pool(error) => error.into(),
+            other => Self::Failed(other.to_string()),
+        }
+    }
+}
+
+impl From<RemoveError> for ChangeError {
+    fn from(error: RemoveError) -> Self {
+        match error {
+            RemoveError::NoSuchDevice => Self::NoSuchDevice,
+            RemoveError::Pool(error) => error.into(),
+            other => Self::Failed(other.to_string()),
         }
     }
 }

@@ -8,7 +8,7 @@ mod devices;
 mod error;
 
 pub use dataset::{DatasetChange, Values};
-pub use devices::{DeviceFacts, DeviceInUse, DeviceProblem, NewDevices, TopRequest};
+pub use devices::{DeviceFacts, DeviceInUse, DeviceProblem, NewDevices, NewSide, TopRequest};
 pub use error::{ChangeError, ChangeFailure};
 
 use crate::MountProblem;
@@ -92,11 +92,47 @@ pub enum PoolChange {
         /// The guids of the leaves.
         leaves: Vec<u64>,
     },
+    /// Attaches a device beside a leaf: as another side of a mirror, or as its replacement.
+    Attach(NewSide),
+    /// Takes a device out of a mirror, or ends a replacement.
+    Detach {
+        /// The guid of its leaf.
+        leaf: u64,
+    },
+    /// Removes a hot spare or cache device.
+    RemoveAuxiliary {
+        /// Its guid.
+        guid: u64,
+    },
+    /// Starts, pauses or cancels a scrub.
+    Scrub(ScrubAction),
+    /// Starts a resilver, from the beginning if one runs.
+    Resilver,
+    /// Scrubs and resilvers to the end, in a pool that is opened for one command. An imported pool does that by
+    /// itself.
+    FinishScan,
     /// If the pool is suspended, discards the changes it could not write, so that it can be exported.
     /// Otherwise no effect.
     Abandon,
     /// Changes a dataset.
     Dataset(DatasetChange),
+}
+
+/// What to do about a scrub.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub enum ScrubAction {
+    /// Start one, or resume a paused one.
+    Start {
+        /// Whether to read only blocks born after the last finished scrub.
+        since_last: bool,
+    },
+    /// Start one of the blocks with known errors, or resume a paused one.
+    StartErrors,
+    /// Pause it. Its progress is stored.
+    Pause,
+    /// Cancel it.
+    Cancel,
 }
 
 impl NewPoolRequest {
@@ -116,6 +152,9 @@ impl PoolChange {
             Self::Reguid { .. } => Some("pool_reguid"),
             Self::Clear { .. } => Some("vdev_clear"),
             Self::Online { .. } => Some("vdev_online"),
+            Self::Attach(_) => Some("vdev_attach"),
+            Self::Detach { .. } => Some("vdev_remove"),
+            Self::RemoveAuxiliary { .. } => Some("vdev_remove_aux"),
             _ => None,
         }
     }

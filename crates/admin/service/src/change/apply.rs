@@ -1,18 +1,23 @@
 //! Applies one change to an open pool.
 
-use super::checks::{open_all, open_to_write};
+use super::checks::{open_all, open_to_write, open_tops};
 use crate::change::change_error;
 use crate::info::compatibility::{requested, unreadable};
 use millpond_control::{
-    ChangeError, Changed, DatasetChange, NewDevices, PoolChange, RequestedFeatures, Value, Values,
+    ChangeError, Changed, DatasetChange, NewDevices, PoolChange, RequestedFeatures, ScrubAction,
+    Value, Values,
 };
+use millpond_device::Device;
 use millpond_engine::{
     DestroyOptions, FeatureChoice, ObjectId, OwnerKind, Pool, PoolSetting, PropertyValue,
-    SettingTime, VdevSetting,
+    ScanError, Scanner, SettingTime, VdevSetting,
 };
+use millpond_env::sync::Arc;
 use millpond_ondisk::Guid;
 use millpond_ondisk::dsl::keys::master_node;
-use millpond_pool::{NewTop, NewVdevOptions, NewVdevs, Offline, PoolError};
+use millpond_pool::clear_labels;
+use millpond_pool::import::read_labels;
+use millpond_pool::{AttachKind, NewVdevOptions, NewVdevs, Offline, PoolError, ScrubRange};
 use millpond_posix::{QuotaMeasure, QuotaOwner};
 
 /// Upper bound of the txgs synced after a destroy, to free space before the pool is closed. The rest is freed
@@ -87,6 +92,41 @@ pub(crate) fn apply(
                 engine.online_leaf(leaf, found.as_ref().map(|found| &found.device))?;
             }
         }
+        PoolChange::Attach(side) => {
+            let device = open_to_write(&side.path)?;
+            let kind = match side.is_replacement {
+                true => AttachKind::Replacement,
+                false => AttachKind::Mirror,
+            };
+            // What the labels say was checked before.
+            let options = NewVdevOptions {
+                ashift: None,
+                force: true,
+            };
+            engine.attach_leaf(Guid(side.old), &device, kind, options, &|_| false)?;
+        }
+        PoolChange::RemoveAuxiliary { guid } => {
+            let removed = engine.remove_auxiliary(Guid(*guid))?;
+            // A device that is open elsewhere in this process is cleared there.
+            if let Some(path) = removed.path
+                && let Ok(found) = open_to_write(&path)
+            {
+                clear_if(&found.device, Guid(*guid));
+            }
+        }
+        PoolChange::Detach { leaf } => engine.detach_leaf(Guid(*leaf))?,
+        PoolChange::Scrub(ScrubAction::Start { since_last }) => {
+            engine.start_scrub(match since_last {
+                true => ScrubRange::SinceLastScrub,
+                false => ScrubRange::All,
+            })?;
+        }
+        PoolChange::Scrub(ScrubAction::StartErrors) => engine.start_error_scrub()?,
+        PoolChange::Scrub(ScrubAction::Pause) => engine.pause_scrub()?,
+        PoolChange::Scrub(ScrubAction::Cancel) => engine.cancel_scrub()?,
+        PoolChange::Resilver => engine.restart_resilver()?,
+        // The caller does that, if nothing else scans the pool.
+        PoolChange::FinishScan => {}
         PoolChange::Abandon => {
             if engine.suspension().is_some() {
                 engine.abandon();
@@ -250,16 +290,8 @@ fn measure(of_objects: bool) -> QuotaMeasure {
 
 /// Opens devices for new vdevs.
 fn new_vdevs(devices: &NewDevices) -> Result<(NewVdevs, NewVdevOptions), ChangeError> {
-    let mut tops = vec![];
-    for top in &devices.tops {
-        tops.push(NewTop {
-            layout: top.layout,
-            class: top.class,
-            devices: open_all(&top.paths, open_to_write)?,
-        });
-    }
     let vdevs = NewVdevs {
-        tops,
+        tops: open_tops(devices, open_to_write)?,
         spares: open_all(&devices.spares, open_to_write)?,
         caches: open_all(&devices.caches, open_to_write)?,
     };
@@ -297,6 +329,40 @@ pub(crate) fn compatible_features(value: &str) -> Result<FeatureChoice, ChangeEr
         RequestedFeatures::Listed(names) => Ok(FeatureChoice::Compatible(names)),
         RequestedFeatures::Unreadable => Err(ChangeError::Compatibility(unreadable(value))),
     }
+}
+
+/// Clears the labels of a device that was removed, if they are still its own. A label that stays is that of a device
+/// which no pool lists.
+pub(crate) fn clear_if(device: &Arc<dyn Device>, guid: Guid) {
+    let labels = read_labels(device.as_ref());
+    if labels.iter().flatten().any(|label| label.guid == guid) {
+        let _ = clear_labels(device.as_ref());
+    }
+}
+
+/// Whether a change is followed by a scan to its end, in a pool that is opened for one command. A scrub is only begun.
+pub(crate) fn starts_scan(change: &PoolChange) -> bool {
+    matches!(
+        change,
+        PoolChange::Attach(_)
+            | PoolChange::Online { .. }
+            | PoolChange::Resilver
+            | PoolChange::FinishScan
+    )
+}
+
+/// Scrubs and resilvers to the end, in a pool that this process opened for one command.
+pub(crate) fn scan_to_end(pool: &Pool) -> Result<(), ChangeError> {
+    let failed = |error: ScanError| ChangeError::Failed(error.to_string());
+    let scanner = Scanner::default();
+    if pool.inner().needs_resilver() {
+        pool.inner().start_resilver()?;
+    }
+    while scanner.slice(pool.inner()).map_err(failed)?
+        || scanner.error_slice(pool.inner()).map_err(failed)?
+    {}
+    pool.inner().finish_replacements()?;
+    Ok(())
 }
 
 pub(crate) fn frees_space(change: &PoolChange) -> bool {

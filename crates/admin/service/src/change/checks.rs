@@ -41,14 +41,7 @@ pub(crate) fn check(
         }
     };
     if !devices.may_mix_redundancy {
-        let mut tops = vec![];
-        for top in &devices.tops {
-            tops.push(NewTop {
-                layout: top.layout,
-                class: top.class,
-                devices: open_all(&top.paths, open_to_look)?,
-            });
-        }
+        let tops = open_tops(devices, open_to_look)?;
         let mismatches = check_replication(&tops, &existing);
         if !mismatches.is_empty() {
             return Err(ChangeError::Replication(mismatches));
@@ -91,7 +84,7 @@ fn can_be_taken(by: &DeviceInUse) -> bool {
 
 /// Checks that the devices are free. ZFS allows several pools to share a spare; this is refused as not
 /// implemented.
-fn check_use(
+pub(crate) fn check_use(
     around: &dyn Around,
     devices: &NewDevices,
     pool: Option<&str>,
@@ -232,6 +225,21 @@ pub(crate) fn open_to_look(path: &str) -> Result<NewDevice, ChangeError> {
 
 pub(crate) fn open_to_write(path: &str) -> Result<NewDevice, ChangeError> {
     millpond_engine::open_device(Path::new(path)).map_err(change_error)
+}
+
+/// The new top-level vdevs with their devices opened.
+pub(super) fn open_tops(
+    devices: &NewDevices,
+    open: fn(&str) -> Result<NewDevice, ChangeError>,
+) -> Result<Vec<NewTop>, ChangeError> {
+    let opened = devices.tops.iter().map(|top| {
+        Ok(NewTop {
+            layout: top.layout,
+            class: top.class,
+            devices: open_all(&top.paths, open)?,
+        })
+    });
+    opened.collect()
 }
 
 pub(super) fn open_all(

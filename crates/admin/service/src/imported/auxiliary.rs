@@ -1,9 +1,11 @@
-//! Hot spares and cache devices of imported pools. An idle device is neither read nor written, but stays open
-//! and locked while its pool is imported. Another program cannot open it for writing.
+//! Hot spares and cache devices of imported pools. They stay open and locked while their pool is imported, so that no
+//! other program opens them for writing. The pool uses its cache devices, and a spare when a device has failed.
 
 use super::{ImportedPool, ImportedPools, Open};
+use crate::change::apply::clear_if;
 use crate::change::checks;
 use millpond_device::Device;
+use millpond_engine::Pool;
 use millpond_env::sync::Arc;
 use millpond_ondisk::Guid;
 use millpond_pool::import::read_labels;
@@ -24,6 +26,20 @@ impl AuxiliaryDevices {
         self.close_unused();
     }
 
+    /// The device with a guid, opened at this path if it is not open. `None` if there is another one, or none.
+    fn opened(&mut self, guid: u64, path: &str) -> Option<Arc<dyn Device>> {
+        if let Some(device) = self.open.get(&guid) {
+            return Some(Arc::clone(device));
+        }
+        let opened = checks::open_to_write(path).ok()?;
+        let labels = read_labels(opened.device.as_ref());
+        let is_it = (labels.iter().flatten()).any(|label| label.guid == Guid(guid));
+        is_it.then(|| {
+            self.open.insert(guid, Arc::clone(&opened.device));
+            opened.device
+        })
+    }
+
     fn close_unused(&mut self) {
         let used: BTreeSet<u64> = self.of_pools.values().flatten().copied().collect();
         self.open.retain(|guid, _| used.contains(guid));
@@ -31,34 +47,56 @@ impl AuxiliaryDevices {
 }
 
 impl ImportedPools {
+    /// Clears the labels of a spare or cache device that was removed.
+    pub(super) fn clear_auxiliary(&self, guid: u64) {
+        let device = self.auxiliaries.lock().open.get(&guid).cloned();
+        if let Some(device) = device {
+            clear_if(&device, Guid(guid));
+        }
+    }
+
     /// Opens the current spares and cache devices of a pool, and closes those that it no longer has. A device
-    /// that cannot be opened is skipped; `zpool status` shows it.
+    /// that cannot be opened is skipped; `zpool status` shows it. The pool uses its cache devices from then on.
     pub(super) fn hold_auxiliaries(&self, name: &str) {
-        let Some(wanted) = self.get(name).and_then(|pool| auxiliary_paths(&pool)) else {
+        let Some(pool) = self.get(name) else { return };
+        let Some((live, wanted)) = auxiliaries(&pool) else {
             return;
         };
+        let engine = live.inner();
+        let used = engine.cache_device_stats();
+        let mut used: BTreeSet<u64> = used.iter().map(|(guid, _)| guid.0).collect();
+        used.retain(|guid| {
+            let is_listed = wanted.contains_key(guid);
+            is_listed || !engine.stop_cache_device(Guid(*guid))
+        });
         let mut locked = self.auxiliaries.lock();
         let guids = wanted.keys().copied().collect();
         locked.of_pools.insert(name.to_owned(), guids);
         locked.close_unused();
-        for (guid, path) in wanted {
-            if locked.open.contains_key(&guid) {
-                continue;
-            }
-            let Ok(opened) = checks::open_to_write(&path) else {
+        let spares = wanted.iter().filter(|(_, found)| !found.is_cache);
+        engine.keep_spares(&spares.map(|(guid, _)| Guid(*guid)).collect());
+        for (guid, found) in wanted {
+            let Some(device) = locked.opened(guid, &found.path) else {
                 continue;
             };
-            let labels = read_labels(opened.device.as_ref());
-            if (labels.iter().flatten()).any(|label| label.guid == Guid(guid)) {
-                locked.open.insert(guid, opened.device);
+            if !found.is_cache {
+                engine.offer_spare(Guid(guid), device);
+            } else if !used.contains(&guid) {
+                // The pool works without it, and `zpool list -v` shows that it is empty.
+                let _ = engine.use_cache_device(device);
             }
         }
     }
 }
 
-/// The paths of a pool's spares and cache devices, by guid. `None` if the pool is suspended, unreadable or
-/// imported read-only.
-fn auxiliary_paths(pool: &ImportedPool) -> Option<BTreeMap<u64, String>> {
+/// A spare or cache device of a pool.
+struct Auxiliary {
+    path: String,
+    is_cache: bool,
+}
+
+/// A pool's spares and cache devices, by guid. `None` if the pool is suspended, unreadable or imported read-only.
+fn auxiliaries(pool: &ImportedPool) -> Option<(&Pool, BTreeMap<u64, Auxiliary>)> {
     let Open::Live(live) = pool.opened() else {
         return None;
     };
@@ -66,15 +104,18 @@ fn auxiliary_paths(pool: &ImportedPool) -> Option<BTreeMap<u64, String>> {
         return None;
     }
     let view = live.committed().ok()?;
-    let listed = view.inner().spares().iter().chain(view.inner().caches());
-    let paths = listed.filter_map(|vdev| {
+    let spares = view.inner().spares().iter().map(|vdev| (vdev, false));
+    let caches = view.inner().caches().iter().map(|vdev| (vdev, true));
+    let all = spares.chain(caches).filter_map(|(vdev, is_cache)| {
         let guid = vdev.u64("guid").ok()?;
         let found = pool.located.as_ref().and_then(|all| all.get(&guid));
         let path = match found {
             Some((path, _)) => path,
             None => vdev.string("path").ok()?,
         };
-        Some((guid, path.to_owned()))
+        let path = path.to_owned();
+        Some((guid, Auxiliary { path, is_cache }))
     });
-    Some(paths.collect())
+    let all = all.collect();
+    Some((live, all))
 }

@@ -141,7 +141,7 @@ impl ImportedPools {
         request: &ImportRequest,
         command: Option<&HistoryCommand>,
     ) -> Result<Imported, ImportError> {
-        let _turn = self.turn.lock();
+        let _changing = self.changing.lock();
         let word = request.pool.as_str();
         if request.new_name.is_none() && self.get(word).is_some() {
             return Err(ImportError::NameTaken);
@@ -202,6 +202,7 @@ impl ImportedPools {
                 let noted = live.inner().record_opening(Opening::Import, system);
                 noted.map_err(|error| ImportError::Change(error.into()))?;
             }
+            super::start_scanner(live).map_err(ImportError::Change)?;
             set_properties(live, request).map_err(ImportError::Change)?;
             if let Some(command) = command {
                 let noted = live.inner().record_command(command);

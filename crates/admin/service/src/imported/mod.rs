@@ -45,7 +45,7 @@ pub struct ImportedPools {
     pools: RwLock<BTreeMap<String, Arc<ImportedPool>>, rank::Leaf>,
     auxiliaries: Mutex<AuxiliaryDevices, rank::AuxiliaryDevices>,
     /// Serializes creation, import, export and destruction of pools.
-    turn: Mutex<(), rank::ImportTurn>,
+    changing: Mutex<(), rank::ImportChange>,
 }
 
 impl ImportedPools {
@@ -61,7 +61,7 @@ impl ImportedPools {
             deadline: RequestDeadline::default(),
             pools: RwLock::new(BTreeMap::new()),
             auxiliaries: Mutex::default(),
-            turn: Mutex::new(()),
+            changing: Mutex::new(()),
         }
     }
 
@@ -146,7 +146,7 @@ impl ImportedPools {
         request: &NewPoolRequest,
         command: &HistoryCommand,
     ) -> Result<(), ChangeError> {
-        let _turn = self.turn.lock();
+        let _changing = self.changing.lock();
         let temporary = request.temporary_name.as_deref();
         let name = temporary.unwrap_or(&request.name);
         for name in [name, &request.name] {
@@ -178,6 +178,7 @@ impl ImportedPools {
             .create()
             .map_err(change_error)?;
         live.datasets().enforce_limits(false);
+        start_scanner(&live)?;
         live.inner().record_command(command)?;
         let imported_pool = ImportedPool {
             open: Open::Live(live),
@@ -251,11 +252,20 @@ impl ImportedPools {
         if let PoolChange::Add(devices) = change {
             checks::check(self, devices, Some(pool))?;
         }
+        if let PoolChange::Attach(side) = change {
+            checks::check_use(self, &side.devices(), Some(pool))?;
+        }
         if let PoolChange::Clear { leaves } = change {
             self.look_again(pool, leaves.as_deref())?;
         }
         apply::apply(&self.writable(pool)?, change, changed)?;
-        if matches!(change, PoolChange::Add(_)) {
+        if let PoolChange::RemoveAuxiliary { guid } = change {
+            self.clear_auxiliary(*guid);
+        }
+        if matches!(
+            change,
+            PoolChange::Add(_) | PoolChange::RemoveAuxiliary { .. }
+        ) {
             self.hold_auxiliaries(pool);
         }
         Ok(())
@@ -288,7 +298,7 @@ impl ImportedPools {
         destroy: bool,
         command: Option<&HistoryCommand>,
     ) -> Result<(), ChangeError> {
-        let _turn = self.turn.lock();
+        let _changing = self.changing.lock();
         let imported_pool = self.get(name).ok_or(ChangeError::NoSuchPool)?;
         if let Some(live) = imported_pool.live() {
             let engine = live.inner();
@@ -314,7 +324,7 @@ impl ImportedPools {
 
     /// Syncs and closes all pools. Their labels still mark them as in use.
     pub fn release_all(&self) -> Vec<(String, Error)> {
-        let _turn = self.turn.lock();
+        let _changing = self.changing.lock();
         let pools = std::mem::take(&mut *self.pools.write());
         *self.auxiliaries.lock() = AuxiliaryDevices::default();
         let mut failures = vec![];
@@ -395,6 +405,13 @@ fn cache_file(given: Option<&str>, is_visitor: bool) -> CacheFile {
         None if is_visitor => CacheFile::None,
         None => CacheFile::Default,
     }
+}
+
+/// Lets scrubs and resilvers run.
+fn start_scanner(live: &Pool) -> Result<(), ChangeError> {
+    let started = live.start_scanner();
+    started
+        .map_err(|error| ChangeError::Failed(format!("the scanner could not be started: {error}")))
 }
 
 impl Around for ImportedPools {

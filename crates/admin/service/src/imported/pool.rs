@@ -195,6 +195,11 @@ impl ImportedPool {
         }
         info.suspended = self.suspend_reason();
         info.engine = self.engine_info();
+        if let Some(live) = self.live()
+            && let Some((phys, pass)) = live.inner().scan()
+        {
+            info::scan_in_progress(&mut info, &phys, &pass);
+        }
         Ok(info)
     }
 }

@@ -212,8 +212,8 @@ pub(crate) fn engine(live: &Pool) -> EngineInfo {
         open_txg: groups.open_txg().0,
         synced_txg: groups.synced_txg().0,
         dirty_bytes: groups.dirty_bytes(),
-        cache_hits: cache.hits,
-        cache_misses: cache.misses,
+        cache_hits: cache.demand.hits,
+        cache_misses: (cache.demand.misses).saturating_add(cache.demand.io_hits),
         cache_bytes: cache.weight_bytes,
         fsync: latencies(live.store().log_commit_stats()),
     }

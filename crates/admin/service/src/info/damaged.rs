@@ -1,51 +1,74 @@
 //! Finds the names of files with unrecoverable blocks.
 
 use millpond_control::{DataError, PoolInfo};
-use millpond_engine::{FileSystem, ObjectId, View};
+use millpond_engine::{FileSystem, ObjectId, View, references};
 use millpond_env::sync::Arc;
 use millpond_pool::LoggedError;
 use std::collections::{BTreeSet, HashMap};
 
-/// Fills in the data errors of a pool. Damaged files are named by path; other objects, and files that cannot
-/// be found, by object id.
+/// Fills in the data errors of a pool, in every dataset that refers to the block. Damaged files are named by path; other
+/// objects, and files that cannot be found, by object id.
 pub(super) fn errors(pool: &View, info: &mut PoolInfo) {
     let Ok(mut logged) = pool.inner().logged_errors() else {
         return;
     };
     // Errors since the pool was opened, which are not yet written to the pool's error log.
     let met = pool.inner().store().damaged_blocks().into_iter();
-    logged.extend(met.map(|block| LoggedError {
-        dataset: block.address.dataset,
-        object: block.address.object.0,
-        level: u64::from(block.address.level.0),
-        block: block.address.block.0,
-        birth: Some(block.birth),
-    }));
+    logged.extend(
+        met.map(|block| LoggedError::new(block.address.dataset, &block.address, block.birth)),
+    );
     logged.sort_unstable();
     let place = |error: &LoggedError| (error.dataset, error.object, error.level, error.block);
     logged.dedup_by_key(|error| place(error));
     info.error_count = logged.len() as u64;
     let mut seen = BTreeSet::new();
     let mut datasets = HashMap::new();
-    for error in logged
-        .iter()
-        .filter(|error| seen.insert((error.dataset, error.object)))
-    {
-        let id = error.dataset;
-        let dataset = datasets.entry(id).or_insert_with(|| damaged(pool, id));
+    let mut looks_left = LOOKS_MAX;
+    for error in &logged {
         let are_many = info.errors.len() >= DAMAGED_PATHS_MAX;
-        let files = dataset.files.as_ref().filter(|_| !are_many);
-        let path = files.and_then(|files| files.path_of(ObjectId(error.object)).ok()?);
-        let object = match path {
-            Some(path) => format!("/{}", String::from_utf8_lossy(&path)),
-            None => format!("<{:#x}>", error.object),
-        };
-        info.errors.push(DataError {
-            name: format!("{}:{object}", dataset.name),
-        });
+        for id in datasets_of(pool, error, &mut looks_left) {
+            if !seen.insert((id, error.object)) {
+                continue;
+            }
+            let dataset = datasets.entry(id).or_insert_with(|| damaged(pool, id));
+            let files = dataset.files.as_ref().filter(|_| !are_many);
+            let path = files.and_then(|files| files.path_of(ObjectId(error.object)).ok()?);
+            let object = match path {
+                Some(path) => format!("/{}", String::from_utf8_lossy(&path)),
+                None => format!("<{:#x}>", error.object),
+            };
+            info.errors.push(DataError {
+                name: format!("{}:{object}", dataset.name),
+            });
+        }
     }
 }
 
+/// The datasets that have a damaged block. None if it was freed.
+fn datasets_of(pool: &View, error: &LoggedError, looks_left: &mut usize) -> Vec<u64> {
+    let known = vec![error.dataset];
+    if error.dataset == 0 || error.birth.is_none() || *looks_left == 0 {
+        return known;
+    }
+    match references(pool.inner(), error, looks_left) {
+        Ok(found) if !found.datasets.is_empty() => {
+            found.datasets.into_iter().map(|id| id.0).collect()
+        }
+        Ok(found) if !found.is_partial => vec![],
+        _ => known,
+    }
+}
+
+/// The names of files with unrecoverable blocks, as `zpool status -v` lists them for file systems that are not mounted.
+#[must_use]
+pub fn damaged_files(pool: &View) -> Vec<String> {
+    let mut info = PoolInfo::default();
+    errors(pool, &mut info);
+    info.errors.into_iter().map(|error| error.name).collect()
+}
+
+/// In how many datasets damaged blocks are looked for. When all looks are used, the others are named by the head.
+const LOOKS_MAX: usize = 20_000;
 /// Upper bound of the damaged files for which a path is looked up. Each look-up reads directories.
 const DAMAGED_PATHS_MAX: usize = 10_000;
 

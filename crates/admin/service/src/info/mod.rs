@@ -1,24 +1,26 @@
 //! Describes pools and what is in them as [`millpond_control`] has it. Writes nothing.
 
 pub(crate) mod activity;
+pub(crate) mod arc;
 pub(crate) mod compatibility;
-mod damaged;
+pub(crate) mod damaged;
 pub(crate) mod dataset;
 mod history;
 pub(crate) mod tree;
 pub(crate) mod vdev_properties;
 
+use millpond_block::CacheDeviceStats;
 use millpond_control::{
     ControlError, DedupBucket, DedupStats, FeatureInfo, FeatureState, HistoryRecord,
-    ImportablePool, LastHost, PoolInfo, ProgressState, Property, RemovalInfo, ScanFunction,
-    ScanInfo, UnsupportedFeature, VdevAux, VdevState,
+    ImportablePool, IoCounters, LastHost, PoolInfo, ProgressState, Property, RemovalInfo,
+    ScanFunction, ScanInfo, UnsupportedFeature, VdevAux, VdevInfo, VdevState,
 };
 use millpond_engine::{OpenOptions, View};
 use millpond_ondisk::Feature;
 use millpond_ondisk::pool_directory::key;
 use millpond_ondisk::{RemovalPhase, RemovalPhys, ScanPhase, ScanPhys};
 use millpond_pool::import::{ImportCondition, PoolCandidate, PoolState};
-use millpond_pool::is_enabled_by_default;
+use millpond_pool::{ScanPass, is_enabled_by_default};
 
 /// The pool part of a dataset's name.
 pub(crate) fn pool_of(name: &str) -> &str {
@@ -100,12 +102,17 @@ pub(crate) fn opened(
     for vdev in info.caches.iter_mut().chain(&mut info.spares) {
         locate(vdev);
     }
+    let used = inner.store().cache_device_stats();
     for cache in &mut info.caches {
-        // The cache device is not used: it is free except for labels and a header of one sector.
+        cache.fragmentation_percent = Some(0);
+        if let Some((_, stats)) = used.iter().find(|(guid, _)| guid.0 == cache.guid) {
+            cache_device(cache, stats);
+            continue;
+        }
+        // A cache device that is not in use has nothing but labels and a header of one sector.
         let sector_bytes = 1u64 << cache.configured_ashift.clamp(9, 16);
         let taken_bytes = CACHE_LABEL_BYTES + sector_bytes;
         cache.total_bytes = cache.physical_bytes.saturating_sub(taken_bytes);
-        cache.fragmentation_percent = Some(0);
     }
     info.properties = inner
         .properties()
@@ -144,6 +151,23 @@ pub(crate) fn opened(
     activity::fill(inner, &mut info);
     damaged::errors(pool, &mut info);
     Ok(info)
+}
+
+/// Shows what a cache device holds. One that had too many errors counts as faulted.
+fn cache_device(info: &mut VdevInfo, stats: &CacheDeviceStats) {
+    info.total_bytes = stats.area_bytes;
+    info.allocated_bytes = stats.used_bytes;
+    info.read_errors = stats.read_errors;
+    info.write_errors = stats.write_errors;
+    info.io = IoCounters {
+        reads: stats.reads,
+        writes: stats.writes,
+        read_bytes: stats.read_bytes,
+        written_bytes: stats.write_bytes,
+    };
+    if !stats.is_usable {
+        (info.state, info.aux) = (VdevState::Faulted, VdevAux::ErrorsExceeded);
+    }
 }
 
 /// Replaces the object id in `bootfs` with the dataset's name.
@@ -220,8 +244,36 @@ fn words(pool: &millpond_pool::PoolView, name: &str) -> Option<Vec<u64>> {
     Some(pool.directory_value(name).ok()??.integers().collect())
 }
 
+/// Shows a scan as this process knows it: with its rate, and with the progress that is not stored yet.
+pub(crate) fn scan_in_progress(info: &mut PoolInfo, phys: &ScanPhys, pass: &ScanPass) {
+    let Some(mut scan) = scan_of(phys) else {
+        return;
+    };
+    let known = info.scan.map(|known| known.state);
+    if scan.state != ProgressState::Active && known == Some(ProgressState::Active) {
+        // Its end is not committed yet.
+        return;
+    }
+    scan.pass_start_s = pass.start_s;
+    scan.pass_issued_bytes = pass.issued_bytes;
+    if scan.state == ProgressState::Active {
+        let (examined, issued) = (pass.slice_examined_bytes, pass.slice_issued_bytes);
+        scan.paused_at_s = pass.paused_at_s;
+        scan.spent_paused_s = pass.spent_paused_s;
+        scan.pass_examined_bytes = pass.examined_bytes.saturating_add(examined);
+        scan.pass_issued_bytes = scan.pass_issued_bytes.saturating_add(issued);
+        scan.examined_bytes = scan.examined_bytes.saturating_add(examined);
+        scan.issued_bytes = scan.issued_bytes.saturating_add(issued);
+    }
+    scan.error_scrub = info.scan.and_then(|known| known.error_scrub);
+    info.scan = Some(scan);
+}
+
 fn scan(words: &[u64]) -> Option<ScanInfo> {
-    let phys = ScanPhys::from_words(words).ok()?;
+    scan_of(&ScanPhys::from_words(words).ok()?)
+}
+
+fn scan_of(phys: &ScanPhys) -> Option<ScanInfo> {
     let function = match phys.function {
         millpond_ondisk::ScanFunction::Scrub => ScanFunction::Scrub,
         millpond_ondisk::ScanFunction::Resilver => ScanFunction::Resilver,
@@ -243,7 +295,8 @@ fn scan(words: &[u64]) -> Option<ScanInfo> {
         processed_bytes: phys.processed_bytes,
         errors: phys.errors,
         issued_bytes: phys.issued_bytes(),
-        // No scan runs in this process, so there is no pass and no rate.
+        // The disk records that it was paused, but not when.
+        paused_at_s: if phys.is_paused() { phys.start_time } else { 0 },
         ..ScanInfo::default()
     })
 }

@@ -1,6 +1,6 @@
 //! Opens the pool for a command, changes it, and leaves it as it was found, exported or not.
 
-use crate::change::apply::{self, free_in_background, frees_space};
+use crate::change::apply::{self, free_in_background, frees_space, scan_to_end, starts_scan};
 use crate::change::change_error;
 use crate::change::checks::{self, Around};
 use crate::change::create::{features_of, plan};
@@ -164,6 +164,10 @@ impl LocalChanges {
             if let PoolChange::Add(devices) = change {
                 self.check(devices, Some(pool)).map_err(at(0))?;
             }
+            if let PoolChange::Attach(side) = change {
+                let around = Candidates(self.search.pools());
+                checks::check_use(&around, &side.devices(), Some(pool)).map_err(at(0))?;
+            }
         }
         let (live, was_exported) = self.open(pool).map_err(at(0))?;
         let mut changed = Changed::default();
@@ -191,6 +195,10 @@ impl LocalChanges {
             None => live.inner().record_command(&self.history(command)),
             Some(_) => Ok(()),
         };
+        if failure.is_none() && changes.iter().any(starts_scan) {
+            let done = changes.len();
+            scan_to_end(&live).map_err(at(done.saturating_sub(1)))?;
+        }
         if changes.iter().any(frees_space) {
             // Freeing can be completed later, so errors are ignored: they recur at the next change.
             let _ = free_in_background(&live);

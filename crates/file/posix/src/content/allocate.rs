@@ -4,11 +4,12 @@ use super::{FILE_BYTES_MAX, FREE_DIRTY_BYTES};
 use crate::error::FileError;
 use crate::open_node::OpenNode;
 use crate::state::Lists;
-use crate::transaction_source::{Estimate, TransactionError};
+use crate::transaction_source::TransactionError;
 use crate::writing::NODE_BYTES;
 use crate::{FileKind, FileSystem, Node};
 use millpond_object::ObjectError;
 use millpond_sa::FileFlags;
+use millpond_txg::Estimate;
 
 /// What [`FileSystem::allocate`] does with a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

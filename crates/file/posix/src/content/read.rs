@@ -63,7 +63,11 @@ impl Node {
             .unwrap_or(usize::MAX)
             .min(buffer.len());
         // While this read waits for a device, it blocks only requests for the same bytes of this file.
-        unhurried(|| (self.object()).read_with_hint(offset_bytes, &mut buffer[..count], hint))?;
+        let is_end = count as u64 == left;
+        unhurried(|| {
+            let object = self.object();
+            object.read_until(offset_bytes, &mut buffer[..count], hint, is_end)
+        })?;
         Ok(count)
     }
 

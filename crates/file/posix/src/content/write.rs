@@ -143,8 +143,9 @@ impl FileSystem {
             let mut state = node.state();
             self.check_write_quotas(&state)?;
             let grown = self.grown_block(node, &state, end);
-            let estimate = bytes.len() as u64 + NODE_BYTES + 3 * u64::from(self.record_bytes());
-            let tx = self.begin(estimate)?;
+            let length = bytes.len() as u64;
+            let estimate = length + NODE_BYTES + 3 * u64::from(self.record_bytes());
+            let tx = self.begin_writing(estimate, length)?;
             let old = state;
             state.size = state.size.max(end);
             if !caller.is_privileged && NewMode::clears_on_write(state.mode) {

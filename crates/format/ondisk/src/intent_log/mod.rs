@@ -13,7 +13,7 @@ pub use block::{
 };
 pub use header::{INTENT_LOG_HEADER_BYTES, IntentLogFlags, IntentLogHeader};
 pub use record::{
-    CreateKind, CreateRecord, LOG_RECORD_HEADER_BYTES, LOG_WRITE_BYTES, LogAcl, LogAttributes,
-    LogRecord, LogRecordBody, LogRecordFrame, LogRecordFrames, LogStamp, LoggedPointers,
-    RenameKind, SetAttributesRecord, SizedObject, WriteContent,
+    CreateKind, CreateRecord, CreatedObject, LOG_RECORD_HEADER_BYTES, LOG_WRITE_BYTES, LogAcl,
+    LogAttributes, LogRecord, LogRecordBody, LogRecordFrame, LogRecordFrames, LogStamp,
+    LoggedPointers, RenameKind, SetAttributesRecord, SizedObject, WriteContent,
 };

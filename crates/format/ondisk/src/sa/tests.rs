@@ -312,12 +312,12 @@ proptest! {
         let placed = place_attributes(&list, slots * 512);
         prop_assert!(placed.bonus_attributes <= list.len());
         let full = slots * 512 - 192;
-        let room = if placed.spill_bytes.is_some() { full - 128 } else { full };
+        let limit = if placed.spill_bytes.is_some() { full - 128 } else { full };
         let kept = &list[..placed.bonus_attributes];
         let end = kept.iter().fold(0usize, |total, (length, _)| total.next_multiple_of(8) + length);
         let variable = kept.iter().filter(|(_, is_variable)| *is_variable).count();
         prop_assert_eq!(placed.bonus_header_bytes, header_length(variable));
-        prop_assert!(end + placed.bonus_header_bytes <= room);
+        prop_assert!(end + placed.bonus_header_bytes <= limit);
         prop_assert_eq!(placed.spill_bytes.is_some(), placed.bonus_attributes < list.len());
     }
 

@@ -41,6 +41,12 @@ pub struct ZapValue {
 }
 
 impl ZapValue {
+    /// The bytes up to the first NUL, as text.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let text = self.bytes.split(|byte| *byte == 0).next().unwrap_or(&[]);
+        String::from_utf8_lossy(text).into_owned()
+    }
     /// A single 64-bit integer, the only form in a microzap.
     #[must_use]
     pub fn from_u64(value: u64) -> Self {

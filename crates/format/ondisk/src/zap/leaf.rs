@@ -191,11 +191,8 @@ impl<'a> ZapLeaf<'a> {
         }
     }
 
-    /// Reads the entry in `chunk`.
-    ///
-    /// # Errors
-    /// If there is no such chunk, or it is of another kind.
-    pub fn entry(&self, chunk: u16) -> Result<ZapLeafEntry, DecodeError> {
+    /// The content of a chunk behind its kind, which must be `kind`; otherwise the reason is `wrong`.
+    fn chunk(&self, chunk: u16, kind: u8, wrong: &'static str) -> Result<Reader<'a>, DecodeError> {
         let offset = self.chunk_offset(chunk)?;
         let fail = |reason| DecodeError::new("zap leaf", reason, offset);
         let bytes = self
@@ -203,9 +200,19 @@ impl<'a> ZapLeaf<'a> {
             .get(offset..offset.saturating_add(CHUNK_BYTES))
             .ok_or_else(|| fail("too short"))?;
         let mut reader = Reader::new("zap leaf", bytes, self.endian);
-        if reader.u8()? != CHUNK_ENTRY {
-            return Err(fail("chunk is no entry"));
+        if reader.u8()? != kind {
+            return Err(fail(wrong));
         }
+        Ok(reader)
+    }
+
+    /// Reads the entry in `chunk`.
+    ///
+    /// # Errors
+    /// If there is no such chunk, or it is of another kind.
+    pub fn entry(&self, chunk: u16) -> Result<ZapLeafEntry, DecodeError> {
+        let mut reader = self.chunk(chunk, CHUNK_ENTRY, "chunk is no entry")?;
+        let fail = |reason| self.fail_at(chunk, reason);
         let entry = ZapLeafEntry {
             chunk,
             integer_bytes: reader.u8()?,
@@ -291,16 +298,7 @@ impl<'a> ZapLeaf<'a> {
         let mut collected = Vec::with_capacity(needed.saturating_mul(ARRAY_BYTES));
         let mut chunk = first;
         for _ in 0..needed {
-            let offset = self.chunk_offset(chunk)?;
-            let fail = |reason| DecodeError::new("zap leaf", reason, offset);
-            let bytes = self
-                .bytes
-                .get(offset..offset.saturating_add(CHUNK_BYTES))
-                .ok_or_else(|| fail("too short"))?;
-            let mut reader = Reader::new("zap leaf", bytes, self.endian);
-            if reader.u8()? != CHUNK_ARRAY {
-                return Err(fail("chunk is no array"));
-            }
+            let mut reader = self.chunk(chunk, CHUNK_ARRAY, "chunk is no array")?;
             collected.extend_from_slice(reader.take(ARRAY_BYTES)?);
             chunk = reader.u16()?;
         }

@@ -1,12 +1,13 @@
 //! Writes that are durable when they complete.
 
+use super::direct::{DirectOpening, copy_of};
 use super::{FileDevice, adjacent, identity_of};
 use crate::write_back::WriteBackGate;
 use crate::{Device, DeviceError, WriteRequest, fail_all};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::fs::File;
 use std::io::{self, IoSlice};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 /// A second open file description, for durable writes only.
 ///
@@ -15,6 +16,8 @@ use std::os::fd::AsRawFd;
 #[derive(Debug)]
 pub(super) struct DurableOpening {
     file: File,
+    /// `None` if all requests go through the page cache.
+    direct: Option<DirectOpening>,
     gate: WriteBackGate,
 }
 
@@ -25,22 +28,45 @@ impl DurableOpening {
         let file = std::fs::OpenOptions::new().write(true).open(own_name);
         let file = file.ok()?;
         let is_same = identity_of(&file.metadata().ok()?) == device.identity;
+        let is_direct = device.is_direct();
+        let direct = is_direct.then(|| DirectOpening::of(&device.file, device.identity, true));
         is_same.then(|| Self {
             file,
+            direct: direct.flatten(),
             gate: WriteBackGate::default(),
         })
     }
 
     /// Writes adjacent buffers and makes them durable in the same call.
     fn write(&self, offset_bytes: u64, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        let length_bytes = slices.iter().map(|slice| slice.len() as u64).sum();
+        if let Some(direct) = &self.direct
+            && direct.serves(offset_bytes, length_bytes)
+        {
+            let copy = copy_of(slices.iter().map(|slice| &**slice));
+            match self.write_to(direct.fd(), offset_bytes, &[IoSlice::new(copy.bytes())]) {
+                // The page cache takes what the device does not.
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
+                outcome => return outcome,
+            }
+        }
+        self.write_to(self.file.as_fd(), offset_bytes, slices)
+    }
+
+    fn write_to(
+        &self,
+        file: BorrowedFd<'_>,
+        offset_bytes: u64,
+        slices: &[IoSlice<'_>],
+    ) -> io::Result<usize> {
         let mut count = 0;
         self.gate.pass(|| {
             let flags = ReadWriteFlags::DSYNC;
-            count = match rustix::io::pwritev2(&self.file, slices, offset_bytes, flags) {
+            count = match rustix::io::pwritev2(file, slices, offset_bytes, flags) {
                 // The system or file system does not support the flag.
                 Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
-                    let count = rustix::io::pwritev(&self.file, slices, offset_bytes)?;
-                    self.file.sync_data()?;
+                    let count = rustix::io::pwritev(file, slices, offset_bytes)?;
+                    rustix::fs::fdatasync(file)?;
                     count
                 }
                 outcome => outcome?,

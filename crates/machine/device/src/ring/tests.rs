@@ -1,7 +1,7 @@
 use super::{DEPTH, Outcome, Transfer, is_permitted, trouble};
 use crate::{
-    Device, DeviceError, DeviceRead, FileDevice, IoBackend, MemoryDevice, OpenOptions,
-    PartitionDevice, QueuedDevice, ReadRequest, WriteRequest, read_batch,
+    Device, DeviceError, DeviceRead, DirectIo, FileDevice, IoBackend, MemoryDevice, OpenOptions,
+    PartitionDevice, ReadRequest, WriteRequest, read_batch,
 };
 use millpond_env::thread;
 use proptest::prelude::*;
@@ -18,24 +18,36 @@ fn image(bytes: &[u8]) -> tempfile::NamedTempFile {
     file
 }
 
-fn open(file: &tempfile::NamedTempFile, way: IoBackend) -> FileDevice {
+/// A backend, and whether the page cache is bypassed.
+type Way = (IoBackend, DirectIo);
+
+const RING: Way = (IoBackend::Ring, DirectIo::Never);
+
+fn open(file: &tempfile::NamedTempFile, way: Way) -> FileDevice {
     let options = OpenOptions {
         write: true,
         refuse_if_live: false,
     };
     let device = FileDevice::open(file.path(), options).unwrap();
-    device.with_way(way)
+    let device = device.with_backend(way.0).with_direct_io(way.1);
+    if way.1 == DirectIo::Always && !device.is_direct() {
+        println!("direct I/O is not possible here: the page cache was used");
+    }
+    device
 }
 
-/// The backends that this system supports.
-fn ways() -> Vec<IoBackend> {
-    let mut ways = vec![IoBackend::Threads, IoBackend::Measured];
+/// The backends that this system supports, through the page cache and past it.
+fn ways() -> Vec<Way> {
+    let mut backends = vec![IoBackend::Threads, IoBackend::Measured];
     if is_permitted() {
-        ways.push(IoBackend::Ring);
+        backends.push(IoBackend::Ring);
     } else {
         println!("io_uring is not permitted here: its way was not tried");
     }
-    ways
+    let both = [DirectIo::Never, DirectIo::Always];
+    (backends.into_iter())
+        .flat_map(|backend| both.map(|direct| (backend, direct)))
+        .collect()
 }
 
 fn counting(length: usize) -> Vec<u8> {
@@ -65,12 +77,14 @@ fn read_many(device: &dyn Device, wanted: &[(u64, usize)]) -> Vec<Result<Vec<u8>
 }
 
 /// Consecutive ranges, each with a gap before it and a length, mostly small. Some exceed the device.
-fn ranges() -> impl Strategy<Value = Vec<(u64, usize)>> {
+/// All are multiples of `unit`.
+fn ranges(unit: usize) -> impl Strategy<Value = Vec<(u64, usize)>> {
     let gap = prop_oneof![3 => Just(0usize), 2 => 1usize..9000];
     let length = prop_oneof![1 => Just(0usize), 12 => 1usize..6000, 1 => 60_000usize..200_000];
-    proptest::collection::vec((gap, length), 1..300).prop_map(|parts| {
+    proptest::collection::vec((gap, length), 1..300).prop_map(move |parts| {
         let mut at = 0u64;
         let ranges = parts.into_iter().map(|(gap, length)| {
+            let (gap, length) = (gap / unit * unit, length / unit * unit);
             let start = at + gap as u64;
             at = start + length as u64;
             (start, length)
@@ -92,9 +106,10 @@ proptest! {
 
     #[test]
     fn every_backend_runs_batches_like_an_array(
-        writes in ranges(),
-        reads in ranges(),
-        shift in 0u64..700_000,
+        (writes, reads, shift) in prop_oneof![Just(1usize), Just(512)].prop_flat_map(|unit| {
+            let shift = (0u64..700_000).prop_map(move |shift| shift / unit as u64 * unit as u64);
+            (ranges(unit), ranges(unit), shift)
+        }),
     ) {
         let source = counting(200_000);
         for way in ways() {
@@ -135,14 +150,14 @@ fn reads_of_mixed_devices_complete_in_order() {
     for way in ways() {
         let content = [counting(SIZE), counting(SIZE / 2), vec![9; 4096]];
         let files: Vec<_> = content.iter().map(|bytes| image(bytes)).collect();
-        let queued = QueuedDevice::new(Arc::new(open(&files[0], way)));
+        let whole = open(&files[0], way);
         let part = PartitionDevice::new(Arc::new(open(&files[1], way)), 5000, 100_000).unwrap();
         let memory = MemoryDevice::new(content[2].clone());
         let mut reads = vec![];
         let mut wanted = vec![];
         for at in 0..100u64 {
             for (device, start, bytes) in [
-                (&queued as &dyn Device, 0, &content[0]),
+                (&whole as &dyn Device, 0, &content[0]),
                 (&part, 5000, &content[1]),
                 (&memory, 0, &content[2]),
             ] {
@@ -170,10 +185,6 @@ fn reads_of_mixed_devices_complete_in_order() {
             }
         }
         assert!(wanted.iter().any(Option::is_none));
-        // Each read counted as urgent, and none is still in flight.
-        assert_eq!(queued.stats().urgent, 100);
-        queued.write_many(&mut [WriteRequest::new(0, b"x")]);
-        assert_eq!(queued.stats().delayed, 0);
         assert!(read_batch(&[]).is_empty());
     }
 }
@@ -214,7 +225,7 @@ fn a_read_only_device_refuses_batched_writes() {
     for way in ways() {
         let file = image(&[7; 8192]);
         let device = FileDevice::open(file.path(), OpenOptions::default()).unwrap();
-        let device = device.with_way(way);
+        let device = device.with_backend(way.0).with_direct_io(way.1);
         let mut requests = [WriteRequest::new(0, b"a"), WriteRequest::new(4096, b"b")];
         device.write_many(&mut requests);
         for request in requests {
@@ -227,7 +238,7 @@ fn a_read_only_device_refuses_batched_writes() {
 #[test]
 fn without_io_uring_batches_use_the_thread_backend() {
     let file = image(&counting(SIZE));
-    let device = open(&file, IoBackend::Ring);
+    let device = open(&file, RING);
     let wanted: Vec<_> = (0..100).map(|at| (at * 9000, 4096)).collect();
     trouble::refused(|| {
         for ((offset, length), outcome) in wanted.iter().zip(read_many(&device, &wanted)) {
@@ -259,7 +270,7 @@ fn several_calls() -> Option<(tempfile::NamedTempFile, FileDevice, Reads)> {
         return None;
     }
     let file = image(&counting(SIZE));
-    let device = open(&file, IoBackend::Ring);
+    let device = open(&file, RING);
     let wanted = (0..DEPTH as u64 * 3).map(|at| (at * 5000, 4096)).collect();
     Some((file, device, wanted))
 }
@@ -313,7 +324,7 @@ fn concurrent_batches_each_get_their_own_bytes() {
     }
     let content = counting(SIZE);
     let file = image(&content);
-    let device = open(&file, IoBackend::Ring);
+    let device = open(&file, RING);
     thread::scope(|scope| {
         for number in 0..24u64 {
             let (device, content) = (&device, &content);

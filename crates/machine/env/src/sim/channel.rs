@@ -15,7 +15,7 @@ struct Channel<T> {
 
 struct State<T> {
     messages: VecDeque<T>,
-    room: usize,
+    capacity: usize,
     senders: usize,
     receivers: usize,
 }
@@ -28,11 +28,11 @@ pub struct Receiver<T>(Arc<Channel<T>>);
 
 /// As `crossbeam`'s, with a capacity of at least one message.
 #[must_use]
-pub fn bounded<T>(room: usize) -> (Sender<T>, Receiver<T>) {
+pub fn bounded<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
     let channel = Arc::new(Channel {
         state: Mutex::new(State {
             messages: VecDeque::new(),
-            room: room.max(1),
+            capacity: capacity.max(1),
             senders: 1,
             receivers: 1,
         }),
@@ -48,7 +48,7 @@ impl<T> Sender<T> {
     /// If all receivers were dropped.
     pub fn send(&self, message: T) -> Result<(), SendError<T>> {
         let mut state = self.0.state.lock();
-        while state.receivers > 0 && state.messages.len() >= state.room {
+        while state.receivers > 0 && state.messages.len() >= state.capacity {
             self.0.changed.wait(&mut state);
         }
         if state.receivers == 0 {
@@ -68,7 +68,7 @@ impl<T> Sender<T> {
         if state.receivers == 0 {
             return Err(TrySendError::Disconnected(message));
         }
-        if state.messages.len() >= state.room {
+        if state.messages.len() >= state.capacity {
             return Err(TrySendError::Full(message));
         }
         state.messages.push_back(message);

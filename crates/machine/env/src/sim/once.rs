@@ -29,6 +29,10 @@ impl<T> OnceLock<T> {
         self.inner.get_mut()
     }
     /// As the standard library's.
+    pub fn take(&mut self) -> Option<T> {
+        self.inner.take()
+    }
+    /// As the standard library's.
     pub fn into_inner(self) -> Option<T> {
         self.inner.into_inner()
     }

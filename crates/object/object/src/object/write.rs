@@ -207,7 +207,14 @@ impl Object {
                     }
                     _ => {
                         drop(state);
-                        let block = self.ask_synced(&synced, |tree| tree.read_block(id))?;
+                        // The sync reads it again, if only a part of it is written.
+                        let block = self.ask_synced(&synced, |tree| {
+                            let tree = Tree {
+                                is_sequential: true,
+                                ..*tree
+                            };
+                            tree.read_part(id, may_be_apart)
+                        })?;
                         known = block.map(|block| (synced, block));
                         continue;
                     }

@@ -163,27 +163,18 @@ fn zeros_over_data_become_holes_with_a_birth() {
     let tx = bench.begin();
     object.write(&tx, 0, &[0; 1024]).unwrap();
     drop(tx);
-    let (_, set) = bench.sync();
-    let pointers = set
-        .object(object.id())
-        .unwrap()
-        .dnode()
-        .block_pointers
-        .clone();
+    let synced = || {
+        let object = bench.sync().1.object(object.id()).unwrap();
+        object.dnode().block_pointers.clone()
+    };
+    let pointers = synced();
     assert_eq!(pointers[0].birth(), Txg(5));
     assert_eq!(pointers[1].words, [0; 16]);
     // A hole with a birth that is zeroed again gets a newer birth.
     let tx = bench.begin();
     object.write(&tx, 0, &[0; 512]).unwrap();
     drop(tx);
-    let (_, set) = bench.sync();
-    let pointers = set
-        .object(object.id())
-        .unwrap()
-        .dnode()
-        .block_pointers
-        .clone();
-    assert_eq!(pointers[0].birth(), Txg(6));
+    assert_eq!(synced()[0].birth(), Txg(6));
 }
 
 #[test]

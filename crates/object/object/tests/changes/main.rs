@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod accounting;
+mod caching;
 mod cases;
 mod damaged;
 mod judge;
@@ -18,6 +19,7 @@ use millpond_env::Env;
 use millpond_env::sync::Arc;
 use millpond_object::{NewObject, NewObjectSet, ObjectSet, ObjectSetView, SyncedSet, WritePolicy};
 use millpond_ondisk::{ObjectSetKind, ObjectType, Txg};
+use millpond_sim::noise;
 use millpond_txg::{DirtyLimits, SyncingTxg, Transaction, TxgGroups};
 use sink::TestSink;
 use std::time::Duration;
@@ -99,15 +101,4 @@ fn file(block_bytes: u32) -> NewObject {
 
 fn dataset() -> Bench {
     Bench::new(ObjectSetKind::Other, WritePolicy::dataset())
-}
-
-fn noise(seed: u64, length: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 24) as u8
-    };
-    (0..length).map(|_| next()).collect()
 }

@@ -107,11 +107,11 @@ fn drop_behind_reads_are_evicted_after_the_stream() {
         assert!((behind..behind + 20).contains(&kept), "{kept}");
     }
     // Everything can still be read, and stays cached unless the reader says otherwise.
-    let misses = cold.bench.store.cache_statistics().misses;
+    let misses = cold.bench.store.cache_statistics().demand.misses;
     (0..BLOCKS).for_each(|block| read(true, block, CacheHint::Retain));
     let cache = cold.bench.store.cache_statistics();
     assert!(cache.weight_bytes > BLOCK * BLOCKS);
-    assert!(cache.misses > misses);
+    assert!(cache.demand.misses > misses);
 }
 
 #[test]
@@ -140,9 +140,9 @@ fn blocks_wanted_by_another_reader_stay_cached() {
             .read_with_hint(block * BLOCK, &mut bytes, CacheHint::DropBehind)
             .unwrap();
     }
-    let misses = cold.bench.store.cache_statistics().misses;
+    let misses = cold.bench.store.cache_statistics().demand.misses;
     cold.read(&object, wanted, 100);
-    assert_eq!(cold.bench.store.cache_statistics().misses, misses);
+    assert_eq!(cold.bench.store.cache_statistics().demand.misses, misses);
 }
 
 #[test]

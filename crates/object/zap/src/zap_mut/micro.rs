@@ -3,7 +3,7 @@
 use super::fat::Existing;
 use super::stage::Stage;
 use super::{UPGRADED_BLOCK_SHIFT, ZapMut, ZapStore, first_blocks, lowest_unused};
-use crate::{Zap, ZapError, ZapValue};
+use crate::{MicroIndex, Zap, ZapError, ZapValue};
 use millpond_env::mark;
 use millpond_ondisk::zap::{
     MICRO_NAME_BYTES_MAX, MicroZapEntry, ZapFlags, ZapHeader, ZapKey, put_micro_zap_entry,
@@ -13,6 +13,8 @@ use millpond_ondisk::{BlockId, DecodeError, Endian};
 
 /// Bytes by which a microzap's block grows.
 const GROWTH_BYTES: usize = 512;
+/// Bytes of a slot, and of the header.
+const SLOT_BYTES: usize = 64;
 /// The maximum number of chunks of one entry. All names of one hash must fit into one leaf of 16 KiB.
 const ENTRY_CHUNKS_MAX: usize = 5;
 const LEAF_CHUNKS: usize = 638;
@@ -33,8 +35,9 @@ impl<S: ZapStore> ZapMut<S> {
         hash: u64,
         value: &ZapValue,
         existing: Existing,
+        index: &mut Option<MicroIndex>,
     ) -> Result<(), ZapError> {
-        let found = self.find_micro(&zap, name, hash)?;
+        let found = self.find_micro(&zap, name, hash, index.as_ref())?;
         if found.existing.is_some() && existing == Existing::Refuse {
             return Err(ZapError::Exists {
                 address: zap.source.address(BlockId(0)),
@@ -46,18 +49,20 @@ impl<S: ZapStore> ZapMut<S> {
                 && (1..=MICRO_NAME_BYTES_MAX).contains(&name.len())
         });
         let Some(integer) = integer else {
-            return self.upgrade_and_put(zap, name, hash, value, existing);
+            return self.upgrade_and_put(zap, name, hash, value, existing, index);
         };
         if let Some((slot, cd)) = found.existing {
             return self.put_slot(zap, slot, Some((name, integer, cd)));
         }
         if (found.used.len() + 1) * ENTRY_CHUNKS_MAX >= LEAF_CHUNKS {
-            return self.upgrade_and_put(zap, name, hash, value, existing);
+            return self.upgrade_and_put(zap, name, hash, value, existing, index);
         }
         let cd = lowest_unused(found.used, &zap.hashing).filter(|cd| *cd <= 0xffff);
         let cd = cd.ok_or_else(|| zap.invalid("differentiators are used up"))?;
         if let Some(slot) = found.free_slot {
-            return self.put_slot(zap, slot, Some((name, integer, cd)));
+            self.put_slot(zap, slot, Some((name, integer, cd)))?;
+            index.take_if(|index| index.add(hash, cd, slot).is_none());
+            return Ok(());
         }
         let bytes = (zap.first.bytes.len() + GROWTH_BYTES) / GROWTH_BYTES * GROWTH_BYTES;
         match u32::try_from(bytes) {
@@ -74,25 +79,61 @@ impl<S: ZapStore> ZapMut<S> {
                 drop(zap);
                 self.store.set_block_bytes(bytes)?;
                 self.store.write_block(BlockId(0), block)?;
+                let slots = (bytes as usize / SLOT_BYTES).saturating_sub(1);
+                index.take_if(|index| {
+                    let grown = index.grow(slots);
+                    grown.is_none() || index.add(hash, cd, found.slots).is_none()
+                });
                 Ok(())
             }
-            _ => self.upgrade_and_put(zap, name, hash, value, existing),
+            _ => self.upgrade_and_put(zap, name, hash, value, existing, index),
         }
     }
 
-    pub(super) fn remove_micro(&self, zap: &Zap, name: &[u8]) -> Result<bool, ZapError> {
-        let found = zap.micro()?.find(name);
-        let Some((slot, _)) = found.map_err(|error| zap.corrupt(BlockId(0), error))? else {
+    pub(super) fn remove_micro(
+        &self,
+        zap: Zap,
+        name: &[u8],
+        hash: u64,
+        index: &mut Option<MicroIndex>,
+    ) -> Result<bool, ZapError> {
+        let found = match index {
+            Some(index) => index.find(&zap.micro()?, hash, |stored| stored == name),
+            None => zap.micro()?.find(name),
+        };
+        let found = found.map_err(|error| zap.corrupt(BlockId(0), error))?;
+        let Some((slot, cd)) = found.map(|(slot, entry)| (slot, entry.cd)) else {
             return Ok(false);
         };
-        self.put_slot(zap.clone(), slot, None)?;
+        self.put_slot(zap, slot, None)?;
+        if let Some(index) = index {
+            index.remove(hash, cd, slot);
+        }
         Ok(true)
     }
 
-    fn find_micro(&self, zap: &Zap, name: &[u8], hash: u64) -> Result<Found, ZapError> {
+    fn find_micro(
+        &self,
+        zap: &Zap,
+        name: &[u8],
+        hash: u64,
+        index: Option<&MicroIndex>,
+    ) -> Result<Found, ZapError> {
         let corrupt = |error| zap.corrupt(BlockId(0), error);
         let normalisation = zap.normalisation()?;
         let micro = zap.micro()?;
+        if let Some(index) = index {
+            let existing = index.find(&micro, hash, |stored| stored == name);
+            let (free_slot, used) = index.room_for(hash);
+            return Ok(Found {
+                existing: existing
+                    .map_err(corrupt)?
+                    .map(|(slot, entry)| (slot, entry.cd)),
+                free_slot,
+                slots: micro.slots(),
+                used,
+            });
+        }
         if normalisation.is_identity() {
             let existing = micro.find(name).map_err(corrupt)?;
             let (free_slot, used) = micro.room_for(&zap.hashing, hash).map_err(corrupt)?;
@@ -163,7 +204,9 @@ impl<S: ZapStore> ZapMut<S> {
         hash: u64,
         value: &ZapValue,
         existing: Existing,
+        index: &mut Option<MicroIndex>,
     ) -> Result<(), ZapError> {
+        *index = None;
         mark::hit("microzap-becomes-fat");
         let normalisation = zap.normalisation()?;
         let micro = zap.micro()?;

@@ -30,7 +30,7 @@ pub use object::{ObjectBlocks, allocate_zap};
 pub use store::ZapStore;
 
 use crate::zap::Shape;
-use crate::{NameMatch, Normalisation, Zap, ZapCursor, ZapEntry, ZapError, ZapValue};
+use crate::{MicroIndex, NameMatch, Normalisation, Zap, ZapCursor, ZapEntry, ZapError, ZapValue};
 use fat::Existing;
 use millpond_env::Env;
 use millpond_ondisk::zap::{
@@ -243,7 +243,7 @@ impl<S: ZapStore> ZapMut<S> {
     /// [`ZapError::Exists`]; [`ZapError::NameTooLong`], [`ZapError::Refused`] and [`ZapError::Full`] if the
     /// entry cannot be stored; otherwise if blocks cannot be read or are corrupt.
     pub fn insert(&self, name: &[u8], value: &ZapValue) -> Result<(), ZapError> {
-        self.put_name(name, value, Existing::Refuse)
+        self.put_name(name, value, Existing::Refuse, &mut None)
     }
     /// As [`ZapMut::insert`], with one 64-bit integer.
     ///
@@ -252,12 +252,29 @@ impl<S: ZapStore> ZapMut<S> {
     pub fn insert_u64(&self, name: &[u8], value: u64) -> Result<(), ZapError> {
         self.insert(name, &ZapValue::from_u64(value))
     }
+    /// As [`ZapMut::insert_u64`], with an index, which stays valid. It is `None` afterwards if this failed or
+    /// the ZAP is no longer a microzap.
+    ///
+    /// # Errors
+    /// As [`ZapMut::insert`].
+    pub fn insert_u64_by(
+        &self,
+        index: &mut Option<MicroIndex>,
+        name: &[u8],
+        value: u64,
+    ) -> Result<(), ZapError> {
+        let mut own = index.take();
+        let value = ZapValue::from_u64(value);
+        self.put_name(name, &value, Existing::Refuse, &mut own)?;
+        *index = own;
+        Ok(())
+    }
     /// Adds an entry, or replaces the value of the entry with exactly this name.
     ///
     /// # Errors
     /// As [`ZapMut::insert`], without [`ZapError::Exists`].
     pub fn update(&self, name: &[u8], value: &ZapValue) -> Result<(), ZapError> {
-        self.put_name(name, value, Existing::Replace)
+        self.put_name(name, value, Existing::Replace, &mut None)
     }
     /// As [`ZapMut::update`], with one 64-bit integer.
     ///
@@ -271,6 +288,19 @@ impl<S: ZapStore> ZapMut<S> {
     /// # Errors
     /// If blocks cannot be read or are corrupt, or keys are words.
     pub fn remove(&self, name: &[u8]) -> Result<bool, ZapError> {
+        self.remove_by(&mut None, name)
+    }
+    /// As [`ZapMut::remove`], with an index, which stays valid. It is `None` afterwards if this failed.
+    ///
+    /// # Errors
+    /// As [`ZapMut::remove`].
+    pub fn remove_by(&self, index: &mut Option<MicroIndex>, name: &[u8]) -> Result<bool, ZapError> {
+        let mut own = index.take();
+        let is_removed = self.remove_name(name, &mut own)?;
+        *index = own;
+        Ok(is_removed)
+    }
+    fn remove_name(&self, name: &[u8], index: &mut Option<MicroIndex>) -> Result<bool, ZapError> {
         let zap = self.view()?;
         if zap.has_word_keys() {
             return Err(zap.invalid("keys are words, not names"));
@@ -280,8 +310,9 @@ impl<S: ZapStore> ZapMut<S> {
         };
         let hash = zap.hashing.name(&hash_form);
         match zap.shape {
-            Shape::Micro => self.remove_micro(&zap, name),
+            Shape::Micro => self.remove_micro(zap, name, hash, index),
             Shape::Fat(header) => {
+                *index = None;
                 drop(zap);
                 self.stage(header).remove(hash, ZapKey::Name(name))
             }
@@ -386,7 +417,13 @@ impl<S: ZapStore> ZapMut<S> {
         }
     }
 
-    fn put_name(&self, name: &[u8], value: &ZapValue, existing: Existing) -> Result<(), ZapError> {
+    fn put_name(
+        &self,
+        name: &[u8],
+        value: &ZapValue,
+        existing: Existing,
+        index: &mut Option<MicroIndex>,
+    ) -> Result<(), ZapError> {
         let zap = self.view()?;
         if zap.has_word_keys() {
             return Err(zap.invalid("keys are words, not names"));
@@ -406,8 +443,9 @@ impl<S: ZapStore> ZapMut<S> {
             .ok_or_else(|| self.refused("the name is not UTF-8 and has no normal form"))?;
         let hash = zap.hashing.name(&hash_form);
         match zap.shape {
-            Shape::Micro => self.put_micro(zap, name, hash, value, existing),
+            Shape::Micro => self.put_micro(zap, name, hash, value, existing, index),
             Shape::Fat(header) => {
+                *index = None;
                 drop(zap);
                 self.stage(header)
                     .put(hash, ZapKey::Name(name), value, existing)

@@ -156,6 +156,8 @@ impl Admission {
         for (limit, share) in self.limits.iter().zip([SlopShare::All, SlopShare::Half]) {
             limit.store(pool.limit(share).limit_bytes, Ordering::Relaxed);
         }
+        let used = self.usage.lock().root_used_bytes();
+        pool.set_room_bytes(self.limit(false).saturating_sub(used));
     }
     pub(crate) fn limit(&self, is_freeing: bool) -> u64 {
         self.limits[usize::from(is_freeing)].load(Ordering::Relaxed)
@@ -227,6 +229,13 @@ impl DirectoryUsage {
 }
 
 impl CachedUsage {
+    /// What all datasets use together.
+    fn root_used_bytes(&self) -> u64 {
+        let mut directories = self.directories.values();
+        let root = directories.find(|directory| directory.parent.is_none());
+        root.map_or(0, |root| root.used)
+    }
+
     fn judge(&self, head: ObjectId, request: Request) -> Verdict {
         let Some(head) = self.heads.get(&head) else {
             return Verdict::Admitted;

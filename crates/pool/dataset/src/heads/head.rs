@@ -11,6 +11,7 @@ use millpond_env::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 use millpond_object::ObjectSet;
 use millpond_ondisk::{ObjectId, ObjectSetKind, Txg};
 use millpond_pool::Pool;
+use millpond_txg::Estimate;
 use millpond_txg::{BeginWait, Transaction, TxgRequest};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,20 +41,6 @@ impl DirtyHeads {
     pub(crate) fn is_dirty(&self, head: ObjectId) -> bool {
         self.0.lock().values().any(|heads| heads.contains(&head))
     }
-}
-
-/// The estimated effect of a change, for admission control.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Estimate {
-    /// The most logical bytes that it dirties, data and metadata together.
-    pub bytes: u64,
-    /// Whether it frees more space than it allocates. Quotas then do not apply, and it may use half of the
-    /// pool's reserve (slop space).
-    pub is_freeing: bool,
-    /// The most blocks that it frees; see [`Pool::begin_as`].
-    pub freed_blocks: u64,
-    /// What it may wait for.
-    pub wait: BeginWait,
 }
 
 /// Used and available space of a dataset, in bytes.
@@ -211,6 +198,7 @@ impl HeadDataset {
         }
         let tx = pool.begin_as(TxgRequest {
             estimate_bytes: estimate.bytes,
+            written_bytes: estimate.written_bytes,
             freed_blocks: estimate.freed_blocks,
             wait: estimate.wait,
         })?;

@@ -7,7 +7,7 @@ use crate::heads::features;
 use crate::mos::{DATASET, During, MosView};
 use crate::properties::{DATASET_PROPERTIES, table};
 use millpond_compress::ZstdLevel;
-use millpond_object::{RedundantMetadata, WritePolicy};
+use millpond_object::{BlockChoice, Caching, RedundantMetadata, WritePolicy};
 use millpond_ondisk::dsl::keys::{
     PROPERTY_HAS_RECEIVED, PROPERTY_INHERIT_SUFFIX, PROPERTY_RECEIVED_SUFFIX,
     PROPERTY_UNKNOWN_VALUE_SUFFIX,
@@ -31,6 +31,15 @@ impl Settings {
     #[must_use]
     pub fn number(&self, name: &str) -> u64 {
         self.numbers.get(name).copied().unwrap_or(0)
+    }
+    /// What the cache keeps, and what is prefetched.
+    #[must_use]
+    pub fn caching(&self) -> Caching {
+        Caching {
+            kept: BlockChoice::from_number(self.number("primarycache")),
+            copied: BlockChoice::from_number(self.number("secondarycache")),
+            prefetched: BlockChoice::from_number(self.number("prefetch")),
+        }
     }
     /// Whether an `on`/`off` property is on.
     #[must_use]
@@ -153,6 +162,18 @@ impl MosView<'_> {
         Ok(Settings { numbers })
     }
 
+    /// Updates what the cache keeps of committed states that are open, in a directory and its descendants.
+    pub(crate) fn refresh_caching(&self, within: ObjectId) {
+        for (directory, cell) in self.pool.caching_cells().in_use() {
+            // The directory of a state that is still open may be gone.
+            if let Ok(true) = self.is_within(directory, within)
+                && let Ok(settings) = self.settings(directory)
+            {
+                cell.set(settings.caching());
+            }
+        }
+    }
+
     /// The write policy for a head's blocks.
     pub(crate) fn write_policy(&self, settings: &Settings, kind: ObjectSetKind) -> WritePolicy {
         let known = self.pool.features();
@@ -185,6 +206,7 @@ impl MosView<'_> {
             accounts_users: is_files && version >= 15,
             accounts_objects: is_files && is_enabled(features::USEROBJ_ACCOUNTING),
             accounts_projects: is_files && is_enabled(features::PROJECT_QUOTA),
+            caching: settings.caching(),
         }
     }
 }
@@ -209,16 +231,16 @@ fn in_force(
 ) -> Result<Option<(PropertyValue, bool)>, PoolError> {
     let with = |suffix: &str| format!("{name}{suffix}");
     if let Some(value) = lookup(&with(PROPERTY_UNKNOWN_VALUE_SUFFIX))? {
-        return Ok(Some((property_value(&value), false)));
+        return Ok(Some((PropertyValue::from(&value), false)));
     }
     if let Some(value) = lookup(name)? {
-        return Ok(Some((property_value(&value), false)));
+        return Ok(Some((PropertyValue::from(&value), false)));
     }
     if lookup(&with(PROPERTY_INHERIT_SUFFIX))?.is_some() {
         return Ok(None);
     }
     let received = lookup(&with(PROPERTY_RECEIVED_SUFFIX))?;
-    Ok(received.map(|value| (property_value(&value), true)))
+    Ok(received.map(|value| (PropertyValue::from(&value), true)))
 }
 
 /// The checksum function of a property value: `on` is fletcher4.
@@ -246,15 +268,6 @@ fn compression_of(number: u64, has_lz4: bool) -> (CompressionKind, ZstdLevel) {
     };
     let level = ZstdLevel::from_property(number).unwrap_or(ZstdLevel::DEFAULT);
     (function, level)
-}
-
-fn property_value(value: &ZapValue) -> PropertyValue {
-    if value.integer_bytes == 1 {
-        let text = value.bytes.split(|byte| *byte == 0).next().unwrap_or(&[]);
-        PropertyValue::Text(String::from_utf8_lossy(text).into_owned())
-    } else {
-        PropertyValue::Number(value.first().unwrap_or(0))
-    }
 }
 
 #[cfg(test)]

@@ -42,17 +42,7 @@ impl StoredProperties {
         for entry in zap.iter() {
             let entry = entry.named(name)?;
             let key = String::from_utf8_lossy(&entry.name).into_owned();
-            let value = if entry.value.integer_bytes == 1 {
-                let text = entry
-                    .value
-                    .bytes
-                    .split(|byte| *byte == 0)
-                    .next()
-                    .unwrap_or(&[]);
-                PropertyValue::Text(String::from_utf8_lossy(text).into_owned())
-            } else {
-                PropertyValue::Number(entry.value.first().unwrap_or(0))
-            };
+            let value = PropertyValue::from(&entry.value);
             let property = key
                 .strip_suffix(PROPERTY_RECEIVED_SUFFIX)
                 .unwrap_or(key.as_str());

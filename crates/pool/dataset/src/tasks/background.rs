@@ -110,10 +110,10 @@ impl SyncTaskContext<'_> {
         let list = BpObject::open(self.ctx, list)?;
         let is_empty = list.drain(self.ctx, &mut |entry: &BpObjectEntry| {
             if slice.is_over() {
-                return Ok(Drain::Enough);
+                return Ok(Drain::Stop);
             }
             slice.free(&entry.pointer)?;
-            Ok(Drain::Taken)
+            Ok(Drain::Remove)
         })?;
         Ok(if is_empty { Rest::Nothing } else { Rest::More })
     }

@@ -8,7 +8,7 @@ use crate::mos::{contradiction, required};
 use crate::tasks::context::SyncTaskContext;
 use millpond_ondisk::dsl::keys;
 use millpond_ondisk::{DslDatasetFlags, DslDatasetPhys, Guid, ObjectId, ObjectType, Txg};
-use millpond_pool::PoolError;
+use millpond_pool::{PoolError, ScanEvent};
 
 /// The first txg of a new pool. Datasets created in it count as created before any block was born.
 const FIRST_TXG: Txg = Txg(4);
@@ -203,6 +203,8 @@ impl SyncTaskContext<'_> {
         let names = required(live.snapshot_names, "a head without a table of snapshots")?;
         self.update(names, name, id.0)?;
         self.snapshots_changed(directory)?;
+        let event = ScanEvent::SnapshotTaken { head, snapshot: id };
+        self.ctx.scan_event(event)?;
         Ok(id)
     }
 

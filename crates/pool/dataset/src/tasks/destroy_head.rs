@@ -12,8 +12,8 @@ use millpond_ondisk::{
     BlockBookmark, BpTreeEntry, BpTreePhys, DslDatasetFlags, DslDatasetPhys, Endian, ObjectId,
     ObjectType,
 };
-use millpond_pool::PoolError;
 use millpond_pool::SpaceChange;
+use millpond_pool::{PoolError, ScanEvent};
 
 /// Entries of the object directory.
 pub(crate) const TREE_QUEUE: &str = "bptree_obj";
@@ -27,6 +27,7 @@ impl SyncTaskContext<'_> {
         let directory = self.dataset(id)?.directory;
         self.set_ref_reservation_charge(directory, 0)?;
         let phys = self.dataset(id)?;
+        self.ctx.scan_event(ScanEvent::HeadDestroyed { id })?;
         self.drop_features(id)?;
         let origin = self.directory(directory)?.origin;
         if let Some(origin) = phys.previous_snapshot {
@@ -117,7 +118,7 @@ impl SyncTaskContext<'_> {
             if freed != space {
                 return Err(contradiction(
                     WHAT,
-                    "its figures are not those of its blocks",
+                    "its counters are not those of its blocks",
                 ));
             }
             return self.charge_space(directory, Use::Head, -freed);

@@ -7,7 +7,7 @@ use crate::mos::{During, MosView, contradiction, required};
 use crate::tasks::context::SyncTaskContext;
 use millpond_ondisk::dsl::keys;
 use millpond_ondisk::{DslDatasetFlags, DslDatasetPhys, ObjectId, Txg};
-use millpond_pool::PoolError;
+use millpond_pool::{PoolError, ScanEvent};
 
 const WHAT: &str = "destroying a snapshot";
 
@@ -108,6 +108,8 @@ impl SyncTaskContext<'_> {
                 what: "destroying snapshots with remapped blocks",
             });
         }
+        let event = ScanEvent::SnapshotDestroyed { id, next: next_id };
+        self.ctx.scan_event(event)?;
         for table in [gone.next_clones, gone.properties, gone.user_references] {
             self.free_if_any(table)?;
         }

@@ -9,8 +9,8 @@ use crate::tasks::directories::Head;
 use crate::{DatasetError, Refusal};
 use millpond_ondisk::dsl::keys;
 use millpond_ondisk::{DslDatasetFlags, ObjectId, Txg};
-use millpond_pool::PoolError;
 use millpond_pool::SpaceChange;
+use millpond_pool::{PoolError, ScanEvent};
 
 const WHAT: &str = "promoting a clone";
 
@@ -302,6 +302,11 @@ impl SyncTaskContext<'_> {
         std::mem::swap(&mut one.deadlist, &mut other.deadlist);
         self.put_dataset(clone, &one)?;
         self.put_dataset(head, &other)?;
+        let event = ScanEvent::Swapped {
+            one: clone,
+            other: head,
+        };
+        self.ctx.scan_event(event)?;
         self.recount_bookmarks_at(head, origin)?;
         for directory in [one.directory, other.directory] {
             self.drop_livelist(directory)?;

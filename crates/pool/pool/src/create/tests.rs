@@ -1,40 +1,13 @@
 use super::*;
 use crate::import::{PoolState as FoundState, find_pools, scan_devices};
-use crate::{
-    HistoryCommand, NewDevice, NewLayout, NewTop, SettingTime, SpaceChange, SyncMode,
-    check_writable,
-};
+use crate::tests::made::NoDatasets;
+use crate::{HistoryCommand, NewDevice, NewLayout, NewTop, SettingTime, SyncMode, check_writable};
 use crate::{OpenOptions, PoolView};
 use millpond_device::{Candidate, FileDevice, MemoryDevice, OpenOptions as DeviceOptions};
 use millpond_env::mark;
 use std::path::PathBuf;
 
 const MIB: usize = 1 << 20;
-
-/// A port without datasets.
-struct NoDatasets;
-
-impl DatasetPort for NoDatasets {
-    fn create_root(
-        &self,
-        _: &SyncContext<'_>,
-        _: &BTreeMap<String, String>,
-    ) -> Result<(), PoolError> {
-        Ok(())
-    }
-    fn attach(&self, _: &Arc<Pool>) -> Result<(), PoolError> {
-        Ok(())
-    }
-    fn sync_datasets(&self, _: &SyncContext<'_>) -> Result<bool, PoolError> {
-        Ok(false)
-    }
-    fn background(&self, _: &SyncContext<'_>) -> Result<(), PoolError> {
-        Ok(())
-    }
-    fn charge_mos(&self, _: &SyncContext<'_>, _: SpaceChange) -> Result<(), PoolError> {
-        Ok(())
-    }
-}
 
 #[test]
 fn names_of_pools_are_valid_as_in_openzfs() {
@@ -77,25 +50,12 @@ fn disks(first: usize, count: usize, mib: usize) -> Vec<NewDevice> {
         .collect()
 }
 
-fn top(layout: NewLayout, devices: Vec<NewDevice>) -> NewTop {
-    NewTop {
-        layout,
-        class: AllocationClass::Normal,
-        devices,
-    }
-}
-
 fn new_pool(vdevs: NewVdevs) -> NewPool {
     NewPool {
-        name: "tank".into(),
-        vdevs,
-        vdev_options: NewVdevOptions::default(),
-        features: FeatureChoice::Default,
         settings: vec![
             PoolSetting::parse("ashift", "12", SettingTime::Creation).unwrap(),
             PoolSetting::parse("comment", "made here", SettingTime::Creation).unwrap(),
         ],
-        root_properties: BTreeMap::new(),
         writing: WriteOptions {
             hostid: 7,
             hostname: Some("here".into()),
@@ -104,11 +64,17 @@ fn new_pool(vdevs: NewVdevs) -> NewPool {
         },
         system: "here 6.1 #1 x86_64".into(),
         cache_bytes: Some(16 << 20),
+        ..NewPool::new("tank", vdevs)
     }
 }
 
 fn create(new: &NewPool) -> Result<Arc<Pool>, CreateError> {
-    Pool::create(&Env::real(), new, &|_| false, Arc::new(NoDatasets))
+    Pool::create(
+        &Env::real(),
+        new,
+        &|_| false,
+        Arc::new(NoDatasets::default()),
+    )
 }
 
 fn all_devices(vdevs: &NewVdevs) -> Vec<NewDevice> {
@@ -144,7 +110,7 @@ fn classes() -> NewVdevs {
     };
     NewVdevs {
         tops: vec![
-            top(NewLayout::Mirror, disks(0, 2, 64)),
+            NewTop::normal(NewLayout::Mirror, disks(0, 2, 64)),
             class(NewLayout::Mirror, AllocationClass::Special, disks(2, 2, 64)),
             class(NewLayout::Single, AllocationClass::Log, disks(4, 1, 64)),
         ],
@@ -153,23 +119,18 @@ fn classes() -> NewVdevs {
     }
 }
 
-fn of(tops: Vec<NewTop>) -> NewVdevs {
-    NewVdevs {
-        tops,
-        ..NewVdevs::default()
-    }
-}
-
 #[test]
 fn a_new_pool_of_every_layout_opens_and_is_writable() {
     for vdevs in [
-        of(vec![top(NewLayout::Single, disks(0, 1, 64))]),
-        of(vec![top(NewLayout::Mirror, disks(0, 3, 64))]),
-        of(vec![top(NewLayout::Raidz(1), disks(0, 3, 64))]),
-        of(vec![top(NewLayout::Raidz(2), disks(0, 5, 64))]),
-        of((0..3)
-            .map(|n| top(NewLayout::Single, disks(n, 1, 64)))
-            .collect()),
+        NewVdevs::of(vec![NewTop::normal(NewLayout::Single, disks(0, 1, 64))]),
+        NewVdevs::of(vec![NewTop::normal(NewLayout::Mirror, disks(0, 3, 64))]),
+        NewVdevs::of(vec![NewTop::normal(NewLayout::Raidz(1), disks(0, 3, 64))]),
+        NewVdevs::of(vec![NewTop::normal(NewLayout::Raidz(2), disks(0, 5, 64))]),
+        NewVdevs::of(
+            (0..3)
+                .map(|n| NewTop::normal(NewLayout::Single, disks(n, 1, 64)))
+                .collect(),
+        ),
         classes(),
     ] {
         let new = new_pool(vdevs);
@@ -235,7 +196,10 @@ fn feature_counts_of_a_new_pool_match_openzfs() {
 fn a_pool_without_features_has_empty_tables_and_labels() {
     let _mark = mark::expect("third-sync-pass");
     let _mark = mark::expect("frees-deferred");
-    let mut new = new_pool(of(vec![top(NewLayout::Single, disks(0, 1, 64))]));
+    let mut new = new_pool(NewVdevs::of(vec![NewTop::normal(
+        NewLayout::Single,
+        disks(0, 1, 64),
+    )]));
     new.features = FeatureChoice::OnlyNamed;
     let live = create(&new).unwrap();
     for expected in 1..=3 {
@@ -251,7 +215,10 @@ fn a_pool_without_features_has_empty_tables_and_labels() {
 
 #[test]
 fn the_history_records_creation_and_commands() {
-    let new = new_pool(of(vec![top(NewLayout::Single, disks(0, 1, 64))]));
+    let new = new_pool(NewVdevs::of(vec![NewTop::normal(
+        NewLayout::Single,
+        disks(0, 1, 64),
+    )]));
     let live = create(&new).unwrap();
     for command in ["zpool create tank /d0", "zfs create tank/a"] {
         live.record_command(&HistoryCommand {
@@ -289,7 +256,10 @@ fn the_history_records_creation_and_commands() {
 
 #[test]
 fn properties_are_set_and_read_back_and_features_enabled_later() {
-    let mut new = new_pool(of(vec![top(NewLayout::Single, disks(0, 1, 64))]));
+    let mut new = new_pool(NewVdevs::of(vec![NewTop::normal(
+        NewLayout::Single,
+        disks(0, 1, 64),
+    )]));
     new.features = FeatureChoice::OnlyNamed;
     let live = create(&new).unwrap();
     for (name, value) in [
@@ -336,10 +306,13 @@ fn properties_are_set_and_read_back_and_features_enabled_later() {
 
 #[test]
 fn added_vdevs_take_blocks_from_the_next_txg() {
-    let new = new_pool(of(vec![top(NewLayout::Single, disks(0, 1, 64))]));
+    let new = new_pool(NewVdevs::of(vec![NewTop::normal(
+        NewLayout::Single,
+        disks(0, 1, 64),
+    )]));
     let live = create(&new).unwrap();
-    let mut more = of(vec![
-        top(NewLayout::Single, disks(1, 1, 80)),
+    let mut more = NewVdevs::of(vec![
+        NewTop::normal(NewLayout::Single, disks(1, 1, 80)),
         NewTop {
             layout: NewLayout::Single,
             class: AllocationClass::Special,
@@ -378,7 +351,10 @@ fn added_vdevs_take_blocks_from_the_next_txg() {
     // Metadata is allocated on the special vdev as soon as one exists.
     assert!(used[2] > 0, "{used:?}");
     // The pool's own devices are refused, with or without force.
-    let again = of(vec![top(NewLayout::Single, vec![devices[1].clone()])]);
+    let again = NewVdevs::of(vec![NewTop::normal(
+        NewLayout::Single,
+        vec![devices[1].clone()],
+    )]);
     assert!(matches!(
         live.add_vdevs(&again, force, &|_| false),
         Err(CreateError::Vdevs(NewVdevError::InUse(_)))
@@ -388,7 +364,10 @@ fn added_vdevs_take_blocks_from_the_next_txg() {
 
 #[test]
 fn a_pool_with_a_new_identity_is_found_under_it() {
-    let new = new_pool(of(vec![top(NewLayout::Mirror, disks(0, 2, 64))]));
+    let new = new_pool(NewVdevs::of(vec![NewTop::normal(
+        NewLayout::Mirror,
+        disks(0, 2, 64),
+    )]));
     let live = create(&new).unwrap();
     let old = live.guid();
     let guid = live.reguid(None).unwrap();
@@ -401,7 +380,10 @@ fn a_pool_with_a_new_identity_is_found_under_it() {
 #[test]
 fn invalid_pools_are_refused_before_devices_are_touched() {
     let refused = |change: &dyn Fn(&mut NewPool)| {
-        let mut new = new_pool(of(vec![top(NewLayout::Single, disks(0, 1, 64))]));
+        let mut new = new_pool(NewVdevs::of(vec![NewTop::normal(
+            NewLayout::Single,
+            disks(0, 1, 64),
+        )]));
         change(&mut new);
         let error = create(&new).unwrap_err();
         let device = &new.vdevs.tops[0].devices[0].device;
@@ -425,37 +407,16 @@ fn invalid_pools_are_refused_before_devices_are_touched() {
 }
 
 #[test]
-fn the_same_dice_make_the_same_bytes() {
-    struct Seeded(millpond_env::sync::Mutex<u64>);
-    impl millpond_env::Entropy for Seeded {
-        fn fill(&self, bytes: &mut [u8]) {
-            let mut state = self.0.lock();
-            for byte in bytes {
-                *state = state
-                    .wrapping_mul(6_364_136_223_846_793_005)
-                    .wrapping_add(1_442_695_040_888_963_407);
-                *byte = (*state >> 56) as u8;
-            }
-        }
-    }
-    struct Still;
-    impl millpond_env::Clock for Still {
-        fn wall_ns(&self) -> u64 {
-            1_000_000_000_000
-        }
-        fn monotonic_ns(&self) -> u64 {
-            5
-        }
-    }
+fn the_same_seed_makes_the_same_bytes() {
     let make = || {
-        let env = Env {
-            clock: Arc::new(Still),
-            entropy: Arc::new(Seeded(millpond_env::sync::Mutex::new(9))),
-        };
+        let env = millpond_sim::World::without_journal(9).env();
         let device = Arc::new(MemoryDevice::new(vec![0; 64 * MIB]));
         let one = NewDevice::file("/d0", device.clone());
-        let new = new_pool(of(vec![top(NewLayout::Single, vec![one])]));
-        let live = Pool::create(&env, &new, &|_| false, Arc::new(NoDatasets)).unwrap();
+        let new = new_pool(NewVdevs::of(vec![NewTop::normal(
+            NewLayout::Single,
+            vec![one],
+        )]));
+        let live = Pool::create(&env, &new, &|_| false, Arc::new(NoDatasets::default())).unwrap();
         live.sync_task(|ctx| ctx.set_directory_number("test:count", 1))
             .unwrap();
         device.to_vec()
@@ -480,7 +441,7 @@ fn pools_can_be_made_of_files() {
         FileDevice::open(&path, options)
     };
     let device = Arc::new(open().unwrap());
-    let vdevs = of(vec![top(
+    let vdevs = NewVdevs::of(vec![NewTop::normal(
         NewLayout::Single,
         vec![NewDevice::file(path.to_str().unwrap(), device)],
     )]);

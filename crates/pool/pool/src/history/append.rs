@@ -278,7 +278,7 @@ impl<'a> Ring<'a> {
     }
 
     /// Size in bytes of the part that is overwritten cyclically.
-    fn room(&self) -> u64 {
+    fn capacity(&self) -> u64 {
         self.phys.ring_bytes.saturating_sub(self.phys.create_bytes)
     }
 
@@ -286,7 +286,7 @@ impl<'a> Ring<'a> {
         let create = self.phys.create_bytes;
         match logical.checked_sub(create) {
             None => logical,
-            Some(into) => create + into.checked_rem(self.room()).unwrap_or(0),
+            Some(into) => create + into.checked_rem(self.capacity()).unwrap_or(0),
         }
     }
 
@@ -306,12 +306,12 @@ impl<'a> Ring<'a> {
     /// bytes, so the loop ends.
     fn make_room(&mut self, length: u64) -> Result<(), PoolError> {
         while self
-            .room()
+            .capacity()
             .saturating_sub(self.phys.end.saturating_sub(self.phys.begin))
             <= length
         {
             if self.phys.begin >= self.phys.end {
-                let error = DecodeError::new(WHAT, "the ring has no room for the record", 8);
+                let error = DecodeError::new(WHAT, "the ring has no capacity for the record", 8);
                 return Err(error).reading(WHAT);
             }
             let mut head = [0u8; 8];

@@ -96,24 +96,18 @@ const WATCH_MAX_NS: u64 = 3_600_000_000_000;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use millpond_ondisk::{BlockPointer, Endian, RaidzReflow, Txg};
+    use crate::labels::next_uberblock;
+    use millpond_ondisk::{BlockPointer, Txg};
 
     const MS: u64 = 1_000_000;
 
     fn uberblock(mmp_magic: u64, mmp_delay_ns: u64, mmp_config: u64) -> Uberblock {
+        let root = BlockPointer::default();
         Uberblock {
-            endian: Endian::Little,
-            version: 5000,
-            txg: Txg(9),
-            guid_sum: 0,
-            timestamp_s: 0,
-            root: BlockPointer::default(),
-            software_version: 5000,
             mmp_magic,
             mmp_delay_ns,
             mmp_config,
-            checkpoint_txg: Txg(0),
-            raidz_reflow: RaidzReflow(0),
+            ..next_uberblock(None, 5000, Txg(9), root, 0, 0)
         }
     }
 

@@ -228,22 +228,15 @@ const TXGS_KEPT: u64 = 2;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use millpond_ondisk::{BlockPointer, Endian, RaidzReflow};
+    use crate::labels::next_uberblock;
+    use millpond_ondisk::{BlockPointer, RaidzReflow};
 
     fn found(txg: u64, timestamp_s: u64, reflow: u64) -> FoundUberblock {
+        let root = BlockPointer::default();
         let uberblock = Uberblock {
-            endian: Endian::Little,
-            version: 5000,
-            txg: Txg(txg),
-            guid_sum: 0,
-            timestamp_s,
-            root: BlockPointer::default(),
-            software_version: 5000,
             mmp_magic: 0,
-            mmp_delay_ns: 0,
-            mmp_config: 0,
-            checkpoint_txg: Txg(0),
             raidz_reflow: RaidzReflow(reflow),
+            ..next_uberblock(None, 5000, Txg(txg), root, 0, timestamp_s)
         };
         FoundUberblock {
             uberblock,

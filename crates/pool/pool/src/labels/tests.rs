@@ -94,21 +94,12 @@ impl TestPool {
         let held = devices.iter().cloned().map(Some).collect();
         Self {
             config: PoolConfig {
-                version: 5000,
-                name: "tank".into(),
-                state: LeafState::Active,
                 txg: Txg(4),
-                guid: Guid(1),
-                stored_name: None,
-                errata: 0,
-                allocation_bytes: None,
                 comment: Some("kept".into()),
-                compatibility: None,
                 hostid: 0x1234,
                 hostname: Some("here".into()),
-                has_vdev_zaps: true,
                 features_for_read: Some(vec!["com.delphix:hole_birth".into()]),
-                root,
+                ..PoolConfig::new("tank", root)
             },
             topology: Topology::new(tree, held, health, IndirectTables::default()),
             devices,

@@ -55,14 +55,7 @@ impl PoolView {
             let is_own = name.contains(':')
                 && entry.value.integer_bytes == 1
                 && OTHERS.iter().all(|start| !name.starts_with(start));
-            let value = match entry.value.integer_bytes {
-                1 => {
-                    let bytes = entry.value.bytes.split(|byte| *byte == 0).next();
-                    let text = String::from_utf8_lossy(bytes.unwrap_or(&[])).into_owned();
-                    PropertyValue::Text(text)
-                }
-                _ => PropertyValue::Number(entry.value.first().unwrap_or(0)),
-            };
+            let value = PropertyValue::from(&entry.value);
             match (is_native, is_own) {
                 (true, _) => native.push((name, value)),
                 (_, true) => own.push((name, value)),

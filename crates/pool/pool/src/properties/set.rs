@@ -261,7 +261,14 @@ impl Pool {
     /// # Errors
     /// As [`Pool::sync_task`].
     pub fn set_property(&self, setting: &PoolSetting) -> Result<(), PoolError> {
-        self.sync_task(|ctx| ctx.set_pool_property(setting))
+        let logs = match setting {
+            PoolSetting::EnableFeature("head_errlog") => self.errors_by_head()?,
+            _ => None,
+        };
+        self.sync_task(|ctx| {
+            ctx.set_pool_property(setting)?;
+            ctx.replace_error_logs(logs.as_ref())
+        })
     }
 
     /// Enables every feature that this software can write and that upgrades enable (`zpool upgrade`),
@@ -272,6 +279,7 @@ impl Pool {
     /// # Errors
     /// As [`Pool::sync_task`].
     pub fn upgrade(&self, compatible: Option<&[String]>) -> Result<Vec<&'static str>, PoolError> {
+        let logs = self.errors_by_head()?;
         self.sync_task(|ctx| {
             let mut enabled = Vec::new();
             for feature in FEATURES {
@@ -285,6 +293,7 @@ impl Pool {
                     enabled.push(feature.name());
                 }
             }
+            ctx.replace_error_logs(logs.as_ref())?;
             Ok(enabled)
         })
     }

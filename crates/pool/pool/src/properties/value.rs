@@ -1,6 +1,7 @@
 //! A property's value, its source, and its form for programs.
 
 use crate::properties::shape::{Form, NumberForm, Shape};
+use millpond_ondisk::zap::ZapValue;
 
 /// A property's raw value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -9,6 +10,15 @@ pub enum PropertyValue {
     Number(u64),
     /// Text without its terminating NUL.
     Text(String),
+}
+
+impl From<&ZapValue> for PropertyValue {
+    fn from(value: &ZapValue) -> Self {
+        match value.integer_bytes {
+            1 => Self::Text(value.text()),
+            _ => Self::Number(value.first().unwrap_or(0)),
+        }
+    }
 }
 
 /// Where a property's value comes from.

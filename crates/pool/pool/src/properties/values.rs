@@ -96,14 +96,8 @@ impl PoolView {
         let mut stored = vec![];
         for entry in zap.iter() {
             let entry = entry.reading(what)?;
-            let value = if entry.value.integer_bytes == 1 {
-                let bytes = entry.value.bytes.split(|byte| *byte == 0).next();
-                let text = String::from_utf8_lossy(bytes.unwrap_or(&[])).into_owned();
-                PropertyValue::Text(text)
-            } else {
-                PropertyValue::Number(entry.value.first().unwrap_or(0))
-            };
-            stored.push((String::from_utf8_lossy(&entry.name).into_owned(), value));
+            let name = String::from_utf8_lossy(&entry.name).into_owned();
+            stored.push((name, PropertyValue::from(&entry.value)));
         }
         Ok(stored)
     }

@@ -97,7 +97,7 @@ fn block_write(job: WriteJob, takes_small_blocks: bool) -> BlockWrite {
     write.previous = job.previous;
     write.may_rewrite = may_rewrite;
     // Written blocks are read again soon: indirect blocks and dnodes by the next txg at the latest.
-    write.keep_cached = true;
+    write.retention = policy.retention;
     write
 }
 

@@ -237,6 +237,7 @@ impl Pool {
                     task(&ctx)?;
                 }
                 self.tasks.run_due(&sync_state)?;
+                ctx.log_met_errors()?;
                 self.port.background(&ctx)?;
             }
             ctx.write_leaks()?;
@@ -375,7 +376,7 @@ impl Pool {
         }
         list.drain(ctx, &mut |entry| {
             self.free_now(ctx, &entry.pointer, entry.pointer.physical_birth())?;
-            Ok(Drain::Taken)
+            Ok(Drain::Remove)
         })?;
         self.state.write().deferred_free_bytes = 0;
         Ok(())

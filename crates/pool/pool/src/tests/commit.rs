@@ -2,7 +2,7 @@
 
 use crate::SyncMode;
 use crate::import::{PoolState, Rewind};
-use crate::tests::leaks::check;
+use crate::tests::leaks::{check, check_reopened};
 use crate::tests::made::{
     NoDatasets, Shape, count_up, counted, make, open, open_read_only, open_some, open_with,
 };
@@ -11,7 +11,7 @@ use millpond_env::mark;
 use millpond_env::sync::Arc;
 use millpond_env::sync::atomic::Ordering;
 use millpond_ondisk::Txg;
-use millpond_sim::{Fault, FaultPlan, Scope, Seed, World};
+use millpond_sim::{FaultPlan, Scope, World};
 
 #[test]
 fn every_byte_of_a_reopened_pool_has_one_owner() {
@@ -53,6 +53,32 @@ fn every_byte_of_a_reopened_pool_has_one_owner() {
         let usage = pool.space();
         let allocated: u64 = usage.vdevs.iter().map(|v| v.allocated_bytes).sum();
         assert!(allocated >= after, "what waits counts as allocated");
+    }
+}
+
+#[test]
+fn a_pool_without_contiguous_space_for_its_metadata_converges() {
+    let _mark = mark::expect("gang-block-rewritten-in-place");
+    for (has_features, disks) in [(true, 1), (false, 1), (true, 3)] {
+        let shape = Shape {
+            has_features,
+            disks,
+            ashift: 9,
+            ..Shape::ONE
+        };
+        let world = World::without_journal(1);
+        let port = Arc::new(NoDatasets::default());
+        let pool = make(&world, shape, port.clone());
+        pool.allocator().force_gangs(2048);
+        for expected in 1..=9 {
+            assert_eq!(count_up(&pool).unwrap(), expected);
+            check(&pool.committed().unwrap());
+        }
+        drop(pool);
+        assert_eq!(counted(&open_read_only(&world).unwrap()), 9);
+        let pool = open(&world, port).unwrap();
+        assert_eq!(count_up(&pool).unwrap(), 10);
+        check(&pool.committed().unwrap());
     }
 }
 
@@ -188,11 +214,7 @@ fn a_mirror_survives_one_failed_side_and_records_its_dtl() {
     let pool = make(&world, Shape::MIRROR, port.clone());
     count_up(&pool).unwrap();
     let bad = &world.disks()[1];
-    bad.set_faults(Some(FaultPlan::new(Seed::new(1)).with(
-        Scope::Writes,
-        Fault::Fail,
-        1_000_000,
-    )));
+    bad.set_faults(Some(FaultPlan::failing(Scope::Writes)));
     for _ in 0..3 {
         count_up(&pool).unwrap();
     }
@@ -258,11 +280,7 @@ fn a_pool_without_redundancy_suspends_when_writes_fail() {
     let pool = make(&world, Shape::ONE, port);
     count_up(&pool).unwrap();
     let disk = &world.disks()[0];
-    disk.set_faults(Some(FaultPlan::new(Seed::new(1)).with(
-        Scope::Writes,
-        Fault::Fail,
-        1_000_000,
-    )));
+    disk.set_faults(Some(FaultPlan::failing(Scope::Writes)));
     assert!(count_up(&pool).is_err());
     assert!(pool.suspension().is_some());
     disk.set_faults(None);
@@ -270,9 +288,7 @@ fn a_pool_without_redundancy_suspends_when_writes_fail() {
         count_up(&pool).is_err(),
         "it stays so until it is opened again"
     );
-    let read = open_read_only(&world).unwrap();
-    assert_eq!(counted(&read), 1);
-    check(&read);
+    check_reopened(&world, 1);
 }
 
 #[test]

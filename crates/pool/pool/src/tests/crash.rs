@@ -1,6 +1,6 @@
 //! Power failure between any two requests. Flushed data is kept; any part of the rest is lost.
 
-use crate::tests::leaks::check;
+use crate::tests::leaks::{check, check_reopened};
 use crate::tests::made::{NoDatasets, Shape, count_up, counted, make, open, open_read_only};
 use millpond_env::sync::Arc;
 use millpond_sim::{Event, PowerCut, Seed, World};
@@ -112,8 +112,6 @@ fn a_crash_during_open_loses_nothing() {
     drop(pool);
     for count in 0..=world.journal().len() {
         let after = world.reborn(count, &PowerCut::Torn(Seed::new(count as u64)));
-        let read = open_read_only(&after).unwrap();
-        assert_eq!(counted(&read), 3);
-        check(&read);
+        check_reopened(&after, 3);
     }
 }

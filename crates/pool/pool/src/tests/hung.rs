@@ -1,7 +1,7 @@
 //! Pools on disks that stop answering.
 
-use crate::tests::leaks::check;
-use crate::tests::made::{NoDatasets, Shape, candidate, count_up, counted, make, open_read_only};
+use crate::tests::leaks::{check, check_reopened};
+use crate::tests::made::{NoDatasets, Shape, candidate, count_up, counted, make};
 use crate::{FailMode, Pool, PoolSetting, RequestDeadline, SettingTime, WriteOptions};
 use crate::{OpenOptions, PoolError};
 use millpond_env::sync::Arc;
@@ -58,9 +58,7 @@ fn a_single_disk_that_hangs_is_waited_for_and_named() {
         assert_eq!(count_up(&pool), Ok(3));
         check(&pool.committed().unwrap());
         drop(pool);
-        let read = open_read_only(&world).unwrap();
-        assert_eq!(counted(&read), 3);
-        check(&read);
+        check_reopened(&world, 3);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Checks that everything allocated is owned exactly once, by the MOS or by `sync_bplist`.
 
-use crate::tests::made::{CHARGED, counted};
+use crate::tests::made::{CHARGED, counted, open_read_only};
 use crate::{PoolSpaceMaps, PoolView};
 use millpond_alloc::{RangeSet, UnflushedLogs, load_metaslab};
 use millpond_block::BlockAddress;
@@ -9,6 +9,7 @@ use millpond_ondisk::pool_directory::key;
 use millpond_ondisk::{
     BlockId, BlockPointer, BpObjectEntries, BpObjectPhys, Endian, ObjectId, ObjectSetPhys, VdevId,
 };
+use millpond_sim::World;
 use std::collections::BTreeMap;
 
 /// Asserts that space maps and block trees of a pool without datasets agree to the byte, and that the
@@ -19,7 +20,7 @@ pub(crate) fn check(pool: &Arc<PoolView>) -> u64 {
     let mut used = 0;
     walk_mos(pool, &mut |pointer| {
         used += pool.deflated_pointer_bytes(pointer);
-        claim(&mut owned, pointer);
+        claim(pool, &mut owned, pointer);
     });
     if let Some(id) = pool.find_directory_object(key::SYNC_BPLIST).unwrap() {
         let object = pool.mos().object(id).unwrap();
@@ -29,7 +30,7 @@ pub(crate) fn check(pool: &Arc<PoolView>) -> u64 {
         let mut sum = 0;
         for entry in BpObjectEntries::new(&bytes, Endian::Little) {
             sum += pool.deflated_pointer_bytes(&entry.pointer);
-            claim(&mut owned, &entry.pointer);
+            claim(pool, &mut owned, &entry.pointer);
         }
         assert_eq!(sum, phys.bytes, "sum of sync_bplist");
     }
@@ -45,6 +46,13 @@ pub(crate) fn check(pool: &Arc<PoolView>) -> u64 {
     let charged = pool.directory_number(CHARGED).unwrap();
     assert_eq!(charged, Some(used), "charged for the MOS");
     total
+}
+
+/// Opens the pool for reading and checks it and its count.
+pub(crate) fn check_reopened(world: &World, count: u64) {
+    let read = open_read_only(world).unwrap();
+    assert_eq!(counted(&read), count);
+    check(&read);
 }
 
 fn allocated(pool: &PoolView) -> BTreeMap<VdevId, RangeSet> {
@@ -66,12 +74,9 @@ fn allocated(pool: &PoolView) -> BTreeMap<VdevId, RangeSet> {
     all
 }
 
-fn claim(owned: &mut BTreeMap<VdevId, RangeSet>, pointer: &BlockPointer) {
-    if pointer.is_hole() || pointer.is_embedded() {
-        return;
-    }
-    for dva in pointer.dvas() {
-        assert!(!dva.is_gang);
+fn claim(pool: &PoolView, owned: &mut BTreeMap<VdevId, RangeSet>, pointer: &BlockPointer) {
+    let extents = pool.store().extents(pointer, BlockAddress::default());
+    for dva in extents.unwrap() {
         let range = dva.offset_bytes..dva.offset_bytes + dva.asize_bytes;
         owned
             .get_mut(&dva.vdev)

@@ -122,11 +122,11 @@ fn a_list_is_drained_in_slices_and_is_whole_after_each() {
                 let mut left = 1300;
                 let is_empty = list.drain(ctx, &mut |entry| {
                     if left == 0 {
-                        return Ok(Drain::Enough);
+                        return Ok(Drain::Stop);
                     }
                     left -= 1;
                     taken.push(entry.pointer.words[1] / 8);
-                    Ok(Drain::Taken)
+                    Ok(Drain::Remove)
                 })?;
                 let rest = numbers(ctx, &list);
                 assert_eq!(rest.len() + taken.len(), 9000);

@@ -4,8 +4,8 @@ use crate::config::PoolConfig;
 use crate::error::Reading;
 use crate::failure::FailMode;
 use crate::features::counts::{FeatureChoice, FeatureCounts, features_of_new_pool};
-use crate::import::{LeafState, PoolCandidate, find_pools, scan_devices};
-use crate::labels::write_initial_labels;
+use crate::import::{PoolCandidate, find_pools, scan_devices};
+use crate::labels::{next_uberblock, write_initial_labels};
 use crate::open_for_writing::mos_policy;
 use crate::pool::{PoolParts, PoolState};
 use crate::space::maps::SpaceMapObjects;
@@ -19,8 +19,7 @@ use millpond_env::sync::{Arc, Mutex};
 use millpond_object::{NewObject, NewObjectSet, ObjectSet};
 use millpond_ondisk::pool_directory::{OBJECT_DIRECTORY, key};
 use millpond_ondisk::{
-    Ashift, BlockPointer, Endian, Guid, LeafLayout, ObjectSetKind, ObjectType, Txg, Uberblock,
-    VdevId,
+    Ashift, BlockPointer, Guid, LeafLayout, ObjectSetKind, ObjectType, Txg, Uberblock, VdevId,
 };
 use millpond_sim::{SimDisk, World};
 use millpond_txg::{DirtyLimits, TxgGroups};
@@ -134,21 +133,9 @@ pub(crate) fn make(world: &World, shape: Shape, port: Arc<dyn DatasetPort>) -> A
         changes.push(counts.enable(feature, FIRST).unwrap());
     }
     let config = PoolConfig {
-        version: 5000,
-        name: "sim".into(),
-        state: LeafState::Active,
-        txg: Txg(0),
-        guid: root.guid,
-        stored_name: None,
-        errata: 0,
-        allocation_bytes: None,
-        comment: None,
-        compatibility: None,
-        hostid: 0,
         hostname: Some("sim".into()),
-        has_vdev_zaps: true,
         features_for_read: Some(counts.label_features()),
-        root,
+        ..PoolConfig::new("sim", root)
     };
     for (disk, (_, node)) in disks.iter().zip(tree.leaves()) {
         let list = config.initial_label_list(node.config.guid, FIRST).unwrap();
@@ -202,18 +189,8 @@ pub(crate) fn make(world: &World, shape: Shape, port: Arc<dyn DatasetPort>) -> A
             config_committed: 0,
             is_topology_stale: false,
             uberblock: Uberblock {
-                endian: Endian::Little,
-                version: 5000,
-                txg: Txg(3),
-                guid_sum: 0,
-                timestamp_s: 0,
-                root: BlockPointer::default(),
-                software_version: 5000,
                 mmp_magic: 0,
-                mmp_delay_ns: 0,
-                mmp_config: 0,
-                checkpoint_txg: Txg(0),
-                raidz_reflow: Default::default(),
+                ..next_uberblock(None, 5000, Txg(3), BlockPointer::default(), 0, 0)
             },
             timestamp_floor_s: 0,
             features: counts,
@@ -372,7 +349,11 @@ pub(crate) fn count_up(pool: &Pool) -> Result<u64, PoolError> {
         for block in 0..4u64 {
             let offset = ((count * 3 + block) % 12) * (16 << 10);
             object
-                .write(ctx.tx(), offset, &noise(count, block))
+                .write(
+                    ctx.tx(),
+                    offset,
+                    &millpond_sim::noise(count * 1000 + block, 9000),
+                )
                 .reading("test")?;
         }
         if count.is_multiple_of(3) {
@@ -380,14 +361,6 @@ pub(crate) fn count_up(pool: &Pool) -> Result<u64, PoolError> {
         }
         Ok(count)
     })
-}
-
-/// Incompressible bytes.
-fn noise(count: u64, block: u64) -> Vec<u8> {
-    let mut seed = millpond_sim::Seed::new(count * 1000 + block);
-    let mut bytes = vec![0; 9000];
-    seed.fill(&mut bytes);
-    bytes
 }
 
 pub(crate) fn counted(pool: &PoolView) -> u64 {

@@ -1,14 +1,14 @@
 //! Pools on devices that fail and recover.
 
-use crate::tests::leaks::check;
+use crate::tests::leaks::{check, check_reopened};
 use crate::tests::made::{NoDatasets, Shape, candidate, count_up, counted, make, open_read_only};
 use crate::{FailMode, Pool, PoolSetting, SettingTime, SyncMode, WriteOptions};
-use crate::{OpenOptions, PoolError, PoolView};
+use crate::{OpenOptions, PoolError};
 use millpond_env::mark;
 use millpond_env::sync::atomic::Ordering;
 use millpond_env::sync::{Arc, Condvar, Mutex};
 use millpond_env::thread;
-use millpond_sim::{Fault, FaultPlan, PowerCut, Scope, Seed, SimDisk, World};
+use millpond_sim::{Fault, FaultPlan, PowerCut, Scope, SimDisk, World};
 use millpond_vdev::{Health, LeafHealth, LeafId};
 use std::time::Duration;
 
@@ -90,9 +90,7 @@ fn all_callers_wait_for_the_devices_and_nothing_is_lost() {
         assert_eq!(count_up(&pool), Ok(3));
         check(&pool.committed().unwrap());
         drop(pool);
-        let read = open_read_only(&world).unwrap();
-        assert_eq!(counted(&read), 3);
-        check(&read);
+        check_reopened(&world, 3);
     }
 }
 
@@ -104,7 +102,7 @@ fn failmode_continue_refuses_writes_and_allows_reads() {
     set_failmode(&pool, "continue");
     let disk = Arc::clone(&world.disks()[0]);
     // Only writes fail.
-    let fails = FaultPlan::new(Seed::new(1)).with(Scope::Writes, Fault::Fail, 1_000_000);
+    let fails = FaultPlan::failing(Scope::Writes);
     disk.set_faults(Some(fails));
     thread::scope(|scope| {
         let counting = scope.spawn(|| count_up(&pool));
@@ -153,9 +151,7 @@ fn an_abandoned_pool_fails_all_waiters_and_is_as_after_a_crash() {
     });
     drop(pool);
     all(&world.disks(), false);
-    let read = open_read_only(&world).unwrap();
-    assert_eq!(counted(&read), 1);
-    check(&read);
+    check_reopened(&world, 1);
 }
 
 #[test]
@@ -173,19 +169,13 @@ fn a_suspended_pool_ends_when_its_last_handle_is_dropped() {
     }
 }
 
-/// The pool as it would be after a power cut now.
-fn after_power_cut(world: &World, cut: &PowerCut) -> Arc<PoolView> {
-    let after = world.reborn(world.recorded(), cut);
-    open_read_only(&after).unwrap()
-}
-
 #[test]
 fn data_lost_by_a_failed_flush_is_rewritten_on_resume() {
     let _mark = mark::expect("unflushed-written-again");
     for shape in [Shape::ONE, Shape::MIRROR] {
         let world = World::new(66);
         let pool = resumable(&world, shape);
-        let no_flush = || FaultPlan::new(Seed::new(2)).with(Scope::Flushes, Fault::Fail, 1_000_000);
+        let no_flush = || FaultPlan::failing(Scope::Flushes);
         thread::scope(|scope| {
             world
                 .disks()
@@ -204,9 +194,7 @@ fn data_lost_by_a_failed_flush_is_rewritten_on_resume() {
         world.disks().iter().for_each(|disk| disk.evict());
         check(&pool.committed().unwrap());
         for cut in [PowerCut::EverythingWritten, PowerCut::NothingUnflushed] {
-            let read = after_power_cut(&world, &cut);
-            assert_eq!(counted(&read), 2);
-            check(&read);
+            check_reopened(&world.reborn(world.recorded(), &cut), 2);
         }
         assert!(pool.state.read().missed.is_empty());
     }
@@ -219,7 +207,7 @@ fn writes_lost_by_returned_disks_are_repeated() {
         let pool = resumable(&world, shape);
         // The disks accept writes, lose them, and fail when flushed.
         let forgets = || {
-            let plan = FaultPlan::new(Seed::new(2)).with(Scope::Flushes, Fault::Fail, 1_000_000);
+            let plan = FaultPlan::failing(Scope::Flushes);
             plan.with(Scope::Writes, Fault::Lose, 1_000_000)
                 .sparing(4 << 20)
         };
@@ -235,9 +223,8 @@ fn writes_lost_by_returned_disks_are_repeated() {
             assert_eq!(counting.join().unwrap(), Ok(2));
         });
         check(&pool.committed().unwrap());
-        let read = after_power_cut(&world, &PowerCut::NothingUnflushed);
-        assert_eq!(counted(&read), 2);
-        check(&read);
+        let after = world.reborn(world.recorded(), &PowerCut::NothingUnflushed);
+        check_reopened(&after, 2);
     }
 }
 
@@ -245,7 +232,7 @@ fn writes_lost_by_returned_disks_are_repeated() {
 fn txgs_unflushed_by_one_side_are_in_its_dtl() {
     let world = World::without_journal(67);
     let pool = resumable(&world, Shape::MIRROR);
-    let no_flush = FaultPlan::new(Seed::new(3)).with(Scope::Flushes, Fault::Fail, 1_000_000);
+    let no_flush = FaultPlan::failing(Scope::Flushes);
     world.disks()[0].set_faults(Some(no_flush));
     assert_eq!(count_up(&pool), Ok(2));
     world.disks()[0].set_faults(None);
@@ -261,7 +248,7 @@ fn a_failed_last_flush_of_a_txg_is_in_its_dtl() {
     let _mark = mark::expect("loss-at-flush-logged");
     let world = World::without_journal(69);
     let pool = resumable(&world, Shape::MIRROR);
-    let no_flush = FaultPlan::new(Seed::new(3)).with(Scope::Flushes, Fault::Fail, 1_000_000);
+    let no_flush = FaultPlan::failing(Scope::Flushes);
     world.disks()[0].set_faults(Some(no_flush));
     assert_eq!(count_up(&pool), Ok(2));
     let txg = pool.uberblock().txg;
@@ -284,9 +271,7 @@ fn is_over(pool: Arc<Pool>, world: &World) {
     assert!(is_suspended(pool.sync_task(|_| Ok(()))));
     assert!(is_suspended(pool.resume()));
     drop(pool);
-    let read = open_read_only(world).unwrap();
-    assert_eq!(counted(&read), 1);
-    check(&read);
+    check_reopened(world, 1);
 }
 
 #[test]

@@ -84,7 +84,7 @@ impl Pool {
     }
 }
 
-fn note_guids(vdev: &VdevConfig, taken: &mut BTreeSet<u64>) {
+pub(crate) fn note_guids(vdev: &VdevConfig, taken: &mut BTreeSet<u64>) {
     taken.insert(vdev.guid.0);
     for child in &vdev.children {
         note_guids(child, taken);

@@ -9,11 +9,15 @@
 use crate::PoolError;
 use crate::error::Reading;
 use crate::pool::Pool;
+use crate::scan::ScanLosses;
 use crate::space::maps::HISTOGRAM;
 use crate::sync::context::SyncContext;
+use millpond_block::Topology;
 use millpond_object::NewObject;
 use millpond_ondisk::space_map::SpaceMapWriter;
 use millpond_ondisk::{Guid, ObjectId, ObjectType, SpaceAction, SpaceMapPhys, Txg};
+use millpond_vdev::VdevKind;
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 const WHAT: &str = "dirty time log";
@@ -66,7 +70,115 @@ impl DirtyTimeLog {
     }
 }
 
+impl DirtyTimeLog {
+    /// Removes the txgs below `end`, except those in `kept`. Returns whether that changed anything.
+    fn excise(&mut self, end: Txg, kept: &BTreeSet<Txg>) -> bool {
+        let before = std::mem::take(&mut self.ranges);
+        for range in &before {
+            self.add(range.start.max(end.0)..range.end);
+            for txg in kept.iter().filter(|txg| range.contains(&txg.0)) {
+                self.add(txg.0..txg.0.saturating_add(1));
+            }
+        }
+        let has_changed = self.ranges != before;
+        self.is_unwritten |= has_changed;
+        has_changed
+    }
+}
+
 impl Pool {
+    /// The txgs that usable leaves with a device lack: from the first one to after the last one. `None` if they
+    /// lack nothing.
+    pub(crate) fn missed_span(&self) -> Option<Range<Txg>> {
+        let topology = self.store.topology();
+        let state = self.state.read();
+        let mut span: Option<Range<Txg>> = None;
+        for (leaf, node) in topology.tree.leaves() {
+            let has_device = topology.devices.get(leaf.0 as usize);
+            if !has_device.is_some_and(Option::is_some) || !topology.condition(leaf).is_usable() {
+                continue;
+            }
+            let missed = state.missed.get(&node.config.guid);
+            let ranges = missed.map_or(&[][..], DirtyTimeLog::ranges);
+            if let (Some(first), Some(last)) = (ranges.first(), ranges.last()) {
+                let span = span.get_or_insert(Txg(first.start)..Txg(last.end));
+                span.start = span.start.min(Txg(first.start));
+                span.end = span.end.max(Txg(last.end));
+            }
+        }
+        span
+    }
+
+    /// A number that changes with the txgs that usable leaves with a device lack; `None` if they lack nothing.
+    pub(crate) fn missed_digest(&self) -> Option<u64> {
+        let span = self.missed_span()?;
+        let state = self.state.read();
+        let missed = state.missed.iter();
+        let words = missed.flat_map(|(leaf, missed)| {
+            let ranges = missed.ranges().iter();
+            ranges.flat_map(move |range| [leaf.0, range.start, range.end])
+        });
+        let words = words.chain([span.start.0, span.end.0]);
+        // The multiplier of FNV-1a: any number that mixes will do.
+        Some(words.fold(0, |sum: u64, word| {
+            (sum ^ word).wrapping_mul(0x0100_0000_01b3)
+        }))
+    }
+
+    /// Takes the txgs below `end` out of the logs of usable leaves, after a scan wrote again what they lacked. What
+    /// the scan could not write stays.
+    pub(crate) fn excise_missed(&self, end: Txg, losses: &ScanLosses) {
+        let topology = self.store.topology();
+        let mut completed = vec![];
+        let mut state = self.state.write();
+        let mut has_changes = false;
+        for (leaf, node) in topology.tree.leaves() {
+            let guid = node.config.guid;
+            let has_device = topology.devices.get(leaf.0 as usize);
+            if !has_device.is_some_and(Option::is_some)
+                || !topology.condition(leaf).is_usable()
+                || losses.unflushed.contains(&guid)
+            {
+                continue;
+            }
+            let mut kept = losses.lost.clone();
+            kept.extend(losses.leaves.get(&guid).into_iter().flatten());
+            if let Some(missed) = state.missed.get_mut(&guid) {
+                has_changes |= missed.excise(end, &kept);
+                if let Some(counters) = topology.counters.get(leaf.0 as usize) {
+                    counters.forget_missed(end);
+                }
+                if missed.ranges().is_empty() {
+                    completed.push(guid);
+                }
+            }
+        }
+        if has_changes {
+            state.is_topology_stale = true;
+            state.assembly = None;
+        }
+        drop(state);
+        for guid in completed {
+            self.change_leaf(guid, |config| config.resilver_txg = None);
+            self.note_unspared(&topology, guid);
+        }
+    }
+
+    /// Marks the spare that stands in for a leaf which is complete again: it may go.
+    fn note_unspared(&self, topology: &Topology, leaf: Guid) {
+        let tree = &topology.tree;
+        let groups = tree.nodes().iter();
+        let mut groups = groups.filter(|node| matches!(node.kind, VdevKind::Spare));
+        let spare = groups.find_map(|group| {
+            let first = tree.node(*group.children.first()?)?;
+            let last = tree.node(*group.children.last()?)?;
+            (first.config.guid == leaf).then_some(last.config.guid)
+        });
+        if let Some(spare) = spare {
+            self.change_leaf(spare, |config| config.unspare = true);
+        }
+    }
+
     /// Collects failed writes and flushes since the last call. Returns whether some of them are not yet
     /// stored in the dirty time logs.
     pub(crate) fn take_in_missed(&self) -> bool {
@@ -194,6 +306,17 @@ mod tests {
         assert!(!missed.add(5..5));
         assert!(missed.add(4..20));
         assert_eq!(missed.ranges(), std::slice::from_ref(&(4..20)));
+    }
+
+    #[test]
+    fn what_a_scan_wrote_again_is_no_longer_missed() {
+        let mut missed = DirtyTimeLog::stored(&[4..10, 20..30, 40..41]);
+        assert!(missed.excise(Txg(25), &BTreeSet::from([Txg(5), Txg(12), Txg(28)])));
+        assert_eq!(missed.ranges(), [5..6, 25..30, 40..41]);
+        assert!(missed.is_unwritten);
+        assert!(missed.excise(Txg(100), &BTreeSet::new()));
+        assert_eq!(missed.ranges(), []);
+        assert!(!missed.excise(Txg(100), &BTreeSet::new()));
     }
 
     #[test]

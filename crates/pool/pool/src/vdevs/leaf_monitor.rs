@@ -250,6 +250,16 @@ impl LeafWatch {
         }
     }
 
+    /// Follows a leaf that got another guid.
+    pub(crate) fn rename(&mut self, before: Guid, after: Guid) {
+        if let Some(watched) = self.leaves.remove(&before) {
+            self.leaves.insert(after, watched);
+        }
+        if let Some(settings) = self.settings.remove(&before) {
+            self.settings.insert(after, settings);
+        }
+    }
+
     fn note(&mut self, event: LeafEvent) {
         let device = event.path.as_deref();
         tracing::debug!(device, kind = ?event.kind, state = ?event.condition.state, "device event");

@@ -6,7 +6,7 @@
 use crate::import::{Assembly, NodeHealth, VdevAux, VdevState};
 use millpond_block::{LeafCondition, LeafReason, LeafState, Topology};
 use millpond_ondisk::Txg;
-use millpond_vdev::VdevConfig;
+use millpond_vdev::{LeafId, VdevConfig};
 use std::ops::Range;
 
 /// The condition of a leaf when its pool is opened.
@@ -65,6 +65,14 @@ fn aux(reason: LeafReason) -> VdevAux {
         }
         LeafReason::External => VdevAux::External,
     }
+}
+
+/// Whether a leaf is in use, has a device and lacks nothing.
+pub(crate) fn is_complete(topology: &Topology, leaf: LeafId) -> bool {
+    let device = topology.devices.get(leaf.0 as usize);
+    device.is_some_and(Option::is_some)
+        && topology.condition(leaf).is_usable()
+        && topology.health.missed(leaf).is_empty()
 }
 
 /// The number of txgs up to `last` in the ranges.

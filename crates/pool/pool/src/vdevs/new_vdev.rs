@@ -80,6 +80,18 @@ pub struct NewTop {
     pub devices: Vec<NewDevice>,
 }
 
+impl NewTop {
+    /// A vdev of the normal class.
+    #[must_use]
+    pub fn normal(layout: NewLayout, devices: Vec<NewDevice>) -> Self {
+        Self {
+            layout,
+            class: AllocationClass::Normal,
+            devices,
+        }
+    }
+}
+
 /// All vdevs to add to a pool in one operation.
 #[derive(Debug, Clone, Default)]
 pub struct NewVdevs {
@@ -89,6 +101,17 @@ pub struct NewVdevs {
     pub spares: Vec<NewDevice>,
     /// Cache devices.
     pub caches: Vec<NewDevice>,
+}
+
+impl NewVdevs {
+    /// Top-level vdevs alone.
+    #[must_use]
+    pub fn of(tops: Vec<NewTop>) -> Self {
+        Self {
+            tops,
+            ..Self::default()
+        }
+    }
 }
 
 /// Options that the user specified.
@@ -284,13 +307,13 @@ pub fn build_vdevs(
 }
 
 /// Generates guids that are not 0 and unique in the pool.
-struct Guids<'a> {
-    env: &'a Env,
-    taken: BTreeSet<u64>,
+pub(crate) struct Guids<'a> {
+    pub(crate) env: &'a Env,
+    pub(crate) taken: BTreeSet<u64>,
 }
 
 impl Guids<'_> {
-    fn next(&mut self) -> Guid {
+    pub(crate) fn next(&mut self) -> Guid {
         loop {
             let guid = random_u64(self.env);
             if guid != 0 && self.taken.insert(guid) {
@@ -341,7 +364,7 @@ fn check_layouts(
     Ok(())
 }
 
-fn check_devices(
+pub(crate) fn check_devices(
     new: &NewVdevs,
     options: NewVdevOptions,
     is_open_here: &dyn Fn(Guid) -> bool,
@@ -402,7 +425,7 @@ fn ashift_of(devices: &[&NewDevice], options: NewVdevOptions) -> Result<u8, NewV
     Ok(options.ashift.unwrap_or(largest))
 }
 
-fn leaf_of(device: &NewDevice, guid: Guid) -> VdevConfig {
+pub(crate) fn leaf_of(device: &NewDevice, guid: Guid) -> VdevConfig {
     let kind = device.vdev_type();
     VdevConfig {
         path: Some(device.path.clone()),

@@ -134,8 +134,5 @@ pub(crate) fn load_allocation_class(
     let value = zap
         .lookup(vdev_key::ALLOCATION_BIAS.as_bytes())
         .reading(what)?;
-    Ok(value.and_then(|value| {
-        let text = value.bytes.split(|byte| *byte == 0).next().unwrap_or(&[]);
-        AllocationClass::from_bias(&String::from_utf8_lossy(text))
-    }))
+    Ok(value.and_then(|value| AllocationClass::from_bias(&value.text())))
 }

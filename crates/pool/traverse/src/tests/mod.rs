@@ -361,6 +361,23 @@ fn pointers_that_contradict_their_position_are_faults() {
     assert!(recorder.sorted().contains(&address(3, 0, 0)));
 }
 
+/// Walks in order up to the first fault, which is in the first block of this object.
+fn stopped_at(world: &World, root: BlockPointer, object: ObjectId) -> Recorder {
+    let stopping = Recorder {
+        stops_at_faults: true,
+        ..Recorder::default()
+    };
+    let traversal = Traversal::new(&world.store, &stopping);
+    let outcome = traversal.run_in_order(tree(root), Order::ChildrenFirst, None);
+    let place = Bookmark {
+        object,
+        level: 0,
+        block: 0,
+    };
+    assert_eq!(outcome, Outcome::Stopped(Some(place)));
+    stopping
+}
+
 #[test]
 fn an_unreadable_block_hides_only_what_is_below_it() {
     let world = World::new();
@@ -373,18 +390,7 @@ fn an_unreadable_block_hides_only_what_is_below_it() {
     let seen = recorder.sorted();
     assert!(seen.contains(&address(1, 0, 39)) && !seen.contains(&address(1, 0, 31)));
     assert!(seen.contains(&address(2, 0, 1)));
-    let stopping = Recorder {
-        stops_at_faults: true,
-        ..Recorder::default()
-    };
-    let traversal = Traversal::new(&world.store, &stopping);
-    let outcome = traversal.run_in_order(tree(root), Order::ChildrenFirst, None);
-    let place = Bookmark {
-        object: ObjectId(1),
-        level: 0,
-        block: 0,
-    };
-    assert_eq!(outcome, Outcome::Stopped(Some(place)));
+    let stopping = stopped_at(&world, root, ObjectId(1));
     assert_eq!(stopping.seen(), []);
 }
 
@@ -407,18 +413,7 @@ fn a_damaged_dnode_ends_the_walk_after_earlier_objects() {
             ..
         }]
     ));
-    let stopping = Recorder {
-        stops_at_faults: true,
-        ..Recorder::default()
-    };
-    let traversal = Traversal::new(&world.store, &stopping);
-    let outcome = traversal.run_in_order(tree(root), Order::ChildrenFirst, None);
-    let place = Bookmark {
-        object: ObjectId(2),
-        level: 0,
-        block: 0,
-    };
-    assert_eq!(outcome, Outcome::Stopped(Some(place)));
+    let stopping = stopped_at(&world, root, ObjectId(2));
     assert_eq!(stopping.sorted(), [address(1, 0, 0), address(1, 0, 1)]);
 }
 

@@ -430,31 +430,9 @@ fn content_operation(mut a: Arguments<'_>, features: u64) -> Result<Operation<'_
             }
         }
         opcode::STATFS => Operation::StatFs,
-        opcode::SETXATTR => {
-            let (length, flags) = (a.u32()?, a.u32()?);
-            let ext_flags = match features & feature::SETXATTR_EXT {
-                0 => 0,
-                _ => {
-                    let ext_flags = a.u32()?;
-                    a.u32()?;
-                    ext_flags
-                }
-            };
-            Operation::SetXattr {
-                name: a.name()?,
-                value: a.bytes(length)?,
-                flags,
-                ext_flags,
-            }
+        opcode::SETXATTR | opcode::GETXATTR | opcode::LISTXATTR | opcode::REMOVEXATTR => {
+            return xattr_operation(a, features);
         }
-        opcode::GETXATTR => {
-            let length = a.u32()?;
-            a.u32()?;
-            let name = a.name()?;
-            Operation::GetXattr { name, length }
-        }
-        opcode::LISTXATTR => Operation::ListXattr { length: a.u32()? },
-        opcode::REMOVEXATTR => Operation::RemoveXattr { name: a.name()? },
         opcode::FALLOCATE => {
             a.u64()?;
             Operation::Allocate {
@@ -496,6 +474,36 @@ fn content_operation(mut a: Arguments<'_>, features: u64) -> Result<Operation<'_
         opcode::SYNCFS => Operation::SyncFs,
         opcode::DESTROY => Operation::Destroy,
         _ => Operation::Other,
+    })
+}
+
+fn xattr_operation(mut a: Arguments<'_>, features: u64) -> Result<Operation<'_>, ProtocolError> {
+    Ok(match a.opcode {
+        opcode::SETXATTR => {
+            let (length, flags) = (a.u32()?, a.u32()?);
+            let ext_flags = match features & feature::SETXATTR_EXT {
+                0 => 0,
+                _ => {
+                    let ext_flags = a.u32()?;
+                    a.u32()?;
+                    ext_flags
+                }
+            };
+            Operation::SetXattr {
+                name: a.name()?,
+                value: a.bytes(length)?,
+                flags,
+                ext_flags,
+            }
+        }
+        opcode::GETXATTR => {
+            let length = a.u32()?;
+            a.u32()?;
+            let name = a.name()?;
+            Operation::GetXattr { name, length }
+        }
+        opcode::LISTXATTR => Operation::ListXattr { length: a.u32()? },
+        _ => Operation::RemoveXattr { name: a.name()? },
     })
 }
 

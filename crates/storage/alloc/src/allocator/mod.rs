@@ -26,7 +26,7 @@ use millpond_env::mark;
 use millpond_env::rank;
 use std::collections::{BTreeMap, BTreeSet};
 
-use millpond_env::sync::atomic::AtomicUsize;
+use millpond_env::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use millpond_env::sync::{Arc, Mutex, RwLock};
 use millpond_ondisk::{Dva, Txg, VdevId};
 
@@ -67,6 +67,8 @@ pub struct PoolAllocator {
     /// The ranges that pinned states held back after the last txg.
     held_ranges: AtomicUsize,
     held_ranges_max: usize,
+    /// Blocks from this size on get no contiguous space; `u64::MAX` for none.
+    gangs_from_bytes: AtomicU64,
 }
 
 /// A set of vdevs, or of reserved metaslabs, that serve the same allocations.
@@ -102,6 +104,13 @@ impl PoolAllocator {
     /// # Errors
     /// If one of the copies finds no contiguous space. Nothing is allocated then.
     pub fn allocate(&self, txg: Txg, request: &AllocRequest<'_>) -> Result<Vec<Dva>, NoSpace> {
+        let gangs_from_bytes = self.gangs_from_bytes.load(Ordering::Relaxed);
+        if request.psize_bytes >= gangs_from_bytes && request.placement != Placement::Log {
+            return Err(NoSpace {
+                psize_bytes: request.psize_bytes,
+                largest_free_bytes: gangs_from_bytes,
+            });
+        }
         let vdevs = self.vdevs();
         let pools = fallbacks(&vdevs, request.placement);
         for (place, pool) in pools.iter().enumerate() {
@@ -121,6 +130,12 @@ impl PoolAllocator {
             psize_bytes: request.psize_bytes,
             largest_free_bytes: largest_free_bytes.unwrap_or(0),
         })
+    }
+
+    /// For tests: blocks of at least `bytes`, apart from those of logs, get no contiguous space from now on,
+    /// so that they become gang blocks. Pieces as small as two sectors must stay possible.
+    pub fn force_gangs(&self, bytes: u64) {
+        self.gangs_from_bytes.store(bytes, Ordering::Relaxed);
     }
 
     fn allocate_from(

@@ -2,13 +2,22 @@
 
 use super::*;
 
+/// Why a block is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReadKind {
+    /// A caller wants it, and this becomes of it in the cache.
+    Demand(Retention),
+    /// It is prefetched.
+    Speculative,
+}
+
 impl BlockStore {
     /// Joins the in-flight read of a block, or registers one. The second value is true if the caller has to
     /// make the read.
     pub(crate) fn join_read(
         &self,
         cache_key: &CacheKey,
-        is_speculative: bool,
+        kind: ReadKind,
     ) -> (Arc<InFlightRead>, bool) {
         let mut table = self.in_flight.lock();
         if let Some(flight) = table.get(cache_key) {
@@ -17,7 +26,8 @@ impl BlockStore {
         let flight = Arc::new(InFlightRead {
             outcome: Mutex::new(None),
             done: Condvar::new(),
-            is_speculative,
+            is_speculative: kind == ReadKind::Speculative,
+            is_kept: matches!(kind, ReadKind::Demand(retention) if retention.is_kept()),
         });
         table.insert(cache_key.clone(), Arc::clone(&flight));
         (flight, true)
@@ -45,7 +55,7 @@ pub(crate) struct CompletionGuard<'a> {
 }
 
 impl CompletionGuard<'_> {
-    pub(crate) fn settle(self, outcome: Result<Arc<Block>, BlockError>) {
+    pub(crate) fn settle(self, outcome: Result<Fetched, BlockError>) {
         *self.flight.outcome.lock() = Some(Some(outcome));
     }
 }

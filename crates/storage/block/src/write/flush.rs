@@ -10,14 +10,14 @@ use millpond_env::rank;
 use millpond_env::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use millpond_env::sync::{Arc, Mutex, OnceLock};
 use millpond_env::thread;
-use millpond_ondisk::{Guid, Txg};
-use millpond_vdev::{Health, LeafHealth, LeafId};
-use std::collections::BTreeSet;
+use millpond_ondisk::{Guid, Txg, VdevId};
+use millpond_vdev::{Health, LeafHealth, LeafId, VdevKind};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The most threads that wait for devices.
 const QUEUES_MAX: usize = 16;
-/// Written contents are kept in memory until they are flushed. Above this many bytes, counted for each
-/// leaf, the store flushes in the middle of a txg.
+/// Written contents are kept in memory until they are flushed. Above this many bytes, unless
+/// [`BlockStore::set_unflushed_bytes_max`] sets fewer, the store flushes in the middle of a txg.
 const RETAINED_BYTES_MAX: u64 = 128 << 20;
 
 /// The writing side of a store: its threads, and notes on leaves. The notes are locked for a look-up or an
@@ -31,8 +31,12 @@ pub(crate) struct Writing {
     is_repairing: AtomicBool,
     /// Incremented each time freed space may be allocated again.
     reuses: AtomicU64,
+    /// The most bytes to keep until they are flushed, if fewer than [`RETAINED_BYTES_MAX`].
+    retained_bytes_max: OnceLock<u64>,
     /// How many bytes were kept when the last flush within a txg failed; 0 after a successful one.
     retained_in_vain: AtomicU64,
+    /// Returns how much dirty data there is, in percent of its limit.
+    dirty_gauge: OnceLock<Box<dyn Fn() -> u32 + Send + Sync>>,
 }
 
 pub(crate) struct Pools {
@@ -55,6 +59,16 @@ impl Writing {
         Self {
             threads: AtomicUsize::new(self.threads.load(Ordering::Relaxed)),
             ..Self::default()
+        }
+    }
+
+    /// Tells the queues of all leaves how much dirty data there is.
+    pub(crate) fn measure_dirty(&self, topology: &Topology) {
+        if let Some(gauge) = self.dirty_gauge.get() {
+            let percent = gauge();
+            for counters in &topology.counters {
+                counters.queue().set_dirty_percent(percent);
+            }
         }
     }
 
@@ -106,6 +120,12 @@ impl BlockStore {
         }
     }
 
+    /// Sets where to ask how much dirty data there is, in percent of its limit. The more there is, the more
+    /// background writes are with a device beside other requests. Only the first call has an effect.
+    pub fn set_dirty_gauge(&self, gauge: impl Fn() -> u32 + Send + Sync + 'static) {
+        let _ = self.writing.dirty_gauge.set(Box::new(gauge));
+    }
+
     /// Notes that space freed in earlier txgs may be allocated from now on. Reads that began before no
     /// longer repair anything: their block may have been freed and its space reused.
     pub fn space_is_reusable(&self) {
@@ -148,15 +168,20 @@ impl BlockStore {
         }
     }
 
+    /// Sets, once, how many bytes of written contents to keep in memory until they are flushed. More than 128 MiB
+    /// are never kept.
+    pub fn set_unflushed_bytes_max(&self, bytes: u64) {
+        let _ = self.writing.retained_bytes_max.set(bytes);
+    }
+
     /// Flushes if the unflushed contents exceed their memory limit. If that fails, the flush that commits
     /// handles it; until then memory grows, at most by what the txg dirtied.
     pub(super) fn bound_unflushed(&self) {
-        let topology = self.topology();
-        let counters = topology.counters.iter();
-        let sizes = counters.map(|counters| counters.unflushed().retained_bytes());
-        let retained = sizes.fold(0, u64::saturating_add);
+        let retained = retained_bytes(&self.topology());
         let retained_in_vain = self.writing.retained_in_vain.load(Ordering::Relaxed);
-        if retained <= RETAINED_BYTES_MAX.max(retained_in_vain.saturating_mul(2)) {
+        let max = self.writing.retained_bytes_max.get();
+        let max = max.map_or(RETAINED_BYTES_MAX, |max| (*max).min(RETAINED_BYTES_MAX));
+        if retained <= max.max(retained_in_vain.saturating_mul(2)) {
             return;
         }
         mark::hit("flush-within-txg");
@@ -301,6 +326,22 @@ impl BlockStore {
             }
         });
     }
+}
+
+/// Memory of the contents that wait for a flush, in bytes. The sides of a mirror share theirs.
+fn retained_bytes(topology: &Topology) -> u64 {
+    let mut of_tops: BTreeMap<VdevId, u64> = BTreeMap::new();
+    for ((_, node), counters) in topology.tree.leaves().zip(&topology.counters) {
+        let Some(top) = node.top else { continue };
+        let retained = counters.unflushed().retained_bytes();
+        let is_shared = topology.tree.top(top).map(|top| &top.kind) == Some(&VdevKind::Mirror);
+        let sum = of_tops.entry(top).or_default();
+        *sum = match is_shared {
+            true => retained.max(*sum),
+            false => sum.saturating_add(retained),
+        };
+    }
+    of_tops.into_values().fold(0, u64::saturating_add)
 }
 
 /// Checks that every vdev survives the loss of these leaves.

@@ -91,7 +91,7 @@ pub(super) struct How {
     pub(super) durability: Durability,
 }
 
-/// Up to this many bytes over all leaves, the caller writes them itself: they go into the system's page
+/// Up to this many bytes over all leaves, the caller writes them itself if they go into the system's page
 /// cache, which takes less time than waking a thread.
 const ALONE_BYTES_MAX: u64 = 64 << 10;
 
@@ -127,10 +127,14 @@ pub(super) fn issue(
         (parts_by_leaf(&batch).into_iter()).partition(|(leaf, _)| topology.has_deadline(*leaf));
     let each = parts.iter().flat_map(|(_, parts)| parts);
     let bytes: u64 = each.map(|part| part.length_bytes).sum();
+    let waits = parts.iter().any(|(leaf, _)| {
+        let leaf = topology.writable_leaf(*leaf);
+        leaf.is_some_and(|(device, _)| device.writes_wait_for_device())
+    });
     let helpers = match how.durability {
         // The caller takes one leaf, and has to wait for it.
         Durability::AtOnce => parts.len().saturating_sub(1),
-        Durability::WhenFlushed if bytes <= ALONE_BYTES_MAX => 0,
+        Durability::WhenFlushed if bytes <= ALONE_BYTES_MAX && !waits => 0,
         Durability::WhenFlushed => parts.len(),
     };
     let queued = |leaf: LeafId, parts: &[Part]| {
@@ -149,7 +153,7 @@ pub(super) fn issue(
         let parts = Arc::new(parts);
         let (batch, own) = (Arc::clone(&batch), Arc::clone(&parts));
         let failed = topology.start(leaf, bytes, move || {
-            write_leaf(&batch, leaf, &own, queued, how.durability)
+            write_leaf(&batch, leaf, &own, queued, how)
         });
         PendingWrites {
             leaf,
@@ -165,7 +169,7 @@ pub(super) fn issue(
     let running = {
         let batch = Arc::clone(&batch);
         queues.start(helpers, jobs.collect(), move |(leaf, parts, queued)| {
-            write_leaf(&batch, leaf, &parts, queued, how.durability)
+            write_leaf(&batch, leaf, &parts, queued, how)
         })
     };
     Issued {
@@ -309,7 +313,7 @@ fn write_leaf(
     leaf: LeafId,
     parts: &[Part],
     queued: Option<QueuedWrites>,
-    durability: Durability,
+    how: How,
 ) -> Vec<FailedPart> {
     let fail_all = |reason: &str| fail_parts(leaf, parts, reason);
     let (Some((device, counters)), Some(queued)) = (batch.topology.writable_leaf(leaf), queued)
@@ -326,9 +330,13 @@ fn write_leaf(
     let length_of = |at: usize| parts.get(at).map_or(0, |part| part.length_bytes);
     let watch = queued.watched(&batch.topology.clock, &runs_of, &length_of);
     let begun = (counters.unflushed()).begin(device, parts.iter().map(Part::range));
-    match durability {
-        Durability::WhenFlushed => device.write_many_watched(&mut requests, &watch),
+    match how.durability {
+        Durability::WhenFlushed => {
+            let queue = counters.queue();
+            queue.write(device.as_ref(), how.class, &mut requests, &watch);
+        }
         Durability::AtOnce => {
+            let _operation = counters.queue().enter(how.class);
             watch.begun(0..requests.len());
             device.write_durable(&mut requests);
             watch.ended(0..parts.len());
@@ -342,7 +350,7 @@ fn write_leaf(
         .map(|request| request.outcome.err().map(|error| error.to_string()))
         .collect();
     let has_failed = outcomes.iter().any(Option::is_some);
-    let ended = match durability {
+    let ended = match how.durability {
         // The leaf went out of use meanwhile; the writes count as missed.
         _ if !counters.status().is_usable() => {
             begun.forget();

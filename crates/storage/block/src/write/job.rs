@@ -1,6 +1,7 @@
 //! Write requests of a caller, and their results.
 
 use crate::BlockAddress;
+use millpond_cache::Retention;
 use millpond_compress::ZstdLevel;
 use millpond_env::sync::Arc;
 use millpond_ondisk::{
@@ -44,8 +45,8 @@ pub struct BlockWrite {
     /// Whether `previous` may be overwritten in place if it was born in this txg and has the same size:
     /// sync pass 2 and later.
     pub may_rewrite: bool,
-    /// Whether to add the content to the cache. It is shared, not copied.
-    pub keep_cached: bool,
+    /// What becomes of the block in the cache. The content is shared, not copied.
+    pub retention: Retention,
 }
 
 impl BlockWrite {
@@ -70,7 +71,7 @@ impl BlockWrite {
             has_hole_birth: true,
             previous: BlockPointer::default(),
             may_rewrite: false,
-            keep_cached: false,
+            retention: Retention::Drop,
         }
     }
 }

@@ -10,6 +10,7 @@ mod log;
 mod place;
 mod prepare;
 mod repair;
+mod rewrite;
 mod workers;
 
 pub use allocate::{Allocate, NoSpace, SpaceRequest};
@@ -17,6 +18,7 @@ pub(crate) use flush::Writing;
 pub(crate) use issue::Batch;
 pub use job::{BlockWrite, FlushError, Missed, WrittenBlock, WrittenForm};
 pub use log::LogWrite;
+pub use repair::WriteBackErrors;
 
 use crate::io_stats::IoClass;
 use crate::topology::Topology;
@@ -91,6 +93,7 @@ impl BlockStore {
         let topology = self.topology();
         let checksummer = self.checksummer();
         let placer = Placer {
+            store: self,
             txg,
             allocator,
             topology: &topology,
@@ -114,6 +117,8 @@ impl BlockStore {
                 bytes += job.content.len();
                 chunk.push(job);
             }
+            // Writers take memory too, which the cache has to give up.
+            self.cache.count_new(bytes as u64);
             let begun = run.begin(chunk);
             if let Some(chunk) = under_way.replace(begun) {
                 run.finish(chunk, &mut outcomes);
@@ -275,6 +280,9 @@ impl Run<'_> {
 
     fn issue(&self, blocks: Vec<BlockProgress>, extents: Vec<Extent>) -> Chunk {
         let pools = self.store.writing.pools(self.topology);
+        if self.how.class == IoClass::AsyncWrite {
+            self.store.writing.measure_dirty(self.topology);
+        }
         let since = self.store.retries.resumes();
         let issued = issue(
             self.topology,
@@ -343,8 +351,11 @@ impl Run<'_> {
                 self.store
                     .note_missed(self.topology, &outcome.missed, self.placer.txg);
             }
-            if block.job.keep_cached {
-                self.store.keep(&block.pointer, &block.job.content);
+            if block.form == WrittenForm::Rewritten {
+                self.store.forget(&block.job.previous);
+            }
+            if block.job.retention.is_kept() {
+                (self.store).keep(&block.pointer, &block.job, &block.stored.bytes);
             }
             return BlockProgress::Over(Ok(WrittenBlock {
                 pointer: block.pointer,

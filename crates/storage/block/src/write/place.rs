@@ -4,6 +4,7 @@
 
 use super::prepare::Stored;
 use super::{Allocate, BlockWrite, NoSpace, SpaceRequest, WrittenForm};
+use crate::BlockStore;
 use crate::copies::GANG_DEPTH_MAX;
 use crate::topology::Topology;
 use millpond_checksum::{Checksummer, Form, GangVerifier, seal_gang_header};
@@ -57,6 +58,7 @@ impl From<NoSpace> for NoPlace {
 /// The context of placing blocks.
 #[derive(Clone, Copy)]
 pub(super) struct Placer<'a> {
+    pub(super) store: &'a BlockStore,
     pub(super) txg: Txg,
     pub(super) allocator: &'a dyn Allocate,
     pub(super) topology: &'a Topology,
@@ -74,9 +76,15 @@ impl Placer<'_> {
     ) -> Result<Placed, NoPlace> {
         let psize = stored.bytes.len() as u64;
         if avoid.is_empty() && self.may_rewrite(job, psize) {
-            mark::hit("block-rewritten-in-place");
-            let dvas: Vec<Dva> = job.previous.dvas().collect();
-            return Ok(self.contiguous(job, stored, dvas, WrittenForm::Rewritten));
+            if !job.previous.is_gang() {
+                mark::hit("block-rewritten-in-place");
+                let dvas: Vec<Dva> = job.previous.dvas().collect();
+                return Ok(self.contiguous(job, stored, dvas, WrittenForm::Rewritten));
+            }
+            if let Some(placed) = self.rewrite_gang(job, stored) {
+                mark::hit("gang-block-rewritten-in-place");
+                return Ok(placed);
+            }
         }
         let request = SpaceRequest {
             psize_bytes: psize,
@@ -113,13 +121,12 @@ impl Placer<'_> {
         job.may_rewrite
             && !previous.is_hole()
             && !previous.is_embedded()
-            && !previous.is_gang()
             && !previous.is_dedup()
             && !previous.has_crypt_bit()
             && previous.birth() == self.txg
             && previous.physical_birth() == self.txg
             && previous.psize_bytes() == psize
-            && previous.dvas().count() == usize::from(job.copies)
+            && (previous.is_gang() || previous.dvas().count() == usize::from(job.copies))
     }
 
     fn contiguous(
@@ -146,7 +153,7 @@ impl Placer<'_> {
         }
     }
 
-    fn pointer(&self, job: &BlockWrite, stored: &Stored, dvas: &[Dva]) -> BlockPointer {
+    pub(super) fn pointer(&self, job: &BlockWrite, stored: &Stored, dvas: &[Dva]) -> BlockPointer {
         StoredBlock {
             dvas,
             lsize_bytes: job.content.len() as u64,
@@ -160,6 +167,33 @@ impl Placer<'_> {
             fill: job.fill,
         }
         .pointer()
+    }
+
+    /// The pointer in a gang header to a part of a block.
+    pub(super) fn piece_pointer(
+        &self,
+        job: &BlockWrite,
+        bytes: &[u8],
+        range: Range<usize>,
+        dvas: &[Dva],
+    ) -> Result<BlockPointer, NoSpace> {
+        let bytes = bytes.get(range).unwrap_or(&[]);
+        let kind = job.checksum;
+        let words = self.checksummer.checksum(kind, bytes, Endian::Little);
+        let piece = StoredBlock {
+            dvas,
+            lsize_bytes: bytes.len() as u64,
+            psize_bytes: bytes.len() as u64,
+            compression: CompressionKind::Off,
+            checksum: kind,
+            // The same function already succeeded on the whole.
+            checksum_words: words.map_err(|_| NoSpace)?,
+            object_type: ObjectType(0),
+            level: Level(0),
+            birth: self.txg,
+            fill: 0,
+        };
+        Ok(piece.pointer())
     }
 
     fn gang(&self, job: &BlockWrite, stored: &Stored, avoid: &[Dva]) -> Result<Placed, NoPlace> {
@@ -191,6 +225,24 @@ impl Placer<'_> {
             }
         }
     }
+}
+
+/// The bytes of a gang header.
+///
+/// The size is one of a vdev, and the number of pointers is limited to what fits; a header that still does
+/// not encode cannot be written.
+pub(super) fn sealed_header(
+    pointers: Vec<BlockPointer>,
+    header_bytes: usize,
+    verifier: GangVerifier,
+) -> Result<Vec<u8>, NoSpace> {
+    let header = GangHeader {
+        pointers,
+        checksum: [0; 4],
+    };
+    let mut header = header.encode(header_bytes).map_err(|_| NoSpace)?;
+    seal_gang_header(&mut header, verifier, Form::Full).map_err(|_| NoSpace)?;
+    Ok(header)
 }
 
 /// A block being split into pieces.
@@ -229,14 +281,8 @@ impl Gang<'_> {
             offset_bytes: dva.offset_bytes,
             birth: self.placer.txg,
         });
-        let header = GangHeader {
-            pointers: pointers.clone(),
-            checksum: [0; 4],
-        };
-        // The header size is one of a vdev, and the number of pointers is limited to what fits; a header
-        // that still does not encode cannot be written.
-        let mut header = header.encode(header_bytes).map_err(|_| NoSpace)?;
-        seal_gang_header(&mut header, verifier.ok_or(NoSpace)?, Form::Full).map_err(|_| NoSpace)?;
+        let verifier = verifier.ok_or(NoSpace)?;
+        let header = sealed_header(pointers.clone(), header_bytes, verifier)?;
         let header = Arc::new(header);
         for dva in &headers {
             self.extents.push(Extent {
@@ -283,7 +329,9 @@ impl Gang<'_> {
                             range: range.clone(),
                         });
                     }
-                    return self.child(range, &dvas);
+                    return self
+                        .placer
+                        .piece_pointer(self.job, self.bytes, range, &dvas);
                 }
             }
             if size <= least {
@@ -300,30 +348,8 @@ impl Gang<'_> {
         self.is_nested = true;
         let range = left.start..left.start + least;
         let dvas = self.node(range.clone(), depth + 1)?;
-        self.child(range, &dvas)
-    }
-
-    fn child(&self, range: Range<usize>, dvas: &[Dva]) -> Result<BlockPointer, NoSpace> {
-        let bytes = self.bytes.get(range).unwrap_or(&[]);
-        let kind = self.job.checksum;
-        let words = self
-            .placer
-            .checksummer
-            .checksum(kind, bytes, Endian::Little);
-        let child = StoredBlock {
-            dvas,
-            lsize_bytes: bytes.len() as u64,
-            psize_bytes: bytes.len() as u64,
-            compression: CompressionKind::Off,
-            checksum: kind,
-            // The same function already succeeded on the whole.
-            checksum_words: words.map_err(|_| NoSpace)?,
-            object_type: ObjectType(0),
-            level: Level(0),
-            birth: self.placer.txg,
-            fill: 0,
-        };
-        Ok(child.pointer())
+        self.placer
+            .piece_pointer(self.job, self.bytes, range, &dvas)
     }
 
     fn allocate(

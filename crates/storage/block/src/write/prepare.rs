@@ -50,6 +50,10 @@ pub(super) fn prepare(
                 match units.stored_bytes(encoded.len(), lsize) {
                     Some(stored) => {
                         encoded.resize(stored, 0);
+                        if job.retention.is_kept() {
+                            // The cache charges the length.
+                            encoded.shrink_to_fit();
+                        }
                         (Arc::new(encoded), job.compression)
                     }
                     None => (Arc::clone(&job.content), CompressionKind::Off),

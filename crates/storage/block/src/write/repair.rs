@@ -6,11 +6,12 @@
 
 use crate::io_stats::{IoClass, time_write};
 use crate::topology::Topology;
-use crate::{BlockStore, CopyFailure};
+use crate::{BlockStore, CopyFailure, Healed};
 use millpond_env::mark;
 use millpond_env::sync::Arc;
-use millpond_ondisk::{BlockPointer, Dva};
-use millpond_vdev::{BlockRange, LeafId, Repair, WritePlan};
+use millpond_ondisk::{BlockPointer, Dva, Guid};
+use millpond_vdev::{AuditFinding, BlockRange, LeafId, Repair, WritePlan};
+use std::collections::BTreeSet;
 
 impl BlockStore {
     /// Writes what leaves should have held, if repairs are enabled. A failed repair is counted against the
@@ -75,22 +76,107 @@ impl BlockStore {
             }
         }
     }
+
+    /// Writes the bytes of a block to the leaves that lack them: those of `wrong`, or all if it is `None`.
+    ///
+    /// Nothing is written once the view has expired. A leaf that is absent, or takes no blocks of this kind
+    /// (dRAID, removed vdevs, RAID-Z under expansion), fails.
+    pub(crate) fn write_right_bytes(
+        &self,
+        topology: &Topology,
+        range: BlockRange,
+        block: &[u8],
+        wrong: Option<&[AuditFinding]>,
+        healed: &mut Healed,
+    ) {
+        if wrong.is_some_and(<[AuditFinding]>::is_empty) {
+            return;
+        }
+        let plan = WritePlan::new(&topology.tree, topology, range, block);
+        let mut reached = vec![];
+        for write in plan.iter().flat_map(WritePlan::writes) {
+            let (leaf, offset_bytes) = (write.leaf, write.offset_bytes);
+            let end = offset_bytes.saturating_add(write.length_bytes());
+            let is_wrong = wrong.is_none_or(|wrong| {
+                wrong.iter().any(|finding| {
+                    let finding_end = finding.offset_bytes.saturating_add(finding.length_bytes);
+                    finding.leaf == leaf && finding.offset_bytes < end && offset_bytes < finding_end
+                })
+            });
+            if !is_wrong {
+                continue;
+            }
+            reached.push(leaf);
+            let bytes = write.bytes(block);
+            let write_it = || write_over(topology, leaf, offset_bytes, bytes);
+            match self.expiry.during(write_it) {
+                Some(true) => healed.written.push((leaf, bytes.len() as u64)),
+                _ => healed.failed.push(leaf),
+            }
+        }
+        let unreached = wrong.into_iter().flatten().map(|finding| finding.leaf);
+        healed
+            .failed
+            .extend(unreached.filter(|leaf| !reached.contains(leaf)));
+    }
 }
 
-fn write_over(topology: &Topology, leaf: LeafId, offset_bytes: u64, bytes: &[u8]) {
+/// How many write-backs each leaf had failed at some time, by leaf id.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct WriteBackErrors(Vec<Option<u64>>);
+
+impl BlockStore {
+    /// The failed write-backs so far, to pass to [`BlockStore::flush_repairs`] later.
+    #[must_use]
+    pub fn write_back_errors(&self) -> WriteBackErrors {
+        let topology = self.topology();
+        let devices = topology.devices.iter();
+        let errors = devices.map(|device| device.as_ref().map(|device| device.write_back_errors()));
+        WriteBackErrors(errors.collect())
+    }
+
+    /// Makes the repairs of these leaves durable that were written since `before`. Returns the leaves for which that
+    /// failed, and those whose devices lost writes meanwhile: the repairs may be among them.
+    #[must_use]
+    pub fn flush_repairs(&self, leaves: &BTreeSet<LeafId>, before: &WriteBackErrors) -> Vec<Guid> {
+        let topology = self.topology();
+        let mut failed = vec![];
+        for leaf in leaves {
+            let is_durable = topology.writable_leaf(*leaf).is_some_and(|(device, _)| {
+                let device = Arc::clone(device);
+                let then = before.0.get(leaf.0 as usize).copied().flatten();
+                let flush =
+                    move || device.flush().is_ok() && Some(device.write_back_errors()) == then;
+                topology.request(*leaf, 0, flush).unwrap_or(false)
+            });
+            if !is_durable {
+                failed.push(topology.leaf_guid(*leaf));
+            }
+        }
+        failed
+    }
+}
+
+/// Returns whether the device took the bytes.
+fn write_over(topology: &Topology, leaf: LeafId, offset_bytes: u64, bytes: &[u8]) -> bool {
     let Some((device, counters)) = topology.writable_leaf(leaf) else {
-        return;
+        return false;
     };
     let (device, counters) = (Arc::clone(device), Arc::clone(counters));
     let (clock, bytes): (_, Arc<[u8]>) = (topology.clock.clone(), bytes.into());
     let length = bytes.len() as u64;
     // If the device does not answer, its bytes stay wrong.
-    let _ = topology.request(leaf, length, move || {
-        let write = || device.write(offset_bytes, &bytes);
+    let written = topology.request(leaf, length, move || {
+        let write = || {
+            let _operation = counters.queue().enter(IoClass::AsyncWrite);
+            device.write(offset_bytes, &bytes)
+        };
         let outcome = time_write(&clock, &counters, IoClass::AsyncWrite, length, write);
         counters.count_writes(1, length, u64::from(outcome.is_err()));
         if outcome.is_ok() {
             counters.count_repair(length);
         }
+        outcome.is_ok()
     });
+    written.unwrap_or(false)
 }

@@ -1,9 +1,14 @@
 //! Reads of blocks on a mirror of two in-memory devices.
 #![forbid(unsafe_code)]
 
+mod cache_devices;
+mod compressed;
 mod prefetch;
+mod retention;
 
-use millpond_block::{BlockAddress, BlockCache, BlockError, BlockStore, PooledBuf, Topology};
+use millpond_block::{
+    BlockAddress, BlockCache, BlockError, BlockStore, PooledBuf, Retention, Topology, ViewExpiry,
+};
 use millpond_checksum::{Form, GangVerifier, checksum, seal_gang_header};
 use millpond_device::{Device, DeviceError, MemoryDevice};
 use millpond_env::sync::Arc;
@@ -23,6 +28,8 @@ const PLAIN_FILE: ObjectType = ObjectType::PLAIN_FILE;
 struct Counting {
     inner: MemoryDevice,
     reads: AtomicU64,
+    /// Reads wait as long as it is set.
+    is_held: AtomicBool,
 }
 
 impl Device for Counting {
@@ -34,6 +41,9 @@ impl Device for Counting {
     }
     fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
         self.reads.fetch_add(1, Ordering::SeqCst);
+        while self.is_held.load(Ordering::SeqCst) {
+            thread::yield_now();
+        }
         self.inner.read(offset_bytes, buffer)
     }
     fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<(), DeviceError> {
@@ -59,6 +69,7 @@ impl Mirror {
             Arc::new(Counting {
                 inner,
                 reads: AtomicU64::new(0),
+                is_held: AtomicBool::new(false),
             })
         };
         let sides = [side(), side()];
@@ -92,6 +103,12 @@ impl Mirror {
             side.inner
                 .write(VDEV_DATA_START_BYTES + offset, bytes)
                 .unwrap();
+        }
+    }
+    /// Makes reads of the devices wait, or lets them go on.
+    fn hold(&self, is_held: bool) {
+        for side in &self.sides {
+            side.is_held.store(is_held, Ordering::SeqCst);
         }
     }
     fn spoil(&self, side: usize, offset: u64) {
@@ -168,7 +185,7 @@ fn second_read_of_a_block_is_a_cache_hit() {
         Arc::new(data.clone())
     );
     assert_eq!(mirror.reads(), reads);
-    assert_eq!(mirror.store.cache_statistics().hits, 1);
+    assert_eq!(mirror.store.cache_statistics().demand.hits, 1);
 }
 
 #[test]
@@ -432,12 +449,12 @@ fn an_expired_view_counts_no_checksum_errors() {
     let mirror = Mirror::new([true, true]);
     let data = content(3, 1024);
     let pointer = sealed(pointer(0, 1024, false, 1024, 1024), &data);
-    let has_expired = Arc::new(AtomicBool::new(false));
-    let view = mirror.store.view(Arc::clone(&has_expired));
+    let expiry = Arc::new(ViewExpiry::default());
+    let view = mirror.store.view(Arc::clone(&expiry));
     let errors = || (mirror.checksum_errors(0), mirror.checksum_errors(1));
     view.read(&pointer, address(), None).unwrap_err();
     assert_eq!(errors(), (1, 1));
-    has_expired.store(true, Ordering::Release);
+    expiry.expire();
     view.read(&pointer, address(), None).unwrap_err();
     // One side has the block: the space is half overwritten, and reading succeeds.
     mirror.write(0, &data);

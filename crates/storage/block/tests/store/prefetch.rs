@@ -23,6 +23,48 @@ fn a_prefetched_block_is_a_cache_hit() {
 }
 
 #[test]
+fn blocks_prefetched_together_are_cache_hits_without_the_damaged_one() {
+    let mirror = Mirror::new([true, true]);
+    mirror.store.set_repair(true);
+    let data: Vec<Vec<u8>> = (0..4).map(|seed| content(seed, 4096)).collect();
+    let pointers: Vec<BlockPointer> = (data.iter().zip(0u64..))
+        .map(|(data, at)| {
+            mirror.write(at * 8192, data);
+            sealed(pointer(at * 8192, 4096, false, 4096, 4096), data)
+        })
+        .collect();
+    // Wrong on both sides.
+    mirror.write(2 * 8192, &content(9, 4096));
+    let wanted = |all: &[BlockPointer]| -> Vec<_> {
+        let blocks = all.iter().copied().chain([BlockPointer::default()]);
+        blocks
+            .map(|pointer| (pointer, address(), PooledBuf::default()))
+            .collect()
+    };
+    assert!(!mirror.store.prefetch_blocks(wanted(&pointers), None));
+    let stats = mirror.store.prefetch_stats();
+    assert_eq!((stats.read, stats.given_up), (3, 1));
+    let reads = mirror.reads();
+    for at in [0, 1, 3] {
+        let block = mirror.store.read(&pointers[at], address(), None).unwrap();
+        assert_eq!(*block.bytes, data[at]);
+    }
+    assert_eq!(mirror.reads(), reads);
+    assert_eq!(
+        (mirror.checksum_errors(0), mirror.checksum_errors(1)),
+        (0, 0)
+    );
+    mirror
+        .store
+        .read(&pointers[2], address(), None)
+        .unwrap_err();
+    // What is cached is not read again.
+    let others = [pointers[0], pointers[1], pointers[3]];
+    assert!(mirror.store.prefetch_blocks(wanted(&others), None));
+    assert_eq!(mirror.store.prefetch_stats().read, 3);
+}
+
+#[test]
 fn reused_space_gives_no_stale_bytes_and_no_errors() {
     let mirror = Mirror::new([true, true]);
     let (old, new) = (content(11, 4096), content(12, 4096));

@@ -262,7 +262,7 @@ fn a_block_of_this_txg_is_rewritten_in_place_if_it_fits() {
 fn retained_writes_are_cache_hits() {
     let pool = Pool::new(&[(Vdev::Disk, 9)]);
     let keep = BlockWrite {
-        keep_cached: true,
+        retention: millpond_block::Retention::Keep,
         ..job(text(1, 8192))
     };
     let kept = pool.write_one(keep).pointer;

@@ -154,16 +154,57 @@ fn pieces_carry_the_checksum_of_the_whole() {
 }
 
 #[test]
-fn a_gang_block_is_not_rewritten_in_place() {
+fn a_gang_block_is_rewritten_in_place() {
+    let _mark = mark::expect("gang-block-rewritten-in-place");
+    for (vdev, run, length) in [
+        (Vdev::Disk, 2048, 4096),
+        (Vdev::Disk, 1024, 64 << 10),
+        (Vdev::Mirror(2), 2048, 8192),
+        (Vdev::Raidz(4, 1), 16 << 10, 24 << 10),
+    ] {
+        for copies in 1..=2 {
+            let pool = Pool::new(&[(vdev, 9)]);
+            pool.arena.shatter(run, u64::MAX);
+            let first = pool.write_one(raw(5, length, copies));
+            assert!(first.pointer.is_gang());
+            let places = pool.store.extents(&first.pointer, address()).unwrap();
+            let live = pool.arena.live_bytes();
+            let again = BlockWrite {
+                previous: first.pointer,
+                may_rewrite: true,
+                ..raw(6, length, copies)
+            };
+            let written = pool.write_one(again.clone());
+            assert!(written.is_rewritten());
+            assert_eq!(
+                pool.store.extents(&written.pointer, address()).unwrap(),
+                places
+            );
+            assert_eq!(pool.arena.live_bytes(), live);
+            assert_eq!(pool.read(&written.pointer), *again.content);
+            let audit = pool.reopened().audit(&written.pointer, address()).unwrap();
+            assert!(audit.is_clean(), "{audit:?}");
+        }
+    }
+}
+
+#[test]
+fn a_gang_block_of_another_size_or_txg_is_not_rewritten() {
     let pool = Pool::new(&[(Vdev::Disk, 9)]);
     pool.arena.shatter(2048, u64::MAX);
     let first = pool.write_one(raw(5, 4096, 1));
-    let again = BlockWrite {
+    let again = |length, copies| BlockWrite {
         previous: first.pointer,
         may_rewrite: true,
-        ..raw(6, 4096, 1)
+        ..raw(6, length, copies)
     };
-    assert!(!pool.write_one(again).is_rewritten());
+    assert!(!pool.write_one(again(8192, 1)).is_rewritten());
+    // With two copies the pieces would need addresses that they do not have.
+    assert!(!pool.write_one(again(4096, 2)).is_rewritten());
+    // An earlier state refers to it.
+    let mut older = again(4096, 1);
+    older.previous.words[10] -= 1;
+    assert!(!pool.write_one(older).is_rewritten());
 }
 
 proptest! {

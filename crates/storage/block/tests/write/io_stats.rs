@@ -4,7 +4,7 @@ use crate::pool::{Arena, TXG, address, job, noise};
 use millpond_block::{
     BlockCache, BlockStore, BlockWrite, IoClass, IoClock, IoStats, LeafCounters, Topology,
 };
-use millpond_device::{Device, DeviceError, MemoryDevice, QueuedDevice};
+use millpond_device::{Device, DeviceError, MemoryDevice};
 use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Mutex, OnceLock};
 use millpond_env::{Clock, Env};
@@ -102,14 +102,13 @@ impl Stripe {
                 })
             })
             .collect();
-        let queued = devices.iter().map(|device| {
-            let device = Arc::clone(device) as Arc<dyn Device>;
-            Some(Arc::new(QueuedDevice::new(device)) as Arc<dyn Device>)
-        });
+        let present = devices
+            .iter()
+            .map(|device| Some(Arc::clone(device) as Arc<dyn Device>));
         let health = LeafTable::all_good(tree.leaf_count());
         let indirect = IndirectTables::default();
         let arena = Arena::new(&tree);
-        let mut topology = Topology::new(tree, queued.collect(), health, indirect);
+        let mut topology = Topology::new(tree, present.collect(), health, indirect);
         topology.clock = IoClock::of(&Env {
             clock: time,
             ..Env::real()

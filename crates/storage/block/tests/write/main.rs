@@ -5,6 +5,7 @@ mod failures;
 mod forms;
 mod gangs;
 mod hang;
+mod heal;
 mod io_stats;
 mod pool;
 mod status;

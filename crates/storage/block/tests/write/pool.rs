@@ -30,6 +30,7 @@ pub struct Moody {
     pub fails_flush: AtomicBool,
     /// Writes whose range touches one of these bytes fail.
     pub bad_bytes: Mutex<Vec<std::ops::Range<u64>>>,
+    pub reads: AtomicU64,
     pub writes: AtomicU64,
     pub flushes: AtomicU64,
     before_read: Mutex<Option<Hook>>,
@@ -94,6 +95,7 @@ impl Device for Moody {
         if let Some(Hook(hook)) = self.before_read.lock().take() {
             hook();
         }
+        self.reads.fetch_add(1, Ordering::SeqCst);
         self.inner.read(offset_bytes, buffer)
     }
     fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<(), DeviceError> {
@@ -268,6 +270,7 @@ impl Pool {
         let devices: Vec<Arc<Moody>> = (0..tree.leaf_count())
             .map(|_| {
                 Arc::new(Moody {
+                    reads: AtomicU64::new(0),
                     inner: MemoryDevice::new(vec![0xa5; DEVICE_BYTES]),
                     medium: Mutex::new(vec![0xa5; DEVICE_BYTES]),
                     unflushed: Mutex::default(),

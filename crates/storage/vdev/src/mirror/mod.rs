@@ -14,12 +14,14 @@ use crate::tree::{NodeId, VdevKind, VdevTree};
 pub(crate) const SOURCES_MAX: usize = 128;
 /// The most vdevs to visit for one range, against configurations whose spares refer to each other.
 const VISITS_MAX: usize = 1024;
+/// By how many requests a side may be busier than another one before reads leave it.
+const LOCALITY: u64 = 1;
 /// log2 of the bytes after which reads switch to the next side of a mirror.
-const TURN_SHIFT: u32 = 21;
+const SIDE_SHIFT: u32 = 21;
 
 /// Collects the sources of the bytes at `device_offset_bytes` (labels included) below `node`, in the order
 /// in which to read them: complete ones, rotated every 2 MiB to distribute reads over the sides of a
-/// mirror; then those that missed `birth`; then unreadable ones.
+/// mirror, and a less busy side first; then those that missed `birth`; then unreadable ones.
 pub(crate) fn sources(
     tree: &VdevTree,
     health: &dyn Health,
@@ -40,14 +42,33 @@ pub(crate) fn sources(
     let mut found = walk.found;
     found.sort_by_key(|source| (!source.is_readable, source.is_stale));
     let good = found.partition_point(|source| source.is_readable && !source.is_stale);
-    let turn = usize::try_from(device_offset_bytes >> TURN_SHIFT)
+    let side = usize::try_from(device_offset_bytes >> SIDE_SHIFT)
         .ok()
-        .and_then(|turn| turn.checked_rem(good))
+        .and_then(|side| side.checked_rem(good))
         .unwrap_or(0);
     if let Some(equal) = found.get_mut(..good) {
-        equal.rotate_left(turn);
+        equal.rotate_left(side);
+        prefer_less_busy(equal, health);
     }
     found
+}
+
+/// Moves the least busy source to the front if the first one has at least two requests more: a single request
+/// is no reason to give up locality.
+fn prefer_less_busy(sources: &mut [Source], health: &dyn Health) {
+    let [first, _, ..] = sources else { return };
+    let load = health.load(first.leaf);
+    if load <= LOCALITY {
+        return;
+    }
+    let others = sources.iter().enumerate().skip(1);
+    let least = others.min_by_key(|(_, source)| health.load(source.leaf));
+    if let Some((at, source)) = least
+        && health.load(source.leaf).saturating_add(LOCALITY) < load
+        && let Some(front) = sources.get_mut(..=at)
+    {
+        front.rotate_right(1);
+    }
 }
 
 struct Walk<'a> {

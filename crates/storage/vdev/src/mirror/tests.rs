@@ -52,6 +52,30 @@ fn the_next_side_is_read_every_2_mib() {
     assert_eq!(first(5), first((2 << 20) - 1));
 }
 
+/// Leaves that are all good, with this number of requests each.
+struct Loaded(&'static [u64]);
+
+impl Health for Loaded {
+    fn leaf(&self, _: LeafId, _: Txg) -> LeafHealth {
+        LeafHealth::Good
+    }
+    fn load(&self, leaf: LeafId) -> u64 {
+        self.0[leaf.0 as usize]
+    }
+}
+
+#[test]
+fn a_busy_side_is_left_for_the_least_busy_one() {
+    let tree = mirror_of(3);
+    let at = |loads, offset| order(&sources(&tree, &Loaded(loads), NodeId(1), offset, Txg(1)));
+    assert_eq!(at(&[1, 0, 0], 0), [0, 1, 2]);
+    assert_eq!(at(&[2, 1, 1], 0), [0, 1, 2]);
+    assert_eq!(at(&[2, 1, 0], 0), [2, 0, 1]);
+    assert_eq!(at(&[5, 3, 3], 0), [1, 0, 2]);
+    // The second side's turn.
+    assert_eq!(at(&[0, 2, 3], 2 << 20), [0, 1, 2]);
+}
+
 #[test]
 fn spares_that_point_at_each_other_end_the_walk() {
     // Every child of the dRAID vdev is replaced by both of its distributed spares, as in no real pool.

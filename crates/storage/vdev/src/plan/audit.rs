@@ -27,7 +27,7 @@ pub enum Verdict {
     Right,
     /// It is wrong.
     Wrong,
-    /// It is wrong, and the leaf is known to have missed the txg.
+    /// The leaf is known to have missed the txg, and the bytes are wrong or were not read.
     Stale,
     /// It could not be read.
     Fault(LeafFault),
@@ -89,6 +89,8 @@ pub enum AuditStep {
 #[derive(Debug)]
 pub struct AuditPlan {
     cells: Cells,
+    /// Whether stale leaves are not read while the block is known without them.
+    spares_stale: bool,
 }
 
 impl AuditPlan {
@@ -104,11 +106,20 @@ impl AuditPlan {
     ) -> Result<Self, PlanError> {
         Ok(Self {
             cells: Cells::new(Layout::new(tree, health, indirect, range)?),
+            spares_stale: false,
         })
     }
 
+    /// Reads stale leaves only if the block cannot be found without them. What was not read is
+    /// [`Verdict::Stale`].
+    #[must_use]
+    pub fn sparing_stale(mut self) -> Self {
+        self.spares_stale = true;
+        self
+    }
+
     /// Takes the outcomes of the last [`AuditStep::Read`] (none on the first call) and returns the next
-    /// step; see [`ReadPlan::advance`](super::ReadPlan::advance). Ends after at most five calls. If there
+    /// step; see [`ReadPlan::advance`](super::ReadPlan::advance). Ends after at most seven calls. If there
     /// is no checksum (`verify` always returns true), copies and parity are compared with the preferred
     /// copies.
     pub fn advance(
@@ -119,6 +130,9 @@ impl AuditPlan {
         self.cells.absorb(outcomes);
         let mut rest = self.cells.askable();
         rest.extend(askable_pads(&self.cells));
+        if self.spares_stale {
+            rest.retain(|id| !self.cells.is_stale(id));
+        }
         if !rest.is_empty() {
             return AuditStep::Read(self.cells.ask(rest));
         }
@@ -128,7 +142,12 @@ impl AuditPlan {
         let mut search = Search::new(&self.cells, verify);
         let found = search.try_believing().or_else(|| search.try_doubting());
         let (tried, had_candidate) = (search.tried, search.had_candidate);
-        if found.is_none() && self.cells.split() {
+        if found.is_none() && self.spares_stale {
+            // The stale leaves may have right bytes nevertheless.
+            self.spares_stale = false;
+            return self.advance(Vec::new(), verify);
+        }
+        if found.is_none() && !search.is_ambiguous && self.cells.split() {
             // This happens only once.
             return self.advance(Vec::new(), verify);
         }
@@ -208,6 +227,7 @@ fn judge(row: &Row, cell: &Cell, copy: &Copy, role: Role, truth: Option<&[u8]>) 
         (CopyState::Held(_), Some(_)) => Verdict::Wrong,
         (CopyState::Held(_), None) => Verdict::Unjudged,
         (CopyState::Fault(fault), _) => Verdict::Fault(*fault),
+        (CopyState::Unread, _) if copy.source.is_stale => Verdict::Stale,
         (CopyState::Unread | CopyState::Asked | CopyState::FailedInCompany, _) => {
             Verdict::Fault(LeafFault::Length)
         }

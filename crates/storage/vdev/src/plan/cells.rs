@@ -182,6 +182,16 @@ impl Cells {
         }
     }
 
+    /// Whether the leaf of a copy is known to have missed the txg.
+    pub(super) fn is_stale(&self, id: &CopyId) -> bool {
+        let cell = self.rows.get(id.row).and_then(|row| {
+            let pad = id.cell.checked_sub(row.cells.len());
+            row.cells.get(id.cell).or_else(|| row.pads.get(pad?))
+        });
+        cell.and_then(|cell| cell.copies.get(id.copy))
+            .is_some_and(|copy| copy.source.is_stale)
+    }
+
     fn copy_mut(&mut self, id: &CopyId) -> Option<&mut Copy> {
         self.cell_mut(id)?.copies.get_mut(id.copy)
     }

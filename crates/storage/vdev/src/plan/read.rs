@@ -121,10 +121,11 @@ impl ReadPlan {
         let mut search = Search::new(&self.cells, verify);
         let found = search.try_believing().or_else(|| search.try_doubting());
         let had_candidate = search.had_candidate || self.tried > 0;
+        let is_ambiguous = search.is_ambiguous;
         self.tried = self.tried.saturating_add(search.tried);
         match found {
             Some(block) => self.finish(block),
-            None if self.cells.split() => self.advance_rest(verify),
+            None if !is_ambiguous && self.cells.split() => self.advance_rest(verify),
             None => self.fail(had_candidate),
         }
     }

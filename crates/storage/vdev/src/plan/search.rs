@@ -5,6 +5,10 @@
 //! cells have several copies, it excludes single copies. Without parity it tries every choice of copies,
 //! starting with those closest to the preferred ones. If everything fails, it repeats this with columns
 //! split into pieces.
+//!
+//! A wrong column that is not excluded spoils the column that is computed from it, at the same offset and by the
+//! same bits. Fletcher-2 does not see many of these pairs of errors. So where parity was used, other sets of the
+//! same size are tried too, and if two contents verify, neither is returned.
 
 use super::cells::{Cell, Cells, Copy};
 use super::solve::{Doubt, NoDoubt};
@@ -24,6 +28,8 @@ const CHOICE_CANDIDATES_MAX: u64 = 4096;
 const PIECE_CANDIDATE_BYTES_MAX: u64 = 256 << 20;
 /// Bounds on the number of candidates after columns were split; they override the size limit.
 const PIECE_CANDIDATES: core::ops::RangeInclusive<u64> = 256..=4096;
+/// How many candidates to check after one has verified.
+const OTHERS_MAX: u64 = 256;
 /// How many sets to consider per candidate, because most large sets yield no candidate.
 const SETS_PER_CANDIDATE: u64 = 4;
 
@@ -105,6 +111,8 @@ pub(super) struct Search<'a, 'v> {
     pub(super) tried: u64,
     /// Whether any candidate could be assembled.
     pub(super) had_candidate: bool,
+    /// Whether several contents verify. Which one is right is unknown then.
+    pub(super) is_ambiguous: bool,
     block: Vec<u8>,
 }
 
@@ -116,6 +124,7 @@ impl<'a, 'v> Search<'a, 'v> {
             verify,
             tried: 0,
             had_candidate: false,
+            is_ambiguous: false,
             block,
         }
     }
@@ -131,7 +140,7 @@ impl<'a, 'v> Search<'a, 'v> {
         let is_found = if self.cells.rows.iter().all(|row| row.parity == 0) {
             self.choose_copies()
         } else {
-            self.doubt_leaves() || self.doubt_copies()
+            self.doubt_leaves() || (!self.is_ambiguous && self.doubt_copies())
         };
         is_found.then(|| core::mem::take(&mut self.block))
     }
@@ -226,25 +235,41 @@ impl<'a, 'v> Search<'a, 'v> {
         suspects
     }
 
-    /// Excludes every set of 1 to `most` of `suspects`, smallest sets first.
+    /// Excludes every set of 1 to `most` of `suspects`, smallest sets first. False if none verifies, or if two
+    /// of the same size do with different contents.
     fn doubt_sets(&mut self, suspects: &[Suspect], most: usize, mut budget: Budget) -> bool {
         for count in 1..=most.min(suspects.len()) {
             let mut sets = Subsets::new(suspects.len(), count);
+            let mut found: Option<Vec<u8>> = None;
             while let Some(chosen) = sets.next() {
                 if !budget.take_set() {
-                    return false;
+                    break;
                 }
                 let before = self.tried;
                 let doubt = Suspects {
                     all: suspects,
                     chosen,
                 };
-                if self.check(&doubt) {
-                    return true;
-                }
+                let is_verified = self.check(&doubt);
                 budget.candidates = budget
                     .candidates
                     .saturating_sub(self.tried.saturating_sub(before));
+                match &found {
+                    _ if !is_verified => {}
+                    Some(found) if *found != self.block => {
+                        self.is_ambiguous = true;
+                        return false;
+                    }
+                    Some(_) => {}
+                    None => {
+                        found = Some(self.block.clone());
+                        budget = Budget::new(budget.candidates.min(OTHERS_MAX));
+                    }
+                }
+            }
+            if let Some(found) = found {
+                self.block = found;
+                return true;
             }
         }
         false

@@ -136,11 +136,19 @@ impl Twin {
 
     /// Reads the block.
     pub(crate) fn read(&mut self) -> Result<Resolved, Failure> {
-        let mut plan = ReadPlan::new(&self.tree, &self.health, &self.indirect, self.range).unwrap();
         let data = self.data.clone();
+        self.read_with(&mut |bytes| bytes == data)
+    }
+
+    /// Reads the block with another checksum than the perfect one.
+    pub(crate) fn read_with(
+        &mut self,
+        verify: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Result<Resolved, Failure> {
+        let mut plan = ReadPlan::new(&self.tree, &self.health, &self.indirect, self.range).unwrap();
         let mut outcomes = Vec::new();
         loop {
-            match plan.advance(outcomes, &mut |bytes| bytes == data) {
+            match plan.advance(outcomes, verify) {
                 Step::Read(reads) => outcomes = self.serve(&reads),
                 Step::Done(resolved) => return Ok(resolved),
                 Step::Failed(failure) => return Err(failure),
@@ -150,12 +158,17 @@ impl Twin {
 
     /// Audits the block.
     pub(crate) fn audit(&mut self) -> AuditReport {
+        let data = self.data.clone();
+        self.audit_with(&mut |bytes| bytes == data)
+    }
+
+    /// Audits the block with another checksum than the perfect one.
+    pub(crate) fn audit_with(&mut self, verify: &mut dyn FnMut(&[u8]) -> bool) -> AuditReport {
         let mut plan =
             AuditPlan::new(&self.tree, &self.health, &self.indirect, self.range).unwrap();
-        let data = self.data.clone();
         let mut outcomes = Vec::new();
         loop {
-            match plan.advance(outcomes, &mut |bytes| bytes == data) {
+            match plan.advance(outcomes, verify) {
                 AuditStep::Read(reads) => outcomes = self.serve(&reads),
                 AuditStep::Done(report) => return report,
             }

@@ -25,7 +25,7 @@ use std::io::IsTerminal;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use stored::PoolFile;
-use target::{Keeping, Target};
+use target::{Preserved, Target};
 use tree::{Fill, Order};
 
 /// Whether a word is an address in a pool instead of a host path.
@@ -82,7 +82,7 @@ pub(super) fn run(session: &mut Session, global: &Global, options: &Options) -> 
             let target = Target {
                 own: own.map(|source| (*source, place.node.id().0)),
                 files,
-                keeping: Keeping {
+                preserved: Preserved {
                     owner: options.no_owner.then(|| {
                         let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
                         (uid.as_raw(), gid.as_raw())

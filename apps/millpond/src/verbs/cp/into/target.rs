@@ -10,7 +10,7 @@ use millpond_env::sync::Arc;
 
 /// Selects the attributes that copies get.
 #[derive(Debug, Clone, Copy)]
-pub struct Keeping {
+pub struct Preserved {
     /// The owner of all copies, instead of the source's owners.
     pub owner: Option<(u32, u32)>,
     /// Whether extended attributes are copied.
@@ -27,7 +27,7 @@ pub struct Keeping {
 #[derive(Clone)]
 pub struct Target {
     pub files: Arc<FileSystem>,
-    pub keeping: Keeping,
+    pub preserved: Preserved,
     /// The identity of the destination directory among the sources, if a source tree can contain it.
     pub own: Option<(u64, u64)>,
 }
@@ -51,7 +51,7 @@ impl Target {
     }
 
     fn owner(&self, facts: &Facts) -> (u32, u32) {
-        self.keeping.owner.unwrap_or((facts.uid, facts.gid))
+        self.preserved.owner.unwrap_or((facts.uid, facts.gid))
     }
 
     fn caller(&self, facts: &Facts) -> Caller {
@@ -89,7 +89,7 @@ impl Target {
                 (true, true) => return Ok(Some(there)),
                 (true, false) => return Err(FileError::NotADirectory),
                 (false, true) => return Err(FileError::IsADirectory),
-                (false, false) if self.keeping.is_kept => return Ok(None),
+                (false, false) if self.preserved.is_kept => return Ok(None),
                 (false, false) => match files.unlink(&place.node, name) {
                     Ok(()) | Err(FileError::NotFound) => {}
                     Err(error) => return Err(error),
@@ -134,7 +134,7 @@ impl Target {
                 Err(FileError::Exists) => {}
                 linked => return linked,
             }
-            if self.keeping.is_kept {
+            if self.preserved.is_kept {
                 return Ok(());
             }
             match place.node.lookup(name) {
@@ -194,7 +194,7 @@ impl Target {
         }
         let stat = node.stat()?;
         let (uid, gid) = self.owner(facts);
-        let atime = match self.keeping.is_atime_mtime {
+        let atime = match self.preserved.is_atime_mtime {
             true => facts.mtime,
             false => facts.atime,
         };

@@ -250,7 +250,7 @@ impl<'p> Fill<'p> {
     }
 
     fn xattrs(&self, source: &dyn Source, path: &[u8]) -> Xattrs {
-        if !self.target.keeping.has_xattrs {
+        if !self.target.preserved.has_xattrs {
             return vec![];
         }
         source.xattrs().unwrap_or_else(|error| {

@@ -43,6 +43,45 @@ impl SizedObject {
     }
 }
 
+/// The object that a record creates: a file, or the whiteout of a rename.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CreatedObject {
+    /// Its number and size.
+    pub id: SizedObject,
+    /// Type and permissions.
+    pub mode: u64,
+    /// Owner; above 32 bits, the upper half is an index into the domains.
+    pub uid: u64,
+    /// Group, as for the owner.
+    pub gid: u64,
+    /// Its generation.
+    pub generation: u64,
+    /// Creation time in seconds and nanoseconds; used for all four timestamps of the new object.
+    pub creation_time: [u64; 2],
+    /// Device number.
+    pub device: u64,
+}
+
+impl CreatedObject {
+    pub(super) fn read(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Self {
+            id: SizedObject::from_word(reader.u64()?),
+            mode: reader.u64()?,
+            uid: reader.u64()?,
+            gid: reader.u64()?,
+            generation: reader.u64()?,
+            creation_time: [reader.u64()?, reader.u64()?],
+            device: reader.u64()?,
+        })
+    }
+    pub(super) fn write(&self, writer: &mut Writer) {
+        let id = self.id.to_word();
+        writer.put_words(&[id, self.mode, self.uid, self.gid, self.generation]);
+        writer.put_words(&self.creation_time);
+        writer.put_u64(self.device);
+    }
+}
+
 /// Creates an object in a directory. Page `docs/format/intent-log-records.md`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CreateRecord<'a> {
@@ -51,19 +90,7 @@ pub struct CreateRecord<'a> {
     /// The directory; for [`CreateKind::XattrDirectory`] the file.
     pub directory: ObjectId,
     /// The new object.
-    pub object: SizedObject,
-    /// Type and permissions.
-    pub mode: u64,
-    /// Owner; above 32 bits, the upper half is an index into the domains.
-    pub uid: u64,
-    /// Group, as for the owner.
-    pub gid: u64,
-    /// The generation of the new object.
-    pub generation: u64,
-    /// Creation time in seconds and nanoseconds; used for all four timestamps of the new object.
-    pub creation_time: [u64; 2],
-    /// Device number.
-    pub device: u64,
+    pub object: CreatedObject,
     /// Further attributes.
     pub attributes: Option<LogAttributes>,
     /// The access control list, which has its own domains.
@@ -110,12 +137,7 @@ impl<'a> CreateRecord<'a> {
         let (kind, has_acl, has_attributes) =
             parts(number).ok_or_else(|| fail("type does not exist", 0))?;
         let directory = ObjectId(reader.u64()?);
-        let object = SizedObject::from_word(reader.u64()?);
-        let mode = reader.u64()?;
-        let (uid, gid) = (reader.u64()?, reader.u64()?);
-        let generation = reader.u64()?;
-        let creation_time = [reader.u64()?, reader.u64()?];
-        let device = reader.u64()?;
+        let object = CreatedObject::read(reader)?;
         let header = has_acl.then(|| AclHeader::read(reader)).transpose()?;
         let attributes = has_attributes
             .then(|| LogAttributes::read(reader))
@@ -123,7 +145,7 @@ impl<'a> CreateRecord<'a> {
         let acl = header.map(|header| header.read_rest(reader)).transpose()?;
         let domains = match (&acl, kind) {
             (None, CreateKind::File | CreateKind::Directory | CreateKind::XattrDirectory) => {
-                strings(reader, implied_domains(uid, gid))?
+                strings(reader, implied_domains(object.uid, object.gid))?
             }
             _ => Vec::new(),
         };
@@ -136,12 +158,6 @@ impl<'a> CreateRecord<'a> {
             kind,
             directory,
             object,
-            mode,
-            uid,
-            gid,
-            generation,
-            creation_time,
-            device,
             attributes,
             acl,
             domains,
@@ -150,16 +166,8 @@ impl<'a> CreateRecord<'a> {
         })
     }
     pub(super) fn write(&self, writer: &mut Writer) {
-        writer.put_words(&[
-            self.directory.0,
-            self.object.to_word(),
-            self.mode,
-            self.uid,
-            self.gid,
-            self.generation,
-        ]);
-        writer.put_words(&self.creation_time);
-        writer.put_u64(self.device);
+        writer.put_u64(self.directory.0);
+        self.object.write(writer);
         if let Some(acl) = &self.acl {
             acl.write_header(writer);
         }

@@ -4,8 +4,8 @@ use crate::{BLOCK_POINTER_BYTES, BlockPointer, DecodeError, Endian, ObjectId, Re
 
 use super::acl::{AclHeader, string};
 use super::{
-    CreateRecord, LOG_RECORD_HEADER_BYTES, LOG_WRITE_BYTES, LogRecord, LogRecordBody,
-    LoggedPointers, RenameKind, SetAttributesRecord, SizedObject, WriteContent, fail, kind,
+    CreateRecord, CreatedObject, LOG_RECORD_HEADER_BYTES, LOG_WRITE_BYTES, LogRecord,
+    LogRecordBody, LoggedPointers, RenameKind, SetAttributesRecord, WriteContent, fail, kind,
 };
 
 /// A record with its sequence number and its undecoded bytes.
@@ -160,15 +160,7 @@ fn rename<'a>(number: u64, reader: &mut Reader<'a>) -> Result<LogRecordBody<'a>,
     let kind = match number {
         kind::RENAME => RenameKind::Plain,
         kind::RENAME_EXCHANGE => RenameKind::Exchange,
-        _ => RenameKind::Whiteout {
-            object: SizedObject::from_word(reader.u64()?),
-            mode: reader.u64()?,
-            uid: reader.u64()?,
-            gid: reader.u64()?,
-            generation: reader.u64()?,
-            creation_time: [reader.u64()?, reader.u64()?],
-            device: reader.u64()?,
-        },
+        _ => RenameKind::Whiteout(CreatedObject::read(reader)?),
     };
     Ok(LogRecordBody::Rename {
         kind,

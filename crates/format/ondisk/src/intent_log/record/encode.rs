@@ -1,10 +1,11 @@
 //! Encoding of records.
 
-use crate::{BlockPointer, DecodeError, Writer};
+use crate::{BlockPointer, DecodeError, ObjectId, Writer};
 
 use super::acl::put_strings;
 use super::{
-    LOG_RECORD_HEADER_BYTES, LogRecord, LogRecordBody, RenameKind, WriteContent, fail, kind,
+    LOG_RECORD_HEADER_BYTES, LogRecord, LogRecordBody, LoggedPointers, RenameKind, WriteContent,
+    fail, kind,
 };
 
 impl LogRecord<'_> {
@@ -36,23 +37,41 @@ impl LogRecord<'_> {
     }
 }
 
+/// Writes an access control list in the old format: its count of entries and the entries.
+fn write_old_acl(object: ObjectId, entries: &[u8], writer: &mut Writer) -> Result<(), DecodeError> {
+    if !entries.len().is_multiple_of(12) {
+        return Err(fail("entries are not whole", 48));
+    }
+    let count = entries.len().checked_div(12).unwrap_or(0);
+    writer.put_words(&[object.0, u64::try_from(count).unwrap_or(u64::MAX)]);
+    writer.put(entries);
+    Ok(())
+}
+
+/// Writes the count of pointers and the pointers.
+fn write_pointers(pointers: &LoggedPointers<'_>, writer: &mut Writer) {
+    let count = pointers.iter().count();
+    writer.put_u64(u64::try_from(count).unwrap_or(u64::MAX));
+    for pointer in pointers.iter() {
+        writer.put(&pointer.encode());
+    }
+}
+
+/// The type number of the removal of a name.
+fn removal(is_directory: bool) -> u64 {
+    match is_directory {
+        true => kind::RMDIR,
+        false => kind::REMOVE,
+    }
+}
+
 /// Writes what is special about a kind of rename, and returns the type number.
 fn write_rename(rename: &RenameKind, writer: &mut Writer) -> u64 {
     match rename {
         RenameKind::Plain => kind::RENAME,
         RenameKind::Exchange => kind::RENAME_EXCHANGE,
-        RenameKind::Whiteout {
-            object,
-            mode,
-            uid,
-            gid,
-            generation,
-            creation_time,
-            device,
-        } => {
-            writer.put_words(&[object.to_word(), *mode, *uid, *gid, *generation]);
-            writer.put_words(creation_time);
-            writer.put_u64(*device);
+        RenameKind::Whiteout(object) => {
+            object.write(writer);
             kind::RENAME_WHITEOUT
         }
     }
@@ -92,11 +111,7 @@ fn write_body(body: &LogRecordBody<'_>, writer: &mut Writer) -> Result<u64, Deco
         } => {
             writer.put_u64(directory.0);
             put_strings(writer, &[name]);
-            if *is_directory {
-                kind::RMDIR
-            } else {
-                kind::REMOVE
-            }
+            removal(*is_directory)
         }
         LogRecordBody::Link {
             directory,
@@ -151,12 +166,7 @@ fn write_body(body: &LogRecordBody<'_>, writer: &mut Writer) -> Result<u64, Deco
             kind::SETATTR
         }
         LogRecordBody::SetAclV0 { object, entries } => {
-            if !entries.len().is_multiple_of(12) {
-                return Err(fail("entries are not whole", 48));
-            }
-            let count = entries.len().checked_div(12).unwrap_or(0);
-            writer.put_words(&[object.0, u64::try_from(count).unwrap_or(u64::MAX)]);
-            writer.put(entries);
+            write_old_acl(*object, entries, writer)?;
             kind::ACL_V0
         }
         LogRecordBody::SetAcl { object, acl } => {
@@ -182,11 +192,8 @@ fn write_body(body: &LogRecordBody<'_>, writer: &mut Writer) -> Result<u64, Deco
             block_bytes,
             pointers,
         } => {
-            let count = u64::try_from(pointers.iter().count()).unwrap_or(u64::MAX);
-            writer.put_words(&[object.0, *offset, *length, *block_bytes, count]);
-            for pointer in pointers.iter() {
-                writer.put(&pointer.encode());
-            }
+            writer.put_words(&[object.0, *offset, *length, *block_bytes]);
+            write_pointers(pointers, writer);
             kind::CLONE_RANGE
         }
     })

@@ -11,7 +11,7 @@ mod encode;
 
 pub use acl::LogAcl;
 pub use attributes::{LogAttributes, LogStamp, SetAttributesRecord};
-pub use create::{CreateKind, CreateRecord, SizedObject};
+pub use create::{CreateKind, CreateRecord, CreatedObject, SizedObject};
 pub use decode::{LogRecordFrame, LogRecordFrames};
 
 use crate::{BlockPointer, DecodeError, Endian, ObjectId, Txg};
@@ -32,6 +32,19 @@ pub struct LogRecord<'a> {
     pub is_case_insensitive: bool,
     /// The operation.
     pub body: LogRecordBody<'a>,
+}
+
+impl<'a> LogRecord<'a> {
+    /// A record without a sequence number, which it gets when it is written.
+    #[must_use]
+    pub fn new(txg: Txg, body: LogRecordBody<'a>) -> Self {
+        Self {
+            txg,
+            sequence: 0,
+            is_case_insensitive: false,
+            body,
+        }
+    }
 }
 
 /// The operation of a record.
@@ -148,22 +161,7 @@ pub enum RenameKind {
     /// Exchanges source and target.
     Exchange,
     /// Leaves a whiteout under the old name.
-    Whiteout {
-        /// The whiteout's object.
-        object: SizedObject,
-        /// Its type and permissions.
-        mode: u64,
-        /// Its owner.
-        uid: u64,
-        /// Its group.
-        gid: u64,
-        /// Its generation.
-        generation: u64,
-        /// Its creation: seconds and nanoseconds.
-        creation_time: [u64; 2],
-        /// Its device number.
-        device: u64,
-    },
+    Whiteout(CreatedObject),
 }
 
 /// Where the data of a write is.

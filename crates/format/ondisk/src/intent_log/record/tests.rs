@@ -23,16 +23,18 @@ fn create<'a>(kind: CreateKind) -> CreateRecord<'a> {
     CreateRecord {
         kind,
         directory: ObjectId(34),
-        object: SizedObject {
-            object: ObjectId(99),
-            slots: 2,
+        object: CreatedObject {
+            id: SizedObject {
+                object: ObjectId(99),
+                slots: 2,
+            },
+            mode: 0o100_644,
+            uid: 1000,
+            gid: 100,
+            generation: 7,
+            creation_time: [5, 6],
+            device: 0,
         },
-        mode: 0o100_644,
-        uid: 1000,
-        gid: 100,
-        generation: 7,
-        creation_time: [5, 6],
-        device: 0,
         attributes: None,
         acl: None,
         domains: vec![],
@@ -60,11 +62,16 @@ fn the_bytes_of_a_real_create_record_read_as_its_fields() {
     };
     assert_eq!(create.kind, CreateKind::File);
     assert_eq!(
-        (create.directory, create.object.object),
+        (create.directory, create.object.id.object),
         (ObjectId(1), ObjectId(11))
     );
     assert_eq!(
-        (create.object.slots, create.mode, create.uid, create.gid),
+        (
+            create.object.id.slots,
+            create.object.mode,
+            create.object.uid,
+            create.object.gid
+        ),
         (1, 0x1a, 0x10_0000, 14)
     );
     assert_eq!(create.name, b"ztest_freeze(0)[0]");
@@ -92,8 +99,11 @@ fn samples() -> Vec<LogRecordBody<'static>> {
         ..attributes
     };
     let foreign = |kind| CreateRecord {
-        uid: 1 << 32 | 5,
-        gid: 2 << 32 | 6,
+        object: CreatedObject {
+            uid: 1 << 32 | 5,
+            gid: 2 << 32 | 6,
+            ..create(kind).object
+        },
         domains: vec![b"one", b"two"],
         ..create(kind)
     };
@@ -163,8 +173,8 @@ fn samples() -> Vec<LogRecordBody<'static>> {
             target_name: b"b",
         },
         LogRecordBody::Rename {
-            kind: RenameKind::Whiteout {
-                object: SizedObject {
+            kind: RenameKind::Whiteout(CreatedObject {
+                id: SizedObject {
                     object: ObjectId(8),
                     slots: 1,
                 },
@@ -174,7 +184,7 @@ fn samples() -> Vec<LogRecordBody<'static>> {
                 generation: 4,
                 creation_time: [5, 6],
                 device: 7,
-            },
+            }),
             source_directory: ObjectId(3),
             target_directory: ObjectId(4),
             source_name: b"a",

@@ -67,13 +67,11 @@ fn names_of_one_hash_get_differentiators_in_order_and_fill_gaps() {
         assert_eq!(zap.view().unwrap().form(), form, "{index}");
     }
     same(zap.store(), &model);
-    let order: Vec<Vec<u8>> = zap
-        .view()
-        .unwrap()
-        .iter()
-        .map(|entry| entry.unwrap().name)
-        .collect();
-    assert_eq!(order, names);
+    let order = || -> Vec<Vec<u8>> {
+        let view = zap.view().unwrap();
+        view.iter().map(|entry| entry.unwrap().name).collect()
+    };
+    assert_eq!(order(), names);
     for gap in [3usize, 50] {
         assert!(zap.remove(&names[gap]).unwrap());
     }
@@ -82,12 +80,7 @@ fn names_of_one_hash_get_differentiators_in_order_and_fill_gaps() {
     for gap in [50usize, 3] {
         zap.insert_u64(&names[gap], 1).unwrap();
     }
-    let order: Vec<Vec<u8>> = zap
-        .view()
-        .unwrap()
-        .iter()
-        .map(|entry| entry.unwrap().name)
-        .collect();
+    let order = order();
     assert_eq!((&order[3], &order[50]), (&names[50], &names[3]));
 }
 

@@ -136,3 +136,41 @@ fn dedup(entries: Vec<(Key, ZapValue)>) -> Vec<(Key, ZapValue)> {
     let map: BTreeMap<_, _> = entries.into_iter().collect();
     map.into_iter().collect()
 }
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn an_index_stays_right_and_changes_nothing(
+        steps in proptest::collection::vec((0u16..400, 0u8..3), 1..700),
+        folds in any::<bool>(),
+        micro_bytes_max in prop_oneof![Just(8192u32), Just(128 << 10)],
+    ) {
+        let normflags = if folds { 2 } else { 0 };
+        let normalisation = Normalisation::from_normflags(normflags).unwrap();
+        let new = NewZap { normalisation, ..NewZap::plain(77) };
+        let made = || MemoryObject::created(512, &new).with_micro_bytes_max(micro_bytes_max);
+        let (plain, indexed) = (made(), made());
+        let mut index = None;
+        for (key, what) in steps {
+            let name = key_name(key);
+            if what == 0 {
+                let removed = indexed.remove_by(&mut index, &name).unwrap();
+                prop_assert_eq!(removed, plain.remove(&name).unwrap());
+            } else {
+                let inserted = indexed.insert_u64_by(&mut index, &name, key.into());
+                let expected = plain.insert_u64(&name, key.into());
+                prop_assert_eq!(inserted.is_ok(), expected.is_ok());
+            }
+            let reader = indexed.store().reader();
+            if index.is_none() {
+                index = reader.micro_index().unwrap();
+            }
+            prop_assert_eq!(&index, &reader.micro_index().unwrap());
+            let found = reader.lookup_entry_by(index.as_ref(), &name, NameMatch::Normalised);
+            let expected = plain.lookup_entry(&name, NameMatch::Normalised);
+            prop_assert_eq!(found.unwrap(), expected.unwrap());
+        }
+        prop_assert!(indexed.store().blocks().blocks == plain.store().blocks().blocks);
+    }
+}

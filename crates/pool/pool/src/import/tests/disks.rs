@@ -1,12 +1,13 @@
 //! Labels, trees and devices written by tests.
 
+use crate::labels::next_uberblock;
 use millpond_checksum::seal_label;
 use millpond_device::{Candidate, Device, MemoryDevice};
 use millpond_env::sync::Arc;
 use millpond_nvlist::{NvList, NvValue};
 use millpond_ondisk::{
-    Ashift, BlockPointer, Endian, LABEL_CONFIG_BYTES, LABEL_CONFIG_OFFSET_BYTES, LeafLayout,
-    RaidzReflow, Txg, Uberblock, UberblockRing, unsealed_label_region,
+    Ashift, BlockPointer, LABEL_CONFIG_BYTES, LABEL_CONFIG_OFFSET_BYTES, LeafLayout, Txg,
+    Uberblock, UberblockRing, unsealed_label_region,
 };
 use std::path::PathBuf;
 
@@ -73,19 +74,10 @@ pub(super) fn label(guid: u64, top: &NvList, txg: u64) -> NvList {
 }
 
 pub(super) fn uberblock(txg: u64) -> Uberblock {
+    let root = BlockPointer::default();
     Uberblock {
-        endian: Endian::Little,
-        version: 5000,
-        txg: Txg(txg),
-        guid_sum: 0,
-        timestamp_s: txg,
-        root: BlockPointer::default(),
-        software_version: 5000,
         mmp_magic: 0,
-        mmp_delay_ns: 0,
-        mmp_config: 0,
-        checkpoint_txg: Txg(0),
-        raidz_reflow: RaidzReflow(0),
+        ..next_uberblock(None, 5000, Txg(txg), root, 0, txg)
     }
 }
 

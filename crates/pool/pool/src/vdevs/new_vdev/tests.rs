@@ -15,21 +15,6 @@ fn files(count: usize, mib: usize) -> Vec<NewDevice> {
     (0..count).map(|n| file(&format!("/d{n}"), mib)).collect()
 }
 
-fn top(layout: NewLayout, devices: Vec<NewDevice>) -> NewTop {
-    NewTop {
-        layout,
-        class: AllocationClass::Normal,
-        devices,
-    }
-}
-
-fn of(tops: Vec<NewTop>) -> NewVdevs {
-    NewVdevs {
-        tops,
-        ..NewVdevs::default()
-    }
-}
-
 fn build(new: &NewVdevs, options: NewVdevOptions) -> Result<BuiltVdevs, NewVdevError> {
     let nothing_open = |_| false;
     build_vdevs(
@@ -46,7 +31,7 @@ fn build(new: &NewVdevs, options: NewVdevOptions) -> Result<BuiltVdevs, NewVdevE
 #[test]
 fn a_device_by_itself_is_a_top_level_vdev() {
     let built = build(
-        &of(vec![top(NewLayout::Single, files(1, 64))]),
+        &NewVdevs::of(vec![NewTop::normal(NewLayout::Single, files(1, 64))]),
         NewVdevOptions::default(),
     )
     .unwrap();
@@ -75,7 +60,7 @@ fn sizes_of_groups_follow_from_their_smallest_device() {
         ..NewVdevOptions::default()
     };
     let raidz = build(
-        &of(vec![top(NewLayout::Raidz(1), devices.clone())]),
+        &NewVdevs::of(vec![NewTop::normal(NewLayout::Raidz(1), devices.clone())]),
         options,
     )
     .unwrap();
@@ -85,7 +70,11 @@ fn sizes_of_groups_follow_from_their_smallest_device() {
     let ids: Vec<_> = vdev.children.iter().map(|child| child.id).collect();
     assert_eq!(ids, [Some(0), Some(1), Some(2)]);
     assert!(vdev.children.iter().all(|child| child.ashift == 0));
-    let mirror = build(&of(vec![top(NewLayout::Mirror, devices)]), options).unwrap();
+    let mirror = build(
+        &NewVdevs::of(vec![NewTop::normal(NewLayout::Mirror, devices)]),
+        options,
+    )
+    .unwrap();
     assert_eq!(mirror.tops[0].0.asize_bytes, 62_390_272);
     let tree = VdevConfig::root(Guid(1), vec![vdev.clone()]);
     assert!(VdevTree::new(tree, Reflow::default()).is_ok());
@@ -99,7 +88,7 @@ fn the_largest_sector_decides_unless_one_is_asked_for() {
             Arc::new(MemoryDevice::new(vec![0; 64 * MIB]).with_sector_bytes(sector)),
         )
     };
-    let new = of(vec![top(
+    let new = NewVdevs::of(vec![NewTop::normal(
         NewLayout::Mirror,
         vec![disk("/a", 512), disk("/b", 4096)],
     )]);
@@ -126,30 +115,42 @@ fn layouts_that_cannot_be_are_refused() {
     let error = |new: &NewVdevs| build(new, NewVdevOptions::default()).unwrap_err();
     assert_eq!(error(&NewVdevs::default()), NewVdevError::NoData);
     assert!(matches!(
-        error(&of(vec![top(NewLayout::Mirror, files(1, 64))])),
+        error(&NewVdevs::of(vec![NewTop::normal(
+            NewLayout::Mirror,
+            files(1, 64)
+        )])),
         NewVdevError::TooFew { least: 2, .. }
     ));
     assert!(matches!(
-        error(&of(vec![top(NewLayout::Raidz(3), files(3, 64))])),
+        error(&NewVdevs::of(vec![NewTop::normal(
+            NewLayout::Raidz(3),
+            files(3, 64)
+        )])),
         NewVdevError::TooFew { least: 4, .. }
     ));
     assert_eq!(
-        error(&of(vec![top(NewLayout::Raidz(4), files(9, 64))])),
+        error(&NewVdevs::of(vec![NewTop::normal(
+            NewLayout::Raidz(4),
+            files(9, 64)
+        )])),
         NewVdevError::Parity(4)
     );
-    let mut log = top(NewLayout::Raidz(1), files(3, 64));
+    let mut log = NewTop::normal(NewLayout::Raidz(1), files(3, 64));
     log.class = AllocationClass::Log;
-    let data = top(NewLayout::Single, vec![file("/x", 64)]);
-    assert_eq!(error(&of(vec![data.clone(), log])), NewVdevError::RaidzLog);
+    let data = NewTop::normal(NewLayout::Single, vec![file("/x", 64)]);
+    assert_eq!(
+        error(&NewVdevs::of(vec![data.clone(), log])),
+        NewVdevError::RaidzLog
+    );
     let mut only_log = data;
     only_log.class = AllocationClass::Log;
-    assert_eq!(error(&of(vec![only_log])), NewVdevError::NoData);
+    assert_eq!(error(&NewVdevs::of(vec![only_log])), NewVdevError::NoData);
 }
 
 #[test]
 fn devices_that_cannot_be_are_refused() {
     let error = |devices| {
-        let new = of(vec![top(NewLayout::Mirror, devices)]);
+        let new = NewVdevs::of(vec![NewTop::normal(NewLayout::Mirror, devices)]);
         build(&new, NewVdevOptions::default()).unwrap_err()
     };
     assert!(matches!(
@@ -177,9 +178,9 @@ fn devices_that_cannot_be_are_refused() {
 
 #[test]
 fn mixed_redundancy_needs_force() {
-    let new = of(vec![
-        top(NewLayout::Mirror, vec![file("/a", 64), file("/b", 80)]),
-        top(NewLayout::Single, vec![file("/c", 64)]),
+    let new = NewVdevs::of(vec![
+        NewTop::normal(NewLayout::Mirror, vec![file("/a", 64), file("/b", 80)]),
+        NewTop::normal(NewLayout::Single, vec![file("/c", 64)]),
     ]);
     let NewVdevError::Replication(found) = build(&new, NewVdevOptions::default()).unwrap_err()
     else {
@@ -198,9 +199,9 @@ fn mixed_redundancy_needs_force() {
     };
     assert_eq!(build(&new, force).unwrap().tops.len(), 2);
     // A two-way mirror survives as many losses as raidz1.
-    let new = of(vec![
-        top(NewLayout::Mirror, vec![file("/a", 64), file("/b", 64)]),
-        top(
+    let new = NewVdevs::of(vec![
+        NewTop::normal(NewLayout::Mirror, vec![file("/a", 64), file("/b", 64)]),
+        NewTop::normal(
             NewLayout::Raidz(1),
             vec![file("/c", 64), file("/d", 64), file("/e", 64)],
         ),
@@ -210,27 +211,15 @@ fn mixed_redundancy_needs_force() {
 
 /// A device with the labels of a single-device pool in `state`.
 fn labelled(state: LeafState, txg: u64) -> (NewDevice, Guid) {
-    let new = of(vec![top(NewLayout::Single, files(1, 64))]);
+    let new = NewVdevs::of(vec![NewTop::normal(NewLayout::Single, files(1, 64))]);
     let built = build(&new, NewVdevOptions::default()).unwrap();
     let guid = built.tops[0].0.guid;
     let pool = Guid(77);
     let root = VdevConfig::root(pool, vec![built.tops[0].0.clone()]);
     let config = PoolConfig {
-        version: 5000,
-        name: "other".into(),
         state,
         txg: Txg(txg),
-        guid: pool,
-        stored_name: None,
-        errata: 0,
-        allocation_bytes: None,
-        comment: None,
-        compatibility: None,
-        hostid: 0,
-        hostname: None,
-        has_vdev_zaps: true,
-        features_for_read: Some(vec![]),
-        root: root.clone(),
+        ..PoolConfig::new("other", root.clone())
     };
     let device = new.tops[0].devices[0].clone();
     if txg == 0 {
@@ -266,7 +255,7 @@ fn devices_of_other_pools_need_force() {
         (LeafState::Destroyed, false),
     ] {
         let (device, guid) = labelled(state, 9);
-        let new = of(vec![top(NewLayout::Single, vec![device])]);
+        let new = NewVdevs::of(vec![NewTop::normal(NewLayout::Single, vec![device])]);
         let outcome = build(&new, NewVdevOptions::default());
         assert_eq!(outcome.is_err(), is_used, "{state:?}");
         if let Err(NewVdevError::InUse(uses)) = outcome {
@@ -295,13 +284,13 @@ fn devices_of_other_pools_need_force() {
         assert_eq!(open.is_err(), is_used, "{state:?}");
     }
     let (never_joined, _) = labelled(LeafState::Active, 0);
-    let new = of(vec![top(NewLayout::Single, vec![never_joined])]);
+    let new = NewVdevs::of(vec![NewTop::normal(NewLayout::Single, vec![never_joined])]);
     assert!(build(&new, NewVdevOptions::default()).is_ok());
 }
 
 #[test]
 fn spares_and_caches_are_listed_with_their_sectors() {
-    let mut new = of(vec![top(NewLayout::Single, files(1, 64))]);
+    let mut new = NewVdevs::of(vec![NewTop::normal(NewLayout::Single, files(1, 64))]);
     new.spares = vec![file("/s", 64)];
     new.caches = vec![file("/c", 64)];
     let built = build(&new, NewVdevOptions::default()).unwrap();

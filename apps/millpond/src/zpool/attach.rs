@@ -1,0 +1,118 @@
+//! `zpool attach`, `zpool detach` and `zpool replace`.
+
+use super::change_text::{Verb, message};
+use super::create::resolve;
+use super::device_state::find;
+use super::manage::require;
+use super::wait;
+use crate::command::Parsed;
+use crate::session::{Ending, Failure, Session};
+use millpond_control::{ChangeError, NewSide, PoolChange, VdevInfo};
+
+/// The status of a failure that is found after the command line was understood.
+const REFUSED: u8 = 255;
+
+/// Attaches a device to a mirror or a single disk.
+pub fn attach(session: &mut Session, parsed: &Parsed) -> Ending {
+    let [name, old, new] = parsed.operands.as_slice() else {
+        return Err(Failure::Usage("too many arguments".into()));
+    };
+    let action = format!("cannot attach {new} to {old}");
+    new_side(session, parsed, &action, [name, old, new], false)
+}
+
+/// Replaces a device by another one, or by the one that is now at its path.
+pub fn replace(session: &mut Session, parsed: &Parsed) -> Ending {
+    let (name, old, new) = match parsed.operands.as_slice() {
+        [name, old] => (name, old, old),
+        [name, old, new] => (name, old, new),
+        _ => return Err(Failure::Usage("too many arguments".into())),
+    };
+    let action = match parsed.operands.len() {
+        2 => format!("cannot replace {old}"),
+        _ => format!("cannot replace {old} with {new}"),
+    };
+    new_side(session, parsed, &action, [name, old, new], true)
+}
+
+fn new_side(
+    session: &mut Session,
+    parsed: &Parsed,
+    action: &str,
+    [name, old, new]: [&String; 3],
+    is_replacement: bool,
+) -> Ending {
+    check_options(parsed)?;
+    require(session, name)?;
+    let found = resolve(session.service()?, new).map_err(Failure::Refused)?;
+    let Some(leaf) = find(session, name, old)? else {
+        return refused(session, action, &ChangeError::NoSuchDevice);
+    };
+    if !leaf.children.is_empty() {
+        let why = "can only attach to mirrors and top-level disks".to_owned();
+        return refused(session, action, &ChangeError::Failed(why));
+    }
+    let change = PoolChange::Attach(NewSide {
+        old: leaf.guid,
+        path: found.path,
+        is_replacement,
+        may_take_used: parsed.has("f"),
+    });
+    let done = session.service()?.change(name, &[change], &parsed.line);
+    match done {
+        Ok(_) => {}
+        Err(failed) if matches!(failed.error, ChangeError::InUse { .. }) => {
+            let text = message(Verb::Add, action, &failed.error);
+            return Err(Failure::Refused(text));
+        }
+        Err(failed) => return refused(session, action, &failed.error),
+    }
+    if parsed.has("w") {
+        wait::until_over(session, name, "replace")?;
+    }
+    Ok(0)
+}
+
+fn refused(session: &mut Session, action: &str, error: &ChangeError) -> Ending {
+    let text = message(Verb::Other, action, error);
+    writeln!(session.err, "{text}")?;
+    Err(Failure::Status(REFUSED))
+}
+
+/// Only `ashift` may be set; the sectors of the vdev stay as they are.
+fn check_options(parsed: &Parsed) -> Result<(), Failure> {
+    for value in parsed.values("o") {
+        if !value.starts_with("ashift=") {
+            return Err(Failure::Usage(String::new()));
+        }
+    }
+    if parsed.has("s") {
+        return Err(Failure::Refused(
+            "millpond: sequential resilver (-s) is not implemented yet".into(),
+        ));
+    }
+    Ok(())
+}
+
+/// Detaches a device from a mirror, or from what it replaces. Further operands are ignored, as by OpenZFS.
+pub fn detach(session: &mut Session, parsed: &Parsed) -> Ending {
+    let [name, device, ..] = parsed.operands.as_slice() else {
+        return Err(Failure::Usage("missing <device> specification".into()));
+    };
+    let action = format!("cannot detach {device}");
+    require(session, name)?;
+    let found: Option<VdevInfo> = find(session, name, device)?;
+    let Some(leaf) = found else {
+        return refused(session, &action, &ChangeError::NoSuchDevice);
+    };
+    if !leaf.children.is_empty() {
+        let why = "only applicable to mirror and replacing vdevs".to_owned();
+        return refused(session, &action, &ChangeError::Failed(why));
+    }
+    let change = PoolChange::Detach { leaf: leaf.guid };
+    let done = session.service()?.change(name, &[change], &parsed.line);
+    match done {
+        Ok(_) => Ok(0),
+        Err(failed) => refused(session, &action, &failed.error),
+    }
+}

@@ -1,0 +1,190 @@
+//! Scrubs and resilvers through the commands: what they print, their events and their records in the history.
+//!
+//! Each command is a process of its own. The daemon runs in this process, on real image files.
+
+#[path = "support/served.rs"]
+mod served;
+#[path = "support/shell.rs"]
+mod shell;
+
+use millpond_engine::{Caller, NewMode, Pool, WriteAt};
+use millpond_sim::Seed;
+use served::Served;
+use shell::link_programs;
+use std::os::unix::fs::FileExt;
+use std::process::Command;
+
+struct Stage {
+    /// Declared first, so that it is dropped before its directory.
+    served: Served,
+    /// A directory for the images alone.
+    folder: tempfile::TempDir,
+    tools: tempfile::TempDir,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let [folder, tools] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        link_programs(tools.path());
+        for name in ["a", "b"] {
+            let image = std::fs::File::create(folder.path().join(name)).unwrap();
+            image.set_len(128 << 20).unwrap();
+        }
+        let served = Served::start(&tools.path().join("state"), |text| println!("{text}"));
+        Self {
+            served,
+            folder,
+            tools,
+        }
+    }
+
+    /// Runs a command that succeeds, and returns what it prints. `@a` stands for the image `a`.
+    fn run(&self, line: &str) -> String {
+        let folder = format!("{}/", self.folder.path().display());
+        let line = line.replace('@', &folder);
+        let (program, rest) = line.split_once(' ').unwrap();
+        let done = Command::new(self.tools.path().join(program))
+            .args(rest.split(' '))
+            .env("MILLPOND_DIR", self.tools.path().join("state"))
+            .env("ZPOOL_IMPORT_PATH", self.folder.path())
+            .env("TZ", "UTC")
+            .output()
+            .unwrap();
+        let text = String::from_utf8([done.stderr, done.stdout].concat()).unwrap();
+        assert!(done.status.success(), "{line}: {text}");
+        text.replace(&folder, "@")
+    }
+
+    /// The classes of the events of scans, in order.
+    fn scan_events(&self) -> Vec<String> {
+        let events = self.run("zpool events -H");
+        let classes = events.lines().filter_map(|line| line.split('\t').nth(1));
+        let classes = classes.filter_map(|class| class.strip_prefix("sysevent.fs.zfs."));
+        classes
+            .filter(|class| class.contains("scrub") || class.contains("resilver"))
+            .map(str::to_owned)
+            .collect()
+    }
+
+    /// The names and texts of the internal records of scans, in order.
+    fn scan_records(&self) -> Vec<String> {
+        let history = self.run("zpool history -i tank");
+        let records = history
+            .lines()
+            .filter_map(|line| line.split_once("] ").map(|(_, record)| record));
+        records
+            .filter(|record| record.contains("scan ") || record.contains("error scrub"))
+            .map(|record| record.trim_end().to_owned())
+            .collect()
+    }
+
+    fn pool(&self) -> Pool {
+        let pool = self.served.daemon.pools().get("tank").unwrap();
+        pool.live().unwrap().clone()
+    }
+
+    /// Writes a file of one block.
+    fn write(&self, name: &str, content: &[u8]) {
+        let files = self.pool().file_system("tank").unwrap();
+        let (root, caller) = (files.root().unwrap(), Caller::root());
+        let mode = NewMode::exactly(0o644);
+        let (node, _) = (files.create(&caller, &root, name.as_bytes(), mode, true)).unwrap();
+        let at = WriteAt::Offset(0);
+        files.write(&caller, &node, at, content).unwrap();
+        self.run("zpool sync tank");
+    }
+
+    /// Replaces these bytes wherever they are in an image.
+    fn replace(&self, image: &str, from: &[u8], to: &[u8]) {
+        let path = self.folder.path().join(image);
+        let bytes = std::fs::read(&path).unwrap();
+        let file = std::fs::File::options().write(true).open(path).unwrap();
+        let mut count = 0;
+        for offset in (0..bytes.len()).step_by(512) {
+            if bytes[offset..].starts_with(from) {
+                file.write_all_at(to, offset as u64).unwrap();
+                count += 1;
+            }
+        }
+        assert_eq!(count, 1, "{image}");
+    }
+}
+
+#[test]
+fn scrubs_have_events_and_records() {
+    let stage = Stage::new();
+    stage.run("zpool create tank @a");
+    stage.write("file", &Seed::new(1).bytes(100_000));
+    stage.run("zpool scrub -w tank");
+    let status = stage.run("zpool status tank");
+    let line = "\n  scan: scrub repaired 0B in 00:00:0";
+    assert!(status.contains(line), "{status}");
+    assert_eq!(stage.scan_events(), ["scrub_start", "scrub_finish"]);
+    let records = stage.scan_records();
+    assert_eq!(records.len(), 2, "{records:?}");
+    let setup = "scan setup func=1 mintxg=0 maxtxg=";
+    assert!(records[0].starts_with(setup), "{records:?}");
+    assert_eq!(records[1], "scan done errors=0");
+    // Nothing to pause is no error; OpenZFS sees it so, too.
+    assert_eq!(stage.run("zpool scrub -p tank"), "");
+}
+
+#[test]
+fn a_device_that_returns_has_the_events_of_a_resilver() {
+    let stage = Stage::new();
+    stage.run("zpool create tank mirror @a @b");
+    stage.run("zpool offline tank @b");
+    stage.write("file", &Seed::new(1).bytes(100_000));
+    stage.run("zpool online tank @b");
+    let begun = std::time::Instant::now();
+    while stage.scan_events().last().map(String::as_str) != Some("resilver_finish") {
+        assert!(begun.elapsed().as_secs() < 60);
+    }
+    assert_eq!(stage.scan_events(), ["resilver_start", "resilver_finish"]);
+    // The event comes while its txg is written.
+    stage.run("zpool wait -t resilver tank");
+    let status = stage.run("zpool status tank");
+    assert!(status.contains("\n  scan: resilvered "), "{status}");
+    let records = stage.scan_records();
+    let setup = "scan setup func=2 mintxg=";
+    assert!(records[0].starts_with(setup), "{records:?}");
+    assert_eq!(records[1..], ["scan done errors=0"]);
+}
+
+#[test]
+fn known_errors_are_scrubbed_until_they_are_gone() {
+    let stage = Stage::new();
+    stage.run("zpool create tank @a");
+    // Nothing is known, so nothing is done.
+    assert_eq!(stage.run("zpool scrub -e -w tank"), "");
+    let content = Seed::new(1).bytes(100_000);
+    stage.write("file", &content);
+    stage.replace("a", &content[..512], &[1; 512]);
+    stage.run("zpool scrub -w tank");
+    let lists = |file: &str| {
+        let status = stage.run("zpool status -v tank");
+        let list = "errors: Permanent errors have been detected in the following files:\n\n";
+        let has_list = status.contains(list) && status.contains(file);
+        assert!(has_list || status.contains("errors: No known data errors"));
+        has_list
+    };
+    assert!(lists("file\n"));
+    stage.run("zpool scrub -e -w tank");
+    assert!(lists("file\n"));
+    let status = stage.run("zpool status tank");
+    let line = "\n scrub: scrubbed 1 error blocks in 0 days 00:00:0";
+    assert!(status.contains(line), "{status}");
+    // The disk returns the right bytes again.
+    stage.replace("a", &[1; 512], &content[..512]);
+    stage.run("zpool scrub -e -w tank");
+    assert!(!lists("file\n"));
+    let ends = ["errorscrub_start", "errorscrub_finish"];
+    assert_eq!(stage.scan_events()[2..], [ends, ends].concat());
+    let records = stage.scan_records();
+    assert!(records[2].starts_with("error scrub setup func=3 mintxg=0 maxtxg="));
+    let rest = [&records[3], &records[5]];
+    assert_eq!(
+        rest,
+        ["error scrub done errors=1", "error scrub done errors=0"]
+    );
+}

@@ -1,0 +1,229 @@
+//! Attaches devices to vdevs: new sides of mirrors, replacements, and spares that step in.
+//!
+//! The new leaf lacks every txg up to its attachment and the two that were open then, since writes of those may not
+//! know it. A resilver writes what it lacks. A replaced leaf is detached when its replacement is complete
+//! ([`Pool::finish_replacements`]).
+//!
+//! Page `docs/format/vdev-tree.md`, "Attaching and detaching".
+
+use crate::PoolError;
+use crate::create::{CreateError, label_devices};
+use crate::history::append::HistoryEvent;
+use crate::pool::Pool;
+use crate::sync::context::SyncContext;
+use crate::vdevs::add::note_guids;
+use crate::vdevs::dtl::DirtyTimeLog;
+use crate::vdevs::new_vdev::{
+    BuiltVdevs, Guids, NewDevice, NewTop, NewVdevOptions, NewVdevs, check_devices, leaf_of,
+};
+use crate::vdevs::new_vdev::{NewLayout, NewVdevError};
+use crate::vdevs::rearrange::{self, AttachKind, AttachRefusal, DetachRefusal};
+use crate::vdevs::topology::{Added, renewed};
+use millpond_env::sync::Arc;
+use millpond_ondisk::pool_directory::key;
+use millpond_ondisk::{Guid, LeafLayout};
+use millpond_vdev::{VdevConfig, VdevType};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The first txg of a pool.
+const FIRST_TXG: u64 = 4;
+/// A txg that is open, one that is quiescing and one that is syncing.
+const TXGS_UNDER_WAY: u64 = 3;
+
+/// Why a device was not attached, or a leaf not detached.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum AttachError {
+    /// The tree does not allow it.
+    #[error(transparent)]
+    Attach(#[from] AttachRefusal),
+    /// The tree does not allow it.
+    #[error(transparent)]
+    Detach(#[from] DetachRefusal),
+    /// The device cannot be used.
+    #[error(transparent)]
+    Device(#[from] NewVdevError),
+    /// Its labels could not be written, or the pool could not be changed.
+    #[error(transparent)]
+    Create(#[from] CreateError),
+    /// The pool could not be changed.
+    #[error(transparent)]
+    Pool(#[from] PoolError),
+}
+
+impl Pool {
+    /// Attaches a device beside a leaf, and starts the resilver. The device belongs to the pool when this returns.
+    ///
+    /// `options.ashift` only permits larger sectors of the device. `is_open_here` is as for [`Pool::create`].
+    ///
+    /// # Errors
+    /// [`AttachError`]. Except after [`AttachError::Pool`], the pool is unchanged and continues to work.
+    pub fn attach_leaf(
+        &self,
+        old: Guid,
+        device: &NewDevice,
+        kind: AttachKind,
+        options: NewVdevOptions,
+        is_open_here: &dyn Fn(Guid) -> bool,
+    ) -> Result<Guid, AttachError> {
+        let is_ours = |guid: Guid| guid == self.guid() || is_open_here(guid);
+        let is_spare = kind == AttachKind::Spare;
+        if !is_spare {
+            let one = NewTop::normal(NewLayout::Single, vec![device.clone()]);
+            let options = NewVdevOptions {
+                ashift: None,
+                ..options
+            };
+            check_devices(&NewVdevs::of(vec![one]), options, &is_ours)?;
+        }
+        let guid = self.sync_task(|ctx| ctx.attach_leaf(old, device, kind))??;
+        // Until the txgs are over that the leaf lacks.
+        for _ in 0..=TXGS_UNDER_WAY {
+            self.sync()?;
+        }
+        self.start_resilver()?;
+        Ok(guid)
+    }
+}
+
+impl SyncContext<'_> {
+    /// The outer error suspends the pool; the inner error means that nothing changed.
+    fn attach_leaf(
+        &self,
+        old: Guid,
+        device: &NewDevice,
+        kind: AttachKind,
+    ) -> Result<Result<Guid, AttachError>, PoolError> {
+        let pool = self.pool;
+        let txg = self.txg();
+        let mut config = pool.state.read().config.clone();
+        if let Err(refusal) = check_fit(&config.root, old, device) {
+            return Ok(Err(refusal.into()));
+        }
+        let spares = self.device_list(key::SPARES)?;
+        let listed = spares.iter().map(|spare| spare.guid.0);
+        let mut taken: BTreeSet<u64> = listed.collect();
+        note_guids(&config.root, &mut taken);
+        let mut guids = Guids {
+            env: &pool.env,
+            taken,
+        };
+        // A spare keeps its guid, by which the list of spares names it.
+        let spare = spares
+            .iter()
+            .find(|spare| kind == AttachKind::Spare && spare.path.as_deref() == Some(&device.path));
+        let guid = spare.map_or_else(|| guids.next(), |spare| spare.guid);
+        let mut new = VdevConfig {
+            is_spare: spare.is_some(),
+            resilver_txg: Some(txg),
+            ..leaf_of(device, guid)
+        };
+        let group = guids.next();
+        let old_path = rearrange::path_to(&config.root, old)
+            .and_then(|path| rearrange::at_mut(&mut config.root, &path).cloned())
+            .and_then(|leaf| leaf.path);
+        if kind == AttachKind::Replacement {
+            rearrange::give_up_path(&mut config.root, old, &device.path);
+        }
+        let planned = rearrange::attach(&config.root, old, new.clone(), kind, group);
+        let mut labelled = config.clone();
+        labelled.root = match planned {
+            Ok(root) => root,
+            Err(refusal) => return Ok(Err(refusal.into())),
+        };
+        let built = BuiltVdevs {
+            tops: vec![],
+            spares: vec![],
+            caches: vec![],
+            devices: BTreeMap::from([(guid, Arc::clone(&device.device))]),
+        };
+        let uberblock = pool.uberblock();
+        if let Err(refusal) = label_devices(&labelled, &built, txg, Some(&uberblock)) {
+            return Ok(Err(refusal.into()));
+        }
+        // From here on only a write by the pool itself can fail.
+        if config.has_vdev_zaps {
+            new.zap_leaf = Some(self.new_vdev_zap()?);
+        }
+        // The tree may not have changed since: the planned attachment succeeds again.
+        let Ok(root) = rearrange::attach(&config.root, old, new, kind, group) else {
+            return Ok(Err(AttachRefusal::NoSuchLeaf.into()));
+        };
+        let added = Added {
+            devices: built.devices,
+            ..Added::default()
+        };
+        pool.put_tree(root, &added, |missed| {
+            let mut lacks = DirtyTimeLog::default();
+            lacks.add(FIRST_TXG..txg.0.saturating_add(TXGS_UNDER_WAY));
+            missed.insert(guid, lacks);
+        })?;
+        self.mark_config_dirty();
+        let verb = match kind {
+            AttachKind::Mirror => "attach",
+            AttachKind::Replacement => "replace",
+            AttachKind::Spare => "spare in",
+        };
+        let link = match kind {
+            AttachKind::Mirror => "to",
+            _ => "for",
+        };
+        let (new, old) = (&device.path, old_path.unwrap_or_default());
+        let text = format!("{verb} vdev={new} {link} vdev={old}");
+        self.history(&HistoryEvent::of_pool("vdev attach", text))?;
+        Ok(Ok(guid))
+    }
+}
+
+impl Pool {
+    /// Replaces the vdev tree, in syncing context. `change` adapts what leaves miss.
+    pub(crate) fn put_tree(
+        &self,
+        root: VdevConfig,
+        added: &Added,
+        change: impl FnOnce(&mut BTreeMap<Guid, DirtyTimeLog>),
+    ) -> Result<(), PoolError> {
+        let mut outcome = Ok(());
+        let mut state = self.state.write();
+        change(&mut state.missed);
+        // Hold the topology's lock, so that the new topology records the txgs that leaves miss meanwhile.
+        self.store.change_topology(|topology| {
+            let mut missed = state.missed.clone();
+            for one in self.store.noted_missed() {
+                let entry = missed.entry(one.guid).or_default();
+                entry.add(one.txg.0..one.txg.0.saturating_add(1));
+            }
+            match renewed(topology, &root, &missed, added) {
+                Ok(new) => *topology = new,
+                Err(error) => outcome = Err(error),
+            }
+        });
+        outcome?;
+        state.config.root = root;
+        state.assembly = None;
+        Ok(())
+    }
+}
+
+/// Checks size and sectors of a device that is attached beside `old`.
+fn check_fit(root: &VdevConfig, old: Guid, device: &NewDevice) -> Result<(), AttachRefusal> {
+    let path = rearrange::path_to(root, old).ok_or(AttachRefusal::NoSuchLeaf)?;
+    let top = path.first().and_then(|index| root.children.get(*index));
+    let top = top.ok_or(AttachRefusal::NoSuchLeaf)?;
+    // Beyond the last whole metaslab nothing is allocated.
+    let shift = u32::try_from(top.metaslab_shift).unwrap_or(0).min(63);
+    let used = top.asize_bytes >> shift << shift;
+    let columns = match top.kind {
+        VdevType::Raidz => top.children.len() as u64,
+        _ => 1,
+    };
+    let layout = LeafLayout::new(device.device.size_bytes()).ok_or(AttachRefusal::TooSmall)?;
+    if layout.asize_bytes() < used.div_ceil(columns.max(1)) {
+        return Err(AttachRefusal::TooSmall);
+    }
+    let sector_bytes = u64::from(device.device.sector_bytes());
+    if sector_bytes > 1 << top.ashift.min(16) {
+        return Err(AttachRefusal::SectorSize);
+    }
+    Ok(())
+}

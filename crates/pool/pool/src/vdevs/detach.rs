@@ -1,0 +1,174 @@
+//! Detaches leaves from mirrors, and replaced leaves once their replacement is complete.
+//!
+//! Page `docs/format/vdev-tree.md`, "Attaching and detaching".
+
+use crate::PoolError;
+use crate::error::Reading;
+use crate::history::append::HistoryEvent;
+use crate::import::LeafState;
+use crate::labels::{clear_labels, write_auxiliary_labels};
+use crate::pool::Pool;
+use crate::sync::context::SyncContext;
+use crate::vdevs::attach::AttachError;
+use crate::vdevs::leaf_states::is_complete;
+use crate::vdevs::rearrange::{self, DetachRefusal, Detached};
+use crate::vdevs::topology::Added;
+use millpond_block::Topology;
+use millpond_device::Device;
+use millpond_env::mark;
+use millpond_env::sync::Arc;
+use millpond_ondisk::Guid;
+use millpond_vdev::{VdevConfig, VdevKind};
+
+impl Pool {
+    /// Takes a leaf out of a mirror, or ends a replacement by taking out one of its leaves. The device belongs to no
+    /// pool when this returns.
+    ///
+    /// # Errors
+    /// [`AttachError`]. Except after [`AttachError::Pool`], the pool is unchanged and continues to work.
+    pub fn detach_leaf(&self, leaf: Guid) -> Result<(), AttachError> {
+        let device = self.sync_task(|ctx| ctx.detach_leaf(leaf))??;
+        if let Some((config, device)) = device {
+            // If this fails, the label shows an older txg than the pool's others, so it takes part in nothing.
+            let _ = match config.is_spare {
+                true => {
+                    let (state, device) = (LeafState::Spare, device.as_ref());
+                    write_auxiliary_labels(device, &config, state, Some(&self.uberblock()))
+                }
+                false => clear_labels(device.as_ref()).map(drop),
+            };
+        }
+        Ok(())
+    }
+
+    /// Detaches the leaves whose replacements are complete. Returns how many there were.
+    ///
+    /// # Errors
+    /// As [`Pool::detach_leaf`].
+    pub fn finish_replacements(&self) -> Result<usize, AttachError> {
+        let mut count = 0;
+        while let Some(old) = self.replaced_leaf() {
+            self.detach_leaf(old)?;
+            mark::hit("replacement-finished");
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    /// Whether a replacement is complete and can be finished.
+    #[must_use]
+    pub fn has_finished_replacement(&self) -> bool {
+        self.replaced_leaf().is_some()
+    }
+
+    /// A leaf that is replaced by a complete one and not needed any more.
+    fn replaced_leaf(&self) -> Option<Guid> {
+        let topology = self.store.topology();
+        let tree = &topology.tree;
+        tree.nodes().iter().find_map(|node| {
+            let (first, last) = (node.children.first()?, node.children.last()?);
+            let is_replacing = matches!(node.kind, VdevKind::Replacing);
+            // A spare gives its place back when the leaf that it stands for is complete again.
+            let is_unspared = matches!(node.kind, VdevKind::Spare)
+                && tree.node(*last).is_some_and(|spare| spare.config.unspare);
+            let (done, gone) = match () {
+                () if is_replacing => (tree.node(*last)?, tree.node(*first)?),
+                () if is_unspared => (tree.node(*first)?, tree.node(*last)?),
+                () => return None,
+            };
+            let done = done.leaf?;
+            let is_done = is_complete(&topology, done);
+            (is_done && may_go(&topology, gone.config.guid)).then_some(gone.config.guid)
+        })
+    }
+}
+
+/// Whether all data of the leaf's top-level vdev is complete without it.
+fn may_go(topology: &Topology, leaf: Guid) -> bool {
+    let tree = &topology.tree;
+    let Some(number) = tree.find_leaf(leaf) else {
+        return false;
+    };
+    let top = tree.leaf(number).and_then(|node| node.top);
+    let is_lost = |other| other == number || !is_complete(topology, other);
+    top.is_some_and(|top| tree.survives(top, &is_lost))
+}
+
+type Gone = Option<(VdevConfig, Arc<dyn Device>)>;
+
+impl SyncContext<'_> {
+    /// The outer error suspends the pool; the inner error means that nothing changed.
+    fn detach_leaf(&self, leaf: Guid) -> Result<Result<Gone, AttachError>, PoolError> {
+        let pool = self.pool;
+        pool.take_in_missed();
+        pool.refresh_topology()?;
+        let topology = pool.store.topology();
+        let planned = rearrange::detach(&pool.state.read().config.root, leaf);
+        let detached = match planned {
+            Ok(detached) => detached,
+            Err(refusal) => return Ok(Err(refusal.into())),
+        };
+        if !may_go(&topology, leaf) {
+            return Ok(Err(DetachRefusal::Required.into()));
+        }
+        let Detached {
+            root,
+            leaf: gone,
+            group_zap,
+            renamed,
+        } = detached;
+        self.free_leaf_objects(&gone)?;
+        if let Some(zap) = group_zap {
+            self.free_vdev_zap(zap)?;
+        }
+        let device_of = |guid| {
+            let number = topology.tree.find_leaf(guid)?;
+            topology.devices.get(number.0 as usize)?.clone()
+        };
+        let mut added = Added::default();
+        if let Some((before, after)) = renamed
+            && let Some(device) = device_of(before)
+        {
+            added.devices.insert(after, device);
+        }
+        pool.put_tree(root, &added, |missed| {
+            missed.remove(&leaf);
+            if let Some((before, after)) = renamed
+                && let Some(lacks) = missed.remove(&before)
+            {
+                missed.insert(after, lacks);
+            }
+        })?;
+        if let Some((before, after)) = renamed {
+            pool.leaf_watch.lock().rename(before, after);
+        }
+        self.mark_config_dirty();
+        let text = format!("vdev={}", gone.path.clone().unwrap_or_default());
+        self.history(&HistoryEvent::of_pool("detach", text))?;
+        Ok(Ok(device_of(leaf).map(|device| (gone, device))))
+    }
+
+    /// Destroys the objects of a leaf that left the tree.
+    fn free_leaf_objects(&self, leaf: &VdevConfig) -> Result<(), PoolError> {
+        if let Some(log) = leaf.dtl.filter(|log| log.0 != 0) {
+            self.free_dirty_time_log(log)?;
+        }
+        if let Some(zap) = leaf.zap_leaf.filter(|zap| zap.0 != 0) {
+            self.free_vdev_zap(zap)?;
+        }
+        Ok(())
+    }
+
+    fn free_dirty_time_log(&self, log: millpond_ondisk::ObjectId) -> Result<(), PoolError> {
+        use crate::space::maps::HISTOGRAM;
+        let what = "dirty time log";
+        let object = self.mos().object(log).reading(what)?;
+        let has_histogram = object.bonus().len() >= 320;
+        drop(object);
+        self.mos().free(self.tx(), log).reading(what)?;
+        match has_histogram && self.feature_count(HISTOGRAM) > 0 {
+            true => self.feature_decrement(HISTOGRAM),
+            false => Ok(()),
+        }
+    }
+}

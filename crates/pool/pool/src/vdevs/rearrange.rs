@@ -1,0 +1,348 @@
+//! Changes of the vdev tree: attaching a leaf beside another, and taking one out. Pure functions over
+//! configurations.
+//!
+//! Page `docs/format/vdev-tree.md`, "Attaching and detaching".
+
+use millpond_ondisk::{Guid, ObjectId};
+use millpond_vdev::{VdevConfig, VdevType};
+
+/// What the new leaf is to the old one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AttachKind {
+    /// Another side of a mirror.
+    Mirror,
+    /// Its replacement, which takes its place when it is complete.
+    Replacement,
+    /// A hot spare that steps in for it.
+    Spare,
+}
+
+/// Why a leaf cannot be attached to another. The texts are those of `zpool attach` and `zpool replace`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AttachRefusal {
+    /// The pool has no such leaf.
+    #[error("no such device in pool")]
+    NoSuchLeaf,
+    /// The leaf is below RAID-Z or another vdev that takes no more leaves.
+    #[error("can only attach to mirrors and top-level disks")]
+    NotMirror,
+    /// The leaf is being replaced, or a spare is in use for it.
+    #[error("already in replacing/spare config; wait for completion or use 'zpool detach'")]
+    AlreadyReplaced,
+    /// The new device is smaller than the vdev needs.
+    #[error("device is too small")]
+    TooSmall,
+    /// The new device has larger sectors than the vdev.
+    #[error(
+        "new device has a different optimal sector size; use the option '-o ashift=N' to override the optimal size"
+    )]
+    SectorSize,
+    /// The vdev is of a kind that this software does not change.
+    #[error("vdevs of this kind are not changed yet")]
+    Unsupported,
+}
+
+/// Why a leaf cannot be detached. The texts are those of `zpool detach`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DetachRefusal {
+    /// The pool has no such leaf.
+    #[error("no such device in pool")]
+    NoSuchLeaf,
+    /// The leaf has no sibling with the same content.
+    #[error("only applicable to mirror and replacing vdevs")]
+    NotMirror,
+    /// Without the leaf, data would have no replica.
+    #[error("no valid replicas")]
+    Required,
+}
+
+/// The indices that lead from the root to a leaf.
+pub(crate) fn path_to(root: &VdevConfig, leaf: Guid) -> Option<Vec<usize>> {
+    if root.kind.is_leaf() {
+        return (root.guid == leaf).then(Vec::new);
+    }
+    let mut found = root.children.iter().enumerate();
+    found.find_map(|(index, child)| {
+        let mut path = path_to(child, leaf)?;
+        path.insert(0, index);
+        Some(path)
+    })
+}
+
+/// The vdev at the end of a path.
+pub(crate) fn at_mut<'a>(root: &'a mut VdevConfig, path: &[usize]) -> Option<&'a mut VdevConfig> {
+    let mut vdev = root;
+    for index in path {
+        vdev = vdev.children.get_mut(*index)?;
+    }
+    Some(vdev)
+}
+
+/// The tree with a new leaf beside `old`. `group` is the guid of the vdev that takes the place of `old`, if one is
+/// needed.
+pub(crate) fn attach(
+    root: &VdevConfig,
+    old: Guid,
+    mut new: VdevConfig,
+    kind: AttachKind,
+    group: Guid,
+) -> Result<VdevConfig, AttachRefusal> {
+    let path = path_to(root, old).ok_or(AttachRefusal::NoSuchLeaf)?;
+    let (place, above) = path.split_last().ok_or(AttachRefusal::NoSuchLeaf)?;
+    let mut root = root.clone();
+    let parent = at_mut(&mut root, above).ok_or(AttachRefusal::NoSuchLeaf)?;
+    let parent_kind = parent.kind;
+    // The leaf for which a spare stands in may be replaced.
+    let is_spared = parent_kind == VdevType::Spare && *place == 0;
+    let may_be_grouped = is_spared && kind == AttachKind::Replacement;
+    if matches!(parent_kind, VdevType::Replacing | VdevType::Spare) && !may_be_grouped {
+        return Err(AttachRefusal::AlreadyReplaced);
+    }
+    if parent_kind == VdevType::Draid {
+        return Err(AttachRefusal::Unsupported);
+    }
+    let group_kind = match kind {
+        AttachKind::Mirror if parent_kind == VdevType::Mirror => {
+            let old = parent.children.get(*place);
+            new.create_txg = old.and_then(|old| old.create_txg);
+            new.id = Some(parent.children.len() as u64);
+            parent.children.push(new);
+            return Ok(root);
+        }
+        AttachKind::Mirror if parent_kind == VdevType::Root => VdevType::Mirror,
+        AttachKind::Mirror => return Err(AttachRefusal::NotMirror),
+        AttachKind::Replacement => VdevType::Replacing,
+        AttachKind::Spare => VdevType::Spare,
+    };
+    let old = parent
+        .children
+        .get_mut(*place)
+        .ok_or(AttachRefusal::NoSuchLeaf)?;
+    *old = grouped(old, new, group_kind, group);
+    Ok(root)
+}
+
+/// A vdev of two leaves in the place of the first.
+fn grouped(old: &VdevConfig, mut new: VdevConfig, kind: VdevType, guid: Guid) -> VdevConfig {
+    let mut first = old.clone();
+    let mut group = VdevConfig::new(kind, guid);
+    group.id = old.id;
+    group.create_txg = old.create_txg;
+    if kind != VdevType::Mirror {
+        group.whole_disk = Some(false);
+    }
+    move_top(&mut first, &mut group);
+    new.create_txg = old.create_txg;
+    first.id = Some(0);
+    new.id = Some(1);
+    group.children = vec![first, new];
+    group
+}
+
+/// Moves what a top-level vdev has to the vdev that takes its place.
+fn move_top(from: &mut VdevConfig, to: &mut VdevConfig) {
+    to.metaslab_array = std::mem::take(&mut from.metaslab_array);
+    to.metaslab_shift = std::mem::take(&mut from.metaslab_shift);
+    to.ashift = std::mem::take(&mut from.ashift);
+    to.asize_bytes = std::mem::take(&mut from.asize_bytes);
+    to.is_log = std::mem::take(&mut from.is_log);
+    to.min_alloc_bytes = from.min_alloc_bytes.take();
+    to.non_allocating = std::mem::take(&mut from.non_allocating);
+    to.zap_top = from.zap_top.take();
+}
+
+/// The tree without a leaf.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Detached {
+    pub(crate) root: VdevConfig,
+    /// The leaf that is gone.
+    pub(crate) leaf: VdevConfig,
+    /// The ZAP of a vdev that is gone too.
+    pub(crate) group_zap: Option<ObjectId>,
+    /// A leaf that got the guid of the top-level vdev whose place it took: its guid before and after.
+    pub(crate) renamed: Option<(Guid, Guid)>,
+}
+
+/// Takes a leaf out of a mirror, or of a vdev that replaces it. If one sibling is left, it takes the place of their
+/// parent.
+pub(crate) fn detach(root: &VdevConfig, leaf: Guid) -> Result<Detached, DetachRefusal> {
+    let path = path_to(root, leaf).ok_or(DetachRefusal::NoSuchLeaf)?;
+    let (place, above) = path.split_last().ok_or(DetachRefusal::NoSuchLeaf)?;
+    let mut root = root.clone();
+    let parent = at_mut(&mut root, above).ok_or(DetachRefusal::NoSuchLeaf)?;
+    if !parent.kind.is_mirror_like() || parent.children.len() < 2 {
+        return Err(DetachRefusal::NotMirror);
+    }
+    let was_replacing = parent.kind == VdevType::Replacing;
+    let gone = parent.children.remove(*place);
+    for (index, child) in (0u64..).zip(&mut parent.children) {
+        child.id = Some(index);
+    }
+    let mut renamed = None;
+    let mut group_zap = None;
+    if parent.children.len() == 1
+        && let Some(mut last) = parent.children.pop()
+    {
+        let is_top = above.len() == 1;
+        last.id = parent.id;
+        if is_top {
+            let before = last.guid;
+            group_zap = last.zap_top.take();
+            move_top(parent, &mut last);
+            // Otherwise an import that misses the other leaf would see two top-level vdevs.
+            if last.kind.is_leaf() {
+                last.guid = parent.guid;
+                renamed = Some((before, last.guid));
+            }
+        }
+        if was_replacing
+            && let (Some(path), Some(own)) = (&gone.path, &last.path)
+            && own.strip_suffix("/old") == Some(path)
+        {
+            // The replacement at the same path was given up.
+            last.path = Some(path.clone());
+        }
+        last.unspare = false;
+        *parent = last;
+        if was_replacing && let Some((_, higher)) = above.split_last() {
+            unspare(&mut root, higher);
+        }
+    }
+    Ok(Detached {
+        root,
+        leaf: gone,
+        group_zap,
+        renamed,
+    })
+}
+
+/// Marks the spare of the vdev at this path, if it is one with a spare: its leaf was replaced.
+fn unspare(root: &mut VdevConfig, path: &[usize]) {
+    if let Some(group) = at_mut(root, path)
+        && group.kind == VdevType::Spare
+        && let Some(spare) = group.children.last_mut()
+    {
+        spare.unspare = true;
+    }
+}
+
+/// Renames a leaf whose path its replacement takes, as after a swap of disks.
+pub(crate) fn give_up_path(root: &mut VdevConfig, old: Guid, path: &str) {
+    if let Some(place) = path_to(root, old)
+        && let Some(leaf) = at_mut(root, &place)
+        && leaf.path.as_deref() == Some(path)
+    {
+        leaf.path = Some(format!("{path}/old"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use millpond_ondisk::Txg;
+
+    fn leaf(guid: u64, id: u64) -> VdevConfig {
+        VdevConfig {
+            id: Some(id),
+            path: Some(format!("/dev/{guid}")),
+            create_txg: Some(Txg(4)),
+            zap_leaf: Some(ObjectId(100 + guid)),
+            ..VdevConfig::new(VdevType::Disk, Guid(guid))
+        }
+    }
+    fn top(mut vdev: VdevConfig) -> VdevConfig {
+        vdev.metaslab_array = ObjectId(70);
+        vdev.metaslab_shift = 24;
+        vdev.ashift = 12;
+        vdev.asize_bytes = 1 << 30;
+        vdev.zap_top = Some(ObjectId(67));
+        vdev.create_txg = Some(Txg(4));
+        vdev
+    }
+    fn root(tops: Vec<VdevConfig>) -> VdevConfig {
+        VdevConfig::root(Guid(1), tops)
+    }
+    fn new() -> VdevConfig {
+        VdevConfig {
+            create_txg: None,
+            ..leaf(50, 9)
+        }
+    }
+
+    #[test]
+    fn a_disk_becomes_a_mirror_and_a_disk_again() {
+        let before = root(vec![top(leaf(10, 0)), top(leaf(11, 1))]);
+        let made = attach(&before, Guid(11), new(), AttachKind::Mirror, Guid(99)).unwrap();
+        let mirror = &made.children[1];
+        assert_eq!((mirror.kind, mirror.guid), (VdevType::Mirror, Guid(99)));
+        assert_eq!((mirror.id, mirror.zap_top), (Some(1), Some(ObjectId(67))));
+        assert_eq!((mirror.ashift, mirror.asize_bytes), (12, 1 << 30));
+        let [old, new] = mirror.children.as_slice() else {
+            panic!()
+        };
+        assert_eq!((old.guid, old.id, old.ashift), (Guid(11), Some(0), 0));
+        assert_eq!((old.zap_top, old.zap_leaf), (None, Some(ObjectId(111))));
+        assert_eq!((new.id, new.create_txg), (Some(1), Some(Txg(4))));
+
+        let Detached { root, renamed, .. } = detach(&made, Guid(50)).unwrap();
+        let expected = VdevConfig {
+            guid: Guid(99),
+            ..before.children[1].clone()
+        };
+        assert_eq!(root.children[1], expected);
+        assert_eq!(renamed, Some((Guid(11), Guid(99))));
+    }
+
+    #[test]
+    fn a_mirror_grows_and_shrinks() {
+        let mut mirror = top(VdevConfig::new(VdevType::Mirror, Guid(20)));
+        mirror.id = Some(0);
+        mirror.children = vec![leaf(10, 0), leaf(11, 1)];
+        let before = root(vec![mirror]);
+        let made = attach(&before, Guid(10), new(), AttachKind::Mirror, Guid(99)).unwrap();
+        assert_eq!(made.children[0].children.len(), 3);
+        assert_eq!(made.children[0].children[2].id, Some(2));
+        let Detached {
+            root,
+            leaf,
+            renamed,
+            ..
+        } = detach(&made, Guid(10)).unwrap();
+        assert_eq!(leaf.guid, Guid(10));
+        assert_eq!(renamed, None);
+        let ids: Vec<_> = root.children[0]
+            .children
+            .iter()
+            .map(|c| (c.guid.0, c.id))
+            .collect();
+        assert_eq!(ids, [(11, Some(0)), (50, Some(1))]);
+    }
+
+    #[test]
+    fn a_column_of_raidz_is_replaced() {
+        let mut raidz = top(VdevConfig::new(VdevType::Raidz, Guid(20)));
+        raidz.id = Some(0);
+        raidz.children = vec![leaf(10, 0), leaf(11, 1), leaf(12, 2)];
+        let before = root(vec![raidz]);
+        let refused = attach(&before, Guid(11), new(), AttachKind::Mirror, Guid(99));
+        assert_eq!(refused, Err(AttachRefusal::NotMirror));
+        let made = attach(&before, Guid(11), new(), AttachKind::Replacement, Guid(99)).unwrap();
+        let replacing = &made.children[0].children[1];
+        assert_eq!(
+            (replacing.kind, replacing.id),
+            (VdevType::Replacing, Some(1))
+        );
+        assert_eq!((replacing.ashift, replacing.zap_top), (0, None));
+        let again = attach(&made, Guid(11), new(), AttachKind::Replacement, Guid(98));
+        assert_eq!(again, Err(AttachRefusal::AlreadyReplaced));
+        let done = detach(&made, Guid(11)).unwrap();
+        assert_eq!(done.renamed, None);
+        let column = &done.root.children[0].children[1];
+        assert_eq!((column.guid, column.id), (Guid(50), Some(1)));
+        let cancelled = detach(&made, Guid(50)).unwrap();
+        assert_eq!(cancelled.root, before);
+        assert_eq!(detach(&before, Guid(11)), Err(DetachRefusal::NotMirror));
+    }
+}

@@ -1,0 +1,61 @@
+//! Removes hot spares and cache devices (`zpool remove`). They hold nothing that the pool needs.
+
+use crate::PoolError;
+use crate::history::append::HistoryEvent;
+use crate::pool::Pool;
+use crate::sync::context::SyncContext;
+use millpond_ondisk::Guid;
+use millpond_ondisk::pool_directory::key;
+use millpond_vdev::VdevConfig;
+
+/// Why a device cannot be removed. The texts are those of `zpool remove`.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum RemoveError {
+    /// The pool has no such spare or cache device.
+    #[error("no such device in pool")]
+    NoSuchDevice,
+    /// The spare stands in for a device.
+    #[error("Pool busy; removal may already be in progress")]
+    InUse,
+    /// The pool could not be changed.
+    #[error(transparent)]
+    Pool(#[from] PoolError),
+}
+
+impl Pool {
+    /// Takes a hot spare or cache device out of the pool's list, and returns its configuration. The caller then clears
+    /// the labels of the device.
+    ///
+    /// # Errors
+    /// [`RemoveError`]. Except after [`RemoveError::Pool`], nothing has changed.
+    pub fn remove_auxiliary(&self, device: Guid) -> Result<VdevConfig, RemoveError> {
+        let removed = self.sync_task(|ctx| ctx.remove_auxiliary(device))??;
+        self.stop_cache_device(device);
+        self.spares.lock().forget(device);
+        Ok(removed)
+    }
+}
+
+impl SyncContext<'_> {
+    /// The outer error suspends the pool; the inner error means that nothing changed.
+    fn remove_auxiliary(&self, device: Guid) -> Result<Result<VdevConfig, RemoveError>, PoolError> {
+        let topology = self.pool.store.topology();
+        if topology.tree.find_leaf(device).is_some() {
+            return Ok(Err(RemoveError::InUse));
+        }
+        for (key, kind) in [(key::SPARES, "spare"), (key::L2CACHE, "cache")] {
+            let mut all = self.device_list(key)?;
+            let Some(at) = all.iter().position(|vdev| vdev.guid == device) else {
+                continue;
+            };
+            let removed = all.remove(at);
+            self.write_device_list(key, &all)?;
+            let (pool, path) = (self.pool.name(), removed.path.clone().unwrap_or_default());
+            let text = format!("{pool} vdev ({kind}) {path}");
+            self.history(&HistoryEvent::of_pool("vdev remove", text))?;
+            return Ok(Ok(removed));
+        }
+        Ok(Err(RemoveError::NoSuchDevice))
+    }
+}

@@ -1,0 +1,141 @@
+//! Hot spares: they step in for leaves that failed, and step back.
+//!
+//! A pool works without its spares, so opening it does not open them. The program gives each spare that it finds to
+//! [`Pool::offer_spare`]. When a leaf has been out of use for a while, a spare that fits is attached beside it. When
+//! the leaf or its replacement is complete again, the spare goes back to the list
+//! ([`Pool::finish_replacements`]).
+//!
+//! Page `docs/format/vdev-tree.md`, "Attaching and detaching".
+
+use crate::pool::Pool;
+use crate::vdevs::attach::AttachError;
+use crate::vdevs::new_vdev::{NewDevice, NewVdevOptions};
+use crate::vdevs::rearrange::AttachKind;
+use millpond_block::{LeafState, Topology};
+use millpond_device::Device;
+use millpond_env::mark;
+use millpond_env::sync::Arc;
+use millpond_ondisk::Guid;
+use millpond_vdev::{LeafId, VdevConfig, VdevKind, VdevType};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The spares of a pool that are open, and leaves that need one.
+#[derive(Debug, Default)]
+pub(crate) struct Spares {
+    /// Open spares, by guid.
+    devices: BTreeMap<Guid, Arc<dyn Device>>,
+    /// Since when each leaf is out of use, in nanoseconds of the monotonic clock.
+    out_since_ns: BTreeMap<Guid, u64>,
+}
+
+impl Spares {
+    /// No longer uses a spare.
+    pub(crate) fn forget(&mut self, spare: Guid) {
+        self.devices.remove(&spare);
+    }
+}
+
+impl Pool {
+    /// Lets a spare step in when it is needed. The device must be open for writing and locked.
+    pub fn offer_spare(&self, spare: Guid, device: Arc<dyn Device>) {
+        self.spares.lock().devices.insert(spare, device);
+    }
+    /// No longer uses spares except these.
+    pub fn keep_spares(&self, listed: &BTreeSet<Guid>) {
+        let mut spares = self.spares.lock();
+        spares.devices.retain(|guid, _| listed.contains(guid));
+    }
+
+    /// Attaches spares beside leaves that are out of use for this long. Returns how many.
+    ///
+    /// # Errors
+    /// As [`Pool::attach_leaf`].
+    pub fn step_in_spares(&self, after_ns: u64) -> Result<usize, AttachError> {
+        let now_ns = self.env.clock.monotonic_ns();
+        let topology = self.store.topology();
+        let out = leaves_out(&topology);
+        let (due, has_spares) = {
+            let mut spares = self.spares.lock();
+            spares.out_since_ns.retain(|guid, _| out.contains(guid));
+            let since = &mut spares.out_since_ns;
+            let due = out.into_iter().filter(|guid| {
+                let since_ns = since.entry(*guid).or_insert(now_ns);
+                now_ns.saturating_sub(*since_ns) >= after_ns
+            });
+            let due: Vec<Guid> = due.collect();
+            (due, !spares.devices.is_empty())
+        };
+        if due.is_empty() || !has_spares || self.suspension().is_some() {
+            return Ok(0);
+        }
+        let mut count = 0;
+        for leaf in due {
+            for spare in self.free_spares()? {
+                let options = NewVdevOptions::default();
+                let kind = AttachKind::Spare;
+                match self.attach_leaf(leaf, &spare, kind, options, &|_| false) {
+                    Ok(_) => {
+                        mark::hit("spare-stepped-in");
+                        count += 1;
+                        break;
+                    }
+                    // Another one may fit.
+                    Err(AttachError::Attach(_) | AttachError::Create(_)) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(count)
+    }
+
+    /// The open spares that the pool lists and that are not in use, the smallest first.
+    fn free_spares(&self) -> Result<Vec<NewDevice>, AttachError> {
+        let view = self.committed()?;
+        let listed = view.spares().iter();
+        let listed = listed.filter_map(|list| VdevConfig::from_nvlist(list).ok());
+        let topology = self.store.topology();
+        let spares = self.spares.lock();
+        let free = listed.filter(|vdev| topology.tree.find_leaf(vdev.guid).is_none());
+        let mut free: Vec<NewDevice> = free
+            .filter_map(|vdev| {
+                let device = Arc::clone(spares.devices.get(&vdev.guid)?);
+                Some(NewDevice {
+                    path: vdev.path?,
+                    device,
+                    is_block_device: vdev.kind == VdevType::Disk,
+                    whole_disk: vdev.whole_disk.unwrap_or(false),
+                    devid: vdev.devid,
+                    phys_path: vdev.phys_path,
+                })
+            })
+            .collect();
+        free.sort_by_key(|spare| spare.device.size_bytes());
+        Ok(free)
+    }
+}
+
+/// The leaves that are out of use and for which no spare or replacement stands in. A leaf that an administrator took
+/// offline is none of them.
+fn leaves_out(topology: &Topology) -> Vec<Guid> {
+    let tree = &topology.tree;
+    let out = tree.leaves().filter(|(leaf, node)| {
+        let parent = node.parent.and_then(|parent| tree.node(parent));
+        let stands_alone = parent
+            .is_none_or(|parent| !matches!(parent.kind, VdevKind::Spare | VdevKind::Replacing));
+        let is_log = node
+            .top
+            .and_then(|top| tree.top(top))
+            .is_some_and(|top| top.config.is_log);
+        node.is_device() && stands_alone && !is_log && is_out(topology, *leaf)
+    });
+    out.map(|(_, node)| node.config.guid).collect()
+}
+
+fn is_out(topology: &Topology, leaf: LeafId) -> bool {
+    let has_device = topology.devices.get(leaf.0 as usize);
+    match topology.condition(leaf).state {
+        LeafState::Faulted | LeafState::Removed | LeafState::Unavailable => true,
+        LeafState::Online | LeafState::Degraded => !has_device.is_some_and(Option::is_some),
+        LeafState::Offline => false,
+    }
+}

@@ -1,0 +1,141 @@
+//! The order in which a scan visits datasets.
+
+use crate::ScanError;
+use millpond_env::sync::Arc;
+use millpond_ondisk::dsl::keys;
+use millpond_ondisk::pool_directory::key;
+use millpond_ondisk::{
+    BlockBookmark, DslDatasetPhys, DslDirectoryPhys, ObjectId, ObjectType, ScanFlags, ScanPhys, Txg,
+};
+use millpond_pool::{NEXT_DATASET, PoolView, ScanQueue};
+use millpond_zap::Zap;
+
+/// A dataset as a view shows it.
+pub(crate) struct Dataset {
+    pub(crate) id: ObjectId,
+    pub(crate) phys: DslDatasetPhys,
+    /// The head of its directory.
+    pub(crate) head: ObjectId,
+}
+
+impl Dataset {
+    /// `None` if there is no such dataset any more.
+    pub(crate) fn open(view: &PoolView, id: ObjectId) -> Result<Option<Self>, ScanError> {
+        let Ok(object) = view.mos().object(id) else {
+            return Ok(None);
+        };
+        if object.dnode().bonus_type != ObjectType::DSL_DATASET {
+            return Ok(None);
+        }
+        let phys = DslDatasetPhys::decode(object.bonus()?, object.dnode().endian)?;
+        let directory = view.mos().object(phys.directory)?;
+        let directory = DslDirectoryPhys::decode(directory.bonus()?, directory.dnode().endian)?;
+        Ok(Some(Self {
+            id,
+            phys,
+            head: directory.head_dataset.unwrap_or(id),
+        }))
+    }
+}
+
+/// The snapshot from which all file systems and volumes descend.
+fn origin(view: &PoolView) -> Result<Option<ObjectId>, ScanError> {
+    let directory = |id| -> Result<DslDirectoryPhys, ScanError> {
+        let object = view.mos().object(id)?;
+        let endian = object.dnode().endian;
+        Ok(DslDirectoryPhys::decode(object.bonus()?, endian)?)
+    };
+    let root = directory(view.directory_object(key::ROOT_DATASET)?)?;
+    let Some(children) = root.child_directories else {
+        return Ok(None);
+    };
+    let children = Zap::open(view.mos().object(children)?)?;
+    let Some(id) = children.lookup_u64(keys::ORIGIN_DIRECTORY.as_bytes())? else {
+        return Ok(None);
+    };
+    let Some(head) = directory(ObjectId(id))?.head_dataset else {
+        return Ok(None);
+    };
+    let head = Dataset::open(view, head)?;
+    Ok(head.and_then(|head| head.phys.previous_snapshot))
+}
+
+/// Adds what follows the MOS.
+pub(crate) fn after_mos(
+    view: &PoolView,
+    phys: &mut ScanPhys,
+    queue: &mut ScanQueue,
+) -> Result<(), ScanError> {
+    if let Some(origin) = origin(view)? {
+        queue.insert(origin, Txg(0));
+    }
+    phys.bookmark = NEXT_DATASET;
+    Ok(())
+}
+
+/// Adds what follows a dataset: the next snapshot or the head, and the clones.
+pub(crate) fn after(
+    view: &Arc<PoolView>,
+    done: &Dataset,
+    phys: &mut ScanPhys,
+    queue: &mut ScanQueue,
+) -> Result<(), ScanError> {
+    phys.bookmark = NEXT_DATASET;
+    if phys.flags.contains(ScanFlags::VISIT_DATASET_AGAIN) {
+        // A snapshot was destroyed during its visit. Its successor has blocks that were born later.
+        phys.flags.remove(ScanFlags::VISIT_DATASET_AGAIN);
+        queue.insert(done.id, phys.current_max_txg);
+        return Ok(());
+    }
+    let mut following = vec![];
+    // The next of `$ORIGIN@$ORIGIN` is a head without anything.
+    following.extend(done.phys.next_snapshot.filter(|_| done.phys.is_snapshot()));
+    if let Some(clones) = done.phys.next_clones {
+        let clones = Zap::open(view.mos().object(clones)?)?;
+        for entry in clones.iter() {
+            following.extend(entry?.value.first().map(ObjectId));
+        }
+    }
+    let born = done.phys.creation_txg;
+    for id in following {
+        // So no dataset comes twice, also where a forged one says that it follows itself.
+        let follows = Dataset::open(view, id)?.is_some_and(|found| {
+            found.phys.previous_snapshot == Some(done.id)
+                && (!found.phys.is_snapshot() || found.phys.creation_txg > born)
+        });
+        if follows {
+            queue.insert(id, born);
+        }
+    }
+    Ok(())
+}
+
+/// Takes the next dataset from the queue; `None` if there is none. Sets `has_missed` if one was not found.
+pub(crate) fn next(
+    view: &PoolView,
+    phys: &mut ScanPhys,
+    queue: &mut ScanQueue,
+    has_missed: &mut bool,
+) -> Result<Option<Dataset>, ScanError> {
+    while let Some((id, min)) = queue.pop_first() {
+        let Some(dataset) = Dataset::open(view, id)? else {
+            *has_missed = true;
+            continue;
+        };
+        let min = match min {
+            Txg(0) => dataset.phys.previous_snapshot_txg,
+            min => min,
+        };
+        phys.bookmark = BlockBookmark {
+            object_set: id.0,
+            ..BlockBookmark::default()
+        };
+        phys.current_min_txg = min.max(phys.min_txg);
+        phys.current_max_txg = match dataset.phys.is_snapshot() {
+            true => phys.max_txg.min(dataset.phys.creation_txg),
+            false => phys.max_txg,
+        };
+        return Ok(Some(dataset));
+    }
+    Ok(None)
+}

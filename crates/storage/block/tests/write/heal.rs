@@ -1,0 +1,228 @@
+//! Healing: every set of leaves that redundancy covers loses its bytes, and gets them back.
+
+use crate::pool::{DEVICE_BYTES, Pool, TXG, Vdev, address, job, noise};
+use millpond_block::{BlockWrite, ViewExpiry, WrittenBlock};
+use millpond_device::Device;
+use millpond_env::sync::Arc;
+use millpond_env::sync::atomic::Ordering;
+use millpond_ondisk::{BlockPointer, CompressionKind, VDEV_DATA_START_BYTES};
+use millpond_vdev::LeafId;
+
+fn raw(seed: u64, length: usize, copies: u8) -> BlockWrite {
+    BlockWrite {
+        copies,
+        compression: CompressionKind::Off,
+        ..job(noise(seed, length))
+    }
+}
+
+/// Overwrites everything behind the labels of a leaf.
+fn spoil(pool: &Pool, leaf: usize) {
+    // More than any of these tests writes.
+    let length = 1 << 20;
+    let bytes = noise(77 + leaf as u64, length);
+    let device = &pool.devices[leaf].inner;
+    device.write(VDEV_DATA_START_BYTES, &bytes).unwrap();
+}
+
+/// The sets of `lost` of `count` leaves, as bits.
+fn sets(count: usize, lost: usize) -> impl Iterator<Item = usize> {
+    (0..1usize << count).filter(move |set| set.count_ones() as usize == lost)
+}
+
+fn wanted(written: &[WrittenBlock]) -> Vec<(BlockPointer, millpond_block::BlockAddress)> {
+    written
+        .iter()
+        .map(|block| (block.pointer, address()))
+        .collect()
+}
+
+#[test]
+fn every_set_of_damaged_leaves_within_redundancy_is_healed() {
+    for (vdev, leaves, may_lose) in [
+        (Vdev::Mirror(2), 2, 1),
+        (Vdev::Mirror(3), 3, 2),
+        (Vdev::Raidz(3, 1), 3, 1),
+        (Vdev::Raidz(5, 2), 5, 2),
+        (Vdev::Raidz(6, 3), 6, 3),
+    ] {
+        for lost in 1..=may_lose {
+            for set in sets(leaves, lost) {
+                let pool = Pool::new(&[(vdev, 9)]);
+                let lengths = [512, 1536, 13 << 9, 40 << 10];
+                let jobs: Vec<BlockWrite> = (1..).zip(lengths).map(|(n, l)| raw(n, l, 1)).collect();
+                let written = pool.write(jobs.clone());
+                let is_lost = |leaf: usize| set >> leaf & 1 == 1;
+                for leaf in (0..leaves).filter(|leaf| is_lost(*leaf)) {
+                    spoil(&pool, leaf);
+                }
+                let store = pool.reopened();
+                let view = store.view(Arc::default());
+                let mut healed = 0;
+                view.heal_batch(&wanted(&written), |_, audit| {
+                    let audit = audit.unwrap();
+                    assert!(audit.is_readable, "{vdev:?} without {set:b}: {audit:?}");
+                    assert_eq!(audit.healed.failed, []);
+                    let on_lost = |(leaf, _): &(LeafId, u64)| is_lost(leaf.0 as usize);
+                    assert!(audit.healed.written.iter().all(on_lost), "{audit:?}");
+                    healed += audit.healed_bytes();
+                });
+                assert!(healed > 0);
+                for leaf in 0..leaves {
+                    let stats = store.topology().leaf_stats(LeafId(leaf as u32));
+                    assert_eq!(stats.checksum_errors > 0, is_lost(leaf), "{vdev:?} {set:b}");
+                    assert_eq!(stats.repaired_bytes > 0, is_lost(leaf));
+                }
+                for (job, block) in jobs.iter().zip(&written) {
+                    let audit = pool.reopened().audit(&block.pointer, address()).unwrap();
+                    assert!(audit.is_clean(), "{vdev:?} without {set:b}: {audit:?}");
+                    assert_eq!(pool.read(&block.pointer), *job.content);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_block_without_a_right_copy_is_left_alone() {
+    let pool = Pool::new(&[(Vdev::Raidz(4, 1), 9)]);
+    let written = pool.write(vec![raw(1, 40 << 10, 1)]);
+    spoil(&pool, 0);
+    spoil(&pool, 2);
+    let before: Vec<Vec<u8>> = contents(&pool);
+    let view = pool.reopened().view(Arc::default());
+    view.heal_batch(&wanted(&written), |_, audit| {
+        let audit = audit.unwrap();
+        assert!(!audit.is_readable);
+        assert_eq!(audit.healed_bytes(), 0);
+    });
+    assert_eq!(contents(&pool), before);
+}
+
+fn contents(pool: &Pool) -> Vec<Vec<u8>> {
+    let read = |device: &Arc<crate::pool::Moody>| {
+        let mut bytes = vec![0; DEVICE_BYTES];
+        device.inner.read(0, &mut bytes).unwrap();
+        bytes
+    };
+    pool.devices.iter().map(read).collect()
+}
+
+#[test]
+fn a_lost_copy_is_written_again_from_another_address() {
+    let pool = Pool::new(&[(Vdev::Disk, 9), (Vdev::Raidz(3, 1), 9)]);
+    let written = pool.write(vec![raw(1, 24 << 10, 2)]);
+    // Both the plain disk and the RAID-Z vdev in turn lose all they have.
+    for leaves in [vec![0], vec![1, 2, 3]] {
+        for leaf in leaves {
+            spoil(&pool, leaf);
+        }
+        let view = pool.reopened().view(Arc::default());
+        view.heal_batch(&wanted(&written), |_, audit| {
+            let audit = audit.unwrap();
+            assert!(audit.healed_bytes() >= 24 << 10, "{audit:?}");
+        });
+        let audit = pool.reopened().audit(&written[0].pointer, address());
+        assert!(audit.unwrap().is_clean());
+    }
+}
+
+#[test]
+fn pieces_and_headers_of_gang_blocks_are_healed() {
+    for vdev in [Vdev::Mirror(2), Vdev::Raidz(4, 1)] {
+        let pool = Pool::new(&[(vdev, 9)]);
+        pool.arena.shatter(16 << 10, u64::MAX);
+        let written = pool.write(vec![raw(1, 48 << 10, 1)]);
+        assert!(written[0].pointer.is_gang());
+        spoil(&pool, 1);
+        let view = pool.reopened().view(Arc::default());
+        view.heal_batch(&wanted(&written), |_, audit| {
+            assert!(audit.unwrap().is_readable);
+        });
+        let audit = pool.reopened().audit(&written[0].pointer, address());
+        assert!(audit.unwrap().is_clean(), "{vdev:?}");
+    }
+}
+
+#[test]
+fn an_expired_view_heals_nothing() {
+    let pool = Pool::new(&[(Vdev::Mirror(2), 9)]);
+    let written = pool.write(vec![raw(1, 4096, 1)]);
+    spoil(&pool, 1);
+    let store = pool.reopened();
+    let expiry = Arc::new(ViewExpiry::default());
+    let view = store.view(Arc::clone(&expiry));
+    expiry.expire();
+    let writes = || pool.devices[1].writes.load(Ordering::SeqCst);
+    let before = writes();
+    view.heal_batch(&wanted(&written), |_, audit| {
+        let healed = audit.unwrap().healed;
+        assert_eq!((healed.written, healed.failed), (vec![], vec![LeafId(1)]));
+    });
+    assert_eq!(writes(), before);
+}
+
+#[test]
+fn a_leaf_that_refuses_the_repair_is_named() {
+    let pool = Pool::new(&[(Vdev::Mirror(2), 9)]);
+    let written = pool.write(vec![raw(1, 4096, 1)]);
+    spoil(&pool, 1);
+    pool.devices[1].fail_writes(true);
+    let view = pool.reopened().view(Arc::default());
+    view.heal_batch(&wanted(&written), |_, audit| {
+        let audit = audit.unwrap();
+        assert!(audit.is_readable);
+        assert_eq!(audit.healed.failed, [LeafId(1)]);
+    });
+}
+
+#[test]
+fn a_leaf_that_missed_the_txg_is_written_though_it_shows_right_bytes() {
+    let mut pool = Pool::new(&[(Vdev::Mirror(2), 9)]);
+    let written = pool.write(vec![raw(1, 4096, 1)]);
+    let missed = TXG.0..TXG.0 + 1;
+    pool.health.entry(LeafId(1)).unwrap().missed.push(missed);
+    let view = pool.reopened().view(Arc::default());
+    view.heal_batch(&wanted(&written), |_, audit| {
+        assert_eq!(audit.unwrap().healed.written, [(LeafId(1), 4096)]);
+    });
+}
+
+#[test]
+fn a_leaf_that_missed_the_txg_is_read_only_if_the_others_fail() {
+    for vdev in [
+        Vdev::Mirror(2),
+        Vdev::Mirror(3),
+        Vdev::Raidz(3, 1),
+        Vdev::Raidz(5, 2),
+    ] {
+        for are_others_wrong in [false, true] {
+            let mut pool = Pool::new(&[(vdev, 9)]);
+            let written = pool.write(vec![raw(1, 24 << 10, 1)]);
+            let missed = TXG.0..TXG.0 + 1;
+            pool.health.entry(LeafId(1)).unwrap().missed.push(missed);
+            let others: &[usize] = match vdev {
+                _ if !are_others_wrong => &[],
+                Vdev::Mirror(3) | Vdev::Raidz(5, _) => &[0, 2],
+                _ => &[0],
+            };
+            others.iter().for_each(|leaf| spoil(&pool, *leaf));
+            let view = pool.reopened().view(Arc::default());
+            let reads = || pool.devices[1].reads.load(Ordering::SeqCst);
+            let before = reads();
+            view.heal_batch(&wanted(&written), |_, audit| {
+                let audit = audit.unwrap();
+                assert!(audit.is_readable, "{vdev:?}");
+                let healed = |leaf: usize| {
+                    let mut written = audit.healed.written.iter();
+                    written.any(|(id, _)| id.0 as usize == leaf)
+                };
+                assert!(healed(1) && others.iter().all(|leaf| healed(*leaf)));
+            });
+            assert_eq!(reads() > before, are_others_wrong, "{vdev:?}");
+            let audit = pool.reopened().audit(&written[0].pointer, address());
+            let findings = audit.unwrap().findings;
+            assert!(findings.is_empty(), "{vdev:?}: {findings:?}");
+        }
+    }
+}

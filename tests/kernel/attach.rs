@@ -1,0 +1,186 @@
+//! Pools whose devices were attached, replaced and detached here: the kernel module accepts them and finishes what was
+//! begun.
+
+use crate::Rig;
+use millpond_engine::{
+    AttachKind, NewVdevOptions, Offline, Pool, PoolBuilder, ScanLimits, Scanner, open_device,
+};
+use millpond_ondisk::Guid;
+use millpond_tests::images::workspace;
+use millpond_tests::oracle::kernel::{self, Disks, Release};
+use millpond_tests::workload::Life;
+use std::path::Path;
+use std::sync::Arc;
+
+const MIB: u64 = 128;
+
+fn slices(pool: &Pool, count: usize, blocks: usize) {
+    let scanner = Scanner::new(ScanLimits {
+        blocks,
+        ..ScanLimits::default()
+    });
+    for _ in 0..count {
+        if !scanner.slice(pool.inner()).unwrap() {
+            break;
+        }
+    }
+}
+
+fn leaf(pool: &Pool, image: &Path) -> Guid {
+    let topology = pool.inner().store().topology();
+    let path = image.to_str();
+    let mut leaves = topology.tree.leaves();
+    let found = leaves.find(|(_, node)| node.config.path.as_deref() == path);
+    found.unwrap().1.config.guid
+}
+
+fn attach(pool: &Pool, old: &Path, new: &Path, kind: AttachKind) {
+    let device = open_device(new).unwrap();
+    let (old, options) = (leaf(pool, old), NewVdevOptions::default());
+    let attached = pool
+        .inner()
+        .attach_leaf(old, &device, kind, options, &|_| false);
+    attached.unwrap();
+}
+
+/// A pool with files, snapshots and clones.
+fn lived(builder: PoolBuilder, name: &str) -> (Pool, Life) {
+    let pool = builder.create().unwrap();
+    let mut life = Life::new(name, "attach", crate::seed());
+    life.steps(&pool, 200);
+    pool.sync().unwrap();
+    (pool, life)
+}
+
+fn finish(pool: &Pool) {
+    slices(pool, 10_000, 1000);
+    assert!(!pool.inner().needs_resilver());
+    pool.inner().finish_replacements().unwrap();
+}
+
+/// The vdevs of these kinds in the pool's stored tree.
+fn has_kind(rig: &Rig, name: &str, kind: &str) -> bool {
+    let view = rig.read(name);
+    let nodes = view.inner().store().topology();
+    nodes
+        .tree
+        .nodes()
+        .iter()
+        .any(|node| node.config.kind.name() == kind)
+}
+
+fn to_and_fro(release: Release) {
+    if let Some(why) = kernel::absent(release) {
+        println!("not judged by {release:?}: {why}");
+        return;
+    }
+    let rig = Rig::new(15, MIB);
+    let images = rig.images.clone();
+    let image = |number: usize| images[number].as_path();
+    let mut lives = vec![];
+
+    // A single disk became a mirror, and another single disk.
+    let (pool, mut life) = lived(PoolBuilder::new("moved").single(image(0)), "moved");
+    attach(&pool, image(0), image(1), AttachKind::Mirror);
+    life.steps(&pool, 20);
+    finish(&pool);
+    pool.inner().detach_leaf(leaf(&pool, image(0))).unwrap();
+    life.steps(&pool, 20);
+    pool.export().unwrap();
+    lives.push(("moved", life));
+
+    // A column of RAID-Z was replaced, and a second one is being replaced.
+    let builder = PoolBuilder::new("begun").raidz(1, &images[2..5]);
+    let (pool, mut life) = lived(builder, "begun");
+    attach(&pool, image(2), image(5), AttachKind::Replacement);
+    finish(&pool);
+    attach(&pool, image(3), image(6), AttachKind::Replacement);
+    slices(&pool, 2, 60);
+    life.steps(&pool, 20);
+    pool.export().unwrap();
+    lives.push(("begun", life));
+
+    // A mirror gets a third side.
+    let (pool, mut life) = lived(PoolBuilder::new("wider").mirror(&images[7..9]), "wider");
+    attach(&pool, image(7), image(9), AttachKind::Mirror);
+    slices(&pool, 1, 60);
+    life.steps(&pool, 20);
+    pool.export().unwrap();
+    lives.push(("wider", life));
+
+    // A spare stands in for a faulted device.
+    let builder = PoolBuilder::new("helped")
+        .raidz(1, &images[10..13])
+        .spare(image(13));
+    let (pool, mut life) = lived(builder, "helped");
+    let how = Offline {
+        is_fault: true,
+        is_temporary: false,
+    };
+    pool.inner()
+        .offline_leaf(leaf(&pool, image(11)), how)
+        .unwrap();
+    let spare = Guid(
+        pool.committed().unwrap().inner().spares()[0]
+            .u64("guid")
+            .unwrap(),
+    );
+    let device = open_device(image(13)).unwrap().device;
+    pool.inner().offer_spare(spare, Arc::clone(&device));
+    assert_eq!(pool.inner().step_in_spares(0).unwrap(), 1);
+    life.steps(&pool, 20);
+    finish(&pool);
+    pool.export().unwrap();
+    drop(device);
+    lives.push(("helped", life));
+
+    for (name, _) in &lives {
+        rig.judge(name);
+    }
+    let script = workspace().join("tools/kernel/attach");
+    let actions = [
+        ["clean", "moved"],
+        ["finish", "begun"],
+        ["finish", "wider"],
+        ["spare", "helped"],
+    ];
+    let arguments = actions.as_flattened();
+    let output = kernel::run(
+        release,
+        &rig.images,
+        Disks::Changed,
+        None,
+        &script,
+        arguments,
+    );
+    let output = output.unwrap();
+    output.lines.iter().for_each(|line| println!("    {line}"));
+    if output.status != Some(0) {
+        rig.keep("attach");
+    }
+    assert_eq!(output.status, Some(0), "{release:?}");
+
+    assert!(!has_kind(&rig, "begun", "replacing"));
+    for (name, life) in &mut lives {
+        life.compare(&rig.read(name), name);
+        rig.judge(name);
+        // The pool that the module left can be changed here again.
+        let pool = rig.open(name);
+        life.steps(&pool, 20);
+        pool.export().unwrap();
+        life.compare(&rig.read(name), name);
+        rig.judge(name);
+    }
+}
+
+#[test]
+#[ignore = "minutes; make test-kernel"]
+fn changed_devices_are_accepted_by_2_3() {
+    to_and_fro(Release::V2_3);
+}
+
+#[test]
+#[ignore = "minutes; make test-kernel"]
+fn changed_devices_are_accepted_by_2_4() {
+    to_and_fro(Release::V2_4);
+}

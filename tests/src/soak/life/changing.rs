@@ -1,0 +1,173 @@
+//! Disks that are attached, replaced and detached during a run.
+
+use super::layout::Place;
+use super::*;
+use millpond_ondisk::Guid;
+use millpond_pool::{AttachError, AttachKind, DetachRefusal, find_use};
+
+/// A run adds no more disks than this, to limit its memory.
+const NEW_DISKS_MAX: usize = 8;
+/// A mirror has at most as many sides.
+const SIDES_MAX: usize = 4;
+
+impl Lived<'_> {
+    /// The places and disks of the open pool.
+    pub(super) fn read_layout(&mut self) -> Result<(), String> {
+        self.layout = Layout::of(&self.pool()?.inner().config().root)?;
+        Ok(())
+    }
+
+    /// The leaf of a disk.
+    fn leaf(&self, disk: usize) -> Result<Guid, String> {
+        let topology = self.pool()?.inner().store().topology();
+        let mut leaves = topology.tree.leaves();
+        let path = path(disk);
+        let found = leaves.find(|(_, node)| node.config.path.as_deref() == Some(&*path));
+        let (_, node) = found.ok_or_else(|| format!("no leaf at {path}"))?;
+        Ok(node.config.guid)
+    }
+
+    /// A disk that belongs to no pool: one that was used before, or a new one.
+    fn unused_disk(&self, seed: &mut Seed) -> Option<Arc<millpond_sim::SimDisk>> {
+        let ours = self.layout.all();
+        let disks = self.world.disks();
+        let used = disks.iter().filter(|disk| {
+            let number = disk.number();
+            !ours.contains(&number)
+                && !self.absent.contains(&number)
+                && find_use(disk.as_ref(), &|_| false).is_none()
+        });
+        let used: Vec<_> = used.cloned().collect();
+        if let Some(disk) = seed.choose(&used)
+            && seed.below(3) > 0
+        {
+            disk.set_faults(None);
+            return Some(Arc::clone(disk));
+        }
+        let added = disks.len().saturating_sub(self.shape.disks());
+        (added < NEW_DISKS_MAX).then(|| self.world.disk(DISK_BYTES, 512))
+    }
+
+    /// Attaches a disk to a place: as its replacement, or as a new side of a mirror.
+    pub(super) fn attach(&mut self, number: u64) -> Result<(), String> {
+        let mut seed = Seed::new(number);
+        let is_side = seed.below(3) == 0;
+        let places = self.layout.places().into_iter().filter(|place| {
+            let is_whole = self.layout.disks(*place).len() == 1;
+            let fits = !is_side
+                || self.layout.takes_sides(*place) && self.layout.siblings(*place) < SIDES_MAX;
+            is_whole && fits && !self.layout.is_single_log(*place)
+        });
+        let places: Vec<Place> = places.collect();
+        let Some(place) = seed.choose(&places).copied() else {
+            return Ok(());
+        };
+        let Some(old) = self.layout.disks(place).first().copied() else {
+            return Ok(());
+        };
+        let Some(disk) = self.unused_disk(&mut seed) else {
+            return Ok(());
+        };
+        self.note(None)?;
+        let kind = match is_side {
+            true => AttachKind::Mirror,
+            false => AttachKind::Replacement,
+        };
+        let new = disk.number();
+        let (leaf, began) = (self.leaf(old)?, self.world.recorded());
+        let device = NewDevice::file(&path(new), Arc::clone(&disk) as Arc<dyn Device>);
+        let options = NewVdevOptions {
+            ashift: None,
+            force: true,
+        };
+        let pool = self.pool()?.inner().clone();
+        pool.attach_leaf(leaf, &device, kind, options, &|_| false)
+            .map_err(|error| format!("attaching disk {new} to disk {old}: {error}"))?;
+        drop(pool);
+        self.take_deeds(began, true);
+        self.stats.attached += 1;
+        // What is wrong on a disk without redundancy, its replacement may inherit.
+        if self.harmed.contains(&old) && !self.layout.is_redundant(place) {
+            self.harmed.insert(new);
+        }
+        let what = ["replaces", "is a side beside"][usize::from(is_side)];
+        self.life.log.push(format!("disk {new} {what} disk {old}"));
+        self.read_layout()?;
+        self.note(None)
+    }
+
+    /// Ends replacements that are complete, or gives one up.
+    pub(super) fn detach(&mut self, number: u64) -> Result<(), String> {
+        let mut seed = Seed::new(number);
+        self.note(None)?;
+        let began = self.world.recorded();
+        if seed.below(2) == 0 {
+            self.finish_replacements()?;
+        } else {
+            let places = self.layout.places().into_iter();
+            let places = places.filter(|place| self.layout.disks(*place).len() > 1);
+            let places: Vec<Place> = places.collect();
+            let Some(place) = seed.choose(&places).copied() else {
+                return Ok(());
+            };
+            // Of a disk that may not fail the pool cannot know whether the others are whole: some rot unseen.
+            let disks = self.layout.disks(place).to_vec();
+            let disk = match self.victims.contains(&place) {
+                true => seed.choose(&disks).copied(),
+                false => disks.last().copied(),
+            };
+            if let Some(disk) = disk {
+                self.detach_disk(disk)?;
+            }
+        }
+        self.take_deeds(began, true);
+        self.note(None)
+    }
+
+    /// Takes complete replacements into use.
+    pub(super) fn finish_replacements(&mut self) -> Result<(), String> {
+        let pool = self.pool()?.inner().clone();
+        let count = pool.finish_replacements();
+        let count = count.map_err(|error| failure_text("ending a replacement", &error))?;
+        drop(pool);
+        if count > 0 {
+            self.stats.replaced += count as u64;
+            self.life.log.push(format!("{count} disks are replaced"));
+        }
+        self.read_layout()
+    }
+
+    /// Takes sides out of mirrors. All disks must be complete.
+    pub(super) fn detach_sides(&mut self, seed: &mut Seed) -> Result<(), String> {
+        for place in self.layout.places() {
+            if !self.layout.takes_sides(place)
+                || self.layout.siblings(place) < 2
+                || self.layout.is_log(place)
+                || seed.below(6) > 0
+            {
+                continue;
+            }
+            if let Some(disk) = self.layout.disks(place).first().copied() {
+                self.detach_disk(disk)?;
+                self.stats.detached += 1;
+            }
+            // The places behind it have moved.
+            break;
+        }
+        Ok(())
+    }
+
+    fn detach_disk(&mut self, disk: usize) -> Result<(), String> {
+        let leaf = self.leaf(disk)?;
+        let outcome = self.pool()?.inner().detach_leaf(leaf);
+        let text = match outcome {
+            Ok(()) => format!("disk {disk} is detached"),
+            Err(AttachError::Detach(DetachRefusal::Required)) => {
+                format!("disk {disk} is not detached: it is needed")
+            }
+            Err(error) => return Err(format!("detaching disk {disk}: {error}")),
+        };
+        self.life.log.push(text);
+        self.read_layout()
+    }
+}

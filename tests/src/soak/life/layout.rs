@@ -1,0 +1,157 @@
+//! Which disks are in a pool, and in which place of it.
+//!
+//! It is read from the pool's configuration after each opening and each change of disks: a power cut may have undone
+//! the change.
+
+use super::*;
+use millpond_engine::NewLayout;
+use millpond_vdev::{VdevConfig, VdevType};
+
+/// A top-level vdev and a place in it. Disks that come later get new places behind the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place {
+    pub(super) top: usize,
+    pub(super) slot: usize,
+}
+
+/// A top-level vdev.
+#[derive(Debug, Clone)]
+struct Top {
+    kind: VdevType,
+    is_log: bool,
+    /// The disks of each place: two while one of them replaces the other, the old one first.
+    slots: Vec<Vec<usize>>,
+}
+
+/// The places of a pool.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Layout {
+    tops: Vec<Top>,
+}
+
+impl Layout {
+    /// Reads a configuration.
+    pub(super) fn of(root: &VdevConfig) -> Result<Self, String> {
+        let tops = root.children.iter().map(|top| {
+            let slots = match top.kind {
+                VdevType::Mirror | VdevType::Raidz => top.children.iter().map(disks_of).collect(),
+                _ => Ok(vec![disks_of(top)?]),
+            };
+            Ok(Top {
+                kind: top.kind,
+                is_log: top.is_log,
+                slots: slots?,
+            })
+        });
+        let tops: Result<_, String> = tops.collect();
+        Ok(Self { tops: tops? })
+    }
+
+    /// All places.
+    pub(super) fn places(&self) -> Vec<Place> {
+        let tops = self.tops.iter().enumerate();
+        tops.flat_map(|(top, one)| (0..one.slots.len()).map(move |slot| Place { top, slot }))
+            .collect()
+    }
+
+    /// The disks of a place, none if it does not exist.
+    pub(super) fn disks(&self, place: Place) -> &[usize] {
+        let top = self.tops.get(place.top);
+        top.and_then(|top| top.slots.get(place.slot))
+            .map_or(&[], Vec::as_slice)
+    }
+
+    /// The place of a disk.
+    pub(super) fn place_of(&self, disk: usize) -> Option<Place> {
+        let mut places = self.places().into_iter();
+        places.find(|place| self.disks(*place).contains(&disk))
+    }
+
+    /// Whether a disk is being replaced.
+    pub(super) fn is_replacing(&self) -> bool {
+        let mut slots = self.tops.iter().flat_map(|top| &top.slots);
+        slots.any(|disks| disks.len() > 1)
+    }
+
+    /// All disks of the pool.
+    pub(super) fn all(&self) -> BTreeSet<usize> {
+        let slots = self.tops.iter().flat_map(|top| &top.slots);
+        slots.flatten().copied().collect()
+    }
+
+    /// Whether a place's top-level vdev survives the loss of a place.
+    pub(super) fn is_redundant(&self, place: Place) -> bool {
+        self.top(place).is_some_and(|top| top.slots.len() > 1)
+    }
+
+    /// Whether a place is that of a log device without redundancy.
+    pub(super) fn is_single_log(&self, place: Place) -> bool {
+        self.top(place)
+            .is_some_and(|top| top.is_log && top.slots.len() == 1)
+    }
+
+    /// Whether a place is in a log vdev.
+    pub(super) fn is_log(&self, place: Place) -> bool {
+        self.top(place).is_some_and(|top| top.is_log)
+    }
+
+    /// Whether a place is one side of a mirror, or alone and could become one.
+    pub(super) fn takes_sides(&self, place: Place) -> bool {
+        self.top(place)
+            .is_some_and(|top| top.kind != VdevType::Raidz)
+    }
+
+    /// The number of places in the same top-level vdev.
+    pub(super) fn siblings(&self, place: Place) -> usize {
+        self.top(place).map_or(0, |top| top.slots.len())
+    }
+
+    /// Disks without redundancy.
+    pub(super) fn without_redundancy(&self) -> BTreeSet<usize> {
+        let places = self.places().into_iter();
+        let plain = places.filter(|place| !self.is_redundant(*place));
+        plain.flat_map(|place| self.disks(place).to_vec()).collect()
+    }
+
+    /// Places that may all fail at once, in any way. All disks must be complete. In one of three cases there are none.
+    pub(super) fn victims(&self, shape: &Shape, rng: &mut SeededRng) -> Vec<Place> {
+        let mut victims = BTreeSet::new();
+        if rng.below(3) == 0 {
+            return vec![];
+        }
+        for (top, one) in self.tops.iter().enumerate() {
+            let leaves = one.slots.len();
+            let bears = match (one.kind, shape.tops.get(top)) {
+                (VdevType::Mirror, _) => leaves.saturating_sub(1),
+                (VdevType::Raidz, Some((_, NewLayout::Raidz(parity), _))) => usize::from(*parity),
+                _ => 0,
+            };
+            for _ in 0..bears {
+                let slot = rng.below(leaves);
+                victims.insert(Place { top, slot });
+            }
+        }
+        victims.into_iter().collect()
+    }
+
+    fn top(&self, place: Place) -> Option<&Top> {
+        self.tops.get(place.top)
+    }
+}
+
+fn disks_of(vdev: &VdevConfig) -> Result<Vec<usize>, String> {
+    match vdev.kind {
+        VdevType::Replacing => {
+            let disks: Result<Vec<_>, _> = vdev.children.iter().map(disks_of).collect();
+            Ok(disks?.concat())
+        }
+        kind if kind.is_leaf() => {
+            let path = vdev.path.as_deref().unwrap_or_default();
+            let number = path
+                .strip_prefix("/sim/d")
+                .and_then(|text| text.parse().ok());
+            Ok(vec![number.ok_or_else(|| format!("a leaf at {path:?}"))?])
+        }
+        kind => Err(format!("a vdev of kind {kind:?}")),
+    }
+}

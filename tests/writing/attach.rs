@@ -1,0 +1,450 @@
+//! Attach, detach and replace: data stays whole, and every crash leaves the pool before or after.
+
+use crate::exhaustive::{Files, State, each_state, files_of, is_all, judge};
+use crate::scan::{finish, lived, online, scrub, state};
+use crate::sim;
+use millpond_engine::{
+    AttachError, AttachKind, Caller, NewDevice,
+    NewLayout::{self, Mirror, Raidz, Single},
+    NewMode, NewVdevOptions, Pool, View, WriteAt,
+};
+use millpond_env::mark;
+use millpond_ondisk::{Guid, ScanPhase};
+use millpond_sim::{Seed, SimDisk, World};
+use millpond_vdev::{VdevConfig, VdevType};
+use std::sync::Arc;
+
+const MIRROR: (NewLayout, usize) = (Mirror, 2);
+
+fn new_device(disk: &Arc<SimDisk>) -> NewDevice {
+    NewDevice::file(
+        &format!("/sim/d{}.img", disk.number()),
+        Arc::clone(disk) as _,
+    )
+}
+
+fn leaf_at(pool: &Pool, path: &str) -> Guid {
+    let topology = pool.inner().store().topology();
+    let mut leaves = topology.tree.leaves();
+    let found = leaves.find(|(_, node)| node.config.path.as_deref() == Some(path));
+    found
+        .unwrap_or_else(|| panic!("no leaf {path}"))
+        .1
+        .config
+        .guid
+}
+
+fn of_disk(pool: &Pool, number: usize) -> Guid {
+    leaf_at(pool, &format!("/sim/d{number}.img"))
+}
+
+fn attach(
+    pool: &Pool,
+    old: Guid,
+    disk: &Arc<SimDisk>,
+    kind: AttachKind,
+) -> Result<Guid, AttachError> {
+    let options = NewVdevOptions::default();
+    let device = new_device(disk);
+    pool.inner()
+        .attach_leaf(old, &device, kind, options, &|_| false)
+}
+
+/// Resilvers to the end and finishes replacements.
+fn complete(pool: &Pool) {
+    finish(pool);
+    let state = state(pool);
+    assert_eq!((state.phase, state.errors), (ScanPhase::Finished, 0));
+    assert!(!pool.inner().needs_resilver());
+    pool.inner().finish_replacements().unwrap();
+}
+
+fn tops(pool: &Pool) -> Vec<VdevConfig> {
+    pool.inner().config().root.children
+}
+
+fn kinds(vdev: &VdevConfig) -> Vec<VdevType> {
+    vdev.children.iter().map(|child| child.kind).collect()
+}
+
+fn is_sound(view: &View, what: &str) {
+    sim::verify(view).unwrap_or_else(|found| panic!("{what}: {found}"));
+}
+
+#[test]
+fn a_disk_becomes_a_mirror_and_either_side_may_go() {
+    for stays in [0, 1] {
+        let world = World::without_journal(60);
+        let (pool, mut life) = lived(&world, "attached", &[(Single, 1), (Single, 1)], 100);
+        let disk = world.disk(128 << 20, 512);
+        attach(&pool, of_disk(&pool, 0), &disk, AttachKind::Mirror).unwrap();
+        assert_eq!(tops(&pool)[0].kind, VdevType::Mirror);
+        life.steps(&pool, 10);
+        let early = pool.inner().detach_leaf(of_disk(&pool, 0)).unwrap_err();
+        assert_eq!(early.to_string(), "no valid replicas");
+        complete(&pool);
+        life.steps(&pool, 10);
+        pool.sync().unwrap();
+        let (stays, goes) = match stays {
+            0 => (0, 2),
+            _ => (2, 0),
+        };
+        pool.inner().detach_leaf(of_disk(&pool, goes)).unwrap();
+        assert_eq!(tops(&pool)[0].path, Some(format!("/sim/d{stays}.img")));
+        life.steps(&pool, 10);
+        scrub(&pool);
+        pool.export().unwrap();
+        world.disks()[goes].set_absent(true);
+        let view = sim::read(&world).unwrap();
+        is_sound(&view, "detached");
+        life.compare(&view, "detached");
+        drop(view);
+        let pool = sim::open(&world).unwrap();
+        life.steps(&pool, 10);
+        pool.export().unwrap();
+        // The detached disk belongs to nothing.
+        world.disks()[goes].set_absent(false);
+        let view = sim::read(&world).unwrap();
+        is_sound(&view, "detached disk back");
+        life.compare(&view, "detached disk back");
+        judge(&world, "a disk that was a mirror");
+    }
+}
+
+#[test]
+fn a_leaf_is_replaced_in_every_kind_of_vdev_alive_or_dead() {
+    let _mark = mark::expect("replacement-finished");
+    for (shape, top) in [
+        ("single replaced", (Single, 1)),
+        ("mirror replaced", MIRROR),
+        ("raidz1 replaced", (Raidz(1), 3)),
+        ("raidz2 replaced", (Raidz(2), 5)),
+        ("raidz3 replaced", (Raidz(3), 6)),
+    ] {
+        for is_dead in [false, true] {
+            if is_dead && top.1 == 1 {
+                continue;
+            }
+            let world = World::without_journal(61);
+            let (pool, mut life) = lived(&world, shape, &[top], 100);
+            if is_dead {
+                world.disks()[0].set_absent(true);
+                life.steps(&pool, 10);
+                pool.sync().unwrap();
+                pool.inner().check_leaves();
+            }
+            let disk = world.disk(128 << 20, 512);
+            attach(&pool, of_disk(&pool, 0), &disk, AttachKind::Replacement).unwrap();
+            life.steps(&pool, 10);
+            complete(&pool);
+            life.steps(&pool, 10);
+            pool.sync().unwrap();
+            let new = format!("/sim/d{}.img", disk.number());
+            let vdevs = tops(&pool);
+            match top.1 {
+                1 => assert_eq!(vdevs[0].path.as_ref(), Some(&new), "{shape}"),
+                _ => {
+                    assert!(
+                        kinds(&vdevs[0]).iter().all(|kind| kind.is_leaf()),
+                        "{shape}"
+                    );
+                    assert_eq!(vdevs[0].children[0].path.as_ref(), Some(&new), "{shape}");
+                }
+            }
+            scrub(&pool);
+            pool.export().unwrap();
+            world.disks()[0].set_absent(true);
+            let view = sim::read(&world).unwrap();
+            is_sound(&view, shape);
+            life.compare(&view, shape);
+            drop(view);
+            let pool = sim::open(&world).unwrap();
+            life.steps(&pool, 10);
+            pool.export().unwrap();
+            judge(&world, shape);
+        }
+    }
+}
+
+#[test]
+fn a_replacement_can_be_given_up_and_continues_after_import() {
+    let world = World::without_journal(62);
+    let (pool, mut life) = lived(&world, "given up", &[(Raidz(1), 4)], 80);
+    let disk = world.disk(128 << 20, 512);
+    let old = of_disk(&pool, 2);
+    attach(&pool, old, &disk, AttachKind::Replacement).unwrap();
+    let before = attach(&pool, old, &disk, AttachKind::Replacement).unwrap_err();
+    assert!(matches!(
+        before,
+        AttachError::Device(_) | AttachError::Attach(_)
+    ));
+    life.steps(&pool, 5);
+    pool.inner()
+        .detach_leaf(of_disk(&pool, disk.number()))
+        .unwrap();
+    assert!(kinds(&tops(&pool)[0]).iter().all(|kind| kind.is_leaf()));
+    finish(&pool);
+    assert!(!pool.inner().needs_resilver());
+    // Again, with an export in the middle.
+    attach(&pool, old, &disk, AttachKind::Replacement).unwrap();
+    crate::scan::scanner().slice(pool.inner()).unwrap();
+    life.steps(&pool, 5);
+    pool.export().unwrap();
+    judge(&world, "a replacement under way");
+    let pool = sim::open(&world).unwrap();
+    assert!(pool.inner().needs_resilver());
+    life.steps(&pool, 5);
+    complete(&pool);
+    pool.export().unwrap();
+    let view = sim::read(&world).unwrap();
+    is_sound(&view, "given up");
+    life.compare(&view, "given up");
+}
+
+#[test]
+fn what_does_not_fit_is_refused_and_changes_nothing() {
+    let world = World::without_journal(63);
+    let (pool, _) = lived(&world, "refused", &[(Raidz(1), 3), MIRROR], 20);
+    let before = tops(&pool);
+    let refused =
+        |old, disk: &Arc<SimDisk>, kind| attach(&pool, old, disk, kind).unwrap_err().to_string();
+    let small = world.disk(100 << 20, 512);
+    let large_sectors = world.disk(256 << 20, 4096);
+    let fit = world.disk(128 << 20, 512);
+    let (column, side) = (of_disk(&pool, 0), of_disk(&pool, 3));
+    let text = "can only attach to mirrors and top-level disks";
+    assert_eq!(refused(column, &fit, AttachKind::Mirror), text);
+    assert_eq!(
+        refused(side, &small, AttachKind::Mirror),
+        "device is too small"
+    );
+    assert!(refused(side, &large_sectors, AttachKind::Replacement).contains("sector size"));
+    assert_eq!(
+        refused(Guid(5), &fit, AttachKind::Mirror),
+        "no such device in pool"
+    );
+    let own = world.disks()[1].clone();
+    assert!(refused(side, &own, AttachKind::Mirror).contains("in use"));
+    let detached = pool.inner().detach_leaf(column).unwrap_err().to_string();
+    assert_eq!(detached, "only applicable to mirror and replacing vdevs");
+    assert_eq!(tops(&pool), before);
+    // The last complete side of a mirror stays.
+    let away = of_disk(&pool, 4);
+    pool.inner().offline_leaf(away, Default::default()).unwrap();
+    let required = pool.inner().detach_leaf(side).unwrap_err().to_string();
+    assert_eq!(required, "no valid replicas");
+    online(&world, &pool, 4);
+    pool.export().unwrap();
+}
+
+fn write(pool: &Pool, number: u8, files: &mut Files) {
+    let system = pool.file_system("tank").unwrap();
+    let (root, caller) = (system.root().unwrap(), Caller::root());
+    let (name, bytes) = (vec![b'a' + number], Seed::new(number.into()).bytes(9000));
+    let mode = NewMode::exactly(0o600);
+    let (node, _) = system.create(&caller, &root, &name, mode, true).unwrap();
+    let at = WriteAt::Offset(0);
+    system.write(&caller, &node, at, &bytes).unwrap();
+    files.insert(name, bytes);
+}
+
+/// Attaches or replaces while files are written, resilvers and detaches; the power fails at every point.
+fn cut_at_every_place(shape: &str, top: (NewLayout, usize), kind: AttachKind) {
+    let world = World::new(64);
+    let pool = sim::create(&world, &[top], 64);
+    let disk = world.disk(64 << 20, 512);
+    let mut files = Files::new();
+    write(&pool, 0, &mut files);
+    pool.sync().unwrap();
+    world.forget();
+    let mut states = vec![(0, files.clone())];
+    let mut promised = |pool: &Pool, files: &Files| {
+        pool.sync().unwrap();
+        states.push((world.recorded(), files.clone()));
+    };
+    attach(&pool, of_disk(&pool, 0), &disk, kind).unwrap();
+    write(&pool, 1, &mut files);
+    promised(&pool, &files);
+    finish(&pool);
+    write(&pool, 2, &mut files);
+    promised(&pool, &files);
+    match kind {
+        AttachKind::Mirror => pool.inner().detach_leaf(of_disk(&pool, 0)).unwrap(),
+        _ => assert_eq!(pool.inner().finish_replacements().unwrap(), 1),
+    }
+    write(&pool, 3, &mut files);
+    promised(&pool, &files);
+    drop(pool);
+    let mut judged = 0;
+    let mut visit = |state: State<'_>| {
+        let (what, after) = (state.what, state.after);
+        if is_all() && !state.tried.is_multiple_of(7) {
+            return;
+        }
+        let pool = sim::open(after).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let found = files_of(&pool.committed().unwrap());
+        let found = found.unwrap_or_else(|error| panic!("{what}: {error}"));
+        let least = states.iter().rposition(|(at, _)| *at <= state.count);
+        let mut matching = states.iter().skip(least.unwrap());
+        let is_known = matching.any(|(_, state)| {
+            // A file that was not promised yet may be there too.
+            found
+                .iter()
+                .all(|(name, bytes)| files.get(name) == Some(bytes))
+                && state
+                    .iter()
+                    .all(|(name, bytes)| found.get(name) == Some(bytes))
+        });
+        assert!(is_known, "{what}: a promise is broken");
+        // What was begun is finished.
+        while pool.inner().needs_resilver() {
+            pool.inner().start_resilver().unwrap();
+            finish(&pool);
+        }
+        finish(&pool);
+        pool.inner().finish_replacements().unwrap();
+        let mut wanted = found;
+        write(&pool, 9, &mut wanted);
+        pool.export().unwrap();
+        let read = sim::read(after).unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert_eq!(files_of(&read).unwrap(), wanted, "{what}, gone on");
+        is_sound(&read, what);
+        drop(read);
+        if state.tried.is_multiple_of(if is_all() { 150 } else { 20 }) {
+            judge(after, what);
+            judged += 1;
+        }
+    };
+    each_state(shape, &world, &mut Seed::new(65), &mut visit);
+    println!("{shape}: {judged} judged by zdb");
+}
+
+#[test]
+fn attach_and_detach_survive_every_crash() {
+    cut_at_every_place("attach", (Single, 1), AttachKind::Mirror);
+}
+
+#[test]
+fn replacing_a_side_of_a_mirror_survives_every_crash() {
+    cut_at_every_place("replace, mirror", MIRROR, AttachKind::Replacement);
+}
+
+#[test]
+fn replacing_a_column_of_raidz_survives_every_crash() {
+    cut_at_every_place("replace, raidz", (Raidz(1), 3), AttachKind::Replacement);
+}
+
+/// A RAID-Z pool with a spare, which is offered to it. Returns the disk of the spare.
+fn with_spare(world: &World, shape: &str) -> (Pool, millpond_tests::workload::Life, Arc<SimDisk>) {
+    let (pool, life) = lived(world, shape, &[(Raidz(1), 3)], 80);
+    let spare = world.disk(128 << 20, 512);
+    let new = millpond_engine::NewVdevs {
+        spares: vec![new_device(&spare)],
+        ..Default::default()
+    };
+    let options = NewVdevOptions::default();
+    pool.inner().add_vdevs(&new, options, &|_| false).unwrap();
+    offer(&pool, &spare);
+    (pool, life, spare)
+}
+
+fn offer(pool: &Pool, disk: &Arc<SimDisk>) {
+    let view = pool.committed().unwrap();
+    let guid = view.inner().spares()[0].u64("guid").unwrap();
+    pool.inner().offer_spare(Guid(guid), Arc::clone(disk) as _);
+}
+
+fn fail(pool: &Pool, number: usize) {
+    let how = millpond_engine::Offline {
+        is_fault: true,
+        is_temporary: false,
+    };
+    let leaf = of_disk(pool, number);
+    pool.inner().offline_leaf(leaf, how).unwrap();
+}
+
+#[test]
+fn a_spare_steps_in_and_back() {
+    let _mark = mark::expect("spare-stepped-in");
+    let world = World::without_journal(66);
+    let (pool, mut life, spare) = with_spare(&world, "spare");
+    assert_eq!(pool.inner().step_in_spares(0).unwrap(), 0);
+    fail(&pool, 1);
+    assert_eq!(pool.inner().step_in_spares(1 << 40).unwrap(), 0);
+    assert_eq!(pool.inner().step_in_spares(0).unwrap(), 1);
+    assert_eq!(pool.inner().step_in_spares(0).unwrap(), 0);
+    assert_eq!(kinds(&tops(&pool)[0])[1], VdevType::Spare);
+    life.steps(&pool, 10);
+    complete(&pool);
+    // It stays in place of the failed disk. A second disk may fail.
+    assert_eq!(kinds(&tops(&pool)[0])[1], VdevType::Spare);
+    pool.sync().unwrap();
+    pool.export().unwrap();
+    world.disks()[1].set_absent(true);
+    world.disks()[2].set_absent(true);
+    let view = sim::read(&world).unwrap();
+    life.compare(&view, "spare");
+    drop(view);
+    world.disks()[1].set_absent(false);
+    world.disks()[2].set_absent(false);
+    judge(&world, "a spare in use");
+    let pool = sim::open(&world).unwrap();
+    offer(&pool, &spare);
+    // The disk comes back: it is resilvered, and the spare goes back to the list.
+    online(&world, &pool, 1);
+    pool.inner().clear_leaves(None);
+    pool.sync().unwrap();
+    life.steps(&pool, 10);
+    let back = pool.inner().leaf_condition(of_disk(&pool, 1));
+    assert!(pool.inner().needs_resilver(), "{back:?}");
+    assert!(pool.inner().start_resilver().unwrap());
+    complete(&pool);
+    assert!(
+        kinds(&tops(&pool)[0]).iter().all(|kind| kind.is_leaf()),
+        "{:#?}",
+        tops(&pool)
+    );
+    life.steps(&pool, 10);
+    // And it can step in again.
+    fail(&pool, 2);
+    assert_eq!(pool.inner().step_in_spares(0).unwrap(), 1);
+    // Now the failed disk is replaced for good.
+    let new = world.disk(128 << 20, 512);
+    attach(&pool, of_disk(&pool, 2), &new, AttachKind::Replacement).unwrap();
+    complete(&pool);
+    let vdevs = tops(&pool);
+    assert!(
+        kinds(&vdevs[0]).iter().all(|kind| kind.is_leaf()),
+        "{vdevs:#?}"
+    );
+    scrub(&pool);
+    pool.export().unwrap();
+    world.disks()[2].set_absent(true);
+    let view = sim::read(&world).unwrap();
+    is_sound(&view, "spare");
+    life.compare(&view, "spare");
+    judge(&world, "a spare that stepped back");
+}
+
+#[test]
+fn a_spare_is_removed_unless_it_is_in_use() {
+    let world = World::without_journal(67);
+    let (pool, _, _) = with_spare(&world, "spare removed");
+    let guid = Guid(
+        pool.committed().unwrap().inner().spares()[0]
+            .u64("guid")
+            .unwrap(),
+    );
+    fail(&pool, 1);
+    assert_eq!(pool.inner().step_in_spares(0).unwrap(), 1);
+    let refused = pool.inner().remove_auxiliary(guid).unwrap_err().to_string();
+    assert!(refused.starts_with("Pool busy"), "{refused}");
+    pool.inner().detach_leaf(guid).unwrap();
+    let removed = pool.inner().remove_auxiliary(guid).unwrap();
+    assert_eq!(removed.path.as_deref(), Some("/sim/d3.img"));
+    assert!(pool.committed().unwrap().inner().spares().is_empty());
+    let again = pool.inner().remove_auxiliary(guid).unwrap_err().to_string();
+    assert_eq!(again, "no such device in pool");
+    pool.export().unwrap();
+    judge(&world, "a removed spare");
+}
