@@ -4,6 +4,7 @@ use super::Global;
 use super::flag;
 use super::name_text;
 use super::progress::{allocated_bytes, with_bar};
+use super::verdict;
 use crate::session::{Ending, Failure, Session};
 use crate::text::number;
 use clap::{Arg, ArgMatches, Command};
@@ -13,8 +14,6 @@ use serde_json::json;
 use std::collections::BTreeSet;
 use std::io;
 
-/// Exit status when the pool could not be checked.
-const COULD_NOT_CHECK: u8 = 2;
 /// Maximum number of findings shown as text. `--json` shows all.
 const FINDINGS_SHOWN_MAX: usize = 200;
 
@@ -27,7 +26,8 @@ pub fn command() -> Command {
              and every counter, table, name and link is correct. File contents are not read: \
              `millpond verify` does that. Nothing is repaired or written. docs/check.md explains the \
              findings.\n\n\
-             Exit status: 0 no findings, 1 findings, 2 the pool could not be checked.",
+             Exit status: 0 no findings, 1 findings without danger, 2 the pool could not be checked, 3 data is \
+             lost or in danger.",
         )
         .arg(Arg::new("pool").value_name("POOL").help("The pool, by name or guid"))
         .arg(flag("heads-only", "Skip names, attributes and owners of files in snapshots"))
@@ -43,11 +43,11 @@ pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Endi
             } else {
                 write_text(session, &pool, &report, matches.get_flag("quiet"))?;
             }
-            Ok(u8::from(!report.is_clean()))
+            Ok(verdict::check_status(&report))
         }
         Err(Failure::Refused(words)) => {
             writeln!(session.err, "millpond: {words}")?;
-            Ok(COULD_NOT_CHECK)
+            Ok(verdict::COULD_NOT_CHECK)
         }
         Err(other) => Err(other),
     }
@@ -127,12 +127,11 @@ fn write_text(
     for reason in &report.not_judged {
         writeln!(out, "not judged: {reason}")?;
     }
-    if report.is_clean() {
-        writeln!(out, "nothing found")
-    } else {
+    if !report.is_clean() {
         let count = report.findings.len() as u64 + report.not_listed;
-        writeln!(out, "{count} findings of {} kinds", kinds.len())
+        writeln!(out, "{count} findings of {} kinds", kinds.len())?;
     }
+    verdict::write_checked(session, report)
 }
 
 fn write_json(session: &mut Session, pool: &View, report: &CheckReport) -> io::Result<()> {

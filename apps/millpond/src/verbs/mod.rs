@@ -31,6 +31,7 @@ mod rm;
 mod stat;
 mod top;
 mod tree;
+mod verdict;
 mod verify;
 mod walk;
 mod writing;

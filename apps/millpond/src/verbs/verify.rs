@@ -5,13 +5,14 @@ use super::flag;
 use super::global::refused;
 use super::name_text;
 use super::progress::{allocated_bytes, with_bar};
-use crate::session::{Ending, Session};
+use super::verdict;
+use crate::session::{Ending, Failure, Session};
 use crate::text::number;
 use clap::{Arg, ArgMatches, Command};
 use indicatif::ProgressBar;
 use millpond_engine::View;
 use millpond_env::sync::atomic::Ordering;
-use millpond_verify::{Problem, Progress, VerifyReport};
+use millpond_verify::{LostObject, Problem, Progress, VerifyReport};
 use serde_json::json;
 use std::io::{self, Write};
 
@@ -27,8 +28,10 @@ pub fn command() -> Command {
         .long_about(
             "Reads every copy of every block, every side of each mirror and every parity column, and \
              compares them with the checksums. Lists the devices with wrong data and the damaged \
-             files. Nothing is repaired or written.\n\n\
-             Exit status: 0 no damage, 1 damage was found.",
+             files, and ends with a verdict: what to do, and for each lost file the newest snapshot in \
+             which it is whole. Nothing is repaired or written.\n\n\
+             Exit status: 0 sound, 1 something needs repair and nothing is lost, 2 the pool could not be \
+             verified, 3 something is lost.",
         )
         .arg(Arg::new("pool").value_name("POOL").help("The pool, by name or guid"))
         .arg(flag("quiet", "Show no progress, and problems only in the summary").short('q'))
@@ -37,20 +40,25 @@ pub fn command() -> Command {
 /// Verifies a pool.
 pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
     let name = global.named(matches, "pool")?;
-    let pool = global.open_pool(&name)?;
     let is_quiet = matches.get_flag("quiet") || global.is_json;
-    let report = watched(&pool, is_quiet, global.is_json).map_err(refused)?;
+    let verified = global.open_pool(&name).and_then(|pool| {
+        let report = watched(&pool, is_quiet, global.is_json).map_err(refused)?;
+        Ok((pool, report))
+    });
+    let (pool, report) = match verified {
+        Ok(verified) => verified,
+        Err(Failure::Refused(words)) => {
+            writeln!(session.err, "millpond: {words}")?;
+            return Ok(verdict::COULD_NOT_CHECK);
+        }
+        Err(other) => return Err(other),
+    };
     if global.is_json {
         write_json(session, &pool, &report)?;
     } else {
         write_text(session, &pool, &report)?;
     }
-    Ok(u8::from(!is_whole(&report)))
-}
-
-/// Whether no error was found and every present device is up to date.
-fn is_whole(report: &VerifyReport) -> bool {
-    report.is_clean() && report.stale() == 0
+    Ok(verdict::status(report.verdict()))
 }
 
 /// Verifies the pool and shows a progress bar on the terminal.
@@ -138,27 +146,14 @@ fn write_text(session: &mut Session, pool: &View, report: &VerifyReport) -> io::
     if let Some(words) = &report.gave_up {
         writeln!(out, "  gave up: {words}")?;
     }
-    if report.is_clean() && report.stale() > 0 {
-        let stale = report.stale();
-        writeln!(
-            out,
-            "no errors, but {stale} pieces are not on devices that missed them: there is less redundancy than there should be"
-        )
-    } else if report.is_clean() {
-        let absent = report.leaves.values().any(|leaf| leaf.absent > 0);
-        let words = if absent {
-            "no errors in what is there"
-        } else {
-            "no errors"
-        };
-        writeln!(out, "{words}")
-    } else {
+    if report.lost + report.repairable + report.invalid > 0 {
         writeln!(
             out,
             "{} blocks lost, {} damaged and repairable, {} not valid",
             report.lost, report.repairable, report.invalid
-        )
+        )?;
     }
+    verdict::write_verified(session, pool.name(), report)
 }
 
 fn write_json(session: &mut Session, pool: &View, report: &VerifyReport) -> io::Result<()> {
@@ -193,12 +188,27 @@ fn write_json(session: &mut Session, pool: &View, report: &VerifyReport) -> io::
             serde_json::Value::Object(map)
         })
         .collect();
+    let lost_objects: Vec<_> = report.losses.objects.iter().map(lost_object).collect();
     let whole = json!({
-        "pool": pool.name(), "is_clean": is_whole(report), "blocks": report.blocks,
+        "pool": pool.name(), "is_clean": report.is_clean() && report.stale() == 0,
+        "verdict": report.verdict().word(), "blocks": report.blocks,
         "log_blocks": report.log_blocks, "logical_bytes": report.logical_bytes,
         "read_bytes": report.read_bytes, "lost": report.lost, "repairable": report.repairable,
         "invalid": report.invalid, "devices": leaves, "damaged": damaged,
         "damaged_not_listed": report.damaged_not_listed, "gave_up": report.gave_up,
+        "lost_objects": lost_objects, "lost_objects_are_partial": report.losses.is_partial,
     });
     writeln!(session.out, "{whole}")
+}
+
+fn lost_object(lost: &LostObject) -> serde_json::Value {
+    let mut map = serde_json::Map::new();
+    map.insert("dataset".into(), json!(lost.dataset));
+    map.insert("is_snapshot".into(), json!(lost.is_snapshot));
+    map.insert("object".into(), json!(lost.object));
+    if let Some(path) = &lost.path {
+        super::json::put_name(&mut map, "path", path);
+    }
+    map.insert("whole_in".into(), json!(lost.whole_in));
+    serde_json::Value::Object(map)
 }

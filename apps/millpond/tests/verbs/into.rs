@@ -9,39 +9,39 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
 
-struct WorkFolder {
+pub struct WorkFolder {
     folder: TempDir,
 }
 
 impl WorkFolder {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("images")).unwrap();
         Self { folder }
     }
-    fn images(&self) -> PathBuf {
+    pub fn images(&self) -> PathBuf {
         self.folder.path().join("images")
     }
-    fn image(&self, name: &str) -> String {
+    pub fn image(&self, name: &str) -> String {
         self.images().join(name).to_str().unwrap().to_owned()
     }
-    fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
-    fn run<W: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = W>) -> Output {
+    pub fn run<W: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = W>) -> Output {
         run(&self.images(), words, &[])
     }
-    fn well<W: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = W>) -> String {
+    pub fn well<W: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = W>) -> String {
         let output = self.run(words);
         assert!(output.status.success(), "{}", text(&output.stderr));
         assert_eq!(text(&output.stderr), "");
         text(&output.stdout)
     }
-    fn judge(&self, pool: &str) {
+    pub fn judge(&self, pool: &str) {
         zdb::judge(&self.images(), pool).unwrap().require(pool);
     }
     /// Copies out of a pool and compares the copy with a tree.
-    fn compare_out(&self, address: &str, with: &Path) -> usize {
+    pub fn compare_out(&self, address: &str, with: &Path) -> usize {
         let out = self.path("out");
         let _ = std::fs::remove_dir_all(&out);
         self.well(["cp", "--trusted", "-a", address, out.to_str().unwrap()]);

@@ -10,3 +10,4 @@ mod reading;
 mod terminal;
 mod untrusted;
 mod upgrade;
+mod verdict;

@@ -34,7 +34,7 @@ impl Visitor for BlockVerifier<'_> {
 
     fn visit(&self, block: &Visit<'_, Self>) -> Step {
         if let Some(words) = block.contradiction() {
-            self.invalid(block.address(), words);
+            self.invalid(block.address(), block.pointer, words);
             return Step::Skip;
         }
         let pointer = block.pointer;
@@ -73,7 +73,7 @@ impl Visitor for BlockVerifier<'_> {
                 Ok(content) if block.leads_on() => found(number, content),
                 Ok(_) => {}
                 Err(error) if error.is_locked() && !block.leads_on() => {}
-                Err(error) => self.invalid(block.address(), &error.to_string()),
+                Err(error) => self.invalid(block.address(), block.pointer, &error.to_string()),
             }
         }
         store.audit_batch(&wanted, |at, audit| {
@@ -87,7 +87,7 @@ impl Visitor for BlockVerifier<'_> {
             };
             match store.decrypt_and_decompress(pointer, address, &stored) {
                 Ok(content) => found(*number, Arc::new(content)),
-                Err(error) => self.invalid(address, &error.to_string()),
+                Err(error) => self.invalid(address, pointer, &error.to_string()),
             }
         });
         ControlFlow::Continue(())
@@ -99,7 +99,7 @@ impl Visitor for BlockVerifier<'_> {
             && block.pointer.has_crypt_bit()
             && let Err(error) = verify_indirect_block(block.pointer, &content.bytes)
         {
-            self.invalid(block.address(), &error.to_string());
+            self.invalid(block.address(), block.pointer, &error.to_string());
         }
     }
 
@@ -108,9 +108,9 @@ impl Visitor for BlockVerifier<'_> {
         match fault {
             Fault::Dnode { object, error, .. } => {
                 address.object = object;
-                self.invalid(address, &error.to_string());
+                self.invalid(address, block.pointer, &error.to_string());
             }
-            fault => self.invalid(address, &fault.to_string()),
+            fault => self.invalid(address, block.pointer, &fault.to_string()),
         }
         Step::Skip
     }
@@ -145,7 +145,7 @@ impl BlockVerifier<'_> {
         match audit {
             Ok(audit) => self.note(pointer, address, audit),
             Err(error) => {
-                self.invalid(address, &error.to_string());
+                self.invalid(address, pointer, &error.to_string());
                 None
             }
         }
@@ -210,14 +210,21 @@ impl BlockVerifier<'_> {
             ProblemKind::Lost(words)
         };
         drop(report);
-        (self.on_problem)(&Problem { address, kind });
+        (self.on_problem)(&Problem {
+            address,
+            birth: Some(pointer.physical_birth()),
+            kind,
+        });
         audit.stored
     }
 
-    fn invalid(&self, address: BlockAddress, words: &str) {
+    fn invalid(&self, address: BlockAddress, pointer: &BlockPointer, words: &str) {
         self.report.lock().invalid += 1;
-        let kind = ProblemKind::Invalid(words.to_owned());
-        (self.on_problem)(&Problem { address, kind });
+        (self.on_problem)(&Problem {
+            address,
+            birth: Some(pointer.physical_birth()),
+            kind: ProblemKind::Invalid(words.to_owned()),
+        });
     }
 }
 

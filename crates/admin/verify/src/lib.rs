@@ -7,10 +7,12 @@
 #![forbid(unsafe_code)]
 
 mod blocks;
+mod losses;
 mod report;
 
+pub use losses::{Losses, LostObject};
 pub use report::{
-    DAMAGED_OBJECTS_MAX, DamagedObject, LeafReport, Problem, ProblemKind, VerifyReport,
+    DAMAGED_OBJECTS_MAX, DamagedObject, LeafReport, PoolVerdict, Problem, ProblemKind, VerifyReport,
 };
 
 use blocks::BlockVerifier;
@@ -20,8 +22,8 @@ use millpond_env::sync::atomic::{AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Mutex};
 use millpond_env::thread;
 use millpond_ondisk::{ObjectId, Txg};
-use millpond_pool::PoolView;
 use millpond_pool::import::read_labels;
+use millpond_pool::{LoggedError, PoolView};
 use millpond_posix::FileSystem;
 pub use millpond_traverse::Progress;
 use millpond_traverse::{Budget, Traversal, Tree};
@@ -33,6 +35,33 @@ struct Tally {
     lost: u64,
     repairable: u64,
     first: String,
+}
+
+/// The lost blocks found during the traversal.
+#[derive(Default)]
+struct LostBlocks {
+    blocks: Vec<LoggedError>,
+    are_more: bool,
+}
+
+impl LostBlocks {
+    fn add(&mut self, problem: &Problem) {
+        if matches!(problem.kind, ProblemKind::Repairable(_)) {
+            return;
+        }
+        if self.blocks.len() >= losses::LOST_BLOCKS_MAX {
+            self.are_more = true;
+            return;
+        }
+        let address = &problem.address;
+        let mut block = LoggedError::new(address.dataset, address, Txg(0));
+        block.birth = problem.birth;
+        self.blocks.push(block);
+    }
+
+    fn is_complete(&self, troubles: &[String]) -> bool {
+        !self.are_more && troubles.is_empty()
+    }
 }
 
 /// Reads and verifies every copy of all blocks in the pool, with all cores.
@@ -53,8 +82,10 @@ pub fn verify_pool(
     let report = Mutex::new(VerifyReport::default());
     let tallies: Mutex<BTreeMap<(u64, u64), Tally>, rank::Leaf> = Mutex::new(BTreeMap::new());
     let overflow = AtomicU64::new(0);
+    let lost: Mutex<LostBlocks, rank::Leaf> = Mutex::default();
     let note = |problem: &Problem| {
         tally(&tallies, &overflow, problem);
+        lost.lock().add(problem);
         on_problem(problem);
     };
     let blocks = BlockVerifier {
@@ -70,10 +101,13 @@ pub fn verify_pool(
     Traversal::new(store, &blocks).run_parallel(roots, vec![], thread::parallelism() * 2);
     drop(blocks);
     let mut report = report.into_inner();
+    let lost: LostBlocks = lost.into_inner();
+    report.losses = losses::collect(pool, keys, &lost.blocks, lost.is_complete(&troubles));
     for trouble in troubles {
         report.invalid += 1;
         on_problem(&Problem {
             address: millpond_block::BlockAddress::default(),
+            birth: None,
             kind: ProblemKind::Invalid(trouble),
         });
     }

@@ -1,6 +1,8 @@
 //! The results of a verification.
 
+use super::Losses;
 use millpond_block::BlockAddress;
+use millpond_ondisk::Txg;
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 
@@ -20,6 +22,8 @@ pub enum ProblemKind {
 pub struct Problem {
     /// The block.
     pub address: BlockAddress,
+    /// When the block was written; `None` if that is not known.
+    pub birth: Option<Txg>,
     /// The kind of the problem.
     pub kind: ProblemKind,
 }
@@ -81,6 +85,38 @@ pub struct DamagedObject {
     pub first: String,
 }
 
+/// What the results of a verification mean for the pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PoolVerdict {
+    /// All copies of all blocks are right.
+    Sound,
+    /// What could be read is right, but devices are absent.
+    Degraded,
+    /// Nothing is damaged, but devices lack what was written while they were away.
+    Stale,
+    /// Devices have wrong or unreadable bytes. Nothing is lost.
+    Repairable,
+    /// Some blocks have no right copy.
+    Lost,
+    /// The verification stopped before its end.
+    Undecided,
+}
+
+impl PoolVerdict {
+    /// Its name in output.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Sound => "sound",
+            Self::Degraded => "degraded",
+            Self::Stale => "stale",
+            Self::Repairable => "repairable",
+            Self::Lost => "lost",
+            Self::Undecided => "undecided",
+        }
+    }
+}
+
 /// The outcome of a verification.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VerifyReport {
@@ -104,6 +140,8 @@ pub struct VerifyReport {
     pub damaged: Vec<DamagedObject>,
     /// Count of damaged objects that are not in `damaged`.
     pub damaged_not_listed: u64,
+    /// What was lost, in every dataset that refers to it.
+    pub losses: Losses,
     /// Why the verification was stopped: the pool's pointers refer to more data than fits on its devices.
     pub gave_up: Option<String>,
 }
@@ -118,6 +156,24 @@ impl VerifyReport {
     pub fn stale(&self) -> u64 {
         let leaves = self.leaves.values().map(|leaf| leaf.stale);
         leaves.fold(0, u64::saturating_add)
+    }
+
+    /// What the results mean.
+    #[must_use]
+    pub fn verdict(&self) -> PoolVerdict {
+        if self.lost > 0 || self.invalid > 0 {
+            PoolVerdict::Lost
+        } else if self.gave_up.is_some() {
+            PoolVerdict::Undecided
+        } else if self.repairable > 0 || !self.leaves.values().all(LeafReport::is_clean) {
+            PoolVerdict::Repairable
+        } else if self.stale() > 0 {
+            PoolVerdict::Stale
+        } else if self.leaves.values().any(|leaf| leaf.absent > 0) {
+            PoolVerdict::Degraded
+        } else {
+            PoolVerdict::Sound
+        }
     }
 
     /// Whether all content is correct and nothing was skipped. Absent devices and missed extents do not count
