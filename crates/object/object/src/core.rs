@@ -5,7 +5,7 @@ use crate::set_view::used_slots;
 use crate::tree::Tree;
 use crate::{Accounting, ObjectError};
 use crate::{CachingCell, Object, WritePolicy, byteswap};
-use millpond_block::BlockStore;
+use millpond_block::{BlockStore, PointerValidity};
 use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex, RwLock, RwLockReadGuard, Weak};
 use millpond_ondisk::{
@@ -137,6 +137,7 @@ impl Core {
             dnode,
             caching: self.caching.get(),
             is_sequential: false,
+            validity: PointerValidity::Current,
         }
     }
 
@@ -192,14 +193,14 @@ impl Core {
     /// out of range.
     pub(crate) fn read_dnode(
         &self,
-        meta: &Dnode,
+        tree: &Tree<'_>,
         id: ObjectId,
     ) -> Result<Option<Dnode>, ObjectError> {
         let block_id = id.0 / SLOTS_PER_BLOCK;
-        if id.0 == 0 || block_id > meta.block_id_max.0 {
+        if id.0 == 0 || block_id > tree.dnode.block_id_max.0 {
             return Ok(None);
         }
-        let block = self.tree(ObjectId(0), meta).read_block(block_id)?;
+        let block = tree.read_block(block_id)?;
         let wanted = (id.0 % SLOTS_PER_BLOCK) as usize;
         if used_slots(&block).find(|slot| *slot >= wanted) != Some(wanted) {
             return Ok(None);
@@ -217,20 +218,21 @@ impl Core {
         Ok(Some(dnode))
     }
 
-    /// Runs a query such as [`Core::read_dnode`] on the meta-dnode of the last sync, and repeats it if a sync
+    /// Runs a query such as [`Core::read_dnode`] on the dnode array of the last sync, and repeats it if a sync
     /// came between. Returns the answer with its generation.
     pub(crate) fn ask_synced<T>(
         &self,
-        ask: impl Fn(&Dnode) -> Result<T, ObjectError>,
+        ask: impl Fn(&Tree<'_>) -> Result<T, ObjectError>,
     ) -> Result<(T, u64), ObjectError> {
         loop {
             let (meta, generation) = self.synced_meta();
-            match ask(&meta) {
+            let tree = self.tree(ObjectId(0), &meta);
+            match ask(&tree.maybe_outdated()) {
                 Ok(answer) => return Ok((answer, generation)),
                 Err(error) => {
-                    let _no_sync = self.wait_for_sync();
+                    let no_sync = self.wait_for_sync();
                     if self.synced_meta().1 == generation {
-                        return ask(&meta)
+                        return ask(&tree.current_if(no_sync.is_some()))
                             .map(|answer| (answer, generation))
                             .map_err(|_| error);
                     }

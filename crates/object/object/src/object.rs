@@ -168,10 +168,12 @@ impl Object {
         synced: &Arc<Dnode>,
         ask: impl Fn(&Tree<'_>) -> Result<T, ObjectError>,
     ) -> Result<Option<T>, ObjectError> {
-        ask(&self.tree(synced)).map(Some).or_else(|error| {
-            let _no_sync = self.core.wait_for_sync();
+        let tree = self.tree(synced);
+        ask(&tree.maybe_outdated()).map(Some).or_else(|error| {
+            let no_sync = self.core.wait_for_sync();
             if Arc::ptr_eq(&self.state.lock().synced, synced) {
-                ask(&self.tree(synced)).map(Some).map_err(|_| error)
+                let tree = tree.current_if(no_sync.is_some());
+                ask(&tree).map(Some).map_err(|_| error)
             } else {
                 Ok(None)
             }

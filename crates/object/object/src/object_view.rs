@@ -4,7 +4,7 @@ use crate::prefetch::{CacheHint, Foreseen, Shape, before_read, piece_bytes};
 use crate::stream_detection::Streams;
 use crate::tree::Tree;
 use crate::{ObjectError, ObjectSetView};
-use millpond_block::{Block, BlockAddress};
+use millpond_block::{Block, BlockAddress, PointerValidity};
 use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex};
 use millpond_ondisk::{BlockId, BlockPointer, Dnode, Level, ObjectId};
@@ -106,6 +106,7 @@ impl ObjectView {
             dnode: &self.dnode,
             caching: self.set.caching(),
             is_sequential: false,
+            validity: PointerValidity::Current,
         }
     }
 
@@ -195,6 +196,7 @@ impl ObjectView {
                     dnode: &dnode,
                     caching,
                     is_sequential: false,
+                    validity: PointerValidity::Current,
                 };
                 request.run(&tree, |_| true);
             })

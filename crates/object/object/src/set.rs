@@ -6,6 +6,7 @@ use crate::core::{
 use crate::new_object::{NewObject, NewObjectSet};
 use crate::object_ids::{ObjectIdAllocator, Search};
 use crate::set_view::used_slots;
+use crate::tree::Tree;
 use crate::{Accounting, ObjectError, ObjectSetView};
 use crate::{AccountingChange, BlockSink, CachingCell, Object, WritePolicy, byteswap};
 use millpond_block::BlockStore;
@@ -232,7 +233,7 @@ impl ObjectSet {
                     return Ok(object);
                 }
             }
-            let (dnode, generation) = core.ask_synced(|meta| core.read_dnode(meta, id))?;
+            let (dnode, generation) = core.ask_synced(|tree| core.read_dnode(tree, id))?;
             let mut table = core.table.lock();
             // Another thread may meanwhile have opened the object, or have created or changed and synced it.
             let is_current = table.generation == generation && !table.dead.contains_key(&id);
@@ -296,7 +297,7 @@ impl ObjectSet {
                     Search::MustLearn(block) => block,
                 }
             };
-            let (used, generation) = core.ask_synced(|meta| self.used_slots(meta, block))?;
+            let (used, generation) = core.ask_synced(|tree| Self::used_slots(tree, block))?;
             let mut numbers = core.numbers.lock();
             if core.table.lock().generation == generation {
                 numbers.learn(block, used);
@@ -305,9 +306,8 @@ impl ObjectSet {
     }
 
     /// Returns a mask of the slots of a block of dnodes that are in use on disk.
-    fn used_slots(&self, meta: &Dnode, block: u64) -> Result<u32, ObjectError> {
-        let tree = self.core.tree(ObjectId(0), meta);
-        if block > meta.block_id_max.0 {
+    fn used_slots(tree: &Tree<'_>, block: u64) -> Result<u32, ObjectError> {
+        if block > tree.dnode.block_id_max.0 {
             return Ok(0);
         }
         let (pointer, _) = tree.descend(0, block)?;
@@ -396,7 +396,7 @@ impl ObjectSet {
         let core = &self.core;
         let mut from = after.0.saturating_add(1);
         loop {
-            let (on_disk, generation) = core.ask_synced(|meta| self.next_synced(meta, from))?;
+            let (on_disk, generation) = core.ask_synced(|tree| Self::next_synced(tree, from))?;
             let table = core.table.lock();
             if table.generation != generation {
                 continue;
@@ -411,8 +411,7 @@ impl ObjectSet {
         }
     }
 
-    fn next_synced(&self, meta: &Dnode, from: u64) -> Result<Option<u64>, ObjectError> {
-        let tree = self.core.tree(ObjectId(0), meta);
+    fn next_synced(tree: &Tree<'_>, from: u64) -> Result<Option<u64>, ObjectError> {
         let mut from = from;
         loop {
             let Some(block) = tree.next(from / SLOTS_PER_BLOCK, false)? else {

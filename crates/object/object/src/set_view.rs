@@ -3,7 +3,7 @@
 use crate::claims::Claims;
 use crate::tree::Tree;
 use crate::{Caching, CachingCell, ObjectError, ObjectView};
-use millpond_block::{Block, BlockAddress, BlockStore};
+use millpond_block::{Block, BlockAddress, BlockStore, PointerValidity};
 use millpond_crypt::DatasetKey;
 use millpond_env::sync::Arc;
 use millpond_ondisk::{
@@ -180,6 +180,7 @@ impl ObjectSetView {
             dnode: &self.meta_dnode,
             caching: self.caching(),
             is_sequential: false,
+            validity: PointerValidity::Current,
         }
     }
 

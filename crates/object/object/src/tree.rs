@@ -2,7 +2,7 @@
 
 use crate::claims::Claims;
 use crate::{Block, BlockAddress, Caching, ObjectError};
-use millpond_block::{BlockStore, PooledBuf, Retention};
+use millpond_block::{BlockStore, PointerValidity, PooledBuf, Retention};
 use millpond_crypt::DatasetKey;
 use millpond_env::sync::Arc;
 use millpond_ondisk::{
@@ -23,9 +23,25 @@ pub(crate) struct Tree<'a> {
     /// Whether the reader continues where it stopped. A block that is not kept stays until the reader has had
     /// all of it; otherwise each of its parts would be read from the devices again.
     pub(crate) is_sequential: bool,
+    /// Whether a sync may have overwritten blocks of the tree meanwhile.
+    pub(crate) validity: PointerValidity,
 }
 
 impl Tree<'_> {
+    /// For a reader that does not hold up syncs: a failure says nothing before it is known that no sync came between.
+    pub(crate) fn maybe_outdated(&self) -> Self {
+        self.current_if(false)
+    }
+
+    /// For a reader that holds up syncs, if it succeeded in that.
+    pub(crate) fn current_if(&self, is_current: bool) -> Self {
+        let validity = match is_current {
+            true => PointerValidity::Current,
+            false => PointerValidity::MaybeOutdated,
+        };
+        Self { validity, ..*self }
+    }
+
     pub(crate) fn address(&self, level: u8, id: u64) -> BlockAddress {
         BlockAddress {
             dataset: self.dataset,
@@ -56,7 +72,7 @@ impl Tree<'_> {
     pub(crate) fn descend(&self, level: u8, id: u64) -> Result<(BlockPointer, u8), ObjectError> {
         self.descend_by(level, id, |pointer, address| {
             let retention = self.retention_on_way(address.level.0, level, id);
-            Ok((self.store).read_with(pointer, address, self.key, retention)?)
+            self.read(pointer, address, retention)
         })
     }
 
@@ -202,7 +218,7 @@ impl Tree<'_> {
         self.check_indirect(pointer, level)?;
         let retention = self.retention(level, false);
         let address = self.address(level, id);
-        Ok((self.store).read_with(pointer, address, self.key, retention)?)
+        self.read(pointer, address, retention)
     }
 
     fn check_indirect(&self, pointer: &BlockPointer, level: u8) -> Result<(), ObjectError> {
@@ -243,7 +259,17 @@ impl Tree<'_> {
             return Err(self.invalid("data block's size contradicts the dnode"));
         }
         let (address, retention) = (self.address(0, id), self.retention(0, has_rest));
-        Ok((self.store).read_with(&pointer, address, self.key, retention)?)
+        self.read(&pointer, address, retention)
+    }
+
+    fn read(
+        &self,
+        pointer: &BlockPointer,
+        address: BlockAddress,
+        retention: Retention,
+    ) -> Result<Arc<Block>, ObjectError> {
+        let (key, validity) = (self.key, self.validity);
+        Ok((self.store).read_if_valid(pointer, address, key, retention, validity)?)
     }
 
     /// Returns the spill block, if the dnode has one.
@@ -259,7 +285,7 @@ impl Tree<'_> {
         }
         let address = self.address(0, SPILL_BLOCK_ID.0);
         let retention = self.caching.retention(true);
-        let block = (self.store).read_with(pointer, address, self.key, retention)?;
+        let block = self.read(pointer, address, retention)?;
         Ok(Some(block))
     }
 

@@ -1,5 +1,6 @@
 //! Reads a block's copies, from every leaf that holds a part of them.
 
+use crate::damage::PointerValidity;
 use crate::gang::HeaderBudget;
 use crate::io_stats::IoClass;
 use crate::topology::Topology;
@@ -62,8 +63,9 @@ impl BlockStore {
         pointer: &BlockPointer,
         address: BlockAddress,
         begun: Option<Begun>,
+        validity: PointerValidity,
     ) -> Result<Vec<u8>, BlockError> {
-        let mut budget = HeaderBudget::of(pointer);
+        let mut budget = HeaderBudget::of(pointer, validity);
         self.read_copies_at_depth(pointer, address, 0, &mut budget, begun)
     }
 
@@ -95,6 +97,7 @@ impl BlockStore {
         let mut verify = |bytes: &[u8]| checksummer.verify(pointer, bytes).is_ok();
         let mut failures = vec![];
         let mut all_unavailable = true;
+        let mut blames = vec![];
         for dva in pointer.dvas() {
             let outcome = if dva.is_gang {
                 self.read_gang(pointer, dva, address, depth, budget)
@@ -116,6 +119,7 @@ impl BlockStore {
             };
             match outcome {
                 Ok(bytes) => {
+                    self.count_errors(&topology, &blames);
                     if !failures.is_empty() {
                         mark::hit("second-copy-read");
                     }
@@ -126,11 +130,14 @@ impl BlockStore {
                     all_unavailable &= trouble.is_unavailable();
                     let reason = trouble.describe(&topology);
                     if let CopyTrouble::Failed(failure) = trouble {
-                        self.count_errors(&topology, &failure.blames);
+                        blames.extend(failure.blames);
                     }
                     failures.push(CopyFailure { dva, reason });
                 }
             }
+        }
+        if budget.validity == PointerValidity::Current {
+            self.count_errors(&topology, &blames);
         }
         let copies = failures;
         Err(if all_unavailable && !copies.is_empty() {

@@ -19,6 +19,16 @@ pub struct DamagedBlock {
     pub birth: Txg,
 }
 
+/// What the reader of a block knows about its pointer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PointerValidity {
+    /// It is part of the pool during the whole read. If no copy is good, devices are to blame.
+    #[default]
+    Current,
+    /// Another thread may free or overwrite the block during the read.
+    MaybeOutdated,
+}
+
 /// The damaged blocks found by a store and its views.
 #[derive(Debug, Default)]
 pub(crate) struct Damage {

@@ -3,6 +3,7 @@
 //! Page `docs/format/gang-header.md`.
 
 use crate::copies::{CopyTrouble, GANG_DEPTH_MAX};
+use crate::damage::PointerValidity;
 use crate::{BlockAddress, BlockError, BlockStore, CopyFailure};
 use millpond_checksum::{Form, GangVerifier, find_gang_header};
 use millpond_ondisk::{BlockPointer, DecodeError, Dva, GANG_HEADER_BYTES, GangHeader};
@@ -20,13 +21,16 @@ pub(crate) struct FoundHeader {
 /// retried at every level: 3^24 times.
 pub(crate) struct HeaderBudget {
     left: u64,
+    /// Of the pointer that the read began with.
+    pub(crate) validity: PointerValidity,
 }
 
 impl HeaderBudget {
-    pub(crate) fn of(pointer: &BlockPointer) -> Self {
+    pub(crate) fn of(pointer: &BlockPointer, validity: PointerValidity) -> Self {
         let sectors = pointer.psize_bytes() / GANG_HEADER_BYTES as u64;
         Self {
             left: sectors.saturating_add(u64::from(GANG_DEPTH_MAX)) * 3,
+            validity,
         }
     }
     pub(crate) fn take(&mut self) -> Result<(), CopyTrouble> {
@@ -122,7 +126,7 @@ impl BlockStore {
         address: BlockAddress,
     ) -> Result<Vec<Dva>, BlockError> {
         self.with_retries(|| {
-            let mut budget = HeaderBudget::of(pointer);
+            let mut budget = HeaderBudget::of(pointer, PointerValidity::Current);
             let mut extents = vec![];
             self.gather(pointer, address, 0, &mut budget, &mut extents)?;
             Ok(extents)

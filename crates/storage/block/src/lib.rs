@@ -38,7 +38,7 @@ pub use audit::{BlockAudit, Healed};
 pub use block_cache::{BlockCache, SpareMemory};
 pub use buffer_pool::PooledBuf;
 pub use cache_devices::{Fed, FeedLimits};
-pub use damage::DamagedBlock;
+pub use damage::{DamagedBlock, PointerValidity};
 pub use error::{BlockError, CopyFailure};
 pub use expiry::ViewExpiry;
 pub use io_stats::{IoClass, IoClock, IoStats, SIZE_BUCKETS, TimeStats, WAIT_BUCKETS};

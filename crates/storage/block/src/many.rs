@@ -2,6 +2,7 @@
 
 use crate::block_cache::{CacheKey, Cached, class_of};
 use crate::copies::Begun;
+use crate::damage::PointerValidity;
 use crate::store::{InFlightRead, ReadKind};
 use crate::{Block, BlockAddress, BlockError, BlockStore};
 use millpond_cache::Retention;
@@ -61,8 +62,15 @@ impl BlockStore {
                 else {
                     continue;
                 };
-                let outcome =
-                    self.with_retries(|| self.fetch(pointer, *address, key, begun.take()));
+                let outcome = self.with_retries(|| {
+                    self.fetch(
+                        pointer,
+                        *address,
+                        key,
+                        begun.take(),
+                        PointerValidity::Current,
+                    )
+                });
                 if let Ok(fetched) = &outcome {
                     let (key, class) = (owned.cache_key.clone(), class_of(pointer));
                     self.cache.put(key, fetched, class, Retention::KeepInMemory);
@@ -222,8 +230,15 @@ impl BlockStore {
                         begun.extend(self.begin(missed.by_ref()));
                     }
                     let mut begun = begun.pop_front().flatten();
-                    let fetched =
-                        self.with_retries(|| self.fetch(pointer, address, None, begun.take()))?;
+                    let fetched = self.with_retries(|| {
+                        self.fetch(
+                            pointer,
+                            address,
+                            None,
+                            begun.take(),
+                            PointerValidity::Current,
+                        )
+                    })?;
                     fetched.block
                 }
                 None => Arc::new(self.read_uncached(pointer, address, None)?),

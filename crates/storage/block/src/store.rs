@@ -9,7 +9,7 @@ use crate::block_cache::{BlockCache, CacheKey, Cached, Fetched, class_of};
 use crate::buffer_pool::PooledBuf;
 use crate::cache_devices::CacheDevices;
 use crate::copies::Begun;
-use crate::damage::{Damage, DamagedBlock};
+use crate::damage::{Damage, DamagedBlock, PointerValidity};
 use crate::io_stats::{TimeStats, Times};
 use crate::prefetch::{Prefetcher, Waited};
 use crate::retry::Retries;
@@ -231,6 +231,23 @@ impl BlockStore {
         key: Option<&Arc<DatasetKey>>,
         retention: Retention,
     ) -> Result<Arc<Block>, BlockError> {
+        let validity = PointerValidity::Current;
+        self.read_if_valid(pointer, address, key, retention, validity)
+    }
+
+    /// Reads as [`BlockStore::read_with`] does, by a pointer that may be outdated. If it is, and no copy is good, this says
+    /// nothing about devices or the pool: nothing is counted or remembered.
+    ///
+    /// # Errors
+    /// As [`BlockStore::read`].
+    pub fn read_if_valid(
+        &self,
+        pointer: &BlockPointer,
+        address: BlockAddress,
+        key: Option<&Arc<DatasetKey>>,
+        retention: Retention,
+        validity: PointerValidity,
+    ) -> Result<Arc<Block>, BlockError> {
         self.admit(pointer, address, key)?;
         if pointer.is_hole() {
             let bytes = vec![0u8; length(pointer.lsize_bytes())];
@@ -256,9 +273,11 @@ impl BlockStore {
             None => {}
         }
         rank::check_io();
-        let read = || self.read_shared(&cache_key, pointer, address, key, retention);
+        let read = || self.read_shared(&cache_key, pointer, address, key, retention, validity);
         let outcome = self.with_retries(read);
-        self.note_damage(pointer, address, &outcome);
+        if outcome.is_ok() || validity == PointerValidity::Current {
+            self.note_damage(pointer, address, &outcome);
+        }
         outcome
     }
 
@@ -334,6 +353,7 @@ impl BlockStore {
         address: BlockAddress,
         key: Option<&Arc<DatasetKey>>,
         retention: Retention,
+        validity: PointerValidity,
     ) -> Result<Arc<Block>, BlockError> {
         let (class, mut has_joined) = (class_of(pointer), false);
         let flight = loop {
@@ -350,7 +370,7 @@ impl BlockStore {
                 // The speculative read failed; make a normal one.
                 Waited::Nothing => continue,
                 Waited::Overdue => {
-                    let fetched = self.fetch(pointer, address, key, None);
+                    let fetched = self.fetch(pointer, address, key, None, validity);
                     return fetched.map(|fetched| fetched.block);
                 }
             };
@@ -378,7 +398,7 @@ impl BlockStore {
                 let copy = self.fetch_copy(pointer, address, key);
                 let outcome = match copy {
                     Some(fetched) => Ok(fetched),
-                    None => self.fetch(pointer, address, key, None),
+                    None => self.fetch(pointer, address, key, None, validity),
                 };
                 if let Ok(fetched) = &outcome {
                     self.cache.put(cache_key.clone(), fetched, class, retention);
@@ -428,7 +448,7 @@ impl BlockStore {
         if pointer.is_hole() || pointer.is_embedded() {
             return self.read(pointer, address, key).map(Arc::unwrap_or_clone);
         }
-        self.with_retries(|| self.fetch(pointer, address, key, None))
+        self.with_retries(|| self.fetch(pointer, address, key, None, PointerValidity::Current))
             .map(|fetched| Arc::unwrap_or_clone(fetched.block))
     }
 
@@ -444,7 +464,7 @@ impl BlockStore {
         pointer
             .validate()
             .map_err(|error| BlockError::Invalid { address, error })?;
-        self.read_copies(pointer, address, None)
+        self.read_copies(pointer, address, None, PointerValidity::Current)
     }
 
     /// Decompresses stored bytes that the caller has verified, for example those of an audit. Nothing is

@@ -5,6 +5,7 @@ use millpond_env::mark;
 use millpond_env::sync::Arc;
 use millpond_object::{BlockError, Object, ObjectError, ObjectSetView, SyncedSet};
 use millpond_ondisk::{BlockId, BlockPointer, Level, ObjectId};
+use millpond_vdev::LeafId;
 
 /// Pointers in an indirect block of 4 KiB.
 const SPAN: u64 = 32;
@@ -50,6 +51,20 @@ fn sync(bench: &Bench) -> SyncedSet {
 
 fn is_corrupt<T: std::fmt::Debug>(outcome: Result<T, ObjectError>) -> bool {
     matches!(outcome, Err(ObjectError::Block(BlockError::Corrupt { .. })))
+}
+
+/// The first read may have met a sync; only the second one, which waits for syncs, counts.
+#[test]
+fn a_lost_block_is_counted_once_and_remembered() {
+    let (bench, id) = damaged(5 * SPAN, &[1]);
+    let errors = || bench.store.topology().leaf_stats(LeafId(0)).checksum_errors;
+    let mut back = vec![0; BLOCK as usize];
+    assert!(is_corrupt(object(&bench, id).read(SPAN * BLOCK, &mut back)));
+    // Two copies.
+    assert_eq!(errors(), 2);
+    let damaged = bench.store.damaged_blocks();
+    let blocks: Vec<_> = damaged.iter().map(|block| block.address.block).collect();
+    assert_eq!(blocks, [BlockId(1)]);
 }
 
 #[test]

@@ -10,8 +10,9 @@ impl BlockStore {
         address: BlockAddress,
         key: Option<&Arc<DatasetKey>>,
         begun: Option<Begun>,
+        validity: PointerValidity,
     ) -> Result<Fetched, BlockError> {
-        let mut stored = self.read_copies(pointer, address, begun)?;
+        let mut stored = self.read_copies(pointer, address, begun, validity)?;
         // The cache charges the length.
         if stored.capacity() / 8 > stored.len() / 7 {
             stored.shrink_to_fit();

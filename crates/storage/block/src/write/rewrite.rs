@@ -10,6 +10,7 @@ use super::WrittenForm;
 use super::place::{Extent, Placed, Placer, sealed_header};
 use super::prepare::Stored;
 use crate::copies::GANG_DEPTH_MAX;
+use crate::damage::PointerValidity;
 use crate::gang::{FoundHeader, HeaderBudget};
 use millpond_checksum::GangVerifier;
 use millpond_env::sync::Arc;
@@ -24,7 +25,7 @@ impl Placer<'_> {
             placer: self,
             job,
             bytes: &stored.bytes,
-            budget: HeaderBudget::of(&job.previous),
+            budget: HeaderBudget::of(&job.previous, PointerValidity::Current),
             extents: vec![],
         };
         rewrite.node(&job.previous, 0..stored.bytes.len(), 0)?;

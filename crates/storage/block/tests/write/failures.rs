@@ -1,7 +1,7 @@
 //! Failing leaves.
 
 use crate::pool::{Moody, Pool, TXG, Vdev, address, job, noise};
-use millpond_block::{BlockError, BlockWrite};
+use millpond_block::{BlockError, BlockWrite, PointerValidity, Retention};
 use millpond_device::Device;
 use millpond_env::mark;
 use millpond_env::sync::Arc;
@@ -206,6 +206,34 @@ fn reads_repair_corrupt_copies_if_enabled() {
             // Restore it for the next iteration.
             pool.devices[device].inner.write(0, before).unwrap();
         }
+    }
+}
+
+#[test]
+fn a_failed_read_by_an_outdated_pointer_blames_no_device() {
+    for vdev in [Vdev::Disk, Vdev::Mirror(2), Vdev::Raidz(4, 2)] {
+        let pool = Pool::new(&[(vdev, 9)]);
+        let pointer = pool.write_one(job(noise(1, 16 << 10))).pointer;
+        for device in &pool.devices {
+            for sector in 0..64 {
+                spoil(device, sector * 512);
+            }
+        }
+        let store = pool.reopened();
+        let errors = || -> u64 {
+            let topology = store.topology();
+            let leaves = 0..pool.devices.len() as u32;
+            leaves
+                .map(|leaf| topology.leaf_stats(LeafId(leaf)).checksum_errors)
+                .sum()
+        };
+        let read =
+            |validity| store.read_if_valid(&pointer, address(), None, Retention::Keep, validity);
+        assert!(read(PointerValidity::MaybeOutdated).is_err());
+        assert_eq!((errors(), store.damaged_blocks().len()), (0, 0), "{vdev:?}");
+        assert!(read(PointerValidity::Current).is_err());
+        assert!(errors() >= pool.devices.len() as u64, "{vdev:?}");
+        assert_eq!(store.damaged_blocks().len(), 1, "{vdev:?}");
     }
 }
 
