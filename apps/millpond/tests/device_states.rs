@@ -104,7 +104,7 @@ impl Stage {
         let is_listed = self.run("zpool status -x").0.contains("pool: tank");
         let (json, _) = self.run("zpool status -j tank");
         assert!(json.contains("\"state\":\"DEGRADED\""), "{json}");
-        line.starts_with(&format!("{device} DEGRADED 0 0 0 misses "))
+        line.starts_with(&format!("{device} ONLINE 0 0 0 misses "))
             && line.ends_with(", not read there")
             && self.health() == "DEGRADED"
             && is_listed

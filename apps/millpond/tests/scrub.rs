@@ -40,6 +40,19 @@ impl Stage {
 
     /// Runs a command that succeeds, and returns what it prints. `@a` stands for the image `a`.
     fn run(&self, line: &str) -> String {
+        let (is_done, text) = self.done(line);
+        assert!(is_done, "{line}: {text}");
+        text
+    }
+
+    /// Runs a command that fails, and returns what it prints.
+    fn refused(&self, line: &str) -> String {
+        let (is_done, text) = self.done(line);
+        assert!(!is_done, "{line}: {text}");
+        text
+    }
+
+    fn done(&self, line: &str) -> (bool, String) {
         let folder = format!("{}/", self.folder.path().display());
         let line = line.replace('@', &folder);
         let (program, rest) = line.split_once(' ').unwrap();
@@ -51,8 +64,7 @@ impl Stage {
             .output()
             .unwrap();
         let text = String::from_utf8([done.stderr, done.stdout].concat()).unwrap();
-        assert!(done.status.success(), "{line}: {text}");
-        text.replace(&folder, "@")
+        (done.status.success(), text.replace(&folder, "@"))
     }
 
     /// The classes of the events of scans, in order.
@@ -187,4 +199,69 @@ fn known_errors_are_scrubbed_until_they_are_gone() {
         rest,
         ["error scrub done errors=1", "error scrub done errors=0"]
     );
+}
+
+#[test]
+fn a_wiped_disk_is_replaced_at_its_own_path() {
+    let stage = Stage::new();
+    stage.run("zpool create tank mirror @a @b");
+    stage.write("file", &Seed::new(1).bytes(100_000));
+    let image = std::fs::File::create(stage.folder.path().join("b")).unwrap();
+    image.set_len(128 << 20).unwrap();
+    drop(image);
+    stage.run("zpool replace -w tank @b @b");
+    let status = stage.run("zpool status tank");
+    assert!(status.contains("\n state: ONLINE\n"), "{status}");
+    assert!(!status.contains("replacing"), "{status}");
+    let devices: Vec<&str> = status
+        .lines()
+        .filter_map(|line| line.trim_start().strip_prefix('@'))
+        .collect();
+    assert_eq!(devices.len(), 2, "{status}");
+    stage.run("zpool export tank");
+    let folder = stage.folder.path().display().to_string();
+    let verified = stage.run(&format!("millpond -d {folder} verify -q tank"));
+    assert!(
+        verified.ends_with("verdict: sound: no errors\n"),
+        "{verified}"
+    );
+}
+
+#[test]
+fn a_disk_that_the_pool_needs_is_not_replaced_at_its_own_path() {
+    let stage = Stage::new();
+    stage.run("zpool create tank @a");
+    stage.write("file", &Seed::new(1).bytes(100_000));
+    // Its labels are gone, nothing else.
+    let image = std::fs::File::options()
+        .write(true)
+        .open(stage.folder.path().join("a"))
+        .unwrap();
+    for offset in [0, (128 << 20) - (512 << 10)] {
+        image.write_all_at(&[0; 512 << 10], offset).unwrap();
+    }
+    let folder = stage.folder.path().join("a").display().to_string();
+    let refused = stage.refused(&format!("zpool replace tank {folder} {folder}"));
+    assert!(refused.contains("no valid replicas"), "{refused}");
+    assert!(
+        stage
+            .run("zpool status tank")
+            .contains("\n state: ONLINE\n")
+    );
+    stage.run("zpool scrub -w tank");
+}
+
+#[test]
+fn a_resilver_runs_when_online_returns() {
+    let stage = Stage::new();
+    stage.run("zpool create tank mirror @a @b");
+    stage.run("zpool offline tank @b");
+    stage.write("file", &Seed::new(1).bytes(100_000));
+    stage.run("zpool online tank @b");
+    assert_eq!(
+        stage.scan_events().first().map(String::as_str),
+        Some("resilver_start")
+    );
+    stage.run("zpool wait -t resilver tank");
+    assert_eq!(stage.scan_events(), ["resilver_start", "resilver_finish"]);
 }

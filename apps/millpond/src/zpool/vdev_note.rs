@@ -40,7 +40,7 @@ pub fn live(vdev: &VdevInfo, pool: &PoolInfo, ask: &Args, zone: &TimeZone) -> St
     } else if vdev.is_non_allocating {
         notes.push("(non-allocating)".into());
     }
-    if vdev.missed_txgs > 0 && vdev.state == VdevState::Degraded {
+    if vdev.missed_txgs > 0 && vdev.state == VdevState::Healthy {
         let s = if vdev.missed_txgs == 1 { "" } else { "s" };
         notes.push(format!(
             "misses {} txg{s}, not read there",

@@ -274,13 +274,13 @@ fn is_mislabelled(vdev: &VdevInfo) -> bool {
     vdev.state == VdevState::CannotOpen && vdev.aux != VdevAux::OpenFailed
 }
 
-/// A leaf that is degraded only because it missed txgs.
+/// A leaf that is in use, but missed txgs.
 fn is_outdated(vdev: &VdevInfo) -> bool {
-    vdev.state == VdevState::Degraded && vdev.aux == VdevAux::None && vdev.missed_txgs > 0
+    vdev.state == VdevState::Healthy && vdev.aux == VdevAux::None && vdev.missed_txgs > 0
 }
 
 fn is_failing(vdev: &VdevInfo) -> bool {
-    vdev.state == VdevState::Degraded && !is_outdated(vdev)
+    vdev.state == VdevState::Degraded
         || vdev
             .read_errors
             .max(vdev.write_errors)

@@ -86,6 +86,17 @@ pub fn is_alone() -> bool {
     ALONE.get()
 }
 
+/// Waits in real time. Under the seeded scheduler it only lets other threads run.
+pub fn sleep(duration: std::time::Duration) {
+    #[cfg(millpond_sim)]
+    {
+        let _ = duration;
+        yield_now();
+    }
+    #[cfg(not(millpond_sim))]
+    std::thread::sleep(duration);
+}
+
 /// Yields to other threads.
 pub fn yield_now() {
     #[cfg(millpond_sim)]

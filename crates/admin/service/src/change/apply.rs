@@ -1,5 +1,6 @@
 //! Applies one change to an open pool.
 
+use super::attach::attach;
 use super::checks::{open_all, open_to_write, open_tops};
 use crate::change::change_error;
 use crate::info::compatibility::{requested, unreadable};
@@ -17,12 +18,21 @@ use millpond_ondisk::Guid;
 use millpond_ondisk::dsl::keys::master_node;
 use millpond_pool::clear_labels;
 use millpond_pool::import::read_labels;
-use millpond_pool::{AttachKind, NewVdevOptions, NewVdevs, Offline, PoolError, ScrubRange};
+use millpond_pool::{NewVdevOptions, NewVdevs, Offline, PoolError, ScrubRange};
 use millpond_posix::{QuotaMeasure, QuotaOwner};
 
 /// Upper bound of the txgs synced after a destroy, to free space before the pool is closed. The rest is freed
 /// when the pool is opened again.
 const FREEING_TXGS_MAX: usize = 64;
+
+/// Starts the resilver that is due, so that a command that waits for it finds it.
+fn start_resilver(pool: &Pool) -> Result<(), ChangeError> {
+    let engine = pool.inner();
+    if engine.suspension().is_none() {
+        engine.start_resilver()?;
+    }
+    Ok(())
+}
 
 /// Makes one change. It is on stable storage when this returns.
 pub(crate) fn apply(
@@ -72,6 +82,7 @@ pub(crate) fn apply(
             engine.clear_leaves(guids.as_deref());
             engine.resume()?;
             engine.sync_unless_suspended()?;
+            start_resilver(pool)?;
         }
         PoolChange::Offline {
             leaf,
@@ -91,20 +102,9 @@ pub(crate) fn apply(
                 let found = place.and_then(|(_, path)| open_to_write(path).ok());
                 engine.online_leaf(leaf, found.as_ref().map(|found| &found.device))?;
             }
+            start_resilver(pool)?;
         }
-        PoolChange::Attach(side) => {
-            let device = open_to_write(&side.path)?;
-            let kind = match side.is_replacement {
-                true => AttachKind::Replacement,
-                false => AttachKind::Mirror,
-            };
-            // What the labels say was checked before.
-            let options = NewVdevOptions {
-                ashift: None,
-                force: true,
-            };
-            engine.attach_leaf(Guid(side.old), &device, kind, options, &|_| false)?;
-        }
+        PoolChange::Attach(side) => attach(pool, side)?,
         PoolChange::RemoveAuxiliary { guid } => {
             let removed = engine.remove_auxiliary(Guid(*guid))?;
             // A device that is open elsewhere in this process is cleared there.

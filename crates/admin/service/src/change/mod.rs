@@ -1,6 +1,7 @@
 //! Changes of open pools.
 
 pub(crate) mod apply;
+mod attach;
 pub(crate) mod checks;
 pub(crate) mod create;
 mod error;

@@ -91,7 +91,7 @@ fn vdev<'a>(
         devid: config.devid.clone(),
         is_whole_disk: config.whole_disk.unwrap_or(false),
         class,
-        state: health.map_or(VdevState::Healthy, |health| state(health.state)),
+        state: health.map_or(VdevState::Healthy, shown_state),
         aux: health.map_or(VdevAux::None, |health| aux(health.aux)),
         missed_txgs: health.map_or(0, |health| health.missed_txgs),
         is_absent: config.not_present,
@@ -209,8 +209,11 @@ pub fn sum(root: &mut VdevInfo) {
     (root.allocated_bytes, root.total_bytes, root.deflated_bytes) = (allocated, total, deflated);
 }
 
-fn state(state: import::VdevState) -> VdevState {
-    match state {
+/// A leaf that only lacks txgs is online and being resilvered, as OpenZFS shows it. The vdevs above it stay degraded.
+fn shown_state(health: &NodeHealth) -> VdevState {
+    let is_outdated = health.missed_txgs > 0 && health.aux == import::VdevAux::None;
+    match health.state {
+        import::VdevState::Degraded if is_outdated => VdevState::Healthy,
         import::VdevState::Offline => VdevState::Offline,
         import::VdevState::Removed => VdevState::Removed,
         import::VdevState::CannotOpen => VdevState::CannotOpen,
