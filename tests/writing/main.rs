@@ -15,6 +15,7 @@ mod faulty_hardware;
 mod frees;
 mod full;
 mod gangs;
+mod grow;
 mod hang;
 mod log;
 mod properties;

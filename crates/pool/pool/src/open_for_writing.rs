@@ -124,6 +124,7 @@ impl Pool {
         .map_err(at)?;
         let pool = Self::from_parts(parts);
         pool.load_scan(&read).map_err(at)?;
+        pool.restore_end_labels();
         pool.write_opened_uberblock().map_err(at)?;
         pool.start().map_err(at)?;
         pool.port.attach(&pool).map_err(at)?;
@@ -134,6 +135,7 @@ impl Pool {
             }
         }
         pool.wait_for_devices(writing);
+        pool.grow_if_automatic();
         tracing::debug!(pool = %pool.name(), txg = txg.0, "open for writing");
         Ok(pool)
     }

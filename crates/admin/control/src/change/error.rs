@@ -6,7 +6,7 @@ use millpond_block::LeafRefusal;
 use millpond_dataset::{DatasetError, Refusal};
 use millpond_pool::PoolError;
 use millpond_pool::SettingError;
-use millpond_pool::{AttachError, AttachRefusal, DetachRefusal, RemoveError};
+use millpond_pool::{AttachError, AttachRefusal, DetachRefusal, GrowError, RemoveError};
 use millpond_pool::{CreateError, LeafError, NewVdevError, ReplicationMismatch};
 
 /// Why a change failed.
@@ -196,6 +196,16 @@ impl From<AttachError> for ChangeError {
             }
             AttachError::Create(error) => error.into(),
             AttachError::Pool(error) => error.into(),
+            other => Self::Failed(other.to_string()),
+        }
+    }
+}
+
+impl From<GrowError> for ChangeError {
+    fn from(error: GrowError) -> Self {
+        match error {
+            GrowError::NoSuchLeaf => Self::NoSuchDevice,
+            GrowError::Pool(error) => error.into(),
             other => Self::Failed(other.to_string()),
         }
     }

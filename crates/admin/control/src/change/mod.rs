@@ -91,6 +91,9 @@ pub enum PoolChange {
     Online {
         /// The guids of the leaves.
         leaves: Vec<u64>,
+        /// Whether their vdevs take the space of devices that have grown. Otherwise they do so only with
+        /// `autoexpand=on`.
+        expand: bool,
     },
     /// Attaches a device beside a leaf: as another side of a mirror, or as its replacement.
     Attach(NewSide),

@@ -134,6 +134,20 @@ impl SpaceMapObjects {
         self.locations.lock().vdevs.insert(geometry.vdev(), vdev);
     }
 
+    /// Makes room for the new metaslabs of a vdev that grew. Returns how many it had.
+    pub(crate) fn grow_vdev(&self, geometry: VdevGeometry) -> u64 {
+        let mut locations = self.locations.lock();
+        let Some(vdev) = locations.vdevs.get_mut(&geometry.vdev()) else {
+            return 0;
+        };
+        let before = vdev.maps.len();
+        let count = usize::try_from(geometry.metaslab_count()).unwrap_or(before);
+        vdev.geometry = geometry;
+        vdev.maps.resize(count.max(before), 0);
+        vdev.unflushed.resize(count.max(before), 0);
+        before as u64
+    }
+
     /// The geometry of each vdev.
     pub(crate) fn geometries(&self) -> BTreeMap<VdevId, VdevGeometry> {
         let locations = self.locations.lock();

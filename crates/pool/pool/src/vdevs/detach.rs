@@ -38,6 +38,8 @@ impl Pool {
                 false => clear_labels(device.as_ref()).map(drop),
             };
         }
+        // Those that are left may all be larger.
+        self.grow_if_automatic();
         Ok(())
     }
 

@@ -5,6 +5,7 @@ pub(crate) mod attach;
 pub(crate) mod cache_devices;
 pub(crate) mod detach;
 pub(crate) mod dtl;
+pub(crate) mod grow;
 pub(crate) mod leaf_monitor;
 pub(crate) mod leaf_states;
 pub(crate) mod leaves;

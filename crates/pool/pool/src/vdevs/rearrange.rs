@@ -71,6 +71,20 @@ pub(crate) fn path_to(root: &VdevConfig, leaf: Guid) -> Option<Vec<usize>> {
     })
 }
 
+/// The bytes that a device needs to be this leaf: its part of the whole metaslabs of the top-level vdev. Beyond those
+/// nothing is allocated.
+pub(crate) fn needed_bytes(root: &VdevConfig, leaf: Guid) -> Option<u64> {
+    let path = path_to(root, leaf)?;
+    let top = root.children.get(*path.first()?)?;
+    let shift = u32::try_from(top.metaslab_shift).unwrap_or(0).min(63);
+    let used = top.asize_bytes >> shift << shift;
+    let columns = match top.kind {
+        VdevType::Raidz => top.children.len() as u64,
+        _ => 1,
+    };
+    Some(used.div_ceil(columns.max(1)))
+}
+
 /// The vdev at the end of a path.
 pub(crate) fn at_mut<'a>(root: &'a mut VdevConfig, path: &[usize]) -> Option<&'a mut VdevConfig> {
     let mut vdev = root;
