@@ -5,15 +5,19 @@ use crate::attach::{attach, complete, of_disk, tops};
 use crate::exhaustive::{Files, State, each_state, files_of, is_all, judge};
 use crate::scan::{lived, online, scrub};
 use crate::sim;
+use millpond_device::Device;
 use millpond_engine::{
     AttachKind, Caller, GrowError, Growth,
     NewLayout::{self, Mirror, Raidz, Single},
     NewMode, Pool, PoolSetting, WriteAt,
 };
 use millpond_env::mark;
-use millpond_ondisk::Guid;
+use millpond_ondisk::{
+    Ashift, Guid, LeafLayout, UBERBLOCK_RING_BYTES, UBERBLOCK_RING_OFFSET_BYTES, Uberblock,
+    UberblockRing,
+};
 use millpond_pool::import::read_labels;
-use millpond_sim::{Seed, World};
+use millpond_sim::{Seed, SimDisk, World};
 use std::sync::Arc;
 
 const MIB: u64 = 1 << 20;
@@ -73,6 +77,19 @@ fn used_from(pool: &Pool, index: u64) -> usize {
     used.count()
 }
 
+/// The txgs of the uberblocks in the ring of each label.
+fn txgs_of_rings(disk: &SimDisk) -> [Vec<u64>; 4] {
+    let layout = LeafLayout::new(disk.size_bytes()).unwrap();
+    layout.label_offsets_bytes().map(|label| {
+        let mut ring = vec![0; UBERBLOCK_RING_BYTES];
+        let at = label + UBERBLOCK_RING_OFFSET_BYTES;
+        disk.read(at, &mut ring).unwrap();
+        let slots = UberblockRing::new(Ashift(9)).slots(&ring);
+        let valid = slots.filter_map(|(_, slot)| Uberblock::decode(slot).ok());
+        valid.map(|uberblock| uberblock.txg.0).collect()
+    })
+}
+
 #[test]
 fn every_kind_of_vdev_grows_when_told_and_the_space_is_used() {
     let _marks = [mark::expect("vdev-grown"), mark::expect("end-labels-moved")];
@@ -106,6 +123,12 @@ fn every_kind_of_vdev_grows_when_told_and_the_space_is_used() {
         for disk in world.disks() {
             let labels = read_labels(disk.as_ref());
             assert!(labels.iter().all(Result::is_ok), "{shape}: labels moved");
+            // With the uberblocks from before, so that what was there does not matter.
+            let [first, .., last] = txgs_of_rings(&disk);
+            assert!(
+                first.len() > 2 && first == last,
+                "{shape}: {first:?} {last:?}"
+            );
         }
         let added = pool
             .inner()

@@ -77,8 +77,9 @@ fn copy_to_end(device: &dyn Device, ashift: Ashift) -> Result<(), LabelError> {
         // The ring first: a label without uberblocks would let the device look older than it is.
         let mut ring = vec![0u8; UBERBLOCK_RING_BYTES];
         for (offset, slot) in &slots {
-            let sealed = sealer(slot)?.sealed(ring_at.saturating_add(*offset));
-            let start = usize::try_from(*offset).unwrap_or(usize::MAX);
+            let sealed = sealer(slot)?.sealed(label.saturating_add(*offset));
+            let start = offset.saturating_sub(UBERBLOCK_RING_OFFSET_BYTES);
+            let start = usize::try_from(start).unwrap_or(usize::MAX);
             let end = start.saturating_add(sealed.len());
             if let Some(place) = ring.get_mut(start..end) {
                 place.copy_from_slice(&sealed);
@@ -116,7 +117,7 @@ fn intact(
     Ok(None)
 }
 
-/// The valid uberblock slots of the labels at the start, with their offsets in the ring.
+/// The valid uberblock slots of the labels at the start, with their offsets in the label.
 fn valid_slots(
     device: &dyn Device,
     places: &[u64; 4],
@@ -124,11 +125,12 @@ fn valid_slots(
 ) -> Result<BTreeMap<u64, Vec<u8>>, LabelError> {
     let mut valid = BTreeMap::new();
     for index in AT_START {
-        let ring_at = places[index].saturating_add(UBERBLOCK_RING_OFFSET_BYTES);
+        let label = places[index];
+        let ring_at = label.saturating_add(UBERBLOCK_RING_OFFSET_BYTES);
         let ring = device.read_vec(ring_at, UBERBLOCK_RING_BYTES)?;
         for (offset, slot) in cut.slots(&ring) {
             let is_valid = Uberblock::decode(slot).is_ok()
-                && is_region_intact(slot, ring_at.saturating_add(offset));
+                && is_region_intact(slot, label.saturating_add(offset));
             if is_valid {
                 valid.entry(offset).or_insert_with(|| slot.to_vec());
             }
