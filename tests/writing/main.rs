@@ -26,6 +26,7 @@ mod rig;
 mod scan;
 mod sim;
 mod soak;
+mod split;
 mod states;
 mod sweep;
 mod upgraded;

@@ -146,6 +146,94 @@ fn a_pool_grows_with_online_e_and_shows_what_it_could() {
 }
 
 #[test]
+fn a_pool_of_mirrors_is_split_as_recorded() {
+    let stage = Stage::new(&["d0", "d1", "d2", "d3", "c", "s"]);
+    stage.quietly("zpool create tank mirror @d0 @d1 mirror @d2 @d3 cache @c spare @s");
+    let layout = |sides: [&str; 2]| {
+        let [one, two] = sides;
+        let head = "would create 'new' with the following layout:\n\n\tnew\n";
+        (format!("{head}\t  {one}\n\t  {two}\n"), 0)
+    };
+    assert_eq!(stage.run("zpool split -n tank new"), layout(["@d1", "@d3"]));
+    assert_eq!(
+        stage.run("zpool split -n tank new @d0"),
+        layout(["@d0", "@d3"])
+    );
+    for (line, words) in [
+        (
+            "zpool split tank new @nosuch",
+            "cannot resolve path '@nosuch'\nUnable to build a pool from the specified devices",
+        ),
+        (
+            "zpool split -n tank new @d0 @d1",
+            "Unable to split tank: Device list must include at most one disk from each mirror",
+        ),
+        (
+            "zpool split tank new @c",
+            "Unable to split tank: Device list must include at most one disk from each mirror",
+        ),
+        (
+            "zpool split tank tank",
+            "Unable to split tank: pool already exists",
+        ),
+        (
+            "zpool split tank bad/name",
+            "Unable to split tank: invalid character '/' in pool name",
+        ),
+        (
+            "zpool split nosuch new",
+            "cannot open 'nosuch': no such pool",
+        ),
+    ] {
+        stage.refused(line, words);
+    }
+    stage.quietly("zfs create tank/fs");
+    stage.quietly("zpool split -o comment=copy tank new");
+    let (status, _) = stage.run("zpool status tank");
+    let config: Vec<&str> = status
+        .lines()
+        .map(str::trim)
+        .filter(|line| line.starts_with('@') || line.starts_with("tank") || line.contains("mirror"))
+        .map(|line| line.split_whitespace().next().unwrap_or_default())
+        .collect();
+    assert_eq!(config, ["tank", "@d0", "@d2", "@c", "@s"], "{status}");
+    stage.refused(
+        "zpool split tank new2",
+        "Unable to split tank: Source pool must be composed only of mirrors\n",
+    );
+    let (found, _) = stage.run("zpool import");
+    let lines = ["pool: new", "state: ONLINE", "@d1  ONLINE", "@d3  ONLINE"];
+    assert!(lines.iter().all(|line| found.contains(line)), "{found}");
+    stage.quietly("zpool import -N new");
+    let (sizes, _) = stage.run("zpool list -H -o name,size,health,comment");
+    assert_eq!(sizes, "new\t224M\tONLINE\tcopy\ntank\t224M\tONLINE\t-\n");
+    let (names, _) = stage.run("zfs list -H -o name");
+    assert_eq!(names, "new\nnew/fs\ntank\ntank/fs\n");
+    let (history, _) = stage.run("zpool history -i new");
+    assert!(history.contains("split from pool tank"), "{history}");
+    let (history, _) = stage.run("zpool history -i tank");
+    assert!(
+        history.contains("zpool split -o comment=copy tank new"),
+        "{history}"
+    );
+    for name in ["new", "tank"] {
+        stage.quietly(&format!("zfs create {name}/after"));
+        stage.quietly(&format!("zpool export {name}"));
+    }
+    for name in ["new", "tank"] {
+        stage.judge(name);
+    }
+    // With -R, the new pool is imported.
+    stage.quietly("zpool import -N tank");
+    for (old, side) in [("@d0", "@d1"), ("@d2", "@d3")] {
+        stage.quietly(&format!("zpool attach -f -w tank {old} {side}"));
+    }
+    stage.quietly("zpool split -R /nowhere tank second");
+    let (roots, _) = stage.run("zpool list -H -o name,altroot");
+    assert_eq!(roots, "second\t/nowhere\ntank\t-\n");
+}
+
+#[test]
 fn a_device_that_shrank_is_refused_and_its_vdev_keeps_its_size() {
     let stage = Stage::new(&["a", "b"]);
     stage.quietly("zpool create tank mirror @a @b");

@@ -1,6 +1,7 @@
 //! Applies one change to an open pool.
 
 use super::checks::{open_all, open_to_write, open_tops};
+use super::split;
 use crate::change::change_error;
 use crate::info::compatibility::{requested, unreadable};
 use millpond_control::{
@@ -110,6 +111,7 @@ pub(crate) fn apply(
             }
         }
         PoolChange::Detach { leaf } => engine.detach_leaf(Guid(*leaf))?,
+        PoolChange::Split(half) => split::split(pool, half)?,
         PoolChange::Scrub(ScrubAction::Start { since_last }) => {
             engine.start_scrub(match since_last {
                 true => ScrubRange::SinceLastScrub,

@@ -4,5 +4,6 @@ pub(crate) mod apply;
 pub(crate) mod checks;
 pub(crate) mod create;
 mod error;
+mod split;
 
 pub(crate) use error::change_error;

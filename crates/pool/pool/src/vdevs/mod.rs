@@ -16,5 +16,6 @@ pub(crate) mod remove;
 pub(crate) mod reopen;
 pub(crate) mod replication;
 pub(crate) mod spares;
+pub(crate) mod split;
 pub(crate) mod topology;
 pub(crate) mod zaps;
