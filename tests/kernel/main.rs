@@ -7,6 +7,7 @@
 
 mod attach;
 mod cache;
+mod grow;
 mod log;
 #[path = "../writing/records.rs"]
 mod records;

@@ -34,11 +34,11 @@ fn leaf_at(pool: &Pool, path: &str) -> Guid {
         .guid
 }
 
-fn of_disk(pool: &Pool, number: usize) -> Guid {
+pub(crate) fn of_disk(pool: &Pool, number: usize) -> Guid {
     leaf_at(pool, &format!("/sim/d{number}.img"))
 }
 
-fn attach(
+pub(crate) fn attach(
     pool: &Pool,
     old: Guid,
     disk: &Arc<SimDisk>,
@@ -51,7 +51,7 @@ fn attach(
 }
 
 /// Resilvers to the end and finishes replacements.
-fn complete(pool: &Pool) {
+pub(crate) fn complete(pool: &Pool) {
     finish(pool);
     let state = state(pool);
     assert_eq!((state.phase, state.errors), (ScanPhase::Finished, 0));
@@ -59,7 +59,7 @@ fn complete(pool: &Pool) {
     pool.inner().finish_replacements().unwrap();
 }
 
-fn tops(pool: &Pool) -> Vec<VdevConfig> {
+pub(crate) fn tops(pool: &Pool) -> Vec<VdevConfig> {
     pool.inner().config().root.children
 }
 

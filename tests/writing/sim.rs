@@ -91,9 +91,9 @@ pub fn create_without(
     Pool::create(&world.env(), &new).unwrap()
 }
 
-/// Finds the pool on the world's disks.
-pub fn candidate(world: &World) -> PoolCandidate {
-    let candidates = world
+/// The world's disks, as a search finds them.
+pub fn candidates(world: &World) -> Vec<Candidate> {
+    world
         .disks()
         .iter()
         .map(|disk| Candidate {
@@ -103,8 +103,12 @@ pub fn candidate(world: &World) -> PoolCandidate {
             device: Arc::clone(disk) as Arc<dyn Device>,
             is_live: false,
         })
-        .collect();
-    let mut pools = find_pools(&scan_devices(candidates), 0);
+        .collect()
+}
+
+/// Finds the pool on the world's disks.
+pub fn candidate(world: &World) -> PoolCandidate {
+    let mut pools = find_pools(&scan_devices(candidates(world)), 0);
     assert_eq!(pools.len(), 1, "pools found");
     pools.remove(0)
 }

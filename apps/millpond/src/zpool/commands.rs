@@ -2,7 +2,7 @@
 
 use super::{
     attach, create, device_state, events, get, history, import, iostat, list, manage, remove,
-    scrub, status, upgrade, wait,
+    scrub, split, status, upgrade, wait,
 };
 use crate::command::{Command, Parsed, built, letters, long, not_built, with_longs};
 use crate::getopt::Long;
@@ -114,10 +114,11 @@ pub const COMMANDS: &[Command] = &[
         ],
         attach::replace,
     ),
-    not_built(
+    built(
         "split",
         letters("gLnPlR:o:"),
         &["Missing pool name", "Missing new pool name"],
+        split::split,
     ),
     not_built(
         "initialize",

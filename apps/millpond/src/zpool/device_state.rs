@@ -97,19 +97,25 @@ pub fn online(session: &mut Session, parsed: &Parsed) -> Ending {
             status = 1;
             continue;
         };
-        let action = format!("cannot online {device}");
+        let expands = parsed.has("e");
+        if expands && vdev.class == VdevClass::Cache {
+            let line = format!("cannot expand {device}: cannot expand cache devices");
+            writeln!(session.err, "{line}")?;
+            status = 1;
+            continue;
+        }
+        let action = match expands {
+            true => format!("cannot expand {device}"),
+            false => format!("cannot online {device}"),
+        };
         if let Some(why) = not_administered(&vdev) {
             writeln!(session.err, "{action}: {why}")?;
             status = 1;
             continue;
         }
-        if parsed.has("e") && vdev.expandable_bytes > 0 {
-            return Err(Failure::Refused(
-                "millpond: expanding a device that has grown is not implemented yet".into(),
-            ));
-        }
         let change = PoolChange::Online {
             leaves: vec![vdev.guid],
+            expand: expands,
         };
         let done = session.service()?.change(name, &[change], &parsed.line);
         done.map_err(|failed| failure(Verb::Other, &action, &failed.error))?;

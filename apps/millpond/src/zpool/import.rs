@@ -174,7 +174,12 @@ fn asks_for_old_state_only(parsed: &Parsed) -> bool {
     parsed.has("n") && (parsed.value("T").is_some() || parsed.has("rewind-to-checkpoint"))
 }
 
-fn import(session: &mut Session, parsed: &Parsed, request: &ImportRequest, word: &str) -> Ending {
+pub(super) fn import(
+    session: &mut Session,
+    parsed: &Parsed,
+    request: &ImportRequest,
+    word: &str,
+) -> Ending {
     let mut request = request.clone();
     if request.search.paths.is_empty() && request.search.cache_file.is_none() {
         let folders = searched(session, &[]);

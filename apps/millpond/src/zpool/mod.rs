@@ -22,6 +22,7 @@ mod remove;
 mod replication_text;
 mod scan_text;
 mod scrub;
+mod split;
 mod status;
 mod status_json;
 mod upgrade;

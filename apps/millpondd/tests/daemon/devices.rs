@@ -92,6 +92,7 @@ fn a_returned_disk_is_reopened_on_request() {
     std::fs::copy(stage.image("a"), &image).unwrap();
     let online = PoolChange::Online {
         leaves: vec![leaf(1).guid],
+        expand: false,
     };
     asked
         .change("tank", std::slice::from_ref(&online), "")

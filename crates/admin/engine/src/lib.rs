@@ -13,6 +13,7 @@ mod properties;
 mod replay;
 mod search;
 mod served;
+mod split;
 mod tx_provider;
 mod view;
 
@@ -34,11 +35,12 @@ pub use millpond_object::{ObjectError, ObjectSetView, ObjectView, ReadableObject
 pub use millpond_ondisk::{BlockId, ObjectId, Txg, acl};
 pub use millpond_pool::import::{Found, PoolCandidate, PoolState, Rewind, RewindError};
 pub use millpond_pool::{
-    AttachError, AttachKind, CreateError, FeatureChoice, FoundLogs, HistoryCommand, LeafError,
-    LeafEvent, LeafEventKind, NewDevice, NewLayout, NewPool, NewTop, NewVdevError, NewVdevOptions,
-    NewVdevs, NotedEvent, Offline, OpenError, OpenOptions, PoolError, PoolSetting, Replication,
-    ReplicationMismatch, RequestDeadline, ScanNote, ScanRefusal, ScrubRange, SettingError,
-    SettingTime, SyncMode, VdevSetting, WhyReadOnly, WriteOptions,
+    AttachError, AttachKind, CreateError, FeatureChoice, FoundLogs, GrowError, Growth,
+    HistoryCommand, LeafError, LeafEvent, LeafEventKind, NewDevice, NewLayout, NewPool, NewTop,
+    NewVdevError, NewVdevOptions, NewVdevs, NotedEvent, Offline, OpenError, OpenOptions, PoolError,
+    PoolSetting, Replication, ReplicationMismatch, RequestDeadline, ScanNote, ScanRefusal,
+    ScrubRange, SettingError, SettingTime, SplitError, SplitRefusal, SyncMode, VdevSetting,
+    WhyReadOnly, WriteOptions,
 };
 /// The newest version of file systems, and the only one that can be written.
 pub use millpond_posix::VERSION as FILE_SYSTEM_VERSION;
@@ -56,4 +58,5 @@ pub use pool::{Pool, SCAN_FOR_WRITING};
 pub use properties::LiteralProperty;
 pub use search::Search;
 pub use served::MountSettings;
+pub use split::{HalfError, NewHalf, Reopen};
 pub use view::{DatasetIter, View};

@@ -13,6 +13,7 @@ pub(crate) use aligned::AlignedBuf;
 use direct::DirectOpening;
 use durable::DurableOpening;
 use millpond_env::sync::OnceLock;
+use millpond_env::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::{FallocateFlags, FileType, FlockOperation};
 use rustix::io::Errno;
 use std::fs::File;
@@ -54,7 +55,7 @@ pub enum LockState {
 pub struct FileDevice {
     file: File,
     path: PathBuf,
-    size_bytes: u64,
+    size_bytes: AtomicU64,
     sector_bytes: u32,
     is_block_device: bool,
     is_writable: bool,
@@ -125,13 +126,10 @@ impl FileDevice {
                 path: path.display().to_string(),
             });
         }
-        let (size_bytes, sector_bytes) = if is_block_device {
-            // The metadata of a block device give a length of 0, so seek to its end.
-            let end = rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0))
-                .map_err(|errno| named(&errno.into()))?;
-            (end, rustix::fs::ioctl_blksszget(&file).unwrap_or(512))
-        } else {
-            (metadata.len(), 512)
+        let size_bytes = size_of(&file, is_block_device).map_err(|error| named(&error))?;
+        let sector_bytes = match is_block_device {
+            true => rustix::fs::ioctl_blksszget(&file).unwrap_or(512),
+            false => 512,
         };
         let mut lock_state = lock(&file, &metadata, options.write);
         let backing = match is_block_device {
@@ -164,7 +162,7 @@ impl FileDevice {
             backends,
             file,
             path: path.to_owned(),
-            size_bytes,
+            size_bytes: AtomicU64::new(size_bytes),
             sector_bytes,
             is_block_device,
             is_writable: options.write,
@@ -220,7 +218,7 @@ impl FileDevice {
         self.identity
     }
     fn check(&self, offset_bytes: u64, length_bytes: u64) -> Result<(), DeviceError> {
-        DeviceError::check_range(offset_bytes, length_bytes, self.size_bytes)
+        DeviceError::check_range(offset_bytes, length_bytes, self.size_bytes())
     }
     fn check_writable(&self) -> Result<(), DeviceError> {
         if self.is_writable {
@@ -369,12 +367,26 @@ impl FileDevice {
     }
 }
 
+fn size_of(file: &File, is_block_device: bool) -> io::Result<u64> {
+    match is_block_device {
+        // The metadata of a block device give a length of 0, so seek to its end.
+        true => Ok(rustix::fs::seek(file, rustix::fs::SeekFrom::End(0))?),
+        false => Ok(file.metadata()?.len()),
+    }
+}
+
 /// The largest excess capacity of a buffer that a read may reuse, in bytes.
 const EXCESS_BYTES_MAX: usize = 4096;
 
 impl Device for FileDevice {
     fn size_bytes(&self) -> u64 {
-        self.size_bytes
+        self.size_bytes.load(Ordering::SeqCst)
+    }
+    fn measure(&self) -> Result<u64, DeviceError> {
+        let failed = |error| DeviceError::io("measure", 0, 0, &error);
+        let now = size_of(&self.file, self.is_block_device).map_err(failed)?;
+        self.size_bytes.fetch_max(now, Ordering::SeqCst);
+        Ok(now)
     }
     fn sector_bytes(&self) -> u32 {
         self.sector_bytes
@@ -471,7 +483,7 @@ impl Device for FileDevice {
         self.check_writable()?;
         self.flushes
             .pass(|| self.file.sync_data())
-            .map_err(|error| DeviceError::io("flush", 0, self.size_bytes, &error))
+            .map_err(|error| DeviceError::io("flush", 0, self.size_bytes(), &error))
     }
     fn write_durable(&self, requests: &mut [WriteRequest<'_>]) {
         self.write_now_durable(requests);

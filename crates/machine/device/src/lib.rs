@@ -47,8 +47,18 @@ pub use watch::{Unwatched, Watch};
 /// Requests block the calling thread. Deep queues come from many callers, from [`Device::read_many`],
 /// [`Device::write_many`] and [`read_batch`]. Implementations take no lock that a caller could hold.
 pub trait Device: Send + Sync + fmt::Debug {
-    /// Size in bytes.
+    /// Size in bytes, as it was when the device was opened or last measured.
     fn size_bytes(&self) -> u64;
+    /// Measures the device again, and returns its size now in bytes.
+    ///
+    /// If it has grown, [`Device::size_bytes`] is the new size from now on. If it has shrunk, that stays: what a
+    /// pool needs may lie behind the end.
+    ///
+    /// # Errors
+    /// [`DeviceError::Io`].
+    fn measure(&self) -> Result<u64, DeviceError> {
+        Ok(self.size_bytes())
+    }
     /// The smallest unit that the device writes atomically, in bytes (512, 4096, …).
     fn sector_bytes(&self) -> u32;
     /// Fills `buffer` from `offset_bytes`.

@@ -21,7 +21,9 @@ use std::ops::Range;
 pub struct SimDisk {
     shared: Arc<Shared>,
     number: usize,
-    size_bytes: u64,
+    size_bytes: AtomicU64,
+    /// What the disk answers when it is measured.
+    measured_bytes: AtomicU64,
     sector_bytes: u32,
     cache: Mutex<PageCache>,
     faults: Mutex<Option<FaultPlan>>,
@@ -42,7 +44,8 @@ impl SimDisk {
         Self {
             shared,
             number,
-            size_bytes,
+            size_bytes: AtomicU64::new(size_bytes),
+            measured_bytes: AtomicU64::new(size_bytes),
             sector_bytes,
             cache: Mutex::new(PageCache::new(content)),
             faults: Mutex::new(None),
@@ -84,6 +87,10 @@ impl SimDisk {
             return;
         }
         (self.hung).pass(kind, offset_bytes, |ns| self.shared.put_forward(ns));
+    }
+    /// Makes the disk larger or smaller. Who has it open learns of it by [`Device::measure`].
+    pub fn resize(&self, size_bytes: u64) {
+        self.measured_bytes.store(size_bytes, Ordering::SeqCst);
     }
     /// Removes the disk or attaches it again. While absent, every request fails; the content is kept.
     pub fn set_absent(&self, is_absent: bool) {
@@ -132,8 +139,8 @@ impl SimDisk {
     fn elsewhere(&self, offset_bytes: u64, length: usize) -> u64 {
         // Half a disk away, so certainly a wrong offset.
         let sector = u64::from(self.sector_bytes).max(1);
-        let span = self.size_bytes.saturating_sub(length as u64).max(1);
-        ((offset_bytes + self.size_bytes / 2) % span) / sector * sector
+        let span = self.size_bytes().saturating_sub(length as u64).max(1);
+        ((offset_bytes + self.size_bytes() / 2) % span) / sector * sector
     }
     fn admit(
         &self,
@@ -141,7 +148,7 @@ impl SimDisk {
         offset_bytes: u64,
         length: u64,
     ) -> Result<(), DeviceError> {
-        DeviceError::check_range(offset_bytes, length, self.size_bytes)?;
+        DeviceError::check_range(offset_bytes, length, self.size_bytes())?;
         if self.is_absent.load(Ordering::SeqCst) {
             return Err(failed(action, offset_bytes, length, GONE));
         }
@@ -177,13 +184,19 @@ fn failed(action: &'static str, offset_bytes: u64, length_bytes: u64, words: &st
 
 impl fmt::Debug for SimDisk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SimDisk({}, {} bytes)", self.number, self.size_bytes)
+        write!(f, "SimDisk({}, {} bytes)", self.number, self.size_bytes())
     }
 }
 
 impl Device for SimDisk {
     fn size_bytes(&self) -> u64 {
-        self.size_bytes
+        self.size_bytes.load(Ordering::SeqCst)
+    }
+    fn measure(&self) -> Result<u64, DeviceError> {
+        self.admit("measure", 0, 0)?;
+        let now = self.measured_bytes.load(Ordering::SeqCst);
+        self.size_bytes.fetch_max(now, Ordering::SeqCst);
+        Ok(now)
     }
     fn sector_bytes(&self) -> u32 {
         self.sector_bytes

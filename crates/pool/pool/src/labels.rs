@@ -7,8 +7,11 @@
 //! Pages `docs/format/label.md` ("Writing") and `docs/format/uberblock.md` ("Writing").
 
 mod clear;
+mod error;
+pub(crate) mod moved;
 
 pub use clear::{Cleared, clear_labels};
+pub use error::LabelError;
 
 use crate::config::{PoolConfig, auxiliary_label_list};
 use crate::features::counts::POOL_VERSION_FEATURES;
@@ -27,24 +30,6 @@ use millpond_ondisk::{
 use millpond_vdev::{LeafId, VdevConfig, VdevKind, VdevNode};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-
-/// Why labels could not be written.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum LabelError {
-    /// The device failed.
-    #[error(transparent)]
-    Device(#[from] DeviceError),
-    /// The device is smaller than 64 MiB.
-    #[error("the device is too small for labels")]
-    TooSmall,
-    /// The configuration does not fit in a label.
-    #[error("the configuration takes more room than a label has")]
-    TooLarge,
-    /// The tree has no such leaf.
-    #[error("no leaf with guid {0:?}")]
-    UnknownLeaf(Guid),
-}
 
 /// Which labels to write: those before the uberblock or those after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

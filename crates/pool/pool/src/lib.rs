@@ -78,14 +78,16 @@ pub use space::{
 pub use sync::context::{SpaceChange, SyncContext};
 pub use vdevs::attach::AttachError;
 pub use vdevs::cache_devices::CacheDeviceError;
+pub use vdevs::grow::{GrowError, Growth};
 pub use vdevs::leaf_monitor::{LeafEvent, LeafEventKind};
 pub use vdevs::leaves::{LeafError, Offline};
 pub use vdevs::new_vdev::{
     BuiltVdevs, DeviceUse, NewDevice, NewLayout, NewTop, NewVdevError, NewVdevOptions, NewVdevs,
     build_vdevs, find_use, random_u64,
 };
-pub use vdevs::rearrange::{AttachKind, AttachRefusal, DetachRefusal};
+pub use vdevs::rearrange::{AttachKind, AttachRefusal, DetachRefusal, SplitRefusal};
 pub use vdevs::remove::RemoveError;
 pub use vdevs::replication::{Replication, ReplicationMismatch, check_replication};
+pub use vdevs::split::{SplitError, SplitHalf};
 pub use view::PoolView;
 pub use writability::{ReadOnlyReason, WhyReadOnly, WritabilityError, check_writable};

@@ -23,6 +23,7 @@ use crate::vdevs::dtl::DirtyTimeLog;
 use crate::vdevs::leaf_monitor::LeafWatch;
 use crate::vdevs::leaf_states::judge;
 use crate::vdevs::objects::load_dirty_time_log;
+use crate::vdevs::split::{SplitHalf, log_vdevs, space_objects};
 use crate::writability::{WritabilityError, check_writable};
 use crate::{Features, OpenError, OpenOptions, PoolError, PoolView};
 use millpond_alloc::{PoolAllocator, UnflushedLogs};
@@ -33,7 +34,7 @@ use millpond_env::sync::atomic::Ordering;
 use millpond_env::sync::{Arc, OnceLock};
 use millpond_object::{ObjectSet, ObjectSetView, WritePolicy};
 use millpond_ondisk::pool_directory::key;
-use millpond_ondisk::{Guid, ObjectId, Txg, Uberblock};
+use millpond_ondisk::{Guid, ObjectId, Txg, Uberblock, VdevId};
 use millpond_txg::{DirtyLimits, TxgError, TxgGroups};
 use millpond_vdev::{Health, LeafHealth};
 use std::collections::{BTreeMap, BTreeSet};
@@ -90,6 +91,33 @@ impl Pool {
         writing: &WriteOptions,
         port: Arc<dyn DatasetPort>,
     ) -> Result<Arc<Self>, OpenError> {
+        Self::open_as(env, candidate, options, writing, port, None)
+    }
+
+    /// Opens the sides that were split from a pool as a new pool, named as the candidate. Its first txg, with a new
+    /// guid, is committed when this returns.
+    ///
+    /// # Errors
+    /// As [`Pool::open`].
+    pub fn open_split(
+        env: &Env,
+        candidate: &PoolCandidate,
+        options: &OpenOptions,
+        writing: &WriteOptions,
+        port: Arc<dyn DatasetPort>,
+        half: &SplitHalf,
+    ) -> Result<Arc<Self>, OpenError> {
+        Self::open_as(env, candidate, options, writing, port, Some(half))
+    }
+
+    fn open_as(
+        env: &Env,
+        candidate: &PoolCandidate,
+        options: &OpenOptions,
+        writing: &WriteOptions,
+        port: Arc<dyn DatasetPort>,
+        half: Option<&SplitHalf>,
+    ) -> Result<Arc<Self>, OpenError> {
         let options = OpenOptions {
             // Opening reads blocks too, and in caller-driven mode it must be deterministic.
             prefetch: options.prefetch && writing.sync_mode == SyncMode::Thread,
@@ -112,21 +140,31 @@ impl Pool {
         let first = passed_over.map_or(Txg(txg.0.saturating_add(1)), |newest| newest.txg);
         let timestamp_floor_s =
             passed_over.map_or(0, |newest| newest.timestamp_s.saturating_add(1));
-        let parts = parts(
-            env,
-            &read,
-            candidate,
-            writing,
-            port,
+        let dropped = half.map_or_else(BTreeSet::new, |_| log_vdevs(&read));
+        let opening = FirstTxg {
             first,
             timestamp_floor_s,
-        )
-        .map_err(at)?;
+            dropped: &dropped,
+        };
+        let parts = parts(env, &read, candidate, writing, port, opening).map_err(at)?;
         let pool = Self::from_parts(parts);
         pool.load_scan(&read).map_err(at)?;
+        let half = match half {
+            Some(half) => {
+                let objects = space_objects(&read, &dropped).map_err(at)?;
+                let left = pool.become_split(half).map_err(at)?;
+                Some((left.with_objects(objects), &half.from))
+            }
+            None => None,
+        };
+        pool.restore_end_labels();
         pool.write_opened_uberblock().map_err(at)?;
         pool.start().map_err(at)?;
         pool.port.attach(&pool).map_err(at)?;
+        if let Some((left, from)) = half {
+            let finished = pool.sync_task(|ctx| ctx.finish_split(&left, from));
+            finished.map_err(at)?;
+        }
         match &writing.system {
             Some(system) => pool.record_opening(Opening::Open, system).map_err(at)?,
             None => {
@@ -134,6 +172,7 @@ impl Pool {
             }
         }
         pool.wait_for_devices(writing);
+        pool.grow_if_automatic();
         tracing::debug!(pool = %pool.name(), txg = txg.0, "open for writing");
         Ok(pool)
     }
@@ -331,20 +370,31 @@ impl Pool {
     }
 }
 
+/// How the txgs of a pool begin.
+#[derive(Clone, Copy)]
+struct FirstTxg<'a> {
+    first: Txg,
+    /// No uberblock gets an earlier time.
+    timestamp_floor_s: u64,
+    /// Top-level vdevs that the pool does not have from this txg on.
+    dropped: &'a BTreeSet<VdevId>,
+}
+
 fn parts(
     env: &Env,
     read: &Arc<PoolView>,
     candidate: &PoolCandidate,
     writing: &WriteOptions,
     port: Arc<dyn DatasetPort>,
-    first: Txg,
-    timestamp_floor_s: u64,
+    opening: FirstTxg<'_>,
 ) -> Result<PoolParts, PoolError> {
+    let first = opening.first;
     let store = Arc::clone(read.store());
     let policy = mos_policy(read.version(), read.features());
     let root = read.uberblock().root;
     let mos = ObjectSet::open(Arc::clone(&store), 0, root, policy).reading("pool metadata")?;
     let maps = SpaceMapObjects::load(Arc::clone(&mos), read)?;
+    maps.forget_vdevs(opening.dropped);
     let allocator = open_allocator(read, &maps)?;
     let invalid = |error: crate::import::ConfigError| PoolError::Suspended {
         reason: error.to_string(),
@@ -375,7 +425,7 @@ fn parts(
         config_committed: 0,
         is_topology_stale: true,
         uberblock: *read.uberblock(),
-        timestamp_floor_s,
+        timestamp_floor_s: opening.timestamp_floor_s,
         multihost: number("multihost")? == 1,
         failmode: FailMode::from_number(number("failmode")?),
         features,

@@ -61,6 +61,9 @@ impl Device for TriedDevice {
     fn size_bytes(&self) -> u64 {
         self.device.size_bytes()
     }
+    fn measure(&self) -> Result<u64, DeviceError> {
+        self.device.measure()
+    }
     fn sector_bytes(&self) -> u32 {
         self.device.sector_bytes()
     }
@@ -85,6 +88,9 @@ impl Device for TriedDevice {
 impl Device for LeafDevice {
     fn size_bytes(&self) -> u64 {
         self.device.size_bytes()
+    }
+    fn measure(&self) -> Result<u64, DeviceError> {
+        self.device.measure()
     }
     fn sector_bytes(&self) -> u32 {
         self.device.sector_bytes()

@@ -6,7 +6,9 @@ use millpond_block::LeafRefusal;
 use millpond_dataset::{DatasetError, Refusal};
 use millpond_pool::PoolError;
 use millpond_pool::SettingError;
-use millpond_pool::{AttachError, AttachRefusal, DetachRefusal, RemoveError};
+use millpond_pool::{
+    AttachError, AttachRefusal, DetachRefusal, GrowError, RemoveError, SplitError,
+};
 use millpond_pool::{CreateError, LeafError, NewVdevError, ReplicationMismatch};
 
 /// Why a change failed.
@@ -196,6 +198,26 @@ impl From<AttachError> for ChangeError {
             }
             AttachError::Create(error) => error.into(),
             AttachError::Pool(error) => error.into(),
+            other => Self::Failed(other.to_string()),
+        }
+    }
+}
+
+impl From<GrowError> for ChangeError {
+    fn from(error: GrowError) -> Self {
+        match error {
+            GrowError::NoSuchLeaf => Self::NoSuchDevice,
+            GrowError::Pool(error) => error.into(),
+            other => Self::Failed(other.to_string()),
+        }
+    }
+}
+
+impl From<SplitError> for ChangeError {
+    fn from(error: SplitError) -> Self {
+        match error {
+            SplitError::Detach(error) => error.into(),
+            SplitError::Pool(error) => error.into(),
             other => Self::Failed(other.to_string()),
         }
     }

@@ -91,6 +91,9 @@ pub enum PoolChange {
     Online {
         /// The guids of the leaves.
         leaves: Vec<u64>,
+        /// Whether their vdevs take the space of devices that have grown. Otherwise they do so only with
+        /// `autoexpand=on`.
+        expand: bool,
     },
     /// Attaches a device beside a leaf: as another side of a mirror, or as its replacement.
     Attach(NewSide),
@@ -99,6 +102,8 @@ pub enum PoolChange {
         /// The guid of its leaf.
         leaf: u64,
     },
+    /// Makes an exported pool of one side of each mirror.
+    Split(NewHalf),
     /// Removes a hot spare or cache device.
     RemoveAuxiliary {
         /// Its guid.
@@ -116,6 +121,18 @@ pub enum PoolChange {
     Abandon,
     /// Changes a dataset.
     Dataset(DatasetChange),
+}
+
+/// A pool to split from another one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct NewHalf {
+    /// Its name.
+    pub name: String,
+    /// The guids of the leaves that become its vdevs, one of each mirror.
+    pub sides: Vec<u64>,
+    /// Its properties, apart from those of the other pool: name and value.
+    pub properties: Vec<(String, String)>,
 }
 
 /// What to do about a scrub.

@@ -2,6 +2,7 @@
 
 use super::attach::attach;
 use super::checks::{open_all, open_to_write, open_tops};
+use super::split;
 use crate::change::change_error;
 use crate::info::compatibility::{requested, unreadable};
 use millpond_control::{
@@ -18,7 +19,7 @@ use millpond_ondisk::Guid;
 use millpond_ondisk::dsl::keys::master_node;
 use millpond_pool::clear_labels;
 use millpond_pool::import::read_labels;
-use millpond_pool::{NewVdevOptions, NewVdevs, Offline, PoolError, ScrubRange};
+use millpond_pool::{GrowError, Growth, NewVdevOptions, NewVdevs, Offline, PoolError, ScrubRange};
 use millpond_posix::{QuotaMeasure, QuotaOwner};
 
 /// Upper bound of the txgs synced after a destroy, to free space before the pool is closed. The rest is freed
@@ -95,13 +96,8 @@ pub(crate) fn apply(
             };
             engine.offline_leaf(Guid(*leaf), how)?;
         }
-        PoolChange::Online { leaves } => {
-            let lost = engine.lost_leaves(true);
-            for leaf in leaves.iter().copied().map(Guid) {
-                let place = lost.iter().find(|(guid, _)| *guid == leaf);
-                let found = place.and_then(|(_, path)| open_to_write(path).ok());
-                engine.online_leaf(leaf, found.as_ref().map(|found| &found.device))?;
-            }
+        PoolChange::Online { leaves, expand } => {
+            online(pool, leaves, *expand)?;
             start_resilver(pool)?;
         }
         PoolChange::Attach(side) => attach(pool, side)?,
@@ -115,6 +111,7 @@ pub(crate) fn apply(
             }
         }
         PoolChange::Detach { leaf } => engine.detach_leaf(Guid(*leaf))?,
+        PoolChange::Split(half) => split::split(pool, half)?,
         PoolChange::Scrub(ScrubAction::Start { since_last }) => {
             engine.start_scrub(match since_last {
                 true => ScrubRange::SinceLastScrub,
@@ -135,6 +132,38 @@ pub(crate) fn apply(
         PoolChange::Dataset(change) => of_dataset(pool, change)?,
     }
     Ok(())
+}
+
+fn online(pool: &Pool, leaves: &[u64], expand: bool) -> Result<(), ChangeError> {
+    let engine = pool.inner();
+    let lost = engine.lost_leaves(true);
+    let grow = |leaf| match engine.grow_vdevs(Some(leaf), if_told(expand)) {
+        Ok(_) => Ok(()),
+        // To bring the device online is all that was asked for.
+        Err(GrowError::Device { .. } | GrowError::TooManyMetaslabs(_)) if !expand => Ok(()),
+        Err(error) => Err(error),
+    };
+    for leaf in leaves.iter().copied().map(Guid) {
+        let place = lost.iter().find(|(guid, _)| *guid == leaf);
+        let found = place.and_then(|(_, path)| open_to_write(path).ok());
+        // A device in use is measured before anything is written: a write behind the end of a truncated file would
+        // make the file look whole.
+        if place.is_none() && engine.suspension().is_none() {
+            grow(leaf)?;
+        }
+        engine.online_leaf(leaf, found.as_ref().map(|found| &found.device))?;
+        if place.is_some() && engine.suspension().is_none() {
+            grow(leaf)?;
+        }
+    }
+    Ok(())
+}
+
+fn if_told(expand: bool) -> Growth {
+    match expand {
+        true => Growth::Ordered,
+        false => Growth::IfAutomatic,
+    }
 }
 
 fn values(values: &Values) -> Vec<(String, PropertyValue)> {

@@ -5,5 +5,6 @@ mod attach;
 pub(crate) mod checks;
 pub(crate) mod create;
 mod error;
+mod split;
 
 pub(crate) use error::change_error;

@@ -36,6 +36,7 @@ pub use assemble::{AssembledLeaf, Assembly, NodeHealth, Trust, assemble};
 pub use cache_file::{CacheFileError, cached_pools, leaf_paths};
 pub use condition::{ImportCondition, READ_FEATURES};
 pub use health::{VdevAux, VdevState};
+pub(crate) use label::is_region_intact;
 pub use label::{LabelFault, LeafLabel, LeafState, read_boot_environment, read_labels};
 pub use pools::{PoolCandidate, PoolState, find_pools, pool_from_config};
 pub use scan::{Found, FoundLeaf, LabelFaults, ScanOptions, scan, scan_devices};

@@ -25,7 +25,7 @@ use millpond_ondisk::{
     BlockId, DecodeError, Endian, ObjectId, ObjectType, SpaceMapPhys, Txg, VdevId,
 };
 use millpond_vdev::VdevTree;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Size of the data blocks of logs, and of metaslabs' space maps in pools with log space maps, in bytes.
 const LARGE_BLOCK_BYTES: u32 = 128 << 10;
@@ -132,6 +132,26 @@ impl SpaceMapObjects {
             unflushed: vec![0; count],
         };
         self.locations.lock().vdevs.insert(geometry.vdev(), vdev);
+    }
+
+    /// Forgets vdevs that the pool does not have any more.
+    pub(crate) fn forget_vdevs(&self, vdevs: &BTreeSet<VdevId>) {
+        let mut locations = self.locations.lock();
+        locations.vdevs.retain(|id, _| !vdevs.contains(id));
+    }
+
+    /// Makes room for the new metaslabs of a vdev that grew. Returns how many it had.
+    pub(crate) fn grow_vdev(&self, geometry: VdevGeometry) -> u64 {
+        let mut locations = self.locations.lock();
+        let Some(vdev) = locations.vdevs.get_mut(&geometry.vdev()) else {
+            return 0;
+        };
+        let before = vdev.maps.len();
+        let count = usize::try_from(geometry.metaslab_count()).unwrap_or(before);
+        vdev.geometry = geometry;
+        vdev.maps.resize(count.max(before), 0);
+        vdev.unflushed.resize(count.max(before), 0);
+        before as u64
     }
 
     /// The geometry of each vdev.

@@ -22,7 +22,7 @@ use crate::vdevs::topology::{Added, renewed};
 use millpond_env::sync::Arc;
 use millpond_ondisk::pool_directory::key;
 use millpond_ondisk::{Guid, LeafLayout};
-use millpond_vdev::{VdevConfig, VdevType};
+use millpond_vdev::VdevConfig;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The first txg of a pool.
@@ -210,15 +210,9 @@ fn check_fit(root: &VdevConfig, old: Guid, device: &NewDevice) -> Result<(), Att
     let path = rearrange::path_to(root, old).ok_or(AttachRefusal::NoSuchLeaf)?;
     let top = path.first().and_then(|index| root.children.get(*index));
     let top = top.ok_or(AttachRefusal::NoSuchLeaf)?;
-    // Beyond the last whole metaslab nothing is allocated.
-    let shift = u32::try_from(top.metaslab_shift).unwrap_or(0).min(63);
-    let used = top.asize_bytes >> shift << shift;
-    let columns = match top.kind {
-        VdevType::Raidz => top.children.len() as u64,
-        _ => 1,
-    };
+    let needed = rearrange::needed_bytes(root, old).ok_or(AttachRefusal::NoSuchLeaf)?;
     let layout = LeafLayout::new(device.device.size_bytes()).ok_or(AttachRefusal::TooSmall)?;
-    if layout.asize_bytes() < used.div_ceil(columns.max(1)) {
+    if layout.asize_bytes() < needed {
         return Err(AttachRefusal::TooSmall);
     }
     let sector_bytes = u64::from(device.device.sector_bytes());

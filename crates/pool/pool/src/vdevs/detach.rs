@@ -38,6 +38,8 @@ impl Pool {
                 false => clear_labels(device.as_ref()).map(drop),
             };
         }
+        // Those that are left may all be larger.
+        self.grow_if_automatic();
         Ok(())
     }
 
@@ -94,11 +96,11 @@ fn may_go(topology: &Topology, leaf: Guid) -> bool {
     top.is_some_and(|top| tree.survives(top, &is_lost))
 }
 
-type Gone = Option<(VdevConfig, Arc<dyn Device>)>;
+pub(crate) type Gone = Option<(VdevConfig, Arc<dyn Device>)>;
 
 impl SyncContext<'_> {
     /// The outer error suspends the pool; the inner error means that nothing changed.
-    fn detach_leaf(&self, leaf: Guid) -> Result<Result<Gone, AttachError>, PoolError> {
+    pub(crate) fn detach_leaf(&self, leaf: Guid) -> Result<Result<Gone, AttachError>, PoolError> {
         let pool = self.pool;
         pool.take_in_missed();
         pool.refresh_topology()?;
@@ -148,10 +150,19 @@ impl SyncContext<'_> {
         Ok(Ok(device_of(leaf).map(|device| (gone, device))))
     }
 
+    /// Whether [`SyncContext::detach_leaf`] would succeed now.
+    pub(crate) fn may_detach(&self, leaf: Guid) -> Result<(), DetachRefusal> {
+        rearrange::detach(&self.pool.state.read().config.root, leaf)?;
+        match may_go(&self.pool.store.topology(), leaf) {
+            true => Ok(()),
+            false => Err(DetachRefusal::Required),
+        }
+    }
+
     /// Destroys the objects of a leaf that left the tree.
-    fn free_leaf_objects(&self, leaf: &VdevConfig) -> Result<(), PoolError> {
+    pub(crate) fn free_leaf_objects(&self, leaf: &VdevConfig) -> Result<(), PoolError> {
         if let Some(log) = leaf.dtl.filter(|log| log.0 != 0) {
-            self.free_dirty_time_log(log)?;
+            self.free_space_map(log)?;
         }
         if let Some(zap) = leaf.zap_leaf.filter(|zap| zap.0 != 0) {
             self.free_vdev_zap(zap)?;
@@ -159,9 +170,10 @@ impl SyncContext<'_> {
         Ok(())
     }
 
-    fn free_dirty_time_log(&self, log: millpond_ondisk::ObjectId) -> Result<(), PoolError> {
+    /// Destroys a space map, a dirty time log or an array of space maps.
+    pub(crate) fn free_space_map(&self, log: millpond_ondisk::ObjectId) -> Result<(), PoolError> {
         use crate::space::maps::HISTOGRAM;
-        let what = "dirty time log";
+        let what = "space map";
         let object = self.mos().object(log).reading(what)?;
         let has_histogram = object.bonus().len() >= 320;
         drop(object);

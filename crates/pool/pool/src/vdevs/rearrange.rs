@@ -58,6 +58,78 @@ pub enum DetachRefusal {
     Required,
 }
 
+/// Why a pool cannot be split. The texts are those of `zpool split`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SplitRefusal {
+    /// A vdev is no mirror of devices.
+    #[error("Source pool must be composed only of mirrors")]
+    NotMirrors,
+    /// Not one side of each mirror was named.
+    #[error("Device list must include at most one disk from each mirror")]
+    OneOfEach,
+}
+
+/// The new pool of [`split`].
+#[derive(Debug)]
+pub(crate) struct Split {
+    /// Its tree, still with the guid of the old root.
+    pub(crate) root: VdevConfig,
+    /// The leaves that stay with the old pool, those of log vdevs too.
+    pub(crate) left: Vec<VdevConfig>,
+    /// The log vdevs, which stay with the old pool.
+    pub(crate) logs: Vec<VdevConfig>,
+}
+
+/// The tree of the pool that has only these sides, one of each mirror. Each keeps its guid. Log vdevs become holes.
+pub(crate) fn split(root: &VdevConfig, sides: &[Guid]) -> Result<Split, SplitRefusal> {
+    let mut split = Split {
+        root: root.clone(),
+        left: vec![],
+        logs: vec![],
+    };
+    let mut used = 0;
+    for top in &mut split.root.children {
+        if top.kind == VdevType::Hole {
+            continue;
+        }
+        if top.is_log {
+            split.left.extend(leaves_of(top).into_iter().cloned());
+            let mut hole = VdevConfig::new(VdevType::Hole, Guid(0));
+            hole.id = top.id;
+            split.logs.push(std::mem::replace(top, hole));
+            continue;
+        }
+        let is_plain = top.children.iter().all(|child| child.kind.is_device());
+        if top.kind != VdevType::Mirror || top.children.len() < 2 || !is_plain {
+            return Err(SplitRefusal::NotMirrors);
+        }
+        let mut mirror = top.clone();
+        let (mut chosen, left): (Vec<_>, Vec<_>) =
+            (mirror.children.drain(..)).partition(|child| sides.contains(&child.guid));
+        let (Some(mut side), true) = (chosen.pop(), chosen.is_empty()) else {
+            return Err(SplitRefusal::OneOfEach);
+        };
+        side.id = mirror.id;
+        move_top(&mut mirror, &mut side);
+        split.left.extend(left);
+        *top = side;
+        used += 1;
+    }
+    match used == sides.len() {
+        true => Ok(split),
+        false => Err(SplitRefusal::OneOfEach),
+    }
+}
+
+/// The leaves at or below a vdev.
+fn leaves_of(vdev: &VdevConfig) -> Vec<&VdevConfig> {
+    match vdev.kind.is_leaf() {
+        true => vec![vdev],
+        false => vdev.children.iter().flat_map(leaves_of).collect(),
+    }
+}
+
 /// The indices that lead from the root to a leaf.
 pub(crate) fn path_to(root: &VdevConfig, leaf: Guid) -> Option<Vec<usize>> {
     if root.kind.is_leaf() {
@@ -69,6 +141,20 @@ pub(crate) fn path_to(root: &VdevConfig, leaf: Guid) -> Option<Vec<usize>> {
         path.insert(0, index);
         Some(path)
     })
+}
+
+/// The bytes that a device needs to be this leaf: its part of the whole metaslabs of the top-level vdev. Beyond those
+/// nothing is allocated.
+pub(crate) fn needed_bytes(root: &VdevConfig, leaf: Guid) -> Option<u64> {
+    let path = path_to(root, leaf)?;
+    let top = root.children.get(*path.first()?)?;
+    let shift = u32::try_from(top.metaslab_shift).unwrap_or(0).min(63);
+    let used = top.asize_bytes >> shift << shift;
+    let columns = match top.kind {
+        VdevType::Raidz => top.children.len() as u64,
+        _ => 1,
+    };
+    Some(used.div_ceil(columns.max(1)))
 }
 
 /// The vdev at the end of a path.
@@ -293,6 +379,64 @@ mod tests {
         };
         assert_eq!(root.children[1], expected);
         assert_eq!(renamed, Some((Guid(11), Guid(99))));
+    }
+
+    #[test]
+    fn one_side_of_each_mirror_makes_a_pool() {
+        let mirror = |guid, id, leaves: Vec<VdevConfig>| VdevConfig {
+            id: Some(id),
+            children: leaves,
+            ..top(VdevConfig::new(VdevType::Mirror, Guid(guid)))
+        };
+        let log = VdevConfig {
+            is_log: true,
+            ..top(leaf(30, 1))
+        };
+        let first = mirror(20, 0, vec![leaf(10, 0), leaf(11, 1)]);
+        let second = mirror(21, 2, vec![leaf(12, 0), leaf(13, 1)]);
+        let before = root(vec![first.clone(), log, second]);
+        let made = split(&before, &[Guid(13), Guid(10)]).unwrap();
+        let [one, hole, two] = made.root.children.as_slice() else {
+            panic!()
+        };
+        assert_eq!((one.guid, one.id, one.ashift), (Guid(10), Some(0), 12));
+        assert_eq!(
+            (one.zap_top, one.zap_leaf),
+            (Some(ObjectId(67)), Some(ObjectId(110)))
+        );
+        assert_eq!((one.metaslab_shift, one.asize_bytes), (24, 1 << 30));
+        assert_eq!(
+            (hole.kind, hole.id, hole.guid),
+            (VdevType::Hole, Some(1), Guid(0))
+        );
+        assert_eq!((two.guid, two.id), (Guid(13), Some(2)));
+        let left: Vec<u64> = made.left.iter().map(|leaf| leaf.guid.0).collect();
+        assert_eq!(left, [11, 30, 12]);
+        assert_eq!(made.logs.len(), 1);
+        for (sides, refusal) in [
+            (vec![10], SplitRefusal::OneOfEach),
+            (vec![10, 11], SplitRefusal::OneOfEach),
+            (vec![10, 12, 13], SplitRefusal::OneOfEach),
+            (vec![10, 12, 30], SplitRefusal::OneOfEach),
+            (vec![10, 12, 99], SplitRefusal::OneOfEach),
+        ] {
+            let sides: Vec<Guid> = sides.into_iter().map(Guid).collect();
+            assert_eq!(split(&before, &sides).unwrap_err(), refusal);
+        }
+        let single = root(vec![first.clone(), top(leaf(14, 1))]);
+        assert_eq!(
+            split(&single, &[Guid(10)]).unwrap_err(),
+            SplitRefusal::NotMirrors
+        );
+        let replacing = attach(
+            &root(vec![first]),
+            Guid(11),
+            new(),
+            AttachKind::Replacement,
+            Guid(99),
+        );
+        let refused = split(&replacing.unwrap(), &[Guid(10)]);
+        assert_eq!(refused.unwrap_err(), SplitRefusal::NotMirrors);
     }
 
     #[test]

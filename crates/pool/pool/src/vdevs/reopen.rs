@@ -4,7 +4,9 @@ use crate::PoolError;
 use crate::import::{
     LeafLabel, LeafState as LabelState, diverged_leaves, read_labels, read_uberblocks, scan_devices,
 };
+use crate::labels::moved::follow;
 use crate::pool::Pool;
+use crate::vdevs::rearrange;
 use millpond_block::{LeafCondition, LeafState};
 use millpond_device::{Candidate, Device, DeviceError};
 use millpond_env::mark;
@@ -65,8 +67,16 @@ impl Pool {
         let is_its_own = newest.guid == leaf
             && newest.pool_guid == self.guid()
             && matches!(newest.state, LabelState::Active | LabelState::Exported)
-            && newest.txg <= self.uberblock().txg;
+            && newest.txg <= self.uberblock().txg
+            && self.is_large_enough(leaf, device);
         is_its_own.then_some(newest)
+    }
+
+    /// Whether a device can hold the leaf's part of its vdev.
+    fn is_large_enough(&self, leaf: Guid, device: &dyn Device) -> bool {
+        let needed = rearrange::needed_bytes(&self.state.read().config.root, leaf);
+        let layout = device.measure().ok().and_then(LeafLayout::new);
+        layout.is_some_and(|layout| layout.asize_bytes() >= needed.unwrap_or(0))
     }
 
     /// The first txg that only this device has: it was used without the other devices while they were used
@@ -128,6 +138,10 @@ impl Pool {
             }
             mark::hit("diverged-leaf-taken-back");
             self.state.write().diverged.remove(&leaf);
+        }
+        if let Some(node) = self.store.topology().tree.leaf(number) {
+            // It may have grown while it was away. A failure shows when its labels are written.
+            let _ = follow(device.as_ref(), leaf, node.ashift);
         }
         let mut was_absent = false;
         self.store.change_topology(|topology| {

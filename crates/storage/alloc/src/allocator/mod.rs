@@ -35,7 +35,7 @@ use self::rotor::{Candidate, Rotor};
 use self::state::Deferral;
 use self::sync::Writing;
 use self::vdev::{LANES, Part, VdevAllocator, Want};
-use crate::{AllocError, AllocationClass, MetaslabId, SpaceMapStore};
+use crate::{AllocError, AllocationClass, MetaslabId, SpaceMapStore, VdevGeometry};
 
 /// The most metaslab load errors to keep.
 const FAULTS_MAX: usize = 64;
@@ -310,6 +310,35 @@ impl PoolAllocator {
         }
         Arc::make_mut(&mut vdevs).insert(vdev.id(), Arc::new(vdev));
         Ok(())
+    }
+    /// Adds metaslabs, on which everything is free, to a vdev that became larger. The txg that stores its new size must
+    /// be committed. Returns the number of bytes added.
+    ///
+    /// # Errors
+    /// If the vdev does not exist, or there are too many metaslabs.
+    pub fn grow_vdev(&self, geometry: VdevGeometry) -> Result<u64, AllocError> {
+        let vdev = geometry.vdev();
+        let refuse = |reason| AllocError::Geometry {
+            vdev: vdev.0,
+            reason,
+        };
+        let found = self.vdevs.read().get(&vdev).cloned();
+        let found = found.ok_or_else(|| refuse("no such vdev"))?;
+        // Made without the lock, under which no other is taken.
+        let all = opening::fresh_vdev(VdevSpace {
+            geometry,
+            ..found.space.clone()
+        })?;
+        let mut vdevs = self.vdevs.write();
+        let old = vdevs.get(&vdev).ok_or_else(|| refuse("no such vdev"))?;
+        let space = VdevSpace {
+            geometry,
+            ..old.space.clone()
+        };
+        let new = old.grown(space, all.metaslabs);
+        let added = new.space_bytes().saturating_sub(old.space_bytes());
+        Arc::make_mut(&mut vdevs).insert(vdev, Arc::new(new));
+        Ok(added)
     }
     /// Updates the settings of a vdev except its geometry and class: whether it is allocating, and how much
     /// space blocks take on it. Does nothing if it does not exist.

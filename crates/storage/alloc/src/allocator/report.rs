@@ -33,6 +33,11 @@ impl PoolAllocator {
             ..PoolUsage::default()
         }
     }
+    /// The raw space of a concrete vdev in bytes.
+    #[must_use]
+    pub fn space_bytes(&self, vdev: VdevId) -> Option<u64> {
+        Some(self.vdevs().get(&vdev)?.space_bytes())
+    }
     /// The deflate ratio of a concrete vdev.
     #[must_use]
     pub fn deflate_ratio(&self, vdev: VdevId) -> Option<u64> {

@@ -84,6 +84,17 @@ impl VdevAllocator {
             lanes: self.lanes.clone(),
         }
     }
+    /// The same vdev with more metaslabs: those of `all` that it lacks.
+    pub(super) fn grown(&self, space: VdevSpace, all: Vec<Arc<MetaslabAllocator>>) -> Self {
+        let mut vdev = self.with_space(space);
+        let before = vdev.metaslabs.len();
+        vdev.metaslabs.extend(all.into_iter().skip(before));
+        let sizes = vdev.metaslabs.iter();
+        vdev.space_bytes = sizes
+            .map(|metaslab| metaslab.place.size_bytes())
+            .fold(0, u64::saturating_add);
+        vdev
+    }
     pub(super) fn id(&self) -> VdevId {
         self.space.vdev()
     }

@@ -46,6 +46,9 @@ impl Device for TimedDevice {
     fn size_bytes(&self) -> u64 {
         self.device.size_bytes()
     }
+    fn measure(&self) -> Result<u64, DeviceError> {
+        self.device.measure()
+    }
     fn sector_bytes(&self) -> u32 {
         self.device.sector_bytes()
     }

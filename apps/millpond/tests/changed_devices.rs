@@ -1,0 +1,250 @@
+//! Pools whose devices grow, through the commands.
+//!
+//! Each command is a process of its own. The daemon runs in this process, on real image files.
+
+#[path = "support/served.rs"]
+mod served;
+#[path = "support/shell.rs"]
+mod shell;
+
+use millpond_tests::oracle::zdb;
+use served::Served;
+use shell::link_programs;
+use std::process::Command;
+
+struct Stage {
+    /// Declared first, so that it is dropped before its directory.
+    served: Served,
+    /// A directory for the images alone.
+    folder: tempfile::TempDir,
+    tools: tempfile::TempDir,
+}
+
+impl Stage {
+    fn new(images: &[&str]) -> Self {
+        let [folder, tools] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        link_programs(tools.path());
+        let served = Served::start(&tools.path().join("state"), |text| println!("{text}"));
+        let stage = Self {
+            served,
+            folder,
+            tools,
+        };
+        for name in images {
+            stage.resize(name, 128);
+        }
+        stage
+    }
+
+    /// Makes an image this large, as `truncate -s` does.
+    fn resize(&self, name: &str, mib: u64) {
+        let mut open = std::fs::OpenOptions::new();
+        let path = self.folder.path().join(name);
+        let open = open.create(true).truncate(false).write(true);
+        open.open(path).unwrap().set_len(mib << 20).unwrap();
+    }
+
+    /// Runs a command. Returns its standard error followed by its standard output, and its status. `@a` stands for
+    /// the image `a`.
+    fn run(&self, line: &str) -> (String, i32) {
+        let folder = format!("{}/", self.folder.path().display());
+        let line = line.replace('@', &folder);
+        let (program, rest) = line.split_once(' ').unwrap();
+        let done = Command::new(self.tools.path().join(program))
+            .args(rest.split(' '))
+            .env("MILLPOND_DIR", self.tools.path().join("state"))
+            .env("ZPOOL_IMPORT_PATH", self.folder.path())
+            .env("TZ", "UTC")
+            .output()
+            .unwrap();
+        let text = [done.stderr, done.stdout].concat();
+        let text = String::from_utf8(text).unwrap().replace(&folder, "@");
+        (text, done.status.code().unwrap())
+    }
+
+    fn quietly(&self, line: &str) {
+        assert_eq!(self.run(line), (String::new(), 0), "{line}");
+    }
+
+    fn refused(&self, line: &str, words: &str) {
+        assert_eq!(self.run(line), (format!("{words}\n"), 1), "{line}");
+    }
+
+    /// Size and space to expand into.
+    fn sizes(&self) -> String {
+        let (text, _) = self.run("zpool list -H -o size,expandsize tank");
+        text.trim().to_owned()
+    }
+
+    fn judge(&self, pool: &str) {
+        let verdict = zdb::judge(self.folder.path(), pool).unwrap();
+        verdict.require(pool);
+    }
+}
+
+#[test]
+fn a_pool_grows_with_online_e_and_shows_what_it_could() {
+    let stage = Stage::new(&["a", "b", "c", "l"]);
+    stage.quietly("zpool create tank mirror @a @b cache @l spare @c");
+    assert_eq!(stage.sizes(), "112M\t-");
+    for name in ["a", "b"] {
+        stage.resize(name, 256);
+    }
+    assert_eq!(stage.sizes(), "112M\t-");
+    // As soon as the devices are measured, the space is shown; it is not taken.
+    stage.quietly("zpool online tank @a");
+    assert_eq!(stage.sizes(), "112M\t128M");
+    let (list, _) = stage.run("zpool list -v tank");
+    let of = |name: &str| {
+        let line = list.lines().find(|line| line.trim().starts_with(name));
+        let words = line.unwrap_or_default().split_whitespace();
+        words.take(6).collect::<Vec<_>>().join(" ")
+    };
+    assert!(of("mirror-0").ends_with("- 128M"), "{list}");
+    assert!(of("@a").contains(" 256M - - "), "{list}");
+    stage.quietly("zpool online -e tank @b");
+    assert_eq!(stage.sizes(), "240M\t-");
+    let (history, _) = stage.run("zpool history -i tank");
+    let grown = "vdev online pool 'tank' size: 251658240(+134217728)";
+    assert!(history.contains(grown), "{history}");
+    assert!(history.contains("zpool online -e tank"), "{history}");
+    for (line, words) in [
+        (
+            "zpool online -e tank @l",
+            "cannot expand @l: cannot expand cache devices",
+        ),
+        (
+            "zpool online -e tank @c",
+            "cannot expand @c: device is reserved as a hot spare",
+        ),
+        (
+            "zpool online -e tank mirror-0",
+            "cannot expand mirror-0: operation not supported on this type of pool",
+        ),
+        (
+            "zpool online -e tank @z",
+            "couldn't find device \"@z\" in pool \"tank\"",
+        ),
+    ] {
+        stage.refused(line, words);
+    }
+    stage.quietly("zpool export tank");
+    stage.judge("tank");
+    // The same without the daemon, with autoexpand.
+    for name in ["a", "b"] {
+        stage.resize(name, 512);
+    }
+    stage.quietly("zpool import tank");
+    assert_eq!(stage.sizes(), "240M\t256M");
+    stage.quietly("zpool set autoexpand=on tank");
+    stage.quietly("zpool export tank");
+    stage.quietly("zpool import tank");
+    assert_eq!(stage.sizes(), "496M\t-");
+    stage.quietly("zpool export tank");
+    stage.judge("tank");
+    drop(stage.served);
+}
+
+#[test]
+fn a_pool_of_mirrors_is_split_as_recorded() {
+    let stage = Stage::new(&["d0", "d1", "d2", "d3", "c", "s"]);
+    stage.quietly("zpool create tank mirror @d0 @d1 mirror @d2 @d3 cache @c spare @s");
+    let layout = |sides: [&str; 2]| {
+        let [one, two] = sides;
+        let head = "would create 'new' with the following layout:\n\n\tnew\n";
+        (format!("{head}\t  {one}\n\t  {two}\n"), 0)
+    };
+    assert_eq!(stage.run("zpool split -n tank new"), layout(["@d1", "@d3"]));
+    assert_eq!(
+        stage.run("zpool split -n tank new @d0"),
+        layout(["@d0", "@d3"])
+    );
+    for (line, words) in [
+        (
+            "zpool split tank new @nosuch",
+            "cannot resolve path '@nosuch'\nUnable to build a pool from the specified devices",
+        ),
+        (
+            "zpool split -n tank new @d0 @d1",
+            "Unable to split tank: Device list must include at most one disk from each mirror",
+        ),
+        (
+            "zpool split tank new @c",
+            "Unable to split tank: Device list must include at most one disk from each mirror",
+        ),
+        (
+            "zpool split tank tank",
+            "Unable to split tank: pool already exists",
+        ),
+        (
+            "zpool split tank bad/name",
+            "Unable to split tank: invalid character '/' in pool name",
+        ),
+        (
+            "zpool split nosuch new",
+            "cannot open 'nosuch': no such pool",
+        ),
+    ] {
+        stage.refused(line, words);
+    }
+    stage.quietly("zfs create tank/fs");
+    stage.quietly("zpool split -o comment=copy tank new");
+    let (status, _) = stage.run("zpool status tank");
+    let config: Vec<&str> = status
+        .lines()
+        .map(str::trim)
+        .filter(|line| line.starts_with('@') || line.starts_with("tank") || line.contains("mirror"))
+        .map(|line| line.split_whitespace().next().unwrap_or_default())
+        .collect();
+    assert_eq!(config, ["tank", "@d0", "@d2", "@c", "@s"], "{status}");
+    stage.refused(
+        "zpool split tank new2",
+        "Unable to split tank: Source pool must be composed only of mirrors\n",
+    );
+    let (found, _) = stage.run("zpool import");
+    let lines = ["pool: new", "state: ONLINE", "@d1  ONLINE", "@d3  ONLINE"];
+    assert!(lines.iter().all(|line| found.contains(line)), "{found}");
+    stage.quietly("zpool import -N new");
+    let (sizes, _) = stage.run("zpool list -H -o name,size,health,comment");
+    assert_eq!(sizes, "new\t224M\tONLINE\tcopy\ntank\t224M\tONLINE\t-\n");
+    let (names, _) = stage.run("zfs list -H -o name");
+    assert_eq!(names, "new\nnew/fs\ntank\ntank/fs\n");
+    let (history, _) = stage.run("zpool history -i new");
+    assert!(history.contains("split from pool tank"), "{history}");
+    let (history, _) = stage.run("zpool history -i tank");
+    assert!(
+        history.contains("zpool split -o comment=copy tank new"),
+        "{history}"
+    );
+    for name in ["new", "tank"] {
+        stage.quietly(&format!("zfs create {name}/after"));
+        stage.quietly(&format!("zpool export {name}"));
+    }
+    for name in ["new", "tank"] {
+        stage.judge(name);
+    }
+    // With -R, the new pool is imported.
+    stage.quietly("zpool import -N tank");
+    for (old, side) in [("@d0", "@d1"), ("@d2", "@d3")] {
+        stage.quietly(&format!("zpool attach -f -w tank {old} {side}"));
+    }
+    stage.quietly("zpool split -R /nowhere tank second");
+    let (roots, _) = stage.run("zpool list -H -o name,altroot");
+    assert_eq!(roots, "second\t/nowhere\ntank\t-\n");
+}
+
+#[test]
+fn a_device_that_shrank_is_refused_and_its_vdev_keeps_its_size() {
+    let stage = Stage::new(&["a", "b"]);
+    stage.quietly("zpool create tank mirror @a @b");
+    stage.resize("b", 80);
+    let shrank = "cannot expand @b: @b: the device has shrunk from 134217728 to 83886080 bytes; \
+                  use 'zpool replace' to replace it";
+    stage.refused("zpool online -e tank @b", shrank);
+    assert_eq!(stage.sizes(), "112M\t-");
+    let (status, _) = stage.run("zpool status tank");
+    assert!(status.contains("state: DEGRADED"), "{status}");
+    stage.resize("b", 128);
+    let (text, code) = stage.run("zpool online tank @b");
+    assert_eq!((text.as_str(), code), ("", 0));
+}

@@ -1,0 +1,298 @@
+//! Splitting: each pool has everything, and a crash loses nothing of the old pool.
+
+use crate::attach::of_disk;
+use crate::exhaustive::{Files, State, each_state, files_in, files_of, is_all};
+use crate::scan::{lived, scrub};
+use crate::sim;
+use millpond_engine::{
+    AllocationClass::{Log, Normal, Special},
+    Caller, Error, HalfError, NewHalf,
+    NewLayout::{Mirror, Raidz, Single},
+    NewMode, OpenOptions, Pool, PoolCandidate, View, WriteAt,
+};
+use millpond_env::mark;
+use millpond_ondisk::Guid;
+use millpond_pool::import::{find_pools, scan_devices};
+use millpond_sim::{Seed, World};
+use millpond_tests::oracle::zdb;
+use millpond_vdev::VdevConfig;
+
+/// The pools on the world's disks.
+fn pools(world: &World) -> Vec<PoolCandidate> {
+    find_pools(&scan_devices(sim::candidates(world)), 0)
+}
+
+fn candidate(world: &World, name: &str) -> Option<PoolCandidate> {
+    pools(world).into_iter().find(|pool| pool.name == name)
+}
+
+fn read(world: &World, name: &str) -> Result<View, Error> {
+    read_as(world, name, name)
+}
+
+fn read_as(world: &World, name: &str, other: &str) -> Result<View, Error> {
+    let options = OpenOptions {
+        cache_bytes: Some(16 << 20),
+        ..OpenOptions::default()
+    };
+    let mut found = candidate(world, name).unwrap_or_else(|| panic!("no pool {name}"));
+    found.name = other.to_owned();
+    View::open_candidate(&found, &options)
+}
+
+fn open(world: &World, name: &str) -> Result<Pool, Error> {
+    sim::open_candidate(world, &candidate(world, name).unwrap())
+}
+
+fn split(world: &World, pool: &Pool, sides: &[usize]) -> Result<(), HalfError> {
+    let sides: Vec<Guid> = sides.iter().map(|disk| of_disk(pool, *disk)).collect();
+    split_guids(world, pool, sides)
+}
+
+fn split_guids(world: &World, pool: &Pool, sides: Vec<Guid>) -> Result<(), HalfError> {
+    let half = NewHalf {
+        name: "half",
+        sides,
+        settings: &[],
+        writing: sim::by_caller(),
+    };
+    let reopen = |leaf: &VdevConfig| {
+        let path = leaf.path.clone().unwrap();
+        let found = sim::candidates(world)
+            .into_iter()
+            .find(|one| one.path.to_str() == Some(&path));
+        Ok(found.unwrap().device)
+    };
+    pool.split(&half, &reopen)
+}
+
+fn judge(world: &World, name: &str, what: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    sim::to_files(world, folder.path());
+    zdb::judge(folder.path(), name).unwrap().require(what);
+}
+
+fn is_sound(view: &View, what: &str) {
+    sim::verify(view).unwrap_or_else(|found| panic!("{what}: {found}"));
+    let faults = millpond_tests::recount::faults_of(view.inner());
+    assert!(faults.is_empty(), "{what}: {}", faults.join("\n"));
+}
+
+#[test]
+fn both_pools_have_everything_and_go_their_own_ways() {
+    let _mark = mark::expect("pool-split");
+    for (shape, tops, sides, stay) in [
+        ("one mirror", vec![(Normal, Mirror, 2)], vec![1], vec![0]),
+        (
+            "three sides",
+            vec![(Normal, Mirror, 3)],
+            vec![0],
+            vec![1, 2],
+        ),
+        (
+            "mirrors, special and a log",
+            vec![
+                (Normal, Mirror, 2),
+                (Normal, Mirror, 2),
+                (Log, Mirror, 2),
+                (Special, Mirror, 2),
+            ],
+            vec![1, 2, 7],
+            vec![0, 3, 4, 5, 6],
+        ),
+        (
+            "a single log",
+            vec![(Log, Single, 1), (Normal, Mirror, 2)],
+            vec![2],
+            vec![0, 1],
+        ),
+    ] {
+        let world = World::without_journal(80);
+        let pool = sim::create_of(&world, &tops, 128, sim::by_caller());
+        let mut life = millpond_tests::workload::Life::new("tank", shape, 5);
+        life.file_bytes_max = 100_000;
+        life.steps(&pool, 80);
+        pool.sync().unwrap();
+        let old_guid = pool.inner().guid();
+        split(&world, &pool, &sides).unwrap();
+        let was = life.clone();
+        // The old pool is changed further, without the sides.
+        life.steps(&pool, 20);
+        assert_eq!(scrub(&pool).errors, 0, "{shape}");
+        pool.export().unwrap();
+        let names: Vec<String> = pools(&world).into_iter().map(|pool| pool.name).collect();
+        assert_eq!(names.len(), 2, "{shape}: {names:?}");
+        for name in ["tank", "half"] {
+            let view = read(&world, name).unwrap();
+            assert_eq!(view.inner().guid() == old_guid, name == "tank");
+            is_sound(&view, &format!("{shape}: {name}"));
+            match name {
+                "tank" => life.compare(&view, shape),
+                // The same datasets, by the old name.
+                _ => was.compare(&read_as(&world, name, "tank").unwrap(), shape),
+            }
+            drop(view);
+            judge(&world, name, shape);
+        }
+        // Each works without the devices of the other.
+        for (name, own, others) in [("half", &sides, &stay), ("tank", &stay, &sides)] {
+            for disk in others {
+                world.disks()[*disk].set_absent(true);
+            }
+            let pool = open(&world, name).unwrap_or_else(|error| panic!("{shape}: {error}"));
+            write(&pool, name, 30, &mut Files::new());
+            assert_eq!(scrub(&pool).errors, 0, "{shape}: {name}");
+            pool.export().unwrap();
+            is_sound(
+                &read(&world, name).unwrap(),
+                &format!("{shape}: {name} alone"),
+            );
+            for disk in others {
+                world.disks()[*disk].set_absent(false);
+            }
+            assert!(!own.is_empty());
+            judge(&world, name, shape);
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_split_is_refused_and_changes_nothing() {
+    for (tops, sides, words) in [
+        (
+            vec![(Normal, Raidz(1), 3)],
+            vec![2],
+            "composed only of mirrors",
+        ),
+        (
+            vec![(Normal, Single, 1)],
+            vec![0],
+            "composed only of mirrors",
+        ),
+        (
+            vec![(Normal, Mirror, 2), (Normal, Single, 1)],
+            vec![1, 2],
+            "composed only of mirrors",
+        ),
+        (
+            vec![(Normal, Mirror, 2), (Normal, Mirror, 2)],
+            vec![1],
+            "at most one disk from each mirror",
+        ),
+        (
+            vec![(Normal, Mirror, 2), (Normal, Mirror, 2)],
+            vec![0, 1],
+            "at most one disk from each mirror",
+        ),
+        (
+            vec![(Normal, Mirror, 2), (Log, Mirror, 2)],
+            vec![1, 3],
+            "at most one disk from each mirror",
+        ),
+    ] {
+        let world = World::without_journal(81);
+        let pool = sim::create_of(&world, &tops, 128, sim::by_caller());
+        let before = pool.inner().config().root;
+        let error = split(&world, &pool, &sides).unwrap_err();
+        assert!(
+            matches!(error, HalfError::Split(_)) && error.to_string().contains(words),
+            "{error}"
+        );
+        assert_eq!(pool.inner().config().root, before);
+    }
+    // A side that lacks data, and the only complete side.
+    let world = World::without_journal(82);
+    let (pool, mut life) = lived(&world, "incomplete", &[(Mirror, 2)], 20);
+    pool.inner()
+        .offline_leaf(of_disk(&pool, 1), Default::default())
+        .unwrap();
+    life.steps(&pool, 10);
+    for side in [1, 0] {
+        let error = split(&world, &pool, &[side]).unwrap_err().to_string();
+        let words = ["no valid replicas", "lacks data; wait for the resilver"][side];
+        assert!(error.contains(words), "{error}");
+    }
+}
+
+fn write(pool: &Pool, dataset: &str, number: u8, files: &mut Files) {
+    let system = pool.file_system(dataset).unwrap();
+    let (root, caller) = (system.root().unwrap(), Caller::root());
+    let (name, bytes) = (vec![b'a' + number], Seed::new(number.into()).bytes(40_000));
+    let mode = NewMode::exactly(0o600);
+    let (node, _) = system.create(&caller, &root, &name, mode, true).unwrap();
+    let at = WriteAt::Offset(0);
+    system.write(&caller, &node, at, &bytes).unwrap();
+    files.insert(name, bytes);
+}
+
+#[test]
+fn a_split_survives_every_crash() {
+    let world = World::new(83);
+    let pool = sim::create(&world, &[(Mirror, 2), (Mirror, 2)], 64);
+    let mut files = Files::new();
+    write(&pool, "tank", 0, &mut files);
+    pool.sync().unwrap();
+    let old = files.clone();
+    world.forget();
+    split(&world, &pool, &[1, 2]).unwrap();
+    let is_over = world.recorded();
+    write(&pool, "tank", 1, &mut files);
+    pool.sync().unwrap();
+    drop(pool);
+    let (mut judged, mut seen) = (0, [0; 3]);
+    let mut visit = |state: State<'_>| {
+        let (what, after) = (state.what, state.after);
+        if is_all() && !state.tried.is_multiple_of(7) {
+            return;
+        }
+        // The old pool has everything, whatever became of the new one.
+        let pool = open(after, "tank").unwrap_or_else(|error| panic!("{what}: {error}"));
+        let found = files_of(&pool.committed().unwrap()).unwrap();
+        assert!(found == old || found == files, "{what}: files are missing");
+        let kinds: Vec<_> = pool
+            .inner()
+            .config()
+            .root
+            .children
+            .iter()
+            .map(|top| top.kind.is_leaf())
+            .collect();
+        assert!(
+            kinds == [true; 2] || kinds == [false; 2],
+            "{what}: half split"
+        );
+        let mut wanted = found;
+        write(&pool, "tank", 9, &mut wanted);
+        pool.export().unwrap();
+        let view = read(after, "tank").unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert_eq!(files_of(&view).unwrap(), wanted, "{what}");
+        is_sound(&view, what);
+        drop(view);
+        // The new pool is not there yet, or it is whole.
+        let half = candidate(after, "half");
+        let half = half.and_then(|found| sim::open_candidate(after, &found).ok());
+        assert!(
+            half.is_some() || state.count < is_over,
+            "{what}: the new pool is gone"
+        );
+        match half {
+            None => seen[usize::from(kinds[0])] += 1,
+            Some(pool) => {
+                assert_eq!(kinds, [true; 2], "{what}: a disk in two pools");
+                seen[2] += 1;
+                pool.export().unwrap();
+                let view = read(after, "half").unwrap();
+                let dataset = view.dataset("half").unwrap();
+                assert_eq!(files_in(&dataset).unwrap(), old, "{what}");
+                is_sound(&view, what);
+            }
+        }
+        if state.tried.is_multiple_of(if is_all() { 150 } else { 20 }) {
+            judge(after, "tank", what);
+            judged += 1;
+        }
+    };
+    each_state("split", &world, &mut Seed::new(84), &mut visit);
+    println!("split: {judged} judged by zdb; unsplit, detached, both: {seen:?}");
+    assert!(seen.iter().all(|count| *count > 0), "{seen:?}");
+}
