@@ -1,16 +1,13 @@
 //! Pools that grew or were split here: the kernel module accepts them, and grows what we left.
 
 use crate::Rig;
-use millpond_device::Device;
-use millpond_engine::{Growth, NewHalf, NewLayout, Pool, PoolBuilder, WriteOptions, open_device};
+use millpond_engine::{Growth, NewHalf, NewLayout, Pool, PoolBuilder, WriteOptions};
 use millpond_ondisk::Guid;
 use millpond_tests::images::workspace;
 use millpond_tests::oracle::kernel::{self, Disks, Release};
 use millpond_tests::workload::Life;
 use millpond_vdev::AllocationClass::Log;
-use millpond_vdev::VdevConfig;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 const MIB: u64 = 128;
 
@@ -45,18 +42,7 @@ fn split(pool: &Pool, name: &str, sides: &[&PathBuf]) {
         settings: &[],
         writing: WriteOptions::default(),
     };
-    let reopen = |leaf: &VdevConfig| -> Result<Arc<dyn Device>, String> {
-        let path = leaf.path.clone().unwrap();
-        // The threads of the old pool may still be about to close it.
-        for _ in 0..500 {
-            if let Ok(found) = open_device(Path::new(&path)) {
-                return Ok(found.device);
-            }
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
-        Err(format!("{path} stays open"))
-    };
-    pool.split(&half, &reopen).unwrap();
+    pool.split(&half).unwrap();
 }
 
 fn to_and_fro(release: Release) {

@@ -23,7 +23,7 @@ fn new_device(disk: &Arc<SimDisk>) -> NewDevice {
     )
 }
 
-fn leaf_at(pool: &Pool, path: &str) -> Guid {
+pub(crate) fn leaf_at(pool: &Pool, path: &str) -> Guid {
     let topology = pool.inner().store().topology();
     let mut leaves = topology.tree.leaves();
     let found = leaves.find(|(_, node)| node.config.path.as_deref() == Some(path));

@@ -1,21 +1,24 @@
 //! Splitting: each pool has everything, and a crash loses nothing of the old pool.
 
-use crate::attach::of_disk;
+use crate::attach::{leaf_at, of_disk};
 use crate::exhaustive::{Files, State, each_state, files_in, files_of, is_all};
+use crate::rig::Rig;
 use crate::scan::{lived, scrub};
 use crate::sim;
 use millpond_engine::{
     AllocationClass::{Log, Normal, Special},
     Caller, Error, HalfError, NewHalf,
     NewLayout::{Mirror, Raidz, Single},
-    NewMode, OpenOptions, Pool, PoolCandidate, View, WriteAt,
+    NewMode, OpenOptions, Pool, PoolBuilder, PoolCandidate, View, WriteAt, WriteOptions,
 };
 use millpond_env::mark;
 use millpond_ondisk::Guid;
 use millpond_pool::import::{find_pools, scan_devices};
 use millpond_sim::{Seed, World};
 use millpond_tests::oracle::zdb;
-use millpond_vdev::VdevConfig;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// The pools on the world's disks.
 fn pools(world: &World) -> Vec<PoolCandidate> {
@@ -44,26 +47,19 @@ fn open(world: &World, name: &str) -> Result<Pool, Error> {
     sim::open_candidate(world, &candidate(world, name).unwrap())
 }
 
-fn split(world: &World, pool: &Pool, sides: &[usize]) -> Result<(), HalfError> {
+fn split(pool: &Pool, sides: &[usize]) -> Result<(), HalfError> {
     let sides: Vec<Guid> = sides.iter().map(|disk| of_disk(pool, *disk)).collect();
-    split_guids(world, pool, sides)
+    split_guids(pool, sides)
 }
 
-fn split_guids(world: &World, pool: &Pool, sides: Vec<Guid>) -> Result<(), HalfError> {
+fn split_guids(pool: &Pool, sides: Vec<Guid>) -> Result<(), HalfError> {
     let half = NewHalf {
         name: "half",
         sides,
         settings: &[],
         writing: sim::by_caller(),
     };
-    let reopen = |leaf: &VdevConfig| {
-        let path = leaf.path.clone().unwrap();
-        let found = sim::candidates(world)
-            .into_iter()
-            .find(|one| one.path.to_str() == Some(&path));
-        Ok(found.unwrap().device)
-    };
-    pool.split(&half, &reopen)
+    pool.split(&half)
 }
 
 fn judge(world: &World, name: &str, what: &str) {
@@ -114,7 +110,7 @@ fn both_pools_have_everything_and_go_their_own_ways() {
         life.steps(&pool, 80);
         pool.sync().unwrap();
         let old_guid = pool.inner().guid();
-        split(&world, &pool, &sides).unwrap();
+        split(&pool, &sides).unwrap();
         let was = life.clone();
         // The old pool is changed further, without the sides.
         life.steps(&pool, 20);
@@ -193,7 +189,7 @@ fn what_cannot_be_split_is_refused_and_changes_nothing() {
         let world = World::without_journal(81);
         let pool = sim::create_of(&world, &tops, 128, sim::by_caller());
         let before = pool.inner().config().root;
-        let error = split(&world, &pool, &sides).unwrap_err();
+        let error = split(&pool, &sides).unwrap_err();
         assert!(
             matches!(error, HalfError::Split(_)) && error.to_string().contains(words),
             "{error}"
@@ -208,7 +204,7 @@ fn what_cannot_be_split_is_refused_and_changes_nothing() {
         .unwrap();
     life.steps(&pool, 10);
     for side in [1, 0] {
-        let error = split(&world, &pool, &[side]).unwrap_err().to_string();
+        let error = split(&pool, &[side]).unwrap_err().to_string();
         let words = ["no valid replicas", "lacks data; wait for the resilver"][side];
         assert!(error.contains(words), "{error}");
     }
@@ -234,7 +230,7 @@ fn a_split_survives_every_crash() {
     pool.sync().unwrap();
     let old = files.clone();
     world.forget();
-    split(&world, &pool, &[1, 2]).unwrap();
+    split(&pool, &[1, 2]).unwrap();
     let is_over = world.recorded();
     write(&pool, "tank", 1, &mut files);
     pool.sync().unwrap();
@@ -295,4 +291,84 @@ fn a_split_survives_every_crash() {
     each_state("split", &world, &mut Seed::new(84), &mut visit);
     println!("split: {judged} judged by zdb; unsplit, detached, both: {seen:?}");
     assert!(seen.iter().all(|count| *count > 0), "{seen:?}");
+}
+
+#[test]
+#[ignore = "fails now and then: under load something keeps an old topology, and the split ends as busy"]
+fn a_pool_is_split_while_programs_write() {
+    let rig = Rig::new(4, 128);
+    let images = rig.images.clone();
+    let builder = PoolBuilder::new("tank").mirror(&images[..2]);
+    let pool = builder.mirror(&images[2..]).create().unwrap();
+    let mut before = Files::new();
+    write(&pool, "tank", 0, &mut before);
+    pool.sync().unwrap();
+    let is_over = AtomicBool::new(false);
+    let written = std::thread::scope(|scope| {
+        let writers: Vec<_> = (1..4)
+            .map(|writer: u8| {
+                let (pool, is_over) = (&pool, &is_over);
+                scope.spawn(move || write_until(pool, writer, is_over))
+            })
+            .collect();
+        let leaf = |image: &Path| leaf_at(&pool, image.to_str().unwrap());
+        let half = NewHalf {
+            name: "half",
+            sides: vec![leaf(&images[1]), leaf(&images[2])],
+            settings: &[],
+            writing: WriteOptions::default(),
+        };
+        // The writers are at work before and after.
+        std::thread::sleep(Duration::from_millis(200));
+        let done = pool.split(&half);
+        std::thread::sleep(Duration::from_millis(200));
+        is_over.store(true, Ordering::SeqCst);
+        done.unwrap();
+        let written = writers.into_iter().map(|writer| writer.join().unwrap());
+        written.fold(Files::new(), |mut all, files| {
+            all.extend(files);
+            all
+        })
+    });
+    pool.export().unwrap();
+    let all: Files = before.clone().into_iter().chain(written).collect();
+    for name in ["tank", "half"] {
+        rig.judge(name);
+        let view = rig.read(name);
+        sim::verify(&view).unwrap();
+        let found = files_in(&view.dataset(name).unwrap()).unwrap();
+        match name {
+            "tank" => assert!(found == all, "the old pool lost files"),
+            // Every file that it has is whole, or was created and not written yet.
+            _ => {
+                assert!(found.len() > before.len() && found.len() < all.len());
+                for (file, bytes) in &found {
+                    assert!(bytes.is_empty() || all.get(file) == Some(bytes), "{file:?}");
+                }
+            }
+        }
+    }
+}
+
+/// Creates files until told to stop, and makes some of them durable at once.
+fn write_until(pool: &Pool, writer: u8, is_over: &AtomicBool) -> Files {
+    let system = pool.file_system("tank").unwrap();
+    let (root, caller) = (system.root().unwrap(), Caller::root());
+    let mut files = Files::new();
+    for number in 0u32.. {
+        if is_over.load(Ordering::SeqCst) {
+            break;
+        }
+        let name = format!("w{writer}-{number}").into_bytes();
+        let bytes = Seed::new((u64::from(number) << 8) | u64::from(writer)).bytes(20_000);
+        let mode = NewMode::exactly(0o600);
+        let (node, _) = system.create(&caller, &root, &name, mode, true).unwrap();
+        let at = WriteAt::Offset(0);
+        system.write(&caller, &node, at, &bytes).unwrap();
+        if number.is_multiple_of(4) {
+            system.fsync(&node).unwrap();
+        }
+        files.insert(name, bytes);
+    }
+    files
 }

@@ -58,5 +58,5 @@ pub use pool::{Pool, SCAN_FOR_WRITING};
 pub use properties::LiteralProperty;
 pub use search::Search;
 pub use served::MountSettings;
-pub use split::{HalfError, NewHalf, Reopen};
+pub use split::{HalfError, NewHalf};
 pub use view::{DatasetIter, View};

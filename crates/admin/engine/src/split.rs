@@ -3,7 +3,7 @@
 use super::initializer::FileSystemInitializer;
 use crate::{Error, Pool};
 use millpond_dataset::Datasets;
-use millpond_device::{Candidate, Device};
+use millpond_device::Candidate;
 use millpond_env::sync::Arc;
 use millpond_ondisk::Guid;
 use millpond_pool::import::{find_pools, scan_devices};
@@ -11,7 +11,6 @@ use millpond_pool::{
     FoundLogs, OpenOptions, Pool as Inner, PoolSetting, RequestDeadline, SplitError, SplitHalf,
     SyncMode, WriteOptions,
 };
-use millpond_vdev::VdevConfig;
 
 /// A pool to split from another one.
 #[derive(Debug, Clone)]
@@ -43,25 +42,22 @@ pub enum HalfError {
     },
 }
 
-/// Opens the device of a leaf again, for writing, once nothing else has it open.
-pub type Reopen<'a> = &'a dyn Fn(&VdevConfig) -> Result<Arc<dyn Device>, String>;
-
 impl Pool {
     /// Splits one side of each mirror off, and makes an exported pool of them.
     ///
     /// # Errors
     /// [`HalfError`].
-    pub fn split(&self, half: &NewHalf<'_>, reopen: Reopen<'_>) -> Result<(), HalfError> {
+    pub fn split(&self, half: &NewHalf<'_>) -> Result<(), HalfError> {
         let gone = self.inner().split_off(&half.sides)?;
         let detached = |reason: String| HalfError::Detached { reason };
         let mut candidates = vec![];
-        for leaf in &gone {
-            let path = leaf.path.clone().unwrap_or_default();
+        for (leaf, device) in gone {
+            let path = leaf.path.unwrap_or_default();
             candidates.push(Candidate {
                 path: path.into(),
                 aliases: vec![],
                 partition: None,
-                device: reopen(leaf).map_err(detached)?,
+                device,
                 is_live: false,
             });
         }

@@ -88,6 +88,6 @@ pub use vdevs::new_vdev::{
 pub use vdevs::rearrange::{AttachKind, AttachRefusal, DetachRefusal, SplitRefusal};
 pub use vdevs::remove::RemoveError;
 pub use vdevs::replication::{Replication, ReplicationMismatch, check_replication};
-pub use vdevs::split::{SplitError, SplitHalf};
+pub use vdevs::split::{SplitError, SplitHalf, SplitSide};
 pub use view::PoolView;
 pub use writability::{ReadOnlyReason, WhyReadOnly, WritabilityError, check_writable};

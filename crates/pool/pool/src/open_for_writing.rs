@@ -27,7 +27,7 @@ use crate::vdevs::split::{SplitHalf, log_vdevs, space_objects};
 use crate::writability::{WritabilityError, check_writable};
 use crate::{Features, OpenError, OpenOptions, PoolError, PoolView};
 use millpond_alloc::{PoolAllocator, UnflushedLogs};
-use millpond_block::RequestDeadline;
+use millpond_block::{RequestDeadline, Topology};
 use millpond_device::Candidate;
 use millpond_env::Env;
 use millpond_env::sync::atomic::Ordering;
@@ -157,7 +157,7 @@ impl Pool {
             }
             None => None,
         };
-        pool.restore_end_labels();
+        pool.restore_end_labels(&candidate.leaves_without_end_labels());
         pool.write_opened_uberblock().map_err(at)?;
         pool.start().map_err(at)?;
         pool.port.attach(&pool).map_err(at)?;
@@ -277,7 +277,8 @@ impl Pool {
                 break lock;
             }
         };
-        let topology = self.store.topology();
+        // A copy of its own, as views keep it: see `BlockStore::uses_former_topology`.
+        let topology = Arc::new(Topology::clone(&self.store.topology()));
         let candidates = topology
             .tree
             .leaves()

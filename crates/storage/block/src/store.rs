@@ -20,7 +20,7 @@ use millpond_cache::{CacheStatistics, Retention};
 use millpond_checksum::{Checksummer, Salt};
 use millpond_crypt::{CryptError, DatasetKey, verify_indirect_block};
 use millpond_env::rank;
-use millpond_env::sync::{Arc, Condvar, Mutex, RwLock};
+use millpond_env::sync::{Arc, Condvar, Mutex, RwLock, Weak};
 use millpond_env::thread::is_alone;
 use millpond_ondisk::{
     BlockPointer, CompressionKind, DecodeError, EmbeddedKind, Level, ObjectType,
@@ -34,6 +34,8 @@ use std::collections::HashMap;
 /// and the checksum state are behind locks that are held for the time of a clone.
 pub struct BlockStore {
     topology: RwLock<Arc<Topology>, rank::Topology>,
+    /// Topologies that were replaced and may still be in use.
+    former: Mutex<Vec<Weak<Topology>>, rank::Leaf>,
     checksummer: RwLock<Arc<Checksummer>, rank::Leaf>,
     pub(crate) cache: Arc<BlockCache>,
     /// The number of this store, or of the one behind this view, in the cache.
@@ -94,6 +96,7 @@ impl BlockStore {
         }
         Self {
             topology: RwLock::new(Arc::new(topology)),
+            former: Mutex::default(),
             checksummer: RwLock::new(Arc::new(Checksummer::new(None))),
             number: cache.add_store(),
             cache,
@@ -118,7 +121,9 @@ impl BlockStore {
     #[must_use]
     pub fn view(&self, expiry: Arc<ViewExpiry>) -> Self {
         Self {
-            topology: RwLock::new(self.topology()),
+            // A copy of its own: who waits until nothing writes by an old topology does not wait for views.
+            topology: RwLock::new(Arc::new(Topology::clone(&self.topology()))),
+            former: Mutex::default(),
             checksummer: RwLock::new(self.checksummer()),
             cache: Arc::clone(&self.cache),
             number: self.number,
@@ -147,14 +152,29 @@ impl BlockStore {
             // No other thread could make the requests.
             topology.deadline = None;
         }
-        *self.topology.write() = Arc::new(topology);
+        let old = std::mem::replace(&mut *self.topology.write(), Arc::new(topology));
+        self.note_former(&old);
     }
     /// Changes the current leaves, for instance what each has missed. Counters are kept.
     pub fn change_topology(&self, change: impl FnOnce(&mut Topology)) {
         let mut present = self.topology.write();
         let mut topology = Topology::clone(&present);
         change(&mut topology);
-        *present = Arc::new(topology);
+        let old = std::mem::replace(&mut *present, Arc::new(topology));
+        drop(present);
+        self.note_former(&old);
+    }
+    fn note_former(&self, old: &Arc<Topology>) {
+        let mut former = self.former.lock();
+        former.retain(|topology| topology.strong_count() > 0);
+        former.push(Arc::downgrade(old));
+    }
+    /// Whether a request of this store, but not of its views, may still use a topology that was replaced. Views only
+    /// read.
+    #[must_use]
+    pub fn uses_former_topology(&self) -> bool {
+        let former = self.former.lock();
+        former.iter().any(|topology| topology.strong_count() > 0)
     }
     /// Sets the pool's salt. Without it, blocks with salted checksums cannot be verified.
     pub fn set_salt(&self, salt: Salt) {

@@ -14,7 +14,7 @@ use crate::import::uberblocks::{
 use millpond_nvlist::NvList;
 use millpond_ondisk::{Guid, Txg, UberblockRank};
 use millpond_vdev::CHILDREN_MAX;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A pool's state according to its labels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -182,6 +182,14 @@ impl PoolCandidate {
     #[must_use]
     pub fn found(&self) -> &Found {
         &self.found
+    }
+    /// The leaves whose devices have no labels at their end: they may have grown.
+    pub(crate) fn leaves_without_end_labels(&self) -> BTreeSet<Guid> {
+        let leaves = self.found.leaves().iter();
+        let own = leaves.filter(|leaf| leaf.best.pool_guid == self.guid);
+        own.filter(|leaf| leaf.lacks_end_labels())
+            .map(FoundLeaf::guid)
+            .collect()
     }
     /// The newest uberblock.
     #[must_use]

@@ -3,6 +3,7 @@
 use crate::import::label::{LabelFault, LeafLabel, LeafState, read_labels};
 use crate::import::leaf_paths;
 use crate::import::uberblocks::{RingUberblock, read_ring};
+use crate::labels::moved::are_missing_at_end;
 use millpond_block::NoAnswer;
 use millpond_device::{Candidate, Device, DeviceError, OpenOptions, SearchOptions, discover};
 use millpond_env::rank;
@@ -84,6 +85,10 @@ impl FoundLeaf {
             .rev()
             .max_by_key(|label| (label.is_verified, label.txg))
             .unwrap_or(&self.best)
+    }
+    /// Whether the labels at the end of the device are missing: it may have grown.
+    pub(crate) fn lacks_end_labels(&self) -> bool {
+        are_missing_at_end(&self.labels, self.guid())
     }
     /// The verified labels that name another pool than the newest label.
     ///

@@ -7,7 +7,7 @@
 //! Page `docs/format/label.md`, "Devices that grow".
 
 use super::*;
-use crate::import::{LeafLabel, is_region_intact, read_labels};
+use crate::import::{LabelFault, LeafLabel, is_region_intact, read_labels};
 use millpond_env::mark;
 
 /// The labels at the start of a device, which stay where they are.
@@ -20,9 +20,12 @@ const AT_END: [usize; 2] = [2, 3];
 pub(crate) fn follow_growth(
     topology: &Topology,
     tops: &[VdevId],
+    is_meant: &dyn Fn(Guid) -> bool,
     write_order: WriteOrder,
 ) -> RoundReport {
-    let works = targets(topology, tops).into_iter().map(|target| {
+    let mut targets = targets(topology, tops);
+    targets.retain(|target| is_meant(target.guid));
+    let works = targets.into_iter().map(|target| {
         let (guid, ashift) = (target.guid, target.ashift);
         let work = move |device: &dyn Device| match follow(device, guid, ashift) {
             Ok(true) => (AT_END.len(), None),
@@ -49,13 +52,23 @@ pub(crate) fn follow(device: &dyn Device, leaf: Guid, ashift: Ashift) -> Result<
     Ok(true)
 }
 
-fn lacks_end_labels(device: &dyn Device, guid: Guid) -> bool {
-    let labels = read_labels(device);
-    let is_own = |label: &Result<LeafLabel, _>| {
-        (label.as_ref()).is_ok_and(|label| label.is_verified && label.guid == guid)
+fn lacks_end_labels(device: &dyn Device, leaf: Guid) -> bool {
+    are_missing_at_end(&read_labels(device), leaf)
+}
+
+/// Whether these labels of a leaf are missing at the end, but not at the start. Labels that could not be read count as
+/// present.
+pub(crate) fn are_missing_at_end(labels: &[Result<LeafLabel, LabelFault>], leaf: Guid) -> bool {
+    let is_own = |label: &Result<LeafLabel, LabelFault>| match label {
+        Ok(label) => label.is_verified && label.guid == leaf,
+        Err(_) => false,
     };
-    let has = |indices: [usize; 2]| (indices.iter()).any(|at| labels.get(*at).is_some_and(is_own));
-    has(AT_START) && !has(AT_END)
+    let is_unreadable =
+        |label: &Result<LeafLabel, LabelFault>| matches!(label, Err(LabelFault::Unreadable(_)));
+    let at = |index: &usize| labels.get(*index);
+    let has_start = AT_START.iter().filter_map(at).any(is_own);
+    let mut end = AT_END.iter().filter_map(at);
+    has_start && !end.any(|label| is_own(label) || is_unreadable(label))
 }
 
 /// Copies configuration, boot environment and valid uberblocks from the labels at the start to those at the end,

@@ -133,9 +133,14 @@ impl Pool {
     }
 
     /// Writes the labels that are missing at the end of devices that grew while the pool was not open.
-    pub(crate) fn restore_end_labels(&self) {
+    pub(crate) fn restore_end_labels(&self, lacking: &BTreeSet<Guid>) {
+        if lacking.is_empty() {
+            return;
+        }
         let topology = self.store.topology();
-        let round = follow_growth(&topology, &all_tops(&topology), self.write_order());
+        let is_meant = |leaf| lacking.contains(&leaf);
+        let tops = all_tops(&topology);
+        let round = follow_growth(&topology, &tops, &is_meant, self.write_order());
         for (leaf, error) in round.failures() {
             tracing::warn!(leaf = leaf.0, %error, "the labels at the end of a device were not restored");
         }
@@ -151,7 +156,7 @@ impl SyncContext<'_> {
     ) -> Result<Result<Vec<VdevGeometry>, GrowError>, PoolError> {
         let pool = self.pool;
         let topology = pool.store.topology();
-        let round = follow_growth(&topology, tops, pool.write_order());
+        let round = follow_growth(&topology, tops, &|_| true, pool.write_order());
         let has_moved = round.leaves.iter().any(|leaf| leaf.copies_written > 0);
         let failed = round.failures().next().map(|(leaf, error)| {
             let node = topology.tree.leaf(leaf);

@@ -1,8 +1,8 @@
 //! Splits a pool of mirrors: one side of each becomes a pool of its own (`zpool split`).
 //!
 //! First the sides leave the old pool, all in one txg. They then hold everything that was committed before, and the old
-//! pool no longer writes to them. After that the new pool is opened on them, with a new guid, and its first txg makes it a
-//! pool. A crash before the first of these txgs leaves the old pool as it was. A crash between them leaves it without
+//! pool no longer writes to them: it waits for the requests that began by the old tree. After that the new pool is
+//! opened on them, with a new guid, and its first txg makes it a pool. A crash before the first of these txgs leaves the old pool as it was. A crash between them leaves it without
 //! the sides, which can be attached again. Neither loses anything of the old pool.
 //!
 //! The leaves of the new pool keep their guids, so that a crash during its first txg is one during a change of the pool's
@@ -20,11 +20,18 @@ use crate::vdevs::new_vdev::random_u64;
 use crate::vdevs::rearrange::{self, SplitRefusal};
 use crate::vdevs::topology::Added;
 use crate::{PoolError, PoolView};
-use millpond_env::mark;
+use millpond_device::Device;
+use millpond_env::sync::{Arc, Condvar, Mutex};
+use millpond_env::{mark, rank};
 use millpond_ondisk::pool_directory::key;
 use millpond_ondisk::{Guid, ObjectId, VdevId};
 use millpond_vdev::VdevConfig;
 use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// How long requests that began before may take, in nanoseconds.
+const PATIENCE_NS: u64 = 60_000_000_000;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
 
 /// Why a pool was not split.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -39,6 +46,11 @@ pub enum SplitError {
         /// Its path.
         path: String,
     },
+    /// Requests to the devices do not end. They were detached.
+    #[error(
+        "the devices were detached, but requests to them do not end; attach them again with 'zpool attach -f'"
+    )]
+    Busy,
     /// A side could not leave.
     #[error(transparent)]
     Detach(#[from] AttachError),
@@ -46,6 +58,9 @@ pub enum SplitError {
     #[error(transparent)]
     Pool(#[from] PoolError),
 }
+
+/// A leaf that was split off, with its device.
+pub type SplitSide = (VdevConfig, Arc<dyn Device>);
 
 /// What makes a pool of the sides that were split from another one.
 #[derive(Debug, Clone)]
@@ -67,14 +82,15 @@ pub(crate) struct LeftBehind {
 }
 
 impl Pool {
-    /// Takes one side of each mirror out of the pool, all in one txg. Returns what they were.
+    /// Takes one side of each mirror out of the pool, all in one txg. Returns what they were, with their devices.
     ///
-    /// The devices hold the pool as it was committed before. The caller makes a pool of them with
-    /// [`Pool::open_split`], once nothing has them open any more.
+    /// The devices hold the pool as it was committed before, and nothing writes to them any more. The caller makes a pool
+    /// of them with [`Pool::open_split`].
     ///
     /// # Errors
-    /// [`SplitError`]. Except after [`SplitError::Pool`], the pool is unchanged and continues to work.
-    pub fn split_off(&self, sides: &[Guid]) -> Result<Vec<VdevConfig>, SplitError> {
+    /// [`SplitError`]. Except after [`SplitError::Pool`] and [`SplitError::Busy`], the pool is unchanged. It continues
+    /// to work.
+    pub fn split_off(&self, sides: &[Guid]) -> Result<Vec<SplitSide>, SplitError> {
         rearrange::split(&self.state.read().config.root, sides)?;
         self.sync()?;
         // The logs of space maps name log vdevs, which the new pool does not have.
@@ -85,6 +101,17 @@ impl Pool {
         })?;
         let gone = self.sync_task(|ctx| ctx.split_off(sides))??;
         mark::hit("pool-split");
+        // Requests that began before, by the old topology, may still write.
+        let (pause, until_ns) = (
+            Mutex::<(), rank::Leaf>::new(()),
+            (self.env.clock.monotonic_ns()).saturating_add(PATIENCE_NS),
+        );
+        while self.store.uses_former_topology() {
+            if self.env.clock.monotonic_ns() > until_ns {
+                return Err(SplitError::Busy);
+            }
+            Condvar::new().wait_for(&mut pause.lock(), BETWEEN_LOOKS);
+        }
         Ok(gone)
     }
 
@@ -148,7 +175,7 @@ impl LeftBehind {
 
 impl SyncContext<'_> {
     /// The outer error suspends the pool; the inner error means that nothing changed.
-    fn split_off(&self, sides: &[Guid]) -> Result<Result<Vec<VdevConfig>, SplitError>, PoolError> {
+    fn split_off(&self, sides: &[Guid]) -> Result<Result<Vec<SplitSide>, SplitError>, PoolError> {
         let pool = self.pool;
         pool.take_in_missed();
         pool.refresh_topology()?;
@@ -159,7 +186,9 @@ impl SyncContext<'_> {
         for side in sides {
             let leaf = topology.tree.find_leaf(*side);
             let is_whole = leaf.is_some_and(|leaf| {
-                is_complete(&topology, leaf) && topology.condition(leaf).is_usable()
+                is_complete(&topology, leaf)
+                    && topology.condition(leaf).is_usable()
+                    && topology.abandoned_requests(leaf) == 0
             });
             if !is_whole {
                 let node = leaf.and_then(|leaf| topology.tree.leaf(leaf));
@@ -176,7 +205,7 @@ impl SyncContext<'_> {
         let mut gone = vec![];
         for side in sides {
             match self.detach_leaf(*side)? {
-                Ok(found) => gone.extend(found.map(|(leaf, _)| leaf)),
+                Ok(found) => gone.extend(found),
                 Err(refusal) => return Ok(Err(refusal.into())),
             }
         }
