@@ -18,7 +18,6 @@ static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// Extents of one txg and the write plan of each.
 pub(crate) struct Batch {
-    topology: Arc<Topology>,
     txg: Txg,
     extents: Vec<(Extent, Result<WritePlan, WritePlanError>)>,
 }
@@ -72,6 +71,7 @@ type FailedPart = (usize, usize, LeafId, String);
 
 /// Writes in flight.
 pub(super) struct Issued {
+    topology: Arc<Topology>,
     batch: Arc<Batch>,
     running: Running<Vec<FailedPart>>,
     /// Writes of leaves with a deadline.
@@ -119,7 +119,6 @@ pub(super) fn issue(
         })
     };
     let batch = Arc::new(Batch {
-        topology: Arc::clone(topology),
         txg,
         extents: planned,
     });
@@ -152,8 +151,9 @@ pub(super) fn issue(
         let bytes = parts.iter().map(|part| part.length_bytes).sum();
         let parts = Arc::new(parts);
         let (batch, own) = (Arc::clone(&batch), Arc::clone(&parts));
+        let leaves = Arc::clone(topology);
         let failed = topology.start(leaf, bytes, move || {
-            write_leaf(&batch, leaf, &own, queued, how)
+            write_leaf(&leaves, &batch, leaf, &own, queued, how)
         });
         PendingWrites {
             leaf,
@@ -167,12 +167,13 @@ pub(super) fn issue(
         (leaf, parts, queued)
     });
     let running = {
-        let batch = Arc::clone(&batch);
+        let (leaves, batch) = (Arc::clone(topology), Arc::clone(&batch));
         queues.start(helpers, jobs.collect(), move |(leaf, parts, queued)| {
-            write_leaf(&batch, leaf, &parts, queued, how)
+            write_leaf(&leaves, &batch, leaf, &parts, queued, how)
         })
     };
     Issued {
+        topology: Arc::clone(topology),
         batch,
         running,
         pending,
@@ -183,7 +184,7 @@ impl Issued {
     /// Waits, and judges each extent in order.
     pub(super) fn finish(self) -> Vec<ExtentOutcome> {
         let mut failed: BTreeMap<usize, Vec<(usize, String)>> = BTreeMap::new();
-        let topology = &self.batch.topology;
+        let topology = &self.topology;
         let mut all: Vec<FailedPart> = self.running.finish().into_iter().flatten().collect();
         for PendingWrites {
             leaf,
@@ -195,13 +196,13 @@ impl Issued {
             all.extend(failed.unwrap_or_else(|error| fail_parts(leaf, &parts, &error.to_string())));
         }
         for (extent, write, leaf, reason) in all {
-            let reason = format!("{}: {reason}", self.batch.topology.leaf_name(leaf));
+            let reason = format!("{}: {reason}", topology.leaf_name(leaf));
             failed.entry(extent).or_default().push((write, reason));
         }
         let extents = self.batch.extents.iter().enumerate();
         let outcomes = extents.map(|(index, (extent, plan))| {
             let failed = failed.get(&index).map_or(&[][..], Vec::as_slice);
-            judge(&self.batch.topology, extent, plan, failed)
+            judge(topology, extent, plan, failed)
         });
         outcomes.collect()
     }
@@ -309,6 +310,7 @@ fn fail_parts(leaf: LeafId, parts: &[Part], reason: &str) -> Vec<FailedPart> {
 
 /// Writes to one leaf. Returns the failed writes.
 fn write_leaf(
+    topology: &Topology,
     batch: &Arc<Batch>,
     leaf: LeafId,
     parts: &[Part],
@@ -316,8 +318,7 @@ fn write_leaf(
     how: How,
 ) -> Vec<FailedPart> {
     let fail_all = |reason: &str| fail_parts(leaf, parts, reason);
-    let (Some((device, counters)), Some(queued)) = (batch.topology.writable_leaf(leaf), queued)
-    else {
+    let (Some((device, counters)), Some(queued)) = (topology.writable_leaf(leaf), queued) else {
         return fail_all("the device is gone");
     };
     let mut requests: Vec<WriteRequest<'_>> = parts
@@ -328,7 +329,7 @@ fn write_leaf(
         each_run(parts, range, each);
     };
     let length_of = |at: usize| parts.get(at).map_or(0, |part| part.length_bytes);
-    let watch = queued.watched(&batch.topology.clock, &runs_of, &length_of);
+    let watch = queued.watched(&topology.clock, &runs_of, &length_of);
     let begun = (counters.unflushed()).begin(device, parts.iter().map(Part::range));
     match how.durability {
         Durability::WhenFlushed => {

@@ -346,3 +346,15 @@ fn reads_begun_before_space_reuse_repair_nothing() {
     assert!(pool.devices[0].inner.to_vec() == spoilt);
     assert_eq!(store.topology().leaf_stats(LeafId(0)).repaired_bytes, 0);
 }
+
+/// Contents are kept until a flush; nothing else may be kept with them.
+#[test]
+fn a_store_dropped_without_a_flush_releases_its_devices() {
+    for vdev in [Vdev::Disk, Vdev::Mirror(2), Vdev::Raidz(4, 2)] {
+        let pool = Pool::new(&[(vdev, 9)]);
+        pool.write_one(job(noise(1, 16 << 10)));
+        let device = Arc::downgrade(&pool.devices[0]);
+        drop(pool);
+        assert_eq!(device.strong_count(), 0, "{vdev:?}");
+    }
+}
