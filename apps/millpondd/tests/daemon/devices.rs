@@ -1,6 +1,7 @@
 //! Events, devices, properties of vdevs and metrics.
 
 use super::*;
+use millpond_control::ScanFunction;
 
 #[test]
 fn history_entries_are_events_too() {
@@ -103,11 +104,11 @@ fn a_returned_disk_is_reopened_on_request() {
     asked
         .change("tank", &[online, create("tank/with")], "")
         .unwrap();
-    // The device is in use, but not shown as healthy while its dirty time log is not empty.
-    assert_eq!(leaf(1).state, VdevState::Degraded);
-    assert!(leaf(1).missed_txgs > 0);
-    assert_eq!(asked.pool("tank").unwrap().health(), "DEGRADED");
+    // The device is in use, and the resilver has begun.
+    assert_eq!(leaf(1).state, VdevState::Healthy);
     assert_eq!(leaf(1).checksum_errors, 0);
+    let scan = asked.pool("tank").unwrap().scan.unwrap();
+    assert_eq!(scan.function, ScanFunction::Resilver);
     asked.change("tank", &[PoolChange::Export], "").unwrap();
     // Its labels are as new as the other's; only its dirty time log records what it missed.
     asked.import(&stage.import("tank"), "").unwrap();
