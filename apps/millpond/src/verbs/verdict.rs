@@ -48,8 +48,9 @@ pub fn write_verified(session: &mut Session, pool: &str, report: &VerifyReport) 
             devices(report, |leaf| leaf.absent > 0, "is", "are")
         ),
         PoolVerdict::Stale => format!(
-            "no errors, but {} not up to date: run `zpool resilver {pool}`",
-            devices(report, |leaf| leaf.stale > 0, "is", "are")
+            "no errors, but {} not up to date: run `zpool online {pool} {}`",
+            devices(report, |leaf| leaf.stale > 0, "is", "are"),
+            names(report, |leaf| leaf.stale > 0).join(" ")
         ),
         PoolVerdict::Repairable => repairable(pool, report),
         PoolVerdict::Lost => lost(report),
@@ -186,12 +187,7 @@ fn devices(
     one: &str,
     several: &str,
 ) -> String {
-    let names: Vec<&str> = report
-        .leaves
-        .values()
-        .filter(|leaf| holds(leaf))
-        .map(|leaf| leaf.name.as_str())
-        .collect();
+    let names = names(report, holds);
     let shown = names.get(..DEVICES_SHOWN_MAX).unwrap_or(&names).join(", ");
     match names.len() {
         0 => format!("the pool {one}"),
@@ -199,6 +195,11 @@ fn devices(
         count if count <= DEVICES_SHOWN_MAX => format!("{shown} {several}"),
         count => format!("{shown} and {} more {several}", count - DEVICES_SHOWN_MAX),
     }
+}
+
+fn names(report: &VerifyReport, holds: impl Fn(&LeafReport) -> bool) -> Vec<&str> {
+    let leaves = report.leaves.values().filter(|leaf| holds(leaf));
+    leaves.map(|leaf| leaf.name.as_str()).collect()
 }
 
 fn verdict_style(status: u8) -> Style {

@@ -142,9 +142,9 @@ fn verify_counts_absent_and_stale_devices() {
     assert!(verdict.starts_with(line), "{verdict}");
     put(&place, "file", &noise(2, 300_000));
     std::fs::rename(&away, place.image("b")).unwrap();
-    let line = "verdict: stale: no errors, but @b is not up to date: run `zpool resilver tank`\n";
+    let line = "verdict: stale: no errors, but @b is not up to date: run `zpool online tank @b`\n";
     assert_eq!(verify(&place), (1, line.into()));
-    place.well(["zpool", "resilver", "tank"]);
+    place.well(["zpool", "online", "tank", &place.image("b")]);
     assert_eq!(verify(&place), (0, "verdict: sound: no errors\n".into()));
 }
 
