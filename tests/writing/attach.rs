@@ -10,7 +10,7 @@ use millpond_engine::{
 };
 use millpond_env::mark;
 use millpond_ondisk::{Guid, ScanPhase};
-use millpond_sim::{Seed, SimDisk, World};
+use millpond_sim::{PowerCut, Seed, SimDisk, World};
 use millpond_vdev::{VdevConfig, VdevType};
 use std::sync::Arc;
 
@@ -447,4 +447,48 @@ fn a_spare_is_removed_unless_it_is_in_use() {
     assert_eq!(again, "no such device in pool");
     pool.export().unwrap();
     judge(&world, "a removed spare");
+}
+
+/// The power fails after a disk was attached, while a resilver of another disk is in the middle. That resilver does not
+/// write what it has already visited to the new disk.
+#[test]
+fn a_disk_attached_during_a_resilver_is_resilvered_from_the_beginning() {
+    let world = World::new(91);
+    let pool = sim::create(&world, &[MIRROR], 64);
+    crate::scan::fill(&pool, "tank", "a", 60);
+    pool.sync().unwrap();
+    let behind = of_disk(&pool, 1);
+    pool.inner()
+        .offline_leaf(behind, Default::default())
+        .unwrap();
+    crate::scan::fill(&pool, "tank", "b", 160);
+    pool.sync().unwrap();
+    online(&world, &pool, 1);
+    assert!(pool.inner().start_resilver().unwrap());
+    for _ in 0..2 {
+        assert!(crate::scan::scanner().slice(pool.inner()).unwrap());
+    }
+    assert_eq!(state(&pool).phase, ScanPhase::Scanning);
+    let disk = world.disk(64 << 20, 512);
+    let before = world.recorded();
+    attach(&pool, of_disk(&pool, 0), &disk, AttachKind::Mirror).unwrap();
+    let after = world.recorded();
+    drop(pool);
+    let mut attached = 0;
+    for count in (before..=after).step_by(7) {
+        let world = world.reborn(count, &PowerCut::EverythingWritten);
+        let pool = sim::open(&world).unwrap();
+        attached += usize::from(kinds(&tops(&pool)[0]).len() == 3);
+        finish(&pool);
+        while pool.inner().needs_resilver() {
+            pool.inner().start_resilver().unwrap();
+            finish(&pool);
+        }
+        pool.export().unwrap();
+        is_sound(
+            &sim::read(&world).unwrap(),
+            &format!("after {count} requests"),
+        );
+    }
+    assert!(attached > 3, "{attached}");
 }

@@ -32,6 +32,9 @@ pub(crate) struct ScanState {
     pub(crate) losses: ScanLosses,
     /// Whether the running scan was begun since the pool was opened, so that `losses` has all its losses.
     pub(crate) is_whole: bool,
+    /// The leaves that were in use in every slice since the pool was opened or the scan began. Of another one it does not
+    /// know what was written to it.
+    pub(crate) covered: BTreeSet<Guid>,
     pub(crate) error_scrub: ErrorScrub,
     pub(crate) has_ended: bool,
     /// What [`Pool::take_scan_notes`](crate::Pool::take_scan_notes) has not taken yet.

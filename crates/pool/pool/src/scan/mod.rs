@@ -21,6 +21,7 @@ use crate::error::Reading;
 use crate::history::append::HistoryEvent;
 use crate::pool::Pool;
 use crate::sync::context::SyncContext;
+use crate::vdevs::dtl::CoveredLeaves;
 use crate::{PoolError, PoolView};
 use millpond_ondisk::pool_directory::{self, key};
 use millpond_ondisk::zap::ZapValue;
@@ -264,7 +265,9 @@ impl Pool {
             }
         }
         let now_s = self.env.clock.wall_ns() / 1_000_000_000;
+        let in_use = self.leaves_in_use();
         self.scan.change(|state| {
+            state.covered = in_use;
             (state.phys, state.queue) = (phys, queue);
             state.pass.start_s = now_s;
             if phys.is_paused() {
@@ -352,7 +355,9 @@ impl SyncContext<'_> {
             to_examine_bytes: pool.space().pool().allocated_bytes,
             ..ScanPhys::default()
         };
+        let in_use = pool.leaves_in_use();
         pool.scan.change(|state| {
+            state.covered = in_use;
             (state.phys, state.queue) = (phys, ScanQueue::new());
             state.changed_txg = self.txg();
             state.serial += 1;
@@ -399,7 +404,7 @@ impl SyncContext<'_> {
     /// Ends the running scan: finished or cancelled.
     pub(crate) fn end_scan(&self, phase: ScanPhase) -> Result<(), PoolError> {
         let pool = self.pool;
-        let (phys, losses, is_whole) = pool.scan.change(|state| {
+        let (phys, losses, covered, is_whole) = pool.scan.change(|state| {
             let mut phys = state.phys;
             phys.phase = phase;
             phys.end_time = self.now_s();
@@ -411,7 +416,9 @@ impl SyncContext<'_> {
             state.queue.clear();
             state.serial += 1;
             state.changed_txg = self.txg();
-            (phys, std::mem::take(&mut state.losses), state.is_whole)
+            let (losses, covered) = (&mut state.losses, &mut state.covered);
+            let taken = (std::mem::take(losses), std::mem::take(covered));
+            (phys, taken.0, taken.1, state.is_whole)
         });
         if let Some(queue) = phys.queue {
             self.mos().free(self.tx(), queue).reading(WHAT)?;
@@ -441,7 +448,11 @@ impl SyncContext<'_> {
             // known which txgs they concern.
             let covers = phys.function == ScanFunction::Resilver || phys.min_txg == Txg(0);
             if covers && (phys.errors == 0 || is_whole) {
-                pool.excise_missed(phys.max_txg, &losses);
+                let covered = CoveredLeaves {
+                    leaves: covered,
+                    since_begin: is_whole,
+                };
+                pool.excise_missed(phys.max_txg, &covered, &losses);
                 self.mark_config_dirty();
             }
         } else {

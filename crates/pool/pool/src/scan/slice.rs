@@ -45,10 +45,12 @@ impl Pool {
     /// [`Pool::end_slice`].
     #[must_use]
     pub fn begin_slice(&self) -> Option<ScanSlice> {
+        let in_use = self.leaves_in_use();
         self.scan.with(|state| {
             if !state.is_scanning() || state.phys.is_paused() {
                 return None;
             }
+            state.covered.retain(|leaf| in_use.contains(leaf));
             state.events = Some(vec![]);
             Some(ScanSlice {
                 phys: state.phys,

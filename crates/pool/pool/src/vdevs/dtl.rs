@@ -86,6 +86,14 @@ impl DirtyTimeLog {
     }
 }
 
+/// The leaves that a scan wrote to.
+pub(crate) struct CoveredLeaves {
+    /// The leaves that were in use all the time, as far as this session knows.
+    pub(crate) leaves: BTreeSet<Guid>,
+    /// Whether this session knows of the scan from its beginning on.
+    pub(crate) since_begin: bool,
+}
+
 impl Pool {
     /// The txgs that usable leaves with a device lack: from the first one to after the last one. `None` if they
     /// lack nothing.
@@ -125,9 +133,22 @@ impl Pool {
         }))
     }
 
-    /// Takes the txgs below `end` out of the logs of usable leaves, after a scan wrote again what they lacked. What
-    /// the scan could not write stays.
-    pub(crate) fn excise_missed(&self, end: Txg, losses: &ScanLosses) {
+    /// The leaves that are in use and have a device.
+    pub(crate) fn leaves_in_use(&self) -> BTreeSet<Guid> {
+        let topology = self.store.topology();
+        let leaves = topology.tree.leaves().filter(|(leaf, _)| {
+            let device = topology.devices.get(leaf.0 as usize);
+            device.is_some_and(Option::is_some) && topology.condition(*leaf).is_usable()
+        });
+        leaves.map(|(_, node)| node.config.guid).collect()
+    }
+
+    /// Takes the txgs below `end` out of the logs of leaves in use that the scan covered, after it wrote again what they
+    /// lacked. What the scan could not write stays.
+    ///
+    /// A scan that was begun in an earlier session may not have written to a leaf that was attached or came back
+    /// since. Such a leaf lacks txgs from after the beginning of the scan, and keeps all that it lacks.
+    pub(crate) fn excise_missed(&self, end: Txg, covered: &CoveredLeaves, losses: &ScanLosses) {
         let topology = self.store.topology();
         let mut completed = vec![];
         let mut state = self.state.write();
@@ -138,12 +159,17 @@ impl Pool {
             if !has_device.is_some_and(Option::is_some)
                 || !topology.condition(leaf).is_usable()
                 || losses.unflushed.contains(&guid)
+                || !covered.leaves.contains(&guid)
             {
                 continue;
             }
             let mut kept = losses.lost.clone();
             kept.extend(losses.leaves.get(&guid).into_iter().flatten());
             if let Some(missed) = state.missed.get_mut(&guid) {
+                let last = missed.ranges().last().map_or(0, |range| range.end);
+                if !covered.since_begin && last > end.0 {
+                    continue;
+                }
                 has_changes |= missed.excise(end, &kept);
                 if let Some(counters) = topology.counters.get(leaf.0 as usize) {
                     counters.forget_missed(end);
