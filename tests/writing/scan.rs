@@ -8,9 +8,12 @@ use millpond_engine::{
 };
 use millpond_env::mark;
 use millpond_ondisk::{Guid, ScanFunction, ScanPhase, ScanPhys};
+use millpond_pool::{ScanLosses, SliceOutcome};
 use millpond_sim::{Fault, FaultPlan, Scope, Seed, World};
 use millpond_tests::oracle::zdb;
 use millpond_tests::workload::Life;
+
+use std::collections::BTreeSet;
 
 const MIRROR: (NewLayout, usize) = (Mirror, 2);
 
@@ -354,6 +357,40 @@ fn a_leaf_that_refuses_its_resilver_stays_stale() {
     world.disks()[0].set_absent(false);
     pool.export().unwrap();
     is_sound(&world, &life, "refusing");
+}
+
+#[test]
+fn refusals_are_remembered_when_a_resilver_continues_after_import() {
+    let world = World::without_journal(38);
+    let (pool, mut life) = lived(&world, "remembered", &[MIRROR], 60);
+    let away = leaf(&pool, 1);
+    pool.inner().offline_leaf(away, Default::default()).unwrap();
+    life.steps(&pool, 60);
+    pool.sync().unwrap();
+    online(&world, &pool, 1);
+    assert!(pool.inner().start_resilver().unwrap());
+    // The leaf refuses a block; all else that is written to it goes well.
+    let slice = pool.inner().begin_slice().unwrap();
+    let mut losses = ScanLosses::default();
+    losses
+        .leaves
+        .insert(away, BTreeSet::from([slice.phys.max_txg]));
+    let outcome = SliceOutcome {
+        losses,
+        ..SliceOutcome::default()
+    };
+    pool.inner().end_slice(slice, outcome).unwrap();
+    assert_eq!(state(&pool).phase, ScanPhase::Scanning);
+    pool.export().unwrap();
+    let pool = sim::open(&world).unwrap();
+    assert_eq!(state(&pool).phase, ScanPhase::Scanning);
+    finish(&pool);
+    assert!(missed(&pool, 1) > 0);
+    assert!(pool.inner().start_resilver().unwrap());
+    finish(&pool);
+    assert_eq!(missed(&pool, 1), 0);
+    pool.export().unwrap();
+    is_sound(&world, &life, "remembered");
 }
 
 #[test]

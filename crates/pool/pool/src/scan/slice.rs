@@ -6,7 +6,7 @@ use crate::pool::Pool;
 use crate::scan::control::ScanLosses;
 use crate::scan::events::ScanQueue;
 use millpond_ondisk::pool_directory::key;
-use millpond_ondisk::{ScanFlags, ScanPhase, ScanPhys, Txg};
+use millpond_ondisk::{Guid, ScanFlags, ScanPhase, ScanPhys, Txg};
 use std::collections::BTreeSet;
 
 /// Where a scan stands when a slice begins.
@@ -93,6 +93,11 @@ impl Pool {
             };
             let is_complete = outcome.is_complete;
             ctx.log_errors(key::ERROR_LOG_SCRUB, &outcome.lost)?;
+            let incomplete: BTreeSet<Guid> = {
+                let losses = &outcome.losses;
+                let leaves = losses.leaves.keys().chain(&losses.unflushed);
+                leaves.copied().collect()
+            };
             let changed = self.scan.with(|state| {
                 let events = state.events.take().unwrap_or_default();
                 state.pass.slice_examined_bytes = 0;
@@ -122,6 +127,9 @@ impl Pool {
             let Some((phys, before, queue)) = changed else {
                 return Ok(());
             };
+            if self.keep_missed(incomplete.into_iter(), phys.max_txg, ctx.txg()) {
+                ctx.mark_config_dirty();
+            }
             ctx.store_scan(&phys, &before, &queue)?;
             // A change of datasets may have left something to visit.
             let is_at_end = queue.is_empty() && phys.bookmark == super::NEXT_DATASET;

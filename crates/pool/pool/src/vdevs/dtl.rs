@@ -143,6 +143,35 @@ impl Pool {
         leaves.map(|(_, node)| node.config.guid).collect()
     }
 
+    /// Adds `txg` to the logs of leaves that lack something and to which a scan up to `end` could not write all of it. If the
+    /// scan continues in another session, which does not know that, these leaves keep what they lack.
+    /// Returns whether that changed anything.
+    pub(crate) fn keep_missed(
+        &self,
+        leaves: impl Iterator<Item = Guid>,
+        end: Txg,
+        txg: Txg,
+    ) -> bool {
+        let mut state = self.state.write();
+        let mut has_changes = false;
+        for guid in leaves {
+            let Some(missed) = state.missed.get_mut(&guid) else {
+                continue;
+            };
+            let last = missed.ranges().last().map_or(0, |range| range.end);
+            if last == 0 || last > end.0 {
+                continue;
+            }
+            missed.add(txg.0..txg.0.saturating_add(1));
+            has_changes = true;
+        }
+        if has_changes {
+            state.is_topology_stale = true;
+            state.assembly = None;
+        }
+        has_changes
+    }
+
     /// Takes the txgs below `end` out of the logs of leaves in use that the scan covered, after it wrote again what they
     /// lacked. What the scan could not write stays.
     ///
