@@ -9,7 +9,7 @@ CARGO ?= cargo
 RELEASE := target/release
 
 .DEFAULT_GOAL := help
-.PHONY: help setup oracle kernel advisories build test test-kernel test-install test-mount test-daemon test-writing-all test-check test-scale demo bench bench-write bench-mount bench-many bench-count bench-plots flame install uninstall fuzz fuzz-soak soak soak-threads test-threads mutants lint golden golden-pools clean
+.PHONY: help setup oracle kernel advisories build test test-kernel test-install test-mount test-daemon test-writing-all test-check test-scale demo bench bench-write bench-mount bench-many bench-scan bench-count bench-plots flame install uninstall fuzz fuzz-soak soak soak-threads test-threads mutants lint golden golden-pools clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
@@ -98,6 +98,7 @@ bench: build ## measure Millpond and its rivals; writes BENCHMARKS.md
 	@tools/oracle/fetch || [ $$? -eq 75 ]
 	@bench/run
 	@bench/write
+	@bench/scan
 	@bench/mount
 	@mkdir -p target/bench && bench/mount --folder target/bench
 
@@ -110,6 +111,9 @@ bench-mount: build ## only mounted file systems: Millpond, zfs-fuse, Btrfs, XFS 
 
 bench-many: build ## a tree of BENCH_MANY (1,000,000) files on Millpond, zfs-fuse, Btrfs and XFS (40 minutes a round; 30 GB of disk; root, /dev/fuse)
 	@mkdir -p target/bench && bench/mount --many --folder target/bench
+
+bench-scan: setup ## scrubs and resilvers beside what the devices give (10 minutes; 14 GB of disk)
+	@bench/scan
 
 bench-count: setup ## instructions of small benchmarks under valgrind, compared with bench/counts.md; ONLY=files selects, WRITE=1 replaces the table
 	$(CARGO) build --quiet --release --locked --package millpond-bench --bin count

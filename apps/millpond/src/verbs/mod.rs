@@ -25,7 +25,8 @@ mod mkimage;
 mod mount;
 mod mv;
 mod name_text;
-pub mod pools;
+pub mod plan;
+mod pools;
 mod progress;
 mod rm;
 mod stat;
@@ -165,6 +166,10 @@ const VERBS: &[Verb] = &[
     Verb {
         command: inspect::command,
         run: inspect::run,
+    },
+    Verb {
+        command: plan::command,
+        run: plan::run,
     },
 ];
 

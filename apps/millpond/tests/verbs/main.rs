@@ -5,6 +5,7 @@ mod golden;
 mod host_tree;
 mod into;
 mod messages;
+mod plan;
 mod prompt;
 mod reading;
 mod terminal;

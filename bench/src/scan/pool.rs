@@ -1,0 +1,211 @@
+//! The pool whose scans are measured.
+
+use anyhow::{Context, Result};
+use millpond_bench::SeededRng;
+use millpond_engine::{
+    Caller, FileSystem, NewMode, Node, OpenOptions, Pool, PoolBuilder, Search, WriteAt,
+    WriteOptions, open_device,
+};
+use millpond_pool::{AttachKind, NewVdevOptions, ScrubRange};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const CACHE_BYTES: u64 = 256 << 20;
+const LARGE_BYTES: u64 = 256 << 20;
+const SMALL_BYTES: usize = 16 << 10;
+/// One byte of sixteen is in small files.
+const SMALL_SHARE: u64 = 16;
+
+pub struct Stage {
+    folder: PathBuf,
+    pool: Option<Pool>,
+    image_bytes: u64,
+}
+
+/// How long each request of a program took, in nanoseconds.
+#[derive(Default)]
+pub struct Times {
+    pub reads: Vec<u64>,
+    pub syncs: Vec<u64>,
+}
+
+impl Stage {
+    /// Makes the pool and its files.
+    pub fn make(folder: &Path, data_bytes: u64) -> Result<Self> {
+        let image_bytes = data_bytes * 2;
+        let images = [folder.join("d0.img"), folder.join("d1.img")];
+        for image in &images {
+            std::fs::File::create(image)?.set_len(image_bytes)?;
+        }
+        let pool = PoolBuilder::new("bench")
+            .cache_bytes(CACHE_BYTES)
+            .mirror(&images)
+            .root_property("compression", "off")
+            .create()?;
+        let files = pool.file_system("bench")?;
+        let mut rng = SeededRng(7);
+        let small = data_bytes / SMALL_SHARE / SMALL_BYTES as u64;
+        for number in 0..small {
+            write_file(&files, &format!("s{number}"), SMALL_BYTES as u64, &mut rng)?;
+        }
+        let large = (data_bytes - data_bytes / SMALL_SHARE) / LARGE_BYTES;
+        for number in 0..large {
+            write_file(&files, &format!("l{number}"), LARGE_BYTES, &mut rng)?;
+        }
+        drop(files);
+        pool.sync()?;
+        Ok(Self {
+            folder: folder.to_owned(),
+            pool: Some(pool),
+            image_bytes,
+        })
+    }
+
+    pub fn open(&mut self) -> Result<()> {
+        let options = OpenOptions {
+            cache_bytes: Some(CACHE_BYTES),
+            ..OpenOptions::default()
+        };
+        let search = Search::new([&self.folder]);
+        let pool = Pool::open(&search, "bench", &options, &WriteOptions::default())?;
+        self.pool = Some(pool);
+        Ok(())
+    }
+
+    pub fn close(&mut self) -> Result<()> {
+        Ok(self.pool.take().context("closed")?.export()?)
+    }
+
+    fn pool(&self) -> Result<&Pool> {
+        self.pool.as_ref().context("closed")
+    }
+
+    fn stats(&self) -> Result<(u64, u64)> {
+        let topology = self.pool()?.inner().store().topology();
+        let mut sums = (0, 0);
+        for (leaf, _) in topology.tree.leaves() {
+            let stats = topology.leaf_stats(leaf);
+            sums = (sums.0 + stats.read_bytes, sums.1 + stats.write_bytes);
+        }
+        Ok(sums)
+    }
+
+    /// Bytes read from all devices so far.
+    pub fn read_bytes(&self) -> Result<u64> {
+        Ok(self.stats()?.0)
+    }
+
+    /// Bytes written to all devices so far.
+    pub fn write_bytes(&self) -> Result<u64> {
+        Ok(self.stats()?.1)
+    }
+
+    pub fn begin_scrub(&self) -> Result<()> {
+        let pool = self.pool()?;
+        pool.inner().start_scrub(ScrubRange::All)?;
+        // The thread may run since an earlier scan.
+        let _ = pool.start_scanner();
+        Ok(())
+    }
+
+    pub fn end_scrub(&self) -> Result<()> {
+        let inner = self.pool()?.inner();
+        while inner.is_scanning() {
+            let _ = inner.wait_for_scan(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+
+    pub fn has_scanned(&self) -> bool {
+        self.pool
+            .as_ref()
+            .is_none_or(|pool| !pool.inner().is_scanning())
+    }
+
+    pub fn scrub(&self) -> Result<()> {
+        self.begin_scrub()?;
+        self.end_scrub()?;
+        let scan = self.pool()?.inner().scan();
+        anyhow::ensure!(scan.is_some_and(|(state, _)| state.errors == 0), "errors");
+        Ok(())
+    }
+
+    /// Replaces a side by a new image, and resilvers it.
+    pub fn replace(&self, old: &Path, new: &Path) -> Result<()> {
+        std::fs::File::create(new)?.set_len(self.image_bytes)?;
+        let old = std::path::absolute(old)?;
+        let inner = self.pool()?.inner();
+        let topology = inner.store().topology();
+        let leaf = topology.tree.leaves().find_map(|(_, node)| {
+            let path = node.config.path.as_deref()?;
+            (Path::new(path) == old).then_some(node.config.guid)
+        });
+        let (device, options) = (open_device(new)?, NewVdevOptions::default());
+        let kind = AttachKind::Replacement;
+        inner.attach_leaf(
+            leaf.context("no such leaf")?,
+            &device,
+            kind,
+            options,
+            &|_| false,
+        )?;
+        self.end_scrub()?;
+        anyhow::ensure!(!inner.needs_resilver(), "the resilver did not finish");
+        Ok(())
+    }
+
+    /// Reads 4 KiB at random in large files, and writes 4 KiB with `fsync`, in turn.
+    pub fn work(&self, at_most: Duration, has_ended: &dyn Fn() -> bool) -> Result<Times> {
+        let files = self.pool()?.file_system("bench")?;
+        let (caller, root) = (Caller::root(), files.root()?);
+        let large = root.lookup(b"l0")?;
+        let log = new_file(&files, "log")?;
+        let mut rng = SeededRng(11);
+        let mut buffer = vec![0; 4096];
+        let mut times = Times::default();
+        let begun = Instant::now();
+        while begun.elapsed() < at_most && !has_ended() {
+            for _ in 0..16 {
+                let offset = rng.below(LARGE_BYTES / 4096) * 4096;
+                let at = Instant::now();
+                large.read(offset, &mut buffer)?;
+                times.reads.push(u64::try_from(at.elapsed().as_nanos())?);
+            }
+            let offset = rng.below(1024) * 4096;
+            let at = Instant::now();
+            files.write(&caller, &log, WriteAt::Offset(offset), &buffer)?;
+            files.fsync(&log)?;
+            times.syncs.push(u64::try_from(at.elapsed().as_nanos())?);
+        }
+        Ok(times)
+    }
+}
+
+fn new_file(files: &Arc<FileSystem>, name: &str) -> Result<Node> {
+    let mode = NewMode::exactly(0o644);
+    let root = files.root()?;
+    let (node, _) = files.create(&Caller::root(), &root, name.as_bytes(), mode, false)?;
+    Ok(node)
+}
+
+fn write_file(files: &Arc<FileSystem>, name: &str, length: u64, rng: &mut SeededRng) -> Result<()> {
+    let node = new_file(files, name)?;
+    let mut chunk = vec![0; 1 << 20];
+    for word in chunk.chunks_mut(8) {
+        word.copy_from_slice(
+            rng.roll()
+                .to_le_bytes()
+                .get(..word.len())
+                .context("a word")?,
+        );
+    }
+    let mut at = 0;
+    while at < length {
+        let count = usize::try_from((length - at).min(1 << 20))?;
+        let bytes = chunk.get(..count).context("a chunk")?;
+        files.write(&Caller::root(), &node, WriteAt::Offset(at), bytes)?;
+        at += count as u64;
+    }
+    Ok(())
+}
