@@ -31,9 +31,6 @@ use std::time::Duration;
 
 pub(crate) const WHAT: &str = "scan state";
 
-/// The feature that OpenZFS wants for resilvers on request.
-const RESILVER_DEFER: &str = "com.datto:resilver_defer";
-
 /// Why a request about a scan is refused. The texts are those of `zpool scrub`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -56,9 +53,6 @@ pub enum ScanRefusal {
     /// The pool has no log of errors by head.
     #[error("operation not supported on this type of pool")]
     NoErrorScrubs,
-    /// The pool cannot restart resilvers on request.
-    #[error("this action requires the resilver_defer feature")]
-    NoDeferredResilvers,
     /// There is nothing to cancel.
     #[error("there is no active scrub")]
     NotScrubbing,
@@ -180,11 +174,8 @@ impl Pool {
     /// nothing.
     ///
     /// # Errors
-    /// [`PoolError::Scan`] if the feature `resilver_defer` is disabled; as [`Pool::sync_task`].
+    /// As [`Pool::sync_task`].
     pub fn restart_resilver(&self) -> Result<(), PoolError> {
-        if self.features().count(RESILVER_DEFER).is_none() {
-            return Err(PoolError::Scan(ScanRefusal::NoDeferredResilvers));
-        }
         self.sync_task(|ctx| {
             if self.scan.with(|state| state.is_scanning()) {
                 ctx.end_scan(ScanPhase::Cancelled)?;
