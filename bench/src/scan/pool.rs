@@ -81,24 +81,24 @@ impl Stage {
         self.pool.as_ref().context("closed")
     }
 
-    fn stats(&self) -> Result<(u64, u64)> {
+    /// Bytes read from and written to the images of these names so far. Of a leaf that left the pool nothing is known.
+    fn stats(&self, names: &[&str]) -> Result<(u64, u64)> {
         let topology = self.pool()?.inner().store().topology();
         let mut sums = (0, 0);
-        for (leaf, _) in topology.tree.leaves() {
-            let stats = topology.leaf_stats(leaf);
-            sums = (sums.0 + stats.read_bytes, sums.1 + stats.write_bytes);
+        for (leaf, node) in topology.tree.leaves() {
+            let path = Path::new(node.config.path.as_deref().unwrap_or_default());
+            let name = path.file_name().and_then(|name| name.to_str());
+            if name.is_some_and(|name| names.contains(&name)) {
+                let stats = topology.leaf_stats(leaf);
+                sums = (sums.0 + stats.read_bytes, sums.1 + stats.write_bytes);
+            }
         }
         Ok(sums)
     }
 
-    /// Bytes read from all devices so far.
+    /// Bytes read from both sides so far.
     pub fn read_bytes(&self) -> Result<u64> {
-        Ok(self.stats()?.0)
-    }
-
-    /// Bytes written to all devices so far.
-    pub fn write_bytes(&self) -> Result<u64> {
-        Ok(self.stats()?.1)
+        Ok(self.stats(&["d0.img", "d1.img"])?.0)
     }
 
     pub fn begin_scrub(&self) -> Result<()> {
@@ -131,15 +131,16 @@ impl Stage {
         Ok(())
     }
 
-    /// Replaces a side by a new image, and resilvers it.
-    pub fn replace(&self, old: &Path, new: &Path) -> Result<()> {
+    /// Replaces a side by a new image, and resilvers it. Returns the bytes read from the other side and written to the new
+    /// one.
+    pub fn replace(&self, old: &Path, new: &Path) -> Result<(u64, u64)> {
+        let before = self.stats(&["d0.img"])?.0;
         std::fs::File::create(new)?.set_len(self.image_bytes)?;
-        let old = std::path::absolute(old)?;
         let inner = self.pool()?.inner();
         let topology = inner.store().topology();
         let leaf = topology.tree.leaves().find_map(|(_, node)| {
             let path = node.config.path.as_deref()?;
-            (Path::new(path) == old).then_some(node.config.guid)
+            (Path::new(path).file_name() == old.file_name()).then_some(node.config.guid)
         });
         let (device, options) = (open_device(new)?, NewVdevOptions::default());
         let kind = AttachKind::Replacement;
@@ -150,9 +151,12 @@ impl Stage {
             options,
             &|_| false,
         )?;
-        self.end_scrub()?;
-        anyhow::ensure!(!inner.needs_resilver(), "the resilver did not finish");
-        Ok(())
+        // What was written in the txgs in which it was attached may need a second resilver.
+        while inner.is_scanning() || inner.needs_resilver() {
+            let _ = inner.wait_for_scan(Duration::from_millis(20));
+        }
+        let read = self.stats(&["d0.img"])?.0 - before;
+        Ok((read, self.stats(&["d2.img"])?.1))
     }
 
     /// Reads 4 KiB at random in large files, and writes 4 KiB with `fsync`, in turn.
