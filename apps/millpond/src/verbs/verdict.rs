@@ -158,7 +158,7 @@ fn write_losses(session: &mut Session, report: &VerifyReport) -> io::Result<()> 
                 name_text::escaped(path)
             ),
             (Some(snapshot), None) => format!("whole in {snapshot}"),
-            (None, _) if lost.is_snapshot => "destroying the snapshot forgets it".to_owned(),
+            (None, _) if lost.is_snapshot => "cannot be read whole in this snapshot".to_owned(),
             (None, Some(_)) => "whole in no snapshot: restore it from a backup".to_owned(),
             (None, None) => "not a file whose name is known".to_owned(),
         };

@@ -86,8 +86,8 @@ fn verify_says_which_files_are_lost_and_where_they_are_whole() {
             "  tank:/changed: whole in tank@new: `millpond cp 'tank@new:/changed' .`",
             "  tank:/kept: whole in no snapshot: restore it from a backup",
             "  tank:/young: whole in no snapshot: restore it from a backup",
-            "  tank@old:/kept: destroying the snapshot forgets it",
-            "  tank@new:/kept: destroying the snapshot forgets it",
+            "  tank@old:/kept: cannot be read whole in this snapshot",
+            "  tank@new:/kept: cannot be read whole in this snapshot",
         ]
     );
     let out = place.path("restored");
