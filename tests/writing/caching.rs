@@ -1,4 +1,4 @@
-//! The properties `primarycache` and `prefetch` of a real pool: what is read from its device, and what is not.
+//! The properties `primarycache` and `prefetch` of a real pool decide what is read from its device.
 
 use crate::rig::Rig;
 use millpond_engine::{

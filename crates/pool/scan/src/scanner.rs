@@ -175,7 +175,7 @@ impl Scanner {
             return Ok(None);
         };
         if !repaired.is_empty() {
-            // What is not durable stays missed.
+            // A leaf keeps what it lacks if its repairs did not become durable.
             let failed = view.store().flush_repairs(&repaired, &before);
             outcome.errors += failed.len() as u64;
             outcome.losses.unflushed.extend(failed);

@@ -71,6 +71,11 @@ impl DirtyTimeLog {
 }
 
 impl DirtyTimeLog {
+    /// The txg after the last one.
+    fn end(&self) -> Txg {
+        Txg(self.ranges.last().map_or(0, |range| range.end))
+    }
+
     /// Removes the txgs below `end`, except those in `kept`. Returns whether that changed anything.
     fn excise(&mut self, end: Txg, kept: &BTreeSet<Txg>) -> bool {
         let before = std::mem::take(&mut self.ranges);
@@ -98,15 +103,11 @@ impl Pool {
     /// The txgs that usable leaves with a device lack: from the first one to after the last one. `None` if they
     /// lack nothing.
     pub(crate) fn missed_span(&self) -> Option<Range<Txg>> {
-        let topology = self.store.topology();
+        let in_use = self.leaves_in_use();
         let state = self.state.read();
         let mut span: Option<Range<Txg>> = None;
-        for (leaf, node) in topology.tree.leaves() {
-            let has_device = topology.devices.get(leaf.0 as usize);
-            if !has_device.is_some_and(Option::is_some) || !topology.condition(leaf).is_usable() {
-                continue;
-            }
-            let missed = state.missed.get(&node.config.guid);
+        for leaf in &in_use {
+            let missed = state.missed.get(leaf);
             let ranges = missed.map_or(&[][..], DirtyTimeLog::ranges);
             if let (Some(first), Some(last)) = (ranges.first(), ranges.last()) {
                 let span = span.get_or_insert(Txg(first.start)..Txg(last.end));
@@ -158,8 +159,7 @@ impl Pool {
             let Some(missed) = state.missed.get_mut(&guid) else {
                 continue;
             };
-            let last = missed.ranges().last().map_or(0, |range| range.end);
-            if last == 0 || last > end.0 {
+            if missed.ranges().is_empty() || missed.end() > end {
                 continue;
             }
             missed.add(txg.0..txg.0.saturating_add(1));
@@ -179,24 +179,20 @@ impl Pool {
     /// since. Such a leaf lacks txgs from after the beginning of the scan, and keeps all that it lacks.
     pub(crate) fn excise_missed(&self, end: Txg, covered: &CoveredLeaves, losses: &ScanLosses) {
         let topology = self.store.topology();
+        let in_use = self.leaves_in_use();
         let mut completed = vec![];
         let mut state = self.state.write();
         let mut has_changes = false;
         for (leaf, node) in topology.tree.leaves() {
             let guid = node.config.guid;
-            let has_device = topology.devices.get(leaf.0 as usize);
-            if !has_device.is_some_and(Option::is_some)
-                || !topology.condition(leaf).is_usable()
-                || losses.unflushed.contains(&guid)
-                || !covered.leaves.contains(&guid)
-            {
+            let is_covered = in_use.contains(&guid) && covered.leaves.contains(&guid);
+            if !is_covered || losses.unflushed.contains(&guid) {
                 continue;
             }
             let mut kept = losses.lost.clone();
             kept.extend(losses.leaves.get(&guid).into_iter().flatten());
             if let Some(missed) = state.missed.get_mut(&guid) {
-                let last = missed.ranges().last().map_or(0, |range| range.end);
-                if !covered.since_begin && last > end.0 {
+                if !covered.since_begin && missed.end() > end {
                     continue;
                 }
                 has_changes |= missed.excise(end, &kept);
