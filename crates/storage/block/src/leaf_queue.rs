@@ -11,10 +11,12 @@
 //! is little, so that reads stay fast, and more before writers have to be throttled.
 //!
 //! The unit is an operation: a run of adjacent writes, or the reads that one thread submits together, at most
-//! 1 MiB each unless a single request is larger.
+//! 1 MiB each unless a single request is larger. Beside foreground requests a scrub reads 128 KiB at a time.
 
 use crate::io_stats::IoClass;
-use millpond_device::{Device, Watch, WriteRequest, next_run};
+use millpond_device::{
+    Device, DeviceError, DeviceRead, Watch, WriteRequest, next_run, read_batch_watched,
+};
 use millpond_env::rank;
 use millpond_env::sync::atomic::{AtomicU32, Ordering};
 use millpond_env::sync::{Condvar, Mutex};
@@ -29,6 +31,9 @@ const WRITE_BYTES_BESIDE_MAX: u64 = 4 << 20;
 const DIRTY_PERCENT_HIGH: u32 = 60;
 /// Up to this share they get the smaller one.
 const DIRTY_PERCENT_LOW: u32 = 30;
+
+/// How much of a scrub is read at once beside foreground requests, in bytes, unless a single read is larger.
+const SCRUB_BYTES_BESIDE_MAX: usize = 128 << 10;
 
 /// How many background operations begin after a foreground request as if it were still with the device.
 const LINGER: u32 = 32;
@@ -200,6 +205,32 @@ impl LeafQueue {
         (operations, taken)
     }
 
+    /// Reads a batch of one device, all together or in parts. The outcomes are in the order of the reads.
+    pub(crate) fn read(
+        &self,
+        class: IoClass,
+        reads: &[DeviceRead<'_>],
+        watch: &dyn Watch,
+    ) -> Vec<Result<Vec<u8>, DeviceError>> {
+        let mut outcomes = Vec::with_capacity(reads.len());
+        let mut rest = reads;
+        while !rest.is_empty() {
+            let operation = self.enter(class);
+            let is_short = matches!(class, IoClass::Scrub | IoClass::Rebuild)
+                && self.state.lock().is_beside(class);
+            let count = match is_short {
+                true => count_within(rest, SCRUB_BYTES_BESIDE_MAX),
+                false => rest.len(),
+            };
+            let (now, later) = rest.split_at(count);
+            let start = outcomes.len();
+            outcomes.extend(read_batch_watched(now, &Part { watch, start }));
+            drop(operation);
+            rest = later;
+        }
+        outcomes
+    }
+
     /// Writes a batch: runs of adjacent requests, as many together as may be with the device and as it
     /// takes. Ranges must not overlap; offset order is fastest.
     pub(crate) fn write(
@@ -221,6 +252,16 @@ impl LeafQueue {
             rest = later;
         }
     }
+}
+
+/// How many reads, from the first, have at most `most` bytes together; at least 1.
+fn count_within(reads: &[DeviceRead<'_>], most: usize) -> usize {
+    let lengths = reads.iter().map(|read| read.length_bytes);
+    let ends = lengths.scan(0usize, |end, length| {
+        *end = end.saturating_add(length);
+        Some(*end)
+    });
+    ends.take_while(|end| *end <= most).count().max(1)
 }
 
 /// The runs of adjacent requests: the requests of each and their bytes.

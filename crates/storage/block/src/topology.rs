@@ -367,13 +367,89 @@ impl Topology {
         perform(&self.clock, asked, counters, class, buffer)
     }
 
-    /// Like [`Topology::read_leaves`], with each leaf's reads in its own threads.
+    /// Like [`Topology::read_leaves`], with each leaf's reads in its own threads. If the device takes several reads at
+    /// once, a thread makes up to 1 MiB of them together.
     fn read_by_leaf(&self, reads: &[LeafRead], class: IoClass) -> Vec<LeafOutcome> {
-        let begun: Vec<Result<Pending<LeafOutcome>, LeafFault>> = (reads.iter())
-            .map(|read| self.start_read(read, class, Vec::new()))
+        let begun: Vec<(Vec<usize>, Pending<Vec<LeafOutcome>>)> = (self.groups_by_leaf(reads))
+            .into_iter()
+            .filter_map(|(leaf, group)| {
+                let own = group.iter().filter_map(|index| reads.get(*index)).copied();
+                let pending = self.start_reads(leaf, own.collect(), class)?;
+                Some((group, pending))
+            })
             .collect();
-        let outcomes = begun.into_iter().map(|pending| pending?.wait(self)?);
-        outcomes.collect()
+        let mut all = vec![Err(LeafFault::Absent); reads.len()];
+        for (group, pending) in begun {
+            let outcomes = pending.wait(self).unwrap_or_default();
+            for (index, outcome) in group.into_iter().zip(outcomes) {
+                if let Some(place) = all.get_mut(index) {
+                    *place = outcome;
+                }
+            }
+        }
+        all
+    }
+
+    /// The indices of the reads that each thread of a leaf makes.
+    fn groups_by_leaf(&self, reads: &[LeafRead]) -> Vec<(LeafId, Vec<usize>)> {
+        let mut groups: Vec<(LeafId, Vec<usize>, u64)> = vec![];
+        for (index, read) in reads.iter().enumerate() {
+            let leaf = self.writable_leaf(read.leaf);
+            let may_join = leaf.is_some_and(|(device, _)| device.reads_at_once());
+            let open = groups.iter_mut().rev().find(|group| group.0 == read.leaf);
+            match open.filter(|group| may_join && group.2 < GROUP_BYTES) {
+                Some((_, indices, bytes)) => {
+                    indices.push(index);
+                    *bytes = bytes.saturating_add(read.length_bytes);
+                }
+                None => groups.push((read.leaf, vec![index], read.length_bytes)),
+            }
+        }
+        let groups = groups.into_iter();
+        groups.map(|(leaf, indices, _)| (leaf, indices)).collect()
+    }
+
+    /// Starts reads of one leaf, which its thread makes together. `None` if it is absent.
+    fn start_reads(
+        &self,
+        leaf: LeafId,
+        reads: Vec<LeafRead>,
+        class: IoClass,
+    ) -> Option<Pending<Vec<LeafOutcome>>> {
+        let faults: Vec<Option<LeafFault>> = reads
+            .iter()
+            .map(|read| self.device_read(read).err())
+            .collect();
+        let (device, counters) = self.writable_leaf(leaf)?;
+        let (device, counters) = (Arc::clone(device), Arc::clone(counters));
+        let clock = self.clock.clone();
+        let bytes = reads.iter().map(|read| read.length_bytes).sum();
+        Some(self.start(leaf, bytes, move || {
+            let possible = reads
+                .iter()
+                .zip(&faults)
+                .filter(|(_, fault)| fault.is_none());
+            let possible: Vec<DeviceRead<'_>> = possible
+                .map(|(read, _)| DeviceRead {
+                    device: device.as_ref(),
+                    offset_bytes: read.offset_bytes,
+                    // `device_read` has checked the length.
+                    length_bytes: usize::try_from(read.length_bytes).unwrap_or(0),
+                })
+                .collect();
+            let watched = possible.iter();
+            let watched = watched.map(|read| (&*counters, read.length_bytes as u64));
+            let watch = WatchedReads::new(&clock, class, watched);
+            let mut outcomes = counters.queue().read(class, &possible, &watch).into_iter();
+            let each = faults.iter().map(|fault| match fault {
+                Some(fault) => Err(*fault),
+                None => {
+                    let outcome = outcomes.next().ok_or(LeafFault::Io)?;
+                    outcome.map_err(|error| self::fault(&error))
+                }
+            });
+            each.collect()
+        }))
     }
 
     fn start_read(
