@@ -141,7 +141,7 @@ impl BlockVerifier<'_> {
         pointer: &BlockPointer,
         address: BlockAddress,
         audit: Result<BlockAudit, BlockError>,
-    ) -> Option<Vec<u8>> {
+    ) -> Option<Arc<Vec<u8>>> {
         match audit {
             Ok(audit) => self.note(pointer, address, audit),
             Err(error) => {
@@ -180,7 +180,7 @@ impl BlockVerifier<'_> {
         pointer: &BlockPointer,
         address: BlockAddress,
         audit: BlockAudit,
-    ) -> Option<Vec<u8>> {
+    ) -> Option<Arc<Vec<u8>>> {
         self.progress.add_block(pointer.asize_bytes());
         self.progress.add_read(audit.read_bytes);
         let topology = self.store.topology();

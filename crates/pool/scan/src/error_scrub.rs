@@ -5,7 +5,7 @@ use crate::issue::issue;
 use crate::references::{References, references};
 use crate::{ScanError, Scanner};
 use millpond_env::sync::Arc;
-use millpond_ondisk::ObjectId;
+use millpond_ondisk::{ObjectId, ScanFunction};
 use millpond_pool::{ErrorSliceOutcome, LoggedError, Pool, PoolView};
 use std::collections::BTreeSet;
 
@@ -79,7 +79,13 @@ impl Scanner {
         }
         outcome.examined = found.len() as u64;
         let before = view.store().write_back_errors();
-        let issued = issue(view.store(), found, self.limits.threads, may_continue);
+        let issued = issue(
+            view.store(),
+            ScanFunction::ErrorScrub,
+            found,
+            self.limits.threads,
+            may_continue,
+        );
         let Some((issued, repaired)) = issued else {
             return Ok(None);
         };

@@ -6,7 +6,7 @@ use millpond_env::rank;
 use millpond_env::sync::Mutex;
 use millpond_env::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use millpond_env::thread;
-use millpond_ondisk::Guid;
+use millpond_ondisk::{Guid, ScanFunction};
 use millpond_pool::{LoggedError, SliceOutcome};
 use millpond_vdev::{LeafId, Verdict};
 use std::collections::BTreeSet;
@@ -19,6 +19,7 @@ const LOGGED_MAX: usize = 4096;
 /// What all threads share.
 struct Shared<'a> {
     store: &'a BlockStore,
+    function: ScanFunction,
     found: &'a [Found],
     next: AtomicUsize,
     issued_bytes: AtomicU64,
@@ -27,12 +28,14 @@ struct Shared<'a> {
     may_continue: &'a (dyn Fn(u64) -> bool + Sync),
 }
 
-/// Reads all copies of these blocks and repairs them. Returns what was found, and which leaves were written.
+/// Reads all copies of these blocks (a resilver: as few as it can) and repairs them. Returns what was found, and which
+/// leaves were written.
 /// `None` if it was stopped: then nothing may be said of the slice, but repairs were made.
 ///
 /// `may_continue` is called with the bytes issued so far.
 pub(crate) fn issue(
     store: &BlockStore,
+    function: ScanFunction,
     mut found: Vec<Found>,
     threads: usize,
     may_continue: &(dyn Fn(u64) -> bool + Sync),
@@ -43,6 +46,7 @@ pub(crate) fn issue(
     });
     let shared = Shared {
         store,
+        function,
         found: &found,
         next: AtomicUsize::new(0),
         issued_bytes: AtomicU64::new(0),
@@ -83,11 +87,15 @@ impl Shared<'_> {
             .iter()
             .map(|found| (found.pointer, found.address))
             .collect();
-        self.store.heal_batch(&wanted, |number, audit| {
+        let note = |number, audit| {
             if let Some(found) = batch.get(number) {
                 self.note(found, &audit);
             }
-        });
+        };
+        match self.function {
+            ScanFunction::Resilver => self.store.resilver_batch(&wanted, note),
+            _ => self.store.heal_batch(&wanted, note),
+        }
         true
     }
 

@@ -170,7 +170,14 @@ impl Scanner {
         };
         let found = gathered.found.into_inner();
         let before = view.store().write_back_errors();
-        let issued = issue(view.store(), found, self.limits.threads, &may_continue);
+        let function = slice.phys.function;
+        let issued = issue(
+            view.store(),
+            function,
+            found,
+            self.limits.threads,
+            &may_continue,
+        );
         let Some((mut outcome, repaired)) = issued else {
             return Ok(None);
         };

@@ -3,8 +3,10 @@
 use crate::copies::GANG_DEPTH_MAX;
 use crate::io_stats::IoClass;
 use crate::topology::Topology;
+use crate::write::heal::{HealGroup, HealWrite};
 use crate::{BlockAddress, BlockError, BlockStore};
 use millpond_checksum::{Checksummer, Form, GangVerifier, find_gang_header};
+use millpond_env::sync::Arc;
 use millpond_ondisk::{BlockPointer, DecodeError, Dva, GANG_HEADER_BYTES, GangHeader};
 use millpond_vdev::{
     AuditFinding, AuditPlan, AuditStep, BlockRange, Health, LeafHealth, LeafId, LeafOutcome,
@@ -22,10 +24,12 @@ pub struct BlockAudit {
     pub troubles: Vec<(Dva, String)>,
     /// Whether at least one copy of the whole block is right.
     pub is_readable: bool,
-    /// The stored bytes of that copy.
-    pub stored: Option<Vec<u8>>,
+    /// The stored bytes of that copy; `None` after [`BlockStore::heal_batch`].
+    pub stored: Option<Arc<Vec<u8>>>,
     /// What [`BlockStore::heal_batch`] wrote.
     pub healed: Healed,
+    /// Writes that repair the block, not begun yet.
+    pub(crate) planned: Vec<HealWrite>,
 }
 
 /// What was done about the wrong bytes of a block.
@@ -83,6 +87,8 @@ impl BlockStore {
     /// Like [`BlockStore::audit_batch`], and writes the right bytes wherever wrong or missing ones were found and
     /// the block is known. [`BlockAudit::healed`] says what was written. Durable after a flush of the store.
     ///
+    /// A group is written while the next one is read, so two are in memory.
+    ///
     /// The store must be that of a pool open for writing, or a view of one whose blocks are pinned. An expired
     /// view writes nothing.
     pub fn heal_batch(
@@ -93,6 +99,16 @@ impl BlockStore {
         self.audit_many(wanted, Mode::Heal, found);
     }
 
+    /// Like [`BlockStore::heal_batch`], but reads one copy of each part only, unless that is wrong. So it finds little of
+    /// what is wrong on leaves that are up to date.
+    pub fn resilver_batch(
+        &self,
+        wanted: &[(BlockPointer, BlockAddress)],
+        found: impl FnMut(usize, Result<BlockAudit, BlockError>),
+    ) {
+        self.audit_many(wanted, Mode::Resilver, found);
+    }
+
     fn audit_many(
         &self,
         wanted: &[(BlockPointer, BlockAddress)],
@@ -100,39 +116,38 @@ impl BlockStore {
         mut found: impl FnMut(usize, Result<BlockAudit, BlockError>),
     ) {
         let (topology, checksummer) = (self.topology(), self.checksummer());
-        let mut number = 0;
+        let mut numbers = 0..;
+        let mut report = |audits: Vec<_>| {
+            for (audit, number) in audits.into_iter().zip(numbers.by_ref()) {
+                found(number, audit);
+            }
+        };
+        // Repairs are written while the next group is read.
+        let mut healing: Option<HealGroup> = None;
         let mut rest = wanted.iter();
         while !rest.as_slice().is_empty() {
-            let mut group: Vec<(&BlockPointer, _)> = vec![];
-            let mut reads: Vec<LeafRead> = vec![];
-            let mut bytes = 0;
-            while (group.is_empty() || bytes < topology.group_bytes())
-                && let Some((pointer, address)) = rest.next()
-            {
-                let begun = is_sound(&topology, pointer, *address)
-                    .map(|()| begin(&topology, &checksummer, pointer, mode));
-                for part in begun.iter().flatten() {
-                    bytes += part
-                        .reads()
-                        .iter()
-                        .map(|read| read.length_bytes)
-                        .sum::<u64>();
-                    reads.extend_from_slice(part.reads());
-                }
-                group.push((pointer, begun));
-            }
+            let (group, reads) = next_group(&topology, &checksummer, mode, &mut rest);
             let mut outcomes = topology.read_leaves(&reads, IoClass::Scrub).into_iter();
-            for (pointer, begun) in group {
-                let audit = begun.map(|mut begun| {
+            let audits = group.into_iter().map(|(pointer, begun)| {
+                begun.map(|mut begun| {
                     for part in &mut begun {
                         let count = part.reads().len();
                         part.outcomes = Some(outcomes.by_ref().take(count).collect());
                     }
                     self.audit_begun(&topology, pointer, begun, mode)
-                });
-                found(number, audit);
-                number += 1;
+                })
+            });
+            if mode == Mode::Judge {
+                audits.for_each(|audit| report(vec![audit]));
+                continue;
             }
+            let next = self.begin_heal(&topology, audits.collect());
+            if let Some(group) = healing.replace(next) {
+                report(group.settle(&topology));
+            }
+        }
+        if let Some(group) = healing {
+            report(group.settle(&topology));
         }
     }
 
@@ -188,16 +203,17 @@ impl BlockStore {
             }
             stored = stored.or(found);
         }
-        if let (Mode::Heal, Some(block)) = (audited.mode, &stored) {
+        if let (Mode::Heal | Mode::Resilver, Some(block)) = (audited.mode, &stored) {
             // Every copy at these addresses is wrong, and another address has a right one.
             for range in lost {
-                self.write_right_bytes(topology, range, block, None, &mut audit.healed);
+                Self::plan_right_bytes(topology, range, block, None, audit);
             }
         }
         if pointer.is_gang() {
             stored = match gang_header {
                 Some(bytes) if depth < GANG_DEPTH_MAX => {
-                    self.audit_pieces(audited, &bytes, audit, depth)
+                    let joined = self.audit_pieces(audited, &bytes, audit, depth);
+                    joined.map(Arc::new)
                 }
                 _ => None,
             };
@@ -215,7 +231,7 @@ impl BlockStore {
         audited: Audited<'_>,
         dva: Dva,
         audit: &mut BlockAudit,
-    ) -> Option<Vec<u8>> {
+    ) -> Option<Arc<Vec<u8>>> {
         let Audited {
             topology,
             pointer,
@@ -288,6 +304,8 @@ impl BlockStore {
 enum Mode {
     Judge,
     Heal,
+    /// As [`Mode::Heal`], with the least reads.
+    Resilver,
 }
 
 /// A block that is audited.
@@ -329,6 +347,7 @@ impl Begun {
             // Stale leaves are written anyway.
             let mut plan = match mode {
                 Mode::Heal => plan.sparing_stale(),
+                Mode::Resilver => plan.sparing_stale().sparing_copies(),
                 Mode::Judge => plan,
             };
             let step = plan.advance(vec![], verify);
@@ -367,6 +386,33 @@ fn begin(
         .collect()
 }
 
+/// Plans the audits of the next blocks: as many as devices with queue depth get at once, at least one.
+fn next_group<'a>(
+    topology: &Topology,
+    checksummer: &Checksummer,
+    mode: Mode,
+    rest: &mut std::slice::Iter<'a, (BlockPointer, BlockAddress)>,
+) -> (Vec<GroupEntry<'a>>, Vec<LeafRead>) {
+    let (mut group, mut reads) = (vec![], vec![]);
+    let mut bytes = 0;
+    while (group.is_empty() || bytes < topology.group_bytes())
+        && let Some((pointer, address)) = rest.next()
+    {
+        let begun = is_sound(topology, pointer, *address)
+            .map(|()| begin(topology, checksummer, pointer, mode));
+        for part in begun.iter().flatten() {
+            let lengths = part.reads().iter().map(|read| read.length_bytes);
+            bytes += lengths.sum::<u64>();
+            reads.extend_from_slice(part.reads());
+        }
+        group.push((pointer, begun));
+    }
+    (group, reads)
+}
+
+/// A block of a group, and its planned audit.
+type GroupEntry<'a> = (&'a BlockPointer, Result<Vec<Begun>, BlockError>);
+
 fn is_sound(
     topology: &Topology,
     pointer: &BlockPointer,
@@ -388,7 +434,7 @@ impl BlockStore {
         begun: Begun,
         audit: &mut BlockAudit,
         verify: &mut dyn FnMut(&[u8]) -> bool,
-    ) -> Option<Vec<u8>> {
+    ) -> Option<Arc<Vec<u8>>> {
         let Audited { topology, mode, .. } = audited;
         let range = begun.range;
         let mut first = begun.outcomes;
@@ -417,7 +463,8 @@ impl BlockStore {
                     step = plan.advance(outcomes, verify);
                 }
                 AuditStep::Done(report) => {
-                    if let (Mode::Heal, Ok(block)) = (mode, &report.block) {
+                    let block = report.block.map(Arc::new);
+                    if let (Mode::Heal | Mode::Resilver, Ok(block)) = (mode, &block) {
                         // A leaf that missed the txg may show right bytes that it does not have: a system that
                         // lost a write-back still reads them from its cache.
                         let is_stale = |f: &AuditFinding| {
@@ -426,8 +473,7 @@ impl BlockStore {
                         let findings = report.findings.iter().copied();
                         let wrong = findings.filter(|f| f.verdict != Verdict::Right || is_stale(f));
                         let wrong: Vec<AuditFinding> = wrong.collect();
-                        let healed = &mut audit.healed;
-                        self.write_right_bytes(topology, range, block, Some(&wrong), healed);
+                        Self::plan_right_bytes(topology, range, block, Some(&wrong), audit);
                     }
                     let bad = report.findings.into_iter();
                     for mut finding in bad.filter(|f| f.verdict != Verdict::Right) {
@@ -441,10 +487,10 @@ impl BlockStore {
                         }
                         audit.findings.push((dva, finding));
                     }
-                    if let Err(failure) = &report.block {
+                    if let Err(failure) = &block {
                         audit.troubles.push((dva, failure.to_string()));
                     }
-                    return report.block.ok();
+                    return block.ok();
                 }
             }
         }

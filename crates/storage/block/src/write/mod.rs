@@ -4,6 +4,7 @@
 
 mod allocate;
 mod flush;
+pub(crate) mod heal;
 mod issue;
 mod job;
 mod log;

@@ -6,11 +6,11 @@
 
 use crate::io_stats::{IoClass, time_write};
 use crate::topology::Topology;
-use crate::{BlockStore, CopyFailure, Healed};
+use crate::{BlockStore, CopyFailure};
 use millpond_env::mark;
 use millpond_env::sync::Arc;
 use millpond_ondisk::{BlockPointer, Dva, Guid};
-use millpond_vdev::{AuditFinding, BlockRange, LeafId, Repair, WritePlan};
+use millpond_vdev::{BlockRange, LeafId, Repair, WritePlan};
 use std::collections::BTreeSet;
 
 impl BlockStore {
@@ -75,49 +75,6 @@ impl BlockStore {
                 write_over(topology, write.leaf, write.offset_bytes, bytes);
             }
         }
-    }
-
-    /// Writes the bytes of a block to the leaves that lack them: those of `wrong`, or all if it is `None`.
-    ///
-    /// Nothing is written once the view has expired. A leaf that is absent, or takes no blocks of this kind
-    /// (dRAID, removed vdevs, RAID-Z under expansion), fails.
-    pub(crate) fn write_right_bytes(
-        &self,
-        topology: &Topology,
-        range: BlockRange,
-        block: &[u8],
-        wrong: Option<&[AuditFinding]>,
-        healed: &mut Healed,
-    ) {
-        if wrong.is_some_and(<[AuditFinding]>::is_empty) {
-            return;
-        }
-        let plan = WritePlan::new(&topology.tree, topology, range, block);
-        let mut reached = vec![];
-        for write in plan.iter().flat_map(WritePlan::writes) {
-            let (leaf, offset_bytes) = (write.leaf, write.offset_bytes);
-            let end = offset_bytes.saturating_add(write.length_bytes());
-            let is_wrong = wrong.is_none_or(|wrong| {
-                wrong.iter().any(|finding| {
-                    let finding_end = finding.offset_bytes.saturating_add(finding.length_bytes);
-                    finding.leaf == leaf && finding.offset_bytes < end && offset_bytes < finding_end
-                })
-            });
-            if !is_wrong {
-                continue;
-            }
-            reached.push(leaf);
-            let bytes = write.bytes(block);
-            let write_it = || write_over(topology, leaf, offset_bytes, bytes);
-            match self.expiry.during(write_it) {
-                Some(true) => healed.written.push((leaf, bytes.len() as u64)),
-                _ => healed.failed.push(leaf),
-            }
-        }
-        let unreached = wrong.into_iter().flatten().map(|finding| finding.leaf);
-        healed
-            .failed
-            .extend(unreached.filter(|leaf| !reached.contains(leaf)));
     }
 }
 

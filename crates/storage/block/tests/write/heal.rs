@@ -226,3 +226,64 @@ fn a_leaf_that_missed_the_txg_is_read_only_if_the_others_fail() {
         }
     }
 }
+
+#[test]
+fn a_resilver_reads_one_copy_of_each_part() {
+    let mut pool = Pool::new(&[(Vdev::Mirror(3), 9)]);
+    let written = pool.write((1..9).map(|seed| raw(seed, 24 << 10, 1)).collect());
+    let missed = TXG.0..TXG.0 + 1;
+    pool.health.entry(LeafId(1)).unwrap().missed.push(missed);
+    let read_bytes = |batch: &dyn Fn(&millpond_block::BlockStore)| {
+        let store = pool.reopened();
+        batch(&store.view(Arc::default()));
+        let topology = store.topology();
+        [0, 1, 2].map(|leaf| topology.leaf_stats(LeafId(leaf)).read_bytes)
+    };
+    let sides = read_bytes(&|view| view.resilver_batch(&wanted(&written), |_, _| {}));
+    assert_eq!((sides[0] + sides[2], sides[1]), (8 * (24 << 10), 0));
+    let sides = read_bytes(&|view| view.heal_batch(&wanted(&written), |_, _| {}));
+    assert_eq!(sides, [8 * (24 << 10), 0, 8 * (24 << 10)]);
+}
+
+#[test]
+fn a_resilver_finds_the_right_bytes_among_wrong_ones() {
+    for (vdev, leaves, may_lose) in [
+        (Vdev::Mirror(3), 3, 2),
+        (Vdev::Mirror(4), 4, 3),
+        (Vdev::Raidz(5, 2), 5, 2),
+        (Vdev::Raidz(6, 3), 6, 3),
+    ] {
+        for lost in 1..=may_lose {
+            for set in sets(leaves, lost).filter(|set| set & 2 != 0) {
+                let mut pool = Pool::new(&[(vdev, 9)]);
+                let lengths = [512, 1536, 13 << 9, 40 << 10];
+                let jobs = (1..)
+                    .zip(lengths)
+                    .map(|(seed, length)| raw(seed, length, 1));
+                let written = pool.write(jobs.collect());
+                let missed = TXG.0..TXG.0 + 1;
+                pool.health.entry(LeafId(1)).unwrap().missed.push(missed);
+                for leaf in (0..leaves).filter(|leaf| set >> leaf & 1 == 1) {
+                    spoil(&pool, leaf);
+                }
+                let view = pool.reopened().view(Arc::default());
+                view.resilver_batch(&wanted(&written), |_, audit| {
+                    let audit = audit.unwrap();
+                    assert!(audit.is_readable, "{vdev:?} without {set:b}: {audit:?}");
+                    assert_eq!(audit.healed.failed, []);
+                });
+                pool.health.entry(LeafId(1)).unwrap().missed.clear();
+                for block in &written {
+                    let audit = pool.reopened().audit(&block.pointer, address()).unwrap();
+                    let mut findings = audit.findings.iter();
+                    let is_on_it =
+                        |(_, finding): &(_, millpond_vdev::AuditFinding)| finding.leaf == LeafId(1);
+                    assert!(
+                        !findings.any(is_on_it),
+                        "{vdev:?} without {set:b}: {audit:?}"
+                    );
+                }
+            }
+        }
+    }
+}

@@ -91,6 +91,8 @@ pub struct AuditPlan {
     cells: Cells,
     /// Whether stale leaves are not read while the block is known without them.
     spares_stale: bool,
+    /// Whether one copy of each part is enough while the block is known with it.
+    spares_copies: bool,
 }
 
 impl AuditPlan {
@@ -107,6 +109,7 @@ impl AuditPlan {
         Ok(Self {
             cells: Cells::new(Layout::new(tree, health, indirect, range)?),
             spares_stale: false,
+            spares_copies: false,
         })
     }
 
@@ -118,8 +121,17 @@ impl AuditPlan {
         self
     }
 
+    /// Reads one copy of each part only, unless the block cannot be found with it. Nothing is said of copies on
+    /// leaves that are up to date and were not read.
+    #[must_use]
+    pub fn sparing_copies(mut self) -> Self {
+        self.spares_copies = true;
+        self
+    }
+
     /// Takes the outcomes of the last [`AuditStep::Read`] (none on the first call) and returns the next
-    /// step; see [`ReadPlan::advance`](super::ReadPlan::advance). Ends after at most seven calls. If there
+    /// step; see [`ReadPlan::advance`](super::ReadPlan::advance). Ends after at most seven calls, and one more for each copy
+    /// of a part if [`AuditPlan::sparing_copies`] was called. If there
     /// is no checksum (`verify` always returns true), copies and parity are compared with the preferred
     /// copies.
     pub fn advance(
@@ -133,6 +145,9 @@ impl AuditPlan {
         if self.spares_stale {
             rest.retain(|id| !self.cells.is_stale(id));
         }
+        if self.spares_copies {
+            self.cells.retain_needed(&mut rest);
+        }
         if !rest.is_empty() {
             return AuditStep::Read(self.cells.ask(rest));
         }
@@ -142,6 +157,10 @@ impl AuditPlan {
         let mut search = Search::new(&self.cells, verify);
         let found = search.try_believing().or_else(|| search.try_doubting());
         let (tried, had_candidate) = (search.tried, search.had_candidate);
+        if found.is_none() && self.spares_copies {
+            self.spares_copies = false;
+            return self.advance(Vec::new(), verify);
+        }
         if found.is_none() && self.spares_stale {
             // The stale leaves may have right bytes nevertheless.
             self.spares_stale = false;
@@ -151,7 +170,7 @@ impl AuditPlan {
             // This happens only once.
             return self.advance(Vec::new(), verify);
         }
-        let findings = findings(&self.cells, found.as_deref());
+        let findings = self.findings(found.as_deref());
         let block = found.ok_or_else(|| failure(&self.cells, tried, had_candidate));
         AuditStep::Done(AuditReport { block, findings })
     }
@@ -171,9 +190,46 @@ impl AuditPlan {
         if !verify(bytes) {
             return None;
         }
-        let findings = findings(&self.cells, Some(bytes));
+        let findings = self.findings(Some(bytes));
         let block = Ok(self.cells.take_single(preferred)?);
         Some(AuditReport { block, findings })
+    }
+
+    fn findings(&self, block: Option<&[u8]>) -> Vec<AuditFinding> {
+        let mut found = Vec::new();
+        for row in &self.cells.rows {
+            let truth = block.and_then(|block| truth_of(row, block));
+            for (index, cell) in row.cells.iter().enumerate() {
+                let role = if index < row.parity {
+                    Role::Parity
+                } else {
+                    Role::Data
+                };
+                let truth = truth.as_ref().and_then(|truth| truth.get(index));
+                for copy in self.judged_copies(cell) {
+                    found.push(judge(row, cell, copy, role, truth.map(AsRef::as_ref)));
+                }
+            }
+            for cell in &row.pads {
+                let zeros = vec![0; cell.length];
+                for copy in self.judged_copies(cell) {
+                    found.push(judge(row, cell, copy, Role::Padding, Some(&zeros)));
+                }
+            }
+        }
+        merge(found)
+    }
+
+    /// The copies of a cell without those that were spared.
+    fn judged_copies<'a>(&self, cell: &'a Cell) -> impl Iterator<Item = &'a Copy> {
+        let spares = self.spares_copies;
+        let copies = cell.copies.iter();
+        copies.filter(move |copy| {
+            let is_spared = matches!(copy.state, CopyState::Unread)
+                && copy.source.is_readable
+                && !copy.source.is_stale;
+            !(spares && is_spared)
+        })
     }
 }
 
@@ -190,31 +246,6 @@ fn askable_pads(cells: &Cells) -> Vec<CopyId> {
         }
     }
     found
-}
-
-fn findings(cells: &Cells, block: Option<&[u8]>) -> Vec<AuditFinding> {
-    let mut found = Vec::new();
-    for row in &cells.rows {
-        let truth = block.and_then(|block| truth_of(row, block));
-        for (index, cell) in row.cells.iter().enumerate() {
-            let role = if index < row.parity {
-                Role::Parity
-            } else {
-                Role::Data
-            };
-            let truth = truth.as_ref().and_then(|truth| truth.get(index));
-            for copy in &cell.copies {
-                found.push(judge(row, cell, copy, role, truth.map(AsRef::as_ref)));
-            }
-        }
-        for cell in &row.pads {
-            let zeros = vec![0; cell.length];
-            for copy in &cell.copies {
-                found.push(judge(row, cell, copy, Role::Padding, Some(&zeros)));
-            }
-        }
-    }
-    merge(found)
 }
 
 fn judge(row: &Row, cell: &Cell, copy: &Copy, role: Role, truth: Option<&[u8]>) -> AuditFinding {

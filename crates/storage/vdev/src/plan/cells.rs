@@ -184,12 +184,24 @@ impl Cells {
 
     /// Whether the leaf of a copy is known to have missed the txg.
     pub(super) fn is_stale(&self, id: &CopyId) -> bool {
-        let cell = self.rows.get(id.row).and_then(|row| {
-            let pad = id.cell.checked_sub(row.cells.len());
-            row.cells.get(id.cell).or_else(|| row.pads.get(pad?))
-        });
-        cell.and_then(|cell| cell.copies.get(id.copy))
+        self.cell(id)
+            .and_then(|cell| cell.copies.get(id.copy))
             .is_some_and(|copy| copy.source.is_stale)
+    }
+
+    /// Keeps the first copy of each cell of which none was read. The copies of a cell are beside each other.
+    pub(super) fn retain_needed(&self, wanted: &mut Vec<CopyId>) {
+        wanted.dedup_by_key(|id| (id.row, id.cell));
+        wanted.retain(|id| {
+            let cell = self.cell(id);
+            !cell.is_some_and(|cell| cell.copies.iter().any(|copy| copy.held().is_some()))
+        });
+    }
+
+    fn cell(&self, id: &CopyId) -> Option<&Cell> {
+        let row = self.rows.get(id.row)?;
+        let pad = id.cell.checked_sub(row.cells.len());
+        row.cells.get(id.cell).or_else(|| row.pads.get(pad?))
     }
 
     fn copy_mut(&mut self, id: &CopyId) -> Option<&mut Copy> {

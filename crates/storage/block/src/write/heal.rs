@@ -1,0 +1,238 @@
+//! Writes right bytes over the wrong ones that an audit found.
+//!
+//! An audit plans its writes. Those of several blocks are then written together: neighbours in one operation, and each
+//! leaf in a thread of its own while the caller reads on.
+
+use crate::io_stats::{IoClass, time_write};
+use crate::requests::{NoAnswer, Pending};
+use crate::topology::{LeafCounters, Topology};
+use crate::{BlockAudit, BlockError, BlockStore, ViewExpiry};
+use millpond_device::{Device, WriteRequest, next_run};
+use millpond_env::sync::Arc;
+use millpond_vdev::{AuditFinding, BlockRange, LeafContent, LeafId, WritePlan};
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// A write that an audit planned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct HealWrite {
+    leaf: LeafId,
+    offset_bytes: u64,
+    content: Content,
+}
+
+/// A part of a block, or of its parity.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Content {
+    whole: Arc<Vec<u8>>,
+    part: Range<usize>,
+}
+
+impl Content {
+    fn bytes(&self) -> &[u8] {
+        self.whole.get(self.part.clone()).unwrap_or_default()
+    }
+}
+
+/// A write, and which audit of a group planned it.
+struct Part {
+    audit: usize,
+    offset_bytes: u64,
+    content: Content,
+}
+
+/// Whether each part of a leaf was written.
+type Outcomes = Vec<bool>;
+
+/// The writes of one leaf in flight.
+struct LeafWrites {
+    leaf: LeafId,
+    /// The audit of each part and its length in bytes, in the order of the outcomes.
+    parts: Vec<(usize, u64)>,
+    outcomes: UnderWay,
+}
+
+enum UnderWay {
+    Pending(Pending<Outcomes>),
+    Done(Result<Outcomes, NoAnswer>),
+}
+
+/// A group of audits whose writes are in flight.
+pub(crate) struct HealGroup {
+    audits: Vec<Result<BlockAudit, BlockError>>,
+    writes: Vec<LeafWrites>,
+}
+
+impl BlockStore {
+    /// Plans writes of the bytes of a block to the leaves that lack them: those of `wrong`, or all if it is `None`.
+    ///
+    /// A leaf that is absent, or takes no blocks of this kind (dRAID, removed vdevs, RAID-Z under expansion), fails.
+    pub(crate) fn plan_right_bytes(
+        topology: &Topology,
+        range: BlockRange,
+        block: &Arc<Vec<u8>>,
+        wrong: Option<&[AuditFinding]>,
+        audit: &mut BlockAudit,
+    ) {
+        if wrong.is_some_and(<[AuditFinding]>::is_empty) {
+            return;
+        }
+        let plan = WritePlan::new(&topology.tree, topology, range, block);
+        let mut reached = vec![];
+        for write in plan.iter().flat_map(WritePlan::writes) {
+            let (leaf, offset_bytes) = (write.leaf, write.offset_bytes);
+            let end = offset_bytes.saturating_add(write.length_bytes());
+            let is_wrong = wrong.is_none_or(|wrong| {
+                wrong.iter().any(|finding| {
+                    let finding_end = finding.offset_bytes.saturating_add(finding.length_bytes);
+                    finding.leaf == leaf && finding.offset_bytes < end && offset_bytes < finding_end
+                })
+            });
+            if !is_wrong {
+                continue;
+            }
+            reached.push(leaf);
+            let content = match &write.content {
+                LeafContent::Block(part) => Content {
+                    whole: Arc::clone(block),
+                    part: part.clone(),
+                },
+                LeafContent::Own(bytes) => Content {
+                    whole: Arc::clone(bytes),
+                    part: 0..bytes.len(),
+                },
+            };
+            audit.planned.push(HealWrite {
+                leaf,
+                offset_bytes,
+                content,
+            });
+        }
+        let unreached = wrong.into_iter().flatten().map(|finding| finding.leaf);
+        audit
+            .healed
+            .failed
+            .extend(unreached.filter(|leaf| !reached.contains(leaf)));
+    }
+
+    /// Begins the writes that a group of audits planned.
+    pub(crate) fn begin_heal(
+        &self,
+        topology: &Topology,
+        mut audits: Vec<Result<BlockAudit, BlockError>>,
+    ) -> HealGroup {
+        let mut leaves: BTreeMap<LeafId, Vec<Part>> = BTreeMap::new();
+        for (number, audit) in audits.iter_mut().enumerate() {
+            let Ok(audit) = audit else { continue };
+            // Only the findings are of use from here on.
+            audit.stored = None;
+            for write in std::mem::take(&mut audit.planned) {
+                leaves.entry(write.leaf).or_default().push(Part {
+                    audit: number,
+                    offset_bytes: write.offset_bytes,
+                    content: write.content,
+                });
+            }
+        }
+        let begin = |(leaf, parts)| self.begin_leaf(topology, leaf, parts);
+        HealGroup {
+            audits,
+            writes: leaves.into_iter().map(begin).collect(),
+        }
+    }
+
+    fn begin_leaf(&self, topology: &Topology, leaf: LeafId, mut parts: Vec<Part>) -> LeafWrites {
+        parts.sort_by_key(|part| part.offset_bytes);
+        let lengths = parts
+            .iter()
+            .map(|part| (part.audit, part.content.bytes().len() as u64));
+        let lengths: Vec<_> = lengths.collect();
+        let bytes = lengths.iter().map(|(_, bytes)| bytes).sum();
+        let outcomes = match topology.writable_leaf(leaf) {
+            None => UnderWay::Done(Err(NoAnswer)),
+            Some((device, counters)) => {
+                let (device, counters) = (Arc::clone(device), Arc::clone(counters));
+                let (clock, expiry) = (topology.clock.clone(), Arc::clone(&self.expiry));
+                let work = move || write_parts(device.as_ref(), &counters, &clock, &expiry, &parts);
+                match topology.has_deadline(leaf) {
+                    true => UnderWay::Pending(topology.start(leaf, bytes, work)),
+                    false => UnderWay::Done(Ok(work())),
+                }
+            }
+        };
+        LeafWrites {
+            leaf,
+            parts: lengths,
+            outcomes,
+        }
+    }
+}
+
+impl HealGroup {
+    /// Waits for the writes and returns the audits, in order.
+    pub(crate) fn settle(self, topology: &Topology) -> Vec<Result<BlockAudit, BlockError>> {
+        let mut audits = self.audits;
+        for writes in self.writes {
+            // If the device does not answer, its bytes stay wrong.
+            let outcomes = match writes.outcomes {
+                UnderWay::Pending(pending) => pending.wait(topology),
+                UnderWay::Done(outcomes) => outcomes,
+            };
+            let outcomes = outcomes.unwrap_or_default();
+            for (index, (audit, bytes)) in writes.parts.into_iter().enumerate() {
+                let Some(Ok(audit)) = audits.get_mut(audit) else {
+                    continue;
+                };
+                match outcomes.get(index) {
+                    Some(true) => audit.healed.written.push((writes.leaf, bytes)),
+                    _ => audit.healed.failed.push(writes.leaf),
+                }
+            }
+        }
+        audits
+    }
+}
+
+/// Writes the parts of a leaf, in the order of their offsets. Returns which ones the device took. Nothing is written
+/// once the view has expired.
+fn write_parts(
+    device: &dyn Device,
+    counters: &LeafCounters,
+    clock: &crate::io_stats::IoClock,
+    expiry: &ViewExpiry,
+    parts: &[Part],
+) -> Outcomes {
+    let requests = parts
+        .iter()
+        .map(|part| WriteRequest::new(part.offset_bytes, part.content.bytes()));
+    let mut requests: Vec<_> = requests.collect();
+    let mut rest = requests.as_mut_slice();
+    while !rest.is_empty() {
+        let (count, bytes) = next_run(rest);
+        let (run, later) = rest.split_at_mut(count);
+        rest = later;
+        // The end of the view waits for one run at most.
+        let is_valid = expiry.during(|| {
+            let write = || {
+                let _operation = counters.queue().enter(IoClass::AsyncWrite);
+                device.write_many(run);
+            };
+            time_write(clock, counters, IoClass::AsyncWrite, bytes, write);
+        });
+        if is_valid.is_none() {
+            break;
+        }
+        for request in run {
+            let length = request.bytes.len() as u64;
+            let has_failed = request.outcome.is_err();
+            counters.count_writes(1, length, u64::from(has_failed));
+            if !has_failed {
+                counters.count_repair(length);
+            }
+        }
+    }
+    requests
+        .iter()
+        .map(|request| request.outcome.is_ok())
+        .collect()
+}
