@@ -131,13 +131,15 @@ impl Stage {
         Ok(())
     }
 
-    /// Replaces a side by a new image, and resilvers it. Returns the bytes read from the other side and written to the new
-    /// one.
+    /// Replaces a side by a new image, and resilvers it. Returns the bytes read from both sides and written to the new one.
     pub fn replace(&self, old: &Path, new: &Path) -> Result<(u64, u64)> {
-        let before = self.stats(&["d0.img"])?.0;
         std::fs::File::create(new)?.set_len(self.image_bytes)?;
         let inner = self.pool()?.inner();
         let topology = inner.store().topology();
+        // They stay when the old side leaves the pool.
+        let sides = topology.counters.clone();
+        let read_bytes = || -> u64 { sides.iter().map(|side| side.stats().read_bytes).sum() };
+        let before = read_bytes();
         let leaf = topology.tree.leaves().find_map(|(_, node)| {
             let path = node.config.path.as_deref()?;
             (Path::new(path).file_name() == old.file_name()).then_some(node.config.guid)
@@ -155,8 +157,7 @@ impl Stage {
         while inner.is_scanning() || inner.needs_resilver() {
             let _ = inner.wait_for_scan(Duration::from_millis(20));
         }
-        let read = self.stats(&["d0.img"])?.0 - before;
-        Ok((read, self.stats(&["d2.img"])?.1))
+        Ok((read_bytes() - before, self.stats(&["d2.img"])?.1))
     }
 
     /// Reads 4 KiB at random in large files, and writes 4 KiB with `fsync`, in turn.
