@@ -6,6 +6,7 @@ mod cache_devices;
 mod caching;
 mod crash;
 mod damaged;
+mod deferral;
 mod diverged;
 mod error_scrub;
 mod exhaustive;

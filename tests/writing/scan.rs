@@ -80,7 +80,7 @@ pub fn rot(world: &World, disk: usize, seed: u64, per_million: u32) {
     }
 }
 
-fn is_sound(world: &World, life: &Life, shape: &str) {
+pub fn is_sound(world: &World, life: &Life, shape: &str) {
     let view = sim::read(world).unwrap();
     sim::verify(&view).unwrap();
     life.compare(&view, shape);
@@ -265,13 +265,13 @@ fn a_scrub_since_the_last_one_reads_only_what_is_new() {
 }
 
 /// The number of txgs that a leaf misses.
-fn missed(pool: &Pool, number: usize) -> u64 {
+pub fn missed(pool: &Pool, number: usize) -> u64 {
     let view = pool.committed().unwrap();
     let assembly = view.inner().assembly();
     assembly.nodes[assembly.leaves[number].node].missed_txgs
 }
 
-fn leaf(pool: &Pool, number: usize) -> Guid {
+pub fn leaf(pool: &Pool, number: usize) -> Guid {
     let topology = pool.inner().store().topology();
     let mut leaves = topology.tree.leaves();
     leaves.nth(number).unwrap().1.config.guid

@@ -252,6 +252,15 @@ fn a_disk_that_the_pool_needs_is_not_replaced_at_its_own_path() {
 }
 
 #[test]
+fn a_resilver_on_request_needs_its_feature() {
+    let stage = Stage::new();
+    stage.run("zpool create -d tank mirror @a @b");
+    let refused = stage.refused("zpool resilver tank");
+    let text = "cannot restart resilver on tank: this action requires the resilver_defer feature\n";
+    assert_eq!(refused, text);
+}
+
+#[test]
 fn a_resilver_runs_when_online_returns() {
     let stage = Stage::new();
     stage.run("zpool create tank mirror @a @b");

@@ -205,7 +205,7 @@ pub const FEATURES: &[Feature] = &[
         "Support for deferring new resilvers when one is already running.",
         RO,
         &[],
-        Reads,
+        Writes,
     ),
     feature(
         "com.datto:bookmark_v2",

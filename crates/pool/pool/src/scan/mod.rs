@@ -9,12 +9,14 @@ mod control;
 mod error_scrub;
 mod errors;
 mod events;
+mod resilver;
 mod slice;
 
 pub(crate) use control::ScanControl;
 pub use control::{ScanLosses, ScanNote, ScanPass};
 pub use error_scrub::{ErrorSlice, ErrorSliceOutcome};
 pub use events::{NEXT_DATASET, ScanEvent, ScanQueue};
+pub(crate) use resilver::deferred;
 pub use slice::{ScanSlice, SliceOutcome};
 
 use crate::error::Reading;
@@ -53,6 +55,9 @@ pub enum ScanRefusal {
     /// The pool has no log of errors by head.
     #[error("operation not supported on this type of pool")]
     NoErrorScrubs,
+    /// The pool cannot restart resilvers on request.
+    #[error("this action requires the resilver_defer feature")]
+    NoDeferredResilvers,
     /// There is nothing to cancel.
     #[error("there is no active scrub")]
     NotScrubbing,
@@ -141,64 +146,6 @@ impl Pool {
             }
         })?;
         outcome.map_err(PoolError::Scan)
-    }
-
-    /// Starts a resilver if leaves in use lack txgs and none covers them yet. A running scrub is cancelled. Returns
-    /// whether one was started.
-    ///
-    /// # Errors
-    /// As [`Pool::sync_task`].
-    pub fn start_resilver(&self) -> Result<bool, PoolError> {
-        self.sync_task(|ctx| {
-            // Writes that failed in this txg are still missed by the next resilver.
-            let Some(span) = self.missed_span() else {
-                return Ok(false);
-            };
-            let (phys, is_running) = self.scan.with(|state| (state.phys, state.is_scanning()));
-            let min = Txg(span.start.0.saturating_sub(1));
-            let max = span.end.min(Txg(ctx.txg().0));
-            if is_running && phys.function == ScanFunction::Resilver {
-                if phys.min_txg <= min && phys.max_txg >= max {
-                    return Ok(false);
-                }
-                ctx.end_scan(ScanPhase::Cancelled)?;
-            } else if is_running {
-                ctx.end_scan(ScanPhase::Cancelled)?;
-            }
-            ctx.begin_scan(ScanFunction::Resilver, min, max)?;
-            Ok(true)
-        })
-    }
-
-    /// Starts a resilver of everything that leaves in use lack. A running scan is cancelled. Without such leaves it does
-    /// nothing.
-    ///
-    /// # Errors
-    /// As [`Pool::sync_task`].
-    pub fn restart_resilver(&self) -> Result<(), PoolError> {
-        self.sync_task(|ctx| {
-            if self.scan.with(|state| state.is_scanning()) {
-                ctx.end_scan(ScanPhase::Cancelled)?;
-            }
-            let Some(span) = self.missed_span() else {
-                return Ok(());
-            };
-            let min = Txg(span.start.0.saturating_sub(1));
-            ctx.begin_scan(ScanFunction::Resilver, min, span.end.min(ctx.txg()))
-        })
-    }
-
-    /// Whether leaves in use lack txgs.
-    #[must_use]
-    pub fn needs_resilver(&self) -> bool {
-        self.missed_span().is_some()
-    }
-
-    /// A number that changes with the txgs that leaves in use lack; `None` if they lack nothing. If it is the same after
-    /// a resilver, that did not help.
-    #[must_use]
-    pub fn resilver_need(&self) -> Option<u64> {
-        self.missed_digest()
     }
 
     /// The last or running scan, and its progress in this session; `None` if there never was one.
@@ -333,6 +280,9 @@ impl SyncContext<'_> {
         let pool = self.pool;
         self.drop_found_errors()?;
         self.clear_error_scrub()?;
+        if function == ScanFunction::Resilver {
+            self.end_deferral()?;
+        }
         let now_s = self.now_s();
         let phys = ScanPhys {
             function,
@@ -414,6 +364,7 @@ impl SyncContext<'_> {
         if let Some(queue) = phys.queue {
             self.mos().free(self.tx(), queue).reading(WHAT)?;
         }
+        self.settle_deferral()?;
         let stored = ScanPhys {
             queue: None,
             ..phys
@@ -455,6 +406,11 @@ impl SyncContext<'_> {
             "scan cancelled"
         };
         let text = format!("errors={}", phys.errors);
-        self.history(&HistoryEvent::of_pool(name, text))
+        self.history(&HistoryEvent::of_pool(name, text.clone()))?;
+        // The thread that scans starts it.
+        if is_finished && !deferred(&pool.state.read().config.root).is_empty() {
+            self.history(&HistoryEvent::of_pool("starting deferred resilver", text))?;
+        }
+        Ok(())
     }
 }

@@ -145,6 +145,7 @@ impl SyncContext<'_> {
             pool.leaf_watch.lock().rename(before, after);
         }
         self.mark_config_dirty();
+        self.settle_deferral()?;
         let text = format!("vdev={}", gone.path.clone().unwrap_or_default());
         self.history(&HistoryEvent::of_pool("detach", text))?;
         Ok(Ok(device_of(leaf).map(|device| (gone, device))))

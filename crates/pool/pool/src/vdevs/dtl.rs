@@ -9,7 +9,7 @@
 use crate::PoolError;
 use crate::error::Reading;
 use crate::pool::Pool;
-use crate::scan::ScanLosses;
+use crate::scan::{ScanLosses, deferred};
 use crate::space::maps::HISTOGRAM;
 use crate::sync::context::SyncContext;
 use millpond_block::Topology;
@@ -182,11 +182,12 @@ impl Pool {
         let in_use = self.leaves_in_use();
         let mut completed = vec![];
         let mut state = self.state.write();
+        let deferred = deferred(&state.config.root);
         let mut has_changes = false;
         for (leaf, node) in topology.tree.leaves() {
             let guid = node.config.guid;
             let is_covered = in_use.contains(&guid) && covered.leaves.contains(&guid);
-            if !is_covered || losses.unflushed.contains(&guid) {
+            if !is_covered || deferred.contains(&guid) || losses.unflushed.contains(&guid) {
                 continue;
             }
             let mut kept = losses.lost.clone();
