@@ -322,3 +322,30 @@ impl SyncContext<'_> {
         self.history(&HistoryEvent::of_pool(verb, format!("vdev={path}{text}")))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_waits_for_requests_and_lets_none_begin() {
+        let control = InitializeControl::default();
+        let busy = control.enter().unwrap();
+        assert!(control.enter().is_none(), "two at a time");
+        let short = Duration::from_millis(20);
+        assert!(matches!(control.pause(short), Err(PoolError::Initializing)));
+        std::thread::scope(|scope| {
+            let pausing = scope.spawn(|| control.pause(PATIENCE).map(drop));
+            std::thread::sleep(short);
+            assert!(!pausing.is_finished());
+            drop(busy);
+            pausing.join().unwrap().unwrap();
+        });
+        let pause = control.pause(short).unwrap();
+        assert!(control.enter().is_none(), "during a pause");
+        drop(pause);
+        drop(control.enter().unwrap());
+        control.end();
+        assert!(control.enter().is_none(), "after the end");
+    }
+}
