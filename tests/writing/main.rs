@@ -17,6 +17,7 @@ mod full;
 mod gangs;
 mod grow;
 mod hang;
+mod initialize;
 mod log;
 mod properties;
 mod records;

@@ -2,6 +2,7 @@
 
 mod condense;
 mod fit;
+mod hold;
 mod logs;
 mod metaslab;
 mod opening;
@@ -17,6 +18,7 @@ mod vdev;
 #[cfg(test)]
 mod tests;
 
+pub use hold::{HeldSpace, Hold, HoldLimits};
 pub use opening::{OpenedLog, OpenedMetaslab, OpenedVdev};
 pub use port::{LogPolicy, MapName, MapShape, SpaceMapForms, SpaceMapWriter};
 pub use request::{AllocRequest, BlockSizes, NoSpace, Placement, VdevSpace};
@@ -67,6 +69,7 @@ pub struct PoolAllocator {
     /// The ranges that pinned states held back after the last txg.
     held_ranges: AtomicUsize,
     held_ranges_max: usize,
+    holds: Arc<hold::Holds>,
     /// Blocks from this size on get no contiguous space; `u64::MAX` for none.
     gangs_from_bytes: AtomicU64,
 }
@@ -99,7 +102,7 @@ impl PoolAllocator {
     /// Allocates space for every copy of a block: on different vdevs, else in different metaslabs, else
     /// anywhere. Copies never overlap. The addresses are not marked as those of gang blocks.
     ///
-    /// May read space maps; waits for nothing else.
+    /// May read space maps. Without space it waits for what is held ([`PoolAllocator::hold_free`]), and for nothing else.
     ///
     /// # Errors
     /// If one of the copies finds no contiguous space. Nothing is allocated then.
@@ -111,6 +114,13 @@ impl PoolAllocator {
                 largest_free_bytes: gangs_from_bytes,
             });
         }
+        self.try_allocate(txg, request).or_else(|refusal| {
+            let again = || self.try_allocate(txg, request);
+            self.holds.wait(again).unwrap_or(Err(refusal))
+        })
+    }
+
+    fn try_allocate(&self, txg: Txg, request: &AllocRequest<'_>) -> Result<Vec<Dva>, NoSpace> {
         let vdevs = self.vdevs();
         let pools = fallbacks(&vdevs, request.placement);
         for (place, pool) in pools.iter().enumerate() {

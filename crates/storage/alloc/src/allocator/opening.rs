@@ -99,6 +99,7 @@ impl PoolAllocator {
             pinned: RwLock::new(Arc::from([])),
             loaded_ranges_max: LOADED_RANGES_MAX,
             held_ranges: AtomicUsize::new(0),
+            holds: Arc::default(),
             held_ranges_max: HELD_RANGES_MAX,
             gangs_from_bytes: AtomicU64::new(u64::MAX),
         })
