@@ -348,7 +348,6 @@ impl Pool {
         })?;
         self.is_exported.store(true, Ordering::Relaxed);
         self.end_threads();
-        self.tasks.fail_all(&TxgError::Ended.into());
         tracing::debug!(pool = %self.name(), state = ?as_what, "closed");
         Ok(())
     }
@@ -370,6 +369,8 @@ impl Pool {
         self.cache_feed.end();
         self.store.remove_cache_devices();
         self.groups.end_all();
+        // Before the wait for threads: one of them may have queued a task that no txg runs any more.
+        self.tasks.fail_all(&TxgError::Ended.into());
         self.threads
             .wait(&|| self.store.topology().unanswered().is_some());
         self.store.stop_prefetch();
