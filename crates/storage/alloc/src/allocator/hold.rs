@@ -1,7 +1,9 @@
 //! Takes free space out of use, while something else than a block is written to it.
 
 use core::ops::Range;
+use core::time::Duration;
 use millpond_env::rank;
+use millpond_env::sync::atomic::{AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Condvar, Mutex};
 use millpond_ondisk::VdevId;
 
@@ -41,10 +43,14 @@ pub struct HeldSpace {
 }
 
 /// Counts what is held.
+///
+/// Lock: one, held for a few instructions. No other is taken under it.
 #[derive(Debug, Default)]
 pub(super) struct Holds {
     state: Mutex<Counts, rank::Leaf>,
     ended: Condvar,
+    /// Holds that ended since the pool was opened.
+    count_ended: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -52,6 +58,8 @@ struct Counts {
     held: usize,
     /// Allocations that wait for held space.
     wanting: usize,
+    /// Whether an allocation waited in vain: others do not wait until nothing is held.
+    is_stuck: bool,
 }
 
 impl HeldSpace {
@@ -65,15 +73,18 @@ impl HeldSpace {
     pub fn end_bytes(&self) -> u64 {
         self.ranges.last().map_or(0, |range| range.end)
     }
+    /// Whether an allocation finds no other space and waits. The holder gives this space back as soon as its request
+    /// under way has ended.
+    #[must_use]
+    pub fn is_wanted(&self) -> bool {
+        self.holds.state.lock().wanting > 0
+    }
 }
 
 impl Drop for HeldSpace {
     fn drop(&mut self) {
         self.metaslab.with(|state| state.end_hold(&self.ranges));
-        let mut counts = self.holds.state.lock();
-        counts.held = counts.held.saturating_sub(1);
-        drop(counts);
-        self.holds.ended.notify_all();
+        self.holds.end();
     }
 }
 
@@ -87,27 +98,43 @@ impl Holds {
         counts.held = counts.held.saturating_add(1);
         true
     }
-    fn end_empty(&self) {
+    fn end(&self) {
         let mut counts = self.state.lock();
         counts.held = counts.held.saturating_sub(1);
+        counts.is_stuck &= counts.held > 0;
+        self.count_ended.fetch_add(1, Ordering::Release);
         drop(counts);
         self.ended.notify_all();
     }
-    /// If anything is held, waits until nothing is, and runs `again` before anything is held again.
-    pub(super) fn wait<R>(&self, again: impl FnOnce() -> R) -> Option<R> {
+    /// How many holds have ended: a mark for [`Holds::wait`].
+    pub(super) fn mark(&self) -> u64 {
+        self.count_ended.load(Ordering::Acquire)
+    }
+    /// For an allocation that found no space. If anything is held, or was held since the mark, waits until nothing is,
+    /// and runs `again` before anything is held again. `None` if waiting does not help.
+    ///
+    /// The holder gives way after one request. If its device does not answer, the wait ends after `at_most`.
+    pub(super) fn wait<R>(
+        &self,
+        since: u64,
+        at_most: Duration,
+        again: impl FnOnce() -> R,
+    ) -> Option<R> {
         let mut counts = self.state.lock();
-        if counts.held == 0 {
+        if counts.held == 0 && self.mark() == since || counts.is_stuck {
             return None;
         }
         counts.wanting = counts.wanting.saturating_add(1);
-        while counts.held > 0 {
-            self.ended.wait(&mut counts);
+        while counts.held > 0 && !counts.is_stuck {
+            let has_waited = self.ended.wait_for(&mut counts, at_most).timed_out();
+            counts.is_stuck |= has_waited && counts.held > 0;
         }
+        let is_stuck = counts.is_stuck;
         drop(counts);
-        let result = again();
+        let result = (!is_stuck).then(again);
         let mut counts = self.state.lock();
         counts.wanting = counts.wanting.saturating_sub(1);
-        Some(result)
+        result
     }
 }
 
@@ -115,8 +142,8 @@ impl PoolAllocator {
     /// Holds the next free space of a vdev, in one metaslab, from an offset on. Metaslabs that cannot be loaded are
     /// skipped and reported.
     ///
-    /// Hold it for a short time only: an allocation that finds no other space waits. The thread that holds it must not
-    /// allocate or wait for a txg.
+    /// An allocation that finds no other space waits for it, so the holder asks [`HeldSpace::is_wanted`] between
+    /// requests. The thread that holds it must not allocate or wait for a txg.
     #[must_use]
     pub fn hold_free(&self, vdev: VdevId, from_bytes: u64, limits: &HoldLimits) -> Hold {
         let vdevs = self.vdevs();
@@ -137,7 +164,7 @@ impl PoolAllocator {
             let ranges = match ranges {
                 Some(ranges) if !ranges.is_empty() => ranges,
                 found => {
-                    self.holds.end_empty();
+                    self.holds.end();
                     match found {
                         None => return Hold::Wanted,
                         Some(_) => continue,

@@ -93,18 +93,86 @@ fn limits_are_kept_and_small_ranges_skipped() {
 fn an_allocation_without_space_waits_for_held_space() {
     let world = World::new(vec![plain(0, 1, 20, 9)], 4096, LOGS);
     let held = space(&world, 0, &ALL);
+    assert!(!held.is_wanted());
     std::thread::scope(|scope| {
         let allocator = &world.allocator;
         let waiting = scope.spawn(move || allocator.allocate(Txg(4), &normal(4096, 1)));
-        while !matches!(allocator.hold_free(VdevId(0), 0, &ALL), Hold::Wanted) {
+        while !held.is_wanted() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let other = allocator.hold_free(VdevId(0), 0, &ALL);
+        assert!(matches!(other, Hold::Wanted));
+        drop(held);
+        assert!(waiting.join().unwrap().is_ok());
+    });
+    // Nobody waits any more.
+    assert!(!space(&world, 0, &ALL).is_wanted());
+}
+
+#[test]
+fn an_allocation_takes_other_space_while_some_is_held() {
+    let world = World::new(vec![plain(0, 2, 20, 9)], 4096, LOGS);
+    let some = HoldLimits {
+        bytes: (1 << 20) - 4096,
+        ..ALL
+    };
+    let held = [space(&world, 0, &some), space(&world, 1 << 20, &some)];
+    let overlaps = |dva: &Dva| {
+        let mut ranges = held.iter().flat_map(|held| held.ranges());
+        let end = dva.offset_bytes + dva.asize_bytes;
+        ranges.any(|one| one.start < end && dva.offset_bytes < one.end)
+    };
+    for _ in 0..2 {
+        let dva = world.allocator.allocate(Txg(4), &normal(4096, 1)).unwrap();
+        assert!(!overlaps(&dva[0]), "{dva:?}");
+    }
+    assert!(held.iter().all(|held| !held.is_wanted()));
+}
+
+#[test]
+fn an_allocation_does_not_wait_without_end() {
+    let mut world = World::new(vec![plain(0, 1, 20, 9)], 4096, LOGS);
+    world.allocator.held_patience = Duration::from_millis(200);
+    let held = space(&world, 0, &ALL);
+    let begun = std::time::Instant::now();
+    assert!(world.allocator.allocate(Txg(4), &normal(4096, 1)).is_err());
+    assert!(begun.elapsed() >= Duration::from_millis(200));
+    // The next ones do not wait until the holder has come back.
+    world.allocator.held_patience = Duration::from_secs(3600);
+    assert!(world.allocator.allocate(Txg(4), &normal(4096, 1)).is_err());
+    drop(held);
+    let held = space(&world, 0, &ALL);
+    std::thread::scope(|scope| {
+        let allocator = &world.allocator;
+        let waiting = scope.spawn(move || allocator.allocate(Txg(4), &normal(4096, 1)));
+        while !held.is_wanted() {
             std::thread::sleep(Duration::from_millis(1));
         }
         drop(held);
         assert!(waiting.join().unwrap().is_ok());
     });
-    // Nobody waits any more.
-    assert!(!matches!(
-        world.allocator.hold_free(VdevId(0), 0, &ALL),
-        Hold::Wanted
-    ));
+}
+
+#[test]
+fn space_that_is_given_back_meanwhile_is_found() {
+    // Holds begin and end while allocations fail and look again: none may miss the space of a hold that ended between
+    // its first look and its wait.
+    let world = World::new(vec![plain(0, 1, 20, 9)], 4096, LOGS);
+    let ends = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ends.load(std::sync::atomic::Ordering::Relaxed) {
+                drop(world.allocator.hold_free(VdevId(0), 0, &ALL));
+            }
+        });
+        let all = (0..20_000).map(|_| {
+            let dva = world.allocator.allocate(Txg(4), &normal(4096, 1))?;
+            // It is free again at once.
+            world.allocator.free(Txg(4), &dva[0], Txg(4), true).unwrap();
+            Ok(())
+        });
+        let found: Result<Vec<()>, NoSpace> = all.collect();
+        ends.store(true, std::sync::atomic::Ordering::Relaxed);
+        found.unwrap();
+    });
 }
