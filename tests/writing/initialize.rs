@@ -21,15 +21,15 @@ use millpond_zap::Zap;
 use std::sync::{Arc, Mutex};
 
 const MIRROR: (NewLayout, usize) = (Mirror, 2);
-const PATTERN: [u8; 8] = 0xdead_beef_dead_beee_u64.to_le_bytes();
+pub(crate) const PATTERN: [u8; 8] = 0xdead_beef_dead_beee_u64.to_le_bytes();
 const NONE: u64 = 0;
-const ACTIVE: u64 = 1;
+pub(crate) const ACTIVE: u64 = 1;
 const CANCELED: u64 = 2;
 const SUSPENDED: u64 = 3;
-const COMPLETE: u64 = 4;
+pub(crate) const COMPLETE: u64 = 4;
 
 /// Slices that are small, so that many are needed.
-fn small(batches: usize) -> InitializeLimits {
+pub(crate) fn small(batches: usize) -> InitializeLimits {
     InitializeLimits {
         held_bytes: 1 << 20,
         held_ranges: 20,
@@ -38,19 +38,19 @@ fn small(batches: usize) -> InitializeLimits {
     }
 }
 
-fn leaves(pool: &Pool) -> Vec<Guid> {
+pub(crate) fn leaves(pool: &Pool) -> Vec<Guid> {
     let topology = pool.inner().store().topology();
     let leaves = topology.tree.leaves();
     leaves.map(|(_, node)| node.config.guid).collect()
 }
 
-fn change(pool: &Pool, leaves: &[Guid], action: InitializeAction) {
+pub(crate) fn change(pool: &Pool, leaves: &[Guid], action: InitializeAction) {
     let refused = pool.inner().change_initialize(leaves, action).unwrap();
     assert_eq!(refused, [], "{action:?}");
 }
 
 /// The stored state and progress of a leaf.
-fn stored(pool: &Pool, leaf: Guid) -> (u64, u64) {
+pub(crate) fn stored(pool: &Pool, leaf: Guid) -> (u64, u64) {
     let view = pool.inner().committed().unwrap();
     let topology = view.store().topology();
     let found = topology.tree.find_leaf(leaf).unwrap();
@@ -70,7 +70,7 @@ fn history(pool: &Pool) -> String {
     texts.collect()
 }
 
-fn finish(pool: &Pool) -> usize {
+pub(crate) fn finish(pool: &Pool) -> usize {
     let mut slices = 0;
     while pool.inner().initialize_slice(&small(16)).unwrap() {
         slices += 1;

@@ -18,6 +18,7 @@ mod gangs;
 mod grow;
 mod hang;
 mod initialize;
+mod initialize_during;
 mod log;
 mod properties;
 mod records;

@@ -156,6 +156,12 @@ impl InitializeControl {
         self.changed.notify_all();
     }
 
+    /// Whether requests under way may be followed by others.
+    fn is_free(&self) -> bool {
+        let state = self.state.lock();
+        state.pauses == 0 && !state.has_ended
+    }
+
     fn wait(&self, at_most: Duration) -> bool {
         let mut state = self.state.lock();
         if !state.has_ended && !at_most.is_zero() {

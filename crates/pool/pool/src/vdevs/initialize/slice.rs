@@ -6,7 +6,7 @@ use crate::PoolError;
 use crate::pool::Pool;
 use crate::sync::context::SyncContext;
 use millpond_alloc::{Hold, HoldLimits};
-use millpond_device::{Device, DeviceError, WriteRequest};
+use millpond_device::{Device, WriteRequest};
 use millpond_env::mark;
 use millpond_env::sync::{Arc, Weak};
 use millpond_ondisk::{Guid, LeafLayout, ObjectId, VDEV_DATA_START_BYTES};
@@ -140,16 +140,20 @@ impl Pool {
         })
     }
 
-    /// Fills the next free space, which is held until the writes are on stable storage.
+    /// The device of a leaf that is in use.
+    fn activity_device(&self, leaf: Guid) -> Option<Arc<dyn Device>> {
+        let topology = self.store.topology();
+        topology.leaf_device(topology.tree.find_leaf(leaf)?)
+    }
+
+    /// Fills the next free space, which is held until it is written.
     fn initialize_batch(&self, leaf: Guid, work: &Work, limits: &InitializeLimits) -> Batch {
         // Dropped last: until then no device leaves the pool.
         let Some(_busy) = self.initialize.enter() else {
             return Batch::Stopped;
         };
         let place = Place::of(&self.state.read().config.root, leaf);
-        let topology = self.store.topology();
-        let device = topology.tree.find_leaf(leaf);
-        let device = device.and_then(|number| topology.leaf_device(number));
+        let device = self.activity_device(leaf);
         let (Some(place), Some(device), None) = (place, device, self.suspension()) else {
             return Batch::Stopped;
         };
@@ -172,26 +176,57 @@ impl Pool {
             .map(|range| place.leaf_range(range))
             .filter(|range| !range.is_empty())
             .collect();
-        if let Err(error) = fill(device.as_ref(), &ranges) {
+        // Who changes the tree, and who needs the space, waits for one request at most.
+        let may_go_on = || {
+            self.initialize.is_free() && !space.is_wanted() && self.activity_device(leaf).is_some()
+        };
+        let filled = fill(device.as_ref(), &ranges, &may_go_on);
+        let outcome = match filled {
+            Filled::All => Batch::Done {
+                next_bytes: space.end_bytes(),
+                leaf_bytes: ranges.last().map_or(0, |range| range.end),
+            },
+            Filled::UpTo(leaf_bytes) => {
+                mark::hit("initialize-gives-way");
+                Batch::Done {
+                    next_bytes: place.top_bytes(leaf_bytes),
+                    leaf_bytes,
+                }
+            }
+            Filled::Nothing => return Batch::Stopped,
+        };
+        // An allocation that waits for the space need not wait for the flush: what is written there later is later for the
+        // device too.
+        drop(space);
+        if let Err(error) = device.flush() {
             tracing::debug!(leaf = leaf.0, %error, "initialized space could not be flushed");
             return Batch::Stopped;
         }
-        Batch::Done {
-            next_bytes: space.end_bytes(),
-            leaf_bytes: ranges.last().map_or(0, |range| range.end),
-        }
+        outcome
     }
 }
 
-/// Writes the pattern to ranges of a leaf's space where it can, and makes it durable. A range that would reach beyond the space is
-/// left out.
-fn fill(device: &dyn Device, ranges: &[Range<u64>]) -> Result<(), DeviceError> {
+/// How far [`fill`] came.
+enum Filled {
+    All,
+    /// It gave way. Up to here, in bytes from the start of the leaf's space, it is done.
+    UpTo(u64),
+    Nothing,
+}
+
+/// Writes the pattern to ranges of a leaf's space where it can, as long as it may go on. A range that would reach beyond
+/// the space is left out.
+fn fill(device: &dyn Device, ranges: &[Range<u64>], may_go_on: &dyn Fn() -> bool) -> Filled {
     let layout = LeafLayout::new(device.size_bytes());
     let space_bytes = layout.map_or(0, LeafLayout::asize_bytes);
     let bytes = PATTERN.to_le_bytes().repeat(REQUEST_BYTES / 8);
+    let mut done = Filled::Nothing;
     for range in ranges.iter().filter(|range| range.end <= space_bytes) {
         let mut at = range.start;
         while at < range.end {
+            if !may_go_on() {
+                return done;
+            }
             let length = (range.end - at).min(REQUEST_BYTES as u64);
             let part = &bytes[..length as usize];
             let mut requests = [WriteRequest::new(VDEV_DATA_START_BYTES + at, part)];
@@ -207,9 +242,10 @@ fn fill(device: &dyn Device, ranges: &[Range<u64>]) -> Result<(), DeviceError> {
                 tracing::debug!(%error, "free space was not initialized");
             }
             at += length;
+            done = Filled::UpTo(at);
         }
     }
-    device.flush()
+    Filled::All
 }
 
 impl SyncContext<'_> {
