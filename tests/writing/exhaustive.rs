@@ -50,7 +50,7 @@ pub(crate) fn files_in(dataset: &Dataset) -> Result<Files, millpond_engine::Erro
 }
 
 /// The work, one step each: what a program does before it calls `fsync` for everything.
-fn step(pool: &Pool, number: usize, state: &mut Files) {
+pub(crate) fn step(pool: &Pool, number: usize, state: &mut Files) {
     let files = pool.file_system("tank").unwrap();
     let (root, caller) = (files.root().unwrap(), Caller::root());
     let mode = NewMode::exactly(0o600);

@@ -18,6 +18,8 @@ mod full;
 mod gangs;
 mod grow;
 mod hang;
+mod initialize;
+mod initialize_during;
 mod log;
 mod properties;
 mod records;

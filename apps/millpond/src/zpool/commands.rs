@@ -1,8 +1,8 @@
 //! The table of all `zpool` sub-commands with their options and usage.
 
 use super::{
-    attach, create, device_state, events, get, history, import, iostat, list, manage, remove,
-    scrub, split, status, upgrade, wait,
+    attach, create, device_state, events, get, history, import, initialize, iostat, list, manage,
+    remove, scrub, split, status, upgrade, wait,
 };
 use crate::command::{Command, Parsed, built, letters, long, not_built, with_longs};
 use crate::getopt::Long;
@@ -120,10 +120,11 @@ pub const COMMANDS: &[Command] = &[
         &["Missing pool name", "Missing new pool name"],
         split::split,
     ),
-    not_built(
+    built(
         "initialize",
         with_longs("csuw", ACTIVITY),
         &["missing pool name argument"],
+        initialize::run,
     ),
     built(
         "resilver",

@@ -13,6 +13,7 @@ mod groups;
 mod history;
 mod import;
 mod import_list;
+mod initialize;
 mod iostat;
 mod layout;
 mod list;

@@ -32,8 +32,8 @@ pub use about::About;
 pub use arc::{ArcInfo, ArcLookups, ArcMemory};
 pub use change::{
     ChangeError, ChangeFailure, Changed, DatasetChange, DeviceFacts, DeviceInUse, DeviceProblem,
-    NewDevices, NewHalf, NewPoolRequest, NewSide, Note, PoolChange, ScrubAction, TopRequest,
-    Values,
+    InitializeAction, NewDevices, NewHalf, NewPoolRequest, NewSide, Note, PoolChange, ScrubAction,
+    TopRequest, Values,
 };
 pub use condition::{Condition, Purpose, condition};
 pub use dataset::{DatasetInfo, DatasetQuery, Wanted};

@@ -85,6 +85,11 @@ pub enum PoolError {
     /// A request about a scrub or resilver is refused.
     #[error(transparent)]
     Scan(crate::scan::ScanRefusal),
+    /// A request of an initialization to a device does not end.
+    #[error(
+        "a device does not answer a request of 'zpool initialize'; stop it with 'zpool initialize -s' and try again"
+    )]
+    Initializing,
     /// This part is not implemented yet.
     #[error("not implemented yet")]
     NotReady,

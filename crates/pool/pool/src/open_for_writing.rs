@@ -20,6 +20,7 @@ use crate::port::DatasetPort;
 use crate::properties::PropertyValue;
 use crate::space::maps::{self, SpaceMapObjects};
 use crate::vdevs::dtl::DirtyTimeLog;
+use crate::vdevs::initialize::PATIENCE;
 use crate::vdevs::leaf_monitor::LeafWatch;
 use crate::vdevs::leaf_states::judge;
 use crate::vdevs::objects::load_dirty_time_log;
@@ -149,6 +150,7 @@ impl Pool {
         let parts = parts(env, &read, candidate, writing, port, opening).map_err(at)?;
         let pool = Self::from_parts(parts);
         pool.load_scan(&read).map_err(at)?;
+        pool.load_initialize(&read);
         let half = match half {
             Some(half) => {
                 let objects = space_objects(&read, &dropped).map_err(at)?;
@@ -334,6 +336,8 @@ impl Pool {
                 reason: suspension.reason,
             });
         }
+        // Nobody may write to the devices when the labels say that they are free.
+        let _pause = self.initialize.pause(PATIENCE)?;
         self.sync()?;
         self.sync_task(|ctx| ctx.pool.port.leaving(ctx))?;
         self.allocator.flush_all_in_next_txg();
@@ -344,7 +348,6 @@ impl Pool {
         })?;
         self.is_exported.store(true, Ordering::Relaxed);
         self.end_threads();
-        self.tasks.fail_all(&TxgError::Ended.into());
         tracing::debug!(pool = %self.name(), state = ?as_what, "closed");
         Ok(())
     }
@@ -362,9 +365,12 @@ impl Pool {
     fn end_threads(&self) {
         self.store.topology().monitor.end();
         self.scan.end();
+        self.initialize.end();
         self.cache_feed.end();
         self.store.remove_cache_devices();
         self.groups.end_all();
+        // Before the wait for threads: one of them may have queued a task that no txg runs any more.
+        self.tasks.fail_all(&TxgError::Ended.into());
         self.threads
             .wait(&|| self.store.topology().unanswered().is_some());
         self.store.stop_prefetch();

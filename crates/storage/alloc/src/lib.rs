@@ -38,8 +38,9 @@ mod store;
 mod usage;
 
 pub use allocator::{
-    AllocRequest, BlockSizes, LogPolicy, MapName, MapShape, NoSpace, OpenedLog, OpenedMetaslab,
-    OpenedVdev, Placement, PoolAllocator, SpaceMapForms, SpaceMapWriter, VdevSpace,
+    AllocRequest, BlockSizes, HeldSpace, Hold, HoldLimits, LogPolicy, MapName, MapShape, NoSpace,
+    OpenedLog, OpenedMetaslab, OpenedVdev, Placement, PoolAllocator, SpaceMapForms, SpaceMapWriter,
+    VdevSpace,
 };
 pub use error::{AllocError, StoreError};
 pub use fragmentation::{

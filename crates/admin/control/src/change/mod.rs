@@ -116,6 +116,15 @@ pub enum PoolChange {
     /// Scrubs and resilvers to the end, in a pool that is opened for one command. An imported pool does that by
     /// itself.
     FinishScan,
+    /// Changes the initialization of devices. Those whose state does not change are notes of the reply.
+    Initialize {
+        /// The guids of their leaves.
+        leaves: Vec<u64>,
+        /// What to do.
+        action: InitializeAction,
+    },
+    /// Initializes to the end, in a pool that is opened for one command. An imported pool does that by itself.
+    FinishInitialize,
     /// If the pool is suspended, discards the changes it could not write, so that it can be exported.
     /// Otherwise no effect.
     Abandon,
@@ -133,6 +142,20 @@ pub struct NewHalf {
     pub sides: Vec<u64>,
     /// Its properties, apart from those of the other pool: name and value.
     pub properties: Vec<(String, String)>,
+}
+
+/// What to do about the initialization of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub enum InitializeAction {
+    /// Start it, or resume a suspended one.
+    Start,
+    /// Suspend it. Its progress is stored.
+    Suspend,
+    /// Cancel it.
+    Cancel,
+    /// Forget that it was done.
+    Reset,
 }
 
 /// What to do about a scrub.
@@ -191,6 +214,13 @@ pub struct Changed {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Note {
+    /// The initialization of a device did not change.
+    NotInitialized {
+        /// The guid of its leaf.
+        leaf: u64,
+        /// Why.
+        why: String,
+    },
     /// A file system was not mounted, although it should be.
     NotMounted {
         /// Its name.

@@ -6,13 +6,13 @@ use super::split;
 use crate::change::change_error;
 use crate::info::compatibility::{requested, unreadable};
 use millpond_control::{
-    ChangeError, Changed, DatasetChange, NewDevices, PoolChange, RequestedFeatures, ScrubAction,
-    Value, Values,
+    ChangeError, Changed, DatasetChange, InitializeAction as Action, NewDevices, Note, PoolChange,
+    RequestedFeatures, ScrubAction, Value, Values,
 };
 use millpond_device::Device;
 use millpond_engine::{
-    DestroyOptions, FeatureChoice, ObjectId, OwnerKind, Pool, PoolSetting, PropertyValue,
-    ScanError, Scanner, SettingTime, VdevSetting,
+    DestroyOptions, FeatureChoice, InitializeAction, InitializeLimits, ObjectId, OwnerKind, Pool,
+    PoolSetting, PropertyValue, ScanError, Scanner, SettingTime, VdevSetting,
 };
 use millpond_env::sync::Arc;
 use millpond_ondisk::Guid;
@@ -121,9 +121,12 @@ pub(crate) fn apply(
         PoolChange::Scrub(ScrubAction::StartErrors) => engine.start_error_scrub()?,
         PoolChange::Scrub(ScrubAction::Pause) => engine.pause_scrub()?,
         PoolChange::Scrub(ScrubAction::Cancel) => engine.cancel_scrub()?,
+        PoolChange::Initialize { leaves, action } => {
+            initialize(pool, leaves, *action, changed)?;
+        }
         PoolChange::Resilver => engine.restart_resilver()?,
-        // The caller does that, if nothing else scans the pool.
-        PoolChange::FinishScan => {}
+        // The caller does that, if nothing else works on the pool.
+        PoolChange::FinishScan | PoolChange::FinishInitialize => {}
         PoolChange::Abandon => {
             if engine.suspension().is_some() {
                 engine.abandon();
@@ -157,6 +160,40 @@ fn online(pool: &Pool, leaves: &[u64], expand: bool) -> Result<(), ChangeError> 
         }
     }
     Ok(())
+}
+
+fn initialize(
+    pool: &Pool,
+    leaves: &[u64],
+    action: Action,
+    changed: &mut Changed,
+) -> Result<(), ChangeError> {
+    let leaves: Vec<Guid> = leaves.iter().copied().map(Guid).collect();
+    let action = match action {
+        Action::Start => InitializeAction::Start,
+        Action::Suspend => InitializeAction::Suspend,
+        Action::Cancel => InitializeAction::Cancel,
+        Action::Reset => InitializeAction::Reset,
+    };
+    let refused = pool.inner().change_initialize(&leaves, action)?;
+    let notes = refused.into_iter().map(|(leaf, why)| Note::NotInitialized {
+        leaf: leaf.0,
+        why: why.to_string(),
+    });
+    changed.notes.extend(notes);
+    Ok(())
+}
+
+/// Initializes to the end, in a pool that this process opened for one command.
+pub(crate) fn initialize_to_end(pool: &Pool) -> Result<(), ChangeError> {
+    let limits = InitializeLimits::default();
+    while pool.inner().initialize_slice(&limits)? {}
+    match pool.inner().is_initializing() {
+        true => Err(ChangeError::Failed(
+            "a device takes no writes; see 'zpool status', the initialization continues when the pool is imported".into(),
+        )),
+        false => Ok(()),
+    }
 }
 
 fn if_told(expand: bool) -> Growth {

@@ -407,11 +407,12 @@ fn cache_file(given: Option<&str>, is_visitor: bool) -> CacheFile {
     }
 }
 
-/// Lets scrubs and resilvers run.
+/// Lets scrubs, resilvers and initializations run.
 fn start_scanner(live: &Pool) -> Result<(), ChangeError> {
-    let started = live.start_scanner();
-    started
-        .map_err(|error| ChangeError::Failed(format!("the scanner could not be started: {error}")))
+    let started = live
+        .start_scanner()
+        .and_then(|()| live.inner().start_initializer());
+    started.map_err(|error| ChangeError::Failed(format!("a thread could not be started: {error}")))
 }
 
 impl Around for ImportedPools {

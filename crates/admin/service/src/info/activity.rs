@@ -243,7 +243,11 @@ fn leaf(pool: &PoolView, vdev: &mut VdevInfo) {
         };
         VdevActivity {
             state,
-            done_bytes: number(offset).unwrap_or(0).min(total_bytes),
+            // The offset ends with the last free space.
+            done_bytes: match state {
+                ActivityState::Complete => total_bytes,
+                _ => number(offset).unwrap_or(0).min(total_bytes),
+            },
             total_bytes,
             action_time_s: number(time).unwrap_or(0),
             errors: 0,

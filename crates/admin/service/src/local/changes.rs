@@ -1,6 +1,8 @@
 //! Opens the pool for a command, changes it, and leaves it as it was found, exported or not.
 
-use crate::change::apply::{self, free_in_background, frees_space, scan_to_end, starts_scan};
+use crate::change::apply::{
+    self, free_in_background, frees_space, initialize_to_end, scan_to_end, starts_scan,
+};
 use crate::change::change_error;
 use crate::change::checks::{self, Around};
 use crate::change::create::{features_of, plan};
@@ -198,6 +200,10 @@ impl LocalChanges {
         if failure.is_none() && changes.iter().any(starts_scan) {
             let done = changes.len();
             scan_to_end(&live).map_err(at(done.saturating_sub(1)))?;
+        }
+        if failure.is_none() && changes.contains(&PoolChange::FinishInitialize) {
+            let done = changes.len();
+            initialize_to_end(&live).map_err(at(done.saturating_sub(1)))?;
         }
         if changes.iter().any(frees_space) {
             // Freeing can be completed later, so errors are ignored: they recur at the next change.

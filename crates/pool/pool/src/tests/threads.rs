@@ -95,3 +95,18 @@ fn an_exported_pool_has_no_thread_and_refuses_everything() {
     assert!(counted(&read) >= 2);
     check(&read);
 }
+
+#[test]
+fn export_does_not_wait_for_a_thread_whose_task_comes_too_late() {
+    for _ in 0..30 {
+        let world = World::without_journal(54);
+        let pool = threaded(&world);
+        let weak = Arc::downgrade(&pool);
+        // As scrubs and initializations do, in a thread that export waits for.
+        let body = move || while weak.upgrade().is_some_and(|pool| count_up(&pool).is_ok()) {};
+        pool.spawn_scanner(body).unwrap();
+        assert!(count_up(&pool).unwrap() >= 2);
+        pool.export().unwrap();
+        assert!(pool.threads.is_empty());
+    }
+}

@@ -10,6 +10,7 @@ use crate::labels::{clear_labels, write_auxiliary_labels};
 use crate::pool::Pool;
 use crate::sync::context::SyncContext;
 use crate::vdevs::attach::AttachError;
+use crate::vdevs::initialize::PATIENCE;
 use crate::vdevs::leaf_states::is_complete;
 use crate::vdevs::rearrange::{self, DetachRefusal, Detached};
 use crate::vdevs::topology::Added;
@@ -27,7 +28,9 @@ impl Pool {
     /// # Errors
     /// [`AttachError`]. Except after [`AttachError::Pool`], the pool is unchanged and continues to work.
     pub fn detach_leaf(&self, leaf: Guid) -> Result<(), AttachError> {
+        let pause = self.initialize.pause(PATIENCE)?;
         let device = self.sync_task(|ctx| ctx.detach_leaf(leaf))??;
+        drop(pause);
         if let Some((config, device)) = device {
             // If this fails, the label shows an older txg than the pool's others, so it takes part in nothing.
             let _ = match config.is_spare {

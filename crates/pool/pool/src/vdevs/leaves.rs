@@ -9,6 +9,7 @@
 
 use crate::PoolError;
 use crate::pool::{Pool, SyncMode};
+use crate::vdevs::initialize::PATIENCE_WITH_LOST;
 use crate::vdevs::leaf_states::StoredState;
 use millpond_block::{LeafCondition, LeafReason, LeafRefusal, LeafState, Topology};
 use millpond_device::Device;
@@ -47,6 +48,7 @@ impl Pool {
     /// [`LeafError`]; after a refusal nothing has changed.
     pub fn offline_leaf(&self, leaf: Guid, how: Offline) -> Result<(), LeafError> {
         self.refuse_if_suspended()?;
+        let _pause = self.initialize.pause(PATIENCE_WITH_LOST).ok();
         let order = self.leaf_orders.lock();
         let (topology, number) = self.administered(leaf)?;
         let condition = LeafCondition {

@@ -6,6 +6,7 @@ pub(crate) mod cache_devices;
 pub(crate) mod detach;
 pub(crate) mod dtl;
 pub(crate) mod grow;
+pub(crate) mod initialize;
 pub(crate) mod leaf_monitor;
 pub(crate) mod leaf_states;
 pub(crate) mod leaves;

@@ -2,6 +2,7 @@
 
 mod condense;
 mod fit;
+mod hold;
 mod logs;
 mod metaslab;
 mod opening;
@@ -17,11 +18,13 @@ mod vdev;
 #[cfg(test)]
 mod tests;
 
+pub use hold::{HeldSpace, Hold, HoldLimits};
 pub use opening::{OpenedLog, OpenedMetaslab, OpenedVdev};
 pub use port::{LogPolicy, MapName, MapShape, SpaceMapForms, SpaceMapWriter};
 pub use request::{AllocRequest, BlockSizes, NoSpace, Placement, VdevSpace};
 
 use core::ops::Range;
+use core::time::Duration;
 use millpond_env::mark;
 use millpond_env::rank;
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,6 +42,8 @@ use crate::{AllocError, AllocationClass, MetaslabId, SpaceMapStore, VdevGeometry
 
 /// The most metaslab load errors to keep.
 const FAULTS_MAX: usize = 64;
+/// How long an allocation waits for one hold to end, as long as others wait for a device that does not answer.
+const HELD_PATIENCE: Duration = Duration::from_secs(30);
 
 /// The allocator of a pool: tracks the free space of its vdevs, allocates and frees space in each txg, and
 /// writes the changes to space maps.
@@ -67,6 +72,9 @@ pub struct PoolAllocator {
     /// The ranges that pinned states held back after the last txg.
     held_ranges: AtomicUsize,
     held_ranges_max: usize,
+    holds: Arc<hold::Holds>,
+    /// How long an allocation waits for one hold to end.
+    held_patience: Duration,
     /// Blocks from this size on get no contiguous space; `u64::MAX` for none.
     gangs_from_bytes: AtomicU64,
 }
@@ -99,7 +107,8 @@ impl PoolAllocator {
     /// Allocates space for every copy of a block: on different vdevs, else in different metaslabs, else
     /// anywhere. Copies never overlap. The addresses are not marked as those of gang blocks.
     ///
-    /// May read space maps; waits for nothing else.
+    /// May read space maps. Without space it waits for what is held ([`PoolAllocator::hold_free`]), and for nothing else:
+    /// for one request of the holder, and at most 30 s if its device does not answer.
     ///
     /// # Errors
     /// If one of the copies finds no contiguous space. Nothing is allocated then.
@@ -111,6 +120,15 @@ impl PoolAllocator {
                 largest_free_bytes: gangs_from_bytes,
             });
         }
+        let mark = self.holds.mark();
+        self.try_allocate(txg, request).or_else(|refusal| {
+            let again = || self.try_allocate(txg, request);
+            let found = self.holds.wait(mark, self.held_patience, again);
+            found.unwrap_or(Err(refusal))
+        })
+    }
+
+    fn try_allocate(&self, txg: Txg, request: &AllocRequest<'_>) -> Result<Vec<Dva>, NoSpace> {
         let vdevs = self.vdevs();
         let pools = fallbacks(&vdevs, request.placement);
         for (place, pool) in pools.iter().enumerate() {

@@ -12,7 +12,7 @@ use super::request::VdevSpace;
 use super::state::{MetaslabState, OwnMap};
 use super::sync::Writing;
 use super::vdev::VdevAllocator;
-use super::{PoolAllocator, Registry};
+use super::{HELD_PATIENCE, PoolAllocator, Registry};
 use crate::{
     AllocError, AllocationClass, SpaceMapStore, StoreError, UnflushedLogs, embedded_log_metaslab,
 };
@@ -99,6 +99,8 @@ impl PoolAllocator {
             pinned: RwLock::new(Arc::from([])),
             loaded_ranges_max: LOADED_RANGES_MAX,
             held_ranges: AtomicUsize::new(0),
+            holds: Arc::default(),
+            held_patience: HELD_PATIENCE,
             held_ranges_max: HELD_RANGES_MAX,
             gangs_from_bytes: AtomicU64::new(u64::MAX),
         })

@@ -8,6 +8,7 @@ use millpond_ondisk::space_map::SpaceHistogram;
 use millpond_ondisk::{SpaceAction, Txg};
 
 use super::fit::Cursors;
+use super::hold::HoldLimits;
 use super::port::MapShape;
 use crate::{
     AllocError, Metaslab, MetaslabSpace, RangeConflict, RangeSet, SpaceRecord, UnflushedChanges,
@@ -81,6 +82,8 @@ pub(super) struct MetaslabState {
     /// Deferred frees: the trees of older uberblocks, or pinned states, still need the ranges. Those that
     /// only pinned states need have one set for each range of pinned states, however long the pins last.
     waiting: BTreeMap<Deferral, RangeSet>,
+    /// Free space that is held: not allocatable, although recorded as free. Only while loaded.
+    held: RangeSet,
     pub(super) map: Option<OwnMap>,
     /// Of the recorded free space. Exact when loaded; otherwise frees are only added to it.
     pub(super) histogram: SpaceHistogram,
@@ -105,6 +108,7 @@ impl MetaslabState {
             changes: BTreeMap::new(),
             born: BTreeMap::new(),
             waiting: BTreeMap::new(),
+            held: RangeSet::new(),
             map,
             histogram: histogram.unwrap_or_default(),
             unflushed_since,
@@ -204,7 +208,8 @@ impl MetaslabState {
     /// Whether the metaslab may be unloaded: it has no unwritten changes and no allocations of a txg that
     /// is not synced.
     pub(super) fn can_unload(&self) -> bool {
-        self.loaded.is_some() && self.born.is_empty() && self.changes.is_empty()
+        let is_still = self.born.is_empty() && self.changes.is_empty() && self.held.is_empty();
+        self.loaded.is_some() && is_still
     }
     pub(super) fn unload(&mut self) {
         if self.can_unload() {
@@ -267,6 +272,7 @@ impl MetaslabState {
         // While not loaded, a metaslab has no allocations since its last recorded change.
         let free = free.unwrap_or(&self.unflushed.freed);
         let is_free = free.overlaps(range)
+            || self.held.overlaps(range)
             || self.waiting.values().any(|set| set.overlaps(range))
             || self
                 .changes
@@ -308,6 +314,41 @@ impl MetaslabState {
         let waiting = self.waiting.entry(deferral).or_default();
         waiting.add(range.clone()).map_err(fail)?;
         Ok(false)
+    }
+
+    /// Takes allocatable ranges from an offset on out of use. `None` if the metaslab is not loaded.
+    pub(super) fn hold(&mut self, from: u64, limits: &HoldLimits) -> Option<Vec<Range<u64>>> {
+        let loaded = self.loaded.as_mut()?;
+        let (mut at, mut left, mut found) = (from, limits.bytes, vec![]);
+        while left > 0 && found.len() < limits.ranges {
+            let Some(range) = loaded.free.first_from(at) else {
+                break;
+            };
+            let start = range.start.max(at);
+            let range = start..range.end.min(start.saturating_add(left));
+            at = range.end;
+            let size = range.end.saturating_sub(range.start);
+            if size < limits.least_bytes {
+                continue;
+            }
+            // Neither can fail: the range is in the one set, so not in the other.
+            if loaded.free.remove(range.clone()).is_err() || self.held.add(range.clone()).is_err() {
+                break;
+            }
+            left = left.saturating_sub(size);
+            found.push(range);
+        }
+        Some(found)
+    }
+    /// Makes ranges that were held allocatable again.
+    pub(super) fn end_hold(&mut self, ranges: &[Range<u64>]) {
+        for range in ranges {
+            let is_held = self.held.remove(range.clone()).is_ok();
+            if let (true, Some(loaded)) = (is_held, self.loaded.as_mut()) {
+                // Cannot fail: what is held is not free.
+                let _ = loaded.free.add(range.clone());
+            }
+        }
     }
 
     /// Whether any change up to `txg` is not written yet.
@@ -370,7 +411,8 @@ impl MetaslabState {
             return Ok(());
         };
         let stated = self.allocated_bytes();
-        let counted_bytes = self.place.size_bytes().saturating_sub(loaded.free.bytes());
+        let free = loaded.free.bytes().saturating_add(self.held.bytes());
+        let counted_bytes = self.place.size_bytes().saturating_sub(free);
         if stated == counted_bytes {
             return Ok(());
         }

@@ -1,3 +1,4 @@
+mod held;
 mod history;
 mod image;
 mod logs;

@@ -1,0 +1,470 @@
+//! Free space of leaves is filled with the pattern, and nothing else is: while programs write, after power cuts, and when
+//! the pool is opened again.
+
+use crate::attach::leaf_at;
+use crate::exhaustive::{State, each_state, files_of, is_all, judge, step};
+use crate::scan::{lived, online};
+use crate::sim;
+use millpond_device::{Device, DeviceError};
+use millpond_engine::{
+    InitializeAction, InitializeLimits, InitializeRefusal, NewDevice,
+    NewLayout::{self, Mirror, Raidz, Single},
+    NewPool, NewTop, NewVdevOptions, NewVdevs, Pool,
+};
+use millpond_env::mark;
+use millpond_ondisk::pool_directory::vdev_key;
+use millpond_ondisk::{Guid, ObjectId};
+use millpond_sim::{Seed, SimDisk, World};
+use millpond_tests::workload::Life;
+use millpond_vdev::AllocationClass::Normal;
+use millpond_zap::Zap;
+use std::sync::{Arc, Mutex};
+
+const MIRROR: (NewLayout, usize) = (Mirror, 2);
+pub(crate) const PATTERN: [u8; 8] = 0xdead_beef_dead_beee_u64.to_le_bytes();
+const NONE: u64 = 0;
+pub(crate) const ACTIVE: u64 = 1;
+const CANCELED: u64 = 2;
+const SUSPENDED: u64 = 3;
+pub(crate) const COMPLETE: u64 = 4;
+
+/// Slices that are small, so that many are needed.
+pub(crate) fn small(batches: usize) -> InitializeLimits {
+    InitializeLimits {
+        held_bytes: 1 << 20,
+        held_ranges: 20,
+        batches,
+        slice_ns: u64::MAX,
+    }
+}
+
+pub(crate) fn leaves(pool: &Pool) -> Vec<Guid> {
+    let topology = pool.inner().store().topology();
+    let leaves = topology.tree.leaves();
+    leaves.map(|(_, node)| node.config.guid).collect()
+}
+
+pub(crate) fn change(pool: &Pool, leaves: &[Guid], action: InitializeAction) {
+    let refused = pool.inner().change_initialize(leaves, action).unwrap();
+    assert_eq!(refused, [], "{action:?}");
+}
+
+/// The stored state and progress of a leaf.
+pub(crate) fn stored(pool: &Pool, leaf: Guid) -> (u64, u64) {
+    let view = pool.inner().committed().unwrap();
+    let topology = view.store().topology();
+    let found = topology.tree.find_leaf(leaf).unwrap();
+    let zap = topology.tree.leaf(found).unwrap().config.zap_leaf.unwrap();
+    let zap = Zap::open(view.mos().object(zap).unwrap()).unwrap();
+    let number = |name: &str| zap.lookup_u64(name.as_bytes()).unwrap().unwrap_or(0);
+    (
+        number(vdev_key::INITIALIZE_STATE),
+        number(vdev_key::INITIALIZE_OFFSET),
+    )
+}
+
+fn history(pool: &Pool) -> String {
+    let view = pool.inner().committed().unwrap();
+    let records = view.history().unwrap().unwrap();
+    let texts = records.map(|record| format!("{:?}\n", record.unwrap()));
+    texts.collect()
+}
+
+pub(crate) fn finish(pool: &Pool) -> usize {
+    let mut slices = 0;
+    while pool.inner().initialize_slice(&small(16)).unwrap() {
+        slices += 1;
+        assert!(slices < 10_000, "no end");
+    }
+    slices
+}
+
+/// Bytes of a disk that hold the pattern, in sectors.
+fn pattern_bytes(disk: &SimDisk) -> u64 {
+    let content = disk.content();
+    let of_page = |page: &[u8]| {
+        let sectors = page.chunks_exact(512);
+        let is_filled = |sector: &&[u8]| sector.chunks_exact(8).all(|word| word == PATTERN);
+        sectors.filter(is_filled).count() as u64 * 512
+    };
+    content.pages().map(|(_, page)| of_page(page)).sum()
+}
+
+fn all_pattern_bytes(world: &World) -> u64 {
+    world.disks().iter().map(|disk| pattern_bytes(disk)).sum()
+}
+
+fn free_bytes(pool: &Pool) -> u64 {
+    let usage = pool.inner().allocator().usage();
+    let vdevs = usage.vdevs.iter();
+    vdevs
+        .map(|vdev| vdev.space_bytes - vdev.allocated_bytes)
+        .sum()
+}
+
+fn is_sound(world: &World, life: &Life, shape: &str) {
+    let view = sim::read(world).unwrap();
+    sim::verify(&view).unwrap();
+    life.compare(&view, shape);
+    drop(view);
+    judge(world, shape);
+}
+
+#[test]
+fn free_space_is_filled_and_nothing_else_changes() {
+    let _mark = mark::expect("leaf-initialized");
+    for (shape, tops, sides) in [
+        ("one", vec![(Single, 1)], 1),
+        ("mirror", vec![MIRROR], 2),
+        ("raidz1", vec![(Raidz(1), 3)], 1),
+        ("raidz2", vec![(Raidz(2), 5)], 1),
+        ("two", vec![(Single, 1), (Single, 1)], 1),
+    ] {
+        let world = World::without_journal(91);
+        let (pool, mut life) = lived(&world, shape, &tops, 60);
+        assert_eq!(all_pattern_bytes(&world), 0);
+        change(&pool, &leaves(&pool), InitializeAction::Start);
+        let mut slices = 0;
+        while pool.inner().initialize_slice(&small(9)).unwrap() {
+            // Programs write and free between the slices.
+            if slices < 40 {
+                life.steps(&pool, 2);
+            }
+            slices += 1;
+        }
+        assert!(slices > 5, "{shape}: {slices}");
+        for leaf in leaves(&pool) {
+            let (state, offset) = stored(&pool, leaf);
+            assert!(state == COMPLETE && offset > 90 << 20, "{shape}: {offset}");
+        }
+        // A second time, while nothing else changes: only what this writes itself is missing.
+        change(&pool, &leaves(&pool), InitializeAction::Start);
+        pool.inner()
+            .initialize_slice(&InitializeLimits::default())
+            .unwrap();
+        let (free, filled) = (free_bytes(&pool) * sides, all_pattern_bytes(&world));
+        // Sectors that pad blocks of RAID-Z are not written.
+        assert!(filled < free + (1 << 20), "{shape}: {filled} of {free}");
+        assert!(filled > free - (4 << 20), "{shape}: {filled} of {free}");
+        pool.export().unwrap();
+        is_sound(&world, &life, shape);
+    }
+}
+
+/// A disk that lets a program run before each write of the pattern.
+#[derive(Debug)]
+struct Interrupted {
+    disk: Arc<SimDisk>,
+    program: Arc<Program>,
+}
+
+/// How often the program runs.
+const RUNS: usize = 25;
+
+type Run = Box<dyn FnMut() + Send>;
+
+#[derive(Default)]
+struct Program(Mutex<Option<Run>>);
+
+impl std::fmt::Debug for Program {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Program")
+    }
+}
+
+impl Device for Interrupted {
+    fn size_bytes(&self) -> u64 {
+        self.disk.size_bytes()
+    }
+    fn sector_bytes(&self) -> u32 {
+        self.disk.sector_bytes()
+    }
+    fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        self.disk.read(offset_bytes, buffer)
+    }
+    fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+        if bytes.starts_with(&PATTERN) {
+            let program = self.program.0.lock().unwrap().take();
+            if let Some(mut run) = program {
+                // In another thread: this one has locks of the queue.
+                std::thread::scope(|scope| scope.spawn(&mut run).join().unwrap());
+                self.program.0.lock().unwrap().get_or_insert(run);
+            }
+        }
+        self.disk.write(offset_bytes, bytes)
+    }
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.disk.flush()
+    }
+    fn discard(&self, offset_bytes: u64, length_bytes: u64) -> Result<(), DeviceError> {
+        self.disk.discard(offset_bytes, length_bytes)
+    }
+}
+
+#[test]
+fn what_programs_write_during_the_requests_is_kept() {
+    for (shape, layout, count) in [("during, one", Single, 1), ("during, raidz", Raidz(1), 3)] {
+        let world = World::without_journal(92);
+        let program = Arc::new(Program::default());
+        let device = |_| {
+            let disk = world.disk(96 << 20, 512);
+            let path = format!("/sim/d{}.img", disk.number());
+            let program = Arc::clone(&program);
+            NewDevice::file(&path, Arc::new(Interrupted { disk, program }))
+        };
+        let top = NewTop {
+            layout,
+            class: Normal,
+            devices: (0..count).map(device).collect(),
+        };
+        let new = NewPool {
+            vdev_options: NewVdevOptions {
+                ashift: Some(9),
+                force: true,
+            },
+            writing: sim::by_caller(),
+            system: "sim".into(),
+            cache_bytes: Some(16 << 20),
+            ..NewPool::new("tank", NewVdevs::of(vec![top]))
+        };
+        let pool = Arc::new(Pool::create(&world.env(), &new).unwrap());
+        let life = Arc::new(Mutex::new(Life::new("tank", shape, 5)));
+        life.lock().unwrap().file_bytes_max = 40_000;
+        life.lock().unwrap().steps(&pool, 40);
+        pool.sync().unwrap();
+        let (writer, steps) = (Arc::clone(&pool), Arc::clone(&life));
+        let runs = Arc::new(Mutex::new(0));
+        let counted = Arc::clone(&runs);
+        *program.0.lock().unwrap() = Some(Box::new(move || {
+            // It must not fill the pool: it would wait for the space that this thread holds.
+            if *counted.lock().unwrap() >= RUNS {
+                return;
+            }
+            steps.lock().unwrap().steps(&writer, 1);
+            writer.sync().unwrap();
+            *counted.lock().unwrap() += 1;
+        }));
+        change(&pool, &leaves(&pool), InitializeAction::Start);
+        finish(&pool);
+        *program.0.lock().unwrap() = None;
+        assert_eq!(*runs.lock().unwrap(), RUNS, "{shape}");
+        for leaf in leaves(&pool) {
+            assert_eq!(stored(&pool, leaf).0, COMPLETE, "{shape}");
+        }
+        let (filled, free) = (all_pattern_bytes(&world), free_bytes(&pool));
+        assert!(filled > 30 << 20, "{shape}: {filled} of {free}, {runs:?}");
+        life.lock().unwrap().close_file_systems();
+        Arc::into_inner(pool).unwrap().export().unwrap();
+        is_sound(&world, &life.lock().unwrap(), shape);
+    }
+}
+
+fn cut_everywhere(shape: &str, top: (NewLayout, usize)) {
+    let world = World::new(93);
+    let pool = sim::create(&world, &[top], 64);
+    let mut state = crate::exhaustive::Files::new();
+    step(&pool, 0, &mut state);
+    pool.sync().unwrap();
+    let all = leaves(&pool);
+    world.forget();
+    let mut states = vec![(0, state.clone())];
+    change(&pool, &all, InitializeAction::Start);
+    for number in 1..4 {
+        pool.inner().initialize_slice(&small(2)).unwrap();
+        step(&pool, number, &mut state);
+        pool.sync().unwrap();
+        states.push((world.recorded(), state.clone()));
+    }
+    drop(pool);
+    let (mut judged, mut resumed) = (0, 0);
+    let tried = each_state(shape, &world, &mut Seed::new(94), &mut |one| {
+        let State {
+            count,
+            after,
+            what,
+            tried,
+        } = one;
+        let read = sim::read(after).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let found = files_of(&read).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let least = states.iter().rposition(|(at, _)| *at <= count).unwrap();
+        let is_known = states.iter().skip(least).any(|(_, state)| *state == found);
+        assert!(is_known, "{what}: is no state from {least} on");
+        sim::verify(&read).unwrap_or_else(|error| panic!("{what}: {error}"));
+        drop(read);
+        if tried % 20 == 3 || is_all() && tried % 200 == 3 {
+            judge(after, what);
+            judged += 1;
+        }
+        if tried % 10 != 7 {
+            return;
+        }
+        let pool = sim::open(after).unwrap_or_else(|error| panic!("{what}: {error}"));
+        resumed += usize::from(pool.inner().is_initializing());
+        finish(&pool);
+        for leaf in leaves(&pool) {
+            assert!([NONE, COMPLETE].contains(&stored(&pool, leaf).0), "{what}");
+        }
+        pool.export().unwrap();
+        let read = sim::read(after).unwrap();
+        assert_eq!(files_of(&read).unwrap(), found, "{what}, resumed");
+        sim::verify(&read).unwrap_or_else(|error| panic!("{what}, resumed: {error}"));
+    });
+    println!("{shape}: {judged} judged by zdb, {resumed} resumed");
+    assert!(tried > 20 && judged > 0 && resumed > 0, "{shape}: {tried}");
+}
+
+#[test]
+fn every_crash_is_survived_on_one_disk() {
+    cut_everywhere("initialize one", (Single, 1));
+}
+
+#[test]
+fn every_crash_is_survived_on_a_raidz() {
+    cut_everywhere("initialize raidz", (Raidz(1), 3));
+}
+
+#[test]
+fn it_is_suspended_resumed_cancelled_and_reset() {
+    let world = World::without_journal(95);
+    let (pool, life) = lived(&world, "states", &[MIRROR], 30);
+    let all = leaves(&pool);
+    let (first, second) = (all[0], all[1]);
+    let refused = |pool: &Pool, action| {
+        let refused = pool.inner().change_initialize(&[first], action).unwrap();
+        refused.first().map(|(_, why)| *why)
+    };
+    use InitializeAction::{Cancel, Reset, Start, Suspend};
+    assert_eq!(refused(&pool, Suspend), Some(InitializeRefusal::NotActive));
+    assert_eq!(refused(&pool, Cancel), Some(InitializeRefusal::NotActive));
+    change(&pool, &[first], Start);
+    assert_eq!(refused(&pool, Start), Some(InitializeRefusal::Active));
+    assert_eq!(refused(&pool, Reset), Some(InitializeRefusal::Active));
+    pool.inner().initialize_slice(&small(8)).unwrap();
+    change(&pool, &[first], Suspend);
+    assert_eq!(refused(&pool, Suspend), Some(InitializeRefusal::NotActive));
+    let (state, offset) = stored(&pool, first);
+    assert!(state == SUSPENDED && offset >= 8 << 20, "{state} {offset}");
+    assert!(!pool.inner().initialize_slice(&small(8)).unwrap());
+    assert_eq!(stored(&pool, second), (NONE, 0));
+    // It stays suspended, and continues from there.
+    drop(pool);
+    let pool = sim::open(&world).unwrap();
+    assert!(!pool.inner().is_initializing());
+    let filled = all_pattern_bytes(&world);
+    change(&pool, &[first], Start);
+    assert_eq!(stored(&pool, first), (ACTIVE, offset));
+    pool.inner().initialize_slice(&small(1)).unwrap();
+    let more = all_pattern_bytes(&world) - filled;
+    assert!((900 << 10..=1 << 20).contains(&more), "{more}");
+    // Active, it continues when the pool is opened.
+    drop(pool);
+    let pool = sim::open(&world).unwrap();
+    assert!(pool.inner().is_initializing());
+    change(&pool, &[first], Cancel);
+    assert_eq!(stored(&pool, first), (CANCELED, 0));
+    assert_eq!(finish(&pool), 0);
+    change(&pool, &all, Start);
+    finish(&pool);
+    assert_eq!(stored(&pool, second).0, COMPLETE);
+    change(&pool, &all, Reset);
+    assert_eq!(stored(&pool, second), (NONE, 0));
+    let text = history(&pool);
+    for event in ["activated", "suspended", "canceled", "complete"] {
+        let event = format!("vdev=/sim/d0.img {event}");
+        assert!(text.contains(&event), "{event} in {text}");
+    }
+    pool.export().unwrap();
+    is_sound(&world, &life, "states");
+}
+
+#[test]
+fn leaves_may_leave_and_return_meanwhile() {
+    let world = World::without_journal(96);
+    let (pool, life) = lived(&world, "leave", &[(Mirror, 3)], 30);
+    let all = leaves(&pool);
+    change(&pool, &all, InitializeAction::Start);
+    pool.inner().initialize_slice(&small(2)).unwrap();
+    pool.inner()
+        .offline_leaf(all[1], Default::default())
+        .unwrap();
+    let before = pattern_bytes(&world.disks()[1]);
+    pool.inner().initialize_slice(&small(2)).unwrap();
+    assert_eq!(pattern_bytes(&world.disks()[1]), before);
+    pool.inner().detach_leaf(all[2]).unwrap();
+    let before = pattern_bytes(&world.disks()[2]);
+    online(&world, &pool, 1);
+    finish(&pool);
+    assert_eq!(pattern_bytes(&world.disks()[2]), before);
+    for leaf in [leaf_at(&pool, "/sim/d0.img"), leaf_at(&pool, "/sim/d1.img")] {
+        assert_eq!(stored(&pool, leaf).0, COMPLETE);
+    }
+    pool.inner().start_resilver().unwrap();
+    crate::scan::finish(&pool);
+    pool.export().unwrap();
+    let view = sim::read(&world).unwrap();
+    sim::verify(&view).unwrap();
+    life.compare(&view, "leave");
+}
+
+#[test]
+fn stored_values_are_not_trusted() {
+    for (state, offset) in [
+        (1, u64::MAX),
+        (1, 511),
+        (u64::MAX, 3),
+        (5, 0),
+        (3, u64::MAX),
+    ] {
+        let world = World::without_journal(97);
+        let (pool, life) = lived(&world, "values", &[(Raidz(1), 3)], 20);
+        let topology = pool.inner().store().topology();
+        let zaps: Vec<ObjectId> = topology
+            .tree
+            .leaves()
+            .map(|(_, node)| node.config.zap_leaf.unwrap())
+            .collect();
+        drop(topology);
+        let store = |zap: &ObjectId| {
+            pool.inner().sync_task(|ctx| {
+                ctx.set_table_number(*zap, vdev_key::INITIALIZE_STATE, state)?;
+                ctx.set_table_number(*zap, vdev_key::INITIALIZE_OFFSET, offset)
+            })
+        };
+        zaps.iter().for_each(|zap| store(zap).unwrap());
+        drop(pool);
+        let pool = sim::open(&world).unwrap();
+        assert_eq!(pool.inner().is_initializing(), state == 1);
+        finish(&pool);
+        let refused = pool
+            .inner()
+            .change_initialize(&leaves(&pool), InitializeAction::Start);
+        assert_eq!(refused.unwrap(), []);
+        finish(&pool);
+        pool.export().unwrap();
+        is_sound(&world, &life, "values");
+    }
+}
+
+#[test]
+fn the_thread_does_it_while_programs_write() {
+    let world = World::without_journal(98);
+    let pool = sim::create_with(&world, &[MIRROR], 128, Default::default());
+    let mut life = Life::new("tank", "thread", 5);
+    life.file_bytes_max = 100_000;
+    pool.inner().start_initializer().unwrap();
+    let all = leaves(&pool);
+    change(&pool, &all, InitializeAction::Start);
+    let begun = std::time::Instant::now();
+    while pool.inner().is_initializing() {
+        assert!(begun.elapsed().as_secs() < 120);
+        life.steps(&pool, 3);
+        pool.sync().unwrap();
+    }
+    assert_eq!(stored(&pool, all[1]).0, COMPLETE);
+    change(&pool, &all, InitializeAction::Start);
+    // It runs when the pool is exported.
+    pool.export().unwrap();
+    let before = all_pattern_bytes(&world);
+    is_sound(&world, &life, "thread");
+    assert_eq!(all_pattern_bytes(&world), before);
+}
