@@ -104,7 +104,7 @@ impl BlockStore {
             } else if let Some(begun) = begun.take() {
                 let topology = Arc::clone(&begun.topology);
                 begun.finish(self, &mut verify).map(|resolved| {
-                    self.repair(&topology, &resolved.repairs, since);
+                    self.repair(&topology, &resolved, since);
                     resolved.data
                 })
             } else {
@@ -113,7 +113,7 @@ impl BlockStore {
                 let birth = pointer.physical_birth();
                 let found = self.resolve(&topology, dva, size, birth, buffer, &mut verify);
                 found.map(|resolved| {
-                    self.repair(&topology, &resolved.repairs, since);
+                    self.repair(&topology, &resolved, since);
                     resolved.data
                 })
             };

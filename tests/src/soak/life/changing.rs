@@ -42,6 +42,8 @@ impl Lived<'_> {
             && seed.below(3) > 0
         {
             disk.set_faults(None);
+            // As `zpool labelclear`: it may have refused this when it was detached.
+            let _ = millpond_pool::clear_labels(disk.as_ref());
             return Some(Arc::clone(disk));
         }
         let added = disks.len().saturating_sub(self.shape.disks());

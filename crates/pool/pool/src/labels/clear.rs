@@ -24,9 +24,17 @@ pub fn clear_labels(device: &dyn Device) -> Result<Cleared, LabelError> {
     let layout = LeafLayout::new(device.size_bytes()).ok_or(LabelError::TooSmall)?;
     let mut cleared = Cleared::default();
     let zeros = vec![0u8; (LABEL_BYTES - LABEL_CONFIG_OFFSET_BYTES) as usize];
+    let mut unread = None;
     for label in layout.label_offsets_bytes() {
         let at = label.saturating_add(LABEL_CONFIG_OFFSET_BYTES);
-        let region = device.read_vec(at, LABEL_CONFIG_BYTES)?;
+        let region = match device.read_vec(at, LABEL_CONFIG_BYTES) {
+            Ok(region) => region,
+            // The other labels are cleared all the same.
+            Err(error) => {
+                unread = Some(error);
+                continue;
+            }
+        };
         let Some(state) = any_label_state(&region) else {
             continue;
         };
@@ -39,7 +47,10 @@ pub fn clear_labels(device: &dyn Device) -> Result<Cleared, LabelError> {
         }
     }
     device.flush()?;
-    Ok(cleared)
+    match unread {
+        Some(error) => Err(error.into()),
+        None => Ok(cleared),
+    }
 }
 
 /// The state in a configuration region, if it decodes as one. Also covers devices that never joined a pool.

@@ -1,5 +1,7 @@
 //! Writes right bytes over the wrong ones that an audit found.
 //!
+//! A leaf whose bytes were wrong is read a second time before it is overwritten.
+//!
 //! An audit plans its writes. Those of several blocks are then written together: neighbours in one operation, and each
 //! leaf in a thread of its own while the caller reads on.
 
@@ -8,8 +10,9 @@ use crate::requests::{NoAnswer, Pending};
 use crate::topology::{LeafCounters, Topology};
 use crate::{BlockAudit, BlockError, BlockStore, ViewExpiry};
 use millpond_device::{Device, WriteRequest, next_run};
+use millpond_env::mark;
 use millpond_env::sync::Arc;
-use millpond_vdev::{AuditFinding, BlockRange, LeafContent, LeafId, WritePlan};
+use millpond_vdev::{AuditFinding, BlockRange, LeafContent, LeafId, LeafRead, Verdict, WritePlan};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -82,16 +85,23 @@ impl BlockStore {
         for write in plan.iter().flat_map(WritePlan::writes) {
             let (leaf, offset_bytes) = (write.leaf, write.offset_bytes);
             let end = offset_bytes.saturating_add(write.length_bytes());
-            let is_wrong = wrong.is_none_or(|wrong| {
-                wrong.iter().any(|finding| {
-                    let finding_end = finding.offset_bytes.saturating_add(finding.length_bytes);
-                    finding.leaf == leaf && finding.offset_bytes < end && offset_bytes < finding_end
-                })
-            });
-            if !is_wrong {
+            let is_of = |finding: &&AuditFinding| {
+                let finding_end = finding.offset_bytes.saturating_add(finding.length_bytes);
+                finding.leaf == leaf && finding.offset_bytes < end && offset_bytes < finding_end
+            };
+            let mut of_it = wrong.into_iter().flatten().filter(is_of).peekable();
+            if wrong.is_some() && of_it.peek().is_none() {
                 continue;
             }
             reached.push(leaf);
+            let are_bytes_wrong = |finding: &AuditFinding| finding.verdict == Verdict::Wrong;
+            if wrong.is_some()
+                && of_it.all(are_bytes_wrong)
+                && is_right_now(topology, leaf, offset_bytes, write.bytes(block))
+            {
+                mark::hit("read-was-wrong-not-the-disk");
+                continue;
+            }
             let content = match &write.content {
                 LeafContent::Block(part) => Content {
                     whole: Arc::clone(block),
@@ -191,6 +201,23 @@ impl HealGroup {
         }
         audits
     }
+}
+
+/// Reads a leaf again whose bytes were found wrong. The memory or a cable may have damaged the first read: then what the
+/// leaf holds is right, and a write could only spoil it.
+pub(super) fn is_right_now(
+    topology: &Topology,
+    leaf: LeafId,
+    offset_bytes: u64,
+    bytes: &[u8],
+) -> bool {
+    let read = LeafRead {
+        leaf,
+        offset_bytes,
+        length_bytes: bytes.len() as u64,
+    };
+    let now = topology.read_leaf(&read, IoClass::Scrub, Vec::new());
+    now.is_ok_and(|now| now == bytes)
 }
 
 /// Writes the parts of a leaf, in the order of their offsets. Returns which ones the device took. Nothing is written

@@ -4,24 +4,32 @@
 //! space allocated to another block. So a repair is written only if no freed space became available since
 //! the read began ([`BlockStore::space_is_reusable`]).
 
+use super::heal::is_right_now;
 use crate::io_stats::{IoClass, time_write};
 use crate::topology::Topology;
 use crate::{BlockStore, CopyFailure};
 use millpond_env::mark;
 use millpond_env::sync::Arc;
 use millpond_ondisk::{BlockPointer, Dva, Guid};
-use millpond_vdev::{BlockRange, LeafId, Repair, WritePlan};
+use millpond_vdev::{BlameReason, BlockRange, LeafId, Resolved, WritePlan};
 use std::collections::BTreeSet;
 
 impl BlockStore {
     /// Writes what leaves should have held, if repairs are enabled. A failed repair is counted against the
     /// leaf, whose bytes stay wrong; the read succeeds anyway.
-    pub(crate) fn repair(&self, topology: &Topology, repairs: &[Repair], since: u64) {
-        if repairs.is_empty() || !self.may_repair(since) {
+    pub(crate) fn repair(&self, topology: &Topology, resolved: &Resolved, since: u64) {
+        if resolved.repairs.is_empty() || !self.may_repair(since) {
             return;
         }
-        for repair in repairs {
-            write_over(topology, repair.leaf, repair.offset_bytes, &repair.data);
+        for repair in &resolved.repairs {
+            let (leaf, offset_bytes) = (repair.leaf, repair.offset_bytes);
+            let mut blames = resolved.liars.iter().filter(|blame| blame.leaf == leaf);
+            let were_bytes_wrong = blames.all(|blame| blame.reason == BlameReason::Checksum);
+            if were_bytes_wrong && is_right_now(topology, leaf, offset_bytes, &repair.data) {
+                mark::hit("read-was-wrong-not-the-disk");
+                continue;
+            }
+            write_over(topology, leaf, offset_bytes, &repair.data);
         }
     }
 
