@@ -274,3 +274,34 @@ fn a_resilver_runs_when_online_returns() {
     stage.run("zpool wait -t resilver tank");
     assert_eq!(stage.scan_events(), ["resilver_start", "resilver_finish"]);
 }
+
+#[test]
+fn scans_stop_and_go_on_by_order() {
+    let stage = Stage::new();
+    stage.run("zpool create tank mirror @a @b");
+    let name = "zfs_scan_suspend_progress";
+    assert_eq!(stage.run(&format!("millpond tunable {name}")), "0\n");
+    stage.run(&format!("millpond tunable {name} 1"));
+    assert_eq!(stage.run(&format!("millpond tunable {name}")), "1\n");
+    stage.run("zpool scrub tank");
+    for _ in 0..3 {
+        stage.pool().sync().unwrap();
+        assert!(
+            stage
+                .run("zpool status tank")
+                .contains("scrub in progress since")
+        );
+    }
+    stage.run(&format!("millpond tunable {name} 0"));
+    stage.run("zpool wait -t scrub tank");
+    let status = stage.run("zpool status tank");
+    assert!(status.contains("scrub repaired 0B"), "{status}");
+    let refused = stage.refused(&format!("millpond tunable {name} 2"));
+    assert!(refused.contains("the value must be at most 1"), "{refused}");
+    let refused = stage.refused("millpond tunable zfs_no_such_thing 2");
+    assert!(
+        refused.contains("zfs_no_such_thing: no such tunable"),
+        "{refused}"
+    );
+    assert!(stage.run("millpond tunable").contains(name));
+}

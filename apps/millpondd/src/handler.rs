@@ -5,9 +5,10 @@ use crate::mounts::Follow;
 use millpond_control::{
     About, ChangeError, ChangeFailure, Changed, ControlError, DatasetInfo, DatasetQuery, Event,
     Failure, ImportError, ImportRequest, Imported, Item, KeyProblem, NewPoolRequest, PoolChange,
-    Reply, Request, Service, Value,
+    Reply, Request, Service, TunableInfo, Value,
 };
 use millpond_engine::{DatasetError, Error, HistoryCommand};
+use millpond_env::{Env, Tunable};
 use millpond_rpc::Caller;
 use millpond_service::{ImportedPool, Open, arc_info, device_facts, read_key_file};
 use std::path::Path;
@@ -68,6 +69,10 @@ impl Service for RequestHandler<'_> {
                 user: rustix::process::geteuid().as_raw(),
             }),
             Request::ArcStatistics {} => Reply::ArcStatistics(arc_info()),
+            Request::Tunables {} => Reply::Tunables(tunables(&self.daemon.env)),
+            Request::SetTunable { name, value } => {
+                Reply::SetTunable(set_tunable(&self.daemon.env, name, *value)?)
+            }
             Request::Datasets { .. } | Request::History { .. } => {
                 return Err(Failure::other_reply());
             }
@@ -90,6 +95,28 @@ impl Service for RequestHandler<'_> {
             _ => return Err(Failure::other_reply()),
         }
         Ok(())
+    }
+}
+
+fn tunables(env: &Env) -> Vec<TunableInfo> {
+    let info = |tunable: Tunable| TunableInfo {
+        name: tunable.name().to_owned(),
+        value: env.tunables.get(tunable),
+        default: tunable.default_value(),
+        max: tunable.max(),
+        help: tunable.help().to_owned(),
+    };
+    Tunable::ALL.into_iter().map(info).collect()
+}
+
+fn set_tunable(env: &Env, name: &str, value: u64) -> Result<(), ControlError> {
+    let tunable = Tunable::named(name).ok_or(ControlError::NoSuchTunable)?;
+    match env.tunables.set(tunable, value) {
+        true => {
+            tracing::info!(name, value, "a tunable was changed");
+            Ok(())
+        }
+        false => Err(ControlError::TunableValue { max: tunable.max() }),
     }
 }
 

@@ -32,6 +32,7 @@ mod rm;
 mod stat;
 mod top;
 mod tree;
+mod tunable;
 mod verdict;
 mod verify;
 mod walk;
@@ -154,6 +155,10 @@ const VERBS: &[Verb] = &[
     Verb {
         command: arcstat::command,
         run: arcstat::run,
+    },
+    Verb {
+        command: tunable::command,
+        run: tunable::run,
     },
     Verb {
         command: verify::command,

@@ -20,6 +20,15 @@ pub enum ControlError {
     /// The caller may not see this.
     #[error("permission denied")]
     Denied,
+    /// The process has no setting of this name.
+    #[error("no such tunable")]
+    NoSuchTunable,
+    /// A setting cannot have this value.
+    #[error("the value must be at most {max}")]
+    TunableValue {
+        /// The largest value.
+        max: u64,
+    },
     /// A device or a block could not be read. The text describes the error.
     #[error("{0}")]
     Io(String),

@@ -24,6 +24,7 @@ pub mod properties;
 mod request;
 mod scan;
 mod secret;
+mod tunable;
 mod value;
 mod vdev;
 mod waits;
@@ -57,6 +58,7 @@ pub use scan::{
     ScanFunction, ScanInfo,
 };
 pub use secret::{KEY_BYTES_MAX, Secret};
+pub use tunable::TunableInfo;
 pub use value::{Property, Source, Value};
 pub use vdev::{ActivityState, IoCounters, SpareUse, VdevActivity, VdevClass, VdevInfo, VdevKind};
 pub use waits::{CLASSES, EngineInfo, IoWaits, Latencies, READ, WRITE, bucket_end_ns};

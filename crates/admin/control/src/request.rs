@@ -9,7 +9,7 @@ use crate::{
     DeviceFacts, DeviceProblem, Event, Failure, HistoryRecord, ImportError, ImportRequest,
     ImportablePool, Imported, KeyProblem, MountInfo, MountProblem, MountRequest, NewDevices,
     NewPoolRequest, OwnerKind, OwnerSpace, PoolChange, PoolInfo, Property, SearchPaths, Secret,
-    UnmountFailure,
+    TunableInfo, UnmountFailure,
 };
 
 /// Who may make a request.
@@ -281,6 +281,11 @@ requests! {
         About, "org.millpond.About", about() -> About, Control(ControlError), Anyone;
         /// Statistics of the cache that all pools of the process share.
         ArcStatistics, "org.millpond.ArcStatistics", arc_statistics() -> ArcInfo, Control(ControlError), Anyone;
+        /// The settings of the process that answers, which OpenZFS has as module parameters.
+        Tunables, "org.millpond.Tunables", tunables() -> Vec<TunableInfo>, Control(ControlError), Anyone;
+        /// Changes a setting of the process that answers. It takes effect at once, and is not stored.
+        SetTunable, "org.millpond.SetTunable", set_tunable(name: String as &str, value: u64 as u64)
+            -> (), Control(ControlError), Owner;
     }
     streams {
         /// Every dataset that a query selects, in no guaranteed order.

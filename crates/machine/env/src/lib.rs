@@ -46,6 +46,8 @@ pub struct Env {
     pub clock: Arc<dyn Clock>,
     /// The random source.
     pub entropy: Arc<dyn Entropy>,
+    /// The settings that change while the process runs.
+    pub tunables: Arc<Tunables>,
 }
 
 impl Env {
@@ -55,8 +57,11 @@ impl Env {
         Self {
             clock: Arc::new(real::RealClock::new()),
             entropy: Arc::new(real::OsEntropy),
+            tunables: Arc::default(),
         }
     }
 }
 
 mod real;
+mod tunables;
+pub use tunables::{Tunable, Tunables};

@@ -25,6 +25,7 @@ pub(crate) struct Shared {
     tracer: Mutex<Tracer>,
     memory: Mutex<Option<FaultyMemory>>,
     flips: AtomicU64,
+    tunables: Arc<millpond_env::Tunables>,
 }
 
 impl std::fmt::Debug for World {
@@ -56,6 +57,7 @@ impl World {
             tracer: Mutex::new(tracer),
             memory: Mutex::new(None),
             flips: AtomicU64::new(0),
+            tunables: Arc::default(),
         });
         // From now on, timeouts of this run use this world's clock.
         #[cfg(millpond_sim)]
@@ -98,6 +100,7 @@ impl World {
         Env {
             clock: Arc::new(SimClock(Arc::clone(&self.shared))),
             entropy: Arc::new(SimEntropy(Arc::clone(&self.shared))),
+            tunables: Arc::clone(&self.shared.tunables),
         }
     }
     /// Starts to flip bits in data that is about to be written; `None` stops it. Worlds made from this one

@@ -3,9 +3,9 @@
 use crate::datasets::{Dataset, after, after_mos, next};
 use crate::gather::{Context, Gathered};
 use crate::issue::{issue, log};
-use millpond_env::mark;
 use millpond_env::sync::{Arc, Weak};
 use millpond_env::thread;
+use millpond_env::{Tunable, mark};
 use millpond_ondisk::{DecodeError, ObjectId, ScanFunction, ScanPhys};
 use millpond_pool::{Pool, PoolError, PoolView, ScanQueue, ScanSlice, SliceOutcome};
 use millpond_traverse::{Bookmark, Order, Outcome, Traversal, Tree};
@@ -91,7 +91,9 @@ impl Scanner {
         loop {
             // The thread holds the pool only while it looks.
             let Some(pool) = weak.upgrade() else { return };
+            let is_suspended = is_suspended(&pool);
             let outcome = match pool.is_scanning() {
+                _ if is_suspended => Ok(false),
                 true => self.slice(&pool),
                 false if pool.is_error_scrubbing() => self.error_slice(&pool),
                 false => Self::look(&pool, &mut due),
@@ -166,7 +168,7 @@ impl Scanner {
         pool.note_slice_progress(examined, 0);
         let may_continue = |issued| {
             pool.note_slice_progress(examined, issued);
-            pool.is_scanning() && !view.store().has_expired()
+            pool.is_scanning() && !is_suspended(pool) && !view.store().has_expired()
         };
         let found = gathered.found.into_inner();
         let before = view.store().write_back_errors();
@@ -196,6 +198,11 @@ impl Scanner {
         outcome.is_complete = is_complete;
         Ok(Some((slice, outcome)))
     }
+}
+
+/// Whether scans make no progress, by order.
+fn is_suspended(pool: &Pool) -> bool {
+    pool.env().tunables.is_on(Tunable::ScanSuspendProgress)
 }
 
 /// When to start a resilver. One that did not help is repeated, but ever more seldom: some blocks may have no right

@@ -169,6 +169,7 @@ mod tests {
             "Mounts",
             "About",
             "ArcStatistics",
+            "Tunables",
             "Datasets",
         ];
         assert_eq!(open_to_all, expected);

@@ -53,6 +53,7 @@ pub fn of_seed(seed: u64, epoch: Option<&str>) -> Result<Env, String> {
     Ok(Env {
         clock: Arc::new(Still(seconds * 1_000_000_000)),
         entropy: Arc::new(SeededRng(Mutex::new(seed))),
+        tunables: Arc::default(),
     })
 }
 

@@ -175,6 +175,7 @@ impl ImportedPools {
             ..self.writing()
         };
         let live = plan(request, features, writing)
+            .env(self.env.clone())
             .create()
             .map_err(change_error)?;
         live.datasets().enforce_limits(false);

@@ -58,6 +58,7 @@ pub fn env() -> Env {
     Env {
         clock: Arc::new(SteppingClock(AtomicU64::new(0))),
         entropy: Arc::new(Sequence(AtomicU64::new(1))),
+        tunables: Arc::default(),
     }
 }
 

@@ -7,14 +7,13 @@ use crate::PoolError;
 use crate::pool::Pool;
 use crate::scan::ScanRefusal;
 use crate::sync::context::SyncContext;
+use millpond_env::Tunable;
 use millpond_ondisk::{Guid, ScanFunction, ScanPhase, ScanPhys, Txg};
 use millpond_vdev::VdevConfig;
 use std::collections::BTreeSet;
 
 /// Active while leaves are deferred.
 const RESILVER_DEFER: &str = "com.datto:resilver_defer";
-/// A resilver that has examined less than this starts again.
-const DEFER_PERCENT: u64 = 10;
 
 impl Pool {
     /// Starts a resilver if leaves in use lack txgs and none covers them yet. A running scrub is cancelled; beside a
@@ -38,7 +37,7 @@ impl Pool {
                 if phys.min_txg <= min && others.is_empty() {
                     return Ok(false);
                 }
-                if ctx.feature_is_enabled(RESILVER_DEFER) && !is_young(&phys) {
+                if ctx.feature_is_enabled(RESILVER_DEFER) && !self.is_young(&phys) {
                     ctx.defer_resilver(&others)?;
                     return Ok(false);
                 }
@@ -100,12 +99,13 @@ impl Pool {
         });
         lacking.collect()
     }
-}
 
-/// Whether a resilver has made so little progress that it may start again.
-fn is_young(phys: &ScanPhys) -> bool {
-    let percent = phys.examined_bytes.saturating_mul(100);
-    percent < phys.to_examine_bytes.saturating_mul(DEFER_PERCENT)
+    /// Whether a resilver has made so little progress that it may start again.
+    fn is_young(&self, phys: &ScanPhys) -> bool {
+        let least = self.env.tunables.get(Tunable::ResilverDeferPercent);
+        let percent = phys.examined_bytes.saturating_mul(100);
+        percent < phys.to_examine_bytes.saturating_mul(least)
+    }
 }
 
 impl SyncContext<'_> {

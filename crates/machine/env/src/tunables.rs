@@ -1,0 +1,135 @@
+//! Tunables: settings of the process that OpenZFS has as module parameters, under the same names.
+//!
+//! They are read when they take effect, so a change takes effect at once. They are not stored.
+
+use crate::sync::atomic::{AtomicU64, Ordering};
+
+/// A setting of the process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Tunable {
+    /// Whether scrubs, resilvers and error scrubs make no progress.
+    ScanSuspendProgress,
+    /// A resilver that has examined less of the pool, in percent, starts again for another leaf, which else is deferred.
+    ResilverDeferPercent,
+}
+
+struct Row {
+    name: &'static str,
+    default: u64,
+    max: u64,
+    help: &'static str,
+}
+
+const ROWS: [Row; Tunable::ALL.len()] = [
+    Row {
+        name: "zfs_scan_suspend_progress",
+        default: 0,
+        max: 1,
+        help: "1: scrubs and resilvers make no progress",
+    },
+    Row {
+        name: "zfs_resilver_defer_percent",
+        default: 10,
+        max: 100,
+        help: "a resilver that has examined less, in percent, starts again when another device needs one",
+    },
+];
+
+impl Tunable {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::ScanSuspendProgress, Self::ResilverDeferPercent];
+
+    /// The one with this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        let mut all = Self::ALL.into_iter();
+        all.find(|tunable| tunable.name() == name)
+    }
+
+    fn row(self) -> &'static Row {
+        // There is a row for each.
+        ROWS.get(self as usize).unwrap_or(&ROWS[0])
+    }
+
+    /// The name of the module parameter.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        self.row().name
+    }
+
+    /// The value at the start.
+    #[must_use]
+    pub fn default_value(self) -> u64 {
+        self.row().default
+    }
+
+    /// The largest value.
+    #[must_use]
+    pub fn max(self) -> u64 {
+        self.row().max
+    }
+
+    /// What it does, in one line.
+    #[must_use]
+    pub fn help(self) -> &'static str {
+        self.row().help
+    }
+}
+
+/// The values of all tunables of a process, or of a simulated world.
+#[derive(Debug)]
+pub struct Tunables {
+    values: [AtomicU64; Tunable::ALL.len()],
+}
+
+impl Default for Tunables {
+    fn default() -> Self {
+        Self {
+            values: Tunable::ALL.map(|tunable| AtomicU64::new(tunable.default_value())),
+        }
+    }
+}
+
+impl Tunables {
+    /// The value now.
+    #[must_use]
+    pub fn get(&self, tunable: Tunable) -> u64 {
+        let value = self.values.get(tunable as usize);
+        value.map_or(0, |value| value.load(Ordering::Relaxed))
+    }
+
+    /// Whether a tunable that is 0 or 1 is 1.
+    #[must_use]
+    pub fn is_on(&self, tunable: Tunable) -> bool {
+        self.get(tunable) != 0
+    }
+
+    /// Changes a value. Returns false, and changes nothing, if it is too large.
+    pub fn set(&self, tunable: Tunable, value: u64) -> bool {
+        let is_valid = value <= tunable.max();
+        if let Some(place) = self.values.get(tunable as usize).filter(|_| is_valid) {
+            place.store(value, Ordering::Relaxed);
+        }
+        is_valid
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_tunable_is_found_by_its_name_and_keeps_to_its_limit() {
+        let tunables = Tunables::default();
+        for (index, tunable) in Tunable::ALL.into_iter().enumerate() {
+            assert_eq!(tunable as usize, index);
+            assert_eq!(Tunable::named(tunable.name()), Some(tunable));
+            assert_eq!(tunables.get(tunable), tunable.default_value());
+            assert!(tunables.set(tunable, tunable.max()));
+            assert!(!tunables.set(tunable, tunable.max() + 1));
+            assert_eq!(tunables.get(tunable), tunable.max());
+        }
+        assert_eq!(Tunable::named("zfs_no_such_thing"), None);
+    }
+}
