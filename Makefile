@@ -65,6 +65,7 @@ test: setup ## every test
 test-daemon: setup ## the daemon killed repeatedly, mounted, and used by other users (needs /dev/fuse and root)
 	$(CARGO) test --locked --package millpond-cli --test life -- --ignored --nocapture --test-threads 1
 	$(CARGO) test --locked --package millpond-cli --test faulty_disks -- --ignored --nocapture
+	$(CARGO) test --locked --package millpond-cli --test dying_disks -- --ignored --nocapture --test-threads 1
 	$(CARGO) test --locked --package millpond-cli --test little_memory -- --ignored --nocapture
 
 test-install: build ## install below a temporary prefix, run as the unit and as an ordinary user, uninstall (root, /dev/fuse)

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 const MIRROR: (NewLayout, usize) = (Mirror, 2);
 
-fn new_device(disk: &Arc<SimDisk>) -> NewDevice {
+pub fn new_device(disk: &Arc<SimDisk>) -> NewDevice {
     NewDevice::file(
         &format!("/sim/d{}.img", disk.number()),
         Arc::clone(disk) as _,

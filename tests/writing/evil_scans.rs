@@ -1,6 +1,6 @@
 //! Scrubs on hardware that damages data: memory, controllers, disks that lie.
 
-use crate::scan::{finish, is_sound, leaf, lived, missed, scrub};
+use crate::scan::{finish, is_sound, leaf, lived, missed, rot, scrub};
 use crate::sim;
 use millpond_engine::{NewDevice, NewLayout::Mirror, NewLayout::Raidz, Pool};
 use millpond_env::mark;
@@ -136,6 +136,28 @@ fn what_a_disk_lost_that_lies_about_flushes_is_repaired() {
                 .all(|leaf| repaired_bytes(&pool, leaf) == 0)
         );
         pool.export().unwrap();
+        is_sound(&world, &life, shape);
+    }
+}
+
+#[test]
+fn repairs_that_did_not_become_durable_are_made_again() {
+    for (shape, layout) in [("mirror", (Mirror, 2usize)), ("raidz1", (Raidz(1), 4))] {
+        let world = World::new(54);
+        let (pool, life) = lived(&world, shape, &[layout], 60);
+        rot(&world, 1, 5, 500_000);
+        // Its flushes fail, and what was not flushed is lost, though the system still shows it.
+        let plan = FaultPlan::new(Seed::new(9)).with(Scope::Flushes, Fault::Fail, 1_000_000);
+        world.disks()[1].set_faults(Some(plan));
+        let state = scrub(&pool);
+        assert!(state.processed_bytes > 0 && state.errors > 0, "{shape}");
+        world.disks()[1].set_faults(None);
+        assert!(missed(&pool, 1) > 0, "{shape}");
+        assert!(pool.inner().start_resilver().unwrap());
+        finish(&pool);
+        assert_eq!(missed(&pool, 1), 0, "{shape}");
+        let world = world.reborn(world.recorded(), &PowerCut::NothingUnflushed);
+        drop(pool);
         is_sound(&world, &life, shape);
     }
 }

@@ -1,15 +1,19 @@
 //! Views of committed states, read while the pool changes.
 
+use crate::attach::new_device;
 use crate::full::{create, fill, is_no_space};
+use crate::scan::{finish, lived};
 use crate::sim;
 use millpond_check::{CheckOptions, Finding, Progress};
 use millpond_engine::{Caller, NewLayout, Pool, Symlinks, WriteAt};
 use millpond_env::mark;
-use millpond_pool::PoolError;
+use millpond_pool::import::VdevState;
+use millpond_pool::{AttachKind, NewVdevOptions, PoolError};
 use millpond_sim::World;
 use millpond_sim::noise;
 use millpond_verify::Problem;
 use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// More than the block cache holds, so that views read the disk.
 const FILE_BYTES: usize = 24 << 20;
@@ -191,4 +195,46 @@ fn a_txg_gets_the_space_that_views_and_earlier_txgs_hold_back() {
         node.read(0, &mut found).unwrap();
         assert!(found == noise(3, 512));
     }
+}
+
+/// Tells the other threads to end, also after a panic.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_view_beside_replacements_leaves_no_old_tree_behind() {
+    let world = World::without_journal(61);
+    let (pool, _) = lived(&world, "queried", &[(NewLayout::Mirror, 2)], 20);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _ends = Ends(&is_over);
+        // As `zpool status` in a loop.
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::SeqCst) {
+                    drop(pool.committed());
+                }
+            });
+        }
+        for _ in 0..40 {
+            let disk = world.disk(128 << 20, 512);
+            let device = new_device(&disk);
+            let tree = pool.inner().store().topology();
+            let (_, old) = tree.tree.leaves().last().unwrap();
+            let (kind, options) = (AttachKind::Replacement, NewVdevOptions::default());
+            (pool.inner())
+                .attach_leaf(old.config.guid, &device, kind, options, &|_| false)
+                .unwrap();
+            finish(&pool);
+            pool.inner().finish_replacements().unwrap();
+            let view = pool.committed().unwrap();
+            let assembly = view.inner().assembly();
+            assert_eq!(assembly.state(), VdevState::Healthy, "{assembly:?}");
+        }
+    });
 }

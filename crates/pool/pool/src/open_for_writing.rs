@@ -226,9 +226,11 @@ impl Pool {
             };
             self.allocator.set_pinned(&self.pins.txgs());
             let expiry = pin.expiry();
-            let view = self.view_of(uberblock, pin);
-            if view.is_ok() || !expiry.has_expired() {
-                return view;
+            let view = self.view_of(uberblock, pin, tries_left > 1);
+            match view {
+                Ok(Some(view)) => return Ok(view),
+                Err(error) if !expiry.has_expired() => return Err(error),
+                _ => {}
             }
             tries_left -= 1;
             if tries_left == 0 {
@@ -237,7 +239,13 @@ impl Pool {
         }
     }
 
-    fn view_of(&self, uberblock: Uberblock, pin: TxgPin) -> Result<Arc<PoolView>, PoolError> {
+    /// `None` if newer labels were written meanwhile, and `may_retry`.
+    fn view_of(
+        &self,
+        uberblock: Uberblock,
+        pin: TxgPin,
+        may_retry: bool,
+    ) -> Result<Option<Arc<PoolView>>, PoolError> {
         let store = Arc::new(self.store.view(pin.expiry()));
         let mos = ObjectSetView::open(Arc::clone(&store), 0, uberblock.root, None)
             .reading("pool metadata")?;
@@ -246,9 +254,11 @@ impl Pool {
         let features = directory.features(uberblock.version)?;
         let spares = directory.auxiliaries(key::SPARES)?;
         let caches = directory.auxiliaries(key::L2CACHE)?;
-        let mut assembly = self.assembly(&config, uberblock.txg)?;
+        let Some(mut assembly) = self.assembly(&config, uberblock.txg, may_retry)? else {
+            return Ok(None);
+        };
         judge(&store.topology(), &mut assembly, uberblock.txg);
-        Ok(Arc::new(PoolView {
+        Ok(Some(Arc::new(PoolView {
             env: self.env.clone(),
             name: self.name(),
             store,
@@ -264,13 +274,21 @@ impl Pool {
             pin: Some(pin),
             space: OnceLock::new(),
             caching_cells: Arc::clone(&self.caching_cells),
-        }))
+        })))
     }
 
     /// The vdevs with the devices of their leaves. Cached until the tree changes.
-    fn assembly(&self, config: &millpond_nvlist::NvList, txg: Txg) -> Result<Assembly, PoolError> {
+    ///
+    /// The labels that it reads are those of the last txg. If that is not `txg`, its tree may be another one than that of
+    /// `config`: then the outcome is `None` if `may_retry`, and else it is not cached.
+    fn assembly(
+        &self,
+        config: &millpond_nvlist::NvList,
+        txg: Txg,
+        may_retry: bool,
+    ) -> Result<Option<Assembly>, PoolError> {
         if let Some(assembly) = &self.state.read().assembly {
-            return Ok(assembly.clone());
+            return Ok(Some(assembly.clone()));
         }
         // Labels must not change while they are read. A suspended pool does not change its labels.
         let _one = loop {
@@ -279,6 +297,10 @@ impl Pool {
                 break lock;
             }
         };
+        let is_current = self.uberblock().txg == txg;
+        if !is_current && may_retry {
+            return Ok(None);
+        }
         // A copy of its own, as views keep it: see `BlockStore::uses_former_topology`.
         let topology = Arc::new(Topology::clone(&self.store.topology()));
         let candidates = topology
@@ -305,10 +327,10 @@ impl Pool {
         };
         let assembly = assemble(config, &found, Trust::Trusted { txg }).map_err(invalid)?;
         // Do not cache if a device did not answer: it may answer next time.
-        if found.leaves().len() == count {
+        if is_current && found.leaves().len() == count {
             self.state.write().assembly = Some(assembly.clone());
         }
-        Ok(assembly)
+        Ok(Some(assembly))
     }
 
     /// Writes all changes, marks the pool as exported and stops it.

@@ -90,8 +90,10 @@ impl Scanner {
             return Ok(None);
         };
         outcome.lost.extend(issued.lost);
-        let are_durable =
-            repaired.is_empty() || view.store().flush_repairs(&repaired, &before).is_empty();
+        let are_durable = repaired.is_empty() || {
+            let leaves = repaired.keys().copied().collect();
+            view.store().flush_repairs(&leaves, &before).is_empty()
+        };
         for (entry, places) in whole {
             if !are_durable {
                 outcome.lost.insert(entry);

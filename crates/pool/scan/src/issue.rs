@@ -6,15 +6,18 @@ use millpond_env::rank;
 use millpond_env::sync::Mutex;
 use millpond_env::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use millpond_env::thread;
-use millpond_ondisk::{Guid, ScanFunction};
+use millpond_ondisk::{Guid, ScanFunction, Txg};
 use millpond_pool::{LoggedError, SliceOutcome};
 use millpond_vdev::{LeafId, Verdict};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How many blocks a thread takes at once.
 const BATCH_BLOCKS: usize = 32;
 /// The most errors of a slice that are logged.
 const LOGGED_MAX: usize = 4096;
+
+/// The leaves that were written, and the births of the blocks.
+pub(crate) type Repaired = BTreeMap<LeafId, BTreeSet<Txg>>;
 
 /// What all threads share.
 struct Shared<'a> {
@@ -24,7 +27,7 @@ struct Shared<'a> {
     next: AtomicUsize,
     issued_bytes: AtomicU64,
     outcome: Mutex<SliceOutcome, rank::Leaf>,
-    repaired: Mutex<BTreeSet<LeafId>, rank::Leaf>,
+    repaired: Mutex<Repaired, rank::Leaf>,
     may_continue: &'a (dyn Fn(u64) -> bool + Sync),
 }
 
@@ -39,7 +42,7 @@ pub(crate) fn issue(
     mut found: Vec<Found>,
     threads: usize,
     may_continue: &(dyn Fn(u64) -> bool + Sync),
-) -> Option<(SliceOutcome, BTreeSet<LeafId>)> {
+) -> Option<(SliceOutcome, Repaired)> {
     found.sort_by_key(|found| {
         let dva = found.pointer.dvas().next();
         dva.map(|dva| (dva.vdev, dva.offset_bytes))
@@ -128,8 +131,10 @@ impl Shared<'_> {
             outcome.losses.leaves.entry(guid).or_default().insert(birth);
         }
         drop(outcome);
-        let written = healed.written.iter().map(|(leaf, _)| *leaf);
-        self.repaired.lock().extend(written);
+        let mut repaired = self.repaired.lock();
+        for (leaf, _) in &healed.written {
+            repaired.entry(*leaf).or_default().insert(birth);
+        }
     }
 }
 

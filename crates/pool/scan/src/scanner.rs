@@ -184,10 +184,19 @@ impl Scanner {
             return Ok(None);
         };
         if !repaired.is_empty() {
-            // A leaf keeps what it lacks if its repairs did not become durable.
-            let failed = view.store().flush_repairs(&repaired, &before);
-            outcome.errors += failed.len() as u64;
-            outcome.losses.unflushed.extend(failed);
+            // A leaf lacks the blocks whose repairs did not become durable, although it may show them from a cache.
+            let leaves = repaired.keys().copied().collect();
+            for failed in view.store().flush_repairs(&leaves, &before) {
+                let guid_of = |leaf| topology.tree.leaf(leaf).map(|node| node.config.guid);
+                let births = repaired
+                    .iter()
+                    .filter(|(leaf, _)| guid_of(**leaf) == Some(failed));
+                let births = births.flat_map(|(_, births)| births).copied();
+                outcome.errors += 1;
+                (outcome.losses.unflushed.entry(failed))
+                    .or_default()
+                    .extend(births);
+            }
         }
         for fault in gathered.faults.into_inner() {
             outcome.errors += 1;

@@ -79,8 +79,8 @@ pub struct ScanLosses {
     pub leaves: BTreeMap<Guid, BTreeSet<Txg>>,
     /// The births of blocks without a right copy.
     pub lost: BTreeSet<Txg>,
-    /// Leaves whose repairs could not be made durable.
-    pub unflushed: BTreeSet<Guid>,
+    /// Leaves whose repairs could not be made durable: the births of those blocks.
+    pub unflushed: BTreeMap<Guid, BTreeSet<Txg>>,
 }
 
 impl ScanLosses {
@@ -90,7 +90,9 @@ impl ScanLosses {
             self.leaves.entry(leaf).or_default().extend(births);
         }
         self.lost.extend(other.lost);
-        self.unflushed.extend(other.unflushed);
+        for (leaf, births) in other.unflushed {
+            self.unflushed.entry(leaf).or_default().extend(births);
+        }
     }
 }
 

@@ -95,9 +95,10 @@ impl Pool {
             ctx.log_errors(key::ERROR_LOG_SCRUB, &outcome.lost)?;
             let incomplete: BTreeSet<Guid> = {
                 let losses = &outcome.losses;
-                let leaves = losses.leaves.keys().chain(&losses.unflushed);
+                let leaves = losses.leaves.keys().chain(losses.unflushed.keys());
                 leaves.copied().collect()
             };
+            self.miss_unflushed(&outcome.losses);
             let changed = self.scan.with(|state| {
                 let events = state.events.take().unwrap_or_default();
                 state.pass.slice_examined_bytes = 0;

@@ -23,6 +23,8 @@ use std::ops::Range;
 const WHAT: &str = "dirty time log";
 /// Size of a dirty time log's data blocks in bytes.
 const BLOCK_BYTES: u32 = 4 << 10;
+/// The most txgs that a slice adds to a log one by one. More are added as one range.
+const BIRTHS_MAX: usize = 256;
 
 /// The txgs that one leaf missed: ascending, disjoint, half-open ranges.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -172,6 +174,40 @@ impl Pool {
         has_changes
     }
 
+    /// Adds the births of blocks whose repairs did not become durable to the logs of their leaves. The next resilver writes
+    /// them again, whatever the leaves show. A leaf without redundancy has no one to get them from.
+    pub(crate) fn miss_unflushed(&self, losses: &ScanLosses) {
+        let topology = self.store.topology();
+        let is_redundant = |guid: Guid| {
+            let node = topology
+                .tree
+                .find_leaf(guid)
+                .and_then(|id| topology.tree.leaf(id));
+            let top = node.and_then(|node| topology.tree.top(node.top?));
+            top.is_some_and(|top| !matches!(top.kind, VdevKind::Device))
+        };
+        let mut state = self.state.write();
+        for (leaf, births) in losses
+            .unflushed
+            .iter()
+            .filter(|(leaf, _)| is_redundant(**leaf))
+        {
+            let missed = state.missed.entry(*leaf).or_default();
+            let is_new = match (births.first(), births.last()) {
+                (Some(first), Some(last)) if births.len() > BIRTHS_MAX => {
+                    missed.add(first.0..last.0.saturating_add(1))
+                }
+                _ => births.iter().fold(false, |is_new, birth| {
+                    missed.add(birth.0..birth.0.saturating_add(1)) || is_new
+                }),
+            };
+            if is_new {
+                state.is_topology_stale = true;
+                state.assembly = None;
+            }
+        }
+    }
+
     /// Takes the txgs below `end` out of the logs of leaves in use that the scan covered, after it wrote again what they
     /// lacked. What the scan could not write stays.
     ///
@@ -187,7 +223,7 @@ impl Pool {
         for (leaf, node) in topology.tree.leaves() {
             let guid = node.config.guid;
             let is_covered = in_use.contains(&guid) && covered.leaves.contains(&guid);
-            if !is_covered || deferred.contains(&guid) || losses.unflushed.contains(&guid) {
+            if !is_covered || deferred.contains(&guid) || losses.unflushed.contains_key(&guid) {
                 continue;
             }
             let mut kept = losses.lost.clone();

@@ -99,7 +99,6 @@ impl BlockStore {
                 && of_it.all(are_bytes_wrong)
                 && is_right_now(topology, leaf, offset_bytes, write.bytes(block))
             {
-                mark::hit("read-was-wrong-not-the-disk");
                 continue;
             }
             let content = match &write.content {
@@ -217,7 +216,11 @@ pub(super) fn is_right_now(
         length_bytes: bytes.len() as u64,
     };
     let now = topology.read_leaf(&read, IoClass::Scrub, Vec::new());
-    now.is_ok_and(|now| now == bytes)
+    let is_right = now.is_ok_and(|now| now == bytes);
+    if is_right {
+        mark::hit("read-was-wrong-not-the-disk");
+    }
+    is_right
 }
 
 /// Writes the parts of a leaf, in the order of their offsets. Returns which ones the device took. Nothing is written

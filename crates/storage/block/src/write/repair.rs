@@ -26,7 +26,6 @@ impl BlockStore {
             let mut blames = resolved.liars.iter().filter(|blame| blame.leaf == leaf);
             let were_bytes_wrong = blames.all(|blame| blame.reason == BlameReason::Checksum);
             if were_bytes_wrong && is_right_now(topology, leaf, offset_bytes, &repair.data) {
-                mark::hit("read-was-wrong-not-the-disk");
                 continue;
             }
             write_over(topology, leaf, offset_bytes, &repair.data);
