@@ -119,8 +119,7 @@ impl LeafCounters {
     pub(crate) fn queue(&self) -> &LeafQueue {
         &self.queue
     }
-    /// The newest txg that the leaf missed since the pool was opened. It is known here before any topology
-    /// knows it.
+    /// The newest txg that the leaf missed since the pool was opened, known here before any topology knows it.
     pub(crate) fn newest_missed(&self) -> Option<Txg> {
         let until = self.missed_until.load(Ordering::SeqCst);
         until.checked_sub(1).map(Txg)
