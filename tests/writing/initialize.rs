@@ -7,9 +7,9 @@ use crate::scan::{lived, online};
 use crate::sim;
 use millpond_device::{Device, DeviceError};
 use millpond_engine::{
-    InitializeAction, InitializeLimits, InitializeRefusal, NewDevice,
+    ActivityAction, ActivityRefusal, LeafActivity, NewDevice,
     NewLayout::{self, Mirror, Raidz, Single},
-    NewPool, NewTop, NewVdevOptions, NewVdevs, Pool,
+    NewPool, NewTop, NewVdevOptions, NewVdevs, Pool, SliceLimits, TrimOptions,
 };
 use millpond_env::mark;
 use millpond_ondisk::pool_directory::vdev_key;
@@ -21,6 +21,12 @@ use millpond_zap::Zap;
 use std::sync::{Arc, Mutex};
 
 const MIRROR: (NewLayout, usize) = (Mirror, 2);
+/// The action that starts an initialization.
+pub(crate) const START: ActivityAction = ActivityAction::Start(TrimOptions {
+    rate_bytes: 0,
+    is_secure: false,
+});
+pub(crate) const INITIALIZE: LeafActivity = LeafActivity::Initialize;
 pub(crate) const PATTERN: [u8; 8] = 0xdead_beef_dead_beee_u64.to_le_bytes();
 const NONE: u64 = 0;
 pub(crate) const ACTIVE: u64 = 1;
@@ -29,8 +35,8 @@ const SUSPENDED: u64 = 3;
 pub(crate) const COMPLETE: u64 = 4;
 
 /// Slices that are small, so that many are needed.
-pub(crate) fn small(batches: usize) -> InitializeLimits {
-    InitializeLimits {
+pub(crate) fn small(batches: usize) -> SliceLimits {
+    SliceLimits {
         held_bytes: 1 << 20,
         held_ranges: 20,
         batches,
@@ -44,8 +50,11 @@ pub(crate) fn leaves(pool: &Pool) -> Vec<Guid> {
     leaves.map(|(_, node)| node.config.guid).collect()
 }
 
-pub(crate) fn change(pool: &Pool, leaves: &[Guid], action: InitializeAction) {
-    let refused = pool.inner().change_initialize(leaves, action).unwrap();
+pub(crate) fn change(pool: &Pool, leaves: &[Guid], action: ActivityAction) {
+    let refused = pool
+        .inner()
+        .change_leaf_activity(leaves, INITIALIZE, action)
+        .unwrap();
     assert_eq!(refused, [], "{action:?}");
 }
 
@@ -63,7 +72,7 @@ pub(crate) fn stored(pool: &Pool, leaf: Guid) -> (u64, u64) {
     )
 }
 
-fn history(pool: &Pool) -> String {
+pub(crate) fn history(pool: &Pool) -> String {
     let view = pool.inner().committed().unwrap();
     let records = view.history().unwrap().unwrap();
     let texts = records.map(|record| format!("{:?}\n", record.unwrap()));
@@ -72,7 +81,7 @@ fn history(pool: &Pool) -> String {
 
 pub(crate) fn finish(pool: &Pool) -> usize {
     let mut slices = 0;
-    while pool.inner().initialize_slice(&small(16)).unwrap() {
+    while pool.inner().leaf_activity_slice(&small(16)).unwrap() {
         slices += 1;
         assert!(slices < 10_000, "no end");
     }
@@ -90,11 +99,11 @@ fn pattern_bytes(disk: &SimDisk) -> u64 {
     content.pages().map(|(_, page)| of_page(page)).sum()
 }
 
-fn all_pattern_bytes(world: &World) -> u64 {
+pub(crate) fn all_pattern_bytes(world: &World) -> u64 {
     world.disks().iter().map(|disk| pattern_bytes(disk)).sum()
 }
 
-fn free_bytes(pool: &Pool) -> u64 {
+pub(crate) fn free_bytes(pool: &Pool) -> u64 {
     let usage = pool.inner().allocator().usage();
     let vdevs = usage.vdevs.iter();
     vdevs
@@ -102,7 +111,7 @@ fn free_bytes(pool: &Pool) -> u64 {
         .sum()
 }
 
-fn is_sound(world: &World, life: &Life, shape: &str) {
+pub(crate) fn is_sound(world: &World, life: &Life, shape: &str) {
     let view = sim::read(world).unwrap();
     sim::verify(&view).unwrap();
     life.compare(&view, shape);
@@ -112,7 +121,7 @@ fn is_sound(world: &World, life: &Life, shape: &str) {
 
 #[test]
 fn free_space_is_filled_and_nothing_else_changes() {
-    let _mark = mark::expect("leaf-initialized");
+    let _mark = mark::expect("leaf-activity-ends");
     for (shape, tops, sides) in [
         ("one", vec![(Single, 1)], 1),
         ("mirror", vec![MIRROR], 2),
@@ -123,9 +132,9 @@ fn free_space_is_filled_and_nothing_else_changes() {
         let world = World::without_journal(91);
         let (pool, mut life) = lived(&world, shape, &tops, 60);
         assert_eq!(all_pattern_bytes(&world), 0);
-        change(&pool, &leaves(&pool), InitializeAction::Start);
+        change(&pool, &leaves(&pool), START);
         let mut slices = 0;
-        while pool.inner().initialize_slice(&small(9)).unwrap() {
+        while pool.inner().leaf_activity_slice(&small(9)).unwrap() {
             // Programs write and free between the slices.
             if slices < 40 {
                 life.steps(&pool, 2);
@@ -138,9 +147,9 @@ fn free_space_is_filled_and_nothing_else_changes() {
             assert!(state == COMPLETE && offset > 90 << 20, "{shape}: {offset}");
         }
         // A second time, while nothing else changes: only what this writes itself is missing.
-        change(&pool, &leaves(&pool), InitializeAction::Start);
+        change(&pool, &leaves(&pool), START);
         pool.inner()
-            .initialize_slice(&InitializeLimits::default())
+            .leaf_activity_slice(&SliceLimits::default())
             .unwrap();
         let (free, filled) = (free_bytes(&pool) * sides, all_pattern_bytes(&world));
         // Sectors that pad blocks of RAID-Z are not written.
@@ -151,7 +160,7 @@ fn free_space_is_filled_and_nothing_else_changes() {
     }
 }
 
-/// A disk that lets a program run before each write of the pattern.
+/// A disk that lets a program begin before each write of the pattern, and gives it some time.
 #[derive(Debug)]
 struct Interrupted {
     disk: Arc<SimDisk>,
@@ -161,10 +170,43 @@ struct Interrupted {
 /// How often the program runs.
 const RUNS: usize = 25;
 
-type Run = Box<dyn FnMut() + Send>;
+type Run = Box<dyn Fn() + Send + Sync>;
 
 #[derive(Default)]
-struct Program(Mutex<Option<Run>>);
+struct Program {
+    run: Mutex<Option<Arc<Run>>>,
+    running: Mutex<Option<std::thread::JoinHandle<()>>>,
+}
+
+impl Program {
+    /// Begins the program in a thread of its own: its writes may have to wait for this one in the queue.
+    fn begin(&self) {
+        let mut running = self.running.lock().unwrap();
+        if running.as_ref().is_some_and(|thread| !thread.is_finished()) {
+            return;
+        }
+        if let Some(before) = running.take() {
+            before.join().unwrap();
+        }
+        let Some(run) = self.run.lock().unwrap().clone() else {
+            return;
+        };
+        let thread = std::thread::spawn(move || run());
+        for _ in 0..20 {
+            if thread.is_finished() {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        *running = Some(thread);
+    }
+    fn end(&self) {
+        *self.run.lock().unwrap() = None;
+        if let Some(thread) = self.running.lock().unwrap().take() {
+            thread.join().unwrap();
+        }
+    }
+}
 
 impl std::fmt::Debug for Program {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -184,12 +226,7 @@ impl Device for Interrupted {
     }
     fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<(), DeviceError> {
         if bytes.starts_with(&PATTERN) {
-            let program = self.program.0.lock().unwrap().take();
-            if let Some(mut run) = program {
-                // In another thread: this one has locks of the queue.
-                std::thread::scope(|scope| scope.spawn(&mut run).join().unwrap());
-                self.program.0.lock().unwrap().get_or_insert(run);
-            }
+            self.program.begin();
         }
         self.disk.write(offset_bytes, bytes)
     }
@@ -222,7 +259,8 @@ fn what_programs_write_during_the_requests_is_kept() {
                 ashift: Some(9),
                 force: true,
             },
-            writing: sim::by_caller(),
+            // Two threads write.
+            writing: Default::default(),
             system: "sim".into(),
             cache_bytes: Some(16 << 20),
             ..NewPool::new("tank", NewVdevs::of(vec![top]))
@@ -235,19 +273,18 @@ fn what_programs_write_during_the_requests_is_kept() {
         let (writer, steps) = (Arc::clone(&pool), Arc::clone(&life));
         let runs = Arc::new(Mutex::new(0));
         let counted = Arc::clone(&runs);
-        *program.0.lock().unwrap() = Some(Box::new(move || {
-            // It must not fill the pool: it would wait for the space that this thread holds.
-            if *counted.lock().unwrap() >= RUNS {
-                return;
+        let run: Run = Box::new(move || {
+            if *counted.lock().unwrap() < RUNS {
+                steps.lock().unwrap().steps(&writer, 1);
+                writer.sync().unwrap();
+                *counted.lock().unwrap() += 1;
             }
-            steps.lock().unwrap().steps(&writer, 1);
-            writer.sync().unwrap();
-            *counted.lock().unwrap() += 1;
-        }));
-        change(&pool, &leaves(&pool), InitializeAction::Start);
+        });
+        *program.run.lock().unwrap() = Some(Arc::new(run));
+        change(&pool, &leaves(&pool), START);
         finish(&pool);
-        *program.0.lock().unwrap() = None;
-        assert_eq!(*runs.lock().unwrap(), RUNS, "{shape}");
+        program.end();
+        assert!(*runs.lock().unwrap() > RUNS / 3, "{shape}: {runs:?}");
         for leaf in leaves(&pool) {
             assert_eq!(stored(&pool, leaf).0, COMPLETE, "{shape}");
         }
@@ -268,9 +305,9 @@ fn cut_everywhere(shape: &str, top: (NewLayout, usize)) {
     let all = leaves(&pool);
     world.forget();
     let mut states = vec![(0, state.clone())];
-    change(&pool, &all, InitializeAction::Start);
+    change(&pool, &all, START);
     for number in 1..4 {
-        pool.inner().initialize_slice(&small(2)).unwrap();
+        pool.inner().leaf_activity_slice(&small(2)).unwrap();
         step(&pool, number, &mut state);
         pool.sync().unwrap();
         states.push((world.recorded(), state.clone()));
@@ -299,7 +336,7 @@ fn cut_everywhere(shape: &str, top: (NewLayout, usize)) {
             return;
         }
         let pool = sim::open(after).unwrap_or_else(|error| panic!("{what}: {error}"));
-        resumed += usize::from(pool.inner().is_initializing());
+        resumed += usize::from(pool.inner().is_leaf_active(INITIALIZE));
         finish(&pool);
         for leaf in leaves(&pool) {
             assert!([NONE, COMPLETE].contains(&stored(&pool, leaf).0), "{what}");
@@ -330,40 +367,58 @@ fn it_is_suspended_resumed_cancelled_and_reset() {
     let all = leaves(&pool);
     let (first, second) = (all[0], all[1]);
     let refused = |pool: &Pool, action| {
-        let refused = pool.inner().change_initialize(&[first], action).unwrap();
+        let refused = pool
+            .inner()
+            .change_leaf_activity(&[first], INITIALIZE, action)
+            .unwrap();
         refused.first().map(|(_, why)| *why)
     };
-    use InitializeAction::{Cancel, Reset, Start, Suspend};
-    assert_eq!(refused(&pool, Suspend), Some(InitializeRefusal::NotActive));
-    assert_eq!(refused(&pool, Cancel), Some(InitializeRefusal::NotActive));
-    change(&pool, &[first], Start);
-    assert_eq!(refused(&pool, Start), Some(InitializeRefusal::Active));
-    assert_eq!(refused(&pool, Reset), Some(InitializeRefusal::Active));
-    pool.inner().initialize_slice(&small(8)).unwrap();
+    use ActivityAction::{Cancel, Reset, Suspend};
+    assert_eq!(
+        refused(&pool, Suspend),
+        Some(ActivityRefusal::NotActive(INITIALIZE))
+    );
+    assert_eq!(
+        refused(&pool, Cancel),
+        Some(ActivityRefusal::NotActive(INITIALIZE))
+    );
+    change(&pool, &[first], START);
+    assert_eq!(
+        refused(&pool, START),
+        Some(ActivityRefusal::Active(INITIALIZE))
+    );
+    assert_eq!(
+        refused(&pool, Reset),
+        Some(ActivityRefusal::Active(INITIALIZE))
+    );
+    pool.inner().leaf_activity_slice(&small(8)).unwrap();
     change(&pool, &[first], Suspend);
-    assert_eq!(refused(&pool, Suspend), Some(InitializeRefusal::NotActive));
+    assert_eq!(
+        refused(&pool, Suspend),
+        Some(ActivityRefusal::NotActive(INITIALIZE))
+    );
     let (state, offset) = stored(&pool, first);
     assert!(state == SUSPENDED && offset >= 8 << 20, "{state} {offset}");
-    assert!(!pool.inner().initialize_slice(&small(8)).unwrap());
+    assert!(!pool.inner().leaf_activity_slice(&small(8)).unwrap());
     assert_eq!(stored(&pool, second), (NONE, 0));
     // It stays suspended, and continues from there.
     drop(pool);
     let pool = sim::open(&world).unwrap();
-    assert!(!pool.inner().is_initializing());
+    assert!(!pool.inner().is_leaf_active(INITIALIZE));
     let filled = all_pattern_bytes(&world);
-    change(&pool, &[first], Start);
+    change(&pool, &[first], START);
     assert_eq!(stored(&pool, first), (ACTIVE, offset));
-    pool.inner().initialize_slice(&small(1)).unwrap();
+    pool.inner().leaf_activity_slice(&small(1)).unwrap();
     let more = all_pattern_bytes(&world) - filled;
     assert!((900 << 10..=1 << 20).contains(&more), "{more}");
     // Active, it continues when the pool is opened.
     drop(pool);
     let pool = sim::open(&world).unwrap();
-    assert!(pool.inner().is_initializing());
+    assert!(pool.inner().is_leaf_active(INITIALIZE));
     change(&pool, &[first], Cancel);
     assert_eq!(stored(&pool, first), (CANCELED, 0));
     assert_eq!(finish(&pool), 0);
-    change(&pool, &all, Start);
+    change(&pool, &all, START);
     finish(&pool);
     assert_eq!(stored(&pool, second).0, COMPLETE);
     change(&pool, &all, Reset);
@@ -382,13 +437,13 @@ fn leaves_may_leave_and_return_meanwhile() {
     let world = World::without_journal(96);
     let (pool, life) = lived(&world, "leave", &[(Mirror, 3)], 30);
     let all = leaves(&pool);
-    change(&pool, &all, InitializeAction::Start);
-    pool.inner().initialize_slice(&small(2)).unwrap();
+    change(&pool, &all, START);
+    pool.inner().leaf_activity_slice(&small(2)).unwrap();
     pool.inner()
         .offline_leaf(all[1], Default::default())
         .unwrap();
     let before = pattern_bytes(&world.disks()[1]);
-    pool.inner().initialize_slice(&small(2)).unwrap();
+    pool.inner().leaf_activity_slice(&small(2)).unwrap();
     assert_eq!(pattern_bytes(&world.disks()[1]), before);
     pool.inner().detach_leaf(all[2]).unwrap();
     let before = pattern_bytes(&world.disks()[2]);
@@ -433,11 +488,11 @@ fn stored_values_are_not_trusted() {
         zaps.iter().for_each(|zap| store(zap).unwrap());
         drop(pool);
         let pool = sim::open(&world).unwrap();
-        assert_eq!(pool.inner().is_initializing(), state == 1);
+        assert_eq!(pool.inner().is_leaf_active(INITIALIZE), state == 1);
         finish(&pool);
         let refused = pool
             .inner()
-            .change_initialize(&leaves(&pool), InitializeAction::Start);
+            .change_leaf_activity(&leaves(&pool), INITIALIZE, START);
         assert_eq!(refused.unwrap(), []);
         finish(&pool);
         pool.export().unwrap();
@@ -451,17 +506,17 @@ fn the_thread_does_it_while_programs_write() {
     let pool = sim::create_with(&world, &[MIRROR], 128, Default::default());
     let mut life = Life::new("tank", "thread", 5);
     life.file_bytes_max = 100_000;
-    pool.inner().start_initializer().unwrap();
+    pool.inner().start_leaf_activities().unwrap();
     let all = leaves(&pool);
-    change(&pool, &all, InitializeAction::Start);
+    change(&pool, &all, START);
     let begun = std::time::Instant::now();
-    while pool.inner().is_initializing() {
+    while pool.inner().is_leaf_active(INITIALIZE) {
         assert!(begun.elapsed().as_secs() < 120);
         life.steps(&pool, 3);
         pool.sync().unwrap();
     }
     assert_eq!(stored(&pool, all[1]).0, COMPLETE);
-    change(&pool, &all, InitializeAction::Start);
+    change(&pool, &all, START);
     // It runs when the pool is exported.
     pool.export().unwrap();
     let before = all_pattern_bytes(&world);

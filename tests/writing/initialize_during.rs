@@ -2,13 +2,15 @@
 //! need the space.
 
 use crate::exhaustive::judge;
-use crate::initialize::{ACTIVE, COMPLETE, PATTERN, change, finish, leaves, small, stored};
+use crate::initialize::{
+    ACTIVE, COMPLETE, INITIALIZE, PATTERN, START, change, finish, leaves, small, stored,
+};
 use crate::sim;
 use millpond_alloc::{HeldSpace, Hold, HoldLimits};
 use millpond_device::{Candidate, Device, DeviceError};
 use millpond_engine::{
-    Caller, InitializeAction, InitializeLimits, NewDevice, NewHalf, NewLayout, NewPool, NewTop,
-    NewVdevOptions, NewVdevs, OpenOptions, Pool, View, WriteAt, WriteOptions,
+    Caller, NewDevice, NewHalf, NewLayout, NewPool, NewTop, NewVdevOptions, NewVdevs, OpenOptions,
+    Pool, SliceLimits, View, WriteAt, WriteOptions,
 };
 use millpond_env::mark;
 use millpond_ondisk::{Guid, VdevId};
@@ -156,7 +158,7 @@ impl Stage {
     /// before the request is.
     fn during_a_request(&self, disk: usize, other: impl FnOnce(&Pool) + Send) {
         let counted = &self.disks[disk];
-        change(&self.pool, &leaves(&self.pool), InitializeAction::Start);
+        change(&self.pool, &leaves(&self.pool), START);
         counted.barrier.is_armed.store(true, Ordering::SeqCst);
         let pool = &self.pool;
         std::thread::scope(|scope| {
@@ -172,12 +174,12 @@ impl Stage {
                 });
             });
             // As in the thread that does it: an error ends a slice only.
-            let batch = InitializeLimits {
+            let batch = SliceLimits {
                 batches: 1,
-                ..InitializeLimits::default()
+                ..SliceLimits::default()
             };
-            let _ = pool.inner().initialize_slice(&batch);
-            let _ = pool.inner().initialize_slice(&small(1));
+            let _ = pool.inner().leaf_activity_slice(&batch);
+            let _ = pool.inner().leaf_activity_slice(&small(1));
             other.join().unwrap();
         });
         assert!(counted.requests() >= 1);
@@ -226,7 +228,7 @@ fn an_offline_leaf_gets_no_more_requests_and_continues_when_it_is_back() {
     // It is still to be done.
     let (state, before) = stored(&stage.pool, leaf);
     assert_eq!(state, ACTIVE);
-    assert!(stage.pool.inner().is_initializing());
+    assert!(stage.pool.inner().is_leaf_active(INITIALIZE));
     let device = Arc::clone(&stage.disks[1]) as Arc<dyn Device>;
     (stage.pool.inner().online_leaf(leaf, Some(&device))).unwrap();
     finish(&stage.pool);
@@ -246,13 +248,13 @@ fn an_exported_pool_gets_no_more_requests_and_continues_when_it_is_imported() {
     stage.during_a_request(1, |pool| pool.inner().export().unwrap());
     let count = |stage: &Stage| -> usize { stage.disks.iter().map(|disk| disk.requests()).sum() };
     let requests = count(&stage);
-    let _ = stage.pool.inner().initialize_slice(&small(1));
-    assert!(!stage.pool.inner().is_initializing());
+    let _ = stage.pool.inner().leaf_activity_slice(&small(1));
+    assert!(!stage.pool.inner().is_leaf_active(INITIALIZE));
     assert_eq!(count(&stage), requests);
     let Stage { world, disks, .. } = stage;
     let filled = disks[1].requests();
     let pool = sim::open(&world).unwrap();
-    assert!(pool.inner().is_initializing());
+    assert!(pool.inner().is_leaf_active(INITIALIZE));
     for leaf in leaves(&pool) {
         assert_eq!(stored(&pool, leaf).0, ACTIVE);
     }
@@ -307,7 +309,7 @@ fn a_split_waits_and_both_pools_continue() {
 
 #[test]
 fn who_needs_the_space_waits_for_one_request() {
-    let _mark = mark::expect("initialize-gives-way");
+    let _mark = mark::expect("leaf-activity-gives-way");
     let stage = Stage::new("wanted", NewLayout::Single, 1);
     let files = stage.pool.file_system("tank").unwrap();
     let node = crate::full::create(&files, "wanted").unwrap();

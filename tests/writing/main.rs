@@ -33,6 +33,7 @@ mod soak;
 mod split;
 mod states;
 mod sweep;
+mod trim;
 mod upgraded;
 mod views;
 mod write_back;

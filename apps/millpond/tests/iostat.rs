@@ -106,6 +106,7 @@ fn of_line(values: &[&str], has_latencies: bool, has_queues: bool) -> VdevInfo {
             writes: number(table[3]),
             read_bytes: number(table[4]),
             written_bytes: number(table[5]),
+            ..IoCounters::default()
         },
         waits,
         ..VdevInfo::default()

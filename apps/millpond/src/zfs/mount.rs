@@ -199,7 +199,7 @@ pub fn tell_notes(session: &mut Session, notes: &[Note]) -> std::io::Result<()> 
     for note in notes {
         let line = match note {
             Note::NotMounted { dataset, why, .. } => not_mounted(dataset, why),
-            Note::NotInitialized { leaf, why } => format!("cannot initialize '{leaf}': {why}"),
+            Note::NoActivity { leaf, why } => format!("cannot work on '{leaf}': {why}"),
             Note::StillMounted {
                 mountpoint, why, ..
             } => not_unmounted(mountpoint, why),

@@ -1,8 +1,8 @@
 //! The table of all `zpool` sub-commands with their options and usage.
 
 use super::{
-    attach, create, device_state, events, get, history, import, initialize, iostat, list, manage,
-    remove, scrub, split, status, upgrade, wait,
+    attach, create, device_state, events, get, history, import, iostat, leaf_activity, list,
+    manage, remove, scrub, split, status, upgrade, wait,
 };
 use crate::command::{Command, Parsed, built, letters, long, not_built, with_longs};
 use crate::getopt::Long;
@@ -122,9 +122,9 @@ pub const COMMANDS: &[Command] = &[
     ),
     built(
         "initialize",
-        with_longs("csuw", ACTIVITY),
-        &["missing pool name argument"],
-        initialize::run,
+        with_longs("acsuw", ACTIVITY),
+        &[],
+        leaf_activity::initialize,
     ),
     built(
         "resilver",
@@ -138,10 +138,11 @@ pub const COMMANDS: &[Command] = &[
         &["missing pool name argument"],
         scrub::scrub,
     ),
-    not_built(
+    built(
         "trim",
-        with_longs("cdr:sw", ACTIVITY),
-        &["missing pool name argument"],
+        with_longs("acdr:sw", ACTIVITY),
+        &[],
+        leaf_activity::trim,
     ),
     built(
         "import",
@@ -195,6 +196,7 @@ const STATUS: &[Long] = &[
 const IMPORT: &[Long] = &[long("rewind-to-checkpoint", "rewind-to-checkpoint")];
 
 const ACTIVITY: &[Long] = &[
+    long("all", "a"),
     long("cancel", "c"),
     long("suspend", "s"),
     long("uninit", "u"),

@@ -32,9 +32,9 @@ mod waits;
 pub use about::About;
 pub use arc::{ArcInfo, ArcLookups, ArcMemory};
 pub use change::{
-    ChangeError, ChangeFailure, Changed, DatasetChange, DeviceFacts, DeviceInUse, DeviceProblem,
-    InitializeAction, NewDevices, NewHalf, NewPoolRequest, NewSide, Note, PoolChange, ScrubAction,
-    TopRequest, Values,
+    ActivityAction, ChangeError, ChangeFailure, Changed, DatasetChange, DeviceFacts, DeviceInUse,
+    DeviceProblem, LeafActivity, NewDevices, NewHalf, NewPoolRequest, NewSide, Note, PoolChange,
+    ScrubAction, TopRequest, Values,
 };
 pub use condition::{Condition, Purpose, condition};
 pub use dataset::{DatasetInfo, DatasetQuery, Wanted};

@@ -159,6 +159,10 @@ pub struct IoCounters {
     pub read_bytes: u64,
     /// Bytes written.
     pub written_bytes: u64,
+    /// Discards.
+    pub trims: u64,
+    /// Bytes discarded.
+    pub trimmed_bytes: u64,
 }
 
 #[cfg(feature = "serde")]

@@ -35,12 +35,13 @@ pub use millpond_object::{ObjectError, ObjectSetView, ObjectView, ReadableObject
 pub use millpond_ondisk::{BlockId, ObjectId, Txg, acl};
 pub use millpond_pool::import::{Found, PoolCandidate, PoolState, Rewind, RewindError};
 pub use millpond_pool::{
-    AttachError, AttachKind, CreateError, FeatureChoice, FoundLogs, GrowError, Growth,
-    HistoryCommand, InitializeAction, InitializeLimits, InitializeRefusal, LeafError, LeafEvent,
+    ActivityAction, ActivityRefusal, AttachError, AttachKind, CreateError, FeatureChoice,
+    FoundLogs, GrowError, Growth, HistoryCommand, LeafActivity, LeafError, LeafEvent,
     LeafEventKind, NewDevice, NewLayout, NewPool, NewTop, NewVdevError, NewVdevOptions, NewVdevs,
     NotedEvent, Offline, OpenError, OpenOptions, PoolError, PoolSetting, Replication,
     ReplicationMismatch, RequestDeadline, ScanNote, ScanRefusal, ScrubRange, SettingError,
-    SettingTime, SplitError, SplitRefusal, SyncMode, VdevSetting, WhyReadOnly, WriteOptions,
+    SettingTime, SliceLimits, SplitError, SplitRefusal, SyncMode, TrimOptions, VdevSetting,
+    WhyReadOnly, WriteOptions,
 };
 /// The newest version of file systems, and the only one that can be written.
 pub use millpond_posix::VERSION as FILE_SYSTEM_VERSION;

@@ -2,19 +2,20 @@
 
 mod aligned;
 mod direct;
+mod discard;
 mod durable;
 
 use crate::backend::{Backends, DirectIo, IoBackend};
 use crate::batch::Located;
 use crate::ring::{Outcome, Transfer};
 use crate::write_back::WriteBackGate;
-use crate::{Device, DeviceError, ReadRequest, WriteRequest};
+use crate::{Device, DeviceError, DiscardSupport, ReadRequest, WriteRequest};
 pub(crate) use aligned::AlignedBuf;
 use direct::DirectOpening;
 use durable::DurableOpening;
 use millpond_env::sync::OnceLock;
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
-use rustix::fs::{FallocateFlags, FileType, FlockOperation};
+use rustix::fs::{FileType, FlockOperation};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -64,6 +65,7 @@ pub struct FileDevice {
     backends: Backends,
     flushes: WriteBackGate,
     durable: OnceLock<Option<DurableOpening>>,
+    discards: OnceLock<DiscardSupport>,
     /// `None` if all requests go through the page cache.
     direct: Option<DirectOpening>,
     /// Shorter reads go through the page cache.
@@ -170,6 +172,7 @@ impl FileDevice {
             identity: identity_of(&metadata),
             flushes: WriteBackGate::default(),
             durable: OnceLock::new(),
+            discards: OnceLock::new(),
             direct: None,
             direct_read_bytes_min: 0,
             backing,
@@ -495,22 +498,14 @@ impl Device for FileDevice {
         let metadata = (!self.is_block_device).then(|| self.file.metadata());
         metadata.is_some_and(|metadata| metadata.is_ok_and(|metadata| metadata.nlink() == 0))
     }
+    fn discard_support(&self) -> Option<DiscardSupport> {
+        self.discards()
+    }
     fn discard(&self, offset_bytes: u64, length_bytes: u64) -> Result<(), DeviceError> {
-        self.check_writable()?;
-        self.check(offset_bytes, length_bytes)?;
-        if length_bytes == 0 {
-            return Ok(());
-        }
-        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        match rustix::fs::fallocate(&self.file, flags, offset_bytes, length_bytes) {
-            Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
-            Err(errno) => Err(DeviceError::io(
-                "discard",
-                offset_bytes,
-                length_bytes,
-                &errno.into(),
-            )),
-        }
+        self.discard_if_it_can(offset_bytes, length_bytes)
+    }
+    fn discard_securely(&self, offset_bytes: u64, length_bytes: u64) -> Result<(), DeviceError> {
+        self.erase(offset_bytes, length_bytes)
     }
 }
 

@@ -11,6 +11,9 @@ use std::fmt;
 // Reads into uninitialised memory.
 #[allow(unsafe_code)]
 mod batch;
+// ioctls without a safe wrapper.
+#[allow(unsafe_code)]
+mod discards;
 mod discover;
 mod error;
 mod file;
@@ -31,6 +34,7 @@ mod write_back;
 
 pub use backend::{DirectIo, IoBackend};
 pub use batch::{DeviceRead, Located, read_batch, read_batch_watched};
+pub use discards::DiscardSupport;
 pub use discover::{Candidate, Discovery, SearchOptions, default_search_paths, discover};
 pub use error::DeviceError;
 pub use file::{FileDevice, LockState, OpenOptions};
@@ -175,11 +179,27 @@ pub trait Device: Send + Sync + fmt::Debug {
     fn is_deleted(&self) -> bool {
         false
     }
-    /// Informs the device that a range is unused.
+    /// What the device can discard; `None` if that is not known, as of a device that is open for reading only.
+    fn discard_support(&self) -> Option<DiscardSupport> {
+        None
+    }
+    /// Informs the device that a range is unused. Until it is written again, reads return anything.
     ///
     /// # Errors
     /// As for writes. Devices without discard support do nothing and succeed.
     fn discard(&self, offset_bytes: u64, length_bytes: u64) -> Result<(), DeviceError>;
+    /// Like [`Device::discard`], and erases all copies that the device has of the range.
+    ///
+    /// # Errors
+    /// As for writes; always if the device cannot do that.
+    fn discard_securely(&self, offset_bytes: u64, length_bytes: u64) -> Result<(), DeviceError> {
+        Err(DeviceError::io(
+            "discard",
+            offset_bytes,
+            length_bytes,
+            &std::io::ErrorKind::Unsupported.into(),
+        ))
+    }
 }
 
 /// Turns every success into this error.

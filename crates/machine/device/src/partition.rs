@@ -1,7 +1,7 @@
 //! A byte range of another device, as a device.
 
 use crate::batch::Located;
-use crate::{Device, DeviceError, ReadRequest, Unwatched, Watch, WriteRequest};
+use crate::{Device, DeviceError, DiscardSupport, ReadRequest, Unwatched, Watch, WriteRequest};
 use std::sync::Arc;
 
 /// A byte range of another device: a partition of a whole-disk image, for instance.
@@ -164,6 +164,13 @@ impl Device for PartitionDevice {
     fn discard(&self, offset_bytes: u64, length_bytes: u64) -> Result<(), DeviceError> {
         let offset_bytes = self.translate(offset_bytes, length_bytes)?;
         self.whole.discard(offset_bytes, length_bytes)
+    }
+    fn discard_support(&self) -> Option<DiscardSupport> {
+        self.whole.discard_support()
+    }
+    fn discard_securely(&self, offset_bytes: u64, length_bytes: u64) -> Result<(), DeviceError> {
+        let offset_bytes = self.translate(offset_bytes, length_bytes)?;
+        self.whole.discard_securely(offset_bytes, length_bytes)
     }
 }
 

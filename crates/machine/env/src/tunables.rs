@@ -12,6 +12,12 @@ pub enum Tunable {
     ScanSuspendProgress,
     /// A resilver that has examined less of the pool, in percent, starts again for another leaf, which else is deferred.
     ResilverDeferPercent,
+    /// What `zpool initialize` fills free space with: a 64-bit number, little-endian.
+    InitializeValue,
+    /// The smallest range that is trimmed, in bytes.
+    TrimBytesMin,
+    /// How many txgs collect frees before `autotrim` discards them.
+    TrimTxgBatch,
 }
 
 struct Row {
@@ -34,11 +40,35 @@ const ROWS: [Row; Tunable::ALL.len()] = [
         max: 100,
         help: "a resilver that has examined less, in percent, starts again when another device needs one",
     },
+    Row {
+        name: "zfs_initialize_value",
+        default: 0xdead_beef_dead_beee,
+        max: u64::MAX,
+        help: "what 'zpool initialize' fills free space with",
+    },
+    Row {
+        name: "zfs_trim_extent_bytes_min",
+        default: 32 << 10,
+        max: 1 << 40,
+        help: "smaller free ranges are not trimmed",
+    },
+    Row {
+        name: "zfs_trim_txg_batch",
+        default: 32,
+        max: 1 << 20,
+        help: "how many transaction groups collect frees for autotrim",
+    },
 ];
 
 impl Tunable {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::ScanSuspendProgress, Self::ResilverDeferPercent];
+    pub const ALL: [Self; 5] = [
+        Self::ScanSuspendProgress,
+        Self::ResilverDeferPercent,
+        Self::InitializeValue,
+        Self::TrimBytesMin,
+        Self::TrimTxgBatch,
+    ];
 
     /// The one with this name.
     #[must_use]
@@ -127,7 +157,9 @@ mod tests {
             assert_eq!(Tunable::named(tunable.name()), Some(tunable));
             assert_eq!(tunables.get(tunable), tunable.default_value());
             assert!(tunables.set(tunable, tunable.max()));
-            assert!(!tunables.set(tunable, tunable.max() + 1));
+            if let Some(more) = tunable.max().checked_add(1) {
+                assert!(!tunables.set(tunable, more));
+            }
             assert_eq!(tunables.get(tunable), tunable.max());
         }
         assert_eq!(Tunable::named("zfs_no_such_thing"), None);

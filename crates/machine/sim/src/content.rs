@@ -6,6 +6,17 @@ use std::collections::BTreeMap;
 pub(crate) const PAGE_BYTES: u64 = 4096;
 pub(crate) type Page = [u8; PAGE_BYTES as usize];
 
+/// What a disk has in a range that was discarded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Discarded {
+    /// Zeros.
+    Zeros,
+    /// What was there before.
+    Old,
+    /// This number, again and again.
+    Noise(u64),
+}
+
 /// A sparse byte array of any size.
 ///
 /// Pages that were never written, or written with zeros as a whole, read as zeros and take no memory. A clone shares its pages with the
@@ -59,6 +70,24 @@ impl Content {
             {
                 let within = |at: u64| usize::try_from(at - page * PAGE_BYTES).unwrap_or(0);
                 Arc::make_mut(held)[within(start)..within(stop)].fill(0);
+            }
+        }
+    }
+    /// Discards a range, and leaves in it what the disk leaves.
+    pub(crate) fn discard(&mut self, offset_bytes: u64, length_bytes: u64, leaves: Discarded) {
+        match leaves {
+            Discarded::Zeros => self.clear(offset_bytes, length_bytes),
+            Discarded::Old => {}
+            Discarded::Noise(word) => {
+                let noise = word.to_le_bytes().repeat(PAGE_BYTES as usize / 8);
+                let end = offset_bytes.saturating_add(length_bytes);
+                let mut at = offset_bytes;
+                while at < end {
+                    let next = (at / PAGE_BYTES + 1).saturating_mul(PAGE_BYTES).min(end);
+                    let count = usize::try_from(next - at).unwrap_or(0);
+                    self.write(at, noise.get(..count).unwrap_or_default());
+                    at = next;
+                }
             }
         }
     }

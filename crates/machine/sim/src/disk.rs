@@ -7,7 +7,7 @@ use crate::journal::Event;
 use crate::page_cache::PageCache;
 use crate::trace::{Request, RequestKind, hash};
 use crate::world::Shared;
-use millpond_device::{Device, DeviceError, WriteRequest};
+use millpond_device::{Device, DeviceError, DiscardSupport, WriteRequest};
 use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Mutex};
 use std::fmt;
@@ -29,6 +29,8 @@ pub struct SimDisk {
     faults: Mutex<Option<FaultPlan>>,
     hung: Hung,
     is_absent: AtomicBool,
+    lacks_discards: AtomicBool,
+    has_secure_discards: AtomicBool,
     broken_promises: AtomicU64,
     write_back_errors: AtomicU64,
 }
@@ -51,6 +53,8 @@ impl SimDisk {
             faults: Mutex::new(None),
             hung: Hung::default(),
             is_absent: AtomicBool::new(false),
+            lacks_discards: AtomicBool::new(false),
+            has_secure_discards: AtomicBool::new(false),
             broken_promises: AtomicU64::new(0),
             write_back_errors: AtomicU64::new(0),
         }
@@ -95,6 +99,12 @@ impl SimDisk {
     /// Removes the disk or attaches it again. While absent, every request fails; the content is kept.
     pub fn set_absent(&self, is_absent: bool) {
         self.is_absent.store(is_absent, Ordering::SeqCst);
+    }
+    /// Sets what the disk can discard. A new one can, but not securely.
+    pub fn set_discard_support(&self, support: DiscardSupport) {
+        self.lacks_discards.store(!support.plain, Ordering::SeqCst);
+        self.has_secure_discards
+            .store(support.secure, Ordering::SeqCst);
     }
     /// The number of requests that went wrong by [`FaultPlan`] so far.
     #[must_use]
@@ -252,6 +262,18 @@ impl Device for SimDisk {
         let outcome = self.flush_now();
         self.traced(at_ns, self.request(RequestKind::Flush, 0, 0, 0), outcome)
     }
+    fn discard_support(&self) -> Option<DiscardSupport> {
+        Some(DiscardSupport {
+            plain: !self.lacks_discards.load(Ordering::SeqCst),
+            secure: self.has_secure_discards.load(Ordering::SeqCst),
+        })
+    }
+    fn discard_securely(&self, offset_bytes: u64, length_bytes: u64) -> Result<(), DeviceError> {
+        match self.has_secure_discards.load(Ordering::SeqCst) {
+            true => self.discard(offset_bytes, length_bytes),
+            false => Err(failed("discard", offset_bytes, length_bytes, "unsupported")),
+        }
+    }
     fn discard(&self, offset_bytes: u64, length_bytes: u64) -> Result<(), DeviceError> {
         let at_ns = self.shared.now_ns();
         let outcome = self.discard_now(offset_bytes, length_bytes);
@@ -376,12 +398,20 @@ impl SimDisk {
     }
     fn discard_now(&self, offset_bytes: u64, length_bytes: u64) -> Result<(), DeviceError> {
         self.admit("discard", offset_bytes, length_bytes)?;
+        if self.draw(Scope::Discards, offset_bytes).is_some() {
+            return Err(failed("discard", offset_bytes, length_bytes, "simulated"));
+        }
+        if self.lacks_discards.load(Ordering::SeqCst) {
+            return Ok(());
+        }
         let mut cache = self.cache.lock();
-        cache.discard(offset_bytes, length_bytes);
+        let leaves = self.shared.discarded();
+        cache.discard(offset_bytes, length_bytes, leaves);
         self.shared.record(Event::Discard {
             disk: self.number,
             offset_bytes,
             length_bytes,
+            leaves,
         });
         drop(cache);
         Ok(())

@@ -25,6 +25,8 @@ pub enum Scope {
     /// Flushes and durable writes only. With [`Fault::Fail`] the disk loses its unflushed writes, and only
     /// this request reports the error. With any other fault the flush reports success but does nothing.
     Flushes,
+    /// Discards only. Every fault fails the request.
+    Discards,
 }
 
 /// Which faults a disk has and how often, determined by a seed.

@@ -1,7 +1,7 @@
 //! The order of all writes and flushes of a world, and the disks after a power cut.
 
 use crate::page_cache::{pages, pages_of};
-use crate::{Content, Seed};
+use crate::{Content, Discarded, Seed};
 use millpond_env::sync::Arc;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -26,6 +26,8 @@ pub enum Event {
         offset_bytes: u64,
         /// Length in bytes.
         length_bytes: u64,
+        /// What is there afterwards.
+        leaves: Discarded,
     },
     /// A successful flush.
     Flush {
@@ -64,8 +66,9 @@ impl Event {
             Self::Discard {
                 offset_bytes,
                 length_bytes,
+                leaves,
                 ..
-            } => content.clear(*offset_bytes, *length_bytes),
+            } => content.discard(*offset_bytes, *length_bytes, *leaves),
             Self::Flush { .. } | Self::LostWrites { .. } => {}
         }
     }

@@ -35,7 +35,7 @@ mod seed;
 mod trace;
 mod world;
 
-pub use content::Content;
+pub use content::{Content, Discarded};
 pub use disk::SimDisk;
 pub use fault::{Fault, FaultPlan, FaultyMemory, Scope};
 pub use hang::{HangPlan, Hanging};

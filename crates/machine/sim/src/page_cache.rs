@@ -1,7 +1,7 @@
 //! The page cache in front of a disk, and the loss of dirty pages when write-back fails.
 
 use crate::Content;
-use crate::content::{PAGE_BYTES, Page};
+use crate::content::{Discarded, PAGE_BYTES, Page};
 use millpond_env::sync::Arc;
 use std::collections::BTreeMap;
 use std::ops::{Range, RangeInclusive};
@@ -54,11 +54,13 @@ impl PageCache {
         }
         self.content.write(offset_bytes, bytes);
     }
-    pub(crate) fn discard(&mut self, offset_bytes: u64, length_bytes: u64) {
-        self.content.clear(offset_bytes, length_bytes);
-        let range = pages(offset_bytes, length_bytes);
-        self.dirty.retain(|page, _| !range.contains(page));
-        self.lost.retain(|page, _| !range.contains(page));
+    /// Discards a range. Pages of which a part stays are dirty if they were.
+    pub(crate) fn discard(&mut self, offset_bytes: u64, length_bytes: u64, leaves: Discarded) {
+        self.content.discard(offset_bytes, length_bytes, leaves);
+        let end = offset_bytes.saturating_add(length_bytes);
+        let whole = offset_bytes.div_ceil(PAGE_BYTES)..end / PAGE_BYTES;
+        self.dirty.retain(|page, _| !whole.contains(page));
+        self.lost.retain(|page, _| !whole.contains(page));
     }
     /// Marks dirty pages as written, all or those of `part`.
     pub(crate) fn flushed(&mut self, part: Option<&Range<u64>>) {

@@ -2,7 +2,7 @@
 
 use crate::journal::{Event, Journal, PowerCut};
 use crate::trace::{Request, Trace, Tracer};
-use crate::{Content, FaultyMemory, Seed, SimDisk};
+use crate::{Content, Discarded, FaultyMemory, Seed, SimDisk};
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Mutex};
 use millpond_env::{Clock, Entropy, Env};
@@ -26,6 +26,8 @@ pub(crate) struct Shared {
     memory: Mutex<Option<FaultyMemory>>,
     flips: AtomicU64,
     tunables: Arc<millpond_env::Tunables>,
+    /// Draws what discarded ranges hold; `None` for zeros.
+    discards: Mutex<Option<Seed>>,
 }
 
 impl std::fmt::Debug for World {
@@ -58,6 +60,7 @@ impl World {
             memory: Mutex::new(None),
             flips: AtomicU64::new(0),
             tunables: Arc::default(),
+            discards: Mutex::new(None),
         });
         // From now on, timeouts of this run use this world's clock.
         #[cfg(millpond_sim)]
@@ -107,6 +110,11 @@ impl World {
     /// by [`World::reborn`] do not flip bits.
     pub fn set_memory(&self, memory: Option<FaultyMemory>) {
         *self.shared.memory.lock() = memory;
+    }
+    /// From now on each discarded range holds zeros, its old bytes or noise, as the seed decides. Without this it holds
+    /// zeros.
+    pub fn set_discards(&self, seed: Seed) {
+        *self.shared.discards.lock() = Some(seed);
     }
     /// The number of writes that [`FaultyMemory`] changed; each copy counts.
     #[must_use]
@@ -214,6 +222,15 @@ impl Shared {
         let flip = memory?.flip(bytes)?;
         self.flips.fetch_add(1, Ordering::SeqCst);
         Some(flip)
+    }
+    /// What the next discarded range holds.
+    pub(crate) fn discarded(&self) -> Discarded {
+        let mut seed = self.discards.lock();
+        match seed.as_mut().map(|seed| (seed.below(3), seed.bits())) {
+            None | Some((0, _)) => Discarded::Zeros,
+            Some((1, _)) => Discarded::Old,
+            Some((_, word)) => Discarded::Noise(word),
+        }
     }
     /// A request takes 20 µs, plus 1 ns per two bytes.
     pub(crate) fn tick(&self, length_bytes: u64) {

@@ -87,7 +87,7 @@ pub enum PoolError {
     Scan(crate::scan::ScanRefusal),
     /// A request of an initialization to a device does not end.
     #[error(
-        "a device does not answer a request of 'zpool initialize'; stop it with 'zpool initialize -s' and try again"
+        "a device does not answer a request of 'zpool initialize' or 'zpool trim'; stop that with '-s' and try again"
     )]
     Initializing,
     /// This part is not implemented yet.

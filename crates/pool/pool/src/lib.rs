@@ -76,10 +76,12 @@ pub use space::{
     CloneTotals, DEDUP_BUCKETS, DedupBucket, DedupTotals, PoolSpace, PoolSpaceMaps, VdevSpace,
 };
 pub use sync::context::{SpaceChange, SyncContext};
+pub use vdevs::activity::{
+    ActivityAction, ActivityRefusal, LeafActivity, SliceLimits, TrimOptions,
+};
 pub use vdevs::attach::AttachError;
 pub use vdevs::cache_devices::CacheDeviceError;
 pub use vdevs::grow::{GrowError, Growth};
-pub use vdevs::initialize::{InitializeAction, InitializeLimits, InitializeRefusal};
 pub use vdevs::leaf_monitor::{LeafEvent, LeafEventKind};
 pub use vdevs::leaves::{LeafError, Offline};
 pub use vdevs::new_vdev::{

@@ -19,8 +19,8 @@ use crate::pool::{Pool, PoolParts, PoolState, SyncMode};
 use crate::port::DatasetPort;
 use crate::properties::PropertyValue;
 use crate::space::maps::{self, SpaceMapObjects};
+use crate::vdevs::activity::PATIENCE;
 use crate::vdevs::dtl::DirtyTimeLog;
-use crate::vdevs::initialize::PATIENCE;
 use crate::vdevs::leaf_monitor::LeafWatch;
 use crate::vdevs::leaf_states::judge;
 use crate::vdevs::objects::load_dirty_time_log;
@@ -150,7 +150,7 @@ impl Pool {
         let parts = parts(env, &read, candidate, writing, port, opening).map_err(at)?;
         let pool = Self::from_parts(parts);
         pool.load_scan(&read).map_err(at)?;
-        pool.load_initialize(&read);
+        pool.load_activities(&read);
         let half = match half {
             Some(half) => {
                 let objects = space_objects(&read, &dropped).map_err(at)?;
@@ -359,7 +359,7 @@ impl Pool {
             });
         }
         // Nobody may write to the devices when the labels say that they are free.
-        let _pause = self.initialize.pause(PATIENCE)?;
+        let _pause = self.activities.pause(PATIENCE)?;
         self.sync()?;
         self.sync_task(|ctx| ctx.pool.port.leaving(ctx))?;
         self.allocator.flush_all_in_next_txg();
@@ -387,7 +387,7 @@ impl Pool {
     fn end_threads(&self) {
         self.store.topology().monitor.end();
         self.scan.end();
-        self.initialize.end();
+        self.activities.end();
         self.cache_feed.end();
         self.store.remove_cache_devices();
         self.groups.end_all();

@@ -13,9 +13,9 @@ use crate::space::maps::SpaceMapObjects;
 use crate::sync::context::SyncContext;
 use crate::sync::tasks::TaskQueue;
 use crate::threads::PoolThreads;
+use crate::vdevs::activity::ActivityControl;
 use crate::vdevs::cache_devices::CacheFeed;
 use crate::vdevs::dtl::DirtyTimeLog;
-use crate::vdevs::initialize::InitializeControl;
 use crate::vdevs::leaf_monitor::LeafWatch;
 use crate::vdevs::spares::Spares;
 use crate::{Features, PoolError};
@@ -70,7 +70,7 @@ pub struct Pool {
     pub(crate) caching_cells: Arc<CachingCells>,
     pub(crate) cache_feed: Arc<CacheFeed>,
     pub(crate) scan: ScanControl,
-    pub(crate) initialize: InitializeControl,
+    pub(crate) activities: ActivityControl,
     pub(crate) spares: Mutex<Spares, rank::PoolSpares>,
 }
 
@@ -185,7 +185,7 @@ impl Pool {
             leaf_watch: Mutex::new(parts.leaf_watch),
             pins: Arc::default(),
             scan: ScanControl::default(),
-            initialize: InitializeControl::default(),
+            activities: ActivityControl::default(),
             spares: Mutex::default(),
             leaf_orders: Mutex::new(()),
             caching_cells: Arc::default(),
@@ -294,7 +294,7 @@ impl Pool {
     /// changed any more. For suspended pools that will not be resumed.
     pub fn abandon(&self) {
         self.scan.end();
-        self.initialize.end();
+        self.activities.end();
         self.failure.abandon();
         self.groups.end_all();
         self.tasks.fail_all(&TxgError::Ended.into());
@@ -529,7 +529,7 @@ impl Drop for Pool {
         self.groups.end_all();
         self.store.topology().monitor.end();
         self.scan.end();
-        self.initialize.end();
+        self.activities.end();
         self.cache_feed.end();
         self.store.stop_prefetch();
     }

@@ -1,4 +1,4 @@
-//! A leaf's device for labels and uberblocks, which bypass the block layer.
+//! A leaf's device for labels and uberblocks, and for free space, which bypass the block layer.
 //!
 //! Its flush makes all writes of the leaf durable and gives the same guarantee as
 //! [`crate::BlockStore::flush`]: an error reported to any caller since a write began is an error of that
@@ -8,7 +8,7 @@ use crate::Topology;
 use crate::io_stats::{IoClass, IoClock, QueuedWrites};
 use crate::topology::LeafCounters;
 use crate::unflushed::{Content, Ended, FlushFailure};
-use millpond_device::{Device, DeviceError, WriteRequest};
+use millpond_device::{Device, DeviceError, DiscardSupport, Watch, WriteRequest};
 use millpond_env::sync::Arc;
 use millpond_vdev::LeafId;
 use std::ops::Range;
@@ -19,6 +19,8 @@ struct LeafDevice {
     device: Arc<dyn Device>,
     counters: Arc<LeafCounters>,
     clock: IoClock,
+    /// The class of its writes.
+    class: IoClass,
 }
 
 impl Topology {
@@ -26,11 +28,23 @@ impl Topology {
     /// `None` if the leaf is absent or out of use.
     #[must_use]
     pub fn leaf_device(&self, leaf: LeafId) -> Option<Arc<dyn Device>> {
+        self.device_of_class(leaf, IoClass::SyncWrite)
+    }
+
+    /// The device of a leaf, for work on its free space, which waits for everything else. `None` if the leaf is absent or
+    /// out of use.
+    #[must_use]
+    pub fn background_device(&self, leaf: LeafId) -> Option<Arc<dyn Device>> {
+        self.device_of_class(leaf, IoClass::AsyncWrite)
+    }
+
+    fn device_of_class(&self, leaf: LeafId, class: IoClass) -> Option<Arc<dyn Device>> {
         let (device, counters) = self.writable_leaf(leaf)?;
         Some(Arc::new(LeafDevice {
             device: Arc::clone(device),
             counters: Arc::clone(counters),
             clock: self.clock.clone(),
+            class,
         }))
     }
 }
@@ -113,7 +127,7 @@ impl Device for LeafDevice {
         let bytes = requests.iter().map(length_of).sum();
         let ranges = requests.iter().map(range_of);
         let begun = (self.counters.unflushed()).begin(&self.device, ranges);
-        let queued = QueuedWrites::new(&self.clock, &self.counters, IoClass::SyncWrite, count);
+        let queued = QueuedWrites::new(&self.clock, &self.counters, self.class, count);
         let each = |range: Range<usize>, each: &mut dyn FnMut(Range<usize>)| {
             range.for_each(|at| each(at..at + 1));
         };
@@ -121,7 +135,7 @@ impl Device for LeafDevice {
         let length_at = |at: usize| lengths.get(at).copied().unwrap_or(0);
         let watch = queued.watched(&self.clock, &each, &length_at);
         let queue = self.counters.queue();
-        queue.write(self.device.as_ref(), IoClass::SyncWrite, requests, &watch);
+        queue.write(self.device.as_ref(), self.class, requests, &watch);
         drop(watch);
         let failed = requests.iter().filter(|request| request.outcome.is_err());
         let failed = failed.count() as u64;
@@ -151,7 +165,39 @@ impl Device for LeafDevice {
             Err(Some(error)) => Err(error),
         }
     }
+    fn discard_support(&self) -> Option<DiscardSupport> {
+        self.device.discard_support()
+    }
     fn discard(&self, offset_bytes: u64, length_bytes: u64) -> Result<(), DeviceError> {
-        self.device.discard(offset_bytes, length_bytes)
+        self.trim(offset_bytes, length_bytes, false)
+    }
+    fn discard_securely(&self, offset_bytes: u64, length_bytes: u64) -> Result<(), DeviceError> {
+        self.trim(offset_bytes, length_bytes, true)
+    }
+}
+
+impl LeafDevice {
+    /// Discards in the class of trims. Writes of the range that no flush covers are not kept any longer.
+    fn trim(&self, offset: u64, length: u64, is_secure: bool) -> Result<(), DeviceError> {
+        let range = offset..offset.saturating_add(length);
+        let begun = (self.counters.unflushed()).begin(&self.device, std::iter::once(range));
+        let queued = QueuedWrites::new(&self.clock, &self.counters, IoClass::Trim, 1);
+        let each = |range: Range<usize>, each: &mut dyn FnMut(Range<usize>)| each(range);
+        let length_of = |_| length;
+        let watch = queued.watched(&self.clock, &each, &length_of);
+        let operation = self.counters.queue().enter(IoClass::Trim);
+        watch.begun(0..1);
+        let outcome = match is_secure {
+            false => self.device.discard(offset, length),
+            true => self.device.discard_securely(offset, length),
+        };
+        watch.ended(0..1);
+        drop((operation, watch));
+        begun.end(std::iter::empty(), false);
+        match &outcome {
+            Ok(()) => self.counters.count_trim(length, 0),
+            Err(_) => self.counters.count_trim(0, 1),
+        }
+        outcome
     }
 }

@@ -55,6 +55,9 @@ pub struct LeafCounters {
     write_bytes: AtomicU64,
     repaired_bytes: AtomicU64,
     flushes: AtomicU64,
+    trims: AtomicU64,
+    trim_bytes: AtomicU64,
+    trim_errors: AtomicU64,
     waits: LeafIoStats,
     unflushed: UnflushedWrites,
     status: LeafStatus,
@@ -87,6 +90,12 @@ pub struct LeafStats {
     pub repaired_bytes: u64,
     /// Flushes issued.
     pub flushes: u64,
+    /// Discards issued.
+    pub trims: u64,
+    /// Bytes discarded.
+    pub trim_bytes: u64,
+    /// Discards that failed. They are no errors of the leaf: its free space stays as it is.
+    pub trim_errors: u64,
 }
 
 impl LeafCounters {
@@ -110,8 +119,7 @@ impl LeafCounters {
     pub(crate) fn queue(&self) -> &LeafQueue {
         &self.queue
     }
-    /// The newest txg that the leaf missed since the pool was opened. It is known here before any topology
-    /// knows it.
+    /// The newest txg that the leaf missed since the pool was opened, known here before any topology knows it.
     pub(crate) fn newest_missed(&self) -> Option<Txg> {
         let until = self.missed_until.load(Ordering::SeqCst);
         until.checked_sub(1).map(Txg)
@@ -151,6 +159,9 @@ impl LeafCounters {
             write_bytes: self.write_bytes.load(Ordering::Relaxed),
             repaired_bytes: self.repaired_bytes.load(Ordering::Relaxed),
             flushes: self.flushes.load(Ordering::Relaxed),
+            trims: self.trims.load(Ordering::Relaxed),
+            trim_bytes: self.trim_bytes.load(Ordering::Relaxed),
+            trim_errors: self.trim_errors.load(Ordering::Relaxed),
         }
     }
     /// How long requests took, how large they were, and how many wait now.
@@ -179,6 +190,11 @@ impl LeafCounters {
     }
     pub(crate) fn count_repair(&self, bytes: u64) {
         self.repaired_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+    pub(crate) fn count_trim(&self, bytes: u64, errors: u64) {
+        self.trims.fetch_add(1, Ordering::Relaxed);
+        self.trim_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.trim_errors.fetch_add(errors, Ordering::Relaxed);
     }
     pub(crate) fn count_flush(&self, is_good: bool) {
         self.flushes.fetch_add(1, Ordering::Relaxed);

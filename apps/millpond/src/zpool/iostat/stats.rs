@@ -47,6 +47,8 @@ impl VdevStats {
                 writes: io.writes.saturating_sub(old.writes),
                 read_bytes: io.read_bytes.saturating_sub(old.read_bytes),
                 written_bytes: io.written_bytes.saturating_sub(old.written_bytes),
+                trims: io.trims.saturating_sub(old.trims),
+                trimmed_bytes: io.trimmed_bytes.saturating_sub(old.trimmed_bytes),
             },
             waits: self.waits.since(&before.waits),
         }

@@ -116,15 +116,17 @@ pub enum PoolChange {
     /// Scrubs and resilvers to the end, in a pool that is opened for one command. An imported pool does that by
     /// itself.
     FinishScan,
-    /// Changes the initialization of devices. Those whose state does not change are notes of the reply.
-    Initialize {
+    /// Changes an activity on devices. Those whose state does not change are notes of the reply.
+    LeafActivity {
         /// The guids of their leaves.
         leaves: Vec<u64>,
+        /// Which one.
+        activity: LeafActivity,
         /// What to do.
-        action: InitializeAction,
+        action: ActivityAction,
     },
-    /// Initializes to the end, in a pool that is opened for one command. An imported pool does that by itself.
-    FinishInitialize,
+    /// Continues an activity to the end, in a pool that is opened for one command. An imported pool does that by itself.
+    FinishLeafActivity(LeafActivity),
     /// If the pool is suspended, discards the changes it could not write, so that it can be exported.
     /// Otherwise no effect.
     Abandon,
@@ -144,12 +146,27 @@ pub struct NewHalf {
     pub properties: Vec<(String, String)>,
 }
 
-/// What to do about the initialization of a device.
+/// What is done with all free space of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub enum InitializeAction {
+pub enum LeafActivity {
+    /// A pattern is written to it.
+    Initialize,
+    /// It is discarded.
+    Trim,
+}
+
+/// What to do about an activity on a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub enum ActivityAction {
     /// Start it, or resume a suspended one.
-    Start,
+    Start {
+        /// Of a trim: the most bytes in a second, 0 for no limit.
+        rate_bytes: u64,
+        /// Of a trim: whether the device erases all copies.
+        is_secure: bool,
+    },
     /// Suspend it. Its progress is stored.
     Suspend,
     /// Cancel it.
@@ -214,8 +231,8 @@ pub struct Changed {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Note {
-    /// The initialization of a device did not change.
-    NotInitialized {
+    /// An activity on a device did not change.
+    NoActivity {
         /// The guid of its leaf.
         leaf: u64,
         /// Why.

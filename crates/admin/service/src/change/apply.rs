@@ -6,13 +6,14 @@ use super::split;
 use crate::change::change_error;
 use crate::info::compatibility::{requested, unreadable};
 use millpond_control::{
-    ChangeError, Changed, DatasetChange, InitializeAction as Action, NewDevices, Note, PoolChange,
-    RequestedFeatures, ScrubAction, Value, Values,
+    ActivityAction as Action, ChangeError, Changed, DatasetChange, LeafActivity as Activity,
+    NewDevices, Note, PoolChange, RequestedFeatures, ScrubAction, Value, Values,
 };
 use millpond_device::Device;
 use millpond_engine::{
-    DestroyOptions, FeatureChoice, InitializeAction, InitializeLimits, ObjectId, OwnerKind, Pool,
-    PoolSetting, PropertyValue, ScanError, Scanner, SettingTime, VdevSetting,
+    ActivityAction, DestroyOptions, FeatureChoice, LeafActivity, ObjectId, OwnerKind, Pool,
+    PoolSetting, PropertyValue, ScanError, Scanner, SettingTime, SliceLimits, TrimOptions,
+    VdevSetting,
 };
 use millpond_env::sync::Arc;
 use millpond_ondisk::Guid;
@@ -121,12 +122,16 @@ pub(crate) fn apply(
         PoolChange::Scrub(ScrubAction::StartErrors) => engine.start_error_scrub()?,
         PoolChange::Scrub(ScrubAction::Pause) => engine.pause_scrub()?,
         PoolChange::Scrub(ScrubAction::Cancel) => engine.cancel_scrub()?,
-        PoolChange::Initialize { leaves, action } => {
-            initialize(pool, leaves, *action, changed)?;
+        PoolChange::LeafActivity {
+            leaves,
+            activity,
+            action,
+        } => {
+            change_activity(pool, leaves, *activity, *action, changed)?;
         }
         PoolChange::Resilver => engine.restart_resilver()?,
         // The caller does that, if nothing else works on the pool.
-        PoolChange::FinishScan | PoolChange::FinishInitialize => {}
+        PoolChange::FinishScan | PoolChange::FinishLeafActivity(_) => {}
         PoolChange::Abandon => {
             if engine.suspension().is_some() {
                 engine.abandon();
@@ -162,21 +167,35 @@ fn online(pool: &Pool, leaves: &[u64], expand: bool) -> Result<(), ChangeError> 
     Ok(())
 }
 
-fn initialize(
+fn activity_of(activity: Activity) -> LeafActivity {
+    match activity {
+        Activity::Initialize => LeafActivity::Initialize,
+        Activity::Trim => LeafActivity::Trim,
+    }
+}
+
+fn change_activity(
     pool: &Pool,
     leaves: &[u64],
+    activity: Activity,
     action: Action,
     changed: &mut Changed,
 ) -> Result<(), ChangeError> {
     let leaves: Vec<Guid> = leaves.iter().copied().map(Guid).collect();
     let action = match action {
-        Action::Start => InitializeAction::Start,
-        Action::Suspend => InitializeAction::Suspend,
-        Action::Cancel => InitializeAction::Cancel,
-        Action::Reset => InitializeAction::Reset,
+        Action::Start {
+            rate_bytes,
+            is_secure,
+        } => ActivityAction::Start(TrimOptions {
+            rate_bytes,
+            is_secure,
+        }),
+        Action::Suspend => ActivityAction::Suspend,
+        Action::Cancel => ActivityAction::Cancel,
+        Action::Reset => ActivityAction::Reset,
     };
-    let refused = pool.inner().change_initialize(&leaves, action)?;
-    let notes = refused.into_iter().map(|(leaf, why)| Note::NotInitialized {
+    let refused = (pool.inner()).change_leaf_activity(&leaves, activity_of(activity), action)?;
+    let notes = refused.into_iter().map(|(leaf, why)| Note::NoActivity {
         leaf: leaf.0,
         why: why.to_string(),
     });
@@ -184,16 +203,21 @@ fn initialize(
     Ok(())
 }
 
-/// Initializes to the end, in a pool that this process opened for one command.
-pub(crate) fn initialize_to_end(pool: &Pool) -> Result<(), ChangeError> {
-    let limits = InitializeLimits::default();
-    while pool.inner().initialize_slice(&limits)? {}
-    match pool.inner().is_initializing() {
-        true => Err(ChangeError::Failed(
-            "a device takes no writes; see 'zpool status', the initialization continues when the pool is imported".into(),
-        )),
-        false => Ok(()),
+/// Works on the free space of leaves to the end, in a pool that this process opened for one command.
+pub(crate) fn finish_activity(pool: &Pool, activity: Activity) -> Result<(), ChangeError> {
+    let (pool, activity) = (pool.inner(), activity_of(activity));
+    let limits = SliceLimits::default();
+    while pool.is_leaf_active(activity) {
+        let has_moved = pool.leaf_activity_slice(&limits)?;
+        let delay = pool.leaf_activity_delay();
+        let is_open = pool.wait_for_leaf_activity(delay);
+        if !is_open || !has_moved && delay.is_zero() {
+            return Err(ChangeError::Failed(
+                "a device takes no requests; see 'zpool status', the work continues when the pool is imported".into(),
+            ));
+        }
     }
+    Ok(())
 }
 
 fn if_told(expand: bool) -> Growth {

@@ -408,11 +408,11 @@ fn cache_file(given: Option<&str>, is_visitor: bool) -> CacheFile {
     }
 }
 
-/// Lets scrubs, resilvers and initializations run.
+/// Lets scrubs, resilvers, initializations and trims run.
 fn start_scanner(live: &Pool) -> Result<(), ChangeError> {
     let started = live
         .start_scanner()
-        .and_then(|()| live.inner().start_initializer());
+        .and_then(|()| live.inner().start_leaf_activities());
     started.map_err(|error| ChangeError::Failed(format!("a thread could not be started: {error}")))
 }
 

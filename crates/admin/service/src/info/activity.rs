@@ -12,7 +12,7 @@ use millpond_ondisk::pool_directory::{key, vdev_key};
 use millpond_ondisk::{ErrorScrubPhys, Guid, IndirectMappingPhys, ObjectId, ScanPhase};
 use millpond_pool::Pool;
 use millpond_pool::PoolView;
-use millpond_vdev::{LeafId, VdevNode};
+use millpond_vdev::{LeafId, VdevKind, VdevNode};
 use millpond_zap::Zap;
 
 /// Memory for one entry of a removed vdev's mapping, in bytes.
@@ -174,6 +174,9 @@ pub(crate) fn leaf_stats(topology: &Topology, vdev: &mut VdevInfo) -> Option<Lea
     vdev.write_errors = stats.write_errors;
     vdev.io.writes = stats.writes;
     vdev.io.written_bytes = stats.write_bytes;
+    vdev.io.trims = stats.trims;
+    vdev.io.trimmed_bytes = stats.trim_bytes;
+    vdev.trim.errors = stats.trim_errors;
     vdev.self_healed_bytes = stats.repaired_bytes;
     let counters = topology.counters.get(id.0 as usize);
     let size_bytes = counters.map_or(0, |counters| counters.device_bytes());
@@ -227,11 +230,18 @@ fn leaf(pool: &PoolView, vdev: &mut VdevInfo) {
     };
     let device = topology.devices.get(id.0 as usize).and_then(Option::as_ref);
     vdev.is_deleted = device.is_some_and(|device| device.is_deleted());
+    vdev.is_trim_unsupported = device
+        .and_then(|device| device.discard_support())
+        .is_some_and(|support| !support.plain);
+    let trim_errors = vdev.trim.errors;
     let zap = topology.tree.leaf(id).and_then(|node| node.config.zap_leaf);
     let Some(zap) = vdev_zap(pool, zap) else {
         return;
     };
-    let total_bytes = vdev.physical_bytes.saturating_sub(LABELS_BYTES);
+    let total_bytes = match vdev.physical_bytes.saturating_sub(LABELS_BYTES) {
+        0 => needed_bytes(&topology, id),
+        bytes => bytes,
+    };
     let activity = |state: &str, offset: &str, time: &str| {
         let number = |name: &str| zap.lookup_u64(name.as_bytes()).ok().flatten();
         let state = match number(state) {
@@ -263,6 +273,20 @@ fn leaf(pool: &PoolView, vdev: &mut VdevInfo) {
         vdev_key::TRIM_OFFSET,
         vdev_key::TRIM_ACTION_TIME,
     );
+    vdev.trim.errors = trim_errors;
+}
+
+/// The space that a leaf without a device needs for its part of the top-level vdev.
+fn needed_bytes(topology: &Topology, leaf: LeafId) -> u64 {
+    let tree = &topology.tree;
+    let top = tree.leaf(leaf).and_then(|node| tree.top(node.top?));
+    top.map_or(0, |top| {
+        let bytes = top.config.asize_bytes;
+        match &top.kind {
+            VdevKind::Raidz(_) => bytes / (top.children.len() as u64).max(1),
+            _ => bytes,
+        }
+    })
 }
 
 fn vdev_zap(pool: &PoolView, zap: Option<ObjectId>) -> Option<Zap> {

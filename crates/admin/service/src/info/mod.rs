@@ -164,6 +164,7 @@ fn cache_device(info: &mut VdevInfo, stats: &CacheDeviceStats) {
         writes: stats.writes,
         read_bytes: stats.read_bytes,
         written_bytes: stats.write_bytes,
+        ..IoCounters::default()
     };
     if !stats.is_usable {
         (info.state, info.aux) = (VdevState::Faulted, VdevAux::ErrorsExceeded);

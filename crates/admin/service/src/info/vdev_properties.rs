@@ -123,13 +123,13 @@ fn of(pool: &PoolInfo, vdev: &VdevInfo, parent: Option<&VdevInfo>) -> Vec<Proper
         number("write_ops", io.writes),
         number("free_ops", 0),
         number("claim_ops", 0),
-        number("trim_ops", 0),
+        number("trim_ops", io.trims),
         number("null_bytes", 0),
         number("read_bytes", io.read_bytes),
         number("write_bytes", io.written_bytes),
         number("free_bytes", 0),
         number("claim_bytes", 0),
-        number("trim_bytes", 0),
+        number("trim_bytes", io.trimmed_bytes),
         switch("removing", vdev.is_removing),
         match vdev.is_non_allocating {
             true => switch("allocating", false),
@@ -173,6 +173,8 @@ fn io(vdev: &VdevInfo) -> IoCounters {
         sum.writes = sum.writes.saturating_add(one.writes);
         sum.read_bytes = sum.read_bytes.saturating_add(one.read_bytes);
         sum.written_bytes = sum.written_bytes.saturating_add(one.written_bytes);
+        sum.trims = sum.trims.saturating_add(one.trims);
+        sum.trimmed_bytes = sum.trimmed_bytes.saturating_add(one.trimmed_bytes);
     }
     sum
 }

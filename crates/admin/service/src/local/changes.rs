@@ -1,7 +1,7 @@
 //! Opens the pool for a command, changes it, and leaves it as it was found, exported or not.
 
 use crate::change::apply::{
-    self, free_in_background, frees_space, initialize_to_end, scan_to_end, starts_scan,
+    self, finish_activity, free_in_background, frees_space, scan_to_end, starts_scan,
 };
 use crate::change::change_error;
 use crate::change::checks::{self, Around};
@@ -201,9 +201,11 @@ impl LocalChanges {
             let done = changes.len();
             scan_to_end(&live).map_err(at(done.saturating_sub(1)))?;
         }
-        if failure.is_none() && changes.contains(&PoolChange::FinishInitialize) {
-            let done = changes.len();
-            initialize_to_end(&live).map_err(at(done.saturating_sub(1)))?;
+        for change in changes {
+            if let (None, PoolChange::FinishLeafActivity(activity)) = (&failure, change) {
+                let done = changes.len();
+                finish_activity(&live, *activity).map_err(at(done.saturating_sub(1)))?;
+            }
         }
         if changes.iter().any(frees_space) {
             // Freeing can be completed later, so errors are ignored: they recur at the next change.

@@ -73,11 +73,37 @@ fn a_file_reads_writes_and_punches_holes_within_its_size() {
 }
 
 #[test]
+fn discards_give_space_back_and_nothing_else_changes() {
+    let file = image(&[7; 1 << 20]);
+    let device = FileDevice::open(file.path(), WRITE).unwrap();
+    let blocks = || file.as_file().metadata().unwrap().blocks();
+    device.flush().unwrap();
+    let before = blocks();
+    let support = device.discard_support().unwrap();
+    assert!(!support.secure);
+    assert!(device.discard_securely(0, 4096).is_err());
+    assert_eq!(file.as_file().metadata().unwrap().len(), 1 << 20);
+    device.discard(65536, 65536).unwrap();
+    assert_eq!(
+        before - blocks() > 64,
+        support.plain,
+        "{before} {}",
+        blocks()
+    );
+    let mut buffer = vec![0; 1 << 20];
+    device.read(0, &mut buffer).unwrap();
+    let (rest, hole) = (buffer.split_off(131_072), buffer.split_off(65536));
+    assert!(buffer.iter().chain(&rest).all(|byte| *byte == 7));
+    assert!(!support.plain || hole.iter().all(|byte| *byte == 0));
+}
+
+#[test]
 fn a_read_only_device_takes_no_writes() {
     let file = image(&[7; 512]);
     let device = FileDevice::open(file.path(), OpenOptions::default()).unwrap();
     assert_eq!(device.write(0, b"a"), Err(DeviceError::ReadOnly));
     assert_eq!(device.discard(0, 1), Err(DeviceError::ReadOnly));
+    assert_eq!(device.discard_support(), None);
     assert_eq!(device.flush(), Err(DeviceError::ReadOnly));
 }
 

@@ -9,8 +9,8 @@ use crate::import::LeafState;
 use crate::labels::{clear_labels, write_auxiliary_labels};
 use crate::pool::Pool;
 use crate::sync::context::SyncContext;
+use crate::vdevs::activity::PATIENCE;
 use crate::vdevs::attach::AttachError;
-use crate::vdevs::initialize::PATIENCE;
 use crate::vdevs::leaf_states::is_complete;
 use crate::vdevs::rearrange::{self, DetachRefusal, Detached};
 use crate::vdevs::topology::Added;
@@ -28,7 +28,7 @@ impl Pool {
     /// # Errors
     /// [`AttachError`]. Except after [`AttachError::Pool`], the pool is unchanged and continues to work.
     pub fn detach_leaf(&self, leaf: Guid) -> Result<(), AttachError> {
-        let pause = self.initialize.pause(PATIENCE)?;
+        let pause = self.activities.pause(PATIENCE)?;
         let device = self.sync_task(|ctx| ctx.detach_leaf(leaf))??;
         drop(pause);
         if let Some((config, device)) = device {

@@ -9,7 +9,7 @@
 
 use crate::PoolError;
 use crate::pool::{Pool, SyncMode};
-use crate::vdevs::initialize::PATIENCE_WITH_LOST;
+use crate::vdevs::activity::PATIENCE_WITH_LOST;
 use crate::vdevs::leaf_states::StoredState;
 use millpond_block::{LeafCondition, LeafReason, LeafRefusal, LeafState, Topology};
 use millpond_device::Device;
@@ -48,7 +48,7 @@ impl Pool {
     /// [`LeafError`]; after a refusal nothing has changed.
     pub fn offline_leaf(&self, leaf: Guid, how: Offline) -> Result<(), LeafError> {
         self.refuse_if_suspended()?;
-        let _pause = self.initialize.pause(PATIENCE_WITH_LOST).ok();
+        let _pause = self.activities.pause(PATIENCE_WITH_LOST).ok();
         let order = self.leaf_orders.lock();
         let (topology, number) = self.administered(leaf)?;
         let condition = LeafCondition {
@@ -72,6 +72,9 @@ impl Pool {
         drop(order);
         self.sync()?;
         self.release_offline(leaf);
+        if how.is_fault {
+            self.cancel_activities(leaf)?;
+        }
         Ok(())
     }
 

@@ -1,12 +1,12 @@
 //! The vdevs of a pool: new ones, their state, and what they missed.
 
+pub(crate) mod activity;
 pub(crate) mod add;
 pub(crate) mod attach;
 pub(crate) mod cache_devices;
 pub(crate) mod detach;
 pub(crate) mod dtl;
 pub(crate) mod grow;
-pub(crate) mod initialize;
 pub(crate) mod leaf_monitor;
 pub(crate) mod leaf_states;
 pub(crate) mod leaves;

@@ -14,8 +14,8 @@ use crate::history::append::HistoryEvent;
 use crate::pool::Pool;
 use crate::space::PoolSpaceMaps;
 use crate::sync::context::SyncContext;
+use crate::vdevs::activity::PATIENCE;
 use crate::vdevs::attach::AttachError;
-use crate::vdevs::initialize::PATIENCE;
 use crate::vdevs::leaf_states::is_complete;
 use crate::vdevs::new_vdev::random_u64;
 use crate::vdevs::rearrange::{self, SplitRefusal};
@@ -93,7 +93,7 @@ impl Pool {
     /// to work.
     pub fn split_off(&self, sides: &[Guid]) -> Result<Vec<SplitSide>, SplitError> {
         rearrange::split(&self.state.read().config.root, sides)?;
-        let _pause = self.initialize.pause(PATIENCE)?;
+        let _pause = self.activities.pause(PATIENCE)?;
         self.sync()?;
         // The logs of space maps name log vdevs, which the new pool does not have.
         self.allocator.flush_all_in_next_txg();

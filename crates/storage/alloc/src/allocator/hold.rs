@@ -9,6 +9,7 @@ use millpond_ondisk::VdevId;
 
 use super::PoolAllocator;
 use super::metaslab::MetaslabAllocator;
+use super::state::MetaslabState;
 
 /// How much to take at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -146,12 +147,42 @@ impl PoolAllocator {
     /// requests. The thread that holds it must not allocate or wait for a txg.
     #[must_use]
     pub fn hold_free(&self, vdev: VdevId, from_bytes: u64, limits: &HoldLimits) -> Hold {
+        let behind = |metaslab: &MetaslabAllocator| metaslab.place.range.end > from_bytes;
+        self.hold(vdev, &behind, &|state| state.hold(from_bytes, limits))
+    }
+
+    /// Holds space of a vdev that was freed since this was called the last time, in one metaslab, as
+    /// [`PoolAllocator::hold_free`] does. Pieces that are too small are forgotten.
+    ///
+    /// [`PoolAllocator::note_frees`] begins it.
+    #[must_use]
+    pub fn hold_freed(&self, vdev: VdevId, limits: &HoldLimits) -> Hold {
+        let has_freed = |metaslab: &MetaslabAllocator| metaslab.with(|state| state.has_freed());
+        self.hold(vdev, &has_freed, &|state| state.hold_freed(limits))
+    }
+
+    /// Begins or ends to remember what is freed.
+    pub fn note_frees(&self, notes: bool) {
+        if self.notes_frees.swap(notes, Ordering::Relaxed) && !notes {
+            for vdev in self.vdevs().values() {
+                for metaslab in &vdev.metaslabs {
+                    metaslab.with(|state| state.forget_freed());
+                }
+            }
+        }
+    }
+
+    fn hold(
+        &self,
+        vdev: VdevId,
+        is_chosen: &dyn Fn(&MetaslabAllocator) -> bool,
+        take: &dyn Fn(&mut MetaslabState) -> Option<Vec<Range<u64>>>,
+    ) -> Hold {
         let vdevs = self.vdevs();
         let Some(vdev) = vdevs.get(&vdev) else {
             return Hold::End;
         };
-        let behind = |metaslab: &&Arc<MetaslabAllocator>| metaslab.place.range.end > from_bytes;
-        for metaslab in vdev.metaslabs.iter().filter(behind) {
+        for metaslab in vdev.metaslabs.iter().filter(|one| is_chosen(one)) {
             if let Err(error) = metaslab.load(&*self.store) {
                 self.report(error);
                 continue;
@@ -160,8 +191,7 @@ impl PoolAllocator {
                 return Hold::Wanted;
             }
             // Not loaded any more if another thread needed the memory: the next call loads it again.
-            let ranges = metaslab.with(|state| state.hold(from_bytes, limits));
-            let ranges = match ranges {
+            let ranges = match metaslab.with(take) {
                 Some(ranges) if !ranges.is_empty() => ranges,
                 found => {
                     self.holds.end();

@@ -29,7 +29,7 @@ use millpond_env::mark;
 use millpond_env::rank;
 use std::collections::{BTreeMap, BTreeSet};
 
-use millpond_env::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use millpond_env::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use millpond_env::sync::{Arc, Mutex, RwLock};
 use millpond_ondisk::{Dva, Txg, VdevId};
 
@@ -73,6 +73,8 @@ pub struct PoolAllocator {
     held_ranges: AtomicUsize,
     held_ranges_max: usize,
     holds: Arc<hold::Holds>,
+    /// Whether [`PoolAllocator::hold_freed`] will ask for what is freed.
+    notes_frees: AtomicBool,
     /// How long an allocation waits for one hold to end.
     held_patience: Duration,
     /// Blocks from this size on get no contiguous space; `u64::MAX` for none.

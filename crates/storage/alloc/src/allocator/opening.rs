@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use millpond_env::sync::atomic::{AtomicU64, AtomicUsize};
+use millpond_env::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use millpond_env::sync::{Arc, Mutex, RwLock};
 use millpond_ondisk::{DecodeError, SpaceMapPhys, Txg, VdevId};
 
@@ -100,6 +100,7 @@ impl PoolAllocator {
             loaded_ranges_max: LOADED_RANGES_MAX,
             held_ranges: AtomicUsize::new(0),
             holds: Arc::default(),
+            notes_frees: AtomicBool::new(false),
             held_patience: HELD_PATIENCE,
             held_ranges_max: HELD_RANGES_MAX,
             gangs_from_bytes: AtomicU64::new(u64::MAX),

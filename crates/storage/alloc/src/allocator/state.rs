@@ -1,5 +1,8 @@
 //! The state of one metaslab of a writable pool, without locks.
 
+mod held;
+mod recent;
+
 use core::ops::Range;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -7,8 +10,8 @@ use std::collections::btree_map::Entry;
 use millpond_ondisk::space_map::SpaceHistogram;
 use millpond_ondisk::{SpaceAction, Txg};
 
+use self::recent::RecentFrees;
 use super::fit::Cursors;
-use super::hold::HoldLimits;
 use super::port::MapShape;
 use crate::{
     AllocError, Metaslab, MetaslabSpace, RangeConflict, RangeSet, SpaceRecord, UnflushedChanges,
@@ -84,6 +87,8 @@ pub(super) struct MetaslabState {
     waiting: BTreeMap<Deferral, RangeSet>,
     /// Free space that is held: not allocatable, although recorded as free. Only while loaded.
     held: RangeSet,
+    /// Recent frees, for who discards free space.
+    recent: RecentFrees,
     pub(super) map: Option<OwnMap>,
     /// Of the recorded free space. Exact when loaded; otherwise frees are only added to it.
     pub(super) histogram: SpaceHistogram,
@@ -109,6 +114,7 @@ impl MetaslabState {
             born: BTreeMap::new(),
             waiting: BTreeMap::new(),
             held: RangeSet::new(),
+            recent: RecentFrees::default(),
             map,
             histogram: histogram.unwrap_or_default(),
             unflushed_since,
@@ -316,41 +322,6 @@ impl MetaslabState {
         Ok(false)
     }
 
-    /// Takes allocatable ranges from an offset on out of use. `None` if the metaslab is not loaded.
-    pub(super) fn hold(&mut self, from: u64, limits: &HoldLimits) -> Option<Vec<Range<u64>>> {
-        let loaded = self.loaded.as_mut()?;
-        let (mut at, mut left, mut found) = (from, limits.bytes, vec![]);
-        while left > 0 && found.len() < limits.ranges {
-            let Some(range) = loaded.free.first_from(at) else {
-                break;
-            };
-            let start = range.start.max(at);
-            let range = start..range.end.min(start.saturating_add(left));
-            at = range.end;
-            let size = range.end.saturating_sub(range.start);
-            if size < limits.least_bytes {
-                continue;
-            }
-            // Neither can fail: the range is in the one set, so not in the other.
-            if loaded.free.remove(range.clone()).is_err() || self.held.add(range.clone()).is_err() {
-                break;
-            }
-            left = left.saturating_sub(size);
-            found.push(range);
-        }
-        Some(found)
-    }
-    /// Makes ranges that were held allocatable again.
-    pub(super) fn end_hold(&mut self, ranges: &[Range<u64>]) {
-        for range in ranges {
-            let is_held = self.held.remove(range.clone()).is_ok();
-            if let (true, Some(loaded)) = (is_held, self.loaded.as_mut()) {
-                // Cannot fail: what is held is not free.
-                let _ = loaded.free.add(range.clone());
-            }
-        }
-    }
-
     /// Whether any change up to `txg` is not written yet.
     pub(super) fn has_changes(&self, txg: Txg) -> bool {
         self.changes
@@ -437,6 +408,7 @@ impl MetaslabState {
         synced: Txg,
         until: Txg,
         pinned: &[Txg],
+        notes_frees: bool,
     ) -> Result<Released, AllocError> {
         let id = self.place.id;
         let fail = |conflict| AllocError::Contradiction {
@@ -444,6 +416,7 @@ impl MetaslabState {
             conflict,
         };
         self.born.retain(|txg, _| *txg > synced);
+        self.recent.passed(synced, notes_frees);
         let later = self.waiting.split_off(&Deferral {
             freed: Txg(until.0.saturating_add(1)),
             absent_until: Txg(0),
@@ -459,6 +432,8 @@ impl MetaslabState {
                 continue;
             }
             bytes = bytes.saturating_add(set.bytes());
+            self.recent
+                .released(&set, deferral.freed, synced, notes_frees);
             let Some(loaded) = &mut self.loaded else {
                 continue;
             };
@@ -474,7 +449,10 @@ impl MetaslabState {
         Ok(Released {
             bytes,
             held_ranges,
-            is_idle: self.born.is_empty() && self.waiting.is_empty() && self.changes.is_empty(),
+            is_idle: self.born.is_empty()
+                && self.waiting.is_empty()
+                && self.changes.is_empty()
+                && !self.recent.is_waiting(),
         })
     }
 

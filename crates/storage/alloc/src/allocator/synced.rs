@@ -9,7 +9,7 @@ use super::metaslab::MetaslabAllocator;
 use crate::{AllocError, AllocationClass, SlopShare, deflated_bytes};
 
 /// How many later txgs must be synced before freed space becomes allocatable.
-const DEFER_TXGS: u64 = 2;
+pub(super) const DEFER_TXGS: u64 = 2;
 
 impl PoolAllocator {
     /// The newest txg whose freed space may become allocatable when `txg` is on stable storage: `txg` itself
@@ -34,11 +34,12 @@ impl PoolAllocator {
         self.set_pinned(pinned);
         let busy = core::mem::take(&mut self.registry.lock().busy);
         let mut held_ranges = 0usize;
+        let notes_frees = self.notes_frees.load(Ordering::Relaxed);
         for id in busy {
             let Some((vdev, metaslab)) = self.metaslab(id) else {
                 continue;
             };
-            let released = metaslab.with(|state| state.release(txg, until, pinned))?;
+            let released = metaslab.with(|state| state.release(txg, until, pinned, notes_frees))?;
             vdev.note_available(released.bytes);
             held_ranges = held_ranges.saturating_add(released.held_ranges);
             if !released.is_idle {
@@ -58,12 +59,14 @@ impl PoolAllocator {
     pub fn release_freed(&self, until: Txg, pinned: &[Txg]) -> Result<(), AllocError> {
         self.set_pinned(pinned);
         // The list stays as it is: another thread may do the same, and must not return before all is done.
+        let notes_frees = self.notes_frees.load(Ordering::Relaxed);
         let busy: Vec<_> = self.registry.lock().busy.iter().copied().collect();
         for id in busy {
             let Some((vdev, metaslab)) = self.metaslab(id) else {
                 continue;
             };
-            let released = metaslab.with(|state| state.release(until, until, pinned))?;
+            let released =
+                metaslab.with(|state| state.release(until, until, pinned, notes_frees))?;
             vdev.note_available(released.bytes);
         }
         Ok(())

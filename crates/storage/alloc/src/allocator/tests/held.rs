@@ -176,3 +176,86 @@ fn space_that_is_given_back_meanwhile_is_found() {
         found.unwrap();
     });
 }
+
+fn free(world: &mut World, dva: &Dva) {
+    let at = world.blocks.iter().position(|one| one == dva).unwrap();
+    world.free_old(at);
+}
+
+#[test]
+fn what_was_freed_is_held_once_and_only_what_is_still_free() {
+    let mut world = World::new(vec![plain(0, 1, 20, 9)], 4096, LOGS);
+    let limits = HoldLimits {
+        least_bytes: 32 << 10,
+        ..ALL
+    };
+    world.allocator.note_frees(true);
+    for size in [64, 4, 64, 64, 4] {
+        world.allocate(&normal(size << 10, 1)).unwrap();
+    }
+    world.sync();
+    let blocks = world.blocks.clone();
+    // The third and the last stay.
+    for block in [0, 1, 3] {
+        free(&mut world, &blocks[block]);
+    }
+    let freed = |world: &World| match world.allocator.hold_freed(VdevId(0), &limits) {
+        Hold::Space(held) => held.ranges().to_vec(),
+        Hold::Wanted | Hold::End => vec![],
+    };
+    let none: [std::ops::Range<u64>; 0] = [];
+    for _ in 0..3 {
+        assert_eq!(freed(&world), none, "txg {}", world.txg);
+        world.sync();
+    }
+    let range = |dva: &Dva| dva.offset_bytes..dva.offset_bytes + dva.asize_bytes;
+    // The first two lie side by side.
+    let first = range(&blocks[0]).start..range(&blocks[1]).end;
+    assert_eq!(freed(&world), [first, range(&blocks[3])]);
+    assert_eq!(freed(&world), none, "once");
+    // What is allocated again meanwhile is left out, and so is what is too small.
+    free(&mut world, &blocks[2]);
+    free(&mut world, &blocks[4]);
+    for _ in 0..3 {
+        world.sync();
+    }
+    while let Ok(dva) = world.allocate(&normal(64 << 10, 1)) {
+        if dva[0].offset_bytes == blocks[2].offset_bytes {
+            break;
+        }
+    }
+    assert_eq!(freed(&world), none, "allocated again");
+}
+
+#[test]
+fn what_older_uberblocks_need_is_not_held_even_if_it_can_be_allocated() {
+    let mut world = World::new(vec![plain(0, 1, 20, 9)], 4096, LOGS);
+    world.allocator.note_frees(true);
+    while !world.allocator.is_short() {
+        world.allocate(&normal(32 << 10, 1)).unwrap();
+    }
+    for _ in 0..3 {
+        world.allocate(&normal(32 << 10, 1)).unwrap();
+    }
+    world.sync();
+    let old = world.blocks[2];
+    free(&mut world, &old);
+    world.sync();
+    let overlaps = |ranges: &[std::ops::Range<u64>]| {
+        let end = old.offset_bytes + old.asize_bytes;
+        (ranges.iter()).any(|one| one.start < end && old.offset_bytes < one.end)
+    };
+    let freed = |world: &World| match world.allocator.hold_freed(VdevId(0), &ALL) {
+        Hold::Space(held) => overlaps(held.ranges()),
+        Hold::Wanted | Hold::End => false,
+    };
+    for _ in 0..2 {
+        // The pool is so full that it can be allocated now.
+        assert!(world.allocator.is_short());
+        assert!(!overlaps(space(&world, 0, &ALL).ranges()), "{}", world.txg);
+        assert!(!freed(&world), "{}", world.txg);
+        world.sync();
+    }
+    assert!(overlaps(space(&world, 0, &ALL).ranges()));
+    assert!(freed(&world));
+}

@@ -1,0 +1,130 @@
+//! Free space that is not allocatable while something else than a block is written there.
+
+use core::ops::Range;
+
+use super::MetaslabState;
+use crate::RangeSet;
+use crate::allocator::hold::HoldLimits;
+
+/// What may still be held.
+struct Room {
+    bytes: u64,
+    ranges: usize,
+    least_bytes: u64,
+}
+
+impl MetaslabState {
+    /// Takes allocatable ranges from an offset on out of use, except those that an older uberblock may need. `None` if the
+    /// metaslab is not loaded.
+    pub(in crate::allocator) fn hold(
+        &mut self,
+        from: u64,
+        limits: &HoldLimits,
+    ) -> Option<Vec<Range<u64>>> {
+        let loaded = self.loaded.as_mut()?;
+        let mut room = Room::of(limits);
+        let (mut at, mut found) = (from, vec![]);
+        while room.is_left() {
+            let Some(range) = loaded.free.first_from(at) else {
+                break;
+            };
+            let range = range.start.max(at)..range.end;
+            let pieces = self.recent.without_early(&range);
+            at = range.end;
+            for piece in pieces {
+                room.take(piece, &mut loaded.free, &mut self.held, &mut found);
+            }
+        }
+        Some(found)
+    }
+
+    /// Takes what became allocatable since this was called the last time, and still is, out of use. Pieces that are too
+    /// small are forgotten. `None` if the metaslab is not loaded.
+    pub(in crate::allocator) fn hold_freed(
+        &mut self,
+        limits: &HoldLimits,
+    ) -> Option<Vec<Range<u64>>> {
+        let loaded = self.loaded.as_mut()?;
+        let mut room = Room::of(limits);
+        let mut found = vec![];
+        while room.is_left() {
+            let Some(range) = self.recent.take_first(room.bytes) else {
+                break;
+            };
+            let mut at = range.start;
+            while let Some(free) = loaded.free.first_from(at) {
+                let piece = free.start.max(at)..free.end.min(range.end);
+                if piece.start >= piece.end {
+                    break;
+                }
+                if !room.is_left() {
+                    self.recent.put_back(piece.start..range.end);
+                    break;
+                }
+                at = piece.end;
+                // An older uberblock may need a part again.
+                for piece in self.recent.without_early(&piece) {
+                    room.take(piece, &mut loaded.free, &mut self.held, &mut found);
+                }
+            }
+        }
+        Some(found)
+    }
+
+    /// Makes ranges that were held allocatable again.
+    pub(in crate::allocator) fn end_hold(&mut self, ranges: &[Range<u64>]) {
+        for range in ranges {
+            let is_held = self.held.remove(range.clone()).is_ok();
+            if let (true, Some(loaded)) = (is_held, self.loaded.as_mut()) {
+                // Cannot fail: what is held is not free.
+                let _ = loaded.free.add(range.clone());
+            }
+        }
+    }
+
+    /// Whether [`MetaslabState::hold_freed`] may find something.
+    pub(in crate::allocator) fn has_freed(&self) -> bool {
+        self.recent.has_freed()
+    }
+    /// Forgets what was freed.
+    pub(in crate::allocator) fn forget_freed(&mut self) {
+        self.recent.forget_freed();
+    }
+}
+
+impl Room {
+    fn of(limits: &HoldLimits) -> Self {
+        Self {
+            bytes: limits.bytes,
+            ranges: limits.ranges,
+            least_bytes: limits.least_bytes.max(1),
+        }
+    }
+    fn is_left(&self) -> bool {
+        self.bytes >= self.least_bytes && self.ranges > 0
+    }
+    /// Moves a free range, or its first part if there is no room for more, from one set to the other.
+    fn take(
+        &mut self,
+        range: Range<u64>,
+        free: &mut RangeSet,
+        held: &mut RangeSet,
+        found: &mut Vec<Range<u64>>,
+    ) {
+        if !self.is_left() {
+            return;
+        }
+        let range = range.start..range.end.min(range.start.saturating_add(self.bytes));
+        let size = range.end.saturating_sub(range.start);
+        if size < self.least_bytes {
+            return;
+        }
+        // Neither can fail: the range is in the one set, so not in the other.
+        if free.remove(range.clone()).is_err() || held.add(range.clone()).is_err() {
+            return;
+        }
+        self.bytes = self.bytes.saturating_sub(size);
+        self.ranges = self.ranges.saturating_sub(1);
+        found.push(range);
+    }
+}
