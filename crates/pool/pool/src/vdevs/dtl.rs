@@ -193,14 +193,17 @@ impl Pool {
             .filter(|(leaf, _)| is_redundant(**leaf))
         {
             let missed = state.missed.entry(*leaf).or_default();
-            let is_new = match (births.first(), births.last()) {
+            let mut is_new = false;
+            match (births.first(), births.last()) {
                 (Some(first), Some(last)) if births.len() > BIRTHS_MAX => {
-                    missed.add(first.0..last.0.saturating_add(1))
+                    is_new |= missed.add(first.0..last.0.saturating_add(1));
                 }
-                _ => births.iter().fold(false, |is_new, birth| {
-                    missed.add(birth.0..birth.0.saturating_add(1)) || is_new
-                }),
-            };
+                _ => {
+                    for birth in births {
+                        is_new |= missed.add(birth.0..birth.0.saturating_add(1));
+                    }
+                }
+            }
             if is_new {
                 state.is_topology_stale = true;
                 state.assembly = None;
