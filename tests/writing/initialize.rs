@@ -160,7 +160,7 @@ fn free_space_is_filled_and_nothing_else_changes() {
     }
 }
 
-/// A disk that lets a program begin before each write of the pattern, and gives it some time.
+/// A disk that lets a program run when space is held and its first request is about to be made.
 #[derive(Debug)]
 struct Interrupted {
     disk: Arc<SimDisk>,
@@ -174,36 +174,19 @@ type Run = Box<dyn Fn() + Send + Sync>;
 
 #[derive(Default)]
 struct Program {
-    run: Mutex<Option<Arc<Run>>>,
-    running: Mutex<Option<std::thread::JoinHandle<()>>>,
+    run: Mutex<Option<Run>>,
+    /// The thread that makes the requests.
+    thread: Mutex<Option<std::thread::ThreadId>>,
 }
 
 impl Program {
-    /// Begins the program in a thread of its own: its writes may have to wait for this one in the queue.
-    fn begin(&self) {
-        let mut running = self.running.lock().unwrap();
-        if running.as_ref().is_some_and(|thread| !thread.is_finished()) {
+    /// Runs the program to its end, in another thread: this one may have locks of a slice.
+    fn run(&self) {
+        if *self.thread.lock().unwrap() != Some(std::thread::current().id()) {
             return;
         }
-        if let Some(before) = running.take() {
-            before.join().unwrap();
-        }
-        let Some(run) = self.run.lock().unwrap().clone() else {
-            return;
-        };
-        let thread = std::thread::spawn(move || run());
-        for _ in 0..20 {
-            if thread.is_finished() {
-                break;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
-        *running = Some(thread);
-    }
-    fn end(&self) {
-        *self.run.lock().unwrap() = None;
-        if let Some(thread) = self.running.lock().unwrap().take() {
-            thread.join().unwrap();
+        if let Some(run) = self.run.lock().unwrap().as_ref() {
+            std::thread::scope(|scope| scope.spawn(run).join().unwrap());
         }
     }
 }
@@ -216,6 +199,8 @@ impl std::fmt::Debug for Program {
 
 impl Device for Interrupted {
     fn size_bytes(&self) -> u64 {
+        // Asked once for each space that is held, before its requests.
+        self.program.run();
         self.disk.size_bytes()
     }
     fn sector_bytes(&self) -> u32 {
@@ -225,9 +210,6 @@ impl Device for Interrupted {
         self.disk.read(offset_bytes, buffer)
     }
     fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<(), DeviceError> {
-        if bytes.starts_with(&PATTERN) {
-            self.program.begin();
-        }
         self.disk.write(offset_bytes, bytes)
     }
     fn flush(&self) -> Result<(), DeviceError> {
@@ -273,6 +255,7 @@ fn what_programs_write_during_the_requests_is_kept() {
         let (writer, steps) = (Arc::clone(&pool), Arc::clone(&life));
         let runs = Arc::new(Mutex::new(0));
         let counted = Arc::clone(&runs);
+        // It must not fill the pool: it would wait for the space that is held.
         let run: Run = Box::new(move || {
             if *counted.lock().unwrap() < RUNS {
                 steps.lock().unwrap().steps(&writer, 1);
@@ -280,11 +263,13 @@ fn what_programs_write_during_the_requests_is_kept() {
                 *counted.lock().unwrap() += 1;
             }
         });
-        *program.run.lock().unwrap() = Some(Arc::new(run));
+        *program.run.lock().unwrap() = Some(run);
         change(&pool, &leaves(&pool), START);
+        *program.thread.lock().unwrap() = Some(std::thread::current().id());
         finish(&pool);
-        program.end();
-        assert!(*runs.lock().unwrap() > RUNS / 3, "{shape}: {runs:?}");
+        *program.thread.lock().unwrap() = None;
+        *program.run.lock().unwrap() = None;
+        assert_eq!(*runs.lock().unwrap(), RUNS, "{shape}");
         for leaf in leaves(&pool) {
             assert_eq!(stored(&pool, leaf).0, COMPLETE, "{shape}");
         }
