@@ -337,6 +337,7 @@ mod tests {
                 "project_quota",
                 "spacemap_v2",
                 "allocation_classes",
+                "resilver_defer",
                 "bookmark_v2",
                 "bookmark_written",
                 "log_spacemap",
@@ -376,8 +377,8 @@ mod tests {
         ] {
             assert_eq!(count(name), Some(0), "{name}");
         }
-        // All features from `enabled_txg` on, including itself, are recorded: 31 less the 5 before it.
-        assert_eq!(count("enabled_txg"), Some(26));
+        // All features from `enabled_txg` on, including itself, are recorded: 32 less the 5 before it.
+        assert_eq!(count("enabled_txg"), Some(27));
         let txg = |name: &str| {
             let guid = Feature::by_name(name).unwrap().guid;
             counts.features().enabled_txg(guid)
