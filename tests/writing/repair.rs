@@ -44,10 +44,10 @@ fn reading_a_writable_mirror_repairs_corrupt_blocks() {
         "{errors}: the side that has rotted was hardly asked"
     );
     assert!(repaired > 1 << 20, "{repaired} bytes repaired");
-    // Each block of the files is read from the same side again, and is now correct. Metadata written in
-    // between may have neighbours that are read for the first time.
+    // Blocks that are read from the same side again are now correct. The less busy side is asked, so a loaded machine reads
+    // some blocks from the other side the first time; metadata written in between may have neighbours of that kind too.
     let (again, _) = read_all(&rig);
-    assert!(again <= errors / 5, "{again} of {errors} errors again");
+    assert!(again <= errors / 2, "{again} of {errors} errors again");
 }
 
 /// Opens the pool for changes, compares every file and exports the pool.
