@@ -290,6 +290,25 @@ pub(crate) struct Pending<R> {
     allowance_ns: u64,
 }
 
+/// A request of [`Topology::start_or_make`].
+pub(crate) enum Started<R> {
+    InThread(Pending<R>),
+    Made(R),
+}
+
+impl<R: Send + 'static> Started<R> {
+    /// Waits for the outcome.
+    ///
+    /// # Errors
+    /// As [`Pending::wait`].
+    pub(crate) fn wait(self, topology: &Topology) -> Result<R, NoAnswer> {
+        match self {
+            Self::InThread(pending) => pending.wait(topology),
+            Self::Made(outcome) => Ok(outcome),
+        }
+    }
+}
+
 impl<R: Send + 'static> Pending<R> {
     fn new(
         leaf: LeafId,
@@ -462,21 +481,27 @@ impl Topology {
                 .map(|(leaf, work)| self.request(leaf, 0, work))
                 .collect();
         }
-        enum Under<R> {
-            Way(Pending<R>),
-            Over(R),
-        }
-        let begun: Vec<Under<R>> = (requests.into_iter())
-            .map(|(leaf, work)| match needs_thread(leaf) {
-                true => Under::Way(self.start(leaf, 0, work)),
-                false => Under::Over(work()),
-            })
+        let begun: Vec<Started<R>> = (requests.into_iter())
+            .map(|(leaf, work)| self.start_or_make(needs_thread(leaf), leaf, 0, work))
             .collect();
-        let outcomes = begun.into_iter().map(|under| match under {
-            Under::Way(pending) => pending.wait(self),
-            Under::Over(outcome) => Ok(outcome),
-        });
-        outcomes.collect()
+        begun
+            .into_iter()
+            .map(|started| started.wait(self))
+            .collect()
+    }
+
+    /// Starts a request in a thread of the leaf, or makes it in the calling thread.
+    pub(crate) fn start_or_make<R: Send + 'static>(
+        &self,
+        in_thread: bool,
+        leaf: LeafId,
+        bytes: u64,
+        work: impl FnOnce() -> R + Send + 'static,
+    ) -> Started<R> {
+        match in_thread {
+            true => Started::InThread(self.start(leaf, bytes, work)),
+            false => Started::Made(work()),
+        }
     }
 
     /// Makes an optional request, such as a check whether a device is present.

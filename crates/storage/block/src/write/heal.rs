@@ -5,8 +5,8 @@
 //! An audit plans its writes. Those of several blocks are then written together: neighbours in one operation, and each
 //! leaf in a thread of its own while the caller reads on.
 
-use crate::io_stats::{IoClass, time_write};
-use crate::requests::{NoAnswer, Pending};
+use crate::io_stats::{IoClass, IoClock, time_write};
+use crate::requests::Started;
 use crate::topology::{LeafCounters, Topology};
 use crate::{BlockAudit, BlockError, BlockStore, ViewExpiry};
 use millpond_device::{Device, WriteRequest, next_run};
@@ -40,8 +40,7 @@ impl Content {
 /// A write, and which audit of a group planned it.
 struct Part {
     audit: usize,
-    offset_bytes: u64,
-    content: Content,
+    write: HealWrite,
 }
 
 /// Whether each part of a leaf was written.
@@ -52,12 +51,8 @@ struct LeafWrites {
     leaf: LeafId,
     /// The audit of each part and its length in bytes, in the order of the outcomes.
     parts: Vec<(usize, u64)>,
-    outcomes: UnderWay,
-}
-
-enum UnderWay {
-    Pending(Pending<Outcomes>),
-    Done(Result<Outcomes, NoAnswer>),
+    /// `None` if the leaf is absent.
+    outcomes: Option<Started<Outcomes>>,
 }
 
 /// A group of audits whose writes are in flight.
@@ -136,10 +131,10 @@ impl BlockStore {
             // Only the findings are of use from here on.
             audit.stored = None;
             for write in std::mem::take(&mut audit.planned) {
-                leaves.entry(write.leaf).or_default().push(Part {
+                let parts = leaves.entry(write.leaf).or_default();
+                parts.push(Part {
                     audit: number,
-                    offset_bytes: write.offset_bytes,
-                    content: write.content,
+                    write,
                 });
             }
         }
@@ -151,24 +146,19 @@ impl BlockStore {
     }
 
     fn begin_leaf(&self, topology: &Topology, leaf: LeafId, mut parts: Vec<Part>) -> LeafWrites {
-        parts.sort_by_key(|part| part.offset_bytes);
+        parts.sort_by_key(|part| part.write.offset_bytes);
         let lengths = parts
             .iter()
-            .map(|part| (part.audit, part.content.bytes().len() as u64));
+            .map(|part| (part.audit, part.write.content.bytes().len() as u64));
         let lengths: Vec<_> = lengths.collect();
         let bytes = lengths.iter().map(|(_, bytes)| bytes).sum();
-        let outcomes = match topology.writable_leaf(leaf) {
-            None => UnderWay::Done(Err(NoAnswer)),
-            Some((device, counters)) => {
-                let (device, counters) = (Arc::clone(device), Arc::clone(counters));
-                let (clock, expiry) = (topology.clock.clone(), Arc::clone(&self.expiry));
-                let work = move || write_parts(device.as_ref(), &counters, &clock, &expiry, &parts);
-                match topology.has_deadline(leaf) {
-                    true => UnderWay::Pending(topology.start(leaf, bytes, work)),
-                    false => UnderWay::Done(Ok(work())),
-                }
-            }
-        };
+        let outcomes = topology.writable_leaf(leaf).map(|(device, counters)| {
+            let (device, counters) = (Arc::clone(device), Arc::clone(counters));
+            let (clock, expiry) = (topology.clock.clone(), Arc::clone(&self.expiry));
+            topology.start_or_make(topology.has_deadline(leaf), leaf, bytes, move || {
+                write_parts(device.as_ref(), &counters, &clock, &expiry, &parts)
+            })
+        });
         LeafWrites {
             leaf,
             parts: lengths,
@@ -183,11 +173,8 @@ impl HealGroup {
         let mut audits = self.audits;
         for writes in self.writes {
             // If the device does not answer, its bytes stay wrong.
-            let outcomes = match writes.outcomes {
-                UnderWay::Pending(pending) => pending.wait(topology),
-                UnderWay::Done(outcomes) => outcomes,
-            };
-            let outcomes = outcomes.unwrap_or_default();
+            let outcomes = writes.outcomes.map(|started| started.wait(topology));
+            let outcomes = outcomes.and_then(Result::ok).unwrap_or_default();
             for (index, (audit, bytes)) in writes.parts.into_iter().enumerate() {
                 let Some(Ok(audit)) = audits.get_mut(audit) else {
                     continue;
@@ -228,13 +215,13 @@ pub(super) fn is_right_now(
 fn write_parts(
     device: &dyn Device,
     counters: &LeafCounters,
-    clock: &crate::io_stats::IoClock,
+    clock: &IoClock,
     expiry: &ViewExpiry,
     parts: &[Part],
 ) -> Outcomes {
     let requests = parts
         .iter()
-        .map(|part| WriteRequest::new(part.offset_bytes, part.content.bytes()));
+        .map(|part| WriteRequest::new(part.write.offset_bytes, part.write.content.bytes()));
     let mut requests: Vec<_> = requests.collect();
     let mut rest = requests.as_mut_slice();
     while !rest.is_empty() {
