@@ -44,10 +44,14 @@ fn reading_a_writable_mirror_repairs_corrupt_blocks() {
         "{errors}: the side that has rotted was hardly asked"
     );
     assert!(repaired > 1 << 20, "{repaired} bytes repaired");
-    // Blocks that are read from the same side again are now correct. The less busy side is asked, so a loaded machine reads
-    // some blocks from the other side the first time; metadata written in between may have neighbours of that kind too.
-    let (again, _) = read_all(&rig);
-    assert!(again <= errors / 2, "{again} of {errors} errors again");
+    // A block that is read from this side again is now correct. Reads go to the less busy side, so some blocks come from this
+    // one only the second or third time. Without repairs each time would have as many errors.
+    let mut times = (0..4).map(|_| read_all(&rig).0);
+    let is_over = |again: u64| again <= errors / 5;
+    assert!(
+        times.any(is_over),
+        "more than a fifth of {errors} errors each time"
+    );
 }
 
 /// Opens the pool for changes, compares every file and exports the pool.
