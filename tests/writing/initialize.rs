@@ -2,7 +2,7 @@
 //! the pool is opened again.
 
 use crate::attach::leaf_at;
-use crate::exhaustive::{State, each_state, files_of, is_all, judge, step};
+use crate::exhaustive::{Files, State, each_state, files_of, is_all, judge, step};
 use crate::scan::{lived, online};
 use crate::sim;
 use millpond_device::{Device, DeviceError};
@@ -60,16 +60,27 @@ pub(crate) fn change(pool: &Pool, leaves: &[Guid], action: ActivityAction) {
 
 /// The stored state and progress of a leaf.
 pub(crate) fn stored(pool: &Pool, leaf: Guid) -> (u64, u64) {
+    stored_of(pool, leaf, INITIALIZE)
+}
+
+/// The stored state and progress of an activity on a leaf.
+pub(crate) fn stored_of(pool: &Pool, leaf: Guid, activity: LeafActivity) -> (u64, u64) {
+    let (state, offset) = match activity {
+        LeafActivity::Initialize => (vdev_key::INITIALIZE_STATE, vdev_key::INITIALIZE_OFFSET),
+        LeafActivity::Trim => (vdev_key::TRIM_STATE, vdev_key::TRIM_OFFSET),
+    };
+    let number = |name| stored_number(pool, leaf, name).unwrap_or(0);
+    (number(state), number(offset))
+}
+
+/// A number in a leaf's ZAP.
+pub(crate) fn stored_number(pool: &Pool, leaf: Guid, name: &str) -> Option<u64> {
     let view = pool.inner().committed().unwrap();
     let topology = view.store().topology();
     let found = topology.tree.find_leaf(leaf).unwrap();
     let zap = topology.tree.leaf(found).unwrap().config.zap_leaf.unwrap();
     let zap = Zap::open(view.mos().object(zap).unwrap()).unwrap();
-    let number = |name: &str| zap.lookup_u64(name.as_bytes()).unwrap().unwrap_or(0);
-    (
-        number(vdev_key::INITIALIZE_STATE),
-        number(vdev_key::INITIALIZE_OFFSET),
-    )
+    zap.lookup_u64(name.as_bytes()).unwrap()
 }
 
 pub(crate) fn history(pool: &Pool) -> String {
@@ -284,7 +295,7 @@ fn what_programs_write_during_the_requests_is_kept() {
 fn cut_everywhere(shape: &str, top: (NewLayout, usize)) {
     let world = World::new(93);
     let pool = sim::create(&world, &[top], 64);
-    let mut state = crate::exhaustive::Files::new();
+    let mut state = Files::new();
     step(&pool, 0, &mut state);
     pool.sync().unwrap();
     let all = leaves(&pool);
@@ -298,8 +309,20 @@ fn cut_everywhere(shape: &str, top: (NewLayout, usize)) {
         states.push((world.recorded(), state.clone()));
     }
     drop(pool);
+    judge_cuts(shape, &world, &states, INITIALIZE, &mut Seed::new(94));
+}
+
+/// Every power cut during an activity leaves one of the states; what goes on after it ends. `states` are the files, and
+/// from which number of requests on they are known to be there.
+pub(crate) fn judge_cuts(
+    shape: &str,
+    world: &World,
+    states: &[(usize, Files)],
+    activity: LeafActivity,
+    seed: &mut Seed,
+) {
     let (mut judged, mut resumed) = (0, 0);
-    let tried = each_state(shape, &world, &mut Seed::new(94), &mut |one| {
+    let tried = each_state(shape, world, seed, &mut |one| {
         let State {
             count,
             after,
@@ -312,6 +335,8 @@ fn cut_everywhere(shape: &str, top: (NewLayout, usize)) {
         let is_known = states.iter().skip(least).any(|(_, state)| *state == found);
         assert!(is_known, "{what}: is no state from {least} on");
         sim::verify(&read).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let faults = millpond_tests::recount::faults_of(read.inner());
+        assert!(faults.is_empty(), "{what}: {}", faults.join("\n"));
         drop(read);
         if tried % 20 == 3 || is_all() && tried % 200 == 3 {
             judge(after, what);
@@ -320,11 +345,13 @@ fn cut_everywhere(shape: &str, top: (NewLayout, usize)) {
         if tried % 10 != 7 {
             return;
         }
+        after.set_discards(Seed::new(7));
         let pool = sim::open(after).unwrap_or_else(|error| panic!("{what}: {error}"));
-        resumed += usize::from(pool.inner().is_leaf_active(INITIALIZE));
+        resumed += usize::from(pool.inner().is_leaf_active(activity));
         finish(&pool);
         for leaf in leaves(&pool) {
-            assert!([NONE, COMPLETE].contains(&stored(&pool, leaf).0), "{what}");
+            let state = stored_of(&pool, leaf, activity).0;
+            assert!([NONE, COMPLETE].contains(&state), "{what}");
         }
         pool.export().unwrap();
         let read = sim::read(after).unwrap();

@@ -203,7 +203,7 @@ fn a_detached_leaf_gets_no_more_requests() {
     let stage = Stage::new("detach", NewLayout::Mirror, 3);
     let leaf = stage.guid(1);
     stage.during_a_request(1, |pool| pool.inner().detach_leaf(leaf).unwrap());
-    // The request under way was the last one: it belongs to nobody now.
+    // No request follows the one that was under way.
     let requests = stage.disks[1].requests();
     finish(&stage.pool);
     assert_eq!(stage.disks[1].requests(), requests);

@@ -1,10 +1,10 @@
 //! Free space of leaves is discarded, and nothing else is: by `zpool trim` and by `autotrim`, while programs write, after
 //! power cuts, and when the pool is opened again. A discarded range holds zeros, its old bytes or noise.
 
-use crate::exhaustive::{State, each_state, files_of, is_all, judge, step};
+use crate::exhaustive::{is_all, judge, step};
 use crate::initialize::{
     ACTIVE, COMPLETE, INITIALIZE, START, all_pattern_bytes, change, finish, free_bytes, is_sound,
-    leaves, small,
+    judge_cuts, leaves, small, stored_number, stored_of,
 };
 use crate::scan::lived;
 use crate::sim;
@@ -20,7 +20,6 @@ use millpond_ondisk::Guid;
 use millpond_ondisk::pool_directory::vdev_key;
 use millpond_sim::{Event, Fault, FaultPlan, PowerCut, RequestKind, Scope, Seed, World};
 use millpond_tests::workload::Life;
-use millpond_zap::Zap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -43,19 +42,9 @@ fn refused(pool: &Pool, leaves: &[Guid], action: ActivityAction) -> Vec<(Guid, A
     (pool.inner().change_leaf_activity(leaves, TRIM, action)).unwrap()
 }
 
-fn number(pool: &Pool, leaf: Guid, name: &str) -> Option<u64> {
-    let view = pool.inner().committed().unwrap();
-    let topology = view.store().topology();
-    let found = topology.tree.find_leaf(leaf).unwrap();
-    let zap = topology.tree.leaf(found).unwrap().config.zap_leaf.unwrap();
-    let zap = Zap::open(view.mos().object(zap).unwrap()).unwrap();
-    zap.lookup_u64(name.as_bytes()).unwrap()
-}
-
 /// The stored state and progress of a leaf's trim.
 fn stored(pool: &Pool, leaf: Guid) -> (u64, u64) {
-    let number = |name| number(pool, leaf, name).unwrap_or(0);
-    (number(vdev_key::TRIM_STATE), number(vdev_key::TRIM_OFFSET))
+    stored_of(pool, leaf, TRIM)
 }
 
 fn set_autotrim(pool: &Pool, value: u64) {
@@ -181,7 +170,10 @@ fn it_is_suspended_resumed_and_cancelled() {
     assert!(!pool.inner().is_leaf_active(TRIM));
     trim(&pool, &[first], start(0, false));
     assert_eq!(stored(&pool, first), (ACTIVE, offset));
-    assert_eq!(number(&pool, first, vdev_key::TRIM_RATE), Some(4 << 20));
+    assert_eq!(
+        stored_number(&pool, first, vdev_key::TRIM_RATE),
+        Some(4 << 20)
+    );
     // Active, it continues when the pool is opened.
     drop(pool);
     let pool = sim::open(&world).unwrap();
@@ -194,7 +186,7 @@ fn it_is_suspended_resumed_and_cancelled() {
     );
     trim(&pool, &[first], Cancel);
     assert_eq!(stored(&pool, first), (CANCELED, 0));
-    assert_eq!(number(&pool, first, vdev_key::TRIM_RATE), Some(0));
+    assert_eq!(stored_number(&pool, first, vdev_key::TRIM_RATE), Some(0));
     // Secure, on a disk that can: it begins anew, although the other was suspended.
     trim(&pool, &[first], start(1 << 20, false));
     pool.inner().leaf_activity_slice(&limits).unwrap();
@@ -205,7 +197,7 @@ fn it_is_suspended_resumed_and_cancelled() {
     });
     trim(&pool, &[first], start(0, true));
     assert_eq!(stored(&pool, first), (ACTIVE, 0));
-    assert_eq!(number(&pool, first, vdev_key::TRIM_SECURE), Some(1));
+    assert_eq!(stored_number(&pool, first, vdev_key::TRIM_SECURE), Some(1));
     finish(&pool);
     assert_eq!(stored(&pool, first).0, COMPLETE);
     assert_eq!(stored(&pool, all[1]), (0, 0));
@@ -261,7 +253,7 @@ fn a_faulted_leaf_forgets_what_was_to_be_done() {
     pool.inner().offline_leaf(all[1], how).unwrap();
     assert_eq!(stored(&pool, all[1]), (CANCELED, 0));
     assert_eq!(
-        number(&pool, all[1], vdev_key::INITIALIZE_STATE),
+        stored_number(&pool, all[1], vdev_key::INITIALIZE_STATE),
         Some(CANCELED)
     );
     assert_eq!(stored(&pool, all[0]).0, ACTIVE);
@@ -361,44 +353,7 @@ fn cut_everywhere(shape: &str, top: (NewLayout, usize)) {
             > 3
     );
     drop(pool);
-    let (mut judged, mut resumed) = (0, 0);
-    let tried = each_state(shape, &world, &mut Seed::new(198), &mut |one| {
-        let State {
-            count,
-            after,
-            what,
-            tried,
-        } = one;
-        let read = sim::read(after).unwrap_or_else(|error| panic!("{what}: {error}"));
-        let found = files_of(&read).unwrap_or_else(|error| panic!("{what}: {error}"));
-        let least = states.iter().rposition(|(at, _)| *at <= count).unwrap();
-        let is_known = states.iter().skip(least).any(|(_, state)| *state == found);
-        assert!(is_known, "{what}: is no state from {least} on");
-        sim::verify(&read).unwrap_or_else(|error| panic!("{what}: {error}"));
-        let faults = millpond_tests::recount::faults_of(read.inner());
-        assert!(faults.is_empty(), "{what}: {}", faults.join("\n"));
-        drop(read);
-        if tried % 20 == 3 || is_all() && tried % 200 == 3 {
-            judge(after, what);
-            judged += 1;
-        }
-        if tried % 10 != 7 {
-            return;
-        }
-        after.set_discards(Seed::new(7));
-        let pool = sim::open(after).unwrap_or_else(|error| panic!("{what}: {error}"));
-        resumed += usize::from(pool.inner().is_leaf_active(TRIM));
-        finish(&pool);
-        for leaf in leaves(&pool) {
-            assert!([0, COMPLETE].contains(&stored(&pool, leaf).0), "{what}");
-        }
-        pool.export().unwrap();
-        let read = sim::read(after).unwrap();
-        assert_eq!(files_of(&read).unwrap(), found, "{what}, resumed");
-        sim::verify(&read).unwrap_or_else(|error| panic!("{what}, resumed: {error}"));
-    });
-    println!("{shape}: {judged} judged by zdb, {resumed} resumed");
-    assert!(tried > 20 && judged > 0 && resumed > 0, "{shape}: {tried}");
+    judge_cuts(shape, &world, &states, TRIM, &mut Seed::new(198));
 }
 
 #[test]
