@@ -90,10 +90,8 @@ impl Scanner {
             return Ok(None);
         };
         outcome.lost.extend(issued.lost);
-        let are_durable = repaired.is_empty() || {
-            let leaves = repaired.keys().copied().collect();
-            view.store().flush_repairs(&leaves, &before).is_empty()
-        };
+        let leaves = repaired.keys().copied();
+        let are_durable = view.store().flush_repairs(leaves, &before).is_empty();
         for (entry, places) in whole {
             if !are_durable {
                 outcome.lost.insert(entry);

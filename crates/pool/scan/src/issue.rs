@@ -1,7 +1,7 @@
 //! Reads and repairs the blocks of a slice, in the order of their addresses.
 
 use crate::gather::Found;
-use millpond_block::{BlockAudit, BlockError, BlockStore, Healed};
+use millpond_block::{BlockAudit, BlockError, BlockStore, Healed, Topology};
 use millpond_env::rank;
 use millpond_env::sync::Mutex;
 use millpond_env::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -32,8 +32,7 @@ struct Shared<'a> {
 }
 
 /// Reads all copies of these blocks (a resilver: as few as it can) and repairs them. Returns what was found, and which
-/// leaves were written.
-/// `None` if it was stopped: then nothing may be said of the slice, but repairs were made.
+/// leaves were written. `None` if it was stopped: then nothing may be said of the slice, but repairs were made.
 ///
 /// `may_continue` is called with the bytes issued so far.
 pub(crate) fn issue(
@@ -126,8 +125,7 @@ impl Shared<'_> {
             (finding.verdict == Verdict::Absent).then_some(finding.leaf)
         });
         for leaf in healed.failed.iter().copied().chain(absent) {
-            let guid = topology.tree.leaf(leaf).map(|node| node.config.guid);
-            let guid = guid.unwrap_or(Guid(0));
+            let guid = guid_of(&topology, leaf);
             outcome.losses.leaves.entry(guid).or_default().insert(birth);
         }
         drop(outcome);
@@ -136,6 +134,12 @@ impl Shared<'_> {
             repaired.entry(*leaf).or_default().insert(birth);
         }
     }
+}
+
+/// The guid of a leaf; 0 for an unknown one.
+pub(crate) fn guid_of(topology: &Topology, leaf: LeafId) -> Guid {
+    let node = topology.tree.leaf(leaf);
+    node.map_or(Guid(0), |node| node.config.guid)
 }
 
 /// Adds a block to those that are logged.

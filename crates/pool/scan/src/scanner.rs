@@ -2,7 +2,7 @@
 
 use crate::datasets::{Dataset, after, after_mos, next};
 use crate::gather::{Context, Gathered};
-use crate::issue::{issue, log};
+use crate::issue::{guid_of, issue, log};
 use millpond_env::sync::{Arc, Weak};
 use millpond_env::thread;
 use millpond_env::{Tunable, mark};
@@ -91,12 +91,12 @@ impl Scanner {
         loop {
             // The thread holds the pool only while it looks.
             let Some(pool) = weak.upgrade() else { return };
-            let is_suspended = is_suspended(&pool);
-            let outcome = match pool.is_scanning() {
-                _ if is_suspended => Ok(false),
-                true => self.slice(&pool),
-                false if pool.is_error_scrubbing() => self.error_slice(&pool),
-                false => Self::look(&pool, &mut due),
+            let (is_scanning, is_error_scrubbing) = (pool.is_scanning(), pool.is_error_scrubbing());
+            let outcome = match is_suspended(&pool) {
+                true if is_scanning || is_error_scrubbing => Ok(false),
+                _ if is_scanning => self.slice(&pool),
+                _ if is_error_scrubbing => self.error_slice(&pool),
+                _ => Self::look(&pool, &mut due),
             };
             let wait = match outcome {
                 Ok(true) => Duration::ZERO,
@@ -185,17 +185,13 @@ impl Scanner {
         };
         if !repaired.is_empty() {
             // A leaf lacks the blocks whose repairs did not become durable, although it may show them from a cache.
-            let leaves = repaired.keys().copied().collect();
-            for failed in view.store().flush_repairs(&leaves, &before) {
-                let guid_of = |leaf| topology.tree.leaf(leaf).map(|node| node.config.guid);
-                let births = repaired
-                    .iter()
-                    .filter(|(leaf, _)| guid_of(**leaf) == Some(failed));
-                let births = births.flat_map(|(_, births)| births).copied();
+            let leaves = repaired.keys().copied();
+            for leaf in view.store().flush_repairs(leaves, &before) {
                 outcome.errors += 1;
-                (outcome.losses.unflushed.entry(failed))
-                    .or_default()
-                    .extend(births);
+                let births = repaired.get(&leaf).into_iter().flatten().copied();
+                let unflushed = &mut outcome.losses.unflushed;
+                let lost = unflushed.entry(guid_of(&topology, leaf)).or_default();
+                lost.extend(births);
             }
         }
         for fault in gathered.faults.into_inner() {

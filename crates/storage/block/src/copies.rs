@@ -95,6 +95,7 @@ impl BlockStore {
             return Err(BlockError::Invalid { address, error });
         }
         let mut verify = |bytes: &[u8]| checksummer.verify(pointer, bytes).is_ok();
+        let birth = pointer.physical_birth();
         let mut failures = vec![];
         let mut all_unavailable = true;
         let mut blames = vec![];
@@ -104,16 +105,15 @@ impl BlockStore {
             } else if let Some(begun) = begun.take() {
                 let topology = Arc::clone(&begun.topology);
                 begun.finish(self, &mut verify).map(|resolved| {
-                    self.repair(&topology, &resolved, since);
+                    self.repair(&topology, &resolved, birth, since);
                     resolved.data
                 })
             } else {
                 let size = pointer.psize_bytes();
                 let buffer = self.cache.buffers.take(to_usize(size)).unwrap_or_default();
-                let birth = pointer.physical_birth();
                 let found = self.resolve(&topology, dva, size, birth, buffer, &mut verify);
                 found.map(|resolved| {
-                    self.repair(&topology, &resolved, since);
+                    self.repair(&topology, &resolved, birth, since);
                     resolved.data
                 })
             };

@@ -7,17 +7,17 @@
 use super::heal::is_right_now;
 use crate::io_stats::{IoClass, time_write};
 use crate::topology::Topology;
+use crate::unflushed::{Content, Ended};
 use crate::{BlockStore, CopyFailure};
 use millpond_env::mark;
 use millpond_env::sync::Arc;
-use millpond_ondisk::{BlockPointer, Dva, Guid};
+use millpond_ondisk::{BlockPointer, Dva, Txg};
 use millpond_vdev::{BlameReason, BlockRange, LeafId, Resolved, WritePlan};
-use std::collections::BTreeSet;
 
 impl BlockStore {
     /// Writes what leaves should have held, if repairs are enabled. A failed repair is counted against the
     /// leaf, whose bytes stay wrong; the read succeeds anyway.
-    pub(crate) fn repair(&self, topology: &Topology, resolved: &Resolved, since: u64) {
+    pub(crate) fn repair(&self, topology: &Topology, resolved: &Resolved, birth: Txg, since: u64) {
         if resolved.repairs.is_empty() || !self.may_repair(since) {
             return;
         }
@@ -28,7 +28,7 @@ impl BlockStore {
             if were_bytes_wrong && is_right_now(topology, leaf, offset_bytes, &repair.data) {
                 continue;
             }
-            write_over(topology, leaf, offset_bytes, &repair.data);
+            write_over(topology, leaf, offset_bytes, &repair.data, birth);
         }
     }
 
@@ -79,7 +79,7 @@ impl BlockStore {
             let Ok(plan) = plan else { continue };
             for write in plan.writes() {
                 let bytes = write.bytes(stored);
-                write_over(topology, write.leaf, write.offset_bytes, bytes);
+                write_over(topology, write.leaf, write.offset_bytes, bytes, range.birth);
             }
         }
     }
@@ -102,45 +102,61 @@ impl BlockStore {
     /// Makes the repairs of these leaves durable that were written since `before`. Returns the leaves for which that
     /// failed, and those whose devices lost writes meanwhile: the repairs may be among them.
     #[must_use]
-    pub fn flush_repairs(&self, leaves: &BTreeSet<LeafId>, before: &WriteBackErrors) -> Vec<Guid> {
+    pub fn flush_repairs(
+        &self,
+        leaves: impl Iterator<Item = LeafId>,
+        before: &WriteBackErrors,
+    ) -> Vec<LeafId> {
         let topology = self.topology();
         let mut failed = vec![];
         for leaf in leaves {
-            let is_durable = topology.writable_leaf(*leaf).is_some_and(|(device, _)| {
+            let is_durable = topology.writable_leaf(leaf).is_some_and(|(device, _)| {
                 let device = Arc::clone(device);
                 let then = before.0.get(leaf.0 as usize).copied().flatten();
                 let flush =
                     move || device.flush().is_ok() && Some(device.write_back_errors()) == then;
-                topology.request(*leaf, 0, flush).unwrap_or(false)
+                topology.request(leaf, 0, flush).unwrap_or(false)
             });
             if !is_durable {
-                failed.push(topology.leaf_guid(*leaf));
+                failed.push(leaf);
             }
         }
         failed
     }
 }
 
-/// Returns whether the device took the bytes.
-fn write_over(topology: &Topology, leaf: LeafId, offset_bytes: u64, bytes: &[u8]) -> bool {
+/// Writes the bytes of a block born in `birth` over what a leaf holds. Until a flush covers them they count among the
+/// leaf's unflushed writes: if it loses them, it lacks that txg.
+fn write_over(topology: &Topology, leaf: LeafId, offset_bytes: u64, bytes: &[u8], birth: Txg) {
     let Some((device, counters)) = topology.writable_leaf(leaf) else {
-        return false;
+        return;
     };
     let (device, counters) = (Arc::clone(device), Arc::clone(counters));
     let (clock, bytes): (_, Arc<[u8]>) = (topology.clock.clone(), bytes.into());
     let length = bytes.len() as u64;
+    let range = offset_bytes..offset_bytes.saturating_add(length);
     // If the device does not answer, its bytes stay wrong.
-    let written = topology.request(leaf, length, move || {
+    let _ = topology.request(leaf, length, move || {
+        let begun = (counters.unflushed()).begin(&device, std::iter::once(range.clone()));
         let write = || {
             let _operation = counters.queue().enter(IoClass::AsyncWrite);
             device.write(offset_bytes, &bytes)
         };
         let outcome = time_write(&clock, &counters, IoClass::AsyncWrite, length, write);
-        counters.count_writes(1, length, u64::from(outcome.is_err()));
-        if outcome.is_ok() {
+        let has_failed = outcome.is_err();
+        counters.count_writes(1, length, u64::from(has_failed));
+        let written = (!has_failed).then(|| Ended {
+            range,
+            txg: Some(birth),
+            content: Content::Own(Arc::clone(&bytes)),
+        });
+        if !has_failed {
             counters.count_repair(length);
         }
-        outcome.is_ok()
+        match counters.status().is_usable() {
+            true => begun.end(written.into_iter(), has_failed),
+            // The leaf went out of use meanwhile; the write counts for nothing.
+            false => begun.forget(),
+        }
     });
-    written.unwrap_or(false)
 }

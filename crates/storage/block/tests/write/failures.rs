@@ -324,6 +324,31 @@ fn a_repair_that_fails_does_not_hurt_the_read() {
     assert_eq!((stats.write_errors, stats.repaired_bytes), (1, 0));
 }
 
+/// A power cut may take back what no flush covers. So a leaf that loses a repair lacks the block's txg.
+#[test]
+fn repairs_by_reads_are_flushed_or_missed() {
+    for is_lost in [false, true] {
+        let pool = Pool::new(&[(Vdev::Raidz(3, 1), 9)]);
+        let pointer = pool.write_one(job(noise(1, 8192))).pointer;
+        spoil(&pool.devices[1], 512);
+        let store = pool.reopened();
+        store.set_repair(true);
+        store.read(&pointer, address(), None).unwrap();
+        assert_eq!(store.topology().leaf_stats(LeafId(1)).repaired_bytes, 4096);
+        let flushes = || pool.devices[1].flushes.load(Ordering::SeqCst);
+        let before = flushes();
+        pool.devices[1].fails_flush.store(is_lost, Ordering::SeqCst);
+        store.flush().unwrap();
+        assert!(flushes() > before);
+        let missed = store.take_missed();
+        let missed: Vec<_> = missed.iter().map(|one| (one.leaf.0, one.txg)).collect();
+        match is_lost {
+            true => assert_eq!(missed, [(1, pointer.physical_birth())]),
+            false => assert_eq!(missed, []),
+        }
+    }
+}
+
 #[test]
 fn reads_begun_before_space_reuse_repair_nothing() {
     let _mark = mark::expect("late-repair-dropped");
