@@ -312,8 +312,8 @@ fn cut_everywhere(shape: &str, top: (NewLayout, usize)) {
     judge_cuts(shape, &world, &states, INITIALIZE, &mut Seed::new(94));
 }
 
-/// Every power cut during an activity leaves one of the states; what goes on after it ends. `states` are the files, and
-/// from which number of requests on they are known to be there.
+/// Every power cut during an activity leaves one of the states, and an activity that was still running ends after the
+/// import. `states` are the files, and from which number of requests on they are known to be there.
 pub(crate) fn judge_cuts(
     shape: &str,
     world: &World,

@@ -5,8 +5,9 @@
 //! write, and the next flush rewrites it.
 
 use crate::Topology;
-use crate::io_stats::{IoClass, IoClock, QueuedWrites};
-use crate::topology::LeafCounters;
+use crate::io_stats::{IoClass, IoClock};
+use crate::io_watch::QueuedWrites;
+use crate::leaf_counters::LeafCounters;
 use crate::unflushed::{Content, Ended, FlushFailure};
 use millpond_device::{Device, DeviceError, DiscardSupport, Watch, WriteRequest};
 use millpond_env::sync::Arc;

@@ -19,8 +19,11 @@ mod error;
 mod expiry;
 mod gang;
 mod io_stats;
+mod io_watch;
+mod leaf_counters;
 mod leaf_device;
 mod leaf_queue;
+mod leaf_requests;
 mod leaf_status;
 mod log;
 mod many;
@@ -42,6 +45,7 @@ pub use damage::{DamagedBlock, PointerValidity};
 pub use error::{BlockError, CopyFailure};
 pub use expiry::ViewExpiry;
 pub use io_stats::{IoClass, IoClock, IoStats, SIZE_BUCKETS, TimeStats, WAIT_BUCKETS};
+pub use leaf_counters::{LeafCounters, LeafStats};
 pub use leaf_status::{LeafCondition, LeafMonitor, LeafReason, LeafRefusal, LeafState, LeafStatus};
 pub use log::LogBlock;
 pub use millpond_cache::{CacheStatistics, Lookups, Retention};
@@ -50,7 +54,7 @@ pub use prefetch::PrefetchStats;
 pub use requests::{NoAnswer, RequestDeadline, unhurried};
 pub use retry::{RetryPolicy, RetryingThread};
 pub use store::BlockStore;
-pub use topology::{LeafCounters, LeafStats, Topology};
+pub use topology::Topology;
 pub use write::{
     Allocate, BlockWrite, FlushError, LogWrite, Missed, NoSpace, SpaceRequest, WriteBackErrors,
     WrittenBlock, WrittenForm,

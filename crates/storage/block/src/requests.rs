@@ -17,23 +17,20 @@
 //! the other.
 
 use crate::io_stats::IoClock;
+use crate::leaf_counters::LeafCounters;
+use crate::leaf_requests::{LeafRequests, Request};
 use crate::leaf_status::{LeafCondition, LeafReason, LeafState};
-use crate::topology::{LeafCounters, Topology};
+use crate::topology::Topology;
 use millpond_device::DeviceError;
 use millpond_env::mark;
 use millpond_env::rank;
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Condvar, Mutex, MutexGuard};
-use millpond_env::thread::{self, JoinHandle};
 use millpond_vdev::{LeafId, VdevKind};
 use std::cell::Cell;
-use std::collections::VecDeque;
-use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-/// The most threads of one leaf.
-const THREADS_MAX: usize = 8;
 /// A leaf with requests in flight that completed none for this long is slow: reads are planned around it.
 const SLOW_NS: u64 = 1_000_000_000;
 /// How long a caller waits for an optional request.
@@ -85,14 +82,6 @@ pub fn unhurried<T>(body: impl FnOnce() -> T) -> T {
     }
     let _restore = Restore(IS_UNHURRIED.replace(true));
     body()
-}
-
-/// A queued or running request.
-trait Request: Send + Sync {
-    fn perform(&self);
-    /// Drops the outcome: no caller waits for it.
-    fn abandon(&self);
-    fn is_abandoned(&self) -> bool;
 }
 
 struct Job<R> {
@@ -147,86 +136,7 @@ impl<R: Send> Request for Job<R> {
     }
 }
 
-/// The threads that make a leaf's requests, started on first use.
-#[derive(Default)]
-pub(crate) struct LeafRequests {
-    queue: Arc<Queue>,
-    threads: Mutex<Vec<JoinHandle<()>>, rank::Leaf>,
-}
-
-impl fmt::Debug for LeafRequests {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LeafRequests").finish_non_exhaustive()
-    }
-}
-
-#[derive(Default)]
-struct Queue {
-    state: Mutex<QueueState, rank::LeafRequests>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct QueueState {
-    waiting: VecDeque<Arc<dyn Request>>,
-    under_way: Vec<Arc<dyn Request>>,
-    threads: usize,
-    idle: usize,
-    is_closed: bool,
-}
-
-impl Queue {
-    fn serve(&self) {
-        loop {
-            let request = {
-                let mut state = self.state.lock();
-                loop {
-                    if let Some(request) = state.waiting.pop_front() {
-                        state.under_way.push(Arc::clone(&request));
-                        break request;
-                    }
-                    if state.is_closed {
-                        return;
-                    }
-                    state.idle += 1;
-                    self.changed.wait(&mut state);
-                    state.idle -= 1;
-                }
-            };
-            request.perform();
-            let mut state = self.state.lock();
-            let same = |other: &Arc<dyn Request>| Arc::ptr_eq(other, &request);
-            if let Some(at) = state.under_way.iter().position(same) {
-                state.under_way.swap_remove(at);
-            }
-        }
-    }
-}
-
 impl LeafRequests {
-    fn submit(&self, request: Arc<dyn Request>) {
-        let needs_thread = {
-            let mut state = self.queue.state.lock();
-            state.waiting.push_back(Arc::clone(&request));
-            let is_short = state.waiting.len() > state.idle && state.threads < THREADS_MAX;
-            state.threads += usize::from(is_short);
-            is_short
-        };
-        self.queue.changed.notify_one();
-        if !needs_thread {
-            return;
-        }
-        let queue = Arc::clone(&self.queue);
-        match thread::spawn("block-leaf", move || queue.serve()) {
-            Ok(handle) => self.threads.lock().push(handle),
-            Err(_) => {
-                self.queue.state.lock().threads -= 1;
-                // Another thread may have taken the request meanwhile; then this does nothing.
-                request.perform();
-            }
-        }
-    }
-
     /// Makes a request that its caller can do without, with a limit of its own. None is made while the device
     /// has not answered an earlier one in time.
     pub(crate) fn try_request<R: Send + 'static>(
@@ -241,44 +151,6 @@ impl LeafRequests {
         let pending = Pending::new(LeafId(0), None, clock, 0, work);
         self.submit(Arc::clone(&pending.job) as Arc<dyn Request>);
         pending.wait_for(Some(nanoseconds(limit)), || true)
-    }
-
-    /// Abandons all queued and running requests.
-    fn abandon_all(&self) {
-        let all: Vec<Arc<dyn Request>> = {
-            let mut state = self.queue.state.lock();
-            let waiting = std::mem::take(&mut state.waiting).into_iter();
-            waiting.chain(state.under_way.iter().cloned()).collect()
-        };
-        all.iter().for_each(|request| request.abandon());
-    }
-
-    /// The number of abandoned requests that the device has not completed.
-    pub(crate) fn abandoned(&self) -> usize {
-        let state = self.queue.state.lock();
-        let under_way = state.under_way.iter();
-        under_way.filter(|request| request.is_abandoned()).count()
-    }
-}
-
-impl Drop for LeafRequests {
-    fn drop(&mut self) {
-        let is_free = {
-            let mut state = self.queue.state.lock();
-            state.is_closed = true;
-            state.under_way.is_empty()
-        };
-        self.queue.changed.notify_all();
-        if !is_free {
-            // These threads end when the device answers.
-            return;
-        }
-        for handle in self.threads.lock().drain(..) {
-            // The last reference to the leaf may be dropped by one of its requests.
-            if handle.thread().id() != thread::current_id() {
-                let _ = handle.join();
-            }
-        }
     }
 }
 

@@ -1,14 +1,14 @@
-//! The leaves that hold a pool's blocks, and their statistics.
+//! The leaves that hold a pool's blocks.
 
-use crate::io_stats::{IoClass, IoClock, IoStats, LeafIoStats, WatchedReads};
-use crate::leaf_queue::LeafQueue;
-use crate::leaf_status::{LeafMonitor, LeafStatus};
-use crate::requests::{LeafRequests, NoAnswer, Pending};
-use crate::unflushed::{FlushFailure, UnflushedWrites};
+use crate::io_stats::{IoClass, IoClock, IoStats};
+use crate::io_watch::WatchedReads;
+use crate::leaf_counters::{LeafCounters, LeafStats};
+use crate::leaf_status::LeafMonitor;
+use crate::requests::{NoAnswer, Pending};
+use crate::unflushed::FlushFailure;
 use millpond_device::{Device, DeviceError, DeviceRead, read_batch_watched};
 use millpond_env::sync::Arc;
-use millpond_env::sync::atomic::{AtomicU64, Ordering};
-use millpond_ondisk::{BlockPointer, Guid, Txg};
+use millpond_ondisk::{BlockPointer, Guid};
 use millpond_vdev::{
     AuditFinding, Blame, BlameReason, IndirectTables, LeafFault, LeafId, LeafOutcome, LeafRead,
     LeafTable, VdevTree, Verdict,
@@ -43,165 +43,6 @@ pub struct Topology {
     pub deadline: Option<Duration>,
 }
 
-/// Statistics of a leaf since the pool was opened, counted as in `zpool status`.
-#[derive(Debug, Default)]
-pub struct LeafCounters {
-    read_errors: AtomicU64,
-    checksum_errors: AtomicU64,
-    reads: AtomicU64,
-    read_bytes: AtomicU64,
-    write_errors: AtomicU64,
-    writes: AtomicU64,
-    write_bytes: AtomicU64,
-    repaired_bytes: AtomicU64,
-    flushes: AtomicU64,
-    trims: AtomicU64,
-    trim_bytes: AtomicU64,
-    trim_errors: AtomicU64,
-    waits: LeafIoStats,
-    unflushed: UnflushedWrites,
-    status: LeafStatus,
-    monitor: Arc<LeafMonitor>,
-    /// One more than the newest txg that the leaf missed since the pool was opened; 0 if it missed none.
-    missed_until: AtomicU64,
-    requests: LeafRequests,
-    queue: LeafQueue,
-    device_bytes: AtomicU64,
-}
-
-/// A copy of a leaf's counters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct LeafStats {
-    /// Reads that failed.
-    pub read_errors: u64,
-    /// Reads that returned wrong bytes.
-    pub checksum_errors: u64,
-    /// Reads issued.
-    pub reads: u64,
-    /// Bytes read.
-    pub read_bytes: u64,
-    /// Writes and flushes that failed.
-    pub write_errors: u64,
-    /// Writes issued; adjacent ones that were joined count once.
-    pub writes: u64,
-    /// Bytes written.
-    pub write_bytes: u64,
-    /// The part of `write_bytes` that repaired wrong bytes.
-    pub repaired_bytes: u64,
-    /// Flushes issued.
-    pub flushes: u64,
-    /// Discards issued.
-    pub trims: u64,
-    /// Bytes discarded.
-    pub trim_bytes: u64,
-    /// Discards that failed. They are no errors of the leaf: its free space stays as it is.
-    pub trim_errors: u64,
-}
-
-impl LeafCounters {
-    /// Counters at zero, whose errors are reported to `monitor`.
-    #[must_use]
-    pub fn new(monitor: &Arc<LeafMonitor>) -> Self {
-        Self {
-            monitor: Arc::clone(monitor),
-            ..Self::default()
-        }
-    }
-    /// Whether the leaf is in use.
-    #[must_use]
-    pub fn status(&self) -> &LeafStatus {
-        &self.status
-    }
-    pub(crate) fn requests(&self) -> &LeafRequests {
-        &self.requests
-    }
-    /// Which requests may be with the device.
-    pub(crate) fn queue(&self) -> &LeafQueue {
-        &self.queue
-    }
-    /// The newest txg that the leaf missed since the pool was opened, known here before any topology knows it.
-    pub(crate) fn newest_missed(&self) -> Option<Txg> {
-        let until = self.missed_until.load(Ordering::SeqCst);
-        until.checked_sub(1).map(Txg)
-    }
-    pub(crate) fn note_missed(&self, txg: Txg) {
-        self.missed_until
-            .fetch_max(txg.0.saturating_add(1), Ordering::SeqCst);
-    }
-    /// Forgets what the leaf missed before `end`, because it was written again.
-    pub fn forget_missed(&self, end: Txg) {
-        let old = |until: u64| (until <= end.0).then_some(0);
-        let (order, missed) = (Ordering::SeqCst, &self.missed_until);
-        let _ = missed.fetch_update(order, order, old);
-    }
-    /// The size of the leaf's device, or of its last one, in bytes; 0 if it never had one.
-    #[must_use]
-    pub fn device_bytes(&self) -> u64 {
-        self.device_bytes.load(Ordering::Relaxed)
-    }
-    /// Adds errors to a counter.
-    fn add_errors(&self, counter: &AtomicU64, errors: u64) {
-        if errors > 0 {
-            counter.fetch_add(errors, Ordering::Relaxed);
-            self.monitor.raise();
-        }
-    }
-    /// A copy of the counters.
-    #[must_use]
-    pub fn stats(&self) -> LeafStats {
-        LeafStats {
-            read_errors: self.read_errors.load(Ordering::Relaxed),
-            checksum_errors: self.checksum_errors.load(Ordering::Relaxed),
-            reads: self.reads.load(Ordering::Relaxed),
-            read_bytes: self.read_bytes.load(Ordering::Relaxed),
-            write_errors: self.write_errors.load(Ordering::Relaxed),
-            writes: self.writes.load(Ordering::Relaxed),
-            write_bytes: self.write_bytes.load(Ordering::Relaxed),
-            repaired_bytes: self.repaired_bytes.load(Ordering::Relaxed),
-            flushes: self.flushes.load(Ordering::Relaxed),
-            trims: self.trims.load(Ordering::Relaxed),
-            trim_bytes: self.trim_bytes.load(Ordering::Relaxed),
-            trim_errors: self.trim_errors.load(Ordering::Relaxed),
-        }
-    }
-    /// How long requests took, how large they were, and how many wait now.
-    #[must_use]
-    pub fn io_stats(&self) -> IoStats {
-        self.waits.stats()
-    }
-    pub(crate) fn waits(&self) -> &LeafIoStats {
-        &self.waits
-    }
-    /// The leaf's writes that no flush covers.
-    pub(crate) fn unflushed(&self) -> &UnflushedWrites {
-        &self.unflushed
-    }
-    /// Resets the counts of errors and slow operations; the other counters stay.
-    pub fn clear_errors(&self) {
-        self.waits.clear_slow();
-        for errors in [&self.read_errors, &self.write_errors, &self.checksum_errors] {
-            errors.store(0, Ordering::Relaxed);
-        }
-    }
-    pub(crate) fn count_writes(&self, writes: u64, bytes: u64, errors: u64) {
-        self.writes.fetch_add(writes, Ordering::Relaxed);
-        self.write_bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.add_errors(&self.write_errors, errors);
-    }
-    pub(crate) fn count_repair(&self, bytes: u64) {
-        self.repaired_bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-    pub(crate) fn count_trim(&self, bytes: u64, errors: u64) {
-        self.trims.fetch_add(1, Ordering::Relaxed);
-        self.trim_bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.trim_errors.fetch_add(errors, Ordering::Relaxed);
-    }
-    pub(crate) fn count_flush(&self, is_good: bool) {
-        self.flushes.fetch_add(1, Ordering::Relaxed);
-        self.add_errors(&self.write_errors, u64::from(!is_good));
-    }
-}
-
 impl Topology {
     /// A topology whose counters are zero. `devices` is by leaf id.
     #[must_use]
@@ -234,8 +75,7 @@ impl Topology {
     pub fn note_sizes(&self) {
         for (device, counters) in self.devices.iter().zip(&self.counters) {
             if let Some(device) = device {
-                let size = device.size_bytes();
-                counters.device_bytes.store(size, Ordering::Relaxed);
+                counters.note_size(device.size_bytes());
             }
         }
     }
@@ -299,7 +139,7 @@ impl Topology {
         let index = leaf.0 as usize;
         let device = self.devices.get(index)?.as_ref()?;
         let counters = self.counters.get(index)?;
-        counters.status.is_usable().then_some((device, counters))
+        counters.status().is_usable().then_some((device, counters))
     }
 
     /// Makes the writes of a leaf durable.
@@ -501,10 +341,7 @@ impl Topology {
         }
         // A plan's reads are never longer than a block with its padding: less than 32 MiB.
         let length_bytes = usize::try_from(read.length_bytes).map_err(|_| LeafFault::Length)?;
-        counters.reads.fetch_add(1, Ordering::Relaxed);
-        counters
-            .read_bytes
-            .fetch_add(read.length_bytes, Ordering::Relaxed);
+        counters.count_read(read.length_bytes);
         let read = DeviceRead {
             device: device.as_ref(),
             offset_bytes: read.offset_bytes,
@@ -519,13 +356,9 @@ impl Topology {
             return;
         };
         match blame.reason {
-            BlameReason::Checksum => {
-                counters.add_errors(&counters.checksum_errors, 1);
-            }
+            BlameReason::Checksum => counters.count_checksum_error(),
             BlameReason::Io(LeafFault::Absent) | BlameReason::Stale => {}
-            BlameReason::Io(_) => {
-                counters.add_errors(&counters.read_errors, 1);
-            }
+            BlameReason::Io(_) => counters.count_read_error(),
         }
     }
 
@@ -535,12 +368,8 @@ impl Topology {
             return;
         };
         match finding.verdict {
-            Verdict::Wrong => {
-                counters.add_errors(&counters.checksum_errors, 1);
-            }
-            Verdict::Fault(fault) if fault != LeafFault::Absent => {
-                counters.add_errors(&counters.read_errors, 1);
-            }
+            Verdict::Wrong => counters.count_checksum_error(),
+            Verdict::Fault(fault) if fault != LeafFault::Absent => counters.count_read_error(),
             _ => {}
         }
     }

@@ -13,7 +13,7 @@
 //! rewritten, so that old bytes never overtake new ones. `state` is held for a few look-ups and insertions.
 
 use crate::io_stats::IoClass;
-use crate::topology::LeafCounters;
+use crate::leaf_counters::LeafCounters;
 use crate::write::Batch;
 use millpond_device::{Device, DeviceError, Unwatched, WriteRequest};
 use millpond_env::mark;

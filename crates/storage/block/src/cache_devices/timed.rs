@@ -1,7 +1,8 @@
 //! A cache device whose requests have a deadline: readers must not wait for a device that the pool does not need.
 
 use crate::io_stats::IoClock;
-use crate::requests::{LeafRequests, NoAnswer};
+use crate::leaf_requests::LeafRequests;
+use crate::requests::NoAnswer;
 use millpond_device::{Device, DeviceError};
 use millpond_env::sync::Arc;
 use std::time::Duration;

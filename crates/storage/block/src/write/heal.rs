@@ -5,9 +5,11 @@
 //! An audit plans its writes. Those of several blocks are then written together: neighbours in one operation, and each
 //! leaf in a thread of its own while the caller reads on.
 
-use crate::io_stats::{IoClass, IoClock, time_write};
+use crate::io_stats::{IoClass, IoClock};
+use crate::io_watch::time_write;
+use crate::leaf_counters::LeafCounters;
 use crate::requests::Started;
-use crate::topology::{LeafCounters, Topology};
+use crate::topology::Topology;
 use crate::{BlockAudit, BlockError, BlockStore, ViewExpiry};
 use millpond_device::{Device, WriteRequest, next_run};
 use millpond_env::mark;

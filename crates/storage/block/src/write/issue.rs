@@ -2,7 +2,8 @@
 
 use super::place::Extent;
 use super::workers::{Running, Workers};
-use crate::io_stats::{IoClass, QueuedWrites};
+use crate::io_stats::IoClass;
+use crate::io_watch::QueuedWrites;
 use crate::requests::Pending;
 use crate::topology::Topology;
 use crate::unflushed::{Content, Ended};

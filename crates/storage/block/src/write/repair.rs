@@ -5,7 +5,8 @@
 //! the read began ([`BlockStore::space_is_reusable`]).
 
 use super::heal::is_right_now;
-use crate::io_stats::{IoClass, time_write};
+use crate::io_stats::IoClass;
+use crate::io_watch::time_write;
 use crate::topology::Topology;
 use crate::unflushed::{Content, Ended};
 use crate::{BlockStore, CopyFailure};
