@@ -7,6 +7,7 @@ use millpond_engine::{
 };
 use millpond_ondisk::Guid;
 use millpond_tests::images::workspace;
+use millpond_tests::leaves;
 use millpond_tests::oracle::kernel::{self, Disks, Release};
 use millpond_tests::workload::Life;
 use std::path::Path;
@@ -26,30 +27,17 @@ fn slices(pool: &Pool, count: usize, blocks: usize) {
     }
 }
 
-fn leaf(pool: &Pool, image: &Path) -> Guid {
-    let topology = pool.inner().store().topology();
-    let path = image.to_str();
-    let mut leaves = topology.tree.leaves();
-    let found = leaves.find(|(_, node)| node.config.path.as_deref() == path);
-    found.unwrap().1.config.guid
-}
-
 fn attach(pool: &Pool, old: &Path, new: &Path, kind: AttachKind) {
     let device = open_device(new).unwrap();
-    let (old, options) = (leaf(pool, old), NewVdevOptions::default());
+    let (old, options) = (leaves::on(pool, old), NewVdevOptions::default());
     let attached = pool
         .inner()
         .attach_leaf(old, &device, kind, options, &|_| false);
     attached.unwrap();
 }
 
-/// A pool with files, snapshots and clones.
 fn lived(builder: PoolBuilder, name: &str) -> (Pool, Life) {
-    let pool = builder.create().unwrap();
-    let mut life = Life::new(name, "attach", crate::seed());
-    life.steps(&pool, 200);
-    pool.sync().unwrap();
-    (pool, life)
+    crate::lived(builder, name, "attach", 200)
 }
 
 fn finish(pool: &Pool) {
@@ -84,7 +72,9 @@ fn to_and_fro(release: Release) {
     attach(&pool, image(0), image(1), AttachKind::Mirror);
     life.steps(&pool, 20);
     finish(&pool);
-    pool.inner().detach_leaf(leaf(&pool, image(0))).unwrap();
+    pool.inner()
+        .detach_leaf(leaves::on(&pool, image(0)))
+        .unwrap();
     life.steps(&pool, 20);
     pool.export().unwrap();
     lives.push(("moved", life));
@@ -118,7 +108,7 @@ fn to_and_fro(release: Release) {
         is_temporary: false,
     };
     pool.inner()
-        .offline_leaf(leaf(&pool, image(11)), how)
+        .offline_leaf(leaves::on(&pool, image(11)), how)
         .unwrap();
     let spare = Guid(
         pool.committed().unwrap().inner().spares()[0]

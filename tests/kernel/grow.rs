@@ -2,22 +2,14 @@
 
 use crate::Rig;
 use millpond_engine::{Growth, NewHalf, NewLayout, Pool, PoolBuilder, WriteOptions};
-use millpond_ondisk::Guid;
 use millpond_tests::images::workspace;
+use millpond_tests::leaves;
 use millpond_tests::oracle::kernel::{self, Disks, Release};
 use millpond_tests::workload::Life;
 use millpond_vdev::AllocationClass::Log;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 const MIB: u64 = 128;
-
-fn leaf(pool: &Pool, image: &Path) -> Guid {
-    let topology = pool.inner().store().topology();
-    let path = image.to_str();
-    let mut leaves = topology.tree.leaves();
-    let found = leaves.find(|(_, node)| node.config.path.as_deref() == path);
-    found.unwrap().1.config.guid
-}
 
 fn enlarge(images: &[PathBuf]) {
     for image in images {
@@ -26,19 +18,14 @@ fn enlarge(images: &[PathBuf]) {
     }
 }
 
-/// A pool with files, snapshots and clones.
 fn lived(builder: PoolBuilder, name: &str) -> (Pool, Life) {
-    let pool = builder.create().unwrap();
-    let mut life = Life::new(name, "grow", crate::seed());
-    life.steps(&pool, 150);
-    pool.sync().unwrap();
-    (pool, life)
+    crate::lived(builder, name, "grow", 150)
 }
 
 fn split(pool: &Pool, name: &str, sides: &[&PathBuf]) {
     let half = NewHalf {
         name,
-        sides: sides.iter().map(|image| leaf(pool, image)).collect(),
+        sides: sides.iter().map(|image| leaves::on(pool, image)).collect(),
         settings: &[],
         writing: WriteOptions::default(),
     };
@@ -68,7 +55,7 @@ fn to_and_fro(release: Release) {
         enlarge(&of);
         let grown = pool
             .inner()
-            .grow_vdevs(Some(leaf(&pool, &of[0])), Growth::Ordered);
+            .grow_vdevs(Some(leaves::on(&pool, &of[0])), Growth::Ordered);
         assert!(grown.unwrap() > 0);
         life.steps(&pool, 30);
         pool.export().unwrap();

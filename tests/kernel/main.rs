@@ -5,6 +5,7 @@
 //! Each test takes minutes, so only `make test-kernel` runs them. `MILLPOND_KERNEL_SEED` sets another first
 //! seed.
 
+mod activity;
 mod attach;
 mod cache;
 mod grow;
@@ -18,8 +19,8 @@ mod scan;
 mod states;
 
 use millpond_engine::{
-    Caller, DatasetKind, FileSystem, NewLayout, NewMode, Node, PoolBuilder, PropertyValue, View,
-    WriteAt,
+    Caller, DatasetKind, FileSystem, NewLayout, NewMode, Node, Pool, PoolBuilder, PropertyValue,
+    View, WriteAt,
 };
 use millpond_tests::oracle::kernel::{self, Release, only_one_has, written};
 use millpond_tests::workload::{Life, manifest, space_by_owner, space_list};
@@ -31,6 +32,15 @@ use std::sync::Arc;
 fn seed() -> u64 {
     let value = std::env::var("MILLPOND_KERNEL_SEED").ok();
     value.and_then(|value| value.parse().ok()).unwrap_or(1)
+}
+
+/// A pool with files, snapshots and clones.
+fn lived(builder: PoolBuilder, name: &str, shape: &str, steps: usize) -> (Pool, Life) {
+    let pool = builder.create().unwrap();
+    let mut life = Life::new(name, shape, seed());
+    life.steps(&pool, steps);
+    pool.sync().unwrap();
+    (pool, life)
 }
 
 /// Whether the virtual machines are available; prints a message if not.

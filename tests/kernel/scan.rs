@@ -59,13 +59,8 @@ fn rot(image: &Path, seed: u64) {
     assert!(count > 100, "{count} sectors are damaged");
 }
 
-/// A pool with files, snapshots and clones.
 fn lived(builder: PoolBuilder, name: &str) -> (Pool, Life) {
-    let pool = builder.create().unwrap();
-    let mut life = Life::new(name, "scan", crate::seed());
-    life.steps(&pool, 250);
-    pool.sync().unwrap();
-    (pool, life)
+    crate::lived(builder, name, "scan", 250)
 }
 
 /// Begins a scrub of a damaged pool here, and makes a part of it.

@@ -9,6 +9,7 @@
 //! - [`absence`] enumerates which disks may be absent, [`mutate`] damages disks.
 //! - [`runner`] runs and prints cases like the standard test harness.
 //! - [`oracle`] lets OpenZFS's own programs and kernel module check images that were written here.
+//! - [`leaves`] finds the leaves of a pool.
 //! - [`recount`] recomputes all space counters of every dataset.
 //! - [`soak`] runs pools on simulated disks that fail.
 //! - [`workload`] applies random work to a pool and to a model of it.
@@ -24,6 +25,7 @@ pub mod calendar;
 pub mod compare;
 pub mod hostile;
 pub mod images;
+pub mod leaves;
 pub mod mutate;
 pub mod old_pools;
 pub mod oracle;

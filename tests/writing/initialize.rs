@@ -15,9 +15,9 @@ use millpond_env::mark;
 use millpond_ondisk::pool_directory::vdev_key;
 use millpond_ondisk::{Guid, ObjectId};
 use millpond_sim::{Seed, SimDisk, World};
+use millpond_tests::leaves::{self, stored_activity};
 use millpond_tests::workload::Life;
 use millpond_vdev::AllocationClass::Normal;
-use millpond_zap::Zap;
 use std::sync::{Arc, Mutex};
 
 const MIRROR: (NewLayout, usize) = (Mirror, 2);
@@ -44,12 +44,6 @@ pub(crate) fn small(batches: usize) -> SliceLimits {
     }
 }
 
-pub(crate) fn leaves(pool: &Pool) -> Vec<Guid> {
-    let topology = pool.inner().store().topology();
-    let leaves = topology.tree.leaves();
-    leaves.map(|(_, node)| node.config.guid).collect()
-}
-
 pub(crate) fn change(pool: &Pool, leaves: &[Guid], action: ActivityAction) {
     let refused = pool
         .inner()
@@ -60,27 +54,7 @@ pub(crate) fn change(pool: &Pool, leaves: &[Guid], action: ActivityAction) {
 
 /// The stored state and progress of a leaf.
 pub(crate) fn stored(pool: &Pool, leaf: Guid) -> (u64, u64) {
-    stored_of(pool, leaf, INITIALIZE)
-}
-
-/// The stored state and progress of an activity on a leaf.
-pub(crate) fn stored_of(pool: &Pool, leaf: Guid, activity: LeafActivity) -> (u64, u64) {
-    let (state, offset) = match activity {
-        LeafActivity::Initialize => (vdev_key::INITIALIZE_STATE, vdev_key::INITIALIZE_OFFSET),
-        LeafActivity::Trim => (vdev_key::TRIM_STATE, vdev_key::TRIM_OFFSET),
-    };
-    let number = |name| stored_number(pool, leaf, name).unwrap_or(0);
-    (number(state), number(offset))
-}
-
-/// A number in a leaf's ZAP.
-pub(crate) fn stored_number(pool: &Pool, leaf: Guid, name: &str) -> Option<u64> {
-    let view = pool.inner().committed().unwrap();
-    let topology = view.store().topology();
-    let found = topology.tree.find_leaf(leaf).unwrap();
-    let zap = topology.tree.leaf(found).unwrap().config.zap_leaf.unwrap();
-    let zap = Zap::open(view.mos().object(zap).unwrap()).unwrap();
-    zap.lookup_u64(name.as_bytes()).unwrap()
+    stored_activity(pool, leaf, INITIALIZE)
 }
 
 pub(crate) fn history(pool: &Pool) -> String {
@@ -143,7 +117,7 @@ fn free_space_is_filled_and_nothing_else_changes() {
         let world = World::without_journal(91);
         let (pool, mut life) = lived(&world, shape, &tops, 60);
         assert_eq!(all_pattern_bytes(&world), 0);
-        change(&pool, &leaves(&pool), START);
+        change(&pool, &leaves::all(&pool), START);
         let mut slices = 0;
         while pool.inner().leaf_activity_slice(&small(9)).unwrap() {
             // Programs write and free between the slices.
@@ -153,12 +127,12 @@ fn free_space_is_filled_and_nothing_else_changes() {
             slices += 1;
         }
         assert!(slices > 5, "{shape}: {slices}");
-        for leaf in leaves(&pool) {
+        for leaf in leaves::all(&pool) {
             let (state, offset) = stored(&pool, leaf);
             assert!(state == COMPLETE && offset > 90 << 20, "{shape}: {offset}");
         }
         // A second time, while nothing else changes: only what this writes itself is missing.
-        change(&pool, &leaves(&pool), START);
+        change(&pool, &leaves::all(&pool), START);
         pool.inner()
             .leaf_activity_slice(&SliceLimits::default())
             .unwrap();
@@ -275,13 +249,13 @@ fn what_programs_write_during_the_requests_is_kept() {
             }
         });
         *program.run.lock().unwrap() = Some(run);
-        change(&pool, &leaves(&pool), START);
+        change(&pool, &leaves::all(&pool), START);
         *program.thread.lock().unwrap() = Some(std::thread::current().id());
         finish(&pool);
         *program.thread.lock().unwrap() = None;
         *program.run.lock().unwrap() = None;
         assert_eq!(*runs.lock().unwrap(), RUNS, "{shape}");
-        for leaf in leaves(&pool) {
+        for leaf in leaves::all(&pool) {
             assert_eq!(stored(&pool, leaf).0, COMPLETE, "{shape}");
         }
         let (filled, free) = (all_pattern_bytes(&world), free_bytes(&pool));
@@ -298,7 +272,7 @@ fn cut_everywhere(shape: &str, top: (NewLayout, usize)) {
     let mut state = Files::new();
     step(&pool, 0, &mut state);
     pool.sync().unwrap();
-    let all = leaves(&pool);
+    let all = leaves::all(&pool);
     world.forget();
     let mut states = vec![(0, state.clone())];
     change(&pool, &all, START);
@@ -349,8 +323,8 @@ pub(crate) fn judge_cuts(
         let pool = sim::open(after).unwrap_or_else(|error| panic!("{what}: {error}"));
         resumed += usize::from(pool.inner().is_leaf_active(activity));
         finish(&pool);
-        for leaf in leaves(&pool) {
-            let state = stored_of(&pool, leaf, activity).0;
+        for leaf in leaves::all(&pool) {
+            let state = stored_activity(&pool, leaf, activity).0;
             assert!([NONE, COMPLETE].contains(&state), "{what}");
         }
         pool.export().unwrap();
@@ -376,7 +350,7 @@ fn every_crash_is_survived_on_a_raidz() {
 fn it_is_suspended_resumed_cancelled_and_reset() {
     let world = World::without_journal(95);
     let (pool, life) = lived(&world, "states", &[MIRROR], 30);
-    let all = leaves(&pool);
+    let all = leaves::all(&pool);
     let (first, second) = (all[0], all[1]);
     let refused = |pool: &Pool, action| {
         let refused = pool
@@ -448,7 +422,7 @@ fn it_is_suspended_resumed_cancelled_and_reset() {
 fn leaves_may_leave_and_return_meanwhile() {
     let world = World::without_journal(96);
     let (pool, life) = lived(&world, "leave", &[(Mirror, 3)], 30);
-    let all = leaves(&pool);
+    let all = leaves::all(&pool);
     change(&pool, &all, START);
     pool.inner().leaf_activity_slice(&small(2)).unwrap();
     pool.inner()
@@ -504,7 +478,7 @@ fn stored_values_are_not_trusted() {
         finish(&pool);
         let refused = pool
             .inner()
-            .change_leaf_activity(&leaves(&pool), INITIALIZE, START);
+            .change_leaf_activity(&leaves::all(&pool), INITIALIZE, START);
         assert_eq!(refused.unwrap(), []);
         finish(&pool);
         pool.export().unwrap();
@@ -519,7 +493,7 @@ fn the_thread_does_it_while_programs_write() {
     let mut life = Life::new("tank", "thread", 5);
     life.file_bytes_max = 100_000;
     pool.inner().start_leaf_activities().unwrap();
-    let all = leaves(&pool);
+    let all = leaves::all(&pool);
     change(&pool, &all, START);
     let begun = std::time::Instant::now();
     while pool.inner().is_leaf_active(INITIALIZE) {

@@ -3,7 +3,7 @@
 
 use crate::exhaustive::judge;
 use crate::initialize::{
-    ACTIVE, COMPLETE, INITIALIZE, PATTERN, START, change, finish, leaves, small, stored,
+    ACTIVE, COMPLETE, INITIALIZE, PATTERN, START, change, finish, small, stored,
 };
 use crate::sim;
 use millpond_alloc::{HeldSpace, Hold, HoldLimits};
@@ -16,6 +16,7 @@ use millpond_env::mark;
 use millpond_ondisk::{Guid, VdevId};
 use millpond_pool::import::{find_pools, scan_devices};
 use millpond_sim::{SimDisk, World};
+use millpond_tests::leaves;
 use millpond_tests::workload::Life;
 use millpond_vdev::AllocationClass::Normal;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -158,7 +159,7 @@ impl Stage {
     /// before the request is.
     fn during_a_request(&self, disk: usize, other: impl FnOnce(&Pool) + Send) {
         let counted = &self.disks[disk];
-        change(&self.pool, &leaves(&self.pool), START);
+        change(&self.pool, &leaves::all(&self.pool), START);
         counted.barrier.is_armed.store(true, Ordering::SeqCst);
         let pool = &self.pool;
         std::thread::scope(|scope| {
@@ -255,11 +256,11 @@ fn an_exported_pool_gets_no_more_requests_and_continues_when_it_is_imported() {
     let filled = disks[1].requests();
     let pool = sim::open(&world).unwrap();
     assert!(pool.inner().is_leaf_active(INITIALIZE));
-    for leaf in leaves(&pool) {
+    for leaf in leaves::all(&pool) {
         assert_eq!(stored(&pool, leaf).0, ACTIVE);
     }
     finish(&pool);
-    for leaf in leaves(&pool) {
+    for leaf in leaves::all(&pool) {
         assert_eq!(stored(&pool, leaf).0, COMPLETE);
     }
     assert!(filled > 0);
@@ -290,7 +291,7 @@ fn a_split_waits_and_both_pools_continue() {
     found.retain(|pool| pool.name == "half");
     let half = sim::open_candidate(&stage.world, &found[0]).unwrap();
     finish(&half);
-    for leaf in leaves(&half) {
+    for leaf in leaves::all(&half) {
         assert_eq!(stored(&half, leaf).0, COMPLETE);
     }
     half.inner().export().unwrap();

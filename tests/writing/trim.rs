@@ -4,7 +4,7 @@
 use crate::exhaustive::{is_all, judge, step};
 use crate::initialize::{
     ACTIVE, COMPLETE, INITIALIZE, START, all_pattern_bytes, change, finish, free_bytes, is_sound,
-    judge_cuts, leaves, small, stored_number, stored_of,
+    judge_cuts, small,
 };
 use crate::scan::lived;
 use crate::sim;
@@ -19,6 +19,7 @@ use millpond_env::mark;
 use millpond_ondisk::Guid;
 use millpond_ondisk::pool_directory::vdev_key;
 use millpond_sim::{Event, Fault, FaultPlan, PowerCut, RequestKind, Scope, Seed, World};
+use millpond_tests::leaves::{self, stored_activity, stored_number};
 use millpond_tests::workload::Life;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -44,7 +45,7 @@ fn refused(pool: &Pool, leaves: &[Guid], action: ActivityAction) -> Vec<(Guid, A
 
 /// The stored state and progress of a leaf's trim.
 fn stored(pool: &Pool, leaf: Guid) -> (u64, u64) {
-    stored_of(pool, leaf, TRIM)
+    stored_activity(pool, leaf, TRIM)
 }
 
 fn set_autotrim(pool: &Pool, value: u64) {
@@ -80,11 +81,11 @@ fn free_space_is_discarded_and_nothing_else_changes() {
     ] {
         let world = World::without_journal(191);
         let (pool, mut life) = lived(&world, shape, &tops, 60);
-        change(&pool, &leaves(&pool), START);
+        change(&pool, &leaves::all(&pool), START);
         finish(&pool);
         let before = all_pattern_bytes(&world);
         assert!(before > 60 << 20, "{shape}: {before}");
-        trim(&pool, &leaves(&pool), start(0, false));
+        trim(&pool, &leaves::all(&pool), start(0, false));
         let mut slices = 0;
         while pool.inner().leaf_activity_slice(&small(4)).unwrap() {
             // Programs write and free between the slices.
@@ -94,7 +95,7 @@ fn free_space_is_discarded_and_nothing_else_changes() {
             slices += 1;
         }
         assert!(slices > 3, "{shape}: {slices}");
-        for leaf in leaves(&pool) {
+        for leaf in leaves::all(&pool) {
             let (state, offset) = stored(&pool, leaf);
             assert!(state == COMPLETE && offset > 80 << 20, "{shape}: {offset}");
         }
@@ -115,7 +116,7 @@ fn discarded_space_may_hold_anything_and_is_used_again() {
         let (pool, mut life) = lived(&world, shape, &[top], 40);
         set_autotrim(&pool, 1);
         for _ in 0..6 {
-            trim(&pool, &leaves(&pool), start(0, false));
+            trim(&pool, &leaves::all(&pool), start(0, false));
             while pool.inner().leaf_activity_slice(&small(8)).unwrap() {
                 life.steps(&pool, 3);
                 pool.inner().autotrim(&SliceLimits::default());
@@ -132,7 +133,7 @@ fn discarded_space_may_hold_anything_and_is_used_again() {
 fn it_is_suspended_resumed_and_cancelled() {
     let world = World::without_journal(193);
     let (pool, life) = lived(&world, "states", &[(Mirror, 2)], 30);
-    let all = leaves(&pool);
+    let all = leaves::all(&pool);
     let first = all[0];
     let why = |pool: &Pool, action| refused(pool, &[first], action).first().map(|(_, why)| *why);
     assert_eq!(why(&pool, Suspend), Some(ActivityRefusal::NotActive(TRIM)));
@@ -214,7 +215,7 @@ fn it_is_suspended_resumed_and_cancelled() {
 fn disks_that_cannot_or_fail_are_left_alone() {
     let world = World::without_journal(194);
     let (pool, life) = lived(&world, "cannot", &[(Mirror, 3)], 30);
-    let all = leaves(&pool);
+    let all = leaves::all(&pool);
     let none = DiscardSupport::default();
     world.disks()[0].set_discard_support(none);
     let bytes = discarded(&world);
@@ -243,7 +244,7 @@ fn disks_that_cannot_or_fail_are_left_alone() {
 fn a_faulted_leaf_forgets_what_was_to_be_done() {
     let world = World::without_journal(195);
     let (pool, _) = lived(&world, "faulted", &[(Mirror, 2)], 20);
-    let all = leaves(&pool);
+    let all = leaves::all(&pool);
     change(&pool, &all, START);
     trim(&pool, &all, start(0, false));
     let how = millpond_engine::Offline {
@@ -331,7 +332,7 @@ fn cut_everywhere(shape: &str, top: (NewLayout, usize)) {
             })
             .unwrap();
     }
-    let all = leaves(&pool);
+    let all = leaves::all(&pool);
     world.forget();
     let mut states = vec![(0, state.clone())];
     trim(&pool, &all, start(0, false));
@@ -381,7 +382,7 @@ fn random_work_with_discards_survives_random_cuts() {
         for round in 0..12 {
             life.steps(&pool, 8);
             if round % 5 == 1 {
-                let _ = refused(&pool, &leaves(&pool), start(0, false));
+                let _ = refused(&pool, &leaves::all(&pool), start(0, false));
             }
             pool.inner().leaf_activity_slice(&small(6)).unwrap();
             pool.inner().autotrim(&limits);
@@ -412,8 +413,8 @@ fn older_states_can_still_be_read() {
         let txg = pool.inner().uberblock().txg;
         let before = world.recorded();
         if round % 2 == 0 {
-            let _ = refused(&pool, &leaves(&pool), Cancel);
-            trim(&pool, &leaves(&pool), start(0, false));
+            let _ = refused(&pool, &leaves::all(&pool), Cancel);
+            trim(&pool, &leaves::all(&pool), start(0, false));
         }
         let started = pool.inner().uberblock().txg;
         pool.inner().autotrim(&SliceLimits::default());
@@ -478,8 +479,8 @@ fn stored_values_are_not_trusted() {
             pool.inner().leaf_activity_slice(&small(8)).unwrap();
             world.advance(1_000_000_000);
         }
-        let _ = refused(&pool, &leaves(&pool), Cancel);
-        trim(&pool, &leaves(&pool), start(0, false));
+        let _ = refused(&pool, &leaves::all(&pool), Cancel);
+        trim(&pool, &leaves::all(&pool), start(0, false));
         finish(&pool);
         pool.export().unwrap();
         is_sound(&world, &life, "values");

@@ -223,6 +223,8 @@ fn spares_and_cache_devices_are_held_as_long_as_their_pool() {
     );
     // Another daemon imports the pool.
     stage.done("state", "kill -KILL $(cat HERE/state/lock)");
+    // The system closes a killed program's sockets and files a moment later, in this order.
+    stage.done("state", "flock HERE/a true");
     stage.done("state", "HERE/millpond zpool list tank");
     for name in ["a", "spare", "cache", "later"] {
         assert!(!is_free(name), "{name}");
