@@ -25,6 +25,7 @@ mod log;
 mod properties;
 mod records;
 mod reguid;
+mod remove_log;
 mod repair;
 mod rig;
 mod scan;

@@ -248,3 +248,54 @@ fn a_device_that_shrank_is_refused_and_its_vdev_keeps_its_size() {
     let (text, code) = stage.run("zpool online tank @b");
     assert_eq!((text.as_str(), code), ("", 0));
 }
+
+#[test]
+fn log_vdevs_are_removed() {
+    let stage = Stage::new(&["a", "b", "l", "m", "n"]);
+    stage.quietly("zpool create tank mirror @a @b log @n mirror @l @m");
+    let words = "cannot remove @l: operation not supported on this type of pool";
+    stage.refused("zpool remove tank @l", words);
+    stage.refused(
+        "zpool remove tank mirror-7",
+        "cannot remove mirror-7: no such device in pool",
+    );
+    stage.refused(
+        "zpool remove tank mirror-0",
+        "millpond: removing devices that hold data is not implemented yet",
+    );
+    let (text, status) = stage.run("zpool remove -n tank mirror-2");
+    let memory = "Memory that will be used after removing mirror-2: 0\n";
+    assert_eq!((text.as_str(), status), (memory, 0));
+    let (text, status) = stage.run("zpool remove -np tank mirror-2");
+    assert_eq!((text.as_str(), status), ("mirror-2 0\n", 0));
+    stage.quietly("zpool remove -w tank mirror-2");
+    let (status, _) = stage.run("zpool status tank");
+    assert!(!status.contains("mirror-2"), "{status}");
+    assert!(status.contains("logs") && status.contains("@n"), "{status}");
+    // The devices can be used at once, and another log has a number of its own.
+    stage.quietly("zpool create other @l");
+    stage.quietly("zpool add tank log @m");
+    for name in ["@n", "@m"] {
+        stage.quietly(&format!("zpool remove tank {name}"));
+    }
+    let (history, _) = stage.run("zpool history -i tank");
+    for event in [
+        "vdev remove tank vdev 2 (log) mirror-2",
+        "zpool remove tank @n",
+    ] {
+        assert!(history.contains(event), "{event}: {history}");
+    }
+    let (events, _) = stage.run("zpool events");
+    assert!(
+        events.contains("sysevent.fs.zfs.vdev_remove_dev"),
+        "{events}"
+    );
+    let (status, _) = stage.run("zpool status tank");
+    assert!(!status.contains("logs"), "{status}");
+    stage.quietly("zpool destroy other");
+    stage.quietly("zpool export tank");
+    stage.judge("tank");
+    stage.quietly("zpool import tank");
+    stage.quietly("zpool export tank");
+    stage.judge("tank");
+}

@@ -109,6 +109,11 @@ pub enum PoolChange {
         /// Its guid.
         guid: u64,
     },
+    /// Removes a log vdev.
+    RemoveLog {
+        /// Its guid.
+        guid: u64,
+    },
     /// Starts, pauses or cancels a scrub.
     Scrub(ScrubAction),
     /// Starts a resilver, from the beginning if one runs.
@@ -212,6 +217,7 @@ impl PoolChange {
             Self::Attach(_) => Some("vdev_attach"),
             Self::Detach { .. } => Some("vdev_remove"),
             Self::RemoveAuxiliary { .. } => Some("vdev_remove_aux"),
+            Self::RemoveLog { .. } => Some("vdev_remove_dev"),
             _ => None,
         }
     }

@@ -111,6 +111,7 @@ pub(crate) fn apply(
                 clear_if(&found.device, Guid(*guid));
             }
         }
+        PoolChange::RemoveLog { guid } => engine.remove_log(Guid(*guid))?,
         PoolChange::Detach { leaf } => engine.detach_leaf(Guid(*leaf))?,
         PoolChange::Split(half) => split::split(pool, half)?,
         PoolChange::Scrub(ScrubAction::Start { since_last }) => {

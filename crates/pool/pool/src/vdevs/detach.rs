@@ -169,6 +169,7 @@ impl SyncContext<'_> {
             self.free_space_map(log)?;
         }
         if let Some(zap) = leaf.zap_leaf.filter(|zap| zap.0 != 0) {
+            self.pool.activities.forget(zap);
             self.free_vdev_zap(zap)?;
         }
         Ok(())

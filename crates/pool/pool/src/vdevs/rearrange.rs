@@ -3,7 +3,7 @@
 //!
 //! Page `docs/format/vdev-tree.md`, "Attaching and detaching".
 
-use millpond_ondisk::{Guid, ObjectId};
+use millpond_ondisk::{Guid, ObjectId, VdevId};
 use millpond_vdev::{VdevConfig, VdevType};
 
 /// What the new leaf is to the old one.
@@ -122,8 +122,23 @@ pub(crate) fn split(root: &VdevConfig, sides: &[Guid]) -> Result<Split, SplitRef
     }
 }
 
+/// The tree without a top-level vdev, and the vdev. Vdevs behind it keep their numbers: a hole takes its place.
+pub(crate) fn without_top(root: &VdevConfig, vdev: VdevId) -> Option<(VdevConfig, VdevConfig)> {
+    let mut root = root.clone();
+    let place = vdev.0 as usize;
+    if place + 1 == root.children.len() {
+        let gone = root.children.pop()?;
+        return Some((root, gone));
+    }
+    let top = root.children.get_mut(place)?;
+    let mut hole = VdevConfig::hole();
+    hole.id = Some(vdev.0.into());
+    let gone = std::mem::replace(top, hole);
+    Some((root, gone))
+}
+
 /// The leaves at or below a vdev.
-fn leaves_of(vdev: &VdevConfig) -> Vec<&VdevConfig> {
+pub(crate) fn leaves_of(vdev: &VdevConfig) -> Vec<&VdevConfig> {
     match vdev.kind.is_leaf() {
         true => vec![vdev],
         false => vdev.children.iter().flat_map(leaves_of).collect(),
@@ -437,6 +452,22 @@ mod tests {
         );
         let refused = split(&replacing.unwrap(), &[Guid(10)]);
         assert_eq!(refused.unwrap_err(), SplitRefusal::NotMirrors);
+    }
+
+    #[test]
+    fn a_hole_takes_the_place_of_a_vdev_before_others() {
+        let before = root(vec![top(leaf(10, 0)), top(leaf(11, 1)), top(leaf(12, 2))]);
+        let (made, gone) = without_top(&before, VdevId(1)).unwrap();
+        assert_eq!(gone, before.children[1]);
+        let hole = &made.children[1];
+        assert_eq!(
+            (hole.kind, hole.id, hole.guid),
+            (VdevType::Hole, Some(1), Guid(0))
+        );
+        assert_eq!(made.children[2], before.children[2]);
+        let (made, gone) = without_top(&made, VdevId(2)).unwrap();
+        assert_eq!((gone.guid, made.children.len()), (Guid(12), 2));
+        assert_eq!(without_top(&made, VdevId(2)), None);
     }
 
     #[test]
