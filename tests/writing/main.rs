@@ -31,6 +31,7 @@ mod rig;
 mod scan;
 mod sim;
 mod soak;
+mod spares;
 mod split;
 mod states;
 mod sweep;

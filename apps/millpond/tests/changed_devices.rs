@@ -299,3 +299,48 @@ fn log_vdevs_are_removed() {
     stage.quietly("zpool export tank");
     stage.judge("tank");
 }
+
+#[test]
+fn a_spare_is_used_by_hand() {
+    let stage = Stage::new(&["a", "b", "s", "t"]);
+    stage.quietly("zpool create tank mirror @a @b spare @s");
+    let spares = || {
+        let (text, _) = stage.run("zpool status tank");
+        let at = text.find("spares").map_or("", |at| &text[at..]);
+        let lines = at.lines().filter(|line| line.contains('@'));
+        let words = lines.flat_map(str::split_whitespace);
+        words.collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(spares(), "@s AVAIL");
+    stage.quietly("zpool replace -w tank @a @s");
+    assert_eq!(spares(), "@s INUSE currently in use");
+    let used = "invalid vdev specification\nuse '-f' to override the following errors:\n\
+                @s is part of active pool 'tank'";
+    stage.refused("zpool replace tank @b @s", used);
+    stage.quietly("zpool detach tank @s");
+    assert_eq!(spares(), "@s AVAIL");
+    stage.quietly("zpool replace -w tank @a @s");
+    stage.quietly("zpool detach tank @a");
+    assert_eq!(spares(), "");
+    let (status, _) = stage.run("zpool status tank");
+    assert!(
+        status.contains("@s") && !status.contains("spare"),
+        "{status}"
+    );
+    let (history, _) = stage.run("zpool history -i tank");
+    assert!(
+        history.contains("spare in vdev=@s for vdev=@a"),
+        "{history}"
+    );
+    // The old disk may be a spare now, also without the daemon.
+    stage.quietly("zpool add tank spare @a");
+    stage.quietly("zpool export tank");
+    stage.judge("tank");
+    let own = format!("millpond -d {} zpool", stage.folder.path().display());
+    stage.quietly(&format!("{own} replace tank @b @a"));
+    stage.quietly(&format!("{own} detach tank @b"));
+    stage.quietly("zpool import tank");
+    assert_eq!(spares(), "");
+    stage.quietly("zpool export tank");
+    stage.judge("tank");
+}

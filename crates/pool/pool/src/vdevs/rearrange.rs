@@ -38,6 +38,9 @@ pub enum AttachRefusal {
         "new device has a different optimal sector size; use the option '-o ashift=N' to override the optimal size"
     )]
     SectorSize,
+    /// The labels of the device are not those of a free spare.
+    #[error("the device is not labelled as a free hot spare; see 'zpool status'")]
+    NotSpare,
     /// The vdev is of a kind that this software does not change.
     #[error("vdevs of this kind are not changed yet")]
     Unsupported,
@@ -264,6 +267,8 @@ pub(crate) struct Detached {
     pub(crate) group_zap: Option<ObjectId>,
     /// A leaf that got the guid of the top-level vdev whose place it took: its guid before and after.
     pub(crate) renamed: Option<(Guid, Guid)>,
+    /// The guid in the list of spares of a spare that keeps the place of the leaf. It is no spare any more.
+    pub(crate) kept_spare: Option<Guid>,
 }
 
 /// Takes a leaf out of a mirror, or of a vdev that replaces it. If one sibling is left, it takes the place of their
@@ -283,11 +288,15 @@ pub(crate) fn detach(root: &VdevConfig, leaf: Guid) -> Result<Detached, DetachRe
     }
     let mut renamed = None;
     let mut group_zap = None;
+    let mut kept_spare = None;
     if parent.children.len() == 1
         && let Some(mut last) = parent.children.pop()
     {
         let is_top = above.len() == 1;
         last.id = parent.id;
+        if parent.kind == VdevType::Spare && std::mem::take(&mut last.is_spare) {
+            kept_spare = Some(last.guid);
+        }
         if is_top {
             let before = last.guid;
             group_zap = last.zap_top.take();
@@ -316,6 +325,7 @@ pub(crate) fn detach(root: &VdevConfig, leaf: Guid) -> Result<Detached, DetachRe
         leaf: gone,
         group_zap,
         renamed,
+        kept_spare,
     })
 }
 
