@@ -344,3 +344,59 @@ fn a_spare_is_used_by_hand() {
     stage.quietly("zpool export tank");
     stage.judge("tank");
 }
+
+#[test]
+fn pools_are_reopened() {
+    let stage = Stage::new(&["a", "b", "c", "d"]);
+    stage.quietly("zpool create tank mirror @a @b");
+    stage.quietly("zpool create other @c @d");
+    let words = "cannot open 'none': no such pool";
+    stage.refused("zpool reopen none", words);
+    let state = |name: &str| {
+        let (text, _) = stage.run("zpool status");
+        let line = text.lines().find(|line| line.contains(name));
+        let mut words = line.unwrap_or_default().split_whitespace();
+        words.nth(1).unwrap_or_default().to_owned()
+    };
+    // Files that are gone stay open until someone looks.
+    let path = |name: &str| stage.folder.path().join(name);
+    let away = |name: &str| std::fs::rename(path(name), stage.tools.path().join(name)).unwrap();
+    let back = |name: &str| std::fs::rename(stage.tools.path().join(name), path(name)).unwrap();
+    away("b");
+    away("c");
+    assert_eq!(state("@b"), "ONLINE");
+    stage.quietly("zpool reopen");
+    assert_eq!(
+        (state("@a"), state("@b")),
+        ("ONLINE".into(), "UNAVAIL".into())
+    );
+    // Without this one its pool could not go on.
+    assert_eq!(state("@c"), "ONLINE");
+    stage.quietly("zpool sync tank");
+    back("b");
+    back("c");
+    stage.quietly("zpool reopen -n tank");
+    stage.quietly("zpool wait -t resilver tank");
+    assert_eq!(state("@b"), "ONLINE");
+    // Another file at the path is not taken.
+    away("b");
+    stage.quietly("zpool reopen tank");
+    stage.resize("b", 128);
+    stage.quietly("zpool reopen tank");
+    assert_eq!(state("@b"), "UNAVAIL");
+    back("b");
+    stage.quietly("zpool reopen tank other");
+    stage.quietly("zpool wait -t resilver tank");
+    assert_eq!(state("@b"), "ONLINE");
+    // Devices that grew are measured.
+    for name in ["a", "b"] {
+        stage.resize(name, 256);
+    }
+    stage.quietly("zpool reopen tank");
+    assert_eq!(stage.sizes(), "112M\t128M");
+    stage.quietly("zpool set autoexpand=on tank");
+    stage.quietly("zpool reopen tank");
+    assert_eq!(stage.sizes(), "240M\t-");
+    stage.quietly("zpool export tank");
+    stage.judge("tank");
+}
