@@ -63,11 +63,11 @@ pub(crate) fn tops(pool: &Pool) -> Vec<VdevConfig> {
     pool.inner().config().root.children
 }
 
-fn kinds(vdev: &VdevConfig) -> Vec<VdevType> {
+pub(crate) fn kinds(vdev: &VdevConfig) -> Vec<VdevType> {
     vdev.children.iter().map(|child| child.kind).collect()
 }
 
-fn is_sound(view: &View, what: &str) {
+pub(crate) fn is_sound(view: &View, what: &str) {
     sim::verify(view).unwrap_or_else(|found| panic!("{what}: {found}"));
 }
 
@@ -248,11 +248,23 @@ fn write(pool: &Pool, number: u8, files: &mut Files) {
     files.insert(name, bytes);
 }
 
+pub(crate) fn add_spare(pool: &Pool, disk: &Arc<SimDisk>) {
+    let new = millpond_engine::NewVdevs {
+        spares: vec![new_device(disk)],
+        ..Default::default()
+    };
+    let options = NewVdevOptions::default();
+    pool.inner().add_vdevs(&new, options, &|_| false).unwrap();
+}
+
 /// Attaches or replaces while files are written, resilvers and detaches; the power fails at every point.
-fn cut_at_every_place(shape: &str, top: (NewLayout, usize), kind: AttachKind) {
+pub(crate) fn cut_at_every_place(shape: &str, top: (NewLayout, usize), kind: AttachKind) {
     let world = World::new(64);
     let pool = sim::create(&world, &[top], 64);
     let disk = world.disk(64 << 20, 512);
+    if kind == AttachKind::Spare {
+        add_spare(&pool, &disk);
+    }
     let mut files = Files::new();
     write(&pool, 0, &mut files);
     pool.sync().unwrap();
@@ -269,8 +281,10 @@ fn cut_at_every_place(shape: &str, top: (NewLayout, usize), kind: AttachKind) {
     write(&pool, 2, &mut files);
     promised(&pool, &files);
     match kind {
-        AttachKind::Mirror => pool.inner().detach_leaf(of_disk(&pool, 0)).unwrap(),
-        _ => assert_eq!(pool.inner().finish_replacements().unwrap(), 1),
+        AttachKind::Mirror | AttachKind::Spare => {
+            pool.inner().detach_leaf(of_disk(&pool, 0)).unwrap();
+        }
+        AttachKind::Replacement => assert_eq!(pool.inner().finish_replacements().unwrap(), 1),
     }
     write(&pool, 3, &mut files);
     promised(&pool, &files);
@@ -332,121 +346,6 @@ fn replacing_a_side_of_a_mirror_survives_every_crash() {
 #[test]
 fn replacing_a_column_of_raidz_survives_every_crash() {
     cut_at_every_place("replace, raidz", (Raidz(1), 3), AttachKind::Replacement);
-}
-
-/// A RAID-Z pool with a spare, which is offered to it. Returns the disk of the spare.
-fn with_spare(world: &World, shape: &str) -> (Pool, millpond_tests::workload::Life, Arc<SimDisk>) {
-    let (pool, life) = lived(world, shape, &[(Raidz(1), 3)], 80);
-    let spare = world.disk(128 << 20, 512);
-    let new = millpond_engine::NewVdevs {
-        spares: vec![new_device(&spare)],
-        ..Default::default()
-    };
-    let options = NewVdevOptions::default();
-    pool.inner().add_vdevs(&new, options, &|_| false).unwrap();
-    offer(&pool, &spare);
-    (pool, life, spare)
-}
-
-fn offer(pool: &Pool, disk: &Arc<SimDisk>) {
-    let view = pool.committed().unwrap();
-    let guid = view.inner().spares()[0].u64("guid").unwrap();
-    pool.inner().offer_spare(Guid(guid), Arc::clone(disk) as _);
-}
-
-fn fail(pool: &Pool, number: usize) {
-    let how = millpond_engine::Offline {
-        is_fault: true,
-        is_temporary: false,
-    };
-    let leaf = of_disk(pool, number);
-    pool.inner().offline_leaf(leaf, how).unwrap();
-}
-
-#[test]
-fn a_spare_steps_in_and_back() {
-    let _mark = mark::expect("spare-stepped-in");
-    let world = World::without_journal(66);
-    let (pool, mut life, spare) = with_spare(&world, "spare");
-    assert_eq!(pool.inner().step_in_spares(0).unwrap(), 0);
-    fail(&pool, 1);
-    assert_eq!(pool.inner().step_in_spares(1 << 40).unwrap(), 0);
-    assert_eq!(pool.inner().step_in_spares(0).unwrap(), 1);
-    assert_eq!(pool.inner().step_in_spares(0).unwrap(), 0);
-    assert_eq!(kinds(&tops(&pool)[0])[1], VdevType::Spare);
-    life.steps(&pool, 10);
-    complete(&pool);
-    // It stays in place of the failed disk. A second disk may fail.
-    assert_eq!(kinds(&tops(&pool)[0])[1], VdevType::Spare);
-    pool.sync().unwrap();
-    pool.export().unwrap();
-    world.disks()[1].set_absent(true);
-    world.disks()[2].set_absent(true);
-    let view = sim::read(&world).unwrap();
-    life.compare(&view, "spare");
-    drop(view);
-    world.disks()[1].set_absent(false);
-    world.disks()[2].set_absent(false);
-    judge(&world, "a spare in use");
-    let pool = sim::open(&world).unwrap();
-    offer(&pool, &spare);
-    // The disk comes back: it is resilvered, and the spare goes back to the list.
-    online(&world, &pool, 1);
-    pool.inner().clear_leaves(None);
-    pool.sync().unwrap();
-    life.steps(&pool, 10);
-    let back = pool.inner().leaf_condition(of_disk(&pool, 1));
-    assert!(pool.inner().needs_resilver(), "{back:?}");
-    assert!(pool.inner().start_resilver().unwrap());
-    complete(&pool);
-    assert!(
-        kinds(&tops(&pool)[0]).iter().all(|kind| kind.is_leaf()),
-        "{:#?}",
-        tops(&pool)
-    );
-    life.steps(&pool, 10);
-    // And it can step in again.
-    fail(&pool, 2);
-    assert_eq!(pool.inner().step_in_spares(0).unwrap(), 1);
-    // Now the failed disk is replaced for good.
-    let new = world.disk(128 << 20, 512);
-    attach(&pool, of_disk(&pool, 2), &new, AttachKind::Replacement).unwrap();
-    complete(&pool);
-    let vdevs = tops(&pool);
-    assert!(
-        kinds(&vdevs[0]).iter().all(|kind| kind.is_leaf()),
-        "{vdevs:#?}"
-    );
-    scrub(&pool);
-    pool.export().unwrap();
-    world.disks()[2].set_absent(true);
-    let view = sim::read(&world).unwrap();
-    is_sound(&view, "spare");
-    life.compare(&view, "spare");
-    judge(&world, "a spare that stepped back");
-}
-
-#[test]
-fn a_spare_is_removed_unless_it_is_in_use() {
-    let world = World::without_journal(67);
-    let (pool, _, _) = with_spare(&world, "spare removed");
-    let guid = Guid(
-        pool.committed().unwrap().inner().spares()[0]
-            .u64("guid")
-            .unwrap(),
-    );
-    fail(&pool, 1);
-    assert_eq!(pool.inner().step_in_spares(0).unwrap(), 1);
-    let refused = pool.inner().remove_auxiliary(guid).unwrap_err().to_string();
-    assert!(refused.starts_with("Pool busy"), "{refused}");
-    pool.inner().detach_leaf(guid).unwrap();
-    let removed = pool.inner().remove_auxiliary(guid).unwrap();
-    assert_eq!(removed.path.as_deref(), Some("/sim/d3.img"));
-    assert!(pool.committed().unwrap().inner().spares().is_empty());
-    let again = pool.inner().remove_auxiliary(guid).unwrap_err().to_string();
-    assert_eq!(again, "no such device in pool");
-    pool.export().unwrap();
-    judge(&world, "a removed spare");
 }
 
 /// The power fails after a disk was attached, while a resilver of another disk is in the middle. That resilver does not

@@ -82,6 +82,10 @@ fn a_resilver_on_request_takes_deferred_leaves_along() {
     assert!(!pool.inner().start_resilver().unwrap());
     pool.inner().restart_resilver().unwrap();
     assert_eq!((state(&pool).examined_bytes, count(&pool)), (0, 0));
+    let text = crate::initialize::history(&pool);
+    for event in ["scan aborted, restarting", "starting deferred resilver"] {
+        assert!(text.contains(event), "{event}: {text}");
+    }
     finish(&pool);
     assert_eq!((missed(&pool, 1), missed(&pool, 3)), (0, 0));
     seconds_are_whole(&world, &pool, &life, "restarted");

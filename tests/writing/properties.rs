@@ -6,7 +6,8 @@ use crate::rig::Rig;
 use millpond_check::{CheckOptions, FindingKind, check_pool};
 use millpond_dataset::{HeadLog, LogTrim};
 use millpond_engine::{Caller, FileError, NewMode, Pool, QuotaMeasure, QuotaOwner, WriteAt};
-use millpond_ondisk::{BlockPointer, ObjectId, Txg};
+use millpond_ondisk::{BlockPointer, ObjectId, Txg, VdevId};
+use millpond_pool::PoolError;
 
 const VOLUME_DATA: ObjectId = ObjectId(1);
 
@@ -21,8 +22,16 @@ impl HeadLog for Foreign {
     fn trim(&self, _: Txg) -> LogTrim {
         LogTrim::default()
     }
-    fn retire(&self, _: Txg) -> Option<Vec<BlockPointer>> {
-        Some(vec![])
+    fn retire(
+        &self,
+        _: Txg,
+        drop_blocks: &mut dyn FnMut(&[BlockPointer]) -> Result<(), PoolError>,
+    ) -> Result<bool, PoolError> {
+        drop_blocks(&[])?;
+        Ok(true)
+    }
+    fn uses(&self, _: VdevId) -> bool {
+        false
     }
     fn committed(&self, _: Txg) {}
 }

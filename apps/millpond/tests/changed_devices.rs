@@ -248,3 +248,155 @@ fn a_device_that_shrank_is_refused_and_its_vdev_keeps_its_size() {
     let (text, code) = stage.run("zpool online tank @b");
     assert_eq!((text.as_str(), code), ("", 0));
 }
+
+#[test]
+fn log_vdevs_are_removed() {
+    let stage = Stage::new(&["a", "b", "l", "m", "n"]);
+    stage.quietly("zpool create tank mirror @a @b log @n mirror @l @m");
+    let words = "cannot remove @l: operation not supported on this type of pool";
+    stage.refused("zpool remove tank @l", words);
+    stage.refused(
+        "zpool remove tank mirror-7",
+        "cannot remove mirror-7: no such device in pool",
+    );
+    stage.refused(
+        "zpool remove tank mirror-0",
+        "millpond: removing devices that hold data is not implemented yet",
+    );
+    let (text, status) = stage.run("zpool remove -n tank mirror-2");
+    let memory = "Memory that will be used after removing mirror-2: 0\n";
+    assert_eq!((text.as_str(), status), (memory, 0));
+    let (text, status) = stage.run("zpool remove -np tank mirror-2");
+    assert_eq!((text.as_str(), status), ("mirror-2 0\n", 0));
+    stage.quietly("zpool remove -w tank mirror-2");
+    let (status, _) = stage.run("zpool status tank");
+    assert!(!status.contains("mirror-2"), "{status}");
+    assert!(status.contains("logs") && status.contains("@n"), "{status}");
+    // The devices can be used at once, and another log has a number of its own.
+    stage.quietly("zpool create other @l");
+    stage.quietly("zpool add tank log @m");
+    for name in ["@n", "@m"] {
+        stage.quietly(&format!("zpool remove tank {name}"));
+    }
+    let (history, _) = stage.run("zpool history -i tank");
+    for event in [
+        "vdev remove tank vdev 2 (log) mirror-2",
+        "zpool remove tank @n",
+    ] {
+        assert!(history.contains(event), "{event}: {history}");
+    }
+    let (events, _) = stage.run("zpool events");
+    assert!(
+        events.contains("sysevent.fs.zfs.vdev_remove_dev"),
+        "{events}"
+    );
+    let (status, _) = stage.run("zpool status tank");
+    assert!(!status.contains("logs"), "{status}");
+    stage.quietly("zpool destroy other");
+    stage.quietly("zpool export tank");
+    stage.judge("tank");
+    stage.quietly("zpool import tank");
+    stage.quietly("zpool export tank");
+    stage.judge("tank");
+}
+
+#[test]
+fn a_spare_is_used_by_hand() {
+    let stage = Stage::new(&["a", "b", "s", "t"]);
+    stage.quietly("zpool create tank mirror @a @b spare @s");
+    let spares = || {
+        let (text, _) = stage.run("zpool status tank");
+        let at = text.find("spares").map_or("", |at| &text[at..]);
+        let lines = at.lines().filter(|line| line.contains('@'));
+        let words = lines.flat_map(str::split_whitespace);
+        words.collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(spares(), "@s AVAIL");
+    stage.quietly("zpool replace -w tank @a @s");
+    assert_eq!(spares(), "@s INUSE currently in use");
+    let used = "invalid vdev specification\nuse '-f' to override the following errors:\n\
+                @s is part of active pool 'tank'";
+    stage.refused("zpool replace tank @b @s", used);
+    stage.quietly("zpool detach tank @s");
+    assert_eq!(spares(), "@s AVAIL");
+    stage.quietly("zpool replace -w tank @a @s");
+    stage.quietly("zpool detach tank @a");
+    assert_eq!(spares(), "");
+    let (status, _) = stage.run("zpool status tank");
+    assert!(
+        status.contains("@s") && !status.contains("spare"),
+        "{status}"
+    );
+    let (history, _) = stage.run("zpool history -i tank");
+    assert!(
+        history.contains("spare in vdev=@s for vdev=@a"),
+        "{history}"
+    );
+    // The old disk may be a spare now, also without the daemon.
+    stage.quietly("zpool add tank spare @a");
+    stage.quietly("zpool export tank");
+    stage.judge("tank");
+    let own = format!("millpond -d {} zpool", stage.folder.path().display());
+    stage.quietly(&format!("{own} replace tank @b @a"));
+    stage.quietly(&format!("{own} detach tank @b"));
+    stage.quietly("zpool import tank");
+    assert_eq!(spares(), "");
+    stage.quietly("zpool export tank");
+    stage.judge("tank");
+}
+
+#[test]
+fn pools_are_reopened() {
+    let stage = Stage::new(&["a", "b", "c", "d"]);
+    stage.quietly("zpool create tank mirror @a @b");
+    stage.quietly("zpool create other @c @d");
+    let words = "cannot open 'none': no such pool";
+    stage.refused("zpool reopen none", words);
+    let state = |name: &str| {
+        let (text, _) = stage.run("zpool status");
+        let line = text.lines().find(|line| line.contains(name));
+        let mut words = line.unwrap_or_default().split_whitespace();
+        words.nth(1).unwrap_or_default().to_owned()
+    };
+    // Files that are gone stay open until someone looks.
+    let path = |name: &str| stage.folder.path().join(name);
+    let away = |name: &str| std::fs::rename(path(name), stage.tools.path().join(name)).unwrap();
+    let back = |name: &str| std::fs::rename(stage.tools.path().join(name), path(name)).unwrap();
+    away("b");
+    away("c");
+    assert_eq!(state("@b"), "ONLINE");
+    stage.quietly("zpool reopen");
+    assert_eq!(
+        (state("@a"), state("@b")),
+        ("ONLINE".into(), "UNAVAIL".into())
+    );
+    // Without this one its pool could not go on.
+    assert_eq!(state("@c"), "ONLINE");
+    stage.quietly("zpool sync tank");
+    back("b");
+    back("c");
+    stage.quietly("zpool reopen -n tank");
+    stage.quietly("zpool wait -t resilver tank");
+    assert_eq!(state("@b"), "ONLINE");
+    // Another file at the path is not taken.
+    away("b");
+    stage.quietly("zpool reopen tank");
+    stage.resize("b", 128);
+    stage.quietly("zpool reopen tank");
+    assert_eq!(state("@b"), "UNAVAIL");
+    back("b");
+    stage.quietly("zpool reopen tank other");
+    stage.quietly("zpool wait -t resilver tank");
+    assert_eq!(state("@b"), "ONLINE");
+    // Devices that grew are measured.
+    for name in ["a", "b"] {
+        stage.resize(name, 256);
+    }
+    stage.quietly("zpool reopen tank");
+    assert_eq!(stage.sizes(), "112M\t128M");
+    stage.quietly("zpool set autoexpand=on tank");
+    stage.quietly("zpool reopen tank");
+    assert_eq!(stage.sizes(), "240M\t-");
+    stage.quietly("zpool export tank");
+    stage.judge("tank");
+}

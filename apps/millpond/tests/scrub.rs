@@ -305,3 +305,30 @@ fn scans_stop_and_go_on_by_order() {
     );
     assert!(stage.run("millpond tunable").contains(name));
 }
+
+#[test]
+fn waiting_for_a_replacement_ends_when_it_is_given_up() {
+    let stage = Stage::new();
+    let new = std::fs::File::create(stage.folder.path().join("c")).unwrap();
+    new.set_len(128 << 20).unwrap();
+    stage.run("zpool create tank mirror @a @b");
+    let name = "zfs_scan_suspend_progress";
+    stage.run(&format!("millpond tunable {name} 1"));
+    stage.run("zpool replace tank @b @c");
+    let mut waits = Command::new(stage.tools.path().join("zpool"))
+        .args(["wait", "-t", "replace", "tank"])
+        .env("MILLPOND_DIR", stage.tools.path().join("state"))
+        .spawn()
+        .unwrap();
+    // Two txgs, in which the resilver would have ended.
+    stage.run("zpool sync tank");
+    stage.run("zpool sync tank");
+    assert!(waits.try_wait().unwrap().is_none());
+    stage.run("zpool detach tank @c");
+    // The resilver is still there, and stands still.
+    assert!(waits.wait().unwrap().success());
+    let status = stage.run("zpool status tank");
+    assert!(status.contains("resilver in progress"), "{status}");
+    stage.run(&format!("millpond tunable {name} 0"));
+    stage.run("zpool wait -t resilver tank");
+}

@@ -68,7 +68,11 @@ fn new_side(
         Err(failed) => return refused(session, action, &failed.error),
     }
     if parsed.has("w") {
-        wait::until_over(session, name, "replace")?;
+        let activity = match is_replacement {
+            true => "replace",
+            false => "resilver",
+        };
+        wait::until_over(session, name, activity)?;
     }
     Ok(0)
 }

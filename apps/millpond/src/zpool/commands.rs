@@ -85,7 +85,7 @@ pub const COMMANDS: &[Command] = &[
         &["missing pool name"],
         device_state::clear,
     ),
-    not_built("reopen", letters("n"), &[]),
+    built("reopen", letters("n"), &[], device_state::reopen),
     built(
         "attach",
         letters("fo:sw"),

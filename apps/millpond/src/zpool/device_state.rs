@@ -1,8 +1,8 @@
-//! The commands that take devices offline and bring them online: `offline`, `online`, `clear`.
+//! The commands that take devices offline and bring them online: `offline`, `online`, `clear`, `reopen`.
 
 use super::change_text::{Verb, failure, message};
 use super::groups;
-use super::manage::{known, require};
+use super::manage::{each, known, require};
 use super::vdev_name::Naming;
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
@@ -133,6 +133,24 @@ pub fn online(session: &mut Session, parsed: &Parsed) -> Ending {
         )?;
     }
     Ok(status)
+}
+
+/// Looks at the devices of pools again; without operands, of all.
+pub fn reopen(session: &mut Session, parsed: &Parsed) -> Ending {
+    let names = match parsed.operands.is_empty() {
+        true => known(session)?,
+        false => parsed.operands.clone(),
+    };
+    each(session, &names, |session, name| {
+        require(session, name)?;
+        let change = PoolChange::Reopen {
+            resilver_now: !parsed.has("n"),
+        };
+        let done = session.service()?.change(name, &[change], &parsed.line);
+        let action = format!("cannot reopen '{name}'");
+        done.map_err(|failed| failure(Verb::Other, &action, &failed.error))?;
+        Ok(())
+    })
 }
 
 /// The operands: an existing pool, and devices.

@@ -1,4 +1,4 @@
-//! `zpool remove`, for hot spares and cache devices.
+//! `zpool remove`, for hot spares, cache devices and log vdevs.
 
 use super::change_text::{Verb, message};
 use super::device_state::find;
@@ -33,7 +33,7 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
 }
 
 fn remove(
-    session: &Session,
+    session: &mut Session,
     parsed: &Parsed,
     name: &str,
     device: &str,
@@ -41,15 +41,29 @@ fn remove(
     let Some(vdev) = find(session, name, device)? else {
         return Ok(Err(ChangeError::NoSuchDevice));
     };
-    if !matches!(vdev.class, VdevClass::Spare | VdevClass::Cache) {
-        let what = "removing devices other than hot spares and cache devices";
-        return Ok(Err(ChangeError::NotBuilt(what.into())));
-    }
-    // With -n nothing is done; the mapping that would need memory is that of other vdevs.
+    let guid = vdev.guid;
+    let change = match vdev.class {
+        VdevClass::Spare | VdevClass::Cache => PoolChange::RemoveAuxiliary { guid },
+        VdevClass::Log => PoolChange::RemoveLog { guid },
+        _ => {
+            let what = "removing devices that hold data";
+            return Ok(Err(ChangeError::NotBuilt(what.into())));
+        }
+    };
     if parsed.has("n") {
+        // A log needs no mapping of where its blocks are now.
+        if vdev.class == VdevClass::Log {
+            match parsed.has("p") {
+                true => writeln!(session.out, "{device} 0")?,
+                false => writeln!(
+                    session.out,
+                    "Memory that will be used after removing {device}: 0"
+                )?,
+            }
+        }
         return Ok(Ok(()));
     }
-    let change = PoolChange::RemoveAuxiliary { guid: vdev.guid };
+    // With -w too nothing is left to wait for: the device is gone when the change returns.
     let done = session.service()?.change(name, &[change], &parsed.line);
     Ok(done.map(drop).map_err(|failed| failed.error))
 }

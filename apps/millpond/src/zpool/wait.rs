@@ -118,7 +118,9 @@ fn left_of(info: &PoolInfo, activity: &str) -> Option<u64> {
             freeing.and_then(Value::number).filter(|bytes| *bytes > 0)
         }
         "resilver" => scan(ScanFunction::Resilver),
-        "replace" => scan(ScanFunction::Resilver).or_else(|| is_replacing(&info.root).then_some(0)),
+        "replace" => {
+            is_replacing(&info.root).then(|| scan(ScanFunction::Resilver).unwrap_or_default())
+        }
         "scrub" => scan(ScanFunction::Scrub).or_else(|| {
             let scrub = info.scan?.error_scrub?;
             let is_active = scrub.state == ProgressState::Active && scrub.paused_at_s == 0;
@@ -142,9 +144,14 @@ fn left_of(info: &PoolInfo, activity: &str) -> Option<u64> {
     }
 }
 
-/// Whether a replaced device has not left yet.
+/// Whether a replaced device has not left yet, or a spare lacks data of the device for which it stands in.
 fn is_replacing(vdev: &VdevInfo) -> bool {
-    vdev.kind == VdevKind::Replacing || vdev.children.iter().any(is_replacing)
+    let lacks_data = |spare: &VdevInfo| spare.missed_txgs > 0;
+    match vdev.kind {
+        VdevKind::Replacing => true,
+        VdevKind::Spare if vdev.children.last().is_some_and(lacks_data) => true,
+        _ => vdev.children.iter().any(is_replacing),
+    }
 }
 
 fn leaves(

@@ -17,7 +17,7 @@ use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 use millpond_object::{NewObjectSet, ObjectSet};
 use millpond_ondisk::dsl::keys;
-use millpond_ondisk::{DslDatasetFlags, ObjectId, ObjectSetKind, Txg};
+use millpond_ondisk::{DslDatasetFlags, ObjectId, ObjectSetKind, Txg, VdevId};
 use millpond_pool::{DatasetPort, FoundLogs, Pool, SpaceChange, SyncContext};
 use millpond_pool::{PoolError, PoolView};
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,14 +32,16 @@ pub struct Datasets {
     dirty: Arc<DirtyHeads>,
     pub(crate) counting_txgs: CountingTxgs,
     /// Intent logs found when the pool was opened. The first txg claims or frees them.
-    found_logs: Mutex<Vec<crate::writability::HeadLogFound>, rank::Leaf>,
-    found_logs_choice: Mutex<FoundLogs, rank::Leaf>,
+    pub(crate) found_logs: Mutex<Vec<crate::writability::HeadLogFound>, rank::Leaf>,
+    pub(crate) found_logs_choice: Mutex<FoundLogs, rank::Leaf>,
     /// Names of datasets with an unfinished receive, to be destroyed.
     pub(crate) half_received: Mutex<Vec<String>, rank::Leaf>,
     /// Names of datasets whose log waits to be replayed, and whether its records refer to other files.
     pub(crate) to_replay: Mutex<BTreeMap<String, bool>, rank::Leaf>,
+    /// Whether claimed logs wait for the keys of their datasets.
+    pub(crate) has_locked_logs: AtomicBool,
     /// The last birth txg of a claimed block.
-    last_claimed_birth: AtomicU64,
+    pub(crate) last_claimed_birth: AtomicU64,
     heads: Mutex<Heads, rank::OpenHeads>,
     /// Write-locked while an operation changes tables of names, read-locked while a name is looked up.
     pub(crate) names: RwLock<(), rank::DatasetNames>,
@@ -104,6 +106,7 @@ impl Datasets {
             half_received: Mutex::default(),
             found_logs_choice: Mutex::default(),
             to_replay: Mutex::default(),
+            has_locked_logs: AtomicBool::new(false),
             last_claimed_birth: AtomicU64::new(0),
         })
     }
@@ -479,32 +482,18 @@ impl DatasetPort for Datasets {
         Ok(())
     }
 
-    /// Frees logs without records and logs to be discarded, and zeroes their headers. Claims the others.
     fn claim_logs(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
-        let choice = *self.found_logs_choice.lock();
-        let syncing = SyncTaskContext::new(self, ctx);
-        let all_found = std::mem::take(&mut *self.found_logs.lock());
-        for found in all_found {
-            let is_given_up = match choice {
-                FoundLogs::Replay => false,
-                FoundLogs::DiscardLocked => found.is_locked,
-                FoundLogs::Discard => true,
-            };
-            if !found.log.has_records || is_given_up {
-                syncing.drop_log(&found)?;
-                continue;
-            }
-            if found.header.claim_txg == Txg(0) {
-                syncing.claim_log(&found)?;
-                let birth = found.log.last_birth();
-                self.last_claimed_birth.fetch_max(birth.0, Ordering::AcqRel);
-            }
-            if !found.is_locked {
-                let has_clones = found.log.has_clones;
-                self.to_replay.lock().insert(found.name, has_clones);
-            }
-        }
-        Ok(())
+        self.claim_found_logs(&SyncTaskContext::new(self, ctx))
+    }
+
+    fn has_locked_logs(&self) -> bool {
+        self.has_locked_logs.load(Ordering::Acquire)
+    }
+
+    fn logs_use(&self, vdev: VdevId) -> bool {
+        let open: Vec<_> = self.heads.lock().open.values().cloned().collect();
+        let mut logs = open.iter().filter_map(|head| head.log());
+        logs.any(|log| log.uses(vdev))
     }
 
     fn feature_enabled(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
@@ -515,7 +504,7 @@ impl DatasetPort for Datasets {
         self.refresh(&syncing, syncing.root_directory()?)
     }
 
-    fn leaving(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
+    fn end_logs(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
         let syncing = SyncTaskContext::new(self, ctx);
         let open: Vec<_> = self.heads.lock().open.values().cloned().collect();
         for head in open {

@@ -361,7 +361,7 @@ impl Pool {
         // Nobody may write to the devices when the labels say that they are free.
         let _pause = self.activities.pause(PATIENCE)?;
         self.sync()?;
-        self.sync_task(|ctx| ctx.pool.port.leaving(ctx))?;
+        self.sync_task(|ctx| ctx.pool.port.end_logs(ctx))?;
         self.allocator.flush_all_in_next_txg();
         self.sync_task(|ctx| {
             ctx.pool.state.write().config.state = as_what;

@@ -4,6 +4,7 @@ use crate::pool::Pool;
 use crate::sync::context::{SpaceChange, SyncContext};
 use crate::{PoolError, PoolView};
 use millpond_env::sync::Arc;
+use millpond_ondisk::VdevId;
 use std::collections::BTreeMap;
 
 /// The datasets of a pool, as used by its sync thread. The dataset layer implements this trait.
@@ -56,13 +57,25 @@ pub trait DatasetPort: Send + Sync {
         Ok(())
     }
 
-    /// Frees intent logs that are no longer needed. Called before the pool is exported, in a separate txg.
+    /// Frees intent logs that no thread uses just now. Called before the pool is exported, and while a log vdev is
+    /// emptied, each time in a separate txg.
     ///
     /// # Errors
     /// If something cannot be changed; the pool then suspends.
-    fn leaving(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
+    fn end_logs(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
         let _ = ctx;
         Ok(())
+    }
+
+    /// Whether intent logs wait to be replayed, because the keys of their datasets are not loaded.
+    fn has_locked_logs(&self) -> bool {
+        false
+    }
+
+    /// Whether an intent log that is in use has blocks on a vdev.
+    fn logs_use(&self, vdev: VdevId) -> bool {
+        let _ = vdev;
+        false
     }
 
     /// Writes the dirty data of the datasets, with deadlists and accounting. Returns whether anything was

@@ -71,6 +71,8 @@ pub struct NewDevices {
     pub may_mix_redundancy: bool,
     /// Whether sector sizes may be mixed.
     pub may_mix_sectors: bool,
+    /// Whether hot spares of the pool itself may be used.
+    pub may_take_own_spares: bool,
 }
 
 /// A device to attach beside a leaf.
@@ -100,6 +102,7 @@ impl NewSide {
             may_take_used: self.may_take_used,
             may_mix_redundancy: true,
             may_mix_sectors: true,
+            may_take_own_spares: self.is_replacement,
             ..NewDevices::default()
         }
     }

@@ -95,6 +95,12 @@ pub enum PoolChange {
         /// `autoexpand=on`.
         expand: bool,
     },
+    /// Looks at all devices again: takes back those that are there again, and takes out of use those whose paths are
+    /// gone. Vdevs take the space of devices that have grown if `autoexpand` is on.
+    Reopen {
+        /// Whether a running scrub gives way to the resilver of what came back. Otherwise that waits for its end.
+        resilver_now: bool,
+    },
     /// Attaches a device beside a leaf: as another side of a mirror, or as its replacement.
     Attach(NewSide),
     /// Takes a device out of a mirror, or ends a replacement.
@@ -106,6 +112,11 @@ pub enum PoolChange {
     Split(NewHalf),
     /// Removes a hot spare or cache device.
     RemoveAuxiliary {
+        /// Its guid.
+        guid: u64,
+    },
+    /// Removes a log vdev.
+    RemoveLog {
         /// Its guid.
         guid: u64,
     },
@@ -212,6 +223,7 @@ impl PoolChange {
             Self::Attach(_) => Some("vdev_attach"),
             Self::Detach { .. } => Some("vdev_remove"),
             Self::RemoveAuxiliary { .. } => Some("vdev_remove_aux"),
+            Self::RemoveLog { .. } => Some("vdev_remove_dev"),
             _ => None,
         }
     }

@@ -101,6 +101,12 @@ pub(crate) fn apply(
             online(pool, leaves, *expand)?;
             start_resilver(pool)?;
         }
+        PoolChange::Reopen { resilver_now } => {
+            reopen(pool)?;
+            if *resilver_now || !engine.is_scanning() {
+                start_resilver(pool)?;
+            }
+        }
         PoolChange::Attach(side) => attach(pool, side)?,
         PoolChange::RemoveAuxiliary { guid } => {
             let removed = engine.remove_auxiliary(Guid(*guid))?;
@@ -111,6 +117,7 @@ pub(crate) fn apply(
                 clear_if(&found.device, Guid(*guid));
             }
         }
+        PoolChange::RemoveLog { guid } => engine.remove_log(Guid(*guid))?,
         PoolChange::Detach { leaf } => engine.detach_leaf(Guid(*leaf))?,
         PoolChange::Split(half) => split::split(pool, half)?,
         PoolChange::Scrub(ScrubAction::Start { since_last }) => {
@@ -162,6 +169,33 @@ fn online(pool: &Pool, leaves: &[u64], expand: bool) -> Result<(), ChangeError> 
         engine.online_leaf(leaf, found.as_ref().map(|found| &found.device))?;
         if place.is_some() && engine.suspension().is_none() {
             grow(leaf)?;
+        }
+    }
+    Ok(())
+}
+
+/// Looks at the devices of a pool again, by their paths.
+fn reopen(pool: &Pool) -> Result<(), ChangeError> {
+    let engine = pool.inner();
+    let lost = engine.lost_leaves(false);
+    for (leaf, path) in &lost {
+        if let Ok(found) = open_to_write(path) {
+            engine.reopen_leaf(*leaf, &found.device)?;
+        }
+    }
+    for (leaf, path) in engine.open_leaves() {
+        let is_gone = std::fs::metadata(&path)
+            .is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
+        if is_gone {
+            engine.give_up_leaf(leaf);
+        }
+    }
+    engine.sync_unless_suspended()?;
+    if engine.suspension().is_none() {
+        match engine.grow_vdevs(None, Growth::IfAutomatic) {
+            // `zpool status` shows a device that cannot be measured.
+            Ok(_) | Err(GrowError::Device { .. } | GrowError::TooManyMetaslabs(_)) => {}
+            Err(error) => return Err(error.into()),
         }
     }
     Ok(())
@@ -436,6 +470,7 @@ pub(crate) fn starts_scan(change: &PoolChange) -> bool {
         change,
         PoolChange::Attach(_)
             | PoolChange::Online { .. }
+            | PoolChange::Reopen { .. }
             | PoolChange::Resilver
             | PoolChange::FinishScan
     )

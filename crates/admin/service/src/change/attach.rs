@@ -16,6 +16,13 @@ const OPEN_PAUSE: Duration = Duration::from_millis(100);
 pub(super) fn attach(pool: &Pool, side: &NewSide) -> Result<(), ChangeError> {
     let engine = pool.inner();
     let old = Guid(side.old);
+    if side.is_replacement
+        && let Some(spare) = engine.free_spare_at(&side.path)?
+    {
+        let device = || Some(open(&side.path, false).ok()?.device);
+        engine.use_spare(old, spare, device)?;
+        return Ok(());
+    }
     let kind = match side.is_replacement {
         true => AttachKind::Replacement,
         false => AttachKind::Mirror,

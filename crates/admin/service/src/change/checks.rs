@@ -99,6 +99,12 @@ pub(crate) fn check_use(
             continue;
         };
         if let DeviceInUse::Spare(owner) = &by
+            && devices.may_take_own_spares
+            && pool == Some(owner)
+        {
+            continue;
+        }
+        if let DeviceInUse::Spare(owner) = &by
             && devices.spares.contains(path)
         {
             shared_spare = Some(match pool {

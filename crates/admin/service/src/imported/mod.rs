@@ -265,7 +265,7 @@ impl ImportedPools {
         }
         if matches!(
             change,
-            PoolChange::Add(_) | PoolChange::RemoveAuxiliary { .. }
+            PoolChange::Add(_) | PoolChange::RemoveAuxiliary { .. } | PoolChange::Detach { .. }
         ) {
             self.hold_auxiliaries(pool);
         }

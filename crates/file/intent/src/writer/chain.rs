@@ -2,7 +2,7 @@
 
 use millpond_dataset::{LogTrim, header_words};
 use millpond_env::sync::{Arc, Weak};
-use millpond_ondisk::{BlockPointer, IntentLogHeader, Txg};
+use millpond_ondisk::{BlockPointer, IntentLogHeader, Txg, VdevId};
 use std::collections::VecDeque;
 
 /// A block that is written to stable storage.
@@ -166,6 +166,18 @@ impl ChainWriter {
             trim.header = Some(header_of(first));
         }
         trim
+    }
+
+    /// Whether a block of the chain, or one that waits to be freed, is on a vdev.
+    pub(super) fn uses(&self, vdev: VdevId) -> bool {
+        let chain = self.open.iter().flat_map(|open| {
+            let written = open.written.iter().map(|block| &block.pointer);
+            written.chain([&open.next])
+        });
+        let ruin = self.ruin.iter().flat_map(|ruin| &ruin.blocks);
+        let data = self.data.iter().map(|data| &data.pointer);
+        let mut blocks = chain.chain(ruin).chain(data);
+        blocks.any(|block| block.dvas().any(|dva| dva.vdev == vdev))
     }
 
     pub(super) fn retire(&mut self, txg: Txg) -> Option<Vec<BlockPointer>> {

@@ -47,18 +47,23 @@ enum NotWritten {
 }
 
 /// Ends the writer's work, as failed if the writer panics. Without it, waiting threads would wait forever.
-struct WriterGuard<'l> {
+pub(super) struct Turn<'l> {
     log: &'l LogWriter,
 }
 
-impl WriterGuard<'_> {
-    fn finish(self, is_written: bool) {
+impl<'l> Turn<'l> {
+    /// Takes a turn without writing anything. `None` if a thread is writing.
+    pub(super) fn begin(log: &'l LogWriter) -> Option<Self> {
+        let is_taken = log.queue.lock().take_turn();
+        is_taken.then(|| Self { log })
+    }
+    pub(super) fn finish(self, is_written: bool) {
         self.log.end_turn(is_written);
         std::mem::forget(self);
     }
 }
 
-impl Drop for WriterGuard<'_> {
+impl Drop for Turn<'_> {
     fn drop(&mut self) {
         self.log.end_turn(false);
     }
@@ -135,9 +140,9 @@ impl LogWriter {
                 return Ok(());
             };
             drop(queue);
-            let guard = WriterGuard { log: self };
+            let turn = Turn { log: self };
             let written = self.write(head, pool, batch);
-            guard.finish(written.is_ok());
+            turn.finish(written.is_ok());
             if written.is_err() {
                 // All records appended so far belong to the open txg or an earlier one.
                 pool.sync()?;

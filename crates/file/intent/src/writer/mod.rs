@@ -13,11 +13,13 @@ mod queue;
 pub use commit::RECORD_BYTES_MAX;
 
 use chain::ChainWriter;
+use commit::Turn;
 use millpond_dataset::{HeadDataset, HeadLog, LogTrim, OtherLog};
 use millpond_env::rank;
 use millpond_env::sync::{Arc, Condvar, Mutex};
 use millpond_object::LoggedBlock;
-use millpond_ondisk::{BlockPointer, ObjectId, Txg};
+use millpond_ondisk::{BlockPointer, ObjectId, Txg, VdevId};
+use millpond_pool::PoolError;
 use millpond_txg::Transaction;
 use queue::{Entry, Queue};
 
@@ -90,8 +92,24 @@ impl HeadLog for LogWriter {
     fn trim(&self, txg: Txg) -> LogTrim {
         self.chain.lock().trim(txg)
     }
-    fn retire(&self, txg: Txg) -> Option<Vec<BlockPointer>> {
-        self.chain.lock().retire(txg)
+    fn retire(
+        &self,
+        txg: Txg,
+        drop_blocks: &mut dyn FnMut(&[BlockPointer]) -> Result<(), PoolError>,
+    ) -> Result<bool, PoolError> {
+        // A thread with a turn may be about to write the block that comes next.
+        let Some(turn) = Turn::begin(self) else {
+            return Ok(false);
+        };
+        let blocks = self.chain.lock().retire(txg);
+        if let Some(blocks) = &blocks {
+            drop_blocks(blocks)?;
+        }
+        turn.finish(true);
+        Ok(blocks.is_some())
+    }
+    fn uses(&self, vdev: VdevId) -> bool {
+        self.chain.lock().uses(vdev)
     }
     fn committed(&self, txg: Txg) {
         self.queue.lock().committed(txg);

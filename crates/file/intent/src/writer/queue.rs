@@ -213,6 +213,10 @@ impl Queue {
         self.is_writing = true;
         Some(batch)
     }
+    /// Becomes the one writer, with nothing to write. Returns false if there is one already.
+    pub(super) fn take_turn(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_writing, true)
+    }
     /// Ends the writer's work. If it succeeded, its batch is stable. If it failed, the batch becomes stable
     /// when its txgs are committed; the writer waits for them.
     pub(super) fn finish(&mut self, is_stable: bool) {

@@ -11,10 +11,10 @@ use crate::tasks::context::SyncTaskContext;
 use crate::writability::HeadLogFound;
 use core::any::Any;
 use millpond_env::sync::Arc;
+use millpond_env::sync::atomic::Ordering;
 use millpond_ondisk::intent_log::IntentLogFlags;
-use millpond_ondisk::{BlockPointer, IntentLogHeader, Txg};
-use millpond_pool::FoundLog;
-use millpond_pool::PoolError;
+use millpond_ondisk::{BlockPointer, IntentLogHeader, Txg, VdevId};
+use millpond_pool::{FoundLog, FoundLogs, PoolError};
 
 /// The changes that the sync of a txg makes to a log.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -31,10 +31,21 @@ pub trait HeadLog: Send + Sync {
     /// Returns the part of the log that `txg` makes obsolete. Called once per txg, before the head's
     /// objects are written.
     fn trim(&self, txg: Txg) -> LogTrim;
-    /// Drops the whole chain and returns its blocks. The caller zeroes the header.
+    /// Drops the whole chain, passes its blocks to `drop_blocks`, and returns true. `drop_blocks` zeroes the header; no
+    /// new chain begins before it has returned.
     ///
-    /// Returns `None` if blocks were allocated in a later txg, because the log is then still in use.
-    fn retire(&self, txg: Txg) -> Option<Vec<BlockPointer>>;
+    /// Returns false if a thread is writing to the log, or if blocks were allocated in a later txg: the log is then still
+    /// in use, and nothing changes.
+    ///
+    /// # Errors
+    /// The error of `drop_blocks`.
+    fn retire(
+        &self,
+        txg: Txg,
+        drop_blocks: &mut dyn FnMut(&[BlockPointer]) -> Result<(), PoolError>,
+    ) -> Result<bool, PoolError>;
+    /// Whether a block of the log is on a vdev.
+    fn uses(&self, vdev: VdevId) -> bool;
     /// Called when `txg` is on stable storage. Its records are no longer needed.
     fn committed(&self, txg: Txg);
 }
@@ -77,6 +88,35 @@ impl Datasets {
         let mut names: Vec<_> = to_replay.iter().collect();
         names.sort_by_key(|(name, has_clones)| (!**has_clones, (*name).clone()));
         names.into_iter().map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Frees logs without records and logs to be discarded, and zeroes their headers. Claims the others.
+    pub(crate) fn claim_found_logs(&self, syncing: &SyncTaskContext<'_>) -> Result<(), PoolError> {
+        let choice = *self.found_logs_choice.lock();
+        let all_found = std::mem::take(&mut *self.found_logs.lock());
+        for found in all_found {
+            let is_given_up = match choice {
+                FoundLogs::Replay => false,
+                FoundLogs::DiscardLocked => found.is_locked,
+                FoundLogs::Discard => true,
+            };
+            if !found.log.has_records || is_given_up {
+                syncing.drop_log(&found)?;
+                continue;
+            }
+            if found.header.claim_txg == Txg(0) {
+                syncing.claim_log(&found)?;
+                let birth = found.log.last_birth();
+                self.last_claimed_birth.fetch_max(birth.0, Ordering::AcqRel);
+            }
+            if !found.is_locked {
+                let has_clones = found.log.has_clones;
+                self.to_replay.lock().insert(found.name, has_clones);
+            } else {
+                self.has_locked_logs.store(true, Ordering::Release);
+            }
+        }
+        Ok(())
     }
 
     /// Ends a log whose records are all in the tree: frees its blocks and zeroes its header.
@@ -181,23 +221,23 @@ impl SyncTaskContext<'_> {
         Ok(())
     }
 
-    /// Ends the log of a head in use.
+    /// Ends the log of a head, unless a thread uses it just now.
     pub(crate) fn end_log(&self, head: &HeadDataset) -> Result<(), PoolError> {
         let Some(log) = head.log() else {
             return Ok(());
         };
-        let Some(blocks) = log.retire(self.txg()) else {
-            return Ok(());
-        };
-        for block in &blocks {
-            self.ctx.free_log_block(block)?;
-        }
-        if head.set().log_header() != [0; 24] {
-            head.set().set_log_header(self.ctx.tx(), [0; 24]);
-            head.mark(self.txg());
-        }
-        head.forget_feature(features::ZILSAXATTR);
-        self.deactivate_feature(head.id(), features::ZILSAXATTR)
+        log.retire(self.txg(), &mut |blocks| {
+            for block in blocks {
+                self.ctx.free_log_block(block)?;
+            }
+            if head.set().log_header() != [0; 24] {
+                head.set().set_log_header(self.ctx.tx(), [0; 24]);
+                head.mark(self.txg());
+            }
+            head.forget_feature(features::ZILSAXATTR);
+            self.deactivate_feature(head.id(), features::ZILSAXATTR)
+        })?;
+        Ok(())
     }
 
     /// Ends the log of a head that is being destroyed or swapped. Its header is discarded with the head.
@@ -205,11 +245,14 @@ impl SyncTaskContext<'_> {
         let Some(log) = log else {
             return Ok(());
         };
-        let blocks = log.retire(self.txg());
-        let blocks = blocks.ok_or_else(|| contradiction("intent log", "not open for writing"))?;
-        blocks
-            .iter()
-            .try_for_each(|block| self.ctx.free_log_block(block))
+        let mut free = |blocks: &[BlockPointer]| {
+            let mut blocks = blocks.iter();
+            blocks.try_for_each(|block| self.ctx.free_log_block(block))
+        };
+        match log.retire(self.txg(), &mut free)? {
+            true => Ok(()),
+            false => Err(contradiction("intent log", "not open for writing")),
+        }
     }
 }
 

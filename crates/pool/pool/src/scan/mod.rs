@@ -216,6 +216,17 @@ impl Pool {
     }
 }
 
+/// How a scan ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ScanEnd {
+    /// It visited everything.
+    Done,
+    /// An administrator cancelled it.
+    Cancelled,
+    /// A resilver begins in its place.
+    GivesWay,
+}
+
 impl SyncContext<'_> {
     /// Notes what became of a scan. Also of txgs that could not be written.
     pub(crate) fn note_scan(&self, class: &'static str) {
@@ -344,6 +355,17 @@ impl SyncContext<'_> {
 
     /// Ends the running scan: finished or cancelled.
     pub(crate) fn end_scan(&self, phase: ScanPhase) -> Result<(), PoolError> {
+        self.end_scan_as(match phase == ScanPhase::Finished {
+            true => ScanEnd::Done,
+            false => ScanEnd::Cancelled,
+        })
+    }
+
+    pub(crate) fn end_scan_as(&self, end: ScanEnd) -> Result<(), PoolError> {
+        let phase = match end {
+            ScanEnd::Done => ScanPhase::Finished,
+            ScanEnd::Cancelled | ScanEnd::GivesWay => ScanPhase::Cancelled,
+        };
         let pool = self.pool;
         let (phys, losses, covered, is_whole) = pool.scan.change(|state| {
             let mut phys = state.phys;
@@ -400,10 +422,10 @@ impl SyncContext<'_> {
         } else {
             self.keep_found_errors()?;
         }
-        let name = if is_finished {
-            "scan done"
-        } else {
-            "scan cancelled"
+        let name = match end {
+            ScanEnd::Done => "scan done",
+            ScanEnd::Cancelled => "scan cancelled",
+            ScanEnd::GivesWay => "scan aborted, restarting",
         };
         let text = format!("errors={}", phys.errors);
         self.history(&HistoryEvent::of_pool(name, text.clone()))?;

@@ -4,11 +4,12 @@
 //! the running one has made progress. Otherwise the running one starts again and covers it too.
 
 use crate::PoolError;
+use crate::history::append::HistoryEvent;
 use crate::pool::Pool;
-use crate::scan::ScanRefusal;
+use crate::scan::{ScanEnd, ScanRefusal};
 use crate::sync::context::SyncContext;
 use millpond_env::Tunable;
-use millpond_ondisk::{Guid, ScanFunction, ScanPhase, ScanPhys, Txg};
+use millpond_ondisk::{Guid, ScanFunction, ScanPhys, Txg};
 use millpond_vdev::VdevConfig;
 use std::collections::BTreeSet;
 
@@ -43,7 +44,7 @@ impl Pool {
                 }
             }
             if is_running {
-                ctx.end_scan(ScanPhase::Cancelled)?;
+                ctx.end_scan_as(ScanEnd::GivesWay)?;
             }
             ctx.begin_scan(ScanFunction::Resilver, min, max)?;
             Ok(true)
@@ -60,12 +61,19 @@ impl Pool {
             return Err(PoolError::Scan(ScanRefusal::NoDeferredResilvers));
         }
         self.sync_task(|ctx| {
-            if self.scan.with(|state| state.is_scanning()) {
-                ctx.end_scan(ScanPhase::Cancelled)?;
+            let running = self
+                .scan
+                .with(|state| state.is_scanning().then_some(state.phys));
+            if running.is_some() {
+                ctx.end_scan_as(ScanEnd::GivesWay)?;
             }
             let Some(span) = self.missed_span() else {
                 return Ok(());
             };
+            if let Some(phys) = running {
+                let text = format!("errors={}", phys.errors);
+                ctx.history(&HistoryEvent::of_pool("starting deferred resilver", text))?;
+            }
             let min = Txg(span.start.0.saturating_sub(1));
             ctx.begin_scan(ScanFunction::Resilver, min, span.end.min(ctx.txg()))
         })

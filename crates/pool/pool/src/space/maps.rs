@@ -140,6 +140,15 @@ impl SpaceMapObjects {
         locations.vdevs.retain(|id, _| !vdevs.contains(id));
     }
 
+    /// Forgets a vdev, and returns the objects that store its space.
+    pub(crate) fn take_vdev(&self, vdev: VdevId) -> Vec<ObjectId> {
+        let Some(maps) = self.locations.lock().vdevs.remove(&vdev) else {
+            return vec![];
+        };
+        let all = maps.maps.into_iter().filter_map(|map| ObjectId(map).some());
+        all.chain(maps.array).chain(maps.unflushed_array).collect()
+    }
+
     /// Makes room for the new metaslabs of a vdev that grew. Returns how many it had.
     pub(crate) fn grow_vdev(&self, geometry: VdevGeometry) -> u64 {
         let mut locations = self.locations.lock();

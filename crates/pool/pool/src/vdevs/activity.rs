@@ -173,6 +173,12 @@ impl ActivityControl {
         Ok(pause)
     }
 
+    /// Forgets what is done on a leaf that left the pool: another leaf may get the number of its ZAP.
+    pub(crate) fn forget(&self, zap: ObjectId) {
+        let mut state = self.state.lock();
+        state.work.retain(|(_, of), _| *of != zap);
+    }
+
     pub(crate) fn end(&self) {
         self.state.lock().has_ended = true;
         self.changed.notify_all();

@@ -18,6 +18,7 @@ use crate::vdevs::new_vdev::{
 };
 use crate::vdevs::new_vdev::{NewLayout, NewVdevError};
 use crate::vdevs::rearrange::{self, AttachKind, AttachRefusal, DetachRefusal};
+use crate::vdevs::spares::is_labelled_spare;
 use crate::vdevs::topology::{Added, renewed};
 use millpond_env::sync::Arc;
 use millpond_ondisk::pool_directory::key;
@@ -112,6 +113,11 @@ impl SyncContext<'_> {
         let spare = spares
             .iter()
             .find(|spare| kind == AttachKind::Spare && spare.path.as_deref() == Some(&device.path));
+        if kind == AttachKind::Spare
+            && !spare.is_some_and(|spare| is_labelled_spare(device.device.as_ref(), spare.guid))
+        {
+            return Ok(Err(AttachRefusal::NotSpare.into()));
+        }
         let guid = spare.map_or_else(|| guids.next(), |spare| spare.guid);
         let mut new = VdevConfig {
             is_spare: spare.is_some(),

@@ -19,6 +19,7 @@ use millpond_device::Device;
 use millpond_env::mark;
 use millpond_env::sync::Arc;
 use millpond_ondisk::Guid;
+use millpond_ondisk::pool_directory::key;
 use millpond_vdev::{VdevConfig, VdevKind};
 
 impl Pool {
@@ -121,6 +122,7 @@ impl SyncContext<'_> {
             leaf: gone,
             group_zap,
             renamed,
+            kept_spare,
         } = detached;
         self.free_leaf_objects(&gone)?;
         if let Some(zap) = group_zap {
@@ -147,6 +149,13 @@ impl SyncContext<'_> {
         if let Some((before, after)) = renamed {
             pool.leaf_watch.lock().rename(before, after);
         }
+        if let Some(spare) = kept_spare {
+            mark::hit("spare-stays-for-good");
+            let mut spares = self.device_list(key::SPARES)?;
+            spares.retain(|listed| listed.guid != spare);
+            self.write_device_list(key::SPARES, &spares)?;
+            pool.spares.lock().forget(spare);
+        }
         self.mark_config_dirty();
         self.settle_deferral()?;
         let text = format!("vdev={}", gone.path.clone().unwrap_or_default());
@@ -169,6 +178,7 @@ impl SyncContext<'_> {
             self.free_space_map(log)?;
         }
         if let Some(zap) = leaf.zap_leaf.filter(|zap| zap.0 != 0) {
+            self.pool.activities.forget(zap);
             self.free_vdev_zap(zap)?;
         }
         Ok(())

@@ -14,6 +14,7 @@ pub(crate) mod new_vdev;
 pub(crate) mod objects;
 pub(crate) mod rearrange;
 pub(crate) mod remove;
+pub(crate) mod remove_log;
 pub(crate) mod reopen;
 pub(crate) mod replication;
 pub(crate) mod spares;

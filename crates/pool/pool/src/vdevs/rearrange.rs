@@ -3,7 +3,7 @@
 //!
 //! Page `docs/format/vdev-tree.md`, "Attaching and detaching".
 
-use millpond_ondisk::{Guid, ObjectId};
+use millpond_ondisk::{Guid, ObjectId, VdevId};
 use millpond_vdev::{VdevConfig, VdevType};
 
 /// What the new leaf is to the old one.
@@ -38,6 +38,9 @@ pub enum AttachRefusal {
         "new device has a different optimal sector size; use the option '-o ashift=N' to override the optimal size"
     )]
     SectorSize,
+    /// The labels of the device are not those of a free spare.
+    #[error("the device is not labelled as a free hot spare; see 'zpool status'")]
+    NotSpare,
     /// The vdev is of a kind that this software does not change.
     #[error("vdevs of this kind are not changed yet")]
     Unsupported,
@@ -122,8 +125,23 @@ pub(crate) fn split(root: &VdevConfig, sides: &[Guid]) -> Result<Split, SplitRef
     }
 }
 
+/// The tree without a top-level vdev, and the vdev. Vdevs behind it keep their numbers: a hole takes its place.
+pub(crate) fn without_top(root: &VdevConfig, vdev: VdevId) -> Option<(VdevConfig, VdevConfig)> {
+    let mut root = root.clone();
+    let place = vdev.0 as usize;
+    if place + 1 == root.children.len() {
+        let gone = root.children.pop()?;
+        return Some((root, gone));
+    }
+    let top = root.children.get_mut(place)?;
+    let mut hole = VdevConfig::hole();
+    hole.id = Some(vdev.0.into());
+    let gone = std::mem::replace(top, hole);
+    Some((root, gone))
+}
+
 /// The leaves at or below a vdev.
-fn leaves_of(vdev: &VdevConfig) -> Vec<&VdevConfig> {
+pub(crate) fn leaves_of(vdev: &VdevConfig) -> Vec<&VdevConfig> {
     match vdev.kind.is_leaf() {
         true => vec![vdev],
         false => vdev.children.iter().flat_map(leaves_of).collect(),
@@ -249,6 +267,8 @@ pub(crate) struct Detached {
     pub(crate) group_zap: Option<ObjectId>,
     /// A leaf that got the guid of the top-level vdev whose place it took: its guid before and after.
     pub(crate) renamed: Option<(Guid, Guid)>,
+    /// The guid in the list of spares of a spare that keeps the place of the leaf. It is no spare any more.
+    pub(crate) kept_spare: Option<Guid>,
 }
 
 /// Takes a leaf out of a mirror, or of a vdev that replaces it. If one sibling is left, it takes the place of their
@@ -268,11 +288,15 @@ pub(crate) fn detach(root: &VdevConfig, leaf: Guid) -> Result<Detached, DetachRe
     }
     let mut renamed = None;
     let mut group_zap = None;
+    let mut kept_spare = None;
     if parent.children.len() == 1
         && let Some(mut last) = parent.children.pop()
     {
         let is_top = above.len() == 1;
         last.id = parent.id;
+        if parent.kind == VdevType::Spare && std::mem::take(&mut last.is_spare) {
+            kept_spare = Some(last.guid);
+        }
         if is_top {
             let before = last.guid;
             group_zap = last.zap_top.take();
@@ -301,6 +325,7 @@ pub(crate) fn detach(root: &VdevConfig, leaf: Guid) -> Result<Detached, DetachRe
         leaf: gone,
         group_zap,
         renamed,
+        kept_spare,
     })
 }
 
@@ -437,6 +462,22 @@ mod tests {
         );
         let refused = split(&replacing.unwrap(), &[Guid(10)]);
         assert_eq!(refused.unwrap_err(), SplitRefusal::NotMirrors);
+    }
+
+    #[test]
+    fn a_hole_takes_the_place_of_a_vdev_before_others() {
+        let before = root(vec![top(leaf(10, 0)), top(leaf(11, 1)), top(leaf(12, 2))]);
+        let (made, gone) = without_top(&before, VdevId(1)).unwrap();
+        assert_eq!(gone, before.children[1]);
+        let hole = &made.children[1];
+        assert_eq!(
+            (hole.kind, hole.id, hole.guid),
+            (VdevType::Hole, Some(1), Guid(0))
+        );
+        assert_eq!(made.children[2], before.children[2]);
+        let (made, gone) = without_top(&made, VdevId(2)).unwrap();
+        assert_eq!((gone.guid, made.children.len()), (Guid(12), 2));
+        assert_eq!(without_top(&made, VdevId(2)), None);
     }
 
     #[test]

@@ -15,9 +15,15 @@ pub enum RemoveError {
     /// The pool has no such spare or cache device.
     #[error("no such device in pool")]
     NoSuchDevice,
-    /// The spare stands in for a device.
+    /// The spare stands in for a device, or something on the log vdev does not leave it.
     #[error("Pool busy; removal may already be in progress")]
     InUse,
+    /// It is no log vdev, or only a part of one.
+    #[error("operation not supported on this type of pool")]
+    Unsupported,
+    /// Intent logs wait to be replayed.
+    #[error("Mount encrypted datasets to replay logs.")]
+    LockedLogs,
     /// The pool could not be changed.
     #[error(transparent)]
     Pool(#[from] PoolError),

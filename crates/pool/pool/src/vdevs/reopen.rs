@@ -7,7 +7,7 @@ use crate::import::{
 use crate::labels::moved::follow;
 use crate::pool::Pool;
 use crate::vdevs::rearrange;
-use millpond_block::{LeafCondition, LeafState};
+use millpond_block::{LeafCondition, LeafReason, LeafState};
 use millpond_device::{Candidate, Device, DeviceError};
 use millpond_env::mark;
 use millpond_env::sync::Arc;
@@ -53,6 +53,46 @@ impl Pool {
             Some((node.config.guid, path))
         });
         lost.collect()
+    }
+
+    /// Leaves in use with their configured paths.
+    #[must_use]
+    pub fn open_leaves(&self) -> Vec<(Guid, String)> {
+        let topology = self.store.topology();
+        let open = topology.tree.leaves().filter(|(leaf, node)| {
+            let device = topology.devices.get(leaf.0 as usize);
+            node.is_device()
+                && device.is_some_and(Option::is_some)
+                && topology.condition(*leaf).is_usable()
+        });
+        let open = open.filter_map(|(_, node)| {
+            let path = node.config.path.clone()?;
+            Some((node.config.guid, path))
+        });
+        open.collect()
+    }
+
+    /// Takes a leaf out of use whose device is gone, and releases the device. Returns whether it did: not if data would
+    /// be lost without the leaf.
+    pub fn give_up_leaf(&self, leaf: Guid) -> bool {
+        let _order = self.leaf_orders.lock();
+        let topology = self.store.topology();
+        let Some(number) = topology.tree.find_leaf(leaf) else {
+            return false;
+        };
+        let gone = LeafCondition::new(LeafState::Unavailable, LeafReason::OpenFailed);
+        if topology.change_condition(number, gone).is_err() {
+            return false;
+        }
+        self.store.change_topology(|topology| {
+            if let Some(number) = topology.tree.find_leaf(leaf)
+                && let Some(place) = topology.devices.get_mut(number.0 as usize)
+            {
+                *place = None;
+            }
+        });
+        self.state.write().assembly = None;
+        true
     }
 
     /// Whether a device carries the label of this leaf of this pool, and the label is not newer than the

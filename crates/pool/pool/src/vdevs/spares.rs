@@ -3,14 +3,18 @@
 //! A pool works without its spares, so opening it does not open them. The program gives each spare that it finds to
 //! [`Pool::offer_spare`]. When a leaf has been out of use for a while, a spare that fits is attached beside it. When
 //! the leaf or its replacement is complete again, the spare goes back to the list
-//! ([`Pool::finish_replacements`]).
+//! ([`Pool::finish_replacements`]). If the leaf is detached instead, the spare keeps its place and leaves the list.
+//!
+//! A spare steps in only while its labels say that no pool uses it.
 //!
 //! Page `docs/format/vdev-tree.md`, "Attaching and detaching".
 
+use crate::PoolError;
+use crate::import::{LeafLabel, LeafState as LabelState, read_labels};
 use crate::pool::Pool;
 use crate::vdevs::attach::AttachError;
 use crate::vdevs::new_vdev::{NewDevice, NewVdevOptions};
-use crate::vdevs::rearrange::AttachKind;
+use crate::vdevs::rearrange::{AttachKind, AttachRefusal};
 use millpond_block::{LeafState, Topology};
 use millpond_device::Device;
 use millpond_env::mark;
@@ -88,30 +92,82 @@ impl Pool {
         Ok(count)
     }
 
-    /// The open spares that the pool lists and that are not in use, the smallest first.
-    fn free_spares(&self) -> Result<Vec<NewDevice>, AttachError> {
+    /// The guid of the spare at a path that the pool lists and does not use. `None` if there is none.
+    ///
+    /// # Errors
+    /// If the list cannot be read.
+    pub fn free_spare_at(&self, path: &str) -> Result<Option<Guid>, PoolError> {
+        let mut listed = self.unused_spares()?.into_iter();
+        let found = listed.find(|vdev| vdev.path.as_deref() == Some(path));
+        Ok(found.map(|vdev| vdev.guid))
+    }
+
+    /// Attaches an unused spare beside a leaf, as when it steps in by itself. `device` is used unless the spare was
+    /// offered before.
+    ///
+    /// # Errors
+    /// As [`Pool::attach_leaf`].
+    pub fn use_spare(
+        &self,
+        leaf: Guid,
+        spare: Guid,
+        device: impl FnOnce() -> Option<Arc<dyn Device>>,
+    ) -> Result<Guid, AttachError> {
+        let listed = self.unused_spares()?.into_iter();
+        let vdev = listed.into_iter().find(|vdev| vdev.guid == spare);
+        let vdev = vdev.ok_or(AttachRefusal::NotSpare)?;
+        let offered = self.spares.lock().devices.get(&spare).cloned();
+        let device = match offered {
+            Some(device) => device,
+            None => device().ok_or(AttachRefusal::NotSpare)?,
+        };
+        let device = new_device(vdev, device).ok_or(AttachRefusal::NotSpare)?;
+        let options = NewVdevOptions::default();
+        self.attach_leaf(leaf, &device, AttachKind::Spare, options, &|_| false)
+    }
+
+    /// The spares that the pool lists and does not use.
+    fn unused_spares(&self) -> Result<Vec<VdevConfig>, PoolError> {
         let view = self.committed()?;
         let listed = view.spares().iter();
         let listed = listed.filter_map(|list| VdevConfig::from_nvlist(list).ok());
         let topology = self.store.topology();
+        let unused = listed.filter(|vdev| topology.tree.find_leaf(vdev.guid).is_none());
+        Ok(unused.collect())
+    }
+
+    /// The open spares that the pool lists and that are not in use, the smallest first.
+    fn free_spares(&self) -> Result<Vec<NewDevice>, AttachError> {
+        let unused = self.unused_spares()?.into_iter();
         let spares = self.spares.lock();
-        let free = listed.filter(|vdev| topology.tree.find_leaf(vdev.guid).is_none());
-        let mut free: Vec<NewDevice> = free
+        let mut free: Vec<NewDevice> = unused
             .filter_map(|vdev| {
                 let device = Arc::clone(spares.devices.get(&vdev.guid)?);
-                Some(NewDevice {
-                    path: vdev.path?,
-                    device,
-                    is_block_device: vdev.kind == VdevType::Disk,
-                    whole_disk: vdev.whole_disk.unwrap_or(false),
-                    devid: vdev.devid,
-                    phys_path: vdev.phys_path,
-                })
+                new_device(vdev, device)
             })
             .collect();
         free.sort_by_key(|spare| spare.device.size_bytes());
         Ok(free)
     }
+}
+
+fn new_device(vdev: VdevConfig, device: Arc<dyn Device>) -> Option<NewDevice> {
+    Some(NewDevice {
+        path: vdev.path?,
+        device,
+        is_block_device: vdev.kind == VdevType::Disk,
+        whole_disk: vdev.whole_disk.unwrap_or(false),
+        devid: vdev.devid,
+        phys_path: vdev.phys_path,
+    })
+}
+
+/// Whether the labels of a device say that it is this spare, and that no pool uses it.
+pub(crate) fn is_labelled_spare(device: &dyn Device, spare: Guid) -> bool {
+    let labels = read_labels(device);
+    let mut labels = labels.iter().flatten().peekable();
+    let is_spare = |label: &LeafLabel| label.state == LabelState::Spare && label.guid == spare;
+    labels.peek().is_some() && labels.all(is_spare)
 }
 
 /// The leaves that are out of use and for which no spare or replacement stands in. A leaf that an administrator took

@@ -7,7 +7,7 @@ use millpond_block::Topology;
 use millpond_device::Device;
 use millpond_env::sync::Arc;
 use millpond_ondisk::{DecodeError, Guid, VdevId};
-use millpond_vdev::{AllocationClass, LeafTable, VdevConfig, VdevTree};
+use millpond_vdev::{AllocationClass, LeafTable, VdevConfig, VdevNode, VdevTree};
 use std::collections::BTreeMap;
 
 /// Additions to a topology.
@@ -35,7 +35,10 @@ pub(crate) fn renewed(
         .map_err(invalid)
         .reading("configuration")?;
     for (id, node) in old.tree.tops() {
-        tree.set_class(id, node.class);
+        let is_hole = |new: &VdevNode| new.config.guid.0 == 0;
+        if !tree.top(id).is_some_and(is_hole) {
+            tree.set_class(id, node.class);
+        }
     }
     for (id, class) in &added.classes {
         tree.set_class(*id, *class);
