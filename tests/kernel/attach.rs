@@ -3,14 +3,16 @@
 
 use crate::Rig;
 use millpond_engine::{
-    AttachKind, NewVdevOptions, Offline, Pool, PoolBuilder, ScanLimits, Scanner, open_device,
+    AttachKind, NewLayout, NewVdevOptions, Offline, Pool, PoolBuilder, ScanLimits, Scanner,
+    open_device,
 };
 use millpond_ondisk::Guid;
 use millpond_tests::images::workspace;
 use millpond_tests::leaves;
 use millpond_tests::oracle::kernel::{self, Disks, Release};
 use millpond_tests::workload::Life;
-use std::path::Path;
+use millpond_vdev::AllocationClass::{Log, Special};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 const MIB: u64 = 128;
@@ -57,12 +59,28 @@ fn has_kind(rig: &Rig, name: &str, kind: &str) -> bool {
         .any(|node| node.config.kind.name() == kind)
 }
 
+/// A log vdev between two others was removed, and another one at the end.
+fn without_logs(images: &[PathBuf]) -> (Pool, Life) {
+    let builder = PoolBuilder::new("holed")
+        .single(&images[0])
+        .top(Log, NewLayout::Single, [&images[1]])
+        .top(Special, NewLayout::Single, [&images[2]])
+        .top(Log, NewLayout::Single, [&images[3]]);
+    let (pool, mut life) = lived(builder, "holed");
+    for log in [&images[1], &images[3]] {
+        let leaf = leaves::on(&pool, log);
+        pool.inner().remove_log(leaf).unwrap();
+        life.steps(&pool, 20);
+    }
+    (pool, life)
+}
+
 fn to_and_fro(release: Release) {
     if let Some(why) = kernel::absent(release) {
         println!("not judged by {release:?}: {why}");
         return;
     }
-    let rig = Rig::new(15, MIB);
+    let rig = Rig::new(18, MIB);
     let images = rig.images.clone();
     let image = |number: usize| images[number].as_path();
     let mut lives = vec![];
@@ -124,6 +142,10 @@ fn to_and_fro(release: Release) {
     drop(device);
     lives.push(("helped", life));
 
+    let (pool, life) = without_logs(&images[14..18]);
+    pool.export().unwrap();
+    lives.push(("holed", life));
+
     for (name, _) in &lives {
         rig.judge(name);
     }
@@ -133,6 +155,7 @@ fn to_and_fro(release: Release) {
         ["finish", "begun"],
         ["finish", "wider"],
         ["spare", "helped"],
+        ["clean", "holed"],
     ];
     let arguments = actions.as_flattened();
     let output = kernel::run(
