@@ -303,7 +303,10 @@ fn log_vdevs_are_removed() {
 #[test]
 fn a_spare_is_used_by_hand() {
     let stage = Stage::new(&["a", "b", "s", "t"]);
-    stage.quietly("zpool create tank mirror @a @b spare @s");
+    stage.quietly("zpool create tank mirror @a @b log @t spare @s");
+    let (text, status) = stage.run("zpool replace tank @t @s");
+    let words = "cannot replace @t with @s: cannot replace a log with a spare\n";
+    assert_eq!((text.as_str(), status), (words, 255));
     let spares = || {
         let (text, _) = stage.run("zpool status tank");
         let at = text.find("spares").map_or("", |at| &text[at..]);
