@@ -403,3 +403,54 @@ fn pools_are_reopened() {
     stage.quietly("zpool export tank");
     stage.judge("tank");
 }
+
+#[test]
+fn a_blank_device_at_the_path_of_a_failed_one_replaces_it() {
+    let stage = Stage::new(&["a", "b"]);
+    stage.quietly("zpool create tank mirror @a @b");
+    let path = stage.folder.path().join("b");
+    let tree = || {
+        let (text, _) = stage.run("zpool status tank");
+        let lines = text.lines().filter(|line| line.starts_with('\t'));
+        let words = lines.flat_map(|line| line.split_whitespace().take(2));
+        words.collect::<Vec<_>>().join(" ")
+    };
+    let whole = "NAME STATE tank ONLINE mirror-0 ONLINE @a ONLINE @b ONLINE";
+    let is_failed = || assert!(tree().contains(" UNAVAIL"), "{}", tree());
+    std::fs::remove_file(&path).unwrap();
+    stage.quietly("zpool reopen tank");
+    // By default nothing is replaced.
+    stage.resize("b", 128);
+    stage.served.daemon.replace_failed();
+    is_failed();
+    stage.quietly("zpool set autoreplace=on tank");
+    // Not what holds something, nor what is too small.
+    std::fs::write(&path, [[0; 1024], [1; 1024]].concat()).unwrap();
+    stage.resize("b", 128);
+    stage.served.daemon.replace_failed();
+    is_failed();
+    std::fs::remove_file(&path).unwrap();
+    stage.resize("b", 100);
+    for _ in 0..2 {
+        stage.served.daemon.replace_failed();
+        is_failed();
+    }
+    std::fs::remove_file(&path).unwrap();
+    stage.served.daemon.replace_failed();
+    stage.resize("b", 128);
+    stage.served.daemon.replace_failed();
+    stage.quietly("zpool wait -t replace tank");
+    assert_eq!(tree(), whole);
+    let (history, _) = stage.run("zpool history -i tank");
+    assert!(history.contains("replace vdev=@b for vdev=@b"), "{history}");
+    // A device that an administrator took away is left alone.
+    stage.quietly("zpool offline -f tank @b");
+    std::fs::remove_file(&path).unwrap();
+    stage.resize("b", 128);
+    stage.served.daemon.replace_failed();
+    assert!(tree().contains(" FAULTED"), "{}", tree());
+    stage.quietly("zpool replace -w tank @b");
+    assert_eq!(tree(), whole);
+    stage.quietly("zpool export tank");
+    stage.judge("tank");
+}

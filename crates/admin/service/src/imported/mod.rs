@@ -4,6 +4,7 @@
 //! changes on the open pools. It mounts nothing and stores no state of its own on disk; the process that uses
 //! it does both. Statistics may lag by a txg. Page `docs/daemon.md`.
 
+mod automatic;
 mod auxiliary;
 mod import;
 pub(crate) use import::search_of;
@@ -17,6 +18,7 @@ use crate::change::change_error;
 use crate::change::checks::{self, Around};
 use crate::change::create::{features_of, plan};
 use crate::info::{self, activity, dataset, io, pool_of, tree, vdev_properties};
+pub use automatic::{AutoReplace, AutoReplaced};
 use auxiliary::AuxiliaryDevices;
 use millpond_control::{
     ChangeError, ChangeFailure, Changed, ControlError, DatasetInfo, DatasetQuery, EngineInfo,

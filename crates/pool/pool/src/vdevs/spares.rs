@@ -15,7 +15,7 @@ use crate::pool::Pool;
 use crate::vdevs::attach::AttachError;
 use crate::vdevs::new_vdev::{NewDevice, NewVdevOptions};
 use crate::vdevs::rearrange::{AttachKind, AttachRefusal};
-use millpond_block::{LeafState, Topology};
+use millpond_block::{LeafReason, LeafState, Topology};
 use millpond_device::Device;
 use millpond_env::mark;
 use millpond_env::sync::Arc;
@@ -48,6 +48,32 @@ impl Pool {
     pub fn keep_spares(&self, listed: &BTreeSet<Guid>) {
         let mut spares = self.spares.lock();
         spares.devices.retain(|guid, _| listed.contains(guid));
+    }
+
+    /// Leaves that are out of use and that nothing replaces yet, with their configured paths. Not those that an
+    /// administrator took out of use.
+    #[must_use]
+    pub fn failed_leaves(&self) -> Vec<(Guid, String)> {
+        let topology = self.store.topology();
+        let tree = &topology.tree;
+        let failed = tree.leaves().filter(|(leaf, node)| {
+            let parent = node.parent.and_then(|parent| tree.node(parent));
+            let is_free = parent.is_none_or(|parent| match parent.kind {
+                VdevKind::Replacing => false,
+                VdevKind::Spare => {
+                    let first = parent.children.first().and_then(|first| tree.node(*first));
+                    first.is_some_and(|first| first.leaf == Some(*leaf))
+                }
+                _ => true,
+            });
+            let by_order = topology.condition(*leaf).reason == LeafReason::External;
+            node.is_device() && is_free && !by_order && is_out(&topology, *leaf)
+        });
+        let failed = failed.filter_map(|(_, node)| {
+            let path = node.config.path.clone()?;
+            Some((node.config.guid, path))
+        });
+        failed.collect()
     }
 
     /// Attaches spares beside leaves that are out of use for this long. Returns how many.
