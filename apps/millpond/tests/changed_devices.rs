@@ -301,6 +301,66 @@ fn log_vdevs_are_removed() {
 }
 
 #[test]
+fn pools_share_a_spare() {
+    let stage = Stage::new(&["a", "b", "c", "d", "s"]);
+    stage.quietly("zpool create tank mirror @a @b spare @s");
+    stage.quietly("zpool create other mirror @c @d spare @s");
+    let twice = "cannot add to 'tank': one or more vdevs refer to the same device";
+    stage.refused("zpool add tank spare @s", twice);
+    let spare = |pool: &str| {
+        let (text, _) = stage.run(&format!("zpool status {pool}"));
+        let line = text.lines().rfind(|line| line.contains("@s "));
+        let words = line.unwrap_or_default().split_whitespace();
+        words.collect::<Vec<_>>().join(" ")
+    };
+    let both = || (spare("tank"), spare("other"));
+    let are = |one: &str, two: &str| assert_eq!(both(), (one.into(), two.into()));
+    are("@s AVAIL", "@s AVAIL");
+    stage.quietly("zpool replace -w tank @a @s");
+    are(
+        "@s INUSE currently in use",
+        "@s INUSE in use by pool 'tank'",
+    );
+    let used = "invalid vdev specification\nuse '-f' to override the following errors:\n\
+                @s is part of active pool 'tank'";
+    stage.refused("zpool replace other @c @s", used);
+    // What one pool gives up stays whole while another uses it.
+    stage.quietly("zpool remove other @s");
+    stage.quietly("zpool scrub -w tank");
+    let (text, _) = stage.run("zpool status tank");
+    assert!(
+        text.contains("with 0 errors") && !text.contains("UNAVAIL"),
+        "{text}"
+    );
+    stage.quietly("zpool detach tank @s");
+    stage.quietly("zpool add other spare @s");
+    are("@s AVAIL", "@s AVAIL");
+    stage.quietly("zpool remove tank @s");
+    stage.quietly("zpool add tank spare @s");
+    are("@s AVAIL", "@s AVAIL");
+    // Both are imported again, and one of them keeps it.
+    for pool in ["tank", "other"] {
+        stage.quietly(&format!("zpool export {pool}"));
+    }
+    for pool in ["other", "tank"] {
+        stage.quietly(&format!("zpool import {pool}"));
+    }
+    are("@s AVAIL", "@s AVAIL");
+    stage.quietly("zpool replace -w other @c @s");
+    are(
+        "@s INUSE in use by pool 'other'",
+        "@s INUSE currently in use",
+    );
+    stage.quietly("zpool detach other @c");
+    let (text, _) = stage.run("zpool status tank");
+    assert!(!text.contains("@s"), "{text}");
+    for pool in ["tank", "other"] {
+        stage.quietly(&format!("zpool export {pool}"));
+        stage.judge(pool);
+    }
+}
+
+#[test]
 fn a_spare_is_used_by_hand() {
     let stage = Stage::new(&["a", "b", "s", "t"]);
     stage.quietly("zpool create tank mirror @a @b log @t spare @s");
