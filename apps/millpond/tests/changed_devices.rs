@@ -301,9 +301,72 @@ fn log_vdevs_are_removed() {
 }
 
 #[test]
+fn pools_share_a_spare() {
+    let stage = Stage::new(&["a", "b", "c", "d", "s"]);
+    stage.quietly("zpool create tank mirror @a @b spare @s");
+    stage.quietly("zpool create other mirror @c @d spare @s");
+    let twice = "cannot add to 'tank': one or more vdevs refer to the same device";
+    stage.refused("zpool add tank spare @s", twice);
+    let spare = |pool: &str| {
+        let (text, _) = stage.run(&format!("zpool status {pool}"));
+        let line = text.lines().rfind(|line| line.contains("@s "));
+        let words = line.unwrap_or_default().split_whitespace();
+        words.collect::<Vec<_>>().join(" ")
+    };
+    let both = || (spare("tank"), spare("other"));
+    let are = |one: &str, two: &str| assert_eq!(both(), (one.into(), two.into()));
+    are("@s AVAIL", "@s AVAIL");
+    stage.quietly("zpool replace -w tank @a @s");
+    are(
+        "@s INUSE currently in use",
+        "@s INUSE in use by pool 'tank'",
+    );
+    let used = "invalid vdev specification\nuse '-f' to override the following errors:\n\
+                @s is part of active pool 'tank'";
+    stage.refused("zpool replace other @c @s", used);
+    // What one pool gives up stays whole while another uses it.
+    stage.quietly("zpool remove other @s");
+    stage.quietly("zpool scrub -w tank");
+    let (text, _) = stage.run("zpool status tank");
+    assert!(
+        text.contains("with 0 errors") && !text.contains("UNAVAIL"),
+        "{text}"
+    );
+    stage.quietly("zpool detach tank @s");
+    stage.quietly("zpool add other spare @s");
+    are("@s AVAIL", "@s AVAIL");
+    stage.quietly("zpool remove tank @s");
+    stage.quietly("zpool add tank spare @s");
+    are("@s AVAIL", "@s AVAIL");
+    // Both are imported again, and one of them keeps it.
+    for pool in ["tank", "other"] {
+        stage.quietly(&format!("zpool export {pool}"));
+    }
+    for pool in ["other", "tank"] {
+        stage.quietly(&format!("zpool import {pool}"));
+    }
+    are("@s AVAIL", "@s AVAIL");
+    stage.quietly("zpool replace -w other @c @s");
+    are(
+        "@s INUSE in use by pool 'other'",
+        "@s INUSE currently in use",
+    );
+    stage.quietly("zpool detach other @c");
+    let (text, _) = stage.run("zpool status tank");
+    assert!(!text.contains("@s"), "{text}");
+    for pool in ["tank", "other"] {
+        stage.quietly(&format!("zpool export {pool}"));
+        stage.judge(pool);
+    }
+}
+
+#[test]
 fn a_spare_is_used_by_hand() {
     let stage = Stage::new(&["a", "b", "s", "t"]);
-    stage.quietly("zpool create tank mirror @a @b spare @s");
+    stage.quietly("zpool create tank mirror @a @b log @t spare @s");
+    let (text, status) = stage.run("zpool replace tank @t @s");
+    let words = "cannot replace @t with @s: cannot replace a log with a spare\n";
+    assert_eq!((text.as_str(), status), (words, 255));
     let spares = || {
         let (text, _) = stage.run("zpool status tank");
         let at = text.find("spares").map_or("", |at| &text[at..]);
@@ -397,6 +460,57 @@ fn pools_are_reopened() {
     stage.quietly("zpool set autoexpand=on tank");
     stage.quietly("zpool reopen tank");
     assert_eq!(stage.sizes(), "240M\t-");
+    stage.quietly("zpool export tank");
+    stage.judge("tank");
+}
+
+#[test]
+fn a_blank_device_at_the_path_of_a_failed_one_replaces_it() {
+    let stage = Stage::new(&["a", "b"]);
+    stage.quietly("zpool create tank mirror @a @b");
+    let path = stage.folder.path().join("b");
+    let tree = || {
+        let (text, _) = stage.run("zpool status tank");
+        let lines = text.lines().filter(|line| line.starts_with('\t'));
+        let words = lines.flat_map(|line| line.split_whitespace().take(2));
+        words.collect::<Vec<_>>().join(" ")
+    };
+    let whole = "NAME STATE tank ONLINE mirror-0 ONLINE @a ONLINE @b ONLINE";
+    let is_failed = || assert!(tree().contains(" UNAVAIL"), "{}", tree());
+    std::fs::remove_file(&path).unwrap();
+    stage.quietly("zpool reopen tank");
+    // By default nothing is replaced.
+    stage.resize("b", 128);
+    stage.served.daemon.replace_failed();
+    is_failed();
+    stage.quietly("zpool set autoreplace=on tank");
+    // Not what holds something, nor what is too small.
+    std::fs::write(&path, [[0; 1024], [1; 1024]].concat()).unwrap();
+    stage.resize("b", 128);
+    stage.served.daemon.replace_failed();
+    is_failed();
+    std::fs::remove_file(&path).unwrap();
+    stage.resize("b", 100);
+    for _ in 0..2 {
+        stage.served.daemon.replace_failed();
+        is_failed();
+    }
+    std::fs::remove_file(&path).unwrap();
+    stage.served.daemon.replace_failed();
+    stage.resize("b", 128);
+    stage.served.daemon.replace_failed();
+    stage.quietly("zpool wait -t replace tank");
+    assert_eq!(tree(), whole);
+    let (history, _) = stage.run("zpool history -i tank");
+    assert!(history.contains("replace vdev=@b for vdev=@b"), "{history}");
+    // A device that an administrator took away is left alone.
+    stage.quietly("zpool offline -f tank @b");
+    std::fs::remove_file(&path).unwrap();
+    stage.resize("b", 128);
+    stage.served.daemon.replace_failed();
+    assert!(tree().contains(" FAULTED"), "{}", tree());
+    stage.quietly("zpool replace -w tank @b");
+    assert_eq!(tree(), whole);
     stage.quietly("zpool export tank");
     stage.judge("tank");
 }

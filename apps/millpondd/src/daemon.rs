@@ -15,7 +15,7 @@ use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Mutex};
 use millpond_env::{Env, host, thread};
 use millpond_rpc::{Access, Caller, ServiceProvider, TimeLimits};
-use millpond_service::{CacheFile, ImportedPools};
+use millpond_service::{AutoReplace, CacheFile, ImportedPools};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
@@ -46,8 +46,15 @@ pub struct Daemon {
     health: Mutex<HealthMonitor, rank::Health>,
     /// Whether a thread is looking up the names of files with errors.
     is_naming: AtomicBool,
+    /// What `autoreplace` knows; `None` while a thread looks.
+    auto_replace: Mutex<Option<AutoReplace>, rank::Leaf>,
+    /// The looks since `autoreplace` was considered.
+    looks: AtomicU64,
     log: Log,
 }
+
+/// The looks between two in which failed devices are replaced.
+const REPLACE_EVERY: u64 = 5;
 
 /// Guard for a file name look-up. Clears `is_naming` on drop, however the look-up ends.
 struct Naming(Arc<Daemon>);
@@ -125,6 +132,8 @@ impl Daemon {
             last_call_ns: AtomicU64::new(env.clock.monotonic_ns()),
             health: Mutex::default(),
             is_naming: AtomicBool::new(false),
+            auto_replace: Mutex::new(Some(AutoReplace::default())),
+            looks: AtomicU64::new(0),
             log,
         });
         for text in daemon.mounts.clear_dead(&daemon.state.noted_mounts()) {
@@ -256,6 +265,15 @@ impl Daemon {
         for line in self.health.lock().look(&self.pools) {
             (self.log)(&line);
         }
+        if self
+            .looks
+            .fetch_add(1, Ordering::Relaxed)
+            .is_multiple_of(REPLACE_EVERY)
+        {
+            let daemon = Arc::clone(self);
+            // It reads devices.
+            let _ = thread::spawn("autoreplace", move || daemon.replace_failed());
+        }
         if self.is_naming.load(Ordering::Acquire) {
             return;
         }
@@ -271,6 +289,23 @@ impl Daemon {
                 (naming.0.log)(&health::of_file(&naming.0.pools, &mount, &trouble));
             }
         });
+    }
+
+    /// Replaces failed devices by blank ones at their paths, in pools with `autoreplace=on`. Returns at once if another
+    /// thread does so.
+    pub fn replace_failed(&self) {
+        let Some(mut known) = self.auto_replace.lock().take() else {
+            return;
+        };
+        for replaced in self.pools.replace_failed(&mut known) {
+            let (level, text) = match replaced.outcome {
+                Ok(()) => (Level::Notice, "replaced by a new device".to_owned()),
+                Err(error) => (Level::Warning, format!("not replaced: {error:?}")),
+            };
+            let line = Line::new(level, text).pool(&replaced.pool);
+            (self.log)(&line.device(&replaced.path));
+        }
+        *self.auto_replace.lock() = Some(known);
     }
 
     /// Seconds since the last call, if no pool is imported and no call is in progress.

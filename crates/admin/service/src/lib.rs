@@ -10,7 +10,7 @@ mod info;
 mod key_file;
 mod local;
 
-pub use imported::{CacheFile, ImportedPool, ImportedPools, Open, Step};
+pub use imported::{AutoReplace, AutoReplaced, CacheFile, ImportedPool, ImportedPools, Open, Step};
 pub use info::arc::arc_info;
 pub use info::damaged::damaged_files;
 pub use key_file::{read_key, read_key_file};

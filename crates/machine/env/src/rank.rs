@@ -103,6 +103,7 @@ ranks! {
     // A pool and its datasets.
     io LeafOrders, "orders about leaves", "pool", "One order of an administrator, across reads of a device's labels; never across a txg.";
     io SyncedTxg, "txg under sync", "pool", "Writing a whole txg: one at a time. A view takes it while it reads labels, if the states of the vdevs are not known yet.";
+    io SpareLabels, "labels of spares", "pool", "Taking a spare: reading its labels and writing those of the pool. One per process, so that no two pools take the same spare.";
     io DatasetNames, "dataset names", "dataset", "Exclusive: an operation's changes of the MOS, in its sync task. Shared: looking up a name to open its dataset.";
     io OpenHeads, "open heads", "dataset", "Looking a head up, or opening one.";
     io AttributeTables, "tables of attribute layouts", "sa", "Adding a layout, some thirty times in a file system's life.";

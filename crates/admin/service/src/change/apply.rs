@@ -1,7 +1,7 @@
 //! Applies one change to an open pool.
 
 use super::attach::attach;
-use super::checks::{open_all, open_to_write, open_tops};
+use super::checks::{open_all, open_to_write, open_tops, take_shared_spares};
 use super::split;
 use crate::change::change_error;
 use crate::info::compatibility::{requested, unreadable};
@@ -19,7 +19,7 @@ use millpond_env::sync::Arc;
 use millpond_ondisk::Guid;
 use millpond_ondisk::dsl::keys::master_node;
 use millpond_pool::clear_labels;
-use millpond_pool::import::read_labels;
+use millpond_pool::import::{LeafState, read_labels};
 use millpond_pool::{GrowError, Growth, NewVdevOptions, NewVdevs, Offline, PoolError, ScrubRange};
 use millpond_posix::{QuotaMeasure, QuotaOwner};
 
@@ -36,17 +36,25 @@ fn start_resilver(pool: &Pool) -> Result<(), ChangeError> {
     Ok(())
 }
 
-/// Makes one change. It is on stable storage when this returns.
+/// Makes one change. It is on stable storage when this returns. `is_shared` tells whether another pool lists a spare.
 pub(crate) fn apply(
     pool: &Pool,
     change: &PoolChange,
     changed: &mut Changed,
+    is_shared: &dyn Fn(Guid) -> bool,
 ) -> Result<(), ChangeError> {
     let engine = pool.inner();
     match change {
         PoolChange::Add(devices) => {
-            let (vdevs, options) = new_vdevs(devices)?;
-            engine.add_vdevs(&vdevs, options, &|_| false)?;
+            let mut devices = devices.clone();
+            let shared = take_shared_spares(&mut devices);
+            if devices.paths().next().is_some() {
+                let (vdevs, options) = new_vdevs(&devices)?;
+                engine.add_vdevs(&vdevs, options, &|_| false)?;
+            }
+            for spare in &shared {
+                engine.share_spare(spare)?;
+            }
         }
         PoolChange::Destroy => engine.destroy()?,
         PoolChange::Export => engine.export()?,
@@ -112,6 +120,7 @@ pub(crate) fn apply(
             let removed = engine.remove_auxiliary(Guid(*guid))?;
             // A device that is open elsewhere in this process is cleared there.
             if let Some(path) = removed.path
+                && !is_shared(removed.guid)
                 && let Ok(found) = open_to_write(&path)
             {
                 clear_if(&found.device, Guid(*guid));
@@ -455,11 +464,13 @@ pub(crate) fn compatible_features(value: &str) -> Result<FeatureChoice, ChangeEr
     }
 }
 
-/// Clears the labels of a device that was removed, if they are still its own. A label that stays is that of a device
-/// which no pool lists.
+/// Clears the labels of a spare or cache device that was removed, if they are still its own and no pool uses it. A label
+/// that stays is that of a device which no pool lists.
 pub(crate) fn clear_if(device: &Arc<dyn Device>, guid: Guid) {
     let labels = read_labels(device.as_ref());
-    if labels.iter().flatten().any(|label| label.guid == guid) {
+    let is_aside = |state| matches!(state, LeafState::Spare | LeafState::Cache);
+    let mut labels = labels.iter().flatten().peekable();
+    if labels.peek().is_some() && labels.all(|label| label.guid == guid && is_aside(label.state)) {
         let _ = clear_labels(device.as_ref());
     }
 }

@@ -8,7 +8,7 @@ use millpond_env::sync::Arc;
 use millpond_ondisk::Guid;
 use millpond_pool::import::LeafState;
 use millpond_pool::{NewDevice, NewTop, check_replication, clear_labels, find_use};
-use millpond_vdev::{AllocationClass, VdevConfig};
+use millpond_vdev::{AllocationClass, VdevConfig, VdevType};
 use std::collections::BTreeSet;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
@@ -17,8 +17,8 @@ use std::path::Path;
 pub(crate) trait Around {
     /// Whether this pool is open, or the next command would open it.
     fn is_open(&self, pool: Guid) -> bool;
-    /// The name of the pool that a spare or cache device belongs to.
-    fn owner_of(&self, guid: Guid, is_spare: bool) -> Option<String>;
+    /// The name of a pool that a spare or cache device belongs to: of `first`, if it is one of several.
+    fn owner_of(&self, guid: Guid, is_spare: bool, first: Option<&str>) -> Option<String>;
     /// The top-level vdevs of a pool with their classes.
     fn tops_of(&self, pool: &str) -> Result<Vec<(VdevConfig, AllocationClass)>, ChangeError>;
 }
@@ -58,8 +58,12 @@ pub(crate) fn check(
 }
 
 /// How a device is used, according to its labels. `None` if it is free, or if its pool was destroyed or is
-/// unknown.
-fn user_of(around: &dyn Around, path: &str) -> Result<Option<DeviceInUse>, ChangeError> {
+/// unknown. A spare of several pools is one of `pool`, if that is one of them.
+fn user_of(
+    around: &dyn Around,
+    path: &str,
+    pool: Option<&str>,
+) -> Result<Option<DeviceInUse>, ChangeError> {
     let device = open_to_look(path)?;
     let Some(found) = find_use(device.device.as_ref(), &|_| false) else {
         return Ok(None);
@@ -69,8 +73,8 @@ fn user_of(around: &dyn Around, path: &str) -> Result<Option<DeviceInUse>, Chang
         LeafState::Active if around.is_open(found.pool_guid) => Some(DeviceInUse::Active(name)),
         LeafState::Active => Some(DeviceInUse::PotentiallyActive(name)),
         LeafState::Exported => Some(DeviceInUse::Exported(name)),
-        LeafState::Spare => around.owner_of(found.guid, true).map(DeviceInUse::Spare),
-        LeafState::Cache => around.owner_of(found.guid, false).map(DeviceInUse::Cache),
+        LeafState::Spare => (around.owner_of(found.guid, true, pool)).map(DeviceInUse::Spare),
+        LeafState::Cache => (around.owner_of(found.guid, false, None)).map(DeviceInUse::Cache),
         LeafState::Destroyed => None,
     })
 }
@@ -82,8 +86,7 @@ fn can_be_taken(by: &DeviceInUse) -> bool {
     )
 }
 
-/// Checks that the devices are free. ZFS allows several pools to share a spare; this is refused as not
-/// implemented.
+/// Checks that the devices are free. Several pools may share a spare.
 pub(crate) fn check_use(
     around: &dyn Around,
     devices: &NewDevices,
@@ -92,10 +95,10 @@ pub(crate) fn check_use(
     let mut used = vec![];
     let mut can_be_forced = true;
     let mut seen = BTreeSet::new();
-    let mut shared_spare = None;
+    let mut is_listed = false;
     let is_twice = !devices.paths().all(|path| seen.insert(path));
     for path in devices.paths() {
-        let Some(by) = user_of(around, path)? else {
+        let Some(by) = user_of(around, path, pool)? else {
             continue;
         };
         if let DeviceInUse::Spare(owner) = &by
@@ -107,10 +110,7 @@ pub(crate) fn check_use(
         if let DeviceInUse::Spare(owner) = &by
             && devices.spares.contains(path)
         {
-            shared_spare = Some(match pool {
-                Some(pool) if pool == owner => ChangeError::Twice,
-                _ => ChangeError::NotBuilt("a hot spare of several pools".into()),
-            });
+            is_listed |= pool == Some(owner);
             continue;
         }
         if !(devices.may_take_used && can_be_taken(&by)) {
@@ -119,10 +119,7 @@ pub(crate) fn check_use(
         }
     }
     if used.is_empty() {
-        if let Some(refusal) = shared_spare {
-            return Err(refusal);
-        }
-        return match is_twice {
+        return match is_twice || is_listed {
             true => Err(ChangeError::Twice),
             false => Ok(()),
         };
@@ -139,7 +136,7 @@ pub(crate) fn check_clearing(
     path: &str,
     force: bool,
 ) -> Result<(), ChangeError> {
-    let Some(by) = user_of(around, path)? else {
+    let Some(by) = user_of(around, path, None)? else {
         return Ok(());
     };
     let can_be_forced = can_be_taken(&by);
@@ -231,6 +228,34 @@ pub(crate) fn open_to_look(path: &str) -> Result<NewDevice, ChangeError> {
 
 pub(crate) fn open_to_write(path: &str) -> Result<NewDevice, ChangeError> {
     millpond_engine::open_device(Path::new(path)).map_err(change_error)
+}
+
+/// Takes those spares out of `devices` that other pools list, and returns them as their labels describe them.
+pub(crate) fn take_shared_spares(devices: &mut NewDevices) -> Vec<VdevConfig> {
+    let mut shared = vec![];
+    devices.spares.retain(|path| {
+        let Ok(opened) = open_to_look(path) else {
+            return true;
+        };
+        let used = find_use(opened.device.as_ref(), &|_| false);
+        let Some(used) = used.filter(|used| used.state == LeafState::Spare) else {
+            return true;
+        };
+        let kind = match opened.is_block_device {
+            true => VdevType::Disk,
+            false => VdevType::File,
+        };
+        let sector_bytes = opened.device.sector_bytes().next_power_of_two();
+        shared.push(VdevConfig {
+            path: Some(opened.path),
+            is_spare: true,
+            whole_disk: opened.is_block_device.then_some(false),
+            ashift: u64::from(sector_bytes.trailing_zeros().max(9)),
+            ..VdevConfig::new(kind, used.guid)
+        });
+        false
+    });
+    shared
 }
 
 /// The new top-level vdevs with their devices opened.

@@ -4,6 +4,7 @@
 use super::{ImportedPool, ImportedPools, Open};
 use crate::change::apply::clear_if;
 use crate::change::checks;
+use millpond_control::{PoolInfo, SpareUse};
 use millpond_device::Device;
 use millpond_engine::Pool;
 use millpond_env::sync::Arc;
@@ -47,11 +48,64 @@ impl AuxiliaryDevices {
 }
 
 impl ImportedPools {
-    /// Clears the labels of a spare or cache device that was removed.
+    /// Clears the labels of a spare or cache device that was removed, unless another pool lists it.
     pub(super) fn clear_auxiliary(&self, guid: u64) {
+        if self.is_listed(Guid(guid)) {
+            return;
+        }
         let device = self.auxiliaries.lock().open.get(&guid).cloned();
         if let Some(device) = device {
             clear_if(&device, Guid(guid));
+        }
+    }
+
+    /// Whether a pool lists a spare.
+    pub(super) fn is_listed(&self, spare: Guid) -> bool {
+        let mut names = self.all().into_iter().map(|(name, _)| name);
+        names.any(|name| self.spares_of(&name).contains(&spare.0))
+    }
+
+    /// The guids of a pool's spares.
+    pub(super) fn spares_of(&self, name: &str) -> BTreeSet<u64> {
+        let listed = self.get(name).and_then(|pool| {
+            let view = pool.live()?.committed().ok()?;
+            let guids = view.inner().spares().iter();
+            Some(guids.filter_map(|vdev| vdev.u64("guid").ok()).collect())
+        });
+        listed.unwrap_or_default()
+    }
+
+    /// Takes spares out of the lists of all pools: one of them has made them its own.
+    pub(super) fn unlist_spares<'s>(&self, spares: impl Iterator<Item = &'s u64>) {
+        for spare in spares {
+            for (name, pool) in self.all() {
+                if self.spares_of(&name).contains(spare)
+                    && let Some(live) = pool.live()
+                    && live.inner().remove_auxiliary(Guid(*spare)).is_ok()
+                {
+                    self.hold_auxiliaries(&name);
+                }
+            }
+        }
+    }
+
+    /// Marks the spares of a pool that other pools use.
+    pub(super) fn mark_spares_elsewhere(&self, own: &str, info: &mut PoolInfo) {
+        let free =
+            (info.spares.iter_mut()).filter(|spare| spare.spare_use == Some(SpareUse::Available));
+        for spare in free {
+            let uses = |pool: &ImportedPool| {
+                let live = pool.live()?;
+                live.inner()
+                    .store()
+                    .topology()
+                    .tree
+                    .find_leaf(Guid(spare.guid))
+            };
+            let mut others = self.all().into_iter().filter(|(name, _)| name != own);
+            if let Some((name, _)) = others.find(|(_, pool)| uses(pool).is_some()) {
+                spare.spare_use = Some(SpareUse::InOtherPool(Some(name)));
+            }
         }
     }
 

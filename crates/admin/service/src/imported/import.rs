@@ -526,7 +526,7 @@ fn set_properties(live: &Pool, request: &ImportRequest) -> Result<(), ChangeErro
             name: name.clone(),
             value: value.clone(),
         };
-        apply::apply(live, &change, &mut Changed::default())?;
+        apply::apply(live, &change, &mut Changed::default(), &|_| false)?;
     }
     Ok(())
 }

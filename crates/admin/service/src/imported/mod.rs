@@ -4,6 +4,7 @@
 //! changes on the open pools. It mounts nothing and stores no state of its own on disk; the process that uses
 //! it does both. Statistics may lag by a txg. Page `docs/daemon.md`.
 
+mod automatic;
 mod auxiliary;
 mod import;
 pub(crate) use import::search_of;
@@ -17,6 +18,7 @@ use crate::change::change_error;
 use crate::change::checks::{self, Around};
 use crate::change::create::{features_of, plan};
 use crate::info::{self, activity, dataset, io, pool_of, tree, vdev_properties};
+pub use automatic::{AutoReplace, AutoReplaced};
 use auxiliary::AuxiliaryDevices;
 use millpond_control::{
     ChangeError, ChangeFailure, Changed, ControlError, DatasetInfo, DatasetQuery, EngineInfo,
@@ -31,7 +33,7 @@ use millpond_ondisk::Guid;
 use millpond_pool::HistoryCommand;
 use millpond_vdev::{AllocationClass, VdevConfig};
 pub use pool::{CacheFile, ImportedPool, Open};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 /// All pools that this process has imported.
@@ -174,10 +176,15 @@ impl ImportedPools {
             stored_name: temporary.map(|_| request.name.clone()),
             ..self.writing()
         };
-        let live = plan(request, features, writing)
+        let mut request = request.clone();
+        let shared = checks::take_shared_spares(&mut request.devices);
+        let live = plan(&request, features, writing)
             .env(self.env.clone())
             .create()
             .map_err(change_error)?;
+        for spare in &shared {
+            live.inner().share_spare(spare)?;
+        }
         live.datasets().enforce_limits(false);
         start_scanner(&live)?;
         live.inner().record_command(command)?;
@@ -259,7 +266,16 @@ impl ImportedPools {
         if let PoolChange::Clear { leaves } = change {
             self.look_again(pool, leaves.as_deref())?;
         }
-        apply::apply(&self.writable(pool)?, change, changed)?;
+        let listed = match change {
+            PoolChange::Detach { .. } => self.spares_of(pool),
+            _ => BTreeSet::new(),
+        };
+        let is_shared = |spare: Guid| self.is_listed(spare);
+        apply::apply(&self.writable(pool)?, change, changed, &is_shared)?;
+        if matches!(change, PoolChange::Detach { .. }) {
+            let now = self.spares_of(pool);
+            self.unlist_spares(listed.difference(&now));
+        }
         if let PoolChange::RemoveAuxiliary { guid } = change {
             self.clear_auxiliary(*guid);
         }
@@ -426,8 +442,9 @@ impl Around for ImportedPools {
             })
     }
 
-    fn owner_of(&self, guid: Guid, is_spare: bool) -> Option<String> {
-        let all = self.all();
+    fn owner_of(&self, guid: Guid, is_spare: bool, first: Option<&str>) -> Option<String> {
+        let mut all = self.all();
+        all.sort_by_key(|(name, _)| Some(name.as_str()) != first);
         let owns = |imported_pool: &ImportedPool| {
             imported_pool.view().is_ok_and(|pool| {
                 let inner = pool.inner();

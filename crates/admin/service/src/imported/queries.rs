@@ -17,6 +17,7 @@ impl ImportedPools {
         let mut info = self.find(name)?.info()?;
         info.system_hostid = self.hostid;
         info.config_hostid = self.hostid;
+        self.mark_spares_elsewhere(name, &mut info);
         Ok(info)
     }
 

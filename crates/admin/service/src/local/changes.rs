@@ -136,9 +136,14 @@ impl LocalChanges {
             system: self.system.clone(),
             ..self.writing()
         };
-        let pool = plan(request, features, writing)
+        let mut request = request.clone();
+        let shared = checks::take_shared_spares(&mut request.devices);
+        let pool = plan(&request, features, writing)
             .create()
             .map_err(change_error)?;
+        for spare in &shared {
+            pool.inner().share_spare(spare)?;
+        }
         pool.inner().record_command(&self.history(command))?;
         Ok(Changed::default())
     }
@@ -188,7 +193,12 @@ impl LocalChanges {
                     Err(error) => Err(at(done)(error.into())),
                 };
             }
-            if let Err(error) = apply::apply(&live, change, &mut changed) {
+            let is_shared = |spare| {
+                let all = self.search.pools();
+                let others = all.iter().filter(|candidate| candidate.name != pool);
+                owner_of(others, spare, true).is_some()
+            };
+            if let Err(error) = apply::apply(&live, change, &mut changed, &is_shared) {
                 failure = Some(at(done)(error));
                 break;
             }
@@ -240,8 +250,11 @@ impl Around for Candidates {
         let mut all = self.0.iter();
         all.any(|candidate| candidate.guid == pool && candidate.state == PoolState::Active)
     }
-    fn owner_of(&self, guid: Guid, is_spare: bool) -> Option<String> {
-        owner_of(&self.0, guid, is_spare)
+    fn owner_of(&self, guid: Guid, is_spare: bool, first: Option<&str>) -> Option<String> {
+        let is_first = |pool: &&PoolCandidate| Some(pool.name.as_str()) == first;
+        let all = self.0.iter();
+        let (first, others): (Vec<_>, Vec<_>) = all.partition(is_first);
+        owner_of(first.into_iter().chain(others), guid, is_spare)
     }
     fn tops_of(&self, name: &str) -> Result<Vec<(VdevConfig, AllocationClass)>, ChangeError> {
         let is_it = |pool: &&PoolCandidate| pool.name == name && pool.state != PoolState::Destroyed;
@@ -253,9 +266,12 @@ impl Around for Candidates {
 }
 
 /// The name of the pool that a spare or cache device belongs to, if that pool can be opened.
-fn owner_of(candidates: &[PoolCandidate], guid: Guid, is_spare: bool) -> Option<String> {
+fn owner_of<'c>(
+    candidates: impl Iterator<Item = &'c PoolCandidate>,
+    guid: Guid,
+    is_spare: bool,
+) -> Option<String> {
     candidates
-        .iter()
         .filter(|candidate| candidate.state != PoolState::Destroyed)
         .find(|candidate| {
             let pool = View::open_candidate(candidate, &OpenOptions::default());

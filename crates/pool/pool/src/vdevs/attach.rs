@@ -18,7 +18,7 @@ use crate::vdevs::new_vdev::{
 };
 use crate::vdevs::new_vdev::{NewLayout, NewVdevError};
 use crate::vdevs::rearrange::{self, AttachKind, AttachRefusal, DetachRefusal};
-use crate::vdevs::spares::is_labelled_spare;
+use crate::vdevs::spares::{TAKING, is_labelled_spare};
 use crate::vdevs::topology::{Added, renewed};
 use millpond_env::sync::Arc;
 use millpond_ondisk::pool_directory::key;
@@ -113,9 +113,10 @@ impl SyncContext<'_> {
         let spare = spares
             .iter()
             .find(|spare| kind == AttachKind::Spare && spare.path.as_deref() == Some(&device.path));
-        if kind == AttachKind::Spare
-            && !spare.is_some_and(|spare| is_labelled_spare(device.device.as_ref(), spare.guid))
-        {
+        let taking = (kind == AttachKind::Spare).then(|| TAKING.lock());
+        let is_free =
+            |spare: &VdevConfig| is_labelled_spare(device.device.as_ref(), spare.guid, pool.guid());
+        if taking.is_some() && !spare.is_some_and(is_free) {
             return Ok(Err(AttachRefusal::NotSpare.into()));
         }
         let guid = spare.map_or_else(|| guids.next(), |spare| spare.guid);
@@ -147,6 +148,7 @@ impl SyncContext<'_> {
         if let Err(refusal) = label_devices(&labelled, &built, txg, Some(&uberblock)) {
             return Ok(Err(refusal.into()));
         }
+        drop(taking);
         // From here on only a write by the pool itself can fail.
         if config.has_vdev_zaps {
             new.zap_leaf = Some(self.new_vdev_zap()?);

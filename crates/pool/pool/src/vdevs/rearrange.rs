@@ -38,6 +38,9 @@ pub enum AttachRefusal {
         "new device has a different optimal sector size; use the option '-o ashift=N' to override the optimal size"
     )]
     SectorSize,
+    /// A spare does not stand in for a leaf of a log vdev.
+    #[error("cannot replace a log with a spare")]
+    LogSpare,
     /// The labels of the device are not those of a free spare.
     #[error("the device is not labelled as a free hot spare; see 'zpool status'")]
     NotSpare,
@@ -195,6 +198,10 @@ pub(crate) fn attach(
 ) -> Result<VdevConfig, AttachRefusal> {
     let path = path_to(root, old).ok_or(AttachRefusal::NoSuchLeaf)?;
     let (place, above) = path.split_last().ok_or(AttachRefusal::NoSuchLeaf)?;
+    let top = path.first().and_then(|index| root.children.get(*index));
+    if kind == AttachKind::Spare && top.is_some_and(|top| top.is_log) {
+        return Err(AttachRefusal::LogSpare);
+    }
     let mut root = root.clone();
     let parent = at_mut(&mut root, above).ok_or(AttachRefusal::NoSuchLeaf)?;
     let parent_kind = parent.kind;

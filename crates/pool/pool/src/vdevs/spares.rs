@@ -5,7 +5,7 @@
 //! the leaf or its replacement is complete again, the spare goes back to the list
 //! ([`Pool::finish_replacements`]). If the leaf is detached instead, the spare keeps its place and leaves the list.
 //!
-//! A spare steps in only while its labels say that no pool uses it.
+//! Several pools may list the same spare, with the same guid. It steps in only while its labels say that no pool uses it.
 //!
 //! Page `docs/format/vdev-tree.md`, "Attaching and detaching".
 
@@ -15,11 +15,12 @@ use crate::pool::Pool;
 use crate::vdevs::attach::AttachError;
 use crate::vdevs::new_vdev::{NewDevice, NewVdevOptions};
 use crate::vdevs::rearrange::{AttachKind, AttachRefusal};
-use millpond_block::{LeafState, Topology};
+use millpond_block::{LeafReason, LeafState, Topology};
 use millpond_device::Device;
-use millpond_env::mark;
-use millpond_env::sync::Arc;
+use millpond_env::sync::{Arc, Mutex};
+use millpond_env::{mark, rank};
 use millpond_ondisk::Guid;
+use millpond_ondisk::pool_directory::key;
 use millpond_vdev::{LeafId, VdevConfig, VdevKind, VdevType};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -48,6 +49,32 @@ impl Pool {
     pub fn keep_spares(&self, listed: &BTreeSet<Guid>) {
         let mut spares = self.spares.lock();
         spares.devices.retain(|guid, _| listed.contains(guid));
+    }
+
+    /// Leaves that are out of use and that nothing replaces yet, with their configured paths. Not those that an
+    /// administrator took out of use.
+    #[must_use]
+    pub fn failed_leaves(&self) -> Vec<(Guid, String)> {
+        let topology = self.store.topology();
+        let tree = &topology.tree;
+        let failed = tree.leaves().filter(|(leaf, node)| {
+            let parent = node.parent.and_then(|parent| tree.node(parent));
+            let is_free = parent.is_none_or(|parent| match parent.kind {
+                VdevKind::Replacing => false,
+                VdevKind::Spare => {
+                    let first = parent.children.first().and_then(|first| tree.node(*first));
+                    first.is_some_and(|first| first.leaf == Some(*leaf))
+                }
+                _ => true,
+            });
+            let by_order = topology.condition(*leaf).reason == LeafReason::External;
+            node.is_device() && is_free && !by_order && is_out(&topology, *leaf)
+        });
+        let failed = failed.filter_map(|(_, node)| {
+            let path = node.config.path.clone()?;
+            Some((node.config.guid, path))
+        });
+        failed.collect()
     }
 
     /// Attaches spares beside leaves that are out of use for this long. Returns how many.
@@ -90,6 +117,22 @@ impl Pool {
             }
         }
         Ok(count)
+    }
+
+    /// Lists a spare that another pool lists too, with the guid that its labels have. Nothing is written to the device.
+    ///
+    /// # Errors
+    /// As [`Pool::sync_task`].
+    pub fn share_spare(&self, spare: &VdevConfig) -> Result<(), PoolError> {
+        self.sync_task(|ctx| {
+            let mut all = ctx.device_list(key::SPARES)?;
+            if all.iter().all(|listed| listed.guid != spare.guid) {
+                all.push(spare.clone());
+                ctx.write_device_list(key::SPARES, &all)?;
+                ctx.mark_config_dirty();
+            }
+            Ok(())
+        })
     }
 
     /// The guid of the spare at a path that the pool lists and does not use. `None` if there is none.
@@ -162,11 +205,18 @@ fn new_device(vdev: VdevConfig, device: Arc<dyn Device>) -> Option<NewDevice> {
     })
 }
 
-/// Whether the labels of a device say that it is this spare, and that no pool uses it.
-pub(crate) fn is_labelled_spare(device: &dyn Device, spare: Guid) -> bool {
+/// Held while a spare is taken: several pools of a process may list it.
+pub(crate) static TAKING: Mutex<(), rank::SpareLabels> = Mutex::new(());
+
+/// Whether the labels of a device say that it is this spare, and that no other pool uses it. Labels of `pool` itself,
+/// which does not have it in its tree, are left over from a crash.
+pub(crate) fn is_labelled_spare(device: &dyn Device, spare: Guid, pool: Guid) -> bool {
     let labels = read_labels(device);
     let mut labels = labels.iter().flatten().peekable();
-    let is_spare = |label: &LeafLabel| label.state == LabelState::Spare && label.guid == spare;
+    let is_spare = |label: &LeafLabel| {
+        let is_free = label.state == LabelState::Spare;
+        label.guid == spare && (is_free || label.pool_guid == pool)
+    };
     labels.peek().is_some() && labels.all(is_spare)
 }
 
