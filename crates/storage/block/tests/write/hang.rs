@@ -2,8 +2,8 @@
 
 use crate::pool::{Arena, TXG, address, job, noise};
 use millpond_block::{
-    BlockCache, BlockStore, BlockWrite, Copied, IoClock, LeafCondition, LeafReason, LeafRefusal, LeafState,
-    Topology, WrittenBlock, unhurried,
+    BlockCache, BlockStore, BlockWrite, Copied, IoClock, LeafCondition, LeafReason, LeafRefusal,
+    LeafState, Topology, WrittenBlock, unhurried,
 };
 use millpond_device::Device;
 use millpond_env::mark;
