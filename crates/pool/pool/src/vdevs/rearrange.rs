@@ -38,6 +38,18 @@ pub enum AttachRefusal {
         "new device has a different optimal sector size; use the option '-o ashift=N' to override the optimal size"
     )]
     SectorSize,
+    /// The sides of the vdev do not have the same content.
+    #[error("only mirror and dRAID vdevs support sequential reconstruction")]
+    NotSequential,
+    /// The pool cannot record sequential resilvers.
+    #[error("device_rebuild feature must be enabled in order to use sequential reconstruction")]
+    NoRebuilds,
+    /// A resilver runs.
+    #[error("currently resilvering")]
+    Resilvering,
+    /// A sequential resilver runs.
+    #[error("currently sequentially resilvering")]
+    Rebuilding,
     /// The vdev is of a kind that this software does not change.
     #[error("vdevs of this kind are not changed yet")]
     Unsupported,
