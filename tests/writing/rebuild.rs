@@ -192,7 +192,7 @@ fn another_new_side_starts_the_rebuild_again() {
     attach(&pool, of_disk(&pool, 0), &disks[1], AttachKind::Mirror).unwrap();
     assert_eq!(rebuild(&pool).last_offset, 0);
     assert_eq!(pool.inner().features().count(REBUILD), Some(1));
-    // One of another vdev goes on beside it.
+    // One of another vdev continues beside it.
     let old = of_disk(&pool, 1);
     attach(&pool, old, &disks[2], AttachKind::Replacement).unwrap();
     assert_eq!(pool.inner().features().count(REBUILD), Some(2));
@@ -358,6 +358,37 @@ fn a_target_that_goes_away_ends_the_rebuild() {
     let device = Arc::clone(&disk) as _;
     pool.inner().online_leaf(new, Some(&device)).unwrap();
     is_healed(&world, pool, &life, &[1, 2], "target away");
+}
+
+/// The thread that scans does everything by itself.
+#[test]
+fn a_replacement_ends_by_itself_and_a_scrub_follows() {
+    let _mark = mark::expect("scrub-after-rebuild");
+    let world = World::without_journal(171);
+    let pool = sim::create_with(&world, &[TWO], 128, Default::default());
+    pool.start_scanner().unwrap();
+    crate::scan::fill(&pool, "tank", "before", 20);
+    let disk = world.disk(128 << 20, 512);
+    attach(&pool, of_disk(&pool, 0), &disk, AttachKind::Replacement).unwrap();
+    crate::scan::fill(&pool, "tank", "meanwhile", 20);
+    let begun = std::time::Instant::now();
+    let is_scrubbed = || {
+        let scan = pool.inner().scan();
+        scan.is_some_and(|(scan, _)| scan.phase == ScanPhase::Finished)
+    };
+    while !is_scrubbed() {
+        assert!(begun.elapsed().as_secs() < 60, "{:?}", rebuild(&pool));
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    let (scan, _) = pool.inner().scan().unwrap();
+    assert_eq!((scan.processed_bytes, scan.errors), (0, 0));
+    assert_eq!(rebuild(&pool).phase, RebuildPhase::Complete);
+    assert_eq!(tops(&pool)[0].children.len(), 2);
+    pool.export().unwrap();
+    for away in [0, 1] {
+        world.disks()[away].set_absent(true);
+    }
+    sim::verify(&sim::read(&world).unwrap()).unwrap();
 }
 
 /// The writer of files and the log, the one of txgs and the rebuild run in threads of their own.

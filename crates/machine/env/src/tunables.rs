@@ -34,7 +34,7 @@ const ROWS: [Row; Tunable::ALL.len()] = [
         name: "zfs_scan_suspend_progress",
         default: 0,
         max: 1,
-        help: "1: scrubs and resilvers make no progress",
+        help: "1: scrubs and resilvers, sequential ones too, make no progress",
     },
     Row {
         name: "zfs_resilver_defer_percent",

@@ -135,7 +135,7 @@ impl Scanner {
         if pool.suspension().is_none() && !pool.needs_resilver() && pool.take_scrub_due() {
             mark::hit("scrub-after-rebuild");
             return match pool.start_scrub(ScrubRange::All) {
-                // Somebody else started one, or is about to.
+                // Another scan runs, or waits to be resumed.
                 Err(PoolError::Scan(_)) => Ok(true),
                 outcome => Ok(outcome.map(|()| true)?),
             };

@@ -112,6 +112,8 @@ impl Pool {
             self.sync()?;
         }
         self.start_resilver()?;
+        // The thread that scans looks for a sequential resilver.
+        self.scan.change(|_| ());
         Ok(guid)
     }
 }

@@ -220,7 +220,7 @@ impl Pool {
         let topology = self.store.topology();
         let in_use = self.leaves_in_use();
         let mut completed = vec![];
-        // A scan of some txgs says nothing of a leaf whose rebuild goes on.
+        // A scan of some txgs says nothing of a leaf that is being rebuilt.
         let rebuilt = self.rebuilt_leaves();
         let mut state = self.state.write();
         let mut deferred = deferred(&state.config.root);

@@ -117,18 +117,10 @@ impl Pool {
         (self.rebuilds).with(|state| std::mem::take(&mut state.is_scrub_due))
     }
 
-    /// Takes in the stored states. A damaged one counts as none.
+    /// Takes in the stored states.
     pub(crate) fn load_rebuilds(&self, read: &PoolView) {
         let start_s = self.env.clock.wall_ns() / 1_000_000_000;
-        let tops = self.all_tops();
-        let stored = |zap: ObjectId| {
-            let table = Zap::open(read.mos().object(zap).ok()?).ok()?;
-            let value = table.lookup(vdev_key::REBUILD.as_bytes()).ok()??;
-            let words: Vec<u64> = value.integers().collect();
-            RebuildPhys::from_words(&words).ok()
-        };
-        let found = tops.into_iter().filter_map(|top| {
-            let phys = stored(top.zap).filter(|phys| phys.phase != RebuildPhase::None)?;
+        let found = read.rebuilds().into_iter().filter_map(|(top, phys)| {
             let pass = RebuildPass {
                 start_s,
                 ..RebuildPass::default()
@@ -138,7 +130,7 @@ impl Pool {
                 pass,
                 ..Rebuild::default()
             };
-            Some((top.zap, rebuild))
+            Some((self.top_zap(top)?, rebuild))
         });
         let found = found.collect();
         self.rebuilds.with(|state| state.rebuilds = found);
@@ -170,10 +162,32 @@ impl Pool {
     }
 
     /// The leaves whose rebuild is under way.
-    pub(crate) fn rebuilt_leaves(&self) -> Vec<Guid> {
+    #[must_use]
+    pub fn rebuilt_leaves(&self) -> Vec<Guid> {
         let tops = self.rebuilt_tops().into_iter();
         let tops = tops.filter(|top| self.rebuilds.active(top.zap).is_some());
         tops.flat_map(|top| top.targets).collect()
+    }
+}
+
+impl PoolView {
+    /// The last or running rebuild of each top-level vdev that had one, as stored. A damaged state counts as none.
+    #[must_use]
+    pub fn rebuilds(&self) -> Vec<(VdevId, RebuildPhys)> {
+        let topology = self.store().topology();
+        let stored = |zap: ObjectId| {
+            let table = Zap::open(self.mos().object(zap).ok()?).ok()?;
+            let value = table.lookup(vdev_key::REBUILD.as_bytes()).ok()??;
+            let words: Vec<u64> = value.integers().collect();
+            let phys = RebuildPhys::from_words(&words).ok()?;
+            (phys.phase != RebuildPhase::None).then_some(phys)
+        };
+        let tops = topology.tree.tops();
+        let found = tops.filter_map(|(id, node)| {
+            let zap = node.config.zap_top.and_then(ObjectId::some)?;
+            Some((id, stored(zap)?))
+        });
+        found.collect()
     }
 }
 

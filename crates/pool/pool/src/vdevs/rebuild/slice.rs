@@ -120,6 +120,11 @@ impl Pool {
             (job.top.targets.iter()).partition(|leaf| in_use.contains(leaf));
         // A device that was away does not know what it was given.
         outcome.failed.extend(gone);
+        if self.allocator.space_bytes(job.top.id).is_none() {
+            // What it may hold is not known.
+            outcome.has_no_source = true;
+            return outcome;
+        }
         let pass = match targets.is_empty() {
             true => None,
             false => self.store.begin_copies(job.top.id, &targets),
