@@ -331,8 +331,11 @@ fn sequential_resilvers_are_shown_waited_for_and_followed_by_a_scrub() {
         "{status}"
     );
     assert!(status.contains("is currently being resilvered"), "{status}");
-    let feature = stage.run("zpool get -H -o value feature@device_rebuild tank");
-    assert_eq!(feature, "active\n");
+    let features = stage.run("zpool get -Ho property,value all tank");
+    assert!(
+        features.contains("\nfeature@device_rebuild\tactive\n"),
+        "{features}"
+    );
     for line in ["zpool scrub tank", "zpool resilver tank"] {
         let refused = stage.refused(line);
         assert!(
@@ -385,7 +388,7 @@ fn sequential_resilvers_are_shown_waited_for_and_followed_by_a_scrub() {
     assert_eq!(words.collect::<Vec<_>>(), expected, "{records:?}");
     stage.run("zpool scrub -w tank");
     stage.run("zpool destroy tank");
-    stage.run("zpool create -d -o feature@lz4_compress=enabled tank @a");
+    stage.run("zpool create -d tank @a");
     let refused = stage.refused("zpool attach -s tank @a @b");
     let why = "device_rebuild feature must be enabled in order to use sequential reconstruction";
     assert_eq!(refused, format!("cannot attach @b to @a: {why}\n"));
