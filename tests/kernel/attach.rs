@@ -26,7 +26,7 @@ fn slices(pool: &Pool, count: usize, blocks: usize) {
     }
 }
 
-fn leaf(pool: &Pool, image: &Path) -> Guid {
+pub(crate) fn leaf(pool: &Pool, image: &Path) -> Guid {
     let topology = pool.inner().store().topology();
     let path = image.to_str();
     let mut leaves = topology.tree.leaves();
@@ -44,7 +44,7 @@ fn attach(pool: &Pool, old: &Path, new: &Path, kind: AttachKind) {
 }
 
 /// A pool with files, snapshots and clones.
-fn lived(builder: PoolBuilder, name: &str) -> (Pool, Life) {
+pub(crate) fn lived(builder: PoolBuilder, name: &str) -> (Pool, Life) {
     let pool = builder.create().unwrap();
     let mut life = Life::new(name, "attach", crate::seed());
     life.steps(&pool, 200);

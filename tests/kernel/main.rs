@@ -9,6 +9,7 @@ mod attach;
 mod cache;
 mod grow;
 mod log;
+mod rebuild;
 #[path = "../writing/records.rs"]
 mod records;
 mod rich;

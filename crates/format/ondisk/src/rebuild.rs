@@ -25,9 +25,9 @@ pub struct RebuildPhys {
     pub phase: RebuildPhase,
     /// Everything before this offset on the vdev, in bytes, is copied.
     pub last_offset: u64,
-    /// The first txg that the devices lack.
+    /// The devices lack blocks born after this txg ...
     pub min_txg: Txg,
-    /// The txg after the last one that they lack.
+    /// ... and before this one.
     pub max_txg: Txg,
     /// Seconds since 1970.
     pub start_time: u64,

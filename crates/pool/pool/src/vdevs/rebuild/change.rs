@@ -79,6 +79,7 @@ impl SyncContext<'_> {
         let now_s = self.now_s();
         let phys = RebuildPhys {
             phase: RebuildPhase::Active,
+            min_txg: Txg(FIRST_TXG.saturating_sub(1)),
             max_txg: ready,
             start_time: now_s,
             estimated_bytes: pool.allocator.allocated_bytes(top.id).unwrap_or(0),
