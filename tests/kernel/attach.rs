@@ -38,7 +38,7 @@ fn attach(pool: &Pool, old: &Path, new: &Path, kind: AttachKind) {
     attached.unwrap();
 }
 
-fn lived(builder: PoolBuilder, name: &str) -> (Pool, Life) {
+pub(crate) fn lived(builder: PoolBuilder, name: &str) -> (Pool, Life) {
     crate::lived(builder, name, "attach", 200)
 }
 

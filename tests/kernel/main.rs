@@ -10,6 +10,7 @@ mod attach;
 mod cache;
 mod grow;
 mod log;
+mod rebuild;
 #[path = "../writing/records.rs"]
 mod records;
 mod rich;

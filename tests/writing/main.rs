@@ -23,6 +23,7 @@ mod initialize;
 mod initialize_during;
 mod log;
 mod properties;
+mod rebuild;
 mod records;
 mod reguid;
 mod remove_log;

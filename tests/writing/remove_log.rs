@@ -3,6 +3,7 @@
 use crate::attach::{attach, complete, new_device, of_disk, tops};
 use crate::exhaustive::{Files, State, each_state, files_of, is_all, judge};
 use crate::initialize::history;
+use crate::rebuild;
 use crate::scan::scrub;
 use crate::sim;
 use millpond_engine::{
@@ -191,6 +192,30 @@ fn a_side_is_replaced_and_a_leaf_fails_while_the_vdev_leaves() {
         sim::verify(&view).unwrap();
         judge(&world, "a side that was replaced");
     }
+}
+
+#[test]
+fn the_rebuild_of_a_side_ends_when_the_vdev_leaves() {
+    let world = World::without_journal(238);
+    let layout = [(Normal, Single, 1), (Log, Mirror, 2), (Normal, Single, 1)];
+    let pool = sim::create_of(&world, &layout, 96, sim::by_caller());
+    let mut files = Files::new();
+    write(&pool, 0, &mut files, true);
+    let disk = world.disk(96 << 20, 512);
+    rebuild::attach(&pool, of_disk(&pool, 1), &disk, AttachKind::Mirror).unwrap();
+    assert_eq!(pool.inner().features().count(rebuild::REBUILD), Some(1));
+    write(&pool, 1, &mut files, true);
+    pool.inner().remove_log(log_at(&pool, 1)).unwrap();
+    assert_eq!(pool.inner().features().count(rebuild::REBUILD), Some(0));
+    assert!(!pool.inner().is_rebuilding() && pool.inner().rebuilds().is_empty());
+    assert!(!rebuild::slice(&pool));
+    write(&pool, 2, &mut files, true);
+    pool.export().unwrap();
+    let pool = sim::open(&world).unwrap();
+    assert!(pool.inner().rebuilds().is_empty());
+    pool.export().unwrap();
+    assert_eq!(files_of(&sim::read(&world).unwrap()).unwrap(), files);
+    judge(&world, "a vdev whose side was rebuilt");
 }
 
 #[test]

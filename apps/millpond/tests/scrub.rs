@@ -85,7 +85,10 @@ impl Stage {
             .lines()
             .filter_map(|line| line.split_once("] ").map(|(_, record)| record));
         records
-            .filter(|record| record.contains("scan ") || record.contains("error scrub"))
+            .filter(|record| {
+                let words = ["scan ", "error scrub", "rebuild "];
+                words.iter().any(|word| record.contains(word))
+            })
             .map(|record| record.trim_end().to_owned())
             .collect()
     }
@@ -331,4 +334,103 @@ fn waiting_for_a_replacement_ends_when_it_is_given_up() {
     assert!(status.contains("resilver in progress"), "{status}");
     stage.run(&format!("millpond tunable {name} 0"));
     stage.run("zpool wait -t resilver tank");
+}
+
+/// Waits for what follows by itself.
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let begun = std::time::Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed().as_secs() < 60, "{what}");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn sequential_resilvers_are_shown_waited_for_and_followed_by_a_scrub() {
+    let stage = Stage::new();
+    stage.run("zpool create tank @a");
+    stage.write("file", &Seed::new(1).bytes(3_000_000));
+    stage.run("millpond tunable zfs_scan_suspend_progress 1");
+    stage.run("zpool attach -s tank @a @b");
+    let status = stage.run("zpool status tank");
+    assert!(
+        status.contains("\n  scan: resilver (mirror-0) in progress since "),
+        "{status}"
+    );
+    assert!(status.contains("is currently being resilvered"), "{status}");
+    let features = stage.run("zpool get -Ho property,value all tank");
+    assert!(
+        features.contains("\nfeature@device_rebuild\tactive\n"),
+        "{features}"
+    );
+    for line in ["zpool scrub tank", "zpool resilver tank"] {
+        let refused = stage.refused(line);
+        assert!(
+            refused.ends_with("tank: currently sequentially resilvering\n"),
+            "{refused}"
+        );
+    }
+    let image = std::fs::File::create(stage.folder.path().join("c")).unwrap();
+    image.set_len(128 << 20).unwrap();
+    let refused = stage.refused("zpool attach tank @a @c");
+    assert_eq!(
+        refused,
+        "cannot attach @c to @a: currently sequentially resilvering\n"
+    );
+    let refused = stage.refused("zpool detach tank @a");
+    assert_eq!(refused, "cannot detach @a: no valid replicas\n");
+    stage.run("millpond tunable zfs_scan_suspend_progress 0");
+    stage.run("zpool wait -t resilver tank");
+    wait_until("a scrub", || {
+        let status = stage.run("zpool status tank");
+        status.contains("\n  scan: scrub repaired 0B in ")
+    });
+    let status = stage.run("zpool status tank");
+    let lines: Vec<&str> = status
+        .lines()
+        .filter(|line| line.contains("scan: "))
+        .collect();
+    assert!(
+        lines[1].starts_with("  scan: resilvered (mirror-0) "),
+        "{status}"
+    );
+    assert!(lines[1].contains(" with 0 errors on "), "{status}");
+    assert!(!status.contains("status: "), "{status}");
+    let json = stage.run("zpool status -j tank");
+    for member in [
+        "\"rebuild_stats\":{\"mirror-0\":{",
+        "\"state\":\"COMPLETE\"",
+        "\"to_scan\":",
+    ] {
+        assert!(json.contains(member), "{member}: {json}");
+    }
+    // A replacement goes by itself, and is waited for.
+    stage.run("zpool replace -sw tank @a @c");
+    let status = stage.run("zpool status tank");
+    assert!(!status.contains("@a") && status.contains("@c"), "{status}");
+    let records = stage.scan_records();
+    let rebuilds = records.iter().filter(|record| record.contains("rebuild "));
+    let words = rebuilds.filter_map(|record| record.rsplit(' ').next());
+    let expected = ["started", "complete", "started", "complete"];
+    assert_eq!(words.collect::<Vec<_>>(), expected, "{records:?}");
+    stage.run("zpool scrub -w tank");
+    stage.run("zpool destroy tank");
+    stage.run("zpool create -d tank @a");
+    let refused = stage.refused("zpool attach -s tank @a @b");
+    let why = "device_rebuild feature must be enabled in order to use sequential reconstruction";
+    assert_eq!(refused, format!("cannot attach @b to @a: {why}\n"));
+}
+
+#[test]
+fn columns_of_raidz_are_not_resilvered_sequentially() {
+    let stage = Stage::new();
+    for name in ["c", "d"] {
+        let image = std::fs::File::create(stage.folder.path().join(name)).unwrap();
+        image.set_len(128 << 20).unwrap();
+    }
+    stage.run("zpool create tank raidz @a @b @c");
+    let refused = stage.refused("zpool replace -s tank @a @d");
+    let why = "only mirror and dRAID vdevs support sequential reconstruction";
+    assert_eq!(refused, format!("cannot replace @a with @d: {why}\n"));
+    stage.run("zpool replace -w tank @a @d");
 }

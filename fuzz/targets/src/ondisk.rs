@@ -9,7 +9,8 @@ use millpond_ondisk::{
     CondensingIndirectPhys, DeadlistPhys, Dnode, DslDatasetPhys, DslDirectoryPhys, Endian,
     ErrorScrubPhys, GangHeader, HistoryPhys, HistoryRecords, IndirectBirthEntry,
     IndirectBirthsPhys, IndirectMappingEntry, IndirectMappingPhys, IntentLogHeader, ObjectSetPhys,
-    RedactionEntry, RedactionListPhys, ScanPhys, SpaceMapEntries, SpaceMapPhys, TxgTimes,
+    RebuildPhys, RedactionEntry, RedactionListPhys, ScanPhys, SpaceMapEntries, SpaceMapPhys,
+    TxgTimes,
 };
 
 /// Calls all functions of a block pointer.
@@ -188,6 +189,9 @@ pub fn scan(data: &[u8]) {
         assert_eq!(ScanPhys::from_words(&scan.to_words()), Ok(scan));
     }
     let _ = ErrorScrubPhys::from_words(&words);
+    if let Ok(rebuild) = RebuildPhys::from_words(&words) {
+        assert_eq!(RebuildPhys::from_words(&rebuild.to_words()), Ok(rebuild));
+    }
     if let Ok(times) = TxgTimes::from_words(&words) {
         let _ = (times.last_until(7), times.first_from(7));
     }

@@ -57,6 +57,7 @@ fn new_side(
         path: found.path,
         is_replacement,
         may_take_used: parsed.has("f"),
+        is_sequential: parsed.has("s"),
     });
     let done = session.service()?.change(name, &[change], &parsed.line);
     match done {
@@ -89,11 +90,6 @@ fn check_options(parsed: &Parsed) -> Result<(), Failure> {
         if !value.starts_with("ashift=") {
             return Err(Failure::Usage(String::new()));
         }
-    }
-    if parsed.has("s") {
-        return Err(Failure::Refused(
-            "millpond: sequential resilver (-s) is not implemented yet".into(),
-        ));
     }
     Ok(())
 }

@@ -10,8 +10,8 @@ use crate::session::{Environment, Failure, Session};
 use crate::text::json::{self, Style};
 use crate::text::{date, number};
 use millpond_control::{
-    ActivityState, PoolInfo, ProgressState, ScanFunction, ScanInfo, SpareUse, VdevActivity,
-    VdevAux, VdevClass, VdevInfo, VdevKind, VdevState,
+    ActivityState, PoolInfo, ProgressState, RebuildInfo, ScanFunction, ScanInfo, SpareUse,
+    VdevActivity, VdevAux, VdevClass, VdevInfo, VdevKind, VdevState,
 };
 use serde_json::{Map, Value as Json};
 
@@ -102,8 +102,9 @@ impl Writer<'_> {
                 object.insert("moreinfo".into(), format!("{SEE}{id}").into());
             }
         }
-        if let Some(scan) = &pool.scan {
-            object.insert("scan_stats".into(), self.scan(scan).into());
+        if pool.scan.is_some() || !pool.rebuilds.is_empty() {
+            let scan = pool.scan.unwrap_or_default();
+            object.insert("scan_stats".into(), self.scan(&scan).into());
         }
         self.removal(&mut object);
         self.checkpoint(&mut object);
@@ -186,7 +187,54 @@ impl Writer<'_> {
             object.insert("err_scrub_to_examine".into(), self.count(errors.to_examine));
             object.insert("err_scrub_pause".into(), self.time(errors.paused_at_s));
         }
+        let rebuilds = self.pool.rebuilds.iter().filter_map(|rebuild| {
+            let vdev = top_level(self.pool, rebuild.top_id)?;
+            let stats = self.rebuild(vdev, rebuild);
+            Some((self.ask.naming.of(vdev), stats.into()))
+        });
+        let rebuilds: Map<String, Json> = rebuilds.collect();
+        if !rebuilds.is_empty() {
+            object.insert("rebuild_stats".into(), rebuilds.into());
+        }
         object
+    }
+
+    fn rebuild(&self, vdev: &VdevInfo, rebuild: &RebuildInfo) -> Map<String, Json> {
+        let mut stats = json_identity(self.ask.naming, vdev, self.ask.style);
+        let state = match rebuild.state {
+            ProgressState::None => "NONE",
+            ProgressState::Active => "ACTIVE",
+            ProgressState::Finished => "COMPLETE",
+            ProgressState::Canceled => "CANCELED",
+        };
+        let members = [
+            ("state", state.into()),
+            ("start_time", self.time(rebuild.start_s)),
+            ("end_time", self.time(rebuild.end_s)),
+            ("scan_time", self.duration(rebuild.scan_time_ms)),
+            ("scanned", self.bytes(rebuild.scanned_bytes)),
+            ("issued", self.bytes(rebuild.issued_bytes)),
+            ("rebuilt", self.bytes(rebuild.rebuilt_bytes)),
+            ("to_scan", self.bytes(rebuild.estimated_bytes)),
+            ("errors", self.count(rebuild.errors)),
+            ("pass_time", self.duration(rebuild.pass_time_ms)),
+            ("pass_scanned", self.bytes(rebuild.pass_scanned_bytes)),
+            ("pass_issued", self.bytes(rebuild.pass_issued_bytes)),
+            ("pass_skipped", self.bytes(rebuild.skipped_bytes)),
+        ];
+        let members = members.into_iter();
+        stats.extend(members.map(|(key, value)| (key.to_owned(), value)));
+        stats
+    }
+
+    fn duration(&self, time_ms: u64) -> Json {
+        match self.ask.style.is_exact {
+            true => self.digits(time_ms),
+            false => {
+                let text = number::time(time_ms.saturating_mul(1_000_000));
+                self.ask.style.value(&text)
+            }
+        }
     }
 
     fn removal(&self, object: &mut Map<String, Json>) {

@@ -106,6 +106,12 @@ fn left_of(info: &PoolInfo, activity: &str) -> Option<u64> {
         let is_active = scan.state == ProgressState::Active && scan.paused_at_s == 0;
         is_active.then(|| scan.to_examine_bytes.saturating_sub(scan.issued_bytes))
     };
+    let rebuilds = || {
+        let rebuilds = info.rebuilds.iter();
+        let active = rebuilds.filter(|one| one.state == ProgressState::Active);
+        let left = active.map(|one| one.estimated_bytes.saturating_sub(one.scanned_bytes));
+        left.reduce(u64::saturating_add)
+    };
     match activity {
         "discard" => {
             let checkpoint = info
@@ -117,10 +123,11 @@ fn left_of(info: &PoolInfo, activity: &str) -> Option<u64> {
             let freeing = info.property("freeing")?.value.as_ref();
             freeing.and_then(Value::number).filter(|bytes| *bytes > 0)
         }
-        "resilver" => scan(ScanFunction::Resilver),
-        "replace" => {
-            is_replacing(&info.root).then(|| scan(ScanFunction::Resilver).unwrap_or_default())
-        }
+        "resilver" => scan(ScanFunction::Resilver).or_else(rebuilds),
+        "replace" => is_replacing(&info.root).then(|| {
+            let resilver = scan(ScanFunction::Resilver).or_else(rebuilds);
+            resilver.unwrap_or_default()
+        }),
         "scrub" => scan(ScanFunction::Scrub).or_else(|| {
             let scrub = info.scan?.error_scrub?;
             let is_active = scrub.state == ProgressState::Active && scrub.paused_at_s == 0;

@@ -5,6 +5,7 @@ use super::block_features::BlockFeatures;
 use super::dsl::Dsl;
 use super::finding::{Finding, FindingKind};
 use millpond_env::sync::Arc;
+use millpond_ondisk::RebuildPhase;
 use millpond_ondisk::dsl::keys;
 use millpond_ondisk::pool_directory::key;
 use millpond_pool::PoolView;
@@ -56,6 +57,9 @@ pub(super) fn judge(
     expected.insert("com.delphix:device_removal", mapped.count() as u64);
     let draid = tops().filter(|node| matches!(node.kind, VdevKind::Draid(_)));
     expected.insert("org.openzfs:draid", draid.count() as u64);
+    let rebuilds = pool.rebuilds().into_iter();
+    let active = rebuilds.filter(|(_, rebuild)| rebuild.phase == RebuildPhase::Active);
+    expected.insert("org.openzfs:device_rebuild", active.count() as u64);
     let (mut bookmarks, mut written, mut redacted, mut livelists) = (0, 0, 0, 0);
     for node in &dsl.datasets {
         if node.next.is_some() {

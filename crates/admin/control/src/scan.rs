@@ -96,6 +96,8 @@ pub struct RebuildInfo {
     pub start_s: u64,
     /// When it ended.
     pub end_s: u64,
+    /// For how long it has run, in milliseconds.
+    pub scan_time_ms: u64,
     /// Duration of this pass in milliseconds.
     pub pass_time_ms: u64,
     /// Estimate of the bytes to scan.

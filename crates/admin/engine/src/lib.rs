@@ -38,10 +38,10 @@ pub use millpond_pool::{
     ActivityAction, ActivityRefusal, AttachError, AttachKind, CreateError, FeatureChoice,
     FoundLogs, GrowError, Growth, HistoryCommand, LeafActivity, LeafError, LeafEvent,
     LeafEventKind, NewDevice, NewLayout, NewPool, NewTop, NewVdevError, NewVdevOptions, NewVdevs,
-    NotedEvent, Offline, OpenError, OpenOptions, PoolError, PoolSetting, Replication,
-    ReplicationMismatch, RequestDeadline, ScanNote, ScanRefusal, ScrubRange, SettingError,
-    SettingTime, SliceLimits, SplitError, SplitRefusal, SyncMode, TrimOptions, VdevSetting,
-    WhyReadOnly, WriteOptions,
+    NotedEvent, Offline, OpenError, OpenOptions, PoolError, PoolSetting, RebuildLimits,
+    Replication, ReplicationMismatch, RequestDeadline, ResilverKind, ScanNote, ScanRefusal,
+    ScrubRange, SettingError, SettingTime, SliceLimits, SplitError, SplitRefusal, SyncMode,
+    TrimOptions, VdevSetting, WhyReadOnly, WriteOptions,
 };
 /// The newest version of file systems, and the only one that can be written.
 pub use millpond_posix::VERSION as FILE_SYSTEM_VERSION;

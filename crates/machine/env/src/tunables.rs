@@ -16,6 +16,8 @@ pub enum Tunable {
     InitializeValue,
     /// The smallest range that is trimmed, in bytes.
     TrimBytesMin,
+    /// Whether a scrub starts when a sequential resilver is complete.
+    RebuildScrubEnabled,
     /// How many txgs collect frees before `autotrim` discards them.
     TrimTxgBatch,
 }
@@ -32,7 +34,7 @@ const ROWS: [Row; Tunable::ALL.len()] = [
         name: "zfs_scan_suspend_progress",
         default: 0,
         max: 1,
-        help: "1: scrubs and resilvers make no progress",
+        help: "1: scrubs and resilvers, sequential ones too, make no progress",
     },
     Row {
         name: "zfs_resilver_defer_percent",
@@ -53,6 +55,12 @@ const ROWS: [Row; Tunable::ALL.len()] = [
         help: "smaller free ranges are not trimmed",
     },
     Row {
+        name: "zfs_rebuild_scrub_enabled",
+        default: 1,
+        max: 1,
+        help: "1: a scrub starts when a sequential resilver is complete",
+    },
+    Row {
         name: "zfs_trim_txg_batch",
         default: 32,
         max: 1 << 20,
@@ -62,11 +70,12 @@ const ROWS: [Row; Tunable::ALL.len()] = [
 
 impl Tunable {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::ScanSuspendProgress,
         Self::ResilverDeferPercent,
         Self::InitializeValue,
         Self::TrimBytesMin,
+        Self::RebuildScrubEnabled,
         Self::TrimTxgBatch,
     ];
 

@@ -79,7 +79,7 @@ pub use sync::context::{SpaceChange, SyncContext};
 pub use vdevs::activity::{
     ActivityAction, ActivityRefusal, LeafActivity, SliceLimits, TrimOptions,
 };
-pub use vdevs::attach::AttachError;
+pub use vdevs::attach::{AttachError, ResilverKind};
 pub use vdevs::cache_devices::CacheDeviceError;
 pub use vdevs::grow::{GrowError, Growth};
 pub use vdevs::leaf_monitor::{LeafEvent, LeafEventKind};
@@ -89,6 +89,7 @@ pub use vdevs::new_vdev::{
     build_vdevs, find_use, random_u64,
 };
 pub use vdevs::rearrange::{AttachKind, AttachRefusal, DetachRefusal, SplitRefusal};
+pub use vdevs::rebuild::{RebuildLimits, RebuildPass};
 pub use vdevs::remove::RemoveError;
 pub use vdevs::replication::{Replication, ReplicationMismatch, check_replication};
 pub use vdevs::split::{SplitError, SplitHalf, SplitSide};

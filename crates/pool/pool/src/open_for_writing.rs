@@ -151,6 +151,7 @@ impl Pool {
         let pool = Self::from_parts(parts);
         pool.load_scan(&read).map_err(at)?;
         pool.load_activities(&read);
+        pool.load_rebuilds(&read);
         let half = match half {
             Some(half) => {
                 let objects = space_objects(&read, &dropped).map_err(at)?;

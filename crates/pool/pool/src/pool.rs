@@ -17,6 +17,7 @@ use crate::vdevs::activity::ActivityControl;
 use crate::vdevs::cache_devices::CacheFeed;
 use crate::vdevs::dtl::DirtyTimeLog;
 use crate::vdevs::leaf_monitor::LeafWatch;
+use crate::vdevs::rebuild::RebuildControl;
 use crate::vdevs::spares::Spares;
 use crate::{Features, PoolError};
 use millpond_alloc::{PoolAllocator, PoolLimit, PoolUsage, SlopShare};
@@ -71,6 +72,7 @@ pub struct Pool {
     pub(crate) cache_feed: Arc<CacheFeed>,
     pub(crate) scan: ScanControl,
     pub(crate) activities: ActivityControl,
+    pub(crate) rebuilds: RebuildControl,
     pub(crate) spares: Mutex<Spares, rank::PoolSpares>,
 }
 
@@ -186,6 +188,7 @@ impl Pool {
             pins: Arc::default(),
             scan: ScanControl::default(),
             activities: ActivityControl::default(),
+            rebuilds: RebuildControl::default(),
             spares: Mutex::default(),
             leaf_orders: Mutex::new(()),
             caching_cells: Arc::default(),

@@ -5,9 +5,9 @@
 use crate::features::UnsupportedFeature;
 use crate::features::counts::POOL_VERSION_FEATURES;
 use crate::{PoolError, PoolView};
+use millpond_ondisk::VdevId;
 use millpond_ondisk::pool_directory::key;
-use millpond_ondisk::{Guid, VdevId};
-use millpond_vdev::{VdevConfig, VdevType};
+use millpond_vdev::VdevType;
 
 /// Why a pool can be opened for reading only: all reasons, at least one.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -42,12 +42,6 @@ pub enum ReadOnlyReason {
     /// The pool has a checkpoint.
     #[error("it has a checkpoint")]
     Checkpoint,
-    /// A sequential resilver (rebuild) of this leaf is unfinished.
-    #[error("a device is being rebuilt")]
-    RebuildInProgress {
-        /// The leaf.
-        guid: Guid,
-    },
     /// A vdev was removed or is being removed.
     #[error("vdev {0} was removed, or is being removed")]
     RemovedVdev(VdevId),
@@ -120,7 +114,6 @@ pub fn check_writable(pool: &PoolView) -> Result<(), WritabilityError> {
             }
             _ => {}
         }
-        below(top, &mut reasons);
     }
     if let Some(property) = pool.property("multihost")?
         && property.value == Some(crate::properties::PropertyValue::Number(1))
@@ -131,17 +124,5 @@ pub fn check_writable(pool: &PoolView) -> Result<(), WritabilityError> {
         Ok(())
     } else {
         Err(WhyReadOnly { reasons }.into())
-    }
-}
-
-/// Collects rebuilds at or below a vdev.
-///
-/// Recursion depth is bounded: a checked tree nests at most `millpond_vdev::DEPTH_MAX` levels deep.
-fn below(vdev: &VdevConfig, reasons: &mut Vec<ReadOnlyReason>) {
-    if vdev.rebuild_txg.is_some() {
-        reasons.push(ReadOnlyReason::RebuildInProgress { guid: vdev.guid });
-    }
-    for child in &vdev.children {
-        below(child, reasons);
     }
 }

@@ -7,7 +7,9 @@ use millpond_env::sync::{Arc, Weak};
 use millpond_env::thread;
 use millpond_env::{Tunable, mark};
 use millpond_ondisk::{DecodeError, ObjectId, ScanFunction, ScanPhys};
-use millpond_pool::{Pool, PoolError, PoolView, ScanQueue, ScanSlice, SliceOutcome};
+use millpond_pool::{
+    Pool, PoolError, PoolView, RebuildLimits, ScanQueue, ScanSlice, ScrubRange, SliceOutcome,
+};
 use millpond_traverse::{Bookmark, Order, Outcome, Traversal, Tree};
 use std::time::Duration;
 
@@ -92,8 +94,10 @@ impl Scanner {
             // The thread holds the pool only while it looks.
             let Some(pool) = weak.upgrade() else { return };
             let (is_scanning, is_error_scrubbing) = (pool.is_scanning(), pool.is_error_scrubbing());
+            let is_rebuilding = pool.is_rebuilding();
             let outcome = match is_suspended(&pool) {
-                true if is_scanning || is_error_scrubbing => Ok(false),
+                true if is_scanning || is_error_scrubbing || is_rebuilding => Ok(false),
+                _ if is_rebuilding => Self::rebuild(&pool),
                 _ if is_scanning => self.slice(&pool),
                 _ if is_error_scrubbing => self.error_slice(&pool),
                 _ => Self::look(&pool, &mut due),
@@ -112,13 +116,30 @@ impl Scanner {
         }
     }
 
-    /// Finishes replacements, lets spares step in, and starts a resilver if a leaf in use lacks txgs. Returns whether there
-    /// was anything to do.
+    /// Makes one slice of all sequential resilvers. Returns whether there was anything to do.
+    fn rebuild(pool: &Pool) -> Result<bool, ScanError> {
+        let has_moved = pool.rebuild_slice(&RebuildLimits::default())?;
+        if pool.suspension().is_none() && pool.has_finished_replacement() {
+            pool.finish_replacements()?;
+        }
+        Ok(has_moved)
+    }
+
+    /// Finishes replacements, lets spares step in, and starts a resilver if a leaf in use lacks txgs, or a scrub that is due
+    /// after a sequential one. Returns whether there was anything to do.
     fn look(pool: &Pool, due: &mut ResilverDue) -> Result<bool, ScanError> {
         if pool.suspension().is_none() && pool.has_finished_replacement() {
             pool.finish_replacements()?;
         }
         pool.step_in_spares(SPARE_AFTER_NS)?;
+        if pool.suspension().is_none() && !pool.needs_resilver() && pool.take_scrub_due() {
+            mark::hit("scrub-after-rebuild");
+            return match pool.start_scrub(ScrubRange::All) {
+                // Another scan runs, or waits to be resumed.
+                Err(PoolError::Scan(_)) => Ok(true),
+                outcome => Ok(outcome.map(|()| true)?),
+            };
+        }
         if pool.suspension().is_some() || !due.is_now(pool.resilver_need()) {
             return Ok(false);
         }

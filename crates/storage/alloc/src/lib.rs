@@ -40,7 +40,7 @@ mod usage;
 pub use allocator::{
     AllocRequest, BlockSizes, HeldSpace, Hold, HoldLimits, LogPolicy, MapName, MapShape, NoSpace,
     OpenedLog, OpenedMetaslab, OpenedVdev, Placement, PoolAllocator, SpaceMapForms, SpaceMapWriter,
-    VdevSpace,
+    UsedSpace, VdevSpace,
 };
 pub use error::{AllocError, StoreError};
 pub use fragmentation::{

@@ -5,12 +5,14 @@
 //! write, and the next flush rewrites it.
 
 use crate::Topology;
+use crate::copy_locks::{CopyLocks, place_of};
 use crate::io_stats::{IoClass, IoClock};
 use crate::io_watch::QueuedWrites;
 use crate::leaf_counters::LeafCounters;
 use crate::unflushed::{Content, Ended, FlushFailure};
 use millpond_device::{Device, DeviceError, DiscardSupport, Watch, WriteRequest};
 use millpond_env::sync::Arc;
+use millpond_ondisk::VdevId;
 use millpond_vdev::LeafId;
 use std::ops::Range;
 
@@ -22,6 +24,8 @@ struct LeafDevice {
     clock: IoClock,
     /// The class of its writes.
     class: IoClass,
+    copy_locks: Arc<CopyLocks>,
+    top: Option<VdevId>,
 }
 
 impl Topology {
@@ -46,6 +50,8 @@ impl Topology {
             counters: Arc::clone(counters),
             clock: self.clock.clone(),
             class,
+            copy_locks: Arc::clone(&self.copy_locks),
+            top: self.tree.leaf(leaf).and_then(|node| node.top),
         }))
     }
 }
@@ -126,6 +132,14 @@ impl Device for LeafDevice {
             request.offset_bytes..request.offset_bytes.saturating_add(length_of(request))
         };
         let bytes = requests.iter().map(length_of).sum();
+        // Labels lie outside of all that is copied.
+        let places = || {
+            let ranges = requests.iter().map(range_of);
+            (self.top.iter())
+                .flat_map(|top| ranges.clone().map(|range| place_of(*top, &range)))
+                .collect()
+        };
+        let _place = self.copy_locks.write(places);
         let ranges = requests.iter().map(range_of);
         let begun = (self.counters.unflushed()).begin(&self.device, ranges);
         let queued = QueuedWrites::new(&self.clock, &self.counters, self.class, count);
@@ -181,6 +195,11 @@ impl LeafDevice {
     /// Discards in the class of trims. Writes of the range that no flush covers are not kept any longer.
     fn trim(&self, offset: u64, length: u64, is_secure: bool) -> Result<(), DeviceError> {
         let range = offset..offset.saturating_add(length);
+        let places = || {
+            let place = self.top.map(|top| place_of(top, &range));
+            place.into_iter().collect()
+        };
+        let _place = self.copy_locks.write(places);
         let begun = (self.counters.unflushed()).begin(&self.device, std::iter::once(range));
         let queued = QueuedWrites::new(&self.clock, &self.counters, IoClass::Trim, 1);
         let each = |range: Range<usize>, each: &mut dyn FnMut(Range<usize>)| each(range);

@@ -229,6 +229,17 @@ impl<R: Send + 'static> Pending<R> {
         self.wait_for(limit_ns, || topology.give_up(leaf))
     }
 
+    /// Like [`Pending::wait`], but a request that takes too long is abandoned and its leaf stays in use.
+    pub(crate) fn wait_or_abandon(self, topology: &Topology) -> Result<R, NoAnswer> {
+        let limit_ns = topology.deadline;
+        let limit_ns =
+            limit_ns.map(|deadline| nanoseconds(deadline).saturating_add(self.allowance_ns));
+        self.wait_for(limit_ns, || {
+            mark::hit("optional-request-abandoned");
+            true
+        })
+    }
+
     /// Waits up to `limit_ns`. After that `may_stop` decides, repeatedly, whether to abandon the request.
     fn wait_for(self, limit_ns: Option<u64>, may_stop: impl Fn() -> bool) -> Result<R, NoAnswer> {
         let look = limit_ns.map(look_after);
@@ -459,6 +470,15 @@ pub(crate) struct Overdue {
 }
 
 impl Overdue {
+    /// No limit.
+    #[cfg(test)]
+    pub(crate) fn never() -> Self {
+        Self {
+            limit: None,
+            clock: IoClock::default(),
+        }
+    }
+
     /// Starts the limit now; no limit where requests have no deadline.
     pub(crate) fn of(topology: &Topology) -> Self {
         let clock = topology.clock.clone();

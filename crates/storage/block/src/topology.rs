@@ -1,5 +1,6 @@
 //! The leaves that hold a pool's blocks.
 
+use crate::copy_locks::{CopyLocks, Place, place_of};
 use crate::io_stats::{IoClass, IoClock, IoStats};
 use crate::io_watch::WatchedReads;
 use crate::leaf_counters::{LeafCounters, LeafStats};
@@ -13,6 +14,7 @@ use millpond_vdev::{
     AuditFinding, Blame, BlameReason, IndirectTables, LeafFault, LeafId, LeafOutcome, LeafRead,
     LeafTable, VdevTree, Verdict,
 };
+use std::ops::Range;
 use std::time::Duration;
 
 /// Once the reads of a group of blocks reach this size, in bytes, the group is submitted.
@@ -41,6 +43,8 @@ pub struct Topology {
     /// How long a device may take for a request before the pool continues without it, where it can; `None`
     /// for no limit.
     pub deadline: Option<Duration>,
+    /// Excludes writes from ranges that are being copied. Shared by all topologies of a pool.
+    pub(crate) copy_locks: Arc<CopyLocks>,
 }
 
 impl Topology {
@@ -66,6 +70,7 @@ impl Topology {
             clock: IoClock::default(),
             monitor,
             deadline: None,
+            copy_locks: Arc::default(),
         };
         topology.note_sizes();
         topology
@@ -100,6 +105,17 @@ impl Topology {
             .min(largest.saturating_mul(leaves))
             .saturating_mul(2)
             .saturating_add(64 << 20)
+    }
+
+    /// This topology after a change of the tree of `old`: what the requests of a pool share stays.
+    #[must_use]
+    pub fn succeeding(mut self, old: &Self) -> Self {
+        self.has_large_gang_headers = old.has_large_gang_headers;
+        self.clock = old.clock.clone();
+        self.monitor = Arc::clone(&old.monitor);
+        self.deadline = old.deadline;
+        self.copy_locks = Arc::clone(&old.copy_locks);
+        self
     }
 
     /// Counters for a leaf that is added.
@@ -161,6 +177,18 @@ impl Topology {
         if let Some(counters) = self.counters.get(leaf.0 as usize) {
             counters.unflushed().distrust();
         }
+    }
+
+    /// Ranges of a leaf's device as places, for [`CopyLocks`].
+    pub(crate) fn places_of(
+        &self,
+        leaf: LeafId,
+        ranges: impl Iterator<Item = Range<u64>>,
+    ) -> Vec<Place> {
+        let Some(top) = self.tree.leaf(leaf).and_then(|node| node.top) else {
+            return vec![];
+        };
+        ranges.map(|range| place_of(top, &range)).collect()
     }
 
     /// The leaf's guid; 0 for an unknown leaf id.
@@ -266,7 +294,7 @@ impl Topology {
     }
 
     /// Starts reads of one leaf, which its thread makes together. `None` if it is absent.
-    fn start_reads(
+    pub(crate) fn start_reads(
         &self,
         leaf: LeafId,
         reads: Vec<LeafRead>,

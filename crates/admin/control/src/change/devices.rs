@@ -87,6 +87,8 @@ pub struct NewSide {
     pub is_replacement: bool,
     /// Whether a device of a pool that is not open may be reused.
     pub may_take_used: bool,
+    /// Whether it is resilvered sequentially, and checksums are verified afterwards.
+    pub is_sequential: bool,
 }
 
 impl NewSide {

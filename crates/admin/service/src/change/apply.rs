@@ -16,16 +16,22 @@ use millpond_engine::{
     VdevSetting,
 };
 use millpond_env::sync::Arc;
+use millpond_env::thread;
 use millpond_ondisk::Guid;
 use millpond_ondisk::dsl::keys::master_node;
+use millpond_pool::RebuildLimits;
 use millpond_pool::clear_labels;
 use millpond_pool::import::{LeafState, read_labels};
 use millpond_pool::{GrowError, Growth, NewVdevOptions, NewVdevs, Offline, PoolError, ScrubRange};
 use millpond_posix::{QuotaMeasure, QuotaOwner};
+use std::time::Duration;
 
 /// Upper bound of the txgs synced after a destroy, to free space before the pool is closed. The rest is freed
 /// when the pool is opened again.
 const FREEING_TXGS_MAX: usize = 64;
+
+/// How long a sequential resilver waits for a device that does not answer.
+const BETWEEN_SLICES: Duration = Duration::from_millis(100);
 
 /// Starts the resilver that is due, so that a command that waits for it finds it.
 fn start_resilver(pool: &Pool) -> Result<(), ChangeError> {
@@ -491,6 +497,16 @@ pub(crate) fn starts_scan(change: &PoolChange) -> bool {
 pub(crate) fn scan_to_end(pool: &Pool) -> Result<(), ChangeError> {
     let failed = |error: ScanError| ChangeError::Failed(error.to_string());
     let scanner = Scanner::default();
+    while pool.inner().is_rebuilding() && pool.inner().suspension().is_none() {
+        if !pool.inner().rebuild_slice(&RebuildLimits::default())? {
+            thread::sleep(BETWEEN_SLICES);
+        }
+    }
+    pool.inner().finish_replacements()?;
+    // Checksums were not verified.
+    if pool.inner().take_scrub_due() && !pool.inner().needs_resilver() {
+        pool.inner().start_scrub(ScrubRange::All)?;
+    }
     if pool.inner().needs_resilver() {
         pool.inner().start_resilver()?;
     }

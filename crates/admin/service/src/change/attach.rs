@@ -5,7 +5,7 @@ use millpond_control::{ChangeError, NewSide};
 use millpond_engine::Pool;
 use millpond_env::thread;
 use millpond_ondisk::Guid;
-use millpond_pool::{AttachKind, NewDevice, NewVdevOptions, Offline};
+use millpond_pool::{AttachKind, NewDevice, NewVdevOptions, Offline, ResilverKind};
 use std::time::Duration;
 
 /// How often the device is tried that a leaf has just released, and the time between. Open views may still have it.
@@ -27,6 +27,10 @@ pub(super) fn attach(pool: &Pool, side: &NewSide) -> Result<(), ChangeError> {
         true => AttachKind::Replacement,
         false => AttachKind::Mirror,
     };
+    let how = match side.is_sequential {
+        true => ResilverKind::Sequential,
+        false => ResilverKind::Healing,
+    };
     // A new disk at the path of the old one, whose device is still open.
     let takes_path = side.is_replacement && uses_path(pool, old, &side.path);
     if takes_path {
@@ -42,7 +46,7 @@ pub(super) fn attach(pool: &Pool, side: &NewSide) -> Result<(), ChangeError> {
         force: true,
     };
     let attached = open(&side.path, takes_path).and_then(|device| {
-        engine.attach_leaf(old, &device, kind, options, &|_| false)?;
+        engine.attach_leaf_as(how, old, &device, kind, options, &|_| false)?;
         Ok(())
     });
     if attached.is_err() && takes_path {

@@ -66,6 +66,7 @@ impl ImportedPools {
                     old: leaf.0,
                     path: path.clone(),
                     is_replacement: true,
+                    is_sequential: false,
                     may_take_used: false,
                 });
                 let outcome = self.apply(&name, &change, &mut Changed::default());

@@ -200,6 +200,9 @@ impl ImportedPool {
         {
             info::scan_in_progress(&mut info, &phys, &pass);
         }
+        if let Some(live) = self.live() {
+            activity::rebuild_passes(live.inner(), &mut info);
+        }
         Ok(info)
     }
 }

@@ -9,7 +9,10 @@ use millpond_control::{
     PoolInfo, ProgressState, RebuildInfo, VdevActivity, VdevInfo,
 };
 use millpond_ondisk::pool_directory::{key, vdev_key};
-use millpond_ondisk::{ErrorScrubPhys, Guid, IndirectMappingPhys, ObjectId, ScanPhase};
+use millpond_ondisk::{
+    ErrorScrubPhys, Guid, IndirectMappingPhys, ObjectId, RebuildPhase, RebuildPhys, ScanPhase,
+    VdevId,
+};
 use millpond_pool::Pool;
 use millpond_pool::PoolView;
 use millpond_vdev::{LeafId, VdevKind, VdevNode};
@@ -87,46 +90,57 @@ fn expansion(pool: &PoolView, info: &PoolInfo) -> Option<ExpansionInfo> {
 }
 
 fn rebuilds(pool: &PoolView) -> Vec<RebuildInfo> {
-    let topology = pool.store().topology();
-    let tops = topology.tree.tops();
-    tops.filter_map(|(id, node)| {
-        let zap = vdev_zap(pool, node.config.zap_top)?;
-        let value = zap.lookup(vdev_key::REBUILD.as_bytes()).ok().flatten()?;
-        let words: [u64; 12] = value.integers().collect::<Vec<_>>().try_into().ok()?;
-        let [
-            state,
-            _,
-            _,
-            _,
-            start_s,
-            end_s,
-            pass_time_ms,
-            scanned_bytes,
-            issued_bytes,
-            rebuilt_bytes,
-            estimated_bytes,
-            errors,
-        ] = words;
-        Some(RebuildInfo {
-            top_id: id.0.into(),
-            state: match state {
-                1 => ProgressState::Active,
-                2 => ProgressState::Canceled,
-                3 => ProgressState::Finished,
-                _ => return None,
-            },
-            start_s,
-            end_s,
-            pass_time_ms,
-            estimated_bytes,
-            scanned_bytes,
-            issued_bytes,
-            rebuilt_bytes,
-            errors,
-            ..RebuildInfo::default()
-        })
+    let stored = pool.rebuilds().into_iter();
+    stored
+        .filter_map(|(top, phys)| rebuild(top, &phys))
+        .collect()
+}
+
+/// `None` if there is nothing to show.
+fn rebuild(top: VdevId, phys: &RebuildPhys) -> Option<RebuildInfo> {
+    Some(RebuildInfo {
+        top_id: top.0.into(),
+        state: match phys.phase {
+            RebuildPhase::None => return None,
+            RebuildPhase::Active => ProgressState::Active,
+            RebuildPhase::Canceled => ProgressState::Canceled,
+            RebuildPhase::Complete => ProgressState::Finished,
+        },
+        start_s: phys.start_time,
+        end_s: phys.end_time,
+        scan_time_ms: phys.scan_time_ms,
+        pass_time_ms: phys.scan_time_ms,
+        estimated_bytes: phys.estimated_bytes,
+        scanned_bytes: phys.scanned_bytes,
+        issued_bytes: phys.issued_bytes,
+        rebuilt_bytes: phys.rebuilt_bytes,
+        errors: phys.errors,
+        ..RebuildInfo::default()
     })
-    .collect()
+}
+
+/// Adds to rebuilds what only the open pool knows: what was done since it was opened, and which devices were written.
+pub(crate) fn rebuild_passes(pool: &Pool, info: &mut PoolInfo) {
+    let now_s = pool.env().clock.wall_ns() / 1_000_000_000;
+    for (top, _, pass) in pool.rebuilds() {
+        let mut known = info.rebuilds.iter_mut();
+        let Some(rebuild) = known.find(|one| one.top_id == u64::from(top.0)) else {
+            continue;
+        };
+        rebuild.pass_scanned_bytes = pass.scanned_bytes;
+        rebuild.pass_issued_bytes = pass.issued_bytes;
+        if rebuild.state == ProgressState::Active {
+            rebuild.pass_time_ms = now_s.saturating_sub(pass.start_s).saturating_mul(1000);
+        }
+    }
+    let targets = pool.rebuilt_leaves();
+    let mut stack = vec![&mut info.root];
+    while let Some(vdev) = stack.pop() {
+        if targets.contains(&Guid(vdev.guid)) {
+            vdev.rebuild_processed_bytes = vdev.self_healed_bytes;
+        }
+        stack.extend(&mut vdev.children);
+    }
 }
 
 fn error_scrub(pool: &PoolView) -> Option<ErrorScrubInfo> {

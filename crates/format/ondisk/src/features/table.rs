@@ -254,7 +254,7 @@ pub const FEATURES: &[Feature] = &[
         "Support for sequential mirror/dRAID device rebuilds",
         RO,
         &[],
-        Reads,
+        Writes,
     ),
     feature(
         "org.freebsd:zstd_compress",

@@ -342,6 +342,7 @@ mod tests {
                 "bookmark_written",
                 "log_spacemap",
                 "livelist",
+                "device_rebuild",
                 "zstd_compress",
                 "zilsaxattr",
                 "head_errlog",
@@ -377,8 +378,8 @@ mod tests {
         ] {
             assert_eq!(count(name), Some(0), "{name}");
         }
-        // All features from `enabled_txg` on, including itself, are recorded: 32 less the 5 before it.
-        assert_eq!(count("enabled_txg"), Some(27));
+        // All features from `enabled_txg` on, including itself, are recorded: 33 less the 5 before it.
+        assert_eq!(count("enabled_txg"), Some(28));
         let txg = |name: &str| {
             let guid = Feature::by_name(name).unwrap().guid;
             counts.features().enabled_txg(guid)

@@ -74,6 +74,7 @@ impl Pool {
                 (state.phys, state.is_scanning(), is_unfinished, is_paused)
             });
             Ok(match () {
+                () if self.has_rebuild() => Err(ScanRefusal::Rebuilding),
                 () if is_busy => Err(match phys.function {
                     ScanFunction::Resilver => ScanRefusal::Resilvering,
                     _ if phys.is_paused() => ScanRefusal::Paused,

@@ -12,7 +12,7 @@ mod events;
 mod resilver;
 mod slice;
 
-pub(crate) use control::ScanControl;
+pub(crate) use control::{ScanControl, ScanState};
 pub use control::{ScanLosses, ScanNote, ScanPass};
 pub use error_scrub::{ErrorSlice, ErrorSliceOutcome};
 pub use events::{NEXT_DATASET, ScanEvent, ScanQueue};
@@ -46,6 +46,9 @@ pub enum ScanRefusal {
     /// A resilver runs.
     #[error("currently resilvering")]
     Resilvering,
+    /// A sequential resilver runs.
+    #[error("currently sequentially resilvering")]
+    Rebuilding,
     /// An error scrub runs.
     #[error("currently error scrubbing; use 'zpool scrub -s' to cancel error scrub")]
     ErrorScrubbing,
@@ -80,6 +83,9 @@ impl Pool {
     /// [`PoolError::Scan`]; as [`Pool::sync_task`].
     pub fn start_scrub(&self, range: ScrubRange) -> Result<(), PoolError> {
         let outcome = self.sync_task(|ctx| {
+            if self.has_rebuild() {
+                return Ok(Err(ScanRefusal::Rebuilding));
+            }
             let (phys, is_running) = self.scan.with(|state| (state.phys, state.is_scanning()));
             if is_running && phys.function == ScanFunction::Resilver {
                 return Ok(Err(ScanRefusal::Resilvering));
@@ -293,6 +299,7 @@ impl SyncContext<'_> {
         self.clear_error_scrub()?;
         if function == ScanFunction::Resilver {
             self.end_deferral()?;
+            self.clear_rebuilds()?;
         }
         let now_s = self.now_s();
         let phys = ScanPhys {

@@ -24,6 +24,10 @@ impl Pool {
     /// As [`Pool::sync_task`].
     pub fn start_resilver(&self) -> Result<bool, PoolError> {
         self.sync_task(|ctx| {
+            // Afterwards they are looked at again.
+            if self.has_rebuild() {
+                return Ok(false);
+            }
             // Writes that failed in this txg are still missed by the next resilver.
             let Some(span) = self.missed_span() else {
                 return Ok(false);
@@ -55,12 +59,15 @@ impl Pool {
     /// nothing.
     ///
     /// # Errors
-    /// [`PoolError::Scan`] if the feature `resilver_defer` is disabled; as [`Pool::sync_task`].
+    /// [`PoolError::Scan`] if the feature `resilver_defer` is disabled or a sequential resilver runs; as [`Pool::sync_task`].
     pub fn restart_resilver(&self) -> Result<(), PoolError> {
         if self.features().count(RESILVER_DEFER).is_none() {
             return Err(PoolError::Scan(ScanRefusal::NoDeferredResilvers));
         }
-        self.sync_task(|ctx| {
+        let outcome = self.sync_task(|ctx| {
+            if self.has_rebuild() {
+                return Ok(Err(ScanRefusal::Rebuilding));
+            }
             let running = self
                 .scan
                 .with(|state| state.is_scanning().then_some(state.phys));
@@ -68,15 +75,17 @@ impl Pool {
                 ctx.end_scan_as(ScanEnd::GivesWay)?;
             }
             let Some(span) = self.missed_span() else {
-                return Ok(());
+                return Ok(Ok(()));
             };
             if let Some(phys) = running {
                 let text = format!("errors={}", phys.errors);
                 ctx.history(&HistoryEvent::of_pool("starting deferred resilver", text))?;
             }
             let min = Txg(span.start.0.saturating_sub(1));
-            ctx.begin_scan(ScanFunction::Resilver, min, span.end.min(ctx.txg()))
-        })
+            let max = span.end.min(ctx.txg());
+            ctx.begin_scan(ScanFunction::Resilver, min, max).map(Ok)
+        })?;
+        outcome.map_err(PoolError::Scan)
     }
 
     /// Whether leaves in use lack txgs.

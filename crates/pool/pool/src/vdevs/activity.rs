@@ -127,7 +127,7 @@ struct State {
 }
 
 /// While it exists, requests to a leaf are under way.
-struct Busy<'a>(&'a ActivityControl);
+pub(crate) struct Busy<'a>(&'a ActivityControl);
 
 impl Drop for Busy<'_> {
     fn drop(&mut self) {
@@ -149,7 +149,7 @@ impl Drop for Pause<'_> {
 
 impl ActivityControl {
     /// Begins requests, unless the pool ends or its tree is about to change.
-    fn enter(&self) -> Option<Busy<'_>> {
+    pub(crate) fn enter(&self) -> Option<Busy<'_>> {
         let mut state = self.state.lock();
         if state.is_busy || state.pauses > 0 || state.has_ended {
             return None;
@@ -190,7 +190,7 @@ impl ActivityControl {
         state.pauses == 0 && !state.has_ended
     }
 
-    fn wait(&self, at_most: Duration) -> bool {
+    pub(crate) fn wait(&self, at_most: Duration) -> bool {
         let mut state = self.state.lock();
         if !state.has_ended && !at_most.is_zero() {
             let _ = self.changed.wait_for(&mut state, at_most);

@@ -10,6 +10,7 @@ use crate::PoolError;
 use crate::create::{CreateError, label_devices};
 use crate::history::append::HistoryEvent;
 use crate::pool::Pool;
+use crate::scan::ScanState;
 use crate::sync::context::SyncContext;
 use crate::vdevs::add::note_guids;
 use crate::vdevs::dtl::DirtyTimeLog;
@@ -18,16 +19,17 @@ use crate::vdevs::new_vdev::{
 };
 use crate::vdevs::new_vdev::{NewLayout, NewVdevError};
 use crate::vdevs::rearrange::{self, AttachKind, AttachRefusal, DetachRefusal};
+use crate::vdevs::rebuild::{DEVICE_REBUILD, can_rebuild};
 use crate::vdevs::spares::{TAKING, is_labelled_spare};
 use crate::vdevs::topology::{Added, renewed};
 use millpond_env::sync::Arc;
 use millpond_ondisk::pool_directory::key;
-use millpond_ondisk::{Guid, LeafLayout};
+use millpond_ondisk::{Guid, LeafLayout, ObjectId, ScanFunction, ScanPhase, Txg, VdevId};
 use millpond_vdev::VdevConfig;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The first txg of a pool.
-const FIRST_TXG: u64 = 4;
+pub(crate) const FIRST_TXG: u64 = 4;
 /// A txg that is open, one that is quiescing and one that is syncing.
 const TXGS_UNDER_WAY: u64 = 3;
 
@@ -52,6 +54,17 @@ pub enum AttachError {
     Pool(#[from] PoolError),
 }
 
+/// How a new leaf gets what it lacks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ResilverKind {
+    /// Block by block, with checksums verified.
+    #[default]
+    Healing,
+    /// In the order of addresses, and checksums are verified afterwards by a scrub. Only for mirrors and single disks. If no
+    /// leaf of the vdev is complete, it is a healing resilver.
+    Sequential,
+}
+
 impl Pool {
     /// Attaches a device beside a leaf, and starts the resilver. The device belongs to the pool when this returns.
     ///
@@ -61,6 +74,23 @@ impl Pool {
     /// [`AttachError`]. Except after [`AttachError::Pool`], the pool is unchanged and continues to work.
     pub fn attach_leaf(
         &self,
+        old: Guid,
+        device: &NewDevice,
+        kind: AttachKind,
+        options: NewVdevOptions,
+        is_open_here: &dyn Fn(Guid) -> bool,
+    ) -> Result<Guid, AttachError> {
+        let how = ResilverKind::Healing;
+        self.attach_leaf_as(how, old, device, kind, options, is_open_here)
+    }
+
+    /// Like [`Pool::attach_leaf`], with a resilver of the given kind.
+    ///
+    /// # Errors
+    /// As [`Pool::attach_leaf`].
+    pub fn attach_leaf_as(
+        &self,
+        how: ResilverKind,
         old: Guid,
         device: &NewDevice,
         kind: AttachKind,
@@ -77,12 +107,14 @@ impl Pool {
             };
             check_devices(&NewVdevs::of(vec![one]), options, &is_ours)?;
         }
-        let guid = self.sync_task(|ctx| ctx.attach_leaf(old, device, kind))??;
+        let guid = self.sync_task(|ctx| ctx.attach_leaf(old, device, kind, how))??;
         // Until the txgs are over that the leaf lacks.
         for _ in 0..=TXGS_UNDER_WAY {
             self.sync()?;
         }
         self.start_resilver()?;
+        // The thread that scans looks for a sequential resilver.
+        self.scan.change(|_| ());
         Ok(guid)
     }
 }
@@ -94,6 +126,7 @@ impl SyncContext<'_> {
         old: Guid,
         device: &NewDevice,
         kind: AttachKind,
+        how: ResilverKind,
     ) -> Result<Result<Guid, AttachError>, PoolError> {
         let pool = self.pool;
         let txg = self.txg();
@@ -101,6 +134,10 @@ impl SyncContext<'_> {
         if let Err(refusal) = check_fit(&config.root, old, device) {
             return Ok(Err(refusal.into()));
         }
+        let how = match self.resilver_kind(&config.root, old, how) {
+            Ok(how) => how,
+            Err(refusal) => return Ok(Err(refusal.into())),
+        };
         let spares = self.device_list(key::SPARES)?;
         let listed = spares.iter().map(|spare| spare.guid.0);
         let mut taken: BTreeSet<u64> = listed.collect();
@@ -122,7 +159,8 @@ impl SyncContext<'_> {
         let guid = spare.map_or_else(|| guids.next(), |spare| spare.guid);
         let mut new = VdevConfig {
             is_spare: spare.is_some(),
-            resilver_txg: Some(txg),
+            resilver_txg: (how == ResilverKind::Healing).then_some(txg),
+            rebuild_txg: (how == ResilverKind::Sequential).then_some(txg),
             ..leaf_of(device, guid)
         };
         let group = guids.next();
@@ -167,20 +205,73 @@ impl SyncContext<'_> {
             missed.insert(guid, lacks);
         })?;
         self.mark_config_dirty();
-        let verb = match kind {
-            AttachKind::Mirror => "attach",
-            AttachKind::Replacement => "replace",
-            AttachKind::Spare => "spare in",
-        };
-        let link = match kind {
-            AttachKind::Mirror => "to",
-            _ => "for",
-        };
-        let (new, old) = (&device.path, old_path.unwrap_or_default());
-        let text = format!("{verb} vdev={new} {link} vdev={old}");
+        let text = attach_text(kind, device, old_path);
         self.history(&HistoryEvent::of_pool("vdev attach", text))?;
+        if how == ResilverKind::Sequential {
+            self.stop_scrubs()?;
+            self.begin_rebuild(guid, Txg(txg.0.saturating_add(TXGS_UNDER_WAY)))?;
+        }
         Ok(Ok(guid))
     }
+    /// How the leaf that is attached beside `old` gets what it lacks, if it may.
+    fn resilver_kind(
+        &self,
+        root: &VdevConfig,
+        old: Guid,
+        wanted: ResilverKind,
+    ) -> Result<ResilverKind, AttachRefusal> {
+        let pool = self.pool;
+        if wanted == ResilverKind::Healing {
+            return match pool.has_rebuild() {
+                true => Err(AttachRefusal::Rebuilding),
+                false => Ok(wanted),
+            };
+        }
+        if !self.feature_is_enabled(DEVICE_REBUILD) {
+            return Err(AttachRefusal::NoRebuilds);
+        }
+        if !can_rebuild(root, old) {
+            return Err(AttachRefusal::NotSequential);
+        }
+        let is_resilvering =
+            |scan: &ScanState| scan.is_scanning() && scan.phys.function == ScanFunction::Resilver;
+        if pool.scan.with(|scan| is_resilvering(scan)) {
+            return Err(AttachRefusal::Resilvering);
+        }
+        let path = rearrange::path_to(root, old).unwrap_or_default();
+        let top = path.first().and_then(|index| root.children.get(*index));
+        let id = path.first().and_then(|index| u32::try_from(*index).ok());
+        let id = VdevId(id.unwrap_or(u32::MAX));
+        pool.take_in_missed();
+        let has_place = top.is_some_and(|top| top.zap_top.and_then(ObjectId::some).is_some());
+        match has_place && pool.store.topology().has_copy_source(id, &[]) {
+            true => Ok(wanted),
+            false => Ok(ResilverKind::Healing),
+        }
+    }
+
+    /// Cancels a scrub and an error scrub.
+    fn stop_scrubs(&self) -> Result<(), PoolError> {
+        if self.pool.scan.with(|scan| scan.is_scanning()) {
+            self.end_scan(ScanPhase::Cancelled)?;
+        }
+        self.end_error_scrub(ScanPhase::Cancelled)
+    }
+}
+
+/// The record of the history.
+fn attach_text(kind: AttachKind, device: &NewDevice, old_path: Option<String>) -> String {
+    let verb = match kind {
+        AttachKind::Mirror => "attach",
+        AttachKind::Replacement => "replace",
+        AttachKind::Spare => "spare in",
+    };
+    let link = match kind {
+        AttachKind::Mirror => "to",
+        _ => "for",
+    };
+    let (new, old) = (&device.path, old_path.unwrap_or_default());
+    format!("{verb} vdev={new} {link} vdev={old}")
 }
 
 impl Pool {

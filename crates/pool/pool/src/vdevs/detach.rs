@@ -158,6 +158,7 @@ impl SyncContext<'_> {
         }
         self.mark_config_dirty();
         self.settle_deferral()?;
+        self.settle_rebuilds()?;
         let text = format!("vdev={}", gone.path.clone().unwrap_or_default());
         self.history(&HistoryEvent::of_pool("detach", text))?;
         Ok(Ok(device_of(leaf).map(|device| (gone, device))))

@@ -79,7 +79,7 @@ impl DirtyTimeLog {
     }
 
     /// Removes the txgs below `end`, except those in `kept`. Returns whether that changed anything.
-    fn excise(&mut self, end: Txg, kept: &BTreeSet<Txg>) -> bool {
+    pub(crate) fn excise(&mut self, end: Txg, kept: &BTreeSet<Txg>) -> bool {
         let before = std::mem::take(&mut self.ranges);
         for range in &before {
             self.add(range.start.max(end.0)..range.end);
@@ -220,8 +220,11 @@ impl Pool {
         let topology = self.store.topology();
         let in_use = self.leaves_in_use();
         let mut completed = vec![];
+        // A scan of some txgs says nothing of a leaf that is being rebuilt.
+        let rebuilt = self.rebuilt_leaves();
         let mut state = self.state.write();
-        let deferred = deferred(&state.config.root);
+        let mut deferred = deferred(&state.config.root);
+        deferred.extend(rebuilt);
         let mut has_changes = false;
         for (leaf, node) in topology.tree.leaves() {
             let guid = node.config.guid;
@@ -250,7 +253,10 @@ impl Pool {
         }
         drop(state);
         for guid in completed {
-            self.change_leaf(guid, |config| config.resilver_txg = None);
+            self.change_leaf(guid, |config| {
+                config.resilver_txg = None;
+                config.rebuild_txg = None;
+            });
             self.note_unspared(&topology, guid);
         }
     }

@@ -44,6 +44,18 @@ pub enum AttachRefusal {
     /// The labels of the device are not those of a free spare.
     #[error("the device is not labelled as a free hot spare; see 'zpool status'")]
     NotSpare,
+    /// The sides of the vdev do not have the same content.
+    #[error("only mirror and dRAID vdevs support sequential reconstruction")]
+    NotSequential,
+    /// The pool cannot record sequential resilvers.
+    #[error("device_rebuild feature must be enabled in order to use sequential reconstruction")]
+    NoRebuilds,
+    /// A resilver runs.
+    #[error("currently resilvering")]
+    Resilvering,
+    /// A sequential resilver runs.
+    #[error("currently sequentially resilvering")]
+    Rebuilding,
     /// The vdev is of a kind that this software does not change.
     #[error("vdevs of this kind are not changed yet")]
     Unsupported,

@@ -159,6 +159,7 @@ impl SyncContext<'_> {
         let Some((root, gone)) = rearrange::without_top(&root, vdev) else {
             return Ok(Err(RemoveError::NoSuchDevice));
         };
+        self.forget_rebuild(vdev)?;
         let leaves = leaves_of(&gone);
         let devices = devices_of(&topology, &leaves);
         for object in pool.maps.take_vdev(vdev) {

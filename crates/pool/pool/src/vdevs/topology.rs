@@ -61,12 +61,9 @@ pub(crate) fn renewed(
         let before = before.and_then(|leaf| old.counters.get(leaf.0 as usize));
         counters.push(before.cloned().unwrap_or_else(|| old.new_counters()));
     }
-    let mut topology = Topology::new(tree, devices, health, old.indirect.clone());
-    topology.has_large_gang_headers = old.has_large_gang_headers;
+    let topology = Topology::new(tree, devices, health, old.indirect.clone());
+    let mut topology = topology.succeeding(old);
     topology.counters = counters;
     topology.note_sizes();
-    topology.clock = old.clock.clone();
-    topology.monitor = Arc::clone(&old.monitor);
-    topology.deadline = old.deadline;
     Ok(topology)
 }

@@ -13,6 +13,7 @@ mod rotor;
 mod state;
 mod sync;
 mod synced;
+mod used;
 mod vdev;
 
 #[cfg(test)]
@@ -22,6 +23,7 @@ pub use hold::{HeldSpace, Hold, HoldLimits};
 pub use opening::{OpenedLog, OpenedMetaslab, OpenedVdev};
 pub use port::{LogPolicy, MapName, MapShape, SpaceMapForms, SpaceMapWriter};
 pub use request::{AllocRequest, BlockSizes, NoSpace, Placement, VdevSpace};
+pub use used::UsedSpace;
 
 use core::ops::Range;
 use core::time::Duration;

@@ -2,6 +2,7 @@
 
 use super::place::Extent;
 use super::workers::{Running, Workers};
+use crate::copy_locks::WritePlace;
 use crate::io_stats::IoClass;
 use crate::io_watch::QueuedWrites;
 use crate::requests::Pending;
@@ -77,6 +78,7 @@ pub(super) struct Issued {
     running: Running<Vec<FailedPart>>,
     /// Writes of leaves with a deadline.
     pending: Vec<PendingWrites>,
+    place: WritePlace,
 }
 
 struct PendingWrites {
@@ -106,6 +108,14 @@ pub(super) fn issue(
     processors: &Workers,
     queues: &Workers,
 ) -> Issued {
+    let place = topology.copy_locks.write(|| {
+        let places = extents.iter().map(|extent| {
+            let start = extent.dva.offset_bytes;
+            let end = start.saturating_add(extent.range.len() as u64);
+            (extent.dva.vdev, start..end)
+        });
+        places.collect()
+    });
     let planned = {
         let topology = Arc::clone(topology);
         processors.map(extents, move |extent: Extent| {
@@ -178,12 +188,14 @@ pub(super) fn issue(
         batch,
         running,
         pending,
+        place,
     }
 }
 
 impl Issued {
-    /// Waits, and judges each extent in order.
-    pub(super) fn finish(self) -> Vec<ExtentOutcome> {
+    /// Waits, and judges each extent in order. Until it is noted which leaves missed the writes, their place is kept: nothing
+    /// is copied from such a leaf.
+    pub(super) fn finish(self) -> (Vec<ExtentOutcome>, WritePlace) {
         let mut failed: BTreeMap<usize, Vec<(usize, String)>> = BTreeMap::new();
         let topology = &self.topology;
         let mut all: Vec<FailedPart> = self.running.finish().into_iter().flatten().collect();
@@ -205,7 +217,7 @@ impl Issued {
             let failed = failed.get(&index).map_or(&[][..], Vec::as_slice);
             judge(topology, extent, plan, failed)
         });
-        outcomes.collect()
+        (outcomes.collect(), self.place)
     }
 }
 

@@ -61,7 +61,7 @@ impl BlockStore {
         };
         let (processors, queues) = (&pools.processors, &pools.queues);
         let issued = issue(&topology, birth, how, extents, processors, queues);
-        let outcomes = issued.finish();
+        let (outcomes, _place) = issued.finish();
         for (block, outcome) in blocks.iter().zip(outcomes) {
             if let Some(reason) = outcome.failure {
                 // The block does not become part of the chain, so its leaves have missed nothing, and the

@@ -308,7 +308,8 @@ impl Run<'_> {
             mut since,
         } = chunk;
         loop {
-            let mut extents = issued.finish().into_iter();
+            let (outcomes, place) = issued.finish();
+            let mut extents = outcomes.into_iter();
             let mut again = vec![];
             let mut needs_more = false;
             blocks = blocks
@@ -323,6 +324,7 @@ impl Run<'_> {
                     }
                 })
                 .collect();
+            drop(place);
             if !needs_more {
                 break;
             }

@@ -136,6 +136,12 @@ fn write_over(topology: &Topology, leaf: LeafId, offset_bytes: u64, bytes: &[u8]
     let (clock, bytes): (_, Arc<[u8]>) = (topology.clock.clone(), bytes.into());
     let length = bytes.len() as u64;
     let range = offset_bytes..offset_bytes.saturating_add(length);
+    // A repair that waited for a copy might come after the block was freed and its space written again.
+    let places = || topology.places_of(leaf, std::iter::once(range.clone()));
+    let Some(_place) = topology.copy_locks.try_write(places) else {
+        mark::hit("repair-dropped-for-copy");
+        return;
+    };
     // If the device does not answer, its bytes stay wrong.
     let _ = topology.request(leaf, length, move || {
         let begun = (counters.unflushed()).begin(&device, std::iter::once(range.clone()));

@@ -2,14 +2,14 @@
 
 use crate::pool::{Arena, TXG, address, job, noise};
 use millpond_block::{
-    BlockCache, BlockStore, BlockWrite, IoClock, LeafCondition, LeafReason, LeafRefusal, LeafState,
-    Topology, WrittenBlock, unhurried,
+    BlockCache, BlockStore, BlockWrite, Copied, IoClock, LeafCondition, LeafReason, LeafRefusal,
+    LeafState, Topology, WrittenBlock, unhurried,
 };
 use millpond_device::Device;
 use millpond_env::mark;
 use millpond_env::sync::Arc;
 use millpond_env::thread;
-use millpond_ondisk::{CompressionKind, Guid};
+use millpond_ondisk::{CompressionKind, Guid, VdevId};
 use millpond_sim::{HangPlan, Hanging, SimDisk, World};
 use millpond_vdev::{IndirectTables, LeafId, LeafTable, Reflow, VdevConfig, VdevTree, VdevType};
 use std::time::Duration;
@@ -262,4 +262,38 @@ fn a_probe_of_a_hung_device_times_out() {
         LeafState::Online,
         "nothing else was hurt"
     );
+}
+
+/// A range of a hung source is free for writes again, and a hung target goes out of use.
+#[test]
+fn a_copy_gives_up_when_a_side_hangs() {
+    let bench = bench(2);
+    bench.write(1);
+    bench.store.change_topology(|topology| {
+        topology.health.entry(LeafId(1)).unwrap().missed.push(4..50);
+    });
+    let copy = || {
+        let pass = bench.store.begin_copies(VdevId(0), &[Guid(11)]).unwrap();
+        pass.copy(&(0..1 << 20))
+    };
+    let mark = mark::expect("optional-request-abandoned");
+    let once = HangPlan::new(Hanging::Reads).once();
+    bench.disks[0].hang(once.passing(2 * DEADLINE_NS));
+    assert_eq!(copy(), Copied::NoAnswer);
+    drop(mark);
+    // Not asked again before it has answered.
+    assert_eq!(copy(), Copied::NoAnswer);
+    assert_eq!(bench.disks[0].hanging(), 1);
+    assert_eq!(bench.condition(0).0, LeafState::Online);
+    let block = bench.write(2);
+    bench.disks[0].release();
+    bench.settle(0);
+    assert_eq!(copy(), Copied::Read { failed: vec![] });
+    bench.read(&block, 2);
+    bench.disks[1].hang(HangPlan::new(Hanging::Writes).passing(2 * DEADLINE_NS));
+    let failed = vec![Guid(11)];
+    assert_eq!(copy(), Copied::Read { failed });
+    assert_eq!(bench.condition(1), HUNG);
+    bench.write(3);
+    bench.disks[1].release();
 }

@@ -26,6 +26,7 @@ pub struct Moody {
     /// How many flushes or durable writes are to fail.
     pub flushes_to_fail: AtomicU64,
     write_back_errors: AtomicU64,
+    pub fails_reads: AtomicBool,
     pub fails_writes: AtomicBool,
     pub fails_flush: AtomicBool,
     /// Writes whose range touches one of these bytes fail.
@@ -34,9 +35,10 @@ pub struct Moody {
     pub writes: AtomicU64,
     pub flushes: AtomicU64,
     before_read: Mutex<Option<Hook>>,
+    before_write: Mutex<Option<Hook>>,
 }
 
-/// A hook that runs once, during a read.
+/// A hook that runs once, during a request.
 struct Hook(Box<dyn FnOnce() + Send>);
 
 impl std::fmt::Debug for Hook {
@@ -79,6 +81,10 @@ impl Moody {
     pub fn before_read(&self, hook: impl FnOnce() + Send + 'static) {
         *self.before_read.lock() = Some(Hook(Box::new(hook)));
     }
+    /// Runs a hook at the next write.
+    pub fn before_write(&self, hook: impl FnOnce() + Send + 'static) {
+        *self.before_write.lock() = Some(Hook(Box::new(hook)));
+    }
     pub fn fail_writes(&self, fails: bool) {
         self.fails_writes.store(fails, Ordering::SeqCst);
     }
@@ -96,9 +102,16 @@ impl Device for Moody {
             hook();
         }
         self.reads.fetch_add(1, Ordering::SeqCst);
+        if self.fails_reads.load(Ordering::SeqCst) {
+            return Err(Self::error("read"));
+        }
         self.inner.read(offset_bytes, buffer)
     }
     fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+        let hook = self.before_write.lock().take();
+        if let Some(Hook(hook)) = hook {
+            hook();
+        }
         self.writes.fetch_add(1, Ordering::SeqCst);
         let end = offset_bytes + bytes.len() as u64;
         let mut bad = self.bad_bytes.lock().clone().into_iter();
@@ -276,12 +289,14 @@ impl Pool {
                     unflushed: Mutex::default(),
                     flushes_to_fail: AtomicU64::new(0),
                     write_back_errors: AtomicU64::new(0),
+                    fails_reads: AtomicBool::new(false),
                     fails_writes: AtomicBool::new(false),
                     fails_flush: AtomicBool::new(false),
                     bad_bytes: Mutex::new(vec![]),
                     writes: AtomicU64::new(0),
                     flushes: AtomicU64::new(0),
                     before_read: Mutex::default(),
+                    before_write: Mutex::default(),
                 })
             })
             .collect();

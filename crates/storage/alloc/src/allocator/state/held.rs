@@ -5,6 +5,7 @@ use core::ops::Range;
 use super::MetaslabState;
 use crate::RangeSet;
 use crate::allocator::hold::HoldLimits;
+use crate::allocator::used::Collector;
 
 /// What may still be held.
 struct Room {
@@ -36,6 +37,30 @@ impl MetaslabState {
             }
         }
         Some(found)
+    }
+
+    /// Adds what is not allocatable, and what an older uberblock may need, from where the collector stands. Returns
+    /// false if the metaslab is not loaded.
+    pub(in crate::allocator) fn collect_used(&self, collector: &mut Collector) -> bool {
+        let Some(loaded) = self.loaded.as_ref() else {
+            return false;
+        };
+        let end = self.place.range.end;
+        while collector.at() < end && !collector.is_full() {
+            let at = collector.at();
+            let free = loaded.free.first_from(at);
+            let Some(free) = free.filter(|free| free.start < end) else {
+                collector.take_to(end);
+                break;
+            };
+            let free = free.start.max(at)..free.end.min(end);
+            for piece in self.recent.without_early(&free) {
+                collector.take_to(piece.start);
+                collector.skip_to(piece.end);
+            }
+            collector.take_to(free.end);
+        }
+        true
     }
 
     /// Takes what became allocatable since this was called the last time, and still is, out of use. Pieces that are too

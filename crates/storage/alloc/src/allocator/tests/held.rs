@@ -259,3 +259,54 @@ fn what_older_uberblocks_need_is_not_held_even_if_it_can_be_allocated() {
     assert!(overlaps(space(&world, 0, &ALL).ranges()));
     assert!(freed(&world));
 }
+
+/// All used space, in pieces of at most `bytes_max`.
+fn used(world: &World, bytes_max: u64) -> Vec<core::ops::Range<u64>> {
+    let (mut at, mut all) = (0, Vec::<core::ops::Range<u64>>::new());
+    while let Some(found) = world.allocator.used_space(VdevId(0), at, bytes_max) {
+        let bytes = found.ranges.iter().map(|range| range.end - range.start);
+        assert!(bytes.sum::<u64>() <= bytes_max);
+        assert!(found.next_bytes > at);
+        for range in found.ranges {
+            assert!(at <= range.start && range.end <= found.next_bytes);
+            match all.last_mut() {
+                Some(last) if last.end == range.start => last.end = range.end,
+                _ => all.push(range),
+            }
+        }
+        at = found.next_bytes;
+    }
+    all
+}
+
+#[test]
+fn used_space_is_all_that_cannot_be_allocated() {
+    let mut world = World::new(vec![plain(0, 2, 20, 9)], 4096, LOGS);
+    assert_eq!(used(&world, 4096), []);
+    let dvas: Vec<Dva> = (0..4)
+        .map(|_| world.allocate(&normal(64 << 10, 1)).unwrap()[0])
+        .collect();
+    let range = |dva: &Dva| dva.offset_bytes..dva.offset_bytes + dva.asize_bytes;
+    let whole = range(&dvas[0]).start..range(&dvas[3]).end;
+    for bytes_max in [512, 4096, u64::MAX] {
+        assert_eq!(used(&world, bytes_max), std::slice::from_ref(&whole));
+    }
+    world.sync();
+    // Deferred frees count, and so does what an older uberblock may need.
+    world.free_old(1);
+    let held = space(&world, 0, &ALL);
+    assert_eq!(used(&world, 4096).len(), 1, "what is held counts");
+    drop(held);
+    let mut txgs = 0;
+    while used(&world, 4096).len() == 1 {
+        assert_eq!(used(&world, 4096), std::slice::from_ref(&whole));
+        world.sync();
+        txgs += 1;
+    }
+    assert!(txgs >= 3, "{txgs}");
+    let parts = [
+        whole.start..range(&dvas[1]).start,
+        range(&dvas[2]).start..whole.end,
+    ];
+    assert_eq!(used(&world, 4096), parts);
+}
