@@ -235,3 +235,17 @@ fn trim_gives_space_back_to_the_file_system() {
         (0, String::new())
     );
 }
+
+#[test]
+fn waiting_is_for_the_named_devices_alone() {
+    let stage = Stage::new();
+    let quietly = |line: &str| assert_eq!(stage.run(line), (0, String::new()), "{line}");
+    quietly("zpool create tank @a @b");
+    // At this rate it does not end by itself.
+    quietly("zpool trim -r 1 tank @a");
+    quietly("zpool trim -w tank @b");
+    let (_, status) = stage.run("zpool status -t tank");
+    assert!(status.contains("trimmed, started at"), "{status}");
+    quietly("zpool trim -c tank @a");
+    quietly("zpool wait -t trim tank");
+}

@@ -91,9 +91,9 @@ fn of_pool(
     if chosen.is_empty() {
         return Ok(status);
     }
-    let leaves = chosen.iter().map(|(_, guid)| *guid).collect();
+    let leaves: Vec<u64> = chosen.iter().map(|(_, guid)| *guid).collect();
     let mut changes = vec![PoolChange::LeafActivity {
-        leaves,
+        leaves: leaves.clone(),
         activity,
         action,
     }];
@@ -120,7 +120,7 @@ fn of_pool(
         status = REFUSED;
     }
     if status == 0 && parsed.has("w") && is_served {
-        wait::until_over(session, name, verb)?;
+        wait::until_leaves_rest(session, name, activity, &leaves)?;
     }
     Ok(status)
 }

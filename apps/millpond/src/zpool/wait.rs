@@ -5,7 +5,8 @@ use crate::session::{Ending, Failure, Session};
 use crate::text::columns::pad_left;
 use crate::text::number;
 use millpond_control::{
-    ActivityState, ControlError, PoolInfo, ProgressState, ScanFunction, Value, VdevInfo, VdevKind,
+    ActivityState, ControlError, LeafActivity, PoolInfo, ProgressState, ScanFunction, Value,
+    VdevActivity, VdevInfo, VdevKind,
 };
 use std::time::Duration;
 
@@ -87,12 +88,35 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
 
 /// Waits until one activity of a pool has ended.
 pub(super) fn until_over(session: &mut Session, pool: &str, activity: &str) -> Result<(), Failure> {
+    until(session, pool, &|info| left_of(info, activity).is_none())
+}
+
+/// Waits until an activity on these leaves has ended, whatever others do.
+pub(super) fn until_leaves_rest(
+    session: &mut Session,
+    pool: &str,
+    activity: LeafActivity,
+    named: &[u64],
+) -> Result<(), Failure> {
+    let of = |vdev: &VdevInfo| match activity {
+        _ if !named.contains(&vdev.guid) => VdevActivity::default(),
+        LeafActivity::Initialize => vdev.initialize,
+        LeafActivity::Trim => vdev.trim,
+    };
+    until(session, pool, &|info| leaves(&info.root, &of).is_none())
+}
+
+fn until(
+    session: &mut Session,
+    pool: &str,
+    is_over: &dyn Fn(&PoolInfo) -> bool,
+) -> Result<(), Failure> {
     loop {
         let info = session.service()?.pool(pool).map_err(|error| match error {
             ControlError::NoSuchPool => Failure::Refused(super::no_such_pool(pool)),
             other => Failure::Refused(format!("cannot wait for '{pool}': {other}")),
         })?;
-        if left_of(&info, activity).is_none() {
+        if is_over(&info) {
             return Ok(());
         }
         (session.environment.pause)(LOOK_EVERY);
@@ -161,10 +185,7 @@ fn is_replacing(vdev: &VdevInfo) -> bool {
     }
 }
 
-fn leaves(
-    vdev: &VdevInfo,
-    activity: &dyn Fn(&VdevInfo) -> millpond_control::VdevActivity,
-) -> Option<u64> {
+fn leaves(vdev: &VdevInfo, activity: &dyn Fn(&VdevInfo) -> VdevActivity) -> Option<u64> {
     let own = activity(vdev);
     let own = (own.state == ActivityState::Active)
         .then(|| own.total_bytes.saturating_sub(own.done_bytes));

@@ -32,27 +32,31 @@ const TXGS_WITH_VIEWS: usize = 8;
 struct NoAllocation<'p> {
     pool: &'p Pool,
     vdev: VdevId,
+    guid: Guid,
 }
 
 impl<'p> NoAllocation<'p> {
-    fn begin(pool: &'p Pool, vdev: VdevId) -> Self {
+    fn begin(pool: &'p Pool, vdev: VdevId, guid: Guid) -> Self {
         pool.allocator
             .update_vdev(vdev, |space| space.is_allocating = false);
-        Self { pool, vdev }
+        Self { pool, vdev, guid }
     }
 }
 
 impl Drop for NoAllocation<'_> {
     fn drop(&mut self) {
-        let top = |vdev: VdevId| {
+        let may = {
             let state = self.pool.state.read();
-            state.config.root.children.get(vdev.0 as usize).cloned()
+            let top = state.config.root.children.get(self.vdev.0 as usize);
+            // If it was removed, another vdev may have its number already.
+            top.filter(|top| top.guid == self.guid)
+                .map(|top| !top.non_allocating)
         };
-        let may = top(self.vdev).is_some_and(|top| top.is_log && !top.non_allocating);
-        // No effect if the vdev was removed.
-        self.pool
-            .allocator
-            .update_vdev(self.vdev, |space| space.is_allocating = may);
+        if let Some(may) = may {
+            self.pool
+                .allocator
+                .update_vdev(self.vdev, |space| space.is_allocating = may);
+        }
     }
 }
 
@@ -67,7 +71,7 @@ impl Pool {
             return Err(RemoveError::LockedLogs);
         }
         let _pause = self.activities.pause(PATIENCE)?;
-        let no_allocation = NoAllocation::begin(self, vdev);
+        let no_allocation = NoAllocation::begin(self, vdev, top);
         self.empty_log_vdev(vdev)?;
         // Another vdev may get the number, and readers do not expect one in the logs of space maps that does not exist.
         self.allocator.flush_all_in_next_txg();
