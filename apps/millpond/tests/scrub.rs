@@ -413,7 +413,6 @@ fn sequential_resilvers_are_shown_waited_for_and_followed_by_a_scrub() {
     let words = rebuilds.filter_map(|record| record.rsplit(' ').next());
     let expected = ["started", "complete", "started", "complete"];
     assert_eq!(words.collect::<Vec<_>>(), expected, "{records:?}");
-    stage.run("zpool scrub -w tank");
     stage.run("zpool destroy tank");
     stage.run("zpool create -d tank @a");
     let refused = stage.refused("zpool attach -s tank @a @b");
