@@ -64,6 +64,10 @@ impl Lived<'_> {
         let pool = self.pool()?.inner().clone();
         self.take_back(&pool)?;
         pool.sync().map_err(|error| failure_text("sync", &error))?;
+        // A device that lost a write again after a failed flush hides it behind the cached page, from every scrub.
+        for disk in self.world.disks() {
+            disk.evict();
+        }
         let scanner = Self::scanner(&mut seed);
         for _ in 0..RESILVERS_MAX {
             let started = pool.start_resilver();
