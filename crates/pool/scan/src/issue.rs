@@ -1,12 +1,12 @@
 //! Reads and repairs the blocks of a slice, in the order of their addresses.
 
 use crate::gather::Found;
-use millpond_block::{BlockAudit, BlockError, BlockStore, Healed, Topology};
+use millpond_block::{BlockAudit, BlockError, BlockStore, Healed};
 use millpond_env::rank;
 use millpond_env::sync::Mutex;
 use millpond_env::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use millpond_env::thread;
-use millpond_ondisk::{Guid, ScanFunction, Txg};
+use millpond_ondisk::{ScanFunction, Txg};
 use millpond_pool::{LoggedError, SliceOutcome};
 use millpond_vdev::{LeafId, Verdict};
 use std::collections::{BTreeMap, BTreeSet};
@@ -125,7 +125,7 @@ impl Shared<'_> {
             (finding.verdict == Verdict::Absent).then_some(finding.leaf)
         });
         for leaf in healed.failed.iter().copied().chain(absent) {
-            let guid = guid_of(&topology, leaf);
+            let guid = topology.leaf_guid(leaf);
             outcome.losses.leaves.entry(guid).or_default().insert(birth);
         }
         drop(outcome);
@@ -134,12 +134,6 @@ impl Shared<'_> {
             repaired.entry(*leaf).or_default().insert(birth);
         }
     }
-}
-
-/// The guid of a leaf; 0 for an unknown one.
-pub(crate) fn guid_of(topology: &Topology, leaf: LeafId) -> Guid {
-    let node = topology.tree.leaf(leaf);
-    node.map_or(Guid(0), |node| node.config.guid)
 }
 
 /// Adds a block to those that are logged.

@@ -2,7 +2,7 @@
 
 use crate::datasets::{Dataset, after, after_mos, next};
 use crate::gather::{Context, Gathered};
-use crate::issue::{guid_of, issue, log};
+use crate::issue::{issue, log};
 use millpond_env::sync::{Arc, Weak};
 use millpond_env::thread;
 use millpond_env::{Tunable, mark};
@@ -211,7 +211,7 @@ impl Scanner {
                 outcome.errors += 1;
                 let births = repaired.get(&leaf).into_iter().flatten().copied();
                 let unflushed = &mut outcome.losses.unflushed;
-                let lost = unflushed.entry(guid_of(&topology, leaf)).or_default();
+                let lost = unflushed.entry(topology.leaf_guid(leaf)).or_default();
                 lost.extend(births);
             }
         }

@@ -192,7 +192,8 @@ impl Topology {
     }
 
     /// The leaf's guid; 0 for an unknown leaf id.
-    pub(crate) fn leaf_guid(&self, leaf: LeafId) -> Guid {
+    #[must_use]
+    pub fn leaf_guid(&self, leaf: LeafId) -> Guid {
         self.tree
             .leaf(leaf)
             .map_or(Guid(0), |node| node.config.guid)

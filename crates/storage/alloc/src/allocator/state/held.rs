@@ -39,8 +39,8 @@ impl MetaslabState {
         Some(found)
     }
 
-    /// Adds what is not allocatable, and what an older uberblock may need, from where the collector stands. Returns
-    /// false if the metaslab is not loaded.
+    /// Adds the space that cannot be allocated now, from the collector's offset on. Space that an older uberblock may
+    /// need counts as such. Returns false if the metaslab is not loaded.
     pub(in crate::allocator) fn collect_used(&self, collector: &mut Collector) -> bool {
         let Some(loaded) = self.loaded.as_ref() else {
             return false;
