@@ -300,7 +300,11 @@ impl Daemon {
         for replaced in self.pools.replace_failed(&mut known) {
             let (level, text) = match replaced.outcome {
                 Ok(()) => (Level::Notice, "replaced by a new device".to_owned()),
-                Err(error) => (Level::Warning, format!("not replaced: {error:?}")),
+                Err(_) => {
+                    let (pool, path) = (&replaced.pool, &replaced.path);
+                    let why = format!("the reason is shown by: zpool replace {pool} {path}");
+                    (Level::Warning, format!("not replaced; {why}"))
+                }
             };
             let line = Line::new(level, text).pool(&replaced.pool);
             (self.log)(&line.device(&replaced.path));
