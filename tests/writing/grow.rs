@@ -288,6 +288,31 @@ fn a_disk_that_became_smaller_is_refused() {
     pool.export().unwrap();
 }
 
+#[test]
+fn a_disk_that_was_away_while_it_was_measured_is_found_again() {
+    let world = World::without_journal(76);
+    let (pool, mut life) = lived(&world, "measured", &[(Mirror, 2)], 20);
+    let (side, disk) = (of_disk(&pool, 1), world.disks().swap_remove(1));
+    disk.set_absent(true);
+    let failed = pool.inner().grow_vdevs(Some(side), Growth::Ordered);
+    assert!(matches!(failed, Err(GrowError::Device { .. })));
+    assert!(!pool.inner().leaf_condition(side).unwrap().is_usable());
+    life.steps(&pool, 10);
+    disk.set_absent(false);
+    let lost = pool.inner().lost_leaves(false);
+    assert_eq!(
+        lost.iter().map(|(guid, _)| *guid).collect::<Vec<_>>(),
+        [side]
+    );
+    let device: Arc<dyn Device> = disk;
+    assert!(pool.inner().reopen_leaf(side, &device).unwrap());
+    assert!(pool.inner().lost_leaves(true).is_empty());
+    assert!(pool.inner().start_resilver().unwrap());
+    complete(&pool);
+    assert!(!pool.inner().needs_resilver());
+    pool.export().unwrap();
+}
+
 fn write(pool: &Pool, number: u8, files: &mut Files) {
     let system = pool.file_system("tank").unwrap();
     let (root, caller) = (system.root().unwrap(), Caller::root());

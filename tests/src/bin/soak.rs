@@ -330,8 +330,8 @@ fn table(all: &BTreeMap<&str, Account>, first: u64, seconds: u64) -> String {
     let _ = writeln!(
         text,
         "\nSeeds from {first} on, {build} build, {seconds} s, {} s of CPU time:\n\n\
-         | shape | runs | operations | txgs | power cuts | reopens | faults injected | faulty requests | comparisons | recounts | zdb checks | pool full | acknowledged syncs | replayed effects | partial replays | lost logs | mended | attached | replaced | detached | concurrent: runs | operations | reopens | comparisons | power cuts | acknowledged syncs | failed |\n\
-         | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+         | shape | runs | operations | txgs | power cuts | reopens | faults injected | faulty requests | comparisons | recounts | zdb checks | pool full | acknowledged syncs | replayed effects | partial replays | lost logs | mended | attached | replaced | detached | sequential resilvers | spares | growths | trim slices | concurrent: runs | operations | reopens | comparisons | power cuts | acknowledged syncs | failed |\n\
+         | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
         processor_seconds()
     );
     for (name, account) in all {
@@ -356,6 +356,10 @@ fn table(all: &BTreeMap<&str, Account>, first: u64, seconds: u64) -> String {
             f.attached,
             f.replaced,
             f.detached,
+            f.rebuilt,
+            f.spared,
+            f.grown,
+            f.trimmed,
             account.crowds,
             c.ops,
             c.reopened,

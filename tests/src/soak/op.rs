@@ -40,6 +40,12 @@ pub enum Op {
     Attach(u64),
     /// Ends complete replacements, or gives one up.
     Detach(u64),
+    /// A hot spare is listed, steps in where a disk is gone, or is taken off the list.
+    Spare(u64),
+    /// Disks become larger, and the pool with them.
+    Grow(u64),
+    /// Free space is discarded, or filled.
+    Trim(u64),
     /// Any disk refuses writes while a txg is written; then the power fails.
     ///
     /// Without redundancy the pool must stop, and keep all promised data.
@@ -89,7 +95,7 @@ impl Plan {
         let cuts = 40 + commits / 40;
         // In one run of three disks fail and are changed very often.
         let often = *rng.pick(&[1, 1, 12]).unwrap_or(&1);
-        let kinds: [(usize, Kind); 15] = [
+        let kinds: [(usize, Kind); 18] = [
             (50, Op::ReadBack),
             (10, |_| Op::Look),
             (10, |_| Op::Reopen),
@@ -103,6 +109,9 @@ impl Plan {
             (10, Op::LoseLog),
             (20 * often, Op::Attach),
             (15 * often, Op::Detach),
+            (25 * often, Op::Spare),
+            (8 * often, Op::Grow),
+            (10 * often, Op::Trim),
             (cuts, Op::Cut),
             (syncs, |_| Op::Sync),
         ];

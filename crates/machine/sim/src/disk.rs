@@ -96,6 +96,10 @@ impl SimDisk {
     pub fn resize(&self, size_bytes: u64) {
         self.measured_bytes.store(size_bytes, Ordering::SeqCst);
     }
+    /// The size of the last [`SimDisk::resize`].
+    pub(crate) fn resized_bytes(&self) -> u64 {
+        self.measured_bytes.load(Ordering::SeqCst)
+    }
     /// Removes the disk or attaches it again. While absent, every request fails; the content is kept.
     pub fn set_absent(&self, is_absent: bool) {
         self.is_absent.store(is_absent, Ordering::SeqCst);

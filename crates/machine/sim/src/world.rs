@@ -186,7 +186,7 @@ impl World {
         world.shared.now_ns.store(now, Ordering::SeqCst);
         for (disk, content) in self.disks.lock().iter().zip(contents) {
             use millpond_device::Device;
-            let _ = world.disk_with(disk.size_bytes(), disk.sector_bytes(), content);
+            let _ = world.disk_with(disk.resized_bytes(), disk.sector_bytes(), content);
         }
         world
     }

@@ -2,8 +2,9 @@
 
 use super::layout::Place;
 use super::*;
+use millpond_engine::ResilverKind;
 use millpond_ondisk::Guid;
-use millpond_pool::{AttachError, AttachKind, DetachRefusal, find_use};
+use millpond_pool::{AttachError, AttachKind, AttachRefusal, DetachRefusal, find_use};
 
 /// A run adds no more disks than this, to limit its memory.
 const NEW_DISKS_MAX: usize = 8;
@@ -18,7 +19,7 @@ impl Lived<'_> {
     }
 
     /// The leaf of a disk.
-    fn leaf(&self, disk: usize) -> Result<Guid, String> {
+    pub(super) fn leaf(&self, disk: usize) -> Result<Guid, String> {
         let topology = self.pool()?.inner().store().topology();
         let mut leaves = topology.tree.leaves();
         let path = path(disk);
@@ -28,7 +29,7 @@ impl Lived<'_> {
     }
 
     /// A disk that belongs to no pool: one that was used before, or a new one.
-    fn unused_disk(&self, seed: &mut Seed) -> Option<Arc<millpond_sim::SimDisk>> {
+    pub(super) fn unused_disk(&self, seed: &mut Seed) -> Option<Arc<millpond_sim::SimDisk>> {
         let ours = self.layout.all();
         let disks = self.world.disks();
         let used = disks.iter().filter(|disk| {
@@ -47,7 +48,26 @@ impl Lived<'_> {
             return Some(Arc::clone(disk));
         }
         let added = disks.len().saturating_sub(self.shape.disks());
-        (added < NEW_DISKS_MAX).then(|| self.world.disk(DISK_BYTES, 512))
+        let size = DISK_BYTES << seed.below(3).saturating_sub(1);
+        (added < NEW_DISKS_MAX).then(|| self.world.disk(size, 512))
+    }
+
+    /// A sequential resilver copies what it finds. So it may only copy to a place that may fail itself, or become a further
+    /// side, unless all sides are right for sure.
+    fn resilver_kind(&self, place: Place, is_side: bool, seed: &mut Seed) -> ResilverKind {
+        let is_safe = is_side || self.victims.contains(&place) || self.are_all_right(place);
+        match self.layout.takes_sides(place) && is_safe && seed.below(2) == 0 {
+            true => ResilverKind::Sequential,
+            false => ResilverKind::Healing,
+        }
+    }
+
+    /// Whether nothing is wrong on the disks of a vdev, and they may not fail.
+    fn are_all_right(&self, place: Place) -> bool {
+        self.layout.vdev(place).all(|place| {
+            let mut disks = self.layout.disks(place).iter();
+            !self.victims.contains(&place) && disks.all(|disk| !self.harmed.contains(disk))
+        })
     }
 
     /// Attaches a disk to a place: as its replacement, or as a new side of a mirror.
@@ -82,18 +102,29 @@ impl Lived<'_> {
             ashift: None,
             force: true,
         };
+        let how = self.resilver_kind(place, is_side, &mut seed);
         let pool = self.pool()?.inner().clone();
-        pool.attach_leaf(leaf, &device, kind, options, &|_| false)
-            .map_err(|error| format!("attaching disk {new} to disk {old}: {error}"))?;
+        match pool.attach_leaf_as(how, leaf, &device, kind, options, &|_| false) {
+            // The vdev has grown, or a resilver of the other kind runs.
+            Err(AttachError::Attach(
+                AttachRefusal::TooSmall | AttachRefusal::Resilvering | AttachRefusal::Rebuilding,
+            )) => return self.note(None),
+            attached => attached.map_err(|error| {
+                format!("attaching disk {new} to disk {old} ({how:?}): {error}")
+            })?,
+        };
         drop(pool);
         self.take_deeds(began, true);
         self.stats.attached += 1;
+        self.stats.rebuilt += u64::from(how == ResilverKind::Sequential);
         // What is wrong on a disk without redundancy, its replacement may inherit.
-        if self.harmed.contains(&old) && !self.layout.is_redundant(place) {
+        let is_plain = self.harmed.contains(&old) && !self.layout.is_redundant(place);
+        if is_plain || how == ResilverKind::Sequential && !self.are_all_right(place) {
             self.harmed.insert(new);
         }
         let what = ["replaces", "is a side beside"][usize::from(is_side)];
-        self.life.log.push(format!("disk {new} {what} disk {old}"));
+        let log = &mut self.life.log;
+        log.push(format!("disk {new} {what} disk {old} ({how:?})"));
         self.read_layout()?;
         self.note(None)
     }

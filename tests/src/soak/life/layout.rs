@@ -19,7 +19,7 @@ pub(super) struct Place {
 struct Top {
     kind: VdevType,
     is_log: bool,
-    /// The disks of each place: two while one of them replaces the other, the old one first.
+    /// The disks of each place: two while one of them replaces the other or a spare stands in for it, the old one first.
     slots: Vec<Vec<usize>>,
 }
 
@@ -67,7 +67,7 @@ impl Layout {
         places.find(|place| self.disks(*place).contains(&disk))
     }
 
-    /// Whether a disk is being replaced.
+    /// Whether a disk is being replaced, or a spare stands in for one.
     pub(super) fn is_replacing(&self) -> bool {
         let mut slots = self.tops.iter().flat_map(|top| &top.slots);
         slots.any(|disks| disks.len() > 1)
@@ -99,6 +99,11 @@ impl Layout {
     pub(super) fn takes_sides(&self, place: Place) -> bool {
         self.top(place)
             .is_some_and(|top| top.kind != VdevType::Raidz)
+    }
+
+    /// All places of the same top-level vdev.
+    pub(super) fn vdev(&self, place: Place) -> impl Iterator<Item = Place> {
+        (0..self.siblings(place)).map(move |slot| Place { slot, ..place })
     }
 
     /// The number of places in the same top-level vdev.
@@ -141,7 +146,7 @@ impl Layout {
 
 fn disks_of(vdev: &VdevConfig) -> Result<Vec<usize>, String> {
     match vdev.kind {
-        VdevType::Replacing => {
+        VdevType::Replacing | VdevType::Spare => {
             let disks: Result<Vec<_>, _> = vdev.children.iter().map(disks_of).collect();
             Ok(disks?.concat())
         }

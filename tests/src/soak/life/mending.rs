@@ -1,7 +1,7 @@
 //! Scrubs and resilvers during a run, and the end of all damage.
 
 use super::*;
-use millpond_engine::{ScanLimits, Scanner, ScrubRange};
+use millpond_engine::{RebuildLimits, ScanLimits, Scanner, ScrubRange};
 use millpond_ondisk::{Guid, ScanPhase};
 
 /// The most slices of one scan.
@@ -27,7 +27,7 @@ impl Lived<'_> {
         let slices = 1 + seed.below(6);
         let began = self.world.recorded();
         let pool = self.pool()?.inner().clone();
-        if !pool.is_scanning() {
+        if !pool.is_scanning() && !pool.is_rebuilding() {
             let started = match pool.needs_resilver() {
                 true => pool.start_resilver().map(drop),
                 false => pool.start_scrub(ScrubRange::All),
@@ -35,8 +35,7 @@ impl Lived<'_> {
             started.map_err(|error| failure_text("starting a scan", &error))?;
         }
         for _ in 0..slices {
-            let went_on = scanner.slice(&pool);
-            if !went_on.map_err(|error| failure_text("a slice of a scan", &error))? {
+            if !Self::slice(scanner, &pool)? {
                 break;
             }
         }
@@ -69,6 +68,8 @@ impl Lived<'_> {
             disk.evict();
         }
         let scanner = Self::scanner(&mut seed);
+        Self::to_the_end(scanner, &pool)?;
+        self.finish_replacements()?;
         for _ in 0..RESILVERS_MAX {
             let started = pool.start_resilver();
             started.map_err(|error| failure_text("starting a resilver", &error))?;
@@ -80,6 +81,10 @@ impl Lived<'_> {
         }
         if pool.has_finished_replacement() || self.layout.is_replacing() {
             return Err("a replacement is not over after a resilver".to_owned());
+        }
+        let lost = pool.lost_leaves(true);
+        if !lost.is_empty() {
+            return Err(format!("leaves that work are not in use: {lost:?}"));
         }
         let scrubbed = pool.start_scrub(ScrubRange::All);
         scrubbed.map_err(|error| failure_text("starting a scrub", &error))?;
@@ -125,12 +130,25 @@ impl Lived<'_> {
         Ok(())
     }
 
+    /// Makes a slice of what runs. Returns whether there was anything to do.
+    fn slice(scanner: Scanner, pool: &Arc<millpond_pool::Pool>) -> Result<bool, String> {
+        if !pool.is_rebuilding() {
+            let moved = scanner.slice(pool);
+            return moved.map_err(|error| failure_text("a slice of a scan", &error));
+        }
+        let limits = RebuildLimits {
+            bytes: 256 << 10,
+            slice_ns: u64::MAX / 2,
+            threads: 1,
+        };
+        let moved = pool.rebuild_slice(&limits);
+        moved.map_err(|error| failure_text("a slice of a sequential resilver", &error))
+    }
+
     fn to_the_end(scanner: Scanner, pool: &Arc<millpond_pool::Pool>) -> Result<(), String> {
         for _ in 0..SLICES_MAX {
-            match scanner.slice(pool) {
-                Ok(true) => {}
-                Ok(false) => return Ok(()),
-                Err(error) => return Err(failure_text("a slice of a scan", &error)),
+            if !Self::slice(scanner, pool)? {
+                return Ok(());
             }
         }
         Err(format!("a scan is not over after {SLICES_MAX} slices"))

@@ -2,11 +2,13 @@
 
 mod changing;
 mod faults;
+mod growing;
 mod layout;
 mod mending;
 mod mood;
 mod pool;
 mod reopening;
+mod spares;
 mod stats;
 
 use super::compare::{judged, read_back, recounted, verified};
@@ -494,6 +496,9 @@ impl<'p> Lived<'p> {
             Op::Mend(seed) => self.mend(seed)?,
             Op::Attach(seed) => self.attach(seed)?,
             Op::Detach(seed) => self.detach(seed)?,
+            Op::Spare(seed) => self.spare(seed)?,
+            Op::Grow(seed) => self.grow(seed)?,
+            Op::Trim(seed) => self.trim(seed)?,
             Op::Rot(seed) => self.rot(seed),
             Op::Err(seed) => self.err(seed),
             Op::Refuse(seed) => return self.refuse(seed),

@@ -44,6 +44,14 @@ pub struct RunStats {
     pub replaced: u64,
     /// Sides taken out of mirrors.
     pub detached: u64,
+    /// Sequential resilvers.
+    pub rebuilt: u64,
+    /// Hot spares that stepped in.
+    pub spared: u64,
+    /// How often a vdev grew.
+    pub grown: u64,
+    /// Slices that discarded or filled free space.
+    pub trimmed: u64,
     /// All disk requests in order.
     pub trace: Trace,
 }
@@ -69,6 +77,10 @@ impl AddAssign for RunStats {
         self.attached += other.attached;
         self.replaced += other.replaced;
         self.detached += other.detached;
+        self.rebuilt += other.rebuilt;
+        self.spared += other.spared;
+        self.grown += other.grown;
+        self.trimmed += other.trimmed;
         self.trace += other.trace;
     }
 }

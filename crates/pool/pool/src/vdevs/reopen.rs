@@ -29,8 +29,14 @@ fn clear_uberblocks(device: &dyn Device) -> Result<(), DeviceError> {
     device.flush()
 }
 
+/// Whether a leaf is out of use because its device was not there.
+fn is_gone(state: LeafState) -> bool {
+    matches!(state, LeafState::Unavailable | LeafState::Removed)
+}
+
 impl Pool {
-    /// Leaves that are absent or whose devices do not answer, with their configured paths.
+    /// Leaves that are absent or out of use, or whose devices do not answer, with their configured paths. Not faulted ones
+    /// that answer.
     ///
     /// Only an administrator can reopen offline and diverged leaves, so the result includes them only with
     /// `by_order`.
@@ -41,9 +47,13 @@ impl Pool {
             if !by_order && self.state.read().diverged.contains(&node.config.guid) {
                 return false;
             }
-            let is_offline = topology.condition(*leaf).state == LeafState::Offline;
+            let state = topology.condition(*leaf).state;
+            let is_offline = state == LeafState::Offline;
             if is_offline || !node.is_device() {
                 return is_offline && by_order;
+            }
+            if is_gone(state) {
+                return true;
             }
             let device = topology.tried_device(*leaf);
             device.is_none_or(|device| device.read(0, &mut [0; LOOK_BYTES]).is_err())
@@ -53,6 +63,24 @@ impl Pool {
             Some((node.config.guid, path))
         });
         lost.collect()
+    }
+
+    /// Leaves that are UNAVAIL or REMOVED, with their configured paths. Not diverged ones. No device is read.
+    #[must_use]
+    pub fn absent_leaves(&self) -> Vec<(Guid, String)> {
+        let topology = self.store.topology();
+        let absent = topology.tree.leaves().filter(|(leaf, node)| {
+            let has_device = (topology.devices.get(leaf.0 as usize)).is_some_and(Option::is_some);
+            let condition = topology.condition(*leaf);
+            let is_absent = is_gone(condition.state) || !has_device && condition.is_usable();
+            let is_diverged = || self.state.read().diverged.contains(&node.config.guid);
+            node.is_device() && is_absent && !is_diverged()
+        });
+        let absent = absent.filter_map(|(_, node)| {
+            let path = node.config.path.clone()?;
+            Some((node.config.guid, path))
+        });
+        absent.collect()
     }
 
     /// Leaves in use with their configured paths.
