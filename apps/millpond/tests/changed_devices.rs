@@ -465,6 +465,46 @@ fn pools_are_reopened() {
 }
 
 #[test]
+fn a_device_that_comes_back_is_used_again() {
+    let stage = Stage::new(&["a", "b", "c"]);
+    stage.quietly("zpool create tank mirror @a @b");
+    let path = |name: &str| stage.folder.path().join(name);
+    let states = || {
+        let (text, _) = stage.run("zpool status tank");
+        let lines = text.lines().filter(|line| line.starts_with("\t    "));
+        let words = lines.filter_map(|line| line.split_whitespace().nth(1));
+        words.collect::<Vec<_>>().join(" ")
+    };
+    let looks = |state: &str| {
+        stage.served.daemon.look_at_failed();
+        assert_eq!(states(), state);
+    };
+    std::fs::rename(path("b"), path("away")).unwrap();
+    stage.quietly("zpool reopen tank");
+    looks("ONLINE UNAVAIL");
+    // Another device at its path is none of ours.
+    stage.quietly("zpool create other @c");
+    stage.quietly("zpool export other");
+    std::fs::rename(path("c"), path("b")).unwrap();
+    looks("ONLINE UNAVAIL");
+    stage.quietly("zfs create tank/new");
+    std::fs::rename(path("b"), path("c")).unwrap();
+    std::fs::rename(path("away"), path("b")).unwrap();
+    looks("ONLINE ONLINE");
+    stage.quietly("zpool wait -t resilver tank");
+    // A device that an administrator took away is left alone.
+    stage.quietly("zpool offline tank @b");
+    looks("ONLINE OFFLINE");
+    stage.quietly("zpool offline -f tank @b");
+    looks("ONLINE FAULTED");
+    stage.quietly("zpool clear tank");
+    looks("ONLINE ONLINE");
+    stage.quietly("zpool wait -t resilver tank");
+    stage.quietly("zpool export tank");
+    stage.judge("tank");
+}
+
+#[test]
 fn a_blank_device_at_the_path_of_a_failed_one_replaces_it() {
     let stage = Stage::new(&["a", "b"]);
     stage.quietly("zpool create tank mirror @a @b");
@@ -481,24 +521,24 @@ fn a_blank_device_at_the_path_of_a_failed_one_replaces_it() {
     stage.quietly("zpool reopen tank");
     // By default nothing is replaced.
     stage.resize("b", 128);
-    stage.served.daemon.replace_failed();
+    stage.served.daemon.look_at_failed();
     is_failed();
     stage.quietly("zpool set autoreplace=on tank");
     // Not what holds something, nor what is too small.
     std::fs::write(&path, [[0; 1024], [1; 1024]].concat()).unwrap();
     stage.resize("b", 128);
-    stage.served.daemon.replace_failed();
+    stage.served.daemon.look_at_failed();
     is_failed();
     std::fs::remove_file(&path).unwrap();
     stage.resize("b", 100);
     for _ in 0..2 {
-        stage.served.daemon.replace_failed();
+        stage.served.daemon.look_at_failed();
         is_failed();
     }
     std::fs::remove_file(&path).unwrap();
-    stage.served.daemon.replace_failed();
+    stage.served.daemon.look_at_failed();
     stage.resize("b", 128);
-    stage.served.daemon.replace_failed();
+    stage.served.daemon.look_at_failed();
     stage.quietly("zpool wait -t replace tank");
     assert_eq!(tree(), whole);
     let (history, _) = stage.run("zpool history -i tank");
@@ -507,7 +547,7 @@ fn a_blank_device_at_the_path_of_a_failed_one_replaces_it() {
     stage.quietly("zpool offline -f tank @b");
     std::fs::remove_file(&path).unwrap();
     stage.resize("b", 128);
-    stage.served.daemon.replace_failed();
+    stage.served.daemon.look_at_failed();
     assert!(tree().contains(" FAULTED"), "{}", tree());
     stage.quietly("zpool replace -w tank @b");
     assert_eq!(tree(), whole);

@@ -46,15 +46,27 @@ pub struct Daemon {
     health: Mutex<HealthMonitor, rank::Health>,
     /// Whether a thread is looking up the names of files with errors.
     is_naming: AtomicBool,
-    /// What `autoreplace` knows; `None` while a thread looks.
+    /// What `autoreplace` knows; `None` while a thread looks at devices that failed.
     auto_replace: Mutex<Option<AutoReplace>, rank::Leaf>,
-    /// The looks since `autoreplace` was considered.
+    /// The looks of [`Daemon::look_out`].
     looks: AtomicU64,
     log: Log,
 }
 
-/// The looks between two in which failed devices are replaced.
-const REPLACE_EVERY: u64 = 5;
+/// The looks between two at devices that failed.
+const FAILED_EVERY: u64 = 5;
+
+/// Held by the thread that looks at failed devices. However it ends, another one can look afterwards.
+struct LookingAtFailed<'a> {
+    daemon: &'a Daemon,
+    known: AutoReplace,
+}
+
+impl Drop for LookingAtFailed<'_> {
+    fn drop(&mut self) {
+        *self.daemon.auto_replace.lock() = Some(std::mem::take(&mut self.known));
+    }
+}
 
 /// Guard for a file name look-up. Clears `is_naming` on drop, however the look-up ends.
 struct Naming(Arc<Daemon>);
@@ -268,11 +280,11 @@ impl Daemon {
         if self
             .looks
             .fetch_add(1, Ordering::Relaxed)
-            .is_multiple_of(REPLACE_EVERY)
+            .is_multiple_of(FAILED_EVERY)
         {
             let daemon = Arc::clone(self);
             // It reads devices.
-            let _ = thread::spawn("autoreplace", move || daemon.replace_failed());
+            let _ = thread::spawn("failed-devices", move || daemon.look_at_failed());
         }
         if self.is_naming.load(Ordering::Acquire) {
             return;
@@ -291,13 +303,21 @@ impl Daemon {
         });
     }
 
-    /// Replaces failed devices by blank ones at their paths, in pools with `autoreplace=on`. Returns at once if another
-    /// thread does so.
-    pub fn replace_failed(&self) {
-        let Some(mut known) = self.auto_replace.lock().take() else {
+    /// Takes devices into use again that have come back, and replaces failed ones by blank ones at their paths in pools with
+    /// `autoreplace=on`. Returns at once if another thread does so.
+    pub fn look_at_failed(&self) {
+        let Some(known) = self.auto_replace.lock().take() else {
             return;
         };
-        for replaced in self.pools.replace_failed(&mut known) {
+        let mut looking = LookingAtFailed {
+            daemon: self,
+            known,
+        };
+        for (pool, path) in self.pools.take_back_returned() {
+            let line = Line::new(Level::Notice, "is back and in use again".to_owned());
+            (self.log)(&line.pool(&pool).device(&path));
+        }
+        for replaced in self.pools.replace_failed(&mut looking.known) {
             let (level, text) = match replaced.outcome {
                 Ok(()) => (Level::Notice, "replaced by a new device".to_owned()),
                 Err(_) => {
@@ -309,7 +329,6 @@ impl Daemon {
             let line = Line::new(level, text).pool(&replaced.pool);
             (self.log)(&line.device(&replaced.path));
         }
-        *self.auto_replace.lock() = Some(known);
     }
 
     /// Seconds since the last call, if no pool is imported and no call is in progress.

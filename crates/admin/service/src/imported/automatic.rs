@@ -1,14 +1,15 @@
-//! `autoreplace=on`: a new device at the path of a failed one replaces it.
+//! Devices that come back are used again, and with `autoreplace=on` a new device at the path of a failed one replaces it.
 //!
-//! Only a blank device is taken: it must hold zeros wherever labels, partition tables and file systems have their
+//! Only a blank device replaces another: it must hold zeros wherever labels, partition tables and file systems have their
 //! marks, and in samples of the rest.
 
 use super::ImportedPools;
-use crate::change::checks::open_to_look;
+use crate::change::checks::{open_to_look, open_to_write};
 use millpond_control::{ChangeError, Changed, NewSide, PoolChange};
 use millpond_device::{Device, DeviceError};
 use millpond_engine::Pool;
-use millpond_ondisk::LeafLayout;
+use millpond_ondisk::{Guid, LeafLayout};
+use millpond_pool::import::read_labels;
 use millpond_pool::properties::PropertyValue;
 use std::collections::BTreeSet;
 
@@ -38,6 +39,30 @@ pub struct AutoReplaced {
 }
 
 impl ImportedPools {
+    /// Takes devices into use again that are UNAVAIL or REMOVED and have come back at their paths. Returns their pools and
+    /// paths. Reads devices, so the caller must be able to wait.
+    ///
+    /// Their resilvers start by themselves. Devices that an administrator took out of use, and faulted ones, stay so.
+    pub fn take_back_returned(&self) -> Vec<(String, String)> {
+        let mut back = vec![];
+        for (name, imported_pool) in self.all() {
+            let Some(live) = imported_pool.live() else {
+                continue;
+            };
+            for (leaf, path) in live.inner().absent_leaves() {
+                if !is_leaf(&path, live.inner().guid(), leaf) {
+                    continue;
+                }
+                let found = open_to_write(&path);
+                let taken = found.map(|found| live.inner().reopen_leaf(leaf, &found.device));
+                if matches!(taken, Ok(Ok(true))) {
+                    back.push((name.clone(), path));
+                }
+            }
+        }
+        back
+    }
+
     /// Replaces failed devices of pools with `autoreplace=on` by blank ones at the same paths. Reads devices, so the
     /// caller must be able to wait.
     pub fn replace_failed(&self, known: &mut AutoReplace) -> Vec<AutoReplaced> {
@@ -82,6 +107,17 @@ impl ImportedPools {
         }
         done
     }
+}
+
+/// Whether the labels of the device at a path are those of this leaf. Nothing is opened for writing, which others would
+/// notice.
+fn is_leaf(path: &str, pool: Guid, leaf: Guid) -> bool {
+    let Ok(found) = open_to_look(path) else {
+        return false;
+    };
+    let labels = read_labels(found.device.as_ref());
+    let mut labels = labels.iter().flatten();
+    labels.any(|label| label.pool_guid == pool && label.guid == leaf)
 }
 
 fn is_on(pool: &Pool) -> bool {
