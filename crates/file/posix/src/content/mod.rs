@@ -12,6 +12,8 @@ pub use free::{FREE_BLOCKS_MAX, FREE_DIRTY_BYTES};
 pub use read::{Extent, Seek};
 pub use write::{CHUNK_BYTES, FILE_BYTES_MAX, WriteAt};
 
+pub(crate) use write::grown_block_bytes;
+
 use crate::FileKind;
 use crate::error::FileError;
 

@@ -210,7 +210,7 @@ impl FileSystem {
 /// The new size of a file's only block when the file grows to `end` bytes; `None` if it does not change.
 ///
 /// All sizes are in bytes. Page `docs/format/file-system.md`.
-fn grown_block_bytes(block: u64, record: u64, end: u64) -> Option<u64> {
+pub(crate) fn grown_block_bytes(block: u64, record: u64, end: u64) -> Option<u64> {
     if end <= block || (block.is_power_of_two() && block >= record) {
         return None;
     }

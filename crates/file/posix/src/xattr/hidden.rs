@@ -4,6 +4,7 @@ use super::read::ENTRY_OBJECT;
 use crate::FileKind;
 use crate::FileSystem;
 use crate::attributes::zap;
+use crate::content::grown_block_bytes;
 use crate::create::file_object;
 use crate::error::FileError;
 use crate::nfs4_acl;
@@ -77,11 +78,10 @@ impl FileSystem {
         new.content_changed(now);
         file.free_range(tx, 0, u64::MAX)?;
         let unfinished = made.unwrap_or_else(|| tx.unfinished());
-        let wanted = (value.len() as u64).div_ceil(512).max(1) * 512;
         let record = u64::from(self.record_bytes());
-        let block = file.block_bytes();
-        if wanted > block && file.block_id_max().0 == 0 && (block < record) {
-            let bytes = u32::try_from(wanted.min(record)).unwrap_or(512);
+        let grown = grown_block_bytes(file.block_bytes(), record, value.len() as u64);
+        let grown = grown.filter(|_| file.block_id_max().0 == 0);
+        if let Some(bytes) = grown.and_then(|bytes| u32::try_from(bytes).ok()) {
             file.set_block_bytes(tx, bytes, None)?;
         }
         if !value.is_empty() {

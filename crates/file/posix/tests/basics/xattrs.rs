@@ -10,6 +10,31 @@ use millpond_posix::{
 };
 
 #[test]
+fn a_longer_value_fits_after_the_record_size_became_smaller() {
+    let mut settings = Settings {
+        xattr: XattrPlace::Directory,
+        ..Settings::default()
+    };
+    let (rig, files) = Rig::new(&NewFileSystem::default(), settings);
+    let top = files.root().unwrap();
+    let (file, _) = files.create(&root(), &top, b"f", MODE, true).unwrap();
+    for (record_bytes, length) in [(131_072, 34_000), (4096, 40_000), (8192, 65_536), (512, 3)] {
+        settings.record_bytes = record_bytes;
+        files.set_settings(settings);
+        let value = vec![b'x'; length];
+        files
+            .set_xattr(&root(), &file, b"user.a", &value, XattrMode::Set)
+            .unwrap();
+        rig.sync();
+        assert_eq!(file.xattr(b"user.a").unwrap().unwrap(), value);
+        let node = rig.committed().resolve(b"f", Symlinks::Keep).unwrap();
+        assert_eq!(node.xattr(b"user.a").unwrap().unwrap(), value);
+    }
+    rig.check_space();
+    rig.check_accounting();
+}
+
+#[test]
 fn extended_attributes_are_packed_as_long_as_they_fit() {
     let _mark = mark::expect("attributes-spill");
     let (rig, files) = plain();
