@@ -2,74 +2,13 @@
 //!
 //! Each command is a process of its own. The daemon runs in this process, on real image files.
 
-#[path = "support/served.rs"]
-mod served;
-#[path = "support/shell.rs"]
-mod shell;
+#[path = "support/stage.rs"]
+mod stage;
 
 use millpond_tests::oracle::zdb;
-use served::Served;
-use shell::link_programs;
-use std::process::Command;
-
-struct Stage {
-    /// Declared first, so that it is dropped before its directory.
-    served: Served,
-    /// A directory for the images alone.
-    folder: tempfile::TempDir,
-    tools: tempfile::TempDir,
-}
+use stage::Stage;
 
 impl Stage {
-    fn new(images: &[&str]) -> Self {
-        let [folder, tools] = [(); 2].map(|()| tempfile::tempdir().unwrap());
-        link_programs(tools.path());
-        let served = Served::start(&tools.path().join("state"), |text| println!("{text}"));
-        let stage = Self {
-            served,
-            folder,
-            tools,
-        };
-        for name in images {
-            stage.resize(name, 128);
-        }
-        stage
-    }
-
-    /// Makes an image this large, as `truncate -s` does.
-    fn resize(&self, name: &str, mib: u64) {
-        let mut open = std::fs::OpenOptions::new();
-        let path = self.folder.path().join(name);
-        let open = open.create(true).truncate(false).write(true);
-        open.open(path).unwrap().set_len(mib << 20).unwrap();
-    }
-
-    /// Runs a command. Returns its standard error followed by its standard output, and its status. `@a` stands for
-    /// the image `a`.
-    fn run(&self, line: &str) -> (String, i32) {
-        let folder = format!("{}/", self.folder.path().display());
-        let line = line.replace('@', &folder);
-        let (program, rest) = line.split_once(' ').unwrap();
-        let done = Command::new(self.tools.path().join(program))
-            .args(rest.split(' '))
-            .env("MILLPOND_DIR", self.tools.path().join("state"))
-            .env("ZPOOL_IMPORT_PATH", self.folder.path())
-            .env("TZ", "UTC")
-            .output()
-            .unwrap();
-        let text = [done.stderr, done.stdout].concat();
-        let text = String::from_utf8(text).unwrap().replace(&folder, "@");
-        (text, done.status.code().unwrap())
-    }
-
-    fn quietly(&self, line: &str) {
-        assert_eq!(self.run(line), (String::new(), 0), "{line}");
-    }
-
-    fn refused(&self, line: &str, words: &str) {
-        assert_eq!(self.run(line), (format!("{words}\n"), 1), "{line}");
-    }
-
     /// Size and space to expand into.
     fn sizes(&self) -> String {
         let (text, _) = self.run("zpool list -H -o size,expandsize tank");
@@ -84,7 +23,7 @@ impl Stage {
 
 #[test]
 fn a_pool_grows_with_online_e_and_shows_what_it_could() {
-    let stage = Stage::new(&["a", "b", "c", "l"]);
+    let stage = Stage::new(&["a", "b", "c", "l"], 128);
     stage.quietly("zpool create tank mirror @a @b cache @l spare @c");
     assert_eq!(stage.sizes(), "112M\t-");
     for name in ["a", "b"] {
@@ -147,7 +86,7 @@ fn a_pool_grows_with_online_e_and_shows_what_it_could() {
 
 #[test]
 fn a_pool_of_mirrors_is_split_as_recorded() {
-    let stage = Stage::new(&["d0", "d1", "d2", "d3", "c", "s"]);
+    let stage = Stage::new(&["d0", "d1", "d2", "d3", "c", "s"], 128);
     stage.quietly("zpool create tank mirror @d0 @d1 mirror @d2 @d3 cache @c spare @s");
     let layout = |sides: [&str; 2]| {
         let [one, two] = sides;
@@ -235,7 +174,7 @@ fn a_pool_of_mirrors_is_split_as_recorded() {
 
 #[test]
 fn a_device_that_shrank_is_refused_and_its_vdev_keeps_its_size() {
-    let stage = Stage::new(&["a", "b"]);
+    let stage = Stage::new(&["a", "b"], 128);
     stage.quietly("zpool create tank mirror @a @b");
     stage.resize("b", 80);
     let shrank = "cannot expand @b: @b: the device has shrunk from 134217728 to 83886080 bytes; \
@@ -251,7 +190,7 @@ fn a_device_that_shrank_is_refused_and_its_vdev_keeps_its_size() {
 
 #[test]
 fn log_vdevs_are_removed() {
-    let stage = Stage::new(&["a", "b", "l", "m", "n"]);
+    let stage = Stage::new(&["a", "b", "l", "m", "n"], 128);
     stage.quietly("zpool create tank mirror @a @b log @n mirror @l @m");
     let words = "cannot remove @l: operation not supported on this type of pool";
     stage.refused("zpool remove tank @l", words);
@@ -302,7 +241,7 @@ fn log_vdevs_are_removed() {
 
 #[test]
 fn pools_share_a_spare() {
-    let stage = Stage::new(&["a", "b", "c", "d", "s"]);
+    let stage = Stage::new(&["a", "b", "c", "d", "s"], 128);
     stage.quietly("zpool create tank mirror @a @b spare @s");
     stage.quietly("zpool create other mirror @c @d spare @s");
     let twice = "cannot add to 'tank': one or more vdevs refer to the same device";
@@ -362,7 +301,7 @@ fn pools_share_a_spare() {
 
 #[test]
 fn a_spare_is_used_by_hand() {
-    let stage = Stage::new(&["a", "b", "s", "t"]);
+    let stage = Stage::new(&["a", "b", "s", "t"], 128);
     stage.quietly("zpool create tank mirror @a @b log @t spare @s");
     let (text, status) = stage.run("zpool replace tank @t @s");
     let words = "cannot replace @t with @s: cannot replace a log with a spare\n";
@@ -410,7 +349,7 @@ fn a_spare_is_used_by_hand() {
 
 #[test]
 fn pools_are_reopened() {
-    let stage = Stage::new(&["a", "b", "c", "d"]);
+    let stage = Stage::new(&["a", "b", "c", "d"], 128);
     stage.quietly("zpool create tank mirror @a @b");
     stage.quietly("zpool create other @c @d");
     let words = "cannot open 'none': no such pool";
@@ -466,7 +405,7 @@ fn pools_are_reopened() {
 
 #[test]
 fn a_device_that_comes_back_is_used_again() {
-    let stage = Stage::new(&["a", "b", "c"]);
+    let stage = Stage::new(&["a", "b", "c"], 128);
     stage.quietly("zpool create tank mirror @a @b");
     let path = |name: &str| stage.folder.path().join(name);
     let states = || {
@@ -506,7 +445,7 @@ fn a_device_that_comes_back_is_used_again() {
 
 #[test]
 fn a_blank_device_at_the_path_of_a_failed_one_replaces_it() {
-    let stage = Stage::new(&["a", "b"]);
+    let stage = Stage::new(&["a", "b"], 128);
     stage.quietly("zpool create tank mirror @a @b");
     let path = stage.folder.path().join("b");
     let tree = || {

@@ -2,76 +2,17 @@
 //!
 //! Each command is a process of its own. The daemon runs in this process, on real image files.
 
-#[path = "support/served.rs"]
-mod served;
-#[path = "support/shell.rs"]
-mod shell;
+#[path = "support/stage.rs"]
+mod stage;
 
 use millpond_engine::{NewDevice, NewLayout, NewPool, NewTop, NewVdevs, Pool, WriteOptions};
 use millpond_sim::{FaultPlan, Scope, SimDisk, World};
 use millpond_tests::oracle::zdb;
-use served::Served;
-use shell::link_programs;
-use std::process::Command;
+use stage::Stage;
 use std::sync::Arc;
 use std::time::Duration;
 
-struct Stage {
-    /// Declared first, so that it is dropped before its directory.
-    served: Served,
-    /// A directory for the images alone.
-    folder: tempfile::TempDir,
-    tools: tempfile::TempDir,
-}
-
 impl Stage {
-    fn new() -> Self {
-        let [folder, tools] = [(); 2].map(|()| tempfile::tempdir().unwrap());
-        link_programs(tools.path());
-        for name in ["a", "b", "c", "s"] {
-            let image = std::fs::File::create(folder.path().join(name)).unwrap();
-            image.set_len(128 << 20).unwrap();
-        }
-        let served = Served::start(&tools.path().join("state"), |text| println!("{text}"));
-        Self {
-            served,
-            folder,
-            tools,
-        }
-    }
-
-    fn image(&self, name: &str) -> String {
-        self.folder.path().join(name).display().to_string()
-    }
-
-    /// Runs a command.
-    ///
-    /// Returns its standard error followed by its standard output, and its status. `@a` stands for the
-    /// image `a`.
-    fn run(&self, line: &str) -> (String, i32) {
-        let folder = format!("{}/", self.folder.path().display());
-        let line = line.replace('@', &folder);
-        let (program, rest) = line.split_once(' ').unwrap();
-        let done = Command::new(self.tools.path().join(program))
-            .args(rest.split(' '))
-            .env("MILLPOND_DIR", self.tools.path().join("state"))
-            .env("ZPOOL_IMPORT_PATH", self.folder.path())
-            .env("TZ", "UTC")
-            .output()
-            .unwrap();
-        let text = [done.stderr, done.stdout].concat();
-        let text = String::from_utf8(text).unwrap().replace(&folder, "@");
-        (text, done.status.code().unwrap())
-    }
-
-    fn quietly(&self, line: &str) {
-        assert_eq!(self.run(line), (String::new(), 0), "{line}");
-    }
-
-    fn refused(&self, line: &str, words: &str) {
-        assert_eq!(self.run(line), (format!("{words}\n"), 1), "{line}");
-    }
-
     /// The line of `zpool status` about a vdev, with single blanks.
     fn line(&self, vdev: &str) -> String {
         let (status, _) = self.run("zpool status tank");
@@ -113,7 +54,7 @@ impl Stage {
 
 #[test]
 fn an_offline_leaf_is_resilvered_once_online() {
-    let stage = Stage::new();
+    let stage = Stage::new(&["a", "b", "c", "s"], 128);
     stage.quietly("zpool create tank mirror @a @b spare @s");
     stage.quietly("zpool offline tank @b");
     let (status, _) = stage.run("zpool status -x");
@@ -161,7 +102,7 @@ fn an_offline_leaf_is_resilvered_once_online() {
 
 #[test]
 fn required_devices_cannot_be_taken_offline() {
-    let stage = Stage::new();
+    let stage = Stage::new(&["a", "b", "c", "s"], 128);
     stage.quietly("zpool create tank mirror @a @b spare @s");
     let refusals = [
         (
@@ -206,7 +147,7 @@ fn required_devices_cannot_be_taken_offline() {
 
 #[test]
 fn a_faulted_device_returns_only_by_clear() {
-    let stage = Stage::new();
+    let stage = Stage::new(&["a", "b", "c", "s"], 128);
     stage.quietly("zpool create tank mirror @a @b");
     for option in ["-f", "-tf"] {
         stage.quietly(&format!("zpool offline {option} tank @b"));
@@ -265,7 +206,7 @@ fn adopted(stage: &Stage) -> (Pool, [Arc<SimDisk>; 2]) {
 #[test]
 fn a_failing_device_is_faulted_automatically() {
     for is_gone in [false, true] {
-        let stage = Stage::new();
+        let stage = Stage::new(&["a", "b", "c", "s"], 128);
         let (live, disks) = adopted(&stage);
         let fails = FaultPlan::failing(Scope::Writes);
         match is_gone {

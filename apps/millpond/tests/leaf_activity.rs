@@ -2,83 +2,24 @@
 //!
 //! Each command is a process of its own. The daemon runs in this process, on real image files.
 
-#[path = "support/served.rs"]
-mod served;
-#[path = "support/shell.rs"]
-mod shell;
+#[path = "support/stage.rs"]
+mod stage;
 
-use served::Served;
-use shell::link_programs;
-use std::process::Command;
-
-struct Stage {
-    /// Declared first, so that it is dropped before its directory.
-    _served: Served,
-    folder: tempfile::TempDir,
-    tools: tempfile::TempDir,
-}
-
-impl Stage {
-    fn new() -> Self {
-        let [folder, tools] = [(); 2].map(|()| tempfile::tempdir().unwrap());
-        link_programs(tools.path());
-        for name in ["a", "b"] {
-            let image = std::fs::File::create(folder.path().join(name)).unwrap();
-            image.set_len(64 << 20).unwrap();
-        }
-        let served = Served::start(&tools.path().join("state"), |text| println!("{text}"));
-        Self {
-            _served: served,
-            folder,
-            tools,
-        }
-    }
-
-    /// Runs a command, and returns its status and what it prints. `@a` stands for the image `a`.
-    fn run(&self, line: &str) -> (i32, String) {
-        self.run_with(line, false)
-    }
-
-    /// Like [`Stage::run`], or without the daemon.
-    fn run_with(&self, line: &str, is_local: bool) -> (i32, String) {
-        let folder = format!("{}/", self.folder.path().display());
-        let line = line.replace('@', &folder);
-        let (program, rest) = line.split_once(' ').unwrap();
-        let mut command = Command::new(self.tools.path().join(program));
-        if is_local {
-            command.env("MILLPOND_SEARCH", self.folder.path());
-        }
-        let done = command
-            .args(rest.split(' '))
-            .env("MILLPOND_DIR", self.tools.path().join("state"))
-            .env("ZPOOL_IMPORT_PATH", self.folder.path())
-            .env("TZ", "UTC")
-            .output()
-            .unwrap();
-        let text = String::from_utf8([done.stderr, done.stdout].concat()).unwrap();
-        (done.status.code().unwrap(), text.replace(&folder, "@"))
-    }
-
-    fn done(&self, line: &str) -> String {
-        let (status, text) = self.run(line);
-        assert_eq!(status, 0, "{line}: {text}");
-        text
-    }
-}
+use stage::Stage;
 
 #[test]
 fn the_texts_are_those_of_openzfs() {
-    let stage = Stage::new();
+    let stage = Stage::new(&["a", "b"], 64);
     stage.done("zpool create tank mirror @a @b");
     let none = "cannot initialize '@a': there is no active initialization\n\
                 cannot initialize '@b': there is no active initialization\n";
-    assert_eq!(stage.run("zpool initialize -s tank"), (255, none.into()));
-    assert_eq!(stage.run("zpool initialize -c tank"), (255, none.into()));
+    assert_eq!(stage.run("zpool initialize -s tank"), (none.into(), 255));
+    assert_eq!(stage.run("zpool initialize -c tank"), (none.into(), 255));
     let missing = "cannot initialize '@none': no such device in pool\n";
     let found = stage.run("zpool initialize tank @none");
-    assert_eq!(found, (255, missing.into()));
-    assert_eq!(stage.run("zpool initialize -c -s tank").0, 2);
-    assert_eq!(stage.run("zpool initialize nosuch").0, 255);
+    assert_eq!(found, (missing.into(), 255));
+    assert_eq!(stage.run("zpool initialize -c -s tank").1, 2);
+    assert_eq!(stage.run("zpool initialize nosuch").1, 255);
     assert!(
         stage
             .done("zpool status -i tank")
@@ -113,7 +54,7 @@ fn the_texts_are_those_of_openzfs() {
 
 #[test]
 fn it_continues_after_an_import() {
-    let stage = Stage::new();
+    let stage = Stage::new(&["a", "b"], 64);
     stage.done("zpool create tank @a");
     stage.done("zpool initialize tank");
     stage.done("zpool export tank");
@@ -128,12 +69,12 @@ fn it_continues_after_an_import() {
 
 #[test]
 fn without_the_daemon_the_command_does_it_itself() {
-    let stage = Stage::new();
+    let stage = Stage::new(&["a", "b"], 64);
     stage.done("zpool create tank @a");
     stage.done("zpool export tank");
-    let found = stage.run_with("zpool initialize -w tank", true);
-    assert_eq!(found, (0, String::new()));
-    let (_, status) = stage.run_with("zpool status -i tank", true);
+    let found = stage.run_alone("zpool initialize -w tank");
+    assert_eq!(found, (String::new(), 0));
+    let (status, _) = stage.run_alone("zpool status -i tank");
     assert!(
         status.contains("  (100% initialized, completed at "),
         "{status}"
@@ -142,26 +83,26 @@ fn without_the_daemon_the_command_does_it_itself() {
 
 #[test]
 fn the_texts_of_trim_are_those_of_openzfs() {
-    let stage = Stage::new();
+    let stage = Stage::new(&["a", "b"], 64);
     stage.done("zpool create tank @a @b");
     let none = "cannot trim '@a': there is no active trim\n\
                 cannot trim '@b': there is no active trim\n";
-    assert_eq!(stage.run("zpool trim -s tank"), (255, none.into()));
-    assert_eq!(stage.run("zpool trim -c tank"), (255, none.into()));
+    assert_eq!(stage.run("zpool trim -s tank"), (none.into(), 255));
+    assert_eq!(stage.run("zpool trim -c tank"), (none.into(), 255));
     let missing = "cannot trim '@none': no such device in pool\n";
-    assert_eq!(stage.run("zpool trim tank @none"), (255, missing.into()));
+    assert_eq!(stage.run("zpool trim tank @none"), (missing.into(), 255));
     let secure = "cannot trim '@a': trim operations are not supported by this device\n\
                   cannot trim '@b': trim operations are not supported by this device\n";
-    assert_eq!(stage.run("zpool trim -d tank"), (255, secure.into()));
-    let (status, text) = stage.run("zpool trim -r abc tank");
+    assert_eq!(stage.run("zpool trim -d tank"), (secure.into(), 255));
+    let (text, status) = stage.run("zpool trim -r abc tank");
     let usage = "\ttrim [-dw] [-r <rate>] [-c | -s] <pool> [<device> ...]\n";
     let rate = format!("invalid value for rate: bad numeric value 'abc'\nusage:\n{usage}");
     assert_eq!((status, text.trim_end()), (2, rate.trim_end()));
-    let (status, text) = stage.run("zpool trim -a tank");
+    let (text, status) = stage.run("zpool trim -a tank");
     let all = "-a cannot be combined with individual zpools or vdevs\n";
     assert!(status == 2 && text.starts_with(all), "{text}");
-    assert_eq!(stage.run("zpool trim nosuch").0, 255);
-    assert_eq!(stage.run("zpool trim").0, 2);
+    assert_eq!(stage.run("zpool trim nosuch").1, 255);
+    assert_eq!(stage.run("zpool trim").1, 2);
     let status = stage.done("zpool status -t tank");
     assert!(
         status.contains("@a  ONLINE       0     0     0  (untrimmed)\n"),
@@ -169,7 +110,7 @@ fn the_texts_of_trim_are_those_of_openzfs() {
     );
     // So slow that it does not end.
     stage.done("zpool trim -r 1 tank @a");
-    let running = (255, "cannot trim '@a': currently trimming\n".into());
+    let running = ("cannot trim '@a': currently trimming\n".into(), 255);
     assert_eq!(stage.run("zpool trim tank @a"), running);
     let status = stage.done("zpool status -t tank");
     assert!(status.contains("% trimmed, started at "), "{status}");
@@ -210,7 +151,7 @@ fn the_texts_of_trim_are_those_of_openzfs() {
 #[test]
 fn trim_gives_space_back_to_the_file_system() {
     use std::os::unix::fs::MetadataExt;
-    let stage = Stage::new();
+    let stage = Stage::new(&["a", "b"], 64);
     let blocks = || {
         let image = stage.folder.path().join("a");
         std::fs::metadata(image).unwrap().blocks() * 512
@@ -230,22 +171,18 @@ fn trim_gives_space_back_to_the_file_system() {
     );
     stage.done("zpool export tank");
     // Without the daemon the command does it itself.
-    assert_eq!(
-        stage.run_with("zpool trim -w tank", true),
-        (0, String::new())
-    );
+    assert_eq!(stage.run_alone("zpool trim -w tank"), (String::new(), 0));
 }
 
 #[test]
 fn waiting_is_for_the_named_devices_alone() {
-    let stage = Stage::new();
-    let quietly = |line: &str| assert_eq!(stage.run(line), (0, String::new()), "{line}");
-    quietly("zpool create tank @a @b");
+    let stage = Stage::new(&["a", "b"], 64);
+    stage.quietly("zpool create tank @a @b");
     // At this rate it does not end by itself.
-    quietly("zpool trim -r 1 tank @a");
-    quietly("zpool trim -w tank @b");
-    let (_, status) = stage.run("zpool status -t tank");
+    stage.quietly("zpool trim -r 1 tank @a");
+    stage.quietly("zpool trim -w tank @b");
+    let (status, _) = stage.run("zpool status -t tank");
     assert!(status.contains("trimmed, started at"), "{status}");
-    quietly("zpool trim -c tank @a");
-    quietly("zpool wait -t trim tank");
+    stage.quietly("zpool trim -c tank @a");
+    stage.quietly("zpool wait -t trim tank");
 }
