@@ -9,6 +9,7 @@ mod damaged;
 mod deferral;
 mod diverged;
 mod error_scrub;
+mod every_set;
 mod evil_scans;
 mod exhaustive;
 mod exhaustive_log;
