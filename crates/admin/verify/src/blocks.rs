@@ -2,11 +2,12 @@
 
 use super::report::{LeafReport, Problem, ProblemKind};
 use super::{Progress, VerifyReport};
+use crate::shared::{LostShared, SharedKey, is_shared, shared_key};
 use millpond_block::{Block, BlockAddress, BlockAudit, BlockError, BlockStore, LogBlock};
 use millpond_crypt::verify_indirect_block;
 use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex};
-use millpond_ondisk::{BlockPointer, EmbeddedKind, ObjectType};
+use millpond_ondisk::{BlockPointer, EmbeddedKind};
 use millpond_traverse::{Budget, Fault, LogVisit, Spent, Step, Visit, Visitor};
 use millpond_vdev::{AuditFinding, Verdict};
 use std::collections::HashSet;
@@ -22,7 +23,8 @@ pub(super) struct BlockVerifier<'a> {
     pub(super) progress: &'a Progress,
     pub(super) report: &'a Mutex<VerifyReport, rank::Leaf>,
     pub(super) on_problem: &'a (dyn Fn(&Problem) + Sync),
-    pub(super) shared: Mutex<HashSet<(u64, u64)>, rank::Leaf>,
+    pub(super) shared: Mutex<HashSet<SharedKey>, rank::Leaf>,
+    pub(super) lost_shared: Mutex<LostShared, rank::Leaf>,
     /// Bounds the bytes of blocks that are not shared.
     pub(super) budget: Budget,
 }
@@ -154,14 +156,9 @@ impl BlockVerifier<'_> {
     /// Whether to verify a block. A shared block is verified only once, and none after the pool's pointers
     /// referred to more data than fits on its devices.
     fn charge(&self, pointer: &BlockPointer) -> bool {
-        // Only data blocks can be shared. Each metadata block has exactly one parent.
-        let is_content = pointer.level().0 == 0 && pointer.object_type() != ObjectType::DNODE;
-        let is_shared =
-            is_content && (pointer.is_dedup() || pointer.physical_birth() < pointer.birth());
-        if is_shared {
+        if is_shared(pointer) {
             let mut shared = self.shared.lock();
-            let key = (pointer.words[0], pointer.words[1]);
-            return shared.len() >= SHARED_MAX || shared.insert(key);
+            return shared.len() >= SHARED_MAX || shared.insert(shared_key(pointer));
         }
         // The allocated size in a forged pointer may be less than its physical size.
         let asize = pointer.asize_bytes().max(pointer.psize_bytes());
@@ -210,6 +207,9 @@ impl BlockVerifier<'_> {
             ProblemKind::Lost(words)
         };
         drop(report);
+        if !audit.is_readable && is_shared(pointer) {
+            self.lost_shared.lock().add(pointer, address);
+        }
         (self.on_problem)(&Problem {
             address,
             birth: Some(pointer.physical_birth()),

@@ -9,6 +9,7 @@
 mod blocks;
 mod losses;
 mod report;
+mod shared;
 
 pub use losses::{Losses, LostObject};
 pub use report::{
@@ -94,12 +95,16 @@ pub fn verify_pool(
         report: &report,
         on_problem: &note,
         shared: Mutex::new(HashSet::new()),
+        lost_shared: Mutex::default(),
         budget: Budget::new(store.topology().capacity_bytes()),
     };
     // The first tree begins last on the stack.
     roots.reverse();
     Traversal::new(store, &blocks).run_parallel(roots, vec![], thread::parallelism() * 2);
-    drop(blocks);
+    let lost_shared = blocks.lost_shared.into_inner();
+    let mut roots = vec![];
+    collect_roots(pool, &mut roots, &mut vec![]);
+    lost_shared.report_others(store, roots, &note);
     let mut report = report.into_inner();
     let lost: LostBlocks = lost.into_inner();
     report.losses = losses::collect(pool, keys, &lost.blocks, lost.is_complete(&troubles));

@@ -1,6 +1,6 @@
 //! Error scrubs: the blocks of the log of known errors are read and repaired.
 
-use crate::gather::Found;
+use crate::gather::{Found, SharedBlocks};
 use crate::issue::issue;
 use crate::references::{References, references};
 use crate::{ScanError, Scanner};
@@ -83,6 +83,7 @@ impl Scanner {
             view.store(),
             ScanFunction::ErrorScrub,
             found,
+            &SharedBlocks::new(),
             self.limits.threads,
             may_continue,
         );

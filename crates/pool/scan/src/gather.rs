@@ -7,7 +7,8 @@ use millpond_ondisk::{BlockPointer, EmbeddedKind, ObjectId, ObjectType, Txg};
 use millpond_traverse::{Bookmark, Fault, LogVisit, Step, Visit, Visitor};
 use millpond_vdev::LeafId;
 use std::cell::{Cell, RefCell};
-use std::collections::HashSet;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 /// A block to read.
 #[derive(Debug, Clone, Copy)]
@@ -18,6 +19,17 @@ pub(crate) struct Found {
     pub(crate) logged_under: ObjectId,
 }
 
+impl Found {
+    /// The first address of the block: vdev and offset, as in its pointer.
+    pub(crate) fn place(&self) -> (u64, u64) {
+        (self.pointer.words[0], self.pointer.words[1])
+    }
+}
+
+/// Blocks that deduplication or cloning shares, by their first address, so that a slice reads each once: those that were
+/// found after the one that is read.
+pub(crate) type SharedBlocks = HashMap<(u64, u64), Vec<Found>>;
+
 /// The blocks of a slice, and what was seen on the way.
 pub(crate) struct Gathered<'a> {
     limits: Limits,
@@ -27,8 +39,9 @@ pub(crate) struct Gathered<'a> {
     is_resilver: bool,
     end_ns: u64,
     pub(crate) found: RefCell<Vec<Found>>,
-    /// Shared blocks, by address, so that a slice reads each once.
-    shared: RefCell<HashSet<(u64, u64)>>,
+    pub(crate) shared: RefCell<SharedBlocks>,
+    /// How many of `shared` are not in `found`.
+    shared_again: Cell<usize>,
     /// Whether it passed a block at which it could have stopped.
     has_moved: Cell<bool>,
     /// Whether the blocks that come are those of the dnode in whose object the traversal resumes.
@@ -54,6 +67,7 @@ impl<'a> Gathered<'a> {
             end_ns: clock.monotonic_ns().saturating_add(limits.gather_ns),
             found: RefCell::default(),
             shared: RefCell::default(),
+            shared_again: Cell::new(0),
             has_moved: Cell::new(false),
             is_above: Cell::new(false),
             examined_bytes: Cell::new(0),
@@ -64,7 +78,12 @@ impl<'a> Gathered<'a> {
 
     /// Whether the slice should end.
     pub(crate) fn is_full(&self) -> bool {
-        self.found.borrow().len() >= self.limits.blocks || self.clock.monotonic_ns() >= self.end_ns
+        let blocks = self
+            .found
+            .borrow()
+            .len()
+            .saturating_add(self.shared_again.get());
+        blocks >= self.limits.blocks || self.clock.monotonic_ns() >= self.end_ns
     }
 
     /// Tells where the next traversal resumes.
@@ -99,14 +118,28 @@ impl<'a> Gathered<'a> {
         let is_content = pointer.level().0 == 0 && pointer.object_type() != ObjectType::DNODE;
         let is_shared =
             is_content && (pointer.is_dedup() || pointer.physical_birth() < pointer.birth());
-        let is_again =
-            is_shared && !(self.shared.borrow_mut()).insert((pointer.words[0], pointer.words[1]));
+        let is_again = is_shared && self.is_again(found);
         if is_again || self.is_resilver && !self.is_lacking(pointer) {
             self.skipped_bytes
                 .set(self.skipped_bytes.get().saturating_add(bytes));
             return;
         }
         self.found.borrow_mut().push(found);
+    }
+
+    /// Whether the slice reads a shared block already. If it is lost, it is lost here too.
+    fn is_again(&self, found: Found) -> bool {
+        match self.shared.borrow_mut().entry(found.place()) {
+            Entry::Vacant(entry) => {
+                entry.insert(vec![]);
+                false
+            }
+            Entry::Occupied(mut entry) => {
+                entry.get_mut().push(found);
+                self.shared_again.set(self.shared_again.get() + 1);
+                true
+            }
+        }
     }
 
     fn fault_at(&self, pointer: &BlockPointer, address: BlockAddress, under: ObjectId) {

@@ -1,6 +1,6 @@
 //! Reads and repairs the blocks of a slice, in the order of their addresses.
 
-use crate::gather::Found;
+use crate::gather::{Found, SharedBlocks};
 use millpond_block::{BlockAudit, BlockError, BlockStore, Healed};
 use millpond_env::rank;
 use millpond_env::sync::Mutex;
@@ -24,6 +24,7 @@ struct Shared<'a> {
     store: &'a BlockStore,
     function: ScanFunction,
     found: &'a [Found],
+    also: &'a SharedBlocks,
     next: AtomicUsize,
     issued_bytes: AtomicU64,
     outcome: Mutex<SliceOutcome, rank::Leaf>,
@@ -34,11 +35,14 @@ struct Shared<'a> {
 /// Reads all copies of these blocks (a resilver: as few as it can) and repairs them. Returns what was found, and which
 /// leaves were written. `None` if it was stopped: then nothing may be said of the slice, but repairs were made.
 ///
+/// `also` has the other blocks that share some of them.
+///
 /// `may_continue` is called with the bytes issued so far.
 pub(crate) fn issue(
     store: &BlockStore,
     function: ScanFunction,
     mut found: Vec<Found>,
+    also: &SharedBlocks,
     threads: usize,
     may_continue: &(dyn Fn(u64) -> bool + Sync),
 ) -> Option<(SliceOutcome, Repaired)> {
@@ -50,6 +54,7 @@ pub(crate) fn issue(
         store,
         function,
         found: &found,
+        also,
         next: AtomicUsize::new(0),
         issued_bytes: AtomicU64::new(0),
         outcome: Mutex::default(),
@@ -105,7 +110,7 @@ impl Shared<'_> {
         let Ok(audit) = audit else {
             let mut outcome = self.outcome.lock();
             outcome.errors += 1;
-            log(&mut outcome, found);
+            self.log(&mut outcome, found);
             return;
         };
         if audit.is_clean() && audit.healed == Healed::default() {
@@ -119,7 +124,7 @@ impl Shared<'_> {
         if !audit.is_readable {
             outcome.errors += 1;
             outcome.losses.lost.insert(birth);
-            log(&mut outcome, found);
+            self.log(&mut outcome, found);
         }
         let absent = audit.findings.iter().filter_map(|(_, finding)| {
             (finding.verdict == Verdict::Absent).then_some(finding.leaf)
@@ -132,6 +137,16 @@ impl Shared<'_> {
         let mut repaired = self.repaired.lock();
         for (leaf, _) in &healed.written {
             repaired.entry(*leaf).or_default().insert(birth);
+        }
+    }
+}
+
+impl Shared<'_> {
+    /// Logs a block, and all that share it.
+    fn log(&self, outcome: &mut SliceOutcome, found: &Found) {
+        log(outcome, found);
+        for other in self.also.get(&found.place()).into_iter().flatten() {
+            log(outcome, other);
         }
     }
 }

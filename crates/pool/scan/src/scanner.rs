@@ -191,13 +191,14 @@ impl Scanner {
             pool.note_slice_progress(examined, issued);
             pool.is_scanning() && !is_suspended(pool) && !view.store().has_expired()
         };
-        let found = gathered.found.into_inner();
+        let (found, also) = (gathered.found.into_inner(), gathered.shared.into_inner());
         let before = view.store().write_back_errors();
         let function = slice.phys.function;
         let issued = issue(
             view.store(),
             function,
             found,
+            &also,
             self.limits.threads,
             &may_continue,
         );

@@ -1,0 +1,98 @@
+//! Blocks that several files share, by deduplication or cloning.
+//!
+//! A shared block is verified once. If it is lost, a second traversal finds all that refer to it. It reads only the
+//! pointers.
+
+use crate::losses::LOST_BLOCKS_MAX;
+use crate::{Problem, ProblemKind};
+use millpond_block::{BlockAddress, BlockStore};
+use millpond_env::sync::Arc;
+use millpond_env::thread;
+use millpond_ondisk::{BlockPointer, ObjectType};
+use millpond_traverse::{Fault, Step, Traversal, Tree, Visit, Visitor};
+use std::collections::{HashMap, HashSet};
+
+/// The first address of a block: vdev and offset, as in a pointer.
+pub(crate) type SharedKey = (u64, u64);
+
+pub(crate) fn shared_key(pointer: &BlockPointer) -> SharedKey {
+    (pointer.words[0], pointer.words[1])
+}
+
+/// Whether other blocks may refer to the same data. The one that was cloned does not say so.
+pub(crate) fn is_shared(pointer: &BlockPointer) -> bool {
+    is_content(pointer) && (pointer.is_dedup() || pointer.physical_birth() < pointer.birth())
+}
+
+/// Only data blocks can be shared. Each metadata block has exactly one parent.
+fn is_content(pointer: &BlockPointer) -> bool {
+    pointer.level().0 == 0 && pointer.object_type() != ObjectType::DNODE
+}
+
+/// The shared blocks that are lost, and where each was found.
+#[derive(Debug, Default)]
+pub(crate) struct LostShared {
+    blocks: HashMap<SharedKey, HashSet<BlockAddress>>,
+}
+
+impl LostShared {
+    /// Adds a block. Those beyond [`LOST_BLOCKS_MAX`] are not searched for.
+    pub(crate) fn add(&mut self, pointer: &BlockPointer, address: BlockAddress) {
+        let key = shared_key(pointer);
+        if self.blocks.len() < LOST_BLOCKS_MAX || self.blocks.contains_key(&key) {
+            self.blocks.entry(key).or_default().insert(address);
+        }
+    }
+
+    /// Calls `on_problem` for every other block that refers to the same data, from several threads.
+    pub(crate) fn report_others(
+        &self,
+        store: &Arc<BlockStore>,
+        roots: Vec<Tree<()>>,
+        on_problem: &(dyn Fn(&Problem) + Sync),
+    ) {
+        if self.blocks.is_empty() {
+            return;
+        }
+        let search = Search {
+            lost: self,
+            on_problem,
+        };
+        // What cannot be read was reported already.
+        let _ = Traversal::new(store, &search)
+            .metadata_bytes_max(store.topology().capacity_bytes())
+            .run_parallel(roots, vec![], thread::parallelism() * 2);
+    }
+}
+
+struct Search<'a> {
+    lost: &'a LostShared,
+    on_problem: &'a (dyn Fn(&Problem) + Sync),
+}
+
+impl Visitor for Search<'_> {
+    type Tree = ();
+    type Object = ();
+    const KEEPS_BLOCKS: bool = false;
+
+    fn visit(&self, block: &Visit<'_, Self>) -> Step {
+        let (pointer, address) = (block.pointer, block.address());
+        if pointer.is_embedded() || !is_content(pointer) {
+            return Step::Descend;
+        }
+        let found = self.lost.blocks.get(&shared_key(pointer));
+        // The block that was cloned was verified by itself.
+        if is_shared(pointer) && found.is_some_and(|known| !known.contains(&address)) {
+            (self.on_problem)(&Problem {
+                address,
+                birth: Some(pointer.physical_birth()),
+                kind: ProblemKind::Lost(vec!["shares a block that is lost".to_owned()]),
+            });
+        }
+        Step::Descend
+    }
+
+    fn fault(&self, _: &Visit<'_, Self>, _: Fault) -> Step {
+        Step::Skip
+    }
+}
