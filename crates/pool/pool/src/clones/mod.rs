@@ -172,6 +172,10 @@ impl<'a, 'p> Batch<'a, 'p> {
 
     /// Adds a reference to a block that has at least one.
     pub(crate) fn add(&mut self, pointer: &BlockPointer) -> Result<(), PoolError> {
+        // The release of such a reference would not look into the tables.
+        if !may_be_cloned(pointer) {
+            return Err(invalid("a block of another kind got a reference", 0));
+        }
         let Some((vdev, offset)) = place(pointer) else {
             return Ok(());
         };
@@ -419,8 +423,12 @@ impl SyncContext<'_> {
     /// Adds a reference to a stored data block, for a pointer that is a clone of another. Frees of the same txg
     /// see it, those of earlier txgs must not have freed the block.
     ///
-    /// The clone tables change after the datasets of this pass are written, before blocks are freed.
+    /// The clone tables change after the datasets of this pass are written, before blocks are freed. Holes and embedded
+    /// pointers refer to no block.
     pub fn add_reference(&self, pointer: &BlockPointer) {
+        if pointer.is_hole() || pointer.is_embedded() {
+            return;
+        }
         self.sync_state.has_changes.store(true, Ordering::Relaxed);
         self.sync_state.cloned.lock().push(*pointer);
     }

@@ -47,6 +47,7 @@ fn write(ctx: &SyncContext<'_>, seed: u64, length: usize) -> BlockPointer {
         txg: ctx.txg(),
         pass: ctx.pass(),
         stored: None,
+        is_clone: false,
     };
     let written = ctx.write_blocks(vec![job]).remove(0);
     written.unwrap().pointer
