@@ -4,6 +4,7 @@ mod attach;
 mod basics;
 mod cache_devices;
 mod caching;
+mod cloning;
 mod crash;
 mod damaged;
 mod deferral;

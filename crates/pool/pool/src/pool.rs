@@ -316,6 +316,11 @@ impl Pool {
     pub fn features(&self) -> Features {
         self.state.read().features.features().clone()
     }
+    /// Whether a feature is enabled, active or not.
+    #[must_use]
+    pub fn feature_is_enabled(&self, guid: &str) -> bool {
+        self.state.read().features.is_enabled(guid)
+    }
     /// The content of labels and the configuration object, as of the txg that is being written.
     #[must_use]
     pub fn config(&self) -> PoolConfig {

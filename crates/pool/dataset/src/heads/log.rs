@@ -153,8 +153,7 @@ impl SyncTaskContext<'_> {
         for block in &found.log.blocks {
             let is_known = block.pointer.birth() < txg;
             if block.kind == FoundBlockKind::Cloned {
-                // The end of the log releases it, here or in another program.
-                self.ctx.add_reference(&block.pointer);
+                self.claim_cloned(&block.pointer)?;
             } else if !is_known && !self.ctx.claim(&block.pointer)? {
                 // A block that cannot be claimed belongs to another owner: the log ended before it.
                 break;
@@ -173,6 +172,17 @@ impl SyncTaskContext<'_> {
         };
         header.flags = IntentLogFlags::CLAIM_RECORD_SEQUENCE_VALID | IntentLogFlags::REPLAY_NEEDED;
         self.put_log_header(found, &header)
+    }
+
+    /// Takes a reference to a block that a clone record points to. The end of the log releases it, here or in another
+    /// program.
+    fn claim_cloned(&self, pointer: &BlockPointer) -> Result<(), PoolError> {
+        // A record of a txg that was committed may point to a block that was freed since. Nothing uses its space, so
+        // the record becomes its owner.
+        if pointer.is_gang() || !self.ctx.claim(pointer)? {
+            self.ctx.add_reference(pointer);
+        }
+        Ok(())
     }
 
     /// Frees a log that has no records or is to be discarded.

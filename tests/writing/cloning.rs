@@ -1,0 +1,549 @@
+//! Files share blocks by reference: copies within and across datasets and from snapshots, freed in every way, with
+//! power cuts in between. `zdb` counts the references at the end.
+
+use crate::sim;
+use millpond_engine::{
+    Caller, FileSystem, NewLayout, NewLayout::Mirror, NewLayout::Single, NewMode, Node, Pool,
+    PropertyValue, SetAttributes, View, WriteAt,
+};
+use millpond_env::mark;
+use millpond_pool::CloneTotals;
+use millpond_sim::{PowerCut, Seed, World, noise};
+use millpond_tests::oracle::zdb;
+use millpond_tests::recount;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+const RECORD: u64 = 16 << 10;
+/// Ten records and a half.
+const LENGTH: usize = (10 * RECORD + RECORD / 2) as usize;
+
+fn number(name: &str, value: u64) -> (String, PropertyValue) {
+    (name.to_owned(), PropertyValue::Number(value))
+}
+
+/// A pool with the file systems `tank/a` and `tank/b`.
+fn pool_on(world: &World, tops: &[(NewLayout, usize)]) -> Pool {
+    let pool = sim::create(world, tops, 128);
+    let datasets = pool.datasets();
+    (datasets.set_properties("tank", &[number("recordsize", RECORD)])).unwrap();
+    datasets.create_filesystem("tank/a", &[]).unwrap();
+    datasets.create_filesystem("tank/b", &[]).unwrap();
+    pool
+}
+
+fn content(seed: u64) -> Vec<u8> {
+    noise(seed, LENGTH)
+}
+
+fn make(files: &Arc<FileSystem>, name: &str, bytes: &[u8]) -> Node {
+    let (root, caller) = (files.root().unwrap(), Caller::root());
+    let mode = NewMode::exactly(0o644);
+    let made = files.create(&caller, &root, name.as_bytes(), mode, true);
+    let (node, _) = made.unwrap();
+    files
+        .write(&caller, &node, WriteAt::Offset(0), bytes)
+        .unwrap();
+    node
+}
+
+fn node(files: &Arc<FileSystem>, name: &str) -> Node {
+    files.root().unwrap().lookup(name.as_bytes()).unwrap()
+}
+
+fn remove(files: &Arc<FileSystem>, name: &str) {
+    let root = files.root().unwrap();
+    files.unlink(&root, name.as_bytes()).unwrap();
+    files.reap().unwrap();
+}
+
+fn copy(files: &Arc<FileSystem>, from: (&Node, u64), to: (&Node, u64), length: usize) -> u64 {
+    let copied = files.copy_range(&Caller::root(), from, to, length as u64);
+    copied.unwrap()
+}
+
+/// Makes a copy of a whole file.
+fn copy_file(files: &Arc<FileSystem>, from: &Node, name: &str) -> Node {
+    let to = make(files, name, &[]);
+    let length = from.size_bytes();
+    assert_eq!(copy(files, (from, 0), (&to, 0), length as usize), length);
+    to
+}
+
+fn bytes_of(node: &Node) -> Vec<u8> {
+    let mut bytes = vec![0; node.size_bytes() as usize];
+    let mut done = 0;
+    while done < bytes.len() {
+        done += node.read(done as u64, &mut bytes[done..]).unwrap();
+    }
+    bytes
+}
+
+/// Checks the last committed state: counters, references, every block. Returns the sums of the clone tables.
+fn judged(world: &World) -> CloneTotals {
+    let view = sim::read(world).unwrap();
+    judge_view(&view)
+}
+
+fn judge_view(view: &View) -> CloneTotals {
+    let faults = recount::faults_after_a_cut(view.inner());
+    assert!(faults.is_empty(), "{faults:#?}");
+    sim::verify(view).unwrap();
+    view.inner().space().unwrap().clones
+}
+
+fn judged_by_zdb(world: &World, what: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    sim::to_files(world, folder.path());
+    zdb::judge(folder.path(), "tank").unwrap().require(what);
+}
+
+fn finish(pool: Pool, world: &World, what: &str) {
+    pool.export().unwrap();
+    judged(world);
+    judged_by_zdb(world, what);
+}
+
+#[test]
+fn a_copy_refers_to_the_blocks_of_its_source() {
+    let world = World::without_journal(501);
+    let pool = pool_on(&world, &[(Single, 1)]);
+    let files = pool.file_system("tank/a").unwrap();
+    let source = make(&files, "source", &content(1));
+    pool.sync().unwrap();
+    let copied = copy_file(&files, &source, "copy");
+    assert!(bytes_of(&copied) == content(1), "before the txg is written");
+    pool.sync().unwrap();
+    assert!(bytes_of(&copied) == content(1));
+    let clones = judged(&world);
+    // The last block is half zeros.
+    let last = clones.used_bytes - 10 * RECORD;
+    assert!((RECORD / 2..RECORD).contains(&last), "{last}");
+    assert_eq!(
+        (clones.entries, clones.saved_bytes),
+        (11, clones.used_bytes)
+    );
+    judged_by_zdb(&world, "a copy");
+    // A part is overwritten, in the txg of a second copy and after it.
+    let second = copy_file(&files, &source, "second");
+    let mut expected = content(1);
+    for (at, count) in [(100, 50), (RECORD as usize * 3 - 10, 20)] {
+        let bytes = noise(at as u64, count);
+        expected[at..at + count].copy_from_slice(&bytes);
+        let at = WriteAt::Offset(at as u64);
+        files.write(&Caller::root(), &second, at, &bytes).unwrap();
+    }
+    assert!(bytes_of(&second) == expected);
+    pool.sync().unwrap();
+    let clones = judged(&world);
+    // The records 0, 2 and 3 of the second copy are its own.
+    assert_eq!(
+        (clones.entries, clones.saved_bytes),
+        (11, 17 * RECORD + 2 * last)
+    );
+    drop((source, copied));
+    remove(&files, "source");
+    pool.sync().unwrap();
+    let clones = judged(&world);
+    assert_eq!((clones.entries, clones.saved_bytes), (8, 7 * RECORD + last));
+    assert!(bytes_of(&second) == expected);
+    remove(&files, "copy");
+    pool.sync().unwrap();
+    assert_eq!(judged(&world), CloneTotals::default());
+    assert!(bytes_of(&second) == expected);
+    drop((second, files));
+    finish(pool, &world, "copies freed");
+    let view = sim::read(&world).unwrap();
+    let features = view.inner().features().clone();
+    assert_eq!(features.count("com.fudosecurity:block_cloning"), Some(0));
+}
+
+#[test]
+fn parts_that_do_not_match_are_copied() {
+    let world = World::without_journal(502);
+    let pool = pool_on(&world, &[(Single, 1)]);
+    let files = pool.file_system("tank/a").unwrap();
+    let source = make(&files, "source", &content(2));
+    pool.sync().unwrap();
+    let entries = || {
+        pool.sync().unwrap();
+        judged(&world).entries
+    };
+    // Changes that are not on stable storage.
+    (files.write(&Caller::root(), &source, WriteAt::Offset(RECORD), &[7; 5])).unwrap();
+    let dirty = copy_file(&files, &source, "dirty");
+    assert!(bytes_of(&dirty) == bytes_of(&source));
+    assert_eq!(entries(), 10);
+    // Ranges with other offsets within records.
+    let target = make(&files, "target", &content(3));
+    pool.sync().unwrap();
+    let mut expected = content(3);
+    let part = |range: std::ops::Range<usize>| bytes_of(&source)[range].to_vec();
+    copy(&files, (&source, 100), (&target, 200), 40_000);
+    expected[200..40_200].copy_from_slice(&part(100..40_100));
+    assert_eq!(entries(), 10);
+    // The whole records within.
+    let from = RECORD as usize * 4 - 100;
+    copy(
+        &files,
+        (&source, from as u64),
+        (&target, from as u64),
+        3 * RECORD as usize,
+    );
+    expected[from..from + 3 * RECORD as usize]
+        .copy_from_slice(&part(from..from + 3 * RECORD as usize));
+    assert!(bytes_of(&target) == expected);
+    let clones = entries();
+    assert_eq!(clones, 10, "records 4 and 5 have entries already");
+    // The end of a file is not cloned into the middle of another.
+    copy(
+        &files,
+        (&source, 10 * RECORD),
+        (&target, 0),
+        RECORD as usize,
+    );
+    expected[..RECORD as usize / 2].copy_from_slice(&part(10 * RECORD as usize..LENGTH));
+    assert!(bytes_of(&target) == expected);
+    // Within one file.
+    copy(
+        &files,
+        (&source, 0),
+        (&source, 5 * RECORD),
+        2 * RECORD as usize,
+    );
+    assert!(part(0..2 * RECORD as usize) == part(5 * RECORD as usize..7 * RECORD as usize));
+    entries();
+    // Small files have a block of their size.
+    let small = make(&files, "small", &noise(9, 3000));
+    pool.sync().unwrap();
+    let before = entries();
+    let other = copy_file(&files, &small, "small copy");
+    assert_eq!(entries(), before + 1);
+    copy(&files, (&small, 0), (&other, 3000), 3000);
+    assert_eq!(bytes_of(&other), [noise(9, 3000), noise(9, 3000)].concat());
+    drop((source, dirty, target, small, other, files));
+    finish(pool, &world, "parts");
+}
+
+#[test]
+fn holes_and_embedded_blocks_are_cloned_without_references() {
+    let world = World::without_journal(503);
+    let pool = pool_on(&world, &[(Single, 1)]);
+    let files = pool.file_system("tank/a").unwrap();
+    let record = RECORD as usize;
+    let bytes = [
+        vec![0; record],
+        vec![7; record],
+        noise(1, record),
+        vec![0; 2 * record],
+    ]
+    .concat();
+    let source = make(&files, "source", &bytes);
+    pool.sync().unwrap();
+    let target = make(&files, "target", &noise(2, bytes.len()));
+    pool.sync().unwrap();
+    copy(&files, (&source, 0), (&target, 0), bytes.len());
+    assert!(bytes_of(&target) == bytes);
+    pool.sync().unwrap();
+    assert!(bytes_of(&target) == bytes);
+    assert_eq!(judged(&world).entries, 1);
+    drop((source, target, files));
+    finish(pool, &world, "holes and embedded blocks");
+}
+
+/// Copies from a snapshot and across datasets, which are then destroyed, rolled back and promoted in turn.
+#[test]
+fn datasets_that_share_blocks_are_destroyed_in_any_order() {
+    for order in 0..6u64 {
+        let world = World::without_journal(510 + order);
+        let pool = pool_on(&world, &[(Single, 1)]);
+        let datasets = pool.datasets();
+        let a = pool.file_system("tank/a").unwrap();
+        let source = make(&a, "source", &content(4));
+        pool.sync().unwrap();
+        datasets.snapshot(&["tank/a@s"], &[]).unwrap();
+        (a.write(&Caller::root(), &source, WriteAt::Offset(0), &content(5))).unwrap();
+        pool.sync().unwrap();
+        let b = pool.file_system("tank/b").unwrap();
+        let crossed = copy_file(&b, &source, "crossed");
+        let view = pool.committed().unwrap();
+        let old = view.dataset("tank/a@s").unwrap().file_system().unwrap();
+        let restored = copy_file(&b, &node(&old, "source"), "restored");
+        let again = copy_file(&a, &node(&old, "source"), "again");
+        drop((old, view));
+        pool.sync().unwrap();
+        assert_eq!(judged(&world).entries, 22, "all are cloned");
+        datasets.snapshot(&["tank/b@t"], &[]).unwrap();
+        datasets.clone_snapshot("tank/a@s", "tank/c", &[]).unwrap();
+        let c = pool.file_system("tank/c").unwrap();
+        let third = copy_file(&c, &restored, "third");
+        drop((source, crossed, restored, again, third, a, b, c));
+        pool.sync().unwrap();
+        judged(&world);
+        let destroy = |name: &str| {
+            datasets.destroy(name, Default::default()).unwrap();
+            for _ in 0..4 {
+                pool.sync().unwrap();
+            }
+            judged(&world);
+        };
+        let steps: [&dyn Fn(); 4] = [
+            &|| {
+                let b = pool.file_system("tank/b").unwrap();
+                let crossed = node(&b, "crossed");
+                (b.write(&Caller::root(), &crossed, WriteAt::Offset(0), &content(6))).unwrap();
+                remove(&b, "restored");
+                drop((crossed, b));
+                pool.sync().unwrap();
+                judged(&world);
+                datasets.rollback("tank/b@t").unwrap();
+                pool.sync().unwrap();
+                judged(&world);
+            },
+            &|| datasets.promote("tank/c").unwrap(),
+            &|| {
+                let a = pool.file_system("tank/a").unwrap();
+                remove(&a, "again");
+                let source = node(&a, "source");
+                let set = SetAttributes {
+                    size_bytes: Some(3 * RECORD + 5),
+                    ..SetAttributes::default()
+                };
+                a.set_attributes(&Caller::root(), &source, &set).unwrap();
+            },
+            &|| {
+                datasets.snapshot(&["tank/b@u"], &[]).unwrap();
+                destroy("tank/b@u");
+            },
+        ];
+        for step in 0..4 {
+            steps[((step + order) % 4) as usize]();
+            pool.sync().unwrap();
+            judged(&world);
+        }
+        // The dataset that has the snapshot is destroyed after the other.
+        let b = pool.file_system("tank/b").unwrap();
+        assert!(bytes_of(&node(&b, "crossed")) == content(5));
+        assert!(bytes_of(&node(&b, "restored")) == content(4));
+        drop(b);
+        destroy("tank/a");
+        if order % 2 == 0 {
+            destroy("tank/b@t");
+            destroy("tank/b");
+        }
+        let c = pool.file_system("tank/c").unwrap();
+        assert!(bytes_of(&node(&c, "third")) == content(4));
+        drop(c);
+        finish(pool, &world, &format!("order {order}"));
+    }
+}
+
+/// A snapshot that blocks are cloned from is not destroyed by a txg before that of the clone; afterwards it can be.
+#[test]
+fn a_view_of_a_destroyed_snapshot_is_copied() {
+    let world = World::without_journal(520);
+    let pool = pool_on(&world, &[(Single, 1)]);
+    let a = pool.file_system("tank/a").unwrap();
+    let source = make(&a, "source", &content(4));
+    drop(source);
+    pool.sync().unwrap();
+    pool.datasets().snapshot(&["tank/a@s"], &[]).unwrap();
+    remove(&a, "source");
+    pool.sync().unwrap();
+    let view = pool.committed().unwrap();
+    let old = view.dataset("tank/a@s").unwrap().file_system().unwrap();
+    let old = node(&old, "source");
+    pool.datasets()
+        .destroy("tank/a@s", Default::default())
+        .unwrap();
+    let copied = copy_file(&a, &old, "copy");
+    assert!(bytes_of(&copied) == content(4));
+    pool.sync().unwrap();
+    assert!(bytes_of(&copied) == content(4));
+    assert_eq!(judged(&world), CloneTotals::default());
+    drop((copied, old, view, a));
+    finish(pool, &world, "a copy of a destroyed snapshot");
+}
+
+#[test]
+fn clones_count_against_quotas() {
+    let world = World::without_journal(521);
+    let pool = pool_on(&world, &[(Single, 1)]);
+    let a = pool.file_system("tank/a").unwrap();
+    let source = make(&a, "source", &noise(3, 4 << 20));
+    pool.sync().unwrap();
+    let quota = [number("quota", 6 << 20)];
+    pool.datasets().set_properties("tank/b", &quota).unwrap();
+    let b = pool.file_system("tank/b").unwrap();
+    let first = copy_file(&b, &source, "first");
+    let second = make(&b, "second", &[]);
+    let refused = b.copy_range(&Caller::root(), (&source, 0), (&second, 0), 4 << 20);
+    let copied = refused.unwrap_or(0);
+    assert!(copied < 4 << 20, "{copied}");
+    pool.sync().unwrap();
+    let view = pool.committed().unwrap();
+    let used = view
+        .dataset("tank/b")
+        .unwrap()
+        .inner()
+        .phys()
+        .referenced_bytes;
+    assert!(used <= 6 << 20, "{used}");
+    drop((first, second, source, a, b, view));
+    finish(pool, &world, "quotas");
+}
+
+/// What the files of `tank/a` and `tank/b` contain.
+type State = BTreeMap<String, Vec<u8>>;
+
+fn state_of(view: &View) -> State {
+    let mut state = State::new();
+    for name in ["tank/a", "tank/b"] {
+        let files = view.dataset(name).unwrap().file_system().unwrap();
+        let root = files.root().unwrap();
+        for entry in root.entries().unwrap() {
+            let entry = entry.unwrap();
+            let node = root.lookup(&entry.name).unwrap();
+            let name = format!("{name}/{}", String::from_utf8_lossy(&entry.name));
+            state.insert(name, bytes_of(&node));
+        }
+    }
+    state
+}
+
+/// Clones, overwrites, cuts and removes files at random. Each round is one state; some are promised.
+fn cut_during_cloning(seed: u64, tops: &[(NewLayout, usize)], does_fsync: bool, cuts: usize) {
+    let world = World::new(seed);
+    let pool = pool_on(&world, tops);
+    let (a, b) = (
+        pool.file_system("tank/a").unwrap(),
+        pool.file_system("tank/b").unwrap(),
+    );
+    for number in 0..3 {
+        make(&a, &format!("f{number}"), &content(number));
+        make(&b, &format!("f{number}"), &content(10 + number));
+    }
+    pool.sync().unwrap();
+    world.forget();
+    let mut random = Seed::new(seed);
+    let mut state = state_of(&pool.committed().unwrap());
+    let mut states = vec![(0, state.clone())];
+    let sides = [("tank/a", &a), ("tank/b", &b)];
+    for round in 0..24 {
+        let (from_name, from_files) = sides[random.below(2) as usize];
+        let (to_name, to_files) = sides[random.below(2) as usize];
+        let (from, to) = (random.below(3), random.below(3));
+        let source = node(from_files, &format!("f{from}"));
+        let target = node(to_files, &format!("f{to}"));
+        let key = format!("{to_name}/f{to}");
+        match random.below(6) {
+            0 => {
+                let at = random.below(LENGTH as u64 - 30_000);
+                let bytes = noise(random.bits(), 1 + random.below(30_000) as usize);
+                let file = state.get_mut(&key).unwrap();
+                let end = at as usize + bytes.len();
+                file.resize(file.len().max(end), 0);
+                file[at as usize..end].copy_from_slice(&bytes);
+                to_files
+                    .write(&Caller::root(), &target, WriteAt::Offset(at), &bytes)
+                    .unwrap();
+            }
+            1 => {
+                let size = random.below(LENGTH as u64);
+                let set = SetAttributes {
+                    size_bytes: Some(size),
+                    ..SetAttributes::default()
+                };
+                (to_files.set_attributes(&Caller::root(), &target, &set)).unwrap();
+                state.get_mut(&key).unwrap().resize(size as usize, 0);
+            }
+            _ if key != format!("{from_name}/f{from}") => {
+                let source_bytes = state[&format!("{from_name}/f{from}")].clone();
+                let (at, count) = match random.below(3) {
+                    0 => (RECORD * random.below(5), RECORD * (1 + random.below(5))),
+                    _ => (0, source_bytes.len() as u64),
+                };
+                let count = count.min((source_bytes.len() as u64).saturating_sub(at));
+                let copied = copy(to_files, (&source, at), (&target, at), count as usize);
+                assert_eq!(copied, count);
+                let file = state.get_mut(&key).unwrap();
+                if count > 0 {
+                    let (at, end) = (at as usize, (at + count) as usize);
+                    file.resize(file.len().max(end), 0);
+                    file[at..end].copy_from_slice(&source_bytes[at..end]);
+                }
+            }
+            _ => {}
+        }
+        let at = if does_fsync {
+            (to_files.fsync(&target)).unwrap();
+            world.journal().len()
+        } else {
+            usize::MAX
+        };
+        states.push((at, state.clone()));
+        if round % 4 == 3 {
+            pool.sync().unwrap();
+            states.last_mut().unwrap().0 = world.journal().len();
+        }
+    }
+    drop((a, b, pool));
+    let journal = world.journal().len();
+    let is_all = std::env::var_os("MILLPOND_WRITING_ALL").is_some();
+    let cuts = if is_all { cuts * 20 } else { cuts };
+    let step = (journal / cuts).max(1);
+    let mut shared = 0;
+    for (round, count) in (0..=journal).step_by(step).enumerate() {
+        let variants = [
+            PowerCut::EverythingWritten,
+            PowerCut::NothingUnflushed,
+            PowerCut::Torn(Seed::new(seed * 7919 + count as u64)),
+            PowerCut::First(1 + round % 5),
+            PowerCut::AllBut(round % 7),
+        ];
+        let variant = &variants[round % 5];
+        let what = format!("seed {seed}: after {count} of {journal} requests, {variant:?}");
+        let after = world.reborn(count, variant);
+        shared += u64::from(judged(&after).entries > 0);
+        // Opening replays the logs.
+        let pool = sim::open(&after).unwrap_or_else(|error| panic!("{what}: {error}"));
+        pool.sync().unwrap();
+        let found = state_of(&pool.committed().unwrap());
+        let least = states.iter().rposition(|(at, _)| *at <= count).unwrap();
+        let is_known = states[least..].iter().any(|(_, state)| *state == found);
+        assert!(is_known, "{what}: is no state at or after {least}");
+        // The run continues, and everything is freed.
+        judged(&after);
+        let b = pool.file_system("tank/b").unwrap();
+        for number in 0..3 {
+            remove(&b, &format!("f{number}"));
+        }
+        drop(b);
+        pool.datasets()
+            .destroy("tank/a", Default::default())
+            .unwrap();
+        for _ in 0..3 {
+            pool.sync().unwrap();
+        }
+        assert_eq!(judged(&after), CloneTotals::default(), "{what}");
+        pool.export().unwrap();
+        if round % 10 == 3 {
+            judged_by_zdb(&after, &what);
+        }
+    }
+    assert!(shared > 5, "{shared}");
+}
+
+#[test]
+fn power_cuts_while_cloning_lose_nothing() {
+    cut_during_cloning(531, &[(Single, 1)], false, 60);
+    cut_during_cloning(532, &[(Mirror, 2)], false, 30);
+    cut_during_cloning(533, &[(Single, 1), (Single, 1)], false, 30);
+}
+
+#[test]
+fn clones_are_replayed_from_the_log() {
+    let _linked = mark::expect("clone-replayed-by-reference");
+    cut_during_cloning(541, &[(Single, 1)], true, 60);
+    cut_during_cloning(542, &[(Single, 1), (Single, 1)], true, 30);
+}
