@@ -131,7 +131,8 @@ impl Node {
         }
     }
     /// The size of its data blocks in bytes. It grows with a file of a single block.
-    pub(crate) fn block_bytes(&self) -> u64 {
+    #[must_use]
+    pub fn block_bytes(&self) -> u64 {
         match self.object() {
             ReadableObject::Committed(object) => object.block_bytes(),
             ReadableObject::Open(object) => object.block_bytes(),
