@@ -393,6 +393,107 @@ fn clones_count_against_quotas() {
     finish(pool, &world, "quotas");
 }
 
+/// What a txg clones and what it frees in the same moment: the references come first.
+#[test]
+fn a_source_is_destroyed_in_the_txg_of_its_clone() {
+    type Destroy = fn(&Pool);
+    let ways: [(&str, Destroy); 3] = [
+        ("snapshot", |pool| {
+            let a = pool.file_system("tank/a").unwrap();
+            remove(&a, "source");
+            drop(a);
+            let datasets = pool.datasets();
+            datasets.destroy("tank/a@s", Default::default()).unwrap();
+        }),
+        ("rollback", |pool| {
+            pool.datasets().rollback("tank/a@s").unwrap()
+        }),
+        ("dataset", |pool| {
+            let datasets = pool.datasets();
+            datasets.destroy("tank/a@s", Default::default()).unwrap();
+            datasets.destroy("tank/a", Default::default()).unwrap();
+        }),
+    ];
+    for (way, destroy) in ways {
+        let world = World::without_journal(550);
+        let pool = pool_on(&world, &[(Single, 1)]);
+        let a = pool.file_system("tank/a").unwrap();
+        let source = make(&a, "source", &content(4));
+        pool.sync().unwrap();
+        pool.datasets().snapshot(&["tank/a@s"], &[]).unwrap();
+        (a.write(&Caller::root(), &source, WriteAt::Offset(0), &content(5))).unwrap();
+        pool.sync().unwrap();
+        let before = pool.inner().groups().open_txg();
+        let view = pool.committed().unwrap();
+        let old = view.dataset("tank/a@s").unwrap().file_system().unwrap();
+        let b = pool.file_system("tank/b").unwrap();
+        let from_head = copy_file(&b, &source, "from head");
+        let from_snapshot = copy_file(&b, &node(&old, "source"), "from snapshot");
+        drop((source, old, view, a));
+        assert_eq!(pool.inner().groups().open_txg(), before, "one txg");
+        destroy(&pool);
+        for _ in 0..5 {
+            pool.sync().unwrap();
+        }
+        judged(&world);
+        assert!(bytes_of(&from_head) == content(5), "{way}");
+        assert!(bytes_of(&from_snapshot) == content(4), "{way}");
+        drop((from_head, from_snapshot, b));
+        finish(pool, &world, way);
+    }
+}
+
+/// The list by which a clone of a dataset is destroyed has several entries of one block.
+#[test]
+fn a_livelist_frees_blocks_that_its_files_share() {
+    let _mark = mark::expect("clone-freed-by-livelist");
+    let world = World::without_journal(551);
+    let pool = pool_on(&world, &[(Single, 1)]);
+    let a = pool.file_system("tank/a").unwrap();
+    let large = noise(4, 8 << 20);
+    let source = make(&a, "source", &large);
+    pool.sync().unwrap();
+    let datasets = pool.datasets();
+    datasets.snapshot(&["tank/a@s"], &[]).unwrap();
+    datasets.clone_snapshot("tank/a@s", "tank/c", &[]).unwrap();
+    let c = pool.file_system("tank/c").unwrap();
+    let own = make(&c, "own", &content(6));
+    pool.sync().unwrap();
+    for name in ["one", "two", "three"] {
+        copy_file(&c, &own, name);
+        let part = make(&c, &format!("{name} of the origin"), &[]);
+        let length = 3 * RECORD as usize;
+        copy(&c, (&node(&c, "source"), 0), (&part, 0), length);
+        pool.sync().unwrap();
+    }
+    let outside = copy_file(&a, &own, "outside");
+    drop(own);
+    remove(&c, "own");
+    remove(&c, "two");
+    remove(&c, "one of the origin");
+    (c.write(
+        &Caller::root(),
+        &node(&c, "one"),
+        WriteAt::Offset(0),
+        &content(7),
+    ))
+    .unwrap();
+    copy_file(&c, &node(&c, "three"), "four");
+    pool.sync().unwrap();
+    judged(&world);
+    drop(c);
+    datasets.destroy("tank/c", Default::default()).unwrap();
+    for _ in 0..5 {
+        pool.sync().unwrap();
+        judged(&world);
+    }
+    assert!(bytes_of(&outside) == content(6));
+    assert!(bytes_of(&source) == large);
+    assert_eq!(judged(&world), CloneTotals::default());
+    drop((outside, source, a));
+    finish(pool, &world, "livelist");
+}
+
 /// What the files of `tank/a` and `tank/b` contain.
 type State = BTreeMap<String, Vec<u8>>;
 

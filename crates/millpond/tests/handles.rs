@@ -202,7 +202,9 @@ fn files_of_a_pool_share_what_is_copied_between_them() {
     let pool = make(folder.path());
     let home = pool.create_file_system("tank/home").create().unwrap();
     let other = pool.create_file_system("tank/other").create().unwrap();
-    let bytes: Vec<u8> = (0..1_000_000u32).map(|at| (at.wrapping_mul(at) >> 7) as u8).collect();
+    let bytes: Vec<u8> = (0..1_000_000u32)
+        .map(|at| (at.wrapping_mul(at) >> 7) as u8)
+        .collect();
     home.write("source", &bytes).unwrap();
     pool.sync().unwrap();
     let source = home.open("source").unwrap();
