@@ -5,6 +5,7 @@ mod basics;
 mod cache_devices;
 mod caching;
 mod cloning;
+mod cloning_cuts;
 mod crash;
 mod damaged;
 mod deferral;
