@@ -15,7 +15,7 @@ pub fn is_accused(verdict: &Verdict) -> bool {
 /// Cases that `zdb` 2.3 does not support, or fails on.
 ///
 /// A machine with 2.4, started by hand, judges them.
-const JUDGED_BY_2_4: &[&str] = &["v24-gang", "v24-rewrite", "v24-special"];
+const JUDGED_BY_2_4: &[&str] = &["v24-clone", "v24-gang", "v24-rewrite", "v24-special"];
 
 /// Judges a case with the selected judge.
 pub fn judge(case: &str, folder: &Path, place: &Path, pool: &str) -> Result<Verdict> {

@@ -8,6 +8,7 @@
 mod activity;
 mod attach;
 mod cache;
+mod cloning;
 mod grow;
 mod log;
 mod rebuild;

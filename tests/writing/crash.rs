@@ -17,12 +17,23 @@ struct Committed {
 }
 
 fn cut(shape: &str, tops: &[(NewLayout, usize)], seed: u64, cuts_wanted: usize) {
+    cut_with_copies(shape, tops, seed, cuts_wanted, 0);
+}
+
+fn cut_with_copies(
+    shape: &str,
+    tops: &[(NewLayout, usize)],
+    seed: u64,
+    cuts_wanted: usize,
+    copy_percent: usize,
+) {
     let world = World::new(seed);
     // Large enough that no space estimate waits for a commit within a step.
     let pool = sim::create(&world, tops, 1024);
     let mut life = Life::new("tank", shape, seed);
     life.file_bytes_max = 60_000;
     life.dataset_percent = 15;
+    life.copy_percent = copy_percent;
     life.steps(&pool, 60);
     pool.sync().unwrap();
     // From here on each step is one state, so it must not be committed in part.
@@ -131,6 +142,11 @@ fn seeds() -> std::ops::Range<u64> {
 #[test]
 fn one_disk_keeps_fsynced_data_after_a_power_cut() {
     seeds().for_each(|seed| cut("crash one", &[(Single, 1)], seed, 30));
+}
+
+#[test]
+fn files_that_share_blocks_keep_fsynced_data_after_a_power_cut() {
+    seeds().for_each(|seed| cut_with_copies("crash copies", &[(Single, 1)], seed, 30, 40));
 }
 
 #[test]

@@ -4,6 +4,8 @@ mod attach;
 mod basics;
 mod cache_devices;
 mod caching;
+mod cloning;
+mod cloning_cuts;
 mod crash;
 mod damaged;
 mod deferral;

@@ -74,6 +74,26 @@ impl File {
         self.with_path(written).map(drop)
     }
 
+    /// Copies `length` bytes from `from_offset` of another file of the pool, or of a snapshot, to an offset of this
+    /// one. Returns their count, which is less if the other file ends before.
+    ///
+    /// Where both ranges have whole records in the same places, and the other file's are on stable storage, this file
+    /// refers to them afterwards: nothing is read or written, and the pool needs no space for them.
+    ///
+    /// # Errors
+    /// As [`File::read_at`] and [`File::write_all_at`].
+    pub fn copy_from(
+        &self,
+        from: &File,
+        from_offset: u64,
+        offset: u64,
+        length: u64,
+    ) -> Result<u64, Error> {
+        let (files, caller) = (self.files.files(), self.files.caller());
+        let (from, to) = ((&from.node, from_offset), (&self.node, offset));
+        self.with_path(files.copy_range(caller, from, to, length))
+    }
+
     /// Writes all bytes at the end of the file. Returns the offset where they start.
     ///
     /// # Errors

@@ -195,3 +195,25 @@ fn a_directory_below_itself_is_damage() {
     assert!(error.to_string().contains("/d/up"), "{error}");
     assert_eq!(kind(files.remove_dir_all("d")), ErrorKind::Damaged);
 }
+
+#[test]
+fn files_of_a_pool_share_what_is_copied_between_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let pool = make(folder.path());
+    let home = pool.create_file_system("tank/home").create().unwrap();
+    let other = pool.create_file_system("tank/other").create().unwrap();
+    let bytes: Vec<u8> = (0..1_000_000u32)
+        .map(|at| (at.wrapping_mul(at) >> 7) as u8)
+        .collect();
+    home.write("source", &bytes).unwrap();
+    pool.sync().unwrap();
+    let source = home.open("source").unwrap();
+    let copy = other.create("copy").unwrap();
+    assert_eq!(copy.copy_from(&source, 0, 0, u64::MAX).unwrap(), 1_000_000);
+    assert_eq!(other.read("copy").unwrap(), bytes);
+    pool.sync().unwrap();
+    home.remove_file("source").unwrap();
+    drop(source);
+    pool.sync().unwrap();
+    assert_eq!(other.read("copy").unwrap(), bytes);
+}

@@ -180,12 +180,15 @@ fn our_metaslabs(pool: &View) -> Result<BTreeMap<(u32, u64), MetaslabTotals>> {
     Ok(all)
 }
 
-/// Parses `bp allocated: 314880 avg: 1896`: the bytes of all blocks that it traversed.
+/// Parses `bp allocated: 314880 avg: 1896`: the bytes of all blocks that it traversed. It counts a block once for each
+/// pointer to it, and prints separately what the further pointers to deduplicated and cloned blocks add.
 fn blocks_bytes(lines: &[String]) -> Option<u64> {
-    let line = lines
-        .iter()
-        .find(|line| line.contains(super::zdb::BLOCKS))?;
-    line.split_whitespace().nth(2)?.parse().ok()
+    let bytes = |what: &str| -> Option<u64> {
+        let line = lines.iter().find(|line| line.contains(what))?;
+        line.split_whitespace().nth(2)?.parse().ok()
+    };
+    let repeated = ["bp deduped:", "bp cloned:"].map(|what| bytes(what).unwrap_or(0));
+    bytes(super::zdb::BLOCKS)?.checked_sub(repeated.iter().sum())
 }
 
 #[cfg(test)]
@@ -201,7 +204,9 @@ mod tests {
             space map object 75:\n  smp_length = 0x78\n  smp_alloc = 0x6a00\n\
             \tmetaslab      2   offset      2000000   spacemap      0   free    16777216\n\
             space map object 74:\n  smp_length = 0x78\n  smp_alloc = 0x1\n\
-            \tbp allocated:            314880      avg:   1896";
+            \tbp allocated:            314880      avg:   1896\n\
+            \tbp deduped:                   0    ref>1:      0   deduplication:   1.00\n\
+            \tbp cloned:                 4096    count:      1";
         let lines: Vec<String> = text.lines().map(str::to_owned).collect();
         let expected = [
             ("mos".to_owned(), (0, 4, 136_704, 74)),
@@ -213,7 +218,7 @@ mod tests {
             ((0, 2), (0x200_0000, 16_777_216, None)),
         ];
         assert_eq!(metaslabs(&lines), expected.into_iter().collect());
-        assert_eq!(blocks_bytes(&lines), Some(314_880));
+        assert_eq!(blocks_bytes(&lines), Some(310_784));
     }
 
     #[test]

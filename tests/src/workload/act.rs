@@ -1,5 +1,6 @@
 //! Applies one step of work to a pool and its model.
 
+mod copy;
 mod dataset;
 mod file;
 
@@ -35,6 +36,8 @@ pub struct Life {
     pub keeps_open: bool,
     /// Whether steps that commit everything are rare.
     pub syncs_seldom: bool,
+    /// Percentage of steps in file systems that copy blocks between files, datasets and from snapshots.
+    pub copy_percent: usize,
     /// Whether properties of intent logs are changed too.
     pub sets_synchrony: bool,
     /// The events since the caller last took them, with their datasets.
@@ -123,6 +126,7 @@ impl Life {
             makes_many: true,
             keeps_open: false,
             syncs_seldom: false,
+            copy_percent: 0,
             sets_synchrony: false,
             deeds: vec![],
             open: BTreeMap::new(),
@@ -260,7 +264,13 @@ impl Life {
                 let files = self.files(pool, &name);
                 let outcome = match &files {
                     Ok(files) => {
-                        let outcome = self.file_step(files, Arc::make_mut(&mut changed), &name);
+                        let tree = Arc::make_mut(&mut changed);
+                        let copies =
+                            self.copy_percent > 0 && self.rng.below(100) < self.copy_percent;
+                        let outcome = match copies {
+                            true => self.copy_step(pool, files, tree, &name),
+                            false => self.file_step(files, tree, &name),
+                        };
                         // Files that were unlinked while the step held them open.
                         outcome.and_then(|act| Ok(files.reap().map(|()| act)?))
                     }

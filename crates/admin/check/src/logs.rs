@@ -5,8 +5,8 @@ use super::finding::{Finding, FindingKind};
 use super::trees::{BlockCheck, Tally};
 use millpond_block::LogBlock;
 use millpond_env::sync::Arc;
-use millpond_ondisk::Txg;
 use millpond_ondisk::intent_log::{LogRecordBody, LogRecordFrames, WriteContent};
+use millpond_ondisk::{BlockPointer, ObjectId, Txg};
 use millpond_traverse::{LogVisit, Step};
 
 type Visit<'a> = LogVisit<'a, Arc<Tally>>;
@@ -66,23 +66,37 @@ impl BlockCheck<'_> {
             if frame.sequence > block.header.claim_record_sequence {
                 break;
             }
-            // Blocks of earlier txgs belong to the files already.
-            if let Ok(record) = frame.decode()
-                && let LogRecordBody::Write {
+            match frame.decode().map(|record| record.body) {
+                // Blocks of earlier txgs belong to the files already.
+                Ok(LogRecordBody::Write {
                     object,
                     content: WriteContent::Indirect(written),
                     ..
-                } = record.body
-                && !written.is_hole()
-                && written.allocation_birth() >= block.header.claim_txg
-            {
-                let holder = || Holder {
-                    dataset: block.tree.context.tree.name.clone(),
-                    object: object.0,
-                    words: "data of an intent log's record".into(),
-                };
-                self.own(&written, &holder);
+                }) if written.allocation_birth() >= block.header.claim_txg => {
+                    self.own_logged(block, object, &written);
+                }
+                // The claim added a reference to each.
+                Ok(LogRecordBody::CloneRange {
+                    object, pointers, ..
+                }) => {
+                    for pointer in pointers.iter() {
+                        self.own_logged(block, object, &pointer);
+                    }
+                }
+                _ => {}
             }
         }
+    }
+
+    fn own_logged(&self, block: &Visit<'_>, object: ObjectId, pointer: &BlockPointer) {
+        if pointer.is_hole() || pointer.is_embedded() {
+            return;
+        }
+        let holder = || Holder {
+            dataset: block.tree.context.tree.name.clone(),
+            object: object.0,
+            words: "data of an intent log's record".into(),
+        };
+        self.own(pointer, &holder);
     }
 }

@@ -227,7 +227,9 @@ impl Pool {
 
     fn gate(&self, name: &str, dataset: Arc<HeadDataset>) -> Result<DatasetTxProvider, Error> {
         let features = self.inner().features();
-        let gate = DatasetTxProvider::new(dataset, |guid| features.count(guid).is_some());
+        let gate = DatasetTxProvider::new(&self.datasets, dataset, |guid| {
+            features.count(guid).is_some()
+        });
         gate.map_err(|_| Error::OtherLog { name: name.into() })
     }
 

@@ -1,14 +1,15 @@
 //! Connects files with their dataset: begins transactions, and converts properties into settings.
 
 use millpond_dataset::{DatasetError, Refusal};
-use millpond_dataset::{HeadDataset, OtherLog, Settings as Numbers};
+use millpond_dataset::{Datasets, HeadDataset, OtherLog, Settings as Numbers};
 use millpond_env::sync::Arc;
 use millpond_intent::LogWriter;
 use millpond_object::LoggedBlock;
-use millpond_ondisk::ObjectId;
+use millpond_ondisk::{ObjectId, Txg};
+use millpond_pool::BLOCK_CLONING;
 use millpond_posix::{
-    AclInherit, AclKind, AclMode, Atime, ChangeLog, Estimate, Settings, Space, TransactionError,
-    TransactionSource, XattrPlace,
+    AclInherit, AclKind, AclMode, Atime, ChangeLog, CloneOrigin, Estimate, Settings, Space,
+    TransactionError, TransactionSource, XattrPlace,
 };
 use millpond_txg::Transaction;
 
@@ -22,6 +23,7 @@ const AUTO_DNODE_SLOTS: u8 = 2;
 
 /// A dataset from the perspective of its files.
 pub(super) struct DatasetTxProvider {
+    datasets: Arc<Datasets>,
     dataset: Arc<HeadDataset>,
     log: Arc<LogWriter>,
     takes_xattrs: bool,
@@ -45,11 +47,13 @@ const ZILSAXATTR: &str = "org.openzfs:zilsaxattr";
 
 impl DatasetTxProvider {
     pub(super) fn new(
+        datasets: &Arc<Datasets>,
         dataset: Arc<HeadDataset>,
         is_enabled: impl Fn(&str) -> bool,
     ) -> Result<Self, OtherLog> {
         let log = LogWriter::of(&dataset)?;
         Ok(Self {
+            datasets: Arc::clone(datasets),
             dataset,
             log,
             takes_xattrs: is_enabled(ZILSAXATTR),
@@ -141,6 +145,33 @@ impl TransactionSource for DatasetTxProvider {
     }
     fn log(&self) -> Option<&dyn ChangeLog> {
         Some(self)
+    }
+    fn clonable_until(&self) -> Option<Txg> {
+        let pool = self.dataset.pool().ok()?;
+        let is_enabled = pool.feature_is_enabled(BLOCK_CLONING);
+        is_enabled.then(|| pool.groups().synced_txg())
+    }
+    fn borrow_from(&self, tx: &Transaction, origin: CloneOrigin<'_>) -> bool {
+        let own = self.dataset.set();
+        match origin {
+            CloneOrigin::Open(set) if Arc::ptr_eq(set, &own) => true,
+            CloneOrigin::Open(set) => {
+                let is_same_pool = Arc::ptr_eq(set.store(), own.store());
+                let head = self.datasets.head_if_open(ObjectId(set.dataset()));
+                match head.filter(|head| is_same_pool && Arc::ptr_eq(&head.set(), set)) {
+                    Some(head) => {
+                        head.lend_to(tx);
+                        true
+                    }
+                    None => false,
+                }
+            }
+            CloneOrigin::Committed(view) => {
+                let snapshot = ObjectId(view.dataset());
+                let lent = self.datasets.lend_snapshot(tx, snapshot, view.root());
+                lent.unwrap_or(false)
+            }
+        }
     }
     fn note_long_name(&self, tx: &Transaction) {
         self.dataset.use_feature(tx, LONGNAME);

@@ -88,5 +88,5 @@ pub use set_attributes::{SETTABLE_FLAGS, SetAttributes, SetTime};
 pub use settings::{AclInherit, AclKind, AclMode, Atime, Caller, Settings, XattrPlace};
 pub use stat::{FileKind, Stat};
 pub use statfs::FileSystemStat;
-pub use transaction_source::{ChangeLog, Space, TransactionError, TransactionSource};
+pub use transaction_source::{ChangeLog, CloneOrigin, Space, TransactionError, TransactionSource};
 pub use xattr::{VALUE_BYTES_MAX, XattrMode};

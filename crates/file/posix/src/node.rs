@@ -130,6 +130,14 @@ impl Node {
             Body::Open(node) => node.size_bytes(),
         }
     }
+    /// The size of its data blocks in bytes. It grows with a file of a single block.
+    #[must_use]
+    pub fn block_bytes(&self) -> u64 {
+        match self.object() {
+            ReadableObject::Committed(object) => object.block_bytes(),
+            ReadableObject::Open(object) => object.block_bytes(),
+        }
+    }
     /// Whether its last name is removed, so that it lives only as long as it is in use.
     #[must_use]
     pub fn is_unlinked(&self) -> bool {

@@ -15,11 +15,11 @@ use crate::state::NodeState;
 use crate::transaction_source::ChangeLog;
 use millpond_env::rank;
 use millpond_env::sync::Mutex;
-use millpond_ondisk::ObjectId;
 use millpond_ondisk::intent_log::{
     CreateKind, CreateRecord, CreatedObject, LogAttributes, LogRecord, LogRecordBody, LogStamp,
-    RenameKind, SetAttributesRecord, SizedObject,
+    LoggedPointers, RenameKind, SetAttributesRecord, SizedObject,
 };
+use millpond_ondisk::{BLOCK_POINTER_BYTES, BlockPointer, Endian, ObjectId};
 use millpond_sa::{FileFlags, Timestamp};
 use millpond_txg::Transaction;
 
@@ -237,6 +237,32 @@ impl FileSystem {
             return;
         };
         record_write(log, tx, &node.object, offset, bytes);
+    }
+
+    /// Logs blocks that were cloned into a file: offset, length and block size in bytes, and the pointers of the
+    /// originals.
+    pub(crate) fn record_clone(
+        &self,
+        tx: &Transaction,
+        node: &NodeInner,
+        (offset, length, block_bytes): (u64, u64, u64),
+        pointers: &[BlockPointer],
+    ) {
+        if node.state().links == 0 && !self.is_replaying() {
+            return;
+        }
+        let mut bytes = Vec::with_capacity(pointers.len() * BLOCK_POINTER_BYTES);
+        for pointer in pointers {
+            bytes.extend(pointer.words.iter().flat_map(|word| word.to_le_bytes()));
+        }
+        let body = LogRecordBody::CloneRange {
+            object: node.id,
+            offset,
+            length,
+            block_bytes,
+            pointers: LoggedPointers::new(&bytes, Endian::Little),
+        };
+        self.record(tx, Some(node.id), body);
     }
 
     /// Logs a new file size (`length` 0) or a hole.

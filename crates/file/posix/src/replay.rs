@@ -6,7 +6,9 @@
 
 use crate::FileKind;
 use crate::FileSystem;
-use crate::content::{Allocate, FILE_BYTES_MAX};
+use crate::Node;
+use crate::content::clone::{CLONED_AT_ONCE, link_blocks};
+use crate::content::{Allocate, FILE_BYTES_MAX, FREE_DIRTY_BYTES};
 use crate::create::{Draft, NewMode, Plan};
 use crate::error::FileError;
 use crate::nfs4_acl;
@@ -17,15 +19,16 @@ use crate::set_attributes::{SetAttributes, SetTime};
 use crate::settings::Caller;
 use crate::state::Lists;
 use crate::writing::NODE_BYTES;
+use millpond_env::mark;
 use millpond_env::sync::Arc;
 use millpond_nvlist::{NvList, NvValue};
-use millpond_object::{Block, ObjectError};
+use millpond_object::{Block, ObjectError, is_clonable};
 use millpond_ondisk::acl::{decode_acl, decode_old_acl};
 use millpond_ondisk::intent_log::{
     CreateKind, CreateRecord, CreatedObject, LogAttributes, LogRecord, LogRecordBody, LogStamp,
     LoggedPointers, RenameKind, SetAttributesRecord, WriteContent,
 };
-use millpond_ondisk::{BlockPointer, Endian, ObjectId};
+use millpond_ondisk::{BlockId, BlockPointer, Endian, ObjectId};
 use millpond_sa::{Ace, FileFlags, Fuid, Timestamp};
 
 /// The longest extended attribute value in a record, in bytes.
@@ -285,7 +288,7 @@ impl FileSystem {
         self.replay_write(object, start, bytes.unwrap_or_default())
     }
 
-    /// Replays a clone record by copying the cloned blocks.
+    /// Replays a clone record: by reference where the file has blocks of that size, else by copying the content.
     fn replay_clone(
         &self,
         object: ObjectId,
@@ -301,8 +304,9 @@ impl FileSystem {
             return Err(not_valid());
         }
         writing.replay().disarm();
-        let mut at = offset;
-        for pointer in pointers.iter() {
+        let mut at = self.replay_by_reference(&node, (offset, end, block_bytes), pointers)?;
+        let done = usize::try_from((at - offset) / block_bytes).unwrap_or(usize::MAX);
+        for pointer in pointers.iter().skip(done) {
             if at >= end {
                 break;
             }
@@ -323,6 +327,50 @@ impl FileSystem {
             self.set_size(&Caller::root(), node.for_change()?, end)?;
         }
         Ok(())
+    }
+
+    /// Links as many blocks as possible from the front. Returns where the rest begins.
+    fn replay_by_reference(
+        &self,
+        node: &Node,
+        (offset, end, block_bytes): (u64, u64, u64),
+        pointers: LoggedPointers<'_>,
+    ) -> Result<u64, FileError> {
+        let inner = &node.for_change()?.inner;
+        let own = inner.object.block_bytes();
+        let is_one = inner.object.block_id_max() == BlockId(0) && own <= block_bytes;
+        let bytes = u32::try_from(block_bytes).ok();
+        // A block of another size is the only one of its file.
+        let fits = block_bytes.is_power_of_two() || offset == 0 && end <= block_bytes;
+        let Some(bytes) = bytes.filter(|_| fits && (own == block_bytes || is_one)) else {
+            return Ok(offset);
+        };
+        // The claim has a reference to each of these blocks.
+        let is_sound = |pointer: &BlockPointer| {
+            pointer.is_hole() || is_clonable(pointer) && pointer.lsize_bytes() == block_bytes
+        };
+        let count = (end - offset).div_ceil(block_bytes);
+        let all = pointers.iter().take_while(is_sound);
+        let all: Vec<BlockPointer> = all
+            .take(usize::try_from(count).unwrap_or(usize::MAX))
+            .collect();
+        let mut at = offset;
+        for some in all.chunks(CLONED_AT_ONCE as usize) {
+            let _change = inner.lock_changes();
+            let cloned = some.iter().map(BlockPointer::asize_bytes).sum();
+            let tx = self.begin_cloning(FREE_DIRTY_BYTES, some.len() as u64, cloned)?;
+            if inner.object.block_bytes() != block_bytes {
+                inner.object.set_block_bytes(&tx, bytes, None)?;
+            }
+            let mut state = inner.state();
+            let until = at.saturating_add(block_bytes.saturating_mul(some.len() as u64));
+            state.size = state.size.max(until.min(end));
+            self.store(&tx, inner, state, &Lists::default())?;
+            link_blocks(&tx, inner, block_bytes, at, some)?;
+            mark::hit("clone-replayed-by-reference");
+            at = until;
+        }
+        Ok(at)
     }
 
     fn replay_set(

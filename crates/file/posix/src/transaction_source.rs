@@ -1,7 +1,8 @@
 //! The interface to the layer that provides transactions.
 
-use millpond_object::LoggedBlock;
-use millpond_ondisk::ObjectId;
+use millpond_env::sync::Arc;
+use millpond_object::{LoggedBlock, ObjectSet, ObjectSetView};
+use millpond_ondisk::{ObjectId, Txg};
 use millpond_txg::{Estimate, Transaction};
 
 /// The used and available space of a dataset, in bytes.
@@ -33,6 +34,15 @@ pub enum TransactionError {
     },
 }
 
+/// The files whose blocks are cloned.
+#[derive(Debug, Clone, Copy)]
+pub enum CloneOrigin<'a> {
+    /// Files that are open for change.
+    Open(&'a Arc<ObjectSet>),
+    /// Files of a committed state, such as a snapshot.
+    Committed(&'a Arc<ObjectSetView>),
+}
+
 /// The transaction source: admission to transaction groups. The dataset layer implements it with its quotas.
 ///
 /// A file system locks its nodes *before* it begins a transaction. Operations that hold the same lock one
@@ -57,6 +67,18 @@ pub trait TransactionSource: Send + Sync {
     /// txg.
     fn log(&self) -> Option<&dyn ChangeLog> {
         None
+    }
+
+    /// The newest txg whose blocks can be cloned, which is the last one on stable storage. `None` if blocks cannot be
+    /// cloned.
+    fn clonable_until(&self) -> Option<Txg> {
+        None
+    }
+    /// Keeps the dataset of `origin` from being destroyed before the txg of `tx`, in which blocks of it are cloned into
+    /// this one. Returns false if blocks cannot be cloned from there.
+    fn borrow_from(&self, tx: &Transaction, origin: CloneOrigin<'_>) -> bool {
+        let _ = (tx, origin);
+        false
     }
 
     /// Called for each name above 255 bytes that is stored in the txg of `tx`. The dataset must have the

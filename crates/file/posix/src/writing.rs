@@ -157,6 +157,24 @@ impl FileSystem {
             ..Estimate::default()
         })?)
     }
+    /// Like [`FileSystem::begin`], for a change that clones `blocks` blocks of `cloned_bytes` altogether. A txg changes
+    /// as many references as it frees blocks, and each may replace a block.
+    pub(crate) fn begin_cloning(
+        &self,
+        bytes: u64,
+        blocks: u64,
+        cloned_bytes: u64,
+    ) -> Result<Transaction, FileError> {
+        let writing = self.writing()?;
+        self.check_writable()?;
+        Ok(writing.source().begin(Estimate {
+            bytes,
+            freed_blocks: blocks,
+            cloned_bytes,
+            is_freeing: self.is_replaying(),
+            ..Estimate::default()
+        })?)
+    }
     /// Like [`FileSystem::begin`], for a change that frees more space than it takes: up to `freed_blocks`
     /// blocks of a file, 0 for a few.
     pub(crate) fn begin_freeing(

@@ -236,6 +236,18 @@ impl BlockPointer {
             Endian::Big
         }
     }
+    /// The pointer of a clone of the block that is born in `txg`: it keeps the time at which the block was written.
+    #[must_use]
+    pub fn cloned_in(&self, txg: Txg) -> Self {
+        let mut clone = *self;
+        let physical = self.physical_birth();
+        clone.words[10] = txg.0;
+        if !self.is_embedded() {
+            clone.words[9] = if physical == txg { 0 } else { physical.0 };
+            clone.words[7] &= !(1 << 63);
+        }
+        clone
+    }
     /// Whether the block was reallocated with its logical birth unchanged (bit R, OpenZFS 2.4).
     #[must_use]
     pub fn is_rewritten(&self) -> bool {

@@ -30,6 +30,7 @@ mod attributes;
 mod byteswap;
 mod caching;
 mod claims;
+mod clones;
 mod core;
 mod dnode_array;
 mod dnode_prefetch;
@@ -58,6 +59,7 @@ mod writer;
 
 pub use accounting::{AccountingChange, Owners};
 pub use caching::{BlockChoice, Caching, CachingCell, CachingCells};
+pub use clones::is_clonable;
 pub use error::ObjectError;
 pub use freeing::FreeChunk;
 pub use logged::LoggedBlock;

@@ -82,6 +82,7 @@ impl LoggedBlock {
             txg,
             pass: 1,
             stored: None,
+            is_clone: false,
         }
     }
 

@@ -3,6 +3,7 @@
 mod write;
 
 use crate::byteswap;
+use crate::clones::NEWEST;
 use crate::core::Core;
 use crate::partial_write::PartialWrite;
 use crate::prefetch::{CacheHint, Foreseen, before_read, piece_bytes};
@@ -135,7 +136,7 @@ impl Object {
 
     /// Checks that the indirect blocks above a data block can be read. The sync that writes the block changes
     /// them; without this check the write would fail only then and suspend the pool.
-    fn check_parents(&self, id: u64) -> Result<(), ObjectError> {
+    pub(crate) fn check_parents(&self, id: u64) -> Result<(), ObjectError> {
         loop {
             let (synced, generation) = {
                 let state = self.state.lock();
@@ -300,6 +301,13 @@ impl Object {
             drop(state);
             match bottom {
                 BaseContent::Whole(content) => copy(&content, into),
+                BaseContent::Cloned(pointer) => {
+                    let has_rest = ((within + into.len()) as u64) < pointer.lsize_bytes();
+                    match self.read_cloned(&pointer, id, NEWEST, has_rest)? {
+                        Some(block) => copy(&block.bytes, into),
+                        None => continue,
+                    }
+                }
                 BaseContent::Nowhere => into.fill(0),
                 BaseContent::Synced => {
                     let has_rest = ((within + into.len()) as u64) < synced.data_block_bytes();
@@ -341,6 +349,12 @@ impl Object {
             drop(state);
             let mut block = match bottom {
                 BaseContent::Whole(content) => native_block(content),
+                BaseContent::Cloned(pointer) => {
+                    match self.read_cloned(&pointer, id.0, NEWEST, false)? {
+                        Some(block) => block,
+                        None => continue,
+                    }
+                }
                 BaseContent::Nowhere => native_block(Arc::new(vec![0; bytes])),
                 BaseContent::Synced => {
                     let block = self.ask_synced(&synced, |tree| tree.read_block(id.0))?;

@@ -69,19 +69,29 @@ pub struct WriteJob {
     pub pass: u32,
     /// Where an intent log has already written the content in this txg. The block was born there and need not
     /// be written again.
+    ///
+    /// Or the pointer of a clone ([`WriteJob::is_clone`]).
     pub stored: Option<BlockPointer>,
+    /// Whether `stored` refers to a block of another owner. It gets a further reference.
+    pub is_clone: bool,
 }
 
 impl WriteJob {
     /// Whether `previous` may be overwritten in place if the size stays the same. This is so from pass 2 on
-    /// for a block born in this txg, because nothing committed refers to it.
+    /// for a block born in this txg, because nothing committed refers to it. A clone was written earlier.
     #[must_use]
     pub fn may_rewrite(&self) -> bool {
-        self.pass >= 2 && !self.previous.is_hole() && self.previous.birth() == self.txg
+        self.pass >= 2 && is_born_in(&self.previous, self.txg)
     }
 
     /// Whether the block's size must stop changing: it was already written in this txg, and the pass is late.
     pub(crate) fn is_rewritten_late(&self) -> bool {
         self.may_rewrite() && self.pass >= crate::writer::LATE_PASS
     }
+}
+
+/// Whether a block was written in this txg, and is not only referred to since.
+pub(crate) fn is_born_in(pointer: &BlockPointer, txg: Txg) -> bool {
+    let is_clone = !pointer.is_embedded() && pointer.physical_birth() != txg;
+    !pointer.is_hole() && pointer.birth() == txg && !is_clone
 }

@@ -103,23 +103,25 @@ pub(crate) enum BlockChange {
     /// Some bytes are new. The rest comes from the next older txg that has the block, or from the synced
     /// tree. Used only for blocks that were synced when the first of the bytes was written.
     PartialWrite(PartialWrite),
+    /// The block is a clone of the stored block that this pointer refers to.
+    Cloned(Arc<BlockPointer>),
 }
 
 impl BlockChange {
-    fn whole(content: Arc<Vec<u8>>) -> Self {
+    pub(crate) fn whole(content: Arc<Vec<u8>>) -> Self {
         Self::Whole(DirtyBlock::new(content))
     }
     /// The block's content, if the whole block is new.
     pub(crate) fn as_whole(&self) -> Option<&DirtyBlock> {
         match self {
             Self::Whole(block) => Some(block),
-            Self::PartialWrite(_) => None,
+            Self::PartialWrite(_) | Self::Cloned(_) => None,
         }
     }
     pub(crate) fn as_whole_mut(&mut self) -> Option<&mut DirtyBlock> {
         match self {
             Self::Whole(block) => Some(block),
-            Self::PartialWrite(_) => None,
+            Self::PartialWrite(_) | Self::Cloned(_) => None,
         }
     }
 }
@@ -128,6 +130,8 @@ impl BlockChange {
 pub(crate) enum BaseContent {
     /// A whole block of some txg.
     Whole(Arc<Vec<u8>>),
+    /// The stored block of which this one is a clone.
+    Cloned(Arc<BlockPointer>),
     /// Zeros.
     Nowhere,
     /// The content in the synced tree, which may be a hole.
@@ -287,6 +291,9 @@ impl State {
                 Some(BlockChange::Whole(block)) => {
                     bottom = Some(BaseContent::Whole(Arc::clone(block.content())));
                 }
+                Some(BlockChange::Cloned(pointer)) => {
+                    bottom = Some(BaseContent::Cloned(Arc::clone(pointer)));
+                }
                 Some(BlockChange::PartialWrite(own)) => parts.push(own),
                 None if slot.freed.contains(id) => bottom = Some(BaseContent::Nowhere),
                 None => {}
@@ -346,20 +353,32 @@ impl State {
     /// Sets a whole block's content. Returns the number of bytes that became dirty.
     pub(crate) fn put(&mut self, index: usize, id: u64, content: Arc<Vec<u8>>) -> u64 {
         let bytes = content.len() as u64;
+        match self.replace(index, id, || BlockChange::whole(Arc::clone(&content))) {
+            true => bytes,
+            false => 0,
+        }
+    }
+
+    /// Makes a block a clone of a stored one. Returns whether the slot had no change of it.
+    pub(crate) fn put_clone(&mut self, index: usize, id: u64, pointer: &Arc<BlockPointer>) -> bool {
+        self.replace(index, id, || BlockChange::Cloned(Arc::clone(pointer)))
+    }
+
+    /// Replaces a whole block. Returns whether the slot had no change of it.
+    fn replace(&mut self, index: usize, id: u64, change: impl Fn() -> BlockChange) -> bool {
         let is_new = !self.slots[index].blocks.contains_key(&id);
         for (at, slot) in self.slots.iter_mut().enumerate().skip(index) {
             let is_meant = at == index || slot.blocks.contains_key(&id) || slot.freed.contains(id);
             if is_meant {
-                slot.blocks
-                    .insert(id, BlockChange::whole(Arc::clone(&content)));
+                slot.blocks.insert(id, change());
             }
             slot.shape.block_id_max = slot.shape.block_id_max.max(id);
         }
-        if is_new { bytes } else { 0 }
+        is_new
     }
 
     /// Changes bytes of a block whose content is known up to this slot: it is in a slot, or `base` gives the
-    /// content of the synced tree. Returns the number of bytes that became dirty.
+    /// content of the synced tree or of the original. From this slot on the block is no clone. Returns the number of bytes that became dirty.
     pub(crate) fn patch(
         &mut self,
         index: usize,
@@ -378,7 +397,9 @@ impl State {
                 (bottom, parts) => {
                     let mut content = match bottom {
                         BaseContent::Whole(content) => content.to_vec(),
-                        BaseContent::Nowhere | BaseContent::Synced => base(),
+                        BaseContent::Nowhere | BaseContent::Synced | BaseContent::Cloned(_) => {
+                            base()
+                        }
                     };
                     parts.iter().for_each(|part| part.apply(&mut content));
                     Arc::new(content)
@@ -402,6 +423,9 @@ impl State {
                 }
                 Some(BlockChange::PartialWrite(parts)) => {
                     parts.put(start, bytes);
+                }
+                Some(BlockChange::Cloned(_)) => {
+                    debug_assert!(false, "a clone is changed in parts");
                 }
                 None => {
                     if slot.freed.contains(id)

@@ -62,6 +62,8 @@ enum Step {
     Free(u64, u64),
     /// With the pointer under which the block is already stored, if there is one.
     Write(u64, Arc<Vec<u8>>, Option<BlockPointer>),
+    /// The block is a clone of a stored one.
+    Clone(u64, BlockPointer),
     /// The parts go over the content in the synced tree.
     Patch(u64, PartialWrite),
 }
@@ -309,6 +311,7 @@ impl Sync<'_> {
                                 let stored = block.stored_in(run.txg);
                                 Step::Write(*id, Arc::clone(block.content()), stored)
                             }
+                            BlockChange::Cloned(pointer) => Step::Clone(*id, **pointer),
                             BlockChange::PartialWrite(parts) => Step::Patch(*id, parts.clone()),
                         });
                         id.checked_add(1)
@@ -338,6 +341,16 @@ impl Sync<'_> {
                     batch.bytes += content.len() as u64;
                     let mut job = run.job(&active.tree, 0, id, content, previous);
                     job.stored = stored;
+                    batch.jobs.push(job);
+                    batch.targets.push(PointerSlot::Leaf(index, id));
+                    active.tree.cursor = id.saturating_add(1);
+                }
+                Step::Clone(id, original) => {
+                    let previous = active.tree.pointer(run, 0, id)?;
+                    let mut job = run.job(&active.tree, 0, id, Arc::default(), previous);
+                    job.stored = Some(original.cloned_in(run.txg));
+                    job.is_clone = true;
+                    batch.bytes += size_of::<WriteJob>() as u64;
                     batch.jobs.push(job);
                     batch.targets.push(PointerSlot::Leaf(index, id));
                     active.tree.cursor = id.saturating_add(1);

@@ -258,8 +258,18 @@ impl Tree<'_> {
         if pointer.lsize_bytes() != self.dnode.data_block_bytes() {
             return Err(self.invalid("data block's size contradicts the dnode"));
         }
+        self.read_data(&pointer, id, has_rest)
+    }
+
+    /// Reads data block `id` through a pointer that need not be in the tree yet.
+    pub(crate) fn read_data(
+        &self,
+        pointer: &BlockPointer,
+        id: u64,
+        has_rest: bool,
+    ) -> Result<Arc<Block>, ObjectError> {
         let (address, retention) = (self.address(0, id), self.retention(0, has_rest));
-        self.read(&pointer, address, retention)
+        self.read(pointer, address, retention)
     }
 
     fn read(

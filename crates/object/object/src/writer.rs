@@ -6,6 +6,7 @@
 
 use crate::claims::Claims;
 use crate::core::Core;
+use crate::port::is_born_in;
 use crate::tree::Tree;
 use crate::{BlockError, ObjectError};
 use crate::{BlockSink, BlockTraits, FeatureUse, Leak, WriteJob, WritePolicy};
@@ -43,7 +44,7 @@ impl Run<'_> {
         content: Arc<Vec<u8>>,
         previous: BlockPointer,
     ) -> WriteJob {
-        let is_rewrite = !previous.is_hole() && previous.birth() == self.txg;
+        let is_rewrite = is_born_in(&previous, self.txg);
         let traits = BlockTraits {
             object_type: tree.dnode.object_type,
             level: Level(level),
@@ -64,6 +65,7 @@ impl Run<'_> {
             txg: self.txg,
             pass: self.pass,
             stored: None,
+            is_clone: false,
         }
     }
 

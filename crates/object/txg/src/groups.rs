@@ -57,6 +57,9 @@ pub struct Estimate {
     /// The most blocks that the operation frees. Each txg frees a bounded number; if the limit is reached,
     /// the transaction waits for a later txg. 0 for operations that change only a few blocks.
     pub freed_blocks: u64,
+    /// The bytes of blocks that get a further reference: they are charged to the dataset, and take neither memory nor
+    /// space of the pool.
+    pub cloned_bytes: u64,
     /// What the operation may wait for.
     pub wait: BeginWait,
 }

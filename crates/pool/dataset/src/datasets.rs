@@ -3,6 +3,7 @@
 use crate::heads::admission::Admission;
 use crate::heads::head::{DirtyHeads, HeadDataset};
 use crate::heads::initializer::{DatasetInitializer, NewContents};
+use crate::heads::lending::Lending;
 use crate::heads::space::Use;
 use crate::mos::{During, MosView};
 use crate::tasks::background::{Rest, SLICE_BLOCKS};
@@ -30,6 +31,7 @@ pub struct Datasets {
     pub(crate) contents: Arc<dyn DatasetInitializer>,
     pub(crate) admission: Arc<Admission>,
     dirty: Arc<DirtyHeads>,
+    pub(crate) lending: Lending,
     pub(crate) counting_txgs: CountingTxgs,
     /// Intent logs found when the pool was opened. The first txg claims or frees them.
     pub(crate) found_logs: Mutex<Vec<crate::writability::HeadLogFound>, rank::Leaf>,
@@ -95,6 +97,7 @@ impl Datasets {
             contents,
             admission: Arc::default(),
             dirty: Arc::default(),
+            lending: Lending::default(),
             counting_txgs: CountingTxgs::default(),
             heads: Mutex::default(),
             names: RwLock::new(()),
@@ -567,6 +570,7 @@ impl DatasetPort for Datasets {
             log.committed(txg);
         }
         self.dirty.forget(txg);
+        self.lending.committed(txg);
         self.heads.lock().gone.clear();
         if self.has_background_work.load(Ordering::Acquire)
             && let Some(pool) = self.pool.get().and_then(Weak::upgrade)

@@ -5,8 +5,8 @@ use crate::Directory;
 use millpond_env::sync::Arc;
 use millpond_ondisk::dsl::keys::resume;
 use millpond_ondisk::{DslDatasetFlags, IntentLogHeader, ObjectId, ObjectType, Txg};
+use millpond_pool::{BLOCK_CLONING, PoolError, PoolView};
 use millpond_pool::{FoundLog, FoundLogs};
-use millpond_pool::{PoolError, PoolView};
 
 /// An intent log found in a pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,9 +33,8 @@ pub(crate) struct Found {
 /// Checks every live dataset, including temporary ones.
 ///
 /// # Errors
-/// [`PoolError::Unsupported`] for the log of an encrypted dataset whose records refer to blocks of other
-/// files, because nothing would keep those blocks until the log can be replayed. Also for deadlists of
-/// pools before version 26. Another error if a device with blocks of a log is missing.
+/// [`PoolError::Unsupported`] for deadlists of pools before version 26, and for a log that cloned blocks in a pool
+/// without that feature. Another error if a device with blocks of a log is missing.
 pub(crate) fn check_writable(pool: &Arc<PoolView>, choice: FoundLogs) -> Result<Found, PoolError> {
     let mut found = Found::default();
     let failed = |error: DatasetError| match error {
@@ -74,10 +73,9 @@ pub(crate) fn check_writable(pool: &Arc<PoolView>, choice: FoundLogs) -> Result<
             };
             let (store, dataset) = (pool.store(), set.dataset());
             let log = FoundLog::read(store, dataset, &header, first, is_given_up)?;
-            let is_wanted = log.has_records && choice == FoundLogs::Replay;
-            if is_locked && is_wanted && log.has_clones {
+            if log.has_clones && !is_given_up && pool.features().count(BLOCK_CLONING).is_none() {
                 return Err(PoolError::Unsupported {
-                    what: "writing to a pool with the log of an encrypted dataset in which blocks were cloned",
+                    what: "cloning in an intent log of a pool without the feature block_cloning",
                 });
             }
             found.logs.push(HeadLogFound {

@@ -6,6 +6,7 @@
 //! Pages `docs/format/pool-directory.md` ("A new pool"), `docs/format/label.md` ("Writing").
 
 use crate::PoolError;
+use crate::clones::CloneTables;
 use crate::config::PoolConfig;
 use crate::error::Reading;
 use crate::failure::FailMode;
@@ -19,6 +20,7 @@ use crate::open_for_writing::{WriteOptions, mos_policy};
 use crate::pool::{Pool, PoolParts, PoolState};
 use crate::port::DatasetPort;
 use crate::properties::set::PoolSetting;
+use crate::space::CloneTotals;
 use crate::space::maps::{self, SpaceMapObjects};
 use crate::sync::context::SyncContext;
 use crate::vdevs::leaf_monitor::LeafWatch;
@@ -383,6 +385,7 @@ fn first_parts(
         diverged: BTreeSet::new(),
         label_failures: BTreeSet::new(),
         deferred_free_bytes: 0,
+        clones: CloneTotals::default(),
     };
     let parts = PoolParts {
         env: env.clone(),
@@ -393,6 +396,7 @@ fn first_parts(
         groups,
         port,
         state,
+        clones: CloneTables::default(),
         sync_mode: new.writing.sync_mode,
         is_deflated: true,
         leaf_watch: LeafWatch::default(),

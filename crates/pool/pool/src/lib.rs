@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod bpobj;
+mod clones;
 mod config;
 mod create;
 mod error;
@@ -42,6 +43,7 @@ mod view;
 mod writability;
 
 pub use bpobj::{BpObject, Drain, is_shared_empty, new_empty_list, release_shared_empty};
+pub use clones::BLOCK_CLONING;
 pub use config::{PoolConfig, auxiliary_label_list};
 pub use create::{CreateError, FIRST_TXG, NewPool, POOL_NAME_BYTES_MAX, check_pool_name};
 pub use error::PoolError;
@@ -59,7 +61,7 @@ pub use labels::{
     WriteOrder, all_tops, clear_labels, commit, flush, next_uberblock, write_auxiliary_labels,
     write_initial_labels, write_labels, write_uberblock,
 };
-pub use logs::{FoundBlock, FoundLog, FoundLogs};
+pub use logs::{FoundBlock, FoundBlockKind, FoundLog, FoundLogs};
 pub use millpond_block::RequestDeadline;
 pub use open::{OpenError, OpenOptions};
 pub use open_for_writing::WriteOptions;

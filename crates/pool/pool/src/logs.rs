@@ -7,6 +7,7 @@
 //! Page `docs/format/intent-log.md`.
 
 use crate::PoolError;
+use crate::clones;
 use crate::error::Reading;
 use millpond_block::{BlockAddress, BlockError, BlockStore};
 use millpond_env::mark;
@@ -47,13 +48,24 @@ pub enum FoundLogs {
     Discard,
 }
 
+/// What points to a block of a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FoundBlockKind {
+    /// The header, or the block before: it is part of the chain.
+    Chain,
+    /// A write record, which owns the block.
+    Written,
+    /// A clone record. The block belongs to other files; a claimed log has a reference to it in the clone table.
+    Cloned,
+}
+
 /// A block that belongs to a log. Blocks are listed in the order of the walk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FoundBlock {
     /// The pointer to the block.
     pub pointer: BlockPointer,
-    /// Whether the block is part of the chain; otherwise a write record points to it.
-    pub is_chain: bool,
+    /// What points to it.
+    pub kind: FoundBlockKind,
     /// The sequence number of the last known block of the chain when the walk reaches this block.
     pub block_sequence: u64,
     /// The sequence number of the last record before the block.
@@ -76,7 +88,7 @@ impl FoundBlock {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FoundLog {
     /// Its blocks: the chain, including the block that was allocated for the next write but never written,
-    /// and the blocks that its write records point to.
+    /// and the blocks that its write and clone records point to.
     pub blocks: Vec<FoundBlock>,
     /// Whether it has records to replay.
     pub has_records: bool,
@@ -140,7 +152,7 @@ impl FoundLog {
             if !is_claimed && next.birth().0 > first.0.saturating_add(AHEAD_MAX) {
                 break;
             }
-            walk.push(next, true, sequence);
+            walk.push(next, FoundBlockKind::Chain, sequence);
             match walk.block(&next, sequence)? {
                 Some(pointer) => next = pointer,
                 None => break,
@@ -179,10 +191,10 @@ impl Walk<'_> {
         }
     }
 
-    fn push(&mut self, pointer: BlockPointer, is_chain: bool, block_sequence: u64) {
+    fn push(&mut self, pointer: BlockPointer, kind: FoundBlockKind, block_sequence: u64) {
         self.found.blocks.push(FoundBlock {
             pointer,
-            is_chain,
+            kind,
             block_sequence,
             record_sequence: self.found.record_sequence,
         });
@@ -254,24 +266,48 @@ impl Walk<'_> {
                         return self.judge(&pointer, error).map(|()| false);
                     }
                 }
-                self.push(pointer, false, sequence);
+                self.push(pointer, FoundBlockKind::Written, sequence);
             }
             CLONE_RANGE => {
                 let bytes = frame.bytes.get(CLONE_POINTERS_AT..).unwrap_or_default();
                 let whole = bytes.len() / BLOCK_POINTER_BYTES * BLOCK_POINTER_BYTES;
                 let bytes = bytes.get(..whole).unwrap_or_default();
-                let mut is_live = false;
-                for pointer in LoggedPointers::new(bytes, frame.endian).iter() {
-                    is_live |= !pointer.is_hole() && !pointer.is_embedded();
-                    if !self.is_claimed && pointer.physical_birth() >= self.first {
+                let pointers = LoggedPointers::new(bytes, frame.endian);
+                let owns_space =
+                    |pointer: &BlockPointer| !pointer.is_hole() && !pointer.is_embedded();
+                for pointer in pointers.iter().filter(owns_space) {
+                    if pointer.is_dedup() {
+                        return Err(PoolError::Unsupported {
+                            what: "writing to a pool with an intent log in which deduplicated blocks were cloned",
+                        });
+                    }
+                    if !self.is_claimed && !self.may_be_referenced(&pointer) {
                         return Ok(false);
                     }
                 }
-                self.found.has_clones |= is_live || is_foreign;
+                for pointer in pointers.iter().filter(owns_space) {
+                    self.push(pointer, FoundBlockKind::Cloned, sequence);
+                    self.found.has_clones = true;
+                }
+                self.found.has_clones |= is_foreign;
             }
             _ => {}
         }
         Ok(true)
+    }
+
+    /// Whether a pointer of a clone record can be one to a data block of the last committed state. Others end the log.
+    fn may_be_referenced(&self, pointer: &BlockPointer) -> bool {
+        let topology = self.store.topology();
+        let is_inside = |dva: millpond_ondisk::Dva| {
+            let end = dva.offset_bytes.checked_add(dva.asize_bytes);
+            let top = topology.tree.top(dva.vdev);
+            top.is_some_and(|top| end.is_some_and(|end| end <= top.config.asize_bytes))
+        };
+        clones::may_be_cloned(pointer)
+            && pointer.birth() < self.first
+            && pointer.physical_birth() < self.first
+            && pointer.dvas().all(is_inside)
     }
 
     /// Whether an unreadable block ends the log or is an error because its device is missing.
@@ -303,7 +339,7 @@ mod tests {
     fn a_claimed_block_is_contained_since_its_claim() {
         let block = |birth| FoundBlock {
             pointer: BlockPointer::hole(512, ObjectType::INTENT_LOG, Level(0), Txg(birth)),
-            is_chain: true,
+            kind: FoundBlockKind::Chain,
             block_sequence: 1,
             record_sequence: 1,
         };

@@ -6,6 +6,7 @@
 //!
 //! Pages `docs/format/import.md`, `docs/format/commit-order.md`.
 
+use crate::clones::CloneTables;
 use crate::config::PoolConfig;
 use crate::error::Reading;
 use crate::failure::FailMode;
@@ -448,6 +449,7 @@ fn parts(
             _ => 0,
         })
     };
+    let clones = CloneTables::load(read, &maps.geometries())?;
     let state = PoolState {
         config,
         config_generation: 1,
@@ -467,6 +469,7 @@ fn parts(
             .collect(),
         label_failures: BTreeSet::new(),
         deferred_free_bytes: read.deferred_free_bytes()?,
+        clones: clones.totals(),
     };
     let topology = store.topology();
     Ok(PoolParts {
@@ -478,6 +481,7 @@ fn parts(
         groups: TxgGroups::new(env, first, writing.limits),
         port,
         state,
+        clones,
         sync_mode: writing.sync_mode,
         leaf_watch: LeafWatch::load(&topology, &mut |vdev| read.stored_vdev_properties(vdev))?,
         is_deflated: read.directory_number(key::DEFLATE)?.is_some_and(|n| n != 0),

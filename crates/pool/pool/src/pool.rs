@@ -1,5 +1,6 @@
 //! A pool open for changes.
 
+use crate::clones::CloneTables;
 use crate::config::PoolConfig;
 use crate::error::Reading;
 use crate::failure::{FailMode, FailureState, Suspension};
@@ -9,6 +10,7 @@ use crate::import::Assembly;
 use crate::pins::Pins;
 use crate::port::DatasetPort;
 use crate::scan::ScanControl;
+use crate::space::CloneTotals;
 use crate::space::maps::SpaceMapObjects;
 use crate::sync::context::SyncContext;
 use crate::sync::tasks::TaskQueue;
@@ -50,6 +52,8 @@ pub struct Pool {
     pub(crate) port: Arc<dyn DatasetPort>,
     /// Changed in syncing context only; readable at any time.
     pub(crate) state: RwLock<PoolState, rank::PoolState>,
+    /// Changed in syncing context only.
+    pub(crate) clones: Mutex<CloneTables, rank::Leaf>,
     pub(crate) tasks: TaskQueue,
     pub(crate) failure: Arc<FailureState>,
     pub(crate) sync_mode: SyncMode,
@@ -118,6 +122,8 @@ pub(crate) struct PoolState {
     pub(crate) label_failures: BTreeSet<Guid>,
     /// Deflated bytes on `sync_bplist`.
     pub(crate) deferred_free_bytes: u64,
+    /// The sums of the clone tables.
+    pub(crate) clones: CloneTotals,
 }
 
 impl PoolState {
@@ -137,6 +143,7 @@ pub(crate) struct PoolParts {
     pub(crate) groups: Arc<TxgGroups>,
     pub(crate) port: Arc<dyn DatasetPort>,
     pub(crate) state: PoolState,
+    pub(crate) clones: CloneTables,
     pub(crate) sync_mode: SyncMode,
     pub(crate) is_deflated: bool,
     pub(crate) leaf_watch: LeafWatch,
@@ -176,6 +183,7 @@ impl Pool {
             groups: parts.groups,
             port: parts.port,
             state: RwLock::new(parts.state),
+            clones: Mutex::new(parts.clones),
             tasks: TaskQueue::default(),
             failure,
             sync_mode: parts.sync_mode,
@@ -307,6 +315,11 @@ impl Pool {
     #[must_use]
     pub fn features(&self) -> Features {
         self.state.read().features.features().clone()
+    }
+    /// Whether a feature is enabled, active or not.
+    #[must_use]
+    pub fn feature_is_enabled(&self, guid: &str) -> bool {
+        self.state.read().features.is_enabled(guid)
     }
     /// The content of labels and the configuration object, as of the txg that is being written.
     #[must_use]
@@ -494,7 +507,10 @@ impl Pool {
     #[must_use]
     pub fn space(&self) -> PoolUsage {
         let mut usage = self.allocator.usage();
-        usage.deferred_free_bytes = self.state.read().deferred_free_bytes;
+        let state = self.state.read();
+        usage.deferred_free_bytes = state.deferred_free_bytes;
+        usage.clone_saved_bytes = state.clones.saved_bytes;
+        drop(state);
         usage
     }
 

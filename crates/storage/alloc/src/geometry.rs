@@ -153,6 +153,14 @@ impl VdevGeometry {
             .checked_shr(u32::from(self.metaslab_shift))
             .unwrap_or(0)
     }
+    /// The bytes that all metaslabs cover together: the last part of the vdev that is smaller than a metaslab is not
+    /// used.
+    #[must_use]
+    pub fn allocatable_bytes(&self) -> u64 {
+        self.metaslab_count()
+            .checked_shl(u32::from(self.metaslab_shift))
+            .unwrap_or(u64::MAX)
+    }
     /// The metaslab at `index`, or `None` if there is none.
     #[must_use]
     pub fn metaslab(&self, index: u64) -> Option<Metaslab> {

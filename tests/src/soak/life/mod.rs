@@ -284,6 +284,7 @@ impl<'p> Lived<'p> {
         life.dataset_percent = mood.dataset_percent;
         life.keeps_open = mood.keeps_open;
         life.makes_many = mood.makes_many;
+        life.copy_percent = mood.copy_percent;
         life.syncs_seldom = true;
         life.sets_synchrony = true;
         let mut lived = Self {

@@ -10,6 +10,8 @@ pub(super) struct Mood {
     /// Whether file system handles stay open between operations.
     pub(super) keeps_open: bool,
     pub(super) makes_many: bool,
+    /// How often blocks are copied, and shared where possible.
+    pub(super) copy_percent: usize,
     /// Some runs keep little of the pool in memory.
     pub(super) cache_bytes: u64,
     /// In some runs blocks from this size on become gang blocks.
@@ -31,6 +33,7 @@ impl Mood {
             gangs_from_bytes: *rng
                 .pick(&[None, None, None, Some(8 << 10), Some(32 << 10)])
                 .unwrap_or(&None),
+            copy_percent: *rng.pick(&[0, 0, 10, 30]).unwrap_or(&0),
         }
     }
 

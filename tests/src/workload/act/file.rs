@@ -249,7 +249,7 @@ impl Life {
         }
     }
 
-    fn made(
+    pub(super) fn made(
         &mut self,
         dataset: &str,
         tree: &mut Tree,

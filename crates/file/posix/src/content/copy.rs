@@ -1,7 +1,9 @@
 //! Copies between files.
 
+use super::clone::ClonedRange;
 use super::{WriteAt, check_regular};
 use crate::error::FileError;
+use crate::open_node::OpenNode;
 use crate::settings::Caller;
 use crate::{FileSystem, Node};
 use millpond_env::sync::Arc;
@@ -9,7 +11,9 @@ use millpond_env::sync::Arc;
 impl FileSystem {
     /// Copies a range from one file to another, or within one file if the ranges do not overlap.
     ///
-    /// Returns how many bytes were copied, which is less if the source ends before. Holes are not preserved.
+    /// Returns how many bytes were copied, which is less if the source ends before. Where both ranges have whole blocks
+    /// in the same places, the target refers to the blocks of the source, if these are on stable storage and in the
+    /// same pool. Holes of the rest are not preserved.
     ///
     /// # Errors
     /// [`FileError::Invalid`] for overlapping ranges of one file; otherwise as for reads and writes.
@@ -40,20 +44,85 @@ impl FileSystem {
         let mut buffer = vec![0u8; piece as usize];
         let mut done = 0;
         while done < length_bytes {
-            let wanted = piece.min(length_bytes - done) as usize;
-            let offset = from.checked_add(done).ok_or(FileError::TooLarge)?;
-            let count = source.read(offset, &mut buffer[..wanted])?;
-            if count == 0 {
-                break;
-            }
-            let offset = to.checked_add(done).ok_or(FileError::TooLarge)?;
-            let written = self.write(caller, target, WriteAt::Offset(offset), &buffer[..count]);
-            match written {
-                Err(_) if done > 0 => break,
-                written => written?,
+            let from = from.checked_add(done).ok_or(FileError::TooLarge)?;
+            let to = to.checked_add(done).ok_or(FileError::TooLarge)?;
+            let length = length_bytes - done;
+            let range = ClonedRange { from, to, length };
+            let part = self.next_part(source, changed, range);
+            let copied = match part {
+                Part::Clone(range) => match self.clone_some(caller, source, changed, range) {
+                    // The block there has to be copied.
+                    Ok(0) => {
+                        let block = source.block_bytes().min(range.length).min(piece);
+                        self.copy_some(
+                            caller,
+                            source,
+                            target,
+                            (from, to),
+                            &mut buffer[..block as usize],
+                        )
+                    }
+                    cloned => cloned,
+                },
+                Part::Copy(length) => {
+                    let length = length.min(piece) as usize;
+                    self.copy_some(caller, source, target, (from, to), &mut buffer[..length])
+                }
             };
-            done += count as u64;
+            match copied {
+                Ok(0) => break,
+                Err(_) if done > 0 => break,
+                copied => done += copied?,
+            }
         }
+        self.settle()?;
         Ok(done)
     }
+
+    /// The next part of a copy: whole blocks, or what lies before or behind them.
+    fn next_part(&self, source: &Node, target: &OpenNode, range: ClonedRange) -> Part {
+        let ClonedRange { from, to, length } = range;
+        let block = source.block_bytes().max(1);
+        if from % block != to % block {
+            return Part::Copy(length);
+        }
+        if !from.is_multiple_of(block) {
+            return Part::Copy(length.min(block - from % block));
+        }
+        // The last block of the source can be the last of the target.
+        let ends_both = from.saturating_add(length) >= source.size_bytes()
+            && to.saturating_add(length) >= target.size_bytes();
+        let whole = match ends_both {
+            true => length,
+            false => length - length % block,
+        };
+        match whole {
+            0 => Part::Copy(length),
+            length => Part::Clone(ClonedRange { length, ..range }),
+        }
+    }
+
+    /// Copies content through the buffer, as much as fits into it.
+    fn copy_some(
+        &self,
+        caller: &Caller,
+        source: &Node,
+        target: &Node,
+        (from, to): (u64, u64),
+        buffer: &mut [u8],
+    ) -> Result<u64, FileError> {
+        let count = source.read(from, buffer)?;
+        let Some(bytes) = buffer.get(..count).filter(|bytes| !bytes.is_empty()) else {
+            return Ok(0);
+        };
+        self.write(caller, target, WriteAt::Offset(to), bytes)?;
+        Ok(count as u64)
+    }
+}
+
+/// A part of a copy.
+enum Part {
+    /// This many bytes, by their content.
+    Copy(u64),
+    Clone(ClonedRange),
 }

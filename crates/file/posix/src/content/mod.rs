@@ -1,6 +1,7 @@
 //! The content of regular files.
 
 mod allocate;
+pub(crate) mod clone;
 mod copy;
 mod free;
 mod read;

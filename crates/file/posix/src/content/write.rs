@@ -94,7 +94,12 @@ impl FileSystem {
     /// The range consists of whole blocks, so that changes of one block happen in txg order. If the file
     /// grows, it extends from the current end to infinity. If the file's only block may grow, it is the whole
     /// file.
-    fn lock_for_write<'n>(&self, node: &'n NodeInner, start: u64, end: u64) -> RangeGuard<'n> {
+    pub(super) fn lock_for_write<'n>(
+        &self,
+        node: &'n NodeInner,
+        start: u64,
+        end: u64,
+    ) -> RangeGuard<'n> {
         loop {
             let (block, size) = (node.object.block_bytes(), node.state().size);
             let range = if self.is_single_block(node) {
@@ -178,7 +183,12 @@ impl FileSystem {
 
     /// Takes back that a write which failed made the file longer: from `old` to `end` bytes. The caller holds the
     /// range lock, and no transaction: this one begins after the lock, as all do.
-    fn shrink_after_failure(&self, node: &NodeInner, end: u64, old: u64) -> Result<(), FileError> {
+    pub(super) fn shrink_after_failure(
+        &self,
+        node: &NodeInner,
+        end: u64,
+        old: u64,
+    ) -> Result<(), FileError> {
         let _change = node.lock_changes();
         let mut state = node.state();
         if state.size != end || old >= end {

@@ -366,8 +366,7 @@ pub trait Vfs: Send + Sync {
         let files = self.changing(node)?;
         files.allocate(node.file()?, what, offset, length)
     }
-    /// Copies a range from one file to another. Returns how many bytes were copied.
-    /// [`FileError::CrossProject`] if they belong to different file systems: the caller must read and write.
+    /// Copies a range from one file to another, also from one of a snapshot. Returns how many bytes were copied.
     fn copy_range(
         &self,
         caller: &Caller,
@@ -375,7 +374,7 @@ pub trait Vfs: Send + Sync {
         to: (&VfsNode, u64),
         length: u64,
     ) -> Result<u64, FileError> {
-        if from.0.is_virtual() || from.0.number.tag() != 0 {
+        if from.0.is_virtual() {
             return Err(FileError::CrossProject);
         }
         let files = self.changing(to.0)?;

@@ -142,8 +142,12 @@ pub fn clone_entry_count(
     }
 }
 
-/// Encodes an entry in the old form (8 integers of one byte), as in pools created by a little-endian machine.
+/// Encodes the count of an entry: with the table's byte order for the old form (8 integers of one byte), as
+/// big-endian for the new one (one integer of 8 bytes).
 #[must_use]
-pub fn clone_entry_value(count: u64) -> [u8; 8] {
-    count.to_le_bytes()
+pub fn clone_entry_value(count: u64, endian: Endian) -> [u8; 8] {
+    match endian {
+        Endian::Little => count.to_le_bytes(),
+        Endian::Big => count.to_be_bytes(),
+    }
 }

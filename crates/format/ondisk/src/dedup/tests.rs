@@ -173,7 +173,10 @@ fn a_real_clone_table_reads_as_its_words() {
         clone_entry_count(&[2, 0, 0, 0, 0, 0, 0, 0], 1, &table),
         Ok(2)
     );
-    assert_eq!(clone_entry_count(&clone_entry_value(2), 1, &table), Ok(2));
+    assert_eq!(
+        clone_entry_count(&clone_entry_value(2, Endian::Little), 1, &table),
+        Ok(2)
+    );
     assert_eq!(
         clone_entry_count(&[0, 0, 0, 0, 0, 0, 0, 2], 8, &table),
         Ok(2)

@@ -296,7 +296,7 @@ pub const FEATURES: &[Feature] = &[
         "Support for block cloning via Block Reference Table.",
         RO,
         &[],
-        Reads,
+        Writes,
     ),
     feature(
         "com.klarasystems:vdev_zaps_v2",
@@ -352,7 +352,7 @@ pub const FEATURES: &[Feature] = &[
         "Fixes BRT ZAP endianness on new pools.",
         RO,
         &[],
-        Reads,
+        Writes,
     ),
     feature(
         "com.truenas:physical_rewrite",

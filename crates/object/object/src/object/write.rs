@@ -40,7 +40,7 @@ impl Object {
         tx.charge(2 * bytes);
     }
 
-    fn raise(&self, shape: &Shape, id: u64) -> Result<(), ObjectError> {
+    pub(crate) fn raise(&self, shape: &Shape, id: u64) -> Result<(), ObjectError> {
         if id <= shape.block_id_max {
             return Ok(());
         }
@@ -166,7 +166,11 @@ impl Object {
         bytes: &[u8],
     ) -> Result<(), ObjectError> {
         let mut known: Option<(Arc<Dnode>, Arc<Block>)> = None;
+        let mut original: Option<(Arc<millpond_ondisk::BlockPointer>, Arc<Block>)> = None;
         loop {
+            if !self.own_clones(tx, id)? {
+                continue;
+            }
             let (mut state, slot) = self.change(tx)?;
             let shape = &state.slots[slot].shape;
             let size = shape.block_bytes();
@@ -187,6 +191,19 @@ impl Object {
                 return Ok(());
             }
             let mut base = Vec::new();
+            if let (BaseContent::Cloned(pointer), _) = state.layers(id, slot + 1) {
+                match &original {
+                    Some((known, block)) if Arc::ptr_eq(known, &pointer) => {
+                        base = block.bytes.to_vec();
+                    }
+                    _ => {
+                        drop(state);
+                        let block = self.read_cloned(&pointer, id, tx.txg(), false)?;
+                        original = block.map(|block| (pointer, block));
+                        continue;
+                    }
+                }
+            }
             if state.needs_synced(id, slot + 1) {
                 let synced = Arc::clone(&state.synced);
                 match &known {

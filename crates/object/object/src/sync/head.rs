@@ -69,6 +69,7 @@ impl Sync<'_> {
             txg: self.run.txg,
             pass: self.run.pass,
             stored: None,
+            is_clone: false,
         };
         if job.is_rewritten_late() {
             job.policy.compression = millpond_ondisk::CompressionKind::Off;

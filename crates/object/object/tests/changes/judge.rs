@@ -1,11 +1,13 @@
 //! Walks a synced set from its root and checks everything that a reader or `zdb` would check.
 
-use millpond_object::{Accounting, ObjectSetView, ObjectView};
+use millpond_object::{Accounting, ObjectSetView, ObjectView, is_clonable};
 use millpond_ondisk::{BlockId, BlockPointer, Dnode, Level, ObjectId};
 use std::collections::BTreeMap;
 
 /// The blocks that the set refers to.
-pub type Alive = BTreeMap<u64, u64>;
+///
+/// By offset: their size and the number of pointers to them.
+pub type Alive = BTreeMap<u64, (u64, u64)>;
 
 /// Checks every dnode, pointer, fill count and size. Returns the referenced blocks.
 pub fn judge(set: &std::sync::Arc<ObjectSetView>) -> Alive {
@@ -33,8 +35,14 @@ pub fn judge(set: &std::sync::Arc<ObjectSetView>) -> Alive {
 fn note(alive: &mut Alive, pointer: &BlockPointer) -> u64 {
     pointer.validate().unwrap();
     for dva in pointer.dvas() {
-        let before = alive.insert(dva.offset_bytes, dva.asize_bytes);
-        assert_eq!(before, None, "two pointers lead to one block: {pointer:?}");
+        let block = (alive.entry(dva.offset_bytes)).or_insert((dva.asize_bytes, 0));
+        assert_eq!(block.0, dva.asize_bytes);
+        block.1 += 1;
+        let may_be_clone = pointer.level() == Level(0) && is_clonable(pointer);
+        assert!(
+            block.1 == 1 || may_be_clone,
+            "two pointers lead to one block: {pointer:?}"
+        );
     }
     pointer.asize_bytes()
 }

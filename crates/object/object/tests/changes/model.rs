@@ -33,6 +33,8 @@ enum Step {
     Free(prop::sample::Index),
     /// Object, offset and length in units of a seventh of a block, seed (0 for zeros).
     Write(prop::sample::Index, u16, u16, u8),
+    /// Clones a block of one object to a block of another or the same.
+    Clone(prop::sample::Index, u16, prop::sample::Index, u16),
     Punch(prop::sample::Index, u16, u16),
     Truncate(prop::sample::Index, u16),
     Resize(prop::sample::Index, u8),
@@ -57,6 +59,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => index().prop_map(Step::Free),
         12 => (index(), place(), span(), 0u8..8)
             .prop_map(|(object, at, count, seed)| Step::Write(object, at, count, seed)),
+        8 => (index(), 0u16..8, index(), 0u16..8)
+            .prop_map(|(from, block, to, at)| Step::Clone(from, block, to, at)),
         4 => (index(), place(), prop_oneof![3 => span(), 1 => 1u16..6000])
             .prop_map(|(object, at, count)| Step::Punch(object, at, count)),
         2 => (index(), place()).prop_map(|(object, at)| Step::Truncate(object, at)),
@@ -224,6 +228,29 @@ impl Life {
                 }
                 object.write(&tx, offset, &bytes).unwrap();
                 model.write(offset, &bytes);
+            }
+            Step::Clone(from, block, to, at) => {
+                let (Some(from), Some(to)) = (self.pick(from), self.pick(to)) else {
+                    return;
+                };
+                let (block, at) = (u64::from(*block), u64::from(*at));
+                let tx = self.bench.begin();
+                let pointer = self.object(from).stored_pointer(BlockId(block)).unwrap();
+                // Changes that are not synced have no pointer yet.
+                let Some(pointer) = pointer.filter(|pointer| !pointer.is_hole()) else {
+                    return;
+                };
+                let content = self.model[&from].block(block);
+                let object = self.object(to);
+                let done = object.clone_block(&tx, BlockId(at), &pointer);
+                let model = self.model.get_mut(&to).unwrap();
+                let fits = content.len() == model.block_bytes;
+                let is_one = !model.block_bytes.is_power_of_two();
+                assert_eq!(done.is_ok(), fits && (at == 0 || !is_one), "{done:?}");
+                if done.is_ok() {
+                    model.blocks.insert(at, content);
+                    model.block_id_max = model.block_id_max.max(at);
+                }
             }
             Step::Punch(index, at, count) => {
                 let Some(id) = self.pick(index) else { return };

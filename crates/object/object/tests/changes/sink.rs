@@ -22,8 +22,9 @@ pub struct TestSink {
 #[derive(Default)]
 struct SinkState {
     end: u64,
-    /// Offset and size of every referenced block.
-    alive: BTreeMap<u64, u64>,
+    /// Offset of every referenced block, with its size and the number of references. A block without references may
+    /// get one again until the sync ends.
+    alive: BTreeMap<u64, (u64, u64)>,
     kills: u64,
     writes: u64,
     rewrites: u64,
@@ -50,8 +51,10 @@ impl TestSink {
         Arc::new(BlockStore::new(topology, BlockCache::new(8 << 20)))
     }
 
-    pub fn alive(&self) -> BTreeMap<u64, u64> {
-        self.state.lock().alive.clone()
+    pub fn alive(&self) -> BTreeMap<u64, (u64, u64)> {
+        let mut state = self.state.lock();
+        state.alive.retain(|_, (_, references)| *references > 0);
+        state.alive.clone()
     }
     /// Returns the blocks that could not be freed since the last call.
     pub fn take_leaks(&self) -> Vec<Leak> {
@@ -77,13 +80,27 @@ impl TestSink {
 
     fn kill_in(state: &mut SinkState, pointer: &BlockPointer) {
         for dva in pointer.dvas() {
-            let size = state.alive.remove(&dva.offset_bytes);
-            assert_eq!(size, Some(dva.asize_bytes), "killed twice: {pointer:?}");
+            let Some((size, references)) = state.alive.get_mut(&dva.offset_bytes) else {
+                panic!("killed twice: {pointer:?}");
+            };
+            assert_eq!(*size, dva.asize_bytes);
+            assert!(*references > 0, "killed twice: {pointer:?}");
+            *references -= 1;
             state.kills += 1;
         }
     }
 
     fn store_one(&self, state: &mut SinkState, job: &WriteJob) -> BlockPointer {
+        if job.is_clone {
+            let clone = job.stored.unwrap();
+            assert_eq!(clone.birth(), job.txg);
+            for dva in clone.dvas() {
+                let (_, references) = state.alive.get_mut(&dva.offset_bytes).unwrap();
+                *references += 1;
+            }
+            Self::kill_in(state, &job.previous);
+            return clone;
+        }
         let content = &job.content;
         let is_zero = content.iter().all(|byte| *byte == 0);
         let mut pointer = BlockPointer::default();
@@ -133,7 +150,7 @@ impl TestSink {
                 .map(|_| {
                     let offset = state.end;
                     state.end += size;
-                    state.alive.insert(offset, size);
+                    state.alive.insert(offset, (size, 1));
                     Dva {
                         vdev: VdevId(0),
                         offset_bytes: offset,

@@ -102,6 +102,11 @@ impl ZapShape {
         block_bytes: 4 << 10,
         indirect_shift: 12,
     };
+    /// Tables of cloned blocks whose entries are integers of 8 bytes.
+    pub const CLONES_ENDIAN: Self = Self {
+        block_bytes: 8 << 10,
+        indirect_shift: 13,
+    };
 }
 
 /// What happens to an entry whose count drops to 0.

@@ -68,6 +68,8 @@ struct CachedUsage {
     heads: BTreeMap<ObjectId, HeadUsage>,
     /// The heads and directories with promises, per txg. Settling a txg visits only these.
     promised: [Vec<ObjectId>; SLOTS],
+    /// Bytes of all blocks that are cloned in txgs that are not written.
+    cloned: Pending,
 }
 
 /// The result of an admission check.
@@ -88,6 +90,8 @@ pub(crate) enum Verdict {
 pub(crate) struct Request {
     /// The most bytes that it can allocate, including copies and parity.
     pub(crate) bytes: u64,
+    /// How many of them are certain, because stored blocks are cloned. Quotas must hold them.
+    pub(crate) cloned_bytes: u64,
     /// It frees more than it allocates, so quotas do not apply.
     pub(crate) is_freeing: bool,
     /// The pool's limit for this kind of request, in bytes.
@@ -204,10 +208,22 @@ impl Admission {
         }
     }
 
+    /// Records that blocks of `bytes` bytes altogether are cloned in `txg`.
+    pub(crate) fn promise_clones(&self, txg: Txg, bytes: u64) {
+        if bytes > 0 {
+            self.usage.lock().cloned.add(txg, bytes);
+        }
+    }
+    /// The bytes of all blocks that are cloned in txgs that are not written.
+    pub(crate) fn cloned_bytes(&self) -> u64 {
+        self.usage.lock().cloned.sum()
+    }
+
     /// Clears the promises of `txg`, whose changes are now part of the cached usage.
     pub(crate) fn settle(&self, txg: Txg) {
         let mut usage = self.usage.lock();
         let usage = &mut *usage;
+        usage.cloned.clear(txg);
         for id in std::mem::take(&mut usage.promised[slot(txg)]) {
             // Object ids are unique in the MOS: an id is either a head's or a directory's.
             if let Some(head) = usage.heads.get_mut(&id) {
@@ -245,6 +261,7 @@ impl CachedUsage {
                 head.ref_quota,
                 head.referenced,
                 head.pending.sum().min(request.under_way_max),
+                request.cloned_bytes,
                 Verdict::OverQuota,
             );
             if verdict != Verdict::Admitted {
@@ -285,14 +302,20 @@ impl CachedUsage {
             let pending = directory.pending.sum().min(request.under_way_max);
             let is_root = directory.parent.is_none();
             if !request.is_freeing {
-                let verdict = against(directory.quota, directory.used, pending, Verdict::OverQuota);
+                let verdict = against(
+                    directory.quota,
+                    directory.used,
+                    pending,
+                    request.cloned_bytes,
+                    Verdict::OverQuota,
+                );
                 if verdict != Verdict::Admitted {
                     return sheltered(verdict, shelter);
                 }
             }
             if is_root {
                 let limit = request.pool_limit.max(1);
-                let verdict = against(limit, directory.used, pending, Verdict::NoSpace);
+                let verdict = against(limit, directory.used, pending, 0, Verdict::NoSpace);
                 return sheltered(verdict, shelter);
             }
             if directory.used < directory.reserved {
@@ -313,16 +336,17 @@ fn rise(now: u64, bytes: u64, reserved: u64) -> u64 {
     u64::try_from(after.saturating_sub(before)).unwrap_or(0)
 }
 
-/// Checks a limit; 0 is no limit. The last request may exceed it, and promises may exceed it by 1/32.
-fn against(limit: u64, used: u64, pending: u64, refusal: Verdict) -> Verdict {
+/// Checks a limit; 0 is no limit. The last request may exceed it, but not by what is `certain`, and promises may exceed
+/// it by 1/32.
+fn against(limit: u64, used: u64, pending: u64, certain: u64, refusal: Verdict) -> Verdict {
     if limit == 0 {
         return Verdict::Admitted;
     }
-    if used >= limit {
+    if used >= limit || used.saturating_add(certain) > limit {
         return refusal;
     }
     let slack = limit.saturating_add(limit / 32);
-    if pending > 0 && used.saturating_add(pending) >= slack {
+    if pending > 0 && used.saturating_add(pending).saturating_add(certain) >= slack {
         return Verdict::Later;
     }
     Verdict::Admitted
@@ -368,6 +392,7 @@ mod tests {
     fn ask(bytes: u64) -> Request {
         Request {
             bytes,
+            cloned_bytes: 0,
             is_freeing: false,
             pool_limit: 1000,
             under_way_max: u64::MAX,

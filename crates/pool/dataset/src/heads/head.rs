@@ -156,7 +156,8 @@ impl HeadDataset {
     pub fn begin(&self, estimate: Estimate) -> Result<Transaction, DatasetError> {
         let pool = self.pool()?;
         let mut request = Request {
-            bytes: pool.worst_case_bytes(estimate.bytes),
+            bytes: (pool.worst_case_bytes(estimate.bytes)).saturating_add(estimate.cloned_bytes),
+            cloned_bytes: estimate.cloned_bytes,
             under_way_max: 0,
             is_freeing: estimate.is_freeing,
             pool_limit: 0,
@@ -167,7 +168,8 @@ impl HeadDataset {
         };
         loop {
             request.pool_limit = self.admission.limit(estimate.is_freeing);
-            request.under_way_max = pool.worst_case_bytes(pool.groups().dirty_bytes());
+            request.under_way_max = (pool.worst_case_bytes(pool.groups().dirty_bytes()))
+                .saturating_add(self.admission.cloned_bytes());
             let why = match self.admission.judge(self.id, request) {
                 Verdict::Admitted => break,
                 // The space of removed files becomes available when their txg is written.
@@ -204,6 +206,7 @@ impl HeadDataset {
         })?;
         if !estimate.is_freeing {
             self.admission.promise(self.id, tx.txg(), request.bytes);
+            (self.admission).promise_clones(tx.txg(), estimate.cloned_bytes);
         } else if estimate.bytes > 0 {
             self.admission.note_freeing(tx.txg());
         }

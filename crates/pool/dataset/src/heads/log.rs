@@ -14,7 +14,7 @@ use millpond_env::sync::Arc;
 use millpond_env::sync::atomic::Ordering;
 use millpond_ondisk::intent_log::IntentLogFlags;
 use millpond_ondisk::{BlockPointer, IntentLogHeader, Txg, VdevId};
-use millpond_pool::{FoundLog, FoundLogs, PoolError};
+use millpond_pool::{FoundBlockKind, FoundLog, FoundLogs, PoolError};
 
 /// The changes that the sync of a txg makes to a log.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -152,8 +152,10 @@ impl SyncTaskContext<'_> {
         let mut taken = vec![];
         for block in &found.log.blocks {
             let is_known = block.pointer.birth() < txg;
-            // A block that cannot be claimed belongs to another owner: the log ended before it.
-            if !is_known && !self.ctx.claim(&block.pointer)? {
+            if block.kind == FoundBlockKind::Cloned {
+                self.claim_cloned(&block.pointer)?;
+            } else if !is_known && !self.ctx.claim(&block.pointer)? {
+                // A block that cannot be claimed belongs to another owner: the log ended before it.
                 break;
             }
             taken.push(*block);
@@ -172,13 +174,26 @@ impl SyncTaskContext<'_> {
         self.put_log_header(found, &header)
     }
 
+    /// Takes a reference to a block that a clone record points to. The end of the log releases it, here or in another
+    /// program.
+    fn claim_cloned(&self, pointer: &BlockPointer) -> Result<(), PoolError> {
+        // A record of a txg that was committed may point to a block that was freed since. Nothing uses its space, so
+        // the record becomes its owner.
+        if pointer.is_gang() || !self.ctx.claim(pointer)? {
+            self.ctx.add_reference(pointer);
+        }
+        Ok(())
+    }
+
     /// Frees a log that has no records or is to be discarded.
     pub(crate) fn drop_log(&self, found: &HeadLogFound) -> Result<(), PoolError> {
         self.put_log_header(found, &IntentLogHeader::default())?;
         for block in &found.log.blocks {
-            // A block that was never claimed is already free.
-            let is_known = found.header.claim_txg != Txg(0) || block.pointer.birth() < self.txg();
-            if is_known {
+            let is_claimed = found.header.claim_txg != Txg(0);
+            // A block that was never claimed is already free, and an unclaimed log has no references to cloned ones.
+            let is_known =
+                block.kind != FoundBlockKind::Cloned && block.pointer.birth() < self.txg();
+            if is_claimed || is_known {
                 self.ctx.free_found_block(block, &found.header)?;
             }
         }

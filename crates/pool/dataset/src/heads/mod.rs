@@ -4,6 +4,7 @@ pub(crate) mod admission;
 pub(crate) mod features;
 pub(crate) mod head;
 pub(crate) mod initializer;
+pub(crate) mod lending;
 pub(crate) mod log;
 pub(crate) mod new_contents;
 pub(crate) mod raw_header;

@@ -152,12 +152,16 @@ impl<'a> DatasetSink<'a> {
 
 impl BlockSink for DatasetSink<'_> {
     fn write(&self, jobs: Vec<WriteJob>) -> Vec<Result<BlockPointer, BlockError>> {
-        let previous: Vec<BlockPointer> = jobs.iter().map(|job| job.previous).collect();
+        let replaced = jobs.iter().map(|job| (job.previous, job.is_clone));
+        let replaced: Vec<(BlockPointer, bool)> = replaced.collect();
         let written = self.ctx.write_blocks(jobs);
-        let outcomes = written.into_iter().zip(previous);
+        let outcomes = written.into_iter().zip(replaced);
         outcomes
-            .map(|(written, previous)| {
+            .map(|(written, (previous, is_clone))| {
                 let written = written?;
+                if is_clone {
+                    self.ctx.add_reference(&written.pointer);
+                }
                 if !written.is_rewritten() {
                     let space = self.ctx.space_of(&written.pointer);
                     self.state

@@ -214,6 +214,10 @@ impl SyncTaskContext<'_> {
             let why = Refusal::Unsupported("destroying snapshots with remapped blocks");
             return Err(Refusal::error(name, why));
         }
+        let goes_now = self.is_free_to_go(&phys)?;
+        if goes_now && !self.datasets.lending.close(snapshot.dataset, self.txg()) {
+            return Err(Refusal::error(name, Refusal::Busy));
+        }
         Ok(())
     }
 

@@ -227,12 +227,14 @@ impl SyncTaskContext<'_> {
         Ok(())
     }
 
-    /// Destroys a snapshot marked for deferred destruction, once its last hold and clone are gone.
+    /// Destroys a snapshot marked for deferred destruction, once its last hold and clone are gone. While a later txg
+    /// clones blocks of it, it stays.
     pub(crate) fn destroy_if_deferred(&self, snapshot: ObjectId) -> Result<(), PoolError> {
         let phys = self.dataset(snapshot)?;
         if phys.flags.contains(DslDatasetFlags::DEFER_DESTROY)
             && phys.children_count <= 1
             && self.hold_count(&phys)? == 0
+            && self.datasets.lending.close(snapshot, self.txg())
         {
             let full = self.dataset_name(snapshot)?;
             self.history(snapshot, &full, "destroy", " ")?;

@@ -347,6 +347,7 @@ mod tests {
                 "zilsaxattr",
                 "head_errlog",
                 "blake3",
+                "block_cloning",
                 "vdev_zaps_v2",
                 "longname",
                 "large_microzap"
@@ -378,8 +379,8 @@ mod tests {
         ] {
             assert_eq!(count(name), Some(0), "{name}");
         }
-        // All features from `enabled_txg` on, including itself, are recorded: 33 less the 5 before it.
-        assert_eq!(count("enabled_txg"), Some(28));
+        // All features from `enabled_txg` on, including itself, are recorded: 34 less the 5 before it.
+        assert_eq!(count("enabled_txg"), Some(29));
         let txg = |name: &str| {
             let guid = Feature::by_name(name).unwrap().guid;
             counts.features().enabled_txg(guid)
@@ -484,7 +485,7 @@ mod tests {
         let grub = crate::properties::compatibility::known_set("grub2-2.06").unwrap();
         let grub = grub.into_iter().map(str::to_owned).collect();
         let compatible = names(FeatureChoice::Compatible(grub), &[]).unwrap();
-        assert!(compatible.contains(&"log_spacemap") && !compatible.contains(&"block_cloning"));
+        assert!(compatible.contains(&"log_spacemap") && compatible.contains(&"block_cloning"));
         assert!(!compatible.contains(&"large_blocks"));
     }
 }

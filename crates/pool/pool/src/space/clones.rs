@@ -4,6 +4,7 @@
 
 use crate::error::Reading;
 use crate::{PoolError, PoolView};
+use millpond_ondisk::CloneTablePhys;
 use millpond_ondisk::pool_directory::clone_table_key;
 
 /// Totals of the clone tables of all vdevs.
@@ -18,6 +19,11 @@ pub struct CloneTotals {
 }
 
 impl CloneTotals {
+    pub(crate) fn add(&mut self, table: &CloneTablePhys) {
+        self.entries = self.entries.saturating_add(table.entry_count);
+        self.used_bytes = self.used_bytes.saturating_add(table.used_bytes);
+        self.saved_bytes = self.saved_bytes.saturating_add(table.saved_bytes);
+    }
     /// `bcloneratio` in hundredths: 100 without clones.
     #[must_use]
     pub fn ratio_percent(&self) -> u64 {
@@ -37,11 +43,7 @@ pub(super) fn measure(pool: &PoolView) -> Result<CloneTotals, PoolError> {
         };
         let object = pool.mos().object(id).reading(what)?;
         let bonus = object.bonus().reading(what)?;
-        let [_, _, _, entries, _, used, saved]: [u64; 7] =
-            object.dnode().endian.words(what, bonus).reading(what)?;
-        totals.entries = totals.entries.saturating_add(entries);
-        totals.used_bytes = totals.used_bytes.saturating_add(used);
-        totals.saved_bytes = totals.saved_bytes.saturating_add(saved);
+        totals.add(&CloneTablePhys::decode(bonus, object.dnode().endian).reading(what)?);
     }
     Ok(totals)
 }

@@ -2,7 +2,7 @@
 
 use crate::history::append::HistoryEvent;
 use crate::pool::Pool;
-use crate::{FoundBlock, PoolError};
+use crate::{FoundBlock, FoundBlockKind, PoolError};
 use millpond_alloc::AllocError;
 use millpond_env::rank;
 use millpond_env::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -110,6 +110,8 @@ pub(crate) struct TxgSyncState {
     /// Dead blocks that are freed or deferred after the MOS and before the space maps are written in this
     /// pass, each with the oldest txg whose state may contain it.
     pub(crate) dead: Mutex<Vec<(BlockPointer, Txg)>, rank::Leaf>,
+    /// Blocks that got a further reference. They are entered into the clone tables before blocks are freed.
+    pub(crate) cloned: Mutex<Vec<BlockPointer>, rank::Leaf>,
     /// Net change of the MOS size that `$MOS` has not been charged for yet.
     pub(crate) mos_change: Mutex<SpaceChange, rank::Leaf>,
     /// Blocks that could not be freed, to be recorded in the history.
@@ -126,10 +128,16 @@ impl TxgSyncState {
             pass: AtomicU32::new(1),
             tx,
             dead: Mutex::default(),
+            cloned: Mutex::default(),
             mos_change: Mutex::default(),
             leaks: Mutex::default(),
             has_changes: AtomicBool::new(false),
         }
+    }
+
+    /// Whether blocks wait to be freed or to get a further reference.
+    pub(crate) fn owes_blocks(&self) -> bool {
+        !self.dead.lock().is_empty() || !self.cloned.lock().is_empty()
     }
 }
 
@@ -220,7 +228,8 @@ impl SyncContext<'_> {
     }
 
     /// Frees a block of an intent log that was found when the pool was opened, or a block that a record of
-    /// it points to. The log must be claimed, or the block known to the state that was opened.
+    /// it points to. The log must be claimed, or the block known to the state that was opened. Of a cloned block it
+    /// releases the reference that the claim added.
     ///
     /// A claimed block may be born in a later txg than the state that claimed it, so its birth does not tell
     /// which states contain it.
@@ -233,9 +242,11 @@ impl SyncContext<'_> {
         header: &IntentLogHeader,
     ) -> Result<(), PoolError> {
         let since = block.contained_since(header);
-        match block.is_chain {
-            true => self.free_log_block_since(&block.pointer, since),
-            false => self.free_block_since(&block.pointer, since),
+        match block.kind {
+            FoundBlockKind::Chain => self.free_log_block_since(&block.pointer, since),
+            FoundBlockKind::Written | FoundBlockKind::Cloned => {
+                self.free_block_since(&block.pointer, since)
+            }
         }
     }
 

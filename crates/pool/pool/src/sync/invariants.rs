@@ -16,6 +16,7 @@ impl Pool {
         let committed = self.state.read().uberblock.txg;
         let is_closed = self.groups.synced_txg() < txg && txg < self.groups.open_txg();
         let is_returned = ctx.sync_state.dead.lock().is_empty();
+        let is_counted = ctx.sync_state.cloned.lock().is_empty();
         let is_charged = ctx.sync_state.mos_change.lock().is_zero();
         let rules = [
             (committed < txg, "the last committed txg is not older"),
@@ -27,6 +28,7 @@ impl Pool {
                 is_returned,
                 "a freed block was not returned to the allocator",
             ),
+            (is_counted, "a cloned block is in no clone table"),
             (is_charged, "the MOS is not charged for a block"),
             (
                 !self.allocator.has_changes(txg),
@@ -77,6 +79,8 @@ mod tests {
             state.dead.lock().push(entry);
         };
         assert!(refusal(open, freed).contains("freed block"));
+        let cloned = |state: &TxgSyncState| state.cloned.lock().push(BlockPointer::default());
+        assert!(refusal(open, cloned).contains("clone table"));
         let charged = |state: &TxgSyncState| state.mos_change.lock().used = 512;
         assert!(refusal(open, charged).contains("not charged"));
     }

@@ -39,6 +39,8 @@ use std::time::Duration;
 const PASSES_MAX: u32 = 60;
 /// Without log space maps, frees are deferred to the next txg from this pass on.
 const DEFER_FREES_FROM_PASS: u32 = 2;
+/// How many deferred frees are handled together. Bounds the memory that a forged list takes.
+const DEFERRED_AT_ONCE: usize = 10_000;
 /// How long the sync thread sleeps when it is not woken.
 const IDLE: Duration = Duration::from_secs(5);
 
@@ -254,8 +256,7 @@ impl Pool {
                 self.free_deferred(&ctx)?;
             }
             self.write_space_maps(&ctx)?;
-            let owes =
-                !sync_state.mos_change.lock().is_zero() || !sync_state.dead.lock().is_empty();
+            let owes = sync_state.owes_blocks() || !sync_state.mos_change.lock().is_zero();
             if !owes && !self.mos.is_dirty(txg) && !self.is_config_unwritten() {
                 // Losses found by this flush belong in this txg's dirty time logs: the next txg may never
                 // be written.
@@ -274,7 +275,7 @@ impl Pool {
     fn has_work(&self, ctx: &SyncContext<'_>) -> bool {
         ctx.sync_state.has_changes.load(Ordering::Relaxed)
             || self.mos.is_dirty(ctx.txg())
-            || !ctx.sync_state.dead.lock().is_empty()
+            || ctx.sync_state.owes_blocks()
             || !ctx.sync_state.mos_change.lock().is_zero()
             || self.state.read().is_config_dirty()
     }
@@ -324,20 +325,23 @@ impl Pool {
         Ok(())
     }
 
-    /// Frees the blocks that died since the last pass.
+    /// Adds the references of blocks that were cloned since the last pass, then frees the blocks that died.
     ///
-    /// Defers them to the next txg if freeing them now would dirty space maps in every pass.
+    /// Defers frees to the next txg if freeing them now would dirty space maps in every pass.
     fn free_dead(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
+        let cloned = std::mem::take(&mut *ctx.sync_state.cloned.lock());
         let dead = std::mem::take(&mut *ctx.sync_state.dead.lock());
-        if dead.is_empty() {
+        if cloned.is_empty() && dead.is_empty() {
             return Ok(());
         }
         ctx.sync_state.has_changes.store(true, Ordering::Relaxed);
         let has_logs = ctx.feature_count(crate::space::maps::LOG_SPACE_MAP) > 0;
         if has_logs || ctx.pass() < DEFER_FREES_FROM_PASS {
-            return dead
-                .iter()
-                .try_for_each(|(pointer, since)| self.free_now(ctx, pointer, *since));
+            return self.release_blocks(ctx, &cloned, &dead);
+        }
+        self.release_blocks(ctx, &cloned, &[])?;
+        if dead.is_empty() {
+            return Ok(());
         }
         mark::hit("frees-deferred");
         let list = self.deferred_free_list(ctx)?;
@@ -354,7 +358,7 @@ impl Pool {
         Ok(())
     }
 
-    fn deferred_free_list(&self, ctx: &SyncContext<'_>) -> Result<BpObject, PoolError> {
+    pub(crate) fn deferred_free_list(&self, ctx: &SyncContext<'_>) -> Result<BpObject, PoolError> {
         match ctx.directory_object(key::SYNC_BPLIST)? {
             Some(id) => BpObject::open(ctx, id),
             None => {
@@ -374,12 +378,38 @@ impl Pool {
         if list.phys()?.is_empty() {
             return Ok(());
         }
+        let mut dead = vec![];
         list.drain(ctx, &mut |entry| {
-            self.free_now(ctx, &entry.pointer, entry.pointer.physical_birth())?;
+            dead.push((entry.pointer, entry.pointer.physical_birth()));
+            if dead.len() >= DEFERRED_AT_ONCE {
+                self.release_blocks(ctx, &[], &std::mem::take(&mut dead))?;
+            }
             Ok(Drain::Remove)
         })?;
+        self.release_blocks(ctx, &[], &dead)?;
         self.state.write().deferred_free_bytes = 0;
         Ok(())
+    }
+
+    /// Adds references to `cloned`, then releases one of each block in `dead`. A block without further references
+    /// is freed.
+    fn release_blocks(
+        &self,
+        ctx: &SyncContext<'_>,
+        cloned: &[BlockPointer],
+        dead: &[(BlockPointer, Txg)],
+    ) -> Result<(), PoolError> {
+        self.change_clones(ctx, |clones| {
+            for pointer in cloned {
+                clones.add(pointer)?;
+            }
+            for (pointer, since) in dead {
+                if !clones.release(pointer)? {
+                    self.free_now(ctx, pointer, *since)?;
+                }
+            }
+            Ok(())
+        })
     }
 
     /// Returns the space of a block to the allocator, including its gang headers and parts. States before

@@ -15,8 +15,16 @@ use std::collections::BTreeMap;
 /// Asserts that space maps and block trees of a pool without datasets agree to the byte, and that the
 /// charged space equals the size of the MOS. Returns the bytes allocated.
 pub(crate) fn check(pool: &Arc<PoolView>) -> u64 {
+    check_with(pool, &[])
+}
+
+/// Like [`check`], for a pool in which these data blocks are allocated too, each once.
+pub(crate) fn check_with(pool: &Arc<PoolView>, data: &[BlockPointer]) -> u64 {
     let mut owned = allocated(pool);
     let total: u64 = owned.values().map(RangeSet::bytes).sum();
+    for pointer in data {
+        claim(pool, &mut owned, pointer);
+    }
     let mut used = 0;
     walk_mos(pool, &mut |pointer| {
         used += pool.deflated_pointer_bytes(pointer);

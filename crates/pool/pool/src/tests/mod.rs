@@ -3,7 +3,7 @@
 mod commit;
 mod crash;
 mod hung;
-mod leaks;
+pub(crate) mod leaks;
 mod lists;
 pub(crate) mod made;
 mod suspended;

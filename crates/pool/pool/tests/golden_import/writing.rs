@@ -95,11 +95,6 @@ fn expected(case: &str) -> &'static [&'static str] {
         "classes" | "crypt" | "gang" => &["com.klarasystems:fast_dedup"],
         "dedup-fast" => &["com.klarasystems:fast_dedup"],
         "dedup-legacy" => &["dedup table"],
-        "bclone" => &["com.fudosecurity:block_cloning"],
-        "v24-clone" => &[
-            "com.fudosecurity:block_cloning",
-            "com.truenas:block_cloning_endian",
-        ],
         "v24-raidz" => &[
             "org.openzfs:raidz_expansion",
             "com.klarasystems:fast_dedup",
