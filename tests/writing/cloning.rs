@@ -2,10 +2,9 @@
 //! the references at the end.
 
 use crate::sim;
-use millpond_device::Device;
 use millpond_engine::{
-    Caller, FileSystem, NewLayout, NewLayout::Single, NewMode, Node, Pool, PropertyValue, Scanner,
-    ScrubRange, SetAttributes, View, WriteAt,
+    Caller, FileSystem, NewLayout, NewLayout::Single, NewMode, Node, Pool, PropertyValue,
+    SetAttributes, View, WriteAt,
 };
 use millpond_env::mark;
 use millpond_pool::CloneTotals;
@@ -68,7 +67,7 @@ pub(crate) fn copy(
 }
 
 /// Makes a copy of a whole file.
-fn copy_file(files: &Arc<FileSystem>, from: &Node, name: &str) -> Node {
+pub(crate) fn copy_file(files: &Arc<FileSystem>, from: &Node, name: &str) -> Node {
     let to = make(files, name, &[]);
     let length = from.size_bytes();
     assert_eq!(copy(files, (from, 0), (&to, 0), length as usize), length);
@@ -497,65 +496,4 @@ fn a_livelist_frees_blocks_that_its_files_share() {
     assert_eq!(judged(&world), CloneTotals::default());
     drop((outside, source, a));
     finish(pool, &world, "livelist");
-}
-
-/// Overwrites where these bytes are stored.
-fn spoil(world: &World, bytes: &[u8]) {
-    let disk = world.disks()[0].clone();
-    let pages: Vec<u64> = disk.content().pages().map(|(offset, _)| offset).collect();
-    let sector = 512;
-    let mut spoiled = 0;
-    for offset in pages {
-        let mut page = vec![0; 4096];
-        disk.read(offset, &mut page).unwrap();
-        let at = page.chunks(sector).position(|now| now == &bytes[..sector]);
-        if let Some(at) = at {
-            disk.rot(offset + (at * sector) as u64, &noise(99, sector));
-            spoiled += 1;
-        }
-    }
-    assert_eq!(spoiled, 1, "a block is stored once");
-}
-
-#[test]
-fn all_files_that_share_a_lost_block_are_named() {
-    let world = World::without_journal(530);
-    let pool = pool_on(&world, &[(Single, 1)]);
-    let [a, b] = ["tank/a", "tank/b"].map(|name| pool.file_system(name).unwrap());
-    let source = make(&a, "source", &content(4));
-    pool.sync().unwrap();
-    copy_file(&a, &source, "copy");
-    copy_file(&b, &source, "elsewhere");
-    let kept = make(&a, "kept", &content(5));
-    pool.sync().unwrap();
-    drop((source, kept));
-    spoil(&world, &content(4)[2 * RECORD as usize..]);
-    let wanted = ["tank/a/copy", "tank/a/source", "tank/b/elsewhere"];
-
-    pool.inner().start_scrub(ScrubRange::All).unwrap();
-    while Scanner::default().slice(pool.inner()).unwrap() {}
-    let logged = pool.committed().unwrap().inner().logged_errors().unwrap();
-    assert_eq!(logged.len(), wanted.len(), "{logged:?}");
-    drop((a, b));
-    pool.export().unwrap();
-
-    let view = sim::read(&world).unwrap();
-    let progress = millpond_verify::Progress::default();
-    let report = view.verify(&progress, &|_| ()).unwrap();
-    let named = |dataset: &Option<String>, path: &Option<Vec<u8>>| {
-        let path = String::from_utf8(path.clone().unwrap()).unwrap();
-        format!(
-            "{}/{}",
-            dataset.clone().unwrap(),
-            path.trim_start_matches('/')
-        )
-    };
-    let damaged = report.damaged.iter();
-    let mut damaged: Vec<String> = damaged.map(|one| named(&one.dataset, &one.path)).collect();
-    damaged.sort();
-    assert_eq!(damaged, wanted);
-    let losses = report.losses.objects.iter();
-    let mut losses: Vec<String> = losses.map(|one| named(&one.dataset, &one.path)).collect();
-    losses.sort();
-    assert_eq!(losses, wanted);
 }

@@ -6,6 +6,7 @@ mod cache_devices;
 mod caching;
 mod cloning;
 mod cloning_cuts;
+mod cloning_scans;
 mod crash;
 mod damaged;
 mod deferral;

@@ -495,7 +495,8 @@ impl<'a, V: Visitor + ?Sized> Traversal<'a, V> {
     ) -> Step {
         let is_read = block.leads_on() || V::READS_DATA;
         let max = block.object.tree.born_max;
-        let is_young = max.is_some_and(|max| block.pointer.allocation_birth() > max);
+        // A clone is as old as the block that it shares.
+        let is_young = max.is_some_and(|max| block.pointer.physical_birth() > max);
         if self.order == Some(Order::ChildrenFirst) {
             let step = self.visitor.accept(block);
             if step == Step::Stop {

@@ -17,7 +17,8 @@ pub struct Tree<T> {
     pub previous: Option<BlockPointer>,
     /// Blocks born up to this txg are skipped with everything below them.
     pub born_after: Option<Txg>,
-    /// Blocks born after this txg are not visited. Older blocks below them are.
+    /// Blocks that were written after this txg (their physical birth) are not visited. Older blocks below them are, and
+    /// clones of older blocks.
     pub born_max: Option<Txg>,
     /// The key of an encrypted dataset; without it, the set is traversed raw.
     pub key: Option<Arc<DatasetKey>>,

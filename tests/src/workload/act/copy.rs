@@ -8,6 +8,10 @@ const BLOCKS_MAX: u64 = 60;
 /// A file that is copied from.
 struct Origin {
     node: millpond_engine::Node,
+    /// Its number in the model.
+    id: u64,
+    /// Whether it is in the dataset that changes.
+    is_own: bool,
     bytes: Arc<Vec<u8>>,
     what: String,
 }
@@ -26,7 +30,7 @@ impl Life {
             // Only what is on stable storage is shared.
             pool.sync()?;
         }
-        let Some(origin) = self.origin(pool, files, tree, dataset)? else {
+        let Some(mut origin) = self.origin(pool, files, tree, dataset)? else {
             return Ok("nothing to copy".to_owned());
         };
         let plain: Vec<(Arc<Path>, Vec<u8>, u64)> = (tree.survey().1.iter())
@@ -80,6 +84,13 @@ impl Life {
             let bytes = Arc::new(origin.bytes[from..from + done].to_vec());
             copied += done;
             self.did(dataset, tree, Effect::Bytes { id, at, bytes });
+            // A file that is copied into itself has what was copied before.
+            if origin.is_own
+                && origin.id == id
+                && let Kind::File(bytes) = &tree.nodes[&id].kind
+            {
+                origin.bytes = Arc::clone(bytes);
+            }
         }
         let what = origin.what;
         Ok(format!(
@@ -114,7 +125,11 @@ impl Life {
             let their_files = self.files(pool, &other)?;
             return self.origin_in(&their_files, &theirs, &other);
         }
-        self.origin_in(files, tree, dataset)
+        let own = self.origin_in(files, tree, dataset)?;
+        Ok(own.map(|origin| Origin {
+            is_own: true,
+            ..origin
+        }))
     }
 
     fn origin_in(
@@ -134,6 +149,8 @@ impl Life {
         };
         Ok(Some(Origin {
             node,
+            id: named.id,
+            is_own: false,
             bytes: Arc::clone(bytes),
             what: format!("{dataset}/{}", String::from_utf8_lossy(named.name)),
         }))

@@ -8,10 +8,10 @@ use crate::history::append::HistoryEvent;
 use crate::pool::Pool;
 use crate::scan::{ScanEnd, ScanRefusal};
 use crate::sync::context::SyncContext;
-use millpond_env::Tunable;
-use millpond_ondisk::{Guid, ScanFunction, ScanPhys, Txg};
+use millpond_env::{Tunable, mark};
+use millpond_ondisk::{BlockPointer, Dva, Guid, ScanFunction, ScanPhys, Txg};
 use millpond_vdev::VdevConfig;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Active while leaves are deferred.
 const RESILVER_DEFER: &str = "com.datto:resilver_defer";
@@ -115,6 +115,52 @@ impl Pool {
             !(is_visited && covered.contains(leaf))
         });
         lacking.collect()
+    }
+
+    /// Notes blocks that get a further reference while a resilver runs. That reference may lie where the resilver has been,
+    /// and the others may be gone before it comes to them. So leaves that lack such a block lack it after this resilver
+    /// too, and the next one visits it. Returns whether that changed the logs of what leaves lack.
+    pub(crate) fn note_cloned(&self, cloned: &[BlockPointer], txg: Txg) -> bool {
+        let running = self.scan.with(|state| {
+            let is_resilver = state.phys.function == ScanFunction::Resilver;
+            (is_resilver && state.is_scanning()).then_some(state.phys.max_txg)
+        });
+        let Some(max) = running else {
+            return false;
+        };
+        let mut lacking: BTreeMap<Guid, BTreeSet<Txg>> = BTreeMap::new();
+        let topology = self.store.topology();
+        for (leaf, node) in topology.tree.leaves() {
+            let missed = topology.health.missed(leaf);
+            if missed.is_empty() {
+                continue;
+            }
+            let lacks = |pointer: &&BlockPointer| {
+                let birth = pointer.physical_birth().0;
+                // The pieces of a gang block may be on any vdev.
+                let is_here = |dva: Dva| dva.is_gang || node.top == Some(dva.vdev);
+                missed.iter().any(|range| range.contains(&birth)) && pointer.dvas().any(is_here)
+            };
+            let births = cloned
+                .iter()
+                .filter(lacks)
+                .map(BlockPointer::physical_birth);
+            let births: BTreeSet<Txg> = births.collect();
+            if !births.is_empty() {
+                lacking.insert(node.config.guid, births);
+            }
+        }
+        if lacking.is_empty() {
+            return false;
+        }
+        mark::hit("cloned-during-resilver");
+        let leaves: Vec<Guid> = lacking.keys().copied().collect();
+        self.scan.with(|state| {
+            for (leaf, births) in lacking {
+                state.losses.leaves.entry(leaf).or_default().extend(births);
+            }
+        });
+        self.keep_missed(leaves.into_iter(), max, txg)
     }
 
     /// Whether a resilver has made so little progress that it may start again.

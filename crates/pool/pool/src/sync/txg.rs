@@ -335,6 +335,9 @@ impl Pool {
             return Ok(());
         }
         ctx.sync_state.has_changes.store(true, Ordering::Relaxed);
+        if !cloned.is_empty() && self.note_cloned(&cloned, ctx.txg()) {
+            ctx.mark_config_dirty();
+        }
         let has_logs = ctx.feature_count(crate::space::maps::LOG_SPACE_MAP) > 0;
         if has_logs || ctx.pass() < DEFER_FREES_FROM_PASS {
             return self.release_blocks(ctx, &cloned, &dead);

@@ -1,0 +1,126 @@
+//! Scrubs and resilvers of blocks that files share.
+
+use crate::cloning::{LENGTH, RECORD, content, copy, copy_file, make, node, pool_on};
+use crate::scan::{finish, leaf, online, scanner, state};
+use crate::sim;
+use millpond_device::Device;
+use millpond_engine::{
+    Caller,
+    NewLayout::{Mirror, Single},
+    Scanner, ScrubRange, WriteAt,
+};
+use millpond_env::mark;
+use millpond_ondisk::ScanPhase;
+use millpond_sim::{World, noise};
+
+/// Overwrites where these bytes are stored.
+fn spoil(world: &World, bytes: &[u8]) {
+    let disk = world.disks()[0].clone();
+    let pages: Vec<u64> = disk.content().pages().map(|(offset, _)| offset).collect();
+    let sector = 512;
+    let mut spoiled = 0;
+    for offset in pages {
+        let mut page = vec![0; 4096];
+        disk.read(offset, &mut page).unwrap();
+        let at = page.chunks(sector).position(|now| now == &bytes[..sector]);
+        if let Some(at) = at {
+            disk.rot(offset + (at * sector) as u64, &noise(99, sector));
+            spoiled += 1;
+        }
+    }
+    assert_eq!(spoiled, 1, "a block is stored once");
+}
+
+#[test]
+fn all_files_that_share_a_lost_block_are_named() {
+    let world = World::without_journal(530);
+    let pool = pool_on(&world, &[(Single, 1)]);
+    let [a, b] = ["tank/a", "tank/b"].map(|name| pool.file_system(name).unwrap());
+    let source = make(&a, "source", &content(4));
+    pool.sync().unwrap();
+    copy_file(&a, &source, "copy");
+    copy_file(&b, &source, "elsewhere");
+    let kept = make(&a, "kept", &content(5));
+    pool.sync().unwrap();
+    drop((source, kept));
+    spoil(&world, &content(4)[2 * RECORD as usize..]);
+    let wanted = ["tank/a/copy", "tank/a/source", "tank/b/elsewhere"];
+
+    pool.inner().start_scrub(ScrubRange::All).unwrap();
+    while Scanner::default().slice(pool.inner()).unwrap() {}
+    let logged = pool.committed().unwrap().inner().logged_errors().unwrap();
+    assert_eq!(logged.len(), wanted.len(), "{logged:?}");
+    drop((a, b));
+    pool.export().unwrap();
+
+    let view = sim::read(&world).unwrap();
+    let progress = millpond_verify::Progress::default();
+    let report = view.verify(&progress, &|_| ()).unwrap();
+    let named = |dataset: &Option<String>, path: &Option<Vec<u8>>| {
+        let path = String::from_utf8(path.clone().unwrap()).unwrap();
+        format!(
+            "{}/{}",
+            dataset.clone().unwrap(),
+            path.trim_start_matches('/')
+        )
+    };
+    let damaged = report.damaged.iter();
+    let mut damaged: Vec<String> = damaged.map(|one| named(&one.dataset, &one.path)).collect();
+    damaged.sort();
+    assert_eq!(damaged, wanted);
+    let losses = report.losses.objects.iter();
+    let mut losses: Vec<String> = losses.map(|one| named(&one.dataset, &one.path)).collect();
+    losses.sort();
+    assert_eq!(losses, wanted);
+}
+
+#[test]
+fn a_resilver_misses_no_block_that_is_cloned_meanwhile() {
+    let _mark = mark::expect("cloned-during-resilver");
+    let mut rounds = 0;
+    for slices in 0.. {
+        let world = World::without_journal(540);
+        let pool = pool_on(&world, &[(Mirror, 2)]);
+        let files = pool.file_system("tank/a").unwrap();
+        // The resilver comes to it before it comes to the source.
+        let target = make(&files, "target", &content(1));
+        pool.sync().unwrap();
+        let away = leaf(&pool, 1);
+        pool.inner().offline_leaf(away, Default::default()).unwrap();
+        for number in 0..12 {
+            make(&files, &format!("other{number}"), &content(10 + number));
+        }
+        let source = make(&files, "source", &content(2));
+        pool.sync().unwrap();
+        online(&world, &pool, 1);
+        assert!(pool.inner().start_resilver().unwrap());
+        for _ in 0..slices {
+            scanner().slice(pool.inner()).unwrap();
+        }
+        if state(&pool).phase != ScanPhase::Scanning {
+            break;
+        }
+        // From here on only the target has these blocks.
+        copy(&files, (&source, 0), (&target, 0), LENGTH);
+        let (caller, at) = (Caller::root(), WriteAt::Offset(0));
+        files.write(&caller, &source, at, &content(3)).unwrap();
+        pool.sync().unwrap();
+        finish(&pool);
+        for _ in 0..3 {
+            pool.inner().start_resilver().unwrap();
+            finish(&pool);
+        }
+        assert!(!pool.inner().needs_resilver());
+        drop((files, source, target));
+        pool.export().unwrap();
+        sim::verify(&sim::read(&world).unwrap())
+            .unwrap_or_else(|found| panic!("after {slices} slices: {found}"));
+        world.disks()[0].set_absent(true);
+        let view = sim::read(&world).unwrap();
+        let files = view.dataset("tank/a").unwrap().file_system().unwrap();
+        let found = crate::cloning::bytes_of(&node(&files, "target"));
+        assert!(found == content(2), "after {slices} slices");
+        rounds += 1;
+    }
+    assert!(rounds > 3, "{rounds} slices");
+}
