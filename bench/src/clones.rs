@@ -6,54 +6,25 @@
 //! copy. The output shows how long each takes until it is on stable storage, and the memory of the process.
 #![forbid(unsafe_code)]
 
-use anyhow::{Context, Result};
-use millpond_engine::{Caller, FileSystem, NewMode, Node, Pool, PoolBuilder, WriteAt};
-use std::fs::File;
-use std::path::{Path, PathBuf};
+use anyhow::Result;
+use millpond_bench::large::{LargeFile, peak_mib};
+use millpond_engine::{Caller, FileSystem, NewMode, Node, Pool, WriteAt};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
 /// Bytes per write to the file.
 const PIECE_BYTES: u64 = 1 << 20;
 
-struct Plan {
-    folder: PathBuf,
-    blocks: u64,
-    record_bytes: u64,
-}
-
 fn main() -> Result<()> {
-    let mut plan = Plan {
-        folder: std::env::temp_dir(),
-        blocks: 1 << 20,
-        record_bytes: 512,
-    };
-    let mut arguments = std::env::args().skip(1);
-    while let Some(argument) = arguments.next() {
-        let value = arguments
-            .next()
-            .with_context(|| format!("{argument}: what?"))?;
-        match argument.as_str() {
-            "--folder" => plan.folder = PathBuf::from(value),
-            "--blocks" => plan.blocks = value.parse()?,
-            "--record" => plan.record_bytes = value.parse()?,
-            _ => anyhow::bail!("unknown argument {argument}"),
-        }
-    }
-    let scratch = tempfile::tempdir_in(&plan.folder)?;
+    let plan = LargeFile::from_arguments(1 << 20)?;
+    let scratch = plan.scratch()?;
     run(scratch.path(), &plan)
 }
 
-fn run(scratch: &Path, plan: &Plan) -> Result<()> {
-    let image = scratch.join("disk.img");
-    let bytes = plan.blocks * plan.record_bytes;
-    File::create(&image)?.set_len(2 * bytes + plan.blocks * 1024 + (4 << 30))?;
-    let pool = PoolBuilder::new("bench")
-        .single(&image)
-        .ashift(9)
-        .root_property("recordsize", &plan.record_bytes.to_string())
-        .root_property("compression", "off")
-        .create()?;
+fn run(scratch: &Path, plan: &LargeFile) -> Result<()> {
+    let bytes = plan.bytes();
+    let pool = plan.pool(scratch, 1024)?;
     let files = pool.file_system("bench")?;
     let caller = Caller::root();
     println!(
@@ -99,7 +70,12 @@ fn create(files: &Arc<FileSystem>, name: &[u8]) -> Result<Node> {
     Ok(node)
 }
 
-fn timed(what: &str, plan: &Plan, pool: &Pool, run: impl FnOnce() -> Result<()>) -> Result<()> {
+fn timed(
+    what: &str,
+    plan: &LargeFile,
+    pool: &Pool,
+    run: impl FnOnce() -> Result<()>,
+) -> Result<()> {
     let begun = Instant::now();
     run()?;
     let called = begun.elapsed().as_secs_f64();
@@ -108,13 +84,4 @@ fn timed(what: &str, plan: &Plan, pool: &Pool, run: impl FnOnce() -> Result<()>)
     let rate = plan.blocks as f64 / all;
     println!("| {what} | {called:.2} | {all:.2} | {rate:.0} |");
     Ok(())
-}
-
-/// Peak memory of the process in MiB.
-fn peak_mib() -> Result<u64> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let words = line.and_then(|line| line.split_whitespace().next());
-    let kib = words.context("no VmHWM in /proc/self/status")?;
-    Ok(kib.parse::<u64>()? / 1024)
 }

@@ -8,10 +8,10 @@
 //! number of txgs, and the memory of the process.
 #![forbid(unsafe_code)]
 
-use anyhow::{Context, Result};
-use millpond_engine::{Caller, FileSystem, NewMode, Node, Pool, PoolBuilder, WriteAt};
-use std::fs::File;
-use std::path::{Path, PathBuf};
+use anyhow::Result;
+use millpond_bench::large::{LargeFile, peak_mib};
+use millpond_engine::{Caller, FileSystem, NewMode, Node, Pool, WriteAt};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -22,44 +22,15 @@ const SMALL_FILE_BYTES: u64 = 16 << 20;
 /// How long the writer is measured before the removal.
 const BEFORE: Duration = Duration::from_secs(10);
 
-struct Plan {
-    folder: PathBuf,
-    blocks: u64,
-    record_bytes: u64,
-}
-
 fn main() -> Result<()> {
-    let mut plan = Plan {
-        folder: std::env::temp_dir(),
-        blocks: 8 << 20,
-        record_bytes: 512,
-    };
-    let mut arguments = std::env::args().skip(1);
-    while let Some(argument) = arguments.next() {
-        let value = arguments
-            .next()
-            .with_context(|| format!("{argument}: what?"))?;
-        match argument.as_str() {
-            "--folder" => plan.folder = PathBuf::from(value),
-            "--blocks" => plan.blocks = value.parse()?,
-            "--record" => plan.record_bytes = value.parse()?,
-            _ => anyhow::bail!("unknown argument {argument}"),
-        }
-    }
-    let scratch = tempfile::tempdir_in(&plan.folder)?;
+    let plan = LargeFile::from_arguments(8 << 20)?;
+    let scratch = plan.scratch()?;
     run(scratch.path(), &plan)
 }
 
-fn run(scratch: &Path, plan: &Plan) -> Result<()> {
-    let image = scratch.join("disk.img");
-    let file_bytes = plan.blocks * plan.record_bytes;
-    File::create(&image)?.set_len(2 * file_bytes + plan.blocks * 512 + (4 << 30))?;
-    let pool = PoolBuilder::new("bench")
-        .single(&image)
-        .ashift(9)
-        .root_property("recordsize", &plan.record_bytes.to_string())
-        .root_property("compression", "off")
-        .create()?;
+fn run(scratch: &Path, plan: &LargeFile) -> Result<()> {
+    let file_bytes = plan.bytes();
+    let pool = plan.pool(scratch, 512)?;
     let served = pool.served("bench")?;
     let files = served.files();
     let (root, caller) = (files.root()?, Caller::root());
@@ -146,17 +117,6 @@ fn written(
         peak_mib()?
     );
     Ok(())
-}
-
-/// Peak memory of the process since [`reset_peak`], in MiB.
-fn peak_mib() -> Result<u64> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let words = line.and_then(|line| line.split_whitespace().next());
-    Ok(words
-        .context("no VmHWM in /proc/self/status")?
-        .parse::<u64>()?
-        / 1024)
 }
 
 fn reset_peak() -> Result<()> {

@@ -1,6 +1,7 @@
 //! Shared parts of the benchmarks: reproducible random numbers, and the format of results.
 #![forbid(unsafe_code)]
 
+pub mod large;
 pub mod plot;
 
 /// An xorshift generator: the same numbers for every contender, also used for incompressible data.
