@@ -3,13 +3,15 @@
 use crate::cloning::{
     LENGTH, RECORD, bytes_of, content, copy, judged, judged_by_zdb, make, node, pool_on, remove,
 };
+use crate::crash::variants;
+use crate::exhaustive::is_all;
 use crate::sim;
 use millpond_engine::{
     Caller, NewLayout, NewLayout::Mirror, NewLayout::Single, SetAttributes, View, WriteAt,
 };
 use millpond_env::mark;
 use millpond_pool::CloneTotals;
-use millpond_sim::{PowerCut, Seed, World, noise};
+use millpond_sim::{Seed, World, noise};
 use std::collections::BTreeMap;
 
 /// What the files of `tank/a` and `tank/b` contain.
@@ -108,18 +110,11 @@ fn cut_during_cloning(seed: u64, tops: &[(NewLayout, usize)], does_fsync: bool, 
     }
     drop((a, b, pool));
     let journal = world.journal().len();
-    let is_all = std::env::var_os("MILLPOND_WRITING_ALL").is_some();
-    let cuts = if is_all { cuts * 20 } else { cuts };
+    let cuts = if is_all() { cuts * 20 } else { cuts };
     let step = (journal / cuts).max(1);
     let mut shared = 0;
     for (round, count) in (0..=journal).step_by(step).enumerate() {
-        let variants = [
-            PowerCut::EverythingWritten,
-            PowerCut::NothingUnflushed,
-            PowerCut::Torn(Seed::new(seed * 7919 + count as u64)),
-            PowerCut::First(1 + round % 5),
-            PowerCut::AllBut(round % 7),
-        ];
+        let variants = variants(seed, round, count);
         let variant = &variants[round % 5];
         let what = format!("seed {seed}: after {count} of {journal} requests, {variant:?}");
         let after = world.reborn(count, variant);

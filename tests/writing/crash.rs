@@ -20,6 +20,17 @@ fn cut(shape: &str, tops: &[(NewLayout, usize)], seed: u64, cuts_wanted: usize) 
     cut_with_copies(shape, tops, seed, cuts_wanted, 0);
 }
 
+/// The ways in which the power fails after `count` requests.
+pub(crate) fn variants(seed: u64, round: usize, count: usize) -> [PowerCut; 5] {
+    [
+        PowerCut::EverythingWritten,
+        PowerCut::NothingUnflushed,
+        PowerCut::Torn(Seed::new(seed * 7919 + count as u64)),
+        PowerCut::First(1 + round % 5),
+        PowerCut::AllBut(round % 7),
+    ]
+}
+
 fn cut_with_copies(
     shape: &str,
     tops: &[(NewLayout, usize)],
@@ -69,13 +80,7 @@ fn cut_with_copies(
     let step = (journal.len() / cuts).max(1);
     let (mut judged, mut tried) = (0, 0);
     for (round, count) in (0..=journal.len()).step_by(step).enumerate() {
-        let variants = [
-            PowerCut::EverythingWritten,
-            PowerCut::NothingUnflushed,
-            PowerCut::Torn(Seed::new(seed * 7919 + count as u64)),
-            PowerCut::First(1 + round % 5),
-            PowerCut::AllBut(round % 7),
-        ];
+        let variants = variants(seed, round, count);
         let chosen = if is_all {
             0..5
         } else {

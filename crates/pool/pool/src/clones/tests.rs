@@ -237,17 +237,21 @@ fn a_pool_with_tables_of_the_old_form_keeps_it_until_they_are_empty() {
     judge(&open_read_only(&world).unwrap(), &vec![third]);
 }
 
+/// A block with one reference beyond the first.
+fn referenced_twice(pool: &Pool) -> BlockPointer {
+    let block = pool.sync_task(|ctx| {
+        let pointer = write(ctx, 5, 8704);
+        ctx.add_reference(&pointer);
+        Ok(pointer)
+    });
+    block.unwrap()
+}
+
 #[test]
 fn deferred_frees_release_references_when_they_are_done() {
     let world = World::without_journal(404);
     let pool = make(&world, Shape::ONE, Arc::new(NoDatasets::default()));
-    let block = pool
-        .sync_task(|ctx| {
-            let pointer = write(ctx, 5, 8704);
-            ctx.add_reference(&pointer);
-            Ok(pointer)
-        })
-        .unwrap();
+    let block = referenced_twice(&pool);
     let defer = || {
         pool.sync_task(|ctx| {
             // The list of the txg before is emptied in this one, after this task.
@@ -267,13 +271,7 @@ fn deferred_frees_release_references_when_they_are_done() {
 fn metadata_never_consults_the_tables() {
     let world = World::without_journal(405);
     let pool = make(&world, Shape::ONE, Arc::new(NoDatasets::default()));
-    let block = pool
-        .sync_task(|ctx| {
-            let pointer = write(ctx, 5, 8704);
-            ctx.add_reference(&pointer);
-            Ok(pointer)
-        })
-        .unwrap();
+    let block = referenced_twice(&pool);
     let mut tables =
         CloneTables::load(&open_read_only(&world).unwrap(), &pool.maps.geometries()).unwrap();
     pool.sync_task(|ctx| {
