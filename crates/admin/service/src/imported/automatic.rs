@@ -7,9 +7,8 @@ use super::ImportedPools;
 use crate::change::checks::{open_to_look, open_to_write};
 use millpond_control::{ChangeError, Changed, NewSide, PoolChange};
 use millpond_device::{Device, DeviceError};
-use millpond_engine::Pool;
-use millpond_ondisk::{Guid, LeafLayout};
-use millpond_pool::import::read_labels;
+use millpond_engine::{NewDevice, Pool};
+use millpond_ondisk::LeafLayout;
 use millpond_pool::properties::PropertyValue;
 use std::collections::BTreeSet;
 
@@ -50,7 +49,11 @@ impl ImportedPools {
                 continue;
             };
             for (leaf, path) in live.inner().absent_leaves() {
-                if !is_leaf(&path, live.inner().guid(), leaf) {
+                // Opening it for writing would be noticed by others.
+                let looked = open_to_look(&path);
+                let is_back =
+                    |looked: NewDevice| live.inner().is_its_own(leaf, looked.device.as_ref());
+                if !looked.is_ok_and(is_back) {
                     continue;
                 }
                 let found = open_to_write(&path);
@@ -107,17 +110,6 @@ impl ImportedPools {
         }
         done
     }
-}
-
-/// Whether the labels of the device at a path are those of this leaf. Nothing is opened for writing, which others would
-/// notice.
-fn is_leaf(path: &str, pool: Guid, leaf: Guid) -> bool {
-    let Ok(found) = open_to_look(path) else {
-        return false;
-    };
-    let labels = read_labels(found.device.as_ref());
-    let mut labels = labels.iter().flatten();
-    labels.any(|label| label.pool_guid == pool && label.guid == leaf)
 }
 
 fn is_on(pool: &Pool) -> bool {

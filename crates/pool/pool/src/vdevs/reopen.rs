@@ -125,7 +125,8 @@ impl Pool {
 
     /// Whether a device carries the label of this leaf of this pool, and the label is not newer than the
     /// pool. The device may have been absent when the pool was opened after an export.
-    pub(crate) fn is_its_own(&self, leaf: Guid, device: &dyn Device) -> bool {
+    #[must_use]
+    pub fn is_its_own(&self, leaf: Guid, device: &dyn Device) -> bool {
         self.own_label(leaf, device).is_some()
     }
 
