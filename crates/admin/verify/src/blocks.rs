@@ -2,7 +2,7 @@
 
 use super::report::{LeafReport, Problem, ProblemKind};
 use super::{Progress, VerifyReport};
-use crate::shared::{LostShared, SharedKey, is_shared, shared_key};
+use crate::shared::{LostShared, SharedKey};
 use millpond_block::{Block, BlockAddress, BlockAudit, BlockError, BlockStore, LogBlock};
 use millpond_crypt::verify_indirect_block;
 use millpond_env::rank;
@@ -156,9 +156,9 @@ impl BlockVerifier<'_> {
     /// Whether to verify a block. A shared block is verified only once, and none after the pool's pointers
     /// referred to more data than fits on its devices.
     fn charge(&self, pointer: &BlockPointer) -> bool {
-        if is_shared(pointer) {
+        if pointer.is_shared() {
             let mut shared = self.shared.lock();
-            return shared.len() >= SHARED_MAX || shared.insert(shared_key(pointer));
+            return shared.len() >= SHARED_MAX || shared.insert(pointer.first_address());
         }
         // The allocated size in a forged pointer may be less than its physical size.
         let asize = pointer.asize_bytes().max(pointer.psize_bytes());
@@ -207,7 +207,7 @@ impl BlockVerifier<'_> {
             ProblemKind::Lost(words)
         };
         drop(report);
-        if !audit.is_readable && is_shared(pointer) {
+        if !audit.is_readable && pointer.is_shared() {
             self.lost_shared.lock().add(pointer, address);
         }
         (self.on_problem)(&Problem {

@@ -8,26 +8,12 @@ use crate::{Problem, ProblemKind};
 use millpond_block::{BlockAddress, BlockStore};
 use millpond_env::sync::Arc;
 use millpond_env::thread;
-use millpond_ondisk::{BlockPointer, ObjectType};
+use millpond_ondisk::{BlockPointer, VdevId};
 use millpond_traverse::{Fault, Step, Traversal, Tree, Visit, Visitor};
 use std::collections::{HashMap, HashSet};
 
-/// The first address of a block: vdev and offset, as in a pointer.
-pub(crate) type SharedKey = (u64, u64);
-
-pub(crate) fn shared_key(pointer: &BlockPointer) -> SharedKey {
-    (pointer.words[0], pointer.words[1])
-}
-
-/// Whether other blocks may refer to the same data. The one that was cloned does not say so.
-pub(crate) fn is_shared(pointer: &BlockPointer) -> bool {
-    is_content(pointer) && (pointer.is_dedup() || pointer.physical_birth() < pointer.birth())
-}
-
-/// Only data blocks can be shared. Each metadata block has exactly one parent.
-fn is_content(pointer: &BlockPointer) -> bool {
-    pointer.level().0 == 0 && pointer.object_type() != ObjectType::DNODE
-}
+/// A block, by the vdev and offset of its first copy.
+pub(crate) type SharedKey = Option<(VdevId, u64)>;
 
 /// The shared blocks that are lost, and where each was found.
 #[derive(Debug, Default)]
@@ -38,7 +24,7 @@ pub(crate) struct LostShared {
 impl LostShared {
     /// Adds a block. Those beyond [`LOST_BLOCKS_MAX`] are not searched for.
     pub(crate) fn add(&mut self, pointer: &BlockPointer, address: BlockAddress) {
-        let key = shared_key(pointer);
+        let key = pointer.first_address();
         if self.blocks.len() < LOST_BLOCKS_MAX || self.blocks.contains_key(&key) {
             self.blocks.entry(key).or_default().insert(address);
         }
@@ -77,12 +63,12 @@ impl Visitor for Search<'_> {
 
     fn visit(&self, block: &Visit<'_, Self>) -> Step {
         let (pointer, address) = (block.pointer, block.address());
-        if pointer.is_embedded() || !is_content(pointer) {
+        // The block that was cloned was verified by itself.
+        if !pointer.is_shared() {
             return Step::Descend;
         }
-        let found = self.lost.blocks.get(&shared_key(pointer));
-        // The block that was cloned was verified by itself.
-        if is_shared(pointer) && found.is_some_and(|known| !known.contains(&address)) {
+        let found = self.lost.blocks.get(&pointer.first_address());
+        if found.is_some_and(|known| !known.contains(&address)) {
             (self.on_problem)(&Problem {
                 address,
                 birth: Some(pointer.physical_birth()),

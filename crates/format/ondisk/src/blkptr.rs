@@ -236,6 +236,20 @@ impl BlockPointer {
             Endian::Big
         }
     }
+    /// Whether other pointers may refer to the same data block: it is deduplicated, or a clone of an older one. The
+    /// pointer that was cloned does not say so. Each metadata block has exactly one pointer.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        let is_metadata = self.level().0 > 0 || self.object_type() == ObjectType::DNODE;
+        let is_content = !self.is_embedded() && !is_metadata;
+        is_content && (self.is_dedup() || self.physical_birth() < self.birth())
+    }
+    /// The vdev and the offset in bytes of the first copy; `None` if the pointer has no address.
+    #[must_use]
+    pub fn first_address(&self) -> Option<(VdevId, u64)> {
+        let first = self.dvas().next()?;
+        Some((first.vdev, first.offset_bytes))
+    }
     /// The pointer of a clone of the block that is born in `txg`: it keeps the time at which the block was written.
     #[must_use]
     pub fn cloned_in(&self, txg: Txg) -> Self {

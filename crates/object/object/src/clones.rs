@@ -37,6 +37,14 @@ pub fn is_clonable(pointer: &BlockPointer) -> bool {
         && !is_redacted
 }
 
+/// What a descent to a data block found: its pointer, or the default pointer for a hole, also one above the leaves.
+fn of_data<L: Into<u64>>(pointer: BlockPointer, level: L) -> BlockPointer {
+    match level.into() {
+        0 if !pointer.is_hole() => pointer,
+        _ => BlockPointer::default(),
+    }
+}
+
 impl Object {
     /// The pointer of a data block as of the last sync; `None` if the block has changed since.
     ///
@@ -65,12 +73,7 @@ impl Object {
             if let Some((pointer, level)) = found
                 && Arc::ptr_eq(&self.state().synced, &synced)
             {
-                let is_block = level == 0 && !pointer.is_hole();
-                return Ok(Some(if is_block {
-                    pointer
-                } else {
-                    BlockPointer::default()
-                }));
+                return Ok(Some(of_data(pointer, level)));
             }
         }
     }
@@ -178,11 +181,6 @@ impl ObjectView {
             return Ok(BlockPointer::default());
         }
         let (pointer, level) = self.tree().descend(0, id.0)?;
-        let is_block = level == 0 && !pointer.is_hole();
-        Ok(if is_block {
-            pointer
-        } else {
-            BlockPointer::default()
-        })
+        Ok(of_data(pointer, level))
     }
 }

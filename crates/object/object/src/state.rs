@@ -378,7 +378,8 @@ impl State {
     }
 
     /// Changes bytes of a block whose content is known up to this slot: it is in a slot, or `base` gives the
-    /// content of the synced tree or of the original. From this slot on the block is no clone. Returns the number of bytes that became dirty.
+    /// content of the synced tree or of the original. From this slot on the block is no clone. Returns the number of
+    /// bytes that became dirty.
     pub(crate) fn patch(
         &mut self,
         index: usize,

@@ -16,7 +16,7 @@ use millpond_ondisk::intent_log::{
     LogRecordFrame, LogRecordFrames, LoggedPointers,
 };
 use millpond_ondisk::{
-    BLOCK_POINTER_BYTES, BlockId, BlockPointer, Endian, IntentLogHeader, Level, ObjectId, Txg,
+    BLOCK_POINTER_BYTES, BlockId, BlockPointer, Dva, Endian, IntentLogHeader, Level, ObjectId, Txg,
 };
 use millpond_vdev::{Health, LeafHealth};
 use std::collections::BTreeSet;
@@ -299,7 +299,7 @@ impl Walk<'_> {
     /// Whether a pointer of a clone record can be one to a data block of the last committed state. Others end the log.
     fn may_be_referenced(&self, pointer: &BlockPointer) -> bool {
         let topology = self.store.topology();
-        let is_inside = |dva: millpond_ondisk::Dva| {
+        let is_inside = |dva: Dva| {
             let end = dva.offset_bytes.checked_add(dva.asize_bytes);
             let top = topology.tree.top(dva.vdev);
             top.is_some_and(|top| end.is_some_and(|end| end <= top.config.asize_bytes))

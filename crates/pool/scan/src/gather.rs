@@ -3,7 +3,7 @@
 use crate::scanner::Limits;
 use millpond_block::{BlockAddress, LogBlock, Topology};
 use millpond_env::Clock;
-use millpond_ondisk::{BlockPointer, EmbeddedKind, ObjectId, ObjectType, Txg};
+use millpond_ondisk::{BlockPointer, EmbeddedKind, ObjectId, Txg, VdevId};
 use millpond_traverse::{Bookmark, Fault, LogVisit, Step, Visit, Visitor};
 use millpond_vdev::LeafId;
 use std::cell::{Cell, RefCell};
@@ -19,16 +19,9 @@ pub(crate) struct Found {
     pub(crate) logged_under: ObjectId,
 }
 
-impl Found {
-    /// The first address of the block: vdev and offset, as in its pointer.
-    pub(crate) fn place(&self) -> (u64, u64) {
-        (self.pointer.words[0], self.pointer.words[1])
-    }
-}
-
 /// Blocks that deduplication or cloning shares, by their first address, so that a slice reads each once: those that were
 /// found after the one that is read.
-pub(crate) type SharedBlocks = HashMap<(u64, u64), Vec<Found>>;
+pub(crate) type SharedBlocks = HashMap<Option<(VdevId, u64)>, Vec<Found>>;
 
 /// The blocks of a slice, and what was seen on the way.
 pub(crate) struct Gathered<'a> {
@@ -115,10 +108,7 @@ impl<'a> Gathered<'a> {
         let bytes = pointer.asize_bytes();
         self.examined_bytes
             .set(self.examined_bytes.get().saturating_add(bytes));
-        let is_content = pointer.level().0 == 0 && pointer.object_type() != ObjectType::DNODE;
-        let is_shared =
-            is_content && (pointer.is_dedup() || pointer.physical_birth() < pointer.birth());
-        let is_again = is_shared && self.is_again(found);
+        let is_again = pointer.is_shared() && self.is_again(found);
         if is_again || self.is_resilver && !self.is_lacking(pointer) {
             self.skipped_bytes
                 .set(self.skipped_bytes.get().saturating_add(bytes));
@@ -129,7 +119,11 @@ impl<'a> Gathered<'a> {
 
     /// Whether the slice reads a shared block already. If it is lost, it is lost here too.
     fn is_again(&self, found: Found) -> bool {
-        match self.shared.borrow_mut().entry(found.place()) {
+        match self
+            .shared
+            .borrow_mut()
+            .entry(found.pointer.first_address())
+        {
             Entry::Vacant(entry) => {
                 entry.insert(vec![]);
                 false

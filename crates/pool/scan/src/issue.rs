@@ -145,7 +145,12 @@ impl Shared<'_> {
     /// Logs a block, and all that share it.
     fn log(&self, outcome: &mut SliceOutcome, found: &Found) {
         log(outcome, found);
-        for other in self.also.get(&found.place()).into_iter().flatten() {
+        for other in self
+            .also
+            .get(&found.pointer.first_address())
+            .into_iter()
+            .flatten()
+        {
             log(outcome, other);
         }
     }

@@ -176,7 +176,7 @@ impl<'a, 'p> Batch<'a, 'p> {
         if !may_be_cloned(pointer) {
             return Err(invalid("a block of another kind got a reference", 0));
         }
-        let Some((vdev, offset)) = place(pointer) else {
+        let Some((vdev, offset)) = pointer.first_address() else {
             return Ok(());
         };
         self.demand_table(vdev)?;
@@ -194,7 +194,7 @@ impl<'a, 'p> Batch<'a, 'p> {
         if self.tables.tables.is_empty() || !may_be_cloned(pointer) {
             return Ok(false);
         }
-        let Some((vdev, offset)) = place(pointer) else {
+        let Some((vdev, offset)) = pointer.first_address() else {
             return Ok(false);
         };
         let Some(table) = self.tables.tables.get(&vdev) else {
@@ -319,12 +319,6 @@ impl<'a, 'p> Batch<'a, 'p> {
         let bonus = table.phys.encode();
         object.set_bonus(ctx.tx(), bonus).reading(WHAT)
     }
-}
-
-/// The table and key of a block: its first address.
-fn place(pointer: &BlockPointer) -> Option<(VdevId, u64)> {
-    let first = pointer.dvas().next()?;
-    Some((first.vdev, first.offset_bytes))
 }
 
 fn stored_count(
