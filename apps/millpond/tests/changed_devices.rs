@@ -189,6 +189,26 @@ fn a_device_that_shrank_is_refused_and_its_vdev_keeps_its_size() {
 }
 
 #[test]
+fn a_new_side_with_sectors_that_no_vdev_can_have_is_refused() {
+    let stage = Stage::new(&["a", "b"], 128);
+    stage.quietly("zpool create tank @a");
+    for command in ["attach", "replace"] {
+        for (value, words) in [
+            ("off", "ashift must be a number."),
+            ("1b", "ashift must be a number."),
+            (
+                "17",
+                "invalid 'ashift=17' property: only values between 9 and 16 are allowed.",
+            ),
+        ] {
+            let line = format!("zpool {command} -o ashift={value} tank @a @b");
+            stage.refused(&line, words);
+        }
+    }
+    stage.quietly("zpool attach -o ashift=12 tank @a @b");
+}
+
+#[test]
 fn log_vdevs_are_removed() {
     let stage = Stage::new(&["a", "b", "l", "m", "n"], 128);
     stage.quietly("zpool create tank mirror @a @b log @n mirror @l @m");

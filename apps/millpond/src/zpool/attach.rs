@@ -1,7 +1,7 @@
 //! `zpool attach`, `zpool detach` and `zpool replace`.
 
 use super::change_text::{Verb, message};
-use super::create::resolve;
+use super::create::{ashift_of, resolve};
 use super::device_state::find;
 use super::manage::require;
 use super::wait;
@@ -84,12 +84,13 @@ fn refused(session: &mut Session, action: &str, error: &ChangeError) -> Ending {
     Err(Failure::Status(REFUSED))
 }
 
-/// Only `ashift` may be set; the sectors of the vdev stay as they are.
+/// Only `ashift` may be set, to a value that vdevs can have; the sectors of the vdev stay as they are.
 fn check_options(parsed: &Parsed) -> Result<(), Failure> {
-    for value in parsed.values("o") {
-        if !value.starts_with("ashift=") {
+    for option in parsed.values("o") {
+        let Some(value) = option.strip_prefix("ashift=") else {
             return Err(Failure::Usage(String::new()));
-        }
+        };
+        ashift_of(value)?;
     }
     Ok(())
 }

@@ -268,7 +268,8 @@ pub fn plain_number(name: &str, value: &str) -> String {
     crate::text::size::parse(value).map_or_else(|_| value.to_owned(), |bytes| bytes.to_string())
 }
 
-fn ashift_of(value: &str) -> Result<Option<u8>, Failure> {
+/// Parses a value of `ashift`. `None` is 0: what the devices report.
+pub fn ashift_of(value: &str) -> Result<Option<u8>, Failure> {
     let number: u64 = value
         .parse()
         .map_err(|_| Failure::Refused("ashift must be a number.".into()))?;

@@ -189,15 +189,23 @@ fn online(pool: &Pool, leaves: &[u64], expand: bool) -> Result<(), ChangeError> 
     Ok(())
 }
 
+/// Tries to open lost devices at their last paths: all, or those of `leaves`. Those that open are used again.
+pub(crate) fn reopen_lost(pool: &Pool, leaves: Option<&[u64]>) -> Result<(), ChangeError> {
+    for (guid, path) in pool.inner().lost_leaves(false) {
+        if leaves.is_some_and(|meant| !meant.contains(&guid.0)) {
+            continue;
+        }
+        if let Ok(found) = open_to_write(&path) {
+            pool.inner().reopen_leaf(guid, &found.device)?;
+        }
+    }
+    Ok(())
+}
+
 /// Looks at the devices of a pool again, by their paths.
 fn reopen(pool: &Pool) -> Result<(), ChangeError> {
     let engine = pool.inner();
-    let lost = engine.lost_leaves(false);
-    for (leaf, path) in &lost {
-        if let Ok(found) = open_to_write(path) {
-            engine.reopen_leaf(*leaf, &found.device)?;
-        }
-    }
+    reopen_lost(pool, None)?;
     for (leaf, path) in engine.open_leaves() {
         let is_gone = std::fs::metadata(&path)
             .is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);

@@ -264,7 +264,8 @@ impl ImportedPools {
             checks::check_use(self, &side.devices(), Some(pool))?;
         }
         if let PoolChange::Clear { leaves } = change {
-            self.look_again(pool, leaves.as_deref())?;
+            // The pool continues without those that do not open, or stays suspended.
+            apply::reopen_lost(&self.writable(pool)?, leaves.as_deref())?;
         }
         let listed = match change {
             PoolChange::Detach { .. } => self.spares_of(pool),
@@ -284,21 +285,6 @@ impl ImportedPools {
             PoolChange::Add(_) | PoolChange::RemoveAuxiliary { .. } | PoolChange::Detach { .. }
         ) {
             self.hold_auxiliaries(pool);
-        }
-        Ok(())
-    }
-
-    /// Tries to open lost devices at their last paths. Those that open are used again. For the others, the
-    /// pool continues without them or stays suspended.
-    fn look_again(&self, pool: &str, leaves: Option<&[u64]>) -> Result<(), ChangeError> {
-        let live = self.writable(pool)?;
-        for (guid, path) in live.inner().lost_leaves(false) {
-            if leaves.is_some_and(|meant| !meant.contains(&guid.0)) {
-                continue;
-            }
-            if let Ok(found) = checks::open_to_write(&path) {
-                live.inner().reopen_leaf(guid, &found.device)?;
-            }
         }
         Ok(())
     }
