@@ -76,7 +76,7 @@ fn plan_one(tree: &VdevTree, vdev: VdevId, offset_bytes: u64, size_bytes: u64) {
                 AuditStep::Read(reads) => {
                     let zeros = reads
                         .iter()
-                        .map(|read| Ok(vec![0; read.length_bytes as usize]));
+                        .map(|read| Ok(vec![0; read.length_bytes as usize].into()));
                     outcomes = zeros.collect();
                 }
                 AuditStep::Done(_) => break,

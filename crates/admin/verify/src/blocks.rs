@@ -9,7 +9,7 @@ use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex};
 use millpond_ondisk::{BlockPointer, EmbeddedKind};
 use millpond_traverse::{Budget, Fault, LogVisit, Spent, Step, Visit, Visitor};
-use millpond_vdev::{AuditFinding, Verdict};
+use millpond_vdev::{AuditFinding, LeafBytes, Verdict};
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
@@ -143,7 +143,7 @@ impl BlockVerifier<'_> {
         pointer: &BlockPointer,
         address: BlockAddress,
         audit: Result<BlockAudit, BlockError>,
-    ) -> Option<Arc<Vec<u8>>> {
+    ) -> Option<Arc<LeafBytes>> {
         match audit {
             Ok(audit) => self.note(pointer, address, audit),
             Err(error) => {
@@ -177,7 +177,7 @@ impl BlockVerifier<'_> {
         pointer: &BlockPointer,
         address: BlockAddress,
         audit: BlockAudit,
-    ) -> Option<Arc<Vec<u8>>> {
+    ) -> Option<Arc<LeafBytes>> {
         self.progress.add_block(pointer.asize_bytes());
         self.progress.add_read(audit.read_bytes);
         let topology = self.store.topology();

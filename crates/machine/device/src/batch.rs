@@ -56,11 +56,31 @@ impl fmt::Debug for Located<'_> {
     }
 }
 
+/// The bytes of a read of [`read_batch`]: a vector, or the memory of direct I/O.
+#[derive(Debug)]
+pub enum BatchBytes {
+    /// A vector.
+    Plain(Vec<u8>),
+    /// Memory of direct I/O, which is reused when it is dropped.
+    Direct(AlignedBuf),
+}
+
+impl std::ops::Deref for BatchBytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Plain(bytes) => bytes,
+            Self::Direct(memory) => memory.bytes(),
+        }
+    }
+}
+
 /// Performs reads of any number of devices, in parallel where the system and the devices allow it.
 ///
 /// The outcomes are in the order of the reads. Each is what [`Device::read_vec`] returns. All bytes are in
 /// memory at the same time.
-pub fn read_batch(reads: &[DeviceRead<'_>]) -> Vec<Result<Vec<u8>, DeviceError>> {
+pub fn read_batch(reads: &[DeviceRead<'_>]) -> Vec<Result<BatchBytes, DeviceError>> {
     read_batch_watched(reads, &Unwatched)
 }
 
@@ -69,8 +89,11 @@ pub fn read_batch(reads: &[DeviceRead<'_>]) -> Vec<Result<Vec<u8>, DeviceError>>
 pub fn read_batch_watched(
     reads: &[DeviceRead<'_>],
     watch: &dyn Watch,
-) -> Vec<Result<Vec<u8>, DeviceError>> {
-    let alone = |(at, read): (usize, &DeviceRead<'_>)| read.perform(at, Vec::new(), watch);
+) -> Vec<Result<BatchBytes, DeviceError>> {
+    let alone = |(at, read): (usize, &DeviceRead<'_>)| {
+        let outcome = read.perform(at, Vec::new(), watch);
+        outcome.map(BatchBytes::Plain)
+    };
     if reads.len() < 2 {
         return reads.iter().enumerate().map(alone).collect();
     }
@@ -85,39 +108,42 @@ pub fn read_batch_watched(
         drop(located);
         return reads.iter().enumerate().map(alone).collect();
     }
-    let mut memory: Vec<Vec<u8>> = reads
+    let mut memory: Vec<Option<Target<'_>>> = reads
         .iter()
         .zip(&located)
-        .map(|(read, located)| match located {
-            Some(_) => Vec::with_capacity(read.length_bytes),
-            None => vec![],
-        })
+        .map(|(read, located)| Some(Target::of(read, located.as_ref()?)))
         .collect();
     let runs = placed_runs(&located);
     for run in &runs {
         watch.begun(run.clone());
     }
-    let outcomes = together(reads, &located, &mut memory);
+    let outcomes = together(reads, &mut memory);
     for run in runs {
         watch.ended(run);
     }
-    drop(located);
     let mut outcomes = outcomes.into_iter();
+    let memory: Vec<Option<BatchBytes>> = memory
+        .into_iter()
+        .map(|target| Some(target?.bytes))
+        .collect();
+    drop(located);
     reads
         .iter()
         .enumerate()
         .zip(memory)
-        .map(|((at, read), bytes)| match outcomes.next().flatten() {
-            Some(Outcome::Done) => Ok(bytes),
-            Some(Outcome::Failed(errno)) => Err(DeviceError::io(
-                "read",
-                read.offset_bytes,
-                read.length_bytes as u64,
-                &errno.into(),
-            )),
-            // A read that the ring returned undone begins a second time.
-            Some(Outcome::Again) | None => alone((at, read)),
-        })
+        .map(
+            |((at, read), bytes)| match (outcomes.next().flatten(), bytes) {
+                (Some(Outcome::Done), Some(bytes)) => Ok(bytes),
+                (Some(Outcome::Failed(errno)), _) => Err(DeviceError::io(
+                    "read",
+                    read.offset_bytes,
+                    read.length_bytes as u64,
+                    &errno.into(),
+                )),
+                // A read that the ring returned undone begins a second time.
+                _ => alone((at, read)),
+            },
+        )
         .collect()
 }
 
@@ -134,52 +160,61 @@ fn placed_runs(located: &[Option<Located<'_>>]) -> Vec<Range<usize>> {
     runs
 }
 
-/// Performs the reads that have a position in a file; `None` for the others.
-fn together(
-    reads: &[DeviceRead<'_>],
-    located: &[Option<Located<'_>>],
-    memory: &mut [Vec<u8>],
-) -> Vec<Option<Outcome>> {
-    let direct: Vec<Option<BorrowedFd<'_>>> = (reads.iter().zip(located))
-        .map(|(read, located)| {
-            let located = located.as_ref()?;
-            let length_bytes = read.length_bytes as u64;
-            located.file.direct_fd(located.offset_bytes, length_bytes)
-        })
-        .collect();
-    let mut aligned: Vec<Option<AlignedBuf>> = (reads.iter().zip(&direct))
-        .map(|(read, direct)| direct.map(|_| AlignedBuf::new(read.length_bytes)))
-        .collect();
-    let mut transfer = Transfer::default();
-    let targets = memory.iter_mut().zip(&mut aligned).zip(direct);
-    for ((read, located), ((bytes, aligned), direct)) in reads.iter().zip(located).zip(targets) {
-        let Some(located) = located else { continue };
-        if let (Some(aligned), Some(direct)) = (aligned, direct) {
-            transfer.read_over(direct, located.offset_bytes, aligned.bytes_mut());
-            continue;
+/// Where a read that has a position in a file goes.
+struct Target<'a> {
+    file: BorrowedFd<'a>,
+    offset_bytes: u64,
+    /// Empty, with room for the read, if it is a vector.
+    bytes: BatchBytes,
+}
+
+impl<'a> Target<'a> {
+    fn of(read: &DeviceRead<'_>, located: &'a Located<'a>) -> Self {
+        let offset_bytes = located.offset_bytes;
+        let direct = (located.file).direct_fd(offset_bytes, read.length_bytes as u64);
+        Self {
+            file: direct.unwrap_or_else(|| located.file.file().as_fd()),
+            offset_bytes,
+            bytes: match direct {
+                Some(_) => BatchBytes::Direct(AlignedBuf::new(read.length_bytes)),
+                None => BatchBytes::Plain(Vec::with_capacity(read.length_bytes)),
+            },
         }
-        // The capacity is at least what was reserved.
-        let (spare, _) = bytes.spare_capacity_mut().split_at_mut(read.length_bytes);
-        transfer.read(located.file.file().as_fd(), located.offset_bytes, spare);
     }
-    let mut outcomes = if transfer.perform() {
-        transfer.outcomes()
-    } else {
-        vec![]
+}
+
+/// Performs the reads that have a target; `None` for the others.
+fn together(reads: &[DeviceRead<'_>], targets: &mut [Option<Target<'_>>]) -> Vec<Option<Outcome>> {
+    let mut transfer = Transfer::default();
+    for (read, target) in reads.iter().zip(targets.iter_mut()) {
+        let Some(target) = target else { continue };
+        match &mut target.bytes {
+            BatchBytes::Direct(memory) => {
+                transfer.read_over(target.file, target.offset_bytes, memory.bytes_mut());
+            }
+            BatchBytes::Plain(bytes) => {
+                // The capacity is at least what was reserved.
+                let (spare, _) = bytes.spare_capacity_mut().split_at_mut(read.length_bytes);
+                transfer.read(target.file, target.offset_bytes, spare);
+            }
+        }
+    }
+    let is_performed = transfer.perform();
+    let mut outcomes = match is_performed {
+        true => transfer.outcomes(),
+        false => vec![],
     }
     .into_iter();
-    let outcomes: Vec<Option<Outcome>> = located
-        .iter()
-        .map(|located| located.as_ref().and_then(|_| outcomes.next()))
-        .collect();
-    let filled = memory.iter_mut().zip(&aligned);
-    for ((read, outcome), (bytes, aligned)) in reads.iter().zip(&outcomes).zip(filled) {
-        match aligned {
-            _ if *outcome != Some(Outcome::Done) => {}
-            Some(aligned) => bytes.extend_from_slice(aligned.bytes()),
+    let each = reads.iter().zip(targets);
+    each.map(|(read, target)| {
+        let outcome = target.as_mut().and_then(|_| outcomes.next());
+        if let (Some(Outcome::Done), Some(target)) = (outcome, target)
+            && let BatchBytes::Plain(bytes) = &mut target.bytes
+        {
             // SAFETY: this length was reserved, and the kernel filled all of it.
-            None => unsafe { bytes.set_len(read.length_bytes) },
+            unsafe { bytes.set_len(read.length_bytes) };
         }
-    }
-    outcomes
+        outcome
+    })
+    .collect()
 }

@@ -10,7 +10,7 @@ use crate::batch::Located;
 use crate::ring::{Outcome, Transfer};
 use crate::write_back::WriteBackGate;
 use crate::{Device, DeviceError, DiscardSupport, ReadRequest, WriteRequest};
-pub(crate) use aligned::AlignedBuf;
+pub use aligned::AlignedBuf;
 use direct::DirectOpening;
 use durable::DurableOpening;
 use millpond_env::sync::OnceLock;

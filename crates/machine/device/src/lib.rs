@@ -33,10 +33,11 @@ mod watch;
 mod write_back;
 
 pub use backend::{DirectIo, IoBackend};
-pub use batch::{DeviceRead, Located, read_batch, read_batch_watched};
+pub use batch::{BatchBytes, DeviceRead, Located, read_batch, read_batch_watched};
 pub use discards::DiscardSupport;
 pub use discover::{Candidate, Discovery, SearchOptions, default_search_paths, discover};
 pub use error::DeviceError;
+pub use file::AlignedBuf;
 pub use file::{FileDevice, LockState, OpenOptions};
 pub use gpt::{GptError, GptPartition, read_gpt};
 pub use memory::MemoryDevice;

@@ -9,8 +9,8 @@ use millpond_checksum::{Checksummer, Form, GangVerifier, find_gang_header};
 use millpond_env::sync::Arc;
 use millpond_ondisk::{BlockPointer, DecodeError, Dva, GANG_HEADER_BYTES, GangHeader};
 use millpond_vdev::{
-    AuditFinding, AuditPlan, AuditStep, BlockRange, Health, LeafHealth, LeafId, LeafOutcome,
-    LeafRead, PlanError, VdevKind, Verdict,
+    AuditFinding, AuditPlan, AuditStep, BlockRange, Health, LeafBytes, LeafHealth, LeafId,
+    LeafOutcome, LeafRead, PlanError, VdevKind, Verdict,
 };
 
 /// What every device holds of one block.
@@ -25,7 +25,7 @@ pub struct BlockAudit {
     /// Whether at least one copy of the whole block is right.
     pub is_readable: bool,
     /// The stored bytes of that copy; `None` after [`BlockStore::heal_batch`].
-    pub stored: Option<Arc<Vec<u8>>>,
+    pub stored: Option<Arc<LeafBytes>>,
     /// What [`BlockStore::heal_batch`] wrote.
     pub healed: Healed,
     /// Writes that repair the block, not begun yet.
@@ -213,7 +213,7 @@ impl BlockStore {
             stored = match gang_header {
                 Some(bytes) if depth < GANG_DEPTH_MAX => {
                     let joined = self.audit_pieces(audited, &bytes, audit, depth);
-                    joined.map(Arc::new)
+                    joined.map(|bytes| Arc::new(bytes.into()))
                 }
                 _ => None,
             };
@@ -231,7 +231,7 @@ impl BlockStore {
         audited: Audited<'_>,
         dva: Dva,
         audit: &mut BlockAudit,
-    ) -> Option<Arc<Vec<u8>>> {
+    ) -> Option<Arc<LeafBytes>> {
         let Audited {
             topology,
             pointer,
@@ -434,7 +434,7 @@ impl BlockStore {
         begun: Begun,
         audit: &mut BlockAudit,
         verify: &mut dyn FnMut(&[u8]) -> bool,
-    ) -> Option<Arc<Vec<u8>>> {
+    ) -> Option<Arc<LeafBytes>> {
         let Audited { topology, mode, .. } = audited;
         let range = begun.range;
         let mut first = begun.outcomes;

@@ -15,7 +15,7 @@
 
 use crate::io_stats::IoClass;
 use millpond_device::{
-    Device, DeviceError, DeviceRead, Watch, WriteRequest, next_run, read_batch_watched,
+    BatchBytes, Device, DeviceError, DeviceRead, Watch, WriteRequest, next_run, read_batch_watched,
 };
 use millpond_env::rank;
 use millpond_env::sync::atomic::{AtomicU32, Ordering};
@@ -211,7 +211,7 @@ impl LeafQueue {
         class: IoClass,
         reads: &[DeviceRead<'_>],
         watch: &dyn Watch,
-    ) -> Vec<Result<Vec<u8>, DeviceError>> {
+    ) -> Vec<Result<BatchBytes, DeviceError>> {
         let mut outcomes = Vec::with_capacity(reads.len());
         let mut rest = reads;
         while !rest.is_empty() {

@@ -7,12 +7,12 @@ use crate::leaf_counters::{LeafCounters, LeafStats};
 use crate::leaf_status::LeafMonitor;
 use crate::requests::{NoAnswer, Pending};
 use crate::unflushed::FlushFailure;
-use millpond_device::{Device, DeviceError, DeviceRead, read_batch_watched};
+use millpond_device::{BatchBytes, Device, DeviceError, DeviceRead, read_batch_watched};
 use millpond_env::sync::Arc;
 use millpond_ondisk::{BlockPointer, Guid};
 use millpond_vdev::{
-    AuditFinding, Blame, BlameReason, IndirectTables, LeafFault, LeafId, LeafOutcome, LeafRead,
-    LeafTable, VdevTree, Verdict,
+    AuditFinding, Blame, BlameReason, IndirectTables, LeafBytes, LeafFault, LeafId, LeafOutcome,
+    LeafRead, LeafTable, VdevTree, Verdict,
 };
 use std::ops::Range;
 use std::time::Duration;
@@ -233,7 +233,7 @@ impl Topology {
         let outcomes = asked.into_iter().map(|asked| {
             asked?;
             let outcome = outcomes.next().ok_or(LeafFault::Io)?;
-            outcome.map_err(|error| fault(&error))
+            outcome.map(leaf_bytes).map_err(|error| fault(&error))
         });
         outcomes.collect()
     }
@@ -330,7 +330,7 @@ impl Topology {
                 Some(fault) => Err(*fault),
                 None => {
                     let outcome = outcomes.next().ok_or(LeafFault::Io)?;
-                    outcome.map_err(|error| self::fault(&error))
+                    outcome.map(leaf_bytes).map_err(|error| self::fault(&error))
                 }
             });
             each.collect()
@@ -439,7 +439,15 @@ fn perform(
     let operation = counters.queue().enter(class);
     let outcome = asked.perform_watched(buffer, &watch);
     drop(operation);
-    outcome.map_err(|error| fault(&error))
+    outcome.map(LeafBytes::from).map_err(|error| fault(&error))
+}
+
+/// The memory of direct I/O is not copied.
+fn leaf_bytes(bytes: BatchBytes) -> LeafBytes {
+    match bytes {
+        BatchBytes::Plain(bytes) => bytes.into(),
+        BatchBytes::Direct(memory) => LeafBytes::of(memory),
+    }
 }
 
 /// A device that does not answer counts as absent.

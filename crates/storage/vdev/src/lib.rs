@@ -22,9 +22,9 @@
 //! // One side is asked; it lies, and the other side is asked.
 //! let Step::Read(first) = plan.advance(Vec::new(), is_right) else { panic!() };
 //! assert_eq!((first.len(), first[0].offset_bytes), (1, 4 << 20));
-//! let Step::Read(second) = plan.advance(vec![Ok(vec![0; 4096])], is_right) else { panic!() };
+//! let Step::Read(second) = plan.advance(vec![Ok(vec![0; 4096].into())], is_right) else { panic!() };
 //! assert_ne!(first[0].leaf, second[0].leaf);
-//! let Step::Done(good) = plan.advance(vec![Ok(vec![7; 4096])], is_right) else { panic!() };
+//! let Step::Done(good) = plan.advance(vec![Ok(vec![7; 4096].into())], is_right) else { panic!() };
 //! assert_eq!(good.liars[0].leaf, first[0].leaf);
 //! ```
 //!
@@ -60,8 +60,8 @@ pub use health::{AllGood, Health, LeafEntry, LeafHealth, LeafTable};
 pub use indirect::{IndirectMap, IndirectMapping, IndirectTables, NoIndirect, Segment};
 pub use plan::{
     AuditFinding, AuditPlan, AuditReport, AuditStep, Blame, BlameReason, BlockRange, Failure,
-    FailureKind, LeafFault, LeafOutcome, LeafRead, PlanError, ReadPlan, Repair, Resolved, Role,
-    Step, Verdict,
+    FailureKind, LeafBytes, LeafFault, LeafOutcome, LeafRead, PlanError, ReadPlan, Repair,
+    Resolved, Role, Step, Verdict,
 };
 pub use raidz::{
     ExpandedCell, ExpandedMap, RAIDZ_CHILDREN_MAX, RaidzColumn, RaidzGeometry, RaidzMap,

@@ -6,17 +6,16 @@ use millpond_env::sync::Mutex;
 /// The alignment of the memory, in bytes. Devices ask for 4 to 4096.
 pub(super) const ALIGNMENT_BYTES: usize = 4096;
 /// The sizes of pooled buffers, in bytes. Larger ones are not pooled.
-const SIZES: [usize; 2] = [128 << 10, 1 << 20];
-/// How many idle buffers of each size are kept: 8 MiB and 8 MiB.
-const IDLE_MAX: [usize; 2] = [64, 8];
+const SIZES: [usize; 3] = [16 << 10, 128 << 10, 1 << 20];
+/// How many idle buffers of each size are kept: 4, 8 and 8 MiB.
+const IDLE_MAX: [usize; 3] = [256, 64, 8];
 
 /// Idle memory by size. The locks are held only for a push or a pop.
-static IDLE: [Mutex<Vec<Vec<u8>>, rank::Leaf>; 2] =
-    [Mutex::new(Vec::new()), Mutex::new(Vec::new())];
+static IDLE: [Mutex<Vec<Vec<u8>>, rank::Leaf>; 3] = [const { Mutex::new(Vec::new()) }; 3];
 
 /// A buffer whose address is a multiple of 4096. Its content is arbitrary, but initialised.
 #[derive(Debug)]
-pub(crate) struct AlignedBuf {
+pub struct AlignedBuf {
     memory: Vec<u8>,
     start: usize,
     length: usize,
@@ -41,7 +40,9 @@ impl AlignedBuf {
         }
     }
 
-    pub(crate) fn bytes(&self) -> &[u8] {
+    /// All of it.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
         let end = self.start.saturating_add(self.length);
         self.memory.get(self.start..end).unwrap_or_default()
     }
@@ -49,6 +50,12 @@ impl AlignedBuf {
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         let end = self.start.saturating_add(self.length);
         self.memory.get_mut(self.start..end).unwrap_or_default()
+    }
+}
+
+impl AsRef<[u8]> for AlignedBuf {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes()
     }
 }
 
@@ -73,7 +80,16 @@ mod tests {
 
     #[test]
     fn buffers_of_every_size_are_aligned_and_complete() {
-        for length in [0, 1, 512, 128 << 10, (128 << 10) + 1, 1 << 20, 3 << 20] {
+        for length in [
+            0,
+            1,
+            512,
+            16 << 10,
+            128 << 10,
+            (128 << 10) + 1,
+            1 << 20,
+            3 << 20,
+        ] {
             for _ in 0..3 {
                 let mut buffer = AlignedBuf::new(length);
                 assert_eq!(buffer.bytes().as_ptr() as usize % ALIGNMENT_BYTES, 0);

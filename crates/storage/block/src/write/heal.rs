@@ -72,7 +72,7 @@ impl BlockStore {
     pub(crate) fn plan_right_bytes(
         topology: &Topology,
         range: BlockRange,
-        block: &Arc<Vec<u8>>,
+        block: &[u8],
         wrong: Option<&[AuditFinding]>,
         audit: &mut BlockAudit,
     ) {
@@ -80,6 +80,8 @@ impl BlockStore {
             return;
         }
         let plan = WritePlan::new(&topology.tree, topology, range, block);
+        // Copied once, for all writes.
+        let mut whole: Option<Arc<Vec<u8>>> = None;
         let mut reached = vec![];
         for write in plan.iter().flat_map(WritePlan::writes) {
             let (leaf, offset_bytes) = (write.leaf, write.offset_bytes);
@@ -102,7 +104,7 @@ impl BlockStore {
             }
             let content = match &write.content {
                 LeafContent::Block(part) => Content {
-                    whole: Arc::clone(block),
+                    whole: Arc::clone(whole.get_or_insert_with(|| Arc::new(block.to_vec()))),
                     part: part.clone(),
                 },
                 LeafContent::Own(bytes) => Content {
@@ -216,7 +218,7 @@ pub(super) fn is_right_now(
         length_bytes: bytes.len() as u64,
     };
     let now = topology.read_leaf(&read, IoClass::Scrub, Vec::new());
-    let is_right = now.is_ok_and(|now| now == bytes);
+    let is_right = now.is_ok_and(|now| *now == *bytes);
     if is_right {
         mark::hit("read-was-wrong-not-the-disk");
     }

@@ -363,7 +363,10 @@ fn a_gang_block_is_put_together_from_its_pieces() {
     );
     let audit = mirror.store.audit(&leader, address()).unwrap();
     assert!(audit.is_clean());
-    assert_eq!(audit.stored.as_deref(), Some(&data));
+    assert_eq!(
+        audit.stored.as_ref().map(|stored| stored.to_vec()),
+        Some(data)
+    );
     // Header and two pieces, each on two sides.
     assert_eq!(audit.read_bytes, 2 * (512 + 8192));
 }

@@ -4,7 +4,7 @@ use super::blame::{failure, is_right, truth_of};
 use super::cells::{Cell, Cells, Copy, CopyId, CopyState, Row};
 use super::layout::Layout;
 use super::search::Search;
-use super::{BlockRange, Failure, LeafFault, LeafOutcome, LeafRead, PlanError};
+use super::{BlockRange, Failure, LeafBytes, LeafFault, LeafOutcome, LeafRead, PlanError};
 use crate::health::Health;
 use crate::indirect::IndirectMap;
 use crate::tree::{LeafId, VdevTree};
@@ -56,7 +56,7 @@ pub struct AuditFinding {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditReport {
     /// The block, or why it cannot be read.
-    pub block: Result<Vec<u8>, Failure>,
+    pub block: Result<LeafBytes, Failure>,
     /// One entry for each run of bytes on each leaf, including absent leaves, sorted by leaf and offset.
     /// Adjacent runs with the same role and verdict are one entry.
     pub findings: Vec<AuditFinding>,
@@ -171,6 +171,7 @@ impl AuditPlan {
             return self.advance(Vec::new(), verify);
         }
         let findings = self.findings(found.as_deref());
+        let found = found.map(LeafBytes::from);
         let block = found.ok_or_else(|| failure(&self.cells, tried, had_candidate));
         AuditStep::Done(AuditReport { block, findings })
     }

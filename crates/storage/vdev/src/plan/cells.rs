@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::layout::{CellShape, Layout, Source};
-use super::{LeafFault, LeafOutcome, LeafRead};
+use super::{LeafBytes, LeafFault, LeafOutcome, LeafRead};
 
 /// The largest merged read, in bytes.
 const MERGED_BYTES_MAX: u64 = 1 << 20;
@@ -11,7 +11,7 @@ const MERGED_BYTES_MAX: u64 = 1 << 20;
 /// A part of the bytes of one read.
 #[derive(Debug, Clone)]
 pub(super) struct Bytes {
-    buffer: Arc<Vec<u8>>,
+    buffer: Arc<LeafBytes>,
     start: usize,
     end: usize,
 }
@@ -33,13 +33,17 @@ impl Bytes {
     }
 
     /// The bytes themselves, without copying if the buffer is not shared.
-    fn into_vec(self) -> Vec<u8> {
+    fn into_owned(self) -> LeafBytes {
         match Arc::try_unwrap(self.buffer) {
             Ok(whole) if self.start == 0 && self.end == whole.len() => whole,
-            Ok(whole) => whole.get(self.start..self.end).unwrap_or(&[]).to_vec(),
-            Err(shared) => shared.get(self.start..self.end).unwrap_or(&[]).to_vec(),
+            Ok(whole) => part_of(&whole, self.start, self.end),
+            Err(shared) => part_of(&shared, self.start, self.end),
         }
     }
+}
+
+fn part_of(bytes: &[u8], start: usize, end: usize) -> LeafBytes {
+    bytes.get(start..end).unwrap_or(&[]).to_vec().into()
 }
 
 #[derive(Debug, Clone)]
@@ -287,7 +291,7 @@ impl Cells {
     }
 
     /// Takes the bytes of a single cell's copy, cut to the block's size.
-    pub(super) fn take_single(&mut self, copy: usize) -> Option<Vec<u8>> {
+    pub(super) fn take_single(&mut self, copy: usize) -> Option<LeafBytes> {
         let size = self.size;
         let copy = self.copy_mut(&CopyId {
             row: 0,
@@ -296,7 +300,7 @@ impl Cells {
         })?;
         match core::mem::replace(&mut copy.state, CopyState::Unread) {
             CopyState::Held(bytes) => {
-                let mut bytes = bytes.into_vec();
+                let mut bytes = bytes.into_owned();
                 bytes.truncate(size);
                 Some(bytes)
             }

@@ -2,6 +2,7 @@
 
 mod audit;
 mod blame;
+mod bytes;
 mod cells;
 mod layout;
 mod read;
@@ -14,6 +15,7 @@ mod tests;
 use millpond_ondisk::{Txg, VdevId};
 
 pub use audit::{AuditFinding, AuditPlan, AuditReport, AuditStep, Role, Verdict};
+pub use bytes::LeafBytes;
 pub(crate) use layout::{CellShape, Layout, RowShape, Source};
 pub use read::ReadPlan;
 
@@ -65,7 +67,7 @@ pub enum LeafFault {
 }
 
 /// The outcome of one [`LeafRead`].
-pub type LeafOutcome = Result<Vec<u8>, LeafFault>;
+pub type LeafOutcome = Result<LeafBytes, LeafFault>;
 
 /// Why no plan can be made for a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

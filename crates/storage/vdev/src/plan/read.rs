@@ -148,7 +148,7 @@ impl ReadPlan {
                     self.phase = Phase::Over;
                     let (liars, repairs) = (Vec::new(), Vec::new());
                     return Step::Done(Resolved {
-                        data,
+                        data: data.into_vec(),
                         liars,
                         repairs,
                     });

@@ -33,7 +33,7 @@ impl Device {
         }
     }
 
-    pub(crate) fn read(&self, offset: u64, length: u64) -> LeafOutcome {
+    pub(crate) fn read(&self, offset: u64, length: u64) -> Result<Vec<u8>, LeafFault> {
         assert!(offset.is_multiple_of(512) && length.is_multiple_of(512) && length > 0);
         if let Some(fault) = self.fault {
             return Err(fault);
@@ -129,7 +129,9 @@ impl Twin {
             .map(|read| {
                 self.asked.insert(read.leaf);
                 assert!(self.tree.leaf(read.leaf).unwrap().is_device());
-                self.devices[read.leaf.0 as usize].read(read.offset_bytes, read.length_bytes)
+                let device = &self.devices[read.leaf.0 as usize];
+                let bytes = device.read(read.offset_bytes, read.length_bytes);
+                bytes.map(LeafBytes::from)
             })
             .collect()
     }

@@ -242,7 +242,7 @@ fn write_again(name: &str) {
                 length_bytes: write.length_bytes(),
             };
             let held = pool.serve(&[read]).remove(0).expect("readable");
-            assert!(held == write.bytes(&block), "{name}: {range:?} {read:?}");
+            assert!(*held == *write.bytes(&block), "{name}: {range:?} {read:?}");
             bytes += write.length_bytes();
         }
     }

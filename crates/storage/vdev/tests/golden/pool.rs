@@ -163,7 +163,7 @@ impl Pool {
                         .zip(0u64..)
                         .for_each(|(byte, at)| *byte ^= (at * at % 255) as u8 + 1);
                 }
-                Ok(bytes)
+                Ok(bytes.into())
             })
             .collect()
     }

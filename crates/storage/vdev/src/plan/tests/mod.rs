@@ -98,7 +98,7 @@ fn check_survives(mut twin: Twin, harms: &[(u32, Harm)]) {
     }
 
     let report = twin.audit();
-    assert_eq!(report.block.as_ref(), Ok(&twin.data));
+    assert_eq!(report.block.as_deref(), Ok(twin.data.as_slice()));
     let judged: BTreeSet<u32> = report
         .findings
         .iter()
@@ -373,7 +373,7 @@ fn two_contents_with_the_right_checksum_give_an_error_and_no_repair() {
         }
         // A checksum that tells them apart finds the right one.
         assert_eq!(twin.read().unwrap().data, data);
-        assert_eq!(twin.audit().block.as_ref(), Ok(&data));
+        assert_eq!(twin.audit().block.as_deref(), Ok(data.as_slice()));
     }
     assert_eq!(ambiguous, 2, "the two data columns");
 }
@@ -445,9 +445,9 @@ fn outcomes_of_the_wrong_number_or_length_count_as_failed_reads() {
     let second = plan.advance(Vec::new(), verify);
     assert_eq!(second.reads().len(), 1);
     // Both sides failed; their sectors are tried one by one.
-    let third = plan.advance(vec![Ok(vec![0; 512])], verify);
+    let third = plan.advance(vec![Ok(vec![0; 512].into())], verify);
     assert_eq!(third.reads().len(), 4);
-    let Step::Failed(failure) = plan.advance(vec![Ok(vec![0; 511]); 3], verify) else {
+    let Step::Failed(failure) = plan.advance(vec![Ok(vec![0; 511].into()); 3], verify) else {
         panic!()
     };
     assert_eq!(failure.kind, FailureKind::Unavailable);

@@ -81,7 +81,7 @@ fn bad_sectors_of_all_leaves_at_different_heights_are_survived() {
             let resolved = twin.read().unwrap();
             assert_eq!(resolved.data, twin.data, "{shape:?}");
             let report = twin.audit();
-            assert_eq!(report.block.as_ref(), Ok(&twin.data));
+            assert_eq!(report.block.as_deref(), Ok(twin.data.as_slice()));
             twin.repair(&resolved);
             assert_eq!(twin.read().unwrap().data, twin.data);
         }
