@@ -156,7 +156,7 @@ pub fn features_of_new_pool(
 /// [`FeatureError::NotWritten`] if it cannot.
 pub fn demand_written(feature: &Feature) -> Result<(), FeatureError> {
     match feature.support {
-        FeatureSupport::Writes | FeatureSupport::WritesAround => Ok(()),
+        FeatureSupport::Writes => Ok(()),
         FeatureSupport::Reads | FeatureSupport::Refuses => {
             Err(FeatureError::NotWritten(feature.name().to_owned()))
         }
