@@ -8,8 +8,10 @@ use millpond_engine::{
     NewLayout::Mirror, NewLayout::Single, Pool, PropertyValue, Refusal, RootKey, View, WriteAt,
     XattrMode,
 };
-use millpond_ondisk::ObjectSetKind;
+use millpond_ondisk::dsl::keys::CRYPTO_KEY_OBJECT;
+use millpond_ondisk::{CryptKeyValue, ObjectId, ObjectSetKind};
 use millpond_sim::{PowerCut, World, noise};
+use millpond_zap::{Zap, ZapMut, ZapValue};
 use std::sync::Arc;
 
 pub(crate) const SUITES: [&str; 6] = [
@@ -21,7 +23,7 @@ pub(crate) const SUITES: [&str; 6] = [
     "aes-256-gcm",
 ];
 pub(crate) const KEY: &[u8] = b"0123456789abcdef0123456789ABCDEF0123456789abcdef0123456789abcdef";
-const OTHER: &[u8] = b"1123456789abcdef0123456789ABCDEF0123456789abcdef0123456789abcdef";
+pub(crate) const OTHER: &[u8] = b"1123456789abcdef0123456789ABCDEF0123456789abcdef0123456789abcdef";
 /// Text that must not be on any device.
 const SECRET: &[u8] = b"an otter sleeps on its back and holds the hand of another";
 
@@ -29,7 +31,7 @@ pub(crate) fn text(name: &str, value: &str) -> (String, PropertyValue) {
     (name.to_owned(), PropertyValue::Text(value.to_owned()))
 }
 
-fn hex_key(world: &World, key: &[u8]) -> RootKey {
+pub(crate) fn hex_key(world: &World, key: &[u8]) -> RootKey {
     RootKey::derive(&world.env(), KeyFormat::Hex, "prompt", None, key).unwrap()
 }
 
@@ -382,4 +384,171 @@ fn clones_share_keys_and_roots_move_by_promotion_and_change() {
     pool.export().unwrap();
     judged(&world);
     judged_by_zdb(&world, "all destroyed");
+}
+
+/// Changes an entry of the key object of a dataset, as damage on the device would, but with a right checksum.
+fn forge(pool: &Pool, name: &str, entry: &str, change: impl Fn(&mut ZapValue) + Send) {
+    let view = pool.committed().unwrap();
+    let directory = view.dataset(name).unwrap().inner().directory().clone();
+    let words = directory.extension(CRYPTO_KEY_OBJECT).unwrap().unwrap();
+    let id = ObjectId(words[0]);
+    let changed = pool.inner().sync_task(|ctx| {
+        let object = ctx.mos().object(id).unwrap();
+        let zap = ZapMut::of(&object, ctx.tx());
+        let mut value = (Zap::of_object(&object).unwrap())
+            .lookup(entry.as_bytes())
+            .unwrap()
+            .unwrap();
+        change(&mut value);
+        zap.update(entry.as_bytes(), &value).unwrap();
+        Ok(())
+    });
+    changed.unwrap();
+}
+
+#[test]
+fn a_damaged_key_object_is_a_typed_error() {
+    for entry in [
+        "DSL_CRYPTO_SUITE",
+        "DSL_CRYPTO_GUID",
+        "DSL_CRYPTO_MASTER_KEY_1",
+        "DSL_CRYPTO_HMAC_KEY_1",
+        "DSL_CRYPTO_IV",
+        "DSL_CRYPTO_MAC",
+        "DSL_CRYPTO_VERSION",
+        "DSL_CRYPTO_ROOT_DDOBJ",
+    ] {
+        let world = World::without_journal(605);
+        let pool = sim::create(&world, &[(Single, 1)], 64);
+        root(&world, &pool, "tank/e", "aes-256-gcm", &[]);
+        forge(&pool, "tank/e", entry, |value| value.bytes[0] ^= 0x40);
+        pool.export().unwrap();
+        let pool = sim::open(&world).unwrap();
+        let view = pool.committed().unwrap();
+        let refused = view.load_key("tank/e", KEY).unwrap_err();
+        let words = refused.to_string();
+        let is_plain = [
+            "Incorrect key",
+            "key object",
+            "not a directory",
+            "is not",
+            "dataset",
+        ];
+        assert!(
+            is_plain.iter().any(|word| words.contains(word)),
+            "{entry}: {words}"
+        );
+        assert!(pool.file_system("tank/e").is_err(), "{entry}");
+        pool.datasets()
+            .destroy("tank/e", DestroyOptions::default())
+            .unwrap();
+        pool.export().unwrap();
+        judged(&world);
+    }
+}
+
+#[test]
+fn blocks_of_another_key_are_refused() {
+    let world = World::without_journal(606);
+    let pool = sim::create(&world, &[(Single, 1)], 64);
+    for name in ["tank/a", "tank/b"] {
+        root(&world, &pool, name, "aes-128-gcm", &[]);
+        make(&pool.file_system(name).unwrap(), "f", &prose(1, 50_000));
+    }
+    pool.sync().unwrap();
+    // The key object of the other dataset, with the root of this one: the key loads, and no block is authentic.
+    let view = pool.committed().unwrap();
+    let key_of = |name: &str| {
+        let directory = view.dataset(name).unwrap().inner().directory().clone();
+        directory.crypt_key().unwrap().unwrap()
+    };
+    let (own, other) = (key_of("tank/a"), key_of("tank/b"));
+    drop(view);
+    for (name, value) in other.entries() {
+        if name == "DSL_CRYPTO_ROOT_DDOBJ" {
+            continue;
+        }
+        forge(&pool, "tank/a", name, |entry| {
+            *entry = match &value {
+                CryptKeyValue::Number(number) => ZapValue::from_u64s(&[*number]),
+                CryptKeyValue::Bytes(bytes) => ZapValue::from_bytes(bytes),
+            };
+        });
+    }
+    assert_ne!(own.guid, other.guid);
+    pool.export().unwrap();
+    let pool = sim::open(&world).unwrap();
+    unlock(&pool, "tank/a", KEY);
+    let refused = pool.file_system("tank/a").unwrap_err();
+    let words = refused.to_string();
+    assert!(
+        words.contains("message authentication code does not match"),
+        "{words}"
+    );
+    drop(pool);
+}
+
+#[test]
+fn blocks_are_shared_within_a_master_key_only() {
+    let world = World::without_journal(607);
+    let pool = sim::create(&world, &[(Single, 1)], 128);
+    let datasets = pool.datasets();
+    root(
+        &world,
+        &pool,
+        "tank/e",
+        "aes-256-gcm",
+        &[("recordsize", "16384")],
+    );
+    root(
+        &world,
+        &pool,
+        "tank/other",
+        "aes-256-gcm",
+        &[("recordsize", "16384")],
+    );
+    datasets
+        .create_filesystem("tank/plain", &[text("recordsize", "16384")])
+        .unwrap();
+    let bytes = noise(3, 100_000);
+    let e = pool.file_system("tank/e").unwrap();
+    let source = make(&e, "f", &bytes);
+    pool.sync().unwrap();
+    datasets.snapshot(&["tank/e@s"], &[]).unwrap();
+    datasets
+        .clone_snapshot("tank/e@s", "tank/clone", &[])
+        .unwrap();
+    let saved = || {
+        pool.committed()
+            .unwrap()
+            .inner()
+            .space()
+            .unwrap()
+            .clones
+            .saved_bytes
+    };
+    for (name, is_shared) in [
+        ("tank/other", false),
+        ("tank/plain", false),
+        ("tank/e", true),
+        ("tank/clone", true),
+    ] {
+        let files = pool.file_system(name).unwrap();
+        let before = saved();
+        let copy = crate::cloning::copy_file(&files, &source, "copy");
+        pool.sync().unwrap();
+        assert!(bytes_of(&copy) == bytes, "{name}");
+        assert_eq!(saved() > before, is_shared, "{name}");
+    }
+    // And not into an encrypted dataset from a plain one.
+    let plain = pool.file_system("tank/plain").unwrap();
+    let before = saved();
+    crate::cloning::copy_file(&e, &node(&plain, "copy"), "back");
+    pool.sync().unwrap();
+    assert_eq!(saved(), before);
+    assert!(bytes_of(&node(&e, "back")) == bytes);
+    drop((source, e, plain));
+    pool.export().unwrap();
+    judged(&world);
+    judged_by_zdb(&world, "shared blocks");
 }

@@ -12,6 +12,7 @@ mod damaged;
 mod deferral;
 mod diverged;
 mod encryption;
+mod encryption_cuts;
 mod error_scrub;
 mod every_set;
 mod evil_scans;
