@@ -552,3 +552,49 @@ fn blocks_are_shared_within_a_master_key_only() {
     judged(&world);
     judged_by_zdb(&world, "shared blocks");
 }
+
+#[test]
+fn a_log_in_a_snapshot_is_cleared_in_what_comes_from_it() {
+    for is_loaded in [true, false] {
+        let world = World::without_journal(608);
+        let pool = sim::create(&world, &[(Single, 1)], 128);
+        root(&world, &pool, "tank/e", "aes-256-ccm", &[]);
+        let files = pool.file_system("tank/e").unwrap();
+        // The second commit is a block of the chain that the header points to.
+        for number in 0..3u64 {
+            let file = make(&files, &format!("f{number}"), &prose(number, 9000));
+            files.fsync(&file).unwrap();
+        }
+        pool.datasets().snapshot(&["tank/e@s"], &[]).unwrap();
+        make(&files, "later", b"gone with the rollback");
+        drop(files);
+        let pool = match is_loaded {
+            true => pool,
+            false => {
+                pool.export().unwrap();
+                sim::open(&world).unwrap()
+            }
+        };
+        let datasets = pool.datasets();
+        datasets
+            .clone_snapshot("tank/e@s", "tank/clone", &[])
+            .unwrap();
+        datasets.rollback("tank/e@s").unwrap();
+        if !is_loaded {
+            unlock(&pool, "tank/e", KEY);
+        }
+        for name in ["tank/e", "tank/clone"] {
+            let files = pool.file_system(name).unwrap();
+            assert!(files.root().unwrap().lookup(b"later").is_err());
+            for number in 0..3u64 {
+                let file = node(&files, &format!("f{number}"));
+                assert!(bytes_of(&file) == prose(number, 9000), "{name}");
+            }
+            let own = make(&files, "own", b"of its own");
+            files.fsync(&own).unwrap();
+        }
+        pool.export().unwrap();
+        judged(&world);
+        judged_by_zdb(&world, "a log in a snapshot");
+    }
+}

@@ -110,9 +110,14 @@ pub fn load_asked(session: &mut Session, pool: &str) -> Result<u64, Failure> {
 pub fn unload(session: &mut Session, parsed: &Parsed) -> Ending {
     each(session, parsed, "unloaded", |session, info| {
         check_root(info, "unloaded")?;
-        let daemon = session.pools.daemon()?;
-        daemon.unload_key(&info.name).map_err(words)
+        unload_one(session, &info.name)
     })
+}
+
+/// Unloads the key of an encryption root. The error has no prefix.
+pub fn unload_one(session: &Session, root: &str) -> Result<(), String> {
+    let daemon = session.pools.daemon()?;
+    daemon.unload_key(root).map_err(words)
 }
 
 /// Changes the key of an encryption root, makes a dataset one, or makes it inherit again.

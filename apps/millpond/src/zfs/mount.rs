@@ -1,6 +1,6 @@
 //! `zfs mount` and `zfs unmount`; also the messages of other commands about mounts.
 
-use super::keys::load_for;
+use super::keys::{load_for, unload_one};
 use super::lookup::{self, number, text};
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
@@ -137,6 +137,7 @@ pub fn unmount(session: &mut Session, parsed: &Parsed) -> Ending {
         }
         let mounts = session.daemon()?.mounts().map_err(to_error)?;
         let mut status = 0;
+        let roots = roots_of(session, parsed, mounts.iter().map(|mount| &mount.dataset))?;
         for mount in mounts.iter().rev() {
             match session.daemon()?.unmount(&mount.dataset, force) {
                 Ok(()) | Err((_, MountProblem::NotMounted)) => {}
@@ -146,7 +147,7 @@ pub fn unmount(session: &mut Session, parsed: &Parsed) -> Ending {
                 }
             }
         }
-        return Ok(status);
+        return unload(session, &roots, status);
     }
     let word = match parsed.operands.as_slice() {
         [] => return Err(Failure::Usage("missing filesystem argument".into())),
@@ -173,9 +174,38 @@ pub fn unmount(session: &mut Session, parsed: &Parsed) -> Ending {
         lookup::open(session, word, file_systems(), &[])?;
         word.clone()
     };
+    let roots = roots_of(session, parsed, std::iter::once(&dataset))?;
     let done = session.daemon()?.unmount(&dataset, force);
     done.map_err(|(at, why)| Failure::Refused(not_unmounted(&at, &why)))?;
-    Ok(0)
+    unload(session, &roots, 0)
+}
+
+/// With `-u`: the encryption roots among datasets that are to be unmounted.
+fn roots_of<'n>(
+    session: &Session,
+    parsed: &Parsed,
+    names: impl Iterator<Item = &'n String>,
+) -> Result<Vec<String>, Failure> {
+    let mut roots = vec![];
+    if parsed.has("u") {
+        for name in names {
+            let info = lookup::one(session, name, &["encryptionroot"])?;
+            if info.is_some_and(|info| text(&info, "encryptionroot") == Some(name)) {
+                roots.push(name.clone());
+            }
+        }
+    }
+    Ok(roots)
+}
+
+fn unload(session: &mut Session, roots: &[String], mut status: u8) -> Ending {
+    for root in roots {
+        if let Err(reason) = unload_one(session, root) {
+            writeln!(session.err, "Key unload error: {reason}")?;
+            status = 1;
+        }
+    }
+    Ok(status)
 }
 
 /// The message for a file system that could not be mounted.
