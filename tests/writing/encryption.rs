@@ -5,13 +5,12 @@ use crate::cloning::{bytes_of, judged, judged_by_zdb, make, node, remove};
 use crate::sim;
 use millpond_engine::{
     Caller, DatasetError, DestroyOptions, FileSystem, KeyChange, KeyFormat, KeyRefusal,
-    NewLayout::Mirror, NewLayout::Single, Pool, PropertyValue, Refusal, RootKey, View, WriteAt,
-    XattrMode,
+    NewLayout::Mirror, NewLayout::Raidz, NewLayout::Single, Pool, PropertyValue, Refusal, RootKey,
+    View, WriteAt, XattrMode,
 };
-use millpond_ondisk::dsl::keys::CRYPTO_KEY_OBJECT;
-use millpond_ondisk::{CryptKeyValue, ObjectId, ObjectSetKind};
+use millpond_ondisk::ObjectSetKind;
 use millpond_sim::{PowerCut, World, noise};
-use millpond_zap::{Zap, ZapMut, ZapValue};
+use millpond_tests::workload::Life;
 use std::sync::Arc;
 
 pub(crate) const SUITES: [&str; 6] = [
@@ -55,7 +54,7 @@ fn reads(view: &View, name: &str, file: &str) -> Vec<u8> {
 }
 
 /// Compressible text with the secret in it.
-fn prose(seed: u64, length: usize) -> Vec<u8> {
+pub(crate) fn prose(seed: u64, length: usize) -> Vec<u8> {
     let mut bytes = vec![];
     while bytes.len() < length {
         bytes.extend_from_slice(SECRET);
@@ -386,108 +385,6 @@ fn clones_share_keys_and_roots_move_by_promotion_and_change() {
     judged_by_zdb(&world, "all destroyed");
 }
 
-/// Changes an entry of the key object of a dataset, as damage on the device would, but with a right checksum.
-fn forge(pool: &Pool, name: &str, entry: &str, change: impl Fn(&mut ZapValue) + Send) {
-    let view = pool.committed().unwrap();
-    let directory = view.dataset(name).unwrap().inner().directory().clone();
-    let words = directory.extension(CRYPTO_KEY_OBJECT).unwrap().unwrap();
-    let id = ObjectId(words[0]);
-    let changed = pool.inner().sync_task(|ctx| {
-        let object = ctx.mos().object(id).unwrap();
-        let zap = ZapMut::of(&object, ctx.tx());
-        let mut value = (Zap::of_object(&object).unwrap())
-            .lookup(entry.as_bytes())
-            .unwrap()
-            .unwrap();
-        change(&mut value);
-        zap.update(entry.as_bytes(), &value).unwrap();
-        Ok(())
-    });
-    changed.unwrap();
-}
-
-#[test]
-fn a_damaged_key_object_is_a_typed_error() {
-    for entry in [
-        "DSL_CRYPTO_SUITE",
-        "DSL_CRYPTO_GUID",
-        "DSL_CRYPTO_MASTER_KEY_1",
-        "DSL_CRYPTO_HMAC_KEY_1",
-        "DSL_CRYPTO_IV",
-        "DSL_CRYPTO_MAC",
-        "DSL_CRYPTO_VERSION",
-        "DSL_CRYPTO_ROOT_DDOBJ",
-    ] {
-        let world = World::without_journal(605);
-        let pool = sim::create(&world, &[(Single, 1)], 64);
-        root(&world, &pool, "tank/e", "aes-256-gcm", &[]);
-        forge(&pool, "tank/e", entry, |value| value.bytes[0] ^= 0x40);
-        pool.export().unwrap();
-        let pool = sim::open(&world).unwrap();
-        let view = pool.committed().unwrap();
-        let refused = view.load_key("tank/e", KEY).unwrap_err();
-        let words = refused.to_string();
-        let is_plain = [
-            "Incorrect key",
-            "key object",
-            "not a directory",
-            "is not",
-            "dataset",
-        ];
-        assert!(
-            is_plain.iter().any(|word| words.contains(word)),
-            "{entry}: {words}"
-        );
-        assert!(pool.file_system("tank/e").is_err(), "{entry}");
-        pool.datasets()
-            .destroy("tank/e", DestroyOptions::default())
-            .unwrap();
-        pool.export().unwrap();
-        judged(&world);
-    }
-}
-
-#[test]
-fn blocks_of_another_key_are_refused() {
-    let world = World::without_journal(606);
-    let pool = sim::create(&world, &[(Single, 1)], 64);
-    for name in ["tank/a", "tank/b"] {
-        root(&world, &pool, name, "aes-128-gcm", &[]);
-        make(&pool.file_system(name).unwrap(), "f", &prose(1, 50_000));
-    }
-    pool.sync().unwrap();
-    // The key object of the other dataset, with the root of this one: the key loads, and no block is authentic.
-    let view = pool.committed().unwrap();
-    let key_of = |name: &str| {
-        let directory = view.dataset(name).unwrap().inner().directory().clone();
-        directory.crypt_key().unwrap().unwrap()
-    };
-    let (own, other) = (key_of("tank/a"), key_of("tank/b"));
-    drop(view);
-    for (name, value) in other.entries() {
-        if name == "DSL_CRYPTO_ROOT_DDOBJ" {
-            continue;
-        }
-        forge(&pool, "tank/a", name, |entry| {
-            *entry = match &value {
-                CryptKeyValue::Number(number) => ZapValue::from_u64s(&[*number]),
-                CryptKeyValue::Bytes(bytes) => ZapValue::from_bytes(bytes),
-            };
-        });
-    }
-    assert_ne!(own.guid, other.guid);
-    pool.export().unwrap();
-    let pool = sim::open(&world).unwrap();
-    unlock(&pool, "tank/a", KEY);
-    let refused = pool.file_system("tank/a").unwrap_err();
-    let words = refused.to_string();
-    assert!(
-        words.contains("message authentication code does not match"),
-        "{words}"
-    );
-    drop(pool);
-}
-
 #[test]
 fn blocks_are_shared_within_a_master_key_only() {
     let world = World::without_journal(607);
@@ -596,5 +493,44 @@ fn a_log_in_a_snapshot_is_cleared_in_what_comes_from_it() {
         pool.export().unwrap();
         judged(&world);
         judged_by_zdb(&world, "a log in a snapshot");
+    }
+}
+
+/// Random work on files, volumes, snapshots, clones and promotions, all below one encryption root.
+#[test]
+fn random_work_below_an_encrypted_root_is_read_as_it_was_written() {
+    for (seed, suite, tops) in [
+        (1, "aes-256-gcm", vec![(Single, 1)]),
+        (2, "aes-128-ccm", vec![(Mirror, 2)]),
+        (3, "aes-192-gcm", vec![(Raidz(1), 3)]),
+    ] {
+        let world = World::without_journal(609 + seed);
+        let properties = [("encryption", suite), ("keyformat", "hex")];
+        let key = hex_key(&world, KEY);
+        let pool = sim::create_encrypted(&world, &tops, 1024, &properties, key);
+        let mut life = Life::new("tank", "encrypted", seed);
+        life.file_bytes_max = 60_000;
+        life.dataset_percent = 20;
+        life.is_encrypted = true;
+        life.steps(&pool, 150);
+        pool.sync().unwrap();
+        life.compare(&pool.committed().unwrap(), "committed");
+        life.close_file_systems();
+        pool.export().unwrap();
+        judged(&world);
+        judged_by_zdb(&world, "random work");
+        let view = sim::read(&world).unwrap();
+        view.load_key("tank", KEY).unwrap();
+        life.compare(&view, "read again");
+        drop(view);
+        let pool = sim::open(&world).unwrap();
+        unlock(&pool, "tank", KEY);
+        life.steps(&pool, 60);
+        pool.sync().unwrap();
+        life.compare(&pool.committed().unwrap(), "gone on");
+        life.close_file_systems();
+        pool.export().unwrap();
+        judged(&world);
+        judged_by_zdb(&world, "random work, gone on");
     }
 }

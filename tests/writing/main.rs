@@ -13,6 +13,7 @@ mod deferral;
 mod diverged;
 mod encryption;
 mod encryption_cuts;
+mod encryption_hostile;
 mod error_scrub;
 mod every_set;
 mod evil_scans;
