@@ -122,8 +122,8 @@ fn run(case: &str, folder: &Path, keeps: bool) -> Result<Outcome> {
         None => judge(case, folder, &place, &record.pool)?,
     };
     if case.starts_with("zil") {
-        // A log that cannot be replayed is not discarded without a request. It stays claimed, with references of its
-        // own to the blocks that it cloned.
+        // The log of a locked dataset stays claimed, with references of its own to the blocks that it cloned, until
+        // the key is loaded below.
         open(&place, &record.pool, FoundLogs::Replay)?.export()?;
         let claimed = judge(case, folder, &place, &record.pool)?.beyond(&already);
         ensure!(!is_accused(&claimed), "with a claimed log: {claimed:?}");
@@ -136,14 +136,8 @@ fn run(case: &str, folder: &Path, keeps: bool) -> Result<Outcome> {
             .iter_mut()
             .filter_map(|one| one.tree.as_mut());
         files.flatten().for_each(touched);
-        // The content of the discarded log is lost here.
-        let is_other = |dataset: &record::Dataset| !dataset.name.contains("/crypt");
-        record.datasets.retain(is_other);
     }
-    let pool = match (
-        open(&place, &record.pool, FoundLogs::DiscardLocked),
-        must_refuse,
-    ) {
+    let pool = match (open(&place, &record.pool, FoundLogs::Replay), must_refuse) {
         (Ok(_), Some((_, word))) => bail!("opens, although it has {word}"),
         (Err(error), Some((_, word))) => {
             let words = error.to_string();
@@ -159,6 +153,9 @@ fn run(case: &str, folder: &Path, keeps: bool) -> Result<Outcome> {
         (Err(error), None) => return Ok(Outcome::PassedOver(format!("does not open: {error}"))),
         (Ok(pool), None) => pool,
     };
+    for (dataset, key) in &record.keys {
+        pool.committed()?.load_key(dataset, &key.bytes)?;
+    }
     let mut notes = vec![];
     for number in 0..record.datasets.len() {
         let dataset = &record.datasets[number];

@@ -167,7 +167,7 @@ fn without_times(lines: impl Iterator<Item = String>) -> BTreeSet<String> {
         .collect()
 }
 
-fn copy_of(rig: &Rig) -> Rig {
+pub(crate) fn copy_of(rig: &Rig) -> Rig {
     let copy = Rig::new(rig.images.len(), 1);
     for (from, to) in rig.images.iter().zip(&copy.images) {
         millpond_tests::images::copy_sparse(from, to).unwrap();

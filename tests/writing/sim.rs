@@ -3,7 +3,7 @@
 use millpond_device::{Candidate, Device};
 use millpond_engine::{
     Error, NewDevice, NewLayout, NewPool, NewTop, NewVdevOptions, NewVdevs, OpenOptions, Pool,
-    PoolCandidate, PoolSetting, SyncMode, View, WriteOptions,
+    PoolCandidate, PoolSetting, RootKey, SyncMode, View, WriteOptions,
 };
 use millpond_pool::import::{find_pools, scan_devices};
 use millpond_sim::{SimDisk, World};
@@ -53,6 +53,26 @@ pub fn create_of(
     create_without(world, tops, mib, writing, None)
 }
 
+/// Creates `tank` as [`create`] does, with an encrypted root file system, from which all datasets inherit.
+pub fn create_encrypted(
+    world: &World,
+    tops: &[(NewLayout, usize)],
+    mib: u64,
+    properties: &[(&str, &str)],
+    key: RootKey,
+) -> Pool {
+    let tops: Vec<_> = tops
+        .iter()
+        .map(|(layout, count)| (Normal, *layout, *count))
+        .collect();
+    let mut new = new_pool(world, &tops, mib, by_caller());
+    let properties = properties.iter();
+    new.root_properties = properties
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+        .collect();
+    Pool::create_with_key(&world.env(), &new, Some(key)).unwrap()
+}
+
 /// Like [`create_of`], without a feature.
 pub fn create_without(
     world: &World,
@@ -61,6 +81,20 @@ pub fn create_without(
     writing: WriteOptions,
     feature: Option<&'static str>,
 ) -> Pool {
+    let mut new = new_pool(world, tops, mib, writing);
+    new.settings = feature
+        .map(PoolSetting::DisableFeature)
+        .into_iter()
+        .collect();
+    Pool::create(&world.env(), &new).unwrap()
+}
+
+fn new_pool(
+    world: &World,
+    tops: &[(AllocationClass, NewLayout, usize)],
+    mib: u64,
+    writing: WriteOptions,
+) -> NewPool {
     let tops = tops
         .iter()
         .map(|(class, layout, count)| NewTop {
@@ -74,21 +108,16 @@ pub fn create_without(
                 .collect(),
         })
         .collect();
-    let new = NewPool {
+    NewPool {
         vdev_options: NewVdevOptions {
             ashift: Some(9),
             force: true,
         },
         writing,
-        settings: feature
-            .map(PoolSetting::DisableFeature)
-            .into_iter()
-            .collect(),
         system: "sim".into(),
         cache_bytes: Some(16 << 20),
         ..NewPool::new("tank", NewVdevs::of(tops))
-    };
-    Pool::create(&world.env(), &new).unwrap()
+    }
 }
 
 /// The world's disks, as a search finds them.

@@ -7,7 +7,7 @@ use millpond_control::{
     Failure, ImportError, ImportRequest, Imported, Item, KeyProblem, NewPoolRequest, PoolChange,
     Reply, Request, Service, TunableInfo, Value,
 };
-use millpond_engine::{DatasetError, Error, HistoryCommand};
+use millpond_engine::{DatasetError, Error, HistoryCommand, Refusal};
 use millpond_env::{Env, Tunable};
 use millpond_rpc::Caller;
 use millpond_service::{ImportedPool, Open, arc_info, device_facts, read_key_file};
@@ -284,13 +284,27 @@ fn key_problem(error: Error) -> KeyProblem {
 }
 
 fn unload_key(daemon: &Daemon, dataset: &str) -> Result<(), KeyProblem> {
-    let prefix = format!("{dataset}/");
-    let mut mounted = daemon.mounts.list().into_iter();
-    if mounted.any(|m| m.dataset == dataset || m.dataset.starts_with(&prefix)) {
-        return Err(KeyProblem::Text(format!("'{dataset}' is busy.")));
+    let busy = || KeyProblem::Text(format!("'{dataset}' is busy."));
+    let view = view_of(daemon, dataset)?;
+    let root = view.encryption_root(dataset).map_err(key_problem)?;
+    for mount in daemon.mounts.list() {
+        // A mount of another pool, or of a dataset that is not encrypted, has another root or none.
+        if root.is_some() && view.encryption_root(&mount.dataset).ok().flatten() == root {
+            return Err(busy());
+        }
     }
-    let unloaded = view_of(daemon, dataset)?.unload_key(dataset);
-    match unloaded.map_err(key_problem)? {
+    let pool = dataset.split('/').next().unwrap_or(dataset);
+    let imported_pool = daemon.pools.get(pool).ok_or(KeyProblem::NoSuchDataset)?;
+    let unloaded = match imported_pool.live() {
+        Some(pool) => pool.datasets().unload_key(dataset).map_err(Error::from),
+        None => view.unload_key(dataset),
+    };
+    match unloaded.map_err(|error| match error {
+        Error::Dataset(DatasetError::Refused {
+            why: Refusal::Busy, ..
+        }) => busy(),
+        other => key_problem(other),
+    })? {
         true => Ok(()),
         false => {
             let text = format!("Key already unloaded for '{dataset}'.");
@@ -311,11 +325,11 @@ fn load_key(
         let text = format!("Key already loaded for '{dataset}'.");
         return Err(KeyProblem::Text(text));
     }
-    view.load_key(dataset, key).map_err(key_problem)?;
-    if only_check && !was_loaded {
-        view.unload_key(dataset).map_err(key_problem)?;
+    match only_check {
+        true => view.verify_key(dataset, key),
+        false => view.load_key(dataset, key),
     }
-    Ok(())
+    .map_err(key_problem)
 }
 
 /// Loads the keys from the files in `keylocation`. Returns the count of keys loaded and of keys tried.

@@ -66,6 +66,7 @@ impl Stage {
             features: FeatureChoice::Default,
             properties: vec![],
             root_properties: vec![],
+            root_key: None,
             only_check: false,
         }
     }
@@ -182,6 +183,7 @@ fn a_stalled_reader_does_not_keep_an_exported_pool_open() {
                 name: format!("tank/{n}"),
                 properties: vec![],
                 mount: false,
+                key: None,
             })
         })
         .collect();
@@ -249,6 +251,7 @@ fn mount_options_seen_by_the_kernel_are_remounted() {
             name: name.into(),
             properties: vec![("mountpoint".into(), mountpoint)],
             mount: true,
+            key: None,
         };
         asked
             .change("t", &[PoolChange::Dataset(change)], "")

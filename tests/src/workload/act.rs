@@ -38,6 +38,8 @@ pub struct Life {
     pub syncs_seldom: bool,
     /// Percentage of steps in file systems that copy blocks between files, datasets and from snapshots.
     pub copy_percent: usize,
+    /// Whether the pool's root is encrypted, so that no dataset can have three copies.
+    pub is_encrypted: bool,
     /// Whether properties of intent logs are changed too.
     pub sets_synchrony: bool,
     /// The events since the caller last took them, with their datasets.
@@ -127,6 +129,7 @@ impl Life {
             keeps_open: false,
             syncs_seldom: false,
             copy_percent: 0,
+            is_encrypted: false,
             sets_synchrony: false,
             deeds: vec![],
             open: BTreeMap::new(),

@@ -140,10 +140,16 @@ impl Global {
                  while it is read"
             );
         }
-        for key in &self.keys {
-            key.load(&pool, name)?;
-        }
+        self.load_keys(&pool, name)?;
         Ok(pool)
+    }
+
+    /// Loads the keys given by options into a pool.
+    ///
+    /// # Errors
+    /// If a key is wrong.
+    pub fn load_keys(&self, pool: &View, called: &str) -> Result<(), Failure> {
+        self.keys.iter().try_for_each(|key| key.load(pool, called))
     }
 
     /// Returns the name that an argument gives, or that of the only pool found.

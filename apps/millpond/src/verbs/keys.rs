@@ -152,17 +152,6 @@ fn keylocation(dataset: &Dataset) -> Option<String> {
     }
 }
 
-/// Prompts for a key. Returns `None` if standard input or output is not a terminal.
-pub(crate) fn ask_for_key(dataset: &str) -> Option<Result<Zeroizing<Vec<u8>>, String>> {
-    let is_there = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
-    is_there.then(|| {
-        ask(dataset).map_err(|failure| match failure {
-            Failure::Refused(text) => text,
-            other => format!("{other:?}"),
-        })
-    })
-}
-
 fn ask(dataset: &str) -> Result<Zeroizing<Vec<u8>>, Failure> {
     crate::prompt::ask(&format!("Key of '{dataset}': "))
         .map_err(|error| refused(format!("cannot ask for the key of '{dataset}': {error}")))

@@ -39,7 +39,6 @@ mod walk;
 mod writing;
 
 pub use global::Global;
-pub(crate) use keys::ask_for_key;
 
 use crate::finish;
 use crate::session::{Ending, Failure, Session};

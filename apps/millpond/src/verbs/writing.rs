@@ -82,6 +82,8 @@ impl<'g> WritePools<'g> {
         };
         let pool = Pool::open_candidate(&Env::real(), &found, &self.global.open, &writing);
         let pool = pool.map_err(|error| to_error(&error))?;
+        let committed = pool.committed().map_err(|error| to_error(&error))?;
+        self.global.load_keys(&committed, called)?;
         self.open.insert(called.to_owned(), pool.clone());
         Ok(pool)
     }

@@ -176,7 +176,12 @@ pub const COMMANDS: &[Command] = &[
     ),
     built("load-key", letters("anrL:"), &[], keys::load),
     built("unload-key", letters("ar"), &[], keys::unload),
-    not_built("change-key", letters("ilo:"), &["Missing dataset argument"]),
+    built(
+        "change-key",
+        letters("ilo:"),
+        &["Missing dataset argument"],
+        keys::change,
+    ),
     not_built("redact", None, &["too few arguments"; 3]),
     not_built("wait", letters("t:"), &["missing 'filesystem' argument"]),
     not_built("zone", None, &["missing argument(s)"; 2]),

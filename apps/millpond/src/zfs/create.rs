@@ -2,6 +2,7 @@
 
 use super::assign::{Assignment, Meaning, check_together, understood, values};
 use super::change_text::failure;
+use super::key_input::of_new_dataset;
 use super::lookup::{self, one, pool_of};
 use super::names;
 use super::volume;
@@ -58,6 +59,7 @@ pub fn create(session: &mut Session, parsed: &Parsed) -> Ending {
         assignments.push(known);
     }
     check_together(&pairs).map_err(|reason| refuse(&reason))?;
+    let given = pairs.clone();
     let mut changes = make_ancestors(session, name, parsed.has("p"), &action)?;
     if one(session, name, &[])?.is_some() {
         if parsed.has("p") {
@@ -89,16 +91,24 @@ pub fn create(session: &mut Session, parsed: &Parsed) -> Ending {
         shown = pairs;
     }
     tell(session, parsed, name, !changes.is_empty(), &shown)?;
+    let parent = name.rsplit_once('/').map(|(parent, _)| parent);
+    let key = of_new_dataset(session, parent, &given, parsed.has("n"));
+    let key = key.map_err(|reason| refuse(&reason))?;
     if parsed.has("n") {
         return Ok(0);
     }
     let name = name.clone();
     changes.push(PoolChange::Dataset(match kind {
-        DatasetKind::Volume => DatasetChange::CreateVolume { name, properties },
+        DatasetKind::Volume => DatasetChange::CreateVolume {
+            name,
+            properties,
+            key,
+        },
         _ => DatasetChange::CreateFileSystem {
             name,
             properties,
             mount: !parsed.has("u"),
+            key,
         },
     }));
     run(session, parsed, &changes, &action)
@@ -213,6 +223,7 @@ pub fn make_ancestors(
             name,
             properties: vec![],
             mount: true,
+            key: None,
         })
     };
     Ok(missing.into_iter().map(make).collect())

@@ -8,6 +8,7 @@ mod create;
 mod destroy;
 mod get;
 mod heads;
+mod key_input;
 mod keys;
 mod list;
 mod lookup;
@@ -31,7 +32,9 @@ pub(crate) use assign::{Assignment, check_together, is_of_file_systems};
 pub(crate) use change_text::property_words;
 pub use commands::COMMANDS;
 pub(crate) use get::json_value;
-pub(crate) use mount::{not_unmounted, tell_notes};
+pub(crate) use key_input::of_new_dataset;
+pub(crate) use keys::load_asked;
+pub(crate) use mount::{mount_pool, not_unmounted, tell_notes};
 pub(crate) use shown::{shape_width, source as source_word};
 
 const FAMILY: Family = Family {

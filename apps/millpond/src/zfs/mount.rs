@@ -1,5 +1,6 @@
 //! `zfs mount` and `zfs unmount`; also the messages of other commands about mounts.
 
+use super::keys::{load_for, unload_one};
 use super::lookup::{self, number, text};
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
@@ -35,6 +36,11 @@ pub fn mount(session: &mut Session, parsed: &Parsed) -> Ending {
             if parsed.has("R") {
                 return mount_all(session, std::slice::from_ref(name), &request);
             }
+            if request.load_keys
+                && let Err(reason) = load_for(session, name)
+            {
+                return Err(Failure::Refused(format!("Key load error: {reason}")));
+            }
             let done = session.daemon()?.mount(name, &request);
             done.map_err(|why| Failure::Refused(not_mounted(name, &why)))?;
             Ok(0)
@@ -61,7 +67,7 @@ fn mount_all(session: &mut Session, roots: &[String], request: &MountRequest) ->
             let is_wanted = number(&info, "canmount") == Some(CAN_MOUNT_ON)
                 && number(&info, "mounted") != Some(1)
                 && mountpoint.starts_with('/')
-                && !is_locked;
+                && (!is_locked || request.load_keys);
             if is_wanted {
                 wanted.push((mountpoint, info.name));
             }
@@ -71,6 +77,13 @@ fn mount_all(session: &mut Session, roots: &[String], request: &MountRequest) ->
     wanted.sort_by(|(a, _), (b, _)| a.split('/').cmp(b.split('/')));
     let mut status = 0;
     for (_, name) in wanted {
+        if request.load_keys
+            && let Err(reason) = load_for(session, &name)
+        {
+            writeln!(session.err, "Key load error: {reason}")?;
+            status = 1;
+            continue;
+        }
         match session.daemon()?.mount(&name, request) {
             Ok(()) | Err(MountProblem::Already) => {}
             Err(why) => {
@@ -80,6 +93,15 @@ fn mount_all(session: &mut Session, roots: &[String], request: &MountRequest) ->
         }
     }
     Ok(status)
+}
+
+/// Mounts what became mountable in a pool that was just imported.
+pub fn mount_pool(session: &mut Session, pool: &str, options: &[String]) -> Ending {
+    let request = MountRequest {
+        options: options.to_vec(),
+        ..MountRequest::default()
+    };
+    mount_all(session, &[pool.to_owned()], &request)
 }
 
 fn list(session: &mut Session, is_json: bool) -> Ending {
@@ -115,6 +137,7 @@ pub fn unmount(session: &mut Session, parsed: &Parsed) -> Ending {
         }
         let mounts = session.daemon()?.mounts().map_err(to_error)?;
         let mut status = 0;
+        let roots = roots_of(session, parsed, mounts.iter().map(|mount| &mount.dataset))?;
         for mount in mounts.iter().rev() {
             match session.daemon()?.unmount(&mount.dataset, force) {
                 Ok(()) | Err((_, MountProblem::NotMounted)) => {}
@@ -124,7 +147,7 @@ pub fn unmount(session: &mut Session, parsed: &Parsed) -> Ending {
                 }
             }
         }
-        return Ok(status);
+        return unload(session, &roots, status);
     }
     let word = match parsed.operands.as_slice() {
         [] => return Err(Failure::Usage("missing filesystem argument".into())),
@@ -151,9 +174,38 @@ pub fn unmount(session: &mut Session, parsed: &Parsed) -> Ending {
         lookup::open(session, word, file_systems(), &[])?;
         word.clone()
     };
+    let roots = roots_of(session, parsed, std::iter::once(&dataset))?;
     let done = session.daemon()?.unmount(&dataset, force);
     done.map_err(|(at, why)| Failure::Refused(not_unmounted(&at, &why)))?;
-    Ok(0)
+    unload(session, &roots, 0)
+}
+
+/// With `-u`: the encryption roots among datasets that are to be unmounted.
+fn roots_of<'n>(
+    session: &Session,
+    parsed: &Parsed,
+    names: impl Iterator<Item = &'n String>,
+) -> Result<Vec<String>, Failure> {
+    let mut roots = vec![];
+    if parsed.has("u") {
+        for name in names {
+            let info = lookup::one(session, name, &["encryptionroot"])?;
+            if info.is_some_and(|info| text(&info, "encryptionroot") == Some(name)) {
+                roots.push(name.clone());
+            }
+        }
+    }
+    Ok(roots)
+}
+
+fn unload(session: &mut Session, roots: &[String], mut status: u8) -> Ending {
+    for root in roots {
+        if let Err(reason) = unload_one(session, root) {
+            writeln!(session.err, "Key unload error: {reason}")?;
+            status = 1;
+        }
+    }
+    Ok(status)
 }
 
 /// The message for a file system that could not be mounted.

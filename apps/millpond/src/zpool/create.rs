@@ -35,6 +35,8 @@ pub fn create(session: &mut Session, parsed: &Parsed) -> Ending {
         };
         return Err(Failure::Refused(format!("{action}: {reason}\n{hint}")));
     }
+    let key = crate::zfs::of_new_dataset(session, None, &ask.root_properties, parsed.has("n"));
+    let root_key = key.map_err(|reason| Failure::Refused(format!("{action}: {reason}")))?;
     let force = parsed.has("f");
     let request = NewPoolRequest {
         name: name.clone(),
@@ -49,6 +51,7 @@ pub fn create(session: &mut Session, parsed: &Parsed) -> Ending {
         features: std::mem::take(&mut ask.features),
         properties: ask.properties,
         root_properties: ask.root_properties,
+        root_key,
         only_check: parsed.has("n"),
     };
     let made = session.service()?.create_pool(&request, &parsed.line);

@@ -218,7 +218,15 @@ pub(super) fn import(
     }
     if request.load_keys {
         let (loaded, tried) = imported.keys;
+        let asked = match loaded < tried {
+            true => crate::zfs::load_asked(session, &imported.name)?,
+            false => 0,
+        };
+        let loaded = loaded + asked;
         writeln!(session.out, "{loaded} / {tried} keys successfully loaded")?;
+        if asked > 0 && request.mount {
+            crate::zfs::mount_pool(session, &imported.name, &request.mount_options)?;
+        }
     }
     if imported.notes.is_empty() {
         return Ok(0);

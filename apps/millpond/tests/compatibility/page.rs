@@ -85,7 +85,6 @@ fn combine(what: &str, name: &Name, is_known: bool, is_built: bool) -> Support {
 pub fn of_feature(name: &Name) -> Support {
     match Feature::by_guid(name.text).map(|feature| feature.support) {
         Some(FeatureSupport::Writes) => Support::Full,
-        Some(FeatureSupport::WritesAround) => Support::Partial,
         Some(FeatureSupport::Reads) => Support::ReadOnly,
         Some(FeatureSupport::Refuses) => Support::Refused,
         None => Support::Missing,

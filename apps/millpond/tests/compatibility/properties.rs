@@ -20,7 +20,28 @@ impl Stage {
         stage.expect(&["zpool", "create", "tank", text(&a), text(&b)]);
         stage.expect(&["zfs", "create", "tank/fs"]);
         stage.expect(&["zfs", "create", "-s", "-V", "16M", "tank/vol"]);
+        let key = stage.0.path().join("key");
+        std::fs::write(&key, "01".repeat(32)).unwrap();
+        let words = stage.with_key("keyformat=hex");
+        let mut create = vec!["zfs", "create"];
+        create.extend(words.iter().map(String::as_str));
+        create.push("tank/enc");
+        stage.expect(&create);
         stage
+    }
+
+    /// Options for a dataset with a key of its own.
+    fn with_key(&self, assignment: &str) -> Vec<String> {
+        let location = format!("keylocation=file://{}", self.0.path().join("key").display());
+        let mut words = vec![assignment.to_owned(), location];
+        if !assignment.starts_with("encryption") {
+            words.push("encryption=on".to_owned());
+        }
+        if !assignment.starts_with("keyformat") {
+            words.push("keyformat=passphrase".to_owned());
+        }
+        let options = words.into_iter();
+        options.flat_map(|word| ["-o".to_owned(), word]).collect()
     }
 
     fn image(&self, name: &str) -> PathBuf {
@@ -60,6 +81,8 @@ fn value_for(shape: &Shape) -> &'static str {
         ("special_small_blocks", _) => "4096",
         ("ashift", _) => "12",
         ("pbkdf2iters", _) => "200000",
+        ("encryption", _) => "aes-128-gcm",
+        ("keyformat", _) => "hex",
         ("mountpoint" | "altroot", _) => "/mnt/elsewhere",
         ("sharenfs" | "sharesmb", _) => "on",
         ("bootfs", _) => "tank/fs",
@@ -111,7 +134,12 @@ fn every_dataset_property_is_settable_as_the_page_states() {
             // The salt of a key is never given by users.
             _ if !shape.is_listed => continue,
             Edit::Settable | Edit::Inheritable => {
-                let target = if is_of_files { "tank/fs" } else { "tank/vol" };
+                let target = match (shape.name, is_of_files) {
+                    // Only encryption roots have one.
+                    ("keylocation", _) => "tank/enc",
+                    (_, true) => "tank/fs",
+                    (_, false) => "tank/vol",
+                };
                 let done = stage.run(&["zfs", "set", &assignment, target]);
                 compare(name, support, &done, &mut wrong);
                 target.to_owned()
@@ -119,7 +147,13 @@ fn every_dataset_property_is_settable_as_the_page_states() {
             Edit::Once | Edit::OnceByKey => {
                 number += 1;
                 let target = format!("tank/new{number}");
-                let mut words = vec!["zfs", "create", "-o", &assignment];
+                let is_of_key = matches!(shape.name, "encryption" | "keyformat" | "pbkdf2iters");
+                let options = match is_of_key {
+                    true => stage.with_key(&assignment),
+                    false => vec!["-o".to_owned(), assignment.clone()],
+                };
+                let mut words = vec!["zfs", "create"];
+                words.extend(options.iter().map(String::as_str));
                 if !is_of_files {
                     words.extend(["-s", "-V", "16M"]);
                 }

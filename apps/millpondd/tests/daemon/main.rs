@@ -76,6 +76,7 @@ impl Stage {
             features: FeatureChoice::Default,
             properties: vec![],
             root_properties: vec![],
+            root_key: None,
             only_check: false,
         }
     }
@@ -116,6 +117,7 @@ fn create(name: &str) -> PoolChange {
         name: name.into(),
         properties: vec![],
         mount: true,
+        key: None,
     })
 }
 
@@ -229,6 +231,7 @@ fn settings_inside_datasets_are_set_by_commands() {
     let volume = PoolChange::Dataset(DatasetChange::CreateVolume {
         name: "tank/v".into(),
         properties: vec![("volsize".into(), Value::Number(8 << 20))],
+        key: None,
     });
     asked
         .change("tank", &[create("tank/home"), volume], "zfs create")

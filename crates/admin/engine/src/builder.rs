@@ -2,6 +2,7 @@
 
 use super::pool::Pool;
 use crate::Error;
+use millpond_dataset::RootKey;
 use millpond_device::{DeviceError, FileDevice, OpenOptions};
 use millpond_env::Env;
 use millpond_env::sync::Arc;
@@ -30,6 +31,7 @@ pub struct PoolBuilder {
     env: Env2,
     cache_bytes: Option<u64>,
     has_plain_paths: bool,
+    root_key: Option<RootKey>,
 }
 
 /// [`Env`] with an implementation of `Debug`.
@@ -60,6 +62,7 @@ impl PoolBuilder {
             env: Env2(Env::real()),
             cache_bytes: None,
             has_plain_paths: false,
+            root_key: None,
         }
     }
     /// Adds a single device.
@@ -133,6 +136,12 @@ impl PoolBuilder {
             .insert(name.to_owned(), value.to_owned());
         self
     }
+    /// Sets the key of its root file system, which needs the properties `encryption` and `keyformat`, too.
+    #[must_use]
+    pub fn root_key(mut self, key: RootKey) -> Self {
+        self.root_key = Some(key);
+        self
+    }
     /// Sets the host identification, the sync mode and the limits of dirty data.
     #[must_use]
     pub fn writing(mut self, writing: WriteOptions) -> Self {
@@ -203,7 +212,7 @@ impl PoolBuilder {
             system: system.unwrap_or_else(|| "millpond".to_owned()),
             cache_bytes: self.cache_bytes,
         };
-        Pool::create(&self.env.0, &new)
+        Pool::create_with_key(&self.env.0, &new, self.root_key)
     }
 }
 

@@ -26,8 +26,8 @@ pub use millpond_block::{
 };
 pub use millpond_dataset::properties::{DatasetKind, OwnerKind, OwnerSpace};
 pub use millpond_dataset::{
-    Bookmark, DatasetError, DatasetSpace, Datasets, DestroyOptions, HeadDataset, Hold, KeyFormat,
-    PropertySource, PropertyValue, Refusal,
+    Bookmark, DatasetError, DatasetSpace, Datasets, DestroyOptions, HeadDataset, Hold, KeyChange,
+    KeyFormat, KeyRefusal, PropertySource, PropertyValue, Refusal, RootKey, is_key_location,
 };
 pub use millpond_device::DeviceError;
 pub use millpond_nvlist::NvList;

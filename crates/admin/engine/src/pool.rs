@@ -3,7 +3,7 @@
 use super::initializer::FileSystemInitializer;
 use super::tx_provider::{DatasetTxProvider, file_settings};
 use crate::{Error, Search, View};
-use millpond_dataset::{Datasets, HeadDataset};
+use millpond_dataset::{Datasets, HeadDataset, RootKey};
 use millpond_device::OpenOptions as DeviceOptions;
 use millpond_env::Env;
 use millpond_env::rank;
@@ -49,8 +49,8 @@ pub struct Pool {
     files: Arc<Mutex<BTreeMap<ObjectId, Weak<FileSystem>>, rank::OpenFiles>>,
     /// Open volumes. All callers share one instance, because it contains the size and the locks.
     volumes: Arc<Mutex<BTreeMap<ObjectId, Weak<Volume>>, rank::OpenFiles>>,
-    /// Loaded keys. All committed states of this pool share them.
-    keys: Arc<millpond_dataset::KeyRing>,
+    /// Held while the log of a dataset is replayed whose key was not loaded when the pool was opened.
+    replays: Arc<Mutex<(), rank::LogReplays>>,
 }
 
 impl std::fmt::Debug for Pool {
@@ -67,7 +67,22 @@ impl Pool {
     /// # Errors
     /// [`Error::Create`].
     pub fn create(env: &Env, new: &NewPool) -> Result<Self, Error> {
+        Self::create_with_key(env, new, None)
+    }
+
+    /// Like [`Pool::create`], with the key of an encrypted root file system.
+    ///
+    /// # Errors
+    /// [`Error::Create`].
+    pub fn create_with_key(
+        env: &Env,
+        new: &NewPool,
+        root_key: Option<RootKey>,
+    ) -> Result<Self, Error> {
         let datasets = Datasets::new(FileSystemInitializer::of(env, &new.writing));
+        if let Some(key) = root_key {
+            datasets.set_root_key(key);
+        }
         let port = Arc::clone(&datasets);
         let inner = Inner::create(env, new, &|_| false, port).map_err(|error| Error::Create {
             name: new.name.clone(),
@@ -141,7 +156,7 @@ impl Pool {
             env: env.clone(),
             files: Arc::default(),
             volumes: Arc::default(),
-            keys: Arc::default(),
+            replays: Arc::default(),
         }
     }
 
@@ -166,11 +181,25 @@ impl Pool {
     /// # Errors
     /// If no file system has this name, or it cannot be written.
     pub fn file_system(&self, name: &str) -> Result<Arc<FileSystem>, Error> {
+        self.replay_waiting(name)?;
         let (open, was_open) = self.open_files(name)?;
         if !was_open {
             free_unlinked(&open)?;
         }
         Ok(open)
+    }
+
+    /// Replays the log of a dataset if it waited for the dataset's key.
+    pub(super) fn replay_waiting(&self, name: &str) -> Result<(), Error> {
+        let head = self.datasets.open_head(name)?.id();
+        if !self.datasets.has_waiting_log(head) {
+            return Ok(());
+        }
+        let _one_at_a_time = self.replays.lock();
+        match self.datasets.has_waiting_log(head) {
+            true => self.replay_log(name),
+            false => Ok(()),
+        }
     }
 
     /// Like [`Pool::file_system`], but does not free unlinked files. The flag is true if it was already
@@ -235,7 +264,13 @@ impl Pool {
 
     fn settings_of(&self, dataset: &HeadDataset) -> millpond_posix::Settings {
         let features = self.inner().features();
-        file_settings(&dataset.settings(), |guid| features.count(guid).is_some())
+        let mut settings =
+            file_settings(&dataset.settings(), |guid| features.count(guid).is_some());
+        if let Some(key) = dataset.set().write_key() {
+            let most = key.key().suite().block_bytes_max();
+            settings.record_bytes = settings.record_bytes.min(most);
+        }
+        settings
     }
 
     /// Opens a volume for writing. Frees blocks beyond its end that a crash left behind first.
@@ -243,6 +278,12 @@ impl Pool {
     /// # Errors
     /// If no volume has this name, or it cannot be written.
     pub fn volume(&self, name: &str) -> Result<Arc<Volume>, Error> {
+        self.replay_waiting(name)?;
+        self.open_volume(name)
+    }
+
+    /// Like [`Pool::volume`], but does not look for a log to replay.
+    pub(super) fn open_volume(&self, name: &str) -> Result<Arc<Volume>, Error> {
         let dataset = self.datasets.open_head(name)?;
         let mut volumes = self.volumes.lock();
         volumes.retain(|_, open| open.strong_count() > 0);
@@ -287,7 +328,7 @@ impl Pool {
     pub fn committed(&self) -> Result<View, Error> {
         Ok(View::of_live(
             self.inner().committed()?,
-            Arc::clone(&self.keys),
+            Arc::clone(self.datasets.keys()),
         ))
     }
 

@@ -20,36 +20,36 @@ impl Pool {
         if names.is_empty() {
             return Ok(());
         }
+        names.iter().try_for_each(|name| self.replay_log(name))
+    }
+
+    /// Replays the claimed log of a dataset that is not in use, and ends it.
+    pub(super) fn replay_log(&self, name: &str) -> Result<(), Error> {
         self.datasets().pass_claimed_births()?;
-        for name in names {
-            let head = self.datasets().open_head(&name)?;
-            let replayed = match head.kind() {
-                ObjectSetKind::Volume => {
-                    let volume = self.volume(&name)?;
-                    replay(&head, &mut |step| {
-                        self.again_in_volume(&name, &volume, step)
-                    })
-                }
-                _ => {
-                    let (files, _) = self.open_files(&name)?;
-                    files.begin_replay();
-                    let replayed = self.replay_files(&name, &head, &files);
-                    files.end_replay();
-                    replayed
-                }
-            };
-            match replayed {
-                // Later records may depend on the one that cannot be replayed, so the log ends there.
-                Err(error @ Error::Replay { .. }) if self.inner().suspension().is_none() => {
-                    mark::hit("log-ends-at-bad-record");
-                    let event = HistoryEvent::of_pool("log replay failed", error.to_string());
-                    self.inner().sync_task(|ctx| ctx.history(&event))?;
-                }
-                outcome => outcome?,
+        let head = self.datasets().open_head(name)?;
+        let replayed = match head.kind() {
+            ObjectSetKind::Volume => {
+                let volume = self.open_volume(name)?;
+                replay(&head, &mut |step| self.again_in_volume(name, &volume, step))
             }
-            self.datasets().finish_replay(&head)?;
+            _ => {
+                let (files, _) = self.open_files(name)?;
+                files.begin_replay();
+                let replayed = self.replay_files(name, &head, &files);
+                files.end_replay();
+                replayed
+            }
+        };
+        match replayed {
+            // Later records may depend on the one that cannot be replayed, so the log ends there.
+            Err(error @ Error::Replay { .. }) if self.inner().suspension().is_none() => {
+                mark::hit("log-ends-at-bad-record");
+                let event = HistoryEvent::of_pool("log replay failed", error.to_string());
+                self.inner().sync_task(|ctx| ctx.history(&event))?;
+            }
+            outcome => outcome?,
         }
-        Ok(())
+        Ok(self.datasets().finish_replay(&head)?)
     }
 
     fn replay_files(

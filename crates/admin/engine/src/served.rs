@@ -108,6 +108,7 @@ impl Pool {
     /// # Errors
     /// As [`Pool::file_system`].
     pub fn served(&self, name: &str) -> Result<Arc<ZfsCtlDir>, Error> {
+        self.replay_waiting(name)?;
         let (files, _) = self.open_files(name)?;
         let drain = match is_writable(&files) {
             true => Some(BackgroundDrain::start(&files)?),

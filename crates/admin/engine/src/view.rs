@@ -130,6 +130,25 @@ impl View {
         Ok(self.keys.load(dataset.directory(), key)?)
     }
 
+    /// Whether a key is that of a dataset's encryption root. Nothing is loaded.
+    ///
+    /// # Errors
+    /// [`DatasetError::Key`] if the key is wrong.
+    pub fn verify_key(&self, dataset: &str, key: &[u8]) -> Result<(), Error> {
+        let dataset = millpond_dataset::Dataset::find(&self.inner, dataset)?;
+        Ok(KeyRing::verify(dataset.directory(), key)?)
+    }
+
+    /// The name of a dataset's encryption root; `None` if it is not encrypted.
+    ///
+    /// # Errors
+    /// If the dataset does not exist or cannot be read.
+    pub fn encryption_root(&self, dataset: &str) -> Result<Option<String>, Error> {
+        let dataset = millpond_dataset::Dataset::find(&self.inner, dataset)?;
+        let root = dataset.directory().encryption_root()?;
+        Ok(root.map(|root| root.name().to_owned()))
+    }
+
     /// Whether the key of a dataset's encryption root is loaded.
     ///
     /// # Errors

@@ -29,11 +29,9 @@ pub enum CryptError {
         offset: u32,
     },
     /// The user's key does not have the form that its key format requires.
-    #[error("the {format} key {reason}")]
+    #[error("{reason}")]
     UserKey {
-        /// The name of the key format.
-        format: &'static str,
-        /// What is wrong with it.
+        /// What is wrong with it, in OpenZFS's words.
         reason: &'static str,
     },
     /// An operation that is not possible, such as a CCM message of 16 MiB.

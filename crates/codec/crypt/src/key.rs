@@ -10,6 +10,8 @@ use sha2::Sha512;
 use zeroize::{Zeroize, Zeroizing};
 
 const HMAC_KEY_BYTES: usize = 64;
+/// The version of new keys.
+const KEY_VERSION: u64 = 1;
 const PSEUDO_RANDOM_KEY_BYTES: usize = 64;
 /// Offset of the master key in the secret bytes.
 const MASTER_KEY_AT: usize = HMAC_KEY_BYTES + PSEUDO_RANDOM_KEY_BYTES;
@@ -65,6 +67,22 @@ impl DatasetKey {
             version,
             secret,
         })
+    }
+
+    /// Makes new keys of the present version. `fill` supplies unpredictable bytes.
+    ///
+    /// # Errors
+    /// None at present.
+    pub fn generate(
+        suite: CryptSuite,
+        guid: Guid,
+        fill: impl Fn(&mut [u8]),
+    ) -> Result<Self, CryptError> {
+        let mut master = Zeroizing::new(vec![0; suite.key_bytes()]);
+        let mut hmac = Zeroizing::new([0; HMAC_KEY_BYTES]);
+        fill(&mut master);
+        fill(&mut *hmac);
+        Self::new(suite, guid, KEY_VERSION, &master, &hmac)
     }
 
     fn hmac_key(&self) -> &[u8] {

@@ -68,7 +68,7 @@ pub use error::CryptError;
 pub use key::DatasetKey;
 pub use millpond_ondisk::{CryptKey, CryptSuite, KeyFormat};
 pub use object_set::{LocalMac, ObjectSetMacs};
-pub use wrapping::{PBKDF2_ITERATIONS_MAX, WrappingKey};
+pub use wrapping::{PBKDF2_ITERATIONS, PBKDF2_ITERATIONS_MAX, PBKDF2_ITERATIONS_MIN, WrappingKey};
 
 /// Bytes of a block's salt.
 pub const SALT_BYTES: usize = 8;

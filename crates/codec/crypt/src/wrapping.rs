@@ -8,7 +8,14 @@ use zeroize::Zeroizing;
 /// without a limit, a hostile key object could occupy a program forever.
 pub const PBKDF2_ITERATIONS_MAX: u64 = 100_000_000;
 
+/// The rounds of a new key when nothing else is asked for.
+pub const PBKDF2_ITERATIONS: u64 = 350_000;
+/// The fewest rounds of a new key.
+pub const PBKDF2_ITERATIONS_MIN: u64 = 100_000;
+
 const KEY_BYTES: usize = 32;
+/// Lengths of a new passphrase.
+const PASSPHRASE_BYTES: core::ops::RangeInclusive<usize> = 8..=512;
 
 /// The key that wraps a dataset's keys.
 ///
@@ -56,7 +63,11 @@ impl WrappingKey {
     /// # Errors
     /// [`CryptError::UserKey`] for any other length.
     pub fn from_raw(bytes: &[u8]) -> Result<Self, CryptError> {
-        check_length(KeyFormat::Raw, bytes, KEY_BYTES)?;
+        let reasons = [
+            "Raw key too short (expected 32).",
+            "Raw key too long (expected 32).",
+        ];
+        check_length(bytes, KEY_BYTES..=KEY_BYTES, reasons)?;
         Ok(Self(LockedBytes::concat(&[bytes])))
     }
 
@@ -65,14 +76,17 @@ impl WrappingKey {
     /// # Errors
     /// [`CryptError::UserKey`] for any other length or character.
     pub fn from_hex(digits: &[u8]) -> Result<Self, CryptError> {
-        check_length(KeyFormat::Hex, digits, 2 * KEY_BYTES)?;
+        let reasons = [
+            "Hex key too short (expected 64).",
+            "Hex key too long (expected 64).",
+        ];
+        check_length(digits, 2 * KEY_BYTES..=2 * KEY_BYTES, reasons)?;
         let value = |digit: u8| match digit {
             b'0'..=b'9' => Ok(digit.wrapping_sub(b'0')),
             b'a'..=b'f' => Ok(digit.wrapping_sub(b'a').wrapping_add(10)),
             b'A'..=b'F' => Ok(digit.wrapping_sub(b'A').wrapping_add(10)),
             _ => Err(CryptError::UserKey {
-                format: KeyFormat::Hex.name(),
-                reason: "has a character that is no hexadecimal digit",
+                reason: "Invalid hex character detected.",
             }),
         };
         let mut key = Zeroizing::new([0; KEY_BYTES]);
@@ -108,6 +122,19 @@ impl WrappingKey {
         Ok(Self::from_bytes(&key))
     }
 
+    /// Whether a new passphrase has an allowed length. Existing ones of any length are accepted.
+    ///
+    /// # Errors
+    /// [`CryptError::UserKey`] if it is shorter than 8 bytes or longer than 512.
+    pub fn check_new_passphrase(text: &[u8]) -> Result<(), CryptError> {
+        let line = text.split(|byte| *byte == b'\n').next().unwrap_or(text);
+        let reasons = [
+            "Passphrase too short (min 8).",
+            "Passphrase too long (max 512).",
+        ];
+        check_length(line, PASSPHRASE_BYTES, reasons)
+    }
+
     pub(crate) fn as_bytes(&self) -> &[u8] {
         self.0.as_slice()
     }
@@ -119,14 +146,17 @@ impl core::fmt::Debug for WrappingKey {
     }
 }
 
-fn check_length(format: KeyFormat, bytes: &[u8], expected: usize) -> Result<(), CryptError> {
-    let reason = match bytes.len().cmp(&expected) {
-        core::cmp::Ordering::Less => "is too short",
-        core::cmp::Ordering::Equal => return Ok(()),
-        core::cmp::Ordering::Greater => "is too long",
+/// Checks the length of a key's text. `reasons` says what is wrong with one that is too short or too long.
+fn check_length(
+    bytes: &[u8],
+    allowed: core::ops::RangeInclusive<usize>,
+    reasons: [&'static str; 2],
+) -> Result<(), CryptError> {
+    let [short, long] = reasons;
+    let reason = match bytes.len() {
+        length if length < *allowed.start() => short,
+        length if length > *allowed.end() => long,
+        _ => return Ok(()),
     };
-    Err(CryptError::UserKey {
-        format: format.name(),
-        reason,
-    })
+    Err(CryptError::UserKey { reason })
 }

@@ -51,6 +51,14 @@ impl CryptSuite {
             Self::Aes256Gcm => "aes-256-gcm",
         }
     }
+    /// The largest block that can be encrypted, in bytes. CCM cannot express a message of 16 MiB.
+    #[must_use]
+    pub fn block_bytes_max(self) -> u32 {
+        match self {
+            Self::Aes128Ccm | Self::Aes192Ccm | Self::Aes256Ccm => 8 << 20,
+            Self::Aes128Gcm | Self::Aes192Gcm | Self::Aes256Gcm => 16 << 20,
+        }
+    }
     /// Length of the master key and of block keys in bytes.
     #[must_use]
     pub fn key_bytes(self) -> usize {
@@ -257,6 +265,12 @@ fn bytes<const N: usize>(value: Option<CryptKeyValue>) -> Result<[u8; N], Decode
 }
 
 impl BlockPointer {
+    /// Marks the block as one of an encrypted dataset: encrypted, or only authenticated.
+    pub fn set_crypt_bit(&mut self) {
+        if let Some(properties) = self.words.get_mut(6) {
+            *properties |= 1 << 61;
+        }
+    }
     /// Sets salt (word 4) and IV (word 5, upper half of word 11) of an encrypted block.
     ///
     /// These are stored in the byte order of the block, so set that first (bit 63 of word 6).

@@ -86,6 +86,7 @@ ranks! {
     brief MountTable, "table of mounts", "millpondd", "A lookup or insertion, and asking the mounts for failures.";
     io AuxiliaryDevices, "spares and cache devices", "service", "Opening or closing some, across reads of their labels.";
     io OpenedPools, "opened pools", "service", "Looking one up, or closing all.";
+    io LogReplays, "replay of a waiting log", "engine", "Replaying the log of a dataset whose key was loaded later: one at a time.";
     io OpenFiles, "open file systems and volumes of a pool", "engine", "Looking one up, or opening it.";
 
     // Files.

@@ -18,8 +18,8 @@ const CLONED_BYTES: u64 = 512;
 /// The state with all changes.
 pub(crate) const NEWEST: Txg = Txg(u64::MAX);
 
-/// Whether a block can have further references from other objects: file or volume data that is not encrypted, and not
-/// in a dedup table. Also holes, and blocks that are stored in their pointers.
+/// Whether a block can have further references from other objects: file or volume data that is not in a dedup table.
+/// Also holes, and blocks that are stored in their pointers. An encrypted block can have them where its key is known.
 #[must_use]
 pub fn is_clonable(pointer: &BlockPointer) -> bool {
     if pointer.is_hole() {
@@ -30,11 +30,7 @@ pub fn is_clonable(pointer: &BlockPointer) -> bool {
         ObjectType::PLAIN_FILE | ObjectType::ZVOL
     );
     let is_redacted = pointer.embedded_kind().is_some() && pointer.lsize_bytes() == 0;
-    is_data
-        && pointer.level() == Level(0)
-        && !pointer.has_crypt_bit()
-        && !pointer.is_dedup()
-        && !is_redacted
+    is_data && pointer.level() == Level(0) && !pointer.is_dedup() && !is_redacted
 }
 
 /// What a descent to a data block found: its pointer, or the default pointer for a hole, also one above the leaves.
@@ -95,7 +91,9 @@ impl Object {
         self.check_parents(id.0)?;
         let (mut state, slot) = self.change(tx)?;
         let shape = &state.slots[slot].shape;
-        let is_sound = !pointer.is_hole() && is_clonable(pointer);
+        // An encrypted set holds encrypted blocks only, which its own key opens; the caller compares the keys.
+        let is_own_kind = pointer.has_crypt_bit() == self.core.key.is_some();
+        let is_sound = !pointer.is_hole() && is_clonable(pointer) && is_own_kind;
         if !is_sound || pointer.lsize_bytes() != shape.block_bytes() as u64 {
             return Err(self.refuse("a pointer of another kind is not cloned"));
         }

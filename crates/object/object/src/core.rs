@@ -5,7 +5,8 @@ use crate::set_view::used_slots;
 use crate::tree::Tree;
 use crate::{Accounting, ObjectError};
 use crate::{CachingCell, Object, WritePolicy, byteswap};
-use millpond_block::{BlockStore, PointerValidity};
+use millpond_block::{BlockStore, PointerValidity, WriteKey};
+use millpond_crypt::DatasetKey;
 use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex, RwLock, RwLockReadGuard, Weak};
 use millpond_ondisk::{
@@ -23,6 +24,8 @@ pub(crate) struct Core {
     pub(crate) store: Arc<BlockStore>,
     pub(crate) dataset: u64,
     pub(crate) kind: ObjectSetKind,
+    /// Set if the set is encrypted.
+    pub(crate) key: Option<Arc<WriteKey>>,
     pub(crate) policy: RwLock<WritePolicy, rank::Leaf>,
     /// That of the policy, for readers.
     pub(crate) caching: CachingCell,
@@ -128,10 +131,14 @@ pub(crate) fn special_index(which: Accounting) -> usize {
 }
 
 impl Core {
+    pub(crate) fn read_key(&self) -> Option<&Arc<DatasetKey>> {
+        self.key.as_ref().map(|key| key.key())
+    }
+
     pub(crate) fn tree<'a>(&'a self, object: ObjectId, dnode: &'a Dnode) -> Tree<'a> {
         Tree {
             store: &self.store,
-            key: None,
+            key: self.read_key(),
             dataset: self.dataset,
             object,
             dnode,
@@ -165,6 +172,10 @@ impl Core {
             128 << 10
         };
         drop(policy);
+        let most = match &self.key {
+            Some(key) => most.min(key.key().suite().block_bytes_max().into()),
+            None => most,
+        };
         if bytes == 0 || !bytes.is_multiple_of(512) || u64::from(bytes) > most {
             return Err(self.refuse(id, "blocks cannot have this size"));
         }

@@ -83,6 +83,7 @@ impl LoggedBlock {
             pass: 1,
             stored: None,
             is_clone: false,
+            key: self.object.core.key.clone(),
         }
     }
 

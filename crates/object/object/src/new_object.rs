@@ -1,5 +1,7 @@
 //! Parameters of new objects and object sets.
 
+use millpond_block::WriteKey;
+use millpond_env::sync::Arc;
 use millpond_ondisk::ObjectType;
 
 /// Parameters of a new object.
@@ -56,12 +58,14 @@ impl NewObject {
 }
 
 /// Parameters of a new object set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct NewObjectSet {
     /// log2 of the size of the dnode array's indirect blocks.
     pub indirect_shift: u8,
     /// Flags of the object set block: which accounting is complete from the start.
     pub flags: u64,
+    /// The key with which its blocks are encrypted; `None` outside encrypted datasets.
+    pub key: Option<Arc<WriteKey>>,
 }
 
 impl Default for NewObjectSet {
@@ -69,6 +73,7 @@ impl Default for NewObjectSet {
         Self {
             indirect_shift: 17,
             flags: 0,
+            key: None,
         }
     }
 }

@@ -20,7 +20,7 @@ pub enum RedundantMetadata {
     None,
 }
 
-/// The storage properties of an object set, and what the pool permits. Dedup and encryption are not included.
+/// The storage properties of an object set, and what the pool permits. Dedup is not included.
 ///
 /// The set consults the policy for each block that it writes. A change applies to blocks written from then
 /// on. Page `docs/format/block-pointer.md`, "Functions and copies".
@@ -60,6 +60,8 @@ pub struct WritePolicy {
     pub accounts_objects: bool,
     /// Projects are accounted (feature `project_quota` enabled).
     pub accounts_projects: bool,
+    /// The set is encrypted. The set itself knows; see [`crate::ObjectSet::set_policy`].
+    pub is_encrypted: bool,
     /// Which blocks the cache keeps, after reads too, and which are prefetched.
     pub caching: Caching,
 }
@@ -100,6 +102,7 @@ impl WritePolicy {
             accounts_users: true,
             accounts_objects: true,
             accounts_projects: true,
+            is_encrypted: false,
             caching: Caching::default(),
         }
     }
@@ -110,6 +113,8 @@ impl WritePolicy {
         let is_metadata = block.is_metadata();
         let compression = match CompressionKind::from_number(block.dnode_compression) {
             _ if block.is_rewritten_late => CompressionKind::Off,
+            // Parts of these are encrypted in place. Zeros still become holes.
+            _ if self.is_encrypted && block.is_dnodes_or_head() => CompressionKind::Empty,
             // A choice of the object itself has precedence, for data and metadata (`sync_bplist`).
             Some(own) if own != CompressionKind::Inherit && block.level == Level(0) => own,
             _ if is_metadata || self.is_mos => self.metadata_compression(),
@@ -134,7 +139,7 @@ impl WritePolicy {
             zstd_level: self.zstd_level,
             copies: self.copies(block),
             class,
-            may_embed: self.may_embed,
+            may_embed: self.may_embed && !self.is_encrypted,
             has_hole_birth: self.has_hole_birth,
             retention: self.caching.retention(is_metadata),
         }
@@ -161,7 +166,12 @@ impl WritePolicy {
     }
 
     fn copies(&self, block: &BlockTraits) -> u8 {
-        let most = if self.pool_version < 3 { 1 } else { 3 };
+        let most = match self.pool_version {
+            ..3 => 1,
+            // Salt and IV are where the third address would be.
+            _ if self.is_encrypted && block.is_encrypted_type() => 2,
+            _ => 3,
+        };
         if self.is_mos {
             return most;
         }
@@ -204,6 +214,13 @@ pub struct BlockTraits {
 impl BlockTraits {
     fn is_metadata(&self) -> bool {
         self.level > Level(0) || self.is_spill || self.object_type.is_metadata()
+    }
+    fn is_dnodes_or_head(&self) -> bool {
+        let types = [ObjectType::DNODE, ObjectType::OBJECT_SET];
+        self.level == Level(0) && types.contains(&self.object_type)
+    }
+    fn is_encrypted_type(&self) -> bool {
+        self.level == Level(0) && self.object_type.is_encrypted()
     }
     fn is_small(&self, limit_bytes: u64) -> bool {
         limit_bytes > 0 && self.lsize_bytes <= limit_bytes

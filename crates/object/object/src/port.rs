@@ -2,6 +2,7 @@
 
 use crate::BlockPolicy;
 use crate::{BlockAddress, BlockError, ObjectError};
+use millpond_block::WriteKey;
 use millpond_env::sync::Arc;
 use millpond_ondisk::{BlockPointer, Level, ObjectType, Txg};
 
@@ -74,6 +75,8 @@ pub struct WriteJob {
     pub stored: Option<BlockPointer>,
     /// Whether `stored` refers to a block of another owner. It gets a further reference.
     pub is_clone: bool,
+    /// The key with which to encrypt the block; `None` outside encrypted datasets.
+    pub key: Option<Arc<WriteKey>>,
 }
 
 impl WriteJob {

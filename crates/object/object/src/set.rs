@@ -9,7 +9,7 @@ use crate::set_view::used_slots;
 use crate::tree::Tree;
 use crate::{Accounting, ObjectError, ObjectSetView};
 use crate::{AccountingChange, BlockSink, CachingCell, Object, WritePolicy, byteswap};
-use millpond_block::BlockStore;
+use millpond_block::{BlockStore, WriteKey};
 use millpond_env::sync::{Arc, Mutex, RwLock};
 use millpond_ondisk::{
     BlockPointer, ChecksumKind, DNODE_SLOT_BYTES, Dnode, ObjectId, ObjectSetKind, ObjectType, Txg,
@@ -75,14 +75,19 @@ impl ObjectSet {
         dataset: u64,
         kind: ObjectSetKind,
         policy: WritePolicy,
-        table: Table,
-        block_id_max: Option<u64>,
+        key: Option<Arc<WriteKey>>,
+        (table, block_id_max): (Table, Option<u64>),
     ) -> Arc<Self> {
+        let policy = WritePolicy {
+            is_encrypted: key.is_some(),
+            ..policy
+        };
         Arc::new(Self {
             core: Arc::new(Core {
                 store,
                 dataset,
                 kind,
+                key,
                 caching: CachingCell::new(policy.caching),
                 policy: RwLock::new(policy),
                 table: Mutex::new(table),
@@ -97,12 +102,13 @@ impl ObjectSet {
     ///
     /// # Errors
     /// If the block cannot be read or is not an object set, if blocks of dnodes are not 16 KiB, or if the
-    /// dataset is encrypted.
+    /// dataset is encrypted and `key` is missing.
     pub fn open(
         store: Arc<BlockStore>,
         dataset: u64,
         root: BlockPointer,
         policy: WritePolicy,
+        key: Option<Arc<WriteKey>>,
     ) -> Result<Arc<Self>, ObjectError> {
         let refuse = |reason| ObjectError::Refused {
             dataset,
@@ -110,11 +116,15 @@ impl ObjectSet {
             reason,
         };
         // Its blocks would be written unencrypted.
-        if root.has_crypt_bit() {
-            return Err(refuse("encrypted datasets are not written yet"));
+        if root.has_crypt_bit() != key.is_some() {
+            return Err(refuse(match key {
+                None => "its key is not loaded",
+                Some(_) => "it is not encrypted, though its dataset is",
+            }));
         }
         let caching = Arc::new(CachingCell::new(policy.caching));
-        let read_only = ObjectSetView::open_with(Arc::clone(&store), dataset, root, None, caching)?;
+        let own = key.as_ref().map(|key| Arc::clone(key.key()));
+        let read_only = ObjectSetView::open_with(Arc::clone(&store), dataset, root, own, caching)?;
         let phys = read_only.phys();
         let native = |dnode: &Dnode| {
             let mut dnode = dnode.clone();
@@ -141,7 +151,8 @@ impl ObjectSet {
             ..Table::default()
         };
         let kind = read_only.kind();
-        let set = Self::new(store, dataset, kind, policy, table, Some(block_id_max));
+        let table = (table, Some(block_id_max));
+        let set = Self::new(store, dataset, kind, policy, key, table);
         let specials = [&phys.user_used, &phys.group_used, &phys.project_used];
         for (which, dnode) in specials.into_iter().enumerate() {
             if let Some(dnode) = dnode {
@@ -187,13 +198,18 @@ impl ObjectSet {
                 ..HeadChange::default()
             },
         );
-        Self::new(store, dataset, kind, policy, table, None)
+        Self::new(store, dataset, kind, policy, shape.key, (table, None))
     }
 
     /// The dataset's object id in the MOS; 0 is the MOS itself.
     #[must_use]
     pub fn dataset(&self) -> u64 {
         self.core.dataset
+    }
+    /// The key with which its blocks are encrypted; `None` outside encrypted datasets.
+    #[must_use]
+    pub fn write_key(&self) -> Option<&Arc<WriteKey>> {
+        self.core.key.as_ref()
     }
     /// What kind of object set this is.
     #[must_use]
@@ -213,7 +229,10 @@ impl ObjectSet {
     /// Changes the policy, from the next sync on. What it says about caching holds for reads at once.
     pub fn set_policy(&self, policy: WritePolicy) {
         self.core.caching.set(policy.caching);
-        *self.core.policy.write() = policy;
+        *self.core.policy.write() = WritePolicy {
+            is_encrypted: self.core.key.is_some(),
+            ..policy
+        };
     }
 
     /// Returns the object with this id. All callers get the same instance.
@@ -532,6 +551,7 @@ impl ObjectSet {
     pub fn committed(&self) -> Result<Arc<ObjectSetView>, ObjectError> {
         let store = Arc::clone(&self.core.store);
         let caching = Arc::new(CachingCell::new(self.core.caching.get()));
-        ObjectSetView::open_with(store, self.core.dataset, self.root(), None, caching)
+        let key = self.core.read_key().cloned();
+        ObjectSetView::open_with(store, self.core.dataset, self.root(), key, caching)
     }
 }

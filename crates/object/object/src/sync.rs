@@ -179,18 +179,15 @@ fn patched_blocks(
         wanted.push((pointer, tree.address(0, *id), PartialWrite::clone(parts)));
     }
     let (size, object_type) = (block_bytes as usize, synced.object_type);
-    let contents =
-        object
-            .core
-            .store
-            .read_many(wanted, move |content, endian, parts: PartialWrite| {
-                content.resize(size, 0);
-                if endian == Endian::Big {
-                    byteswap::to_native(object_type, content)?;
-                }
-                parts.apply(content);
-                Ok(())
-            });
+    let (store, key) = (&object.core.store, object.core.read_key());
+    let contents = store.read_many(wanted, key, move |content, endian, parts: PartialWrite| {
+        content.resize(size, 0);
+        if endian == Endian::Big {
+            byteswap::to_native(object_type, content)?;
+        }
+        parts.apply(content);
+        Ok(())
+    });
     let mut patched = Vec::with_capacity(contents.len());
     for outcome in contents {
         let content = outcome?.map_err(|reason: &'static str| object.refuse(reason))?;

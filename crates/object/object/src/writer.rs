@@ -66,6 +66,7 @@ impl Run<'_> {
             pass: self.pass,
             stored: None,
             is_clone: false,
+            key: self.core.key.clone(),
         }
     }
 
@@ -408,12 +409,18 @@ impl TreeWriter {
             }
             let address = run.core.tree(self.id, &self.dnode).address(level, id);
             let (store, pointer) = (Arc::downgrade(&run.core.store), *pointer);
+            let key = run.core.read_key().cloned();
             run.core
                 .store
                 .queue_prefetch(pointer.lsize_bytes(), move || {
                     if let Some(store) = store.upgrade() {
                         // The sweep itself meets and reports any failure.
-                        let _ = store.prefetch_block(&pointer, address, None, PooledBuf::default());
+                        let _ = store.prefetch_block(
+                            &pointer,
+                            address,
+                            key.as_ref(),
+                            PooledBuf::default(),
+                        );
                     }
                 });
         }

@@ -4,21 +4,24 @@ use crate::heads::admission::Admission;
 use crate::heads::head::{DirtyHeads, HeadDataset};
 use crate::heads::initializer::{DatasetInitializer, NewContents};
 use crate::heads::lending::Lending;
+use crate::heads::open::Heads;
 use crate::heads::space::Use;
-use crate::mos::{During, MosView};
+use crate::mos::MosView;
 use crate::tasks::background::{Rest, SLICE_BLOCKS};
 use crate::tasks::bookmarks::CountingTxgs;
 use crate::tasks::context::SyncTaskContext;
-use crate::{DatasetError, DatasetName, NameTail, Refusal};
+use crate::tasks::directories::Head;
+use crate::{DatasetError, KeyRing, RootKey};
 use millpond_alloc::{
     DirectoryLimits, HeadLimits, SlopShare, available_in_directory, available_in_head,
 };
+use millpond_crypt::DatasetKey;
 use millpond_env::rank;
 use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
-use millpond_object::{NewObjectSet, ObjectSet};
+use millpond_object::{NewObjectSet, ObjectSet, WriteKey};
 use millpond_ondisk::dsl::keys;
-use millpond_ondisk::{DslDatasetFlags, ObjectId, ObjectSetKind, Txg, VdevId};
+use millpond_ondisk::{ObjectId, Txg, VdevId};
 use millpond_pool::{DatasetPort, FoundLogs, Pool, SpaceChange, SyncContext};
 use millpond_pool::{PoolError, PoolView};
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,7 +33,7 @@ pub struct Datasets {
     pub(crate) pool: Arc<OnceLock<Weak<Pool>>>,
     pub(crate) contents: Arc<dyn DatasetInitializer>,
     pub(crate) admission: Arc<Admission>,
-    dirty: Arc<DirtyHeads>,
+    pub(crate) dirty: Arc<DirtyHeads>,
     pub(crate) lending: Lending,
     pub(crate) counting_txgs: CountingTxgs,
     /// Intent logs found when the pool was opened. The first txg claims or frees them.
@@ -40,11 +43,15 @@ pub struct Datasets {
     pub(crate) half_received: Mutex<Vec<String>, rank::Leaf>,
     /// Names of datasets whose log waits to be replayed, and whether its records refer to other files.
     pub(crate) to_replay: Mutex<BTreeMap<String, bool>, rank::Leaf>,
-    /// Whether claimed logs wait for the keys of their datasets.
-    pub(crate) has_locked_logs: AtomicBool,
+    /// Heads whose claimed logs wait for their keys.
+    pub(crate) waiting_logs: Mutex<BTreeSet<ObjectId>, rank::Leaf>,
+    /// The loaded keys of the pool.
+    pub(crate) keys: Arc<KeyRing>,
+    /// The key of the root dataset of a pool that is being created.
+    pub(crate) root_key: Mutex<Option<RootKey>, rank::Leaf>,
     /// The last birth txg of a claimed block.
     pub(crate) last_claimed_birth: AtomicU64,
-    heads: Mutex<Heads, rank::OpenHeads>,
+    pub(crate) heads: Mutex<Heads, rank::OpenHeads>,
     /// Write-locked while an operation changes tables of names, read-locked while a name is looked up.
     pub(crate) names: RwLock<(), rank::DatasetNames>,
     /// Whether the next txg must free in the background.
@@ -55,25 +62,6 @@ pub struct Datasets {
     /// Whether `filesystem_limit` and `snapshot_limit` are enforced.
     has_limits: AtomicBool,
 }
-
-#[derive(Default)]
-struct Heads {
-    open: BTreeMap<ObjectId, Arc<HeadDataset>>,
-    /// Heads destroyed or swapped in a txg that is not committed.
-    gone: BTreeSet<ObjectId>,
-    /// The number of open heads at which idle heads are closed again.
-    shed_at: usize,
-}
-
-/// The remainder of a head that was closed permanently.
-pub(crate) struct ClosedHead {
-    /// Its intent log, whose blocks must be freed.
-    pub(crate) log: Option<Arc<dyn crate::heads::log::HeadLog>>,
-}
-
-/// Idle heads are closed once this many heads are open, or twice the number that remained after the last
-/// check, if that is more.
-const IDLE_HEADS_MAX: usize = 64;
 
 impl std::fmt::Debug for Datasets {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -109,9 +97,22 @@ impl Datasets {
             half_received: Mutex::default(),
             found_logs_choice: Mutex::default(),
             to_replay: Mutex::default(),
-            has_locked_logs: AtomicBool::new(false),
+            waiting_logs: Mutex::default(),
+            keys: Arc::default(),
+            root_key: Mutex::default(),
             last_claimed_birth: AtomicU64::new(0),
         })
+    }
+
+    /// The keys that are loaded. All committed states of the pool share them.
+    #[must_use]
+    pub fn keys(&self) -> &Arc<KeyRing> {
+        &self.keys
+    }
+
+    /// Sets the key of the root dataset of a pool that will be created with `encryption`.
+    pub fn set_root_key(&self, key: RootKey) {
+        *self.root_key.lock() = Some(key);
     }
 
     /// The pool.
@@ -180,74 +181,8 @@ impl Datasets {
         })?
     }
 
-    // ---- open heads -----------------------------------------------------------------------------
-
-    /// Opens a file system or volume for changes. All callers share the same object.
-    ///
-    /// # Errors
-    /// [`DatasetError::NotFound`]; [`Refusal::Inconsistent`] for an unfinished receive;
-    /// [`DatasetError::Locked`] for an encrypted dataset, which cannot be written yet.
-    pub fn open_head(&self, name: &str) -> Result<Arc<HeadDataset>, DatasetError> {
-        let pool = self.pool()?;
-        let parsed = DatasetName::parse(name)?;
-        if parsed.tail != NameTail::Head {
-            return Err(Refusal::error(name, Refusal::Invalid("not a live dataset")));
-        }
-        let view = MosView { pool: &pool };
-        let _names = self.names.read();
-        let head = view.find_head(name)?;
-        let mut heads = self.heads.lock();
-        if heads.gone.contains(&head.dataset) {
-            return Err(DatasetError::NotFound {
-                name: name.to_owned(),
-            });
-        }
-        if let Some(open) = heads.open.get(&head.dataset) {
-            return Ok(Arc::clone(open));
-        }
-        let phys = view.dataset(head.dataset)?;
-        if phys.flags.contains(DslDatasetFlags::INCONSISTENT) {
-            return Err(Refusal::error(name, Refusal::Inconsistent));
-        }
-        if view
-            .extension(head.directory, keys::CRYPTO_KEY_OBJECT)?
-            .is_some()
-        {
-            return Err(DatasetError::Locked {
-                name: name.to_owned(),
-            });
-        }
-        heads.shed(&self.dirty, &self.admission);
-        let settings = view.settings(head.directory)?;
-        let policy = view.write_policy(&settings, ObjectSetKind::FileSystem);
-        let store = Arc::clone(pool.store());
-        let set =
-            ObjectSet::open(store, head.dataset.0, phys.block_pointer, policy).during("dataset")?;
-        set.set_policy(view.write_policy(&settings, set.kind()));
-        self.learn(&view, head.dataset)?;
-        let open = self.new_head((head.dataset, head.directory), set, settings);
-        heads.open.insert(head.dataset, Arc::clone(&open));
-        Ok(open)
-    }
-
-    fn new_head(
-        &self,
-        ids: (ObjectId, ObjectId),
-        set: Arc<ObjectSet>,
-        settings: crate::Settings,
-    ) -> Arc<HeadDataset> {
-        Arc::new(HeadDataset::new(
-            ids,
-            set,
-            settings,
-            Arc::clone(&self.pool),
-            Arc::clone(&self.admission),
-            Arc::clone(&self.dirty),
-        ))
-    }
-
     /// Registers a head and its ancestor directories with admission control.
-    fn learn(&self, view: &MosView<'_>, head: ObjectId) -> Result<(), PoolError> {
+    pub(crate) fn learn(&self, view: &MosView<'_>, head: ObjectId) -> Result<(), PoolError> {
         let phys = view.dataset(head)?;
         let mut at = Some(phys.directory);
         for _ in 0..crate::directory::DEPTH_MAX {
@@ -283,50 +218,17 @@ impl Datasets {
         Ok(())
     }
 
-    /// The head with this object id, if it is open.
-    #[must_use]
-    pub fn head_if_open(&self, head: ObjectId) -> Option<Arc<HeadDataset>> {
-        self.heads.lock().open.get(&head).map(Arc::clone)
-    }
-
-    /// The object set of a head, if it is open.
-    pub(crate) fn open_set(&self, head: ObjectId) -> Option<Arc<ObjectSet>> {
-        Some(self.heads.lock().open.get(&head)?.set())
-    }
-
-    /// Closes a head and prevents it from being opened until the txg is committed.
-    ///
-    /// Returns `None` if the head is in use or has changes in a later txg.
-    pub(crate) fn close_for_good(&self, head: ObjectId, txg: Txg) -> Option<ClosedHead> {
-        let mut heads = self.heads.lock();
-        let is_held = heads
-            .open
-            .get(&head)
-            .is_some_and(|open| Arc::strong_count(open) > 1);
-        if is_held || self.dirty.is_dirty_after(head, txg) {
-            return None;
-        }
-        let log = heads.open.remove(&head).and_then(|open| open.log());
-        heads.gone.insert(head);
-        self.admission.forget_head(head);
-        Some(ClosedHead { log })
-    }
-
-    /// Allows a head that was closed for a swap to be opened again.
-    pub(crate) fn reopen(&self, head: ObjectId) {
-        self.heads.lock().gone.remove(&head);
-    }
-
     // ---- syncing context ------------------------------------------------------------------------
 
     /// Creates the object set of a new head with its first objects. The next pass writes it.
     pub(crate) fn fill(
         &self,
         syncing: &SyncTaskContext<'_>,
-        head: ObjectId,
-        directory: ObjectId,
+        head: &Head,
         new: &NewContents,
+        key: Option<Arc<DatasetKey>>,
     ) -> Result<(), PoolError> {
+        let (head, directory) = (head.dataset, head.directory);
         let settings = syncing.settings(directory)?;
         let policy = syncing.write_policy(&settings, new.kind());
         let mut flags = 0;
@@ -352,8 +254,10 @@ impl Datasets {
         for guid in guids {
             syncing.activate_feature(head, guid, &[0])?;
         }
+        let env = syncing.ctx.pool().env();
         let shape = NewObjectSet {
             flags,
+            key: key.map(|key| WriteKey::new(key, env)),
             ..NewObjectSet::default()
         };
         let tx = syncing.ctx.tx();
@@ -398,25 +302,6 @@ impl Datasets {
         ids.iter()
             .filter_map(|id| heads.open.get(id).cloned())
             .collect()
-    }
-}
-
-impl Heads {
-    /// Closes heads that are not in use and have nothing to write.
-    fn shed(&mut self, dirty: &DirtyHeads, admission: &Admission) {
-        if self.open.len() < self.shed_at.max(IDLE_HEADS_MAX) {
-            return;
-        }
-        self.open.retain(|id, head| {
-            let is_needed =
-                Arc::strong_count(head) > 1 || dirty.is_dirty(*id) || head.log().is_some();
-            if !is_needed {
-                admission.forget_head(*id);
-            }
-            is_needed
-        });
-        // With thousands of heads in use, opening another one must not scan all of them each time.
-        self.shed_at = self.open.len() * 2;
     }
 }
 
@@ -490,7 +375,7 @@ impl DatasetPort for Datasets {
     }
 
     fn has_locked_logs(&self) -> bool {
-        self.has_locked_logs.load(Ordering::Acquire)
+        !self.waiting_logs.lock().is_empty()
     }
 
     fn logs_use(&self, vdev: VdevId) -> bool {

@@ -54,6 +54,14 @@ pub enum DatasetError {
         /// The affected dataset.
         name: String,
     },
+    /// The dataset's key has a version that is only read.
+    #[error(
+        "'{name}': it was encrypted by an early release and cannot be written (errata 3); copy it with 'zfs send' into a new dataset"
+    )]
+    OldKey {
+        /// The affected dataset.
+        name: String,
+    },
     /// The request was refused; nothing has changed.
     #[error("'{name}': {why}")]
     Refused {
@@ -208,6 +216,9 @@ pub enum Refusal {
     /// A required feature of the pool is not enabled.
     #[error("pool must be upgraded to do this")]
     FeatureDisabled,
+    /// Its key or encryption root does not permit it.
+    #[error(transparent)]
+    Key(KeyRefusal),
     /// The request is invalid.
     #[error("{0}")]
     #[cfg_attr(feature = "serde", serde(skip))]
@@ -216,6 +227,64 @@ pub enum Refusal {
     #[error("{0}: not supported yet")]
     #[cfg_attr(feature = "serde", serde(skip))]
     Unsupported(Words),
+}
+
+/// Why a change was refused because of keys or encryption roots.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
+pub enum KeyRefusal {
+    /// A key was given for a dataset that is not to be encrypted.
+    #[error("Encryption must be turned on to set encryption properties.")]
+    EncryptionOff,
+    /// A new encryption root needs a key format.
+    #[error("Keyformat required for new encryption root.")]
+    NoKeyFormat,
+    /// Only passphrases are derived in rounds.
+    #[error("Cannot specify pbkdf2iters with a non-passphrase keyformat.")]
+    IterationsOfOtherFormat,
+    /// The pool lacks a feature.
+    #[error("Encryption feature not enabled.")]
+    FeatureDisabled,
+    /// The key that wraps the new dataset's key is unknown.
+    #[error("encryption root's key is not loaded or provided")]
+    RootKeyMissing,
+    /// Only encryption roots have a key location.
+    #[error("keylocation may only be set on encryption roots")]
+    LocationOfRootOnly,
+    /// A dataset that inherits its key stays below its encryption root.
+    #[error("cannot move encrypted child outside of its encryption root")]
+    MovedOutside,
+    /// A clone that inherits its key stays below its encryption root.
+    #[error("cannot promote dataset outside its encryption root")]
+    PromotedOutside,
+    /// Clones share the key of their origin.
+    #[error("Encryption properties must inherit from origin dataset.")]
+    OfOrigin,
+    /// There is no key to change.
+    #[error("Dataset not encrypted.")]
+    NotEncrypted,
+    /// Clones share the key of their origin, where it is changed.
+    #[error("Keys cannot be changed on clones.")]
+    OfClone,
+    /// The present key is unknown.
+    #[error("Key must be loaded.")]
+    KeyMissing,
+    /// There is nothing to inherit.
+    #[error("Parent must be encrypted.")]
+    ParentNotEncrypted,
+    /// The key to inherit is unknown.
+    #[error("Parent key must be loaded.")]
+    ParentKeyMissing,
+    /// The root dataset of a pool has no parent.
+    #[error("Root dataset cannot inherit key.")]
+    PoolRoot,
+    /// It inherits already.
+    #[error("Key inheritting can only be performed on encryption roots.")]
+    NotARoot,
+    /// The key itself is not usable.
+    #[error("{0}")]
+    Crypt(String),
 }
 
 impl Refusal {

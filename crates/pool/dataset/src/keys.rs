@@ -3,14 +3,56 @@
 //! Page `docs/format/encryption.md`.
 
 use crate::error::Named;
+use crate::key_ring::wrong;
+use crate::mos::{During, MosView};
 use crate::{Dataset, DatasetError, Directory};
-use millpond_crypt::{CryptError, CryptKey, DatasetKey, WrappingKey};
-use millpond_env::rank;
-use millpond_env::sync::{Arc, Mutex};
+use millpond_crypt::{CryptKey, DatasetKey, WrappingKey};
+use millpond_env::sync::Arc;
 use millpond_ondisk::dsl::keys::CRYPTO_KEY_OBJECT;
-use millpond_ondisk::{CryptKeyValue, ObjectId};
-use millpond_zap::Zap;
-use std::collections::HashMap;
+use millpond_ondisk::{CryptKeyValue, DecodeError, ObjectId};
+use millpond_pool::PoolError;
+use millpond_zap::{Zap, ZapEntry};
+
+/// The key object of a directory.
+#[derive(Debug, Clone)]
+pub(crate) struct FoundKey {
+    pub(crate) object: ObjectId,
+    pub(crate) key: CryptKey,
+}
+
+fn decode(entries: &[ZapEntry]) -> Result<CryptKey, DecodeError> {
+    CryptKey::decode(|wanted: &str| {
+        let entry = entries
+            .iter()
+            .find(|entry| entry.name == wanted.as_bytes())?;
+        match entry.value.integer_bytes {
+            1 => Some(CryptKeyValue::Bytes(entry.value.bytes.clone())),
+            _ => entry.value.first().map(CryptKeyValue::Number),
+        }
+    })
+}
+
+impl MosView<'_> {
+    /// The key object of a directory; `None` if it is not encrypted.
+    pub(crate) fn found_key(&self, directory: ObjectId) -> Result<Option<FoundKey>, PoolError> {
+        let Some(id) = self.extension_number(directory, CRYPTO_KEY_OBJECT)? else {
+            return Ok(None);
+        };
+        let object = ObjectId(id);
+        let key = decode(&self.entries(object)?).during("key object")?;
+        Ok(Some(FoundKey { object, key }))
+    }
+
+    /// The directory of the encryption root that a directory belongs to; `None` if it is not encrypted.
+    pub(crate) fn encryption_root(
+        &self,
+        directory: ObjectId,
+    ) -> Result<Option<ObjectId>, PoolError> {
+        Ok(self
+            .found_key(directory)?
+            .map(|found| found.key.root_directory))
+    }
+}
 
 impl Directory {
     /// Reads the wrapped keys of an encrypted dataset; `None` if it is not encrypted.
@@ -18,6 +60,10 @@ impl Directory {
     /// # Errors
     /// If the key object cannot be read or is invalid.
     pub fn crypt_key(&self) -> Result<Option<CryptKey>, DatasetError> {
+        Ok(self.found_key()?.map(|found| found.key))
+    }
+
+    pub(crate) fn found_key(&self) -> Result<Option<FoundKey>, DatasetError> {
         let name = self.name();
         let Some(id) = self
             .extension(CRYPTO_KEY_OBJECT)?
@@ -27,23 +73,12 @@ impl Directory {
         };
         let object = self.pool().mos().object(ObjectId(id)).named(name)?;
         let zap = Zap::open(object).named(name)?;
-        let mut entries = vec![];
-        for entry in zap.iter() {
-            let entry = entry.named(name)?;
-            let value = match (entry.value.integer_bytes, entry.value.first()) {
-                (1, _) => CryptKeyValue::Bytes(entry.value.bytes.clone()),
-                (_, Some(number)) => CryptKeyValue::Number(number),
-                (_, None) => continue,
-            };
-            entries.push((String::from_utf8_lossy(&entry.name).into_owned(), value));
-        }
-        let find = |wanted: &str| {
-            entries
-                .iter()
-                .find(|(key, _)| key == wanted)
-                .map(|(_, value)| value.clone())
-        };
-        CryptKey::decode(find).named(name).map(Some)
+        let entries: Result<Vec<_>, _> = zap.iter().collect();
+        let key = decode(&entries.named(name)?).named(name)?;
+        Ok(Some(FoundKey {
+            object: ObjectId(id),
+            key,
+        }))
     }
 
     /// The directory whose key wraps this directory's key: itself, an ancestor, or (after a promotion) a
@@ -79,7 +114,7 @@ impl Directory {
             None => None,
         };
         let Some(key) = key else {
-            return Err(self.key_error(format!("'{}' is not encrypted.", self.name())));
+            return Err(self.not_encrypted());
         };
         WrappingKey::from_user_key(
             key.key_format,
@@ -95,19 +130,18 @@ impl Directory {
     /// # Errors
     /// [`DatasetError::Key`] if the wrapping key is wrong.
     pub fn unlock(&self, wrapping: &WrappingKey) -> Result<Arc<DatasetKey>, DatasetError> {
-        let Some(key) = self.crypt_key()? else {
-            return Err(self.key_error(format!("'{}' is not encrypted.", self.name())));
-        };
+        let key = self.crypt_key()?.ok_or_else(|| self.not_encrypted())?;
         match DatasetKey::unwrap(&key, wrapping) {
             Ok(key) => Ok(Arc::new(key)),
-            Err(CryptError::WrongKey) => {
-                Err(self.key_error(format!("Incorrect key provided for '{}'.", self.name())))
-            }
-            Err(error) => Err(self.key_error(error.to_string())),
+            Err(error) => Err(self.key_error(wrong(self.name(), &error))),
         }
     }
 
-    fn key_error(&self, reason: String) -> DatasetError {
+    pub(crate) fn not_encrypted(&self) -> DatasetError {
+        self.key_error(format!("'{}' is not encrypted.", self.name()))
+    }
+
+    pub(crate) fn key_error(&self, reason: String) -> DatasetError {
         DatasetError::Key {
             name: self.name().to_owned(),
             reason,
@@ -123,105 +157,4 @@ impl Dataset {
     pub fn is_encrypted(&self) -> Result<bool, DatasetError> {
         Ok(self.directory().extension(CRYPTO_KEY_OBJECT)?.is_some())
     }
-}
-
-/// The keys of a pool that were loaded so far. Keys are derived outside the lock.
-#[derive(Default)]
-pub struct KeyRing(Mutex<Keys, rank::Leaf>);
-
-#[derive(Default)]
-struct Keys {
-    /// Wrapping keys by the directory of the encryption root.
-    wrapping: HashMap<ObjectId, WrappingKey>,
-    /// Derived keys by directory.
-    datasets: HashMap<ObjectId, Arc<DatasetKey>>,
-}
-
-impl std::fmt::Debug for KeyRing {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "KeyRing({} roots)", self.0.lock().wrapping.len())
-    }
-}
-
-impl KeyRing {
-    /// Loads the key of a directory's encryption root: a passphrase, hexadecimal digits or raw bytes, according
-    /// to the root's key format. It unlocks all datasets that share the encryption root.
-    ///
-    /// # Errors
-    /// [`DatasetError::Key`] if the key is wrong or the directory is not encrypted.
-    pub fn load(&self, directory: &Arc<Directory>, user_key: &[u8]) -> Result<(), DatasetError> {
-        let wrapping = directory.wrapping_key(user_key)?;
-        let root = root_of(directory)?;
-        // The key is right if it unwraps the root's own key object.
-        let unlocked = root.unlock(&wrapping)?;
-        let mut keys = self.0.lock();
-        keys.wrapping.insert(root.id(), wrapping);
-        keys.datasets.insert(root.id(), unlocked);
-        Ok(())
-    }
-
-    /// Whether the key of a directory's encryption root is loaded.
-    ///
-    /// # Errors
-    /// [`DatasetError::Key`] if the directory is not encrypted.
-    pub fn is_loaded(&self, directory: &Arc<Directory>) -> Result<bool, DatasetError> {
-        let root = root_of(directory)?;
-        Ok(self.0.lock().wrapping.contains_key(&root.id()))
-    }
-
-    /// Unloads the key of a directory's encryption root and the keys of the datasets that share it. Returns
-    /// false if it was not loaded.
-    ///
-    /// # Errors
-    /// If the directory cannot be read.
-    pub fn unload(&self, directory: &Arc<Directory>) -> Result<bool, DatasetError> {
-        let Some(root) = directory.encryption_root()? else {
-            return Ok(false);
-        };
-        let mut keys = self.0.lock();
-        let was_loaded = keys.wrapping.remove(&root.id()).is_some();
-        // Dataset keys of the other roots are derived again when they are needed.
-        keys.datasets.clear();
-        Ok(was_loaded)
-    }
-
-    /// The key of a directory if the key of its encryption root is loaded. `None` if it is not encrypted or is
-    /// locked.
-    ///
-    /// # Errors
-    /// If the directory cannot be read, or the key does not unwrap.
-    pub fn key_of(
-        &self,
-        directory: &Arc<Directory>,
-    ) -> Result<Option<Arc<DatasetKey>>, DatasetError> {
-        {
-            let keys = self.0.lock();
-            if let Some(key) = keys.datasets.get(&directory.id()) {
-                return Ok(Some(Arc::clone(key)));
-            }
-            if keys.wrapping.is_empty() {
-                return Ok(None);
-            }
-        }
-        let Some(crypt) = directory.crypt_key()? else {
-            return Ok(None);
-        };
-        let wrapping = self.0.lock().wrapping.get(&crypt.root_directory).cloned();
-        let Some(wrapping) = wrapping else {
-            return Ok(None);
-        };
-        let key = directory.unlock(&wrapping)?;
-        let mut keys = self.0.lock();
-        if !keys.wrapping.contains_key(&crypt.root_directory) {
-            // It was unloaded meanwhile.
-            return Ok(None);
-        }
-        keys.datasets.insert(directory.id(), Arc::clone(&key));
-        Ok(Some(key))
-    }
-}
-
-fn root_of(directory: &Arc<Directory>) -> Result<Arc<Directory>, DatasetError> {
-    let root = directory.encryption_root()?;
-    root.ok_or_else(|| directory.key_error(format!("'{}' is not encrypted.", directory.name())))
 }

@@ -423,7 +423,8 @@ fn parts(
     let store = Arc::clone(read.store());
     let policy = mos_policy(read.version(), read.features());
     let root = read.uberblock().root;
-    let mos = ObjectSet::open(Arc::clone(&store), 0, root, policy).reading("pool metadata")?;
+    let mos =
+        ObjectSet::open(Arc::clone(&store), 0, root, policy, None).reading("pool metadata")?;
     let maps = SpaceMapObjects::load(Arc::clone(&mos), read)?;
     maps.forget_vdevs(opening.dropped);
     let allocator = open_allocator(read, &maps)?;

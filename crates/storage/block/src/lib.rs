@@ -60,7 +60,7 @@ pub use store::BlockStore;
 pub use topology::Topology;
 pub use write::{
     Allocate, BlockWrite, FlushError, LogWrite, Missed, NoSpace, SpaceRequest, WriteBackErrors,
-    WrittenBlock, WrittenForm,
+    WriteKey, WrittenBlock, WrittenForm,
 };
 
 use millpond_env::sync::Arc;

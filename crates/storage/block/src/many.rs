@@ -145,6 +145,7 @@ impl BlockStore {
     pub fn read_many<T, E>(
         self: &Arc<Self>,
         wanted: Vec<(BlockPointer, BlockAddress, T)>,
+        key: Option<&Arc<DatasetKey>>,
         treat: impl Fn(&mut Vec<u8>, Endian, T) -> Result<(), E> + Send + Sync + 'static,
     ) -> Vec<Result<Result<Vec<u8>, E>, BlockError>>
     where
@@ -169,9 +170,10 @@ impl BlockStore {
                 .collect();
         let tries = {
             let (store, treat) = (Arc::clone(self), Arc::clone(&treat));
+            let key = key.cloned();
             pools.queues.map(parts, move |part: Vec<(_, _, T)>| {
-                let contents =
-                    store.read_own(part.iter().map(|(pointer, address, _)| (pointer, *address)));
+                let own = part.iter().map(|(pointer, address, _)| (pointer, *address));
+                let contents = store.read_own(own, key.as_ref());
                 let each = part.into_iter().zip(contents);
                 each.map(|((pointer, address, what), content)| match content {
                     Ok((mut content, endian)) => {
@@ -187,7 +189,7 @@ impl BlockStore {
             // Retry on this thread, which may be in retry mode and reports the reason.
             Err(failed) => {
                 let (pointer, address, what) = *failed;
-                let block = self.read(&pointer, address, None)?;
+                let block = self.read(&pointer, address, key)?;
                 let mut content = block.bytes.to_vec();
                 Ok(treat(&mut content, block.endian, what).map(|()| content))
             }
@@ -199,6 +201,7 @@ impl BlockStore {
     fn read_own<'a>(
         &self,
         wanted: impl Iterator<Item = (&'a BlockPointer, BlockAddress)> + Clone,
+        key: Option<&Arc<DatasetKey>>,
     ) -> Vec<Result<(Vec<u8>, Endian), BlockError>> {
         // Evict the old content. If it has no other reference, the new content reuses its memory.
         let taken: Vec<Option<Arc<Block>>> = wanted
@@ -207,8 +210,8 @@ impl BlockStore {
                 if pointer.is_hole() || pointer.is_embedded() {
                     return None;
                 }
-                let cached = (self.cache.entries).take(&self.cache_key(pointer, None))?;
-                let fetched = self.content(cached, pointer, address, None)?;
+                let cached = (self.cache.entries).take(&self.cache_key(pointer, key))?;
+                let fetched = self.content(cached, pointer, address, key)?;
                 Some(fetched.block)
             })
             .collect();
@@ -216,7 +219,7 @@ impl BlockStore {
         let is_stored = |pointer: &BlockPointer, address| {
             !pointer.is_hole()
                 && !pointer.is_embedded()
-                && self.admit(pointer, address, None).is_ok()
+                && self.admit(pointer, address, key).is_ok()
         };
         let mut missed = (wanted.clone().zip(is_taken))
             .filter(|((pointer, address), is_taken)| !is_taken && is_stored(pointer, *address))
@@ -234,14 +237,14 @@ impl BlockStore {
                         self.fetch(
                             pointer,
                             address,
-                            None,
+                            key,
                             begun.take(),
                             PointerValidity::Current,
                         )
                     })?;
                     fetched.block
                 }
-                None => Arc::new(self.read_uncached(pointer, address, None)?),
+                None => Arc::new(self.read_uncached(pointer, address, key)?),
             };
             let endian = block.endian;
             let bytes = match Arc::try_unwrap(block) {

@@ -214,12 +214,13 @@ impl BlockStore {
             endian: pointer.endian(),
             has_ciphertext: false,
         };
-        let is_plain = pointer.compression() == Some(CompressionKind::Off);
+        let is_plain = pointer.compression() == Some(CompressionKind::Off) && job.key.is_none();
         let fetched = Fetched {
             block: Arc::new(block),
             stored: (!is_plain).then(|| Arc::clone(stored)),
         };
-        let cache_key = self.cache_key(pointer, None);
+        let key = job.key.as_ref().map(|key| key.key());
+        let cache_key = self.cache_key(pointer, key);
         let class = class_of(pointer);
         (self.cache).put(cache_key, &fetched, class, job.retention);
     }

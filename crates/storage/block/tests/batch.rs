@@ -203,10 +203,12 @@ fn blocks_are_read_to_be_changed_in_their_order() {
             .map(|(number, (pointer, address))| (*pointer, *address, number))
             .collect();
         numbered.insert(50, (BlockPointer::default(), BlockAddress::default(), 1000));
-        let outcomes = mirror.store.read_many(numbered, |bytes, _, number: u64| {
-            bytes.push(number as u8);
-            if number == 9 { Err("no") } else { Ok(()) }
-        });
+        let outcomes = mirror
+            .store
+            .read_many(numbered, None, |bytes, _, number: u64| {
+                bytes.push(number as u8);
+                if number == 9 { Err("no") } else { Ok(()) }
+            });
         let mut numbers = 0..BLOCKS;
         for (place, outcome) in outcomes.into_iter().enumerate() {
             let outcome = outcome.unwrap();

@@ -153,7 +153,10 @@ impl Life {
                 let property = match self.rng.below(if is_volume { 4 } else { 9 }) {
                     0 => text("compression", self.rng.pick(COMPRESSIONS).unwrap_or(&"on")),
                     1 => text("checksum", self.rng.pick(CHECKSUMS).unwrap_or(&"on")),
-                    2 => text("copies", self.rng.pick(&["1", "2", "3"]).unwrap_or(&"1")),
+                    2 => match self.rng.pick(&["1", "2", "3"]) {
+                        Some(&"3") if self.is_encrypted => text("copies", "2"),
+                        picked => text("copies", picked.unwrap_or(&"1")),
+                    },
                     3 => text(
                         "redundant_metadata",
                         self.rng

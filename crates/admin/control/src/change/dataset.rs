@@ -1,6 +1,6 @@
 //! Changes of datasets.
 
-use crate::Value;
+use crate::{Secret, Value};
 use millpond_dataset::properties::OwnerKind;
 
 /// Properties with their values: stored text, names of indexed values, or numbers.
@@ -18,6 +18,8 @@ pub enum DatasetChange {
         properties: Values,
         /// Whether to mount it at the mount point given by its properties.
         mount: bool,
+        /// The user's key, if it becomes an encryption root: the properties include `keyformat`.
+        key: Option<Secret>,
     },
     /// Creates a volume. The properties include `volsize`.
     CreateVolume {
@@ -25,6 +27,22 @@ pub enum DatasetChange {
         name: String,
         /// Its properties.
         properties: Values,
+        /// As for a file system.
+        key: Option<Secret>,
+    },
+    /// Changes the key of an encryption root, or makes a dataset one.
+    ChangeKey {
+        /// Its name.
+        name: String,
+        /// `keyformat`, and `keylocation` and `pbkdf2iters` if they are given.
+        properties: Values,
+        /// The user's new key.
+        key: Secret,
+    },
+    /// Makes an encryption root inherit the key of its parent.
+    InheritKey {
+        /// Its name.
+        name: String,
     },
     /// Creates a clone.
     Clone {

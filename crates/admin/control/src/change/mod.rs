@@ -11,7 +11,7 @@ pub use dataset::{DatasetChange, Values};
 pub use devices::{DeviceFacts, DeviceInUse, DeviceProblem, NewDevices, NewSide, TopRequest};
 pub use error::{ChangeError, ChangeFailure};
 
-use crate::MountProblem;
+use crate::{MountProblem, Secret};
 use millpond_pool::FeatureChoice;
 
 /// A request to create a pool.
@@ -30,6 +30,8 @@ pub struct NewPoolRequest {
     pub properties: Vec<(String, String)>,
     /// Properties of its root file system: stored text, names of indexed values, or decimal numbers.
     pub root_properties: Vec<(String, String)>,
+    /// The user's key, if the root file system is to be encrypted.
+    pub root_key: Option<Secret>,
     /// Whether to only check that the pool could be created.
     pub only_check: bool,
 }

@@ -2,6 +2,7 @@
 
 use super::attach::attach;
 use super::checks::{open_all, open_to_write, open_tops, take_shared_spares};
+use super::keys::root_key;
 use super::split;
 use crate::change::change_error;
 use crate::info::compatibility::{requested, unreadable};
@@ -11,14 +12,14 @@ use millpond_control::{
 };
 use millpond_device::Device;
 use millpond_engine::{
-    ActivityAction, DestroyOptions, FeatureChoice, LeafActivity, ObjectId, OwnerKind, Pool,
-    PoolSetting, PropertyValue, ScanError, Scanner, SettingTime, SliceLimits, TrimOptions,
-    VdevSetting,
+    ActivityAction, DestroyOptions, FeatureChoice, KeyChange, KeyRefusal, LeafActivity, ObjectId,
+    OwnerKind, Pool, PoolSetting, PropertyValue, Refusal, ScanError, Scanner, SettingTime,
+    SliceLimits, TrimOptions, VdevSetting,
 };
 use millpond_env::sync::Arc;
 use millpond_env::thread;
-use millpond_ondisk::Guid;
 use millpond_ondisk::dsl::keys::master_node;
+use millpond_ondisk::{Guid, ObjectSetKind};
 use millpond_pool::RebuildLimits;
 use millpond_pool::clear_labels;
 use millpond_pool::import::{LeafState, read_labels};
@@ -303,13 +304,46 @@ fn of_dataset(pool: &Pool, change: &DatasetChange) -> Result<(), ChangeError> {
     let datasets = pool.datasets();
     match change {
         DatasetChange::CreateFileSystem {
-            name, properties, ..
+            name,
+            properties,
+            key,
+            ..
+        } => match root_key(pool.inner().env(), properties, key.as_ref())? {
+            Some(key) => datasets.create_encryption_root(
+                name,
+                ObjectSetKind::FileSystem,
+                &values(properties),
+                &key,
+            )?,
+            None => datasets.create_filesystem(name, &values(properties))?,
+        },
+        DatasetChange::CreateVolume {
+            name,
+            properties,
+            key,
+        } => match root_key(pool.inner().env(), properties, key.as_ref())? {
+            Some(key) => datasets.create_encryption_root(
+                name,
+                ObjectSetKind::Volume,
+                &values(properties),
+                &key,
+            )?,
+            None => datasets.create_volume(name, &values(properties))?,
+        },
+        DatasetChange::ChangeKey {
+            name,
+            properties,
+            key,
         } => {
-            datasets.create_filesystem(name, &values(properties))?;
+            let key = root_key(pool.inner().env(), properties, Some(key))?;
+            let missing = || Refusal::Key(KeyRefusal::NoKeyFormat);
+            let key = key.ok_or_else(|| ChangeError::Refused {
+                name: name.clone(),
+                why: missing(),
+            })?;
+            datasets.change_key(name, KeyChange::Own(&key))?;
         }
-        DatasetChange::CreateVolume { name, properties } => {
-            datasets.create_volume(name, &values(properties))?;
-        }
+        DatasetChange::InheritKey { name } => datasets.change_key(name, KeyChange::Inherit)?,
         DatasetChange::Clone {
             snapshot,
             name,

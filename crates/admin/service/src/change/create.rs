@@ -1,8 +1,10 @@
 //! Requests for new pools: their features and their plan.
 
 use super::apply::compatible_features;
-use millpond_control::{ChangeError, NewPoolRequest};
+use super::keys::root_key;
+use millpond_control::{ChangeError, NewPoolRequest, Value, Values};
 use millpond_engine::{FeatureChoice, PoolBuilder, PoolSetting, SettingTime, WriteOptions};
+use millpond_env::Env;
 
 /// The features of a new pool, or an error if one of the requested properties is not valid.
 pub(crate) fn features_of(request: &NewPoolRequest) -> Result<FeatureChoice, ChangeError> {
@@ -21,7 +23,7 @@ pub(crate) fn plan(
     request: &NewPoolRequest,
     features: FeatureChoice,
     writing: WriteOptions,
-) -> PoolBuilder {
+) -> Result<PoolBuilder, ChangeError> {
     // The checks have already refused devices in use and mixed layouts, so the plan forces both.
     let name = request.temporary_name.as_ref().unwrap_or(&request.name);
     let mut plan = PoolBuilder::new(name).force().writing(writing);
@@ -44,5 +46,12 @@ pub(crate) fn plan(
     for (name, value) in &request.root_properties {
         plan = plan.root_property(name, value);
     }
-    plan
+    let pairs = request.root_properties.iter();
+    let properties: Values = pairs
+        .map(|(name, value)| (name.clone(), Value::Text(value.clone())))
+        .collect();
+    if let Some(key) = root_key(&Env::real(), &properties, request.root_key.as_ref())? {
+        plan = plan.root_key(key);
+    }
+    Ok(plan)
 }

@@ -5,6 +5,7 @@ mod attach;
 pub(crate) mod checks;
 pub(crate) mod create;
 mod error;
+mod keys;
 mod split;
 
 pub(crate) use error::change_error;

@@ -178,7 +178,7 @@ impl ImportedPools {
         };
         let mut request = request.clone();
         let shared = checks::take_shared_spares(&mut request.devices);
-        let live = plan(&request, features, writing)
+        let live = plan(&request, features, writing)?
             .env(self.env.clone())
             .create()
             .map_err(change_error)?;

@@ -138,7 +138,7 @@ impl LocalChanges {
         };
         let mut request = request.clone();
         let shared = checks::take_shared_spares(&mut request.devices);
-        let pool = plan(&request, features, writing)
+        let pool = plan(&request, features, writing)?
             .create()
             .map_err(change_error)?;
         for spare in &shared {

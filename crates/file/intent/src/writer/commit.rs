@@ -189,7 +189,7 @@ impl LogWriter {
             }
             while !filling.has_room(bytes) {
                 let size = size_for(left.max(bytes));
-                let Some(next) = allocate(pool, &tx, &filling.place, size) else {
+                let Some(next) = allocate(head, pool, &tx, &filling.place, size) else {
                     return self.give_up(&allocated);
                 };
                 mark::hit("burst-of-several-log-blocks");
@@ -211,7 +211,7 @@ impl LogWriter {
             left = left.saturating_sub(bytes);
         }
         let size = predicted_bytes.max(size_for(burst));
-        let Some(next) = allocate(pool, &tx, &filling.place, size) else {
+        let Some(next) = allocate(head, pool, &tx, &filling.place, size) else {
             return self.give_up(&allocated);
         };
         allocated.push(next);
@@ -322,7 +322,8 @@ impl LogWriter {
             object_set: head.set().dataset(),
             sequence: 1,
         };
-        let first = allocate_as(pool, &tx, verifier, BLOCK_BYTES_MIN).ok_or(NotWritten::Failed)?;
+        let first = allocate_as(head, pool, &tx, verifier, BLOCK_BYTES_MIN);
+        let first = first.ok_or(NotWritten::Failed)?;
         head.set().set_log_header(&tx, header_of(first));
         if head.kind() == ObjectSetKind::FileSystem && pool.features().count(ZILSAXATTR).is_some() {
             head.use_feature(&tx, ZILSAXATTR);
@@ -366,16 +367,18 @@ fn predicted_bytes(bursts: &std::collections::VecDeque<u64>) -> usize {
 
 /// Allocates the block that follows `last`.
 fn allocate(
+    head: &HeadDataset,
     pool: &Pool,
     tx: &Transaction,
     last: &BlockPointer,
     bytes: usize,
 ) -> Option<BlockPointer> {
     let verifier = IntentLogVerifier::of(last).next()?;
-    allocate_as(pool, tx, verifier, bytes)
+    allocate_as(head, pool, tx, verifier, bytes)
 }
 
 fn allocate_as(
+    head: &HeadDataset,
     pool: &Pool,
     tx: &Transaction,
     verifier: IntentLogVerifier,
@@ -396,10 +399,18 @@ fn allocate_as(
         birth: tx.txg(),
         fill: 0,
     };
-    Some(block.pointer())
+    let mut pointer = block.pointer();
+    if let Some(key) = head.set().write_key() {
+        // A reader of the chain learns them from the pointer, so they are chosen before the records.
+        let (salt, iv) = key.salt_and_iv();
+        pointer.set_crypt_bit();
+        pointer.set_crypt_salt_and_iv(salt, iv);
+    }
+    Some(pointer)
 }
 
-/// Encodes a block: header, records, and zeros up to the next multiple of 4096 bytes.
+/// Encodes a block: header, records (encrypted in encrypted datasets), and zeros up to the next multiple of 4096
+/// bytes.
 fn seal(head: &HeadDataset, block: &Filling, next: BlockPointer) -> Option<LogWrite> {
     let used = INTENT_LOG_BLOCK_HEADER_BYTES.saturating_add(block.records.len());
     let header = IntentLogBlockHeader {
@@ -411,6 +422,12 @@ fn seal(head: &HeadDataset, block: &Filling, next: BlockPointer) -> Option<LogWr
     let mut bytes = header.encode();
     bytes.extend_from_slice(&block.records);
     bytes.resize(used.checked_next_multiple_of(BLOCK_BYTES_MIN)?, 0);
+    if let Some(key) = head.set().write_key() {
+        let (salt, iv) = (block.place.crypt_salt(), block.place.crypt_iv());
+        (key.key())
+            .encrypt_log(salt, iv, &mut bytes, Endian::Little)
+            .ok()?;
+    }
     let words = block.place.checksum_words();
     seal_zilog2(&mut bytes, words, Form::of(&block.place)).ok()?;
     let sequence = IntentLogVerifier::of(&block.place).sequence;

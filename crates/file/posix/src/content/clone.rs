@@ -14,7 +14,7 @@ use crate::writing::NODE_BYTES;
 use crate::{FileSystem, Node};
 use millpond_env::sync::Arc;
 use millpond_object::{ReadableObject, is_clonable};
-use millpond_ondisk::{BlockId, BlockPointer, Txg};
+use millpond_ondisk::{BlockId, BlockPointer, Guid, Txg};
 use millpond_sa::FileFlags;
 
 /// The most blocks that one transaction clones. Their pointers fit into one record of an intent log.
@@ -39,7 +39,8 @@ impl FileSystem {
     /// Clones blocks from the beginning of a range, as many as are possible without a copy of content. Returns the
     /// bytes that are cloned then: 0 if the first block has to be copied.
     ///
-    /// Copied must be blocks with changes that are not on stable storage, and blocks of encrypted datasets.
+    /// Copied must be blocks with changes that are not on stable storage, and blocks of datasets with another master
+    /// key or none.
     ///
     /// # Errors
     /// As [`FileSystem::write`].
@@ -76,6 +77,9 @@ impl FileSystem {
 
     /// Whether the shapes of the files permit it. The caller holds the locks.
     fn may_clone(&self, source: &Node, target: &OpenNode, block: u64, range: ClonedRange) -> bool {
+        if master_key(source.file_system()) != master_key(self) {
+            return false;
+        }
         let ClonedRange { from, to, length } = range;
         let (source_size, target_size) = (source.size_bytes(), target.inner.state().size);
         let flags = target.inner.state().flags;
@@ -207,6 +211,15 @@ impl FileSystem {
             (None, None) => return false,
         };
         writing.source().borrow_from(tx, origin)
+    }
+}
+
+/// The identity of the key that a file system's blocks are encrypted with.
+fn master_key(files: &FileSystem) -> Option<Guid> {
+    match (files.object_set(), files.committed()) {
+        (Some(set), _) => set.write_key().map(|key| key.key().guid()),
+        (None, Some(set)) => set.key().map(|key| key.guid()),
+        (None, None) => None,
     }
 }
 

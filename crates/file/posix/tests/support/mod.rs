@@ -283,7 +283,7 @@ impl Rig {
     pub fn reopen(&mut self, settings: Settings) -> Arc<FileSystem> {
         let policy = self.set.policy();
         let root = self.set.root();
-        self.set = ObjectSet::open(Arc::clone(&self.store), DATASET, root, policy).unwrap();
+        self.set = ObjectSet::open(Arc::clone(&self.store), DATASET, root, policy, None).unwrap();
         self.open(settings)
     }
 

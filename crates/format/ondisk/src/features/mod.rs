@@ -30,8 +30,6 @@ pub enum FeatureSupport {
     Refuses,
     /// Supports reading. Opens the pool for writing only while the feature is not in use.
     Reads,
-    /// Supports reading and writing, except for what uses the feature: encrypted datasets stay locked.
-    WritesAround,
     /// Supports reading and writing.
     Writes,
 }
@@ -121,12 +119,7 @@ pub fn hinders_reading(guid: &str, count: u64) -> bool {
 #[must_use]
 pub fn hinders_writing(guid: &str, count: u64) -> bool {
     count > 0
-        && Feature::by_guid(guid).is_none_or(|feature| {
-            !matches!(
-                feature.support,
-                FeatureSupport::Writes | FeatureSupport::WritesAround
-            )
-        })
+        && Feature::by_guid(guid).is_none_or(|feature| feature.support != FeatureSupport::Writes)
 }
 
 #[cfg(test)]
@@ -239,7 +232,6 @@ mod tests {
                 let support = match feature.support {
                     FeatureSupport::Refuses => "refuses",
                     FeatureSupport::Reads => "reads",
-                    FeatureSupport::WritesAround => "writes around it",
                     FeatureSupport::Writes => "writes",
                 };
                 format!(

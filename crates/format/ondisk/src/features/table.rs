@@ -2,7 +2,7 @@
 
 use super::{
     Feature, FeatureFlags,
-    FeatureSupport::{self, Reads, Refuses, Writes, WritesAround},
+    FeatureSupport::{self, Reads, Refuses, Writes},
 };
 
 const NONE: FeatureFlags = FeatureFlags::empty();
@@ -156,7 +156,7 @@ pub const FEATURES: &[Feature] = &[
         "Support for dataset level encryption",
         DS,
         &["extensible_dataset", "bookmark_v2"],
-        WritesAround,
+        Writes,
     ),
     feature(
         "org.zfsonlinux:project_quota",

@@ -45,11 +45,15 @@ impl Sync<'_> {
         let fill = fills
             .filter(|pointer| !pointer.is_hole())
             .fold(0u64, |sum, pointer| sum.saturating_add(pointer.fill()));
-        let content = phys.encode(length).map_err(|error| ObjectError::Invalid {
+        let mut content = phys.encode(length).map_err(|error| ObjectError::Invalid {
             dataset: core.dataset,
             object: ObjectId(0),
             error,
         })?;
+        if let Some(key) = core.read_key() {
+            key.seal_object_set(&mut content, Endian::Little)
+                .map_err(|_| core.refuse(ObjectId(0), "its authentication failed"))?;
+        }
         let mut job = WriteJob {
             address: BlockAddress::object_set(core.dataset),
             object_type: ObjectType::OBJECT_SET,
@@ -70,6 +74,7 @@ impl Sync<'_> {
             pass: self.run.pass,
             stored: None,
             is_clone: false,
+            key: core.key.clone(),
         };
         if job.is_rewritten_late() {
             job.policy.compression = millpond_ondisk::CompressionKind::Off;

@@ -84,7 +84,7 @@ impl Bench {
     /// Discards all state in memory and reopens the last synced set.
     fn reopen(&mut self) {
         let (root, policy) = (self.set.root(), self.set.policy());
-        self.set = ObjectSet::open(Arc::clone(&self.store), 7, root, policy).unwrap();
+        self.set = ObjectSet::open(Arc::clone(&self.store), 7, root, policy, None).unwrap();
     }
 
     fn close_after(&self, tx: Transaction) -> SyncingTxg {

@@ -141,6 +141,7 @@ impl Life {
         let mut policy = WritePolicy::dataset();
         policy.compression = compression;
         let shape = NewObjectSet {
+            key: None,
             indirect_shift: 14,
             flags: 0,
         };

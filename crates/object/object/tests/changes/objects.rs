@@ -230,7 +230,7 @@ fn an_encrypted_dataset_is_not_opened_for_change() {
     let mut root = bench.set.root();
     root.words[6] |= 1 << 61;
     let store = Arc::clone(&bench.store);
-    let refused = ObjectSet::open(store, 7, root, WritePolicy::dataset()).unwrap_err();
+    let refused = ObjectSet::open(store, 7, root, WritePolicy::dataset(), None).unwrap_err();
     assert!(matches!(refused, ObjectError::Refused { .. }));
 }
 

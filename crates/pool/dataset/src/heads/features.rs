@@ -4,6 +4,7 @@ pub(crate) const ASYNC_DESTROY: &str = "com.delphix:async_destroy";
 pub(crate) const BOOKMARKS: &str = "com.delphix:bookmarks";
 pub(crate) const BOOKMARK_V2: &str = "com.datto:bookmark_v2";
 pub(crate) const BOOKMARK_WRITTEN: &str = "com.delphix:bookmark_written";
+pub(crate) const ENCRYPTION: &str = "com.datto:encryption";
 pub(crate) const EXTENSIBLE_DATASET: &str = "com.delphix:extensible_dataset";
 pub(crate) const FILESYSTEM_LIMITS: &str = "com.joyent:filesystem_limits";
 pub(crate) const HEAD_ERRLOG: &str = "com.delphix:head_errlog";

@@ -6,14 +6,15 @@ use super::features;
 use crate::DatasetError;
 use crate::datasets::Datasets;
 use crate::heads::head::HeadDataset;
-use crate::mos::contradiction;
+use crate::mos::{During, contradiction};
 use crate::tasks::context::SyncTaskContext;
 use crate::writability::HeadLogFound;
 use core::any::Any;
 use millpond_env::sync::Arc;
 use millpond_env::sync::atomic::Ordering;
+use millpond_object::ObjectSetView;
 use millpond_ondisk::intent_log::IntentLogFlags;
-use millpond_ondisk::{BlockPointer, IntentLogHeader, Txg, VdevId};
+use millpond_ondisk::{BlockPointer, IntentLogHeader, ObjectId, Txg, VdevId};
 use millpond_pool::{FoundBlockKind, FoundLog, FoundLogs, PoolError};
 
 /// The changes that the sync of a txg makes to a log.
@@ -113,10 +114,16 @@ impl Datasets {
                 let has_clones = found.log.has_clones;
                 self.to_replay.lock().insert(found.name, has_clones);
             } else {
-                self.has_locked_logs.store(true, Ordering::Release);
+                self.waiting_logs.lock().insert(found.dataset);
             }
         }
         Ok(())
+    }
+
+    /// Whether a head has a log that was claimed without its key, and waits to be replayed.
+    #[must_use]
+    pub fn has_waiting_log(&self, head: ObjectId) -> bool {
+        self.waiting_logs.lock().contains(&head)
     }
 
     /// Ends a log whose records are all in the tree: frees its blocks and zeroes its header.
@@ -128,6 +135,7 @@ impl Datasets {
         let set = head.set();
         let header = IntentLogHeader::from_words(&set.log_header());
         if !header.has_chain() {
+            self.waiting_logs.lock().remove(&head.id());
             return Ok(());
         }
         let first = Txg(pool.uberblock().txg.0.saturating_add(1));
@@ -140,6 +148,7 @@ impl Datasets {
             head.mark(ctx.txg());
             SyncTaskContext::new(self, ctx).deactivate_feature(head.id(), features::ZILSAXATTR)
         })?;
+        self.waiting_logs.lock().remove(&head.id());
         Ok(())
     }
 }
@@ -198,6 +207,27 @@ impl SyncTaskContext<'_> {
             }
         }
         self.deactivate_feature(found.dataset, features::ZILSAXATTR)
+    }
+
+    /// Frees a log that waits for the key of its head, which is being destroyed or rolled back.
+    pub(crate) fn free_waiting_log(&self, head: ObjectId) -> Result<(), PoolError> {
+        if !self.datasets.waiting_logs.lock().remove(&head) {
+            return Ok(());
+        }
+        let pointer = self.dataset(head)?.block_pointer;
+        let store = self.ctx.pool().store();
+        let set = ObjectSetView::open(Arc::clone(store), head.0, pointer, None);
+        let set = set.during("intent log")?;
+        let header = IntentLogHeader::from_words(&set.phys().intent_log_header);
+        if !header.has_chain() {
+            return Ok(());
+        }
+        let first = Txg(self.txg().0.saturating_add(1));
+        let found = FoundLog::read(store, head.0, &header, first, false)?;
+        for block in &found.blocks {
+            self.ctx.free_found_block(block, &header)?;
+        }
+        Ok(())
     }
 
     fn put_log_header(

@@ -7,6 +7,7 @@ pub(crate) mod initializer;
 pub(crate) mod lending;
 pub(crate) mod log;
 pub(crate) mod new_contents;
+pub(crate) mod open;
 pub(crate) mod raw_header;
 pub(crate) mod settings;
 pub(crate) mod sink;

@@ -63,10 +63,6 @@ pub(crate) fn check(
             (quota, ObjectSetKind::FileSystem) if let Some(at) = default_quota_index(quota) => {
                 fixed.files.default_quotas.get_or_insert([0; 6])[at] = number()?;
             }
-            ("encryption", _) if number()? == 2 => {}
-            ("encryption" | "keyformat" | "pbkdf2iters" | "pbkdf2salt", _) => {
-                return Err(invalid(full, "encrypted datasets are not made yet"));
-            }
             _ => {
                 let setting = view.check_value(name, kind, property, value)?;
                 if settings.iter().any(|other| other.name == setting.name) {
@@ -194,7 +190,7 @@ fn default_quota_index(name: &str) -> Option<usize> {
 }
 
 /// The value as a number, or the number of a word.
-fn number_of(property: &str, value: &PropertyValue) -> Option<u64> {
+pub(crate) fn number_of(property: &str, value: &PropertyValue) -> Option<u64> {
     match value {
         PropertyValue::Number(number) => Some(*number),
         PropertyValue::Text(text) => table::find(property)?

@@ -15,10 +15,7 @@ use millpond_pool::PoolError;
 
 /// Offset of the header in an object set block, in bytes.
 const HEADER_AT: usize = 512;
-/// The bit in a pointer's properties that marks the block as encrypted or authenticated.
-const CRYPT_BIT: u64 = 1 << 61;
-/// Indexes of a pointer's property word and fill word.
-const PROPERTIES: usize = 6;
+/// Index of a pointer's fill word.
 const FILL: usize = 11;
 const WHAT: &str = "object set of an encrypted dataset";
 
@@ -84,9 +81,7 @@ impl SyncTaskContext<'_> {
 /// Copies the encryption bit and the fill word to the new pointer. Object set pointers have a full
 /// checksum, so it needs no merging.
 fn with_codes_of(old: &BlockPointer, mut new: BlockPointer) -> BlockPointer {
-    if let Some(word) = new.words.get_mut(PROPERTIES) {
-        *word |= CRYPT_BIT;
-    }
+    new.set_crypt_bit();
     if let (Some(word), Some(fill)) = (new.words.get_mut(FILL), old.words.get(FILL)) {
         *word = *fill;
     }

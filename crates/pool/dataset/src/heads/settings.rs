@@ -206,6 +206,8 @@ impl MosView<'_> {
             accounts_users: is_files && version >= 15,
             accounts_objects: is_files && is_enabled(features::USEROBJ_ACCOUNTING),
             accounts_projects: is_files && is_enabled(features::PROJECT_QUOTA),
+            // The set itself knows.
+            is_encrypted: false,
             caching: settings.caching(),
         }
     }

@@ -4,11 +4,11 @@
 use crate::datasets::Datasets;
 use crate::mos::contradiction;
 use crate::properties::PropertyValue;
-use crate::tasks::checks::{check_snapshot_properties, split_snapshot};
+use crate::tasks::checks::{check_copies, check_snapshot_properties, split_snapshot};
 use crate::tasks::context::SyncTaskContext;
 use crate::tasks::directories::Head;
-use crate::{DatasetError, DatasetName, NameTail, Refusal};
-use millpond_ondisk::dsl::keys;
+use crate::tasks::encryption::EncryptionProperties;
+use crate::{DatasetError, DatasetName, KeyRefusal, NameTail, Refusal, RootKey};
 use millpond_ondisk::{DslDatasetFlags, ObjectSetKind};
 use millpond_pool::PoolError;
 use millpond_pool::properties::Edit;
@@ -37,7 +37,7 @@ impl Datasets {
         name: &str,
         properties: &PropertyChanges,
     ) -> Result<(), DatasetError> {
-        self.create(name, ObjectSetKind::FileSystem, properties)
+        self.create(name, ObjectSetKind::FileSystem, properties, None)
     }
 
     /// Creates a volume. The properties must include `volsize`.
@@ -49,7 +49,22 @@ impl Datasets {
         name: &str,
         properties: &PropertyChanges,
     ) -> Result<(), DatasetError> {
-        self.create(name, ObjectSetKind::Volume, properties)
+        self.create(name, ObjectSetKind::Volume, properties, None)
+    }
+
+    /// Creates a file system or volume that is an encryption root. The properties must include `keyformat`, and
+    /// `volsize` for a volume.
+    ///
+    /// # Errors
+    /// As for [`Datasets::create_filesystem`]; [`Refusal::Key`].
+    pub fn create_encryption_root(
+        &self,
+        name: &str,
+        kind: ObjectSetKind,
+        properties: &PropertyChanges,
+        key: &RootKey,
+    ) -> Result<(), DatasetError> {
+        self.create(name, kind, properties, Some(key))
     }
 
     /// Creates file systems in order, like [`Datasets::create_filesystem`], but many per txg to reduce
@@ -64,7 +79,7 @@ impl Datasets {
     ) -> Result<(), DatasetError> {
         self.one_by_one(
             names,
-            |s, name| s.check_create(name, ObjectSetKind::FileSystem, properties),
+            |s, name| s.check_create(name, ObjectSetKind::FileSystem, properties, None),
             |s, name, new| s.create(name, new),
         )
     }
@@ -74,9 +89,10 @@ impl Datasets {
         name: &str,
         kind: ObjectSetKind,
         properties: &PropertyChanges,
+        root_key: Option<&RootKey>,
     ) -> Result<(), DatasetError> {
         self.task(
-            |s| s.check_create(name, kind, properties),
+            |s| s.check_create(name, kind, properties, root_key),
             |s, new| s.create(name, new),
         )
     }
@@ -99,20 +115,24 @@ impl Datasets {
                 if phys.flags.contains(DslDatasetFlags::INCONSISTENT) {
                     return Err(Refusal::error(snapshot, Refusal::Inconsistent));
                 }
-                let is_encrypted = s.extension(origin.head.directory, keys::CRYPTO_KEY_OBJECT)?;
-                if is_encrypted.is_some() {
-                    let why = Refusal::Unsupported("cloning encrypted datasets");
-                    return Err(Refusal::error(snapshot, why));
+                let (encryption, properties) = EncryptionProperties::split(name, properties)?;
+                if !encryption.is_empty() {
+                    let why = Refusal::Key(KeyRefusal::OfOrigin);
+                    return Err(Refusal::error(name, why));
                 }
                 let kind = s.kind_of(&origin.head)?;
                 let mut settings = vec![];
-                for (property, value) in properties {
+                for (property, value) in &properties {
                     settings.push(s.check_value(name, kind, property, value)?);
+                }
+                if s.encryption_root(origin.head.directory)?.is_some() {
+                    check_copies(name, &settings)?;
                 }
                 Ok((origin, parent, component, settings))
             },
             |s, (origin, parent, component, settings)| {
                 let directory = s.create_directory(Some(parent), &component)?;
+                s.share_key(origin.head.directory, directory)?;
                 let dataset = s.create_clone(directory, origin.dataset)?;
                 s.inherit_permissions(directory)?;
                 let head = Head {
@@ -566,6 +586,7 @@ impl Datasets {
             },
             |s, (found, log)| {
                 s.free_log_of(log)?;
+                s.free_waiting_log(found.head.dataset)?;
                 s.rollback(&found)?;
                 s.wake_background();
                 s.datasets.reopen(s.head_of_snapshot(&found)?);

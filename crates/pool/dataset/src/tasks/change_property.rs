@@ -6,6 +6,7 @@ use crate::heads::features;
 use crate::heads::space::{Use, signed};
 use crate::mos::{MosView, required};
 use crate::properties::{DatasetKind, DatasetProperty, table};
+use crate::tasks::checks::check_copies;
 use crate::tasks::context::SyncTaskContext;
 use crate::tasks::directories::Head;
 use crate::{DatasetError, Refusal};
@@ -155,9 +156,6 @@ impl MosView<'_> {
                 }
             }
             ("mlslabel", _) => Err("mlslabels are unsupported".into()),
-            ("keylocation", PropertyValue::Text(place)) if place != "none" => {
-                Err("keylocation must be 'none' for unencrypted datasets".into())
-            }
             _ => Ok(()),
         }
     }
@@ -247,9 +245,16 @@ impl SyncTaskContext<'_> {
     ) -> Result<Vec<Setting>, DatasetError> {
         let mut settings = vec![];
         for (name, value) in changes {
+            if table::find(name).is_some_and(|known| known.shape.name == "keylocation") {
+                settings.push(self.check_key_location(head, value)?);
+                continue;
+            }
             let setting = self.check_value(&head.name, kind, name, value)?;
             self.check_limits(head, &setting)?;
             settings.push(setting);
+        }
+        if self.encryption_root(head.directory)?.is_some() {
+            check_copies(&head.name, &settings)?;
         }
         Ok(settings)
     }

@@ -1,14 +1,15 @@
 //! Checks before datasets are created, snapshotted, moved or destroyed.
 
-use crate::datasets::ClosedHead;
 use crate::heads::initializer::NewContents;
+use crate::heads::open::ClosedHead;
 use crate::mos::During;
 use crate::properties::{PropertyValue, table};
 use crate::tasks::api::PropertyChanges;
 use crate::tasks::change_property::Setting;
 use crate::tasks::context::SyncTaskContext;
 use crate::tasks::directories::{Head, Snapshot};
-use crate::{DatasetError, DatasetName, NAME_BYTES_MAX, NameTail, Refusal};
+use crate::tasks::encryption::{EncryptionProperties, NewCrypt};
+use crate::{DatasetError, DatasetName, NAME_BYTES_MAX, NameTail, Refusal, RootKey};
 use millpond_object::ObjectSetView;
 use millpond_ondisk::dsl::keys::{self, RECEIVE_DATASET};
 use millpond_ondisk::{DslDatasetFlags, ObjectId, ObjectSetKind, Txg};
@@ -22,6 +23,7 @@ pub(crate) struct NewHead {
     component: String,
     contents: NewContents,
     settings: Vec<Setting>,
+    crypt: Option<NewCrypt>,
 }
 
 /// A head that is closed for destruction and can no longer be opened.
@@ -100,16 +102,24 @@ impl SyncTaskContext<'_> {
         name: &str,
         kind: ObjectSetKind,
         properties: &PropertyChanges,
+        root_key: Option<&RootKey>,
     ) -> Result<NewHead, DatasetError> {
         let (parent, component) = self.check_new_head(name)?;
+        let (encryption, properties) = EncryptionProperties::split(name, properties)?;
         let (contents, settings) =
-            self.check_new_properties(name, kind, Some(parent), properties)?;
+            self.check_new_properties(name, kind, Some(parent), &properties)?;
         self.check_new_reservations(name, parent, &settings)?;
+        let crypt = self.check_encryption(name, Some(parent), &encryption, root_key)?;
+        if let Some(crypt) = &crypt {
+            check_copies(name, &settings)?;
+            check_block(name, &contents, crypt)?;
+        }
         Ok(NewHead {
             parent,
             component,
             contents,
             settings,
+            crypt,
         })
     }
 
@@ -129,7 +139,11 @@ impl SyncTaskContext<'_> {
         for setting in &new.settings {
             self.apply_setting(&head, setting)?;
         }
-        (self.datasets).fill(self, dataset, directory, &new.contents)
+        if let Some(crypt) = &new.crypt {
+            self.put_new_key(&head, crypt)?;
+        }
+        let key = new.crypt.map(|crypt| crypt.key);
+        (self.datasets).fill(self, &head, &new.contents, key)
     }
 
     /// Checks whether a file system or volume may be destroyed, and prevents it from being opened.
@@ -251,6 +265,7 @@ impl SyncTaskContext<'_> {
 
     fn destroy_one(&self, head: Head, closed: ClosedHead) -> Result<(), PoolError> {
         self.free_log_of(closed.log)?;
+        self.free_waiting_log(head.dataset)?;
         let how = self.how_destroyed(&head)?;
         self.history(head.dataset, &head.name, "destroy", &how)?;
         self.destroy_head(head.dataset, &head.name)?;
@@ -379,6 +394,36 @@ impl SyncTaskContext<'_> {
         // Only users other than the superuser inherit permissions, and only the superuser gets here.
         let _ = directory;
         Ok(())
+    }
+}
+
+/// Refuses a volume whose blocks its suite cannot encrypt.
+fn check_block(name: &str, contents: &NewContents, crypt: &NewCrypt) -> Result<(), DatasetError> {
+    match contents {
+        NewContents::Volume { block_bytes, .. }
+            if *block_bytes > crypt.key.suite().block_bytes_max() =>
+        {
+            Err(DatasetError::InvalidProperty {
+                name: name.to_owned(),
+                property: "volblocksize".to_owned(),
+                reason: "must be at most 8M with a suite of mode CCM".to_owned(),
+            })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses the third copy, whose address would lie where encrypted blocks have salt and IV.
+pub(crate) fn check_copies(name: &str, settings: &[Setting]) -> Result<(), DatasetError> {
+    let is_third =
+        |setting: &Setting| setting.name == "copies" && setting.value == PropertyValue::Number(3);
+    match settings.iter().any(is_third) {
+        true => Err(DatasetError::InvalidProperty {
+            name: name.to_owned(),
+            property: "copies".to_owned(),
+            reason: "encrypted datasets cannot have 3 copies".to_owned(),
+        }),
+        false => Ok(()),
     }
 }
 

@@ -51,9 +51,7 @@ impl SyncTaskContext<'_> {
         self.free_if_any(phys.snapshot_names)?;
         self.free_zapified(id)?;
         self.edit_directory(directory, |directory| directory.head_dataset = None)?;
-        if let Some(key) = self.extension_number(directory, keys::CRYPTO_KEY_OBJECT)? {
-            self.release_crypto_key(ObjectId(key))?;
-        }
+        self.release_key(directory)?;
         let component = name.rsplit('/').next().unwrap_or(name);
         self.destroy_directory(directory, component)?;
         if let Some(origin) = origin {
@@ -198,15 +196,6 @@ impl SyncTaskContext<'_> {
             }
         }
         Ok(())
-    }
-
-    /// Decrements the reference count of a wrapped key, and frees the key with its last reference.
-    fn release_crypto_key(&self, key: ObjectId) -> Result<(), PoolError> {
-        const COUNT: &str = "DSL_CRYPTO_REFCOUNT";
-        match self.lookup(key, COUNT)? {
-            Some(count) if count > 1 => self.update(key, COUNT, count - 1),
-            _ => self.free_object(key),
-        }
     }
 
     /// Whether a snapshot can be destroyed now: it has no holds and no clones.

@@ -7,6 +7,7 @@
 mod api;
 pub(crate) mod background;
 pub(crate) mod bookmarks;
+pub(crate) mod change_key;
 pub(crate) mod change_property;
 pub(crate) mod checks;
 pub(crate) mod context;
@@ -16,6 +17,7 @@ pub(crate) mod destroy_head;
 pub(crate) mod destroy_snapshot;
 mod destroyed_tree;
 pub(crate) mod directories;
+pub(crate) mod encryption;
 pub(crate) mod extend;
 pub(crate) mod holds;
 pub(crate) mod livelist;
@@ -26,4 +28,5 @@ pub(crate) mod rename;
 pub(crate) mod root;
 
 pub use api::{DestroyOptions, PropertyChanges};
+pub use change_key::KeyChange;
 pub use destroyed_tree::traverse_destroyed_tree;

@@ -6,9 +6,11 @@ use crate::tasks::checks::split_snapshot;
 use crate::tasks::context::SyncTaskContext;
 use crate::tasks::directories::{Head, Snapshot};
 use crate::{DatasetError, DatasetName, NameTail, Refusal};
-use millpond_object::ObjectSet;
+use millpond_object::{ObjectSet, ObjectSetView};
 use millpond_ondisk::dsl::keys;
-use millpond_ondisk::{BookmarkPhys, DslDatasetFlags, ObjectId, ObjectSetKind, Txg};
+use millpond_ondisk::{
+    BookmarkPhys, DslDatasetFlags, IntentLogHeader, ObjectId, ObjectSetKind, Txg,
+};
 use millpond_pool::PoolError;
 
 /// A validated new bookmark.
@@ -42,10 +44,19 @@ impl SyncTaskContext<'_> {
     /// snapshot's dataset.
     fn clear_log(&self, dataset: ObjectId, directory: ObjectId) -> Result<(), PoolError> {
         let pointer = self.dataset(dataset)?.block_pointer;
+        if pointer.has_crypt_bit() {
+            // The key may not be loaded, and the header is not encrypted.
+            let store = std::sync::Arc::clone(self.pool.store());
+            let set = ObjectSetView::open(store, dataset.0, pointer, None).during("clone")?;
+            return match set.phys().intent_log_header == [0; 24] {
+                true => Ok(()),
+                false => self.write_raw_header(dataset, &IntentLogHeader::default()),
+            };
+        }
         let settings = self.settings(directory)?;
         let policy = self.write_policy(&settings, ObjectSetKind::FileSystem);
         let store = std::sync::Arc::clone(self.pool.store());
-        let set = ObjectSet::open(store, dataset.0, pointer, policy).during("clone")?;
+        let set = ObjectSet::open(store, dataset.0, pointer, policy, None).during("clone")?;
         set.set_policy(self.write_policy(&settings, set.kind()));
         if set.log_header() == [0; 24] {
             return Ok(());
@@ -68,11 +79,6 @@ impl SyncTaskContext<'_> {
         let newer = |mark: &(String, BookmarkPhys)| mark.1.creation_txg > txg;
         if self.bookmarks(snapshot.head.dataset)?.iter().any(newer) {
             return Err(Refusal::error(&name, Refusal::NotTheLatest));
-        }
-        let is_encrypted = self.extension(snapshot.head.directory, keys::CRYPTO_KEY_OBJECT)?;
-        if is_encrypted.is_some() {
-            let why = Refusal::Unsupported("rolling encrypted datasets back");
-            return Err(Refusal::error(&name, why));
         }
         Ok(())
     }

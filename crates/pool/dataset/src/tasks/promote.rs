@@ -20,6 +20,8 @@ pub(crate) struct Promotion {
     origin: ObjectId,
     origin_head: ObjectId,
     origin_directory: ObjectId,
+    /// Whether the clone becomes the encryption root in place of its origin.
+    takes_root: bool,
     /// The origin and the older snapshots of its dataset, newest first, with names.
     shared: Vec<(String, ObjectId)>,
     /// The space that moves: used, compressed, uncompressed.
@@ -99,19 +101,14 @@ impl SyncTaskContext<'_> {
                 return Err(refused(Refusal::BookmarkExists(bookmark)));
             }
         }
-        if self
-            .extension(clone.directory, keys::CRYPTO_KEY_OBJECT)?
-            .is_some()
-        {
-            // Not implemented: choosing which of the two becomes the encryption root.
-            return Err(refused(Refusal::Unsupported("promoting encrypted clones")));
-        }
+        let takes_root = self.check_promote_key(name, clone.directory, origin_directory)?;
         self.check_transfer(origin_directory, clone.directory, moved.used, name)?;
         Ok(Promotion {
             clone,
             origin,
             origin_head,
             origin_directory,
+            takes_root,
             shared,
             moved,
             counted,
@@ -121,6 +118,9 @@ impl SyncTaskContext<'_> {
     pub(crate) fn promote(&self, plan: &Promotion) -> Result<(), PoolError> {
         let (clone, clone_directory) = (plan.clone.dataset, plan.clone.directory);
         let (origin, origin_directory) = (plan.origin, plan.origin_directory);
+        if plan.takes_root {
+            self.promote_key(clone_directory, origin_directory)?;
+        }
         let oldest = self.oldest_after(clone, origin)?;
         let origin_phys = self.dataset(origin)?;
         let old_origin = self.directory(origin_directory)?.origin;

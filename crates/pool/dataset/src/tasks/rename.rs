@@ -68,6 +68,7 @@ impl SyncTaskContext<'_> {
             }
         }
         if new_parent != old_parent {
+            self.check_rename_key(from, head.directory, new_parent)?;
             let phys = self.directory(head.directory)?;
             let bytes = signed(phys.used_bytes.max(phys.reserved_bytes));
             self.check_transfer(old_parent, new_parent, bytes, to)?;

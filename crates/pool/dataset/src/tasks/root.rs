@@ -6,9 +6,11 @@ use crate::DatasetError;
 use crate::heads::initializer::NewContents;
 use crate::mos::{MosView, required};
 use crate::properties::PropertyValue;
+use crate::tasks::checks::check_copies;
 use crate::tasks::context::SyncTaskContext;
 use crate::tasks::destroy_snapshot::FREE_LIST;
 use crate::tasks::directories::{Head, ROOT};
+use crate::tasks::encryption::EncryptionProperties;
 use millpond_ondisk::dsl::keys;
 use millpond_ondisk::{DslDatasetFlags, ObjectId, ObjectSetKind};
 use millpond_pool::BpObject;
@@ -57,9 +59,18 @@ impl SyncTaskContext<'_> {
                 reason: other.to_string(),
             },
         };
+        let root_key = self.datasets.root_key.lock().take();
+        let (encryption, properties) =
+            EncryptionProperties::split(&name, &properties).map_err(refused)?;
         let (new, settings) = self
             .check_new_properties(&name, ObjectSetKind::FileSystem, None, &properties)
             .map_err(refused)?;
+        let crypt = self
+            .check_encryption(&name, None, &encryption, root_key.as_ref())
+            .map_err(refused)?;
+        if crypt.is_some() {
+            check_copies(&name, &settings).map_err(refused)?;
+        }
         let directory = self.create_skeleton()?;
         let origin = self.empty_origin()?;
         let dataset = self.create_head(directory, Some(origin), new.dataset_flags())?;
@@ -72,7 +83,11 @@ impl SyncTaskContext<'_> {
             self.check_limits(&head, setting).map_err(refused)?;
             self.apply_setting(&head, setting)?;
         }
-        self.datasets.fill(self, dataset, directory, &new)
+        if let Some(crypt) = &crypt {
+            self.put_new_key(&head, crypt)?;
+        }
+        let key = crypt.map(|crypt| crypt.key);
+        self.datasets.fill(self, &head, &new, key)
     }
 
     /// Splits the properties of a new dataset into those that determine its contents and those that are

@@ -48,6 +48,7 @@ fn write(ctx: &SyncContext<'_>, seed: u64, length: usize) -> BlockPointer {
         pass: ctx.pass(),
         stored: None,
         is_clone: false,
+        key: None,
     };
     let written = ctx.write_blocks(vec![job]).remove(0);
     written.unwrap().pointer

@@ -156,7 +156,7 @@ pub fn features_of_new_pool(
 /// [`FeatureError::NotWritten`] if it cannot.
 pub fn demand_written(feature: &Feature) -> Result<(), FeatureError> {
     match feature.support {
-        FeatureSupport::Writes | FeatureSupport::WritesAround => Ok(()),
+        FeatureSupport::Writes => Ok(()),
         FeatureSupport::Reads | FeatureSupport::Refuses => {
             Err(FeatureError::NotWritten(feature.name().to_owned()))
         }
@@ -334,6 +334,7 @@ mod tests {
                 "skein",
                 "edonr",
                 "userobj_accounting",
+                "encryption",
                 "project_quota",
                 "spacemap_v2",
                 "allocation_classes",
@@ -379,8 +380,8 @@ mod tests {
         ] {
             assert_eq!(count(name), Some(0), "{name}");
         }
-        // All features from `enabled_txg` on, including itself, are recorded: 34 less the 5 before it.
-        assert_eq!(count("enabled_txg"), Some(29));
+        // All features from `enabled_txg` on, including itself, are recorded: 35 less the 5 before it.
+        assert_eq!(count("enabled_txg"), Some(30));
         let txg = |name: &str| {
             let guid = Feature::by_name(name).unwrap().guid;
             counts.features().enabled_txg(guid)

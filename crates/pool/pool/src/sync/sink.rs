@@ -98,6 +98,7 @@ fn block_write(job: WriteJob, takes_small_blocks: bool) -> BlockWrite {
     write.may_rewrite = may_rewrite;
     // Written blocks are read again soon: indirect blocks and dnodes by the next txg at the latest.
     write.retention = policy.retention;
+    write.key = job.key;
     write
 }
 

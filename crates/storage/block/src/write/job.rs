@@ -1,5 +1,6 @@
 //! Write requests of a caller, and their results.
 
+use super::WriteKey;
 use crate::BlockAddress;
 use millpond_cache::Retention;
 use millpond_compress::ZstdLevel;
@@ -47,6 +48,8 @@ pub struct BlockWrite {
     pub may_rewrite: bool,
     /// What becomes of the block in the cache. The content is shared, not copied.
     pub retention: Retention,
+    /// The key with which the block is encrypted or authenticated; `None` outside encrypted datasets.
+    pub key: Option<Arc<WriteKey>>,
 }
 
 impl BlockWrite {
@@ -72,6 +75,7 @@ impl BlockWrite {
             previous: BlockPointer::default(),
             may_rewrite: false,
             retention: Retention::Drop,
+            key: None,
         }
     }
 }

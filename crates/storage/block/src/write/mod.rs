@@ -10,6 +10,7 @@ mod job;
 mod log;
 mod place;
 mod prepare;
+mod protect;
 mod repair;
 mod rewrite;
 mod workers;
@@ -19,6 +20,7 @@ pub(crate) use flush::Writing;
 pub(crate) use issue::Batch;
 pub use job::{BlockWrite, FlushError, Missed, WrittenBlock, WrittenForm};
 pub use log::LogWrite;
+pub use protect::WriteKey;
 pub use repair::WriteBackErrors;
 
 use crate::io_stats::IoClass;

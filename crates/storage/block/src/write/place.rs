@@ -2,7 +2,7 @@
 //!
 //! Pages `docs/format/block-pointer.md`, `docs/format/gang-header.md`.
 
-use super::prepare::Stored;
+use super::prepare::{Stored, form};
 use super::{Allocate, BlockWrite, NoSpace, SpaceRequest, WrittenForm};
 use crate::BlockStore;
 use crate::copies::GANG_DEPTH_MAX;
@@ -154,7 +154,7 @@ impl Placer<'_> {
     }
 
     pub(super) fn pointer(&self, job: &BlockWrite, stored: &Stored, dvas: &[Dva]) -> BlockPointer {
-        StoredBlock {
+        let mut pointer = StoredBlock {
             dvas,
             lsize_bytes: job.content.len() as u64,
             psize_bytes: stored.bytes.len() as u64,
@@ -166,7 +166,11 @@ impl Placer<'_> {
             birth: self.txg,
             fill: job.fill,
         }
-        .pointer()
+        .pointer();
+        if let Some(protection) = &stored.protection {
+            protection.mark(&mut pointer);
+        }
+        pointer
     }
 
     /// The pointer in a gang header to a part of a block.
@@ -235,13 +239,14 @@ pub(super) fn sealed_header(
     pointers: Vec<BlockPointer>,
     header_bytes: usize,
     verifier: GangVerifier,
+    form: Form,
 ) -> Result<Vec<u8>, NoSpace> {
     let header = GangHeader {
         pointers,
         checksum: [0; 4],
     };
     let mut header = header.encode(header_bytes).map_err(|_| NoSpace)?;
-    seal_gang_header(&mut header, verifier, Form::Full).map_err(|_| NoSpace)?;
+    seal_gang_header(&mut header, verifier, form).map_err(|_| NoSpace)?;
     Ok(header)
 }
 
@@ -282,7 +287,12 @@ impl Gang<'_> {
             birth: self.placer.txg,
         });
         let verifier = verifier.ok_or(NoSpace)?;
-        let header = sealed_header(pointers.clone(), header_bytes, verifier)?;
+        // Only the pointer to the whole block says that it is encrypted.
+        let form = match depth {
+            0 => form(self.job),
+            _ => Form::Full,
+        };
+        let header = sealed_header(pointers.clone(), header_bytes, verifier, form)?;
         let header = Arc::new(header);
         for dva in &headers {
             self.extents.push(Extent {

@@ -1,7 +1,8 @@
 //! From content to the bytes that are stored.
 
 use super::BlockWrite;
-use millpond_checksum::Checksummer;
+use super::protect::{Protection, protect};
+use millpond_checksum::{Checksummer, Form};
 use millpond_compress::{AllocationUnits, StoredForm, stored_form};
 use millpond_env::sync::Arc;
 use millpond_ondisk::{
@@ -26,9 +27,11 @@ pub(super) struct Stored {
     pub(super) bytes: Arc<Vec<u8>>,
     pub(super) compression: CompressionKind,
     pub(super) checksum_words: [u64; 4],
+    /// Set in encrypted datasets.
+    pub(super) protection: Option<Protection>,
 }
 
-/// Detects zeros, compresses, pads and checksums.
+/// Detects zeros, compresses, pads, encrypts and checksums.
 ///
 /// # Errors
 /// What is wrong with the request.
@@ -60,14 +63,31 @@ pub(super) fn prepare(
                 }
             }
         };
+    let (bytes, protection) = match &job.key {
+        None => (bytes, None),
+        Some(key) => {
+            let (bytes, protection) =
+                protect(job, key, bytes).map_err(|error| error.to_string())?;
+            (bytes, Some(protection))
+        }
+    };
     let checksum_words = checksummer
         .checksum(job.checksum, &bytes, Endian::Little)
         .map_err(|error| error.to_string())?;
     Ok(Prepared::Stored(Stored {
         bytes,
         compression,
-        checksum_words,
+        checksum_words: form(job).fit(job.checksum, checksum_words),
+        protection,
     }))
+}
+
+/// The form of the checksum in the block's pointer.
+pub(super) fn form(job: &BlockWrite) -> Form {
+    match job.key.is_some() && job.object_type != ObjectType::OBJECT_SET {
+        true => Form::Truncated,
+        false => Form::Full,
+    }
 }
 
 fn check(job: &BlockWrite) -> Result<(), String> {
@@ -77,6 +97,11 @@ fn check(job: &BlockWrite) -> Result<(), String> {
     }
     if !(1..=3).contains(&job.copies) {
         return Err(format!("{} copies", job.copies));
+    }
+    // The place of the third address holds salt and IV.
+    let is_encrypted = job.level == Level(0) && job.object_type.is_encrypted();
+    if job.key.is_some() && is_encrypted && job.copies > 2 {
+        return Err(format!("{} encrypted copies", job.copies));
     }
     match job.compression {
         CompressionKind::Inherit | CompressionKind::On => {
@@ -88,6 +113,7 @@ fn check(job: &BlockWrite) -> Result<(), String> {
 
 fn can_be_embedded(job: &BlockWrite) -> bool {
     job.may_embed
+        && job.key.is_none()
         && job.level == Level(0)
         && !matches!(job.object_type, ObjectType::DNODE | ObjectType::OBJECT_SET)
 }

@@ -8,11 +8,11 @@
 use super::BlockWrite;
 use super::WrittenForm;
 use super::place::{Extent, Placed, Placer, sealed_header};
-use super::prepare::Stored;
+use super::prepare::{Stored, form};
 use crate::copies::GANG_DEPTH_MAX;
 use crate::damage::PointerValidity;
 use crate::gang::{FoundHeader, HeaderBudget};
-use millpond_checksum::GangVerifier;
+use millpond_checksum::{Form, GangVerifier};
 use millpond_env::sync::Arc;
 use millpond_ondisk::{BlockPointer, Dva};
 use std::ops::Range;
@@ -84,7 +84,11 @@ impl GangRewrite<'_> {
         }
         let length = usize::try_from(found.length_bytes).ok()?;
         let verifier = GangVerifier::of(pointer)?;
-        let header = Arc::new(sealed_header(pointers, length, verifier).ok()?);
+        let form = match depth {
+            0 => form(self.job),
+            _ => Form::Full,
+        };
+        let header = Arc::new(sealed_header(pointers, length, verifier, form).ok()?);
         let dvas: Vec<Dva> = pointer.dvas().collect();
         self.write(&dvas, &header, 0..length);
         Some(())

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod copies;
+mod encrypted;
 mod failures;
 mod forms;
 mod gangs;

@@ -1,0 +1,221 @@
+//! Opens heads for changes, and closes them.
+
+use crate::datasets::Datasets;
+use crate::heads::admission::Admission;
+use crate::heads::head::{DirtyHeads, HeadDataset};
+use crate::mos::{During, MosView};
+use crate::{DatasetError, DatasetName, KeyRefusal, NameTail, Refusal};
+use millpond_env::sync::Arc;
+use millpond_object::{ObjectSet, WriteKey};
+use millpond_ondisk::{DslDatasetFlags, ObjectId, ObjectSetKind, Txg};
+use std::collections::{BTreeMap, BTreeSet};
+
+#[derive(Default)]
+pub(crate) struct Heads {
+    pub(crate) open: BTreeMap<ObjectId, Arc<HeadDataset>>,
+    /// Heads destroyed or swapped in a txg that is not committed.
+    pub(crate) gone: BTreeSet<ObjectId>,
+    /// The number of open heads at which idle heads are closed again.
+    pub(crate) shed_at: usize,
+}
+
+/// The remainder of a head that was closed permanently.
+pub(crate) struct ClosedHead {
+    /// Its intent log, whose blocks must be freed.
+    pub(crate) log: Option<Arc<dyn crate::heads::log::HeadLog>>,
+}
+
+/// Idle heads are closed once this many heads are open, or twice the number that remained after the last
+/// check, if that is more.
+const IDLE_HEADS_MAX: usize = 64;
+
+impl Datasets {
+    /// Opens a file system or volume for changes. All callers share the same object.
+    ///
+    /// # Errors
+    /// [`DatasetError::NotFound`]; [`Refusal::Inconsistent`] for an unfinished receive;
+    /// [`DatasetError::Locked`] for an encrypted dataset whose key is not loaded; [`DatasetError::OldKey`].
+    pub fn open_head(&self, name: &str) -> Result<Arc<HeadDataset>, DatasetError> {
+        let pool = self.pool()?;
+        let parsed = DatasetName::parse(name)?;
+        if parsed.tail != NameTail::Head {
+            return Err(Refusal::error(name, Refusal::Invalid("not a live dataset")));
+        }
+        let view = MosView { pool: &pool };
+        let _names = self.names.read();
+        let head = view.find_head(name)?;
+        let mut heads = self.heads.lock();
+        if heads.gone.contains(&head.dataset) {
+            return Err(DatasetError::NotFound {
+                name: name.to_owned(),
+            });
+        }
+        if let Some(open) = heads.open.get(&head.dataset) {
+            return Ok(Arc::clone(open));
+        }
+        let phys = view.dataset(head.dataset)?;
+        if phys.flags.contains(DslDatasetFlags::INCONSISTENT) {
+            return Err(Refusal::error(name, Refusal::Inconsistent));
+        }
+        let key = self.write_key(&view, name, head.directory)?;
+        heads.shed(&self.dirty, &self.admission);
+        let settings = view.settings(head.directory)?;
+        let policy = view.write_policy(&settings, ObjectSetKind::FileSystem);
+        let store = Arc::clone(pool.store());
+        let root = phys.block_pointer;
+        let set = ObjectSet::open(store, head.dataset.0, root, policy, key).during("dataset")?;
+        set.set_policy(view.write_policy(&settings, set.kind()));
+        self.learn(&view, head.dataset)?;
+        let open = self.new_head((head.dataset, head.directory), set, settings);
+        heads.open.insert(head.dataset, Arc::clone(&open));
+        Ok(open)
+    }
+
+    /// The key with which a head's blocks are encrypted; `None` if it is not encrypted.
+    fn write_key(
+        &self,
+        view: &MosView<'_>,
+        name: &str,
+        directory: ObjectId,
+    ) -> Result<Option<Arc<WriteKey>>, DatasetError> {
+        let name = || name.to_owned();
+        let Some(found) = view.found_key(directory)? else {
+            return Ok(None);
+        };
+        let key = self
+            .keys
+            .unwrap(&found)
+            .map_err(|error| DatasetError::Key {
+                name: name(),
+                reason: error.to_string(),
+            })?;
+        let key = key.ok_or_else(|| DatasetError::Locked { name: name() })?;
+        match key.version() {
+            0 => Err(DatasetError::OldKey { name: name() }),
+            _ => Ok(Some(WriteKey::new(key, view.pool.env()))),
+        }
+    }
+
+    fn new_head(
+        &self,
+        ids: (ObjectId, ObjectId),
+        set: Arc<ObjectSet>,
+        settings: crate::Settings,
+    ) -> Arc<HeadDataset> {
+        Arc::new(HeadDataset::new(
+            ids,
+            set,
+            settings,
+            Arc::clone(&self.pool),
+            Arc::clone(&self.admission),
+            Arc::clone(&self.dirty),
+        ))
+    }
+
+    /// The head with this object id, if it is open.
+    #[must_use]
+    pub fn head_if_open(&self, head: ObjectId) -> Option<Arc<HeadDataset>> {
+        self.heads.lock().open.get(&head).map(Arc::clone)
+    }
+
+    /// The object set of a head, if it is open.
+    pub(crate) fn open_set(&self, head: ObjectId) -> Option<Arc<ObjectSet>> {
+        Some(self.heads.lock().open.get(&head)?.set())
+    }
+
+    /// Closes a head and prevents it from being opened until the txg is committed.
+    ///
+    /// Returns `None` if the head is in use or has changes in a later txg.
+    pub(crate) fn close_for_good(&self, head: ObjectId, txg: Txg) -> Option<ClosedHead> {
+        let mut heads = self.heads.lock();
+        let is_held = heads
+            .open
+            .get(&head)
+            .is_some_and(|open| Arc::strong_count(open) > 1);
+        if is_held || self.dirty.is_dirty_after(head, txg) {
+            return None;
+        }
+        let log = heads.open.remove(&head).and_then(|open| open.log());
+        heads.gone.insert(head);
+        self.admission.forget_head(head);
+        Some(ClosedHead { log })
+    }
+
+    /// Allows a head that was closed for a swap to be opened again.
+    pub(crate) fn reopen(&self, head: ObjectId) {
+        self.heads.lock().gone.remove(&head);
+    }
+
+    /// Closes the open heads with the keys of an encryption root and forgets these keys. Returns false if the root's
+    /// key is not loaded.
+    ///
+    /// # Errors
+    /// [`Refusal::Busy`] if one of the heads is in use; [`DatasetError::NotFound`].
+    pub fn unload_key(&self, name: &str) -> Result<bool, DatasetError> {
+        let busy = || Refusal::error(name, Refusal::Busy);
+        let found = self.task(
+            |s| {
+                let directory = s.find_head(name)?.directory;
+                let Some(root) = s.encryption_root(directory)? else {
+                    return Err(Refusal::error(name, Refusal::Key(KeyRefusal::NotEncrypted)));
+                };
+                let open: Vec<_> = self.heads.lock().open.values().cloned().collect();
+                let mut own = vec![];
+                for head in open {
+                    if s.encryption_root(head.directory())? == Some(root) {
+                        // The map holds one, this list another.
+                        if Arc::strong_count(&head) > 2 {
+                            return Err(busy());
+                        }
+                        own.push(head);
+                    }
+                }
+                Ok((root, own))
+            },
+            |s, (root, own)| {
+                // Its blocks belong to the heads, which nobody knows afterwards.
+                own.iter().try_for_each(|head| s.end_log(head))?;
+                let ids: Vec<ObjectId> = own.iter().map(|head| head.id()).collect();
+                Ok((root, ids))
+            },
+        );
+        let (root, ids) = found?;
+        // A thread that opens a head looks its key up under the same lock.
+        let mut heads = self.heads.lock();
+        let may_close = |id: &ObjectId| match heads.open.get(id) {
+            Some(head) => {
+                Arc::strong_count(head) == 1
+                    && !self.dirty.is_dirty(*id)
+                    && head.set().log_header() == [0; 24]
+            }
+            None => true,
+        };
+        if !ids.iter().all(may_close) {
+            return Err(busy());
+        }
+        for id in &ids {
+            heads.open.remove(id);
+            self.admission.forget_head(*id);
+        }
+        Ok(self.keys.forget(root))
+    }
+}
+
+impl Heads {
+    /// Closes heads that are not in use and have nothing to write.
+    pub(crate) fn shed(&mut self, dirty: &DirtyHeads, admission: &Admission) {
+        if self.open.len() < self.shed_at.max(IDLE_HEADS_MAX) {
+            return;
+        }
+        self.open.retain(|id, head| {
+            let is_needed =
+                Arc::strong_count(head) > 1 || dirty.is_dirty(*id) || head.log().is_some();
+            if !is_needed {
+                admission.forget_head(*id);
+            }
+            is_needed
+        });
+        // With thousands of heads in use, opening another one must not scan all of them each time.
+        self.shed_at = self.open.len() * 2;
+    }
+}
