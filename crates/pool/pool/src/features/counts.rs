@@ -344,6 +344,7 @@ mod tests {
                 "livelist",
                 "device_rebuild",
                 "zstd_compress",
+                "draid",
                 "zilsaxattr",
                 "head_errlog",
                 "blake3",
@@ -379,8 +380,8 @@ mod tests {
         ] {
             assert_eq!(count(name), Some(0), "{name}");
         }
-        // All features from `enabled_txg` on, including itself, are recorded: 34 less the 5 before it.
-        assert_eq!(count("enabled_txg"), Some(29));
+        // All features from `enabled_txg` on, including itself, are recorded: 35 less the 5 before it.
+        assert_eq!(count("enabled_txg"), Some(30));
         let txg = |name: &str| {
             let guid = Feature::by_name(name).unwrap().guid;
             counts.features().enabled_txg(guid)
@@ -434,8 +435,10 @@ mod tests {
         counts.decrement(large).unwrap();
         assert_eq!(counts.features().count(large), Some(1));
         assert_eq!(
-            counts.increment("org.openzfs:draid"),
-            Err(FeatureError::Disabled("org.openzfs:draid".into()))
+            counts.increment("com.delphix:redacted_datasets"),
+            Err(FeatureError::Disabled(
+                "com.delphix:redacted_datasets".into()
+            ))
         );
     }
 
@@ -475,8 +478,8 @@ mod tests {
                 .contains(&"dynamic_gang_header")
         );
         assert_eq!(
-            names(FeatureChoice::Default, &[("draid", true)]),
-            Err(FeatureError::NotWritten("draid".into()))
+            names(FeatureChoice::Default, &[("redacted_datasets", true)]),
+            Err(FeatureError::NotWritten("redacted_datasets".into()))
         );
         assert_eq!(
             names(FeatureChoice::Default, &[("warp", true)]),

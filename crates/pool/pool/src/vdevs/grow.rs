@@ -8,13 +8,13 @@
 //! Page `docs/format/vdev-tree.md`, "Growing".
 
 use crate::PoolError;
-use crate::create::geometry_of;
 use crate::error::Reading;
 use crate::history::append::HistoryEvent;
 use crate::labels::moved::follow_growth;
 use crate::labels::{LabelError, all_tops};
 use crate::pool::Pool;
 use crate::properties::PropertyValue;
+use crate::space::store::geometry_of;
 use crate::sync::context::SyncContext;
 use crate::vdevs::rearrange;
 use crate::vdevs::topology::Added;
@@ -185,10 +185,10 @@ impl SyncContext<'_> {
         // Also without growth: the labels moved, so that all are written again.
         pool.put_tree(new_root, &Added::default(), |_| {})?;
         self.mark_config_dirty();
-        let tree = pool.store.topology();
+        let topology = pool.store.topology();
         let mut geometries = vec![];
-        for id in grown {
-            let geometry = geometry_of(&tree.tree, id)?;
+        for (id, top) in topology.tree.tops().filter(|(id, _)| grown.contains(id)) {
+            let geometry = geometry_of(id, top)?;
             self.grow_array(geometry)?;
             geometries.push(geometry);
         }
