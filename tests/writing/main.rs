@@ -11,6 +11,7 @@ mod crash;
 mod damaged;
 mod deferral;
 mod diverged;
+mod draid;
 mod error_scrub;
 mod every_set;
 mod evil_scans;

@@ -25,7 +25,7 @@ use millpond_env::mark;
 use millpond_env::sync::Arc;
 use millpond_ondisk::pool_directory::key;
 use millpond_ondisk::{Guid, LeafLayout, VdevId};
-use millpond_vdev::{VdevConfig, VdevType};
+use millpond_vdev::{DraidGeometry, VdevConfig, VdevType};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The most metaslabs of a pool: with more, it could not be opened again.
@@ -274,7 +274,9 @@ fn asize_of(vdev: &VdevConfig, sizes: &BTreeMap<Guid, u64>) -> Option<u64> {
         return sizes.get(&vdev.guid).copied();
     }
     let mut least = u64::MAX;
-    for child in &vdev.children {
+    // A distributed spare is as large as any child.
+    let children = vdev.children.iter();
+    for child in children.filter(|child| child.kind != VdevType::DraidSpare) {
         least = least.min(asize_of(child, sizes)?);
     }
     match vdev.kind {
@@ -282,6 +284,10 @@ fn asize_of(vdev: &VdevConfig, sizes: &BTreeMap<Guid, u64>) -> Option<u64> {
             Some(least)
         }
         VdevType::Raidz if !vdev.raidz_expanding => least.checked_mul(vdev.children.len() as u64),
+        VdevType::Draid => {
+            let geometry = DraidGeometry::of(vdev, vdev.children.len()).ok()?;
+            geometry.asize_from_children(least)
+        }
         _ => None,
     }
 }

@@ -17,6 +17,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The feature of dRAID.
 pub(crate) const DRAID: &str = "org.openzfs:draid";
+/// OpenZFS does not open a smaller dRAID.
+const DRAID_BYTES_MIN: u64 = 64 << 20;
 /// The range of sector sizes of a vdev, as log2 of bytes.
 const ASHIFT: std::ops::RangeInclusive<u8> = 9..=16;
 
@@ -219,7 +221,7 @@ pub enum NewVdevError {
         /// What does not fit.
         reason: &'static str,
     },
-    /// A device is smaller than 64 MiB.
+    /// A device is smaller than 64 MiB, or those of a dRAID hold less than that together.
     #[error("{path} is too small")]
     TooSmall {
         /// The device.
@@ -536,7 +538,16 @@ fn build_top(
         _ => None,
     };
     let asize_bytes = match (top.layout, &draid) {
-        (_, Some(geometry)) => geometry.asize_from_children(least_bytes).unwrap_or(0),
+        (_, Some(geometry)) => {
+            let asize_bytes = geometry.asize_from_children(least_bytes).unwrap_or(0);
+            if asize_bytes < DRAID_BYTES_MIN {
+                let path = top.devices.first().map(|one| one.path.clone());
+                return Err(NewVdevError::TooSmall {
+                    path: path.unwrap_or_default(),
+                });
+            }
+            asize_bytes
+        }
         (NewLayout::Raidz(_), _) => least_bytes.saturating_mul(leaves.len() as u64),
         _ => least_bytes,
     };

@@ -12,6 +12,7 @@ pub use map::{DraidColumn, DraidRow};
 
 use permutation::Permutations;
 
+use crate::tree::VdevConfig;
 use crate::units::Sector;
 
 /// Height of a row on each child, in bytes.
@@ -78,6 +79,20 @@ impl DraidGeometry {
             groups: ngroups,
             permutations,
         })
+    }
+
+    /// Makes the geometry that a configuration describes, of a vdev with this many children.
+    ///
+    /// # Errors
+    /// A message that says which value is missing or invalid.
+    pub fn of(config: &VdevConfig, children: usize) -> Result<Self, &'static str> {
+        Self::new(
+            children,
+            config.nparity.ok_or("no nparity")?,
+            config.draid_ndata.ok_or("no draid_ndata")?,
+            config.draid_nspares.ok_or("no draid_nspares")?,
+            config.draid_ngroups.ok_or("no draid_ngroups")?,
+        )
     }
 
     /// Makes the geometry of a new vdev: with the fewest groups that fill whole rows.
@@ -185,6 +200,14 @@ impl DraidGeometry {
     pub(crate) fn psize_max(&self, asize_bytes: u64, sector: Sector) -> Option<u64> {
         let rows = sector.whole(asize_bytes).checked_div(self.group_width())?;
         sector.to_bytes(rows.checked_mul(self.data)?)
+    }
+
+    /// The allocatable bytes that a child needs so that the vdev has at least `asize_bytes`.
+    #[must_use]
+    pub fn child_bytes(&self, asize_bytes: u64) -> u64 {
+        let rows = asize_bytes.div_ceil(self.disks().saturating_mul(ROW_BYTES).max(1));
+        rows.saturating_mul(ROW_BYTES)
+            .saturating_add(RESERVED_BYTES)
     }
 
     /// Allocatable bytes if the smallest child has `child_asize_bytes`.

@@ -64,6 +64,12 @@ pub struct LeafWrite {
 }
 
 impl LeafWrite {
+    /// The distributed spares whose space this is.
+    #[must_use]
+    pub fn spares(&self) -> &[LeafId] {
+        &self.spares
+    }
+
     /// The bytes to write, given the block of the plan.
     #[must_use]
     pub fn bytes<'a>(&'a self, block: &'a [u8]) -> &'a [u8] {
