@@ -32,6 +32,7 @@ use std::process::ExitCode;
 const EVERY_DAY: &[&str] = &[
     "single",
     "gang-raidz",
+    "draid1",
     "snapshots",
     "names",
     "crypt",
@@ -47,8 +48,6 @@ const REFUSED: &[(&str, &str)] = &[
     ("crypt", "fast_dedup"),
     ("dedup-fast", "fast_dedup"),
     ("dedup-legacy", "deduplication table"),
-    ("draid1", "draid"),
-    ("draid2", "draid"),
     ("expanded", "raidz_expansion"),
     ("expanding", "raidz_expansion"),
     ("gang", "fast_dedup"),

@@ -11,8 +11,8 @@ use millpond_device::{Device, FileDevice, OpenOptions};
 use millpond_engine::FileSystemInitializer;
 use millpond_env::sync::Arc;
 use millpond_pool::{
-    FeatureChoice, HistoryCommand, NewDevice, NewLayout, NewPool, NewTop, NewVdevOptions, NewVdevs,
-    Pool, PoolSetting, SettingTime, SyncMode, WriteOptions,
+    DraidShape, FeatureChoice, HistoryCommand, NewDevice, NewLayout, NewPool, NewTop,
+    NewVdevOptions, NewVdevs, Pool, PoolSetting, SettingTime, SyncMode, WriteOptions,
 };
 use millpond_sim::World;
 use millpond_tests::oracle::{kernel, zdb};
@@ -162,6 +162,27 @@ fn a_new_raidz_is_without_fault() {
             NewLayout::Raidz(2),
             images.make(5, 64),
         )])
+    });
+}
+
+#[test]
+fn a_new_draid_is_without_fault() {
+    let draid = |parity, data, spares| {
+        NewLayout::Draid(DraidShape {
+            parity,
+            data,
+            spares,
+        })
+    };
+    made_and_judged("d1", "12", |images| {
+        NewVdevs::of(vec![NewTop::normal(draid(1, 2, 0), images.make(3, 128))])
+    });
+    made_and_judged("d2", "9", |images| NewVdevs {
+        spares: images.make(1, 128),
+        ..NewVdevs::of(vec![
+            NewTop::normal(draid(2, 3, 1), images.make(7, 128)),
+            NewTop::normal(draid(2, 4, 2), images.make(9, 128)),
+        ])
     });
 }
 

@@ -22,8 +22,8 @@ mod scan;
 mod states;
 
 use millpond_engine::{
-    Caller, DatasetKind, FileSystem, NewLayout, NewMode, Node, Pool, PoolBuilder, PropertyValue,
-    View, WriteAt,
+    Caller, DatasetKind, DraidShape, FileSystem, NewLayout, NewMode, Node, Pool, PoolBuilder,
+    PropertyValue, View, WriteAt,
 };
 use millpond_tests::oracle::kernel::{self, Release, only_one_has, written};
 use millpond_tests::workload::{Life, manifest, space_by_owner, space_list};
@@ -353,6 +353,32 @@ fn a_raidz3_round_trips_through_openzfs() {
 fn a_raidz2_round_trips_through_openzfs() {
     handed_to_and_fro("raidz2", Release::V2_4, 5, 512, |rig| {
         PoolBuilder::new("tank").raidz(2, &rig.images)
+    });
+}
+
+#[test]
+#[ignore = "minutes; make test-kernel"]
+fn a_draid1_round_trips_through_openzfs() {
+    handed_to_and_fro("draid1", Release::V2_3, 7, 512, |rig| {
+        let shape = DraidShape {
+            parity: 1,
+            data: 3,
+            spares: 1,
+        };
+        PoolBuilder::new("tank").draid(shape, &rig.images)
+    });
+}
+
+#[test]
+#[ignore = "minutes; make test-kernel"]
+fn a_draid2_with_small_sectors_round_trips_through_openzfs() {
+    handed_to_and_fro("draid2", Release::V2_4, 8, 512, |rig| {
+        let shape = DraidShape {
+            parity: 2,
+            data: 4,
+            spares: 1,
+        };
+        PoolBuilder::new("tank").draid(shape, &rig.images).ashift(9)
     });
 }
 

@@ -259,12 +259,36 @@ pub(crate) fn add_spare(pool: &Pool, disk: &Arc<SimDisk>) {
 
 /// Attaches or replaces while files are written, resilvers and detaches; the power fails at every point.
 pub(crate) fn cut_at_every_place(shape: &str, top: (NewLayout, usize), kind: AttachKind) {
+    let prepare = |world: &World, pool: &Pool| {
+        let disk = world.disk(64 << 20, 512);
+        if kind == AttachKind::Spare {
+            add_spare(pool, &disk);
+        }
+    };
+    let begin = |world: &World, pool: &Pool| {
+        let disks = world.disks();
+        attach(pool, of_disk(pool, 0), disks.last().unwrap(), kind).unwrap();
+    };
+    let end = |pool: &Pool| match kind {
+        AttachKind::Mirror | AttachKind::Spare => {
+            pool.inner().detach_leaf(of_disk(pool, 0)).unwrap();
+        }
+        AttachKind::Replacement => assert_eq!(pool.inner().finish_replacements().unwrap(), 1),
+    };
+    cut_everywhere(shape, top, prepare, begin, end);
+}
+
+/// As [`cut_at_every_place`], with any way to attach and to end.
+pub(crate) fn cut_everywhere(
+    shape: &str,
+    top: (NewLayout, usize),
+    prepare: impl FnOnce(&World, &Pool),
+    begin: impl FnOnce(&World, &Pool),
+    end: impl FnOnce(&Pool),
+) {
     let world = World::new(64);
     let pool = sim::create(&world, &[top], 64);
-    let disk = world.disk(64 << 20, 512);
-    if kind == AttachKind::Spare {
-        add_spare(&pool, &disk);
-    }
+    prepare(&world, &pool);
     let mut files = Files::new();
     write(&pool, 0, &mut files);
     pool.sync().unwrap();
@@ -274,18 +298,13 @@ pub(crate) fn cut_at_every_place(shape: &str, top: (NewLayout, usize), kind: Att
         pool.sync().unwrap();
         states.push((world.recorded(), files.clone()));
     };
-    attach(&pool, of_disk(&pool, 0), &disk, kind).unwrap();
+    begin(&world, &pool);
     write(&pool, 1, &mut files);
     promised(&pool, &files);
     finish(&pool);
     write(&pool, 2, &mut files);
     promised(&pool, &files);
-    match kind {
-        AttachKind::Mirror | AttachKind::Spare => {
-            pool.inner().detach_leaf(of_disk(&pool, 0)).unwrap();
-        }
-        AttachKind::Replacement => assert_eq!(pool.inner().finish_replacements().unwrap(), 1),
-    }
+    end(&pool);
     write(&pool, 3, &mut files);
     promised(&pool, &files);
     drop(pool);

@@ -11,6 +11,7 @@ mod crash;
 mod damaged;
 mod deferral;
 mod diverged;
+mod draid;
 mod encryption;
 mod encryption_cuts;
 mod encryption_hostile;

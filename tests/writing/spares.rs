@@ -10,7 +10,7 @@ use millpond_device::Device;
 use millpond_engine::{
     AttachError, AttachKind,
     NewLayout::{Mirror, Raidz, Single},
-    Pool,
+    Pool, ResilverKind,
 };
 use millpond_env::mark;
 use millpond_ondisk::Guid;
@@ -114,7 +114,8 @@ fn listed(pool: &Pool) -> usize {
 fn use_spare(pool: &Pool, number: usize) -> Result<Guid, AttachError> {
     let spare = pool.inner().free_spare_at("/sim/d3.img").unwrap().unwrap();
     let leaf = of_disk(pool, number);
-    pool.inner().use_spare(leaf, spare, || None)
+    let how = ResilverKind::Healing;
+    pool.inner().use_spare(how, leaf, spare, || None)
 }
 
 #[test]
@@ -165,7 +166,8 @@ fn a_spare_of_a_single_disk_takes_the_place_of_its_vdev() {
     let path = "/sim/d2.img";
     let guid = pool.inner().free_spare_at(path).unwrap().unwrap();
     let device = || Some(Arc::clone(&spare) as _);
-    (pool.inner().use_spare(of_disk(&pool, 1), guid, device)).unwrap();
+    let how = ResilverKind::Healing;
+    (pool.inner().use_spare(how, of_disk(&pool, 1), guid, device)).unwrap();
     complete(&pool);
     let place = tops(&pool)[1].guid;
     pool.inner().detach_leaf(of_disk(&pool, 1)).unwrap();

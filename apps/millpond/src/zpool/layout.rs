@@ -3,7 +3,7 @@
 //! The parser does no I/O: a [`Resolve`] callback looks up devices, so that tests need none.
 
 use millpond_control::{NewDevices, TopRequest};
-use millpond_engine::{AllocationClass, NewLayout};
+use millpond_engine::{AllocationClass, DraidShape, NewLayout};
 
 /// One device named on the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -106,14 +106,17 @@ pub fn parse(words: &[String], resolve: Resolve<'_>) -> Result<Layout, String> {
             section = next;
             continue;
         }
-        if let Some(shape) = shape(word) {
+        let count = rest.iter().take_while(|word| !is_keyword(word)).count();
+        if let Some(shape) = shape(word, count)? {
             if matches!(section, Section::Spare | Section::Cache) {
                 close(open)?;
             }
             if section == Section::Class(AllocationClass::Log) && shape != NewLayout::Mirror {
-                return Err("invalid vdev specification: unsupported 'log' device: raidz".into());
+                let kind = kind_word(shape);
+                return Err(format!(
+                    "invalid vdev specification: unsupported 'log' device: {kind}"
+                ));
             }
-            let count = rest.iter().take_while(|word| !is_keyword(word)).count();
             let (members, after) = rest.split_at(count);
             rest = after;
             let leaves = members
@@ -139,12 +142,6 @@ pub fn parse(words: &[String], resolve: Resolve<'_>) -> Result<Layout, String> {
             });
             continue;
         }
-        if let Some(spec) = word.strip_prefix("draid") {
-            let count = rest.iter().take_while(|word| !is_keyword(word)).count();
-            if let Some(refusal) = draid(word, spec, count) {
-                return Err(refusal);
-            }
-        }
         let leaf = resolve(word)?;
         open = None;
         match section {
@@ -161,22 +158,13 @@ pub fn parse(words: &[String], resolve: Resolve<'_>) -> Result<Layout, String> {
     Ok(layout)
 }
 
-/// Reports what is wrong with a dRAID of `children` devices, or that dRAID is not supported.
-///
-/// `None` if the word does not name a dRAID.
-fn draid(word: &str, spec: &str, children: usize) -> Option<String> {
-    let (parity, spec) = match spec.split_once(':') {
-        Some((parity, rest)) => (parity, Some(rest)),
-        None => (spec, None),
-    };
-    let parity: u64 = match parity {
-        "" | "1" => 1,
-        "2" => 2,
-        "3" => 3,
-        _ => return None,
+/// The groups of a dRAID of `children` devices; `None` if the word does not name one.
+fn draid(word: &str, children: usize) -> Result<Option<DraidShape>, String> {
+    let Some((parity, spec)) = draid_words(word) else {
+        return Ok(None);
     };
     if children < 2 {
-        return Some(too_few("draid", "2 devices"));
+        return Err(too_few("draid", "2 devices"));
     }
     let provided = children as u64;
     let (mut data, mut spares, mut wanted) = (None, 0, None);
@@ -190,50 +178,84 @@ fn draid(word: &str, spec: &str, children: usize) -> Option<String> {
             (Some(number), Some(b's')) => spares = number,
             (Some(number), Some(b'c')) => wanted = Some(number),
             _ => {
-                return Some(format!(
+                return Err(format!(
                     "invalid dRAID syntax; expected [:<number><c|d|s>] not '{word}'"
                 ));
             }
         }
     }
     if let Some(wanted) = wanted.filter(|wanted| *wanted != provided) {
-        return Some(format!(
+        return Err(format!(
             "invalid number of dRAID children; {wanted} required but {provided} provided"
         ));
     }
     if spares > 100 || spares > provided {
-        return Some(format!(
+        return Err(format!(
             "invalid number of dRAID spares {spares}; additional disks would be required"
         ));
     }
-    let available = provided.saturating_sub(spares).saturating_sub(parity);
+    let available = provided
+        .saturating_sub(spares)
+        .saturating_sub(u64::from(parity));
     let data = data.unwrap_or(available.min(8));
     if data > available {
-        return Some(format!(
+        return Err(format!(
             "requested number of dRAID data disks per group {data} is too high,\n\
              at most {available} disks are available for data"
         ));
     }
-    Some("millpond: creating dRAID vdevs is not implemented yet".into())
+    let few = |number: u64| u8::try_from(number).unwrap_or(u8::MAX);
+    Ok(Some(DraidShape {
+        parity,
+        data: few(data),
+        spares: few(spares),
+    }))
+}
+
+/// The parity of a word that names a dRAID, and what follows.
+fn draid_words(word: &str) -> Option<(u8, Option<&str>)> {
+    let spec = word.strip_prefix("draid")?;
+    let (parity, spec) = match spec.split_once(':') {
+        Some((parity, rest)) => (parity, Some(rest)),
+        None => (spec, None),
+    };
+    match parity {
+        "" | "1" => Some((1, spec)),
+        "2" => Some((2, spec)),
+        "3" => Some((3, spec)),
+        _ => None,
+    }
 }
 
 fn too_few(group: &str, least: &str) -> String {
     format!("invalid vdev specification: {group} requires at least {least}")
 }
 
-fn shape(word: &str) -> Option<NewLayout> {
-    Some(match word {
+/// The layout that a word names, before `devices` words that name devices.
+fn shape(word: &str, devices: usize) -> Result<Option<NewLayout>, String> {
+    Ok(Some(match word {
         "mirror" => NewLayout::Mirror,
         "raidz" | "raidz1" => NewLayout::Raidz(1),
         "raidz2" => NewLayout::Raidz(2),
         "raidz3" => NewLayout::Raidz(3),
-        _ => return None,
-    })
+        _ => return Ok(draid(word, devices)?.map(NewLayout::Draid)),
+    }))
+}
+
+fn kind_word(shape: NewLayout) -> &'static str {
+    match shape {
+        NewLayout::Single => "disk",
+        NewLayout::Mirror => "mirror",
+        NewLayout::Raidz(_) => "raidz",
+        NewLayout::Draid(_) => "draid",
+    }
 }
 
 /// Whether a word ends a vdev's list of devices.
 fn is_keyword(word: &str) -> bool {
-    shape(word).is_some() || matches!(word, "log" | "special" | "dedup" | "spare" | "cache")
+    let is_group = matches!(word, "mirror" | "raidz" | "raidz1" | "raidz2" | "raidz3");
+    let is_class = matches!(word, "log" | "special" | "dedup" | "spare" | "cache");
+    is_group || is_class || draid_words(word).is_some()
 }
 
 /// The title of a group (none for data), and its lines with their depth.
@@ -250,6 +272,15 @@ pub fn lines(layout: &Layout) -> Vec<Group> {
                 shape => {
                     let word = match shape {
                         NewLayout::Raidz(parity) => format!("raidz{parity}"),
+                        NewLayout::Draid(groups) => {
+                            let DraidShape {
+                                parity,
+                                data,
+                                spares,
+                            } = groups;
+                            let children = top.leaves.len();
+                            format!("draid{parity}:{data}d:{children}c:{spares}s")
+                        }
                         _ => "mirror".to_owned(),
                     };
                     let mut all = vec![(1, word)];
@@ -357,6 +388,61 @@ mod tests {
         assert_eq!((layout.caches.len(), layout.spares.len()), (1, 2));
         assert_eq!(layout.devices().paths().count(), 11);
         assert!(parse(&words("/pool/d0 special"), &device).is_ok());
+    }
+
+    #[test]
+    fn a_draid_is_understood_or_refused_in_openzfs_words() {
+        let devices = " /pool/a /pool/b /pool/c /pool/d /pool/e /pool/f";
+        for (word, parity, data, spares) in [
+            ("draid", 1, 5, 0),
+            ("draid2:1s", 2, 3, 1),
+            ("draid1:1s:6c:2d", 1, 2, 1),
+            ("draid3:2d", 3, 2, 0),
+        ] {
+            let layout = parse(&words(&format!("{word}{devices}")), &device).unwrap();
+            let shape = DraidShape {
+                parity,
+                data,
+                spares,
+            };
+            assert_eq!(layout.tops[0].shape, NewLayout::Draid(shape), "{word}");
+            let (_, lines) = &lines(&layout)[0];
+            let name = format!("draid{parity}:{data}d:6c:{spares}s");
+            assert_eq!(lines[0], (1, name));
+        }
+        let two = parse(
+            &words("draid:1d /pool/a /pool/b draid:1d /pool/c /pool/d"),
+            &device,
+        );
+        assert_eq!(two.unwrap().tops.len(), 2);
+        for (line, message) in [
+            (
+                "draid /pool/a",
+                "invalid vdev specification: draid requires at least 2 devices",
+            ),
+            (
+                "draid:8d /pool/a /pool/b /pool/c",
+                "requested number of dRAID data disks per group 8 is too high,\nat most 2 disks are available for data",
+            ),
+            (
+                "draid1:2d:9c /pool/a /pool/b /pool/c",
+                "invalid number of dRAID children; 9 required but 3 provided",
+            ),
+            (
+                "draid1:2x /pool/a /pool/b",
+                "invalid dRAID syntax; expected [:<number><c|d|s>] not 'draid1:2x'",
+            ),
+            (
+                "draid1:2d:101s /pool/a /pool/b",
+                "invalid number of dRAID spares 101; additional disks would be required",
+            ),
+            (
+                "/pool/a log draid:1d /pool/b /pool/c",
+                "invalid vdev specification: unsupported 'log' device: draid",
+            ),
+        ] {
+            assert_eq!(parse(&words(line), &device).unwrap_err(), message, "{line}");
+        }
     }
 
     #[test]

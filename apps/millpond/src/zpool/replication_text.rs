@@ -17,31 +17,39 @@ pub fn words(mismatch: &ReplicationMismatch) -> String {
     format!("mismatched replication level: {reason}")
 }
 
-/// Returns a RAID-Z and a mirror in this order, if the two are one of each.
+/// Whether a vdev of this type has parity.
+fn has_parity(kind: &str) -> bool {
+    matches!(kind, "raidz" | "draid")
+}
+
+/// Returns a vdev with parity and a mirror in this order, if the two are one of each.
 fn mixed<'a>(a: &'a Replication, b: &'a Replication) -> Option<(&'a Replication, &'a Replication)> {
     match (a.kind.name(), b.kind.name()) {
-        ("raidz", "mirror") => Some((a, b)),
-        ("mirror", "raidz") => Some((b, a)),
+        (one, "mirror") if has_parity(one) => Some((a, b)),
+        ("mirror", other) if has_parity(other) => Some((b, a)),
         _ => None,
     }
 }
 
 fn between_new(first: &Replication, other: &Replication) -> String {
-    if let Some((raidz, mirror)) = mixed(first, other) {
+    if let Some((group, mirror)) = mixed(first, other) {
         return format!(
-            "raidz and mirror vdevs with different redundancy, {} vs. {} ({}-way) are present",
-            raidz.parity, mirror.parity, mirror.ways
+            "{} and mirror vdevs with different redundancy, {} vs. {} ({}-way) are present",
+            group.kind.name(),
+            group.parity,
+            mirror.parity,
+            mirror.ways
         );
     }
     let (one, two) = (first.kind.name(), other.kind.name());
-    if one != two {
-        return format!("both {one} and {two} vdevs are present");
-    }
-    if first.parity != other.parity && one == "raidz" {
+    if has_parity(one) && has_parity(two) && first.parity != other.parity {
         return format!(
             "{one} and {two} vdevs with different redundancy, {} vs. {} are present",
             first.parity, other.parity
         );
+    }
+    if one != two {
+        return format!("both {one} and {two} vdevs are present");
     }
     format!(
         "both {}-way and {}-way {one} vdevs are present",
@@ -50,17 +58,20 @@ fn between_new(first: &Replication, other: &Replication) -> String {
 }
 
 fn with_pool(pool: &Replication, new: &Replication) -> String {
-    if let Some((raidz, mirror)) = mixed(pool, new) {
+    if let Some((group, mirror)) = mixed(pool, new) {
         return format!(
-            "pool and new vdev with different redundancy, raidz and mirror vdevs, {} vs. {} ({}-way)",
-            raidz.parity, mirror.parity, mirror.ways
+            "pool and new vdev with different redundancy, {} and mirror vdevs, {} vs. {} ({}-way)",
+            group.kind.name(),
+            group.parity,
+            mirror.parity,
+            mirror.ways
         );
     }
     let (old, now) = (pool.kind.name(), new.kind.name());
     if old != now {
         return format!("pool uses {old} and new vdev is {now}");
     }
-    if pool.parity != new.parity && old == "raidz" {
+    if pool.parity != new.parity && has_parity(old) {
         return format!(
             "pool uses {} device parity and new vdev uses {}",
             pool.parity, new.parity
@@ -84,6 +95,7 @@ mod tests {
         let (two, three) = (vdev(VdevType::Mirror, 2, 1), vdev(VdevType::Mirror, 3, 2));
         let (one, double) = (vdev(VdevType::Raidz, 3, 1), vdev(VdevType::Raidz, 3, 2));
         let narrow = vdev(VdevType::Raidz, 2, 1);
+        let spread = vdev(VdevType::Draid, 3, 1);
         let new = |a, b| words(&ReplicationMismatch::BetweenNew(a, b));
         let level = |text: &str| format!("mismatched replication level: {text}");
         for (ours, theirs) in [
@@ -96,6 +108,10 @@ mod tests {
                 "raidz and raidz vdevs with different redundancy, 1 vs. 2 are present",
             ),
             (new(file, two), "both file and mirror vdevs are present"),
+            (
+                new(spread, double),
+                "draid and raidz vdevs with different redundancy, 1 vs. 2 are present",
+            ),
             (
                 new(two, double),
                 "raidz and mirror vdevs with different redundancy, 2 vs. 1 (2-way) are present",

@@ -7,8 +7,8 @@ use millpond_device::{DeviceError, FileDevice, OpenOptions};
 use millpond_env::Env;
 use millpond_env::sync::Arc;
 use millpond_pool::{
-    FeatureChoice, NewDevice, NewLayout, NewPool, NewTop, NewVdevOptions, NewVdevs, PoolSetting,
-    SettingTime, WriteOptions,
+    DraidShape, FeatureChoice, NewDevice, NewLayout, NewPool, NewTop, NewVdevOptions, NewVdevs,
+    PoolSetting, SettingTime, WriteOptions,
 };
 use millpond_vdev::AllocationClass;
 use std::collections::BTreeMap;
@@ -79,6 +79,15 @@ impl PoolBuilder {
     #[must_use]
     pub fn raidz(self, parity: u8, paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Self {
         self.top(AllocationClass::Normal, NewLayout::Raidz(parity), paths)
+    }
+    /// Adds a dRAID vdev.
+    #[must_use]
+    pub fn draid(
+        self,
+        shape: DraidShape,
+        paths: impl IntoIterator<Item = impl AsRef<Path>>,
+    ) -> Self {
+        self.top(AllocationClass::Normal, NewLayout::Draid(shape), paths)
     }
     /// Adds a top-level vdev.
     #[must_use]

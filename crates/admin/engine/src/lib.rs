@@ -35,10 +35,10 @@ pub use millpond_object::{ObjectError, ObjectSetView, ObjectView, ReadableObject
 pub use millpond_ondisk::{BlockId, ObjectId, Txg, acl};
 pub use millpond_pool::import::{Found, PoolCandidate, PoolState, Rewind, RewindError};
 pub use millpond_pool::{
-    ActivityAction, ActivityRefusal, AttachError, AttachKind, CreateError, FeatureChoice,
-    FoundLogs, GrowError, Growth, HistoryCommand, LeafActivity, LeafError, LeafEvent,
-    LeafEventKind, NewDevice, NewLayout, NewPool, NewTop, NewVdevError, NewVdevOptions, NewVdevs,
-    NotedEvent, Offline, OpenError, OpenOptions, PoolError, PoolSetting, RebuildLimits,
+    ActivityAction, ActivityRefusal, AttachError, AttachKind, CreateError, DraidShape,
+    FeatureChoice, FoundLogs, GrowError, Growth, HistoryCommand, LeafActivity, LeafError,
+    LeafEvent, LeafEventKind, NewDevice, NewLayout, NewPool, NewTop, NewVdevError, NewVdevOptions,
+    NewVdevs, NotedEvent, Offline, OpenError, OpenOptions, PoolError, PoolSetting, RebuildLimits,
     Replication, ReplicationMismatch, RequestDeadline, ResilverKind, ScanNote, ScanRefusal,
     ScrubRange, SettingError, SettingTime, SliceLimits, SplitError, SplitRefusal, SyncMode,
     TrimOptions, VdevSetting, WhyReadOnly, WriteOptions,

@@ -22,12 +22,13 @@ use crate::port::DatasetPort;
 use crate::properties::set::PoolSetting;
 use crate::space::CloneTotals;
 use crate::space::maps::{self, SpaceMapObjects};
+use crate::space::store::geometry_of;
 use crate::sync::context::SyncContext;
 use crate::vdevs::leaf_monitor::LeafWatch;
 use crate::vdevs::new_vdev::{
-    BuiltVdevs, NewVdevError, NewVdevOptions, NewVdevs, build_vdevs, random_u64,
+    BuiltVdevs, DRAID, NewVdevError, NewVdevOptions, NewVdevs, build_vdevs, random_u64,
 };
-use millpond_alloc::{PoolAllocator, VdevGeometry, VdevSpace};
+use millpond_alloc::{PoolAllocator, VdevSpace};
 use millpond_block::{BlockCache, BlockStore, IoClock, Topology};
 use millpond_checksum::Salt;
 use millpond_device::Device;
@@ -38,11 +39,12 @@ use millpond_object::{NewObject, NewObjectSet, ObjectSet};
 use millpond_ondisk::pool_directory::{self, key, vdev_key};
 use millpond_ondisk::zap::ZapValue;
 use millpond_ondisk::{
-    Ashift, BlockPointer, Feature, Guid, ObjectId, ObjectSetKind, ObjectType, Txg, Uberblock,
-    VdevId,
+    BlockPointer, Feature, Guid, ObjectId, ObjectSetKind, ObjectType, Txg, Uberblock, VdevId,
 };
 use millpond_txg::TxgGroups;
-use millpond_vdev::{AllocationClass, IndirectTables, LeafTable, Reflow, VdevConfig, VdevTree};
+use millpond_vdev::{
+    AllocationClass, IndirectTables, LeafTable, Reflow, VdevConfig, VdevTree, VdevType,
+};
 use millpond_zap::{NewZap, ZapMut, new_salt};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -176,6 +178,8 @@ impl Pool {
             })?;
         }
         let features = chosen_features(new)?;
+        let has_feature = |guid: &str| features.iter().any(|feature| feature.guid == guid);
+        new.vdevs.check_features(has_feature)?;
         let pool_guid = Guid(random_u64(env).max(1));
         let taken = BTreeSet::from([pool_guid.0]);
         let built = build_vdevs(
@@ -345,8 +349,8 @@ fn first_parts(
     drop(tx);
     let mut vdevs = vec![];
     let mut geometries = vec![];
-    for (id, _) in tree.tops() {
-        let geometry = geometry_of(&tree, id)?;
+    for (id, top) in tree.tops() {
+        let geometry = geometry_of(id, top)?;
         vdevs.push(VdevSpace::from_tree(&tree, geometry));
         geometries.push(geometry);
     }
@@ -423,20 +427,6 @@ fn first_topology(root: &VdevConfig, built: &BuiltVdevs) -> Result<Topology, Poo
         health,
         IndirectTables::default(),
     ))
-}
-
-/// The metaslab geometry of a top-level vdev other than dRAID.
-pub(crate) fn geometry_of(tree: &VdevTree, id: VdevId) -> Result<VdevGeometry, PoolError> {
-    let top = tree.top(id).map(|node| &node.config);
-    let number = |of: fn(&VdevConfig) -> u64| {
-        top.map(of)
-            .and_then(|number| u8::try_from(number).ok())
-            .unwrap_or(0)
-    };
-    let ashift = Ashift(number(|top| top.ashift));
-    let shift = number(|top| top.metaslab_shift);
-    let asize_bytes = top.map_or(0, |top| top.asize_bytes);
-    Ok(VdevGeometry::new(id, asize_bytes, ashift, shift, None)?)
 }
 
 impl SyncContext<'_> {
@@ -534,6 +524,9 @@ impl SyncContext<'_> {
                 && self.feature_is_enabled(ALLOCATION_CLASSES)
             {
                 self.feature_increment(ALLOCATION_CLASSES)?;
+            }
+            if top.kind == VdevType::Draid {
+                self.feature_increment(DRAID)?;
             }
             self.pool.maps.ensure_array(self, id)?;
         }

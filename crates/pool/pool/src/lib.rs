@@ -87,8 +87,8 @@ pub use vdevs::grow::{GrowError, Growth};
 pub use vdevs::leaf_monitor::{LeafEvent, LeafEventKind};
 pub use vdevs::leaves::{LeafError, Offline};
 pub use vdevs::new_vdev::{
-    BuiltVdevs, DeviceUse, NewDevice, NewLayout, NewTop, NewVdevError, NewVdevOptions, NewVdevs,
-    build_vdevs, find_use, random_u64,
+    BuiltVdevs, DeviceUse, DraidShape, NewDevice, NewLayout, NewTop, NewVdevError, NewVdevOptions,
+    NewVdevs, build_vdevs, find_use, random_u64,
 };
 pub use vdevs::rearrange::{AttachKind, AttachRefusal, DetachRefusal, SplitRefusal};
 pub use vdevs::rebuild::{RebuildLimits, RebuildPass};

@@ -48,9 +48,6 @@ pub enum ReadOnlyReason {
     /// A RAID-Z vdev was expanded or is being expanded.
     #[error("vdev {0} was widened, or is being widened")]
     ExpandedVdev(VdevId),
-    /// The vdev is a dRAID.
-    #[error("vdev {0} is of dRAID")]
-    Draid(VdevId),
     /// A top-level vdev is missing.
     #[error("vdev {0} is not there")]
     MissingVdev(VdevId),
@@ -105,7 +102,6 @@ pub fn check_writable(pool: &PoolView) -> Result<(), WritabilityError> {
     }
     for (id, top) in (0u32..).map(VdevId).zip(&pool.assembly().root.children) {
         match top.kind {
-            VdevType::Draid => reasons.push(ReadOnlyReason::Draid(id)),
             VdevType::Indirect => reasons.push(ReadOnlyReason::RemovedVdev(id)),
             VdevType::Missing => reasons.push(ReadOnlyReason::MissingVdev(id)),
             _ if top.removing => reasons.push(ReadOnlyReason::RemovedVdev(id)),

@@ -9,8 +9,8 @@ use millpond_checksum::{Checksummer, Form, GangVerifier, find_gang_header};
 use millpond_env::sync::Arc;
 use millpond_ondisk::{BlockPointer, DecodeError, Dva, GANG_HEADER_BYTES, GangHeader};
 use millpond_vdev::{
-    AuditFinding, AuditPlan, AuditStep, BlockRange, Health, LeafBytes, LeafHealth, LeafId,
-    LeafOutcome, LeafRead, PlanError, VdevKind, Verdict,
+    AuditFinding, AuditPlan, AuditStep, BlockRange, LeafBytes, LeafId, LeafOutcome, LeafRead,
+    PlanError, VdevKind, Verdict,
 };
 
 /// What every device holds of one block.
@@ -467,11 +467,8 @@ impl BlockStore {
                     if let (Mode::Heal | Mode::Resilver, Ok(block)) = (mode, &block) {
                         // A leaf that missed the txg may show right bytes that it does not have: a system that
                         // lost a write-back still reads them from its cache.
-                        let is_stale = |f: &AuditFinding| {
-                            topology.leaf(f.leaf, range.birth) == LeafHealth::Stale
-                        };
                         let findings = report.findings.iter().copied();
-                        let wrong = findings.filter(|f| f.verdict != Verdict::Right || is_stale(f));
+                        let wrong = findings.filter(|f| f.verdict != Verdict::Right || f.is_stale);
                         let wrong: Vec<AuditFinding> = wrong.collect();
                         Self::plan_right_bytes(topology, range, block, Some(&wrong), audit);
                     }

@@ -142,6 +142,15 @@ impl Topology {
             .unwrap_or_default()
     }
 
+    /// Whether a leaf takes writes: its device is there and in use. A distributed spare has no device, and always does.
+    #[must_use]
+    pub fn is_in_use(&self, leaf: LeafId) -> bool {
+        let node = self.tree.leaf(leaf);
+        let is_spare = node.is_some_and(|node| !node.is_device());
+        let device = self.devices.get(leaf.0 as usize);
+        (is_spare || device.is_some_and(Option::is_some)) && self.condition(leaf).is_usable()
+    }
+
     /// The ids of all leaves.
     pub(crate) fn leaves(&self) -> impl Iterator<Item = LeafId> {
         (0..u32::try_from(self.devices.len()).unwrap_or(u32::MAX)).map(LeafId)

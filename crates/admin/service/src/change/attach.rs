@@ -16,20 +16,20 @@ const OPEN_PAUSE: Duration = Duration::from_millis(100);
 pub(super) fn attach(pool: &Pool, side: &NewSide) -> Result<(), ChangeError> {
     let engine = pool.inner();
     let old = Guid(side.old);
+    let how = match side.is_sequential {
+        true => ResilverKind::Sequential,
+        false => ResilverKind::Healing,
+    };
     if side.is_replacement
         && let Some(spare) = engine.free_spare_at(&side.path)?
     {
         let device = || Some(open(&side.path, false).ok()?.device);
-        engine.use_spare(old, spare, device)?;
+        engine.use_spare(how, old, spare, device)?;
         return Ok(());
     }
     let kind = match side.is_replacement {
         true => AttachKind::Replacement,
         false => AttachKind::Mirror,
-    };
-    let how = match side.is_sequential {
-        true => ResilverKind::Sequential,
-        false => ResilverKind::Healing,
     };
     // A new disk at the path of the old one, whose device is still open.
     let takes_path = side.is_replacement && uses_path(pool, old, &side.path);

@@ -10,6 +10,7 @@ use millpond_engine::Pool;
 use millpond_env::sync::Arc;
 use millpond_ondisk::Guid;
 use millpond_pool::import::read_labels;
+use millpond_vdev::VdevType;
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Default)]
@@ -161,6 +162,8 @@ fn auxiliaries(pool: &ImportedPool) -> Option<(&Pool, BTreeMap<u64, Auxiliary>)>
     let spares = view.inner().spares().iter().map(|vdev| (vdev, false));
     let caches = view.inner().caches().iter().map(|vdev| (vdev, true));
     let all = spares.chain(caches).filter_map(|(vdev, is_cache)| {
+        // A distributed spare has no device.
+        let is_device = vdev.string("type") != Ok(VdevType::DraidSpare.name());
         let guid = vdev.u64("guid").ok()?;
         let found = pool.located.as_ref().and_then(|all| all.get(&guid));
         let path = match found {
@@ -168,7 +171,7 @@ fn auxiliaries(pool: &ImportedPool) -> Option<(&Pool, BTreeMap<u64, Auxiliary>)>
             None => vdev.string("path").ok()?,
         };
         let path = path.to_owned();
-        Some((guid, Auxiliary { path, is_cache }))
+        is_device.then_some((guid, Auxiliary { path, is_cache }))
     });
     let all = all.collect();
     Some((live, all))

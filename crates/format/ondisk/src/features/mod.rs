@@ -194,8 +194,8 @@ mod tests {
         assert!(hinders_reading("com.example:strange", 1));
         assert!(hinders_reading("com.seagate:draid_failure_domains", 1));
         assert!(hinders_writing("com.example:strange", 1));
-        assert!(hinders_writing("org.openzfs:draid", 1));
-        assert!(!hinders_writing("org.openzfs:draid", 0));
+        assert!(hinders_writing("com.seagate:draid_failure_domains", 1));
+        assert!(!hinders_writing("org.openzfs:draid", 1));
         assert!(!hinders_writing("com.datto:encryption", 1));
         assert!(!hinders_writing("org.illumos:lz4_compress", 1));
         assert!(!hinders_writing("com.example:strange", 0));

@@ -268,7 +268,7 @@ pub const FEATURES: &[Feature] = &[
         "Support for distributed spare RAID",
         MOS,
         &[],
-        Reads,
+        Writes,
     ),
     feature(
         "org.openzfs:zilsaxattr",

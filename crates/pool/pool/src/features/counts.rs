@@ -345,6 +345,7 @@ mod tests {
                 "livelist",
                 "device_rebuild",
                 "zstd_compress",
+                "draid",
                 "zilsaxattr",
                 "head_errlog",
                 "blake3",
@@ -435,8 +436,10 @@ mod tests {
         counts.decrement(large).unwrap();
         assert_eq!(counts.features().count(large), Some(1));
         assert_eq!(
-            counts.increment("org.openzfs:draid"),
-            Err(FeatureError::Disabled("org.openzfs:draid".into()))
+            counts.increment("com.delphix:redacted_datasets"),
+            Err(FeatureError::Disabled(
+                "com.delphix:redacted_datasets".into()
+            ))
         );
     }
 
@@ -476,8 +479,8 @@ mod tests {
                 .contains(&"dynamic_gang_header")
         );
         assert_eq!(
-            names(FeatureChoice::Default, &[("draid", true)]),
-            Err(FeatureError::NotWritten("draid".into()))
+            names(FeatureChoice::Default, &[("redacted_datasets", true)]),
+            Err(FeatureError::NotWritten("redacted_datasets".into()))
         );
         assert_eq!(
             names(FeatureChoice::Default, &[("warp", true)]),

@@ -518,7 +518,7 @@ mod tests {
             Err(SettingError::FeatureValue("longname".into()))
         );
         assert!(matches!(
-            parse("feature@draid", "enabled"),
+            parse("feature@redacted_datasets", "enabled"),
             Err(SettingError::Feature(FeatureError::NotWritten(_)))
         ));
         assert!(matches!(

@@ -9,7 +9,7 @@
 mod clones;
 mod dedup;
 pub(crate) mod maps;
-mod store;
+pub(crate) mod store;
 mod vdevs;
 
 pub use clones::CloneTotals;

@@ -11,7 +11,7 @@ use millpond_alloc::{
 use millpond_object::{Block, ObjectView};
 use millpond_ondisk::pool_directory::{key, vdev_key};
 use millpond_ondisk::{BlockId, DecodeError, ObjectId, SpaceMapPhys, Txg, VdevId, WordArray, dsl};
-use millpond_vdev::{VdevKind, VdevNode};
+use millpond_vdev::{DraidGeometry, VdevKind, VdevNode};
 use millpond_zap::Zap;
 use std::collections::BTreeMap;
 
@@ -156,21 +156,26 @@ impl<'a> PoolSpaceMaps<'a> {
     }
 }
 
+/// The metaslab geometry of a top-level vdev.
+pub(crate) fn geometry_of(id: VdevId, node: &VdevNode) -> Result<VdevGeometry, AllocError> {
+    let config = &node.config;
+    let shift = u8::try_from(config.metaslab_shift).map_err(|_| AllocError::Geometry {
+        vdev: id.0,
+        reason: "metaslab shift outside 17 to 62",
+    })?;
+    let group_width = node.draid().map(DraidGeometry::group_width);
+    VdevGeometry::new(id, config.asize_bytes, node.ashift, shift, group_width)
+}
+
 impl Vdev {
     /// `room` is the number of metaslabs that the pool may still have.
     fn load(pool: &PoolView, id: VdevId, node: &VdevNode, room: u64) -> Result<Self, PoolError> {
         let config = &node.config;
-        let refuse = |reason| AllocError::Geometry { vdev: id.0, reason };
-        let shift = u8::try_from(config.metaslab_shift)
-            .map_err(|_| refuse("metaslab shift outside 17 to 62"))?;
-        let group = match &node.kind {
-            VdevKind::Draid(geometry) => Some(geometry.group_width()),
-            _ => None,
-        };
-        let geometry = VdevGeometry::new(id, config.asize_bytes, node.ashift, shift, group)?;
+        let geometry = geometry_of(id, node)?;
         let count = geometry.metaslab_count();
         if count > room {
-            return Err(refuse("more metaslabs than any writer makes").into());
+            let reason = "more metaslabs than any writer makes";
+            return Err(AllocError::Geometry { vdev: id.0, reason }.into());
         }
         let maps = match config.metaslab_array.some() {
             None => vec![0; count as usize],

@@ -7,9 +7,10 @@
 //!
 //! Page `docs/format/pool-config.md`, "Writing".
 
-use crate::create::{CreateError, geometry_of, label_devices};
+use crate::create::{CreateError, label_devices};
 use crate::error::Reading;
 use crate::pool::Pool;
+use crate::space::store::geometry_of;
 use crate::sync::context::SyncContext;
 use crate::vdevs::new_vdev::{BuiltVdevs, NewVdevOptions, NewVdevs, build_vdevs};
 use crate::vdevs::topology::{Added, renewed};
@@ -99,6 +100,9 @@ impl SyncContext<'_> {
         options: NewVdevOptions,
         is_ours: &dyn Fn(Guid) -> bool,
     ) -> Result<Result<(), CreateError>, PoolError> {
+        if let Err(refusal) = new.check_features(|guid| self.feature_is_enabled(guid)) {
+            return Ok(Err(refusal.into()));
+        }
         let spares = self.device_list(key::SPARES)?;
         let caches = self.device_list(key::L2CACHE)?;
         let listed: BTreeSet<u64> = spares.iter().chain(&caches).map(|v| v.guid.0).collect();
@@ -139,8 +143,8 @@ impl SyncContext<'_> {
             state.assembly = None;
         }
         let tree = Arc::new(pool.store.topology().tree.clone());
-        for id in (first.0..).map(VdevId).take(built.tops.len()) {
-            let geometry = geometry_of(&tree, id)?;
+        for (id, top) in tree.tops().filter(|(id, _)| *id >= first) {
+            let geometry = geometry_of(id, top)?;
             pool.maps.add_vdev(geometry);
             pool.allocator.add_vdev(VdevSpace {
                 usable_from: Txg(txg.0 + 1),

@@ -65,6 +65,43 @@ pub enum ResilverKind {
     Sequential,
 }
 
+/// What is attached beside a leaf.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Newcomer<'a> {
+    Device(&'a NewDevice),
+    /// A distributed spare as the pool lists it. It has no device and no labels.
+    Distributed(&'a VdevConfig),
+}
+
+impl Newcomer<'_> {
+    fn path(&self) -> &str {
+        match self {
+            Self::Device(device) => &device.path,
+            Self::Distributed(spare) => spare.path.as_deref().unwrap_or_default(),
+        }
+    }
+
+    /// Whether it is free to be attached as the listed spare.
+    fn is_free_spare(&self, spare: &VdevConfig, pool: Guid) -> bool {
+        match self {
+            Self::Device(device) => is_labelled_spare(device.device.as_ref(), spare.guid, pool),
+            Self::Distributed(listed) => listed.guid == spare.guid,
+        }
+    }
+
+    /// The leaf that it becomes.
+    fn leaf(&self, guid: Guid) -> VdevConfig {
+        match self {
+            Self::Device(device) => leaf_of(device, guid),
+            Self::Distributed(spare) => VdevConfig {
+                guid,
+                ashift: 0,
+                ..(*spare).clone()
+            },
+        }
+    }
+}
+
 impl Pool {
     /// Attaches a device beside a leaf, and starts the resilver. The device belongs to the pool when this returns.
     ///
@@ -107,7 +144,21 @@ impl Pool {
             };
             check_devices(&NewVdevs::of(vec![one]), options, &is_ours)?;
         }
-        let guid = self.sync_task(|ctx| ctx.attach_leaf(old, device, kind, how))??;
+        self.attach_newcomer(how, old, Newcomer::Device(device), kind)
+    }
+
+    /// Attaches what was checked.
+    ///
+    /// # Errors
+    /// As [`Pool::attach_leaf`].
+    pub(crate) fn attach_newcomer(
+        &self,
+        how: ResilverKind,
+        old: Guid,
+        new: Newcomer<'_>,
+        kind: AttachKind,
+    ) -> Result<Guid, AttachError> {
+        let guid = self.sync_task(|ctx| ctx.attach_leaf(old, new, kind, how))??;
         // Until the txgs are over that the leaf lacks.
         for _ in 0..=TXGS_UNDER_WAY {
             self.sync()?;
@@ -124,14 +175,18 @@ impl SyncContext<'_> {
     fn attach_leaf(
         &self,
         old: Guid,
-        device: &NewDevice,
+        newcomer: Newcomer<'_>,
         kind: AttachKind,
         how: ResilverKind,
     ) -> Result<Result<Guid, AttachError>, PoolError> {
         let pool = self.pool;
         let txg = self.txg();
         let mut config = pool.state.read().config.clone();
-        if let Err(refusal) = check_fit(&config.root, old, device) {
+        let fits = match newcomer {
+            Newcomer::Device(device) => check_fit(&config.root, old, device),
+            Newcomer::Distributed(_) => Ok(()),
+        };
+        if let Err(refusal) = fits {
             return Ok(Err(refusal.into()));
         }
         let how = match self.resilver_kind(&config.root, old, how) {
@@ -147,12 +202,11 @@ impl SyncContext<'_> {
             taken,
         };
         // A spare keeps its guid, by which the list of spares names it.
-        let spare = spares
-            .iter()
-            .find(|spare| kind == AttachKind::Spare && spare.path.as_deref() == Some(&device.path));
+        let spare = spares.iter().find(|spare| {
+            kind == AttachKind::Spare && spare.path.as_deref() == Some(newcomer.path())
+        });
         let taking = (kind == AttachKind::Spare).then(|| TAKING.lock());
-        let is_free =
-            |spare: &VdevConfig| is_labelled_spare(device.device.as_ref(), spare.guid, pool.guid());
+        let is_free = |spare: &VdevConfig| newcomer.is_free_spare(spare, pool.guid());
         if taking.is_some() && !spare.is_some_and(is_free) {
             return Ok(Err(AttachRefusal::NotSpare.into()));
         }
@@ -161,14 +215,14 @@ impl SyncContext<'_> {
             is_spare: spare.is_some(),
             resilver_txg: (how == ResilverKind::Healing).then_some(txg),
             rebuild_txg: (how == ResilverKind::Sequential).then_some(txg),
-            ..leaf_of(device, guid)
+            ..newcomer.leaf(guid)
         };
         let group = guids.next();
         let old_path = rearrange::path_to(&config.root, old)
             .and_then(|path| rearrange::at_mut(&mut config.root, &path).cloned())
             .and_then(|leaf| leaf.path);
         if kind == AttachKind::Replacement {
-            rearrange::give_up_path(&mut config.root, old, &device.path);
+            rearrange::give_up_path(&mut config.root, old, newcomer.path());
         }
         let planned = rearrange::attach(&config.root, old, new.clone(), kind, group);
         let mut labelled = config.clone();
@@ -180,7 +234,10 @@ impl SyncContext<'_> {
             tops: vec![],
             spares: vec![],
             caches: vec![],
-            devices: BTreeMap::from([(guid, Arc::clone(&device.device))]),
+            devices: match newcomer {
+                Newcomer::Device(device) => BTreeMap::from([(guid, Arc::clone(&device.device))]),
+                Newcomer::Distributed(_) => BTreeMap::new(),
+            },
         };
         let uberblock = pool.uberblock();
         if let Err(refusal) = label_devices(&labelled, &built, txg, Some(&uberblock)) {
@@ -205,7 +262,7 @@ impl SyncContext<'_> {
             missed.insert(guid, lacks);
         })?;
         self.mark_config_dirty();
-        let text = attach_text(kind, device, old_path);
+        let text = attach_text(kind, newcomer.path(), old_path);
         self.history(&HistoryEvent::of_pool("vdev attach", text))?;
         if how == ResilverKind::Sequential {
             self.stop_scrubs()?;
@@ -260,7 +317,7 @@ impl SyncContext<'_> {
 }
 
 /// The record of the history.
-fn attach_text(kind: AttachKind, device: &NewDevice, old_path: Option<String>) -> String {
+fn attach_text(kind: AttachKind, new: &str, old_path: Option<String>) -> String {
     let verb = match kind {
         AttachKind::Mirror => "attach",
         AttachKind::Replacement => "replace",
@@ -270,7 +327,7 @@ fn attach_text(kind: AttachKind, device: &NewDevice, old_path: Option<String>) -
         AttachKind::Mirror => "to",
         _ => "for",
     };
-    let (new, old) = (&device.path, old_path.unwrap_or_default());
+    let old = old_path.unwrap_or_default();
     format!("{verb} vdev={new} {link} vdev={old}")
 }
 

@@ -136,13 +136,11 @@ impl Pool {
         }))
     }
 
-    /// The leaves that are in use and have a device.
+    /// The leaves that are in use and have a device, or are distributed spares.
     pub(crate) fn leaves_in_use(&self) -> BTreeSet<Guid> {
         let topology = self.store.topology();
-        let leaves = topology.tree.leaves().filter(|(leaf, _)| {
-            let device = topology.devices.get(leaf.0 as usize);
-            device.is_some_and(Option::is_some) && topology.condition(*leaf).is_usable()
-        });
+        let leaves = topology.tree.leaves();
+        let leaves = leaves.filter(|(leaf, _)| topology.is_in_use(*leaf));
         leaves.map(|(_, node)| node.config.guid).collect()
     }
 

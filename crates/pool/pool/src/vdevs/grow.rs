@@ -8,13 +8,13 @@
 //! Page `docs/format/vdev-tree.md`, "Growing".
 
 use crate::PoolError;
-use crate::create::geometry_of;
 use crate::error::Reading;
 use crate::history::append::HistoryEvent;
 use crate::labels::moved::follow_growth;
 use crate::labels::{LabelError, all_tops};
 use crate::pool::Pool;
 use crate::properties::PropertyValue;
+use crate::space::store::geometry_of;
 use crate::sync::context::SyncContext;
 use crate::vdevs::rearrange;
 use crate::vdevs::topology::Added;
@@ -25,7 +25,7 @@ use millpond_env::mark;
 use millpond_env::sync::Arc;
 use millpond_ondisk::pool_directory::key;
 use millpond_ondisk::{Guid, LeafLayout, VdevId};
-use millpond_vdev::{VdevConfig, VdevType};
+use millpond_vdev::{DraidGeometry, VdevConfig, VdevType};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The most metaslabs of a pool: with more, it could not be opened again.
@@ -185,10 +185,10 @@ impl SyncContext<'_> {
         // Also without growth: the labels moved, so that all are written again.
         pool.put_tree(new_root, &Added::default(), |_| {})?;
         self.mark_config_dirty();
-        let tree = pool.store.topology();
+        let topology = pool.store.topology();
         let mut geometries = vec![];
-        for id in grown {
-            let geometry = geometry_of(&tree.tree, id)?;
+        for (id, top) in topology.tree.tops().filter(|(id, _)| grown.contains(id)) {
+            let geometry = geometry_of(id, top)?;
             self.grow_array(geometry)?;
             geometries.push(geometry);
         }
@@ -274,7 +274,9 @@ fn asize_of(vdev: &VdevConfig, sizes: &BTreeMap<Guid, u64>) -> Option<u64> {
         return sizes.get(&vdev.guid).copied();
     }
     let mut least = u64::MAX;
-    for child in &vdev.children {
+    // A distributed spare is as large as any child.
+    let children = vdev.children.iter();
+    for child in children.filter(|child| child.kind != VdevType::DraidSpare) {
         least = least.min(asize_of(child, sizes)?);
     }
     match vdev.kind {
@@ -282,6 +284,10 @@ fn asize_of(vdev: &VdevConfig, sizes: &BTreeMap<Guid, u64>) -> Option<u64> {
             Some(least)
         }
         VdevType::Raidz if !vdev.raidz_expanding => least.checked_mul(vdev.children.len() as u64),
+        VdevType::Draid => {
+            let geometry = DraidGeometry::of(vdev, vdev.children.len()).ok()?;
+            geometry.asize_from_children(least)
+        }
         _ => None,
     }
 }

@@ -67,12 +67,9 @@ fn aux(reason: LeafReason) -> VdevAux {
     }
 }
 
-/// Whether a leaf is in use, has a device and lacks nothing.
+/// Whether a leaf is in use and lacks nothing.
 pub(crate) fn is_complete(topology: &Topology, leaf: LeafId) -> bool {
-    let device = topology.devices.get(leaf.0 as usize);
-    device.is_some_and(Option::is_some)
-        && topology.condition(leaf).is_usable()
-        && topology.health.missed(leaf).is_empty()
+    topology.is_in_use(leaf) && topology.health.missed(leaf).is_empty()
 }
 
 /// The number of txgs up to `last` in the ranges.

@@ -11,10 +11,14 @@ use millpond_env::Env;
 use millpond_env::sync::Arc;
 use millpond_ondisk::{Guid, LeafLayout, Txg};
 use millpond_vdev::{
-    AllocationClass, RAIDZ_CHILDREN_MAX, VdevConfig, VdevType, metaslab_shift_for,
+    AllocationClass, DraidGeometry, RAIDZ_CHILDREN_MAX, VdevConfig, VdevType, metaslab_shift_for,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
+/// The feature of dRAID.
+pub(crate) const DRAID: &str = "org.openzfs:draid";
+/// OpenZFS does not open a smaller dRAID.
+const DRAID_BYTES_MIN: u64 = 64 << 20;
 /// The range of sector sizes of a vdev, as log2 of bytes.
 const ASHIFT: std::ops::RangeInclusive<u8> = 9..=16;
 
@@ -67,6 +71,31 @@ pub enum NewLayout {
     Mirror,
     /// RAID-Z with this many parity columns, 1 to 3.
     Raidz(u8),
+    /// dRAID: groups spread over all devices.
+    Draid(DraidShape),
+}
+
+/// The groups of a new dRAID vdev. Page `docs/format/draid.md`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct DraidShape {
+    /// Parity columns of a group, 1 to 3.
+    pub parity: u8,
+    /// Data columns of a group.
+    pub data: u8,
+    /// Distributed spares, up to 100.
+    pub spares: u8,
+}
+
+impl DraidShape {
+    /// The geometry with this many devices.
+    ///
+    /// # Errors
+    /// A message that says what does not fit.
+    pub fn geometry(self, devices: usize) -> Result<DraidGeometry, &'static str> {
+        let [parity, data, spares] = [self.parity, self.data, self.spares].map(u64::from);
+        DraidGeometry::with_fewest_groups(devices, parity, data, spares)
+    }
 }
 
 /// A new top-level vdev.
@@ -104,6 +133,17 @@ pub struct NewVdevs {
 }
 
 impl NewVdevs {
+    /// Checks that the pool has the features that the vdevs need.
+    pub(crate) fn check_features(
+        &self,
+        is_enabled: impl Fn(&str) -> bool,
+    ) -> Result<(), NewVdevError> {
+        let is_draid = |top: &NewTop| matches!(top.layout, NewLayout::Draid(_));
+        match self.tops.iter().any(is_draid) && !is_enabled(DRAID) {
+            true => Err(NewVdevError::DraidDisabled),
+            false => Ok(()),
+        }
+    }
     /// Top-level vdevs alone.
     #[must_use]
     pub fn of(tops: Vec<NewTop>) -> Self {
@@ -167,7 +207,21 @@ pub enum NewVdevError {
     /// A log vdev must be a single device or a mirror.
     #[error("RAID-Z cannot hold intent logs")]
     RaidzLog,
-    /// A device is smaller than 64 MiB.
+    /// A log vdev must be a single device or a mirror.
+    #[error("dRAID cannot hold intent logs")]
+    DraidLog,
+    /// The pool does not have the feature of dRAID.
+    #[error("pool must be upgraded to add these vdevs")]
+    DraidDisabled,
+    /// The groups of a dRAID do not fit its devices.
+    #[error("dRAID of {devices} devices: {reason}")]
+    Draid {
+        /// How many devices there are.
+        devices: usize,
+        /// What does not fit.
+        reason: &'static str,
+    },
+    /// A device is smaller than 64 MiB, or those of a dRAID hold less than that together.
     #[error("{path} is too small")]
     TooSmall {
         /// The device.
@@ -280,8 +334,10 @@ pub fn build_vdevs(
     };
     let mut devices = BTreeMap::new();
     let mut tops = Vec::with_capacity(new.tops.len());
+    let mut distributed = vec![];
     for (id, top) in (existing.len() as u64..).zip(&new.tops) {
         let vdev = build_top(top, id, options, create_txg, &mut guids, &mut devices)?;
+        distributed.extend(distributed_spares(&vdev, &mut guids));
         tops.push((vdev, top.class));
     }
     let mut listed = |all: &[NewDevice], is_spare| {
@@ -297,7 +353,8 @@ pub fn build_vdevs(
             })
             .collect::<Result<Vec<_>, NewVdevError>>()
     };
-    let (spares, caches) = (listed(&new.spares, true)?, listed(&new.caches, false)?);
+    let (mut spares, caches) = (listed(&new.spares, true)?, listed(&new.caches, false)?);
+    spares.extend(distributed);
     Ok(BuiltVdevs {
         tops,
         spares,
@@ -352,6 +409,15 @@ fn check_layouts(
                 (usize::from(parity) + 1, most)
             }
             NewLayout::Raidz(parity) => return Err(NewVdevError::Parity(parity)),
+            NewLayout::Draid(_) if top.class == AllocationClass::Log => {
+                return Err(NewVdevError::DraidLog);
+            }
+            NewLayout::Draid(shape) => {
+                let devices = top.devices.len();
+                let fits = shape.geometry(devices);
+                fits.map_err(|reason| NewVdevError::Draid { devices, reason })?;
+                (devices, devices)
+            }
         };
         let layout = top.layout;
         if top.devices.len() < least {
@@ -463,15 +529,40 @@ fn build_top(
     }
     let all: Vec<&NewDevice> = top.devices.iter().collect();
     let ashift = ashift_of(&all, options)?;
-    let asize_bytes = match top.layout {
-        NewLayout::Raidz(_) => least_bytes.saturating_mul(leaves.len() as u64),
-        NewLayout::Single | NewLayout::Mirror => least_bytes,
+    let draid = match top.layout {
+        NewLayout::Draid(shape) => {
+            let devices = leaves.len();
+            let geometry = shape.geometry(devices);
+            Some(geometry.map_err(|reason| NewVdevError::Draid { devices, reason })?)
+        }
+        _ => None,
+    };
+    let asize_bytes = match (top.layout, &draid) {
+        (_, Some(geometry)) => {
+            let asize_bytes = geometry.asize_from_children(least_bytes).unwrap_or(0);
+            if asize_bytes < DRAID_BYTES_MIN {
+                let path = top.devices.first().map(|one| one.path.clone());
+                return Err(NewVdevError::TooSmall {
+                    path: path.unwrap_or_default(),
+                });
+            }
+            asize_bytes
+        }
+        (NewLayout::Raidz(_), _) => least_bytes.saturating_mul(leaves.len() as u64),
+        _ => least_bytes,
     };
     let mut vdev = match (top.layout, group_guid) {
         (NewLayout::Mirror, Some(guid)) => VdevConfig::new(VdevType::Mirror, guid),
         (NewLayout::Raidz(parity), Some(guid)) => VdevConfig {
             nparity: Some(u64::from(parity)),
             ..VdevConfig::new(VdevType::Raidz, guid)
+        },
+        (NewLayout::Draid(_), Some(guid)) => VdevConfig {
+            nparity: draid.as_ref().map(DraidGeometry::parity),
+            draid_ndata: draid.as_ref().map(DraidGeometry::data),
+            draid_nspares: draid.as_ref().map(DraidGeometry::spares),
+            draid_ngroups: draid.as_ref().map(DraidGeometry::groups),
+            ..VdevConfig::new(VdevType::Draid, guid)
         },
         // A single device is its own top-level vdev.
         _ => leaves.remove(0),
@@ -484,6 +575,22 @@ fn build_top(
     vdev.is_log = top.class == AllocationClass::Log;
     vdev.children = leaves;
     Ok(vdev)
+}
+
+/// The distributed spares of a new dRAID vdev, in the form of the list of spares. They have no device.
+fn distributed_spares(top: &VdevConfig, guids: &mut Guids<'_>) -> Vec<VdevConfig> {
+    let parity = top.nparity.unwrap_or(0);
+    let id = top.id.unwrap_or(0);
+    let spare = |number: u64| VdevConfig {
+        path: Some(format!("draid{parity}-{id}-{number}")),
+        top_guid: Some(top.guid),
+        spare_id: Some(number),
+        whole_disk: Some(true),
+        is_spare: true,
+        ashift: top.ashift,
+        ..VdevConfig::new(VdevType::DraidSpare, guids.next())
+    };
+    (0..top.draid_nspares.unwrap_or(0)).map(spare).collect()
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! Page `docs/format/vdev-tree.md`, "Attaching and detaching".
 
 use millpond_ondisk::{Guid, ObjectId, VdevId};
-use millpond_vdev::{VdevConfig, VdevType};
+use millpond_vdev::{DraidGeometry, VdevConfig, VdevType};
 
 /// What the new leaf is to the old one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,9 +56,9 @@ pub enum AttachRefusal {
     /// A sequential resilver runs.
     #[error("currently sequentially resilvering")]
     Rebuilding,
-    /// The vdev is of a kind that this software does not change.
-    #[error("vdevs of this kind are not changed yet")]
-    Unsupported,
+    /// A distributed spare of another dRAID vdev.
+    #[error("dRAID spares can only replace child devices in their parent's dRAID vdev")]
+    OtherDraid,
 }
 
 /// Why a leaf cannot be detached. The texts are those of `zpool detach`.
@@ -74,6 +74,9 @@ pub enum DetachRefusal {
     /// Without the leaf, data would have no replica.
     #[error("no valid replicas")]
     Required,
+    /// A distributed spare, which lies on the other children, would take the place of a child for good.
+    #[error("a distributed spare cannot stay for good; use 'zpool replace' with a new device")]
+    DistributedSpare,
 }
 
 /// Why a pool cannot be split. The texts are those of `zpool split`.
@@ -185,6 +188,10 @@ pub(crate) fn needed_bytes(root: &VdevConfig, leaf: Guid) -> Option<u64> {
     let used = top.asize_bytes >> shift << shift;
     let columns = match top.kind {
         VdevType::Raidz => top.children.len() as u64,
+        VdevType::Draid => {
+            let geometry = DraidGeometry::of(top, top.children.len()).ok()?;
+            return Some(geometry.child_bytes(used));
+        }
         _ => 1,
     };
     Some(used.div_ceil(columns.max(1)))
@@ -223,8 +230,8 @@ pub(crate) fn attach(
     if matches!(parent_kind, VdevType::Replacing | VdevType::Spare) && !may_be_grouped {
         return Err(AttachRefusal::AlreadyReplaced);
     }
-    if parent_kind == VdevType::Draid {
-        return Err(AttachRefusal::Unsupported);
+    if new.kind == VdevType::DraidSpare && top.map(|top| top.guid) != new.top_guid {
+        return Err(AttachRefusal::OtherDraid);
     }
     let group_kind = match kind {
         AttachKind::Mirror if parent_kind == VdevType::Mirror => {
@@ -302,6 +309,10 @@ pub(crate) fn detach(root: &VdevConfig, leaf: Guid) -> Result<Detached, DetachRe
     }
     let was_replacing = parent.kind == VdevType::Replacing;
     let gone = parent.children.remove(*place);
+    let is_distributed = |child: &VdevConfig| child.kind == VdevType::DraidSpare;
+    if parent.children.iter().all(is_distributed) {
+        return Err(DetachRefusal::DistributedSpare);
+    }
     for (index, child) in (0u64..).zip(&mut parent.children) {
         child.id = Some(index);
     }

@@ -11,7 +11,7 @@ use millpond_vdev::{AllocationClass, VdevConfig, VdevType};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Replication {
-    /// `disk` or `file` for a single device, `mirror`, or `raidz`.
+    /// `disk` or `file` for a single device, `mirror`, `raidz` or `draid`.
     pub kind: VdevType,
     /// The number of its devices.
     pub ways: usize,
@@ -97,7 +97,7 @@ fn has_different_sizes(top: &NewTop) -> bool {
 
 /// A mirror is compared by the number of devices it may lose: a two-way mirror equals one parity column.
 fn is_alike(one: Replication, other: Replication) -> bool {
-    let is_group = |kind| matches!(kind, VdevType::Mirror | VdevType::Raidz);
+    let is_group = |kind| matches!(kind, VdevType::Mirror | VdevType::Raidz | VdevType::Draid);
     match (one.kind, other.kind) {
         (a, b) if a == b => one.ways == other.ways && one.parity == other.parity,
         (a, b) if is_group(a) && is_group(b) => one.parity == other.parity,
@@ -105,10 +105,12 @@ fn is_alike(one: Replication, other: Replication) -> bool {
     }
 }
 
-/// Among new vdevs, the width of a RAID-Z does not matter.
+/// Among new vdevs, the width of RAID-Z and dRAID does not matter.
 fn are_alike_when_new(one: Replication, other: Replication) -> bool {
     match (one.kind, other.kind) {
-        (VdevType::Raidz, VdevType::Raidz) => one.parity == other.parity,
+        (VdevType::Raidz, VdevType::Raidz) | (VdevType::Draid, VdevType::Draid) => {
+            one.parity == other.parity
+        }
         _ => is_alike(one, other),
     }
 }
@@ -125,6 +127,11 @@ fn of_new(top: &NewTop) -> Replication {
             kind: VdevType::Raidz,
             ways,
             parity: usize::from(parity),
+        },
+        NewLayout::Draid(shape) => Replication {
+            kind: VdevType::Draid,
+            ways,
+            parity: usize::from(shape.parity),
         },
         NewLayout::Single => Replication {
             kind: match top.devices.first() {
@@ -150,7 +157,7 @@ fn of_existing(vdev: &VdevConfig) -> Option<Replication> {
             ways,
             parity: ways.saturating_sub(1),
         }),
-        VdevType::Raidz => Some(Replication {
+        VdevType::Raidz | VdevType::Draid => Some(Replication {
             kind: vdev.kind,
             ways,
             parity: usize::try_from(vdev.nparity.unwrap_or(1)).unwrap_or(0),

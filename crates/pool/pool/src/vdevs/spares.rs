@@ -12,8 +12,8 @@
 use crate::PoolError;
 use crate::import::{LeafLabel, LeafState as LabelState, read_labels};
 use crate::pool::Pool;
-use crate::vdevs::attach::AttachError;
-use crate::vdevs::new_vdev::{NewDevice, NewVdevOptions};
+use crate::vdevs::attach::{AttachError, Newcomer, ResilverKind};
+use crate::vdevs::new_vdev::NewDevice;
 use crate::vdevs::rearrange::{AttachKind, AttachRefusal};
 use millpond_block::{LeafReason, LeafState, Topology};
 use millpond_device::Device;
@@ -96,15 +96,14 @@ impl Pool {
             let due: Vec<Guid> = due.collect();
             (due, !spares.devices.is_empty())
         };
+        let has_spares = has_spares || self.has_distributed_spares();
         if due.is_empty() || !has_spares || self.suspension().is_some() {
             return Ok(0);
         }
         let mut count = 0;
         for leaf in due {
             for spare in self.free_spares()? {
-                let options = NewVdevOptions::default();
-                let kind = AttachKind::Spare;
-                match self.attach_leaf(leaf, &spare, kind, options, &|_| false) {
+                match self.use_spare(spare.how, leaf, spare.guid, || None) {
                     Ok(_) => {
                         mark::hit("spare-stepped-in");
                         count += 1;
@@ -146,12 +145,13 @@ impl Pool {
     }
 
     /// Attaches an unused spare beside a leaf, as when it steps in by itself. `device` is used unless the spare was
-    /// offered before.
+    /// offered before, or is a distributed one, which has no device.
     ///
     /// # Errors
     /// As [`Pool::attach_leaf`].
     pub fn use_spare(
         &self,
+        how: ResilverKind,
         leaf: Guid,
         spare: Guid,
         device: impl FnOnce() -> Option<Arc<dyn Device>>,
@@ -159,14 +159,17 @@ impl Pool {
         let listed = self.unused_spares()?.into_iter();
         let vdev = listed.into_iter().find(|vdev| vdev.guid == spare);
         let vdev = vdev.ok_or(AttachRefusal::NotSpare)?;
+        if vdev.kind == VdevType::DraidSpare {
+            let new = Newcomer::Distributed(&vdev);
+            return self.attach_newcomer(how, leaf, new, AttachKind::Spare);
+        }
         let offered = self.spares.lock().devices.get(&spare).cloned();
         let device = match offered {
             Some(device) => device,
             None => device().ok_or(AttachRefusal::NotSpare)?,
         };
         let device = new_device(vdev, device).ok_or(AttachRefusal::NotSpare)?;
-        let options = NewVdevOptions::default();
-        self.attach_leaf(leaf, &device, AttachKind::Spare, options, &|_| false)
+        self.attach_newcomer(how, leaf, Newcomer::Device(&device), AttachKind::Spare)
     }
 
     /// The spares that the pool lists and does not use.
@@ -179,19 +182,47 @@ impl Pool {
         Ok(unused.collect())
     }
 
-    /// The open spares that the pool lists and that are not in use, the smallest first.
-    fn free_spares(&self) -> Result<Vec<NewDevice>, AttachError> {
+    /// The spares that the pool lists and that are not in use: distributed ones, then those that are open, the smallest
+    /// first.
+    fn free_spares(&self) -> Result<Vec<FreeSpare>, AttachError> {
         let unused = self.unused_spares()?.into_iter();
         let spares = self.spares.lock();
-        let mut free: Vec<NewDevice> = unused
+        let mut free: Vec<FreeSpare> = unused
             .filter_map(|vdev| {
-                let device = Arc::clone(spares.devices.get(&vdev.guid)?);
-                new_device(vdev, device)
+                let is_distributed = vdev.kind == VdevType::DraidSpare;
+                let size_bytes = match is_distributed {
+                    true => 0,
+                    false => spares.devices.get(&vdev.guid)?.size_bytes(),
+                };
+                let how = ResilverKind::Healing;
+                let guid = vdev.guid;
+                Some(FreeSpare {
+                    guid,
+                    how,
+                    size_bytes,
+                })
             })
             .collect();
-        free.sort_by_key(|spare| spare.device.size_bytes());
+        free.sort_by_key(|spare| spare.size_bytes);
         Ok(free)
     }
+
+    /// Whether a dRAID vdev has distributed spares.
+    fn has_distributed_spares(&self) -> bool {
+        let topology = self.store.topology();
+        let mut tops = topology.tree.tops();
+        tops.any(|(_, top)| top.draid().is_some_and(|draid| draid.spares() > 0))
+    }
+}
+
+/// A spare that can step in.
+#[derive(Debug, Clone, Copy)]
+struct FreeSpare {
+    guid: Guid,
+    /// How it gets its content.
+    how: ResilverKind,
+    /// 0 for a distributed spare.
+    size_bytes: u64,
 }
 
 fn new_device(vdev: VdevConfig, device: Arc<dyn Device>) -> Option<NewDevice> {

@@ -91,7 +91,6 @@ fn the_features_that_labels_list_follow_from_the_counts() {
 /// intent logs to replay, which only the dataset layer reports.
 fn expected(case: &str) -> &'static [&'static str] {
     match case {
-        "draid1" | "draid2" => &["org.openzfs:draid", "draid"],
         "classes" | "crypt" | "gang" => &["com.klarasystems:fast_dedup"],
         "dedup-fast" => &["com.klarasystems:fast_dedup"],
         "dedup-legacy" => &["dedup table"],
@@ -121,7 +120,6 @@ fn word(reason: &ReadOnlyReason) -> String {
         ReadOnlyReason::Checkpoint => "checkpoint".into(),
         ReadOnlyReason::RemovedVdev(_) => "removed".into(),
         ReadOnlyReason::ExpandedVdev(_) => "expanded".into(),
-        ReadOnlyReason::Draid(_) => "draid".into(),
         other => other.to_string(),
     }
 }

@@ -23,6 +23,8 @@ use std::ops::Range;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HealWrite {
     leaf: LeafId,
+    /// The distributed spares whose space this is.
+    spares: Vec<LeafId>,
     offset_bytes: u64,
     content: Content,
 }
@@ -52,8 +54,8 @@ type Outcomes = Vec<bool>;
 /// The writes of one leaf in flight.
 struct LeafWrites {
     leaf: LeafId,
-    /// The audit of each part and its length in bytes, in the order of the outcomes.
-    parts: Vec<(usize, u64)>,
+    /// The audit of each part, its length in bytes and its distributed spares, in the order of the outcomes.
+    parts: Vec<(usize, u64, Vec<LeafId>)>,
     /// `None` if the leaf is absent.
     outcomes: Option<Started<Outcomes>>,
     _place: WritePlace,
@@ -68,7 +70,8 @@ pub(crate) struct HealGroup {
 impl BlockStore {
     /// Plans writes of the bytes of a block to the leaves that lack them: those of `wrong`, or all if it is `None`.
     ///
-    /// A leaf that is absent, or takes no blocks of this kind (dRAID, removed vdevs, RAID-Z under expansion), fails.
+    /// A leaf that is absent, or takes no blocks of this kind (removed vdevs, RAID-Z under expansion), fails. A distributed
+    /// spare fails if no leaf holds what it lacks.
     pub(crate) fn plan_right_bytes(
         topology: &Topology,
         range: BlockRange,
@@ -114,10 +117,18 @@ impl BlockStore {
             };
             audit.planned.push(HealWrite {
                 leaf,
+                spares: write.spares().to_vec(),
                 offset_bytes,
                 content,
             });
         }
+        let missed = plan.map(|plan| plan.outcome(&mut |_| true).missed);
+        let is_spare = |leaf: &LeafId| {
+            let node = topology.tree.leaf(*leaf);
+            node.is_some_and(|node| !node.is_device())
+        };
+        let spares = missed.into_iter().flatten().filter(is_spare);
+        audit.healed.failed.extend(spares);
         let unreached = wrong.into_iter().flatten().map(|finding| finding.leaf);
         audit
             .healed
@@ -153,11 +164,12 @@ impl BlockStore {
 
     fn begin_leaf(&self, topology: &Topology, leaf: LeafId, mut parts: Vec<Part>) -> LeafWrites {
         parts.sort_by_key(|part| part.write.offset_bytes);
-        let lengths = parts
-            .iter()
-            .map(|part| (part.audit, part.write.content.bytes().len() as u64));
+        let lengths = parts.iter().map(|part| {
+            let bytes = part.write.content.bytes().len() as u64;
+            (part.audit, bytes, part.write.spares.clone())
+        });
         let lengths: Vec<_> = lengths.collect();
-        let bytes = lengths.iter().map(|(_, bytes)| bytes).sum();
+        let bytes = lengths.iter().map(|(_, bytes, _)| bytes).sum();
         // Only after the wait it is looked whether the view is valid still.
         let place = topology.copy_locks.write(|| {
             let ranges = parts.iter().map(|part| {
@@ -190,13 +202,16 @@ impl HealGroup {
             // If the device does not answer, its bytes stay wrong.
             let outcomes = writes.outcomes.map(|started| started.wait(topology));
             let outcomes = outcomes.and_then(Result::ok).unwrap_or_default();
-            for (index, (audit, bytes)) in writes.parts.into_iter().enumerate() {
+            for (index, (audit, bytes, spares)) in writes.parts.into_iter().enumerate() {
                 let Some(Ok(audit)) = audits.get_mut(audit) else {
                     continue;
                 };
                 match outcomes.get(index) {
                     Some(true) => audit.healed.written.push((writes.leaf, bytes)),
-                    _ => audit.healed.failed.push(writes.leaf),
+                    _ => {
+                        audit.healed.failed.push(writes.leaf);
+                        audit.healed.failed.extend(spares);
+                    }
                 }
             }
         }

@@ -12,12 +12,15 @@ pub use map::{DraidColumn, DraidRow};
 
 use permutation::Permutations;
 
+use crate::tree::VdevConfig;
 use crate::units::Sector;
 
 /// Height of a row on each child, in bytes.
 const ROW_BYTES: u64 = 16 << 20;
 /// Reserved bytes at the end of each child, which hold no groups.
 const RESERVED_BYTES: u64 = 32 << 20;
+/// The most children.
+const CHILDREN_MAX: u64 = 255;
 /// The most distributed spares.
 const SPARES_MAX: u64 = 100;
 
@@ -78,6 +81,41 @@ impl DraidGeometry {
         })
     }
 
+    /// Makes the geometry that a configuration describes, of a vdev with this many children.
+    ///
+    /// # Errors
+    /// A message that says which value is missing or invalid.
+    pub fn of(config: &VdevConfig, children: usize) -> Result<Self, &'static str> {
+        Self::new(
+            children,
+            config.nparity.ok_or("no nparity")?,
+            config.draid_ndata.ok_or("no draid_ndata")?,
+            config.draid_nspares.ok_or("no draid_nspares")?,
+            config.draid_ngroups.ok_or("no draid_ngroups")?,
+        )
+    }
+
+    /// Makes the geometry of a new vdev: with the fewest groups that fill whole rows.
+    ///
+    /// # Errors
+    /// As [`DraidGeometry::new`].
+    pub fn with_fewest_groups(
+        children: usize,
+        nparity: u64,
+        ndata: u64,
+        nspares: u64,
+    ) -> Result<Self, &'static str> {
+        let disks = u64::try_from(children).unwrap_or(0).saturating_sub(nspares);
+        let width = ndata.saturating_add(nparity);
+        let is_whole = |groups: &u64| {
+            let all = groups.saturating_mul(width);
+            all.checked_rem(disks) == Some(0)
+        };
+        // As many groups as there are disks always fill whole rows.
+        let groups = (1..=disks.min(CHILDREN_MAX)).find(is_whole).unwrap_or(0);
+        Self::new(children, nparity, ndata, nspares, groups)
+    }
+
     /// Parity columns of a group.
     #[must_use]
     pub fn parity(&self) -> u64 {
@@ -94,6 +132,12 @@ impl DraidGeometry {
     #[must_use]
     pub fn spares(&self) -> u64 {
         self.spares
+    }
+
+    /// Groups of a slice.
+    #[must_use]
+    pub fn groups(&self) -> u64 {
+        self.groups
     }
 
     /// Children.
@@ -158,8 +202,17 @@ impl DraidGeometry {
         sector.to_bytes(rows.checked_mul(self.data)?)
     }
 
+    /// The allocatable bytes that a child needs so that the vdev has at least `asize_bytes`.
+    #[must_use]
+    pub fn child_bytes(&self, asize_bytes: u64) -> u64 {
+        let rows = asize_bytes.div_ceil(self.disks().saturating_mul(ROW_BYTES).max(1));
+        rows.saturating_mul(ROW_BYTES)
+            .saturating_add(RESERVED_BYTES)
+    }
+
     /// Allocatable bytes if the smallest child has `child_asize_bytes`.
-    pub(crate) fn asize_from_children(&self, child_asize_bytes: u64) -> Option<u64> {
+    #[must_use]
+    pub fn asize_from_children(&self, child_asize_bytes: u64) -> Option<u64> {
         let usable = child_asize_bytes.saturating_sub(RESERVED_BYTES);
         let child = crate::units::round_down(usable, ROW_BYTES)?;
         let group = self.group_width().checked_mul(ROW_BYTES)?;

@@ -99,8 +99,11 @@ impl Walk<'_> {
                     return;
                 }
                 let health = self.health.leaf(leaf, self.birth);
+                let spares = self.spares.iter();
+                let spares = spares.filter_map(|spare| self.tree.node(*spare)?.leaf);
                 self.found.push(Source {
                     leaf,
+                    spares: spares.collect(),
                     offset_bytes: self.offset,
                     is_stale: is_stale || health == LeafHealth::Stale,
                     is_readable: health != LeafHealth::Unreadable,

@@ -50,6 +50,8 @@ pub struct AuditFinding {
     pub role: Role,
     /// Whether they are right.
     pub verdict: Verdict,
+    /// Whether the leaf, or a distributed spare in whose space they lie, is known to have missed the txg.
+    pub is_stale: bool,
 }
 
 /// The judgement of everything that leaves hold of a block.
@@ -270,6 +272,7 @@ fn judge(row: &Row, cell: &Cell, copy: &Copy, role: Role, truth: Option<&[u8]>) 
         length_bytes: u64::try_from(cell.length).unwrap_or(u64::MAX),
         role,
         verdict,
+        is_stale: copy.source.is_stale,
     }
 }
 
@@ -279,7 +282,8 @@ fn merge(mut found: Vec<AuditFinding>) -> Vec<AuditFinding> {
     for finding in found {
         if let Some(last) = merged.last_mut() {
             let is_next = last.leaf == finding.leaf
-                && (last.role, last.verdict) == (finding.role, finding.verdict)
+                && (last.role, last.verdict, last.is_stale)
+                    == (finding.role, finding.verdict, finding.is_stale)
                 && last.offset_bytes.checked_add(last.length_bytes) == Some(finding.offset_bytes);
             if is_next {
                 last.length_bytes = last.length_bytes.saturating_add(finding.length_bytes);

@@ -72,7 +72,7 @@ pub(super) fn blame(cells: &Cells, block: &[u8]) -> (Vec<Blame>, Vec<Repair>) {
                     CopyState::FailedInCompany => BlameReason::Io(super::LeafFault::Io),
                     CopyState::Unread | CopyState::Asked => continue,
                 };
-                blames.push(blame_of(cell, copy.source, reason));
+                blames.push(blame_of(cell, &copy.source, reason));
                 repairs.push(Repair {
                     leaf: copy.source.leaf,
                     offset_bytes: copy.source.offset_bytes,
@@ -107,7 +107,7 @@ pub(super) fn failure(cells: &Cells, tried: u64, had_candidate: bool) -> Failure
                 CopyState::Held(_) => BlameReason::Checksum,
                 CopyState::Unread | CopyState::Asked => continue,
             };
-            blames.push(blame_of(cell, copy.source, reason));
+            blames.push(blame_of(cell, &copy.source, reason));
         }
     }
     absent.sort_unstable();
@@ -120,7 +120,7 @@ pub(super) fn failure(cells: &Cells, tried: u64, had_candidate: bool) -> Failure
     }
 }
 
-fn blame_of(cell: &Cell, source: super::Source, reason: BlameReason) -> Blame {
+fn blame_of(cell: &Cell, source: &super::Source, reason: BlameReason) -> Blame {
     Blame {
         leaf: source.leaf,
         offset_bytes: source.offset_bytes,

@@ -21,9 +21,11 @@ const COPIES_MAX: usize = 1 << 20;
 const PIECES_MAX: usize = 1 << 16;
 
 /// One location of a cell's bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Source {
     pub(crate) leaf: LeafId,
+    /// The distributed spares whose space this is, the outermost first.
+    pub(crate) spares: Vec<LeafId>,
     /// On the device, including labels.
     pub(crate) offset_bytes: u64,
     pub(crate) is_stale: bool,
@@ -49,7 +51,7 @@ pub(crate) struct CellShape {
 pub(crate) struct RowShape {
     pub(crate) parity: usize,
     pub(crate) cells: Vec<CellShape>,
-    /// Zeros on the leaves after short cells (dRAID): read by audits only.
+    /// Zeros on the leaves after short cells (dRAID): read by audits only, but always written.
     pub(crate) pads: Vec<CellShape>,
     /// Size of a sector in bytes.
     pub(crate) sector: usize,

@@ -84,7 +84,7 @@ fn cut_copy(copy: &Copy, start: usize, length: usize) -> Copy {
     Copy {
         source: Source {
             offset_bytes,
-            ..copy.source
+            ..copy.source.clone()
         },
         state,
     }

@@ -241,20 +241,7 @@ fn kind_of(
             .map_err(|reason| error(config, reason))?,
         ),
         VdevType::Draid => VdevKind::Draid(Arc::new(
-            DraidGeometry::new(
-                children,
-                config.nparity.ok_or_else(|| error(config, "no nparity"))?,
-                config
-                    .draid_ndata
-                    .ok_or_else(|| error(config, "no draid_ndata"))?,
-                config
-                    .draid_nspares
-                    .ok_or_else(|| error(config, "no draid_nspares"))?,
-                config
-                    .draid_ngroups
-                    .ok_or_else(|| error(config, "no draid_ngroups"))?,
-            )
-            .map_err(|reason| error(config, reason))?,
+            DraidGeometry::of(config, children).map_err(|reason| error(config, reason))?,
         )),
         VdevType::DraidSpare => {
             let spare_id = config

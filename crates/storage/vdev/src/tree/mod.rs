@@ -86,6 +86,15 @@ impl VdevNode {
     pub fn is_device(&self) -> bool {
         matches!(self.kind, VdevKind::Device)
     }
+
+    /// The geometry of a dRAID vdev; `None` for other kinds.
+    #[must_use]
+    pub fn draid(&self) -> Option<&DraidGeometry> {
+        match &self.kind {
+            VdevKind::Draid(geometry) => Some(geometry),
+            _ => None,
+        }
+    }
 }
 
 /// Progress of a RAID-Z expansion, as recorded in the uberblock.

@@ -10,7 +10,7 @@ use crate::{LeafFault, Reflow, VdevConfig, VdevType, Verdict};
 /// Vdevs that can be written.
 fn any_writable() -> impl Strategy<Value = Shape> {
     any_shape().prop_filter("a vdev that takes blocks", |shape| {
-        !matches!(shape, Shape::Draid { .. } | Shape::Widening { .. })
+        !matches!(shape, Shape::Widening { .. })
     })
 }
 
@@ -210,23 +210,15 @@ fn vdevs_that_take_no_blocks_are_refused() {
         size_bytes: 512,
         birth: millpond_ondisk::Txg(100),
     };
-    let draid = Shape::Draid {
-        children: 5,
-        parity: 1,
-        data: 2,
-        spares: 1,
-    };
     let widening = Shape::Widening {
         children: 4,
         parity: 1,
         moved_sectors: 0,
         is_scratch: false,
     };
-    for shape in [draid, widening] {
-        let twin = Twin::over(shape.config(9), Reflow::default());
-        let plan = WritePlan::new(&twin.tree, &twin.health, range, &[0; 512]);
-        assert_eq!(plan, Err(WritePlanError::NotWritable(VdevId(0))));
-    }
+    let twin = Twin::over(widening.config(9), Reflow::default());
+    let plan = WritePlan::new(&twin.tree, &twin.health, range, &[0; 512]);
+    assert_eq!(plan, Err(WritePlanError::NotWritable(VdevId(0))));
     let twin = Twin::over(Shape::Mirror { sides: 1 }.config(9), Reflow::default());
     let of = |range, bytes: &[u8]| WritePlan::new(&twin.tree, &twin.health, range, bytes);
     assert!(matches!(
