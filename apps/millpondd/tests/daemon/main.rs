@@ -1,6 +1,7 @@
 //! Runs a daemon in this process: pools on image files, mock mounts, and requests over a real socket.
 
 mod devices;
+mod encryption;
 mod mounts;
 
 use millpond_control::{
