@@ -271,17 +271,22 @@ fn an_administrator_uses_a_distributed_spare() {
     let refused = use_spare(&pool, of_disk(&pool, 0), "draid2-1-0").unwrap_err();
     let words = "dRAID spares can only replace child devices in their parent's dRAID vdev";
     assert_eq!(refused.to_string(), words);
-    let spare = use_spare(&pool, of_disk(&pool, 0), "draid1-0-0").unwrap();
+    let listed = pool.inner().free_spare_at("draid1-0-0").unwrap().unwrap();
+    let (leaf, how) = (of_disk(&pool, 0), ResilverKind::Sequential);
+    let refused = pool.inner().use_spare(how, leaf, listed, || None);
+    let words = "dRAID vdevs are not resilvered sequentially yet; leave out '-s'";
+    assert_eq!(refused.unwrap_err().to_string(), words);
+    let spare = use_spare(&pool, leaf, "draid1-0-0").unwrap();
     assert_eq!(pool.inner().free_spare_at("draid1-0-0").unwrap(), None);
     life.steps(&pool, 10);
     complete(&pool);
     let removed = pool.inner().remove_auxiliary(spare).unwrap_err();
     assert!(removed.to_string().starts_with("Pool busy"), "{removed}");
-    let stays = pool.inner().detach_leaf(of_disk(&pool, 0)).unwrap_err();
-    assert!(stays.to_string().starts_with("a distributed spare cannot"));
     pool.inner().detach_leaf(spare).unwrap();
     assert!(kinds(&tops(&pool)[0]).iter().all(|kind| kind.is_leaf()));
     assert!(pool.inner().free_spare_at("draid1-0-0").unwrap().is_some());
+    let removed = pool.inner().remove_auxiliary(spare).unwrap_err();
+    assert_eq!(removed.to_string(), "dRAID spares cannot be removed");
     life.steps(&pool, 10);
     pool.sync().unwrap();
     let found = scrub(&pool);
@@ -289,6 +294,39 @@ fn an_administrator_uses_a_distributed_spare() {
     pool.export().unwrap();
     reads_without(&world, &life, &[&[0, 6, 7], &[5, 8, 12]]);
     judge(&world, "a distributed spare used by hand");
+}
+
+/// The child is detached, so that its spare stays, until a new device replaces the spare.
+#[test]
+fn a_distributed_spare_stays_until_it_is_replaced() {
+    let world = World::without_journal(177);
+    let (pool, mut life) = lived(&world, "distributed, stays", &[TWO], 80);
+    let spare = use_spare(&pool, of_disk(&pool, 0), "draid2-0-1").unwrap();
+    let early = pool.inner().detach_leaf(of_disk(&pool, 0));
+    assert!(early.is_ok(), "parity covers it");
+    assert_eq!(kinds(&tops(&pool)[0])[0], VdevType::DraidSpare);
+    life.steps(&pool, 10);
+    complete(&pool);
+    let found = scrub(&pool);
+    assert_eq!((found.processed_bytes, found.errors), (0, 0));
+    pool.export().unwrap();
+    world.disks()[0].set_absent(true);
+    reads_without(&world, &life, &[&[1, 2], &[3, 6], &[4, 5]]);
+    judge(&world, "a distributed spare that stays");
+    let pool = sim::open(&world).unwrap();
+    life.steps(&pool, 10);
+    assert_eq!(pool.inner().free_spare_at("draid2-0-1").unwrap(), None);
+    let new = world.disk(128 << 20, 512);
+    attach(&pool, spare, &new, AttachKind::Replacement).unwrap();
+    life.steps(&pool, 10);
+    complete(&pool);
+    assert!(kinds(&tops(&pool)[0]).iter().all(|kind| kind.is_device()));
+    assert!(pool.inner().free_spare_at("draid2-0-1").unwrap().is_some());
+    let found = scrub(&pool);
+    assert_eq!((found.processed_bytes, found.errors), (0, 0));
+    pool.export().unwrap();
+    reads_without(&world, &life, &[&[1, 2], &[3, 7]]);
+    judge(&world, "a distributed spare that was replaced");
 }
 
 #[test]

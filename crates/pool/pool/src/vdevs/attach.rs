@@ -25,7 +25,7 @@ use crate::vdevs::topology::{Added, renewed};
 use millpond_env::sync::Arc;
 use millpond_ondisk::pool_directory::key;
 use millpond_ondisk::{Guid, LeafLayout, ObjectId, ScanFunction, ScanPhase, Txg, VdevId};
-use millpond_vdev::VdevConfig;
+use millpond_vdev::{VdevConfig, VdevType};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The first txg of a pool.
@@ -96,6 +96,7 @@ impl Newcomer<'_> {
             Self::Distributed(spare) => VdevConfig {
                 guid,
                 ashift: 0,
+                whole_disk: None,
                 ..(*spare).clone()
             },
         }
@@ -287,6 +288,11 @@ impl SyncContext<'_> {
         if !self.feature_is_enabled(DEVICE_REBUILD) {
             return Err(AttachRefusal::NoRebuilds);
         }
+        let path = rearrange::path_to(root, old).unwrap_or_default();
+        let top = path.first().and_then(|index| root.children.get(*index));
+        if top.is_some_and(|top| top.kind == VdevType::Draid) {
+            return Err(AttachRefusal::NotSequentialDraid);
+        }
         if !can_rebuild(root, old) {
             return Err(AttachRefusal::NotSequential);
         }
@@ -295,8 +301,6 @@ impl SyncContext<'_> {
         if pool.scan.with(|scan| is_resilvering(scan)) {
             return Err(AttachRefusal::Resilvering);
         }
-        let path = rearrange::path_to(root, old).unwrap_or_default();
-        let top = path.first().and_then(|index| root.children.get(*index));
         let id = path.first().and_then(|index| u32::try_from(*index).ok());
         let id = VdevId(id.unwrap_or(u32::MAX));
         pool.take_in_missed();

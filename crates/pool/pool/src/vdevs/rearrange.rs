@@ -47,6 +47,9 @@ pub enum AttachRefusal {
     /// The sides of the vdev do not have the same content.
     #[error("only mirror and dRAID vdevs support sequential reconstruction")]
     NotSequential,
+    /// The leaf is below dRAID, which this software resilvers block by block only.
+    #[error("dRAID vdevs are not resilvered sequentially yet; leave out '-s'")]
+    NotSequentialDraid,
     /// The pool cannot record sequential resilvers.
     #[error("device_rebuild feature must be enabled in order to use sequential reconstruction")]
     NoRebuilds,
@@ -74,9 +77,6 @@ pub enum DetachRefusal {
     /// Without the leaf, data would have no replica.
     #[error("no valid replicas")]
     Required,
-    /// A distributed spare, which lies on the other children, would take the place of a child for good.
-    #[error("a distributed spare cannot stay for good; use 'zpool replace' with a new device")]
-    DistributedSpare,
 }
 
 /// Why a pool cannot be split. The texts are those of `zpool split`.
@@ -309,10 +309,6 @@ pub(crate) fn detach(root: &VdevConfig, leaf: Guid) -> Result<Detached, DetachRe
     }
     let was_replacing = parent.kind == VdevType::Replacing;
     let gone = parent.children.remove(*place);
-    let is_distributed = |child: &VdevConfig| child.kind == VdevType::DraidSpare;
-    if parent.children.iter().all(is_distributed) {
-        return Err(DetachRefusal::DistributedSpare);
-    }
     for (index, child) in (0u64..).zip(&mut parent.children) {
         child.id = Some(index);
     }
@@ -324,7 +320,11 @@ pub(crate) fn detach(root: &VdevConfig, leaf: Guid) -> Result<Detached, DetachRe
     {
         let is_top = above.len() == 1;
         last.id = parent.id;
-        if parent.kind == VdevType::Spare && std::mem::take(&mut last.is_spare) {
+        // A distributed spare stays one: it is in use until its child is replaced.
+        if parent.kind == VdevType::Spare
+            && last.kind != VdevType::DraidSpare
+            && std::mem::take(&mut last.is_spare)
+        {
             kept_spare = Some(last.guid);
         }
         if is_top {

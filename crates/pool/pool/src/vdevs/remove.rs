@@ -6,7 +6,7 @@ use crate::pool::Pool;
 use crate::sync::context::SyncContext;
 use millpond_ondisk::Guid;
 use millpond_ondisk::pool_directory::key;
-use millpond_vdev::VdevConfig;
+use millpond_vdev::{VdevConfig, VdevType};
 
 /// Why a device cannot be removed. The texts are those of `zpool remove`.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -18,6 +18,9 @@ pub enum RemoveError {
     /// The spare stands in for a device, or something on the log vdev does not leave it.
     #[error("Pool busy; removal may already be in progress")]
     InUse,
+    /// A distributed spare belongs to its dRAID vdev.
+    #[error("dRAID spares cannot be removed")]
+    DistributedSpare,
     /// It is no log vdev, or only a part of one.
     #[error("operation not supported on this type of pool")]
     Unsupported,
@@ -56,6 +59,9 @@ impl SyncContext<'_> {
                 continue;
             };
             let removed = all.remove(at);
+            if removed.kind == VdevType::DraidSpare {
+                return Ok(Err(RemoveError::DistributedSpare));
+            }
             self.write_device_list(key, &all)?;
             let (pool, path) = (self.pool.name(), removed.path.clone().unwrap_or_default());
             let text = format!("{pool} vdev ({kind}) {path}");

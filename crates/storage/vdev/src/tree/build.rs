@@ -198,12 +198,6 @@ fn check(
         VdevType::DraidSpare if context.draid.is_none() => {
             return Err(error(config, "a distributed spare outside a dRAID vdev"));
         }
-        VdevType::DraidSpare if !context.parent_kind.is_mirror_like() => {
-            return Err(error(
-                config,
-                "a distributed spare that stands in for nothing",
-            ));
-        }
         _ => {}
     }
     let needs_children =
