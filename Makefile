@@ -9,7 +9,7 @@ CARGO ?= cargo
 RELEASE := target/release
 
 .DEFAULT_GOAL := help
-.PHONY: help setup oracle kernel advisories build test test-kernel test-install test-mount test-daemon test-writing-all test-check test-scale demo bench bench-write bench-mount bench-many bench-scan bench-count bench-plots flame install uninstall fuzz fuzz-soak soak soak-threads test-threads mutants lint golden golden-pools clean
+.PHONY: help setup oracle kernel advisories build test test-kernel test-install test-mount test-daemon test-writing-all test-check test-scale demo bench bench-write bench-mount bench-many bench-scan bench-count bench-plots flame install uninstall fuzz fuzz-soak soak soak-threads test-threads zts mutants lint golden golden-pools clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
@@ -146,6 +146,10 @@ test-threads: setup ## the seeded scheduler, the simulated world and short soak 
 
 fuzz-soak: setup ## every fuzz target for hours: FUZZ_SECONDS=1200 unless set
 	@FUZZ_SECONDS=$${FUZZ_SECONDS:-1200} fuzz/run
+
+zts: build ## OpenZFS's own test suite against our commands, in containers (1 to 2 hours; root, /dev/fuse, loop devices); writes docs/conformance.md; ONLY="cli_root/zpool_*" selects
+	@tools/zts/setup
+	@tools/zts/run $(if $(ONLY),$(ONLY),--page docs/conformance.md)
 
 mutants: setup ## mutations that the unit tests of the pure crates do not detect (hours; `cargo install cargo-mutants`); MUTANTS="-p millpond-nvlist" selects
 	ulimit -v 5000000; PROPTEST_DISABLE_FAILURE_PERSISTENCE=true cargo mutants $${MUTANTS:--p millpond-nvlist -p millpond-ondisk -p millpond-checksum -p millpond-compress -p millpond-crypt -p millpond-parity} --timeout 20 --output target/mutants -- --lib

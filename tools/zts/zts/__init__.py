@@ -1,0 +1,1 @@
+"""Runs OpenZFS's own test suite against Millpond's commands. `../run` is the program."""
