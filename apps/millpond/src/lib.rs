@@ -9,6 +9,7 @@ pub mod command;
 mod family;
 pub mod getopt;
 mod manual;
+mod no_daemon;
 mod program;
 mod prompt;
 pub mod session;

@@ -2,13 +2,13 @@
 //!
 //! Selects the program, locates the pools and reads the environment.
 
+use crate::no_daemon::NoDaemon;
 use crate::session::{Environment, OpenService, Session};
 use crate::text::terminal::{Escaping, set_shown};
 use jiff::tz::TimeZone;
 use millpond_control::Service;
 use millpond_engine::Search;
 use millpond_env::{Env, host};
-use millpond_rpc::Client;
 use millpond_service::{LocalChanges, LocalPools, LocalService};
 use rustix::event::{Timespec, poll};
 use std::cell::OnceCell;
@@ -121,18 +121,24 @@ fn take_folders(words: &mut Vec<String>, folders: &mut Vec<PathBuf>) -> Result<(
 /// Access to the pools imported by the daemon. The daemon is started at the first request.
 #[derive(Default)]
 struct Imported {
-    client: OnceCell<Client>,
+    service: OnceCell<Box<dyn Service>>,
 }
 
 impl Imported {
-    fn client(&self) -> Result<&Client, String> {
-        if let Some(client) = self.client.get() {
-            return Ok(client);
-        }
+    /// The daemon; for an ordinary user without a folder for one, what answers in its place.
+    fn open() -> Result<Box<dyn Service>, String> {
         let itself = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("millpond"));
-        let client = millpond_daemon::connect_or_start(&millpond_daemon::StateDirs::own(), &itself);
-        let client = client.map_err(|error| format!("millpond: {error}"))?;
-        Ok(self.client.get_or_init(|| client))
+        let dirs = millpond_daemon::StateDirs::own();
+        match millpond_daemon::connect_or_start(&dirs, &itself) {
+            Ok(client) => Ok(Box::new(client)),
+            Err(error) if error.has_no_folder() && !rustix::process::geteuid().is_root() => {
+                let text = error.to_string();
+                let words = text.split(" (os error").next().unwrap_or_default();
+                let reason = format!("{words}; set MILLPOND_DIR to a folder of yours");
+                Ok(Box::new(NoDaemon::new(local(&[]), reason)))
+            }
+            Err(error) => Err(format!("millpond: {error}")),
+        }
     }
 }
 
@@ -144,7 +150,11 @@ pub(crate) fn absolute(path: &str) -> String {
 
 impl OpenService for Imported {
     fn service(&self) -> Result<&dyn Service, String> {
-        Ok(self.client()?)
+        if let Some(service) = self.service.get() {
+            return Ok(service.as_ref());
+        }
+        let opened = Self::open()?;
+        Ok(self.service.get_or_init(|| opened).as_ref())
     }
 
     fn daemon(&self) -> Result<&dyn Service, String> {

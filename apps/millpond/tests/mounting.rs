@@ -186,3 +186,25 @@ fn a_dead_mount_of_another_state_directory_is_cleared() {
         "export MILLPOND_DIR=HERE/other; zpool export tank; kill -TERM $(cat HERE/other/lock)",
     );
 }
+
+#[test]
+fn a_user_who_can_have_no_daemon_sees_no_pools() {
+    let Some(stage) = Stage::new() else { return };
+    // The folder of the program may be closed to others.
+    stage.done("mkdir -m 700 HERE/closed && mkdir HERE/bin");
+    stage.done("cp \"$(readlink -f HERE/millpond)\" HERE/bin/millpond");
+    stage.done("ln -s millpond HERE/bin/zpool && ln -s millpond HERE/bin/zfs");
+    let user = format!("{USER} env MILLPOND_DIR=HERE/closed/own PATH=HERE/bin:$PATH");
+    let answers = [
+        ("zpool list", "no pools available"),
+        ("zpool status", "no pools available"),
+        ("zfs list", "no datasets available"),
+    ];
+    for (line, words) in answers {
+        let text = stage.done(&format!("{user} {line} 2>&1"));
+        assert_eq!(text.trim(), words, "{line}");
+    }
+    let message = stage.refused(&format!("{user} zpool create tank HERE/disk"));
+    let reason = "/closed/own: Permission denied; set MILLPOND_DIR to a folder of yours";
+    assert!(message.contains(reason), "{message}");
+}

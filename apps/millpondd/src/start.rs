@@ -65,6 +65,21 @@ pub enum StartFailure {
     },
 }
 
+impl StartFailure {
+    /// Whether this user cannot write to the folder that a daemon of theirs would need.
+    #[must_use]
+    pub fn has_no_folder(&self) -> bool {
+        let (Self::Folder { error, .. } | Self::State(StateError::Io { error, .. })) = self else {
+            return false;
+        };
+        let kind = error.kind();
+        matches!(
+            kind,
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
+        )
+    }
+}
+
 /// Connects to the daemon at the given paths. If none runs there, an ordinary user falls back to root's
 /// daemon, unless `MILLPOND_DIR` is set.
 #[must_use]
