@@ -109,6 +109,20 @@ fn finish(pool: Pool, world: &World, what: &str) {
 }
 
 #[test]
+fn a_limit_of_copied_bytes_does_not_end_sharing() {
+    let world = World::without_journal(502);
+    let pool = pool_on(&world, &[(Single, 1)]);
+    let files = pool.file_system("tank/a").unwrap();
+    let source = make(&files, "source", &content(1));
+    pool.sync().unwrap();
+    let target = make(&files, "target", &[]);
+    let (from, to) = ((&source, 0), (&target, 0));
+    let copied = files.copy_range_within(&Caller::root(), from, to, LENGTH as u64, 1);
+    assert_eq!(copied.unwrap(), LENGTH as u64);
+    assert!(bytes_of(&target) == content(1));
+}
+
+#[test]
 fn a_copy_refers_to_the_blocks_of_its_source() {
     let world = World::without_journal(501);
     let pool = pool_on(&world, &[(Single, 1)]);

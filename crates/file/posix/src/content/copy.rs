@@ -24,6 +24,21 @@ impl FileSystem {
         to: (&Node, u64),
         length_bytes: u64,
     ) -> Result<u64, FileError> {
+        self.copy_range_within(caller, from, to, length_bytes, u64::MAX)
+    }
+
+    /// As [`FileSystem::copy_range`]; ends once `copied_max` bytes were copied. What is shared does not count.
+    ///
+    /// # Errors
+    /// As [`FileSystem::copy_range`].
+    pub fn copy_range_within(
+        &self,
+        caller: &Caller,
+        from: (&Node, u64),
+        to: (&Node, u64),
+        length_bytes: u64,
+        copied_max: u64,
+    ) -> Result<u64, FileError> {
         let ((source, from), (target, to)) = (from, to);
         check_regular(source.kind())?;
         check_regular(target.kind())?;
@@ -42,8 +57,8 @@ impl FileSystem {
             .max(1 << 20)
             .min(length_bytes);
         let mut buffer = vec![0u8; piece as usize];
-        let mut done = 0;
-        while done < length_bytes {
+        let (mut done, mut shared) = (0, 0);
+        while done < length_bytes && done - shared < copied_max {
             let from = from.checked_add(done).ok_or(FileError::TooLarge)?;
             let to = to.checked_add(done).ok_or(FileError::TooLarge)?;
             let length = length_bytes - done;
@@ -62,7 +77,10 @@ impl FileSystem {
                             &mut buffer[..block as usize],
                         )
                     }
-                    cloned => cloned,
+                    cloned => {
+                        shared += cloned.as_ref().copied().unwrap_or(0);
+                        cloned
+                    }
                 },
                 Part::Copy(length) => {
                     let length = length.min(piece) as usize;

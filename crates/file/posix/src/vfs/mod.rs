@@ -366,20 +366,22 @@ pub trait Vfs: Send + Sync {
         let files = self.changing(node)?;
         files.allocate(node.file()?, what, offset, length)
     }
-    /// Copies a range from one file to another, also from one of a snapshot. Returns how many bytes were copied.
+    /// Copies a range from one file to another, also from one of a snapshot. Returns how many bytes were copied. Ends once
+    /// `copied_max` bytes were not shared but copied.
     fn copy_range(
         &self,
         caller: &Caller,
         from: (&VfsNode, u64),
         to: (&VfsNode, u64),
         length: u64,
+        copied_max: u64,
     ) -> Result<u64, FileError> {
         if from.0.is_virtual() {
             return Err(FileError::CrossProject);
         }
         let files = self.changing(to.0)?;
         let (from, to) = ((from.0.file()?, from.1), (to.0.file()?, to.1));
-        files.copy_range(caller, from, to, length)
+        files.copy_range_within(caller, from, to, length, copied_max)
     }
     /// Sets an extended attribute.
     fn set_xattr(

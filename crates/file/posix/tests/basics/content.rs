@@ -88,6 +88,13 @@ fn punched_holes_are_found() {
     let mut copied = vec![1; 45_010];
     assert_eq!(copy.read(0, &mut copied).unwrap(), 45_010);
     assert_eq!(copied[10..], content[5000..]);
+    // Nothing can be shared here, so the copy ends with the piece that reaches the limit.
+    let (large, _) = files.create(&root(), &top, b"large", MODE, true).unwrap();
+    let bytes = vec![7; 3 << 20];
+    let at = WriteAt::Offset(0);
+    files.write(&root(), &large, at, &bytes).unwrap();
+    let part = files.copy_range_within(&root(), (&large, 0), (&copy, 0), 3 << 20, 1);
+    assert!((1..3 << 20).contains(&part.unwrap()));
     rig.sync();
     rig.check_space();
 }

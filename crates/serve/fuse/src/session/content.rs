@@ -23,6 +23,8 @@ const WRITE_CACHE: u32 = 1;
 const O_DSYNC: u32 = 0o10_000;
 /// The most bytes copied for one request. The caller sends another request for the rest.
 const COPY_BYTES_MAX: u64 = 16 << 20;
+/// The most bytes copied or shared for one request, which fit into its reply. Sharing takes a fraction of a second.
+const SHARE_BYTES_MAX: u64 = 2 << 30;
 
 impl Session {
     /// Opening a file needs no request: nodes serve as handles, and the kernel has checked permissions. The
@@ -159,9 +161,9 @@ impl Session {
         let (from, to) = (self.node(request.node)?, self.node(to)?);
         let caller = Self::caller(request);
         self.take_capabilities(&to)?;
-        let length = length.min(COPY_BYTES_MAX);
+        let length = length.min(SHARE_BYTES_MAX);
         let (from, to) = ((&from, offset), (&to, to_offset));
-        let copied = self.vfs.copy_range(&caller, from, to, length)?;
+        let copied = (self.vfs).copy_range(&caller, from, to, length, COPY_BYTES_MAX)?;
         match is_wide {
             true => reply.put_u64(copied),
             false => {
