@@ -2,7 +2,7 @@
 
 use super::attach::attach;
 use super::checks::{open_all, open_to_write, open_tops, take_shared_spares};
-use super::keys::root_key;
+use super::keys::{create_dataset, root_key};
 use super::split;
 use crate::change::change_error;
 use crate::info::compatibility::{requested, unreadable};
@@ -285,7 +285,8 @@ fn if_told(expand: bool) -> Growth {
     }
 }
 
-fn values(values: &Values) -> Vec<(String, PropertyValue)> {
+/// The properties of a request, for the engine.
+pub(crate) fn values(values: &Values) -> Vec<(String, PropertyValue)> {
     let value = |value: &Value| match value {
         Value::Number(number) => PropertyValue::Number(*number),
         Value::Text(text) => PropertyValue::Text(text.clone()),
@@ -308,28 +309,22 @@ fn of_dataset(pool: &Pool, change: &DatasetChange) -> Result<(), ChangeError> {
             properties,
             key,
             ..
-        } => match root_key(pool.inner().env(), properties, key.as_ref())? {
-            Some(key) => datasets.create_encryption_root(
-                name,
-                ObjectSetKind::FileSystem,
-                &values(properties),
-                &key,
-            )?,
-            None => datasets.create_filesystem(name, &values(properties))?,
-        },
+        } => create_dataset(
+            pool,
+            name,
+            ObjectSetKind::FileSystem,
+            (properties, key.as_ref()),
+        )?,
         DatasetChange::CreateVolume {
             name,
             properties,
             key,
-        } => match root_key(pool.inner().env(), properties, key.as_ref())? {
-            Some(key) => datasets.create_encryption_root(
-                name,
-                ObjectSetKind::Volume,
-                &values(properties),
-                &key,
-            )?,
-            None => datasets.create_volume(name, &values(properties))?,
-        },
+        } => create_dataset(
+            pool,
+            name,
+            ObjectSetKind::Volume,
+            (properties, key.as_ref()),
+        )?,
         DatasetChange::ChangeKey {
             name,
             properties,

@@ -1,10 +1,12 @@
 //! Keys of new and changed encryption roots, from requests.
 
+use super::apply::values;
 use millpond_control::properties::PropertyName;
 use millpond_control::properties::by_name;
 use millpond_control::{ChangeError, Secret, Value, Values};
-use millpond_engine::{KeyFormat, RootKey};
+use millpond_engine::{KeyFormat, Pool, RootKey};
 use millpond_env::Env;
+use millpond_ondisk::ObjectSetKind;
 
 /// The key that the properties of a request describe. `None` without a key or a key format.
 pub(crate) fn root_key(
@@ -34,6 +36,24 @@ pub(crate) fn root_key(
     derived
         .map(Some)
         .map_err(|error| ChangeError::Failed(error.to_string()))
+}
+
+/// Creates a dataset: with a key of its own if the properties ask for one.
+pub(crate) fn create_dataset(
+    pool: &Pool,
+    name: &str,
+    kind: ObjectSetKind,
+    (properties, key): (&Values, Option<&Secret>),
+) -> Result<(), ChangeError> {
+    let datasets = pool.datasets();
+    let own = root_key(pool.inner().env(), properties, key)?;
+    let properties = values(properties);
+    match (own, kind) {
+        (Some(key), _) => datasets.create_encryption_root(name, kind, &properties, &key)?,
+        (None, ObjectSetKind::Volume) => datasets.create_volume(name, &properties)?,
+        (None, _) => datasets.create_filesystem(name, &properties)?,
+    }
+    Ok(())
 }
 
 /// The number of a value, which may be a word or digits.
