@@ -21,12 +21,13 @@ impl Stage {
             return None;
         }
         let folder = tempfile::tempdir().expect("a folder");
-        // A copy, because other users cannot access the build directory.
-        std::fs::copy(
-            env!("CARGO_BIN_EXE_millpond"),
-            folder.path().join("millpond"),
-        )
-        .expect("a copy");
+        // A copy, because other users cannot access the build directory. Made by a process of its own: a command that
+        // another test starts meanwhile would inherit the open file, which then cannot be run ("Text file busy").
+        let copied = Command::new("cp")
+            .arg(env!("CARGO_BIN_EXE_millpond"))
+            .arg(folder.path().join("millpond"))
+            .status();
+        assert!(copied.expect("cp").success());
         let open = PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(folder.path(), open).expect("permissions");
         Some(Self { folder })
