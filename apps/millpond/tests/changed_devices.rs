@@ -209,6 +209,39 @@ fn a_new_side_with_sectors_that_no_vdev_can_have_is_refused() {
 }
 
 #[test]
+fn a_distributed_spare_takes_the_place_of_a_child_by_its_name() {
+    let stage = Stage::new(&["a", "b", "c", "d"], 128);
+    stage.quietly("zpool create tank draid1:2d:1s @a @b @c @d");
+    stage.refused(
+        "zpool replace tank @a draid1-0-7",
+        "cannot open 'draid1-0-7': no such device in /dev\nmust be a full path or shorthand device name",
+    );
+    stage.quietly("zpool offline tank @a");
+    stage.quietly("zpool replace -w tank @a draid1-0-0");
+    let (status, _) = stage.run("zpool status tank");
+    let line = |name: &str, state: &str| {
+        let mut lines = status.lines().map(str::trim_start);
+        lines.any(|line| line.starts_with(name) && line.contains(state))
+    };
+    assert!(line("spare-0", "DEGRADED"), "{status}");
+    assert!(line("draid1-0-0", "ONLINE"), "{status}");
+    assert!(line("draid1-0-0", "INUSE"), "{status}");
+    let words = "cannot replace @b with draid1-0-0: the device is not labelled as a free hot spare; \
+                 see 'zpool status'";
+    let (text, code) = stage.run("zpool replace tank @b draid1-0-0");
+    assert_eq!((text.trim_end(), code), (words, 255));
+    stage.quietly("zpool online tank @a");
+    stage.quietly("zpool wait -t resilver tank");
+    // The spare steps back by itself.
+    stage.quietly("zpool scrub -w tank");
+    let (status, _) = stage.run("zpool status tank");
+    assert!(status.contains("state: ONLINE"), "{status}");
+    assert!(!status.contains("spare-0"), "{status}");
+    stage.quietly("zpool export tank");
+    stage.judge("tank");
+}
+
+#[test]
 fn log_vdevs_are_removed() {
     let stage = Stage::new(&["a", "b", "l", "m", "n"], 128);
     stage.quietly("zpool create tank mirror @a @b log @n mirror @l @m");

@@ -7,7 +7,7 @@ use super::manage::require;
 use super::wait;
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
-use millpond_control::{ChangeError, NewSide, PoolChange, VdevInfo};
+use millpond_control::{ChangeError, NewSide, PoolChange, VdevInfo, VdevKind};
 
 /// The status of a failure that is found after the command line was understood.
 const REFUSED: u8 = 255;
@@ -44,7 +44,15 @@ fn new_side(
 ) -> Ending {
     check_options(parsed)?;
     require(session, name)?;
-    let found = resolve(session.service()?, new).map_err(Failure::Refused)?;
+    let is_spare = |vdev: &VdevInfo| matches!(vdev.kind, VdevKind::DistributedSpare { .. });
+    let path = match find(session, name, new)?.filter(is_spare) {
+        // Its path is its name.
+        Some(spare) => spare.path.unwrap_or_default(),
+        None => {
+            let found = resolve(session.service()?, new);
+            found.map_err(Failure::Refused)?.path
+        }
+    };
     let Some(leaf) = find(session, name, old)? else {
         return refused(session, action, &ChangeError::NoSuchDevice);
     };
@@ -54,7 +62,7 @@ fn new_side(
     }
     let change = PoolChange::Attach(NewSide {
         old: leaf.guid,
-        path: found.path,
+        path,
         is_replacement,
         may_take_used: parsed.has("f"),
         is_sequential: parsed.has("s"),

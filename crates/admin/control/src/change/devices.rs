@@ -92,14 +92,24 @@ pub struct NewSide {
 }
 
 impl NewSide {
-    /// The device as one that is added, for the checks of its present use.
+    /// Whether it is a distributed spare of a dRAID vdev, whose path is its name.
+    #[must_use]
+    pub fn is_distributed_spare(&self) -> bool {
+        !self.path.starts_with('/')
+    }
+
+    /// The device as one that is added, for the checks of its present use. A distributed spare is no device.
     #[must_use]
     pub fn devices(&self) -> NewDevices {
+        let paths = match self.is_distributed_spare() {
+            true => vec![],
+            false => vec![self.path.clone()],
+        };
         NewDevices {
             tops: vec![TopRequest {
                 class: AllocationClass::Normal,
                 layout: NewLayout::Single,
-                paths: vec![self.path.clone()],
+                paths,
             }],
             may_take_used: self.may_take_used,
             may_mix_redundancy: true,

@@ -5,7 +5,9 @@ use millpond_control::{ChangeError, NewSide};
 use millpond_engine::Pool;
 use millpond_env::thread;
 use millpond_ondisk::Guid;
-use millpond_pool::{AttachKind, NewDevice, NewVdevOptions, Offline, ResilverKind};
+use millpond_pool::{
+    AttachError, AttachKind, AttachRefusal, NewDevice, NewVdevOptions, Offline, ResilverKind,
+};
 use std::time::Duration;
 
 /// How often the device is tried that a leaf has just released, and the time between. Open views may still have it.
@@ -26,6 +28,9 @@ pub(super) fn attach(pool: &Pool, side: &NewSide) -> Result<(), ChangeError> {
         let device = || Some(open(&side.path, false).ok()?.device);
         engine.use_spare(how, old, spare, device)?;
         return Ok(());
+    }
+    if side.is_distributed_spare() {
+        return Err(AttachError::from(AttachRefusal::NotSpare).into());
     }
     let kind = match side.is_replacement {
         true => AttachKind::Replacement,
