@@ -177,7 +177,7 @@ fn make(rig: &Rig) {
         .change_key(&format!("{NAME}/aes-192-gcm"), KeyChange::Own(&changed))
         .unwrap();
     pool.sync().unwrap();
-    // Two logs that nobody replays here.
+    // Two logs that are not replayed here.
     for name in [format!("{NAME}/aes-256-gcm"), phrase] {
         let files = pool.file_system(&name).unwrap();
         let begun = file(&files, "begun", b"the first commit makes the chain");

@@ -173,7 +173,7 @@ impl Datasets {
                 Ok((root, own))
             },
             |s, (root, own)| {
-                // Its blocks belong to the heads, which nobody knows afterwards.
+                // The heads free the blocks of their logs, so the logs end before the heads are closed.
                 own.iter().try_for_each(|head| s.end_log(head))?;
                 let ids: Vec<ObjectId> = own.iter().map(|head| head.id()).collect();
                 Ok((root, ids))

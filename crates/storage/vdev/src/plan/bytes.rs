@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_the_same_whoever_owns_them() {
+    fn plain_and_shared_bytes_compare_equal() {
         let plain = LeafBytes::from(vec![1, 2, 3]);
         let other = LeafBytes::of([1, 2, 3]);
         assert_eq!(plain, other);
