@@ -138,6 +138,10 @@ impl<'p> VfsPlace<'p> {
     }
 }
 
+/// The most blocks that one call of [`Vfs::copy_range`] shares: it must not occupy its caller for minutes where records
+/// are small.
+pub const SHARED_BLOCKS_MAX: u64 = 65_536;
+
 /// A file system as front ends see it. All threads share it; every call may block.
 ///
 /// An implementation chooses the [`FileSystem`] that serves a file, and overrides what it answers by itself.
@@ -367,7 +371,7 @@ pub trait Vfs: Send + Sync {
         files.allocate(node.file()?, what, offset, length)
     }
     /// Copies a range from one file to another, also from one of a snapshot. Returns how many bytes were copied. Ends once
-    /// `copied_max` bytes were not shared but copied.
+    /// `copied_max` bytes were not shared but copied, or [`SHARED_BLOCKS_MAX`] blocks were shared.
     fn copy_range(
         &self,
         caller: &Caller,
@@ -381,6 +385,7 @@ pub trait Vfs: Send + Sync {
         }
         let files = self.changing(to.0)?;
         let (from, to) = ((from.0.file()?, from.1), (to.0.file()?, to.1));
+        let length = length.min(SHARED_BLOCKS_MAX.saturating_mul(from.0.block_bytes()));
         files.copy_range_within(caller, from, to, length, copied_max)
     }
     /// Sets an extended attribute.

@@ -23,7 +23,7 @@ const WRITE_CACHE: u32 = 1;
 const O_DSYNC: u32 = 0o10_000;
 /// The most bytes copied for one request. The caller sends another request for the rest.
 const COPY_BYTES_MAX: u64 = 16 << 20;
-/// The most bytes copied or shared for one request, which fit into its reply. Sharing takes a fraction of a second.
+/// The most bytes copied or shared for one request, which fit into its reply.
 const SHARE_BYTES_MAX: u64 = 2 << 30;
 
 impl Session {
