@@ -13,7 +13,7 @@ use std::sync::Arc;
 const NAME: &str = "cloning";
 const LENGTH: usize = 1_000_000;
 
-fn file(files: &Arc<FileSystem>, name: &str, bytes: &[u8]) -> Node {
+pub(crate) fn file(files: &Arc<FileSystem>, name: &str, bytes: &[u8]) -> Node {
     let (root, caller) = (files.root().unwrap(), Caller::root());
     let mode = NewMode::exactly(0o644);
     let made = files.create(&caller, &root, name.as_bytes(), mode, true);

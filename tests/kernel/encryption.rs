@@ -2,16 +2,18 @@
 //! A log that is sealed here is replayed there.
 
 use crate::Rig;
+use crate::cloning::file;
 use crate::log::copy_of;
 use millpond_engine::{
-    Caller, FileSystem, KeyChange, KeyFormat, NewMode, Node, Pool, PropertyValue, RootKey, View,
-    WriteAt, WriteOptions, XattrMode,
+    Caller, FileSystem, KeyChange, KeyFormat, NewMode, Pool, PropertyValue, RootKey, View, WriteAt,
+    WriteOptions, XattrMode,
 };
 use millpond_env::Env;
 use millpond_ondisk::ObjectSetKind;
 use millpond_sim::noise;
 use millpond_tests::images::workspace;
 use millpond_tests::oracle::kernel::{self, Disks, Release, written};
+use millpond_tests::workload::{SUITES, text};
 use sha2::{Digest, Sha256};
 use std::path::Path;
 use std::sync::Arc;
@@ -19,18 +21,6 @@ use std::sync::Arc;
 const NAME: &str = "encryption";
 const HEX: &str = "0123456789abcdef0123456789ABCDEF0123456789abcdef0123456789abcdef";
 const PASSPHRASE: &str = "an otter sleeps on its back";
-const SUITES: [&str; 6] = [
-    "aes-128-ccm",
-    "aes-192-ccm",
-    "aes-256-ccm",
-    "aes-128-gcm",
-    "aes-192-gcm",
-    "aes-256-gcm",
-];
-
-fn text(name: &str, value: &str) -> (String, PropertyValue) {
-    (name.to_owned(), PropertyValue::Text(value.to_owned()))
-}
 
 fn key(format: KeyFormat) -> RootKey {
     let bytes = match format {
@@ -52,15 +42,6 @@ fn root(pool: &Pool, name: &str, suite: &str, format: KeyFormat, more: &[(&str, 
     (pool.datasets())
         .create_encryption_root(name, kind, &properties, &key(format))
         .unwrap();
-}
-
-fn file(files: &Arc<FileSystem>, name: &str, bytes: &[u8]) -> Node {
-    let (root, caller) = (files.root().unwrap(), Caller::root());
-    let mode = NewMode::exactly(0o644);
-    let made = files.create(&caller, &root, name.as_bytes(), mode, true);
-    let (node, _) = made.unwrap();
-    (files.write(&caller, &node, WriteAt::Offset(0), bytes)).unwrap();
-    node
 }
 
 fn prose(seed: u64, length: usize) -> Vec<u8> {

@@ -6,16 +6,13 @@ use millpond_engine::{
 };
 use millpond_posix::{POSIX_ACL_ACCESS, POSIX_ACL_DEFAULT, PosixAcl, PosixAclWho};
 use millpond_sim::noise;
+use millpond_tests::workload::text;
 use std::sync::Arc;
 
 const MODE: NewMode = NewMode {
     mode: 0o640,
     umask: 0,
 };
-
-fn text(name: &str, value: &str) -> (String, PropertyValue) {
-    (name.to_owned(), PropertyValue::Text(value.to_owned()))
-}
 
 fn number(name: &str, value: u64) -> (String, PropertyValue) {
     (name.to_owned(), PropertyValue::Number(value))

@@ -6,6 +6,7 @@ use crate::attach::{
 use crate::exhaustive::judge;
 use crate::scan::{self, lived, rot, scrub};
 use crate::sim;
+use crate::spares::replace_for_good;
 use millpond_engine::{
     AttachError, AttachKind, DraidShape, NewLayout, Offline, Pool, ResilverKind,
 };
@@ -201,14 +202,7 @@ fn a_distributed_spare_steps_in_and_back() {
     fail(&pool, 2);
     assert_eq!(pool.inner().step_in_spares(0).unwrap(), 1);
     complete(&pool);
-    let new = world.disk(128 << 20, 512);
-    attach(&pool, of_disk(&pool, 2), &new, AttachKind::Replacement).unwrap();
-    complete(&pool);
-    let vdevs = tops(&pool);
-    assert!(
-        kinds(&vdevs[0]).iter().all(|kind| kind.is_leaf()),
-        "{vdevs:#?}"
-    );
+    replace_for_good(&world, &pool, 2);
     let found = scrub(&pool);
     assert_eq!((found.processed_bytes, found.errors), (0, 0));
     pool.export().unwrap();

@@ -5,30 +5,18 @@ use crate::cloning::{bytes_of, judged, judged_by_zdb, make, node, remove};
 use crate::sim;
 use millpond_engine::{
     Caller, DatasetError, DestroyOptions, FileSystem, KeyChange, KeyFormat, KeyRefusal,
-    NewLayout::Mirror, NewLayout::Raidz, NewLayout::Single, Pool, PropertyValue, Refusal, RootKey,
-    View, WriteAt, XattrMode,
+    NewLayout::Mirror, NewLayout::Raidz, NewLayout::Single, Pool, Refusal, RootKey, View, WriteAt,
+    XattrMode,
 };
 use millpond_ondisk::ObjectSetKind;
 use millpond_sim::{PowerCut, World, noise};
-use millpond_tests::workload::Life;
+use millpond_tests::workload::{Life, SUITES, text};
 use std::sync::Arc;
 
-pub(crate) const SUITES: [&str; 6] = [
-    "aes-128-ccm",
-    "aes-192-ccm",
-    "aes-256-ccm",
-    "aes-128-gcm",
-    "aes-192-gcm",
-    "aes-256-gcm",
-];
 pub(crate) const KEY: &[u8] = b"0123456789abcdef0123456789ABCDEF0123456789abcdef0123456789abcdef";
 pub(crate) const OTHER: &[u8] = b"1123456789abcdef0123456789ABCDEF0123456789abcdef0123456789abcdef";
 /// Text that must not be on any device.
 const SECRET: &[u8] = b"an otter sleeps on its back and holds the hand of another";
-
-pub(crate) fn text(name: &str, value: &str) -> (String, PropertyValue) {
-    (name.to_owned(), PropertyValue::Text(value.to_owned()))
-}
 
 pub(crate) fn hex_key(world: &World, key: &[u8]) -> RootKey {
     RootKey::derive(&world.env(), KeyFormat::Hex, "prompt", None, key).unwrap()

@@ -2,7 +2,7 @@
 
 use crate::cloning::{bytes_of, judged, judged_by_zdb, make, node, remove};
 use crate::crash::variants;
-use crate::encryption::{KEY, OTHER, SUITES, hex_key, root, unlock};
+use crate::encryption::{KEY, OTHER, hex_key, root, unlock};
 use crate::exhaustive::{State, each_state, is_all, judge};
 use crate::sim;
 use millpond_engine::{
@@ -10,6 +10,7 @@ use millpond_engine::{
 };
 use millpond_sim::{Seed, World, noise};
 use millpond_tests::recount;
+use millpond_tests::workload::SUITES;
 use std::collections::BTreeMap;
 
 type Contents = BTreeMap<String, Vec<u8>>;

@@ -43,6 +43,18 @@ fn fail(pool: &Pool, number: usize) {
     pool.inner().offline_leaf(leaf, how).unwrap();
 }
 
+/// Replaces a failed disk, for which a spare stands in. The spare steps back.
+pub(crate) fn replace_for_good(world: &World, pool: &Pool, disk: usize) {
+    let new = world.disk(128 << 20, 512);
+    attach(pool, of_disk(pool, disk), &new, AttachKind::Replacement).unwrap();
+    complete(pool);
+    let vdevs = tops(pool);
+    assert!(
+        kinds(&vdevs[0]).iter().all(|kind| kind.is_leaf()),
+        "{vdevs:#?}"
+    );
+}
+
 #[test]
 fn a_spare_steps_in_and_back() {
     let _mark = mark::expect("spare-stepped-in");
@@ -89,14 +101,7 @@ fn a_spare_steps_in_and_back() {
     fail(&pool, 2);
     assert_eq!(pool.inner().step_in_spares(0).unwrap(), 1);
     // Now the failed disk is replaced for good.
-    let new = world.disk(128 << 20, 512);
-    attach(&pool, of_disk(&pool, 2), &new, AttachKind::Replacement).unwrap();
-    complete(&pool);
-    let vdevs = tops(&pool);
-    assert!(
-        kinds(&vdevs[0]).iter().all(|kind| kind.is_leaf()),
-        "{vdevs:#?}"
-    );
+    replace_for_good(&world, &pool, 2);
     scrub(&pool);
     pool.export().unwrap();
     world.disks()[2].set_absent(true);

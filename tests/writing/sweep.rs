@@ -15,6 +15,7 @@ use millpond_engine::{
 };
 use millpond_env::mark;
 use millpond_sim::{Content, FaultPlan, Seed, World};
+use millpond_tests::workload::text;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::sync::Arc;
@@ -29,9 +30,6 @@ fn to_text<T>(outcome: Result<T, impl Display>) -> Result<T, String> {
     outcome.map_err(|error| error.to_string())
 }
 
-fn text(name: &str, value: &str) -> (String, PropertyValue) {
-    (name.to_owned(), PropertyValue::Text(value.to_owned()))
-}
 fn number(name: &str, value: u64) -> (String, PropertyValue) {
     (name.to_owned(), PropertyValue::Number(value))
 }

@@ -74,7 +74,9 @@ pub enum Deed {
 /// A step, or its refusal for a reason that the model does not know.
 type Outcome = Result<Act, Error>;
 
-fn text(name: &str, value: &str) -> (String, PropertyValue) {
+/// A property with a text.
+#[must_use]
+pub fn text(name: &str, value: &str) -> (String, PropertyValue) {
     (name.to_owned(), PropertyValue::Text(value.to_owned()))
 }
 

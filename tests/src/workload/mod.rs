@@ -11,8 +11,18 @@ mod manifest;
 mod model;
 
 pub use crate::hostile::rng::SeededRng;
-pub use act::{Act, Deed, Life};
+pub use act::{Act, Deed, Life, text};
 pub use compare::{bytes_of, content_differences};
 pub use effect::Effect;
 pub use manifest::{manifest, space_by_owner, space_list};
 pub use model::{Content, Head, Kind, Model, Named, Node, Snapshot, Synchrony, Tree};
+
+/// The names of all encryption suites.
+pub const SUITES: [&str; 6] = [
+    "aes-128-ccm",
+    "aes-192-ccm",
+    "aes-256-ccm",
+    "aes-128-gcm",
+    "aes-192-gcm",
+    "aes-256-gcm",
+];

@@ -9,6 +9,7 @@ use crate::mos::{contradiction, required};
 use crate::properties::PropertyValue;
 use crate::tasks::context::SyncTaskContext;
 use crate::tasks::directories::Head;
+use crate::tasks::encryption::describe_as;
 use crate::{DatasetError, KeyRefusal, Refusal, RootKey};
 use millpond_crypt::{CryptKey, DatasetKey, WrappingKey};
 use millpond_env::sync::Arc;
@@ -124,11 +125,7 @@ impl SyncTaskContext<'_> {
             object.root_directory = plan.root;
             match (change, &of_root) {
                 (KeyChange::Own(own), _) => own.describe(&mut object),
-                (KeyChange::Inherit, Some(root)) => {
-                    object.key_format = root.key.key_format;
-                    object.pbkdf2_salt = root.key.pbkdf2_salt;
-                    object.pbkdf2_iterations = root.key.pbkdf2_iterations;
-                }
+                (KeyChange::Inherit, Some(root)) => describe_as(&root.key, &mut object),
                 (KeyChange::Inherit, None) => {
                     return Err(contradiction(WHAT, "the encryption root has none"));
                 }

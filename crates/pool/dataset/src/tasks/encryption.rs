@@ -218,11 +218,7 @@ impl SyncTaskContext<'_> {
         };
         match (&root, &of_root) {
             (Some(root), _) => root.describe(&mut object),
-            (None, Some(above)) => {
-                object.key_format = above.key_format;
-                object.pbkdf2_salt = above.pbkdf2_salt;
-                object.pbkdf2_iterations = above.pbkdf2_iterations;
-            }
+            (None, Some(above)) => describe_as(above, &mut object),
             (None, None) => {}
         }
         key.wrap(&wrapping, self.wrapping_iv(), &mut object)
@@ -318,6 +314,13 @@ impl SyncTaskContext<'_> {
             _ => Ok(()),
         }
     }
+}
+
+/// Enters into a key object what the key object of its encryption root says of the user's key.
+pub(crate) fn describe_as(root: &CryptKey, object: &mut CryptKey) {
+    object.key_format = root.key_format;
+    object.pbkdf2_salt = root.pbkdf2_salt;
+    object.pbkdf2_iterations = root.pbkdf2_iterations;
 }
 
 impl RootKey {
