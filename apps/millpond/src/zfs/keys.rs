@@ -141,7 +141,7 @@ pub fn change(session: &mut Session, parsed: &Parsed) -> Ending {
     let info = lookup::open(session, name, heads(), &WORDS)?;
     let outcome = change_of(session, parsed, &info).and_then(|change| {
         let change = PoolChange::Dataset(change);
-        let service = session.service().map_err(|_| "no service".to_owned())?;
+        let service = session.pools.service()?;
         let done = service.change(pool_of(name), &[change], &parsed.line);
         done.map(|_| ()).map_err(|failed| reason(&failed.error))
     });
@@ -264,7 +264,7 @@ fn words(problem: KeyProblem) -> String {
         KeyProblem::NoSuchDataset => "dataset does not exist".into(),
         KeyProblem::Denied => "permission denied".into(),
         KeyProblem::Text(text) => text,
-        other => format!("{other:?}"),
+        _ => "the key cannot be used".into(),
     }
 }
 
