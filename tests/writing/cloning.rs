@@ -90,7 +90,7 @@ pub(crate) fn judged(world: &World) -> CloneTotals {
 }
 
 fn judge_view(view: &View) -> CloneTotals {
-    let faults = recount::faults_after_a_cut(view.inner());
+    let faults = recount::faults_after_a_cut(view);
     assert!(faults.is_empty(), "{faults:#?}");
     sim::verify(view).unwrap();
     view.inner().space().unwrap().clones

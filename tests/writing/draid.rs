@@ -15,7 +15,7 @@ use millpond_ondisk::Guid;
 use millpond_sim::World;
 use millpond_vdev::VdevType;
 
-const fn draid(parity: u8, data: u8, spares: u8) -> NewLayout {
+pub(crate) const fn draid(parity: u8, data: u8, spares: u8) -> NewLayout {
     NewLayout::Draid(DraidShape {
         parity,
         data,

@@ -102,7 +102,7 @@ fn cut_while_writing(seed: u64, tops: &[(NewLayout, usize)], cuts: usize) {
         let what = format!("seed {seed}: after {count} of {journal} requests, {variant:?}");
         let after = world.reborn(count, variant);
         // A side of a mirror may lack the last log block, so the copies are compared only at the end.
-        let faults = recount::faults_after_a_cut(sim::read(&after).unwrap().inner());
+        let faults = recount::faults_after_a_cut(&sim::read(&after).unwrap());
         assert!(faults.is_empty(), "{what}: {faults:#?}");
         let pool = sim::open(&after).unwrap_or_else(|error| panic!("{what}: {error}"));
         for root in ["tank/e", "tank/f"] {

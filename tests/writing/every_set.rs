@@ -2,12 +2,13 @@
 //!
 //! By default a sample is tested, with `MILLPOND_WRITING_ALL` everything.
 
+use crate::draid::draid;
 use crate::exhaustive::{Files, files_of, is_all, judge};
 use crate::scan::{finish, rot, scanner, scrub};
 use crate::sim::{self, by_caller};
 use millpond_engine::{
     Caller,
-    NewLayout::{self, Mirror, Raidz, Single},
+    NewLayout::{self, Draid, Mirror, Raidz, Single},
     NewMode, Pool, ScrubRange, View, WriteAt,
 };
 use millpond_sim::{Fault, FaultPlan, Scope, Seed, World};
@@ -15,6 +16,8 @@ use millpond_vdev::AllocationClass::{self, Log, Normal, Special};
 
 /// The size of every disk in MiB.
 const MIB: u64 = 64;
+/// The same where a vdev is dRAID, which needs larger ones.
+const DRAID_MIB: u64 = 128;
 /// One of this many cases is tested by default.
 const SAMPLE: usize = 401;
 /// One of this many cases is judged by `zdb`.
@@ -68,6 +71,9 @@ fn shapes() -> Vec<Tops> {
             all.push(vec![(Normal, Raidz(parity), disks)]);
         }
     }
+    for (parity, data, spares, disks) in [(1, 3, 1, 6), (2, 2, 2, 7), (3, 2, 0, 6)] {
+        all.push(vec![(Normal, draid(parity, data, spares), disks)]);
+    }
     all.push(vec![
         (Normal, Mirror, 2),
         (Special, Mirror, 2),
@@ -86,7 +92,8 @@ fn bears(layout: NewLayout, disks: usize) -> usize {
     match layout {
         Mirror => disks - 1,
         Raidz(parity) => usize::from(parity),
-        _ => 0,
+        Draid(shape) => usize::from(shape.parity),
+        Single => 0,
     }
 }
 
@@ -140,7 +147,12 @@ struct Case {
 impl Case {
     fn new(tops: &Tops, set: Set, seed: u64) -> Self {
         let world = World::without_journal(seed);
-        let pool = sim::create_of(&world, tops, MIB, by_caller());
+        let is_draid = |top: &(_, NewLayout, _)| matches!(top.1, Draid(_));
+        let mib = match tops.iter().any(is_draid) {
+            true => DRAID_MIB,
+            false => MIB,
+        };
+        let pool = sim::create_of(&world, tops, mib, by_caller());
         let mut case = Self {
             world,
             open: Some(pool),

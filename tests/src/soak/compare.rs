@@ -81,7 +81,7 @@ pub fn verified(pool: &View, victims: &BTreeSet<String>, may_be_torn: bool) -> R
 
 /// Compares the space counters with the sums over all blocks.
 pub(super) fn recounted(pool: &View) -> Result<(), String> {
-    let faults = recount::faults_after_a_cut(pool.inner());
+    let faults = recount::faults_after_a_cut(pool);
     if faults.is_empty() {
         return Ok(());
     }

@@ -21,7 +21,7 @@ mod threads;
 mod turns;
 
 pub use compare::{judged, verified};
-pub use life::{Failure, Options, POOL, RunStats, create, found, limits, run};
+pub use life::{Failure, Options, POOL, RunStats, create, found, limits, open, run, view};
 pub use op::{Op, Plan};
 pub use shape::{SHAPES, Shape};
 pub use shrink::shrink;

@@ -1,6 +1,6 @@
 //! Pool layouts for simulated runs.
 
-use millpond_engine::NewLayout;
+use millpond_engine::{DraidShape, NewLayout};
 use millpond_vdev::AllocationClass;
 use std::collections::BTreeSet;
 
@@ -13,10 +13,20 @@ pub struct Shape {
     pub tops: &'static [(AllocationClass, NewLayout, usize)],
     /// log2 of the sector size.
     pub ashift: u8,
+    /// Whether its root file system is encrypted, and so all datasets.
+    pub is_encrypted: bool,
 }
 
 use AllocationClass::{Log, Normal, Special};
-use NewLayout::{Mirror, Raidz, Single};
+use NewLayout::{Draid, Mirror, Raidz, Single};
+
+const fn draid(parity: u8, data: u8, spares: u8) -> NewLayout {
+    Draid(DraidShape {
+        parity,
+        data,
+        spares,
+    })
+}
 
 /// All shapes.
 pub const SHAPES: &[Shape] = &[
@@ -24,51 +34,85 @@ pub const SHAPES: &[Shape] = &[
         name: "single",
         tops: &[(Normal, Single, 1)],
         ashift: 12,
+        is_encrypted: false,
     },
     Shape {
         name: "stripe",
         tops: &[(Normal, Single, 1), (Normal, Single, 1)],
         ashift: 9,
+        is_encrypted: false,
     },
     Shape {
         name: "mirror2",
         tops: &[(Normal, Mirror, 2)],
         ashift: 12,
+        is_encrypted: false,
     },
     Shape {
         name: "mirror3",
         tops: &[(Normal, Mirror, 3)],
         ashift: 9,
+        is_encrypted: false,
     },
     Shape {
         name: "raidz1",
         tops: &[(Normal, Raidz(1), 3)],
         ashift: 9,
+        is_encrypted: false,
     },
     Shape {
         name: "raidz2",
         tops: &[(Normal, Raidz(2), 5)],
         ashift: 12,
+        is_encrypted: false,
     },
     Shape {
         name: "raidz3",
         tops: &[(Normal, Raidz(3), 6)],
         ashift: 9,
+        is_encrypted: false,
     },
     Shape {
         name: "classes",
         tops: &[(Normal, Mirror, 2), (Special, Mirror, 2), (Log, Single, 1)],
         ashift: 12,
+        is_encrypted: false,
     },
     Shape {
         name: "log",
         tops: &[(Normal, Single, 1), (Log, Single, 1)],
         ashift: 9,
+        is_encrypted: false,
     },
     Shape {
         name: "logmirror",
         tops: &[(Normal, Raidz(1), 3), (Log, Mirror, 2)],
         ashift: 12,
+        is_encrypted: false,
+    },
+    Shape {
+        name: "draid1",
+        tops: &[(Normal, draid(1, 3, 1), 6)],
+        ashift: 9,
+        is_encrypted: false,
+    },
+    Shape {
+        name: "draid2",
+        tops: &[(Normal, draid(2, 2, 2), 7)],
+        ashift: 12,
+        is_encrypted: false,
+    },
+    Shape {
+        name: "locked",
+        tops: &[(Normal, Mirror, 2)],
+        ashift: 9,
+        is_encrypted: true,
+    },
+    Shape {
+        name: "lockedlog",
+        tops: &[(Normal, Raidz(1), 3), (Log, Mirror, 2)],
+        ashift: 12,
+        is_encrypted: true,
     },
 ];
 

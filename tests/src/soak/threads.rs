@@ -8,7 +8,7 @@ mod worker;
 
 use super::compare::{recounted, verified};
 use super::deeds::{Clock, Deeds, Key};
-use super::life::{POOL, create, found, limits, record_requests};
+use super::life::{POOL, create, found, limits, open, record_requests, view};
 use super::meddler::Meddler;
 use super::shape::Shape;
 use crate::hostile::rng::SeededRng;
@@ -305,12 +305,11 @@ fn meet(crowd: Crowd, requests: Option<&Path>) -> Result<ThreadStats, String> {
                 ..OpenOptions::default()
             };
             {
-                let read = View::open_candidate(&candidate, &options).map_err(say)?;
+                let read = view(shape, &candidate, &options).map_err(say)?;
                 verified(&read, &BTreeSet::new(), true)
                     .map_err(|error| format!("{what}: {error}"))?;
             }
-            pool =
-                Pool::open_candidate(&world.env(), &candidate, &options, &writing).map_err(say)?;
+            pool = open(&world, shape, &candidate, &options, &writing).map_err(say)?;
             let read = pool.committed().map_err(say)?;
             let there = files_of(&read, POOL, threads)?;
             let common_key = (SHARED.to_owned(), COMMON.to_owned());
@@ -375,14 +374,14 @@ fn meet(crowd: Crowd, requests: Option<&Path>) -> Result<ThreadStats, String> {
         };
         let candidate = found(&world, &BTreeSet::new())?;
         {
-            let read = View::open_candidate(&candidate, &options).map_err(say)?;
+            let read = view(shape, &candidate, &options).map_err(say)?;
             compare_all(&read, &kept, threads)?;
             verified(&read, &BTreeSet::new(), false)?;
             recounted(&read)?;
         }
         stats.compared += 1;
         stats.reopened += 1;
-        pool = Pool::open_candidate(&world.env(), &candidate, &options, &writing).map_err(say)?;
+        pool = open(&world, shape, &candidate, &options, &writing).map_err(say)?;
         if let Some(meddler) = &mut meddler {
             let cleared = meddler.clear(&pool);
             cleared.map_err(|error| format!("round {round}: {error}"))?;

@@ -59,7 +59,7 @@ fn a_log_claimed_to_an_unfinished_write_does_not_own_its_block() {
             for again in flushes(&after) {
                 let twice = after.reborn(again, &PowerCut::EverythingWritten);
                 let read = sim::read(&twice).unwrap();
-                let faults = recount::faults_after_a_cut(read.inner());
+                let faults = recount::faults_after_a_cut(&read);
                 assert_eq!(faults, [""; 0], "{count} but {lost}, then {again}");
                 claimed += usize::from(is_claimed(&read));
                 judged += 1;

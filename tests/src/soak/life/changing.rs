@@ -18,12 +18,11 @@ impl Lived<'_> {
         Ok(())
     }
 
-    /// The leaf of a disk.
-    pub(super) fn leaf(&self, disk: usize) -> Result<Guid, String> {
+    /// The leaf at a path.
+    fn leaf(&self, path: &str) -> Result<Guid, String> {
         let topology = self.pool()?.inner().store().topology();
         let mut leaves = topology.tree.leaves();
-        let path = path(disk);
-        let found = leaves.find(|(_, node)| node.config.path.as_deref() == Some(&*path));
+        let found = leaves.find(|(_, node)| node.config.path.as_deref() == Some(path));
         let (_, node) = found.ok_or_else(|| format!("no leaf at {path}"))?;
         Ok(node.config.guid)
     }
@@ -75,7 +74,7 @@ impl Lived<'_> {
         let mut seed = Seed::new(number);
         let is_side = seed.below(3) == 0;
         let places = self.layout.places().into_iter().filter(|place| {
-            let is_whole = self.layout.disks(*place).len() == 1;
+            let is_whole = self.layout.leaves(*place).len() == 1;
             let fits = !is_side
                 || self.layout.takes_sides(*place) && self.layout.siblings(*place) < SIDES_MAX;
             is_whole && fits && !self.layout.is_single_log(*place)
@@ -84,7 +83,7 @@ impl Lived<'_> {
         let Some(place) = seed.choose(&places).copied() else {
             return Ok(());
         };
-        let Some(old) = self.layout.disks(place).first().copied() else {
+        let Some(old) = self.layout.leaves(place).first().cloned() else {
             return Ok(());
         };
         let Some(disk) = self.unused_disk(&mut seed) else {
@@ -96,7 +95,7 @@ impl Lived<'_> {
             false => AttachKind::Replacement,
         };
         let new = disk.number();
-        let (leaf, began) = (self.leaf(old)?, self.world.recorded());
+        let (leaf, began) = (self.leaf(&old)?, self.world.recorded());
         let device = NewDevice::file(&path(new), Arc::clone(&disk) as Arc<dyn Device>);
         let options = NewVdevOptions {
             ashift: None,
@@ -109,22 +108,23 @@ impl Lived<'_> {
             Err(AttachError::Attach(
                 AttachRefusal::TooSmall | AttachRefusal::Resilvering | AttachRefusal::Rebuilding,
             )) => return self.note(None),
-            attached => attached.map_err(|error| {
-                format!("attaching disk {new} to disk {old} ({how:?}): {error}")
-            })?,
+            attached => attached
+                .map_err(|error| format!("attaching disk {new} to {old} ({how:?}): {error}"))?,
         };
         drop(pool);
         self.take_deeds(began, true);
         self.stats.attached += 1;
         self.stats.rebuilt += u64::from(how == ResilverKind::Sequential);
         // What is wrong on a disk without redundancy, its replacement may inherit.
-        let is_plain = self.harmed.contains(&old) && !self.layout.is_redundant(place);
+        let mut disks = self.layout.disks(place).iter();
+        let is_harmed = disks.any(|disk| self.harmed.contains(disk));
+        let is_plain = is_harmed && !self.layout.is_redundant(place);
         if is_plain || how == ResilverKind::Sequential && !self.are_all_right(place) {
             self.harmed.insert(new);
         }
         let what = ["replaces", "is a side beside"][usize::from(is_side)];
         let log = &mut self.life.log;
-        log.push(format!("disk {new} {what} disk {old} ({how:?})"));
+        log.push(format!("disk {new} {what} {old} ({how:?})"));
         self.read_layout()?;
         self.note(None)
     }
@@ -138,19 +138,19 @@ impl Lived<'_> {
             self.finish_replacements()?;
         } else {
             let places = self.layout.places().into_iter();
-            let places = places.filter(|place| self.layout.disks(*place).len() > 1);
+            let places = places.filter(|place| self.layout.leaves(*place).len() > 1);
             let places: Vec<Place> = places.collect();
             let Some(place) = seed.choose(&places).copied() else {
                 return Ok(());
             };
             // Of a disk that may not fail the pool cannot know whether the others are whole: some rot unseen.
-            let disks = self.layout.disks(place).to_vec();
-            let disk = match self.victims.contains(&place) {
-                true => seed.choose(&disks).copied(),
-                false => disks.last().copied(),
+            let leaves = self.layout.leaves(place);
+            let leaf = match self.victims.contains(&place) {
+                true => seed.choose(&leaves),
+                false => leaves.last(),
             };
-            if let Some(disk) = disk {
-                self.detach_disk(disk)?;
+            if let Some(leaf) = leaf {
+                self.detach_leaf(leaf)?;
             }
         }
         self.take_deeds(began, true);
@@ -181,7 +181,7 @@ impl Lived<'_> {
                 continue;
             }
             if let Some(disk) = self.layout.disks(place).first().copied() {
-                self.detach_disk(disk)?;
+                self.detach_leaf(&path(disk))?;
                 self.stats.detached += 1;
             }
             // The places behind it have moved.
@@ -190,15 +190,15 @@ impl Lived<'_> {
         Ok(())
     }
 
-    fn detach_disk(&mut self, disk: usize) -> Result<(), String> {
-        let leaf = self.leaf(disk)?;
+    fn detach_leaf(&mut self, path: &str) -> Result<(), String> {
+        let leaf = self.leaf(path)?;
         let outcome = self.pool()?.inner().detach_leaf(leaf);
         let text = match outcome {
-            Ok(()) => format!("disk {disk} is detached"),
+            Ok(()) => format!("{path} is detached"),
             Err(AttachError::Detach(DetachRefusal::Required)) => {
-                format!("disk {disk} is not detached: it is needed")
+                format!("{path} is not detached: it is needed")
             }
-            Err(error) => return Err(format!("detaching disk {disk}: {error}")),
+            Err(error) => return Err(format!("detaching {path}: {error}")),
         };
         self.life.log.push(text);
         self.read_layout()

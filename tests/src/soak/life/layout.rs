@@ -19,8 +19,24 @@ pub(super) struct Place {
 struct Top {
     kind: VdevType,
     is_log: bool,
-    /// The disks of each place: two while one of them replaces the other or a spare stands in for it, the old one first.
-    slots: Vec<Vec<usize>>,
+    slots: Vec<Slot>,
+}
+
+/// What is in a place.
+#[derive(Debug, Clone, Default)]
+struct Slot {
+    /// Two while one of them replaces the other or a spare stands in for it, the old one first. None where a distributed
+    /// spare stays.
+    disks: Vec<usize>,
+    /// The name of the distributed spare that stands in.
+    spare: Option<String>,
+}
+
+impl Slot {
+    fn leaves(&self) -> Vec<String> {
+        let disks = self.disks.iter().map(|disk| path(*disk));
+        disks.chain(self.spare.clone()).collect()
+    }
 }
 
 /// The places of a pool.
@@ -34,8 +50,10 @@ impl Layout {
     pub(super) fn of(root: &VdevConfig) -> Result<Self, String> {
         let tops = root.children.iter().map(|top| {
             let slots = match top.kind {
-                VdevType::Mirror | VdevType::Raidz => top.children.iter().map(disks_of).collect(),
-                _ => Ok(vec![disks_of(top)?]),
+                VdevType::Mirror | VdevType::Raidz | VdevType::Draid => {
+                    top.children.iter().map(slot_of).collect()
+                }
+                _ => Ok(vec![slot_of(top)?]),
             };
             Ok(Top {
                 kind: top.kind,
@@ -58,7 +76,18 @@ impl Layout {
     pub(super) fn disks(&self, place: Place) -> &[usize] {
         let top = self.tops.get(place.top);
         top.and_then(|top| top.slots.get(place.slot))
-            .map_or(&[], Vec::as_slice)
+            .map_or(&[], |slot| &slot.disks)
+    }
+
+    /// The paths of the leaves in a place: its disks, then the distributed spare that stands in for one.
+    pub(super) fn leaves(&self, place: Place) -> Vec<String> {
+        let slot = self.top(place).and_then(|top| top.slots.get(place.slot));
+        slot.map(Slot::leaves).unwrap_or_default()
+    }
+
+    /// Whether it has a dRAID.
+    pub(super) fn has_draid(&self) -> bool {
+        self.tops.iter().any(|top| top.kind == VdevType::Draid)
     }
 
     /// The place of a disk.
@@ -70,13 +99,13 @@ impl Layout {
     /// Whether a disk is being replaced, or a spare stands in for one.
     pub(super) fn is_replacing(&self) -> bool {
         let mut slots = self.tops.iter().flat_map(|top| &top.slots);
-        slots.any(|disks| disks.len() > 1)
+        slots.any(|slot| slot.leaves().len() > 1)
     }
 
     /// All disks of the pool.
     pub(super) fn all(&self) -> BTreeSet<usize> {
         let slots = self.tops.iter().flat_map(|top| &top.slots);
-        slots.flatten().copied().collect()
+        slots.flat_map(|slot| &slot.disks).copied().collect()
     }
 
     /// Whether a place's top-level vdev survives the loss of a place.
@@ -98,7 +127,7 @@ impl Layout {
     /// Whether a place is one side of a mirror, or alone and could become one.
     pub(super) fn takes_sides(&self, place: Place) -> bool {
         self.top(place)
-            .is_some_and(|top| top.kind != VdevType::Raidz)
+            .is_some_and(|top| !matches!(top.kind, VdevType::Raidz | VdevType::Draid))
     }
 
     /// All places of the same top-level vdev.
@@ -129,6 +158,9 @@ impl Layout {
             let bears = match (one.kind, shape.tops.get(top)) {
                 (VdevType::Mirror, _) => leaves.saturating_sub(1),
                 (VdevType::Raidz, Some((_, NewLayout::Raidz(parity), _))) => usize::from(*parity),
+                (VdevType::Draid, Some((_, NewLayout::Draid(shape), _))) => {
+                    usize::from(shape.parity)
+                }
                 _ => 0,
             };
             for _ in 0..bears {
@@ -144,18 +176,30 @@ impl Layout {
     }
 }
 
-fn disks_of(vdev: &VdevConfig) -> Result<Vec<usize>, String> {
+fn slot_of(vdev: &VdevConfig) -> Result<Slot, String> {
     match vdev.kind {
         VdevType::Replacing | VdevType::Spare => {
-            let disks: Result<Vec<_>, _> = vdev.children.iter().map(disks_of).collect();
-            Ok(disks?.concat())
+            let mut all = Slot::default();
+            for child in &vdev.children {
+                let slot = slot_of(child)?;
+                all.disks.extend(slot.disks);
+                all.spare = all.spare.or(slot.spare);
+            }
+            Ok(all)
         }
+        VdevType::DraidSpare => Ok(Slot {
+            disks: vec![],
+            spare: vdev.path.clone(),
+        }),
         kind if kind.is_leaf() => {
             let path = vdev.path.as_deref().unwrap_or_default();
             let number = path
                 .strip_prefix("/sim/d")
                 .and_then(|text| text.parse().ok());
-            Ok(vec![number.ok_or_else(|| format!("a leaf at {path:?}"))?])
+            Ok(Slot {
+                disks: vec![number.ok_or_else(|| format!("a leaf at {path:?}"))?],
+                spare: None,
+            })
         }
         kind => Err(format!("a vdev of kind {kind:?}")),
     }

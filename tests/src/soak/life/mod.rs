@@ -21,8 +21,8 @@ use crate::workload::{Content, Deed, Life, Model, bytes_of, content_differences}
 use layout::{Layout, Place};
 use millpond_device::{Candidate, Device};
 use millpond_engine::{
-    FoundLogs, NewDevice, NewPool, NewTop, NewVdevOptions, NewVdevs, OpenOptions, Pool,
-    PoolCandidate, SyncMode, Txg, View, WriteOptions,
+    FoundLogs, KeyFormat, NewDevice, NewPool, NewTop, NewVdevOptions, NewVdevs, OpenOptions, Pool,
+    PoolCandidate, RootKey, SyncMode, Txg, View, WriteOptions,
 };
 use millpond_env::sync::atomic::{AtomicUsize, Ordering};
 use millpond_env::sync::{Arc, Mutex, bounded};
@@ -41,7 +41,7 @@ use std::time::Duration;
 
 pub(in crate::soak) use pool::path;
 use pool::writing;
-pub use pool::{create, found, limits};
+pub use pool::{create, found, limits, open, view};
 
 /// The pool's name in every run.
 pub const POOL: &str = "tank";
@@ -287,6 +287,7 @@ impl<'p> Lived<'p> {
         life.copy_percent = mood.copy_percent;
         life.syncs_seldom = true;
         life.sets_synchrony = true;
+        life.is_encrypted = plan.shape.is_encrypted;
         let mut lived = Self {
             options,
             shape: plan.shape,

@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// The key of an encrypted root file system.
+const KEY: &[u8] = b"0123456789abcdef0123456789ABCDEF0123456789abcdef0123456789abcdef";
+
 /// A dirty limit so high that no writer waits for txgs.
 #[must_use]
 pub fn limits() -> DirtyLimits {
@@ -29,7 +32,7 @@ pub(in crate::soak) fn path(disk: usize) -> String {
 /// Why the pool cannot be created.
 pub fn create(
     world: &World,
-    shape: &crate::soak::Shape,
+    shape: &Shape,
     writing: WriteOptions,
     cache_bytes: u64,
 ) -> Result<Pool, String> {
@@ -47,7 +50,7 @@ pub fn create(
         });
         next += leaves;
     }
-    let new = NewPool {
+    let mut new = NewPool {
         vdev_options: NewVdevOptions {
             ashift: Some(shape.ashift),
             force: true,
@@ -57,7 +60,63 @@ pub fn create(
         cache_bytes: Some(cache_bytes),
         ..NewPool::new(POOL, NewVdevs::of(tops))
     };
-    Pool::create(&world.env(), &new).map_err(|error| failure_text("creation", &error))
+    let key = match shape.is_encrypted {
+        true => {
+            let properties = [("encryption", "aes-256-gcm"), ("keyformat", "hex")];
+            let properties = properties.into_iter();
+            new.root_properties = properties
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .collect();
+            let key = RootKey::derive(&world.env(), KeyFormat::Hex, "prompt", None, KEY);
+            Some(key.map_err(|error| failure_text("the key", &error))?)
+        }
+        false => None,
+    };
+    Pool::create_with_key(&world.env(), &new, key).map_err(|error| failure_text("creation", &error))
+}
+
+/// Opens a pool for reading, with the key that [`create`] gave it.
+///
+/// # Errors
+/// Those of the library.
+pub fn view(
+    shape: &Shape,
+    candidate: &PoolCandidate,
+    options: &OpenOptions,
+) -> Result<View, millpond_engine::Error> {
+    let view = View::open_candidate(candidate, options)?;
+    if shape.is_encrypted {
+        view.load_key(POOL, KEY)?;
+    }
+    Ok(view)
+}
+
+/// Opens a pool for writing, with the key that [`create`] gave it. All intent logs are replayed.
+///
+/// # Errors
+/// Those of the library.
+pub fn open(
+    world: &World,
+    shape: &Shape,
+    candidate: &PoolCandidate,
+    options: &OpenOptions,
+    writing: &WriteOptions,
+) -> Result<Pool, millpond_engine::Error> {
+    let pool = Pool::open_candidate(&world.env(), candidate, options, writing)?;
+    if !shape.is_encrypted {
+        return Ok(pool);
+    }
+    let view = pool.committed()?;
+    view.load_key(POOL, KEY)?;
+    // Logs waited for the key. Opening a dataset replays its log.
+    for dataset in view.datasets() {
+        let dataset = dataset?;
+        match dataset.has_files()? {
+            true => pool.file_system(dataset.name()).map(drop)?,
+            false => pool.volume(dataset.name()).map(drop)?,
+        }
+    }
+    Ok(pool)
 }
 
 /// Finds the only pool on the disks, without the absent ones.

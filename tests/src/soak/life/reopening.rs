@@ -177,7 +177,7 @@ impl Lived<'_> {
         };
         let (state, from) = {
             let candidate = found(&self.world, &self.absent)?;
-            let read = View::open_candidate(&candidate, &options)
+            let read = view(self.shape, &candidate, &options)
                 .map_err(|error| failure_text("opening for reading", &error))?;
             let mut state = expected(read.inner().uberblock().txg)?;
             let mut from = state.from;
@@ -204,12 +204,12 @@ impl Lived<'_> {
         self.world.forget();
         self.none_went_before = 0;
         let mut wanted = std::mem::take(&mut self.logs).after(from, count);
-        let open = |found_logs| {
+        let open_with = |found_logs| {
             let writing = WriteOptions {
                 found_logs,
                 ..writing()
             };
-            Pool::open_candidate(&self.world.env(), &candidate, &options, &writing)
+            open(&self.world, self.shape, &candidate, &options, &writing)
         };
         let mut opened = None;
         if found_logs == FoundLogs::Discard {
@@ -218,7 +218,7 @@ impl Lived<'_> {
             // checked here.
             let is_promised = wanted.iter().any(|wanted| !wanted.kept.is_empty());
             if is_promised && state.replayed.is_none() {
-                opened = open(FoundLogs::Replay).ok();
+                opened = open_with(FoundLogs::Replay).ok();
             }
             if opened.is_none() {
                 wanted.clear();
@@ -227,7 +227,7 @@ impl Lived<'_> {
         let is_given_up = found_logs == FoundLogs::Discard && opened.is_none();
         let pool = match opened {
             Some(pool) => pool,
-            None => open(found_logs).map_err(|error| failure_text("opening", &error))?,
+            None => open_with(found_logs).map_err(|error| failure_text("opening", &error))?,
         };
         self.mood.force_gangs(&pool);
         self.life.model = state.model.clone();
@@ -289,7 +289,8 @@ impl Lived<'_> {
             let number = path
                 .strip_prefix("/sim/d")
                 .and_then(|text| text.parse().ok());
-            number.is_some_and(|number: usize| number >= self.shape.disks())
+            let is_spare = !path.starts_with('/');
+            is_spare || number.is_some_and(|number: usize| number >= self.shape.disks())
         };
         harmed.chain(incomplete.filter(is_new)).collect()
     }
