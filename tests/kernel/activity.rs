@@ -1,16 +1,15 @@
 //! Free space that is initialized and trimmed by one side and then by the other, and leaves that wait for the next
 //! resilver: the kernel module continues what we began, and we what it began.
 
-use crate::Rig;
+use crate::{Rig, run_script};
 use millpond_device::{Device, FileDevice};
 use millpond_engine::{
     ActivityAction::{self, Start, Suspend},
     LeafActivity::{self, Initialize, Trim},
     Pool, PoolBuilder, PoolSetting, ScanLimits, Scanner, SliceLimits, TrimOptions,
 };
-use millpond_tests::images::workspace;
 use millpond_tests::leaves;
-use millpond_tests::oracle::kernel::{self, Disks, Release};
+use millpond_tests::oracle::kernel::{self, Release};
 use millpond_tests::workload::Life;
 use std::path::Path;
 use std::sync::Arc;
@@ -206,7 +205,6 @@ fn to_and_fro(release: Release) {
 }
 
 fn run(release: Release, rig: &Rig) {
-    let script = workspace().join("tools/kernel/activity");
     let actions = [
         ["initializing", "halfway"],
         ["initialized", "filled"],
@@ -215,13 +213,7 @@ fn run(release: Release, rig: &Rig) {
         ["start", "theirs"],
         ["deferred", "deferred"],
     ];
-    let (disks, arguments) = (Disks::Changed, actions.as_flattened());
-    let output = kernel::run(release, &rig.images, disks, None, &script, arguments).unwrap();
-    output.lines.iter().for_each(|line| println!("    {line}"));
-    if output.status != Some(0) {
-        rig.keep("activity");
-    }
-    assert_eq!(output.status, Some(0), "{release:?}");
+    run_script(release, rig, "activity", None, actions.as_flattened());
 }
 
 #[test]

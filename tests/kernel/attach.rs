@@ -1,15 +1,14 @@
 //! Pools whose devices were attached, replaced and detached here: the kernel module accepts them and finishes what was
 //! begun.
 
-use crate::Rig;
+use crate::{Rig, run_script};
 use millpond_engine::{
     AttachKind, NewLayout, NewVdevOptions, Offline, Pool, PoolBuilder, ScanLimits, Scanner,
     open_device,
 };
 use millpond_ondisk::Guid;
-use millpond_tests::images::workspace;
 use millpond_tests::leaves;
-use millpond_tests::oracle::kernel::{self, Disks, Release};
+use millpond_tests::oracle::kernel::{self, Release};
 use millpond_tests::workload::Life;
 use millpond_vdev::AllocationClass::{Log, Special};
 use std::path::{Path, PathBuf};
@@ -17,7 +16,7 @@ use std::sync::Arc;
 
 const MIB: u64 = 128;
 
-fn slices(pool: &Pool, count: usize, blocks: usize) {
+pub(crate) fn slices(pool: &Pool, count: usize, blocks: usize) {
     let scanner = Scanner::new(ScanLimits {
         blocks,
         ..ScanLimits::default()
@@ -29,7 +28,7 @@ fn slices(pool: &Pool, count: usize, blocks: usize) {
     }
 }
 
-fn attach(pool: &Pool, old: &Path, new: &Path, kind: AttachKind) {
+pub(crate) fn attach(pool: &Pool, old: &Path, new: &Path, kind: AttachKind) {
     let device = open_device(new).unwrap();
     let (old, options) = (leaves::on(pool, old), NewVdevOptions::default());
     let attached = pool
@@ -42,10 +41,19 @@ pub(crate) fn lived(builder: PoolBuilder, name: &str) -> (Pool, Life) {
     crate::lived(builder, name, "attach", 200)
 }
 
-fn finish(pool: &Pool) {
+pub(crate) fn finish(pool: &Pool) {
     slices(pool, 10_000, 1000);
     assert!(!pool.inner().needs_resilver());
     pool.inner().finish_replacements().unwrap();
+}
+
+pub(crate) fn fail(pool: &Pool, device: &Path) {
+    let how = Offline {
+        is_fault: true,
+        is_temporary: false,
+    };
+    let leaf = leaves::on(pool, device);
+    pool.inner().offline_leaf(leaf, how).unwrap();
 }
 
 /// The vdevs of these kinds in the pool's stored tree.
@@ -121,13 +129,7 @@ fn to_and_fro(release: Release) {
         .raidz(1, &images[10..13])
         .spare(image(13));
     let (pool, mut life) = lived(builder, "helped");
-    let how = Offline {
-        is_fault: true,
-        is_temporary: false,
-    };
-    pool.inner()
-        .offline_leaf(leaves::on(&pool, image(11)), how)
-        .unwrap();
+    fail(&pool, image(11));
     let spare = Guid(
         pool.committed().unwrap().inner().spares()[0]
             .u64("guid")
@@ -149,7 +151,6 @@ fn to_and_fro(release: Release) {
     for (name, _) in &lives {
         rig.judge(name);
     }
-    let script = workspace().join("tools/kernel/attach");
     let actions = [
         ["clean", "moved"],
         ["finish", "begun"],
@@ -157,21 +158,7 @@ fn to_and_fro(release: Release) {
         ["spare", "helped"],
         ["clean", "holed"],
     ];
-    let arguments = actions.as_flattened();
-    let output = kernel::run(
-        release,
-        &rig.images,
-        Disks::Changed,
-        None,
-        &script,
-        arguments,
-    );
-    let output = output.unwrap();
-    output.lines.iter().for_each(|line| println!("    {line}"));
-    if output.status != Some(0) {
-        rig.keep("attach");
-    }
-    assert_eq!(output.status, Some(0), "{release:?}");
+    run_script(release, &rig, "attach", None, actions.as_flattened());
 
     assert!(!has_kind(&rig, "begun", "replacing"));
     for (name, life) in &mut lives {

@@ -4,8 +4,8 @@ use crate::records::{
     RECORDS, content, open_with_cache_device, read, stats, with_cache_device, write,
 };
 use crate::rig::Rig;
-use millpond_tests::images::workspace;
-use millpond_tests::oracle::kernel::{self, Disks, Release, written};
+use crate::run_script;
+use millpond_tests::oracle::kernel::{self, Release, written};
 use std::collections::BTreeMap;
 
 /// The module's counts from the share.
@@ -38,18 +38,7 @@ fn to_and_fro(release: Release) {
     rig.judge("tank");
 
     let share = tempfile::tempdir().unwrap();
-    let script = workspace().join("tools/kernel/cache");
-    let output = kernel::run(
-        release,
-        &rig.images,
-        Disks::Changed,
-        Some(share.path()),
-        &script,
-        &["tank"],
-    );
-    let output = output.unwrap();
-    output.lines.iter().for_each(|line| println!("    {line}"));
-    assert_eq!(output.status, Some(0));
+    run_script(release, &rig, "cache", Some(share.path()), &["tank"]);
     let theirs = counts(share.path());
     assert_eq!(theirs["l2_rebuild_success"], 1, "{theirs:?}");
     assert_eq!(theirs["l2_rebuild_log_blks"], ours.log_blocks);

@@ -1,11 +1,10 @@
 //! Files that share blocks: cloned here, by the module, and here again, and freed by each.
 
-use crate::Rig;
+use crate::{Rig, run_script};
 use millpond_engine::{Caller, FileSystem, NewMode, Node, Pool, PropertyValue, WriteAt};
 use millpond_pool::CloneTotals;
 use millpond_sim::noise;
-use millpond_tests::images::workspace;
-use millpond_tests::oracle::kernel::{self, Disks, Release, written};
+use millpond_tests::oracle::kernel::{self, Release, written};
 use sha2::{Digest, Sha256};
 use std::path::Path;
 use std::sync::Arc;
@@ -95,21 +94,7 @@ fn make(rig: &Rig, is_endian: bool) {
 }
 
 fn run(release: Release, rig: &Rig, share: &Path) {
-    let script = workspace().join("tools/kernel/cloning");
-    let output = kernel::run(
-        release,
-        &rig.images,
-        Disks::Changed,
-        Some(share),
-        &script,
-        &[NAME, "base"],
-    );
-    let output = output.unwrap();
-    output.lines.iter().for_each(|line| println!("    {line}"));
-    if output.status != Some(0) {
-        rig.keep("cloning");
-    }
-    assert_eq!(output.status, Some(0), "{release:?}");
+    run_script(release, rig, "cloning", Some(share), &[NAME, "base"]);
 }
 
 /// The files as the module left them.

@@ -1,9 +1,9 @@
 //! Encrypted datasets of every suite and key format: made here, read and changed by the module, and changed here again.
 //! A log that is sealed here is replayed there.
 
-use crate::Rig;
 use crate::cloning::file;
 use crate::log::copy_of;
+use crate::{Rig, run_script};
 use millpond_engine::{
     Caller, FileSystem, KeyChange, KeyFormat, NewMode, Pool, PropertyValue, RootKey, View, WriteAt,
     WriteOptions, XattrMode,
@@ -11,8 +11,7 @@ use millpond_engine::{
 use millpond_env::Env;
 use millpond_ondisk::ObjectSetKind;
 use millpond_sim::noise;
-use millpond_tests::images::workspace;
-use millpond_tests::oracle::kernel::{self, Disks, Release, written};
+use millpond_tests::oracle::kernel::{self, Release, written};
 use millpond_tests::workload::{SUITES, text};
 use sha2::{Digest, Sha256};
 use std::path::Path;
@@ -173,22 +172,8 @@ fn make(rig: &Rig) {
 }
 
 fn run(release: Release, rig: &Rig, share: &Path) {
-    let script = workspace().join("tools/kernel/encryption");
     let arguments = [NAME, HEX, PASSPHRASE];
-    let output = kernel::run(
-        release,
-        &rig.images,
-        Disks::Changed,
-        Some(share),
-        &script,
-        &arguments,
-    );
-    let output = output.unwrap();
-    output.lines.iter().for_each(|line| println!("    {line}"));
-    if output.status != Some(0) {
-        rig.keep("encryption");
-    }
-    assert_eq!(output.status, Some(0), "{release:?}");
+    run_script(release, rig, "encryption", Some(share), &arguments);
 }
 
 fn unlock(view: &View) {

@@ -1,10 +1,9 @@
 //! Pools that grew or were split here: the kernel module accepts them, and grows what we left.
 
-use crate::Rig;
+use crate::{Rig, run_script};
 use millpond_engine::{Growth, NewHalf, NewLayout, Pool, PoolBuilder, WriteOptions};
-use millpond_tests::images::workspace;
 use millpond_tests::leaves;
-use millpond_tests::oracle::kernel::{self, Disks, Release};
+use millpond_tests::oracle::kernel::{self, Release};
 use millpond_tests::workload::Life;
 use millpond_vdev::AllocationClass::Log;
 use std::path::PathBuf;
@@ -85,7 +84,6 @@ fn to_and_fro(release: Release) {
     rig.judge("half");
     // Without labels at the new end, so our checker would complain.
     enlarge(&images[5..8]);
-    let script = workspace().join("tools/kernel/grow");
     let actions = [
         ["clean", "wide"],
         ["clean", "long"],
@@ -93,14 +91,7 @@ fn to_and_fro(release: Release) {
         ["clean", "old"],
         ["clean", "half"],
     ];
-    let arguments = actions.as_flattened();
-    let disks = Disks::Changed;
-    let output = kernel::run(release, &rig.images, disks, None, &script, arguments).unwrap();
-    output.lines.iter().for_each(|line| println!("    {line}"));
-    if output.status != Some(0) {
-        rig.keep("grow");
-    }
-    assert_eq!(output.status, Some(0), "{release:?}");
+    run_script(release, &rig, "grow", None, actions.as_flattened());
 
     for (name, life) in &mut lives {
         life.compare(&rig.read(name), name);

@@ -9,6 +9,7 @@ mod activity;
 mod attach;
 mod cache;
 mod cloning;
+mod draid;
 mod encryption;
 mod grow;
 mod log;
@@ -25,7 +26,8 @@ use millpond_engine::{
     Caller, DatasetKind, DraidShape, FileSystem, NewLayout, NewMode, Node, Pool, PoolBuilder,
     PropertyValue, View, WriteAt,
 };
-use millpond_tests::oracle::kernel::{self, Release, only_one_has, written};
+use millpond_tests::images::workspace;
+use millpond_tests::oracle::kernel::{self, Disks, Release, only_one_has, written};
 use millpond_tests::workload::{Life, manifest, space_by_owner, space_list};
 use millpond_vdev::AllocationClass::{Log, Normal, Special};
 use rig::Rig;
@@ -44,6 +46,20 @@ fn lived(builder: PoolBuilder, name: &str, shape: &str, steps: usize) -> (Pool, 
     life.steps(&pool, steps);
     pool.sync().unwrap();
     (pool, life)
+}
+
+/// Runs a script of `tools/kernel` on the images of a rig, which keep what it writes. After a failure they are kept under
+/// the script's name.
+fn run_script(release: Release, rig: &Rig, name: &str, share: Option<&Path>, arguments: &[&str]) {
+    let script = workspace().join("tools/kernel").join(name);
+    let disks = Disks::Changed;
+    let output = kernel::run(release, &rig.images, disks, share, &script, arguments);
+    let output = output.unwrap();
+    output.lines.iter().for_each(|line| println!("    {line}"));
+    if output.status != Some(0) {
+        rig.keep(name);
+    }
+    assert_eq!(output.status, Some(0), "{release:?}");
 }
 
 /// Whether the virtual machines are available; prints a message if not.

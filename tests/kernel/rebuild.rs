@@ -1,15 +1,14 @@
 //! Sequential resilvers that one implementation begins and the other one continues.
 
-use crate::Rig;
 use crate::attach::lived;
+use crate::{Rig, run_script};
 use millpond_engine::{
     AttachKind, NewVdevOptions, Pool, PoolBuilder, RebuildLimits, ResilverKind, Scanner,
     ScrubRange, open_device,
 };
 use millpond_ondisk::RebuildPhase;
-use millpond_tests::images::workspace;
 use millpond_tests::leaves;
-use millpond_tests::oracle::kernel::{self, Disks, Release};
+use millpond_tests::oracle::kernel::{self, Release};
 use std::path::Path;
 
 const MIB: u64 = 128;
@@ -33,24 +32,6 @@ fn slices(pool: &Pool, count: usize) {
     }
     assert!(pool.inner().is_rebuilding());
     assert!(pool.inner().rebuilds()[0].1.last_offset > 0);
-}
-
-fn run(release: Release, rig: &Rig, script: &str, arguments: &[&str]) {
-    let script = workspace().join("tools/kernel").join(script);
-    let output = kernel::run(
-        release,
-        &rig.images,
-        Disks::Changed,
-        None,
-        &script,
-        arguments,
-    );
-    let output = output.unwrap();
-    output.lines.iter().for_each(|line| println!("    {line}"));
-    if output.status != Some(0) {
-        rig.keep("rebuild");
-    }
-    assert_eq!(output.status, Some(0), "{release:?}");
 }
 
 fn to_and_fro(release: Release) {
@@ -88,7 +69,7 @@ fn to_and_fro(release: Release) {
         ["finish", "begun", "-", "-"],
         ["begin", "theirs", "vdf", "vdg"],
     ];
-    run(release, &rig, "rebuild", actions.as_flattened());
+    run_script(release, &rig, "rebuild", None, actions.as_flattened());
     for (name, life) in &mut lives {
         life.compare(&rig.read(name), name);
         rig.judge(name);
@@ -115,7 +96,7 @@ fn to_and_fro(release: Release) {
         life.compare(&rig.read(name), name);
         rig.judge(name);
     }
-    run(release, &rig, "attach", &["clean", "theirs"]);
+    run_script(release, &rig, "attach", None, &["clean", "theirs"]);
 }
 
 #[test]

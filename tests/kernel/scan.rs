@@ -1,6 +1,6 @@
 //! Scrubs and resilvers that one side begins and the other continues, what is repaired, and the logs of errors.
 
-use crate::Rig;
+use crate::{Rig, run_script};
 use millpond_device::{Device, FileDevice, OpenOptions};
 use millpond_engine::{
     Caller, NewMode, Offline, Pool, PoolBuilder, PoolSetting, PropertyValue, ScanLimits, Scanner,
@@ -8,8 +8,7 @@ use millpond_engine::{
 };
 use millpond_ondisk::{ScanFunction, ScanPhase, ScanPhys};
 use millpond_sim::Seed;
-use millpond_tests::images::workspace;
-use millpond_tests::oracle::kernel::{self, Disks, Release, written};
+use millpond_tests::oracle::kernel::{self, Release, written};
 use millpond_tests::workload::Life;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -205,15 +204,7 @@ fn scrub_lost(rig: &Rig, name: &str) -> ScanPhys {
 }
 
 fn run(release: Release, rig: &Rig, share: &Path, arguments: &[&str]) {
-    let script = workspace().join("tools/kernel/scan");
-    let disks = Disks::Changed;
-    let output = kernel::run(release, &rig.images, disks, Some(share), &script, arguments);
-    let output = output.unwrap();
-    output.lines.iter().for_each(|line| println!("    {line}"));
-    if output.status != Some(0) {
-        rig.keep("scan");
-    }
-    assert_eq!(output.status, Some(0), "{release:?}");
+    run_script(release, rig, "scan", Some(share), arguments);
 }
 
 /// The errors are those that the module lists, and stay the same after its scrub and after ours.

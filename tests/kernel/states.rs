@@ -1,13 +1,12 @@
 //! A device taken offline here is offline for the kernel module, which resilvers it, and vice versa.
 
-use crate::Rig;
+use crate::{Rig, run_script};
 use millpond_block::LeafState;
 use millpond_device::{Device, FileDevice, OpenOptions};
 use millpond_engine::{Offline, PoolBuilder};
 use millpond_pool::import::VdevState;
-use millpond_tests::oracle::kernel::{self, Disks, Release};
+use millpond_tests::oracle::kernel::{self, Release};
 use millpond_tests::workload::Life;
-use std::path::Path;
 use std::sync::Arc;
 
 fn goes_to_and_fro(release: Release) {
@@ -30,11 +29,7 @@ fn goes_to_and_fro(release: Release) {
     drop(topology);
     pool.export().unwrap();
 
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tools/kernel/states");
-    let disks = Disks::Changed;
-    let output = kernel::run(release, &rig.images, disks, None, &script, &["tank"]).unwrap();
-    let lines = output.lines.join("\n");
-    assert_eq!(output.status, Some(0), "{release:?}:\n{lines}");
+    run_script(release, &rig, "states", None, &["tank"]);
 
     // The first device is complete again, and the second is offline.
     let read = rig.read("tank");

@@ -1,0 +1,181 @@
+use crate::*;
+use millpond_ondisk::Endian;
+use proptest::prelude::*;
+
+const GUID: u64 = 0x1122_3344_5566_7788;
+
+/// The stream of one object with one block, as `docs/format/send-stream.md` describes it.
+fn small() -> Vec<u8> {
+    let mut stream = StreamWriter::new(vec![]);
+    let begin = Begin {
+        features: StreamFeatures(StreamFeatures::SPILL),
+        creation_s: 0x6500_0000,
+        object_set_type: 2,
+        flags: BeginFlags::FREE_RECORDS | BeginFlags::SPILL_BLOCKS,
+        to_guid: GUID,
+        to_name: b"tank/fs@a".to_vec(),
+        ..Begin::default()
+    };
+    stream.begin(begin, &[]).unwrap();
+    let object = ObjectRecord {
+        object: 1,
+        object_type: 21,
+        block_bytes: 512,
+        slots: 1,
+        to_guid: GUID,
+        ..ObjectRecord::default()
+    };
+    stream.record(&Record::Object(object), &[]).unwrap();
+    let free = Free {
+        object: 1,
+        offset: 512,
+        length: TO_THE_END,
+        to_guid: GUID,
+    };
+    stream.record(&Record::Free(free), &[]).unwrap();
+    let write = Write {
+        object: 1,
+        object_type: 21,
+        logical_bytes: 512,
+        to_guid: GUID,
+        checksum: 2,
+        ..Write::default()
+    };
+    let payload: Vec<u8> = (0..=255).chain(0..=255).collect();
+    stream.record(&Record::Write(write), &payload).unwrap();
+    let free = FreeObjects {
+        first: 2,
+        count: 30,
+        to_guid: GUID,
+    };
+    stream.record(&Record::FreeObjects(free), &[]).unwrap();
+    stream.end(GUID).unwrap();
+    assert_eq!(stream.written_bytes(), 2384);
+    stream.output()
+}
+
+fn all(bytes: &[u8]) -> Result<Vec<Taken>, StreamError> {
+    let mut reader = StreamReader::new(bytes);
+    let mut taken = vec![];
+    while let Some(one) = reader.take()? {
+        taken.push(one);
+    }
+    Ok(taken)
+}
+
+/// OpenZFS's receiver accepted this stream.
+#[test]
+fn the_bytes_are_those_that_openzfs_accepts() {
+    let bytes = small();
+    let words = |at: usize| -> [u64; 4] { Endian::Little.words("", &bytes[at..]).unwrap() };
+    // The checksums of the object record and of the end.
+    let object = [
+        0x2_d3ae_eb80,
+        0x16d_0df1_bec1,
+        0x614a_846e_e463,
+        0x11_cf05_5177_6adf,
+    ];
+    assert_eq!(words(312 + 280), object);
+    let end = bytes.len() - 312;
+    let before_end = [
+        0x4f_773d_0bf2,
+        0x317c_cdd6_134b,
+        0x15_19e8_6c2c_2590,
+        0x819_65d9_e377_a694,
+    ];
+    assert_eq!(words(end + 8), before_end);
+    let own = [
+        0x52_7aab_53b0,
+        0x47f8_3224_58cd,
+        0x25_bdeb_447b_4877,
+        0x1009_49b8_8f89_da88,
+    ];
+    assert_eq!(words(end + 280), own);
+}
+
+#[test]
+fn what_is_written_is_read() {
+    let taken = all(&small()).unwrap();
+    assert_eq!(taken.len(), 6);
+    let Record::Begin(begin) = &taken[0].record else {
+        panic!("{:?}", taken[0]);
+    };
+    assert_eq!(begin.to_name, b"tank/fs@a");
+    assert_eq!(taken[3].payload.len(), 512);
+    assert!(matches!(taken[5].record, Record::End(_)));
+}
+
+#[test]
+fn a_cut_stream_is_incomplete_at_every_byte() {
+    let bytes = small();
+    for length in 0..bytes.len() {
+        let error = all(&bytes[..length]).unwrap_err();
+        assert!(matches!(error, StreamError::Truncated { .. }), "{length}");
+    }
+}
+
+#[test]
+fn no_flipped_bit_passes() {
+    let bytes = small();
+    for at in 0..bytes.len() {
+        let mut bytes = bytes.clone();
+        bytes[at] ^= 1 << (at % 8);
+        let Err(error) = all(&bytes) else {
+            panic!("byte {at}");
+        };
+        assert!(!error.to_string().is_empty());
+    }
+}
+
+/// A record is not returned before its payload is covered.
+#[test]
+fn a_damaged_payload_is_not_returned() {
+    let mut bytes = small();
+    let payload = 4 * 312 + 100;
+    bytes[payload] ^= 1;
+    let mut reader = StreamReader::new(bytes.as_slice());
+    for _ in 0..3 {
+        reader.take().unwrap();
+    }
+    let error = reader.take().unwrap_err();
+    assert!(matches!(error, StreamError::Checksum { .. }), "{error}");
+}
+
+#[test]
+fn packages_hold_streams() {
+    let mut package = StreamWriter::new(vec![]);
+    let begin = Begin {
+        kind: StreamKind::Package,
+        to_name: b"tank/fs@a".to_vec(),
+        ..Begin::default()
+    };
+    package.begin(begin, b"a list").unwrap();
+    package.end_package().unwrap();
+    let mut bytes = package.output();
+    bytes.extend(small());
+    bytes.extend(small());
+    let mut end = StreamWriter::new(vec![]);
+    end.end_package().unwrap();
+    bytes.extend(end.output());
+    let taken = all(&bytes).unwrap();
+    assert_eq!(taken.len(), 2 + 6 + 6 + 1);
+    assert_eq!(taken[0].payload, b"a list\0\0");
+    assert!(all(&bytes[..bytes.len() - 312]).is_err());
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_end(bytes in proptest::collection::vec(any::<u8>(), 0..2000)) {
+        let _ = all(&bytes);
+    }
+
+    #[test]
+    fn any_record_is_read_as_written(header: [u8; 304], kind in 1u32..11) {
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[..4].copy_from_slice(&kind.to_le_bytes());
+        bytes[8..].copy_from_slice(&header);
+        let record = Record::load(&bytes, Endian::Little).unwrap();
+        let again = Record::load(&record.header(), Endian::Little).unwrap();
+        prop_assert_eq!(record, again);
+    }
+}
