@@ -19,6 +19,7 @@ mod nvlist;
 mod ondisk;
 mod pool;
 mod rpc;
+mod stream;
 mod vdev;
 mod zap;
 mod zap_change;
@@ -63,6 +64,7 @@ pub const TARGETS: &[Target] = &[
     ("removal", ondisk::removal),
     ("rpc", rpc::rpc),
     ("scan", ondisk::scan),
+    ("send_stream", stream::send_stream),
     ("space_map", ondisk::space_map),
     ("system_attributes", file::system_attributes),
     ("uberblock", label::uberblock),

@@ -3,6 +3,7 @@ use millpond_device::DeviceError;
 use millpond_pool::{CreateError, SettingError};
 use millpond_pool::{OpenError, PoolError};
 use millpond_posix::FileError;
+use millpond_send::SendError;
 use millpond_volume::VolumeError;
 use std::path::PathBuf;
 
@@ -117,6 +118,9 @@ pub enum Error {
     /// An error concerning a file.
     #[error(transparent)]
     File(#[from] FileError),
+    /// A snapshot cannot be sent.
+    #[error(transparent)]
+    Send(#[from] SendError),
     /// An error concerning a volume.
     #[error(transparent)]
     Volume(#[from] VolumeError),

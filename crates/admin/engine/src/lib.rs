@@ -12,6 +12,7 @@ mod pool;
 mod properties;
 mod replay;
 mod search;
+mod send;
 mod served;
 mod split;
 mod tx_provider;
@@ -53,11 +54,13 @@ pub use millpond_posix::{
     XattrMode, is_safe_name,
 };
 pub use millpond_scan::{Limits as ScanLimits, References, ScanError, Scanner, references};
+pub use millpond_send::{SendError, SendFlags, SendProgress};
 pub use millpond_vdev::{AllocationClass, VdevType};
 pub use millpond_volume::{Volume, VolumeError, VolumeExtent};
 pub use pool::{Pool, SCAN_FOR_WRITING};
 pub use properties::LiteralProperty;
 pub use search::Search;
+pub use send::SendRequest;
 pub use served::MountSettings;
 pub use split::{HalfError, NewHalf};
 pub use view::{DatasetIter, View};

@@ -18,7 +18,7 @@ pub(crate) fn adopt(dnode: &mut Dnode) -> Result<(), &'static str> {
 ///
 /// # Errors
 /// If there is no conversion for this type. This holds for ZAPs and ACLs, which their owners rewrite whole.
-pub(crate) fn to_native(object_type: ObjectType, bytes: &mut [u8]) -> Result<(), &'static str> {
+pub fn to_native(object_type: ObjectType, bytes: &mut [u8]) -> Result<(), &'static str> {
     match object_type.byteswap() {
         Some(ByteswapClass::U8) => {}
         Some(ByteswapClass::U16) => swap_units(bytes, 2),

@@ -58,6 +58,7 @@ mod tree;
 mod writer;
 
 pub use accounting::{AccountingChange, Owners};
+pub use byteswap::to_native;
 pub use caching::{BlockChoice, Caching, CachingCell, CachingCells};
 pub use clones::is_clonable;
 pub use error::ObjectError;

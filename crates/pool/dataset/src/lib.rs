@@ -30,6 +30,7 @@ pub use directory::Directory;
 pub use error::{DatasetError, KeyRefusal, Refusal};
 pub use heads::head::{DatasetSpace, HeadDataset};
 pub use heads::initializer::{DatasetInitializer, NewContents, NewFileSystem};
+pub use heads::lending::InUse;
 pub use heads::log::{HeadLog, LogTrim, OtherLog, header_words};
 pub use heads::settings::Settings;
 pub use key_ring::KeyRing;

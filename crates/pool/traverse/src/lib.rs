@@ -28,7 +28,7 @@
 //! | `inspect` | parents first | one object, or each dataset pruned by birth |
 //! | destroy | children first | prunes by birth; stops when a time slice ends, resumes from the bookmark |
 //! | scrub, resilver | parents first | prunes by `born_max` and the births of missed writes; collects addresses, then issues them sorted; the bookmark is kept in the pool |
-//! | send (not implemented yet) | parents first | prunes by the birth of the older snapshot; holes and dnodes are visited; the resume token holds the bookmark |
+//! | send | parents first | prunes by the birth of the older snapshot; all holes are visited, each object by itself |
 //! | diff (not implemented yet) | parents first | two snapshots side by side, dnodes only |
 //!
 //! Gang blocks are visited as one block, as the block layer shows them. Without a key, encrypted object sets

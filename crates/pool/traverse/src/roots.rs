@@ -159,7 +159,7 @@ impl<V: Visitor + ?Sized> Traversal<'_, V> {
             let tree = &source.object.tree;
             for id in source.next.max(source.prefetched)..end {
                 source.prefetched = id.saturating_add(1);
-                let At::Pointer(pointer) = source.new.at(source.level, id) else {
+                let At::Pointer(pointer) = source.new.at(source.level, id, false) else {
                     continue;
                 };
                 let is_stored = !pointer.is_hole() && !pointer.is_embedded();

@@ -37,7 +37,8 @@ pub(crate) enum At {
 }
 
 impl Pointers {
-    pub(crate) fn at(&self, level: u8, id: u64) -> At {
+    /// The pointer at a position. `sees_all` is [`Visitor::SEES_ALL_HOLES`](crate::Visitor::SEES_ALL_HOLES).
+    pub(crate) fn at(&self, level: u8, id: u64, sees_all: bool) -> At {
         let pointer = match self {
             Self::None => None,
             Self::Indirect(block, first) => id
@@ -56,7 +57,7 @@ impl Pointers {
             Self::Spill(dnode) => dnode.spill,
         };
         match pointer {
-            Some(pointer) if !pointer.is_hole() || pointer.birth() != Txg(0) => {
+            Some(pointer) if sees_all || !pointer.is_hole() || pointer.birth() != Txg(0) => {
                 At::Pointer(pointer)
             }
             _ => At::Nothing,

@@ -12,7 +12,7 @@ use crate::visitor::{Step, Visit, Visitor, visit_of};
 use millpond_block::{Block, BlockStore};
 use millpond_env::sync::Arc;
 use millpond_env::thread;
-use millpond_ondisk::{BlockPointer, Dnode, ObjectId};
+use millpond_ondisk::{BlockPointer, Dnode, ObjectId, Txg};
 use std::collections::VecDeque;
 use std::ops::ControlFlow::{self, Break, Continue};
 
@@ -327,6 +327,7 @@ impl<'a, V: Visitor + ?Sized> Traversal<'a, V> {
             return true;
         };
         match pointer.is_hole() {
+            true if pointer.birth() == Txg(0) => V::SEES_ALL_HOLES,
             true => pointer.birth() > after,
             false => pointer.allocation_birth() > after,
         }
@@ -350,8 +351,8 @@ impl<'a, V: Visitor + ?Sized> Traversal<'a, V> {
             let id = source.next;
             source.next = source.next.saturating_add(1);
             left -= 1;
-            let old = source.old.at(source.level, id);
-            let mut new = source.new.at(source.level, id);
+            let old = source.old.at(source.level, id, V::SEES_ALL_HOLES);
+            let mut new = source.new.at(source.level, id, V::SEES_ALL_HOLES);
             match (&old, &new) {
                 (At::Nothing, At::Nothing) => continue,
                 (At::Pointer(old), At::Pointer(new)) if old == new => continue,

@@ -155,6 +155,9 @@ pub trait Visitor {
     const READS_DATA: bool = false;
     /// Whether [`Visitor::read`] as provided caches the blocks, and the traversal prefetches those that come next.
     const KEEPS_BLOCKS: bool = true;
+    /// Whether holes without a birth are visited too: those that never had content, and those of pools that do not
+    /// record births of holes. Where older blocks are skipped, they may be newer.
+    const SEES_ALL_HOLES: bool = false;
 
     /// A block that is not a hole; it may be embedded or redacted.
     ///
@@ -162,7 +165,8 @@ pub trait Visitor {
     /// after everything below it, and [`Step::Skip`] is the same as [`Step::Descend`].
     fn visit(&self, block: &Visit<'_, Self>) -> Step;
 
-    /// A hole that was born when its content was freed.
+    /// A hole that was born when its content was freed, or any hole if the visitor has
+    /// [`SEES_ALL_HOLES`](Self::SEES_ALL_HOLES). Its position says how large it is.
     fn hole(&self, block: &Visit<'_, Self>) {}
 
     /// An object, before its blocks. Called again if a traversal resumes inside the object.

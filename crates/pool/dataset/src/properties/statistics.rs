@@ -246,7 +246,10 @@ impl PropertyReader {
         };
         match found {
             None => Ok(None),
-            Some(since) => written::since(&self.pool, dataset.phys(), &since),
+            Some(since) => {
+                let sizes = written::since(&self.pool, dataset.phys(), &since)?;
+                Ok(sizes.map(|sizes| sizes.referenced))
+            }
         }
     }
 

@@ -1,0 +1,56 @@
+//! Why a snapshot cannot be sent.
+
+use millpond_block::BlockError;
+use millpond_dataset::DatasetError;
+use millpond_env::sync::Arc;
+use millpond_object::ObjectError;
+use millpond_ondisk::ObjectId;
+
+/// Why a stream was not written, or not to its end.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum SendError {
+    /// The dataset cannot be read.
+    #[error(transparent)]
+    Dataset(#[from] DatasetError),
+    /// Its object set cannot be read.
+    #[error(transparent)]
+    Object(#[from] ObjectError),
+    /// A block cannot be read. The stream ends before it.
+    #[error(transparent)]
+    Block(#[from] BlockError),
+    /// The reader of the stream is gone, or its device is full.
+    #[error("the stream cannot be written: {0}")]
+    Output(Arc<std::io::Error>),
+    /// An object or block contradicts the object set that holds it.
+    #[error("object {object} cannot be sent: {reason}")]
+    Invalid {
+        /// The object.
+        object: ObjectId,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The older snapshot is not one that the newer one descends from.
+    #[error("not an earlier snapshot from the same fs")]
+    NotEarlier,
+    /// The dataset is encrypted, and its key is not loaded.
+    #[error("dataset key must be loaded")]
+    Locked,
+    /// It has small tables of more than 128 KiB, and large blocks were not permitted.
+    #[error(
+        "source snapshot contains large microzaps, need -L (--large-block) or -w (--raw) to generate stream"
+    )]
+    LargeMicroZap,
+    /// It is no snapshot, and the pool needs the space of what was freed since the send began.
+    #[error("what is sent has changed meanwhile; send a snapshot of it")]
+    Expired,
+    /// The caller cancelled it.
+    #[error("cancelled")]
+    Cancelled,
+}
+
+impl From<std::io::Error> for SendError {
+    fn from(error: std::io::Error) -> Self {
+        Self::Output(Arc::new(error))
+    }
+}

@@ -1,0 +1,156 @@
+//! Sends one snapshot.
+
+use crate::batch::Reader;
+use crate::error::SendError;
+use crate::features::features_of;
+use crate::output::Output;
+use crate::walk::Walk;
+use millpond_dataset::Dataset;
+use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use millpond_env::sync::{Arc, bounded};
+use millpond_env::thread;
+use millpond_object::ObjectSetView;
+use millpond_ondisk::{DslDatasetFlags, Guid, ObjectSetKind, Txg};
+use millpond_stream::{Begin, BeginFlags, StreamWriter};
+use std::io::Write;
+
+/// Batches between the two threads.
+const BATCHES_MAX: usize = 2;
+
+/// How blocks are sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SendFlags {
+    /// Blocks of more than 128 KiB are not split.
+    pub large_blocks: bool,
+    /// Blocks that a pointer holds are sent as such.
+    pub embedded: bool,
+    /// Compressed blocks are sent compressed.
+    pub compressed: bool,
+}
+
+/// The snapshot that the reader of the stream has already, or a bookmark of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Older {
+    /// Its guid.
+    pub guid: Guid,
+    /// When it was created.
+    pub created: Txg,
+    /// Whether it belongs to another dataset, of which this one is a clone.
+    pub is_of_origin: bool,
+}
+
+/// What a send has done, and whether it should end.
+#[derive(Debug, Default)]
+pub struct SendProgress {
+    sent_bytes: AtomicU64,
+    is_cancelled: AtomicBool,
+}
+
+impl SendProgress {
+    /// The bytes of the stream so far.
+    #[must_use]
+    pub fn sent_bytes(&self) -> u64 {
+        self.sent_bytes.load(Ordering::Relaxed)
+    }
+    /// Ends the send soon, with [`SendError::Cancelled`].
+    pub fn cancel(&self) {
+        self.is_cancelled.store(true, Ordering::Relaxed);
+    }
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.is_cancelled.load(Ordering::Relaxed)
+    }
+    pub(crate) fn set_sent(&self, bytes: u64) {
+        self.sent_bytes.store(bytes, Ordering::Relaxed);
+    }
+}
+
+/// Writes the change from `older`, or from nothing, to a snapshot. Returns the length of the stream in bytes.
+///
+/// `set` is the dataset's object set, opened with the key of an encrypted dataset: the stream is not encrypted. `version`
+/// is the version of the file system, `None` for a volume. A head is sent like a snapshot that is called `--head--`.
+///
+/// # Errors
+/// [`SendError`]. What was written then has no end, which its reader notices.
+pub fn send(
+    dataset: &Dataset,
+    set: &Arc<ObjectSetView>,
+    version: Option<u64>,
+    older: Option<Older>,
+    flags: SendFlags,
+    progress: &SendProgress,
+    output: impl Write + Send,
+) -> Result<u64, SendError> {
+    let features = features_of(dataset, set, version, flags)?;
+    let phys = dataset.phys();
+    let to_guid = phys.guid.0;
+    let mut begin_flags = BeginFlags::FREE_RECORDS | BeginFlags::SPILL_BLOCKS;
+    if older.is_some_and(|older| older.is_of_origin) {
+        begin_flags |= BeginFlags::CLONE;
+    }
+    if phys.flags.contains(DslDatasetFlags::CASE_INSENSITIVE) {
+        begin_flags |= BeginFlags::CASE_INSENSITIVE;
+    }
+    let to_name = match dataset.is_snapshot() {
+        true => dataset.name().to_owned(),
+        false => format!("{}@--head--", dataset.name()),
+    };
+    let begin = Begin {
+        features,
+        creation_s: phys.creation_time,
+        object_set_type: match set.kind() {
+            ObjectSetKind::FileSystem => 2,
+            ObjectSetKind::Volume => 3,
+            _ => 4,
+        },
+        flags: begin_flags,
+        to_guid,
+        from_guid: older.map_or(0, |older| older.guid.0),
+        to_name: to_name.into_bytes(),
+        ..Begin::default()
+    };
+    let mut stream = StreamWriter::new(output);
+    stream.begin(begin, &[])?;
+    let mut reader = Reader {
+        store: set.store(),
+        key: set.key(),
+        stream,
+        progress,
+    };
+    let from = older.map_or(Txg(0), |older| older.created);
+    if thread::is_alone() {
+        let mut outcome = Ok(());
+        let mut pass_on = |batch: Vec<_>| {
+            outcome = reader.write(batch);
+            outcome.is_ok()
+        };
+        let output = Output::new(to_guid, features, &mut pass_on);
+        let walked = Walk::new(set, from, progress, output).run();
+        outcome.and(walked)?;
+    } else {
+        let (sender, receiver) = bounded::<Vec<_>>(BATCHES_MAX);
+        thread::scope(|scope| {
+            let reader = &mut reader;
+            let writing = scope.spawn(move || {
+                while let Ok(batch) = receiver.recv() {
+                    reader.write(batch)?;
+                }
+                Ok(())
+            });
+            let mut pass_on = move |batch: Vec<_>| sender.send(batch).is_ok();
+            let output = Output::new(to_guid, features, &mut pass_on);
+            let walked = Walk::new(set, from, progress, output).run();
+            // Ends the other thread.
+            drop(pass_on);
+            let written = writing.join();
+            let written: Result<(), SendError> =
+                written.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            // The walk stops where the writing failed, without an error of its own.
+            written.and(walked)
+        })?;
+    }
+    let mut stream = reader.stream;
+    stream.end(to_guid)?;
+    stream.flush()?;
+    progress.set_sent(stream.written_bytes());
+    Ok(stream.written_bytes())
+}

@@ -1,0 +1,448 @@
+//! Walks an object set and makes records of what it finds.
+
+use crate::batch::{Part, SMALL_BLOCK_BYTES};
+use crate::error::SendError;
+use crate::output::Output;
+use crate::send::SendProgress;
+use millpond_block::BlockAddress;
+use millpond_env::sync::Arc;
+use millpond_object::{ObjectSetView, to_native};
+use millpond_ondisk::{
+    BlockId, BlockPointer, ChecksumKind, CompressionKind, Dnode, EmbeddedKind, Endian, Level,
+    ObjectId, SPILL_BLOCK_ID, Txg,
+};
+use millpond_stream::{
+    ObjectRecord, Record, RecordFlags, Spill, StreamFeatures, TO_THE_END, Write, WriteEmbedded,
+};
+use millpond_traverse::{Fault, Object, Order, Step, Traversal, Tree, Visit, Visitor};
+use std::cell::RefCell;
+
+/// Objects from here on are those of the space accounting, which no stream has.
+const OBJECTS_END: u64 = 1 << 48;
+/// Slots of a dnode block.
+const SLOTS: u64 = 32;
+
+/// A walk over an object set.
+pub(crate) struct Walk<'a> {
+    set: &'a Arc<ObjectSetView>,
+    /// Blocks born up to then are not sent.
+    from: Txg,
+    progress: &'a SendProgress,
+    state: RefCell<State<'a>>,
+}
+
+struct State<'a> {
+    output: Output<'a>,
+    /// The next slot of the dnode block whose objects come, and the end of the block.
+    slots: Option<(u64, u64)>,
+    failure: Option<SendError>,
+}
+
+impl<'a> Walk<'a> {
+    pub(crate) fn new(
+        set: &'a Arc<ObjectSetView>,
+        from: Txg,
+        progress: &'a SendProgress,
+        output: Output<'a>,
+    ) -> Self {
+        let state = State {
+            output,
+            slots: None,
+            failure: None,
+        };
+        Self {
+            set,
+            from,
+            progress,
+            state: RefCell::new(state),
+        }
+    }
+
+    /// Walks to the end, or until something fails, or nothing more is wanted.
+    pub(crate) fn run(self) -> Result<(), SendError> {
+        Traversal::new(self.set.store(), &Objects(&self)).run_in_order(
+            self.tree(),
+            Order::ParentsFirst,
+            None,
+        );
+        let mut state = self.state.into_inner();
+        if let Some(failure) = state.failure {
+            return Err(failure);
+        }
+        if self.progress.is_cancelled() {
+            return Err(SendError::Cancelled);
+        }
+        if self.set.store().has_expired() {
+            return Err(SendError::Expired);
+        }
+        end_slots(&mut state);
+        state.output.finish();
+        Ok(())
+    }
+
+    fn tree(&self) -> Tree<()> {
+        Tree {
+            born_after: (self.from > Txg(0)).then_some(self.from),
+            key: self.set.key().cloned(),
+            ..Tree::new(self.set.dataset(), *self.set.root(), ())
+        }
+    }
+
+    fn is_new(&self, pointer: &BlockPointer) -> bool {
+        pointer.birth() > self.from
+    }
+
+    /// How to go on after a step that may have failed.
+    fn after(&self, done: Result<(), SendError>, otherwise: Step) -> Step {
+        let mut state = self.state.borrow_mut();
+        match done {
+            Ok(()) if state.output.is_wanted() && !self.progress.is_cancelled() => otherwise,
+            Ok(()) => Step::Stop,
+            Err(error) => {
+                state.failure.get_or_insert(error);
+                Step::Stop
+            }
+        }
+    }
+
+    fn fail(&self, object: ObjectId, fault: Fault) -> Step {
+        let error = match fault {
+            Fault::Read(error) => SendError::Block(error),
+            fault => SendError::Invalid {
+                object,
+                reason: fault.to_string(),
+            },
+        };
+        self.after(Err(error), Step::Stop)
+    }
+
+    /// The objects of a dnode block come next.
+    fn begin_slots(&self, block: BlockId) {
+        let mut state = self.state.borrow_mut();
+        end_slots(&mut state);
+        let first = block.0.saturating_mul(SLOTS);
+        // Slot 0 is not one of an object.
+        state.slots = Some((first.max(1), first.saturating_add(SLOTS)));
+    }
+
+    /// No object of a range exists.
+    fn free_objects(&self, first: u64, count: u64) {
+        let mut state = self.state.borrow_mut();
+        end_slots(&mut state);
+        let blocks = self.set.phys().meta_dnode.block_id_max.0.saturating_add(1);
+        let end = first
+            .saturating_add(count)
+            .min(blocks.saturating_mul(SLOTS));
+        let first = first.max(1);
+        state.output.free_objects(first, end.saturating_sub(first));
+    }
+
+    /// An object and its blocks.
+    fn object(&self, id: ObjectId, dnode: &Arc<Dnode>) -> Result<(), SendError> {
+        let modified = self.begin_object(id, dnode)?;
+        Traversal::new(self.set.store(), &Blocks { walk: self, dnode }).run_object(
+            self.tree(),
+            id,
+            dnode,
+        );
+        if let Some(pointer) = modified {
+            self.spill(id, dnode, &pointer, 0);
+        }
+        Ok(())
+    }
+
+    /// Writes the records before an object's blocks. Returns its spill block, if it comes after them.
+    fn begin_object(&self, id: ObjectId, dnode: &Dnode) -> Result<Option<BlockPointer>, SendError> {
+        let mut bonus = dnode.bonus.clone();
+        if dnode.endian == Endian::Big {
+            let native = to_native(dnode.bonus_type, &mut bonus);
+            native.map_err(|reason| SendError::Invalid {
+                object: id,
+                reason: reason.to_owned(),
+            })?;
+        }
+        let bonus_bytes = u32::try_from(bonus.len()).unwrap_or(u32::MAX);
+        bonus.resize(bonus.len().next_multiple_of(8), 0);
+        let block_bytes = dnode.data_block_bytes();
+        let spill = dnode.spill.filter(|pointer| !pointer.is_hole());
+        {
+            let state = &mut *self.state.borrow_mut();
+            if let Some((next, _)) = &mut state.slots {
+                let free = id.0.saturating_sub(*next);
+                state.output.free_objects(*next, free);
+                *next = id.0.saturating_add(dnode.slots());
+            }
+            let output = &mut state.output;
+            let most = match output.features.has(StreamFeatures::LARGE_BLOCKS) {
+                true => u64::MAX,
+                false => SMALL_BLOCK_BYTES,
+            };
+            let record = ObjectRecord {
+                object: id.0,
+                object_type: dnode.object_type.0.into(),
+                bonus_type: dnode.bonus_type.0.into(),
+                block_bytes: u32::try_from(block_bytes.min(most)).unwrap_or(u32::MAX),
+                bonus_bytes,
+                checksum: dnode.checksum,
+                compression: dnode.compression,
+                slots: u8::try_from(dnode.slots()).unwrap_or(u8::MAX),
+                flags: spill.map_or(0, |_| RecordFlags::OBJECT_SPILL),
+                to_guid: output.to_guid,
+                ..ObjectRecord::default()
+            };
+            output.record(Record::Object(record), bonus);
+            let end = (dnode.block_id_max.0)
+                .saturating_add(1)
+                .saturating_mul(block_bytes);
+            output.free(id.0, end, TO_THE_END);
+        }
+        match spill {
+            Some(pointer) if !self.is_new(&pointer) => {
+                self.spill(id, dnode, &pointer, RecordFlags::SPILL_UNMODIFIED);
+                Ok(None)
+            }
+            spill => Ok(spill),
+        }
+    }
+
+    fn address(&self, object: ObjectId, block: BlockId) -> BlockAddress {
+        BlockAddress {
+            dataset: self.set.dataset(),
+            object,
+            level: Level(0),
+            block,
+        }
+    }
+
+    fn spill(&self, id: ObjectId, dnode: &Dnode, pointer: &BlockPointer, flags: u8) {
+        let output = &mut self.state.borrow_mut().output;
+        if pointer.embedded_kind() == Some(EmbeddedKind::Data) && takes_embedded(output, pointer) {
+            // It lies two blocks before the object's first.
+            let offset = dnode.data_block_bytes().wrapping_mul(2).wrapping_neg();
+            return embedded(output, id, offset, pointer.lsize_bytes(), pointer);
+        }
+        let spill = Spill {
+            object: id.0,
+            length: pointer.lsize_bytes(),
+            to_guid: output.to_guid,
+            flags,
+            ..Spill::default()
+        };
+        let part = Part::Spill(spill, pointer.object_type());
+        output.block(pointer, self.address(id, SPILL_BLOCK_ID), part);
+    }
+
+    /// A data block.
+    fn block(&self, id: ObjectId, dnode: &Dnode, block: BlockId, pointer: &BlockPointer) {
+        let output = &mut self.state.borrow_mut().output;
+        let block_bytes = dnode.data_block_bytes();
+        let offset = block.0.saturating_mul(block_bytes);
+        match pointer.embedded_kind() {
+            Some(EmbeddedKind::Redacted) => return output.redact(id.0, offset, block_bytes),
+            Some(EmbeddedKind::Data) if takes_embedded(output, pointer) => {
+                return embedded(output, id, offset, block_bytes, pointer);
+            }
+            _ => {}
+        }
+        let write = Write {
+            object: id.0,
+            object_type: dnode.object_type.0.into(),
+            offset,
+            logical_bytes: block_bytes,
+            to_guid: output.to_guid,
+            checksum: ChecksumKind::Off as u8,
+            ..Write::default()
+        };
+        let is_large = block_bytes > SMALL_BLOCK_BYTES;
+        let part = if is_large && !output.features.has(StreamFeatures::LARGE_BLOCKS) {
+            Part::Split(write)
+        } else if pointer.is_embedded() || pointer.has_crypt_bit() {
+            Part::Plain(write)
+        } else {
+            let write = with_key(write, pointer);
+            let compression = pointer.compression();
+            let is_compressed = compression.is_some_and(|kind| kind != CompressionKind::Off);
+            let is_sent_compressed = output.features.has(StreamFeatures::COMPRESSED)
+                && is_compressed
+                && !dnode.object_type.is_metadata()
+                && pointer.endian() == Endian::Little;
+            match is_sent_compressed {
+                true => Part::Stored(Write {
+                    compression: compression.map_or(0, |kind| kind.number()),
+                    compressed_bytes: pointer.psize_bytes(),
+                    ..write
+                }),
+                false => Part::Plain(write),
+            }
+        };
+        output.block(pointer, self.address(id, block), part);
+    }
+
+    /// A hole of any level.
+    fn hole(&self, id: ObjectId, dnode: &Dnode, level: Level, block: BlockId) {
+        let shift = dnode.pointers_shift().saturating_mul(level.0.into());
+        let first = u128::from(block.0) << shift.min(64);
+        let is_past = first > u128::from(dnode.block_id_max.0);
+        if is_past && !dnode.object_type.is_metadata() {
+            return;
+        }
+        let block_bytes = u128::from(dnode.data_block_bytes());
+        let Ok(offset) = u64::try_from(first.saturating_mul(block_bytes)) else {
+            return;
+        };
+        let length = block_bytes << shift.min(64);
+        let length = u64::try_from(length).unwrap_or(TO_THE_END);
+        self.state.borrow_mut().output.free(id.0, offset, length);
+    }
+}
+
+/// Ends the dnode block whose objects came.
+fn end_slots(state: &mut State<'_>) {
+    if let Some((next, end)) = state.slots.take() {
+        state.output.free_objects(next, end.saturating_sub(next));
+    }
+}
+
+/// Whether the reader of the stream takes an embedded block as it is.
+fn takes_embedded(output: &Output<'_>, pointer: &BlockPointer) -> bool {
+    let features = output.features;
+    let is_known = match pointer.compression() {
+        Some(CompressionKind::Lz4) => features.has(StreamFeatures::LZ4),
+        Some(CompressionKind::Zstd) => features.has(StreamFeatures::ZSTD),
+        Some(_) => true,
+        None => false,
+    };
+    features.has(StreamFeatures::EMBEDDED) && is_known
+}
+
+fn embedded(
+    output: &mut Output<'_>,
+    id: ObjectId,
+    offset: u64,
+    length: u64,
+    pointer: &BlockPointer,
+) {
+    let Some(stored) = pointer.embedded_payload() else {
+        return;
+    };
+    let mut payload = stored.as_bytes().to_vec();
+    let record = WriteEmbedded {
+        object: id.0,
+        offset,
+        length,
+        to_guid: output.to_guid,
+        compression: pointer.compression().map_or(0, |kind| kind.number()),
+        kind: 0,
+        logical_bytes: u32::try_from(pointer.lsize_bytes()).unwrap_or(u32::MAX),
+        stored_bytes: u32::try_from(payload.len()).unwrap_or(u32::MAX),
+    };
+    payload.resize(payload.len().next_multiple_of(8), 0);
+    output.record(Record::WriteEmbedded(record), payload);
+}
+
+/// What the pointer says of the block. Readers ignore it, but OpenZFS sends it.
+fn with_key(write: Write, pointer: &BlockPointer) -> Write {
+    let checksum = pointer.checksum_kind().unwrap_or(ChecksumKind::Off);
+    let is_strong = matches!(
+        checksum,
+        ChecksumKind::Sha256
+            | ChecksumKind::Sha512
+            | ChecksumKind::Skein
+            | ChecksumKind::Edonr
+            | ChecksumKind::Blake3
+    );
+    let sectors = |bytes: u64| (bytes / 512).saturating_sub(1) & 0xffff;
+    let compression = pointer.compression().map_or(0, |kind| kind.number().into());
+    Write {
+        checksum: checksum as u8,
+        flags: if is_strong {
+            RecordFlags::DEDUP_CHECKSUM
+        } else {
+            0
+        },
+        key: pointer.checksum_words(),
+        key_properties: sectors(pointer.lsize_bytes())
+            | sectors(pointer.psize_bytes()) << 16
+            | compression << 32,
+        ..write
+    }
+}
+
+/// Visits the dnodes.
+struct Objects<'w, 'a>(&'w Walk<'a>);
+
+impl Visitor for Objects<'_, '_> {
+    type Tree = ();
+    type Object = ();
+    const SEES_ALL_HOLES: bool = true;
+
+    fn visit(&self, block: &Visit<'_, Self>) -> Step {
+        if !block.is_root() && !self.0.is_new(block.pointer) {
+            return Step::Skip;
+        }
+        if !block.is_root() && block.level == Level(0) {
+            self.0.begin_slots(block.id);
+        }
+        self.0.after(Ok(()), Step::Descend)
+    }
+
+    fn hole(&self, block: &Visit<'_, Self>) {
+        let shift = (block.object.pointers_shift()).saturating_mul(block.level.0.into());
+        let count = SLOTS.checked_shl(shift).unwrap_or(u64::MAX);
+        let first = u64::try_from(u128::from(block.id.0).saturating_mul(count.into()));
+        self.0.free_objects(first.unwrap_or(u64::MAX), count);
+    }
+
+    fn object(&self, object: &Object<Self>) -> Step {
+        match &object.new {
+            _ if object.id == ObjectId(0) => Step::Descend,
+            Some(dnode) if object.id.0 < OBJECTS_END => {
+                let sent = self.0.object(object.id, dnode);
+                self.0.after(sent, Step::Skip)
+            }
+            _ => Step::Skip,
+        }
+    }
+
+    fn fault(&self, block: &Visit<'_, Self>, fault: Fault) -> Step {
+        self.0.fail(block.object.id, fault)
+    }
+}
+
+/// Visits the blocks of an object.
+struct Blocks<'w, 'a> {
+    walk: &'w Walk<'a>,
+    dnode: &'w Arc<Dnode>,
+}
+
+impl Visitor for Blocks<'_, '_> {
+    type Tree = ();
+    type Object = ();
+    const SEES_ALL_HOLES: bool = true;
+
+    fn visit(&self, block: &Visit<'_, Self>) -> Step {
+        if block.is_spill() || !self.walk.is_new(block.pointer) {
+            return Step::Skip;
+        }
+        if block.level > Level(0) {
+            return self.walk.after(Ok(()), Step::Descend);
+        }
+        if let Some(reason) = block.contradiction() {
+            return self.fault(block, Fault::Contradiction(reason));
+        }
+        let (id, dnode) = (block.object.id, self.dnode);
+        self.walk.block(id, dnode, block.id, block.pointer);
+        self.walk.after(Ok(()), Step::Skip)
+    }
+
+    fn hole(&self, block: &Visit<'_, Self>) {
+        if !block.is_spill() {
+            let (id, dnode) = (block.object.id, self.dnode);
+            self.walk.hole(id, dnode, block.level, block.id);
+        }
+    }
+
+    fn fault(&self, block: &Visit<'_, Self>, fault: Fault) -> Step {
+        self.walk.fail(block.object.id, fault)
+    }
+}

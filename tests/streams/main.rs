@@ -1,0 +1,157 @@
+//! Send streams of golden pools, byte for byte.
+//!
+//! Each case with a `STREAMS.json` holds streams that OpenZFS sent, and the pool that they were sent from. All are read
+//! here, and those whose options are offered are sent again.
+#![forbid(unsafe_code)]
+
+use anyhow::{Context, Result, anyhow, bail};
+use millpond_engine::{OpenOptions, Search, SendFlags, SendProgress, SendRequest, View};
+use millpond_stream::{StreamReader, Taken};
+use millpond_tests::runner::{self, Outcome, Trial};
+use millpond_tests::{images, record};
+use std::path::Path;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    runner::main(trials())
+}
+
+struct Stream {
+    file: String,
+    command: String,
+}
+
+fn streams(folder: &Path) -> Result<Vec<Stream>> {
+    let list: serde_json::Value =
+        serde_json::from_slice(&images::read_file(folder, "STREAMS.json")?)?;
+    let list = list.as_array().context("STREAMS.json is no list")?;
+    let text = |one: &serde_json::Value, key: &str| {
+        let found = one.get(key).and_then(|value| value.as_str());
+        found.map(str::to_owned).ok_or_else(|| anyhow!("no {key}"))
+    };
+    list.iter()
+        .map(|one| {
+            Ok(Stream {
+                file: text(one, "stream")?,
+                command: text(one, "command")?,
+            })
+        })
+        .collect()
+}
+
+fn trials() -> Result<Vec<Trial>> {
+    let set = images::golden_set()?;
+    let mut trials = vec![];
+    for case in images::cases(&set.folder)? {
+        let folder = set.folder.join(&case);
+        if !folder.join("STREAMS.json").is_file() {
+            continue;
+        }
+        for stream in streams(&folder)? {
+            let folder = folder.clone();
+            let name = stream.file.trim_end_matches(".zsend.zst").to_owned();
+            trials.push(Trial {
+                name: format!("{case}::{name}"),
+                run: Box::new(move || {
+                    let outcome = compared(&folder, &stream);
+                    outcome.unwrap_or_else(|error| Outcome::Failed(format!("{error:#}")))
+                }),
+            });
+        }
+    }
+    println!("{}: {} streams", set.description, trials.len());
+    Ok(trials)
+}
+
+/// The options of a recorded command; `None` if one of them is not offered.
+fn request_of(command: &str) -> Option<SendRequest> {
+    let mut words = command.strip_prefix("zfs send ")?.split(' ').peekable();
+    let mut flags = SendFlags::default();
+    let mut from = None;
+    while let Some(word) = words.next_if(|word| word.starts_with('-')) {
+        match word {
+            "-L" => flags.large_blocks = true,
+            "-c" => flags.compressed = true,
+            "-e" => flags.embedded = true,
+            // Of a dataset that is not encrypted.
+            "-w" => {
+                flags = SendFlags {
+                    large_blocks: true,
+                    embedded: true,
+                    compressed: true,
+                }
+            }
+            "-i" => from = Some(words.next()?.to_owned()),
+            _ => return None,
+        }
+    }
+    let name = words.next()?.to_owned();
+    let dataset = name.split('@').next()?;
+    let from = from.map(|from| match from.starts_with(['@', '#']) {
+        true => format!("{dataset}{from}"),
+        false => from,
+    });
+    Some(SendRequest { name, from, flags })
+}
+
+fn records(bytes: &[u8]) -> Result<Vec<Taken>> {
+    let mut reader = StreamReader::new(bytes);
+    let mut records = vec![];
+    while let Some(taken) = reader.take()? {
+        records.push(taken);
+    }
+    Ok(records)
+}
+
+/// The first record that differs.
+fn first_difference(theirs: &[Taken], ours: &[Taken]) -> String {
+    for (number, (their, our)) in theirs.iter().zip(ours).enumerate() {
+        if (&their.record, &their.payload) != (&our.record, &our.payload) {
+            return format!(
+                "record {number}:\n  theirs {:?} with {} bytes\n  ours   {:?} with {} bytes",
+                their.record,
+                their.payload.len(),
+                our.record,
+                our.payload.len()
+            );
+        }
+    }
+    format!("theirs has {} records, ours {}", theirs.len(), ours.len())
+}
+
+fn compared(folder: &Path, stream: &Stream) -> Result<Outcome> {
+    let theirs = images::read_file(folder, stream.file.trim_end_matches(".zst"))?;
+    let their_records = records(&theirs)?;
+    let Some(request) = request_of(&stream.command) else {
+        let note = format!("{} records read; not sent yet", their_records.len());
+        return Ok(Outcome::PassedOver(note));
+    };
+    let record = record::load(folder)?;
+    let mut present = vec![];
+    for image in &record.images {
+        let packed = folder.join(&image.file);
+        let path = images::unpacked(&packed, &image.sha256, image.size_bytes)?;
+        present.push((image.file.trim_end_matches(".zst").to_owned(), path));
+    }
+    let disks = images::gather("streams", &present)?;
+    let pools = Search::new([disks.folder.clone()]).pools();
+    let [candidate] = pools.as_slice() else {
+        bail!("{} pools are found", pools.len());
+    };
+    let view = View::open_candidate(candidate, &OpenOptions::default())?;
+    for (dataset, key) in &record.keys {
+        view.load_key(dataset, &key.bytes)?;
+    }
+    let is_raw = stream.command.contains(" -w ");
+    if is_raw && view.dataset(&request.name)?.inner().is_encrypted()? {
+        return Ok(Outcome::PassedOver("raw streams are not sent yet".into()));
+    }
+    let mut ours = vec![];
+    let length = view.send(&request, &SendProgress::default(), &mut ours)?;
+    anyhow::ensure!(length == ours.len() as u64, "{length} bytes are said");
+    if ours == theirs {
+        return Ok(Outcome::Passed(format!("{} records", their_records.len())));
+    }
+    let difference = first_difference(&their_records, &records(&ours)?);
+    Ok(Outcome::Failed(difference))
+}
