@@ -3,7 +3,7 @@
 
 use crate::attach::{attach, fail, finish, lived, slices};
 use crate::{Rig, run_script};
-use millpond_engine::{AttachKind, DraidShape, Pool, PoolBuilder, ResilverKind};
+use millpond_engine::{AttachKind, DraidShape, Pool, PoolBuilder, ResilverKind, open_device};
 use millpond_tests::leaves;
 use millpond_tests::oracle::kernel::{self, Release};
 use millpond_tests::workload::Life;
@@ -80,9 +80,17 @@ fn to_and_fro(release: Release) {
         rig.judge(name);
         let pool = rig.open(name);
         life.steps(&pool, 20);
-        if ["helped", "theirs"].contains(name) {
+        let faulted = match *name {
+            "helped" => Some(&images[1]),
+            "theirs" => Some(&images[16]),
+            _ => None,
+        };
+        if let Some(child) = faulted {
             assert_eq!(pool.inner().free_spare_at(SPARE).unwrap(), None, "{name}");
             // The spare goes when its child works again.
+            let device = open_device(child).unwrap().device;
+            let online = (pool.inner()).online_leaf(leaves::on(&pool, child), Some(&device));
+            online.unwrap();
             pool.inner().clear_leaves(None);
             pool.sync().unwrap();
             pool.inner().start_resilver().unwrap();

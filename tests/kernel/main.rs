@@ -20,6 +20,7 @@ mod rich;
 #[path = "../writing/rig.rs"]
 mod rig;
 mod scan;
+mod send;
 mod states;
 
 use millpond_engine::{

@@ -5,12 +5,14 @@ use crate::mounts::Follow;
 use millpond_control::{
     About, ChangeError, ChangeFailure, Changed, ControlError, DatasetInfo, DatasetQuery, Event,
     Failure, ImportError, ImportRequest, Imported, Item, KeyProblem, NewPoolRequest, PoolChange,
-    Reply, Request, Service, TunableInfo, Value,
+    Reply, Request, SendProblem, Service, TunableInfo, Value,
 };
 use millpond_engine::{DatasetError, Error, HistoryCommand, Refusal};
 use millpond_env::{Env, Tunable};
 use millpond_rpc::Caller;
 use millpond_service::{ImportedPool, Open, arc_info, device_facts, read_key_file};
+use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
 /// Handles all requests to a daemon.
@@ -61,6 +63,7 @@ impl Service for RequestHandler<'_> {
                 only_check,
             } => Reply::LoadKey(load_key(self.daemon, dataset, key.bytes(), *only_check)?),
             Request::UnloadKey { dataset } => Reply::UnloadKey(unload_key(self.daemon, dataset)?),
+            Request::SendEstimate { request } => Reply::SendEstimate(pools.send_estimate(request)?),
             Request::Events { after } => Reply::Events(self.events(*after)),
             Request::ClearEvents {} => Reply::ClearEvents(self.clear_events()),
             Request::About {} => Reply::About(About {
@@ -73,10 +76,28 @@ impl Service for RequestHandler<'_> {
             Request::SetTunable { name, value } => {
                 Reply::SetTunable(set_tunable(&self.daemon.env, name, *value)?)
             }
-            Request::Datasets { .. } | Request::History { .. } => {
+            Request::Send { .. } | Request::Datasets { .. } | Request::History { .. } => {
                 return Err(Failure::other_reply());
             }
         })
+    }
+
+    fn transfer(
+        &self,
+        request: &Request,
+        descriptor: OwnedFd,
+        is_abandoned: &(dyn Fn() -> bool + Sync),
+    ) -> Result<Reply, Failure> {
+        let Request::Send { request } = request else {
+            return Err(Failure::other_reply());
+        };
+        let mounts = self.daemon.mounts.list();
+        if mounts.iter().any(|mount| mount.dataset == request.name) {
+            return Err(SendProblem::Mounted.into());
+        }
+        let output = File::from(descriptor);
+        let sent = self.daemon.pools.send(request, output, is_abandoned)?;
+        Ok(Reply::Send(sent))
     }
 
     fn stream(

@@ -1,7 +1,8 @@
 //! The table of all `zfs` sub-commands with their options and usage.
 
 use super::{
-    create, destroy, get, heads, keys, list, mount, project, set, snapshots, space, upgrade, usage,
+    create, destroy, get, heads, keys, list, mount, project, send, set, snapshots, space, upgrade,
+    usage,
 };
 use crate::command::{Command, Parsed, Run, built, letters, long, not_built, with_longs};
 use crate::session::Failure;
@@ -120,36 +121,29 @@ pub const COMMANDS: &[Command] = &[
         run: Run::NotBuilt(|parsed| unless_all(parsed, "missing filesystem argument")),
         ..not_built("unshare", letters("a"), &[])
     },
-    Command {
-        run: Run::NotBuilt(
-            |parsed| match parsed.options.iter().any(|(o, _)| o == "t") {
-                true => Ok(()),
-                false => at_least_one(parsed, "missing snapshot argument"),
-            },
+    built(
+        "send",
+        with_longs(
+            "DLPRSVbcehi:I:nd:pst:vwX:",
+            &[
+                long("replicate", "R"),
+                long("skip-missing", "s"),
+                long("props", "p"),
+                long("parsable", "P"),
+                long("verbose", "v"),
+                long("large-block", "L"),
+                long("embed", "e"),
+                long("compressed", "c"),
+                long("raw", "w"),
+                long("backup", "b"),
+                long("holds", "h"),
+                long("saved", "S"),
+                long("dryrun", "n"),
+            ],
         ),
-        ..not_built(
-            "send",
-            with_longs(
-                "DLPRSVbcehi:I:nd:pst:vwX:",
-                &[
-                    long("replicate", "R"),
-                    long("skip-missing", "s"),
-                    long("props", "p"),
-                    long("parsable", "P"),
-                    long("verbose", "v"),
-                    long("large-block", "L"),
-                    long("embed", "e"),
-                    long("compressed", "c"),
-                    long("raw", "w"),
-                    long("backup", "b"),
-                    long("holds", "h"),
-                    long("saved", "S"),
-                    long("dryrun", "n"),
-                ],
-            ),
-            &[],
-        )
-    },
+        &[],
+        send::run,
+    ),
     Command {
         aliases: &["recv"],
         ..not_built(

@@ -16,6 +16,7 @@ mod mount;
 mod names;
 mod order;
 mod project;
+mod send;
 mod set;
 mod shown;
 mod snapshots;

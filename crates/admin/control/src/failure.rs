@@ -2,6 +2,7 @@
 
 use crate::{
     ChangeError, ChangeFailure, ControlError, DeviceProblem, ImportError, KeyProblem, MountProblem,
+    SendProblem,
 };
 
 /// Where unmounting stopped, and why.
@@ -27,6 +28,8 @@ pub enum Failure {
     Unmount(UnmountFailure),
     /// A key was not loaded or unloaded.
     Key(KeyProblem),
+    /// A stream was not sent.
+    Send(SendProblem),
     /// There is no answer; the text says why.
     Call(String),
 }
@@ -115,4 +118,5 @@ kinds! {
         denied (String::new(), MountProblem::Denied),
         otherwise |text| (String::new(), MountProblem::Failed(text));
     Key(KeyProblem): denied Self::Denied, otherwise Self::Text;
+    Send(SendProblem): denied Self::Denied, otherwise Self::Failed;
 }

@@ -24,6 +24,7 @@ pub mod properties;
 mod request;
 mod scan;
 mod secret;
+mod send;
 mod tunable;
 mod value;
 mod vdev;
@@ -58,6 +59,7 @@ pub use scan::{
     ScanFunction, ScanInfo,
 };
 pub use secret::{KEY_BYTES_MAX, Secret};
+pub use send::{SendProblem, SendStream};
 pub use tunable::TunableInfo;
 pub use value::{Property, Source, Value};
 pub use vdev::{ActivityState, IoCounters, SpareUse, VdevActivity, VdevClass, VdevInfo, VdevKind};

@@ -9,7 +9,7 @@ use crate::{
     DeviceFacts, DeviceProblem, Event, Failure, HistoryRecord, ImportError, ImportRequest,
     ImportablePool, Imported, KeyProblem, MountInfo, MountProblem, MountRequest, NewDevices,
     NewPoolRequest, OwnerKind, OwnerSpace, PoolChange, PoolInfo, Property, SearchPaths, Secret,
-    TunableInfo, UnmountFailure,
+    SendProblem, SendStream, TunableInfo, UnmountFailure,
 };
 
 /// Who may make a request.
@@ -172,6 +172,21 @@ macro_rules! requests {
             /// A failure of the request's kind; [`Failure::Call`] if there is no answer.
             fn call(&self, request: &Request) -> Result<Reply, Failure>;
 
+            /// Answers a request that comes with a descriptor to write to. `is_abandoned` says whether the caller is gone:
+            /// then nothing more should be written.
+            ///
+            /// # Errors
+            /// As [`Service::call`].
+            fn transfer(
+                &self,
+                request: &Request,
+                descriptor: std::os::fd::OwnedFd,
+                is_abandoned: &(dyn Fn() -> bool + Sync),
+            ) -> Result<Reply, Failure> {
+                let _ = (request, descriptor, is_abandoned);
+                Err(Failure::needs_daemon())
+            }
+
             /// Calls `each` with every reply to a request, one at a time, so that they need not be in memory
             /// together. Stops at the first error of `each` and returns it.
             ///
@@ -273,6 +288,12 @@ requests! {
             -> (), Key(KeyProblem), Owner;
         /// Unloads the key of an encryption root.
         UnloadKey, "org.millpond.UnloadKey", unload_key(dataset: String as &str) -> (), Key(KeyProblem), Owner;
+        /// Writes a send stream, and returns its length in bytes when all of it is written. Answered by
+        /// [`Service::transfer`] only, to the descriptor that comes with the request.
+        Send, "org.millpond.Send", send(request: SendStream as &SendStream) -> u64, Send(SendProblem), Owner;
+        /// The length of a send stream in bytes, roughly; `None` if it cannot be told before the stream is written.
+        SendEstimate, "org.millpond.SendEstimate", send_estimate(request: SendStream as &SendStream)
+            -> Option<u64>, Send(SendProblem), Owner;
         /// The events after number `after`, oldest first; 0 for all events kept.
         Events, "org.millpond.Events", events(after: u64 as u64) -> Vec<Event>, Control(ControlError), Owner;
         /// Deletes all events and returns their count.

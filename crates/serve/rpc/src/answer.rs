@@ -20,6 +20,14 @@ pub fn answer(out: &mut Outbox<'_>, service: &dyn Service, request: &Request) {
     }
 }
 
+/// Puts the outcome of a request that was answered already into `out`.
+pub fn answer_with(out: &mut Outbox<'_>, outcome: Result<Reply, Failure>) {
+    if let Err(text) = put(out, false, outcome) {
+        out.clear();
+        refuse(out, Failure::Call(text));
+    }
+}
+
 /// Puts a failure into `out`.
 pub fn refuse(out: &mut Outbox<'_>, failure: Failure) {
     if put(out, false, Err::<Reply, _>(failure)).is_err() {

@@ -1,14 +1,16 @@
 //! The client side of a connection.
 
+use crate::connection::send_with_descriptor;
 use crate::message::decode_reply;
 use crate::server::Caller;
-use crate::stream::{Messages, StreamError};
+use crate::stream::{Messages, StreamError, encode};
 use millpond_control::{
     ControlError, Failure, Item, MountProblem, Reply, Request, Rights, Service,
 };
 use millpond_env::rank;
 use millpond_env::sync::Mutex;
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
@@ -120,6 +122,26 @@ impl Service for Client {
         outcome.map_err(|failure| named(request, failure))
     }
 
+    fn transfer(
+        &self,
+        request: &Request,
+        descriptor: OwnedFd,
+        _: &(dyn Fn() -> bool + Sync),
+    ) -> Result<Reply, Failure> {
+        let mut messages = self.messages.lock();
+        let sent = send_with(&mut messages, request, descriptor);
+        let reply = match (messages.read(), sent) {
+            (Ok(Some(bytes)), _) => decode_reply(&bytes),
+            (_, Err(error)) | (Err(error), _) => Err(error),
+            (Ok(None), Ok(())) => Err(StreamError::CutOff),
+        };
+        let reply = reply.map_err(no_answer)?;
+        match reply.failure {
+            Some(failure) => Err(failure_of(failure)),
+            None => request.decode_reply(reply.value).map_err(no_answer),
+        }
+    }
+
     fn stream(
         &self,
         request: &Request,
@@ -131,6 +153,17 @@ impl Service for Client {
             Ok(())
         })
     }
+}
+
+/// Sends a request with a descriptor, which is closed here afterwards.
+fn send_with(
+    messages: &mut Messages<UnixStream>,
+    request: &Request,
+    descriptor: OwnedFd,
+) -> Result<(), StreamError> {
+    let bytes = encode(request)?;
+    let rest = send_with_descriptor(messages.stream(), &bytes, descriptor.as_fd())?;
+    messages.write_bytes(rest)
 }
 
 /// A failure that the daemon sent, as the caller of this process reads it.

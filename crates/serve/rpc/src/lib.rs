@@ -13,12 +13,14 @@
 
 mod answer;
 mod client;
+mod connection;
 mod message;
 mod outbox;
 mod server;
 mod stream;
 
 pub use client::Client;
+pub use connection::{Connection, DescriptorSocket};
 pub use message::{Head, ReplyMessage, decode_head, decode_reply, decode_request};
 pub use server::{Access, Caller, ServiceProvider, serve, turn_away};
 pub use stream::{LOOKER_MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX, Messages, StreamError, TimeLimits};

@@ -1,6 +1,7 @@
 //! The server side of a connection.
 
-use crate::answer::{answer, refuse};
+use crate::answer::{answer, answer_with, refuse};
+use crate::connection::Connection;
 use crate::message::{decode_head, decode_request};
 use crate::outbox::Outbox;
 use crate::stream::{
@@ -10,7 +11,7 @@ use millpond_control::{Failure, Request, Rights, Service};
 use millpond_env::Env;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
 
 /// The longest answer to a read-only caller, in bytes.
@@ -125,7 +126,7 @@ pub trait ServiceProvider: Sync {
 ///
 /// # Errors
 /// If the stream fails, or the other end violates the protocol. The connection must then be closed.
-pub fn serve<S: Read + Write>(
+pub fn serve<S: Connection + Sync>(
     stream: S,
     service: &dyn ServiceProvider,
     caller: Caller,
@@ -163,7 +164,17 @@ pub fn serve<S: Read + Write>(
         drop(bytes);
         let mut out = Outbox::new(&scratch, access.answer_bytes_max());
         let under_way = UnderWay::begin(service);
-        answer(&mut out, service.handler(caller).as_ref(), &request);
+        let handler = service.handler(caller);
+        match messages.stream_mut().take_descriptor() {
+            None => answer(&mut out, handler.as_ref(), &request),
+            Some(descriptor) => {
+                let stream = messages.stream();
+                let is_abandoned = || stream.is_hung_up();
+                let reply = handler.transfer(&request, descriptor, &is_abandoned);
+                answer_with(&mut out, reply);
+            }
+        }
+        drop(handler);
         drop(under_way);
         // A key must not wait in memory for a slow reader.
         drop(request);

@@ -113,6 +113,10 @@ impl<S> Messages<S> {
         &self.stream
     }
 
+    pub(crate) fn stream_mut(&mut self) -> &mut S {
+        &mut self.stream
+    }
+
     fn now_ns(&self) -> u64 {
         let times = self.times.as_ref();
         times.map_or(0, |times| times.env.clock.monotonic_ns())

@@ -3,6 +3,26 @@
 use super::*;
 
 impl Life {
+    /// Takes a snapshot of a file system or volume, and returns its name after the `@`.
+    ///
+    /// # Errors
+    /// Those of the library. The model is then unchanged.
+    pub fn snapshot(&mut self, pool: &Pool, name: &str) -> Result<String, Error> {
+        let new = self.name("s");
+        let full = format!("{name}@{new}");
+        pool.datasets().snapshot(&[&full], &[])?;
+        self.model.next_snapshot += 1;
+        let id = self.model.next_snapshot;
+        let head = self.head(name);
+        let content = head.content.clone();
+        head.snapshots.push(Snapshot {
+            id,
+            name: new.clone(),
+            content,
+        });
+        Ok(new)
+    }
+
     pub(super) fn dataset_step(&mut self, pool: &Pool) -> Outcome {
         let datasets = pool.datasets();
         let names: Vec<String> = self.model.heads.keys().cloned().collect();
@@ -19,17 +39,7 @@ impl Life {
         let snapshot = self.rng.pick(&snapshots).cloned();
         match self.rng.below(100) {
             0..=24 => {
-                let new = self.name("s");
-                datasets.snapshot(&[&format!("{name}@{new}")], &[])?;
-                self.model.next_snapshot += 1;
-                let id = self.model.next_snapshot;
-                let head = self.head(&name);
-                let content = head.content.clone();
-                head.snapshots.push(Snapshot {
-                    id,
-                    name: new.clone(),
-                    content,
-                });
+                let new = self.snapshot(pool, &name)?;
                 Ok(format!("snapshot {name}@{new}"))
             }
             25..=36 => {

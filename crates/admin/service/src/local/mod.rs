@@ -9,6 +9,8 @@ pub use pools::LocalPools;
 use crate::device_facts;
 use crate::imported::search_of;
 use millpond_control::{ControlError, Failure, Item, Reply, Request, SearchPaths, Service};
+use std::fs::File;
+use std::os::fd::OwnedFd;
 
 /// Answers the requests that need no process which keeps pools open.
 pub struct LocalService {
@@ -65,8 +67,28 @@ impl Service for LocalService {
             Request::ClearLabels { path, force } => {
                 Reply::ClearLabels(self.changes().clear_labels(path, *force)?)
             }
+            Request::SendEstimate { request } => Reply::SendEstimate(pools.send_estimate(request)?),
             _ => return Err(Failure::needs_daemon()),
         })
+    }
+
+    fn transfer(
+        &self,
+        request: &Request,
+        descriptor: OwnedFd,
+        is_abandoned: &(dyn Fn() -> bool + Sync),
+    ) -> Result<Reply, Failure> {
+        match request {
+            Request::Send { request } => {
+                let output = File::from(descriptor);
+                Ok(Reply::Send(self.pools.send(
+                    request,
+                    output,
+                    is_abandoned,
+                )?))
+            }
+            _ => Err(Failure::other_reply()),
+        }
     }
 
     fn stream(

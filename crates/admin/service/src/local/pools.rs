@@ -82,7 +82,7 @@ impl LocalPools {
             .clone())
     }
 
-    fn open_or_fail(&self, name: &str) -> Result<View, ControlError> {
+    pub(crate) fn view(&self, name: &str) -> Result<View, ControlError> {
         self.open(name)?.map_err(ControlError::Io)
     }
 }
@@ -142,7 +142,7 @@ impl LocalPools {
         query: &DatasetQuery,
         each: &mut dyn FnMut(DatasetInfo) -> Result<(), ControlError>,
     ) -> Result<(), ControlError> {
-        dataset::walk(&self.open_or_fail(pool_of(&query.root))?, query, each)
+        dataset::walk(&self.view(pool_of(&query.root))?, query, each)
     }
 
     /// Answers [`millpond_control::Request::History`].
@@ -154,7 +154,7 @@ impl LocalPools {
         pool: &str,
         each: &mut dyn FnMut(HistoryRecord) -> Result<(), ControlError>,
     ) -> Result<(), ControlError> {
-        records(&self.open_or_fail(pool)?, each)
+        records(&self.view(pool)?, each)
     }
 
     /// Answers [`millpond_control::Request::Holds`].
@@ -162,7 +162,7 @@ impl LocalPools {
     /// # Errors
     /// [`ControlError`].
     pub fn holds(&self, snapshot: &str) -> Result<Vec<(String, u64)>, ControlError> {
-        info::holds(&self.open_or_fail(pool_of(snapshot))?, snapshot)
+        info::holds(&self.view(pool_of(snapshot))?, snapshot)
     }
 
     /// Answers [`millpond_control::Request::SpaceByOwner`].
@@ -174,7 +174,7 @@ impl LocalPools {
         dataset: &str,
         owners: OwnerKind,
     ) -> Result<Vec<OwnerSpace>, ControlError> {
-        info::space_by_owner(&self.open_or_fail(pool_of(dataset))?, dataset, owners)
+        info::space_by_owner(&self.view(pool_of(dataset))?, dataset, owners)
     }
 
     /// All pools of the search, in the order of discovery, as pools that can be imported.

@@ -1,0 +1,237 @@
+//! `zfs send`.
+
+use super::lookup::{self, head_of, one};
+use crate::command::Parsed;
+use crate::session::{Ending, Failure, Session};
+use crate::text::number::{bytes, count};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use millpond_control::properties::{DatasetKind, Kinds};
+use millpond_control::{Reply, Request, SendProblem, SendStream};
+use millpond_env::thread;
+use std::fs::File;
+use std::io::{IsTerminal, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// Options that are not built yet.
+const MISSING: [&str; 9] = ["R", "S", "b", "h", "I", "p", "s", "t", "X"];
+/// How much is passed on at once while progress is shown.
+const PIECE_BYTES: usize = 128 << 10;
+
+/// Writes a snapshot as a stream to standard output.
+pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
+    if let Some(option) = MISSING.iter().find(|option| parsed.has(option)) {
+        let text = format!("millpond: 'zfs send -{option}' is not implemented yet");
+        return Err(Failure::Refused(text));
+    }
+    let name = match parsed.operands.as_slice() {
+        [name] => name,
+        [] => return Err(Failure::Usage("missing snapshot argument".into())),
+        _ => return Err(Failure::Usage("too many arguments".into())),
+    };
+    if parsed.has("D") {
+        let text = "WARNING: deduplicated send is no longer supported.  A regular,\n\
+             non-deduplicated stream will be generated.\n";
+        writeln!(session.err, "{text}")?;
+    }
+    let is_dry = parsed.has("n");
+    if !is_dry && std::io::stdout().is_terminal() {
+        let text =
+            "Error: Stream can not be written to a terminal.\nYou must redirect standard output.";
+        return Err(Failure::Refused(text.into()));
+    }
+    let stream = stream_of(session, name, parsed)?;
+    if parsed.has("w") {
+        refuse_encrypted(session, name)?;
+    }
+    let refused = |problem| refusal(&stream, &problem);
+    let is_parsable = parsed.has("P");
+    if parsed.has("v") || is_dry && is_parsable {
+        let estimate = session.service()?.send_estimate(&stream).map_err(refused)?;
+        let lines = estimate_lines(&stream, estimate, is_parsable);
+        match is_dry {
+            true => session.out.write_all(lines.as_bytes())?,
+            false => session.err.write_all(lines.as_bytes())?,
+        }
+    } else if is_dry {
+        session.service()?.send_estimate(&stream).map_err(refused)?;
+    }
+    if is_dry {
+        return Ok(0);
+    }
+    session.out.flush()?;
+    let output = std::io::stdout().as_fd().try_clone_to_owned()?;
+    let reply = match parsed.has("v") {
+        true => with_progress(session, &stream, output, is_parsable)?,
+        false => transfer(session, &stream, output)?,
+    };
+    reply.map_err(refused)?;
+    Ok(0)
+}
+
+fn stream_of(session: &Session, name: &str, parsed: &Parsed) -> Result<SendStream, Failure> {
+    let sent = [
+        DatasetKind::Filesystem,
+        DatasetKind::Volume,
+        DatasetKind::Snapshot,
+    ];
+    lookup::open(session, name, Kinds::only(&sent), &[])?;
+    let is_raw = parsed.has("w");
+    let stream = SendStream {
+        name: name.to_owned(),
+        from: parsed
+            .value("i")
+            .map(|from| match from.starts_with(['@', '#']) {
+                true => format!("{}{from}", head_of(name)),
+                false => from.to_owned(),
+            }),
+        large_blocks: is_raw || parsed.has("L"),
+        embedded: is_raw || parsed.has("e"),
+        compressed: is_raw || parsed.has("c"),
+    };
+    if let Some(from) = &stream.from
+        && one(session, from, &[])?.is_none()
+    {
+        return Err(refusal(&stream, &SendProblem::NoSource));
+    }
+    Ok(stream)
+}
+
+/// Raw streams of encrypted datasets are not built yet.
+fn refuse_encrypted(session: &Session, name: &str) -> Result<(), Failure> {
+    let info = one(session, head_of(name), &["encryptionroot"])?;
+    let root = info
+        .as_ref()
+        .and_then(|info| lookup::text(info, "encryptionroot"));
+    match root {
+        Some(root) if root != "-" => {
+            let text = format!(
+                "millpond: raw streams of encrypted datasets are not implemented yet; '{name}' can be sent without -w \
+                 when its key is loaded"
+            );
+            Err(Failure::Refused(text))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn refusal(stream: &SendStream, problem: &SendProblem) -> Failure {
+    let from = stream.from.as_deref().unwrap_or_default();
+    let warned = |reason: &str| format!("warning: cannot send '{}': {reason}", stream.name);
+    Failure::Refused(match problem {
+        SendProblem::Denied => warned("permission denied"),
+        SendProblem::NoDataset => {
+            format!("cannot open '{}': dataset does not exist", stream.name)
+        }
+        SendProblem::NoSource if from.contains('#') => {
+            warned(&format!("incremental source ({from}) does not exist"))
+        }
+        SendProblem::NoSource => format!("cannot open '{from}': dataset does not exist"),
+        SendProblem::Locked => warned("dataset key must be loaded"),
+        SendProblem::NotEarlier => warned("not an earlier snapshot from the same fs"),
+        SendProblem::Mounted => warned("target is busy; if a filesystem, it must not be mounted"),
+        SendProblem::NoReader => warned("I/O error"),
+        SendProblem::Failed(reason) => warned(reason),
+    })
+}
+
+/// The lines that say what is sent, and how long it will be.
+fn estimate_lines(stream: &SendStream, estimate: Option<u64>, is_parsable: bool) -> String {
+    let name = &stream.name;
+    let size = estimate.filter(|size| *size > 0);
+    if is_parsable {
+        let size = size.map_or_else(String::new, |size| format!("\t{size}"));
+        let what = match &stream.from {
+            Some(from) => format!("incremental\t{from}\t{name}"),
+            None => format!("full\t{name}"),
+        };
+        let total = match size.is_empty() {
+            true => String::new(),
+            false => format!("size{size}\n"),
+        };
+        return format!("{what}{size}\n{total}");
+    }
+    let what = match &stream.from {
+        Some(from) => format!("send from {from} to {name}"),
+        None => format!("full send of {name}"),
+    };
+    match size {
+        None => format!("{what}\n"),
+        Some(size) => format!(
+            "{what} estimated size is {}\ntotal estimated size is {}\n",
+            bytes(size),
+            count(size)
+        ),
+    }
+}
+
+fn transfer(
+    session: &Session,
+    stream: &SendStream,
+    output: OwnedFd,
+) -> Result<Result<u64, SendProblem>, Failure> {
+    let request = Request::Send {
+        request: stream.clone(),
+    };
+    let reply = session.service()?.transfer(&request, output, &|| false);
+    Ok(match reply {
+        Ok(Reply::Send(length)) => Ok(length),
+        Ok(_) => Err(millpond_control::Failure::other_reply().into()),
+        Err(failure) => Err(failure.into()),
+    })
+}
+
+/// Passes the stream on itself, and says every second how much came.
+fn with_progress(
+    session: &mut Session,
+    stream: &SendStream,
+    output: OwnedFd,
+    is_parsable: bool,
+) -> Result<Result<u64, SendProblem>, Failure> {
+    if !is_parsable {
+        writeln!(session.err, "TIME        SENT   SNAPSHOT {}", stream.name)?;
+    }
+    session.err.flush()?;
+    let pipe = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC);
+    let (from, to) = pipe.map_err(std::io::Error::from)?;
+    let (name, zone) = (stream.name.as_str(), session.environment.zone.clone());
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            pass_on(
+                File::from(from),
+                File::from(output),
+                name,
+                &zone,
+                is_parsable,
+            )
+        });
+        transfer(session, stream, to)
+    })
+}
+
+/// Ends when either end is gone; then the sender notices that nobody reads.
+fn pass_on(mut from: File, mut to: File, name: &str, zone: &TimeZone, is_parsable: bool) {
+    let mut buffer = vec![0; PIECE_BYTES];
+    let (mut sent, mut last) = (0u64, Instant::now());
+    while let Ok(read) = from.read(&mut buffer)
+        && read > 0
+    {
+        let piece = buffer.get(..read).unwrap_or_default();
+        if to.write_all(piece).is_err() {
+            return;
+        }
+        sent += read as u64;
+        if last.elapsed() < Duration::from_secs(1) {
+            continue;
+        }
+        last = Instant::now();
+        let now = Timestamp::now().to_zoned(zone.clone()).strftime("%H:%M:%S");
+        let line = match is_parsable {
+            true => format!("{now}\t{sent}\t{name}\n"),
+            false => format!("{now}   {:>5}   {name}\n", bytes(sent)),
+        };
+        // Whoever reads the stream counts, not who reads this.
+        let _ = std::io::stderr().write_all(line.as_bytes());
+    }
+}

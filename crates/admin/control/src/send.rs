@@ -1,0 +1,39 @@
+//! Send streams.
+
+/// A stream to send.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct SendStream {
+    /// The full name of the snapshot, or of a file system or volume.
+    pub name: String,
+    /// The full name of the older snapshot or bookmark that the reader of the stream has already.
+    pub from: Option<String>,
+    /// Blocks of more than 128 KiB are not split.
+    pub large_blocks: bool,
+    /// Blocks that a pointer holds are sent as such.
+    pub embedded: bool,
+    /// Compressed blocks are sent compressed.
+    pub compressed: bool,
+}
+
+/// Why a stream was not sent, or not to its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub enum SendProblem {
+    /// The caller may not do this.
+    Denied,
+    /// There is no such dataset.
+    NoDataset,
+    /// There is no such older snapshot or bookmark.
+    NoSource,
+    /// The dataset is encrypted, and its key is not loaded.
+    Locked,
+    /// The older snapshot is not one that the newer one descends from.
+    NotEarlier,
+    /// The file system is mounted, so it changes. A snapshot of it can be sent.
+    Mounted,
+    /// The reader of the stream is gone.
+    NoReader,
+    /// The text says why.
+    Failed(String),
+}

@@ -1,0 +1,147 @@
+//! Sends streams of imported pools, and of pools opened for one command.
+
+use crate::imported::ImportedPools;
+use crate::local::LocalPools;
+use millpond_control::{ControlError, SendProblem, SendStream};
+use millpond_dataset::DatasetError;
+use millpond_engine::{Error, SendError, SendFlags, SendProgress, SendRequest};
+use std::io::{self, BufWriter, Write};
+
+/// The buffer in front of the reader of a stream, in bytes.
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// Whether the caller of a request is gone.
+pub type IsAbandoned<'a> = &'a (dyn Fn() -> bool + Sync);
+
+fn request_of(stream: &SendStream) -> SendRequest {
+    SendRequest {
+        name: stream.name.clone(),
+        from: stream.from.clone(),
+        flags: SendFlags {
+            large_blocks: stream.large_blocks,
+            embedded: stream.embedded,
+            compressed: stream.compressed,
+        },
+    }
+}
+
+fn pool_of(stream: &SendStream) -> &str {
+    stream.name.split(['/', '@']).next().unwrap_or_default()
+}
+
+fn problem(stream: &SendStream, error: Error) -> SendProblem {
+    match error {
+        Error::Dataset(DatasetError::NotFound { name }) => {
+            match Some(&name) == stream.from.as_ref() {
+                true => SendProblem::NoSource,
+                false => SendProblem::NoDataset,
+            }
+        }
+        Error::Send(SendError::Locked) => SendProblem::Locked,
+        Error::Send(SendError::NotEarlier) => SendProblem::NotEarlier,
+        Error::Send(SendError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+            SendProblem::NoReader
+        }
+        other => SendProblem::Failed(other.to_string()),
+    }
+}
+
+/// Stops when the caller is gone, although the reader of the stream may still be there.
+struct Watched<'a, W> {
+    output: W,
+    is_abandoned: IsAbandoned<'a>,
+}
+
+impl<W: Write> Write for Watched<'_, W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match (self.is_abandoned)() {
+            true => Err(io::ErrorKind::BrokenPipe.into()),
+            false => self.output.write(bytes),
+        }
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        self.output.flush()
+    }
+}
+
+fn buffered<'a, W: Write + 'a>(
+    output: W,
+    is_abandoned: IsAbandoned<'a>,
+) -> BufWriter<Watched<'a, W>> {
+    let watched = Watched {
+        output,
+        is_abandoned,
+    };
+    BufWriter::with_capacity(BUFFER_BYTES, watched)
+}
+
+impl ImportedPools {
+    /// Answers [`millpond_control::Request::Send`].
+    ///
+    /// # Errors
+    /// [`SendProblem`].
+    pub fn send(
+        &self,
+        stream: &SendStream,
+        output: impl Write + Send,
+        is_abandoned: IsAbandoned<'_>,
+    ) -> Result<u64, SendProblem> {
+        let pool = self.get(pool_of(stream)).ok_or(SendProblem::NoDataset)?;
+        let (request, progress) = (request_of(stream), SendProgress::default());
+        let output = buffered(output, is_abandoned);
+        let sent = match pool.live() {
+            Some(live) => live.send(&request, &progress, output),
+            None => {
+                let view = pool.view();
+                view.and_then(|view| view.send(&request, &progress, output))
+            }
+        };
+        sent.map_err(|error| problem(stream, error))
+    }
+
+    /// Answers [`millpond_control::Request::SendEstimate`].
+    ///
+    /// # Errors
+    /// [`SendProblem`].
+    pub fn send_estimate(&self, stream: &SendStream) -> Result<Option<u64>, SendProblem> {
+        let pool = self.get(pool_of(stream)).ok_or(SendProblem::NoDataset)?;
+        let view = pool.view();
+        view.and_then(|view| view.send_estimate(&request_of(stream)))
+            .map_err(|error| problem(stream, error))
+    }
+}
+
+impl LocalPools {
+    /// Answers [`millpond_control::Request::Send`].
+    ///
+    /// # Errors
+    /// [`SendProblem`].
+    pub fn send(
+        &self,
+        stream: &SendStream,
+        output: impl Write + Send,
+        is_abandoned: IsAbandoned<'_>,
+    ) -> Result<u64, SendProblem> {
+        let view = self.view(pool_of(stream)).map_err(not_open)?;
+        let output = buffered(output, is_abandoned);
+        view.send(&request_of(stream), &SendProgress::default(), output)
+            .map_err(|error| problem(stream, error))
+    }
+
+    /// Answers [`millpond_control::Request::SendEstimate`].
+    ///
+    /// # Errors
+    /// [`SendProblem`].
+    pub fn send_estimate(&self, stream: &SendStream) -> Result<Option<u64>, SendProblem> {
+        let view = self.view(pool_of(stream)).map_err(not_open)?;
+        view.send_estimate(&request_of(stream))
+            .map_err(|error| problem(stream, error))
+    }
+}
+
+fn not_open(error: ControlError) -> SendProblem {
+    match error {
+        ControlError::NoSuchPool => SendProblem::NoDataset,
+        other => SendProblem::Failed(other.to_string()),
+    }
+}

@@ -1,0 +1,149 @@
+//! Streams that are sent here: the kernel module receives them, and has the same content.
+
+use crate::attach::lived;
+use crate::{Rig, run_script};
+use millpond_engine::{PoolBuilder, SendFlags, SendProgress, SendRequest};
+use millpond_tests::oracle::kernel::{self, Release};
+use millpond_tests::workload::{Life, content_differences};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::BufWriter;
+
+const FROM: &str = "sent";
+const TO: &str = "got";
+
+/// Options, in turn for each stream.
+const FLAGS: [SendFlags; 3] = [
+    SendFlags {
+        large_blocks: true,
+        embedded: false,
+        compressed: false,
+    },
+    SendFlags {
+        large_blocks: true,
+        embedded: true,
+        compressed: true,
+    },
+    SendFlags {
+        large_blocks: true,
+        embedded: true,
+        compressed: false,
+    },
+];
+
+/// A snapshot of the model, and the one that its stream is sent from.
+struct Sent {
+    name: String,
+    from: Option<String>,
+}
+
+/// All snapshots, each after the one that it is sent from.
+fn in_order(life: &Life) -> Vec<Sent> {
+    let mut names: BTreeMap<u64, String> = BTreeMap::new();
+    for (head, state) in &life.model.heads {
+        for snapshot in &state.snapshots {
+            names.insert(snapshot.id, format!("{head}@{}", snapshot.name));
+        }
+    }
+    let mut sent: Vec<Sent> = vec![];
+    let mut left: Vec<_> = life.model.heads.iter().collect();
+    while !left.is_empty() {
+        let before = left.len();
+        left.retain(|(head, state)| {
+            let is_sent = |name: &str| sent.iter().any(|sent| sent.name == name);
+            let has_snapshot = |name: &str| sent.iter().any(|sent| sent.name.starts_with(name));
+            let parent = head
+                .rsplit_once('/')
+                .map(|(parent, _)| format!("{parent}@"));
+            let parent_waits = parent.is_some_and(|parent| !has_snapshot(&parent));
+            let origin = state.origin.map(|id| names[&id].clone());
+            let origin_waits = origin.as_deref().is_some_and(|origin| !is_sent(origin));
+            if !state.snapshots.is_empty() && (parent_waits || origin_waits) {
+                return true;
+            }
+            let mut from = origin;
+            for snapshot in &state.snapshots {
+                let name = format!("{head}@{}", snapshot.name);
+                let from = from.replace(name.clone());
+                sent.push(Sent { name, from });
+            }
+            false
+        });
+        assert!(left.len() < before, "a cycle of origins");
+    }
+    sent
+}
+
+fn received(release: Release) {
+    if let Some(why) = kernel::absent(release) {
+        println!("not judged by {release:?}: {why}");
+        return;
+    }
+    let rig = Rig::new(2, 512);
+    let images = rig.images.clone();
+    let (pool, mut life) = lived(PoolBuilder::new(FROM).single(&images[0]), FROM);
+    // Every dataset has a snapshot, and some several.
+    for round in 0..3 {
+        let heads: Vec<String> = life.model.heads.keys().cloned().collect();
+        for head in heads {
+            life.snapshot(&pool, &head).unwrap();
+        }
+        if round < 2 {
+            life.steps(&pool, 30);
+        }
+    }
+    pool.sync().unwrap();
+    let share = tempfile::tempdir().unwrap();
+    let mut list = String::new();
+    let all = in_order(&life);
+    for (number, sent) in all.iter().enumerate() {
+        let flags = FLAGS[number % FLAGS.len()];
+        let request = SendRequest {
+            name: sent.name.clone(),
+            from: sent.from.clone(),
+            flags,
+        };
+        let file = format!("{number}.zsend");
+        let output = BufWriter::new(File::create(share.path().join(&file)).unwrap());
+        pool.send(&request, &SendProgress::default(), output)
+            .unwrap();
+        let short = |name: &str| name.replacen(FROM, "top", 1);
+        let mut options = "-L".to_owned();
+        if flags.compressed {
+            options += "c";
+        }
+        if flags.embedded {
+            options += "e";
+        }
+        if let Some(from) = &sent.from {
+            write!(options, " -i {TO}/{}", short(from)).unwrap();
+        }
+        writeln!(list, "{file}\t{}\t{options}", short(&sent.name)).unwrap();
+    }
+    println!("    {} streams", all.len());
+    std::fs::write(share.path().join("streams.txt"), list).unwrap();
+    pool.export().unwrap();
+    run_script(release, &rig, "receive", Some(share.path()), &[TO, "vdb"]);
+
+    let view = rig.read(TO);
+    for (head, state) in &life.model.heads {
+        for snapshot in &state.snapshots {
+            let name = format!("{}@{}", head.replacen(FROM, "got/top", 1), snapshot.name);
+            let differences = content_differences(&view, &name, &snapshot.content);
+            assert!(differences.is_empty(), "{}", differences.join("\n"));
+        }
+    }
+}
+
+#[test]
+#[ignore = "minutes; make test-kernel"]
+fn streams_are_received_by_2_3() {
+    received(Release::V2_3);
+}
+
+#[test]
+#[ignore = "minutes; make test-kernel"]
+fn streams_are_received_by_2_4() {
+    received(Release::V2_4);
+}
