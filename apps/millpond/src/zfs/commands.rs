@@ -126,6 +126,8 @@ pub const COMMANDS: &[Command] = &[
         with_longs(
             "DLPRSVbcehi:I:nd:pst:vwX:",
             &[
+                long("dedup", "D"),
+                long("proctitle", "V"),
                 long("replicate", "R"),
                 long("skip-missing", "s"),
                 long("props", "p"),

@@ -63,20 +63,24 @@ impl Stage {
     fn run_with(&self, line: &str, is_alone: bool) -> (String, i32) {
         let folder = format!("{}/", self.folder.path().display());
         let line = line.replace('@', &folder);
-        let (program, rest) = line.split_once(' ').unwrap_or((&line, ""));
+        let done = self.command(&line, is_alone).output().unwrap();
+        let text = String::from_utf8([done.stderr, done.stdout].concat()).unwrap();
+        (text.replace(&folder, "@"), done.status.code().unwrap())
+    }
+
+    /// A command that is not running yet. `@` is no image here.
+    pub fn command(&self, line: &str, is_alone: bool) -> Command {
+        let (program, rest) = line.split_once(' ').unwrap_or((line, ""));
         let mut command = Command::new(self.tools.path().join(program));
         if is_alone {
             command.env("MILLPOND_SEARCH", self.folder.path());
         }
-        let done = command
+        command
             .args(rest.split(' ').filter(|word| !word.is_empty()))
             .env("MILLPOND_DIR", self.tools.path().join("state"))
             .env("ZPOOL_IMPORT_PATH", self.folder.path())
-            .env("TZ", "UTC")
-            .output()
-            .unwrap();
-        let text = String::from_utf8([done.stderr, done.stdout].concat()).unwrap();
-        (text.replace(&folder, "@"), done.status.code().unwrap())
+            .env("TZ", "UTC");
+        command
     }
 
     /// Runs a command that succeeds, and returns what it prints.

@@ -1,0 +1,195 @@
+//! `zfs send` through the built programs: a daemon that has a pool imported, and a command alone.
+
+#[path = "support/stage.rs"]
+mod stage;
+
+use millpond_posix::{Caller, NewMode, WriteAt};
+use millpond_stream::{Record, StreamReader};
+use stage::Stage;
+use std::io::Read;
+use std::process::Stdio;
+
+/// More than a pipe holds.
+const FILE_BYTES: usize = 8 << 20;
+
+/// A pool with a large file in `tank@one`, and a small one more in `tank@two`.
+fn filled() -> Stage {
+    let stage = Stage::new(&["a"], 128);
+    stage.done("zpool create -m none tank @a");
+    for (snapshot, file, length) in [("one", "large", FILE_BYTES), ("two", "small", 70_000)] {
+        let pool = stage.served.daemon.pools().writable("tank").unwrap();
+        let files = pool.file_system("tank").unwrap();
+        let (root, caller) = (files.root().unwrap(), Caller::root());
+        let mode = NewMode::exactly(0o600);
+        let (node, _) = (files.create(&caller, &root, file.as_bytes(), mode, true)).unwrap();
+        let bytes = millpond_sim::noise(length as u64, length);
+        files
+            .write(&caller, &node, WriteAt::Offset(0), &bytes)
+            .unwrap();
+        drop((node, root, files, pool));
+        assert_eq!(
+            text(&stage, &format!("zfs snapshot tank@{snapshot}"), false),
+            ("".into(), 0)
+        );
+    }
+    assert_eq!(text(&stage, "zfs bookmark tank@one tank#one", false).1, 0);
+    stage
+}
+
+/// Standard error followed by standard output, and the status.
+fn text(stage: &Stage, line: &str, is_alone: bool) -> (String, i32) {
+    let done = stage.command(line, is_alone).output().unwrap();
+    let text = String::from_utf8_lossy(&[done.stderr, done.stdout].concat()).into_owned();
+    (text, done.status.code().unwrap())
+}
+
+fn stream(stage: &Stage, line: &str, is_alone: bool) -> Vec<u8> {
+    let done = stage.command(line, is_alone).output().unwrap();
+    let complaint = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{line}: {complaint}");
+    done.stdout
+}
+
+/// The bytes of all blocks in a stream.
+fn written(stream: &[u8]) -> u64 {
+    let mut reader = StreamReader::new(stream);
+    let (mut bytes, mut has_end) = (0, false);
+    while let Some(taken) = reader.take().unwrap() {
+        match taken.record {
+            Record::Write(write) => bytes += write.logical_bytes,
+            Record::End(_) => has_end = true,
+            _ => {}
+        }
+    }
+    assert!(has_end);
+    bytes
+}
+
+#[test]
+fn streams_are_the_same_with_and_without_the_daemon() {
+    let stage = filled();
+    let lines = [
+        "zfs send tank@one",
+        "zfs send -i @one tank@two",
+        "zfs send -i #one tank@two",
+        "zfs send -L -e -c tank@two",
+        "zfs send -w tank@two",
+    ];
+    let sent = lines.map(|line| stream(&stage, line, false));
+    assert!(written(&sent[0]) > FILE_BYTES as u64);
+    assert!((70_000..FILE_BYTES as u64).contains(&written(&sent[1])));
+    assert_eq!(sent[1], sent[2]);
+    // The command passes it on itself then.
+    let shown = stage
+        .command("zfs send -v tank@one", false)
+        .output()
+        .unwrap();
+    assert!(shown.stdout == sent[0]);
+    let words = String::from_utf8(shown.stderr).unwrap();
+    let first: Vec<&str> = words.lines().take(3).collect();
+    let [sent_line, total, header] = first.as_slice() else {
+        panic!("{words}");
+    };
+    assert!(
+        sent_line.starts_with("full send of tank@one estimated size is 8."),
+        "{words}"
+    );
+    assert!(total.starts_with("total estimated size is 8."), "{words}");
+    assert_eq!(*header, "TIME        SENT   SNAPSHOT tank@one");
+    stage.done("zpool export tank");
+    for (line, sent) in lines.iter().zip(&sent) {
+        assert!(stream(&stage, line, true) == *sent, "{line}");
+    }
+}
+
+#[test]
+fn the_texts_are_those_of_openzfs() {
+    let stage = filled();
+    for (line, words) in [
+        (
+            "zfs send tank@none",
+            "cannot open 'tank@none': dataset does not exist",
+        ),
+        (
+            "zfs send none@one",
+            "cannot open 'none@one': dataset does not exist",
+        ),
+        (
+            "zfs send tank#one",
+            "cannot open 'tank#one': bookmark delimiter '#' is not expected here",
+        ),
+        (
+            "zfs send -i @two tank@one",
+            "warning: cannot send 'tank@one': not an earlier snapshot from the same fs",
+        ),
+        (
+            "zfs send -i @none tank@two",
+            "cannot open 'tank@none': dataset does not exist",
+        ),
+        (
+            "zfs send -i #none tank@two",
+            "warning: cannot send 'tank@two': incremental source (tank#none) does not exist",
+        ),
+        (
+            "zfs send -R tank@two",
+            "millpond: 'zfs send -R' is not implemented yet",
+        ),
+    ] {
+        assert_eq!(
+            text(&stage, line, false),
+            (format!("{words}\n"), 1),
+            "{line}"
+        );
+    }
+    let (usage, status) = text(&stage, "zfs send", false);
+    assert!(
+        usage.starts_with("missing snapshot argument\nusage:\n\tsend "),
+        "{usage}"
+    );
+    assert_eq!(status, 2);
+    let (dry, _) = text(&stage, "zfs send -nvP -i #one tank@two", false);
+    assert!(
+        dry.starts_with("incremental\ttank#one\ttank@two\t"),
+        "{dry}"
+    );
+    assert_eq!(
+        text(&stage, "zfs send -n tank@two", false),
+        (String::new(), 0)
+    );
+}
+
+#[test]
+fn a_snapshot_that_is_being_sent_stays() {
+    let stage = filled();
+    let mut command = stage.command("zfs send tank@one", false);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut output = child.stdout.take().unwrap();
+    // From then on the daemon waits for space in the pipe.
+    output.read_exact(&mut [0; 1000]).unwrap();
+    let busy = "cannot destroy snapshot tank@one: dataset is busy\n";
+    let refused = text(&stage, "zfs destroy tank@one", false);
+    assert_eq!(refused, (busy.into(), 1));
+    // Nobody reads any more.
+    drop(output);
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    assert_eq!(
+        text(&stage, "zfs destroy tank@one", false),
+        (String::new(), 0)
+    );
+}
+
+/// The command is killed, and the reader of the stream waits for more.
+#[test]
+fn a_killed_command_ends_the_send() {
+    let stage = filled();
+    let mut command = stage.command("zfs send tank@one", false);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut output = child.stdout.take().unwrap();
+    output.read_exact(&mut [0; 1000]).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // It ends although not everything was sent.
+    let mut rest = vec![];
+    output.read_to_end(&mut rest).unwrap();
+    assert!(rest.len() < FILE_BYTES, "{}", rest.len());
+}
