@@ -102,6 +102,7 @@ fn received(release: Release) {
         let request = SendRequest {
             name: sent.name.clone(),
             from: sent.from.clone(),
+            has_between: false,
             flags,
         };
         let file = format!("{number}.zsend");

@@ -67,7 +67,7 @@ fn trials() -> Result<Vec<Trial>> {
 fn request_of(command: &str) -> Option<SendRequest> {
     let mut words = command.strip_prefix("zfs send ")?.split(' ').peekable();
     let mut flags = SendFlags::default();
-    let mut from = None;
+    let (mut from, mut has_between) = (None, false);
     while let Some(word) = words.next_if(|word| word.starts_with('-')) {
         match word {
             "-L" => flags.large_blocks = true,
@@ -82,6 +82,10 @@ fn request_of(command: &str) -> Option<SendRequest> {
                 }
             }
             "-i" => from = Some(words.next()?.to_owned()),
+            "-I" => {
+                has_between = true;
+                from = Some(words.next()?.to_owned());
+            }
             _ => return None,
         }
     }
@@ -91,7 +95,12 @@ fn request_of(command: &str) -> Option<SendRequest> {
         true => format!("{dataset}{from}"),
         false => from,
     });
-    Some(SendRequest { name, from, flags })
+    Some(SendRequest {
+        name,
+        from,
+        has_between,
+        flags,
+    })
 }
 
 fn records(bytes: &[u8]) -> Result<Vec<Taken>> {

@@ -74,6 +74,7 @@ fn streams_are_the_same_with_and_without_the_daemon() {
         "zfs send -i #one tank@two",
         "zfs send -L -e -c tank@two",
         "zfs send -w tank@two",
+        "zfs send -I @one tank@two",
     ];
     let sent = lines.map(|line| stream(&stage, line, false));
     assert!(written(&sent[0]) > FILE_BYTES as u64);
@@ -134,6 +135,14 @@ fn the_texts_are_those_of_openzfs() {
             "zfs send -R tank@two",
             "millpond: 'zfs send -R' is not implemented yet",
         ),
+        (
+            "zfs send -I #one tank@two",
+            "Error: multiple snapshots cannot be sent from a bookmark.",
+        ),
+        (
+            "zfs send -I @two tank@one",
+            "warning: cannot send 'tank@one': not an earlier snapshot from the same fs",
+        ),
     ] {
         assert_eq!(
             text(&stage, line, false),
@@ -147,11 +156,23 @@ fn the_texts_are_those_of_openzfs() {
         "{usage}"
     );
     assert_eq!(status, 2);
-    let (dry, _) = text(&stage, "zfs send -nvP -i #one tank@two", false);
-    assert!(
-        dry.starts_with("incremental\ttank#one\ttank@two\t"),
-        "{dry}"
-    );
+    for (line, beginning) in [
+        (
+            "zfs send -nvP -i #one tank@two",
+            "incremental\ttank#one\ttank@two\t",
+        ),
+        (
+            "zfs send -nvP -I @one tank@two",
+            "incremental\tone\ttank@two\t",
+        ),
+        (
+            "zfs send -nv -I @one tank@two",
+            "send from @one to tank@two estimated size is ",
+        ),
+    ] {
+        let (dry, _) = text(&stage, line, false);
+        assert!(dry.starts_with(beginning), "{dry}");
+    }
     assert_eq!(
         text(&stage, "zfs send -n tank@two", false),
         (String::new(), 0)

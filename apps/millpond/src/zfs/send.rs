@@ -7,14 +7,14 @@ use crate::text::number::{bytes, count};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use millpond_control::properties::{DatasetKind, Kinds};
-use millpond_control::{Reply, Request, SendProblem, SendStream};
+use millpond_control::{Reply, Request, SendProblem, SendStep, SendStream};
 use millpond_env::{Env, thread};
 use std::fs::File;
 use std::io::{IsTerminal, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 
 /// Options that are not built yet.
-const MISSING: [&str; 9] = ["R", "S", "b", "h", "I", "p", "s", "t", "X"];
+const MISSING: [&str; 8] = ["R", "S", "b", "h", "p", "s", "t", "X"];
 /// How much is passed on at once while progress is shown.
 const PIECE_BYTES: usize = 128 << 10;
 const SECOND_NS: u64 = 1_000_000_000;
@@ -48,14 +48,14 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
     let refused = |problem| refusal(&stream, &problem);
     let is_parsable = parsed.has("P");
     if parsed.has("v") || is_dry && is_parsable {
-        let estimate = session.service()?.send_estimate(&stream).map_err(refused)?;
-        let lines = estimate_lines(&stream, estimate, is_parsable);
+        let steps = session.service()?.send_steps(&stream).map_err(refused)?;
+        let lines = step_lines(&stream, &steps, is_parsable);
         match is_dry {
             true => session.out.write_all(lines.as_bytes())?,
             false => session.err.write_all(lines.as_bytes())?,
         }
     } else if is_dry {
-        session.service()?.send_estimate(&stream).map_err(refused)?;
+        session.service()?.send_steps(&stream).map_err(refused)?;
     }
     if is_dry {
         return Ok(0);
@@ -78,14 +78,18 @@ fn stream_of(session: &Session, name: &str, parsed: &Parsed) -> Result<SendStrea
     ];
     lookup::open(session, name, Kinds::only(&sent), &[])?;
     let is_raw = parsed.has("w");
+    let given = parsed.value("I").or(parsed.value("i"));
+    if parsed.has("I") && given.is_some_and(|from| from.contains('#')) {
+        let text = "Error: multiple snapshots cannot be sent from a bookmark.";
+        return Err(Failure::Refused(text.into()));
+    }
     let stream = SendStream {
         name: name.to_owned(),
-        from: parsed
-            .value("i")
-            .map(|from| match from.starts_with(['@', '#']) {
-                true => format!("{}{from}", head_of(name)),
-                false => from.to_owned(),
-            }),
+        from: given.map(|from| match from.starts_with(['@', '#']) {
+            true => format!("{}{from}", head_of(name)),
+            false => from.to_owned(),
+        }),
+        has_between: parsed.has("I"),
         large_blocks: is_raw || parsed.has("L"),
         embedded: is_raw || parsed.has("e"),
         compressed: is_raw || parsed.has("c"),
@@ -137,33 +141,39 @@ fn refusal(stream: &SendStream, problem: &SendProblem) -> Failure {
 }
 
 /// The lines that say what is sent, and how long it will be.
-fn estimate_lines(stream: &SendStream, estimate: Option<u64>, is_parsable: bool) -> String {
-    let name = &stream.name;
-    let size = estimate.filter(|size| *size > 0);
-    if is_parsable {
-        let size = size.map_or_else(String::new, |size| format!("\t{size}"));
-        let what = match &stream.from {
-            Some(from) => format!("incremental\t{from}\t{name}"),
-            None => format!("full\t{name}"),
+fn step_lines(stream: &SendStream, steps: &[SendStep], is_parsable: bool) -> String {
+    let mut lines = String::new();
+    let mut total = 0u64;
+    for step in steps {
+        let name = &step.name;
+        let size = step.bytes.filter(|size| *size > 0);
+        total = total.saturating_add(size.unwrap_or(0));
+        let short = |from: &str| from.split('@').next_back().unwrap_or_default().to_owned();
+        let from = step.from.as_deref();
+        let from = from.map(|from| match (stream.has_between, is_parsable) {
+            (true, true) => short(from),
+            (true, false) => format!("@{}", short(from)),
+            (false, _) => from.to_owned(),
+        });
+        let line = match (from, is_parsable) {
+            (Some(from), true) => format!("incremental\t{from}\t{name}"),
+            (None, true) => format!("full\t{name}"),
+            (Some(from), false) => format!("send from {from} to {name}"),
+            (None, false) => format!("full send of {name}"),
         };
-        let total = match size.is_empty() {
-            true => String::new(),
-            false => format!("size{size}\n"),
+        let size = match (size, is_parsable) {
+            (None, _) => String::new(),
+            (Some(size), true) => format!("\t{size}"),
+            (Some(size), false) => format!(" estimated size is {}", bytes(size)),
         };
-        return format!("{what}{size}\n{total}");
+        lines += &format!("{line}{size}\n");
     }
-    let what = match &stream.from {
-        Some(from) => format!("send from {from} to {name}"),
-        None => format!("full send of {name}"),
-    };
-    match size {
-        None => format!("{what}\n"),
-        Some(size) => format!(
-            "{what} estimated size is {}\ntotal estimated size is {}\n",
-            bytes(size),
-            count(size)
-        ),
+    match (total, is_parsable) {
+        (0, _) => {}
+        (_, true) => lines += &format!("size\t{total}\n"),
+        (_, false) => lines += &format!("total estimated size is {}\n", count(total)),
     }
+    lines
 }
 
 fn transfer(

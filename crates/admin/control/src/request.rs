@@ -9,7 +9,7 @@ use crate::{
     DeviceFacts, DeviceProblem, Event, Failure, HistoryRecord, ImportError, ImportRequest,
     ImportablePool, Imported, KeyProblem, MountInfo, MountProblem, MountRequest, NewDevices,
     NewPoolRequest, OwnerKind, OwnerSpace, PoolChange, PoolInfo, Property, SearchPaths, Secret,
-    SendProblem, SendStream, TunableInfo, UnmountFailure,
+    SendProblem, SendStep, SendStream, TunableInfo, UnmountFailure,
 };
 
 /// Who may make a request.
@@ -291,9 +291,9 @@ requests! {
         /// Writes a send stream, and returns its length in bytes when all of it is written. Answered by
         /// [`Service::transfer`] only, to the descriptor that comes with the request.
         Send, "org.millpond.Send", send(request: SendStream as &SendStream) -> u64, Send(SendProblem), Owner;
-        /// The length of a send stream in bytes, roughly; `None` if it cannot be told before the stream is written.
-        SendEstimate, "org.millpond.SendEstimate", send_estimate(request: SendStream as &SendStream)
-            -> Option<u64>, Send(SendProblem), Owner;
+        /// The streams that [`Request::Send`] would write, in order.
+        SendSteps, "org.millpond.SendSteps", send_steps(request: SendStream as &SendStream)
+            -> Vec<SendStep>, Send(SendProblem), Owner;
         /// The events after number `after`, oldest first; 0 for all events kept.
         Events, "org.millpond.Events", events(after: u64 as u64) -> Vec<Event>, Control(ControlError), Owner;
         /// Deletes all events and returns their count.

@@ -8,12 +8,26 @@ pub struct SendStream {
     pub name: String,
     /// The full name of the older snapshot or bookmark that the reader of the stream has already.
     pub from: Option<String>,
+    /// Whether the snapshots between the older one and this are sent too.
+    pub has_between: bool,
     /// Blocks of more than 128 KiB are not split.
     pub large_blocks: bool,
     /// Blocks that a pointer holds are sent as such.
     pub embedded: bool,
     /// Compressed blocks are sent compressed.
     pub compressed: bool,
+}
+
+/// One of the streams that a request leads to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct SendStep {
+    /// The full name of the snapshot.
+    pub name: String,
+    /// The full name of the older snapshot or bookmark.
+    pub from: Option<String>,
+    /// The length of the stream in bytes, roughly; `None` if it cannot be told before the stream is written.
+    pub bytes: Option<u64>,
 }
 
 /// Why a stream was not sent, or not to its end.

@@ -60,7 +60,7 @@ pub use millpond_volume::{Volume, VolumeError, VolumeExtent};
 pub use pool::{Pool, SCAN_FOR_WRITING};
 pub use properties::LiteralProperty;
 pub use search::Search;
-pub use send::SendRequest;
+pub use send::{SendRequest, SendStep};
 pub use served::MountSettings;
 pub use split::{HalfError, NewHalf};
 pub use view::{DatasetIter, View};

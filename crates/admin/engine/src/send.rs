@@ -4,8 +4,11 @@ use crate::{Error, Pool, View};
 use millpond_dataset::{Dataset, DatasetError, DatasetName, InUse, NameTail, PropertyValue};
 use millpond_env::sync::Arc;
 use millpond_object::ObjectSetView;
-use millpond_ondisk::{BookmarkPhys, Txg};
-use millpond_send::{Older, SendError, SendFlags, SendProgress, estimated_bytes};
+use millpond_ondisk::{BookmarkPhys, ObjectId, Txg};
+use millpond_send::{
+    Older, SendError, SendFlags, SendProgress, begin_package, end_package, estimated_bytes,
+};
+use std::collections::BTreeSet;
 use std::io::Write;
 
 /// What to send.
@@ -15,8 +18,22 @@ pub struct SendRequest {
     pub name: String,
     /// The full name of the older snapshot or bookmark that the reader of the stream has already.
     pub from: Option<String>,
+    /// Whether the snapshots between the older one and this are sent too, in a package.
+    pub has_between: bool,
     /// How blocks are sent.
     pub flags: SendFlags,
+}
+
+/// One of the streams that a request leads to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SendStep {
+    /// The full name of the snapshot.
+    pub name: String,
+    /// The full name of the older snapshot or bookmark.
+    pub from: Option<String>,
+    /// The length of the stream in bytes, roughly: the estimate that OpenZFS prints. `None` for a bookmark that does not
+    /// say enough.
+    pub bytes: Option<u64>,
 }
 
 /// A request whose names were looked up.
@@ -26,6 +43,18 @@ struct Found {
     older: Option<(Older, Earlier)>,
 }
 
+impl Found {
+    /// The snapshots that must stay while it is sent.
+    fn ids(&self) -> impl Iterator<Item = ObjectId> {
+        let own = self.dataset.is_snapshot().then(|| self.dataset.id());
+        let older = match &self.older {
+            Some((_, Earlier::Snapshot(earlier))) => Some(earlier.id()),
+            _ => None,
+        };
+        own.into_iter().chain(older)
+    }
+}
+
 /// What the reader of a stream has already.
 enum Earlier {
     Snapshot(Box<Dataset>),
@@ -33,8 +62,43 @@ enum Earlier {
 }
 
 impl View {
-    fn look_up(&self, request: &SendRequest) -> Result<Found, Error> {
-        let dataset = Dataset::find(self.inner(), &request.name)?;
+    /// The streams that a request leads to, oldest first, by their names and those of the older snapshots.
+    fn steps(&self, request: &SendRequest) -> Result<Vec<(String, Option<String>)>, Error> {
+        let (name, from) = (request.name.clone(), request.from.clone());
+        let Some(older) = from.clone().filter(|_| request.has_between) else {
+            return Ok(vec![(name, from)]);
+        };
+        let first = Dataset::find(self.inner(), &older)?;
+        let mut at = Dataset::find(self.inner(), &name)?;
+        let mut steps = vec![];
+        loop {
+            let previous = at.phys().previous_snapshot.ok_or(SendError::NotEarlier)?;
+            let previous = Dataset::by_id(self.inner(), previous)?;
+            let is_first = previous.id() == first.id();
+            // Each snapshot must be older than the next one; otherwise the chain is a cycle.
+            let is_older = previous.phys().creation_txg < at.phys().creation_txg;
+            if !is_older || previous.directory().id() != at.directory().id() && !is_first {
+                return Err(SendError::NotEarlier.into());
+            }
+            steps.push((at.name().to_owned(), Some(previous.name().to_owned())));
+            if is_first {
+                steps.reverse();
+                return Ok(steps);
+            }
+            at = previous;
+        }
+    }
+
+    fn look_up_all(&self, request: &SendRequest) -> Result<Vec<Found>, Error> {
+        let steps = self.steps(request)?;
+        let found = steps
+            .iter()
+            .map(|(name, from)| self.look_up(name, from.as_deref()));
+        found.collect()
+    }
+
+    fn look_up(&self, name: &str, from: Option<&str>) -> Result<Found, Error> {
+        let dataset = Dataset::find(self.inner(), name)?;
         let opened = self.dataset_by_id(dataset.id())?;
         if opened.is_locked()? {
             return Err(SendError::Locked.into());
@@ -43,7 +107,6 @@ impl View {
             true => Some(opened.file_system()?.version()),
             false => None,
         };
-        let from = request.from.as_ref();
         let older = from.map(|from| self.older(&dataset, from)).transpose()?;
         Ok(Found {
             dataset,
@@ -96,43 +159,52 @@ impl View {
         progress: &SendProgress,
         output: impl Write + Send,
     ) -> Result<u64, Error> {
-        let found = self.look_up(request)?;
-        let key = self.key_of(found.dataset.directory())?;
-        let set = found.dataset.object_set(key)?;
-        sent(&found, &set, request.flags, progress, output)
+        let found = self.look_up_all(request)?;
+        let open = |found: &Found| {
+            let key = self.key_of(found.dataset.directory())?;
+            Ok(found.dataset.object_set(key)?)
+        };
+        sent(&found, request, &open, progress, output)
     }
 
-    /// The length of a stream in bytes, roughly: the estimate that OpenZFS prints. `None` for a bookmark that does not say
-    /// enough.
+    /// The streams that a request leads to, and how long they are.
     ///
     /// # Errors
     /// As [`View::send`].
-    pub fn send_estimate(&self, request: &SendRequest) -> Result<Option<u64>, Error> {
-        let found = self.look_up(request)?;
-        let dataset = &found.dataset;
-        let sizes = match &found.older {
-            None => Some(dataset.sizes()),
-            Some((_, Earlier::Snapshot(earlier))) => dataset.sizes_since(earlier)?,
-            Some((_, Earlier::Bookmark(earlier))) => dataset.sizes_since_bookmark(earlier)?,
-        };
-        let Some(sizes) = sizes else {
-            return Ok(None);
-        };
-        let referenced = match request.flags.compressed {
-            true => sizes.compressed,
-            false => sizes.uncompressed,
-        };
-        let (name, default, is_inheritable) = match found.version {
-            Some(_) => ("recordsize", 128 << 10, true),
-            None => ("volblocksize", 16 << 10, false),
-        };
-        let block_bytes = match dataset.directory().property(name, is_inheritable)? {
-            Some((PropertyValue::Number(bytes), _)) => bytes,
-            _ => default,
-        };
-        let bytes = estimated_bytes(referenced, sizes.uncompressed, block_bytes);
-        Ok(Some(bytes))
+    pub fn send_steps(&self, request: &SendRequest) -> Result<Vec<SendStep>, Error> {
+        let steps = self.steps(request)?.into_iter().map(|(name, from)| {
+            let found = self.look_up(&name, from.as_deref())?;
+            let bytes = estimate(&found, request.flags)?;
+            Ok(SendStep { name, from, bytes })
+        });
+        steps.collect()
     }
+}
+
+fn estimate(found: &Found, flags: SendFlags) -> Result<Option<u64>, Error> {
+    let dataset = &found.dataset;
+    let sizes = match &found.older {
+        None => Some(dataset.sizes()),
+        Some((_, Earlier::Snapshot(earlier))) => dataset.sizes_since(earlier)?,
+        Some((_, Earlier::Bookmark(earlier))) => dataset.sizes_since_bookmark(earlier)?,
+    };
+    let Some(sizes) = sizes else {
+        return Ok(None);
+    };
+    let referenced = match flags.compressed {
+        true => sizes.compressed,
+        false => sizes.uncompressed,
+    };
+    let (name, default, is_inheritable) = match found.version {
+        Some(_) => ("recordsize", 128 << 10, true),
+        None => ("volblocksize", 16 << 10, false),
+    };
+    let block_bytes = match dataset.directory().property(name, is_inheritable)? {
+        Some((PropertyValue::Number(bytes), _)) => bytes,
+        _ => default,
+    };
+    let bytes = estimated_bytes(referenced, sizes.uncompressed, block_bytes);
+    Ok(Some(bytes))
 }
 
 impl Pool {
@@ -147,50 +219,63 @@ impl Pool {
         progress: &SendProgress,
         output: impl Write + Send,
     ) -> Result<u64, Error> {
-        let ids = self.read_committed(|view| {
-            let found = view.look_up(request)?;
-            let mut ids = vec![];
-            if found.dataset.is_snapshot() {
-                ids.push(found.dataset.id());
-            }
-            if let Some((_, Earlier::Snapshot(earlier))) = &found.older {
-                ids.push(earlier.id());
-            }
-            Ok(ids)
+        let ids: BTreeSet<ObjectId> = self.read_committed(|view| {
+            let found = view.look_up_all(request)?;
+            Ok(found.iter().flat_map(Found::ids).collect())
         })?;
         let mut in_use: Vec<InUse> = vec![];
-        for id in ids {
-            let used = self.datasets().use_snapshot(id)?;
+        for id in &ids {
+            let used = self.datasets().use_snapshot(*id)?;
             in_use.push(used.ok_or(SendError::Expired)?);
         }
         let view = self.committed()?;
-        let found = view.look_up(request)?;
-        let key = view.key_of(found.dataset.directory())?;
-        if !found.dataset.is_snapshot() {
-            let set = found.dataset.object_set(key)?;
-            return sent(&found, &set, request.flags, progress, output);
+        let found = view.look_up_all(request)?;
+        // Another snapshot may have got a name meanwhile.
+        let is_same = found
+            .iter()
+            .flat_map(Found::ids)
+            .all(|id| ids.contains(&id));
+        if !is_same {
+            return Err(SendError::Expired.into());
         }
-        // The view may expire. The blocks of a snapshot in use stay.
-        let store = Arc::clone(self.inner().store());
-        let (id, root) = (found.dataset.id().0, found.dataset.phys().block_pointer);
-        let set = ObjectSetView::open(store, id, root, key);
-        let set = set.map_err(SendError::from)?;
-        let length = sent(&found, &set, request.flags, progress, output);
+        let open = |found: &Found| {
+            let key = view.key_of(found.dataset.directory())?;
+            if !found.dataset.is_snapshot() {
+                return Ok(found.dataset.object_set(key)?);
+            }
+            // The view may expire. The blocks of a snapshot in use stay.
+            let store = Arc::clone(self.inner().store());
+            let (id, root) = (found.dataset.id().0, found.dataset.phys().block_pointer);
+            Ok(ObjectSetView::open(store, id, root, key).map_err(SendError::from)?)
+        };
+        let length = sent(&found, request, &open, progress, output);
         drop(in_use);
         length
     }
 }
 
+/// Writes the streams, in a package if there may be several.
 fn sent(
-    found: &Found,
-    set: &Arc<ObjectSetView>,
-    flags: SendFlags,
+    found: &[Found],
+    request: &SendRequest,
+    open: &dyn Fn(&Found) -> Result<Arc<ObjectSetView>, Error>,
     progress: &SendProgress,
-    output: impl Write + Send,
+    mut output: impl Write + Send,
 ) -> Result<u64, Error> {
-    let (dataset, version) = (&found.dataset, found.version);
-    let older = found.older.as_ref().map(|(older, _)| *older);
-    let length = millpond_send::send(dataset, set, version, older, flags, progress, output)?;
+    let mut length = 0;
+    if request.has_between {
+        length += begin_package(&request.name, &mut output).map_err(SendError::from)?;
+    }
+    for found in found {
+        let set = open(found)?;
+        let (dataset, version) = (&found.dataset, found.version);
+        let older = found.older.as_ref().map(|(older, _)| *older);
+        let (flags, output) = (request.flags, &mut output);
+        length += millpond_send::send(dataset, &set, version, older, flags, progress, output)?;
+    }
+    if request.has_between {
+        length += end_package(&mut output).map_err(SendError::from)?;
+    }
     Ok(length)
 }
 

@@ -2,7 +2,7 @@
 
 use crate::imported::ImportedPools;
 use crate::local::LocalPools;
-use millpond_control::{ControlError, SendProblem, SendStream};
+use millpond_control::{ControlError, SendProblem, SendStep, SendStream};
 use millpond_dataset::DatasetError;
 use millpond_engine::{Error, SendError, SendFlags, SendProgress, SendRequest};
 use std::io::{self, BufWriter, Write};
@@ -17,6 +17,7 @@ fn request_of(stream: &SendStream) -> SendRequest {
     SendRequest {
         name: stream.name.clone(),
         from: stream.from.clone(),
+        has_between: stream.has_between,
         flags: SendFlags {
             large_blocks: stream.large_blocks,
             embedded: stream.embedded,
@@ -99,15 +100,15 @@ impl ImportedPools {
         sent.map_err(|error| problem(stream, error))
     }
 
-    /// Answers [`millpond_control::Request::SendEstimate`].
+    /// Answers [`millpond_control::Request::SendSteps`].
     ///
     /// # Errors
     /// [`SendProblem`].
-    pub fn send_estimate(&self, stream: &SendStream) -> Result<Option<u64>, SendProblem> {
+    pub fn send_steps(&self, stream: &SendStream) -> Result<Vec<SendStep>, SendProblem> {
         let pool = self.get(pool_of(stream)).ok_or(SendProblem::NoDataset)?;
         let view = pool.view();
-        view.and_then(|view| view.send_estimate(&request_of(stream)))
-            .map_err(|error| problem(stream, error))
+        let steps = view.and_then(|view| view.send_steps(&request_of(stream)));
+        steps.map(told).map_err(|error| problem(stream, error))
     }
 }
 
@@ -128,15 +129,24 @@ impl LocalPools {
             .map_err(|error| problem(stream, error))
     }
 
-    /// Answers [`millpond_control::Request::SendEstimate`].
+    /// Answers [`millpond_control::Request::SendSteps`].
     ///
     /// # Errors
     /// [`SendProblem`].
-    pub fn send_estimate(&self, stream: &SendStream) -> Result<Option<u64>, SendProblem> {
+    pub fn send_steps(&self, stream: &SendStream) -> Result<Vec<SendStep>, SendProblem> {
         let view = self.view(pool_of(stream)).map_err(not_open)?;
-        view.send_estimate(&request_of(stream))
-            .map_err(|error| problem(stream, error))
+        let steps = view.send_steps(&request_of(stream));
+        steps.map(told).map_err(|error| problem(stream, error))
     }
+}
+
+fn told(steps: Vec<millpond_engine::SendStep>) -> Vec<SendStep> {
+    let steps = steps.into_iter().map(|step| SendStep {
+        name: step.name,
+        from: step.from,
+        bytes: step.bytes,
+    });
+    steps.collect()
 }
 
 fn not_open(error: ControlError) -> SendProblem {

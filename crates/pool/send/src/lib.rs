@@ -26,9 +26,11 @@ mod error;
 mod estimate;
 mod features;
 mod output;
+mod package;
 mod send;
 mod walk;
 
 pub use error::SendError;
 pub use estimate::estimated_bytes;
+pub use package::{begin_package, end_package};
 pub use send::{Older, SendFlags, SendProgress, send};

@@ -67,7 +67,7 @@ impl Service for LocalService {
             Request::ClearLabels { path, force } => {
                 Reply::ClearLabels(self.changes().clear_labels(path, *force)?)
             }
-            Request::SendEstimate { request } => Reply::SendEstimate(pools.send_estimate(request)?),
+            Request::SendSteps { request } => Reply::SendSteps(pools.send_steps(request)?),
             _ => return Err(Failure::needs_daemon()),
         })
     }
