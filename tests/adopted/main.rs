@@ -32,6 +32,7 @@ use std::process::ExitCode;
 const EVERY_DAY: &[&str] = &[
     "single",
     "gang-raidz",
+    "checkpoint",
     "draid1",
     "snapshots",
     "names",
@@ -43,7 +44,6 @@ const EVERY_DAY: &[&str] = &[
 
 /// Cases that cannot be written, and a word that the refusal must contain.
 const REFUSED: &[(&str, &str)] = &[
-    ("checkpoint", "checkpoint"),
     ("classes", "fast_dedup"),
     ("crypt", "fast_dedup"),
     ("dedup-fast", "fast_dedup"),

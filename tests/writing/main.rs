@@ -4,6 +4,7 @@ mod attach;
 mod basics;
 mod cache_devices;
 mod caching;
+mod checkpoint;
 mod cloning;
 mod cloning_cuts;
 mod cloning_scans;

@@ -6,7 +6,6 @@ use crate::features::UnsupportedFeature;
 use crate::features::counts::POOL_VERSION_FEATURES;
 use crate::{PoolError, PoolView};
 use millpond_ondisk::VdevId;
-use millpond_ondisk::pool_directory::key;
 use millpond_vdev::VdevType;
 
 /// Why a pool can be opened for reading only: all reasons, at least one.
@@ -39,9 +38,6 @@ pub enum ReadOnlyReason {
         /// Its entry in the object directory.
         table: String,
     },
-    /// The pool has a checkpoint.
-    #[error("it has a checkpoint")]
-    Checkpoint,
     /// A vdev was removed or is being removed.
     #[error("vdev {0} was removed, or is being removed")]
     RemovedVdev(VdevId),
@@ -96,9 +92,6 @@ pub fn check_writable(pool: &PoolView) -> Result<(), WritabilityError> {
         if is_table {
             reasons.push(ReadOnlyReason::DedupTable { table: entry });
         }
-    }
-    if pool.directory_value(key::CHECKPOINT)?.is_some() || pool.uberblock().checkpoint_txg.0 != 0 {
-        reasons.push(ReadOnlyReason::Checkpoint);
     }
     for (id, top) in (0u32..).map(VdevId).zip(&pool.assembly().root.children) {
         match top.kind {
