@@ -34,6 +34,7 @@ const EVERY_DAY: &[&str] = &[
     "gang-raidz",
     "checkpoint",
     "draid1",
+    "expanded",
     "snapshots",
     "names",
     "crypt",
@@ -48,13 +49,12 @@ const REFUSED: &[(&str, &str)] = &[
     ("crypt", "fast_dedup"),
     ("dedup-fast", "fast_dedup"),
     ("dedup-legacy", "deduplication table"),
-    ("expanded", "raidz_expansion"),
-    ("expanding", "raidz_expansion"),
+    ("expanding", "being widened"),
     ("gang", "fast_dedup"),
     ("legacy-v28", "version 28"),
     ("removed", "removal"),
     ("sends", "redaction_bookmarks"),
-    ("v24-raidz", "raidz_expansion"),
+    ("v24-raidz", "fast_dedup"),
 ];
 
 fn main() -> ExitCode {

@@ -21,6 +21,7 @@ mod every_set;
 mod evil_scans;
 mod exhaustive;
 mod exhaustive_log;
+mod expanded;
 mod faults;
 mod faulty_hardware;
 mod frees;

@@ -41,9 +41,9 @@ pub enum ReadOnlyReason {
     /// A vdev was removed or is being removed.
     #[error("vdev {0} was removed, or is being removed")]
     RemovedVdev(VdevId),
-    /// A RAID-Z vdev was expanded or is being expanded.
-    #[error("vdev {0} was widened, or is being widened")]
-    ExpandedVdev(VdevId),
+    /// A RAID-Z vdev is being expanded.
+    #[error("vdev {0} is being widened")]
+    ExpandingVdev(VdevId),
     /// A top-level vdev is missing.
     #[error("vdev {0} is not there")]
     MissingVdev(VdevId),
@@ -98,9 +98,7 @@ pub fn check_writable(pool: &PoolView) -> Result<(), WritabilityError> {
             VdevType::Indirect => reasons.push(ReadOnlyReason::RemovedVdev(id)),
             VdevType::Missing => reasons.push(ReadOnlyReason::MissingVdev(id)),
             _ if top.removing => reasons.push(ReadOnlyReason::RemovedVdev(id)),
-            _ if top.raidz_expanding || !top.raidz_expand_txgs.is_empty() => {
-                reasons.push(ReadOnlyReason::ExpandedVdev(id));
-            }
+            _ if top.raidz_expanding => reasons.push(ReadOnlyReason::ExpandingVdev(id)),
             _ => {}
         }
     }

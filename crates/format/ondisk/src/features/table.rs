@@ -317,7 +317,7 @@ pub const FEATURES: &[Feature] = &[
         "Support for raidz expansion",
         MOS,
         &[],
-        Reads,
+        Writes,
     ),
     feature(
         "com.klarasystems:fast_dedup",
