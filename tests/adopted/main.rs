@@ -32,7 +32,9 @@ use std::process::ExitCode;
 const EVERY_DAY: &[&str] = &[
     "single",
     "gang-raidz",
+    "checkpoint",
     "draid1",
+    "expanded",
     "snapshots",
     "names",
     "crypt",
@@ -43,18 +45,16 @@ const EVERY_DAY: &[&str] = &[
 
 /// Cases that cannot be written, and a word that the refusal must contain.
 const REFUSED: &[(&str, &str)] = &[
-    ("checkpoint", "checkpoint"),
     ("classes", "fast_dedup"),
     ("crypt", "fast_dedup"),
     ("dedup-fast", "fast_dedup"),
     ("dedup-legacy", "deduplication table"),
-    ("expanded", "raidz_expansion"),
-    ("expanding", "raidz_expansion"),
+    ("expanding", "being widened"),
     ("gang", "fast_dedup"),
     ("legacy-v28", "version 28"),
     ("removed", "removal"),
     ("sends", "redaction_bookmarks"),
-    ("v24-raidz", "raidz_expansion"),
+    ("v24-raidz", "fast_dedup"),
 ];
 
 fn main() -> ExitCode {

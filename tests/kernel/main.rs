@@ -8,6 +8,7 @@
 mod activity;
 mod attach;
 mod cache;
+mod checkpoint;
 mod cloning;
 mod draid;
 mod encryption;

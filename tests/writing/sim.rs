@@ -179,6 +179,20 @@ pub fn verify(pool: &View) -> Result<(), String> {
     ))
 }
 
+/// Verifies every block of the pool after a power cut, which may have torn a label.
+pub fn verify_blocks(pool: &View) -> Result<(), String> {
+    let report = pool.verify(&millpond_verify::Progress::default(), &|_| {});
+    let report = report.map_err(|error| error.to_string())?;
+    let mut leaves = report.leaves.values();
+    match report.lost == 0
+        && report.repairable == 0
+        && leaves.all(|leaf| leaf.wrong == 0 && leaf.faults == 0)
+    {
+        true => Ok(()),
+        false => Err(format!("{report:#?}")),
+    }
+}
+
 /// Writes the disks to image files.
 pub fn to_files(world: &World, folder: &Path) {
     for disk in world.disks() {

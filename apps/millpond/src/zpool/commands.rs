@@ -1,8 +1,8 @@
 //! The table of all `zpool` sub-commands with their options and usage.
 
 use super::{
-    attach, create, device_state, events, get, history, import, iostat, leaf_activity, list,
-    manage, remove, scrub, split, status, upgrade, wait,
+    attach, checkpoint, create, device_state, events, get, history, import, iostat, leaf_activity,
+    list, manage, remove, scrub, split, status, upgrade, wait,
 };
 use crate::command::{Command, Parsed, built, letters, long, not_built, with_longs};
 use crate::getopt::Long;
@@ -53,10 +53,11 @@ pub const COMMANDS: &[Command] = &[
         &["missing vdev name"],
         manage::labelclear,
     ),
-    not_built(
+    built(
         "checkpoint",
         with_longs("dw", &[long("discard", "d"), long("wait", "w")]),
         &["missing pool argument"],
+        checkpoint::run,
     ),
     not_built("prefetch", letters("t:"), &["missing pool name argument"]),
     built("list", with_longs("gHjLo:pPT:v", JSON), &[], list::run),

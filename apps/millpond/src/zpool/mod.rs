@@ -2,6 +2,7 @@
 
 mod attach;
 mod change_text;
+mod checkpoint;
 mod commands;
 mod condition_text;
 mod create;

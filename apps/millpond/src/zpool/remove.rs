@@ -5,7 +5,7 @@ use super::device_state::find;
 use super::manage::require;
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
-use millpond_control::{ChangeError, PoolChange, VdevClass};
+use millpond_control::{ChangeError, CheckpointRefusal, PoolChange, VdevClass};
 
 /// Removes devices. Each failure is reported and does not stop the others.
 pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
@@ -46,6 +46,9 @@ fn remove(
         VdevClass::Spare | VdevClass::Cache => PoolChange::RemoveAuxiliary { guid },
         VdevClass::Log => PoolChange::RemoveLog { guid },
         _ => {
+            if let Some(why) = kept_by_checkpoint(session, name)? {
+                return Ok(Err(ChangeError::Failed(why)));
+            }
             let what = "removing devices that hold data";
             return Ok(Err(ChangeError::NotBuilt(what.into())));
         }
@@ -66,4 +69,17 @@ fn remove(
     // With -w too nothing is left to wait for: the device is gone when the change returns.
     let done = session.service()?.change(name, &[change], &parsed.line);
     Ok(done.map(drop).map_err(|failed| failed.error))
+}
+
+/// Why a pool with a checkpoint keeps its vdevs, if it has one.
+fn kept_by_checkpoint(session: &Session, name: &str) -> Result<Option<String>, Failure> {
+    let info = session.service()?.pool(name);
+    let info = info.map_err(|error| Failure::Refused(error.to_string()))?;
+    Ok(info.checkpoint.map(|checkpoint| {
+        let why = match checkpoint.is_discarding {
+            true => CheckpointRefusal::Discarding,
+            false => CheckpointRefusal::Exists,
+        };
+        why.to_string()
+    }))
 }

@@ -47,7 +47,7 @@ pub use history::{HistoryEvent, HistoryRecord, HistoryValue};
 pub use import::{ImportError, ImportRequest, Imported, RewindRequest, SearchPaths};
 pub use millpond_dataset::properties::{OwnerKind, OwnerSpace};
 pub use millpond_ondisk::{FEATURES, Feature, FeatureFlags};
-pub use millpond_pool::{FeatureError, check_pool_name};
+pub use millpond_pool::{CheckpointRefusal, FeatureError, check_pool_name};
 pub use mount::{KeyProblem, MountInfo, MountProblem, MountRequest};
 pub use pool::{
     DataError, DedupBucket, DedupStats, FeatureInfo, FeatureState, ImportablePool, LastHost,

@@ -3,7 +3,7 @@
 //! Pages `docs/format/pool-directory.md` and `docs/format/vdev-zap.md`. Readers ignore unknown names: the
 //! feature lists decide whether a pool can be read.
 
-use crate::{ChecksumKind, DecodeError, ObjectId, VdevId, Writer};
+use crate::{ChecksumKind, DecodeError, ObjectId, Uberblock, VdevId, Writer};
 
 /// The object id of the object directory.
 pub const OBJECT_DIRECTORY: ObjectId = ObjectId(1);
@@ -152,6 +152,14 @@ pub fn dedup_log_key(checksum: ChecksumKind, log: u8) -> String {
 #[must_use]
 pub fn clone_table_key(vdev: VdevId) -> String {
     format!("com.fudosecurity:brt:vdev:{vdev}")
+}
+
+/// The words that [`key::CHECKPOINT`] stores for an uberblock: 27 of them.
+#[must_use]
+pub fn checkpoint_words(uberblock: &Uberblock) -> Vec<u64> {
+    let bytes = uberblock.encode();
+    let (words, _) = bytes.as_chunks::<8>();
+    words.iter().map(|word| u64::from_le_bytes(*word)).collect()
 }
 
 /// The uberblock of a checkpoint as 1 KiB of little-endian bytes, for an uberblock decoder.

@@ -64,7 +64,15 @@ pub(crate) fn check_writable(pool: &Arc<PoolView>, choice: FoundLogs) -> Result<
         let set = head.object_set(None).map_err(failed)?;
         let header = IntentLogHeader::from_words(&set.phys().intent_log_header);
         if header.has_chain() && !is_partial {
-            let first = Txg(pool.uberblock().txg.0.saturating_add(1));
+            // After a rewind to a checkpoint, no space map contains what was born after it.
+            let kept = pool.uberblock().checkpoint_txg;
+            let is_rewound = kept != Txg(0);
+            let last = if is_rewound {
+                kept
+            } else {
+                pool.uberblock().txg
+            };
+            let first = Txg(last.0.saturating_add(1));
             let is_locked = head.phys().block_pointer.has_crypt_bit();
             let is_given_up = match choice {
                 FoundLogs::Replay => false,
@@ -72,7 +80,10 @@ pub(crate) fn check_writable(pool: &Arc<PoolView>, choice: FoundLogs) -> Result<
                 FoundLogs::Discard => true,
             };
             let (store, dataset) = (pool.store(), set.dataset());
-            let log = FoundLog::read(store, dataset, &header, first, is_given_up)?;
+            let mut log = FoundLog::read(store, dataset, &header, first, is_given_up)?;
+            if is_rewound && header.claim_txg == Txg(0) {
+                log.end_before(first);
+            }
             if log.has_clones && !is_given_up && pool.features().count(BLOCK_CLONING).is_none() {
                 return Err(PoolError::Unsupported {
                     what: "cloning in an intent log of a pool without the feature block_cloning",

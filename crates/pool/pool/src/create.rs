@@ -6,6 +6,7 @@
 //! Pages `docs/format/pool-directory.md` ("A new pool"), `docs/format/label.md` ("Writing").
 
 use crate::PoolError;
+use crate::checkpoint::Checkpoint;
 use crate::clones::CloneTables;
 use crate::config::PoolConfig;
 use crate::error::Reading;
@@ -24,6 +25,7 @@ use crate::space::CloneTotals;
 use crate::space::maps::{self, SpaceMapObjects};
 use crate::space::store::geometry_of;
 use crate::sync::context::SyncContext;
+use crate::sync::tasks::TaskTime;
 use crate::vdevs::leaf_monitor::LeafWatch;
 use crate::vdevs::new_vdev::{
     BuiltVdevs, DRAID, NewVdevError, NewVdevOptions, NewVdevs, build_vdevs, random_u64,
@@ -195,7 +197,7 @@ impl Pool {
         let first = first_parts(env, new, config.clone(), &built, &features, port)?;
         let pool = Self::from_parts(first.parts);
         let mut labelled = Ok(());
-        let outcome = pool.sync_with(|ctx| {
+        let outcome = pool.sync_with(TaskTime::First, |ctx| {
             ctx.make_first_objects(new, &built, &features, first.salt)?;
             // Every check has passed, and no device has been written to yet.
             labelled = label_devices(&config, &built, FIRST_TXG, None);
@@ -401,6 +403,7 @@ fn first_parts(
         port,
         state,
         clones: CloneTables::default(),
+        checkpoint: Checkpoint::default(),
         sync_mode: new.writing.sync_mode,
         is_deflated: true,
         leaf_watch: LeafWatch::default(),

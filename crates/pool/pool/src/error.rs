@@ -85,6 +85,9 @@ pub enum PoolError {
     /// A request about a scrub or resilver is refused.
     #[error(transparent)]
     Scan(crate::scan::ScanRefusal),
+    /// A request about a checkpoint is refused, or another on account of one.
+    #[error(transparent)]
+    Checkpoint(crate::CheckpointRefusal),
     /// A request of an initialization to a device does not end.
     #[error(
         "a device does not answer a request of 'zpool initialize' or 'zpool trim'; stop that with '-s' and try again"

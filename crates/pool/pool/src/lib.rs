@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod bpobj;
+mod checkpoint;
 mod clones;
 mod config;
 mod create;
@@ -43,6 +44,7 @@ mod view;
 mod writability;
 
 pub use bpobj::{BpObject, Drain, is_shared_empty, new_empty_list, release_shared_empty};
+pub use checkpoint::CheckpointRefusal;
 pub use clones::BLOCK_CLONING;
 pub use config::{PoolConfig, auxiliary_label_list};
 pub use create::{CreateError, FIRST_TXG, NewPool, POOL_NAME_BYTES_MAX, check_pool_name};

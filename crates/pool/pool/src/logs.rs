@@ -161,6 +161,22 @@ impl FoundLog {
         Ok(walk.found)
     }
 
+    /// Gives up the records, and the blocks from the first on that was born in `first` or later: the pool was rewound,
+    /// and they may belong to something else.
+    pub fn end_before(&mut self, first: Txg) {
+        let known = self.blocks.iter();
+        let count = known
+            .take_while(|block| block.pointer.birth() < first)
+            .count();
+        self.blocks.truncate(count);
+        self.blocks
+            .retain(|block| block.kind == FoundBlockKind::Chain);
+        *self = Self {
+            blocks: std::mem::take(&mut self.blocks),
+            ..Self::default()
+        };
+    }
+
     /// The highest birth txg of the log's blocks.
     #[must_use]
     pub fn last_birth(&self) -> Txg {

@@ -129,12 +129,23 @@ impl PoolView {
         candidate: &PoolCandidate,
         options: &OpenOptions,
     ) -> Result<Arc<PoolView>, OpenError> {
+        Self::open_as(env, candidate, options, |newest| {
+            newest.checkpoint()?.ok_or(OpenError::NoCheckpoint)
+        })
+    }
+
+    /// Like [`PoolView::open`]. `kept` is the uberblock of the checkpoint to open, given the newest state.
+    pub(crate) fn open_as(
+        env: &Env,
+        candidate: &PoolCandidate,
+        options: &OpenOptions,
+        kept: impl Fn(&PoolView) -> Result<Uberblock, OpenError>,
+    ) -> Result<Arc<PoolView>, OpenError> {
         let mut first_error = None;
         for choice in candidate.uberblock_choices(options.rewind)? {
             match open_at(env, candidate, options, choice.uberblock) {
                 Ok(pool) if options.at_checkpoint => {
-                    let uberblock = pool.checkpoint()?.ok_or(OpenError::NoCheckpoint)?;
-                    return open_at(env, candidate, options, uberblock);
+                    return open_at(env, candidate, options, kept(&pool)?);
                 }
                 Ok(pool) => return Ok(pool),
                 Err(error) => {

@@ -6,6 +6,7 @@
 //!
 //! Pages `docs/format/import.md`, `docs/format/commit-order.md`.
 
+use crate::checkpoint::{Checkpoint, rewound_uberblock};
 use crate::clones::CloneTables;
 use crate::config::PoolConfig;
 use crate::error::Reading;
@@ -81,7 +82,8 @@ impl Pool {
     /// The devices of `candidate` must be open for writing and locked.
     ///
     /// After a rewind the first txg gets the number of the newest uberblock that was skipped, and a later
-    /// time, so that its uberblock takes precedence.
+    /// time, so that its uberblock takes precedence. A rewind to the checkpoint is committed by the uberblock that
+    /// opening writes.
     ///
     /// # Errors
     /// [`OpenError::ReadOnly`] if the write path does not support something in the pool; otherwise as for
@@ -129,7 +131,8 @@ impl Pool {
             },
             ..options.clone()
         };
-        let read = PoolView::open(env, candidate, &options)?;
+        let rewound = |newest: &PoolView| rewound_uberblock(newest, candidate);
+        let read = PoolView::open_as(env, candidate, &options, rewound)?;
         let txg = read.uberblock().txg;
         let at = |error| OpenError::State { txg, error };
         check_writable(&read).map_err(|error| match error {
@@ -168,6 +171,10 @@ impl Pool {
         if let Some((left, from)) = half {
             let finished = pool.sync_task(|ctx| ctx.finish_split(&left, from));
             finished.map_err(at)?;
+        }
+        if options.at_checkpoint {
+            let noted = pool.sync_task(|ctx| ctx.note_rewind(read.uberblock().checkpoint_txg));
+            noted.map_err(at)?;
         }
         match &writing.system {
             Some(system) => pool.record_opening(Opening::Open, system).map_err(at)?,
@@ -394,7 +401,7 @@ impl Pool {
         self.store.remove_cache_devices();
         self.groups.end_all();
         // Before the wait for threads: one of them may have queued a task that no txg runs any more.
-        self.tasks.fail_all(&TxgError::Ended.into());
+        self.fail_tasks(&TxgError::Ended.into());
         self.threads
             .wait(&|| self.store.topology().unanswered().is_some());
         self.store.stop_prefetch();
@@ -483,6 +490,7 @@ fn parts(
         port,
         state,
         clones,
+        checkpoint: Checkpoint::load(read)?,
         sync_mode: writing.sync_mode,
         leaf_watch: LeafWatch::load(&topology, &mut |vdev| read.stored_vdev_properties(vdev))?,
         is_deflated: read.directory_number(key::DEFLATE)?.is_some_and(|n| n != 0),

@@ -1,5 +1,6 @@
 //! A pool open for changes.
 
+use crate::checkpoint::Checkpoint;
 use crate::clones::CloneTables;
 use crate::config::PoolConfig;
 use crate::error::Reading;
@@ -13,7 +14,7 @@ use crate::scan::ScanControl;
 use crate::space::CloneTotals;
 use crate::space::maps::SpaceMapObjects;
 use crate::sync::context::SyncContext;
-use crate::sync::tasks::TaskQueue;
+use crate::sync::tasks::{TaskQueue, TaskTime};
 use crate::threads::PoolThreads;
 use crate::vdevs::activity::ActivityControl;
 use crate::vdevs::cache_devices::CacheFeed;
@@ -55,6 +56,10 @@ pub struct Pool {
     /// Changed in syncing context only.
     pub(crate) clones: Mutex<CloneTables, rank::Leaf>,
     pub(crate) tasks: TaskQueue,
+    /// Those that run before anything else of a txg.
+    pub(crate) early_tasks: TaskQueue,
+    /// Changed in syncing context only.
+    pub(crate) checkpoint: Mutex<Checkpoint, rank::Leaf>,
     pub(crate) failure: Arc<FailureState>,
     pub(crate) sync_mode: SyncMode,
     /// The first txg written since the pool was opened.
@@ -144,6 +149,7 @@ pub(crate) struct PoolParts {
     pub(crate) port: Arc<dyn DatasetPort>,
     pub(crate) state: PoolState,
     pub(crate) clones: CloneTables,
+    pub(crate) checkpoint: Checkpoint,
     pub(crate) sync_mode: SyncMode,
     pub(crate) is_deflated: bool,
     pub(crate) leaf_watch: LeafWatch,
@@ -185,6 +191,8 @@ impl Pool {
             state: RwLock::new(parts.state),
             clones: Mutex::new(parts.clones),
             tasks: TaskQueue::default(),
+            early_tasks: TaskQueue::default(),
+            checkpoint: Mutex::new(parts.checkpoint),
             failure,
             sync_mode: parts.sync_mode,
             is_deflated: parts.is_deflated,
@@ -308,7 +316,7 @@ impl Pool {
         self.activities.end();
         self.failure.abandon();
         self.groups.end_all();
-        self.tasks.fail_all(&TxgError::Ended.into());
+        self.fail_tasks(&TxgError::Ended.into());
     }
 
     /// A copy of the pool's feature state.
@@ -372,20 +380,32 @@ impl Pool {
         &self,
         run: impl FnOnce(&SyncContext<'_>) -> Result<R, PoolError>,
     ) -> Result<R, PoolError> {
+        self.run_task(TaskTime::AfterDatasets, run)
+    }
+
+    pub(crate) fn run_task<R>(
+        &self,
+        time: TaskTime,
+        run: impl FnOnce(&SyncContext<'_>) -> Result<R, PoolError>,
+    ) -> Result<R, PoolError> {
         self.failure.check()?;
         if self.sync_mode == SyncMode::Caller {
-            return self.sync_with(run);
+            return self.sync_with(time, run);
         }
+        let tasks = match time {
+            TaskTime::First => &self.early_tasks,
+            TaskTime::AfterDatasets => &self.tasks,
+        };
         let entry = self.groups.begin(0)?;
-        let ticket = self.tasks.enter(entry.txg());
+        let ticket = tasks.enter(entry.txg());
         let txg = entry.txg();
         drop(entry);
         // The thread that suspends or closes the pool empties the queue afterwards. If it did so before
         // this task was queued, empty the queue here.
         if let Err(error) = self.failure.check() {
-            self.tasks.fail_all(&error);
+            self.fail_tasks(&error);
         } else if self.groups.has_ended() {
-            self.tasks.fail_all(&TxgError::Ended.into());
+            self.fail_tasks(&TxgError::Ended.into());
         }
         self.groups.ask(txg);
         let (value, txg) = ticket.run(self, run)?;
@@ -511,6 +531,7 @@ impl Pool {
         usage.deferred_free_bytes = state.deferred_free_bytes;
         usage.clone_saved_bytes = state.clones.saved_bytes;
         drop(state);
+        usage.checkpoint_bytes = self.checkpoint_bytes();
         usage
     }
 

@@ -6,7 +6,6 @@ use crate::features::UnsupportedFeature;
 use crate::features::counts::POOL_VERSION_FEATURES;
 use crate::{PoolError, PoolView};
 use millpond_ondisk::VdevId;
-use millpond_ondisk::pool_directory::key;
 use millpond_vdev::VdevType;
 
 /// Why a pool can be opened for reading only: all reasons, at least one.
@@ -39,15 +38,12 @@ pub enum ReadOnlyReason {
         /// Its entry in the object directory.
         table: String,
     },
-    /// The pool has a checkpoint.
-    #[error("it has a checkpoint")]
-    Checkpoint,
     /// A vdev was removed or is being removed.
     #[error("vdev {0} was removed, or is being removed")]
     RemovedVdev(VdevId),
-    /// A RAID-Z vdev was expanded or is being expanded.
-    #[error("vdev {0} was widened, or is being widened")]
-    ExpandedVdev(VdevId),
+    /// A RAID-Z vdev is being expanded.
+    #[error("vdev {0} is being widened")]
+    ExpandingVdev(VdevId),
     /// A top-level vdev is missing.
     #[error("vdev {0} is not there")]
     MissingVdev(VdevId),
@@ -97,17 +93,12 @@ pub fn check_writable(pool: &PoolView) -> Result<(), WritabilityError> {
             reasons.push(ReadOnlyReason::DedupTable { table: entry });
         }
     }
-    if pool.directory_value(key::CHECKPOINT)?.is_some() || pool.uberblock().checkpoint_txg.0 != 0 {
-        reasons.push(ReadOnlyReason::Checkpoint);
-    }
     for (id, top) in (0u32..).map(VdevId).zip(&pool.assembly().root.children) {
         match top.kind {
             VdevType::Indirect => reasons.push(ReadOnlyReason::RemovedVdev(id)),
             VdevType::Missing => reasons.push(ReadOnlyReason::MissingVdev(id)),
             _ if top.removing => reasons.push(ReadOnlyReason::RemovedVdev(id)),
-            _ if top.raidz_expanding || !top.raidz_expand_txgs.is_empty() => {
-                reasons.push(ReadOnlyReason::ExpandedVdev(id));
-            }
+            _ if top.raidz_expanding => reasons.push(ReadOnlyReason::ExpandingVdev(id)),
             _ => {}
         }
     }

@@ -122,6 +122,13 @@ pub enum PoolChange {
         /// Its guid.
         guid: u64,
     },
+    /// Takes a checkpoint.
+    TakeCheckpoint,
+    /// Begins to discard the checkpoint.
+    DiscardCheckpoint,
+    /// Discards the checkpoint to the end, in a pool that is opened for one command. An imported pool does that by
+    /// itself.
+    FinishDiscard,
     /// Starts, pauses or cancels a scrub.
     Scrub(ScrubAction),
     /// Starts a resilver, from the beginning if one runs.

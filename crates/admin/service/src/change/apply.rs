@@ -136,6 +136,8 @@ pub(crate) fn apply(
         PoolChange::RemoveLog { guid } => engine.remove_log(Guid(*guid))?,
         PoolChange::Detach { leaf } => engine.detach_leaf(Guid(*leaf))?,
         PoolChange::Split(half) => split::split(pool, half)?,
+        PoolChange::TakeCheckpoint => engine.take_checkpoint()?,
+        PoolChange::DiscardCheckpoint => engine.discard_checkpoint()?,
         PoolChange::Scrub(ScrubAction::Start { since_last }) => {
             engine.start_scrub(match since_last {
                 true => ScrubRange::SinceLastScrub,
@@ -154,7 +156,7 @@ pub(crate) fn apply(
         }
         PoolChange::Resilver => engine.restart_resilver()?,
         // The caller does that, if nothing else works on the pool.
-        PoolChange::FinishScan | PoolChange::FinishLeafActivity(_) => {}
+        PoolChange::FinishScan | PoolChange::FinishDiscard | PoolChange::FinishLeafActivity(_) => {}
         PoolChange::Abandon => {
             if engine.suspension().is_some() {
                 engine.abandon();

@@ -4,6 +4,7 @@ pub(crate) mod apply;
 mod attach;
 pub(crate) mod checks;
 pub(crate) mod create;
+pub(crate) mod discard;
 mod error;
 mod keys;
 mod split;

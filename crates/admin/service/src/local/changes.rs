@@ -6,6 +6,7 @@ use crate::change::apply::{
 use crate::change::change_error;
 use crate::change::checks::{self, Around};
 use crate::change::create::{features_of, plan};
+use crate::change::discard::discard_to_end;
 use millpond_control::{
     ChangeError, ChangeFailure, Changed, NewDevices, NewPoolRequest, PoolChange,
 };
@@ -216,6 +217,9 @@ impl LocalChanges {
                 let done = changes.len();
                 finish_activity(&live, *activity).map_err(at(done.saturating_sub(1)))?;
             }
+        }
+        if failure.is_none() && changes.contains(&PoolChange::FinishDiscard) {
+            discard_to_end(&live).map_err(at(changes.len().saturating_sub(1)))?;
         }
         if changes.iter().any(frees_space) {
             // Freeing can be completed later, so errors are ignored: they recur at the next change.

@@ -184,7 +184,7 @@ pub const FEATURES: &[Feature] = &[
         "Pool state can be checkpointed, allowing rewind later.",
         RO,
         &[],
-        Reads,
+        Writes,
     ),
     feature(
         "com.delphix:spacemap_v2",
@@ -317,7 +317,7 @@ pub const FEATURES: &[Feature] = &[
         "Support for raidz expansion",
         MOS,
         &[],
-        Reads,
+        Writes,
     ),
     feature(
         "com.klarasystems:fast_dedup",

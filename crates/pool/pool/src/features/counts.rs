@@ -336,6 +336,7 @@ mod tests {
                 "userobj_accounting",
                 "encryption",
                 "project_quota",
+                "zpool_checkpoint",
                 "spacemap_v2",
                 "allocation_classes",
                 "resilver_defer",
@@ -351,6 +352,7 @@ mod tests {
                 "blake3",
                 "block_cloning",
                 "vdev_zaps_v2",
+                "raidz_expansion",
                 "longname",
                 "large_microzap"
             ]
@@ -381,8 +383,8 @@ mod tests {
         ] {
             assert_eq!(count(name), Some(0), "{name}");
         }
-        // All features from `enabled_txg` on, including itself, are recorded: 36 less the 5 before it.
-        assert_eq!(count("enabled_txg"), Some(31));
+        // All features from `enabled_txg` on, including itself, are recorded: 38 less the 5 before it.
+        assert_eq!(count("enabled_txg"), Some(33));
         let txg = |name: &str| {
             let guid = Feature::by_name(name).unwrap().guid;
             counts.features().enabled_txg(guid)

@@ -304,9 +304,12 @@ impl Pool {
     /// is absent.
     ///
     /// # Errors
-    /// As [`Pool::sync_task`].
+    /// [`PoolError::Checkpoint`] if the pool has one; as [`Pool::sync_task`].
     pub fn reguid(&self, wanted: Option<Guid>) -> Result<Guid, PoolError> {
-        self.sync_task(|ctx| {
+        let outcome = self.sync_task(|ctx| {
+            if let Some(refusal) = ctx.pool.checkpoint_refusal() {
+                return Ok(Err(refusal));
+            }
             let old = ctx.pool.guid();
             let new = match wanted {
                 Some(guid) => guid,
@@ -326,8 +329,9 @@ impl Pool {
             ctx.mark_config_dirty();
             let text = format!("old={old} new={new}");
             ctx.history(&HistoryEvent::of_pool("guid change", text))?;
-            Ok(new)
-        })
+            Ok(Ok(new))
+        })?;
+        outcome.map_err(PoolError::Checkpoint)
     }
 }
 

@@ -418,7 +418,9 @@ impl SyncContext<'_> {
             // A scan of some of the blocks says nothing of the others. After errors in an earlier session it is not
             // known which txgs they concern.
             let covers = phys.function == ScanFunction::Resilver || phys.min_txg == Txg(0);
-            if covers && (phys.errors == 0 || is_whole) {
+            // Blocks that only the checkpoint holds were not visited.
+            let has_all = pool.checkpoint_refusal().is_none();
+            if covers && has_all && (phys.errors == 0 || is_whole) {
                 let covered = CoveredLeaves {
                     leaves: covered,
                     since_begin: is_whole,

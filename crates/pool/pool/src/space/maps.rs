@@ -379,6 +379,11 @@ impl MapWriter<'_> {
         Ok(object)
     }
 
+    /// Creates a map with large blocks that belongs to no metaslab.
+    pub(crate) fn create_large_map(&self) -> Result<Arc<Object>, PoolError> {
+        self.create_map(LARGE_BLOCK_BYTES)
+    }
+
     fn try_create(&self, map: MapName) -> Result<MapShape, PoolError> {
         match map {
             MapName::Metaslab(metaslab) => {

@@ -259,7 +259,7 @@ pub(super) fn is_concrete(node: &VdevNode) -> bool {
 }
 
 /// Opens a space map and its header.
-pub(super) fn open_map(
+pub(crate) fn open_map(
     pool: &PoolView,
     id: ObjectId,
 ) -> Result<(ObjectView, SpaceMapPhys), PoolError> {
@@ -271,7 +271,7 @@ pub(super) fn open_map(
 }
 
 /// Looks up an entry of a vdev's ZAP that names an object.
-pub(super) fn vdev_zap_object(
+pub(crate) fn vdev_zap_object(
     pool: &PoolView,
     zap: ObjectId,
     name: &str,

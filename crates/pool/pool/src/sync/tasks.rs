@@ -12,6 +12,15 @@ use millpond_env::sync::{Arc, Condvar, Mutex};
 use millpond_ondisk::Txg;
 use std::collections::VecDeque;
 
+/// When in a txg a task runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TaskTime {
+    /// Before anything else.
+    First,
+    /// After the datasets.
+    AfterDatasets,
+}
+
 /// The queue of callers that wait to run their tasks, oldest first.
 #[derive(Default)]
 pub(crate) struct TaskQueue {
@@ -78,6 +87,23 @@ impl TaskQueue {
         for ticket in all {
             ticket.finish(Err(error.clone()));
         }
+    }
+}
+
+impl Pool {
+    /// Like [`Pool::sync_task`], for a task that runs before anything else of its txg: the MOS is that of the last
+    /// commit.
+    pub(crate) fn early_sync_task<R>(
+        &self,
+        run: impl FnOnce(&SyncContext<'_>) -> Result<R, PoolError>,
+    ) -> Result<R, PoolError> {
+        self.run_task(TaskTime::First, run)
+    }
+
+    /// Ends the wait of all callers whose tasks have not run.
+    pub(crate) fn fail_tasks(&self, error: &PoolError) {
+        self.early_tasks.fail_all(error);
+        self.tasks.fail_all(error);
     }
 }
 

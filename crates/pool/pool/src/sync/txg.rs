@@ -23,6 +23,7 @@ use crate::pool::{Pool, SyncMode};
 use crate::space::maps::MapWriter;
 use crate::sync::context::{SyncContext, TxgSyncState};
 use crate::sync::sink::MosSink;
+use crate::sync::tasks::TaskTime;
 use millpond_alloc::PoolAllocator;
 use millpond_block::RetryPolicy;
 use millpond_env::mark;
@@ -59,7 +60,18 @@ impl Drop for SyncGuard<'_> {
     }
 }
 
-type Inline<'a> = &'a mut dyn FnMut(&SyncContext<'_>) -> Result<(), PoolError>;
+/// A task of the thread that writes the txg.
+struct Inline<'a> {
+    time: TaskTime,
+    run: &'a mut dyn FnMut(&SyncContext<'_>) -> Result<(), PoolError>,
+}
+
+impl Inline<'_> {
+    /// Takes the task out, if this is its time.
+    fn due(slot: &mut Option<Self>, time: TaskTime) -> Option<Self> {
+        slot.take_if(|task| task.time == time)
+    }
+}
 
 impl Pool {
     /// Starts the sync thread, unless the pool is in caller-driven sync mode.
@@ -81,7 +93,7 @@ impl Pool {
                     None if groups.has_ended() => return,
                     None if groups.failure().is_some() => {
                         if let Err(error) = pool.failure.check() {
-                            pool.tasks.fail_all(&error);
+                            pool.fail_tasks(&error);
                         }
                         return;
                     }
@@ -106,15 +118,20 @@ impl Pool {
     /// Like [`Pool::sync_one`], with a sync task in the txg.
     pub(crate) fn sync_with<R>(
         &self,
+        time: TaskTime,
         run: impl FnOnce(&SyncContext<'_>) -> Result<R, PoolError>,
     ) -> Result<R, PoolError> {
         let mut run = Some(run);
         let mut value = None;
-        self.drive_one(Some(&mut |ctx| {
+        let mut once = |ctx: &SyncContext<'_>| {
             if let Some(run) = run.take() {
                 value = Some(run(ctx)?);
             }
             Ok(())
+        };
+        self.drive_one(Some(Inline {
+            time,
+            run: &mut once,
         }))?;
         value.ok_or_else(|| PoolError::Suspended {
             reason: "the task never ran".into(),
@@ -168,6 +185,9 @@ impl Pool {
                 self.groups.synced(txg);
                 self.failure.committed(txg);
                 self.port.committed(txg);
+                if self.has_more_to_discard() {
+                    self.groups.ask(Txg(txg.0.saturating_add(1)));
+                }
                 Ok(())
             }
             Err(error) => {
@@ -190,7 +210,7 @@ impl Pool {
         let words = self.failure.suspension().map(|why| why.reason);
         let reason = words.unwrap_or_else(|| reason.to_owned());
         self.groups.fail(&reason);
-        self.tasks.fail_all(&PoolError::Suspended { reason });
+        self.fail_tasks(&PoolError::Suspended { reason });
     }
 
     fn try_write_txg(
@@ -218,15 +238,15 @@ impl Pool {
                 mark::hit("third-sync-pass");
             }
             let is_new = self.state.read().uberblock.root.is_hole();
-            if pass == 1 && txg == self.first_txg && !is_new {
-                self.port.claim_logs(&ctx)?;
-            }
-            if pass == 1
-                && is_new
-                && let Some(task) = inline.take()
-            {
+            if pass == 1 {
+                if txg == self.first_txg && !is_new {
+                    self.port.claim_logs(&ctx)?;
+                }
                 // The task that creates a new pool may still fail here, before anything is written.
-                task(&ctx)?;
+                if let Some(task) = Inline::due(&mut inline, TaskTime::First) {
+                    (task.run)(&ctx)?;
+                }
+                self.early_tasks.run_due(&sync_state)?;
             }
             self.write_config_if_dirty(&ctx)?;
             if pass <= 2 {
@@ -235,10 +255,11 @@ impl Pool {
             self.charge_mos(&ctx)?;
             self.sync_mos(&ctx)?;
             if pass == 1 {
-                if let Some(task) = inline.take() {
-                    task(&ctx)?;
+                if let Some(task) = Inline::due(&mut inline, TaskTime::AfterDatasets) {
+                    (task.run)(&ctx)?;
                 }
                 self.tasks.run_due(&sync_state)?;
+                self.discard_slice(&ctx)?;
                 ctx.log_met_errors()?;
                 self.port.background(&ctx)?;
             }
@@ -426,13 +447,14 @@ impl Pool {
         let txg = ctx.txg();
         let is_unreferenced = pointer.physical_birth() == txg;
         for dva in self.all_addresses(pointer)? {
-            self.allocator.free(txg, &dva, since, is_unreferenced)?;
+            self.free_or_keep(txg, &dva, since, is_unreferenced)?;
         }
         Ok(())
     }
 
     /// Makes the allocator write the changes since the last pass.
     fn write_space_maps(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
+        self.write_checkpoint_maps(ctx)?;
         let writer = MapWriter {
             ctx,
             maps: &self.maps,

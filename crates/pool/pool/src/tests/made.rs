@@ -204,11 +204,12 @@ pub(crate) fn make(world: &World, shape: Shape, port: Arc<dyn DatasetPort>) -> A
             clones: crate::CloneTotals::default(),
         },
         clones: crate::clones::CloneTables::default(),
+        checkpoint: crate::checkpoint::Checkpoint::default(),
         sync_mode: SyncMode::Caller,
         leaf_watch: crate::vdevs::leaf_monitor::LeafWatch::default(),
         is_deflated: true,
     });
-    pool.sync_with(|ctx| {
+    pool.sync_with(crate::sync::tasks::TaskTime::First, |ctx| {
         let new = NewObject::new(ObjectType::OBJECT_DIRECTORY);
         let directory = ctx.mos().allocate_at(ctx.tx(), OBJECT_DIRECTORY, new);
         ZapMut::of(&directory.unwrap(), ctx.tx())

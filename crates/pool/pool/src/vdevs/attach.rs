@@ -181,6 +181,9 @@ impl SyncContext<'_> {
         how: ResilverKind,
     ) -> Result<Result<Guid, AttachError>, PoolError> {
         let pool = self.pool;
+        if let Some(refusal) = pool.checkpoint_refusal() {
+            return Ok(Err(AttachRefusal::from(refusal).into()));
+        }
         let txg = self.txg();
         let mut config = pool.state.read().config.clone();
         let fits = match newcomer {

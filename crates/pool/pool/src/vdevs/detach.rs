@@ -69,6 +69,9 @@ impl Pool {
 
     /// A leaf that is replaced by a complete one and not needed any more.
     fn replaced_leaf(&self) -> Option<Guid> {
+        if self.checkpoint_refusal().is_some() {
+            return None;
+        }
         let topology = self.store.topology();
         let tree = &topology.tree;
         tree.nodes().iter().find_map(|node| {
@@ -106,6 +109,9 @@ impl SyncContext<'_> {
     /// The outer error suspends the pool; the inner error means that nothing changed.
     pub(crate) fn detach_leaf(&self, leaf: Guid) -> Result<Result<Gone, AttachError>, PoolError> {
         let pool = self.pool;
+        if let Some(refusal) = pool.checkpoint_refusal() {
+            return Ok(Err(DetachRefusal::from(refusal).into()));
+        }
         pool.take_in_missed();
         pool.refresh_topology()?;
         let topology = pool.store.topology();

@@ -123,13 +123,15 @@ impl Pool {
     /// A number that changes with the txgs that usable leaves with a device lack; `None` if they lack nothing.
     pub(crate) fn missed_digest(&self) -> Option<u64> {
         let span = self.missed_span()?;
+        // A resilver beside a checkpoint helps only in part: without it, the next one does.
+        let has_checkpoint = u64::from(self.checkpoint_refusal().is_some());
         let state = self.state.read();
         let missed = state.missed.iter();
         let words = missed.flat_map(|(leaf, missed)| {
             let ranges = missed.ranges().iter();
             ranges.flat_map(move |range| [leaf.0, range.start, range.end])
         });
-        let words = words.chain([span.start.0, span.end.0]);
+        let words = words.chain([span.start.0, span.end.0, has_checkpoint]);
         // The multiplier of FNV-1a: any number that mixes will do.
         Some(words.fold(0, |sum: u64, word| {
             (sum ^ word).wrapping_mul(0x0100_0000_01b3)

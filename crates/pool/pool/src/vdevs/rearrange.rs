@@ -3,6 +3,7 @@
 //!
 //! Page `docs/format/vdev-tree.md`, "Attaching and detaching".
 
+use crate::CheckpointRefusal;
 use millpond_ondisk::{Guid, ObjectId, VdevId};
 use millpond_vdev::{DraidGeometry, VdevConfig, VdevType};
 
@@ -21,6 +22,9 @@ pub enum AttachKind {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AttachRefusal {
+    /// The pool has a checkpoint.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointRefusal),
     /// The pool has no such leaf.
     #[error("no such device in pool")]
     NoSuchLeaf,
@@ -68,6 +72,9 @@ pub enum AttachRefusal {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DetachRefusal {
+    /// The pool has a checkpoint.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointRefusal),
     /// The pool has no such leaf.
     #[error("no such device in pool")]
     NoSuchLeaf,
@@ -83,6 +90,9 @@ pub enum DetachRefusal {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SplitRefusal {
+    /// The pool has a checkpoint.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointRefusal),
     /// A vdev is no mirror of devices.
     #[error("Source pool must be composed only of mirrors")]
     NotMirrors,

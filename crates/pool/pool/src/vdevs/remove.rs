@@ -1,9 +1,9 @@
 //! Removes hot spares and cache devices (`zpool remove`). They hold nothing that the pool needs.
 
-use crate::PoolError;
 use crate::history::append::HistoryEvent;
 use crate::pool::Pool;
 use crate::sync::context::SyncContext;
+use crate::{CheckpointRefusal, PoolError};
 use millpond_ondisk::Guid;
 use millpond_ondisk::pool_directory::key;
 use millpond_vdev::{VdevConfig, VdevType};
@@ -12,6 +12,9 @@ use millpond_vdev::{VdevConfig, VdevType};
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum RemoveError {
+    /// The pool has a checkpoint.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointRefusal),
     /// The pool has no such spare or cache device.
     #[error("no such device in pool")]
     NoSuchDevice,
@@ -49,6 +52,9 @@ impl Pool {
 impl SyncContext<'_> {
     /// The outer error suspends the pool; the inner error means that nothing changed.
     fn remove_auxiliary(&self, device: Guid) -> Result<Result<VdevConfig, RemoveError>, PoolError> {
+        if let Some(refusal) = self.pool.checkpoint_refusal() {
+            return Ok(Err(refusal.into()));
+        }
         let topology = self.pool.store.topology();
         if topology.tree.find_leaf(device).is_some() {
             return Ok(Err(RemoveError::InUse));

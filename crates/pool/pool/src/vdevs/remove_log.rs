@@ -67,6 +67,9 @@ impl Pool {
     /// [`RemoveError`]. Except after [`RemoveError::Pool`], the pool is unchanged and continues to work.
     pub fn remove_log(&self, top: Guid) -> Result<(), RemoveError> {
         let vdev = log_vdev(&self.state.read().config.root, top)?;
+        if let Some(refusal) = self.checkpoint_refusal() {
+            return Err(refusal.into());
+        }
         if self.port.has_locked_logs() {
             return Err(RemoveError::LockedLogs);
         }
@@ -149,6 +152,9 @@ impl SyncContext<'_> {
     /// The outer error suspends the pool; the inner error means that nothing changed.
     fn remove_log(&self, top: Guid) -> Result<Result<Gone, RemoveError>, PoolError> {
         let pool = self.pool;
+        if let Some(refusal) = pool.checkpoint_refusal() {
+            return Ok(Err(refusal.into()));
+        }
         pool.take_in_missed();
         pool.refresh_topology()?;
         let topology = pool.store.topology();

@@ -93,6 +93,9 @@ impl Pool {
     /// to work.
     pub fn split_off(&self, sides: &[Guid]) -> Result<Vec<SplitSide>, SplitError> {
         rearrange::split(&self.state.read().config.root, sides)?;
+        if let Some(refusal) = self.checkpoint_refusal() {
+            return Err(SplitRefusal::from(refusal).into());
+        }
         let _pause = self.activities.pause(PATIENCE)?;
         self.sync()?;
         // The logs of space maps name log vdevs, which the new pool does not have.
@@ -179,6 +182,9 @@ impl SyncContext<'_> {
     /// The outer error suspends the pool; the inner error means that nothing changed.
     fn split_off(&self, sides: &[Guid]) -> Result<Result<Vec<SplitSide>, SplitError>, PoolError> {
         let pool = self.pool;
+        if let Some(refusal) = pool.checkpoint_refusal() {
+            return Ok(Err(SplitRefusal::from(refusal).into()));
+        }
         pool.take_in_missed();
         pool.refresh_topology()?;
         let topology = pool.store.topology();

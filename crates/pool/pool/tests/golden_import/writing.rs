@@ -94,19 +94,14 @@ fn expected(case: &str) -> &'static [&'static str] {
         "classes" | "crypt" | "gang" => &["com.klarasystems:fast_dedup"],
         "dedup-fast" => &["com.klarasystems:fast_dedup"],
         "dedup-legacy" => &["dedup table"],
-        "v24-raidz" => &[
-            "org.openzfs:raidz_expansion",
-            "com.klarasystems:fast_dedup",
-            "expanded",
-        ],
+        "v24-raidz" => &["com.klarasystems:fast_dedup"],
         "legacy-v28" => &["version 28"],
         "removed" => &[
             "com.delphix:device_removal",
             "com.delphix:obsolete_counts",
             "removed",
         ],
-        "checkpoint" => &["com.delphix:zpool_checkpoint", "checkpoint"],
-        "expanded" | "expanding" => &["org.openzfs:raidz_expansion", "expanded"],
+        "expanding" => &["expanding"],
         "sends" => &["com.delphix:redaction_bookmarks"],
         _ => &[],
     }
@@ -117,9 +112,8 @@ fn word(reason: &ReadOnlyReason) -> String {
         ReadOnlyReason::OldVersion(version) => format!("version {version}"),
         ReadOnlyReason::Feature(feature) => feature.guid.clone(),
         ReadOnlyReason::DedupTable { .. } => "dedup table".into(),
-        ReadOnlyReason::Checkpoint => "checkpoint".into(),
         ReadOnlyReason::RemovedVdev(_) => "removed".into(),
-        ReadOnlyReason::ExpandedVdev(_) => "expanded".into(),
+        ReadOnlyReason::ExpandingVdev(_) => "expanding".into(),
         other => other.to_string(),
     }
 }

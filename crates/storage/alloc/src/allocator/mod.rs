@@ -290,6 +290,28 @@ impl PoolAllocator {
         Ok(())
     }
 
+    /// The metaslab and the range of an address that stays allocated although nothing refers to it any more, because
+    /// a checkpoint does.
+    ///
+    /// # Errors
+    /// As [`PoolAllocator::free`].
+    pub fn kept(&self, txg: Txg, dva: &Dva) -> Result<(MetaslabId, Range<u64>), AllocError> {
+        let vdevs = self.vdevs();
+        let (_, metaslab, range) = find(&vdevs, dva)?;
+        metaslab.with(|state| state.check_allocated(txg, &range))?;
+        Ok((metaslab.place.id, range))
+    }
+
+    /// Loads the metaslab of an address, so that [`PoolAllocator::kept`] knows all that is free there.
+    ///
+    /// # Errors
+    /// If no concrete vdev contains it, or the space map cannot be read.
+    pub fn load_holder(&self, dva: &Dva) -> Result<(), AllocError> {
+        let vdevs = self.vdevs();
+        let (_, metaslab, _) = find(&vdevs, dva)?;
+        metaslab.load(&*self.store)
+    }
+
     /// Claims the range of an intent log block before anything is allocated. The maps show it as free,
     /// because it was written after the last synced txg. The claim is recorded in `txg`. For a gang block
     /// it covers only the header.

@@ -262,18 +262,11 @@ impl MetaslabState {
         });
     }
 
-    /// Frees a range. Returns whether it is allocatable at once, which requires that `is_unreferenced` is set
-    /// and that it was allocated in the txg of the free itself. Otherwise the free is deferred.
+    /// Checks that nothing of a range is known to be free, or to be allocated after `txg`.
     ///
     /// # Errors
-    /// If part of it is already free, or was allocated after `txg`.
-    pub(super) fn free(
-        &mut self,
-        deferral: Deferral,
-        range: &Range<u64>,
-        is_unreferenced: bool,
-    ) -> Result<bool, AllocError> {
-        let txg = deferral.freed;
+    /// If part of it is.
+    pub(super) fn check_allocated(&self, txg: Txg, range: &Range<u64>) -> Result<(), AllocError> {
         let free = self.loaded.as_ref().map(|loaded| &loaded.free);
         // While not loaded, a metaslab has no allocations since its last recorded change.
         let free = free.unwrap_or(&self.unflushed.freed);
@@ -291,6 +284,22 @@ impl MetaslabState {
                 conflict: RangeConflict::Present { start, end },
             });
         }
+        Ok(())
+    }
+
+    /// Frees a range. Returns whether it is allocatable at once, which requires that `is_unreferenced` is set
+    /// and that it was allocated in the txg of the free itself. Otherwise the free is deferred.
+    ///
+    /// # Errors
+    /// If part of it is already free, or was allocated after `txg`.
+    pub(super) fn free(
+        &mut self,
+        deferral: Deferral,
+        range: &Range<u64>,
+        is_unreferenced: bool,
+    ) -> Result<bool, AllocError> {
+        let txg = deferral.freed;
+        self.check_allocated(txg, range)?;
         self.last_used = self.last_used.max(txg);
         let fail = |conflict| AllocError::Contradiction {
             metaslab: self.place.id,
