@@ -36,6 +36,8 @@ const EVERY_DAY: &[&str] = &[
     "snapshots",
     "names",
     "crypt",
+    "dedup-fast",
+    "dedup-legacy",
     "removed",
     "scrub-mid",
     "zil",
@@ -44,13 +46,8 @@ const EVERY_DAY: &[&str] = &[
 /// Cases that cannot be written, and a word that the refusal must contain.
 const REFUSED: &[(&str, &str)] = &[
     ("checkpoint", "checkpoint"),
-    ("classes", "fast_dedup"),
-    ("crypt", "fast_dedup"),
-    ("dedup-fast", "fast_dedup"),
-    ("dedup-legacy", "deduplication table"),
     ("expanded", "raidz_expansion"),
     ("expanding", "raidz_expansion"),
-    ("gang", "fast_dedup"),
     ("legacy-v28", "version 28"),
     ("removed", "removal"),
     ("sends", "redaction_bookmarks"),

@@ -8,6 +8,7 @@
 use crate::PoolError;
 use crate::clones::CloneTables;
 use crate::config::PoolConfig;
+use crate::dedup::DedupTables;
 use crate::error::Reading;
 use crate::failure::FailMode;
 use crate::features::counts::{
@@ -36,6 +37,7 @@ use millpond_env::Env;
 use millpond_env::sync::Arc;
 use millpond_nvlist::NvList;
 use millpond_object::{NewObject, NewObjectSet, ObjectSet};
+use millpond_ondisk::dedup::DedupStatistics;
 use millpond_ondisk::pool_directory::{self, key, vdev_key};
 use millpond_ondisk::zap::ZapValue;
 use millpond_ondisk::{
@@ -390,6 +392,7 @@ fn first_parts(
         label_failures: BTreeSet::new(),
         deferred_free_bytes: 0,
         clones: CloneTotals::default(),
+        dedup: DedupStatistics::default(),
     };
     let parts = PoolParts {
         env: env.clone(),
@@ -401,6 +404,7 @@ fn first_parts(
         port,
         state,
         clones: CloneTables::default(),
+        dedup: DedupTables::default(),
         sync_mode: new.writing.sync_mode,
         is_deflated: true,
         leaf_watch: LeafWatch::default(),

@@ -16,6 +16,7 @@ mod bpobj;
 mod clones;
 mod config;
 mod create;
+mod dedup;
 mod error;
 mod error_log;
 mod failure;
@@ -46,6 +47,7 @@ pub use bpobj::{BpObject, Drain, is_shared_empty, new_empty_list, release_shared
 pub use clones::BLOCK_CLONING;
 pub use config::{PoolConfig, auxiliary_label_list};
 pub use create::{CreateError, FIRST_TXG, NewPool, POOL_NAME_BYTES_MAX, check_pool_name};
+pub use dedup::{PruneBy, PrunedEntries};
 pub use error::PoolError;
 pub use error_log::LoggedError;
 pub use failure::{FailMode, Suspension};

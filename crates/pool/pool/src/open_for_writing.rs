@@ -8,6 +8,7 @@
 
 use crate::clones::CloneTables;
 use crate::config::PoolConfig;
+use crate::dedup::DedupTables;
 use crate::error::Reading;
 use crate::failure::FailMode;
 use crate::features::counts::FeatureCounts;
@@ -451,6 +452,7 @@ fn parts(
         })
     };
     let clones = CloneTables::load(read, &maps.geometries())?;
+    let dedup = DedupTables::load(read)?;
     let state = PoolState {
         config,
         config_generation: 1,
@@ -471,6 +473,7 @@ fn parts(
         label_failures: BTreeSet::new(),
         deferred_free_bytes: read.deferred_free_bytes()?,
         clones: clones.totals(),
+        dedup: dedup.totals(),
     };
     let topology = store.topology();
     Ok(PoolParts {
@@ -483,6 +486,7 @@ fn parts(
         port,
         state,
         clones,
+        dedup,
         sync_mode: writing.sync_mode,
         leaf_watch: LeafWatch::load(&topology, &mut |vdev| read.stored_vdev_properties(vdev))?,
         is_deflated: read.directory_number(key::DEFLATE)?.is_some_and(|n| n != 0),

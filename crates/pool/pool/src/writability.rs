@@ -32,13 +32,6 @@ pub enum ReadOnlyReason {
     /// An active feature is unknown, or supported for reading only.
     #[error("feature {} is in use", .0.guid)]
     Feature(UnsupportedFeature),
-    /// The pool has a deduplication table in the format older than `fast_dedup`, which no feature flag
-    /// announces.
-    #[error("it has a deduplication table ({table})")]
-    DedupTable {
-        /// Its entry in the object directory.
-        table: String,
-    },
     /// The pool has a checkpoint.
     #[error("it has a checkpoint")]
     Checkpoint,
@@ -88,15 +81,6 @@ pub fn check_writable(pool: &PoolView) -> Result<(), WritabilityError> {
     }
     let features = pool.features().unwritable().into_iter();
     reasons.extend(features.map(ReadOnlyReason::Feature));
-    for entry in pool.directory_names()? {
-        let is_table = entry.starts_with("DDT-")
-            && ["-ditto", "-duplicate", "-unique"]
-                .iter()
-                .any(|class| entry.ends_with(class));
-        if is_table {
-            reasons.push(ReadOnlyReason::DedupTable { table: entry });
-        }
-    }
     if pool.directory_value(key::CHECKPOINT)?.is_some() || pool.uberblock().checkpoint_txg.0 != 0 {
         reasons.push(ReadOnlyReason::Checkpoint);
     }

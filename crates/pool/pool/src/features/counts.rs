@@ -351,6 +351,7 @@ mod tests {
                 "blake3",
                 "block_cloning",
                 "vdev_zaps_v2",
+                "fast_dedup",
                 "longname",
                 "large_microzap"
             ]
@@ -381,8 +382,8 @@ mod tests {
         ] {
             assert_eq!(count(name), Some(0), "{name}");
         }
-        // All features from `enabled_txg` on, including itself, are recorded: 36 less the 5 before it.
-        assert_eq!(count("enabled_txg"), Some(31));
+        // All features from `enabled_txg` on, including itself, are recorded: 37 less the 5 before it.
+        assert_eq!(count("enabled_txg"), Some(32));
         let txg = |name: &str| {
             let guid = Feature::by_name(name).unwrap().guid;
             counts.features().enabled_txg(guid)

@@ -91,14 +91,7 @@ fn the_features_that_labels_list_follow_from_the_counts() {
 /// intent logs to replay, which only the dataset layer reports.
 fn expected(case: &str) -> &'static [&'static str] {
     match case {
-        "classes" | "crypt" | "gang" => &["com.klarasystems:fast_dedup"],
-        "dedup-fast" => &["com.klarasystems:fast_dedup"],
-        "dedup-legacy" => &["dedup table"],
-        "v24-raidz" => &[
-            "org.openzfs:raidz_expansion",
-            "com.klarasystems:fast_dedup",
-            "expanded",
-        ],
+        "v24-raidz" => &["org.openzfs:raidz_expansion", "expanded"],
         "legacy-v28" => &["version 28"],
         "removed" => &[
             "com.delphix:device_removal",
@@ -116,7 +109,6 @@ fn word(reason: &ReadOnlyReason) -> String {
     match reason {
         ReadOnlyReason::OldVersion(version) => format!("version {version}"),
         ReadOnlyReason::Feature(feature) => feature.guid.clone(),
-        ReadOnlyReason::DedupTable { .. } => "dedup table".into(),
         ReadOnlyReason::Checkpoint => "checkpoint".into(),
         ReadOnlyReason::RemovedVdev(_) => "removed".into(),
         ReadOnlyReason::ExpandedVdev(_) => "expanded".into(),
