@@ -1,7 +1,7 @@
 //! The table of all `zpool` sub-commands with their options and usage.
 
 use super::{
-    attach, create, device_state, events, get, history, import, iostat, leaf_activity, list,
+    attach, create, dedup, device_state, events, get, history, import, iostat, leaf_activity, list,
     manage, remove, scrub, split, status, upgrade, wait,
 };
 use crate::command::{Command, Parsed, built, letters, long, not_built, with_longs};
@@ -58,7 +58,12 @@ pub const COMMANDS: &[Command] = &[
         with_longs("dw", &[long("discard", "d"), long("wait", "w")]),
         &["missing pool argument"],
     ),
-    not_built("prefetch", letters("t:"), &["missing pool name argument"]),
+    built(
+        "prefetch",
+        letters("t:"),
+        &["missing pool name argument"],
+        dedup::prefetch,
+    ),
     built("list", with_longs("gHjLo:pPT:v", JSON), &[], list::run),
     built("iostat", letters("c:gLPT:vyhplqrwnH"), &[], iostat::run),
     built(
@@ -172,11 +177,7 @@ pub const COMMANDS: &[Command] = &[
         &["missing 'pool' argument"],
         wait::run,
     ),
-    not_built(
-        "ddtprune",
-        letters("d:p:"),
-        &["missing amount option (-d|-p <value>)"],
-    ),
+    built("ddtprune", letters("d:p:"), &[], dedup::prune),
 ];
 
 const JSON: &[Long] = &[

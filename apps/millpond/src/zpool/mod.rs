@@ -5,6 +5,7 @@ mod change_text;
 mod commands;
 mod condition_text;
 mod create;
+mod dedup;
 mod device_state;
 mod events;
 mod every;
