@@ -9,6 +9,7 @@ mod activity;
 mod attach;
 mod cache;
 mod cloning;
+mod dedup;
 mod encryption;
 mod grow;
 mod log;
