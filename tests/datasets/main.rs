@@ -427,7 +427,7 @@ fn properties_are_stored_as_openzfs_stores_them() {
         ("used", PropertyValue::Number(1)),
         ("volsize", PropertyValue::Number(1 << 20)),
         ("mountpoint", PropertyValue::Text("here".into())),
-        ("dedup", PropertyValue::Text("on".into())),
+        ("dedup", PropertyValue::Text("edonr".into())),
         ("nonsense", PropertyValue::Number(1)),
     ] {
         let outcome = set("tank/a", &[(name.to_owned(), bad)]);

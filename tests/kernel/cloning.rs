@@ -21,7 +21,7 @@ pub(crate) fn file(files: &Arc<FileSystem>, name: &str, bytes: &[u8]) -> Node {
     node
 }
 
-fn node(files: &Arc<FileSystem>, name: &str) -> Node {
+pub(crate) fn node(files: &Arc<FileSystem>, name: &str) -> Node {
     files.root().unwrap().lookup(name.as_bytes()).unwrap()
 }
 
@@ -33,7 +33,7 @@ fn clone(files: &Arc<FileSystem>, from: &Node, name: &str) -> Node {
     to
 }
 
-fn remove(files: &Arc<FileSystem>, name: &str) {
+pub(crate) fn remove(files: &Arc<FileSystem>, name: &str) {
     (files.unlink(&files.root().unwrap(), name.as_bytes())).unwrap();
     files.reap().unwrap();
 }
@@ -98,15 +98,33 @@ fn run(release: Release, rig: &Rig, share: &Path) {
 }
 
 /// The files as the module left them.
-fn is_as_it_says(pool: &Pool, share: &Path) -> usize {
+pub(crate) fn is_as_it_says(pool: &Pool, name: &str, share: &Path) -> usize {
     let sums = written(share, "sums.txt");
     for line in &sums {
         let (sum, path) = line.split_once("  ").unwrap();
-        let (dataset, name) = path.split_once('/').unwrap();
-        let files = pool.file_system(&format!("{NAME}/{dataset}")).unwrap();
-        assert_eq!(digest(&node(&files, name)), sum, "{path}");
+        let (dataset, file) = path.split_once('/').unwrap();
+        let files = pool.file_system(&format!("{name}/{dataset}")).unwrap();
+        assert_eq!(digest(&node(&files, file)), sum, "{path}");
     }
     sums.len()
+}
+
+/// Destroys one file system, and removes all files of the other.
+pub(crate) fn free_everything(pool: &Pool, name: &str) {
+    let second = format!("{name}/b");
+    let destroyed = pool.datasets().destroy(&second, Default::default());
+    destroyed.unwrap();
+    let a = pool.file_system(&format!("{name}/a")).unwrap();
+    let names: Vec<Vec<u8>> = (a.root().unwrap().entries().unwrap())
+        .map(|entry| entry.unwrap().name)
+        .collect();
+    for name in names {
+        remove(&a, std::str::from_utf8(&name).unwrap());
+    }
+    drop(a);
+    for _ in 0..4 {
+        pool.sync().unwrap();
+    }
 }
 
 fn to_and_fro(release: Release, is_endian: bool) {
@@ -129,7 +147,7 @@ fn to_and_fro(release: Release, is_endian: bool) {
     run(release, &rig, share.path());
     judge();
     let pool = rig.open(NAME);
-    let count = is_as_it_says(&pool, share.path());
+    let count = is_as_it_says(&pool, NAME, share.path());
     println!("    {count} files, {:?}", figures(&pool));
     // What the module cloned is cloned again, changed and freed here.
     let (a, b) = (
@@ -148,22 +166,9 @@ fn to_and_fro(release: Release, is_endian: bool) {
     run(release, &rig, share.path());
     judge();
     let pool = rig.open(NAME);
-    is_as_it_says(&pool, share.path());
+    is_as_it_says(&pool, NAME, share.path());
     // The last reference to each block is released here.
-    pool.datasets()
-        .destroy(&format!("{NAME}/b"), Default::default())
-        .unwrap();
-    let a = pool.file_system(&format!("{NAME}/a")).unwrap();
-    let names: Vec<Vec<u8>> = (a.root().unwrap().entries().unwrap())
-        .map(|entry| entry.unwrap().name)
-        .collect();
-    for name in names {
-        remove(&a, std::str::from_utf8(&name).unwrap());
-    }
-    drop(a);
-    for _ in 0..4 {
-        pool.sync().unwrap();
-    }
+    free_everything(&pool, NAME);
     assert_eq!(figures(&pool), CloneTotals::default());
     pool.export().unwrap();
     judge();

@@ -257,7 +257,7 @@ fn cut(shape: &str, tops: &[(NewLayout, usize)], work: Work) {
         let matching = states.iter().skip(least).find(|(_, state)| *state == found);
         assert!(matching.is_some(), "{what}: is no state from {least} on");
         sim::verify_blocks(&read).unwrap_or_else(|error| panic!("{what}: {error}"));
-        let faults = millpond_tests::recount::faults_after_a_cut(read.inner());
+        let faults = millpond_tests::recount::faults_after_a_cut(&read);
         assert!(faults.is_empty(), "{what}: {}", faults.join("\n"));
         drop(read);
         match look(after) {

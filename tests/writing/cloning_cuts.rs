@@ -15,9 +15,9 @@ use millpond_sim::{Seed, World, noise};
 use std::collections::BTreeMap;
 
 /// What the files of `tank/a` and `tank/b` contain.
-type State = BTreeMap<String, Vec<u8>>;
+pub(crate) type State = BTreeMap<String, Vec<u8>>;
 
-fn state_of(view: &View) -> State {
+pub(crate) fn state_of(view: &View) -> State {
     let mut state = State::new();
     for name in ["tank/a", "tank/b"] {
         let files = view.dataset(name).unwrap().file_system().unwrap();

@@ -198,7 +198,7 @@ fn power_cuts_lose_nothing_of_either_width() {
         let State { after, what, .. } = state;
         let view = sim::read(after).unwrap_or_else(|error| panic!("{what}: {error}"));
         sim::verify_blocks(&view).unwrap_or_else(|found| panic!("{what}: {found}"));
-        let faults = millpond_tests::recount::faults_after_a_cut(view.inner());
+        let faults = millpond_tests::recount::faults_after_a_cut(&view);
         assert!(faults.is_empty(), "{what}: {}", faults.join("\n"));
         same(&old, &old_lines(&view), what);
     });

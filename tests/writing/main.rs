@@ -10,6 +10,8 @@ mod cloning_cuts;
 mod cloning_scans;
 mod crash;
 mod damaged;
+mod dedup;
+mod dedup_cuts;
 mod deferral;
 mod diverged;
 mod draid;

@@ -1,10 +1,10 @@
 //! The table of all `zpool` sub-commands with their options and usage.
 
 use super::{
-    attach, checkpoint, create, device_state, events, get, history, import, iostat, leaf_activity,
-    list, manage, remove, scrub, split, status, upgrade, wait,
+    attach, checkpoint, create, dedup, device_state, events, get, history, import, iostat,
+    leaf_activity, list, manage, remove, scrub, split, status, upgrade, wait,
 };
-use crate::command::{Command, Parsed, built, letters, long, not_built, with_longs};
+use crate::command::{Command, Parsed, built, letters, long, with_longs};
 use crate::getopt::Long;
 use crate::session::Failure;
 
@@ -59,7 +59,12 @@ pub const COMMANDS: &[Command] = &[
         &["missing pool argument"],
         checkpoint::run,
     ),
-    not_built("prefetch", letters("t:"), &["missing pool name argument"]),
+    built(
+        "prefetch",
+        letters("t:"),
+        &["missing pool name argument"],
+        dedup::prefetch,
+    ),
     built("list", with_longs("gHjLo:pPT:v", JSON), &[], list::run),
     built("iostat", letters("c:gLPT:vyhplqrwnH"), &[], iostat::run),
     built(
@@ -173,11 +178,7 @@ pub const COMMANDS: &[Command] = &[
         &["missing 'pool' argument"],
         wait::run,
     ),
-    not_built(
-        "ddtprune",
-        letters("d:p:"),
-        &["missing amount option (-d|-p <value>)"],
-    ),
+    built("ddtprune", letters("d:p:"), &[], dedup::prune),
 ];
 
 const JSON: &[Long] = &[

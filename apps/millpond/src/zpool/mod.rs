@@ -6,6 +6,7 @@ mod checkpoint;
 mod commands;
 mod condition_text;
 mod create;
+mod dedup;
 mod device_state;
 mod events;
 mod every;

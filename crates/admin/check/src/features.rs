@@ -17,6 +17,7 @@ pub(super) struct Counted<'a> {
     pub(super) empty_references: u64,
     pub(super) deleted_livelists: u64,
     pub(super) clone_tables: u64,
+    pub(super) dedup_tables: u64,
     /// By dataset.
     pub(super) features: &'a [BlockFeatures],
 }
@@ -51,6 +52,7 @@ pub(super) fn judge(
     expected.insert("com.delphix:spacemap_histogram", in_mos.histograms);
     expected.insert("com.delphix:extensible_dataset", in_mos.extensible);
     expected.insert("com.fudosecurity:block_cloning", counted.clone_tables);
+    expected.insert("com.klarasystems:fast_dedup", counted.dedup_tables);
     let topology = pool.store().topology();
     let tops = || topology.tree.tops().map(|(_, node)| node);
     let mapped = tops().filter(|node| node.config.indirect_mapping.is_some());

@@ -207,6 +207,9 @@ kinds! {
     /// The clone tables contradict the blocks.
     CloneTable "clone-table" Danger
         "do not remove files that share blocks; copy them to another pool",
+    /// The dedup tables contradict the blocks.
+    DedupTable "dedup-table" Danger
+        "do not remove or overwrite deduplicated files; copy them to another pool",
 }
 
 /// A problem found by a check.

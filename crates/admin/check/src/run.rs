@@ -9,7 +9,7 @@ use super::lists::{DeadCounted, Lists, each_block};
 use super::mos::MosPass;
 use super::objects::References;
 use super::report::Findings;
-use super::shared::Clones;
+use super::shared::{Clones, Dedups};
 use super::space::Space;
 use super::space_sums::{Evidence, Judge};
 use super::sums::{Mark, Ratios, Sums};
@@ -55,6 +55,7 @@ pub(super) struct Scene<'a> {
     ratios: &'a Ratios,
     space: &'a Space,
     clones: &'a Clones,
+    dedups: &'a Dedups,
     empty: Option<ObjectId>,
 }
 
@@ -72,6 +73,7 @@ pub(super) fn check(
     claim_checkpoint(pool, &mut space, &findings, &references);
     let ratios = ratios_of(pool);
     let clones = Clones::load(pool, &findings, &references);
+    let dedups = Dedups::load(pool, &findings);
     let empty = pool.find_directory_object(key::EMPTY_BPOBJ).ok().flatten();
     let scene = Scene {
         pool,
@@ -82,6 +84,7 @@ pub(super) fn check(
         ratios: &ratios,
         space: &space,
         clones: &clones,
+        dedups: &dedups,
         empty,
     };
     let shared = Mutex::default();
@@ -97,12 +100,15 @@ pub(super) fn check(
     );
     scene.judge_disputes(&findings);
     let leaked = space.tell_leaks(&findings);
-    clones.judge(&shared.into_inner(), &findings);
+    let met = shared.into_inner();
+    clones.judge(&met, &findings);
+    dedups.judge(&met, &clones, &findings);
     let used: Vec<_> = pass.trees.iter().map(|counted| counted.features).collect();
     let counts = features::Counted {
         empty_references: pass.empty_references,
         deleted_livelists: pass.deleted_livelists,
         clone_tables: clones.tables,
+        dedup_tables: fast_dedup_tables(pool),
         features: &used,
     };
     let evidence = Evidence {
@@ -137,6 +143,16 @@ pub(super) fn check(
     let mut report = findings.finish(totals);
     names::add_paths(pool, keys, &mut report);
     Ok(report)
+}
+
+/// The number of dedup tables that `fast_dedup` counts.
+fn fast_dedup_tables(pool: &PoolView) -> u64 {
+    let names = pool.directory_names().unwrap_or_default();
+    let is_table = |name: &&String| {
+        let rest = name.strip_prefix("DDT-");
+        rest.is_some_and(|rest| rest != "statistics" && !rest.contains('-'))
+    };
+    names.iter().filter(is_table).count() as u64
 }
 
 fn ratios_of(pool: &Arc<PoolView>) -> Ratios {
@@ -378,6 +394,9 @@ impl Scene<'_> {
             };
             blocks.own(pointer, &holder);
         };
+        for pointer in &self.dedups.dead {
+            own(pointer, "an entry of a dedup table that is removed");
+        }
         if let Some(id) = find(key::FREE_BPOBJ) {
             let sums = lists.read("", id, &mut |entry| {
                 own(&entry.pointer, "the list of frees")

@@ -35,7 +35,7 @@ pub use arc::{ArcInfo, ArcLookups, ArcMemory};
 pub use change::{
     ActivityAction, ChangeError, ChangeFailure, Changed, DatasetChange, DeviceFacts, DeviceInUse,
     DeviceProblem, LeafActivity, NewDevices, NewHalf, NewPoolRequest, NewSide, Note, PoolChange,
-    ScrubAction, TopRequest, Values,
+    PruneAmount, ScrubAction, TopRequest, Values,
 };
 pub use condition::{Condition, Purpose, condition};
 pub use dataset::{DatasetInfo, DatasetQuery, Wanted};

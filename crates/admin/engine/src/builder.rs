@@ -265,7 +265,7 @@ mod tests {
             ("recordsize", "3000"),
             ("nonsense", "1"),
             ("utf8only", "perhaps"),
-            ("dedup", "on"),
+            ("dedup", "edonr"),
         ] {
             std::fs::write(&image, &before).unwrap();
             let plan = PoolBuilder::new("tank").single(&image).force();

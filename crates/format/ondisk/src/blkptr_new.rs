@@ -82,6 +82,23 @@ impl BlockPointer {
         pointer
     }
 
+    /// Marks the block as an entry of a dedup table (bit D).
+    pub fn set_dedup_bit(&mut self) {
+        if let Some(properties) = self.words.get_mut(6) {
+            *properties |= 1 << 62;
+        }
+    }
+
+    /// The same pointer without the dedup bit, as of a block whose entry was removed from its table.
+    #[must_use]
+    pub fn without_dedup_bit(&self) -> Self {
+        let mut pointer = *self;
+        if let Some(properties) = pointer.words.get_mut(6) {
+            *properties &= !(1 << 62);
+        }
+        pointer
+    }
+
     /// An embedded pointer of level 0.
     ///
     /// `None` if the payload is empty or longer than [`EMBEDDED_BYTES_MAX`], or the block is empty or larger

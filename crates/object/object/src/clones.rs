@@ -18,7 +18,7 @@ const CLONED_BYTES: u64 = 512;
 /// The state with all changes.
 pub(crate) const NEWEST: Txg = Txg(u64::MAX);
 
-/// Whether a block can have further references from other objects: file or volume data that is not in a dedup table.
+/// Whether a block can have further references from other objects: file or volume data.
 /// Also holes, and blocks that are stored in their pointers. An encrypted block can have them where its key is known.
 #[must_use]
 pub fn is_clonable(pointer: &BlockPointer) -> bool {
@@ -30,7 +30,7 @@ pub fn is_clonable(pointer: &BlockPointer) -> bool {
         ObjectType::PLAIN_FILE | ObjectType::ZVOL
     );
     let is_redacted = pointer.embedded_kind().is_some() && pointer.lsize_bytes() == 0;
-    is_data && pointer.level() == Level(0) && !pointer.is_dedup() && !is_redacted
+    is_data && pointer.level() == Level(0) && !is_redacted
 }
 
 /// What a descent to a data block found: its pointer, or the default pointer for a hole, also one above the leaves.

@@ -68,7 +68,7 @@ pub use millpond_block::{Block, BlockAddress, BlockError, WriteKey, unhurried};
 pub use new_object::{NewObject, NewObjectSet};
 pub use object::Object;
 pub use object_view::ObjectView;
-pub use policy::{BlockPolicy, BlockTraits, RedundantMetadata, WritePolicy};
+pub use policy::{BlockPolicy, BlockTraits, DedupPolicy, RedundantMetadata, WritePolicy};
 pub use port::{BlockSink, Leak, WriteJob};
 pub use prefetch::CacheHint;
 pub use readable::ReadableObject;

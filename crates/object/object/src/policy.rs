@@ -1,7 +1,7 @@
 //! How the blocks of an object set are stored: the set's properties, resolved for each kind of block.
 
 use crate::Caching;
-use millpond_block::Retention;
+use millpond_block::{Dedup, Retention};
 use millpond_compress::ZstdLevel;
 use millpond_ondisk::{ChecksumKind, CompressionKind, Level, ObjectType};
 use millpond_vdev::AllocationClass;
@@ -20,7 +20,7 @@ pub enum RedundantMetadata {
     None,
 }
 
-/// The storage properties of an object set, and what the pool permits. Dedup is not included.
+/// The storage properties of an object set, and what the pool permits.
 ///
 /// The set consults the policy for each block that it writes. A change applies to blocks written from then
 /// on. Page `docs/format/block-pointer.md`, "Functions and copies".
@@ -64,6 +64,17 @@ pub struct WritePolicy {
     pub is_encrypted: bool,
     /// Which blocks the cache keeps, after reads too, and which are prefetched.
     pub caching: Caching,
+    /// How data is deduplicated; `None` if it is not.
+    pub dedup: Option<DedupPolicy>,
+}
+
+/// Property `dedup`, if it is not off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct DedupPolicy {
+    /// The checksum function of the table. It replaces [`WritePolicy::checksum`] for the blocks in it.
+    pub checksum: ChecksumKind,
+    /// Whether blocks of equal checksum are compared.
+    pub is_verified: bool,
 }
 
 impl WritePolicy {
@@ -104,6 +115,7 @@ impl WritePolicy {
             accounts_projects: true,
             is_encrypted: false,
             caching: Caching::default(),
+            dedup: None,
         }
     }
 
@@ -121,13 +133,20 @@ impl WritePolicy {
             _ => self.compression,
         };
         let is_data = !is_metadata && !self.is_mos;
-        let class = if is_metadata || block.is_small(self.special_small_bytes) {
+        // Blocks that are only authenticated are not deduplicated.
+        let is_own = !self.is_encrypted || block.is_encrypted_type();
+        let dedup = self.dedup.filter(|_| is_data && is_own);
+        let class = if self.is_mos && block.object_type == ObjectType::DDT_ZAP {
+            AllocationClass::Dedup
+        } else if is_metadata || block.is_small(self.special_small_bytes) {
             AllocationClass::Special
         } else {
             AllocationClass::Normal
         };
         BlockPolicy {
-            checksum: if is_data {
+            checksum: if let Some(dedup) = dedup {
+                dedup.checksum
+            } else if is_data {
                 match ChecksumKind::from_number(block.dnode_checksum) {
                     Some(own) if own != ChecksumKind::Inherit => own,
                     _ => self.checksum,
@@ -142,6 +161,7 @@ impl WritePolicy {
             may_embed: self.may_embed && !self.is_encrypted,
             has_hole_birth: self.has_hole_birth,
             retention: self.caching.retention(is_metadata),
+            dedup: dedup.map(|DedupPolicy { is_verified, .. }| Dedup { is_verified }),
         }
     }
 
@@ -246,4 +266,6 @@ pub struct BlockPolicy {
     pub has_hole_birth: bool,
     /// What becomes of the written block in the cache.
     pub retention: Retention,
+    /// Set if the block belongs into the dedup table of its checksum function.
+    pub dedup: Option<Dedup>,
 }

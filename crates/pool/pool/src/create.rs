@@ -9,6 +9,7 @@ use crate::PoolError;
 use crate::checkpoint::Checkpoint;
 use crate::clones::CloneTables;
 use crate::config::PoolConfig;
+use crate::dedup::DedupTables;
 use crate::error::Reading;
 use crate::failure::FailMode;
 use crate::features::counts::{
@@ -38,6 +39,7 @@ use millpond_env::Env;
 use millpond_env::sync::Arc;
 use millpond_nvlist::NvList;
 use millpond_object::{NewObject, NewObjectSet, ObjectSet};
+use millpond_ondisk::dedup::DedupStatistics;
 use millpond_ondisk::pool_directory::{self, key, vdev_key};
 use millpond_ondisk::zap::ZapValue;
 use millpond_ondisk::{
@@ -392,6 +394,7 @@ fn first_parts(
         label_failures: BTreeSet::new(),
         deferred_free_bytes: 0,
         clones: CloneTotals::default(),
+        dedup: DedupStatistics::default(),
     };
     let parts = PoolParts {
         env: env.clone(),
@@ -404,6 +407,7 @@ fn first_parts(
         state,
         clones: CloneTables::default(),
         checkpoint: Checkpoint::default(),
+        dedup: DedupTables::default(),
         sync_mode: new.writing.sync_mode,
         is_deflated: true,
         leaf_watch: LeafWatch::default(),

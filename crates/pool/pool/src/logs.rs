@@ -275,6 +275,10 @@ impl Walk<'_> {
                 if !self.is_claimed && pointer.birth().0 > self.first.0.saturating_add(AHEAD_MAX) {
                     return Ok(false);
                 }
+                // A log owns its blocks, so they are in no dedup table, and their frees release no reference there.
+                if pointer.is_dedup() {
+                    return Ok(false);
+                }
                 if !self.is_claimed {
                     let read = self.store.read_stored(&pointer, self.address(sequence));
                     if let Err(error) = read {
@@ -292,11 +296,6 @@ impl Walk<'_> {
                 let owns_space =
                     |pointer: &BlockPointer| !pointer.is_hole() && !pointer.is_embedded();
                 for pointer in pointers.iter().filter(owns_space) {
-                    if pointer.is_dedup() {
-                        return Err(PoolError::Unsupported {
-                            what: "writing to a pool with an intent log in which deduplicated blocks were cloned",
-                        });
-                    }
                     if !self.is_claimed && !self.may_be_referenced(&pointer) {
                         return Ok(false);
                     }
@@ -320,7 +319,7 @@ impl Walk<'_> {
             let top = topology.tree.top(dva.vdev);
             top.is_some_and(|top| end.is_some_and(|end| end <= top.config.asize_bytes))
         };
-        clones::may_be_cloned(pointer)
+        clones::may_be_cloned(&pointer.without_dedup_bit())
             && pointer.birth() < self.first
             && pointer.physical_birth() < self.first
             && pointer.dvas().all(is_inside)

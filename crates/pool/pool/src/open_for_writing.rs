@@ -9,6 +9,7 @@
 use crate::checkpoint::{Checkpoint, rewound_uberblock};
 use crate::clones::CloneTables;
 use crate::config::PoolConfig;
+use crate::dedup::DedupTables;
 use crate::error::Reading;
 use crate::failure::FailMode;
 use crate::features::counts::FeatureCounts;
@@ -458,6 +459,7 @@ fn parts(
         })
     };
     let clones = CloneTables::load(read, &maps.geometries())?;
+    let dedup = DedupTables::load(read)?;
     let state = PoolState {
         config,
         config_generation: 1,
@@ -478,6 +480,7 @@ fn parts(
         label_failures: BTreeSet::new(),
         deferred_free_bytes: read.deferred_free_bytes()?,
         clones: clones.totals(),
+        dedup: dedup.totals(),
     };
     let topology = store.topology();
     Ok(PoolParts {
@@ -491,6 +494,7 @@ fn parts(
         state,
         clones,
         checkpoint: Checkpoint::load(read)?,
+        dedup,
         sync_mode: writing.sync_mode,
         leaf_watch: LeafWatch::load(&topology, &mut |vdev| read.stored_vdev_properties(vdev))?,
         is_deflated: read.directory_number(key::DEFLATE)?.is_some_and(|n| n != 0),

@@ -3,6 +3,7 @@
 use crate::checkpoint::Checkpoint;
 use crate::clones::CloneTables;
 use crate::config::PoolConfig;
+use crate::dedup::DedupTables;
 use crate::error::Reading;
 use crate::failure::{FailMode, FailureState, Suspension};
 use crate::features::counts::FeatureCounts;
@@ -30,6 +31,7 @@ use millpond_env::rank;
 use millpond_env::sync::atomic::AtomicBool;
 use millpond_env::sync::{Arc, Mutex, RwLock};
 use millpond_object::{CachingCells, ObjectSet};
+use millpond_ondisk::dedup::DedupStatistics;
 use millpond_ondisk::{BlockPointer, Dva, Guid, ObjectId, Txg, Uberblock, VdevId};
 use millpond_txg::{Transaction, TxgError, TxgGroups, TxgRequest};
 use millpond_vdev::VdevConfig;
@@ -55,6 +57,8 @@ pub struct Pool {
     pub(crate) state: RwLock<PoolState, rank::PoolState>,
     /// Changed in syncing context only.
     pub(crate) clones: Mutex<CloneTables, rank::Leaf>,
+    /// Changed in syncing context only.
+    pub(crate) dedup: Mutex<DedupTables, rank::Leaf>,
     pub(crate) tasks: TaskQueue,
     /// Those that run before anything else of a txg.
     pub(crate) early_tasks: TaskQueue,
@@ -129,6 +133,8 @@ pub(crate) struct PoolState {
     pub(crate) deferred_free_bytes: u64,
     /// The sums of the clone tables.
     pub(crate) clones: CloneTotals,
+    /// The sums of the dedup tables.
+    pub(crate) dedup: DedupStatistics,
 }
 
 impl PoolState {
@@ -150,6 +156,7 @@ pub(crate) struct PoolParts {
     pub(crate) state: PoolState,
     pub(crate) clones: CloneTables,
     pub(crate) checkpoint: Checkpoint,
+    pub(crate) dedup: DedupTables,
     pub(crate) sync_mode: SyncMode,
     pub(crate) is_deflated: bool,
     pub(crate) leaf_watch: LeafWatch,
@@ -190,6 +197,7 @@ impl Pool {
             port: parts.port,
             state: RwLock::new(parts.state),
             clones: Mutex::new(parts.clones),
+            dedup: Mutex::new(parts.dedup),
             tasks: TaskQueue::default(),
             early_tasks: TaskQueue::default(),
             checkpoint: Mutex::new(parts.checkpoint),
@@ -523,6 +531,16 @@ impl Pool {
         })
     }
 
+    /// The number of deflated bytes of one address.
+    pub(crate) fn deflated_address_bytes(&self, dva: &Dva) -> u64 {
+        let topology = self.store.topology();
+        let ratio = match self.is_deflated {
+            true => crate::space::ratio_of(&topology.tree, dva.vdev),
+            false => crate::dedup::RATIO_NONE,
+        };
+        millpond_alloc::deflated_bytes(dva.asize_bytes, ratio)
+    }
+
     /// The pool's current space usage. Recently freed space counts as used until it can be reused.
     #[must_use]
     pub fn space(&self) -> PoolUsage {
@@ -530,6 +548,7 @@ impl Pool {
         let state = self.state.read();
         usage.deferred_free_bytes = state.deferred_free_bytes;
         usage.clone_saved_bytes = state.clones.saved_bytes;
+        usage.dedup_saved_bytes = state.dedup.saved_bytes();
         drop(state);
         usage.checkpoint_bytes = self.checkpoint_bytes();
         usage

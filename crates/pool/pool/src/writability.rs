@@ -31,13 +31,6 @@ pub enum ReadOnlyReason {
     /// An active feature is unknown, or supported for reading only.
     #[error("feature {} is in use", .0.guid)]
     Feature(UnsupportedFeature),
-    /// The pool has a deduplication table in the format older than `fast_dedup`, which no feature flag
-    /// announces.
-    #[error("it has a deduplication table ({table})")]
-    DedupTable {
-        /// Its entry in the object directory.
-        table: String,
-    },
     /// A vdev was removed or is being removed.
     #[error("vdev {0} was removed, or is being removed")]
     RemovedVdev(VdevId),
@@ -84,15 +77,6 @@ pub fn check_writable(pool: &PoolView) -> Result<(), WritabilityError> {
     }
     let features = pool.features().unwritable().into_iter();
     reasons.extend(features.map(ReadOnlyReason::Feature));
-    for entry in pool.directory_names()? {
-        let is_table = entry.starts_with("DDT-")
-            && ["-ditto", "-duplicate", "-unique"]
-                .iter()
-                .any(|class| entry.ends_with(class));
-        if is_table {
-            reasons.push(ReadOnlyReason::DedupTable { table: entry });
-        }
-    }
     for (id, top) in (0u32..).map(VdevId).zip(&pool.assembly().root.children) {
         match top.kind {
             VdevType::Indirect => reasons.push(ReadOnlyReason::RemovedVdev(id)),

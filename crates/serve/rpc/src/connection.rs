@@ -22,6 +22,9 @@ pub trait Connection: Read + Write {
     }
 }
 
+/// One that receives no descriptors.
+impl Connection for UnixStream {}
+
 /// A unix socket that receives descriptors.
 #[derive(Debug)]
 pub struct DescriptorSocket {

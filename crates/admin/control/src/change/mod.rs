@@ -74,6 +74,10 @@ pub enum PoolChange {
     },
     /// Syncs a txg without other changes.
     Sync,
+    /// Removes the oldest entries with one reference from the dedup tables.
+    PruneDedup(PruneAmount),
+    /// Reads the dedup tables into the cache.
+    PrefetchDedup,
     /// Clears the error counts of devices, brings faulted and degraded devices back into use, and resumes a
     /// suspended pool.
     Clear {
@@ -210,6 +214,16 @@ pub enum ScrubAction {
     Pause,
     /// Cancel it.
     Cancel,
+}
+
+/// How many entries are removed from dedup tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub enum PruneAmount {
+    /// All that are older than this many days.
+    Days(u64),
+    /// The oldest of those with one reference: this share in per cent.
+    Percent(u8),
 }
 
 impl NewPoolRequest {

@@ -8,7 +8,7 @@ use crate::change::change_error;
 use crate::info::compatibility::{requested, unreadable};
 use millpond_control::{
     ActivityAction as Action, ChangeError, Changed, DatasetChange, LeafActivity as Activity,
-    NewDevices, Note, PoolChange, RequestedFeatures, ScrubAction, Value, Values,
+    NewDevices, Note, PoolChange, PruneAmount, RequestedFeatures, ScrubAction, Value, Values,
 };
 use millpond_device::Device;
 use millpond_engine::{
@@ -20,10 +20,9 @@ use millpond_env::sync::Arc;
 use millpond_env::thread;
 use millpond_ondisk::dsl::keys::master_node;
 use millpond_ondisk::{Guid, ObjectSetKind};
-use millpond_pool::RebuildLimits;
-use millpond_pool::clear_labels;
 use millpond_pool::import::{LeafState, read_labels};
 use millpond_pool::{GrowError, Growth, NewVdevOptions, NewVdevs, Offline, PoolError, ScrubRange};
+use millpond_pool::{PruneBy, RebuildLimits, clear_labels};
 use millpond_posix::{QuotaMeasure, QuotaOwner};
 use std::time::Duration;
 
@@ -93,6 +92,15 @@ pub(crate) fn apply(
             engine.reguid(guid.map(Guid))?;
         }
         PoolChange::Sync => pool.sync().map_err(change_error)?,
+        PoolChange::PruneDedup(amount) => {
+            engine.prune_dedup(match *amount {
+                PruneAmount::Days(days) => PruneBy::Age(days.saturating_mul(24 * 3600)),
+                PruneAmount::Percent(percent) => PruneBy::Percent(percent),
+            })?;
+        }
+        PoolChange::PrefetchDedup => {
+            engine.committed()?.read_dedup_tables()?;
+        }
         PoolChange::Clear { leaves } => {
             let leaves = leaves.as_ref();
             let guids = leaves.map(|all| all.iter().copied().map(Guid).collect::<Vec<_>>());

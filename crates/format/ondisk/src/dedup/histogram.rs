@@ -71,6 +71,15 @@ impl DedupStatistics {
         }
         Self::from_words(words)
     }
+    /// The difference of both; saturates.
+    #[must_use]
+    pub fn minus(&self, other: &Self) -> Self {
+        let mut words = self.words();
+        for (word, less) in words.iter_mut().zip(other.words()) {
+            *word = word.saturating_sub(less);
+        }
+        Self::from_words(words)
+    }
     /// Deflated bytes saved by dedup.
     #[must_use]
     pub fn saved_bytes(&self) -> u64 {
@@ -135,6 +144,20 @@ impl DedupHistogram {
     }
     /// Counts an entry; `deflated` returns the deflated size of an address in bytes.
     pub fn add(&mut self, entry: &DedupEntry, deflated: impl Fn(Dva) -> u64) {
+        let (bucket, sum) = Self::of(entry, deflated);
+        if let Some(bucket) = self.buckets.get_mut(bucket) {
+            *bucket = bucket.plus(&sum);
+        }
+    }
+    /// No longer counts an entry.
+    pub fn remove(&mut self, entry: &DedupEntry, deflated: impl Fn(Dva) -> u64) {
+        let (bucket, sum) = Self::of(entry, deflated);
+        if let Some(bucket) = self.buckets.get_mut(bucket) {
+            *bucket = bucket.minus(&sum);
+        }
+    }
+    /// The bucket and the sums of an entry. The bucket of one without references does not exist.
+    fn of(entry: &DedupEntry, deflated: impl Fn(Dva) -> u64) -> (usize, DedupStatistics) {
         let mut sum = DedupStatistics::default();
         for slot in entry.used_slots() {
             let dsize = slot
@@ -154,13 +177,8 @@ impl DedupHistogram {
                 referenced_dsize_bytes: times(dsize),
             });
         }
-        let bucket = sum
-            .referenced_blocks
-            .checked_ilog2()
-            .and_then(|log2| usize::try_from(log2).ok())
-            .and_then(|index| self.buckets.get_mut(index));
-        if let Some(bucket) = bucket {
-            *bucket = bucket.plus(&sum);
-        }
+        let log2 = sum.referenced_blocks.checked_ilog2();
+        let bucket = log2.and_then(|log2| usize::try_from(log2).ok());
+        (bucket.unwrap_or(usize::MAX), sum)
     }
 }

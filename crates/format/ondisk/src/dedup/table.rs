@@ -146,6 +146,54 @@ impl DedupSlot {
         writer.put_words(self.addresses.as_flattened());
         writer.put_words(&[self.reference_count, self.birth.0]);
     }
+    /// The block of a pointer, without references.
+    #[must_use]
+    pub fn of(pointer: &BlockPointer) -> Self {
+        let [a0, a1, b0, b1, c0, c1, ..] = pointer.words;
+        Self {
+            addresses: [[a0, a1], [b0, b1], [c0, c1]],
+            reference_count: 0,
+            birth: pointer.physical_birth(),
+        }
+    }
+    /// Whether the pointer refers to the block: it has the birth and the first address of the slot, and no
+    /// other address. It may have fewer.
+    #[must_use]
+    pub fn holds(&self, pointer: &BlockPointer) -> bool {
+        let wanted = Self::of(pointer);
+        let [first, rest @ ..] = self.addresses;
+        let [wanted_first, wanted_rest @ ..] = wanted.addresses;
+        self.is_used()
+            && self.birth == wanted.birth
+            && first == wanted_first
+            && first != [0, 0]
+            && (wanted_rest.into_iter().zip(rest)).all(|(one, own)| one == [0, 0] || one == own)
+    }
+    /// A pointer like `pointer`, which has no addresses yet, to the block. The birth is that of `pointer`.
+    ///
+    /// `None` if it would have other salt and IV.
+    #[must_use]
+    pub fn referred(&self, pointer: &BlockPointer) -> Option<BlockPointer> {
+        let mut shared = *pointer;
+        let slots = if pointer.is_encrypted() { 2 } else { 3 };
+        let third = shared.words.get(4..6)?;
+        if slots == 2 && self.addresses.get(2).map(<[u64; 2]>::as_slice) != Some(third) {
+            return None;
+        }
+        let words = shared.words.chunks_exact_mut(2);
+        for (words, address) in words.zip(self.addresses).take(slots) {
+            words.copy_from_slice(&address);
+        }
+        let raw = if self.birth == pointer.birth() {
+            0
+        } else {
+            self.birth.0
+        };
+        if let Some(word) = shared.words.get_mut(9) {
+            *word = raw;
+        }
+        Some(shared)
+    }
     /// Whether the slot holds a block.
     #[must_use]
     pub fn is_used(&self) -> bool {
@@ -229,6 +277,42 @@ impl DedupEntry {
             }
         }
         writer.finish()
+    }
+    /// An entry without blocks, in the format of a fast table.
+    #[must_use]
+    pub fn flat(key: DedupKey, class_start: u64) -> Self {
+        let slot = DedupSlot::default();
+        let slots = DedupSlots::Flat { slot, class_start };
+        Self { key, slots }
+    }
+    /// An entry without blocks, in the format of a legacy table.
+    #[must_use]
+    pub fn legacy(key: DedupKey) -> Self {
+        let slots = DedupSlots::Legacy([DedupSlot::default(); 4]);
+        Self { key, slots }
+    }
+    /// All slots, except for the obsolete one.
+    pub fn slots_mut(&mut self) -> &mut [DedupSlot] {
+        match &mut self.slots {
+            DedupSlots::Legacy([_, rest @ ..]) => rest,
+            DedupSlots::Flat { slot, .. } => core::slice::from_mut(slot),
+        }
+    }
+    /// The slot for blocks of which this many copies are wanted.
+    pub fn slot_mut(&mut self, copies: u8) -> Option<&mut DedupSlot> {
+        match &mut self.slots {
+            DedupSlots::Legacy([_, rest @ ..]) => {
+                rest.get_mut(usize::from(copies).saturating_sub(1))
+            }
+            DedupSlots::Flat { slot, .. } => Some(slot),
+        }
+    }
+    /// Takes the block out of the obsolete slot of a legacy entry, if it has one.
+    pub fn take_obsolete(&mut self) -> Option<DedupSlot> {
+        let DedupSlots::Legacy([obsolete, ..]) = &mut self.slots else {
+            return None;
+        };
+        Some(core::mem::take(obsolete)).filter(DedupSlot::is_used)
     }
     /// The slots that hold a block, except for the obsolete one.
     pub fn used_slots(&self) -> impl Iterator<Item = &DedupSlot> {

@@ -324,7 +324,7 @@ pub const FEATURES: &[Feature] = &[
         "Support for advanced deduplication",
         RO,
         &[],
-        Reads,
+        Writes,
     ),
     feature(
         "org.zfsonlinux:longname",

@@ -7,7 +7,7 @@ use crate::heads::features;
 use crate::mos::{DATASET, During, MosView};
 use crate::properties::{DATASET_PROPERTIES, table};
 use millpond_compress::ZstdLevel;
-use millpond_object::{BlockChoice, Caching, RedundantMetadata, WritePolicy};
+use millpond_object::{BlockChoice, Caching, DedupPolicy, RedundantMetadata, WritePolicy};
 use millpond_ondisk::dsl::keys::{
     PROPERTY_HAS_RECEIVED, PROPERTY_INHERIT_SUFFIX, PROPERTY_RECEIVED_SUFFIX,
     PROPERTY_UNKNOWN_VALUE_SUFFIX,
@@ -209,6 +209,7 @@ impl MosView<'_> {
             // The set itself knows.
             is_encrypted: false,
             caching: settings.caching(),
+            dedup: dedup_of(settings.number("dedup")),
         }
     }
 }
@@ -256,6 +257,22 @@ fn checksum_of(number: u64) -> ChecksumKind {
     }
 }
 
+/// How data is deduplicated: `on` is sha256, 256 more means that blocks are compared.
+fn dedup_of(number: u64) -> Option<DedupPolicy> {
+    const VERIFY: u64 = 0x100;
+    const OFF: u64 = 2;
+    let checksum = match number & !VERIFY {
+        0 | OFF => return None,
+        1 => ChecksumKind::Sha256,
+        other => ChecksumKind::from_number(u8::try_from(other).ok()?)?,
+    };
+    let is_strong = checksum.is_dedup_strong();
+    (is_strong || checksum == ChecksumKind::Edonr).then_some(DedupPolicy {
+        checksum,
+        is_verified: number & VERIFY != 0 || !is_strong,
+    })
+}
+
 /// The function and level of a compression property value: `on` is lz4 if the pool has it.
 fn compression_of(number: u64, has_lz4: bool) -> (CompressionKind, ZstdLevel) {
     let on = if has_lz4 {
@@ -285,5 +302,12 @@ mod tests {
         assert_eq!(compression_of(2, true).0, CompressionKind::Off);
         let (function, level) = compression_of(16 + 128 * 9, true);
         assert_eq!((function, level.number()), (CompressionKind::Zstd, 9));
+        assert_eq!((dedup_of(0), dedup_of(2), dedup_of(7)), (None, None, None));
+        let dedup = |number| dedup_of(number).map(|dedup| (dedup.checksum, dedup.is_verified));
+        assert_eq!(dedup(1), Some((ChecksumKind::Sha256, false)));
+        assert_eq!(dedup(257), Some((ChecksumKind::Sha256, true)));
+        assert_eq!(dedup(269), Some((ChecksumKind::Edonr, true)));
+        assert_eq!(dedup(13), Some((ChecksumKind::Edonr, true)));
+        assert_eq!(dedup(14), Some((ChecksumKind::Blake3, false)));
     }
 }

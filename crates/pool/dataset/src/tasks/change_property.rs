@@ -146,9 +146,13 @@ impl MosView<'_> {
             ("checksum", PropertyValue::Number(12)) => needs(features::SKEIN),
             ("checksum", PropertyValue::Number(13)) => needs(features::EDONR),
             ("checksum", PropertyValue::Number(14)) => needs(features::BLAKE3),
-            ("dedup", PropertyValue::Number(number)) if *number != 2 => {
-                Err("deduplication is not written yet".into())
-            }
+            ("dedup", PropertyValue::Number(number)) => match number & 0xff {
+                11 => needs(features::SHA512),
+                12 => needs(features::SKEIN),
+                13 => needs(features::EDONR),
+                14 => needs(features::BLAKE3),
+                _ => Ok(()),
+            },
             ("mountpoint", PropertyValue::Text(path)) => {
                 match path.starts_with('/') || path == "none" || path == "legacy" {
                     true => Ok(()),

@@ -353,6 +353,7 @@ mod tests {
                 "block_cloning",
                 "vdev_zaps_v2",
                 "raidz_expansion",
+                "fast_dedup",
                 "longname",
                 "large_microzap"
             ]
@@ -383,8 +384,8 @@ mod tests {
         ] {
             assert_eq!(count(name), Some(0), "{name}");
         }
-        // All features from `enabled_txg` on, including itself, are recorded: 38 less the 5 before it.
-        assert_eq!(count("enabled_txg"), Some(33));
+        // All features from `enabled_txg` on, including itself, are recorded: 39 less the 5 before it.
+        assert_eq!(count("enabled_txg"), Some(34));
         let txg = |name: &str| {
             let guid = Feature::by_name(name).unwrap().guid;
             counts.features().enabled_txg(guid)

@@ -196,7 +196,11 @@ impl Pool {
             return Ok(());
         };
         let words: Vec<u64> = value.integers().collect();
-        let phys = ScanPhys::from_words(&words).reading(WHAT)?;
+        let mut phys = ScanPhys::from_words(&words).reading(WHAT)?;
+        if phys.phase == ScanPhase::Scanning {
+            // OpenZFS has read the entries up to this class, and skips their pointers. Entries change their class here.
+            phys.dedup_class_max = 0;
+        }
         let mut queue = ScanQueue::new();
         if let Some(id) = phys.queue.filter(|_| phys.phase == ScanPhase::Scanning) {
             let zap = Zap::open(read.mos().object(id).reading(WHAT)?).reading(WHAT)?;

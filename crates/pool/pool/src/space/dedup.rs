@@ -140,7 +140,7 @@ impl DedupTotals {
     }
 }
 
-pub(super) fn measure(pool: &PoolView) -> Result<DedupTotals, PoolError> {
+pub(crate) fn measure(pool: &PoolView) -> Result<DedupTotals, PoolError> {
     let what = "dedup table";
     let mut totals = DedupTotals::default();
     let statistics = match pool.find_directory_object(key::DEDUP_STATISTICS)? {

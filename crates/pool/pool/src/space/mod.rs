@@ -13,6 +13,8 @@ pub(crate) mod store;
 mod vdevs;
 
 pub use clones::CloneTotals;
+#[cfg(test)]
+pub(crate) use dedup::measure as measure_dedup;
 pub use dedup::{DEDUP_BUCKETS, DedupBucket, DedupTotals};
 pub use store::PoolSpaceMaps;
 pub use vdevs::VdevSpace;

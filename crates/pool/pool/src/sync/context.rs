@@ -208,8 +208,10 @@ impl SyncContext<'_> {
     /// pass 2 and later, pools without log space maps put the block on `sync_bplist` and free it in the
     /// next txg.
     ///
+    /// Of a deduplicated or cloned block it releases one reference.
+    ///
     /// # Errors
-    /// [`PoolError::Unsupported`] for a deduplicated block.
+    /// None at present.
     pub fn free_block(&self, pointer: &BlockPointer) -> Result<(), PoolError> {
         self.free_block_since(pointer, pointer.physical_birth())
     }
@@ -217,11 +219,6 @@ impl SyncContext<'_> {
     fn free_block_since(&self, pointer: &BlockPointer, since: Txg) -> Result<(), PoolError> {
         if pointer.is_hole() || pointer.is_embedded() {
             return Ok(());
-        }
-        if pointer.is_dedup() {
-            return Err(PoolError::Unsupported {
-                what: "freeing deduplicated blocks",
-            });
         }
         self.push_dead_since(pointer, since);
         Ok(())

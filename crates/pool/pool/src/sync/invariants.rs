@@ -17,6 +17,7 @@ impl Pool {
         let is_closed = self.groups.synced_txg() < txg && txg < self.groups.open_txg();
         let is_returned = ctx.sync_state.dead.lock().is_empty();
         let is_counted = ctx.sync_state.cloned.lock().is_empty();
+        let is_stored = !self.dedup.lock().has_pending();
         let is_charged = ctx.sync_state.mos_change.lock().is_zero();
         let rules = [
             (committed < txg, "the last committed txg is not older"),
@@ -29,6 +30,7 @@ impl Pool {
                 "a freed block was not returned to the allocator",
             ),
             (is_counted, "a cloned block is in no clone table"),
+            (is_stored, "an entry of a dedup table is not stored"),
             (is_charged, "the MOS is not charged for a block"),
             (
                 !self.allocator.has_changes(txg),

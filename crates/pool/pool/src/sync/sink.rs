@@ -1,9 +1,12 @@
 //! Writes the blocks of the MOS, and the pool's part of writing dataset blocks.
 
+use crate::dedup::Finder;
 use crate::pool::Pool;
 use crate::sync::context::{SpaceChange, SyncContext};
 use crate::sync::space::SyncAllocator;
-use millpond_block::{BlockAddress, BlockError, BlockWrite, WrittenBlock, WrittenForm};
+use millpond_block::{
+    BlockAddress, BlockError, BlockWrite, SharedBlocks, WrittenBlock, WrittenForm,
+};
 use millpond_env::rank;
 use millpond_env::sync::Mutex;
 use millpond_env::sync::atomic::Ordering;
@@ -19,6 +22,53 @@ impl SyncContext<'_> {
     /// [`WrittenBlock::is_rewritten`].
     pub fn write_blocks(&self, jobs: Vec<WriteJob>) -> Vec<Result<WrittenBlock, BlockError>> {
         self.sync_state.has_changes.store(true, Ordering::Relaxed);
+        let is_deduplicated = |job: &WriteJob| job.policy.dedup.is_some() && !job.is_clone;
+        if !jobs.iter().any(is_deduplicated) {
+            return self.write_jobs(jobs, None);
+        }
+        let addresses: Vec<BlockAddress> = jobs.iter().map(|job| job.address).collect();
+        let written = self.pool.change_dedup(|tables| {
+            let finder = Finder::new(self, tables)?;
+            let mut jobs = jobs;
+            for job in jobs.iter_mut().filter(|job| is_deduplicated(job)) {
+                if let Some(stored) = job.stored {
+                    job.stored = Some(finder.adopt(job, stored));
+                }
+            }
+            let written = self.write_jobs(jobs, Some(&finder));
+            finder.finish()?;
+            self.note_referred(&written);
+            Ok(written)
+        });
+        written.unwrap_or_else(|error| {
+            let reason = error.to_string();
+            let failed = addresses.into_iter().map(|address| {
+                let reason = reason.clone();
+                Err(BlockError::Write { address, reason })
+            });
+            failed.collect()
+        })
+    }
+
+    /// Notes new pointers to older blocks, for a resilver that may have passed the place of the new pointer, and comes
+    /// too late to that of the old one.
+    fn note_referred(&self, written: &[Result<WrittenBlock, BlockError>]) {
+        let pointers = written.iter().flatten().map(|written| written.pointer);
+        let is_older = |pointer: &BlockPointer| {
+            pointer.is_dedup() && !pointer.is_hole() && pointer.physical_birth() != self.txg()
+        };
+        let referred: Vec<BlockPointer> = pointers.filter(is_older).collect();
+        if !referred.is_empty() && self.pool.note_cloned(&referred, self.txg()) {
+            self.mark_config_dirty();
+        }
+    }
+
+    /// Writes the blocks that are not stored yet.
+    fn write_jobs(
+        &self,
+        jobs: Vec<WriteJob>,
+        shared: Option<&dyn SharedBlocks>,
+    ) -> Vec<Result<WrittenBlock, BlockError>> {
         let takes_small_blocks = self.pool.allocator.takes_small_blocks();
         let stored: Vec<Option<BlockPointer>> = jobs.iter().map(|job| job.stored).collect();
         let jobs = jobs.into_iter().filter(|job| job.stored.is_none());
@@ -27,7 +77,10 @@ impl SyncContext<'_> {
             .collect();
         let store = &self.pool.store;
         let allocator = SyncAllocator { pool: self.pool };
-        let written = store.write(self.txg(), &allocator, writes);
+        let written = match shared {
+            Some(shared) => store.write_shared(self.txg(), &allocator, shared, writes),
+            None => store.write(self.txg(), &allocator, writes),
+        };
         if stored.iter().all(Option::is_none) {
             return written;
         }
@@ -99,6 +152,7 @@ fn block_write(job: WriteJob, takes_small_blocks: bool) -> BlockWrite {
     // Written blocks are read again soon: indirect blocks and dnodes by the next txg at the latest.
     write.retention = policy.retention;
     write.key = job.key;
+    write.dedup = policy.dedup;
     write
 }
 

@@ -16,6 +16,7 @@
 
 use crate::PoolError;
 use crate::bpobj::{BpObject, Drain};
+use crate::dedup::{Released, lookup_order};
 use crate::error::Reading;
 use crate::failure::Suspension;
 use crate::labels::{self, Commit, WriteOrder};
@@ -266,6 +267,7 @@ impl Pool {
             ctx.write_leaks()?;
             self.write_missed(&ctx)?;
             self.free_dead(&ctx)?;
+            self.store_dedup(&ctx)?;
             if pass == 1 {
                 // Sync tasks may have changed the configuration; pass 2 writes the resulting changes.
                 self.write_config_if_dirty(&ctx)?;
@@ -275,6 +277,7 @@ impl Pool {
                     return Ok(());
                 }
                 self.free_deferred(&ctx)?;
+                self.store_dedup(&ctx)?;
             }
             self.write_space_maps(&ctx)?;
             let owes = sync_state.owes_blocks() || !sync_state.mos_change.lock().is_zero();
@@ -417,23 +420,64 @@ impl Pool {
 
     /// Adds references to `cloned`, then releases one of each block in `dead`. A block without further references
     /// is freed.
+    ///
+    /// A pointer with the dedup bit refers to the block of an entry, unless the entry was removed.
     fn release_blocks(
         &self,
         ctx: &SyncContext<'_>,
         cloned: &[BlockPointer],
         dead: &[(BlockPointer, Txg)],
     ) -> Result<(), PoolError> {
-        self.change_clones(ctx, |clones| {
+        let (shared, mut rest): (Vec<_>, Vec<_>) =
+            dead.iter().partition(|(pointer, _)| pointer.is_dedup());
+        let mut shared: Vec<(BlockPointer, Txg)> = shared;
+        shared.sort_by_cached_key(|(pointer, _)| lookup_order(pointer));
+        let mut added = Vec::with_capacity(cloned.len());
+        self.change_dedup(|tables| {
             for pointer in cloned {
+                if !pointer.is_dedup() || !tables.add(ctx, pointer)? {
+                    added.push(pointer.without_dedup_bit());
+                }
+            }
+            for (pointer, since) in shared {
+                match tables.release(ctx, &pointer)? {
+                    Released::Kept => {}
+                    Released::Last(whole) => {
+                        // Its states begin with the first of its pointers.
+                        let since = since.min(whole.physical_birth());
+                        self.free_now(ctx, &whole, since)?;
+                    }
+                    Released::NoEntry => rest.push((pointer.without_dedup_bit(), since)),
+                }
+            }
+            Ok(())
+        })?;
+        self.change_clones(ctx, |clones| {
+            for pointer in &added {
                 clones.add(pointer)?;
             }
-            for (pointer, since) in dead {
+            for (pointer, since) in &rest {
                 if !clones.release(pointer)? {
                     self.free_now(ctx, pointer, *since)?;
                 }
             }
             Ok(())
         })
+    }
+
+    /// Stores the entries of dedup tables that changed since the last pass, and frees blocks that OpenZFS left to this.
+    fn store_dedup(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
+        let has_work = {
+            let tables = self.dedup.lock();
+            tables.has_pending() || ctx.pass() == 1 && tables.has_logged()
+        };
+        if !has_work {
+            return Ok(());
+        }
+        for pointer in self.change_dedup(|tables| tables.store(ctx))? {
+            self.free_now(ctx, &pointer, pointer.physical_birth())?;
+        }
+        Ok(())
     }
 
     /// Returns the space of a block to the allocator, including its gang headers and parts. States before

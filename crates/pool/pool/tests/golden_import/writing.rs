@@ -91,10 +91,6 @@ fn the_features_that_labels_list_follow_from_the_counts() {
 /// intent logs to replay, which only the dataset layer reports.
 fn expected(case: &str) -> &'static [&'static str] {
     match case {
-        "classes" | "crypt" | "gang" => &["com.klarasystems:fast_dedup"],
-        "dedup-fast" => &["com.klarasystems:fast_dedup"],
-        "dedup-legacy" => &["dedup table"],
-        "v24-raidz" => &["com.klarasystems:fast_dedup"],
         "legacy-v28" => &["version 28"],
         "removed" => &[
             "com.delphix:device_removal",
@@ -111,7 +107,6 @@ fn word(reason: &ReadOnlyReason) -> String {
     match reason {
         ReadOnlyReason::OldVersion(version) => format!("version {version}"),
         ReadOnlyReason::Feature(feature) => feature.guid.clone(),
-        ReadOnlyReason::DedupTable { .. } => "dedup table".into(),
         ReadOnlyReason::RemovedVdev(_) => "removed".into(),
         ReadOnlyReason::ExpandingVdev(_) => "expanding".into(),
         other => other.to_string(),

@@ -1,6 +1,6 @@
 //! Write requests of a caller, and their results.
 
-use super::WriteKey;
+use super::{Dedup, WriteKey};
 use crate::BlockAddress;
 use millpond_cache::Retention;
 use millpond_compress::ZstdLevel;
@@ -50,6 +50,8 @@ pub struct BlockWrite {
     pub retention: Retention,
     /// The key with which the block is encrypted or authenticated; `None` outside encrypted datasets.
     pub key: Option<Arc<WriteKey>>,
+    /// Set if the block belongs into a dedup table. Its checksum function must be one that such tables take.
+    pub dedup: Option<Dedup>,
 }
 
 impl BlockWrite {
@@ -76,6 +78,7 @@ impl BlockWrite {
             may_rewrite: false,
             retention: Retention::Drop,
             key: None,
+            dedup: None,
         }
     }
 }
@@ -94,6 +97,8 @@ pub enum WrittenForm {
         /// Whether a piece had to be split again. A larger gang header would have avoided that.
         is_nested: bool,
     },
+    /// Already stored: the pointer refers to a block of a dedup table, which has counted the reference.
+    Shared,
     /// In the space of the previous pointer, which is therefore dead and must not be freed: neither a birth
     /// nor a death is accounted.
     Rewritten,

@@ -13,6 +13,7 @@ mod prepare;
 mod protect;
 mod repair;
 mod rewrite;
+mod share;
 mod workers;
 
 pub use allocate::{Allocate, NoSpace, SpaceRequest};
@@ -22,6 +23,7 @@ pub use job::{BlockWrite, FlushError, Missed, WrittenBlock, WrittenForm};
 pub use log::LogWrite;
 pub use protect::WriteKey;
 pub use repair::WriteBackErrors;
+pub use share::{Dedup, FoundBlock, SharedBlocks, WantedBlock};
 
 use crate::io_stats::IoClass;
 use crate::topology::Topology;
@@ -64,7 +66,26 @@ impl BlockStore {
             class: IoClass::AsyncWrite,
             durability: Durability::WhenFlushed,
         };
-        self.write_as(how, txg, allocator, jobs)
+        self.write_as(how, txg, allocator, None, jobs)
+    }
+
+    /// Like [`BlockStore::write`]. Blocks with [`BlockWrite::dedup`] are looked up in `shared` first, and become
+    /// entries there if they are new.
+    ///
+    /// # Errors
+    /// As [`BlockStore::write`].
+    pub fn write_shared(
+        &self,
+        txg: Txg,
+        allocator: &dyn Allocate,
+        shared: &dyn SharedBlocks,
+        jobs: Vec<BlockWrite>,
+    ) -> Vec<Result<WrittenBlock, BlockError>> {
+        let how = How {
+            class: IoClass::AsyncWrite,
+            durability: Durability::WhenFlushed,
+        };
+        self.write_as(how, txg, allocator, Some(shared), jobs)
     }
 
     /// Like [`BlockStore::write`], for blocks that a caller waits for: they count as synchronous writes,
@@ -82,7 +103,7 @@ impl BlockStore {
             class: IoClass::SyncWrite,
             durability: Durability::AtOnce,
         };
-        self.write_as(how, txg, allocator, jobs)
+        self.write_as(how, txg, allocator, None, jobs)
     }
 
     fn write_as(
@@ -90,6 +111,7 @@ impl BlockStore {
         how: How,
         txg: Txg,
         allocator: &dyn Allocate,
+        shared: Option<&dyn SharedBlocks>,
         jobs: Vec<BlockWrite>,
     ) -> Vec<Result<WrittenBlock, BlockError>> {
         rank::check_io();
@@ -108,6 +130,7 @@ impl BlockStore {
             topology: &topology,
             checksummer: &checksummer,
             placer,
+            shared,
         };
         let mut outcomes = Vec::with_capacity(jobs.len());
         let mut jobs = jobs.into_iter().peekable();
@@ -143,6 +166,7 @@ struct Run<'a> {
     topology: &'a Arc<Topology>,
     checksummer: &'a Arc<Checksummer>,
     placer: Placer<'a>,
+    shared: Option<&'a dyn SharedBlocks>,
 }
 
 /// Blocks in the pipeline.
@@ -159,6 +183,8 @@ enum BlockProgress {
     Over(Result<WrittenBlock, BlockError>),
     /// Issued to the devices, with its number of extents.
     Issued(Box<UnderWay>, usize),
+    /// A block with the same content is under way.
+    Waits(Box<UnderWay>),
 }
 
 /// A block that has space.
@@ -171,6 +197,23 @@ struct UnderWay {
     /// Addresses where writing failed.
     avoid: Vec<Dva>,
     retries: u32,
+    /// Whether it becomes an entry of a dedup table.
+    is_entry: bool,
+}
+
+impl UnderWay {
+    fn new(job: BlockWrite, stored: Stored) -> Self {
+        Self {
+            job,
+            stored,
+            pointer: BlockPointer::default(),
+            form: WrittenForm::Contiguous,
+            taken: vec![],
+            avoid: vec![],
+            retries: 0,
+            is_entry: false,
+        }
+    }
 }
 
 impl Run<'_> {
@@ -183,20 +226,24 @@ impl Run<'_> {
             (job, prepared)
         });
         let mut extents = vec![];
+        let mut found = self.look_up(&prepared).into_iter();
         let blocks = prepared
             .into_iter()
             .map(|(job, prepared)| match prepared {
                 Ok(Prepared::Stored(stored)) => {
-                    let block = UnderWay {
-                        job,
-                        stored,
-                        pointer: BlockPointer::default(),
-                        form: WrittenForm::Contiguous,
-                        taken: vec![],
-                        avoid: vec![],
-                        retries: 0,
+                    let found = match self.is_looked_up(&job) {
+                        true => found.next().unwrap_or(FoundBlock::Unshared),
+                        false => FoundBlock::Unshared,
                     };
-                    self.place(Box::new(block), &mut extents, None)
+                    let mut block = Box::new(UnderWay::new(job, stored));
+                    block.is_entry = found == FoundBlock::New;
+                    match found {
+                        FoundBlock::Stored(pointer) => BlockProgress::shared(pointer),
+                        FoundBlock::UnderWay => BlockProgress::Waits(block),
+                        FoundBlock::New | FoundBlock::Unshared => {
+                            self.place(block, &mut extents, None)
+                        }
+                    }
                 }
                 Ok(Prepared::Hole) => BlockProgress::Over(Ok(self.hole(&job))),
                 Ok(Prepared::Embedded(payload)) => {
@@ -317,7 +364,7 @@ impl Run<'_> {
             blocks = blocks
                 .into_iter()
                 .map(|progress| match progress {
-                    BlockProgress::Over(outcome) => BlockProgress::Over(outcome),
+                    BlockProgress::Over(_) | BlockProgress::Waits(_) => progress,
                     BlockProgress::Issued(block, count) => {
                         let outcomes: Vec<ExtentOutcome> = extents.by_ref().take(count).collect();
                         let progress = self.judge(block, outcomes, since, &mut again);
@@ -338,6 +385,7 @@ impl Run<'_> {
         }
         outcomes.extend(blocks.into_iter().filter_map(|progress| match progress {
             BlockProgress::Over(outcome) => Some(outcome),
+            BlockProgress::Waits(block) => Some(self.end_wait(*block)),
             BlockProgress::Issued(..) => None,
         }));
     }
@@ -358,6 +406,10 @@ impl Run<'_> {
             }
             if block.form == WrittenForm::Rewritten {
                 self.store.forget(&block.job.previous);
+            }
+            if let (true, Some(shared)) = (block.is_entry, self.shared) {
+                block.pointer.set_dedup_bit();
+                shared.written(&block.pointer, block.job.copies);
             }
             if block.job.retention.is_kept() {
                 (self.store).keep(&block.pointer, &block.job, &block.stored.bytes);

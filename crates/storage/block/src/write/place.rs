@@ -119,6 +119,7 @@ impl Placer<'_> {
     fn may_rewrite(&self, job: &BlockWrite, psize: u64) -> bool {
         let previous = &job.previous;
         job.may_rewrite
+            && job.dedup.is_none()
             && !previous.is_hole()
             && !previous.is_embedded()
             && !previous.is_dedup()

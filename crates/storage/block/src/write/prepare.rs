@@ -113,6 +113,7 @@ fn check(job: &BlockWrite) -> Result<(), String> {
 
 fn can_be_embedded(job: &BlockWrite) -> bool {
     job.may_embed
+        && job.dedup.is_none()
         && job.key.is_none()
         && job.level == Level(0)
         && !matches!(job.object_type, ObjectType::DNODE | ObjectType::OBJECT_SET)

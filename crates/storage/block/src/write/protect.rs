@@ -114,7 +114,10 @@ pub(super) fn protect(
             only(stored, Some(mac))
         }
         object_type => {
-            let (salt, iv) = key.salt_and_iv();
+            let (salt, iv) = match job.dedup {
+                Some(_) => own.dedup_salt_and_iv(&stored),
+                None => key.salt_and_iv(),
+            };
             // The content of a block that does not compress is shared with its readers.
             let mut bytes = Arc::unwrap_or_clone(stored);
             let mac = match object_type {

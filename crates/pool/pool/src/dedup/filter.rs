@@ -1,0 +1,161 @@
+//! Tells most keys that a table does not have from those that it may have, without reading the table.
+//!
+//! A Bloom filter over the stored keys: two bytes for each. The filter of a new table is complete from the start. That of a
+//! table that was found grows while blocks are written, one part of the table at a time in the order in which it is
+//! stored; until it is complete every key may be there.
+
+use super::WHAT;
+use super::invalid;
+use super::table::Table;
+use crate::PoolError;
+use crate::error::Reading;
+use crate::sync::context::SyncContext;
+use millpond_env::mark;
+use millpond_ondisk::dedup::{DedupClass, DedupKey};
+
+/// Bits for each key.
+const BITS_PER_KEY: u64 = 16;
+/// Bits that are set for each key.
+const PROBES: u64 = 8;
+const BITS_MIN: u64 = 1 << 20;
+/// 64 MiB: good for 32 million keys, and better than nothing for more.
+const BITS_MAX: u64 = 1 << 29;
+/// The most entries of a table that are read at a time to complete a filter: a few megabytes.
+const STEP_ENTRIES: usize = 16 << 10;
+
+/// The filter of one table.
+#[derive(Debug)]
+pub(super) struct Filter {
+    words: Vec<u64>,
+    keys: u64,
+    /// Where reading the objects of the classes continues; `None` when the filter is complete.
+    place: Option<Place>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    class: usize,
+    cookie: u64,
+}
+
+impl Filter {
+    /// A filter for a table with this number of stored entries.
+    pub(super) fn new(entries: u64) -> Self {
+        let bits = entries.saturating_mul(2).saturating_mul(BITS_PER_KEY);
+        let bits = bits.clamp(BITS_MIN, BITS_MAX).next_power_of_two();
+        let start = Place {
+            class: 0,
+            cookie: 0,
+        };
+        Self {
+            words: vec![0; usize::try_from(bits / 64).unwrap_or(1)],
+            keys: 0,
+            place: (entries > 0).then_some(start),
+        }
+    }
+
+    fn bits(&self) -> u64 {
+        self.words.len() as u64 * 64
+    }
+
+    fn probes(&self, key: &DedupKey) -> impl Iterator<Item = (usize, u64)> + use<> {
+        // Checksums are as good as random.
+        let [first, second, ..] = key.checksum;
+        let mask = self.bits() - 1;
+        (0..PROBES).map(move |probe| {
+            let step = (second | 1).wrapping_mul(probe);
+            let bit = first.rotate_left(32).wrapping_add(step) & mask;
+            (usize::try_from(bit / 64).unwrap_or(0), 1 << (bit % 64))
+        })
+    }
+
+    pub(super) fn insert(&mut self, key: &DedupKey) {
+        self.keys = self.keys.saturating_add(1);
+        for (word, bit) in self.probes(key) {
+            if let Some(word) = self.words.get_mut(word) {
+                *word |= bit;
+            }
+        }
+    }
+
+    /// Whether the table may have the key.
+    pub(super) fn may_have(&self, key: &DedupKey) -> bool {
+        let has = |(word, bit): (usize, u64)| self.words.get(word).is_some_and(|w| w & bit != 0);
+        self.place.is_some() || self.probes(key).all(has)
+    }
+
+    /// Whether more keys were inserted than it was made for.
+    fn is_crowded(&self) -> bool {
+        self.bits() < BITS_MAX && self.keys.saturating_mul(BITS_PER_KEY) > self.bits()
+    }
+}
+
+impl Table {
+    /// Reads some more entries into a filter that is not complete.
+    pub(super) fn complete_filter(&mut self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
+        if self.filter.is_crowded() {
+            let entries = self.classes.iter().map(|class| class.entries).sum();
+            self.filter = Filter::new(entries);
+        }
+        let Some(mut place) = self.filter.place else {
+            return Ok(());
+        };
+        mark::hit("dedup-filter-grows");
+        let mut left = STEP_ENTRIES;
+        while left > 0 {
+            let Some(class) = DedupClass::ALL.get(place.class) else {
+                self.filter.place = None;
+                return Ok(());
+            };
+            let next = Place {
+                class: place.class + 1,
+                cookie: 0,
+            };
+            let Some(object) = self.class_mut(*class).object else {
+                place = next;
+                continue;
+            };
+            let mut entries = ctx.table(object)?.iter_from(place.cookie).reading(WHAT)?;
+            loop {
+                if left == 0 {
+                    place.cookie = entries.cookie();
+                    break;
+                }
+                let Some(entry) = entries.next() else {
+                    place = next;
+                    break;
+                };
+                let words: Result<[u64; 5], _> = entry.reading(WHAT)?.words().try_into();
+                let words = words.map_err(|_| invalid("a key of another length", 0))?;
+                self.filter.insert(&DedupKey::from_words(words));
+                left -= 1;
+            }
+        }
+        self.filter.place = Some(place);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use millpond_sim::Seed;
+
+    #[test]
+    fn it_knows_every_key_and_few_others() {
+        let mut seed = Seed::new(1);
+        let mut filter = Filter::new(0);
+        let mut key = || DedupKey {
+            checksum: [seed.bits(), seed.bits(), seed.bits(), seed.bits()],
+            properties: 7,
+        };
+        let keys: Vec<DedupKey> = (0..60_000).map(|_| key()).collect();
+        keys.iter().for_each(|key| filter.insert(key));
+        assert!(keys.iter().all(|key| filter.may_have(key)));
+        let false_hits = (0..10_000).filter(|_| filter.may_have(&key())).count();
+        assert!(false_hits < 20, "{false_hits}");
+        assert!(!filter.is_crowded());
+        (0..6000).for_each(|_| filter.insert(&key()));
+        assert!(filter.is_crowded());
+    }
+}
