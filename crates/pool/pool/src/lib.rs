@@ -40,6 +40,7 @@ mod sync;
 #[cfg(test)]
 mod tests;
 mod threads;
+mod usage;
 mod vdevs;
 mod view;
 mod writability;
