@@ -15,6 +15,8 @@ pub struct Shape {
     pub ashift: u8,
     /// Whether its root file system is encrypted, and so all datasets.
     pub is_encrypted: bool,
+    /// Whether all datasets deduplicate.
+    pub is_deduplicated: bool,
 }
 
 use AllocationClass::{Log, Normal, Special};
@@ -35,84 +37,112 @@ pub const SHAPES: &[Shape] = &[
         tops: &[(Normal, Single, 1)],
         ashift: 12,
         is_encrypted: false,
+        is_deduplicated: false,
     },
     Shape {
         name: "stripe",
         tops: &[(Normal, Single, 1), (Normal, Single, 1)],
         ashift: 9,
         is_encrypted: false,
+        is_deduplicated: false,
     },
     Shape {
         name: "mirror2",
         tops: &[(Normal, Mirror, 2)],
         ashift: 12,
         is_encrypted: false,
+        is_deduplicated: false,
     },
     Shape {
         name: "mirror3",
         tops: &[(Normal, Mirror, 3)],
         ashift: 9,
         is_encrypted: false,
+        is_deduplicated: false,
     },
     Shape {
         name: "raidz1",
         tops: &[(Normal, Raidz(1), 3)],
         ashift: 9,
         is_encrypted: false,
+        is_deduplicated: false,
     },
     Shape {
         name: "raidz2",
         tops: &[(Normal, Raidz(2), 5)],
         ashift: 12,
         is_encrypted: false,
+        is_deduplicated: false,
     },
     Shape {
         name: "raidz3",
         tops: &[(Normal, Raidz(3), 6)],
         ashift: 9,
         is_encrypted: false,
+        is_deduplicated: false,
     },
     Shape {
         name: "classes",
         tops: &[(Normal, Mirror, 2), (Special, Mirror, 2), (Log, Single, 1)],
         ashift: 12,
         is_encrypted: false,
+        is_deduplicated: false,
     },
     Shape {
         name: "log",
         tops: &[(Normal, Single, 1), (Log, Single, 1)],
         ashift: 9,
         is_encrypted: false,
+        is_deduplicated: false,
     },
     Shape {
         name: "logmirror",
         tops: &[(Normal, Raidz(1), 3), (Log, Mirror, 2)],
         ashift: 12,
         is_encrypted: false,
+        is_deduplicated: false,
     },
     Shape {
         name: "draid1",
         tops: &[(Normal, draid(1, 3, 1), 6)],
         ashift: 9,
         is_encrypted: false,
+        is_deduplicated: false,
     },
     Shape {
         name: "draid2",
         tops: &[(Normal, draid(2, 2, 2), 7)],
         ashift: 12,
         is_encrypted: false,
+        is_deduplicated: false,
     },
     Shape {
         name: "locked",
         tops: &[(Normal, Mirror, 2)],
         ashift: 9,
         is_encrypted: true,
+        is_deduplicated: false,
     },
     Shape {
         name: "lockedlog",
         tops: &[(Normal, Raidz(1), 3), (Log, Mirror, 2)],
         ashift: 12,
         is_encrypted: true,
+        is_deduplicated: false,
+    },
+    Shape {
+        name: "dedup",
+        tops: &[(Normal, Mirror, 2)],
+        ashift: 9,
+        is_encrypted: false,
+        is_deduplicated: true,
+    },
+    Shape {
+        name: "deduplocked",
+        tops: &[(Normal, Raidz(1), 3), (Log, Mirror, 2)],
+        ashift: 9,
+        is_encrypted: true,
+        is_deduplicated: true,
     },
 ];
 

@@ -60,18 +60,20 @@ pub fn create(
         cache_bytes: Some(cache_bytes),
         ..NewPool::new(POOL, NewVdevs::of(tops))
     };
-    let key = match shape.is_encrypted {
-        true => {
-            let properties = [("encryption", "aes-256-gcm"), ("keyformat", "hex")];
-            let properties = properties.into_iter();
-            new.root_properties = properties
-                .map(|(name, value)| (name.to_owned(), value.to_owned()))
-                .collect();
-            let key = RootKey::derive(&world.env(), KeyFormat::Hex, "prompt", None, KEY);
-            Some(key.map_err(|error| failure_text("the key", &error))?)
-        }
-        false => None,
-    };
+    let mut properties = vec![];
+    let mut key = None;
+    if shape.is_encrypted {
+        properties = vec![("encryption", "aes-256-gcm"), ("keyformat", "hex")];
+        let derived = RootKey::derive(&world.env(), KeyFormat::Hex, "prompt", None, KEY);
+        key = Some(derived.map_err(|error| failure_text("the key", &error))?);
+    }
+    if shape.is_deduplicated {
+        properties.push(("dedup", "on"));
+    }
+    let properties = properties.into_iter();
+    new.root_properties = properties
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect();
     Pool::create_with_key(&world.env(), &new, key).map_err(|error| failure_text("creation", &error))
 }
 
