@@ -46,6 +46,8 @@ pub enum Op {
     Grow(u64),
     /// Free space is discarded, or filled.
     Trim(u64),
+    /// A checkpoint is taken, or discarded.
+    Checkpoint,
     /// Any disk refuses writes while a txg is written; then the power fails.
     ///
     /// Without redundancy the pool must stop, and keep all promised data.
@@ -95,7 +97,7 @@ impl Plan {
         let cuts = 40 + commits / 40;
         // In one run of three disks fail and are changed very often.
         let often = *rng.pick(&[1, 1, 12]).unwrap_or(&1);
-        let kinds: [(usize, Kind); 18] = [
+        let kinds: [(usize, Kind); 19] = [
             (50, Op::ReadBack),
             (10, |_| Op::Look),
             (10, |_| Op::Reopen),
@@ -112,6 +114,7 @@ impl Plan {
             (25 * often, Op::Spare),
             (8 * often, Op::Grow),
             (10 * often, Op::Trim),
+            (12 * often, |_| Op::Checkpoint),
             (cuts, Op::Cut),
             (syncs, |_| Op::Sync),
         ];

@@ -71,6 +71,7 @@ impl Lived<'_> {
 
     /// Attaches a disk to a place: as its replacement, or as a new side of a mirror.
     pub(super) fn attach(&mut self, number: u64) -> Result<(), String> {
+        self.end_checkpoint()?;
         let mut seed = Seed::new(number);
         let is_side = seed.below(3) == 0;
         let places = self.layout.places().into_iter().filter(|place| {
@@ -131,6 +132,7 @@ impl Lived<'_> {
 
     /// Ends replacements that are complete, or gives one up.
     pub(super) fn detach(&mut self, number: u64) -> Result<(), String> {
+        self.end_checkpoint()?;
         let mut seed = Seed::new(number);
         self.note(None)?;
         let began = self.world.recorded();

@@ -53,6 +53,7 @@ impl Lived<'_> {
         if !self.harmed.is_disjoint(&plain) || !self.absent.is_disjoint(&self.log_disks) {
             return Ok(());
         }
+        self.end_checkpoint()?;
         self.note(None)?;
         let mut seed = Seed::new(number);
         for disk in self.world.disks() {

@@ -1,6 +1,7 @@
 //! A simulated run.
 
 mod changing;
+mod checkpointing;
 mod faults;
 mod growing;
 mod layout;
@@ -18,6 +19,7 @@ use super::shape::Shape;
 use super::states::State;
 use crate::hostile::rng::SeededRng;
 use crate::workload::{Content, Deed, Life, Model, bytes_of, content_differences};
+use checkpointing::Kept;
 use layout::{Layout, Place};
 use millpond_device::{Candidate, Device};
 use millpond_engine::{
@@ -245,6 +247,10 @@ struct Lived<'p> {
     stats: RunStats,
     /// Whether a power cut happened since all labels were written.
     may_be_torn: bool,
+    /// The checkpoint, if it is known what it keeps.
+    kept: Option<Kept>,
+    /// Whether the pool returns to its checkpoint when it is opened next.
+    rewinds: bool,
     /// Whether a log was discarded with its device.
     may_leak: bool,
     /// A power cut may have left unlinked files in file systems that were not opened since.
@@ -311,6 +317,8 @@ impl<'p> Lived<'p> {
             none_went_before: 0,
             stats: RunStats::default(),
             may_be_torn: false,
+            kept: None,
+            rewinds: false,
             may_leak: false,
             has_orphans: false,
         };
@@ -501,6 +509,7 @@ impl<'p> Lived<'p> {
             Op::Spare(seed) => self.spare(seed)?,
             Op::Grow(seed) => self.grow(seed)?,
             Op::Trim(seed) => self.trim(seed)?,
+            Op::Checkpoint => self.checkpoint()?,
             Op::Rot(seed) => self.rot(seed),
             Op::Err(seed) => self.err(seed),
             Op::Refuse(seed) => return self.refuse(seed),

@@ -4,6 +4,8 @@ use super::*;
 
 /// One of this many snapshots is compared at each reopening; all at the end of a run.
 const SNAPSHOT_TURNS: u64 = 3;
+/// At one of this many reopenings a pool with a checkpoint returns to it.
+const REWIND_TURNS: u64 = 2;
 /// The end of a difference about files without a name.
 const ORPHANS: &str = " files left unlinked";
 
@@ -63,6 +65,14 @@ impl Lived<'_> {
         self.stats.reopened += 1;
         self.may_be_torn = false;
         self.life.log.push("exported".to_owned());
+        let kept = self.kept.clone();
+        let kept = kept.filter(|_| self.openings.is_multiple_of(REWIND_TURNS));
+        self.rewinds = kept.is_some();
+        if let Some(kept) = kept {
+            self.life.model = kept.model;
+            self.stats.rewound += 1;
+            self.life.log.push("rewound to the checkpoint".to_owned());
+        }
         let state = State::of(Txg(0), self.life.model.clone(), self.next);
         self.open_again(usize::MAX, |_| Ok(state), FoundLogs::Replay)
     }
@@ -170,9 +180,11 @@ impl Lived<'_> {
         found_logs: FoundLogs,
     ) -> Result<Goes, String> {
         self.openings += 1;
-        let is_due = |every: u64| every > 0 && self.openings.is_multiple_of(every);
+        let openings = self.openings;
+        let is_due = |every: u64| every > 0 && openings.is_multiple_of(every);
         let options = OpenOptions {
             cache_bytes: Some(self.mood.cache_bytes),
+            at_checkpoint: self.rewinds,
             ..OpenOptions::default()
         };
         let (state, from) = {
@@ -187,10 +199,16 @@ impl Lived<'_> {
                 (state.model, from) = candidates.swap_remove(which);
                 self.stats.compared += 1;
             }
-            verified(&read, &self.may_be_wrong(&read), self.may_be_torn)?;
+            // The logs of a checkpoint go on in blocks that were used since.
+            let may_be_torn = self.may_be_torn || self.rewinds;
+            verified(&read, &self.may_be_wrong(&read), may_be_torn)?;
+            if !self.rewinds {
+                self.look_at_checkpoint(&read, &candidate)?;
+            }
             // The blocks of logs with a missing device are unknown and stay allocated.
             self.may_leak |= found_logs == FoundLogs::Discard;
-            if is_due(self.options.recount_every) && !self.may_leak {
+            // What a checkpoint keeps is not all that is allocated.
+            if is_due(self.options.recount_every) && !self.may_leak && !self.rewinds {
                 recounted(&read)?;
                 self.stats.recounted += 1;
             }
@@ -231,6 +249,11 @@ impl Lived<'_> {
         };
         self.mood.force_gangs(&pool);
         self.life.model = state.model.clone();
+        if std::mem::take(&mut self.rewinds) {
+            self.kept = None;
+            self.start(pool);
+            return self.read_layout().map(|()| Goes::On);
+        }
         if let Some(replayed) = state.replayed.as_ref().filter(|_| !is_given_up) {
             self.life.model = Model::clone(replayed);
             let read = pool.committed();
@@ -278,7 +301,7 @@ impl Lived<'_> {
     }
 
     /// The disks that may hold wrong data: those that were made to fail, and those that are not complete yet.
-    fn may_be_wrong(&self, read: &View) -> BTreeSet<String> {
+    pub(super) fn may_be_wrong(&self, read: &View) -> BTreeSet<String> {
         let harmed = self.harmed.iter().map(|disk| path(*disk));
         let topology = read.inner().store().topology();
         let leaves = topology.tree.leaves();

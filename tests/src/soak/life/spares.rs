@@ -10,6 +10,7 @@ const SPARES_MAX: usize = 2;
 impl Lived<'_> {
     /// Lists a spare, lets spares step in, or takes one off the list.
     pub(super) fn spare(&mut self, number: u64) -> Result<(), String> {
+        self.end_checkpoint()?;
         let mut seed = Seed::new(number);
         self.note(None)?;
         let began = self.world.recorded();

@@ -52,6 +52,10 @@ pub struct RunStats {
     pub grown: u64,
     /// Slices that discarded or filled free space.
     pub trimmed: u64,
+    /// Checkpoints taken.
+    pub checkpoints: u64,
+    /// How often a pool returned to its checkpoint.
+    pub rewound: u64,
     /// All disk requests in order.
     pub trace: Trace,
 }
@@ -81,6 +85,8 @@ impl AddAssign for RunStats {
         self.spared += other.spared;
         self.grown += other.grown;
         self.trimmed += other.trimmed;
+        self.checkpoints += other.checkpoints;
+        self.rewound += other.rewound;
         self.trace += other.trace;
     }
 }

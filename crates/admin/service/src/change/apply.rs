@@ -586,8 +586,9 @@ pub(crate) fn free_in_background(pool: &Pool) -> Result<(), ChangeError> {
             // The change succeeded: what is left to free is not worth an error.
             Err(millpond_engine::Error::Pool(PoolError::ViewExpired { .. })) => true,
             freeing => {
-                let freeing = freeing.map_err(change_error)?;
-                let value = freeing.and_then(|property| property.value);
+                let value = freeing
+                    .map_err(change_error)?
+                    .and_then(|property| property.value);
                 matches!(value, Some(millpond_pool::properties::PropertyValue::Number(bytes)) if bytes > 0)
             }
         };

@@ -186,7 +186,8 @@ impl Pool {
                 self.groups.synced(txg);
                 self.failure.committed(txg);
                 self.port.committed(txg);
-                if self.has_more_to_discard() {
+                // In caller-driven mode the caller decides when a txg ends.
+                if self.sync_mode == SyncMode::Thread && self.has_more_to_discard() {
                     self.groups.ask(Txg(txg.0.saturating_add(1)));
                 }
                 Ok(())
