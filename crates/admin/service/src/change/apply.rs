@@ -21,14 +21,10 @@ use millpond_env::thread;
 use millpond_ondisk::dsl::keys::master_node;
 use millpond_ondisk::{Guid, ObjectSetKind};
 use millpond_pool::import::{LeafState, read_labels};
-use millpond_pool::{GrowError, Growth, NewVdevOptions, NewVdevs, Offline, PoolError, ScrubRange};
+use millpond_pool::{GrowError, Growth, NewVdevOptions, NewVdevs, Offline, ScrubRange};
 use millpond_pool::{PruneBy, RebuildLimits, clear_labels};
 use millpond_posix::{QuotaMeasure, QuotaOwner};
 use std::time::Duration;
-
-/// Upper bound of the txgs synced after a destroy, to free space before the pool is closed. The rest is freed
-/// when the pool is opened again.
-const FREEING_TXGS_MAX: usize = 64;
 
 /// How long a sequential resilver waits for a device that does not answer.
 const BETWEEN_SLICES: Duration = Duration::from_millis(100);
@@ -561,41 +557,5 @@ pub(crate) fn scan_to_end(pool: &Pool) -> Result<(), ChangeError> {
         || scanner.error_slice(pool.inner()).map_err(failed)?
     {}
     pool.inner().finish_replacements()?;
-    Ok(())
-}
-
-pub(crate) fn frees_space(change: &PoolChange) -> bool {
-    let PoolChange::Dataset(change) = change else {
-        return false;
-    };
-    matches!(
-        change,
-        DatasetChange::Destroy { .. }
-            | DatasetChange::DestroyInOrder { .. }
-            | DatasetChange::DestroySnapshots { .. }
-            | DatasetChange::Rollback { .. }
-            | DatasetChange::Release { .. }
-    )
-}
-
-/// Syncs txgs until the destroyed data is freed, at most [`FREEING_TXGS_MAX`].
-pub(crate) fn free_in_background(pool: &Pool) -> Result<(), ChangeError> {
-    for _ in 0..FREEING_TXGS_MAX {
-        let freeing = pool.read_committed(|view| Ok(view.inner().property("freeing")?));
-        let is_freeing = match freeing {
-            // The change succeeded: what is left to free is not worth an error.
-            Err(millpond_engine::Error::Pool(PoolError::ViewExpired { .. })) => true,
-            freeing => {
-                let value = freeing
-                    .map_err(change_error)?
-                    .and_then(|property| property.value);
-                matches!(value, Some(millpond_pool::properties::PropertyValue::Number(bytes)) if bytes > 0)
-            }
-        };
-        if !is_freeing {
-            break;
-        }
-        pool.sync().map_err(change_error)?;
-    }
     Ok(())
 }
