@@ -190,6 +190,8 @@ fn a_snapshot_that_is_being_sent_stays() {
     let busy = "cannot destroy snapshot tank@one: dataset is busy\n";
     let refused = text(&stage, "zfs destroy tank@one", false);
     assert_eq!(refused, (busy.into(), 1));
+    let refused = text(&stage, "zpool export tank", false);
+    assert_eq!(refused, ("cannot export 'tank': pool is busy\n".into(), 1));
     // Nobody reads any more.
     drop(output);
     assert_eq!(child.wait().unwrap().code(), Some(1));

@@ -295,6 +295,7 @@ impl ImportedPools {
     /// # Errors
     /// If the labels cannot be written; the pool then stays imported. [`ChangeError::Suspended`] if the pool
     /// is suspended and can be resumed. A pool that is suspended for good is closed without writing.
+    /// [`ChangeError::Busy`] while a snapshot is being sent.
     pub fn leave(
         &self,
         name: &str,
@@ -306,6 +307,9 @@ impl ImportedPools {
         if let Some(live) = imported_pool.live() {
             let engine = live.inner();
             imported_pool.refuse_if_waiting()?;
+            if live.datasets().has_snapshots_in_use() {
+                return Err(ChangeError::Busy);
+            }
             if engine.suspension().is_none() {
                 if let Some(command) = command {
                     engine.record_command(command)?;

@@ -66,6 +66,9 @@ impl Lending {
             _ => drop(lent.in_use.remove(&snapshot)),
         }
     }
+    fn has_uses(&self) -> bool {
+        !self.0.lock().in_use.is_empty()
+    }
     /// Forgets what a committed txg has settled.
     pub(crate) fn committed(&self, txg: Txg) {
         let mut lent = self.0.lock();
@@ -96,6 +99,12 @@ impl Drop for InUse {
 }
 
 impl Datasets {
+    /// Whether snapshots are being read that cannot be destroyed: see [`Datasets::use_snapshot`].
+    #[must_use]
+    pub fn has_snapshots_in_use(&self) -> bool {
+        self.lending.has_uses()
+    }
+
     /// Keeps a snapshot from being destroyed, so that all its blocks can be read. `None` if there is no such snapshot any
     /// more.
     ///
