@@ -110,17 +110,7 @@ fn received(release: Release) {
         pool.send(&request, &SendProgress::default(), output)
             .unwrap();
         let short = |name: &str| name.replacen(FROM, "top", 1);
-        let mut options = "-L".to_owned();
-        if flags.compressed {
-            options += "c";
-        }
-        if flags.embedded {
-            options += "e";
-        }
-        if let Some(from) = &sent.from {
-            write!(options, " -i {TO}/{}", short(from)).unwrap();
-        }
-        writeln!(list, "{file}\t{}\t{options}", short(&sent.name)).unwrap();
+        writeln!(list, "{file}\t{}", short(&sent.name)).unwrap();
     }
     println!("    {} streams", all.len());
     std::fs::write(share.path().join("streams.txt"), list).unwrap();

@@ -146,7 +146,7 @@ impl<'a> Walk<'a> {
             dnode,
         );
         if let Some(pointer) = modified {
-            self.spill(id, dnode, &pointer, 0);
+            self.spill(id, &pointer, 0);
         }
         Ok(())
     }
@@ -198,7 +198,7 @@ impl<'a> Walk<'a> {
         }
         match spill {
             Some(pointer) if !self.is_new(&pointer) => {
-                self.spill(id, dnode, &pointer, RecordFlags::SPILL_UNMODIFIED);
+                self.spill(id, &pointer, RecordFlags::SPILL_UNMODIFIED);
                 Ok(None)
             }
             spill => Ok(spill),
@@ -214,13 +214,10 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn spill(&self, id: ObjectId, dnode: &Dnode, pointer: &BlockPointer, flags: u8) {
+    fn spill(&self, id: ObjectId, pointer: &BlockPointer, flags: u8) {
         let output = &mut self.state.borrow_mut().output;
-        if pointer.embedded_kind() == Some(EmbeddedKind::Data) && takes_embedded(output, pointer) {
-            // It lies two blocks before the object's first.
-            let offset = dnode.data_block_bytes().wrapping_mul(2).wrapping_neg();
-            return embedded(output, id, offset, pointer.lsize_bytes(), pointer);
-        }
+        // OpenZFS sends one that its pointer holds as an embedded block at an offset below 0, which its receiver refuses
+        // if the block is larger than twice the object's. So the content is sent.
         let spill = Spill {
             object: id.0,
             length: pointer.lsize_bytes(),
