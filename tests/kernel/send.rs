@@ -32,6 +32,12 @@ const FLAGS: [SendFlags; 3] = [
     },
 ];
 
+/// The name of a dataset below the pool that receives it. After a promotion a parent may be a clone of its child, so all
+/// are side by side there.
+fn flat(name: &str) -> String {
+    name.replace('/', "-")
+}
+
 /// A snapshot of the model, and the one that its stream is sent from.
 struct Sent {
     name: String,
@@ -52,14 +58,9 @@ fn in_order(life: &Life) -> Vec<Sent> {
         let before = left.len();
         left.retain(|(head, state)| {
             let is_sent = |name: &str| sent.iter().any(|sent| sent.name == name);
-            let has_snapshot = |name: &str| sent.iter().any(|sent| sent.name.starts_with(name));
-            let parent = head
-                .rsplit_once('/')
-                .map(|(parent, _)| format!("{parent}@"));
-            let parent_waits = parent.is_some_and(|parent| !has_snapshot(&parent));
             let origin = state.origin.map(|id| names[&id].clone());
             let origin_waits = origin.as_deref().is_some_and(|origin| !is_sent(origin));
-            if !state.snapshots.is_empty() && (parent_waits || origin_waits) {
+            if origin_waits {
                 return true;
             }
             let mut from = origin;
@@ -109,8 +110,7 @@ fn received(release: Release) {
         let output = BufWriter::new(File::create(share.path().join(&file)).unwrap());
         pool.send(&request, &SendProgress::default(), output)
             .unwrap();
-        let short = |name: &str| name.replacen(FROM, "top", 1);
-        writeln!(list, "{file}\t{}", short(&sent.name)).unwrap();
+        writeln!(list, "{file}\t{}", flat(&sent.name)).unwrap();
     }
     println!("    {} streams", all.len());
     std::fs::write(share.path().join("streams.txt"), list).unwrap();
@@ -120,7 +120,7 @@ fn received(release: Release) {
     let view = rig.read(TO);
     for (head, state) in &life.model.heads {
         for snapshot in &state.snapshots {
-            let name = format!("{}@{}", head.replacen(FROM, "got/top", 1), snapshot.name);
+            let name = format!("{TO}/{}@{}", flat(head), snapshot.name);
             let differences = content_differences(&view, &name, &snapshot.content);
             assert!(differences.is_empty(), "{}", differences.join("\n"));
         }
