@@ -2,7 +2,8 @@
 //!
 //! A Bloom filter over the stored keys: two bytes for each. The filter of a new table is complete from the start. That of a
 //! table that was found grows while blocks are written, one part of the table at a time in the order in which it is
-//! stored; until it is complete every key may be there.
+//! stored; until it is complete every key may be there. A key that it does not know although the table has it would be
+//! taken for one of a block without further references, so every entry that is stored is entered.
 
 use super::WHAT;
 use super::invalid;
@@ -20,16 +21,19 @@ const PROBES: u64 = 8;
 const BITS_MIN: u64 = 1 << 20;
 /// 64 MiB: good for 32 million keys, and better than nothing for more.
 const BITS_MAX: u64 = 1 << 29;
-/// The most entries of a table that are read at a time to complete a filter: a few megabytes.
+/// A few megabytes of a table.
 const STEP_ENTRIES: usize = 16 << 10;
 
 /// The filter of one table.
 #[derive(Debug)]
 pub(super) struct Filter {
     words: Vec<u64>,
+    /// Keys that were not known when they were entered.
     keys: u64,
     /// Where reading the objects of the classes continues; `None` when the filter is complete.
     place: Option<Place>,
+    /// The most entries of the table that are read at a time to complete the filter.
+    pub(super) step_entries: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -51,6 +55,7 @@ impl Filter {
             words: vec![0; usize::try_from(bits / 64).unwrap_or(1)],
             keys: 0,
             place: (entries > 0).then_some(start),
+            step_entries: STEP_ENTRIES,
         }
     }
 
@@ -70,12 +75,14 @@ impl Filter {
     }
 
     pub(super) fn insert(&mut self, key: &DedupKey) {
-        self.keys = self.keys.saturating_add(1);
+        let mut is_new = false;
         for (word, bit) in self.probes(key) {
             if let Some(word) = self.words.get_mut(word) {
+                is_new |= *word & bit == 0;
                 *word |= bit;
             }
         }
+        self.keys = self.keys.saturating_add(u64::from(is_new));
     }
 
     /// Whether the table may have the key.
@@ -101,7 +108,7 @@ impl Table {
             return Ok(());
         };
         mark::hit("dedup-filter-grows");
-        let mut left = STEP_ENTRIES;
+        let mut left = self.filter.step_entries;
         while left > 0 {
             let Some(class) = DedupClass::ALL.get(place.class) else {
                 self.filter.place = None;

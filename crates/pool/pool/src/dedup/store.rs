@@ -77,9 +77,8 @@ impl Table {
             return Ok(());
         };
         let object = self.demand_class(ctx, class)?;
-        if stored.stored.is_none() {
-            self.filter.insert(&entry.key);
-        }
+        // Also one that moves: a filter that is not complete may have passed its new class, and not seen its old one.
+        self.filter.insert(&entry.key);
         let zap = ctx.table(object)?;
         zap.update_words(&key, &encode(entry)).reading(WHAT)?;
         let is_new = stored.stored != Some(class);

@@ -147,3 +147,49 @@ fn a_block_that_cannot_be_read_is_not_referred_to() {
     })
     .unwrap();
 }
+
+/// Entries change their class while the filter of a table that was found is made, from a class that was not read yet to
+/// one that was.
+#[test]
+fn a_filter_knows_entries_that_move_while_it_is_made() {
+    for is_fast in [false, true] {
+        let world = World::without_journal(543);
+        let pool = make_pool(&world, is_fast);
+        let data: Vec<Data> = (0..24)
+            .map(|seed| Data {
+                seed,
+                ..Data::PLAIN
+            })
+            .collect();
+        let write_all = |pool: &Arc<crate::Pool>, data: &[Data]| -> Model {
+            let pointers = write_in_txg(pool, data).into_iter();
+            pointers.zip(data.iter().copied()).collect()
+        };
+        let mut model = write_all(&pool, &data);
+        model.extend(write_all(&pool, &data[..1]));
+        settle(&pool);
+        drop(pool);
+        let pool = open(&world, Arc::new(NoDatasets::default())).unwrap();
+        {
+            let mut tables = pool.dedup.lock();
+            let mut all = tables.tables.values_mut();
+            all.for_each(|table| table.filter.step_entries = 4);
+        }
+        model.extend(write_all(&pool, &data));
+        settle(&pool);
+        // The rest of the filter.
+        for seed in 100..120 {
+            let other = Data {
+                seed,
+                ..Data::PLAIN
+            };
+            model.extend(write_all(&pool, &[other]));
+        }
+        settle(&pool);
+        // Each block has another pointer.
+        let freed: Vec<BlockPointer> = model.drain(..24).map(|(pointer, _)| pointer).collect();
+        super::free(&pool, &freed);
+        settle(&pool);
+        judge(&open_read_only(&world).unwrap(), &model);
+    }
+}
