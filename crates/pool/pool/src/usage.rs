@@ -11,11 +11,7 @@ impl Pool {
     /// The number of deflated bytes of one address.
     pub(crate) fn deflated_address_bytes(&self, dva: &Dva) -> u64 {
         let topology = self.store.topology();
-        let ratio = match self.is_deflated {
-            true => crate::space::ratio_of(&topology.tree, dva.vdev),
-            false => crate::dedup::RATIO_NONE,
-        };
-        millpond_alloc::deflated_bytes(dva.asize_bytes, ratio)
+        crate::space::deflated_address_bytes(&topology.tree, self.is_deflated, dva)
     }
 
     /// The pool's current space usage. Recently freed space counts as used until it can be reused.

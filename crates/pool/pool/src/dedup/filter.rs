@@ -6,8 +6,7 @@
 //! taken for one of a block without further references, so every entry that is stored is entered.
 
 use super::WHAT;
-use super::invalid;
-use super::table::Table;
+use super::table::{Table, key_of};
 use crate::PoolError;
 use crate::error::Reading;
 use crate::sync::context::SyncContext;
@@ -132,9 +131,7 @@ impl Table {
                     place = next;
                     break;
                 };
-                let words: Result<[u64; 5], _> = entry.reading(WHAT)?.words().try_into();
-                let words = words.map_err(|_| invalid("a key of another length", 0))?;
-                self.filter.insert(&DedupKey::from_words(words));
+                self.filter.insert(&key_of(&entry.reading(WHAT)?)?);
                 left -= 1;
             }
         }

@@ -4,6 +4,7 @@ use super::create::VERSION;
 use super::filter::Filter;
 use super::log::{Log, Logs};
 use super::table::{Entry, Fast, Table, is_flat};
+use super::view::deflating;
 use super::{CHECKSUMS, DedupTables, FAST_DEDUP, WHAT, invalid};
 use crate::error::Reading;
 use crate::{PoolError, PoolView};
@@ -171,14 +172,14 @@ impl Loader<'_> {
         for key in active.entries.keys() {
             flushing.entries.remove(key);
         }
+        let deflated = deflating(self.read);
         for entry in first.entries.values().chain(second.entries.values()) {
             if let Some(class) = entry.stored
                 && table.class_mut(class).object.is_none()
             {
                 return Err(invalid("a logged entry is stored nowhere", 0));
             }
-            let deflated = |dva| self.read.deflated_address_bytes(&dva);
-            table.unstored.add(&entry.entry, deflated);
+            table.unstored.add(&entry.entry, &deflated);
         }
         if let Some(fast) = &mut table.fast {
             fast.logs = Some(Logs {

@@ -36,8 +36,6 @@ use std::collections::BTreeMap;
 use table::Table;
 
 const WHAT: &str = "dedup table";
-/// The ratio of pools that do not deflate sizes.
-pub(crate) const RATIO_NONE: u64 = 512;
 /// The feature that counts the fast tables.
 pub const FAST_DEDUP: &str = "com.klarasystems:fast_dedup";
 /// The checksum functions that tables may have.

@@ -1,6 +1,6 @@
 //! Removes old entries with one reference from fast tables. Their blocks stay, each owned by its one pointer.
 
-use super::table::{Table, decode};
+use super::table::{Table, decode, key_of};
 use super::{DedupTables, WHAT, invalid};
 use crate::error::Reading;
 use crate::sync::context::SyncContext;
@@ -140,9 +140,7 @@ impl DedupTables {
                 return Ok(next);
             };
             let found = found.reading(WHAT)?;
-            let words: Result<[u64; 5], _> = found.words().try_into();
-            let words = words.map_err(|_| invalid("a key of another length", 0))?;
-            let key = DedupKey::from_words(words);
+            let key = key_of(&found)?;
             if table.is_unstored(&key) {
                 continue;
             }
@@ -161,9 +159,7 @@ impl DedupTables {
 impl Table {
     /// Whether an entry is in a newer state than in the objects.
     fn is_unstored(&self, key: &DedupKey) -> bool {
-        let logs = self.fast.iter().filter_map(|fast| fast.logs.as_ref());
-        let mut logs = logs.flat_map(|logs| &logs.both);
-        self.pending.contains_key(key) || logs.any(|log| log.entries.contains_key(key))
+        self.pending.contains_key(key) || self.logged(key).is_some()
     }
 
     /// Removes an entry, but not its block.

@@ -12,7 +12,7 @@ use millpond_ondisk::dedup::{
     DedupKey, DedupSlots, DedupValue,
 };
 use millpond_ondisk::{ChecksumKind, ObjectId};
-use millpond_zap::ZapValue;
+use millpond_zap::{ZapEntry, ZapValue};
 use std::collections::BTreeMap;
 
 /// An entry that differs from the objects of its table.
@@ -158,6 +158,13 @@ impl Table {
         Counting { ctx }.add(&mut self.unstored, &entry.entry);
         self.pending.insert(entry.entry.key, entry);
     }
+}
+
+/// The key of a stored entry.
+pub(super) fn key_of(stored: &ZapEntry) -> Result<DedupKey, PoolError> {
+    let words: Result<[u64; 5], _> = stored.words().try_into();
+    let words = words.map_err(|_| invalid("a key of another length", 0))?;
+    Ok(DedupKey::from_words(words))
 }
 
 /// Decodes the value of a stored entry.

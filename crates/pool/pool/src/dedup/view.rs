@@ -1,11 +1,12 @@
 //! All entries of a committed state, for checks.
 
-use super::table::{Entry, decode};
+use super::table::{Entry, decode, key_of};
 use super::{DedupTables, WHAT, invalid};
 use crate::error::Reading;
+use crate::space::deflated_address_bytes;
 use crate::{PoolError, PoolView};
 use millpond_ondisk::dedup::{DedupClass, DedupEntry, DedupHistogram, DedupKey};
-use millpond_ondisk::{BlockId, ChecksumKind};
+use millpond_ondisk::{BlockId, ChecksumKind, Dva};
 use millpond_zap::Zap;
 
 impl PoolView {
@@ -19,6 +20,7 @@ impl PoolView {
         each: &mut dyn FnMut(ChecksumKind, &DedupEntry) -> Result<(), PoolError>,
     ) -> Result<(), PoolError> {
         let tables = DedupTables::load(self)?;
+        let deflated = deflating(self);
         for table in tables.tables.values() {
             let mut stored_logged = 0u64;
             for (class, own) in DedupClass::ALL.into_iter().zip(&table.classes) {
@@ -27,9 +29,7 @@ impl PoolView {
                 let mut histogram = DedupHistogram::default();
                 for found in zap.iter() {
                     let found = found.reading(WHAT)?;
-                    let words: Result<[u64; 5], _> = found.words().try_into();
-                    let words = words.map_err(|_| invalid("a key of another length", 0))?;
-                    let key = DedupKey::from_words(words);
+                    let key = key_of(&found)?;
                     let entry = decode(key, &found.value, table.fast.is_some())?;
                     if let Some(newer) = table.logged(&key) {
                         if newer.stored != Some(class) {
@@ -41,7 +41,7 @@ impl PoolView {
                     if entry.class() != Some(class) && class != DedupClass::Ditto {
                         return Err(invalid("an entry is in a wrong class", 48));
                     }
-                    histogram.add(&entry, |dva| self.deflated_address_bytes(&dva));
+                    histogram.add(&entry, &deflated);
                     each(table.checksum, &entry)?;
                 }
                 if histogram != own.histogram {
@@ -84,24 +84,17 @@ impl PoolView {
         }
         Ok(bytes)
     }
+}
 
-    /// The number of deflated bytes of one address.
-    pub(super) fn deflated_address_bytes(&self, dva: &millpond_ondisk::Dva) -> u64 {
-        let is_deflated = matches!(
-            self.directory_number(millpond_ondisk::pool_directory::key::DEFLATE),
-            Ok(Some(1..))
-        );
-        let topology = self.store().topology();
-        let ratio = match is_deflated {
-            true => crate::space::ratio_of(&topology.tree, dva.vdev),
-            false => super::RATIO_NONE,
-        };
-        millpond_alloc::deflated_bytes(dva.asize_bytes, ratio)
-    }
+/// The deflated size of an address.
+pub(super) fn deflating(read: &PoolView) -> impl Fn(Dva) -> u64 + use<> {
+    let (topology, is_deflated) = (read.store().topology(), read.is_deflated());
+    move |dva| deflated_address_bytes(&topology.tree, is_deflated, &dva)
 }
 
 impl super::table::Table {
-    fn logged(&self, key: &DedupKey) -> Option<&Entry> {
+    /// The state of an entry in a log.
+    pub(super) fn logged(&self, key: &DedupKey) -> Option<&Entry> {
         let logs = self.fast.iter().filter_map(|fast| fast.logs.as_ref());
         let mut logs = logs.flat_map(|logs| &logs.both);
         logs.find_map(|log| log.entries.get(key))

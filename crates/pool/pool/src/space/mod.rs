@@ -18,7 +18,7 @@ pub(crate) use dedup::measure as measure_dedup;
 pub use dedup::{DEDUP_BUCKETS, DedupBucket, DedupTotals};
 pub use store::PoolSpaceMaps;
 pub use vdevs::VdevSpace;
-pub(crate) use vdevs::ratio_of;
+pub(crate) use vdevs::{deflated_address_bytes, ratio_of};
 
 use crate::error::Reading;
 use crate::{PoolError, PoolView};
@@ -96,12 +96,17 @@ impl PoolView {
     /// The number of deflated bytes that a block pointer charges to its dataset.
     #[must_use]
     pub fn deflated_pointer_bytes(&self, pointer: &BlockPointer) -> u64 {
-        let is_deflated = matches!(self.directory_number(key::DEFLATE), Ok(Some(1..)));
+        let is_deflated = self.is_deflated();
         let topology = self.store().topology();
         millpond_alloc::deflated_pointer_bytes(pointer, |vdev| {
             let ratio = vdevs::ratio_of(&topology.tree, vdev);
             is_deflated.then_some(ratio)
         })
+    }
+
+    /// Whether sizes are deflated.
+    pub(crate) fn is_deflated(&self) -> bool {
+        matches!(self.directory_number(key::DEFLATE), Ok(Some(1..)))
     }
 
     fn measure_space(&self) -> Result<PoolSpace, PoolError> {

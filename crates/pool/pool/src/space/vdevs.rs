@@ -7,7 +7,7 @@ use millpond_alloc::{
     embedded_log_metaslab, metaslab_fragmentation, vdev_fragmentation,
 };
 use millpond_ondisk::pool_directory::{key, vdev_key};
-use millpond_ondisk::{ObjectId, Txg, VdevId};
+use millpond_ondisk::{Dva, ObjectId, Txg, VdevId};
 use millpond_vdev::{VdevNode, VdevTree};
 
 /// The block size used to compute a vdev's overhead, in bytes.
@@ -59,6 +59,15 @@ pub(super) fn measure(pool: &PoolView) -> Result<Vec<VdevSpace>, PoolError> {
 pub(crate) fn ratio_of(tree: &VdevTree, id: VdevId) -> u64 {
     tree.asize(id, TYPICAL_BLOCK_BYTES, Txg(0))
         .map_or(RATIO_ONE, deflate_ratio)
+}
+
+/// The deflated bytes of one address of a pool that deflates sizes, or does not.
+pub(crate) fn deflated_address_bytes(tree: &VdevTree, is_deflated: bool, dva: &Dva) -> u64 {
+    let ratio = match is_deflated {
+        true => ratio_of(tree, dva.vdev),
+        false => RATIO_ONE,
+    };
+    millpond_alloc::deflated_bytes(dva.asize_bytes, ratio)
 }
 
 fn measure_vdev(

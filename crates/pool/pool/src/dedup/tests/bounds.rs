@@ -172,7 +172,7 @@ fn a_filter_knows_entries_that_move_while_it_is_made() {
         let pool = open(&world, Arc::new(NoDatasets::default())).unwrap();
         {
             let mut tables = pool.dedup.lock();
-            let mut all = tables.tables.values_mut();
+            let all = tables.tables.values_mut();
             all.for_each(|table| table.filter.step_entries = 4);
         }
         model.extend(write_all(&pool, &data));
