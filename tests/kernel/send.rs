@@ -2,7 +2,7 @@
 
 use crate::attach::lived;
 use crate::{Rig, run_script};
-use millpond_engine::{PoolBuilder, SendFlags, SendProgress, SendRequest};
+use millpond_engine::{PoolBuilder, SendFlags, SendRequest};
 use millpond_tests::oracle::kernel::{self, Release};
 use millpond_tests::workload::{Life, content_differences};
 use std::collections::BTreeMap;
@@ -108,8 +108,7 @@ fn received(release: Release) {
         };
         let file = format!("{number}.zsend");
         let output = BufWriter::new(File::create(share.path().join(&file)).unwrap());
-        pool.send(&request, &SendProgress::default(), output)
-            .unwrap();
+        pool.send(&request, output).unwrap();
         writeln!(list, "{file}\t{}", flat(&sent.name)).unwrap();
     }
     println!("    {} streams", all.len());

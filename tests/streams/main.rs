@@ -6,7 +6,7 @@
 
 use anyhow::{Context, Result, anyhow, bail};
 use millpond_compress::decompress;
-use millpond_engine::{OpenOptions, Search, SendFlags, SendProgress, SendRequest, View};
+use millpond_engine::{OpenOptions, Search, SendFlags, SendRequest, View};
 use millpond_ondisk::CompressionKind;
 use millpond_stream::{Record, StreamReader, Taken};
 use millpond_tests::runner::{self, Outcome, Trial};
@@ -186,7 +186,7 @@ fn compared(folder: &Path, stream: &Stream) -> Result<Outcome> {
         return Ok(Outcome::PassedOver("raw streams are not sent yet".into()));
     }
     let mut ours = vec![];
-    let length = view.send(&request, &SendProgress::default(), &mut ours)?;
+    let length = view.send(&request, &mut ours)?;
     anyhow::ensure!(length == ours.len() as u64, "{length} bytes are said");
     if ours == theirs {
         return Ok(Outcome::Passed(format!("{} records", their_records.len())));

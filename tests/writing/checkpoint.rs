@@ -1,4 +1,4 @@
-//! Checkpoints: what they refer to stays, whatever is written, freed or discarded beside them, and whenever the power
+//! Checkpoints keep their blocks while others are written, freed and discarded, also if the power
 //! fails; a rewind brings it back, and discarding gives its space back.
 
 use crate::exhaustive::{self, Files, State, each_state, files_of, is_all, judge, step};

@@ -192,7 +192,7 @@ fn a_snapshot_that_is_being_sent_stays() {
     assert_eq!(refused, (busy.into(), 1));
     let refused = text(&stage, "zpool export tank", false);
     assert_eq!(refused, ("cannot export 'tank': pool is busy\n".into(), 1));
-    // Nobody reads any more.
+    // The reader goes away.
     drop(output);
     assert_eq!(child.wait().unwrap().code(), Some(1));
     assert_eq!(

@@ -12,7 +12,7 @@ use millpond_engine::{BlockCache, RequestDeadline};
 use millpond_env::sync::Arc;
 use millpond_env::sync::atomic::{AtomicBool, Ordering};
 use millpond_env::{Env, thread};
-use millpond_rpc::{Access, Caller, DescriptorSocket, serve, turn_away};
+use millpond_rpc::{Access, Caller, serve, turn_away};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{DumpableBehavior, Resource, Rlimit};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -113,7 +113,7 @@ fn answer(stream: UnixStream, caller: Caller, daemon: &Daemon) {
         .and_then(|()| stream.set_write_timeout(Some(WAIT)));
     if bounded.is_ok() {
         // A connection that violates the protocol is closed; there is nothing else to report.
-        let _ = serve(DescriptorSocket::new(stream), daemon, caller, access);
+        let _ = serve(stream, daemon, caller, access);
     }
 }
 

@@ -220,7 +220,7 @@ fn with_progress(
     })
 }
 
-/// Ends when either end is gone; then the sender notices that nobody reads.
+/// Copies the stream until one end is closed. The sender then gets an error at its next write.
 fn pass_on(mut from: File, mut to: File, name: &str, zone: &TimeZone, is_parsable: bool) {
     let mut buffer = vec![0; PIECE_BYTES];
     let clock = Env::real().clock;
@@ -243,7 +243,7 @@ fn pass_on(mut from: File, mut to: File, name: &str, zone: &TimeZone, is_parsabl
             true => format!("{now}\t{sent}\t{name}\n"),
             false => format!("{now}   {:>5}   {name}\n", bytes(sent)),
         };
-        // If nobody reads this, the stream matters nevertheless.
+        // A line that cannot be shown does not end the stream.
         let _ = std::io::stderr().write_all(line.as_bytes());
     }
 }

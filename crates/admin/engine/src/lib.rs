@@ -54,7 +54,7 @@ pub use millpond_posix::{
     XattrMode, is_safe_name,
 };
 pub use millpond_scan::{Limits as ScanLimits, References, ScanError, Scanner, references};
-pub use millpond_send::{SendError, SendFlags, SendProgress};
+pub use millpond_send::{SendError, SendFlags};
 pub use millpond_vdev::{AllocationClass, VdevType};
 pub use millpond_volume::{Volume, VolumeError, VolumeExtent};
 pub use pool::{Pool, SCAN_FOR_WRITING};

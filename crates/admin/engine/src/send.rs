@@ -5,16 +5,15 @@ use millpond_dataset::{Dataset, DatasetError, DatasetName, InUse, NameTail, Prop
 use millpond_env::sync::Arc;
 use millpond_object::ObjectSetView;
 use millpond_ondisk::{BookmarkPhys, ObjectId, Txg};
-use millpond_send::{
-    Older, SendError, SendFlags, SendProgress, begin_package, end_package, estimated_bytes,
-};
+use millpond_send::{Older, SendError, SendFlags, begin_package, end_package, estimated_bytes};
 use std::collections::BTreeSet;
 use std::io::Write;
 
 /// What to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SendRequest {
-    /// The full name of a snapshot, or of a file system or volume that nobody changes.
+    /// The full name of a snapshot, or of a file system or volume. One that changes meanwhile cannot be sent to
+    /// the end.
     pub name: String,
     /// The full name of the older snapshot or bookmark that the reader of the stream has already.
     pub from: Option<String>,
@@ -153,18 +152,13 @@ impl View {
     ///
     /// # Errors
     /// [`Error::Send`]; [`Error::Dataset`] if there is no such dataset.
-    pub fn send(
-        &self,
-        request: &SendRequest,
-        progress: &SendProgress,
-        output: impl Write + Send,
-    ) -> Result<u64, Error> {
+    pub fn send(&self, request: &SendRequest, output: impl Write + Send) -> Result<u64, Error> {
         let found = self.look_up_all(request)?;
         let open = |found: &Found| {
             let key = self.key_of(found.dataset.directory())?;
             Ok(found.dataset.object_set(key)?)
         };
-        sent(&found, request, &open, progress, output)
+        sent(&found, request, &open, output)
     }
 
     /// The streams that a request leads to, and how long they are.
@@ -213,12 +207,7 @@ impl Pool {
     ///
     /// # Errors
     /// As [`View::send`].
-    pub fn send(
-        &self,
-        request: &SendRequest,
-        progress: &SendProgress,
-        output: impl Write + Send,
-    ) -> Result<u64, Error> {
+    pub fn send(&self, request: &SendRequest, output: impl Write + Send) -> Result<u64, Error> {
         let ids: BTreeSet<ObjectId> = self.read_committed(|view| {
             let found = view.look_up_all(request)?;
             Ok(found.iter().flat_map(Found::ids).collect())
@@ -248,7 +237,7 @@ impl Pool {
             let (id, root) = (found.dataset.id().0, found.dataset.phys().block_pointer);
             Ok(ObjectSetView::open(store, id, root, key).map_err(SendError::from)?)
         };
-        let length = sent(&found, request, &open, progress, output);
+        let length = sent(&found, request, &open, output);
         drop(in_use);
         length
     }
@@ -259,7 +248,6 @@ fn sent(
     found: &[Found],
     request: &SendRequest,
     open: &dyn Fn(&Found) -> Result<Arc<ObjectSetView>, Error>,
-    progress: &SendProgress,
     mut output: impl Write + Send,
 ) -> Result<u64, Error> {
     let mut length = 0;
@@ -271,7 +259,7 @@ fn sent(
         let (dataset, version) = (&found.dataset, found.version);
         let older = found.older.as_ref().map(|(older, _)| *older);
         let (flags, output) = (request.flags, &mut output);
-        length += millpond_send::send(dataset, &set, version, older, flags, progress, output)?;
+        length += millpond_send::send(dataset, &set, version, older, flags, output)?;
     }
     if request.has_between {
         length += end_package(&mut output).map_err(SendError::from)?;

@@ -4,7 +4,7 @@ use crate::imported::ImportedPools;
 use crate::local::LocalPools;
 use millpond_control::{ControlError, SendProblem, SendStep, SendStream};
 use millpond_dataset::DatasetError;
-use millpond_engine::{Error, SendError, SendFlags, SendProgress, SendRequest};
+use millpond_engine::{Error, SendError, SendFlags, SendRequest};
 use std::io::{self, BufWriter, Write};
 
 /// The buffer in front of the reader of a stream, in bytes.
@@ -88,13 +88,13 @@ impl ImportedPools {
         is_abandoned: IsAbandoned<'_>,
     ) -> Result<u64, SendProblem> {
         let pool = self.get(pool_of(stream)).ok_or(SendProblem::NoDataset)?;
-        let (request, progress) = (request_of(stream), SendProgress::default());
+        let request = request_of(stream);
         let output = buffered(output, is_abandoned);
         let sent = match pool.live() {
-            Some(live) => live.send(&request, &progress, output),
+            Some(live) => live.send(&request, output),
             None => {
                 let view = pool.view();
-                view.and_then(|view| view.send(&request, &progress, output))
+                view.and_then(|view| view.send(&request, output))
             }
         };
         sent.map_err(|error| problem(stream, error))
@@ -125,7 +125,7 @@ impl LocalPools {
     ) -> Result<u64, SendProblem> {
         let view = self.view(pool_of(stream)).map_err(not_open)?;
         let output = buffered(output, is_abandoned);
-        view.send(&request_of(stream), &SendProgress::default(), output)
+        view.send(&request_of(stream), output)
             .map_err(|error| problem(stream, error))
     }
 

@@ -44,9 +44,6 @@ pub enum SendError {
     /// It is no snapshot, and the pool needs the space of what was freed since the send began.
     #[error("what is sent has changed meanwhile; send a snapshot of it")]
     Expired,
-    /// The caller cancelled it.
-    #[error("cancelled")]
-    Cancelled,
 }
 
 impl From<std::io::Error> for SendError {

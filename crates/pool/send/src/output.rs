@@ -1,6 +1,6 @@
 //! Collects records in order, and merges those of adjacent ranges.
 
-use crate::batch::{Entry, Part};
+use crate::batch::{Entry, Unread};
 use millpond_block::BlockAddress;
 use millpond_ondisk::BlockPointer;
 use millpond_stream::{Free, FreeObjects, Record, StreamFeatures, TO_THE_END};
@@ -40,7 +40,7 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// Whether what is put here is still read by anyone.
+    /// Whether what is put here is still written.
     pub(crate) fn is_wanted(&self) -> bool {
         self.is_wanted
     }
@@ -82,68 +82,72 @@ impl<'a> Output<'a> {
     }
 
     /// A record whose payload must be read.
-    pub(crate) fn block(&mut self, pointer: &BlockPointer, address: BlockAddress, part: Part) {
+    pub(crate) fn block(&mut self, pointer: &BlockPointer, address: BlockAddress, unread: Unread) {
         self.settle();
-        let entry = Entry::Block(Box::new((*pointer, address, part)));
+        let entry = Entry::Block(Box::new((*pointer, address, unread)));
         self.put(entry, pointer.lsize_bytes());
     }
 
     /// A range of an object is a hole.
     pub(crate) fn free(&mut self, object: u64, offset: u64, length: u64) {
-        let free = Free {
-            object,
-            offset,
-            length,
-            to_guid: self.to_guid,
-        };
-        if length == TO_THE_END {
-            return self.record(Record::Free(free), vec![]);
+        let free = Record::Free(self.range(object, offset, length));
+        match length {
+            TO_THE_END => self.record(free, vec![]),
+            _ => self.grow(free),
         }
-        if let Some(Record::Free(last)) = &mut self.pending
-            && last.object == object
-            && last.offset.checked_add(last.length) == Some(offset)
-        {
-            last.length = last.length.saturating_add(length);
-            return;
-        }
-        self.settle();
-        self.pending = Some(Record::Free(free));
     }
 
     /// A range of an object is redacted.
     pub(crate) fn redact(&mut self, object: u64, offset: u64, length: u64) {
-        if let Some(Record::Redact(last)) = &mut self.pending
-            && last.object == object
-            && last.offset.checked_add(last.length) == Some(offset)
-        {
-            last.length = last.length.saturating_add(length);
-            return;
-        }
-        self.settle();
-        self.pending = Some(Record::Redact(Free {
-            object,
-            offset,
-            length,
-            to_guid: self.to_guid,
-        }));
+        self.grow(Record::Redact(self.range(object, offset, length)));
     }
 
     /// No object of a range exists.
     pub(crate) fn free_objects(&mut self, first: u64, count: u64) {
-        if count == 0 {
-            return;
+        if count > 0 {
+            self.grow(Record::FreeObjects(FreeObjects {
+                first,
+                count,
+                to_guid: self.to_guid,
+            }));
         }
-        if let Some(Record::FreeObjects(last)) = &mut self.pending
-            && last.first.checked_add(last.count) == Some(first)
-        {
-            last.count = last.count.saturating_add(count);
-            return;
-        }
-        self.settle();
-        self.pending = Some(Record::FreeObjects(FreeObjects {
-            first,
-            count,
+    }
+
+    fn range(&self, object: u64, offset: u64, length: u64) -> Free {
+        Free {
+            object,
+            offset,
+            length,
             to_guid: self.to_guid,
-        }));
+        }
+    }
+
+    /// Adds a range to the last one if it follows that, else begins a new one.
+    fn grow(&mut self, next: Record) {
+        let is_joined = self.pending.as_mut().is_some_and(|last| join(last, &next));
+        if !is_joined {
+            self.settle();
+            self.pending = Some(next);
+        }
+    }
+}
+
+/// Adds a range to the one before, if they are of one kind and adjacent.
+fn join(last: &mut Record, next: &Record) -> bool {
+    match (last, next) {
+        (Record::Free(last), Record::Free(next)) | (Record::Redact(last), Record::Redact(next))
+            if last.object == next.object
+                && last.offset.checked_add(last.length) == Some(next.offset) =>
+        {
+            last.length = last.length.saturating_add(next.length);
+            true
+        }
+        (Record::FreeObjects(last), Record::FreeObjects(next))
+            if last.first.checked_add(last.count) == Some(next.first) =>
+        {
+            last.count = last.count.saturating_add(next.count);
+            true
+        }
+        _ => false,
     }
 }

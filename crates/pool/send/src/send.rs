@@ -6,7 +6,6 @@ use crate::features::features_of;
 use crate::output::Output;
 use crate::walk::Walk;
 use millpond_dataset::Dataset;
-use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use millpond_env::sync::{Arc, bounded};
 use millpond_env::thread;
 use millpond_object::ObjectSetView;
@@ -39,31 +38,6 @@ pub struct Older {
     pub is_of_origin: bool,
 }
 
-/// What a send has done, and whether it should end.
-#[derive(Debug, Default)]
-pub struct SendProgress {
-    sent_bytes: AtomicU64,
-    is_cancelled: AtomicBool,
-}
-
-impl SendProgress {
-    /// The bytes of the stream so far.
-    #[must_use]
-    pub fn sent_bytes(&self) -> u64 {
-        self.sent_bytes.load(Ordering::Relaxed)
-    }
-    /// Ends the send soon, with [`SendError::Cancelled`].
-    pub fn cancel(&self) {
-        self.is_cancelled.store(true, Ordering::Relaxed);
-    }
-    pub(crate) fn is_cancelled(&self) -> bool {
-        self.is_cancelled.load(Ordering::Relaxed)
-    }
-    pub(crate) fn set_sent(&self, bytes: u64) {
-        self.sent_bytes.store(bytes, Ordering::Relaxed);
-    }
-}
-
 /// Writes the change from `older`, or from nothing, to a snapshot. Returns the length of the stream in bytes.
 ///
 /// `set` is the dataset's object set, opened with the key of an encrypted dataset: the stream is not encrypted. `version`
@@ -77,7 +51,6 @@ pub fn send(
     version: Option<u64>,
     older: Option<Older>,
     flags: SendFlags,
-    progress: &SendProgress,
     output: impl Write + Send,
 ) -> Result<u64, SendError> {
     let features = features_of(dataset, set, version, flags)?;
@@ -114,7 +87,6 @@ pub fn send(
         store: set.store(),
         key: set.key(),
         stream,
-        progress,
     };
     let from = older.map_or(Txg(0), |older| older.created);
     if thread::is_alone() {
@@ -124,7 +96,7 @@ pub fn send(
             outcome.is_ok()
         };
         let output = Output::new(to_guid, features, &mut pass_on);
-        let walked = Walk::new(set, from, progress, output).run();
+        let walked = Walk::new(set, from, output).run();
         outcome.and(walked)?;
     } else {
         let (sender, receiver) = bounded::<Vec<_>>(BATCHES_MAX);
@@ -138,7 +110,7 @@ pub fn send(
             });
             let mut pass_on = move |batch: Vec<_>| sender.send(batch).is_ok();
             let output = Output::new(to_guid, features, &mut pass_on);
-            let walked = Walk::new(set, from, progress, output).run();
+            let walked = Walk::new(set, from, output).run();
             // Ends the other thread.
             drop(pass_on);
             let written = writing.join();
@@ -151,6 +123,5 @@ pub fn send(
     let mut stream = reader.stream;
     stream.end(to_guid)?;
     stream.flush()?;
-    progress.set_sent(stream.written_bytes());
     Ok(stream.written_bytes())
 }

@@ -1,9 +1,8 @@
 //! Walks an object set and makes records of what it finds.
 
-use crate::batch::{Part, SMALL_BLOCK_BYTES};
+use crate::batch::{Form, SMALL_BLOCK_BYTES, Unread};
 use crate::error::SendError;
 use crate::output::Output;
-use crate::send::SendProgress;
 use millpond_block::BlockAddress;
 use millpond_env::sync::Arc;
 use millpond_object::{ObjectSetView, to_native};
@@ -27,7 +26,6 @@ pub(crate) struct Walk<'a> {
     set: &'a Arc<ObjectSetView>,
     /// Blocks born up to then are not sent.
     from: Txg,
-    progress: &'a SendProgress,
     state: RefCell<State<'a>>,
 }
 
@@ -39,12 +37,7 @@ struct State<'a> {
 }
 
 impl<'a> Walk<'a> {
-    pub(crate) fn new(
-        set: &'a Arc<ObjectSetView>,
-        from: Txg,
-        progress: &'a SendProgress,
-        output: Output<'a>,
-    ) -> Self {
+    pub(crate) fn new(set: &'a Arc<ObjectSetView>, from: Txg, output: Output<'a>) -> Self {
         let state = State {
             output,
             slots: None,
@@ -53,7 +46,6 @@ impl<'a> Walk<'a> {
         Self {
             set,
             from,
-            progress,
             state: RefCell::new(state),
         }
     }
@@ -68,9 +60,6 @@ impl<'a> Walk<'a> {
         let mut state = self.state.into_inner();
         if let Some(failure) = state.failure {
             return Err(failure);
-        }
-        if self.progress.is_cancelled() {
-            return Err(SendError::Cancelled);
         }
         if self.set.store().has_expired() {
             return Err(SendError::Expired);
@@ -96,7 +85,7 @@ impl<'a> Walk<'a> {
     fn after(&self, done: Result<(), SendError>, otherwise: Step) -> Step {
         let mut state = self.state.borrow_mut();
         match done {
-            Ok(()) if state.output.is_wanted() && !self.progress.is_cancelled() => otherwise,
+            Ok(()) if state.output.is_wanted() => otherwise,
             Ok(()) => Step::Stop,
             Err(error) => {
                 state.failure.get_or_insert(error);
@@ -225,8 +214,8 @@ impl<'a> Walk<'a> {
             flags,
             ..Spill::default()
         };
-        let part = Part::Spill(spill, pointer.object_type());
-        output.block(pointer, self.address(id, SPILL_BLOCK_ID), part);
+        let unread = Unread::Spill(spill, pointer.object_type());
+        output.block(pointer, self.address(id, SPILL_BLOCK_ID), unread);
     }
 
     /// A data block.
@@ -251,10 +240,10 @@ impl<'a> Walk<'a> {
             ..Write::default()
         };
         let is_large = block_bytes > SMALL_BLOCK_BYTES;
-        let part = if is_large && !output.features.has(StreamFeatures::LARGE_BLOCKS) {
-            Part::Split(write)
+        let (write, form) = if is_large && !output.features.has(StreamFeatures::LARGE_BLOCKS) {
+            (write, Form::Split)
         } else if pointer.is_embedded() || pointer.has_crypt_bit() {
-            Part::Plain(write)
+            (write, Form::Plain)
         } else {
             let write = with_key(write, pointer);
             let compression = pointer.compression();
@@ -264,15 +253,19 @@ impl<'a> Walk<'a> {
                 && !dnode.object_type.is_metadata()
                 && pointer.endian() == Endian::Little;
             match is_sent_compressed {
-                true => Part::Stored(Write {
-                    compression: compression.map_or(0, |kind| kind.number()),
-                    compressed_bytes: pointer.psize_bytes(),
-                    ..write
-                }),
-                false => Part::Plain(write),
+                false => (write, Form::Plain),
+                true => {
+                    let stored = Write {
+                        compression: compression.map_or(0, |kind| kind.number()),
+                        compressed_bytes: pointer.psize_bytes(),
+                        ..write
+                    };
+                    (stored, Form::Stored)
+                }
             }
         };
-        output.block(pointer, self.address(id, block), part);
+        let unread = Unread::Write(write, form);
+        output.block(pointer, self.address(id, block), unread);
     }
 
     /// A hole of any level.

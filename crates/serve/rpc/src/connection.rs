@@ -10,24 +10,9 @@ use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-/// A stream of messages to or from a caller.
-pub trait Connection: Read + Write {
-    /// Takes the last descriptor that came with the bytes read so far.
-    fn take_descriptor(&mut self) -> Option<OwnedFd> {
-        None
-    }
-    /// Whether the other end has hung up. Reads nothing.
-    fn is_hung_up(&self) -> bool {
-        false
-    }
-}
-
-/// One that receives no descriptors.
-impl Connection for UnixStream {}
-
 /// A unix socket that receives descriptors.
 #[derive(Debug)]
-pub struct DescriptorSocket {
+pub(crate) struct DescriptorSocket {
     stream: UnixStream,
     /// At most one is kept: a caller cannot make this process run out of descriptors.
     received: Option<OwnedFd>,
@@ -35,12 +20,28 @@ pub struct DescriptorSocket {
 
 impl DescriptorSocket {
     /// Receives from a connected socket.
-    #[must_use]
-    pub fn new(stream: UnixStream) -> Self {
+    pub(crate) fn new(stream: UnixStream) -> Self {
         Self {
             stream,
             received: None,
         }
+    }
+
+    /// Takes the last descriptor that came with the bytes read so far.
+    pub(crate) fn take_descriptor(&mut self) -> Option<OwnedFd> {
+        self.received.take()
+    }
+
+    /// Whether the other end has hung up. Reads nothing.
+    pub(crate) fn is_hung_up(&self) -> bool {
+        let mut polled = [PollFd::new(&self.stream, PollFlags::RDHUP)];
+        let now = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let gone = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+        poll(&mut polled, Some(&now)).is_ok_and(|count| count > 0)
+            && polled.iter().any(|fd| fd.revents().intersects(gone))
     }
 }
 
@@ -66,22 +67,6 @@ impl Write for DescriptorSocket {
     }
     fn flush(&mut self) -> io::Result<()> {
         self.stream.flush()
-    }
-}
-
-impl Connection for DescriptorSocket {
-    fn take_descriptor(&mut self) -> Option<OwnedFd> {
-        self.received.take()
-    }
-    fn is_hung_up(&self) -> bool {
-        let mut polled = [PollFd::new(&self.stream, PollFlags::RDHUP)];
-        let now = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
-        let gone = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
-        poll(&mut polled, Some(&now)).is_ok_and(|count| count > 0)
-            && polled.iter().any(|fd| fd.revents().intersects(gone))
     }
 }
 

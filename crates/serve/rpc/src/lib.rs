@@ -20,7 +20,6 @@ mod server;
 mod stream;
 
 pub use client::Client;
-pub use connection::{Connection, DescriptorSocket};
 pub use message::{Head, ReplyMessage, decode_head, decode_reply, decode_request};
 pub use server::{Access, Caller, ServiceProvider, serve, turn_away};
 pub use stream::{LOOKER_MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX, Messages, StreamError, TimeLimits};

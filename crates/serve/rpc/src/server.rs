@@ -1,7 +1,7 @@
 //! The server side of a connection.
 
 use crate::answer::{answer, answer_with, refuse};
-use crate::connection::Connection;
+use crate::connection::DescriptorSocket;
 use crate::message::{decode_head, decode_request};
 use crate::outbox::Outbox;
 use crate::stream::{
@@ -126,13 +126,13 @@ pub trait ServiceProvider: Sync {
 ///
 /// # Errors
 /// If the stream fails, or the other end violates the protocol. The connection must then be closed.
-pub fn serve<S: Connection + Sync>(
-    stream: S,
+pub fn serve(
+    stream: UnixStream,
     service: &dyn ServiceProvider,
     caller: Caller,
     access: Access,
 ) -> Result<(), StreamError> {
-    let mut messages = Messages::new(stream)
+    let mut messages = Messages::new(DescriptorSocket::new(stream))
         .with_bytes_max(access.message_bytes_max())
         .with_times(service.times(access));
     let scratch = || service.scratch();

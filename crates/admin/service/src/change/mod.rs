@@ -6,7 +6,6 @@ pub(crate) mod checks;
 pub(crate) mod create;
 pub(crate) mod discard;
 mod error;
-pub(crate) mod freeing;
 mod keys;
 mod split;
 

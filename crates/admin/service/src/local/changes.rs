@@ -1,11 +1,11 @@
 //! Opens the pool for a command, changes it, and leaves it as it was found, exported or not.
 
+use super::freeing::{free_in_background, frees_space};
 use crate::change::apply::{self, finish_activity, scan_to_end, starts_scan};
 use crate::change::change_error;
 use crate::change::checks::{self, Around};
 use crate::change::create::{features_of, plan};
 use crate::change::discard::discard_to_end;
-use crate::change::freeing::{free_in_background, frees_space};
 use millpond_control::{
     ChangeError, ChangeFailure, Changed, NewDevices, NewPoolRequest, PoolChange,
 };

@@ -1,6 +1,7 @@
 //! Requests answered by opening pools for one command.
 
 mod changes;
+mod freeing;
 mod pools;
 
 pub use changes::LocalChanges;

@@ -10,7 +10,7 @@ use millpond_pool::PoolError;
 const FREEING_TXGS_MAX: usize = 64;
 
 /// Whether a change frees space in the background.
-pub(crate) fn frees_space(change: &PoolChange) -> bool {
+pub(super) fn frees_space(change: &PoolChange) -> bool {
     let PoolChange::Dataset(change) = change else {
         return false;
     };
@@ -25,7 +25,7 @@ pub(crate) fn frees_space(change: &PoolChange) -> bool {
 }
 
 /// Syncs txgs until the destroyed data is freed, at most [`FREEING_TXGS_MAX`].
-pub(crate) fn free_in_background(pool: &Pool) -> Result<(), ChangeError> {
+pub(super) fn free_in_background(pool: &Pool) -> Result<(), ChangeError> {
     for _ in 0..FREEING_TXGS_MAX {
         let freeing = pool.read_committed(|view| Ok(view.inner().property("freeing")?));
         let is_freeing = match freeing {
