@@ -21,82 +21,59 @@ pub enum StreamKind {
     Package,
 }
 
-/// The features that a stream uses: the reader must know them all.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct StreamFeatures(pub u64);
-
-impl StreamFeatures {
-    /// It has [`WriteByRef`](crate::WriteByRef)s. Refused today.
-    pub const DEDUP: u64 = 1 << 0;
-    /// Its checksums came from the pool. Refused today.
-    pub const DEDUP_PROPERTIES: u64 = 1 << 1;
-    /// A file system with system attributes, which may have spill blocks.
-    pub const SPILL: u64 = 1 << 2;
-    /// It has [`WriteEmbedded`](crate::WriteEmbedded)s.
-    pub const EMBEDDED: u64 = 1 << 16;
-    /// Payloads may be compressed by lz4.
-    pub const LZ4: u64 = 1 << 17;
-    /// Blocks may be larger than 128 KiB.
-    pub const LARGE_BLOCKS: u64 = 1 << 19;
-    /// It continues an interrupted stream.
-    pub const RESUMING: u64 = 1 << 20;
-    /// Blocks were left out on purpose.
-    pub const REDACTED: u64 = 1 << 21;
-    /// Payloads may be compressed.
-    pub const COMPRESSED: u64 = 1 << 22;
-    /// Dnodes may take more than one slot.
-    pub const LARGE_DNODE: u64 = 1 << 23;
-    /// Encrypted blocks as they are stored.
-    pub const RAW: u64 = 1 << 24;
-    /// Payloads may be compressed by zstd.
-    pub const ZSTD: u64 = 1 << 25;
-    /// A package with holds.
-    pub const HOLDS: u64 = 1 << 26;
-    /// The dataset was sent with small blocks before, and now with large ones.
-    pub const SWITCH_TO_LARGE_BLOCKS: u64 = 1 << 27;
-    /// Names may have more than 255 bytes.
-    pub const LONG_NAMES: u64 = 1 << 28;
-    /// Micro ZAPs may be larger than 128 KiB.
-    pub const LARGE_MICRO_ZAP: u64 = 1 << 29;
-
-    /// All of them.
-    pub const KNOWN: u64 = Self::DEDUP
-        | Self::DEDUP_PROPERTIES
-        | Self::SPILL
-        | Self::EMBEDDED
-        | Self::LZ4
-        | Self::LARGE_BLOCKS
-        | Self::RESUMING
-        | Self::REDACTED
-        | Self::COMPRESSED
-        | Self::LARGE_DNODE
-        | Self::RAW
-        | Self::ZSTD
-        | Self::HOLDS
-        | Self::SWITCH_TO_LARGE_BLOCKS
-        | Self::LONG_NAMES
-        | Self::LARGE_MICRO_ZAP;
-
-    /// Whether it uses a feature.
-    #[must_use]
-    pub fn has(self, feature: u64) -> bool {
-        self.0 & feature != 0
+bitflags::bitflags! {
+    /// The features that a stream uses: the reader must know them all.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    pub struct StreamFeatures: u64 {
+        /// It has [`WriteByRef`](crate::WriteByRef)s. Refused today.
+        const DEDUP = 1 << 0;
+        /// Its checksums came from the pool. Refused today.
+        const DEDUP_PROPERTIES = 1 << 1;
+        /// A file system with system attributes, which may have spill blocks.
+        const SPILL = 1 << 2;
+        /// It has [`WriteEmbedded`](crate::WriteEmbedded)s.
+        const EMBEDDED = 1 << 16;
+        /// Payloads may be compressed by lz4.
+        const LZ4 = 1 << 17;
+        /// Blocks may be larger than 128 KiB.
+        const LARGE_BLOCKS = 1 << 19;
+        /// It continues an interrupted stream.
+        const RESUMING = 1 << 20;
+        /// Blocks were left out on purpose.
+        const REDACTED = 1 << 21;
+        /// Payloads may be compressed.
+        const COMPRESSED = 1 << 22;
+        /// Dnodes may take more than one slot.
+        const LARGE_DNODE = 1 << 23;
+        /// Encrypted blocks as they are stored.
+        const RAW = 1 << 24;
+        /// Payloads may be compressed by zstd.
+        const ZSTD = 1 << 25;
+        /// A package with holds.
+        const HOLDS = 1 << 26;
+        /// The dataset was sent with small blocks before, and now with large ones.
+        const SWITCH_TO_LARGE_BLOCKS = 1 << 27;
+        /// Names may have more than 255 bytes.
+        const LONG_NAMES = 1 << 28;
+        /// Micro ZAPs may be larger than 128 KiB.
+        const LARGE_MICRO_ZAP = 1 << 29;
     }
 }
 
-/// Flags of a [`Begin`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BeginFlags;
-
-impl BeginFlags {
-    /// The older snapshot is one of another dataset.
-    pub const CLONE: u32 = 1;
-    /// Names of the file system differ in more than case.
-    pub const CASE_INSENSITIVE: u32 = 2;
-    /// It has all [`Free`](crate::Free)s, so that a full stream can be received as a clone.
-    pub const FREE_RECORDS: u32 = 4;
-    /// The flags of spill blocks mean something.
-    pub const SPILL_BLOCKS: u32 = 8;
+bitflags::bitflags! {
+    /// Flags of a [`Begin`].
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    pub struct BeginFlags: u32 {
+        /// The older snapshot is one of another dataset.
+        const CLONE = 1;
+        /// Names of the file system differ in more than case.
+        const CASE_INSENSITIVE = 2;
+        /// It has all [`Free`](crate::Free)s, so that a full stream can be received as a clone.
+        const FREE_RECORDS = 4;
+        /// The flags of spill blocks mean something.
+        const SPILL_BLOCKS = 8;
+        const _ = !0;
+    }
 }
 
 records! {
@@ -126,8 +103,8 @@ pub struct Begin {
     pub creation_s: u64,
     /// The type of the object set: 2 for a file system, 3 for a volume; 0 in a package.
     pub object_set_type: u32,
-    /// [`BeginFlags`].
-    pub flags: u32,
+    /// More about it.
+    pub flags: BeginFlags,
     /// The guid of the snapshot that is sent; 0 in a package.
     pub to_guid: u64,
     /// The guid of the older snapshot; 0 if everything is sent.
@@ -152,10 +129,10 @@ impl Begin {
         Ok(Self {
             payload_length: numbers.payload_bytes,
             kind,
-            features: StreamFeatures(numbers.version_info >> 2),
+            features: StreamFeatures::from_bits_retain(numbers.version_info >> 2),
             creation_s: numbers.creation_s,
             object_set_type: numbers.object_set_type,
-            flags: numbers.flags,
+            flags: BeginFlags::from_bits_retain(numbers.flags),
             to_guid: numbers.to_guid,
             from_guid: numbers.from_guid,
             to_name: parts.next().unwrap_or_default().to_vec(),
@@ -170,14 +147,14 @@ impl Begin {
         let numbers = Numbers {
             payload_bytes: self.payload_length,
             magic: MAGIC,
-            version_info: self.features.0 << 2 | kind,
+            version_info: self.features.bits() << 2 | kind,
             creation_s: self.creation_s,
             object_set_type: self.object_set_type,
-            flags: self.flags,
+            flags: self.flags.bits(),
             to_guid: self.to_guid,
             from_guid: self.from_guid,
         };
-        numbers.store(header);
+        numbers.store(header, 0);
         let mut name = [0; NAME_BYTES];
         // The last byte stays 0.
         let places = name.iter_mut().take(NAME_BYTES.saturating_sub(1));

@@ -87,7 +87,8 @@ macro_rules! records {
             pub(crate) fn load(header: &$crate::field::Header, endian: millpond_ondisk::Endian) -> Self {
                 Self { $($field: $crate::field::Field::load(header, $at, endian),)* }
             }
-            pub(crate) fn store(&self, header: &mut $crate::field::Header) {
+            pub(crate) fn store(&self, header: &mut $crate::field::Header, kind: u32) {
+                $crate::field::Field::store(&kind, header, 0);
                 $($crate::field::Field::store(&self.$field, header, $at);)*
             }
         }

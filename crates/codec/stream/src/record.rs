@@ -247,53 +247,19 @@ impl Record {
     /// Its header without the running checksum.
     pub(crate) fn header(&self) -> Header {
         let mut header = [0; HEADER_BYTES];
-        let kind = match self {
-            Self::Begin(begin) => {
-                begin.store(&mut header);
-                0u32
-            }
-            Self::Object(object) => {
-                object.store(&mut header);
-                1
-            }
-            Self::FreeObjects(free) => {
-                free.store(&mut header);
-                2
-            }
-            Self::Write(write) => {
-                write.store(&mut header);
-                3
-            }
-            Self::Free(free) => {
-                free.store(&mut header);
-                4
-            }
-            Self::End(end) => {
-                end.store(&mut header);
-                5
-            }
-            Self::WriteByRef(write) => {
-                write.store(&mut header);
-                6
-            }
-            Self::Spill(spill) => {
-                spill.store(&mut header);
-                7
-            }
-            Self::WriteEmbedded(write) => {
-                write.store(&mut header);
-                8
-            }
-            Self::ObjectRange(range) => {
-                range.store(&mut header);
-                9
-            }
-            Self::Redact(range) => {
-                range.store(&mut header);
-                10
-            }
-        };
-        crate::field::Field::store(&kind, &mut header, 0);
+        match self {
+            Self::Begin(begin) => begin.store(&mut header),
+            Self::Object(object) => object.store(&mut header, 1),
+            Self::FreeObjects(free) => free.store(&mut header, 2),
+            Self::Write(write) => write.store(&mut header, 3),
+            Self::Free(free) => free.store(&mut header, 4),
+            Self::End(end) => end.store(&mut header, 5),
+            Self::WriteByRef(write) => write.store(&mut header, 6),
+            Self::Spill(spill) => spill.store(&mut header, 7),
+            Self::WriteEmbedded(write) => write.store(&mut header, 8),
+            Self::ObjectRange(range) => range.store(&mut header, 9),
+            Self::Redact(range) => range.store(&mut header, 10),
+        }
         header
     }
 

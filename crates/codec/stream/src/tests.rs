@@ -8,7 +8,7 @@ const GUID: u64 = 0x1122_3344_5566_7788;
 fn small() -> Vec<u8> {
     let mut stream = StreamWriter::new(vec![]);
     let begin = Begin {
-        features: StreamFeatures(StreamFeatures::SPILL),
+        features: StreamFeatures::SPILL,
         creation_s: 0x6500_0000,
         object_set_type: 2,
         flags: BeginFlags::FREE_RECORDS | BeginFlags::SPILL_BLOCKS,

@@ -20,8 +20,12 @@ pub(crate) fn features_of(
     let pool = dataset.pool().features();
     let has =
         |guid: &str| -> Result<bool, DatasetError> { Ok(dataset.extension_value(guid)?.is_some()) };
-    let mut found = 0;
-    let mut add = |is_used: bool, feature: u64| found |= if is_used { feature } else { 0 };
+    let mut found = StreamFeatures::empty();
+    let mut add = |is_used: bool, feature: StreamFeatures| {
+        if is_used {
+            found |= feature;
+        }
+    };
     let is_file_system = set.kind() == ObjectSetKind::FileSystem;
     let has_attributes = version.is_some_and(|version| version >= VERSION_WITH_ATTRIBUTES);
     add(is_file_system && has_attributes, StreamFeatures::SPILL);
@@ -50,5 +54,5 @@ pub(crate) fn features_of(
         }
         add(true, StreamFeatures::LARGE_MICRO_ZAP);
     }
-    Ok(StreamFeatures(found))
+    Ok(found)
 }

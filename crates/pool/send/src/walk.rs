@@ -162,7 +162,7 @@ impl<'a> Walk<'a> {
                 *next = id.0.saturating_add(dnode.slots());
             }
             let output = &mut state.output;
-            let most = match output.features.has(StreamFeatures::LARGE_BLOCKS) {
+            let most = match output.features.contains(StreamFeatures::LARGE_BLOCKS) {
                 true => u64::MAX,
                 false => SMALL_BLOCK_BYTES,
             };
@@ -240,7 +240,7 @@ impl<'a> Walk<'a> {
             ..Write::default()
         };
         let is_large = block_bytes > SMALL_BLOCK_BYTES;
-        let (write, form) = if is_large && !output.features.has(StreamFeatures::LARGE_BLOCKS) {
+        let (write, form) = if is_large && !output.features.contains(StreamFeatures::LARGE_BLOCKS) {
             (write, Form::Split)
         } else if pointer.is_embedded() || pointer.has_crypt_bit() {
             (write, Form::Plain)
@@ -248,7 +248,7 @@ impl<'a> Walk<'a> {
             let write = with_key(write, pointer);
             let compression = pointer.compression();
             let is_compressed = compression.is_some_and(|kind| kind != CompressionKind::Off);
-            let is_sent_compressed = output.features.has(StreamFeatures::COMPRESSED)
+            let is_sent_compressed = output.features.contains(StreamFeatures::COMPRESSED)
                 && is_compressed
                 && !dnode.object_type.is_metadata()
                 && pointer.endian() == Endian::Little;
@@ -297,12 +297,12 @@ fn end_slots(state: &mut State<'_>) {
 fn takes_embedded(output: &Output<'_>, pointer: &BlockPointer) -> bool {
     let features = output.features;
     let is_known = match pointer.compression() {
-        Some(CompressionKind::Lz4) => features.has(StreamFeatures::LZ4),
-        Some(CompressionKind::Zstd) => features.has(StreamFeatures::ZSTD),
+        Some(CompressionKind::Lz4) => features.contains(StreamFeatures::LZ4),
+        Some(CompressionKind::Zstd) => features.contains(StreamFeatures::ZSTD),
         Some(_) => true,
         None => false,
     };
-    features.has(StreamFeatures::EMBEDDED) && is_known
+    features.contains(StreamFeatures::EMBEDDED) && is_known
 }
 
 fn embedded(
