@@ -83,7 +83,11 @@ fn combine(what: &str, name: &Name, is_known: bool, is_built: bool) -> Support {
 }
 
 pub fn of_feature(name: &Name) -> Support {
-    match Feature::by_guid(name.text).map(|feature| feature.support) {
+    let support = Feature::by_guid(name.text).map(|feature| feature.support);
+    match support {
+        Some(FeatureSupport::Writes) if matches!(name.verdict, Some((Verdict::Partial, _))) => {
+            Support::Partial
+        }
         Some(FeatureSupport::Writes) => Support::Full,
         Some(FeatureSupport::Reads) => Support::ReadOnly,
         Some(FeatureSupport::Refuses) => Support::Refused,
