@@ -295,17 +295,15 @@ fn features(out: &mut String, counts: &mut Counts, section: &Section) {
         let support = of_feature(name);
         count(counts, kind, support);
         let short = name.text.split(':').next_back().unwrap_or_default();
-        groups
-            .entry(support)
-            .or_default()
-            .push(format!("`{short}`{}", since(name)));
+        let note = match name.verdict {
+            Some((_, note)) if !note.is_empty() => format!(" ({note})"),
+            _ => String::new(),
+        };
+        let text = format!("`{short}`{}{note}", since(name));
+        groups.entry(support).or_default().push(text);
     }
     for (support, names) in groups {
-        let note = match support {
-            Support::Partial => ": pools are written; datasets that use it are only read",
-            _ => "",
-        };
-        let _ = writeln!(out, "| {}{note} | {} |", support.word(), names.join(", "));
+        let _ = writeln!(out, "| {} | {} |", support.word(), names.join(", "));
     }
     let _ = write!(
         out,
