@@ -2,7 +2,7 @@
 
 use super::{CLONING_ENDIAN, CloneTables};
 use crate::tests::leaks::check_with;
-use crate::tests::made::{NoDatasets, Shape, count_up, make, open, open_read_only};
+use crate::tests::made::{NoDatasets, Shape, after_each_cut, count_up, make, open, open_read_only};
 use crate::{Pool, PoolError, PoolView, SyncContext};
 use millpond_env::mark;
 use millpond_env::sync::Arc;
@@ -12,7 +12,7 @@ use millpond_ondisk::pool_directory::clone_table_key;
 use millpond_ondisk::{
     BlockPointer, CloneTablePhys, Feature, Level, ObjectId, ObjectType, Txg, VdevId,
 };
-use millpond_sim::{PowerCut, Seed, World, noise};
+use millpond_sim::{Seed, World, noise};
 use millpond_zap::Zap;
 use std::collections::BTreeMap;
 
@@ -311,31 +311,16 @@ fn power_cuts_leave_tables_and_free_space_of_one_txg() {
         states.insert(pool.uberblock().txg, model.clone());
     }
     drop(pool);
-    let mut met = 0;
-    for count in (0..=world.journal().len()).step_by(3) {
-        for cut in [
-            PowerCut::EverythingWritten,
-            PowerCut::NothingUnflushed,
-            PowerCut::Torn(Seed::new(count as u64)),
-        ] {
-            let after = world.reborn(count, &cut);
-            let read = open_read_only(&after).unwrap();
-            // A txg in between, inside a round, is not in the map.
-            let Some(model) = states.get(&read.uberblock().txg) else {
-                continue;
-            };
-            met += 1;
-            judge(&read, model);
-            drop(read);
-            // The next txg continues from there.
-            if count % 5 == 0 {
-                let pool = open(&after, Arc::new(NoDatasets::default())).unwrap();
-                let mut model = model.clone();
-                change(&pool, &mut Seed::new(count as u64), &mut model);
-                judge(&open_read_only(&after).unwrap(), &model);
-            }
+    let met = after_each_cut(&world, 3, &states, |count, after, model| {
+        judge(&open_read_only(after).unwrap(), model);
+        // The next txg continues from there.
+        if count % 5 == 0 {
+            let pool = open(after, Arc::new(NoDatasets::default())).unwrap();
+            let mut model = model.clone();
+            change(&pool, &mut Seed::new(count as u64), &mut model);
+            judge(&open_read_only(after).unwrap(), &model);
         }
-    }
+    });
     assert!(met > 100, "{met}");
 }
 

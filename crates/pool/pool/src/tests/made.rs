@@ -21,7 +21,7 @@ use millpond_ondisk::pool_directory::{OBJECT_DIRECTORY, key};
 use millpond_ondisk::{
     Ashift, BlockPointer, Guid, LeafLayout, ObjectSetKind, ObjectType, Txg, Uberblock, VdevId,
 };
-use millpond_sim::{SimDisk, World};
+use millpond_sim::{PowerCut, Seed, SimDisk, World};
 use millpond_txg::{DirtyLimits, TxgGroups};
 use millpond_vdev::{IndirectTables, LeafTable, Reflow, VdevConfig, VdevTree, VdevType};
 use millpond_zap::{NewZap, ZapMut};
@@ -370,4 +370,31 @@ pub(crate) fn count_up(pool: &Pool) -> Result<u64, PoolError> {
 
 pub(crate) fn counted(pool: &PoolView) -> u64 {
     pool.directory_number(COUNT).unwrap().unwrap_or(0)
+}
+
+/// Cuts the power after every `step`th request, in several ways, and calls `visit` for each state that `states` knows by its
+/// txg: with the number of requests, the disks, and what is known. Returns how many they were.
+pub(crate) fn after_each_cut<M>(
+    world: &World,
+    step: usize,
+    states: &BTreeMap<Txg, M>,
+    mut visit: impl FnMut(usize, &World, &M),
+) -> usize {
+    let mut met = 0;
+    for count in (0..=world.journal().len()).step_by(step) {
+        for cut in [
+            PowerCut::EverythingWritten,
+            PowerCut::NothingUnflushed,
+            PowerCut::Torn(Seed::new(count as u64)),
+        ] {
+            let after = world.reborn(count, &cut);
+            let txg = open_read_only(&after).unwrap().uberblock().txg;
+            // A txg in between, inside a round, is not in the map.
+            if let Some(known) = states.get(&txg) {
+                met += 1;
+                visit(count, &after, known);
+            }
+        }
+    }
+    met
 }
