@@ -5,6 +5,7 @@ use crate::{Rig, run_script};
 use millpond_device::{Device, FileDevice};
 use millpond_engine::{
     ActivityAction::{self, Start, Suspend},
+    DraidShape,
     LeafActivity::{self, Initialize, Trim},
     Pool, PoolBuilder, PoolSetting, ScanLimits, Scanner, SliceLimits, TrimOptions,
 };
@@ -123,7 +124,7 @@ fn to_and_fro(release: Release) {
         println!("not judged by {release:?}: {why}");
         return;
     }
-    let rig = Rig::new(15, MIB);
+    let rig = Rig::new(23, MIB);
     let images = rig.images.clone();
     let mut lives = vec![];
 
@@ -174,6 +175,38 @@ fn to_and_fro(release: Release) {
     pool.export().unwrap();
     lives.push(("theirs", life));
 
+    let spared = DraidShape {
+        parity: 1,
+        data: 2,
+        spares: 1,
+    };
+    let builder = PoolBuilder::new("halfdraid").draid(spared, &images[15..19]);
+    let (pool, mut life) = lived(builder, "halfdraid");
+    change(&pool, Initialize, START);
+    for _ in 0..3 {
+        assert!(slice(&pool));
+        life.steps(&pool, 5);
+    }
+    pool.export().unwrap();
+    lives.push(("halfdraid", life));
+
+    let unspared = DraidShape {
+        spares: 0,
+        ..spared
+    };
+    let builder = PoolBuilder::new("fulldraid").draid(unspared, &images[19..23]);
+    let (pool, mut life) = lived(builder, "fulldraid");
+    change(&pool, Trim, START);
+    finish(&pool, Trim, &mut life);
+    set_autotrim(&pool);
+    for _ in 0..10 {
+        life.steps(&pool, 10);
+        pool.sync().unwrap();
+        pool.inner().autotrim(&SliceLimits::default());
+    }
+    pool.export().unwrap();
+    lives.push(("fulldraid", life));
+
     let builder = PoolBuilder::new("deferred")
         .mirror(&images[11..13])
         .mirror(&images[13..15]);
@@ -211,6 +244,8 @@ fn run(release: Release, rig: &Rig) {
         ["trimming", "trimming"],
         ["trimmed", "trimmed"],
         ["start", "theirs"],
+        ["initializing", "halfdraid"],
+        ["trimmed", "fulldraid"],
         ["deferred", "deferred"],
     ];
     run_script(release, rig, "activity", None, actions.as_flattened());

@@ -24,10 +24,10 @@ pub(crate) const fn draid(parity: u8, data: u8, spares: u8) -> NewLayout {
 }
 
 /// Groups that wrap around rows, one spare.
-const ONE: (NewLayout, usize) = (draid(1, 3, 1), 6);
-const TWO: (NewLayout, usize) = (draid(2, 2, 2), 7);
+pub(crate) const ONE: (NewLayout, usize) = (draid(1, 3, 1), 6);
+pub(crate) const TWO: (NewLayout, usize) = (draid(2, 2, 2), 7);
 /// The least that has a spare.
-const SMALL: (NewLayout, usize) = (draid(1, 1, 1), 5);
+pub(crate) const SMALL: (NewLayout, usize) = (draid(1, 1, 1), 5);
 
 fn use_spare(pool: &Pool, leaf: Guid, path: &str) -> Result<Guid, AttachError> {
     let spare = pool.inner().free_spare_at(path).unwrap().unwrap();

@@ -1,10 +1,11 @@
 //! Free space of leaves is discarded, and nothing else is: by `zpool trim` and by `autotrim`, while programs write, after
 //! power cuts, and when the pool is opened again. A discarded range holds zeros, its old bytes or noise.
 
+use crate::draid::{ONE, SMALL, TWO};
 use crate::exhaustive::{is_all, judge, step};
 use crate::initialize::{
-    ACTIVE, COMPLETE, INITIALIZE, START, all_pattern_bytes, change, finish, free_bytes, is_sound,
-    judge_cuts, small,
+    ACTIVE, COMPLETE, INITIALIZE, START, all_pattern_bytes, are_complete, change, finish,
+    free_bytes, is_sound, judge_cuts, small,
 };
 use crate::scan::lived;
 use crate::sim;
@@ -78,6 +79,8 @@ fn free_space_is_discarded_and_nothing_else_changes() {
         ("raidz1", vec![(Raidz(1), 3)]),
         ("raidz2", vec![(Raidz(2), 5)]),
         ("two", vec![(Single, 1), (Single, 1)]),
+        ("draid1", vec![ONE]),
+        ("draid2", vec![TWO]),
     ] {
         let world = World::without_journal(191);
         let (pool, mut life) = lived(&world, shape, &tops, 60);
@@ -95,10 +98,7 @@ fn free_space_is_discarded_and_nothing_else_changes() {
             slices += 1;
         }
         assert!(slices > 3, "{shape}: {slices}");
-        for leaf in leaves::all(&pool) {
-            let (state, offset) = stored(&pool, leaf);
-            assert!(state == COMPLETE && offset > 80 << 20, "{shape}: {offset}");
-        }
+        are_complete(&pool, TRIM, shape);
         // What was too small, or freed meanwhile, is left.
         let after = all_pattern_bytes(&world);
         assert!(after < before / 20, "{shape}: {after} of {before}");
@@ -110,7 +110,11 @@ fn free_space_is_discarded_and_nothing_else_changes() {
 
 #[test]
 fn discarded_space_may_hold_anything_and_is_used_again() {
-    for (shape, top) in [("any, mirror", (Mirror, 2)), ("any, raidz", (Raidz(1), 4))] {
+    for (shape, top) in [
+        ("any, mirror", (Mirror, 2)),
+        ("any, raidz", (Raidz(1), 4)),
+        ("any, draid", ONE),
+    ] {
         let world = World::without_journal(192);
         world.set_discards(Seed::new(4));
         let (pool, mut life) = lived(&world, shape, &[top], 40);
@@ -265,7 +269,11 @@ fn a_faulted_leaf_forgets_what_was_to_be_done() {
 #[test]
 fn recent_frees_are_discarded_after_some_txgs() {
     let _mark = mark::expect("recent-frees-discarded");
-    for (shape, top) in [("auto", (Mirror, 2)), ("auto, raidz", (Raidz(1), 3))] {
+    for (shape, top) in [
+        ("auto", (Mirror, 2)),
+        ("auto, raidz", (Raidz(1), 3)),
+        ("auto, draid", TWO),
+    ] {
         let world = World::without_journal(196);
         world.set_discards(Seed::new(5));
         let pool = sim::create(&world, &[top], 96);
@@ -368,12 +376,17 @@ fn every_crash_is_survived_on_a_raidz() {
 }
 
 #[test]
+fn every_crash_is_survived_on_a_draid() {
+    cut_everywhere("trim draid", SMALL);
+}
+
+#[test]
 fn random_work_with_discards_survives_random_cuts() {
     let rounds = if is_all() { 60 } else { 4 };
     for seed in 0..rounds {
         let world = World::new(1000 + seed);
         world.set_discards(Seed::new(seed));
-        let top = [(Single, 1), (Mirror, 2), (Raidz(1), 3)][seed as usize % 3];
+        let top = [(Single, 1), (Mirror, 2), (Raidz(1), 3), SMALL][seed as usize % 4];
         let pool = sim::create(&world, &[top], 64);
         set_autotrim(&pool, 1);
         let mut life = Life::new("tank", "cut", seed);

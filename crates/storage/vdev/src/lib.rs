@@ -61,7 +61,7 @@ pub use indirect::{IndirectMap, IndirectMapping, IndirectTables, NoIndirect, Seg
 pub use plan::{
     AuditFinding, AuditPlan, AuditReport, AuditStep, Blame, BlameReason, BlockRange, Failure,
     FailureKind, LeafBytes, LeafFault, LeafOutcome, LeafRead, PlanError, ReadPlan, Repair,
-    Resolved, Role, Step, Verdict,
+    Resolved, Role, Step, StoredCopy, StoredPart, Verdict,
 };
 pub use raidz::{
     ExpandedCell, ExpandedMap, RAIDZ_CHILDREN_MAX, RaidzColumn, RaidzGeometry, RaidzMap,

@@ -298,6 +298,7 @@ fn needed_bytes(topology: &Topology, leaf: LeafId) -> u64 {
         let bytes = top.config.asize_bytes;
         match &top.kind {
             VdevKind::Raidz(_) => bytes / (top.children.len() as u64).max(1),
+            VdevKind::Draid(geometry) => geometry.child_bytes(bytes),
             _ => bytes,
         }
     })

@@ -1,9 +1,11 @@
-//! The columns of a block in its group, or in two groups if it crosses a boundary.
+//! The columns of a block in its group, or in two groups if it crosses a boundary; and where a child's part of a range lies.
+
+use std::ops::Range;
 
 use millpond_ondisk::Ashift;
 
 use super::{DraidGeometry, ROW_BYTES};
-use crate::units::Sector;
+use crate::units::{Sector, round_down, round_up};
 
 /// The location of one column of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +64,106 @@ impl DraidGeometry {
             offset = end;
         }
         Some(rows)
+    }
+
+    /// The parts of a child that hold whole stripes of a range of the vdev, in order, in bytes not counting labels.
+    /// `None` for inconsistent arguments and on overflow.
+    #[must_use]
+    pub fn child_ranges(
+        &self,
+        child: u64,
+        range: &Range<u64>,
+        ashift: Ashift,
+    ) -> Option<Vec<Range<u64>>> {
+        let stripe = Sector::new(ashift)?.to_bytes(self.group_width())?;
+        let start = round_up(range.start, stripe)?;
+        let length = round_down(range.end, stripe)?.saturating_sub(start);
+        if length == 0 {
+            return Some(vec![]);
+        }
+        let data_bytes = length
+            .checked_div(self.group_width())?
+            .checked_mul(self.data)?;
+        let mut ranges: Vec<Range<u64>> = vec![];
+        for row in self.map(start, data_bytes, ashift)? {
+            let mut columns = row.columns.iter();
+            let Some(column) = columns.find(|column| column.child == child) else {
+                continue;
+            };
+            let end = column.offset_bytes.checked_add(row.column_bytes)?;
+            match ranges.last_mut() {
+                Some(last) if last.end == column.offset_bytes => last.end = end,
+                _ => ranges.push(column.offset_bytes..end),
+            }
+        }
+        Some(ranges)
+    }
+
+    /// An offset on the vdev before which a child has nothing at `child_bytes` or behind it. `None` for inconsistent
+    /// arguments and on overflow.
+    #[must_use]
+    pub fn offset_behind(&self, child: u64, child_bytes: u64, ashift: Ashift) -> Option<u64> {
+        let sector = Sector::new(ashift)?;
+        let (width, disks) = (self.group_width(), self.disks());
+        let rows_per_slice = width.checked_mul(self.groups)?.checked_div(disks)?;
+        let row = child_bytes.checked_div(ROW_BYTES)?;
+        let slice = row.checked_div(rows_per_slice)?;
+        let first_slot = row.checked_mul(disks)?;
+        let group_bytes = width.checked_mul(ROW_BYTES)?;
+        let mut positions = 0..disks;
+        let is_child = |at: &u64| self.permutations.child(slice, *at) == Some(child);
+        let Some(position) = positions.find(is_child) else {
+            // The row belongs to a spare there.
+            let group = first_slot.checked_div(width)?;
+            return group.checked_mul(group_bytes);
+        };
+        let group = first_slot.checked_add(position)?.checked_div(width)?;
+        let sectors = sector.whole(child_bytes.checked_rem(ROW_BYTES)?);
+        let within = sector.to_bytes(sectors)?.checked_mul(width)?;
+        group.checked_mul(group_bytes)?.checked_add(within)
+    }
+
+    /// The ranges of whole stripes that touch a range of the vdev, each in one group, with the size of a block that would
+    /// fill it, in bytes. `None` for inconsistent arguments and on overflow.
+    #[must_use]
+    pub fn whole_stripes(
+        &self,
+        range: &Range<u64>,
+        ashift: Ashift,
+    ) -> Option<Vec<(Range<u64>, u64)>> {
+        let stripe = Sector::new(ashift)?.to_bytes(self.group_width())?;
+        let group_bytes = self.group_width().checked_mul(ROW_BYTES)?;
+        let mut at = round_down(range.start, stripe)?;
+        let end = round_up(range.end, stripe)?;
+        let mut pieces = vec![];
+        while at < end {
+            let next = round_down(at, group_bytes)?
+                .checked_add(group_bytes)?
+                .min(end);
+            let stripes = next.checked_sub(at)?.checked_div(self.group_width())?;
+            pieces.push((at..next, stripes.checked_mul(self.data)?));
+            at = next;
+        }
+        Some(pieces)
+    }
+
+    /// Where on their children the columns of a range of the vdev lie, whichever children that are, in bytes not counting
+    /// labels. `None` for inconsistent arguments and on overflow.
+    #[must_use]
+    pub fn leaf_ranges(&self, range: &Range<u64>, ashift: Ashift) -> Option<Vec<Range<u64>>> {
+        let mut ranges = vec![];
+        for (piece, block_bytes) in self.whole_stripes(range, ashift)? {
+            for row in self.map(piece.start, block_bytes, ashift)? {
+                let mut starts: Vec<u64> = (row.columns.iter())
+                    .map(|column| column.offset_bytes)
+                    .collect();
+                starts.dedup();
+                for start in starts {
+                    ranges.push(start..start.checked_add(row.column_bytes)?);
+                }
+            }
+        }
+        Some(ranges)
     }
 
     fn row(&self, group: u64, offset: u64, size: u64, sector: Sector) -> Option<DraidRow> {

@@ -164,11 +164,53 @@ proptest! {
         prop_assert_eq!(total, sectors * 512);
     }
 
+    /// Each stripe of the vdev is found again on exactly the children of its group, in the order of the offsets.
+    #[test]
+    fn ranges_of_children_are_those_of_their_columns(
+        parity in 1u64..3, data in 1u64..4, spares in 0u64..3, more in 0u64..4,
+        start in 0u64..80 << 10, length in 1u64..200 << 10,
+    ) {
+        let children = parity + data + spares + more;
+        prop_assume!((2..=255).contains(&children));
+        let geometry =
+            DraidGeometry::with_fewest_groups(children as usize, parity, data, spares).unwrap();
+        let ashift = Ashift(16);
+        let stripe = geometry.group_width() << 16;
+        let range = start << 12..(start + length) << 12;
+        let stripes = range.start.div_ceil(stripe)..range.end / stripe;
+        let mut expected = vec![vec![]; children as usize];
+        for number in stripes {
+            for row in geometry.map(number * stripe, data << 16, ashift).unwrap() {
+                for column in row.columns {
+                    expected[column.child as usize].push((number * stripe, column.offset_bytes));
+                }
+            }
+        }
+        for (child, expected) in (0u64..).zip(expected) {
+            let ranges = geometry.child_ranges(child, &range, ashift).unwrap();
+            let found: Vec<u64> = ranges.iter().flat_map(|one| one.clone().step_by(1 << 16)).collect();
+            let places: Vec<u64> = expected.iter().map(|(_, place)| *place).collect();
+            prop_assert_eq!(&found, &places);
+            prop_assert!(found.is_sorted());
+            for (done, place) in &expected {
+                let at = geometry.offset_behind(child, *place, ashift).unwrap();
+                prop_assert_eq!(at, *done);
+                // Nothing behind is left out, wherever on the child one continues.
+                let behind = geometry.offset_behind(child, place + (1 << 16), ashift).unwrap();
+                let mut later = expected.iter().filter(|(_, other)| other > place);
+                prop_assert!(later.all(|(offset, _)| *offset >= behind));
+            }
+        }
+    }
+
     #[test]
     fn hostile_numbers_never_panic(offset in any::<u64>(), size in any::<u64>(), ashift in any::<u8>()) {
         for geometry in [shape_a(), shape_b()] {
             let _ = geometry.map(offset & !0x3fff, size & 0x1ff_ffff & !0xfff, Ashift(ashift));
             let _ = (geometry.spare_child(size % 3, offset), geometry.asize_from_children(offset));
+            let _ = geometry.offset_behind(size % 10, offset, Ashift(ashift));
+            let range = offset..offset.saturating_add(size & 0x1ff_ffff);
+            let _ = geometry.child_ranges(size % 10, &range, Ashift(ashift));
             let sector = Sector::new(Ashift(9 + ashift % 8)).unwrap();
             let _ = (geometry.asize(size, sector), geometry.psize_max(size, sector));
         }

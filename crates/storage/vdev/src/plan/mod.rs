@@ -9,6 +9,7 @@ mod read;
 mod search;
 mod solve;
 mod split;
+mod stored;
 #[cfg(test)]
 mod tests;
 
@@ -18,6 +19,7 @@ pub use audit::{AuditFinding, AuditPlan, AuditReport, AuditStep, Role, Verdict};
 pub use bytes::LeafBytes;
 pub(crate) use layout::{CellShape, Layout, RowShape, Source};
 pub use read::ReadPlan;
+pub use stored::{StoredCopy, StoredPart};
 
 use crate::tree::LeafId;
 

@@ -9,7 +9,7 @@ use crate::properties::PropertyValue;
 use millpond_alloc::{Hold, HoldLimits};
 use millpond_env::Tunable;
 use millpond_env::mark;
-use millpond_ondisk::VdevId;
+use millpond_ondisk::{Guid, VdevId};
 use millpond_vdev::VdevConfig;
 
 impl Pool {
@@ -47,7 +47,7 @@ impl Pool {
         };
         let mut bytes = 0u64;
         for (top, number) in root.children.iter().zip(0..) {
-            while let Some(done) = self.autotrim_some(&root, top, VdevId(number), &limits) {
+            while let Some(done) = self.autotrim_some(top, VdevId(number), &limits) {
                 bytes = bytes.saturating_add(done);
             }
         }
@@ -62,25 +62,27 @@ impl Pool {
     }
 
     /// `None` if there is no more.
-    fn autotrim_some(
-        &self,
-        root: &VdevConfig,
-        top: &VdevConfig,
-        number: VdevId,
-        limits: &HoldLimits,
-    ) -> Option<u64> {
+    fn autotrim_some(&self, top: &VdevConfig, number: VdevId, limits: &HoldLimits) -> Option<u64> {
         // Dropped last: until then no device leaves the pool.
         let _busy = self.activities.enter()?;
-        let Hold::Space(space) = self.allocator.hold_freed(number, limits) else {
+        let tree = &self.store.topology().tree;
+        let leaves = leaves_of(top).into_iter();
+        let places: Vec<(Guid, Place)> = leaves
+            .filter_map(|leaf| Some((leaf.guid, Place::of(tree, leaf.guid)?)))
+            .collect();
+        let mut limits = *limits;
+        if let Some((_, place)) = places.first() {
+            limits.bytes = place.whole_units(limits.bytes);
+        }
+        let Hold::Space(space) = self.allocator.hold_freed(number, &limits) else {
             return None;
         };
         mark::hit("recent-frees-discarded");
-        for leaf in leaves_of(top) {
-            let place = Place::of(root, leaf.guid);
-            let device = self.activity_device(leaf.guid);
+        for (leaf, place) in places {
+            let device = self.activity_device(leaf);
             let device = device.filter(|one| one.discard_support().is_some_and(|can| can.plain));
-            if let (Some(place), Some(device)) = (place, device) {
-                let may_go_on = || self.may_go_on(&space, leaf.guid);
+            if let Some(device) = device {
+                let may_go_on = || self.may_go_on(&space, leaf);
                 let ranges = ranges_of(&place, &space);
                 make(device.as_ref(), Request::Discard, &ranges, &may_go_on);
             }

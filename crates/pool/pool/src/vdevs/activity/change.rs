@@ -181,7 +181,7 @@ impl SyncContext<'_> {
             return Ok(Err(ActivityRefusal::NoSuchLeaf));
         };
         let zap = config.zap_leaf.and_then(ObjectId::some);
-        let (Some(zap), Some(_)) = (zap, Place::of(&root, leaf)) else {
+        let (Some(zap), Some(_)) = (zap, Place::of(&self.pool.store.topology().tree, leaf)) else {
             return Ok(Err(ActivityRefusal::Unsupported));
         };
         if let ActivityAction::Start(options) = action

@@ -167,7 +167,7 @@ impl Pool {
         let Some(_busy) = self.activities.enter() else {
             return Batch::Stopped;
         };
-        let place = Place::of(&self.state.read().config.root, job.leaf);
+        let place = Place::of(&self.store.topology().tree, job.leaf);
         let device = self.activity_device(job.leaf);
         let (Some(place), Some(device), None) = (place, device, self.suspension()) else {
             return Batch::Stopped;
@@ -180,7 +180,7 @@ impl Pool {
         let from = work
             .next_bytes
             .unwrap_or_else(|| place.top_bytes(work.leaf_bytes));
-        let held = hold_limits(job, limits, self.trim_bytes_min());
+        let held = hold_limits(job, limits, &place, self.trim_bytes_min());
         let space = match self.allocator.hold_free(place.top, from, &held) {
             Hold::Space(space) => space,
             Hold::Wanted => return Batch::Stopped,
@@ -241,11 +241,11 @@ impl Pool {
 
 /// The parts of held space on a leaf.
 pub(super) fn ranges_of(place: &Place, space: &HeldSpace) -> Vec<Range<u64>> {
-    let ranges = space.ranges().iter().map(|range| place.leaf_range(range));
-    ranges.filter(|range| !range.is_empty()).collect()
+    let ranges = space.ranges().iter();
+    ranges.flat_map(|range| place.leaf_ranges(range)).collect()
 }
 
-fn hold_limits(job: &Job, limits: &SliceLimits, trim_bytes_min: u64) -> HoldLimits {
+fn hold_limits(job: &Job, limits: &SliceLimits, place: &Place, trim_bytes_min: u64) -> HoldLimits {
     let mut held = HoldLimits {
         bytes: limits.held_bytes,
         ranges: limits.held_ranges,
@@ -260,6 +260,7 @@ fn hold_limits(job: &Job, limits: &SliceLimits, trim_bytes_min: u64) -> HoldLimi
         }
         held.bytes = held.bytes.max(trim_bytes_min).max(RATE_BYTES_MIN);
     }
+    held.bytes = place.whole_units(held.bytes);
     held
 }
 
