@@ -3,13 +3,15 @@
 use crate::attach::lived;
 use crate::{Rig, run_script};
 use millpond_engine::{
-    AttachKind, NewVdevOptions, Pool, PoolBuilder, RebuildLimits, ResilverKind, Scanner,
-    ScrubRange, open_device,
+    AttachKind, DraidShape, NewVdevOptions, Pool, PoolBuilder, RebuildLimits, ResilverKind,
+    Scanner, ScrubRange, open_device,
 };
 use millpond_ondisk::RebuildPhase;
 use millpond_tests::leaves;
 use millpond_tests::oracle::kernel::{self, Release};
-use std::path::Path;
+use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 const MIB: u64 = 128;
 
@@ -34,12 +36,31 @@ fn slices(pool: &Pool, count: usize) {
     assert!(pool.inner().rebuilds()[0].1.last_offset > 0);
 }
 
+fn draid(name: &str, images: &[PathBuf]) -> PoolBuilder {
+    let shape = DraidShape {
+        parity: 1,
+        data: 2,
+        spares: 1,
+    };
+    PoolBuilder::new(name).draid(shape, images)
+}
+
+/// Which of the images holds most. What a new dRAID has lies in few groups, in which not all children have a column.
+fn fullest(images: &[PathBuf], of: Range<usize>) -> usize {
+    let blocks = |number: &usize| images[*number].metadata().unwrap().blocks();
+    of.max_by_key(blocks).unwrap()
+}
+
+fn disk_name(number: usize) -> String {
+    format!("vd{}", char::from(b'a' + number as u8))
+}
+
 fn to_and_fro(release: Release) {
     if let Some(why) = kernel::absent(release) {
         println!("not judged by {release:?}: {why}");
         return;
     }
-    let rig = Rig::new(7, MIB);
+    let rig = Rig::new(21, MIB);
     let images = rig.images.clone();
     let image = |number: usize| images[number].as_path();
     let mut lives = vec![];
@@ -61,20 +82,48 @@ fn to_and_fro(release: Release) {
     let (pool, life) = lived(PoolBuilder::new("theirs").single(image(5)), "theirs");
     pool.export().unwrap();
     lives.push(("theirs", life));
+    // A child of a dRAID is replaced, alive, by a device and by the distributed spare.
+    let (pool, mut life) = lived(draid("columns", &images[7..11]), "columns");
+    attach(
+        &pool,
+        &images[fullest(&images, 7..11)],
+        image(11),
+        AttachKind::Replacement,
+    );
+    slices(&pool, 2);
+    life.steps(&pool, 20);
+    pool.export().unwrap();
+    lives.push(("columns", life));
+    let (pool, mut life) = lived(draid("standin", &images[12..16]), "standin");
+    let leaf = leaves::on(&pool, &images[fullest(&images, 12..16)]);
+    let spare = pool.inner().free_spare_at("draid1-0-0").unwrap().unwrap();
+    let how = ResilverKind::Sequential;
+    pool.inner().use_spare(how, leaf, spare, || None).unwrap();
+    slices(&pool, 2);
+    life.steps(&pool, 20);
+    pool.export().unwrap();
+    lives.push(("standin", life));
+    let (pool, life) = lived(draid("theirs2", &images[16..20]), "theirs2");
+    pool.export().unwrap();
+    lives.push(("theirs2", life));
+    let old = disk_name(fullest(&images, 16..20));
     for (name, _) in &lives {
         rig.judge(name);
     }
     let actions = [
         ["finish", "wider", "-", "-"],
         ["finish", "begun", "-", "-"],
+        ["finish", "columns", "-", "-"],
+        ["finish", "standin", "-", "-"],
         ["begin", "theirs", "vdf", "vdg"],
+        ["replace", "theirs2", &old, "vdu"],
     ];
     run_script(release, &rig, "rebuild", None, actions.as_flattened());
     for (name, life) in &mut lives {
         life.compare(&rig.read(name), name);
         rig.judge(name);
         let pool = rig.open(name);
-        if *name == "theirs" {
+        if name.starts_with("theirs") {
             println!("    {:?}", pool.inner().rebuilds());
             assert!(pool.inner().is_rebuilding());
             life.steps(&pool, 20);
@@ -84,6 +133,7 @@ fn to_and_fro(release: Release) {
             }
             assert!(pool.inner().take_scrub_due());
             assert!(!pool.inner().needs_resilver());
+            pool.inner().finish_replacements().unwrap();
             let (_, state, _) = pool.inner().rebuilds()[0];
             assert_eq!((state.phase, state.errors), (RebuildPhase::Complete, 0));
             pool.inner().start_scrub(ScrubRange::All).unwrap();
@@ -96,7 +146,8 @@ fn to_and_fro(release: Release) {
         life.compare(&rig.read(name), name);
         rig.judge(name);
     }
-    run_script(release, &rig, "attach", None, &["clean", "theirs"]);
+    let clean = ["clean", "theirs", "clean", "theirs2"];
+    run_script(release, &rig, "attach", None, &clean);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use crate::attach::{
     attach, complete, cut_at_every_place, cut_everywhere, is_sound, kinds, leaf_at, of_disk, tops,
 };
 use crate::exhaustive::judge;
+use crate::rebuild::is_complete;
 use crate::scan::{self, lived, rot, scrub};
 use crate::sim;
 use crate::spares::replace_for_good;
@@ -29,19 +30,27 @@ pub(crate) const TWO: (NewLayout, usize) = (draid(2, 2, 2), 7);
 /// The least that has a spare.
 pub(crate) const SMALL: (NewLayout, usize) = (draid(1, 1, 1), 5);
 
-fn use_spare(pool: &Pool, leaf: Guid, path: &str) -> Result<Guid, AttachError> {
+pub(crate) fn use_spare(pool: &Pool, leaf: Guid, path: &str) -> Result<Guid, AttachError> {
+    use_spare_as(ResilverKind::Healing, pool, leaf, path)
+}
+
+pub(crate) fn use_spare_as(
+    how: ResilverKind,
+    pool: &Pool,
+    leaf: Guid,
+    path: &str,
+) -> Result<Guid, AttachError> {
     let spare = pool.inner().free_spare_at(path).unwrap().unwrap();
-    let how = ResilverKind::Healing;
     pool.inner().use_spare(how, leaf, spare, || None)
 }
 
 /// An absent disk is used again.
-fn back(world: &World, pool: &Pool, disk: usize) {
+pub(crate) fn back(world: &World, pool: &Pool, disk: usize) {
     world.disks()[disk].set_absent(false);
     scan::online(world, pool, disk);
 }
 
-fn fail(pool: &Pool, number: usize) {
+pub(crate) fn fail(pool: &Pool, number: usize) {
     let how = Offline {
         is_fault: true,
         is_temporary: false,
@@ -52,7 +61,11 @@ fn fail(pool: &Pool, number: usize) {
 }
 
 /// The pool is read without each of these sets of disks.
-fn reads_without(world: &World, life: &millpond_tests::workload::Life, sets: &[&[usize]]) {
+pub(crate) fn reads_without(
+    world: &World,
+    life: &millpond_tests::workload::Life,
+    sets: &[&[usize]],
+) {
     for set in sets {
         let what = format!("without {set:?}");
         set.iter()
@@ -166,7 +179,8 @@ fn a_distributed_spare_steps_in_and_back() {
     assert_eq!(leaf.path.as_deref(), Some("draid1-0-0"));
     assert!(leaf.is_spare && leaf.top_guid == Some(tops(&pool)[0].guid));
     life.steps(&pool, 10);
-    complete(&pool);
+    // It is filled sequentially.
+    is_complete(&pool);
     life.steps(&pool, 10);
     pool.sync().unwrap();
     let found = scrub(&pool);
@@ -201,7 +215,7 @@ fn a_distributed_spare_steps_in_and_back() {
     // It steps in again, and the failed disk is replaced for good.
     fail(&pool, 2);
     assert_eq!(pool.inner().step_in_spares(0).unwrap(), 1);
-    complete(&pool);
+    is_complete(&pool);
     replace_for_good(&world, &pool, 2);
     let found = scrub(&pool);
     assert_eq!((found.processed_bytes, found.errors), (0, 0));
@@ -221,7 +235,7 @@ fn both_distributed_spares_are_used() {
         world.disks()[disk].set_absent(true);
         assert_eq!(pool.inner().step_in_spares(0).unwrap(), 1);
         life.steps(&pool, 10);
-        complete(&pool);
+        is_complete(&pool);
     }
     assert_eq!(pool.inner().step_in_spares(0).unwrap(), 0);
     life.steps(&pool, 10);
@@ -265,12 +279,7 @@ fn an_administrator_uses_a_distributed_spare() {
     let refused = use_spare(&pool, of_disk(&pool, 0), "draid2-1-0").unwrap_err();
     let words = "dRAID spares can only replace child devices in their parent's dRAID vdev";
     assert_eq!(refused.to_string(), words);
-    let listed = pool.inner().free_spare_at("draid1-0-0").unwrap().unwrap();
-    let (leaf, how) = (of_disk(&pool, 0), ResilverKind::Sequential);
-    let refused = pool.inner().use_spare(how, leaf, listed, || None);
-    let words = "dRAID vdevs are not resilvered sequentially yet; leave out '-s'";
-    assert_eq!(refused.unwrap_err().to_string(), words);
-    let spare = use_spare(&pool, leaf, "draid1-0-0").unwrap();
+    let spare = use_spare(&pool, of_disk(&pool, 0), "draid1-0-0").unwrap();
     assert_eq!(pool.inner().free_spare_at("draid1-0-0").unwrap(), None);
     life.steps(&pool, 10);
     complete(&pool);

@@ -36,6 +36,7 @@ mod initialize_during;
 mod log;
 mod properties;
 mod rebuild;
+mod rebuild_draid;
 mod records;
 mod reguid;
 mod remove_log;

@@ -34,7 +34,7 @@ pub(crate) fn attach(
 }
 
 /// Slices that are small, so that a rebuild needs many.
-fn limits() -> RebuildLimits {
+pub(crate) fn limits() -> RebuildLimits {
     RebuildLimits {
         bytes: 64 << 10,
         slice_ns: u64::MAX / 2,
@@ -46,12 +46,12 @@ pub(crate) fn slice(pool: &Pool) -> bool {
     pool.inner().rebuild_slice(&limits()).unwrap()
 }
 
-fn rebuild(pool: &Pool) -> RebuildPhys {
+pub(crate) fn rebuild(pool: &Pool) -> RebuildPhys {
     pool.inner().rebuilds()[0].1
 }
 
 /// Rebuilds to the end, with something else between slices.
-fn finish_with(pool: &Pool, mut between: impl FnMut(&Pool)) -> Option<RebuildPhys> {
+pub(crate) fn finish_with(pool: &Pool, mut between: impl FnMut(&Pool)) -> Option<RebuildPhys> {
     let mut slices = 0;
     while pool.inner().is_rebuilding() {
         assert!(slice(pool));
@@ -63,7 +63,7 @@ fn finish_with(pool: &Pool, mut between: impl FnMut(&Pool)) -> Option<RebuildPhy
     first.map(|(_, state, _)| state)
 }
 
-fn is_complete(pool: &Pool) {
+pub(crate) fn is_complete(pool: &Pool) {
     let state = finish_with(pool, |_| ()).unwrap();
     assert_eq!((state.phase, state.errors), (RebuildPhase::Complete, 0));
     assert!(!pool.inner().needs_resilver());
@@ -73,13 +73,13 @@ fn is_complete(pool: &Pool) {
 }
 
 /// A scrub has nothing to repair.
-fn is_same_everywhere(pool: &Pool) {
+pub(crate) fn is_same_everywhere(pool: &Pool) {
     let scan = scrub(pool);
     assert_eq!((scan.processed_bytes, scan.errors), (0, 0));
 }
 
 /// Opens the pool with this disk only, out of those of the one mirror.
-fn each_alone(world: &World, disks: &[usize], look: impl Fn(&str)) {
+fn each_alone(world: &World, disks: &[usize], look: &dyn Fn(&str)) {
     for stays in disks {
         for goes in disks.iter().filter(|goes| *goes != stays) {
             world.disks()[*goes].set_absent(true);
@@ -130,7 +130,7 @@ fn disks_are_attached_and_replaced_while_the_pool_is_used() {
             AttachKind::Mirror => (0..=top.1).collect(),
             _ => (1..=top.1).collect(),
         };
-        each_alone(&world, &all, |what| {
+        each_alone(&world, &all, &|what| {
             let view = sim::read(&world).unwrap();
             sim::verify(&view).unwrap_or_else(|found| panic!("{shape}, {what}: {found}"));
             life.compare(&view, shape);
@@ -201,7 +201,7 @@ fn another_new_side_starts_the_rebuild_again() {
     is_same_everywhere(&pool);
     assert_eq!(tops(&pool)[0].children.len(), 3);
     pool.export().unwrap();
-    each_alone(&world, &[0, 3, 4], |what| {
+    each_alone(&world, &[0, 3, 4], &|what| {
         let view = sim::read(&world).unwrap();
         sim::verify(&view).unwrap_or_else(|found| panic!("{what}: {found}"));
         life.compare(&view, what);
@@ -244,13 +244,22 @@ fn what_does_not_go_together_is_refused() {
 }
 
 /// Fails all requests of a kind behind the labels.
-fn fail(disk: &SimDisk, scope: Scope, per_million: u32) {
+pub(crate) fn fail(disk: &SimDisk, scope: Scope, per_million: u32) {
     let plan = FaultPlan::new(Seed::new(9)).with(scope, Fault::Fail, per_million);
     disk.set_faults(Some(plan.sparing(4 << 20)));
 }
 
+/// Looks at the pool with each set of disks that must be enough.
+pub(crate) type EachSet = fn(&World, &[usize], &dyn Fn(&str));
+
 /// A healing resilver does what a rebuild could not.
-fn is_healed(world: &World, pool: Pool, life: &Life, disks: &[usize], shape: &str) {
+pub(crate) fn is_healed(
+    world: &World,
+    pool: Pool,
+    life: &Life,
+    (each_set, disks): (EachSet, &[usize]),
+    shape: &str,
+) {
     assert!(pool.inner().needs_resilver(), "{shape}");
     assert_eq!(pool.inner().features().count(REBUILD), Some(0));
     while pool.inner().needs_resilver() {
@@ -263,7 +272,7 @@ fn is_healed(world: &World, pool: Pool, life: &Life, disks: &[usize], shape: &st
     // Its result is that of the resilver now.
     assert!(pool.inner().rebuilds().is_empty());
     pool.export().unwrap();
-    each_alone(world, disks, |what| {
+    each_set(world, disks, &|what| {
         let view = sim::read(world).unwrap();
         sim::verify(&view).unwrap_or_else(|found| panic!("{shape}, {what}: {found}"));
         life.compare(&view, shape);
@@ -338,7 +347,7 @@ fn after_errors_a_healing_resilver_follows() {
             0 => assert_eq!((phase, has_errors), (RebuildPhase::Complete, true)),
             _ => assert_eq!((phase, has_errors), (RebuildPhase::Canceled, false)),
         }
-        is_healed(&world, pool, &life, &[0, 1], shape);
+        is_healed(&world, pool, &life, (each_alone, &[0, 1]), shape);
     }
 }
 
@@ -357,7 +366,7 @@ fn a_target_that_goes_away_ends_the_rebuild() {
     assert_eq!(state.phase, RebuildPhase::Canceled);
     let device = Arc::clone(&disk) as _;
     pool.inner().online_leaf(new, Some(&device)).unwrap();
-    is_healed(&world, pool, &life, &[1, 2], "target away");
+    is_healed(&world, pool, &life, (each_alone, &[1, 2]), "target away");
 }
 
 /// The thread that scans does everything by itself.
@@ -392,14 +401,13 @@ fn a_replacement_ends_by_itself_and_a_scrub_follows() {
 }
 
 /// The writer of files and the log, the one of txgs and the rebuild run in threads of their own.
-#[test]
-fn writes_and_log_writes_run_beside_a_rebuild() {
+pub(crate) fn write_beside(layout: NewLayout, width: usize) {
     let world = World::without_journal(170);
-    let disks: Vec<_> = (0..3).map(|_| world.disk(96 << 20, 512)).collect();
+    let disks: Vec<_> = (0..=width).map(|_| world.disk(96 << 20, 512)).collect();
     let top = NewTop {
-        layout: Mirror,
+        layout,
         class: Normal,
-        devices: disks[..2].iter().map(new_device).collect(),
+        devices: disks[..width].iter().map(new_device).collect(),
     };
     let new = NewPool {
         vdev_options: NewVdevOptions {
@@ -422,7 +430,8 @@ fn writes_and_log_writes_run_beside_a_rebuild() {
             bytes: 1 << 20,
             ..RebuildLimits::default()
         };
-        let (goes, comes) = (round as usize % 3, (round as usize + 2) % 3);
+        let all = disks.len();
+        let (goes, comes) = (round as usize % all, (round as usize + all - 1) % all);
         let old = of_disk(&pool, goes);
         let device = &disks[comes];
         attach(&pool, old, device, AttachKind::Replacement).unwrap();
@@ -451,6 +460,11 @@ fn writes_and_log_writes_run_beside_a_rebuild() {
     judge(&world, "beside");
 }
 
+#[test]
+fn writes_and_log_writes_run_beside_a_rebuild() {
+    write_beside(Mirror, 2);
+}
+
 fn write(pool: &Pool, number: u8, is_synced: bool, files: &mut Files) {
     let system = pool.file_system("tank").unwrap();
     let (root, caller) = (system.root().unwrap(), Caller::root());
@@ -465,17 +479,23 @@ fn write(pool: &Pool, number: u8, is_synced: bool, files: &mut Files) {
     files.insert(name, bytes);
 }
 
-/// Attaches or replaces while files are written, also by `fsync`, in many slices; the power fails at every point.
-fn cut_at_every_place(shape: &str, top: (NewLayout, usize), kind: AttachKind) {
+/// Begins a rebuild while files are written, also by `fsync`, in many slices; the power fails at every point. Of the sample
+/// that is tried by default, one state of `one_of` is.
+pub(crate) fn cut_everywhere(
+    shape: &str,
+    top: (NewLayout, usize),
+    (each_set, one_of): (EachSet, usize),
+    begin: &dyn Fn(&World, &Pool),
+) {
     let world = World::new(165);
     let pool = sim::create(&world, &[top], 64);
-    let disk = world.disk(64 << 20, 512);
+    let _new = world.disk(64 << 20, 512);
     let mut files = Files::new();
     write(&pool, 0, false, &mut files);
     pool.sync().unwrap();
     world.forget();
     let mut promised = vec![(0, files.clone())];
-    attach(&pool, of_disk(&pool, 0), &disk, kind).unwrap();
+    begin(&world, &pool);
     let mut number = 1;
     finish_with(&pool, |pool| {
         if number >= 7 {
@@ -504,7 +524,8 @@ fn cut_at_every_place(shape: &str, top: (NewLayout, usize), kind: AttachKind) {
     let mut judged = 0;
     let mut visit = |state: State<'_>| {
         let (what, after) = (state.what, state.after);
-        if is_all() && !state.tried.is_multiple_of(7) {
+        let one_of = if is_all() { 7 } else { one_of };
+        if !state.tried.is_multiple_of(one_of) {
             return;
         }
         let pool = sim::open(after).unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -529,7 +550,7 @@ fn cut_at_every_place(shape: &str, top: (NewLayout, usize), kind: AttachKind) {
         let tree = format!("{:?}", tree_of(after));
         let is_member = |number: &usize| tree.contains(&format!("/sim/d{number}.img"));
         let members: Vec<usize> = (0..world.disks().len()).filter(is_member).collect();
-        each_alone(after, &members, |alone| {
+        each_set(after, &members, &|alone| {
             let read = sim::read(after).unwrap_or_else(|error| panic!("{what}, {alone}: {error}"));
             assert!(files_of(&read).unwrap() == wanted, "{what}, {alone}");
             sim::verify(&read).unwrap_or_else(|error| panic!("{what}, {alone}: {error}"));
@@ -548,12 +569,20 @@ fn tree_of(world: &World) -> millpond_vdev::VdevConfig {
     view.inner().assembly().root.clone()
 }
 
+/// The last disk is attached to the first one.
+fn cut_at_every_place(shape: &str, top: (NewLayout, usize), each_set: EachSet, kind: AttachKind) {
+    cut_everywhere(shape, top, (each_set, 1), &|world, pool| {
+        let disk = world.disks().last().cloned().unwrap();
+        attach(pool, of_disk(pool, 0), &disk, kind).unwrap();
+    });
+}
+
 #[test]
 fn attaching_sequentially_survives_every_crash() {
-    cut_at_every_place("attach -s", (Single, 1), AttachKind::Mirror);
+    cut_at_every_place("attach -s", (Single, 1), each_alone, AttachKind::Mirror);
 }
 
 #[test]
 fn replacing_sequentially_survives_every_crash() {
-    cut_at_every_place("replace -s", TWO, AttachKind::Replacement);
+    cut_at_every_place("replace -s", TWO, each_alone, AttachKind::Replacement);
 }

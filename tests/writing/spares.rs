@@ -4,6 +4,7 @@ use crate::attach::{
     add_spare, attach, complete, cut_at_every_place, is_sound, kinds, of_disk, tops,
 };
 use crate::exhaustive::judge;
+use crate::rebuild::is_complete;
 use crate::scan::{lived, online, scrub};
 use crate::sim;
 use millpond_device::Device;
@@ -231,4 +232,43 @@ fn a_spare_is_removed_unless_it_is_in_use() {
 #[test]
 fn a_spare_that_stays_survives_every_crash() {
     cut_at_every_place("spare, mirror", (Mirror, 2), AttachKind::Spare);
+}
+
+/// An administrator replaces a side of a mirror with a spare, sequentially. RAID-Z is refused.
+#[test]
+fn a_spare_is_filled_sequentially() {
+    let world = World::without_journal(187);
+    let (pool, mut life) = lived(&world, "spare -s", &[(Mirror, 2), (Raidz(1), 3)], 60);
+    let spare = world.disk(128 << 20, 512);
+    add_spare(&pool, &spare);
+    offer(&pool, &spare);
+    let view = pool.committed().unwrap();
+    let guid = Guid(view.inner().spares()[0].u64("guid").unwrap());
+    drop(view);
+    let how = ResilverKind::Sequential;
+    let refused = pool
+        .inner()
+        .use_spare(how, of_disk(&pool, 3), guid, || None);
+    let words = "only mirror and dRAID vdevs support sequential reconstruction";
+    assert_eq!(refused.unwrap_err().to_string(), words);
+    fail(&pool, 0);
+    let used = pool
+        .inner()
+        .use_spare(how, of_disk(&pool, 0), guid, || None);
+    used.unwrap();
+    life.steps(&pool, 5);
+    is_complete(&pool);
+    life.steps(&pool, 5);
+    pool.export().unwrap();
+    for away in [0, 1] {
+        world.disks()[away].set_absent(true);
+    }
+    let view = sim::read(&world).unwrap();
+    is_sound(&view, "spare -s");
+    life.compare(&view, "spare -s");
+    drop(view);
+    for away in [0, 1] {
+        world.disks()[away].set_absent(false);
+    }
+    judge(&world, "spare -s");
 }

@@ -1,11 +1,13 @@
-//! Copies ranges from complete sides of a mirror to sides that lack data, without looking at blocks (a sequential
-//! resilver).
+//! Copies ranges from complete leaves to leaves that lack data, without looking at blocks (a sequential resilver): from one
+//! side of a mirror to others, and on dRAID (`stripes`) from the columns of a group.
 //!
 //! A copy keeps other writes off its range ([`crate::copy_locks`]). It reads from a leaf that is in use and lacks nothing,
 //! and from the next one if that fails. Checksums are not verified.
 //!
 //! What was copied is durable after [`CopyPass::finish`]. Contents are not kept until then: a leaf that may have lost some
 //! is reported, and lacks everything.
+
+mod stripes;
 
 use crate::BlockStore;
 use crate::copy_locks;
@@ -30,12 +32,22 @@ const READ_BYTES: u64 = 128 << 10;
 pub struct CopyPass<'a> {
     store: &'a BlockStore,
     top: VdevId,
-    targets: Vec<Side>,
+    targets: BTreeSet<Guid>,
+    /// The leaves that may be written.
+    sides: Vec<Side>,
     /// The leaves to copy from. Nothing that was written to them before the pass is in doubt.
     sources: Vec<Side>,
-    /// Those that were copied from.
-    used: Mutex<BTreeSet<Guid>, rank::Leaf>,
+    done: Mutex<Done, rank::Leaf>,
     _pass: copy_locks::CopyPass,
+}
+
+/// What has been copied.
+#[derive(Debug, Default)]
+struct Done {
+    /// The leaves that were copied from.
+    used: BTreeSet<Guid>,
+    /// The leaves that were written, each for a target. Those of a distributed spare are other ones.
+    written: BTreeSet<(Guid, Guid)>,
 }
 
 #[derive(Debug)]
@@ -47,6 +59,15 @@ struct Side {
 }
 
 impl Side {
+    fn of(topology: &Topology, leaf: LeafId) -> Option<Self> {
+        let (device, _) = topology.writable_leaf(leaf)?;
+        Some(Self {
+            guid: topology.leaf_guid(leaf),
+            device: Arc::clone(device),
+            errors: device.write_back_errors(),
+        })
+    }
+
     /// Makes what the leaf holds durable. Returns whether it has the same device as before, and that lost nothing.
     fn is_durable(&self, topology: &Topology) -> bool {
         let flush = || {
@@ -78,6 +99,18 @@ pub enum Copied {
     NoSource,
     /// A device, or another write of the range, takes too long. The range may be tried again.
     NoAnswer,
+    /// The leaves have no part of it.
+    NotNeeded,
+}
+
+/// Bytes for a leaf.
+struct CopyWrite {
+    leaf: LeafId,
+    /// The leaf whose content it is: the same one, or a distributed spare.
+    target: Guid,
+    /// First byte on the device, including labels.
+    offset_bytes: u64,
+    bytes: Arc<[u8]>,
 }
 
 impl BlockStore {
@@ -85,36 +118,41 @@ impl BlockStore {
     #[must_use]
     pub fn begin_copies(&self, top: VdevId, targets: &[Guid]) -> Option<CopyPass<'_>> {
         let topology = self.topology();
-        let of = |guid: &Guid| {
-            let leaf = topology.tree.find_leaf(*guid)?;
-            let (device, _) = topology.writable_leaf(leaf)?;
-            Some(Side {
-                guid: *guid,
-                device: Arc::clone(device),
-                errors: device.write_back_errors(),
-            })
+        let is_in_use = |guid: &Guid| {
+            let leaf = topology.tree.find_leaf(*guid);
+            leaf.is_some_and(|leaf| topology.is_in_use(leaf))
         };
+        if !targets.iter().all(is_in_use) {
+            return None;
+        }
+        let leaves = topology.tree.leaves();
+        let leaves = leaves.filter(|(_, node)| node.top == Some(top));
+        let sides = leaves
+            .filter_map(|(leaf, _)| Side::of(&topology, leaf))
+            .collect();
         let sources = topology.copy_sources(top, targets).into_iter();
         let sources = sources
             .filter_map(|leaf| topology.flushed_source(leaf))
             .collect();
-        let targets: Option<Vec<Side>> = targets.iter().map(of).collect();
         Some(CopyPass {
             store: self,
             top,
-            targets: targets?,
+            targets: targets.iter().copied().collect(),
+            sides,
             sources,
-            used: Mutex::default(),
+            done: Mutex::default(),
             _pass: topology.copy_locks.pass(),
         })
     }
 }
 
 impl Topology {
-    /// Whether some other leaf of a vdev is in use and lacks nothing, so that it can be copied from.
+    /// Whether other leaves of a vdev that are in use and lack nothing have all of its data, so that it can be copied from
+    /// them.
     #[must_use]
     pub fn has_copy_source(&self, top: VdevId, targets: &[Guid]) -> bool {
-        !self.copy_sources(top, targets).is_empty()
+        let sources = self.copy_sources(top, targets);
+        self.tree.survives(top, &|leaf| !sources.contains(&leaf))
     }
 
     /// A leaf to copy from, after a flush. `None` if that fails: what it returns for its newest writes is in doubt.
@@ -133,7 +171,7 @@ impl Topology {
         })
     }
 
-    /// The leaves of a vdev to copy from. One that is being replaced comes last: it may be failing.
+    /// The leaves of a vdev to copy from, distributed spares among them. One that is being replaced comes last: it may be failing.
     fn copy_sources(&self, top: VdevId, targets: &[Guid]) -> Vec<LeafId> {
         let is_replaced = |leaf: LeafId| {
             let nodes = self.tree.nodes().iter();
@@ -146,7 +184,7 @@ impl Topology {
             let counters = self.counters.get(leaf.0 as usize);
             node.top == Some(top)
                 && !targets.contains(&node.config.guid)
-                && self.writable_leaf(*leaf).is_some()
+                && self.is_in_use(*leaf)
                 && self.health.missed(*leaf).is_empty()
                 && counters.is_some_and(|counters| counters.newest_missed().is_none())
         });
@@ -194,19 +232,26 @@ impl Topology {
 }
 
 impl CopyPass<'_> {
-    /// Copies a range of the vdev's space, given in bytes from its start; at most some MiB.
+    /// Copies a range of the vdev's space, given in bytes from its start; at most some MiB. On dRAID, whole stripes.
     #[must_use]
     pub fn copy(&self, range: &Range<u64>) -> Copied {
-        let limit = Overdue::of(&self.store.topology());
+        let (limit, places) = {
+            let topology = self.store.topology();
+            let places = topology.places_of_range(self.top, range);
+            (Overdue::of(&topology), places)
+        };
         let locks = Arc::clone(&self.store.topology().copy_locks);
-        let Some(_place) = locks.copy((self.top, range.clone()), &limit) else {
+        let Some(_place) = locks.copy(places, &limit) else {
             return Copied::NoAnswer;
         };
         // Only now: what leaves missed of writes that have ended is noted in it.
         let topology = self.store.topology();
+        if (topology.tree.top(self.top)).is_some_and(|top| top.draid().is_some()) {
+            return self.copy_stripes(&topology, range);
+        }
         match self.read(&topology, range) {
             Ok(bytes) => {
-                let failed = self.write(&topology, range.start, &bytes.into());
+                let failed = self.write_sides(&topology, range.start, &bytes.into());
                 Copied::Read { failed }
             }
             Err(copied) => copied,
@@ -214,18 +259,18 @@ impl CopyPass<'_> {
     }
 
     fn read(&self, topology: &Topology, range: &Range<u64>) -> Result<Vec<u8>, Copied> {
-        let targets: Vec<Guid> = self.targets.iter().map(|target| target.guid).collect();
+        let targets: Vec<Guid> = self.targets.iter().copied().collect();
         let sources = topology.copy_sources(self.top, &targets);
         let mut failure = Copied::NoSource;
         for leaf in sources {
             let guid = topology.leaf_guid(leaf);
-            if !self.sources.iter().any(|source| source.guid == guid) {
+            if !self.is_source(guid) {
                 failure = Copied::NoAnswer;
                 continue;
             }
             match topology.read_copy(leaf, range) {
                 Some(Ok(bytes)) => {
-                    self.used.lock().insert(guid);
+                    self.done.lock().used.insert(guid);
                     return Ok(bytes);
                 }
                 // The one that does not answer may do so later.
@@ -240,39 +285,67 @@ impl CopyPass<'_> {
         Err(failure)
     }
 
+    /// Whether a leaf with a device was flushed before the first copy.
+    fn is_source(&self, guid: Guid) -> bool {
+        self.sources.iter().any(|source| source.guid == guid)
+    }
+
     /// Writes to all targets. Returns those that did not take it.
-    fn write(&self, topology: &Topology, start: u64, bytes: &Arc<[u8]>) -> Vec<Guid> {
-        let offset = VDEV_DATA_START_BYTES.saturating_add(start);
-        let length = bytes.len() as u64;
-        let begin = |target: &Side| {
-            let leaf = topology.tree.find_leaf(target.guid)?;
-            let (device, counters) = topology.writable_leaf(leaf)?;
-            let (device, counters) = (Arc::clone(device), Arc::clone(counters));
-            let (clock, bytes) = (topology.clock.clone(), Arc::clone(bytes));
-            let in_thread = topology.has_deadline(leaf);
-            let started = topology.start_or_make(in_thread, leaf, length, move || {
-                let write = || {
-                    let _operation = counters.queue().enter(IoClass::Rebuild);
-                    device.write(offset, &bytes)
-                };
-                let outcome = time_write(&clock, &counters, IoClass::Rebuild, length, write);
-                counters.count_writes(1, length, u64::from(outcome.is_err()));
-                if outcome.is_ok() {
-                    counters.count_repair(length);
-                }
-                outcome.is_ok()
+    fn write_sides(&self, topology: &Topology, start: u64, bytes: &Arc<[u8]>) -> Vec<Guid> {
+        let offset_bytes = VDEV_DATA_START_BYTES.saturating_add(start);
+        let found = self.targets.iter().map(|target| {
+            let leaf = topology.tree.find_leaf(*target);
+            let write = leaf.map(|leaf| CopyWrite {
+                leaf,
+                target: *target,
+                offset_bytes,
+                bytes: Arc::clone(bytes),
             });
-            Some((target.guid, started))
-        };
-        let begun: Vec<_> = (self.targets.iter())
-            .map(|target| (target.guid, begin(target)))
-            .collect();
-        let outcomes = begun.into_iter().filter_map(|(guid, started)| {
-            let is_written =
-                started.is_some_and(|(_, started)| started.wait(topology).is_ok_and(|is_ok| is_ok));
-            (!is_written).then_some(guid)
+            write.ok_or(*target)
         });
-        outcomes.collect()
+        let (writes, mut lost): (Vec<_>, Vec<_>) = found.partition(Result::is_ok);
+        let writes = writes.into_iter().flatten().collect();
+        let failed = self.write(topology, writes);
+        let lost = lost.drain(..).filter_map(Result::err);
+        lost.chain(failed.into_iter().map(|write| write.target))
+            .collect()
+    }
+
+    /// Makes writes, of all leaves at once. Returns those that failed.
+    fn write(&self, topology: &Topology, writes: Vec<CopyWrite>) -> Vec<CopyWrite> {
+        let begin = |write: &CopyWrite| {
+            let (device, counters) = topology.writable_leaf(write.leaf)?;
+            let (device, counters) = (Arc::clone(device), Arc::clone(counters));
+            let (clock, bytes) = (topology.clock.clone(), Arc::clone(&write.bytes));
+            let (offset, length) = (write.offset_bytes, bytes.len() as u64);
+            let guid = topology.leaf_guid(write.leaf);
+            self.done.lock().written.insert((guid, write.target));
+            let in_thread = topology.has_deadline(write.leaf);
+            Some(
+                topology.start_or_make(in_thread, write.leaf, length, move || {
+                    let write = || {
+                        let _operation = counters.queue().enter(IoClass::Rebuild);
+                        device.write(offset, &bytes)
+                    };
+                    let outcome = time_write(&clock, &counters, IoClass::Rebuild, length, write);
+                    counters.count_writes(1, length, u64::from(outcome.is_err()));
+                    if outcome.is_ok() {
+                        counters.count_repair(length);
+                    }
+                    outcome.is_ok()
+                }),
+            )
+        };
+        let begun: Vec<_> = writes
+            .into_iter()
+            .map(|write| (begin(&write), write))
+            .collect();
+        let failed = begun.into_iter().filter_map(|(started, write)| {
+            let is_written =
+                started.is_some_and(|started| started.wait(topology).is_ok_and(|is_ok| is_ok));
+            (!is_written).then_some(write)
+        });
+        failed.collect()
     }
 
     /// Makes what was copied durable. Returns the leaves that may have lost some of it: all of them if a leaf lost writes
@@ -280,14 +353,31 @@ impl CopyPass<'_> {
     #[must_use]
     pub fn finish(self) -> Vec<Guid> {
         let topology = self.store.topology();
-        let used = self.used.into_inner();
+        let Done { used, written } = self.done.into_inner();
         let mut sources = (self.sources.iter()).filter(|source| used.contains(&source.guid));
-        let is_right = sources.all(|source| source.is_durable(&topology));
-        if !is_right {
+        if !sources.all(|source| source.is_durable(&topology)) {
             mark::hit("copy-source-lost-writes");
+            return self.targets.into_iter().collect();
         }
-        let lost = self.targets.iter();
-        let lost = lost.filter(|target| !is_right || !target.is_durable(&topology));
-        lost.map(|target| target.guid).collect()
+        let is_in_use = |target: &Guid| {
+            let leaf = topology.tree.find_leaf(*target);
+            leaf.is_some_and(|leaf| topology.is_in_use(leaf))
+        };
+        let (left, mut lost): (BTreeSet<Guid>, BTreeSet<Guid>) =
+            self.targets.iter().partition(|target| is_in_use(target));
+        let to_flush = written.iter().map(|(leaf, _)| leaf).chain(&left);
+        let to_flush: BTreeSet<Guid> = to_flush.copied().collect();
+        for side in (self.sides.iter()).filter(|side| to_flush.contains(&side.guid)) {
+            if !side.is_durable(&topology) {
+                lost.extend(left.get(&side.guid));
+                let of = written.iter().filter(|(leaf, _)| *leaf == side.guid);
+                lost.extend(of.map(|(_, target)| *target));
+            }
+        }
+        // What came into use only during the pass may have been another device before.
+        let is_known = |leaf: &Guid| self.sides.iter().any(|side| side.guid == *leaf);
+        let unknown = written.iter().filter(|(leaf, _)| !is_known(leaf));
+        lost.extend(unknown.map(|(_, target)| *target));
+        lost.into_iter().collect()
     }
 }

@@ -7,8 +7,9 @@
 //! While nothing is copied, a write costs two changes of a counter. A write holds its place until it is known which leaves
 //! missed it: a leaf that failed a write is not a source any more.
 //!
-//! Ranges are those of a top-level vdev, in bytes from the start of its space. All sides of a mirror have a block at the same
-//! place.
+//! Ranges are those of the leaves of a top-level vdev, in bytes from the start of their space. All sides of a mirror have a block
+//! at the same place. On dRAID, a range stands for that of all leaves: what is written there beside a copy waits too, though it
+//! may belong to another group.
 //!
 //! No thread waits for a copy while it makes a request in a thread of a leaf, which the copy may need. Copies wait
 //! while they hold nothing, and writes wait for copies that have begun only. So neither waits in a circle.
@@ -24,7 +25,7 @@ use millpond_ondisk::{VDEV_DATA_START_BYTES, VdevId};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// A range of a top-level vdev.
+/// A range of the leaves of a top-level vdev.
 pub(crate) type Place = (VdevId, Range<u64>);
 
 /// The writes and copies of one pool.
@@ -43,7 +44,7 @@ struct State {
     last: u64,
     /// The writes that began while a pass was open.
     writes: BTreeMap<u64, Vec<Place>>,
-    copies: BTreeMap<u64, Place>,
+    copies: BTreeMap<u64, Vec<Place>>,
 }
 
 impl State {
@@ -52,12 +53,10 @@ impl State {
         self.last
     }
     fn is_copied(&self, places: &[Place]) -> bool {
-        let mut copies = self.copies.values();
-        copies.any(|copy| places.iter().any(|place| overlap(place, copy)))
+        any_overlap(self.copies.values(), places)
     }
-    fn is_written(&self, copy: &Place) -> bool {
-        let mut writes = self.writes.values().flatten();
-        writes.any(|place| overlap(place, copy))
+    fn is_written(&self, places: &[Place]) -> bool {
+        any_overlap(self.writes.values(), places)
     }
 }
 
@@ -67,8 +66,10 @@ pub(crate) fn place_of(top: VdevId, device: &Range<u64>) -> Place {
     (top, offset(device.start)..offset(device.end))
 }
 
-fn overlap(a: &Place, b: &Place) -> bool {
-    a.0 == b.0 && a.1.start < b.1.end && b.1.start < a.1.end
+fn any_overlap<'a>(all: impl Iterator<Item = &'a Vec<Place>>, places: &[Place]) -> bool {
+    let overlap = |a: &Place, b: &Place| a.0 == b.0 && a.1.start < b.1.end && b.1.start < a.1.end;
+    let mut all = all.flatten();
+    all.any(|one| places.iter().any(|place| overlap(place, one)))
 }
 
 /// While it exists, copies may begin.
@@ -182,13 +183,12 @@ impl CopyLocks {
         }
     }
 
-    /// Begins a copy of a range, after the writes of it that are under way. `None` if they do not end in time.
-    pub(crate) fn copy(self: &Arc<Self>, place: Place, limit: &Overdue) -> Option<CopyPlace> {
+    /// Begins a copy of ranges, after the writes of them that are under way. `None` if they do not end in time.
+    pub(crate) fn copy(self: &Arc<Self>, places: Vec<Place>, limit: &Overdue) -> Option<CopyPlace> {
         let mut state = self.state.lock();
         loop {
             let is_counted = self.counted.load(Ordering::SeqCst) > 0;
-            let one = std::slice::from_ref(&place);
-            if !is_counted && !state.is_written(&place) && !state.is_copied(one) {
+            if !is_counted && !state.is_written(&places) && !state.is_copied(&places) {
                 break;
             }
             mark::hit("copy-waits-for-write");
@@ -197,7 +197,7 @@ impl CopyLocks {
             }
         }
         let number = state.next();
-        state.copies.insert(number, place);
+        state.copies.insert(number, places);
         Some(CopyPlace {
             locks: Arc::clone(self),
             number,
@@ -221,7 +221,9 @@ mod tests {
     fn writes_wait_for_a_copy_of_their_range_only() {
         let locks = Arc::new(CopyLocks::default());
         let _pass = locks.pass();
-        let copy = locks.copy(place(100..200), &Overdue::never()).unwrap();
+        let copy = locks
+            .copy(vec![place(100..200)], &Overdue::never())
+            .unwrap();
         drop(locks.write(|| vec![place(0..100), place(200..300)]));
         drop(locks.write(|| vec![(VdevId(4), 100..200)]));
         assert!(locks.try_write(|| vec![place(199..300)]).is_none());
@@ -245,7 +247,7 @@ mod tests {
         let _other = locks.write(|| vec![place(200..300)]);
         thread::scope(|scope| {
             let copying = scope.spawn(|| {
-                let copy = locks.copy(place(150..200), &Overdue::never());
+                let copy = locks.copy(vec![place(150..200)], &Overdue::never());
                 assert!(copy.is_some());
             });
             thread::sleep(PAUSE);

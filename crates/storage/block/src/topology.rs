@@ -9,7 +9,7 @@ use crate::requests::{NoAnswer, Pending};
 use crate::unflushed::FlushFailure;
 use millpond_device::{BatchBytes, Device, DeviceError, DeviceRead, read_batch_watched};
 use millpond_env::sync::Arc;
-use millpond_ondisk::{BlockPointer, Guid};
+use millpond_ondisk::{BlockPointer, Guid, VdevId};
 use millpond_vdev::{
     AuditFinding, Blame, BlameReason, IndirectTables, LeafBytes, LeafFault, LeafId, LeafOutcome,
     LeafRead, LeafTable, VdevTree, Verdict,
@@ -198,6 +198,19 @@ impl Topology {
             return vec![];
         };
         ranges.map(|range| place_of(top, &range)).collect()
+    }
+
+    /// Where the leaves of a top-level vdev have a range of it, for [`CopyLocks`]. Where that is another place on each
+    /// (RAID-Z), nothing is copied.
+    pub(crate) fn places_of_range(&self, top: VdevId, range: &Range<u64>) -> Vec<Place> {
+        let node = self.tree.top(top);
+        let Some((draid, ashift)) = node.and_then(|node| Some((node.draid()?, node.ashift))) else {
+            return vec![(top, range.clone())];
+        };
+        let ranges = draid.leaf_ranges(range, ashift);
+        // Of a range that no block can have, nothing is known.
+        let ranges = ranges.unwrap_or_else(|| std::iter::once(0..u64::MAX).collect());
+        ranges.into_iter().map(|range| (top, range)).collect()
     }
 
     /// The leaf's guid; 0 for an unknown leaf id.

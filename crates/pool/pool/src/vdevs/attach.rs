@@ -25,7 +25,7 @@ use crate::vdevs::topology::{Added, renewed};
 use millpond_env::sync::Arc;
 use millpond_ondisk::pool_directory::key;
 use millpond_ondisk::{Guid, LeafLayout, ObjectId, ScanFunction, ScanPhase, Txg, VdevId};
-use millpond_vdev::{VdevConfig, VdevType};
+use millpond_vdev::VdevConfig;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The first txg of a pool.
@@ -60,8 +60,8 @@ pub enum ResilverKind {
     /// Block by block, with checksums verified.
     #[default]
     Healing,
-    /// In the order of addresses, and checksums are verified afterwards by a scrub. Only for mirrors and single disks. If no
-    /// leaf of the vdev is complete, it is a healing resilver.
+    /// In the order of addresses, and checksums are verified afterwards by a scrub. For mirrors, single disks and dRAID. If
+    /// there is no complete leaf to copy from, it is a healing resilver.
     Sequential,
 }
 
@@ -293,9 +293,6 @@ impl SyncContext<'_> {
         }
         let path = rearrange::path_to(root, old).unwrap_or_default();
         let top = path.first().and_then(|index| root.children.get(*index));
-        if top.is_some_and(|top| top.kind == VdevType::Draid) {
-            return Err(AttachRefusal::NotSequentialDraid);
-        }
         if !can_rebuild(root, old) {
             return Err(AttachRefusal::NotSequential);
         }

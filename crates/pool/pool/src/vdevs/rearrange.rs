@@ -51,9 +51,6 @@ pub enum AttachRefusal {
     /// The sides of the vdev do not have the same content.
     #[error("only mirror and dRAID vdevs support sequential reconstruction")]
     NotSequential,
-    /// The leaf is below dRAID, which this software resilvers block by block only.
-    #[error("dRAID vdevs are not resilvered sequentially yet; leave out '-s'")]
-    NotSequentialDraid,
     /// The pool cannot record sequential resilvers.
     #[error("device_rebuild feature must be enabled in order to use sequential reconstruction")]
     NoRebuilds,

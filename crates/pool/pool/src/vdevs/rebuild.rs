@@ -1,6 +1,7 @@
-//! Sequential resilvers (rebuilds): new sides of a mirror get all space that may hold blocks, in the order of addresses.
+//! Sequential resilvers (rebuilds): new sides of a mirror, and new children of a dRAID, get all space that may hold blocks, in
+//! the order of addresses.
 //!
-//! A pass works in slices (`slice`). It copies from sides that lack nothing, without verifying checksums. How far it came is
+//! A pass works in slices (`slice`). It copies from leaves that lack nothing, without verifying checksums. How far it came is
 //! stored in the ZAP of the top-level vdev, so that it continues when the pool is opened again. When it is complete, the
 //! new sides lack only what they missed since they were attached, and a scrub is due. After an error they keep all
 //! that they lacked, and a resilver that verifies checksums follows.
@@ -200,20 +201,22 @@ fn note_targets(vdev: &VdevConfig, targets: &mut Vec<Guid>) {
     }
 }
 
-/// Whether all leaves of the top-level vdev of a leaf have the same content, and its rebuild can be stored.
+/// Whether what a leaf holds can be copied from other leaves without looking at blocks: all have the same content, or the
+/// vdev is a dRAID, where each stripe has its own parity. Its rebuild can be stored.
 pub(crate) fn can_rebuild(root: &VdevConfig, leaf: Guid) -> bool {
     let Some(path) = path_to(root, leaf) else {
         return false;
     };
     let mut vdev = root;
-    for index in path {
+    for (depth, index) in path.into_iter().enumerate() {
         let Some(child) = vdev.children.get(index) else {
             return false;
         };
-        if !child.kind.is_mirror_like() && !child.kind.is_device() {
+        let is_draid = depth == 0 && child.kind == VdevType::Draid;
+        if !is_draid && !child.kind.is_mirror_like() && !child.kind.is_leaf() {
             return false;
         }
         vdev = child;
     }
-    vdev.kind.is_device() && vdev.kind != VdevType::Hole
+    vdev.kind.is_leaf() && vdev.kind != VdevType::Hole
 }

@@ -102,16 +102,18 @@ impl Pool {
         }
         let mut count = 0;
         for leaf in due {
-            for spare in self.free_spares()? {
-                match self.use_spare(spare.how, leaf, spare.guid, || None) {
-                    Ok(_) => {
-                        mark::hit("spare-stepped-in");
-                        count += 1;
-                        break;
+            'spares: for spare in self.free_spares()? {
+                for how in spare.kinds() {
+                    match self.use_spare(*how, leaf, spare.guid, || None) {
+                        Ok(_) => {
+                            mark::hit("spare-stepped-in");
+                            count += 1;
+                            break 'spares;
+                        }
+                        // Another one may fit.
+                        Err(AttachError::Attach(_) | AttachError::Create(_)) => {}
+                        Err(error) => return Err(error),
                     }
-                    // Another one may fit.
-                    Err(AttachError::Attach(_) | AttachError::Create(_)) => {}
-                    Err(error) => return Err(error),
                 }
             }
         }
@@ -194,11 +196,9 @@ impl Pool {
                     true => 0,
                     false => spares.devices.get(&vdev.guid)?.size_bytes(),
                 };
-                let how = ResilverKind::Healing;
-                let guid = vdev.guid;
                 Some(FreeSpare {
-                    guid,
-                    how,
+                    guid: vdev.guid,
+                    is_distributed,
                     size_bytes,
                 })
             })
@@ -219,10 +219,20 @@ impl Pool {
 #[derive(Debug, Clone, Copy)]
 struct FreeSpare {
     guid: Guid,
-    /// How it gets its content.
-    how: ResilverKind,
+    is_distributed: bool,
     /// 0 for a distributed spare.
     size_bytes: u64,
+}
+
+impl FreeSpare {
+    /// How it gets its content, what is tried first before. A distributed spare is there to be complete soon. While a
+    /// healing resilver runs, or if the pool cannot record others, it takes part in that.
+    fn kinds(&self) -> &'static [ResilverKind] {
+        match self.is_distributed {
+            true => &[ResilverKind::Sequential, ResilverKind::Healing],
+            false => &[ResilverKind::Healing],
+        }
+    }
 }
 
 fn new_device(vdev: VdevConfig, device: Arc<dyn Device>) -> Option<NewDevice> {

@@ -109,10 +109,11 @@ pub(super) fn issue(
     queues: &Workers,
 ) -> Issued {
     let place = topology.copy_locks.write(|| {
-        let places = extents.iter().map(|extent| {
-            let start = extent.dva.offset_bytes;
-            let end = start.saturating_add(extent.range.len() as u64);
-            (extent.dva.vdev, start..end)
+        let places = extents.iter().flat_map(|extent| {
+            let (top, start) = (extent.dva.vdev, extent.dva.offset_bytes);
+            let bytes = extent.range.len() as u64;
+            let bytes = topology.tree.asize(top, bytes, txg).unwrap_or(bytes);
+            topology.places_of_range(top, &(start..start.saturating_add(bytes)))
         });
         places.collect()
     });

@@ -1,4 +1,4 @@
-//! Copies from one side of a mirror to another, with writes at the worst moments.
+//! Copies from one side of a mirror to another, and to a child of a dRAID, with writes at the worst moments.
 
 use crate::pool::{Moody, Pool, TXG, Vdev, address, job, noise};
 use millpond_block::{BlockWrite, Copied, LogWrite};
@@ -18,7 +18,16 @@ const FIRST: Guid = Guid(11);
 
 /// A mirror whose last side holds nothing and lacks everything.
 fn mirror(sides: u64) -> (Arc<Pool>, Guid) {
-    let pool = Pool::new(&[(Vdev::Mirror(sides), 9)]);
+    with_empty_last(Vdev::Mirror(sides), sides)
+}
+
+/// A dRAID of three children whose last one lacks everything.
+fn draid() -> (Arc<Pool>, Guid) {
+    with_empty_last(Vdev::Draid(3, 1), 3)
+}
+
+fn with_empty_last(vdev: Vdev, sides: u64) -> (Arc<Pool>, Guid) {
+    let pool = Pool::new(&[(vdev, 9)]);
     let last = sides as u32 - 1;
     pool.store.change_topology(|topology| {
         let entry = topology.health.entry(LeafId(last)).unwrap();
@@ -114,7 +123,8 @@ fn write_during_copy<R: Send + 'static>(
     write: impl FnOnce(&Pool) -> R + Send + 'static,
 ) -> R {
     let watch = mark::expect("write-waits-for-copy");
-    let (arrived, go_on) = stop(|hook| pool.devices[1].before_write(hook));
+    let device = pool.devices.last().unwrap();
+    let (arrived, go_on) = stop(|hook| device.before_write(hook));
     let copying = start(pool, move |pool| copy_first(pool, target));
     arrived.recv().unwrap();
     let writing = start(pool, write);
@@ -135,16 +145,87 @@ fn a_write_waits_for_the_copy_of_its_range() {
 #[test]
 fn a_log_write_waits_for_the_copy_of_its_range() {
     let (pool, target) = mirror(2);
+    write_log_during_copy(&pool, target);
+    assert!(content(&pool.devices[0]) == content(&pool.devices[1]));
+}
+
+fn write_log_during_copy(pool: &Arc<Pool>, target: Guid) {
     let log = LogWrite {
         address: address(),
         pointer: pool.write_one(raw(1)).pointer,
         bytes: Arc::new(noise(2, 4096)),
     };
-    let written = write_during_copy(&pool, target, move |pool| {
+    let written = write_during_copy(pool, target, move |pool| {
         pool.store.write_log_blocks(&[log])
     });
     written.unwrap();
-    assert!(content(&pool.devices[0]) == content(&pool.devices[1]));
+}
+
+/// Whether each stripe of the first blocks adds up: parity is the sum of two columns.
+fn has_parity(pool: &Pool) -> bool {
+    let columns = [0, 1, 2].map(|child| content(&pool.devices[child]));
+    let [a, b, c] = &columns;
+    let mut sums = a.iter().zip(b).zip(c).take(8 << 10);
+    sums.all(|((a, b), c)| a ^ b ^ c == 0)
+}
+
+#[test]
+fn on_draid_writes_and_copies_wait_for_each_other() {
+    let (pool, target) = draid();
+    write_during_copy(&pool, target, |pool| pool.write_one(raw(1)));
+    assert!(has_parity(&pool));
+    let (pool, target) = draid();
+    write_log_during_copy(&pool, target);
+    assert!(has_parity(&pool));
+    let (pool, target) = draid();
+    let written = write_during_copy(&pool, target, |pool| {
+        let device = pool.store.topology().background_device(LeafId(2)).unwrap();
+        device.write(VDEV_DATA_START_BYTES + 512, &noise(5, 512))
+    });
+    written.unwrap();
+    assert!(content(&pool.devices[2])[512..1024] == noise(5, 512));
+    // The new bytes are on the target, and on the others not yet.
+    let (pool, target) = draid();
+    let watch = mark::expect("copy-waits-for-write");
+    let (arrived, go_on) = stop(|hook| pool.devices[0].before_write(hook));
+    let writing = start(&pool, |pool| pool.write_one(raw(1)));
+    arrived.recv().unwrap();
+    let copying = start(&pool, move |pool| copy_first(pool, target));
+    settled(|| copying.is_finished(), &watch, "copy-waits-for-write");
+    go_on.send(()).unwrap();
+    writing.join().unwrap();
+    assert_eq!(copying.join().unwrap(), copied());
+    assert!(has_parity(&pool));
+}
+
+/// A column that another leaf cannot read, or that it lacks, leaves too little.
+#[test]
+fn on_draid_nothing_is_copied_from_too_few_columns() {
+    let (pool, target) = draid();
+    pool.write_one(raw(1));
+    pool.devices[2]
+        .inner
+        .write(VDEV_DATA_START_BYTES, &[0; 8192])
+        .unwrap();
+    assert!(!has_parity(&pool));
+    pool.devices[0].fails_reads.store(true, Ordering::SeqCst);
+    assert_eq!(copy_first(&pool, target), Copied::Unreadable);
+    pool.devices[0].fails_reads.store(false, Ordering::SeqCst);
+    assert_eq!(copy_first(&pool, target), copied());
+    assert!(has_parity(&pool));
+    // A source that loses writes, and a target that does.
+    let pass = pool.store.begin_copies(TOP, &[target]).unwrap();
+    assert_eq!(pass.copy(&(0..MIB)), copied());
+    pool.devices[1].flushes_to_fail.store(1, Ordering::SeqCst);
+    assert_eq!(pass.finish(), [target]);
+    pool.devices[2].fail_writes(true);
+    let failed = vec![target];
+    assert_eq!(copy_first(&pool, target), Copied::Read { failed });
+    pool.devices[2].fail_writes(false);
+    pool.devices[1].fail_writes(true);
+    pool.write_one(raw(2));
+    assert_eq!(copy_first(&pool, target), Copied::NoSource);
+    assert!(!pool.store.topology().has_copy_source(TOP, &[target]));
 }
 
 /// Free space is filled or discarded outside of a txg too.

@@ -407,7 +407,7 @@ proptest! {
         let (leaves, spare) = match vdev {
             Vdev::Disk => (1, 0),
             Vdev::Mirror(sides) => (sides, sides - 1),
-            Vdev::Raidz(children, parity) => (children, parity),
+            Vdev::Raidz(children, parity) | Vdev::Draid(children, parity) => (children, parity),
         };
         for number in 0..spare {
             pool.remove(((lost + number) % leaves) as u32);

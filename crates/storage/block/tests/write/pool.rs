@@ -245,6 +245,8 @@ pub enum Vdev {
     Disk,
     Mirror(u64),
     Raidz(u64, u64),
+    /// Of one group.
+    Draid(u64, u64),
 }
 
 impl Pool {
@@ -272,6 +274,13 @@ impl Pool {
                 Vdev::Raidz(children, parity) => VdevConfig {
                     nparity: Some(*parity),
                     ..of(VdevType::Raidz, (0..*children).map(|_| leaf()).collect())
+                },
+                Vdev::Draid(children, parity) => VdevConfig {
+                    nparity: Some(*parity),
+                    draid_ndata: Some(children - parity),
+                    draid_nspares: Some(0),
+                    draid_ngroups: Some(1),
+                    ..of(VdevType::Draid, (0..*children).map(|_| leaf()).collect())
                 },
             };
             (top.id, top.ashift) = (Some(number as u64), *ashift);

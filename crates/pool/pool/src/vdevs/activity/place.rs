@@ -97,7 +97,8 @@ impl Place {
                     sector.saturating_sub(*column).div_ceil((*columns).max(1))
                 };
                 let bytes = |offset| row(offset).saturating_mul(self.sector_bytes());
-                vec![bytes(range.start)..bytes(range.end)]
+                let range = bytes(range.start)..bytes(range.end);
+                vec![range]
             }
             Spread::Groups { geometry, child } => {
                 (geometry.child_ranges(*child, range, self.ashift)).unwrap_or_default()
@@ -158,7 +159,8 @@ mod tests {
         let tree = tree(vec![mirror, raidz]);
         let side = Place::of(&tree, Guid(6)).unwrap();
         assert_eq!(side.top, VdevId(0));
-        assert_eq!(side.leaf_ranges(&(512..4096)), [512..4096]);
+        let range = 512..4096;
+        assert_eq!(side.leaf_ranges(&range), std::slice::from_ref(&range));
         assert_eq!(side.top_bytes(4096), 4096);
         for (column, guid) in [(0, 1), (1, 2), (2, 4)] {
             let place = Place::of(&tree, Guid(guid)).unwrap();

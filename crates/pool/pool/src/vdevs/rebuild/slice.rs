@@ -241,6 +241,7 @@ fn copy_chunks(
                 outcome.issued_bytes = outcome.issued_bytes.saturating_add(bytes);
                 outcome.rebuilt_bytes = outcome.rebuilt_bytes.saturating_add(bytes);
             }
+            Some(Copied::NotNeeded) => {}
             Some(Copied::Unreadable) => outcome.errors = outcome.errors.saturating_add(1),
             Some(Copied::NoSource) => {
                 outcome.has_no_source = true;
