@@ -129,6 +129,31 @@ fn known_errors_are_scrubbed_until_they_are_gone() {
         has_list
     };
     assert!(lists("file\n"));
+    // Which request found it, and which block is lost.
+    let events = stage.done("zpool events -v");
+    let of = |class: &str| {
+        let (_, event) = events
+            .split_once(class)
+            .unwrap_or_else(|| panic!("{events}"));
+        event.split("\n\n").next().unwrap().to_owned()
+    };
+    let (wrong, lost) = (of("ereport.fs.zfs.checksum"), of("ereport.fs.zfs.data"));
+    for value in [
+        "zio_err = 0x34",
+        "zio_size = 0x",
+        "vdev_cksum_errors = 0x1",
+        "zio_blkid = 0x0",
+    ] {
+        assert!(wrong.contains(value), "{value}: {wrong}");
+    }
+    for value in [
+        "zio_err = 0x5",
+        "zio_objset = 0x",
+        "zio_object = 0x",
+        "zio_level = 0x0",
+    ] {
+        assert!(lost.contains(value), "{value}: {lost}");
+    }
     stage.done("zpool scrub -e -w tank");
     assert!(lists("file\n"));
     let status = stage.done("zpool status tank");

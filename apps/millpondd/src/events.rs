@@ -1,7 +1,10 @@
 //! Recent events of pools since the daemon started, kept in memory.
 
 use millpond_control::{Event, EventValue};
-use millpond_engine::{LeafEvent, LeafEventKind, LeafState, NotedEvent, ScanNote};
+use millpond_engine::{
+    BlockAddress, DataEvent, LeafEvent, LeafEventKind, LeafState, NotedEvent, RequestError,
+    RequestErrorKind, ScanNote,
+};
 use millpond_env::Env;
 use millpond_env::rank;
 use millpond_env::sync::Mutex;
@@ -12,6 +15,10 @@ const KEPT_MAX: usize = 512;
 
 /// The `pool_context` of a pool during creation.
 const CREATING: u64 = 6;
+
+/// Numbers of errors in events, as OpenZFS has them on Linux: of a request, and of a checksum (EBADE).
+const EIO: u64 = 5;
+const ECKSUM: u64 = 52;
 
 /// The events of a daemon.
 pub struct Events {
@@ -80,11 +87,13 @@ impl Events {
 
     /// Adds an event of a device.
     pub fn add_of_leaf(&self, event: &LeafEvent, pool: &str, guid: u64) {
-        let (class, count) = match event.kind {
-            LeafEventKind::StateChange => ("resource.fs.zfs.statechange", None),
-            LeafEventKind::Io(errors) => ("ereport.fs.zfs.io", Some(errors)),
-            LeafEventKind::Checksum(errors) => ("ereport.fs.zfs.checksum", Some(errors)),
-            LeafEventKind::ProbeFailure => ("ereport.fs.zfs.probe_failure", None),
+        let class = match event.kind {
+            LeafEventKind::StateChange => "resource.fs.zfs.statechange",
+            LeafEventKind::ProbeFailure => "ereport.fs.zfs.probe_failure",
+            LeafEventKind::Error(error, _) => match error.kind {
+                RequestErrorKind::Checksum => "ereport.fs.zfs.checksum",
+                _ => "ereport.fs.zfs.io",
+            },
         };
         let state = match event.condition.state {
             LeafState::Offline => 2,
@@ -95,18 +104,41 @@ impl Events {
             LeafState::Online => 7,
         };
         let number = EventValue::Number;
+        let text = |text: &str| EventValue::Text(text.to_owned());
+        let (leaf, parent, stats) = (&event.config, &event.parent, &event.stats);
         let mut more = vec![
-            ("vdev_guid".to_owned(), number(event.leaf.0)),
-            ("vdev_state".to_owned(), number(state)),
+            ("vdev_guid", number(event.leaf.0)),
+            ("vdev_state", number(state)),
+            ("vdev_type", text(leaf.kind.name())),
         ];
-        if let Some(path) = &event.path {
-            more.push(("vdev_path".to_owned(), EventValue::Text(path.clone())));
+        more.extend(leaf.path.iter().map(|path| ("vdev_path", text(path))));
+        if let LeafEventKind::Error(error, others) = &event.kind {
+            more.extend([
+                ("vdev_read_errors", number(stats.read_errors)),
+                ("vdev_write_errors", number(stats.write_errors)),
+                ("vdev_cksum_errors", number(stats.checksum_errors)),
+                ("parent_guid", number(parent.guid.0)),
+                ("parent_type", text(parent.kind.name())),
+            ]);
+            more.extend(values_of(error));
+            if *others > 0 {
+                // Errors that occurred in the same moment.
+                more.push(("more_errors", number(*others)));
+            }
         }
-        if let Some(errors) = count {
-            // Errors that occurred together are one event.
-            more.push(("errors".to_owned(), number(errors)));
-        }
-        self.add_at(event.time_ns, class, pool, guid, (0, more));
+        let more = more.into_iter();
+        let more = more.map(|(name, value)| (name.to_owned(), value));
+        self.add_at(event.time_ns, class, pool, guid, (0, more.collect()));
+    }
+
+    /// Adds an event of lost data.
+    pub fn add_of_data(&self, event: &DataEvent, pool: &str, guid: u64) {
+        let mut more = vec![("zio_err", EventValue::Number(EIO))];
+        more.extend(values_of_block(&event.address));
+        let more = more.into_iter();
+        let more = more.map(|(name, value)| (name.to_owned(), value));
+        let class = "ereport.fs.zfs.data";
+        self.add_at(event.time_ns, class, pool, guid, (0, more.collect()));
     }
 
     /// `class` is either a full class or the last part of a system event's class.
@@ -163,6 +195,32 @@ impl Events {
         kept.events.clear();
         count
     }
+}
+
+/// What an event of an error says of the request. The names are those of OpenZFS.
+fn values_of(error: &RequestError) -> Vec<(&'static str, EventValue)> {
+    let number = EventValue::Number;
+    let code = match error.kind {
+        RequestErrorKind::Checksum => ECKSUM,
+        _ => EIO,
+    };
+    let mut values = vec![("zio_err", number(code))];
+    if error.length_bytes > 0 {
+        values.push(("zio_offset", number(error.offset_bytes)));
+        values.push(("zio_size", number(error.length_bytes)));
+    }
+    values.extend(error.address.iter().flat_map(values_of_block));
+    values
+}
+
+fn values_of_block(address: &BlockAddress) -> [(&'static str, EventValue); 4] {
+    let number = EventValue::Number;
+    [
+        ("zio_objset", number(address.dataset)),
+        ("zio_object", number(address.object.0)),
+        ("zio_level", number(address.level.0.into())),
+        ("zio_blkid", number(address.block.0)),
+    ]
 }
 
 #[cfg(test)]

@@ -182,6 +182,9 @@ impl<'d> RequestHandler<'d> {
         for event in engine.take_leaf_events() {
             events.add_of_leaf(&event, name, guid);
         }
+        for event in engine.take_data_events() {
+            events.add_of_data(&event, name, guid);
+        }
     }
 
     fn guid_of(&self, pool: &str) -> u64 {

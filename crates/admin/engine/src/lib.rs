@@ -23,7 +23,8 @@ pub use dataset::Dataset;
 pub use error::Error;
 pub use initializer::FileSystemInitializer;
 pub use millpond_block::{
-    BlockCache, BlockError, LeafCondition, LeafReason, LeafState, Lookups as CacheLookups,
+    BlockAddress, BlockCache, BlockError, LeafCondition, LeafReason, LeafState,
+    Lookups as CacheLookups, RequestError, RequestErrorKind,
 };
 pub use millpond_dataset::properties::{DatasetKind, OwnerKind, OwnerSpace};
 pub use millpond_dataset::{
@@ -36,7 +37,7 @@ pub use millpond_object::{ObjectError, ObjectSetView, ObjectView, ReadableObject
 pub use millpond_ondisk::{BlockId, ObjectId, Txg, acl};
 pub use millpond_pool::import::{Found, PoolCandidate, PoolState, Rewind, RewindError};
 pub use millpond_pool::{
-    ActivityAction, ActivityRefusal, AttachError, AttachKind, CreateError, DraidShape,
+    ActivityAction, ActivityRefusal, AttachError, AttachKind, CreateError, DataEvent, DraidShape,
     FeatureChoice, FoundLogs, GrowError, Growth, HistoryCommand, LeafActivity, LeafError,
     LeafEvent, LeafEventKind, NewDevice, NewLayout, NewPool, NewTop, NewVdevError, NewVdevOptions,
     NewVdevs, NotedEvent, Offline, OpenError, OpenOptions, PoolError, PoolSetting, RebuildLimits,

@@ -89,7 +89,7 @@ pub use vdevs::activity::{
 pub use vdevs::attach::{AttachError, ResilverKind};
 pub use vdevs::cache_devices::CacheDeviceError;
 pub use vdevs::grow::{GrowError, Growth};
-pub use vdevs::leaf_monitor::{LeafEvent, LeafEventKind};
+pub use vdevs::leaf_monitor::{DataEvent, LeafEvent, LeafEventKind};
 pub use vdevs::leaves::{LeafError, Offline};
 pub use vdevs::new_vdev::{
     BuiltVdevs, DeviceUse, DraidShape, NewDevice, NewLayout, NewTop, NewVdevError, NewVdevOptions,

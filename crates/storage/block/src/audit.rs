@@ -68,7 +68,13 @@ impl BlockStore {
         let topology = self.topology();
         is_sound(&topology, pointer, address)?;
         let begun = begin(&topology, &self.checksummer(), pointer, Mode::Judge);
-        Ok(self.audit_begun(&topology, pointer, begun, Mode::Judge))
+        let audited = Audited {
+            topology: &topology,
+            pointer,
+            address,
+            mode: Mode::Judge,
+        };
+        Ok(self.audit_begun(audited, begun))
     }
 
     /// Audits several blocks as [`BlockStore::audit`] does: calls `found` with the index of each and its
@@ -128,13 +134,20 @@ impl BlockStore {
         while !rest.as_slice().is_empty() {
             let (group, reads) = next_group(&topology, &checksummer, mode, &mut rest);
             let mut outcomes = topology.read_leaves(&reads, IoClass::Scrub).into_iter();
-            let audits = group.into_iter().map(|(pointer, begun)| {
+            let audits = group.into_iter().map(|(block, begun)| {
                 begun.map(|mut begun| {
                     for part in &mut begun {
                         let count = part.reads().len();
                         part.outcomes = Some(outcomes.by_ref().take(count).collect());
                     }
-                    self.audit_begun(&topology, pointer, begun, mode)
+                    let (pointer, address) = block;
+                    let audited = Audited {
+                        topology: &topology,
+                        pointer,
+                        address: *address,
+                        mode,
+                    };
+                    self.audit_begun(audited, begun)
                 })
             });
             if mode == Mode::Judge {
@@ -151,22 +164,11 @@ impl BlockStore {
         }
     }
 
-    fn audit_begun(
-        &self,
-        topology: &Topology,
-        pointer: &BlockPointer,
-        begun: Vec<Begun>,
-        mode: Mode,
-    ) -> BlockAudit {
+    fn audit_begun(&self, audited: Audited<'_>, begun: Vec<Begun>) -> BlockAudit {
         let mut audit = BlockAudit::default();
-        if pointer.is_hole() || pointer.is_embedded() {
+        if audited.pointer.is_hole() || audited.pointer.is_embedded() {
             audit.is_readable = true;
         } else {
-            let audited = Audited {
-                topology,
-                pointer,
-                mode,
-            };
             self.audit_pointer(audited, begun, &mut audit, 0);
         }
         audit
@@ -236,6 +238,7 @@ impl BlockStore {
             topology,
             pointer,
             mode,
+            ..
         } = audited;
         let verifier = GangVerifier::of(pointer)?;
         let form = Form::of(pointer);
@@ -313,6 +316,7 @@ enum Mode {
 struct Audited<'a> {
     topology: &'a Topology,
     pointer: &'a BlockPointer,
+    address: BlockAddress,
     mode: Mode,
 }
 
@@ -396,8 +400,9 @@ fn next_group<'a>(
     let (mut group, mut reads) = (vec![], vec![]);
     let mut bytes = 0;
     while (group.is_empty() || bytes < topology.group_bytes())
-        && let Some((pointer, address)) = rest.next()
+        && let Some(block) = rest.next()
     {
+        let (pointer, address) = block;
         let begun = is_sound(topology, pointer, *address)
             .map(|()| begin(topology, checksummer, pointer, mode));
         for part in begun.iter().flatten() {
@@ -405,13 +410,16 @@ fn next_group<'a>(
             bytes += lengths.sum::<u64>();
             reads.extend_from_slice(part.reads());
         }
-        group.push((pointer, begun));
+        group.push((block, begun));
     }
     (group, reads)
 }
 
 /// A block of a group, and its planned audit.
-type GroupEntry<'a> = (&'a BlockPointer, Result<Vec<Begun>, BlockError>);
+type GroupEntry<'a> = (
+    &'a (BlockPointer, BlockAddress),
+    Result<Vec<Begun>, BlockError>,
+);
 
 fn is_sound(
     topology: &Topology,
@@ -480,7 +488,7 @@ impl BlockStore {
                         // Checksum errors of an expired view say nothing about leaves: see `count_errors`.
                         let is_wrong = finding.verdict == Verdict::Wrong;
                         if !is_wrong || !self.has_expired() {
-                            topology.count_finding(&finding);
+                            topology.count_finding(&finding, audited.address);
                         }
                         audit.findings.push((dva, finding));
                     }

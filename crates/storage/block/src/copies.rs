@@ -104,7 +104,8 @@ impl BlockStore {
                 self.read_gang(pointer, dva, address, depth, budget)
             } else if let Some(begun) = begun.take() {
                 let topology = Arc::clone(&begun.topology);
-                begun.finish(self, &mut verify).map(|resolved| {
+                begun.finish(&mut verify).map(|resolved| {
+                    self.count_errors(&topology, &resolved.liars, Some(address));
                     self.repair(&topology, &resolved, birth, since);
                     resolved.data
                 })
@@ -113,13 +114,14 @@ impl BlockStore {
                 let buffer = self.cache.buffers.take(to_usize(size)).unwrap_or_default();
                 let found = self.resolve(&topology, dva, size, birth, buffer, &mut verify);
                 found.map(|resolved| {
+                    self.count_errors(&topology, &resolved.liars, Some(address));
                     self.repair(&topology, &resolved, birth, since);
                     resolved.data
                 })
             };
             match outcome {
                 Ok(bytes) => {
-                    self.count_errors(&topology, &blames);
+                    self.count_errors(&topology, &blames, Some(address));
                     if !failures.is_empty() {
                         mark::hit("second-copy-read");
                     }
@@ -137,7 +139,7 @@ impl BlockStore {
             }
         }
         if budget.validity == PointerValidity::Current {
-            self.count_errors(&topology, &blames);
+            self.count_errors(&topology, &blames, Some(address));
         }
         let copies = failures;
         Err(if all_unavailable && !copies.is_empty() {
@@ -157,10 +159,11 @@ impl BlockStore {
         verify: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Result<Vec<u8>, CopyTrouble> {
         let resolved = self.resolve(topology, dva, size_bytes, birth, Vec::new(), verify)?;
+        self.count_errors(topology, &resolved.liars, None);
         Ok(resolved.data)
     }
 
-    /// Executes one plan and counts the errors of leaves if it succeeds.
+    /// Executes one plan. The caller counts the errors of leaves if it succeeds.
     pub(crate) fn resolve(
         &self,
         topology: &Topology,
@@ -174,9 +177,7 @@ impl BlockStore {
             class: IoClass::SyncRead,
             buffer,
         };
-        let resolved = look(topology, dva, size_bytes, birth, params, verify)?;
-        self.count_errors(topology, &resolved.liars);
-        Ok(resolved)
+        look(topology, dva, size_bytes, birth, params, verify)
     }
 }
 
@@ -336,20 +337,14 @@ impl Begun {
         (resolved.liars.is_empty() && resolved.repairs.is_empty()).then_some(resolved.data)
     }
 
-    /// Completes the read of the first address.
-    fn finish(
-        self,
-        store: &BlockStore,
-        verify: &mut dyn FnMut(&[u8]) -> bool,
-    ) -> Result<Resolved, CopyTrouble> {
+    /// Completes the read of the first address. The caller counts the errors of leaves if it succeeds.
+    fn finish(self, verify: &mut dyn FnMut(&[u8]) -> bool) -> Result<Resolved, CopyTrouble> {
         let step = Step::Read(self.reads);
         let first = Some(self.outcomes);
         let params = ReadParams {
             class: IoClass::SyncRead,
             buffer: Vec::new(),
         };
-        let resolved = finish(&self.topology, self.plan, step, first, params, verify)?;
-        store.count_errors(&self.topology, &resolved.liars);
-        Ok(resolved)
+        finish(&self.topology, self.plan, step, first, params, verify)
     }
 }

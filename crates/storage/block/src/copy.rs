@@ -220,9 +220,11 @@ impl Topology {
                 Ok(piece) => bytes.extend_from_slice(&piece),
                 Err(LeafFault::Absent) => return None,
                 Err(fault) => {
-                    if let Some(counters) = self.counters.get(leaf.0 as usize) {
-                        counters.count_read_error();
-                    }
+                    self.count_failed_read(&LeafRead {
+                        leaf,
+                        offset_bytes: VDEV_DATA_START_BYTES.saturating_add(range.start),
+                        length_bytes: range.end.saturating_sub(range.start),
+                    });
                     return Some(Err(fault));
                 }
             }
@@ -328,7 +330,7 @@ impl CopyPass<'_> {
                         device.write(offset, &bytes)
                     };
                     let outcome = time_write(&clock, &counters, IoClass::Rebuild, length, write);
-                    counters.count_writes(1, length, u64::from(outcome.is_err()));
+                    counters.count_write(offset, length, outcome.is_err());
                     if outcome.is_ok() {
                         counters.count_repair(length);
                     }

@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 
 /// The most blocks to remember.
 const REMEMBERED_MAX: usize = 10_000;
+/// The most events to keep. OpenZFS makes as many in a second.
+const EVENTS_MAX: usize = 20;
 
 /// A block without a right copy when it was last read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +36,8 @@ pub enum PointerValidity {
 pub(crate) struct Damage {
     is_any: AtomicBool,
     blocks: Mutex<BTreeMap<BlockAddress, Known>, rank::Leaf>,
+    /// The first ones since they were last taken, for events.
+    events: Mutex<Vec<BlockAddress>, rank::Leaf>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -44,22 +48,36 @@ struct Known {
 }
 
 impl Damage {
-    pub(crate) fn note(&self, address: BlockAddress, pointer: &BlockPointer) {
-        let mut blocks = self.blocks.lock();
-        if blocks.len() < REMEMBERED_MAX {
-            let birth = pointer.physical_birth();
-            let known = blocks.entry(address).or_insert(Known {
-                birth,
-                is_taken: false,
-            });
-            if known.birth != birth {
-                *known = Known {
-                    birth,
-                    is_taken: false,
-                };
-            }
-            self.is_any.store(true, Ordering::Release);
+    /// Returns whether there are events to take.
+    pub(crate) fn note(&self, address: BlockAddress, pointer: &BlockPointer) -> bool {
+        let is_new = self.remember(address, pointer);
+        let mut events = self.events.lock();
+        let is_noted = is_new && events.len() < EVENTS_MAX;
+        if is_noted {
+            events.push(address);
         }
+        is_noted
+    }
+    pub(crate) fn take_events(&self) -> Vec<BlockAddress> {
+        std::mem::take(&mut *self.events.lock())
+    }
+    /// Returns whether the block is new.
+    fn remember(&self, address: BlockAddress, pointer: &BlockPointer) -> bool {
+        let mut blocks = self.blocks.lock();
+        if blocks.len() >= REMEMBERED_MAX {
+            return false;
+        }
+        self.is_any.store(true, Ordering::Release);
+        let birth = pointer.physical_birth();
+        if (blocks.get(&address)).is_some_and(|known| known.birth == birth) {
+            return false;
+        }
+        let known = Known {
+            birth,
+            is_taken: false,
+        };
+        blocks.insert(address, known);
+        true
     }
     /// Removes a block that could be read, or whose address names another block now.
     pub(crate) fn mended(&self, address: &BlockAddress) {

@@ -217,6 +217,7 @@ impl BlockStore {
             let mut verify = |bytes: &[u8]| find_gang_header(bytes, verifier, form).is_ok();
             match self.resolve(&topology, dva, size, birth, Vec::new(), &mut verify) {
                 Ok(resolved) => {
+                    self.count_errors(&topology, &resolved.liars, None);
                     self.repair(&topology, &resolved, birth, since);
                     let bytes = resolved.data;
                     let found = find_gang_header(&bytes, verifier, form)

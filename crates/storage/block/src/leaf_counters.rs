@@ -4,6 +4,7 @@ use crate::io_stats::{IoStats, LeafIoStats};
 use crate::leaf_queue::LeafQueue;
 use crate::leaf_requests::LeafRequests;
 use crate::leaf_status::{LeafMonitor, LeafStatus};
+use crate::request_errors::{RequestError, RequestErrorKind, RequestErrors};
 use crate::unflushed::UnflushedWrites;
 use millpond_env::sync::Arc;
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
@@ -33,6 +34,7 @@ pub struct LeafCounters {
     requests: LeafRequests,
     queue: LeafQueue,
     device_bytes: AtomicU64,
+    errors: RequestErrors,
 }
 
 /// A copy of a leaf's counters.
@@ -164,12 +166,21 @@ impl LeafCounters {
         self.read_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    pub(crate) fn count_read_error(&self) {
-        self.add_errors(&self.read_errors, 1);
+    /// Counts an error, and keeps it for an event.
+    pub(crate) fn count_error(&self, error: RequestError) {
+        self.errors.note(error);
+        let counter = match error.kind {
+            RequestErrorKind::Read => &self.read_errors,
+            RequestErrorKind::Write => &self.write_errors,
+            RequestErrorKind::Checksum => &self.checksum_errors,
+        };
+        self.add_errors(counter, 1);
     }
 
-    pub(crate) fn count_checksum_error(&self) {
-        self.add_errors(&self.checksum_errors, 1);
+    /// The first errors since the last call.
+    #[must_use]
+    pub fn take_errors(&self) -> Vec<RequestError> {
+        self.errors.take()
     }
 
     /// Resets the counts of errors and slow operations; the other counters stay.
@@ -180,10 +191,22 @@ impl LeafCounters {
         }
     }
 
-    pub(crate) fn count_writes(&self, writes: u64, bytes: u64, errors: u64) {
+    pub(crate) fn count_writes(&self, writes: u64, bytes: u64) {
         self.writes.fetch_add(writes, Ordering::Relaxed);
         self.write_bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.add_errors(&self.write_errors, errors);
+    }
+
+    /// Counts a write, which failed or not.
+    pub(crate) fn count_write(&self, offset_bytes: u64, length_bytes: u64, has_failed: bool) {
+        self.count_writes(1, length_bytes);
+        if has_failed {
+            self.count_error(RequestError {
+                kind: RequestErrorKind::Write,
+                offset_bytes,
+                length_bytes,
+                address: None,
+            });
+        }
     }
 
     pub(crate) fn count_repair(&self, bytes: u64) {
@@ -198,6 +221,8 @@ impl LeafCounters {
 
     pub(crate) fn count_flush(&self, is_good: bool) {
         self.flushes.fetch_add(1, Ordering::Relaxed);
-        self.add_errors(&self.write_errors, u64::from(!is_good));
+        if !is_good {
+            self.count_error(RequestError::of_flush());
+        }
     }
 }

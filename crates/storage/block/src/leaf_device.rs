@@ -131,7 +131,6 @@ impl Device for LeafDevice {
         let range_of = |request: &WriteRequest<'_>| {
             request.offset_bytes..request.offset_bytes.saturating_add(length_of(request))
         };
-        let bytes = requests.iter().map(length_of).sum();
         // Labels lie outside of all that is copied.
         let places = || {
             let ranges = requests.iter().map(range_of);
@@ -152,9 +151,12 @@ impl Device for LeafDevice {
         let queue = self.counters.queue();
         queue.write(self.device.as_ref(), self.class, requests, &watch);
         drop(watch);
-        let failed = requests.iter().filter(|request| request.outcome.is_err());
-        let failed = failed.count() as u64;
-        self.counters.count_writes(count, bytes, failed);
+        let mut has_failed = false;
+        for request in &*requests {
+            let is_bad = request.outcome.is_err();
+            (self.counters).count_write(request.offset_bytes, length_of(request), is_bad);
+            has_failed |= is_bad;
+        }
         let written = requests.iter().filter(|request| request.outcome.is_ok());
         let written = written.map(|request| Ended {
             range: range_of(request),
@@ -162,7 +164,7 @@ impl Device for LeafDevice {
             content: Content::Own(request.bytes.into()),
         });
         match self.counters.status().is_usable() {
-            true => begun.end(written, failed > 0),
+            true => begun.end(written, has_failed),
             // The leaf went out of use meanwhile; the writes count for nothing.
             false => begun.forget(),
         }

@@ -1,5 +1,6 @@
 //! Reads blocks: from pointer to content.
 
+mod damaged;
 mod expand;
 mod in_flight;
 
@@ -9,7 +10,7 @@ use crate::block_cache::{BlockCache, CacheKey, Cached, Fetched, class_of};
 use crate::buffer_pool::PooledBuf;
 use crate::cache_devices::CacheDevices;
 use crate::copies::Begun;
-use crate::damage::{Damage, DamagedBlock, PointerValidity};
+use crate::damage::{Damage, PointerValidity};
 use crate::io_stats::{TimeStats, Times};
 use crate::prefetch::{Prefetcher, Waited};
 use crate::retry::Retries;
@@ -25,7 +26,6 @@ use millpond_env::thread::is_alone;
 use millpond_ondisk::{
     BlockPointer, CompressionKind, DecodeError, EmbeddedKind, Level, ObjectType,
 };
-use millpond_vdev::{Blame, BlameReason};
 use std::collections::HashMap;
 
 /// Reads and writes the blocks of one open pool. Shared by all threads.
@@ -308,62 +308,9 @@ impl BlockStore {
         self.expiry.has_expired()
     }
 
-    /// Counts the errors that a read found on leaves. Checksum errors of an expired view say nothing about
-    /// them. An error counts only if it was found before the view expired, as the flag is set before blocks
-    /// are reused.
-    pub(crate) fn count_errors(&self, topology: &Topology, blames: &[Blame]) {
-        let has_expired = self.has_expired();
-        for blame in blames {
-            if !has_expired || blame.reason != BlameReason::Checksum {
-                topology.count(blame);
-            }
-        }
-    }
-
-    pub(crate) fn is_damaged(&self, address: &BlockAddress) -> bool {
-        self.damage.has(address)
-    }
     /// The number of this store, or of the one behind this view, in the cache.
     pub(crate) fn number(&self) -> u64 {
         self.number
-    }
-
-    /// Remembers whether a block that was read from devices is damaged.
-    pub(crate) fn note_damage(
-        &self,
-        pointer: &BlockPointer,
-        address: BlockAddress,
-        outcome: &Result<Arc<Block>, BlockError>,
-    ) {
-        match outcome {
-            // A view's pointer may lead to space that another block has taken.
-            Err(BlockError::Corrupt { .. }) if !self.is_view => self.damage.note(address, pointer),
-            Ok(_) if !self.is_view => self.damage.mended(&address),
-            _ => {}
-        }
-    }
-
-    /// The blocks without a good copy, at most 10,000. They are collected since the store (or the one
-    /// behind this view) was made. A block that is later read successfully is removed.
-    #[must_use]
-    pub fn damaged_blocks(&self) -> Vec<DamagedBlock> {
-        self.damage.all()
-    }
-
-    /// Those of [`BlockStore::damaged_blocks`] that were found since the last call.
-    #[must_use]
-    pub fn take_new_damage(&self) -> Vec<DamagedBlock> {
-        self.damage.take_new()
-    }
-
-    /// Forgets that a block was damaged, after it was read.
-    pub fn forget_damage_at(&self, address: &BlockAddress) {
-        self.damage.mended(address);
-    }
-
-    /// Forgets the damaged blocks, after all blocks were read.
-    pub fn forget_damage(&self) {
-        self.damage.clear();
     }
 
     /// Reads a block that is not cached. Callers that miss the same block share one read.

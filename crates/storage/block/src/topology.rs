@@ -1,10 +1,12 @@
 //! The leaves that hold a pool's blocks.
 
+use crate::BlockAddress;
 use crate::copy_locks::{CopyLocks, Place, place_of};
 use crate::io_stats::{IoClass, IoClock, IoStats};
 use crate::io_watch::WatchedReads;
 use crate::leaf_counters::{LeafCounters, LeafStats};
 use crate::leaf_status::LeafMonitor;
+use crate::request_errors::{RequestError, RequestErrorKind};
 use crate::requests::{NoAnswer, Pending};
 use crate::unflushed::FlushFailure;
 use millpond_device::{BatchBytes, Device, DeviceError, DeviceRead, read_batch_watched};
@@ -401,27 +403,48 @@ impl Topology {
         Ok((read, counters))
     }
 
-    /// Counts an error that a plan found on a leaf.
-    pub(crate) fn count(&self, blame: &Blame) {
-        let Some(counters) = self.counters.get(blame.leaf.0 as usize) else {
-            return;
+    /// Counts an error that the plan of a block found on a leaf.
+    pub(crate) fn count(&self, blame: &Blame, address: Option<BlockAddress>) {
+        let kind = match blame.reason {
+            BlameReason::Checksum => RequestErrorKind::Checksum,
+            BlameReason::Io(LeafFault::Absent) | BlameReason::Stale => return,
+            BlameReason::Io(_) => RequestErrorKind::Read,
         };
-        match blame.reason {
-            BlameReason::Checksum => counters.count_checksum_error(),
-            BlameReason::Io(LeafFault::Absent) | BlameReason::Stale => {}
-            BlameReason::Io(_) => counters.count_read_error(),
-        }
+        let range = (blame.offset_bytes, blame.length_bytes);
+        self.count_error(blame.leaf, kind, range, address);
     }
 
-    /// Counts the error that an audit found on a leaf.
-    pub(crate) fn count_finding(&self, finding: &AuditFinding) {
-        let Some(counters) = self.counters.get(finding.leaf.0 as usize) else {
-            return;
+    /// Counts the error that the audit of a block found on a leaf.
+    pub(crate) fn count_finding(&self, finding: &AuditFinding, address: BlockAddress) {
+        let kind = match finding.verdict {
+            Verdict::Wrong => RequestErrorKind::Checksum,
+            Verdict::Fault(fault) if fault != LeafFault::Absent => RequestErrorKind::Read,
+            _ => return,
         };
-        match finding.verdict {
-            Verdict::Wrong => counters.count_checksum_error(),
-            Verdict::Fault(fault) if fault != LeafFault::Absent => counters.count_read_error(),
-            _ => {}
+        let range = (finding.offset_bytes, finding.length_bytes);
+        self.count_error(finding.leaf, kind, range, Some(address));
+    }
+
+    /// Counts a read that failed, of no block in particular.
+    pub(crate) fn count_failed_read(&self, read: &LeafRead) {
+        let range = (read.offset_bytes, read.length_bytes);
+        self.count_error(read.leaf, RequestErrorKind::Read, range, None);
+    }
+
+    fn count_error(
+        &self,
+        leaf: LeafId,
+        kind: RequestErrorKind,
+        (offset_bytes, length_bytes): (u64, u64),
+        address: Option<BlockAddress>,
+    ) {
+        if let Some(counters) = self.counters.get(leaf.0 as usize) {
+            counters.count_error(RequestError {
+                kind,
+                offset_bytes,
+                length_bytes,
+                address,
+            });
         }
     }
 

@@ -334,9 +334,10 @@ impl UnflushedWrites {
             &mut requests,
             &Unwatched,
         );
-        let bytes = requests.iter().map(|request| request.bytes.len() as u64);
-        let errors = requests.iter().filter(|request| request.outcome.is_err());
-        counters.count_writes(requests.len() as u64, bytes.sum(), errors.count() as u64);
+        for request in &requests {
+            let length = request.bytes.len() as u64;
+            counters.count_write(request.offset_bytes, length, request.outcome.is_err());
+        }
         let failure = requests
             .iter()
             .find_map(|request| request.outcome.as_ref().err());

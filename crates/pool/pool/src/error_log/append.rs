@@ -32,6 +32,11 @@ impl SyncContext<'_> {
         if errors.is_empty() {
             return Ok(());
         }
+        if log == key::ERROR_LOG_SCRUB {
+            // Reads make their events themselves.
+            let lost = errors.iter().map(|error| error.address(error.dataset));
+            self.pool.note_lost(lost);
+        }
         let table = match self.directory_object(log)? {
             Some(table) => table,
             None => {

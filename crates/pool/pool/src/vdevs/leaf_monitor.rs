@@ -10,12 +10,14 @@
 use crate::PoolError;
 use crate::pool::Pool;
 use crate::properties::{PropertyValue, vdev_property_zap};
-use millpond_block::{LeafCondition, LeafReason, LeafState, Topology};
+use millpond_block::{
+    BlockAddress, LeafCondition, LeafReason, LeafState, LeafStats, RequestError, Topology,
+};
 use millpond_device::{Device, DeviceError, WriteRequest};
 use millpond_env::mark;
 use millpond_env::sync::Arc;
 use millpond_ondisk::{BOOT_ENV_BYTES, BOOT_ENV_OFFSET_BYTES, Guid, LeafLayout};
-use millpond_vdev::{LeafId, VdevNode, VdevTree};
+use millpond_vdev::{LeafId, VdevConfig, VdevNode, VdevTree};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -23,6 +25,8 @@ use std::time::Duration;
 const IDLE: Duration = Duration::from_secs(3600);
 /// The most events kept for [`Pool::take_leaf_events`]; the oldest ones are dropped.
 const EVENTS_MAX: usize = 512;
+/// The most events of blocks that a scan loses in one slice. OpenZFS makes as many in a second.
+const LOST_AT_ONCE_MAX: usize = 20;
 /// System error numbers for a missing device: ENXIO (no such device or address) and ENODEV (no such
 /// device).
 const GONE: [i32; 2] = [6, 19];
@@ -122,6 +126,7 @@ pub(crate) struct LeafWatch {
     /// The values of [`THRESHOLDS`] set on vdevs.
     settings: BTreeMap<Guid, BTreeMap<&'static str, u64>>,
     events: VecDeque<LeafEvent>,
+    data_events: VecDeque<DataEvent>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -171,10 +176,14 @@ pub struct LeafEvent {
     pub kind: LeafEventKind,
     /// The leaf.
     pub leaf: Guid,
-    /// The path of its device.
-    pub path: Option<String>,
+    /// Its part of the configuration, without its children.
+    pub config: VdevConfig,
+    /// The vdev above it, likewise; that of the pool for a single disk.
+    pub parent: VdevConfig,
     /// Its condition at that time.
     pub condition: LeafCondition,
+    /// What was counted of it at that time.
+    pub stats: LeafStats,
     /// Nanoseconds since 1970.
     pub time_ns: u64,
 }
@@ -182,14 +191,22 @@ pub struct LeafEvent {
 /// The kinds of leaf events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeafEventKind {
-    /// It failed this many requests.
-    Io(u64),
-    /// It returned wrong data this many times.
-    Checksum(u64),
+    /// It made an error. The second number is how many errors there were in the same moment of which no more is known: their
+    /// events are left out.
+    Error(RequestError, u64),
     /// It did not answer a probe.
     ProbeFailure,
     /// Its condition changed.
     StateChange,
+}
+
+/// A block was found of which no good copy is left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DataEvent {
+    /// The block.
+    pub address: BlockAddress,
+    /// Nanoseconds since 1970.
+    pub time_ns: u64,
 }
 
 impl LeafWatch {
@@ -261,7 +278,7 @@ impl LeafWatch {
     }
 
     fn note(&mut self, event: LeafEvent) {
-        let device = event.path.as_deref();
+        let device = event.config.path.as_deref();
         tracing::debug!(device, kind = ?event.kind, state = ?event.condition.state, "device event");
         if self.events.len() >= EVENTS_MAX {
             self.events.pop_front();
@@ -274,7 +291,6 @@ impl LeafWatch {
 struct Suspect {
     leaf: LeafId,
     guid: Guid,
-    path: Option<String>,
     new: Seen,
     has_failed_often: bool,
     is_wrong_often: bool,
@@ -320,7 +336,29 @@ impl Pool {
             self.judge_suspect(&topology, &suspect);
         }
         self.note_state_changes(&topology);
+        self.note_damage();
         self.ask_to_record_states();
+    }
+
+    /// Takes the events of lost data since the last call, oldest first, at most 512.
+    #[must_use]
+    pub fn take_data_events(&self) -> Vec<DataEvent> {
+        self.leaf_watch.lock().data_events.drain(..).collect()
+    }
+
+    fn note_damage(&self) {
+        self.note_lost(self.store.take_damage_events().into_iter());
+    }
+
+    /// Makes events of lost blocks: of the first ones, if they are many.
+    pub(crate) fn note_lost(&self, lost: impl Iterator<Item = BlockAddress>) {
+        let time_ns = self.env.clock.wall_ns();
+        let lost = lost.take(LOST_AT_ONCE_MAX);
+        let events = lost.map(|address| DataEvent { address, time_ns });
+        let mut watch = self.leaf_watch.lock();
+        watch.data_events.extend(events);
+        let surplus = watch.data_events.len().saturating_sub(EVENTS_MAX);
+        watch.data_events.drain(..surplus);
     }
 
     /// Takes the leaf events since the last call, oldest first, at most 512.
@@ -353,7 +391,6 @@ impl Pool {
             suspects.push(Suspect {
                 leaf,
                 guid,
-                path: node.config.path.clone(),
                 new,
                 has_failed_often,
                 is_wrong_often: is_wrong || is_slow,
@@ -365,12 +402,7 @@ impl Pool {
 
     fn judge_suspect(&self, topology: &Topology, suspect: &Suspect) {
         let Suspect { leaf, new, .. } = *suspect;
-        if new.io > 0 {
-            self.note_leaf_event(topology, suspect, LeafEventKind::Io(new.io));
-        }
-        if new.checksum > 0 {
-            self.note_leaf_event(topology, suspect, LeafEventKind::Checksum(new.checksum));
-        }
+        self.note_errors(topology, suspect);
         let device = topology.devices.get(leaf.0 as usize);
         let probed = match device {
             Some(Some(device)) if new.io > 0 => {
@@ -382,7 +414,7 @@ impl Pool {
         };
         if probed != Probe::Answers {
             mark::hit("probe-failed");
-            self.note_leaf_event(topology, suspect, LeafEventKind::ProbeFailure);
+            self.note_leaf_event(topology, leaf, LeafEventKind::ProbeFailure);
         }
         let watch = self.leaf_watch.lock();
         let watched = watch.leaves.get(&suspect.guid);
@@ -412,15 +444,25 @@ impl Pool {
         }
     }
 
-    fn note_leaf_event(&self, topology: &Topology, suspect: &Suspect, kind: LeafEventKind) {
-        let event = LeafEvent {
-            kind,
-            leaf: suspect.guid,
-            path: suspect.path.clone(),
-            condition: topology.condition(suspect.leaf),
-            time_ns: self.env.clock.wall_ns(),
-        };
-        self.leaf_watch.lock().note(event);
+    /// Makes an event of each error that the leaf remembers. The last one says how many others there were.
+    fn note_errors(&self, topology: &Topology, suspect: &Suspect) {
+        let counters = topology.counters.get(suspect.leaf.0 as usize);
+        let errors = counters.map_or(vec![], |counters| counters.take_errors());
+        let all = suspect.new.io.saturating_add(suspect.new.checksum);
+        let others = all.saturating_sub(errors.len() as u64);
+        let last = errors.len().saturating_sub(1);
+        for (number, error) in errors.into_iter().enumerate() {
+            let others = if number == last { others } else { 0 };
+            let kind = LeafEventKind::Error(error, others);
+            self.note_leaf_event(topology, suspect.leaf, kind);
+        }
+    }
+
+    fn note_leaf_event(&self, topology: &Topology, leaf: LeafId, kind: LeafEventKind) {
+        let time_ns = self.env.clock.wall_ns();
+        if let Some(event) = leaf_event(topology, leaf, kind, time_ns) {
+            self.leaf_watch.lock().note(event);
+        }
     }
 
     fn note_state_changes(&self, topology: &Topology) {
@@ -433,13 +475,8 @@ impl Pool {
             let watched = watch.leaves.entry(node.config.guid).or_default();
             if std::mem::replace(&mut watched.condition, condition) != condition {
                 has_changes = true;
-                watch.note(LeafEvent {
-                    kind: LeafEventKind::StateChange,
-                    leaf: node.config.guid,
-                    path: node.config.path.clone(),
-                    condition,
-                    time_ns,
-                });
+                let event = leaf_event(topology, leaf, LeafEventKind::StateChange, time_ns);
+                event.into_iter().for_each(|event| watch.note(event));
             }
         }
         drop(watch);
@@ -447,6 +484,26 @@ impl Pool {
             self.state.write().assembly = None;
         }
     }
+}
+
+/// An event of a leaf as it is now.
+fn leaf_event(
+    topology: &Topology,
+    leaf: LeafId,
+    kind: LeafEventKind,
+    time_ns: u64,
+) -> Option<LeafEvent> {
+    let node = topology.tree.leaf(leaf)?;
+    let parent = node.parent.and_then(|parent| topology.tree.node(parent))?;
+    Some(LeafEvent {
+        kind,
+        leaf: node.config.guid,
+        config: node.config.clone(),
+        parent: parent.config.clone(),
+        condition: topology.condition(leaf),
+        stats: topology.leaf_stats(leaf),
+        time_ns,
+    })
 }
 
 /// Reads the boot environment blocks of labels 1 to 3 and writes them back unchanged and durably.

@@ -220,7 +220,7 @@ impl CopyPass<'_> {
                 Step::Done(resolved) => break resolved.data,
                 Step::Failed(_) if has_no_answer => return Err(Copied::NoAnswer),
                 Step::Failed(_) => {
-                    mark::hit("copy-read-failed");
+                    mark::hit("copy-not-computed");
                     return Err(Copied::Unreadable);
                 }
             }
@@ -255,11 +255,7 @@ impl CopyPass<'_> {
                     used.insert(topology.leaf_guid(read.leaf));
                 }
                 Err(LeafFault::Absent) => {}
-                Err(_) => {
-                    if let Some(counters) = topology.counters.get(read.leaf.0 as usize) {
-                        counters.count_read_error();
-                    }
-                }
+                Err(_) => topology.count_failed_read(read),
             }
         }
         self.done.lock().used.append(&mut used);

@@ -272,7 +272,7 @@ fn write_parts(
         for request in run {
             let length = request.bytes.len() as u64;
             let has_failed = request.outcome.is_err();
-            counters.count_writes(1, length, u64::from(has_failed));
+            counters.count_write(request.offset_bytes, length, has_failed);
             if !has_failed {
                 counters.count_repair(length);
             }

@@ -5,6 +5,7 @@ use super::workers::{Running, Workers};
 use crate::copy_locks::WritePlace;
 use crate::io_stats::IoClass;
 use crate::io_watch::QueuedWrites;
+use crate::request_errors::{RequestError, RequestErrorKind};
 use crate::requests::Pending;
 use crate::topology::Topology;
 use crate::unflushed::{Content, Ended};
@@ -383,15 +384,21 @@ fn write_leaf(
         Durability::AtOnce => begun.end_durable(has_failed),
     };
     if let Err(error) = ended {
-        counters.count_writes(runs, bytes, 0);
+        counters.count_writes(runs, bytes);
         return fail_all(&error.to_string());
     }
-    let failed = parts.iter().zip(outcomes);
-    let failed =
-        failed.filter_map(|(part, failure)| Some((part.extent, part.write?, leaf, failure?)));
-    let failed: Vec<FailedPart> = failed.collect();
-    counters.count_writes(runs, bytes, failed.len() as u64);
-    failed
+    counters.count_writes(runs, bytes);
+    let failed = parts.iter().zip(outcomes).filter_map(|(part, failure)| {
+        let (write, failure) = (part.write?, failure?);
+        counters.count_error(RequestError {
+            kind: RequestErrorKind::Write,
+            offset_bytes: part.offset_bytes,
+            length_bytes: part.length_bytes,
+            address: None,
+        });
+        Some((part.extent, write, leaf, failure))
+    });
+    failed.collect()
 }
 
 impl Part {

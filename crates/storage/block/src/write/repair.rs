@@ -151,7 +151,7 @@ fn write_over(topology: &Topology, leaf: LeafId, offset_bytes: u64, bytes: &[u8]
         };
         let outcome = time_write(&clock, &counters, IoClass::AsyncWrite, length, write);
         let has_failed = outcome.is_err();
-        counters.count_writes(1, length, u64::from(has_failed));
+        counters.count_write(offset_bytes, length, has_failed);
         let written = (!has_failed).then(|| Ended {
             range,
             txg: Some(birth),

@@ -208,6 +208,7 @@ fn on_draid_nothing_is_copied_from_too_few_columns() {
         .write(VDEV_DATA_START_BYTES, &[0; 8192])
         .unwrap();
     assert!(!has_parity(&pool));
+    let _mark = mark::expect("copy-not-computed");
     pool.devices[0].fails_reads.store(true, Ordering::SeqCst);
     assert_eq!(copy_first(&pool, target), Copied::Unreadable);
     pool.devices[0].fails_reads.store(false, Ordering::SeqCst);

@@ -147,8 +147,7 @@ impl DraidGeometry {
         Some(pieces)
     }
 
-    /// Where on their children the columns of a range of the vdev lie, whichever children that are, in bytes not counting
-    /// labels. `None` for inconsistent arguments and on overflow.
+    /// The places on their children of all columns of a range of the vdev, in bytes not counting labels. `None` for inconsistent arguments and on overflow.
     #[must_use]
     pub fn leaf_ranges(&self, range: &Range<u64>, ashift: Ashift) -> Option<Vec<Range<u64>>> {
         let mut ranges = vec![];
