@@ -8,6 +8,14 @@ const MIRROR_SIDES_MAX: u64 = 4;
 const RAIDZ_DISKS_MAX: u64 = 16;
 /// Disks that are left over and become hot spares, at most.
 const SPARES_MAX: u64 = 3;
+/// With fewer disks, a dRAID has no advantage over RAID-Z.
+const DRAID_DISKS_MIN: u64 = 8;
+/// The most children of a dRAID.
+const DRAID_DISKS_MAX: u64 = 255;
+/// Data columns of a dRAID group that are planned. The first is what `zpool create` takes.
+const DRAID_DATA: [u64; 2] = [8, 4];
+/// Distributed spares that are planned.
+const DRAID_SPARES: [u64; 2] = [1, 2];
 
 /// The layout of each top-level vdev.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +34,17 @@ pub enum VdevLayout {
         /// 1 to 3.
         parity: u64,
     },
+    /// dRAID.
+    Draid {
+        /// Disks in each vdev.
+        disks: u64,
+        /// 1 to 3.
+        parity: u64,
+        /// Data columns of a group.
+        data: u64,
+        /// Distributed spares, each with the space of a disk.
+        spares: u64,
+    },
 }
 
 impl VdevLayout {
@@ -35,7 +54,16 @@ impl VdevLayout {
         match self {
             Self::Stripe => 1,
             Self::Mirror { sides } => sides,
-            Self::Raidz { disks, .. } => disks,
+            Self::Raidz { disks, .. } | Self::Draid { disks, .. } => disks,
+        }
+    }
+
+    /// Distributed spares of each vdev.
+    #[must_use]
+    pub fn distributed_spares(self) -> u64 {
+        match self {
+            Self::Draid { spares, .. } => spares,
+            _ => 0,
         }
     }
 
@@ -45,38 +73,64 @@ impl VdevLayout {
         match self {
             Self::Stripe => 0,
             Self::Mirror { sides } => sides.saturating_sub(1),
-            Self::Raidz { parity, .. } => parity,
+            Self::Raidz { parity, .. } | Self::Draid { parity, .. } => parity,
         }
     }
 
-    /// Disks that hold different data.
+    /// How many disks' worth of different data each vdev holds.
     #[must_use]
-    pub fn data_disks(self) -> u64 {
-        self.disks().saturating_sub(self.parity()).max(1)
+    pub fn data_disks(self) -> f64 {
+        let disks = self.disks().saturating_sub(self.distributed_spares()) as f64;
+        match self {
+            Self::Draid { parity, data, .. } => disks * data as f64 / (data + parity) as f64,
+            _ => (disks - self.parity() as f64).max(1.0),
+        }
     }
 
-    /// Disks that a rebuild reads, each as much as the failed disk held.
-    pub(crate) fn rebuild_sources(self) -> u64 {
+    /// Disks that a rebuild reads, each as much as the failed disk held. On dRAID this is spread over all disks.
+    pub(crate) fn rebuild_sources(self) -> f64 {
         match self {
-            Self::Stripe => 0,
-            Self::Mirror { .. } => 1,
+            Self::Stripe => 0.0,
+            Self::Mirror { .. } => 1.0,
             Self::Raidz { .. } => self.data_disks(),
+            Self::Draid { data, .. } => data as f64,
+        }
+    }
+
+    /// How many times as fast as one disk is written a rebuild can be. With a distributed spare all disks that are left read
+    /// and write; otherwise the new disk is the limit.
+    pub(crate) fn rebuild_writers(self) -> f64 {
+        match self {
+            Self::Draid {
+                disks,
+                data,
+                spares: 1..,
+                ..
+            } => disks.saturating_sub(1) as f64 / (data + 1) as f64,
+            _ => 1.0,
         }
     }
 
     /// Disks that give one reader of a long file different parts.
-    pub(crate) fn stream_readers(self) -> u64 {
+    pub(crate) fn stream_readers(self) -> f64 {
         match self {
-            Self::Mirror { sides } => sides,
+            Self::Mirror { sides } => sides as f64,
             _ => self.data_disks(),
         }
     }
 
-    /// Disks that serve small reads independently of each other.
-    pub(crate) fn random_readers(self) -> u64 {
+    /// How many small reads are served at the same time.
+    pub(crate) fn random_readers(self) -> f64 {
         match self {
-            Self::Mirror { sides } => sides,
-            Self::Stripe | Self::Raidz { .. } => 1,
+            Self::Mirror { sides } => sides as f64,
+            Self::Stripe | Self::Raidz { .. } => 1.0,
+            // Each reads the data columns of one group.
+            Self::Draid {
+                disks,
+                parity,
+                data,
+                spares,
+            } => disks.saturating_sub(spares) as f64 / (data + parity) as f64,
         }
     }
 
@@ -88,7 +142,7 @@ impl VdevLayout {
             Self::Mirror { .. } => {
                 "by one more mirror, or when all sides are replaced by larger disks"
             }
-            Self::Raidz { .. } => {
+            Self::Raidz { .. } | Self::Draid { .. } => {
                 "by one more vdev, or when all its disks are replaced by larger ones"
             }
         }
@@ -101,6 +155,12 @@ impl fmt::Display for VdevLayout {
             Self::Stripe => f.write_str("stripe"),
             Self::Mirror { sides } => write!(f, "mirror of {sides}"),
             Self::Raidz { disks, parity } => write!(f, "raidz{parity} of {disks}"),
+            Self::Draid {
+                disks,
+                parity,
+                data,
+                spares,
+            } => write!(f, "draid{parity}:{data}d:{disks}c:{spares}s"),
         }
     }
 }
@@ -158,6 +218,23 @@ impl Layout {
                 add(VdevLayout::Raidz { disks, parity });
             }
         }
+        let vdevs = disks.div_ceil(DRAID_DISKS_MAX).max(1);
+        let disks = disks / vdevs;
+        for parity in (1..=3).filter(|_| disks >= DRAID_DISKS_MIN) {
+            for spares in DRAID_SPARES {
+                let room = disks.saturating_sub(parity + spares);
+                let mut widths = DRAID_DATA.map(|data| data.min(room)).to_vec();
+                widths.dedup();
+                for data in widths {
+                    add(VdevLayout::Draid {
+                        disks,
+                        parity,
+                        data,
+                        spares,
+                    });
+                }
+            }
+        }
         all
     }
 
@@ -177,6 +254,7 @@ impl Layout {
                 VdevLayout::Stripe => {}
                 VdevLayout::Mirror { .. } => words.push("mirror".into()),
                 VdevLayout::Raidz { parity, .. } => words.push(format!("raidz{parity}")),
+                VdevLayout::Draid { .. } => words.push(self.kind.to_string()),
             }
             disks(self.kind.disks(), &mut words);
         }

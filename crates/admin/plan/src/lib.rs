@@ -1,8 +1,7 @@
 //! Layer `admin`: compares the layouts that a number of equal disks can have.
 //!
 //! Space is exact: it is computed as a new pool computes it. Chances and speeds are estimates from the rates that the
-//! caller gives: disks fail independently of each other, and a failed one is replaced and rebuilt. dRAID is missing,
-//! because no pool with it can be created here.
+//! caller gives: disks fail independently of each other, and a failed one is replaced and rebuilt.
 #![forbid(unsafe_code)]
 
 mod layout;
@@ -154,19 +153,20 @@ impl Plan {
         let space = Space::of(layout, ask.disk_bytes, ask.ashift)?;
         let full = ask.fill * space.usable_bytes as f64;
         let vdevs = layout.vdevs as f64;
-        let data = layout.kind.data_disks() as f64;
+        let data = layout.kind.data_disks();
         // What a failed disk held.
         let held = full / vdevs / data;
-        let rebuild_hours = held / ask.rebuild_bytes_per_s / 3600.0;
-        let rebuild_read_bytes = held * layout.kind.rebuild_sources() as f64;
+        let rebuild_speed = ask.rebuild_bytes_per_s * layout.kind.rebuild_writers();
+        let rebuild_hours = held / rebuild_speed / 3600.0;
+        let rebuild_read_bytes = held * layout.kind.rebuild_sources();
         let (stream, random) = (ask.disk_bytes_per_s, ask.disk_reads_per_s);
         Some(Self {
             layout,
             space,
             risk: Risk::of(layout, rebuild_hours, rebuild_read_bytes, ask),
-            read_bytes_per_s: vdevs * stream * layout.kind.stream_readers() as f64,
+            read_bytes_per_s: vdevs * stream * layout.kind.stream_readers(),
             write_bytes_per_s: vdevs * stream * data,
-            reads_per_s: vdevs * random * layout.kind.random_readers() as f64,
+            reads_per_s: vdevs * random * layout.kind.random_readers(),
             rebuild_read_bytes: rebuild_read_bytes as u64,
             rebuild_hours,
         })

@@ -103,7 +103,7 @@ impl VdevRates {
         let (width, parity) = (layout.kind.disks(), layout.kind.parity());
         // Failures of one disk in an hour.
         let failures = -(1.0 - ask.yearly_failure).ln() / YEAR_HOURS;
-        let wait = match layout.spares {
+        let wait = match layout.spares + layout.kind.distributed_spares() {
             0 => ask.replace_hours,
             _ => 0.0,
         };

@@ -5,7 +5,7 @@ use millpond_alloc::{
     AllocationClass, PoolUsage, SlopShare, VdevUsage, deflate_ratio, embedded_log_metaslab,
 };
 use millpond_ondisk::{Guid, LeafLayout, Txg, VdevId};
-use millpond_vdev::{Reflow, VdevConfig, VdevTree, VdevType, metaslab_shift_for};
+use millpond_vdev::{DraidGeometry, Reflow, VdevConfig, VdevTree, VdevType, metaslab_shift_for};
 
 /// The size of a block from which the usable share of a vdev is computed, in bytes.
 const RATIO_BLOCK_BYTES: u64 = 128 << 10;
@@ -34,24 +34,27 @@ impl Space {
         let asize = match kind {
             VdevLayout::Stripe | VdevLayout::Mirror { .. } => leaf.asize_bytes(),
             VdevLayout::Raidz { disks, .. } => leaf.asize_bytes().checked_mul(disks)?,
+            VdevLayout::Draid { .. } => {
+                geometry_of(kind)?.asize_from_children(leaf.asize_bytes())?
+            }
         };
         let shift = metaslab_shift_for(asize);
-        let metaslabs = asize >> shift;
-        let space_bytes = metaslabs << shift;
         let tree = VdevTree::new(
             VdevConfig::root(Guid(1), vec![top(kind, asize, shift, ashift)]),
             Reflow::default(),
         )
         .ok()?;
-        let block_asize = tree.asize(VdevId(0), RATIO_BLOCK_BYTES, Txg(1))?;
-        let unused = vec![0; usize::try_from(metaslabs).ok()?];
-        let embedded_log = embedded_log_metaslab(&unused).map_or(0, |_| 1 << shift);
+        let vdev = VdevId(0);
+        let block_asize = tree.asize(vdev, RATIO_BLOCK_BYTES, Txg(1))?;
+        let unused = vec![0; usize::try_from(tree.metaslab_count(vdev)).ok()?];
+        let log_bytes = |index: usize| Some(tree.metaslab_range(vdev, index as u64)?.1);
+        let embedded_log = embedded_log_metaslab(&unused).and_then(log_bytes);
         let vdev = VdevUsage {
             class: AllocationClass::Normal,
-            space_bytes,
+            space_bytes: tree.space(vdev),
             allocated_bytes: 0,
             deflate_ratio: deflate_ratio(block_asize),
-            embedded_log_bytes: embedded_log,
+            embedded_log_bytes: embedded_log.unwrap_or(0),
             is_non_allocating: false,
         };
         let usage = PoolUsage {
@@ -72,6 +75,21 @@ impl Space {
     }
 }
 
+/// The groups of a dRAID, as `zpool create` makes them.
+fn geometry_of(kind: VdevLayout) -> Option<DraidGeometry> {
+    let VdevLayout::Draid {
+        disks,
+        parity,
+        data,
+        spares,
+    } = kind
+    else {
+        return None;
+    };
+    let disks = usize::try_from(disks).ok()?;
+    DraidGeometry::with_fewest_groups(disks, parity, data, spares).ok()
+}
+
 /// The configuration of a top-level vdev.
 fn top(kind: VdevLayout, asize: u64, shift: u32, ashift: u64) -> VdevConfig {
     let leaf = |number: u64| VdevConfig::new(VdevType::File, Guid(100 + number));
@@ -87,6 +105,18 @@ fn top(kind: VdevLayout, asize: u64, shift: u32, ashift: u64) -> VdevConfig {
             nparity: Some(parity),
             ..VdevConfig::new(VdevType::Raidz, Guid(2))
         },
+        VdevLayout::Draid { .. } => {
+            let geometry = geometry_of(kind);
+            let number = |of: fn(&DraidGeometry) -> u64| geometry.as_ref().map(of);
+            VdevConfig {
+                children: children(),
+                nparity: number(DraidGeometry::parity),
+                draid_ndata: number(DraidGeometry::data),
+                draid_nspares: number(DraidGeometry::spares),
+                draid_ngroups: number(DraidGeometry::groups),
+                ..VdevConfig::new(VdevType::Draid, Guid(2))
+            }
+        }
     };
     (top.id, top.ashift) = (Some(0), ashift);
     (top.asize_bytes, top.metaslab_shift) = (asize, u64::from(shift));

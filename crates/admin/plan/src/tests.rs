@@ -96,6 +96,36 @@ fn more_parity_is_safer_and_smaller() {
     assert!(two.space.usable_bytes > three.space.usable_bytes);
 }
 
+/// With a distributed spare, all disks take part in a rebuild, and none has to be brought first.
+#[test]
+fn draid_is_rebuilt_sooner_and_lost_less_often() {
+    let ask = Assumptions::hard_disks(24, 12 << 40);
+    let draid = |spares| Layout {
+        kind: VdevLayout::Draid {
+            disks: 24,
+            parity: 2,
+            data: 8,
+            spares,
+        },
+        vdevs: 1,
+        spares: 0,
+    };
+    let (with, without) = (plan(draid(1), &ask), plan(draid(0), &ask));
+    assert_eq!(draid(1).to_string(), "draid2:8d:24c:1s");
+    // 23 disks read eight times and write once what the failed one held.
+    let held =
+        |plan: &Plan, disks: f64| ask.fill * plan.space.usable_bytes as f64 / (disks * 8.0 / 10.0);
+    let hours = held(&with, 23.0) * 9.0 / 23.0 / ask.rebuild_bytes_per_s / 3600.0;
+    assert!(is_near(with.rebuild_hours, hours), "{with:?}");
+    let hours = held(&without, 24.0) / ask.rebuild_bytes_per_s / 3600.0;
+    assert!(is_near(without.rebuild_hours, hours), "{without:?}");
+    assert!(with.risk.yearly_loss * 4.0 < without.risk.yearly_loss);
+    assert!(with.space.usable_bytes < without.space.usable_bytes);
+    // Any three disks have a group in common.
+    assert_eq!(with.risk.lost_with[..3], [0.0, 0.0, 1.0]);
+    assert!(is_near(with.reads_per_s, 150.0 * 2.3));
+}
+
 #[test]
 fn every_layout_uses_all_disks_and_the_goal_orders_them() {
     for disks in 1..60 {
