@@ -50,6 +50,7 @@ mod split;
 mod states;
 mod sweep;
 mod trim;
+mod unchanged;
 mod upgraded;
 mod views;
 mod write_back;

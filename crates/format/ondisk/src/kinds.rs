@@ -85,6 +85,12 @@ impl ChecksumKind {
             Self::Sha256 | Self::Sha512 | Self::Skein | Self::Blake3
         )
     }
+    /// Whether blocks with equal checksums are equal. Edonr is only because of the pool's salt, which a forger of blocks does
+    /// not know.
+    #[must_use]
+    pub fn identifies_content(self) -> bool {
+        self.is_dedup_strong() || self == Self::Edonr
+    }
     /// Keyed with the pool's checksum salt.
     #[must_use]
     pub fn is_salted(self) -> bool {

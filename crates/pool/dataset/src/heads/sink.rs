@@ -162,7 +162,7 @@ impl BlockSink for DatasetSink<'_> {
                 if is_clone {
                     self.ctx.add_reference(&written.pointer);
                 }
-                if !written.is_rewritten() {
+                if !written.keeps_space() {
                     let space = self.ctx.space_of(&written.pointer);
                     self.state
                         .lock()

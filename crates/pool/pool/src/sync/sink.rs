@@ -189,7 +189,7 @@ impl BlockSink for MosSink<'_> {
             .zip(previous)
             .map(|(outcome, previous)| {
                 let written = outcome?;
-                if !written.is_rewritten() {
+                if !written.keeps_space() {
                     born += self.ctx.space_of(&written.pointer);
                     if let Err(error) = self.kill(&previous) {
                         self.failure.lock().get_or_insert(error);

@@ -99,6 +99,9 @@ pub enum WrittenForm {
     },
     /// Already stored: the pointer refers to a block of a dedup table, which has counted the reference.
     Shared,
+    /// Not again: the previous pointer refers to a block with the same content, and stays. Neither a birth nor a death is
+    /// accounted.
+    Unchanged,
     /// In the space of the previous pointer, which is therefore dead and must not be freed: neither a birth
     /// nor a death is accounted.
     Rewritten,
@@ -109,16 +112,16 @@ pub enum WrittenForm {
 pub struct WrittenBlock {
     /// The block's new pointer.
     pub pointer: BlockPointer,
-    /// How the block was stored. In every form but [`WrittenForm::Rewritten`] the caller has to kill the
-    /// previous pointer.
+    /// How the block was stored. In every form but [`WrittenForm::Rewritten`] and [`WrittenForm::Unchanged`] the caller
+    /// has to kill the previous pointer.
     pub form: WrittenForm,
 }
 
 impl WrittenBlock {
-    /// Whether the block reuses the space of the previous pointer.
+    /// Whether the block has the space of the previous pointer, so that neither a birth nor a death is accounted.
     #[must_use]
-    pub fn is_rewritten(&self) -> bool {
-        self.form == WrittenForm::Rewritten
+    pub fn keeps_space(&self) -> bool {
+        matches!(self.form, WrittenForm::Rewritten | WrittenForm::Unchanged)
     }
 }
 

@@ -14,6 +14,7 @@ mod protect;
 mod repair;
 mod rewrite;
 mod share;
+mod unchanged;
 mod workers;
 
 pub use allocate::{Allocate, NoSpace, SpaceRequest};
@@ -230,6 +231,11 @@ impl Run<'_> {
         let blocks = prepared
             .into_iter()
             .map(|(job, prepared)| match prepared {
+                Ok(Prepared::Stored(stored)) if self.is_unchanged(&job, &stored) => {
+                    mark::hit("write-without-change");
+                    let (pointer, form) = (job.previous, WrittenForm::Unchanged);
+                    BlockProgress::Over(Ok(WrittenBlock { pointer, form }))
+                }
                 Ok(Prepared::Stored(stored)) => {
                     let found = match self.is_looked_up(&job) {
                         true => found.next().unwrap_or(FoundBlock::Unshared),

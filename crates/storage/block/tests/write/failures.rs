@@ -107,7 +107,7 @@ fn a_failed_rewrite_allocates_new_space() {
         may_rewrite: true,
         ..raw(2)
     });
-    assert!(!second.is_rewritten());
+    assert!(!second.keeps_space());
     assert_eq!(pool.read(&second.pointer), noise(2, 4096));
     // The caller still has to kill the old pointer.
     assert_eq!(pool.arena.live_bytes(), 8192);

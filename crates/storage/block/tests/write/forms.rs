@@ -227,7 +227,7 @@ fn a_block_of_this_txg_is_rewritten_in_place_if_it_fits() {
     assert_eq!(first.form, WrittenForm::Contiguous);
     let live = pool.arena.live_bytes();
     let second = of(2, first.pointer, true);
-    assert!(second.is_rewritten());
+    assert!(second.keeps_space());
     assert_eq!(pool.arena.live_bytes(), live);
     assert_eq!(second.pointer.words[..6], first.pointer.words[..6]);
     assert_ne!(
@@ -235,26 +235,26 @@ fn a_block_of_this_txg_is_rewritten_in_place_if_it_fits() {
         first.pointer.checksum_words()
     );
     assert_eq!(pool.read(&second.pointer), noise(2, 4096));
-    assert!(!of(3, second.pointer, false).is_rewritten());
+    assert!(!of(3, second.pointer, false).keeps_space());
     let mut older = second.pointer;
     older.words[10] -= 1;
-    assert!(!of(3, older, true).is_rewritten());
+    assert!(!of(3, older, true).keeps_space());
     let mut remapped = second.pointer;
     remapped.words[9] = Txg(90).0;
-    assert!(!of(3, remapped, true).is_rewritten());
+    assert!(!of(3, remapped, true).keeps_space());
     let other_size = BlockWrite {
         previous: second.pointer,
         may_rewrite: true,
         ..job(noise(4, 8192))
     };
-    assert!(!pool.write_one(other_size).is_rewritten());
+    assert!(!pool.write_one(other_size).keeps_space());
     let more_copies = BlockWrite {
         previous: second.pointer,
         may_rewrite: true,
         copies: 2,
         ..job(noise(4, 4096))
     };
-    assert!(!pool.write_one(more_copies).is_rewritten());
+    assert!(!pool.write_one(more_copies).keeps_space());
     assert_eq!(pool.read(&second.pointer), noise(2, 4096));
 }
 

@@ -175,7 +175,7 @@ fn a_gang_block_is_rewritten_in_place() {
                 ..raw(6, length, copies)
             };
             let written = pool.write_one(again.clone());
-            assert!(written.is_rewritten());
+            assert!(written.keeps_space());
             assert_eq!(
                 pool.store.extents(&written.pointer, address()).unwrap(),
                 places
@@ -198,13 +198,13 @@ fn a_gang_block_of_another_size_or_txg_is_not_rewritten() {
         may_rewrite: true,
         ..raw(6, length, copies)
     };
-    assert!(!pool.write_one(again(8192, 1)).is_rewritten());
+    assert!(!pool.write_one(again(8192, 1)).keeps_space());
     // With two copies the pieces would need addresses that they do not have.
-    assert!(!pool.write_one(again(4096, 2)).is_rewritten());
+    assert!(!pool.write_one(again(4096, 2)).keeps_space());
     // An earlier state refers to it.
     let mut older = again(4096, 1);
     older.previous.words[10] -= 1;
-    assert!(!pool.write_one(older).is_rewritten());
+    assert!(!pool.write_one(older).keeps_space());
 }
 
 proptest! {

@@ -112,7 +112,7 @@ fn old_bytes_never_overwrite_new_ones() {
         may_rewrite: true,
         ..raw(2)
     });
-    assert!(second.is_rewritten());
+    assert!(second.keeps_space());
     // Labels that end within one write cover half of it, and labels that begin within another one cover
     // half of that.
     let label = labels(&pool, 0);
