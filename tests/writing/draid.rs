@@ -348,3 +348,25 @@ fn a_distributed_spare_survives_every_crash() {
     };
     cut_everywhere("spare, draid", SMALL, |_, _| (), begin, end);
 }
+
+/// A child that holds nothing misses nothing while it is away. Its spare goes all the same when it is back.
+#[test]
+fn a_spare_steps_back_from_a_child_that_missed_nothing() {
+    let world = World::without_journal(178);
+    let pool = sim::create(&world, &[TWO], 128);
+    pool.sync().unwrap();
+    let stored = |disk: &usize| world.disks()[*disk].content().pages().count();
+    let empty = (0..TWO.1).min_by_key(stored).unwrap();
+    world.disks()[empty].set_absent(true);
+    fail(&pool, empty);
+    assert_eq!(pool.inner().step_in_spares(0).unwrap(), 1);
+    is_complete(&pool);
+    back(&world, &pool, empty);
+    pool.inner().clear_leaves(None);
+    pool.sync().unwrap();
+    assert!(pool.inner().start_resilver().unwrap());
+    complete(&pool);
+    assert!(kinds(&tops(&pool)[0]).iter().all(|kind| kind.is_device()));
+    pool.export().unwrap();
+    judge(&world, "a spare that stepped back from an empty child");
+}

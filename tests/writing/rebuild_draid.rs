@@ -278,7 +278,7 @@ fn replacing_a_child_survives_every_crash() {
     cut_everywhere(
         "replace -s, draid",
         SMALL,
-        (each_missing, 6),
+        (each_missing, 12),
         &|world, pool| {
             let disk = world.disks().last().cloned().unwrap();
             let old = of_disk(pool, fullest(world)[0]);
@@ -292,7 +292,7 @@ fn filling_a_spare_survives_every_crash() {
     cut_everywhere(
         "spare -s, draid",
         SMALL,
-        (each_missing, 6),
+        (each_missing, 12),
         &|world, pool| {
             use_spare(pool, of_disk(pool, fullest(world)[0]), "draid1-0-0");
         },

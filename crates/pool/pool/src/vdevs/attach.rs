@@ -260,10 +260,17 @@ impl SyncContext<'_> {
             devices: built.devices,
             ..Added::default()
         };
+        let is_out = !pool.leaves_in_use().contains(&old);
         pool.put_tree(root, &added, |missed| {
             let mut lacks = DirtyTimeLog::default();
             lacks.add(FIRST_TXG..txg.0.saturating_add(TXGS_UNDER_WAY));
             missed.insert(guid, lacks);
+            // A leaf of a dRAID may be away without missing anything. When it is back, a resilver must see that it is
+            // complete, so that its spare goes.
+            if kind == AttachKind::Spare && is_out {
+                let missed: &mut DirtyTimeLog = missed.entry(old).or_default();
+                missed.add(txg.0..txg.0.saturating_add(1));
+            }
         })?;
         self.mark_config_dirty();
         let text = attach_text(kind, newcomer.path(), old_path);
