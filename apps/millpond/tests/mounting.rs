@@ -208,3 +208,45 @@ fn a_user_who_can_have_no_daemon_sees_no_pools() {
     let reason = "/closed/own: Permission denied; set MILLPOND_DIR to a folder of yours";
     assert!(message.contains(reason), "{message}");
 }
+
+/// Scripts name datasets by where they are mounted, and put `-d` and `-r` in any order.
+#[test]
+fn datasets_are_listed_by_path_depth_and_word() {
+    let Some(stage) = Stage::new() else { return };
+    stage.done("zpool create -m HERE/tank tank HERE/disk");
+    stage.done("zfs create tank/a; zfs create tank/a/b; zfs snapshot -r tank@s; zfs bookmark tank@s tank#m");
+    let listed = |options: &str| {
+        let text = stage.done(&format!("zfs list -H -o name {options}"));
+        text.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(listed("HERE/tank/a"), ["tank/a"]);
+    assert_eq!(listed("-r HERE/tank/a"), ["tank/a", "tank/a/b"]);
+    let refused = stage.refused("zfs list /proc");
+    assert!(refused.ends_with("not a ZFS filesystem\n"), "{refused}");
+    let refused = stage.refused("zfs list HERE/nothing");
+    assert!(
+        refused.ends_with("No such file or directory\n"),
+        "{refused}"
+    );
+    for options in ["-d 1 -r tank", "-r -d 1 tank"] {
+        assert_eq!(listed(options), ["tank", "tank/a"], "{options}");
+    }
+    // Without a depth it has its own snapshots, with depth 0 none.
+    assert_eq!(listed("-t snapshot tank"), ["tank@s"]);
+    assert!(listed("-d 0 -t snapshot tank").is_empty());
+    // Words are sorted as words: fletcher2, off, on.
+    stage.done("zfs set checksum=fletcher2 tank/a/b; zfs set checksum=off tank/a");
+    let sorted = ["tank/a/b", "tank/a", "tank"];
+    assert_eq!(listed("-r -s checksum tank"), sorted);
+    let bookmark = stage.done("zfs get -r -H -o name creation 'tank#m'");
+    assert_eq!(bookmark, "tank#m\n");
+    let ancestors = stage.done("zfs create -nP -p tank/c");
+    assert_eq!(ancestors, "create_ancestors\ttank/c\ncreate\ttank/c\n");
+    stage.done("zpool reguid -g -1 tank");
+    assert_eq!(
+        stage.done("zpool get -Ho value guid tank").trim(),
+        u64::MAX.to_string()
+    );
+    let refused = stage.refused("zpool set 'a:B,c=1' tank");
+    assert!(refused.contains("invalid property 'a:B,c'"), "{refused}");
+}

@@ -3,6 +3,7 @@
 use super::assign::owner_number;
 use super::names;
 use super::order::{SortKey, compare};
+use super::paths;
 use crate::session::{Failure, Session};
 use millpond_control::properties::{DatasetKind, Kinds, PropertyName, by_name};
 use millpond_control::{ControlError, DatasetInfo, DatasetQuery, Service, Wanted};
@@ -15,6 +16,8 @@ pub struct Request<'a> {
     pub operands: &'a [String],
     /// Number of levels below each operand.
     pub depth: u32,
+    /// Whether the depth was given. Otherwise a list of snapshots of a dataset has its own ones.
+    pub is_depth_given: bool,
     /// The kinds to show.
     pub kinds: Kinds,
     /// Further kinds that an operand may name.
@@ -103,6 +106,18 @@ fn collect_as(session: &mut Session, request: &Request) -> Result<Found, Failure
         }
     }
     for operand in request.operands {
+        let named = match paths::is_path(operand) {
+            true => paths::dataset_at(operand),
+            false => Ok(operand.clone()),
+        };
+        let operand = match named {
+            Ok(name) => &name.clone(),
+            Err(reason) => {
+                writeln!(session.err, "cannot open '{operand}': {reason}")?;
+                found.has_failed = true;
+                continue;
+            }
+        };
         if let Err(reason) = gather_operand(session, operand, request, &mut found.datasets)? {
             writeln!(session.err, "cannot open '{operand}': {reason}")?;
             found.has_failed = true;
@@ -141,7 +156,7 @@ fn gather_operand(
     }
     let is_plain = !operand.contains(['@', '#']);
     let only_leaves = !named.iter().any(|kind| request.kinds.contains(*kind));
-    let depth = if is_plain && only_leaves {
+    let depth = if is_plain && only_leaves && !request.is_depth_given {
         request.depth.max(1)
     } else {
         request.depth

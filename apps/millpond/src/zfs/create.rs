@@ -90,7 +90,8 @@ pub fn create(session: &mut Session, parsed: &Parsed) -> Ending {
     } else {
         shown = pairs;
     }
-    tell(session, parsed, name, !changes.is_empty(), &shown)?;
+    // With `-p` also if none is missing, as OpenZFS does.
+    tell(session, parsed, name, parsed.has("p"), &shown)?;
     let parent = name.rsplit_once('/').map(|(parent, _)| parent);
     let key = of_new_dataset(session, parent, &given, parsed.has("n"));
     let key = key.map_err(|reason| refuse(&reason))?;

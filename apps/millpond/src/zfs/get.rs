@@ -20,8 +20,13 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
         &Request {
             operands: &parsed.operands[1..],
             depth: ask.depth,
+            is_depth_given: parsed.has("d"),
             kinds: ask.kinds,
-            also_named: Kinds::NONE,
+            // A bookmark that is named is shown, with `-r` too.
+            also_named: match parsed.has("t") {
+                true => Kinds::NONE,
+                false => Kinds::only(&[DatasetKind::Bookmark]),
+            },
             heeds_listsnapshots: false,
             wanted: match &ask.names {
                 None => Wanted::All,
@@ -75,7 +80,8 @@ impl Args {
         for (option, value) in &parsed.options {
             let value = value.as_deref().unwrap_or_default();
             match option.as_str() {
-                "r" => ask.depth = DatasetQuery::WHOLE_TREE,
+                // `-d` says how deep, before it or after it.
+                "r" if !parsed.has("d") => ask.depth = DatasetQuery::WHOLE_TREE,
                 "d" => ask.depth = depth_named(value).map_err(Failure::Usage)?,
                 "o" => {
                     ask.columns = columns_named(value, &Column::OF_DATASETS)?;

@@ -21,6 +21,7 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
         &Request {
             operands: &parsed.operands,
             depth: ask.depth,
+            is_depth_given: ask.is_depth_given,
             kinds: ask.kinds,
             also_named: ask.also_named,
             heeds_listsnapshots: ask.heeds_listsnapshots,
@@ -52,6 +53,7 @@ struct Args {
     is_json: bool,
     style: Style,
     depth: u32,
+    is_depth_given: bool,
     kinds: Kinds,
     also_named: Kinds,
     heeds_listsnapshots: bool,
@@ -67,6 +69,7 @@ impl Args {
             is_json: parsed.has("j"),
             style: Style::default(),
             depth: default_depth(&parsed.operands),
+            is_depth_given: parsed.has("d"),
             kinds: default_kinds,
             also_named: Kinds::only(&[DatasetKind::Snapshot]),
             heeds_listsnapshots: true,
@@ -78,7 +81,8 @@ impl Args {
         for (option, value) in &parsed.options {
             let value = value.as_deref().unwrap_or_default();
             match option.as_str() {
-                "r" => ask.depth = DatasetQuery::WHOLE_TREE,
+                // `-d` says how deep, before it or after it.
+                "r" if !parsed.has("d") => ask.depth = DatasetQuery::WHOLE_TREE,
                 "d" => ask.depth = depth_named(value).map_err(Failure::Usage)?,
                 "o" => columns = Some(value.to_string()),
                 "t" => kinds = Some(kinds_named(value).map_err(Failure::Usage)?),

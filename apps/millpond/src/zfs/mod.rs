@@ -15,6 +15,7 @@ mod lookup;
 mod mount;
 mod names;
 mod order;
+mod paths;
 mod project;
 mod send;
 mod set;

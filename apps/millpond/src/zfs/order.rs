@@ -50,12 +50,19 @@ fn by_key(left: &DatasetInfo, right: &DatasetInfo, key: &SortKey) -> Ordering {
         };
     }
     let value = |info: &'_ DatasetInfo| info.property(name).and_then(|p| p.value.clone());
+    let named = |number: u64| match &key.property {
+        PropertyName::Native(native) => native.shape.word_of(number),
+        _ => None,
+    };
     let order = match (value(left), value(right)) {
         (None, None) => return Ordering::Equal,
         // Missing values come last in either direction.
         (None, Some(_)) => return Ordering::Greater,
         (Some(_), None) => return Ordering::Less,
-        (Some(Value::Number(a)), Some(Value::Number(b))) => a.cmp(&b),
+        (Some(Value::Number(a)), Some(Value::Number(b))) => match (named(a), named(b)) {
+            (Some(a), Some(b)) => a.cmp(b),
+            _ => a.cmp(&b),
+        },
         (Some(a), Some(b)) => word(&key.property, a).cmp(&word(&key.property, b)),
     };
     if key.is_descending {

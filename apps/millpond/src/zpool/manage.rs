@@ -104,6 +104,14 @@ pub fn sync(session: &mut Session, parsed: &Parsed) -> Ending {
     })
 }
 
+/// A guid in digits. One with a sign counts down from 2^64, as with OpenZFS.
+fn guid_of(text: &str) -> Option<u64> {
+    match text.strip_prefix('-') {
+        Some(digits) => digits.parse().ok().map(u64::wrapping_neg),
+        None => text.parse().ok(),
+    }
+}
+
 /// Changes the guid of a pool.
 pub fn reguid(session: &mut Session, parsed: &Parsed) -> Ending {
     let name = match parsed.operands.as_slice() {
@@ -112,8 +120,8 @@ pub fn reguid(session: &mut Session, parsed: &Parsed) -> Ending {
     };
     let guid = match parsed.value("g") {
         None => None,
-        Some(text) => match text.parse::<u64>() {
-            Ok(guid) if guid != 0 => Some(guid),
+        Some(text) => match guid_of(text) {
+            Some(guid) if guid != 0 => Some(guid),
             _ => return Err(Failure::Usage(format!("invalid GUID: {text}"))),
         },
     };

@@ -419,8 +419,8 @@ fn judge_again(
         return VdevState::CannotOpen;
     };
     match vdev.kind {
-        kind if kind.is_device() => judge(node),
-        VdevType::DraidSpare | VdevType::Hole | VdevType::Indirect | VdevType::Missing => {}
+        kind if kind.is_leaf() => judge(node),
+        VdevType::Hole | VdevType::Indirect | VdevType::Missing => {}
         _ => {
             let children = vdev.children.iter();
             let states: Vec<_> = children

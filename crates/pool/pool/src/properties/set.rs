@@ -163,6 +163,13 @@ impl PoolSetting {
             return parse_feature(feature, value, time);
         }
         if name.contains(':') {
+            let is_legal = |byte: u8| {
+                let is_word = byte.is_ascii_lowercase() || byte.is_ascii_digit();
+                is_word || matches!(byte, b':' | b'-' | b'.' | b'_')
+            };
+            if !name.bytes().all(is_legal) {
+                return Err(SettingError::Unknown(name.to_owned()));
+            }
             if name.len() > USER_BYTES_MAX.0 || value.len() > USER_BYTES_MAX.1 {
                 return Err(SettingError::TooLong(name.to_owned()));
             }

@@ -362,7 +362,9 @@ fn bearable(
             .any(|leaf| topology.tree.leaf(*leaf).and_then(|node| node.top) == Some(vdev));
         if is_hit && !topology.tree.survives(vdev, &is_lost) {
             let reason = if reasons.is_empty() {
-                "earlier writes failed".to_owned()
+                let names = lost.iter().map(|leaf| topology.leaf_name(*leaf));
+                let names: Vec<String> = names.collect();
+                format!("earlier writes failed: {}", names.join(", "))
             } else {
                 reasons.join("; ")
             };
