@@ -370,3 +370,43 @@ fn a_spare_steps_back_from_a_child_that_missed_nothing() {
     pool.export().unwrap();
     judge(&world, "a spare that stepped back from an empty child");
 }
+
+/// Once its spare is complete, a child that is gone counts no more, also where the next one that fails holds a part of the spare.
+#[test]
+fn after_a_spare_stepped_in_another_child_may_fail() {
+    for (shape, top, gone) in [("draid1, twice", ONE, 1), ("draid2, three times", TWO, 2)] {
+        let world = World::without_journal(179);
+        let (pool, mut life) = lived(&world, shape, &[top], 60);
+        for disk in 0..gone {
+            fail(&pool, disk);
+            world.disks()[disk].set_absent(true);
+            assert_eq!(pool.inner().step_in_spares(0).unwrap(), 1, "{shape}");
+            life.steps(&pool, 5);
+            is_complete(&pool);
+        }
+        // Every other child holds parts of the spares in some rows.
+        for next in gone..top.1 {
+            let what = format!("{shape}, {next}");
+            world.disks()[next].set_absent(true);
+            life.steps(&pool, 5);
+            pool.sync()
+                .unwrap_or_else(|error| panic!("{what}: {error}"));
+            life.steps(&pool, 5);
+            pool.sync().unwrap();
+            life.compare(&pool.committed().unwrap(), &what);
+            world.disks()[next].set_absent(false);
+            let device = std::sync::Arc::clone(&world.disks()[next]) as _;
+            let leaf = of_disk(&pool, next);
+            pool.inner().online_leaf(leaf, Some(&device)).unwrap();
+            for _ in 0..3 {
+                pool.inner().start_resilver().unwrap();
+                scan::finish(&pool);
+            }
+            assert!(!pool.inner().needs_resilver(), "{what}");
+        }
+        let found = scrub(&pool);
+        assert_eq!((found.processed_bytes, found.errors), (0, 0), "{shape}");
+        pool.export().unwrap();
+        judge(&world, shape);
+    }
+}

@@ -345,6 +345,9 @@ fn retained_bytes(topology: &Topology) -> u64 {
 }
 
 /// Checks that every vdev survives the loss of these leaves.
+///
+/// A distributed spare is lost only where a leaf is lost that holds it, and there that leaf has no column of its own: of the two
+/// only the leaf counts.
 fn bearable(
     topology: &Topology,
     lost: &BTreeSet<Guid>,
@@ -352,6 +355,7 @@ fn bearable(
 ) -> Result<(), FlushError> {
     let lost: BTreeSet<LeafId> = (lost.iter())
         .filter_map(|guid| topology.tree.find_leaf(*guid))
+        .filter(|leaf| (topology.tree.leaf(*leaf)).is_some_and(|node| node.is_device()))
         .collect();
     let is_lost = |leaf| {
         let health = topology.leaf(leaf, Txg(u64::MAX));
