@@ -80,6 +80,28 @@ impl Object {
         Ok(())
     }
 
+    /// Changes the object's own checksum and compression functions, 0 to inherit. The caller ensures that the pool has
+    /// the features that they need.
+    ///
+    /// # Errors
+    /// If the object was freed.
+    pub fn set_functions(
+        &self,
+        tx: &Transaction,
+        checksum: u8,
+        compression: u8,
+    ) -> Result<(), ObjectError> {
+        let (mut state, slot) = self.change(tx)?;
+        state.reshape(slot, |shape| shape.functions = (checksum, compression));
+        Ok(())
+    }
+
+    /// Whether there is a spill block.
+    #[must_use]
+    pub fn has_spill(&self) -> bool {
+        self.state().shape().has_spill
+    }
+
     /// Returns the spill block, if there is one.
     ///
     /// # Errors

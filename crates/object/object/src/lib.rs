@@ -64,7 +64,7 @@ pub use clones::is_clonable;
 pub use error::ObjectError;
 pub use freeing::FreeChunk;
 pub use logged::LoggedBlock;
-pub use millpond_block::{Block, BlockAddress, BlockError, WriteKey, unhurried};
+pub use millpond_block::{Block, BlockAddress, BlockError, EncodedContent, WriteKey, unhurried};
 pub use new_object::{NewObject, NewObjectSet};
 pub use object::Object;
 pub use object_view::ObjectView;

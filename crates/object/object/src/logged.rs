@@ -77,6 +77,7 @@ impl LoggedBlock {
             object_type,
             level: Level(0),
             policy,
+            encoded: None,
             fill: 1,
             previous: BlockPointer::default(),
             txg,

@@ -2,7 +2,7 @@
 
 use millpond_block::WriteKey;
 use millpond_env::sync::Arc;
-use millpond_ondisk::ObjectType;
+use millpond_ondisk::{BLOCK_POINTER_BYTES, DNODE_SLOT_BYTES, ObjectType};
 
 /// Parameters of a new object.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,6 +19,8 @@ pub struct NewObject {
     pub bonus: Vec<u8>,
     /// Slots of 512 bytes for the dnode, 1 to 32.
     pub slots: u8,
+    /// The dnode's own checksum function, 0 to inherit.
+    pub checksum: u8,
     /// The dnode's own compression function, 0 to inherit.
     pub compression: u8,
 }
@@ -34,8 +36,20 @@ impl NewObject {
             bonus_type: ObjectType::NONE,
             bonus: Vec::new(),
             slots: 1,
+            checksum: 0,
             compression: 0,
         }
+    }
+    /// The number of block pointers that its dnode will have. Files keep room for attributes, other objects for
+    /// pointers. `None` if the bonus does not fit.
+    #[must_use]
+    pub fn pointer_count(&self) -> Option<usize> {
+        let room = (usize::from(self.slots) * DNODE_SLOT_BYTES).checked_sub(192)?;
+        let left = room.checked_sub(self.bonus.len())?;
+        Some(match self.bonus_type {
+            ObjectType::SA => 1,
+            _ => (1 + left / BLOCK_POINTER_BYTES).min(3),
+        })
     }
     /// Sets the size of its data blocks in bytes.
     #[must_use]

@@ -98,6 +98,11 @@ impl Object {
     pub fn used_bytes(&self) -> u64 {
         self.state.lock().synced.used_bytes()
     }
+    /// The number of block pointers in its dnode. It never changes.
+    #[must_use]
+    pub fn pointer_count(&self) -> usize {
+        self.pointer_count
+    }
     /// The number of 512-byte slots of its dnode.
     #[must_use]
     pub fn dnode_slots(&self) -> u8 {

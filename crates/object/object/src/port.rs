@@ -2,7 +2,7 @@
 
 use crate::BlockPolicy;
 use crate::{BlockAddress, BlockError, ObjectError};
-use millpond_block::WriteKey;
+use millpond_block::{EncodedContent, WriteKey};
 use millpond_env::sync::Arc;
 use millpond_ondisk::{BlockPointer, Level, ObjectType, Txg};
 
@@ -60,6 +60,8 @@ pub struct WriteJob {
     pub level: Level,
     /// How to store it.
     pub policy: BlockPolicy,
+    /// The form to store instead of what the policy's compression function makes.
+    pub encoded: Option<EncodedContent>,
     /// The pointer's fill count, unless the block becomes a hole.
     pub fill: u64,
     /// The pointer that the new one replaces; zeros if there is none.

@@ -366,19 +366,12 @@ impl ObjectSet {
             return refuse("a dnode has 1 to 32 slots, and only 1 without large_dnode");
         }
         let sectors = self.core.block_sectors(ObjectId(0), new.block_bytes)?;
-        let buffer = usize::from(new.slots) * DNODE_SLOT_BYTES - 192;
-        let Some(left) = buffer.checked_sub(new.bonus.len()) else {
+        let Some(pointers) = new.pointer_count() else {
             return refuse("bonus does not fit");
-        };
-        // Files keep room for attributes, other objects for pointers.
-        let pointers = if new.bonus_type == ObjectType::SA {
-            1
-        } else {
-            (1 + left / 128).min(3)
         };
         let mut dnode = blank_dnode(new.object_type, sectors, pointers);
         dnode.indirect_block_shift = new.indirect_shift;
-        dnode.compression = new.compression;
+        (dnode.checksum, dnode.compression) = (new.checksum, new.compression);
         dnode.extra_slots = new.slots - 1;
         (dnode.bonus_type, dnode.bonus) = (new.bonus_type, new.bonus.clone());
         Ok(dnode)

@@ -4,7 +4,7 @@
 //! the synced tree. A change in a txg that is not the newest is also applied to the newer slots that hold (or
 //! freed) the same block, so that the later call wins in every state.
 
-use crate::Block;
+use crate::{Block, EncodedContent};
 use crate::partial_write::PartialWrite;
 use crate::ranges::Ranges;
 use millpond_env::mark;
@@ -22,6 +22,8 @@ pub(crate) struct Shape {
     pub(crate) block_id_max: u64,
     pub(crate) bonus: Arc<[u8]>,
     pub(crate) has_spill: bool,
+    /// The object's own checksum and compression functions, 0 to inherit.
+    pub(crate) functions: (u8, u8),
 }
 
 impl Shape {
@@ -34,6 +36,7 @@ impl Shape {
             block_id_max: dnode.block_id_max.0,
             bonus: Arc::from(dnode.bonus.as_slice()),
             has_spill: dnode.spill.is_some(),
+            functions: (dnode.checksum, dnode.compression),
         }
     }
 
@@ -44,6 +47,7 @@ impl Shape {
         dnode.indirect_block_shift = self.indirect_shift;
         dnode.data_block_sectors = self.block_sectors;
         dnode.block_id_max = BlockId(self.block_id_max);
+        (dnode.checksum, dnode.compression) = self.functions;
         if *dnode.bonus != *self.bonus {
             dnode.bonus = self.bonus.to_vec();
         }
@@ -67,6 +71,8 @@ pub(crate) struct DirtyBlock {
     /// Where an intent log has already written exactly this content. If this reference is dropped before the
     /// sync takes over the block, the writer of the log frees it.
     stored: Option<Arc<BlockPointer>>,
+    /// An encoded form of exactly this content.
+    encoded: Option<EncodedContent>,
 }
 
 impl DirtyBlock {
@@ -74,6 +80,13 @@ impl DirtyBlock {
         Self {
             content,
             stored: None,
+            encoded: None,
+        }
+    }
+    pub(crate) fn with_encoded(content: Arc<Vec<u8>>, encoded: EncodedContent) -> Self {
+        Self {
+            encoded: Some(encoded),
+            ..Self::new(content)
         }
     }
     pub(crate) fn content(&self) -> &Arc<Vec<u8>> {
@@ -84,8 +97,13 @@ impl DirtyBlock {
         let stored = self.stored.as_deref().copied();
         stored.filter(|pointer| pointer.birth() == txg)
     }
+    /// The encoded form to store.
+    pub(crate) fn encoded(&self) -> Option<&EncodedContent> {
+        self.encoded.as_ref()
+    }
     pub(crate) fn content_mut(&mut self) -> &mut Vec<u8> {
         self.stored = None;
+        self.encoded = None;
         Arc::make_mut(&mut self.content)
     }
     /// A view of the content for readers of whole blocks. A change made while they hold it copies the
@@ -355,6 +373,15 @@ impl State {
         let bytes = content.len() as u64;
         match self.replace(index, id, || BlockChange::whole(Arc::clone(&content))) {
             true => bytes,
+            false => 0,
+        }
+    }
+
+    /// As [`State::put`], with an encoded form of the content.
+    pub(crate) fn put_encoded(&mut self, index: usize, id: u64, block: &DirtyBlock) -> u64 {
+        let encoded = block.encoded().map_or(0, |encoded| encoded.bytes.len());
+        match self.replace(index, id, || BlockChange::Whole(block.clone())) {
+            true => (block.content().len() as u64).saturating_add(encoded as u64),
             false => 0,
         }
     }

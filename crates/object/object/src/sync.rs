@@ -7,7 +7,7 @@ use crate::byteswap;
 use crate::core::{Core, SyncedHead, special_id};
 use crate::dnode_array::{DnodeArray, encode};
 use crate::partial_write::PartialWrite;
-use crate::state::BlockChange;
+use crate::state::{BlockChange, DirtyBlock};
 use crate::writer::{ReadyNode, Run, TreeWriter};
 use crate::{BlockAddress, ObjectError};
 use crate::{BlockSink, BlockTraits, FeatureUse, Object, SyncedSet, WriteJob};
@@ -60,8 +60,7 @@ struct Active {
 /// A change to one leaf or several.
 enum Step {
     Free(u64, u64),
-    /// With the pointer under which the block is already stored, if there is one.
-    Write(u64, Arc<Vec<u8>>, Option<BlockPointer>),
+    Write(u64, DirtyBlock),
     /// The block is a clone of a stored one.
     Clone(u64, BlockPointer),
     /// The parts go over the content in the synced tree.
@@ -304,10 +303,7 @@ impl Sync<'_> {
                     }
                     (_, Some((id, block))) => {
                         steps.push(match block {
-                            BlockChange::Whole(block) => {
-                                let stored = block.stored_in(run.txg);
-                                Step::Write(*id, Arc::clone(block.content()), stored)
-                            }
+                            BlockChange::Whole(block) => Step::Write(*id, block.clone()),
                             BlockChange::Cloned(pointer) => Step::Clone(*id, **pointer),
                             BlockChange::PartialWrite(parts) => Step::Patch(*id, parts.clone()),
                         });
@@ -325,7 +321,9 @@ impl Sync<'_> {
         let mut patched = patched.into_iter();
         for step in steps {
             let step = match step {
-                Step::Patch(id, _) => Step::Write(id, patched.next().unwrap_or_default(), None),
+                Step::Patch(id, _) => {
+                    Step::Write(id, DirtyBlock::new(patched.next().unwrap_or_default()))
+                }
                 step => step,
             };
             match step {
@@ -333,11 +331,14 @@ impl Sync<'_> {
                     active.tree.free_leaves(run, first, last)?;
                     active.tree.cursor = last.saturating_add(1);
                 }
-                Step::Write(id, content, stored) => {
+                Step::Write(id, block) => {
                     let previous = active.tree.pointer(run, 0, id)?;
-                    batch.bytes += content.len() as u64;
+                    batch.bytes += block.content().len() as u64;
+                    let content = Arc::clone(block.content());
                     let mut job = run.job(&active.tree, 0, id, content, previous);
-                    job.stored = stored;
+                    job.stored = block.stored_in(run.txg);
+                    // A block that must not change its size is not encoded any more.
+                    job.encoded = block.encoded().cloned().filter(|_| !job.is_rewritten_late());
                     batch.jobs.push(job);
                     batch.targets.push(PointerSlot::Leaf(index, id));
                     active.tree.cursor = id.saturating_add(1);

@@ -60,6 +60,7 @@ impl Run<'_> {
             object_type: traits.object_type,
             level: traits.level,
             policy: self.policy.block(&traits),
+            encoded: None,
             fill: 1,
             previous,
             txg: self.txg,

@@ -21,7 +21,7 @@ use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 use millpond_object::{NewObjectSet, ObjectSet, WriteKey};
 use millpond_ondisk::dsl::keys;
-use millpond_ondisk::{ObjectId, Txg, VdevId};
+use millpond_ondisk::{ObjectId, ObjectSetKind, Txg, VdevId};
 use millpond_pool::{DatasetPort, FoundLogs, Pool, SpaceChange, SyncContext};
 use millpond_pool::{PoolError, PoolView};
 use std::collections::{BTreeMap, BTreeSet};
@@ -228,9 +228,37 @@ impl Datasets {
         new: &NewContents,
         key: Option<Arc<DatasetKey>>,
     ) -> Result<(), PoolError> {
+        let (set, settings) = self.new_set(syncing, head, new.kind(), key)?;
+        self.contents
+            .create(&set, syncing.ctx.tx(), new)
+            .map_err(|error| PoolError::Suspended {
+                reason: format!("a new dataset could not be filled: {error}"),
+            })?;
+        self.adopt(syncing, (head.dataset, head.directory), set, settings)
+    }
+
+    /// Creates the object set of a new head without objects. The next pass writes it.
+    pub(crate) fn fill_empty(
+        &self,
+        syncing: &SyncTaskContext<'_>,
+        head: &Head,
+        kind: ObjectSetKind,
+        key: Option<Arc<DatasetKey>>,
+    ) -> Result<(), PoolError> {
+        let (set, settings) = self.new_set(syncing, head, kind, key)?;
+        self.adopt(syncing, (head.dataset, head.directory), set, settings)
+    }
+
+    fn new_set(
+        &self,
+        syncing: &SyncTaskContext<'_>,
+        head: &Head,
+        kind: ObjectSetKind,
+        key: Option<Arc<DatasetKey>>,
+    ) -> Result<(Arc<ObjectSet>, crate::Settings), PoolError> {
         let (head, directory) = (head.dataset, head.directory);
         let settings = syncing.settings(directory)?;
-        let policy = syncing.write_policy(&settings, new.kind());
+        let policy = syncing.write_policy(&settings, kind);
         let mut flags = 0;
         let mut guids = vec![];
         for (is_on, flag, guid) in [
@@ -262,13 +290,8 @@ impl Datasets {
         };
         let tx = syncing.ctx.tx();
         let store = Arc::clone(syncing.ctx.pool().store());
-        let set = ObjectSet::create(store, head.0, new.kind(), shape, policy, tx);
-        self.contents
-            .create(&set, tx, new)
-            .map_err(|error| PoolError::Suspended {
-                reason: format!("a new dataset could not be filled: {error}"),
-            })?;
-        self.adopt(syncing, (head, directory), set, settings)
+        let set = ObjectSet::create(store, head.0, kind, shape, policy, tx);
+        Ok((set, settings))
     }
 
     /// Adds a set that is dirty in the txg being written to the open heads.

@@ -195,6 +195,26 @@ pub enum Refusal {
     /// It is incomplete because a receive was interrupted.
     #[error("dataset is inconsistent")]
     Inconsistent,
+    /// It was partly received, and that can be resumed or is still under way.
+    #[error("contains partially-complete state from \"zfs receive -s\"")]
+    PartlyReceived,
+    /// The snapshot that a stream is a change of does not exist here.
+    #[error("most recent snapshot does not match incremental source")]
+    NoSource,
+    /// It has changed since the snapshot that a stream is a change of.
+    #[error("has been modified since most recent snapshot")]
+    Modified,
+    /// It has large blocks, which the stream splits.
+    #[error("incremental send stream requires -L (--large-block), to match previous receive.")]
+    NeedsLargeBlocks,
+    /// A clone cannot be replaced by a full stream.
+    #[error("is a clone")]
+    IsClone,
+    /// An encrypted dataset cannot be replaced by a full stream.
+    #[error(
+        "zfs receive -F cannot be used to destroy an encrypted filesystem or overwrite an unencrypted one with an encrypted one"
+    )]
+    EncryptionReplaced,
     /// A limit on file systems or snapshots is reached.
     #[error("out of space")]
     LimitReached,

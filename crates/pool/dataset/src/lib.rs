@@ -39,4 +39,7 @@ pub use millpond_txg::Estimate;
 pub use name::{DatasetName, NAME_BYTES_MAX, NameTail};
 pub use properties::{PropertyReader, PropertySource, PropertyValue, StoredProperties};
 pub use root_key::{RootKey, is_key_location};
-pub use tasks::{DestroyOptions, KeyChange, PropertyChanges, traverse_destroyed_tree};
+pub use tasks::{
+    DestroyOptions, IncomingSnapshot, KeyChange, PropertyChanges, ReceiveTarget, Receiving, ResumeAllowances,
+    ResumePoint, traverse_destroyed_tree,
+};

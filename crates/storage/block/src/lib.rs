@@ -62,7 +62,7 @@ pub use retry::{RetryPolicy, RetryingThread};
 pub use store::BlockStore;
 pub use topology::Topology;
 pub use write::{
-    Allocate, BlockWrite, Dedup, FlushError, FoundBlock, LogWrite, Missed, NoSpace, SharedBlocks,
+    Allocate, BlockWrite, Dedup, EncodedContent, FlushError, FoundBlock, LogWrite, Missed, NoSpace, SharedBlocks,
     SpaceRequest, WantedBlock, WriteBackErrors, WriteKey, WrittenBlock, WrittenForm,
 };
 

@@ -1,6 +1,8 @@
 //! Changes of an object in memory.
 
 use super::*;
+use crate::EncodedContent;
+use crate::state::DirtyBlock;
 
 const _: () = assert!(BLOCK_BYTES_MAX <= u32::MAX as u64);
 
@@ -124,6 +126,32 @@ impl Object {
         }
         self.raise(shape, id.0)?;
         let charged = state.put(slot, id.0, Arc::new(content));
+        drop(state);
+        tx.charge(charged);
+        Ok(())
+    }
+
+    /// Replaces the content of a whole block, and gives the form in which it is to be stored. The caller has verified that
+    /// `encoded` decodes to `content`.
+    ///
+    /// # Errors
+    /// As [`Object::write_block`].
+    pub fn write_encoded(
+        &self,
+        tx: &Transaction,
+        id: BlockId,
+        content: Vec<u8>,
+        encoded: EncodedContent,
+    ) -> Result<(), ObjectError> {
+        self.check_parents(id.0)?;
+        let (mut state, slot) = self.change(tx)?;
+        let shape = &state.slots[slot].shape;
+        if content.len() != shape.block_bytes() {
+            return Err(self.refuse("content is not as long as a block"));
+        }
+        self.raise(shape, id.0)?;
+        let block = DirtyBlock::with_encoded(Arc::new(content), encoded);
+        let charged = state.put_encoded(slot, id.0, &block);
         drop(state);
         tx.charge(charged);
         Ok(())

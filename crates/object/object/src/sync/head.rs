@@ -68,6 +68,7 @@ impl Sync<'_> {
                 is_rewritten_late: false,
             }),
             content: Arc::new(content),
+            encoded: None,
             fill,
             previous: head.root,
             txg: self.run.txg,

@@ -3,6 +3,7 @@
 use crate::heads::admission::{Admission, Request, Verdict};
 use crate::heads::log::{AttachedLog, HeadLog, OtherLog};
 use crate::heads::settings::Settings;
+use crate::tasks::receive::ResumePoint;
 use crate::{DatasetError, Refusal};
 use millpond_env::mark;
 use millpond_env::rank;
@@ -70,6 +71,8 @@ pub struct HeadDataset {
     needed_features: Mutex<BTreeSet<&'static str>, rank::Leaf>,
     has_needed_features: AtomicBool,
     log: OnceLock<AttachedLog>,
+    /// How far a resumable receive is, by txg.
+    pub(crate) resume: Mutex<BTreeMap<Txg, ResumePoint>, rank::Leaf>,
 }
 
 impl std::fmt::Debug for HeadDataset {
@@ -105,6 +108,7 @@ impl HeadDataset {
             needed_features: Mutex::default(),
             has_needed_features: AtomicBool::new(false),
             log: OnceLock::new(),
+            resume: Mutex::default(),
         }
     }
 

@@ -7,7 +7,7 @@ use crate::mos::{During, MosView};
 use crate::{DatasetError, DatasetName, KeyRefusal, NameTail, Refusal};
 use millpond_env::sync::Arc;
 use millpond_object::{ObjectSet, WriteKey};
-use millpond_ondisk::{DslDatasetFlags, ObjectId, ObjectSetKind, Txg};
+use millpond_ondisk::{DslDatasetFlags, DslDatasetPhys, ObjectId, ObjectSetKind, Txg};
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Default)]
@@ -50,24 +50,53 @@ impl Datasets {
                 name: name.to_owned(),
             });
         }
-        if let Some(open) = heads.open.get(&head.dataset) {
-            return Ok(Arc::clone(open));
-        }
         let phys = view.dataset(head.dataset)?;
+        // One that is being received is open too.
         if phys.flags.contains(DslDatasetFlags::INCONSISTENT) {
             return Err(Refusal::error(name, Refusal::Inconsistent));
         }
-        let key = self.write_key(&view, name, head.directory)?;
+        if let Some(open) = heads.open.get(&head.dataset) {
+            return Ok(Arc::clone(open));
+        }
+        self.open_closed(&view, &mut heads, (head.dataset, &phys), name)
+    }
+
+    /// Opens a dataset that is being received.
+    pub(crate) fn open_incomplete(
+        &self,
+        id: ObjectId,
+        name: &str,
+    ) -> Result<Arc<HeadDataset>, DatasetError> {
+        let pool = self.pool()?;
+        let view = MosView { pool: &pool };
+        let _names = self.names.read();
+        let mut heads = self.heads.lock();
+        if let Some(open) = heads.open.get(&id) {
+            return Ok(Arc::clone(open));
+        }
+        let phys = view.dataset(id)?;
+        self.open_closed(&view, &mut heads, (id, &phys), name)
+    }
+
+    fn open_closed(
+        &self,
+        view: &MosView<'_>,
+        heads: &mut Heads,
+        (id, phys): (ObjectId, &DslDatasetPhys),
+        name: &str,
+    ) -> Result<Arc<HeadDataset>, DatasetError> {
+        let directory = phys.directory;
+        let key = self.write_key(view, name, directory)?;
         heads.shed(&self.dirty, &self.admission);
-        let settings = view.settings(head.directory)?;
+        let settings = view.settings(directory)?;
         let policy = view.write_policy(&settings, ObjectSetKind::FileSystem);
-        let store = Arc::clone(pool.store());
+        let store = Arc::clone(view.pool.store());
         let root = phys.block_pointer;
-        let set = ObjectSet::open(store, head.dataset.0, root, policy, key).during("dataset")?;
+        let set = ObjectSet::open(store, id.0, root, policy, key).during("dataset")?;
         set.set_policy(view.write_policy(&settings, set.kind()));
-        self.learn(&view, head.dataset)?;
-        let open = self.new_head((head.dataset, head.directory), set, settings);
-        heads.open.insert(head.dataset, Arc::clone(&open));
+        self.learn(view, id)?;
+        let open = self.new_head((id, directory), set, settings);
+        heads.open.insert(id, Arc::clone(&open));
         Ok(open)
     }
 
@@ -139,6 +168,23 @@ impl Datasets {
         heads.gone.insert(head);
         self.admission.forget_head(head);
         Some(ClosedHead { log })
+    }
+
+    /// Like [`Datasets::close_for_good`], for a dataset that only the caller holds. Returns whether it is closed.
+    pub(crate) fn close_received(&self, head: &Arc<HeadDataset>, txg: Txg) -> bool {
+        let id = head.id();
+        let mut heads = self.heads.lock();
+        let holders = match heads.open.contains_key(&id) {
+            true => 2,
+            false => 1,
+        };
+        if Arc::strong_count(head) > holders || self.dirty.is_dirty_after(id, txg) {
+            return false;
+        }
+        heads.open.remove(&id);
+        heads.gone.insert(id);
+        self.admission.forget_head(id);
+        true
     }
 
     /// Allows a head that was closed for a swap to be opened again.

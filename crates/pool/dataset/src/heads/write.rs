@@ -47,6 +47,9 @@ impl SyncTaskContext<'_> {
         tracing::trace!(bytes = tally.change.used, "wrote dirty data");
         self.settle_head(head.id(), synced.root, &facts, &tally)?;
         self.note_features(head.id(), &synced.seen)?;
+        if let Some(point) = head.received_in(txg) {
+            self.put_resume_point(head.id(), point)?;
+        }
         for guid in head.needed_features() {
             self.activate_feature(head.id(), guid, &[0])?;
         }

@@ -42,6 +42,7 @@ fn write(ctx: &SyncContext<'_>, seed: u64, length: usize) -> BlockPointer {
         object_type,
         level: Level(0),
         policy,
+        encoded: None,
         fill: 1,
         previous: BlockPointer::default(),
         txg: ctx.txg(),

@@ -80,6 +80,7 @@ fn job(ctx: &SyncContext<'_>, data: Data) -> WriteJob {
         object_type,
         level: Level(0),
         policy,
+        encoded: None,
         fill: 1,
         previous: BlockPointer::default(),
         txg: ctx.txg(),

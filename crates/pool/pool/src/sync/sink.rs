@@ -142,6 +142,7 @@ fn block_write(job: WriteJob, takes_small_blocks: bool) -> BlockWrite {
     write.checksum = policy.checksum;
     write.compression = policy.compression;
     write.zstd_level = policy.zstd_level;
+    write.encoded = job.encoded;
     write.copies = policy.copies;
     write.fill = job.fill;
     write.class = policy.class;

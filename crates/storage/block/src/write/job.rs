@@ -10,6 +10,15 @@ use millpond_ondisk::{
 };
 use millpond_vdev::{AllocationClass, LeafId};
 
+/// The form in which a block's content was stored elsewhere, so that it need not be encoded again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EncodedContent {
+    /// The function that decodes it: one that occurs in pointers, and not "off".
+    pub compression: CompressionKind,
+    /// The encoded bytes, perhaps with zeros after them.
+    pub bytes: Arc<Vec<u8>>,
+}
+
 /// One block to write. All policy is already resolved: functions are never "inherit" or "on".
 #[derive(Debug, Clone)]
 pub struct BlockWrite {
@@ -27,6 +36,9 @@ pub struct BlockWrite {
     pub compression: CompressionKind,
     /// Used by zstd only.
     pub zstd_level: ZstdLevel,
+    /// The encoded form to store instead of what the compression function makes, if it takes less space than the content.
+    /// The caller has verified that it decodes to the content.
+    pub encoded: Option<EncodedContent>,
     /// The number of copies, 1 to 3, each at another address.
     pub copies: u8,
     /// The fill count of the pointer.
@@ -68,6 +80,7 @@ impl BlockWrite {
             checksum: ChecksumKind::Fletcher4,
             compression: CompressionKind::Lz4,
             zstd_level: ZstdLevel::DEFAULT,
+            encoded: None,
             copies: 1,
             fill: 1,
             class: AllocationClass::Normal,

@@ -20,7 +20,7 @@ mod workers;
 pub use allocate::{Allocate, NoSpace, SpaceRequest};
 pub(crate) use flush::Writing;
 pub(crate) use issue::Batch;
-pub use job::{BlockWrite, FlushError, Missed, WrittenBlock, WrittenForm};
+pub use job::{BlockWrite, EncodedContent, FlushError, Missed, WrittenBlock, WrittenForm};
 pub use log::LogWrite;
 pub use protect::WriteKey;
 pub use repair::WriteBackErrors;
@@ -34,7 +34,7 @@ use millpond_checksum::Checksummer;
 use millpond_env::mark;
 use millpond_env::rank;
 use millpond_env::sync::Arc;
-use millpond_ondisk::{BlockPointer, Dva, Txg};
+use millpond_ondisk::{BlockPointer, CompressionKind, Dva, Txg};
 use place::{Extent, NoPlace, Placed, Placer};
 use prepare::{Prepared, Stored, allocation_units, prepare};
 
@@ -252,8 +252,8 @@ impl Run<'_> {
                     }
                 }
                 Ok(Prepared::Hole) => BlockProgress::Over(Ok(self.hole(&job))),
-                Ok(Prepared::Embedded(payload)) => {
-                    BlockProgress::Over(self.embedded(&job, &payload))
+                Ok(Prepared::Embedded(payload, kind)) => {
+                    BlockProgress::Over(self.embedded(&job, &payload, kind))
                 }
                 Err(reason) => BlockProgress::Over(Err(BlockError::Write {
                     address: job.address,
@@ -277,9 +277,14 @@ impl Run<'_> {
         }
     }
 
-    fn embedded(&self, job: &BlockWrite, payload: &[u8]) -> Result<WrittenBlock, BlockError> {
+    fn embedded(
+        &self,
+        job: &BlockWrite,
+        payload: &[u8],
+        kind: CompressionKind,
+    ) -> Result<WrittenBlock, BlockError> {
         let (lsize, txg) = (job.content.len() as u64, self.placer.txg);
-        let pointer = BlockPointer::embedded(payload, lsize, job.compression, job.object_type, txg);
+        let pointer = BlockPointer::embedded(payload, lsize, kind, job.object_type, txg);
         let pointer = pointer.ok_or_else(|| BlockError::Write {
             address: job.address,
             reason: "it does not fit in a pointer".into(),

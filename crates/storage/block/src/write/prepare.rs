@@ -16,7 +16,7 @@ pub(super) enum Prepared {
     /// Not at all.
     Hole,
     /// In the pointer.
-    Embedded(Vec<u8>),
+    Embedded(Vec<u8>, CompressionKind),
     /// On devices.
     Stored(Stored),
 }
@@ -42,27 +42,36 @@ pub(super) fn prepare(
 ) -> Result<Prepared, String> {
     let lsize = job.content.len();
     check(job)?;
-    let (bytes, compression) =
-        match stored_form(job.compression, job.zstd_level, &job.content, units) {
-            StoredForm::Hole => return Ok(Prepared::Hole),
-            StoredForm::Raw => (Arc::clone(&job.content), CompressionKind::Off),
-            StoredForm::Encoded(mut encoded) => {
-                if encoded.len() <= EMBEDDED_BYTES_MAX && can_be_embedded(job) {
-                    return Ok(Prepared::Embedded(encoded));
-                }
-                match units.stored_bytes(encoded.len(), lsize) {
-                    Some(stored) => {
-                        encoded.resize(stored, 0);
-                        if job.retention.is_kept() {
-                            // The cache charges the length.
-                            encoded.shrink_to_fit();
-                        }
-                        (Arc::new(encoded), job.compression)
-                    }
-                    None => (Arc::clone(&job.content), CompressionKind::Off),
-                }
+    let (found, compression) = match &job.encoded {
+        Some(given) => (
+            StoredForm::Encoded(given.bytes.to_vec()),
+            given.compression,
+        ),
+        None => {
+            let found = stored_form(job.compression, job.zstd_level, &job.content, units);
+            (found, job.compression)
+        }
+    };
+    let (bytes, compression) = match found {
+        StoredForm::Hole => return Ok(Prepared::Hole),
+        StoredForm::Raw => (Arc::clone(&job.content), CompressionKind::Off),
+        StoredForm::Encoded(mut encoded) => {
+            if encoded.len() <= EMBEDDED_BYTES_MAX && can_be_embedded(job) {
+                return Ok(Prepared::Embedded(encoded, compression));
             }
-        };
+            match units.stored_bytes(encoded.len(), lsize) {
+                Some(stored) => {
+                    encoded.resize(stored, 0);
+                    if job.retention.is_kept() {
+                        // The cache charges the length.
+                        encoded.shrink_to_fit();
+                    }
+                    (Arc::new(encoded), compression)
+                }
+                None => (Arc::clone(&job.content), CompressionKind::Off),
+            }
+        }
+    };
     let (bytes, protection) = match &job.key {
         None => (bytes, None),
         Some(key) => {
@@ -103,9 +112,21 @@ fn check(job: &BlockWrite) -> Result<(), String> {
     if job.key.is_some() && is_encrypted && job.copies > 2 {
         return Err(format!("{} encrypted copies", job.copies));
     }
-    match job.compression {
-        CompressionKind::Inherit | CompressionKind::On => {
+    let is_stored = |kind: CompressionKind| {
+        !matches!(
+            kind,
+            CompressionKind::Off
+                | CompressionKind::Empty
+                | CompressionKind::Inherit
+                | CompressionKind::On
+        )
+    };
+    match (job.compression, &job.encoded) {
+        (CompressionKind::Inherit | CompressionKind::On, _) => {
             Err("its compression function was not resolved".into())
+        }
+        (_, Some(given)) if !is_stored(given.compression) || given.bytes.is_empty() => {
+            Err("its encoded form is none".into())
         }
         _ => Ok(()),
     }

@@ -1,0 +1,322 @@
+//! Checks whether a snapshot can be received, and creates the dataset that takes it.
+
+use super::{IncomingSnapshot, ReceiveTarget, Receiving, Replaced, head, hidden_name};
+use crate::datasets::Datasets;
+use crate::heads::features;
+use crate::mos::{During, contradiction};
+use crate::tasks::context::SyncTaskContext;
+use crate::tasks::directories::{Head, Snapshot};
+use crate::tasks::encryption::{EncryptionProperties, NewCrypt};
+use crate::{DatasetError, Refusal};
+use millpond_env::sync::Arc;
+use millpond_object::ObjectSetView;
+use millpond_ondisk::dsl::keys::{self, RECEIVE_DATASET};
+use millpond_ondisk::{
+    DslDatasetFlags, DslDatasetPhys, Guid, ObjectId, ObjectSetKind, Txg,
+};
+use millpond_pool::PoolError;
+
+const WHAT: &str = "receiving a snapshot";
+
+/// A validated receive.
+struct Plan {
+    place: Place,
+    /// The snapshot that the dataset begins with, if it is not empty.
+    origin: Option<ObjectId>,
+    /// The directory whose key a clone shares.
+    key_of: Option<ObjectId>,
+    crypt: Option<NewCrypt>,
+}
+
+enum Place {
+    /// A new dataset below this directory, with this last component.
+    New(ObjectId, String),
+    /// The hidden child of this one.
+    Hidden(Head),
+}
+
+impl Datasets {
+    /// Begins to receive a snapshot. The dataset that takes it is on stable storage when this returns.
+    ///
+    /// # Errors
+    /// [`Refusal`]: the snapshot or dataset exists, its older snapshot does not, the dataset was changed, or the pool
+    /// lacks a feature.
+    pub fn begin_receive(
+        &self,
+        incoming: &IncomingSnapshot,
+        target: &ReceiveTarget,
+    ) -> Result<Receiving, DatasetError> {
+        let (id, name, replaced) = self.task(
+            |s| s.check_begin_receive(incoming, target),
+            |s, plan| s.begin_receive(incoming, target, plan),
+        )?;
+        let head = self.open_incomplete(id, &name)?;
+        Ok(Receiving {
+            head,
+            target: target.clone(),
+            guid: incoming.guid,
+            creation_s: incoming.creation_s,
+            replaced,
+        })
+    }
+
+    /// Checks whether [`Datasets::begin_receive`] would be refused.
+    ///
+    /// # Errors
+    /// As [`Datasets::begin_receive`].
+    pub fn check_receive(
+        &self,
+        incoming: &IncomingSnapshot,
+        target: &ReceiveTarget,
+    ) -> Result<(), DatasetError> {
+        self.task(
+            |s| s.check_begin_receive(incoming, target).map(drop),
+            |_, ()| Ok(()),
+        )
+    }
+}
+
+impl SyncTaskContext<'_> {
+    fn check_begin_receive(
+        &self,
+        incoming: &IncomingSnapshot,
+        target: &ReceiveTarget,
+    ) -> Result<Plan, DatasetError> {
+        let refused = |why| Refusal::error(&target.name, why);
+        let extensible = [features::EXTENSIBLE_DATASET];
+        let needed = target.resume.as_ref().map_or(&[][..], |_| &extensible[..]);
+        let mut needed = incoming.needs.iter().chain(needed);
+        if needed.any(|guid| !self.is_enabled(guid)) {
+            return Err(refused(Refusal::FeatureDisabled));
+        }
+        match self.find_head(&target.name) {
+            Ok(head) => self.check_receive_into(incoming, target, head),
+            Err(DatasetError::NotFound { .. }) => self.check_receive_as_new(incoming, target),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn check_receive_as_new(
+        &self,
+        incoming: &IncomingSnapshot,
+        target: &ReceiveTarget,
+    ) -> Result<Plan, DatasetError> {
+        if incoming.from.is_some() && target.origin.is_none() {
+            return Err(DatasetError::NotFound {
+                name: target.name.clone(),
+            });
+        }
+        let (parent, component) = self.check_new_head(&target.name)?;
+        let limits = (keys::SNAPSHOT_COUNT, "snapshot_limit");
+        self.check_count_limits(&target.name, parent, limits.0, limits.1, 1)?;
+        let place = Place::New(parent, component);
+        let Some(origin) = &target.origin else {
+            let none = EncryptionProperties::default();
+            let crypt = self.check_encryption(&target.name, Some(parent), &none, None)?;
+            return Ok(Plan {
+                place,
+                origin: None,
+                key_of: None,
+                crypt,
+            });
+        };
+        let origin = self.find_snapshot(origin)?;
+        self.check_origin(incoming, target, &origin)?;
+        Ok(Plan {
+            place,
+            origin: Some(origin.dataset),
+            key_of: Some(origin.head.directory),
+            crypt: None,
+        })
+    }
+
+    /// Checks whether a snapshot can be the one that the stream is a change of.
+    fn check_origin(
+        &self,
+        incoming: &IncomingSnapshot,
+        target: &ReceiveTarget,
+        origin: &Snapshot,
+    ) -> Result<(), DatasetError> {
+        let refused = |why| Err(Refusal::error(&target.name, why));
+        let phys = self.dataset(origin.dataset)?;
+        if incoming.from.is_some_and(|from| from != phys.guid) {
+            return refused(Refusal::NoSource);
+        }
+        if phys.flags.contains(DslDatasetFlags::INCONSISTENT) {
+            return refused(Refusal::Inconsistent);
+        }
+        self.check_large_blocks(incoming, target, origin.dataset)
+    }
+
+    fn check_large_blocks(
+        &self,
+        incoming: &IncomingSnapshot,
+        target: &ReceiveTarget,
+        source: ObjectId,
+    ) -> Result<(), DatasetError> {
+        let has_them = self.extension(source, features::LARGE_BLOCKS)?.is_some();
+        match has_them && !incoming.has_large_blocks {
+            true => Err(Refusal::error(&target.name, Refusal::NeedsLargeBlocks)),
+            false => Ok(()),
+        }
+    }
+
+    fn check_receive_into(
+        &self,
+        incoming: &IncomingSnapshot,
+        target: &ReceiveTarget,
+        head: Head,
+    ) -> Result<Plan, DatasetError> {
+        let refused = |why| Err(Refusal::error(&target.name, why));
+        let phys = self.dataset(head.dataset)?;
+        let children = self.children(head.directory)?;
+        let is_partial = phys.flags.contains(DslDatasetFlags::INCONSISTENT);
+        if is_partial || children.iter().any(|child| child.0 == RECEIVE_DATASET) {
+            return refused(Refusal::PartlyReceived);
+        }
+        if self.snapshot_entry(&phys, &target.snapshot)?.is_some() {
+            return refused(Refusal::SnapshotExists(target.snapshot.clone()));
+        }
+        if incoming.kind == ObjectSetKind::Volume && !children.is_empty() {
+            return refused(Refusal::HasChildren);
+        }
+        let limits = (keys::SNAPSHOT_COUNT, "snapshot_limit");
+        self.check_count_limits(&target.name, head.directory, limits.0, limits.1, 1)?;
+        let origin = match incoming.from {
+            Some(from) => {
+                let Some(source) = self.source_in(&phys, from)? else {
+                    return refused(Refusal::NoSource);
+                };
+                self.check_large_blocks(incoming, target, source)?;
+                if target.is_forced {
+                    Some(source)
+                } else if self.is_changed_since(head.dataset, source)? {
+                    return refused(Refusal::Modified);
+                } else {
+                    // Snapshots that were taken since have the same content.
+                    phys.previous_snapshot
+                }
+            }
+            None if !target.is_forced => return refused(Refusal::Exists),
+            None => {
+                self.check_replace(&head, &phys)?;
+                None
+            }
+        };
+        Ok(Plan {
+            key_of: origin.map(|_| head.directory),
+            place: Place::Hidden(head),
+            origin,
+            crypt: None,
+        })
+    }
+
+    /// Checks whether a full stream can replace a head.
+    fn check_replace(&self, head: &Head, phys: &DslDatasetPhys) -> Result<(), DatasetError> {
+        let refused = |why| Err(Refusal::error(&head.name, why));
+        if phys.previous_snapshot != Some(self.empty_origin()?) {
+            return refused(match self.snapshot_entries(phys)?.is_empty() {
+                true => Refusal::IsClone,
+                false => Refusal::HasSnapshots,
+            });
+        }
+        match self.encryption_root(head.directory)? {
+            Some(_) => refused(Refusal::EncryptionReplaced),
+            None => Ok(()),
+        }
+    }
+
+    /// The snapshot with this guid among those of a head's own directory.
+    fn source_in(&self, head: &DslDatasetPhys, guid: Guid) -> Result<Option<ObjectId>, PoolError> {
+        let mut at = head.previous_snapshot;
+        let mut last = Txg(u64::MAX);
+        while let Some(id) = at {
+            let phys = self.dataset(id)?;
+            if phys.directory != head.directory {
+                break;
+            }
+            if phys.guid == guid {
+                return Ok(Some(id));
+            }
+            if phys.creation_txg >= last {
+                return Err(contradiction(WHAT, "snapshots do not become older"));
+            }
+            last = phys.creation_txg;
+            at = phys.previous_snapshot;
+        }
+        Ok(None)
+    }
+
+    /// Whether a head has other objects than a snapshot before it. Its intent log does not count.
+    pub(super) fn is_changed_since(
+        &self,
+        head: ObjectId,
+        snapshot: ObjectId,
+    ) -> Result<bool, PoolError> {
+        let now = self.dataset(head)?.block_pointer;
+        let before = self.dataset(snapshot)?;
+        if now.birth() <= before.creation_txg {
+            return Ok(false);
+        }
+        let open = |dataset: ObjectId, root| {
+            let store = Arc::clone(self.pool.store());
+            let set = ObjectSetView::open(store, dataset.0, root, None).during(WHAT)?;
+            Ok::<_, PoolError>(set.phys().meta_dnode.clone())
+        };
+        Ok(open(head, now)? != open(snapshot, before.block_pointer)?)
+    }
+
+    fn begin_receive(
+        &self,
+        incoming: &IncomingSnapshot,
+        target: &ReceiveTarget,
+        plan: Plan,
+    ) -> Result<(ObjectId, String, Option<Replaced>), PoolError> {
+        let mut flags = DslDatasetFlags::INCONSISTENT;
+        if incoming.is_case_insensitive {
+            flags |= DslDatasetFlags::CASE_INSENSITIVE;
+        }
+        let begun_with = match plan.origin {
+            Some(origin) => origin,
+            None => self.empty_origin()?,
+        };
+        let (name, directory, replaced) = match &plan.place {
+            Place::New(parent, component) => {
+                let directory = self.create_directory(Some(*parent), component)?;
+                (target.name.clone(), directory, None)
+            }
+            Place::Hidden(above) => {
+                let directory = self.create_directory(Some(above.directory), RECEIVE_DATASET)?;
+                let replaced = Replaced {
+                    head: above.dataset,
+                    origin: begun_with,
+                };
+                (hidden_name(&target.name), directory, Some(replaced))
+            }
+        };
+        if let Some(from) = plan.key_of {
+            self.share_key(from, directory)?;
+        }
+        let dataset = self.create_head(directory, Some(begun_with), flags)?;
+        self.inherit_permissions(directory)?;
+        for guid in &incoming.uses {
+            self.activate_feature(dataset, guid, &[0])?;
+        }
+        let own = head(&name, directory, dataset);
+        if let Some(crypt) = &plan.crypt {
+            self.put_new_key(&own, crypt)?;
+        }
+        self.history(dataset, &name, "receive", " ")?;
+        if let Some(allowances) = &target.resume {
+            self.begin_resumable(dataset, incoming, allowances)?;
+        }
+        match plan.origin {
+            Some(_) => self.clear_log(dataset, directory)?,
+            None => {
+                let key = plan.crypt.map(|crypt| crypt.key);
+                self.datasets.fill_empty(self, &own, incoming.kind, key)?;
+            }
+        }
+        Ok((dataset, name, replaced))
+    }
+}

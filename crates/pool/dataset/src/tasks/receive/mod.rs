@@ -1,0 +1,139 @@
+//! Begins and ends the receiving of a snapshot.
+//!
+//! What is received goes into a dataset that is marked as inconsistent: a new one, or the hidden child `%recv` of an
+//! existing one. The end makes it complete in one txg. Until then nothing else changes.
+//!
+//! Page `docs/format/dsl-dataset.md`, "Half received".
+
+mod begin;
+mod end;
+mod resume;
+
+pub use resume::{ResumeAllowances, ResumePoint};
+
+use crate::datasets::Datasets;
+use crate::heads::head::HeadDataset;
+use crate::tasks::directories::Head;
+use crate::{DatasetError, Refusal};
+use millpond_env::sync::Arc;
+use millpond_ondisk::{Guid, ObjectId, ObjectSetKind};
+
+/// What a stream says of the snapshot that it leads to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IncomingSnapshot {
+    /// Its guid.
+    pub guid: Guid,
+    /// The guid of the snapshot that it is a change of; `None` for a full stream.
+    pub from: Option<Guid>,
+    /// When it was created, in seconds since 1970.
+    pub creation_s: u64,
+    /// Whether it is a file system or a volume.
+    pub kind: ObjectSetKind,
+    /// Whether names of the file system differ in more than case.
+    pub is_case_insensitive: bool,
+    /// Whether blocks above 128 KiB are sent as such.
+    pub has_large_blocks: bool,
+    /// Guids of the features that the pool must have enabled.
+    pub needs: Vec<&'static str>,
+    /// Guids of the features that the dataset uses from the start.
+    pub uses: Vec<&'static str>,
+    /// Its full name at the sender.
+    pub sent_name: String,
+}
+
+/// Where a snapshot is received to, and how.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ReceiveTarget {
+    /// The full name of the file system or volume.
+    pub name: String,
+    /// The name of the snapshot, after the `@`.
+    pub snapshot: String,
+    /// The full name of the snapshot that a new clone begins with.
+    pub origin: Option<String>,
+    /// Whether changes and snapshots after the older snapshot are given up, and whether a full stream replaces a file
+    /// system or volume.
+    pub is_forced: bool,
+    /// Set if an interruption leaves a state that another stream can resume.
+    pub resume: Option<ResumeAllowances>,
+}
+
+/// A snapshot that is being received.
+#[derive(Debug)]
+pub struct Receiving {
+    head: Arc<HeadDataset>,
+    target: ReceiveTarget,
+    guid: Guid,
+    creation_s: u64,
+    /// The existing dataset whose contents are replaced.
+    replaced: Option<Replaced>,
+}
+
+/// An existing dataset whose contents are replaced at the end.
+#[derive(Debug, Clone)]
+struct Replaced {
+    /// Its head.
+    head: ObjectId,
+    /// The snapshot that the hidden dataset began with.
+    origin: ObjectId,
+}
+
+impl Receiving {
+    /// The dataset that takes the objects.
+    #[must_use]
+    pub fn head(&self) -> &Arc<HeadDataset> {
+        &self.head
+    }
+    /// Whether it began with the contents of a snapshot.
+    #[must_use]
+    pub fn is_resumable(&self) -> bool {
+        self.target.resume.is_some()
+    }
+    fn own_name(&self) -> String {
+        match &self.replaced {
+            Some(_) => hidden_name(&self.target.name),
+            None => self.target.name.clone(),
+        }
+    }
+}
+
+/// The name of the hidden dataset that takes what is received into an existing one.
+fn hidden_name(name: &str) -> String {
+    format!("{name}/{}", millpond_ondisk::dsl::keys::RECEIVE_DATASET)
+}
+
+/// The head of a directory, by its name.
+fn head(name: &str, directory: ObjectId, dataset: ObjectId) -> Head {
+    Head {
+        name: name.to_owned(),
+        directory,
+        dataset,
+    }
+}
+
+/// How often the destruction of a given up dataset is tried: its last changes may not be written yet.
+const ABORT_TRIES: u32 = 4;
+
+impl Datasets {
+    /// Gives up what was received. A state that a stream can resume stays, unless `is_final`.
+    ///
+    /// # Errors
+    /// If it cannot be destroyed now. It is destroyed when the pool is opened next.
+    pub fn abort_receive(&self, receiving: Receiving, is_final: bool) -> Result<(), DatasetError> {
+        let name = receiving.own_name();
+        let stays = receiving.is_resumable() && !is_final;
+        drop(receiving);
+        let mut tries = ABORT_TRIES;
+        while !stays {
+            match self.destroy_dataset(&name) {
+                Err(DatasetError::Refused {
+                    why: Refusal::Busy, ..
+                }) if tries > 0 => {
+                    tries -= 1;
+                    self.pool()?.sync()?;
+                }
+                outcome => return outcome,
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,88 @@
+//! What the beginning of a stream says.
+
+use crate::error::ReceiveError;
+use millpond_dataset::{IncomingSnapshot, ResumeAllowances};
+use millpond_ondisk::{Guid, ObjectSetKind};
+use millpond_stream::{Begin, BeginFlags, StreamFeatures};
+
+/// Features of a stream with those that the pool must have enabled.
+const NEEDED: [(StreamFeatures, &str); 7] = [
+    (StreamFeatures::LZ4, "org.illumos:lz4_compress"),
+    (StreamFeatures::ZSTD, "org.freebsd:zstd_compress"),
+    (StreamFeatures::EMBEDDED, "com.delphix:embedded_data"),
+    (StreamFeatures::LARGE_BLOCKS, "org.open-zfs:large_blocks"),
+    (StreamFeatures::LARGE_DNODE, "org.zfsonlinux:large_dnode"),
+    (StreamFeatures::LONG_NAMES, LONG_NAMES),
+    (StreamFeatures::LARGE_MICRO_ZAP, LARGE_MICRO_ZAP),
+];
+const LONG_NAMES: &str = "org.zfsonlinux:longname";
+const LARGE_MICRO_ZAP: &str = "com.klarasystems:large_microzap";
+
+/// Checks whether all features of a stream or package are known and received.
+///
+/// # Errors
+/// [`ReceiveError::UnknownFeatures`], [`ReceiveError::Deduplicated`], [`ReceiveError::Unsupported`].
+pub fn check_features(begin: &Begin) -> Result<(), ReceiveError> {
+    let features = begin.features;
+    let unknown = features.difference(StreamFeatures::all());
+    if !unknown.is_empty() {
+        return Err(ReceiveError::UnknownFeatures { features, unknown });
+    }
+    if features.intersects(StreamFeatures::DEDUP | StreamFeatures::DEDUP_PROPERTIES) {
+        return Err(ReceiveError::Deduplicated);
+    }
+    for (feature, name) in [
+        (StreamFeatures::RAW, "raw streams of encrypted datasets"),
+        (StreamFeatures::REDACTED, "redacted streams"),
+    ] {
+        if features.contains(feature) {
+            return Err(ReceiveError::Unsupported(name));
+        }
+    }
+    Ok(())
+}
+
+/// What a stream says of its snapshot.
+///
+/// # Errors
+/// As [`check_features`]; if it is neither that of a file system nor that of a volume.
+pub fn incoming_snapshot(begin: &Begin) -> Result<IncomingSnapshot, ReceiveError> {
+    check_features(begin)?;
+    let kind = match begin.object_set_type {
+        2 => ObjectSetKind::FileSystem,
+        3 => ObjectSetKind::Volume,
+        _ => {
+            return Err(ReceiveError::Invalid {
+                at: 0,
+                reason: "neither a file system nor a volume".to_owned(),
+            });
+        }
+    };
+    let has = |feature| begin.features.contains(feature);
+    let needs = NEEDED.iter().filter(|(feature, _)| has(*feature));
+    let uses = NEEDED.iter().filter(|(feature, guid)| {
+        has(*feature) && [LONG_NAMES, LARGE_MICRO_ZAP].contains(guid)
+    });
+    Ok(IncomingSnapshot {
+        guid: Guid(begin.to_guid),
+        from: Some(Guid(begin.from_guid)).filter(|from| from.0 != 0),
+        creation_s: begin.creation_s,
+        kind,
+        is_case_insensitive: begin.flags.contains(BeginFlags::CASE_INSENSITIVE),
+        has_large_blocks: has(StreamFeatures::LARGE_BLOCKS),
+        needs: needs.map(|(_, guid)| *guid).collect(),
+        uses: uses.map(|(_, guid)| *guid).collect(),
+        sent_name: String::from_utf8_lossy(&begin.to_name).into_owned(),
+    })
+}
+
+/// What a stream that resumes this one may contain.
+#[must_use]
+pub fn resume_allowances(begin: &Begin) -> ResumeAllowances {
+    let has = |feature| begin.features.contains(feature);
+    ResumeAllowances {
+        large_blocks: has(StreamFeatures::LARGE_BLOCKS),
+        embedded: has(StreamFeatures::EMBEDDED),
+        compressed: has(StreamFeatures::COMPRESSED),
+    }
+}
