@@ -4,6 +4,8 @@
 //! here, and those whose options are offered are sent again.
 #![forbid(unsafe_code)]
 
+mod received;
+
 use anyhow::{Context, Result, anyhow, bail};
 use millpond_compress::decompress;
 use millpond_engine::{OpenOptions, Search, SendFlags, SendRequest, View};
@@ -13,6 +15,7 @@ use millpond_tests::runner::{self, Outcome, Trial};
 use millpond_tests::{images, record};
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 fn main() -> ExitCode {
     runner::main(trials())
@@ -49,7 +52,21 @@ fn trials() -> Result<Vec<Trial>> {
         if !folder.join("STREAMS.json").is_file() {
             continue;
         }
-        for stream in streams(&folder)? {
+        let all = streams(&folder)?;
+        let goldens = all.iter().map(|stream| received::Golden::load(&folder, stream));
+        let goldens: Arc<Vec<received::Golden>> = Arc::new(goldens.collect::<Result<_>>()?);
+        for index in 0..goldens.len() {
+            let (folder, goldens) = (folder.clone(), Arc::clone(&goldens));
+            let file = goldens[index].file.trim_end_matches(".zsend.zst").to_owned();
+            trials.push(Trial {
+                name: format!("{case}::{file}::received"),
+                run: Box::new(move || {
+                    let outcome = received::outcome(&folder, &goldens, &goldens[index]);
+                    outcome.unwrap_or_else(|error| Outcome::Failed(format!("{error:#}")))
+                }),
+            });
+        }
+        for stream in all {
             let folder = folder.clone();
             let name = stream.file.trim_end_matches(".zsend.zst").to_owned();
             trials.push(Trial {
@@ -158,13 +175,8 @@ fn first_difference(theirs: &[Taken], ours: &[Taken]) -> String {
     format!("theirs has {} records, ours {}", theirs.len(), ours.len())
 }
 
-fn compared(folder: &Path, stream: &Stream) -> Result<Outcome> {
-    let theirs = images::read_file(folder, stream.file.trim_end_matches(".zst"))?;
-    let their_records = records(&theirs)?;
-    let Some(request) = request_of(&stream.command) else {
-        let note = format!("{} records read; not sent yet", their_records.len());
-        return Ok(Outcome::PassedOver(note));
-    };
+/// Opens the pool that streams were sent from. The second is its disks, to keep.
+fn golden_view(folder: &Path) -> Result<(View, images::Disks)> {
     let record = record::load(folder)?;
     let mut present = vec![];
     for image in &record.images {
@@ -181,6 +193,17 @@ fn compared(folder: &Path, stream: &Stream) -> Result<Outcome> {
     for (dataset, key) in &record.keys {
         view.load_key(dataset, &key.bytes)?;
     }
+    Ok((view, disks))
+}
+
+fn compared(folder: &Path, stream: &Stream) -> Result<Outcome> {
+    let theirs = images::read_file(folder, stream.file.trim_end_matches(".zst"))?;
+    let their_records = records(&theirs)?;
+    let Some(request) = request_of(&stream.command) else {
+        let note = format!("{} records read; not sent yet", their_records.len());
+        return Ok(Outcome::PassedOver(note));
+    };
+    let (view, _disks) = golden_view(folder)?;
     let is_raw = stream.command.contains(" -w ");
     if is_raw && view.dataset(&request.name)?.inner().is_encrypted()? {
         return Ok(Outcome::PassedOver("raw streams are not sent yet".into()));

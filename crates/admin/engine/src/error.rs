@@ -121,6 +121,9 @@ pub enum Error {
     /// A snapshot cannot be sent.
     #[error(transparent)]
     Send(#[from] SendError),
+    /// A stream cannot be received.
+    #[error("it cannot be received: {0:?}")]
+    Receive(Box<millpond_receive::ReceiveProblem>),
     /// An error concerning a volume.
     #[error(transparent)]
     Volume(#[from] VolumeError),

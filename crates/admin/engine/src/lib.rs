@@ -10,6 +10,7 @@ mod error;
 mod initializer;
 mod pool;
 mod properties;
+mod receive;
 mod replay;
 mod search;
 mod send;
@@ -58,8 +59,10 @@ pub use millpond_scan::{Limits as ScanLimits, References, ScanError, Scanner, re
 pub use millpond_send::{SendError, SendFlags};
 pub use millpond_vdev::{AllocationClass, VdevType};
 pub use millpond_volume::{Volume, VolumeError, VolumeExtent};
+pub use millpond_receive::{IncomingKind, ReceiveFailure, ReceiveProblem, ReceiveStep};
 pub use pool::{Pool, SCAN_FOR_WRITING};
 pub use properties::LiteralProperty;
+pub use receive::{Naming, ReceiveOutcome, ReceiveRequest, ReceiveWatch, Unwatched};
 pub use search::Search;
 pub use send::{SendRequest, SendStep};
 pub use served::MountSettings;

@@ -198,6 +198,9 @@ pub enum Refusal {
     /// It was partly received, and that can be resumed or is still under way.
     #[error("contains partially-complete state from \"zfs receive -s\"")]
     PartlyReceived,
+    /// It holds no interrupted receive, or that of another stream.
+    #[error("does not have any resumable receive state")]
+    NotResumable,
     /// The snapshot that a stream is a change of does not exist here.
     #[error("most recent snapshot does not match incremental source")]
     NoSource,

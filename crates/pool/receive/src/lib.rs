@@ -27,8 +27,10 @@ mod error;
 mod incoming;
 mod objects;
 mod receive;
+mod report;
 mod swap;
 
 pub use error::ReceiveError;
 pub use incoming::{check_features, incoming_snapshot, resume_allowances};
 pub use receive::{ReceiveFrom, receive};
+pub use report::{IncomingKind, ReceiveFailure, ReceiveProblem, ReceiveStep};

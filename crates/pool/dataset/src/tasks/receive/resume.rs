@@ -2,12 +2,16 @@
 //!
 //! Page `docs/format/dsl-dataset.md`, "Half received".
 
-use super::IncomingSnapshot;
+use super::{IncomingSnapshot, ReceiveTarget, Receiving, Replaced, hidden_name};
+use crate::datasets::Datasets;
 use crate::heads::head::HeadDataset;
-use crate::mos::During;
+use crate::mos::{During, required};
 use crate::tasks::context::SyncTaskContext;
-use millpond_ondisk::dsl::keys::resume;
-use millpond_ondisk::{ObjectId, Txg};
+use crate::tasks::directories::Head;
+use crate::{DatasetError, Refusal};
+use millpond_env::sync::Arc;
+use millpond_ondisk::dsl::keys::{RECEIVE_DATASET, resume};
+use millpond_ondisk::{DslDatasetFlags, Guid, ObjectId, Txg};
 use millpond_pool::PoolError;
 use millpond_txg::Transaction;
 use millpond_zap::ZapValue;
@@ -113,5 +117,126 @@ impl SyncTaskContext<'_> {
             self.remove(dataset, key)?;
         }
         Ok(())
+    }
+}
+
+/// A receive that can be resumed.
+struct Found {
+    own: Head,
+    replaced: Option<Replaced>,
+    point: ResumePoint,
+}
+
+impl Datasets {
+    /// Continues an interrupted receive at a point. Returns also how far the earlier streams went.
+    ///
+    /// # Errors
+    /// [`Refusal::NotResumable`]; [`Refusal::Busy`] if it is still under way.
+    pub fn resume_receive(
+        &self,
+        incoming: &IncomingSnapshot,
+        target: &ReceiveTarget,
+        (object, offset): (u64, u64),
+    ) -> Result<(Receiving, ResumePoint), DatasetError> {
+        let (id, name, replaced, point) = self.task(
+            |s| s.check_resume(incoming, target, (object, offset)),
+            |s, found| {
+                let Found {
+                    own,
+                    replaced,
+                    point,
+                } = found;
+                s.history(own.dataset, &own.name, "resume receive", " ")?;
+                Ok((own.dataset, own.name, replaced, point))
+            },
+        )?;
+        let head = self.open_incomplete(id, &name)?;
+        let receiving = Receiving {
+            head,
+            target: target.clone(),
+            guid: incoming.guid,
+            creation_s: incoming.creation_s,
+            replaced,
+        };
+        Ok((receiving, point))
+    }
+
+    /// Destroys the state of an interrupted receive into a dataset, which may be the dataset itself.
+    ///
+    /// # Errors
+    /// [`Refusal::NotResumable`] if there is none; [`Refusal::Busy`] if it is still under way.
+    pub fn abort_resumable(&self, name: &str) -> Result<(), DatasetError> {
+        let partial = self.task(|s| s.resumable_of(name), |_, own| Ok(own.name))?;
+        self.destroy_dataset(&partial)
+    }
+}
+
+impl SyncTaskContext<'_> {
+    /// The dataset that holds the state of an interrupted receive.
+    fn resumable_of(&self, name: &str) -> Result<Head, DatasetError> {
+        let head = self.find_head(name)?;
+        let hidden = match self.child(head.directory, RECEIVE_DATASET)? {
+            Some(_) => self.find_head(&hidden_name(name))?,
+            None => head,
+        };
+        let phys = self.dataset(hidden.dataset)?;
+        let is_partial = phys.flags.contains(DslDatasetFlags::INCONSISTENT);
+        let state = self.extension_number(hidden.dataset, resume::TO_GUID)?;
+        match is_partial && state.is_some() {
+            true => Ok(hidden),
+            false => Err(Refusal::error(name, Refusal::NotResumable)),
+        }
+    }
+
+    fn check_resume(
+        &self,
+        incoming: &IncomingSnapshot,
+        target: &ReceiveTarget,
+        (object, offset): (u64, u64),
+    ) -> Result<Found, DatasetError> {
+        let refused = |why| Err(Refusal::error(&target.name, why));
+        if incoming.needs.iter().any(|guid| !self.is_enabled(guid)) {
+            return refused(Refusal::FeatureDisabled);
+        }
+        let own = self.resumable_of(&target.name)?;
+        let number = |key| self.extension_number(own.dataset, key);
+        let point = ResumePoint {
+            object: number(resume::OBJECT)?.unwrap_or(0),
+            offset: number(resume::OFFSET)?.unwrap_or(0),
+            bytes: number(resume::BYTES)?.unwrap_or(0),
+        };
+        let from = number(resume::FROM_GUID)?.map(Guid);
+        let is_same = number(resume::TO_GUID)? == Some(incoming.guid.0)
+            && from == incoming.from
+            && (point.object, point.offset) == (object, offset);
+        let phys = self.dataset(own.dataset)?;
+        if !is_same || !self.snapshot_entries(&phys)?.is_empty() {
+            return refused(Refusal::NotResumable);
+        }
+        let is_held = self.datasets.head_if_open(own.dataset);
+        // The table of open heads holds it, and this variable does.
+        if is_held.is_some_and(|head| Arc::strong_count(&head) > 2) {
+            return refused(Refusal::Busy);
+        }
+        let replaced = match own.name == target.name {
+            true => None,
+            false => {
+                let above = self.find_head(&target.name)?;
+                let above_phys = self.dataset(above.dataset)?;
+                if self.snapshot_entry(&above_phys, &target.snapshot)?.is_some() {
+                    return refused(Refusal::SnapshotExists(target.snapshot.clone()));
+                }
+                let origin = required(phys.previous_snapshot, "a head without an origin")?;
+                Some(Replaced {
+                    head: above.dataset,
+                    origin,
+                })
+            }
+        };
+        Ok(Found {
+            own,
+            replaced,
+            point,
+        })
     }
 }

@@ -1,0 +1,171 @@
+//! Receives streams and packages.
+
+mod one;
+mod problem;
+mod target;
+
+use crate::{Error, Pool};
+use millpond_dataset::PropertyValue;
+use millpond_receive::{IncomingKind, ReceiveFailure, ReceiveProblem, ReceiveStep};
+use millpond_stream::{Record, StreamKind, StreamReader, Taken};
+use problem::{of_first_record, of_stream};
+use std::io::Read;
+
+/// How the names of what is received are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Naming {
+    /// The given name stands for the dataset that was sent.
+    #[default]
+    Given,
+    /// The name at the sender without its pool comes below the given one.
+    WithoutPool,
+    /// The last component of the name at the sender comes below the given one.
+    LastComponent,
+}
+
+/// Where to receive, and how.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ReceiveRequest {
+    /// The full name of a file system, volume or snapshot.
+    pub name: String,
+    /// How names are made from it.
+    pub naming: Naming,
+    /// The full name of the snapshot that the new dataset begins with.
+    pub origin: Option<String>,
+    /// Whether changes and snapshots after the older snapshot are given up, and whether a full stream replaces what is
+    /// there.
+    pub is_forced: bool,
+    /// Whether nothing is changed: the streams are only read.
+    pub is_dry: bool,
+    /// Whether an interruption leaves a state that another stream can resume.
+    pub is_resumable: bool,
+    /// Properties to set on the dataset.
+    pub properties: Vec<(String, PropertyValue)>,
+}
+
+/// What was received, and why not more.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ReceiveOutcome {
+    /// What was done, in order.
+    pub steps: Vec<ReceiveStep>,
+    /// Why it went no further.
+    pub failure: Option<ReceiveFailure>,
+}
+
+/// Told what a receive is about to do, so that file systems are unmounted in time.
+pub trait ReceiveWatch {
+    /// The contents of a file system or volume are about to be replaced. It must not be in use.
+    ///
+    /// # Errors
+    /// [`ReceiveProblem`] if it is in use: the stream is then not received.
+    fn before(&mut self, dataset: &str) -> Result<(), ReceiveProblem>;
+    /// A file system or volume was received, or its replacement failed.
+    fn after(&mut self, dataset: &str, is_new: bool);
+}
+
+/// For pools without mounts.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Unwatched;
+
+impl ReceiveWatch for Unwatched {
+    fn before(&mut self, _: &str) -> Result<(), ReceiveProblem> {
+        Ok(())
+    }
+    fn after(&mut self, _: &str, _: bool) {}
+}
+
+/// A receive under way.
+struct Run<'a> {
+    pool: &'a Pool,
+    request: &'a ReceiveRequest,
+    watch: &'a mut dyn ReceiveWatch,
+    steps: Vec<ReceiveStep>,
+}
+
+fn unknown(problem: ReceiveProblem) -> ReceiveFailure {
+    ReceiveFailure {
+        kind: IncomingKind::Unknown,
+        problem,
+    }
+}
+
+impl Pool {
+    /// Receives a stream or package. Each of its streams is complete and on stable storage before the next begins.
+    ///
+    /// A stream that fails leaves the state before, or the resumable one that was asked for.
+    pub fn receive(
+        &self,
+        request: &ReceiveRequest,
+        input: impl Read + Send,
+        watch: &mut dyn ReceiveWatch,
+    ) -> ReceiveOutcome {
+        let mut run = Run {
+            pool: self,
+            request,
+            watch,
+            steps: vec![],
+        };
+        let failure = run.all(&mut StreamReader::new(input)).err();
+        ReceiveOutcome {
+            steps: run.steps,
+            failure,
+        }
+    }
+
+    /// Gives up an interrupted receive that could be resumed.
+    ///
+    /// # Errors
+    /// If there is none, or it is still under way.
+    pub fn abort_receive(&self, name: &str) -> Result<(), Error> {
+        Ok(self.datasets().abort_resumable(name)?)
+    }
+}
+
+impl Run<'_> {
+    fn all<R: Read + Send>(&mut self, stream: &mut StreamReader<R>) -> Result<(), ReceiveFailure> {
+        let first = stream.take().map_err(|error| unknown(of_first_record(error)))?;
+        let Some(first) = first else {
+            return Err(unknown(ReceiveProblem::NoStream));
+        };
+        let Record::Begin(begin) = &first.record else {
+            return Err(unknown(ReceiveProblem::BadMagic));
+        };
+        let name = String::from_utf8_lossy(&begin.to_name).into_owned();
+        let Some((top, _)) = name.split_once('@') else {
+            return Err(unknown(ReceiveProblem::BadName));
+        };
+        let known = millpond_receive::check_features(begin);
+        known.map_err(|error| unknown(problem::of_receive(error, top)))?;
+        match begin.kind {
+            StreamKind::Stream => self.one(stream, &first, top),
+            StreamKind::Package => self.package(stream, &first, top),
+        }
+    }
+
+    fn package<R: Read + Send>(
+        &mut self,
+        stream: &mut StreamReader<R>,
+        first: &Taken,
+        top: &str,
+    ) -> Result<(), ReceiveFailure> {
+        if !first.payload.is_empty() {
+            return Err(unknown(ReceiveProblem::Unsupported(
+                "packages with properties, holds or several datasets".to_owned(),
+            )));
+        }
+        if self.request.name.contains('@') {
+            return Err(unknown(ReceiveProblem::SeveralSnapshots));
+        }
+        let failed = |error| unknown(of_stream(error));
+        // The end of the package's header.
+        stream.take().map_err(failed)?;
+        while let Some(taken) = stream.take().map_err(failed)? {
+            match taken.record {
+                Record::Begin(_) => self.one(stream, &taken, top)?,
+                // The end of the package.
+                _ => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,273 @@
+//! Receives one stream.
+
+use super::problem::{of_dataset, of_engine, of_receive, of_stream, parent_of};
+use super::target::{Target, makes_new};
+use super::{ReceiveFailure, Run};
+use millpond_dataset::{IncomingSnapshot, ReceiveTarget, Receiving, ResumePoint};
+use millpond_nvlist::NvList;
+use millpond_receive::{
+    IncomingKind, ReceiveError, ReceiveFrom, ReceiveProblem, ReceiveStep, incoming_snapshot,
+    receive, resume_allowances,
+};
+use millpond_stream::{Begin, Record, StreamFeatures, StreamReader, Taken};
+use std::io::Read;
+
+fn kind_of(begin: &Begin, is_new: bool) -> IncomingKind {
+    match begin.features.contains(StreamFeatures::RESUMING) {
+        true => IncomingKind::Resuming,
+        false if is_new => IncomingKind::New,
+        false => IncomingKind::Incremental,
+    }
+}
+
+impl Run<'_> {
+    /// Receives the stream that begins with `first`, to its end. `top` is the dataset that the whole package is about.
+    pub(super) fn one<R: Read + Send>(
+        &mut self,
+        stream: &mut StreamReader<R>,
+        first: &Taken,
+        top: &str,
+    ) -> Result<(), ReceiveFailure> {
+        let Record::Begin(begin) = &first.record else {
+            return Ok(());
+        };
+        let kind = kind_of(begin, makes_new(begin, self.request));
+        let received = self.received(stream, first, begin, top);
+        received.map_err(|problem| ReceiveFailure { kind, problem })
+    }
+
+    fn received<R: Read + Send>(
+        &mut self,
+        stream: &mut StreamReader<R>,
+        first: &Taken,
+        begin: &Begin,
+        top: &str,
+    ) -> Result<(), ReceiveProblem> {
+        let incoming = incoming_snapshot(begin).map_err(|error| of_receive(error, top))?;
+        let target = self.target(begin, top)?;
+        if target.is_present {
+            let name = target.full_name();
+            self.steps.push(ReceiveStep::Present { name });
+            return skip(stream).map(drop);
+        }
+        self.check_encrypted(begin, &target)?;
+        if let (Some(origin), None) = (&target.origin, &self.request.origin) {
+            self.steps.push(ReceiveStep::FoundOrigin {
+                name: origin.clone(),
+            });
+        }
+        self.steps.push(ReceiveStep::Stream {
+            is_full: begin.from_guid == 0,
+            sent_name: incoming.sent_name.clone(),
+            name: target.full_name(),
+            bytes: None,
+            time_ns: 0,
+        });
+        let clock = &self.pool.inner().env().clock;
+        let before_ns = clock.monotonic_ns();
+        let length = match self.request.is_dry {
+            true => self.tried(stream, &incoming, &target)?,
+            false => self.applied(stream, first, begin, &incoming, &target)?,
+        };
+        let took_ns = clock.monotonic_ns().saturating_sub(before_ns);
+        if let Some(ReceiveStep::Stream { bytes, time_ns, .. }) = self.steps.last_mut() {
+            (*bytes, *time_ns) = (length, took_ns);
+        }
+        Ok(())
+    }
+
+    /// Blocks in pointers cannot be encrypted.
+    fn check_encrypted(&self, begin: &Begin, target: &Target) -> Result<(), ReceiveProblem> {
+        if !begin.features.contains(StreamFeatures::EMBEDDED) {
+            return Ok(());
+        }
+        let name = match target.exists {
+            true => &target.dataset,
+            false => parent_of(&target.dataset),
+        };
+        let root = self.pool.committed().and_then(|view| {
+            let found = super::target::found(&view, name)?;
+            Ok(found.map_or(Ok(false), |found| found.is_encrypted())?)
+        });
+        match root.map_err(|error| of_engine(error, name))? {
+            true => Err(ReceiveProblem::EmbeddedEncrypted),
+            false => Ok(()),
+        }
+    }
+
+    fn receive_target(&self, begin: &Begin, target: &Target) -> ReceiveTarget {
+        ReceiveTarget {
+            name: target.dataset.clone(),
+            snapshot: target.snapshot.clone(),
+            origin: target.origin.clone(),
+            is_forced: self.request.is_forced,
+            resume: self
+                .request
+                .is_resumable
+                .then(|| resume_allowances(begin)),
+        }
+    }
+
+    /// Checks what would be received, and reads it. Returns no length.
+    fn tried<R: Read>(
+        &self,
+        stream: &mut StreamReader<R>,
+        incoming: &IncomingSnapshot,
+        target: &Target,
+    ) -> Result<Option<u64>, ReceiveProblem> {
+        let into = ReceiveTarget {
+            name: target.dataset.clone(),
+            snapshot: target.snapshot.clone(),
+            origin: target.origin.clone(),
+            is_forced: self.request.is_forced,
+            resume: None,
+        };
+        let checked = self.pool.datasets().check_receive(incoming, &into);
+        checked.map_err(|error| of_dataset(error, &target.dataset))?;
+        skip(stream)?;
+        Ok(None)
+    }
+
+    fn applied<R: Read + Send>(
+        &mut self,
+        stream: &mut StreamReader<R>,
+        first: &Taken,
+        begin: &Begin,
+        incoming: &IncomingSnapshot,
+        target: &Target,
+    ) -> Result<Option<u64>, ReceiveProblem> {
+        let name = &target.dataset;
+        self.make_ancestors(name)?;
+        let into = self.receive_target(begin, target);
+        let (receiving, point) = self.begun(first, begin, incoming, &into)?;
+        let from = ReceiveFrom {
+            at: first.at,
+            point,
+            is_over_origin: begin.from_guid == 0 && target.origin.is_some(),
+        };
+        match self.filled(stream, begin, &receiving, from) {
+            Ok(length) => {
+                self.ended(receiving, target)?;
+                Ok(Some(length))
+            }
+            Err(error) => Err(self.given_up(receiving, error, name)),
+        }
+    }
+
+    fn filled<R: Read + Send>(
+        &self,
+        stream: &mut StreamReader<R>,
+        begin: &Begin,
+        receiving: &Receiving,
+        from: ReceiveFrom,
+    ) -> Result<u64, ReceiveError> {
+        if !self.request.properties.is_empty() {
+            let name = self.request.name.split('@').next().unwrap_or_default();
+            let set = self.pool.datasets();
+            set.set_properties(name, &self.request.properties)?;
+        }
+        receive(stream, begin, receiving, from)
+    }
+
+    /// Begins a receive, or continues an interrupted one.
+    fn begun(
+        &self,
+        first: &Taken,
+        begin: &Begin,
+        incoming: &IncomingSnapshot,
+        into: &ReceiveTarget,
+    ) -> Result<(Receiving, ResumePoint), ReceiveProblem> {
+        let datasets = self.pool.datasets();
+        let begun = match begin.features.contains(StreamFeatures::RESUMING) {
+            false => {
+                let begun = datasets.begin_receive(incoming, into);
+                begun.map(|receiving| (receiving, ResumePoint::default()))
+            }
+            true => {
+                let list = NvList::decode(&first.payload).map_err(|_| ReceiveProblem::BadList)?;
+                let number = |key| list.u64(key).map_err(|_| ReceiveProblem::BadList);
+                let point = (number("resume_object")?, number("resume_offset")?);
+                datasets.resume_receive(incoming, into, point)
+            }
+        };
+        begun.map_err(|error| of_dataset(error, &into.name))
+    }
+
+    fn ended(&mut self, receiving: Receiving, target: &Target) -> Result<(), ReceiveProblem> {
+        let name = &target.dataset;
+        let datasets = self.pool.datasets();
+        if target.exists
+            && let Err(problem) = self.watch.before(name)
+        {
+            let _ = datasets.abort_receive(receiving, true);
+            return Err(problem);
+        }
+        let ended = datasets.end_receive(receiving);
+        self.watch.after(name, !target.exists);
+        ended.map_err(|error| of_dataset(error, name))
+    }
+
+    /// Gives up what was received, or keeps it for another stream.
+    fn given_up(&self, receiving: Receiving, error: ReceiveError, name: &str) -> ReceiveProblem {
+        let is_resumable = receiving.is_resumable();
+        let datasets = self.pool.datasets();
+        // If it cannot be destroyed now, that is done when the pool is opened next.
+        let _ = datasets.abort_receive(receiving, false);
+        let problem = of_receive(error, name);
+        let is_interruption = matches!(
+            problem,
+            ReceiveProblem::Truncated | ReceiveProblem::Checksum
+        );
+        if !is_resumable || !is_interruption {
+            return problem;
+        }
+        let token = self.pool.sync().and_then(|()| {
+            let view = self.pool.committed()?;
+            let found = super::target::found(&view, name)?;
+            Ok(found.map_or(Ok(None), |found| found.resume_token())?)
+        });
+        match token {
+            Ok(Some(token)) => ReceiveProblem::Interrupted(token),
+            _ => problem,
+        }
+    }
+
+    /// Creates the file systems above, where names at the sender have more components.
+    fn make_ancestors(&mut self, name: &str) -> Result<(), ReceiveProblem> {
+        if self.request.naming != super::Naming::WithoutPool {
+            return Ok(());
+        }
+        let view = self.pool.committed();
+        let view = view.map_err(|error| of_engine(error, name))?;
+        let mut missing = vec![];
+        let mut at = parent_of(name);
+        while super::target::found(&view, at)
+            .map_err(|error| of_engine(error, at))?
+            .is_none()
+            && at.contains('/')
+        {
+            missing.push(at);
+            at = parent_of(at);
+        }
+        for name in missing.into_iter().rev() {
+            let made = self.pool.datasets().create_filesystem(name, &[]);
+            made.map_err(|error| of_dataset(error, name))?;
+            self.watch.after(name, true);
+        }
+        Ok(())
+    }
+}
+
+/// Reads a stream to its end, and verifies it.
+fn skip<R: Read>(stream: &mut StreamReader<R>) -> Result<(), ReceiveProblem> {
+    loop {
+        match stream.take().map_err(of_stream)? {
+            Some(Taken {
+                record: Record::End(_),
+                ..
+            }) => return Ok(()),
+            Some(_) => {}
+            None => return Err(ReceiveProblem::Truncated),
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Golden streams are received into new pools, which are judged, and sent again.
+
+use crate::{Stream, first_difference, records, request_of};
+use anyhow::{Context, Result, anyhow, ensure};
+use millpond_engine::{
+    Naming, OpenOptions, Pool, PoolBuilder, ReceiveProblem, ReceiveRequest, Search, SendFlags,
+    SendRequest, Unwatched, View,
+};
+use millpond_compress::decompress;
+use millpond_ondisk::CompressionKind;
+use millpond_stream::{Begin, Record, StreamFeatures, Taken, Write};
+use millpond_tests::oracle::zdb;
+use millpond_tests::runner::Outcome;
+use millpond_tests::{images, recount};
+use std::path::Path;
+
+/// A golden stream with its bytes.
+pub struct Golden {
+    pub file: String,
+    pub command: String,
+    pub bytes: Vec<u8>,
+}
+
+impl Golden {
+    pub fn load(folder: &Path, stream: &Stream) -> Result<Self> {
+        Ok(Self {
+            file: stream.file.clone(),
+            command: stream.command.clone(),
+            bytes: images::read_file(folder, stream.file.trim_end_matches(".zst"))?,
+        })
+    }
+
+    /// The beginnings of the streams in it.
+    fn begins(&self) -> Result<Vec<Begin>> {
+        let all = records(&self.bytes)?;
+        let begins = all.into_iter().filter_map(|taken| match taken.record {
+            Record::Begin(begin) if begin.to_guid != 0 => Some(*begin),
+            _ => None,
+        });
+        Ok(begins.collect())
+    }
+}
+
+/// The streams to receive before this one, oldest first: each ends with the snapshot that the next one starts from.
+fn before<'g>(all: &'g [Golden], stream: &Golden) -> Result<Vec<&'g Golden>> {
+    let mut chain = vec![];
+    let begins = stream.begins()?;
+    let mut wanted = begins.first().context("no stream in it")?.from_guid;
+    while wanted != 0 {
+        let mut found = None;
+        for one in all {
+            let begins = one.begins()?;
+            let [begin] = begins.as_slice() else { continue };
+            let is_raw = begin.features.contains(StreamFeatures::RAW);
+            if begin.to_guid == wanted && request_of(&one.command).is_some() && !is_raw {
+                found = Some((one, begin.from_guid));
+                break;
+            }
+        }
+        let (one, from) = found.ok_or_else(|| anyhow!("no stream of {wanted:x}"))?;
+        chain.push(one);
+        wanted = from;
+        ensure!(chain.len() < 9, "a circle of streams");
+    }
+    chain.reverse();
+    Ok(chain)
+}
+
+/// Receives a stream below the dataset of the pool. The problem is returned, if there is one.
+fn receive(pool: &Pool, bytes: &[u8]) -> Option<ReceiveProblem> {
+    let request = ReceiveRequest {
+        name: pool.name(),
+        naming: Naming::WithoutPool,
+        ..ReceiveRequest::default()
+    };
+    let outcome = pool.receive(&request, bytes, &mut Unwatched);
+    outcome.failure.map(|failure| failure.problem)
+}
+
+/// The content of a stream without what depends on how blocks are compressed, and on which blocks of zeros are holes.
+fn essence(records: Vec<Taken>) -> Result<Vec<Taken>> {
+    let mut essence: Vec<Taken> = vec![];
+    for mut taken in records {
+        taken.at = 0;
+        match &mut taken.record {
+            Record::Write(write) => {
+                let kind = CompressionKind::from_number(write.compression);
+                if write.compression != 0 {
+                    let mut content = vec![0; write.logical_bytes as usize];
+                    decompress(kind.context("no compression")?, &taken.payload, &mut content)
+                        .map_err(|error| anyhow!("{error}"))?;
+                    taken.payload = content;
+                }
+                *write = Write {
+                    object: write.object,
+                    offset: write.offset,
+                    logical_bytes: write.logical_bytes,
+                    ..Write::default()
+                };
+                // A hole, or a block of zeros that was stored.
+                if taken.payload.iter().all(|byte| *byte == 0) {
+                    continue;
+                }
+            }
+            Record::End(end) => end.checksum = [0; 4],
+            // The ends of sparse files are not known to a receiver.
+            Record::Free(_) => continue,
+            _ => {}
+        }
+        essence.push(taken);
+    }
+    Ok(essence)
+}
+
+fn sent(view: &View, request: &SendRequest) -> Result<Vec<u8>> {
+    let mut bytes = vec![];
+    view.send(request, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// The whole content of a snapshot.
+fn content(view: &View, name: &str) -> Result<Vec<Taken>> {
+    let request = SendRequest {
+        name: name.to_owned(),
+        from: None,
+        has_between: false,
+        // A receiver of split blocks keeps them small.
+        flags: SendFlags::default(),
+    };
+    let mut all = essence(records(&sent(view, &request)?)?)?;
+    for taken in &mut all {
+        if let Record::Begin(begin) = &mut taken.record {
+            **begin = Begin::default();
+        }
+    }
+    Ok(all)
+}
+
+/// Receives a stream and all that must come before it, judges the pool, and sends it again.
+pub fn outcome(folder: &Path, all: &[Golden], stream: &Golden) -> Result<Outcome> {
+    let begins = stream.begins()?;
+    let last = begins.last().context("no stream in it")?;
+    let name = String::from_utf8_lossy(&last.to_name).into_owned();
+    let pool_name = name.split(['/', '@']).next().unwrap_or_default().to_owned();
+    let own = tempfile::tempdir()?;
+    let image = own.path().join("d0.img");
+    std::fs::File::create(&image)?.set_len(256 << 20)?;
+    let pool = PoolBuilder::new(&pool_name).single(&image).create()?;
+    if last.features.contains(StreamFeatures::RAW) {
+        return Ok(Outcome::PassedOver("raw streams are not received yet".into()));
+    }
+    let chain = match before(all, stream) {
+        Ok(chain) => chain,
+        Err(error) => return Ok(Outcome::PassedOver(error.to_string())),
+    };
+    for one in chain {
+        if let Some(problem) = receive(&pool, &one.bytes) {
+            return Ok(Outcome::Failed(format!("{} before: {problem:?}", one.file)));
+        }
+    }
+    match receive(&pool, &stream.bytes) {
+        None => {}
+        Some(ReceiveProblem::Unsupported(what)) => return Ok(Outcome::PassedOver(what)),
+        Some(problem) => return Ok(Outcome::Failed(format!("{problem:?}"))),
+    }
+    pool.export()?;
+    let search = Search::new([own.path()]);
+    let view = View::open(&search, &pool_name, &OpenOptions::default())?;
+    let faults = recount::faults_of(view.inner());
+    ensure!(faults.is_empty(), "{}", faults.join("\n"));
+    for begin in &begins {
+        let name = String::from_utf8_lossy(&begin.to_name).into_owned();
+        let found = view.dataset(&name)?;
+        ensure!(found.inner().guid().0 == begin.to_guid, "{name}: another guid");
+        let created = found.inner().phys().creation_time;
+        ensure!(created == begin.creation_s, "{name}: another time");
+    }
+    let (golden, _disks) = crate::golden_view(folder)?;
+    let (theirs, ours) = (content(&golden, &name)?, content(&view, &name)?);
+    if theirs != ours {
+        return Ok(Outcome::Failed(first_difference(&theirs, &ours)));
+    }
+    let Some(request) = request_of(&stream.command) else {
+        drop(view);
+        zdb::judge(own.path(), &pool_name)?.require(&stream.file);
+        return Ok(Outcome::Passed("received".to_owned()));
+    };
+    // A bookmark is not received, but its snapshot is.
+    let request = SendRequest {
+        from: request.from.map(|from| from.replace("#b", "@")),
+        ..request
+    };
+    let ours = sent(&view, &request)?;
+    drop(view);
+    zdb::judge(own.path(), &pool_name)?.require(&stream.file);
+    if ours == stream.bytes {
+        return Ok(Outcome::Passed("received, and sent again byte for byte".into()));
+    }
+    let (theirs, ours) = (essence(records(&stream.bytes)?)?, essence(records(&ours)?)?);
+    let differs = || Outcome::Failed(format!("sent again: {}", first_difference(&theirs, &ours)));
+    Ok(match crate::spills_sent_plainly(&theirs, &ours)? {
+        _ if theirs == ours => Outcome::Passed("received, and sent again".to_owned()),
+        Some(count) => {
+            Outcome::Passed(format!("received, and sent again, {count} spill blocks as such"))
+        }
+        None => differs(),
+    })
+}
