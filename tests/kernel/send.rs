@@ -4,8 +4,7 @@ use crate::attach::lived;
 use crate::{Rig, run_script};
 use millpond_engine::{PoolBuilder, SendFlags, SendRequest};
 use millpond_tests::oracle::kernel::{self, Release};
-use millpond_tests::workload::{Life, content_differences};
-use std::collections::BTreeMap;
+use millpond_tests::workload::{content_differences, in_order};
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::BufWriter;
@@ -36,44 +35,6 @@ const FLAGS: [SendFlags; 3] = [
 /// are side by side there.
 fn flat(name: &str) -> String {
     name.replace('/', "-")
-}
-
-/// A snapshot of the model, and the one that its stream is sent from.
-struct Sent {
-    name: String,
-    from: Option<String>,
-}
-
-/// All snapshots, each after the one that it is sent from.
-fn in_order(life: &Life) -> Vec<Sent> {
-    let mut names: BTreeMap<u64, String> = BTreeMap::new();
-    for (head, state) in &life.model.heads {
-        for snapshot in &state.snapshots {
-            names.insert(snapshot.id, format!("{head}@{}", snapshot.name));
-        }
-    }
-    let mut sent: Vec<Sent> = vec![];
-    let mut left: Vec<_> = life.model.heads.iter().collect();
-    while !left.is_empty() {
-        let before = left.len();
-        left.retain(|(head, state)| {
-            let is_sent = |name: &str| sent.iter().any(|sent| sent.name == name);
-            let origin = state.origin.map(|id| names[&id].clone());
-            let origin_waits = origin.as_deref().is_some_and(|origin| !is_sent(origin));
-            if origin_waits {
-                return true;
-            }
-            let mut from = origin;
-            for snapshot in &state.snapshots {
-                let name = format!("{head}@{}", snapshot.name);
-                let from = from.replace(name.clone());
-                sent.push(Sent { name, from });
-            }
-            false
-        });
-        assert!(left.len() < before, "a cycle of origins");
-    }
-    sent
 }
 
 fn received(release: Release) {

@@ -37,6 +37,8 @@ mod log;
 mod properties;
 mod rebuild;
 mod rebuild_draid;
+mod receive;
+mod receive_cuts;
 mod records;
 mod reguid;
 mod remove_log;

@@ -9,12 +9,14 @@ mod compare;
 mod effect;
 mod manifest;
 mod model;
+mod sent;
 
 pub use crate::hostile::rng::SeededRng;
 pub use act::{Act, Deed, Life, text};
 pub use compare::{bytes_of, content_differences};
 pub use effect::Effect;
 pub use manifest::{manifest, space_by_owner, space_list};
+pub use sent::{Sent, in_order};
 pub use model::{Content, Head, Kind, Model, Named, Node, Snapshot, Synchrony, Tree};
 
 /// The names of all encryption suites.

@@ -1,0 +1,164 @@
+//! The power fails while a stream is received: the state is the one before, or the one after.
+
+use crate::cloning::{bytes_of, content, make, node, pool_on, remove};
+use crate::crash::variants;
+use crate::exhaustive::is_all;
+use crate::receive::{received, sent};
+use crate::sim;
+use millpond_engine::{
+    Caller, NewLayout, NewLayout::Mirror, NewLayout::Single, Pool, ReceiveRequest, SendFlags,
+    Unwatched, View, WriteAt,
+};
+use millpond_sim::{World, noise};
+use millpond_tests::oracle::zdb;
+use millpond_tests::recount;
+use std::collections::BTreeMap;
+use std::io::Read;
+
+type State = BTreeMap<String, Vec<u8>>;
+
+/// Writes txgs between the reads, so that the stream takes several.
+struct Slowly<'a> {
+    pool: &'a Pool,
+    left: &'a [u8],
+}
+
+impl Read for Slowly<'_> {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        if self.left.len() % 3 == 0 {
+            self.pool.sync().unwrap();
+        }
+        let count = into.len().min(20_000).min(self.left.len());
+        let (now, later) = self.left.split_at(count);
+        into[..count].copy_from_slice(now);
+        self.left = later;
+        Ok(count)
+    }
+}
+
+/// The files of a head and of its snapshots; `None` if it does not exist.
+fn state_of(view: &View, name: &str) -> Option<State> {
+    let head = view.dataset(name).ok()?;
+    let mut state = State::new();
+    for dataset in std::iter::once(head.clone()).chain(head.snapshots().unwrap()) {
+        state.insert(dataset.name().to_owned(), vec![]);
+        let root = dataset.file_system().unwrap().root().unwrap();
+        for entry in root.entries().unwrap() {
+            let entry = entry.unwrap();
+            let file = root.lookup(&entry.name).unwrap();
+            let key = format!("{}/{}", dataset.name(), String::from_utf8_lossy(&entry.name));
+            state.insert(key, bytes_of(&file));
+        }
+    }
+    Some(state)
+}
+
+/// Changes the source: files are overwritten, removed, made, and their numbers used again.
+fn change(pool: &Pool) {
+    let files = pool.file_system("tank/a").unwrap();
+    for number in 0..6 {
+        make(&files, &format!("f{number}"), &content(number));
+    }
+    pool.datasets().snapshot(&["tank/a@1"], &[]).unwrap();
+    files
+        .write(
+            &Caller::root(),
+            &node(&files, "f1"),
+            WriteAt::Offset(5000),
+            &noise(77, 9000),
+        )
+        .unwrap();
+    remove(&files, "f2");
+    remove(&files, "f3");
+    for number in 6..9 {
+        make(&files, &format!("f{number}"), &content(number));
+    }
+    drop(files);
+    pool.datasets().snapshot(&["tank/a@2"], &[]).unwrap();
+}
+
+/// Cuts while a stream is received as or into `name`.
+fn cut(seed: u64, tops: &[(NewLayout, usize)], is_incremental: bool, cuts: usize) {
+    let world = World::new(seed);
+    let pool = pool_on(&world, tops);
+    change(&pool);
+    let flags = SendFlags {
+        compressed: seed % 2 == 0,
+        ..SendFlags::default()
+    };
+    let name = "tank/got";
+    let full = sent(&pool, "tank/a@1", None, flags);
+    let stream = match is_incremental {
+        true => {
+            received(&pool, name, &full);
+            sent(&pool, "tank/a@2", Some("tank/a@1"), flags)
+        }
+        false => full,
+    };
+    pool.sync().unwrap();
+    let before = state_of(&pool.committed().unwrap(), name);
+    world.forget();
+    let request = ReceiveRequest {
+        name: name.to_owned(),
+        ..ReceiveRequest::default()
+    };
+    let input = Slowly {
+        pool: &pool,
+        left: &stream,
+    };
+    let outcome = pool.receive(&request, input, &mut Unwatched);
+    assert_eq!(outcome.failure, None);
+    let promised = world.journal().len();
+    pool.sync().unwrap();
+    let after = state_of(&pool.committed().unwrap(), name);
+    assert_ne!(before, after);
+    drop(pool);
+    let journal = world.journal().len();
+    let cuts = if is_all() { journal } else { cuts };
+    let step = (journal / cuts).max(1);
+    let (mut judged, mut seen) = (0, [0, 0]);
+    for (round, count) in (0..=journal).step_by(step).enumerate() {
+        let variants = variants(seed, round, count);
+        let variant = &variants[round % 5];
+        let what = format!("seed {seed}: after {count} of {journal} requests, {variant:?}");
+        let reborn = world.reborn(count, variant);
+        let pool = sim::open(&reborn).unwrap_or_else(|error| panic!("{what}: {error}"));
+        for _ in 0..3 {
+            pool.sync().unwrap();
+        }
+        let found = state_of(&pool.committed().unwrap(), name);
+        let is_after = found == after;
+        assert!(is_after || found == before && count < promised, "{what}: {found:?}");
+        seen[usize::from(is_after)] += 1;
+        // What was half received is gone, so the stream can come again.
+        if !is_after {
+            received(&pool, name, &stream);
+            assert_eq!(state_of(&pool.committed().unwrap(), name), after, "{what}");
+        }
+        pool.export().unwrap();
+        let view = sim::read(&reborn).unwrap();
+        let faults = recount::faults_after_a_cut(&view);
+        assert!(faults.is_empty(), "{what}: {faults:#?}");
+        sim::verify(&view).unwrap_or_else(|error| panic!("{what}: {error}"));
+        judged += 1;
+        if judged % 20 == 1 {
+            let folder = tempfile::tempdir().unwrap();
+            sim::to_files(&reborn, folder.path());
+            zdb::judge(folder.path(), "tank").unwrap().require(&what);
+        }
+    }
+    println!("seed {seed}: {journal} requests, before and after: {seen:?}");
+    assert!(seen[0] > 3 && seen[1] > 0, "{seen:?}");
+}
+
+#[test]
+fn a_cut_leaves_no_half_of_a_new_file_system() {
+    cut(31, &[(Single, 1)], false, 40);
+    cut(32, &[(Mirror, 2)], false, 20);
+}
+
+#[test]
+fn a_cut_leaves_the_state_before_an_incremental_stream_or_after_it() {
+    cut(33, &[(Single, 1)], true, 50);
+    cut(34, &[(Mirror, 2)], true, 20);
+}
