@@ -1,11 +1,11 @@
 //! The request handler for one caller.
 
 use crate::daemon::Daemon;
-use crate::mounts::Follow;
+use crate::mounts::{Follow, Receiving};
 use millpond_control::{
     About, ChangeError, ChangeFailure, Changed, ControlError, DatasetInfo, DatasetQuery, Event,
     Failure, ImportError, ImportRequest, Imported, Item, KeyProblem, NewPoolRequest, PoolChange,
-    Reply, Request, SendProblem, Service, TunableInfo, Value,
+    ReceiveStream, Received, Reply, Request, SendProblem, Service, TunableInfo, Value,
 };
 use millpond_engine::{DatasetError, Error, HistoryCommand, Refusal};
 use millpond_env::{Env, Tunable};
@@ -76,7 +76,10 @@ impl Service for RequestHandler<'_> {
             Request::SetTunable { name, value } => {
                 Reply::SetTunable(set_tunable(&self.daemon.env, name, *value)?)
             }
-            Request::Send { .. } | Request::Datasets { .. } | Request::History { .. } => {
+            Request::Send { .. }
+            | Request::Receive { .. }
+            | Request::Datasets { .. }
+            | Request::History { .. } => {
                 return Err(Failure::other_reply());
             }
         })
@@ -88,8 +91,13 @@ impl Service for RequestHandler<'_> {
         descriptor: OwnedFd,
         is_abandoned: &(dyn Fn() -> bool + Sync),
     ) -> Result<Reply, Failure> {
-        let Request::Send { request } = request else {
-            return Err(Failure::other_reply());
+        let request = match request {
+            Request::Send { request } => request,
+            Request::Receive { request, command } => {
+                let received = self.receive(request, command, descriptor, is_abandoned);
+                return Ok(Reply::Receive(received));
+            }
+            _ => return Err(Failure::other_reply()),
         };
         let mounts = self.daemon.mounts.list();
         if mounts.iter().any(|mount| mount.dataset == request.name) {
@@ -258,6 +266,25 @@ impl<'d> RequestHandler<'d> {
         }
         daemon.note_pools();
         done
+    }
+
+    fn receive(
+        &self,
+        request: &ReceiveStream,
+        command: &str,
+        descriptor: OwnedFd,
+        is_abandoned: &(dyn Fn() -> bool + Sync),
+    ) -> Received {
+        let daemon = self.daemon;
+        let (mounts, force) = (request.mount, request.force_unmount);
+        let mut watch = Receiving::new(&daemon.mounts, &daemon.pools, mounts, force);
+        let command = self.history(command);
+        let input = File::from(descriptor);
+        let pools = &daemon.pools;
+        let mut received = pools.receive(request, &command, input, is_abandoned, &mut watch);
+        received.notes.append(&mut watch.notes);
+        self.gather_noted();
+        received
     }
 
     fn import(&self, request: &ImportRequest, command: &str) -> Result<Imported, ImportError> {

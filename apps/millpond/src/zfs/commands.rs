@@ -1,7 +1,7 @@
 //! The table of all `zfs` sub-commands with their options and usage.
 
 use super::{
-    create, destroy, get, heads, keys, list, mount, project, send, set, snapshots, space, upgrade,
+    create, destroy, get, heads, keys, list, mount, project, receive, send, set, snapshots, space, upgrade,
     usage,
 };
 use crate::command::{Command, Parsed, Run, built, letters, long, not_built, with_longs};
@@ -148,10 +148,11 @@ pub const COMMANDS: &[Command] = &[
     ),
     Command {
         aliases: &["recv"],
-        ..not_built(
+        ..built(
             "receive",
             letters("AdehMnsFuvco:x:"),
             &["missing snapshot argument"],
+            receive::run,
         )
     },
     Command {

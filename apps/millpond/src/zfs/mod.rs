@@ -17,6 +17,7 @@ mod names;
 mod order;
 mod paths;
 mod project;
+mod receive;
 mod send;
 mod set;
 mod shown;

@@ -2,9 +2,11 @@
 
 mod follow;
 mod mounter;
+mod receiving;
 mod settings;
 
 pub use follow::Follow;
+pub use receiving::Receiving;
 pub use mounter::{FileTrouble, Mountable, Mounted, Mounter, NoMounter, PretendMounter};
 
 use millpond_control::properties::{DatasetKind, Kinds, PropertyName, by_name};

@@ -2,7 +2,7 @@
 
 use crate::{
     ChangeError, ChangeFailure, ControlError, DeviceProblem, ImportError, KeyProblem, MountProblem,
-    SendProblem,
+    ReceiveProblem, SendProblem,
 };
 
 /// Where unmounting stopped, and why.
@@ -30,6 +30,8 @@ pub enum Failure {
     Key(KeyProblem),
     /// A stream was not sent.
     Send(SendProblem),
+    /// A stream was not received.
+    Receive(ReceiveProblem),
     /// There is no answer; the text says why.
     Call(String),
 }
@@ -119,4 +121,5 @@ kinds! {
         otherwise |text| (String::new(), MountProblem::Failed(text));
     Key(KeyProblem): denied Self::Denied, otherwise Self::Text;
     Send(SendProblem): denied Self::Denied, otherwise Self::Failed;
+    Receive(ReceiveProblem): denied Self::Denied, otherwise Self::Failed;
 }

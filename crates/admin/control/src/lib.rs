@@ -21,6 +21,7 @@ mod import;
 mod mount;
 mod pool;
 pub mod properties;
+mod receive;
 mod request;
 mod scan;
 mod secret;
@@ -52,6 +53,9 @@ pub use mount::{KeyProblem, MountInfo, MountProblem, MountRequest};
 pub use pool::{
     DataError, DedupBucket, DedupStats, FeatureInfo, FeatureState, ImportablePool, LastHost,
     MultihostState, PoolInfo, RequestedFeatures, RewindPoint, UnsupportedFeature,
+};
+pub use receive::{
+    IncomingKind, ReceiveFailure, ReceiveNaming, ReceiveProblem, ReceiveStep, ReceiveStream, Received,
 };
 pub use request::{Item, Reply, Request, Rights, Service};
 pub use scan::{

@@ -9,7 +9,8 @@ use crate::{
     DeviceFacts, DeviceProblem, Event, Failure, HistoryRecord, ImportError, ImportRequest,
     ImportablePool, Imported, KeyProblem, MountInfo, MountProblem, MountRequest, NewDevices,
     NewPoolRequest, OwnerKind, OwnerSpace, PoolChange, PoolInfo, Property, SearchPaths, Secret,
-    SendProblem, SendStep, SendStream, TunableInfo, UnmountFailure,
+    ReceiveProblem, ReceiveStream, Received, SendProblem, SendStep, SendStream, TunableInfo,
+    UnmountFailure,
 };
 
 /// Who may make a request.
@@ -172,7 +173,7 @@ macro_rules! requests {
             /// A failure of the request's kind; [`Failure::Call`] if there is no answer.
             fn call(&self, request: &Request) -> Result<Reply, Failure>;
 
-            /// Answers a request that comes with a descriptor to write to. `is_abandoned` says whether the caller is gone:
+            /// Answers a request that comes with a descriptor to write to or read from. `is_abandoned` says whether the caller is gone:
             /// then nothing more should be written.
             ///
             /// # Errors
@@ -291,6 +292,10 @@ requests! {
         /// Writes a send stream, and returns its length in bytes when all of it is written. Answered by
         /// [`Service::transfer`] only, to the descriptor that comes with the request.
         Send, "org.millpond.Send", send(request: SendStream as &SendStream) -> u64, Send(SendProblem), Owner;
+        /// Receives a stream or package from the descriptor that comes with the request, and returns when all of it is
+        /// on stable storage, or it failed. Answered by [`Service::transfer`] only. `command` goes into the pool's history.
+        Receive, "org.millpond.Receive", receive(request: ReceiveStream as &ReceiveStream, command: String as &str)
+            -> Received, Receive(ReceiveProblem), Owner;
         /// The streams that [`Request::Send`] would write, in order.
         SendSteps, "org.millpond.SendSteps", send_steps(request: SendStream as &SendStream)
             -> Vec<SendStep>, Send(SendProblem), Owner;

@@ -62,7 +62,9 @@ pub use millpond_volume::{Volume, VolumeError, VolumeExtent};
 pub use millpond_receive::{IncomingKind, ReceiveFailure, ReceiveProblem, ReceiveStep};
 pub use pool::{Pool, SCAN_FOR_WRITING};
 pub use properties::LiteralProperty;
-pub use receive::{Naming, ReceiveOutcome, ReceiveRequest, ReceiveWatch, Unwatched};
+pub use receive::{
+    Naming, ReceiveOutcome, ReceiveRequest, ReceiveWatch, Unwatched, receive_nowhere,
+};
 pub use search::Search;
 pub use send::{SendRequest, SendStep};
 pub use served::MountSettings;

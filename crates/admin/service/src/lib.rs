@@ -9,6 +9,7 @@ mod imported;
 mod info;
 mod key_file;
 mod local;
+mod receive;
 mod send;
 
 pub use imported::{AutoReplace, AutoReplaced, CacheFile, ImportedPool, ImportedPools, Open, Step};

@@ -17,7 +17,7 @@ use millpond_alloc::{
 };
 use millpond_crypt::DatasetKey;
 use millpond_env::rank;
-use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use millpond_env::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use millpond_env::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 use millpond_object::{NewObjectSet, ObjectSet, WriteKey};
 use millpond_ondisk::dsl::keys;
@@ -39,6 +39,8 @@ pub struct Datasets {
     /// Intent logs found when the pool was opened. The first txg claims or frees them.
     pub(crate) found_logs: Mutex<Vec<crate::writability::HeadLogFound>, rank::Leaf>,
     pub(crate) found_logs_choice: Mutex<FoundLogs, rank::Leaf>,
+    /// The receives under way.
+    pub(crate) receives: Arc<AtomicUsize>,
     /// Names of datasets with an unfinished receive, to be destroyed.
     pub(crate) half_received: Mutex<Vec<String>, rank::Leaf>,
     /// Names of datasets whose log waits to be replayed, and whether its records refer to other files.
@@ -94,6 +96,7 @@ impl Datasets {
             is_swept: AtomicBool::new(false),
             has_limits: AtomicBool::new(true),
             found_logs: Mutex::default(),
+            receives: Arc::default(),
             half_received: Mutex::default(),
             found_logs_choice: Mutex::default(),
             to_replay: Mutex::default(),

@@ -44,6 +44,11 @@ pub enum DatasetChange {
         /// Its name.
         name: String,
     },
+    /// Gives up an interrupted receive that could be resumed.
+    AbortReceive {
+        /// The file system or volume that was received into.
+        name: String,
+    },
     /// Creates a clone.
     Clone {
         /// The snapshot.

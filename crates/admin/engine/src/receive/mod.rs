@@ -39,8 +39,12 @@ pub struct ReceiveRequest {
     pub is_dry: bool,
     /// Whether an interruption leaves a state that another stream can resume.
     pub is_resumable: bool,
+    /// Whether the holds in a package are left out.
+    pub without_holds: bool,
     /// Properties to set on the dataset.
     pub properties: Vec<(String, PropertyValue)>,
+    /// Properties whose received values do not take effect.
+    pub excluded: Vec<String>,
 }
 
 /// What was received, and why not more.
@@ -118,6 +122,23 @@ impl Pool {
     /// If there is none, or it is still under way.
     pub fn abort_receive(&self, name: &str) -> Result<(), Error> {
         Ok(self.datasets().abort_resumable(name)?)
+    }
+}
+
+/// What the receive of a stream leads to if the pool does not exist.
+pub fn receive_nowhere(request: &ReceiveRequest, input: impl Read) -> ReceiveOutcome {
+    let first = StreamReader::new(input).take();
+    let failure = match first {
+        Err(error) => unknown(of_first_record(error)),
+        Ok(Some(Taken {
+            record: Record::Begin(begin),
+            ..
+        })) => one::nowhere(request, &begin),
+        Ok(_) => unknown(ReceiveProblem::NoStream),
+    };
+    ReceiveOutcome {
+        steps: vec![],
+        failure: Some(failure),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::problem::{of_dataset, of_engine, of_receive, of_stream, parent_of};
 use super::target::{Target, makes_new};
-use super::{ReceiveFailure, Run};
+use super::{ReceiveFailure, ReceiveRequest, Run};
 use millpond_dataset::{IncomingSnapshot, ReceiveTarget, Receiving, ResumePoint};
 use millpond_nvlist::NvList;
 use millpond_receive::{
@@ -17,6 +17,22 @@ fn kind_of(begin: &Begin, is_new: bool) -> IncomingKind {
         true => IncomingKind::Resuming,
         false if is_new => IncomingKind::New,
         false => IncomingKind::Incremental,
+    }
+}
+
+/// Why a stream cannot be received into a pool that does not exist.
+pub(super) fn nowhere(request: &ReceiveRequest, begin: &Begin) -> ReceiveFailure {
+    let is_new = makes_new(begin, request);
+    let name = request.name.split('@').next().unwrap_or_default();
+    let pool = name.split('/').next().unwrap_or_default();
+    let problem = match is_new {
+        _ if request.naming != super::Naming::Given => ReceiveProblem::NoBase(name.to_owned()),
+        true => ReceiveProblem::NoParent(pool.to_owned()),
+        false => ReceiveProblem::NoDestination(name.to_owned()),
+    };
+    ReceiveFailure {
+        kind: kind_of(begin, is_new),
+        problem,
     }
 }
 

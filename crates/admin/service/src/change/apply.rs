@@ -369,6 +369,7 @@ fn of_dataset(pool: &Pool, change: &DatasetChange) -> Result<(), ChangeError> {
         DatasetChange::Rename { from, to, .. } => datasets.rename(from, to)?,
         DatasetChange::Promote { name } => datasets.promote(name)?,
         DatasetChange::Rollback { snapshot } => datasets.rollback(snapshot)?,
+        DatasetChange::AbortReceive { name } => datasets.abort_resumable(name)?,
         DatasetChange::Bookmark { source, name } => datasets.bookmark(source, name)?,
         DatasetChange::Hold { names, tag } => datasets.hold(&borrowed(names), tag)?,
         DatasetChange::Release { names, tag } => datasets.release(&borrowed(names), tag)?,

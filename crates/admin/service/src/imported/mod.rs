@@ -307,7 +307,8 @@ impl ImportedPools {
         if let Some(live) = imported_pool.live() {
             let engine = live.inner();
             imported_pool.refuse_if_waiting()?;
-            if live.datasets().has_snapshots_in_use() {
+            let datasets = live.datasets();
+            if datasets.has_snapshots_in_use() || datasets.is_receiving() {
                 return Err(ChangeError::Busy);
             }
             if engine.suspension().is_none() {

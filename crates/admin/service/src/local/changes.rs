@@ -57,7 +57,7 @@ impl LocalChanges {
     }
 
     /// Opens a pool for writing. The flag is true if its labels mark it as exported.
-    fn open(&self, name: &str) -> Result<(Pool, bool), ChangeError> {
+    pub(crate) fn open(&self, name: &str) -> Result<(Pool, bool), ChangeError> {
         let candidate = Pool::find(&self.search, name).map_err(change_error)?;
         // It was found by its guid: commands name a pool by its name.
         if candidate.name != name {
@@ -81,7 +81,7 @@ impl LocalChanges {
         Ok((pool, was_exported))
     }
 
-    fn history(&self, command: &str) -> HistoryCommand {
+    pub(crate) fn history(&self, command: &str) -> HistoryCommand {
         HistoryCommand {
             command: command.to_owned(),
             user: self.user,
@@ -95,7 +95,7 @@ impl LocalChanges {
     }
 
     /// Leaves the pool exported or not, as it was found.
-    fn close(&self, pool: Pool, was_exported: bool) -> Result<(), ChangeError> {
+    pub(crate) fn close(&self, pool: Pool, was_exported: bool) -> Result<(), ChangeError> {
         if was_exported {
             return pool.export().map_err(change_error);
         }

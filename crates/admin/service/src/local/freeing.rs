@@ -20,6 +20,7 @@ pub(super) fn frees_space(change: &PoolChange) -> bool {
             | DatasetChange::DestroyInOrder { .. }
             | DatasetChange::DestroySnapshots { .. }
             | DatasetChange::Rollback { .. }
+            | DatasetChange::AbortReceive { .. }
             | DatasetChange::Release { .. }
     )
 }

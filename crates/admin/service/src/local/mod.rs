@@ -88,6 +88,12 @@ impl Service for LocalService {
                     is_abandoned,
                 )?))
             }
+            Request::Receive { request, command } => {
+                let input = File::from(descriptor);
+                let changes = self.changes();
+                let received = changes.receive(request, command, input, is_abandoned);
+                Ok(Reply::Receive(received))
+            }
             _ => Err(Failure::other_reply()),
         }
     }

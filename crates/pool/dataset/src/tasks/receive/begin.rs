@@ -1,6 +1,8 @@
 //! Checks whether a snapshot can be received, and creates the dataset that takes it.
 
-use super::{IncomingSnapshot, ReceiveTarget, Receiving, Replaced, head, hidden_name};
+use super::{
+    IncomingSnapshot, ReceiveTarget, Receiving, Replaced, UnderWay, head, hidden_name,
+};
 use crate::datasets::Datasets;
 use crate::heads::features;
 use crate::mos::{During, contradiction};
@@ -57,6 +59,7 @@ impl Datasets {
             guid: incoming.guid,
             creation_s: incoming.creation_s,
             replaced,
+            _under_way: UnderWay::begin(self),
         })
     }
 

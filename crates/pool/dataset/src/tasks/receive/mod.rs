@@ -16,6 +16,7 @@ use crate::heads::head::HeadDataset;
 use crate::tasks::directories::Head;
 use crate::{DatasetError, Refusal};
 use millpond_env::sync::Arc;
+use millpond_env::sync::atomic::{AtomicUsize, Ordering};
 use millpond_ondisk::{Guid, ObjectId, ObjectSetKind};
 
 /// What a stream says of the snapshot that it leads to.
@@ -66,6 +67,24 @@ pub struct Receiving {
     creation_s: u64,
     /// The existing dataset whose contents are replaced.
     replaced: Option<Replaced>,
+    _under_way: UnderWay,
+}
+
+/// Counts a receive while it is under way.
+#[derive(Debug)]
+struct UnderWay(Arc<AtomicUsize>);
+
+impl UnderWay {
+    fn begin(datasets: &Datasets) -> Self {
+        datasets.receives.fetch_add(1, Ordering::AcqRel);
+        Self(Arc::clone(&datasets.receives))
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 /// An existing dataset whose contents are replaced at the end.
@@ -114,6 +133,12 @@ fn head(name: &str, directory: ObjectId, dataset: ObjectId) -> Head {
 const ABORT_TRIES: u32 = 4;
 
 impl Datasets {
+    /// Whether something is being received: the pool must stay open.
+    #[must_use]
+    pub fn is_receiving(&self) -> bool {
+        self.receives.load(Ordering::Acquire) > 0
+    }
+
     /// Gives up what was received. A state that a stream can resume stays, unless `is_final`.
     ///
     /// # Errors

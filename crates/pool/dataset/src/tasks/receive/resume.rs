@@ -2,7 +2,7 @@
 //!
 //! Page `docs/format/dsl-dataset.md`, "Half received".
 
-use super::{IncomingSnapshot, ReceiveTarget, Receiving, Replaced, hidden_name};
+use super::{IncomingSnapshot, ReceiveTarget, Receiving, Replaced, UnderWay, hidden_name};
 use crate::datasets::Datasets;
 use crate::heads::head::HeadDataset;
 use crate::mos::{During, required};
@@ -157,6 +157,7 @@ impl Datasets {
             guid: incoming.guid,
             creation_s: incoming.creation_s,
             replaced,
+            _under_way: UnderWay::begin(self),
         };
         Ok((receiving, point))
     }

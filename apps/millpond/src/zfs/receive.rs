@@ -1,0 +1,321 @@
+//! `zfs receive`.
+
+use super::assign::Assignment;
+use super::change_text::failure;
+use super::lookup::{self, one, pool_of};
+use crate::command::Parsed;
+use crate::session::{Ending, Failure, Session};
+use crate::text::number::bytes;
+use millpond_control::{
+    ChangeError, DatasetChange, IncomingKind, PoolChange, ReceiveFailure, ReceiveNaming,
+    ReceiveProblem, ReceiveStep, ReceiveStream, Received, Reply, Request,
+};
+use millpond_engine::Refusal;
+use std::io::IsTerminal;
+use std::os::fd::AsFd;
+
+const SECOND_NS: u64 = 1_000_000_000;
+/// The class of an error whose own line came before.
+const UNABLE: &str = "unable to restore to destination";
+
+/// Receives a stream from standard input.
+pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
+    let name = match parsed.operands.as_slice() {
+        [name] => name,
+        [] => return Err(Failure::Usage("missing snapshot argument".into())),
+        _ => return Err(Failure::Usage("too many arguments".into())),
+    };
+    if parsed.has("A") {
+        return abort(session, parsed, name);
+    }
+    if parsed.has("c") {
+        let text = "millpond: 'zfs receive -c' is not implemented yet";
+        return Err(Failure::Refused(text.into()));
+    }
+    let request = request_of(name, parsed)?;
+    if std::io::stdin().is_terminal() {
+        let text = "Error: Backup stream can not be read from a terminal.\n\
+                    You must redirect standard input.";
+        return Err(Failure::Refused(text.into()));
+    }
+    let input = std::io::stdin().as_fd().try_clone_to_owned()?;
+    let request = Request::Receive {
+        request,
+        command: parsed.line.clone(),
+    };
+    let received = match session.service()?.transfer(&request, input, &|| false) {
+        Ok(Reply::Receive(received)) => received,
+        Ok(_) => return Err(refused(&ReceiveFailure {
+            kind: IncomingKind::Unknown,
+            problem: ReceiveProblem::from(millpond_control::Failure::other_reply()),
+        })),
+        Err(failure) => {
+            return Err(refused(&ReceiveFailure {
+                kind: IncomingKind::Unknown,
+                problem: failure.into(),
+            }));
+        }
+    };
+    tell(session, parsed, &received)?;
+    super::tell_notes(session, &received.notes)?;
+    match &received.failure {
+        Some(failure) => Err(refused(failure)),
+        None => Ok(u8::from(!received.notes.is_empty())),
+    }
+}
+
+fn request_of(name: &str, parsed: &Parsed) -> Result<ReceiveStream, Failure> {
+    let naming = match (parsed.has("d"), parsed.has("e")) {
+        (true, true) => return Err(Failure::Usage("-d and -e are mutually exclusive".into())),
+        (true, false) => ReceiveNaming::WithoutPool,
+        (false, true) => ReceiveNaming::LastComponent,
+        (false, false) => ReceiveNaming::Given,
+    };
+    let mut request = ReceiveStream {
+        name: name.to_owned(),
+        naming,
+        is_forced: parsed.has("F"),
+        is_dry: parsed.has("n"),
+        is_resumable: parsed.has("s"),
+        mount: !parsed.has("u"),
+        force_unmount: parsed.has("M"),
+        without_holds: parsed.has("h"),
+        ..ReceiveStream::default()
+    };
+    let mut names: Vec<&str> = vec![];
+    let mut once = |name| match names.contains(&name) {
+        true => {
+            let text = format!("property '{name}' specified multiple times");
+            Err(Failure::Usage(text))
+        }
+        false => {
+            names.push(name);
+            Ok(())
+        }
+    };
+    for word in parsed.values("x") {
+        if word.contains('=') {
+            let text = format!("invalid property '{word}'");
+            return Err(Failure::Usage(text));
+        }
+        once(word)?;
+        let known = millpond_control::properties::by_name(word);
+        let Some(known) = known else {
+            let text = format!("cannot receive: cannot receive: invalid property '{word}'");
+            return Err(Failure::Refused(text));
+        };
+        request.excluded.push(known.text().to_owned());
+    }
+    for word in parsed.values("o") {
+        let Some((name, value)) = word.split_once('=') else {
+            let text = format!("missing '=' for property=value argument '{word}'");
+            return Err(Failure::Usage(text));
+        };
+        once(name)?;
+        if name == "origin" {
+            request.origin = Some(value.to_owned());
+            continue;
+        }
+        let known = Assignment::understand(name, value).map_err(|reason| {
+            let is_unknown = reason.starts_with("invalid property");
+            Failure::Refused(match is_unknown {
+                true => format!("cannot receive: cannot receive: {reason}"),
+                false => format!(
+                    "cannot receive new filesystem stream: {reason}\n\
+                     cannot receive new filesystem stream: invalid property value"
+                ),
+            })
+        })?;
+        match known.value() {
+            Some(pair) => request.properties.push(pair),
+            None => {
+                let text = format!("cannot receive: cannot receive: invalid property '{name}'");
+                return Err(Failure::Refused(text));
+            }
+        }
+    }
+    Ok(request)
+}
+
+/// Gives up an interrupted receive.
+fn abort(session: &mut Session, parsed: &Parsed, name: &str) -> Ending {
+    if one(session, name, &[])?.is_none() {
+        let text = format!("cannot open '{name}': dataset does not exist");
+        return Err(Failure::Usage(text));
+    }
+    lookup::open(session, name, lookup::heads(), &[])?;
+    let change = PoolChange::Dataset(DatasetChange::AbortReceive {
+        name: name.to_owned(),
+    });
+    let service = session.service()?;
+    match service.change(pool_of(name), &[change], &parsed.line) {
+        Ok(_) => Ok(0),
+        Err(failed) => {
+            let has_none = matches!(
+                failed.error,
+                ChangeError::Refused {
+                    why: Refusal::NotResumable,
+                    ..
+                }
+            );
+            Err(match has_none {
+                true => {
+                    let text =
+                        format!("'{name}' does not have any resumable receive state to abort");
+                    Failure::Refused(text)
+                }
+                false => failure(&format!("cannot destroy '{name}'"), &failed),
+            })
+        }
+    }
+}
+
+/// Prints what was done, with `-v`.
+fn tell(session: &mut Session, parsed: &Parsed, received: &Received) -> std::io::Result<()> {
+    if !parsed.has("v") {
+        return Ok(());
+    }
+    let is_dry = parsed.has("n");
+    for step in &received.steps {
+        let lines = match step {
+            ReceiveStep::FoundOrigin { name } => format!("found clone origin {name}\n"),
+            ReceiveStep::Present { name } => format!("snap {name} already exists; ignoring\n"),
+            ReceiveStep::Destroyed { name, is_done } => {
+                format!("attempting destroy {name}\n{}\n", outcome(*is_done))
+            }
+            ReceiveStep::Renamed { from, to, is_done } => {
+                format!("attempting rename {from} to {to}\n{}\n", outcome(*is_done))
+            }
+            ReceiveStep::Stream {
+                is_full,
+                sent_name,
+                name,
+                bytes: length,
+                time_ns,
+            } => {
+                let verb = if is_dry { "would receive" } else { "receiving" };
+                let kind = if *is_full { "full" } else { "incremental" };
+                let mut lines = format!("{verb} {kind} stream of {sent_name} into {name}\n");
+                if let Some(length) = length {
+                    let rate = u128::from(*length) * u128::from(SECOND_NS)
+                        / u128::from((*time_ns).max(1));
+                    lines += &format!(
+                        "received {} stream in {:.2} seconds ({}/sec)\n",
+                        bytes(*length),
+                        *time_ns as f64 / SECOND_NS as f64,
+                        bytes(u64::try_from(rate).unwrap_or(u64::MAX))
+                    );
+                }
+                lines
+            }
+        };
+        session.out.write_all(lines.as_bytes())?;
+    }
+    session.out.flush()
+}
+
+fn outcome(is_done: bool) -> &'static str {
+    if is_done { "success" } else { "failed" }
+}
+
+fn refused(failure: &ReceiveFailure) -> Failure {
+    let action = match failure.kind {
+        IncomingKind::Unknown => "cannot receive",
+        IncomingKind::New => "cannot receive new filesystem stream",
+        IncomingKind::Incremental => "cannot receive incremental stream",
+        IncomingKind::Resuming => "cannot receive resume stream",
+    };
+    use ReceiveProblem as P;
+    let text = match &failure.problem {
+        P::NoParent(name) => {
+            let text =
+                format!("cannot open '{name}': dataset does not exist\n{action}: {UNABLE}");
+            return Failure::Refused(text);
+        }
+        P::SnapshotExists(name) => {
+            let text = format!("cannot restore to {name}: destination already exists");
+            return Failure::Refused(text);
+        }
+        P::Mounted(mountpoint, why) => {
+            let text = format!("cannot unmount '{mountpoint}': {why}\n{action}: {UNABLE}");
+            return Failure::Refused(text);
+        }
+        problem => text_of(problem),
+    };
+    Failure::Refused(format!("{action}: {text}"))
+}
+
+fn text_of(problem: &ReceiveProblem) -> String {
+    use ReceiveProblem as P;
+    match problem {
+        P::Denied => "permission denied".into(),
+        P::NoStream => "failed to read from stream".into(),
+        P::BadMagic => "invalid stream (bad magic number)".into(),
+        P::BadName => "invalid stream (bad snapshot name)".into(),
+        P::BadList => "invalid stream (malformed nvlist)".into(),
+        P::UnknownFeatures(features, unknown) => format!(
+            "stream has unsupported feature, feature flags = {features:x} (unknown flags = {unknown:x})"
+        ),
+        P::Deduplicated => "stream has deprecated feature: dedup, try 'zstream redup [send in a \
+                            file] | zfs recv [...]'"
+            .into(),
+        P::SeveralSnapshots => "cannot specify snapshot name for multi-snapshot stream".into(),
+        P::NoBase(name) => format!("specified fs ({name}) does not exist"),
+        P::ParentIsVolume(name) => format!("parent '{name}' is not a filesystem"),
+        P::NoDestination(name) => format!("destination '{name}' does not exist"),
+        P::Exists(name) => {
+            format!("destination '{name}' exists\nmust specify -F to overwrite it")
+        }
+        P::HasSnapshots(_, example) => format!(
+            "destination has snapshots (eg. {example})\nmust destroy them to overwrite it"
+        ),
+        P::IsClone(name) => {
+            format!("destination '{name}' is a clone\nmust destroy it to overwrite it")
+        }
+        P::HasChildren(_, example) => format!(
+            "destination has children (eg. {example})\ncannot overwrite with a ZVOL"
+        ),
+        P::IsRoot(name) => {
+            format!("destination {name} is the root dataset\ncannot overwrite with a ZVOL")
+        }
+        P::EncryptionReplaced => "zfs receive -F cannot be used to destroy an encrypted \
+                                  filesystem or overwrite an unencrypted one with an encrypted one"
+            .into(),
+        P::NoOrigin(name) => format!("local origin for clone {name} does not exist"),
+        P::NoGivenOrigin(name) => format!("specified origin fs ({name}) does not exist"),
+        P::NoSource(name) => {
+            format!("most recent snapshot of {name} does not\nmatch incremental source")
+        }
+        P::Modified(name) => {
+            format!("destination {name} has been modified\nsince most recent snapshot")
+        }
+        P::PartlyReceived(name) => format!(
+            "destination {name} contains partially-complete state from \"zfs receive -s\"."
+        ),
+        P::NeedsLargeBlocks => "incremental send stream requires -L (--large-block), to match \
+                                previous receive."
+            .into(),
+        P::FeatureDisabled => "pool must be upgraded to receive this stream.".into(),
+        P::EmbeddedEncrypted => {
+            "incompatible embedded data stream feature with encrypted receive.".into()
+        }
+        P::Locked => "inherited key must be loaded".into(),
+        P::OverQuota(name) => format!("destination {name} space quota exceeded."),
+        P::NoSpace => "out of space".into(),
+        P::Invalid(why) => format!("invalid backup stream ({why})"),
+        P::Checksum => "checksum mismatch".into(),
+        P::Truncated => "incomplete stream".into(),
+        P::Interrupted(token) => format!(
+            "checksum mismatch or incomplete stream.\nPartially received snapshot is saved.\n\
+             A resuming stream can be generated on the sending system by running:\n    \
+             zfs send -t {token}"
+        ),
+        P::NotResumable(name) => {
+            format!("'{name}' has no interrupted receive that this stream continues")
+        }
+        P::Busy(name) => format!("destination {name} is busy"),
+        P::Unsupported(what) => format!("{what} are not implemented yet"),
+        P::Property(why) | P::Failed(why) => why.clone(),
+        P::NoParent(name) | P::SnapshotExists(name) | P::Mounted(name, _) => name.clone(),
+    }
+}

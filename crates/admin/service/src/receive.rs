@@ -1,0 +1,159 @@
+//! Receives streams into imported pools, and into pools opened for one command.
+
+use crate::imported::ImportedPools;
+use crate::local::LocalChanges;
+use crate::send::IsAbandoned;
+use millpond_control::{
+    ChangeError, IncomingKind, ReceiveFailure, ReceiveNaming, ReceiveProblem, ReceiveStep,
+    ReceiveStream, Received, Value,
+};
+use millpond_engine::{
+    Naming, Pool, PropertyValue, ReceiveRequest, ReceiveWatch, Unwatched, receive_nowhere,
+};
+use millpond_pool::HistoryCommand;
+use std::io::{self, BufReader, Read};
+
+/// The buffer behind the writer of a stream, in bytes.
+const BUFFER_BYTES: usize = 1 << 20;
+
+fn request_of(stream: &ReceiveStream) -> ReceiveRequest {
+    let value = |value: &Value| match value {
+        Value::Number(number) => PropertyValue::Number(*number),
+        Value::Text(text) => PropertyValue::Text(text.clone()),
+    };
+    ReceiveRequest {
+        name: stream.name.clone(),
+        naming: match stream.naming {
+            ReceiveNaming::Given => Naming::Given,
+            ReceiveNaming::WithoutPool => Naming::WithoutPool,
+            ReceiveNaming::LastComponent => Naming::LastComponent,
+        },
+        origin: stream.origin.clone(),
+        is_forced: stream.is_forced,
+        is_dry: stream.is_dry,
+        is_resumable: stream.is_resumable,
+        without_holds: stream.without_holds,
+        properties: stream
+            .properties
+            .iter()
+            .map(|(name, one)| (name.clone(), value(one)))
+            .collect(),
+        excluded: stream.excluded.clone(),
+    }
+}
+
+fn pool_of(stream: &ReceiveStream) -> &str {
+    stream.name.split(['/', '@']).next().unwrap_or_default()
+}
+
+/// Ends when the caller is gone, although the writer of the stream may still be there.
+struct Watched<'a, R> {
+    input: R,
+    is_abandoned: IsAbandoned<'a>,
+}
+
+impl<R: Read> Read for Watched<'_, R> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        match (self.is_abandoned)() {
+            true => Ok(0),
+            false => self.input.read(bytes),
+        }
+    }
+}
+
+fn buffered<'a, R: Read + 'a>(input: R, is_abandoned: IsAbandoned<'a>) -> BufReader<Watched<'a, R>> {
+    let watched = Watched {
+        input,
+        is_abandoned,
+    };
+    BufReader::with_capacity(BUFFER_BYTES, watched)
+}
+
+fn failed(problem: ReceiveProblem) -> Received {
+    let failure = ReceiveFailure {
+        kind: IncomingKind::Unknown,
+        problem,
+    };
+    Received {
+        failure: Some(failure),
+        ..Received::default()
+    }
+}
+
+/// Receives into a pool, and records the command if it changed something.
+fn into(
+    pool: &Pool,
+    stream: &ReceiveStream,
+    command: &HistoryCommand,
+    input: impl Read + Send,
+    watch: &mut dyn ReceiveWatch,
+) -> Received {
+    let outcome = pool.receive(&request_of(stream), input, watch);
+    let has_changed = |step: &ReceiveStep| {
+        matches!(step, ReceiveStep::Stream { bytes: Some(_), .. })
+            || matches!(step, ReceiveStep::Destroyed { .. } | ReceiveStep::Renamed { .. })
+    };
+    if !stream.is_dry && outcome.steps.iter().any(has_changed) {
+        // What was received is there, whether this is recorded or not.
+        let _ = pool.inner().record_command(command);
+    }
+    Received {
+        steps: outcome.steps,
+        failure: outcome.failure,
+        notes: vec![],
+    }
+}
+
+fn nowhere(stream: &ReceiveStream, input: impl Read) -> Received {
+    let outcome = receive_nowhere(&request_of(stream), input);
+    Received {
+        steps: outcome.steps,
+        failure: outcome.failure,
+        notes: vec![],
+    }
+}
+
+impl ImportedPools {
+    /// Answers [`millpond_control::Request::Receive`]. `watch` is told what is about to be replaced.
+    pub fn receive(
+        &self,
+        stream: &ReceiveStream,
+        command: &HistoryCommand,
+        input: impl Read + Send,
+        is_abandoned: IsAbandoned<'_>,
+        watch: &mut dyn ReceiveWatch,
+    ) -> Received {
+        let input = buffered(input, is_abandoned);
+        let Some(pool) = self.get(pool_of(stream)) else {
+            return nowhere(stream, input);
+        };
+        match pool.live() {
+            Some(live) => into(live, stream, command, input, watch),
+            None => failed(ReceiveProblem::Failed("pool is read-only".to_owned())),
+        }
+    }
+}
+
+impl LocalChanges {
+    /// Answers [`millpond_control::Request::Receive`].
+    pub fn receive(
+        &self,
+        stream: &ReceiveStream,
+        command: &str,
+        input: impl Read + Send,
+        is_abandoned: IsAbandoned<'_>,
+    ) -> Received {
+        let input = buffered(input, is_abandoned);
+        let opened = self.open(pool_of(stream));
+        let (pool, was_exported) = match opened {
+            Ok(opened) => opened,
+            Err(ChangeError::NoSuchPool) => return nowhere(stream, input),
+            Err(error) => return failed(ReceiveProblem::Failed(format!("{error:?}"))),
+        };
+        let received = into(&pool, stream, &self.history(command), input, &mut Unwatched);
+        match self.close(pool, was_exported) {
+            Ok(()) => received,
+            Err(error) => failed(ReceiveProblem::Failed(format!("{error:?}"))),
+        }
+    }
+}
