@@ -3,7 +3,7 @@
 use crate::{Stream, first_difference, records, request_of};
 use anyhow::{Context, Result, anyhow, ensure};
 use millpond_engine::{
-    Naming, OpenOptions, Pool, PoolBuilder, ReceiveProblem, ReceiveRequest, Search, SendFlags,
+    DestroyOptions, Naming, OpenOptions, Pool, PoolBuilder, PropertySource, ReceiveProblem, ReceiveRequest, Search, SendFlags,
     SendRequest, Unwatched, View,
 };
 use millpond_compress::decompress;
@@ -50,10 +50,11 @@ fn before<'g>(all: &'g [Golden], stream: &Golden) -> Result<Vec<&'g Golden>> {
         let mut found = None;
         for one in all {
             let begins = one.begins()?;
-            let [begin] = begins.as_slice() else { continue };
-            let is_raw = begin.features.contains(StreamFeatures::RAW);
-            if begin.to_guid == wanted && request_of(&one.command).is_some() && !is_raw {
-                found = Some((one, begin.from_guid));
+            let Some(first) = begins.first() else { continue };
+            let is_other = first.features.intersects(StreamFeatures::RAW | StreamFeatures::REDACTED);
+            let has_it = begins.iter().any(|begin| begin.to_guid == wanted);
+            if has_it && !is_other && one.file != stream.file {
+                found = Some((one, first.from_guid));
                 break;
             }
         }
@@ -136,6 +137,49 @@ fn content(view: &View, name: &str) -> Result<Vec<Taken>> {
     Ok(all)
 }
 
+/// Makes datasets what they were before their second snapshot.
+fn back_to(pool: &Pool, root: &str, first: &str, second: &str) -> Result<()> {
+    let datasets = pool.datasets();
+    let names = datasets.names_below(root)?;
+    let has = |name: &str, snapshot: &str| -> Result<bool> {
+        let view = pool.committed()?;
+        let found = view.dataset(name)?.inner().snapshot_entries()?;
+        Ok(found.iter().any(|(known, _)| known == snapshot))
+    };
+    for name in names.iter().rev() {
+        if has(name, second)? {
+            datasets.destroy(&format!("{name}@{second}"), DestroyOptions::default())?;
+        }
+        match has(name, first)? {
+            true => datasets.rollback(&format!("{name}@{first}"))?,
+            false => datasets.destroy(name, DestroyOptions::default())?,
+        }
+    }
+    Ok(())
+}
+
+/// Compares the properties that the sender has set locally. Returns their number.
+fn same_properties(golden: &View, ours: &View, begins: &[Begin]) -> Result<usize> {
+    let mut count = 0;
+    for begin in begins {
+        let full = String::from_utf8_lossy(&begin.to_name).into_owned();
+        let name = full.split('@').next().unwrap_or_default();
+        for property in ["compression", "user:note"] {
+            let of = |view: &View| view.dataset(name)?.inner().property(property, false).map_err(anyhow::Error::from);
+            let Some((value, PropertySource::Local)) = of(golden)? else {
+                continue;
+            };
+            let ours = of(ours)?;
+            ensure!(
+                ours == Some((value.clone(), PropertySource::Received)),
+                "{name}: {property} is {ours:?}, not {value:?}"
+            );
+            count += 1;
+        }
+    }
+    Ok(count)
+}
+
 /// Receives a stream and all that must come before it, judges the pool, and sends it again.
 pub fn outcome(folder: &Path, all: &[Golden], stream: &Golden) -> Result<Outcome> {
     let begins = stream.begins()?;
@@ -158,6 +202,9 @@ pub fn outcome(folder: &Path, all: &[Golden], stream: &Golden) -> Result<Outcome
             return Ok(Outcome::Failed(format!("{} before: {problem:?}", one.file)));
         }
     }
+    if stream.command.starts_with("zfs send -R -") {
+        back_to(&pool, "sends/tree", "t1", "t2")?;
+    }
     match receive(&pool, &stream.bytes) {
         None => {}
         Some(ReceiveProblem::Unsupported(what)) => return Ok(Outcome::PassedOver(what)),
@@ -176,6 +223,10 @@ pub fn outcome(folder: &Path, all: &[Golden], stream: &Golden) -> Result<Outcome
         ensure!(created == begin.creation_s, "{name}: another time");
     }
     let (golden, _disks) = crate::golden_view(folder)?;
+    if [" -p ", " -R "].iter().any(|option| stream.command.contains(option)) {
+        let known = same_properties(&golden, &view, &begins)?;
+        ensure!(known > 0, "no property came along");
+    }
     let (theirs, ours) = (content(&golden, &name)?, content(&view, &name)?);
     if theirs != ours {
         return Ok(Outcome::Failed(first_difference(&theirs, &ours)));

@@ -172,6 +172,17 @@ fn abort(session: &mut Session, parsed: &Parsed, name: &str) -> Ending {
 
 /// Prints what was done, with `-v`.
 fn tell(session: &mut Session, parsed: &Parsed, received: &Received) -> std::io::Result<()> {
+    for step in &received.steps {
+        if let ReceiveStep::PropertyRefused {
+            dataset,
+            property,
+            reason,
+        } = step
+        {
+            let line = format!("cannot receive {property} property on {dataset}: {reason}\n");
+            session.err.write_all(line.as_bytes())?;
+        }
+    }
     if !parsed.has("v") {
         return Ok(());
     }
@@ -179,6 +190,7 @@ fn tell(session: &mut Session, parsed: &Parsed, received: &Received) -> std::io:
     for step in &received.steps {
         let lines = match step {
             ReceiveStep::FoundOrigin { name } => format!("found clone origin {name}\n"),
+            ReceiveStep::PropertyRefused { .. } => continue,
             ReceiveStep::Present { name } => format!("snap {name} already exists; ignoring\n"),
             ReceiveStep::Destroyed { name, is_done } => {
                 format!("attempting destroy {name}\n{}\n", outcome(*is_done))

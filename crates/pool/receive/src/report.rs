@@ -43,6 +43,15 @@ pub enum ReceiveStep {
         /// Its full name here.
         name: String,
     },
+    /// A property of a package was not taken over.
+    PropertyRefused {
+        /// The file system or volume.
+        dataset: String,
+        /// The property.
+        property: String,
+        /// Why.
+        reason: String,
+    },
     /// A snapshot or dataset that the sender does not have was destroyed.
     Destroyed {
         /// Its full name.

@@ -1,14 +1,19 @@
 //! Receives streams and packages.
 
 mod one;
+mod package;
 mod problem;
+mod properties;
+mod recursive;
 mod target;
 
 use crate::{Error, Pool};
 use millpond_dataset::PropertyValue;
 use millpond_receive::{IncomingKind, ReceiveFailure, ReceiveProblem, ReceiveStep};
 use millpond_stream::{Record, StreamKind, StreamReader, Taken};
+use package::Package;
 use problem::{of_first_record, of_stream};
+use std::collections::BTreeSet;
 use std::io::Read;
 
 /// How the names of what is received are made.
@@ -84,6 +89,9 @@ struct Run<'a> {
     request: &'a ReceiveRequest,
     watch: &'a mut dyn ReceiveWatch,
     steps: Vec<ReceiveStep>,
+    package: Option<Package>,
+    /// The datasets that have their received properties.
+    described: BTreeSet<String>,
 }
 
 fn unknown(problem: ReceiveProblem) -> ReceiveFailure {
@@ -108,6 +116,8 @@ impl Pool {
             request,
             watch,
             steps: vec![],
+            package: None,
+            described: BTreeSet::new(),
         };
         let failure = run.all(&mut StreamReader::new(input)).err();
         ReceiveOutcome {
@@ -169,24 +179,23 @@ impl Run<'_> {
         first: &Taken,
         top: &str,
     ) -> Result<(), ReceiveFailure> {
-        if !first.payload.is_empty() {
-            return Err(unknown(ReceiveProblem::Unsupported(
-                "packages with properties, holds or several datasets".to_owned(),
-            )));
-        }
-        if self.request.name.contains('@') {
+        let package = Package::decode(top, &first.payload);
+        let package = package.ok_or_else(|| unknown(ReceiveProblem::BadList))?;
+        if package.has_several() && self.request.name.contains('@') {
             return Err(unknown(ReceiveProblem::SeveralSnapshots));
         }
         let failed = |error| unknown(of_stream(error));
         // The end of the package's header.
         stream.take().map_err(failed)?;
+        self.reconcile(&package).map_err(unknown)?;
+        self.package = Some(package.clone());
         while let Some(taken) = stream.take().map_err(failed)? {
             match taken.record {
                 Record::Begin(_) => self.one(stream, &taken, top)?,
                 // The end of the package.
-                _ => return Ok(()),
+                _ => break,
             }
         }
-        Ok(())
+        self.reconcile(&package).map_err(unknown)
     }
 }

@@ -72,6 +72,7 @@ impl Run<'_> {
                 name: origin.clone(),
             });
         }
+        let step = self.steps.len();
         self.steps.push(ReceiveStep::Stream {
             is_full: begin.from_guid == 0,
             sent_name: incoming.sent_name.clone(),
@@ -86,7 +87,7 @@ impl Run<'_> {
             false => self.applied(stream, first, begin, &incoming, &target)?,
         };
         let took_ns = clock.monotonic_ns().saturating_sub(before_ns);
-        if let Some(ReceiveStep::Stream { bytes, time_ns, .. }) = self.steps.last_mut() {
+        if let Some(ReceiveStep::Stream { bytes, time_ns, .. }) = self.steps.get_mut(step) {
             (*bytes, *time_ns) = (length, took_ns);
         }
         Ok(())
@@ -121,6 +122,7 @@ impl Run<'_> {
                 .request
                 .is_resumable
                 .then(|| resume_allowances(begin)),
+            is_plain: self.is_known_plain(begin),
         }
     }
 
@@ -137,6 +139,7 @@ impl Run<'_> {
             origin: target.origin.clone(),
             is_forced: self.request.is_forced,
             resume: None,
+            is_plain: false,
         };
         let checked = self.pool.datasets().check_receive(incoming, &into);
         checked.map_err(|error| of_dataset(error, &target.dataset))?;
@@ -161,9 +164,10 @@ impl Run<'_> {
             point,
             is_over_origin: begin.from_guid == 0 && target.origin.is_some(),
         };
-        match self.filled(stream, begin, &receiving, from) {
+        match self.filled(stream, begin, &receiving, from, target) {
             Ok(length) => {
                 self.ended(receiving, target)?;
+                self.describe(begin, target)?;
                 Ok(Some(length))
             }
             Err(error) => Err(self.given_up(receiving, error, name)),
@@ -171,16 +175,15 @@ impl Run<'_> {
     }
 
     fn filled<R: Read + Send>(
-        &self,
+        &mut self,
         stream: &mut StreamReader<R>,
         begin: &Begin,
         receiving: &Receiving,
         from: ReceiveFrom,
+        target: &Target,
     ) -> Result<u64, ReceiveError> {
-        if !self.request.properties.is_empty() {
-            let name = self.request.name.split('@').next().unwrap_or_default();
-            let set = self.pool.datasets();
-            set.set_properties(name, &self.request.properties)?;
+        if !target.exists {
+            self.set_properties(begin, target)?;
         }
         receive(stream, begin, receiving, from)
     }

@@ -116,7 +116,10 @@ impl Run<'_> {
             None if makes_new(begin, self.request) => {
                 self.check_parent(view, &target.dataset)?;
             }
-            None => return problem(ReceiveProblem::NoDestination(target.dataset)),
+            None => match self.renamed(view, begin)? {
+                Some(dataset) => target = Target { dataset, exists: true, ..target },
+                None => return problem(ReceiveProblem::NoDestination(target.dataset)),
+            },
         }
         if let Some(origin) = &target.origin
             && found(view, origin)?.is_none()
@@ -131,6 +134,17 @@ impl Run<'_> {
             }
         }
         Ok(target)
+    }
+
+    /// The dataset that a stream of a package changes, if it has another name here.
+    fn renamed(&self, view: &View, begin: &Begin) -> Result<Option<String>, Error> {
+        match &self.package {
+            Some(package) if package.is_recursive => {
+                let root = name_of(self.request, &package.top, &package.top);
+                self.holder_of(view, &root, begin.from_guid)
+            }
+            _ => Ok(None),
+        }
     }
 
     /// Checks whether an existing dataset can be replaced.

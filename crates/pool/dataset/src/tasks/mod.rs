@@ -31,4 +31,6 @@ pub(crate) mod root;
 pub use api::{DestroyOptions, PropertyChanges};
 pub use change_key::KeyChange;
 pub use destroyed_tree::traverse_destroyed_tree;
-pub use receive::{IncomingSnapshot, ReceiveTarget, Receiving, ResumeAllowances, ResumePoint};
+pub use receive::{
+    IncomingSnapshot, ReceiveTarget, Receiving, RefusedProperty, ResumeAllowances, ResumePoint,
+};

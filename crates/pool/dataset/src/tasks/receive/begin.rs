@@ -115,7 +115,10 @@ impl SyncTaskContext<'_> {
         let place = Place::New(parent, component);
         let Some(origin) = &target.origin else {
             let none = EncryptionProperties::default();
-            let crypt = self.check_encryption(&target.name, Some(parent), &none, None)?;
+            let crypt = match target.is_plain {
+                true => None,
+                false => self.check_encryption(&target.name, Some(parent), &none, None)?,
+            };
             return Ok(Plan {
                 place,
                 origin: None,

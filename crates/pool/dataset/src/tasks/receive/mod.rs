@@ -7,8 +7,10 @@
 
 mod begin;
 mod end;
+mod properties;
 mod resume;
 
+pub use properties::RefusedProperty;
 pub use resume::{ResumeAllowances, ResumePoint};
 
 use crate::datasets::Datasets;
@@ -56,6 +58,8 @@ pub struct ReceiveTarget {
     pub is_forced: bool,
     /// Set if an interruption leaves a state that another stream can resume.
     pub resume: Option<ResumeAllowances>,
+    /// Whether a new dataset is not encrypted although its parent is: the sender's is known not to be.
+    pub is_plain: bool,
 }
 
 /// A snapshot that is being received.

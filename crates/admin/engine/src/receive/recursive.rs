@@ -1,0 +1,190 @@
+//! Makes the datasets here those that a package describes: snapshots and datasets that the sender does not have any more
+//! are destroyed if that was asked for, and renamed ones get their new names.
+
+use super::Run;
+use super::package::{Described, Package};
+use super::problem::{of_engine, parent_of};
+use super::target::{found, name_of};
+use crate::Error;
+use millpond_dataset::{Dataset, DestroyOptions};
+use millpond_receive::{ReceiveProblem, ReceiveStep};
+
+/// A name that was busy may be free after other changes. There are no more rounds than this.
+const ROUNDS_MAX: usize = 16;
+
+/// A change of the datasets here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Wanted {
+    Destroy(String),
+    Rename(String, String),
+}
+
+impl Wanted {
+    fn name(&self) -> &str {
+        match self {
+            Self::Destroy(name) | Self::Rename(name, _) => name,
+        }
+    }
+}
+
+impl Run<'_> {
+    /// Compares what is here with the package, and changes it until nothing more can be done.
+    pub(super) fn reconcile(&mut self, package: &Package) -> Result<(), ReceiveProblem> {
+        let is_meant = package.is_recursive && package.has_source && !self.request.is_dry;
+        if !is_meant {
+            return Ok(());
+        }
+        let root = name_of(self.request, &package.top, &package.top);
+        let mut tried: Vec<Wanted> = vec![];
+        for _ in 0..ROUNDS_MAX {
+            let wanted = self.differences(package, &root);
+            let wanted = wanted.map_err(|error| of_engine(error, &root))?;
+            let mut fresh = wanted.into_iter().filter(|one| !tried.contains(one)).peekable();
+            if fresh.peek().is_none() {
+                return Ok(());
+            }
+            for one in fresh.collect::<Vec<_>>() {
+                self.change(&one);
+                tried.push(one);
+            }
+        }
+        Ok(())
+    }
+
+    /// A change that is refused is shown, and the rest goes on.
+    fn change(&mut self, wanted: &Wanted) {
+        let datasets = self.pool.datasets();
+        let head = wanted.name().split('@').next().unwrap_or_default();
+        let is_head = head == wanted.name();
+        if is_head && self.watch.before(head).is_err() {
+            return;
+        }
+        let step = match wanted {
+            Wanted::Destroy(name) => {
+                let defer = DestroyOptions { defer: !is_head };
+                ReceiveStep::Destroyed {
+                    name: name.clone(),
+                    is_done: datasets.destroy(name, defer).is_ok(),
+                }
+            }
+            Wanted::Rename(from, to) => ReceiveStep::Renamed {
+                from: from.clone(),
+                to: to.clone(),
+                is_done: datasets.rename(from, to).is_ok(),
+            },
+        };
+        if is_head {
+            self.watch.after(head, false);
+        }
+        self.steps.push(step);
+    }
+
+    fn differences(&self, package: &Package, root: &str) -> Result<Vec<Wanted>, Error> {
+        let view = self.pool.committed()?;
+        let mut wanted = vec![];
+        if found(&view, root)?.is_none() {
+            return Ok(wanted);
+        }
+        for dataset in view.datasets() {
+            let dataset = dataset?.inner().clone();
+            let rest = dataset.name().strip_prefix(root);
+            let is_below = rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+            // What is being received is hidden.
+            if is_below && !dataset.name().contains('%') {
+                self.of_dataset(package, root, &dataset, &mut wanted)?;
+            }
+        }
+        Ok(wanted)
+    }
+
+    fn of_dataset(
+        &self,
+        package: &Package,
+        root: &str,
+        dataset: &Dataset,
+        wanted: &mut Vec<Wanted>,
+    ) -> Result<(), Error> {
+        let snapshots = dataset.snapshots()?;
+        let described = snapshots
+            .iter()
+            .find_map(|snapshot| package.dataset_of(snapshot.guid().0));
+        let Some(described) = described else {
+            let has_any = !snapshots.is_empty() && dataset.name() != root;
+            if self.request.is_forced && has_any {
+                let snapshots = snapshots.iter().rev();
+                wanted.extend(snapshots.map(|one| Wanted::Destroy(one.name().to_owned())));
+                wanted.push(Wanted::Destroy(dataset.name().to_owned()));
+            }
+            return Ok(());
+        };
+        for snapshot in &snapshots {
+            let known = described
+                .snapshots
+                .iter()
+                .find(|known| known.guid == snapshot.guid().0);
+            let name = snapshot.name().to_owned();
+            match known {
+                None if self.request.is_forced => wanted.push(Wanted::Destroy(name)),
+                Some(known) if snapshot.snapshot_name() != Some(&known.name) => {
+                    let to = format!("{}@{}", dataset.name(), known.name);
+                    wanted.push(Wanted::Rename(name, to));
+                }
+                _ => {}
+            }
+        }
+        if dataset.name() != root
+            && let Some(to) = self.new_name(package, root, described)?
+            && to != dataset.name()
+        {
+            wanted.push(Wanted::Rename(dataset.name().to_owned(), to));
+        }
+        Ok(())
+    }
+
+    /// The name that a dataset should have: below the dataset here that has the parent's snapshot.
+    fn new_name(
+        &self,
+        package: &Package,
+        root: &str,
+        described: &Described,
+    ) -> Result<Option<String>, Error> {
+        let last = described.name.rsplit('/').next().unwrap_or_default();
+        if described.parent_snapshot == 0 || described.name == package.top {
+            return Ok(None);
+        }
+        let view = self.pool.committed()?;
+        for dataset in view.datasets() {
+            let dataset = dataset?.inner().clone();
+            let is_below = dataset.name() == root
+                || dataset.name().strip_prefix(root).is_some_and(|rest| rest.starts_with('/'));
+            if !is_below {
+                continue;
+            }
+            let mut snapshots = dataset.snapshots()?.into_iter();
+            if snapshots.any(|one| one.guid().0 == described.parent_snapshot) {
+                return Ok(Some(format!("{}/{last}", dataset.name())));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The dataset at or below the one that a package is about here which has a snapshot with this guid.
+    pub(super) fn holder_of(
+        &self,
+        view: &crate::View,
+        root: &str,
+        guid: u64,
+    ) -> Result<Option<String>, Error> {
+        for dataset in view.datasets() {
+            let dataset = dataset?.inner().clone();
+            let above = parent_of(root);
+            if !dataset.name().starts_with(above) {
+                continue;
+            }
+            if dataset.snapshots()?.iter().any(|one| one.guid().0 == guid) {
+                return Ok(Some(dataset.name().to_owned()));
+            }
+        }
+        Ok(None)
+    }
+}
