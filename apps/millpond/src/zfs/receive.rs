@@ -244,6 +244,10 @@ fn refused(failure: &ReceiveFailure) -> Failure {
                 format!("cannot open '{name}': dataset does not exist\n{action}: {UNABLE}");
             return Failure::Refused(text);
         }
+        P::NoGivenOrigin(name) => {
+            let text = format!("cannot receive: specified origin fs ({name}) does not exist");
+            return Failure::Refused(text);
+        }
         P::SnapshotExists(name) => {
             let text = format!("cannot restore to {name}: destination already exists");
             return Failure::Refused(text);
@@ -294,7 +298,6 @@ fn text_of(problem: &ReceiveProblem) -> String {
                                   filesystem or overwrite an unencrypted one with an encrypted one"
             .into(),
         P::NoOrigin(name) => format!("local origin for clone {name} does not exist"),
-        P::NoGivenOrigin(name) => format!("specified origin fs ({name}) does not exist"),
         P::NoSource(name) => {
             format!("most recent snapshot of {name} does not\nmatch incremental source")
         }
@@ -328,6 +331,9 @@ fn text_of(problem: &ReceiveProblem) -> String {
         P::Busy(name) => format!("destination {name} is busy"),
         P::Unsupported(what) => format!("{what} are not implemented yet"),
         P::Property(why) | P::Failed(why) => why.clone(),
-        P::NoParent(name) | P::SnapshotExists(name) | P::Mounted(name, _) => name.clone(),
+        P::NoParent(name)
+        | P::NoGivenOrigin(name)
+        | P::SnapshotExists(name)
+        | P::Mounted(name, _) => name.clone(),
     }
 }
