@@ -66,6 +66,7 @@ fn received(release: Release) {
             from: sent.from.clone(),
             has_between: false,
             flags,
+            ..SendRequest::default()
         };
         let file = format!("{number}.zsend");
         let output = BufWriter::new(File::create(share.path().join(&file)).unwrap());

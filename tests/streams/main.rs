@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod received;
+mod resumed;
 
 use anyhow::{Context, Result, anyhow, bail};
 use millpond_compress::decompress;
@@ -53,11 +54,16 @@ fn trials() -> Result<Vec<Trial>> {
             continue;
         }
         let all = streams(&folder)?;
-        let goldens = all.iter().map(|stream| received::Golden::load(&folder, stream));
+        let goldens = all
+            .iter()
+            .map(|stream| received::Golden::load(&folder, stream));
         let goldens: Arc<Vec<received::Golden>> = Arc::new(goldens.collect::<Result<_>>()?);
         for index in 0..goldens.len() {
             let (folder, goldens) = (folder.clone(), Arc::clone(&goldens));
-            let file = goldens[index].file.trim_end_matches(".zsend.zst").to_owned();
+            let file = goldens[index]
+                .file
+                .trim_end_matches(".zsend.zst")
+                .to_owned();
             trials.push(Trial {
                 name: format!("{case}::{file}::received"),
                 run: Box::new(move || {
@@ -77,6 +83,16 @@ fn trials() -> Result<Vec<Trial>> {
                 }),
             });
         }
+    }
+    if set.folder.join("resume").is_dir() {
+        let folder = set.folder.join("resume");
+        trials.push(Trial {
+            name: "resume::remainder".to_owned(),
+            run: Box::new(move || {
+                let outcome = resumed::outcome(&folder);
+                outcome.unwrap_or_else(|error| Outcome::Failed(format!("{error:#}")))
+            }),
+        });
     }
     println!("{}: {} streams", set.description, trials.len());
     Ok(trials)
@@ -119,6 +135,7 @@ fn request_of(command: &str) -> Option<SendRequest> {
         from,
         has_between,
         flags,
+        ..SendRequest::default()
     })
 }
 

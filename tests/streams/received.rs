@@ -2,11 +2,11 @@
 
 use crate::{Stream, first_difference, records, request_of};
 use anyhow::{Context, Result, anyhow, ensure};
-use millpond_engine::{
-    DestroyOptions, Naming, OpenOptions, Pool, PoolBuilder, PropertySource, ReceiveProblem, ReceiveRequest, Search, SendFlags,
-    SendRequest, Unwatched, View,
-};
 use millpond_compress::decompress;
+use millpond_engine::{
+    DestroyOptions, Naming, OpenOptions, Pool, PoolBuilder, PropertySource, ReceiveProblem,
+    ReceiveRequest, Search, SendFlags, SendRequest, Unwatched, View,
+};
 use millpond_ondisk::CompressionKind;
 use millpond_stream::{Begin, Record, StreamFeatures, Taken, Write};
 use millpond_tests::oracle::zdb;
@@ -50,8 +50,12 @@ fn before<'g>(all: &'g [Golden], stream: &Golden) -> Result<Vec<&'g Golden>> {
         let mut found = None;
         for one in all {
             let begins = one.begins()?;
-            let Some(first) = begins.first() else { continue };
-            let is_other = first.features.intersects(StreamFeatures::RAW | StreamFeatures::REDACTED);
+            let Some(first) = begins.first() else {
+                continue;
+            };
+            let is_other = first
+                .features
+                .intersects(StreamFeatures::RAW | StreamFeatures::REDACTED);
             let has_it = begins.iter().any(|begin| begin.to_guid == wanted);
             if has_it && !is_other && one.file != stream.file {
                 found = Some((one, first.from_guid));
@@ -88,8 +92,12 @@ fn essence(records: Vec<Taken>) -> Result<Vec<Taken>> {
                 let kind = CompressionKind::from_number(write.compression);
                 if write.compression != 0 {
                     let mut content = vec![0; write.logical_bytes as usize];
-                    decompress(kind.context("no compression")?, &taken.payload, &mut content)
-                        .map_err(|error| anyhow!("{error}"))?;
+                    decompress(
+                        kind.context("no compression")?,
+                        &taken.payload,
+                        &mut content,
+                    )
+                    .map_err(|error| anyhow!("{error}"))?;
                     taken.payload = content;
                 }
                 *write = Write {
@@ -127,6 +135,7 @@ fn content(view: &View, name: &str) -> Result<Vec<Taken>> {
         has_between: false,
         // A receiver of split blocks keeps them small.
         flags: SendFlags::default(),
+        ..SendRequest::default()
     };
     let mut all = essence(records(&sent(view, &request)?)?)?;
     for taken in &mut all {
@@ -165,7 +174,12 @@ fn same_properties(golden: &View, ours: &View, begins: &[Begin]) -> Result<usize
         let full = String::from_utf8_lossy(&begin.to_name).into_owned();
         let name = full.split('@').next().unwrap_or_default();
         for property in ["compression", "user:note"] {
-            let of = |view: &View| view.dataset(name)?.inner().property(property, false).map_err(anyhow::Error::from);
+            let of = |view: &View| {
+                view.dataset(name)?
+                    .inner()
+                    .property(property, false)
+                    .map_err(anyhow::Error::from)
+            };
             let Some((value, PropertySource::Local)) = of(golden)? else {
                 continue;
             };
@@ -191,7 +205,9 @@ pub fn outcome(folder: &Path, all: &[Golden], stream: &Golden) -> Result<Outcome
     std::fs::File::create(&image)?.set_len(256 << 20)?;
     let pool = PoolBuilder::new(&pool_name).single(&image).create()?;
     if last.features.contains(StreamFeatures::RAW) {
-        return Ok(Outcome::PassedOver("raw streams are not received yet".into()));
+        return Ok(Outcome::PassedOver(
+            "raw streams are not received yet".into(),
+        ));
     }
     let chain = match before(all, stream) {
         Ok(chain) => chain,
@@ -218,12 +234,18 @@ pub fn outcome(folder: &Path, all: &[Golden], stream: &Golden) -> Result<Outcome
     for begin in &begins {
         let name = String::from_utf8_lossy(&begin.to_name).into_owned();
         let found = view.dataset(&name)?;
-        ensure!(found.inner().guid().0 == begin.to_guid, "{name}: another guid");
+        ensure!(
+            found.inner().guid().0 == begin.to_guid,
+            "{name}: another guid"
+        );
         let created = found.inner().phys().creation_time;
         ensure!(created == begin.creation_s, "{name}: another time");
     }
     let (golden, _disks) = crate::golden_view(folder)?;
-    if [" -p ", " -R "].iter().any(|option| stream.command.contains(option)) {
+    if [" -p ", " -R "]
+        .iter()
+        .any(|option| stream.command.contains(option))
+    {
         let known = same_properties(&golden, &view, &begins)?;
         ensure!(known > 0, "no property came along");
     }
@@ -245,15 +267,17 @@ pub fn outcome(folder: &Path, all: &[Golden], stream: &Golden) -> Result<Outcome
     drop(view);
     zdb::judge(own.path(), &pool_name)?.require(&stream.file);
     if ours == stream.bytes {
-        return Ok(Outcome::Passed("received, and sent again byte for byte".into()));
+        return Ok(Outcome::Passed(
+            "received, and sent again byte for byte".into(),
+        ));
     }
     let (theirs, ours) = (essence(records(&stream.bytes)?)?, essence(records(&ours)?)?);
     let differs = || Outcome::Failed(format!("sent again: {}", first_difference(&theirs, &ours)));
     Ok(match crate::spills_sent_plainly(&theirs, &ours)? {
         _ if theirs == ours => Outcome::Passed("received, and sent again".to_owned()),
-        Some(count) => {
-            Outcome::Passed(format!("received, and sent again, {count} spill blocks as such"))
-        }
+        Some(count) => Outcome::Passed(format!(
+            "received, and sent again, {count} spill blocks as such"
+        )),
         None => differs(),
     })
 }

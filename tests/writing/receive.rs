@@ -43,6 +43,7 @@ pub(crate) fn sent(pool: &Pool, name: &str, from: Option<&str>, flags: SendFlags
         from: from.map(str::to_owned),
         has_between: false,
         flags,
+        ..SendRequest::default()
     };
     let mut bytes = vec![];
     pool.send(&request, &mut bytes).unwrap();
@@ -80,7 +81,10 @@ fn judged(view: &View, life: &Life) {
 fn random(seed: u64, rounds: usize, steps: usize) {
     let (rig, other) = (Rig::new(1, 512), Rig::new(1, 768));
     let pool = rig.stripe(FROM).create().unwrap();
-    let target = PoolBuilder::new(TO).single(&other.images[0]).create().unwrap();
+    let target = PoolBuilder::new(TO)
+        .single(&other.images[0])
+        .create()
+        .unwrap();
     let mut life = Life::new(FROM, "received", seed);
     life.steps(&pool, 60);
     let mut done = std::collections::BTreeSet::new();

@@ -46,7 +46,11 @@ fn state_of(view: &View, name: &str) -> Option<State> {
         for entry in root.entries().unwrap() {
             let entry = entry.unwrap();
             let file = root.lookup(&entry.name).unwrap();
-            let key = format!("{}/{}", dataset.name(), String::from_utf8_lossy(&entry.name));
+            let key = format!(
+                "{}/{}",
+                dataset.name(),
+                String::from_utf8_lossy(&entry.name)
+            );
             state.insert(key, bytes_of(&file));
         }
     }
@@ -128,7 +132,10 @@ fn cut(seed: u64, tops: &[(NewLayout, usize)], is_incremental: bool, cuts: usize
         }
         let found = state_of(&pool.committed().unwrap(), name);
         let is_after = found == after;
-        assert!(is_after || found == before && count < promised, "{what}: {found:?}");
+        assert!(
+            is_after || found == before && count < promised,
+            "{what}: {found:?}"
+        );
         seen[usize::from(is_after)] += 1;
         // What was half received is gone, so the stream can come again.
         if !is_after {

@@ -14,7 +14,13 @@ fn fill(stage: &Stage, name: &str, file: &str, length: usize) {
     let pool = stage.served.daemon.pools().writable(pool).unwrap();
     let files = pool.file_system(name).unwrap();
     let (root, caller) = (files.root().unwrap(), Caller::root());
-    let made = files.create(&caller, &root, file.as_bytes(), NewMode::exactly(0o600), true);
+    let made = files.create(
+        &caller,
+        &root,
+        file.as_bytes(),
+        NewMode::exactly(0o600),
+        true,
+    );
     let (node, _) = made.unwrap();
     let bytes = millpond_sim::noise(length as u64, length);
     files
@@ -77,12 +83,20 @@ fn given(stage: &Stage, line: &str, input: &[u8]) -> (String, String, i32) {
             });
             lines.collect::<String>()
         };
-        (text(done.stderr), text(done.stdout), done.status.code().unwrap())
+        (
+            text(done.stderr),
+            text(done.stdout),
+            done.status.code().unwrap(),
+        )
     })
 }
 
 fn quiet(stage: &Stage, line: &str, input: &[u8]) {
-    assert_eq!(given(stage, line, input), (String::new(), String::new(), 0), "{line}");
+    assert_eq!(
+        given(stage, line, input),
+        (String::new(), String::new(), 0),
+        "{line}"
+    );
 }
 
 fn refused(stage: &Stage, line: &str, input: &[u8], words: &str) {
@@ -102,9 +116,17 @@ fn the_texts_are_those_of_openzfs() {
     let s2 = sent(&stage, "zfs send -i @1 src/fs@2");
     let s3 = sent(&stage, "zfs send -i @2 src/fs@3");
     let (usage, _, status) = given(&stage, "zfs receive", &[]);
-    assert!(usage.starts_with("missing snapshot argument\nusage:\n\treceive "), "{usage}");
+    assert!(
+        usage.starts_with("missing snapshot argument\nusage:\n\treceive "),
+        "{usage}"
+    );
     assert_eq!(status, 2);
-    refused(&stage, "zfs receive dst", &[], "cannot receive: failed to read from stream");
+    refused(
+        &stage,
+        "zfs receive dst",
+        &[],
+        "cannot receive: failed to read from stream",
+    );
     quiet(&stage, "zfs receive dst/a", &s1);
     let exists = "cannot receive new filesystem stream: destination 'dst/a' exists\n\
                   must specify -F to overwrite it";
@@ -143,8 +165,18 @@ fn the_texts_are_those_of_openzfs() {
          cannot receive new filesystem stream: unable to restore to destination",
     );
     quiet(&stage, "zfs receive dst/a@x", &s2);
-    refused(&stage, "zfs receive dst/a", &[], "cannot receive: failed to read from stream");
-    refused(&stage, "zfs receive dst/t", &s1[..100], "cannot receive: failed to read from stream");
+    refused(
+        &stage,
+        "zfs receive dst/a",
+        &[],
+        "cannot receive: failed to read from stream",
+    );
+    refused(
+        &stage,
+        "zfs receive dst/t",
+        &s1[..100],
+        "cannot receive: failed to read from stream",
+    );
     refused(
         &stage,
         "zfs receive dst/t",
@@ -186,7 +218,15 @@ fn the_texts_are_those_of_openzfs() {
     );
     let list = String::from_utf8(sent(&stage, "zfs list -H -o name -t all -r dst")).unwrap();
     let names: Vec<&str> = list.lines().collect();
-    let wanted = ["dst", "dst/a", "dst/a@1", "dst/a@x", "dst/a@3", "dst/vol", "dst/vol@1"];
+    let wanted = [
+        "dst",
+        "dst/a",
+        "dst/a@1",
+        "dst/a@x",
+        "dst/a@3",
+        "dst/vol",
+        "dst/vol@1",
+    ];
     assert_eq!(names, wanted);
 }
 
@@ -217,18 +257,30 @@ fn clones_and_names_are_made_as_by_openzfs() {
         &clone,
         "cannot receive: specified origin fs (dst/fs@nosuch) does not exist",
     );
-    let origins = String::from_utf8(sent(&stage, "zfs get -H -o value origin dst/c dst/c2")).unwrap();
+    let origins =
+        String::from_utf8(sent(&stage, "zfs get -H -o value origin dst/c dst/c2")).unwrap();
     assert_eq!(origins, "dst/fs@2\ndst/fs@2\n");
-    quiet(&stage, "zfs receive -o compression=lz4 -x atime dst/p", &all);
+    quiet(
+        &stage,
+        "zfs receive -o compression=lz4 -x atime dst/p",
+        &all,
+    );
     let values = sent(&stage, "zfs get -H -o value,source compression,atime dst/p");
-    assert_eq!(String::from_utf8(values).unwrap(), "lz4\tlocal\non\tdefault\n");
+    assert_eq!(
+        String::from_utf8(values).unwrap(),
+        "lz4\tlocal\non\tdefault\n"
+    );
     refused(
         &stage,
         "zfs receive -o bogus=1 dst/pp",
         &all,
         "cannot receive: cannot receive: invalid property 'bogus'",
     );
-    let (usage, _, status) = given(&stage, "zfs receive -x compression -o compression=off dst/pp", &all);
+    let (usage, _, status) = given(
+        &stage,
+        "zfs receive -x compression -o compression=off dst/pp",
+        &all,
+    );
     assert!(usage.starts_with("property 'compression' specified multiple times\nusage:"));
     assert_eq!(status, 2);
     plain(&stage, "zfs create dst/un");
@@ -269,7 +321,11 @@ fn a_pool_that_is_received_into_stays() {
     let stage = staged();
     let stream = sent(&stage, "zfs send src/fs@1");
     let mut command = stage.command("zfs receive dst/a", false);
-    let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut stdin = child.stdin.take().unwrap();
     stdin.write_all(&stream[..400_000]).unwrap();
     let busy = loop {
@@ -285,8 +341,16 @@ fn a_pool_that_is_received_into_stays() {
     assert_eq!(busy, "cannot export 'dst': pool is busy\n");
     drop(stdin);
     let mut words = String::new();
-    child.stderr.take().unwrap().read_to_string(&mut words).unwrap();
-    assert_eq!(words, "cannot receive new filesystem stream: incomplete stream\n");
+    child
+        .stderr
+        .take()
+        .unwrap()
+        .read_to_string(&mut words)
+        .unwrap();
+    assert_eq!(
+        words,
+        "cannot receive new filesystem stream: incomplete stream\n"
+    );
     assert_eq!(child.wait().unwrap().code(), Some(1));
     let list = String::from_utf8(sent(&stage, "zfs list -H -o name -r dst")).unwrap();
     assert_eq!(list, "dst\n");

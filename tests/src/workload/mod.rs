@@ -16,8 +16,8 @@ pub use act::{Act, Deed, Life, text};
 pub use compare::{bytes_of, content_differences};
 pub use effect::Effect;
 pub use manifest::{manifest, space_by_owner, space_list};
-pub use sent::{Sent, in_order};
 pub use model::{Content, Head, Kind, Model, Named, Node, Snapshot, Synchrony, Tree};
+pub use sent::{Sent, in_order};
 
 /// The names of all encryption suites.
 pub const SUITES: [&str; 6] = [

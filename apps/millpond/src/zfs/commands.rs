@@ -1,8 +1,8 @@
 //! The table of all `zfs` sub-commands with their options and usage.
 
 use super::{
-    create, destroy, get, heads, keys, list, mount, project, receive, send, set, snapshots, space, upgrade,
-    usage,
+    create, destroy, get, heads, keys, list, mount, project, receive, send, set, snapshots, space,
+    upgrade, usage,
 };
 use crate::command::{Command, Parsed, Run, built, letters, long, not_built, with_longs};
 use crate::session::Failure;

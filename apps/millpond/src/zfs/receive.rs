@@ -45,10 +45,12 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
     };
     let received = match session.service()?.transfer(&request, input, &|| false) {
         Ok(Reply::Receive(received)) => received,
-        Ok(_) => return Err(refused(&ReceiveFailure {
-            kind: IncomingKind::Unknown,
-            problem: ReceiveProblem::from(millpond_control::Failure::other_reply()),
-        })),
+        Ok(_) => {
+            return Err(refused(&ReceiveFailure {
+                kind: IncomingKind::Unknown,
+                problem: ReceiveProblem::from(millpond_control::Failure::other_reply()),
+            }));
+        }
         Err(failure) => {
             return Err(refused(&ReceiveFailure {
                 kind: IncomingKind::Unknown,
@@ -209,8 +211,8 @@ fn tell(session: &mut Session, parsed: &Parsed, received: &Received) -> std::io:
                 let kind = if *is_full { "full" } else { "incremental" };
                 let mut lines = format!("{verb} {kind} stream of {sent_name} into {name}\n");
                 if let Some(length) = length {
-                    let rate = u128::from(*length) * u128::from(SECOND_NS)
-                        / u128::from((*time_ns).max(1));
+                    let rate =
+                        u128::from(*length) * u128::from(SECOND_NS) / u128::from((*time_ns).max(1));
                     lines += &format!(
                         "received {} stream in {:.2} seconds ({}/sec)\n",
                         bytes(*length),
@@ -240,8 +242,7 @@ fn refused(failure: &ReceiveFailure) -> Failure {
     use ReceiveProblem as P;
     let text = match &failure.problem {
         P::NoParent(name) => {
-            let text =
-                format!("cannot open '{name}': dataset does not exist\n{action}: {UNABLE}");
+            let text = format!("cannot open '{name}': dataset does not exist\n{action}: {UNABLE}");
             return Failure::Refused(text);
         }
         P::NoGivenOrigin(name) => {
@@ -282,15 +283,15 @@ fn text_of(problem: &ReceiveProblem) -> String {
         P::Exists(name) => {
             format!("destination '{name}' exists\nmust specify -F to overwrite it")
         }
-        P::HasSnapshots(_, example) => format!(
-            "destination has snapshots (eg. {example})\nmust destroy them to overwrite it"
-        ),
+        P::HasSnapshots(_, example) => {
+            format!("destination has snapshots (eg. {example})\nmust destroy them to overwrite it")
+        }
         P::IsClone(name) => {
             format!("destination '{name}' is a clone\nmust destroy it to overwrite it")
         }
-        P::HasChildren(_, example) => format!(
-            "destination has children (eg. {example})\ncannot overwrite with a ZVOL"
-        ),
+        P::HasChildren(_, example) => {
+            format!("destination has children (eg. {example})\ncannot overwrite with a ZVOL")
+        }
         P::IsRoot(name) => {
             format!("destination {name} is the root dataset\ncannot overwrite with a ZVOL")
         }
@@ -304,9 +305,9 @@ fn text_of(problem: &ReceiveProblem) -> String {
         P::Modified(name) => {
             format!("destination {name} has been modified\nsince most recent snapshot")
         }
-        P::PartlyReceived(name) => format!(
-            "destination {name} contains partially-complete state from \"zfs receive -s\"."
-        ),
+        P::PartlyReceived(name) => {
+            format!("destination {name} contains partially-complete state from \"zfs receive -s\".")
+        }
         P::NeedsLargeBlocks => "incremental send stream requires -L (--large-block), to match \
                                 previous receive."
             .into(),

@@ -7,14 +7,16 @@ use crate::text::number::{bytes, count};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use millpond_control::properties::{DatasetKind, Kinds};
-use millpond_control::{Reply, Request, SendProblem, SendStep, SendStream};
+use millpond_control::{Reply, Request, ResumeToken, SendProblem, SendStep, SendStream};
 use millpond_env::{Env, thread};
 use std::fs::File;
 use std::io::{IsTerminal, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 
 /// Options that are not built yet.
-const MISSING: [&str; 8] = ["R", "S", "b", "h", "p", "s", "t", "X"];
+const MISSING: [&str; 7] = ["R", "S", "b", "h", "p", "s", "X"];
+/// The status of a token that is not usable.
+const CORRUPT: u8 = 255;
 /// How much is passed on at once while progress is shown.
 const PIECE_BYTES: usize = 128 << 10;
 const SECOND_NS: u64 = 1_000_000_000;
@@ -25,8 +27,10 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
         let text = format!("millpond: 'zfs send -{option}' is not implemented yet");
         return Err(Failure::Refused(text));
     }
+    let token = parsed.value("t");
     let name = match parsed.operands.as_slice() {
-        [name] => name,
+        [] if token.is_some() => "",
+        [name] if token.is_none() => name,
         [] => return Err(Failure::Usage("missing snapshot argument".into())),
         _ => return Err(Failure::Usage("too many arguments".into())),
     };
@@ -41,8 +45,11 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
             "Error: Stream can not be written to a terminal.\nYou must redirect standard output.";
         return Err(Failure::Refused(text.into()));
     }
-    let stream = stream_of(session, name, parsed)?;
-    if parsed.has("w") {
+    let stream = match token {
+        None => stream_of(session, name, parsed)?,
+        Some(token) => resumed(session, parsed, token)?,
+    };
+    if parsed.has("w") && token.is_none() {
         refuse_encrypted(session, name)?;
     }
     let refused = |problem| refusal(&stream, &problem);
@@ -93,6 +100,7 @@ fn stream_of(session: &Session, name: &str, parsed: &Parsed) -> Result<SendStrea
         large_blocks: is_raw || parsed.has("L"),
         embedded: is_raw || parsed.has("e"),
         compressed: is_raw || parsed.has("c"),
+        ..SendStream::default()
     };
     if let Some(from) = &stream.from
         && one(session, from, &[])?.is_none()
@@ -100,6 +108,42 @@ fn stream_of(session: &Session, name: &str, parsed: &Parsed) -> Result<SendStrea
         return Err(refusal(&stream, &SendProblem::NoSource));
     }
     Ok(stream)
+}
+
+/// The rest of an interrupted stream.
+fn resumed(session: &mut Session, parsed: &Parsed, token: &str) -> Result<SendStream, Failure> {
+    let token = match ResumeToken::parse(token) {
+        Ok(token) => token,
+        Err(reason) => {
+            let text = format!("cannot resume send: resume token is corrupt ({reason})\n");
+            session.err.write_all(text.as_bytes())?;
+            return Err(Failure::Status(CORRUPT));
+        }
+    };
+    if token.is_raw {
+        let text = "millpond: raw streams of encrypted datasets are not implemented yet";
+        return Err(Failure::Refused(text.into()));
+    }
+    if parsed.has("v") {
+        let mut text = String::from("resume token contents:\nnvlist version: 0\n");
+        for line in &token.lines {
+            text += &format!("\t{line}\n");
+        }
+        match parsed.has("n") {
+            true => session.out.write_all(text.as_bytes())?,
+            false => session.err.write_all(text.as_bytes())?,
+        }
+    }
+    Ok(SendStream {
+        name: token.to_name,
+        large_blocks: token.large_blocks,
+        embedded: token.embedded || parsed.has("e"),
+        compressed: token.compressed,
+        resume: Some((token.object, token.offset)),
+        received_bytes: token.bytes,
+        guids: Some((token.to_guid, token.from_guid)),
+        ..SendStream::default()
+    })
 }
 
 /// Raw streams of encrypted datasets are not built yet.
@@ -123,8 +167,21 @@ fn refuse_encrypted(session: &Session, name: &str) -> Result<(), Failure> {
 fn refusal(stream: &SendStream, problem: &SendProblem) -> Failure {
     let from = stream.from.as_deref().unwrap_or_default();
     let warned = |reason: &str| format!("warning: cannot send '{}': {reason}", stream.name);
+    let resumed = |reason: &str| format!("cannot resume send: {reason}");
+    let is_resumed = stream.guids.is_some();
     Failure::Refused(match problem {
         SendProblem::Denied => warned("permission denied"),
+        SendProblem::NoDataset if is_resumed => resumed(&format!(
+            "'{}' used in the initial send no longer exists",
+            stream.name
+        )),
+        SendProblem::Replaced => resumed(&format!(
+            "'{}' is no longer the same snapshot used in the initial send",
+            stream.name
+        )),
+        SendProblem::SourceGone(guid) => {
+            resumed(&format!("incremental source {guid:#x} no longer exists"))
+        }
         SendProblem::NoDataset => {
             format!("cannot open '{}': dataset does not exist", stream.name)
         }

@@ -6,8 +6,8 @@ mod receiving;
 mod settings;
 
 pub use follow::Follow;
-pub use receiving::Receiving;
 pub use mounter::{FileTrouble, Mountable, Mounted, Mounter, NoMounter, PretendMounter};
+pub use receiving::Receiving;
 
 use millpond_control::properties::{DatasetKind, Kinds, PropertyName, by_name};
 use millpond_control::{

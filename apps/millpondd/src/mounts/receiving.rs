@@ -61,9 +61,7 @@ impl ReceiveWatch for Receiving<'_> {
     fn after(&mut self, dataset: &str, is_new: bool) {
         self.mount_again();
         if is_new && self.mounts_new {
-            let notes = self
-                .mounts
-                .mount_some(self.pools, dataset, &[], &|_| true);
+            let notes = self.mounts.mount_some(self.pools, dataset, &[], &|_| true);
             self.notes.extend(notes);
         }
     }

@@ -46,7 +46,7 @@ pub use failure::{Failure, UnmountFailure};
 pub use health::{SuspendReason, VdevAux, VdevState};
 pub use history::{HistoryEvent, HistoryRecord, HistoryValue};
 pub use import::{ImportError, ImportRequest, Imported, RewindRequest, SearchPaths};
-pub use millpond_dataset::properties::{OwnerKind, OwnerSpace};
+pub use millpond_dataset::properties::{OwnerKind, OwnerSpace, ResumeToken};
 pub use millpond_ondisk::{FEATURES, Feature, FeatureFlags};
 pub use millpond_pool::{CheckpointRefusal, FeatureError, check_pool_name};
 pub use mount::{KeyProblem, MountInfo, MountProblem, MountRequest};
@@ -55,7 +55,8 @@ pub use pool::{
     MultihostState, PoolInfo, RequestedFeatures, RewindPoint, UnsupportedFeature,
 };
 pub use receive::{
-    IncomingKind, ReceiveFailure, ReceiveNaming, ReceiveProblem, ReceiveStep, ReceiveStream, Received,
+    IncomingKind, ReceiveFailure, ReceiveNaming, ReceiveProblem, ReceiveStep, ReceiveStream,
+    Received,
 };
 pub use request::{Item, Reply, Request, Rights, Service};
 pub use scan::{

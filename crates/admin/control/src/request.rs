@@ -8,8 +8,8 @@ use crate::{
     About, ArcInfo, ChangeError, ChangeFailure, Changed, ControlError, DatasetInfo, DatasetQuery,
     DeviceFacts, DeviceProblem, Event, Failure, HistoryRecord, ImportError, ImportRequest,
     ImportablePool, Imported, KeyProblem, MountInfo, MountProblem, MountRequest, NewDevices,
-    NewPoolRequest, OwnerKind, OwnerSpace, PoolChange, PoolInfo, Property, SearchPaths, Secret,
-    ReceiveProblem, ReceiveStream, Received, SendProblem, SendStep, SendStream, TunableInfo,
+    NewPoolRequest, OwnerKind, OwnerSpace, PoolChange, PoolInfo, Property, ReceiveProblem,
+    ReceiveStream, Received, SearchPaths, Secret, SendProblem, SendStep, SendStream, TunableInfo,
     UnmountFailure,
 };
 

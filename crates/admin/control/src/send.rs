@@ -1,7 +1,7 @@
 //! Send streams.
 
 /// A stream to send.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct SendStream {
     /// The full name of the snapshot, or of a file system or volume.
@@ -16,6 +16,12 @@ pub struct SendStream {
     pub embedded: bool,
     /// Compressed blocks are sent compressed.
     pub compressed: bool,
+    /// The object and the offset in it from which an interrupted stream goes on.
+    pub resume: Option<(u64, u64)>,
+    /// The bytes of the interrupted streams.
+    pub received_bytes: u64,
+    /// The guids of the snapshot and of the older one of an interrupted stream; 0 if everything is sent.
+    pub guids: Option<(u64, u64)>,
 }
 
 /// One of the streams that a request leads to.
@@ -42,6 +48,10 @@ pub enum SendProblem {
     NoSource,
     /// The dataset is encrypted, and its key is not loaded.
     Locked,
+    /// The snapshot of an interrupted stream is another one now.
+    Replaced,
+    /// The older snapshot of an interrupted stream, with this guid, is gone.
+    SourceGone(u64),
     /// The older snapshot is not one that the newer one descends from.
     NotEarlier,
     /// The file system is mounted, so it changes. A snapshot of it can be sent.

@@ -55,11 +55,11 @@ pub use millpond_posix::{
     RenameMode, Seek, SetAttributes, SetTime, SpecialFile, Stat, Symlinks, Timestamp, WriteAt,
     XattrMode, is_safe_name,
 };
+pub use millpond_receive::{IncomingKind, ReceiveFailure, ReceiveProblem, ReceiveStep};
 pub use millpond_scan::{Limits as ScanLimits, References, ScanError, Scanner, references};
-pub use millpond_send::{SendError, SendFlags};
+pub use millpond_send::{ResumeFrom, SendError, SendFlags};
 pub use millpond_vdev::{AllocationClass, VdevType};
 pub use millpond_volume::{Volume, VolumeError, VolumeExtent};
-pub use millpond_receive::{IncomingKind, ReceiveFailure, ReceiveProblem, ReceiveStep};
 pub use pool::{Pool, SCAN_FOR_WRITING};
 pub use properties::LiteralProperty;
 pub use receive::{

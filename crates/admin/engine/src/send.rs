@@ -4,13 +4,15 @@ use crate::{Error, Pool, View};
 use millpond_dataset::{Dataset, DatasetError, DatasetName, InUse, NameTail, PropertyValue};
 use millpond_env::sync::Arc;
 use millpond_object::ObjectSetView;
-use millpond_ondisk::{BookmarkPhys, ObjectId, Txg};
-use millpond_send::{Older, SendError, SendFlags, begin_package, end_package, estimated_bytes};
+use millpond_ondisk::{BookmarkPhys, Guid, ObjectId, Txg};
+use millpond_send::{
+    Older, ResumeFrom, SendError, SendFlags, begin_package, end_package, estimated_bytes,
+};
 use std::collections::BTreeSet;
 use std::io::Write;
 
 /// What to send.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SendRequest {
     /// The full name of a snapshot, or of a file system or volume. One that changes meanwhile cannot be sent to
     /// the end.
@@ -21,6 +23,12 @@ pub struct SendRequest {
     pub has_between: bool,
     /// How blocks are sent.
     pub flags: SendFlags,
+    /// From where an interrupted stream goes on.
+    pub resume: Option<ResumeFrom>,
+    /// The bytes of the interrupted streams, which the estimate leaves out.
+    pub received_bytes: u64,
+    /// The guids of the snapshot and of the older one (0 for none), if the names may have changed: `from` is not looked at.
+    pub guids: Option<(u64, u64)>,
 }
 
 /// One of the streams that a request leads to.
@@ -63,7 +71,10 @@ enum Earlier {
 impl View {
     /// The streams that a request leads to, oldest first, by their names and those of the older snapshots.
     fn steps(&self, request: &SendRequest) -> Result<Vec<(String, Option<String>)>, Error> {
-        let (name, from) = (request.name.clone(), request.from.clone());
+        let (name, from) = match request.guids {
+            None => (request.name.clone(), request.from.clone()),
+            Some(guids) => self.by_guids(&request.name, guids)?,
+        };
         let Some(older) = from.clone().filter(|_| request.has_between) else {
             return Ok(vec![(name, from)]);
         };
@@ -86,6 +97,45 @@ impl View {
             }
             at = previous;
         }
+    }
+
+    /// The names of a snapshot that was called `name`, and of the older one.
+    fn by_guids(
+        &self,
+        name: &str,
+        (to, from): (u64, u64),
+    ) -> Result<(String, Option<String>), Error> {
+        let head = name.split('@').next().unwrap_or(name);
+        let head = Dataset::find(self.inner(), head)?;
+        let has = |guid: u64| move |one: &Dataset| one.guid().0 == guid;
+        let mut snapshots = head.snapshots()?.into_iter();
+        let Some(snapshot) = snapshots.find(has(to)) else {
+            return Err(match Dataset::find(self.inner(), name) {
+                Ok(_) => SendError::Replaced.into(),
+                Err(error) => error.into(),
+            });
+        };
+        if from == 0 {
+            return Ok((snapshot.name().to_owned(), None));
+        }
+        let mut at = Some(head.clone());
+        while let Some(dataset) = at {
+            if let Some(older) = dataset.snapshots()?.into_iter().find(has(from)) {
+                return Ok((snapshot.name().to_owned(), Some(older.name().to_owned())));
+            }
+            let mut bookmarks = dataset.bookmarks()?.into_iter();
+            if let Some(bookmark) = bookmarks.find(|bookmark| bookmark.phys.guid.0 == from) {
+                let older = format!("{}#{}", dataset.name(), bookmark.name);
+                return Ok((snapshot.name().to_owned(), Some(older)));
+            }
+            let owner = match dataset.origin()? {
+                Some(origin) => origin.directory().head()?,
+                None => None,
+            };
+            // An origin is older than its clones, so this ends.
+            at = owner.filter(|owner| owner.id() != dataset.id());
+        }
+        Err(SendError::SourceGone(Guid(from)).into())
     }
 
     fn look_up_all(&self, request: &SendRequest) -> Result<Vec<Found>, Error> {
@@ -169,6 +219,7 @@ impl View {
         let steps = self.steps(request)?.into_iter().map(|(name, from)| {
             let found = self.look_up(&name, from.as_deref())?;
             let bytes = estimate(&found, request.flags)?;
+            let bytes = bytes.map(|bytes| bytes.saturating_sub(request.received_bytes));
             Ok(SendStep { name, from, bytes })
         });
         steps.collect()
@@ -258,8 +309,8 @@ fn sent(
         let set = open(found)?;
         let (dataset, version) = (&found.dataset, found.version);
         let older = found.older.as_ref().map(|(older, _)| *older);
-        let (flags, output) = (request.flags, &mut output);
-        length += millpond_send::send(dataset, &set, version, older, flags, output)?;
+        let (flags, resume, output) = (request.flags, request.resume, &mut output);
+        length += millpond_send::send(dataset, &set, version, older, flags, resume, output)?;
     }
     if request.has_between {
         length += end_package(&mut output).map_err(SendError::from)?;

@@ -61,7 +61,10 @@ impl<R: Read> Read for Watched<'_, R> {
     }
 }
 
-fn buffered<'a, R: Read + 'a>(input: R, is_abandoned: IsAbandoned<'a>) -> BufReader<Watched<'a, R>> {
+fn buffered<'a, R: Read + 'a>(
+    input: R,
+    is_abandoned: IsAbandoned<'a>,
+) -> BufReader<Watched<'a, R>> {
     let watched = Watched {
         input,
         is_abandoned,
@@ -91,7 +94,10 @@ fn into(
     let outcome = pool.receive(&request_of(stream), input, watch);
     let has_changed = |step: &ReceiveStep| {
         matches!(step, ReceiveStep::Stream { bytes: Some(_), .. })
-            || matches!(step, ReceiveStep::Destroyed { .. } | ReceiveStep::Renamed { .. })
+            || matches!(
+                step,
+                ReceiveStep::Destroyed { .. } | ReceiveStep::Renamed { .. }
+            )
     };
     if !stream.is_dry && outcome.steps.iter().any(has_changed) {
         // What was received is there, whether this is recorded or not.

@@ -4,7 +4,7 @@ use crate::imported::ImportedPools;
 use crate::local::LocalPools;
 use millpond_control::{ControlError, SendProblem, SendStep, SendStream};
 use millpond_dataset::DatasetError;
-use millpond_engine::{Error, SendError, SendFlags, SendRequest};
+use millpond_engine::{Error, ResumeFrom, SendError, SendFlags, SendRequest};
 use std::io::{self, BufWriter, Write};
 
 /// The buffer in front of the reader of a stream, in bytes.
@@ -23,6 +23,11 @@ fn request_of(stream: &SendStream) -> SendRequest {
             embedded: stream.embedded,
             compressed: stream.compressed,
         },
+        resume: stream
+            .resume
+            .map(|(object, offset)| ResumeFrom { object, offset }),
+        received_bytes: stream.received_bytes,
+        guids: stream.guids,
     }
 }
 
@@ -39,6 +44,8 @@ fn problem(stream: &SendStream, error: Error) -> SendProblem {
             }
         }
         Error::Send(SendError::Locked) => SendProblem::Locked,
+        Error::Send(SendError::Replaced) => SendProblem::Replaced,
+        Error::Send(SendError::SourceGone(guid)) => SendProblem::SourceGone(guid.0),
         Error::Send(SendError::NotEarlier) => SendProblem::NotEarlier,
         Error::Send(SendError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
             SendProblem::NoReader

@@ -4,9 +4,9 @@
 //! the synced tree. A change in a txg that is not the newest is also applied to the newer slots that hold (or
 //! freed) the same block, so that the later call wins in every state.
 
-use crate::{Block, EncodedContent};
 use crate::partial_write::PartialWrite;
 use crate::ranges::Ranges;
+use crate::{Block, EncodedContent};
 use millpond_env::mark;
 use millpond_env::sync::Arc;
 use millpond_ondisk::{BlockId, BlockPointer, Dnode, DnodeFlags, Endian, ObjectType, Txg};

@@ -338,7 +338,10 @@ impl Sync<'_> {
                     let mut job = run.job(&active.tree, 0, id, content, previous);
                     job.stored = block.stored_in(run.txg);
                     // A block that must not change its size is not encoded any more.
-                    job.encoded = block.encoded().cloned().filter(|_| !job.is_rewritten_late());
+                    job.encoded = block
+                        .encoded()
+                        .cloned()
+                        .filter(|_| !job.is_rewritten_late());
                     batch.jobs.push(job);
                     batch.targets.push(PointerSlot::Leaf(index, id));
                     active.tree.cursor = id.saturating_add(1);

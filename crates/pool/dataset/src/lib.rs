@@ -40,6 +40,6 @@ pub use name::{DatasetName, NAME_BYTES_MAX, NameTail};
 pub use properties::{PropertyReader, PropertySource, PropertyValue, StoredProperties};
 pub use root_key::{RootKey, is_key_location};
 pub use tasks::{
-    DestroyOptions, IncomingSnapshot, KeyChange, PropertyChanges, ReceiveTarget, Receiving, RefusedProperty,
-    ResumeAllowances, ResumePoint, traverse_destroyed_tree,
+    DestroyOptions, IncomingSnapshot, KeyChange, PropertyChanges, ReceiveTarget, Receiving,
+    RefusedProperty, ResumeAllowances, ResumePoint, traverse_destroyed_tree,
 };

@@ -255,9 +255,7 @@ impl<'a> Applier<'a> {
             first = end;
         };
         let tx = self.begin_freeing(blocks)?;
-        self.set
-            .free(&tx, id)
-            .map_err(|error| self.failed(error))
+        self.set.free(&tx, id).map_err(|error| self.failed(error))
     }
 
     fn free_objects(&mut self, free: &FreeObjects) -> Result<(), ReceiveError> {

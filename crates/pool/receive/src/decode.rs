@@ -7,7 +7,7 @@ use millpond_env::sync::Arc;
 use millpond_object::EncodedContent;
 use millpond_ondisk::{BLOCK_BYTES_MAX, CompressionKind, Endian, ObjectType, SECTOR_BYTES};
 use millpond_stream::{
-    BeginFlags, Free, FreeObjects, ObjectRecord, Record, RecordFlags, Spill, Taken, TO_THE_END,
+    BeginFlags, Free, FreeObjects, ObjectRecord, Record, RecordFlags, Spill, TO_THE_END, Taken,
     Write, WriteEmbedded,
 };
 

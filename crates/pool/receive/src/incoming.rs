@@ -60,9 +60,9 @@ pub fn incoming_snapshot(begin: &Begin) -> Result<IncomingSnapshot, ReceiveError
     };
     let has = |feature| begin.features.contains(feature);
     let needs = NEEDED.iter().filter(|(feature, _)| has(*feature));
-    let uses = NEEDED.iter().filter(|(feature, guid)| {
-        has(*feature) && [LONG_NAMES, LARGE_MICRO_ZAP].contains(guid)
-    });
+    let uses = NEEDED
+        .iter()
+        .filter(|(feature, guid)| has(*feature) && [LONG_NAMES, LARGE_MICRO_ZAP].contains(guid));
     Ok(IncomingSnapshot {
         guid: Guid(begin.to_guid),
         from: Some(Guid(begin.from_guid)).filter(|from| from.0 != 0),

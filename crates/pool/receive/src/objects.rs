@@ -25,11 +25,7 @@ const CHECKSUM_FEATURES: [(ChecksumKind, &str); 4] = [
 
 impl Applier<'_> {
     /// Creates an object, or changes an existing one.
-    pub(crate) fn object(
-        &self,
-        record: &ObjectRecord,
-        bonus: Vec<u8>,
-    ) -> Result<(), ReceiveError> {
+    pub(crate) fn object(&self, record: &ObjectRecord, bonus: Vec<u8>) -> Result<(), ReceiveError> {
         let new = self.shape_of(record, bonus)?;
         let id = ObjectId(record.object);
         match self.set.object(id) {

@@ -80,10 +80,7 @@ pub fn receive<R: Read + Send>(
     })
 }
 
-fn next<R: Read>(
-    stream: &mut StreamReader<R>,
-    decoder: &Decoder,
-) -> Result<Change, ReceiveError> {
+fn next<R: Read>(stream: &mut StreamReader<R>, decoder: &Decoder) -> Result<Change, ReceiveError> {
     match stream.take()? {
         Some(taken) => decoder.decode(taken),
         None => Err(ReceiveError::Invalid {

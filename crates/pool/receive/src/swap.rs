@@ -27,10 +27,7 @@ pub(crate) fn swap(object_type: ObjectType, bytes: &mut [u8]) -> Result<(), &'st
 }
 
 fn part(bytes: &mut [u8], at: usize, length: usize) {
-    if let Some(part) = bytes
-        .get_mut(at..)
-        .and_then(|rest| rest.get_mut(..length))
-    {
+    if let Some(part) = bytes.get_mut(at..).and_then(|rest| rest.get_mut(..length)) {
         part.reverse();
     }
 }
@@ -41,7 +38,9 @@ fn words(bytes: &mut [u8], unit: usize) {
 
 /// A block of a ZAP in either form: its first word says what it is. A block of a pointer table has words only.
 fn swap_zap(bytes: &mut [u8]) {
-    let first = bytes.first_chunk().map_or(0, |word| u64::from_be_bytes(*word));
+    let first = bytes
+        .first_chunk()
+        .map_or(0, |word| u64::from_be_bytes(*word));
     match first {
         MICRO_ZAP => {
             if let Some(header) = bytes.get_mut(..ENTRY_BYTES) {

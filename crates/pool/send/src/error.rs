@@ -4,7 +4,7 @@ use millpond_block::BlockError;
 use millpond_dataset::DatasetError;
 use millpond_env::sync::Arc;
 use millpond_object::ObjectError;
-use millpond_ondisk::ObjectId;
+use millpond_ondisk::{Guid, ObjectId};
 
 /// Why a stream was not written, or not to its end.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -33,6 +33,12 @@ pub enum SendError {
     /// The older snapshot is not one that the newer one descends from.
     #[error("not an earlier snapshot from the same fs")]
     NotEarlier,
+    /// The snapshot of an interrupted stream is another one now.
+    #[error("no longer the same snapshot used in the initial send")]
+    Replaced,
+    /// The older snapshot of an interrupted stream, with this guid, is gone.
+    #[error("incremental source {:#x} no longer exists", .0.0)]
+    SourceGone(Guid),
     /// The dataset is encrypted, and its key is not loaded.
     #[error("dataset key must be loaded")]
     Locked,

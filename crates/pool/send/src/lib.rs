@@ -33,4 +33,4 @@ mod walk;
 pub use error::SendError;
 pub use estimate::estimated_bytes;
 pub use package::{begin_package, end_package};
-pub use send::{Older, SendFlags, send};
+pub use send::{Older, ResumeFrom, SendFlags, send};

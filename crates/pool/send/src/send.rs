@@ -8,9 +8,10 @@ use crate::walk::Walk;
 use millpond_dataset::Dataset;
 use millpond_env::sync::{Arc, bounded};
 use millpond_env::thread;
+use millpond_nvlist::NvList;
 use millpond_object::ObjectSetView;
 use millpond_ondisk::{DslDatasetFlags, Guid, ObjectSetKind, Txg};
-use millpond_stream::{Begin, BeginFlags, StreamWriter};
+use millpond_stream::{Begin, BeginFlags, StreamFeatures, StreamWriter};
 use std::io::Write;
 
 /// Batches between the two threads.
@@ -38,6 +39,26 @@ pub struct Older {
     pub is_of_origin: bool,
 }
 
+/// From where an interrupted stream goes on. What comes before was received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ResumeFrom {
+    /// The object.
+    pub object: u64,
+    /// The offset in it, in bytes.
+    pub offset: u64,
+}
+
+impl ResumeFrom {
+    /// The list at the beginning of the stream.
+    fn list(self) -> Result<Vec<u8>, SendError> {
+        let mut list = NvList::new();
+        list.push("resume_object", self.object);
+        list.push("resume_offset", self.offset);
+        let packed = list.encode_native();
+        packed.map_err(|error| std::io::Error::other(error).into())
+    }
+}
+
 /// Writes the change from `older`, or from nothing, to a snapshot. Returns the length of the stream in bytes.
 ///
 /// `set` is the dataset's object set, opened with the key of an encrypted dataset: the stream is not encrypted. `version`
@@ -51,9 +72,18 @@ pub fn send(
     version: Option<u64>,
     older: Option<Older>,
     flags: SendFlags,
+    resume: Option<ResumeFrom>,
     output: impl Write + Send,
 ) -> Result<u64, SendError> {
-    let features = features_of(dataset, set, version, flags)?;
+    let mut features = features_of(dataset, set, version, flags)?;
+    let resumed = resume.map(|from| (from.object, from.offset));
+    let payload = match resume {
+        None => vec![],
+        Some(from) => {
+            features |= StreamFeatures::RESUMING;
+            from.list()?
+        }
+    };
     let phys = dataset.phys();
     let to_guid = phys.guid.0;
     let mut begin_flags = BeginFlags::FREE_RECORDS | BeginFlags::SPILL_BLOCKS;
@@ -82,7 +112,7 @@ pub fn send(
         ..Begin::default()
     };
     let mut stream = StreamWriter::new(output);
-    stream.begin(begin, &[])?;
+    stream.begin(begin, &payload)?;
     let mut reader = Reader {
         store: set.store(),
         key: set.key(),
@@ -96,7 +126,7 @@ pub fn send(
             outcome.is_ok()
         };
         let output = Output::new(to_guid, features, &mut pass_on);
-        let walked = Walk::new(set, from, output).run();
+        let walked = Walk::new(set, from, resumed, output).run();
         outcome.and(walked)?;
     } else {
         let (sender, receiver) = bounded::<Vec<_>>(BATCHES_MAX);
@@ -110,7 +140,7 @@ pub fn send(
             });
             let mut pass_on = move |batch: Vec<_>| sender.send(batch).is_ok();
             let output = Output::new(to_guid, features, &mut pass_on);
-            let walked = Walk::new(set, from, output).run();
+            let walked = Walk::new(set, from, resumed, output).run();
             // Ends the other thread.
             drop(pass_on);
             let written = writing.join();

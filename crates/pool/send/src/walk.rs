@@ -26,6 +26,8 @@ pub(crate) struct Walk<'a> {
     set: &'a Arc<ObjectSetView>,
     /// Blocks born up to then are not sent.
     from: Txg,
+    /// The object and offset from which an interrupted stream goes on: what comes before was received.
+    resume: Option<(u64, u64)>,
     state: RefCell<State<'a>>,
 }
 
@@ -37,7 +39,12 @@ struct State<'a> {
 }
 
 impl<'a> Walk<'a> {
-    pub(crate) fn new(set: &'a Arc<ObjectSetView>, from: Txg, output: Output<'a>) -> Self {
+    pub(crate) fn new(
+        set: &'a Arc<ObjectSetView>,
+        from: Txg,
+        resume: Option<(u64, u64)>,
+        output: Output<'a>,
+    ) -> Self {
         let state = State {
             output,
             slots: None,
@@ -46,6 +53,7 @@ impl<'a> Walk<'a> {
         Self {
             set,
             from,
+            resume,
             state: RefCell::new(state),
         }
     }
@@ -111,7 +119,29 @@ impl<'a> Walk<'a> {
         end_slots(&mut state);
         let first = block.0.saturating_mul(SLOTS);
         // Slot 0 is not one of an object.
-        state.slots = Some((first.max(1), first.saturating_add(SLOTS)));
+        let from = first.max(1).max(self.first_object());
+        state.slots = Some((from, first.saturating_add(SLOTS)));
+    }
+
+    /// The first object that is sent.
+    fn first_object(&self) -> u64 {
+        self.resume.map_or(0, |(object, _)| object)
+    }
+
+    /// Whether what comes before `end` in an object was received already.
+    fn is_received(&self, id: ObjectId, end: u128) -> bool {
+        let resumed = self.resume.filter(|(object, _)| *object == id.0);
+        resumed.is_some_and(|(_, offset)| end <= u128::from(offset))
+    }
+
+    /// The end of the bytes below a block of an object.
+    fn end_of(dnode: &Dnode, level: Level, block: BlockId) -> u128 {
+        let shift = dnode
+            .pointers_shift()
+            .saturating_mul(level.0.into())
+            .min(64);
+        let blocks = u128::from(block.0).saturating_add(1) << shift;
+        blocks.saturating_mul(dnode.data_block_bytes().into())
     }
 
     /// No object of a range exists.
@@ -122,7 +152,7 @@ impl<'a> Walk<'a> {
         let end = first
             .saturating_add(count)
             .min(blocks.saturating_mul(SLOTS));
-        let first = first.max(1);
+        let first = first.max(1).max(self.first_object());
         state.output.free_objects(first, end.saturating_sub(first));
     }
 
@@ -370,6 +400,15 @@ impl Visitor for Objects<'_, '_> {
         if !block.is_root() && !self.0.is_new(block.pointer) {
             return Step::Skip;
         }
+        if !block.is_root() {
+            let shift = block.object.pointers_shift();
+            let shift = shift.saturating_mul(block.level.0.into()).min(64);
+            let blocks = u128::from(block.id.0).saturating_add(1) << shift;
+            let end = blocks.saturating_mul(SLOTS.into());
+            if end <= u128::from(self.0.first_object()) {
+                return Step::Skip;
+            }
+        }
         if !block.is_root() && block.level == Level(0) {
             self.0.begin_slots(block.id);
         }
@@ -386,6 +425,7 @@ impl Visitor for Objects<'_, '_> {
     fn object(&self, object: &Object<Self>) -> Step {
         match &object.new {
             _ if object.id == ObjectId(0) => Step::Descend,
+            Some(_) if object.id.0 < self.0.first_object() => Step::Skip,
             Some(dnode) if object.id.0 < OBJECTS_END => {
                 let sent = self.0.object(object.id, dnode);
                 self.0.after(sent, Step::Skip)
@@ -414,6 +454,10 @@ impl Visitor for Blocks<'_, '_> {
         if block.is_spill() || !self.walk.is_new(block.pointer) {
             return Step::Skip;
         }
+        let end = Walk::end_of(self.dnode, block.level, block.id);
+        if self.walk.is_received(block.object.id, end) {
+            return Step::Skip;
+        }
         if block.level > Level(0) {
             return self.walk.after(Ok(()), Step::Descend);
         }
@@ -426,7 +470,8 @@ impl Visitor for Blocks<'_, '_> {
     }
 
     fn hole(&self, block: &Visit<'_, Self>) {
-        if !block.is_spill() {
+        let end = Walk::end_of(self.dnode, block.level, block.id);
+        if !block.is_spill() && !self.walk.is_received(block.object.id, end) {
             let (id, dnode) = (block.object.id, self.dnode);
             self.walk.hole(id, dnode, block.level, block.id);
         }

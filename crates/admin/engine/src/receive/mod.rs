@@ -154,7 +154,9 @@ pub fn receive_nowhere(request: &ReceiveRequest, input: impl Read) -> ReceiveOut
 
 impl Run<'_> {
     fn all<R: Read + Send>(&mut self, stream: &mut StreamReader<R>) -> Result<(), ReceiveFailure> {
-        let first = stream.take().map_err(|error| unknown(of_first_record(error)))?;
+        let first = stream
+            .take()
+            .map_err(|error| unknown(of_first_record(error)))?;
         let Some(first) = first else {
             return Err(unknown(ReceiveProblem::NoStream));
         };

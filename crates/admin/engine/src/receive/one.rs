@@ -118,10 +118,7 @@ impl Run<'_> {
             snapshot: target.snapshot.clone(),
             origin: target.origin.clone(),
             is_forced: self.request.is_forced,
-            resume: self
-                .request
-                .is_resumable
-                .then(|| resume_allowances(begin)),
+            resume: self.request.is_resumable.then(|| resume_allowances(begin)),
             is_plain: self.is_known_plain(begin),
         }
     }

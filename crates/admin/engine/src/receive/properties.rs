@@ -14,7 +14,11 @@ impl Run<'_> {
             .package
             .as_ref()
             .and_then(|package| package.dataset_of(begin.to_guid));
-        let is_excluded = self.request.excluded.iter().any(|name| name == "encryption");
+        let is_excluded = self
+            .request
+            .excluded
+            .iter()
+            .any(|name| name == "encryption");
         described.is_some_and(|described| described.properties.is_some()) && !is_excluded
     }
 
@@ -63,7 +67,11 @@ impl Run<'_> {
     }
 
     /// Sets what the package says of a dataset and snapshot that were received.
-    pub(super) fn describe(&mut self, begin: &Begin, target: &Target) -> Result<(), ReceiveProblem> {
+    pub(super) fn describe(
+        &mut self,
+        begin: &Begin,
+        target: &Target,
+    ) -> Result<(), ReceiveProblem> {
         let name = &target.dataset;
         let set = self.set_properties(begin, target);
         set.map_err(|error| of_dataset(error, name))?;

@@ -39,7 +39,10 @@ impl Run<'_> {
         for _ in 0..ROUNDS_MAX {
             let wanted = self.differences(package, &root);
             let wanted = wanted.map_err(|error| of_engine(error, &root))?;
-            let mut fresh = wanted.into_iter().filter(|one| !tried.contains(one)).peekable();
+            let mut fresh = wanted
+                .into_iter()
+                .filter(|one| !tried.contains(one))
+                .peekable();
             if fresh.peek().is_none() {
                 return Ok(());
             }
@@ -156,7 +159,10 @@ impl Run<'_> {
         for dataset in view.datasets() {
             let dataset = dataset?.inner().clone();
             let is_below = dataset.name() == root
-                || dataset.name().strip_prefix(root).is_some_and(|rest| rest.starts_with('/'));
+                || dataset
+                    .name()
+                    .strip_prefix(root)
+                    .is_some_and(|rest| rest.starts_with('/'));
             if !is_below {
                 continue;
             }

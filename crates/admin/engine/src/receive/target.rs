@@ -50,9 +50,8 @@ pub(super) fn name_of(request: &ReceiveRequest, top: &str, sent: &str) -> String
 /// Whether the stream makes a new dataset.
 pub(super) fn makes_new(begin: &Begin, request: &ReceiveRequest) -> bool {
     let is_resuming = begin.features.contains(StreamFeatures::RESUMING);
-    let is_new = begin.from_guid == 0
-        || begin.flags.contains(BeginFlags::CLONE)
-        || request.origin.is_some();
+    let is_new =
+        begin.from_guid == 0 || begin.flags.contains(BeginFlags::CLONE) || request.origin.is_some();
     is_new && !is_resuming
 }
 
@@ -117,7 +116,13 @@ impl Run<'_> {
                 self.check_parent(view, &target.dataset)?;
             }
             None => match self.renamed(view, begin)? {
-                Some(dataset) => target = Target { dataset, exists: true, ..target },
+                Some(dataset) => {
+                    target = Target {
+                        dataset,
+                        exists: true,
+                        ..target
+                    }
+                }
                 None => return problem(ReceiveProblem::NoDestination(target.dataset)),
             },
         }

@@ -9,6 +9,7 @@ mod statistics;
 mod stored;
 pub mod table;
 mod token;
+pub use token::ResumeToken;
 mod values;
 mod written;
 

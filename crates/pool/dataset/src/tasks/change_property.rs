@@ -218,7 +218,10 @@ impl MosView<'_> {
 
 const NEEDS_FEATURE: &str = "pool and or dataset must be upgraded to set this property or value";
 
-pub(crate) fn check_user_property(name: &str, value: &PropertyValue) -> Result<Setting, &'static str> {
+pub(crate) fn check_user_property(
+    name: &str,
+    value: &PropertyValue,
+) -> Result<Setting, &'static str> {
     let is_legal = matches!(
         crate::properties::by_name(name),
         Some(crate::properties::PropertyName::User(_))
@@ -282,7 +285,12 @@ impl SyncTaskContext<'_> {
         self.history(head.dataset, &head.name, "set", &text)
     }
 
-    pub(crate) fn before_setting(&self, head: &Head, name: &str, number: u64) -> Result<(), PoolError> {
+    pub(crate) fn before_setting(
+        &self,
+        head: &Head,
+        name: &str,
+        number: u64,
+    ) -> Result<(), PoolError> {
         match name {
             "refreservation" => self.set_ref_reservation_charge(head.directory, number),
             "reservation" => self.set_reservation(head.directory, number),
@@ -292,7 +300,12 @@ impl SyncTaskContext<'_> {
         }
     }
 
-    pub(crate) fn after_setting(&self, head: &Head, name: &str, number: u64) -> Result<(), PoolError> {
+    pub(crate) fn after_setting(
+        &self,
+        head: &Head,
+        name: &str,
+        number: u64,
+    ) -> Result<(), PoolError> {
         if name == "compression" && number & 0x7f == 16 {
             self.activate_feature(head.dataset, features::ZSTD_COMPRESS, &[0])?;
         }

@@ -42,7 +42,11 @@ impl SyncTaskContext<'_> {
 
     /// Clears the intent log header that a clone copied from its snapshot. The log belongs to the
     /// snapshot's dataset.
-    pub(crate) fn clear_log(&self, dataset: ObjectId, directory: ObjectId) -> Result<(), PoolError> {
+    pub(crate) fn clear_log(
+        &self,
+        dataset: ObjectId,
+        directory: ObjectId,
+    ) -> Result<(), PoolError> {
         let pointer = self.dataset(dataset)?.block_pointer;
         if pointer.has_crypt_bit() {
             // The key may not be loaded, and the header is not encrypted.

@@ -43,10 +43,7 @@ pub(super) fn prepare(
     let lsize = job.content.len();
     check(job)?;
     let (found, compression) = match &job.encoded {
-        Some(given) => (
-            StoredForm::Encoded(given.bytes.to_vec()),
-            given.compression,
-        ),
+        Some(given) => (StoredForm::Encoded(given.bytes.to_vec()), given.compression),
         None => {
             let found = stored_form(job.compression, job.zstd_level, &job.content, units);
             (found, job.compression)

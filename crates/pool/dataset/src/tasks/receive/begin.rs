@@ -1,8 +1,6 @@
 //! Checks whether a snapshot can be received, and creates the dataset that takes it.
 
-use super::{
-    IncomingSnapshot, ReceiveTarget, Receiving, Replaced, UnderWay, head, hidden_name,
-};
+use super::{IncomingSnapshot, ReceiveTarget, Receiving, Replaced, UnderWay, head, hidden_name};
 use crate::datasets::Datasets;
 use crate::heads::features;
 use crate::mos::{During, contradiction};
@@ -13,9 +11,7 @@ use crate::{DatasetError, Refusal};
 use millpond_env::sync::Arc;
 use millpond_object::ObjectSetView;
 use millpond_ondisk::dsl::keys::{self, RECEIVE_DATASET};
-use millpond_ondisk::{
-    DslDatasetFlags, DslDatasetPhys, Guid, ObjectId, ObjectSetKind, Txg,
-};
+use millpond_ondisk::{DslDatasetFlags, DslDatasetPhys, Guid, ObjectId, ObjectSetKind, Txg};
 use millpond_pool::PoolError;
 
 const WHAT: &str = "receiving a snapshot";

@@ -31,7 +31,8 @@ pub type RefusedProperty = (String, String);
 
 /// Whether a property is part of the contents or the keys, so that the stream itself brings it.
 fn is_of_contents(name: &str) -> bool {
-    matches!(name, "volsize" | "version" | "keylocation") || master_node::default_quota(name).is_some()
+    matches!(name, "volsize" | "version" | "keylocation")
+        || master_node::default_quota(name).is_some()
 }
 
 impl Datasets {
@@ -54,7 +55,9 @@ impl Datasets {
                 let own = received.iter().filter(|(name, _)| !is_of_contents(name));
                 for (property, value) in own {
                     let checked = s.check_value(name, kind, property, value);
-                    match checked.and_then(|setting| s.check_limits(&head, &setting).map(|()| setting)) {
+                    match checked
+                        .and_then(|setting| s.check_limits(&head, &setting).map(|()| setting))
+                    {
                         Ok(setting) => settings.push(setting),
                         Err(error) => refused.push((property.clone(), error.to_string())),
                     }
@@ -179,7 +182,8 @@ impl SyncTaskContext<'_> {
         let table = self.directory(head.directory)?.properties;
         let table = required(table, "a directory without properties")?;
         for name in excluded {
-            let is_inheritable = table::find(name).is_none_or(|p| p.shape.edit == Edit::Inheritable);
+            let is_inheritable =
+                table::find(name).is_none_or(|p| p.shape.edit == Edit::Inheritable);
             let is_local = self.lookup_value(table, name)?.is_some();
             if is_inheritable && !is_local && self.has_received(head.directory)? {
                 self.update(table, &format!("{name}{PROPERTY_INHERIT_SUFFIX}"), 0)?;

@@ -224,7 +224,10 @@ impl SyncTaskContext<'_> {
             false => {
                 let above = self.find_head(&target.name)?;
                 let above_phys = self.dataset(above.dataset)?;
-                if self.snapshot_entry(&above_phys, &target.snapshot)?.is_some() {
+                if self
+                    .snapshot_entry(&above_phys, &target.snapshot)?
+                    .is_some()
+                {
                     return refused(Refusal::SnapshotExists(target.snapshot.clone()));
                 }
                 let origin = required(phys.previous_snapshot, "a head without an origin")?;
