@@ -5,9 +5,10 @@ use crate::crash::variants;
 use crate::exhaustive::is_all;
 use crate::receive::{received, sent};
 use crate::sim;
+use millpond_dataset::properties::ResumeToken;
 use millpond_engine::{
-    Caller, NewLayout, NewLayout::Mirror, NewLayout::Single, Pool, ReceiveRequest, SendFlags,
-    Unwatched, View, WriteAt,
+    Caller, NewLayout, NewLayout::Mirror, NewLayout::Single, Pool, ReceiveRequest, ResumeFrom,
+    SendFlags, SendRequest, Unwatched, View, WriteAt,
 };
 use millpond_sim::{World, noise};
 use millpond_tests::oracle::zdb;
@@ -156,6 +157,85 @@ fn cut(seed: u64, tops: &[(NewLayout, usize)], is_incremental: bool, cuts: usize
     }
     println!("seed {seed}: {journal} requests, before and after: {seen:?}");
     assert!(seen[0] > 3 && seen[1] > 0, "{seen:?}");
+}
+
+/// A receive that can be resumed is cut. What is there afterwards is the state before, one that goes on, or the end.
+#[test]
+fn a_cut_leaves_a_state_that_goes_on() {
+    let world = World::new(35);
+    let pool = pool_on(&world, &[(Single, 1)]);
+    change(&pool);
+    let (name, flags) = ("tank/got", SendFlags::default());
+    received(&pool, name, &sent(&pool, "tank/a@1", None, flags));
+    let stream = sent(&pool, "tank/a@2", Some("tank/a@1"), flags);
+    pool.sync().unwrap();
+    world.forget();
+    let request = ReceiveRequest {
+        name: name.to_owned(),
+        is_resumable: true,
+        ..ReceiveRequest::default()
+    };
+    let input = Slowly {
+        pool: &pool,
+        left: &stream,
+    };
+    let outcome = pool.receive(&request, input, &mut Unwatched);
+    assert_eq!(outcome.failure, None);
+    let after = state_of(&pool.committed().unwrap(), name);
+    drop(pool);
+    let journal = world.journal().len();
+    let mut seen = [0; 3];
+    for (round, count) in (0..=journal).step_by((journal / 40).max(1)).enumerate() {
+        let variants = variants(35, round, count);
+        let what = format!("after {count} of {journal} requests");
+        let reborn = world.reborn(count, &variants[round % 5]);
+        let pool = sim::open(&reborn).unwrap();
+        let token = {
+            let view = pool.committed().unwrap();
+            view.dataset(name).unwrap().inner().resume_token().unwrap()
+        };
+        let is_done = state_of(&pool.committed().unwrap(), name) == after;
+        let rest = match &token {
+            Some(token) => rest_of(&pool, token),
+            None => stream.clone(),
+        };
+        seen[if is_done {
+            2
+        } else {
+            usize::from(token.is_some())
+        }] += 1;
+        if !is_done {
+            let outcome = pool.receive(&request, &rest[..], &mut Unwatched);
+            assert_eq!(outcome.failure, None, "{what}");
+        }
+        assert_eq!(state_of(&pool.committed().unwrap(), name), after, "{what}");
+        pool.export().unwrap();
+        let view = sim::read(&reborn).unwrap();
+        let faults = recount::faults_after_a_cut(&view);
+        assert!(faults.is_empty(), "{what}: {faults:#?}");
+        if round % 20 == 7 {
+            let folder = tempfile::tempdir().unwrap();
+            sim::to_files(&reborn, folder.path());
+            zdb::judge(folder.path(), "tank").unwrap().require(&what);
+        }
+    }
+    assert!(seen.iter().all(|count| *count > 0), "{seen:?}");
+}
+
+fn rest_of(pool: &Pool, token: &str) -> Vec<u8> {
+    let token = ResumeToken::parse(token).unwrap();
+    let request = SendRequest {
+        name: token.to_name,
+        resume: Some(ResumeFrom {
+            object: token.object,
+            offset: token.offset,
+        }),
+        guids: Some((token.to_guid, token.from_guid)),
+        ..SendRequest::default()
+    };
+    let mut bytes = vec![];
+    pool.send(&request, &mut bytes).unwrap();
+    bytes
 }
 
 #[test]
