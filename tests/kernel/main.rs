@@ -16,6 +16,7 @@ mod encryption;
 mod grow;
 mod log;
 mod rebuild;
+mod receive;
 #[path = "../writing/records.rs"]
 mod records;
 mod rich;

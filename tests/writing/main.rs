@@ -39,6 +39,7 @@ mod rebuild;
 mod rebuild_draid;
 mod receive;
 mod receive_cuts;
+mod receive_hostile;
 mod records;
 mod reguid;
 mod remove_log;

@@ -2,8 +2,7 @@
 
 use crate::rig::Rig;
 use millpond_engine::{
-    Pool, PoolBuilder, ReceiveOutcome, ReceiveProblem, ReceiveRequest, SendFlags, SendRequest,
-    Unwatched, View,
+    Pool, PoolBuilder, ReceiveOutcome, ReceiveRequest, SendFlags, SendRequest, Unwatched, View,
 };
 use millpond_tests::oracle::zdb;
 use millpond_tests::recount;
@@ -62,10 +61,6 @@ pub(crate) fn receive(pool: &Pool, name: &str, bytes: &[u8]) -> ReceiveOutcome {
 pub(crate) fn received(pool: &Pool, name: &str, bytes: &[u8]) {
     let outcome = receive(pool, name, bytes);
     assert_eq!(outcome.failure, None, "{name}");
-}
-
-pub(crate) fn problem(outcome: ReceiveOutcome) -> Option<ReceiveProblem> {
-    outcome.failure.map(|failure| failure.problem)
 }
 
 fn judged(view: &View, life: &Life) {

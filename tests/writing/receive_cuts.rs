@@ -16,7 +16,7 @@ use millpond_tests::recount;
 use std::collections::BTreeMap;
 use std::io::Read;
 
-type State = BTreeMap<String, Vec<u8>>;
+pub(crate) type State = BTreeMap<String, Vec<u8>>;
 
 /// Writes txgs between the reads, so that the stream takes several.
 struct Slowly<'a> {
@@ -38,7 +38,7 @@ impl Read for Slowly<'_> {
 }
 
 /// The files of a head and of its snapshots; `None` if it does not exist.
-fn state_of(view: &View, name: &str) -> Option<State> {
+pub(crate) fn state_of(view: &View, name: &str) -> Option<State> {
     let head = view.dataset(name).ok()?;
     let mut state = State::new();
     for dataset in std::iter::once(head.clone()).chain(head.snapshots().unwrap()) {
@@ -59,7 +59,7 @@ fn state_of(view: &View, name: &str) -> Option<State> {
 }
 
 /// Changes the source: files are overwritten, removed, made, and their numbers used again.
-fn change(pool: &Pool) {
+pub(crate) fn change(pool: &Pool) {
     let files = pool.file_system("tank/a").unwrap();
     for number in 0..6 {
         make(&files, &format!("f{number}"), &content(number));

@@ -1,0 +1,276 @@
+//! Streams with right checksums that lie: they are refused or received, and nothing else changes.
+
+use crate::cloning::{judged, judged_by_zdb, pool_on};
+use crate::receive::{receive, received, sent};
+use crate::receive_cuts::{change, state_of};
+use crate::sim;
+use millpond_engine::{NewLayout::Single, Pool, SendFlags};
+use millpond_sim::{Seed, World};
+use millpond_stream::{Record, StreamReader, StreamWriter, Taken};
+
+fn records(bytes: &[u8]) -> Vec<Taken> {
+    let mut reader = StreamReader::new(bytes);
+    let mut all = vec![];
+    while let Some(taken) = reader.take().unwrap() {
+        all.push(taken);
+    }
+    all
+}
+
+/// Writes records with right checksums. A payload gets the length that its record asks for.
+fn written(records: &[Taken]) -> Vec<u8> {
+    let mut stream = StreamWriter::new(vec![]);
+    for taken in records {
+        let mut payload = taken.payload.clone();
+        match &taken.record {
+            Record::Begin(begin) => stream.begin((**begin).clone(), &payload).unwrap(),
+            Record::End(end) => stream.end(end.to_guid).unwrap(),
+            record => {
+                // Payloads consist of whole words.
+                let length = record.payload_bytes().unwrap_or(0);
+                if !length.is_multiple_of(4) {
+                    continue;
+                }
+                payload.resize(length as usize, 0);
+                stream.record(record, &payload).unwrap();
+            }
+        }
+    }
+    stream.output()
+}
+
+/// A number that is wrong in one of the usual ways.
+fn lie(random: &mut Seed, truth: u64) -> u64 {
+    match random.below(9) {
+        0 => 0,
+        1 => u64::MAX,
+        2 => 1 << random.below(64),
+        3 => truth.wrapping_add(1),
+        4 => truth.wrapping_sub(1),
+        5 => truth.wrapping_mul(2),
+        6 => random.below(64),
+        7 => truth ^ 1 << random.below(64),
+        _ => 512 * random.below(600),
+    }
+}
+
+fn lie32(random: &mut Seed, truth: u32) -> u32 {
+    lie(random, truth.into()) as u32
+}
+fn lie8(random: &mut Seed, truth: u8) -> u8 {
+    lie(random, truth.into()) as u8
+}
+
+/// Changes a field of a record.
+fn spoil(random: &mut Seed, record: &mut Record) {
+    match record {
+        Record::Object(one) => match random.below(10) {
+            0 => one.object = lie(random, one.object),
+            1 => one.object_type = lie32(random, one.object_type),
+            2 => one.bonus_type = lie32(random, one.bonus_type),
+            3 => one.block_bytes = lie32(random, one.block_bytes),
+            4 => one.bonus_bytes = lie32(random, one.bonus_bytes) % 20_000,
+            5 => one.checksum = lie8(random, one.checksum),
+            6 => one.compression = lie8(random, one.compression),
+            7 => one.slots = lie8(random, one.slots),
+            8 => one.flags = lie8(random, one.flags),
+            _ => one.last_block = lie(random, one.last_block),
+        },
+        Record::FreeObjects(one) => match random.below(2) {
+            0 => one.first = lie(random, one.first),
+            _ => one.count = lie(random, one.count),
+        },
+        Record::Write(one) => match random.below(6) {
+            0 => one.object = lie(random, one.object),
+            1 => one.object_type = lie32(random, one.object_type),
+            2 => one.offset = lie(random, one.offset),
+            3 => one.logical_bytes = lie(random, one.logical_bytes) % (20 << 20),
+            4 => one.compression = lie8(random, one.compression),
+            _ => one.compressed_bytes = lie(random, one.compressed_bytes) % (20 << 20),
+        },
+        Record::Free(one) | Record::Redact(one) => match random.below(3) {
+            0 => one.object = lie(random, one.object),
+            1 => one.offset = lie(random, one.offset),
+            _ => one.length = lie(random, one.length),
+        },
+        Record::Spill(one) => match random.below(4) {
+            0 => one.object = lie(random, one.object),
+            1 => one.length = lie(random, one.length) % (20 << 20),
+            2 => one.flags = lie8(random, one.flags),
+            _ => one.object_type = lie32(random, one.object_type),
+        },
+        Record::WriteEmbedded(one) => match random.below(6) {
+            0 => one.object = lie(random, one.object),
+            1 => one.offset = lie(random, one.offset),
+            2 => one.compression = lie8(random, one.compression),
+            3 => one.kind = lie8(random, one.kind),
+            4 => one.logical_bytes = lie32(random, one.logical_bytes),
+            _ => one.stored_bytes = lie32(random, one.stored_bytes) % 113,
+        },
+        Record::Begin(one) => match random.below(6) {
+            0 => {
+                one.features = millpond_stream::StreamFeatures::from_bits_retain(
+                    lie(random, one.features.bits()) >> 2,
+                )
+            }
+            1 => one.from_guid = lie(random, one.from_guid),
+            2 => one.to_guid = lie(random, one.to_guid),
+            3 => one.object_set_type = lie32(random, one.object_set_type),
+            4 => {
+                one.flags =
+                    millpond_stream::BeginFlags::from_bits_retain(lie32(random, one.flags.bits()))
+            }
+            _ => one.to_name = vec![b'/'; random.below(255) as usize],
+        },
+        _ => {}
+    }
+}
+
+/// Lies once or a few times.
+fn forged(random: &mut Seed, truth: &[Taken]) -> Vec<u8> {
+    let mut all = truth.to_vec();
+    for _ in 0..=random.below(3) {
+        let at = random.below(all.len() as u64) as usize;
+        match random.below(10) {
+            0 => drop(all.remove(at)),
+            1 => all.insert(at, all[at].clone()),
+            2 => {
+                let other = random.below(all.len() as u64) as usize;
+                all.swap(at, other);
+            }
+            3 => {
+                let payload = &mut all[at].payload;
+                for _ in 0..random.below(20) {
+                    if !payload.is_empty() {
+                        let byte = random.below(payload.len() as u64) as usize;
+                        payload[byte] ^= 1 << random.below(8);
+                    }
+                }
+            }
+            _ => spoil(random, &mut all[at].record),
+        }
+        // A beginning within the stream would be one more stream.
+        if all.is_empty() {
+            all = truth.to_vec();
+        }
+    }
+    written(&all)
+}
+
+/// Receives forged streams, and checks that nothing else changes.
+fn lies(pool: &Pool, truths: &[Vec<Taken>], seed: u64, count: usize) -> (usize, usize) {
+    let mut random = Seed::new(seed);
+    let others = state_of(&pool.committed().unwrap(), "tank/a");
+    let base = state_of(&pool.committed().unwrap(), "tank/base");
+    let (mut taken, mut refused) = (0, 0);
+    for round in 0..count {
+        let truth = &truths[round % truths.len()];
+        let stream = forged(&mut random, truth);
+        let is_full = round % truths.len() == 0;
+        let name = if is_full { "tank/lie" } else { "tank/base" };
+        let outcome = receive(pool, name, &stream);
+        match outcome.failure {
+            None => taken += 1,
+            Some(_) => refused += 1,
+        }
+        let suspended = pool.inner().suspension();
+        assert!(
+            suspended.is_none(),
+            "seed {seed}, round {round}: {suspended:?}"
+        );
+        let names = pool.datasets().names_below("tank").unwrap();
+        assert!(names.iter().all(|name| !name.contains('%')), "{names:?}");
+        for name in names.iter().filter(|name| name.starts_with("tank/lie")) {
+            let snapshots = {
+                let view = pool.committed().unwrap();
+                view.dataset(name)
+                    .unwrap()
+                    .inner()
+                    .snapshot_entries()
+                    .unwrap()
+            };
+            for (snapshot, _) in snapshots {
+                let full = format!("{name}@{snapshot}");
+                pool.datasets().destroy(&full, Default::default()).unwrap();
+            }
+            pool.datasets().destroy(name, Default::default()).unwrap();
+        }
+        // The dataset is what it was, or has one more snapshot, which goes again.
+        let view = pool.committed().unwrap();
+        let snapshots = view
+            .dataset("tank/base")
+            .unwrap()
+            .inner()
+            .snapshots()
+            .unwrap();
+        drop(view);
+        for snapshot in snapshots.iter().skip(1) {
+            pool.datasets()
+                .destroy(snapshot.name(), Default::default())
+                .unwrap();
+        }
+        pool.datasets().rollback("tank/base@1").unwrap();
+        if round % 50 == 49 {
+            let view = pool.committed().unwrap();
+            assert_eq!(
+                state_of(&view, "tank/a"),
+                others,
+                "seed {seed}, round {round}"
+            );
+            assert_eq!(
+                state_of(&view, "tank/base"),
+                base,
+                "seed {seed}, round {round}"
+            );
+        }
+    }
+    (taken, refused)
+}
+
+fn run(seed: u64, count: usize) {
+    let world = World::without_journal(seed);
+    let pool = pool_on(&world, &[(Single, 1)]);
+    change(&pool);
+    let flags = SendFlags {
+        embedded: true,
+        compressed: true,
+        large_blocks: true,
+    };
+    received(&pool, "tank/base", &sent(&pool, "tank/a@1", None, flags));
+    let truths = [
+        records(&sent(&pool, "tank/a@2", None, flags)),
+        records(&sent(
+            &pool,
+            "tank/a@2",
+            Some("tank/a@1"),
+            SendFlags::default(),
+        )),
+        records(&sent(&pool, "tank/a@2", Some("tank/a@1"), flags)),
+    ];
+    let (taken, refused) = lies(&pool, &truths, seed, count);
+    println!("seed {seed}: {taken} received, {refused} refused");
+    assert!(
+        taken > count / 20 && refused > count / 5,
+        "{taken} and {refused}"
+    );
+    for _ in 0..3 {
+        pool.sync().unwrap();
+    }
+    pool.export().unwrap();
+    judged(&world);
+    judged_by_zdb(&world, "lies");
+    drop(sim::open(&world).unwrap());
+}
+
+#[test]
+fn lying_streams_change_nothing_else() {
+    run(71, 400);
+}
+
+#[test]
+#[ignore = "minutes; more of the same"]
+fn many_lying_streams_change_nothing_else() {
+    for seed in 100..130 {
+        run(seed, 2000);
+    }
+}
