@@ -38,6 +38,7 @@ mod properties;
 mod rebuild;
 mod rebuild_draid;
 mod receive;
+mod receive_cases;
 mod receive_cuts;
 mod receive_hostile;
 mod records;

@@ -132,9 +132,10 @@ impl Object {
             return Err(self.refuse("a spill block has 512 bytes to 128 KiB"));
         }
         let (mut state, slot) = self.change(tx)?;
-        let buffer = self.bonus_room(true);
+        let room = self.room(true);
         let newer = &mut state.slots[slot..];
-        if content.is_some() && newer.iter().any(|s| s.shape.bonus.len() > buffer) {
+        let fits = |bonus: &[u8]| room.is_some_and(|room| bonus.len() <= room);
+        if content.is_some() && newer.iter().any(|s| !fits(&s.shape.bonus)) {
             return Err(self.refuse("the bonus leaves no room for a spill block's pointer"));
         }
         let charged = content.as_ref().map_or(0, Vec::len) as u64;

@@ -14,7 +14,8 @@ use crate::{Block, BlockAddress, ObjectError};
 use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use millpond_ondisk::{
-    BLOCK_BYTES_MAX, BlockId, DNODE_SLOT_BYTES, Dnode, Endian, Level, ObjectId, ObjectType, Txg,
+    BLOCK_BYTES_MAX, BLOCK_POINTER_BYTES, BlockId, DNODE_SLOT_BYTES, Dnode, Endian, Level,
+    ObjectId, ObjectType, Txg,
 };
 use millpond_txg::Transaction;
 
@@ -130,8 +131,14 @@ impl Object {
     }
 
     pub(crate) fn bonus_room(&self, has_spill: bool) -> usize {
+        self.room(has_spill).unwrap_or(0)
+    }
+
+    /// The room for a bonus; `None` if the block pointers leave none for that of a spill block.
+    pub(crate) fn room(&self, has_spill: bool) -> Option<usize> {
         let total = (usize::from(self.extra_slots) + 1) * DNODE_SLOT_BYTES;
-        total - 64 - 128 * self.pointer_count - if has_spill { 128 } else { 0 }
+        let pointers = self.pointer_count + usize::from(has_spill);
+        total.checked_sub(64 + BLOCK_POINTER_BYTES * pointers)
     }
 
     /// The dnode as of the last sync.
