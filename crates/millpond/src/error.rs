@@ -2,7 +2,7 @@
 
 use millpond_engine::{
     BlockError, CreateError, DatasetError, DeviceError, Errno, FileError, NewVdevError, OpenError,
-    PoolError, Refusal, RewindError, VolumeError,
+    PoolError, ReceiveProblem, Refusal, RewindError, VolumeError,
 };
 use std::fmt::{self, Display};
 use std::io;
@@ -157,6 +157,7 @@ fn kind_of(error: &millpond_engine::Error) -> ErrorKind {
         Error::Dataset(error) => kind_of_dataset(error),
         Error::File(error) => kind_of_file(error),
         Error::Volume(error) => kind_of_volume(error),
+        Error::Receive(problem) => kind_of_receive(problem),
         _ => ErrorKind::InvalidInput,
     }
 }
@@ -237,6 +238,33 @@ fn kind_of_dataset(error: &DatasetError) -> ErrorKind {
             _ => ErrorKind::InvalidInput,
         },
         _ => ErrorKind::Damaged,
+    }
+}
+
+fn kind_of_receive(problem: &ReceiveProblem) -> ErrorKind {
+    match problem {
+        ReceiveProblem::Denied => ErrorKind::PermissionDenied,
+        ReceiveProblem::NoBase(_)
+        | ReceiveProblem::NoParent(_)
+        | ReceiveProblem::NoDestination(_)
+        | ReceiveProblem::NoOrigin(_)
+        | ReceiveProblem::NoGivenOrigin(_)
+        | ReceiveProblem::NoSource(_) => ErrorKind::NotFound,
+        ReceiveProblem::Exists(_)
+        | ReceiveProblem::HasSnapshots(..)
+        | ReceiveProblem::SnapshotExists(_) => ErrorKind::AlreadyExists,
+        ReceiveProblem::PartlyReceived(_)
+        | ReceiveProblem::Mounted(..)
+        | ReceiveProblem::Busy(_) => ErrorKind::Busy,
+        ReceiveProblem::UnknownFeatures(..)
+        | ReceiveProblem::Deduplicated
+        | ReceiveProblem::FeatureDisabled
+        | ReceiveProblem::Unsupported(_) => ErrorKind::Unsupported,
+        ReceiveProblem::Locked => ErrorKind::Locked,
+        ReceiveProblem::OverQuota(_) => ErrorKind::QuotaExceeded,
+        ReceiveProblem::NoSpace => ErrorKind::NoSpace,
+        ReceiveProblem::Failed(_) => ErrorKind::Device,
+        _ => ErrorKind::InvalidInput,
     }
 }
 

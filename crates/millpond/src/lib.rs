@@ -47,6 +47,7 @@ mod metadata;
 mod open;
 mod pin;
 mod pool;
+mod stream;
 mod volume;
 
 pub use builder::{PoolBuilder, VdevClass};

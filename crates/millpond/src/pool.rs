@@ -161,7 +161,7 @@ impl Pool {
     }
 
     /// The last committed state.
-    fn view(&self) -> Result<View, Error> {
+    pub(crate) fn view(&self) -> Result<View, Error> {
         match &self.state {
             State::View(view) => Ok(view.clone()),
             State::Open(pool) => Ok(pool.committed()?),

@@ -18,6 +18,7 @@ mod metrics;
 mod nvlist;
 mod ondisk;
 mod pool;
+mod receive;
 mod rpc;
 mod stream;
 mod vdev;
@@ -61,6 +62,7 @@ pub const TARGETS: &[Target] = &[
     ("object_set", ondisk::object_set),
     ("parity", checksum::parity),
     ("posix_acl", file::posix_acl),
+    ("received_records", receive::received_records),
     ("removal", ondisk::removal),
     ("rpc", rpc::rpc),
     ("scan", ondisk::scan),

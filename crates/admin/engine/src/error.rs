@@ -122,7 +122,7 @@ pub enum Error {
     #[error(transparent)]
     Send(#[from] SendError),
     /// A stream cannot be received.
-    #[error("it cannot be received: {0:?}")]
+    #[error(transparent)]
     Receive(Box<millpond_receive::ReceiveProblem>),
     /// An error concerning a volume.
     #[error(transparent)]

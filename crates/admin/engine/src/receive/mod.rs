@@ -61,6 +61,23 @@ pub struct ReceiveOutcome {
     pub failure: Option<ReceiveFailure>,
 }
 
+impl ReceiveOutcome {
+    /// The full names of the snapshots that were received.
+    ///
+    /// # Errors
+    /// Why it went no further.
+    pub fn into_names(self) -> Result<Vec<String>, Error> {
+        if let Some(failure) = self.failure {
+            return Err(Error::Receive(Box::new(failure.problem)));
+        }
+        let names = self.steps.into_iter().filter_map(|step| match step {
+            ReceiveStep::Stream { name, .. } => Some(name),
+            _ => None,
+        });
+        Ok(names.collect())
+    }
+}
+
 /// Told what a receive is about to do, so that file systems are unmounted in time.
 pub trait ReceiveWatch {
     /// The contents of a file system or volume are about to be replaced. It must not be in use.
