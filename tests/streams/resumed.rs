@@ -85,7 +85,7 @@ pub fn outcome(folder: &Path) -> Result<Outcome> {
         problem == Some(ReceiveProblem::NotResumable(format!("{POOL}/partial"))),
         "{problem:?}"
     );
-    // It is cut once more, and goes on from there.
+    // It is cut once more, and continues from there.
     let problem = receive("partial", &remainder[..200_000]);
     let Some(ReceiveProblem::Interrupted(later)) = problem else {
         return Ok(Outcome::Failed(format!("{problem:?}")));

@@ -159,7 +159,7 @@ fn cut(seed: u64, tops: &[(NewLayout, usize)], is_incremental: bool, cuts: usize
     assert!(seen[0] > 3 && seen[1] > 0, "{seen:?}");
 }
 
-/// A receive that can be resumed is cut. What is there afterwards is the state before, one that goes on, or the end.
+/// A receive that can be resumed is cut. What is there afterwards is the state before, one that continues, or the end.
 #[test]
 fn a_cut_leaves_a_state_that_goes_on() {
     let world = World::new(35);

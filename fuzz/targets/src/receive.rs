@@ -109,7 +109,7 @@ fn record(part: &[u8; RECORD_BYTES]) -> Record {
     }
 }
 
-/// Whatever the records say, the pool goes on.
+/// Whatever the records say, the pool works on.
 pub fn received_records(data: &[u8]) {
     let mut stream = StreamWriter::new(vec![]);
     let begin = Begin {
@@ -148,6 +148,6 @@ pub fn received_records(data: &[u8]) {
             gone.and_then(|()| datasets.destroy("fuzz/got", Default::default()))
                 .expect("it was received");
         }
-        pool.sync().expect("the pool goes on");
+        pool.sync().expect("the pool works on");
     });
 }

@@ -16,7 +16,7 @@ pub struct SendStream {
     pub embedded: bool,
     /// Compressed blocks are sent compressed.
     pub compressed: bool,
-    /// The object and the offset in it from which an interrupted stream goes on.
+    /// The object and the offset in it from which an interrupted stream continues.
     pub resume: Option<(u64, u64)>,
     /// The bytes of the interrupted streams.
     pub received_bytes: u64,

@@ -23,7 +23,7 @@ pub struct SendRequest {
     pub has_between: bool,
     /// How blocks are sent.
     pub flags: SendFlags,
-    /// From where an interrupted stream goes on.
+    /// From where an interrupted stream continues.
     pub resume: Option<ResumeFrom>,
     /// The bytes of the interrupted streams, which the estimate leaves out.
     pub received_bytes: u64,

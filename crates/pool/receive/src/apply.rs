@@ -132,7 +132,7 @@ impl<'a> Applier<'a> {
         Ok(false)
     }
 
-    /// Begins a transaction that dirties about so many bytes of content.
+    /// Begins a transaction that dirties about this many bytes of content.
     pub(crate) fn begin(&self, bytes: u64) -> Result<Transaction, ReceiveError> {
         Ok(self.head.begin(Estimate {
             bytes: bytes.saturating_add(DNODE_BYTES),
@@ -141,7 +141,7 @@ impl<'a> Applier<'a> {
         })?)
     }
 
-    /// Begins a transaction that writes so many bytes of blocks.
+    /// Begins a transaction that writes this many bytes of blocks.
     fn begin_writing(&self, bytes: u64) -> Result<Transaction, ReceiveError> {
         Ok(self.head.begin(Estimate {
             bytes: bytes.saturating_mul(3),

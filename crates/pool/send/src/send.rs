@@ -39,7 +39,7 @@ pub struct Older {
     pub is_of_origin: bool,
 }
 
-/// From where an interrupted stream goes on. What comes before was received.
+/// From where an interrupted stream continues. What comes before was received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResumeFrom {
     /// The object.

@@ -26,7 +26,7 @@ pub(crate) struct Walk<'a> {
     set: &'a Arc<ObjectSetView>,
     /// Blocks born up to then are not sent.
     from: Txg,
-    /// The object and offset from which an interrupted stream goes on: what comes before was received.
+    /// The object and offset from which an interrupted stream continues: what comes before was received.
     resume: Option<(u64, u64)>,
     state: RefCell<State<'a>>,
 }

@@ -54,7 +54,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// A change that is refused is shown, and the rest goes on.
+    /// A change that is refused is shown, and the rest is done.
     fn change(&mut self, wanted: &Wanted) {
         let datasets = self.pool.datasets();
         let head = wanted.name().split('@').next().unwrap_or_default();

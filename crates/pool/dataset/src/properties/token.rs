@@ -86,7 +86,7 @@ pub struct ResumeToken {
     pub to_name: String,
     /// The guid of the older snapshot; 0 for none.
     pub from_guid: u64,
-    /// The object from which the stream goes on.
+    /// The object from which the stream continues.
     pub object: u64,
     /// The offset in it, in bytes.
     pub offset: u64,
