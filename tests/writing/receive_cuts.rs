@@ -26,7 +26,7 @@ struct Slowly<'a> {
 
 impl Read for Slowly<'_> {
     fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
-        if self.left.len() % 3 == 0 {
+        if self.left.len().is_multiple_of(3) {
             self.pool.sync().unwrap();
         }
         let count = into.len().min(20_000).min(self.left.len());
@@ -88,7 +88,7 @@ fn cut(seed: u64, tops: &[(NewLayout, usize)], is_incremental: bool, cuts: usize
     let pool = pool_on(&world, tops);
     change(&pool);
     let flags = SendFlags {
-        compressed: seed % 2 == 0,
+        compressed: seed.is_multiple_of(2),
         ..SendFlags::default()
     };
     let name = "tank/got";

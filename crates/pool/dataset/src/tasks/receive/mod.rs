@@ -151,8 +151,11 @@ impl Datasets {
         let name = receiving.own_name();
         let stays = receiving.is_resumable() && !is_final;
         drop(receiving);
+        if stays {
+            return Ok(());
+        }
         let mut tries = ABORT_TRIES;
-        while !stays {
+        loop {
             match self.destroy_dataset(&name) {
                 Err(DatasetError::Refused {
                     why: Refusal::Busy, ..
@@ -163,6 +166,5 @@ impl Datasets {
                 outcome => return outcome,
             }
         }
-        Ok(())
     }
 }
