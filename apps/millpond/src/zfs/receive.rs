@@ -20,6 +20,10 @@ const UNABLE: &str = "unable to restore to destination";
 
 /// Receives a stream from standard input.
 pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
+    if parsed.has("c") {
+        let text = "millpond: 'zfs receive -c' is not implemented yet";
+        return Err(Failure::Refused(text.into()));
+    }
     let name = match parsed.operands.as_slice() {
         [name] => name,
         [] => return Err(Failure::Usage("missing snapshot argument".into())),
@@ -27,10 +31,6 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
     };
     if parsed.has("A") {
         return abort(session, parsed, name);
-    }
-    if parsed.has("c") {
-        let text = "millpond: 'zfs receive -c' is not implemented yet";
-        return Err(Failure::Refused(text.into()));
     }
     let request = request_of(name, parsed)?;
     if std::io::stdin().is_terminal() {
