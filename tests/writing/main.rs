@@ -40,6 +40,7 @@ mod rebuild_draid;
 mod receive;
 mod receive_cases;
 mod receive_cuts;
+mod receive_encrypted;
 mod receive_hostile;
 mod records;
 mod reguid;

@@ -101,7 +101,7 @@ impl Datasets {
     }
 
     /// The key with which a head's blocks are encrypted; `None` if it is not encrypted.
-    fn write_key(
+    pub(crate) fn write_key(
         &self,
         view: &MosView<'_>,
         name: &str,

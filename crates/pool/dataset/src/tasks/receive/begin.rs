@@ -48,7 +48,13 @@ impl Datasets {
             |s| s.check_begin_receive(incoming, target),
             |s, plan| s.begin_receive(incoming, target, plan),
         )?;
-        let head = self.open_incomplete(id, &name)?;
+        let head = match self.open_incomplete(id, &name) {
+            Ok(head) => head,
+            Err(error) => {
+                self.destroy_received(&name)?;
+                return Err(error);
+            }
+        };
         Ok(Receiving {
             head,
             target: target.clone(),
@@ -88,11 +94,15 @@ impl SyncTaskContext<'_> {
         if needed.any(|guid| !self.is_enabled(guid)) {
             return Err(refused(Refusal::FeatureDisabled));
         }
-        match self.find_head(&target.name) {
+        let plan = match self.find_head(&target.name) {
             Ok(head) => self.check_receive_into(incoming, target, head),
             Err(DatasetError::NotFound { .. }) => self.check_receive_as_new(incoming, target),
             Err(error) => Err(error),
+        }?;
+        if let Some(directory) = plan.key_of {
+            self.datasets.write_key(self, &target.name, directory)?;
         }
+        Ok(plan)
     }
 
     fn check_receive_as_new(

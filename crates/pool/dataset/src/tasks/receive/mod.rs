@@ -151,12 +151,17 @@ impl Datasets {
         let name = receiving.own_name();
         let stays = receiving.is_resumable() && !is_final;
         drop(receiving);
-        if stays {
-            return Ok(());
+        match stays {
+            true => Ok(()),
+            false => self.destroy_received(&name),
         }
+    }
+
+    /// Destroys a dataset that is partly received.
+    fn destroy_received(&self, name: &str) -> Result<(), DatasetError> {
         let mut tries = ABORT_TRIES;
         loop {
-            match self.destroy_dataset(&name) {
+            match self.destroy_dataset(name) {
                 Err(DatasetError::Refused {
                     why: Refusal::Busy, ..
                 }) if tries > 0 => {
