@@ -405,7 +405,7 @@ const OTHERS: [(&str, usize); 13] = [
     ("maint.json", 41),
     ("progress.json", 27),
     ("status2.json", 12),
-    ("sendrecv.json", 15),
+    ("sendrecv.json", 46),
     ("props-get.json", 69),
 ];
 
