@@ -76,6 +76,18 @@ fn a_lost_log_device_loses_only_its_own_records() {
     assert_eq!(lost, 4);
 }
 
+/// The header of a locked dataset is written at once. That must not take the space of a log that is claimed later: here of the
+/// only block with a promised write.
+#[test]
+fn logs_of_locked_datasets_are_claimed_before_anything_is_written() {
+    let mut plan = Plan::new(Shape::named("locked").unwrap(), 210_008, 1500);
+    let kept = [6, 7, 8, 78, 136, 137, 152, 155, 202, 205, 208];
+    plan.ops = kept.map(|number| plan.ops[number]).to_vec();
+    if let Err(failure) = run(&plan, &Options::default()) {
+        panic!("operation {}: {}", failure.at, failure.text);
+    }
+}
+
 #[test]
 fn equal_plans_issue_equal_requests_in_equal_order() {
     // A mirror with failing sides, RAID-Z and log devices, some with little memory.

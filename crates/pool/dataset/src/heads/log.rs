@@ -92,9 +92,13 @@ impl Datasets {
     }
 
     /// Frees logs without records and logs to be discarded, and zeroes their headers. Claims the others.
+    ///
+    /// The header of a locked dataset is written at once, which takes space. So the blocks of all logs are claimed before the
+    /// first header changes.
     pub(crate) fn claim_found_logs(&self, syncing: &SyncTaskContext<'_>) -> Result<(), PoolError> {
         let choice = *self.found_logs_choice.lock();
         let all_found = std::mem::take(&mut *self.found_logs.lock());
+        let (mut to_drop, mut claimed) = (vec![], vec![]);
         for found in all_found {
             let is_given_up = match choice {
                 FoundLogs::Replay => false,
@@ -102,22 +106,26 @@ impl Datasets {
                 FoundLogs::Discard => true,
             };
             if !found.log.has_records || is_given_up {
-                syncing.drop_log(&found)?;
+                to_drop.push(found);
                 continue;
-            }
-            if found.header.claim_txg == Txg(0) {
-                syncing.claim_log(&found)?;
-                let birth = found.log.last_birth();
-                self.last_claimed_birth.fetch_max(birth.0, Ordering::AcqRel);
             }
             if !found.is_locked {
                 let has_clones = found.log.has_clones;
-                self.to_replay.lock().insert(found.name, has_clones);
+                self.to_replay.lock().insert(found.name.clone(), has_clones);
             } else {
                 self.waiting_logs.lock().insert(found.dataset);
             }
+            if found.header.claim_txg == Txg(0) {
+                let header = syncing.claim_blocks(&found)?;
+                let birth = found.log.last_birth();
+                self.last_claimed_birth.fetch_max(birth.0, Ordering::AcqRel);
+                claimed.push((found, header));
+            }
         }
-        Ok(())
+        for (found, header) in &claimed {
+            syncing.put_log_header(found, header)?;
+        }
+        to_drop.iter().try_for_each(|found| syncing.drop_log(found))
     }
 
     /// Whether a head has a log that was claimed without its key, and waits to be replayed.
@@ -154,8 +162,9 @@ impl Datasets {
 }
 
 impl SyncTaskContext<'_> {
-    /// Claims a log found when the pool was opened. Called in the first txg, before any allocation.
-    pub(crate) fn claim_log(&self, found: &HeadLogFound) -> Result<(), PoolError> {
+    /// Claims the blocks of a log found when the pool was opened, in the first txg, before anything is allocated. Returns the
+    /// new header.
+    fn claim_blocks(&self, found: &HeadLogFound) -> Result<IntentLogHeader, PoolError> {
         let txg = self.txg();
         let mut header = found.header;
         let mut taken = vec![];
@@ -170,7 +179,7 @@ impl SyncTaskContext<'_> {
             taken.push(*block);
         }
         let Some(last) = taken.last() else {
-            return self.put_log_header(found, &IntentLogHeader::default());
+            return Ok(IntentLogHeader::default());
         };
         header.claim_txg = txg;
         header.claim_block_sequence = last.block_sequence;
@@ -180,7 +189,7 @@ impl SyncTaskContext<'_> {
             last.record_sequence
         };
         header.flags = IntentLogFlags::CLAIM_RECORD_SEQUENCE_VALID | IntentLogFlags::REPLAY_NEEDED;
-        self.put_log_header(found, &header)
+        Ok(header)
     }
 
     /// Takes a reference to a block that a clone record points to. The end of the log releases it, here or in another
