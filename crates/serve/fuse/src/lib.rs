@@ -31,6 +31,8 @@ mod shares;
 mod transport;
 
 pub use error::FuseError;
-pub use mount::{Mount, MountOptions, MountTarget, clear_dead_mount, prepare_mountpoint};
+pub use mount::{
+    Mount, MountOptions, MountTarget, clear_dead_mount, mounted_dataset, prepare_mountpoint,
+};
 pub use server::FuseServer;
 pub use session::Trouble;

@@ -1,7 +1,8 @@
 //! Mounts with the system call, as root.
 
 use super::MountOptions;
-use super::mount_point::{MountPoint, Parent, find_mount};
+use super::mount_point::{MountPoint, Parent};
+use super::table::find_mount;
 use crate::error::FuseError;
 use crate::transport::Channel;
 use rustix::fd::AsRawFd;

@@ -3,6 +3,7 @@
 mod direct;
 mod helper;
 mod mount_point;
+mod table;
 
 use crate::abi::{notify_epoch, notify_invalidate_entry, notify_invalidate_inode};
 use crate::error::FuseError;
@@ -15,6 +16,8 @@ use mount_point::{MountPoint, Parent};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+pub use table::mounted_dataset;
 
 /// How long unmounting waits for the last requests of a session. If the file system is also mounted in
 /// another namespace, the session continues after that.

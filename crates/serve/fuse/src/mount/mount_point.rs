@@ -126,42 +126,6 @@ impl Parent {
     }
 }
 
-/// The current path of a mount, by its id. Directories above it may have been moved.
-pub(super) fn find_mount(id: u64) -> Option<PathBuf> {
-    let table = std::fs::read("/proc/self/mountinfo").ok()?;
-    let mut lines = table.split(|byte| *byte == b'\n');
-    lines.find_map(|line| {
-        let mut words = line.split(|byte| *byte == b' ');
-        let own = std::str::from_utf8(words.next()?)
-            .ok()?
-            .parse::<u64>()
-            .ok()?;
-        (own == id).then(|| Some(unescape(words.nth(3)?)))?
-    })
-}
-
-/// Decodes blanks and similar characters, which are written as three octal digits.
-fn unescape(word: &[u8]) -> PathBuf {
-    let (mut bytes, mut rest) = (vec![], word);
-    while let Some((first, after)) = rest.split_first() {
-        let digits = after
-            .get(..3)
-            .and_then(|digits| std::str::from_utf8(digits).ok());
-        let code = digits.and_then(|digits| u8::from_str_radix(digits, 8).ok());
-        match (first, code) {
-            (b'\\', Some(byte)) => {
-                bytes.push(byte);
-                rest = after.get(3..).unwrap_or_default();
-            }
-            (byte, _) => {
-                bytes.push(*byte);
-                rest = after;
-            }
-        }
-    }
-    OsString::from_vec(bytes).into()
-}
-
 fn handle(directory: BorrowedFd<'_>) -> PathBuf {
     format!("/proc/self/fd/{}", directory.as_raw_fd()).into()
 }
@@ -405,11 +369,5 @@ mod tests {
         let stat = rustix::fs::statat(&found, "", AtFlags::EMPTY_PATH).unwrap();
         assert_eq!(FileType::from_raw_mode(stat.st_mode), FileType::Symlink);
         assert!(parent.mount_id().is_some());
-    }
-
-    #[test]
-    fn paths_in_mountinfo_are_decoded() {
-        assert_eq!(unescape(b"/a\\040b\\134\\"), Path::new("/a b\\\\"));
-        assert_eq!(find_mount(u64::MAX), None);
     }
 }
