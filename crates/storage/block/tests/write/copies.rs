@@ -134,6 +134,19 @@ fn write_during_copy<R: Send + 'static>(
     writing.join().unwrap()
 }
 
+/// Stops a write when it is about to write to a device, starts a copy beside it, and lets the write go on.
+fn copy_during_write(pool: &Arc<Pool>, target: Guid, device: usize) {
+    let watch = mark::expect("copy-waits-for-write");
+    let (arrived, go_on) = stop(|hook| pool.devices[device].before_write(hook));
+    let writing = start(pool, |pool| pool.write_one(raw(1)));
+    arrived.recv().unwrap();
+    let copying = start(pool, move |pool| copy_first(pool, target));
+    settled(|| copying.is_finished(), &watch, "copy-waits-for-write");
+    go_on.send(()).unwrap();
+    writing.join().unwrap();
+    assert_eq!(copying.join().unwrap(), copied());
+}
+
 #[test]
 fn a_write_waits_for_the_copy_of_its_range() {
     let (pool, target) = mirror(2);
@@ -186,15 +199,7 @@ fn on_draid_writes_and_copies_wait_for_each_other() {
     assert!(content(&pool.devices[2])[512..1024] == noise(5, 512));
     // The new bytes are on the target, and on the others not yet.
     let (pool, target) = draid();
-    let watch = mark::expect("copy-waits-for-write");
-    let (arrived, go_on) = stop(|hook| pool.devices[0].before_write(hook));
-    let writing = start(&pool, |pool| pool.write_one(raw(1)));
-    arrived.recv().unwrap();
-    let copying = start(&pool, move |pool| copy_first(pool, target));
-    settled(|| copying.is_finished(), &watch, "copy-waits-for-write");
-    go_on.send(()).unwrap();
-    writing.join().unwrap();
-    assert_eq!(copying.join().unwrap(), copied());
+    copy_during_write(&pool, target, 0);
     assert!(has_parity(&pool));
 }
 
@@ -251,17 +256,9 @@ fn work_on_free_space_waits_for_the_copy_of_its_range() {
 fn a_copy_waits_for_writes_of_all_sides() {
     for is_early in [false, true] {
         let (pool, target) = mirror(2);
-        let watch = mark::expect("copy-waits-for-write");
         let begin = || pool.store.begin_copies(TOP, &[target]).unwrap();
         let _early = is_early.then(begin);
-        let (arrived, go_on) = stop(|hook| pool.devices[0].before_write(hook));
-        let writing = start(&pool, |pool| pool.write_one(raw(1)));
-        arrived.recv().unwrap();
-        let copying = start(&pool, move |pool| copy_first(pool, target));
-        settled(|| copying.is_finished(), &watch, "copy-waits-for-write");
-        go_on.send(()).unwrap();
-        writing.join().unwrap();
-        assert_eq!(copying.join().unwrap(), copied());
+        copy_during_write(&pool, target, 0);
         let sides = [0, 1].map(|side| content(&pool.devices[side]));
         assert!(sides[0] == sides[1], "{is_early}");
     }
@@ -271,16 +268,8 @@ fn a_copy_waits_for_writes_of_all_sides() {
 #[test]
 fn nothing_is_copied_from_a_side_that_missed_a_write() {
     let (pool, target) = mirror(3);
-    let watch = mark::expect("copy-waits-for-write");
     pool.devices[0].fail_writes(true);
-    let (arrived, go_on) = stop(|hook| pool.devices[1].before_write(hook));
-    let writing = start(&pool, |pool| pool.write_one(raw(1)));
-    arrived.recv().unwrap();
-    let copying = start(&pool, move |pool| copy_first(pool, target));
-    settled(|| copying.is_finished(), &watch, "copy-waits-for-write");
-    go_on.send(()).unwrap();
-    writing.join().unwrap();
-    assert_eq!(copying.join().unwrap(), copied());
+    copy_during_write(&pool, target, 1);
     assert!(content(&pool.devices[1]) == content(&pool.devices[2]));
     assert!(content(&pool.devices[0]) != content(&pool.devices[2]));
     // Nothing is left to copy from once the other one missed something too.
