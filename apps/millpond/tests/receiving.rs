@@ -373,6 +373,10 @@ fn an_interrupted_receive_goes_on_or_is_given_up() {
 fn a_receive_without_the_daemon_is_the_same() {
     let stage = staged();
     let stream = sent(&stage, "zfs send src/fs@1");
+    let mut command = stage.command("zfs receive dst/a", true);
+    let refused = command.stdin(Stdio::null()).output().unwrap();
+    let text = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(text, "cannot receive: pool is busy\n");
     stage.done("zpool export dst");
     let mut command = stage.command("zfs receive dst/a", true);
     let mut child = command.stdin(Stdio::piped()).spawn().unwrap();

@@ -213,7 +213,7 @@ fn not_mounted(dataset: &str, why: &MountProblem) -> String {
     let reason = match why {
         MountProblem::Legacy => "legacy mountpoint\nuse mount(8) to mount this filesystem".into(),
         MountProblem::Busy => "mountpoint or dataset is busy".into(),
-        other => reason(other),
+        other => other.to_string(),
     };
     format!("cannot mount '{dataset}': {reason}")
 }
@@ -224,26 +224,9 @@ pub fn not_unmounted(at: &str, why: &MountProblem) -> String {
         MountProblem::Legacy => {
             "legacy mountpoint\nuse umount(8) to unmount this filesystem".into()
         }
-        other => reason(other),
+        other => other.to_string(),
     };
     format!("cannot unmount '{at}': {reason}")
-}
-
-fn reason(why: &MountProblem) -> String {
-    match why {
-        MountProblem::NoSuchDataset => "dataset does not exist".into(),
-        MountProblem::NotAFileSystem => "operation not applicable to datasets of this type".into(),
-        MountProblem::Already => "filesystem already mounted".into(),
-        MountProblem::NotMounted => "not currently mounted".into(),
-        MountProblem::Off => "'canmount' property is set to 'off'".into(),
-        MountProblem::NoMountpoint => "no mountpoint set".into(),
-        MountProblem::NotEmpty => "directory is not empty".into(),
-        MountProblem::Busy => "pool or dataset is busy".into(),
-        MountProblem::Locked => "encryption key not loaded".into(),
-        MountProblem::Denied => "permission denied".into(),
-        MountProblem::Unavailable(text) | MountProblem::Failed(text) => text.clone(),
-        other => format!("{other:?}"),
-    }
 }
 
 /// Prints the parts of a change that were not completed.

@@ -1,7 +1,7 @@
 //! `zfs receive`.
 
 use super::assign::Assignment;
-use super::change_text::failure;
+use super::change_text::{failure, reason};
 use super::lookup::{self, one, pool_of};
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
@@ -50,6 +50,10 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
                 kind: IncomingKind::Unknown,
                 problem: ReceiveProblem::from(millpond_control::Failure::other_reply()),
             }));
+        }
+        Err(millpond_control::Failure::Change(error)) => {
+            let text = format!("cannot receive: {}", reason(&error));
+            return Err(Failure::Refused(text));
         }
         Err(failure) => {
             return Err(refused(&ReceiveFailure {

@@ -1,7 +1,7 @@
 //! Unmounts file systems whose contents a stream replaces, and mounts what was received.
 
 use super::{Mounts, RemovedMount};
-use millpond_control::{MountProblem, Note, ReceiveProblem};
+use millpond_control::{Note, ReceiveProblem};
 use millpond_engine::ReceiveWatch;
 use millpond_service::ImportedPools;
 
@@ -50,11 +50,7 @@ impl ReceiveWatch for Receiving<'_> {
             .take_away(dataset, self.force_unmount, &mut self.taken);
         taken.map_err(|(mountpoint, why)| {
             self.mount_again();
-            let why = match why {
-                MountProblem::Failed(text) => text,
-                other => format!("{other:?}"),
-            };
-            ReceiveProblem::Mounted(mountpoint, why)
+            ReceiveProblem::Mounted(mountpoint, why.to_string())
         })
     }
 

@@ -3,6 +3,7 @@
 mod devices;
 mod encryption;
 mod mounts;
+mod receiving;
 
 use millpond_control::{
     ChangeError, ControlError, DatasetChange, DatasetQuery, HistoryEvent, ImportError,

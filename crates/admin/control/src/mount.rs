@@ -24,36 +24,49 @@ pub struct MountInfo {
     pub mountpoint: String,
 }
 
-/// Why a mount or unmount failed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Why a mount or unmount failed. The texts are those of OpenZFS.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum MountProblem {
     /// There is no such dataset.
+    #[error("dataset does not exist")]
     NoSuchDataset,
     /// It is not a file system.
+    #[error("operation not applicable to datasets of this type")]
     NotAFileSystem,
     /// It is already mounted.
+    #[error("filesystem already mounted")]
     Already,
     /// It is not mounted.
+    #[error("not currently mounted")]
     NotMounted,
     /// `canmount=off`.
+    #[error("'canmount' property is set to 'off'")]
     Off,
     /// `mountpoint=legacy`.
+    #[error("legacy mountpoint")]
     Legacy,
     /// `mountpoint=none`.
+    #[error("no mountpoint set")]
     NoMountpoint,
     /// The mount point directory is not empty.
+    #[error("directory is not empty")]
     NotEmpty,
     /// It is in use.
+    #[error("pool or dataset is busy")]
     Busy,
     /// Its key is not loaded.
+    #[error("encryption key not loaded")]
     Locked,
     /// The caller has no permission.
+    #[error("permission denied")]
     Denied,
     /// Mounting is not available here. The text gives the reason and a remedy.
+    #[error("{0}")]
     Unavailable(String),
     /// Anything else, with its text.
+    #[error("{0}")]
     Failed(String),
 }
 

@@ -142,24 +142,24 @@ impl ImportedPools {
 
 impl LocalChanges {
     /// Answers [`millpond_control::Request::Receive`].
+    ///
+    /// # Errors
+    /// If the pool cannot be opened or closed.
     pub fn receive(
         &self,
         stream: &ReceiveStream,
         command: &str,
         input: impl Read + Send,
         is_abandoned: IsAbandoned<'_>,
-    ) -> Received {
+    ) -> Result<Received, ChangeError> {
         let input = buffered(input, is_abandoned);
-        let opened = self.open(pool_of(stream));
-        let (pool, was_exported) = match opened {
+        let (pool, was_exported) = match self.open(pool_of(stream)) {
             Ok(opened) => opened,
-            Err(ChangeError::NoSuchPool) => return nowhere(stream, input),
-            Err(error) => return failed(ReceiveProblem::Failed(format!("{error:?}"))),
+            Err(ChangeError::NoSuchPool) => return Ok(nowhere(stream, input)),
+            Err(error) => return Err(error),
         };
         let received = into(&pool, stream, &self.history(command), input, &mut Unwatched);
-        match self.close(pool, was_exported) {
-            Ok(()) => received,
-            Err(error) => failed(ReceiveProblem::Failed(format!("{error:?}"))),
-        }
+        self.close(pool, was_exported)?;
+        Ok(received)
     }
 }

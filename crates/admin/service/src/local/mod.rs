@@ -91,7 +91,7 @@ impl Service for LocalService {
             Request::Receive { request, command } => {
                 let input = File::from(descriptor);
                 let changes = self.changes();
-                let received = changes.receive(request, command, input, is_abandoned);
+                let received = changes.receive(request, command, input, is_abandoned)?;
                 Ok(Reply::Receive(received))
             }
             _ => Err(Failure::other_reply()),
