@@ -83,7 +83,7 @@ impl Run<'_> {
         let clock = &self.pool.inner().env().clock;
         let before_ns = clock.monotonic_ns();
         let length = match self.request.is_dry {
-            true => self.tried(stream, &incoming, &target)?,
+            true => self.tried(stream, begin, &incoming, &target)?,
             false => self.applied(stream, first, begin, &incoming, &target)?,
         };
         let took_ns = clock.monotonic_ns().saturating_sub(before_ns);
@@ -127,17 +127,11 @@ impl Run<'_> {
     fn tried<R: Read>(
         &self,
         stream: &mut StreamReader<R>,
+        begin: &Begin,
         incoming: &IncomingSnapshot,
         target: &Target,
     ) -> Result<Option<u64>, ReceiveProblem> {
-        let into = ReceiveTarget {
-            name: target.dataset.clone(),
-            snapshot: target.snapshot.clone(),
-            origin: target.origin.clone(),
-            is_forced: self.request.is_forced,
-            resume: None,
-            is_plain: false,
-        };
+        let into = self.receive_target(begin, target);
         let checked = self.pool.datasets().check_receive(incoming, &into);
         checked.map_err(|error| of_dataset(error, &target.dataset))?;
         skip(stream)?;

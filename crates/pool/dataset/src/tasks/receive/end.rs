@@ -3,7 +3,7 @@
 use super::{Receiving, Replaced, head, hidden_name};
 use crate::datasets::Datasets;
 use crate::heads::open::ClosedHead;
-use crate::mos::{contradiction, required};
+use crate::mos::contradiction;
 use crate::tasks::context::SyncTaskContext;
 use crate::tasks::directories::Snapshot;
 use crate::{DatasetError, Refusal};
@@ -213,8 +213,6 @@ impl SyncTaskContext<'_> {
             phys.creation_time = new.creation_s;
         })?;
         let full = format!("{}@{}", new.dataset_name, new.name);
-        self.history(snapshot, &full, "snapshot", " ")?;
-        let directory = self.dataset(id)?.directory;
-        required(self.directory(directory)?.head_dataset, "no head").map(drop)
+        self.history(snapshot, &full, "snapshot", " ")
     }
 }

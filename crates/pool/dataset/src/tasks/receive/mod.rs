@@ -106,7 +106,7 @@ impl Receiving {
     pub fn head(&self) -> &Arc<HeadDataset> {
         &self.head
     }
-    /// Whether it began with the contents of a snapshot.
+    /// Whether an interruption leaves a state that another stream can resume.
     #[must_use]
     pub fn is_resumable(&self) -> bool {
         self.target.resume.is_some()
