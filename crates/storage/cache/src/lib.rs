@@ -365,7 +365,7 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
         self.limit_bytes.store(limit_bytes, Ordering::Relaxed);
         for shard in &self.shards {
             let mut gone = vec![];
-            shard.lock().make_space(0, 0, self.share_bytes(), &mut gone);
+            shard.lock().shrink(self.share_bytes(), &mut gone);
         }
     }
 

@@ -361,6 +361,17 @@ impl<K: Eq + Clone, V: Clone> Shard<K, V> {
         }
     }
 
+    /// Evicts what a lower limit has no space for. Speculative entries keep to their share of it.
+    pub(crate) fn shrink(&mut self, share_bytes: u64, gone: &mut Vec<V>) {
+        while self.lists.list(SPECULATIVE).weight_bytes > share_bytes / 4 {
+            let Some(victim) = self.lists.oldest(SPECULATIVE) else {
+                break;
+            };
+            self.evict(victim, share_bytes, gone);
+        }
+        self.make_space(0, 0, share_bytes, gone);
+    }
+
     /// The entry that is evicted next: from the class above its target, and there from the list above its
     /// target.
     fn victim(&self, share_bytes: u64) -> Option<u32> {

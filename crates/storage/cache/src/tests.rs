@@ -401,7 +401,7 @@ proptest! {
             prop_assert_eq!(weight - stats.expanded_bytes, compact);
             prop_assert_eq!(stats.data_bytes + stats.metadata_bytes + stats.speculative_bytes, weight);
             prop_assert!(weight <= cache.limit_bytes());
-            prop_assert!(stats.speculative_bytes <= 3000 / 4 || cache.limit_bytes() != 3000);
+            prop_assert!(stats.speculative_bytes <= cache.limit_bytes() / 4);
         }
     }
 }
