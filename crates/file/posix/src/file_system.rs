@@ -37,6 +37,8 @@ pub struct FileSystem {
     version: AtomicU64,
     /// The table of files without a name. Old file systems may have none.
     unlinked: Option<ObjectId>,
+    /// The hidden directory of shares that other systems create.
+    shares: Option<ObjectId>,
 }
 
 /// Where the objects of the files are.
@@ -63,6 +65,7 @@ struct Master {
     root: ObjectId,
     version: u64,
     unlinked: Option<ObjectId>,
+    shares: Option<ObjectId>,
 }
 
 impl Master {
@@ -93,11 +96,13 @@ impl Master {
         let normalisation = number(key::NORMALIZATION)?.unwrap_or(0);
         let is_utf8_only = number(key::UTF8_ONLY)?.unwrap_or(0) != 0;
         let unlinked = number(key::DELETE_QUEUE)?.filter(|id| *id != 0);
+        let shares = number(key::SHARES)?.filter(|id| *id != 0);
         Ok(Self {
             names: NameRules::new(case, normalisation, is_utf8_only),
             root: ObjectId(root),
             version,
             unlinked: unlinked.map(ObjectId),
+            shares: shares.map(ObjectId),
             table,
         })
     }
@@ -157,6 +162,7 @@ impl FileSystem {
             root: master.root,
             version: AtomicU64::new(master.version),
             unlinked: master.unlinked,
+            shares: master.shares,
         })
     }
 
@@ -254,6 +260,25 @@ impl FileSystem {
     #[must_use]
     pub fn root_id(&self) -> ObjectId {
         self.root
+    }
+    /// The object id of the hidden directory of shares (`.zfs/shares` on other systems), if there is one.
+    #[must_use]
+    pub fn shares_id(&self) -> Option<ObjectId> {
+        self.shares
+    }
+    /// The files of a committed state that have no name any more, by their object ids. `None` for old file systems
+    /// that have no such table, and for those that are open for change.
+    ///
+    /// # Errors
+    /// If the table cannot be read.
+    pub fn unlinked_set(&self) -> Result<Option<Zap>, FileError> {
+        match (&self.store, self.unlinked) {
+            (Store::Committed { set, .. }, Some(id)) => {
+                let table = ReadableObject::Committed(set.object(id)?);
+                Ok(Some(Zap::of_readable(&table)?))
+            }
+            _ => Ok(None),
+        }
     }
     pub(crate) fn weak(&self) -> Weak<Self> {
         Weak::clone(&self.weak)

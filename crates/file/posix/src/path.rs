@@ -3,14 +3,13 @@
 use crate::error::FileError;
 use crate::file_system::FileSystem;
 use crate::node::Node;
+use crate::path_finder::PathFinder;
 use crate::stat::FileKind;
 use millpond_ondisk::ObjectId;
 use std::collections::VecDeque;
 
 /// The most symbolic links that are followed in one path. Linux has the same limit.
 const LINKS_MAX: u32 = 40;
-/// The maximum depth of a path. A longer chain of parents is treated as a cycle.
-const DEPTH_MAX: usize = 4096;
 
 /// Whether a symbolic link at the end of a path is followed. Links inside the path always are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,44 +73,8 @@ impl FileSystem {
     /// # Errors
     /// If a directory on the way cannot be read.
     pub fn path_of(&self, id: ObjectId) -> Result<Option<Vec<u8>>, FileError> {
-        let mut names: Vec<Vec<u8>> = vec![];
-        let mut at = id;
-        while at != self.root_id() {
-            if names.len() > DEPTH_MAX {
-                return Ok(None);
-            }
-            let node = self.node(at)?;
-            let parent = node.parent_id()?;
-            if parent == at {
-                return Ok(None);
-            }
-            let parent = self.node(parent)?;
-            if parent.kind() != FileKind::Directory {
-                // The parent of an extended attribute directory is the file that it belongs to.
-                names.push(b"<xattrdir>".to_vec());
-                at = parent.id();
-                continue;
-            }
-            let mut found = None;
-            for entry in parent.entries()? {
-                let entry = entry?;
-                if entry.id == at {
-                    found = Some(entry.name);
-                    break;
-                }
-            }
-            match found {
-                Some(name) => names.push(name),
-                // An extended attribute directory of a directory has no entry.
-                None if node.kind() == FileKind::Directory && node.is_xattr_directory()? => {
-                    names.push(b"<xattrdir>".to_vec());
-                }
-                None => return Ok(None),
-            }
-            at = parent.id();
-        }
-        names.reverse();
-        Ok(Some(names.join(&b'/')))
+        let mut paths = PathFinder::new(self.shared()?).paths(&[id])?;
+        Ok(paths.pop().flatten())
     }
 }
 
