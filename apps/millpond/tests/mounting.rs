@@ -250,3 +250,26 @@ fn datasets_are_listed_by_path_depth_and_word() {
     let refused = stage.refused("zpool set 'a:B,c=1' tank");
     assert!(refused.contains("invalid property 'a:B,c'"), "{refused}");
 }
+
+#[test]
+fn canmount_noauto_leaves_the_mount_as_it_is() {
+    let Some(stage) = Stage::new() else { return };
+    stage.done("zpool create -m HERE/tank tank HERE/disk; zfs create tank/a");
+    // In use, so it could not be unmounted.
+    stage.done("cd HERE/tank/a && zfs set canmount=noauto tank/a && touch file");
+    assert_eq!(stage.mounts().len(), 2);
+    stage.done("zfs unmount tank/a; zfs set canmount=on tank/a; zfs unmount tank/a");
+    stage.done("zfs set canmount=noauto tank/a; zfs mount -a");
+    assert_eq!(stage.mounts().len(), 1);
+}
+
+#[test]
+fn children_are_mounted_when_their_parent_inherits_a_mount_point() {
+    let Some(stage) = Stage::new() else { return };
+    stage.done("zpool create -m HERE/tank tank HERE/disk");
+    stage.done("zfs create -o mountpoint=none tank/a; zfs create tank/a/b; zfs create tank/a/b/c");
+    assert_eq!(stage.mounts().len(), 1);
+    stage.done("zfs inherit mountpoint tank/a");
+    let mounts = stage.mounts();
+    assert_eq!(mounts.len(), 4, "{mounts:?}");
+}

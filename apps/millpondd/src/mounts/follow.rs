@@ -6,6 +6,9 @@ use millpond_control::{ChangeError, Changed, DatasetChange, MountInfo, Note, Poo
 use millpond_service::{ImportedPools, Step};
 use std::collections::BTreeSet;
 
+/// The value of `canmount=noauto`.
+const NOAUTO: u64 = 2;
+
 /// Applies the effects of one command's changes to mounts.
 pub struct Follow<'a> {
     mounts: &'a Mounts,
@@ -44,6 +47,10 @@ enum Effect<'c> {
 
 fn effect<'c>(change: &'c PoolChange, pool: &'c str) -> Effect<'c> {
     let moves = |property: &str| matches!(property, "mountpoint" | "canmount");
+    // It is neither mounted nor unmounted by itself any more, so it stays as it is.
+    let is_noauto = |(name, value): &(String, Value)| {
+        name == "canmount" && (value.text() == Some("noauto") || value.number() == Some(NOAUTO))
+    };
     let is_flag = |property: &str| matches!(property, "readonly" | "exec" | "setuid" | "devices");
     let is_judged = |property: &str| property == "acltype";
     match change {
@@ -70,7 +77,11 @@ fn effect<'c>(change: &'c PoolChange, pool: &'c str) -> Effect<'c> {
                 name,
                 properties,
                 mount,
-            } => match *mount && properties.iter().any(|(name, _)| moves(name)) {
+            } => match *mount
+                && properties
+                    .iter()
+                    .any(|one| moves(&one.0) && !is_noauto(one))
+            {
                 true => Effect::Moved(name),
                 false => {
                     let mut judged = properties.iter().filter(|(name, _)| is_judged(name));
@@ -171,9 +182,12 @@ impl<'a> Follow<'a> {
                             taken.into_iter().map(|one| one.dataset).collect();
                         self.mounts
                             .mount_some(self.pools, root, &[], &|one: &Settings| {
+                                // A mount point from above came through the changed dataset.
+                                let from = one.mountpoint_from.as_str();
                                 taken.contains(&one.dataset)
                                     || one.dataset == root
-                                    || one.mountpoint_from == root
+                                    || from == root
+                                    || !is_within(from, root)
                             })
                     }
                     Effect::New(name) => self.mounts.mount_some(self.pools, name, &[], &|_| true),
