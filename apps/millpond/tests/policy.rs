@@ -1,0 +1,254 @@
+//! Programs of others that snapshot, prune and replicate with `zpool` and `zfs`, unchanged.
+//!
+//! `tools/oracle/fetch` gets them. Needs root and /dev/fuse too; a test whose program is absent says so.
+
+#[path = "support/shell.rs"]
+mod shell;
+
+use shell::Shell;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+/// Two pools, `src` with files and `dst`, and the programs.
+struct Stage {
+    shell: Shell,
+    programs: PathBuf,
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        self.shell
+            .run("zpool export -af; kill -TERM $(cat HERE/state/lock)");
+    }
+}
+
+/// The folder of the programs.
+fn programs() -> Option<PathBuf> {
+    let tool = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tools/oracle/where");
+    let printed = Command::new(tool).output().ok()?.stdout;
+    let cache = String::from_utf8(printed).ok()?;
+    Some(PathBuf::from(cache.trim()).join("policy"))
+}
+
+impl Stage {
+    /// Returns `None`, with a message, if the test cannot run.
+    fn new(program: &str) -> Option<Self> {
+        let programs = programs().filter(|folder| folder.join(program).exists());
+        let Some(programs) = programs else {
+            println!("{program} is not at hand (tools/oracle/fetch gets it); passed over");
+            return None;
+        };
+        let shell = Shell::new()?;
+        for disk in ["one", "two"] {
+            shell.image(disk, 256);
+        }
+        shell.done("zpool create -m HERE/src src HERE/one; zpool create -m HERE/dst dst HERE/two");
+        shell.done("zfs create src/data; zfs create src/data/sub; zfs create dst/backup");
+        shell.done(
+            "cd HERE/src/data; head -c 6000000 /dev/urandom > large; mkdir dir; echo a > dir/a; \
+             ln -s dir/a link; echo b > sub/b",
+        );
+        Some(Self { shell, programs })
+    }
+
+    /// Runs a line with the programs in the path. Files that they expect below `/usr` are laid over it, in a
+    /// mount namespace of their own.
+    fn run(&self, line: &str) -> Output {
+        let programs = self.programs.display();
+        let lay = |folder: &str, over: &str| {
+            format!("mount -t overlay overlay -o lowerdir={over}:{folder} {folder}")
+        };
+        let share = lay("/usr/share", &format!("{programs}/usr/share"));
+        let sbin = lay("/usr/sbin", "HERE/sbin");
+        let prepared = format!(
+            "mkdir -p HERE/sbin; cp -P HERE/zfs HERE/zpool HERE/sbin/; {share} && {sbin} && {line}"
+        );
+        let quoted = prepared.replace('\'', "'\\''");
+        self.shell.run(&format!(
+            "export PATH={programs}/usr/sbin:{programs}/usr/bin:{programs}/python/bin:$PATH \
+             PERL5LIB={programs}/usr/share/perl5 PYTHONPATH={programs}/python \
+             LD_LIBRARY_PATH={programs}/usr/lib/x86_64-linux-gnu; unshare -m bash -c '{quoted}'"
+        ))
+    }
+
+    /// Runs a line that must succeed, and returns all that it printed.
+    fn done(&self, line: &str) -> String {
+        let output = self.run(line);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned()
+            + &String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{line}: {text}");
+        text
+    }
+
+    fn snapshots(&self, of: &str) -> Vec<String> {
+        let list = format!("zfs list -Hro name -s creation -t snapshot {of}");
+        let names = self.shell.done(&list);
+        names.lines().map(str::to_owned).collect()
+    }
+
+    fn change_files(&self) {
+        self.shell.done(
+            "cd HERE/src/data; mv dir/a dir/c; echo more >> large; rm link; echo new > new; echo x >> sub/b",
+        );
+    }
+
+    /// The copy of `src/data` has the same files.
+    fn is_same(&self, copy: &str) {
+        self.shell.done(&format!(
+            "diff -r --no-dereference HERE/src/data HERE/{copy}"
+        ));
+    }
+}
+
+#[test]
+fn sanoid_takes_and_prunes_snapshots() {
+    let Some(stage) = Stage::new("usr/sbin/sanoid") else {
+        return;
+    };
+    let policy = |hourly: u32| {
+        format!(
+            "mkdir -p HERE/etc; cp /usr/share/sanoid/sanoid.defaults.conf HERE/etc/; printf '[src/data]\\n\
+             use_template=all\\nrecursive=yes\\n[template_all]\\nfrequently=0\\nhourly={hourly}\\ndaily=2\\nmonthly=1\\n\
+             yearly=0\\nautosnap=yes\\nautoprune=yes\\n' > HERE/etc/sanoid.conf"
+        )
+    };
+    let sanoid =
+        "sanoid --configdir=HERE/etc --cache-dir=HERE/cache --run-dir=HERE/run --force-update";
+    stage.done(&format!("{} && {sanoid} --take-snapshots", policy(3)));
+    let of = |kind: &str| {
+        let all = stage.snapshots("src");
+        all.iter().filter(|name| name.ends_with(kind)).count()
+    };
+    assert_eq!([of("_hourly"), of("_daily"), of("_monthly")], [2, 2, 2]);
+    // Nothing is due.
+    stage.done(&format!(
+        "{sanoid} --take-snapshots && {sanoid} --prune-snapshots"
+    ));
+    assert_eq!(stage.snapshots("src").len(), 6);
+    stage.done(&format!(
+        "sleep 2; {} && {sanoid} --prune-snapshots",
+        policy(0)
+    ));
+    assert_eq!([of("_hourly"), of("_daily"), of("_monthly")], [0, 2, 2]);
+}
+
+#[test]
+fn syncoid_replicates_and_resumes() {
+    let Some(stage) = Stage::new("usr/sbin/syncoid") else {
+        return;
+    };
+    let syncoid = "syncoid --no-privilege-elevation -r src/data dst/backup/data";
+    stage.done(syncoid);
+    stage.is_same("dst/backup/data");
+    stage.change_files();
+    stage.done(syncoid);
+    stage.is_same("dst/backup/data");
+    // One snapshot of each is kept.
+    assert_eq!(stage.snapshots("dst").len(), 2);
+    // An increment that was cut in the middle is resumed.
+    stage
+        .shell
+        .done("head -c 5000000 /dev/urandom > HERE/src/data/second; zfs snapshot src/data@by-hand");
+    let last = stage.snapshots("dst/backup/data").remove(0);
+    let last = last
+        .split_once('@')
+        .map(|(_, name)| name.to_owned())
+        .unwrap_or_default();
+    let cut = format!(
+        "zfs send -i @{last} src/data@by-hand | head -c 3000000 | zfs receive -s -F dst/backup/data"
+    );
+    assert!(!stage.shell.run(&cut).status.success());
+    let token = "zfs get -Ho value receive_resume_token dst/backup/data";
+    assert!(stage.shell.done(token).len() > 10);
+    let text = stage.done(syncoid);
+    assert!(
+        text.contains("Resuming interrupted zfs send/receive"),
+        "{text}"
+    );
+    assert_eq!(stage.shell.done(token), "-\n");
+    stage.is_same("dst/backup/data");
+    assert!(
+        stage
+            .snapshots("dst")
+            .contains(&"dst/backup/data@by-hand".to_owned())
+    );
+}
+
+#[test]
+fn zfs_autobackup_replicates_with_properties_and_holds() {
+    let Some(stage) = Stage::new("python/bin/zfs-autobackup") else {
+        return;
+    };
+    stage
+        .shell
+        .done("zfs set autobackup:offsite=true compression=zstd src/data");
+    // Nothing changed counts only what was committed.
+    let backup = "zpool sync; python3 -m zfs_autobackup.ZfsAutobackup -v --keep-source 1 --keep-target 1 \
+                  --allow-empty offsite dst/backup";
+    stage.done(backup);
+    stage.is_same("dst/backup/src/data");
+    let first = stage.snapshots("dst/backup/src/data");
+    stage.change_files();
+    stage.done(&format!("sleep 1; {backup}"));
+    stage.is_same("dst/backup/src/data");
+    let second = stage.snapshots("dst/backup/src/data");
+    assert_eq!([first.len(), second.len()], [2, 2], "{first:?} {second:?}");
+    assert!(first.iter().all(|name| !second.contains(name)));
+    let property = stage
+        .shell
+        .done("zfs get -Ho value,source compression dst/backup/src/data");
+    assert_eq!(property, "zstd\treceived\n");
+    // The newest snapshot of each is held at both ends.
+    for name in second {
+        let holds = stage.shell.done(&format!("zfs holds -H {name}"));
+        assert!(holds.contains("zfs_autobackup:offsite"), "{name}: {holds}");
+    }
+}
+
+#[test]
+fn zfs_auto_snapshot_takes_and_prunes() {
+    let Some(stage) = Stage::new("usr/sbin/zfs-auto-snapshot") else {
+        return;
+    };
+    let old = "zfs-auto-snap_hourly-2020-01-01-0000";
+    stage.shell.done(&format!(
+        "zfs snapshot -r src@{old}; zfs set com.sun:auto-snapshot=false dst"
+    ));
+    stage.done("zfs-auto-snapshot --quiet --keep=1 --label=hourly //");
+    let names = stage.snapshots("src");
+    assert_eq!(names.len(), 3, "{names:?}");
+    assert!(
+        names
+            .iter()
+            .all(|name| name.contains("@zfs-auto-snap_hourly-") && !name.ends_with(old))
+    );
+    assert_eq!(stage.snapshots("dst"), Vec::<String>::new());
+}
+
+#[test]
+fn zfsnap_takes_and_expires_snapshots() {
+    let Some(stage) = Stage::new("usr/sbin/zfSnap") else {
+        return;
+    };
+    stage.done("zfSnap -v -a 1s -r src/data");
+    assert_eq!(stage.snapshots("src").len(), 2);
+    stage.done("sleep 2; zfSnap -v -d");
+    assert_eq!(stage.snapshots("src"), Vec::<String>::new());
+}
+
+#[test]
+fn simplesnap_copies_to_a_store() {
+    let Some(stage) = Stage::new("usr/sbin/simplesnap") else {
+        return;
+    };
+    let copy = "simplesnap --host here --setname main --store dst/backup --local";
+    stage.done(copy);
+    stage.change_files();
+    stage.done(&format!("sleep 1; {copy}"));
+    let names = stage.shell.done("zfs list -Hro name dst/backup");
+    assert!(names.contains("dst/backup/here/src/data/sub\n"), "{names}");
+    stage.shell.done(
+        "zfs set mountpoint=HERE/copy dst/backup/here/src/data && zfs mount -a; \
+         diff -r --no-dereference HERE/src/data HERE/copy",
+    );
+}
