@@ -1,6 +1,7 @@
 //! `help`: shows a manual page.
 
 use crate::session::Session;
+use crate::text::errors::words_of;
 use std::io;
 use std::process::Command;
 
@@ -24,18 +25,9 @@ pub fn run(session: &mut Session, program: &str, words: &[String]) -> io::Result
             write!(
                 session.err,
                 "couldn't run man program: {}",
-                strerror(&error)
+                words_of(&error)
             )?;
             Ok(255)
         }
-    }
-}
-
-/// Returns the system's text for an error, without the number that Rust appends.
-fn strerror(error: &io::Error) -> String {
-    let text = error.to_string();
-    match text.find(" (os error") {
-        Some(end) => text[..end].to_string(),
-        None => text,
     }
 }

@@ -4,6 +4,7 @@
 
 use crate::no_daemon::NoDaemon;
 use crate::session::{Environment, OpenService, Session};
+use crate::text::errors::{ErrorOutput, SharedOutput, words_of};
 use crate::text::terminal::{Escaping, set_shown};
 use jiff::tz::TimeZone;
 use millpond_control::Service;
@@ -61,19 +62,20 @@ fn run_as(arguments: &[OsString]) -> Result<ExitCode, u8> {
         folders.push(PathBuf::from(folder));
     }
     let is_pools_own = matches!(program.as_str(), "zpool" | "zfs");
-    let mut out: Box<dyn Write> = match is_pools_own && io::stdout().is_terminal() {
+    let mut out = match is_pools_own && io::stdout().is_terminal() {
         true => {
             set_shown(true);
-            Box::new(BufWriter::new(Escaping::new(io::stdout().lock())))
+            SharedOutput::new(BufWriter::new(Escaping::new(io::stdout().lock())))
         }
         // The `millpond` commands escape names themselves, and one of them draws on the terminal.
-        false => Box::new(BufWriter::new(io::stdout().lock())),
+        false => SharedOutput::new(BufWriter::new(io::stdout().lock())),
     };
     // Standard error stays unlocked: other threads draw progress there.
-    let mut err: Box<dyn Write> = match io::stderr().is_terminal() {
+    let err: Box<dyn Write> = match io::stderr().is_terminal() {
         true => Box::new(Escaping::new(io::stderr())),
         false => Box::new(io::stderr()),
     };
+    let mut err = ErrorOutput::new(out.clone(), err);
     let pools: Box<dyn OpenService> = match folders.is_empty() {
         true => Box::new(Imported::default()),
         false => Box::new(local(&folders)),
@@ -96,7 +98,7 @@ fn run_as(arguments: &[OsString]) -> Result<ExitCode, u8> {
         // The reader closed the pipe. This needs no message.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(1),
         Err(error) => {
-            eprintln!("millpond: cannot write: {error}");
+            eprintln!("millpond: cannot write: {}", words_of(&error));
             Err(1)
         }
     }
@@ -132,9 +134,7 @@ impl Imported {
         match millpond_daemon::connect_or_start(&dirs, &itself) {
             Ok(client) => Ok(Box::new(client)),
             Err(error) if error.has_no_folder() && !rustix::process::geteuid().is_root() => {
-                let text = error.to_string();
-                let words = text.split(" (os error").next().unwrap_or_default();
-                let reason = format!("{words}; set MILLPOND_DIR to a folder of yours");
+                let reason = format!("{error}; set MILLPOND_DIR to a folder of yours");
                 Ok(Box::new(NoDaemon::new(local(&[]), reason)))
             }
             Err(error) => Err(format!("millpond: {error}")),

@@ -2,6 +2,7 @@
 
 pub mod columns;
 pub mod date;
+pub mod errors;
 pub mod json;
 pub mod number;
 pub(crate) mod property_columns;

@@ -81,11 +81,7 @@ fn from_file(path: &Path, is_given: bool) -> Result<Zeroizing<Vec<u8>>, String> 
         true => File::open(path).and_then(|mut file| read_key(&mut file)),
         false => read_key_file(path),
     };
-    key.map_err(|error| {
-        let words = error.to_string();
-        let words = words.split(" (os error").next().unwrap_or_default();
-        format!("Failed to open key material file: {words}")
-    })
+    key.map_err(|error| format!("Failed to open key material file: {error}"))
 }
 
 /// Reads one key from standard input, and leaves what follows for the next one. The program's buffer of standard

@@ -189,13 +189,7 @@ fn open(path: &Path) -> Result<OwnedFd, Errno> {
 fn tell(session: &mut Session, path: &Path, error: Errno) -> Result<(), Failure> {
     let why = match error {
         Errno::NOTTY | Errno::OPNOTSUPP => "there are no projects".to_owned(),
-        other => {
-            let text = std::io::Error::from(other).to_string();
-            text.split(" (os error")
-                .next()
-                .unwrap_or_default()
-                .to_owned()
-        }
+        other => std::io::Error::from(other).to_string(),
     };
     writeln!(session.err, "{}: {why}", path.display())?;
     Ok(())

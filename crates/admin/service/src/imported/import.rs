@@ -27,11 +27,7 @@ pub(crate) fn search_of(within: &SearchPaths, hostid: u64) -> Result<Search, Imp
     let mut search = match &within.cache_file {
         Some(file) => Search::in_cache_file(Path::new(file)).map_err(|error| {
             ImportError::CacheFile(match error {
-                // The system's error message without the error number after it.
-                Error::CacheFile { reason, .. } => {
-                    let words = reason.split(" (os error").next().unwrap_or_default();
-                    format!("failed to open cache file: {words}")
-                }
+                Error::CacheFile { reason, .. } => format!("failed to open cache file: {reason}"),
                 other => other.to_string(),
             })
         })?,
