@@ -79,7 +79,8 @@ impl Service for RequestHandler<'_> {
             Request::Send { .. }
             | Request::Receive { .. }
             | Request::Datasets { .. }
-            | Request::History { .. } => {
+            | Request::History { .. }
+            | Request::Diff { .. } => {
                 return Err(Failure::other_reply());
             }
         })
@@ -120,6 +121,10 @@ impl Service for RequestHandler<'_> {
             Request::History { pool } => {
                 let mut each = |record| each(Item::History(record));
                 self.daemon.pools.history(pool, &mut each)?;
+            }
+            Request::Diff { query } => {
+                let mut each = |difference| each(Item::Diff(difference));
+                self.daemon.pools.diff(query, &mut each)?;
             }
             _ => return Err(Failure::other_reply()),
         }

@@ -1,8 +1,8 @@
 //! The table of all `zfs` sub-commands with their options and usage.
 
 use super::{
-    create, destroy, get, heads, keys, list, mount, project, receive, send, set, snapshots, space,
-    upgrade, usage,
+    create, destroy, diff, get, heads, keys, list, mount, project, receive, send, set, snapshots,
+    space, upgrade, usage,
 };
 use crate::command::{Command, Parsed, Run, built, letters, long, not_built, with_longs};
 use crate::session::Failure;
@@ -166,10 +166,11 @@ pub const COMMANDS: &[Command] = &[
     built("hold", letters("r"), &["", ""], snapshots::hold),
     built("holds", letters("rHp"), &[""], snapshots::holds),
     built("release", letters("r"), &["", ""], snapshots::release),
-    not_built(
+    built(
         "diff",
         letters("FHth"),
         &["must provide at least one snapshot name"],
+        diff::run,
     ),
     built("load-key", letters("anrL:"), &[], keys::load),
     built("unload-key", letters("ar"), &[], keys::unload),

@@ -6,6 +6,7 @@ mod collect;
 mod commands;
 mod create;
 mod destroy;
+mod diff;
 mod get;
 mod heads;
 mod key_input;

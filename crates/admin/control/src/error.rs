@@ -17,6 +17,12 @@ pub enum ControlError {
     /// The pool exists but could not be loaded.
     #[error("pool is unavailable")]
     Unavailable,
+    /// A snapshot is not one from which the other state of the file system descends.
+    #[error("not an earlier snapshot from the same fs")]
+    NotEarlier,
+    /// The dataset is encrypted, and its key is not loaded.
+    #[error("encryption key not loaded")]
+    Locked,
     /// The caller may not see this.
     #[error("permission denied")]
     Denied,

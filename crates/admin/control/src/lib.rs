@@ -12,6 +12,7 @@ mod arc;
 mod change;
 mod condition;
 mod dataset;
+mod diff;
 mod error;
 mod event;
 mod failure;
@@ -40,6 +41,7 @@ pub use change::{
 };
 pub use condition::{Condition, Purpose, condition};
 pub use dataset::{DatasetInfo, DatasetQuery, Wanted};
+pub use diff::{DiffQuery, PathChange, PathDifference, escape_path, unescape_path};
 pub use error::ControlError;
 pub use event::{Event, EventValue};
 pub use failure::{Failure, UnmountFailure};

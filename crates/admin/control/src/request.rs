@@ -6,11 +6,11 @@
 use crate::failure::Denied as _;
 use crate::{
     About, ArcInfo, ChangeError, ChangeFailure, Changed, ControlError, DatasetInfo, DatasetQuery,
-    DeviceFacts, DeviceProblem, Event, Failure, HistoryRecord, ImportError, ImportRequest,
-    ImportablePool, Imported, KeyProblem, MountInfo, MountProblem, MountRequest, NewDevices,
-    NewPoolRequest, OwnerKind, OwnerSpace, PoolChange, PoolInfo, Property, ReceiveProblem,
-    ReceiveStream, Received, SearchPaths, Secret, SendProblem, SendStep, SendStream, TunableInfo,
-    UnmountFailure,
+    DeviceFacts, DeviceProblem, DiffQuery, Event, Failure, HistoryRecord, ImportError,
+    ImportRequest, ImportablePool, Imported, KeyProblem, MountInfo, MountProblem, MountRequest,
+    NewDevices, NewPoolRequest, OwnerKind, OwnerSpace, PathDifference, PoolChange, PoolInfo,
+    Property, ReceiveProblem, ReceiveStream, Received, SearchPaths, Secret, SendProblem, SendStep,
+    SendStream, TunableInfo, UnmountFailure,
 };
 
 /// Who may make a request.
@@ -319,5 +319,7 @@ requests! {
             -> each DatasetInfo, Anyone;
         /// Every record of a pool's history, oldest first.
         History, "org.millpond.History", history(pool: String as &str) -> each HistoryRecord, Owner;
+        /// Every file that differs between two states of a file system, by object number.
+        Diff, "org.millpond.Diff", diff(query: DiffQuery as &DiffQuery) -> each PathDifference, Owner;
     }
 }

@@ -1,5 +1,6 @@
 use millpond_dataset::DatasetError;
 use millpond_device::DeviceError;
+use millpond_diff::DiffError;
 use millpond_pool::{CreateError, SettingError};
 use millpond_pool::{OpenError, PoolError};
 use millpond_posix::FileError;
@@ -118,6 +119,9 @@ pub enum Error {
     /// An error concerning a file.
     #[error(transparent)]
     File(#[from] FileError),
+    /// Two states of a file system cannot be compared.
+    #[error(transparent)]
+    Diff(#[from] DiffError),
     /// A snapshot cannot be sent.
     #[error(transparent)]
     Send(#[from] SendError),

@@ -6,6 +6,7 @@
 
 mod builder;
 mod dataset;
+mod diff;
 mod error;
 mod initializer;
 mod pool;
@@ -33,6 +34,7 @@ pub use millpond_dataset::{
     KeyFormat, KeyRefusal, PropertySource, PropertyValue, Refusal, RootKey, is_key_location,
 };
 pub use millpond_device::DeviceError;
+pub use millpond_diff::{Change as FileChange, DiffError, Difference, Flow as DiffFlow};
 pub use millpond_nvlist::NvList;
 pub use millpond_object::{ObjectError, ObjectSetView, ObjectView, ReadableObject};
 pub use millpond_ondisk::{BlockId, ObjectId, Txg, acl};

@@ -319,7 +319,7 @@ fn sent(
 }
 
 /// Whether a dataset contains the state that `owner` had in a txg.
-fn is_earlier(dataset: &Dataset, owner: &Dataset, txg: Txg) -> Result<bool, Error> {
+pub(crate) fn is_earlier(dataset: &Dataset, owner: &Dataset, txg: Txg) -> Result<bool, Error> {
     let mut at = dataset.clone();
     let mut newest = dataset.phys().creation_txg;
     if !dataset.is_snapshot() {

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod change;
+mod diff;
 mod imported;
 mod info;
 mod key_file;

@@ -112,6 +112,10 @@ impl Service for LocalService {
                 let mut each = |record| each(Item::History(record));
                 self.pools.history(pool, &mut each)?;
             }
+            Request::Diff { query } => {
+                let mut each = |difference| each(Item::Diff(difference));
+                self.pools.diff(query, &mut each)?;
+            }
             _ => return Err(Failure::other_reply()),
         }
         Ok(())
