@@ -89,6 +89,7 @@ fn exchanged(release: Release) {
                 large_blocks: true,
                 embedded: true,
                 compressed: true,
+                raw: false,
             },
         ),
         ("small", SendFlags::default()),

@@ -18,16 +18,19 @@ const FLAGS: [SendFlags; 3] = [
         large_blocks: true,
         embedded: false,
         compressed: false,
+        raw: false,
     },
     SendFlags {
         large_blocks: true,
         embedded: true,
         compressed: true,
+        raw: false,
     },
     SendFlags {
         large_blocks: true,
         embedded: true,
         compressed: false,
+        raw: false,
     },
 ];
 

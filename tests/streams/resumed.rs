@@ -22,6 +22,7 @@ fn rest(token: &ResumeToken, from: Option<String>) -> SendRequest {
             large_blocks: token.large_blocks,
             embedded: token.embedded,
             compressed: token.compressed,
+            raw: token.is_raw,
         },
         resume: Some(ResumeFrom {
             object: token.object,

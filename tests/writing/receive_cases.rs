@@ -19,6 +19,7 @@ const PLAIN: SendFlags = SendFlags {
     large_blocks: false,
     embedded: false,
     compressed: false,
+    raw: false,
 };
 const LARGE: SendFlags = SendFlags {
     large_blocks: true,

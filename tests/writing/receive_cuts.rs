@@ -19,9 +19,9 @@ use std::io::Read;
 pub(crate) type State = BTreeMap<String, Vec<u8>>;
 
 /// Writes txgs between the reads, so that the stream takes several.
-struct Slowly<'a> {
-    pool: &'a Pool,
-    left: &'a [u8],
+pub(crate) struct Slowly<'a> {
+    pub(crate) pool: &'a Pool,
+    pub(crate) left: &'a [u8],
 }
 
 impl Read for Slowly<'_> {
@@ -60,11 +60,17 @@ pub(crate) fn state_of(view: &View, name: &str) -> Option<State> {
 
 /// Changes the source: files are overwritten, removed, made, and their numbers used again.
 pub(crate) fn change(pool: &Pool) {
-    let files = pool.file_system("tank/a").unwrap();
+    change_in(pool, "tank/a");
+}
+
+/// As [`change`], in another file system.
+pub(crate) fn change_in(pool: &Pool, name: &str) {
+    let files = pool.file_system(name).unwrap();
     for number in 0..6 {
         make(&files, &format!("f{number}"), &content(number));
     }
-    pool.datasets().snapshot(&["tank/a@1"], &[]).unwrap();
+    let snapshot = |number| format!("{name}@{number}");
+    pool.datasets().snapshot(&[&snapshot(1)], &[]).unwrap();
     files
         .write(
             &Caller::root(),
@@ -79,7 +85,7 @@ pub(crate) fn change(pool: &Pool) {
         make(&files, &format!("f{number}"), &content(number));
     }
     drop(files);
-    pool.datasets().snapshot(&["tank/a@2"], &[]).unwrap();
+    pool.datasets().snapshot(&[&snapshot(2)], &[]).unwrap();
 }
 
 /// Cuts while a stream is received as or into `name`.

@@ -43,6 +43,7 @@ fn what_is_received_below_an_encrypted_root_is_encrypted() {
             large_blocks: true,
             embedded,
             compressed,
+            raw: false,
         };
         let full = sent(&pool, "tank/a@1", None, flags(false));
         let more = sent(&pool, "tank/a@2", Some("tank/a@1"), flags(false));

@@ -1,14 +1,19 @@
 //! Streams with right checksums that lie: they are refused or received, and nothing else changes.
 
 use crate::cloning::{judged, judged_by_zdb, pool_on};
+use crate::encryption::{KEY, root, unlock};
 use crate::receive::{receive, received, sent};
-use crate::receive_cuts::{change, state_of};
+use crate::receive_cuts::{change, change_in, state_of};
+use crate::receive_raw::RAW;
 use crate::sim;
 use millpond_engine::{NewLayout::Single, Pool, SendFlags};
+use millpond_nvlist::NvList;
 use millpond_sim::{Seed, World};
-use millpond_stream::{Record, StreamReader, StreamWriter, Taken};
+use millpond_stream::{
+    ObjectRecord, RawKeys, Record, StreamFeatures, StreamReader, StreamWriter, Taken,
+};
 
-fn records(bytes: &[u8]) -> Vec<Taken> {
+pub(crate) fn records(bytes: &[u8]) -> Vec<Taken> {
     let mut reader = StreamReader::new(bytes);
     let mut all = vec![];
     while let Some(taken) = reader.take().unwrap() {
@@ -61,6 +66,35 @@ fn lie8(random: &mut Seed, truth: u8) -> u8 {
     lie(random, truth.into()) as u8
 }
 
+/// Changes a field that only raw streams have.
+fn spoil_raw(random: &mut Seed, one: &mut ObjectRecord) {
+    match random.below(5) {
+        0 => one.last_block = lie(random, one.last_block),
+        1 => one.levels = lie8(random, one.levels),
+        2 => one.pointers = lie8(random, one.pointers),
+        3 => one.indirect_shift = lie8(random, one.indirect_shift),
+        _ => one.raw_bonus_bytes = lie32(random, one.raw_bonus_bytes) % 20_000,
+    }
+}
+
+/// Changes what a raw stream says of the array of dnodes. The wrapped keys stay: nothing here can tell others apart.
+fn spoil_array(random: &mut Seed, begin: &mut Taken) {
+    let list = NvList::decode(&begin.payload).unwrap();
+    let mut keys = RawKeys::find(&list).unwrap();
+    match random.below(7) {
+        0 => keys.array.last_block = lie(random, keys.array.last_block),
+        1 => keys.array.levels = lie8(random, keys.array.levels),
+        2 => keys.array.indirect_shift = lie8(random, keys.array.indirect_shift),
+        3 => keys.array.checksum = lie8(random, keys.array.checksum),
+        4 => keys.from_iv_set = lie(random, keys.from_iv_set),
+        5 => keys.key.guid.0 = lie(random, keys.key.guid.0),
+        _ => keys.portable_mac[7] ^= 1,
+    }
+    let mut new = NvList::new();
+    keys.put(&mut new);
+    begin.payload = new.encode_native().unwrap();
+}
+
 /// Changes a field of a record.
 fn spoil(random: &mut Seed, record: &mut Record) {
     match record {
@@ -74,7 +108,13 @@ fn spoil(random: &mut Seed, record: &mut Record) {
             6 => one.compression = lie8(random, one.compression),
             7 => one.slots = lie8(random, one.slots),
             8 => one.flags = lie8(random, one.flags),
-            _ => one.last_block = lie(random, one.last_block),
+            _ => spoil_raw(random, one),
+        },
+        Record::ObjectRange(one) => match random.below(4) {
+            0 => one.first = lie(random, one.first),
+            1 => one.slots = lie(random, one.slots),
+            2 => one.flags = lie8(random, one.flags),
+            _ => one.mac[3] ^= 1,
         },
         Record::FreeObjects(one) => match random.below(2) {
             0 => one.first = lie(random, one.first),
@@ -126,6 +166,10 @@ fn spoil(random: &mut Seed, record: &mut Record) {
     }
 }
 
+fn is_raw_begin(taken: &Taken) -> bool {
+    matches!(&taken.record, Record::Begin(begin) if begin.features.contains(StreamFeatures::RAW))
+}
+
 /// Lies once or a few times.
 fn forged(random: &mut Seed, truth: &[Taken]) -> Vec<u8> {
     let mut all = truth.to_vec();
@@ -138,6 +182,7 @@ fn forged(random: &mut Seed, truth: &[Taken]) -> Vec<u8> {
                 let other = random.below(all.len() as u64) as usize;
                 all.swap(at, other);
             }
+            _ if is_raw_begin(&all[at]) => spoil_array(random, &mut all[at]),
             3 => {
                 let payload = &mut all[at].payload;
                 for _ in 0..random.below(20) {
@@ -235,6 +280,7 @@ fn run(seed: u64, count: usize) {
         embedded: true,
         compressed: true,
         large_blocks: true,
+        raw: false,
     };
     received(&pool, "tank/base", &sent(&pool, "tank/a@1", None, flags));
     let truths = [
@@ -265,6 +311,52 @@ fn run(seed: u64, count: usize) {
 #[test]
 fn lying_streams_change_nothing_else() {
     run(71, 400);
+}
+
+fn run_raw(seed: u64, count: usize) {
+    let world = World::without_journal(seed);
+    let pool = pool_on(&world, &[(Single, 1)]);
+    change(&pool);
+    root(
+        &world,
+        &pool,
+        "tank/e",
+        "aes-256-gcm",
+        &[("dnodesize", "auto")],
+    );
+    change_in(&pool, "tank/e");
+    received(&pool, "tank/base", &sent(&pool, "tank/e@1", None, RAW));
+    unlock(&pool, "tank/base", KEY);
+    let truths = [
+        records(&sent(&pool, "tank/e@2", None, RAW)),
+        records(&sent(&pool, "tank/e@2", Some("tank/e@1"), RAW)),
+    ];
+    let (taken, refused) = lies(&pool, &truths, seed, count);
+    println!("seed {seed}: {taken} received, {refused} refused");
+    assert!(
+        taken > count / 50 && refused > count / 5,
+        "{taken} and {refused}"
+    );
+    for _ in 0..3 {
+        pool.sync().unwrap();
+    }
+    pool.export().unwrap();
+    judged(&world);
+    judged_by_zdb(&world, "raw lies");
+    drop(sim::open(&world).unwrap());
+}
+
+#[test]
+fn lying_raw_streams_change_nothing_else() {
+    run_raw(72, 300);
+}
+
+#[test]
+#[ignore = "minutes; more of the same"]
+fn many_lying_raw_streams_change_nothing_else() {
+    for seed in 130..150 {
+        run_raw(seed, 2000);
+    }
 }
 
 #[test]

@@ -332,7 +332,33 @@ fn an_interrupted_receive_goes_on_or_is_given_up() {
     stage.done("zpool import dst");
     let rest = sent(&stage, &format!("zfs send -t {token}"));
     assert!(rest.len() < stream.len());
+    // It is checked without being received, and continues only where it belongs.
+    shown(
+        &stage,
+        "zfs receive -nv dst/t",
+        &rest,
+        "would receive full stream of src/fs@1 into dst/t@1",
+    );
+    refused(
+        &stage,
+        "zfs receive -nv dst/none",
+        &rest,
+        "cannot receive resume stream: destination 'dst/none' does not exist",
+    );
+    plain(&stage, "zfs create dst/whole");
+    refused(
+        &stage,
+        "zfs receive -nv dst/whole",
+        &rest,
+        "cannot receive resume stream: 'dst/whole' has no interrupted receive that this stream continues",
+    );
     quiet(&stage, "zfs receive -s dst/t", &rest);
+    refused(
+        &stage,
+        "zfs receive -n dst/t",
+        &rest,
+        "cannot receive resume stream: 'dst/t' has no interrupted receive that this stream continues",
+    );
     assert_eq!(sent(&stage, "zfs send dst/t@1").len(), stream.len());
     // The same for an increment, which is given up.
     let more = sent(&stage, "zfs send -i @1 src/fs@2");
@@ -427,4 +453,133 @@ fn a_pool_that_is_received_into_stays() {
     let list = String::from_utf8(sent(&stage, "zfs list -H -o name -r dst")).unwrap();
     assert_eq!(list, "dst\n");
     stage.done("zpool export dst");
+}
+
+/// Lines without what depends on time.
+fn timeless(words: &str) -> String {
+    let lines = words.lines().map(|line| match line.split_once(" in ") {
+        Some((start, _)) if line.starts_with("received ") => format!("{start} in T\n"),
+        _ => format!("{line}\n"),
+    });
+    lines.collect()
+}
+
+#[test]
+fn a_tree_is_sent_and_received_as_recorded() {
+    let stage = staged();
+    plain(&stage, "zfs create src/fs/child");
+    plain(&stage, "zfs snapshot src/fs/child@3");
+    plain(&stage, "zfs set compression=zstd src/fs");
+    plain(&stage, "zfs set user:note=hello src/fs/child");
+    plain(&stage, "zfs hold keep src/fs@2");
+    let lines = String::from_utf8(sent(&stage, "zfs send -nvP -R -h src/fs@3")).unwrap();
+    let firsts: Vec<&str> = lines
+        .lines()
+        .map(|line| line.rsplit_once('\t').unwrap().0)
+        .collect();
+    let expected = [
+        "full\tsrc/fs@1",
+        "incremental\t1\tsrc/fs@2",
+        "incremental\t2\tsrc/fs@3",
+        "full\tsrc/fs/child@3",
+        "size",
+    ];
+    assert_eq!(firsts, expected);
+    let package = sent(&stage, "zfs send -R -h src/fs@3");
+    let (_, words, status) = given(&stage, "zfs receive -v dst/r", &package);
+    assert_eq!(status, 0);
+    let words = timeless(&words);
+    for (kind, name) in [
+        ("full", "@1"),
+        ("incremental", "@2"),
+        ("incremental", "@3"),
+        ("full", "/child@3"),
+    ] {
+        let line = format!("receiving {kind} stream of src/fs{name} into dst/r{name}\nreceived ");
+        assert!(words.contains(&line), "{words}");
+    }
+    let get = "zfs get -H -o value,received,source compression dst/r";
+    assert_eq!(sent(&stage, get), b"zstd\tzstd\treceived\n");
+    let get = "zfs get -H -o value,source user:note dst/r/child";
+    assert_eq!(sent(&stage, get), b"hello\treceived\n");
+    let holds = String::from_utf8(sent(&stage, "zfs holds -H dst/r@2")).unwrap();
+    assert!(holds.starts_with("dst/r@2\tkeep\t"), "{holds}");
+    // An increment takes over what was destroyed.
+    plain(&stage, "zfs release keep src/fs@2");
+    plain(&stage, "zfs destroy src/fs@1");
+    plain(&stage, "zfs snapshot -r src/fs@4");
+    let package = sent(&stage, "zfs send -R -I @3 src/fs@4");
+    let (_, words, status) = given(&stage, "zfs receive -Fv dst/r", &package);
+    assert_eq!(status, 0);
+    let expected = "attempting destroy dst/r@1\n\
+                    success\n\
+                    receiving incremental stream of src/fs@4 into dst/r@4\n\
+                    received 312B stream in T\n\
+                    receiving incremental stream of src/fs/child@4 into dst/r/child@4\n\
+                    received 312B stream in T\n";
+    assert_eq!(timeless(&words), expected);
+    // A dataset without the snapshot.
+    plain(&stage, "zfs create src/fs/late");
+    plain(&stage, "zfs snapshot src/fs@5");
+    plain(&stage, "zfs snapshot src/fs/child@5");
+    plain(&stage, "zfs destroy src/fs/child@5");
+    refused(
+        &stage,
+        "zfs send -n -R -X src/fs/late src/fs@5",
+        &[],
+        "cannot send src/fs@5 recursively: snapshot src/fs/child@5 does not exist",
+    );
+    let (warning, _, status) = given(&stage, "zfs send -n -R -X src/fs/late -s src/fs@5", &[]);
+    assert_eq!(
+        (warning.as_str(), status),
+        (
+            "WARNING: skipping dataset src/fs/child: snapshot src/fs/child@5 does not exist\n",
+            0
+        )
+    );
+}
+
+#[test]
+fn a_raw_stream_needs_no_key_until_it_is_read() {
+    let stage = staged();
+    let key = stage.tools.path().join("key");
+    std::fs::write(&key, "a good passphrase").unwrap();
+    let key = key.display();
+    plain(
+        &stage,
+        &format!(
+            "zfs create -o encryption=on -o keyformat=passphrase -o pbkdf2iters=100000 -o keylocation=file://{key} src/enc"
+        ),
+    );
+    fill(&stage, "src/enc", "f", 200_000);
+    plain(&stage, "zfs snapshot src/enc@1");
+    refused(
+        &stage,
+        "zfs send -p src/enc@1",
+        &[],
+        "cannot send src/enc@1: encrypted dataset src/enc may not be sent with properties without the raw flag",
+    );
+    plain(&stage, "zfs unload-key src/enc");
+    let locked = "warning: cannot send 'src/enc@1': dataset key must be loaded";
+    refused(&stage, "zfs send src/enc@1", &[], locked);
+    let raw = sent(&stage, "zfs send -w src/enc@1");
+    for option in ["-o encryption=off", "-x encryption"] {
+        let line = format!("zfs receive {option} dst/raw2");
+        let text = "cannot receive new filesystem stream: encryption property 'encryption' cannot be set or \
+                    excluded for raw streams.";
+        refused(&stage, &line, &raw, text);
+    }
+    quiet(&stage, "zfs receive dst/raw", &raw);
+    let get = "zfs get -H -o value encryption,keystatus,encryptionroot,keylocation dst/raw";
+    let expected = b"aes-256-gcm\nunavailable\ndst/raw\nprompt\n";
+    assert_eq!(sent(&stage, get), expected);
+    plain(&stage, &format!("zfs load-key -L file://{key} dst/raw"));
+    plain(&stage, "zfs load-key src/enc");
+    let theirs = sent(&stage, "zfs send src/enc@1");
+    assert_eq!(sent(&stage, "zfs send dst/raw@1").len(), theirs.len());
+    // With its properties, the place of the key comes along.
+    let package = sent(&stage, "zfs send -R -w src/enc@1");
+    quiet(&stage, "zfs receive dst/tree", &package);
+    let get = "zfs get -H -o value keylocation dst/tree";
+    assert_eq!(sent(&stage, get), format!("file://{key}\n").as_bytes());
 }

@@ -75,6 +75,8 @@ fn streams_are_the_same_with_and_without_the_daemon() {
         "zfs send -L -e -c tank@two",
         "zfs send -w tank@two",
         "zfs send -I @one tank@two",
+        "zfs send -R tank@two",
+        "zfs send -p -h tank@two",
     ];
     let sent = lines.map(|line| stream(&stage, line, false));
     assert!(written(&sent[0]) > FILE_BYTES as u64);
@@ -132,8 +134,20 @@ fn the_texts_are_those_of_openzfs() {
             "warning: cannot send 'tank@two': incremental source (tank#none) does not exist",
         ),
         (
-            "zfs send -R tank@two",
-            "millpond: 'zfs send -R' is not implemented yet",
+            "zfs send -R tank@none",
+            "cannot open 'tank@none': dataset does not exist",
+        ),
+        (
+            "zfs send -S tank",
+            "millpond: 'zfs send -S' is not implemented yet",
+        ),
+        (
+            "zfs send -p tank",
+            "cannot send 'tank': a package is sent of a snapshot only",
+        ),
+        (
+            "zfs send -R -X tank tank@one",
+            "cannot send 'tank@one': its own dataset cannot be excluded",
         ),
         (
             "zfs send -I #one tank@two",
@@ -168,6 +182,15 @@ fn the_texts_are_those_of_openzfs() {
         (
             "zfs send -nv -I @one tank@two",
             "send from @one to tank@two estimated size is ",
+        ),
+        ("zfs send -nvP -R tank@two", "full\ttank@one\t"),
+        (
+            "zfs send -nvP -R -i @one tank@two",
+            "incremental\tone\ttank@two\t",
+        ),
+        (
+            "zfs send -nvp tank@one",
+            "full send of tank@one estimated size is ",
         ),
     ] {
         let (dry, _) = text(&stage, line, false);

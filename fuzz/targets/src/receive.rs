@@ -4,10 +4,12 @@ use millpond_engine::{
     NewDevice, NewLayout, NewPool, NewTop, NewVdevOptions, NewVdevs, Pool, ReceiveRequest,
     SyncMode, Unwatched, WriteOptions,
 };
+use millpond_nvlist::NvList;
+use millpond_ondisk::{CryptKey, CryptSuite, Guid, KeyFormat, ObjectId};
 use millpond_sim::World;
 use millpond_stream::{
-    Begin, BeginFlags, Free, FreeObjects, ObjectRecord, Record, Spill, StreamFeatures,
-    StreamWriter, Write, WriteEmbedded,
+    Begin, BeginFlags, DnodeArrayShape, Free, FreeObjects, ObjectRange, ObjectRecord, RawKeys,
+    Record, Spill, StreamFeatures, StreamWriter, Write, WriteEmbedded,
 };
 use millpond_vdev::AllocationClass::Normal;
 use std::cell::OnceCell;
@@ -109,10 +111,83 @@ fn record(part: &[u8; RECORD_BYTES]) -> Record {
     }
 }
 
-/// Whatever the records say, the pool works on.
+/// The record of a raw stream, from the same part of the input.
+fn raw_record(part: &[u8; RECORD_BYTES]) -> Record {
+    let [_, _, b, c, d, _, _, _, _, _, j, k, l, m, n, o] = *part;
+    match record(part) {
+        Record::Object(object) => Record::Object(ObjectRecord {
+            raw_bonus_bytes: match object.bonus_bytes {
+                0 => 0,
+                bytes => (bytes + u32::from(n)) & !7,
+            },
+            indirect_shift: 12 + (o & 7),
+            levels: m >> 5,
+            pointers: n & 3,
+            last_block: number([j, k, l]),
+            ..object
+        }),
+        Record::Write(write) => Record::Write(Write {
+            compression: if j & 1 == 0 { 2 } else { j & 0x1f },
+            mac: [n; 16],
+            ..write
+        }),
+        Record::Spill(spill) => Record::Spill(Spill {
+            compression: if j & 1 == 0 { 2 } else { j & 0x1f },
+            compressed_bytes: number([k, l, 0]) & 0xfff8,
+            ..spill
+        }),
+        Record::WriteEmbedded(_) => Record::ObjectRange(ObjectRange {
+            first: if o & 3 == 3 {
+                number([b, c, d])
+            } else {
+                u64::from(o & 1) * 32
+            },
+            slots: 32 + u64::from(n == 9),
+            to_guid: GUID,
+            ..ObjectRange::default()
+        }),
+        record => record,
+    }
+}
+
+/// The list at the beginning of a raw stream.
+fn raw_payload() -> Vec<u8> {
+    let keys = RawKeys {
+        key: CryptKey {
+            suite: CryptSuite::Aes256Gcm,
+            guid: Guid(5),
+            version: 1,
+            wrapped_master: [1; 32],
+            wrapped_hmac: [2; 64],
+            iv: [3; 12],
+            mac: [4; 16],
+            root_directory: ObjectId(0),
+            reference_count: 0,
+            key_format: KeyFormat::Raw,
+            pbkdf2_salt: 0,
+            pbkdf2_iterations: 0,
+        },
+        portable_mac: [5; 32],
+        array: DnodeArrayShape {
+            levels: 6,
+            indirect_shift: 17,
+            last_block: 1,
+            ..DnodeArrayShape::default()
+        },
+        to_iv_set: 6,
+        from_iv_set: 0,
+    };
+    let mut list = NvList::new();
+    keys.put(&mut list);
+    list.encode_native().expect("memory")
+}
+
+/// Whatever the records say, the pool works on. An input that ends with an `r` is a raw stream.
 pub fn received_records(data: &[u8]) {
     let mut stream = StreamWriter::new(vec![]);
-    let begin = Begin {
+    let (parts, tail) = data.as_chunks::<RECORD_BYTES>();
+    let is_raw = tail == b"r";
+    let mut begin = Begin {
         features: StreamFeatures::SPILL
             | StreamFeatures::EMBEDDED
             | StreamFeatures::COMPRESSED
@@ -124,9 +199,18 @@ pub fn received_records(data: &[u8]) {
         to_name: b"other/volume@s".to_vec(),
         ..Begin::default()
     };
-    stream.begin(begin, &[]).expect("memory");
-    for part in data.as_chunks::<RECORD_BYTES>().0 {
-        let record = record(part);
+    let mut payload = vec![];
+    if is_raw {
+        begin.features.remove(StreamFeatures::EMBEDDED);
+        begin.features |= StreamFeatures::RAW;
+        payload = raw_payload();
+    }
+    stream.begin(begin, &payload).expect("memory");
+    for part in parts {
+        let record = match is_raw {
+            true => raw_record(part),
+            false => record(part),
+        };
         let length = record.payload_bytes().unwrap_or(0);
         let fill = part.iter().cycle().copied();
         let payload: Vec<u8> = fill.take(length as usize).collect();

@@ -201,6 +201,9 @@ fn tell(session: &mut Session, parsed: &Parsed, received: &Received) -> std::io:
             ReceiveStep::Destroyed { name, is_done } => {
                 format!("attempting destroy {name}\n{}\n", outcome(*is_done))
             }
+            ReceiveStep::Promoted { name, is_done } => {
+                format!("attempting promote {name}\n{}\n", outcome(*is_done))
+            }
             ReceiveStep::Renamed { from, to, is_done } => {
                 format!("attempting rename {from} to {to}\n{}\n", outcome(*is_done))
             }
@@ -302,6 +305,19 @@ fn text_of(problem: &ReceiveProblem) -> String {
         P::EncryptionReplaced => "zfs receive -F cannot be used to destroy an encrypted \
                                   filesystem or overwrite an unencrypted one with an encrypted one"
             .into(),
+        P::RawOntoPlain => {
+            "cannot perform raw receive on top of existing unencrypted dataset".into()
+        }
+        P::OtherKey => "encryption key does not match existing key".into(),
+        P::IvSetMissing => "IV set guid missing. See errata 4 at \
+                            https://openzfs.github.io/openzfs-docs/msg/ZFS-8000-ER."
+            .into(),
+        P::IvSetMismatch => "IV set guid mismatch. See the 'zfs receive' man page section\n \
+                             discussing the limitations of raw encrypted send streams."
+            .into(),
+        P::RawProperty(name) => {
+            format!("encryption property '{name}' cannot be set or excluded for raw streams.")
+        }
         P::NoOrigin(name) => format!("local origin for clone {name} does not exist"),
         P::NoSource(name) => {
             format!("most recent snapshot of {name} does not\nmatch incremental source")

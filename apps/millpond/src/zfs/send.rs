@@ -7,14 +7,16 @@ use crate::text::number::{bytes, count};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use millpond_control::properties::{DatasetKind, Kinds};
-use millpond_control::{Reply, Request, ResumeToken, SendProblem, SendStep, SendStream};
+use millpond_control::{
+    Reply, Request, ResumeToken, SendPackage, SendPlan, SendProblem, SendStream,
+};
 use millpond_env::{Env, thread};
 use std::fs::File;
 use std::io::{IsTerminal, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 
 /// Options that are not built yet.
-const MISSING: [&str; 7] = ["R", "S", "b", "h", "p", "s", "X"];
+const MISSING: [&str; 1] = ["S"];
 /// The status of a token that is not usable.
 const CORRUPT: u8 = 255;
 /// How much is passed on at once while progress is shown.
@@ -49,20 +51,24 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
         None => stream_of(session, name, parsed)?,
         Some(token) => resumed(session, parsed, token)?,
     };
-    if parsed.has("w") && token.is_none() {
-        refuse_encrypted(session, name)?;
-    }
     let refused = |problem| refusal(&stream, &problem);
     let is_parsable = parsed.has("P");
-    if parsed.has("v") || is_dry && is_parsable {
-        let steps = session.service()?.send_steps(&stream).map_err(refused)?;
-        let lines = step_lines(&stream, &steps, is_parsable);
+    let shows_plan = parsed.has("v") || is_dry && is_parsable;
+    if shows_plan || is_dry || stream.package.skips_missing {
+        let plan = session.service()?.send_plan(&stream).map_err(refused)?;
+        for dataset in &plan.skipped {
+            let snapshot = stream.name.split('@').next_back().unwrap_or_default();
+            writeln!(
+                session.err,
+                "WARNING: skipping dataset {dataset}: snapshot {dataset}@{snapshot} does not exist"
+            )?;
+        }
+        let lines = plan_lines(&stream, &plan, is_parsable);
         match is_dry {
+            _ if !shows_plan => {}
             true => session.out.write_all(lines.as_bytes())?,
             false => session.err.write_all(lines.as_bytes())?,
         }
-    } else if is_dry {
-        session.service()?.send_steps(&stream).map_err(refused)?;
     }
     if is_dry {
         return Ok(0);
@@ -86,7 +92,9 @@ fn stream_of(session: &Session, name: &str, parsed: &Parsed) -> Result<SendStrea
     lookup::open(session, name, Kinds::only(&sent), &[])?;
     let is_raw = parsed.has("w");
     let given = parsed.value("I").or(parsed.value("i"));
-    if parsed.has("I") && given.is_some_and(|from| from.contains('#')) {
+    let package = package_of(name, parsed)?;
+    let has_several = parsed.has("I") || package.is_recursive;
+    if has_several && given.is_some_and(|from| from.contains('#')) {
         let text = "Error: multiple snapshots cannot be sent from a bookmark.";
         return Err(Failure::Refused(text.into()));
     }
@@ -100,6 +108,8 @@ fn stream_of(session: &Session, name: &str, parsed: &Parsed) -> Result<SendStrea
         large_blocks: is_raw || parsed.has("L"),
         embedded: is_raw || parsed.has("e"),
         compressed: is_raw || parsed.has("c"),
+        raw: is_raw,
+        package,
         ..SendStream::default()
     };
     if let Some(from) = &stream.from
@@ -108,6 +118,32 @@ fn stream_of(session: &Session, name: &str, parsed: &Parsed) -> Result<SendStrea
         return Err(refusal(&stream, &SendProblem::NoSource));
     }
     Ok(stream)
+}
+
+/// What a package has beside its streams.
+fn package_of(name: &str, parsed: &Parsed) -> Result<SendPackage, Failure> {
+    let package = SendPackage {
+        is_recursive: parsed.has("R"),
+        has_properties: parsed.has("p"),
+        only_received: parsed.has("b"),
+        has_holds: parsed.has("h"),
+        skips_missing: parsed.has("s"),
+        excluded: parsed
+            .values("X")
+            .flat_map(|names| names.split(','))
+            .map(str::to_owned)
+            .collect(),
+    };
+    let needs_tree = package.skips_missing || !package.excluded.is_empty();
+    if needs_tree && !package.is_recursive {
+        let text = "'-s' and '-X' can only be used in conjunction with '-R'";
+        return Err(Failure::Usage(text.into()));
+    }
+    if package.excluded.iter().any(|one| one == head_of(name)) {
+        let text = format!("cannot send '{name}': its own dataset cannot be excluded");
+        return Err(Failure::Refused(text));
+    }
+    Ok(package)
 }
 
 /// The rest of an interrupted stream.
@@ -120,10 +156,6 @@ fn resumed(session: &mut Session, parsed: &Parsed, token: &str) -> Result<SendSt
             return Err(Failure::Status(CORRUPT));
         }
     };
-    if token.is_raw {
-        let text = "millpond: raw streams of encrypted datasets are not implemented yet";
-        return Err(Failure::Refused(text.into()));
-    }
     if parsed.has("v") {
         let mut text = String::from("resume token contents:\nnvlist version: 0\n");
         for line in &token.lines {
@@ -139,29 +171,12 @@ fn resumed(session: &mut Session, parsed: &Parsed, token: &str) -> Result<SendSt
         large_blocks: token.large_blocks,
         embedded: token.embedded || parsed.has("e"),
         compressed: token.compressed,
+        raw: token.is_raw,
         resume: Some((token.object, token.offset)),
         received_bytes: token.bytes,
         guids: Some((token.to_guid, token.from_guid)),
         ..SendStream::default()
     })
-}
-
-/// Raw streams of encrypted datasets are not built yet.
-fn refuse_encrypted(session: &Session, name: &str) -> Result<(), Failure> {
-    let info = one(session, head_of(name), &["encryptionroot"])?;
-    let root = info
-        .as_ref()
-        .and_then(|info| lookup::text(info, "encryptionroot"));
-    match root {
-        Some(root) if root != "-" => {
-            let text = format!(
-                "millpond: raw streams of encrypted datasets are not implemented yet; '{name}' can be sent without -w \
-                 when its key is loaded"
-            );
-            Err(Failure::Refused(text))
-        }
-        _ => Ok(()),
-    }
 }
 
 fn refusal(stream: &SendStream, problem: &SendProblem) -> Failure {
@@ -189,6 +204,20 @@ fn refusal(stream: &SendStream, problem: &SendProblem) -> Failure {
             warned(&format!("incremental source ({from}) does not exist"))
         }
         SendProblem::NoSource => format!("cannot open '{from}': dataset does not exist"),
+        SendProblem::NotSnapshot => {
+            format!(
+                "cannot send '{}': a package is sent of a snapshot only",
+                stream.name
+            )
+        }
+        SendProblem::MissingSnapshot(dataset, snapshot) => format!(
+            "cannot send {} recursively: snapshot {dataset}@{snapshot} does not exist",
+            stream.name
+        ),
+        SendProblem::EncryptedProperties(dataset) => format!(
+            "cannot send {}: encrypted dataset {dataset} may not be sent with properties without the raw flag",
+            stream.name
+        ),
         SendProblem::Locked => warned("dataset key must be loaded"),
         SendProblem::NotEarlier => warned("not an earlier snapshot from the same fs"),
         SendProblem::Mounted => warned("target is busy; if a filesystem, it must not be mounted"),
@@ -198,16 +227,22 @@ fn refusal(stream: &SendStream, problem: &SendProblem) -> Failure {
 }
 
 /// The lines that say what is sent, and how long it will be.
-fn step_lines(stream: &SendStream, steps: &[SendStep], is_parsable: bool) -> String {
+fn plan_lines(stream: &SendStream, plan: &SendPlan, is_parsable: bool) -> String {
     let mut lines = String::new();
     let mut total = 0u64;
-    for step in steps {
+    let package = &stream.package;
+    let is_package = stream.has_between
+        || package.is_recursive
+        || package.has_properties
+        || package.only_received
+        || package.has_holds;
+    for step in &plan.steps {
         let name = &step.name;
         let size = step.bytes.filter(|size| *size > 0);
         total = total.saturating_add(size.unwrap_or(0));
         let short = |from: &str| from.split('@').next_back().unwrap_or_default().to_owned();
         let from = step.from.as_deref();
-        let from = from.map(|from| match (stream.has_between, is_parsable) {
+        let from = from.map(|from| match (is_package, is_parsable) {
             (true, true) => short(from),
             (true, false) => format!("@{}", short(from)),
             (false, _) => from.to_owned(),

@@ -66,7 +66,7 @@ pub use scan::{
     ScanFunction, ScanInfo,
 };
 pub use secret::{KEY_BYTES_MAX, Secret};
-pub use send::{SendProblem, SendStep, SendStream};
+pub use send::{SendPackage, SendPlan, SendProblem, SendStep, SendStream};
 pub use tunable::TunableInfo;
 pub use value::{Property, Source, Value};
 pub use vdev::{ActivityState, IoCounters, SpareUse, VdevActivity, VdevClass, VdevInfo, VdevKind};

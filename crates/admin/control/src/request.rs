@@ -9,7 +9,7 @@ use crate::{
     DeviceFacts, DeviceProblem, DiffQuery, Event, Failure, HistoryRecord, ImportError,
     ImportRequest, ImportablePool, Imported, KeyProblem, MountInfo, MountProblem, MountRequest,
     NewDevices, NewPoolRequest, OwnerKind, OwnerSpace, PathDifference, PoolChange, PoolInfo,
-    Property, ReceiveProblem, ReceiveStream, Received, SearchPaths, Secret, SendProblem, SendStep,
+    Property, ReceiveProblem, ReceiveStream, Received, SearchPaths, Secret, SendPlan, SendProblem,
     SendStream, TunableInfo, UnmountFailure,
 };
 
@@ -297,8 +297,8 @@ requests! {
         Receive, "org.millpond.Receive", receive(request: ReceiveStream as &ReceiveStream, command: String as &str)
             -> Received, Receive(ReceiveProblem), Owner;
         /// The streams that [`Request::Send`] would write, in order.
-        SendSteps, "org.millpond.SendSteps", send_steps(request: SendStream as &SendStream)
-            -> Vec<SendStep>, Send(SendProblem), Owner;
+        SendPlan, "org.millpond.SendPlan", send_plan(request: SendStream as &SendStream)
+            -> SendPlan, Send(SendProblem), Owner;
         /// The events after number `after`, oldest first; 0 for all events kept.
         Events, "org.millpond.Events", events(after: u64 as u64) -> Vec<Event>, Control(ControlError), Owner;
         /// Deletes all events and returns their count.

@@ -16,12 +16,44 @@ pub struct SendStream {
     pub embedded: bool,
     /// Compressed blocks are sent compressed.
     pub compressed: bool,
+    /// Blocks of encrypted datasets are sent as they are stored.
+    pub raw: bool,
+    /// What a package has beside its streams.
+    pub package: SendPackage,
     /// The object and the offset in it from which an interrupted stream continues.
     pub resume: Option<(u64, u64)>,
     /// The bytes of the interrupted streams.
     pub received_bytes: u64,
     /// The guids of the snapshot and of the older one of an interrupted stream; 0 if everything is sent.
     pub guids: Option<(u64, u64)>,
+}
+
+/// What a package has beside its streams.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct SendPackage {
+    /// The datasets below are sent too, with all their snapshots.
+    pub is_recursive: bool,
+    /// Properties are sent.
+    pub has_properties: bool,
+    /// Only received values of properties are sent.
+    pub only_received: bool,
+    /// Holds are sent.
+    pub has_holds: bool,
+    /// Datasets without the snapshot are left out, with those below them.
+    pub skips_missing: bool,
+    /// Full names of datasets that are left out, with those below them.
+    pub excluded: Vec<String>,
+}
+
+/// The streams that a request leads to.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct SendPlan {
+    /// The streams in order.
+    pub steps: Vec<SendStep>,
+    /// The full names of datasets that are left out, because they lack the snapshot.
+    pub skipped: Vec<String>,
 }
 
 /// One of the streams that a request leads to.
@@ -54,6 +86,12 @@ pub enum SendProblem {
     SourceGone(u64),
     /// The older snapshot is not one that the newer one descends from.
     NotEarlier,
+    /// A package is about a snapshot, and another dataset was named.
+    NotSnapshot,
+    /// A dataset below lacks the snapshot: its full name, and the name after the `@`.
+    MissingSnapshot(String, String),
+    /// The encrypted dataset of this name would be sent with properties, and not raw.
+    EncryptedProperties(String),
     /// The file system is mounted, so it changes. A snapshot of it can be sent.
     Mounted,
     /// The reader of the stream is gone.

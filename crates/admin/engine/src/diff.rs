@@ -1,6 +1,6 @@
 //! Compares a snapshot with a newer state of its file system.
 
-use crate::send::is_earlier;
+use crate::send::steps::is_earlier;
 use crate::{Error, View};
 use millpond_dataset::Dataset;
 use millpond_diff::{DiffError, Difference, Flow, differences};

@@ -68,7 +68,7 @@ pub use receive::{
     Naming, ReceiveOutcome, ReceiveRequest, ReceiveWatch, Unwatched, receive_nowhere,
 };
 pub use search::Search;
-pub use send::{SendRequest, SendStep};
+pub use send::{PackageOptions, SendPlan, SendRequest, SendStep};
 pub use served::MountSettings;
 pub use split::{HalfError, NewHalf};
 pub use view::{DatasetIter, View};

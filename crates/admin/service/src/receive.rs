@@ -96,7 +96,9 @@ fn into(
         matches!(step, ReceiveStep::Stream { bytes: Some(_), .. })
             || matches!(
                 step,
-                ReceiveStep::Destroyed { .. } | ReceiveStep::Renamed { .. }
+                ReceiveStep::Destroyed { .. }
+                    | ReceiveStep::Renamed { .. }
+                    | ReceiveStep::Promoted { .. }
             )
     };
     if !stream.is_dry && outcome.steps.iter().any(has_changed) {

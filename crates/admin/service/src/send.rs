@@ -2,9 +2,9 @@
 
 use crate::imported::ImportedPools;
 use crate::local::LocalPools;
-use millpond_control::{ControlError, SendProblem, SendStep, SendStream};
+use millpond_control::{ControlError, SendPlan, SendProblem, SendStep, SendStream};
 use millpond_dataset::DatasetError;
-use millpond_engine::{Error, ResumeFrom, SendError, SendFlags, SendRequest};
+use millpond_engine::{Error, PackageOptions, ResumeFrom, SendError, SendFlags, SendRequest};
 use std::io::{self, BufWriter, Write};
 
 /// The buffer in front of the reader of a stream, in bytes.
@@ -22,6 +22,15 @@ fn request_of(stream: &SendStream) -> SendRequest {
             large_blocks: stream.large_blocks,
             embedded: stream.embedded,
             compressed: stream.compressed,
+            raw: stream.raw,
+        },
+        package: PackageOptions {
+            is_recursive: stream.package.is_recursive,
+            has_properties: stream.package.has_properties,
+            only_received: stream.package.only_received,
+            has_holds: stream.package.has_holds,
+            skips_missing: stream.package.skips_missing,
+            excluded: stream.package.excluded.clone(),
         },
         resume: stream
             .resume
@@ -47,6 +56,11 @@ fn problem(stream: &SendStream, error: Error) -> SendProblem {
         Error::Send(SendError::Replaced) => SendProblem::Replaced,
         Error::Send(SendError::SourceGone(guid)) => SendProblem::SourceGone(guid.0),
         Error::Send(SendError::NotEarlier) => SendProblem::NotEarlier,
+        Error::Send(SendError::NotSnapshot) => SendProblem::NotSnapshot,
+        Error::Send(SendError::MissingSnapshot { dataset, snapshot }) => {
+            SendProblem::MissingSnapshot(dataset, snapshot)
+        }
+        Error::Send(SendError::EncryptedProperties(name)) => SendProblem::EncryptedProperties(name),
         Error::Send(SendError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
             SendProblem::NoReader
         }
@@ -107,15 +121,15 @@ impl ImportedPools {
         sent.map_err(|error| problem(stream, error))
     }
 
-    /// Answers [`millpond_control::Request::SendSteps`].
+    /// Answers [`millpond_control::Request::SendPlan`].
     ///
     /// # Errors
     /// [`SendProblem`].
-    pub fn send_steps(&self, stream: &SendStream) -> Result<Vec<SendStep>, SendProblem> {
+    pub fn send_plan(&self, stream: &SendStream) -> Result<SendPlan, SendProblem> {
         let pool = self.get(pool_of(stream)).ok_or(SendProblem::NoDataset)?;
         let view = pool.view();
-        let steps = view.and_then(|view| view.send_steps(&request_of(stream)));
-        steps.map(told).map_err(|error| problem(stream, error))
+        let plan = view.and_then(|view| view.send_plan(&request_of(stream)));
+        plan.map(told).map_err(|error| problem(stream, error))
     }
 }
 
@@ -136,24 +150,27 @@ impl LocalPools {
             .map_err(|error| problem(stream, error))
     }
 
-    /// Answers [`millpond_control::Request::SendSteps`].
+    /// Answers [`millpond_control::Request::SendPlan`].
     ///
     /// # Errors
     /// [`SendProblem`].
-    pub fn send_steps(&self, stream: &SendStream) -> Result<Vec<SendStep>, SendProblem> {
+    pub fn send_plan(&self, stream: &SendStream) -> Result<SendPlan, SendProblem> {
         let view = self.view(pool_of(stream)).map_err(not_open)?;
-        let steps = view.send_steps(&request_of(stream));
-        steps.map(told).map_err(|error| problem(stream, error))
+        let plan = view.send_plan(&request_of(stream));
+        plan.map(told).map_err(|error| problem(stream, error))
     }
 }
 
-fn told(steps: Vec<millpond_engine::SendStep>) -> Vec<SendStep> {
-    let steps = steps.into_iter().map(|step| SendStep {
+fn told(plan: millpond_engine::SendPlan) -> SendPlan {
+    let steps = plan.steps.into_iter().map(|step| SendStep {
         name: step.name,
         from: step.from,
         bytes: step.bytes,
     });
-    steps.collect()
+    SendPlan {
+        steps: steps.collect(),
+        skipped: plan.skipped,
+    }
 }
 
 fn not_open(error: ControlError) -> SendProblem {

@@ -27,6 +27,7 @@
 mod begin;
 mod error;
 mod field;
+mod raw_keys;
 mod reader;
 mod record;
 mod writer;
@@ -36,6 +37,7 @@ mod tests;
 
 pub use begin::{Begin, BeginFlags, StreamFeatures, StreamKind};
 pub use error::StreamError;
+pub use raw_keys::{DnodeArrayShape, RawKeys, RawKeysError};
 pub use reader::{StreamReader, Taken};
 pub use record::{
     End, Free, FreeObjects, ObjectRange, ObjectRecord, Record, RecordFlags, Spill, Write,

@@ -1,5 +1,6 @@
 use crate::*;
-use millpond_ondisk::Endian;
+use millpond_nvlist::{NvList, NvValue};
+use millpond_ondisk::{CryptKey, CryptSuite, Endian, Guid, KeyFormat, ObjectId};
 use proptest::prelude::*;
 
 const GUID: u64 = 0x1122_3344_5566_7788;
@@ -198,4 +199,93 @@ proptest! {
         let again = Record::load(&record.header(), Endian::Little).unwrap();
         prop_assert_eq!(record, again);
     }
+}
+
+fn raw_keys() -> RawKeys {
+    RawKeys {
+        key: CryptKey {
+            suite: CryptSuite::Aes128Ccm,
+            guid: Guid(5),
+            version: 1,
+            wrapped_master: [1; 32],
+            wrapped_hmac: [2; 64],
+            iv: [3; 12],
+            mac: [4; 16],
+            root_directory: ObjectId(0),
+            reference_count: 0,
+            key_format: KeyFormat::Passphrase,
+            pbkdf2_salt: 9,
+            pbkdf2_iterations: 100_000,
+        },
+        portable_mac: [5; 32],
+        array: DnodeArrayShape {
+            checksum: 0,
+            compression: 0,
+            levels: 6,
+            indirect_shift: 17,
+            last_block: 77,
+        },
+        to_iv_set: 6,
+        from_iv_set: 7,
+    }
+}
+
+#[test]
+fn raw_keys_survive_their_list() {
+    let keys = raw_keys();
+    let mut list = NvList::new();
+    keys.put(&mut list);
+    let bytes = list.encode_native().unwrap();
+    assert_eq!(RawKeys::find(&NvList::decode(&bytes).unwrap()), Ok(keys));
+}
+
+#[test]
+fn raw_keys_that_no_sender_writes_are_refused() {
+    let refused = |spoil: &dyn Fn(&mut NvList)| {
+        let mut list = NvList::new();
+        raw_keys().put(&mut list);
+        let Some(NvValue::List(own)) = list.get("crypt_keydata") else {
+            panic!("no list");
+        };
+        let mut own = own.clone();
+        spoil(&mut own);
+        let mut list = NvList::new();
+        list.push("crypt_keydata", own);
+        RawKeys::find(&list).unwrap_err()
+    };
+    assert_eq!(
+        refused(&|own| own.insert("DSL_CRYPTO_SUITE", 9u64)),
+        RawKeysError::UnknownSuite(9)
+    );
+    assert_eq!(
+        refused(&|own| own.insert("DSL_CRYPTO_VERSION", 0u64)),
+        RawKeysError::OldVersion
+    );
+    for (name, value) in [
+        ("keyformat", 0),
+        ("keyformat", 1),
+        ("pbkdf2salt", 0),
+        ("mdn_compress", 15),
+        ("mdn_checksum", 9),
+        ("mdn_nlevels", 0),
+        ("mdn_nlevels", 1),
+        ("mdn_nlevels", 13),
+        ("mdn_blksz", 512),
+        ("mdn_indblkshift", 18),
+        ("mdn_nblkptr", 1),
+        ("mdn_maxblkid", u64::MAX),
+    ] {
+        // A last block that a tree of one level does not reach.
+        let error = refused(&|own| {
+            own.insert("mdn_maxblkid", 1u64 << 20);
+            own.insert(name, value);
+        });
+        assert!(matches!(error, RawKeysError::Invalid(_)), "{name}: {error}");
+    }
+    let short = refused(&|own| own.insert("portable_mac", NvValue::Uint8Array(vec![0; 31])));
+    assert!(matches!(short, RawKeysError::Invalid(_)));
+    assert!(matches!(
+        RawKeys::find(&NvList::new()),
+        Err(RawKeysError::Invalid(_))
+    ));
 }

@@ -55,6 +55,8 @@ pub struct Dnode {
     pub block_pointers: Vec<BlockPointer>,
     /// The used bonus bytes as stored, in the writer's byte order (see `endian`).
     pub bonus: Vec<u8>,
+    /// The rest of the bonus area, where ciphertext may go on: kept by [`Dnode::keep_bonus_tail`], else empty.
+    pub bonus_tail: Vec<u8>,
     /// The pointer to the spill block, if any.
     pub spill: Option<BlockPointer>,
     /// The byte order of the block that contained the dnode, and so of `bonus`.
@@ -181,6 +183,7 @@ impl Dnode {
             used,
             block_pointers,
             bonus,
+            bonus_tail: Vec::new(),
             spill,
             endian,
         };
@@ -191,6 +194,36 @@ impl Dnode {
             return Err(fail("largest block id is not addressable", 16));
         }
         Ok(Some(dnode))
+    }
+
+    /// Takes over the rest of the bonus area from the bytes that the dnode was decoded from. A reader without the key
+    /// of an encrypted dataset needs it: ciphertext fills the area.
+    pub fn keep_bonus_tail(&mut self, bytes: &[u8]) {
+        let area = bytes.get(..self.bonus_area_end()).unwrap_or_default();
+        let start = self.bonus_area_start().saturating_add(self.bonus.len());
+        self.bonus_tail = area.get(start..).unwrap_or_default().to_vec();
+    }
+
+    /// The length of the bonus area in bytes. It ends before the pointer to a spill block.
+    #[must_use]
+    pub fn bonus_area_bytes(&self) -> usize {
+        self.bonus_area_end()
+            .saturating_sub(self.bonus_area_start())
+    }
+    fn bonus_area_start(&self) -> usize {
+        let pointers = self.block_pointers.len();
+        BLOCK_POINTER_BYTES
+            .saturating_mul(pointers)
+            .saturating_add(64)
+    }
+    fn bonus_area_end(&self) -> usize {
+        let total = usize::from(self.extra_slots)
+            .saturating_add(1)
+            .saturating_mul(DNODE_SLOT_BYTES);
+        match self.spill {
+            Some(_) => total.saturating_sub(BLOCK_POINTER_BYTES),
+            None => total,
+        }
     }
 
     /// Encodes the dnode as little-endian bytes, a multiple of 512.
@@ -229,6 +262,7 @@ impl Dnode {
             writer.put(&pointer.encode());
         }
         writer.put(&self.bonus);
+        writer.put(&self.bonus_tail);
         let spill_start = total.saturating_sub(BLOCK_POINTER_BYTES);
         let bonus_end = if self.spill.is_some() {
             spill_start

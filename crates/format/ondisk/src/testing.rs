@@ -37,6 +37,7 @@ pub(crate) fn dnode(object_type: u8) -> crate::Dnode {
         used: 4096,
         block_pointers: vec![crate::BlockPointer::default(); 3],
         bonus: vec![],
+        bonus_tail: vec![],
         spill: None,
         endian: crate::Endian::Little,
     }

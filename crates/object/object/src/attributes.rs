@@ -57,6 +57,7 @@ impl Object {
         state.reshape(slot, |shape| {
             shape.bonus_type = bonus_type.unwrap_or(shape.bonus_type);
             shape.bonus = Arc::clone(&bonus);
+            shape.bonus_tail = None;
         });
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! State that an object set shares with its objects: the object table, dirty lists and synced head.
 
 use crate::object_ids::ObjectIdAllocator;
+use crate::raw::{RawHead, RawSeals};
 use crate::set_view::used_slots;
 use crate::tree::Tree;
 use crate::{Accounting, ObjectError};
@@ -26,6 +27,8 @@ pub(crate) struct Core {
     pub(crate) kind: ObjectSetKind,
     /// Set if the set is encrypted.
     pub(crate) key: Option<Arc<WriteKey>>,
+    /// Set if the set is encrypted, and changed by a raw stream without its key.
+    pub(crate) raw: Option<RawSeals>,
     pub(crate) policy: RwLock<WritePolicy, rank::Leaf>,
     /// That of the policy, for readers.
     pub(crate) caching: CachingCell,
@@ -94,6 +97,8 @@ pub(crate) struct HeadChange {
     pub(crate) flags: Option<u64>,
     pub(crate) accounting_cursor: Option<u64>,
     pub(crate) log_header: Option<[u64; 24]>,
+    /// The array of dnodes that a raw stream says.
+    pub(crate) raw: Option<RawHead>,
 }
 
 /// A dnode without blocks or bonus.
@@ -112,6 +117,7 @@ pub(crate) fn blank_dnode(object_type: ObjectType, sectors: u16, pointers: usize
         used: 0,
         block_pointers: vec![BlockPointer::default(); pointers],
         bonus: Vec::new(),
+        bonus_tail: vec![],
         spill: None,
         endian: Endian::Little,
     }
@@ -225,6 +231,9 @@ impl Core {
         let Some(mut dnode) = Dnode::decode(bytes, block.endian).map_err(invalid)? else {
             return Ok(None);
         };
+        if self.raw.is_some() {
+            dnode.keep_bonus_tail(bytes);
+        }
         byteswap::adopt(&mut dnode).map_err(|reason| self.refuse(id, reason))?;
         Ok(Some(dnode))
     }

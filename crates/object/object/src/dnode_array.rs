@@ -44,7 +44,7 @@ impl DnodeArray {
         };
         if let Some(last) = objects.iter().rev().find(is_kept) {
             let block = last.id().0 / SLOTS_PER_BLOCK;
-            self.tree.grow(run, block)?;
+            self.tree.grow(run, block, 1)?;
             let end = &mut self.tree.dnode.block_id_max.0;
             *end = (*end).max(block);
         }
@@ -95,6 +95,10 @@ impl DnodeArray {
         if content.endian == Endian::Little {
             return Ok(content.bytes.to_vec());
         }
+        if core.raw.is_some() {
+            let reason = "dnodes of another byte order are not rewritten without their key";
+            return Err(core.refuse(ObjectId(0), reason));
+        }
         let mut native = vec![0; size];
         for slot in crate::set_view::used_slots(&content) {
             let id = ObjectId(block * SLOTS_PER_BLOCK + slot as u64);
@@ -134,8 +138,16 @@ impl DnodeArray {
             let previous = self.tree.pointer(&sync.run, 0, block)?;
             let fill = used_dnodes(&content);
             let content = Arc::new(content);
-            let mut job = sync.run.job(&self.tree, 0, block, content, previous);
+            let mut job = sync
+                .run
+                .job(&self.tree, 0, block, Arc::clone(&content), previous);
             job.fill = fill;
+            // A block without dnodes becomes a hole.
+            if let Some(raw) = &sync.run.core.raw
+                && fill > 0
+            {
+                job.encoded = Some(raw.sealed(block, content, &previous));
+            }
             jobs.push(job);
             ids.push(block);
         }

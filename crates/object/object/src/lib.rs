@@ -48,6 +48,7 @@ mod port;
 mod prefetch;
 mod range;
 mod ranges;
+mod raw;
 mod readable;
 mod set;
 mod set_view;
@@ -64,13 +65,16 @@ pub use clones::is_clonable;
 pub use error::ObjectError;
 pub use freeing::FreeChunk;
 pub use logged::LoggedBlock;
-pub use millpond_block::{Block, BlockAddress, BlockError, EncodedContent, WriteKey, unhurried};
+pub use millpond_block::{
+    Block, BlockAddress, BlockError, EncodedContent, Seal, WriteKey, unhurried,
+};
 pub use new_object::{NewObject, NewObjectSet};
 pub use object::Object;
 pub use object_view::ObjectView;
 pub use policy::{BlockPolicy, BlockTraits, DedupPolicy, RedundantMetadata, WritePolicy};
 pub use port::{BlockSink, Leak, WriteJob};
 pub use prefetch::CacheHint;
+pub use raw::{RawDnode, RawHead};
 pub use readable::ReadableObject;
 pub use set::{FeatureUse, ObjectSet, SyncedSet};
 pub use set_view::{Accounting, ObjectSetView};

@@ -85,6 +85,7 @@ impl LoggedBlock {
             stored: None,
             is_clone: false,
             key: self.object.core.key.clone(),
+            is_raw: false,
         }
     }
 

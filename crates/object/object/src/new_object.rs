@@ -1,5 +1,6 @@
 //! Parameters of new objects and object sets.
 
+use crate::raw::RawHead;
 use millpond_block::WriteKey;
 use millpond_env::sync::Arc;
 use millpond_ondisk::{BLOCK_POINTER_BYTES, DNODE_SLOT_BYTES, ObjectType};
@@ -80,6 +81,8 @@ pub struct NewObjectSet {
     pub flags: u64,
     /// The key with which its blocks are encrypted; `None` outside encrypted datasets.
     pub key: Option<Arc<WriteKey>>,
+    /// Set for an encrypted object set that a raw stream fills without its key.
+    pub raw: Option<RawHead>,
 }
 
 impl Default for NewObjectSet {
@@ -88,6 +91,7 @@ impl Default for NewObjectSet {
             indirect_shift: 17,
             flags: 0,
             key: None,
+            raw: None,
         }
     }
 }

@@ -48,7 +48,8 @@ impl std::fmt::Debug for Object {
 impl Object {
     pub(crate) fn new(core: Arc<Core>, id: ObjectId, dnode: Dnode, is_on_disk: bool) -> Arc<Self> {
         let (pointer_count, extra_slots) = (dnode.block_pointers.len(), dnode.extra_slots);
-        let state = Mutex::new(State::new(Arc::new(dnode), is_on_disk));
+        let state = State::new(Arc::new(dnode), is_on_disk, core.raw.is_some());
+        let state = Mutex::new(state);
         Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
             core,

@@ -79,6 +79,8 @@ pub struct WriteJob {
     pub is_clone: bool,
     /// The key with which to encrypt the block; `None` outside encrypted datasets.
     pub key: Option<Arc<WriteKey>>,
+    /// Whether the dataset is encrypted and its key is not known: the block comes with its codes, or needs no key.
+    pub is_raw: bool,
 }
 
 impl WriteJob {

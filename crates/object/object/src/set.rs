@@ -5,6 +5,7 @@ use crate::core::{
 };
 use crate::new_object::{NewObject, NewObjectSet};
 use crate::object_ids::{ObjectIdAllocator, Search};
+use crate::raw::{RawSeals, protected_policy};
 use crate::set_view::used_slots;
 use crate::tree::Tree;
 use crate::{Accounting, ObjectError, ObjectSetView};
@@ -75,19 +76,17 @@ impl ObjectSet {
         dataset: u64,
         kind: ObjectSetKind,
         policy: WritePolicy,
-        key: Option<Arc<WriteKey>>,
+        (key, raw): (Option<Arc<WriteKey>>, Option<RawSeals>),
         (table, block_id_max): (Table, Option<u64>),
     ) -> Arc<Self> {
-        let policy = WritePolicy {
-            is_encrypted: key.is_some(),
-            ..policy
-        };
+        let policy = protected_policy(policy, key.is_some(), raw.is_some());
         Arc::new(Self {
             core: Arc::new(Core {
                 store,
                 dataset,
                 kind,
                 key,
+                raw,
                 caching: CachingCell::new(policy.caching),
                 policy: RwLock::new(policy),
                 table: Mutex::new(table),
@@ -110,16 +109,26 @@ impl ObjectSet {
         policy: WritePolicy,
         key: Option<Arc<WriteKey>>,
     ) -> Result<Arc<Self>, ObjectError> {
+        Self::open_with(store, dataset, root, policy, (key, None))
+    }
+
+    pub(crate) fn open_with(
+        store: Arc<BlockStore>,
+        dataset: u64,
+        root: BlockPointer,
+        policy: WritePolicy,
+        (key, raw): (Option<Arc<WriteKey>>, Option<RawSeals>),
+    ) -> Result<Arc<Self>, ObjectError> {
         let refuse = |reason| ObjectError::Refused {
             dataset,
             object: ObjectId(0),
             reason,
         };
         // Its blocks would be written unencrypted.
-        if root.has_crypt_bit() != key.is_some() {
+        if root.has_crypt_bit() != (key.is_some() || raw.is_some()) {
             return Err(refuse(match key {
-                None => "its key is not loaded",
-                Some(_) => "it is not encrypted, though its dataset is",
+                None if raw.is_none() => "its key is not loaded",
+                _ => "it is not encrypted, though its dataset is",
             }));
         }
         let caching = Arc::new(CachingCell::new(policy.caching));
@@ -152,7 +161,7 @@ impl ObjectSet {
         };
         let kind = read_only.kind();
         let table = (table, Some(block_id_max));
-        let set = Self::new(store, dataset, kind, policy, key, table);
+        let set = Self::new(store, dataset, kind, policy, (key, raw), table);
         let specials = [&phys.user_used, &phys.group_used, &phys.project_used];
         for (which, dnode) in specials.into_iter().enumerate() {
             if let Some(dnode) = dnode {
@@ -182,6 +191,11 @@ impl ObjectSet {
                 meta.levels += 1;
             }
         }
+        let mut last = None;
+        if let Some(raw) = &shape.raw {
+            raw.apply(&mut meta);
+            last = Some(raw.last_block);
+        }
         let length = if policy.pool_version < 15 { 1024 } else { 4096 };
         let mut table = Table {
             synced: SyncedHead {
@@ -195,10 +209,19 @@ impl ObjectSet {
             tx.txg(),
             HeadChange {
                 flags: Some(shape.flags),
+                raw: shape.raw,
                 ..HeadChange::default()
             },
         );
-        Self::new(store, dataset, kind, policy, shape.key, (table, None))
+        let raw = shape.raw.map(|_| RawSeals::default());
+        Self::new(
+            store,
+            dataset,
+            kind,
+            policy,
+            (shape.key, raw),
+            (table, last),
+        )
     }
 
     /// The dataset's object id in the MOS; 0 is the MOS itself.
@@ -229,10 +252,8 @@ impl ObjectSet {
     /// Changes the policy, from the next sync on. What it says about caching holds for reads at once.
     pub fn set_policy(&self, policy: WritePolicy) {
         self.core.caching.set(policy.caching);
-        *self.core.policy.write() = WritePolicy {
-            is_encrypted: self.core.key.is_some(),
-            ..policy
-        };
+        let (has_key, is_raw) = (self.core.key.is_some(), self.core.raw.is_some());
+        *self.core.policy.write() = protected_policy(policy, has_key, is_raw);
     }
 
     /// Returns the object with this id. All callers get the same instance.
@@ -301,7 +322,7 @@ impl ObjectSet {
     }
 
     /// Repeats the search until it has a result, reading in between the blocks of dnodes that it needs.
-    fn number(
+    pub(crate) fn number(
         &self,
         mut search: impl FnMut(&mut ObjectIdAllocator, u64) -> Search,
     ) -> Result<Option<ObjectId>, ObjectError> {
@@ -377,7 +398,7 @@ impl ObjectSet {
         Ok(dnode)
     }
 
-    fn add(&self, tx: &Transaction, id: ObjectId, mut dnode: Dnode) -> Arc<Object> {
+    pub(crate) fn add(&self, tx: &Transaction, id: ObjectId, mut dnode: Dnode) -> Arc<Object> {
         // Only the slot keeps the bonus, because very many new objects may be in memory at once.
         let bonus = std::mem::take(&mut dnode.bonus);
         let object = Object::new(Arc::clone(&self.core), id, dnode, false);

@@ -21,7 +21,11 @@ pub(crate) struct Shape {
     pub(crate) block_sectors: u16,
     pub(crate) block_id_max: u64,
     pub(crate) bonus: Arc<[u8]>,
+    /// The rest of the bonus area in raw sets; `None` if it is empty.
+    pub(crate) bonus_tail: Option<Arc<[u8]>>,
     pub(crate) has_spill: bool,
+    /// The levels that the tree has at least.
+    pub(crate) levels: u8,
     /// The object's own checksum and compression functions, 0 to inherit.
     pub(crate) functions: (u8, u8),
 }
@@ -35,7 +39,12 @@ impl Shape {
             block_sectors: dnode.data_block_sectors,
             block_id_max: dnode.block_id_max.0,
             bonus: Arc::from(dnode.bonus.as_slice()),
+            bonus_tail: match dnode.bonus_tail.as_slice() {
+                [] => None,
+                tail => Some(Arc::from(tail)),
+            },
             has_spill: dnode.spill.is_some(),
+            levels: dnode.levels,
             functions: (dnode.checksum, dnode.compression),
         }
     }
@@ -51,6 +60,7 @@ impl Shape {
         if *dnode.bonus != *self.bonus {
             dnode.bonus = self.bonus.to_vec();
         }
+        dnode.bonus_tail = self.bonus_tail.as_deref().unwrap_or_default().to_vec();
         dnode.flags.set(DnodeFlags::SPILL_POINTER, self.has_spill);
         if !self.has_spill {
             dnode.spill = None;
@@ -206,11 +216,13 @@ pub(crate) struct State {
     pub(crate) syncs: u64,
     /// The level-1 indirect block that was last found readable, with the value of `syncs` at that time.
     pub(crate) checked_parent: Option<(u64, u64)>,
+    /// Whether freeing blocks leaves the id of the last one, as in raw sets.
+    keeps_end: bool,
     synced_shape: Shape,
 }
 
 impl State {
-    pub(crate) fn new(synced: Arc<Dnode>, is_on_disk: bool) -> Self {
+    pub(crate) fn new(synced: Arc<Dnode>, is_on_disk: bool, keeps_end: bool) -> Self {
         Self {
             synced_shape: Shape::of(&synced),
             synced,
@@ -218,6 +230,7 @@ impl State {
             slots: Vec::new(),
             syncs: 0,
             checked_parent: None,
+            keeps_end,
         }
     }
 
@@ -522,7 +535,8 @@ impl State {
                 }
                 slot.freed.insert(first, last_there);
             }
-            if first <= slot.shape.block_id_max && last >= slot.shape.block_id_max {
+            let is_at_end = first <= slot.shape.block_id_max && last >= slot.shape.block_id_max;
+            if is_at_end && !self.keeps_end {
                 slot.shape.block_id_max = first.saturating_sub(1);
             }
         }

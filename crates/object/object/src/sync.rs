@@ -261,7 +261,7 @@ impl Sync<'_> {
         if is_freed {
             tree.kill_all(&self.run)?;
         } else {
-            tree.grow(&self.run, shape.block_id_max)?;
+            tree.grow(&self.run, shape.block_id_max, shape.levels)?;
         }
         Ok(Some(Active {
             object,
@@ -313,7 +313,7 @@ impl Sync<'_> {
                 };
             }
             let spill = slot.spill.as_ref();
-            let spill = spill.map(|spill| spill.as_ref().map(|one| Arc::clone(one.content())));
+            let spill = spill.cloned();
             (steps, spill, cursor.is_none())
         };
         let held_before = active.tree.held_bytes();
@@ -341,7 +341,7 @@ impl Sync<'_> {
                     job.encoded = block
                         .encoded()
                         .cloned()
-                        .filter(|_| !job.is_rewritten_late());
+                        .filter(|one| one.seal.is_some() || !job.is_rewritten_late());
                     batch.jobs.push(job);
                     batch.targets.push(PointerSlot::Leaf(index, id));
                     active.tree.cursor = id.saturating_add(1);
@@ -364,9 +364,9 @@ impl Sync<'_> {
             active.tree.is_swept = true;
             active.is_gathered = true;
             match spill {
-                Some(Some(content)) => {
-                    batch.bytes += content.len() as u64;
-                    batch.jobs.push(self.spill_job(active, content));
+                Some(Some(block)) => {
+                    batch.bytes += block.content().len() as u64;
+                    batch.jobs.push(self.spill_job(active, &block));
                     batch.targets.push(PointerSlot::Spill(index));
                 }
                 Some(None) if !active.old_spill.is_hole() => {
@@ -380,10 +380,12 @@ impl Sync<'_> {
         Ok(())
     }
 
-    fn spill_job(&self, active: &Active, content: Arc<Vec<u8>>) -> WriteJob {
+    fn spill_job(&self, active: &Active, block: &DirtyBlock) -> WriteJob {
         let (tree, previous) = (&active.tree, active.old_spill);
+        let content = Arc::clone(block.content());
         let mut job = self.run.job(tree, 0, SPILL_BLOCK_ID.0, content, previous);
         job.object_type = tree.dnode.bonus_type;
+        job.encoded = block.encoded().cloned();
         job.policy = self.run.policy.block(&BlockTraits {
             object_type: job.object_type,
             level: Level(0),

@@ -50,8 +50,8 @@ impl Run<'_> {
             level: Level(level),
             is_spill: false,
             lsize_bytes: content.len() as u64,
-            dnode_checksum: tree.dnode.checksum,
-            dnode_compression: tree.dnode.compression,
+            dnode_checksum: self.own_function(tree.dnode.checksum),
+            dnode_compression: self.own_function(tree.dnode.compression),
             is_rewritten_late: is_rewrite && self.pass >= LATE_PASS,
         };
         WriteJob {
@@ -68,6 +68,7 @@ impl Run<'_> {
             stored: None,
             is_clone: false,
             key: self.core.key.clone(),
+            is_raw: self.core.raw.is_some(),
         }
     }
 
@@ -170,10 +171,12 @@ impl TreeWriter {
         self.nodes.len() as u64 * self.dnode.indirect_block_bytes()
     }
 
-    /// Adds levels until leaf `id` can be addressed.
-    pub(crate) fn grow(&mut self, run: &Run<'_>, id: u64) -> Result<(), ObjectError> {
+    /// Adds levels until leaf `id` can be addressed, and there are as many as `levels`.
+    pub(crate) fn grow(&mut self, run: &Run<'_>, id: u64, levels: u8) -> Result<(), ObjectError> {
         let count = self.dnode.block_pointers.len();
-        while self.dnode.addressable_blocks().is_some_and(|end| id >= end) {
+        while self.dnode.levels < levels
+            || self.dnode.addressable_blocks().is_some_and(|end| id >= end)
+        {
             mark::hit("tree-grows-a-level");
             let level = self.dnode.levels;
             if level >= 12 {

@@ -82,6 +82,7 @@ fn dnode(object_type: ObjectType, sectors: u16, pointers: Vec<BlockPointer>) -> 
         used: 0,
         block_pointers: pointers,
         bonus: vec![],
+        bonus_tail: vec![],
         spill: None,
         endian: Endian::Little,
     }

@@ -11,19 +11,21 @@ use crate::tasks::background::{Rest, SLICE_BLOCKS};
 use crate::tasks::bookmarks::CountingTxgs;
 use crate::tasks::context::SyncTaskContext;
 use crate::tasks::directories::Head;
+use crate::tasks::receive::{Receives, raw_head};
 use crate::{DatasetError, KeyRing, RootKey};
 use millpond_alloc::{
     DirectoryLimits, HeadLimits, SlopShare, available_in_directory, available_in_head,
 };
 use millpond_crypt::DatasetKey;
 use millpond_env::rank;
-use millpond_env::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 use millpond_object::{NewObjectSet, ObjectSet, WriteKey};
 use millpond_ondisk::dsl::keys;
 use millpond_ondisk::{ObjectId, ObjectSetKind, Txg, VdevId};
 use millpond_pool::{DatasetPort, FoundLogs, Pool, SpaceChange, SyncContext};
 use millpond_pool::{PoolError, PoolView};
+use millpond_stream::RawKeys;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The datasets of a pool that is open for changes.
@@ -40,7 +42,7 @@ pub struct Datasets {
     pub(crate) found_logs: Mutex<Vec<crate::writability::HeadLogFound>, rank::Leaf>,
     pub(crate) found_logs_choice: Mutex<FoundLogs, rank::Leaf>,
     /// The receives under way.
-    pub(crate) receives: Arc<AtomicUsize>,
+    pub(crate) receives: Arc<Receives>,
     /// Names of datasets with an unfinished receive, to be destroyed.
     pub(crate) half_received: Mutex<Vec<String>, rank::Leaf>,
     /// Names of datasets whose log waits to be replayed, and whether its records refer to other files.
@@ -249,6 +251,26 @@ impl Datasets {
         key: Option<Arc<DatasetKey>>,
     ) -> Result<(), PoolError> {
         let (set, settings) = self.new_set(syncing, head, kind, key)?;
+        self.adopt(syncing, (head.dataset, head.directory), set, settings)
+    }
+
+    /// Creates the object set of a new encrypted head that a raw stream fills.
+    pub(crate) fn fill_raw(
+        &self,
+        syncing: &SyncTaskContext<'_>,
+        head: &Head,
+        kind: ObjectSetKind,
+        raw: &RawKeys,
+    ) -> Result<(), PoolError> {
+        let settings = syncing.settings(head.directory)?;
+        let policy = syncing.write_policy(&settings, kind);
+        let shape = NewObjectSet {
+            raw: Some(raw_head(raw)),
+            ..NewObjectSet::default()
+        };
+        let tx = syncing.ctx.tx();
+        let store = Arc::clone(syncing.ctx.pool().store());
+        let set = ObjectSet::create(store, head.dataset.0, kind, shape, policy, tx);
         self.adopt(syncing, (head.dataset, head.directory), set, settings)
     }
 

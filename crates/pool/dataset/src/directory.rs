@@ -156,6 +156,13 @@ impl Directory {
     /// # Errors
     /// If the table of children cannot be read, or contains one directory under two names.
     pub fn child_entries(&self) -> Result<Vec<(String, ObjectId)>, DatasetError> {
+        let mut children = self.stored_child_entries()?;
+        children.sort();
+        Ok(children)
+    }
+
+    /// As [`Directory::child_entries`], in the order of the table.
+    fn stored_child_entries(&self) -> Result<Vec<(String, ObjectId)>, DatasetError> {
         let Some(id) = self.phys.child_directories else {
             return Ok(vec![]);
         };
@@ -170,7 +177,6 @@ impl Directory {
             let component = String::from_utf8_lossy(&entry.name).into_owned();
             children.push((component, ObjectId(child)));
         }
-        children.sort();
         let mut seen = HashSet::with_capacity(children.len());
         if !children.iter().all(|(_, child)| seen.insert(*child)) {
             let reason = "two names for one directory";
@@ -185,6 +191,18 @@ impl Directory {
     /// If one of them cannot be read.
     pub fn children(self: &Arc<Self>) -> Result<Vec<Arc<Directory>>, DatasetError> {
         self.child_entries()?
+            .into_iter()
+            .filter(|(component, _)| !is_hidden_name(component.as_bytes()))
+            .map(|(component, id)| self.open_child(&component, id))
+            .collect()
+    }
+
+    /// As [`Directory::children`], in the order of the table of children: that of the datasets in a package.
+    ///
+    /// # Errors
+    /// As [`Directory::children`].
+    pub fn children_in_table_order(self: &Arc<Self>) -> Result<Vec<Arc<Directory>>, DatasetError> {
+        self.stored_child_entries()?
             .into_iter()
             .filter(|(component, _)| !is_hidden_name(component.as_bytes()))
             .map(|(component, id)| self.open_child(&component, id))

@@ -218,6 +218,22 @@ pub enum Refusal {
         "zfs receive -F cannot be used to destroy an encrypted filesystem or overwrite an unencrypted one with an encrypted one"
     )]
     EncryptionReplaced,
+    /// A raw stream is a change of a dataset that is not encrypted here.
+    #[error("cannot perform raw receive on top of existing unencrypted dataset")]
+    RawOntoPlain,
+    /// A raw stream is a change of a dataset with another key.
+    #[error("encryption key does not match existing key")]
+    OtherKey,
+    /// The older snapshot of a raw stream has no IV set guid, here or at the sender.
+    #[error(
+        "IV set guid missing. See errata 4 at https://openzfs.github.io/openzfs-docs/msg/ZFS-8000-ER."
+    )]
+    IvSetMissing,
+    /// The blocks of the older snapshot of a raw stream are encrypted in another way here.
+    #[error(
+        "IV set guid mismatch. See the 'zfs receive' man page section\n discussing the limitations of raw encrypted send streams."
+    )]
+    IvSetMismatch,
     /// A limit on file systems or snapshots is reached.
     #[error("out of space")]
     LimitReached,

@@ -5,10 +5,11 @@
 use crate::error::Named;
 use crate::key_ring::wrong;
 use crate::mos::{During, MosView};
+use crate::tasks::encryption::describe_as;
 use crate::{Dataset, DatasetError, Directory};
 use millpond_crypt::{CryptKey, DatasetKey, WrappingKey};
 use millpond_env::sync::Arc;
-use millpond_ondisk::dsl::keys::CRYPTO_KEY_OBJECT;
+use millpond_ondisk::dsl::keys::{CRYPTO_KEY_OBJECT, IVSET_GUID};
 use millpond_ondisk::{CryptKeyValue, DecodeError, ObjectId};
 use millpond_pool::PoolError;
 use millpond_zap::{Zap, ZapEntry};
@@ -150,6 +151,33 @@ impl Directory {
 }
 
 impl Dataset {
+    /// The wrapped keys with the description of the user's key, which is that of the encryption root. `None` if it is
+    /// not encrypted.
+    ///
+    /// # Errors
+    /// If a key object cannot be read or is invalid.
+    pub fn sent_key(&self) -> Result<Option<CryptKey>, DatasetError> {
+        let directory = self.directory();
+        let Some(mut key) = directory.crypt_key()? else {
+            return Ok(None);
+        };
+        if let Some(root) = directory.encryption_root()?
+            && let Some(of_root) = root.crypt_key()?
+        {
+            describe_as(&of_root, &mut key);
+        }
+        Ok(Some(key))
+    }
+
+    /// The guid of a snapshot's IV set, if it has one.
+    ///
+    /// # Errors
+    /// If the dataset object's table cannot be read.
+    pub fn iv_set(&self) -> Result<Option<u64>, DatasetError> {
+        let words = self.extension(IVSET_GUID)?;
+        Ok(words.and_then(|words| words.first().copied()))
+    }
+
     /// Whether its contents are encrypted.
     ///
     /// # Errors

@@ -37,6 +37,12 @@ pub(crate) struct Applier<'a> {
     last: (u64, u64),
     /// The highest object that was mentioned.
     highest: u64,
+    /// Whether blocks come as they are stored, without their key.
+    pub(crate) is_raw: bool,
+    /// The last block of dnodes of a raw stream.
+    pub(crate) last_dnode_block: u64,
+    /// The first object of the block of dnodes that a raw stream is in.
+    pub(crate) range: Option<u64>,
     /// The object of the last record.
     known: Option<Arc<Object>>,
 }
@@ -60,6 +66,9 @@ impl<'a> Applier<'a> {
             end: from.at,
             last: (0, 0),
             highest: 0,
+            is_raw: receiving.is_raw(),
+            last_dnode_block: receiving.last_dnode_block(),
+            range: None,
             known: None,
         }
     }
@@ -95,7 +104,34 @@ impl<'a> Applier<'a> {
                 length,
             } => {
                 let object = self.existing(object)?;
+                self.check_whole(&object, offset, length)?;
                 self.free(&object, offset, length)?;
+            }
+            ChangeKind::Range(first, seal) => self.range(first, seal)?,
+            ChangeKind::RawObject(record, raw) => {
+                self.highest = self.highest.max(record.object);
+                self.known = None;
+                self.raw_object(&record, &raw)?;
+            }
+            ChangeKind::SealedWrite {
+                object,
+                offset,
+                bytes,
+                stored,
+            } => {
+                self.check_order(object, offset)?;
+                self.sealed_write(object, offset, bytes, stored)?;
+            }
+            ChangeKind::SealedSpill {
+                object,
+                bytes,
+                stored,
+                is_unmodified,
+            } => {
+                let object = self.existing(object)?;
+                if !(is_unmodified && object.keeps_spill()) {
+                    self.sealed_spill(&object, bytes, stored)?;
+                }
             }
             ChangeKind::Write {
                 object,
@@ -103,10 +139,7 @@ impl<'a> Applier<'a> {
                 content,
                 encoded,
             } => {
-                if (object, offset) < self.last {
-                    return Err(self.invalid("a block before the last one"));
-                }
-                self.last = (object, offset);
+                self.check_order(object, offset)?;
                 self.write(object, offset, content, encoded)?;
             }
             ChangeKind::Spill {
@@ -132,6 +165,15 @@ impl<'a> Applier<'a> {
         Ok(false)
     }
 
+    /// Checks that blocks come in order.
+    fn check_order(&mut self, object: u64, offset: u64) -> Result<(), ReceiveError> {
+        if (object, offset) < self.last {
+            return Err(self.invalid("a block before the last one"));
+        }
+        self.last = (object, offset);
+        Ok(())
+    }
+
     /// Begins a transaction that dirties about this many bytes of content.
     pub(crate) fn begin(&self, bytes: u64) -> Result<Transaction, ReceiveError> {
         Ok(self.head.begin(Estimate {
@@ -142,7 +184,7 @@ impl<'a> Applier<'a> {
     }
 
     /// Begins a transaction that writes this many bytes of blocks.
-    fn begin_writing(&self, bytes: u64) -> Result<Transaction, ReceiveError> {
+    pub(crate) fn begin_writing(&self, bytes: u64) -> Result<Transaction, ReceiveError> {
         Ok(self.head.begin(Estimate {
             bytes: bytes.saturating_mul(3),
             written_bytes: bytes,
@@ -172,7 +214,7 @@ impl<'a> Applier<'a> {
         }
     }
 
-    fn existing(&mut self, id: u64) -> Result<Arc<Object>, ReceiveError> {
+    pub(crate) fn existing(&mut self, id: u64) -> Result<Arc<Object>, ReceiveError> {
         if let Some(known) = &self.known
             && known.id() == ObjectId(id)
         {

@@ -4,7 +4,7 @@ use crate::error::ReceiveError;
 use crate::swap::swap;
 use millpond_compress::decompress;
 use millpond_env::sync::Arc;
-use millpond_object::EncodedContent;
+use millpond_object::{EncodedContent, RawDnode, Seal};
 use millpond_ondisk::{BLOCK_BYTES_MAX, CompressionKind, Endian, ObjectType, SECTOR_BYTES};
 use millpond_stream::{
     BeginFlags, Free, FreeObjects, ObjectRecord, Record, RecordFlags, Spill, TO_THE_END, Taken,
@@ -41,6 +41,24 @@ pub(crate) enum ChangeKind {
         content: Vec<u8>,
         is_unmodified: bool,
     },
+    /// The codes of a block of dnodes in a raw stream.
+    Range(u64, Seal),
+    /// An object of a raw stream.
+    RawObject(ObjectRecord, RawDnode),
+    /// A block of a raw stream, with its size as content in bytes.
+    SealedWrite {
+        object: u64,
+        offset: u64,
+        bytes: u64,
+        stored: EncodedContent,
+    },
+    /// A spill block of a raw stream, with its size as content in bytes.
+    SealedSpill {
+        object: u64,
+        bytes: u64,
+        stored: EncodedContent,
+        is_unmodified: bool,
+    },
     End,
 }
 
@@ -49,6 +67,11 @@ impl Change {
     pub(crate) fn bytes(&self) -> u64 {
         let bytes = match &self.kind {
             ChangeKind::Object(_, bonus) => bonus.len(),
+            ChangeKind::RawObject(_, raw) => raw.bonus.len().saturating_add(raw.bonus_tail.len()),
+            ChangeKind::SealedWrite { bytes, stored, .. }
+            | ChangeKind::SealedSpill { bytes, stored, .. } => usize::try_from(*bytes)
+                .unwrap_or(usize::MAX)
+                .saturating_add(stored.bytes.len()),
             ChangeKind::Write {
                 content, encoded, ..
             } => {
@@ -70,6 +93,8 @@ pub(crate) struct Decoder {
     /// Whether the pool can have blocks compressed with lz4, and with zstd.
     pub(crate) has_lz4: bool,
     pub(crate) has_zstd: bool,
+    /// Whether blocks come as they are stored.
+    pub(crate) is_raw: bool,
 }
 
 type Decoded = Result<ChangeKind, String>;
@@ -88,6 +113,13 @@ impl Decoder {
             .saturating_add(millpond_stream::HEADER_BYTES as u64)
             .saturating_add(payload.len() as u64);
         let kind = match record {
+            Record::Object(object) if self.is_raw => crate::raw::object(object, &payload),
+            Record::ObjectRange(range) if self.is_raw => crate::raw::range(&range),
+            Record::Write(write) if self.is_raw => self.sealed_write(&write, payload),
+            Record::Spill(spill) if self.is_raw => self.sealed_spill(&spill, payload),
+            Record::WriteEmbedded(_) if self.is_raw => {
+                Err("a block in a pointer, in a raw stream".to_owned())
+            }
             Record::Object(object) => bonus(object, payload, endian),
             Record::FreeObjects(free) => Ok(ChangeKind::FreeObjects(free)),
             Record::Write(write) => self.write(&write, payload, endian),
@@ -129,6 +161,7 @@ impl Decoder {
                 let encoded = is_kept.then(|| EncodedContent {
                     compression: kind,
                     bytes: Arc::new(payload),
+                    seal: None,
                 });
                 (content, encoded)
             }
@@ -141,7 +174,7 @@ impl Decoder {
         })
     }
 
-    fn stores(&self, kind: CompressionKind) -> bool {
+    pub(crate) fn stores(&self, kind: CompressionKind) -> bool {
         match kind {
             CompressionKind::Lz4 => self.has_lz4,
             CompressionKind::Zstd => self.has_zstd,
@@ -169,6 +202,7 @@ impl Decoder {
         let encoded = self.stores(kind).then(|| EncodedContent {
             compression: kind,
             bytes: Arc::new(stored.to_vec()),
+            seal: None,
         });
         Ok(ChangeKind::Write {
             object: write.object,
@@ -191,13 +225,17 @@ impl Decoder {
                 number => swap(valid_type(number)?, &mut content)?,
             }
         }
-        let is_unmodified = self.flags.contains(BeginFlags::SPILL_BLOCKS)
-            && spill.flags & RecordFlags::SPILL_UNMODIFIED != 0;
         Ok(ChangeKind::Spill {
             object: spill.object,
             content,
-            is_unmodified,
+            is_unmodified: self.is_unmodified(spill),
         })
+    }
+
+    /// Whether a spill block is that of the older snapshot.
+    pub(crate) fn is_unmodified(&self, spill: &Spill) -> bool {
+        self.flags.contains(BeginFlags::SPILL_BLOCKS)
+            && spill.flags & RecordFlags::SPILL_UNMODIFIED != 0
     }
 }
 

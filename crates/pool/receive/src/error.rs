@@ -2,7 +2,7 @@
 
 use millpond_dataset::DatasetError;
 use millpond_object::ObjectError;
-use millpond_stream::{StreamError, StreamFeatures};
+use millpond_stream::{RawKeysError, StreamError, StreamFeatures};
 
 /// Why a stream was not received, or not to its end.
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +42,9 @@ pub enum ReceiveError {
         "stream has deprecated feature: dedup, try 'zstream redup [send in a file] | zfs recv [...]'"
     )]
     Deduplicated,
+    /// The keys in a raw stream are not usable.
+    #[error(transparent)]
+    Keys(#[from] RawKeysError),
     /// Streams of this kind are not received yet.
     #[error("{0} are not received yet")]
     Unsupported(&'static str),

@@ -2,16 +2,19 @@
 
 use crate::error::ReceiveError;
 use millpond_dataset::{IncomingSnapshot, ResumeAllowances};
-use millpond_ondisk::{Guid, ObjectSetKind};
-use millpond_stream::{Begin, BeginFlags, StreamFeatures};
+use millpond_nvlist::NvList;
+use millpond_ondisk::{Endian, Guid, ObjectSetKind};
+use millpond_stream::{Begin, BeginFlags, RawKeys, StreamFeatures, Taken};
 
 /// Features of a stream with those that the pool must have enabled.
-const NEEDED: [(StreamFeatures, &str); 7] = [
+const NEEDED: [(StreamFeatures, &str); 9] = [
     (StreamFeatures::LZ4, "org.illumos:lz4_compress"),
     (StreamFeatures::ZSTD, "org.freebsd:zstd_compress"),
     (StreamFeatures::EMBEDDED, "com.delphix:embedded_data"),
     (StreamFeatures::LARGE_BLOCKS, "org.open-zfs:large_blocks"),
     (StreamFeatures::LARGE_DNODE, "org.zfsonlinux:large_dnode"),
+    (StreamFeatures::RAW, "com.datto:encryption"),
+    (StreamFeatures::RAW, "com.datto:bookmark_v2"),
     (StreamFeatures::LONG_NAMES, LONG_NAMES),
     (StreamFeatures::LARGE_MICRO_ZAP, LARGE_MICRO_ZAP),
 ];
@@ -31,22 +34,17 @@ pub fn check_features(begin: &Begin) -> Result<(), ReceiveError> {
     if features.intersects(StreamFeatures::DEDUP | StreamFeatures::DEDUP_PROPERTIES) {
         return Err(ReceiveError::Deduplicated);
     }
-    for (feature, name) in [
-        (StreamFeatures::RAW, "raw streams of encrypted datasets"),
-        (StreamFeatures::REDACTED, "redacted streams"),
-    ] {
-        if features.contains(feature) {
-            return Err(ReceiveError::Unsupported(name));
-        }
+    match features.contains(StreamFeatures::REDACTED) {
+        true => Err(ReceiveError::Unsupported("redacted streams")),
+        false => Ok(()),
     }
-    Ok(())
 }
 
 /// What a stream says of its snapshot.
 ///
 /// # Errors
-/// As [`check_features`]; if it is neither that of a file system nor that of a volume.
-pub fn incoming_snapshot(begin: &Begin) -> Result<IncomingSnapshot, ReceiveError> {
+/// As [`check_features`]; if it is neither that of a file system nor that of a volume; [`ReceiveError::Keys`].
+pub fn incoming_snapshot(first: &Taken, begin: &Begin) -> Result<IncomingSnapshot, ReceiveError> {
     check_features(begin)?;
     let kind = match begin.object_set_type {
         2 => ObjectSetKind::FileSystem,
@@ -73,7 +71,35 @@ pub fn incoming_snapshot(begin: &Begin) -> Result<IncomingSnapshot, ReceiveError
         needs: needs.map(|(_, guid)| *guid).collect(),
         uses: uses.map(|(_, guid)| *guid).collect(),
         sent_name: String::from_utf8_lossy(&begin.to_name).into_owned(),
+        raw: raw_keys(first, begin)?,
     })
+}
+
+/// The keys of a raw stream.
+fn raw_keys(first: &Taken, begin: &Begin) -> Result<Option<RawKeys>, ReceiveError> {
+    if !begin.features.contains(StreamFeatures::RAW) {
+        return Ok(None);
+    }
+    let invalid = |reason: &str| ReceiveError::Invalid {
+        at: first.at,
+        reason: reason.to_owned(),
+    };
+    if first.endian == Endian::Big {
+        return Err(ReceiveError::Unsupported(
+            "raw streams of big-endian systems",
+        ));
+    }
+    if !begin.flags.contains(BeginFlags::SPILL_BLOCKS) {
+        return Err(invalid(
+            "a raw stream that does not say which objects have spill blocks",
+        ));
+    }
+    if begin.features.contains(StreamFeatures::EMBEDDED) {
+        return Err(invalid("a raw stream with blocks in pointers"));
+    }
+    let list = NvList::decode(&first.payload)
+        .map_err(|_| invalid("the list at the beginning of a raw stream cannot be read"))?;
+    Ok(Some(RawKeys::find(&list)?))
 }
 
 /// What a stream that resumes this one may contain.

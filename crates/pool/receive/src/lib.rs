@@ -26,6 +26,7 @@ mod decode;
 mod error;
 mod incoming;
 mod objects;
+mod raw;
 mod receive;
 mod report;
 mod swap;

@@ -7,6 +7,7 @@ use millpond_env::sync::Arc;
 use millpond_object::{NewObject, Object, ObjectError};
 use millpond_ondisk::{ChecksumKind, CompressionKind, ObjectId, ObjectType};
 use millpond_stream::{ObjectRecord, RecordFlags};
+use millpond_txg::Transaction;
 
 /// Slots in a block of dnodes.
 const SLOTS: u64 = 32;
@@ -30,7 +31,7 @@ impl Applier<'_> {
         let id = ObjectId(record.object);
         match self.set.object(id) {
             Ok(object) => self.reshape(&object, record, new),
-            Err(ObjectError::NotFound { .. }) => self.claim(record, &new),
+            Err(ObjectError::NotFound { .. }) => self.claim_new(id, &new),
             Err(error) => Err(self.failed(error)),
         }
     }
@@ -38,28 +39,14 @@ impl Applier<'_> {
     /// Checks what a record says of its object.
     fn shape_of(&self, record: &ObjectRecord, bonus: Vec<u8>) -> Result<NewObject, ReceiveError> {
         let invalid = |reason: String| self.invalid(&reason);
-        if record.object == 0 || record.object >= OBJECTS_END {
-            return Err(self.invalid("no object has this number"));
-        }
+        self.check_number(record)?;
         let object_type = valid_type(record.object_type).map_err(invalid)?;
-        let special = [
-            ObjectType::DNODE,
-            ObjectType::OBJECT_SET,
-            ObjectType::INTENT_LOG,
-        ];
-        if special.contains(&object_type) {
-            return Err(self.invalid("an object of a type that datasets do not hold"));
-        }
         let bonus_type = match record.bonus_type {
             0 => ObjectType::NONE,
             number => valid_type(number).map_err(invalid)?,
         };
         block_size(record.block_bytes.into()).map_err(invalid)?;
         let slots = record.slots.max(1);
-        let is_within = (record.object % SLOTS).saturating_add(slots.into()) <= SLOTS;
-        if !is_within {
-            return Err(self.invalid("a dnode that crosses the end of its block"));
-        }
         let (checksum, compression) = self.functions(record)?;
         let new = NewObject {
             checksum,
@@ -75,8 +62,31 @@ impl Applier<'_> {
         }
     }
 
+    /// Checks the number, type and slots of an object.
+    pub(crate) fn check_number(&self, record: &ObjectRecord) -> Result<ObjectId, ReceiveError> {
+        if record.object == 0 || record.object >= OBJECTS_END {
+            return Err(self.invalid("no object has this number"));
+        }
+        let special = [
+            ObjectType::DNODE,
+            ObjectType::OBJECT_SET,
+            ObjectType::INTENT_LOG,
+        ];
+        if special
+            .iter()
+            .any(|one| u32::from(one.0) == record.object_type)
+        {
+            return Err(self.invalid("an object of a type that datasets do not hold"));
+        }
+        let slots = u64::from(record.slots.max(1));
+        match (record.object % SLOTS).saturating_add(slots) <= SLOTS {
+            true => Ok(ObjectId(record.object)),
+            false => Err(self.invalid("a dnode that crosses the end of its block")),
+        }
+    }
+
     /// The object's own functions, 0 to inherit.
-    fn functions(&self, record: &ObjectRecord) -> Result<(u8, u8), ReceiveError> {
+    pub(crate) fn functions(&self, record: &ObjectRecord) -> Result<(u8, u8), ReceiveError> {
         let has = |guid: &str| self.features.count(guid).is_some();
         let checksum = match ChecksumKind::from_number(record.checksum) {
             None => return Err(self.invalid("a checksum function that does not exist")),
@@ -108,13 +118,24 @@ impl Applier<'_> {
         Ok((checksum, compression))
     }
 
+    fn claim_new(&self, id: ObjectId, new: &NewObject) -> Result<(), ReceiveError> {
+        self.claim(id, new.slots, new.bonus.len() as u64, &|tx| {
+            self.set.allocate_at(tx, id, new.clone())
+        })
+    }
+
     /// Creates an object with its number. The slots that it takes were free before, or become so now.
-    fn claim(&self, record: &ObjectRecord, new: &NewObject) -> Result<(), ReceiveError> {
-        let id = ObjectId(record.object);
+    pub(crate) fn claim(
+        &self,
+        id: ObjectId,
+        slots: u8,
+        bonus_bytes: u64,
+        allocate: &dyn Fn(&Transaction) -> Result<Arc<Object>, ObjectError>,
+    ) -> Result<(), ReceiveError> {
         for _ in 0..TRIES_MAX {
             {
-                let tx = self.begin(new.bonus.len() as u64)?;
-                match self.set.allocate_at(&tx, id, new.clone()) {
+                let tx = self.begin(bonus_bytes)?;
+                match allocate(&tx) {
                     Ok(_) => {
                         self.note(&tx, id.0, 0);
                         return Ok(());
@@ -123,12 +144,12 @@ impl Applier<'_> {
                     Err(error) => return Err(self.failed(error)),
                 }
             }
-            self.free_covered(id, new.slots.into())?;
+            self.free_covered(id, slots.into())?;
             // A freed number can be used when its txg is written.
             self.head.sync()?;
         }
-        let tx = self.begin(new.bonus.len() as u64)?;
-        let claimed = self.set.allocate_at(&tx, id, new.clone());
+        let tx = self.begin(bonus_bytes)?;
+        let claimed = allocate(&tx);
         claimed.map_err(|error| self.failed(error))?;
         self.note(&tx, id.0, 0);
         Ok(())
@@ -161,7 +182,7 @@ impl Applier<'_> {
         if !keeps_dnode {
             self.free_object(object.id())?;
             self.head.sync()?;
-            return self.claim(record, &new);
+            return self.claim_new(ObjectId(record.object), &new);
         }
         let old_block = object.block_bytes();
         let is_other_size = old_block != u64::from(new.block_bytes);

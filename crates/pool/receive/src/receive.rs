@@ -47,6 +47,7 @@ pub fn receive<R: Read + Send>(
         flags: begin.flags,
         has_lz4: features.is_active("org.illumos:lz4_compress"),
         has_zstd: features.count("org.freebsd:zstd_compress").is_some(),
+        is_raw: receiving.is_raw(),
     };
     let mut applier = Applier::new(begin, receiving, from, features);
     if thread::is_alone() {

@@ -59,6 +59,13 @@ pub enum ReceiveStep {
         /// Whether it is gone.
         is_done: bool,
     },
+    /// A clone was promoted, as at the sender.
+    Promoted {
+        /// Its full name.
+        name: String,
+        /// Whether it was possible.
+        is_done: bool,
+    },
     /// A snapshot or dataset got the name that it has at the sender.
     Renamed {
         /// Its old full name.
@@ -138,6 +145,21 @@ pub enum ReceiveProblem {
     /// The dataset to replace is encrypted, or would be.
     #[error("an encrypted dataset cannot be replaced by a full stream")]
     EncryptionReplaced,
+    /// A raw stream is a change of a dataset that is not encrypted here.
+    #[error("a raw stream cannot change a dataset that is not encrypted")]
+    RawOntoPlain,
+    /// A raw stream is a change of a dataset with another key.
+    #[error("the dataset has another key than the raw stream")]
+    OtherKey,
+    /// The older snapshot of a raw stream has no IV set guid, here or at the sender.
+    #[error("the older snapshot of the raw stream has no IV set guid")]
+    IvSetMissing,
+    /// The older snapshot of a raw stream was not received raw here.
+    #[error("the older snapshot of the raw stream has other IVs here: it was not received raw")]
+    IvSetMismatch,
+    /// A raw stream brings this property itself.
+    #[error("'{0}' cannot be set or excluded for a raw stream")]
+    RawProperty(String),
     /// The snapshot that a clone begins with is not here.
     #[error("the snapshot that the clone '{0}' begins with is not here")]
     NoOrigin(String),

@@ -23,6 +23,8 @@ pub(crate) enum Entry {
 pub(crate) enum Unread {
     Write(Write, Form),
     Spill(Spill, ObjectType),
+    /// As it is stored.
+    StoredSpill(Spill),
 }
 
 /// What is sent of a block.
@@ -38,7 +40,7 @@ pub(crate) enum Form {
 
 impl Unread {
     fn is_stored(&self) -> bool {
-        matches!(self, Self::Write(_, Form::Stored))
+        matches!(self, Self::Write(_, Form::Stored) | Self::StoredSpill(_))
     }
 }
 
@@ -64,6 +66,10 @@ impl<W: io::Write> Reader<'_, W> {
                         let stored = self.store.read_stored(&pointer, address)?;
                         self.stream.record(&Record::Write(write), &stored)?;
                     }
+                    (pointer, address, Unread::StoredSpill(spill)) => {
+                        let stored = self.store.read_stored(&pointer, address)?;
+                        self.stream.record(&Record::Spill(spill), &stored)?;
+                    }
                     (pointer, address, unread) => {
                         if let Some(content) = found.next() {
                             self.content(&*content?, unread, address)?;
@@ -88,6 +94,7 @@ impl<W: io::Write> Reader<'_, W> {
             let object_type = match &unread {
                 Unread::Write(write, _) => ObjectType(u8::try_from(write.object_type).unwrap_or(0)),
                 Unread::Spill(_, object_type) => *object_type,
+                Unread::StoredSpill(_) => ObjectType::NONE,
             };
             let native = to_native(object_type, bytes.to_mut());
             native.map_err(|reason| SendError::Invalid {
@@ -96,7 +103,9 @@ impl<W: io::Write> Reader<'_, W> {
             })?;
         }
         match unread {
-            Unread::Spill(spill, _) => self.stream.record(&Record::Spill(spill), &bytes)?,
+            Unread::Spill(spill, _) | Unread::StoredSpill(spill) => {
+                self.stream.record(&Record::Spill(spill), &bytes)?;
+            }
             Unread::Write(write, Form::Split) => self.pieces(write, &bytes)?,
             Unread::Write(write, _) => self.stream.record(&Record::Write(write), &bytes)?,
         }

@@ -33,6 +33,23 @@ pub enum SendError {
     /// The older snapshot is not one that the newer one descends from.
     #[error("not an earlier snapshot from the same fs")]
     NotEarlier,
+    /// A package was asked for, and no snapshot was named.
+    #[error("a package is about a snapshot")]
+    NotSnapshot,
+    /// A dataset of a recursive package lacks the snapshot.
+    #[error("snapshot {dataset}@{snapshot} does not exist")]
+    MissingSnapshot {
+        /// The full name of the dataset.
+        dataset: String,
+        /// The name after the `@`.
+        snapshot: String,
+    },
+    /// An encrypted dataset would be sent with properties, and not as it is stored.
+    #[error("encrypted dataset {0} may not be sent with properties without the raw flag")]
+    EncryptedProperties(String),
+    /// A dataset of a recursive package is a clone of one below it, so neither can be received first.
+    #[error("'{0}' is a clone of a dataset that must come after it: send the datasets one by one")]
+    OriginBelow(String),
     /// The snapshot of an interrupted stream is another one now.
     #[error("no longer the same snapshot used in the initial send")]
     Replaced,
@@ -42,6 +59,11 @@ pub enum SendError {
     /// The dataset is encrypted, and its key is not loaded.
     #[error("dataset key must be loaded")]
     Locked,
+    /// A raw stream was asked for, and the key object is one of the first releases.
+    #[error(
+        "its key has the form of an old release, which no raw stream can have: send it without -w"
+    )]
+    OldKey,
     /// It has small tables of more than 128 KiB, and large blocks were not permitted.
     #[error(
         "source snapshot contains large microzaps, need -L (--large-block) or -w (--raw) to generate stream"

@@ -30,6 +30,8 @@ pub(crate) fn features_of(
     let has_attributes = version.is_some_and(|version| version >= VERSION_WITH_ATTRIBUTES);
     add(is_file_system && has_attributes, StreamFeatures::SPILL);
     let is_encrypted = dataset.is_encrypted()?;
+    let is_raw = flags.raw && is_encrypted;
+    add(is_raw, StreamFeatures::RAW);
     let sends_embedded =
         flags.embedded && !is_encrypted && pool.is_active("com.delphix:embedded_data");
     add(sends_embedded, StreamFeatures::EMBEDDED);

@@ -40,6 +40,11 @@ impl<'a> Output<'a> {
         }
     }
 
+    /// Whether blocks of an encrypted dataset are sent as they are stored.
+    pub(crate) fn is_raw(&self) -> bool {
+        self.features.contains(StreamFeatures::RAW)
+    }
+
     /// Whether what is put here is still written.
     pub(crate) fn is_wanted(&self) -> bool {
         self.is_wanted

@@ -11,7 +11,7 @@ use millpond_env::thread;
 use millpond_nvlist::NvList;
 use millpond_object::ObjectSetView;
 use millpond_ondisk::{DslDatasetFlags, Guid, ObjectSetKind, Txg};
-use millpond_stream::{Begin, BeginFlags, StreamFeatures, StreamWriter};
+use millpond_stream::{Begin, BeginFlags, DnodeArrayShape, RawKeys, StreamFeatures, StreamWriter};
 use std::io::Write;
 
 /// Batches between the two threads.
@@ -26,6 +26,8 @@ pub struct SendFlags {
     pub embedded: bool,
     /// Compressed blocks are sent compressed.
     pub compressed: bool,
+    /// Blocks of encrypted datasets are sent as they are stored, without their key. The other flags must be set too.
+    pub raw: bool,
 }
 
 /// The snapshot that the reader of the stream has already, or a bookmark of it.
@@ -35,6 +37,8 @@ pub struct Older {
     pub guid: Guid,
     /// When it was created.
     pub created: Txg,
+    /// The guid of its IV set; 0 if it has none.
+    pub iv_set: u64,
     /// Whether it belongs to another dataset, of which this one is a clone.
     pub is_of_origin: bool,
 }
@@ -49,20 +53,65 @@ pub struct ResumeFrom {
 }
 
 impl ResumeFrom {
-    /// The list at the beginning of the stream.
-    fn list(self) -> Result<Vec<u8>, SendError> {
-        let mut list = NvList::new();
+    fn put(self, list: &mut NvList) {
         list.push("resume_object", self.object);
         list.push("resume_offset", self.offset);
-        let packed = list.encode_native();
-        packed.map_err(|error| std::io::Error::other(error).into())
     }
+}
+
+/// The list at the beginning of the stream, empty if there is none.
+fn payload(
+    dataset: &Dataset,
+    set: &ObjectSetView,
+    features: StreamFeatures,
+    older: Option<Older>,
+    resume: Option<ResumeFrom>,
+) -> Result<Vec<u8>, SendError> {
+    let mut list = NvList::new();
+    if let Some(from) = resume {
+        from.put(&mut list);
+    }
+    if features.contains(StreamFeatures::RAW) {
+        raw_keys(dataset, set, older)?.put(&mut list);
+    }
+    if list.is_empty() {
+        return Ok(vec![]);
+    }
+    let packed = list.encode_native();
+    packed.map_err(|error| std::io::Error::other(error).into())
+}
+
+/// What the reader of a raw stream must know beside the blocks.
+fn raw_keys(
+    dataset: &Dataset,
+    set: &ObjectSetView,
+    older: Option<Older>,
+) -> Result<RawKeys, SendError> {
+    let key = dataset.sent_key()?.ok_or(SendError::Locked)?;
+    if key.version == 0 {
+        return Err(SendError::OldKey);
+    }
+    let phys = set.phys();
+    let array = &phys.meta_dnode;
+    Ok(RawKeys {
+        key,
+        portable_mac: phys.portable_mac,
+        array: DnodeArrayShape {
+            checksum: array.checksum,
+            compression: array.compression,
+            levels: array.levels,
+            indirect_shift: array.indirect_block_shift,
+            last_block: array.block_id_max.0,
+        },
+        to_iv_set: dataset.iv_set()?.unwrap_or(0),
+        from_iv_set: older.map_or(0, |older| older.iv_set),
+    })
 }
 
 /// Writes the change from `older`, or from nothing, to a snapshot. Returns the length of the stream in bytes.
 ///
-/// `set` is the dataset's object set, opened with the key of an encrypted dataset: the stream is not encrypted. `version`
-/// is the version of the file system, `None` for a volume. A head is sent like a snapshot that is called `--head--`.
+/// `set` is the dataset's object set, opened with the key of an encrypted dataset: the stream is not encrypted. For a raw
+/// stream it is opened without. `version` is the version of the file system, `None` for a volume. A head is sent like a snapshot that is called `--head--`.
 ///
 /// # Errors
 /// [`SendError`]. What was written then has no end, which its reader notices.
@@ -77,13 +126,10 @@ pub fn send(
 ) -> Result<u64, SendError> {
     let mut features = features_of(dataset, set, version, flags)?;
     let resumed = resume.map(|from| (from.object, from.offset));
-    let payload = match resume {
-        None => vec![],
-        Some(from) => {
-            features |= StreamFeatures::RESUMING;
-            from.list()?
-        }
-    };
+    if resume.is_some() {
+        features |= StreamFeatures::RESUMING;
+    }
+    let payload = payload(dataset, set, features, older, resume)?;
     let phys = dataset.phys();
     let to_guid = phys.guid.0;
     let mut begin_flags = BeginFlags::FREE_RECORDS | BeginFlags::SPILL_BLOCKS;

@@ -11,7 +11,8 @@ use millpond_ondisk::{
     ObjectId, SPILL_BLOCK_ID, Txg,
 };
 use millpond_stream::{
-    ObjectRecord, Record, RecordFlags, Spill, StreamFeatures, TO_THE_END, Write, WriteEmbedded,
+    ObjectRange, ObjectRecord, Record, RecordFlags, Spill, StreamFeatures, TO_THE_END, Write,
+    WriteEmbedded,
 };
 use millpond_traverse::{Fault, Object, Order, Step, Traversal, Tree, Visit, Visitor};
 use std::cell::RefCell;
@@ -89,6 +90,19 @@ impl<'a> Walk<'a> {
         pointer.birth() > self.from
     }
 
+    /// Checks that a block of a raw stream is one of an encrypted object set: a plain one was put there by another.
+    fn check_protected(&self, object: ObjectId, pointer: &BlockPointer) -> Result<(), SendError> {
+        let is_raw = self.state.borrow().output.is_raw();
+        match is_raw && !pointer.is_hole() && !pointer.has_crypt_bit() {
+            true => Err(SendError::Invalid {
+                object,
+                reason: "a block of an encrypted dataset is neither encrypted nor authenticated"
+                    .to_owned(),
+            }),
+            false => Ok(()),
+        }
+    }
+
     /// How to go on after a step that may have failed.
     fn after(&self, done: Result<(), SendError>, otherwise: Step) -> Step {
         let mut state = self.state.borrow_mut();
@@ -114,10 +128,22 @@ impl<'a> Walk<'a> {
     }
 
     /// The objects of a dnode block come next.
-    fn begin_slots(&self, block: BlockId) {
+    fn begin_slots(&self, block: BlockId, pointer: &BlockPointer) {
         let mut state = self.state.borrow_mut();
         end_slots(&mut state);
         let first = block.0.saturating_mul(SLOTS);
+        if state.output.is_raw() {
+            let range = ObjectRange {
+                first,
+                slots: SLOTS,
+                to_guid: state.output.to_guid,
+                salt: pointer.crypt_salt(),
+                iv: pointer.crypt_iv(),
+                mac: pointer.crypt_mac(),
+                flags: byte_swap_flag(pointer),
+            };
+            state.output.record(Record::ObjectRange(range), vec![]);
+        }
         // Slot 0 is not one of an object.
         let from = first.max(1).max(self.first_object());
         state.slots = Some((from, first.saturating_add(SLOTS)));
@@ -173,7 +199,8 @@ impl<'a> Walk<'a> {
     /// Writes the records before an object's blocks. Returns its spill block, if it comes after them.
     fn begin_object(&self, id: ObjectId, dnode: &Dnode) -> Result<Option<BlockPointer>, SendError> {
         let mut bonus = dnode.bonus.clone();
-        if dnode.endian == Endian::Big {
+        let is_raw = self.state.borrow().output.is_raw();
+        if dnode.endian == Endian::Big && !is_raw {
             let native = to_native(dnode.bonus_type, &mut bonus);
             native.map_err(|reason| SendError::Invalid {
                 object: id,
@@ -181,9 +208,17 @@ impl<'a> Walk<'a> {
             })?;
         }
         let bonus_bytes = u32::try_from(bonus.len()).unwrap_or(u32::MAX);
+        if is_raw && !bonus.is_empty() {
+            // Ciphertext fills the area.
+            bonus.extend_from_slice(&dnode.bonus_tail);
+            bonus.resize(dnode.bonus_area_bytes(), 0);
+        }
         bonus.resize(bonus.len().next_multiple_of(8), 0);
         let block_bytes = dnode.data_block_bytes();
         let spill = dnode.spill.filter(|pointer| !pointer.is_hole());
+        if let Some(pointer) = &spill {
+            self.check_protected(id, pointer)?;
+        }
         {
             let state = &mut *self.state.borrow_mut();
             if let Some((next, _)) = &mut state.slots {
@@ -208,6 +243,17 @@ impl<'a> Walk<'a> {
                 flags: spill.map_or(0, |_| RecordFlags::OBJECT_SPILL),
                 to_guid: output.to_guid,
                 ..ObjectRecord::default()
+            };
+            let record = match is_raw {
+                false => record,
+                true => ObjectRecord {
+                    raw_bonus_bytes: u32::try_from(bonus.len()).unwrap_or(u32::MAX),
+                    indirect_shift: dnode.indirect_block_shift,
+                    levels: dnode.levels,
+                    pointers: u8::try_from(dnode.block_pointers.len()).unwrap_or(u8::MAX),
+                    last_block: dnode.block_id_max.0,
+                    ..record
+                },
             };
             output.record(Record::Object(record), bonus);
             let end = (dnode.block_id_max.0)
@@ -244,6 +290,19 @@ impl<'a> Walk<'a> {
             flags,
             ..Spill::default()
         };
+        if output.is_raw() {
+            let spill = Spill {
+                flags: flags | byte_swap_flag(pointer),
+                compression: pointer.compression().map_or(0, |kind| kind.number()),
+                compressed_bytes: pointer.psize_bytes(),
+                salt: salt_of(pointer),
+                iv: iv_of(pointer),
+                mac: pointer.crypt_mac(),
+                ..spill
+            };
+            let unread = Unread::StoredSpill(spill);
+            return output.block(pointer, self.address(id, SPILL_BLOCK_ID), unread);
+        }
         let unread = Unread::Spill(spill, pointer.object_type());
         output.block(pointer, self.address(id, SPILL_BLOCK_ID), unread);
     }
@@ -269,6 +328,11 @@ impl<'a> Walk<'a> {
             checksum: ChecksumKind::Off as u8,
             ..Write::default()
         };
+        if output.is_raw() {
+            let write = raw_write(write, pointer);
+            let unread = Unread::Write(write, Form::Stored);
+            return output.block(pointer, self.address(id, block), unread);
+        }
         let is_large = block_bytes > SMALL_BLOCK_BYTES;
         let (write, form) = if is_large && !output.features.contains(StreamFeatures::LARGE_BLOCKS) {
             (write, Form::Split)
@@ -388,6 +452,43 @@ fn with_key(write: Write, pointer: &BlockPointer) -> Write {
     }
 }
 
+/// A block as it is stored, with what its reader needs to store it so.
+fn raw_write(write: Write, pointer: &BlockPointer) -> Write {
+    let write = with_key(write, pointer);
+    Write {
+        flags: write.flags | byte_swap_flag(pointer),
+        compression: pointer.compression().map_or(0, |kind| kind.number()),
+        compressed_bytes: pointer.psize_bytes(),
+        salt: salt_of(pointer),
+        iv: iv_of(pointer),
+        mac: pointer.crypt_mac(),
+        key_properties: write.key_properties | 1 << 39,
+        ..write
+    }
+}
+
+/// Blocks that are only authenticated have an address in place of the salt.
+fn salt_of(pointer: &BlockPointer) -> [u8; 8] {
+    match pointer.is_encrypted() {
+        true => pointer.crypt_salt(),
+        false => [0; 8],
+    }
+}
+fn iv_of(pointer: &BlockPointer) -> [u8; 12] {
+    match pointer.is_encrypted() {
+        true => pointer.crypt_iv(),
+        false => [0; 12],
+    }
+}
+
+/// Whether a block was written in another byte order than the stream's, as a flag.
+fn byte_swap_flag(pointer: &BlockPointer) -> u8 {
+    match pointer.endian() {
+        Endian::Little => 0,
+        Endian::Big => RecordFlags::RAW_BYTE_SWAP,
+    }
+}
+
 /// Visits the dnodes.
 struct Objects<'w, 'a>(&'w Walk<'a>);
 
@@ -400,6 +501,9 @@ impl Visitor for Objects<'_, '_> {
         if !block.is_root() && !self.0.is_new(block.pointer) {
             return Step::Skip;
         }
+        if let Err(error) = self.0.check_protected(ObjectId(0), block.pointer) {
+            return self.0.after(Err(error), Step::Stop);
+        }
         if !block.is_root() {
             let shift = block.object.pointers_shift();
             let shift = shift.saturating_mul(block.level.0.into()).min(64);
@@ -410,7 +514,7 @@ impl Visitor for Objects<'_, '_> {
             }
         }
         if !block.is_root() && block.level == Level(0) {
-            self.0.begin_slots(block.id);
+            self.0.begin_slots(block.id, block.pointer);
         }
         self.0.after(Ok(()), Step::Descend)
     }
@@ -457,6 +561,10 @@ impl Visitor for Blocks<'_, '_> {
         let end = Walk::end_of(self.dnode, block.level, block.id);
         if self.walk.is_received(block.object.id, end) {
             return Step::Skip;
+        }
+        let checked = self.walk.check_protected(block.object.id, block.pointer);
+        if checked.is_err() {
+            return self.walk.after(checked, Step::Stop);
         }
         if block.level > Level(0) {
             return self.walk.after(Ok(()), Step::Descend);

@@ -100,7 +100,12 @@ impl<V: Visitor + ?Sized> Traversal<'_, V> {
                 dnode => dnode,
             };
             match dnode {
-                Ok(Some(dnode)) => found.push((id, Arc::new(dnode))),
+                Ok(Some(mut dnode)) => {
+                    if block.has_ciphertext {
+                        dnode.keep_bonus_tail(bytes);
+                    }
+                    found.push((id, Arc::new(dnode)));
+                }
                 Ok(None) => {}
                 Err(error) => {
                     let fault = Fault::Dnode {

@@ -63,7 +63,8 @@ pub use store::BlockStore;
 pub use topology::Topology;
 pub use write::{
     Allocate, BlockWrite, Dedup, EncodedContent, FlushError, FoundBlock, LogWrite, Missed, NoSpace,
-    SharedBlocks, SpaceRequest, WantedBlock, WriteBackErrors, WriteKey, WrittenBlock, WrittenForm,
+    Seal, SharedBlocks, SpaceRequest, WantedBlock, WriteBackErrors, WriteKey, WrittenBlock,
+    WrittenForm,
 };
 
 use millpond_env::sync::Arc;

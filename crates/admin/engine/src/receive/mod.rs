@@ -215,6 +215,7 @@ impl Run<'_> {
                 _ => break,
             }
         }
-        self.reconcile(&package).map_err(unknown)
+        self.reconcile(&package).map_err(unknown)?;
+        self.set_roots(&package).map_err(unknown)
     }
 }

@@ -59,7 +59,7 @@ impl Run<'_> {
         begin: &Begin,
         top: &str,
     ) -> Result<(), ReceiveProblem> {
-        let incoming = incoming_snapshot(begin).map_err(|error| of_receive(error, top))?;
+        let incoming = incoming_snapshot(first, begin).map_err(|error| of_receive(error, top))?;
         let target = self.target(begin, top)?;
         if target.is_present {
             let name = target.full_name();
@@ -67,6 +67,7 @@ impl Run<'_> {
             return skip(stream).map(drop);
         }
         self.check_encrypted(begin, &target)?;
+        self.check_raw_properties(begin)?;
         if let (Some(origin), None) = (&target.origin, &self.request.origin) {
             self.steps.push(ReceiveStep::FoundOrigin {
                 name: origin.clone(),
@@ -83,7 +84,7 @@ impl Run<'_> {
         let clock = &self.pool.inner().env().clock;
         let before_ns = clock.monotonic_ns();
         let length = match self.request.is_dry {
-            true => self.tried(stream, begin, &incoming, &target)?,
+            true => self.tried(stream, first, begin, &incoming, &target)?,
             false => self.applied(stream, first, begin, &incoming, &target)?,
         };
         let took_ns = clock.monotonic_ns().saturating_sub(before_ns);
@@ -112,6 +113,20 @@ impl Run<'_> {
         }
     }
 
+    /// Keys and suite of a raw stream are those of the sender.
+    fn check_raw_properties(&self, begin: &Begin) -> Result<(), ReceiveProblem> {
+        if !begin.features.contains(StreamFeatures::RAW) {
+            return Ok(());
+        }
+        let given = self.request.properties.iter().map(|(name, _)| name);
+        let of_keys =
+            |name: &&String| ["encryption", "keyformat", "pbkdf2iters"].contains(&name.as_str());
+        match given.chain(&self.request.excluded).find(of_keys) {
+            Some(name) => Err(ReceiveProblem::RawProperty(name.clone())),
+            None => Ok(()),
+        }
+    }
+
     fn receive_target(&self, begin: &Begin, target: &Target) -> ReceiveTarget {
         ReceiveTarget {
             name: target.dataset.clone(),
@@ -127,12 +142,17 @@ impl Run<'_> {
     fn tried<R: Read>(
         &self,
         stream: &mut StreamReader<R>,
+        first: &Taken,
         begin: &Begin,
         incoming: &IncomingSnapshot,
         target: &Target,
     ) -> Result<Option<u64>, ReceiveProblem> {
         let into = self.receive_target(begin, target);
-        let checked = self.pool.datasets().check_receive(incoming, &into);
+        let datasets = self.pool.datasets();
+        let checked = match resumed_point(first, begin)? {
+            None => datasets.check_receive(incoming, &into),
+            Some(point) => datasets.check_resume_receive(incoming, &into, point),
+        };
         checked.map_err(|error| of_dataset(error, &target.dataset))?;
         skip(stream)?;
         Ok(None)
@@ -188,17 +208,12 @@ impl Run<'_> {
         into: &ReceiveTarget,
     ) -> Result<(Receiving, ResumePoint), ReceiveProblem> {
         let datasets = self.pool.datasets();
-        let begun = match begin.features.contains(StreamFeatures::RESUMING) {
-            false => {
+        let begun = match resumed_point(first, begin)? {
+            None => {
                 let begun = datasets.begin_receive(incoming, into);
                 begun.map(|receiving| (receiving, ResumePoint::default()))
             }
-            true => {
-                let list = NvList::decode(&first.payload).map_err(|_| ReceiveProblem::BadList)?;
-                let number = |key| list.u64(key).map_err(|_| ReceiveProblem::BadList);
-                let point = (number("resume_object")?, number("resume_offset")?);
-                datasets.resume_receive(incoming, into, point)
-            }
+            Some(point) => datasets.resume_receive(incoming, into, point),
         };
         begun.map_err(|error| of_dataset(error, &into.name))
     }
@@ -266,6 +281,16 @@ impl Run<'_> {
         }
         Ok(())
     }
+}
+
+/// The object and offset from which a stream continues; `None` if it begins anew.
+fn resumed_point(first: &Taken, begin: &Begin) -> Result<Option<(u64, u64)>, ReceiveProblem> {
+    if !begin.features.contains(StreamFeatures::RESUMING) {
+        return Ok(None);
+    }
+    let list = NvList::decode(&first.payload).map_err(|_| ReceiveProblem::BadList)?;
+    let number = |key| list.u64(key).map_err(|_| ReceiveProblem::BadList);
+    Ok(Some((number("resume_object")?, number("resume_offset")?)))
 }
 
 /// Reads a stream to its end, and verifies it.

@@ -12,6 +12,8 @@ pub(super) struct Package {
     pub(super) has_source: bool,
     /// Whether it is about the datasets below too.
     pub(super) is_recursive: bool,
+    /// Whether its streams are raw.
+    pub(super) is_raw: bool,
     pub(super) datasets: Vec<Described>,
 }
 
@@ -22,6 +24,10 @@ pub(super) struct Described {
     pub(super) name: String,
     /// The guid of the snapshot of the parent that it comes after; 0 for the top.
     pub(super) parent_snapshot: u64,
+    /// The guid of the snapshot that it is a clone of; 0 for none.
+    pub(super) origin: u64,
+    /// Whether it is an encryption root.
+    pub(super) is_encryption_root: bool,
     /// `None` if the package has no properties.
     pub(super) properties: Option<Vec<(String, PropertyValue)>>,
     pub(super) snapshots: Vec<DescribedSnapshot>,
@@ -63,6 +69,7 @@ impl Package {
             top: top.to_owned(),
             has_source: list.contains("fromsnap"),
             is_recursive: !list.contains("not_recursive"),
+            is_raw: list.contains("raw"),
             datasets: datasets.collect(),
         })
     }
@@ -112,6 +119,8 @@ impl Described {
         Self {
             name: text("name"),
             parent_snapshot: list.u64("parentfromsnap").unwrap_or(0),
+            origin: list.u64("origin").unwrap_or(0),
+            is_encryption_root: list.contains("is_encroot"),
             properties: sublist(list, "props").map(properties),
             snapshots,
         }

@@ -33,6 +33,7 @@ pub(super) fn of_receive(error: ReceiveError, name: &str) -> ReceiveProblem {
         }
         ReceiveError::Deduplicated => ReceiveProblem::Deduplicated,
         ReceiveError::Unsupported(what) => ReceiveProblem::Unsupported(what.to_owned()),
+        ReceiveError::Keys(error) => ReceiveProblem::Invalid(error.to_string()),
         invalid @ ReceiveError::Invalid { .. } => ReceiveProblem::Invalid(invalid.to_string()),
         other => ReceiveProblem::Failed(other.to_string()),
     }
@@ -50,6 +51,10 @@ pub(super) fn of_dataset(error: DatasetError, name: &str) -> ReceiveProblem {
             Refusal::HasChildren => ReceiveProblem::HasChildren(own(), String::new()),
             Refusal::IsClone => ReceiveProblem::IsClone(own()),
             Refusal::EncryptionReplaced => ReceiveProblem::EncryptionReplaced,
+            Refusal::RawOntoPlain => ReceiveProblem::RawOntoPlain,
+            Refusal::OtherKey => ReceiveProblem::OtherKey,
+            Refusal::IvSetMissing => ReceiveProblem::IvSetMissing,
+            Refusal::IvSetMismatch => ReceiveProblem::IvSetMismatch,
             Refusal::NoParent => ReceiveProblem::NoParent(parent_of(name).to_owned()),
             Refusal::ParentIsVolume => ReceiveProblem::ParentIsVolume(parent_of(name).to_owned()),
             Refusal::NoSource => ReceiveProblem::NoSource(own()),

@@ -17,12 +17,13 @@ const ROUNDS_MAX: usize = 16;
 enum Wanted {
     Destroy(String),
     Rename(String, String),
+    Promote(String),
 }
 
 impl Wanted {
     fn name(&self) -> &str {
         match self {
-            Self::Destroy(name) | Self::Rename(name, _) => name,
+            Self::Destroy(name) | Self::Rename(name, _) | Self::Promote(name) => name,
         }
     }
 }
@@ -59,7 +60,8 @@ impl Run<'_> {
         let datasets = self.pool.datasets();
         let head = wanted.name().split('@').next().unwrap_or_default();
         let is_head = head == wanted.name();
-        if is_head && self.watch.before(head).is_err() {
+        let is_moved = is_head && !matches!(wanted, Wanted::Promote(_));
+        if is_moved && self.watch.before(head).is_err() {
             return;
         }
         let step = match wanted {
@@ -75,8 +77,12 @@ impl Run<'_> {
                 to: to.clone(),
                 is_done: datasets.rename(from, to).is_ok(),
             },
+            Wanted::Promote(name) => ReceiveStep::Promoted {
+                name: name.clone(),
+                is_done: datasets.promote(name).is_ok(),
+            },
         };
-        if is_head {
+        if is_moved {
             self.watch.after(head, false);
         }
         self.steps.push(step);
@@ -88,12 +94,15 @@ impl Run<'_> {
         if found(&view, root)?.is_none() {
             return Ok(wanted);
         }
+        // A promotion moves snapshots to another dataset, so it comes first.
+        let promotions = promotions(&view, package, root)?;
+        if !promotions.is_empty() {
+            return Ok(promotions);
+        }
         for dataset in view.datasets() {
             let dataset = dataset?.inner().clone();
-            let rest = dataset.name().strip_prefix(root);
-            let is_below = rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
             // What is being received is hidden.
-            if is_below && !dataset.name().contains('%') {
+            if is_within(dataset.name(), root) && !dataset.name().contains('%') {
                 self.of_dataset(package, root, &dataset, &mut wanted)?;
             }
         }
@@ -144,6 +153,53 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// Makes the encryption roots of raw streams those of the sender. What is not possible is left.
+    pub(super) fn set_roots(&mut self, package: &Package) -> Result<(), ReceiveProblem> {
+        let is_meant = package.is_raw && package.is_recursive && !self.request.is_dry;
+        if !is_meant {
+            return Ok(());
+        }
+        let root = name_of(self.request, &package.top, &package.top);
+        let roots = self.roots_below(package, &root);
+        for (name, described) in roots.map_err(|error| of_engine(error, &root))? {
+            let datasets = self.pool.datasets();
+            let is_root = described.is_encryption_root || name == root;
+            let is_set = datasets.set_sent_root(&name, is_root).is_ok();
+            let location = described.properties.iter().flatten();
+            let location = location.filter(|(name, _)| name == "keylocation").cloned();
+            if is_set && described.is_encryption_root {
+                let location: Vec<_> = location.collect();
+                // Where a key is found may mean nothing on this system.
+                let _ = datasets.set_properties(&name, &location);
+            }
+        }
+        Ok(())
+    }
+
+    /// The encrypted datasets that a package describes, parents first.
+    fn roots_below(
+        &self,
+        package: &Package,
+        root: &str,
+    ) -> Result<Vec<(String, Described)>, Error> {
+        let view = self.pool.committed()?;
+        let mut found = vec![];
+        for dataset in view.datasets() {
+            let dataset = dataset?.inner().clone();
+            if !is_within(dataset.name(), root) || !dataset.is_encrypted()? {
+                continue;
+            }
+            let snapshots = dataset.snapshots()?;
+            let mut described = snapshots
+                .iter()
+                .filter_map(|snapshot| package.dataset_of(snapshot.guid().0));
+            if let Some(described) = described.next() {
+                found.push((dataset.name().to_owned(), described.clone()));
+            }
+        }
+        Ok(found)
+    }
+
     /// The name that a dataset should have: below the dataset here that has the parent's snapshot.
     fn new_name(
         &self,
@@ -158,12 +214,7 @@ impl Run<'_> {
         let view = self.pool.committed()?;
         for dataset in view.datasets() {
             let dataset = dataset?.inner().clone();
-            let is_below = dataset.name() == root
-                || dataset
-                    .name()
-                    .strip_prefix(root)
-                    .is_some_and(|rest| rest.starts_with('/'));
-            if !is_below {
+            if !is_within(dataset.name(), root) {
                 continue;
             }
             let mut snapshots = dataset.snapshots()?.into_iter();
@@ -193,4 +244,40 @@ impl Run<'_> {
         }
         Ok(None)
     }
+}
+
+/// Whether a dataset is `root` or one below it.
+fn is_within(name: &str, root: &str) -> bool {
+    let rest = name.strip_prefix(root);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// The clones that were promoted at the sender: there they have no origin, or an older one.
+fn promotions(view: &crate::View, package: &Package, root: &str) -> Result<Vec<Wanted>, Error> {
+    let mut wanted = vec![];
+    for dataset in view.datasets() {
+        let dataset = dataset?.inner().clone();
+        if !is_within(dataset.name(), root) || dataset.name().contains('%') {
+            continue;
+        }
+        let Some(origin) = dataset.origin()? else {
+            continue;
+        };
+        let snapshots = dataset.snapshots()?;
+        let described = snapshots
+            .iter()
+            .find_map(|snapshot| package.dataset_of(snapshot.guid().0));
+        let Some(described) = described.filter(|one| one.origin != origin.guid().0) else {
+            continue;
+        };
+        // The origin here belongs to the dataset at the sender.
+        let is_own = described
+            .snapshots
+            .iter()
+            .any(|one| one.guid == origin.guid().0);
+        if is_own {
+            wanted.push(Wanted::Promote(dataset.name().to_owned()));
+        }
+    }
+    Ok(wanted)
 }

@@ -178,7 +178,8 @@ impl Run<'_> {
         let parent = found(view, parent_of(&name))?;
         let is_encrypted = |one: &Dataset| one.is_encrypted();
         let above = parent.as_ref().map_or(Ok(false), is_encrypted)?;
-        match above || existing.is_encrypted()? {
+        let is_raw = begin.features.contains(StreamFeatures::RAW);
+        match is_raw || above || existing.is_encrypted()? {
             true => problem(ReceiveProblem::EncryptionReplaced),
             false => Ok(()),
         }

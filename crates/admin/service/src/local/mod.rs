@@ -68,7 +68,7 @@ impl Service for LocalService {
             Request::ClearLabels { path, force } => {
                 Reply::ClearLabels(self.changes().clear_labels(path, *force)?)
             }
-            Request::SendSteps { request } => Reply::SendSteps(pools.send_steps(request)?),
+            Request::SendPlan { request } => Reply::SendPlan(pools.send_plan(request)?),
             _ => return Err(Failure::needs_daemon()),
         })
     }

@@ -7,7 +7,7 @@ impl Sync<'_> {
     pub(super) fn write_head(
         &mut self,
         head: &SyncedHead,
-        meta: Dnode,
+        mut meta: Dnode,
         change: &crate::core::HeadChange,
         specials: &BTreeMap<ObjectId, Vec<u8>>,
     ) -> Result<SyncedHead, ObjectError> {
@@ -24,13 +24,20 @@ impl Sync<'_> {
             let state = object.state();
             Ok(state.is_on_disk.then(|| Dnode::clone(&state.synced)))
         };
+        let mut portable_mac = head.portable_mac;
+        let mut local_mac = head.local_mac;
+        if let Some(raw) = change.raw {
+            raw.apply(&mut meta);
+            portable_mac = raw.portable_mac;
+            local_mac = [0; 32];
+        }
         let phys = ObjectSetPhys {
             meta_dnode: meta,
             intent_log_header: change.log_header.unwrap_or(head.log_header),
             kind: core.kind,
             flags: change.flags.unwrap_or(head.flags),
-            portable_mac: head.portable_mac,
-            local_mac: head.local_mac,
+            portable_mac,
+            local_mac,
             user_used: special(0)?,
             group_used: special(1)?,
             project_used: special(2)?,
@@ -50,6 +57,7 @@ impl Sync<'_> {
             object: ObjectId(0),
             error,
         })?;
+        // Without the key, the codes are those that came with the stream.
         if let Some(key) = core.read_key() {
             key.seal_object_set(&mut content, Endian::Little)
                 .map_err(|_| core.refuse(ObjectId(0), "its authentication failed"))?;
@@ -76,6 +84,7 @@ impl Sync<'_> {
             stored: None,
             is_clone: false,
             key: core.key.clone(),
+            is_raw: core.raw.is_some(),
         };
         if job.is_rewritten_late() {
             job.policy.compression = millpond_ondisk::CompressionKind::Off;

@@ -19,6 +19,14 @@ pub(crate) struct Heads {
     pub(crate) shed_at: usize,
 }
 
+/// With which key a head is opened.
+enum OpenKey {
+    /// With this one; `None` if it is not encrypted.
+    Loaded(Option<Arc<WriteKey>>),
+    /// With none, although it is encrypted: for a raw stream.
+    Unknown,
+}
+
 /// The remainder of a head that was closed permanently.
 pub(crate) struct ClosedHead {
     /// Its intent log, whose blocks must be freed.
@@ -58,7 +66,8 @@ impl Datasets {
         if let Some(open) = heads.open.get(&head.dataset) {
             return Ok(Arc::clone(open));
         }
-        self.open_closed(&view, &mut heads, (head.dataset, &phys), name)
+        let key = OpenKey::Loaded(self.write_key(&view, name, phys.directory)?);
+        self.open_closed(&view, &mut heads, (head.dataset, &phys), key)
     }
 
     /// Opens a dataset that is being received.
@@ -66,16 +75,25 @@ impl Datasets {
         &self,
         id: ObjectId,
         name: &str,
+        is_raw: bool,
     ) -> Result<Arc<HeadDataset>, DatasetError> {
         let pool = self.pool()?;
         let view = MosView { pool: &pool };
         let _names = self.names.read();
         let mut heads = self.heads.lock();
         if let Some(open) = heads.open.get(&id) {
-            return Ok(Arc::clone(open));
+            let is_meant = open.set().is_raw() == is_raw;
+            return match is_meant {
+                true => Ok(Arc::clone(open)),
+                false => Err(Refusal::error(name, Refusal::Busy)),
+            };
         }
         let phys = view.dataset(id)?;
-        self.open_closed(&view, &mut heads, (id, &phys), name)
+        let key = match is_raw {
+            true => OpenKey::Unknown,
+            false => OpenKey::Loaded(self.write_key(&view, name, phys.directory)?),
+        };
+        self.open_closed(&view, &mut heads, (id, &phys), key)
     }
 
     fn open_closed(
@@ -83,16 +101,19 @@ impl Datasets {
         view: &MosView<'_>,
         heads: &mut Heads,
         (id, phys): (ObjectId, &DslDatasetPhys),
-        name: &str,
+        key: OpenKey,
     ) -> Result<Arc<HeadDataset>, DatasetError> {
         let directory = phys.directory;
-        let key = self.write_key(view, name, directory)?;
         heads.shed(&self.dirty, &self.admission);
         let settings = view.settings(directory)?;
         let policy = view.write_policy(&settings, ObjectSetKind::FileSystem);
         let store = Arc::clone(view.pool.store());
         let root = phys.block_pointer;
-        let set = ObjectSet::open(store, id.0, root, policy, key).during("dataset")?;
+        let set = match key {
+            OpenKey::Loaded(key) => ObjectSet::open(store, id.0, root, policy, key),
+            OpenKey::Unknown => ObjectSet::open_raw(store, id.0, root, policy),
+        };
+        let set = set.during("dataset")?;
         set.set_policy(view.write_policy(&settings, set.kind()));
         self.learn(view, id)?;
         let open = self.new_head((id, directory), set, settings);

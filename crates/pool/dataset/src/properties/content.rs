@@ -17,6 +17,27 @@ const MASTER_NODE: ObjectId = ObjectId(1);
 const VOLUME_DATA: ObjectId = ObjectId(1);
 const VOLUME_PROPERTIES: ObjectId = ObjectId(2);
 
+impl Dataset {
+    /// The version of a file system, which is readable without its key; `None` for a volume.
+    ///
+    /// # Errors
+    /// If its objects cannot be read.
+    pub fn file_system_version(&self) -> Result<Option<u64>, DatasetError> {
+        Ok(match Content::read(self)? {
+            Content::Files(numbers) => numbers.get(master_node::VERSION).copied(),
+            _ => None,
+        })
+    }
+
+    /// The size of a volume in bytes; `None` for a file system.
+    ///
+    /// # Errors
+    /// If its objects cannot be read.
+    pub fn volume_bytes(&self) -> Result<Option<u64>, DatasetError> {
+        Ok(Content::read(self)?.volume_bytes())
+    }
+}
+
 /// The property sources in a dataset's own objects.
 #[derive(Debug)]
 pub(super) enum Content {
@@ -38,6 +59,14 @@ impl Content {
             ObjectSetKind::FileSystem => Self::read_files(&set, dataset.name()),
             ObjectSetKind::Volume => Self::read_volume(&set, dataset.name()),
             _ => Ok(Self::Other),
+        }
+    }
+
+    /// The size of a volume in bytes.
+    pub(super) fn volume_bytes(&self) -> Option<u64> {
+        match self {
+            Self::Volume { size_bytes, .. } => *size_bytes,
+            _ => None,
         }
     }
 

@@ -144,7 +144,7 @@ impl SyncTaskContext<'_> {
     }
 
     /// Sets the location of a root's key, or removes it where the dataset inherits.
-    fn put_key_location(
+    pub(crate) fn put_key_location(
         &self,
         directory: ObjectId,
         location: Option<&str>,
@@ -167,7 +167,7 @@ impl SyncTaskContext<'_> {
 
     /// The key objects of a directory and of those below that share its encryption root. Clones share the object of
     /// their origin; only what lies below them has keys of its own.
-    fn keys_below(
+    pub(crate) fn keys_below(
         &self,
         directory: ObjectId,
         root: ObjectId,

@@ -5,7 +5,7 @@ use crate::pool::Pool;
 use crate::sync::context::{SpaceChange, SyncContext};
 use crate::sync::space::SyncAllocator;
 use millpond_block::{
-    BlockAddress, BlockError, BlockWrite, SharedBlocks, WrittenBlock, WrittenForm,
+    BlockAddress, BlockError, BlockWrite, Retention, SharedBlocks, WrittenBlock, WrittenForm,
 };
 use millpond_env::rank;
 use millpond_env::sync::Mutex;
@@ -151,8 +151,13 @@ fn block_write(job: WriteJob, takes_small_blocks: bool) -> BlockWrite {
     write.previous = job.previous;
     write.may_rewrite = may_rewrite;
     // Written blocks are read again soon: indirect blocks and dnodes by the next txg at the latest.
-    write.retention = policy.retention;
+    write.retention = match job.is_raw {
+        // The content is not known.
+        true => Retention::Drop,
+        false => policy.retention,
+    };
     write.key = job.key;
+    write.is_raw = job.is_raw;
     write.dedup = policy.dedup;
     write
 }

@@ -112,6 +112,7 @@ impl World {
             used: 0,
             block_pointers: pointers,
             bonus: vec![],
+            bonus_tail: vec![],
             spill: None,
             endian: Endian::Little,
         }

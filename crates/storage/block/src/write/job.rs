@@ -4,6 +4,7 @@ use super::{Dedup, WriteKey};
 use crate::BlockAddress;
 use millpond_cache::Retention;
 use millpond_compress::ZstdLevel;
+use millpond_crypt::{IV_BYTES, MAC_BYTES, SALT_BYTES};
 use millpond_env::sync::Arc;
 use millpond_ondisk::{
     BlockPointer, ChecksumKind, CompressionKind, Guid, Level, ObjectType, Txg, VdevId,
@@ -17,6 +18,20 @@ pub struct EncodedContent {
     pub compression: CompressionKind,
     /// The encoded bytes, perhaps with zeros after them.
     pub bytes: Arc<Vec<u8>>,
+    /// Set for a block of an encrypted dataset whose key is not known: `bytes` is exactly what is stored, also if
+    /// `compression` is off, and the content is not known.
+    pub seal: Option<Seal>,
+}
+
+/// The codes of a block that the holder of its key encrypted or authenticated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Seal {
+    /// The salt, for encrypted blocks.
+    pub salt: [u8; SALT_BYTES],
+    /// The initialization vector, for encrypted blocks.
+    pub iv: [u8; IV_BYTES],
+    /// The authentication code.
+    pub mac: [u8; MAC_BYTES],
 }
 
 /// One block to write. All policy is already resolved: functions are never "inherit" or "on".
@@ -62,6 +77,9 @@ pub struct BlockWrite {
     pub retention: Retention,
     /// The key with which the block is encrypted or authenticated; `None` outside encrypted datasets.
     pub key: Option<Arc<WriteKey>>,
+    /// Whether it is a block of an encrypted dataset whose key is not known. Then an indirect block is authenticated
+    /// without the key, an object set block has its codes inside, and every other block comes with its [`Seal`].
+    pub is_raw: bool,
     /// Set if the block belongs into a dedup table. Its checksum function must be one that such tables take.
     pub dedup: Option<Dedup>,
 }
@@ -91,6 +109,7 @@ impl BlockWrite {
             may_rewrite: false,
             retention: Retention::Drop,
             key: None,
+            is_raw: false,
             dedup: None,
         }
     }

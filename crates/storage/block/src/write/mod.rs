@@ -20,7 +20,7 @@ mod workers;
 pub use allocate::{Allocate, NoSpace, SpaceRequest};
 pub(crate) use flush::Writing;
 pub(crate) use issue::Batch;
-pub use job::{BlockWrite, EncodedContent, FlushError, Missed, WrittenBlock, WrittenForm};
+pub use job::{BlockWrite, EncodedContent, FlushError, Missed, Seal, WrittenBlock, WrittenForm};
 pub use log::LogWrite;
 pub use protect::WriteKey;
 pub use repair::WriteBackErrors;

@@ -1,7 +1,7 @@
 //! From content to the bytes that are stored.
 
-use super::BlockWrite;
-use super::protect::{Protection, protect};
+use super::protect::{Protection, protect, protect_raw};
+use super::{BlockWrite, EncodedContent};
 use millpond_checksum::{Checksummer, Form};
 use millpond_compress::{AllocationUnits, StoredForm, stored_form};
 use millpond_env::sync::Arc;
@@ -42,6 +42,18 @@ pub(super) fn prepare(
 ) -> Result<Prepared, String> {
     let lsize = job.content.len();
     check(job)?;
+    if let Some(given) = &job.encoded
+        && let Some(seal) = given.seal
+    {
+        let protection = Protection::given(job, seal);
+        return stored(
+            job,
+            Arc::clone(&given.bytes),
+            given.compression,
+            Some(protection),
+            checksummer,
+        );
+    }
     let (found, compression) = match &job.encoded {
         Some(given) => (StoredForm::Encoded(given.bytes.to_vec()), given.compression),
         None => {
@@ -70,6 +82,7 @@ pub(super) fn prepare(
         }
     };
     let (bytes, protection) = match &job.key {
+        None if job.is_raw => (bytes, Some(protect_raw(job)?)),
         None => (bytes, None),
         Some(key) => {
             let (bytes, protection) =
@@ -77,6 +90,16 @@ pub(super) fn prepare(
             (bytes, Some(protection))
         }
     };
+    stored(job, bytes, compression, protection, checksummer)
+}
+
+fn stored(
+    job: &BlockWrite,
+    bytes: Arc<Vec<u8>>,
+    compression: CompressionKind,
+    protection: Option<Protection>,
+    checksummer: &Checksummer,
+) -> Result<Prepared, String> {
     let checksum_words = checksummer
         .checksum(job.checksum, &bytes, Endian::Little)
         .map_err(|error| error.to_string())?;
@@ -90,10 +113,15 @@ pub(super) fn prepare(
 
 /// The form of the checksum in the block's pointer.
 pub(super) fn form(job: &BlockWrite) -> Form {
-    match job.key.is_some() && job.object_type != ObjectType::OBJECT_SET {
+    match is_protected(job) && job.object_type != ObjectType::OBJECT_SET {
         true => Form::Truncated,
         false => Form::Full,
     }
+}
+
+/// Whether it is a block of an encrypted dataset.
+fn is_protected(job: &BlockWrite) -> bool {
+    job.key.is_some() || job.is_raw
 }
 
 fn check(job: &BlockWrite) -> Result<(), String> {
@@ -106,7 +134,7 @@ fn check(job: &BlockWrite) -> Result<(), String> {
     }
     // The place of the third address holds salt and IV.
     let is_encrypted = job.level == Level(0) && job.object_type.is_encrypted();
-    if job.key.is_some() && is_encrypted && job.copies > 2 {
+    if is_protected(job) && is_encrypted && job.copies > 2 {
         return Err(format!("{} encrypted copies", job.copies));
     }
     let is_stored = |kind: CompressionKind| {
@@ -122,6 +150,7 @@ fn check(job: &BlockWrite) -> Result<(), String> {
         (CompressionKind::Inherit | CompressionKind::On, _) => {
             Err("its compression function was not resolved".into())
         }
+        (_, Some(given)) if given.seal.is_some() => check_sealed(job, given),
         (_, Some(given)) if !is_stored(given.compression) || given.bytes.is_empty() => {
             Err("its encoded form is none".into())
         }
@@ -129,10 +158,25 @@ fn check(job: &BlockWrite) -> Result<(), String> {
     }
 }
 
+fn check_sealed(job: &BlockWrite, given: &EncodedContent) -> Result<(), String> {
+    let psize = given.bytes.len();
+    let is_whole = psize > 0 && (psize as u64).is_multiple_of(SECTOR_BYTES);
+    let is_plain = given.compression == CompressionKind::Off;
+    let fits = if is_plain {
+        psize == job.content.len()
+    } else {
+        psize <= job.content.len()
+    };
+    match job.is_raw && is_whole && fits {
+        true => Ok(()),
+        false => Err(format!("a sealed block of {psize} bytes")),
+    }
+}
+
 fn can_be_embedded(job: &BlockWrite) -> bool {
     job.may_embed
         && job.dedup.is_none()
-        && job.key.is_none()
+        && !is_protected(job)
         && job.level == Level(0)
         && !matches!(job.object_type, ObjectType::DNODE | ObjectType::OBJECT_SET)
 }

@@ -2,7 +2,7 @@
 //!
 //! Page `docs/format/encryption.md`, "Writing".
 
-use super::BlockWrite;
+use super::{BlockWrite, Seal};
 use millpond_crypt::{CryptError, DatasetKey, IV_BYTES, MAC_BYTES, SALT_BYTES, indirect_block_mac};
 use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex};
@@ -74,6 +74,15 @@ pub(super) struct Protection {
 }
 
 impl Protection {
+    /// That of a block which came with its codes.
+    pub(super) fn given(job: &BlockWrite, seal: Seal) -> Self {
+        let is_encrypted = job.level == Level(0) && job.object_type.is_encrypted();
+        Self {
+            salt_and_iv: is_encrypted.then_some((seal.salt, seal.iv)),
+            mac: Some(seal.mac),
+        }
+    }
+
     pub(super) fn mark(&self, pointer: &mut BlockPointer) {
         pointer.set_crypt_bit();
         if let Some((salt, iv)) = self.salt_and_iv {
@@ -83,6 +92,24 @@ impl Protection {
             pointer.set_crypt_mac(mac);
         }
     }
+}
+
+/// Authenticates what needs no key: indirect blocks, and object set blocks, which have their codes inside.
+pub(super) fn protect_raw(job: &BlockWrite) -> Result<Protection, String> {
+    /// Raw streams have keys of this version only.
+    const KEY_VERSION: u64 = 1;
+    let mac = match job.level {
+        Level(0) if job.object_type == ObjectType::OBJECT_SET => None,
+        Level(0) => return Err("its key is not known, and its codes are missing".into()),
+        _ => {
+            let mac = indirect_block_mac(&job.content, Endian::Little, KEY_VERSION);
+            Some(mac.map_err(|error| error.to_string())?)
+        }
+    };
+    Ok(Protection {
+        salt_and_iv: None,
+        mac,
+    })
 }
 
 /// Encrypts or authenticates a block of an encrypted dataset. Returns the bytes to store: `stored` itself where

@@ -16,6 +16,7 @@ impl Run<'_> {
             && job.compression != CompressionKind::Off
             && job.dedup.is_none()
             && job.key.is_none()
+            && !job.is_raw
             && job.level == Level(0)
             && !job.object_type.is_metadata();
         let is_same = || {

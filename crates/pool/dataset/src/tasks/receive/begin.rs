@@ -48,20 +48,24 @@ impl Datasets {
             |s| s.check_begin_receive(incoming, target),
             |s, plan| s.begin_receive(incoming, target, plan),
         )?;
-        let head = match self.open_incomplete(id, &name) {
+        let head = match self.open_receiving(incoming, id, &name) {
             Ok(head) => head,
             Err(error) => {
                 self.destroy_received(&name)?;
                 return Err(error);
             }
         };
+        // The dataset is new.
+        let under_way = UnderWay::begin(self, id);
+        let under_way = under_way.ok_or_else(|| Refusal::error(&target.name, Refusal::Busy))?;
         Ok(Receiving {
             head,
             target: target.clone(),
             guid: incoming.guid,
             creation_s: incoming.creation_s,
             replaced,
-            _under_way: UnderWay::begin(self),
+            raw: incoming.raw.clone(),
+            _under_way: under_way,
         })
     }
 
@@ -99,7 +103,9 @@ impl SyncTaskContext<'_> {
             Err(DatasetError::NotFound { .. }) => self.check_receive_as_new(incoming, target),
             Err(error) => Err(error),
         }?;
-        if let Some(directory) = plan.key_of {
+        if let Some(directory) = plan.key_of
+            && incoming.raw.is_none()
+        {
             self.datasets.write_key(self, &target.name, directory)?;
         }
         Ok(plan)
@@ -121,7 +127,7 @@ impl SyncTaskContext<'_> {
         let place = Place::New(parent, component);
         let Some(origin) = &target.origin else {
             let none = EncryptionProperties::default();
-            let crypt = match target.is_plain {
+            let crypt = match target.is_plain || incoming.raw.is_some() {
                 true => None,
                 false => self.check_encryption(&target.name, Some(parent), &none, None)?,
             };
@@ -134,6 +140,7 @@ impl SyncTaskContext<'_> {
         };
         let origin = self.find_snapshot(origin)?;
         self.check_origin(incoming, target, &origin)?;
+        self.check_raw(incoming, target, origin.head.directory, origin.dataset)?;
         Ok(Plan {
             place,
             origin: Some(origin.dataset),
@@ -200,6 +207,14 @@ impl SyncTaskContext<'_> {
                     return refused(Refusal::NoSource);
                 };
                 self.check_large_blocks(incoming, target, source)?;
+                self.check_raw(incoming, target, head.directory, source)?;
+                // The IVs of later snapshots are others.
+                if incoming.raw.is_some()
+                    && !target.is_forced
+                    && phys.previous_snapshot != Some(source)
+                {
+                    return refused(Refusal::NoSource);
+                }
                 if target.is_forced {
                     Some(source)
                 } else if self.is_changed_since(head.dataset, source)? {
@@ -212,6 +227,9 @@ impl SyncTaskContext<'_> {
             None if !target.is_forced => return refused(Refusal::Exists),
             None => {
                 self.check_replace(&head, &phys)?;
+                if incoming.raw.is_some() {
+                    return refused(Refusal::EncryptionReplaced);
+                }
                 None
             }
         };
@@ -318,12 +336,19 @@ impl SyncTaskContext<'_> {
         if let Some(crypt) = &plan.crypt {
             self.put_new_key(&own, crypt)?;
         }
+        let new_raw = incoming.raw.as_ref().filter(|_| plan.origin.is_none());
+        if let Some(raw) = new_raw {
+            self.put_sent_key(&own, raw)?;
+        }
         self.history(dataset, &name, "receive", " ")?;
         if let Some(allowances) = &target.resume {
             self.begin_resumable(dataset, incoming, allowances)?;
         }
         match plan.origin {
             Some(_) => self.clear_log(dataset, directory)?,
+            None if let Some(raw) = new_raw => {
+                self.datasets.fill_raw(self, &own, incoming.kind, raw)?;
+            }
             None => {
                 let key = plan.crypt.map(|crypt| crypt.key);
                 self.datasets.fill_empty(self, &own, incoming.kind, key)?;

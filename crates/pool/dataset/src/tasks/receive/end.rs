@@ -7,8 +7,10 @@ use crate::mos::contradiction;
 use crate::tasks::context::SyncTaskContext;
 use crate::tasks::directories::Snapshot;
 use crate::{DatasetError, Refusal};
+use millpond_ondisk::dsl::keys::IVSET_GUID;
 use millpond_ondisk::{DslDatasetFlags, Guid, ObjectId, Txg};
 use millpond_pool::PoolError;
+use millpond_stream::RawKeys;
 
 const WHAT: &str = "completing a received snapshot";
 /// How often a snapshot waits for a later txg than the one before it.
@@ -35,6 +37,8 @@ struct NewSnapshot {
     name: String,
     guid: Guid,
     creation_s: u64,
+    /// The keys of a raw stream.
+    raw: Option<RawKeys>,
 }
 
 impl Datasets {
@@ -82,6 +86,7 @@ impl Datasets {
             name: receiving.target.snapshot.clone(),
             guid: receiving.guid,
             creation_s: receiving.creation_s,
+            raw: receiving.raw.clone(),
         };
         self.task(
             |s| s.check_end_receive(receiving),
@@ -102,6 +107,13 @@ impl SyncTaskContext<'_> {
         let Some(Replaced { head, origin }) = receiving.replaced.clone() else {
             let phys = self.dataset(received)?;
             let is_early = phys.previous_snapshot_txg >= self.txg();
+            // Later users of the dataset need its key.
+            if !is_early
+                && receiving.is_raw()
+                && !self.datasets.close_received(&receiving.head, self.txg())
+            {
+                return Err(refused(Refusal::Busy));
+            }
             let plan = Plan {
                 received,
                 swap: None,
@@ -180,7 +192,11 @@ impl SyncTaskContext<'_> {
         let Some(swap) = plan.swap else {
             self.history(received, &new.dataset_name, "finish receiving", &text)?;
             self.end_resumable(received)?;
-            return self.complete(received, new);
+            self.complete(received, new)?;
+            if new.raw.is_some() {
+                self.datasets.reopen(received);
+            }
+            return Ok(());
         };
         let hidden = hidden_name(&new.dataset_name);
         self.history(received, &hidden, "finish receiving", &text)?;
@@ -191,6 +207,10 @@ impl SyncTaskContext<'_> {
         self.free_waiting_log(swap.head)?;
         self.end_resumable(received)?;
         self.swap_with_clone(received, swap.head)?;
+        if let Some(raw) = &new.raw {
+            let directory = self.dataset(swap.head)?.directory;
+            self.update_sent_key(directory, raw)?;
+        }
         let last = new.dataset_name.rsplit('/').next();
         let parent = format!("parent={}", last.unwrap_or_default());
         self.history(received, &hidden, "clone swap", &parent)?;
@@ -212,6 +232,9 @@ impl SyncTaskContext<'_> {
             phys.guid = new.guid;
             phys.creation_time = new.creation_s;
         })?;
+        if let Some(raw) = &new.raw {
+            self.update(snapshot, IVSET_GUID, raw.to_iv_set)?;
+        }
         let full = format!("{}@{}", new.dataset_name, new.name);
         self.history(snapshot, &full, "snapshot", " ")
     }

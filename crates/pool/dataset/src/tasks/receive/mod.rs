@@ -8,18 +8,22 @@
 mod begin;
 mod end;
 mod properties;
+mod raw;
 mod resume;
 
 pub use properties::RefusedProperty;
+pub(crate) use raw::raw_head;
 pub use resume::{ResumeAllowances, ResumePoint};
 
 use crate::datasets::Datasets;
 use crate::heads::head::HeadDataset;
 use crate::tasks::directories::Head;
 use crate::{DatasetError, Refusal};
-use millpond_env::sync::Arc;
-use millpond_env::sync::atomic::{AtomicUsize, Ordering};
+use millpond_env::rank;
+use millpond_env::sync::{Arc, Mutex};
 use millpond_ondisk::{Guid, ObjectId, ObjectSetKind};
+use millpond_stream::RawKeys;
+use std::collections::BTreeSet;
 
 /// What a stream says of the snapshot that it leads to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,6 +46,8 @@ pub struct IncomingSnapshot {
     pub uses: Vec<&'static str>,
     /// Its full name at the sender.
     pub sent_name: String,
+    /// The keys of a raw stream.
+    pub raw: Option<RawKeys>,
 }
 
 /// Where a snapshot is received to, and how.
@@ -71,23 +77,39 @@ pub struct Receiving {
     creation_s: u64,
     /// The existing dataset whose contents are replaced.
     replaced: Option<Replaced>,
+    /// The keys of a raw stream.
+    raw: Option<RawKeys>,
     _under_way: UnderWay,
 }
 
-/// Counts a receive while it is under way.
+/// The datasets that are being received into.
+pub(crate) type Receives = Mutex<BTreeSet<ObjectId>, rank::Leaf>;
+
+/// Marks a dataset as one that is being received into. Only one stream at a time may fill it.
 #[derive(Debug)]
-struct UnderWay(Arc<AtomicUsize>);
+struct UnderWay {
+    receives: Arc<Receives>,
+    dataset: ObjectId,
+}
 
 impl UnderWay {
-    fn begin(datasets: &Datasets) -> Self {
-        datasets.receives.fetch_add(1, Ordering::AcqRel);
-        Self(Arc::clone(&datasets.receives))
+    /// `None` if another receive fills the dataset.
+    fn begin(datasets: &Datasets, dataset: ObjectId) -> Option<Self> {
+        let is_first = datasets.receives.lock().insert(dataset);
+        is_first.then(|| Self {
+            receives: Arc::clone(&datasets.receives),
+            dataset,
+        })
+    }
+    /// Whether a dataset is being filled.
+    fn has_begun(datasets: &Datasets, dataset: ObjectId) -> bool {
+        datasets.receives.lock().contains(&dataset)
     }
 }
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
+        self.receives.lock().remove(&self.dataset);
     }
 }
 
@@ -105,6 +127,16 @@ impl Receiving {
     #[must_use]
     pub fn head(&self) -> &Arc<HeadDataset> {
         &self.head
+    }
+    /// The id of the last block of dnodes of a raw stream; 0 for another stream.
+    #[must_use]
+    pub fn last_dnode_block(&self) -> u64 {
+        self.raw.as_ref().map_or(0, |raw| raw.array.last_block)
+    }
+    /// Whether blocks are kept as they come, without the dataset's key.
+    #[must_use]
+    pub fn is_raw(&self) -> bool {
+        self.raw.is_some()
     }
     /// Whether an interruption leaves a state that another stream can resume.
     #[must_use]
@@ -140,7 +172,7 @@ impl Datasets {
     /// Whether something is being received: the pool must stay open.
     #[must_use]
     pub fn is_receiving(&self) -> bool {
-        self.receives.load(Ordering::Acquire) > 0
+        !self.receives.lock().is_empty()
     }
 
     /// Gives up what was received. A state that a stream can resume stays, unless `is_final`.

@@ -9,7 +9,6 @@ use crate::mos::{During, required};
 use crate::tasks::context::SyncTaskContext;
 use crate::tasks::directories::Head;
 use crate::{DatasetError, Refusal};
-use millpond_env::sync::Arc;
 use millpond_ondisk::dsl::keys::{RECEIVE_DATASET, resume};
 use millpond_ondisk::{DslDatasetFlags, Guid, ObjectId, Txg};
 use millpond_pool::PoolError;
@@ -77,6 +76,7 @@ impl SyncTaskContext<'_> {
             (resume::LARGE_BLOCK_OK, allowances.large_blocks),
             (resume::EMBED_OK, allowances.embedded),
             (resume::COMPRESS_OK, allowances.compressed),
+            (resume::RAW_OK, incoming.raw.is_some()),
         ] {
             if is_set {
                 self.update(dataset, key, 1)?;
@@ -138,28 +138,48 @@ impl Datasets {
         target: &ReceiveTarget,
         (object, offset): (u64, u64),
     ) -> Result<(Receiving, ResumePoint), DatasetError> {
-        let (id, name, replaced, point) = self.task(
+        let (found, under_way) = self.task(
             |s| s.check_resume(incoming, target, (object, offset)),
             |s, found| {
-                let Found {
-                    own,
-                    replaced,
-                    point,
-                } = found;
+                let own = &found.own;
                 s.history(own.dataset, &own.name, "resume receive", " ")?;
-                Ok((own.dataset, own.name, replaced, point))
+                let under_way = UnderWay::begin(self, own.dataset);
+                Ok((found, under_way))
             },
         )?;
-        let head = self.open_incomplete(id, &name)?;
+        let Found {
+            own,
+            replaced,
+            point,
+        } = found;
+        let under_way = under_way.ok_or_else(|| Refusal::error(&target.name, Refusal::Busy))?;
+        let head = self.open_receiving(incoming, own.dataset, &own.name)?;
         let receiving = Receiving {
             head,
             target: target.clone(),
             guid: incoming.guid,
             creation_s: incoming.creation_s,
             replaced,
-            _under_way: UnderWay::begin(self),
+            raw: incoming.raw.clone(),
+            _under_way: under_way,
         };
         Ok((receiving, point))
+    }
+
+    /// Checks whether [`Datasets::resume_receive`] would be refused.
+    ///
+    /// # Errors
+    /// As [`Datasets::resume_receive`].
+    pub fn check_resume_receive(
+        &self,
+        incoming: &IncomingSnapshot,
+        target: &ReceiveTarget,
+        point: (u64, u64),
+    ) -> Result<(), DatasetError> {
+        self.task(
+            |s| s.check_resume(incoming, target, point).map(drop),
+            |_, ()| Ok(()),
+        )
     }
 
     /// Destroys the state of an interrupted receive into a dataset, which may be the dataset itself.
@@ -208,15 +228,14 @@ impl SyncTaskContext<'_> {
         };
         let from = number(resume::FROM_GUID)?.map(Guid);
         let is_same = number(resume::TO_GUID)? == Some(incoming.guid.0)
+            && number(resume::RAW_OK)?.is_some() == incoming.raw.is_some()
             && from == incoming.from
             && (point.object, point.offset) == (object, offset);
         let phys = self.dataset(own.dataset)?;
         if !is_same || !self.snapshot_entries(&phys)?.is_empty() {
             return refused(Refusal::NotResumable);
         }
-        let is_held = self.datasets.head_if_open(own.dataset);
-        // The table of open heads holds it, and this variable does.
-        if is_held.is_some_and(|head| Arc::strong_count(&head) > 2) {
+        if UnderWay::has_begun(self.datasets, own.dataset) {
             return refused(Refusal::Busy);
         }
         let replaced = match own.name == target.name {

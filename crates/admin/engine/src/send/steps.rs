@@ -1,0 +1,154 @@
+//! Finds the snapshots that a request is about.
+
+use super::{Earlier, Found, SendRequest, StreamNames};
+use crate::{Error, View};
+use millpond_dataset::{Dataset, DatasetError, DatasetName, NameTail};
+use millpond_ondisk::{Guid, Txg};
+use millpond_send::{Older, SendError, SendFlags};
+
+impl View {
+    /// The streams that a request leads to, oldest first, by their names and those of the older snapshots.
+    pub(super) fn steps(&self, request: &SendRequest) -> Result<Vec<StreamNames>, Error> {
+        let (name, from) = match request.guids {
+            None => (request.name.clone(), request.from.clone()),
+            Some(guids) => self.by_guids(&request.name, guids)?,
+        };
+        let Some(older) = from.clone().filter(|_| request.has_between) else {
+            return Ok(vec![(name, from)]);
+        };
+        let first = Dataset::find(self.inner(), &older)?;
+        let mut at = Dataset::find(self.inner(), &name)?;
+        let mut steps = vec![];
+        loop {
+            let previous = at.phys().previous_snapshot.ok_or(SendError::NotEarlier)?;
+            let previous = Dataset::by_id(self.inner(), previous)?;
+            let is_first = previous.id() == first.id();
+            // Each snapshot must be older than the next one; otherwise the chain is a cycle.
+            let is_older = previous.phys().creation_txg < at.phys().creation_txg;
+            if !is_older || previous.directory().id() != at.directory().id() && !is_first {
+                return Err(SendError::NotEarlier.into());
+            }
+            steps.push((at.name().to_owned(), Some(previous.name().to_owned())));
+            if is_first {
+                steps.reverse();
+                return Ok(steps);
+            }
+            at = previous;
+        }
+    }
+
+    /// The names of a snapshot that was called `name`, and of the older one.
+    fn by_guids(&self, name: &str, (to, from): (u64, u64)) -> Result<StreamNames, Error> {
+        let head = name.split('@').next().unwrap_or(name);
+        let head = Dataset::find(self.inner(), head)?;
+        let has = |guid: u64| move |one: &Dataset| one.guid().0 == guid;
+        let mut snapshots = head.snapshots()?.into_iter();
+        let Some(snapshot) = snapshots.find(has(to)) else {
+            return Err(match Dataset::find(self.inner(), name) {
+                Ok(_) => SendError::Replaced.into(),
+                Err(error) => error.into(),
+            });
+        };
+        if from == 0 {
+            return Ok((snapshot.name().to_owned(), None));
+        }
+        let mut at = Some(head.clone());
+        while let Some(dataset) = at {
+            if let Some(older) = dataset.snapshots()?.into_iter().find(has(from)) {
+                return Ok((snapshot.name().to_owned(), Some(older.name().to_owned())));
+            }
+            let mut bookmarks = dataset.bookmarks()?.into_iter();
+            if let Some(bookmark) = bookmarks.find(|bookmark| bookmark.phys.guid.0 == from) {
+                let older = format!("{}#{}", dataset.name(), bookmark.name);
+                return Ok((snapshot.name().to_owned(), Some(older)));
+            }
+            let owner = match dataset.origin()? {
+                Some(origin) => origin.directory().head()?,
+                None => None,
+            };
+            // An origin is older than its clones, so this ends.
+            at = owner.filter(|owner| owner.id() != dataset.id());
+        }
+        Err(SendError::SourceGone(Guid(from)).into())
+    }
+
+    /// Looks up a stream's names.
+    pub(super) fn look_up(
+        &self,
+        name: &str,
+        from: Option<&str>,
+        flags: SendFlags,
+    ) -> Result<Found, Error> {
+        let dataset = Dataset::find(self.inner(), name)?;
+        let opened = self.dataset_by_id(dataset.id())?;
+        let is_raw = flags.raw && dataset.is_encrypted()?;
+        if !is_raw && opened.is_locked()? {
+            return Err(SendError::Locked.into());
+        }
+        let version = dataset.file_system_version()?;
+        let older = from.map(|from| self.older(&dataset, from)).transpose()?;
+        Ok(Found {
+            dataset,
+            version,
+            older,
+        })
+    }
+
+    /// Looks up what the reader of a stream has already.
+    fn older(&self, dataset: &Dataset, from: &str) -> Result<(Older, Earlier), Error> {
+        let parsed = DatasetName::parse(from)?;
+        let missing = || DatasetError::NotFound {
+            name: from.to_owned(),
+        };
+        let owner = Dataset::find(self.inner(), parsed.path)?;
+        let (guid, created, iv_set, earlier) = match parsed.tail {
+            NameTail::Bookmark(name) => {
+                let mut bookmarks = owner.bookmarks()?.into_iter();
+                let bookmark = bookmarks.find(|bookmark| bookmark.name == name);
+                let phys = bookmark.ok_or_else(missing)?.phys;
+                let earlier = Earlier::Bookmark(Box::new(phys));
+                (phys.guid, phys.creation_txg, phys.ivset_guid.0, earlier)
+            }
+            NameTail::Snapshot(name) => {
+                let older = owner.snapshot(name)?;
+                let (guid, created) = (older.phys().guid, older.phys().creation_txg);
+                let iv_set = older.iv_set()?.unwrap_or(0);
+                (guid, created, iv_set, Earlier::Snapshot(Box::new(older)))
+            }
+            NameTail::Head => return Err(SendError::NotEarlier.into()),
+        };
+        let is_of_origin = owner.directory().id() != dataset.directory().id();
+        if !is_earlier(dataset, &owner, created)? {
+            return Err(SendError::NotEarlier.into());
+        }
+        let older = Older {
+            guid,
+            created,
+            iv_set,
+            is_of_origin,
+        };
+        Ok((older, earlier))
+    }
+}
+
+/// Whether a dataset contains the state that `owner` had in a txg.
+pub(crate) fn is_earlier(dataset: &Dataset, owner: &Dataset, txg: Txg) -> Result<bool, Error> {
+    let mut at = dataset.clone();
+    let mut newest = dataset.phys().creation_txg;
+    if !dataset.is_snapshot() {
+        newest = Txg(u64::MAX);
+    }
+    loop {
+        if at.directory().id() == owner.directory().id() {
+            return Ok(txg < newest);
+        }
+        match at.origin()? {
+            // An origin is older than its clones, so this ends.
+            Some(origin) if origin.phys().creation_txg < newest => {
+                newest = Txg(origin.phys().creation_txg.0.saturating_add(1));
+                at = origin;
+            }
+            _ => return Ok(false),
+        }
+    }
+}

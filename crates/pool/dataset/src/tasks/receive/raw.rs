@@ -1,0 +1,199 @@
+//! Raw streams: encrypted datasets are received without their key.
+//!
+//! The dataset gets the sender's wrapped keys, so that the user's key unlocks it here too. Page
+//! `docs/format/send-stream.md`, "Raw streams".
+
+use super::{IncomingSnapshot, ReceiveTarget};
+use crate::datasets::Datasets;
+use crate::heads::features;
+use crate::heads::head::HeadDataset;
+use crate::keys::FoundKey;
+use crate::mos::{During, contradiction};
+use crate::properties::PropertyValue;
+use crate::tasks::change_property::Setting;
+use crate::tasks::context::SyncTaskContext;
+use crate::tasks::directories::Head;
+use crate::{DatasetError, KeyRefusal, Refusal};
+use millpond_crypt::{CryptKey, DatasetKey};
+use millpond_env::sync::Arc;
+use millpond_object::{ObjectSet, ObjectSetView, RawHead};
+use millpond_ondisk::dsl::keys;
+use millpond_ondisk::{ObjectId, ObjectType, crypt_key_names};
+use millpond_pool::PoolError;
+use millpond_stream::RawKeys;
+use millpond_txg::Estimate;
+
+const WHAT: &str = "receiving a raw stream";
+/// What the object set block dirties, in bytes.
+const HEAD_BYTES: u64 = 64 << 10;
+
+/// The shape of the dnode array that a stream says.
+pub(crate) fn raw_head(raw: &RawKeys) -> RawHead {
+    RawHead {
+        portable_mac: raw.portable_mac,
+        checksum: raw.array.checksum,
+        compression: raw.array.compression,
+        levels: raw.array.levels,
+        indirect_shift: raw.array.indirect_shift,
+        last_block: raw.array.last_block,
+    }
+}
+
+impl Datasets {
+    /// Opens the dataset that takes a stream's objects.
+    pub(super) fn open_receiving(
+        &self,
+        incoming: &IncomingSnapshot,
+        id: ObjectId,
+        name: &str,
+    ) -> Result<Arc<HeadDataset>, DatasetError> {
+        let Some(raw) = &incoming.raw else {
+            return self.open_incomplete(id, name, false);
+        };
+        let head = self.open_incomplete(id, name, true)?;
+        let tx = head.begin(Estimate {
+            bytes: HEAD_BYTES,
+            ..Estimate::default()
+        })?;
+        let set: Arc<ObjectSet> = head.set();
+        let taken = set.set_raw_head(&tx, raw_head(raw));
+        taken.during(WHAT)?;
+        drop(tx);
+        Ok(head)
+    }
+}
+
+impl Datasets {
+    /// Makes a dataset that was received raw an encryption root, or lets it inherit the key of its parent, as it is at the
+    /// sender. Keys stay wrapped as they came: the sender wrapped them so.
+    ///
+    /// # Errors
+    /// [`DatasetError::NotFound`]; [`KeyRefusal`] if the dataset or, to inherit, its parent is not encrypted.
+    pub fn set_sent_root(&self, name: &str, is_root: bool) -> Result<(), DatasetError> {
+        let refused = |why| Refusal::error(name, Refusal::Key(why));
+        self.task(
+            |s| {
+                let directory = s.find_head(name)?.directory;
+                let old = s.encryption_root(directory)?;
+                let old = old.ok_or_else(|| refused(KeyRefusal::NotEncrypted))?;
+                let root = match (is_root, s.directory(directory)?.parent) {
+                    (true, _) => Some(directory),
+                    (false, Some(parent)) => s.encryption_root(parent)?,
+                    (false, None) => None,
+                };
+                let root = root.ok_or_else(|| refused(KeyRefusal::ParentNotEncrypted))?;
+                Ok((directory, old, root, s.keys_below(directory, old)?))
+            },
+            |s, (directory, old, root, covered)| {
+                let was_root = old == directory;
+                if was_root == is_root {
+                    return Ok(());
+                }
+                for (object, _) in covered {
+                    s.update(object, crypt_key_names::ROOT_DIRECTORY, root.0)?;
+                }
+                self.keys.forget(directory);
+                s.put_key_location(directory, is_root.then_some("prompt"))
+            },
+        )
+    }
+}
+
+impl SyncTaskContext<'_> {
+    /// Checks whether a raw stream can be a change of a snapshot.
+    pub(super) fn check_raw(
+        &self,
+        incoming: &IncomingSnapshot,
+        target: &ReceiveTarget,
+        directory: ObjectId,
+        source: ObjectId,
+    ) -> Result<(), DatasetError> {
+        let Some(raw) = &incoming.raw else {
+            return Ok(());
+        };
+        let refused = |why| Err(Refusal::error(&target.name, why));
+        if incoming.from.is_none() {
+            return refused(Refusal::Invalid(
+                "a full raw stream cannot be received as a clone",
+            ));
+        }
+        let Some(FoundKey { key, .. }) = self.found_key(directory)? else {
+            return refused(Refusal::RawOntoPlain);
+        };
+        if key.guid != raw.key.guid {
+            return refused(Refusal::OtherKey);
+        }
+        match self
+            .extension_number(source, keys::IVSET_GUID)?
+            .unwrap_or(0)
+        {
+            here if here == 0 || raw.from_iv_set == 0 => return refused(Refusal::IvSetMissing),
+            here if here != raw.from_iv_set => return refused(Refusal::IvSetMismatch),
+            _ => {}
+        }
+        let store = Arc::clone(self.pool.store());
+        let root = self.dataset(source)?.block_pointer;
+        let set = ObjectSetView::open(store, source.0, root, None).during(WHAT)?;
+        let (array, sent) = (&set.phys().meta_dnode, &raw.array);
+        let shape = (array.levels, array.indirect_block_shift);
+        if shape != (sent.levels, sent.indirect_shift) || array.block_id_max.0 > sent.last_block {
+            return refused(Refusal::Invalid(
+                "the array of dnodes has another shape than the stream says",
+            ));
+        }
+        // Its sums would no longer be right, and without the key nothing can change them.
+        match set.phys().user_used.is_some() {
+            true => refused(Refusal::Unsupported(
+                "a raw stream as a change of a snapshot whose space is counted by owner",
+            )),
+            false => Ok(()),
+        }
+    }
+
+    /// Stores the wrapped keys of a raw stream for a new dataset, which becomes its own encryption root.
+    pub(super) fn put_sent_key(&self, head: &Head, raw: &RawKeys) -> Result<(), PoolError> {
+        let object = CryptKey {
+            root_directory: head.directory,
+            reference_count: 1,
+            ..raw.key.clone()
+        };
+        let id = self.create_zap(ObjectType::METADATA_ZAP)?;
+        self.put_key_object(id, &object)?;
+        self.zapify(head.directory)?;
+        self.update(head.directory, keys::CRYPTO_KEY_OBJECT, id.0)?;
+        self.activate_feature(head.dataset, features::ENCRYPTION, &[0])?;
+        // Keys of an earlier directory with this id.
+        self.datasets.keys.forget(head.directory);
+        let setting = Setting {
+            name: "keylocation".to_owned(),
+            value: PropertyValue::Text("prompt".to_owned()),
+        };
+        self.apply_setting(head, &setting)
+    }
+
+    /// Takes over the wrapped keys of an incremental raw stream: the sender may have changed the user's key.
+    pub(super) fn update_sent_key(
+        &self,
+        directory: ObjectId,
+        raw: &RawKeys,
+    ) -> Result<(), PoolError> {
+        let found = self.found_key(directory)?;
+        let Some(FoundKey { object, key }) = found else {
+            return Err(contradiction(WHAT, "an encrypted dataset without keys"));
+        };
+        let new = CryptKey {
+            root_directory: key.root_directory,
+            reference_count: key.reference_count,
+            ..raw.key.clone()
+        };
+        self.put_key_object(object, &new)?;
+        let ring = &self.datasets.keys;
+        if let Some(wrapping) = ring.wrapping(directory)
+            && DatasetKey::unwrap(&new, &wrapping).is_err()
+        {
+            // The one that is loaded is the user's old key.
+            ring.forget_wrapping(directory);
+        }
+        Ok(())
+    }
+}
