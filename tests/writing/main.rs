@@ -44,6 +44,7 @@ mod receive_encrypted;
 mod receive_hostile;
 mod records;
 mod reguid;
+mod removal;
 mod remove_log;
 mod repair;
 mod rig;
