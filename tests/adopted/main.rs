@@ -49,7 +49,6 @@ const EVERY_DAY: &[&str] = &[
 const REFUSED: &[(&str, &str)] = &[
     ("expanding", "being widened"),
     ("legacy-v28", "version 28"),
-    ("removed", "removal"),
     ("sends", "redaction_bookmarks"),
 ];
 

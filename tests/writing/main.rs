@@ -46,6 +46,7 @@ mod receive_hostile;
 mod receive_raw;
 mod records;
 mod reguid;
+mod removal;
 mod remove_log;
 mod repair;
 mod rig;

@@ -97,6 +97,16 @@ pub fn judge(folder: &Path, pool: &str) -> Result<Verdict> {
         })
     };
     let mut output = asked(JUDGING)?;
+    // With exact numbers it overflows a buffer after the blocks of a pool that has removed vdevs.
+    if output.status.is_none() {
+        output = asked(JUDGING_NUMBERS)?;
+        let blocks = asked(JUDGING_PLAIN_BLOCKS)?;
+        output.status = match (output.status, blocks.status) {
+            (Some(one), Some(other)) => Some(one.max(other)),
+            _ => None,
+        };
+        output.lines.extend(blocks.lines);
+    }
     // If it reports objects (permissions of older pools, incorrectly), it skips the blocks.
     if output.status == Some(0) && !output.lines.iter().any(|line| line.contains(BLOCKS)) {
         let blocks = asked(JUDGING_BLOCKS)?;
@@ -134,6 +144,8 @@ pub fn complaints(folder: &Path, pool: &str) -> Result<Vec<String>> {
 /// `zdb` always prints the history (`-h`) last. When its heading appears, everything else is complete.
 const JUDGING: &str = "-Pbccddmmih";
 const JUDGING_BLOCKS: &str = "-Pbcch";
+const JUDGING_NUMBERS: &str = "-Pddmmih";
+const JUDGING_PLAIN_BLOCKS: &str = "-bcch";
 /// CPU seconds after which `zdb` is ended, because reading a damaged pool may take forever.
 const CPU_SECONDS: &str = "7200";
 const CPU_SECONDS_OF_DAMAGED: &str = "20";

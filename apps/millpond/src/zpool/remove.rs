@@ -1,11 +1,13 @@
-//! `zpool remove`, for hot spares, cache devices and log vdevs.
+//! `zpool remove`.
 
 use super::change_text::{Verb, message};
 use super::device_state::find;
 use super::manage::require;
+use super::wait;
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
-use millpond_control::{ChangeError, CheckpointRefusal, PoolChange, VdevClass};
+use crate::text::number;
+use millpond_control::{ChangeError, PoolChange, VdevClass};
 
 /// Removes devices. Each failure is reported and does not stop the others.
 pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
@@ -13,9 +15,7 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
         return Err(Failure::Usage("missing pool name argument".into()));
     };
     if parsed.has("s") {
-        require(session, name)?;
-        let text = "cannot cancel removal: operation is not in progress";
-        return Err(Failure::Refused(text.into()));
+        return cancel(session, parsed, name);
     }
     if devices.is_empty() {
         return Err(Failure::Usage("missing device".into()));
@@ -29,7 +29,24 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
             status = 1;
         }
     }
+    if status == 0 && parsed.has("w") && !parsed.has("n") {
+        wait::until_over(session, name, "remove")?;
+    }
     Ok(status)
+}
+
+fn cancel(session: &mut Session, parsed: &Parsed, name: &str) -> Ending {
+    require(session, name)?;
+    let changes = [PoolChange::CancelRemoval];
+    let done = session.service()?.change(name, &changes, &parsed.line);
+    match done {
+        Ok(_) => Ok(0),
+        Err(failed) => {
+            let text = message(Verb::Other, "cannot cancel removal", &failed.error);
+            writeln!(session.err, "{text}")?;
+            Ok(1)
+        }
+    }
 }
 
 fn remove(
@@ -45,41 +62,43 @@ fn remove(
     let change = match vdev.class {
         VdevClass::Spare | VdevClass::Cache => PoolChange::RemoveAuxiliary { guid },
         VdevClass::Log => PoolChange::RemoveLog { guid },
-        _ => {
-            if let Some(why) = kept_by_checkpoint(session, name)? {
-                return Ok(Err(ChangeError::Failed(why)));
-            }
-            let what = "removing devices that hold data";
-            return Ok(Err(ChangeError::NotBuilt(what.into())));
-        }
+        _ => PoolChange::RemoveData { guid },
     };
     if parsed.has("n") {
-        // A log needs no mapping of where its blocks are now.
-        if vdev.class == VdevClass::Log {
-            match parsed.has("p") {
-                true => writeln!(session.out, "{device} 0")?,
-                false => writeln!(
-                    session.out,
-                    "Memory that will be used after removing {device}: 0"
-                )?,
-            }
-        }
-        return Ok(Ok(()));
+        return estimate(session, parsed, name, device, &change);
     }
-    // With -w too nothing is left to wait for: the device is gone when the change returns.
     let done = session.service()?.change(name, &[change], &parsed.line);
     Ok(done.map(drop).map_err(|failed| failed.error))
 }
 
-/// Why a pool with a checkpoint keeps its vdevs, if it has one.
-fn kept_by_checkpoint(session: &Session, name: &str) -> Result<Option<String>, Failure> {
-    let info = session.service()?.pool(name);
-    let info = info.map_err(|error| Failure::Refused(error.to_string()))?;
-    Ok(info.checkpoint.map(|checkpoint| {
-        let why = match checkpoint.is_discarding {
-            true => CheckpointRefusal::Discarding,
-            false => CheckpointRefusal::Exists,
-        };
-        why.to_string()
-    }))
+/// Prints the memory that the mapping of a removed vdev takes.
+fn estimate(
+    session: &mut Session,
+    parsed: &Parsed,
+    name: &str,
+    device: &str,
+    change: &PoolChange,
+) -> Result<Result<(), ChangeError>, Failure> {
+    let bytes = match change {
+        PoolChange::RemoveData { guid } => {
+            let changes = [PoolChange::EstimateRemoval { guid: *guid }];
+            let done = session.service()?.change(name, &changes, "");
+            match done {
+                Ok(changed) => changed.mapping_bytes,
+                Err(failed) => return Ok(Err(failed.error)),
+            }
+        }
+        // A log needs no mapping of where its blocks are now.
+        PoolChange::RemoveLog { .. } => 0,
+        _ => return Ok(Ok(())),
+    };
+    match parsed.has("p") {
+        true => writeln!(session.out, "{device} {bytes}")?,
+        false => writeln!(
+            session.out,
+            "Memory that will be used after removing {device}: {}",
+            number::count(bytes)
+        )?,
+    }
+    Ok(Ok(()))
 }

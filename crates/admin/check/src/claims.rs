@@ -154,6 +154,23 @@ impl BlockCheck<'_> {
             }
             return;
         }
+        if let Some((vdev, mapping)) = self.removing
+            && *vdev == dva.vdev
+        {
+            let range = dva.offset_bytes..dva.offset_bytes.saturating_add(dva.asize_bytes);
+            for part in mapping.mapped_parts(&range) {
+                let copy = Dva {
+                    vdev: part.vdev,
+                    offset_bytes: part.offset_bytes,
+                    asize_bytes: part.size_bytes,
+                    ..*dva
+                };
+                // Copies lie on vdevs that stay.
+                if copy.vdev != *vdev {
+                    self.claim(&copy, holder, depth.saturating_add(1));
+                }
+            }
+        }
         if let Some(watch) = self.watch {
             watch.look(dva, holder);
             return;

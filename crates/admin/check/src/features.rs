@@ -5,11 +5,12 @@ use super::block_features::BlockFeatures;
 use super::dsl::Dsl;
 use super::finding::{Finding, FindingKind};
 use millpond_env::sync::Arc;
-use millpond_ondisk::RebuildPhase;
 use millpond_ondisk::dsl::keys;
-use millpond_ondisk::pool_directory::key;
+use millpond_ondisk::pool_directory::{key, vdev_key};
+use millpond_ondisk::{IndirectMappingPhys, ObjectId, RebuildPhase};
 use millpond_pool::PoolView;
-use millpond_vdev::VdevKind;
+use millpond_vdev::{VdevKind, VdevNode};
+use millpond_zap::Zap;
 use std::collections::BTreeMap;
 
 /// Counts from other parts of the check.
@@ -29,6 +30,39 @@ pub(super) struct InMos {
     pub(super) extensible: u64,
     /// Names of features in the tables of datasets, with their counts.
     pub(super) in_datasets: BTreeMap<String, u64>,
+}
+
+/// How many structures keep what is obsolete in the mappings of removed vdevs.
+fn obsolete_counts(pool: &Arc<PoolView>, dsl: &Dsl) -> u64 {
+    let topology = pool.store().topology();
+    let of_vdev = |node: &VdevNode| {
+        let zap = node.config.zap_top.and_then(ObjectId::some);
+        let zap = zap.and_then(|zap| Zap::open(pool.mos().object(zap).ok()?).ok());
+        let has = |name: &str| {
+            let found = zap.as_ref().map(|zap| zap.lookup(name.as_bytes()));
+            u64::from(matches!(found, Some(Ok(Some(_)))))
+        };
+        let counts = node.config.indirect_mapping.and_then(|mapping| {
+            let object = pool.mos().object(mapping).ok()?;
+            let bonus = object.bonus().ok()?;
+            let header = IndirectMappingPhys::decode(bonus, object.dnode().endian);
+            header.ok()?.counts.flatten()
+        });
+        has(vdev_key::OBSOLETE_SPACE_MAP)
+            + has(vdev_key::OBSOLETE_COUNTS_ARE_PRECISE)
+            + u64::from(counts.is_some())
+    };
+    let of_vdevs: u64 = topology.tree.tops().map(|(_, node)| of_vdev(node)).sum();
+    let remapped = dsl
+        .datasets
+        .iter()
+        .filter(|node| matches!(node.dataset.extension(keys::REMAP_DEADLIST), Ok(Some(_))));
+    let has_list = pool.find_directory_object(key::OBSOLETE_BPOBJ);
+    let is_condensing = matches!(pool.condensing(), Ok(Some(_)));
+    of_vdevs
+        + remapped.count() as u64
+        + u64::from(matches!(has_list, Ok(Some(_))))
+        + if is_condensing { 2 } else { 0 }
 }
 
 pub(super) fn judge(
@@ -57,6 +91,7 @@ pub(super) fn judge(
     let tops = || topology.tree.tops().map(|(_, node)| node);
     let mapped = tops().filter(|node| node.config.indirect_mapping.is_some());
     expected.insert("com.delphix:device_removal", mapped.count() as u64);
+    expected.insert("com.delphix:obsolete_counts", obsolete_counts(pool, dsl));
     let draid = tops().filter(|node| matches!(node.kind, VdevKind::Draid(_)));
     expected.insert("org.openzfs:draid", draid.count() as u64);
     let rebuilds = pool.rebuilds().into_iter();

@@ -27,10 +27,11 @@ use millpond_ondisk::pool_directory::{key, vdev_key};
 use millpond_ondisk::space_map::SpaceMapUnits;
 use millpond_ondisk::{
     BlockPointer, BpTreeEntry, BpTreePhys, Dva, ObjectId, SpaceAction, SpaceMapEntries,
-    SpaceMapEntry, SpaceMapPhys, Txg,
+    SpaceMapEntry, SpaceMapPhys, Txg, VdevId,
 };
 use millpond_pool::PoolView;
 use millpond_traverse::{Budget, Job, Outcome, Traversal, Tree};
+use millpond_vdev::IndirectMapping;
 use millpond_zap::Zap;
 use std::collections::{HashMap, HashSet};
 
@@ -56,6 +57,8 @@ pub(super) struct Scene<'a> {
     space: &'a Space,
     clones: &'a Clones,
     dedups: &'a Dedups,
+    /// The removal under way, and the copies that it has made.
+    removing: Option<(VdevId, IndirectMapping)>,
     empty: Option<ObjectId>,
 }
 
@@ -85,6 +88,7 @@ pub(super) fn check(
         space: &space,
         clones: &clones,
         dedups: &dedups,
+        removing: removal_mapping(pool, &findings),
         empty,
     };
     let shared = Mutex::default();
@@ -143,6 +147,15 @@ pub(super) fn check(
     let mut report = findings.finish(totals);
     names::add_paths(pool, keys, &mut report);
     Ok(report)
+}
+
+/// The copies that a removal under way has made. Each belongs to the owner of what was copied.
+fn removal_mapping(pool: &PoolView, findings: &Findings<'_>) -> Option<(VdevId, IndirectMapping)> {
+    pool.removal_mapping().unwrap_or_else(|error| {
+        let detail = format!("the removal of a vdev: {error}");
+        Finding::new(FindingKind::Unreadable, detail).into(findings);
+        None
+    })
 }
 
 /// The number of dedup tables that `fast_dedup` counts.
@@ -328,6 +341,7 @@ impl Scene<'_> {
             synced: pool.uberblock().txg,
             sums,
             watch,
+            removing: self.removing.as_ref(),
             claims: Budget::new(capacity.saturating_mul(2)),
         };
         let trees: Vec<Tree<Arc<Tally>>> = [&mos_tally]

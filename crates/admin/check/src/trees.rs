@@ -15,8 +15,9 @@ use millpond_block::{Block, BlockStore, LogBlock, Topology};
 use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex};
 use millpond_object::BlockError;
-use millpond_ondisk::{BlockId, BlockPointer, Level, ObjectId, ObjectSetPhys, Txg};
+use millpond_ondisk::{BlockId, BlockPointer, Level, ObjectId, ObjectSetPhys, Txg, VdevId};
 use millpond_traverse::{Budget, Fault, LogVisit, Object, Side, Spent, Step, Visit, Visitor};
+use millpond_vdev::IndirectMapping;
 use std::collections::HashMap;
 
 /// A dataset to traverse, with its starting points.
@@ -104,6 +105,8 @@ pub(super) struct BlockCheck<'a> {
     pub(super) synced: Txg,
     pub(super) sums: &'a BlockSums,
     /// Set in the second pass, which only looks for the owners of disputed ranges.
+    /// The removal under way, and the copies that it has made.
+    pub(super) removing: Option<&'a (VdevId, IndirectMapping)>,
     pub(super) watch: Option<&'a Watch>,
     /// Bounds the space claimed by blocks that are not known to be shared: it must fit on the devices.
     pub(super) claims: Budget,

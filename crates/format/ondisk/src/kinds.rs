@@ -293,6 +293,8 @@ const BYTESWAP_CLASSES: [ByteswapClass; 10] = [
 impl ObjectType {
     /// Self-describing array of 64-bit metadata words (block pointer trees, mappings, logs).
     pub const METADATA_U64: ObjectType = ObjectType(0xc3);
+    /// An array of 32-bit numbers, metadata.
+    pub const METADATA_U32: ObjectType = ObjectType(0xc2);
     /// Self-describing ZAP metadata (feature tables, vdev ZAPs, bookmarks).
     pub const METADATA_ZAP: ObjectType = ObjectType(0xc4);
 

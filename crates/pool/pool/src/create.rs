@@ -22,6 +22,7 @@ use crate::open_for_writing::{WriteOptions, mos_policy};
 use crate::pool::{Pool, PoolParts, PoolState};
 use crate::port::DatasetPort;
 use crate::properties::set::PoolSetting;
+use crate::removal::RemovalControl;
 use crate::space::CloneTotals;
 use crate::space::maps::{self, SpaceMapObjects};
 use crate::space::store::geometry_of;
@@ -130,6 +131,9 @@ pub enum CreateError {
     /// A write failed. The devices hold no pool.
     #[error(transparent)]
     Pool(#[from] PoolError),
+    /// The pool has a vdev that was removed, or is being removed.
+    #[error(transparent)]
+    BesideRemoved(#[from] crate::vdevs::add::BesideRemoved),
 }
 
 /// Checks whether a name is a valid pool name.
@@ -407,6 +411,7 @@ fn first_parts(
         state,
         clones: CloneTables::default(),
         checkpoint: Checkpoint::default(),
+        removal: RemovalControl::default(),
         dedup: DedupTables::default(),
         sync_mode: new.writing.sync_mode,
         is_deflated: true,

@@ -34,6 +34,7 @@ mod pins;
 mod pool;
 mod port;
 pub mod properties;
+mod removal;
 mod scan;
 mod space;
 mod sync;
@@ -75,6 +76,7 @@ pub use pool::{Pool, SyncMode};
 pub use port::DatasetPort;
 pub use properties::set::{PoolSetting, SettingError, SettingTime};
 pub use properties::set_vdev::VdevSetting;
+pub use removal::RemovalLimits;
 pub use scan::{
     ErrorSlice, ErrorSliceOutcome, NEXT_DATASET, ScanEvent, ScanLosses, ScanNote, ScanPass,
     ScanQueue, ScanRefusal, ScanSlice, ScrubRange, SliceOutcome,
@@ -86,6 +88,7 @@ pub use sync::context::{SpaceChange, SyncContext};
 pub use vdevs::activity::{
     ActivityAction, ActivityRefusal, LeafActivity, SliceLimits, TrimOptions,
 };
+pub use vdevs::add::BesideRemoved;
 pub use vdevs::attach::{AttachError, ResilverKind};
 pub use vdevs::cache_devices::CacheDeviceError;
 pub use vdevs::grow::{GrowError, Growth};

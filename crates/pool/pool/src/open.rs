@@ -237,6 +237,8 @@ fn open_at(
     let mut members = Members::new(&trusted, reflow, env, options.deadline)?;
     store.set_topology(members.topology(&IndirectTables::default()));
 
+    // Feature tables may lie on a vdev that was removed.
+    let indirect = load_indirect(&mos, &store, &members);
     let features = directory.features(uberblock.version).map_err(at)?;
     let unreadable = features.unreadable();
     if !unreadable.is_empty() {
@@ -246,7 +248,7 @@ fn open_at(
     }
     members.has_large_gang_headers = features.is_active("com.klarasystems:dynamic_gang_header");
 
-    let indirect = load_indirect(&mos, &store, &members).map_err(at)?;
+    let indirect = indirect.map_err(at)?;
     members.load_objects(&mos).map_err(at)?;
     let topology = members.topology(&indirect);
     judge(&topology, &mut trusted, txg);

@@ -21,7 +21,9 @@ use crate::pins::TxgPin;
 use crate::pool::{Pool, PoolParts, PoolState, SyncMode};
 use crate::port::DatasetPort;
 use crate::properties::PropertyValue;
+use crate::removal::RemovalControl;
 use crate::space::maps::{self, SpaceMapObjects};
+use crate::space::store::geometry_of;
 use crate::vdevs::activity::PATIENCE;
 use crate::vdevs::dtl::DirtyTimeLog;
 use crate::vdevs::leaf_monitor::LeafWatch;
@@ -30,7 +32,7 @@ use crate::vdevs::objects::load_dirty_time_log;
 use crate::vdevs::split::{SplitHalf, log_vdevs, space_objects};
 use crate::writability::{WritabilityError, check_writable};
 use crate::{Features, OpenError, OpenOptions, PoolError, PoolView};
-use millpond_alloc::{PoolAllocator, UnflushedLogs};
+use millpond_alloc::{PoolAllocator, UnflushedLogs, VdevGeometry};
 use millpond_block::{RequestDeadline, Topology};
 use millpond_device::Candidate;
 use millpond_env::Env;
@@ -40,7 +42,7 @@ use millpond_object::{ObjectSet, ObjectSetView, WritePolicy};
 use millpond_ondisk::pool_directory::key;
 use millpond_ondisk::{Guid, ObjectId, Txg, Uberblock, VdevId};
 use millpond_txg::{DirtyLimits, TxgError, TxgGroups};
-use millpond_vdev::{Health, LeafHealth};
+use millpond_vdev::{Health, LeafHealth, VdevKind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -458,7 +460,7 @@ fn parts(
             _ => 0,
         })
     };
-    let clones = CloneTables::load(read, &maps.geometries())?;
+    let clones = CloneTables::load(read, &geometries_with_removed(read, &maps)?)?;
     let dedup = DedupTables::load(read)?;
     let state = PoolState {
         config,
@@ -494,6 +496,7 @@ fn parts(
         state,
         clones,
         checkpoint: Checkpoint::load(read)?,
+        removal: RemovalControl::load(read)?,
         dedup,
         sync_mode: writing.sync_mode,
         leaf_watch: LeafWatch::load(&topology, &mut |vdev| read.stored_vdev_properties(vdev))?,
@@ -534,6 +537,20 @@ fn open_allocator(read: &PoolView, maps: &SpaceMapObjects) -> Result<PoolAllocat
         Arc::new(maps.clone()),
         forms,
     )?)
+}
+
+/// The geometry of each vdev that has blocks, removed ones too.
+fn geometries_with_removed(
+    read: &PoolView,
+    maps: &SpaceMapObjects,
+) -> Result<BTreeMap<VdevId, VdevGeometry>, PoolError> {
+    let mut geometries = maps.geometries();
+    for (id, node) in read.store().topology().tree.tops() {
+        if node.kind == VdevKind::Indirect {
+            geometries.insert(id, geometry_of(id, node)?);
+        }
+    }
+    Ok(geometries)
 }
 
 /// The txgs that each leaf missed, from its dirty time log and the age of its label.

@@ -11,6 +11,7 @@ use crate::history::append::NotedEvents;
 use crate::import::Assembly;
 use crate::pins::Pins;
 use crate::port::DatasetPort;
+use crate::removal::RemovalControl;
 use crate::scan::ScanControl;
 use crate::space::CloneTotals;
 use crate::space::maps::SpaceMapObjects;
@@ -84,6 +85,8 @@ pub struct Pool {
     pub(crate) activities: ActivityControl,
     pub(crate) rebuilds: RebuildControl,
     pub(crate) spares: Mutex<Spares, rank::PoolSpares>,
+    /// Changed in syncing context only.
+    pub(crate) removal: RemovalControl,
 }
 
 /// The sync mode: which thread writes txgs.
@@ -153,6 +156,7 @@ pub(crate) struct PoolParts {
     pub(crate) state: PoolState,
     pub(crate) clones: CloneTables,
     pub(crate) checkpoint: Checkpoint,
+    pub(crate) removal: RemovalControl,
     pub(crate) dedup: DedupTables,
     pub(crate) sync_mode: SyncMode,
     pub(crate) is_deflated: bool,
@@ -198,6 +202,7 @@ impl Pool {
             tasks: TaskQueue::default(),
             early_tasks: TaskQueue::default(),
             checkpoint: Mutex::new(parts.checkpoint),
+            removal: parts.removal,
             failure,
             sync_mode: parts.sync_mode,
             is_deflated: parts.is_deflated,

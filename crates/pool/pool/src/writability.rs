@@ -31,9 +31,9 @@ pub enum ReadOnlyReason {
     /// An active feature is unknown, or supported for reading only.
     #[error("feature {} is in use", .0.guid)]
     Feature(UnsupportedFeature),
-    /// A vdev was removed or is being removed.
-    #[error("vdev {0} was removed, or is being removed")]
-    RemovedVdev(VdevId),
+    /// The mapping of a removed vdev is being condensed.
+    #[error("the mapping of removed vdev {0} is being condensed")]
+    CondensingMapping(VdevId),
     /// A RAID-Z vdev is being expanded.
     #[error("vdev {0} is being widened")]
     ExpandingVdev(VdevId),
@@ -79,12 +79,13 @@ pub fn check_writable(pool: &PoolView) -> Result<(), WritabilityError> {
     reasons.extend(features.map(ReadOnlyReason::Feature));
     for (id, top) in (0u32..).map(VdevId).zip(&pool.assembly().root.children) {
         match top.kind {
-            VdevType::Indirect => reasons.push(ReadOnlyReason::RemovedVdev(id)),
             VdevType::Missing => reasons.push(ReadOnlyReason::MissingVdev(id)),
-            _ if top.removing => reasons.push(ReadOnlyReason::RemovedVdev(id)),
             _ if top.raidz_expanding => reasons.push(ReadOnlyReason::ExpandingVdev(id)),
             _ => {}
         }
+    }
+    if let Some(condensing) = pool.condensing()? {
+        reasons.push(ReadOnlyReason::CondensingMapping(condensing.vdev));
     }
     if let Some(property) = pool.property("multihost")?
         && property.value == Some(crate::properties::PropertyValue::Number(1))

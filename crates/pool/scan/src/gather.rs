@@ -28,6 +28,8 @@ pub(crate) struct Gathered<'a> {
     limits: Limits,
     clock: &'a dyn Clock,
     topology: &'a Topology,
+    /// The leaves that lack txgs.
+    leaves: Vec<LeafId>,
     /// Whether only blocks are read of which a leaf lacks its part.
     is_resilver: bool,
     end_ns: u64,
@@ -52,7 +54,10 @@ impl<'a> Gathered<'a> {
         topology: &'a Topology,
         is_resilver: bool,
     ) -> Self {
+        let leaves = topology.tree.leaves().map(|(leaf, _)| leaf);
+        let lacking = leaves.filter(|leaf| !topology.health.missed(*leaf).is_empty());
         Self {
+            leaves: lacking.collect(),
             limits,
             clock,
             topology,
@@ -87,20 +92,12 @@ impl<'a> Gathered<'a> {
 
     /// Whether a leaf of one of the block's vdevs lacks the txg in which it was written.
     fn is_lacking(&self, pointer: &BlockPointer) -> bool {
-        let birth = pointer.physical_birth().0;
-        let tree = &self.topology.tree;
-        pointer.dvas().any(|dva| {
-            // The pieces of a gang block may be on any vdev.
-            dva.is_gang
-                || tree
-                    .leaves()
-                    .any(|(leaf, node)| node.top == Some(dva.vdev) && self.misses(leaf, birth))
-        })
-    }
-
-    fn misses(&self, leaf: LeafId, birth: u64) -> bool {
-        let missed = self.topology.health.missed(leaf);
-        missed.iter().any(|range| range.contains(&birth))
+        // The pieces of a gang block may be on any vdev.
+        pointer.is_gang()
+            || self
+                .leaves
+                .iter()
+                .any(|leaf| self.topology.may_lack(pointer, *leaf))
     }
 
     fn add(&self, found: Found) {

@@ -8,7 +8,8 @@ use millpond_env::thread;
 use millpond_env::{Tunable, mark};
 use millpond_ondisk::{DecodeError, ObjectId, ScanFunction, ScanPhys};
 use millpond_pool::{
-    Pool, PoolError, PoolView, RebuildLimits, ScanQueue, ScanSlice, ScrubRange, SliceOutcome,
+    Pool, PoolError, PoolView, RebuildLimits, RemovalLimits, ScanQueue, ScanSlice, ScrubRange,
+    SliceOutcome,
 };
 use millpond_traverse::{Bookmark, Order, Outcome, Traversal, Tree};
 use std::time::Duration;
@@ -101,6 +102,16 @@ impl Scanner {
                 _ if is_scanning => self.slice(&pool),
                 _ if is_error_scrubbing => self.error_slice(&pool),
                 _ => Self::look(&pool, &mut due),
+            };
+            // Beside a scan both advance.
+            let evacuated = match pool.is_removing() {
+                true => pool.removal_slice(&RemovalLimits::default()),
+                false => Ok(false),
+            };
+            let outcome = match (outcome, evacuated) {
+                (Ok(has_moved), Ok(has_copied)) => Ok(has_moved || has_copied),
+                (Err(error), _) => Err(error),
+                (_, Err(error)) => Err(error.into()),
             };
             let wait = match outcome {
                 Ok(true) => Duration::ZERO,

@@ -172,7 +172,7 @@ impl Topology {
     }
 
     /// The leaves of a vdev to copy from, distributed spares among them. One that is being replaced comes last: it may be failing.
-    fn copy_sources(&self, top: VdevId, targets: &[Guid]) -> Vec<LeafId> {
+    pub(crate) fn copy_sources(&self, top: VdevId, targets: &[Guid]) -> Vec<LeafId> {
         let is_replaced = |leaf: LeafId| {
             let nodes = self.tree.nodes().iter();
             let mut groups = nodes
@@ -194,7 +194,11 @@ impl Topology {
     }
 
     /// Reads a range of a leaf in pieces that give way to others. `None` if the device does not answer.
-    fn read_copy(&self, leaf: LeafId, range: &Range<u64>) -> Option<Result<Vec<u8>, LeafFault>> {
+    pub(crate) fn read_copy(
+        &self,
+        leaf: LeafId,
+        range: &Range<u64>,
+    ) -> Option<Result<Vec<u8>, LeafFault>> {
         let mut reads = vec![];
         let mut at = range.start;
         while at < range.end {

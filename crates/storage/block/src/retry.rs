@@ -92,6 +92,11 @@ impl BlockStore {
         matches!(error, BlockError::Corrupt { .. }) && self.retries.waits(since, error)
     }
 
+    /// Handles a failed write. In retry mode it blocks until writing is resumed. Returns whether to write again.
+    pub(crate) fn waits_to_write(&self, since: u64, reason: &str) -> bool {
+        self.retries.waits(since, &reason)
+    }
+
     /// Runs `read`, and repeats it in retry mode while devices are missing.
     pub(crate) fn with_retries<T>(
         &self,

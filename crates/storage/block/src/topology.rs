@@ -11,10 +11,10 @@ use crate::requests::{NoAnswer, Pending};
 use crate::unflushed::FlushFailure;
 use millpond_device::{BatchBytes, Device, DeviceError, DeviceRead, read_batch_watched};
 use millpond_env::sync::Arc;
-use millpond_ondisk::{BlockPointer, Guid, VdevId};
+use millpond_ondisk::{BlockPointer, Guid, Txg, VdevId};
 use millpond_vdev::{
-    AuditFinding, Blame, BlameReason, IndirectTables, LeafBytes, LeafFault, LeafId, LeafOutcome,
-    LeafRead, LeafTable, VdevTree, Verdict,
+    AuditFinding, Blame, BlameReason, BlockRange, IndirectTables, LeafBytes, LeafFault, LeafId,
+    LeafOutcome, LeafRead, LeafTable, VdevTree, Verdict, block_pieces,
 };
 use std::ops::Range;
 use std::time::Duration;
@@ -456,6 +456,40 @@ impl Topology {
             }
         }
         Ok(())
+    }
+
+    /// Whether a leaf may lack its part of a block, by the txgs that it missed. The pieces of a gang block may be on any vdev.
+    ///
+    /// The data of a removed vdev was written again by the removal, in a later txg than the block's.
+    #[must_use]
+    pub fn may_lack(&self, pointer: &BlockPointer, leaf: LeafId) -> bool {
+        let missed = self.health.missed(leaf);
+        let top = self.tree.leaf(leaf).and_then(|node| node.top);
+        let is_missed = |txg: Txg| missed.iter().any(|range| range.contains(&txg.0));
+        if missed.is_empty() {
+            return false;
+        }
+        pointer.dvas().any(|dva| {
+            if dva.is_gang {
+                // Where the pieces were copied to, and when, is not known without the header.
+                return is_missed(pointer.physical_birth()) || !self.indirect.is_empty();
+            }
+            if top == Some(dva.vdev) {
+                return is_missed(pointer.physical_birth());
+            }
+            if self.indirect.get(dva.vdev).is_none() {
+                return false;
+            }
+            let range = BlockRange {
+                vdev: dva.vdev,
+                offset_bytes: dva.offset_bytes,
+                size_bytes: pointer.psize_bytes(),
+                birth: pointer.physical_birth(),
+            };
+            let pieces = block_pieces(&self.tree, &self.indirect, range).unwrap_or_default();
+            let mut pieces = pieces.into_iter().map(|piece| piece.range);
+            pieces.any(|piece| top == Some(piece.vdev) && is_missed(piece.birth))
+        })
     }
 
     /// The leaf's display name: its path, else its guid.

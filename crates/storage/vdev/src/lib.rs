@@ -59,9 +59,9 @@ pub use draid::{DraidColumn, DraidGeometry, DraidRow};
 pub use health::{AllGood, Health, LeafEntry, LeafHealth, LeafTable};
 pub use indirect::{IndirectMap, IndirectMapping, IndirectTables, NoIndirect, Segment};
 pub use plan::{
-    AuditFinding, AuditPlan, AuditReport, AuditStep, Blame, BlameReason, BlockRange, Failure,
-    FailureKind, LeafBytes, LeafFault, LeafOutcome, LeafRead, PlanError, ReadPlan, Repair,
-    Resolved, Role, Step, StoredCopy, StoredPart, Verdict,
+    AuditFinding, AuditPlan, AuditReport, AuditStep, Blame, BlameReason, BlockPiece, BlockRange,
+    Failure, FailureKind, LeafBytes, LeafFault, LeafOutcome, LeafRead, PlanError, ReadPlan, Repair,
+    Resolved, Role, Step, StoredCopy, StoredPart, Verdict, block_pieces,
 };
 pub use raidz::{
     ExpandedCell, ExpandedMap, RAIDZ_CHILDREN_MAX, RaidzColumn, RaidzGeometry, RaidzMap,

@@ -126,6 +126,19 @@ pub enum PoolChange {
         /// Its guid.
         guid: u64,
     },
+    /// Begins to remove a data vdev. In a pool that is opened for one command it is removed when this returns.
+    RemoveData {
+        /// Its guid.
+        guid: u64,
+    },
+    /// Cancels the removal of a data vdev.
+    CancelRemoval,
+    /// Changes nothing: the memory for the mapping of a data vdev that would be removed, in
+    /// [`Changed::mapping_bytes`].
+    EstimateRemoval {
+        /// Its guid.
+        guid: u64,
+    },
     /// Takes a checkpoint.
     TakeCheckpoint,
     /// Begins to discard the checkpoint.
@@ -246,7 +259,7 @@ impl PoolChange {
             Self::Attach(_) => Some("vdev_attach"),
             Self::Detach { .. } => Some("vdev_remove"),
             Self::RemoveAuxiliary { .. } => Some("vdev_remove_aux"),
-            Self::RemoveLog { .. } => Some("vdev_remove_dev"),
+            Self::RemoveLog { .. } | Self::RemoveData { .. } => Some("vdev_remove_dev"),
             _ => None,
         }
     }
@@ -258,6 +271,8 @@ impl PoolChange {
 pub struct Changed {
     /// Features that [`PoolChange::Upgrade`] enabled.
     pub enabled_features: Vec<String>,
+    /// The memory for the mapping of the vdev of [`PoolChange::EstimateRemoval`], in bytes.
+    pub mapping_bytes: u64,
     /// Follow-up steps that did not succeed.
     pub notes: Vec<Note>,
 }

@@ -22,7 +22,7 @@ use millpond_ondisk::dsl::keys::master_node;
 use millpond_ondisk::{Guid, ObjectSetKind};
 use millpond_pool::import::{LeafState, read_labels};
 use millpond_pool::{GrowError, Growth, NewVdevOptions, NewVdevs, Offline, ScrubRange};
-use millpond_pool::{PruneBy, RebuildLimits, clear_labels};
+use millpond_pool::{PruneBy, RebuildLimits, RemovalLimits, clear_labels};
 use millpond_posix::{QuotaMeasure, QuotaOwner};
 use std::time::Duration;
 
@@ -138,6 +138,11 @@ pub(crate) fn apply(
             }
         }
         PoolChange::RemoveLog { guid } => engine.remove_log(Guid(*guid))?,
+        PoolChange::RemoveData { guid } => engine.remove_data(Guid(*guid))?,
+        PoolChange::CancelRemoval => engine.cancel_removal()?,
+        PoolChange::EstimateRemoval { guid } => {
+            changed.mapping_bytes = engine.removal_memory_bytes(Guid(*guid))?;
+        }
         PoolChange::Detach { leaf } => engine.detach_leaf(Guid(*leaf))?,
         PoolChange::Split(half) => split::split(pool, half)?,
         PoolChange::TakeCheckpoint => engine.take_checkpoint()?,
@@ -532,6 +537,7 @@ pub(crate) fn starts_scan(change: &PoolChange) -> bool {
         PoolChange::Attach(_)
             | PoolChange::Online { .. }
             | PoolChange::Reopen { .. }
+            | PoolChange::RemoveData { .. }
             | PoolChange::Resilver
             | PoolChange::FinishScan
     )
@@ -547,6 +553,11 @@ pub(crate) fn scan_to_end(pool: &Pool) -> Result<(), ChangeError> {
         }
     }
     pool.inner().finish_replacements()?;
+    while pool.inner().is_removing() && pool.inner().suspension().is_none() {
+        if !pool.inner().removal_slice(&RemovalLimits::default())? {
+            thread::sleep(BETWEEN_SLICES);
+        }
+    }
     // Checksums were not verified.
     if pool.inner().take_scrub_due() && !pool.inner().needs_resilver() {
         pool.inner().start_scrub(ScrubRange::All)?;

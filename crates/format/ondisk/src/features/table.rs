@@ -170,14 +170,14 @@ pub const FEATURES: &[Feature] = &[
         "Top-level vdevs can be removed, reducing logical pool size.",
         MOS,
         &[],
-        Reads,
+        Writes,
     ),
     feature(
         "com.delphix:obsolete_counts",
         "Reduce memory used by removed devices when their blocks are freed or remapped.",
         RO,
         &["extensible_dataset", "device_removal"],
-        Reads,
+        Writes,
     ),
     feature(
         "com.delphix:zpool_checkpoint",

@@ -223,11 +223,6 @@ impl SyncTaskContext<'_> {
             };
             return Err(Refusal::error(name, why));
         }
-        let remapped = self.extension(snapshot.dataset, keys::REMAP_DEADLIST)?;
-        if remapped.is_some() {
-            let why = Refusal::Unsupported("destroying snapshots with remapped blocks");
-            return Err(Refusal::error(name, why));
-        }
         let goes_now = self.is_free_to_go(&phys)?;
         if goes_now && !self.datasets.lending.close(snapshot.dataset, self.txg()) {
             return Err(Refusal::error(name, Refusal::Busy));
@@ -366,12 +361,6 @@ impl SyncTaskContext<'_> {
         let phys = self.dataset(head.dataset)?;
         if !self.snapshot_entries(&phys)?.is_empty() {
             return refused(Refusal::HasSnapshots);
-        }
-        let remapped = self.extension(head.dataset, keys::REMAP_DEADLIST)?;
-        if remapped.is_some() {
-            return refused(Refusal::Unsupported(
-                "destroying datasets with remapped blocks",
-            ));
         }
         Ok(())
     }

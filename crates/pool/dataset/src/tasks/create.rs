@@ -188,11 +188,7 @@ impl SyncTaskContext<'_> {
         live.unique_bytes = 0;
         self.put_dataset(head, &live)?;
 
-        if let Some(remapped) = self.extension_number(head, keys::REMAP_DEADLIST)? {
-            self.remove(head, keys::REMAP_DEADLIST)?;
-            self.zapify(id)?;
-            self.update(id, keys::REMAP_DEADLIST, remapped)?;
-        }
+        self.move_remapped(head, id)?;
         let is_encrypted = self
             .extension(directory, keys::CRYPTO_KEY_OBJECT)?
             .is_some();

@@ -35,11 +35,7 @@ impl SyncTaskContext<'_> {
         }
         let deadlist = required(phys.deadlist, "a head without a deadlist")?;
         self.free_deadlist(deadlist)?;
-        if self.extension(id, keys::REMAP_DEADLIST)?.is_some() {
-            return Err(PoolError::Unsupported {
-                what: "destroying datasets with remapped blocks",
-            });
-        }
+        self.free_remapped(id)?;
         self.queue_blocks(&phys)?;
         if let Some(origin) = origin {
             let above = self.dataset(origin)?.directory;

@@ -102,12 +102,7 @@ impl SyncTaskContext<'_> {
         }
         self.unname_snapshot(directory, name)?;
         self.forget_boot_dataset(id)?;
-        if let Some(remapped) = self.extension_number(id, keys::REMAP_DEADLIST)? {
-            let _ = remapped;
-            return Err(PoolError::Unsupported {
-                what: "destroying snapshots with remapped blocks",
-            });
-        }
+        self.settle_remapped(id, next_id, origin_txg)?;
         let event = ScanEvent::SnapshotDestroyed { id, next: next_id };
         self.ctx.scan_event(event)?;
         for table in [gone.next_clones, gone.properties, gone.user_references] {

@@ -25,7 +25,8 @@ pub(crate) mod origin;
 pub(crate) mod promote;
 pub(crate) mod receive;
 pub(crate) mod received;
-pub(crate) mod rename;
+pub(crate) mod remapped;
+mod rename;
 pub(crate) mod root;
 
 pub use api::{DestroyOptions, PropertyChanges};

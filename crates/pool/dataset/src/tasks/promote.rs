@@ -264,6 +264,7 @@ impl SyncTaskContext<'_> {
         }
         let origin_phys = self.dataset(origin)?;
         self.swap_features(clone, head)?;
+        self.swap_remapped(clone, head)?;
         let deadlist_of = |id| required(id, "a dataset without a deadlist");
         let (clone_dead, head_dead) = (deadlist_of(one.deadlist)?, deadlist_of(other.deadlist)?);
         let unique =

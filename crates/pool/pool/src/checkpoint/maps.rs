@@ -7,7 +7,7 @@ use crate::PoolError;
 use crate::error::Reading;
 use crate::history::append::HistoryEvent;
 use crate::pool::Pool;
-use crate::space::maps::{MapWriter, SPACE_MAP_V2};
+use crate::space::vdev_map::VdevMap;
 use crate::sync::context::SyncContext;
 use millpond_alloc::{AllocError, MetaslabId, RangeSet, StoreError, decode_records};
 use millpond_env::mark;
@@ -15,46 +15,13 @@ use millpond_env::sync::Arc;
 use millpond_env::sync::atomic::Ordering;
 use millpond_object::Object;
 use millpond_ondisk::pool_directory::vdev_key;
-use millpond_ondisk::space_map::{SpaceMapUnits, SpaceMapWriter};
-use millpond_ondisk::{
-    BlockId, DecodeError, Dva, Endian, ObjectId, SpaceAction, SpaceMapPhys, Txg, VdevId,
-};
+use millpond_ondisk::space_map::SpaceMapUnits;
+use millpond_ondisk::{BlockId, DecodeError, Dva, Endian, SpaceAction, Txg, VdevId};
 use std::collections::BTreeMap;
 
 const WHAT: &str = "space map of the checkpoint";
 /// A txg frees at most this many ranges, for the memory that they take.
 pub(super) const RANGES_AT_ONCE: usize = 100_000;
-
-/// The map of a top-level vdev.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct KeptMap {
-    object: ObjectId,
-    length_bytes: u64,
-    /// Minus what is kept: the map has frees only.
-    allocated_bytes: i64,
-}
-
-impl KeptMap {
-    pub(super) fn new(object: ObjectId, phys: &SpaceMapPhys) -> Self {
-        Self {
-            object,
-            length_bytes: phys.length_bytes,
-            allocated_bytes: phys.allocated_bytes,
-        }
-    }
-    pub(super) fn kept_bytes(&self) -> u64 {
-        u64::try_from(self.allocated_bytes.saturating_neg()).unwrap_or(0)
-    }
-
-    /// Writes the header.
-    fn put_header(&self, ctx: &SyncContext<'_>, object: &Object) -> Result<(), PoolError> {
-        let mut phys = SpaceMapPhys::decode(&object.bonus(), Endian::Little).reading(WHAT)?;
-        phys.object = Some(self.object);
-        phys.length_bytes = self.length_bytes;
-        phys.allocated_bytes = self.allocated_bytes;
-        object.set_bonus(ctx.tx(), phys.encode()).reading(WHAT)
-    }
-}
 
 /// The last entries of a map, all in one block.
 struct LastEntries {
@@ -90,59 +57,18 @@ impl Pool {
         vdev: VdevId,
         metaslabs: &[(MetaslabId, RangeSet)],
     ) -> Result<(), PoolError> {
-        let (mut map, object) = self.ensure_kept_map(ctx, vdev)?;
+        let known = self.checkpoint.lock().maps.get(&vdev).copied();
+        let mut map = match known {
+            Some(map) => map,
+            None => VdevMap::create(ctx, vdev, vdev_key::CHECKPOINT_SPACE_MAP)?,
+        };
         let shift = self.units_of(vdev)?.shift;
-        let has_two_words = ctx.feature_count(SPACE_MAP_V2) > 0;
-        let mut entries =
-            SpaceMapWriter::new(map.length_bytes, object.block_bytes(), has_two_words);
-        let pass = u16::try_from(ctx.pass()).unwrap_or(u16::MAX);
-        entries.put_debug(ctx.txg(), pass, SpaceAction::Free);
         // Entries stay within a metaslab: readers expect that.
-        for (metaslab, ranges) in metaslabs {
-            for range in ranges.iter() {
-                let length = range.end.saturating_sub(range.start);
-                let put =
-                    entries.put_range(SpaceAction::Free, range.start >> shift, length >> shift);
-                put.map_err(|source| AllocError::Entry {
-                    metaslab: *metaslab,
-                    source,
-                })?;
-                let bytes = i64::try_from(length).unwrap_or(i64::MAX);
-                map.allocated_bytes = map.allocated_bytes.saturating_sub(bytes);
-            }
-        }
-        let at = map.length_bytes;
-        map.length_bytes = at.saturating_add(entries.length_bytes());
-        object
-            .write(ctx.tx(), at, &entries.finish())
-            .reading(WHAT)?;
-        map.put_header(ctx, &object)?;
+        let ranges = metaslabs.iter();
+        let mut ranges = ranges.flat_map(|(id, ranges)| ranges.iter().map(|range| (*id, range)));
+        map.append(ctx, SpaceAction::Free, shift, &mut ranges)?;
         self.checkpoint.lock().maps.insert(vdev, map);
         Ok(())
-    }
-
-    fn ensure_kept_map(
-        &self,
-        ctx: &SyncContext<'_>,
-        vdev: VdevId,
-    ) -> Result<(KeptMap, Arc<Object>), PoolError> {
-        let known = self.checkpoint.lock().maps.get(&vdev).copied();
-        if let Some(map) = known {
-            let object = ctx.mos().object(map.object).reading(WHAT)?;
-            return Ok((map, object));
-        }
-        let zap = self.top_zap(vdev).ok_or_else(|| PoolError::NoEntry {
-            key: "com.delphix:vdev_zap_top".into(),
-        })?;
-        let maps = &self.maps;
-        let object = MapWriter { ctx, maps }.create_large_map()?;
-        ctx.set_table_number(zap, vdev_key::CHECKPOINT_SPACE_MAP, object.id().0)?;
-        let map = KeptMap {
-            object: object.id(),
-            length_bytes: 0,
-            allocated_bytes: 0,
-        };
-        Ok((map, object))
     }
 
     fn units_of(&self, vdev: VdevId) -> Result<SpaceMapUnits, PoolError> {
@@ -159,7 +85,7 @@ impl Pool {
 
     /// Frees some of what a discarded checkpoint kept, in pass 1.
     pub(crate) fn discard_slice(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
-        let maps: Vec<(VdevId, KeptMap)> = {
+        let maps: Vec<(VdevId, VdevMap)> = {
             let checkpoint = self.checkpoint.lock();
             match checkpoint.phase {
                 Phase::Discarding(since) if since < ctx.txg() && !checkpoint.is_stuck => {}
@@ -184,7 +110,8 @@ impl Pool {
                 self.free_last(ctx, vdev, &mut map, &last)?;
             }
             if map.length_bytes == 0 {
-                self.drop_kept_map(ctx, vdev, &map)?;
+                map.free(ctx, vdev, vdev_key::CHECKPOINT_SPACE_MAP)?;
+                self.checkpoint.lock().maps.remove(&vdev);
             }
         }
         if !self.checkpoint.lock().maps.is_empty() {
@@ -206,7 +133,7 @@ impl Pool {
         &self,
         ctx: &SyncContext<'_>,
         vdev: VdevId,
-        map: &KeptMap,
+        map: &VdevMap,
         most: usize,
     ) -> Result<LastEntries, PoolError> {
         let units = self.units_of(vdev)?;
@@ -260,7 +187,7 @@ impl Pool {
         &self,
         ctx: &SyncContext<'_>,
         vdev: VdevId,
-        map: &mut KeptMap,
+        map: &mut VdevMap,
         last: &LastEntries,
     ) -> Result<(), PoolError> {
         ctx.sync_state.has_changes.store(true, Ordering::Relaxed);
@@ -276,20 +203,6 @@ impl Pool {
         emptied.reading(WHAT)?;
         map.put_header(ctx, &last.object)?;
         self.checkpoint.lock().maps.insert(vdev, *map);
-        Ok(())
-    }
-
-    fn drop_kept_map(
-        &self,
-        ctx: &SyncContext<'_>,
-        vdev: VdevId,
-        map: &KeptMap,
-    ) -> Result<(), PoolError> {
-        if let Some(zap) = self.top_zap(vdev) {
-            ctx.remove_table_entry(zap, vdev_key::CHECKPOINT_SPACE_MAP)?;
-        }
-        ctx.free_space_map(map.object)?;
-        self.checkpoint.lock().maps.remove(&vdev);
         Ok(())
     }
 }

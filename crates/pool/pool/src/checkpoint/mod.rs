@@ -12,15 +12,14 @@ mod rewind;
 
 pub(crate) use rewind::rewound_uberblock;
 
-use self::maps::KeptMap;
 use crate::history::append::HistoryEvent;
 use crate::pool::Pool;
-use crate::space::store::{open_map, vdev_zap_object};
+use crate::space::vdev_map::VdevMap;
 use crate::sync::context::SyncContext;
 use crate::{OpenError, PoolError, PoolView};
 use millpond_alloc::{AllocError, MetaslabId, RangeSet};
 use millpond_ondisk::pool_directory::{self, key, vdev_key};
-use millpond_ondisk::{Dva, ObjectId, Txg, Uberblock, VdevId};
+use millpond_ondisk::{Dva, Txg, Uberblock, VdevId};
 use std::collections::BTreeMap;
 
 pub(crate) const FEATURE: &str = "com.delphix:zpool_checkpoint";
@@ -41,6 +40,9 @@ pub enum CheckpointRefusal {
     /// It is being discarded.
     #[error("currently discarding checkpoint")]
     Discarding,
+    /// A vdev is being removed.
+    #[error("device removal in progress")]
+    Removing,
     /// The feature is not enabled, or vdevs have no place to note the map.
     #[error("operation not supported on this type of pool")]
     Unsupported,
@@ -62,7 +64,7 @@ enum Phase {
 pub(crate) struct Checkpoint {
     phase: Phase,
     /// The maps of what it alone keeps allocated.
-    maps: BTreeMap<VdevId, KeptMap>,
+    maps: BTreeMap<VdevId, VdevMap>,
     /// What was freed in the txg that is being written, and is in no map yet.
     freed: BTreeMap<MetaslabId, RangeSet>,
     /// Whether a map cannot be read: discarding stops until the pool is opened again.
@@ -100,14 +102,8 @@ impl Checkpoint {
         if phase != Phase::None {
             let topology = read.store().topology();
             for (id, node) in topology.tree.tops() {
-                let Some(zap) = node.config.zap_top.and_then(ObjectId::some) else {
-                    continue;
-                };
-                let map = vdev_zap_object(read, zap, vdev_key::CHECKPOINT_SPACE_MAP)?;
-                if let Some(map) = map {
-                    let (_, phys) = open_map(read, map)?;
-                    maps.insert(id, KeptMap::new(map, &phys));
-                }
+                let map = VdevMap::load(read, node, vdev_key::CHECKPOINT_SPACE_MAP)?;
+                maps.extend(map.map(|map| (id, map)));
             }
         }
         Ok(Self {
@@ -132,7 +128,9 @@ impl Pool {
     /// The bytes that only the checkpoint keeps allocated.
     pub(crate) fn checkpoint_bytes(&self) -> u64 {
         let checkpoint = self.checkpoint.lock();
-        let bytes = checkpoint.maps.values().map(KeptMap::kept_bytes);
+        // The maps have frees only.
+        let kept = |map: &VdevMap| u64::try_from(map.allocated_bytes.saturating_neg()).unwrap_or(0);
+        let bytes = checkpoint.maps.values().map(kept);
         bytes.fold(0, u64::saturating_add)
     }
 
@@ -201,6 +199,9 @@ impl SyncContext<'_> {
         let pool = self.pool;
         if let Some(refusal) = pool.checkpoint_refusal() {
             return Ok(Err(refusal));
+        }
+        if pool.removal.removing_vdev().is_some() {
+            return Ok(Err(CheckpointRefusal::Removing));
         }
         let vdevs = pool.maps.geometries();
         let has_places = vdevs.keys().all(|vdev| pool.top_zap(*vdev).is_some());

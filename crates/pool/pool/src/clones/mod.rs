@@ -13,6 +13,7 @@ mod tests;
 
 use crate::error::Reading;
 use crate::space::CloneTotals;
+use crate::space::store::geometry_of;
 use crate::sync::context::SyncContext;
 use crate::{Pool, PoolError};
 use millpond_alloc::VdevGeometry;
@@ -24,6 +25,7 @@ use millpond_ondisk::pool_directory::clone_table_key;
 use millpond_ondisk::{
     BlockPointer, CloneTablePhys, DecodeError, Endian, Level, ObjectId, ObjectType, VdevId,
 };
+use millpond_vdev::VdevKind;
 use millpond_zap::{NewZap, ZapFlags, ZapShape, ZapValue, allocate_zap, new_salt};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -266,7 +268,17 @@ impl<'a, 'p> Batch<'a, 'p> {
     /// Makes sure that the vdev has a table, with a counter for each range.
     fn demand_table(&mut self, vdev: VdevId) -> Result<(), PoolError> {
         let geometry = self.ctx.pool.maps.geometries().get(&vdev).copied();
-        let geometry = geometry.ok_or_else(|| invalid("a block of no vdev", 0))?;
+        let geometry = match geometry {
+            Some(geometry) => geometry,
+            // Blocks of a removed vdev keep their addresses.
+            None => {
+                let topology = self.ctx.pool.store.topology();
+                let removed = topology.tree.top(vdev);
+                let removed = removed.filter(|node| node.kind == VdevKind::Indirect);
+                let removed = removed.ok_or_else(|| invalid("a block of no vdev", 0))?;
+                geometry_of(vdev, removed)?
+            }
+        };
         let wanted = counters_of(&geometry)?;
         if !self.tables.tables.contains_key(&vdev) {
             let table = create(self.ctx, vdev)?;

@@ -336,6 +336,8 @@ mod tests {
                 "userobj_accounting",
                 "encryption",
                 "project_quota",
+                "device_removal",
+                "obsolete_counts",
                 "zpool_checkpoint",
                 "spacemap_v2",
                 "allocation_classes",
@@ -384,8 +386,8 @@ mod tests {
         ] {
             assert_eq!(count(name), Some(0), "{name}");
         }
-        // All features from `enabled_txg` on, including itself, are recorded: 39 less the 5 before it.
-        assert_eq!(count("enabled_txg"), Some(34));
+        // All features from `enabled_txg` on, including itself, are recorded: 41 less the 5 before it.
+        assert_eq!(count("enabled_txg"), Some(36));
         let txg = |name: &str| {
             let guid = Feature::by_name(name).unwrap().guid;
             counts.features().enabled_txg(guid)

@@ -157,6 +157,10 @@ impl Pool {
     /// # Errors
     /// As [`Pool::sync_task`].
     pub fn record_command(&self, command: &HistoryCommand) -> Result<(), PoolError> {
+        // A request that changes nothing is no command.
+        if command.command.is_empty() {
+            return Ok(());
+        }
         self.sync_task(|ctx| ctx.history_command(command))
     }
 }

@@ -306,6 +306,9 @@ impl SyncContext<'_> {
             self.clear_rebuilds()?;
         }
         let now_s = self.now_s();
+        // A removal writes blocks again that are older than the txg that a leaf missed.
+        let is_of_all = function == ScanFunction::Resilver && pool.removal.has_mappings();
+        let min = if is_of_all { Txg(0) } else { min };
         let phys = ScanPhys {
             function,
             phase: ScanPhase::Scanning,
@@ -422,8 +425,9 @@ impl SyncContext<'_> {
             // A scan of some of the blocks says nothing of the others. After errors in an earlier session it is not
             // known which txgs they concern.
             let covers = phys.function == ScanFunction::Resilver || phys.min_txg == Txg(0);
-            // Blocks that only the checkpoint holds were not visited.
-            let has_all = pool.checkpoint_refusal().is_none();
+            // Blocks that only the checkpoint holds were not visited, nor the copies of a removal under way.
+            let has_all =
+                pool.checkpoint_refusal().is_none() && pool.removal.removing_vdev().is_none();
             if covers && has_all && (phys.errors == 0 || is_whole) {
                 let covered = CoveredLeaves {
                     leaves: covered,

@@ -9,7 +9,7 @@ use crate::pool::Pool;
 use crate::scan::{ScanEnd, ScanRefusal};
 use crate::sync::context::SyncContext;
 use millpond_env::{Tunable, mark};
-use millpond_ondisk::{BlockPointer, Dva, Guid, ScanFunction, ScanPhys, Txg};
+use millpond_ondisk::{BlockPointer, Guid, ScanFunction, ScanPhys, Txg};
 use millpond_vdev::VdevConfig;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -135,12 +135,7 @@ impl Pool {
             if missed.is_empty() {
                 continue;
             }
-            let lacks = |pointer: &&BlockPointer| {
-                let birth = pointer.physical_birth().0;
-                // The pieces of a gang block may be on any vdev.
-                let is_here = |dva: Dva| dva.is_gang || node.top == Some(dva.vdev);
-                missed.iter().any(|range| range.contains(&birth)) && pointer.dvas().any(is_here)
-            };
+            let lacks = |pointer: &&BlockPointer| topology.may_lack(pointer, leaf);
             let births = cloned
                 .iter()
                 .filter(lacks)

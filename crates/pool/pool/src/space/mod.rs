@@ -10,6 +10,7 @@ mod clones;
 mod dedup;
 pub(crate) mod maps;
 pub(crate) mod store;
+pub(crate) mod vdev_map;
 mod vdevs;
 
 pub use clones::CloneTotals;
@@ -145,6 +146,12 @@ impl PoolView {
     pub fn was_written_by_2_4(&self) -> Result<bool, PoolError> {
         let [minutes, ..] = key::TXG_LOG_TIMES;
         Ok(self.directory_value(minutes)?.is_some())
+    }
+
+    /// The deflated bytes that all datasets use.
+    pub(crate) fn root_used_bytes(&self) -> Result<u64, PoolError> {
+        let root = self.directory_phys(self.directory_object(key::ROOT_DATASET)?)?;
+        Ok(root.used_bytes)
     }
 
     pub(crate) fn deferred_free_bytes(&self) -> Result<u64, PoolError> {

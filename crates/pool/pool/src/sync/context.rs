@@ -261,7 +261,7 @@ impl SyncContext<'_> {
     fn free_log_block_since(&self, pointer: &BlockPointer, since: Txg) -> Result<(), PoolError> {
         self.sync_state.has_changes.store(true, Ordering::Relaxed);
         for dva in pointer.dvas() {
-            self.pool.free_or_keep(self.txg(), &dva, since, false)?;
+            self.pool.free_address(self.txg(), &dva, since, false)?;
         }
         Ok(())
     }

@@ -6,7 +6,7 @@
 pub(crate) mod context;
 mod invariants;
 pub(crate) mod sink;
-mod space;
+pub(crate) mod space;
 pub(crate) mod tables;
 pub(crate) mod tasks;
 pub(crate) mod txg;

@@ -187,7 +187,8 @@ impl Pool {
                 self.failure.committed(txg);
                 self.port.committed(txg);
                 // In caller-driven mode the caller decides when a txg ends.
-                if self.sync_mode == SyncMode::Thread && self.has_more_to_discard() {
+                let has_more = self.has_more_to_discard() || self.has_listed_obsolete();
+                if self.sync_mode == SyncMode::Thread && has_more {
                     self.groups.ask(Txg(txg.0.saturating_add(1)));
                 }
                 Ok(())
@@ -262,6 +263,7 @@ impl Pool {
                 }
                 self.tasks.run_due(&sync_state)?;
                 self.discard_slice(&ctx)?;
+                self.note_listed_obsolete(&ctx)?;
                 ctx.log_met_errors()?;
                 self.port.background(&ctx)?;
             }
@@ -492,7 +494,7 @@ impl Pool {
         let txg = ctx.txg();
         let is_unreferenced = pointer.physical_birth() == txg;
         for dva in self.all_addresses(pointer)? {
-            self.free_or_keep(txg, &dva, since, is_unreferenced)?;
+            self.free_address(txg, &dva, since, is_unreferenced)?;
         }
         Ok(())
     }
@@ -500,6 +502,7 @@ impl Pool {
     /// Makes the allocator write the changes since the last pass.
     fn write_space_maps(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
         self.write_checkpoint_maps(ctx)?;
+        self.write_obsolete_maps(ctx)?;
         let writer = MapWriter {
             ctx,
             maps: &self.maps,

@@ -20,8 +20,24 @@ use millpond_env::sync::Arc;
 use millpond_nvlist::NvList;
 use millpond_ondisk::pool_directory::key;
 use millpond_ondisk::{DecodeError, Endian, Guid, Txg, VdevId};
-use millpond_vdev::{AllocationClass, VdevConfig};
+use millpond_vdev::{AllocationClass, VdevConfig, VdevType};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Why a vdev cannot be added to a pool with a vdev that was removed, or is being removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BesideRemoved {
+    /// Copies are bytes as they are.
+    #[error(
+        "invalid config; a pool with removing/removed vdevs does not support adding raidz or dRAID vdevs"
+    )]
+    Raidz,
+    /// Copies are whole sectors. The value is log2 of their size.
+    #[error(
+        "a pool with removing/removed vdevs takes only vdevs of the same sector size; use '-o ashift={0}'"
+    )]
+    Ashift(u64),
+}
 
 impl Pool {
     /// Adds top-level vdevs, hot spares and cache devices. They belong to the pool when this returns.
@@ -85,6 +101,25 @@ impl Pool {
     }
 }
 
+/// New vdevs must be such that a removed one could have been copied to them.
+fn check_beside_removed(root: &VdevConfig, built: &BuiltVdevs) -> Result<(), BesideRemoved> {
+    let is_removed = |top: &&VdevConfig| top.kind == VdevType::Indirect || top.removing;
+    let Some(removed) = root.children.iter().find(is_removed) else {
+        return Ok(());
+    };
+    let data = built.tops.iter().filter(|(top, _)| !top.is_log);
+    for (top, _) in data {
+        if matches!(top.kind, VdevType::Raidz | VdevType::Draid) {
+            return Err(BesideRemoved::Raidz);
+        }
+        if top.ashift != removed.ashift {
+            let ashift = removed.ashift;
+            return Err(BesideRemoved::Ashift(ashift));
+        }
+    }
+    Ok(())
+}
+
 pub(crate) fn note_guids(vdev: &VdevConfig, taken: &mut BTreeSet<u64>) {
     taken.insert(vdev.guid.0);
     for child in &vdev.children {
@@ -117,6 +152,9 @@ impl SyncContext<'_> {
             Ok(built) => built,
             Err(refusal) => return Ok(Err(refusal)),
         };
+        if let Err(refusal) = check_beside_removed(&pool.state.read().config.root, &built) {
+            return Ok(Err(refusal.into()));
+        }
         let first =
             VdevId(u32::try_from(pool.state.read().config.root.children.len()).unwrap_or(0));
         let mut config = pool.state.read().config.clone();
@@ -133,6 +171,7 @@ impl SyncContext<'_> {
                 .map(VdevId)
                 .zip(built.tops.iter().map(|(_, class)| *class))
                 .collect::<BTreeMap<_, _>>(),
+            ..Added::default()
         };
         {
             let mut state = pool.state.write();

@@ -303,8 +303,6 @@ impl SyncContext<'_> {
         if !can_rebuild(root, old) {
             return Err(AttachRefusal::NotSequential);
         }
-        let is_resilvering =
-            |scan: &ScanState| scan.is_scanning() && scan.phys.function == ScanFunction::Resilver;
         if pool.scan.with(|scan| is_resilvering(scan)) {
             return Err(AttachRefusal::Resilvering);
         }
@@ -325,6 +323,11 @@ impl SyncContext<'_> {
         }
         self.end_error_scrub(ScanPhase::Cancelled)
     }
+}
+
+/// Whether a healing resilver runs.
+pub(crate) fn is_resilvering(scan: &ScanState) -> bool {
+    scan.is_scanning() && scan.phys.function == ScanFunction::Resilver
 }
 
 /// The record of the history.

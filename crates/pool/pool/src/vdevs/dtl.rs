@@ -124,14 +124,16 @@ impl Pool {
     pub(crate) fn missed_digest(&self) -> Option<u64> {
         let span = self.missed_span()?;
         // A resilver beside a checkpoint helps only in part: without it, the next one does.
+        // The same holds for a removal under way.
         let has_checkpoint = u64::from(self.checkpoint_refusal().is_some());
+        let is_removing = u64::from(self.removal.removing_vdev().is_some());
         let state = self.state.read();
         let missed = state.missed.iter();
         let words = missed.flat_map(|(leaf, missed)| {
             let ranges = missed.ranges().iter();
             ranges.flat_map(move |range| [leaf.0, range.start, range.end])
         });
-        let words = words.chain([span.start.0, span.end.0, has_checkpoint]);
+        let words = words.chain([span.start.0, span.end.0, has_checkpoint, is_removing]);
         // The multiplier of FNV-1a: any number that mixes will do.
         Some(words.fold(0, |sum: u64, word| {
             (sum ^ word).wrapping_mul(0x0100_0000_01b3)

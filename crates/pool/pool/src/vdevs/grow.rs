@@ -84,6 +84,11 @@ impl Pool {
                 vec![top.ok_or(GrowError::NoSuchLeaf)?]
             }
         };
+        // One that is being removed keeps its size.
+        let removing = self.removal.removing_vdev();
+        let tops: Vec<_> = (tops.into_iter())
+            .filter(|top| Some(*top) != removing)
+            .collect();
         let grown = self.sync_task(|ctx| ctx.grow_vdevs(&tops, growth))?;
         let grown = grown.inspect_err(|_| self.leave_out_too_small())?;
         let mut bytes = 0u64;

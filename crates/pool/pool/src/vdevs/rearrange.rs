@@ -63,6 +63,9 @@ pub enum AttachRefusal {
     /// A distributed spare of another dRAID vdev.
     #[error("dRAID spares can only replace child devices in their parent's dRAID vdev")]
     OtherDraid,
+    /// A vdev is being removed: a resilver would not find the copies made so far.
+    #[error("busy, or device removal is in progress")]
+    Removing,
 }
 
 /// Why a leaf cannot be detached. The texts are those of `zpool detach`.
@@ -81,6 +84,9 @@ pub enum DetachRefusal {
     /// Without the leaf, data would have no replica.
     #[error("no valid replicas")]
     Required,
+    /// Its vdev is being removed.
+    #[error("busy, or device removal is in progress")]
+    Removing,
 }
 
 /// Why a pool cannot be split. The texts are those of `zpool split`.
@@ -129,7 +135,7 @@ pub(crate) fn split(root: &VdevConfig, sides: &[Guid]) -> Result<Split, SplitRef
             continue;
         }
         let is_plain = top.children.iter().all(|child| child.kind.is_device());
-        if top.kind != VdevType::Mirror || top.children.len() < 2 || !is_plain {
+        if top.kind != VdevType::Mirror || top.children.len() < 2 || !is_plain || top.removing {
             return Err(SplitRefusal::NotMirrors);
         }
         let mut mirror = top.clone();
@@ -225,6 +231,9 @@ pub(crate) fn attach(
     let path = path_to(root, old).ok_or(AttachRefusal::NoSuchLeaf)?;
     let (place, above) = path.split_last().ok_or(AttachRefusal::NoSuchLeaf)?;
     let top = path.first().and_then(|index| root.children.get(*index));
+    if root.children.iter().any(|top| top.removing) {
+        return Err(AttachRefusal::Removing);
+    }
     if kind == AttachKind::Spare && top.is_some_and(|top| top.is_log) {
         return Err(AttachRefusal::LogSpare);
     }
@@ -308,6 +317,10 @@ pub(crate) struct Detached {
 /// parent.
 pub(crate) fn detach(root: &VdevConfig, leaf: Guid) -> Result<Detached, DetachRefusal> {
     let path = path_to(root, leaf).ok_or(DetachRefusal::NoSuchLeaf)?;
+    let top = path.first().and_then(|index| root.children.get(*index));
+    if top.is_some_and(|top| top.removing) {
+        return Err(DetachRefusal::Removing);
+    }
     let (place, above) = path.split_last().ok_or(DetachRefusal::NoSuchLeaf)?;
     let mut root = root.clone();
     let parent = at_mut(&mut root, above).ok_or(DetachRefusal::NoSuchLeaf)?;

@@ -27,6 +27,18 @@ pub enum RemoveError {
     /// It is no log vdev, or only a part of one.
     #[error("operation not supported on this type of pool")]
     Unsupported,
+    /// The other vdevs have too little space for its data, or the pool would be too small.
+    #[error("out of space")]
+    OutOfSpace,
+    /// The pool has a RAID-Z or dRAID vdev, or sectors of different sizes.
+    #[error("invalid config; all top-level vdevs must have the same sector size and not be raidz.")]
+    Layout,
+    /// The vdev is being removed already.
+    #[error("removal for this vdev is already in progress.")]
+    AlreadyRemoving,
+    /// No removal is under way.
+    #[error("operation is not in progress")]
+    NotRemoving,
     /// Intent logs wait to be replayed.
     #[error("Mount encrypted datasets to replay logs.")]
     LockedLogs,

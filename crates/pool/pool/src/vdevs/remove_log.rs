@@ -29,14 +29,14 @@ const TXGS: usize = 16;
 const TXGS_WITH_VIEWS: usize = 8;
 
 /// While it exists, nothing is allocated on a vdev.
-struct NoAllocation<'p> {
+pub(crate) struct NoAllocation<'p> {
     pool: &'p Pool,
     vdev: VdevId,
     guid: Guid,
 }
 
 impl<'p> NoAllocation<'p> {
-    fn begin(pool: &'p Pool, vdev: VdevId, guid: Guid) -> Self {
+    pub(crate) fn begin(pool: &'p Pool, vdev: VdevId, guid: Guid) -> Self {
         pool.allocator
             .update_vdev(vdev, |space| space.is_allocating = false);
         Self { pool, vdev, guid }
@@ -138,7 +138,7 @@ fn log_vdev(root: &VdevConfig, top: Guid) -> Result<VdevId, RemoveError> {
     }
 }
 
-fn devices_of(topology: &Topology, leaves: &[&VdevConfig]) -> Vec<Arc<dyn Device>> {
+pub(crate) fn devices_of(topology: &Topology, leaves: &[&VdevConfig]) -> Vec<Arc<dyn Device>> {
     let device = |leaf: &&VdevConfig| {
         let number = topology.tree.find_leaf(leaf.guid)?;
         topology.devices.get(number.0 as usize)?.clone()

@@ -7,7 +7,7 @@ use millpond_block::Topology;
 use millpond_device::Device;
 use millpond_env::sync::Arc;
 use millpond_ondisk::{DecodeError, Guid, VdevId};
-use millpond_vdev::{AllocationClass, LeafTable, VdevConfig, VdevNode, VdevTree};
+use millpond_vdev::{AllocationClass, IndirectMapping, LeafTable, VdevConfig, VdevNode, VdevTree};
 use std::collections::BTreeMap;
 
 /// Additions to a topology.
@@ -15,6 +15,8 @@ use std::collections::BTreeMap;
 pub(crate) struct Added {
     /// The devices of new leaves.
     pub(crate) devices: BTreeMap<Guid, Arc<dyn Device>>,
+    /// A vdev that was removed, and where its data is.
+    pub(crate) mapping: Option<(VdevId, IndirectMapping)>,
     /// The allocation classes of new top-level vdevs.
     pub(crate) classes: BTreeMap<VdevId, AllocationClass>,
 }
@@ -61,7 +63,11 @@ pub(crate) fn renewed(
         let before = before.and_then(|leaf| old.counters.get(leaf.0 as usize));
         counters.push(before.cloned().unwrap_or_else(|| old.new_counters()));
     }
-    let topology = Topology::new(tree, devices, health, old.indirect.clone());
+    let mut indirect = old.indirect.clone();
+    if let Some((vdev, mapping)) = &added.mapping {
+        indirect.insert(*vdev, mapping.clone());
+    }
+    let topology = Topology::new(tree, devices, health, indirect);
     let mut topology = topology.succeeding(old);
     topology.counters = counters;
     topology.note_sizes();

@@ -92,11 +92,6 @@ fn the_features_that_labels_list_follow_from_the_counts() {
 fn expected(case: &str) -> &'static [&'static str] {
     match case {
         "legacy-v28" => &["version 28"],
-        "removed" => &[
-            "com.delphix:device_removal",
-            "com.delphix:obsolete_counts",
-            "removed",
-        ],
         "expanding" => &["expanding"],
         "sends" => &["com.delphix:redaction_bookmarks"],
         _ => &[],
@@ -107,7 +102,6 @@ fn word(reason: &ReadOnlyReason) -> String {
     match reason {
         ReadOnlyReason::OldVersion(version) => format!("version {version}"),
         ReadOnlyReason::Feature(feature) => feature.guid.clone(),
-        ReadOnlyReason::RemovedVdev(_) => "removed".into(),
         ReadOnlyReason::ExpandingVdev(_) => "expanding".into(),
         other => other.to_string(),
     }
@@ -163,6 +157,7 @@ fn read_only_pools_report_every_reason() {
         "log-spacemap",
         "async-destroy",
         "unlinked",
+        "removed",
         "v24-default",
         "v24-rewrite",
         "v24-gang",

@@ -2,10 +2,11 @@
 
 use core::ops::Range;
 use millpond_env::sync::Arc;
-use millpond_ondisk::VdevId;
+use millpond_ondisk::{Txg, VdevId};
 
 use super::PoolAllocator;
 use super::metaslab::MetaslabAllocator;
+use crate::{AllocError, StoreError};
 
 /// The most ranges that are listed at once.
 const RANGES_MAX: usize = 1024;
@@ -83,6 +84,66 @@ impl PoolAllocator {
             ranges: collector.found,
             next_bytes: collector.at,
         })
+    }
+
+    /// Lists space of a vdev that blocks own as of `txg`, which is being synced, with all that was freed in it so far. It is
+    /// that of one metaslab, from an offset on, at most as many bytes as given. `None` if there are no more metaslabs.
+    ///
+    /// # Errors
+    /// If the metaslab cannot be loaded.
+    pub fn owned_space(
+        &self,
+        vdev: VdevId,
+        txg: Txg,
+        from_bytes: u64,
+        bytes_max: u64,
+    ) -> Result<Option<UsedSpace>, AllocError> {
+        let vdevs = self.vdevs();
+        let Some(vdev) = vdevs.get(&vdev) else {
+            return Ok(None);
+        };
+        let mut metaslabs = vdev.metaslabs.iter();
+        let metaslab = metaslabs.find(|metaslab| metaslab.place.range.end > from_bytes);
+        let Some(metaslab) = metaslab else {
+            return Ok(None);
+        };
+        let from = from_bytes.max(metaslab.place.range.start);
+        for _ in 0..LOADS_MAX {
+            metaslab.load(&*self.store)?;
+            let mut collector = Collector::new(from, bytes_max);
+            if metaslab.with(|state| state.collect_owned(txg, &mut collector))? {
+                return Ok(Some(UsedSpace {
+                    ranges: collector.found,
+                    next_bytes: collector.at,
+                }));
+            }
+        }
+        let metaslab = metaslab.place.id;
+        let reason = "it is unloaded again and again";
+        let source = StoreError::Unreadable(reason.to_owned());
+        Err(AllocError::Store { metaslab, source })
+    }
+
+    /// The bytes of a vdev that blocks own as of `txg`; `None` if there is no such vdev.
+    #[must_use]
+    pub fn owned_bytes(&self, vdev: VdevId, txg: Txg) -> Option<u64> {
+        let vdevs = self.vdevs();
+        let metaslabs = vdevs.get(&vdev)?.metaslabs.iter();
+        let bytes = metaslabs.map(|metaslab| metaslab.with(|state| state.owned_bytes(txg)));
+        Some(bytes.fold(0, u64::saturating_add))
+    }
+
+    /// How many pieces of space blocks own on a vdev, about: pieces that touch count as one. Loads its metaslabs.
+    ///
+    /// # Errors
+    /// If a metaslab cannot be loaded.
+    pub fn owned_pieces(&self, vdev: VdevId) -> Result<u64, AllocError> {
+        let (mut at, mut pieces) = (0, 0u64);
+        while let Some(owned) = self.owned_space(vdev, Txg(u64::MAX), at, u64::MAX)? {
+            pieces = pieces.saturating_add(owned.ranges.len() as u64);
+            at = owned.next_bytes;
+        }
+        Ok(pieces)
     }
 
     /// Returns whether the metaslab could be loaded.

@@ -15,7 +15,10 @@ use crate::{BlockAudit, BlockError, BlockStore, ViewExpiry};
 use millpond_device::{Device, WriteRequest, next_run};
 use millpond_env::mark;
 use millpond_env::sync::Arc;
-use millpond_vdev::{AuditFinding, BlockRange, LeafContent, LeafId, LeafRead, Verdict, WritePlan};
+use millpond_vdev::{
+    AuditFinding, BlockPiece, BlockRange, LeafContent, LeafId, LeafRead, Verdict, WritePlan,
+    block_pieces,
+};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -70,7 +73,7 @@ pub(crate) struct HealGroup {
 impl BlockStore {
     /// Plans writes of the bytes of a block to the leaves that lack them: those of `wrong`, or all if it is `None`.
     ///
-    /// A leaf that is absent, or takes no blocks of this kind (removed vdevs, RAID-Z under expansion), fails. A distributed
+    /// A leaf that is absent, or takes no blocks of this kind (RAID-Z under expansion), fails. A distributed
     /// spare fails if no leaf holds what it lacks.
     pub(crate) fn plan_right_bytes(
         topology: &Topology,
@@ -82,58 +85,20 @@ impl BlockStore {
         if wrong.is_some_and(<[AuditFinding]>::is_empty) {
             return;
         }
-        let plan = WritePlan::new(&topology.tree, topology, range, block);
-        // Copied once, for all writes.
-        let mut whole: Option<Arc<Vec<u8>>> = None;
-        let mut reached = vec![];
-        for write in plan.iter().flat_map(WritePlan::writes) {
-            let (leaf, offset_bytes) = (write.leaf, write.offset_bytes);
-            let end = offset_bytes.saturating_add(write.length_bytes());
-            let is_of = |finding: &&AuditFinding| {
-                let finding_end = finding.offset_bytes.saturating_add(finding.length_bytes);
-                finding.leaf == leaf && finding.offset_bytes < end && offset_bytes < finding_end
-            };
-            let mut of_it = wrong.into_iter().flatten().filter(is_of).peekable();
-            if wrong.is_some() && of_it.peek().is_none() {
-                continue;
-            }
-            reached.push(leaf);
-            let are_bytes_wrong = |finding: &AuditFinding| finding.verdict == Verdict::Wrong;
-            if wrong.is_some()
-                && of_it.all(are_bytes_wrong)
-                && is_right_now(topology, leaf, offset_bytes, write.bytes(block))
-            {
-                continue;
-            }
-            let content = match &write.content {
-                LeafContent::Block(part) => Content {
-                    whole: Arc::clone(whole.get_or_insert_with(|| Arc::new(block.to_vec()))),
-                    part: part.clone(),
-                },
-                LeafContent::Own(bytes) => Content {
-                    whole: Arc::clone(bytes),
-                    part: 0..bytes.len(),
-                },
-            };
-            audit.planned.push(HealWrite {
-                leaf,
-                spares: write.spares().to_vec(),
-                offset_bytes,
-                content,
-            });
-        }
-        let missed = plan.map(|plan| plan.outcome(&mut |_| true).missed);
-        let is_spare = |leaf: &LeafId| {
-            let node = topology.tree.leaf(*leaf);
-            node.is_some_and(|node| !node.is_device())
+        let pieces = block_pieces(&topology.tree, &topology.indirect, range);
+        let mut planned = Planned {
+            topology,
+            wrong,
+            block,
+            whole: None,
+            reached: vec![],
         };
-        let spares = missed.into_iter().flatten().filter(is_spare);
-        audit.healed.failed.extend(spares);
+        for piece in pieces.unwrap_or_default() {
+            planned.add(&piece, audit);
+        }
         let unreached = wrong.into_iter().flatten().map(|finding| finding.leaf);
-        audit
-            .healed
-            .failed
-            .extend(unreached.filter(|leaf| !reached.contains(leaf)));
+        let unreached = unreached.filter(|leaf| !planned.reached.contains(leaf));
+        audit.healed.failed.extend(unreached);
     }
 
     /// Begins the writes that a group of audits planned.
@@ -191,6 +156,78 @@ impl BlockStore {
             outcomes,
             _place: place,
         }
+    }
+}
+
+/// The writes of one block.
+struct Planned<'a> {
+    topology: &'a Topology,
+    wrong: Option<&'a [AuditFinding]>,
+    block: &'a [u8],
+    /// The block, copied once for all writes.
+    whole: Option<Arc<Vec<u8>>>,
+    /// The leaves that hold a part.
+    reached: Vec<LeafId>,
+}
+
+impl Planned<'_> {
+    /// Plans the writes of one piece of the block.
+    fn add(&mut self, piece: &BlockPiece, audit: &mut BlockAudit) {
+        let (topology, wrong) = (self.topology, self.wrong);
+        let to_usize = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+        let from = to_usize(piece.block_offset_bytes);
+        let end = from.saturating_add(to_usize(piece.range.size_bytes));
+        let Some(bytes) = self.block.get(from..end) else {
+            return;
+        };
+        let plan = WritePlan::new(&topology.tree, topology, piece.range, bytes);
+        for write in plan.iter().flat_map(WritePlan::writes) {
+            let (leaf, offset_bytes) = (write.leaf, write.offset_bytes);
+            let end = offset_bytes.saturating_add(write.length_bytes());
+            let is_of = |finding: &&AuditFinding| {
+                let finding_end = finding.offset_bytes.saturating_add(finding.length_bytes);
+                finding.leaf == leaf && finding.offset_bytes < end && offset_bytes < finding_end
+            };
+            let mut of_it = wrong.into_iter().flatten().filter(is_of).peekable();
+            if wrong.is_some() && of_it.peek().is_none() {
+                continue;
+            }
+            self.reached.push(leaf);
+            let are_bytes_wrong = |finding: &AuditFinding| finding.verdict == Verdict::Wrong;
+            if wrong.is_some()
+                && of_it.all(are_bytes_wrong)
+                && is_right_now(topology, leaf, offset_bytes, write.bytes(bytes))
+            {
+                continue;
+            }
+            let content = match &write.content {
+                LeafContent::Block(part) => {
+                    let block = self.block;
+                    let whole = self.whole.get_or_insert_with(|| Arc::new(block.to_vec()));
+                    Content {
+                        whole: Arc::clone(whole),
+                        part: part.start.saturating_add(from)..part.end.saturating_add(from),
+                    }
+                }
+                LeafContent::Own(bytes) => Content {
+                    whole: Arc::clone(bytes),
+                    part: 0..bytes.len(),
+                },
+            };
+            audit.planned.push(HealWrite {
+                leaf,
+                spares: write.spares().to_vec(),
+                offset_bytes,
+                content,
+            });
+        }
+        let missed = plan.map(|plan| plan.outcome(&mut |_| true).missed);
+        let is_spare = |leaf: &LeafId| {
+            let node = topology.tree.leaf(*leaf);
+            node.is_some_and(|node| !node.is_device())
+        };
+        let spares = missed.into_iter().flatten().filter(is_spare);
+        audit.healed.failed.extend(spares);
     }
 }
 

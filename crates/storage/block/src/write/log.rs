@@ -5,9 +5,11 @@
 use super::issue::{Durability, How, issue};
 use super::place::Extent;
 use crate::io_stats::IoClass;
-use crate::{BlockAddress, BlockError, BlockStore};
+use crate::topology::Topology;
+use crate::{BlockAddress, BlockError, BlockStore, evacuate};
+use millpond_env::rank;
 use millpond_env::sync::Arc;
-use millpond_ondisk::{BlockPointer, Txg};
+use millpond_ondisk::{BlockPointer, Dva, Txg};
 use millpond_vdev::VdevKind;
 
 /// An intent log block with its allocated space. At most 16 MiB.
@@ -21,7 +23,41 @@ pub struct LogWrite {
     pub bytes: Arc<Vec<u8>>,
 }
 
+/// Bytes for allocated space of a txg.
+pub(crate) struct ExtentWrite {
+    pub(crate) dva: Dva,
+    pub(crate) bytes: Arc<Vec<u8>>,
+}
+
 impl BlockStore {
+    /// Writes one extent as part of a txg: durable once its leaves are flushed. Returns why it cannot be read back.
+    pub(crate) fn write_extent(
+        &self,
+        topology: &Arc<Topology>,
+        txg: Txg,
+        write: ExtentWrite,
+    ) -> Result<(), String> {
+        rank::check_io();
+        let ExtentWrite { dva, bytes } = write;
+        let range = 0..bytes.len();
+        let how = How {
+            class: evacuate::CLASS,
+            durability: Durability::WhenFlushed,
+        };
+        let pools = self.writing.pools(topology);
+        let (processors, queues) = (&pools.processors, &pools.queues);
+        let extents = vec![Extent { dva, bytes, range }];
+        let (outcomes, _place) = issue(topology, txg, how, extents, processors, queues).finish();
+        for outcome in outcomes {
+            match outcome.failure {
+                Some(reason) => return Err(reason),
+                None => self.note_missed(topology, &outcome.missed, txg),
+            }
+        }
+        self.bound_unflushed();
+        Ok(())
+    }
+
     /// Writes blocks of an intent log durably. Nothing else is flushed: [`BlockStore::write_durable`] wrote
     /// what their records point to, and this function wrote the earlier blocks of the chain.
     ///

@@ -21,9 +21,11 @@ pub use allocate::{Allocate, NoSpace, SpaceRequest};
 pub(crate) use flush::Writing;
 pub(crate) use issue::Batch;
 pub use job::{BlockWrite, EncodedContent, FlushError, Missed, Seal, WrittenBlock, WrittenForm};
+pub(crate) use log::ExtentWrite;
 pub use log::LogWrite;
 pub use protect::WriteKey;
 pub use repair::WriteBackErrors;
+pub(crate) use repair::write_over;
 pub use share::{Dedup, FoundBlock, SharedBlocks, WantedBlock};
 
 use crate::io_stats::IoClass;

@@ -13,7 +13,9 @@ use crate::{BlockStore, CopyFailure};
 use millpond_env::mark;
 use millpond_env::sync::Arc;
 use millpond_ondisk::{BlockPointer, Dva, Txg};
-use millpond_vdev::{BlameReason, BlockRange, LeafId, Resolved, WritePlan};
+use millpond_vdev::{
+    BlameReason, BlockPiece, BlockRange, LeafId, Resolved, WritePlan, block_pieces,
+};
 
 impl BlockStore {
     /// Writes what leaves should have held, if repairs are enabled. A failed repair is counted against the
@@ -75,14 +77,30 @@ impl BlockStore {
                 size_bytes: stored.len() as u64,
                 birth: pointer.physical_birth(),
             };
-            // A vdev that takes no blocks (removed, or being expanded) gets no repairs of this kind.
-            let plan = WritePlan::new(&topology.tree, topology, range, stored);
-            let Ok(plan) = plan else { continue };
-            for write in plan.writes() {
-                let bytes = write.bytes(stored);
-                write_over(topology, write.leaf, write.offset_bytes, bytes, range.birth);
+            let pieces = block_pieces(&topology.tree, &topology.indirect, range);
+            for piece in pieces.unwrap_or_default() {
+                repair_piece(topology, stored, &piece);
             }
         }
+    }
+}
+
+/// Rewrites a piece of a block on all leaves.
+fn repair_piece(topology: &Topology, stored: &[u8], piece: &BlockPiece) {
+    let to_usize = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+    let from = to_usize(piece.block_offset_bytes);
+    let end = from.saturating_add(to_usize(piece.range.size_bytes));
+    let Some(bytes) = stored.get(from..end) else {
+        return;
+    };
+    // A vdev that takes no blocks (one that is being expanded) gets no repairs of this kind.
+    let Ok(plan) = WritePlan::new(&topology.tree, topology, piece.range, bytes) else {
+        return;
+    };
+    for write in plan.writes() {
+        let (leaf, offset_bytes) = (write.leaf, write.offset_bytes);
+        let birth = piece.range.birth;
+        write_over(topology, leaf, offset_bytes, write.bytes(bytes), birth);
     }
 }
 
@@ -128,7 +146,13 @@ impl BlockStore {
 
 /// Writes the bytes of a block born in `birth` over what a leaf holds. Until a flush covers them they count among the
 /// leaf's unflushed writes: if it loses them, it lacks that txg.
-fn write_over(topology: &Topology, leaf: LeafId, offset_bytes: u64, bytes: &[u8], birth: Txg) {
+pub(crate) fn write_over(
+    topology: &Topology,
+    leaf: LeafId,
+    offset_bytes: u64,
+    bytes: &[u8],
+    birth: Txg,
+) {
     let Some((device, counters)) = topology.writable_leaf(leaf) else {
         return;
     };

@@ -106,6 +106,65 @@ impl IndirectMapping {
         (at == end).then_some(pieces)
     }
 
+    /// The segments of the parts of a range that are mapped, in order. Allocates one segment for each entry involved.
+    #[must_use]
+    pub fn mapped_parts(&self, range: &core::ops::Range<u64>) -> Vec<Segment> {
+        let first = self
+            .entries
+            .partition_point(|entry| entry.source_end_bytes() <= range.start);
+        let entries = self.entries.get(first..).unwrap_or_default().iter();
+        let inside = entries.take_while(|entry| entry.source_offset_bytes < range.end);
+        let parts = inside.filter_map(|entry| {
+            let start = entry.source_offset_bytes.max(range.start);
+            let end = entry.source_end_bytes().min(range.end);
+            let skip = start.checked_sub(entry.source_offset_bytes)?;
+            Some(Segment {
+                source_bytes: start,
+                vdev: entry.destination.vdev,
+                offset_bytes: entry.destination.offset_bytes.checked_add(skip)?,
+                size_bytes: end.checked_sub(start)?,
+                birth: self.birth(start),
+            })
+        });
+        parts.collect()
+    }
+
+    /// Appends entries after all others, copied in `txg`. Returns whether they ascend; if not, nothing changes.
+    pub fn append(&mut self, entries: &[IndirectMappingEntry], txg: Txg) -> bool {
+        let mut end = self.end_bytes();
+        for entry in entries {
+            if entry.source_offset_bytes < end || entry.length_bytes() == 0 {
+                return false;
+            }
+            end = entry.source_end_bytes();
+        }
+        self.entries.extend_from_slice(entries);
+        if let Some(last) = self.births.last_mut()
+            && last.birth == txg
+        {
+            last.end_offset_bytes = end;
+        } else if !entries.is_empty() {
+            self.births.push(IndirectBirthEntry {
+                end_offset_bytes: end,
+                birth: txg,
+            });
+        }
+        true
+    }
+
+    /// The end of the last segment, 0 if there is none: the offset up to which everything was copied.
+    #[must_use]
+    pub fn end_bytes(&self) -> u64 {
+        let last = self.entries.last();
+        last.map_or(0, IndirectMappingEntry::source_end_bytes)
+    }
+
+    /// All births, ascending by the ends of their ranges.
+    #[must_use]
+    pub fn births(&self) -> &[IndirectBirthEntry] {
+        &self.births
+    }
+
     /// The txg in which the byte at `offset_bytes` was copied.
     #[must_use]
     pub fn birth(&self, offset_bytes: u64) -> Option<Txg> {

@@ -4,6 +4,8 @@ mod mapping;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
 use millpond_ondisk::{Txg, VdevId};
 
 pub use mapping::IndirectMapping;
@@ -44,19 +46,25 @@ impl IndirectMap for NoIndirect {
 /// The loaded mappings of a pool's removed vdevs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct IndirectTables {
-    tables: std::collections::BTreeMap<u32, IndirectMapping>,
+    tables: std::collections::BTreeMap<u32, Arc<IndirectMapping>>,
 }
 
 impl IndirectTables {
     /// Adds (or replaces) the mapping of one vdev.
     pub fn insert(&mut self, vdev: VdevId, mapping: IndirectMapping) {
-        self.tables.insert(vdev.0, mapping);
+        self.tables.insert(vdev.0, Arc::new(mapping));
     }
 
     /// The mapping of one vdev.
     #[must_use]
     pub fn get(&self, vdev: VdevId) -> Option<&IndirectMapping> {
-        self.tables.get(&vdev.0)
+        self.tables.get(&vdev.0).map(|mapping| &**mapping)
+    }
+
+    /// Whether no vdev was removed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.tables.is_empty()
     }
 }
 

@@ -92,6 +92,58 @@ fn a_range_is_found_in_the_pieces_that_cover_it() {
     assert_eq!(mapping.resolve(u64::MAX - 5, 100), None);
 }
 
+#[test]
+fn the_mapped_parts_of_a_range_leave_out_gaps() {
+    let mapping = mapping(vec![
+        entry(8, 8, 1, 100),
+        entry(16, 8, 0, 300),
+        entry(40, 8, 1, 8),
+    ]);
+    let parts = |range: core::ops::Range<u64>| {
+        let parts = mapping.mapped_parts(&(range.start * 512..range.end * 512));
+        let sectors = parts.iter().map(|part| {
+            let at = (part.source_bytes / 512, part.size_bytes / 512);
+            (at, part.vdev.0, part.offset_bytes / 512)
+        });
+        sectors.collect::<Vec<_>>()
+    };
+    assert_eq!(
+        parts(0..60),
+        [((8, 8), 1, 100), ((16, 8), 0, 300), ((40, 8), 1, 8)]
+    );
+    assert_eq!(parts(12..18), [((12, 4), 1, 104), ((16, 2), 0, 300)]);
+    assert_eq!(parts(22..41), [((22, 2), 0, 306), ((40, 1), 1, 8)]);
+    assert!(parts(24..40).is_empty() && parts(0..8).is_empty() && parts(48..90).is_empty());
+}
+
+#[test]
+fn a_mapping_grows_at_its_end_only() {
+    let mut mapping = IndirectMapping::default();
+    assert_eq!(mapping.end_bytes(), 0);
+    assert!(mapping.append(&[], Txg(5)));
+    assert!(mapping.births().is_empty());
+    assert!(mapping.append(&[entry(8, 8, 1, 100), entry(16, 4, 1, 300)], Txg(7)));
+    assert!(mapping.append(&[entry(24, 4, 1, 400)], Txg(7)));
+    assert!(mapping.append(&[entry(40, 8, 1, 500)], Txg(9)));
+    let before = mapping.clone();
+    for wrong in [
+        entry(44, 8, 1, 600),
+        entry(0, 4, 1, 600),
+        entry(48, 0, 1, 600),
+    ] {
+        assert!(!mapping.append(&[wrong], Txg(9)));
+        assert_eq!(mapping, before);
+    }
+    assert_eq!(mapping.end_bytes(), 48 * 512);
+    let births = mapping.births().iter();
+    let births: Vec<_> = births
+        .map(|one| (one.end_offset_bytes / 512, one.birth.0))
+        .collect();
+    assert_eq!(births, [(28, 7), (48, 9)]);
+    assert_eq!(mapping.birth(27 * 512), Some(Txg(7)));
+    assert_eq!(mapping.birth(28 * 512), Some(Txg(9)));
+}
+
 /// A pool with a removed vdev, of which a block of 9 sectors was split over two mirrors.
 fn split() -> Twin {
     let mirror = |guid: u64, sides: u64| VdevConfig {

@@ -4,8 +4,9 @@
 //! single sectors if its vdev was expanded. A dRAID block is one row or two. A block on a removed vdev
 //! consists of the rows of its pieces.
 
-use millpond_ondisk::{BLOCK_BYTES_MAX, Txg, VDEV_DATA_START_BYTES, VdevId};
+use millpond_ondisk::{BLOCK_BYTES_MAX, VDEV_DATA_START_BYTES};
 
+use super::pieces::{Piece, each_piece};
 use super::{BlockRange, PlanError};
 use crate::health::Health;
 use crate::indirect::IndirectMap;
@@ -17,8 +18,6 @@ use crate::units::{Sector, round_up};
 /// The most copies of cells of a block. A block of 16 MiB on an expanded RAID-Z vdev with 512-byte sectors
 /// has at most 131,072 cells.
 const COPIES_MAX: usize = 1 << 20;
-/// The most pieces from mappings of removed vdevs.
-const PIECES_MAX: usize = 1 << 16;
 
 /// One location of a cell's bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,16 +77,6 @@ pub(crate) struct Layout {
     pub(crate) widths: Option<(u64, u64)>,
 }
 
-/// A range that has not been laid out yet.
-#[derive(Clone, Copy)]
-struct Piece {
-    vdev: VdevId,
-    offset: u64,
-    size: u64,
-    birth: Txg,
-    block_offset: u64,
-}
-
 impl Layout {
     /// Lays out `range`.
     ///
@@ -117,48 +106,18 @@ impl Layout {
             },
             copies: 0,
         };
-        let mut pieces = vec![Piece {
-            vdev: range.vdev,
-            offset: range.offset_bytes,
-            size: range.size_bytes,
-            birth: range.birth,
-            block_offset: 0,
-        }];
-        let mut steps = 0usize;
-        // Pieces are popped from the end, so they are pushed in reverse order.
-        while let Some(piece) = pieces.pop() {
-            steps = steps.saturating_add(1);
-            if steps > PIECES_MAX {
-                return Err(PlanError::TooManyPieces);
+        each_piece(tree, indirect, range, &mut |id, node, piece| {
+            if builder.place(id, node, piece).is_some() {
+                Ok(())
+            } else if builder.copies > COPIES_MAX {
+                Err(PlanError::TooManyPieces)
+            } else {
+                Err(PlanError::Offset {
+                    vdev: piece.vdev,
+                    offset_bytes: piece.offset,
+                })
             }
-            let id = tree
-                .top_node(piece.vdev)
-                .ok_or(PlanError::NoSuchVdev(piece.vdev))?;
-            let node = tree.node(id).ok_or(PlanError::NoSuchVdev(piece.vdev))?;
-            match &node.kind {
-                VdevKind::Hole => return Err(PlanError::Hole(piece.vdev)),
-                VdevKind::Missing => return Err(PlanError::Missing(piece.vdev)),
-                VdevKind::Root => return Err(PlanError::NoSuchVdev(piece.vdev)),
-                VdevKind::Indirect => {
-                    let below = follow(node, indirect, piece).ok_or(PlanError::Unmapped {
-                        vdev: piece.vdev,
-                        offset_bytes: piece.offset,
-                    })?;
-                    if pieces.len().saturating_add(below.len()) > PIECES_MAX {
-                        return Err(PlanError::TooManyPieces);
-                    }
-                    pieces.extend(below.into_iter().rev());
-                }
-                _ if builder.place(id, node, piece).is_some() => {}
-                _ if builder.copies > COPIES_MAX => return Err(PlanError::TooManyPieces),
-                _ => {
-                    return Err(PlanError::Offset {
-                        vdev: piece.vdev,
-                        offset_bytes: piece.offset,
-                    });
-                }
-            }
-        }
+        })?;
         Ok(builder.layout)
     }
 
@@ -166,35 +125,6 @@ impl Layout {
     pub(crate) fn is_single(&self) -> bool {
         matches!(self.rows.as_slice(), [row] if row.parity == 0 && row.cells.len() == 1)
     }
-}
-
-/// Maps a piece of a removed vdev to its new pieces.
-fn follow(node: &VdevNode, indirect: &dyn IndirectMap, piece: Piece) -> Option<Vec<Piece>> {
-    let sector = Sector::new(node.ashift)?;
-    let rounded = round_up(piece.size, sector.bytes())?;
-    let end = piece.offset.checked_add(rounded)?;
-    let segments = indirect.resolve(piece.vdev, piece.offset, rounded)?;
-    let mut at = piece.offset;
-    let mut below = Vec::with_capacity(segments.len());
-    for segment in segments {
-        if segment.source_bytes != at || segment.size_bytes == 0 {
-            return None;
-        }
-        let done = at.checked_sub(piece.offset)?;
-        // Bytes beyond the end of the block are padding of its last sector.
-        let size = segment.size_bytes.min(piece.size.saturating_sub(done));
-        if size > 0 {
-            below.push(Piece {
-                vdev: segment.vdev,
-                offset: segment.offset_bytes,
-                size,
-                birth: segment.birth.unwrap_or(piece.birth),
-                block_offset: piece.block_offset.checked_add(done)?,
-            });
-        }
-        at = at.checked_add(segment.size_bytes)?;
-    }
-    (at == end).then_some(below)
 }
 
 struct Builder<'a> {

@@ -5,6 +5,7 @@ mod blame;
 mod bytes;
 mod cells;
 mod layout;
+mod pieces;
 mod read;
 mod search;
 mod solve;
@@ -18,6 +19,7 @@ use millpond_ondisk::{Txg, VdevId};
 pub use audit::{AuditFinding, AuditPlan, AuditReport, AuditStep, Role, Verdict};
 pub use bytes::LeafBytes;
 pub(crate) use layout::{CellShape, Layout, RowShape, Source};
+pub use pieces::{BlockPiece, block_pieces};
 pub use read::ReadPlan;
 pub use stored::{StoredCopy, StoredPart};
 

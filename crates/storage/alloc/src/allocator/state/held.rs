@@ -2,10 +2,12 @@
 
 use core::ops::Range;
 
+use millpond_ondisk::Txg;
+
 use super::MetaslabState;
-use crate::RangeSet;
 use crate::allocator::hold::HoldLimits;
 use crate::allocator::used::Collector;
+use crate::{AllocError, RangeSet};
 
 /// What may still be held.
 struct Room {
@@ -61,6 +63,56 @@ impl MetaslabState {
             collector.take_to(free.end);
         }
         true
+    }
+
+    /// The bytes that blocks own as of `txg`.
+    pub(in crate::allocator) fn owned_bytes(&self, txg: Txg) -> u64 {
+        let in_maps = self.map.map_or(0, |map| map.allocated_bytes);
+        let changes = self.changes.range(..=txg).map(|(_, changes)| changes);
+        let changes = changes
+            .chain([&self.unflushed])
+            .map(|one| one.allocated_bytes());
+        u64::try_from(changes.fold(in_maps, i64::saturating_add)).unwrap_or(0)
+    }
+
+    /// Adds the space that blocks own as of `txg`, from the collector's offset on. Returns false if the metaslab is not
+    /// loaded.
+    ///
+    /// # Errors
+    /// If changes contradict the recorded free space.
+    pub(in crate::allocator) fn collect_owned(
+        &self,
+        txg: Txg,
+        collector: &mut Collector,
+    ) -> Result<bool, AllocError> {
+        let Some(recorded) = self.recorded() else {
+            return Ok(false);
+        };
+        let contradiction = |conflict| AllocError::Contradiction {
+            metaslab: self.place.id,
+            conflict,
+        };
+        let mut free = recorded.clone();
+        for (_, changes) in self.changes.range(..=txg) {
+            for range in changes.allocated.iter() {
+                free.remove(range).map_err(contradiction)?;
+            }
+            for range in changes.freed.iter() {
+                free.add(range).map_err(contradiction)?;
+            }
+        }
+        let end = self.place.range.end;
+        while collector.at() < end && !collector.is_full() {
+            let at = collector.at();
+            let next = free.first_from(at).filter(|free| free.start < end);
+            let Some(next) = next else {
+                collector.take_to(end);
+                break;
+            };
+            collector.take_to(next.start);
+            collector.skip_to(next.end.min(end));
+        }
+        Ok(true)
     }
 
     /// Takes what became allocatable since this was called the last time, and still is, out of use. Pieces that are too
