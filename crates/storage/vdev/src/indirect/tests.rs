@@ -126,13 +126,19 @@ fn a_mapping_grows_at_its_end_only() {
     assert!(mapping.append(&[entry(24, 4, 1, 400)], Txg(7)));
     assert!(mapping.append(&[entry(40, 8, 1, 500)], Txg(9)));
     let before = mapping.clone();
-    for wrong in [entry(44, 8, 1, 600), entry(0, 4, 1, 600), entry(48, 0, 1, 600)] {
+    for wrong in [
+        entry(44, 8, 1, 600),
+        entry(0, 4, 1, 600),
+        entry(48, 0, 1, 600),
+    ] {
         assert!(!mapping.append(&[wrong], Txg(9)));
         assert_eq!(mapping, before);
     }
     assert_eq!(mapping.end_bytes(), 48 * 512);
     let births = mapping.births().iter();
-    let births: Vec<_> = births.map(|one| (one.end_offset_bytes / 512, one.birth.0)).collect();
+    let births: Vec<_> = births
+        .map(|one| (one.end_offset_bytes / 512, one.birth.0))
+        .collect();
     assert_eq!(births, [(28, 7), (48, 9)]);
     assert_eq!(mapping.birth(27 * 512), Some(Txg(7)));
     assert_eq!(mapping.birth(28 * 512), Some(Txg(9)));
