@@ -468,8 +468,8 @@ fn removing_a_disk_survives_every_crash() {
 fn removing_a_mirror_survives_every_crash() {
     let layout = [
         (Normal, Mirror, 2),
-        (Normal, Mirror, 2),
-        (Normal, Mirror, 2),
+        (Normal, Single, 1),
+        (Normal, Single, 1),
     ];
     cut_everywhere("remove data, mirror", &layout, 0, false);
 }

@@ -8,6 +8,7 @@ use crate::import::{PoolCandidate, find_pools, scan_devices};
 use crate::labels::{next_uberblock, write_initial_labels};
 use crate::open_for_writing::mos_policy;
 use crate::pool::{PoolParts, PoolState};
+use crate::removal::RemovalControl;
 use crate::space::maps::SpaceMapObjects;
 use crate::{DatasetPort, Pool, SpaceChange, SyncContext, SyncMode, WriteOptions};
 use crate::{OpenError, OpenOptions, PoolError, PoolView};
@@ -206,6 +207,7 @@ pub(crate) fn make(world: &World, shape: Shape, port: Arc<dyn DatasetPort>) -> A
         },
         clones: crate::clones::CloneTables::default(),
         checkpoint: crate::checkpoint::Checkpoint::default(),
+        removal: RemovalControl::default(),
         dedup: crate::dedup::DedupTables::default(),
         sync_mode: SyncMode::Caller,
         leaf_watch: crate::vdevs::leaf_monitor::LeafWatch::default(),
