@@ -9,7 +9,7 @@ use crate::receive_cuts::{Slowly, State, change_in, state_of};
 use crate::sim;
 use millpond_dataset::properties::ResumeToken;
 use millpond_engine::{
-    Caller, NewLayout, NewLayout::Mirror, NewLayout::Single, Pool, ReceiveProblem, ReceiveRequest,
+    NewLayout, NewLayout::Mirror, NewLayout::Single, Pool, ReceiveProblem, ReceiveRequest,
     ResumeFrom, SendFlags, SendRequest, Unwatched, View,
 };
 use millpond_sim::World;

@@ -144,6 +144,7 @@ impl Life {
             key: None,
             indirect_shift: 14,
             flags: 0,
+            raw: None,
         };
         Self {
             bench: Bench::with_shape(ObjectSetKind::Other, policy, shape),

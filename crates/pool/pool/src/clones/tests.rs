@@ -50,6 +50,7 @@ fn write(ctx: &SyncContext<'_>, seed: u64, length: usize) -> BlockPointer {
         stored: None,
         is_clone: false,
         key: None,
+        is_raw: false,
     };
     let written = ctx.write_blocks(vec![job]).remove(0);
     written.unwrap().pointer

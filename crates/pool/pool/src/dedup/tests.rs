@@ -88,6 +88,7 @@ fn job(ctx: &SyncContext<'_>, data: Data) -> WriteJob {
         stored: None,
         is_clone: false,
         key: None,
+        is_raw: false,
     }
 }
 
