@@ -348,7 +348,7 @@ fn an_interrupted_receive_goes_on_or_is_given_up() {
     plain(&stage, "zfs create dst/whole");
     refused(
         &stage,
-        "zfs receive -nv dst/whole",
+        "zfs receive -n dst/whole",
         &rest,
         "cannot receive resume stream: 'dst/whole' has no interrupted receive that this stream continues",
     );

@@ -142,6 +142,7 @@ impl Life {
         policy.compression = compression;
         let shape = NewObjectSet {
             key: None,
+            raw: None,
             indirect_shift: 14,
             flags: 0,
             raw: None,
