@@ -270,8 +270,7 @@ fn what_cannot_be_removed_is_refused() {
     let how = Offline::default();
     pool.inner().offline_leaf(of_disk(&pool, 0), how).unwrap();
     assert_eq!(why(guid(&pool, 1)), busy);
-    let leaf = of_disk(&pool, 0);
-    pool.inner().online_leaf(leaf, None).unwrap();
+    crate::scan::online(&world, &pool, 0);
     pool.inner().start_resilver().unwrap();
     crate::scan::finish(&pool);
     remove(&pool, 1);
@@ -322,17 +321,6 @@ fn what_cannot_be_removed_is_refused() {
         assert_eq!(refused.to_string(), reason);
         pool.export().unwrap();
     }
-    let world = World::without_journal(305);
-    let layout = [
-        (Normal, Single, 1),
-        (Normal, Single, 1),
-        (Normal, Single, 1),
-    ];
-    let writing = sim::by_caller();
-    let without = Some("device_removal");
-    let pool = sim::create_without(&world, &layout, 256, writing, without);
-    let refused = pool.inner().remove_data(guid(&pool, 0)).unwrap_err();
-    assert_eq!(refused.to_string(), unsupported);
 }
 
 /// What both sides of a mirror had right together is right after the removal.

@@ -39,7 +39,6 @@ impl Pool {
         let view = self.committed()?;
         self.sync_task(|ctx| ctx.start_removal(&view, top))??;
         drop(no_allocation);
-        mark::hit("removal-started");
         self.scan.change(|_| ());
         Ok(())
     }

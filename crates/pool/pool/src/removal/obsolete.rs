@@ -158,7 +158,6 @@ impl Pool {
             self.removal.with(|state| state.has_list = false);
             return Ok(());
         };
-        mark::hit("obsolete-list-taken");
         let list = BpObject::open(ctx, id)?;
         let mut left = LISTED_AT_ONCE;
         let topology = self.store.topology();

@@ -84,7 +84,6 @@ impl Pool {
             SliceEnd::More => Ok(true),
             SliceEnd::Idle | SliceEnd::Blocked => Ok(false),
             SliceEnd::Unreadable => {
-                mark::hit("removal-unreadable");
                 tracing::warn!("a removal is cancelled, as the vdev cannot be read");
                 match self.cancel_removal() {
                     Err(RemoveError::Pool(error)) => Err(error),
@@ -194,7 +193,6 @@ impl SyncContext<'_> {
         let pool = self.pool;
         let Some(destination) = self.allocate_copy(vdev, range.end.saturating_sub(range.start))
         else {
-            mark::hit("no-space-for-removal");
             return Ok(Err(SliceEnd::Blocked));
         };
         let end = range.start.saturating_add(destination.asize_bytes);
@@ -252,7 +250,6 @@ impl SyncContext<'_> {
                 let _ = self.pool.allocator.free(self.txg(), &dva, self.txg(), true);
                 return None;
             }
-            mark::hit("smaller-segment-of-removal");
             bytes = bytes / 2 / sector * sector;
         }
         None
