@@ -43,6 +43,7 @@ mod receive_cases;
 mod receive_cuts;
 mod receive_encrypted;
 mod receive_hostile;
+mod receive_packages;
 mod receive_raw;
 mod records;
 mod reguid;

@@ -9,8 +9,8 @@ use crate::receive_cuts::{Slowly, State, change_in, state_of};
 use crate::sim;
 use millpond_dataset::properties::ResumeToken;
 use millpond_engine::{
-    NewLayout, NewLayout::Mirror, NewLayout::Single, Pool, ReceiveProblem, ReceiveRequest,
-    ResumeFrom, SendFlags, SendRequest, Unwatched, View,
+    FileSystem, NewLayout, NewLayout::Mirror, NewLayout::Single, Pool, QuotaMeasure, QuotaOwner,
+    ReceiveProblem, ReceiveRequest, ResumeFrom, SendFlags, SendRequest, Unwatched, View,
 };
 use millpond_sim::World;
 use millpond_tests::oracle::zdb;
@@ -151,6 +151,47 @@ fn raw_volumes_and_clones_are_received() {
     assert!(files_of(&view, "tank/got-clone") == files_of(&view, "tank/c"));
     drop(view);
     finish(&world, pool, "raw clone");
+}
+
+/// The first mount with the key counts the space of owners, which nobody could do before.
+#[test]
+fn space_is_counted_by_owner_once_the_key_is_there() {
+    let (world, pool) = world(713, &[(Single, 1)], "aes-192-gcm");
+    received(&pool, "tank/got", &sent(&pool, "tank/e@1", None, RAW));
+    received(
+        &pool,
+        "tank/got",
+        &sent(&pool, "tank/e@2", Some("tank/e@1"), RAW),
+    );
+    unlock(&pool, "tank/got", KEY);
+    let used = |files: &FileSystem| {
+        let of = |measure| files.used(QuotaOwner::User, measure, 0).unwrap();
+        (of(QuotaMeasure::Bytes), of(QuotaMeasure::Objects))
+    };
+    let theirs = used(&pool.file_system("tank/e").unwrap());
+    let served = pool.served("tank/got").unwrap();
+    while served.files().incomplete_accounting() != 0 {
+        pool.sync().unwrap();
+    }
+    pool.sync().unwrap();
+    assert_eq!(used(served.files()), theirs);
+    drop(served);
+    // Sums are not sent.
+    pool.datasets().snapshot(&["tank/got@own"], &[]).unwrap();
+    received(&pool, "tank/back", &sent(&pool, "tank/got@own", None, RAW));
+    // Nor can they follow a raw change, so that is refused.
+    let files = pool.file_system("tank/got").unwrap();
+    make(&files, "more", &prose(4, 5000));
+    drop(files);
+    pool.datasets().snapshot(&["tank/got@more"], &[]).unwrap();
+    let back = sent(&pool, "tank/got@more", Some("tank/got@2"), RAW);
+    let problem = problem(&pool, "tank/e", &back, false);
+    let is_named = |why: &String| why.contains("counted by owner");
+    assert!(
+        matches!(&problem, Some(ReceiveProblem::Failed(why)) if is_named(why)),
+        "{problem:?}"
+    );
+    finish(&world, pool, "counted");
 }
 
 #[test]

@@ -1,0 +1,161 @@
+//! Packages of whole trees: what the sender renamed, promoted, destroyed and made is the same afterwards.
+
+use crate::cloning::{judged, judged_by_zdb, make, pool_on};
+use crate::encryption::{KEY, prose, root, unlock};
+use crate::receive_raw::RAW;
+use millpond_engine::{
+    DestroyOptions, NewLayout::Single, PackageOptions, Pool, ReceiveRequest, ReceiveStep,
+    SendFlags, SendRequest, Unwatched,
+};
+use millpond_sim::World;
+use std::collections::BTreeMap;
+
+/// Of each dataset below `top`, without its name: the guid of its origin, and names and guids of its snapshots.
+type Tree = BTreeMap<String, (Option<u64>, Vec<(String, u64)>)>;
+
+fn tree_of(pool: &Pool, top: &str) -> Tree {
+    let view = pool.committed().unwrap();
+    let mut tree = Tree::new();
+    for name in pool.datasets().names_below(top).unwrap() {
+        let dataset = view.dataset(&name).unwrap().inner().clone();
+        let origin = dataset.origin().unwrap().map(|one| one.guid().0);
+        let snapshots = dataset.snapshots().unwrap().into_iter();
+        let snapshots = snapshots
+            .map(|one| (one.snapshot_name().unwrap().to_owned(), one.guid().0))
+            .collect();
+        let key = name.strip_prefix(top).unwrap().to_owned();
+        tree.insert(key, (origin, snapshots));
+    }
+    tree
+}
+
+fn package(pool: &Pool, name: &str, from: Option<&str>, flags: SendFlags) -> Vec<u8> {
+    let request = SendRequest {
+        name: name.to_owned(),
+        from: from.map(str::to_owned),
+        has_between: from.is_some(),
+        package: PackageOptions {
+            is_recursive: true,
+            ..PackageOptions::default()
+        },
+        flags,
+        ..SendRequest::default()
+    };
+    let mut bytes = vec![];
+    pool.send(&request, &mut bytes).unwrap();
+    bytes
+}
+
+fn receive(pool: &Pool, name: &str, bytes: &[u8]) -> Vec<ReceiveStep> {
+    let request = ReceiveRequest {
+        name: name.to_owned(),
+        is_forced: true,
+        ..ReceiveRequest::default()
+    };
+    let outcome = pool.receive(&request, bytes, &mut Unwatched);
+    assert_eq!(outcome.failure, None, "{name}");
+    outcome.steps
+}
+
+fn write(pool: &Pool, name: &str, file: &str) {
+    let files = pool.file_system(name).unwrap();
+    make(&files, file, &prose(file.len() as u64, 40_000));
+}
+
+fn snapshot(pool: &Pool, top: &str, snapshot: &str) {
+    let names = pool.datasets().names_below(top).unwrap();
+    let full: Vec<String> = names
+        .iter()
+        .map(|name| format!("{name}@{snapshot}"))
+        .collect();
+    let full: Vec<&str> = full.iter().map(String::as_str).collect();
+    pool.datasets().snapshot(&full, &[]).unwrap();
+}
+
+fn changed(is_raw: bool) {
+    let world = World::without_journal(740);
+    let pool = pool_on(&world, &[(Single, 1)]);
+    let datasets = pool.datasets();
+    let (top, flags) = match is_raw {
+        true => ("tank/e", RAW),
+        false => ("tank/t", SendFlags::default()),
+    };
+    match is_raw {
+        true => root(&world, &pool, top, "aes-256-gcm", &[]),
+        false => datasets.create_filesystem(top, &[]).unwrap(),
+    }
+    let own = |name: &str| format!("{top}/{name}");
+    for name in ["x", "x/deep", "gone"] {
+        datasets.create_filesystem(&own(name), &[]).unwrap();
+        write(&pool, &own(name), "first");
+    }
+    snapshot(&pool, top, "1");
+    datasets
+        .clone_snapshot(&own("x@1"), &own("clone"), &[])
+        .unwrap();
+    write(&pool, &own("clone"), "in-clone");
+    snapshot(&pool, top, "2");
+    receive(
+        &pool,
+        "tank/r",
+        &package(&pool, &format!("{top}@2"), None, flags),
+    );
+    assert_eq!(tree_of(&pool, "tank/r"), tree_of(&pool, top));
+    // The clone takes over, names change, one goes, one comes, one snapshot has another name.
+    datasets.promote(&own("clone")).unwrap();
+    datasets.rename(&own("x"), &own("y")).unwrap();
+    datasets.rename(&own("y/deep"), &own("up")).unwrap();
+    for snapshot in ["gone@1", "gone@2"] {
+        datasets
+            .destroy(&own(snapshot), DestroyOptions::default())
+            .unwrap();
+    }
+    datasets
+        .destroy(&own("gone"), DestroyOptions::default())
+        .unwrap();
+    datasets.create_filesystem(&own("new"), &[]).unwrap();
+    for name in ["new", "y", "up", "clone"] {
+        write(&pool, &own(name), "second");
+    }
+    datasets
+        .rename(&format!("{top}@1"), &format!("{top}@one"))
+        .unwrap();
+    snapshot(&pool, top, "3");
+    let (to, from) = (format!("{top}@3"), format!("{top}@2"));
+    let steps = receive(&pool, "tank/r", &package(&pool, &to, Some(&from), flags));
+    let promoted = ReceiveStep::Promoted {
+        name: "tank/r/clone".to_owned(),
+        is_done: true,
+    };
+    assert!(steps.contains(&promoted), "{steps:#?}");
+    assert_eq!(tree_of(&pool, "tank/r"), tree_of(&pool, top));
+    if is_raw {
+        // All hang on one key, as at the sender.
+        let view = pool.committed().unwrap();
+        for name in datasets.names_below("tank/r").unwrap() {
+            let root = view.encryption_root(&name).unwrap();
+            assert_eq!(root.as_deref(), Some("tank/r"), "{name}");
+        }
+        unlock(&pool, "tank/r", KEY);
+        let view = pool.committed().unwrap();
+        for name in datasets.names_below("tank/r").unwrap() {
+            assert!(!view.dataset(&name).unwrap().is_locked().unwrap());
+        }
+    }
+    for _ in 0..3 {
+        pool.sync().unwrap();
+    }
+    pool.export().unwrap();
+    judged(&world);
+    judged_by_zdb(&world, "package");
+}
+
+#[test]
+fn a_tree_follows_what_the_sender_changed() {
+    changed(false);
+}
+
+#[test]
+fn a_raw_tree_follows_what_the_sender_changed() {
+    changed(true);
+}
