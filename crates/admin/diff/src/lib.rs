@@ -4,7 +4,7 @@
 //! is in proportion to what changed. Paths are found through the parents of files, a few thousand files at a
 //! time: each directory with changed files is read once for all of them.
 //!
-//! Pages: `docs/format/objects.md`, `docs/format/file-system.md`.
+//! Pages: `docs/format/dnode.md`, `docs/format/file-system.md`.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
