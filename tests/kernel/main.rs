@@ -19,6 +19,7 @@ mod rebuild;
 mod receive;
 #[path = "../writing/records.rs"]
 mod records;
+mod remove;
 mod rich;
 #[path = "../writing/rig.rs"]
 mod rig;

@@ -145,7 +145,6 @@ impl Life {
             raw: None,
             indirect_shift: 14,
             flags: 0,
-            raw: None,
         };
         Self {
             bench: Bench::with_shape(ObjectSetKind::Other, policy, shape),
