@@ -253,7 +253,7 @@ fn log_vdevs_are_removed() {
     );
     stage.refused(
         "zpool remove tank mirror-0",
-        "millpond: removing devices that hold data is not implemented yet",
+        "cannot remove mirror-0: out of space",
     );
     let (text, status) = stage.run("zpool remove -n tank mirror-2");
     let memory = "Memory that will be used after removing mirror-2: 0\n";

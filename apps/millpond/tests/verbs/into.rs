@@ -393,12 +393,12 @@ fn a_full_pool_and_a_used_up_quota_end_a_copy_with_their_names() {
 
 #[test]
 fn a_read_only_pool_is_refused_with_all_reasons() {
-    let case = crate::golden::case("expanding");
-    let output = case.run(["touch", "pexpanding:/x"]);
+    let case = crate::golden::case("legacy-v28");
+    let output = case.run(["touch", "plegacy-v28:/x"]);
     assert_eq!(output.status.code(), Some(1));
     let message = text(&output.stderr);
     assert!(
-        message.contains("cannot be written to") && message.contains("being widened"),
+        message.contains("cannot be written to") && message.contains("it is of version 28"),
         "{message}"
     );
 }
