@@ -9,7 +9,7 @@ CARGO ?= cargo
 RELEASE := target/release
 
 .DEFAULT_GOAL := help
-.PHONY: help setup oracle kernel advisories build test test-kernel test-install test-mount test-daemon test-writing-all test-check test-scale demo bench bench-write bench-mount bench-many bench-scan bench-count bench-plots flame install uninstall fuzz fuzz-soak soak soak-threads test-threads zts mutants lint golden golden-pools clean
+.PHONY: help setup oracle kernel advisories build test test-kernel test-install test-mount test-daemon test-writing-all test-check test-scale demo bench bench-write bench-mount bench-many bench-scan bench-count bench-plots flame install uninstall fuzz fuzz-soak soak soak-threads test-threads test-policy zts mutants lint golden golden-pools clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
@@ -70,6 +70,10 @@ test-daemon: setup ## the daemon killed repeatedly, mounted, and used by other u
 
 test-install: build ## install below a temporary prefix, run as the unit and as an ordinary user, uninstall (root, /dev/fuse)
 	@packaging/try $(RELEASE)
+
+test-policy: setup ## sanoid, syncoid and others, unchanged, with our zpool and zfs (a minute; root, /dev/fuse)
+	@tools/oracle/fetch || [ $$? -eq 75 ]
+	$(CARGO) test --locked --package millpond-cli --test policy -- --ignored --test-threads 2
 
 test-kernel: setup ## pools exchanged with OpenZFS's kernel modules (minutes; needs `make kernel`)
 	$(CARGO) test --locked --package millpond-tests --test kernel -- --ignored --test-threads 1

@@ -107,6 +107,7 @@ impl Stage {
 }
 
 #[test]
+#[ignore = "programs of others; make test-policy"]
 fn sanoid_takes_and_prunes_snapshots() {
     let Some(stage) = Stage::new("usr/sbin/sanoid") else {
         return;
@@ -138,6 +139,7 @@ fn sanoid_takes_and_prunes_snapshots() {
 }
 
 #[test]
+#[ignore = "programs of others; make test-policy"]
 fn syncoid_replicates_and_resumes() {
     let Some(stage) = Stage::new("usr/sbin/syncoid") else {
         return;
@@ -180,6 +182,7 @@ fn syncoid_replicates_and_resumes() {
 }
 
 #[test]
+#[ignore = "programs of others; make test-policy"]
 fn zfs_autobackup_replicates_with_properties_and_holds() {
     let Some(stage) = Stage::new("python/bin/zfs-autobackup") else {
         return;
@@ -213,6 +216,7 @@ fn zfs_autobackup_replicates_with_properties_and_holds() {
 }
 
 #[test]
+#[ignore = "programs of others; make test-policy"]
 fn zfs_auto_snapshot_takes_and_prunes() {
     let Some(stage) = Stage::new("usr/sbin/zfs-auto-snapshot") else {
         return;
@@ -233,6 +237,7 @@ fn zfs_auto_snapshot_takes_and_prunes() {
 }
 
 #[test]
+#[ignore = "programs of others; make test-policy"]
 fn zfsnap_takes_and_expires_snapshots() {
     let Some(stage) = Stage::new("usr/sbin/zfSnap") else {
         return;
@@ -244,6 +249,7 @@ fn zfsnap_takes_and_expires_snapshots() {
 }
 
 #[test]
+#[ignore = "programs of others; make test-policy"]
 fn simplesnap_copies_to_a_store() {
     let Some(stage) = Stage::new("usr/sbin/simplesnap") else {
         return;
