@@ -247,21 +247,3 @@ fn zfsnap_takes_and_expires_snapshots() {
     stage.done(&stage.laid("sleep 2; zfSnap -v -d"));
     assert_eq!(stage.snapshots("src"), Vec::<String>::new());
 }
-
-#[test]
-#[ignore = "programs of others; make test-policy"]
-fn simplesnap_copies_to_a_store() {
-    let Some(stage) = Stage::new("usr/sbin/simplesnap") else {
-        return;
-    };
-    let copy = "simplesnap --host here --setname main --store dst/backup --local";
-    stage.done(&stage.laid(copy));
-    stage.change_files();
-    stage.done(&stage.laid(&format!("sleep 1; {copy}")));
-    let names = stage.shell.done("zfs list -Hro name dst/backup");
-    assert!(names.contains("dst/backup/here/src/data/sub\n"), "{names}");
-    stage.shell.done(
-        "zfs set mountpoint=HERE/copy dst/backup/here/src/data && zfs mount -a; \
-         diff -r --no-dereference HERE/src/data HERE/copy",
-    );
-}
