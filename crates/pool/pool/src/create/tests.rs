@@ -244,7 +244,7 @@ fn the_history_records_creation_and_commands() {
     let sets = records
         .iter()
         .filter(|record| record.string("internal_name") == Ok("set"));
-    assert_eq!(sets.count(), 2 + 38);
+    assert_eq!(sets.count(), 2 + 40);
     let commands: Vec<_> = records
         .iter()
         .filter_map(|record| record.string("history command").ok())
