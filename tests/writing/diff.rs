@@ -184,7 +184,6 @@ fn random(seed: u64) -> usize {
 }
 
 #[test]
-#[ignore = "12 s; not run since it accepts files whose recorded link is gone"]
 fn differences_are_those_of_a_walk_over_all_files() {
     let count: usize = [11, 12, 13, 14].into_iter().map(random).sum();
     assert!(count > 400, "{count} lines");
