@@ -106,8 +106,24 @@ fn cut(seed: u64, tops: &[(NewLayout, usize)], is_incremental: bool, cuts: usize
         }
         false => full,
     };
+    cuts_of_receive(&world, pool, seed, cuts, &stream, |pool, name| {
+        state_of(&pool.committed().unwrap(), name)
+    });
+}
+
+/// Receives a stream as or into `tank/got`, and cuts after some of the requests. The state is the one before or the one
+/// after.
+pub(crate) fn cuts_of_receive(
+    world: &World,
+    pool: Pool,
+    seed: u64,
+    cuts: usize,
+    stream: &[u8],
+    state: fn(&Pool, &str) -> Option<State>,
+) {
+    let name = "tank/got";
     pool.sync().unwrap();
-    let before = state_of(&pool.committed().unwrap(), name);
+    let before = state(&pool, name);
     world.forget();
     let request = ReceiveRequest {
         name: name.to_owned(),
@@ -115,13 +131,13 @@ fn cut(seed: u64, tops: &[(NewLayout, usize)], is_incremental: bool, cuts: usize
     };
     let input = Slowly {
         pool: &pool,
-        left: &stream,
+        left: stream,
     };
     let outcome = pool.receive(&request, input, &mut Unwatched);
     assert_eq!(outcome.failure, None);
     let promised = world.journal().len();
     pool.sync().unwrap();
-    let after = state_of(&pool.committed().unwrap(), name);
+    let after = state(&pool, name);
     assert_ne!(before, after);
     drop(pool);
     let journal = world.journal().len();
@@ -137,7 +153,7 @@ fn cut(seed: u64, tops: &[(NewLayout, usize)], is_incremental: bool, cuts: usize
         for _ in 0..3 {
             pool.sync().unwrap();
         }
-        let found = state_of(&pool.committed().unwrap(), name);
+        let found = state(&pool, name);
         let is_after = found == after;
         assert!(
             is_after || found == before && count < promised,
@@ -146,8 +162,8 @@ fn cut(seed: u64, tops: &[(NewLayout, usize)], is_incremental: bool, cuts: usize
         seen[usize::from(is_after)] += 1;
         // What was half received is gone, so the stream can come again.
         if !is_after {
-            received(&pool, name, &stream);
-            assert_eq!(state_of(&pool.committed().unwrap(), name), after, "{what}");
+            received(&pool, name, stream);
+            assert_eq!(state(&pool, name), after, "{what}");
         }
         pool.export().unwrap();
         let view = sim::read(&reborn).unwrap();

@@ -1,11 +1,9 @@
 //! Raw streams of encrypted datasets: sent and received without the key, they are unlocked by the sender's key later.
 
 use crate::cloning::{judged, judged_by_zdb, make, pool_on};
-use crate::crash::variants;
 use crate::encryption::{KEY, prose, root, unlock};
-use crate::exhaustive::is_all;
 use crate::receive::{received, sent};
-use crate::receive_cuts::{Slowly, State, change_in, state_of};
+use crate::receive_cuts::{Slowly, State, change_in, cuts_of_receive, state_of};
 use crate::sim;
 use millpond_dataset::properties::ResumeToken;
 use millpond_engine::{
@@ -13,8 +11,6 @@ use millpond_engine::{
     ReceiveProblem, ReceiveRequest, ResumeFrom, SendFlags, SendRequest, Unwatched, View,
 };
 use millpond_sim::World;
-use millpond_tests::oracle::zdb;
-use millpond_tests::recount;
 use millpond_tests::workload::SUITES;
 
 pub(crate) const RAW: SendFlags = SendFlags {
@@ -153,7 +149,7 @@ fn raw_volumes_and_clones_are_received() {
     finish(&world, pool, "raw clone");
 }
 
-/// The first mount with the key counts the space of owners, which nobody could do before.
+/// The space of owners is counted at the first mount with the key: that needs the key.
 #[test]
 fn space_is_counted_by_owner_once_the_key_is_there() {
     let (world, pool) = world(713, &[(Single, 1)], "aes-192-gcm");
@@ -206,7 +202,7 @@ fn what_does_not_fit_is_refused_by_name() {
     };
     let plain = sent(&pool, "tank/e@1", None, plain_flags);
     let plain_more = sent(&pool, "tank/e@2", Some("tank/e@1"), plain_flags);
-    // Onto what is not encrypted.
+    // The target is not encrypted.
     received(&pool, "tank/plain", &plain);
     let onto_plain = Some(ReceiveProblem::RawOntoPlain);
     assert_eq!(problem(&pool, "tank/plain", &more, false), onto_plain);
@@ -244,12 +240,14 @@ fn what_does_not_fit_is_refused_by_name() {
     finish(&world, pool, "refused");
 }
 
-/// Unlocks what is there, and returns its state.
+/// Unlocks what is there, reads its state, and locks it again.
 fn unlocked_state(pool: &Pool, name: &str) -> Option<State> {
     let view = pool.committed().unwrap();
     view.dataset(name).ok()?;
     view.load_key(name, KEY).unwrap();
-    state_of(&view, name)
+    let state = state_of(&view, name);
+    view.unload_key(name).unwrap();
+    state
 }
 
 /// Cuts while a raw stream is received as or into `tank/got`.
@@ -265,61 +263,7 @@ fn cut(seed: u64, tops: &[(NewLayout, usize)], is_incremental: bool, cuts: usize
         }
         false => full,
     };
-    pool.sync().unwrap();
-    let before = unlocked_state(&pool, name);
-    if before.is_some() {
-        pool.datasets().unload_key(name).unwrap();
-    }
-    world.forget();
-    let request = ReceiveRequest {
-        name: name.to_owned(),
-        ..ReceiveRequest::default()
-    };
-    let input = Slowly {
-        pool: &pool,
-        left: &stream,
-    };
-    let outcome = pool.receive(&request, input, &mut Unwatched);
-    assert_eq!(outcome.failure, None);
-    let promised = world.journal().len();
-    pool.sync().unwrap();
-    let after = unlocked_state(&pool, name);
-    assert_ne!(before, after);
-    drop(pool);
-    let journal = world.journal().len();
-    let cuts = if is_all() { journal } else { cuts };
-    let (mut judged, mut seen) = (0, [0, 0]);
-    for (round, count) in (0..=journal).step_by((journal / cuts).max(1)).enumerate() {
-        let variants = variants(seed, round, count);
-        let variant = &variants[round % 5];
-        let what = format!("seed {seed}: after {count} of {journal} requests, {variant:?}");
-        let reborn = world.reborn(count, variant);
-        let pool = sim::open(&reborn).unwrap_or_else(|error| panic!("{what}: {error}"));
-        for _ in 0..3 {
-            pool.sync().unwrap();
-        }
-        let found = unlocked_state(&pool, name);
-        let is_after = found == after;
-        assert!(is_after || found == before && count < promised, "{what}");
-        seen[usize::from(is_after)] += 1;
-        if !is_after {
-            received(&pool, name, &stream);
-            assert_eq!(unlocked_state(&pool, name), after, "{what}");
-        }
-        pool.export().unwrap();
-        let view = sim::read(&reborn).unwrap();
-        let faults = recount::faults_after_a_cut(&view);
-        assert!(faults.is_empty(), "{what}: {faults:#?}");
-        sim::verify(&view).unwrap_or_else(|error| panic!("{what}: {error}"));
-        judged += 1;
-        if judged % 20 == 1 {
-            let folder = tempfile::tempdir().unwrap();
-            sim::to_files(&reborn, folder.path());
-            zdb::judge(folder.path(), "tank").unwrap().require(&what);
-        }
-    }
-    println!("seed {seed}: {journal} requests, before and after: {seen:?}");
-    assert!(seen[0] > 3 && seen[1] > 0, "{seen:?}");
+    cuts_of_receive(&world, pool, seed, cuts, &stream, unlocked_state);
 }
 
 #[test]
