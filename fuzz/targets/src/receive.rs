@@ -5,11 +5,11 @@ use millpond_engine::{
     SyncMode, Unwatched, WriteOptions,
 };
 use millpond_nvlist::NvList;
-use millpond_ondisk::{CryptKey, CryptSuite, Guid, KeyFormat, ObjectId};
+use millpond_ondisk::{CryptKey, CryptSuite, DnodeArrayShape, Guid, KeyFormat, ObjectId};
 use millpond_sim::World;
 use millpond_stream::{
-    Begin, BeginFlags, DnodeArrayShape, Free, FreeObjects, ObjectRange, ObjectRecord, RawKeys,
-    Record, Spill, StreamFeatures, StreamWriter, Write, WriteEmbedded,
+    Begin, BeginFlags, Free, FreeObjects, ObjectRange, ObjectRecord, RawKeys, Record, Spill,
+    StreamFeatures, StreamWriter, Write, WriteEmbedded,
 };
 use millpond_vdev::AllocationClass::Normal;
 use std::cell::OnceCell;

@@ -37,7 +37,7 @@ mod tests;
 
 pub use begin::{Begin, BeginFlags, StreamFeatures, StreamKind};
 pub use error::StreamError;
-pub use raw_keys::{DnodeArrayShape, RawKeys, RawKeysError};
+pub use raw_keys::{RawKeys, RawKeysError};
 pub use reader::{StreamReader, Taken};
 pub use record::{
     End, Free, FreeObjects, ObjectRange, ObjectRecord, Record, RecordFlags, Spill, Write,

@@ -4,7 +4,7 @@
 
 use millpond_nvlist::{NvList, NvValue};
 use millpond_ondisk::{
-    CryptKey, CryptKeyValue, CryptSuite, DecodeError, KeyFormat, crypt_key_names,
+    CryptKey, CryptKeyValue, CryptSuite, DecodeError, DnodeArrayShape, KeyFormat, crypt_key_names,
 };
 
 /// The name of the list in that of a [`Begin`](crate::Begin).
@@ -27,21 +27,6 @@ const ARRAY_BLOCK_BYTES: u64 = 16 << 10;
 const LEVELS_MAX: u64 = 12;
 /// No dnode array has more blocks: objects have at most 48 bits, 32 of them are in a block.
 const LAST_BLOCK_MAX: u64 = (1 << 43) - 1;
-
-/// The shape of a dnode array, which the authentication code of its object set covers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct DnodeArrayShape {
-    /// Its checksum function.
-    pub checksum: u8,
-    /// Its compression function.
-    pub compression: u8,
-    /// The levels of its tree.
-    pub levels: u8,
-    /// The binary logarithm of the size of indirect blocks.
-    pub indirect_shift: u8,
-    /// The id of its last block.
-    pub last_block: u64,
-}
 
 /// The keys of an encrypted dataset as they are stored, wrapped, and what its blocks alone do not say.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -161,7 +146,7 @@ impl RawKeys {
         };
         let is_usual =
             number(BLOCK_BYTES)? == ARRAY_BLOCK_BYTES && number(POINTERS)? == POINTER_COUNT;
-        if !is_usual || array.last_block > LAST_BLOCK_MAX || !array.reaches_last_block() {
+        if !is_usual || array.last_block > LAST_BLOCK_MAX || !reaches_last_block(&array) {
             return Err(invalid("the array of dnodes"));
         }
         Ok(Self {
@@ -177,15 +162,13 @@ impl RawKeys {
     }
 }
 
-impl DnodeArrayShape {
-    /// Whether a tree of this shape has a place for the last block.
-    fn reaches_last_block(&self) -> bool {
-        let shift = u32::from(self.indirect_shift)
-            .saturating_sub(7)
-            .saturating_mul(u32::from(self.levels).saturating_sub(1));
-        let blocks = u128::from(POINTER_COUNT)
-            .checked_shl(shift)
-            .unwrap_or(u128::MAX);
-        u128::from(self.last_block) < blocks
-    }
+/// Whether a tree of this shape has a place for the last block.
+fn reaches_last_block(array: &DnodeArrayShape) -> bool {
+    let shift = u32::from(array.indirect_shift)
+        .saturating_sub(7)
+        .saturating_mul(u32::from(array.levels).saturating_sub(1));
+    let blocks = u128::from(POINTER_COUNT)
+        .checked_shl(shift)
+        .unwrap_or(u128::MAX);
+    u128::from(array.last_block) < blocks
 }

@@ -1,6 +1,6 @@
 use crate::*;
 use millpond_nvlist::{NvList, NvValue};
-use millpond_ondisk::{CryptKey, CryptSuite, Endian, Guid, KeyFormat, ObjectId};
+use millpond_ondisk::{CryptKey, CryptSuite, DnodeArrayShape, Endian, Guid, KeyFormat, ObjectId};
 use proptest::prelude::*;
 
 const GUID: u64 = 0x1122_3344_5566_7788;

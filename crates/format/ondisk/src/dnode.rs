@@ -63,6 +63,43 @@ pub struct Dnode {
     pub endian: Endian,
 }
 
+/// The shape of a dnode array, which the portable authentication code of an encrypted object set covers. Page
+/// `docs/format/encryption.md`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DnodeArrayShape {
+    /// Its checksum function.
+    pub checksum: u8,
+    /// Its compression function.
+    pub compression: u8,
+    /// The levels of its tree.
+    pub levels: u8,
+    /// The binary logarithm of the size of indirect blocks.
+    pub indirect_shift: u8,
+    /// The id of its last block.
+    pub last_block: u64,
+}
+
+impl DnodeArrayShape {
+    /// The shape of this dnode array.
+    #[must_use]
+    pub fn of(array: &Dnode) -> Self {
+        Self {
+            checksum: array.checksum,
+            compression: array.compression,
+            levels: array.levels,
+            indirect_shift: array.indirect_block_shift,
+            last_block: array.block_id_max.0,
+        }
+    }
+    /// Gives a dnode array this shape.
+    pub fn apply(&self, array: &mut Dnode) {
+        (array.checksum, array.compression) = (self.checksum, self.compression);
+        array.levels = self.levels;
+        array.indirect_block_shift = self.indirect_shift;
+        array.block_id_max = BlockId(self.last_block);
+    }
+}
+
 impl Dnode {
     /// The number of 512-byte slots (at most 32 if valid) of the dnode that starts at the first byte of `slot`.
     ///

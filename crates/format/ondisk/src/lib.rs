@@ -81,7 +81,7 @@ pub use boot_env::BootEnvironment;
 pub use bytes::{Endian, Reader, Writer};
 pub use crypt::{CryptKey, CryptKeyValue, CryptSuite, KeyFormat, crypt_key_names};
 pub use dedup::{CloneTablePhys, DedupEntry, DedupKey};
-pub use dnode::{Dnode, DnodeFlags, SPILL_BLOCK_ID};
+pub use dnode::{Dnode, DnodeArrayShape, DnodeFlags, SPILL_BLOCK_ID};
 pub use dsl::{DslDatasetFlags, DslDatasetPhys, DslDirectoryFlags, DslDirectoryPhys};
 pub use error::DecodeError;
 pub use error_log::{ErrorLogEntry, error_log_bookmark_key, parse_error_log_bookmark};

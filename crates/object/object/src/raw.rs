@@ -12,7 +12,9 @@ use crate::{Object, ObjectError, ObjectSet, WritePolicy};
 use millpond_block::{BlockStore, EncodedContent, Seal};
 use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex};
-use millpond_ondisk::{BlockId, BlockPointer, CompressionKind, Dnode, ObjectId, ObjectType};
+use millpond_ondisk::{
+    BlockId, BlockPointer, CompressionKind, Dnode, DnodeArrayShape, ObjectId, ObjectType,
+};
 use millpond_txg::Transaction;
 use std::collections::BTreeMap;
 
@@ -21,16 +23,8 @@ use std::collections::BTreeMap;
 pub struct RawHead {
     /// The code over the object set's kind and its dnode array.
     pub portable_mac: [u8; 32],
-    /// The array's checksum function.
-    pub checksum: u8,
-    /// The array's compression function.
-    pub compression: u8,
-    /// The levels of its tree.
-    pub levels: u8,
-    /// The binary logarithm of the size of its indirect blocks.
-    pub indirect_shift: u8,
-    /// The id of its last block.
-    pub last_block: u64,
+    /// The shape of the dnode array.
+    pub array: DnodeArrayShape,
 }
 
 /// The dnode of an object, as a raw stream says it.
@@ -103,16 +97,6 @@ impl Run<'_> {
     }
 }
 
-impl RawHead {
-    /// Gives a dnode array this shape.
-    pub(crate) fn apply(&self, array: &mut Dnode) {
-        (array.checksum, array.compression) = (self.checksum, self.compression);
-        array.levels = self.levels;
-        array.indirect_block_shift = self.indirect_shift;
-        array.block_id_max = BlockId(self.last_block);
-    }
-}
-
 /// A policy for a set that may be encrypted. The key is needed for owners, and for the key of a dedup table.
 pub(crate) fn protected_policy(policy: WritePolicy, has_key: bool, is_raw: bool) -> WritePolicy {
     let policy = WritePolicy {
@@ -160,10 +144,12 @@ impl ObjectSet {
         let refuse = |reason| Err(self.core.refuse(ObjectId(0), reason));
         let mut table = self.core.table.lock();
         let array = &table.synced.meta;
-        if (array.levels, array.indirect_block_shift) != (raw.levels, raw.indirect_shift) {
+        if (array.levels, array.indirect_block_shift)
+            != (raw.array.levels, raw.array.indirect_shift)
+        {
             return refuse("its dnode array has another shape than the stream says");
         }
-        if array.block_id_max.0 > raw.last_block {
+        if array.block_id_max.0 > raw.array.last_block {
             return refuse("its dnode array is longer than the stream says");
         }
         let change = HeadChange {
@@ -296,7 +282,7 @@ impl Object {
         if id > self.block_id_max() {
             return Err(self.refuse("a block past its last one"));
         }
-        // Nobody reads the content: it is not known.
+        // The plain content is not known. The stored form is written, and these zeros are never read.
         let unknown = vec![0; usize::try_from(bytes).unwrap_or(0)];
         self.write_encoded(tx, id, unknown, stored)
     }

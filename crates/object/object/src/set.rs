@@ -193,8 +193,8 @@ impl ObjectSet {
         }
         let mut last = None;
         if let Some(raw) = &shape.raw {
-            raw.apply(&mut meta);
-            last = Some(raw.last_block);
+            raw.array.apply(&mut meta);
+            last = Some(raw.array.last_block);
         }
         let length = if policy.pool_version < 15 { 1024 } else { 4096 };
         let mut table = Table {

@@ -10,8 +10,8 @@ use millpond_env::sync::{Arc, bounded};
 use millpond_env::thread;
 use millpond_nvlist::NvList;
 use millpond_object::ObjectSetView;
-use millpond_ondisk::{DslDatasetFlags, Guid, ObjectSetKind, Txg};
-use millpond_stream::{Begin, BeginFlags, DnodeArrayShape, RawKeys, StreamFeatures, StreamWriter};
+use millpond_ondisk::{DnodeArrayShape, DslDatasetFlags, Guid, ObjectSetKind, Txg};
+use millpond_stream::{Begin, BeginFlags, RawKeys, StreamFeatures, StreamWriter};
 use std::io::Write;
 
 /// Batches between the two threads.
@@ -92,17 +92,10 @@ fn raw_keys(
         return Err(SendError::OldKey);
     }
     let phys = set.phys();
-    let array = &phys.meta_dnode;
     Ok(RawKeys {
         key,
         portable_mac: phys.portable_mac,
-        array: DnodeArrayShape {
-            checksum: array.checksum,
-            compression: array.compression,
-            levels: array.levels,
-            indirect_shift: array.indirect_block_shift,
-            last_block: array.block_id_max.0,
-        },
+        array: DnodeArrayShape::of(&phys.meta_dnode),
         to_iv_set: dataset.iv_set()?.unwrap_or(0),
         from_iv_set: older.map_or(0, |older| older.iv_set),
     })

@@ -153,7 +153,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Makes the encryption roots of raw streams those of the sender. What is not possible is left.
+    /// Gives the received datasets the encryption roots that they had at the sender. A dataset for which that fails
+    /// stays a root of its own.
     pub(super) fn set_roots(&mut self, package: &Package) -> Result<(), ReceiveProblem> {
         let is_meant = package.is_raw && package.is_recursive && !self.request.is_dry;
         if !is_meant {

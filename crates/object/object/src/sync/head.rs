@@ -27,7 +27,7 @@ impl Sync<'_> {
         let mut portable_mac = head.portable_mac;
         let mut local_mac = head.local_mac;
         if let Some(raw) = change.raw {
-            raw.apply(&mut meta);
+            raw.array.apply(&mut meta);
             portable_mac = raw.portable_mac;
             local_mac = [0; 32];
         }

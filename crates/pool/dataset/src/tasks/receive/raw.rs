@@ -31,11 +31,7 @@ const HEAD_BYTES: u64 = 64 << 10;
 pub(crate) fn raw_head(raw: &RawKeys) -> RawHead {
     RawHead {
         portable_mac: raw.portable_mac,
-        checksum: raw.array.checksum,
-        compression: raw.array.compression,
-        levels: raw.array.levels,
-        indirect_shift: raw.array.indirect_shift,
-        last_block: raw.array.last_block,
+        array: raw.array,
     }
 }
 
