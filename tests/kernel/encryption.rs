@@ -18,7 +18,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 const NAME: &str = "encryption";
-const HEX: &str = "0123456789abcdef0123456789ABCDEF0123456789abcdef0123456789abcdef";
+pub(crate) const HEX: &str = "0123456789abcdef0123456789ABCDEF0123456789abcdef0123456789abcdef";
 const PASSPHRASE: &str = "an otter sleeps on its back";
 
 fn key(format: KeyFormat) -> RootKey {
@@ -30,7 +30,7 @@ fn key(format: KeyFormat) -> RootKey {
     RootKey::derive(&Env::real(), format, "prompt", Some(100_000), bytes).unwrap()
 }
 
-fn root(pool: &Pool, name: &str, suite: &str, format: KeyFormat, more: &[(&str, &str)]) {
+pub(crate) fn root(pool: &Pool, name: &str, suite: &str, format: KeyFormat, more: &[(&str, &str)]) {
     let mut properties = vec![
         text("encryption", suite),
         text("keyformat", format.name()),
@@ -43,13 +43,13 @@ fn root(pool: &Pool, name: &str, suite: &str, format: KeyFormat, more: &[(&str, 
         .unwrap();
 }
 
-fn prose(seed: u64, length: usize) -> Vec<u8> {
+pub(crate) fn prose(seed: u64, length: usize) -> Vec<u8> {
     let line = |number: u64| format!("line {} of a long text\n", number * seed);
     let text: String = (0..).take(length / 20 + 1).map(line).collect();
     text.into_bytes()[..length].to_vec()
 }
 
-fn fill(files: &Arc<FileSystem>, seed: u64) {
+pub(crate) fn fill(files: &Arc<FileSystem>, seed: u64) {
     file(files, "noise", &noise(seed, 300_000));
     file(files, "prose", &prose(seed + 1, 500_000));
     file(files, "tiny", b"seven b");

@@ -15,6 +15,7 @@ mod draid;
 mod encryption;
 mod grow;
 mod log;
+mod packages;
 mod rebuild;
 mod receive;
 #[path = "../writing/records.rs"]

@@ -11,7 +11,7 @@ use millpond_tests::workload::Life;
 use millpond_vdev::{AllocationClass::Normal, VdevType};
 use std::path::PathBuf;
 
-const MIB: u64 = 256;
+const MIB: u64 = 384;
 
 /// A pool of three disks, or of two mirrors.
 fn new(name: &str, images: &[PathBuf]) -> PoolBuilder {
@@ -60,7 +60,7 @@ fn to_and_fro(release: Release) {
         println!("not judged by {release:?}: {why}");
         return;
     }
-    let rig = Rig::new(16, MIB);
+    let rig = Rig::new(14, MIB);
     let images = &rig.images;
     let mut lives = vec![];
 
