@@ -273,3 +273,23 @@ fn children_are_mounted_when_their_parent_inherits_a_mount_point() {
     let mounts = stage.mounts();
     assert_eq!(mounts.len(), 4, "{mounts:?}");
 }
+
+#[test]
+fn a_mount_that_another_namespace_has_too_keeps_nothing_busy() {
+    let Some(stage) = Stage::new() else { return };
+    stage.done(
+        "zpool create -m HERE/tank tank HERE/disk; zfs create tank/a; echo text > HERE/tank/a/file",
+    );
+    // As a container does: its mounts are copies of those that were there when it started.
+    stage.done("unshare -m sh -c 'exec 3< HERE/tank/a/file; echo in > HERE/inside; while [ ! -e HERE/go ]; do sleep 0.1; done; cat HERE/tank/a/file <&3 > HERE/seen 2>&1; echo > HERE/out' > /dev/null 2>&1 &");
+    stage.done("while [ ! -s HERE/inside ]; do sleep 0.1; done");
+    stage.done("zfs unmount tank/a && zfs destroy tank/a");
+    stage.done("zpool export tank");
+    stage.done("touch HERE/go; while [ ! -e HERE/out ]; do sleep 0.1; done");
+    let seen = stage.done("cat HERE/seen");
+    assert!(
+        seen.contains("not connected") || seen.contains("abort"),
+        "{seen}"
+    );
+    stage.done("zpool import -d HERE/disk tank");
+}

@@ -162,6 +162,11 @@ impl FuseServer {
         }
         Ok(connection)
     }
+
+    /// Stops serving a connection. The kernel cuts its mounts off when the last handle of it is dropped.
+    pub(crate) fn end(&self, connection: &Connection) {
+        self.shared.finish(connection);
+    }
 }
 
 /// A connection wakes one thread at a time, which arms the connection again as soon as it has its request.

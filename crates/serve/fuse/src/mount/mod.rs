@@ -13,14 +13,15 @@ use crate::transport::Channel;
 use millpond_env::sync::Arc;
 use millpond_posix::vfs::{InodeNumber, Vfs};
 use mount_point::{MountPoint, Parent};
+use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use table::mounted_dataset;
 
-/// How long unmounting waits for the last requests of a session. If the file system is also mounted in
-/// another namespace, the session continues after that.
+/// How long unmounting waits for the last requests of a session. If the file system is also mounted in another namespace,
+/// for example because a container was started meanwhile, it is cut off there after that.
 const LAST_REQUESTS: Duration = Duration::from_secs(2);
 
 /// What to mount, and where.
@@ -91,7 +92,7 @@ pub struct Mount {
     id: Option<u64>,
     is_by_helper: bool,
     /// The server whose threads serve the session.
-    _server: Arc<FuseServer>,
+    server: Arc<FuseServer>,
 }
 
 impl std::fmt::Debug for Mount {
@@ -142,7 +143,7 @@ impl FuseServer {
             mountpoint: path,
             id,
             is_by_helper,
-            _server: Arc::clone(self),
+            server: Arc::clone(self),
         })
     }
 }
@@ -183,7 +184,7 @@ impl Mount {
     }
 
     /// Unmounts. When this returns, all writes of programs have reached the files; the pool decides whether
-    /// they are on stable storage.
+    /// they are on stable storage. Mounts of it in other namespaces end when the handle is dropped.
     ///
     /// # Errors
     /// [`FuseError::Busy`] if it is in use and `force` is not set. With `force` the connection is cut off,
@@ -194,6 +195,12 @@ impl Mount {
             return Ok(());
         }
         let path = &self.mountpoint;
+        if !force {
+            // Only the last unmount writes back what programs have changed in mapped memory, and this may not be the
+            // last one.
+            let root = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+            let _ = root.and_then(rustix::fs::syncfs);
+        }
         let unmounted = match (self.is_by_helper, force) {
             (true, _) => helper::unmount(path, force),
             (false, false) => direct::unmount(path, self.id),
@@ -201,8 +208,9 @@ impl Mount {
         };
         match unmounted {
             Ok(()) => {
-                if self.connection.wait_for_end(LAST_REQUESTS) {
-                    self.connection.rings.join();
+                match self.connection.wait_for_end(LAST_REQUESTS) {
+                    true => self.connection.rings.join(),
+                    false => self.server.end(&self.connection),
                 }
                 Ok(())
             }
