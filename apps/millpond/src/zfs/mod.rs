@@ -39,6 +39,7 @@ pub(crate) use get::json_value;
 pub(crate) use key_input::of_new_dataset;
 pub(crate) use keys::load_asked;
 pub(crate) use mount::{mount_pool, not_unmounted, tell_notes};
+pub use send::token_text;
 pub(crate) use shown::{shape_width, source as source_word};
 
 const FAMILY: Family = Family {

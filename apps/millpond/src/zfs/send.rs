@@ -157,10 +157,7 @@ fn resumed(session: &mut Session, parsed: &Parsed, token: &str) -> Result<SendSt
         }
     };
     if parsed.has("v") {
-        let mut text = String::from("resume token contents:\nnvlist version: 0\n");
-        for line in &token.lines {
-            text += &format!("\t{line}\n");
-        }
+        let text = token_text(&token);
         match parsed.has("n") {
             true => session.out.write_all(text.as_bytes())?,
             false => session.err.write_all(text.as_bytes())?,
@@ -177,6 +174,13 @@ fn resumed(session: &mut Session, parsed: &Parsed, token: &str) -> Result<SendSt
         guids: Some((token.to_guid, token.from_guid)),
         ..SendStream::default()
     })
+}
+
+/// What a resume token says, as OpenZFS prints it.
+pub fn token_text(token: &ResumeToken) -> String {
+    let lines = token.lines.iter().map(|line| format!("\t{line}\n"));
+    let lines: String = lines.collect();
+    format!("resume token contents:\nnvlist version: 0\n{lines}")
 }
 
 fn refusal(stream: &SendStream, problem: &SendProblem) -> Failure {

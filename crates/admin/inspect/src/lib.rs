@@ -2,8 +2,8 @@
 //!
 //! Functions read the current state and return plain values. Listings are iterators or callbacks, so memory
 //! does not grow with the size of the pool. Labels and uberblocks are in [`millpond_pool::import`], space
-//! maps in [`millpond_pool::PoolSpaceMaps`], records of intent logs in [`millpond_intent`]; they are
-//! re-exported here.
+//! maps in [`millpond_pool::PoolSpaceMaps`], records of intent logs in [`millpond_intent`], those of send streams in
+//! [`millpond_stream`]; they are re-exported here.
 
 #![forbid(unsafe_code)]
 
@@ -24,6 +24,7 @@ pub use millpond_pool::PoolSpaceMaps;
 pub use millpond_pool::import::{
     FoundLeaf, FoundUberblock, LabelFault, LeafLabel, read_uberblocks,
 };
+pub use millpond_stream as stream;
 pub use object::{ObjectSummary, object_summaries};
 pub use statistics::{
     BlockStatistics, BlockTotals, ObjectTypeNumber, UNREADABLE_KEPT_MAX, block_statistics,
