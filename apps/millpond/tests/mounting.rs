@@ -293,3 +293,24 @@ fn a_mount_that_another_namespace_has_too_keeps_nothing_busy() {
     );
     stage.done("zpool import -d HERE/disk tank");
 }
+
+#[test]
+fn a_file_comes_back_from_a_state_of_a_pool_in_use() {
+    let Some(stage) = Stage::new() else { return };
+    stage.done("zpool create -m HERE/tank tank HERE/disk; zfs create tank/a");
+    stage.done(
+        "head -c 3000000 /dev/urandom > HERE/kept; cp HERE/kept HERE/tank/a/file; zpool sync tank",
+    );
+    stage.done("rm HERE/tank/a/file; zpool sync tank");
+    for number in 0..10 {
+        stage.done(&format!(
+            "echo {number} > HERE/tank/a/{number}; zpool sync tank"
+        ));
+    }
+    let states = stage.done("millpond -d HERE/disk history tank");
+    let whole = states.lines().filter(|line| line.contains("whole")).count();
+    assert!(whole > 10, "{states}");
+    let refused = stage.refused("millpond -d HERE/disk undelete tank/a:/file");
+    assert!(refused.contains("in use by another program"), "{refused}");
+    stage.done("millpond -d HERE/disk undelete -o HERE/tank/a/file tank/a:/file && cmp HERE/kept HERE/tank/a/file");
+}

@@ -169,9 +169,9 @@ fn kind_of_open(error: &OpenError) -> ErrorKind {
         OpenError::Devices { .. } | OpenError::GuidSum => ErrorKind::Device,
         OpenError::State { error, .. } => kind_of_pool(error),
         OpenError::NoCheckpoint
-        | OpenError::Rewind(RewindError::NoneSoOld { .. } | RewindError::AcrossReflow) => {
-            ErrorKind::InvalidInput
-        }
+        | OpenError::Rewind(
+            RewindError::NoneSoOld { .. } | RewindError::NotKept { .. } | RewindError::AcrossReflow,
+        ) => ErrorKind::InvalidInput,
         _ => ErrorKind::Damaged,
     }
 }

@@ -126,6 +126,18 @@ impl Global {
         global
     }
 
+    /// Returns the same options for the state of this txg.
+    pub fn at(&self, txg: Txg) -> Self {
+        let mut global = self.clone();
+        global.open.rewind = Rewind::Exactly(txg);
+        global
+    }
+
+    /// Whether an older state was requested than the newest one.
+    pub fn is_past(&self) -> bool {
+        self.open.at_checkpoint || matches!(self.open.rewind, Rewind::ToTxg(_) | Rewind::Exactly(_))
+    }
+
     /// Opens a pool according to the options and loads the given keys.
     ///
     /// # Errors

@@ -14,6 +14,7 @@ mod cp;
 mod entry_text;
 mod find;
 mod global;
+mod history;
 mod import;
 mod inspect;
 mod json;
@@ -30,9 +31,11 @@ mod pools;
 mod progress;
 mod rm;
 mod stat;
+mod stream;
 mod top;
 mod tree;
 mod tunable;
+mod undelete;
 mod verdict;
 mod verify;
 mod walk;
@@ -148,6 +151,14 @@ const VERBS: &[Verb] = &[
         run: mount::run,
     },
     Verb {
+        command: history::command,
+        run: history::run,
+    },
+    Verb {
+        command: undelete::command,
+        run: undelete::run,
+    },
+    Verb {
         command: top::command,
         run: top::run,
     },
@@ -174,6 +185,10 @@ const VERBS: &[Verb] = &[
     Verb {
         command: plan::command,
         run: plan::run,
+    },
+    Verb {
+        command: stream::command,
+        run: stream::run,
     },
 ];
 

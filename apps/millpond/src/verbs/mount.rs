@@ -22,7 +22,7 @@ const THREADS_MIN: usize = 4;
 
 #[derive(Debug, Args)]
 struct Options {
-    /// Open the pool read-only
+    /// Open the pool read-only; so are older states (-T, --checkpoint)
     #[arg(short = 'r', long)]
     read_only: bool,
     /// Mount over a directory that is not empty
@@ -59,7 +59,7 @@ pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Endi
     let threads = (2 * thread::parallelism()).max(THREADS_MIN);
     // Signals are caught before anything is opened that must be closed again.
     let signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
-    if options.read_only || address.dataset.contains('@') {
+    if options.read_only || global.is_past() || address.dataset.contains('@') {
         let dataset = Pools::new(global).dataset(&address)?;
         let files = dataset
             .served()

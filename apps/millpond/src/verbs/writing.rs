@@ -62,6 +62,12 @@ impl<'g> WritePools<'g> {
         if let Some(pool) = self.open.get(called) {
             return Ok(pool.clone());
         }
+        if self.global.is_past() {
+            return Err(refused(format!(
+                "'{called}': an older state is only read, so that nothing newer is lost\n\
+                 to give up everything newer: zpool import -T TXG, or zpool import --rewind-to-checkpoint"
+            )));
+        }
         let to_error = |error: &millpond_engine::Error| refused(explained(error));
         let found = Pool::find(&self.global.search, called).map_err(|error| to_error(&error))?;
         let own = hostid();

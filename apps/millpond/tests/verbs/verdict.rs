@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::process::Output;
 
 /// Overwrites these bytes wherever they are in an image, and returns in how many places.
-fn damage(place: &WorkFolder, image: &str, content: &[u8]) -> usize {
+pub(crate) fn damage(place: &WorkFolder, image: &str, content: &[u8]) -> usize {
     let path = place.image(image);
     let bytes = std::fs::read(&path).unwrap();
     let file = std::fs::File::options().write(true).open(path).unwrap();
@@ -22,7 +22,7 @@ fn damage(place: &WorkFolder, image: &str, content: &[u8]) -> usize {
     count
 }
 
-fn new_pool(place: &WorkFolder, kind: &str, images: &[&str]) {
+pub(crate) fn new_pool(place: &WorkFolder, kind: &str, images: &[&str]) {
     for image in images {
         let file = std::fs::File::create(place.image(image)).unwrap();
         file.set_len(128 << 20).unwrap();
@@ -35,7 +35,7 @@ fn new_pool(place: &WorkFolder, kind: &str, images: &[&str]) {
 }
 
 /// Copies a file of these bytes into the root of the pool.
-fn put(place: &WorkFolder, name: &str, content: &[u8]) {
+pub(crate) fn put(place: &WorkFolder, name: &str, content: &[u8]) {
     let path = place.path(name);
     std::fs::write(&path, content).unwrap();
     place.well(["cp", path.to_str().unwrap(), "tank:/"]);

@@ -9,6 +9,7 @@ mod dataset;
 mod diff;
 mod error;
 mod initializer;
+mod past;
 mod pool;
 mod properties;
 mod receive;
@@ -61,7 +62,9 @@ pub use millpond_receive::{IncomingKind, ReceiveFailure, ReceiveProblem, Receive
 pub use millpond_scan::{Limits as ScanLimits, References, ScanError, Scanner, references};
 pub use millpond_send::{ResumeFrom, SendError, SendFlags};
 pub use millpond_vdev::{AllocationClass, VdevType};
+pub use millpond_verify::LostMetadata;
 pub use millpond_volume::{Volume, VolumeError, VolumeExtent};
+pub use past::{PastState, Survey, past_states};
 pub use pool::{Pool, SCAN_FOR_WRITING};
 pub use properties::LiteralProperty;
 pub use receive::{

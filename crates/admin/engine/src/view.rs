@@ -26,8 +26,15 @@ impl View {
     /// # Errors
     /// If no pool or more than one matches, or the pool cannot be opened.
     pub fn open(search: &Search, name: &str, options: &OpenOptions) -> Result<Self, Error> {
-        let candidates = search.pools();
-        Self::open_candidate(choose(&candidates, name)?, options)
+        Self::open_candidate(&Self::find(search, name)?, options)
+    }
+
+    /// Finds a pool by name or guid for reading; it may be in use.
+    ///
+    /// # Errors
+    /// If no pool or more than one matches.
+    pub fn find(search: &Search, name: &str) -> Result<PoolCandidate, Error> {
+        Ok(choose(&search.pools(), name)?.clone())
     }
 
     /// Opens a pool that a search found.

@@ -8,10 +8,12 @@
 
 mod blocks;
 mod losses;
+mod metadata;
 mod report;
 mod shared;
 
 pub use losses::{Losses, LostObject};
+pub use metadata::LostMetadata;
 pub use report::{
     DAMAGED_OBJECTS_MAX, DamagedObject, LeafReport, PoolVerdict, Problem, ProblemKind, VerifyReport,
 };

@@ -9,7 +9,7 @@
 
 use crate::error::Reading;
 use crate::features::UnsupportedFeature;
-use crate::import::{Assembly, ConfigError, PoolCandidate, Rewind, RewindError, Trust};
+use crate::import::{Assembly, ConfigError, PoolCandidate, Rewind, RewindError, TXGS_KEPT, Trust};
 use crate::object_directory::ObjectDirectory;
 use crate::vdevs::leaf_states::{found_condition, judge};
 use crate::vdevs::objects::{load_allocation_class, load_dirty_time_log, load_indirect_mapping};
@@ -122,6 +122,9 @@ fn list(features: &[UnsupportedFeature]) -> String {
 impl PoolView {
     /// Opens the newest readable state that `options` allow.
     ///
+    /// Blocks of a state that is more than two txgs old may have been freed and overwritten since. Each is verified by its
+    /// checksum; those without one are refused. The checkpoint keeps its blocks.
+    ///
     /// # Errors
     /// [`OpenError`] of the newest state tried, which is the most informative one.
     pub fn open(
@@ -129,9 +132,16 @@ impl PoolView {
         candidate: &PoolCandidate,
         options: &OpenOptions,
     ) -> Result<Arc<PoolView>, OpenError> {
-        Self::open_as(env, candidate, options, |newest| {
+        let pool = Self::open_as(env, candidate, options, |newest| {
             newest.checkpoint()?.ok_or(OpenError::NoCheckpoint)
-        })
+        })?;
+        let newest = candidate.uberblocks.first();
+        let newest = newest.map_or(0, |found| found.uberblock.txg.0);
+        let may_be_overwritten = pool.uberblock.txg.0.saturating_add(TXGS_KEPT) < newest;
+        if may_be_overwritten && !options.at_checkpoint {
+            pool.store.set_past();
+        }
+        Ok(pool)
     }
 
     /// Like [`PoolView::open`]. `kept` is the uberblock of the checkpoint to open, given the newest state.

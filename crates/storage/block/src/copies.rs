@@ -94,6 +94,11 @@ impl BlockStore {
             let error = DecodeError::new("block pointer", reason, 53);
             return Err(BlockError::Invalid { address, error });
         }
+        if self.is_past() && pointer.checksum_kind() == Some(ChecksumKind::Off) {
+            let reason = "it has no checksum, and its space may have been used again since";
+            let error = DecodeError::new("block pointer", reason, 53);
+            return Err(BlockError::Invalid { address, error });
+        }
         let mut verify = |bytes: &[u8]| checksummer.verify(pointer, bytes).is_ok();
         let birth = pointer.physical_birth();
         let mut failures = vec![];

@@ -21,6 +21,7 @@ use millpond_cache::{CacheStatistics, Retention};
 use millpond_checksum::{Checksummer, Salt};
 use millpond_crypt::{CryptError, DatasetKey, verify_indirect_block};
 use millpond_env::rank;
+use millpond_env::sync::atomic::{AtomicBool, Ordering};
 use millpond_env::sync::{Arc, Condvar, Mutex, RwLock, Weak};
 use millpond_env::thread::is_alone;
 use millpond_ondisk::{
@@ -43,6 +44,8 @@ pub struct BlockStore {
     in_flight: Mutex<HashMap<CacheKey, Arc<InFlightRead>>, rank::Leaf>,
     pub(crate) prefetcher: Arc<Prefetcher>,
     pub(crate) is_view: bool,
+    /// Whether it reads an older state than the newest one.
+    is_past: AtomicBool,
     /// Whether blocks of the state that this view reads may be in use again. Never for another store.
     pub(crate) expiry: Arc<ViewExpiry>,
     pub(crate) writing: Writing,
@@ -103,6 +106,7 @@ impl BlockStore {
             in_flight: Mutex::new(HashMap::new()),
             prefetcher: Arc::default(),
             is_view: false,
+            is_past: AtomicBool::new(false),
             expiry: Arc::default(),
             writing,
             retries: Retries::default(),
@@ -130,6 +134,7 @@ impl BlockStore {
             in_flight: Mutex::new(HashMap::new()),
             prefetcher: Arc::clone(&self.prefetcher),
             is_view: true,
+            is_past: AtomicBool::new(self.is_past.load(Ordering::Acquire)),
             expiry,
             writing: self.writing.of_view(),
             retries: Retries::default(),
@@ -175,6 +180,14 @@ impl BlockStore {
     pub fn uses_former_topology(&self) -> bool {
         let former = self.former.lock();
         former.iter().any(|topology| topology.strong_count() > 0)
+    }
+    /// Says that the store reads an older state of the pool. Its blocks may have been overwritten since they were freed,
+    /// so those without a checksum are refused.
+    pub fn set_past(&self) {
+        self.is_past.store(true, Ordering::Release);
+    }
+    pub(crate) fn is_past(&self) -> bool {
+        self.is_past.load(Ordering::Acquire)
     }
     /// Sets the pool's salt. Without it, blocks with salted checksums cannot be verified.
     pub fn set_salt(&self, salt: Salt) {

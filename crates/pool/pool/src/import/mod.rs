@@ -40,8 +40,8 @@ pub(crate) use label::is_region_intact;
 pub use label::{LabelFault, LeafLabel, LeafState, read_boot_environment, read_labels};
 pub use pools::{PoolCandidate, PoolState, find_pools, pool_from_config};
 pub use scan::{Found, FoundLeaf, LabelFaults, ScanOptions, scan, scan_devices};
-pub(crate) use uberblocks::diverged_leaves;
 pub use uberblocks::{FoundUberblock, Rewind, RewindError, UberblockPlace, read_uberblocks};
+pub(crate) use uberblocks::{TXGS_KEPT, diverged_leaves};
 
 /// Why a configuration cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -170,6 +170,8 @@ pub enum Rewind {
     Extreme,
     /// Any uberblock not newer than this txg, newest first (`-T`).
     ToTxg(Txg),
+    /// Only the uberblock of this txg.
+    Exactly(Txg),
 }
 
 /// Why there is no uberblock to open.
@@ -184,6 +186,12 @@ pub enum RewindError {
     NoneSoOld {
         /// The oldest uberblock's txg.
         oldest: Txg,
+    },
+    /// No label names this state any more.
+    #[error("no device has the uberblock of txg {txg} any more")]
+    NotKept {
+        /// The requested txg.
+        txg: Txg,
     },
     /// A RAID-Z expansion has moved blocks since, so older states are unreadable.
     #[error("the pool cannot be rewound across progress of a RAID-Z expansion")]
@@ -204,6 +212,7 @@ pub(crate) fn choices(
         Rewind::Recent => txg.0 >= newest.txg.0.saturating_sub(TXGS_KEPT),
         Rewind::Extreme => true,
         Rewind::ToTxg(bound) => txg <= bound,
+        Rewind::Exactly(wanted) => txg == wanted,
     };
     let mut wanted: Vec<&FoundUberblock> = newest_first
         .iter()
@@ -211,8 +220,10 @@ pub(crate) fn choices(
         .collect();
     wanted.dedup_by_key(|found| found.uberblock.txg);
     if wanted.is_empty() {
-        return Err(RewindError::NoneSoOld {
-            oldest: oldest.uberblock.txg,
+        let oldest = oldest.uberblock.txg;
+        return Err(match rewind {
+            Rewind::Exactly(txg) if txg >= oldest => RewindError::NotKept { txg },
+            _ => RewindError::NoneSoOld { oldest },
         });
     }
     wanted.retain(|found| found.uberblock.raidz_reflow == newest.raidz_reflow);
@@ -223,7 +234,7 @@ pub(crate) fn choices(
 }
 
 /// Freed blocks are reused only after this many txgs.
-const TXGS_KEPT: u64 = 2;
+pub(crate) const TXGS_KEPT: u64 = 2;
 
 #[cfg(test)]
 mod tests {
@@ -264,6 +275,9 @@ mod tests {
         assert_eq!(txgs(&list, Rewind::Never), Ok(vec![(20, 2)]));
         assert_eq!(txgs(&list, Rewind::Recent), Ok(vec![(20, 2), (19, 1)]));
         assert_eq!(txgs(&list, Rewind::Extreme).unwrap().len(), 4);
+        assert_eq!(txgs(&list, Rewind::Exactly(Txg(19))), Ok(vec![(19, 1)]));
+        let gone = RewindError::NotKept { txg: Txg(18) };
+        assert_eq!(txgs(&list, Rewind::Exactly(Txg(18))), Err(gone));
         assert_eq!(
             txgs(&list, Rewind::ToTxg(Txg(18))),
             Ok(vec![(17, 1), (4, 1)])
