@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod received;
+mod redacted;
 mod resumed;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -84,6 +85,16 @@ fn trials() -> Result<Vec<Trial>> {
             });
         }
     }
+    if set.folder.join("sends").is_dir() {
+        let folder = set.folder.join("sends");
+        trials.push(Trial {
+            name: "sends::redaction-bookmark".to_owned(),
+            run: Box::new(move || {
+                let outcome = redacted::outcome(&folder);
+                outcome.unwrap_or_else(|error| Outcome::Failed(format!("{error:#}")))
+            }),
+        });
+    }
     if set.folder.join("resume").is_dir() {
         let folder = set.folder.join("resume");
         trials.push(Trial {
@@ -104,6 +115,7 @@ fn request_of(command: &str) -> Option<SendRequest> {
     let mut flags = SendFlags::default();
     let (mut from, mut has_between) = (None, false);
     let mut package = PackageOptions::default();
+    let mut redaction = None;
     while let Some(word) = words.next_if(|word| word.starts_with('-')) {
         match word {
             "-L" => flags.large_blocks = true,
@@ -120,6 +132,7 @@ fn request_of(command: &str) -> Option<SendRequest> {
                     raw: true,
                 }
             }
+            "--redact" => redaction = Some(words.next()?.to_owned()),
             "-i" => from = Some(words.next()?.to_owned()),
             "-I" => {
                 has_between = true;
@@ -134,11 +147,13 @@ fn request_of(command: &str) -> Option<SendRequest> {
         true => format!("{dataset}{from}"),
         false => from,
     });
+    let redaction = redaction.map(|bookmark| format!("{dataset}#{bookmark}"));
     Some(SendRequest {
         name,
         from,
         has_between,
         package,
+        redaction,
         flags,
         ..SendRequest::default()
     })

@@ -46,6 +46,7 @@ mod receive_hostile;
 mod receive_packages;
 mod receive_raw;
 mod records;
+mod redaction;
 mod reguid;
 mod removal;
 mod remove_log;

@@ -6,7 +6,7 @@ mod stage;
 use millpond_posix::{Caller, NewMode, WriteAt};
 use millpond_stream::{Record, StreamReader};
 use stage::Stage;
-use std::io::Read;
+use std::io::{Read, Seek, Write};
 use std::process::Stdio;
 
 /// More than a pipe holds.
@@ -103,6 +103,104 @@ fn streams_are_the_same_with_and_without_the_daemon() {
     for (line, sent) in lines.iter().zip(&sent) {
         assert!(stream(&stage, line, true) == *sent, "{line}");
     }
+}
+
+/// The output of a command that reads this.
+fn reading(stage: &Stage, line: &str, input: &[u8]) -> (String, i32) {
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(input).unwrap();
+    file.rewind().unwrap();
+    let done = stage.command(line, false).stdin(file).output().unwrap();
+    let text = String::from_utf8_lossy(&[done.stderr, done.stdout].concat()).into_owned();
+    (text, done.status.code().unwrap())
+}
+
+#[test]
+fn what_a_clone_has_changed_is_left_out() {
+    let stage = filled();
+    let quiet = |line: &str| {
+        let done = text(&stage, line, false);
+        assert_eq!(done, (String::new(), 0), "{line}");
+    };
+    quiet("zfs clone tank@one tank/clone");
+    {
+        let pool = stage.served.daemon.pools().writable("tank").unwrap();
+        let files = pool.file_system("tank/clone").unwrap();
+        let node = files.root().unwrap().lookup(b"large").unwrap();
+        let bytes = millpond_sim::noise(3, 1 << 20);
+        files
+            .write(&Caller::root(), &node, WriteAt::Offset(0), &bytes)
+            .unwrap();
+    }
+    quiet("zfs snapshot tank/clone@r");
+    quiet("zfs redact tank@one book tank/clone@r");
+    let whole = stream(&stage, "zfs send tank@one", false);
+    let redacted = stream(&stage, "zfs send --redact book tank@one", false);
+    assert_eq!(written(&whole) - written(&redacted), 1 << 20);
+    let again = stream(&stage, "zfs send -d tank#book tank@one", false);
+    assert!(again == redacted);
+    for (line, words) in [
+        (
+            "zfs redact tank@one book tank/clone@r",
+            "cannot redact 'tank@one': bookmark exists",
+        ),
+        (
+            "zfs redact tank@one more tank@two",
+            "cannot redact 'tank@one': 'tank@two' is no snapshot of a clone of it",
+        ),
+        (
+            "zfs redact tank@none more tank@two",
+            "cannot redact 'tank@none': 'tank@none' does not exist",
+        ),
+        (
+            "zfs send -w --redact book tank@one",
+            "Error: raw sends may not be redacted.",
+        ),
+        (
+            "zfs send --redact none tank@one",
+            "warning: cannot send 'tank@one': redaction bookmark (tank#none) does not exist",
+        ),
+        (
+            "zfs send -i #book tank@two",
+            "warning: cannot send 'tank@two': streams from redaction bookmarks are not sent yet: send from the snapshot",
+        ),
+    ] {
+        assert_eq!(
+            text(&stage, line, false),
+            (format!("{words}\n"), 1),
+            "{line}"
+        );
+    }
+    let received = reading(&stage, "zfs receive tank/got", &redacted);
+    assert_eq!(received, (String::new(), 0));
+    let guid = text(&stage, "zfs get -H -o value guid tank/clone@r", false);
+    for name in ["tank/got@one", "tank#book"] {
+        let line = format!("zfs get -H -o value redact_snaps {name}");
+        assert_eq!(text(&stage, &line, false), guid, "{name}");
+    }
+    assert_eq!(
+        text(&stage, "zfs mount tank/got", false),
+        (
+            "cannot mount 'tank/got': what its stream left out is missing: it was redacted; mount it with -f\n"
+                .into(),
+            1
+        )
+    );
+    let other = stream(&stage, "zfs send -i @one tank@two", false);
+    let (words, status) = reading(&stage, "zfs receive tank/got", &other);
+    assert!(status == 1 && words.contains("redacted"), "{words}");
+    let rest = stream(&stage, "zfs send -i tank@one tank/clone@r", false);
+    let done = reading(
+        &stage,
+        "zfs receive -o origin=tank/got@one tank/full",
+        &rest,
+    );
+    assert_eq!(done, (String::new(), 0));
+    let (sent, here) = (
+        stream(&stage, "zfs send tank/clone@r", false),
+        stream(&stage, "zfs send tank/full@r", false),
+    );
+    assert_eq!(written(&sent), written(&here));
 }
 
 #[test]

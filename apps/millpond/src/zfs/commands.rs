@@ -1,10 +1,11 @@
 //! The table of all `zfs` sub-commands with their options and usage.
 
 use super::{
-    create, destroy, diff, get, heads, keys, list, mount, project, receive, send, set, snapshots,
-    space, upgrade, usage,
+    create, destroy, diff, get, heads, keys, list, mount, project, receive, redact, send, set,
+    snapshots, space, upgrade, usage,
 };
 use crate::command::{Command, Parsed, Run, built, letters, long, not_built, with_longs};
+use crate::getopt::Long;
 use crate::session::Failure;
 use millpond_control::properties::Edit;
 use millpond_control::properties::{PropertyName, by_name};
@@ -141,6 +142,11 @@ pub const COMMANDS: &[Command] = &[
                 long("holds", "h"),
                 long("saved", "S"),
                 long("dryrun", "n"),
+                Long {
+                    name: "redact",
+                    means: "d",
+                    has_value: true,
+                },
             ],
         ),
         &[],
@@ -180,7 +186,7 @@ pub const COMMANDS: &[Command] = &[
         &["Missing dataset argument"],
         keys::change,
     ),
-    not_built("redact", None, &["too few arguments"; 3]),
+    built("redact", None, &["too few arguments"; 3], redact::run),
     not_built("wait", letters("t:"), &["missing 'filesystem' argument"]),
     not_built("zone", None, &["missing argument(s)"; 2]),
     not_built("unzone", None, &["missing argument(s)"; 2]),

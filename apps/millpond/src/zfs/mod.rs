@@ -19,6 +19,7 @@ mod order;
 mod paths;
 mod project;
 mod receive;
+mod redact;
 mod send;
 mod set;
 mod shown;

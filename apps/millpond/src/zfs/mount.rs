@@ -53,7 +53,7 @@ pub fn mount(session: &mut Session, parsed: &Parsed) -> Ending {
 fn mount_all(session: &mut Session, roots: &[String], request: &MountRequest) -> Ending {
     let mut wanted = vec![];
     for root in roots {
-        let words = ["mountpoint", "canmount", "mounted", "keystatus"];
+        let words = ["mountpoint", "canmount", "mounted", "keystatus", "redacted"];
         let all = lookup::below(
             session,
             root,
@@ -63,11 +63,13 @@ fn mount_all(session: &mut Session, roots: &[String], request: &MountRequest) ->
         )?;
         for info in all.unwrap_or_default() {
             let is_locked = number(&info, "keystatus") == Some(1);
+            let is_redacted = number(&info, "redacted") == Some(1);
             let mountpoint = text(&info, "mountpoint").unwrap_or_default().to_owned();
             let is_wanted = number(&info, "canmount") == Some(CAN_MOUNT_ON)
                 && number(&info, "mounted") != Some(1)
                 && mountpoint.starts_with('/')
-                && (!is_locked || request.load_keys);
+                && (!is_locked || request.load_keys)
+                && (!is_redacted || request.force);
             if is_wanted {
                 wanted.push((mountpoint, info.name));
             }

@@ -91,6 +91,11 @@ fn stream_of(session: &Session, name: &str, parsed: &Parsed) -> Result<SendStrea
     ];
     lookup::open(session, name, Kinds::only(&sent), &[])?;
     let is_raw = parsed.has("w");
+    let redaction = parsed.value("d");
+    if redaction.is_some() && is_raw {
+        let text = "Error: raw sends may not be redacted.";
+        return Err(Failure::Refused(text.into()));
+    }
     let given = parsed.value("I").or(parsed.value("i"));
     let package = package_of(name, parsed)?;
     let has_several = parsed.has("I") || package.is_recursive;
@@ -110,6 +115,7 @@ fn stream_of(session: &Session, name: &str, parsed: &Parsed) -> Result<SendStrea
         compressed: is_raw || parsed.has("c"),
         raw: is_raw,
         package,
+        redaction: redaction.map(|bookmark| redaction_bookmark(name, bookmark)),
         ..SendStream::default()
     };
     if let Some(from) = &stream.from
@@ -118,6 +124,15 @@ fn stream_of(session: &Session, name: &str, parsed: &Parsed) -> Result<SendStrea
         return Err(refusal(&stream, &SendProblem::NoSource));
     }
     Ok(stream)
+}
+
+/// The full name of a redaction bookmark of a snapshot. The name may be short.
+fn redaction_bookmark(snapshot: &str, given: &str) -> String {
+    match given.split_once('#') {
+        None => format!("{}#{given}", head_of(snapshot)),
+        Some(("", name)) => format!("{}#{name}", head_of(snapshot)),
+        Some(_) => given.to_owned(),
+    }
 }
 
 /// What a package has beside its streams.
@@ -156,6 +171,11 @@ fn resumed(session: &mut Session, parsed: &Parsed, token: &str) -> Result<SendSt
             return Err(Failure::Status(CORRUPT));
         }
     };
+    if !token.redacted.is_empty() || !token.redacted_from.is_empty() {
+        let text = "cannot resume send: the rest of a redacted stream is not sent yet; \
+                    receive it again without -s";
+        return Err(Failure::Refused(text.into()));
+    }
     if parsed.has("v") {
         let text = token_text(&token);
         match parsed.has("n") {
@@ -208,6 +228,10 @@ fn refusal(stream: &SendStream, problem: &SendProblem) -> Failure {
             warned(&format!("incremental source ({from}) does not exist"))
         }
         SendProblem::NoSource => format!("cannot open '{from}': dataset does not exist"),
+        SendProblem::NoRedactionBookmark => warned(&format!(
+            "redaction bookmark ({}) does not exist",
+            stream.redaction.as_deref().unwrap_or_default()
+        )),
         SendProblem::NotSnapshot => {
             format!(
                 "cannot send '{}': a package is sent of a snapshot only",

@@ -166,6 +166,9 @@ impl Mounts {
             return Err(MountProblem::NotAFileSystem);
         };
         let is_again = is_remount(&request.options) && self.is_mounted(dataset);
+        if settings.is_redacted && !request.force && !is_again {
+            return Err(MountProblem::Redacted);
+        }
         settings.override_with(&request.options);
         settings.overlay |= request.overlay || is_again;
         if !is_again {

@@ -17,10 +17,12 @@ pub(super) struct Settings {
     pub(super) devices: bool,
     pub(super) overlay: bool,
     pub(super) is_locked: bool,
+    /// Whether blocks were left out of the stream that it was received from.
+    pub(super) is_redacted: bool,
 }
 
 /// The properties that [`Settings::read`] needs.
-pub(super) const WANTED: [&str; 8] = [
+pub(super) const WANTED: [&str; 9] = [
     "mountpoint",
     "canmount",
     "readonly",
@@ -29,6 +31,7 @@ pub(super) const WANTED: [&str; 8] = [
     "devices",
     "overlay",
     "keystatus",
+    "redacted",
 ];
 
 impl Settings {
@@ -65,11 +68,12 @@ impl Settings {
                 .is_some_and(|value| {
                     matches!(value, Value::Number(1)) || value.text() == Some("unavailable")
                 }),
+            is_redacted: number("redacted", 0) == 1,
         }
     }
 
     pub(super) fn is_automatic(&self) -> bool {
-        self.can_mount == 1 && self.mountpoint.starts_with('/')
+        self.can_mount == 1 && self.mountpoint.starts_with('/') && !self.is_redacted
     }
 
     /// Whether it can be mounted by name.

@@ -97,7 +97,8 @@ pub(super) fn judge(
     let rebuilds = pool.rebuilds().into_iter();
     let active = rebuilds.filter(|(_, rebuild)| rebuild.phase == RebuildPhase::Active);
     expected.insert("org.openzfs:device_rebuild", active.count() as u64);
-    let (mut bookmarks, mut written, mut redacted, mut livelists) = (0, 0, 0, 0);
+    let (mut bookmarks, mut written, mut livelists) = (0, 0, 0);
+    let (mut redacted, mut spilled) = (0, 0);
     for node in &dsl.datasets {
         if node.next.is_some() {
             continue;
@@ -108,7 +109,11 @@ pub(super) fn judge(
         for mark in node.dataset.bookmarks().unwrap_or_default() {
             let flags = mark.phys.to_words().get(4).copied().unwrap_or(0);
             written += flags & 1;
-            redacted += u64::from(mark.phys.redaction_list.is_some());
+            if let Some(list) = mark.phys.redaction_list {
+                redacted += 1;
+                let list = pool.mos().object(list);
+                spilled += u64::from(list.is_ok_and(|list| list.dnode().spill.is_some()));
+            }
         }
         let directory = &dsl.directories[node.directory].directory;
         if matches!(directory.extension(keys::LIVELIST), Ok(Some(_))) {
@@ -118,6 +123,7 @@ pub(super) fn judge(
     expected.insert("com.delphix:bookmarks", bookmarks);
     expected.insert("com.delphix:bookmark_written", written);
     expected.insert("com.delphix:redaction_bookmarks", redacted);
+    expected.insert("com.delphix:redaction_list_spill", spilled);
     expected.insert(
         "com.delphix:livelist",
         livelists + counted.deleted_livelists,

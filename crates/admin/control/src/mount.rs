@@ -8,7 +8,7 @@ pub struct MountRequest {
     pub options: Vec<String>,
     /// Mount over a directory that is not empty (`-O`).
     pub overlay: bool,
-    /// Accepted for `-f`. It does not override `mountpoint=none` or `canmount=off`.
+    /// Mount redacted file systems too (`-f`). It does not override `mountpoint=none` or `canmount=off`.
     pub force: bool,
     /// Load keys from files first (`-l`).
     pub load_keys: bool,
@@ -59,6 +59,9 @@ pub enum MountProblem {
     /// Its key is not loaded.
     #[error("encryption key not loaded")]
     Locked,
+    /// It lacks what was left out of the redacted stream that it was received from.
+    #[error("what its stream left out is missing: it was redacted; mount it with -f")]
+    Redacted,
     /// The caller has no permission.
     #[error("permission denied")]
     Denied,

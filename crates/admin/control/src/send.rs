@@ -20,6 +20,8 @@ pub struct SendStream {
     pub raw: bool,
     /// What a package has beside its streams.
     pub package: SendPackage,
+    /// The full name of the redaction bookmark whose blocks are left out.
+    pub redaction: Option<String>,
     /// The object and the offset in it from which an interrupted stream continues.
     pub resume: Option<(u64, u64)>,
     /// The bytes of the interrupted streams.
@@ -84,6 +86,8 @@ pub enum SendProblem {
     Replaced,
     /// The older snapshot of an interrupted stream, with this guid, is gone.
     SourceGone(u64),
+    /// There is no such redaction bookmark.
+    NoRedactionBookmark,
     /// The older snapshot is not one that the newer one descends from.
     NotEarlier,
     /// A package is about a snapshot, and another dataset was named.

@@ -32,6 +32,7 @@ fn request_of(stream: &SendStream) -> SendRequest {
             skips_missing: stream.package.skips_missing,
             excluded: stream.package.excluded.clone(),
         },
+        redaction: stream.redaction.clone(),
         resume: stream
             .resume
             .map(|(object, offset)| ResumeFrom { object, offset }),
@@ -47,9 +48,12 @@ fn pool_of(stream: &SendStream) -> &str {
 fn problem(stream: &SendStream, error: Error) -> SendProblem {
     match error {
         Error::Dataset(DatasetError::NotFound { name }) => {
-            match Some(&name) == stream.from.as_ref() {
-                true => SendProblem::NoSource,
-                false => SendProblem::NoDataset,
+            if Some(&name) == stream.from.as_ref() {
+                SendProblem::NoSource
+            } else if Some(&name) == stream.redaction.as_ref() {
+                SendProblem::NoRedactionBookmark
+            } else {
+                SendProblem::NoDataset
             }
         }
         Error::Send(SendError::Locked) => SendProblem::Locked,

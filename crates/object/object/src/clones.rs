@@ -9,7 +9,7 @@
 use crate::state::{BaseContent, BlockChange};
 use crate::{Block, Object, ObjectError, ObjectView};
 use millpond_env::sync::Arc;
-use millpond_ondisk::{BlockId, BlockPointer, Level, ObjectType, Txg};
+use millpond_ondisk::{BlockId, BlockPointer, EmbeddedKind, Level, ObjectType, Txg};
 use millpond_txg::Transaction;
 
 /// What a cloned block takes in memory until it is written, in bytes: two pointers, entries in tables.
@@ -29,7 +29,7 @@ pub fn is_clonable(pointer: &BlockPointer) -> bool {
         pointer.object_type(),
         ObjectType::PLAIN_FILE | ObjectType::ZVOL
     );
-    let is_redacted = pointer.embedded_kind().is_some() && pointer.lsize_bytes() == 0;
+    let is_redacted = pointer.embedded_kind() == Some(EmbeddedKind::Redacted);
     is_data && pointer.level() == Level(0) && !is_redacted
 }
 
@@ -102,6 +102,29 @@ impl Object {
         }
         self.raise(shape, id.0)?;
         let is_new = state.put_clone(slot, id.0, &Arc::new(*pointer));
+        drop(state);
+        if is_new {
+            tx.charge(CLONED_BYTES);
+        }
+        Ok(())
+    }
+
+    /// Makes a data block one that was left out of a redacted stream. Reading it is an error until it is written again.
+    ///
+    /// # Errors
+    /// If the object is neither a file's nor a volume's, or is encrypted; otherwise as [`Object::write`].
+    pub fn redact_block(&self, tx: &Transaction, id: BlockId) -> Result<(), ObjectError> {
+        self.check_parents(id.0)?;
+        let (mut state, slot) = self.change(tx)?;
+        let shape = &state.slots[slot].shape;
+        let is_data = matches!(shape.object_type, ObjectType::PLAIN_FILE | ObjectType::ZVOL);
+        if !is_data || self.core.key.is_some() {
+            return Err(self.refuse("only plain data of files and volumes is redacted"));
+        }
+        self.raise(shape, id.0)?;
+        let pointer =
+            BlockPointer::redacted(shape.block_bytes() as u64, shape.object_type, tx.txg());
+        let is_new = state.put_clone(slot, id.0, &Arc::new(pointer));
         drop(state);
         if is_new {
             tx.charge(CLONED_BYTES);

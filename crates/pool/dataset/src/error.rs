@@ -210,6 +210,17 @@ pub enum Refusal {
     /// It has large blocks, which the stream splits.
     #[error("incremental send stream requires -L (--large-block), to match previous receive.")]
     NeedsLargeBlocks,
+    /// A redaction list is not complete.
+    #[error("its redaction list is not complete: destroy the bookmark and run 'zfs redact' again")]
+    UnfinishedList,
+    /// A redaction list would be too long.
+    #[error("more than 1048576 ranges of blocks or 16380 snapshots are not listed")]
+    LongList,
+    /// The older snapshot lacks redacted blocks that the stream does not have either.
+    #[error(
+        "the older snapshot is redacted, and the stream does not have what it lacks: send one that is redacted with respect to the same snapshots, or from the redaction bookmark"
+    )]
+    RedactedOtherwise,
     /// A clone cannot be replaced by a full stream.
     #[error("is a clone")]
     IsClone,

@@ -20,6 +20,7 @@ mod keys;
 mod mos;
 mod name;
 pub mod properties;
+mod redaction;
 mod root_key;
 mod tasks;
 mod writability;
@@ -38,8 +39,9 @@ pub use millpond_crypt::{CryptError, CryptKey, DatasetKey, KeyFormat, WrappingKe
 pub use millpond_txg::Estimate;
 pub use name::{DatasetName, NAME_BYTES_MAX, NameTail};
 pub use properties::{PropertyReader, PropertySource, PropertyValue, StoredProperties};
+pub use redaction::RedactionList;
 pub use root_key::{RootKey, is_key_location};
 pub use tasks::{
-    DestroyOptions, IncomingSnapshot, KeyChange, PropertyChanges, ReceiveTarget, Receiving,
-    RefusedProperty, ResumeAllowances, ResumePoint, traverse_destroyed_tree,
+    DestroyOptions, IncomingSnapshot, KeyChange, NewRedaction, PropertyChanges, ReceiveTarget,
+    Receiving, RefusedProperty, ResumeAllowances, ResumePoint, traverse_destroyed_tree,
 };

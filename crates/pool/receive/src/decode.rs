@@ -30,6 +30,12 @@ pub(crate) enum ChangeKind {
         offset: u64,
         length: Option<u64>,
     },
+    /// A range of an object was left out.
+    Redact {
+        object: u64,
+        offset: u64,
+        length: u64,
+    },
     Write {
         object: u64,
         offset: u64,
@@ -95,6 +101,8 @@ pub(crate) struct Decoder {
     pub(crate) has_zstd: bool,
     /// Whether blocks come as they are stored.
     pub(crate) is_raw: bool,
+    /// Whether blocks may have been left out.
+    pub(crate) is_redacted: bool,
 }
 
 type Decoded = Result<ChangeKind, String>;
@@ -125,7 +133,11 @@ impl Decoder {
             Record::Write(write) => self.write(&write, payload, endian),
             Record::WriteEmbedded(write) => self.embedded(&write, &payload),
             Record::Spill(spill) => self.spill(&spill, payload, endian),
-            Record::Free(free) | Record::Redact(free) => range(&free),
+            Record::Free(free) => range(&free),
+            Record::Redact(_) if !self.is_redacted => {
+                Err("a redacted range, in a stream that is not redacted".to_owned())
+            }
+            Record::Redact(free) => redacted(&free),
             Record::End(end) if end.to_guid != self.to_guid => {
                 Err("the end of another stream".to_owned())
             }
@@ -266,6 +278,17 @@ fn range(free: &Free) -> Decoded {
         object: free.object,
         offset: free.offset,
         length,
+    })
+}
+
+fn redacted(free: &Free) -> Decoded {
+    if free.length == 0 || free.offset.checked_add(free.length).is_none() {
+        return Err("a redacted range past the largest offset, or an empty one".to_owned());
+    }
+    Ok(ChangeKind::Redact {
+        object: free.object,
+        offset: free.offset,
+        length: free.length,
     })
 }
 

@@ -7,12 +7,13 @@ use millpond_ondisk::{Endian, Guid, ObjectSetKind};
 use millpond_stream::{Begin, BeginFlags, RawKeys, StreamFeatures, Taken};
 
 /// Features of a stream with those that the pool must have enabled.
-const NEEDED: [(StreamFeatures, &str); 9] = [
+const NEEDED: [(StreamFeatures, &str); 10] = [
     (StreamFeatures::LZ4, "org.illumos:lz4_compress"),
     (StreamFeatures::ZSTD, "org.freebsd:zstd_compress"),
     (StreamFeatures::EMBEDDED, "com.delphix:embedded_data"),
     (StreamFeatures::LARGE_BLOCKS, "org.open-zfs:large_blocks"),
     (StreamFeatures::LARGE_DNODE, "org.zfsonlinux:large_dnode"),
+    (StreamFeatures::REDACTED, "com.delphix:redacted_datasets"),
     (StreamFeatures::RAW, "com.datto:encryption"),
     (StreamFeatures::RAW, "com.datto:bookmark_v2"),
     (StreamFeatures::LONG_NAMES, LONG_NAMES),
@@ -24,7 +25,7 @@ const LARGE_MICRO_ZAP: &str = "com.klarasystems:large_microzap";
 /// Checks whether all features of a stream or package are known and received.
 ///
 /// # Errors
-/// [`ReceiveError::UnknownFeatures`], [`ReceiveError::Deduplicated`], [`ReceiveError::Unsupported`].
+/// [`ReceiveError::UnknownFeatures`], [`ReceiveError::Deduplicated`].
 pub fn check_features(begin: &Begin) -> Result<(), ReceiveError> {
     let features = begin.features;
     let unknown = features.difference(StreamFeatures::all());
@@ -34,10 +35,7 @@ pub fn check_features(begin: &Begin) -> Result<(), ReceiveError> {
     if features.intersects(StreamFeatures::DEDUP | StreamFeatures::DEDUP_PROPERTIES) {
         return Err(ReceiveError::Deduplicated);
     }
-    match features.contains(StreamFeatures::REDACTED) {
-        true => Err(ReceiveError::Unsupported("redacted streams")),
-        false => Ok(()),
-    }
+    Ok(())
 }
 
 /// What a stream says of its snapshot.
@@ -56,6 +54,7 @@ pub fn incoming_snapshot(first: &Taken, begin: &Begin) -> Result<IncomingSnapsho
             });
         }
     };
+    let (redacted, redacted_from) = redaction(first, begin)?;
     let has = |feature| begin.features.contains(feature);
     let needs = NEEDED.iter().filter(|(feature, _)| has(*feature));
     let uses = NEEDED
@@ -72,7 +71,41 @@ pub fn incoming_snapshot(first: &Taken, begin: &Begin) -> Result<IncomingSnapsho
         uses: uses.map(|(_, guid)| *guid).collect(),
         sent_name: String::from_utf8_lossy(&begin.to_name).into_owned(),
         raw: raw_keys(first, begin)?,
+        redacted,
+        redacted_from,
     })
+}
+
+/// The most snapshots that a stream may name. More than OpenZFS's lists hold in their spill blocks.
+const SNAPSHOTS_MAX: usize = 1 << 14;
+
+type Guids = Option<Vec<u64>>;
+
+/// With respect to which snapshots a stream is redacted, and its older snapshot.
+fn redaction(first: &Taken, begin: &Begin) -> Result<(Guids, Guids), ReceiveError> {
+    let invalid = |reason: &str| ReceiveError::Invalid {
+        at: first.at,
+        reason: reason.to_owned(),
+    };
+    let is_redacted = begin.features.contains(StreamFeatures::REDACTED);
+    if is_redacted && begin.features.contains(StreamFeatures::RAW) {
+        return Err(invalid("a raw stream that is redacted"));
+    }
+    let list = match first.payload.is_empty() {
+        true => None,
+        false => NvList::decode(&first.payload).ok(),
+    };
+    let guids = |key: &str| {
+        let found = list.as_ref()?.u64_array(key).ok()?;
+        Some(found.to_vec()).filter(|guids| !guids.is_empty() && guids.len() <= SNAPSHOTS_MAX)
+    };
+    let redacted = guids("redact_snaps").filter(|_| is_redacted);
+    if is_redacted && redacted.is_none() {
+        return Err(invalid(
+            "a redacted stream that does not name its snapshots",
+        ));
+    }
+    Ok((redacted, guids("redact_from_snaps")))
 }
 
 /// The keys of a raw stream.

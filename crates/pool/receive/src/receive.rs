@@ -6,7 +6,7 @@ use crate::error::ReceiveError;
 use millpond_dataset::{Receiving, ResumePoint};
 use millpond_env::sync::{Sender, bounded};
 use millpond_env::thread;
-use millpond_stream::{Begin, HEADER_BYTES, StreamReader};
+use millpond_stream::{Begin, HEADER_BYTES, StreamFeatures, StreamReader};
 use std::io::Read;
 
 /// A batch is passed on when its blocks have this many bytes,
@@ -48,6 +48,7 @@ pub fn receive<R: Read + Send>(
         has_lz4: features.is_active("org.illumos:lz4_compress"),
         has_zstd: features.count("org.freebsd:zstd_compress").is_some(),
         is_raw: receiving.is_raw(),
+        is_redacted: begin.features.contains(StreamFeatures::REDACTED),
     };
     let mut applier = Applier::new(begin, receiving, from, features);
     if thread::is_alone() {

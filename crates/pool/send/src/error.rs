@@ -50,6 +50,20 @@ pub enum SendError {
     /// A dataset of a recursive package is a clone of one below it, so neither can be received first.
     #[error("'{0}' is a clone of a dataset that must come after it: send the datasets one by one")]
     OriginBelow(String),
+    /// The bookmark with this full name has no usable redaction list of the snapshot.
+    #[error("'{0}' is no complete redaction bookmark of the snapshot: make one with 'zfs redact'")]
+    NoRedactionList(String),
+    /// Only one plain stream of a dataset that is whole can be redacted.
+    #[error(
+        "neither a package nor a raw stream nor a dataset that is redacted already can be redacted"
+    )]
+    NotRedactable,
+    /// The older one is a redaction bookmark.
+    #[error("streams from redaction bookmarks are not sent yet: send from the snapshot")]
+    FromRedactionBookmark,
+    /// A snapshot is not one of a clone of the redacted one.
+    #[error("'{0}' is no snapshot of a clone of it")]
+    NotOfClone(String),
     /// The snapshot of an interrupted stream is another one now.
     #[error("no longer the same snapshot used in the initial send")]
     Replaced,

@@ -22,15 +22,19 @@
 )]
 
 mod batch;
+mod changed;
 mod error;
 mod estimate;
 mod features;
+mod forms;
 mod output;
 mod package;
+mod redaction;
 mod send;
 mod walk;
 
+pub use changed::{changed_blocks, changed_in_all};
 pub use error::SendError;
 pub use estimate::estimated_bytes;
 pub use package::{begin_package, end_package};
-pub use send::{Older, ResumeFrom, SendFlags, send};
+pub use send::{Older, ResumeFrom, SendFlags, SendOptions, send};

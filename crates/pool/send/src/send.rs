@@ -4,16 +4,19 @@ use crate::batch::Reader;
 use crate::error::SendError;
 use crate::features::features_of;
 use crate::output::Output;
+use crate::redaction::LeftOut;
 use crate::walk::Walk;
-use millpond_dataset::Dataset;
+use millpond_dataset::{Dataset, RedactionList};
 use millpond_env::sync::{Arc, bounded};
 use millpond_env::thread;
-use millpond_nvlist::NvList;
+use millpond_nvlist::{NvList, NvValue};
 use millpond_object::ObjectSetView;
 use millpond_ondisk::{DnodeArrayShape, DslDatasetFlags, Guid, ObjectSetKind, Txg};
 use millpond_stream::{Begin, BeginFlags, RawKeys, StreamFeatures, StreamWriter};
 use std::io::Write;
 
+/// The feature of a dataset that lacks blocks.
+const REDACTED_DATASETS: &str = "com.delphix:redacted_datasets";
 /// Batches between the two threads.
 const BATCHES_MAX: usize = 2;
 
@@ -43,6 +46,19 @@ pub struct Older {
     pub is_of_origin: bool,
 }
 
+/// What is sent, and how.
+#[derive(Debug, Clone, Default)]
+pub struct SendOptions {
+    /// How blocks are sent.
+    pub flags: SendFlags,
+    /// From where an interrupted stream continues.
+    pub resume: Option<ResumeFrom>,
+    /// The blocks that are left out.
+    pub redaction: Option<RedactionList>,
+    /// The guids of the snapshots with respect to which the older one is redacted; empty if it is whole.
+    pub redacted_from: Vec<u64>,
+}
+
 /// From where an interrupted stream continues. What comes before was received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResumeFrom {
@@ -65,10 +81,21 @@ fn payload(
     set: &ObjectSetView,
     features: StreamFeatures,
     older: Option<Older>,
-    resume: Option<ResumeFrom>,
+    options: &SendOptions,
 ) -> Result<Vec<u8>, SendError> {
     let mut list = NvList::new();
-    if let Some(from) = resume {
+    let redacted = match &options.redaction {
+        Some(redaction) => Some(redaction.snapshots()),
+        None => dataset.extension(REDACTED_DATASETS)?,
+    };
+    if let Some(guids) = redacted {
+        list.push("redact_snaps", NvValue::Uint64Array(guids));
+    }
+    if !options.redacted_from.is_empty() {
+        let guids = options.redacted_from.clone();
+        list.push("redact_from_snaps", NvValue::Uint64Array(guids));
+    }
+    if let Some(from) = options.resume {
         from.put(&mut list);
     }
     if features.contains(StreamFeatures::RAW) {
@@ -113,16 +140,25 @@ pub fn send(
     set: &Arc<ObjectSetView>,
     version: Option<u64>,
     older: Option<Older>,
-    flags: SendFlags,
-    resume: Option<ResumeFrom>,
+    options: &SendOptions,
     output: impl Write + Send,
 ) -> Result<u64, SendError> {
-    let mut features = features_of(dataset, set, version, flags)?;
-    let resumed = resume.map(|from| (from.object, from.offset));
-    if resume.is_some() {
+    let mut features = features_of(dataset, set, version, options.flags)?;
+    let resumed = options.resume.map(|from| (from.object, from.offset));
+    if resumed.is_some() {
         features |= StreamFeatures::RESUMING;
     }
-    let payload = payload(dataset, set, features, older, resume)?;
+    let is_redacted = dataset.extension(REDACTED_DATASETS)?.is_some();
+    if is_redacted && options.redaction.is_some() {
+        return Err(SendError::NotRedactable);
+    }
+    if is_redacted || options.redaction.is_some() {
+        features |= StreamFeatures::REDACTED;
+    }
+    if features.contains(StreamFeatures::REDACTED | StreamFeatures::RAW) {
+        return Err(SendError::NotRedactable);
+    }
+    let payload = payload(dataset, set, features, older, options)?;
     let phys = dataset.phys();
     let to_guid = phys.guid.0;
     let mut begin_flags = BeginFlags::FREE_RECORDS | BeginFlags::SPILL_BLOCKS;
@@ -158,6 +194,7 @@ pub fn send(
         stream,
     };
     let from = older.map_or(Txg(0), |older| older.created);
+    let list = options.redaction.as_ref();
     if thread::is_alone() {
         let mut outcome = Ok(());
         let mut pass_on = |batch: Vec<_>| {
@@ -165,7 +202,7 @@ pub fn send(
             outcome.is_ok()
         };
         let output = Output::new(to_guid, features, &mut pass_on);
-        let walked = Walk::new(set, from, resumed, output).run();
+        let walked = Walk::new(set, from, resumed, LeftOut::new(list), output).run();
         outcome.and(walked)?;
     } else {
         let (sender, receiver) = bounded::<Vec<_>>(BATCHES_MAX);
@@ -179,7 +216,7 @@ pub fn send(
             });
             let mut pass_on = move |batch: Vec<_>| sender.send(batch).is_ok();
             let output = Output::new(to_guid, features, &mut pass_on);
-            let walked = Walk::new(set, from, resumed, output).run();
+            let walked = Walk::new(set, from, resumed, LeftOut::new(list), output).run();
             // Ends the other thread.
             drop(pass_on);
             let written = writing.join();

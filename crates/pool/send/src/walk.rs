@@ -2,7 +2,9 @@
 
 use crate::batch::{Form, SMALL_BLOCK_BYTES, Unread};
 use crate::error::SendError;
+use crate::forms::{byte_swap_flag, embedded, iv_of, raw_write, salt_of, takes_embedded, with_key};
 use crate::output::Output;
+use crate::redaction::LeftOut;
 use millpond_block::BlockAddress;
 use millpond_env::sync::Arc;
 use millpond_object::{ObjectSetView, to_native};
@@ -12,7 +14,6 @@ use millpond_ondisk::{
 };
 use millpond_stream::{
     ObjectRange, ObjectRecord, Record, RecordFlags, Spill, StreamFeatures, TO_THE_END, Write,
-    WriteEmbedded,
 };
 use millpond_traverse::{Fault, Object, Order, Step, Traversal, Tree, Visit, Visitor};
 use std::cell::RefCell;
@@ -34,6 +35,8 @@ pub(crate) struct Walk<'a> {
 
 struct State<'a> {
     output: Output<'a>,
+    /// The blocks that are not sent, although they are here.
+    left_out: LeftOut<'a>,
     /// The next slot of the dnode block whose objects come, and the end of the block.
     slots: Option<(u64, u64)>,
     failure: Option<SendError>,
@@ -44,10 +47,12 @@ impl<'a> Walk<'a> {
         set: &'a Arc<ObjectSetView>,
         from: Txg,
         resume: Option<(u64, u64)>,
+        left_out: LeftOut<'a>,
         output: Output<'a>,
     ) -> Self {
         let state = State {
             output,
+            left_out,
             slots: None,
             failure: None,
         };
@@ -308,8 +313,35 @@ impl<'a> Walk<'a> {
     }
 
     /// A data block.
-    fn block(&self, id: ObjectId, dnode: &Dnode, block: BlockId, pointer: &BlockPointer) {
-        let output = &mut self.state.borrow_mut().output;
+    fn block(
+        &self,
+        id: ObjectId,
+        dnode: &Dnode,
+        block: BlockId,
+        pointer: &BlockPointer,
+    ) -> Result<(), SendError> {
+        let State {
+            output, left_out, ..
+        } = &mut *self.state.borrow_mut();
+        let block_bytes = dnode.data_block_bytes();
+        let offset = block.0.saturating_mul(block_bytes);
+        let bytes = u128::from(offset)..u128::from(offset).saturating_add(block_bytes.into());
+        match left_out.next_within(id, &bytes, block_bytes)? {
+            Some(_) => output.redact(id.0, offset, block_bytes),
+            None => self.whole_block(output, id, dnode, block, pointer),
+        }
+        Ok(())
+    }
+
+    /// A data block that is not left out.
+    fn whole_block(
+        &self,
+        output: &mut Output<'_>,
+        id: ObjectId,
+        dnode: &Dnode,
+        block: BlockId,
+        pointer: &BlockPointer,
+    ) {
         let block_bytes = dnode.data_block_bytes();
         let offset = block.0.saturating_mul(block_bytes);
         match pointer.embedded_kind() {
@@ -375,117 +407,51 @@ impl<'a> Walk<'a> {
             return;
         };
         let length = block_bytes << shift.min(64);
-        let length = u64::try_from(length).unwrap_or(TO_THE_END);
-        self.state.borrow_mut().output.free(id.0, offset, length);
+        let mut state = self.state.borrow_mut();
+        if state.left_out.is_empty() {
+            let length = u64::try_from(length).unwrap_or(TO_THE_END);
+            state.output.free(id.0, offset, length);
+        } else if let Err(error) = part_left_out(&mut state, id, dnode, offset, length) {
+            state.failure.get_or_insert(error);
+        }
     }
+}
+
+/// A hole, parts of which are listed.
+fn part_left_out(
+    state: &mut State<'_>,
+    id: ObjectId,
+    dnode: &Dnode,
+    offset: u64,
+    length: u128,
+) -> Result<(), SendError> {
+    let mut rest = u128::from(offset)..u128::from(offset).saturating_add(length);
+    let bytes = |range: &std::ops::Range<u128>| {
+        let start = u64::try_from(range.start).unwrap_or(u64::MAX);
+        let length = range.end.saturating_sub(range.start);
+        (start, u64::try_from(length).unwrap_or(TO_THE_END))
+    };
+    while let Some(found) = (state.left_out).next_within(id, &rest, dnode.data_block_bytes())? {
+        if found.start > rest.start {
+            let (start, length) = bytes(&(rest.start..found.start));
+            state.output.free(id.0, start, length);
+        }
+        let (start, length) = bytes(&found);
+        state.output.redact(id.0, start, length);
+        rest.start = found.end;
+        if rest.is_empty() {
+            return Ok(());
+        }
+    }
+    let (start, length) = bytes(&rest);
+    state.output.free(id.0, start, length);
+    Ok(())
 }
 
 /// Ends the dnode block whose objects came.
 fn end_slots(state: &mut State<'_>) {
     if let Some((next, end)) = state.slots.take() {
         state.output.free_objects(next, end.saturating_sub(next));
-    }
-}
-
-/// Whether the reader of the stream takes an embedded block as it is.
-fn takes_embedded(output: &Output<'_>, pointer: &BlockPointer) -> bool {
-    let features = output.features;
-    let is_known = match pointer.compression() {
-        Some(CompressionKind::Lz4) => features.contains(StreamFeatures::LZ4),
-        Some(CompressionKind::Zstd) => features.contains(StreamFeatures::ZSTD),
-        Some(_) => true,
-        None => false,
-    };
-    features.contains(StreamFeatures::EMBEDDED) && is_known
-}
-
-fn embedded(
-    output: &mut Output<'_>,
-    id: ObjectId,
-    offset: u64,
-    length: u64,
-    pointer: &BlockPointer,
-) {
-    let Some(stored) = pointer.embedded_payload() else {
-        return;
-    };
-    let mut payload = stored.as_bytes().to_vec();
-    let record = WriteEmbedded {
-        object: id.0,
-        offset,
-        length,
-        to_guid: output.to_guid,
-        compression: pointer.compression().map_or(0, |kind| kind.number()),
-        kind: 0,
-        logical_bytes: u32::try_from(pointer.lsize_bytes()).unwrap_or(u32::MAX),
-        stored_bytes: u32::try_from(payload.len()).unwrap_or(u32::MAX),
-    };
-    payload.resize(payload.len().next_multiple_of(8), 0);
-    output.record(Record::WriteEmbedded(record), payload);
-}
-
-/// What the pointer says of the block. Readers ignore it, but OpenZFS sends it.
-fn with_key(write: Write, pointer: &BlockPointer) -> Write {
-    let checksum = pointer.checksum_kind().unwrap_or(ChecksumKind::Off);
-    let is_strong = matches!(
-        checksum,
-        ChecksumKind::Sha256
-            | ChecksumKind::Sha512
-            | ChecksumKind::Skein
-            | ChecksumKind::Edonr
-            | ChecksumKind::Blake3
-    );
-    let sectors = |bytes: u64| (bytes / 512).saturating_sub(1) & 0xffff;
-    let compression = pointer.compression().map_or(0, |kind| kind.number().into());
-    Write {
-        checksum: checksum as u8,
-        flags: if is_strong {
-            RecordFlags::DEDUP_CHECKSUM
-        } else {
-            0
-        },
-        key: pointer.checksum_words(),
-        key_properties: sectors(pointer.lsize_bytes())
-            | sectors(pointer.psize_bytes()) << 16
-            | compression << 32,
-        ..write
-    }
-}
-
-/// A block as it is stored, with what its reader needs to store it so.
-fn raw_write(write: Write, pointer: &BlockPointer) -> Write {
-    let write = with_key(write, pointer);
-    Write {
-        flags: write.flags | byte_swap_flag(pointer),
-        compression: pointer.compression().map_or(0, |kind| kind.number()),
-        compressed_bytes: pointer.psize_bytes(),
-        salt: salt_of(pointer),
-        iv: iv_of(pointer),
-        mac: pointer.crypt_mac(),
-        key_properties: write.key_properties | 1 << 39,
-        ..write
-    }
-}
-
-/// Blocks that are only authenticated have an address in place of the salt.
-fn salt_of(pointer: &BlockPointer) -> [u8; 8] {
-    match pointer.is_encrypted() {
-        true => pointer.crypt_salt(),
-        false => [0; 8],
-    }
-}
-fn iv_of(pointer: &BlockPointer) -> [u8; 12] {
-    match pointer.is_encrypted() {
-        true => pointer.crypt_iv(),
-        false => [0; 12],
-    }
-}
-
-/// Whether a block was written in another byte order than the stream's, as a flag.
-fn byte_swap_flag(pointer: &BlockPointer) -> u8 {
-    match pointer.endian() {
-        Endian::Little => 0,
-        Endian::Big => RecordFlags::RAW_BYTE_SWAP,
     }
 }
 
@@ -573,8 +539,8 @@ impl Visitor for Blocks<'_, '_> {
             return self.fault(block, Fault::Contradiction(reason));
         }
         let (id, dnode) = (block.object.id, self.dnode);
-        self.walk.block(id, dnode, block.id, block.pointer);
-        self.walk.after(Ok(()), Step::Skip)
+        let sent = self.walk.block(id, dnode, block.id, block.pointer);
+        self.walk.after(sent, Step::Skip)
     }
 
     fn hole(&self, block: &Visit<'_, Self>) {

@@ -113,6 +113,15 @@ pub enum DatasetChange {
         /// The name of the new bookmark.
         name: String,
     },
+    /// Creates a redaction bookmark of a snapshot.
+    Redact {
+        /// The full name of the snapshot.
+        snapshot: String,
+        /// The full name of the new bookmark.
+        name: String,
+        /// Full names of the snapshots of clones whose common changes are left out of redacted streams.
+        redacted_for: Vec<String>,
+    },
     /// Adds a hold to snapshots, all or none.
     Hold {
         /// Full names.

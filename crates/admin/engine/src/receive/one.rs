@@ -94,9 +94,10 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Blocks in pointers cannot be encrypted.
+    /// Blocks in pointers cannot be encrypted, and pointers that say that a block was left out neither.
     fn check_encrypted(&self, begin: &Begin, target: &Target) -> Result<(), ReceiveProblem> {
-        if !begin.features.contains(StreamFeatures::EMBEDDED) {
+        let is_embedded = begin.features.contains(StreamFeatures::EMBEDDED);
+        if !is_embedded && !begin.features.contains(StreamFeatures::REDACTED) {
             return Ok(());
         }
         let name = match target.exists {
@@ -108,7 +109,11 @@ impl Run<'_> {
             Ok(found.map_or(Ok(false), |found| found.is_encrypted())?)
         });
         match root.map_err(|error| of_engine(error, name))? {
-            true => Err(ReceiveProblem::EmbeddedEncrypted),
+            true if is_embedded => Err(ReceiveProblem::EmbeddedEncrypted),
+            true => {
+                let what = "redacted streams into encrypted datasets".to_owned();
+                Err(ReceiveProblem::Unsupported(what))
+            }
             false => Ok(()),
         }
     }

@@ -1,18 +1,20 @@
 //! Sends snapshots as streams.
 
 mod package;
+mod redact;
 pub(crate) mod steps;
 
 pub use package::PackageOptions;
 
 use crate::{Error, Pool, View};
-use millpond_dataset::{Dataset, DatasetKey, InUse, PropertyValue};
+use millpond_dataset::{Dataset, DatasetKey, InUse, PropertyValue, RedactionList};
 use millpond_env::sync::Arc;
 use millpond_nvlist::NvList;
 use millpond_object::ObjectSetView;
 use millpond_ondisk::{BookmarkPhys, ObjectId};
 use millpond_send::{
-    Older, ResumeFrom, SendError, SendFlags, begin_package, end_package, estimated_bytes,
+    Older, ResumeFrom, SendError, SendFlags, SendOptions, begin_package, end_package,
+    estimated_bytes,
 };
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -31,6 +33,8 @@ pub struct SendRequest {
     pub package: PackageOptions,
     /// How blocks are sent.
     pub flags: SendFlags,
+    /// The full name of the redaction bookmark of the snapshot whose blocks are left out.
+    pub redaction: Option<String>,
     /// From where an interrupted stream continues.
     pub resume: Option<ResumeFrom>,
     /// The bytes of the interrupted streams, which the estimate leaves out.
@@ -82,6 +86,9 @@ struct Found {
     dataset: Dataset,
     version: Option<u64>,
     older: Option<(Older, Earlier)>,
+    redaction: Option<RedactionList>,
+    /// The guids of the snapshots with respect to which the older one is redacted.
+    redacted_from: Vec<u64>,
 }
 
 impl Found {
@@ -131,7 +138,7 @@ impl View {
         let found = planned
             .streams
             .iter()
-            .map(|(name, from)| self.look_up(name, from.as_deref(), request.flags));
+            .map(|(name, from)| self.look_up(name, from.as_deref(), request));
         Ok(Lookup {
             found: found.collect::<Result<_, Error>>()?,
             list: planned.list,
@@ -158,7 +165,7 @@ impl View {
     pub fn send_plan(&self, request: &SendRequest) -> Result<SendPlan, Error> {
         let planned = self.plan(request)?;
         let steps = planned.streams.into_iter().map(|(name, from)| {
-            let found = self.look_up(&name, from.as_deref(), request.flags)?;
+            let found = self.look_up(&name, from.as_deref(), request)?;
             let bytes = estimate(&found, request.flags)?;
             let bytes = bytes.map(|bytes| bytes.saturating_sub(request.received_bytes));
             Ok(SendStep { name, from, bytes })
@@ -172,6 +179,9 @@ impl View {
 
 fn estimate(found: &Found, flags: SendFlags) -> Result<Option<u64>, Error> {
     let dataset = &found.dataset;
+    if found.redaction.is_some() {
+        return Ok(None);
+    }
     let sizes = match &found.older {
         None => Some(dataset.sizes()),
         Some((_, Earlier::Snapshot(earlier))) => dataset.sizes_since(earlier)?,
@@ -256,8 +266,14 @@ fn sent(
         let set = open(found)?;
         let (dataset, version) = (&found.dataset, found.version);
         let older = found.older.as_ref().map(|(older, _)| *older);
-        let (flags, resume, output) = (request.flags, request.resume, &mut output);
-        length += millpond_send::send(dataset, &set, version, older, flags, resume, output)?;
+        let options = SendOptions {
+            flags: request.flags,
+            resume: request.resume,
+            redaction: found.redaction.clone(),
+            redacted_from: found.redacted_from.clone(),
+        };
+        let output = &mut output;
+        length += millpond_send::send(dataset, &set, version, older, &options, output)?;
     }
     if is_package {
         length += end_package(&mut output).map_err(SendError::from)?;

@@ -2,9 +2,12 @@
 
 use super::{Earlier, Found, SendRequest, StreamNames};
 use crate::{Error, View};
-use millpond_dataset::{Dataset, DatasetError, DatasetName, NameTail};
+use millpond_dataset::{Dataset, DatasetError, DatasetName, NameTail, RedactionList};
 use millpond_ondisk::{Guid, Txg};
-use millpond_send::{Older, SendError, SendFlags};
+use millpond_send::{Older, SendError};
+
+/// The feature of a dataset that lacks blocks.
+const REDACTED_DATASETS: &str = "com.delphix:redacted_datasets";
 
 impl View {
     /// The streams that a request leads to, oldest first, by their names and those of the older snapshots.
@@ -77,21 +80,65 @@ impl View {
         &self,
         name: &str,
         from: Option<&str>,
-        flags: SendFlags,
+        request: &SendRequest,
     ) -> Result<Found, Error> {
         let dataset = Dataset::find(self.inner(), name)?;
         let opened = self.dataset_by_id(dataset.id())?;
-        let is_raw = flags.raw && dataset.is_encrypted()?;
+        let is_raw = request.flags.raw && dataset.is_encrypted()?;
         if !is_raw && opened.is_locked()? {
             return Err(SendError::Locked.into());
         }
         let version = dataset.file_system_version()?;
         let older = from.map(|from| self.older(&dataset, from)).transpose()?;
+        let redacted_from = match &older {
+            Some((_, Earlier::Snapshot(earlier))) => earlier.extension(REDACTED_DATASETS)?,
+            Some((_, Earlier::Bookmark(earlier))) if earlier.redaction_list.is_some() => {
+                return Err(SendError::FromRedactionBookmark.into());
+            }
+            _ => None,
+        };
+        let redaction = match &request.redaction {
+            None => None,
+            Some(bookmark) => Some(self.redaction_list(&dataset, bookmark, request)?),
+        };
         Ok(Found {
             dataset,
             version,
             older,
+            redaction,
+            redacted_from: redacted_from.unwrap_or_default(),
         })
+    }
+
+    /// Opens the list of a redaction bookmark of the snapshot that is sent.
+    fn redaction_list(
+        &self,
+        dataset: &Dataset,
+        bookmark: &str,
+        request: &SendRequest,
+    ) -> Result<RedactionList, Error> {
+        let is_plain = !request.flags.raw && !request.has_between && !request.package.has_list();
+        if !is_plain {
+            return Err(SendError::NotRedactable.into());
+        }
+        let missing = || DatasetError::NotFound {
+            name: bookmark.to_owned(),
+        };
+        let parsed = DatasetName::parse(bookmark)?;
+        let NameTail::Bookmark(name) = parsed.tail else {
+            return Err(missing().into());
+        };
+        let owner = Dataset::find(self.inner(), parsed.path)?;
+        let mut bookmarks = owner.bookmarks()?.into_iter();
+        let found = bookmarks.find(|one| one.name == name).ok_or_else(missing)?;
+        let unusable = || SendError::NoRedactionList(bookmark.to_owned());
+        let list = found.phys.redaction_list.ok_or_else(unusable)?;
+        let list = RedactionList::open(self.inner(), list)?;
+        let is_usable = list.is_complete() && found.phys.guid == dataset.guid();
+        match is_usable && dataset.is_snapshot() {
+            true => Ok(list),
+            false => Err(unusable().into()),
+        }
     }
 
     /// Looks up what the reader of a stream has already.

@@ -376,6 +376,14 @@ fn of_dataset(pool: &Pool, change: &DatasetChange) -> Result<(), ChangeError> {
         DatasetChange::Rollback { snapshot } => datasets.rollback(snapshot)?,
         DatasetChange::AbortReceive { name } => datasets.abort_resumable(name)?,
         DatasetChange::Bookmark { source, name } => datasets.bookmark(source, name)?,
+        DatasetChange::Redact {
+            snapshot,
+            name,
+            redacted_for,
+        } => {
+            let done = pool.redact(snapshot, name, redacted_for);
+            return done.map_err(change_error);
+        }
         DatasetChange::Hold { names, tag } => datasets.hold(&borrowed(names), tag)?,
         DatasetChange::Release { names, tag } => datasets.release(&borrowed(names), tag)?,
         DatasetChange::Set {

@@ -2,7 +2,7 @@
 
 use super::{
     Feature, FeatureFlags,
-    FeatureSupport::{self, Reads, Refuses, Writes},
+    FeatureSupport::{self, Refuses, Writes},
 };
 
 const NONE: FeatureFlags = FeatureFlags::empty();
@@ -219,14 +219,14 @@ pub const FEATURES: &[Feature] = &[
         "Support for bookmarks which store redaction lists for zfs redacted send/recv.",
         NONE,
         &["bookmark_v2", "extensible_dataset", "bookmarks"],
-        Reads,
+        Writes,
     ),
     feature(
         "com.delphix:redacted_datasets",
         "Support for redacted datasets, produced by receiving a redacted zfs send stream.",
         DS,
         &["extensible_dataset"],
-        Reads,
+        Writes,
     ),
     feature(
         "com.delphix:bookmark_written",
@@ -310,7 +310,7 @@ pub const FEATURES: &[Feature] = &[
         "Support for increased number of redaction_snapshot arguments in zfs redact.",
         NONE,
         &["redaction_bookmarks"],
-        Reads,
+        Writes,
     ),
     feature(
         "org.openzfs:raidz_expansion",

@@ -15,6 +15,7 @@ pub(crate) const LARGE_DNODE: &str = "org.zfsonlinux:large_dnode";
 pub(crate) const LONGNAME: &str = "org.zfsonlinux:longname";
 pub(crate) const OBSOLETE_COUNTS: &str = "com.delphix:obsolete_counts";
 pub(crate) const PROJECT_QUOTA: &str = "org.zfsonlinux:project_quota";
+pub(crate) const REDACTED_DATASETS: &str = "com.delphix:redacted_datasets";
 pub(crate) const REDACTION_BOOKMARKS: &str = "com.delphix:redaction_bookmarks";
 pub(crate) const REDACTION_LIST_SPILL: &str = "com.delphix:redaction_list_spill";
 pub(crate) const USEROBJ_ACCOUNTING: &str = "org.zfsonlinux:userobj_accounting";

@@ -107,7 +107,7 @@ impl Tally {
 }
 
 /// Whether a block is accounted for. Holes and blocks omitted from a redacted stream are not.
-fn counts(pointer: &BlockPointer) -> bool {
+pub(crate) fn counts(pointer: &BlockPointer) -> bool {
     !pointer.is_hole() && pointer.embedded_kind() != Some(EmbeddedKind::Redacted)
 }
 

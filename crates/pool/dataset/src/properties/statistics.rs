@@ -4,20 +4,18 @@
 
 use super::{Property, PropertySource, PropertyValue};
 use crate::error::Named;
+use crate::heads::features::REDACTED_DATASETS;
 use crate::properties::owners::OwnerSpace;
 use crate::properties::special::{OwnerKind, QuotaSubject};
 use crate::properties::table::DatasetProperty;
 use crate::properties::values::{PropertyReader, Subject, visible};
 use crate::properties::written::{self, Since};
-use crate::{Bookmark, Dataset, DatasetError, DatasetName, Directory, NameTail};
+use crate::{Bookmark, Dataset, DatasetError, DatasetName, Directory, NameTail, RedactionList};
 use millpond_alloc::{DirectoryLimits, HeadLimits, available_in_directory, available_in_head};
 use millpond_env::sync::Arc;
+use millpond_ondisk::DslDatasetFlags;
 use millpond_ondisk::dsl::keys;
-use millpond_ondisk::{DslDatasetFlags, ObjectId, RedactionListPhys};
 use millpond_zap::Zap;
-
-/// The key of the list of snapshots by which a dataset was redacted.
-const REDACTED_DATASETS: &str = "com.delphix:redacted_datasets";
 
 impl PropertyReader {
     pub(super) fn statistic(
@@ -109,7 +107,7 @@ impl PropertyReader {
             "redact_snaps" => {
                 let guids = match phys.redaction_list {
                     None => return Ok(None),
-                    Some(list) => self.redaction_snapshots(list)?,
+                    Some(list) => RedactionList::open(&self.pool, list)?.snapshots(),
                 };
                 let value =
                     (!guids.is_empty()).then(|| PropertyValue::Text(decimal(&guids).join(",")));
@@ -124,17 +122,6 @@ impl PropertyReader {
             _ => None,
         };
         Ok(number.map(|number| Property::numeric(name, number)))
-    }
-
-    fn redaction_snapshots(&self, list: ObjectId) -> Result<Vec<u64>, DatasetError> {
-        let name = "redaction list";
-        let object = self.pool.mos().object(list).named(name)?;
-        let phys = match object.read_spill().named(name)? {
-            Some(block) => RedactionListPhys::decode(&block.bytes, block.endian),
-            None => RedactionListPhys::decode(object.bonus().named(name)?, object.dnode().endian),
-        };
-        let guids = phys.named(name)?.snapshots;
-        Ok(guids.into_iter().map(|guid| guid.0).collect())
     }
 
     fn origin(&mut self, dataset: &Dataset) -> Result<Option<String>, DatasetError> {

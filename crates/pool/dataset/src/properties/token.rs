@@ -2,6 +2,7 @@
 //!
 //! Page `docs/format/properties.md`, "Resume tokens".
 
+use crate::heads::features::REDACTED_DATASETS;
 use crate::{Dataset, DatasetError};
 use millpond_compress::{ZstdLevel, compress, decompress};
 use millpond_nvlist::{NvList, NvValue};
@@ -60,6 +61,9 @@ impl Dataset {
                 list.push(name, NvValue::Boolean);
             }
         }
+        if let Some(guids) = self.extension(REDACTED_DATASETS)? {
+            list.push("redact_snaps", NvValue::Uint64Array(guids));
+        }
         if let Some(guids) = self.extension(resume::REDACT_BOOKMARK_SNAPSHOTS)? {
             list.push("book_redact_snaps", NvValue::Uint64Array(guids));
         }
@@ -100,6 +104,10 @@ pub struct ResumeToken {
     pub compressed: bool,
     /// Whether blocks are encrypted.
     pub is_raw: bool,
+    /// The guids of the snapshots with respect to which the stream is redacted; empty if it is whole.
+    pub redacted: Vec<u64>,
+    /// The guids of those with respect to which the older snapshot is redacted.
+    pub redacted_from: Vec<u64>,
     /// All pairs, as text.
     pub lines: Vec<String>,
 }
@@ -141,6 +149,7 @@ impl ResumeToken {
         }
         let list = NvList::decode(&packed).map_err(|_| "nvlist_unpack failed".to_owned())?;
         let number = |key| list.u64(key).unwrap_or(0);
+        let guids = |key| list.u64_array(key).map(<[u64]>::to_vec).unwrap_or_default();
         let lines = list.iter().map(|pair| {
             let name = pair.name.to_string_lossy();
             match &pair.value {
@@ -161,6 +170,8 @@ impl ResumeToken {
             embedded: list.contains("embedok"),
             compressed: list.contains("compressok"),
             is_raw: list.contains("rawok"),
+            redacted: guids("redact_snaps"),
+            redacted_from: guids("book_redact_snaps"),
             lines: lines.collect(),
         })
     }

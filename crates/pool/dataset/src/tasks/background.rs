@@ -3,6 +3,7 @@
 //! Page `docs/format/bpobj.md`, "Freeing in the background".
 
 use crate::heads::features;
+use crate::heads::sink::counts;
 use crate::heads::space::Use;
 use crate::mos::{During, contradiction};
 use crate::tasks::context::SyncTaskContext;
@@ -39,6 +40,9 @@ impl Slice<'_> {
     }
     fn free(&mut self, pointer: &BlockPointer) -> Result<(), PoolError> {
         self.blocks_left = self.blocks_left.saturating_sub(1);
+        if !counts(pointer) {
+            return Ok(());
+        }
         self.freed += self.ctx.space_of(pointer);
         self.ctx.free_block(pointer)
     }

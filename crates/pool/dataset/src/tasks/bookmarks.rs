@@ -168,6 +168,7 @@ impl SyncTaskContext<'_> {
         head: ObjectId,
         name: &str,
         snapshot: ObjectId,
+        redaction_list: Option<ObjectId>,
     ) -> Result<BookmarkPhys, PoolError> {
         let phys = self.dataset(snapshot)?;
         let ivset = self.extension_number(snapshot, keys::IVSET_GUID)?;
@@ -175,6 +176,7 @@ impl SyncTaskContext<'_> {
             guid: phys.guid,
             creation_txg: phys.creation_txg,
             creation_time: phys.creation_time,
+            redaction_list,
             ivset_guid: millpond_ondisk::Guid(ivset.unwrap_or(0)),
             ..BookmarkPhys::default()
         };

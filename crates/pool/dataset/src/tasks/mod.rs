@@ -25,6 +25,7 @@ pub(crate) mod origin;
 pub(crate) mod promote;
 pub(crate) mod receive;
 pub(crate) mod received;
+mod redact;
 pub(crate) mod remapped;
 mod rename;
 pub(crate) mod root;
@@ -35,3 +36,4 @@ pub use destroyed_tree::traverse_destroyed_tree;
 pub use receive::{
     IncomingSnapshot, ReceiveTarget, Receiving, RefusedProperty, ResumeAllowances, ResumePoint,
 };
+pub use redact::NewRedaction;

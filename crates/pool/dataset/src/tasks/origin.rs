@@ -9,7 +9,7 @@ use crate::{DatasetError, DatasetName, NameTail, Refusal};
 use millpond_object::{ObjectSet, ObjectSetView};
 use millpond_ondisk::dsl::keys;
 use millpond_ondisk::{
-    BookmarkPhys, DslDatasetFlags, IntentLogHeader, ObjectId, ObjectSetKind, Txg,
+    BookmarkPhys, DslDatasetFlags, Guid, IntentLogHeader, ObjectId, ObjectSetKind, Txg,
 };
 use millpond_pool::PoolError;
 
@@ -217,10 +217,20 @@ impl SyncTaskContext<'_> {
         let head = new.head.dataset;
         let text = match &new.source {
             Source::Snapshot(snapshot) => {
-                let mark = self.bookmark_snapshot(head, &new.name, *snapshot)?;
+                // A bookmark of a redacted snapshot says so. Nothing is left to leave out.
+                let redacted = self.extension(*snapshot, features::REDACTED_DATASETS)?;
+                let redacted = redacted.filter(|_| self.is_enabled(features::REDACTION_BOOKMARKS));
+                let list = redacted.map(|guids| {
+                    let guids: Vec<Guid> = guids.into_iter().map(Guid).collect();
+                    self.create_redaction_list(&guids, &[])
+                });
+                let list = list.transpose()?;
+                let mark = self.bookmark_snapshot(head, &new.name, *snapshot, list)?;
                 format!(
-                    "name={} creation_txg={} target_snap={snapshot} redact_obj=0",
-                    new.name, mark.creation_txg
+                    "name={} creation_txg={} target_snap={snapshot} redact_obj={}",
+                    new.name,
+                    mark.creation_txg,
+                    ObjectId::number(list)
                 )
             }
             Source::Bookmark(mark) => {

@@ -244,7 +244,7 @@ fn the_history_records_creation_and_commands() {
     let sets = records
         .iter()
         .filter(|record| record.string("internal_name") == Ok("set"));
-    assert_eq!(sets.count(), 2 + 40);
+    assert_eq!(sets.count(), 2 + 43);
     let commands: Vec<_> = records
         .iter()
         .filter_map(|record| record.string("history command").ok())
@@ -403,7 +403,7 @@ fn invalid_pools_are_refused_before_devices_are_touched() {
     assert!(matches!(
         refused(&|new| new
             .settings
-            .push(PoolSetting::EnableFeature("redacted_datasets"))),
+            .push(PoolSetting::EnableFeature("draid_failure_domains"))),
         CreateError::Feature(FeatureError::NotWritten(_))
     ));
 }

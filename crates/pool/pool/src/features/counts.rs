@@ -386,8 +386,8 @@ mod tests {
         ] {
             assert_eq!(count(name), Some(0), "{name}");
         }
-        // All features from `enabled_txg` on, including itself, are recorded: 41 less the 5 before it.
-        assert_eq!(count("enabled_txg"), Some(36));
+        // All features from `enabled_txg` on, including itself, are recorded: 44 less the 5 before it.
+        assert_eq!(count("enabled_txg"), Some(39));
         let txg = |name: &str| {
             let guid = Feature::by_name(name).unwrap().guid;
             counts.features().enabled_txg(guid)
@@ -441,9 +441,9 @@ mod tests {
         counts.decrement(large).unwrap();
         assert_eq!(counts.features().count(large), Some(1));
         assert_eq!(
-            counts.increment("com.delphix:redacted_datasets"),
+            counts.increment("com.seagate:draid_failure_domains"),
             Err(FeatureError::Disabled(
-                "com.delphix:redacted_datasets".into()
+                "com.seagate:draid_failure_domains".into()
             ))
         );
     }
@@ -484,8 +484,8 @@ mod tests {
                 .contains(&"dynamic_gang_header")
         );
         assert_eq!(
-            names(FeatureChoice::Default, &[("redacted_datasets", true)]),
-            Err(FeatureError::NotWritten("redacted_datasets".into()))
+            names(FeatureChoice::Default, &[("draid_failure_domains", true)]),
+            Err(FeatureError::NotWritten("draid_failure_domains".into()))
         );
         assert_eq!(
             names(FeatureChoice::Default, &[("warp", true)]),

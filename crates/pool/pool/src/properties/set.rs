@@ -529,7 +529,7 @@ mod tests {
             Err(SettingError::FeatureValue("longname".into()))
         );
         assert!(matches!(
-            parse("feature@redacted_datasets", "enabled"),
+            parse("feature@draid_failure_domains", "enabled"),
             Err(SettingError::Feature(FeatureError::NotWritten(_)))
         ));
         assert!(matches!(

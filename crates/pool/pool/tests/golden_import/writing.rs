@@ -93,7 +93,6 @@ fn expected(case: &str) -> &'static [&'static str] {
     match case {
         "legacy-v28" => &["version 28"],
         "expanding" => &["expanding"],
-        "sends" => &["com.delphix:redaction_bookmarks"],
         _ => &[],
     }
 }

@@ -164,7 +164,31 @@ impl SyncTaskContext<'_> {
         if phys.flags.contains(DslDatasetFlags::INCONSISTENT) {
             return refused(Refusal::Inconsistent);
         }
+        self.check_redaction(incoming, target, origin.dataset)?;
         self.check_large_blocks(incoming, target, origin.dataset)
+    }
+
+    /// Checks whether the stream has what a redacted older snapshot lacks, or leaves it out too.
+    fn check_redaction(
+        &self,
+        incoming: &IncomingSnapshot,
+        target: &ReceiveTarget,
+        source: ObjectId,
+    ) -> Result<(), DatasetError> {
+        // A full stream has everything.
+        let held = self.extension(source, features::REDACTED_DATASETS)?;
+        let Some(held) = held.filter(|_| incoming.from.is_some()) else {
+            return Ok(());
+        };
+        let has_all = |guids: &[u64]| guids.iter().all(|guid| held.contains(guid));
+        let fits = match (&incoming.redacted_from, &incoming.redacted) {
+            (Some(guids), _) | (None, Some(guids)) => has_all(guids),
+            (None, None) => held.contains(&incoming.guid.0),
+        };
+        match fits {
+            true => Ok(()),
+            false => Err(Refusal::error(&target.name, Refusal::RedactedOtherwise)),
+        }
     }
 
     fn check_large_blocks(
@@ -206,6 +230,7 @@ impl SyncTaskContext<'_> {
                 let Some(source) = self.source_in(&phys, from)? else {
                     return refused(Refusal::NoSource);
                 };
+                self.check_redaction(incoming, target, source)?;
                 self.check_large_blocks(incoming, target, source)?;
                 self.check_raw(incoming, target, head.directory, source)?;
                 // The IVs of later snapshots are others.
@@ -329,6 +354,11 @@ impl SyncTaskContext<'_> {
         }
         let dataset = self.create_head(directory, Some(begun_with), flags)?;
         self.inherit_permissions(directory)?;
+        // Those of the older snapshot do not hold any more.
+        self.deactivate_feature(dataset, features::REDACTED_DATASETS)?;
+        if let Some(guids) = &incoming.redacted {
+            self.activate_feature(dataset, features::REDACTED_DATASETS, guids)?;
+        }
         for guid in &incoming.uses {
             self.activate_feature(dataset, guid, &[0])?;
         }

@@ -48,6 +48,10 @@ pub struct IncomingSnapshot {
     pub sent_name: String,
     /// The keys of a raw stream.
     pub raw: Option<RawKeys>,
+    /// The guids of the snapshots that a redacted stream still has all blocks of; `None` if nothing was left out.
+    pub redacted: Option<Vec<u64>>,
+    /// The same of the older snapshot, if the sender says so.
+    pub redacted_from: Option<Vec<u64>>,
 }
 
 /// Where a snapshot is received to, and how.

@@ -4,6 +4,7 @@
 
 use super::{IncomingSnapshot, ReceiveTarget, Receiving, Replaced, UnderWay, hidden_name};
 use crate::datasets::Datasets;
+use crate::heads::features;
 use crate::heads::head::HeadDataset;
 use crate::mos::{During, required};
 use crate::tasks::context::SyncTaskContext;
@@ -81,6 +82,9 @@ impl SyncTaskContext<'_> {
             if is_set {
                 self.update(dataset, key, 1)?;
             }
+        }
+        if let Some(guids) = &incoming.redacted_from {
+            self.update_words(dataset, resume::REDACT_BOOKMARK_SNAPSHOTS, guids)?;
         }
         Ok(())
     }
@@ -231,6 +235,8 @@ impl SyncTaskContext<'_> {
             && number(resume::RAW_OK)?.is_some() == incoming.raw.is_some()
             && from == incoming.from
             && (point.object, point.offset) == (object, offset);
+        let is_same = is_same
+            && self.extension(own.dataset, features::REDACTED_DATASETS)? == incoming.redacted;
         let phys = self.dataset(own.dataset)?;
         if !is_same || !self.snapshot_entries(&phys)?.is_empty() {
             return refused(Refusal::NotResumable);

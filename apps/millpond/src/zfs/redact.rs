@@ -1,0 +1,39 @@
+//! `zfs redact`.
+
+use super::change_text::failure;
+use super::lookup::{head_of, one, pool_of};
+use super::names;
+use crate::command::Parsed;
+use crate::session::{Ending, Failure, Session};
+use millpond_control::properties::{DatasetKind, Kinds};
+use millpond_control::{DatasetChange, PoolChange};
+
+/// Creates a redaction bookmark.
+pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
+    let [snapshot, bookmark, redacted_for @ ..] = parsed.operands.as_slice() else {
+        return Err(Failure::Usage("too few arguments".into()));
+    };
+    let action = format!("cannot redact '{snapshot}'");
+    let refused = |reason: String| Failure::Refused(format!("{action}: {reason}"));
+    for name in std::iter::once(snapshot).chain(redacted_for) {
+        names::check(name, Kinds::only(&[DatasetKind::Snapshot])).map_err(refused)?;
+        if one(session, name, &[])?.is_none() {
+            return Err(refused(format!("'{name}' does not exist")));
+        }
+    }
+    let name = match bookmark.strip_prefix('#') {
+        Some(short) => format!("{}#{short}", head_of(snapshot)),
+        None if bookmark.contains('#') => bookmark.clone(),
+        None => format!("{}#{bookmark}", head_of(snapshot)),
+    };
+    names::check(&name, Kinds::only(&[DatasetKind::Bookmark])).map_err(refused)?;
+    let change = PoolChange::Dataset(DatasetChange::Redact {
+        snapshot: snapshot.clone(),
+        name,
+        redacted_for: redacted_for.to_vec(),
+    });
+    let pool = pool_of(snapshot).to_owned();
+    let done = session.service()?.change(&pool, &[change], &parsed.line);
+    done.map_err(|failed| failure(&action, &failed))?;
+    Ok(0)
+}
