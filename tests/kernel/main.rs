@@ -13,6 +13,7 @@ mod cloning;
 mod dedup;
 mod draid;
 mod encryption;
+mod expand;
 mod grow;
 mod log;
 mod packages;

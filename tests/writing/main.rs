@@ -24,6 +24,7 @@ mod every_set;
 mod evil_scans;
 mod exhaustive;
 mod exhaustive_log;
+mod expand;
 mod expanded;
 mod faults;
 mod faulty_hardware;

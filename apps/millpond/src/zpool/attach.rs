@@ -12,7 +12,7 @@ use millpond_control::{ChangeError, NewSide, PoolChange, VdevInfo, VdevKind};
 /// The status of a failure that is found after the command line was understood.
 const REFUSED: u8 = 255;
 
-/// Attaches a device to a mirror or a single disk.
+/// Attaches a device to a mirror or a single disk, or expands a RAID-Z vdev by it.
 pub fn attach(session: &mut Session, parsed: &Parsed) -> Ending {
     let [name, old, new] = parsed.operands.as_slice() else {
         return Err(Failure::Usage("too many arguments".into()));
@@ -56,7 +56,8 @@ fn new_side(
     let Some(leaf) = find(session, name, old)? else {
         return refused(session, action, &ChangeError::NoSuchDevice);
     };
-    if !leaf.children.is_empty() {
+    let is_expansion = !is_replacement && matches!(leaf.kind, VdevKind::RaidZ { .. });
+    if !leaf.children.is_empty() && !is_expansion {
         let why = "can only attach to mirrors and top-level disks".to_owned();
         return refused(session, action, &ChangeError::Failed(why));
     }
@@ -77,9 +78,10 @@ fn new_side(
         Err(failed) => return refused(session, action, &failed.error),
     }
     if parsed.has("w") {
-        let activity = match is_replacement {
-            true => "replace",
-            false => "resilver",
+        let activity = match (is_replacement, is_expansion) {
+            (true, _) => "replace",
+            (false, true) => "raidz_expand",
+            (false, false) => "resilver",
         };
         wait::until_over(session, name, activity)?;
     }

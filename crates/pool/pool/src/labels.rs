@@ -9,6 +9,7 @@
 mod clear;
 mod error;
 pub(crate) mod moved;
+mod slots;
 
 pub use clear::{Cleared, clear_labels};
 pub use error::LabelError;
@@ -24,12 +25,11 @@ use millpond_nvlist::{Encoding, NvList};
 use millpond_ondisk::{
     Ashift, BOOT_ENV_BYTES, BOOT_ENV_OFFSET_BYTES, BlockPointer, BootEnvironment, Endian, Guid,
     LABEL_BYTES, LABEL_CONFIG_BYTES, LABEL_CONFIG_OFFSET_BYTES, LeafLayout, Txg,
-    UBERBLOCK_RING_BYTES, UBERBLOCK_RING_OFFSET_BYTES, Uberblock, UberblockRing,
-    VDEV_DATA_START_BYTES, VdevId, unsealed_label_region,
+    UBERBLOCK_RING_BYTES, UBERBLOCK_RING_OFFSET_BYTES, Uberblock, VDEV_DATA_START_BYTES, VdevId,
+    unsealed_label_region,
 };
 use millpond_vdev::{LeafId, VdevConfig, VdevKind, VdevNode};
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
+use slots::SealedSlots;
 
 /// Which labels to write: those before the uberblock or those after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -122,10 +122,31 @@ pub fn write_uberblock(
     multihost: bool,
     write_order: WriteOrder,
 ) -> RoundReport {
+    write_uberblock_at(
+        uberblock.txg,
+        topology,
+        uberblock,
+        tops,
+        multihost,
+        write_order,
+    )
+}
+
+/// Like [`write_uberblock`], into the slot of another txg: the uberblock that says that a scratch copy is valid does not
+/// replace the one of its txg.
+#[must_use]
+pub fn write_uberblock_at(
+    slot: Txg,
+    topology: &Topology,
+    uberblock: &Uberblock,
+    tops: &[VdevId],
+    multihost: bool,
+    write_order: WriteOrder,
+) -> RoundReport {
     let mut slots = SealedSlots::default();
     let works: Vec<_> = (targets(topology, tops).into_iter())
         .map(|target| {
-            let regions = slots.of_leaf(&target, uberblock, multihost);
+            let regions = slots.of_leaf(&target, uberblock, slot, multihost);
             let work = move |device: &dyn Device| match &regions {
                 Ok(regions) => write_regions(device, regions),
                 Err(error) => (0, Some(error.clone())),
@@ -470,48 +491,6 @@ fn write_config(
         (at, Arc::new(sealer.sealed(at)))
     });
     write_regions(device, &regions.collect::<SealedRegions>())
-}
-
-/// Slots that hold one uberblock, for leaves of any size.
-#[derive(Default)]
-struct SealedSlots {
-    /// By size of a slot in bytes.
-    sealers: BTreeMap<usize, LabelSealer>,
-    /// By offset and size of a slot in bytes. Leaves of one size have their labels at the same offsets.
-    sealed: BTreeMap<(u64, usize), Arc<Vec<u8>>>,
-}
-
-impl SealedSlots {
-    /// The slots of the four rings of a leaf.
-    fn of_leaf(
-        &mut self,
-        target: &Target,
-        uberblock: &Uberblock,
-        multihost: bool,
-    ) -> Result<SealedRegions, LabelError> {
-        let layout = LeafLayout::new(target.device.size_bytes()).ok_or(LabelError::TooSmall)?;
-        let ring = UberblockRing::new(target.ashift);
-        let slot = ring.slot_of_txg(uberblock.txg, multihost);
-        let (Some(bytes), Some(offset)) =
-            (uberblock.encode_slot(ring), ring.slot_offset_bytes(slot))
-        else {
-            return Err(LabelError::TooLarge);
-        };
-        let sealer = match self.sealers.entry(bytes.len()) {
-            Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(entry) => entry.insert(sealer(&bytes)?),
-        };
-        let labels = layout.label_offsets_bytes().into_iter();
-        let regions = labels.map(|label| {
-            let at = label.saturating_add(offset);
-            let sealed = self.sealed.entry((at, bytes.len()));
-            (
-                at,
-                Arc::clone(sealed.or_insert_with(|| Arc::new(sealer.sealed(at)))),
-            )
-        });
-        Ok(regions.collect())
-    }
 }
 
 /// A present leaf.

@@ -20,6 +20,7 @@ mod create;
 mod dedup;
 mod error;
 mod error_log;
+mod expansion;
 mod failure;
 mod features;
 mod history;

@@ -168,6 +168,7 @@ impl Pool {
             None => None,
         };
         pool.restore_end_labels(&candidate.leaves_without_end_labels());
+        pool.finish_scratch_copy().map_err(at)?;
         pool.write_opened_uberblock().map_err(at)?;
         pool.start().map_err(at)?;
         pool.port.attach(&pool).map_err(at)?;

@@ -34,9 +34,6 @@ pub enum ReadOnlyReason {
     /// The mapping of a removed vdev is being condensed.
     #[error("the mapping of removed vdev {0} is being condensed")]
     CondensingMapping(VdevId),
-    /// A RAID-Z vdev is being expanded.
-    #[error("vdev {0} is being widened")]
-    ExpandingVdev(VdevId),
     /// A top-level vdev is missing.
     #[error("vdev {0} is not there")]
     MissingVdev(VdevId),
@@ -78,10 +75,8 @@ pub fn check_writable(pool: &PoolView) -> Result<(), WritabilityError> {
     let features = pool.features().unwritable().into_iter();
     reasons.extend(features.map(ReadOnlyReason::Feature));
     for (id, top) in (0u32..).map(VdevId).zip(&pool.assembly().root.children) {
-        match top.kind {
-            VdevType::Missing => reasons.push(ReadOnlyReason::MissingVdev(id)),
-            _ if top.raidz_expanding => reasons.push(ReadOnlyReason::ExpandingVdev(id)),
-            _ => {}
+        if top.kind == VdevType::Missing {
+            reasons.push(ReadOnlyReason::MissingVdev(id));
         }
     }
     if let Some(condensing) = pool.condensing()? {

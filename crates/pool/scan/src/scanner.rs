@@ -108,10 +108,16 @@ impl Scanner {
                 true => pool.removal_slice(&RemovalLimits::default()),
                 false => Ok(false),
             };
-            let outcome = match (outcome, evacuated) {
-                (Ok(has_moved), Ok(has_copied)) => Ok(has_moved || has_copied),
-                (Err(error), _) => Err(error),
-                (_, Err(error)) => Err(error.into()),
+            let expanded = match pool.is_expanding() {
+                true => pool.expansion_slice(&RemovalLimits::default()),
+                false => Ok(false),
+            };
+            let outcome = match (outcome, evacuated, expanded) {
+                (Ok(has_moved), Ok(has_copied), Ok(has_widened)) => {
+                    Ok(has_moved || has_copied || has_widened)
+                }
+                (Err(error), ..) => Err(error),
+                (_, Err(error), _) | (_, _, Err(error)) => Err(error.into()),
             };
             let wait = match outcome {
                 Ok(true) => Duration::ZERO,

@@ -13,6 +13,7 @@ use crate::copies::Begun;
 use crate::damage::{Damage, PointerValidity};
 use crate::io_stats::{TimeStats, Times};
 use crate::prefetch::{Prefetcher, Waited};
+use crate::reflow::Standstill;
 use crate::retry::Retries;
 use crate::topology::Topology;
 use crate::write::{BlockWrite, Writing};
@@ -27,14 +28,21 @@ use millpond_env::thread::is_alone;
 use millpond_ondisk::{
     BlockPointer, CompressionKind, DecodeError, EmbeddedKind, Level, ObjectType,
 };
+use millpond_vdev::Reflow;
 use std::collections::HashMap;
+
+/// The topology of a store, which may be replaced.
+type TopologyCell = RwLock<Arc<Topology>, rank::Topology>;
 
 /// Reads and writes the blocks of one open pool. Shared by all threads.
 ///
 /// Locks: the in-flight table is held only to look up or register a read, never across I/O. The topology
 /// and the checksum state are behind locks that are held for the time of a clone.
 pub struct BlockStore {
-    topology: RwLock<Arc<Topology>, rank::Topology>,
+    topology: Arc<TopologyCell>,
+    /// The topologies of views, which follow the progress of an expansion.
+    views: Arc<Mutex<Vec<Weak<TopologyCell>>, rank::Leaf>>,
+    pub(crate) standstill: Standstill,
     /// Topologies that were replaced and may still be in use.
     former: Mutex<Vec<Weak<Topology>>, rank::Leaf>,
     checksummer: RwLock<Arc<Checksummer>, rank::Leaf>,
@@ -98,7 +106,9 @@ impl BlockStore {
             topology.deadline = None;
         }
         Self {
-            topology: RwLock::new(Arc::new(topology)),
+            topology: Arc::new(RwLock::new(Arc::new(topology))),
+            views: Arc::default(),
+            standstill: Standstill::default(),
             former: Mutex::default(),
             checksummer: RwLock::new(Arc::new(Checksummer::new(None))),
             number: cache.add_store(),
@@ -126,7 +136,9 @@ impl BlockStore {
     pub fn view(&self, expiry: Arc<ViewExpiry>) -> Self {
         Self {
             // A copy of its own: who waits until nothing writes by an old topology does not wait for views.
-            topology: RwLock::new(Arc::new(Topology::clone(&self.topology()))),
+            topology: self.topology_of_view(),
+            views: Arc::clone(&self.views),
+            standstill: Standstill::default(),
             former: Mutex::default(),
             checksummer: RwLock::new(self.checksummer()),
             cache: Arc::clone(&self.cache),
@@ -169,13 +181,42 @@ impl BlockStore {
         drop(present);
         self.note_former(&old);
     }
+    /// A topology for a view, which [`BlockStore::set_reflow`] reaches.
+    fn topology_of_view(&self) -> Arc<TopologyCell> {
+        let cell = Arc::new(RwLock::new(Arc::new(Topology::clone(&self.topology()))));
+        {
+            let mut views = self.views.lock();
+            views.retain(|view| view.strong_count() > 0);
+            views.push(Arc::downgrade(&cell));
+        }
+        // If the progress changed in between, this view may have been passed by.
+        let reflow = self.topology().tree.reflow();
+        let _ = put_reflow(&cell, reflow);
+        cell
+    }
+
+    /// Sets the progress of an expansion for this store and its views. Requests under way may still use the places of
+    /// before until [`BlockStore::uses_former_topology`] says that none does.
+    pub fn set_reflow(&self, reflow: Reflow) {
+        let views = self.views.lock().clone();
+        let cells = views.iter().filter_map(Weak::upgrade);
+        let cells: Vec<_> = std::iter::once(Arc::clone(&self.topology))
+            .chain(cells)
+            .collect();
+        for cell in cells {
+            if let Some(old) = put_reflow(&cell, reflow) {
+                self.note_former(&old);
+            }
+        }
+    }
+
     fn note_former(&self, old: &Arc<Topology>) {
         let mut former = self.former.lock();
         former.retain(|topology| topology.strong_count() > 0);
         former.push(Arc::downgrade(old));
     }
-    /// Whether a request of this store, but not of its views, may still use a topology that was replaced. Views only
-    /// read.
+    /// Whether a request of this store may still use a topology that was replaced; or of a view, if it was replaced by
+    /// [`BlockStore::set_reflow`].
     #[must_use]
     pub fn uses_former_topology(&self) -> bool {
         let former = self.former.lock();
@@ -511,6 +552,17 @@ impl BlockStore {
             has_ciphertext: false,
         }))
     }
+}
+
+/// Sets the progress of an expansion. Returns the topology that was replaced; `None` if it says the same.
+fn put_reflow(cell: &TopologyCell, reflow: Reflow) -> Option<Arc<Topology>> {
+    let mut present = cell.write();
+    if present.tree.reflow() == reflow {
+        return None;
+    }
+    let mut topology = Topology::clone(&present);
+    topology.tree.set_reflow(reflow);
+    Some(std::mem::replace(&mut *present, Arc::new(topology)))
 }
 
 fn length(bytes: u64) -> usize {

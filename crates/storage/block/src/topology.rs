@@ -11,10 +11,11 @@ use crate::requests::{NoAnswer, Pending};
 use crate::unflushed::FlushFailure;
 use millpond_device::{BatchBytes, Device, DeviceError, DeviceRead, read_batch_watched};
 use millpond_env::sync::Arc;
+use millpond_env::sync::atomic::{AtomicU64, Ordering};
 use millpond_ondisk::{BlockPointer, Guid, Txg, VdevId};
 use millpond_vdev::{
     AuditFinding, Blame, BlameReason, BlockRange, IndirectTables, LeafBytes, LeafFault, LeafId,
-    LeafOutcome, LeafRead, LeafTable, VdevTree, Verdict, block_pieces,
+    LeafOutcome, LeafRead, LeafTable, VdevTree, Verdict, WritePlan, WritePlanError, block_pieces,
 };
 use std::ops::Range;
 use std::time::Duration;
@@ -47,6 +48,9 @@ pub struct Topology {
     pub deadline: Option<Duration>,
     /// Excludes writes from ranges that are being copied. Shared by all topologies of a pool.
     pub(crate) copy_locks: Arc<CopyLocks>,
+    /// How much of the vdev that is being expanded has been moved, in bytes: at least as much as the tree says. Shared
+    /// by all topologies of a pool.
+    pub(crate) moved_bytes: Arc<AtomicU64>,
 }
 
 impl Topology {
@@ -73,6 +77,7 @@ impl Topology {
             monitor,
             deadline: None,
             copy_locks: Arc::default(),
+            moved_bytes: Arc::default(),
         };
         topology.note_sizes();
         topology
@@ -117,6 +122,7 @@ impl Topology {
         self.monitor = Arc::clone(&old.monitor);
         self.deadline = old.deadline;
         self.copy_locks = Arc::clone(&old.copy_locks);
+        self.moved_bytes = Arc::clone(&old.moved_bytes);
         self
     }
 
@@ -151,6 +157,16 @@ impl Topology {
         let is_spare = node.is_some_and(|node| !node.is_device());
         let device = self.devices.get(leaf.0 as usize);
         (is_spare || device.is_some_and(Option::is_some)) && self.condition(leaf).is_usable()
+    }
+
+    /// Plans the write of a block, to both places of rows that an expansion is moving.
+    pub(crate) fn write_plan(
+        &self,
+        range: BlockRange,
+        block: &[u8],
+    ) -> Result<WritePlan, WritePlanError> {
+        let moved_bytes = self.moved_bytes.load(Ordering::SeqCst);
+        WritePlan::during_reflow(&self.tree, self, range, block, moved_bytes)
     }
 
     /// The ids of all leaves.

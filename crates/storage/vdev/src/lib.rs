@@ -64,7 +64,8 @@ pub use plan::{
     Resolved, Role, Step, StoredCopy, StoredPart, Verdict, block_pieces,
 };
 pub use raidz::{
-    ExpandedCell, ExpandedMap, RAIDZ_CHILDREN_MAX, RaidzColumn, RaidzGeometry, RaidzMap,
+    CellPlaces, ChildRun, ExpandedCell, ExpandedMap, RAIDZ_CHILDREN_MAX, RAIDZ_SCRATCH_BYTES,
+    RAIDZ_SCRATCH_START_BYTES, RaidzColumn, RaidzGeometry, RaidzMap, RaidzMove,
 };
 pub use space::metaslab_shift_for;
 pub use tree::{

@@ -538,6 +538,9 @@ pub(crate) fn clear_if(device: &Arc<dyn Device>, guid: Guid) {
     }
 }
 
+/// How often an expansion is tried that does not come further.
+const EXPANSION_TRIES: u32 = 20;
+
 /// Whether a change is followed by a scan to its end, in a pool that is opened for one command. A scrub is only begun.
 pub(crate) fn starts_scan(change: &PoolChange) -> bool {
     matches!(
@@ -565,6 +568,19 @@ pub(crate) fn scan_to_end(pool: &Pool) -> Result<(), ChangeError> {
         if !pool.inner().removal_slice(&RemovalLimits::default())? {
             thread::sleep(BETWEEN_SLICES);
         }
+    }
+    let mut tries_left = EXPANSION_TRIES;
+    while pool.inner().is_expanding() && tries_left > 0 && pool.inner().suspension().is_none() {
+        if pool.inner().expansion_slice(&RemovalLimits::default())? {
+            tries_left = EXPANSION_TRIES;
+            continue;
+        }
+        // A child that is away or cannot be read stops it. It continues when the pool is imported.
+        if pool.inner().is_expansion_paused() {
+            break;
+        }
+        tries_left -= 1;
+        thread::sleep(BETWEEN_SLICES);
     }
     // Checksums were not verified.
     if pool.inner().take_scrub_due() && !pool.inner().needs_resilver() {

@@ -51,6 +51,13 @@ pub(super) fn attach(pool: &Pool, side: &NewSide) -> Result<(), ChangeError> {
         force: true,
     };
     let attached = open(&side.path, takes_path).and_then(|device| {
+        if kind == AttachKind::Mirror && engine.is_raidz(old) {
+            if side.is_sequential {
+                return Err(AttachError::from(AttachRefusal::NotSequential).into());
+            }
+            engine.expand_raidz(old, &device, options, &|_| false)?;
+            return Ok(());
+        }
         engine.attach_leaf_as(how, old, &device, kind, options, &|_| false)?;
         Ok(())
     });

@@ -202,6 +202,7 @@ impl ImportedPool {
         }
         if let Some(live) = self.live() {
             activity::rebuild_passes(live.inner(), &mut info);
+            activity::expansion_pause(live.inner(), &mut info);
         }
         Ok(info)
     }

@@ -119,6 +119,14 @@ fn rebuild(top: VdevId, phys: &RebuildPhys) -> Option<RebuildInfo> {
     })
 }
 
+/// Adds to an expansion what only the open pool knows: whether it waits for a child.
+pub(crate) fn expansion_pause(pool: &Pool, info: &mut PoolInfo) {
+    if let Some(expansion) = &mut info.expansion {
+        let is_active = expansion.state == ProgressState::Active;
+        expansion.is_waiting_for_resilver = is_active && pool.is_expansion_paused();
+    }
+}
+
 /// Adds to rebuilds what only the open pool knows: what was done since it was opened, and which devices were written.
 pub(crate) fn rebuild_passes(pool: &Pool, info: &mut PoolInfo) {
     let now_s = pool.env().clock.wall_ns() / 1_000_000_000;

@@ -43,6 +43,9 @@ pub enum CheckpointRefusal {
     /// A vdev is being removed.
     #[error("device removal in progress")]
     Removing,
+    /// A RAID-Z vdev is being expanded.
+    #[error("raidz expansion in progress")]
+    Expanding,
     /// The feature is not enabled, or vdevs have no place to note the map.
     #[error("operation not supported on this type of pool")]
     Unsupported,
@@ -202,6 +205,9 @@ impl SyncContext<'_> {
         }
         if pool.removal.removing_vdev().is_some() {
             return Ok(Err(CheckpointRefusal::Removing));
+        }
+        if pool.store.topology().tree.expanding().is_some() {
+            return Ok(Err(CheckpointRefusal::Expanding));
         }
         let vdevs = pool.maps.geometries();
         let has_places = vdevs.keys().all(|vdev| pool.top_zap(*vdev).is_some());

@@ -9,6 +9,8 @@
 use super::*;
 use crate::import::{LabelFault, LeafLabel, is_region_intact, read_labels};
 use millpond_env::mark;
+use millpond_ondisk::UberblockRing;
+use std::collections::BTreeMap;
 
 /// The labels at the start of a device, which stay where they are.
 const AT_START: [usize; 2] = [0, 1];

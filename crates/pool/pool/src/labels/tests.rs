@@ -1,7 +1,7 @@
 use super::*;
 use crate::import::{Found, PoolState, find_pools, read_boot_environment, scan_devices};
 use millpond_device::{Candidate, MemoryDevice};
-use millpond_ondisk::ObjectId;
+use millpond_ondisk::{ObjectId, UberblockRing};
 use millpond_vdev::{IndirectTables, LeafTable, Reflow, VdevTree, VdevType};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};

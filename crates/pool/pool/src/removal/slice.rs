@@ -28,7 +28,7 @@ const SEGMENT_BYTES: u64 = 16 << 20;
 /// How much is copied at once, in bytes.
 const CHUNK_BYTES: u64 = 1 << 20;
 
-/// The size of a slice of a removal.
+/// The size of a slice of a removal or an expansion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RemovalLimits {
     /// How many bytes to copy at most.

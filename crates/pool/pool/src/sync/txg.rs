@@ -31,7 +31,7 @@ use millpond_env::mark;
 use millpond_env::sync::Arc;
 use millpond_env::sync::atomic::Ordering;
 use millpond_ondisk::pool_directory::key;
-use millpond_ondisk::{BlockPointer, Guid, Txg};
+use millpond_ondisk::{BlockPointer, Guid, RaidzReflow, Txg};
 use millpond_txg::SyncingTxg;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -526,10 +526,11 @@ impl Pool {
         let txg = ctx.txg();
         self.refresh_topology()?;
         let topology = self.store.topology();
+        let reflow = self.reflow_to_commit(&topology);
         let (config, uberblock, multihost) = {
             let state = self.state.read();
             let now = self.env.clock.wall_ns() / 1_000_000_000;
-            let uberblock = labels::next_uberblock(
+            let mut uberblock = labels::next_uberblock(
                 Some(&state.uberblock),
                 state.config.version,
                 txg,
@@ -537,6 +538,7 @@ impl Pool {
                 state.config.guid_sum(),
                 now.max(state.timestamp_floor_s),
             );
+            uberblock.raidz_reflow = RaidzReflow(reflow.to_uberblock());
             let config = state.is_config_dirty().then(|| state.config.clone());
             (config, uberblock, state.multihost)
         };
@@ -564,6 +566,8 @@ impl Pool {
                 Err(error) => return Err(error.into()),
             }
         };
+        // Nothing of the old places is overwritten before those who read there have ended.
+        self.store.set_reflow(reflow);
         let mut state = self.state.write();
         state.uberblock = uberblock;
         if config.is_some() {

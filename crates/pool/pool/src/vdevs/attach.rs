@@ -31,7 +31,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The first txg of a pool.
 pub(crate) const FIRST_TXG: u64 = 4;
 /// A txg that is open, one that is quiescing and one that is syncing.
-const TXGS_UNDER_WAY: u64 = 3;
+pub(crate) const TXGS_UNDER_WAY: u64 = 3;
 
 /// Why a device was not attached, or a leaf not detached.
 #[derive(Debug, Clone, thiserror::Error)]

@@ -154,7 +154,7 @@ impl Pool {
 
 impl SyncContext<'_> {
     /// The outer error suspends the pool; the inner error means that no vdev grew.
-    fn grow_vdevs(
+    pub(crate) fn grow_vdevs(
         &self,
         tops: &[VdevId],
         growth: Growth,
@@ -295,6 +295,24 @@ fn asize_of(vdev: &VdevConfig, sizes: &BTreeMap<Guid, u64>) -> Option<u64> {
         }
         _ => None,
     }
+}
+
+/// The end of the last metaslab of a top-level vdev, in bytes.
+pub(crate) fn used_bytes(top: &VdevConfig) -> u64 {
+    let shift = u32::try_from(top.metaslab_shift).unwrap_or(0).min(63);
+    top.asize_bytes >> shift << shift
+}
+
+/// How many bytes a top-level vdev needs of a child. Not for dRAID.
+pub(crate) fn child_bytes(top: &VdevConfig) -> u64 {
+    let columns = match top.kind {
+        // The size is that of before the expansion until it ends.
+        VdevType::Raidz => {
+            (top.children.len() as u64).saturating_sub(u64::from(top.raidz_expanding))
+        }
+        _ => 1,
+    };
+    used_bytes(top).div_ceil(columns.max(1))
 }
 
 /// The number of metaslabs of a vdev of this size.

@@ -4,6 +4,7 @@
 //! Page `docs/format/vdev-tree.md`, "Attaching and detaching".
 
 use crate::CheckpointRefusal;
+use crate::vdevs::grow::{child_bytes, used_bytes};
 use millpond_ondisk::{Guid, ObjectId, VdevId};
 use millpond_vdev::{DraidGeometry, VdevConfig, VdevType};
 
@@ -63,6 +64,18 @@ pub enum AttachRefusal {
     /// A distributed spare of another dRAID vdev.
     #[error("dRAID spares can only replace child devices in their parent's dRAID vdev")]
     OtherDraid,
+    /// The pool cannot record expansions.
+    #[error("raidz_expansion feature must be enabled in order to attach a device to raidz")]
+    NoExpansions,
+    /// A RAID-Z vdev is being expanded.
+    #[error("raidz expansion in progress")]
+    Expanding,
+    /// A child of the vdev is not in use, is being replaced, or lacks something.
+    #[error("raidz vdev has devices that are are offline or being replaced")]
+    NotWhole,
+    /// The first rows of the vdev do not fit into the boot areas of so many children with so large sectors.
+    #[error("the raidz vdev has too many devices, or is too small, to be expanded")]
+    TooWide,
     /// A vdev is being removed: a resilver would not find the copies made so far.
     #[error("busy, or device removal is in progress")]
     Removing,
@@ -197,17 +210,11 @@ pub(crate) fn path_to(root: &VdevConfig, leaf: Guid) -> Option<Vec<usize>> {
 pub(crate) fn needed_bytes(root: &VdevConfig, leaf: Guid) -> Option<u64> {
     let path = path_to(root, leaf)?;
     let top = root.children.get(*path.first()?)?;
-    let shift = u32::try_from(top.metaslab_shift).unwrap_or(0).min(63);
-    let used = top.asize_bytes >> shift << shift;
-    let columns = match top.kind {
-        VdevType::Raidz => top.children.len() as u64,
-        VdevType::Draid => {
-            let geometry = DraidGeometry::of(top, top.children.len()).ok()?;
-            return Some(geometry.child_bytes(used));
-        }
-        _ => 1,
-    };
-    Some(used.div_ceil(columns.max(1)))
+    if top.kind == VdevType::Draid {
+        let geometry = DraidGeometry::of(top, top.children.len()).ok()?;
+        return Some(geometry.child_bytes(used_bytes(top)));
+    }
+    Some(child_bytes(top))
 }
 
 /// The vdev at the end of a path.

@@ -12,6 +12,7 @@ mod change;
 mod slice;
 
 pub use slice::RebuildLimits;
+pub(crate) use slice::chunks_of;
 
 use crate::PoolView;
 use crate::pool::Pool;

@@ -92,7 +92,6 @@ fn the_features_that_labels_list_follow_from_the_counts() {
 fn expected(case: &str) -> &'static [&'static str] {
     match case {
         "legacy-v28" => &["version 28"],
-        "expanding" => &["expanding"],
         _ => &[],
     }
 }
@@ -101,7 +100,6 @@ fn word(reason: &ReadOnlyReason) -> String {
     match reason {
         ReadOnlyReason::OldVersion(version) => format!("version {version}"),
         ReadOnlyReason::Feature(feature) => feature.guid.clone(),
-        ReadOnlyReason::ExpandingVdev(_) => "expanding".into(),
         other => other.to_string(),
     }
 }

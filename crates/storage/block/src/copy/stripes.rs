@@ -11,7 +11,7 @@ use millpond_env::sync::Arc;
 use millpond_ondisk::{Guid, Txg};
 use millpond_vdev::{
     BlockRange, Health, LeafFault, LeafHealth, LeafId, LeafOutcome, LeafRead, LeafWrite,
-    NoIndirect, ReadPlan, Step, StoredCopy, StoredPart, WritePlan,
+    NoIndirect, ReadPlan, Step, StoredCopy, StoredPart,
 };
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -225,7 +225,7 @@ impl CopyPass<'_> {
                 }
             }
         };
-        let plan = WritePlan::new(&topology.tree, topology, block, &bytes);
+        let plan = topology.write_plan(block, &bytes);
         let Ok(plan) = plan else {
             return Err(Copied::Unreadable);
         };

@@ -73,7 +73,7 @@ pub(crate) struct HealGroup {
 impl BlockStore {
     /// Plans writes of the bytes of a block to the leaves that lack them: those of `wrong`, or all if it is `None`.
     ///
-    /// A leaf that is absent, or takes no blocks of this kind (RAID-Z under expansion), fails. A distributed
+    /// A leaf that is absent, or takes no blocks of this kind, fails. A distributed
     /// spare fails if no leaf holds what it lacks.
     pub(crate) fn plan_right_bytes(
         topology: &Topology,
@@ -180,7 +180,7 @@ impl Planned<'_> {
         let Some(bytes) = self.block.get(from..end) else {
             return;
         };
-        let plan = WritePlan::new(&topology.tree, topology, piece.range, bytes);
+        let plan = topology.write_plan(piece.range, bytes);
         for write in plan.iter().flat_map(WritePlan::writes) {
             let (leaf, offset_bytes) = (write.leaf, write.offset_bytes);
             let end = offset_bytes.saturating_add(write.length_bytes());

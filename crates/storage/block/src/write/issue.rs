@@ -127,7 +127,7 @@ pub(super) fn issue(
                 size_bytes: extent.range.len() as u64,
                 birth: txg,
             };
-            let plan = WritePlan::new(&topology.tree, topology.as_ref(), range, extent.bytes());
+            let plan = topology.write_plan(range, extent.bytes());
             (extent, plan)
         })
     };

@@ -65,7 +65,7 @@ impl BlockStore {
     /// [`BlockError::Write`] if one of them cannot be read back without the leaves that missed it. None of
     /// them may be relied on then.
     pub fn write_log_blocks(&self, blocks: &[LogWrite]) -> Result<(), BlockError> {
-        let topology = self.topology();
+        let topology = self.writing_topology();
         let pools = self.writing.pools(&topology);
         let mut extents = vec![];
         let mut birth = Txg(0);

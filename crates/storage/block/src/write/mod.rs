@@ -25,7 +25,7 @@ pub(crate) use log::ExtentWrite;
 pub use log::LogWrite;
 pub use protect::WriteKey;
 pub use repair::WriteBackErrors;
-pub(crate) use repair::write_over;
+pub(crate) use repair::{write_leaf_range, write_over};
 pub use share::{Dedup, FoundBlock, SharedBlocks, WantedBlock};
 
 use crate::io_stats::IoClass;
@@ -118,7 +118,7 @@ impl BlockStore {
         jobs: Vec<BlockWrite>,
     ) -> Vec<Result<WrittenBlock, BlockError>> {
         rank::check_io();
-        let topology = self.topology();
+        let topology = self.writing_topology();
         let checksummer = self.checksummer();
         let placer = Placer {
             store: self,

@@ -13,9 +13,7 @@ use crate::{BlockStore, CopyFailure};
 use millpond_env::mark;
 use millpond_env::sync::Arc;
 use millpond_ondisk::{BlockPointer, Dva, Txg};
-use millpond_vdev::{
-    BlameReason, BlockPiece, BlockRange, LeafId, Resolved, WritePlan, block_pieces,
-};
+use millpond_vdev::{BlameReason, BlockPiece, BlockRange, LeafId, Resolved, block_pieces};
 
 impl BlockStore {
     /// Writes what leaves should have held, if repairs are enabled. A failed repair is counted against the
@@ -93,8 +91,8 @@ fn repair_piece(topology: &Topology, stored: &[u8], piece: &BlockPiece) {
     let Some(bytes) = stored.get(from..end) else {
         return;
     };
-    // A vdev that takes no blocks (one that is being expanded) gets no repairs of this kind.
-    let Ok(plan) = WritePlan::new(&topology.tree, topology, piece.range, bytes) else {
+    // A vdev that takes no blocks gets no repairs of this kind.
+    let Ok(plan) = topology.write_plan(piece.range, bytes) else {
         return;
     };
     for write in plan.writes() {
@@ -153,21 +151,38 @@ pub(crate) fn write_over(
     bytes: &[u8],
     birth: Txg,
 ) {
-    let Some((device, counters)) = topology.writable_leaf(leaf) else {
-        return;
-    };
-    let (device, counters) = (Arc::clone(device), Arc::clone(counters));
-    let (clock, bytes): (_, Arc<[u8]>) = (topology.clock.clone(), bytes.into());
-    let length = bytes.len() as u64;
-    let range = offset_bytes..offset_bytes.saturating_add(length);
+    let range = offset_bytes..offset_bytes.saturating_add(bytes.len() as u64);
     // A repair that waited for a copy might come after the block was freed and its space written again.
-    let places = || topology.places_of(leaf, std::iter::once(range.clone()));
+    let places = || topology.places_of(leaf, std::iter::once(range));
     let Some(_place) = topology.copy_locks.try_write(places) else {
         mark::hit("repair-dropped-for-copy");
         return;
     };
     // If the device does not answer, its bytes stay wrong.
-    let _ = topology.request(leaf, length, move || {
+    if write_leaf_range(topology, leaf, offset_bytes, bytes, birth)
+        && let Some((_, counters)) = topology.writable_leaf(leaf)
+    {
+        counters.count_repair(bytes.len() as u64);
+    }
+}
+
+/// Writes bytes of `txg` to a leaf. Until a flush covers them they count among the leaf's unflushed writes: if it loses
+/// them, it lacks that txg. Returns whether the device took them.
+pub(crate) fn write_leaf_range(
+    topology: &Topology,
+    leaf: LeafId,
+    offset_bytes: u64,
+    bytes: &[u8],
+    txg: Txg,
+) -> bool {
+    let Some((device, counters)) = topology.writable_leaf(leaf) else {
+        return false;
+    };
+    let (device, counters) = (Arc::clone(device), Arc::clone(counters));
+    let (clock, bytes): (_, Arc<[u8]>) = (topology.clock.clone(), bytes.into());
+    let length = bytes.len() as u64;
+    let range = offset_bytes..offset_bytes.saturating_add(length);
+    let written = topology.request(leaf, length, move || {
         let begun = (counters.unflushed()).begin(&device, std::iter::once(range.clone()));
         let write = || {
             let _operation = counters.queue().enter(IoClass::AsyncWrite);
@@ -178,16 +193,18 @@ pub(crate) fn write_over(
         counters.count_write(offset_bytes, length, has_failed);
         let written = (!has_failed).then(|| Ended {
             range,
-            txg: Some(birth),
+            txg: Some(txg),
             content: Content::Own(Arc::clone(&bytes)),
         });
-        if !has_failed {
-            counters.count_repair(length);
-        }
         match counters.status().is_usable() {
             true => begun.end(written.into_iter(), has_failed),
             // The leaf went out of use meanwhile; the write counts for nothing.
-            false => begun.forget(),
+            false => {
+                begun.forget();
+                return false;
+            }
         }
+        !has_failed
     });
+    written.unwrap_or(false)
 }

@@ -11,7 +11,7 @@ use super::{BlockRange, PlanError};
 use crate::health::Health;
 use crate::indirect::IndirectMap;
 use crate::mirror::sources;
-use crate::raidz::{ExpandedMap, RaidzGeometry, RaidzMap};
+use crate::raidz::{CellPlaces, ExpandedMap, RaidzGeometry, RaidzMap};
 use crate::tree::{LeafId, NodeId, VdevKind, VdevNode, VdevTree};
 use crate::units::{Sector, round_up};
 
@@ -68,6 +68,17 @@ impl RowShape {
     }
 }
 
+impl RowShape {
+    /// Whether all cells are at the same places of the same leaves.
+    pub(crate) fn has_same_places(&self, other: &Self) -> bool {
+        fn places(row: &RowShape) -> impl Iterator<Item = (LeafId, u64)> + '_ {
+            let sources = row.cells.iter().flat_map(|cell| &cell.sources);
+            sources.map(|source| (source.leaf, source.offset_bytes))
+        }
+        places(self).eq(places(other))
+    }
+}
+
 /// The layout of a block.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Layout {
@@ -89,6 +100,18 @@ impl Layout {
         indirect: &dyn IndirectMap,
         range: BlockRange,
     ) -> Result<Self, PlanError> {
+        let places = CellPlaces::Read(tree.reflow());
+        Self::placed(tree, health, indirect, range, places)
+    }
+
+    /// Like [`Layout::new`], with other places of the sectors of a vdev that is being expanded.
+    pub(crate) fn placed(
+        tree: &VdevTree,
+        health: &dyn Health,
+        indirect: &dyn IndirectMap,
+        range: BlockRange,
+        places: CellPlaces,
+    ) -> Result<Self, PlanError> {
         if range.size_bytes == 0 || range.size_bytes > BLOCK_BYTES_MAX {
             return Err(PlanError::Size {
                 size_bytes: range.size_bytes,
@@ -100,6 +123,7 @@ impl Layout {
         let mut builder = Builder {
             tree,
             health,
+            places,
             layout: Self {
                 size,
                 ..Self::default()
@@ -130,6 +154,7 @@ impl Layout {
 struct Builder<'a> {
     tree: &'a VdevTree,
     health: &'a dyn Health,
+    places: CellPlaces,
     layout: Layout,
     copies: usize,
 }
@@ -215,7 +240,7 @@ impl Builder<'_> {
             node.ashift,
             geometry,
             width,
-            self.tree.reflow(),
+            self.places,
         )?;
         self.layout.widths = Some((geometry.first_width(), geometry.children()));
         for cells in map.rows {

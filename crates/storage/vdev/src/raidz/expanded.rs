@@ -5,9 +5,10 @@ use super::map::{RowShape, SWAP_BIT};
 use crate::tree::Reflow;
 use crate::units::Sector;
 
-/// Distance of the scratch copy, in the boot area of a device, from the start of allocatable space: device
-/// byte 512 KiB is child byte -3.5 MiB.
-const SCRATCH_SHIFT_BYTES: u64 = 0x38_0000;
+/// The scratch copy of a RAID-Z expansion on a device: the boot area.
+pub const RAIDZ_SCRATCH_START_BYTES: u64 = 512 << 10;
+/// The size of the boot area in bytes: up to the start of allocatable space.
+pub const RAIDZ_SCRATCH_BYTES: u64 = 0x38_0000;
 
 /// One sector of one row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +22,16 @@ pub struct ExpandedCell {
     pub raid_sector: u64,
     /// For a data cell its position in the block, in sectors.
     pub data_sector: Option<u64>,
+}
+
+/// Where the sectors of a block lie while its vdev is being expanded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CellPlaces {
+    /// Where they are read: by the committed progress, and all sectors of a row at one width.
+    Read(Reflow),
+    /// Where they will be once all sectors below an offset, in bytes, have been moved. Each sector by itself: the row
+    /// at the offset is in both places.
+    Moved(u64),
 }
 
 /// The rows of one block. Every row has `parity` parity cells, then data cells. In the last row data cells
@@ -44,7 +55,7 @@ impl ExpandedMap {
         ashift: millpond_ondisk::Ashift,
         geometry: &RaidzGeometry,
         width: u64,
-        reflow: Reflow,
+        places: CellPlaces,
     ) -> Option<Self> {
         let sector = Sector::new(ashift)?;
         if !sector.is_aligned(offset_bytes) || !sector.is_aligned(size_bytes) || size_bytes == 0 {
@@ -64,7 +75,7 @@ impl ExpandedMap {
             let first = sector
                 .whole(offset_bytes)
                 .checked_add(row.checked_mul(width)?)?;
-            let at = RowPlace::new(first, columns, sector, geometry, reflow)?;
+            let at = RowPlace::new(first, columns, sector, geometry, places)?;
             let is_partial = shape.big_columns != 0 && row.checked_add(1)? == row_count;
             let mut cells = Vec::with_capacity(usize::try_from(columns).ok()?);
             for column in 0..columns {
@@ -102,9 +113,14 @@ fn data_sector(shape: &RowShape, row_count: u64, row: u64, column: u64, data: u6
     long.checked_add(short)?.checked_add(row)
 }
 
-/// The width of a row's current location, and whether it is in the scratch copy.
+/// The location of the sectors of a row.
 struct RowPlace {
-    width: u64,
+    /// The width of the sectors from [`RowPlace::new_end`] on.
+    old_width: u64,
+    /// The width of those before.
+    new_width: u64,
+    /// The first sector that is not at its new place.
+    new_end: u64,
     is_scratch: bool,
 }
 
@@ -114,25 +130,30 @@ impl RowPlace {
         columns: u64,
         sector: Sector,
         geometry: &RaidzGeometry,
-        reflow: Reflow,
+        places: CellPlaces,
     ) -> Option<Self> {
-        let children = geometry.children();
+        let new_width = geometry.children();
+        let mut place = Self {
+            old_width: new_width,
+            new_width,
+            new_end: u64::MAX,
+            is_scratch: false,
+        };
         if !geometry.is_expanding() {
-            return Some(Self {
-                width: children,
-                is_scratch: false,
-            });
+            return Some(place);
         }
-        if first.checked_add(columns)? > sector.whole(reflow.offset_bytes) {
-            return Some(Self {
-                width: children.checked_sub(1)?,
-                is_scratch: false,
-            });
+        place.old_width = new_width.checked_sub(1)?;
+        match places {
+            CellPlaces::Moved(to_bytes) => place.new_end = sector.whole(to_bytes),
+            CellPlaces::Read(reflow) => {
+                let end = first.checked_add(columns)?;
+                match end > sector.whole(reflow.offset_bytes) {
+                    true => place.new_end = 0,
+                    false => place.is_scratch = reflow.is_scratch_valid(),
+                }
+            }
         }
-        Some(Self {
-            width: children,
-            is_scratch: reflow.is_scratch_valid(),
-        })
+        Some(place)
     }
 
     fn cell(
@@ -141,10 +162,14 @@ impl RowPlace {
         data_sector: Option<u64>,
         sector: Sector,
     ) -> Option<ExpandedCell> {
-        let child = raid_sector.checked_rem(self.width)?;
-        let offset = sector.to_bytes(raid_sector.checked_div(self.width)?)?;
+        let width = match raid_sector < self.new_end {
+            true => self.new_width,
+            false => self.old_width,
+        };
+        let child = raid_sector.checked_rem(width)?;
+        let offset = sector.to_bytes(raid_sector.checked_div(width)?)?;
         let start = if self.is_scratch {
-            millpond_ondisk::VDEV_DATA_START_BYTES.checked_sub(SCRATCH_SHIFT_BYTES)?
+            RAIDZ_SCRATCH_START_BYTES
         } else {
             millpond_ondisk::VDEV_DATA_START_BYTES
         };

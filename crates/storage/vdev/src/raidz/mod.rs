@@ -4,13 +4,17 @@
 
 mod expanded;
 mod map;
+mod moves;
 #[cfg(test)]
 mod tests;
 
 use millpond_ondisk::Txg;
 
-pub use expanded::{ExpandedCell, ExpandedMap};
+pub use expanded::{
+    CellPlaces, ExpandedCell, ExpandedMap, RAIDZ_SCRATCH_BYTES, RAIDZ_SCRATCH_START_BYTES,
+};
 pub use map::{RaidzColumn, RaidzMap};
+pub use moves::{ChildRun, RaidzMove};
 
 use crate::units::Sector;
 

@@ -124,7 +124,8 @@ fn rows_are_read_at_old_new_and_scratch_offsets() {
             scratch_state,
         };
         // Six data sectors in three rows of three, from raid sector 30.
-        ExpandedMap::new(30 << 9, 6 << 9, Ashift(9), &geometry, 3, reflow).unwrap()
+        let places = CellPlaces::Read(reflow);
+        ExpandedMap::new(30 << 9, 6 << 9, Ashift(9), &geometry, 3, places).unwrap()
     };
     let first_cells = |map: &ExpandedMap| -> Vec<(u64, u64)> {
         map.rows
@@ -209,7 +210,12 @@ proptest! {
             let reflow = Reflow::from_uberblock(reflow);
             let aligned = offset & !0xffff;
             let _ = ExpandedMap::new(
-                aligned, size & !0xffff, Ashift(ashift), &geometry, geometry.logical_width(Txg(0)), reflow,
+                aligned, size & !0xffff, Ashift(ashift), &geometry, geometry.logical_width(Txg(0)),
+                CellPlaces::Read(reflow),
+            );
+            let _ = ExpandedMap::new(
+                aligned, size & !0xffff, Ashift(ashift), &geometry, geometry.logical_width(Txg(0)),
+                CellPlaces::Moved(offset),
             );
             let sector = Sector::new(Ashift(9 + ashift % 8)).unwrap();
             let _ = (geometry.asize(offset, sector, Txg(1)), geometry.psize_max(offset, sector, Txg(1)));

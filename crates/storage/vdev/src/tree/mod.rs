@@ -119,8 +119,26 @@ impl Reflow {
         }
     }
 
-    pub(crate) fn is_scratch_valid(self) -> bool {
-        self.scratch_state == 1
+    /// The scratch copy holds the moved rows: their place is being overwritten.
+    pub const SCRATCH_VALID: u16 = 1;
+    /// The moved rows were written to their place.
+    pub const SCRATCH_WRITTEN: u16 = 2;
+    /// They were written there when the pool was imported after a crash.
+    pub const SCRATCH_WRITTEN_ON_IMPORT: u16 = 3;
+    /// More rows were moved since, without the scratch copy.
+    pub const MOVING: u16 = 4;
+
+    /// Encodes `raidz_reflow_info` of an uberblock; [`Reflow::from_uberblock`] decodes it.
+    #[must_use]
+    pub fn to_uberblock(self) -> u64 {
+        let offset = (self.offset_bytes >> 9) & ((1 << 55) - 1);
+        u64::from(self.scratch_state) << 55 | offset
+    }
+
+    /// Whether moved rows must be read from the scratch copy.
+    #[must_use]
+    pub fn is_scratch_valid(self) -> bool {
+        self.scratch_state == Self::SCRATCH_VALID
     }
 }
 
@@ -231,6 +249,20 @@ impl VdevTree {
     #[must_use]
     pub fn reflow(&self) -> Reflow {
         self.reflow
+    }
+
+    /// Sets the progress of the pool's RAID-Z expansion, as a newer uberblock says it.
+    pub fn set_reflow(&mut self, reflow: Reflow) {
+        self.reflow = reflow;
+    }
+
+    /// The vdev that is being expanded.
+    #[must_use]
+    pub fn expanding(&self) -> Option<(VdevId, &VdevNode, &RaidzGeometry)> {
+        self.tops().find_map(|(id, node)| match &node.kind {
+            VdevKind::Raidz(geometry) if geometry.is_expanding() => Some((id, node, geometry)),
+            _ => None,
+        })
     }
 
     /// Sets the allocation class of a top-level vdev, as stored in its ZAP. Unknown ids are ignored.

@@ -15,7 +15,7 @@ use crate::health::Health;
 use crate::indirect::NoIndirect;
 use crate::mirror::sources;
 use crate::plan::{BlockRange, CellShape, Layout, PlanError, RowShape};
-use crate::raidz::RaidzGeometry;
+use crate::raidz::{CellPlaces, RaidzGeometry};
 use crate::tree::{LeafId, NodeId, VdevKind, VdevNode, VdevTree};
 use crate::units::Sector;
 
@@ -26,7 +26,7 @@ pub enum WritePlanError {
     /// The range cannot hold a block.
     #[error(transparent)]
     Range(#[from] PlanError),
-    /// The vdev takes no new blocks: it was removed or is being expanded.
+    /// The vdev takes no new blocks: it was removed, or rows of it are only in the scratch copy of an expansion.
     #[error("vdev {0} cannot be written")]
     NotWritable(VdevId),
     /// The number of bytes differs from the size of the range.
@@ -114,7 +114,8 @@ pub struct WriteOutcome {
 /// caller.
 ///
 /// Holds at most one write for each child of the vdev (each copy below it), on dRAID four for each child of a
-/// group, or on a RAID-Z vdev that was expanded one for each sector of the block and its parity.
+/// group, or on a RAID-Z vdev that was expanded one for each sector of the block and its parity; twice as many for rows
+/// that are being moved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WritePlan {
     writes: Vec<LeafWrite>,
@@ -140,6 +141,22 @@ impl WritePlan {
         range: BlockRange,
         block: &[u8],
     ) -> Result<Self, WritePlanError> {
+        Self::during_reflow(tree, health, range, block, 0)
+    }
+
+    /// Like [`WritePlan::new`], while a RAID-Z vdev is being expanded: sectors below `moved_bytes` of it may have been
+    /// moved already, although the committed progress does not say so. Rows with such sectors are written to both
+    /// places, and must be readable from both.
+    ///
+    /// # Errors
+    /// As [`WritePlan::new`].
+    pub fn during_reflow(
+        tree: &VdevTree,
+        health: &dyn Health,
+        range: BlockRange,
+        block: &[u8],
+        moved_bytes: u64,
+    ) -> Result<Self, WritePlanError> {
         if u64::try_from(block.len()) != Ok(range.size_bytes) {
             return Err(WritePlanError::Length {
                 size_bytes: range.size_bytes,
@@ -150,7 +167,9 @@ impl WritePlan {
             .top(range.vdev)
             .ok_or(PlanError::NoSuchVdev(range.vdev))?;
         let is_writable = match &top.kind {
-            VdevKind::Raidz(geometry) => !geometry.is_expanding(),
+            VdevKind::Raidz(geometry) => {
+                !geometry.is_expanding() || !tree.reflow().is_scratch_valid()
+            }
             VdevKind::Indirect => false,
             // Holes and missing vdevs have their own errors.
             _ => true,
@@ -168,6 +187,18 @@ impl WritePlan {
         };
         for row in &layout.rows {
             plan.add_row(row, block);
+        }
+        if let VdevKind::Raidz(geometry) = &top.kind
+            && geometry.is_expanding()
+            && moved_bytes > tree.reflow().offset_bytes
+        {
+            let places = CellPlaces::Moved(moved_bytes);
+            let moved = Layout::placed(tree, health, &NoIndirect, range, places)?;
+            for (row, moved) in layout.rows.iter().zip(&moved.rows) {
+                if !row.has_same_places(moved) {
+                    plan.add_row(moved, block);
+                }
+            }
         }
         plan.absent.sort_unstable();
         plan.absent.dedup();

@@ -10,7 +10,13 @@ use crate::{LeafFault, Reflow, VdevConfig, VdevType, Verdict};
 /// Vdevs that can be written.
 fn any_writable() -> impl Strategy<Value = Shape> {
     any_shape().prop_filter("a vdev that takes blocks", |shape| {
-        !matches!(shape, Shape::Widening { .. })
+        !matches!(
+            shape,
+            Shape::Widening {
+                is_scratch: true,
+                ..
+            }
+        )
     })
 }
 
@@ -214,9 +220,13 @@ fn vdevs_that_take_no_blocks_are_refused() {
         children: 4,
         parity: 1,
         moved_sectors: 0,
-        is_scratch: false,
+        is_scratch: true,
     };
-    let twin = Twin::over(widening.config(9), Reflow::default());
+    let scratch = Reflow {
+        offset_bytes: 512 * 40,
+        scratch_state: Reflow::SCRATCH_VALID,
+    };
+    let twin = Twin::over(widening.config(9), scratch);
     let plan = WritePlan::new(&twin.tree, &twin.health, range, &[0; 512]);
     assert_eq!(plan, Err(WritePlanError::NotWritable(VdevId(0))));
     let twin = Twin::over(Shape::Mirror { sides: 1 }.config(9), Reflow::default());

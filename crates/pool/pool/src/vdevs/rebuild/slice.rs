@@ -171,7 +171,7 @@ impl Pool {
 }
 
 /// Ranges of at most [`CHUNK_BYTES`], joined over small gaps.
-fn chunks_of(ranges: &[Range<u64>]) -> Vec<Range<u64>> {
+pub(crate) fn chunks_of(ranges: &[Range<u64>]) -> Vec<Range<u64>> {
     let mut chunks: Vec<Range<u64>> = vec![];
     for range in ranges {
         let mut at = range.start;

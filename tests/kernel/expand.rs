@@ -1,0 +1,123 @@
+//! Pools whose RAID-Z was expanded here: the kernel module accepts them and finishes what was begun, and we finish what it
+//! began.
+
+use crate::attach::lived;
+use crate::{Rig, run_script};
+use millpond_device::{Device, FileDevice, OpenOptions};
+use millpond_engine::{NewDevice, NewVdevOptions, Pool, PoolBuilder};
+use millpond_pool::RemovalLimits;
+use millpond_tests::oracle::kernel::{self, Release};
+use millpond_tests::workload::Life;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+const MIB: u64 = 384;
+
+fn new(name: &str, parity: u8, images: &[PathBuf]) -> PoolBuilder {
+    PoolBuilder::new(name).raidz(parity, images)
+}
+
+fn begin(pool: &Pool, image: &Path) {
+    let topology = pool.inner().store().topology();
+    let top = topology.tree.tops().next().unwrap().1.config.guid;
+    drop(topology);
+    let path = image.display().to_string();
+    let writable = OpenOptions {
+        write: true,
+        ..OpenOptions::default()
+    };
+    let device: Arc<dyn Device> = Arc::new(FileDevice::open(image, writable).unwrap());
+    let device = NewDevice::file(&path, device);
+    let options = NewVdevOptions {
+        ashift: None,
+        force: true,
+    };
+    (pool.inner().expand_raidz(top, &device, options, &|_| false)).unwrap();
+}
+
+/// Moves rows in small pieces, with work between them. Stops after `slices` of them.
+fn move_rows(pool: &Pool, life: &mut Life, slices: usize) {
+    let limits = RemovalLimits {
+        bytes: 512 << 10,
+        slice_ns: u64::MAX,
+    };
+    for _ in 0..slices {
+        if !pool.inner().is_expanding() {
+            return;
+        }
+        pool.inner().expansion_slice(&limits).unwrap();
+        life.steps(pool, 1);
+    }
+}
+
+fn to_and_fro(release: Release) {
+    if let Some(why) = kernel::absent(release) {
+        println!("not judged by {release:?}: {why}");
+        return;
+    }
+    let rig = Rig::new(15, MIB);
+    let images = &rig.images;
+    let mut lives = vec![];
+
+    let (pool, mut life) = lived(new("wide", 1, &images[0..3]), "wide");
+    begin(&pool, &images[3]);
+    move_rows(&pool, &mut life, 100_000);
+    life.steps(&pool, 40);
+    pool.export().unwrap();
+    lives.push(("wide", life));
+
+    let (pool, mut life) = lived(new("half", 2, &images[4..8]), "half");
+    begin(&pool, &images[8]);
+    move_rows(&pool, &mut life, 4);
+    assert!(pool.inner().is_expanding());
+    pool.export().unwrap();
+    lives.push(("half", life));
+
+    // Not one row has moved.
+    let (pool, life) = lived(new("started", 1, &images[9..11]), "started");
+    begin(&pool, &images[11]);
+    pool.export().unwrap();
+    lives.push(("started", life));
+
+    let (pool, life) = lived(new("begun", 1, &images[12..14]), "begun");
+    pool.export().unwrap();
+    lives.push(("begun", life));
+
+    for (name, _) in &lives {
+        rig.judge(name);
+    }
+    let actions = [
+        ["clean", "wide"],
+        ["finish", "half"],
+        ["finish", "started"],
+        ["begin", "begun"],
+    ];
+    run_script(release, &rig, "expand", None, actions.as_flattened());
+
+    for (name, life) in &mut lives {
+        life.compare(&rig.read(name), name);
+        rig.judge(name);
+        let pool = rig.open(name);
+        assert_eq!(pool.inner().is_expanding(), *name == "begun", "{name}");
+        move_rows(&pool, life, 100_000);
+        life.steps(&pool, 60);
+        pool.export().unwrap();
+        life.compare(&rig.read(name), name);
+        rig.judge(name);
+    }
+    let after = lives.iter().flat_map(|(name, _)| ["clean", *name]);
+    let after: Vec<&str> = after.collect();
+    run_script(release, &rig, "expand", None, &after);
+}
+
+#[test]
+#[ignore = "minutes; make test-kernel"]
+fn expanded_vdevs_are_accepted_by_2_3() {
+    to_and_fro(Release::V2_3);
+}
+
+#[test]
+#[ignore = "minutes; make test-kernel"]
+fn expanded_vdevs_are_accepted_by_2_4() {
+    to_and_fro(Release::V2_4);
+}
