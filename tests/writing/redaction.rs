@@ -251,7 +251,7 @@ fn many_snapshots_need_a_spill_block() {
     assert_eq!(count(&pool, "com.delphix:redaction_list_spill"), Some(1));
     assert_eq!(
         redacted(&pool, "tank/a#long").len(),
-        redacted(&pool, BOOK).len() + 40
+        redacted(&pool, BOOK).len() + 32
     );
     pool.sync().unwrap();
     let again = sim::read(&world).unwrap();
