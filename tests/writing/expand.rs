@@ -114,8 +114,8 @@ fn is_sound(view: &View, files: &Files, what: &str) {
     }
 }
 
-/// Cuts the power at each flush of what the journal has. `files` were committed before. Every `judged`th state that goes on
-/// is judged by `zdb`. Returns how many states had an expansion under way.
+/// Cuts the power at each flush of what the journal has. `files` were committed before. Every `judged`th state is judged
+/// by `zdb`. Returns how many states had an expansion under way.
 fn cut(world: &World, files: &Files, step: usize, judged: usize, what: &str) -> usize {
     let journal = world.journal();
     let is_flush = |at: &usize| matches!(journal.events()[*at], Event::Flush { .. });

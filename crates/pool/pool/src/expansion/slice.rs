@@ -59,7 +59,6 @@ impl Pool {
         }
         // Requests of before the last commit may read or repair the old places of what has moved.
         if !self.store.forget_former_topologies() {
-            mark::hit("expansion-waits-for-requests");
             return Ok(false);
         }
         match self.sync_task(|ctx| ctx.expansion_slice(limits))? {
@@ -152,10 +151,7 @@ impl SyncContext<'_> {
         };
         let is_moved = pass.move_first_rows(
             states,
-            &mut |reflow| {
-                mark::hit("scratch-state-written");
-                pool.rewrite_uberblock(reflow)
-            },
+            &mut |reflow| pool.rewrite_uberblock(reflow),
             unfinished,
         )?;
         let used = pool.used_chunks(place.top, &(0..offset_bytes));

@@ -73,7 +73,7 @@ pub enum AttachRefusal {
     /// A child of the vdev is not in use, is being replaced, or lacks something.
     #[error("raidz vdev has devices that are are offline or being replaced")]
     NotWhole,
-    /// The first rows of the vdev do not fit into the boot areas of so many children with so large sectors.
+    /// The boot areas of the children, or the vdev, have no space for the first rows: it has many children, or large sectors.
     #[error("the raidz vdev has too many devices, or is too small, to be expanded")]
     TooWide,
     /// A vdev is being removed: a resilver would not find the copies made so far.
