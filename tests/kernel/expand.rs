@@ -5,7 +5,7 @@ use crate::attach::lived;
 use crate::{Rig, run_script};
 use millpond_device::{Device, FileDevice, OpenOptions};
 use millpond_engine::{NewDevice, NewVdevOptions, Pool, PoolBuilder};
-use millpond_pool::RemovalLimits;
+use millpond_pool::CopyLimits;
 use millpond_tests::oracle::kernel::{self, Release};
 use millpond_tests::workload::Life;
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ fn begin(pool: &Pool, image: &Path) {
 
 /// Moves rows in small pieces, with work between them. Stops after `slices` of them.
 fn move_rows(pool: &Pool, life: &mut Life, slices: usize) {
-    let limits = RemovalLimits {
+    let limits = CopyLimits {
         bytes: 512 << 10,
         slice_ns: u64::MAX,
     };

@@ -5,7 +5,7 @@ use crate::attach::lived;
 use crate::{Rig, run_script};
 use millpond_engine::{NewLayout::Single, Pool, PoolBuilder};
 use millpond_ondisk::Guid;
-use millpond_pool::RemovalLimits;
+use millpond_pool::CopyLimits;
 use millpond_tests::oracle::kernel::{self, Release};
 use millpond_tests::workload::Life;
 use millpond_vdev::{AllocationClass::Normal, VdevType};
@@ -35,7 +35,7 @@ fn first(pool: &Pool) -> Guid {
 
 /// Copies in small pieces, with work between them. Stops after `slices` of them.
 fn copy(pool: &Pool, life: &mut Life, slices: usize) {
-    let limits = RemovalLimits {
+    let limits = CopyLimits {
         bytes: 256 << 10,
         slice_ns: u64::MAX,
     };

@@ -2,6 +2,7 @@
 
 use crate::attach::{attach, new_device, of_disk, tops};
 use crate::exhaustive::{Files, files_of, is_all, judge};
+use crate::expanded::with_case;
 use crate::initialize::history;
 use crate::sim;
 use millpond_engine::{
@@ -9,16 +10,17 @@ use millpond_engine::{
     WriteOptions,
 };
 use millpond_env::mark;
-use millpond_pool::{AttachError, RemovalLimits};
-use millpond_sim::{Event, PowerCut, Seed, SimDisk, World};
-use millpond_tests::workload::Life;
+use millpond_pool::{AttachError, CopyLimits};
+use millpond_sim::{Event, FaultPlan, PowerCut, Scope, Seed, SimDisk, World};
+use millpond_tests::oracle::zdb;
+use millpond_tests::workload::{Life, manifest};
 use std::sync::Arc;
 
 use NewLayout::Raidz;
 
 /// Slices so small that an expansion takes many.
-fn small() -> RemovalLimits {
-    RemovalLimits {
+fn small() -> CopyLimits {
+    CopyLimits {
         bytes: 256 << 10,
         slice_ns: u64::MAX,
     }
@@ -142,7 +144,7 @@ fn cut(world: &World, files: &Files, step: usize, judged: usize, what: &str) -> 
             write(&pool, 25, 30_000, &mut files);
             during += usize::from(pool.inner().is_expanding());
             while pool.inner().is_expanding() {
-                let has_moved = pool.inner().expansion_slice(&RemovalLimits::default());
+                let has_moved = pool.inner().expansion_slice(&CopyLimits::default());
                 assert!(has_moved.unwrap(), "{what}");
             }
             crate::scan::finish(&pool);
@@ -177,7 +179,7 @@ fn expanding_survives_power_cuts() {
         write(&pool, number, 90_000, &mut files);
     }
     let (every, judged) = if is_all() { (1, 20) } else { (3, 16) };
-    let limits = RemovalLimits::default();
+    let limits = CopyLimits::default();
     world.forget();
     let before = files.clone();
     expand(&pool, &disk).unwrap();
@@ -383,4 +385,99 @@ fn programs_call_fsync_while_rows_move() {
             );
         }
     }
+}
+
+#[test]
+fn views_of_before_read_on_to_the_end_and_after_it() {
+    let world = World::without_journal(610);
+    let pool = sim::create(&world, &[(Raidz(1), 3)], 128);
+    let mut life = Life::new("tank", "views", 15);
+    life.file_bytes_max = 200_000;
+    life.steps(&pool, 60);
+    let before = pool.committed().unwrap();
+    expand(&pool, &world.disk(128 << 20, 512)).unwrap();
+    sim::verify(&before).unwrap();
+    let mut meanwhile = None;
+    while pool.inner().is_expanding() {
+        assert!(pool.inner().expansion_slice(&small()).unwrap());
+        life.steps(&pool, 1);
+        sim::verify(&before).unwrap();
+        meanwhile.get_or_insert_with(|| pool.committed().unwrap());
+    }
+    life.steps(&pool, 20);
+    sim::verify(&before).unwrap();
+    sim::verify(&meanwhile.unwrap()).unwrap();
+    drop(before);
+    crate::scan::finish(&pool);
+    pool.export().unwrap();
+    life.close_file_systems();
+    judge(&world, "views");
+}
+
+#[test]
+fn moves_do_not_count_if_a_child_lost_one() {
+    let _mark = mark::expect("moves-taken-back");
+    let world = World::without_journal(608);
+    let pool = sim::create(&world, &[(Raidz(1), 3)], 128);
+    let mut life = Life::new("tank", "lost", 14);
+    life.file_bytes_max = 200_000;
+    life.steps(&pool, 60);
+    let disk = world.disk(128 << 20, 512);
+    expand(&pool, &disk).unwrap();
+    for _ in 0..2 {
+        assert!(pool.inner().expansion_slice(&small()).unwrap());
+    }
+    let offset = || pool.inner().uberblock().raidz_reflow.offset_bytes();
+    let before = offset();
+    let no_flush = FaultPlan::failing(Scope::Flushes);
+    world.disks()[1].set_faults(Some(no_flush));
+    let _ = pool.inner().expansion_slice(&small()).unwrap();
+    assert_eq!(offset(), before);
+    world.disks()[1].set_faults(None);
+    drop(pool);
+    // The crash leaves a child that lacks a txg.
+    life.close_file_systems();
+    judge(&world, "lost");
+    let pool = sim::open(&world).unwrap();
+    assert!(pool.inner().is_expansion_paused());
+    assert!(!pool.inner().expansion_slice(&small()).unwrap());
+    pool.inner().start_resilver().unwrap();
+    crate::scan::finish(&pool);
+    while pool.inner().is_expanding() {
+        assert!(pool.inner().expansion_slice(&small()).unwrap());
+    }
+    crate::scan::finish(&pool);
+    pool.export().unwrap();
+    let view = sim::read(&world).unwrap();
+    sim::verify(&view).unwrap();
+    drop(view);
+    judge(&world, "lost and moved");
+}
+
+#[test]
+fn an_expansion_that_openzfs_began_is_finished() {
+    let world = World::without_journal(609);
+    if !with_case(&world, "expanding") {
+        return;
+    }
+    let old = manifest(&sim::read(&world).unwrap()).unwrap();
+    let pool = sim::open(&world).unwrap();
+    assert!(pool.inner().is_expanding());
+    while pool.inner().is_expanding() {
+        let has_moved = pool.inner().expansion_slice(&CopyLimits::default());
+        assert!(has_moved.unwrap());
+    }
+    crate::scan::finish(&pool);
+    assert_eq!(crate::scan::state(&pool).errors, 0);
+    let name = pool.inner().name();
+    pool.export().unwrap();
+    let view = sim::read(&world).unwrap();
+    sim::verify(&view).unwrap();
+    assert_eq!(manifest(&view).unwrap(), old);
+    drop(view);
+    let folder = tempfile::tempdir().unwrap();
+    sim::to_files(&world, folder.path());
+    zdb::judge(folder.path(), &name)
+        .unwrap()
+        .require("finished");
 }

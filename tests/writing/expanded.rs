@@ -18,11 +18,11 @@ const CASE: &str = "expanded";
 const POOL: &str = "pexpanded";
 const OURS: &[u8] = b"ours";
 
-/// Puts the disks of the case into the world; false if only the large set has it.
-fn with_case(world: &World) -> bool {
-    let folder = images::golden_set().unwrap().folder.join(CASE);
+/// Puts the disks of a case into the world; false if only the large set has it.
+pub(crate) fn with_case(world: &World, case: &str) -> bool {
+    let folder = images::golden_set().unwrap().folder.join(case);
     if !folder.is_dir() {
-        println!("{CASE}: passed over, only the large set has the case");
+        println!("{case}: passed over, only the large set has the case");
         return false;
     }
     for image in &record::load(&folder).unwrap().images {
@@ -98,7 +98,7 @@ fn is_sound(world: &World, old: &[String], what: &str) {
 #[test]
 fn blocks_of_both_widths_are_written_freed_and_scrubbed() {
     let world = World::without_journal(331);
-    if !with_case(&world) {
+    if !with_case(&world, CASE) {
         return;
     }
     let old = old_lines(&sim::read(&world).unwrap());
@@ -136,7 +136,7 @@ fn blocks_of_both_widths_are_written_freed_and_scrubbed() {
 #[test]
 fn children_are_resilvered_and_replaced() {
     let world = World::without_journal(332);
-    if !with_case(&world) {
+    if !with_case(&world, CASE) {
         return;
     }
     let old = old_lines(&sim::read(&world).unwrap());
@@ -184,7 +184,7 @@ fn children_are_resilvered_and_replaced() {
 #[test]
 fn power_cuts_lose_nothing_of_either_width() {
     let world = World::new(333);
-    if !with_case(&world) {
+    if !with_case(&world, CASE) {
         return;
     }
     let pool = sim::open(&world).unwrap();

@@ -10,7 +10,7 @@ use millpond_engine::{
 };
 use millpond_env::mark;
 use millpond_ondisk::{Guid, RemovalPhase};
-use millpond_pool::{CheckpointRefusal, RemovalLimits, RemoveError, find_use};
+use millpond_pool::{CheckpointRefusal, CopyLimits, RemoveError, find_use};
 use millpond_sim::{Seed, World};
 use millpond_tests::workload::Life;
 use millpond_vdev::{AllocationClass, VdevType};
@@ -21,8 +21,8 @@ use NewLayout::{Mirror, Raidz, Single};
 type Tops<'t> = &'t [(AllocationClass, NewLayout, usize)];
 
 /// Slices so small that a removal takes many.
-fn small() -> RemovalLimits {
-    RemovalLimits {
+fn small() -> CopyLimits {
+    CopyLimits {
         bytes: 12 << 10,
         slice_ns: u64::MAX,
     }
@@ -293,11 +293,7 @@ fn what_cannot_be_removed_is_refused() {
         "{refused}"
     );
     while pool.inner().is_removing() {
-        assert!(
-            pool.inner()
-                .removal_slice(&RemovalLimits::default())
-                .unwrap()
-        );
+        assert!(pool.inner().removal_slice(&CopyLimits::default()).unwrap());
     }
     assert_eq!(why(tops(&pool)[1].guid), "no such device in pool");
     attach(&pool, of_disk(&pool, 3), &disk, AttachKind::Mirror).unwrap();
@@ -372,7 +368,7 @@ fn cut_everywhere(shape: &str, layout: Tops<'_>, number: usize, is_cancelled: bo
     write(&pool, 5, 9000, &mut files);
     commit(&pool, &files);
     remove(&pool, number);
-    let limits = RemovalLimits {
+    let limits = CopyLimits {
         bytes: 16 << 10,
         slice_ns: u64::MAX,
     };

@@ -77,7 +77,6 @@ pub use pool::{Pool, SyncMode};
 pub use port::DatasetPort;
 pub use properties::set::{PoolSetting, SettingError, SettingTime};
 pub use properties::set_vdev::VdevSetting;
-pub use removal::RemovalLimits;
 pub use scan::{
     ErrorSlice, ErrorSliceOutcome, NEXT_DATASET, ScanEvent, ScanLosses, ScanNote, ScanPass,
     ScanQueue, ScanRefusal, ScanSlice, ScrubRange, SliceOutcome,
@@ -86,6 +85,7 @@ pub use space::{
     CloneTotals, DEDUP_BUCKETS, DedupBucket, DedupTotals, PoolSpace, PoolSpaceMaps, VdevSpace,
 };
 pub use sync::context::{SpaceChange, SyncContext};
+pub use vdevs::CopyLimits;
 pub use vdevs::activity::{
     ActivityAction, ActivityRefusal, LeafActivity, SliceLimits, TrimOptions,
 };

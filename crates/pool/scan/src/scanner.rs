@@ -8,7 +8,7 @@ use millpond_env::thread;
 use millpond_env::{Tunable, mark};
 use millpond_ondisk::{DecodeError, ObjectId, ScanFunction, ScanPhys};
 use millpond_pool::{
-    Pool, PoolError, PoolView, RebuildLimits, RemovalLimits, ScanQueue, ScanSlice, ScrubRange,
+    CopyLimits, Pool, PoolError, PoolView, RebuildLimits, ScanQueue, ScanSlice, ScrubRange,
     SliceOutcome,
 };
 use millpond_traverse::{Bookmark, Order, Outcome, Traversal, Tree};
@@ -105,11 +105,11 @@ impl Scanner {
             };
             // Beside a scan both advance.
             let evacuated = match pool.is_removing() {
-                true => pool.removal_slice(&RemovalLimits::default()),
+                true => pool.removal_slice(&CopyLimits::default()),
                 false => Ok(false),
             };
             let expanded = match pool.is_expanding() {
-                true => pool.expansion_slice(&RemovalLimits::default()),
+                true => pool.expansion_slice(&CopyLimits::default()),
                 false => Ok(false),
             };
             let outcome = match (outcome, evacuated, expanded) {

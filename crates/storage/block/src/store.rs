@@ -3,6 +3,7 @@
 mod damaged;
 mod expand;
 mod in_flight;
+mod topologies;
 
 pub(crate) use in_flight::ReadKind;
 
@@ -28,11 +29,8 @@ use millpond_env::thread::is_alone;
 use millpond_ondisk::{
     BlockPointer, CompressionKind, DecodeError, EmbeddedKind, Level, ObjectType,
 };
-use millpond_vdev::Reflow;
 use std::collections::HashMap;
-
-/// The topology of a store, which may be replaced.
-type TopologyCell = RwLock<Arc<Topology>, rank::Topology>;
+use topologies::TopologyCell;
 
 /// Reads and writes the blocks of one open pool. Shared by all threads.
 ///
@@ -135,7 +133,6 @@ impl BlockStore {
     #[must_use]
     pub fn view(&self, expiry: Arc<ViewExpiry>) -> Self {
         Self {
-            // A copy of its own: who waits until nothing writes by an old topology does not wait for views.
             topology: self.topology_of_view(),
             views: Arc::clone(&self.views),
             standstill: Standstill::default(),
@@ -156,72 +153,6 @@ impl BlockStore {
         }
     }
 
-    /// The current leaves.
-    #[must_use]
-    pub fn topology(&self) -> Arc<Topology> {
-        Arc::clone(&self.topology.read())
-    }
-    /// Replaces the leaves, for example by those of the trusted configuration in place of those of the
-    /// labels.
-    pub fn set_topology(&self, topology: Topology) {
-        let mut topology = topology;
-        if self.is_single_threaded() {
-            // No other thread could make the requests.
-            topology.deadline = None;
-        }
-        let old = std::mem::replace(&mut *self.topology.write(), Arc::new(topology));
-        self.note_former(&old);
-    }
-    /// Changes the current leaves, for instance what each has missed. Counters are kept.
-    pub fn change_topology(&self, change: impl FnOnce(&mut Topology)) {
-        let mut present = self.topology.write();
-        let mut topology = Topology::clone(&present);
-        change(&mut topology);
-        let old = std::mem::replace(&mut *present, Arc::new(topology));
-        drop(present);
-        self.note_former(&old);
-    }
-    /// A topology for a view, which [`BlockStore::set_reflow`] reaches.
-    fn topology_of_view(&self) -> Arc<TopologyCell> {
-        let cell = Arc::new(RwLock::new(Arc::new(Topology::clone(&self.topology()))));
-        {
-            let mut views = self.views.lock();
-            views.retain(|view| view.strong_count() > 0);
-            views.push(Arc::downgrade(&cell));
-        }
-        // If the progress changed in between, this view may have been passed by.
-        let reflow = self.topology().tree.reflow();
-        let _ = put_reflow(&cell, reflow);
-        cell
-    }
-
-    /// Sets the progress of an expansion for this store and its views. Requests under way may still use the places of
-    /// before until [`BlockStore::uses_former_topology`] says that none does.
-    pub fn set_reflow(&self, reflow: Reflow) {
-        let views = self.views.lock().clone();
-        let cells = views.iter().filter_map(Weak::upgrade);
-        let cells: Vec<_> = std::iter::once(Arc::clone(&self.topology))
-            .chain(cells)
-            .collect();
-        for cell in cells {
-            if let Some(old) = put_reflow(&cell, reflow) {
-                self.note_former(&old);
-            }
-        }
-    }
-
-    fn note_former(&self, old: &Arc<Topology>) {
-        let mut former = self.former.lock();
-        former.retain(|topology| topology.strong_count() > 0);
-        former.push(Arc::downgrade(old));
-    }
-    /// Whether a request of this store may still use a topology that was replaced; or of a view, if it was replaced by
-    /// [`BlockStore::set_reflow`].
-    #[must_use]
-    pub fn uses_former_topology(&self) -> bool {
-        let former = self.former.lock();
-        former.iter().any(|topology| topology.strong_count() > 0)
-    }
     /// Says that the store reads an older state of the pool. Its blocks may have been overwritten since they were freed,
     /// so those without a checksum are refused.
     pub fn set_past(&self) {
@@ -552,17 +483,6 @@ impl BlockStore {
             has_ciphertext: false,
         }))
     }
-}
-
-/// Sets the progress of an expansion. Returns the topology that was replaced; `None` if it says the same.
-fn put_reflow(cell: &TopologyCell, reflow: Reflow) -> Option<Arc<Topology>> {
-    let mut present = cell.write();
-    if present.tree.reflow() == reflow {
-        return None;
-    }
-    let mut topology = Topology::clone(&present);
-    topology.tree.set_reflow(reflow);
-    Some(std::mem::replace(&mut *present, Arc::new(topology)))
 }
 
 fn length(bytes: u64) -> usize {

@@ -21,8 +21,8 @@ use millpond_env::thread;
 use millpond_ondisk::dsl::keys::master_node;
 use millpond_ondisk::{Guid, ObjectSetKind};
 use millpond_pool::import::{LeafState, read_labels};
+use millpond_pool::{CopyLimits, PruneBy, RebuildLimits, clear_labels};
 use millpond_pool::{GrowError, Growth, NewVdevOptions, NewVdevs, Offline, ScrubRange};
-use millpond_pool::{PruneBy, RebuildLimits, RemovalLimits, clear_labels};
 use millpond_posix::{QuotaMeasure, QuotaOwner};
 use std::time::Duration;
 
@@ -342,10 +342,9 @@ fn of_dataset(pool: &Pool, change: &DatasetChange) -> Result<(), ChangeError> {
             key,
         } => {
             let key = root_key(pool.inner().env(), properties, Some(key))?;
-            let missing = || Refusal::Key(KeyRefusal::NoKeyFormat);
             let key = key.ok_or_else(|| ChangeError::Refused {
                 name: name.clone(),
-                why: missing(),
+                why: Refusal::Key(KeyRefusal::NoKeyFormat),
             })?;
             datasets.change_key(name, KeyChange::Own(&key))?;
         }
@@ -380,10 +379,7 @@ fn of_dataset(pool: &Pool, change: &DatasetChange) -> Result<(), ChangeError> {
             snapshot,
             name,
             redacted_for,
-        } => {
-            let done = pool.redact(snapshot, name, redacted_for);
-            return done.map_err(change_error);
-        }
+        } => (pool.redact(snapshot, name, redacted_for)).map_err(change_error)?,
         DatasetChange::Hold { names, tag } => datasets.hold(&borrowed(names), tag)?,
         DatasetChange::Release { names, tag } => datasets.release(&borrowed(names), tag)?,
         DatasetChange::Set {
@@ -396,11 +392,7 @@ fn of_dataset(pool: &Pool, change: &DatasetChange) -> Result<(), ChangeError> {
             id,
             limit,
         } => {
-            let owner = match owners {
-                OwnerKind::User => QuotaOwner::User,
-                OwnerKind::Group => QuotaOwner::Group,
-                OwnerKind::Project => QuotaOwner::Project,
-            };
+            let owner = quota_owner(*owners);
             let files = pool.file_system(name).map_err(change_error)?;
             let done = files.set_quota(owner, measure(*of_objects), *id, *limit);
             done.map_err(|error| ChangeError::Failed(error.to_string()))?;
@@ -420,6 +412,14 @@ fn of_dataset(pool: &Pool, change: &DatasetChange) -> Result<(), ChangeError> {
         } => datasets.inherit(name, property, *to_received)?,
     }
     Ok(())
+}
+
+fn quota_owner(owners: OwnerKind) -> QuotaOwner {
+    match owners {
+        OwnerKind::User => QuotaOwner::User,
+        OwnerKind::Group => QuotaOwner::Group,
+        OwnerKind::Project => QuotaOwner::Project,
+    }
 }
 
 /// Sets properties. Those stored inside the file system or volume come after those stored in the DSL.
@@ -565,13 +565,13 @@ pub(crate) fn scan_to_end(pool: &Pool) -> Result<(), ChangeError> {
     }
     pool.inner().finish_replacements()?;
     while pool.inner().is_removing() && pool.inner().suspension().is_none() {
-        if !pool.inner().removal_slice(&RemovalLimits::default())? {
+        if !pool.inner().removal_slice(&CopyLimits::default())? {
             thread::sleep(BETWEEN_SLICES);
         }
     }
     let mut tries_left = EXPANSION_TRIES;
     while pool.inner().is_expanding() && tries_left > 0 && pool.inner().suspension().is_none() {
-        if pool.inner().expansion_slice(&RemovalLimits::default())? {
+        if pool.inner().expansion_slice(&CopyLimits::default())? {
             tries_left = EXPANSION_TRIES;
             continue;
         }

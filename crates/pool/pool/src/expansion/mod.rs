@@ -82,6 +82,7 @@ impl Pool {
         let offset_bytes = match moved > committed.offset_bytes {
             true if self.has_whole_children(topology) => moved,
             true => {
+                mark::hit("moves-taken-back");
                 self.store.set_moved_bytes(committed.offset_bytes);
                 committed.offset_bytes
             }

@@ -4,9 +4,9 @@ use super::entry;
 use crate::PoolError;
 use crate::history::append::HistoryEvent;
 use crate::pool::Pool;
-use crate::removal::RemovalLimits;
 use crate::scan::ScrubRange;
 use crate::sync::context::SyncContext;
+use crate::vdevs::CopyLimits;
 use crate::vdevs::attach::TXGS_UNDER_WAY;
 use crate::vdevs::grow::Growth;
 use crate::vdevs::rebuild::chunks_of;
@@ -35,7 +35,7 @@ enum SliceEnd {
 
 /// How far an expansion is, in bytes from the start of the vdev.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct Progress {
     top: VdevId,
     /// What the last uberblock says.
     committed: Reflow,
@@ -53,7 +53,7 @@ impl Pool {
     ///
     /// # Errors
     /// As [`Pool::sync_task`].
-    pub fn expansion_slice(&self, limits: &RemovalLimits) -> Result<bool, PoolError> {
+    pub fn expansion_slice(&self, limits: &CopyLimits) -> Result<bool, PoolError> {
         if !self.is_expanding() || self.suspension().is_some() || self.is_expansion_paused() {
             return Ok(false);
         }
@@ -81,14 +81,14 @@ impl Pool {
         }
     }
 
-    fn expansion_place(&self) -> Option<Place> {
+    fn expansion_progress(&self) -> Option<Progress> {
         let topology = self.store.topology();
         let (top, node, geometry) = topology.tree.expanding()?;
         let committed = topology.tree.reflow();
         let shift = u32::try_from(node.config.metaslab_shift).ok()?;
         let end_bytes = topology.tree.metaslab_count(top).checked_shl(shift)?;
         let limit_bytes = geometry.moved_bytes_max(node.ashift, committed.offset_bytes)?;
-        Some(Place {
+        Some(Progress {
             top,
             committed,
             limit_bytes: limit_bytes.min(end_bytes),
@@ -99,28 +99,28 @@ impl Pool {
 }
 
 impl SyncContext<'_> {
-    fn expansion_slice(&self, limits: &RemovalLimits) -> Result<SliceEnd, PoolError> {
+    fn expansion_slice(&self, limits: &CopyLimits) -> Result<SliceEnd, PoolError> {
         let pool = self.pool;
         pool.take_in_missed();
         pool.refresh_topology()?;
         let is_ready = !pool.is_expansion_paused();
-        let Some(place) = pool.expansion_place().filter(|_| is_ready) else {
+        let Some(progress) = pool.expansion_progress().filter(|_| is_ready) else {
             return Ok(SliceEnd::Blocked);
         };
-        if place.committed.offset_bytes >= place.end_bytes {
-            return self.finish_expansion(place.top).map(SliceEnd::Finished);
+        if progress.committed.offset_bytes >= progress.end_bytes {
+            return self.finish_expansion(progress.top).map(SliceEnd::Finished);
         }
-        let Some(pass) = pool.store.begin_reflow(place.top, self.txg()) else {
+        let Some(pass) = pool.store.begin_reflow(progress.top, self.txg()) else {
             return Ok(SliceEnd::Blocked);
         };
-        let bytes = match place.committed.offset_bytes {
-            0 => self.move_first_rows(&pass, &place)?,
-            _ => self.move_rows(&pass, &place, limits),
+        let bytes = match progress.committed.offset_bytes {
+            0 => self.move_first_rows(&pass, &progress)?,
+            _ => self.move_rows(&pass, &progress, limits),
         };
         let Some(bytes) = bytes else {
             return Ok(SliceEnd::Blocked);
         };
-        if let Some(zap) = pool.top_zap(place.top) {
+        if let Some(zap) = pool.top_zap(progress.top) {
             let before = self.table_number(zap, entry::BYTES_COPIED)?.unwrap_or(0);
             let copied = before.saturating_add(bytes);
             self.set_table_number(zap, entry::BYTES_COPIED, copied)?;
@@ -132,10 +132,11 @@ impl SyncContext<'_> {
     fn move_first_rows(
         &self,
         pass: &ReflowPass<'_>,
-        place: &Place,
+        progress: &Progress,
     ) -> Result<Option<u64>, PoolError> {
         let pool = self.pool;
-        let Some(offset_bytes) = (place.first_rows_bytes).filter(|end| *end <= place.end_bytes)
+        let Some(offset_bytes) =
+            (progress.first_rows_bytes).filter(|end| *end <= progress.end_bytes)
         else {
             return Ok(None);
         };
@@ -154,7 +155,7 @@ impl SyncContext<'_> {
             &mut |reflow| pool.rewrite_uberblock(reflow),
             unfinished,
         )?;
-        let used = pool.used_chunks(place.top, &(0..offset_bytes));
+        let used = pool.used_chunks(progress.top, &(0..offset_bytes));
         let bytes = used
             .iter()
             .map(|range| range.end.saturating_sub(range.start));
@@ -165,22 +166,22 @@ impl SyncContext<'_> {
     fn move_rows(
         &self,
         pass: &ReflowPass<'_>,
-        place: &Place,
-        limits: &RemovalLimits,
+        progress: &Progress,
+        limits: &CopyLimits,
     ) -> Option<u64> {
         let pool = self.pool;
         let until_ns = (pool.env.clock.monotonic_ns()).saturating_add(limits.slice_ns);
-        let from = place.committed.offset_bytes;
+        let from = progress.committed.offset_bytes;
         let (mut at, mut bytes) = (from, 0u64);
-        while at < place.limit_bytes && bytes < limits.bytes {
+        while at < progress.limit_bytes && bytes < limits.bytes {
             let most = BATCH_BYTES.min(limits.bytes);
-            let used = pool.allocator.used_space(place.top, at, most);
-            let next = used.map_or(place.end_bytes, |used| used.next_bytes);
-            let range = at..next.min(place.limit_bytes);
+            let used = pool.allocator.used_space(progress.top, at, most);
+            let next = used.map_or(progress.end_bytes, |used| used.next_bytes);
+            let range = at..next.min(progress.limit_bytes);
             if range.is_empty() {
                 break;
             }
-            let list = &mut || pool.used_chunks(place.top, &range);
+            let list = &mut || pool.used_chunks(progress.top, &range);
             let Some(moved) = pass.move_range(&range, list) else {
                 break;
             };

@@ -14,8 +14,6 @@ mod objects;
 pub(crate) mod obsolete;
 mod slice;
 
-pub use slice::RemovalLimits;
-
 use crate::error::Reading;
 use crate::space::vdev_map::VdevMap;
 use crate::vdevs::objects::load_indirect_mapping;

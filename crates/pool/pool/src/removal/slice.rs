@@ -9,6 +9,7 @@ use crate::labels::clear_labels;
 use crate::pool::Pool;
 use crate::sync::context::SyncContext;
 use crate::sync::space::SyncAllocator;
+use crate::vdevs::CopyLimits;
 use crate::vdevs::activity::PATIENCE;
 use crate::vdevs::rearrange::leaves_of;
 use crate::vdevs::remove::RemoveError;
@@ -27,24 +28,6 @@ use std::ops::Range;
 const SEGMENT_BYTES: u64 = 16 << 20;
 /// How much is copied at once, in bytes.
 const CHUNK_BYTES: u64 = 1 << 20;
-
-/// The size of a slice of a removal or an expansion.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RemovalLimits {
-    /// How many bytes to copy at most.
-    pub bytes: u64,
-    /// How long to copy at most, in nanoseconds. Meanwhile no other txg is written.
-    pub slice_ns: u64,
-}
-
-impl Default for RemovalLimits {
-    fn default() -> Self {
-        Self {
-            bytes: 64 << 20,
-            slice_ns: 300_000_000,
-        }
-    }
-}
 
 /// How a slice ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,7 +58,7 @@ impl Pool {
     ///
     /// # Errors
     /// As [`Pool::sync_task`].
-    pub fn removal_slice(&self, limits: &RemovalLimits) -> Result<bool, PoolError> {
+    pub fn removal_slice(&self, limits: &CopyLimits) -> Result<bool, PoolError> {
         if self.removal.removing_vdev().is_none() || self.suspension().is_some() {
             return Ok(false);
         }
@@ -120,7 +103,7 @@ impl Pool {
 }
 
 impl SyncContext<'_> {
-    fn removal_slice(&self, limits: &RemovalLimits) -> Result<SliceEnd, PoolError> {
+    fn removal_slice(&self, limits: &CopyLimits) -> Result<SliceEnd, PoolError> {
         let pool = self.pool;
         let found = (pool.removal).with(|state| {
             let active = state.active.as_ref()?;
@@ -144,7 +127,7 @@ impl SyncContext<'_> {
     fn copy_ranges(
         &self,
         vdev: VdevId,
-        limits: &RemovalLimits,
+        limits: &CopyLimits,
         copies: &mut Copies,
     ) -> Result<SliceEnd, PoolError> {
         let pool = self.pool;

@@ -4,6 +4,7 @@ pub(crate) mod activity;
 pub(crate) mod add;
 pub(crate) mod attach;
 pub(crate) mod cache_devices;
+mod copy_limits;
 pub(crate) mod detach;
 pub(crate) mod dtl;
 pub(crate) mod grow;
@@ -22,3 +23,5 @@ pub(crate) mod spares;
 pub(crate) mod split;
 pub(crate) mod topology;
 pub(crate) mod zaps;
+
+pub use copy_limits::CopyLimits;

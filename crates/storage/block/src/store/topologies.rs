@@ -1,0 +1,87 @@
+//! The topology of a store and of its views, and how it is replaced.
+
+use super::BlockStore;
+use crate::topology::Topology;
+use millpond_env::rank;
+use millpond_env::sync::{Arc, RwLock, Weak};
+use millpond_vdev::Reflow;
+
+/// A topology that may be replaced.
+pub(super) type TopologyCell = RwLock<Arc<Topology>, rank::Topology>;
+
+impl BlockStore {
+    /// The current leaves.
+    #[must_use]
+    pub fn topology(&self) -> Arc<Topology> {
+        Arc::clone(&self.topology.read())
+    }
+    /// Replaces the leaves, for example by those of the trusted configuration in place of those of the
+    /// labels.
+    pub fn set_topology(&self, topology: Topology) {
+        let mut topology = topology;
+        if self.is_single_threaded() {
+            // No other thread could make the requests.
+            topology.deadline = None;
+        }
+        let old = std::mem::replace(&mut *self.topology.write(), Arc::new(topology));
+        self.note_former(&old);
+    }
+    /// Changes the current leaves, for instance what each has missed. Counters are kept.
+    pub fn change_topology(&self, change: impl FnOnce(&mut Topology)) {
+        let mut present = self.topology.write();
+        let mut topology = Topology::clone(&present);
+        change(&mut topology);
+        let old = std::mem::replace(&mut *present, Arc::new(topology));
+        drop(present);
+        self.note_former(&old);
+    }
+
+    /// A topology for a view: a copy of its own, because who waits until nothing writes by an old topology does not wait
+    /// for views. [`BlockStore::set_reflow`] replaces it.
+    pub(super) fn topology_of_view(&self) -> Arc<TopologyCell> {
+        let copied = self.topology();
+        let cell = Arc::new(RwLock::new(Arc::new(Topology::clone(&copied))));
+        {
+            let mut views = self.views.lock();
+            views.retain(|view| view.strong_count() > 0);
+            views.push(Arc::downgrade(&cell));
+        }
+        // If it was replaced in between, this view may have been passed by.
+        let present = self.topology();
+        if !Arc::ptr_eq(&present, &copied) {
+            *cell.write() = Arc::new(Topology::clone(&present));
+        }
+        cell
+    }
+
+    /// Sets the progress of an expansion. Views that are open get the leaves of this store: those of before the expansion
+    /// began know neither its new child nor that it has ended. Requests under way may still use the places of before until
+    /// [`BlockStore::uses_former_topology`] says that none does.
+    pub fn set_reflow(&self, reflow: Reflow) {
+        if self.topology().tree.reflow() == reflow {
+            return;
+        }
+        // The store comes before its views, so that a new view has the new progress or is in the list.
+        self.change_topology(|topology| topology.tree.set_reflow(reflow));
+        let present = self.topology();
+        let views = self.views.lock().clone();
+        for view in views.iter().filter_map(Weak::upgrade) {
+            let new = Arc::new(Topology::clone(&present));
+            let old = std::mem::replace(&mut *view.write(), new);
+            self.note_former(&old);
+        }
+    }
+
+    fn note_former(&self, old: &Arc<Topology>) {
+        let mut former = self.former.lock();
+        former.retain(|topology| topology.strong_count() > 0);
+        former.push(Arc::downgrade(old));
+    }
+    /// Whether a request of this store may still use a topology that was replaced; or of a view, if it was replaced by
+    /// [`BlockStore::set_reflow`].
+    #[must_use]
+    pub fn uses_former_topology(&self) -> bool {
+        let former = self.former.lock();
+        former.iter().any(|topology| topology.strong_count() > 0)
+    }
+}
