@@ -198,9 +198,7 @@ fn resumed(session: &mut Session, parsed: &Parsed, token: &str) -> Result<SendSt
 
 /// What a resume token says, as OpenZFS prints it.
 pub fn token_text(token: &ResumeToken) -> String {
-    let lines = token.lines.iter().map(|line| format!("\t{line}\n"));
-    let lines: String = lines.collect();
-    format!("resume token contents:\nnvlist version: 0\n{lines}")
+    format!("resume token contents:\n{}", token.text)
 }
 
 fn refusal(stream: &SendStream, problem: &SendProblem) -> Failure {

@@ -38,6 +38,7 @@ mod list;
 mod native;
 mod stream;
 mod text;
+mod tool_text;
 mod value;
 mod xdr;
 

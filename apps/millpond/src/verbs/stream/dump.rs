@@ -1,6 +1,5 @@
 //! `millpond stream dump`: the headers of a stream, its records, and how many there are.
 
-use super::nvlist_text;
 use crate::session::{Ending, Session};
 use millpond_inspect::nvlist::NvList;
 use millpond_inspect::stream::{Begin, HEADER_BYTES, Record, StreamKind, StreamReader, Taken};
@@ -130,7 +129,7 @@ fn begin_text(begin: &Begin, payload: &[u8], is_verbose: bool) -> String {
     }
     if !payload.is_empty() {
         text += &match NvList::decode(payload) {
-            Ok(list) => nvlist_text::text(&list, 1),
+            Ok(list) => list.to_tool_text(1),
             Err(error) => format!("\t(not an nvlist: {error})\n"),
         };
     }

@@ -1,7 +1,6 @@
 //! `millpond stream`: what is in a send stream, without receiving it.
 
 mod dump;
-mod nvlist_text;
 
 use super::Global;
 use super::global::refused;

@@ -2,7 +2,6 @@
 //!
 //! Page `docs/format/properties.md`, "Resume tokens".
 
-use crate::heads::features::REDACTED_DATASETS;
 use crate::{Dataset, DatasetError};
 use millpond_compress::{ZstdLevel, compress, decompress};
 use millpond_nvlist::{NvList, NvValue};
@@ -61,7 +60,7 @@ impl Dataset {
                 list.push(name, NvValue::Boolean);
             }
         }
-        if let Some(guids) = self.extension(REDACTED_DATASETS)? {
+        if let Some(guids) = self.redacted_for()? {
             list.push("redact_snaps", NvValue::Uint64Array(guids));
         }
         if let Some(guids) = self.extension(resume::REDACT_BOOKMARK_SNAPSHOTS)? {
@@ -108,8 +107,8 @@ pub struct ResumeToken {
     pub redacted: Vec<u64>,
     /// The guids of those with respect to which the older snapshot is redacted.
     pub redacted_from: Vec<u64>,
-    /// All pairs, as text.
-    pub lines: Vec<String>,
+    /// All pairs, as OpenZFS prints them.
+    pub text: String,
 }
 
 /// No token has a longer list, in bytes.
@@ -150,15 +149,6 @@ impl ResumeToken {
         let list = NvList::decode(&packed).map_err(|_| "nvlist_unpack failed".to_owned())?;
         let number = |key| list.u64(key).unwrap_or(0);
         let guids = |key| list.u64_array(key).map(<[u64]>::to_vec).unwrap_or_default();
-        let lines = list.iter().map(|pair| {
-            let name = pair.name.to_string_lossy();
-            match &pair.value {
-                NvValue::Uint64(number) => format!("{name} = {number:#x}"),
-                NvValue::String(text) => format!("{name} = {}", text.to_string_lossy()),
-                NvValue::Boolean => format!("{name} = 1"),
-                _ => format!("{name} ="),
-            }
-        });
         Ok(Self {
             to_guid: number("toguid"),
             to_name: list.string("toname").unwrap_or_default().to_owned(),
@@ -172,7 +162,7 @@ impl ResumeToken {
             is_raw: list.contains("rawok"),
             redacted: guids("redact_snaps"),
             redacted_from: guids("book_redact_snaps"),
-            lines: lines.collect(),
+            text: list.to_tool_text(1),
         })
     }
 }
@@ -210,7 +200,7 @@ mod tests {
         assert_eq!(token.to_guid, 0xfbda_af0d_5e02_b181);
         assert_eq!(token.to_name, "presume/src@1");
         assert_eq!(token.from_guid, 0);
-        assert_eq!(token.lines.len(), 5);
+        assert_eq!(token.text.lines().count(), 1 + 5);
     }
 
     #[test]
