@@ -4,6 +4,7 @@
 
 use crate::directory::extension;
 use crate::error::Named;
+use crate::heads::features::REDACTED_DATASETS;
 use crate::properties::DatasetKind;
 use crate::{DatasetError, DatasetName, Directory, NameTail};
 use millpond_crypt::DatasetKey;
@@ -174,6 +175,15 @@ impl Dataset {
     /// If the ZAP cannot be read.
     pub fn extension(&self, key: &str) -> Result<Option<Vec<u64>>, DatasetError> {
         extension(&self.object, key, &self.name)
+    }
+
+    /// The guids of the snapshots with respect to which it is redacted: it lacks the blocks that all of them have
+    /// changed. `None` if it lacks nothing.
+    ///
+    /// # Errors
+    /// If the ZAP cannot be read.
+    pub fn redacted_for(&self) -> Result<Option<Vec<u64>>, DatasetError> {
+        self.extension(REDACTED_DATASETS)
     }
 
     /// Looks up an entry of the dataset object's own ZAP, in its stored form.

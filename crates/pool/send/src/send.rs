@@ -15,8 +15,6 @@ use millpond_ondisk::{DnodeArrayShape, DslDatasetFlags, Guid, ObjectSetKind, Txg
 use millpond_stream::{Begin, BeginFlags, RawKeys, StreamFeatures, StreamWriter};
 use std::io::Write;
 
-/// The feature of a dataset that lacks blocks.
-const REDACTED_DATASETS: &str = "com.delphix:redacted_datasets";
 /// Batches between the two threads.
 const BATCHES_MAX: usize = 2;
 
@@ -86,7 +84,7 @@ fn payload(
     let mut list = NvList::new();
     let redacted = match &options.redaction {
         Some(redaction) => Some(redaction.snapshots()),
-        None => dataset.extension(REDACTED_DATASETS)?,
+        None => dataset.redacted_for()?,
     };
     if let Some(guids) = redacted {
         list.push("redact_snaps", NvValue::Uint64Array(guids));
@@ -148,7 +146,7 @@ pub fn send(
     if resumed.is_some() {
         features |= StreamFeatures::RESUMING;
     }
-    let is_redacted = dataset.extension(REDACTED_DATASETS)?.is_some();
+    let is_redacted = dataset.redacted_for()?.is_some();
     if is_redacted && options.redaction.is_some() {
         return Err(SendError::NotRedactable);
     }

@@ -6,9 +6,6 @@ use millpond_dataset::{Dataset, DatasetError, DatasetName, NameTail, RedactionLi
 use millpond_ondisk::{Guid, Txg};
 use millpond_send::{Older, SendError};
 
-/// The feature of a dataset that lacks blocks.
-const REDACTED_DATASETS: &str = "com.delphix:redacted_datasets";
-
 impl View {
     /// The streams that a request leads to, oldest first, by their names and those of the older snapshots.
     pub(super) fn steps(&self, request: &SendRequest) -> Result<Vec<StreamNames>, Error> {
@@ -91,7 +88,7 @@ impl View {
         let version = dataset.file_system_version()?;
         let older = from.map(|from| self.older(&dataset, from)).transpose()?;
         let redacted_from = match &older {
-            Some((_, Earlier::Snapshot(earlier))) => earlier.extension(REDACTED_DATASETS)?,
+            Some((_, Earlier::Snapshot(earlier))) => earlier.redacted_for()?,
             Some((_, Earlier::Bookmark(earlier))) if earlier.redaction_list.is_some() => {
                 return Err(SendError::FromRedactionBookmark.into());
             }

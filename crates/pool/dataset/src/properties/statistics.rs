@@ -4,7 +4,6 @@
 
 use super::{Property, PropertySource, PropertyValue};
 use crate::error::Named;
-use crate::heads::features::REDACTED_DATASETS;
 use crate::properties::owners::OwnerSpace;
 use crate::properties::special::{OwnerKind, QuotaSubject};
 use crate::properties::table::DatasetProperty;
@@ -39,7 +38,7 @@ impl PropertyReader {
             "prevsnap" => return Ok(with_value(name, self.previous(dataset)?.and_then(text))),
             "clones" => return Ok(with_value(name, list(self.names.clones(phys)?))),
             "redact_snaps" => {
-                let guids = dataset.extension(REDACTED_DATASETS)?.unwrap_or_default();
+                let guids = dataset.redacted_for()?.unwrap_or_default();
                 return Ok(with_value(name, list(decimal(&guids))));
             }
             "receive_resume_token" => {
@@ -80,7 +79,7 @@ impl PropertyReader {
             "userrefs" => Some(holds_count(dataset)?),
             "defer_destroy" => Some(flag(dataset, DslDatasetFlags::DEFER_DESTROY)),
             "inconsistent" => Some(flag(dataset, DslDatasetFlags::INCONSISTENT)),
-            "redacted" => Some(u64::from(dataset.extension(REDACTED_DATASETS)?.is_some())),
+            "redacted" => Some(u64::from(dataset.redacted_for()?.is_some())),
             "ivsetguid" => first(dataset.extension(keys::IVSET_GUID)?),
             "snapshots_changed" => first(dataset.directory().extension(keys::SNAPSHOTS_CHANGED)?),
             _ => None,
