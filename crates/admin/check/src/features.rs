@@ -32,6 +32,38 @@ pub(super) struct InMos {
     pub(super) in_datasets: BTreeMap<String, u64>,
 }
 
+/// Counts what heads have: bookmarks and livelists.
+fn count_heads(pool: &Arc<PoolView>, dsl: &Dsl, expected: &mut BTreeMap<&str, u64>) {
+    for feature in [
+        "com.delphix:bookmarks",
+        "com.delphix:bookmark_written",
+        "com.delphix:redaction_bookmarks",
+        "com.delphix:redaction_list_spill",
+        "com.delphix:livelist",
+    ] {
+        expected.insert(feature, 0);
+    }
+    let mut add = |feature, count| *expected.entry(feature).or_default() += count;
+    for node in dsl.datasets.iter().filter(|node| node.next.is_none()) {
+        let has_bookmarks = matches!(node.dataset.extension(keys::BOOKMARKS), Ok(Some(_)));
+        add("com.delphix:bookmarks", u64::from(has_bookmarks));
+        for mark in node.dataset.bookmarks().unwrap_or_default() {
+            let flags = mark.phys.to_words().get(4).copied().unwrap_or(0);
+            add("com.delphix:bookmark_written", flags & 1);
+            let Some(list) = mark.phys.redaction_list else {
+                continue;
+            };
+            let list = pool.mos().object(list);
+            let is_spilled = list.is_ok_and(|list| list.dnode().spill.is_some());
+            add("com.delphix:redaction_bookmarks", 1);
+            add("com.delphix:redaction_list_spill", u64::from(is_spilled));
+        }
+        let directory = &dsl.directories[node.directory].directory;
+        let has_livelist = matches!(directory.extension(keys::LIVELIST), Ok(Some(_)));
+        add("com.delphix:livelist", u64::from(has_livelist));
+    }
+}
+
 /// How many structures keep what is obsolete in the mappings of removed vdevs.
 fn obsolete_counts(pool: &Arc<PoolView>, dsl: &Dsl) -> u64 {
     let topology = pool.store().topology();
@@ -97,37 +129,8 @@ pub(super) fn judge(
     let rebuilds = pool.rebuilds().into_iter();
     let active = rebuilds.filter(|(_, rebuild)| rebuild.phase == RebuildPhase::Active);
     expected.insert("org.openzfs:device_rebuild", active.count() as u64);
-    let (mut bookmarks, mut written, mut livelists) = (0, 0, 0);
-    let (mut redacted, mut spilled) = (0, 0);
-    for node in &dsl.datasets {
-        if node.next.is_some() {
-            continue;
-        }
-        if matches!(node.dataset.extension(keys::BOOKMARKS), Ok(Some(_))) {
-            bookmarks += 1;
-        }
-        for mark in node.dataset.bookmarks().unwrap_or_default() {
-            let flags = mark.phys.to_words().get(4).copied().unwrap_or(0);
-            written += flags & 1;
-            if let Some(list) = mark.phys.redaction_list {
-                redacted += 1;
-                let list = pool.mos().object(list);
-                spilled += u64::from(list.is_ok_and(|list| list.dnode().spill.is_some()));
-            }
-        }
-        let directory = &dsl.directories[node.directory].directory;
-        if matches!(directory.extension(keys::LIVELIST), Ok(Some(_))) {
-            livelists += 1;
-        }
-    }
-    expected.insert("com.delphix:bookmarks", bookmarks);
-    expected.insert("com.delphix:bookmark_written", written);
-    expected.insert("com.delphix:redaction_bookmarks", redacted);
-    expected.insert("com.delphix:redaction_list_spill", spilled);
-    expected.insert(
-        "com.delphix:livelist",
-        livelists + counted.deleted_livelists,
-    );
+    count_heads(pool, dsl, &mut expected);
+    *expected.entry("com.delphix:livelist").or_default() += counted.deleted_livelists;
     let enabled = features
         .known()
         .filter(|(feature, _)| features.enabled_txg(feature.guid).is_some())
