@@ -87,13 +87,16 @@ impl Found {
 
     fn text(&self) -> String {
         match self {
-            Self::Unreadable(reason) => format!("gone: {reason}"),
+            // Why it cannot be opened is in the JSON.
+            Self::Unreadable(_) => "gone".to_owned(),
+            Self::Datasets { count: 1, lost } if lost.is_empty() => "whole, 1 dataset".to_owned(),
             Self::Datasets { count, lost } if lost.is_empty() => {
-                format!("whole ({count} datasets)")
+                format!("whole, {count} datasets")
             }
             Self::Datasets { count, lost } => {
                 let named = |(name, lost): &(String, LostMetadata)| {
-                    format!("{name} ({} blocks of metadata)", lost.blocks)
+                    let plural = if lost.blocks == 1 { "" } else { "s" };
+                    format!("{name} ({} block{plural} of metadata)", lost.blocks)
                 };
                 let names: Vec<String> = lost.iter().take(NAMED_MAX).map(named).collect();
                 let more = match lost.len().saturating_sub(NAMED_MAX) {
@@ -129,7 +132,7 @@ impl Found {
 const NAMED_MAX: usize = 3;
 
 const NOTES: &str = "\
-A state stays readable until its blocks are used again. Every command that reads opens one with -T TXG:
+A state stays readable until its blocks are used again; then it is gone (--json says why). Every command that reads opens one with -T TXG:
 millpond -T TXG ls, cp, mount and so on. Read is all metadata of each dataset; contents of files are
 not, so a file of a whole state may still be damaged. Every read is verified.
 millpond undelete finds the newest state that has a file whole.";

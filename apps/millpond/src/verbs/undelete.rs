@@ -58,18 +58,18 @@ pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Endi
     let Some(found) = found else {
         let shown = options.address.to_string_lossy();
         return Err(refused(match damaged {
-            Some((place, reason)) => format!(
+            Some((version, reason)) => format!(
                 "'{shown}' is whole in no state or snapshot\nthe newest one that has it is {}: {reason}\n\
                  copy what is left of it: millpond {} cp -r '{}' DESTINATION",
-                place.shown(session),
-                place.option(),
-                place.word(&address, path).to_string_lossy(),
+                version.shown(session),
+                version.option(),
+                version.word(&address, path).to_string_lossy(),
             ),
             None => format!("'{shown}' is in no state or snapshot that can still be read"),
         }));
     };
     let word = found.word(&address, path);
-    if found == Place::NEWEST {
+    if found == Version::NEWEST {
         let shown = options.address.to_string_lossy();
         return Err(refused(format!(
             "'{shown}' is still there and whole\nan older version of it is in a snapshot, or with -T: see millpond history"
@@ -110,10 +110,10 @@ pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Endi
     }
 }
 
-/// The newest place that has the file whole, and the newest one that has it otherwise, with the reason.
-type Found = (Option<Place>, Option<(Place, String)>);
+/// The newest version that has the file whole, and the newest one that has it otherwise, with the reason.
+type Found = (Option<Version>, Option<(Version, String)>);
 
-/// Searches all places. Nothing stays open, because an open pool could not be opened for writing.
+/// Searches all versions. Nothing stays open, because an open pool could not be opened for writing.
 fn search(global: &Global, address: &Address, path: &[u8]) -> Result<Found, Failure> {
     let pool = View::find(&global.search, address.pool());
     let pool = pool.map_err(|error| refused(explained(&error)))?;
@@ -166,9 +166,9 @@ impl Drop for Scratch {
     }
 }
 
-/// Where a file may still be.
+/// Where a version of the file may still be.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Place {
+struct Version {
     /// The txg of an older state; `None` for the newest one.
     txg: Option<Txg>,
     /// When that state was committed, in seconds since 1970.
@@ -177,7 +177,7 @@ struct Place {
     snapshot: Option<String>,
 }
 
-impl Place {
+impl Version {
     const NEWEST: Self = Self {
         txg: None,
         time_s: 0,
@@ -223,23 +223,23 @@ struct Search<'a> {
     path: &'a [u8],
     /// The guids of the snapshots searched so far.
     searched: BTreeSet<u64>,
-    /// The newest place that has the file, but not whole, and why.
-    damaged: Option<(Place, String)>,
+    /// The newest version that has the file, but not whole, and why.
+    damaged: Option<(Version, String)>,
 }
 
 impl Search<'_> {
-    /// The newest place that has the file whole. Older states come between the snapshots, by their txgs.
-    fn find(&mut self) -> Result<Option<Place>, Failure> {
+    /// The newest version that has the file whole. Older states come between the snapshots, by their txgs.
+    fn find(&mut self) -> Result<Option<Version>, Failure> {
         let states = past_states(self.pool).map_err(refused)?;
         // Snapshots of states seen so far that are older than those states, newest first.
-        let mut snapshots: Vec<(Txg, Place)> = vec![];
+        let mut snapshots: Vec<(Txg, Version)> = vec![];
         for (number, state) in states.iter().enumerate() {
-            let place = Place {
+            let version = Version {
                 txg: (number > 0).then_some(state.txg),
                 time_s: if number > 0 { state.time_s } else { 0 },
                 snapshot: None,
             };
-            let is_newer = |(txg, _): &(Txg, Place)| *txg >= state.txg;
+            let is_newer = |(txg, _): &(Txg, Version)| *txg >= state.txg;
             while snapshots.first().is_some_and(is_newer) {
                 let (_, snapshot) = snapshots.remove(0);
                 if self.has(&snapshot, None)? {
@@ -249,10 +249,10 @@ impl Search<'_> {
             let Ok(view) = View::open_candidate(self.pool, &self.global.at(state.txg).open) else {
                 continue;
             };
-            if self.has(&place, Some(&view))? {
-                return Ok(Some(place));
+            if self.has(&version, Some(&view))? {
+                return Ok(Some(version));
             }
-            self.add_snapshots(&view, &place, &mut snapshots);
+            self.add_snapshots(&view, &version, &mut snapshots);
         }
         for (_, snapshot) in snapshots {
             if self.has(&snapshot, None)? {
@@ -262,28 +262,34 @@ impl Search<'_> {
         Ok(None)
     }
 
-    fn add_snapshots(&mut self, view: &View, state: &Place, to: &mut Vec<(Txg, Place)>) {
+    /// The file system's name; the address may have the guid of the pool.
+    fn dataset_in(&self, view: &View) -> String {
         let called = self.address.pool();
-        let name = format!("{}{}", view.name(), &self.address.dataset[called.len()..]);
-        let found = view.dataset(&name).and_then(|dataset| dataset.snapshots());
+        format!("{}{}", view.name(), &self.address.dataset[called.len()..])
+    }
+
+    fn add_snapshots(&mut self, view: &View, state: &Version, to: &mut Vec<(Txg, Version)>) {
+        let found = view
+            .dataset(&self.dataset_in(view))
+            .and_then(|dataset| dataset.snapshots());
         for snapshot in found.into_iter().flatten() {
             let inner = snapshot.inner();
             if let Some(name) = inner.snapshot_name()
                 && self.searched.insert(inner.guid().0)
             {
-                let place = Place {
+                let version = Version {
                     snapshot: Some(name.to_owned()),
                     ..state.clone()
                 };
-                to.push((inner.phys().creation_txg, place));
+                to.push((inner.phys().creation_txg, version));
             }
         }
         to.sort_by_key(|(txg, _)| std::cmp::Reverse(*txg));
     }
 
-    /// Whether a place has the file whole. `view` is that of the state, if it is open.
-    fn has(&mut self, place: &Place, view: Option<&View>) -> Result<bool, Failure> {
-        let global = match place.txg {
+    /// Whether a version has the file whole. `view` is that of the state, if it is open.
+    fn has(&mut self, version: &Version, view: Option<&View>) -> Result<bool, Failure> {
+        let global = match version.txg {
             Some(txg) => self.global.at(txg),
             None => self.global.clone(),
         };
@@ -299,16 +305,23 @@ impl Search<'_> {
             },
         };
         global.load_keys(view, self.address.pool())?;
+        let name = self.dataset_in(view);
+        let locked = view.dataset(&name).and_then(|dataset| dataset.is_locked());
+        if matches!(locked, Ok(true)) {
+            return Err(refused(format!(
+                "'{name}' is locked\ngive its key with --key DATASET=file:///PATH"
+            )));
+        }
         let mut pools = Pools::new(&global);
         pools.add(self.address.pool(), view.clone());
-        let word = place.word(self.address, self.path);
+        let word = version.word(self.address, self.path);
         let Ok(target) = pools.file(&word, Symlinks::Keep) else {
             return Ok(false);
         };
         match unreadable(&target) {
             None => Ok(true),
             Some(reason) => {
-                self.damaged.get_or_insert((place.clone(), reason));
+                self.damaged.get_or_insert((version.clone(), reason));
                 Ok(false)
             }
         }

@@ -37,7 +37,7 @@ fn a_deleted_file_comes_back_from_an_older_state() {
     let txg = txg.and_then(|rest| rest.split(' ').next()).expect(&found);
     let listed = place.well(["history", "tank"]);
     let is_listed =
-        |line: &str| line.trim_start().starts_with(txg) && line.contains("whole (1 datasets)");
+        |line: &str| line.trim_start().starts_with(txg) && line.contains("whole, 1 dataset");
     assert!(listed.lines().any(is_listed), "{listed}");
     // The state is read in every way, but never written to.
     let old = place.well(["-T", txg, "ls", "tank:/"]);
