@@ -1,4 +1,5 @@
-//! Packages of whole trees, plain and raw: those of the kernel module are received here, and the module receives ours.
+//! Packages of whole trees, plain and raw, and redacted streams: those of the kernel module are received here, and the
+//! module receives ours.
 
 use crate::cloning::file;
 use crate::encryption::{HEX, fill, prose, root};
@@ -70,6 +71,41 @@ impl Sender<'_> {
         let output = BufWriter::new(File::create(self.share.join(&file)).unwrap());
         self.pool.send(&request, output).unwrap();
         writeln!(self.list, "{file}\t{tree}").unwrap();
+    }
+
+    /// A dataset without what its clone has changed, and the clone.
+    fn redacted(&mut self) {
+        let (pool, datasets) = (self.pool, self.pool.datasets());
+        let own = |name: &str| format!("{TO}/{name}");
+        datasets.create_filesystem(&own("own-base"), &[]).unwrap();
+        fill(&pool.file_system(&own("own-base")).unwrap(), 40);
+        self.snapshot(&own("own-base"), "1");
+        (datasets.clone_snapshot(&own("own-base@1"), &own("own-mask"), &[])).unwrap();
+        let files = pool.file_system(&own("own-mask")).unwrap();
+        let (root, caller) = (files.root().unwrap(), Caller::root());
+        let node = root.lookup(b"noise").unwrap();
+        (files.write(&caller, &node, WriteAt::Offset(150_000), &[0; 50_000])).unwrap();
+        files.unlink(&root, b"prose").unwrap();
+        drop((node, root, files));
+        self.snapshot(&own("own-mask"), "1");
+        let (base, bookmark) = (own("own-base@1"), own("own-base#book"));
+        pool.redact(&base, &bookmark, &[own("own-mask@1")]).unwrap();
+        let redacted = SendRequest {
+            name: base.clone(),
+            redaction: Some(bookmark),
+            ..SendRequest::default()
+        };
+        let mask = SendRequest {
+            name: own("own-mask@1"),
+            from: Some(base),
+            ..SendRequest::default()
+        };
+        for (request, dataset) in [(redacted, "own-base"), (mask, "own-mask")] {
+            let file = format!("back-{dataset}");
+            let output = BufWriter::new(File::create(self.share.join(&file)).unwrap());
+            self.pool.send(&request, output).unwrap();
+            writeln!(self.list, "{file}\t{dataset}").unwrap();
+        }
     }
 
     /// Datasets with three snapshots. Between them some are cloned, promoted, renamed, destroyed and made.
@@ -150,6 +186,9 @@ fn exchanged(release: Release) {
         share: share.path(),
         list: String::new(),
     };
+    receive(&pool, share.path(), "redacted", &format!("{TO}/base"));
+    receive(&pool, share.path(), "mask", &format!("{TO}/mask"));
+    sender.redacted();
     sender.history("own-plain", SendFlags::default());
     sender.history("own-secret", RAW);
     std::fs::write(share.path().join("back.txt"), sender.list).unwrap();
