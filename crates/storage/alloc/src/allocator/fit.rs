@@ -15,15 +15,24 @@ const SCARCE_PERCENT: u64 = 4;
 /// The end of the last allocation, by the largest power of two that divides the block size. Blocks of one
 /// kind are adjacent, and small ones do not break up the space for large ones.
 #[derive(Debug)]
-pub(super) struct Cursors([u64; 64]);
-
-impl Default for Cursors {
-    fn default() -> Self {
-        Self([0; 64])
-    }
+pub(super) struct Cursors {
+    ends: [Option<u64>; 64],
+    /// Where a kind begins that has no cursor yet: behind everything allocated so far. Space that was freed
+    /// is used last, so older states of the pool stay readable for longer.
+    frontier: u64,
 }
 
 impl Cursors {
+    /// The cursors of a metaslab that was just loaded.
+    pub(super) fn new(free: &RangeSet, place: &Metaslab) -> Self {
+        let last = free.iter().next_back();
+        let last = last.filter(|range| range.end == place.range.end);
+        Self {
+            ends: [None; 64],
+            frontier: last.map_or(place.range.start, |range| range.start),
+        }
+    }
+
     /// Chooses a piece of `size_bytes`; does not remove it from `free`.
     pub(super) fn choose(
         &mut self,
@@ -37,20 +46,21 @@ impl Cursors {
             return None;
         }
         let kind = usize::try_from(size_bytes.trailing_zeros()).ok()?;
-        let cursor = self.0.get_mut(kind)?;
+        let cursor = self.ends.get_mut(kind)?;
         let share = u128::from(free.bytes()).saturating_mul(100);
         let scarce = u128::from(place.size_bytes()).saturating_mul(u128::from(SCARCE_PERCENT));
         let near = if largest_bytes < SCARCE_BYTES || share < scarce {
             None
         } else {
-            let from = (*cursor).max(place.range.start);
+            let from = cursor.unwrap_or(self.frontier);
             free.first_fit(from, from.saturating_add(NEAR_BYTES), size_bytes, TRIES_MAX)
         };
         let piece = near.or_else(|| {
             let best = free.best_fit(size_bytes)?;
             Some(best.start..best.start.saturating_add(size_bytes))
         })?;
-        *cursor = piece.end;
+        *cursor = Some(piece.end);
+        self.frontier = self.frontier.max(piece.end);
         Some(piece)
     }
 }
@@ -81,7 +91,8 @@ mod tests {
     #[test]
     fn blocks_of_one_kind_are_adjacent() {
         let place = place(64 << 20);
-        let (mut free, mut cursors) = (RangeSet::from_range(0..64 << 20), Cursors::default());
+        let mut free = RangeSet::from_range(0..64 << 20);
+        let mut cursors = Cursors::new(&free, &place);
         assert_eq!(take(&mut cursors, &mut free, &place, 4096), 0);
         assert_eq!(take(&mut cursors, &mut free, &place, 4096), 4096);
         free.add(0..4096).unwrap();
@@ -92,9 +103,9 @@ mod tests {
     #[test]
     fn far_from_the_cursor_the_smallest_piece_that_fits_is_taken() {
         let place = place(64 << 20);
-        let mut free = RangeSet::from_range(40 << 20..64 << 20);
+        let mut free = RangeSet::from_range(40 << 20..63 << 20);
         free.add(20 << 20..(20 << 20) + 8192).unwrap();
-        let mut cursors = Cursors::default();
+        let mut cursors = Cursors::new(&free, &place);
         assert_eq!(take(&mut cursors, &mut free, &place, 4096), 20 << 20);
     }
 
@@ -103,9 +114,30 @@ mod tests {
         let place = place(64 << 20);
         let mut free = RangeSet::from_range(0..65536);
         free.add(1 << 20..(1 << 20) + 4096).unwrap();
-        let mut cursors = Cursors::default();
+        let mut cursors = Cursors::new(&free, &place);
         assert_eq!(take(&mut cursors, &mut free, &place, 4096), 1 << 20);
         assert_eq!(cursors.choose(&free, &place, 65537), None);
         assert_eq!(cursors.choose(&free, &place, 0), None);
+    }
+    #[test]
+    fn freed_space_is_used_last() {
+        let place = place(64 << 20);
+        let mut free = RangeSet::from_range(0..64 << 20);
+        let mut cursors = Cursors::new(&free, &place);
+        assert_eq!(take(&mut cursors, &mut free, &place, 128 << 10), 0);
+        assert_eq!(take(&mut cursors, &mut free, &place, 4096), 128 << 10);
+        free.add(0..128 << 10).unwrap();
+        // The first block of its kind.
+        assert_eq!(
+            take(&mut cursors, &mut free, &place, 512),
+            (128 << 10) + 4096
+        );
+        // Also after the metaslab is loaded again.
+        let mut cursors = Cursors::new(&free, &place);
+        let next = (128 << 10) + 4096 + 512;
+        assert_eq!(take(&mut cursors, &mut free, &place, 4096), next);
+        // A metaslab whose end is allocated begins at its start.
+        let cursors = Cursors::new(&RangeSet::from_range(0..8192), &place);
+        assert_eq!(cursors.frontier, 0);
     }
 }

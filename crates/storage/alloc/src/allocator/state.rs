@@ -204,10 +204,11 @@ impl MetaslabState {
             }
         }
         self.histogram = recorded.histogram(self.place.ashift.0);
+        let cursors = Cursors::new(&recorded, &self.place);
         self.loaded = Some(Loaded {
             free,
             recorded,
-            cursors: Cursors::default(),
+            cursors,
         });
         Ok(())
     }
