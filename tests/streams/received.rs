@@ -94,6 +94,8 @@ fn essence(records: Vec<Taken>) -> Result<Vec<Taken>> {
     for mut taken in records {
         taken.at = 0;
         match &mut taken.record {
+            // It is a hole here.
+            Record::Redact(_) => continue,
             // Of a raw block, all of it counts.
             Record::Write(write) if write.mac != [0; 16] => {
                 (write.checksum, write.flags) = (0, 0);

@@ -5,8 +5,9 @@ use super::global::refused;
 use super::{Global, keys};
 use crate::session::Failure;
 use millpond_engine::{Dataset, Error, FileSystem, Node, OpenError, Symlinks, View};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
+use std::io::Write as _;
 use std::sync::Arc;
 
 /// The pools that a command has opened. Each is opened once.
@@ -14,6 +15,8 @@ use std::sync::Arc;
 pub struct Pools<'a> {
     global: &'a Global,
     open: BTreeMap<String, View>,
+    /// Datasets that a warning was printed for.
+    redacted: BTreeSet<String>,
 }
 
 /// What an address names.
@@ -44,6 +47,7 @@ impl<'a> Pools<'a> {
         Self {
             global,
             open: BTreeMap::new(),
+            redacted: BTreeSet::new(),
         }
     }
 
@@ -82,7 +86,21 @@ impl<'a> Pools<'a> {
         {
             keys::unlock(&dataset, self.global)?;
         }
+        self.warn_of_redaction(&dataset);
         Ok(dataset)
+    }
+
+    /// Says once that a dataset lacks what its redacted stream left out.
+    fn warn_of_redaction(&mut self, dataset: &Dataset) {
+        let redacted = dataset.inner().redacted_for();
+        let is_redacted = matches!(redacted, Ok(Some(_)));
+        if is_redacted && self.redacted.insert(dataset.name().to_owned()) {
+            let _ = writeln!(
+                std::io::stderr(),
+                "millpond: warning: '{}' was received from a redacted stream: what that left out reads as zeros",
+                dataset.name()
+            );
+        }
     }
 
     /// Opens what an address names.

@@ -136,22 +136,6 @@ impl BlockPointer {
         }
         Some(pointer)
     }
-
-    /// The pointer of a block that was left out of a redacted stream: reading it is an error.
-    #[must_use]
-    pub fn redacted(lsize_bytes: u64, object_type: ObjectType, birth: Txg) -> Self {
-        let mut pointer = Self::default();
-        put(
-            &mut pointer,
-            6,
-            (lsize_bytes.saturating_sub(1) & ((1 << 25) - 1))
-                | 1 << 39
-                | 2 << 40
-                | kind(object_type, Level(0)),
-        );
-        put(&mut pointer, 10, birth.0);
-        pointer
-    }
 }
 
 fn put(pointer: &mut BlockPointer, word: usize, value: u64) {
@@ -220,21 +204,6 @@ mod tests {
             Txg(4),
         );
         assert_eq!(made, Some(real));
-    }
-
-    #[test]
-    fn a_redacted_pointer_says_size_type_and_birth() {
-        let made = BlockPointer::redacted(128 << 10, ObjectType::PLAIN_FILE, Txg(7));
-        assert_eq!(made.embedded_kind(), Some(crate::EmbeddedKind::Redacted));
-        assert!(!made.is_hole() && !made.has_crypt_bit());
-        assert_eq!(made.lsize_bytes(), 128 << 10);
-        assert_eq!(
-            (made.object_type(), made.level()),
-            (ObjectType::PLAIN_FILE, Level(0))
-        );
-        assert_eq!((made.birth(), made.physical_birth()), (Txg(7), Txg(0)));
-        let large = BlockPointer::redacted(16 << 20, ObjectType::ZVOL, Txg(1));
-        assert_eq!(large.lsize_bytes(), 16 << 20);
     }
 
     #[test]

@@ -109,29 +109,6 @@ impl Object {
         Ok(())
     }
 
-    /// Makes a data block one that was left out of a redacted stream. Reading it is an error until it is written again.
-    ///
-    /// # Errors
-    /// If the object is neither a file's nor a volume's, or is encrypted; otherwise as [`Object::write`].
-    pub fn redact_block(&self, tx: &Transaction, id: BlockId) -> Result<(), ObjectError> {
-        self.check_parents(id.0)?;
-        let (mut state, slot) = self.change(tx)?;
-        let shape = &state.slots[slot].shape;
-        let is_data = matches!(shape.object_type, ObjectType::PLAIN_FILE | ObjectType::ZVOL);
-        if !is_data || self.core.key.is_some() {
-            return Err(self.refuse("only plain data of files and volumes is redacted"));
-        }
-        self.raise(shape, id.0)?;
-        let pointer =
-            BlockPointer::redacted(shape.block_bytes() as u64, shape.object_type, tx.txg());
-        let is_new = state.put_clone(slot, id.0, &Arc::new(pointer));
-        drop(state);
-        if is_new {
-            tx.charge(CLONED_BYTES);
-        }
-        Ok(())
-    }
-
     /// Reads a block that is not written yet through the pointer of its original, in its state up to `until`. `None`
     /// if it changed meanwhile.
     pub(crate) fn read_cloned(

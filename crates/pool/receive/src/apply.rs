@@ -17,12 +17,6 @@ const DNODE_BYTES: u64 = 32 << 10;
 const FREE_BLOCKS_MAX: u64 = 1 << 15;
 /// The most bytes that freeing that many blocks dirties.
 const FREE_DIRTY_BYTES: u64 = 8 << 20;
-/// The most blocks marked as left out in one transaction,
-const REDACTED_BLOCKS: u64 = 1 << 10;
-/// what each of them dirties, in bytes,
-const REDACTED_BYTES: u64 = 128;
-/// and the most of one record: it bounds the work that a few bytes ask for.
-const REDACTED_BLOCKS_MAX: u64 = 1 << 26;
 /// Objects from here on do not exist.
 pub(crate) const OBJECTS_END: u64 = 1 << 48;
 
@@ -112,14 +106,6 @@ impl<'a> Applier<'a> {
                 let object = self.existing(object)?;
                 self.check_whole(&object, offset, length)?;
                 self.free(&object, offset, length)?;
-            }
-            ChangeKind::Redact {
-                object,
-                offset,
-                length,
-            } => {
-                let object = self.existing(object)?;
-                self.redact(&object, offset, length)?;
             }
             ChangeKind::Range(first, seal) => self.range(first, seal)?,
             ChangeKind::RawObject(record, raw) => {
@@ -291,32 +277,6 @@ impl<'a> Applier<'a> {
                 _ => return Ok(()),
             }
         }
-    }
-
-    /// Marks the blocks of a range as left out.
-    fn redact(&self, object: &Object, offset: u64, length: u64) -> Result<(), ReceiveError> {
-        let size = object.block_bytes().max(1);
-        let end = offset.saturating_add(length);
-        if !offset.is_multiple_of(size) || !end.is_multiple_of(size) {
-            return Err(self.invalid("a redacted range of parts of blocks"));
-        }
-        let (mut next, end) = (offset.div_euclid(size), end.div_euclid(size));
-        if end.saturating_sub(next) > REDACTED_BLOCKS_MAX {
-            return Err(ReceiveError::Unsupported(
-                "redacted ranges of more than 67108864 blocks",
-            ));
-        }
-        while next < end {
-            let until = next.saturating_add(REDACTED_BLOCKS).min(end);
-            let blocks = until.saturating_sub(next);
-            let tx = self.begin_writing(blocks.saturating_mul(REDACTED_BYTES))?;
-            for block in next..until {
-                let done = object.redact_block(&tx, BlockId(block));
-                done.map_err(|error| self.failed(error))?;
-            }
-            next = until;
-        }
-        Ok(())
     }
 
     /// Frees an object with its contents.

@@ -30,12 +30,6 @@ pub(crate) enum ChangeKind {
         offset: u64,
         length: Option<u64>,
     },
-    /// A range of an object was left out.
-    Redact {
-        object: u64,
-        offset: u64,
-        length: u64,
-    },
     Write {
         object: u64,
         offset: u64,
@@ -137,7 +131,8 @@ impl Decoder {
             Record::Redact(_) if !self.is_redacted => {
                 Err("a redacted range, in a stream that is not redacted".to_owned())
             }
-            Record::Redact(free) => redacted(&free),
+            // Left out on purpose: a hole, as in OpenZFS.
+            Record::Redact(free) => range(&free),
             Record::End(end) if end.to_guid != self.to_guid => {
                 Err("the end of another stream".to_owned())
             }
@@ -278,17 +273,6 @@ fn range(free: &Free) -> Decoded {
         object: free.object,
         offset: free.offset,
         length,
-    })
-}
-
-fn redacted(free: &Free) -> Decoded {
-    if free.length == 0 || free.offset.checked_add(free.length).is_none() {
-        return Err("a redacted range past the largest offset, or an empty one".to_owned());
-    }
-    Ok(ChangeKind::Redact {
-        object: free.object,
-        offset: free.offset,
-        length: free.length,
     })
 }
 

@@ -94,10 +94,9 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Blocks in pointers cannot be encrypted, and pointers that say that a block was left out neither.
+    /// Blocks in pointers cannot be encrypted.
     fn check_encrypted(&self, begin: &Begin, target: &Target) -> Result<(), ReceiveProblem> {
-        let is_embedded = begin.features.contains(StreamFeatures::EMBEDDED);
-        if !is_embedded && !begin.features.contains(StreamFeatures::REDACTED) {
+        if !begin.features.contains(StreamFeatures::EMBEDDED) {
             return Ok(());
         }
         let name = match target.exists {
@@ -109,11 +108,7 @@ impl Run<'_> {
             Ok(found.map_or(Ok(false), |found| found.is_encrypted())?)
         });
         match root.map_err(|error| of_engine(error, name))? {
-            true if is_embedded => Err(ReceiveProblem::EmbeddedEncrypted),
-            true => {
-                let what = "redacted streams into encrypted datasets".to_owned();
-                Err(ReceiveProblem::Unsupported(what))
-            }
+            true => Err(ReceiveProblem::EmbeddedEncrypted),
             false => Ok(()),
         }
     }
