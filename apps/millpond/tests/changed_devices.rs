@@ -5,6 +5,8 @@
 #[path = "support/stage.rs"]
 mod stage;
 
+use millpond_posix::{Caller, NewMode, WriteAt};
+use millpond_sim::noise;
 use millpond_tests::oracle::zdb;
 use stage::Stage;
 
@@ -545,4 +547,65 @@ fn a_blank_device_at_the_path_of_a_failed_one_replaces_it() {
     assert_eq!(tree(), whole);
     stage.quietly("zpool export tank");
     stage.judge("tank");
+}
+
+#[test]
+fn a_raidz_vdev_is_expanded_by_a_device() {
+    let stage = Stage::new(&["a", "b", "c", "d", "e", "f"], 128);
+    stage.resize("f", 80);
+    stage.quietly("zpool create tank raidz1 @a @b @c");
+    let bytes = noise(5, 40 << 20);
+    {
+        let pool = stage.served.daemon.pools().writable("tank").unwrap();
+        let files = pool.file_system("tank").unwrap();
+        let root = files.root().unwrap();
+        let mode = NewMode::exactly(0o600);
+        let (made, _) = (files.create(&Caller::root(), &root, b"file", mode, true)).unwrap();
+        files
+            .write(&Caller::root(), &made, WriteAt::Offset(0), &bytes)
+            .unwrap();
+    }
+    let before = stage.sizes();
+    for (line, words) in [
+        (
+            "zpool attach tank raidz1-7 @d",
+            "cannot attach @d to raidz1-7: no such device in pool",
+        ),
+        (
+            "zpool attach tank raidz1-0 @f",
+            "cannot attach @f to raidz1-0: device is too small",
+        ),
+    ] {
+        assert_eq!(stage.run(line), (format!("{words}\n"), 255), "{line}");
+    }
+    stage.quietly("zpool attach -w tank raidz1-0 @d");
+    let (status, _) = stage.run("zpool status tank");
+    assert!(
+        status.contains("expand: expanded raidz1-0 copied"),
+        "{status}"
+    );
+    assert!(status.contains("scrub"), "{status}");
+    assert_ne!(stage.sizes(), before);
+    stage.quietly("zpool attach tank raidz1-0 @e");
+    stage.quietly("zpool wait -t raidz_expand tank");
+    stage.quietly("zpool wait -t scrub tank");
+    let (status, _) = stage.run("zpool status tank");
+    assert!(status.contains("scrub repaired 0B"), "{status}");
+    let (off, _) = stage.run("zpool get -Ho value raidz_expanding tank raidz1-0");
+    assert_eq!(off, "off\n");
+    let (history, _) = stage.run("zpool history -i tank");
+    assert_eq!(
+        history.matches("raidz vdev expansion completed").count(),
+        2,
+        "{history}"
+    );
+    stage.quietly("zpool export tank");
+    stage.judge("tank");
+    stage.quietly("zpool import -N tank");
+    let pool = stage.served.daemon.pools().writable("tank").unwrap();
+    let files = pool.file_system("tank").unwrap();
+    let node = files.root().unwrap().lookup(b"file").unwrap();
+    let mut found = vec![0; bytes.len()];
+    assert_eq!(node.read(0, &mut found).unwrap(), bytes.len());
+    assert!(found == bytes);
 }
