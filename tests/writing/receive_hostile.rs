@@ -1,10 +1,11 @@
 //! Streams with right checksums that lie: they are refused or received, and nothing else changes.
 
-use crate::cloning::{judged, judged_by_zdb, pool_on};
+use crate::cloning::pool_on;
 use crate::encryption::{KEY, root, unlock};
 use crate::receive::{receive, received, sent};
 use crate::receive_cuts::{change, change_in, state_of};
 use crate::receive_raw::RAW;
+use crate::redaction::{BOOK, both, finish, redacted, scene};
 use crate::sim;
 use millpond_engine::{NewLayout::Single, Pool, SendFlags};
 use millpond_nvlist::NvList;
@@ -299,12 +300,7 @@ fn run(seed: u64, count: usize) {
         taken > count / 20 && refused > count / 5,
         "{taken} and {refused}"
     );
-    for _ in 0..3 {
-        pool.sync().unwrap();
-    }
-    pool.export().unwrap();
-    judged(&world);
-    judged_by_zdb(&world, "lies");
+    finish(&world, pool, "lies");
     drop(sim::open(&world).unwrap());
 }
 
@@ -337,18 +333,49 @@ fn run_raw(seed: u64, count: usize) {
         taken > count / 50 && refused > count / 5,
         "{taken} and {refused}"
     );
-    for _ in 0..3 {
-        pool.sync().unwrap();
-    }
-    pool.export().unwrap();
-    judged(&world);
-    judged_by_zdb(&world, "raw lies");
+    finish(&world, pool, "raw lies");
     drop(sim::open(&world).unwrap());
 }
 
 #[test]
 fn lying_raw_streams_change_nothing_else() {
     run_raw(72, 300);
+}
+
+fn run_redacted(seed: u64, count: usize) {
+    let world = World::without_journal(seed);
+    let pool = scene(&world);
+    pool.redact("tank/a@1", BOOK, &both()).unwrap();
+    let full = redacted(&pool, BOOK);
+    received(&pool, "tank/base", &full);
+    let rest = |clone: &str| {
+        let stream = sent(&pool, clone, Some("tank/a@1"), SendFlags::default());
+        records(&stream)
+    };
+    let truths = [records(&full), rest("tank/one@r"), rest("tank/two@r")];
+    let is_redact = |one: &Taken| matches!(one.record, Record::Redact(_));
+    assert!(truths[0].iter().any(is_redact));
+    let (taken, refused) = lies(&pool, &truths, seed, count);
+    println!("seed {seed}: {taken} received, {refused} refused");
+    assert!(
+        taken > count / 20 && refused > count / 5,
+        "{taken} and {refused}"
+    );
+    finish(&world, pool, "redacted lies");
+    drop(sim::open(&world).unwrap());
+}
+
+#[test]
+fn lying_redacted_streams_change_nothing_else() {
+    run_redacted(73, 300);
+}
+
+#[test]
+#[ignore = "minutes; more of the same"]
+fn many_lying_redacted_streams_change_nothing_else() {
+    for seed in 160..170 {
+        run_redacted(seed, 2000);
+    }
 }
 
 #[test]

@@ -14,7 +14,7 @@ use millpond_sim::{World, noise};
 use millpond_tests::oracle::zdb;
 use millpond_tests::recount;
 
-const BOOK: &str = "tank/a#book";
+pub(crate) const BOOK: &str = "tank/a#book";
 
 /// The content by records of a head and its snapshots.
 fn records_in(view: &View, name: &str) -> Option<State> {
@@ -70,7 +70,7 @@ fn overwrite(pool: &Pool, name: &str, file: &str, first: u64, count: u64) {
 }
 
 /// A snapshot, and two clones that have both changed the record 1 of `f0` and removed `f1`.
-fn scene(world: &World) -> Pool {
+pub(crate) fn scene(world: &World) -> Pool {
     let pool = pool_on(world, &[(Single, 1)]);
     let datasets = pool.datasets();
     let files = pool.file_system("tank/a").unwrap();
@@ -94,11 +94,11 @@ fn scene(world: &World) -> Pool {
     pool
 }
 
-fn both() -> Vec<String> {
+pub(crate) fn both() -> Vec<String> {
     ["tank/one@r", "tank/two@r"].map(str::to_owned).to_vec()
 }
 
-fn redacted(pool: &Pool, bookmark: &str) -> Vec<u8> {
+pub(crate) fn redacted(pool: &Pool, bookmark: &str) -> Vec<u8> {
     let request = SendRequest {
         name: "tank/a@1".to_owned(),
         redaction: Some(bookmark.to_owned()),
@@ -123,13 +123,14 @@ fn count(pool: &Pool, feature: &str) -> Option<u64> {
     pool.committed().unwrap().inner().features().count(feature)
 }
 
-fn finish(world: &World, pool: Pool) {
+/// Exports the pool, and has it judged.
+pub(crate) fn finish(world: &World, pool: Pool, what: &str) {
     for _ in 0..3 {
         pool.sync().unwrap();
     }
     pool.export().unwrap();
     judged(world);
-    judged_by_zdb(world, "redacted");
+    judged_by_zdb(world, what);
 }
 
 #[test]
@@ -191,7 +192,7 @@ fn what_all_clones_changed_is_left_out_and_comes_with_each_of_them() {
     let other = sent(&pool, "tank/a@2", Some("tank/a@1"), SendFlags::default());
     let refused = receive(&pool, "tank/got", &other).failure.unwrap().problem;
     assert!(refused.to_string().contains("redacted"), "{refused}");
-    finish(&world, pool);
+    finish(&world, pool, "redacted");
 }
 
 #[test]
@@ -233,7 +234,7 @@ fn a_redacted_dataset_is_renamed_cloned_bookmarked_sent_and_destroyed() {
         datasets.destroy(name, Default::default()).unwrap();
     }
     assert_eq!(count(&pool, "com.delphix:redaction_bookmarks"), Some(0));
-    finish(&world, pool);
+    finish(&world, pool, "redacted");
 }
 
 #[test]
@@ -259,7 +260,7 @@ fn many_snapshots_need_a_spill_block() {
     assert!(faults.is_empty(), "{faults:#?}");
     datasets.destroy("tank/a#long", Default::default()).unwrap();
     assert_eq!(count(&pool, "com.delphix:redaction_list_spill"), Some(0));
-    finish(&world, pool);
+    finish(&world, pool, "redacted");
 }
 
 #[test]
@@ -292,7 +293,7 @@ fn names_that_do_not_fit_are_refused() {
             "{error}"
         );
     }
-    finish(&world, pool);
+    finish(&world, pool, "redacted");
 }
 
 #[test]
