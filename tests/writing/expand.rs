@@ -455,6 +455,49 @@ fn moves_do_not_count_if_a_child_lost_one() {
 }
 
 #[test]
+fn a_row_that_cannot_be_read_stops_the_moves_and_is_tried_again() {
+    let world = World::without_journal(610);
+    let pool = sim::create(&world, &[(Raidz(1), 3)], 128);
+    let mut life = Life::new("tank", "unread", 15);
+    life.file_bytes_max = 200_000;
+    life.steps(&pool, 60);
+    let disk = world.disk(128 << 20, 512);
+    expand(&pool, &disk).unwrap();
+    let offset = || pool.inner().uberblock().raidz_reflow.offset_bytes();
+    // The first rows, and later ones.
+    for _ in 0..2 {
+        let unreadable = FaultPlan::failing(Scope::Reads);
+        world.disks()[1].set_faults(Some(unreadable));
+        // Rows with nothing on this child still move.
+        while pool.inner().expansion_slice(&small()).unwrap() {
+            assert!(pool.inner().is_expanding());
+        }
+        let before = offset();
+        for _ in 0..3 {
+            assert!(!pool.inner().expansion_slice(&small()).unwrap());
+        }
+        assert!(pool.inner().has_expansion_failed());
+        assert!(!pool.inner().is_expansion_paused());
+        assert_eq!(offset(), before);
+        // Programs work on: every block is rebuilt from parity.
+        life.steps(&pool, 10);
+        world.disks()[1].set_faults(None);
+        assert!(pool.inner().expansion_slice(&small()).unwrap());
+        assert!(!pool.inner().has_expansion_failed());
+        assert!(offset() > before);
+    }
+    move_all(&pool, &mut life, 2);
+    crate::scan::finish(&pool);
+    life.close_file_systems();
+    pool.export().unwrap();
+    let view = sim::read(&world).unwrap();
+    sim::verify(&view).unwrap();
+    life.compare(&view, "unread");
+    drop(view);
+    judge(&world, "unread");
+}
+
+#[test]
 fn an_expansion_that_openzfs_began_is_finished() {
     let world = World::without_journal(609);
     if !with_case(&world, "expanding") {

@@ -1,9 +1,11 @@
 //! Snapshots of random pools are sent, received into other pools, and equal to the model.
 
+use crate::cloning;
 use crate::rig::Rig;
 use millpond_engine::{
     Pool, PoolBuilder, ReceiveOutcome, ReceiveRequest, SendFlags, SendRequest, Unwatched, View,
 };
+use millpond_sim::World;
 use millpond_tests::oracle::zdb;
 use millpond_tests::recount;
 use millpond_tests::workload::{Life, content_differences, in_order};
@@ -64,6 +66,16 @@ pub(crate) fn receive(pool: &Pool, name: &str, bytes: &[u8]) -> ReceiveOutcome {
 pub(crate) fn received(pool: &Pool, name: &str, bytes: &[u8]) {
     let outcome = receive(pool, name, bytes);
     assert_eq!(outcome.failure, None, "{name}");
+}
+
+/// Exports the pool, and has it judged.
+pub(crate) fn finish(world: &World, pool: Pool, what: &str) {
+    for _ in 0..3 {
+        pool.sync().unwrap();
+    }
+    pool.export().unwrap();
+    cloning::judged(world);
+    cloning::judged_by_zdb(world, what);
 }
 
 fn judged(view: &View, life: &Life) {

@@ -1,7 +1,7 @@
 //! What receives do with what is there already.
 
-use crate::cloning::{content, judged, judged_by_zdb, make, node, pool_on};
-use crate::receive::{received, sent};
+use crate::cloning::{content, judged_by_zdb, make, node, pool_on};
+use crate::receive::{finish, received, sent};
 use crate::receive_cuts::{change, state_of};
 use crate::sim;
 use millpond_engine::{
@@ -65,15 +65,6 @@ fn files_of(pool: &Pool, name: &str) -> Vec<(String, Vec<u8>)> {
     files.collect()
 }
 
-fn finish(world: &World, pool: Pool) {
-    for _ in 0..3 {
-        pool.sync().unwrap();
-    }
-    pool.export().unwrap();
-    judged(world);
-    judged_by_zdb(world, "received");
-}
-
 #[test]
 fn changes_and_later_snapshots_are_given_up_with_force_only() {
     let (world, pool, more) = world();
@@ -112,7 +103,7 @@ fn changes_and_later_snapshots_are_given_up_with_force_only() {
     assert!(files_of(&pool, "tank/got") == files_of(&pool, "tank/a"));
     // It can be changed.
     write(&pool, "tank/got", "later");
-    finish(&world, pool);
+    finish(&world, pool, "received");
 }
 
 #[test]
@@ -130,7 +121,7 @@ fn a_full_stream_replaces_a_file_system_without_snapshots() {
         forced(&pool, "tank/other", &full),
         Some(ReceiveProblem::HasSnapshots(..))
     ));
-    finish(&world, pool);
+    finish(&world, pool, "received");
 }
 
 #[test]
@@ -152,7 +143,7 @@ fn a_quota_refuses_the_end_and_leaves_the_state_before() {
     let over = Some(ReceiveProblem::OverQuota("tank/got".into()));
     assert_eq!(problem(&pool, "tank/got", &more), over);
     assert!(state_of(&pool.committed().unwrap(), "tank/got") == before);
-    finish(&world, pool);
+    finish(&world, pool, "received");
 }
 
 #[test]
@@ -163,7 +154,7 @@ fn a_dataset_in_use_is_not_replaced() {
     assert_eq!(problem(&pool, "tank/got", &more), busy);
     drop(files);
     received(&pool, "tank/got", &more);
-    finish(&world, pool);
+    finish(&world, pool, "received");
 }
 
 #[test]
@@ -199,7 +190,7 @@ fn large_blocks_go_on_in_files_that_were_split() {
     let small = sent(&pool, "tank/l@2", Some("tank/l@1"), PLAIN);
     let needed = Some(ReceiveProblem::NeedsLargeBlocks);
     assert_eq!(problem(&pool, "tank/whole", &small), needed);
-    finish(&world, pool);
+    finish(&world, pool, "received");
 }
 
 /// A stream that is made record by record.
@@ -554,7 +545,7 @@ fn streams_of_big_endian_machines_are_received() {
         sent(&pool, "tank/big@2", Some("tank/big@1"), PLAIN).len(),
         more.len()
     );
-    finish(&world, pool);
+    finish(&world, pool, "received");
     let pool = sim::open(&world).unwrap();
     write(&pool, "tank/big", "later");
 }

@@ -2,10 +2,10 @@
 
 use crate::cloning::pool_on;
 use crate::encryption::{KEY, root, unlock};
-use crate::receive::{receive, received, sent};
+use crate::receive::{finish, receive, received, sent};
 use crate::receive_cuts::{change, change_in, state_of};
 use crate::receive_raw::RAW;
-use crate::redaction::{BOOK, both, finish, redacted, scene};
+use crate::redaction::{BOOK, both, redacted, scene};
 use crate::sim;
 use millpond_engine::{NewLayout::Single, Pool, SendFlags};
 use millpond_nvlist::NvList;

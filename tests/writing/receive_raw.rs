@@ -1,8 +1,8 @@
 //! Raw streams of encrypted datasets: sent and received without the key, they are unlocked by the sender's key later.
 
-use crate::cloning::{judged, judged_by_zdb, make, pool_on};
+use crate::cloning::{make, pool_on};
 use crate::encryption::{KEY, prose, root, unlock};
-use crate::receive::{received, sent};
+use crate::receive::{finish, received, sent};
 use crate::receive_cuts::{Slowly, State, change_in, cuts_of_receive, state_of};
 use crate::sim;
 use millpond_dataset::properties::ResumeToken;
@@ -54,15 +54,6 @@ fn files_of(view: &View, name: &str) -> Vec<(String, Vec<u8>)> {
         Some((file, bytes))
     });
     own.collect()
-}
-
-fn finish(world: &World, pool: Pool, what: &str) {
-    for _ in 0..3 {
-        pool.sync().unwrap();
-    }
-    pool.export().unwrap();
-    judged(world);
-    judged_by_zdb(world, what);
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! Redaction bookmarks, redacted streams, and what receives make of them.
 
-use crate::cloning::{RECORD, content, judged, judged_by_zdb, make, node, pool_on, remove};
+use crate::cloning::{RECORD, content, make, node, pool_on, remove};
 use crate::crash::variants;
 use crate::encryption::{KEY, root, unlock};
-use crate::receive::{receive, received, sent};
+use crate::receive::{finish, receive, received, sent};
 use crate::receive_cuts::{State, cuts_of_receive, state_of};
 use crate::sim;
 use millpond_engine::{
@@ -121,16 +121,6 @@ fn as_clone(pool: &Pool, name: &str, origin: &str, bytes: &[u8]) -> Option<Recei
 
 fn count(pool: &Pool, feature: &str) -> Option<u64> {
     pool.committed().unwrap().inner().features().count(feature)
-}
-
-/// Exports the pool, and has it judged.
-pub(crate) fn finish(world: &World, pool: Pool, what: &str) {
-    for _ in 0..3 {
-        pool.sync().unwrap();
-    }
-    pool.export().unwrap();
-    judged(world);
-    judged_by_zdb(world, what);
 }
 
 #[test]

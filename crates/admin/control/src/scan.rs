@@ -166,6 +166,6 @@ pub struct ExpansionInfo {
     pub to_reflow_bytes: u64,
     /// Bytes moved.
     pub reflowed_bytes: u64,
-    /// Whether it waits for a resilver.
+    /// Whether it waits for a resilver, or for a sector that cannot be read.
     pub is_waiting_for_resilver: bool,
 }

@@ -123,7 +123,8 @@ fn rebuild(top: VdevId, phys: &RebuildPhys) -> Option<RebuildInfo> {
 pub(crate) fn expansion_pause(pool: &Pool, info: &mut PoolInfo) {
     if let Some(expansion) = &mut info.expansion {
         let is_active = expansion.state == ProgressState::Active;
-        expansion.is_waiting_for_resilver = is_active && pool.is_expansion_paused();
+        expansion.is_waiting_for_resilver =
+            is_active && (pool.is_expansion_paused() || pool.has_expansion_failed());
     }
 }
 

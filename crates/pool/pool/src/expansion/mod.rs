@@ -52,6 +52,13 @@ impl Pool {
         topology.tree.expanding().is_some() && !self.has_whole_children(&topology)
     }
 
+    /// Whether a device could not read or write rows when an expansion last tried to move some. It tries again; a scrub
+    /// repairs sectors that cannot be read.
+    #[must_use]
+    pub fn has_expansion_failed(&self) -> bool {
+        self.is_expanding() && self.scan.with(|state| state.has_expansion_failed)
+    }
+
     /// Whether all children of the vdev that is being expanded are devices in use that lack nothing.
     fn has_whole_children(&self, topology: &Topology) -> bool {
         let Some((_, node, _)) = topology.tree.expanding() else {

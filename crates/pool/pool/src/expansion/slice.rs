@@ -27,8 +27,10 @@ const BATCH_BYTES: u64 = 4 << 20;
 enum SliceEnd {
     /// Rows were moved.
     Moved,
-    /// A device does not answer, or requests do not end. The next slice tries again.
+    /// Requests do not end, or there is nothing to move before the next uberblock. The next slice tries again.
     Blocked,
+    /// A row could not be read or written. The next slice tries again.
+    Failed,
     /// The expansion has ended, and the vdev may be larger.
     Finished(Vec<VdevGeometry>),
 }
@@ -61,9 +63,15 @@ impl Pool {
         if !self.store.forget_former_topologies() {
             return Ok(false);
         }
-        match self.sync_task(|ctx| ctx.expansion_slice(limits))? {
+        let end = self.sync_task(|ctx| ctx.expansion_slice(limits))?;
+        (self.scan).with(|state| match end {
+            SliceEnd::Failed => state.has_expansion_failed = true,
+            SliceEnd::Blocked => {}
+            SliceEnd::Moved | SliceEnd::Finished(_) => state.has_expansion_failed = false,
+        });
+        match end {
             SliceEnd::Moved => Ok(true),
-            SliceEnd::Blocked => Ok(false),
+            SliceEnd::Blocked | SliceEnd::Failed => Ok(false),
             SliceEnd::Finished(grown) => {
                 // The new size is committed: from now on blocks may lie there.
                 for geometry in grown {
@@ -117,8 +125,9 @@ impl SyncContext<'_> {
             0 => self.move_first_rows(&pass, &progress)?,
             _ => self.move_rows(&pass, &progress, limits),
         };
-        let Some(bytes) = bytes else {
-            return Ok(SliceEnd::Blocked);
+        let bytes = match bytes {
+            Ok(bytes) => bytes,
+            Err(end) => return Ok(end),
         };
         if let Some(zap) = pool.top_zap(progress.top) {
             let before = self.table_number(zap, entry::BYTES_COPIED)?.unwrap_or(0);
@@ -128,17 +137,17 @@ impl SyncContext<'_> {
         Ok(SliceEnd::Moved)
     }
 
-    /// Moves the rows that have no room, and returns how many bytes of them are in use. `None` if nothing moved.
+    /// Moves the rows that have no room, and returns how many bytes of them are in use, or why nothing moved.
     fn move_first_rows(
         &self,
         pass: &ReflowPass<'_>,
         progress: &Progress,
-    ) -> Result<Option<u64>, PoolError> {
+    ) -> Result<Result<u64, SliceEnd>, PoolError> {
         let pool = self.pool;
         let Some(offset_bytes) =
             (progress.first_rows_bytes).filter(|end| *end <= progress.end_bytes)
         else {
-            return Ok(None);
+            return Ok(Err(SliceEnd::Blocked));
         };
         let state = |scratch_state| Reflow {
             offset_bytes,
@@ -159,20 +168,24 @@ impl SyncContext<'_> {
         let bytes = used
             .iter()
             .map(|range| range.end.saturating_sub(range.start));
-        Ok(is_moved.then(|| bytes.sum()))
+        Ok(match is_moved {
+            true => Ok(bytes.sum()),
+            false => Err(SliceEnd::Failed),
+        })
     }
 
-    /// Moves rows from the committed place on. `None` if none moved.
+    /// Moves rows from the committed place on. Returns how many bytes of them are in use, or why none moved.
     fn move_rows(
         &self,
         pass: &ReflowPass<'_>,
         progress: &Progress,
         limits: &CopyLimits,
-    ) -> Option<u64> {
+    ) -> Result<u64, SliceEnd> {
         let pool = self.pool;
         let until_ns = (pool.env.clock.monotonic_ns()).saturating_add(limits.slice_ns);
         let from = progress.committed.offset_bytes;
         let (mut at, mut bytes) = (from, 0u64);
+        let mut none = SliceEnd::Blocked;
         while at < progress.limit_bytes && bytes < limits.bytes {
             let most = BATCH_BYTES.min(limits.bytes);
             let used = pool.allocator.used_space(progress.top, at, most);
@@ -183,6 +196,7 @@ impl SyncContext<'_> {
             }
             let list = &mut || pool.used_chunks(progress.top, &range);
             let Some(moved) = pass.move_range(&range, list) else {
+                none = SliceEnd::Failed;
                 break;
             };
             bytes = bytes.saturating_add(moved);
@@ -191,7 +205,10 @@ impl SyncContext<'_> {
                 break;
             }
         }
-        (at > from).then_some(bytes)
+        match at > from {
+            true => Ok(bytes),
+            false => Err(none),
+        }
     }
 
     /// Ends the expansion: blocks get the new width once the txgs that are open now are over. Returns the geometry of the
