@@ -87,6 +87,8 @@ pub struct Pool {
     pub(crate) spares: Mutex<Spares, rank::PoolSpares>,
     /// Changed in syncing context only.
     pub(crate) removal: RemovalControl,
+    /// Whether the last slice of an expansion could not read or write a row.
+    pub(crate) has_expansion_failed: AtomicBool,
 }
 
 /// The sync mode: which thread writes txgs.
@@ -209,6 +211,7 @@ impl Pool {
             syncing: Mutex::new(()),
             threads: Arc::default(),
             is_exported: AtomicBool::new(false),
+            has_expansion_failed: AtomicBool::new(false),
             noted: NotedEvents::default(),
             leaf_watch: Mutex::new(parts.leaf_watch),
             pins: Arc::default(),

@@ -21,6 +21,7 @@ use crate::pool::Pool;
 use crate::vdevs::attach::FIRST_TXG;
 use millpond_block::Topology;
 use millpond_env::mark;
+use millpond_env::sync::atomic::Ordering;
 use millpond_ondisk::{DecodeError, RaidzReflow, Txg, Uberblock};
 use millpond_vdev::Reflow;
 
@@ -52,11 +53,11 @@ impl Pool {
         topology.tree.expanding().is_some() && !self.has_whole_children(&topology)
     }
 
-    /// Whether a device could not read or write rows when an expansion last tried to move some. It tries again; a scrub
-    /// repairs sectors that cannot be read.
+    /// Whether a device could not read or write rows when an expansion last tried to move some. The next slice
+    /// tries again.
     #[must_use]
     pub fn has_expansion_failed(&self) -> bool {
-        self.is_expanding() && self.scan.with(|state| state.has_expansion_failed)
+        self.is_expanding() && self.has_expansion_failed.load(Ordering::Relaxed)
     }
 
     /// Whether all children of the vdev that is being expanded are devices in use that lack nothing.

@@ -15,6 +15,7 @@ use millpond_alloc::VdevGeometry;
 use millpond_block::ReflowPass;
 use millpond_env::mark;
 use millpond_env::sync::Arc;
+use millpond_env::sync::atomic::Ordering;
 use millpond_ondisk::{Txg, VdevId};
 use millpond_vdev::Reflow;
 use std::ops::Range;
@@ -64,11 +65,11 @@ impl Pool {
             return Ok(false);
         }
         let end = self.sync_task(|ctx| ctx.expansion_slice(limits))?;
-        (self.scan).with(|state| match end {
-            SliceEnd::Failed => state.has_expansion_failed = true,
-            SliceEnd::Blocked => {}
-            SliceEnd::Moved | SliceEnd::Finished(_) => state.has_expansion_failed = false,
-        });
+        if !matches!(end, SliceEnd::Blocked) {
+            let has_failed = matches!(end, SliceEnd::Failed);
+            self.has_expansion_failed
+                .store(has_failed, Ordering::Relaxed);
+        }
         match end {
             SliceEnd::Moved => Ok(true),
             SliceEnd::Blocked | SliceEnd::Failed => Ok(false),

@@ -37,8 +37,6 @@ pub(crate) struct ScanState {
     pub(crate) covered: BTreeSet<Guid>,
     pub(crate) error_scrub: ErrorScrub,
     pub(crate) has_ended: bool,
-    /// Whether the last slice of an expansion could not read or write a row.
-    pub(crate) has_expansion_failed: bool,
     /// What [`Pool::take_scan_notes`](crate::Pool::take_scan_notes) has not taken yet.
     pub(crate) notes: VecDeque<ScanNote>,
 }
