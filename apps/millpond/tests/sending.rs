@@ -201,6 +201,18 @@ fn what_a_clone_has_changed_is_left_out() {
         stream(&stage, "zfs send tank/full@r", false),
     );
     assert_eq!(written(&sent), written(&here));
+    // The verbs warn, once.
+    quiet("zpool export tank");
+    let (listed, status) = stage.run_alone("millpond stat tank/got:/large tank/got:/");
+    let warning =
+        "'tank/got' was received from a redacted stream: what that left out reads as zeros";
+    assert_eq!(
+        (listed.matches(warning).count(), status),
+        (1, 0),
+        "{listed}"
+    );
+    let (listed, _) = stage.run_alone("millpond stat tank/full:/large");
+    assert!(!listed.contains("warning"), "{listed}");
 }
 
 #[test]

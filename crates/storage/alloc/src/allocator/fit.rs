@@ -119,6 +119,7 @@ mod tests {
         assert_eq!(cursors.choose(&free, &place, 65537), None);
         assert_eq!(cursors.choose(&free, &place, 0), None);
     }
+
     #[test]
     fn freed_space_is_used_last() {
         let place = place(64 << 20);

@@ -445,6 +445,12 @@ fn holes_and_embedded_pointers_need_no_device() {
     embedded.words[10] = 4;
     let block = mirror.store.read(&embedded, address(), None).unwrap();
     assert_eq!(block.bytes, Arc::new(b"pond water.\n".to_vec()));
+    // 128 KiB that a redacted stream left out.
+    let mut redacted = BlockPointer::default();
+    redacted.words[6] = 0x1_ffff | 1 << 39 | 2 << 40 | 19 << 48;
+    redacted.words[10] = 4;
+    let error = mirror.store.read(&redacted, address(), None).unwrap_err();
+    assert!(matches!(error, BlockError::Redacted { .. }), "{error}");
 }
 
 #[test]
