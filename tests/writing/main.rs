@@ -52,6 +52,7 @@ mod reguid;
 mod removal;
 mod remove_log;
 mod repair;
+mod rewrite;
 mod rig;
 mod scan;
 mod sim;

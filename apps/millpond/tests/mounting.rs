@@ -314,3 +314,66 @@ fn a_file_comes_back_from_a_state_of_a_pool_in_use() {
     assert!(refused.contains("in use by another program"), "{refused}");
     stage.done("millpond -d HERE/disk undelete -o HERE/tank/a/file tank/a:/file && cmp HERE/kept HERE/tank/a/file");
 }
+
+#[test]
+fn files_are_rewritten_with_the_compression_of_today() {
+    let Some(stage) = Stage::new() else { return };
+    stage.done(
+        "zpool create -o feature@physical_rewrite=enabled -O compression=off -m HERE/mnt tank HERE/disk",
+    );
+    stage.done("mkdir HERE/mnt/sub && od -An -v -tx1 /dev/urandom | head -c 8000000 > HERE/mnt/file");
+    stage.done("cat HERE/mnt/file > HERE/mnt/sub/inner && ln -s file HERE/mnt/link");
+    stage
+        .done("cp HERE/mnt/file HERE/true && zfs snapshot tank@1 && zfs set compression=zstd tank");
+    let referenced = || -> u64 {
+        stage.done("zpool sync tank");
+        let bytes = stage.done("zfs list -Hpo referenced tank");
+        bytes.trim().parse().unwrap()
+    };
+    let before = referenced();
+    // Links are not followed, and directories need `-r`.
+    let shown = stage.done("zfs rewrite -v HERE/mnt/file HERE/mnt/sub HERE/mnt/link");
+    assert_eq!(shown, stage.done("echo HERE/mnt/file"));
+    let one = referenced();
+    assert!(one + 3_000_000 < before, "{before} {one}");
+    let shown = stage.done("zfs rewrite -P -rvx HERE/mnt | sort");
+    assert_eq!(
+        shown,
+        stage.done("echo HERE/mnt/file && echo HERE/mnt/sub/inner")
+    );
+    let both = referenced();
+    assert!(both + 3_000_000 < one, "{one} {both}");
+    stage.done("cmp HERE/mnt/file HERE/true && cmp HERE/mnt/sub/inner HERE/true");
+    // The file in the directory has the births of before: its data is not sent again.
+    stage.done("zfs snapshot tank@2");
+    let sent = stage.done("zfs send -i @1 tank@2 | wc -c");
+    let sent: u64 = sent.trim().parse().unwrap();
+    assert!((8_000_000..8_500_000).contains(&sent), "{sent}");
+    let feature = stage.done("zpool get -Ho value feature@physical_rewrite tank");
+    assert_eq!(feature.trim(), "active");
+    // Refusals have the status of the error.
+    let refused = |line: &str| {
+        let done = stage.run(line);
+        let words = String::from_utf8_lossy(&done.stderr).trim_end().to_owned();
+        (words, done.status.code())
+    };
+    let here = stage.done("echo HERE").trim().to_owned();
+    assert_eq!(
+        refused("zfs rewrite HERE/none"),
+        (
+            format!("failed to stat {here}/none: No such file or directory"),
+            Some(2)
+        )
+    );
+    assert_eq!(
+        refused("zfs rewrite HERE/true"),
+        (
+            format!("failed to rewrite {here}/true: Inappropriate ioctl for device"),
+            Some(25)
+        )
+    );
+    let (words, status) = refused("zfs rewrite");
+    assert!(words.starts_with("usage:\n\trewrite [-Prvx]"), "{words}");
+    assert_eq!(status, Some(2));
+    stage.done("zpool export tank");
+}

@@ -1,8 +1,8 @@
 //! The table of all `zfs` sub-commands with their options and usage.
 
 use super::{
-    create, destroy, diff, get, heads, keys, list, mount, project, receive, redact, send, set,
-    snapshots, space, upgrade, usage,
+    create, destroy, diff, get, heads, keys, list, mount, project, receive, redact, rewrite, send,
+    set, snapshots, space, upgrade, usage,
 };
 use crate::command::{Command, Parsed, Run, built, letters, long, not_built, with_longs};
 use crate::getopt::Long;
@@ -187,6 +187,7 @@ pub const COMMANDS: &[Command] = &[
         keys::change,
     ),
     built("redact", None, &["too few arguments"; 3], redact::run),
+    built("rewrite", letters("Prvxl:o:"), &[""], rewrite::run),
     not_built("wait", letters("t:"), &["missing 'filesystem' argument"]),
     not_built("zone", None, &["missing argument(s)"; 2]),
     not_built("unzone", None, &["missing argument(s)"; 2]),

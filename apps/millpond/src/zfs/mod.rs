@@ -20,6 +20,7 @@ mod paths;
 mod project;
 mod receive;
 mod redact;
+mod rewrite;
 mod send;
 mod set;
 mod shown;

@@ -10,7 +10,12 @@ pub const LISTING: &str = include_str!("usage.txt");
 
 /// The usage of one command. Commands that take properties list them.
 pub fn of(command: &str) -> String {
-    let mut text = format!("usage:\n{}", synopsis(LISTING, command));
+    let synopsis = match command {
+        // OpenZFS 2.4 has it; the listing is that of 2.3.
+        "rewrite" => REWRITE.to_owned(),
+        command => synopsis(LISTING, command),
+    };
+    let mut text = format!("usage:\n{synopsis}");
     if ["get", "inherit", "list", "set"].contains(&command) {
         properties(&mut text);
     } else {
@@ -63,6 +68,8 @@ const ALLOW_OPTIONS: &str = concat!(
     "  -c          set create time permission\n",
     "  -s          define permission set\n",
 );
+
+const REWRITE: &str = "\trewrite [-Prvx] [-o <offset>] [-l <length>] <directory|file ...>\n";
 
 /// References to further help.
 const POINTERS: &str = "\nFor the property list, run: zfs set|get\n\n\

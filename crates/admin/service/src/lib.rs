@@ -21,6 +21,8 @@ pub use local::{LocalChanges, LocalPools, LocalService};
 
 /// The project of a file on the host, such as one in a mounted file system.
 pub use millpond_device::FileProject;
+/// A range of a file in a mounted file system that is to be stored again.
+pub use millpond_device::RewriteRange;
 
 use millpond_control::{DeviceFacts, DeviceProblem};
 

@@ -262,6 +262,20 @@ impl BlockPointer {
         }
         clone
     }
+    /// The pointer of this newly written block if its content is that of a block of birth `birth`, which it keeps. A
+    /// deduplicated block and one without space of its own cannot keep it: such a pointer is returned unchanged.
+    #[must_use]
+    pub fn rewritten_from(&self, birth: Txg) -> Self {
+        let mut rewritten = *self;
+        let has_space = !self.is_hole() && !self.is_embedded();
+        let is_older = birth != Txg(0) && birth < self.birth();
+        if has_space && is_older && !self.is_dedup() {
+            rewritten.words[9] = self.physical_birth().0;
+            rewritten.words[10] = birth.0;
+            rewritten.words[7] |= 1 << 63;
+        }
+        rewritten
+    }
     /// Whether the block was reallocated with its logical birth unchanged (bit R, OpenZFS 2.4).
     #[must_use]
     pub fn is_rewritten(&self) -> bool {

@@ -24,6 +24,9 @@ mod partition;
 // ioctls without a safe wrapper.
 #[allow(unsafe_code)]
 mod project;
+// An ioctl without a safe wrapper.
+#[allow(unsafe_code)]
+mod rewrite;
 // io_uring operations on borrowed memory.
 mod backend;
 #[allow(unsafe_code)]
@@ -43,6 +46,7 @@ pub use gpt::{GptError, GptPartition, read_gpt};
 pub use memory::MemoryDevice;
 pub use partition::PartitionDevice;
 pub use project::FileProject;
+pub use rewrite::RewriteRange;
 pub use ring::is_permitted as ring_is_permitted;
 pub use runs::{RUN_BYTES_MAX, next_run};
 pub use watch::{Unwatched, Watch};

@@ -50,6 +50,7 @@ mod range;
 mod ranges;
 mod raw;
 mod readable;
+mod rewrite;
 mod set;
 mod set_view;
 mod state;

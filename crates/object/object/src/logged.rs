@@ -84,6 +84,7 @@ impl LoggedBlock {
             pass: 1,
             stored: None,
             is_clone: false,
+            keeps_birth: false,
             key: self.object.core.key.clone(),
             is_raw: false,
         }

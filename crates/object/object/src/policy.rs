@@ -52,6 +52,8 @@ pub struct WritePolicy {
     pub may_have_large_blocks: bool,
     /// Feature `large_dnode` is enabled: objects with more than one slot are allowed.
     pub may_have_large_dnodes: bool,
+    /// Feature `physical_rewrite` is enabled: a block can be written again and keep its logical birth.
+    pub may_keep_births: bool,
     /// Feature `project_quota` is enabled in the pool: object set blocks are 4 KiB.
     pub has_project_quota: bool,
     /// Space is accounted to users and groups (file systems of pools from version 15).
@@ -109,6 +111,7 @@ impl WritePolicy {
             may_embed: true,
             may_have_large_blocks: true,
             may_have_large_dnodes: true,
+            may_keep_births: true,
             has_project_quota: true,
             accounts_users: true,
             accounts_objects: true,

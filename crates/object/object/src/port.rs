@@ -77,6 +77,9 @@ pub struct WriteJob {
     pub stored: Option<BlockPointer>,
     /// Whether `stored` refers to a block of another owner. It gets a further reference.
     pub is_clone: bool,
+    /// Whether the content is that of `previous`, and the new pointer keeps its logical birth
+    /// ([`BlockPointer::rewritten_from`]).
+    pub keeps_birth: bool,
     /// The key with which to encrypt the block; `None` outside encrypted datasets.
     pub key: Option<Arc<WriteKey>>,
     /// Whether the dataset is encrypted and its key is not known: the block comes with its codes, or needs no key.

@@ -27,6 +27,8 @@ pub struct FeatureUse {
     pub large_dnodes: bool,
     /// A block compressed with zstd.
     pub zstd: bool,
+    /// A block that was written again and keeps its logical birth.
+    pub kept_births: bool,
     /// Checksum functions of newly written blocks.
     pub checksums: BTreeSet<ChecksumKind>,
 }

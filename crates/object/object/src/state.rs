@@ -83,6 +83,8 @@ pub(crate) struct DirtyBlock {
     stored: Option<Arc<BlockPointer>>,
     /// An encoded form of exactly this content.
     encoded: Option<EncodedContent>,
+    /// Whether the content is that of the stored block, and the new pointer keeps the birth of the old one.
+    keeps_birth: bool,
 }
 
 impl DirtyBlock {
@@ -91,6 +93,14 @@ impl DirtyBlock {
             content,
             stored: None,
             encoded: None,
+            keeps_birth: false,
+        }
+    }
+    /// Content that is stored already, and is stored again.
+    pub(crate) fn rewritten(content: Arc<Vec<u8>>, keeps_birth: bool) -> Self {
+        Self {
+            keeps_birth,
+            ..Self::new(content)
         }
     }
     pub(crate) fn with_encoded(content: Arc<Vec<u8>>, encoded: EncodedContent) -> Self {
@@ -111,9 +121,13 @@ impl DirtyBlock {
     pub(crate) fn encoded(&self) -> Option<&EncodedContent> {
         self.encoded.as_ref()
     }
+    pub(crate) fn keeps_birth(&self) -> bool {
+        self.keeps_birth
+    }
     pub(crate) fn content_mut(&mut self) -> &mut Vec<u8> {
         self.stored = None;
         self.encoded = None;
+        self.keeps_birth = false;
         Arc::make_mut(&mut self.content)
     }
     /// A view of the content for readers of whole blocks. A change made while they hold it copies the
@@ -390,8 +404,8 @@ impl State {
         }
     }
 
-    /// As [`State::put`], with an encoded form of the content.
-    pub(crate) fn put_encoded(&mut self, index: usize, id: u64, block: &DirtyBlock) -> u64 {
+    /// As [`State::put`], for a block of which more is known than its content.
+    pub(crate) fn put_block(&mut self, index: usize, id: u64, block: &DirtyBlock) -> u64 {
         let encoded = block.encoded().map_or(0, |encoded| encoded.bytes.len());
         match self.replace(index, id, || BlockChange::Whole(block.clone())) {
             true => (block.content().len() as u64).saturating_add(encoded as u64),

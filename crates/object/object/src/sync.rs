@@ -337,6 +337,7 @@ impl Sync<'_> {
                     let content = Arc::clone(block.content());
                     let mut job = run.job(&active.tree, 0, id, content, previous);
                     job.stored = block.stored_in(run.txg);
+                    job.keeps_birth = block.keeps_birth();
                     // A block that must not change its size is not encoded any more.
                     job.encoded = block
                         .encoded()

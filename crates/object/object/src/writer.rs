@@ -67,6 +67,7 @@ impl Run<'_> {
             pass: self.pass,
             stored: None,
             is_clone: false,
+            keeps_birth: false,
             key: self.core.key.clone(),
             is_raw: self.core.raw.is_some(),
         }
@@ -581,6 +582,7 @@ impl FeatureUse {
         }
         self.large_blocks |= pointer.lsize_bytes() > 128 << 10;
         self.zstd |= pointer.compression() == Some(millpond_ondisk::CompressionKind::Zstd);
+        self.kept_births |= pointer.is_rewritten();
         self.checksums.extend(pointer.checksum_kind());
     }
 }

@@ -87,7 +87,20 @@ impl Life {
                 self.did(dataset, tree, Effect::Length { id, length });
                 Ok(format!("{dataset}: truncate {shown} {size} -> {length}"))
             }
-            50..=54 if size > 0 => {
+            53..=54 if size > 0 => {
+                let offset = self.rng.below(size) as u64;
+                let length = 1 + self.rng.below(size - offset as usize) as u64;
+                // Pools have the feature for it only if the shape says so.
+                let done = match files.rewrite(&node, offset, length, true) {
+                    Err(FileError::NotSupported) => files.rewrite(&node, offset, length, false),
+                    done => done,
+                };
+                done?;
+                Ok(format!(
+                    "{dataset}: rewrite {shown} {offset}+{length} of {size}"
+                ))
+            }
+            50..=52 if size > 0 => {
                 let offset = self.rng.below(size);
                 let length = 1 + self.rng.below(size - offset);
                 files.allocate(&node, Allocate::PunchHole, offset as u64, length as u64)?;

@@ -5,6 +5,7 @@ pub(crate) mod clone;
 mod copy;
 mod free;
 mod read;
+mod rewrite;
 mod truncate;
 mod write;
 

@@ -370,6 +370,17 @@ pub trait Vfs: Send + Sync {
         let files = self.changing(node)?;
         files.allocate(node.file()?, what, offset, length)
     }
+    /// Stores the content of a range again with the properties of today ([`FileSystem::rewrite`]).
+    fn rewrite(
+        &self,
+        node: &VfsNode,
+        offset: u64,
+        length: u64,
+        keeps_births: bool,
+    ) -> Result<(), FileError> {
+        let files = self.changing(node)?;
+        files.rewrite(node.file()?, offset, length, keeps_births)
+    }
     /// Copies a range from one file to another, also from one of a snapshot. Returns how many bytes were copied. Ends once
     /// `copied_max` bytes were not shared but copied, or [`SHARED_BLOCKS_MAX`] blocks were shared.
     fn copy_range(

@@ -146,6 +146,28 @@ fn births_fill_and_checksum_are_read_from_their_words() {
 }
 
 #[test]
+fn a_rewritten_block_keeps_its_logical_birth() {
+    let mut new = stored();
+    (new.words[9], new.words[10]) = (0, 40);
+    let kept = new.rewritten_from(Txg(30));
+    assert!(kept.is_rewritten());
+    assert_eq!((kept.birth(), kept.physical_birth()), (Txg(30), Txg(40)));
+    assert_eq!(kept.allocation_birth(), Txg(40));
+    assert_eq!(kept.checksum_words(), new.checksum_words());
+    // A clone and a further write are ordinary blocks.
+    assert!(!kept.cloned_in(Txg(50)).is_rewritten());
+    assert_eq!(kept.cloned_in(Txg(50)).physical_birth(), Txg(40));
+    // Without an older birth, without space, and in a dedup table it is a new block.
+    let mut deduplicated = new;
+    deduplicated.set_dedup_bit();
+    let mut embedded = with_bits(EMBEDDED);
+    embedded.words[10] = 40;
+    for (pointer, birth) in [(new, 40), (new, 0), (deduplicated, 30), (embedded, 30)] {
+        assert_eq!(pointer.rewritten_from(Txg(birth)), pointer, "{birth}");
+    }
+}
+
+#[test]
 fn the_crypt_bit_has_three_meanings_and_none_when_embedded() {
     let properties_of = |bp: &BlockPointer| {
         [

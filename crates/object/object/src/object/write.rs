@@ -151,7 +151,7 @@ impl Object {
         }
         self.raise(shape, id.0)?;
         let block = DirtyBlock::with_encoded(Arc::new(content), encoded);
-        let charged = state.put_encoded(slot, id.0, &block);
+        let charged = state.put_block(slot, id.0, &block);
         drop(state);
         tx.charge(charged);
         Ok(())

@@ -83,6 +83,7 @@ impl Sync<'_> {
             pass: self.run.pass,
             stored: None,
             is_clone: false,
+            keeps_birth: false,
             key: core.key.clone(),
             is_raw: core.raw.is_some(),
         };

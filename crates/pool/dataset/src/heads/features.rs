@@ -14,6 +14,7 @@ pub(crate) const LARGE_BLOCKS: &str = "org.open-zfs:large_blocks";
 pub(crate) const LARGE_DNODE: &str = "org.zfsonlinux:large_dnode";
 pub(crate) const LONGNAME: &str = "org.zfsonlinux:longname";
 pub(crate) const OBSOLETE_COUNTS: &str = "com.delphix:obsolete_counts";
+pub(crate) const PHYSICAL_REWRITE: &str = "com.truenas:physical_rewrite";
 pub(crate) const PROJECT_QUOTA: &str = "org.zfsonlinux:project_quota";
 pub(crate) const REDACTED_DATASETS: &str = "com.delphix:redacted_datasets";
 pub(crate) const REDACTION_BOOKMARKS: &str = "com.delphix:redaction_bookmarks";

@@ -202,6 +202,7 @@ impl MosView<'_> {
             may_embed: is_enabled("com.delphix:embedded_data"),
             may_have_large_blocks: is_enabled(features::LARGE_BLOCKS),
             may_have_large_dnodes: is_enabled(features::LARGE_DNODE),
+            may_keep_births: is_enabled(features::PHYSICAL_REWRITE),
             has_project_quota: is_enabled(features::PROJECT_QUOTA),
             accounts_users: is_files && version >= 15,
             accounts_objects: is_files && is_enabled(features::USEROBJ_ACCOUNTING),

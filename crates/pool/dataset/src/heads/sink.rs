@@ -152,17 +152,20 @@ impl<'a> DatasetSink<'a> {
 
 impl BlockSink for DatasetSink<'_> {
     fn write(&self, jobs: Vec<WriteJob>) -> Vec<Result<BlockPointer, BlockError>> {
-        let replaced = jobs.iter().map(|job| (job.previous, job.is_clone));
-        let replaced: Vec<(BlockPointer, bool)> = replaced.collect();
+        let replaced = (jobs.iter()).map(|job| (job.previous, job.is_clone, job.keeps_birth));
+        let replaced: Vec<(BlockPointer, bool, bool)> = replaced.collect();
         let written = self.ctx.write_blocks(jobs);
         let outcomes = written.into_iter().zip(replaced);
         outcomes
-            .map(|(written, (previous, is_clone))| {
-                let written = written?;
+            .map(|(written, (previous, is_clone, keeps_birth))| {
+                let mut written = written?;
                 if is_clone {
                     self.ctx.add_reference(&written.pointer);
                 }
                 if !written.keeps_space() {
+                    if keeps_birth {
+                        written.pointer = written.pointer.rewritten_from(previous.birth());
+                    }
                     let space = self.ctx.space_of(&written.pointer);
                     self.state
                         .lock()

@@ -185,6 +185,7 @@ impl SyncTaskContext<'_> {
             (seen.large_blocks, features::LARGE_BLOCKS),
             (seen.large_dnodes, features::LARGE_DNODE),
             (seen.zstd, features::ZSTD_COMPRESS),
+            (seen.kept_births, features::PHYSICAL_REWRITE),
         ] {
             if is_seen {
                 needed.push(guid);

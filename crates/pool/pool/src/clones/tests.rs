@@ -49,6 +49,7 @@ fn write(ctx: &SyncContext<'_>, seed: u64, length: usize) -> BlockPointer {
         pass: ctx.pass(),
         stored: None,
         is_clone: false,
+        keeps_birth: false,
         key: None,
         is_raw: false,
     };

@@ -87,6 +87,7 @@ fn job(ctx: &SyncContext<'_>, data: Data) -> WriteJob {
         pass: ctx.pass(),
         stored: None,
         is_clone: false,
+        keeps_birth: false,
         key: None,
         is_raw: false,
     }

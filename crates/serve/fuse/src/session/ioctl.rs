@@ -1,16 +1,22 @@
-//! `lsattr`, `chattr` and project ids, which arrive as ioctl requests.
+//! `lsattr`, `chattr`, project ids and `zfs rewrite`, which arrive as ioctl requests.
 
 use super::{Answered, Refusal, Session};
 use crate::abi::{Reply, Request, feature};
+use millpond_posix::vfs::VfsNode;
 use millpond_posix::{FileError, FileFlags, SetAttributes, Stat};
 
 const GET_FLAGS: u32 = 0x8008_6601;
 const SET_FLAGS: u32 = 0x4008_6602;
 const GET_XFLAGS: u32 = 0x801c_581f;
 const SET_XFLAGS: u32 = 0x401c_5820;
+/// `ZFS_IOC_REWRITE` of OpenZFS 2.4: offset, length, flags, 0.
+const REWRITE: u32 = 0x4020_8303;
+/// The blocks keep their logical births.
+const KEEPS_BIRTHS: u64 = 1;
 /// "Not a typewriter": the file does not support the request.
 const ENOTTY: i32 = 25;
 const EPERM: i32 = 1;
+const EBADF: i32 = 9;
 
 /// File flags: here, in `FS_IOC_GETFLAGS`, in `FS_IOC_FSGETXATTR`.
 const FLAGS: [(FileFlags, u32, u32); 4] = [
@@ -111,8 +117,41 @@ impl Session {
                 self.judge_flags(request.uid, &stat, &set)?;
                 self.vfs.set_attributes(&caller, &node, &set)?;
             }
+            REWRITE => self.rewrite(request, &node, &stat, input)?,
             _ => return Err(Refusal::Number(ENOTTY)),
         }
         Ok(())
+    }
+
+    /// Stores a range of a file again.
+    ///
+    /// The kernel does not say how the file was opened. So a caller who is not the superuser must be one who may write the
+    /// file by its mode; groups beside the caller's first one and lists of permissions are not known here.
+    fn rewrite(
+        &self,
+        request: &Request<'_>,
+        node: &VfsNode,
+        stat: &Stat,
+        input: &[u8],
+    ) -> Answered {
+        let words: Vec<u64> = (input.chunks_exact(8))
+            .filter_map(|word| word.try_into().ok().map(u64::from_ne_bytes))
+            .collect();
+        let [offset, length, flags, 0] = words[..] else {
+            return Err(Refusal::Number(super::EINVAL));
+        };
+        if flags & !KEEPS_BIRTHS != 0 {
+            return Err(Refusal::Number(super::EINVAL));
+        }
+        let shift = match request {
+            _ if request.uid == stat.uid => 6,
+            _ if request.gid == stat.gid => 3,
+            _ => 0,
+        };
+        if request.uid != 0 && stat.permissions >> shift & 0o2 == 0 {
+            return Err(Refusal::Number(EBADF));
+        }
+        let keeps_births = flags & KEEPS_BIRTHS != 0;
+        Ok(self.vfs.rewrite(node, offset, length, keeps_births)?)
     }
 }
