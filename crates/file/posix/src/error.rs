@@ -199,6 +199,8 @@ impl FileError {
             Self::Stale => Errno::ESTALE,
             Self::OwnerQuota | Self::Transaction(TransactionError::Quota) => Errno::EDQUOT,
             Self::Transaction(TransactionError::NoSpace) => Errno::ENOSPC,
+            // The directory has too many names that differ only in case or form.
+            Self::Zap(ZapError::Full { .. }) => Errno::ENOSPC,
             Self::Transaction(TransactionError::ReadOnly) | Self::OldVersion { .. } => Errno::EROFS,
             Self::Transaction(TransactionError::Suspended { .. }) => Errno::EIO,
             Self::SymlinkLoop => Errno::ELOOP,

@@ -197,6 +197,62 @@ fn mixed_case_finds_exact_names_only() {
     assert_eq!(found.id(), two.id());
 }
 
+/// The spelling of a long name whose letters are large where `number` has bits.
+fn spelling(number: u32) -> Vec<u8> {
+    let letters = (0..12).map(|at| match number >> at & 1 {
+        0 => b'a' + at,
+        _ => b'A' + at,
+    });
+    letters
+        .chain(*b"-and-more-letters-that-are-equal")
+        .collect()
+}
+
+/// Names that differ in case only have one hash, so they have to fit into one leaf of the directory.
+#[test]
+fn too_many_spellings_of_a_name_are_refused_and_nothing_breaks() {
+    let new = NewFileSystem {
+        case: Case::Mixed,
+        ..NewFileSystem::default()
+    };
+    let (rig, files) = Rig::new(&new, Settings::default());
+    let top = files.root().unwrap();
+    let mut made = 0;
+    let refused = loop {
+        let name = spelling(made);
+        match files.create(&root(), &top, &name, MODE, true) {
+            Ok(_) => made += 1,
+            Err(error) => break error,
+        }
+        assert!(made < 4096);
+    };
+    assert_eq!(refused.errno(), Errno::ENOSPC);
+    assert!(made > 100, "{made}");
+    let next = spelling(made);
+    let (other, _) = files.create(&root(), &top, b"other", MODE, true).unwrap();
+    assert_eq!(errno(files.link(&other, &top, &next)), Errno::ENOSPC);
+    assert_eq!(
+        errno(files.make_directory(&root(), &top, &next, MODE)),
+        Errno::ENOSPC
+    );
+    let place = |name| DirEntryRef {
+        directory: &top,
+        name,
+    };
+    let (from, to) = (place(b"other".as_slice()), place(next.as_slice()));
+    let renamed = files.rename(&root(), from, to, RenameMode::NoReplace);
+    assert_eq!(errno(renamed), Errno::ENOSPC);
+    // All names are there, and one that goes makes room for another.
+    assert_eq!(top.lookup(b"other").unwrap().id(), other.id());
+    files.unlink(&top, &spelling(0)).unwrap();
+    files.link(&other, &top, &next).unwrap();
+    rig.sync();
+    let view = rig.committed();
+    let names = view.root().unwrap().entries().unwrap();
+    assert_eq!(names.count(), made as usize + 1);
+    rig.check_space();
+}
+
 #[test]
 fn long_names_are_made_only_where_they_are_allowed() {
     let (rig, files) = plain();
