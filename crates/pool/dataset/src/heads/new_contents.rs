@@ -41,12 +41,14 @@ pub(crate) fn check(
     }
     let mut settings: Vec<Setting> = vec![];
     let mut utf8_only = None;
+    let mut has_own_normalization = false;
     for (property, value) in properties {
         let full = table::find(property).map_or(property.as_str(), |known| known.shape.name);
         let number = || number_of(full, value).ok_or_else(|| invalid(full, "has an invalid value"));
         match (full, kind) {
             ("normalization", ObjectSetKind::FileSystem) => {
                 fixed.files.normalization = number()?;
+                has_own_normalization = true;
                 utf8_only = utf8_only.or(Some(fixed.files.normalization != 0));
             }
             ("utf8only", ObjectSetKind::FileSystem) => utf8_only = Some(number()? != 0),
@@ -102,6 +104,10 @@ pub(crate) fn check(
             }
         }
         _ => {
+            // Names of any bytes have no normal form, so that of the parent is not inherited.
+            if utf8_only == Some(false) && !has_own_normalization {
+                fixed.files.normalization = 0;
+            }
             if utf8_only == Some(false) && fixed.files.normalization != 0 {
                 let reason = "must be set 'on' if normalization chosen";
                 return Err(invalid("utf8only", reason));
