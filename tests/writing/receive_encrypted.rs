@@ -7,7 +7,7 @@ use crate::receive_cuts::{change, state_of};
 use millpond_engine::{NewLayout::Single, Pool, ReceiveProblem, SendFlags};
 use millpond_sim::World;
 
-fn is_encrypted(pool: &Pool, name: &str) -> bool {
+pub(crate) fn is_encrypted(pool: &Pool, name: &str) -> bool {
     let view = pool.committed().unwrap();
     let dataset = view.dataset(name).unwrap();
     let root = dataset.inner().directory().encryption_root().unwrap();

@@ -1,13 +1,15 @@
 //! Packages of whole trees: what the sender renamed, promoted, destroyed and made is the same afterwards.
 
-use crate::cloning::{judged, judged_by_zdb, make, pool_on};
+use crate::cloning::{bytes_of, judged, judged_by_zdb, make, node, pool_on};
 use crate::encryption::{KEY, prose, root, unlock};
+use crate::receive_encrypted::is_encrypted;
 use crate::receive_raw::RAW;
 use millpond_engine::{
     DestroyOptions, NewLayout::Single, PackageOptions, Pool, ReceiveRequest, ReceiveStep,
     SendFlags, SendRequest, Unwatched,
 };
 use millpond_sim::World;
+use millpond_tests::workload::text;
 use std::collections::BTreeMap;
 
 /// Of each dataset below `top`, without its name: the guid of its origin, and names and guids of its snapshots.
@@ -158,4 +160,35 @@ fn a_tree_follows_what_the_sender_changed() {
 #[test]
 fn a_raw_tree_follows_what_the_sender_changed() {
     changed(true);
+}
+
+/// Blocks in pointers are no reason to refuse them.
+#[test]
+fn plain_parts_of_a_raw_tree_stay_plain_below_encrypted_ones() {
+    let world = World::without_journal(743);
+    let pool = pool_on(&world, &[(Single, 1)]);
+    root(&world, &pool, "tank/e", "aes-256-gcm", &[]);
+    let plain = [text("encryption", "off"), text("compression", "lz4")];
+    (pool.datasets().create_filesystem("tank/e/u", &plain)).unwrap();
+    root(&world, &pool, "tank/e/u/e", "aes-128-ccm", &[]);
+    for name in ["tank/e", "tank/e/u", "tank/e/u/e"] {
+        make(&pool.file_system(name).unwrap(), "few", &[b'x'; 3000]);
+        write(&pool, name, "many");
+    }
+    snapshot(&pool, "tank/e", "1");
+    receive(&pool, "tank/got", &package(&pool, "tank/e@1", None, RAW));
+    for (name, is_locked) in [("", true), ("/u", false), ("/u/e", true)] {
+        let name = format!("tank/got{name}");
+        assert_eq!(is_encrypted(&pool, &name), is_locked, "{name}");
+        if is_locked {
+            unlock(&pool, &name, &KEY);
+        }
+        let files = pool.file_system(&name).unwrap();
+        assert_eq!(bytes_of(&node(&files, "few")), [b'x'; 3000], "{name}");
+        let many = bytes_of(&node(&files, "many"));
+        assert!(many == prose(4, 40_000), "{name}");
+    }
+    pool.export().unwrap();
+    judged(&world);
+    judged_by_zdb(&world, "a raw tree with a plain part");
 }

@@ -96,7 +96,9 @@ impl Run<'_> {
 
     /// Blocks in pointers cannot be encrypted.
     fn check_encrypted(&self, begin: &Begin, target: &Target) -> Result<(), ReceiveProblem> {
-        if !begin.features.contains(StreamFeatures::EMBEDDED) {
+        let has_embedded = begin.features.contains(StreamFeatures::EMBEDDED);
+        // An unencrypted dataset of a raw package stays so below an encrypted one.
+        if !has_embedded || (!target.exists && self.is_known_plain(begin)) {
             return Ok(());
         }
         let name = match target.exists {
