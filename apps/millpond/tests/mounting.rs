@@ -377,3 +377,23 @@ fn files_are_rewritten_with_the_compression_of_today() {
     assert_eq!(status, Some(2));
     stage.done("zpool export tank");
 }
+
+#[test]
+fn what_is_created_has_the_values_that_openzfs_gives_it() {
+    let Some(stage) = Stage::new() else { return };
+    stage.done("zpool create -m none tank HERE/disk && zfs create -o normalization=formC tank/n");
+    stage.done("zfs create -o utf8only=off tank/n/any && zfs create tank/n/same");
+    let forms = stage.done("zfs get -rHo value normalization,utf8only tank/n");
+    assert_eq!(
+        forms.split_whitespace().collect::<Vec<_>>(),
+        ["formC", "on", "none", "off", "formC", "on"]
+    );
+    let message = stage.refused("zfs create -o utf8only=off -o normalization=formD tank/n/both");
+    assert!(
+        message.contains("'utf8only' must be set 'on' if normalization chosen"),
+        "{message}"
+    );
+    let shown = stage.done("zfs create -P -b 4k -V 10m tank/v");
+    assert!(shown.contains("property\tvolblocksize\t4096\n"), "{shown}");
+    assert!(shown.contains("property\tvolsize\t10485760\n"), "{shown}");
+}

@@ -77,11 +77,13 @@ fn streams_are_the_same_with_and_without_the_daemon() {
         "zfs send -I @one tank@two",
         "zfs send -R tank@two",
         "zfs send -p -h tank@two",
+        "zfs send -i one tank@two",
     ];
     let sent = lines.map(|line| stream(&stage, line, false));
     assert!(written(&sent[0]) > FILE_BYTES as u64);
     assert!((70_000..FILE_BYTES as u64).contains(&written(&sent[1])));
     assert_eq!(sent[1], sent[2]);
+    assert_eq!(sent[1], sent[8]);
     // The command passes it on itself then.
     let shown = stage
         .command("zfs send -v tank@one", false)

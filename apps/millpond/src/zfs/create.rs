@@ -33,7 +33,9 @@ pub fn create(session: &mut Session, parsed: &Parsed) -> Ending {
         return Err(Failure::Usage(text.into()));
     }
     if let Some(block) = parsed.value("b") {
-        pairs.push(("volblocksize".into(), block.to_owned()));
+        // Printed as a number, unlike a value of `-o`.
+        let bytes = size::parse(block).map(|bytes| bytes.to_string());
+        pairs.push(("volblocksize".into(), bytes.unwrap_or(block.to_owned())));
     }
     let name = match parsed.operands.as_slice() {
         [] => return Err(Failure::Usage("missing filesystem argument".into())),

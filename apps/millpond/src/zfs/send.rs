@@ -83,7 +83,7 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
     Ok(0)
 }
 
-fn stream_of(session: &Session, name: &str, parsed: &Parsed) -> Result<SendStream, Failure> {
+fn stream_of(session: &mut Session, name: &str, parsed: &Parsed) -> Result<SendStream, Failure> {
     let sent = [
         DatasetKind::Filesystem,
         DatasetKind::Volume,
@@ -105,9 +105,10 @@ fn stream_of(session: &Session, name: &str, parsed: &Parsed) -> Result<SendStrea
     }
     let stream = SendStream {
         name: name.to_owned(),
-        from: given.map(|from| match from.starts_with(['@', '#']) {
-            true => format!("{}{from}", head_of(name)),
-            false => from.to_owned(),
+        from: given.map(|from| match from {
+            short if short.starts_with(['@', '#']) => format!("{}{from}", head_of(name)),
+            bare if is_bare(bare) => format!("{}@{from}", head_of(name)),
+            _ => from.to_owned(),
         }),
         has_between: parsed.has("I"),
         large_blocks: is_raw || parsed.has("L"),
@@ -118,12 +119,22 @@ fn stream_of(session: &Session, name: &str, parsed: &Parsed) -> Result<SendStrea
         redaction: redaction.map(|bookmark| redaction_bookmark(name, bookmark)),
         ..SendStream::default()
     };
+    if given.is_some_and(is_bare) {
+        let text = "Warning: incremental source didn't specify type, assuming snapshot. \
+                    Use '@' or '#' prefix to avoid ambiguity.";
+        writeln!(session.err, "{text}")?;
+    }
     if let Some(from) = &stream.from
         && one(session, from, &[])?.is_none()
     {
         return Err(refusal(&stream, &SendProblem::NoSource));
     }
     Ok(stream)
+}
+
+/// Whether the source of an increment is given as the last component of a snapshot's name, without `@`.
+fn is_bare(from: &str) -> bool {
+    !from.contains(['@', '#', '/'])
 }
 
 /// The full name of a redaction bookmark of a snapshot. The name may be short.

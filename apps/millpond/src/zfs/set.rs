@@ -10,7 +10,7 @@ use crate::text::number as numbers;
 use millpond_control::properties::Edit;
 use millpond_control::properties::{DatasetKind, Kinds, PropertyName, by_name};
 use millpond_control::{
-    ChangeError, DatasetChange, DatasetInfo, DatasetQuery, PoolChange, Value, VdevClass,
+    ChangeError, DatasetChange, DatasetInfo, DatasetQuery, Note, PoolChange, Value, VdevClass,
 };
 use millpond_engine::Refusal;
 
@@ -78,7 +78,12 @@ pub fn set(session: &mut Session, parsed: &Parsed) -> Ending {
         let done = session.service()?.change(&pool, &changes, &parsed.line);
         if let Ok(changed) = &done {
             super::tell_notes(session, &changed.notes)?;
-            status |= u8::from(!changed.notes.is_empty());
+            let is_not_mounted = |note: &Note| matches!(note, Note::NotMounted { .. });
+            if changed.notes.iter().any(is_not_mounted) {
+                let text = "property may be set but unable to remount filesystem";
+                writeln!(session.err, "{text}")?;
+            }
+            status |= u8::from(!changed.notes.iter().all(is_not_mounted));
         }
         if let Err(failed) = done {
             let reason = match &failed.error {

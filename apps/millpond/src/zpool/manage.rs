@@ -172,7 +172,7 @@ pub fn set(session: &mut Session, parsed: &Parsed) -> Ending {
         "cachefile" => {
             check_cache_file(value).map_err(|reason| refuse(&reason))?;
         }
-        "bootfs" if !value.is_empty() && value.split('/').next() != Some(name) => {
+        "bootfs" if !value.is_empty() && value.split(['/', '@']).next() != Some(name) => {
             return Err(refuse(&format!("'{value}' is an invalid name")));
         }
         _ => {}

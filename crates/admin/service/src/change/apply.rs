@@ -509,7 +509,8 @@ fn boot_dataset(pool: &Pool, value: &str) -> Result<Option<ObjectId>, ChangeErro
             Ok((dataset.inner().id(), dataset.kind()?))
         })
         .map_err(change_error)?;
-    if kind != millpond_engine::DatasetKind::Filesystem {
+    use millpond_engine::DatasetKind::{Filesystem, Snapshot};
+    if !matches!(kind, Filesystem | Snapshot) {
         return Err(ChangeError::Failed(
             "operation not supported on this type of pool".into(),
         ));

@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// The cache file of OpenZFS.
+const OPENZFS_CACHE_FILE: &str = "/etc/zfs/zpool.cache";
+
 /// The cache file that records a pool, so that the reader of the file imports it again.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum CacheFile {
@@ -184,6 +187,8 @@ impl ImportedPool {
             match &*self.cache_file.lock() {
                 CacheFile::Default => None,
                 CacheFile::None => Some("none".into()),
+                // OpenZFS shows the default as no value, however it was set.
+                CacheFile::At(path) if path.as_os_str() == OPENZFS_CACHE_FILE => None,
                 CacheFile::At(path) => Some(path.to_string_lossy().into_owned()),
             },
         );
