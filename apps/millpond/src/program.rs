@@ -20,6 +20,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+/// The name by which mount(8) calls this program.
+const MOUNT_HELPER: &str = "mount.zfs";
+
 /// Runs the program and returns its exit status.
 pub fn run(arguments: &[OsString]) -> ExitCode {
     run_as(arguments).unwrap_or_else(ExitCode::from)
@@ -40,7 +43,7 @@ fn run_as(arguments: &[OsString]) -> Result<ExitCode, u8> {
         .map(|name| name.to_string_lossy().into_owned());
     let mut folders = Vec::new();
     let program = match name.as_deref() {
-        Some(name @ ("zpool" | "zfs")) => name.to_string(),
+        Some(name @ ("zpool" | "zfs" | MOUNT_HELPER)) => name.to_string(),
         _ => {
             if let Err(message) = take_folders(&mut words, &mut folders) {
                 eprintln!("millpond: {message}");
@@ -61,7 +64,7 @@ fn run_as(arguments: &[OsString]) -> Result<ExitCode, u8> {
     {
         folders.push(PathBuf::from(folder));
     }
-    let is_pools_own = matches!(program.as_str(), "zpool" | "zfs");
+    let is_pools_own = matches!(program.as_str(), "zpool" | "zfs" | MOUNT_HELPER);
     let mut out = match is_pools_own && io::stdout().is_terminal() {
         true => {
             set_shown(true);
@@ -90,6 +93,7 @@ fn run_as(arguments: &[OsString]) -> Result<ExitCode, u8> {
     let ended = match program.as_str() {
         "zpool" => crate::zpool::run(&mut session, &words),
         "zfs" => crate::zfs::run(&mut session, &words),
+        MOUNT_HELPER => crate::zfs::run_mount_helper(&mut session, &words),
         "help" => crate::verbs::run(&mut session, &["millpond".into(), "--help".into()]),
         _ => crate::verbs::run(&mut session, arguments),
     };

@@ -397,3 +397,74 @@ fn what_is_created_has_the_values_that_openzfs_gives_it() {
     assert!(shown.contains("property\tvolblocksize\t4096\n"), "{shown}");
     assert!(shown.contains("property\tvolsize\t10485760\n"), "{shown}");
 }
+
+#[test]
+fn mount_zfs_mounts_legacy_file_systems_and_snapshots() {
+    let Some(stage) = Stage::new() else { return };
+    stage.done("mkdir HERE/x HERE/y && zpool create -m none tank HERE/disk");
+    stage.done("zfs create -o mountpoint=legacy tank/l && zfs create -o mountpoint=HERE/a tank/a");
+    stage.done("echo kept > HERE/a/file && zfs snapshot tank/a@s && echo new > HERE/a/file");
+    let refused = |line: &str| {
+        let done = stage.run(line);
+        let words = String::from_utf8_lossy(&done.stderr).trim_end().to_owned();
+        (words, done.status.code().unwrap())
+    };
+    assert_eq!(
+        refused("mount.zfs tank/a HERE/x"),
+        (
+            "filesystem 'tank/a' cannot be mounted using 'mount'.\n\
+             Use 'zfs set mountpoint=legacy' or 'zfs mount tank/a'.\n\
+             See zfs(8) for more information."
+                .to_owned(),
+            1
+        )
+    );
+    assert_eq!(
+        refused("mount.zfs tank/none HERE/x"),
+        (
+            "filesystem 'tank/none' cannot be mounted, unable to open the dataset".to_owned(),
+            1
+        )
+    );
+    let bad = "filesystem 'tank/l' cannot be mounted due to invalid option 'abc'.\n\
+               Use the '-s' option to ignore the bad mount option.";
+    assert_eq!(
+        refused("mount.zfs -o abc tank/l HERE/x"),
+        (bad.to_owned(), 1)
+    );
+    assert_eq!(refused("mount.zfs tank/l HERE/none").1, 2);
+    let word = "cannot mount 'tank/a': Invalid argument";
+    stage.done("zfs unmount tank/a");
+    assert_eq!(refused("zfs mount -o word tank/a"), (word.to_owned(), 1));
+    stage.done("mount.zfs -f tank/l HERE/x");
+    assert_eq!(stage.mounts(), Vec::<String>::new());
+    // As mount(8) calls it in a directory, and with an option for others.
+    stage.done(
+        "cd HERE && mount.zfs HERE/tank/l HERE/x -o rw,x-systemd.automount && echo 1 > HERE/x/one",
+    );
+    stage.done("mount.zfs -s -o abc,ro,zfsutil tank/a HERE/y");
+    assert_eq!(stage.mounts().len(), 2);
+    assert!(
+        stage
+            .refused("echo 2 > HERE/y/file")
+            .contains("Read-only file system")
+    );
+    assert_eq!(refused("mount.zfs tank/l HERE/y").1, 2, "mounted already");
+    // A mount at a place of its own stays there when a property mounts it again.
+    stage.done("zfs set exec=off tank/l && cat HERE/x/one");
+    stage.done("umount HERE/y && mount.zfs tank/a@s HERE/y");
+    assert_eq!(stage.done("cat HERE/y/file").trim(), "kept");
+    assert!(
+        stage
+            .refused("echo 2 > HERE/y/file")
+            .contains("Read-only file system")
+    );
+    // In use, the snapshot is not destroyed; unused, its mount goes with it.
+    let message = stage.refused("exec 7< HERE/y/file; zfs destroy tank/a@s");
+    assert!(message.contains("busy"), "{message}");
+    assert_eq!(stage.done("cat HERE/y/file").trim(), "kept");
+    stage.done("zfs destroy tank/a@s");
+    assert_eq!(stage.mounts().len(), 1);
+    stage.done("zpool export tank");
+    assert_eq!(stage.mounts(), Vec::<String>::new());
+}

@@ -64,6 +64,9 @@ impl Mounter for FuseMounter {
         options.devices = what.devices;
         options.overlay = what.overlay;
         let files = match what.pool.opened() {
+            Open::Live(live) if what.dataset.contains('@') => {
+                live.served_snapshot(what.dataset).map_err(failed)?
+            }
             Open::Live(live) => {
                 let settings = live.mount_settings(what.dataset).map_err(failed)?;
                 options.atime = settings.atime;

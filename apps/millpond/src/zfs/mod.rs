@@ -14,6 +14,7 @@ mod keys;
 mod list;
 mod lookup;
 mod mount;
+mod mount_helper;
 mod names;
 mod order;
 mod paths;
@@ -41,6 +42,7 @@ pub(crate) use get::json_value;
 pub(crate) use key_input::of_new_dataset;
 pub(crate) use keys::load_asked;
 pub(crate) use mount::{mount_pool, not_unmounted, tell_notes};
+pub(crate) use mount_helper::run as run_mount_helper;
 pub use send::token_text;
 pub(crate) use shown::{shape_width, source as source_word};
 

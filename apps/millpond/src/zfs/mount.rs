@@ -2,6 +2,7 @@
 
 use super::keys::{load_for, unload_one};
 use super::lookup::{self, number, text};
+use super::mount_helper::is_known;
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
 use crate::text::json;
@@ -16,11 +17,15 @@ fn file_systems() -> Kinds {
 
 /// Mounts file systems, or lists mounted ones.
 pub fn mount(session: &mut Session, parsed: &Parsed) -> Ending {
+    let options: Vec<String> = parsed.values("o").map(str::to_owned).collect();
+    let mut words = options.iter().flat_map(|words| words.split(','));
+    let has_unknown = words.any(|word| !word.is_empty() && !is_known(word));
     let request = MountRequest {
-        options: parsed.values("o").map(str::to_owned).collect(),
+        options,
         overlay: parsed.has("O"),
         force: parsed.has("f"),
         load_keys: parsed.has("l"),
+        at: None,
     };
     if parsed.has("a") {
         if !parsed.operands.is_empty() {
@@ -33,6 +38,11 @@ pub fn mount(session: &mut Session, parsed: &Parsed) -> Ending {
         [] => list(session, parsed.has("j")),
         [name] => {
             lookup::open(session, name, file_systems(), &[])?;
+            if has_unknown {
+                return Err(Failure::Refused(format!(
+                    "cannot mount '{name}': Invalid argument"
+                )));
+            }
             if parsed.has("R") {
                 return mount_all(session, std::slice::from_ref(name), &request);
             }

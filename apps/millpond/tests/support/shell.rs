@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 
 /// Puts links to the program, one for each of its names, into a directory.
 pub fn link_programs(folder: &Path) {
-    for name in ["zpool", "zfs", "millpond"] {
+    for name in ["zpool", "zfs", "millpond", "mount.zfs"] {
         symlink(env!("CARGO_BIN_EXE_millpond"), folder.join(name)).expect("a link");
     }
 }

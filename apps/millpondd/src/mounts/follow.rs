@@ -1,7 +1,7 @@
 //! Applies the effects of dataset changes to mounts: unmounts before a change, and mounts again after it.
 
 use super::settings::Settings;
-use super::{Mounts, RemovedMount, is_within};
+use super::{Mounts, RemovedMount, is_of, is_within};
 use millpond_control::{ChangeError, Changed, DatasetChange, MountInfo, Note, PoolChange, Value};
 use millpond_service::{ImportedPools, Step};
 use std::collections::BTreeSet;
@@ -62,11 +62,12 @@ fn effect<'c>(change: &'c PoolChange, pool: &'c str) -> Effect<'c> {
             {
                 Effect::New(name)
             }
-            DatasetChange::Destroy { name } if !name.contains(['#', '@']) => Effect::InTheWay(name),
-            DatasetChange::DestroyInOrder { names } => Effect::AllInTheWay(names),
+            DatasetChange::Destroy { name } if !name.contains('#') => Effect::InTheWay(name),
+            DatasetChange::DestroyInOrder { names }
+            | DatasetChange::DestroySnapshots { names, .. } => Effect::AllInTheWay(names),
             DatasetChange::Rename {
                 from, to, mount, ..
-            } if !from.contains('@') => match *mount {
+            } => match *mount && !from.contains('@') {
                 true => Effect::Renamed(from, to),
                 false => Effect::Called(from, to),
             },
@@ -221,7 +222,7 @@ impl<'a> Follow<'a> {
             return;
         };
         for mount in self.mounts.list() {
-            if is_within(&mount.dataset, root) {
+            if is_of(&mount.dataset, root) {
                 // Opening a file system that is already open reloads its properties.
                 let _ = live.file_system(&mount.dataset);
             }

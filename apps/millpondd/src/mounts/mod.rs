@@ -29,12 +29,16 @@ struct Entry {
     settings: Settings,
     /// The mount options of the request.
     options: Vec<String>,
+    /// The mount point that the request gave.
+    at: Option<String>,
 }
 
 /// A mount that was removed and will be restored.
 pub(super) struct RemovedMount {
     pub(super) dataset: String,
     options: Vec<String>,
+    /// The mount point that the request gave.
+    at: Option<String>,
 }
 
 type Notes = dyn Fn(&[MountInfo]) + Send + Sync;
@@ -52,6 +56,12 @@ pub struct Mounts {
 fn is_within(name: &str, root: &str) -> bool {
     name.strip_prefix(root)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Whether a dataset is `root`, or a snapshot or descendant of it.
+fn is_of(name: &str, root: &str) -> bool {
+    name.strip_prefix(root)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '@']))
 }
 
 impl Mounts {
@@ -131,10 +141,14 @@ impl Mounts {
         depth: u32,
     ) -> Result<Vec<Settings>, MountProblem> {
         let names = WANTED.iter().filter_map(|name| by_name(name));
+        let kind = match root.contains('@') {
+            true => DatasetKind::Snapshot,
+            false => DatasetKind::Filesystem,
+        };
         let query = DatasetQuery {
             root: root.to_owned(),
             depth,
-            kinds: Kinds::only(&[DatasetKind::Filesystem]),
+            kinds: Kinds::only(&[kind]),
             wanted: Wanted::Named(names.collect()),
         };
         let mut all = vec![];
@@ -171,6 +185,11 @@ impl Mounts {
         }
         settings.override_with(&request.options);
         settings.overlay |= request.overlay || is_again;
+        let placed = match is_again && request.at.is_none() {
+            true => self.given_place(dataset),
+            false => request.at.clone(),
+        };
+        settings.place(placed.as_deref());
         if !is_again {
             return self.mount_as(pools, &settings, &request.options);
         }
@@ -180,6 +199,13 @@ impl Mounts {
         // Errors are ignored: such a file system stays unmounted, and `zfs mount -a` shows the reason.
         let _ = self.mount_removed(pools, &others.collect::<Vec<_>>());
         mounted
+    }
+
+    /// The mount point that the request for a mount gave.
+    fn given_place(&self, dataset: &str) -> Option<String> {
+        let table = self.table.lock();
+        let mut own = table.iter().filter(|entry| entry.info.dataset == dataset);
+        own.find_map(|entry| entry.at.clone())
     }
 
     /// Unmounts a file system and all mounts inside it. If one of them is in use, all are restored.
@@ -252,6 +278,7 @@ impl Mounts {
                 all.extend(own.into_iter().map(|mut settings| {
                     settings.override_with(&one.options);
                     settings.overlay = true;
+                    settings.place(one.at.as_deref());
                     (settings, one)
                 }));
             }
@@ -287,7 +314,7 @@ impl Mounts {
     fn call_otherwise(&self, from: &str, to: &str) {
         let _changing = self.changing.lock();
         for entry in self.table.lock().iter_mut() {
-            if is_within(&entry.info.dataset, from) {
+            if is_of(&entry.info.dataset, from) {
                 let rest = entry.info.dataset.get(from.len()..).unwrap_or_default();
                 let name = format!("{to}{rest}");
                 entry.settings.dataset.clone_from(&name);
@@ -321,7 +348,10 @@ impl Mounts {
         let pool = dataset.split('/').next().unwrap_or(dataset);
         let pool = pools.get(pool).ok_or(MountProblem::NoSuchDataset)?;
         let mountpoint = Path::new(&settings.mountpoint);
-        let root = pool.altroot().map(Path::new);
+        let root = match settings.is_placed {
+            true => None,
+            false => pool.altroot().map(Path::new),
+        };
         let place = self.mounter.prepare(root, mountpoint, settings.overlay)?;
         let info = MountInfo {
             dataset: dataset.to_owned(),
@@ -353,6 +383,7 @@ impl Mounts {
                     handle,
                     settings: settings.clone(),
                     options: options.to_vec(),
+                    at: settings.is_placed.then(|| settings.mountpoint.clone()),
                 });
                 Ok(())
             }
@@ -406,7 +437,7 @@ impl Mounts {
         removed: &mut Vec<RemovedMount>,
     ) -> Result<(), (String, MountProblem)> {
         let _changing = self.changing.lock();
-        self.remove_these(&|info| is_within(&info.dataset, root), force, removed)
+        self.remove_these(&|info| is_of(&info.dataset, root), force, removed)
     }
 
     /// Unmounts the file systems at and below a dataset that take a property's value from it, with all mounts
@@ -471,12 +502,17 @@ impl Mounts {
         force: bool,
         removed: &mut Vec<RemovedMount>,
     ) -> Result<(), (String, MountProblem)> {
-        let own: Vec<(MountInfo, Arc<dyn Mounted>, Vec<String>)> = {
+        let own: Vec<(MountInfo, Arc<dyn Mounted>, RemovedMount)> = {
             let table = self.table.lock();
             let own = table.iter().rev().filter(|entry| is_meant(&entry.info));
             own.map(|entry| {
                 let handle = Arc::clone(&entry.handle);
-                (entry.info.clone(), handle, entry.options.clone())
+                let removed = RemovedMount {
+                    dataset: entry.info.dataset.clone(),
+                    options: entry.options.clone(),
+                    at: entry.at.clone(),
+                };
+                (entry.info.clone(), handle, removed)
             })
             .collect()
         };
@@ -484,7 +520,7 @@ impl Mounts {
             return Ok(());
         }
         let mut outcome = Ok(());
-        for (info, handle, options) in own {
+        for (info, handle, one) in own {
             if handle.is_alive()
                 && let Err(problem) = handle.unmount(force)
             {
@@ -492,10 +528,7 @@ impl Mounts {
                 break;
             }
             self.table.lock().retain(|entry| entry.info != info);
-            removed.push(RemovedMount {
-                dataset: info.dataset,
-                options,
-            });
+            removed.push(one);
         }
         (self.note)(&self.record());
         outcome

@@ -19,6 +19,8 @@ pub(super) struct Settings {
     pub(super) is_locked: bool,
     /// Whether blocks were left out of the stream that it was received from.
     pub(super) is_redacted: bool,
+    /// Whether the mount point is that of a request, not that of the properties.
+    pub(super) is_placed: bool,
 }
 
 /// The properties that [`Settings::read`] needs.
@@ -69,6 +71,7 @@ impl Settings {
                     matches!(value, Value::Number(1)) || value.text() == Some("unavailable")
                 }),
             is_redacted: number("redacted", 0) == 1,
+            is_placed: false,
         }
     }
 
@@ -91,6 +94,15 @@ impl Settings {
         (self.mountpoint.split('/').collect(), &self.dataset)
     }
 
+    /// Replaces the mount point by that of a request, if it gave one.
+    pub(super) fn place(&mut self, at: Option<&str>) {
+        if let Some(at) = at {
+            at.clone_into(&mut self.mountpoint);
+            self.can_mount = 1;
+            self.is_placed = true;
+        }
+    }
+
     /// Applies mount options that override properties for this mount.
     pub(super) fn override_with(&mut self, options: &[String]) {
         for option in options.iter().flat_map(|words| words.split(',')) {
@@ -106,5 +118,6 @@ impl Settings {
                 _ => {}
             }
         }
+        self.read_only |= self.dataset.contains('@');
     }
 }

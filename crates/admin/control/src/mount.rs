@@ -12,6 +12,9 @@ pub struct MountRequest {
     pub force: bool,
     /// Load keys from files first (`-l`).
     pub load_keys: bool,
+    /// Mount at this absolute path instead of the mount point of the properties, whatever `canmount` says. A snapshot can
+    /// be mounted so too.
+    pub at: Option<String>,
 }
 
 /// A mounted file system.

@@ -119,6 +119,14 @@ impl Pool {
         let port = Box::new(Snapshots { pool, head });
         Ok(Arc::new(ZfsCtlDir::new(files, port, drain)))
     }
+
+    /// Opens a snapshot for a front end of its own. The caller ensures that the snapshot is not destroyed meanwhile.
+    ///
+    /// # Errors
+    /// As [`Dataset::file_system`].
+    pub fn served_snapshot(&self, name: &str) -> Result<Arc<dyn Vfs>, Error> {
+        self.read_committed(|view| view.dataset(name)?.served())
+    }
 }
 
 impl Dataset {
