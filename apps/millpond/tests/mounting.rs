@@ -468,3 +468,24 @@ fn mount_zfs_mounts_legacy_file_systems_and_snapshots() {
     stage.done("zpool export tank");
     assert_eq!(stage.mounts(), Vec::<String>::new());
 }
+
+#[test]
+fn zfs_wait_ends_when_the_last_deleted_file_is_closed() {
+    let Some(stage) = Stage::new() else { return };
+    stage.done("zpool create -m HERE/mnt tank HERE/disk && zfs create tank/other");
+    stage.done("zfs wait tank && zfs wait -t deleteq tank/other");
+    stage.done("echo kept > HERE/mnt/file && zpool sync tank");
+    // The command cannot end before the file is closed: what it prints comes last.
+    let order = stage.done(
+        "exec 7< HERE/mnt/file; rm HERE/mnt/file; \
+         (exec 7<&-; zfs wait tank; echo waited) & \
+         sleep 1; zfs wait tank/other; cat <&7; exec 7<&-; wait",
+    );
+    assert_eq!(order, "kept\nwaited\n");
+    let message = stage.refused("zfs wait -t deleteq,bogus tank");
+    assert!(
+        message.starts_with("invalid activity 'bogus'\nusage:"),
+        "{message}"
+    );
+    stage.done("zpool export tank");
+}

@@ -63,6 +63,7 @@ impl Service for RequestHandler<'_> {
                 only_check,
             } => Reply::LoadKey(load_key(self.daemon, dataset, key.bytes(), *only_check)?),
             Request::UnloadKey { dataset } => Reply::UnloadKey(unload_key(self.daemon, dataset)?),
+            Request::DeleteQueue { dataset } => Reply::DeleteQueue(pools.delete_queue(dataset)?),
             Request::SendPlan { request } => Reply::SendPlan(pools.send_plan(request)?),
             Request::Events { after } => Reply::Events(self.events(*after)),
             Request::ClearEvents {} => Reply::ClearEvents(self.clear_events()),

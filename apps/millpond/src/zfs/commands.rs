@@ -2,7 +2,7 @@
 
 use super::{
     create, destroy, diff, get, heads, keys, list, mount, project, receive, redact, rewrite, send,
-    set, snapshots, space, upgrade, usage,
+    set, snapshots, space, upgrade, usage, wait,
 };
 use crate::command::{Command, Parsed, Run, built, letters, long, not_built, with_longs};
 use crate::getopt::Long;
@@ -188,7 +188,12 @@ pub const COMMANDS: &[Command] = &[
     ),
     built("redact", None, &["too few arguments"; 3], redact::run),
     built("rewrite", letters("Prvxl:o:"), &[""], rewrite::run),
-    not_built("wait", letters("t:"), &["missing 'filesystem' argument"]),
+    built(
+        "wait",
+        letters("t:"),
+        &["missing 'filesystem' argument"],
+        wait::run,
+    ),
     not_built("zone", None, &["missing argument(s)"; 2]),
     not_built("unzone", None, &["missing argument(s)"; 2]),
 ];

@@ -30,6 +30,7 @@ mod space;
 mod upgrade;
 mod usage;
 mod volume;
+mod wait;
 
 use crate::family::Family;
 use crate::session::Session;

@@ -289,6 +289,10 @@ requests! {
             -> (), Key(KeyProblem), Owner;
         /// Unloads the key of an encryption root.
         UnloadKey, "org.millpond.UnloadKey", unload_key(dataset: String as &str) -> (), Key(KeyProblem), Owner;
+        /// The number of deleted files of a file system that are not freed yet, because they are large or still open. 0 if
+        /// it is not mounted.
+        DeleteQueue, "org.millpond.DeleteQueue", delete_queue(dataset: String as &str)
+            -> u64, Control(ControlError), Anyone;
         /// Writes a send stream, and returns its length in bytes when all of it is written. Answered by
         /// [`Service::transfer`] only, to the descriptor that comes with the request.
         Send, "org.millpond.Send", send(request: SendStream as &SendStream) -> u64, Send(SendProblem), Owner;

@@ -220,6 +220,20 @@ impl Pool {
         Ok((open, false))
     }
 
+    /// The number of deleted files of a file system that are not freed yet, because they are large or still open; 0 if
+    /// nobody has the file system open.
+    ///
+    /// # Errors
+    /// If there is no such dataset, or the unlinked set cannot be read.
+    pub fn delete_queue(&self, name: &str) -> Result<u64, Error> {
+        let head = self.datasets.open_head(name)?.id();
+        let open = self.files.lock().get(&head).and_then(Weak::upgrade);
+        Ok(match open {
+            Some(files) => files.unlinked()?.len() as u64,
+            None => 0,
+        })
+    }
+
     /// Raises the version of a live file system, mounted or not. Has no effect if it already has this
     /// version. The change is on stable storage when this returns.
     ///

@@ -167,6 +167,7 @@ mod tests {
             "Holds",
             "SpaceByOwner",
             "Mounts",
+            "DeleteQueue",
             "About",
             "ArcStatistics",
             "Tunables",

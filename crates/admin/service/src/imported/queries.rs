@@ -91,6 +91,18 @@ impl ImportedPools {
         let pool = self.find(pool_of(dataset))?;
         pool.read_again(|view| info::space_by_owner(view, dataset, owners))
     }
+
+    /// Answers [`millpond_control::Request::DeleteQueue`].
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub fn delete_queue(&self, dataset: &str) -> Result<u64, ControlError> {
+        let pool = self.find(pool_of(dataset))?;
+        match pool.live() {
+            Some(live) => live.delete_queue(dataset).map_err(info::missing),
+            None => Ok(0),
+        }
+    }
 }
 
 /// Prepends the altroot to the dataset's mount point.

@@ -62,7 +62,7 @@ pub(crate) fn space_by_owner(
     found.space_by_owner(owners).map_err(io)
 }
 
-fn missing(error: millpond_engine::Error) -> ControlError {
+pub(crate) fn missing(error: millpond_engine::Error) -> ControlError {
     match error {
         millpond_engine::Error::Dataset(millpond_engine::DatasetError::NotFound { .. }) => {
             ControlError::NoSuchDataset
