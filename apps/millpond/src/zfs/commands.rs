@@ -2,7 +2,7 @@
 
 use super::{
     create, destroy, diff, get, heads, keys, list, mount, project, receive, redact, rewrite, send,
-    set, snapshots, space, upgrade, usage, wait,
+    set, share, snapshots, space, upgrade, usage, wait,
 };
 use crate::command::{Command, Parsed, Run, built, letters, long, not_built, with_longs};
 use crate::getopt::Long;
@@ -112,16 +112,8 @@ pub const COMMANDS: &[Command] = &[
         aliases: &["umount"],
         ..built("unmount", letters("afu"), &[], mount::unmount)
     },
-    Command {
-        run: Run::NotBuilt(|parsed| {
-            unless_all(parsed, "missing filesystem argument (specify -a for all)")
-        }),
-        ..not_built("share", letters("al"), &[])
-    },
-    Command {
-        run: Run::NotBuilt(|parsed| unless_all(parsed, "missing filesystem argument")),
-        ..not_built("unshare", letters("a"), &[])
-    },
+    built("share", letters("al"), &[], share::share),
+    built("unshare", letters("a"), &[], share::unshare),
     built(
         "send",
         with_longs(
@@ -199,22 +191,6 @@ pub const COMMANDS: &[Command] = &[
 ];
 
 const JSON: &[crate::getopt::Long] = &[long("json", "j"), long("json-int", "json-int")];
-
-fn at_least_one(parsed: &Parsed, missing: &str) -> Result<(), Failure> {
-    if parsed.operands.is_empty() {
-        Err(Failure::Usage(missing.into()))
-    } else {
-        Ok(())
-    }
-}
-
-fn unless_all(parsed: &Parsed, missing: &str) -> Result<(), Failure> {
-    if parsed.has("a") {
-        Ok(())
-    } else {
-        at_least_one(parsed, missing)
-    }
-}
 
 /// `allow` and `unallow` have their own form of usage errors.
 fn check_allow(parsed: &Parsed, command: &str, options: String) -> Result<(), Failure> {

@@ -24,6 +24,7 @@ mod redact;
 mod rewrite;
 mod send;
 mod set;
+mod share;
 mod shown;
 mod snapshots;
 mod space;
