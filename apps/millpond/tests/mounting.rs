@@ -321,7 +321,9 @@ fn files_are_rewritten_with_the_compression_of_today() {
     stage.done(
         "zpool create -o feature@physical_rewrite=enabled -O compression=off -m HERE/mnt tank HERE/disk",
     );
-    stage.done("mkdir HERE/mnt/sub && od -An -v -tx1 /dev/urandom | head -c 8000000 > HERE/mnt/file");
+    stage.done(
+        "mkdir HERE/mnt/sub && od -An -v -tx1 /dev/urandom | head -c 8000000 > HERE/mnt/file",
+    );
     stage.done("cat HERE/mnt/file > HERE/mnt/sub/inner && ln -s file HERE/mnt/link");
     stage
         .done("cp HERE/mnt/file HERE/true && zfs snapshot tank@1 && zfs set compression=zstd tank");
@@ -487,5 +489,46 @@ fn zfs_wait_ends_when_the_last_deleted_file_is_closed() {
         message.starts_with("invalid activity 'bogus'\nusage:"),
         "{message}"
     );
+    stage.done("zpool export tank");
+}
+
+#[test]
+fn mount_options_replace_properties_until_the_next_mount() {
+    let Some(stage) = Stage::new() else { return };
+    stage.done("zpool create -m HERE/mnt tank HERE/disk && zfs set relatime=off tank");
+    stage.done("echo words > HERE/mnt/file && zfs unmount tank");
+    let accessed = || {
+        stage.done("touch -a -d 2001-01-01 HERE/mnt/file && cat HERE/mnt/file && zpool sync tank");
+        let year = stage.done("stat -c %x HERE/mnt/file");
+        !year.starts_with("2001")
+    };
+    let shown = || {
+        let words = "atime,exec,readonly,relatime,setuid";
+        let rows = stage.done(&format!("zfs get -Ho value,source {words} tank"));
+        rows.lines()
+            .map(|row| row.replace('\t', " "))
+            .collect::<Vec<_>>()
+    };
+    stage.done("zfs mount -o noatime,noexec tank");
+    assert!(!accessed());
+    let plain = [
+        "on default",
+        "on default",
+        "off default",
+        "off local",
+        "on default",
+    ];
+    let mut other = plain;
+    (other[0], other[1]) = ("off temporary", "off temporary");
+    assert_eq!(shown(), other);
+    // A property that changes meanwhile does not undo the option.
+    stage.done("zfs set recordsize=64k tank");
+    assert!(!accessed());
+    stage.done("zfs unmount tank && zfs mount tank");
+    assert!(accessed());
+    assert_eq!(shown(), plain);
+    stage.done("zfs unmount tank && zfs set atime=off tank && zfs mount -o atime,ro tank");
+    assert_eq!(shown()[0], "on temporary");
+    assert_eq!(shown()[2], "on temporary");
     stage.done("zpool export tank");
 }

@@ -68,6 +68,9 @@ impl Mounter for FuseMounter {
                 live.served_snapshot(what.dataset).map_err(failed)?
             }
             Open::Live(live) => {
+                let times = what.access_times;
+                live.override_access_times(what.dataset, times)
+                    .map_err(failed)?;
                 let settings = live.mount_settings(what.dataset).map_err(failed)?;
                 options.atime = settings.atime;
                 live.served(what.dataset).map_err(failed)?

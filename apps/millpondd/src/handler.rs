@@ -223,6 +223,7 @@ impl<'d> RequestHandler<'d> {
                 let is_mounted = mounts.is_mounted(&info.name);
                 mounted.value = Some(Value::Number(is_mounted.into()));
             }
+            mounts.show_options(&mut info);
             each(info)
         })
     }

@@ -1,7 +1,7 @@
 //! The interface for mounting file systems in the operating system.
 
 use millpond_control::MountProblem;
-use millpond_engine::ObjectId;
+use millpond_engine::{AccessTimes, ObjectId};
 use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex};
 use millpond_service::ImportedPool;
@@ -25,6 +25,8 @@ pub struct Mountable<'a> {
     pub suid: bool,
     /// Honour device files.
     pub devices: bool,
+    /// What replaces the properties `atime` and `relatime`.
+    pub access_times: AccessTimes,
     /// Allow a mount point directory that is not empty.
     pub overlay: bool,
 }

@@ -1,6 +1,7 @@
 //! The mount settings in a dataset's properties.
 
 use millpond_control::{DatasetInfo, Source, Value};
+use millpond_engine::AccessTimes;
 
 /// The properties that determine whether, where and how a file system is mounted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +22,31 @@ pub(super) struct Settings {
     pub(super) is_redacted: bool,
     /// Whether the mount point is that of a request, not that of the properties.
     pub(super) is_placed: bool,
+    /// Mount options in place of `atime` and `relatime`.
+    pub(super) access_times: AccessTimes,
+}
+
+/// The properties that mount options override, with their values, in the order of the options.
+pub(super) fn overridden(options: &[String]) -> Vec<(&'static str, bool)> {
+    let words = options.iter().flat_map(|words| words.split(','));
+    let known = words.filter_map(|word| {
+        Some(match word {
+            "ro" => ("readonly", true),
+            "rw" => ("readonly", false),
+            "exec" => ("exec", true),
+            "noexec" => ("exec", false),
+            "suid" | "setuid" => ("setuid", true),
+            "nosuid" | "nosetuid" => ("setuid", false),
+            "dev" | "devices" => ("devices", true),
+            "nodev" | "nodevices" => ("devices", false),
+            "atime" => ("atime", true),
+            "noatime" => ("atime", false),
+            "relatime" => ("relatime", true),
+            "norelatime" => ("relatime", false),
+            _ => return None,
+        })
+    });
+    known.collect()
 }
 
 /// The properties that [`Settings::read`] needs.
@@ -72,6 +98,7 @@ impl Settings {
                 }),
             is_redacted: number("redacted", 0) == 1,
             is_placed: false,
+            access_times: AccessTimes::default(),
         }
     }
 
@@ -105,17 +132,14 @@ impl Settings {
 
     /// Applies mount options that override properties for this mount.
     pub(super) fn override_with(&mut self, options: &[String]) {
-        for option in options.iter().flat_map(|words| words.split(',')) {
-            match option {
-                "ro" => self.read_only = true,
-                "rw" => self.read_only = false,
-                "exec" => self.exec = true,
-                "noexec" => self.exec = false,
-                "suid" | "setuid" => self.suid = true,
-                "nosuid" | "nosetuid" => self.suid = false,
-                "dev" | "devices" => self.devices = true,
-                "nodev" | "nodevices" => self.devices = false,
-                _ => {}
+        for (property, is_on) in overridden(options) {
+            match property {
+                "readonly" => self.read_only = is_on,
+                "exec" => self.exec = is_on,
+                "setuid" => self.suid = is_on,
+                "devices" => self.devices = is_on,
+                "atime" => self.access_times.atime = Some(is_on),
+                _ => self.access_times.relatime = Some(is_on),
             }
         }
         self.read_only |= self.dataset.contains('@');

@@ -72,6 +72,6 @@ pub use receive::{
 };
 pub use search::Search;
 pub use send::{PackageOptions, SendPlan, SendRequest, SendStep};
-pub use served::MountSettings;
+pub use served::{AccessTimes, MountSettings};
 pub use split::{HalfError, NewHalf};
 pub use view::{DatasetIter, View};

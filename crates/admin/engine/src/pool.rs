@@ -1,8 +1,8 @@
 //! A pool open for writing, with its datasets and files.
 
 use super::initializer::FileSystemInitializer;
-use super::tx_provider::{DatasetTxProvider, file_settings};
-use crate::{Error, Search, View};
+use super::tx_provider::{DatasetTxProvider, access_time_policy, file_settings};
+use crate::{AccessTimes, Error, Search, View};
 use millpond_dataset::{Datasets, HeadDataset, RootKey};
 use millpond_device::OpenOptions as DeviceOptions;
 use millpond_env::Env;
@@ -51,6 +51,8 @@ pub struct Pool {
     volumes: Arc<Mutex<BTreeMap<ObjectId, Weak<Volume>>, rank::OpenFiles>>,
     /// Held while the log of a dataset is replayed whose key was not loaded when the pool was opened.
     replays: Arc<Mutex<(), rank::LogReplays>>,
+    /// What replaces the properties `atime` and `relatime` of mounted file systems.
+    pub(super) access_times: Arc<Mutex<BTreeMap<ObjectId, AccessTimes>, rank::Leaf>>,
 }
 
 impl std::fmt::Debug for Pool {
@@ -157,6 +159,7 @@ impl Pool {
             files: Arc::default(),
             volumes: Arc::default(),
             replays: Arc::default(),
+            access_times: Arc::default(),
         }
     }
 
@@ -280,6 +283,15 @@ impl Pool {
         let features = self.inner().features();
         let mut settings =
             file_settings(&dataset.settings(), |guid| features.count(guid).is_some());
+        let times = self.access_times.lock().get(&dataset.id()).copied();
+        if let Some(times) = times {
+            let properties = dataset.settings();
+            let is_on = |name| properties.is_on(name);
+            settings.atime = access_time_policy(
+                times.atime.unwrap_or_else(|| is_on("atime")),
+                times.relatime.unwrap_or_else(|| is_on("relatime")),
+            );
+        }
         if let Some(key) = dataset.set().write_key() {
             let most = key.key().suite().block_bytes_max();
             settings.record_bytes = settings.record_bytes.min(most);

@@ -84,20 +84,48 @@ pub struct MountSettings {
     pub overlay: bool,
 }
 
+/// Mount options that replace the properties `atime` and `relatime` while a file system is mounted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct AccessTimes {
+    /// Whether access times are updated.
+    pub atime: Option<bool>,
+    /// Whether only those that are older than the last change, or than a day.
+    pub relatime: Option<bool>,
+}
+
 impl Pool {
+    /// Replaces the properties `atime` and `relatime` of a file system. The default ends that. Holds until the next call
+    /// or until the pool is closed, and is not stored.
+    ///
+    /// # Errors
+    /// If no dataset has this name.
+    pub fn override_access_times(&self, name: &str, times: AccessTimes) -> Result<(), Error> {
+        let head = self.datasets().open_head(name)?.id();
+        let mut all = self.access_times.lock();
+        match times == AccessTimes::default() {
+            true => drop(all.remove(&head)),
+            false => drop(all.insert(head, times)),
+        }
+        Ok(())
+    }
+
     /// The mount options from the properties of a file system.
     ///
     /// # Errors
     /// If no dataset has this name.
     pub fn mount_settings(&self, name: &str) -> Result<MountSettings, Error> {
-        let settings = self.datasets().open_head(name)?.settings();
+        let head = self.datasets().open_head(name)?;
+        let settings = head.settings();
         let is_on = |name: &str| settings.is_on(name);
+        let times = self.access_times.lock().get(&head.id()).copied();
         Ok(MountSettings {
             read_only: is_on("readonly"),
             exec: is_on("exec"),
             suid: is_on("setuid"),
             devices: is_on("devices"),
-            atime: is_on("atime"),
+            atime: times
+                .and_then(|times| times.atime)
+                .unwrap_or_else(|| is_on("atime")),
             overlay: is_on("overlay"),
         })
     }

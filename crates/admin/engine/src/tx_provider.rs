@@ -186,6 +186,15 @@ impl TransactionSource for DatasetTxProvider {
     }
 }
 
+/// When access times are updated, by the properties `atime` and `relatime`.
+pub(super) fn access_time_policy(atime: bool, relatime: bool) -> Atime {
+    match (atime, relatime) {
+        (false, _) => Atime::Off,
+        (true, true) => Atime::Relative,
+        (true, false) => Atime::Always,
+    }
+}
+
 /// Converts the properties in effect into settings for files. `is_enabled` returns whether a feature of the
 /// pool is enabled.
 pub(super) fn file_settings(numbers: &Numbers, is_enabled: impl Fn(&str) -> bool) -> Settings {
@@ -198,11 +207,7 @@ pub(super) fn file_settings(numbers: &Numbers, is_enabled: impl Fn(&str) -> bool
             1 => AUTO_DNODE_SLOTS,
             bytes => u8::try_from(bytes / 512).unwrap_or(1).clamp(1, 32),
         },
-        atime: match (numbers.is_on("atime"), numbers.is_on("relatime")) {
-            (false, _) => Atime::Off,
-            (true, true) => Atime::Relative,
-            (true, false) => Atime::Always,
-        },
+        atime: access_time_policy(numbers.is_on("atime"), numbers.is_on("relatime")),
         xattr: match numbers.number("xattr") {
             0 => XattrPlace::Off,
             1 => XattrPlace::Directory,
