@@ -38,7 +38,7 @@ mod tests;
 pub use begin::{Begin, BeginFlags, StreamFeatures, StreamKind};
 pub use error::StreamError;
 pub use raw_keys::{RawKeys, RawKeysError};
-pub use reader::{StreamReader, Taken};
+pub use reader::{RecordSource, StreamReader, Taken};
 pub use record::{
     End, Free, FreeObjects, ObjectRange, ObjectRecord, Record, RecordFlags, Spill, Write,
     WriteByRef, WriteEmbedded,

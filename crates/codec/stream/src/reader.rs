@@ -25,6 +25,15 @@ pub struct Taken {
     pub at: u64,
 }
 
+/// A source of verified records, in the order of a stream or package.
+pub trait RecordSource {
+    /// The next record; `None` after the end of the stream or package.
+    ///
+    /// # Errors
+    /// [`StreamError`]. Nothing can be read after it.
+    fn take(&mut self) -> Result<Option<Taken>, StreamError>;
+}
+
 /// Reads records in order.
 ///
 /// The checksum of a record's payload is in the header after it. So a record is returned only when the next header
@@ -41,6 +50,12 @@ pub struct StreamReader<R> {
     is_within: bool,
     /// Whether packages began whose end was not read.
     is_package: bool,
+}
+
+impl<R: Read> RecordSource for StreamReader<R> {
+    fn take(&mut self) -> Result<Option<Taken>, StreamError> {
+        StreamReader::take(self)
+    }
 }
 
 impl<R: Read> StreamReader<R> {

@@ -6,8 +6,7 @@ use crate::error::ReceiveError;
 use millpond_dataset::{Receiving, ResumePoint};
 use millpond_env::sync::{Sender, bounded};
 use millpond_env::thread;
-use millpond_stream::{Begin, HEADER_BYTES, StreamFeatures, StreamReader};
-use std::io::Read;
+use millpond_stream::{Begin, HEADER_BYTES, RecordSource, StreamFeatures};
 
 /// A batch is passed on when its blocks have this many bytes,
 const BATCH_BYTES: u64 = 4 << 20;
@@ -34,8 +33,8 @@ pub struct ReceiveFrom {
 ///
 /// # Errors
 /// [`ReceiveError`].
-pub fn receive<R: Read + Send>(
-    stream: &mut StreamReader<R>,
+pub fn receive<S: RecordSource + Send>(
+    stream: &mut S,
     begin: &Begin,
     receiving: &Receiving,
     from: ReceiveFrom,
@@ -82,7 +81,7 @@ pub fn receive<R: Read + Send>(
     })
 }
 
-fn next<R: Read>(stream: &mut StreamReader<R>, decoder: &Decoder) -> Result<Change, ReceiveError> {
+fn next<S: RecordSource>(stream: &mut S, decoder: &Decoder) -> Result<Change, ReceiveError> {
     match stream.take()? {
         Some(taken) => decoder.decode(taken),
         None => Err(ReceiveError::Invalid {
@@ -93,8 +92,8 @@ fn next<R: Read>(stream: &mut StreamReader<R>, decoder: &Decoder) -> Result<Chan
 }
 
 /// Reads and decodes up to the end of the stream, or until nothing more is wanted.
-fn read_all<R: Read>(
-    stream: &mut StreamReader<R>,
+fn read_all<S: RecordSource>(
+    stream: &mut S,
     decoder: &Decoder,
     sender: &Sender<Vec<Change>>,
 ) -> Result<(), ReceiveError> {

@@ -10,7 +10,7 @@ mod target;
 use crate::{Error, Pool};
 use millpond_dataset::PropertyValue;
 use millpond_receive::{IncomingKind, ReceiveFailure, ReceiveProblem, ReceiveStep};
-use millpond_stream::{Record, StreamKind, StreamReader, Taken};
+use millpond_stream::{Record, RecordSource, StreamKind, StreamReader, Taken};
 use package::Package;
 use problem::{of_first_record, of_stream};
 use std::collections::BTreeSet;
@@ -128,6 +128,16 @@ impl Pool {
         input: impl Read + Send,
         watch: &mut dyn ReceiveWatch,
     ) -> ReceiveOutcome {
+        self.receive_records(request, &mut StreamReader::new(input), watch)
+    }
+
+    /// Like [`Pool::receive`], from records that were read and verified elsewhere.
+    pub fn receive_records(
+        &self,
+        request: &ReceiveRequest,
+        source: &mut (impl RecordSource + Send),
+        watch: &mut dyn ReceiveWatch,
+    ) -> ReceiveOutcome {
         let mut run = Run {
             pool: self,
             request,
@@ -136,7 +146,7 @@ impl Pool {
             package: None,
             described: BTreeSet::new(),
         };
-        let failure = run.all(&mut StreamReader::new(input)).err();
+        let failure = run.all(source).err();
         ReceiveOutcome {
             steps: run.steps,
             failure,
@@ -170,7 +180,7 @@ pub fn receive_nowhere(request: &ReceiveRequest, input: impl Read) -> ReceiveOut
 }
 
 impl Run<'_> {
-    fn all<R: Read + Send>(&mut self, stream: &mut StreamReader<R>) -> Result<(), ReceiveFailure> {
+    fn all<S: RecordSource + Send>(&mut self, stream: &mut S) -> Result<(), ReceiveFailure> {
         let first = stream
             .take()
             .map_err(|error| unknown(of_first_record(error)))?;
@@ -192,9 +202,9 @@ impl Run<'_> {
         }
     }
 
-    fn package<R: Read + Send>(
+    fn package<S: RecordSource + Send>(
         &mut self,
-        stream: &mut StreamReader<R>,
+        stream: &mut S,
         first: &Taken,
         top: &str,
     ) -> Result<(), ReceiveFailure> {

@@ -9,8 +9,7 @@ use millpond_receive::{
     IncomingKind, ReceiveError, ReceiveFrom, ReceiveProblem, ReceiveStep, incoming_snapshot,
     receive, resume_allowances,
 };
-use millpond_stream::{Begin, Record, StreamFeatures, StreamReader, Taken};
-use std::io::Read;
+use millpond_stream::{Begin, Record, RecordSource, StreamFeatures, Taken};
 
 fn kind_of(begin: &Begin, is_new: bool) -> IncomingKind {
     match begin.features.contains(StreamFeatures::RESUMING) {
@@ -38,9 +37,9 @@ pub(super) fn nowhere(request: &ReceiveRequest, begin: &Begin) -> ReceiveFailure
 
 impl Run<'_> {
     /// Receives the stream that begins with `first`, to its end. `top` is the dataset that the whole package is about.
-    pub(super) fn one<R: Read + Send>(
+    pub(super) fn one<S: RecordSource + Send>(
         &mut self,
-        stream: &mut StreamReader<R>,
+        stream: &mut S,
         first: &Taken,
         top: &str,
     ) -> Result<(), ReceiveFailure> {
@@ -52,9 +51,9 @@ impl Run<'_> {
         received.map_err(|problem| ReceiveFailure { kind, problem })
     }
 
-    fn received<R: Read + Send>(
+    fn received<S: RecordSource + Send>(
         &mut self,
-        stream: &mut StreamReader<R>,
+        stream: &mut S,
         first: &Taken,
         begin: &Begin,
         top: &str,
@@ -141,9 +140,9 @@ impl Run<'_> {
     }
 
     /// Checks what would be received, and reads it. Returns no length.
-    fn tried<R: Read>(
+    fn tried<S: RecordSource>(
         &self,
-        stream: &mut StreamReader<R>,
+        stream: &mut S,
         first: &Taken,
         begin: &Begin,
         incoming: &IncomingSnapshot,
@@ -160,9 +159,9 @@ impl Run<'_> {
         Ok(None)
     }
 
-    fn applied<R: Read + Send>(
+    fn applied<S: RecordSource + Send>(
         &mut self,
-        stream: &mut StreamReader<R>,
+        stream: &mut S,
         first: &Taken,
         begin: &Begin,
         incoming: &IncomingSnapshot,
@@ -187,9 +186,9 @@ impl Run<'_> {
         }
     }
 
-    fn filled<R: Read + Send>(
+    fn filled<S: RecordSource + Send>(
         &mut self,
-        stream: &mut StreamReader<R>,
+        stream: &mut S,
         begin: &Begin,
         receiving: &Receiving,
         from: ReceiveFrom,
@@ -296,7 +295,7 @@ fn resumed_point(first: &Taken, begin: &Begin) -> Result<Option<(u64, u64)>, Rec
 }
 
 /// Reads a stream to its end, and verifies it.
-fn skip<R: Read>(stream: &mut StreamReader<R>) -> Result<(), ReceiveProblem> {
+fn skip<S: RecordSource>(stream: &mut S) -> Result<(), ReceiveProblem> {
     loop {
         match stream.take().map_err(of_stream)? {
             Some(Taken {
