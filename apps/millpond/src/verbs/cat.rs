@@ -14,11 +14,12 @@ use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io::{self, Write};
 
+/// What to write.
 #[derive(Debug, Args)]
-struct Options {
+pub(super) struct Options {
     /// Files, POOL/DATASET[@SNAP]:/PATH, and volumes, POOL/VOLUME[@SNAP]
     #[arg(required = true, value_name = "ADDRESS")]
-    addresses: Vec<OsString>,
+    pub(super) addresses: Vec<OsString>,
 }
 
 /// Defines the command.
@@ -33,12 +34,20 @@ pub fn command() -> Command {
 
 /// Writes all named files and volumes.
 pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
-    let options: Options = parse(matches)?;
     let global = &global.reading_once();
-    let mut pools = Pools::new(global);
+    write(session, global, &parse(matches)?, &mut Pools::new(global))
+}
+
+/// Writes files and volumes of these pools.
+pub(super) fn write(
+    session: &mut Session,
+    global: &Global,
+    options: &Options,
+    pools: &mut Pools,
+) -> Ending {
     let mut status = 0;
     for word in &options.addresses {
-        let content = match content(&mut pools, word) {
+        let content = match content(pools, word) {
             Ok(content) => content,
             Err(Failure::Refused(text)) => {
                 status = 1;

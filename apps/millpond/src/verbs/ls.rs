@@ -16,8 +16,9 @@ use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
 
+/// What to list, and how.
 #[derive(Debug, Args)]
-struct Options {
+pub(super) struct Options {
     /// Show kind, mode, links, owner, group, size, time and target
     #[arg(short = 'l')]
     is_long: bool,
@@ -47,7 +48,7 @@ struct Options {
     full_time: bool,
     /// What to list: POOL/DATASET[@SNAP]:/PATH
     #[arg(required = true, value_name = "ADDRESS")]
-    addresses: Vec<OsString>,
+    pub(super) addresses: Vec<OsString>,
 }
 
 /// Defines the command.
@@ -60,12 +61,20 @@ pub fn command() -> Command {
 
 /// Lists the named files and directories.
 pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
-    let options: Options = parse(matches)?;
-    let mut pools = Pools::new(global);
+    list(session, global, &parse(matches)?, &mut Pools::new(global))
+}
+
+/// Lists files and directories in these pools.
+pub(super) fn list(
+    session: &mut Session,
+    global: &Global,
+    options: &Options,
+    pools: &mut Pools,
+) -> Ending {
     let names = Names::new(session.environment, options.numeric);
     let mut list = List {
         session,
-        options: &options,
+        options,
         names,
         is_json: global.is_json,
         is_terminal: io::stdout().is_terminal(),

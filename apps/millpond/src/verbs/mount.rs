@@ -25,12 +25,8 @@ struct Options {
     /// Open the pool read-only; so are older states (-T, --checkpoint)
     #[arg(short = 'r', long)]
     read_only: bool,
-    /// Mount over a directory that is not empty
-    #[arg(short = 'O', long)]
-    overlay: bool,
-    /// Allow access only to the user who mounts (root's default: all users)
-    #[arg(long)]
-    private: bool,
+    #[command(flatten)]
+    kernel: Kernel,
     /// Open a pool that another system used last and did not export
     #[arg(long)]
     force_import: bool,
@@ -40,6 +36,24 @@ struct Options {
     /// An existing directory
     #[arg(value_name = "MOUNTPOINT")]
     mountpoint: PathBuf,
+}
+
+/// What the kernel is told.
+#[derive(Debug, Args)]
+pub(super) struct Kernel {
+    /// Mount over a directory that is not empty
+    #[arg(short = 'O', long)]
+    overlay: bool,
+    /// Allow access only to the user who mounts (root's default: all users)
+    #[arg(long)]
+    private: bool,
+}
+
+/// A mount to come. Signals are caught from now on, so nothing that is opened afterwards stays open.
+pub(super) struct Mounting {
+    signals: Signals,
+    mountpoint: PathBuf,
+    options: MountOptions,
 }
 
 /// Defines the command.
@@ -56,24 +70,13 @@ pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Endi
     if address.path.is_some() {
         return Err(Failure::Usage("a whole file system is mounted".into()));
     }
-    let threads = (2 * thread::parallelism()).max(THREADS_MIN);
-    // Signals are caught before anything is opened that must be closed again.
-    let signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    let mut mounting = Mounting::new(&options.kernel, options.mountpoint)?;
     if options.read_only || global.is_past() || address.dataset.contains('@') {
         let dataset = Pools::new(global).dataset(&address)?;
         let files = dataset
             .served()
             .map_err(|error| refused(explained(&error)))?;
-        let mount_options = mount_options(&options);
-        return stay(
-            session,
-            threads,
-            signals,
-            dataset.name(),
-            files,
-            &options,
-            &mount_options,
-        );
+        return mounting.stay(session, dataset.name(), files);
     }
     let mut pools = WritePools::new(global, options.force_import);
     let pool: Pool = pools.pool(address.pool())?;
@@ -84,22 +87,14 @@ pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Endi
     );
     let outcome = match (pool.served(&name), pool.mount_settings(&name)) {
         (Ok(files), Ok(settings)) => {
-            let mut mount_options = mount_options(&options);
+            let mount_options = &mut mounting.options;
             mount_options.read_only |= settings.read_only;
             mount_options.exec = settings.exec;
             mount_options.suid = settings.suid;
             mount_options.devices = settings.devices;
             mount_options.atime = settings.atime;
             mount_options.overlay |= settings.overlay;
-            stay(
-                session,
-                threads,
-                signals,
-                &name,
-                files,
-                &options,
-                &mount_options,
-            )
+            mounting.stay(session, &name, files)
         }
         (Err(error), _) | (_, Err(error)) => Err(refused(explained(&error))),
     };
@@ -108,80 +103,79 @@ pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Endi
     outcome
 }
 
-fn mount_options(options: &Options) -> MountOptions {
-    let mut mount_options = MountOptions::default();
-    mount_options.overlay = options.overlay;
-    if options.private {
-        mount_options.allow_other = false;
+impl Mounting {
+    pub(super) fn new(kernel: &Kernel, mountpoint: PathBuf) -> Result<Self, Failure> {
+        let mut options = MountOptions::default();
+        options.overlay = kernel.overlay;
+        if kernel.private {
+            options.allow_other = false;
+        }
+        Ok(Self {
+            signals: Signals::new([SIGINT, SIGTERM, SIGHUP])?,
+            mountpoint,
+            options,
+        })
     }
-    mount_options
-}
 
-/// Mounts the dataset and waits for a signal or an unmount by another program.
-fn stay(
-    session: &mut Session,
-    threads: usize,
-    mut signals: Signals,
-    name: &str,
-    files: Arc<dyn Vfs>,
-    options: &Options,
-    mount_options: &MountOptions,
-) -> Ending {
-    let to_error = |error: FuseError| refused(error.to_string());
-    // A killed command may have left a dead mount on the same directory.
-    clear_dead_mount(&options.mountpoint).map_err(to_error)?;
-    let server = FuseServer::start(threads).map_err(to_error)?;
-    // The path stays as typed, except for `..`. The server follows a symbolic link in it only if no other
-    // user could have created the link.
-    let goes_up = options
-        .mountpoint
-        .components()
-        .any(|part| part == Component::ParentDir);
-    let mountpoint = match goes_up {
-        true => options.mountpoint.canonicalize()?,
-        false => std::path::absolute(&options.mountpoint)?,
-    };
-    let target = MountTarget {
-        files,
-        source: name.to_owned(),
-        mountpoint,
-        root: None,
-    };
-    let mount = server.mount(target, mount_options).map_err(to_error)?;
-    writeln!(
-        session.out,
-        "{name} is mounted on {}",
-        mount.mountpoint().display()
-    )?;
-    session.out.flush()?;
-    let handle = signals.handle();
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            mount.wait();
-            handle.close();
-        });
-        let mut status = 0;
-        for _ in signals.forever() {
-            match leave(&mount) {
-                Ok(()) => break,
-                Err(FuseError::Busy(path)) => {
-                    writeln!(
-                        session.err,
-                        "millpond: {} is in use; interrupt again when no program uses it",
-                        path.display()
-                    )?;
-                }
-                Err(error) => {
-                    writeln!(session.err, "millpond: {error}")?;
-                    status = 1;
-                    let _ = mount.unmount(true);
-                    break;
+    /// Mounts the dataset and waits for a signal or an unmount by another program.
+    pub(super) fn stay(mut self, session: &mut Session, name: &str, files: Arc<dyn Vfs>) -> Ending {
+        let threads = (2 * thread::parallelism()).max(THREADS_MIN);
+        let to_error = |error: FuseError| refused(error.to_string());
+        // A killed command may have left a dead mount on the same directory.
+        clear_dead_mount(&self.mountpoint).map_err(to_error)?;
+        let server = FuseServer::start(threads).map_err(to_error)?;
+        // The path stays as typed, except for `..`. The server follows a symbolic link in it only if no other
+        // user could have created the link.
+        let goes_up = self
+            .mountpoint
+            .components()
+            .any(|part| part == Component::ParentDir);
+        let mountpoint = match goes_up {
+            true => self.mountpoint.canonicalize()?,
+            false => std::path::absolute(&self.mountpoint)?,
+        };
+        let target = MountTarget {
+            files,
+            source: name.to_owned(),
+            mountpoint,
+            root: None,
+        };
+        let mount = server.mount(target, &self.options).map_err(to_error)?;
+        writeln!(
+            session.out,
+            "{name} is mounted on {}",
+            mount.mountpoint().display()
+        )?;
+        session.out.flush()?;
+        let handle = self.signals.handle();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                mount.wait();
+                handle.close();
+            });
+            let mut status = 0;
+            for _ in self.signals.forever() {
+                match leave(&mount) {
+                    Ok(()) => break,
+                    Err(FuseError::Busy(path)) => {
+                        writeln!(
+                            session.err,
+                            "millpond: {} is in use; interrupt again when no program uses it",
+                            path.display()
+                        )?;
+                    }
+                    Err(error) => {
+                        writeln!(session.err, "millpond: {error}")?;
+                        status = 1;
+                        let _ = mount.unmount(true);
+                        break;
+                    }
                 }
             }
-        }
-        mount.wait();
-        Ok(status)
-    })
+            mount.wait();
+            Ok(status)
+        })
+    }
 }
 
 fn leave(mount: &Mount) -> Result<(), FuseError> {

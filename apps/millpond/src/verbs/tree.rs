@@ -13,8 +13,9 @@ use serde_json::Value;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
 
+/// What to draw, and how.
 #[derive(Debug, Args)]
-struct Options {
+pub(super) struct Options {
     /// Include names that begin with a dot
     #[arg(short = 'a')]
     is_all: bool,
@@ -23,7 +24,7 @@ struct Options {
     levels: Option<u32>,
     /// Where to start: POOL/DATASET[@SNAP]:/PATH
     #[arg(required = true, value_name = "ADDRESS")]
-    addresses: Vec<OsString>,
+    pub(super) addresses: Vec<OsString>,
 }
 
 /// Defines the command.
@@ -33,9 +34,17 @@ pub fn command() -> Command {
 
 /// Draws the trees.
 pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
-    let options: Options = parse(matches)?;
+    draw(session, global, &parse(matches)?, &mut Pools::new(global))
+}
+
+/// Draws trees of these pools.
+pub(super) fn draw(
+    session: &mut Session,
+    global: &Global,
+    options: &Options,
+    pools: &mut Pools,
+) -> Ending {
     let is_terminal = io::stdout().is_terminal();
-    let mut pools = Pools::new(global);
     let mut status = 0;
     for word in &options.addresses {
         let target = pools.file(word, Symlinks::Keep);

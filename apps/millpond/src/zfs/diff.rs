@@ -11,15 +11,17 @@ use millpond_control::{
 use std::io::{self, Write};
 
 /// How differences are printed.
-struct Style {
+pub struct Style {
     /// The root of the file system, without a slash at its end.
-    mountpoint: String,
-    has_kind: bool,
-    has_time: bool,
+    pub mountpoint: String,
+    /// With file types.
+    pub has_kind: bool,
+    /// With change times.
+    pub has_time: bool,
     /// Tabs instead of arrows.
-    is_parsable: bool,
+    pub is_parsable: bool,
     /// Names as they are, without escapes.
-    is_raw: bool,
+    pub is_raw: bool,
 }
 
 /// Prints what changed from a snapshot to a newer snapshot, or to the current content.
@@ -98,7 +100,8 @@ fn refusal(query: &DiffQuery, error: &ControlError) -> Failure {
     })
 }
 
-fn put(out: &mut dyn Write, style: &Style, difference: &PathDifference) -> io::Result<()> {
+/// Prints a difference.
+pub fn put(out: &mut dyn Write, style: &Style, difference: &PathDifference) -> io::Result<()> {
     if style.has_time {
         let (seconds, nanoseconds) = difference.ctime;
         write!(out, "{seconds:10}.{nanoseconds:09}\t")?;

@@ -40,6 +40,7 @@ use std::io;
 pub(crate) use assign::{Assignment, check_together, is_of_file_systems};
 pub(crate) use change_text::property_words;
 pub use commands::COMMANDS;
+pub use diff::{Style as DiffStyle, put as put_difference};
 pub(crate) use get::json_value;
 pub(crate) use key_input::of_new_dataset;
 pub(crate) use keys::load_asked;

@@ -26,15 +26,28 @@ fn diff(
     each: &mut dyn FnMut(PathDifference) -> Result<(), ControlError>,
 ) -> Result<(), ControlError> {
     let mut passed = Ok(());
-    let done = view.diff(&query.from, &query.to, &mut |difference| {
-        passed = each(shown(difference));
-        match passed {
-            Ok(()) => DiffFlow::Continue(()),
-            Err(_) => DiffFlow::Break(()),
-        }
+    let done = diff_view(view, &query.from, &query.to, &mut |difference| {
+        passed = each(difference);
+        passed.is_ok()
     });
     passed?;
     done.map_err(problem)
+}
+
+/// Calls `each` with every difference between two snapshots in a view, until it returns false.
+///
+/// # Errors
+/// As [`View::diff`].
+pub fn diff_view(
+    view: &View,
+    from: &str,
+    to: &str,
+    each: &mut dyn FnMut(PathDifference) -> bool,
+) -> Result<(), Error> {
+    view.diff(from, to, &mut |difference| match each(shown(difference)) {
+        true => DiffFlow::Continue(()),
+        false => DiffFlow::Break(()),
+    })
 }
 
 fn shown(difference: Difference) -> PathDifference {

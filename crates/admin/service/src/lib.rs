@@ -13,6 +13,7 @@ mod local;
 mod receive;
 mod send;
 
+pub use diff::diff_view;
 pub use imported::{AutoReplace, AutoReplaced, CacheFile, ImportedPool, ImportedPools, Open, Step};
 pub use info::arc::arc_info;
 pub use info::damaged::damaged_files;

@@ -32,8 +32,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use tree::{Copy, Order, Rules};
 
+/// What to copy, and how.
 #[derive(Debug, Args)]
-struct Options {
+pub(super) struct Options {
     /// Copy directories and their contents
     #[arg(short = 'r', long, visible_short_alias = 'R')]
     recursive: bool,
@@ -70,7 +71,7 @@ struct Options {
     quiet: bool,
     /// What to copy: POOL/DATASET[@SNAP]:/PATH, POOL/VOLUME[@SNAP] or, into a pool, files of the host; then the destination
     #[arg(required = true, num_args = 2.., value_names = ["SOURCE", "DESTINATION"])]
-    words: Vec<OsString>,
+    pub(super) words: Vec<OsString>,
 }
 
 /// Defines the command.
@@ -86,12 +87,26 @@ pub fn command() -> Command {
 pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
     let global = &global.reading_once();
     let options: Options = parse(matches)?;
+    if options
+        .words
+        .last()
+        .is_some_and(|last| into::is_address(last))
+    {
+        return into::run(session, global, &options);
+    }
+    out(session, global, &options, &mut Pools::new(global))
+}
+
+/// Copies what is in these pools to the host.
+pub(super) fn out(
+    session: &mut Session,
+    global: &Global,
+    options: &Options,
+    pools: &mut Pools,
+) -> Ending {
     let Some((destination, sources)) = options.words.split_last() else {
         return Err(Failure::Usage("what is to be copied?".into()));
     };
-    if into::is_address(destination) {
-        return into::run(session, global, &options);
-    }
     let is_recursive = options.recursive || options.archive;
     let is_root = rustix::process::geteuid().is_root();
     let rules = Rules {
@@ -111,7 +126,6 @@ pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Endi
     } else {
         Symlinks::Follow
     };
-    let mut pools = Pools::new(global);
     let mut orders = vec![];
     let mut volumes = vec![];
     let mut datasets: Vec<String> = vec![];
