@@ -9,6 +9,7 @@ mod past;
 mod plan;
 mod prompt;
 mod reading;
+mod stored;
 mod stream;
 mod terminal;
 mod untrusted;
