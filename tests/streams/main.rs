@@ -4,6 +4,7 @@
 //! here, and those whose options are offered are sent again.
 #![forbid(unsafe_code)]
 
+mod opened;
 mod received;
 mod redacted;
 mod resumed;
@@ -65,6 +66,14 @@ fn trials() -> Result<Vec<Trial>> {
                 .file
                 .trim_end_matches(".zsend.zst")
                 .to_owned();
+            let (same, again) = (folder.clone(), Arc::clone(&goldens));
+            trials.push(Trial {
+                name: format!("{case}::{file}::opened"),
+                run: Box::new(move || {
+                    let outcome = opened::outcome(&same, &again, &again[index]);
+                    outcome.unwrap_or_else(|error| Outcome::Failed(format!("{error:#}")))
+                }),
+            });
             trials.push(Trial {
                 name: format!("{case}::{file}::received"),
                 run: Box::new(move || {

@@ -32,7 +32,7 @@ impl Golden {
     }
 
     /// The beginnings of the streams in it.
-    fn begins(&self) -> Result<Vec<Begin>> {
+    pub fn begins(&self) -> Result<Vec<Begin>> {
         let all = records(&self.bytes)?;
         let begins = all.into_iter().filter_map(|taken| match taken.record {
             Record::Begin(begin) if begin.to_guid != 0 => Some(*begin),
@@ -43,7 +43,7 @@ impl Golden {
 }
 
 /// The streams to receive before this one, oldest first: each ends with the snapshot that the next one starts from.
-fn before<'g>(all: &'g [Golden], stream: &Golden) -> Result<Vec<&'g Golden>> {
+pub fn before<'g>(all: &'g [Golden], stream: &Golden) -> Result<Vec<&'g Golden>> {
     let mut chain = vec![];
     let begins = stream.begins()?;
     let own = begins.first().context("no stream in it")?;
@@ -172,7 +172,7 @@ fn sent(view: &View, request: &SendRequest) -> Result<Vec<u8>> {
 }
 
 /// The whole content of a snapshot.
-fn content(view: &View, name: &str) -> Result<Vec<Taken>> {
+pub fn content(view: &View, name: &str) -> Result<Vec<Taken>> {
     let request = SendRequest {
         name: name.to_owned(),
         from: None,
