@@ -5,7 +5,7 @@ use crate::host_tree::{compare, make};
 use crate::into::WorkFolder;
 use millpond_sim::noise;
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -224,6 +224,16 @@ fn a_package_has_datasets_below_clones_and_volumes() {
         info.contains("package    5 streams for 'tank/home@all'"),
         "{info}"
     );
+    // A cut package has the streams before the cut.
+    let bytes = std::fs::read(&file).unwrap();
+    std::fs::write(&file, &bytes[..bytes.len() - 2000]).unwrap();
+    let output = stream(&["ls", "-a", &inside("@one")]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.stdout, plain);
+    assert!(text(&output.stderr).contains("the stream is damaged: incomplete stream"));
+    let output = stream(&["info", &file]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stdout).contains("records, not whole"));
     // The dataset of a pool itself.
     let whole = sent.send("whole", &["-R", "tank/home@all"]);
     assert_eq!(well(&["cat", &format!("{whole}/below:/note")]), b"below");
@@ -445,4 +455,42 @@ fn an_index_is_used_until_its_streams_change() {
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("no index is written of damaged streams"));
     assert!(!Path::new(&index).exists());
+}
+
+/// Unmounts a folder when dropped.
+struct Unmount(PathBuf);
+
+impl Drop for Unmount {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).output();
+    }
+}
+
+#[test]
+fn a_snapshot_in_a_stream_is_mounted() {
+    if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
+        println!("needs root and /dev/fuse: nothing was mounted");
+        return;
+    }
+    let sent = Sent::new();
+    let file = sent.send("stream", &["-c", "tank/home@one"]);
+    let folder = sent.place.path("mounted");
+    std::fs::create_dir(&folder).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_millpond"));
+    command.args(["stream", "mount", &file]).arg(&folder);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let _unmount = Unmount(folder.clone());
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    assert!(line.starts_with("tank/home@one is mounted on "), "{line}");
+    assert!(compare(&sent.tree, &folder) > 300);
+    assert!(std::fs::write(folder.join("new"), "x").is_err());
+    let ended = Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status();
+    assert!(ended.unwrap().success());
+    assert!(child.wait().unwrap().success());
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
 }

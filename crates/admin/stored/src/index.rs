@@ -20,8 +20,8 @@ const VERSION: u64 = 1;
 const HEADER_BYTES: usize = 40;
 /// The longest list that is read, in bytes.
 const LIST_BYTES_MAX: u64 = 64 << 20;
-const EXTENT_BYTES: u64 = 32;
-const DIGEST_BYTES: u64 = 32;
+const EXTENT_BYTES: usize = 32;
+const DIGEST_BYTES: usize = 32;
 /// The number that stands for kept bytes in place of that of a stream file.
 const KEPT: u64 = u64::MAX;
 /// The bytes at both ends of a stream file that its fingerprint covers. The beginning has the snapshot's guid, the end the
@@ -261,10 +261,10 @@ fn decode(file: &File) -> Result<Decoded, IndexProblem> {
     if version != VERSION {
         return Err(IndexProblem::Version);
     }
-    let table_bytes = count.checked_mul(EXTENT_BYTES);
+    let table_bytes = count.checked_mul(EXTENT_BYTES as u64);
     let kept_at = table_bytes.and_then(|table| {
         let before = (HEADER_BYTES as u64).checked_add(list_bytes)?;
-        before.checked_add(table)?.checked_add(DIGEST_BYTES)
+        before.checked_add(table)?.checked_add(DIGEST_BYTES as u64)
     });
     let end = kept_at.and_then(|at| at.checked_add(kept_bytes));
     if list_bytes > LIST_BYTES_MAX || end != Some(length) {
@@ -274,12 +274,12 @@ fn decode(file: &File) -> Result<Decoded, IndexProblem> {
     take(&mut list)?;
     // The table is within the file, so its length is bounded.
     let mut extents = vec![];
-    let mut entry = [0; EXTENT_BYTES as usize];
+    let mut entry = [0; EXTENT_BYTES];
     for _ in 0..count {
         take(&mut entry)?;
         extents.push(numbers(&entry));
     }
-    let mut stored = [0; DIGEST_BYTES as usize];
+    let mut stored = [0; DIGEST_BYTES];
     input.read_exact(&mut stored).map_err(unreadable)?;
     if stored != <[u8; 32]>::from(digest.finalize()) {
         return Err(damaged("its digest is wrong"));

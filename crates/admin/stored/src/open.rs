@@ -239,7 +239,7 @@ impl Waiting {
     }
 
     /// The guid of the snapshot that must be there before; 0 for none.
-    fn from_guid(&self) -> u64 {
+    fn base_guid(&self) -> u64 {
         self.stream.as_ref().map_or(0, |begin| begin.from_guid)
     }
 
@@ -254,7 +254,7 @@ impl Waiting {
         StoredError::MissingBase {
             path: self.path.clone(),
             name: String::from_utf8_lossy(&named.to_name).into_owned(),
-            guid: self.from_guid(),
+            guid: self.base_guid(),
         }
     }
 }
@@ -339,7 +339,7 @@ fn view_of(device: &Arc<StreamDevice>, options: &OpenOptions) -> Result<View, St
 /// The first input whose older snapshot is there.
 fn next(pool: &Pool, waiting: &[Waiting]) -> Result<Option<usize>, StoredError> {
     for (at, stream) in waiting.iter().enumerate() {
-        if stream.from_guid() == 0 || holder(pool, stream.from_guid())?.is_some() {
+        if stream.base_guid() == 0 || holder(pool, stream.base_guid())?.is_some() {
             return Ok(Some(at));
         }
     }
@@ -361,10 +361,10 @@ fn holder(pool: &Pool, guid: u64) -> Result<Option<String>, StoredError> {
 
 fn apply(pool: &Pool, mut stream: Waiting, names: &Names) -> Result<AppliedStream, StoredError> {
     let is_clone = |begin: &Begin| begin.flags.contains(BeginFlags::CLONE);
-    let continues = stream.from_guid() != 0 && !stream.stream.as_ref().is_some_and(is_clone);
+    let continues = stream.base_guid() != 0 && !stream.stream.as_ref().is_some_and(is_clone);
     // The dataset may have been renamed since.
     let existing = match continues {
-        true => holder(pool, stream.from_guid())?,
+        true => holder(pool, stream.base_guid())?,
         false => None,
     };
     let top = stream.top();

@@ -9,6 +9,7 @@ use crate::verbs::name_text::escaped;
 use crate::verbs::pools::Pools;
 use crate::verbs::progress::with_bar;
 use indicatif::{HumanDuration, ProgressBar};
+use millpond_engine::OpenOptions;
 use millpond_env::sync::Arc;
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
 use millpond_stored::{AppliedStream, IndexUse, StoredError, StoredOptions, StoredStreams};
@@ -36,7 +37,7 @@ impl Opened {
         index: &IndexOption,
     ) -> Result<Self, Failure> {
         let words: Result<Vec<Word>, String> = words.iter().map(|word| Word::parse(word)).collect();
-        let words = words.map_err(|text| refused(text))?;
+        let words = words.map_err(refused)?;
         let paths = paths_of(&words);
         let index = index.path(&paths);
         let streams = open(global, &paths, index.clone()).map_err(refused)?;
@@ -98,7 +99,11 @@ pub(super) fn open(
 ) -> Result<StoredStreams, StoredError> {
     reading(global, paths, |read_bytes| {
         let options = StoredOptions {
-            open: global.open.clone(),
+            // Older states are those of pools on devices.
+            open: OpenOptions {
+                cache_bytes: global.open.cache_bytes,
+                ..OpenOptions::default()
+            },
             read_bytes: Arc::clone(read_bytes),
             index,
             ..StoredOptions::default()
