@@ -15,6 +15,8 @@ use std::path::PathBuf;
 pub(crate) const DEVICE_BYTES: u64 = 1 << 46;
 /// Zeros in pieces of this size are not kept.
 const PIECE_BYTES: usize = 4096;
+/// Bytes of a stream file are compared in pieces of this size.
+const COMPARED_BYTES: usize = 32 << 10;
 
 /// Where the bytes of a device are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -181,10 +183,18 @@ impl StreamDevice {
     fn find(&self, bytes: &[u8]) -> Option<Source> {
         let place = self.payloads.find(bytes)?;
         let file = Arc::clone(self.state.read().files.get(place.file as usize)?);
-        let mut found = vec![0; bytes.len()];
-        file.read_exact_at(&mut found, place.offset).ok()?;
         // Equal hashes are not enough.
-        (found == bytes).then_some(Source::Stream {
+        let mut found = vec![0; bytes.len().min(COMPARED_BYTES)];
+        let mut at = place.offset;
+        for part in bytes.chunks(COMPARED_BYTES) {
+            let found = found.get_mut(..part.len())?;
+            file.read_exact_at(found, at).ok()?;
+            if found != part {
+                return None;
+            }
+            at = at.saturating_add(part.len() as u64);
+        }
+        Some(Source::Stream {
             file: place.file,
             offset: place.offset,
         })
