@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io::{self, Write};
 
-/// What to write.
+// No doc comment: it would become the help of the command.
 #[derive(Debug, Args)]
 pub(super) struct Options {
     /// Files, POOL/DATASET[@SNAP]:/PATH, and volumes, POOL/VOLUME[@SNAP]

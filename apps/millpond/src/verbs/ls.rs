@@ -16,7 +16,7 @@ use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
 
-/// What to list, and how.
+// No doc comment: it would become the help of the command.
 #[derive(Debug, Args)]
 pub(super) struct Options {
     /// Show kind, mode, links, owner, group, size, time and target

@@ -38,7 +38,7 @@ struct Options {
     mountpoint: PathBuf,
 }
 
-/// What the kernel is told.
+// No doc comment: it would become the help of the command.
 #[derive(Debug, Args)]
 pub(super) struct Kernel {
     /// Mount over a directory that is not empty

@@ -13,7 +13,7 @@ use serde_json::Value;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
 
-/// What to draw, and how.
+// No doc comment: it would become the help of the command.
 #[derive(Debug, Args)]
 pub(super) struct Options {
     /// Include names that begin with a dot

@@ -494,3 +494,28 @@ fn a_snapshot_in_a_stream_is_mounted() {
     assert!(child.wait().unwrap().success());
     assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
 }
+
+#[test]
+fn each_verb_says_what_it_does() {
+    let verbs = [
+        (&["ls"][..], "List directories and files"),
+        (&["tree"], "Show a directory tree"),
+        (&["cat"], "Write files or volumes"),
+        (&["cp"], "Copy files, directory trees"),
+        (&["mount"], "Mount a file system"),
+        (&["stream", "ls"], "List directories and files"),
+        (&["stream", "tree"], "Show a directory tree"),
+        (&["stream", "cat"], "Write files or volumes"),
+        (&["stream", "cp"], "Copy files, directory trees"),
+        (&["stream", "diff"], "Show what a stream changes"),
+        (&["stream", "mount"], "Mount a snapshot in streams"),
+        (&["stream", "info"], "Say what streams are"),
+        (&["stream", "verify"], "Verify all checksums"),
+    ];
+    for (words, expected) in verbs {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_millpond"));
+        let output = command.args(words).arg("--help").output().unwrap();
+        let help = text(&output.stdout);
+        assert!(help.starts_with(expected), "{words:?}: {help}");
+    }
+}

@@ -32,7 +32,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use tree::{Copy, Order, Rules};
 
-/// What to copy, and how.
+// No doc comment: it would become the help of the command.
 #[derive(Debug, Args)]
 pub(super) struct Options {
     /// Copy directories and their contents

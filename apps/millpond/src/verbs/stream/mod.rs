@@ -57,7 +57,7 @@ struct Dump {
     file: Option<PathBuf>,
 }
 
-/// The index of streams.
+// No doc comment: it would become the help of commands with this option.
 #[derive(Debug, Args)]
 struct IndexOption {
     /// Keep what is not in the streams in FILE (without a name: the last stream's with .mpindex), and open that the next
