@@ -36,6 +36,7 @@ mod hang;
 mod initialize;
 mod initialize_during;
 mod log;
+mod permissions;
 mod properties;
 mod rebuild;
 mod rebuild_draid;

@@ -9,11 +9,13 @@
 use crate::exhaustive::{files_in, is_all, judge};
 use crate::sim;
 use millpond_check::{CheckOptions, Progress};
+use millpond_dataset::PermissionGrant;
 use millpond_engine::{
     Caller, DatasetKind, DirEntryRef, FileSystem, NewLayout, NewLayout::Mirror, NewLayout::Single,
     NewMode, Pool, PropertyValue, RenameMode, SetAttributes, View, WriteAt,
 };
 use millpond_env::mark;
+use millpond_ondisk::dsl::{PermissionHolder, PermissionReach};
 use millpond_sim::{Content, FaultPlan, Seed, World};
 use millpond_tests::workload::text;
 use std::collections::BTreeMap;
@@ -49,6 +51,15 @@ pub(crate) fn write(
     let bytes: Vec<u8> = (0..length).map(|at| ((at * factor) >> 5) as u8).collect();
     to_text(files.write(&caller, &node, WriteAt::Offset(0), &bytes))?;
     Ok(())
+}
+
+/// Permissions of a user at a dataset.
+fn grant(id: u64, permissions: &[&str]) -> PermissionGrant {
+    PermissionGrant {
+        holder: PermissionHolder::User(id),
+        reach: PermissionReach::Local,
+        permissions: permissions.iter().map(|name| (*name).to_owned()).collect(),
+    }
 }
 
 pub(crate) const OPERATIONS: &[Operation] = &[
@@ -101,6 +112,13 @@ pub(crate) const OPERATIONS: &[Operation] = &[
     }),
     ("destroy a snapshot", |pool| {
         to_text(pool.datasets().destroy("tank/b@old", Default::default()))
+    }),
+    ("grant permissions", |pool| {
+        let grants = [grant(7, &["send", "@set"]), grant(8, &["diff"])];
+        to_text(pool.datasets().allow("tank/a", &grants))
+    }),
+    ("remove permissions", |pool| {
+        to_text(pool.datasets().unallow("tank", true, &[grant(8, &[])]))
     }),
     ("write a file", |pool| {
         let files = to_text(pool.file_system("tank/b"))?;
@@ -159,6 +177,11 @@ pub(crate) fn prepared(tops: &[(NewLayout, usize)]) -> Vec<Content> {
         .clone_snapshot("tank/a@old", "tank/cloned", &[])
         .unwrap();
     write_all("tank/cloned", 9);
+    for dataset in ["tank", "tank/b"] {
+        datasets
+            .allow(dataset, &[grant(8, &["hold", "@set"])])
+            .unwrap();
+    }
     pool.export().unwrap();
     world.disks().iter().map(|disk| disk.content()).collect()
 }
@@ -202,7 +225,11 @@ fn state_of(pool: &View) -> Result<State, millpond_engine::Error> {
                     words += &format!(" {}={}", property.name, property.value);
                 }
             }
-            if one.name().contains('@') {
+            if !one.name().contains('@') {
+                let table = one.inner().directory().permissions()?;
+                let grants: Vec<_> = table.grants().collect();
+                words += &format!(" grants {grants:?}");
+            } else {
                 let holds = one.holds()?.into_iter().map(|hold| hold.tag);
                 words += &format!(" held by {:?}", holds.collect::<Vec<_>>());
             }

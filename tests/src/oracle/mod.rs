@@ -6,6 +6,7 @@
 
 pub mod kernel;
 pub mod objects;
+mod permissions;
 pub mod totals;
 pub mod zdb;
 

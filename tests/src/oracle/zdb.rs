@@ -1,7 +1,7 @@
 //! `zdb` as a judge.
 
 use super::objects::is_row;
-use super::{Verdict, lines, totals};
+use super::{Verdict, lines, permissions, totals};
 use crate::images::{cache_folder, hex, workspace};
 use anyhow::{Context, Result, anyhow};
 use rustix::fs::{SeekFrom, seek};
@@ -113,7 +113,8 @@ pub fn judge(folder: &Path, pool: &str) -> Result<Verdict> {
         output.status = output.status.max(blocks.status);
         output.lines.extend(blocks.lines);
     }
-    let mut faults = faults_in(&output, JUDGING);
+    let faults = faults_in(&output, JUDGING);
+    let mut faults = permissions::without_inner_tables(faults, folder, pool)?;
     // Numbers of a pool that it could not open are meaningless.
     if output.status == Some(0) {
         match totals::disagreements(&output.lines, folder, pool) {

@@ -31,8 +31,9 @@ pub use millpond_block::{
 };
 pub use millpond_dataset::properties::{DatasetKind, OwnerKind, OwnerSpace};
 pub use millpond_dataset::{
-    Bookmark, DatasetError, DatasetSpace, Datasets, DestroyOptions, HeadDataset, Hold, KeyChange,
-    KeyFormat, KeyRefusal, PropertySource, PropertyValue, Refusal, RootKey, is_key_location,
+    Bookmark, Creator, DatasetError, DatasetSpace, Datasets, DestroyOptions, HeadDataset, Hold,
+    KeyChange, KeyFormat, KeyRefusal, NewDataset, PropertySource, PropertyValue, Refusal, RootKey,
+    is_key_location,
 };
 pub use millpond_device::DeviceError;
 pub use millpond_diff::{Change as FileChange, DiffError, Difference, Flow as DiffFlow};
@@ -68,7 +69,7 @@ pub use past::{PastState, Survey, past_states};
 pub use pool::{Pool, SCAN_FOR_WRITING};
 pub use properties::LiteralProperty;
 pub use receive::{
-    Naming, ReceiveOutcome, ReceiveRequest, ReceiveWatch, Unwatched, receive_nowhere,
+    Naming, ReceiveOutcome, ReceiveRequest, ReceiveWatch, ReceivingUser, Unwatched, receive_nowhere,
 };
 pub use search::Search;
 pub use send::{PackageOptions, SendPlan, SendRequest, SendStep};

@@ -39,6 +39,7 @@ fn request_of(stream: &ReceiveStream) -> ReceiveRequest {
             .map(|(name, one)| (name.clone(), value(one)))
             .collect(),
         excluded: stream.excluded.clone(),
+        user: None,
     }
 }
 

@@ -263,6 +263,9 @@ pub enum Refusal {
     /// The dataset or its settings do not permit it.
     #[error("permission denied")]
     NotPermitted,
+    /// No permission has this name.
+    #[error("operation not applicable to datasets of this type")]
+    NoSuchPermission,
     /// A required feature of the pool is not enabled.
     #[error("pool must be upgraded to do this")]
     FeatureDisabled,

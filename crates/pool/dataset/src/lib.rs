@@ -19,6 +19,7 @@ mod key_ring;
 mod keys;
 mod mos;
 mod name;
+mod permissions;
 pub mod properties;
 mod redaction;
 mod root_key;
@@ -38,10 +39,15 @@ pub use key_ring::KeyRing;
 pub use millpond_crypt::{CryptError, CryptKey, DatasetKey, KeyFormat, WrappingKey};
 pub use millpond_txg::Estimate;
 pub use name::{DatasetName, NAME_BYTES_MAX, NameTail};
+pub use permissions::{
+    Creator, PERMISSIONS, PermissionChain, PermissionGrant, PermissionSubject, PermissionTable,
+    is_permission, is_permission_set,
+};
 pub use properties::{PropertyReader, PropertySource, PropertyValue, StoredProperties};
 pub use redaction::RedactionList;
 pub use root_key::{RootKey, is_key_location};
 pub use tasks::{
-    DestroyOptions, IncomingSnapshot, KeyChange, NewRedaction, PropertyChanges, ReceiveTarget,
-    Receiving, RefusedProperty, ResumeAllowances, ResumePoint, traverse_destroyed_tree,
+    DestroyOptions, IncomingSnapshot, KeyChange, NewDataset, NewRedaction, PropertyChanges,
+    ReceiveTarget, Receiving, RefusedProperty, ResumeAllowances, ResumePoint,
+    traverse_destroyed_tree,
 };

@@ -8,7 +8,7 @@ mod recursive;
 mod target;
 
 use crate::{Error, Pool};
-use millpond_dataset::PropertyValue;
+use millpond_dataset::{Creator, PropertyValue};
 use millpond_receive::{IncomingKind, ReceiveFailure, ReceiveProblem, ReceiveStep};
 use millpond_stream::{Record, RecordSource, StreamKind, StreamReader, Taken};
 use package::Package;
@@ -50,6 +50,18 @@ pub struct ReceiveRequest {
     pub properties: Vec<(String, PropertyValue)>,
     /// Properties whose received values do not take effect.
     pub excluded: Vec<String>,
+    /// The user who receives it, if not the superuser.
+    pub user: Option<ReceivingUser>,
+}
+
+/// A user who receives a stream without being the superuser: neither a package, nor a clone whose origin was not named.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReceivingUser {
+    /// The user.
+    pub creator: Creator,
+    /// Properties of file systems that are turned off locally, because streams can contain files of all users and the
+    /// user may not set them: `setuid`, `devices`.
+    pub turned_off: Vec<&'static str>,
 }
 
 /// What was received, and why not more.
@@ -197,6 +209,9 @@ impl Run<'_> {
         let known = millpond_receive::check_features(begin);
         known.map_err(|error| unknown(problem::of_receive(error, top)))?;
         match begin.kind {
+            StreamKind::Package if self.request.user.is_some() => {
+                Err(unknown(ReceiveProblem::Denied))
+            }
             StreamKind::Stream => self.one(stream, &first, top),
             StreamKind::Package => self.package(stream, &first, top),
         }

@@ -65,6 +65,9 @@ impl Run<'_> {
             self.steps.push(ReceiveStep::Present { name });
             return skip(stream).map(drop);
         }
+        if self.request.user.is_some() && self.request.origin != target.origin {
+            return Err(ReceiveProblem::Denied);
+        }
         self.check_encrypted(begin, &target)?;
         self.check_raw_properties(begin)?;
         if let (Some(origin), None) = (&target.origin, &self.request.origin) {
@@ -136,6 +139,7 @@ impl Run<'_> {
             is_forced: self.request.is_forced,
             resume: self.request.is_resumable.then(|| resume_allowances(begin)),
             is_plain: self.is_known_plain(begin),
+            creator: self.request.user.as_ref().map(|user| user.creator),
         }
     }
 
@@ -194,6 +198,7 @@ impl Run<'_> {
         from: ReceiveFrom,
         target: &Target,
     ) -> Result<u64, ReceiveError> {
+        self.turn_off(begin, target)?;
         if !target.exists {
             self.set_properties(begin, target)?;
         }

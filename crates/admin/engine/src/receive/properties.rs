@@ -3,7 +3,8 @@
 use super::Run;
 use super::problem::of_dataset;
 use super::target::{Target, name_of};
-use millpond_dataset::DatasetError;
+use millpond_dataset::{DatasetError, PropertyValue};
+use millpond_ondisk::ObjectSetKind;
 use millpond_receive::{ReceiveProblem, ReceiveStep};
 use millpond_stream::Begin;
 
@@ -20,6 +21,22 @@ impl Run<'_> {
             .iter()
             .any(|name| name == "encryption");
         described.is_some_and(|described| described.properties.is_some()) && !is_excluded
+    }
+
+    /// Turns off what makes files of other users dangerous. Done before the stream is applied: a mount then knows it.
+    pub(super) fn turn_off(&self, begin: &Begin, target: &Target) -> Result<(), DatasetError> {
+        let Some(user) = &self.request.user else {
+            return Ok(());
+        };
+        if u64::from(begin.object_set_type) != ObjectSetKind::FileSystem.number() {
+            return Ok(());
+        }
+        let off = |name: &&str| ((*name).to_owned(), PropertyValue::Number(0));
+        let off: Vec<_> = user.turned_off.iter().map(off).collect();
+        match off.is_empty() {
+            true => Ok(()),
+            false => self.pool.datasets().set_properties(&target.dataset, &off),
+        }
     }
 
     /// Sets the properties of a dataset, once.

@@ -1,8 +1,10 @@
 //! Keys of the ZAP of delegated permissions.
 
+use core::fmt;
+
 /// The grantee of a permission.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PermissionHolder<'a> {
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PermissionHolder {
     /// The user with this id.
     User(u64),
     /// The group with this id.
@@ -12,11 +14,11 @@ pub enum PermissionHolder<'a> {
     /// The creator of a descendant dataset, in the new dataset.
     Creator,
     /// The definition of a permission set; its name begins with `@`.
-    Set(&'a [u8]),
+    Set(String),
 }
 
 /// The datasets to which a permission applies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PermissionReach {
     /// The dataset itself.
     Local,
@@ -27,20 +29,22 @@ pub enum PermissionReach {
 }
 
 /// A key of the outer permission ZAP, such as `ul$1001`. Page `docs/format/dsl-directory.md`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PermissionKey<'a> {
+///
+/// Its text form ([`fmt::Display`]) is the stored one.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PermissionKey {
     /// The grantee.
-    pub holder: PermissionHolder<'a>,
+    pub holder: PermissionHolder,
     /// The datasets to which the permissions apply.
     pub reach: PermissionReach,
     /// Whether the inner ZAP contains names of permission sets instead of permissions.
     pub names_sets: bool,
 }
 
-impl<'a> PermissionKey<'a> {
+impl PermissionKey {
     /// Parses a key; `None` if it has an unknown form, which readers ignore.
     #[must_use]
-    pub fn parse(key: &'a [u8]) -> Option<Self> {
+    pub fn parse(key: &[u8]) -> Option<Self> {
         let [kind, reach, b'$', rest @ ..] = key else {
             return None;
         };
@@ -56,7 +60,9 @@ impl<'a> PermissionKey<'a> {
             b'g' if scoped => PermissionHolder::Group(decimal(rest)?),
             b'e' if scoped && rest.is_empty() => PermissionHolder::Everyone,
             b'c' if !scoped && rest.is_empty() => PermissionHolder::Creator,
-            b's' if !scoped && rest.first() == Some(&b'@') => PermissionHolder::Set(rest),
+            b's' if !scoped && rest.first() == Some(&b'@') => {
+                PermissionHolder::Set(core::str::from_utf8(rest).ok()?.to_owned())
+            }
             _ => return None,
         };
         Some(Self {
@@ -64,6 +70,33 @@ impl<'a> PermissionKey<'a> {
             reach,
             names_sets: kind.is_ascii_uppercase(),
         })
+    }
+}
+
+impl fmt::Display for PermissionKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.holder {
+            PermissionHolder::User(_) => 'u',
+            PermissionHolder::Group(_) => 'g',
+            PermissionHolder::Everyone => 'e',
+            PermissionHolder::Creator => 'c',
+            PermissionHolder::Set(_) => 's',
+        };
+        let kind = match self.names_sets {
+            true => kind.to_ascii_uppercase(),
+            false => kind,
+        };
+        let reach = match self.reach {
+            PermissionReach::Local => 'l',
+            PermissionReach::Descendant => 'd',
+            PermissionReach::NotApplicable => '-',
+        };
+        write!(f, "{kind}{reach}$")?;
+        match &self.holder {
+            PermissionHolder::User(id) | PermissionHolder::Group(id) => write!(f, "{id}"),
+            PermissionHolder::Set(name) => f.write_str(name),
+            PermissionHolder::Everyone | PermissionHolder::Creator => Ok(()),
+        }
     }
 }
 

@@ -88,7 +88,7 @@ fn permission_keys_name_subject_and_scope() {
     assert_eq!(key.holder, PermissionHolder::Everyone);
     assert!(key.names_sets && key.reach == PermissionReach::Descendant);
     let key = PermissionKey::parse(b"s-$@ops").unwrap();
-    assert_eq!(key.holder, PermissionHolder::Set(b"@ops"));
+    assert_eq!(key.holder, PermissionHolder::Set("@ops".into()));
     assert_eq!(
         PermissionKey::parse(b"c-$").unwrap().holder,
         PermissionHolder::Creator
@@ -109,6 +109,7 @@ fn permission_keys_name_subject_and_scope() {
         b"c-$x",
         b"sl$@ops",
         b"u?$1",
+        b"s-$@\xff",
     ] {
         assert_eq!(PermissionKey::parse(bad), None, "{bad:?}");
     }
@@ -151,5 +152,10 @@ proptest! {
     #[test]
     fn any_bytes_parse_as_a_key_or_none(bytes in proptest::collection::vec(any::<u8>(), 0..24)) {
         let _ = (hex_key_number(&bytes), PermissionKey::parse(&bytes));
+    }
+    #[test]
+    fn permission_keys_round_trip(key in "[uUgG][ld]\\$(0|[1-9][0-9]{0,9})|[eE][ld]\\$|[cC]-\\$|[sS]-\\$@[a-z.]{0,9}") {
+        let parsed = PermissionKey::parse(key.as_bytes());
+        prop_assert_eq!(parsed.map(|parsed| parsed.to_string()), Some(key));
     }
 }

@@ -4,12 +4,9 @@
 use crate::datasets::Datasets;
 use crate::mos::contradiction;
 use crate::properties::PropertyValue;
-use crate::tasks::checks::{check_copies, check_snapshot_properties, split_snapshot};
+use crate::tasks::checks::{check_snapshot_properties, split_snapshot};
 use crate::tasks::context::SyncTaskContext;
-use crate::tasks::directories::Head;
-use crate::tasks::encryption::EncryptionProperties;
-use crate::{DatasetError, DatasetName, KeyRefusal, NameTail, Refusal, RootKey};
-use millpond_ondisk::{DslDatasetFlags, ObjectSetKind};
+use crate::{Creator, DatasetError, DatasetName, NameTail, Refusal};
 use millpond_pool::PoolError;
 use millpond_pool::properties::Edit;
 
@@ -28,128 +25,6 @@ pub struct DestroyOptions {
 const CHANGED_HEADS_MAX: usize = 512;
 
 impl Datasets {
-    /// Creates a file system.
-    ///
-    /// # Errors
-    /// Refusals for name, limits and space; [`DatasetError::InvalidProperty`].
-    pub fn create_filesystem(
-        &self,
-        name: &str,
-        properties: &PropertyChanges,
-    ) -> Result<(), DatasetError> {
-        self.create(name, ObjectSetKind::FileSystem, properties, None)
-    }
-
-    /// Creates a volume. The properties must include `volsize`.
-    ///
-    /// # Errors
-    /// As for [`Datasets::create_filesystem`].
-    pub fn create_volume(
-        &self,
-        name: &str,
-        properties: &PropertyChanges,
-    ) -> Result<(), DatasetError> {
-        self.create(name, ObjectSetKind::Volume, properties, None)
-    }
-
-    /// Creates a file system or volume that is an encryption root. The properties must include `keyformat`, and
-    /// `volsize` for a volume.
-    ///
-    /// # Errors
-    /// As for [`Datasets::create_filesystem`]; [`Refusal::Key`].
-    pub fn create_encryption_root(
-        &self,
-        name: &str,
-        kind: ObjectSetKind,
-        properties: &PropertyChanges,
-        key: &RootKey,
-    ) -> Result<(), DatasetError> {
-        self.create(name, kind, properties, Some(key))
-    }
-
-    /// Creates file systems in order, like [`Datasets::create_filesystem`], but many per txg to reduce
-    /// waiting. A file system may be a descendant of an earlier one in the list.
-    ///
-    /// # Errors
-    /// As for a single one, for the first that is refused. The earlier ones then exist.
-    pub fn create_filesystems(
-        &self,
-        names: &[&str],
-        properties: &PropertyChanges,
-    ) -> Result<(), DatasetError> {
-        self.one_by_one(
-            names,
-            |s, name| s.check_create(name, ObjectSetKind::FileSystem, properties, None),
-            |s, name, new| s.create(name, new),
-        )
-    }
-
-    fn create(
-        &self,
-        name: &str,
-        kind: ObjectSetKind,
-        properties: &PropertyChanges,
-        root_key: Option<&RootKey>,
-    ) -> Result<(), DatasetError> {
-        self.task(
-            |s| s.check_create(name, kind, properties, root_key),
-            |s, new| s.create(name, new),
-        )
-    }
-
-    /// Creates a clone of a snapshot.
-    ///
-    /// # Errors
-    /// Refusals for name, limits and space; [`DatasetError::InvalidProperty`].
-    pub fn clone_snapshot(
-        &self,
-        snapshot: &str,
-        name: &str,
-        properties: &PropertyChanges,
-    ) -> Result<(), DatasetError> {
-        self.task(
-            |s| {
-                let origin = s.find_snapshot(snapshot)?;
-                let (parent, component) = s.check_new_head(name)?;
-                let phys = s.dataset(origin.dataset)?;
-                if phys.flags.contains(DslDatasetFlags::INCONSISTENT) {
-                    return Err(Refusal::error(snapshot, Refusal::Inconsistent));
-                }
-                let (encryption, properties) = EncryptionProperties::split(name, properties)?;
-                if !encryption.is_empty() {
-                    let why = Refusal::Key(KeyRefusal::OfOrigin);
-                    return Err(Refusal::error(name, why));
-                }
-                let kind = s.kind_of(&origin.head)?;
-                let mut settings = vec![];
-                for (property, value) in &properties {
-                    settings.push(s.check_value(name, kind, property, value)?);
-                }
-                if s.encryption_root(origin.head.directory)?.is_some() {
-                    check_copies(name, &settings)?;
-                }
-                Ok((origin, parent, component, settings))
-            },
-            |s, (origin, parent, component, settings)| {
-                let directory = s.create_directory(Some(parent), &component)?;
-                s.share_key(origin.head.directory, directory)?;
-                let dataset = s.create_clone(directory, origin.dataset)?;
-                s.inherit_permissions(directory)?;
-                let head = Head {
-                    name: name.to_owned(),
-                    directory,
-                    dataset,
-                };
-                let text = format!("origin={} ({})", origin.full_name(), origin.dataset);
-                s.history(dataset, name, "clone", &text)?;
-                for setting in &settings {
-                    s.apply_setting(&head, setting)?;
-                }
-                Ok(())
-            },
-        )
-    }
-
     /// Takes snapshots atomically in one txg.
     ///
     /// `names` are full names. All snapshots get the given user properties.
@@ -161,10 +36,23 @@ impl Datasets {
         names: &[&str],
         user_properties: &PropertyChanges,
     ) -> Result<(), DatasetError> {
+        self.snapshot_by(names, user_properties, None)
+    }
+
+    /// Takes snapshots like [`Datasets::snapshot`]. `creator` is the user who does so, if not the superuser.
+    ///
+    /// # Errors
+    /// As for [`Datasets::snapshot`].
+    pub fn snapshot_by(
+        &self,
+        names: &[&str],
+        user_properties: &PropertyChanges,
+        creator: Option<Creator>,
+    ) -> Result<(), DatasetError> {
         // A head whose latest snapshot was created in the txg being written must wait for the next txg.
         for _ in 0..4 {
             let outcome = self.task(
-                |s| s.check_snapshots(names, user_properties),
+                |s| s.check_snapshots(names, user_properties, creator),
                 |s, plan| {
                     let Some(plan) = plan else { return Ok(false) };
                     for (head, name) in plan {
@@ -269,7 +157,7 @@ impl Datasets {
     }
 
     /// Applies an operation to one dataset after the other, many per txg, until one is refused.
-    fn one_by_one<P>(
+    pub(super) fn one_by_one<P>(
         &self,
         names: &[&str],
         check: impl Fn(&SyncTaskContext<'_>, &str) -> Result<P, DatasetError> + Send + Sync,
@@ -330,8 +218,21 @@ impl Datasets {
     /// # Errors
     /// The reason against it: the new name, its parent, limits or quotas.
     pub fn rename(&self, from: &str, to: &str) -> Result<(), DatasetError> {
+        self.rename_by(from, to, None)
+    }
+
+    /// Renames like [`Datasets::rename`]. `user` is the one who does so, if not the superuser.
+    ///
+    /// # Errors
+    /// As for [`Datasets::rename`].
+    pub fn rename_by(
+        &self,
+        from: &str,
+        to: &str,
+        user: Option<Creator>,
+    ) -> Result<(), DatasetError> {
         match DatasetName::parse(from)?.tail {
-            NameTail::Head => self.rename_head(from, to),
+            NameTail::Head => self.rename_head(from, to, user),
             NameTail::Snapshot(_) => self.rename_snapshots(&[from], to),
             NameTail::Bookmark(_) => Err(Refusal::error(
                 from,
@@ -355,9 +256,9 @@ impl Datasets {
         self.rename_snapshots(&names, to)
     }
 
-    fn rename_head(&self, from: &str, to: &str) -> Result<(), DatasetError> {
+    fn rename_head(&self, from: &str, to: &str, user: Option<Creator>) -> Result<(), DatasetError> {
         self.task(
-            |s| s.check_rename_head(from, to),
+            |s| s.check_rename_head(from, to, user),
             |s, plan| {
                 s.rename_head(&plan)?;
                 let text = format!("-> {to}");

@@ -9,7 +9,7 @@ use crate::properties::{DatasetKind, DatasetProperty, table};
 use crate::tasks::checks::check_copies;
 use crate::tasks::context::SyncTaskContext;
 use crate::tasks::directories::Head;
-use crate::{DatasetError, Refusal};
+use crate::{Creator, DatasetError, Refusal};
 use millpond_ondisk::dsl::keys::{
     self, PROPERTY_INHERIT_SUFFIX, PROPERTY_RECEIVED_SUFFIX, PROPERTY_UNKNOWN_VALUE_SUFFIX,
 };
@@ -472,16 +472,16 @@ impl SyncTaskContext<'_> {
     }
 
     /// Checks whether one more file system (or `count` more snapshots) exceeds a limit of the directory or
-    /// an ancestor.
+    /// an ancestor. They hold for `creator` even if they are not enforced for the superuser.
     pub(crate) fn check_count_limits(
         &self,
-        name: &str,
+        (name, creator): (&str, Option<Creator>),
         directory: ObjectId,
         count_key: &str,
         limit: &str,
         count: u64,
     ) -> Result<(), DatasetError> {
-        if !self.datasets.has_limits() {
+        if !self.datasets.has_limits() && creator.is_none() {
             return Ok(());
         }
         let mut at = Some(directory);

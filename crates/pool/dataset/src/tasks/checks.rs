@@ -9,7 +9,8 @@ use crate::tasks::change_property::Setting;
 use crate::tasks::context::SyncTaskContext;
 use crate::tasks::directories::{Head, Snapshot};
 use crate::tasks::encryption::{EncryptionProperties, NewCrypt};
-use crate::{DatasetError, DatasetName, NAME_BYTES_MAX, NameTail, Refusal, RootKey};
+use crate::tasks::new_dataset::NewDataset;
+use crate::{Creator, DatasetError, DatasetName, NAME_BYTES_MAX, NameTail, Refusal};
 use millpond_object::ObjectSetView;
 use millpond_ondisk::dsl::keys::{self, RECEIVE_DATASET};
 use millpond_ondisk::{DslDatasetFlags, ObjectId, ObjectSetKind, Txg};
@@ -24,6 +25,7 @@ pub(crate) struct NewHead {
     contents: NewContents,
     settings: Vec<Setting>,
     crypt: Option<NewCrypt>,
+    creator: Option<Creator>,
 }
 
 /// A head that is closed for destruction and can no longer be opened.
@@ -83,33 +85,36 @@ impl SyncTaskContext<'_> {
     }
 
     /// The checks common to create and clone. Returns the parent directory and the last component.
-    pub(crate) fn check_new_head(&self, name: &str) -> Result<(ObjectId, String), DatasetError> {
+    pub(crate) fn check_new_head(
+        &self,
+        name: &str,
+        creator: Option<Creator>,
+    ) -> Result<(ObjectId, String), DatasetError> {
         let (parent, component) = self.check_new_name(name)?;
         let path = name.rsplit_once('/').map_or(name, |(path, _)| path);
         let head = self.find_head(path)?;
         if self.kind_of(&head)? == ObjectSetKind::Volume {
             return Err(Refusal::error(name, Refusal::ParentIsVolume));
         }
-        self.check_count_limits(name, parent, keys::FILESYSTEM_COUNT, "filesystem_limit", 1)?;
+        let limits = (keys::FILESYSTEM_COUNT, "filesystem_limit");
+        self.check_count_limits((name, creator), parent, limits.0, limits.1, 1)?;
         if self.available(parent)? == 0 {
             return Err(Refusal::error(name, Refusal::NoSpace));
         }
         Ok((parent, component))
     }
 
-    pub(crate) fn check_create(
-        &self,
-        name: &str,
-        kind: ObjectSetKind,
-        properties: &PropertyChanges,
-        root_key: Option<&RootKey>,
-    ) -> Result<NewHead, DatasetError> {
-        let (parent, component) = self.check_new_head(name)?;
-        let (encryption, properties) = EncryptionProperties::split(name, properties)?;
-        let (contents, settings) =
-            self.check_new_properties(name, kind, Some(parent), &properties)?;
+    pub(crate) fn check_create(&self, new: &NewDataset<'_>) -> Result<NewHead, DatasetError> {
+        let (name, creator) = (new.name, new.creator);
+        let (parent, component) = self.check_new_head(name, creator)?;
+        let (encryption, properties) = EncryptionProperties::split(name, new.properties)?;
+        let (mut contents, settings) =
+            self.check_new_properties(name, new.kind, Some(parent), &properties)?;
+        if let (NewContents::FileSystem(files), Some(creator)) = (&mut contents, creator) {
+            files.owner = (creator.user, creator.group);
+        }
         self.check_new_reservations(name, parent, &settings)?;
-        let crypt = self.check_encryption(name, Some(parent), &encryption, root_key)?;
+        let crypt = self.check_encryption(name, Some(parent), &encryption, new.root_key)?;
         if let Some(crypt) = &crypt {
             check_copies(name, &settings)?;
             check_block(name, &contents, crypt)?;
@@ -120,6 +125,7 @@ impl SyncTaskContext<'_> {
             contents,
             settings,
             crypt,
+            creator,
         })
     }
 
@@ -129,7 +135,7 @@ impl SyncTaskContext<'_> {
         let origin = self.empty_origin()?;
         let flags = new.contents.dataset_flags();
         let dataset = self.create_head(directory, Some(origin), flags)?;
-        self.inherit_permissions(directory)?;
+        self.grant_creator(directory, new.creator)?;
         let head = Head {
             name: name.to_owned(),
             directory,
@@ -311,6 +317,7 @@ impl SyncTaskContext<'_> {
         &self,
         names: &[&str],
         user_properties: &PropertyChanges,
+        creator: Option<Creator>,
     ) -> Result<Option<Vec<(Head, String)>>, DatasetError> {
         let mut plan = vec![];
         let mut heads = BTreeSet::new();
@@ -336,7 +343,7 @@ impl SyncTaskContext<'_> {
                 return Err(Refusal::error(full, Refusal::Inconsistent));
             }
             let counts = (keys::SNAPSHOT_COUNT, "snapshot_limit");
-            self.check_count_limits(full, head.directory, counts.0, counts.1, 1)?;
+            self.check_count_limits((full, creator), head.directory, counts.0, counts.1, 1)?;
             let reserved = self.ref_reservation(head.directory)?;
             let more = phys.unique_bytes.min(reserved);
             if more > 0 && more > self.available(head.directory)? {
@@ -376,13 +383,6 @@ impl SyncTaskContext<'_> {
             "synchronous"
         };
         Ok(format!("({way}, mintxg={})", phys.previous_snapshot_txg))
-    }
-
-    /// Would inherit the permissions that ancestors grant to the creator of a dataset.
-    pub(crate) fn inherit_permissions(&self, directory: ObjectId) -> Result<(), PoolError> {
-        // Only users other than the superuser inherit permissions, and only the superuser gets here.
-        let _ = directory;
-        Ok(())
     }
 }
 

@@ -21,7 +21,9 @@ pub(crate) mod encryption;
 pub(crate) mod extend;
 pub(crate) mod holds;
 pub(crate) mod livelist;
+mod new_dataset;
 pub(crate) mod origin;
+mod permissions;
 pub(crate) mod promote;
 pub(crate) mod receive;
 pub(crate) mod received;
@@ -33,6 +35,7 @@ pub(crate) mod root;
 pub use api::{DestroyOptions, PropertyChanges};
 pub use change_key::KeyChange;
 pub use destroyed_tree::traverse_destroyed_tree;
+pub use new_dataset::NewDataset;
 pub use receive::{
     IncomingSnapshot, ReceiveTarget, Receiving, RefusedProperty, ResumeAllowances, ResumePoint,
 };

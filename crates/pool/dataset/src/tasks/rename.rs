@@ -5,7 +5,7 @@ use crate::mos::{contradiction, required};
 use crate::tasks::checks::split_snapshot;
 use crate::tasks::context::SyncTaskContext;
 use crate::tasks::directories::{Head, NESTING_MAX, Snapshot};
-use crate::{DatasetError, DatasetName, NAME_BYTES_MAX, NameTail, Refusal};
+use crate::{Creator, DatasetError, DatasetName, NAME_BYTES_MAX, NameTail, Refusal};
 use millpond_ondisk::ObjectId;
 use millpond_ondisk::dsl::keys;
 use millpond_pool::PoolError;
@@ -24,6 +24,7 @@ impl SyncTaskContext<'_> {
         &self,
         from: &str,
         to: &str,
+        user: Option<Creator>,
     ) -> Result<HeadRename, DatasetError> {
         let refused = |why| Err(Refusal::error(to, why));
         let head = self.find_head(from)?;
@@ -72,7 +73,7 @@ impl SyncTaskContext<'_> {
             let phys = self.directory(head.directory)?;
             let bytes = signed(phys.used_bytes.max(phys.reserved_bytes));
             self.check_transfer(old_parent, new_parent, bytes, to)?;
-            self.check_moved_counts(to, head.directory, old_parent, new_parent)?;
+            self.check_moved_counts((to, user), head.directory, old_parent, new_parent)?;
         }
         let old_component = from.rsplit('/').next().unwrap_or(from).to_owned();
         Ok(HeadRename {
@@ -86,7 +87,7 @@ impl SyncTaskContext<'_> {
 
     fn check_moved_counts(
         &self,
-        name: &str,
+        name: (&str, Option<Creator>),
         directory: ObjectId,
         old_parent: ObjectId,
         new_parent: ObjectId,

@@ -121,9 +121,10 @@ impl SyncTaskContext<'_> {
                 name: target.name.clone(),
             });
         }
-        let (parent, component) = self.check_new_head(&target.name)?;
+        let (parent, component) = self.check_new_head(&target.name, target.creator)?;
         let limits = (keys::SNAPSHOT_COUNT, "snapshot_limit");
-        self.check_count_limits(&target.name, parent, limits.0, limits.1, 1)?;
+        let who = (target.name.as_str(), target.creator);
+        self.check_count_limits(who, parent, limits.0, limits.1, 1)?;
         let place = Place::New(parent, component);
         let Some(origin) = &target.origin else {
             let none = EncryptionProperties::default();
@@ -224,7 +225,8 @@ impl SyncTaskContext<'_> {
             return refused(Refusal::HasChildren);
         }
         let limits = (keys::SNAPSHOT_COUNT, "snapshot_limit");
-        self.check_count_limits(&target.name, head.directory, limits.0, limits.1, 1)?;
+        let who = (target.name.as_str(), target.creator);
+        self.check_count_limits(who, head.directory, limits.0, limits.1, 1)?;
         let origin = match incoming.from {
             Some(from) => {
                 let Some(source) = self.source_in(&phys, from)? else {
@@ -353,7 +355,10 @@ impl SyncTaskContext<'_> {
             self.share_key(from, directory)?;
         }
         let dataset = self.create_head(directory, Some(begun_with), flags)?;
-        self.inherit_permissions(directory)?;
+        // The hidden child does not stay: what is received has the permissions of the dataset that it replaces.
+        if replaced.is_none() {
+            self.grant_creator(directory, target.creator)?;
+        }
         // Those of the older snapshot do not hold any more.
         self.deactivate_feature(dataset, features::REDACTED_DATASETS)?;
         if let Some(guids) = &incoming.redacted {

@@ -18,7 +18,7 @@ pub use resume::{ResumeAllowances, ResumePoint};
 use crate::datasets::Datasets;
 use crate::heads::head::HeadDataset;
 use crate::tasks::directories::Head;
-use crate::{DatasetError, Refusal};
+use crate::{Creator, DatasetError, Refusal};
 use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex};
 use millpond_ondisk::{Guid, ObjectId, ObjectSetKind};
@@ -70,6 +70,8 @@ pub struct ReceiveTarget {
     pub resume: Option<ResumeAllowances>,
     /// Whether a new dataset is not encrypted although its parent is: the sender's is known not to be.
     pub is_plain: bool,
+    /// The user who receives it, if not the superuser.
+    pub creator: Option<Creator>,
 }
 
 /// A snapshot that is being received.
