@@ -20,7 +20,7 @@ impl NoDaemon {
     fn check(&self, request: &Request) -> Result<(), Failure> {
         match Request::rights_of(request.name()) {
             Rights::Anyone => Ok(()),
-            Rights::Owner => Err(Failure::Call(self.reason.clone())),
+            Rights::Delegate | Rights::Owner => Err(Failure::Call(self.reason.clone())),
         }
     }
 }

@@ -141,6 +141,49 @@ fn folders_writable_by_others_are_refused() {
 }
 
 #[test]
+fn users_and_their_groups_do_what_was_delegated_to_them() {
+    let Some(stage) = Stage::new() else { return };
+    let root = |line: &str| stage.done("state", &format!("HERE/millpond {line}"));
+    let with = |ids: &str, line: &str| {
+        let output = stage.run("state", &format!("setpriv {ids} HERE/millpond {line}"));
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code(), text)
+    };
+    let user = |line: &str| with("--reuid 65534 --regid 65534 --clear-groups", line);
+    let member = |line: &str| with("--reuid 65533 --regid 65533 --groups 65531,65532", line);
+    stage.done("state", "truncate -s 128M HERE/disk");
+    root("zpool create -O mountpoint=none tank HERE/disk");
+    root("zfs create -u -o mountpoint=HERE/mnt tank/a");
+    let denied = |reason: &str| format!("{reason}: permission denied\n");
+    let refused = (Some(1), denied("cannot create snapshots "));
+    assert_eq!(user("zfs snapshot tank/a@1"), refused);
+    assert_eq!(member("zfs snapshot tank/a@1"), refused);
+    root("zfs allow 65534 create,mount,snapshot,compression tank/a");
+    root("zfs allow -g 65532 snapshot,allow tank/a");
+    assert_eq!(user("zfs snapshot tank/a@1"), (Some(0), String::new()));
+    assert_eq!(member("zfs snapshot tank/a@2"), (Some(0), String::new()));
+    let made = "filesystem successfully created, but it may only be mounted by root\n";
+    assert_eq!(user("zfs create tank/a/new"), (Some(1), made.to_owned()));
+    let done = (Some(0), String::new());
+    assert_eq!(user("zfs set compression=lz4 tank/a"), done);
+    let refused = (Some(255), denied("cannot set property for 'tank/a'"));
+    assert_eq!(user("zfs set exec=off tank/a"), refused);
+    let refused = (Some(1), denied("cannot destroy snapshots"));
+    assert_eq!(user("zfs destroy tank/a@1"), refused);
+    let refused = (Some(1), denied("cannot rename 'tank/a'"));
+    assert_eq!(user("zfs rename tank/a tank/b"), refused);
+    let refused = (Some(1), denied("cannot set permissions on 'tank/a'"));
+    assert_eq!(user("zfs allow 65533 create tank/a"), refused);
+    assert_eq!(member("zfs allow 65533 hold tank/a"), refused);
+    assert_eq!(member("zfs allow 65533 snapshot tank/a"), done);
+    let who = "zpool history -i tank | grep -c 'ul.65533 snapshot'";
+    assert_eq!(root(who).trim(), "1");
+    root("zpool set delegation=off tank");
+    let refused = (Some(1), denied("cannot create snapshots "));
+    assert_eq!(user("zfs snapshot tank/a@3"), refused);
+}
+
+#[test]
 fn a_caller_without_a_process_number_is_answered() {
     let Some(stage) = Stage::new() else { return };
     // A daemon in a PID namespace of its own does not see its callers' process ids, and its lock holds a

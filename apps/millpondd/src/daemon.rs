@@ -358,8 +358,8 @@ impl Daemon {
 }
 
 impl ServiceProvider for Daemon {
-    fn handler<'s>(&'s self, caller: Caller) -> Box<dyn Service + 's> {
-        Box::new(RequestHandler::new(self, caller))
+    fn handler<'s>(&'s self, caller: &Caller, access: Access) -> Box<dyn Service + 's> {
+        Box::new(RequestHandler::new(self, caller, access))
     }
 
     fn busy(&self, is_busy: bool) {

@@ -4,13 +4,14 @@ use crate::daemon::Daemon;
 use crate::mounts::{Follow, Receiving};
 use millpond_control::{
     About, ChangeError, ChangeFailure, Changed, ControlError, DatasetInfo, DatasetQuery, Event,
-    Failure, ImportError, ImportRequest, Imported, Item, KeyProblem, NewPoolRequest, PoolChange,
-    ReceiveStream, Received, Reply, Request, SendProblem, Service, TunableInfo, Value,
+    Failure, ImportError, ImportRequest, Imported, Item, KeyProblem, NewPoolRequest,
+    PermissionSubject, PoolChange, ReceiveStream, Received, Reply, Request, SendProblem, Service,
+    TunableInfo, Value,
 };
-use millpond_engine::{DatasetError, Error, HistoryCommand, Refusal};
+use millpond_engine::{Creator, DatasetError, Error, HistoryCommand, Refusal};
 use millpond_env::{Env, Tunable};
-use millpond_rpc::Caller;
-use millpond_service::{ImportedPool, Open, arc_info, device_facts, read_key_file};
+use millpond_rpc::{Access, Caller};
+use millpond_service::{ImportedPool, Open, Step, arc_info, device_facts, read_key_file};
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -19,10 +20,13 @@ use std::path::Path;
 pub struct RequestHandler<'d> {
     daemon: &'d Daemon,
     caller: Caller,
+    /// What the caller is to the permissions of datasets; `None` for one with full access.
+    subject: Option<PermissionSubject>,
 }
 
 impl Service for RequestHandler<'_> {
     fn call(&self, request: &Request) -> Result<Reply, Failure> {
+        self.check_allowed(request)?;
         let pools = &self.daemon.pools;
         let mounts = &self.daemon.mounts;
         Ok(match request {
@@ -32,6 +36,7 @@ impl Service for RequestHandler<'_> {
                 Reply::VdevProperties(pools.vdev_properties(pool, *guid)?)
             }
             Request::Holds { snapshot } => Reply::Holds(pools.holds(snapshot)?),
+            Request::Permissions { dataset } => Reply::Permissions(pools.permissions(dataset)?),
             Request::SpaceByOwner { dataset, owners } => {
                 Reply::SpaceByOwner(pools.space_by_owner(dataset, *owners)?)
             }
@@ -93,6 +98,7 @@ impl Service for RequestHandler<'_> {
         descriptor: OwnedFd,
         is_abandoned: &(dyn Fn() -> bool + Sync),
     ) -> Result<Reply, Failure> {
+        self.check_allowed(request)?;
         let request = match request {
             Request::Send { request } => request,
             Request::Receive { request, command } => {
@@ -115,6 +121,7 @@ impl Service for RequestHandler<'_> {
         request: &Request,
         each: &mut dyn FnMut(Item) -> Result<(), ControlError>,
     ) -> Result<(), Failure> {
+        self.check_allowed(request)?;
         match request {
             Request::Datasets { query } => {
                 self.datasets(query, &mut |info| each(Item::Datasets(info)))?;
@@ -157,8 +164,39 @@ fn set_tunable(env: &Env, name: &str, value: u64) -> Result<(), ControlError> {
 
 impl<'d> RequestHandler<'d> {
     /// Creates a handler. The pool's history records the caller.
-    pub fn new(daemon: &'d Daemon, caller: Caller) -> Self {
-        Self { daemon, caller }
+    pub fn new(daemon: &'d Daemon, caller: &Caller, access: Access) -> Self {
+        let subject = match access {
+            Access::All => None,
+            Access::Look => {
+                let mut groups = caller.groups.clone();
+                groups.push(caller.group);
+                let user = caller.user;
+                Some(PermissionSubject { user, groups })
+            }
+        };
+        Self {
+            daemon,
+            caller: caller.clone(),
+            subject,
+        }
+    }
+
+    /// Whether the caller may make a request. Everything that is answered passes here first.
+    fn check_allowed(&self, request: &Request) -> Result<(), Failure> {
+        match &self.subject {
+            Some(subject) if !self.daemon.pools.is_allowed(request, subject) => {
+                Err(Request::denied(request.name()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The caller as the creator of datasets; `None` for one with full access.
+    fn creator(&self) -> Option<Creator> {
+        self.subject.as_ref().map(|subject| Creator {
+            user: subject.user,
+            group: self.caller.group,
+        })
     }
 
     fn history(&self, command: &str) -> HistoryCommand {
@@ -256,11 +294,18 @@ impl<'d> RequestHandler<'d> {
         let daemon = self.daemon;
         let guid = self.guid_of(pool);
         let imported_pool = daemon.pools.get(pool);
-        let mut follow = Follow::new(&daemon.mounts, &daemon.pools, pool);
+        let may_mount = self.subject.is_none();
+        let mut follow = Follow::new(&daemon.mounts, &daemon.pools, pool, may_mount);
         let command = self.history(command);
+        let by = (&command, self.creator());
         let done = daemon
             .pools
-            .change(pool, changes, &command, &mut |step, changed| {
+            .change(pool, changes, by, &mut |step, changed| {
+                if let (Step::Before(change), Some(subject)) = (&step, &self.subject)
+                    && !daemon.pools.is_allowed_change(change, subject)
+                {
+                    return Err(ChangeError::Denied);
+                }
                 follow.step(step, changed)
             });
         if let Some(imported_pool) = imported_pool {
@@ -283,12 +328,17 @@ impl<'d> RequestHandler<'d> {
         is_abandoned: &(dyn Fn() -> bool + Sync),
     ) -> Received {
         let daemon = self.daemon;
-        let (mounts, force) = (request.mount, request.force_unmount);
+        let may_mount = self.subject.is_none();
+        let mounts = request.mount && may_mount;
+        let force = request.force_unmount && may_mount;
+        let user = self.subject.as_ref().zip(self.creator());
+        let user =
+            user.map(|(subject, creator)| daemon.pools.receiving_user(request, subject, creator));
         let mut watch = Receiving::new(&daemon.mounts, &daemon.pools, mounts, force);
         let command = self.history(command);
         let input = File::from(descriptor);
         let pools = &daemon.pools;
-        let mut received = pools.receive(request, &command, input, is_abandoned, &mut watch);
+        let mut received = pools.receive(request, &command, input, is_abandoned, &mut watch, user);
         received.notes.append(&mut watch.notes);
         self.gather_noted();
         received

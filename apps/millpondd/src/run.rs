@@ -85,7 +85,7 @@ impl Listener {
         let daemon = Arc::clone(daemon);
         // If no thread can be started, the connection is closed.
         let _ = thread::spawn("rpc", move || {
-            answer(stream, caller, &daemon);
+            answer(stream, &caller, &daemon);
             drop(permit);
         });
     }
@@ -106,7 +106,7 @@ impl Drop for Listener {
     }
 }
 
-fn answer(stream: UnixStream, caller: Caller, daemon: &Daemon) {
+fn answer(stream: UnixStream, caller: &Caller, daemon: &Daemon) {
     let access = Access::of(caller, rustix::process::geteuid().as_raw());
     let bounded = stream
         .set_read_timeout(Some(WAIT))

@@ -19,10 +19,14 @@ use std::sync::Arc;
 /// A user who is neither root nor the daemon's own.
 const STRANGER: Caller = Caller {
     user: 65_534,
+    group: 65_534,
+    groups: Vec::new(),
     process: 0,
 };
 const ROOT: Caller = Caller {
     user: 0,
+    group: 0,
+    groups: Vec::new(),
     process: 0,
 };
 
@@ -77,7 +81,7 @@ fn connect(daemon: &Arc<Daemon>, caller: Caller) -> UnixStream {
     let (here, there) = UnixStream::pair().unwrap();
     let daemon = Arc::clone(daemon);
     std::thread::spawn(move || {
-        let _ = serve(there, daemon.as_ref(), caller, Access::of(caller, 0));
+        let _ = serve(there, daemon.as_ref(), &caller, Access::of(&caller, 0));
     });
     here
 }
@@ -92,12 +96,12 @@ fn permissions_are_checked_before_parameters() {
     let stage = Stage::new();
     let daemon = stage.start("state");
     let mut stream = connect(&daemon, STRANGER);
-    // The parameters are not a valid `Change`, and are not even decoded.
-    let text = r#"{"method":"org.millpond.Change","parameters":[[[7]]]}"#;
+    // The parameters are not a valid `CreatePool`, and are not even decoded.
+    let text = r#"{"method":"org.millpond.CreatePool","parameters":[[[7]]]}"#;
     stream.write_all(text.as_bytes()).unwrap();
     stream.write_all(&[0]).unwrap();
     let mut messages = Messages::new(stream);
-    assert!(matches!(failure(&mut messages), Failure::ChangeFailure(_)));
+    assert_eq!(failure(&mut messages), Failure::Change(ChangeError::Denied));
     // The connection stays usable.
     messages.write(&Request::ClearEvents {}).unwrap();
     let denied = Failure::Control(ControlError::Denied);
@@ -146,7 +150,10 @@ fn idle_users_leave_permits_for_root_and_other_users() {
     let listener = Listener::bind(&daemon.dirs().socket()).unwrap();
     let sit = |user: u32| {
         let (here, there) = UnixStream::pair().unwrap();
-        let caller = Caller { user, process: 0 };
+        let caller = Caller {
+            user,
+            ..Caller::default()
+        };
         listener.answer(there, caller, &daemon);
         Client::new(here)
     };

@@ -1,8 +1,8 @@
 //! The table of all `zfs` sub-commands with their options and usage.
 
 use super::{
-    create, destroy, diff, get, heads, keys, list, mount, project, receive, redact, rewrite, send,
-    set, share, snapshots, space, upgrade, usage, wait,
+    allow, create, destroy, diff, get, heads, keys, list, mount, project, receive, redact, rewrite,
+    send, set, share, snapshots, space, upgrade, wait,
 };
 use crate::command::{Command, Parsed, Run, built, letters, long, not_built, with_longs};
 use crate::getopt::Long;
@@ -153,14 +153,8 @@ pub const COMMANDS: &[Command] = &[
             receive::run,
         )
     },
-    Command {
-        run: Run::NotBuilt(|parsed| check_allow(parsed, "allow", usage::allow_options(false))),
-        ..not_built("allow", letters("lduegcsh"), &[])
-    },
-    Command {
-        run: Run::NotBuilt(|parsed| check_allow(parsed, "unallow", usage::allow_options(true))),
-        ..not_built("unallow", letters("lduegcsrh"), &[])
-    },
+    built("allow", letters("lduegcsh"), &[], allow::allow),
+    built("unallow", letters("lduegcsrh"), &[], allow::unallow),
     built("hold", letters("r"), &["", ""], snapshots::hold),
     built("holds", letters("rHp"), &[""], snapshots::holds),
     built("release", letters("r"), &["", ""], snapshots::release),
@@ -191,19 +185,6 @@ pub const COMMANDS: &[Command] = &[
 ];
 
 const JSON: &[crate::getopt::Long] = &[long("json", "j"), long("json-int", "json-int")];
-
-/// `allow` and `unallow` have their own form of usage errors.
-fn check_allow(parsed: &Parsed, command: &str, options: String) -> Result<(), Failure> {
-    if !parsed.operands.is_empty() {
-        return Ok(());
-    }
-    let synopsis = crate::usage::synopsis(usage::LISTING, command);
-    let permissions = include_str!("permissions.txt");
-    Err(Failure::Complaint(format!(
-        "Usage: {synopsis}\nOptions:\n{options}\n{permissions}\
-         zfs: error: wrong number of parameters\n"
-    )))
-}
 
 fn check_set(parsed: &Parsed) -> Result<(), Failure> {
     match parsed.operands.as_slice() {

@@ -10,7 +10,7 @@ use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
 use crate::text::size;
 use millpond_control::properties::{DatasetKind, Kinds};
-use millpond_control::{DatasetChange, PoolChange, Value};
+use millpond_control::{DatasetChange, MountProblem, Note, PoolChange, Value};
 
 const COMPONENTS_MAX: usize = 50;
 
@@ -166,10 +166,21 @@ fn run(session: &mut Session, parsed: &Parsed, changes: &[PoolChange], action: &
     let pool = parsed.operands.last().map_or("", |name| pool_of(name));
     let done = session.service()?.change(pool, changes, &parsed.line);
     let changed = done.map_err(|failed| failure(action, &failed))?;
-    super::tell_notes(session, &changed.notes)?;
     if changed.notes.is_empty() {
         return Ok(0);
     }
+    let is_denied = |note: &Note| {
+        let Note::NotMounted { why, .. } = note else {
+            return false;
+        };
+        *why == MountProblem::Denied
+    };
+    if changed.notes.iter().all(is_denied) {
+        let text = "filesystem successfully created, but it may only be mounted by root";
+        writeln!(session.err, "{text}")?;
+        return Ok(1);
+    }
+    super::tell_notes(session, &changed.notes)?;
     writeln!(
         session.err,
         "filesystem successfully created, but not mounted"

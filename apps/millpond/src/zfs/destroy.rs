@@ -198,6 +198,7 @@ fn snapshot_refusal(error: &ChangeError, asked: &[DatasetInfo]) -> String {
             name,
             why: Refusal::HasClones,
         } => format!("cannot destroy snapshot {name}: snapshot is cloned"),
+        ChangeError::Denied => format!("cannot destroy snapshots: {}", reason(error)),
         other => format!("cannot destroy snapshot {first}: {}", reason(other)),
     }
 }

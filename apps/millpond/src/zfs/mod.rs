@@ -1,5 +1,6 @@
 //! The commands that begin with `zfs`.
 
+mod allow;
 mod assign;
 mod change_text;
 mod collect;

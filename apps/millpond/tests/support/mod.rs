@@ -11,11 +11,13 @@ pub mod recording;
 use jiff::tz::TimeZone;
 use millpond_cli::session::{Environment, OpenService, Session};
 use millpond_control::{
-    ControlError, DatasetInfo, DatasetQuery, Failure, HistoryRecord, ImportablePool, Item,
-    PoolInfo, Property, Reply, Request, Service, Wanted,
+    Changed, ControlError, DatasetChange, DatasetInfo, DatasetPermissions, DatasetQuery, Failure,
+    HistoryRecord, ImportablePool, Item, PermissionGrant, PermissionHolder, PermissionReach,
+    PoolChange, PoolInfo, Property, Reply, Request, Service, Wanted,
 };
 use millpond_dataset::properties::DatasetKind;
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Simulated pools.
 #[derive(Default)]
@@ -25,7 +27,12 @@ pub struct FakeService {
     pub history: BTreeMap<String, Vec<HistoryRecord>>,
     pub importable: Vec<ImportablePool>,
     pub vdev_properties: BTreeMap<u64, Vec<Property>>,
+    /// Permissions by dataset, changed by requests.
+    pub permissions: RefCell<BTreeMap<String, Granted>>,
 }
+
+/// Granted permissions: holder, reach and name.
+pub type Granted = BTreeSet<(PermissionHolder, PermissionReach, String)>;
 
 impl Service for FakeService {
     fn call(&self, request: &Request) -> Result<Reply, Failure> {
@@ -40,6 +47,13 @@ impl Service for FakeService {
                 Reply::VdevProperties(properties.ok_or(ControlError::NoSuchVdev)?)
             }
             Request::Importable { .. } => Reply::Importable(self.importable.clone()),
+            Request::Permissions { dataset } => Reply::Permissions(self.permissions_of(dataset)),
+            Request::Change { changes, .. } => {
+                changes
+                    .iter()
+                    .for_each(|change| self.change_permissions(change));
+                Reply::Change(Changed::default())
+            }
             _ => return Err(Failure::needs_daemon()),
         })
     }
@@ -65,6 +79,66 @@ impl Service for FakeService {
 }
 
 impl FakeService {
+    fn permissions_of(&self, dataset: &str) -> Vec<DatasetPermissions> {
+        let all = self.permissions.borrow();
+        let mut found = vec![];
+        let mut at = Some(dataset);
+        while let Some(name) = at {
+            let mut grants: BTreeMap<_, BTreeSet<String>> = BTreeMap::new();
+            for (holder, reach, permission) in all.get(name).into_iter().flatten() {
+                let names = grants.entry((holder.clone(), *reach)).or_default();
+                names.insert(permission.clone());
+            }
+            let grants = grants
+                .into_iter()
+                .map(|((holder, reach), permissions)| PermissionGrant {
+                    holder,
+                    reach,
+                    permissions,
+                });
+            found.push(DatasetPermissions {
+                dataset: name.to_owned(),
+                grants: grants.collect(),
+            });
+            at = name.rsplit_once('/').map(|(parent, _)| parent);
+        }
+        found
+    }
+
+    fn change_permissions(&self, change: &PoolChange) {
+        let mut all = self.permissions.borrow_mut();
+        match change {
+            PoolChange::Dataset(DatasetChange::Allow { name, grants }) => {
+                let own = all.entry(name.clone()).or_default();
+                for grant in grants {
+                    let names = grant.permissions.iter().cloned();
+                    own.extend(names.map(|name| (grant.holder.clone(), grant.reach, name)));
+                }
+            }
+            PoolChange::Dataset(DatasetChange::Unallow {
+                name,
+                recursively,
+                removals,
+            }) => {
+                for (dataset, own) in all.iter_mut() {
+                    let is_below = *recursively && dataset.starts_with(&format!("{name}/"));
+                    if dataset != name && !is_below {
+                        continue;
+                    }
+                    own.retain(|(holder, reach, permission)| {
+                        !removals.iter().any(|grant| {
+                            grant.holder == *holder
+                                && grant.reach == *reach
+                                && (grant.permissions.is_empty()
+                                    || grant.permissions.contains(permission))
+                        })
+                    });
+                }
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
     fn pool_info(&self, name: &str) -> Result<PoolInfo, ControlError> {
         self.pools
             .iter()
@@ -132,9 +206,14 @@ pub fn environment() -> Environment {
         variables: BTreeMap::new(),
         man: "/nonexistent/man".into(),
         screen_lines: None,
-        users: BTreeMap::from([(0, "root".to_string())]),
-        groups: BTreeMap::from([(0, "root".to_string())]),
+        users: named(&[(0, "root"), (1000, "alice"), (1001, "user1")]),
+        groups: named(&[(0, "root"), (50, "staff")]),
     }
+}
+
+fn named(names: &[(u64, &str)]) -> BTreeMap<u64, String> {
+    let names = names.iter();
+    names.map(|(id, name)| (*id, (*name).to_owned())).collect()
 }
 
 /// Runs `zpool …` or `zfs …` in this process.

@@ -2,7 +2,9 @@
 
 use super::settings::Settings;
 use super::{Mounts, RemovedMount, is_of, is_within};
-use millpond_control::{ChangeError, Changed, DatasetChange, MountInfo, Note, PoolChange, Value};
+use millpond_control::{
+    ChangeError, Changed, DatasetChange, MountInfo, MountProblem, Note, PoolChange, Value,
+};
 use millpond_service::{ImportedPools, Step};
 use std::collections::BTreeSet;
 
@@ -14,6 +16,8 @@ pub struct Follow<'a> {
     mounts: &'a Mounts,
     pools: &'a ImportedPools,
     pool: &'a str,
+    /// Whether the caller may mount and unmount: users other than the superuser may not.
+    may_mount: bool,
     /// Mounts that were removed for the current change.
     taken: Vec<RemovedMount>,
 }
@@ -105,14 +109,53 @@ fn effect<'c>(change: &'c PoolChange, pool: &'c str) -> Effect<'c> {
 }
 
 impl<'a> Follow<'a> {
-    /// For the changes of one pool.
-    pub fn new(mounts: &'a Mounts, pools: &'a ImportedPools, pool: &'a str) -> Self {
+    /// For the changes of one pool. Without `may_mount`, only what is mounted already is mounted again in its place, and
+    /// what would have to be unmounted for good is refused.
+    pub fn new(
+        mounts: &'a Mounts,
+        pools: &'a ImportedPools,
+        pool: &'a str,
+        may_mount: bool,
+    ) -> Self {
         Self {
             mounts,
             pools,
             pool,
+            may_mount,
             taken: vec![],
         }
+    }
+
+    /// Refuses a change that unmounts something for good, or at another place.
+    fn check_unmount(&self, effect: &Effect<'_>) -> Result<(), ChangeError> {
+        let is_meant = |dataset: &str| match effect {
+            Effect::InTheWay(root) | Effect::Renamed(root, _) | Effect::Moved(root) => {
+                is_of(dataset, root)
+            }
+            Effect::AllInTheWay(names) => names.iter().any(|name| name == dataset),
+            _ => false,
+        };
+        let mut mounted = self.mounts.list().into_iter();
+        match mounted.find(|info| !self.may_mount && is_meant(&info.dataset)) {
+            Some(info) => Err(ChangeError::Mounted {
+                mountpoint: info.mountpoint,
+                why: MountProblem::Denied,
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// The note about a new file system that only the superuser may mount.
+    fn not_mounted(&self, name: &str) -> Vec<Note> {
+        let all = self.mounts.read(self.pools, name, 0).unwrap_or_default();
+        let would_be = all.into_iter().filter(Settings::is_automatic);
+        would_be
+            .map(|one| Note::NotMounted {
+                dataset: one.dataset,
+                mountpoint: one.mountpoint,
+                why: MountProblem::Denied,
+            })
+            .collect()
     }
 
     /// Applies the effects of a step of a change.
@@ -124,7 +167,9 @@ impl<'a> Follow<'a> {
         match step {
             Step::Before(change) => {
                 self.taken.clear();
-                let taken = match effect(change, self.pool) {
+                let effect = effect(change, self.pool);
+                self.check_unmount(&effect)?;
+                let taken = match effect {
                     Effect::InTheWay(root)
                     | Effect::Renamed(root, _)
                     | Effect::Moved(root)
@@ -177,6 +222,7 @@ impl<'a> Follow<'a> {
                         notes.extend(self.mounts.remount_changed(self.pools, root));
                         notes
                     }
+                    Effect::Moved(_) if !self.may_mount => vec![],
                     Effect::Moved(root) => {
                         let taken = std::mem::take(&mut self.taken);
                         let taken: BTreeSet<String> =
@@ -191,6 +237,7 @@ impl<'a> Follow<'a> {
                                     || !is_within(from, root)
                             })
                     }
+                    Effect::New(name) if !self.may_mount => self.not_mounted(name),
                     Effect::New(name) => self.mounts.mount_some(self.pools, name, &[], &|_| true),
                     Effect::Settings(root, may_differ) => {
                         self.refresh(root);

@@ -1,5 +1,6 @@
 //! Runs a daemon in this process: pools on image files, mock mounts, and requests over a real socket.
 
+mod delegation;
 mod devices;
 mod encryption;
 mod mounts;
@@ -101,8 +102,12 @@ fn client(daemon: &Arc<Daemon>, user: u32) -> Client {
     let (here, there) = UnixStream::pair().unwrap();
     let daemon = Arc::clone(daemon);
     std::thread::spawn(move || {
-        let caller = Caller { user, process: 0 };
-        let _ = serve(there, daemon.as_ref(), caller, Access::of(caller, 1000));
+        let caller = Caller {
+            user,
+            ..Caller::default()
+        };
+        let access = Access::of(&caller, 1000);
+        let _ = serve(there, daemon.as_ref(), &caller, access);
     });
     Client::new(here)
 }

@@ -20,6 +20,7 @@ mod health;
 mod history;
 mod import;
 mod mount;
+mod permission;
 mod pool;
 pub mod properties;
 mod receive;
@@ -49,9 +50,14 @@ pub use health::{SuspendReason, VdevAux, VdevState};
 pub use history::{HistoryEvent, HistoryRecord, HistoryValue};
 pub use import::{ImportError, ImportRequest, Imported, RewindRequest, SearchPaths};
 pub use millpond_dataset::properties::{OwnerKind, OwnerSpace, ResumeToken};
+pub use millpond_dataset::{
+    PERMISSIONS, PermissionGrant, PermissionSubject, is_permission, is_permission_set,
+};
+pub use millpond_ondisk::dsl::{PermissionHolder, PermissionReach};
 pub use millpond_ondisk::{FEATURES, Feature, FeatureFlags};
 pub use millpond_pool::{CheckpointRefusal, FeatureError, check_pool_name};
 pub use mount::{KeyProblem, MountInfo, MountProblem, MountRequest};
+pub use permission::DatasetPermissions;
 pub use pool::{
     DataError, DedupBucket, DedupStats, FeatureInfo, FeatureState, ImportablePool, LastHost,
     MultihostState, PoolInfo, RequestedFeatures, RewindPoint, UnsupportedFeature,

@@ -5,12 +5,12 @@
 
 use crate::failure::Denied as _;
 use crate::{
-    About, ArcInfo, ChangeError, ChangeFailure, Changed, ControlError, DatasetInfo, DatasetQuery,
-    DeviceFacts, DeviceProblem, DiffQuery, Event, Failure, HistoryRecord, ImportError,
-    ImportRequest, ImportablePool, Imported, KeyProblem, MountInfo, MountProblem, MountRequest,
-    NewDevices, NewPoolRequest, OwnerKind, OwnerSpace, PathDifference, PoolChange, PoolInfo,
-    Property, ReceiveProblem, ReceiveStream, Received, SearchPaths, Secret, SendPlan, SendProblem,
-    SendStream, TunableInfo, UnmountFailure,
+    About, ArcInfo, ChangeError, ChangeFailure, Changed, ControlError, DatasetInfo,
+    DatasetPermissions, DatasetQuery, DeviceFacts, DeviceProblem, DiffQuery, Event, Failure,
+    HistoryRecord, ImportError, ImportRequest, ImportablePool, Imported, KeyProblem, MountInfo,
+    MountProblem, MountRequest, NewDevices, NewPoolRequest, OwnerKind, OwnerSpace, PathDifference,
+    PoolChange, PoolInfo, Property, ReceiveProblem, ReceiveStream, Received, SearchPaths, Secret,
+    SendPlan, SendProblem, SendStream, TunableInfo, UnmountFailure,
 };
 
 /// Who may make a request.
@@ -18,6 +18,8 @@ use crate::{
 pub enum Rights {
     /// Every user of the system.
     Anyone,
+    /// Every user, as far as the permissions of the datasets concerned were delegated to them. The service checks that.
+    Delegate,
     /// The user that the daemon runs as, and root: the request may change something, or may show what others
     /// should not see.
     Owner,
@@ -248,6 +250,9 @@ requests! {
         /// The holds on a snapshot, by tag. Each has the time of its creation in seconds since 1970.
         Holds, "org.millpond.Holds", holds(snapshot: String as &str)
             -> Vec<(String, u64)>, Control(ControlError), Anyone;
+        /// The permissions granted at a file system or volume, and at each of its ancestors up to the root.
+        Permissions, "org.millpond.Permissions", permissions(dataset: String as &str)
+            -> Vec<DatasetPermissions>, Control(ControlError), Anyone;
         /// Usage and quotas of users, groups or projects in a file system, by id.
         SpaceByOwner, "org.millpond.SpaceByOwner", space_by_owner(dataset: String as &str, owners: OwnerKind as OwnerKind)
             -> Vec<OwnerSpace>, Control(ControlError), Anyone;
@@ -265,7 +270,7 @@ requests! {
         /// first error ends the sequence; earlier changes stay. `command` goes into the pool's history if all
         /// changes succeed.
         Change, "org.millpond.Change", change(pool: String as &str, changes: Vec<PoolChange> as &[PoolChange], command: String as &str)
-            -> Changed, ChangeFailure(ChangeFailure), Owner;
+            -> Changed, ChangeFailure(ChangeFailure), Delegate;
         /// Wipes the labels of a device. Without `force`, it refuses a device that a pool may need.
         ClearLabels, "org.millpond.ClearLabels", clear_labels(path: String as &str, force: bool as bool)
             -> (), Change(ChangeError), Owner;
@@ -286,23 +291,23 @@ requests! {
             -> (), Unmount(UnmountFailure), Owner;
         /// Loads the key of an encryption root, or only checks whether it is right.
         LoadKey, "org.millpond.LoadKey", load_key(dataset: String as &str, key: Secret as &Secret, only_check: bool as bool)
-            -> (), Key(KeyProblem), Owner;
+            -> (), Key(KeyProblem), Delegate;
         /// Unloads the key of an encryption root.
-        UnloadKey, "org.millpond.UnloadKey", unload_key(dataset: String as &str) -> (), Key(KeyProblem), Owner;
+        UnloadKey, "org.millpond.UnloadKey", unload_key(dataset: String as &str) -> (), Key(KeyProblem), Delegate;
         /// The number of deleted files of a file system that are not freed yet, because they are large or still open. 0 if
         /// it is not mounted.
         DeleteQueue, "org.millpond.DeleteQueue", delete_queue(dataset: String as &str)
             -> u64, Control(ControlError), Anyone;
         /// Writes a send stream, and returns its length in bytes when all of it is written. Answered by
         /// [`Service::transfer`] only, to the descriptor that comes with the request.
-        Send, "org.millpond.Send", send(request: SendStream as &SendStream) -> u64, Send(SendProblem), Owner;
+        Send, "org.millpond.Send", send(request: SendStream as &SendStream) -> u64, Send(SendProblem), Delegate;
         /// Receives a stream or package from the descriptor that comes with the request, and returns when all of it is
         /// on stable storage, or it failed. Answered by [`Service::transfer`] only. `command` goes into the pool's history.
         Receive, "org.millpond.Receive", receive(request: ReceiveStream as &ReceiveStream, command: String as &str)
-            -> Received, Receive(ReceiveProblem), Owner;
+            -> Received, Receive(ReceiveProblem), Delegate;
         /// The streams that [`Request::Send`] would write, in order.
         SendPlan, "org.millpond.SendPlan", send_plan(request: SendStream as &SendStream)
-            -> SendPlan, Send(SendProblem), Owner;
+            -> SendPlan, Send(SendProblem), Delegate;
         /// The events after number `after`, oldest first; 0 for all events kept.
         Events, "org.millpond.Events", events(after: u64 as u64) -> Vec<Event>, Control(ControlError), Owner;
         /// Deletes all events and returns their count.
@@ -324,6 +329,6 @@ requests! {
         /// Every record of a pool's history, oldest first.
         History, "org.millpond.History", history(pool: String as &str) -> each HistoryRecord, Owner;
         /// Every file that differs between two states of a file system, by object number.
-        Diff, "org.millpond.Diff", diff(query: DiffQuery as &DiffQuery) -> each PathDifference, Owner;
+        Diff, "org.millpond.Diff", diff(query: DiffQuery as &DiffQuery) -> each PathDifference, Delegate;
     }
 }

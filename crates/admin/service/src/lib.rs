@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod change;
+mod delegation;
 mod diff;
 mod imported;
 mod info;

@@ -8,7 +8,8 @@ use millpond_control::{
     ReceiveStream, Received, Value,
 };
 use millpond_engine::{
-    Naming, Pool, PropertyValue, ReceiveRequest, ReceiveWatch, Unwatched, receive_nowhere,
+    Naming, Pool, PropertyValue, ReceiveRequest, ReceiveWatch, ReceivingUser, Unwatched,
+    receive_nowhere,
 };
 use millpond_pool::HistoryCommand;
 use std::io::{self, BufReader, Read};
@@ -16,7 +17,7 @@ use std::io::{self, BufReader, Read};
 /// The buffer behind the writer of a stream, in bytes.
 const BUFFER_BYTES: usize = 1 << 20;
 
-fn request_of(stream: &ReceiveStream) -> ReceiveRequest {
+fn request_of(stream: &ReceiveStream, user: Option<ReceivingUser>) -> ReceiveRequest {
     let value = |value: &Value| match value {
         Value::Number(number) => PropertyValue::Number(*number),
         Value::Text(text) => PropertyValue::Text(text.clone()),
@@ -39,7 +40,7 @@ fn request_of(stream: &ReceiveStream) -> ReceiveRequest {
             .map(|(name, one)| (name.clone(), value(one)))
             .collect(),
         excluded: stream.excluded.clone(),
-        user: None,
+        user,
     }
 }
 
@@ -91,8 +92,9 @@ fn into(
     command: &HistoryCommand,
     input: impl Read + Send,
     watch: &mut dyn ReceiveWatch,
+    user: Option<ReceivingUser>,
 ) -> Received {
-    let outcome = pool.receive(&request_of(stream), input, watch);
+    let outcome = pool.receive(&request_of(stream, user), input, watch);
     let has_changed = |step: &ReceiveStep| {
         matches!(step, ReceiveStep::Stream { bytes: Some(_), .. })
             || matches!(
@@ -114,7 +116,7 @@ fn into(
 }
 
 fn nowhere(stream: &ReceiveStream, input: impl Read) -> Received {
-    let outcome = receive_nowhere(&request_of(stream), input);
+    let outcome = receive_nowhere(&request_of(stream, None), input);
     Received {
         steps: outcome.steps,
         failure: outcome.failure,
@@ -123,7 +125,8 @@ fn nowhere(stream: &ReceiveStream, input: impl Read) -> Received {
 }
 
 impl ImportedPools {
-    /// Answers [`millpond_control::Request::Receive`]. `watch` is told what is about to be replaced.
+    /// Answers [`millpond_control::Request::Receive`]. `watch` is told what is about to be replaced. `user` is the one who
+    /// receives, if not the superuser.
     pub fn receive(
         &self,
         stream: &ReceiveStream,
@@ -131,13 +134,14 @@ impl ImportedPools {
         input: impl Read + Send,
         is_abandoned: IsAbandoned<'_>,
         watch: &mut dyn ReceiveWatch,
+        user: Option<ReceivingUser>,
     ) -> Received {
         let input = buffered(input, is_abandoned);
         let Some(pool) = self.get(pool_of(stream)) else {
             return nowhere(stream, input);
         };
         match pool.live() {
-            Some(live) => into(live, stream, command, input, watch),
+            Some(live) => into(live, stream, command, input, watch, user),
             None => failed(ReceiveProblem::Failed("pool is read-only".to_owned())),
         }
     }
@@ -161,7 +165,8 @@ impl LocalChanges {
             Err(ChangeError::NoSuchPool) => return Ok(nowhere(stream, input)),
             Err(error) => return Err(error),
         };
-        let received = into(&pool, stream, &self.history(command), input, &mut Unwatched);
+        let command = self.history(command);
+        let received = into(&pool, stream, &command, input, &mut Unwatched, None);
         self.close(pool, was_exported)?;
         Ok(received)
     }

@@ -165,6 +165,7 @@ mod tests {
             "Pool",
             "VdevProperties",
             "Holds",
+            "Permissions",
             "SpaceByOwner",
             "Mounts",
             "DeleteQueue",

@@ -9,9 +9,11 @@ use crate::stream::{
 };
 use millpond_control::{Failure, Request, Rights, Service};
 use millpond_env::Env;
-use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::{PeerCredentials, PeerPidfd};
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 
 /// The longest answer to a read-only caller, in bytes.
@@ -21,10 +23,14 @@ const ANSWER_BYTES_MAX: u64 = 4 << 30;
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// The process at the other end of a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Caller {
     /// The uid.
     pub user: u32,
+    /// The gid.
+    pub group: u32,
+    /// The supplementary groups: gids. Empty if they are not known.
+    pub groups: Vec<u32>,
     /// The process id; 0 if not known.
     pub process: u32,
 }
@@ -32,16 +38,16 @@ pub struct Caller {
 /// The access rights of a caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// Read-only access to pools and datasets.
+    /// Read-only access to pools and datasets, and what was delegated to the caller.
     Look,
     /// Full access.
     All,
 }
 
 impl Access {
-    /// The daemon's own user and root have full access; other users have read-only access.
+    /// The daemon's own user and root have full access. Other users look, and do what was delegated to them.
     #[must_use]
-    pub fn of(caller: Caller, own_user: u32) -> Self {
+    pub fn of(caller: &Caller, own_user: u32) -> Self {
         match caller.user == 0 || caller.user == own_user {
             true => Self::All,
             false => Self::Look,
@@ -92,15 +98,51 @@ impl Caller {
         let credentials = getsockopt(stream, PeerCredentials)?;
         Ok(Self {
             user: credentials.uid(),
+            group: credentials.gid(),
+            groups: supplementary_groups(stream, credentials.uid()).unwrap_or_default(),
             process: u32::try_from(credentials.pid()).unwrap_or(0),
         })
     }
 }
 
+/// The supplementary groups of the process that connected; `None` if the kernel does not tell them, or the process is gone.
+///
+/// A process descriptor names the process for as long as it is open, so its id cannot stand for another one meanwhile.
+/// A process that has become another user's since then has no groups here.
+fn supplementary_groups(stream: &UnixStream, user: u32) -> Option<Vec<u32>> {
+    let process = getsockopt(stream, PeerPidfd).ok()?;
+    let status = |path: String| std::fs::read_to_string(path).ok();
+    let id = || {
+        let text = status(format!("/proc/self/fdinfo/{}", process.as_raw_fd()))?;
+        field(&text, "Pid:")?.trim().parse::<u32>().ok()
+    };
+    let before = id()?;
+    let text = status(format!("/proc/{before}/status"))?;
+    if id()? != before {
+        return None;
+    }
+    groups_of(&text, user)
+}
+
+fn field<'t>(text: &'t str, name: &str) -> Option<&'t str> {
+    text.lines().find_map(|line| line.strip_prefix(name))
+}
+
+/// The supplementary groups in the status of a process, if all its uids are this one.
+fn groups_of(status: &str, user: u32) -> Option<Vec<u32>> {
+    let numbers = |name| -> Option<Vec<u32>> {
+        let words = field(status, name)?.split_whitespace();
+        words.map(|word| word.parse().ok()).collect()
+    };
+    let is_own = numbers("Uid:")?.iter().all(|uid| *uid == user);
+    is_own.then(|| numbers("Groups:"))?
+}
+
 /// Provides the service that answers requests.
 pub trait ServiceProvider: Sync {
-    /// The request handler for a caller. The pool history records the caller.
-    fn handler<'s>(&'s self, caller: Caller) -> Box<dyn Service + 's>;
+    /// The request handler for a caller, which checks what was delegated to one with [`Access::Look`]. The pool history
+    /// records the caller.
+    fn handler<'s>(&'s self, caller: &Caller, access: Access) -> Box<dyn Service + 's>;
     /// A call begins or ends. The daemon must not exit during a call.
     fn busy(&self, is_busy: bool) {
         let _ = is_busy;
@@ -129,7 +171,7 @@ pub trait ServiceProvider: Sync {
 pub fn serve(
     stream: UnixStream,
     service: &dyn ServiceProvider,
-    caller: Caller,
+    caller: &Caller,
     access: Access,
 ) -> Result<(), StreamError> {
     let mut messages = Messages::new(DescriptorSocket::new(stream))
@@ -164,7 +206,7 @@ pub fn serve(
         drop(bytes);
         let mut out = Outbox::new(&scratch, access.answer_bytes_max());
         let under_way = UnderWay::begin(service);
-        let handler = service.handler(caller);
+        let handler = service.handler(caller, access);
         match messages.stream_mut().take_descriptor() {
             None => answer(&mut out, handler.as_ref(), &request),
             Some(descriptor) => {
@@ -210,5 +252,30 @@ impl<'s> UnderWay<'s> {
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
         self.0.busy(false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_are_those_of_a_process_that_is_still_the_users() {
+        let status = "Name:\tzfs\nUid:\t7\t7\t7\t7\nGid:\t9\t9\t9\t9\nGroups:\t9 50 4294967294 \n";
+        assert_eq!(groups_of(status, 7), Some(vec![9, 50, 4_294_967_294]));
+        assert_eq!(groups_of(status, 8), None);
+        assert_eq!(groups_of(&status.replace("7\t7\n", "0\t7\n"), 7), None);
+        assert_eq!(groups_of(&status.replace("50", "x"), 7), None);
+        assert_eq!(groups_of("Uid:\t7\nGroups:\t\n", 7), Some(vec![]));
+        assert_eq!(groups_of("", 7), None);
+    }
+
+    #[test]
+    fn the_caller_is_the_connected_process() {
+        let (here, _there) = UnixStream::pair().unwrap();
+        let caller = Caller::of(&here).unwrap();
+        assert_eq!(caller.process, std::process::id());
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        assert_eq!(Some(caller.groups), groups_of(&status, caller.user));
     }
 }

@@ -1,6 +1,7 @@
 //! Changes of datasets.
 
 use crate::{Secret, Value};
+use millpond_dataset::PermissionGrant;
 use millpond_dataset::properties::OwnerKind;
 
 /// Properties with their values: stored text, names of indexed values, or numbers.
@@ -157,6 +158,22 @@ pub enum DatasetChange {
         id: u64,
         /// The quota.
         limit: u64,
+    },
+    /// Grants permissions at a file system or volume, all of them in one txg.
+    Allow {
+        /// The dataset.
+        name: String,
+        /// The permissions, by holder and reach.
+        grants: Vec<PermissionGrant>,
+    },
+    /// Removes permissions at a file system or volume, all of them in one txg.
+    Unallow {
+        /// The dataset.
+        name: String,
+        /// Whether they are also removed at all descendants.
+        recursively: bool,
+        /// The permissions, by holder and reach. A grant without permissions stands for all of its holder.
+        removals: Vec<PermissionGrant>,
     },
     /// Removes a local property value.
     Inherit {

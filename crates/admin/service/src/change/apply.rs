@@ -3,6 +3,7 @@
 use super::attach::attach;
 use super::checks::{open_all, open_to_write, open_tops, take_shared_spares};
 use super::keys::{create_dataset, root_key};
+use super::set::{measure, quota_owner, set, set_in_contents};
 use super::split;
 use crate::change::change_error;
 use crate::info::compatibility::{requested, unreadable};
@@ -12,8 +13,8 @@ use millpond_control::{
 };
 use millpond_device::Device;
 use millpond_engine::{
-    ActivityAction, DestroyOptions, FeatureChoice, KeyChange, KeyRefusal, LeafActivity, ObjectId,
-    OwnerKind, Pool, PoolSetting, PropertyValue, Refusal, ScanError, Scanner, SettingTime,
+    ActivityAction, Creator, DestroyOptions, FeatureChoice, KeyChange, KeyRefusal, LeafActivity,
+    ObjectId, Pool, PoolSetting, PropertyValue, Refusal, ScanError, Scanner, SettingTime,
     SliceLimits, TrimOptions, VdevSetting,
 };
 use millpond_env::sync::Arc;
@@ -23,7 +24,6 @@ use millpond_ondisk::{Guid, ObjectSetKind};
 use millpond_pool::import::{LeafState, read_labels};
 use millpond_pool::{CopyLimits, PruneBy, RebuildLimits, clear_labels};
 use millpond_pool::{GrowError, Growth, NewVdevOptions, NewVdevs, Offline, ScrubRange};
-use millpond_posix::{QuotaMeasure, QuotaOwner};
 use std::time::Duration;
 
 /// How long a sequential resilver waits for a device that does not answer.
@@ -39,11 +39,13 @@ fn start_resilver(pool: &Pool) -> Result<(), ChangeError> {
 }
 
 /// Makes one change. It is on stable storage when this returns. `is_shared` tells whether another pool lists a spare.
+/// `user` is the one who makes it, if not the superuser.
 pub(crate) fn apply(
     pool: &Pool,
     change: &PoolChange,
     changed: &mut Changed,
     is_shared: &dyn Fn(Guid) -> bool,
+    user: Option<Creator>,
 ) -> Result<(), ChangeError> {
     let engine = pool.inner();
     match change {
@@ -171,7 +173,7 @@ pub(crate) fn apply(
                 engine.abandon();
             }
         }
-        PoolChange::Dataset(change) => of_dataset(pool, change)?,
+        PoolChange::Dataset(change) => of_dataset(pool, change, user)?,
     }
     Ok(())
 }
@@ -312,7 +314,11 @@ fn borrowed(names: &[String]) -> Vec<&str> {
     names.iter().map(String::as_str).collect()
 }
 
-fn of_dataset(pool: &Pool, change: &DatasetChange) -> Result<(), ChangeError> {
+fn of_dataset(
+    pool: &Pool,
+    change: &DatasetChange,
+    user: Option<Creator>,
+) -> Result<(), ChangeError> {
     let datasets = pool.datasets();
     match change {
         DatasetChange::CreateFileSystem {
@@ -325,6 +331,7 @@ fn of_dataset(pool: &Pool, change: &DatasetChange) -> Result<(), ChangeError> {
             name,
             ObjectSetKind::FileSystem,
             (properties, key.as_ref()),
+            user,
         )?,
         DatasetChange::CreateVolume {
             name,
@@ -335,6 +342,7 @@ fn of_dataset(pool: &Pool, change: &DatasetChange) -> Result<(), ChangeError> {
             name,
             ObjectSetKind::Volume,
             (properties, key.as_ref()),
+            user,
         )?,
         DatasetChange::ChangeKey {
             name,
@@ -354,9 +362,9 @@ fn of_dataset(pool: &Pool, change: &DatasetChange) -> Result<(), ChangeError> {
             name,
             properties,
             ..
-        } => datasets.clone_snapshot(snapshot, name, &values(properties))?,
+        } => datasets.clone_snapshot_by(snapshot, name, &values(properties), user)?,
         DatasetChange::Snapshot { names, properties } => {
-            datasets.snapshot(&borrowed(names), &values(properties))?;
+            datasets.snapshot_by(&borrowed(names), &values(properties), user)?;
         }
         DatasetChange::Destroy { name } => datasets.destroy(name, DestroyOptions::default())?,
         DatasetChange::DestroyInOrder { names } => datasets.destroy_in_order(&borrowed(names))?,
@@ -370,7 +378,7 @@ fn of_dataset(pool: &Pool, change: &DatasetChange) -> Result<(), ChangeError> {
             recursively: true,
             ..
         } => datasets.rename_recursively(from, to)?,
-        DatasetChange::Rename { from, to, .. } => datasets.rename(from, to)?,
+        DatasetChange::Rename { from, to, .. } => datasets.rename_by(from, to, user)?,
         DatasetChange::Promote { name } => datasets.promote(name)?,
         DatasetChange::Rollback { snapshot } => datasets.rollback(snapshot)?,
         DatasetChange::AbortReceive { name } => datasets.abort_resumable(name)?,
@@ -398,6 +406,12 @@ fn of_dataset(pool: &Pool, change: &DatasetChange) -> Result<(), ChangeError> {
             done.map_err(|error| ChangeError::Failed(error.to_string()))?;
             pool.sync().map_err(change_error)?;
         }
+        DatasetChange::Allow { name, grants } => datasets.allow(name, grants)?,
+        DatasetChange::Unallow {
+            name,
+            recursively,
+            removals,
+        } => datasets.unallow(name, *recursively, removals)?,
         // A default quota has no received value: inheriting it removes the quota.
         DatasetChange::Inherit { name, property, .. }
             if master_node::default_quota(property).is_some() =>
@@ -412,76 +426,6 @@ fn of_dataset(pool: &Pool, change: &DatasetChange) -> Result<(), ChangeError> {
         } => datasets.inherit(name, property, *to_received)?,
     }
     Ok(())
-}
-
-fn quota_owner(owners: OwnerKind) -> QuotaOwner {
-    match owners {
-        OwnerKind::User => QuotaOwner::User,
-        OwnerKind::Group => QuotaOwner::Group,
-        OwnerKind::Project => QuotaOwner::Project,
-    }
-}
-
-/// Sets properties. Those stored inside the file system or volume come after those stored in the DSL.
-fn set(pool: &Pool, name: &str, properties: &Values) -> Result<(), ChangeError> {
-    let is_inside = |property: &str| {
-        matches!(property, "volsize" | "version") || master_node::default_quota(property).is_some()
-    };
-    let pairs = properties.iter().cloned();
-    let (inside, beside): (Values, Values) = pairs.partition(|(property, _)| is_inside(property));
-    // Checks the version before anything is changed.
-    for (property, value) in &inside {
-        if let ("version", Value::Number(number)) = (property.as_str(), value) {
-            let may = pool
-                .file_system(name)
-                .map_err(change_error)?
-                .check_new_version(*number);
-            may.map_err(|error| ChangeError::Failed(error.to_string()))?;
-        }
-    }
-    if !beside.is_empty() {
-        pool.datasets().set_properties(name, &values(&beside))?;
-    }
-    set_in_contents(pool, name, &inside)
-}
-
-/// Sets the size of a volume, or the version and the default quotas of a file system. They are on stable
-/// storage when this returns.
-fn set_in_contents(
-    pool: &Pool,
-    name: &str,
-    properties: &[(String, Value)],
-) -> Result<(), ChangeError> {
-    let failed = |error: &dyn std::fmt::Display| ChangeError::Failed(error.to_string());
-    for (property, value) in properties {
-        let Value::Number(number) = *value else {
-            return Err(ChangeError::Failed(format!(
-                "bad numeric value for '{property}'"
-            )));
-        };
-        if property == "version" {
-            pool.raise_version(name, number).map_err(change_error)?;
-        } else if let Some((owner, of_objects)) = master_node::default_quota(property) {
-            let owners = [QuotaOwner::User, QuotaOwner::Group, QuotaOwner::Project];
-            let files = pool.file_system(name).map_err(change_error)?;
-            let set = files.set_default_quota(owners[owner], measure(of_objects), number);
-            set.map_err(|error| failed(&error))?;
-        } else {
-            let resized = pool.volume(name).map_err(change_error)?.resize(number);
-            resized.map_err(|error| failed(&error))?;
-        }
-    }
-    if !properties.is_empty() {
-        pool.sync().map_err(change_error)?;
-    }
-    Ok(())
-}
-
-fn measure(of_objects: bool) -> QuotaMeasure {
-    match of_objects {
-        true => QuotaMeasure::Objects,
-        false => QuotaMeasure::Bytes,
-    }
 }
 
 /// Opens devices for new vdevs.

@@ -4,7 +4,7 @@ use super::apply::values;
 use millpond_control::properties::PropertyName;
 use millpond_control::properties::by_name;
 use millpond_control::{ChangeError, Secret, Value, Values};
-use millpond_engine::{KeyFormat, Pool, RootKey};
+use millpond_engine::{Creator, KeyFormat, NewDataset, Pool, RootKey};
 use millpond_env::Env;
 use millpond_ondisk::ObjectSetKind;
 
@@ -44,15 +44,17 @@ pub(crate) fn create_dataset(
     name: &str,
     kind: ObjectSetKind,
     (properties, key): (&Values, Option<&Secret>),
+    creator: Option<Creator>,
 ) -> Result<(), ChangeError> {
-    let datasets = pool.datasets();
     let own = root_key(pool.inner().env(), properties, key)?;
     let properties = values(properties);
-    match (own, kind) {
-        (Some(key), _) => datasets.create_encryption_root(name, kind, &properties, &key)?,
-        (None, ObjectSetKind::Volume) => datasets.create_volume(name, &properties)?,
-        (None, _) => datasets.create_filesystem(name, &properties)?,
-    }
+    pool.datasets().create_dataset(&NewDataset {
+        name,
+        kind,
+        properties: &properties,
+        root_key: own.as_ref(),
+        creator,
+    })?;
     Ok(())
 }
 

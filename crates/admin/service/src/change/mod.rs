@@ -7,6 +7,7 @@ pub(crate) mod create;
 pub(crate) mod discard;
 mod error;
 mod keys;
+mod set;
 mod split;
 
 pub(crate) use error::change_error;

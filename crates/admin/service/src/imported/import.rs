@@ -522,7 +522,7 @@ fn set_properties(live: &Pool, request: &ImportRequest) -> Result<(), ChangeErro
             name: name.clone(),
             value: value.clone(),
         };
-        apply::apply(live, &change, &mut Changed::default(), &|_| false)?;
+        apply::apply(live, &change, &mut Changed::default(), &|_| false, None)?;
     }
     Ok(())
 }

@@ -25,7 +25,7 @@ use millpond_control::{
     HistoryRecord, NewDevices, NewPoolRequest, PoolChange, PoolInfo, Property, Source, Value,
     VdevAux, VdevState,
 };
-use millpond_engine::{Error, Pool, RequestDeadline, View, WriteOptions};
+use millpond_engine::{Creator, Error, Pool, RequestDeadline, View, WriteOptions};
 use millpond_env::Env;
 use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex, RwLock};
@@ -242,6 +242,16 @@ impl ImportedPools {
         change: &PoolChange,
         changed: &mut Changed,
     ) -> Result<(), ChangeError> {
+        self.apply_by(pool, change, changed, None)
+    }
+
+    fn apply_by(
+        &self,
+        pool: &str,
+        change: &PoolChange,
+        changed: &mut Changed,
+        user: Option<Creator>,
+    ) -> Result<(), ChangeError> {
         if let PoolChange::Set { name, value } = change
             && name == "cachefile"
         {
@@ -272,7 +282,7 @@ impl ImportedPools {
             _ => BTreeSet::new(),
         };
         let is_shared = |spare: Guid| self.is_listed(spare);
-        apply::apply(&self.writable(pool)?, change, changed, &is_shared)?;
+        apply::apply(&self.writable(pool)?, change, changed, &is_shared, user)?;
         if matches!(change, PoolChange::Detach { .. }) {
             let now = self.spares_of(pool);
             self.unlist_spares(listed.difference(&now));
@@ -347,7 +357,7 @@ impl ImportedPools {
     }
 
     /// Makes changes of one pool in order, as [`millpond_control::Request::Change`] says. `around` runs before and after
-    /// each change, and can refuse it or add notes.
+    /// each change, and can refuse it or add notes. `user` is the one who makes them, if not the superuser.
     ///
     /// # Errors
     /// [`ChangeFailure`].
@@ -355,7 +365,7 @@ impl ImportedPools {
         &self,
         pool: &str,
         changes: &[PoolChange],
-        command: &HistoryCommand,
+        (command, user): (&HistoryCommand, Option<Creator>),
         around: &mut dyn FnMut(Step<'_>, &mut Changed) -> Result<(), ChangeError>,
     ) -> Result<Changed, ChangeFailure> {
         let at = |done| move |error| ChangeFailure { done, error };
@@ -379,7 +389,7 @@ impl ImportedPools {
                 around(Step::After(change), &mut changed).map_err(at(done))?;
                 return Ok(changed);
             }
-            if let Err(error) = self.apply(pool, change, &mut changed) {
+            if let Err(error) = self.apply_by(pool, change, &mut changed, user) {
                 // Undoes what `around` prepared for the change, such as unmounting.
                 let _ = around(Step::Failed(change), &mut changed);
                 return Err(at(done)(error));

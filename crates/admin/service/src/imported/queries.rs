@@ -1,6 +1,7 @@
 //! Answers queries from the last committed state.
 
 use super::*;
+use millpond_control::DatasetPermissions;
 
 impl ImportedPools {
     /// Names of the pools, in byte order.
@@ -77,6 +78,15 @@ impl ImportedPools {
     pub fn holds(&self, snapshot: &str) -> Result<Vec<(String, u64)>, ControlError> {
         let pool = self.find(pool_of(snapshot))?;
         pool.read_again(|view| info::holds(view, snapshot))
+    }
+
+    /// Answers [`millpond_control::Request::Permissions`].
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub fn permissions(&self, dataset: &str) -> Result<Vec<DatasetPermissions>, ControlError> {
+        let pool = self.find(pool_of(dataset))?;
+        pool.read_again(|view| info::permissions(view, dataset))
     }
 
     /// Answers [`millpond_control::Request::SpaceByOwner`].

@@ -11,9 +11,9 @@ pub(crate) mod vdev_properties;
 
 use millpond_block::CacheDeviceStats;
 use millpond_control::{
-    ControlError, DedupBucket, DedupStats, FeatureInfo, FeatureState, HistoryRecord,
-    ImportablePool, IoCounters, LastHost, PoolInfo, ProgressState, Property, RemovalInfo,
-    ScanFunction, ScanInfo, UnsupportedFeature, VdevAux, VdevInfo, VdevState,
+    ControlError, DatasetPermissions, DedupBucket, DedupStats, FeatureInfo, FeatureState,
+    HistoryRecord, ImportablePool, IoCounters, LastHost, PoolInfo, ProgressState, Property,
+    RemovalInfo, ScanFunction, ScanInfo, UnsupportedFeature, VdevAux, VdevInfo, VdevState,
 };
 use millpond_engine::{OpenOptions, View};
 use millpond_ondisk::Feature;
@@ -60,6 +60,22 @@ pub(crate) fn space_by_owner(
 ) -> Result<Vec<millpond_engine::OwnerSpace>, ControlError> {
     let found = pool.dataset(dataset).map_err(missing)?;
     found.space_by_owner(owners).map_err(io)
+}
+
+/// The permissions granted at a file system or volume and at its ancestors.
+pub(crate) fn permissions(
+    pool: &View,
+    dataset: &str,
+) -> Result<Vec<DatasetPermissions>, ControlError> {
+    let found = pool.dataset(dataset).map_err(missing)?;
+    let chain = found.inner().directory().permission_chain().map_err(io)?;
+    let tables = chain.tables().iter();
+    Ok(tables
+        .map(|(dataset, table)| DatasetPermissions {
+            dataset: dataset.clone(),
+            grants: table.grants().collect(),
+        })
+        .collect())
 }
 
 pub(crate) fn missing(error: millpond_engine::Error) -> ControlError {

@@ -198,7 +198,7 @@ impl LocalChanges {
                 let others = all.iter().filter(|candidate| candidate.name != pool);
                 owner_of(others, spare, true).is_some()
             };
-            if let Err(error) = apply::apply(&live, change, &mut changed, &is_shared) {
+            if let Err(error) = apply::apply(&live, change, &mut changed, &is_shared, None) {
                 failure = Some(at(done)(error));
                 break;
             }

@@ -43,6 +43,7 @@ impl Service for LocalService {
                 Reply::VdevProperties(pools.vdev_properties(pool, *guid)?)
             }
             Request::Holds { snapshot } => Reply::Holds(pools.holds(snapshot)?),
+            Request::Permissions { dataset } => Reply::Permissions(pools.permissions(dataset)?),
             Request::SpaceByOwner { dataset, owners } => {
                 Reply::SpaceByOwner(pools.space_by_owner(dataset, *owners)?)
             }

@@ -3,7 +3,8 @@
 
 use crate::info::{self, dataset, importable, opened, pool_of, records, tree, vdev_properties};
 use millpond_control::{
-    ControlError, DatasetInfo, DatasetQuery, HistoryRecord, ImportablePool, PoolInfo, Property,
+    ControlError, DatasetInfo, DatasetPermissions, DatasetQuery, HistoryRecord, ImportablePool,
+    PoolInfo, Property,
 };
 use millpond_engine::{OpenOptions, OwnerKind, OwnerSpace, PoolCandidate, PoolState, Search, View};
 use millpond_env::rank;
@@ -163,6 +164,14 @@ impl LocalPools {
     /// [`ControlError`].
     pub fn holds(&self, snapshot: &str) -> Result<Vec<(String, u64)>, ControlError> {
         info::holds(&self.view(pool_of(snapshot))?, snapshot)
+    }
+
+    /// Answers [`millpond_control::Request::Permissions`].
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub fn permissions(&self, dataset: &str) -> Result<Vec<DatasetPermissions>, ControlError> {
+        info::permissions(&self.view(pool_of(dataset))?, dataset)
     }
 
     /// Answers [`millpond_control::Request::SpaceByOwner`].

@@ -1,0 +1,365 @@
+//! The permissions that each request needs. A request without a rule here does not compile.
+
+use millpond_control::properties::{PropertyName, by_name};
+use millpond_control::{
+    DatasetChange, DiffQuery, OwnerKind, PermissionGrant, PermissionHolder, PermissionReach,
+    PoolChange, ReceiveNaming, ReceiveStream, Request, SendStream, Value, Values,
+};
+
+/// Where a permission is needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// At the dataset, or at that of the snapshot or bookmark.
+    Here,
+    /// At every descendant.
+    Below,
+    /// At the dataset and at every descendant.
+    Tree,
+    /// At its parent.
+    Parent,
+    /// At the dataset; at its parent if it does not exist.
+    HereOrParent,
+    /// At the dataset when it will have been created.
+    New,
+    /// At the dataset of its origin.
+    Origin,
+}
+
+/// A permission that a request needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Need {
+    dataset: String,
+    permission: String,
+    place: Place,
+}
+
+impl Need {
+    pub(crate) fn new(dataset: &str, permission: impl Into<String>, place: Place) -> Self {
+        Self {
+            dataset: dataset.to_owned(),
+            permission: permission.into(),
+            place,
+        }
+    }
+    /// The full name of a dataset, snapshot or bookmark.
+    pub(crate) fn dataset(&self) -> &str {
+        &self.dataset
+    }
+    pub(crate) fn permission(&self) -> &str {
+        &self.permission
+    }
+    pub(crate) fn place(&self) -> Place {
+        self.place
+    }
+}
+
+/// All permissions that something needs; `None` if only the superuser may do it.
+type Needs = Option<Vec<Need>>;
+
+fn here(dataset: &str, permissions: &[&str]) -> Vec<Need> {
+    let needs = permissions.iter();
+    needs
+        .map(|name| Need::new(dataset, *name, Place::Here))
+        .collect()
+}
+
+fn at_each(datasets: &[String], permissions: &[&str]) -> Needs {
+    let needs = datasets.iter();
+    Some(needs.flat_map(|name| here(name, permissions)).collect())
+}
+
+/// What a request needs.
+pub(crate) fn needs(request: &Request) -> Needs {
+    match request {
+        Request::Pools {}
+        | Request::Pool { .. }
+        | Request::VdevProperties { .. }
+        | Request::Holds { .. }
+        | Request::SpaceByOwner { .. }
+        | Request::Permissions { .. }
+        | Request::DeleteQueue { .. }
+        | Request::Mounts {}
+        | Request::About {}
+        | Request::ArcStatistics {}
+        | Request::Tunables {}
+        | Request::Datasets { .. } => Some(vec![]),
+        Request::Device { .. }
+        | Request::CreatePool { .. }
+        | Request::CheckAdd { .. }
+        | Request::ClearLabels { .. }
+        | Request::Importable { .. }
+        | Request::Import { .. }
+        // mount(2) and umount(2) are the superuser's.
+        | Request::Mount { .. }
+        | Request::Unmount { .. }
+        | Request::Events { .. }
+        | Request::ClearEvents {}
+        | Request::SetTunable { .. }
+        | Request::History { .. } => None,
+        // A command without changes would only be a record in the history.
+        Request::Change { changes, .. } if changes.is_empty() => None,
+        Request::Change { changes, .. } => all(changes.iter().map(of_change)),
+        Request::LoadKey { dataset, .. } | Request::UnloadKey { dataset } => {
+            Some(here(dataset, &["load-key"]))
+        }
+        Request::Send { request } | Request::SendPlan { request } => Some(of_send(request)),
+        Request::Receive { request, .. } => of_receive(request),
+        Request::Diff { query } => {
+            let DiffQuery { from, to } = query;
+            at_each(&[from.clone(), to.clone()], &["diff"])
+        }
+    }
+}
+
+/// All of several needs.
+fn all(parts: impl Iterator<Item = Needs>) -> Needs {
+    let parts: Option<Vec<Vec<Need>>> = parts.collect();
+    Some(parts?.into_iter().flatten().collect())
+}
+
+pub(crate) fn of_change(change: &PoolChange) -> Needs {
+    match change {
+        PoolChange::Dataset(change) => of_dataset(change),
+        PoolChange::Add(_)
+        | PoolChange::Destroy
+        | PoolChange::Export
+        | PoolChange::Set { .. }
+        | PoolChange::SetVdev { .. }
+        | PoolChange::Upgrade { .. }
+        | PoolChange::Reguid { .. }
+        | PoolChange::Sync
+        | PoolChange::PruneDedup(_)
+        | PoolChange::PrefetchDedup
+        | PoolChange::Clear { .. }
+        | PoolChange::Offline { .. }
+        | PoolChange::Online { .. }
+        | PoolChange::Reopen { .. }
+        | PoolChange::Attach(_)
+        | PoolChange::Detach { .. }
+        | PoolChange::Split(_)
+        | PoolChange::RemoveAuxiliary { .. }
+        | PoolChange::RemoveLog { .. }
+        | PoolChange::RemoveData { .. }
+        | PoolChange::CancelRemoval
+        | PoolChange::EstimateRemoval { .. }
+        | PoolChange::TakeCheckpoint
+        | PoolChange::DiscardCheckpoint
+        | PoolChange::FinishDiscard
+        | PoolChange::Scrub(_)
+        | PoolChange::Resilver
+        | PoolChange::FinishScan
+        | PoolChange::LeafActivity { .. }
+        | PoolChange::FinishLeafActivity(_)
+        | PoolChange::Abandon => None,
+    }
+}
+
+fn of_dataset(change: &DatasetChange) -> Needs {
+    match change {
+        DatasetChange::CreateFileSystem {
+            name, properties, ..
+        }
+        | DatasetChange::CreateVolume {
+            name, properties, ..
+        } => of_new(name, properties),
+        DatasetChange::Clone {
+            snapshot,
+            name,
+            properties,
+            ..
+        } => {
+            let mut needs = here(snapshot, &["clone"]);
+            needs.extend(of_new(name, properties)?);
+            Some(needs)
+        }
+        DatasetChange::ChangeKey {
+            name, properties, ..
+        } => {
+            let may_be = |(name, value): &(String, Value)| is_harmless(name, Some(value));
+            properties
+                .iter()
+                .all(may_be)
+                .then(|| here(name, &["change-key"]))
+        }
+        DatasetChange::InheritKey { name } => Some(here(name, &["change-key"])),
+        DatasetChange::Snapshot { names, properties } => {
+            let mut needs = at_each(names, &["snapshot"])?;
+            for name in names {
+                needs.extend(of_properties(name, properties, Place::Here)?);
+            }
+            Some(needs)
+        }
+        DatasetChange::Destroy { name } if name.contains('#') => Some(here(name, &["destroy"])),
+        // Giving up a receive destroys what was received.
+        DatasetChange::Destroy { name } | DatasetChange::AbortReceive { name } => {
+            Some(here(name, &["destroy", "mount"]))
+        }
+        DatasetChange::DestroyInOrder { names } | DatasetChange::DestroySnapshots { names, .. } => {
+            at_each(names, &["destroy", "mount"])
+        }
+        DatasetChange::Rename {
+            from,
+            to,
+            recursively,
+            ..
+        } => Some(of_rename(from, to, *recursively)),
+        DatasetChange::Promote { name } => {
+            let mut needs = here(name, &["promote", "mount"]);
+            needs.push(Need::new(name, "promote", Place::Origin));
+            Some(needs)
+        }
+        DatasetChange::Rollback { snapshot } => Some(here(snapshot, &["rollback"])),
+        DatasetChange::Bookmark { source, name } => {
+            at_each(&[source.clone(), name.clone()], &["bookmark"])
+        }
+        DatasetChange::Redact { .. } => None,
+        DatasetChange::Hold { names, .. } => at_each(names, &["hold"]),
+        DatasetChange::Release { names, .. } => at_each(names, &["release"]),
+        DatasetChange::Set {
+            name, properties, ..
+        } => of_properties(name, properties, Place::Here),
+        DatasetChange::SetOwnerQuota {
+            name,
+            owners,
+            of_objects,
+            ..
+        } => Some(here(name, &[owner_quota(*owners, *of_objects)])),
+        // A value that came with a stream, or a mount point of the parent, is not the user's choice.
+        DatasetChange::Inherit {
+            to_received: true, ..
+        } => None,
+        DatasetChange::Inherit { name, property, .. } => {
+            Some(vec![of_property(name, property, None, Place::Here)?])
+        }
+        DatasetChange::Allow { name, grants } => all(grants.iter().map(|g| of_grant(name, g))),
+        DatasetChange::Unallow {
+            name,
+            recursively,
+            removals,
+        } => {
+            let mut needs = all(removals.iter().map(|grant| of_grant(name, grant)))?;
+            if *recursively {
+                needs.iter_mut().for_each(|need| need.place = Place::Tree);
+            }
+            Some(needs)
+        }
+    }
+}
+
+fn owner_quota(owners: OwnerKind, of_objects: bool) -> &'static str {
+    match (owners, of_objects) {
+        (OwnerKind::User, false) => "userquota",
+        (OwnerKind::User, true) => "userobjquota",
+        (OwnerKind::Group, false) => "groupquota",
+        (OwnerKind::Group, true) => "groupobjquota",
+        (OwnerKind::Project, false) => "projectquota",
+        (OwnerKind::Project, true) => "projectobjquota",
+    }
+}
+
+/// To create a dataset. Its size and block size belong to a volume itself.
+fn of_new(name: &str, properties: &Values) -> Needs {
+    let parent = |permission| Need::new(name, permission, Place::Parent);
+    let mut needs = vec![parent("create"), parent("mount")];
+    let others = properties.iter();
+    let others = others.filter(|(name, _)| !matches!(name.as_str(), "volsize" | "volblocksize"));
+    let others: Values = others.cloned().collect();
+    needs.extend(of_properties(name, &others, Place::New)?);
+    Some(needs)
+}
+
+fn of_properties(dataset: &str, properties: &Values, place: Place) -> Needs {
+    let each = properties.iter();
+    each.map(|(name, value)| of_property(dataset, name, Some(value), place))
+        .collect()
+}
+
+/// To set a property, or to inherit it.
+fn of_property(dataset: &str, name: &str, value: Option<&Value>, place: Place) -> Option<Need> {
+    let permission = match by_name(name)? {
+        PropertyName::Native(property) => property.shape.name,
+        PropertyName::User(_) => "userprop",
+        PropertyName::PerOwner { .. } | PropertyName::WrittenSince { .. } => return None,
+    };
+    is_harmless(permission, value).then(|| Need::new(dataset, permission, place))
+}
+
+/// Whether the superuser's daemon does nothing for a user, with this value, that the user could not do. It mounts file systems
+/// when it starts, and reads keys from files.
+fn is_harmless(property: &str, value: Option<&Value>) -> bool {
+    let words: &[&str] = match property {
+        "mountpoint" => &["none", "legacy"],
+        "keylocation" => &["none", "prompt"],
+        _ => return true,
+    };
+    let text = value.and_then(Value::text);
+    text.is_some_and(|text| words.contains(&text))
+}
+
+fn of_rename(from: &str, to: &str, recursively: bool) -> Vec<Need> {
+    let place = match recursively {
+        true => Place::Tree,
+        false => Place::Here,
+    };
+    let need = |name| Need::new(from, name, place);
+    if from.contains('@') {
+        // The new parent of a snapshot is its dataset, as before.
+        return ["rename", "mount", "create"].map(need).into();
+    }
+    let mut needs = vec![need("rename"), need("mount")];
+    needs.extend(["create", "mount"].map(|name| Need::new(to, name, Place::Parent)));
+    needs
+}
+
+fn of_send(request: &SendStream) -> Vec<Need> {
+    let place = match request.package.is_recursive {
+        true => Place::Tree,
+        false => Place::Here,
+    };
+    vec![Need::new(&request.name, "send", place)]
+}
+
+/// Where permissions are needed to receive a stream. Names at the sender can decide what lies below the given one.
+pub(crate) fn place_of_received(request: &ReceiveStream) -> Place {
+    match request.naming {
+        ReceiveNaming::Given => Place::HereOrParent,
+        ReceiveNaming::WithoutPool | ReceiveNaming::LastComponent => Place::Tree,
+    }
+}
+
+fn of_receive(request: &ReceiveStream) -> Needs {
+    let place = place_of_received(request);
+    let need = |name: &str| Need::new(&request.name, name, place);
+    let mut needs: Vec<Need> = ["receive", "mount", "create"].map(need).into();
+    if let Some(origin) = &request.origin {
+        needs.extend(here(origin, &["clone"]));
+    }
+    needs.extend(of_properties(&request.name, &request.properties, place)?);
+    for name in &request.excluded {
+        // The value of the parent takes effect, or the default.
+        if let Some(need) = of_property(&request.name, name, None, place) {
+            needs.push(need);
+        } else if name != "mountpoint" && name != "keylocation" {
+            return None;
+        }
+    }
+    Some(needs)
+}
+
+/// To grant or remove permissions: those themselves, and `allow`, which cannot be granted further. Removing everything of a
+/// holder is not named after a permission, so it is the superuser's.
+fn of_grant(name: &str, grant: &PermissionGrant) -> Needs {
+    if grant.permissions.is_empty() || grant.permissions.contains("allow") {
+        return None;
+    }
+    let place = match (&grant.holder, grant.reach) {
+        (PermissionHolder::Set(_), _) => Place::Tree,
+        (PermissionHolder::Creator, _) => Place::Below,
+        (_, PermissionReach::Descendant) => Place::Below,
+        (_, PermissionReach::Local | PermissionReach::NotApplicable) => Place::Here,
+    };
+    let allow = [Need::new(name, "allow", place)];
+    let permissions = grant.permissions.iter();
+    let permissions = permissions.map(|permission| Need::new(name, permission.clone(), place));
+    Some(allow.into_iter().chain(permissions).collect())
+}
