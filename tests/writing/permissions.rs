@@ -1,6 +1,7 @@
 //! Delegated permissions: their tables against a model, as OpenZFS sees them, and after power cuts.
 
 use crate::exhaustive::{State, each_state, is_all, judge};
+use crate::expanded::with_case;
 use crate::rig::Rig;
 use crate::sim;
 use millpond_check::{CheckOptions, Progress};
@@ -167,6 +168,56 @@ fn tables_are_stored_as_openzfs_stores_them() {
         .unwrap();
     pool.export().unwrap();
     rig.judge("tank");
+}
+
+/// Made by OpenZFS, with permissions at two file systems.
+#[test]
+fn tables_of_openzfs_are_read_and_changed() {
+    let world = World::new(63);
+    if !with_case(&world, "quotas") {
+        return;
+    }
+    let (both, made) = ([Local, Descendant], ["create", "mount", "snapshot"]);
+    let at_root = vec![
+        grant(Group(1002), Local, &["destroy"]),
+        grant(Group(1002), Descendant, &["destroy"]),
+        grant(Everyone, Local, &["@set"]),
+        grant(Everyone, Descendant, &["@set"]),
+        grant(PermissionHolder::Creator, NotApplicable, &["userquota"]),
+        grant(set("@set"), NotApplicable, &["hold", "send"]),
+    ];
+    let at_users = both.map(|reach| grant(User(1001), reach, &made)).to_vec();
+    let pool = sim::open(&world).unwrap();
+    let view = pool.committed().unwrap();
+    assert_eq!(granted(&view, "quotas"), at_root);
+    assert_eq!(granted(&view, "quotas/users"), at_users);
+    assert_eq!(has(&pool, "quotas", 7), ["@set", "hold", "send"]);
+    let of_user = ["@set", "create", "hold", "mount", "send", "snapshot"];
+    assert_eq!(has(&pool, "quotas/users", 1001), of_user);
+    drop(view);
+    let datasets = pool.datasets();
+    let more = grant(User(1001), Local, &["destroy"]);
+    datasets.allow("quotas/users", &[more]).unwrap();
+    let gone = [
+        grant(Everyone, Local, &["@set"]),
+        grant(Group(1002), Local, &[]),
+    ];
+    datasets.unallow("quotas", true, &gone).unwrap();
+    assert_eq!(granted(&pool.committed().unwrap(), "quotas").len(), 4);
+    let told = events(&pool.committed().unwrap());
+    assert_eq!(
+        told[..2],
+        [
+            "permission update quotas/users ul$1001 snapshot",
+            "permission update quotas/users ul$1001 mount"
+        ]
+    );
+    pool.export().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    sim::to_files(&world, folder.path());
+    zdb::judge(folder.path(), "quotas")
+        .unwrap()
+        .require("quotas");
 }
 
 #[test]
