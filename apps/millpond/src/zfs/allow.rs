@@ -306,3 +306,30 @@ fn by_holder(
         .map(|((_, who), permissions)| (who, permissions))
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use millpond_control::properties::DATASET_PROPERTIES;
+    use millpond_control::{PERMISSIONS, is_permission};
+
+    #[test]
+    fn the_listed_permissions_can_be_granted_and_no_others() {
+        let lines = include_str!("permissions.txt").lines();
+        // Others continue a note.
+        let lines = lines.filter(|line| !line.starts_with('\t'));
+        let kinds = ["subcommand", "other", "property"];
+        let listed: Vec<&str> = lines
+            .filter_map(|line| {
+                let mut words = line.split_whitespace();
+                let name = words.next()?;
+                kinds.contains(&words.next()?).then_some(name)
+            })
+            .collect();
+        assert!(listed.iter().all(|name| is_permission(name)));
+        let properties = DATASET_PROPERTIES
+            .iter()
+            .map(|property| property.shape.name);
+        let granted = properties.filter(|name| is_permission(name)).count();
+        assert_eq!(listed.len(), PERMISSIONS.len() + granted);
+    }
+}

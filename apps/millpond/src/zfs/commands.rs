@@ -4,7 +4,7 @@ use super::{
     allow, create, destroy, diff, get, heads, keys, list, mount, project, receive, redact, rewrite,
     send, set, share, snapshots, space, upgrade, wait,
 };
-use crate::command::{Command, Parsed, Run, built, letters, long, not_built, with_longs};
+use crate::command::{Command, Parsed, built, letters, long, not_built, with_longs};
 use crate::getopt::Long;
 use crate::session::Failure;
 use millpond_control::properties::Edit;
