@@ -181,7 +181,7 @@ fn plain_parts_of_a_raw_tree_stay_plain_below_encrypted_ones() {
         let name = format!("tank/got{name}");
         assert_eq!(is_encrypted(&pool, &name), is_locked, "{name}");
         if is_locked {
-            unlock(&pool, &name, &KEY);
+            unlock(&pool, &name, KEY);
         }
         let files = pool.file_system(&name).unwrap();
         assert_eq!(bytes_of(&node(&files, "few")), [b'x'; 3000], "{name}");

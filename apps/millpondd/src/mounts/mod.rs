@@ -2,6 +2,7 @@
 
 mod follow;
 mod mounter;
+mod options;
 mod receiving;
 mod settings;
 
@@ -11,12 +12,12 @@ pub use receiving::Receiving;
 
 use millpond_control::properties::{DatasetKind, Kinds, PropertyName, by_name};
 use millpond_control::{
-    DatasetInfo, DatasetQuery, MountInfo, MountProblem, MountRequest, Note, Source, Value, Wanted,
+    DatasetQuery, MountInfo, MountProblem, MountRequest, Note, Source, Value, Wanted,
 };
 use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex};
 use millpond_service::ImportedPools;
-use settings::{Settings, WANTED, overridden};
+use settings::{Settings, WANTED};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -132,28 +133,6 @@ impl Mounts {
         let table = self.table.lock();
         let mut own = table.iter().filter(|entry| entry.info.dataset == dataset);
         own.any(|entry| entry.handle.is_alive())
-    }
-
-    /// Shows the mount options of a mounted file system in place of its properties.
-    pub fn show_options(&self, info: &mut DatasetInfo) {
-        let table = self.table.lock();
-        let mut own = table.iter().filter(|entry| entry.info.dataset == info.name);
-        let Some(entry) = own.find(|entry| entry.handle.is_alive()) else {
-            return;
-        };
-        for (name, is_on) in overridden(&entry.options) {
-            let shown = info.properties.iter_mut().find(|p| p.name == name);
-            let Some(shown) = shown else { continue };
-            let was_on = match &shown.value {
-                Some(Value::Number(number)) => *number == 1,
-                Some(value) => value.text() == Some("on"),
-                None => continue,
-            };
-            if was_on != is_on {
-                shown.value = Some(Value::Number(is_on.into()));
-                shown.source = Source::Temporary;
-            }
-        }
     }
 
     fn read(

@@ -1,5 +1,6 @@
 //! The mount settings in a dataset's properties.
 
+use super::options::overridden;
 use millpond_control::{DatasetInfo, Source, Value};
 use millpond_engine::AccessTimes;
 
@@ -24,29 +25,6 @@ pub(super) struct Settings {
     pub(super) is_placed: bool,
     /// Mount options in place of `atime` and `relatime`.
     pub(super) access_times: AccessTimes,
-}
-
-/// The properties that mount options override, with their values, in the order of the options.
-pub(super) fn overridden(options: &[String]) -> Vec<(&'static str, bool)> {
-    let words = options.iter().flat_map(|words| words.split(','));
-    let known = words.filter_map(|word| {
-        Some(match word {
-            "ro" => ("readonly", true),
-            "rw" => ("readonly", false),
-            "exec" => ("exec", true),
-            "noexec" => ("exec", false),
-            "suid" | "setuid" => ("setuid", true),
-            "nosuid" | "nosetuid" => ("setuid", false),
-            "dev" | "devices" => ("devices", true),
-            "nodev" | "nodevices" => ("devices", false),
-            "atime" => ("atime", true),
-            "noatime" => ("atime", false),
-            "relatime" => ("relatime", true),
-            "norelatime" => ("relatime", false),
-            _ => return None,
-        })
-    });
-    known.collect()
 }
 
 /// The properties that [`Settings::read`] needs.
