@@ -471,6 +471,35 @@ fn mount_zfs_mounts_legacy_file_systems_and_snapshots() {
     assert_eq!(stage.mounts(), Vec::<String>::new());
 }
 
+/// A mount under a name that the snapshot no longer has would stay when the snapshot is destroyed.
+#[test]
+fn a_mounted_snapshot_is_followed_when_its_name_changes() {
+    let Some(stage) = Stage::new() else { return };
+    stage.done("mkdir HERE/x HERE/y && zpool create -m none tank HERE/disk");
+    stage.done("zfs create -o mountpoint=HERE/a tank/a && echo kept > HERE/a/file");
+    stage.done("zfs snapshot -r tank@s && mount.zfs tank/a@s HERE/y");
+    // It does not change, so it is sent while it is mounted.
+    stage.done("zfs send tank/a@s > HERE/stream");
+    stage.done("zfs rename -r tank@s tank@t");
+    assert!(stage.done("zfs mount").contains("tank/a@t"));
+    assert_eq!(stage.done("cat HERE/y/file").trim(), "kept");
+    stage.done("zfs destroy tank/a@t");
+    assert_eq!(stage.mounts().len(), 1);
+    // A promoted clone takes the snapshot over. Another one stays where it is.
+    stage.done("zfs snapshot tank/a@u && zfs clone -o canmount=off tank/a@u tank/c");
+    stage.done("zfs snapshot tank/a@v && mount.zfs tank/a@u HERE/x && mount.zfs tank/a@v HERE/y");
+    let message = stage.refused("exec 7< HERE/x/file; zfs promote tank/c");
+    assert!(message.contains("busy"), "{message}");
+    assert_eq!(stage.mounts().len(), 3);
+    stage.done("zfs promote tank/c");
+    let mounts = stage.done("zfs mount");
+    assert!(
+        mounts.contains("tank/a@v") && !mounts.contains("@u"),
+        "{mounts}"
+    );
+    stage.done("zpool export tank");
+}
+
 #[test]
 fn zfs_wait_ends_when_the_last_deleted_file_is_closed() {
     let Some(stage) = Stage::new() else { return };

@@ -107,8 +107,9 @@ impl Service for RequestHandler<'_> {
             }
             _ => return Err(Failure::other_reply()),
         };
-        let mounts = self.daemon.mounts.list();
-        if mounts.iter().any(|mount| mount.dataset == request.name) {
+        // A snapshot may be mounted by itself: it does not change.
+        let is_head = !request.name.contains('@');
+        if is_head && self.daemon.mounts.is_mounted(&request.name) {
             return Err(SendProblem::Mounted.into());
         }
         let output = File::from(descriptor);

@@ -31,10 +31,14 @@ enum Effect<'c> {
     AllInTheWay(&'c [String]),
     /// The dataset and all below it must be unmounted, and are mounted again under the new name.
     Renamed(&'c str, &'c str),
-    /// Mounts of the dataset and of all below it stay, under the new name.
-    Called(&'c str, &'c str),
+    /// Mounts of the dataset and of all below it stay, under the new name. With the flag, a snapshot is renamed in all
+    /// descendants too.
+    Called(&'c str, &'c str, bool),
     /// The dataset and all below it must be unmounted, and are mounted again.
     BackAgain(&'c str),
+    /// Snapshots may come to belong to another dataset. Those that are mounted by themselves are unmounted, and mounted
+    /// again if they still have their name.
+    SnapshotsMove,
     /// The dataset and all below it must be unmounted. Afterwards they are mounted again if their properties
     /// still ask for it, together with all datasets that inherit the mount point.
     Moved(&'c str),
@@ -70,11 +74,15 @@ fn effect<'c>(change: &'c PoolChange, pool: &'c str) -> Effect<'c> {
             DatasetChange::DestroyInOrder { names }
             | DatasetChange::DestroySnapshots { names, .. } => Effect::AllInTheWay(names),
             DatasetChange::Rename {
-                from, to, mount, ..
+                from,
+                to,
+                recursively,
+                mount,
             } => match *mount && !from.contains('@') {
                 true => Effect::Renamed(from, to),
-                false => Effect::Called(from, to),
+                false => Effect::Called(from, to, *recursively),
             },
+            DatasetChange::Promote { .. } => Effect::SnapshotsMove,
             DatasetChange::Rollback { snapshot } => {
                 Effect::BackAgain(snapshot.split('@').next().unwrap_or(snapshot))
             }
@@ -133,6 +141,7 @@ impl<'a> Follow<'a> {
                 is_of(dataset, root)
             }
             Effect::AllInTheWay(names) => names.iter().any(|name| name == dataset),
+            Effect::SnapshotsMove => self.is_own_snapshot(dataset),
             _ => false,
         };
         let mut mounted = self.mounts.list().into_iter();
@@ -143,6 +152,11 @@ impl<'a> Follow<'a> {
             }),
             None => Ok(()),
         }
+    }
+
+    /// Whether it is a snapshot of the pool.
+    fn is_own_snapshot(&self, dataset: &str) -> bool {
+        dataset.contains('@') && is_of(dataset, self.pool)
     }
 
     /// The note about a new file system that only the superuser may mount.
@@ -169,27 +183,31 @@ impl<'a> Follow<'a> {
                 self.taken.clear();
                 let effect = effect(change, self.pool);
                 self.check_unmount(&effect)?;
-                let taken = match effect {
+                let mut taken = vec![];
+                let done = match effect {
                     Effect::InTheWay(root)
                     | Effect::Renamed(root, _)
                     | Effect::Moved(root)
-                    | Effect::BackAgain(root) => {
-                        self.mounts.take_away(root, false, &mut self.taken)
+                    | Effect::BackAgain(root) => self.mounts.take_away(root, false, &mut taken),
+                    Effect::Judged(root, property, value) => {
+                        self.mounts
+                            .take_inheriting(self.pools, (root, property, value), &mut taken)
                     }
-                    Effect::Judged(root, property, value) => self.mounts.take_inheriting(
-                        self.pools,
-                        (root, property, value),
-                        &mut self.taken,
-                    ),
+                    Effect::SnapshotsMove => {
+                        let is_meant = |info: &MountInfo| self.is_own_snapshot(&info.dataset);
+                        let _changing = self.mounts.changing.lock();
+                        (self.mounts).remove_these(&is_meant, false, &mut taken)
+                    }
                     Effect::AllInTheWay(names) => {
                         let names: BTreeSet<&str> = names.iter().map(String::as_str).collect();
                         let is_meant = |info: &MountInfo| names.contains(info.dataset.as_str());
                         let _changing = self.mounts.changing.lock();
-                        self.mounts.remove_these(&is_meant, false, &mut self.taken)
+                        self.mounts.remove_these(&is_meant, false, &mut taken)
                     }
                     _ => return Ok(()),
                 };
-                taken.map_err(|(mountpoint, why)| {
+                self.taken = taken;
+                done.map_err(|(mountpoint, why)| {
                     // The change has already failed with an error, so this one is ignored.
                     let _ = self.reopen_leaf();
                     ChangeError::Mounted { mountpoint, why }
@@ -210,11 +228,11 @@ impl<'a> Follow<'a> {
                         }
                         self.reopen_leaf()
                     }
-                    Effect::Called(from, to) => {
-                        self.mounts.call_otherwise(from, to);
+                    Effect::Called(from, to, recursively) => {
+                        self.mounts.call_otherwise(from, to, recursively);
                         vec![]
                     }
-                    Effect::BackAgain(_) => self.reopen_leaf(),
+                    Effect::BackAgain(_) | Effect::SnapshotsMove => self.reopen_leaf(),
                     Effect::Judged(root, ..) => {
                         self.refresh(root);
                         let mut notes = self.reopen_leaf();

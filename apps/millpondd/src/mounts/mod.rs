@@ -2,6 +2,7 @@
 
 mod follow;
 mod mounter;
+mod names;
 mod options;
 mod receiving;
 mod settings;
@@ -17,6 +18,7 @@ use millpond_control::{
 use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex};
 use millpond_service::ImportedPools;
+use names::{is_of, is_within, renamed};
 use settings::{Settings, WANTED};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -52,17 +54,6 @@ pub struct Mounts {
     changing: Mutex<(), rank::MountChange>,
     /// Called with the new mounts before every change is made.
     note: Box<Notes>,
-}
-
-fn is_within(name: &str, root: &str) -> bool {
-    name.strip_prefix(root)
-        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-}
-
-/// Whether a dataset is `root`, or a snapshot or descendant of it.
-fn is_of(name: &str, root: &str) -> bool {
-    name.strip_prefix(root)
-        .is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '@']))
 }
 
 impl Mounts {
@@ -312,12 +303,10 @@ impl Mounts {
     }
 
     /// Renames the mounts of `from` and of its descendants to `to`. The mount points stay.
-    fn call_otherwise(&self, from: &str, to: &str) {
+    fn call_otherwise(&self, from: &str, to: &str, recursively: bool) {
         let _changing = self.changing.lock();
         for entry in self.table.lock().iter_mut() {
-            if is_of(&entry.info.dataset, from) {
-                let rest = entry.info.dataset.get(from.len()..).unwrap_or_default();
-                let name = format!("{to}{rest}");
+            if let Some(name) = renamed(&entry.info.dataset, (from, to), recursively) {
                 entry.settings.dataset.clone_from(&name);
                 entry.info.dataset = name;
             }
