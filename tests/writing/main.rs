@@ -37,6 +37,7 @@ mod initialize;
 mod initialize_during;
 mod log;
 mod permissions;
+mod permissions_hostile;
 mod properties;
 mod rebuild;
 mod rebuild_draid;

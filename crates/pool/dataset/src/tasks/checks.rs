@@ -101,6 +101,10 @@ impl SyncTaskContext<'_> {
         if self.available(parent)? == 0 {
             return Err(Refusal::error(name, Refusal::NoSpace));
         }
+        if creator.is_some() {
+            // Damaged tables refuse the call here. Once it is applied, they would suspend the pool.
+            self.creator_permissions(parent)?;
+        }
         Ok((parent, component))
     }
 

@@ -3,7 +3,7 @@
 //! Page `docs/format/dsl-directory.md`, "Delegation".
 
 use crate::datasets::Datasets;
-use crate::mos::MosView;
+use crate::mos::{DATASET, MosView, contradiction};
 use crate::permissions::{PermissionGrant, PermissionTable, is_permission, is_permission_set};
 use crate::tasks::context::SyncTaskContext;
 use crate::tasks::directories::Head;
@@ -28,6 +28,7 @@ impl Datasets {
             |s| {
                 let head = s.find_head(name)?;
                 s.check_grants(name, grants)?;
+                s.check_tables(head.directory)?;
                 let is_empty = |grant: &PermissionGrant| grant.permissions.is_empty();
                 match grants.iter().any(is_empty) {
                     true => Err(Refusal::error(name, Refusal::NoSuchPermission)),
@@ -54,10 +55,12 @@ impl Datasets {
                 let head = s.find_head(name)?;
                 s.check_grants(name, removals)?;
                 if !recursively {
+                    s.check_tables(head.directory)?;
                     return Ok(vec![head]);
                 }
                 let mut heads = vec![];
                 for (name, directory) in s.directories_below(name, head.directory)? {
+                    s.check_tables(directory)?;
                     if let Some(dataset) = s.directory(directory)?.head_dataset {
                         heads.push(Head {
                             name,
@@ -105,6 +108,48 @@ impl MosView<'_> {
             true => Ok(()),
             false => Err(Refusal::error(name, Refusal::NoSuchPermission)),
         }
+    }
+
+    /// Checks what a change of a directory's tables will rely on: that they are tables of permissions, each with one key.
+    /// A forged pool could name other objects, which would be changed and freed.
+    fn check_tables(&self, directory: ObjectId) -> Result<(), PoolError> {
+        let Some(outer) = self.directory(directory)?.delegation else {
+            return Ok(());
+        };
+        let inner = self.inner_tables(outer)?.into_values();
+        let mut seen = BTreeSet::new();
+        for id in std::iter::once(outer).chain(inner) {
+            if self.object(id, DATASET)?.object_type() != ObjectType::DSL_PERMISSIONS {
+                return Err(contradiction(DATASET, "not a table of permissions"));
+            }
+            if !seen.insert(id) {
+                return Err(contradiction(
+                    DATASET,
+                    "a table of permissions has two keys",
+                ));
+            }
+            self.entries(id)?;
+        }
+        Ok(())
+    }
+
+    /// The create-time permissions of a directory and all its ancestors.
+    pub(crate) fn creator_permissions(
+        &self,
+        directory: ObjectId,
+    ) -> Result<BTreeSet<String>, PoolError> {
+        let mut permissions = BTreeSet::new();
+        let mut at = Some(directory);
+        for _ in 0..crate::directory::DEPTH_MAX {
+            let Some(id) = at else { break };
+            for grant in self.permission_table(id)?.grants() {
+                if grant.holder == PermissionHolder::Creator {
+                    permissions.extend(grant.permissions);
+                }
+            }
+            at = self.directory(id)?.parent;
+        }
+        Ok(permissions)
     }
 
     /// The inner tables of a directory, by key. Keys of an unknown form are left out.
@@ -188,8 +233,7 @@ impl SyncTaskContext<'_> {
                     self.history(head.dataset, &head.name, "permission who remove", &text)?;
                     continue;
                 }
-                let mut names = removal.permissions.iter();
-                let names = names.by_ref();
+                let names = removal.permissions.iter();
                 for name in names.filter(|name| name.starts_with('@') == key.names_sets) {
                     if self.remove(inner, name)? {
                         let text = format!("{key} {name}");
@@ -224,17 +268,10 @@ impl SyncTaskContext<'_> {
         let Some(creator) = creator.filter(|creator| creator.user != 0) else {
             return Ok(());
         };
-        let mut permissions = BTreeSet::new();
-        let mut at = self.directory(directory)?.parent;
-        for _ in 0..crate::directory::DEPTH_MAX {
-            let Some(id) = at else { break };
-            for grant in self.permission_table(id)?.grants() {
-                if grant.holder == PermissionHolder::Creator {
-                    permissions.extend(grant.permissions);
-                }
-            }
-            at = self.directory(id)?.parent;
-        }
+        let Some(parent) = self.directory(directory)?.parent else {
+            return Ok(());
+        };
+        let permissions = self.creator_permissions(parent)?;
         if permissions.is_empty() {
             return Ok(());
         }
