@@ -168,7 +168,7 @@ impl<'d> RequestHandler<'d> {
     pub fn new(daemon: &'d Daemon, caller: &Caller, access: Access) -> Self {
         let subject = match access {
             Access::All => None,
-            Access::Look => {
+            Access::Delegated => {
                 let mut groups = caller.groups.clone();
                 groups.push(caller.group);
                 let user = caller.user;

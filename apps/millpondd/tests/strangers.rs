@@ -10,7 +10,7 @@ use millpond_dataset::properties::Kinds;
 use millpond_engine::{AllocationClass, FeatureChoice, NewLayout};
 use millpond_env::Env;
 use millpond_rpc::{
-    Access, Caller, Client, LOOKER_MESSAGE_BYTES_MAX, Messages, decode_reply, serve,
+    Access, Caller, Client, DELEGATED_MESSAGE_BYTES_MAX, Messages, decode_reply, serve,
 };
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -112,7 +112,7 @@ fn permissions_are_checked_before_parameters() {
 }
 
 #[test]
-fn a_looker_sends_no_long_messages() {
+fn a_user_who_is_not_the_owner_sends_no_long_messages() {
     let stage = Stage::new();
     let daemon = stage.start("state");
     let stream = connect(&daemon, STRANGER);
@@ -127,13 +127,13 @@ fn a_looker_sends_no_long_messages() {
         panic!("another failure")
     };
     assert!(
-        text.contains(&LOOKER_MESSAGE_BYTES_MAX.to_string()),
+        text.contains(&DELEGATED_MESSAGE_BYTES_MAX.to_string()),
         "{text}"
     );
     assert!(sender.join().unwrap().is_some(), "a gibibyte was taken");
     // Root may send long messages.
     let query = DatasetQuery {
-        root: "x".repeat(4 * LOOKER_MESSAGE_BYTES_MAX),
+        root: "x".repeat(4 * DELEGATED_MESSAGE_BYTES_MAX),
         depth: 0,
         kinds: Kinds::ALL,
         wanted: Wanted::All,

@@ -171,7 +171,10 @@ fn open(session: &mut Session, name: &str) -> Result<(), Failure> {
     }
 }
 
-/// Who is meant, or the word that means nobody. Without `-u` or `-g`, a word is `everyone`, a user, or else a group.
+/// The holders that the operand names. Without `-u` or `-g`, a word is `everyone`, a user, or else a group.
+///
+/// # Errors
+/// A word that is none of these.
 fn holders<'p>(
     environment: &Environment,
     parsed: &Parsed,

@@ -3,11 +3,9 @@
 use super::lookup;
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
+use crate::zpool::LOOK_EVERY;
 use millpond_control::ControlError;
 use millpond_control::properties::{DatasetKind, Kinds};
-use std::time::Duration;
-
-const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Waits until the queue of deleted files is empty, or the file system is unmounted or destroyed.
 pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {

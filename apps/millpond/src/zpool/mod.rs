@@ -37,6 +37,7 @@ mod wait;
 pub(crate) use change_text::pool_reason as reason;
 pub use commands::COMMANDS;
 pub(crate) use manage::known;
+pub(crate) use wait::LOOK_EVERY;
 
 use crate::family::Family;
 use crate::session::Session;

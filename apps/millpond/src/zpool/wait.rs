@@ -11,7 +11,7 @@ use millpond_control::{
 use std::time::Duration;
 
 /// Polling interval if no interval is given.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// The activities to wait for, with their column titles.
 const ACTIVITIES: [(&str, &str); 9] = [

@@ -25,6 +25,13 @@ impl WorkFolder {
     pub fn image(&self, name: &str) -> String {
         self.images().join(name).to_str().unwrap().to_owned()
     }
+    /// Makes an empty image. Returns its path.
+    pub fn empty_image(&self, name: &str, mib: u64) -> String {
+        let image = self.image(name);
+        let file = std::fs::File::create(&image).unwrap();
+        file.set_len(mib << 20).unwrap();
+        image
+    }
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }

@@ -50,11 +50,7 @@ impl Sent {
         let place = WorkFolder::new();
         let tree = place.path("tree");
         make(&tree);
-        let image = place.image("a");
-        std::fs::File::create(&image)
-            .unwrap()
-            .set_len(512 << 20)
-            .unwrap();
+        let image = place.empty_image("a", 512);
         place.well(["zpool", "create", "tank", &image]);
         place.well(["zfs", "create", "-o", "compression=lz4", "tank/home"]);
         place.well([
@@ -245,11 +241,7 @@ fn a_package_has_datasets_below_clones_and_volumes() {
 #[test]
 fn an_encrypted_stream_needs_its_key() {
     let place = WorkFolder::new();
-    let image = place.image("a");
-    std::fs::File::create(&image)
-        .unwrap()
-        .set_len(128 << 20)
-        .unwrap();
+    let image = place.empty_image("a", 128);
     let key = place.path("key");
     std::fs::write(&key, "long enough a passphrase").unwrap();
     let location = format!("keylocation=file://{}", key.display());
@@ -315,11 +307,7 @@ fn contents(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 #[test]
 fn damaged_streams_give_whole_files_and_never_wrong_bytes() {
     let place = WorkFolder::new();
-    let image = place.image("a");
-    std::fs::File::create(&image)
-        .unwrap()
-        .set_len(256 << 20)
-        .unwrap();
+    let image = place.empty_image("a", 256);
     let tree = place.path("tree");
     std::fs::create_dir(&tree).unwrap();
     for number in 0..40u64 {

@@ -57,11 +57,7 @@ fn streams_are_shown_as_openzfs_shows_them() {
 #[test]
 fn a_damaged_stream_is_shown_up_to_the_damage() {
     let place = WorkFolder::new();
-    let image = place.image("a");
-    std::fs::File::create(&image)
-        .unwrap()
-        .set_len(128 << 20)
-        .unwrap();
+    let image = place.empty_image("a", 128);
     place.well(["zpool", "create", "tank", &image]);
     place.well(["zfs", "snapshot", "tank@s"]);
     let mut bytes = place.run(["zfs", "send", "tank@s"]).stdout;

@@ -223,8 +223,8 @@ impl Pool {
         Ok((open, false))
     }
 
-    /// The number of deleted files of a file system that are not freed yet, because they are large or still open; 0 if
-    /// nobody has the file system open.
+    /// The number of deleted files of a file system that are not freed yet, because they are large or still open. 0 if
+    /// the file system is not open.
     ///
     /// # Errors
     /// If there is no such dataset, or the unlinked set cannot be read.

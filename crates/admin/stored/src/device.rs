@@ -31,7 +31,7 @@ pub struct Usage {
 
 /// A large sparse device. What a stream file has already is not stored again, but read from there.
 ///
-/// Its lock is never held while files are read or written: nobody writes a range that another thread reads.
+/// Its lock is not held while files are read or written. A pool never writes a range while it reads it.
 pub(crate) struct StreamDevice {
     state: RwLock<State, rank::Leaf>,
     payloads: PayloadTable,

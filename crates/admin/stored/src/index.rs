@@ -1,4 +1,4 @@
-//! The index of stored streams: what is not in the stream files themselves, so that they open again at once.
+//! The index of stored streams. It has the metadata of their pool and where their blocks are, so they open again at once.
 //!
 //! Page `docs/format/send-stream.md`, "Index".
 

@@ -106,7 +106,7 @@ impl KeptBytes {
         length
     }
 
-    /// The offset in the file of what is not in memory.
+    /// Where bytes are in the file. The first ones are in memory instead.
     pub(crate) fn offset_in_file(&self, offset: u64) -> u64 {
         offset.saturating_sub(self.memory_max)
     }

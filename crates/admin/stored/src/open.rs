@@ -53,7 +53,7 @@ pub struct StoredOptions {
     pub temporary_folder: PathBuf,
     /// What is kept in memory before a temporary file is used, in bytes.
     pub memory_bytes: u64,
-    /// The file that keeps what is not in the streams, so that they open again at once.
+    /// The file for the index. With an index, the streams open again at once.
     pub index: Option<PathBuf>,
     /// How to open the pool that results.
     pub open: OpenOptions,

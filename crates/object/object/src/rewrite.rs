@@ -30,11 +30,11 @@ impl Object {
         }
     }
 
-    /// Writes a data block again in this txg. `block` is its content, from [`Object::block_to_rewrite`]; the caller
-    /// ensures that nobody else has changed it since.
+    /// Writes a data block again in this txg. `block` is its content, from [`Object::block_to_rewrite`]. The caller
+    /// ensures that it has not changed since.
     ///
-    /// With `keeps_birth`, snapshots and incremental streams do not see a change: the new pointer keeps the logical birth
-    /// of the old one. The caller has checked that the feature `physical_rewrite` is enabled.
+    /// With `keeps_birth`, the new pointer keeps the logical birth of the old one, so incremental streams leave the block
+    /// out. The caller has checked that the feature `physical_rewrite` is enabled.
     ///
     /// # Errors
     /// If an indirect block above it cannot be read, or if the object was freed.

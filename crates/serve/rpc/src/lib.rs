@@ -6,8 +6,8 @@
 //! for lists, more replies may follow. The page is `docs/daemon.md`.
 //!
 //! Nothing from the other end is trusted. Messages have a maximum length ([`MESSAGE_BYTES_MAX`]), the decoder
-//! bounds their nesting, and input beyond a limit ends the connection. Read-only callers have a smaller limit
-//! ([`LOOKER_MESSAGE_BYTES_MAX`]), and parameters of methods that they may not use are not decoded. This
+//! bounds their nesting, and input beyond a limit ends the connection. Users who only have what was delegated to them have a smaller limit
+//! ([`DELEGATED_MESSAGE_BYTES_MAX`]), and parameters of methods that they may not use are not decoded. This
 //! crate opens no pool.
 #![forbid(unsafe_code)]
 
@@ -22,4 +22,6 @@ mod stream;
 pub use client::Client;
 pub use message::{Head, ReplyMessage, decode_head, decode_reply, decode_request};
 pub use server::{Access, Caller, ServiceProvider, serve, turn_away};
-pub use stream::{LOOKER_MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX, Messages, StreamError, TimeLimits};
+pub use stream::{
+    DELEGATED_MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX, Messages, StreamError, TimeLimits,
+};

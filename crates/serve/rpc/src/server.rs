@@ -5,7 +5,7 @@ use crate::connection::DescriptorSocket;
 use crate::message::{decode_head, decode_request};
 use crate::outbox::Outbox;
 use crate::stream::{
-    LOOKER_MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX, Messages, StreamError, TimeLimits,
+    DELEGATED_MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX, Messages, StreamError, TimeLimits,
 };
 use millpond_control::{Failure, Request, Rights, Service};
 use millpond_env::Env;
@@ -16,8 +16,8 @@ use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 
-/// The longest answer to a read-only caller, in bytes.
-const LOOKER_ANSWER_BYTES_MAX: u64 = 64 << 20;
+/// The longest answer to a caller with [`Access::Delegated`], in bytes.
+const DELEGATED_ANSWER_BYTES_MAX: u64 = 64 << 20;
 /// The longest answer, in bytes.
 const ANSWER_BYTES_MAX: u64 = 4 << 30;
 const SECOND_NS: u64 = 1_000_000_000;
@@ -39,7 +39,7 @@ pub struct Caller {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// Read-only access to pools and datasets, and what was delegated to the caller.
-    Look,
+    Delegated,
     /// Full access.
     All,
 }
@@ -50,7 +50,7 @@ impl Access {
     pub fn of(caller: &Caller, own_user: u32) -> Self {
         match caller.user == 0 || caller.user == own_user {
             true => Self::All,
-            false => Self::Look,
+            false => Self::Delegated,
         }
     }
 }
@@ -60,7 +60,7 @@ impl Access {
     #[must_use]
     pub fn message_bytes_max(self) -> usize {
         match self {
-            Self::Look => LOOKER_MESSAGE_BYTES_MAX,
+            Self::Delegated => DELEGATED_MESSAGE_BYTES_MAX,
             Self::All => MESSAGE_BYTES_MAX,
         }
     }
@@ -69,7 +69,7 @@ impl Access {
     #[must_use]
     pub fn times(self, env: &Env) -> TimeLimits {
         let (idle_ns, write_ns) = match self {
-            Self::Look => (Some(300 * SECOND_NS), 300 * SECOND_NS),
+            Self::Delegated => (Some(300 * SECOND_NS), 300 * SECOND_NS),
             Self::All => (None, 3_600 * SECOND_NS),
         };
         TimeLimits {
@@ -82,7 +82,7 @@ impl Access {
 
     fn answer_bytes_max(self) -> u64 {
         match self {
-            Self::Look => LOOKER_ANSWER_BYTES_MAX,
+            Self::Delegated => DELEGATED_ANSWER_BYTES_MAX,
             Self::All => ANSWER_BYTES_MAX,
         }
     }
@@ -140,7 +140,7 @@ fn groups_of(status: &str, user: u32) -> Option<Vec<u32>> {
 
 /// Provides the service that answers requests.
 pub trait ServiceProvider: Sync {
-    /// The request handler for a caller, which checks what was delegated to one with [`Access::Look`]. The pool history
+    /// The request handler for a caller, which checks what was delegated to one with [`Access::Delegated`]. The pool history
     /// records the caller.
     fn handler<'s>(&'s self, caller: &Caller, access: Access) -> Box<dyn Service + 's>;
     /// A call begins or ends. The daemon must not exit during a call.
@@ -190,7 +190,7 @@ pub fn serve(
             }
         };
         let head = decode_head(&bytes);
-        if let (Ok(head), Access::Look) = (&head, access)
+        if let (Ok(head), Access::Delegated) = (&head, access)
             && head.rights() == Rights::Owner
         {
             tell(&mut messages, Request::denied(&head.method))?;

@@ -6,8 +6,8 @@ use zeroize::Zeroizing;
 
 /// The longest message in bytes: enough for a pool of ten thousand devices, or for one reply of a list.
 pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
-/// The longest message of a read-only caller, in bytes.
-pub const LOOKER_MESSAGE_BYTES_MAX: usize = 64 << 10;
+/// The longest message of a user who only has what was delegated, in bytes.
+pub const DELEGATED_MESSAGE_BYTES_MAX: usize = 64 << 10;
 /// How many bytes are read at once.
 const READ_BYTES: usize = 64 << 10;
 /// How many bytes are written before the time limit starts again.
@@ -297,12 +297,13 @@ mod tests {
         let mut messages = Messages::new(io::repeat(b'x'));
         assert!(matches!(messages.read(), Err(StreamError::TooLong(_))));
         assert!(messages.rest.len() <= MESSAGE_BYTES_MAX + READ_BYTES);
-        let mut messages = Messages::new(io::repeat(b'x')).with_bytes_max(LOOKER_MESSAGE_BYTES_MAX);
+        let mut messages =
+            Messages::new(io::repeat(b'x')).with_bytes_max(DELEGATED_MESSAGE_BYTES_MAX);
         assert!(matches!(
             messages.read(),
-            Err(StreamError::TooLong(LOOKER_MESSAGE_BYTES_MAX))
+            Err(StreamError::TooLong(DELEGATED_MESSAGE_BYTES_MAX))
         ));
-        assert!(messages.rest.capacity() <= 4 * LOOKER_MESSAGE_BYTES_MAX);
+        assert!(messages.rest.capacity() <= 4 * DELEGATED_MESSAGE_BYTES_MAX);
     }
 
     /// A clock that advances by one second at each reading.

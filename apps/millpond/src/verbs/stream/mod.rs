@@ -60,8 +60,8 @@ struct Dump {
 // No doc comment: it would become the help of commands with this option.
 #[derive(Debug, Args)]
 struct IndexOption {
-    /// Keep what is not in the streams in FILE (without a name: the last stream's with .mpindex), and open that the next
-    /// time instead of reading the streams
+    /// Write an index to FILE (without a name: the last stream's with .mpindex). If it is there, open it instead of
+    /// reading the streams
     #[arg(long = "index", value_name = "FILE", num_args = 0..=1, require_equals = true)]
     file: Option<Option<PathBuf>>,
 }

@@ -70,7 +70,7 @@ impl Service for LocalService {
                 Reply::ClearLabels(self.changes().clear_labels(path, *force)?)
             }
             Request::SendPlan { request } => Reply::SendPlan(pools.send_plan(request)?),
-            // Nobody has files open.
+            // No file system is mounted.
             Request::DeleteQueue { .. } => Reply::DeleteQueue(0),
             _ => return Err(Failure::needs_daemon()),
         })
