@@ -20,6 +20,7 @@ mod ondisk;
 mod pool;
 mod receive;
 mod rpc;
+mod stored;
 mod stream;
 mod vdev;
 mod zap;
@@ -68,6 +69,7 @@ pub const TARGETS: &[Target] = &[
     ("scan", ondisk::scan),
     ("send_stream", stream::send_stream),
     ("space_map", ondisk::space_map),
+    ("stored_index", stored::index),
     ("system_attributes", file::system_attributes),
     ("uberblock", label::uberblock),
     ("vdev_tree", nvlist::vdev_tree),
