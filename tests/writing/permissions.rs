@@ -18,18 +18,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use PermissionHolder::{Everyone, Group, User};
 use PermissionReach::{Descendant, Local, NotApplicable};
 
-fn grant(
-    holder: PermissionHolder,
-    reach: PermissionReach,
-    permissions: &[&str],
-) -> PermissionGrant {
-    PermissionGrant {
-        holder,
-        reach,
-        permissions: permissions.iter().map(|name| (*name).to_owned()).collect(),
-    }
-}
-
 fn set(name: &str) -> PermissionHolder {
     PermissionHolder::Set(name.to_owned())
 }
@@ -75,12 +63,12 @@ fn tables_are_stored_as_openzfs_stores_them() {
     let datasets = pool.datasets();
     datasets.create_filesystem("tank/a", &[]).unwrap();
     let grants = [
-        grant(User(1001), Local, &["send", "@ops"]),
-        grant(User(1001), Descendant, &["send"]),
-        grant(Group(50), Descendant, &["hold"]),
-        grant(Everyone, Local, &["diff"]),
-        grant(PermissionHolder::Creator, NotApplicable, &["destroy"]),
-        grant(set("@ops"), NotApplicable, &["compression", "atime"]),
+        PermissionGrant::new(User(1001), Local, &["send", "@ops"]),
+        PermissionGrant::new(User(1001), Descendant, &["send"]),
+        PermissionGrant::new(Group(50), Descendant, &["hold"]),
+        PermissionGrant::new(Everyone, Local, &["diff"]),
+        PermissionGrant::new(PermissionHolder::Creator, NotApplicable, &["destroy"]),
+        PermissionGrant::new(set("@ops"), NotApplicable, &["compression", "atime"]),
     ];
     datasets.allow("tank/a", &grants).unwrap();
     pool.export().unwrap();
@@ -132,17 +120,17 @@ fn tables_are_stored_as_openzfs_stores_them() {
     };
     assert_eq!(tables(&pool), 8);
     let removals = [
-        grant(User(1001), Local, &["send"]),
-        grant(Group(50), Descendant, &[]),
-        grant(Everyone, Local, &["snapshot"]),
-        grant(User(9), Local, &[]),
+        PermissionGrant::new(User(1001), Local, &["send"]),
+        PermissionGrant::new(Group(50), Descendant, &[]),
+        PermissionGrant::new(Everyone, Local, &["snapshot"]),
+        PermissionGrant::new(User(9), Local, &[]),
     ];
     pool.datasets().unallow("tank", true, &removals).unwrap();
     // Two inner tables are empty.
     assert_eq!(tables(&pool), 6);
     let left = granted(&pool.committed().unwrap(), "tank/a");
     assert_eq!(left.len(), 5);
-    assert!(left.contains(&grant(User(1001), Local, &["@ops"])));
+    assert!(left.contains(&PermissionGrant::new(User(1001), Local, &["@ops"])));
     let told = events(&pool.committed().unwrap());
     assert_eq!(
         told[told.len() - 2..],
@@ -179,14 +167,16 @@ fn tables_of_openzfs_are_read_and_changed() {
     }
     let (both, made) = ([Local, Descendant], ["create", "mount", "snapshot"]);
     let at_root = vec![
-        grant(Group(1002), Local, &["destroy"]),
-        grant(Group(1002), Descendant, &["destroy"]),
-        grant(Everyone, Local, &["@set"]),
-        grant(Everyone, Descendant, &["@set"]),
-        grant(PermissionHolder::Creator, NotApplicable, &["userquota"]),
-        grant(set("@set"), NotApplicable, &["hold", "send"]),
+        PermissionGrant::new(Group(1002), Local, &["destroy"]),
+        PermissionGrant::new(Group(1002), Descendant, &["destroy"]),
+        PermissionGrant::new(Everyone, Local, &["@set"]),
+        PermissionGrant::new(Everyone, Descendant, &["@set"]),
+        PermissionGrant::new(PermissionHolder::Creator, NotApplicable, &["userquota"]),
+        PermissionGrant::new(set("@set"), NotApplicable, &["hold", "send"]),
     ];
-    let at_users = both.map(|reach| grant(User(1001), reach, &made)).to_vec();
+    let at_users = both
+        .map(|reach| PermissionGrant::new(User(1001), reach, &made))
+        .to_vec();
     let pool = sim::open(&world).unwrap();
     let view = pool.committed().unwrap();
     assert_eq!(granted(&view, "quotas"), at_root);
@@ -196,11 +186,11 @@ fn tables_of_openzfs_are_read_and_changed() {
     assert_eq!(has(&pool, "quotas/users", 1001), of_user);
     drop(view);
     let datasets = pool.datasets();
-    let more = grant(User(1001), Local, &["destroy"]);
+    let more = PermissionGrant::new(User(1001), Local, &["destroy"]);
     datasets.allow("quotas/users", &[more]).unwrap();
     let gone = [
-        grant(Everyone, Local, &["@set"]),
-        grant(Group(1002), Local, &[]),
+        PermissionGrant::new(Everyone, Local, &["@set"]),
+        PermissionGrant::new(Group(1002), Local, &[]),
     ];
     datasets.unallow("quotas", true, &gone).unwrap();
     assert_eq!(granted(&pool.committed().unwrap(), "quotas").len(), 4);
@@ -225,15 +215,15 @@ fn unknown_permissions_and_holders_are_refused_and_nothing_is_stored() {
     let rig = Rig::new(1, 128);
     let pool = rig.stripe("tank").create().unwrap();
     for wrong in [
-        grant(User(7), Local, &["send", "boguspriv"]),
-        grant(User(7), Local, &["used"]),
-        grant(User(7), NotApplicable, &["send"]),
-        grant(PermissionHolder::Creator, Local, &["send"]),
-        grant(set("ops"), NotApplicable, &["send"]),
-        grant(set("@ops"), Descendant, &["send"]),
-        grant(User(7), Local, &[]),
+        PermissionGrant::new(User(7), Local, &["send", "boguspriv"]),
+        PermissionGrant::new(User(7), Local, &["used"]),
+        PermissionGrant::new(User(7), NotApplicable, &["send"]),
+        PermissionGrant::new(PermissionHolder::Creator, Local, &["send"]),
+        PermissionGrant::new(set("ops"), NotApplicable, &["send"]),
+        PermissionGrant::new(set("@ops"), Descendant, &["send"]),
+        PermissionGrant::new(User(7), Local, &[]),
     ] {
-        let grants = [grant(Everyone, Local, &["send"]), wrong];
+        let grants = [PermissionGrant::new(Everyone, Local, &["send"]), wrong];
         let refused = pool.datasets().allow("tank", &grants).unwrap_err();
         let why = matches!(
             &refused,
@@ -257,7 +247,8 @@ fn who_creates_a_dataset_gets_the_create_time_permissions() {
     let rig = Rig::new(1, 128);
     let pool = rig.stripe("tank").create().unwrap();
     let datasets = pool.datasets();
-    let creators = |names: &[&str]| grant(PermissionHolder::Creator, NotApplicable, names);
+    let creators =
+        |names: &[&str]| PermissionGrant::new(PermissionHolder::Creator, NotApplicable, names);
     datasets
         .allow("tank", &[creators(&["destroy", "@ops"])])
         .unwrap();
@@ -382,7 +373,7 @@ fn random_changes_leave_what_a_model_says() {
         };
         let (first, second) = (seed.below(5) as usize, seed.below(5) as usize);
         let chosen = [permissions[first], permissions[second]];
-        let one = grant(holder.clone(), reach, &chosen);
+        let one = PermissionGrant::new(holder.clone(), reach, &chosen);
         let own = |name: &str| (holder.clone(), reach, name.to_owned());
         match seed.below(4) {
             0 | 1 => {
@@ -393,7 +384,7 @@ fn random_changes_leave_what_a_model_says() {
                 let recursively = seed.below(2) == 0;
                 let removal = match kind {
                     2 => one,
-                    _ => grant(holder.clone(), reach, &[]),
+                    _ => PermissionGrant::new(holder.clone(), reach, &[]),
                 };
                 datasets
                     .unallow(name, recursively, std::slice::from_ref(&removal))
@@ -436,8 +427,8 @@ fn a_cut_leaves_all_of_a_request_or_nothing() {
     let datasets = pool.datasets();
     datasets.create_filesystem("tank/a", &[]).unwrap();
     let old = [
-        grant(User(7), Local, &["hold"]),
-        grant(User(8), Descendant, &["hold", "@s"]),
+        PermissionGrant::new(User(7), Local, &["hold"]),
+        PermissionGrant::new(User(8), Descendant, &["hold", "@s"]),
     ];
     datasets.allow("tank", &old).unwrap();
     datasets.allow("tank/a", &old).unwrap();
@@ -451,14 +442,14 @@ fn a_cut_leaves_all_of_a_request_or_nothing() {
         promised.push(world.recorded());
     };
     let new = [
-        grant(Group(9), Local, &["send", "@t"]),
-        grant(Everyone, Descendant, &["diff"]),
+        PermissionGrant::new(Group(9), Local, &["send", "@t"]),
+        PermissionGrant::new(Everyone, Descendant, &["diff"]),
     ];
     datasets.allow("tank/a", &new).unwrap();
     done();
     let gone = [
-        grant(User(8), Descendant, &[]),
-        grant(User(7), Local, &["hold"]),
+        PermissionGrant::new(User(8), Descendant, &[]),
+        PermissionGrant::new(User(7), Local, &["hold"]),
     ];
     datasets.unallow("tank", true, &gone).unwrap();
     done();

@@ -10,11 +10,11 @@ use millpond_sim::World;
 use millpond_zap::ZapMut;
 
 fn grant(permissions: &[&str]) -> PermissionGrant {
-    PermissionGrant {
-        holder: PermissionHolder::User(7),
-        reach: PermissionReach::Local,
-        permissions: permissions.iter().map(|name| (*name).to_owned()).collect(),
-    }
+    PermissionGrant::new(
+        PermissionHolder::User(7),
+        PermissionReach::Local,
+        permissions,
+    )
 }
 
 /// Adds an entry to the outer table of a dataset, with a right checksum. Returns the previous number of the key.

@@ -55,11 +55,11 @@ pub(crate) fn write(
 
 /// Permissions of a user at a dataset.
 fn grant(id: u64, permissions: &[&str]) -> PermissionGrant {
-    PermissionGrant {
-        holder: PermissionHolder::User(id),
-        reach: PermissionReach::Local,
-        permissions: permissions.iter().map(|name| (*name).to_owned()).collect(),
-    }
+    PermissionGrant::new(
+        PermissionHolder::User(id),
+        PermissionReach::Local,
+        permissions,
+    )
 }
 
 pub(crate) const OPERATIONS: &[Operation] = &[

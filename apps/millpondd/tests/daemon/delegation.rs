@@ -56,7 +56,7 @@ impl World {
     /// Grants a user permissions for a dataset and its descendants.
     fn allow_all(&self, user: u32, permissions: &[&str], dataset: &str) {
         let holder = PermissionHolder::User(user.into());
-        let grant = |reach| grant(holder.clone(), reach, permissions);
+        let grant = |reach| PermissionGrant::new(holder.clone(), reach, permissions);
         let both = [PermissionReach::Local, PermissionReach::Descendant].map(grant);
         self.allow(dataset, &both);
     }
@@ -79,18 +79,6 @@ fn peer(daemon: &Arc<Daemon>, user: u32, groups: &[u32]) -> Client {
         let _ = serve(there, daemon.as_ref(), &caller, Access::of(&caller, 0));
     });
     Client::new(here)
-}
-
-fn grant(
-    holder: PermissionHolder,
-    reach: PermissionReach,
-    permissions: &[&str],
-) -> PermissionGrant {
-    PermissionGrant {
-        holder,
-        reach,
-        permissions: permissions.iter().map(|name| (*name).to_owned()).collect(),
-    }
 }
 
 fn as_is(client: &Client, change: DatasetChange) -> Result<Changed, ChangeFailure> {
@@ -146,8 +134,8 @@ fn users_do_what_was_delegated_to_them_and_nothing_else() {
     world.allow(
         "t/a",
         &[
-            grant(user(), PermissionReach::Local, &["snapshot", "atime"]),
-            grant(user(), PermissionReach::Descendant, &["hold"]),
+            PermissionGrant::new(user(), PermissionReach::Local, &["snapshot", "atime"]),
+            PermissionGrant::new(user(), PermissionReach::Descendant, &["hold"]),
         ],
     );
     as_is(&alice, snapshot("t/a@1")).unwrap();
@@ -205,7 +193,7 @@ fn groups_everyone_and_sets_give_permissions() {
     let (local, set_of) = (PermissionReach::Local, PermissionReach::NotApplicable);
     world.allow(
         "t",
-        &[grant(
+        &[PermissionGrant::new(
             PermissionHolder::Set("@s".into()),
             set_of,
             &["snapshot", "destroy", "mount"],
@@ -213,11 +201,19 @@ fn groups_everyone_and_sets_give_permissions() {
     );
     world.allow(
         "t/a",
-        &[grant(PermissionHolder::Group(STAFF.into()), local, &["@s"])],
+        &[PermissionGrant::new(
+            PermissionHolder::Group(STAFF.into()),
+            local,
+            &["@s"],
+        )],
     );
     world.allow(
         "t/b",
-        &[grant(PermissionHolder::Everyone, local, &["snapshot"])],
+        &[PermissionGrant::new(
+            PermissionHolder::Everyone,
+            local,
+            &["snapshot"],
+        )],
     );
     let staff = peer(&world.daemon, ALICE, &[7, STAFF]);
     as_is(&staff, snapshot("t/a@1")).unwrap();
@@ -234,7 +230,7 @@ fn who_creates_a_file_system_owns_it_and_root_mounts_it() {
     let world = World::new(&["t/home"]);
     world.allow_all(ALICE, &["create", "mount"], "t/home");
     let creator = PermissionHolder::Creator;
-    let at_creation = grant(
+    let at_creation = PermissionGrant::new(
         creator,
         PermissionReach::NotApplicable,
         &["destroy", "snapshot"],
@@ -365,10 +361,16 @@ fn an_earlier_change_does_not_lend_its_rights_to_another_dataset() {
     // Everything at one's own dataset, and only a rename of the other one.
     let local = PermissionReach::Local;
     let user = || PermissionHolder::User(ALICE.into());
-    world.allow("t/a", &[grant(user(), local, &["create", "mount"])]);
+    world.allow(
+        "t/a",
+        &[PermissionGrant::new(user(), local, &["create", "mount"])],
+    );
     let own = ["rename", "mount", "destroy", "create"];
-    world.allow("t/a/mine", &[grant(user(), local, &own)]);
-    world.allow("t/victim", &[grant(user(), local, &["rename", "mount"])]);
+    world.allow("t/a/mine", &[PermissionGrant::new(user(), local, &own)]);
+    world.allow(
+        "t/victim",
+        &[PermissionGrant::new(user(), local, &["rename", "mount"])],
+    );
     let changes = [
         rename("t/a/mine", "t/a/other"),
         rename("t/victim", "t/a/mine"),
@@ -417,15 +419,18 @@ fn only_held_permissions_are_passed_on() {
         || PermissionHolder::User(BOB.into()),
     );
     let (local, below) = (PermissionReach::Local, PermissionReach::Descendant);
-    world.allow("t/a", &[grant(user(), local, &["allow", "snapshot"])]);
+    world.allow(
+        "t/a",
+        &[PermissionGrant::new(user(), local, &["allow", "snapshot"])],
+    );
     let allow = |reach, permissions: &[&str]| DatasetChange::Allow {
         name: "t/a".into(),
-        grants: vec![grant(bob(), reach, permissions)],
+        grants: vec![PermissionGrant::new(bob(), reach, permissions)],
     };
     let unallow = |permissions: &[&str]| DatasetChange::Unallow {
         name: "t/a".into(),
         recursively: false,
-        removals: vec![grant(bob(), local, permissions)],
+        removals: vec![PermissionGrant::new(bob(), local, permissions)],
     };
     denied(as_is(&alice, allow(local, &["snapshot", "destroy"])));
     denied(as_is(&alice, allow(local, &["allow"])));
@@ -497,7 +502,7 @@ fn streams_are_sent_and_received_with_permissions() {
     };
     let refused = Failure::Send(SendProblem::Denied);
     assert_eq!(send(&alice, SendPackage::default()), Err(refused.clone()));
-    let local = grant(
+    let local = PermissionGrant::new(
         PermissionHolder::User(ALICE.into()),
         PermissionReach::Local,
         &["send", "diff"],

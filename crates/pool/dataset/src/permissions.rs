@@ -94,6 +94,17 @@ pub struct PermissionGrant {
 }
 
 impl PermissionGrant {
+    /// A grant of these permissions.
+    #[must_use]
+    pub fn new(holder: PermissionHolder, reach: PermissionReach, permissions: &[&str]) -> Self {
+        let names = permissions.iter().map(|name| (*name).to_owned());
+        Self {
+            holder,
+            reach,
+            permissions: names.collect(),
+        }
+    }
+
     /// The key of the permissions, or of the names of sets among them.
     pub(crate) fn key(&self, names_sets: bool) -> PermissionKey {
         PermissionKey {
@@ -324,11 +335,7 @@ mod tests {
     fn table(grants: &[(PermissionHolder, PermissionReach, &[&str])]) -> PermissionTable {
         let mut table = PermissionTable::default();
         for (holder, reach, names) in grants {
-            table.add(&PermissionGrant {
-                holder: holder.clone(),
-                reach: *reach,
-                permissions: names.iter().map(|name| (*name).to_owned()).collect(),
-            });
+            table.add(&PermissionGrant::new(holder.clone(), *reach, names));
         }
         table
     }
@@ -449,11 +456,7 @@ mod tests {
             });
             let mut table = PermissionTable::default();
             for (holder, reach, names) in grants {
-                table.add(&PermissionGrant {
-                    holder,
-                    reach,
-                    permissions: names.map(str::to_owned).into(),
-                });
+                table.add(&PermissionGrant::new(holder, reach, &names));
             }
             table
         })

@@ -197,11 +197,7 @@ fn permissions_are_passed_on_only_by_name_and_never_allow_itself() {
     let grants = |holder, reach, names: &[&str]| {
         of_change(DatasetChange::Allow {
             name: "t/a".into(),
-            grants: vec![PermissionGrant {
-                holder,
-                reach,
-                permissions: names.iter().map(|name| (*name).to_owned()).collect(),
-            }],
+            grants: vec![PermissionGrant::new(holder, reach, names)],
         })
     };
     let (bob, local) = (PermissionHolder::User(8), PermissionReach::Local);
@@ -226,11 +222,7 @@ fn permissions_are_passed_on_only_by_name_and_never_allow_itself() {
     let everything = of_change(DatasetChange::Unallow {
         name: "t/a".into(),
         recursively: false,
-        removals: vec![PermissionGrant {
-            holder: bob,
-            reach: local,
-            permissions: [].into(),
-        }],
+        removals: vec![PermissionGrant::new(bob, local, &[])],
     });
     assert_eq!(everything, None);
 }
