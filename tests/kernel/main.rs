@@ -17,11 +17,13 @@ mod expand;
 mod grow;
 mod log;
 mod packages;
+mod permissions;
 mod rebuild;
 mod receive;
 #[path = "../writing/records.rs"]
 mod records;
 mod remove;
+mod rewrite;
 mod rich;
 #[path = "../writing/rig.rs"]
 mod rig;

@@ -1,6 +1,6 @@
 //! Delegated permissions of users who are not the superuser: what a request needs, and whether a user has it.
 //!
-//! Page `docs/daemon.md`, "Users".
+//! Page `docs/daemon.md`, "Who may what".
 
 mod needs;
 #[cfg(test)]
