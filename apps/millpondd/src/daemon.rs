@@ -129,6 +129,7 @@ impl Daemon {
             env: env.clone(),
             pools: ImportedPools::new(env, hostid, host::hostname())
                 .with_system(host::system())
+                .with_set_hostid(host::hostid)
                 .with_deadline(deadline)
                 // New file systems of an ordinary user's daemon belong to that user.
                 .with_owner(

@@ -148,7 +148,7 @@ impl State {
         &self.dirs
     }
 
-    /// This system's host id: that of `/etc/hostid`, otherwise one that is generated once and stored here.
+    /// This system's host id: the one that an administrator has set, otherwise one that is generated once and stored here.
     /// Thus a pool in use by another system is also detected in containers.
     ///
     /// # Errors
@@ -160,7 +160,8 @@ impl State {
             Some(u64::from(u32::from_ne_bytes(*word))).filter(|id| *id != 0)
         };
         let kept = self.dirs.state.join("hostid");
-        if let Some(id) = read(Path::new("/etc/hostid")).or_else(|| read(&kept)) {
+        let set = Some(millpond_env::host::hostid()).filter(|id| *id != 0);
+        if let Some(id) = set.or_else(|| read(&kept)) {
             return Ok(id);
         }
         let mut word = [0; 4];

@@ -166,9 +166,11 @@ fn kind_of_open(error: &OpenError) -> ErrorKind {
     match error {
         OpenError::Features { .. } | OpenError::Version { .. } => ErrorKind::Unsupported,
         OpenError::ReadOnly(_) => ErrorKind::ReadOnly,
+        OpenError::InUseElsewhere { .. } => ErrorKind::Busy,
         OpenError::Devices { .. } | OpenError::GuidSum => ErrorKind::Device,
         OpenError::State { error, .. } => kind_of_pool(error),
         OpenError::NoCheckpoint
+        | OpenError::NeedsHostid
         | OpenError::Rewind(
             RewindError::NoneSoOld { .. } | RewindError::NotKept { .. } | RewindError::AcrossReflow,
         ) => ErrorKind::InvalidInput,

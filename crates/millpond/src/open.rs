@@ -118,6 +118,7 @@ impl OpenOptions {
 pub(crate) fn writing() -> WriteOptions {
     WriteOptions {
         hostid: host::hostid(),
+        is_hostid_set: host::hostid() != 0,
         hostname: host::hostname(),
         ..WriteOptions::default()
     }

@@ -83,6 +83,7 @@ impl<'g> WritePools<'g> {
         }
         let writing = WriteOptions {
             hostid: own,
+            is_hostid_set: own != 0,
             hostname: host::hostname(),
             ..WriteOptions::default()
         };

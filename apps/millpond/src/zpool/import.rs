@@ -316,6 +316,13 @@ fn refused(
             hostname.as_deref().unwrap_or("<unknown>"),
             date::ctime(*time_s, &session.environment.zone)
         ),
+        ImportError::NeedsHostid => {
+            let text = format!(
+                "Cannot import '{word}': pool has the multihost property on and the\n\
+                 system's hostid is not set. Set a unique hostid with the zgenhostid(8) command."
+            );
+            return Err(Failure::Refused(text));
+        }
         other => reason(other),
     };
     Err(Failure::Refused(format!("{action}: {reason}")))
@@ -331,6 +338,11 @@ fn reason(error: &ImportError) -> String {
         ImportError::NameTaken => "a pool with that name already exists\n\
              use the form 'zpool import <pool | id> <newpool>' to give it a new name"
             .into(),
+        ImportError::ImportedElsewhere { hostid, hostname } => format!(
+            "pool is imported on {} (hostid: {hostid:#x})\n\
+             Export the pool on the other system, then run 'zpool import'.",
+            hostname.as_deref().unwrap_or("unknown")
+        ),
         ImportError::Features(_) => "unsupported version or feature".into(),
         ImportError::Version => "pool is formatted using an unsupported ZFS version".into(),
         ImportError::MissingLogs(_) => "one or more devices is currently unavailable".into(),

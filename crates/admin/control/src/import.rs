@@ -103,6 +103,15 @@ pub enum ImportError {
         /// Seconds since 1970 of the last txg.
         time_s: u64,
     },
+    /// The pool has multihost on, and another system is using it.
+    ImportedElsewhere {
+        /// The host id of that system.
+        hostid: u64,
+        /// Its name.
+        hostname: Option<String>,
+    },
+    /// The pool has multihost on, and no administrator has set this system's host id.
+    NeedsHostid,
     /// The pool uses features that are required for reading and are not supported: their names and
     /// descriptions.
     Features(Vec<(String, Option<String>)>),

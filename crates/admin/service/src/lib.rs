@@ -7,6 +7,7 @@
 mod change;
 mod delegation;
 mod diff;
+mod host;
 mod imported;
 mod info;
 mod key_file;

@@ -160,6 +160,22 @@ impl Uberblock {
             fail_intervals: u16::try_from(bits(48, 16)).ok().filter(|_| valid(4)),
         })
     }
+    /// The same uberblock with these parameters of the heartbeat. Intervals above 24 bits count as the largest.
+    #[must_use]
+    pub fn with_mmp(self, mmp: MmpState) -> Self {
+        let interval = mmp
+            .interval_ms
+            .map(|ms| (u64::from(ms.min(0xff_ffff)) << 8) | 1);
+        let sequence = mmp.sequence.map(|number| (u64::from(number) << 32) | 2);
+        let fails = mmp.fail_intervals.map(|count| (u64::from(count) << 48) | 4);
+        let config = [interval, sequence, fails].into_iter().flatten();
+        Self {
+            mmp_magic: Self::MMP_MAGIC,
+            mmp_delay_ns: mmp.delay_ns,
+            mmp_config: config.fold(0, |all, field| all | field),
+            ..self
+        }
+    }
     /// The sort key for finding the newest uberblock.
     #[must_use]
     pub fn rank(&self) -> UberblockRank {
@@ -220,6 +236,11 @@ impl UberblockRing {
     pub fn slot_of_txg(self, txg: Txg, multihost: bool) -> u64 {
         let usable = self.slot_count().saturating_sub(u64::from(multihost));
         txg.0.checked_rem(usable).unwrap_or(0)
+    }
+    /// The slot that is reserved for heartbeats while multihost is on.
+    #[must_use]
+    pub fn heartbeat_slot(self) -> u64 {
+        self.slot_count().saturating_sub(1)
     }
     /// The slots in the 128 KiB of a ring: (byte offset in the label, bytes of the slot).
     pub fn slots(self, ring: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
@@ -283,6 +304,31 @@ mod tests {
             15
         );
         assert_eq!(uberblock.encode(), bytes);
+    }
+
+    #[test]
+    fn heartbeats_are_decoded_as_they_were_encoded() {
+        let real = Uberblock::decode(&real()).unwrap();
+        let mmp = MmpState {
+            delay_ns: 990_000_000,
+            interval_ms: Some(1000),
+            sequence: Some(3),
+            fail_intervals: Some(10),
+        };
+        let beat = real.with_mmp(mmp);
+        assert_eq!(beat.mmp_config, 0x000a_0003_0003_e807);
+        assert_eq!(Uberblock::decode(&beat.encode()).unwrap().mmp(), Some(mmp));
+        assert!(beat.rank() > real.rank());
+        let long = real.with_mmp(MmpState {
+            interval_ms: Some(u32::MAX),
+            sequence: None,
+            ..mmp
+        });
+        let read = long.mmp().unwrap();
+        assert_eq!((read.interval_ms, read.sequence), (Some(0xff_ffff), None));
+        let ring = UberblockRing::new(Ashift(12));
+        assert_eq!(ring.heartbeat_slot(), 31);
+        assert!((0..64).all(|txg| ring.slot_of_txg(Txg(txg), true) != 31));
     }
 
     #[test]

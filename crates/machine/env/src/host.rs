@@ -21,9 +21,15 @@ pub fn hostname() -> Option<String> {
     (!name.is_empty()).then_some(name)
 }
 
-/// The host id in `/etc/hostid`; 0 if there is none.
+/// The host id that an administrator has set: that of the environment variable `ZFS_HOSTID` (hexadecimal), otherwise of
+/// `/etc/hostid`; 0 if there is none.
 #[must_use]
 pub fn hostid() -> u64 {
+    let given = std::env::var("ZFS_HOSTID").unwrap_or_default();
+    let given = given.strip_prefix("0x").unwrap_or(&given);
+    if let Ok(number) = u32::from_str_radix(given, 16) {
+        return number.into();
+    }
     let bytes = std::fs::read("/etc/hostid").unwrap_or_default();
     bytes
         .first_chunk::<4>()

@@ -20,6 +20,16 @@ pub enum Tunable {
     RebuildScrubEnabled,
     /// How many txgs collect frees before `autotrim` discards them.
     TrimTxgBatch,
+    /// Milliseconds between the heartbeats of each leaf of a pool with multihost on; at least 100.
+    MultihostInterval,
+    /// How many intervals an import watches a pool whose heartbeats do not say how long.
+    MultihostImportIntervals,
+    /// After how many intervals without a heartbeat a pool is suspended; 0 for never, 1 counts as 2.
+    MultihostFailIntervals,
+    /// The most entries of the newest list of a clone's livelist; then a new one is started.
+    LivelistMaxEntries,
+    /// A clone that shares no more than this percentage of its bytes with its origin has no livelist any more.
+    LivelistMinPercentShared,
 }
 
 struct Row {
@@ -66,17 +76,52 @@ const ROWS: [Row; Tunable::ALL.len()] = [
         max: 1 << 20,
         help: "how many transaction groups collect frees for autotrim",
     },
+    Row {
+        name: "zfs_multihost_interval",
+        default: 1000,
+        max: 0xff_ffff,
+        help: "milliseconds between the heartbeats of each device of a pool with multihost on; at least 100",
+    },
+    Row {
+        name: "zfs_multihost_import_intervals",
+        default: 20,
+        max: 0xffff,
+        help: "how many intervals an import watches a pool that may be in use elsewhere",
+    },
+    Row {
+        name: "zfs_multihost_fail_intervals",
+        default: 10,
+        max: 0xffff,
+        help: "a pool with multihost on is suspended after so many intervals without a heartbeat; 0: never",
+    },
+    Row {
+        name: "zfs_livelist_max_entries",
+        default: 500_000,
+        max: 500_000,
+        help: "block pointers in one part of a clone's livelist",
+    },
+    Row {
+        name: "zfs_livelist_min_percent_shared",
+        default: 75,
+        max: 100,
+        help: "a clone that shares no more, in percent, with its origin loses its livelist",
+    },
 ];
 
 impl Tunable {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 11] = [
         Self::ScanSuspendProgress,
         Self::ResilverDeferPercent,
         Self::InitializeValue,
         Self::TrimBytesMin,
         Self::RebuildScrubEnabled,
         Self::TrimTxgBatch,
+        Self::MultihostInterval,
+        Self::MultihostImportIntervals,
+        Self::MultihostFailIntervals,
+        Self::LivelistMaxEntries,
+        Self::LivelistMinPercentShared,
     ];
 
     /// The one with this name.

@@ -55,6 +55,17 @@ pub struct Suspension {
     pub reason: String,
     /// Whether [`crate::Pool::resume`] can help. If not, the pool must be opened again.
     pub can_resume: bool,
+    /// What kind of failure it is.
+    pub cause: SuspensionCause,
+}
+
+/// What kind of failure suspended a pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SuspensionCause {
+    /// Devices do not work, or something in the pool is damaged.
+    Devices,
+    /// Heartbeats of multihost could not be written: another system may have imported the pool.
+    Multihost,
 }
 
 /// Whether a pool is suspended, with a condition variable for threads that wait for it to resume.
@@ -218,6 +229,7 @@ impl FailureState {
             txg: Txg(state.committed.0.saturating_add(1)),
             reason: reason.to_string(),
             can_resume: false,
+            cause: SuspensionCause::Devices,
         })
     }
 
@@ -247,6 +259,7 @@ impl RetryPolicy for FailureState {
                 txg: state.txg,
                 reason: format!("failmode=panic ends the pool: {reason}"),
                 can_resume: false,
+                cause: SuspensionCause::Devices,
             });
             return false;
         }
@@ -254,6 +267,7 @@ impl RetryPolicy for FailureState {
             txg: state.txg,
             reason: reason.to_owned(),
             can_resume: true,
+            cause: SuspensionCause::Devices,
         });
         let what = match state.mode {
             FailMode::Continue => Pause::Refuse,

@@ -170,6 +170,37 @@ pub fn flush(topology: &Topology, tops: &[VdevId], write_order: WriteOrder) -> R
     in_order(topology, write_order, works)
 }
 
+/// The leaf to which a heartbeat may be written: one with labels, in use.
+pub(crate) fn heartbeat_target(topology: &Topology, leaf: LeafId) -> Option<Arc<dyn Device>> {
+    let node = topology.tree.leaf(leaf)?;
+    node.is_device().then(|| topology.leaf_device(leaf))?
+}
+
+/// Writes a heartbeat to the reserved slot of one label of a leaf; `random` chooses the label. Not flushed: it tells
+/// others only that this system lives. Returns whether the device took it, within `limit_ns` nanoseconds.
+pub(crate) fn write_heartbeat(
+    topology: &Topology,
+    leaf: LeafId,
+    uberblock: &Uberblock,
+    random: u64,
+    limit_ns: u64,
+) -> bool {
+    let Some(node) = topology.tree.leaf(leaf) else {
+        return false;
+    };
+    let Some(device) = heartbeat_target(topology, leaf) else {
+        return false;
+    };
+    let region = slots::heartbeat(device.size_bytes(), node.ashift, uberblock, random);
+    let Ok((at, bytes)) = region else {
+        return false;
+    };
+    let write = move || device.write(at, &bytes).is_ok();
+    topology
+        .try_leaf_for(leaf, limit_ns, write)
+        .unwrap_or(false)
+}
+
 /// The uberblock that completes `txg`, after `previous`. A new pool has no previous uberblock and uses
 /// `version`.
 #[must_use]

@@ -27,6 +27,7 @@ mod history;
 pub mod import;
 mod labels;
 mod logs;
+mod multihost;
 mod object_directory;
 mod open;
 mod open_for_writing;
@@ -55,7 +56,7 @@ pub use create::{CreateError, FIRST_TXG, NewPool, POOL_NAME_BYTES_MAX, check_poo
 pub use dedup::{PruneBy, PrunedEntries};
 pub use error::PoolError;
 pub use error_log::LoggedError;
-pub use failure::{FailMode, Suspension};
+pub use failure::{FailMode, Suspension, SuspensionCause};
 pub use features::counts::{
     FeatureChange, FeatureChoice, FeatureCounts, FeatureEdit, FeatureError, POOL_VERSION_FEATURES,
     demand_written, features_of_new_pool, is_enabled_by_default,

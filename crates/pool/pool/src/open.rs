@@ -103,6 +103,17 @@ pub enum OpenError {
     /// The pool cannot be opened for writing.
     #[error(transparent)]
     ReadOnly(#[from] crate::WhyReadOnly),
+    /// The pool has multihost on, and another system is using it.
+    #[error("the pool is imported on {} (hostid: {hostid:#x})", hostname.as_deref().unwrap_or("<unknown>"))]
+    InUseElsewhere {
+        /// The host id of that system.
+        hostid: u64,
+        /// Its name.
+        hostname: Option<String>,
+    },
+    /// The pool has multihost on, and this system has no host id.
+    #[error("the pool has the property multihost on, and this system has no host id")]
+    NeedsHostid,
     /// The pool has no checkpoint to open.
     #[error("the pool has no checkpoint")]
     NoCheckpoint,

@@ -14,7 +14,9 @@ use crate::error::Reading;
 use crate::failure::FailMode;
 use crate::features::counts::FeatureCounts;
 use crate::history::append::Opening;
-use crate::import::{Assembly, LeafState, PoolCandidate, Trust, assemble, scan_devices};
+use crate::import::{
+    ActivitySettings, Assembly, LeafState, PoolCandidate, Trust, assemble, scan_devices,
+};
 use crate::labels::{self, CommitError};
 use crate::object_directory::ObjectDirectory;
 use crate::pins::TxgPin;
@@ -51,6 +53,8 @@ use std::time::Duration;
 pub struct WriteOptions {
     /// The host id for labels, 0 for none.
     pub hostid: u64,
+    /// Whether an administrator has set the host id, which `multihost` demands.
+    pub is_hostid_set: bool,
     /// The host name for labels.
     pub hostname: Option<String>,
     /// The running system as recorded in the history: node, release, version, machine. If set, the history
@@ -134,6 +138,8 @@ impl Pool {
             },
             ..options.clone()
         };
+        let activity = ActivitySettings::of(env, writing.hostid, writing.is_hostid_set);
+        candidate.watch_activity(env, activity)?;
         let rewound = |newest: &PoolView| rewound_uberblock(newest, candidate);
         let read = PoolView::open_as(env, candidate, &options, rewound)?;
         let txg = read.uberblock().txg;
@@ -399,6 +405,7 @@ impl Pool {
 
     fn end_threads(&self) {
         self.store.topology().monitor.end();
+        self.heartbeat.end();
         self.scan.end();
         self.activities.end();
         self.cache_feed.end();

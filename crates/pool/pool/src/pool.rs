@@ -5,10 +5,11 @@ use crate::clones::CloneTables;
 use crate::config::PoolConfig;
 use crate::dedup::DedupTables;
 use crate::error::Reading;
-use crate::failure::{FailMode, FailureState, Suspension};
+use crate::failure::{FailMode, FailureState, Suspension, SuspensionCause};
 use crate::features::counts::FeatureCounts;
 use crate::history::append::NotedEvents;
 use crate::import::Assembly;
+use crate::multihost::Heartbeat;
 use crate::pins::Pins;
 use crate::port::DatasetPort;
 use crate::removal::RemovalControl;
@@ -71,6 +72,7 @@ pub struct Pool {
     /// Held while a txg is written, so that only one is written at a time.
     pub(crate) syncing: Mutex<(), rank::SyncedTxg>,
     pub(crate) threads: Arc<PoolThreads>,
+    pub(crate) heartbeat: Arc<Heartbeat>,
     pub(crate) is_exported: AtomicBool,
     pub(crate) load_guid: u64,
     pub(crate) noted: NotedEvents,
@@ -210,6 +212,7 @@ impl Pool {
             is_deflated: parts.is_deflated,
             syncing: Mutex::new(()),
             threads: Arc::default(),
+            heartbeat: Arc::default(),
             is_exported: AtomicBool::new(false),
             has_expansion_failed: AtomicBool::new(false),
             noted: NotedEvents::default(),
@@ -284,6 +287,7 @@ impl Pool {
             txg: self.groups.open_txg(),
             reason: format!("{name} has not answered for {since_s} s"),
             can_resume: true,
+            cause: SuspensionCause::Devices,
         })
     }
     /// The `failmode` that callers must follow while the pool is suspended.
@@ -542,6 +546,7 @@ impl Drop for Pool {
         // Wake threads that wait on the transaction groups, and end the pool's threads.
         self.groups.end_all();
         self.store.topology().monitor.end();
+        self.heartbeat.end();
         self.scan.end();
         self.activities.end();
         self.cache_feed.end();

@@ -44,9 +44,6 @@ pub enum ReadOnlyReason {
         /// The dataset.
         dataset: String,
     },
-    /// Multihost is on: several hosts may import the pool, and they detect each other by heartbeats.
-    #[error("property multihost is on, and heartbeats are not written")]
-    Multihost,
 }
 
 /// Why [`check_writable`] did not succeed.
@@ -81,11 +78,6 @@ pub fn check_writable(pool: &PoolView) -> Result<(), WritabilityError> {
     }
     if let Some(condensing) = pool.condensing()? {
         reasons.push(ReadOnlyReason::CondensingMapping(condensing.vdev));
-    }
-    if let Some(property) = pool.property("multihost")?
-        && property.value == Some(crate::properties::PropertyValue::Number(1))
-    {
-        reasons.push(ReadOnlyReason::Multihost);
     }
     if reasons.is_empty() {
         Ok(())

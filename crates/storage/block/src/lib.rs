@@ -41,6 +41,7 @@ mod store;
 mod topology;
 mod unflushed;
 mod write;
+mod write_lease;
 
 pub use address::BlockAddress;
 pub use audit::{BlockAudit, Healed};
@@ -70,6 +71,7 @@ pub use write::{
     Seal, SharedBlocks, SpaceRequest, WantedBlock, WriteBackErrors, WriteKey, WrittenBlock,
     WrittenForm,
 };
+pub use write_lease::WriteLease;
 
 use millpond_env::sync::Arc;
 use millpond_ondisk::Endian;

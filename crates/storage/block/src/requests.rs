@@ -399,15 +399,28 @@ impl Topology {
         leaf: LeafId,
         work: impl FnOnce() -> R + Send + 'static,
     ) -> Result<R, NoAnswer> {
+        self.try_leaf_for(leaf, TRY_NS, work)
+    }
+
+    /// As [`Topology::try_leaf`], with another limit than ten seconds, in nanoseconds.
+    ///
+    /// # Errors
+    /// [`NoAnswer`].
+    pub fn try_leaf_for<R: Send + 'static>(
+        &self,
+        leaf: LeafId,
+        limit_ns: u64,
+        work: impl FnOnce() -> R + Send + 'static,
+    ) -> Result<R, NoAnswer> {
         let Some(deadline) = self.deadline else {
             return Ok(work());
         };
-        if self.stalled_ns(leaf) >= TRY_NS || self.abandoned_requests(leaf) > 0 {
+        if self.stalled_ns(leaf) >= limit_ns || self.abandoned_requests(leaf) > 0 {
             return Err(NoAnswer);
         }
         let pending = self.prepare(leaf, 0, work);
         pending.submit();
-        pending.wait_for(Some(nanoseconds(deadline).min(TRY_NS)), || true)
+        pending.wait_for(Some(nanoseconds(deadline).min(limit_ns)), || true)
     }
 
     /// Faults a leaf that does not answer, unless the pool cannot do without it. Returns whether the leaf

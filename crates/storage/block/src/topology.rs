@@ -9,6 +9,7 @@ use crate::leaf_status::LeafMonitor;
 use crate::request_errors::{RequestError, RequestErrorKind};
 use crate::requests::{NoAnswer, Pending};
 use crate::unflushed::FlushFailure;
+use crate::write_lease::WriteLease;
 use millpond_device::{BatchBytes, Device, DeviceError, DeviceRead, read_batch_watched};
 use millpond_env::sync::Arc;
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
@@ -51,6 +52,8 @@ pub struct Topology {
     /// How much of the vdev that is being expanded has been moved, in bytes: at least as much as the tree says. Shared
     /// by all topologies of a pool.
     pub(crate) moved_bytes: Arc<AtomicU64>,
+    /// Until when requests are made. Shared by all topologies of a pool.
+    pub lease: Arc<WriteLease>,
 }
 
 impl Topology {
@@ -77,6 +80,7 @@ impl Topology {
             monitor,
             deadline: None,
             copy_locks: Arc::default(),
+            lease: Arc::default(),
             moved_bytes: Arc::default(),
         };
         topology.note_sizes();
@@ -123,6 +127,7 @@ impl Topology {
         self.deadline = old.deadline;
         self.copy_locks = Arc::clone(&old.copy_locks);
         self.moved_bytes = Arc::clone(&old.moved_bytes);
+        self.lease = Arc::clone(&old.lease);
         self
     }
 
@@ -174,7 +179,8 @@ impl Topology {
         (0..u32::try_from(self.devices.len()).unwrap_or(u32::MAX)).map(LeafId)
     }
 
-    /// The device and counters of a leaf; `None` if it is absent or out of use.
+    /// The device and counters of a leaf; `None` if it is absent or out of use, and for all leaves when the lease has
+    /// ended.
     pub(crate) fn writable_leaf(
         &self,
         leaf: LeafId,
@@ -182,7 +188,8 @@ impl Topology {
         let index = leaf.0 as usize;
         let device = self.devices.get(index)?.as_ref()?;
         let counters = self.counters.get(index)?;
-        counters.status().is_usable().then_some((device, counters))
+        let may_use = counters.status().is_usable() && !self.lease.has_ended_by(&self.clock);
+        may_use.then_some((device, counters))
     }
 
     /// Makes the writes of a leaf durable.

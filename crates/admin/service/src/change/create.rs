@@ -2,14 +2,19 @@
 
 use super::apply::compatible_features;
 use super::keys::root_key;
+use crate::host::HostId;
 use millpond_control::{ChangeError, NewPoolRequest, Value, Values};
 use millpond_engine::{FeatureChoice, PoolBuilder, PoolSetting, SettingTime, WriteOptions};
 use millpond_env::Env;
 
 /// The features of a new pool, or an error if one of the requested properties is not valid.
-pub(crate) fn features_of(request: &NewPoolRequest) -> Result<FeatureChoice, ChangeError> {
+pub(crate) fn features_of(
+    request: &NewPoolRequest,
+    host: HostId,
+) -> Result<FeatureChoice, ChangeError> {
     let mut features = request.features.clone();
     for (name, value) in &request.properties {
+        host.refuse_multihost(name, value)?;
         PoolSetting::parse(name, value, SettingTime::Creation)?;
         if name == "compatibility" && features == FeatureChoice::Default {
             features = compatible_features(value)?;

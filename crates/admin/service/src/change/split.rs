@@ -19,6 +19,7 @@ pub(super) fn split(pool: &Pool, asked: &Asked) -> Result<(), ChangeError> {
         settings: &settings,
         writing: WriteOptions {
             hostid: config.hostid,
+            is_hostid_set: config.hostid != 0,
             hostname: config.hostname,
             ..WriteOptions::default()
         },

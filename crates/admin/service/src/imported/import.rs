@@ -118,11 +118,9 @@ impl ImportedPools {
         &self,
         within: &SearchPaths,
     ) -> Result<Vec<ImportablePool>, ImportError> {
-        let found = self.candidates(&mut search_of(within, self.hostid)?);
-        let mut pools: Vec<ImportablePool> = found
-            .iter()
-            .map(|candidate| importable(candidate, self.hostid))
-            .collect();
+        let host = self.host();
+        let found = self.candidates(&mut search_of(within, host.number)?);
+        let mut pools = importable(&self.env, &found, host);
         // Devices are scanned in parallel, so their order is not deterministic.
         pools.sort_by(|a, b| a.info.name.cmp(&b.info.name));
         Ok(pools)
@@ -142,7 +140,7 @@ impl ImportedPools {
         if request.new_name.is_none() && self.get(word).is_some() {
             return Err(ImportError::NameTaken);
         }
-        let mut search = search_of(&request.search, self.hostid)?;
+        let mut search = search_of(&request.search, self.host().number)?;
         let found = self.candidates(&mut search);
         let candidate = choose(&found, word, request.destroyed)?;
         let name = request.new_name.clone();
@@ -239,7 +237,7 @@ impl ImportedPools {
         }
         let is_ours = match candidate.hostid {
             0 => candidate.hostname.is_none() || candidate.hostname == self.hostname,
-            hostid => hostid == self.hostid,
+            hostid => hostid == self.host().number,
         };
         (!is_ours).then(|| {
             let name = candidate.hostname.as_deref().unwrap_or("unknown");
@@ -498,6 +496,10 @@ fn unopened(candidate: &PoolCandidate, error: OpenError) -> ImportError {
                 .collect(),
         ),
         OpenError::Version { .. } => ImportError::Version,
+        OpenError::InUseElsewhere { hostid, hostname } => {
+            ImportError::ImportedElsewhere { hostid, hostname }
+        }
+        OpenError::NeedsHostid => ImportError::NeedsHostid,
         OpenError::Devices { .. } | OpenError::GuidSum => ImportError::MissingDevices,
         other => {
             let assembly = candidate.assembly.as_ref();

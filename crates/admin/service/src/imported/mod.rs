@@ -17,6 +17,7 @@ use crate::change::apply;
 use crate::change::change_error;
 use crate::change::checks::{self, Around};
 use crate::change::create::{features_of, plan};
+use crate::host::HostId;
 use crate::info::{self, activity, dataset, io, pool_of, tree, vdev_properties};
 pub use automatic::{AutoReplace, AutoReplaced};
 use auxiliary::AuxiliaryDevices;
@@ -40,6 +41,8 @@ use std::path::PathBuf;
 pub struct ImportedPools {
     env: Env,
     hostid: u64,
+    /// Looks up the host id that an administrator has set, 0 if there is none; `None`: it is `hostid`.
+    set_hostid: Option<fn() -> u64>,
     hostname: Option<String>,
     system: Option<String>,
     owner: (u32, u32),
@@ -57,6 +60,7 @@ impl ImportedPools {
         Self {
             env: env.clone(),
             hostid,
+            set_hostid: None,
             hostname,
             system: None,
             owner: (0, 0),
@@ -73,6 +77,25 @@ impl ImportedPools {
     pub fn with_system(mut self, system: String) -> Self {
         self.system = Some(system);
         self
+    }
+
+    /// Sets how the host id that an administrator has set is looked up. It is asked each time that a host id is needed; if it
+    /// is 0, the one given to [`ImportedPools::new`] counts, and `multihost` is refused.
+    #[must_use]
+    pub fn with_set_hostid(mut self, look_up: fn() -> u64) -> Self {
+        self.set_hostid = Some(look_up);
+        self
+    }
+
+    fn host(&self) -> HostId {
+        match self.set_hostid.map(|look_up| look_up()) {
+            None => HostId::of_system(self.hostid),
+            Some(0) => HostId {
+                number: self.hostid,
+                is_set: false,
+            },
+            Some(number) => HostId::of_system(number),
+        }
     }
 
     /// Sets the owner and group of the root directories of new file systems. The default is root.
@@ -110,8 +133,10 @@ impl ImportedPools {
     }
 
     fn writing(&self) -> WriteOptions {
+        let host = self.host();
         WriteOptions {
-            hostid: self.hostid,
+            hostid: host.number,
+            is_hostid_set: host.is_set,
             hostname: self.hostname.clone(),
             system: self.system.clone(),
             can_be_resumed: true,
@@ -155,7 +180,7 @@ impl ImportedPools {
             millpond_pool::check_pool_name(name)
                 .map_err(|reason| ChangeError::PoolName(reason.into()))?;
         }
-        let features = features_of(request)?;
+        let features = features_of(request, self.host())?;
         checks::check(self, &request.devices, None)?;
         if request.only_check {
             return Ok(());
@@ -266,6 +291,14 @@ impl ImportedPools {
         {
             // A read-only pool has no changes waiting to be written.
             return Ok(());
+        }
+        if let PoolChange::Set { name, value } = change {
+            let host = self.host();
+            host.refuse_multihost(name, value)?;
+            if name == "multihost" {
+                // Other systems compare it with theirs. It may have been set since the import.
+                self.writable(pool)?.inner().set_hostid(host.number)?;
+            }
         }
         if let PoolChange::Add(devices) = change {
             checks::check(self, devices, Some(pool))?;

@@ -16,8 +16,9 @@ impl ImportedPools {
     /// [`ControlError`].
     pub fn pool(&self, name: &str) -> Result<PoolInfo, ControlError> {
         let mut info = self.find(name)?.info()?;
-        info.system_hostid = self.hostid;
-        info.config_hostid = self.hostid;
+        let hostid = self.host().number;
+        info.system_hostid = hostid;
+        info.config_hostid = hostid;
         self.mark_spares_elsewhere(name, &mut info);
         Ok(info)
     }

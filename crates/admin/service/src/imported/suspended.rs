@@ -5,13 +5,15 @@ use crate::info::activity;
 use millpond_control::{ChangeError, ControlError, PoolChange, PoolInfo, SuspendReason};
 use millpond_engine::Pool;
 use millpond_env::sync::Mutex;
-use millpond_pool::FailMode;
+use millpond_pool::{FailMode, SuspensionCause};
 
 impl ImportedPool {
     /// Why its I/O is suspended; `None` if it is not.
     pub(super) fn suspend_reason(&self) -> Option<SuspendReason> {
         let engine = self.live()?.inner();
-        engine.suspension()?;
+        if engine.suspension()?.cause == SuspensionCause::Multihost {
+            return Some(SuspendReason::Multihost);
+        }
         Some(match engine.failmode() {
             FailMode::Continue => SuspendReason::IoContinue,
             FailMode::Wait | FailMode::Panic => SuspendReason::IoWait,

@@ -9,13 +9,16 @@ mod history;
 pub(crate) mod tree;
 pub(crate) mod vdev_properties;
 
+use crate::host::{HostId, watch_all};
 use millpond_block::CacheDeviceStats;
 use millpond_control::{
     ControlError, DatasetPermissions, DedupBucket, DedupStats, FeatureInfo, FeatureState,
-    HistoryRecord, ImportablePool, IoCounters, LastHost, PoolInfo, ProgressState, Property,
-    RemovalInfo, ScanFunction, ScanInfo, UnsupportedFeature, VdevAux, VdevInfo, VdevState,
+    HistoryRecord, ImportablePool, IoCounters, LastHost, MultihostState, PoolInfo, ProgressState,
+    Property, RemovalInfo, ScanFunction, ScanInfo, UnsupportedFeature, VdevAux, VdevInfo,
+    VdevState,
 };
 use millpond_engine::{OpenOptions, View};
+use millpond_env::Env;
 use millpond_ondisk::Feature;
 use millpond_ondisk::pool_directory::key;
 use millpond_ondisk::{RemovalPhase, RemovalPhys, ScanPhase, ScanPhys};
@@ -447,8 +450,24 @@ pub(crate) fn found(candidate: &PoolCandidate, hostid: u64) -> PoolInfo {
     info
 }
 
-/// Describes a pool for import: from the pool's content if it can be opened, otherwise from its labels.
-pub(crate) fn importable(candidate: &PoolCandidate, hostid: u64) -> ImportablePool {
+/// Describes pools for import: from their content if they can be opened, otherwise from their labels.
+pub(crate) fn importable(
+    env: &Env,
+    candidates: &[PoolCandidate],
+    host: HostId,
+) -> Vec<ImportablePool> {
+    let states = watch_all(env, candidates, host);
+    let pools = candidates.iter().zip(states);
+    pools
+        .map(|(candidate, state)| importable_one(candidate, host.number, state))
+        .collect()
+}
+
+fn importable_one(
+    candidate: &PoolCandidate,
+    hostid: u64,
+    multihost: Option<MultihostState>,
+) -> ImportablePool {
     let by_labels = found(candidate, hostid);
     // A pool without some top-level vdevs can still report which ones are missing.
     let without = OpenOptions {
@@ -482,6 +501,10 @@ pub(crate) fn importable(candidate: &PoolCandidate, hostid: u64) -> ImportablePo
         }
     };
     info.is_loaded = true;
+    info.multihost = multihost;
+    if multihost.is_some() {
+        (info.root.state, info.root.aux) = (VdevState::CannotOpen, VdevAux::Active);
+    }
     let time_s = candidate
         .newest()
         .map_or(0, |found| found.uberblock.timestamp_s);

@@ -6,6 +6,7 @@ use crate::change::change_error;
 use crate::change::checks::{self, Around};
 use crate::change::create::{features_of, plan};
 use crate::change::discard::discard_to_end;
+use crate::host::HostId;
 use millpond_control::{
     ChangeError, ChangeFailure, Changed, NewDevices, NewPoolRequest, PoolChange,
 };
@@ -51,6 +52,7 @@ impl LocalChanges {
     fn writing(&self) -> WriteOptions {
         WriteOptions {
             hostid: self.search.hostid,
+            is_hostid_set: self.search.hostid != 0,
             hostname: self.hostname.clone(),
             ..WriteOptions::default()
         }
@@ -121,7 +123,8 @@ impl LocalChanges {
         }
         millpond_pool::check_pool_name(name)
             .map_err(|reason| ChangeError::PoolName(reason.into()))?;
-        let features = features_of(request)?;
+        let host = HostId::of_system(self.search.hostid);
+        let features = features_of(request, host)?;
         self.check(&request.devices, None)?;
         if request.only_check {
             return Ok(Changed::default());
@@ -168,6 +171,10 @@ impl LocalChanges {
     ) -> Result<Changed, ChangeFailure> {
         let at = |done| move |error| ChangeFailure { done, error };
         for change in changes {
+            if let PoolChange::Set { name, value } = change {
+                let host = HostId::of_system(self.search.hostid);
+                host.refuse_multihost(name, value).map_err(at(0))?;
+            }
             if let PoolChange::Add(devices) = change {
                 self.check(devices, Some(pool)).map_err(at(0))?;
             }

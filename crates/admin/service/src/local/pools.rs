@@ -1,14 +1,15 @@
 //! Answers requests about the pools that a search finds. Opens them for reading, imports nothing and writes
 //! nothing.
 
+use crate::host::HostId;
 use crate::info::{self, dataset, importable, opened, pool_of, records, tree, vdev_properties};
 use millpond_control::{
     ControlError, DatasetInfo, DatasetPermissions, DatasetQuery, HistoryRecord, ImportablePool,
     PoolInfo, Property,
 };
 use millpond_engine::{OpenOptions, OwnerKind, OwnerSpace, PoolCandidate, PoolState, Search, View};
-use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex};
+use millpond_env::{Env, rank};
 use std::collections::HashMap;
 
 /// The pools that a search finds.
@@ -189,9 +190,7 @@ impl LocalPools {
     /// All pools of the search, in the order of discovery, as pools that can be imported.
     #[must_use]
     pub fn importable(&self) -> Vec<ImportablePool> {
-        self.candidates()
-            .iter()
-            .map(|candidate| importable(candidate, self.hostid))
-            .collect()
+        let host = HostId::of_system(self.hostid);
+        importable(&Env::real(), &self.candidates(), host)
     }
 }

@@ -107,13 +107,15 @@ impl Pool {
 
     /// Rewrites the last uberblock with another state of the expansion, and makes it durable.
     fn rewrite_uberblock(&self, reflow: Reflow) -> Result<(), PoolError> {
+        // A heartbeat of this txg must not outrank the new uberblock: it has the old progress.
+        let beats = self.heartbeat.hold();
         let topology = self.store.topology();
         let (before, multihost) = {
             let state = self.state.read();
             (state.uberblock, state.multihost)
         };
         let uberblock = Uberblock {
-            timestamp_s: before.timestamp_s.saturating_add(1),
+            timestamp_s: (before.timestamp_s.saturating_add(1)).max(beats.after_s()),
             raidz_reflow: RaidzReflow(reflow.to_uberblock()),
             ..before
         };

@@ -10,6 +10,8 @@ use millpond_ondisk::Uberblock;
 pub struct ActivitySettings {
     /// This system's host id; 0 if it has none.
     pub hostid: u64,
+    /// Whether an administrator has set it.
+    pub is_hostid_set: bool,
     /// Milliseconds between this system's own heartbeats.
     pub interval_ms: u64,
     /// How many intervals to watch if the pool does not specify a number.
@@ -22,6 +24,7 @@ impl ActivitySettings {
     pub fn new(hostid: u64) -> Self {
         Self {
             hostid,
+            is_hostid_set: hostid != 0,
             interval_ms: 1000,
             import_intervals: 20,
         }
@@ -57,7 +60,7 @@ pub fn activity_check(
     if mmp.is_some_and(|mmp| mmp.delay_ns == 0) {
         return ActivityCheck::NotNeeded;
     }
-    if mmp.is_some() && settings.hostid == 0 {
+    if mmp.is_some() && !settings.is_hostid_set {
         return ActivityCheck::HostidRequired;
     }
     if state != PoolState::Active || (config_hostid == settings.hostid && settings.hostid != 0) {

@@ -3,7 +3,7 @@
 use super::{LabelError, SealedRegions, Target, sealer};
 use millpond_checksum::LabelSealer;
 use millpond_env::sync::Arc;
-use millpond_ondisk::{LeafLayout, Txg, Uberblock, UberblockRing};
+use millpond_ondisk::{Ashift, LABEL_COUNT, LeafLayout, Txg, Uberblock, UberblockRing};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
@@ -48,4 +48,24 @@ impl SealedSlots {
         });
         Ok(regions.collect())
     }
+}
+
+/// A heartbeat with its checksum: the offset in bytes of the reserved slot in one of the four labels, and its bytes.
+pub(super) fn heartbeat(
+    device_bytes: u64,
+    ashift: Ashift,
+    uberblock: &Uberblock,
+    random: u64,
+) -> Result<(u64, Vec<u8>), LabelError> {
+    let layout = LeafLayout::new(device_bytes).ok_or(LabelError::TooSmall)?;
+    let ring = UberblockRing::new(ashift);
+    let offset = ring.slot_offset_bytes(ring.heartbeat_slot());
+    let (Some(bytes), Some(offset)) = (uberblock.encode_slot(ring), offset) else {
+        return Err(LabelError::TooLarge);
+    };
+    let label = usize::try_from(random % LABEL_COUNT as u64).unwrap_or(0);
+    let offsets = layout.label_offsets_bytes();
+    let label = offsets.get(label).copied().unwrap_or(0);
+    let at = label.saturating_add(offset);
+    Ok((at, sealer(&bytes)?.sealed(at)))
 }

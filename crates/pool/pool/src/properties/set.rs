@@ -198,7 +198,6 @@ impl PoolSetting {
                 Ok(other) => Err(SettingError::Version(other)),
                 Err(_) => Err(SettingError::NotANumber { name }),
             },
-            "multihost" if value == "on" => Err(SettingError::Unsupported("multihost")),
             _ => {
                 if let Form::Words(_) = shape.form {
                     let values = shape.values;

@@ -90,6 +90,7 @@ impl Pool {
                 match next {
                     Some(syncing) => {
                         let _ = pool.write_txg(&syncing, None);
+                        pool.keep_heartbeat();
                     }
                     None if groups.has_ended() => return,
                     None if groups.failure().is_some() => {
@@ -204,12 +205,12 @@ impl Pool {
 
     /// Suspends the pool permanently and passes the reason to waiting callers.
     fn stop(&self, txg: Txg, reason: &str) {
-        let suspension = Suspension {
+        self.failure.suspend(Suspension {
             txg,
             reason: reason.to_owned(),
             can_resume: false,
-        };
-        self.failure.suspend(suspension);
+            cause: self.suspension_cause(),
+        });
         let words = self.failure.suspension().map(|why| why.reason);
         let reason = words.unwrap_or_else(|| reason.to_owned());
         self.groups.fail(&reason);
@@ -526,6 +527,8 @@ impl Pool {
         let txg = ctx.txg();
         self.refresh_topology()?;
         let topology = self.store.topology();
+        // A heartbeat that is being written may be one to a leaf that is not in the tree any more.
+        let delay_ns = self.heartbeat.hold().delay_ns;
         let reflow = self.reflow_to_commit(&topology);
         let (config, uberblock, multihost) = {
             let state = self.state.read();
@@ -539,6 +542,9 @@ impl Pool {
                 now.max(state.timestamp_floor_s),
             );
             uberblock.raidz_reflow = RaidzReflow(reflow.to_uberblock());
+            if state.multihost {
+                uberblock = self.with_promise(uberblock, delay_ns);
+            }
             let config = state.is_config_dirty().then(|| state.config.clone());
             (config, uberblock, state.multihost)
         };

@@ -1,0 +1,269 @@
+//! Heartbeats on simulated disks, and the system that watches them.
+
+use crate::import::{ActivitySettings, PoolCandidate};
+use crate::tests::made::{
+    NoDatasets, Shape, candidate, count_up, counted, make, open_read_only, open_some,
+};
+use crate::{
+    OpenError, OpenOptions, Pool, PoolError, PoolSetting, SettingTime, SuspensionCause, SyncMode,
+    WriteOptions,
+};
+use millpond_env::sync::{Arc, Condvar, Mutex};
+use millpond_env::{Tunable, mark, thread};
+use millpond_ondisk::UberblockRank;
+use millpond_sim::{Event, World};
+use std::time::Duration;
+
+const SECOND_NS: u64 = 1_000_000_000;
+const OURS: u64 = 0x11;
+const THEIRS: u64 = 0x22;
+
+fn set_multihost(pool: &Pool, value: &str) {
+    let setting = PoolSetting::parse("multihost", value, SettingTime::Later).unwrap();
+    pool.set_property(&setting).unwrap();
+}
+
+/// A pool with multihost on, opened by the system [`OURS`].
+fn shared(world: &World, shape: Shape, sync_mode: SyncMode) -> Arc<Pool> {
+    let pool = make(world, shape, Arc::new(NoDatasets::default()));
+    set_multihost(&pool, "on");
+    count_up(&pool).unwrap();
+    drop(pool);
+    let writing = WriteOptions {
+        sync_mode,
+        hostid: OURS,
+        is_hostid_set: true,
+        can_be_resumed: true,
+        ..WriteOptions::default()
+    };
+    let mut found = candidate(&world.disks()).unwrap();
+    found.hostid = OURS;
+    let (options, port) = (OpenOptions::default(), Arc::new(NoDatasets::default()));
+    Pool::open(&world.env(), &found, &options, &writing, port).unwrap()
+}
+
+fn newest(world: &World) -> (PoolCandidate, UberblockRank) {
+    let found = candidate(&world.disks()).unwrap();
+    let rank = found.newest().unwrap().uberblock.rank();
+    (found, rank)
+}
+
+/// Another system watches the pool, and `meanwhile` happens each second.
+fn watch(
+    world: &World,
+    found: &PoolCandidate,
+    settings: ActivitySettings,
+    meanwhile: &mut dyn FnMut(),
+) -> Result<u64, OpenError> {
+    let before_ns = world.env().clock.monotonic_ns();
+    found.watch_with(&world.env(), settings, &mut |pause| {
+        world.advance(u64::try_from(pause.as_nanos()).unwrap());
+        meanwhile();
+    })?;
+    Ok(world.env().clock.monotonic_ns() - before_ns)
+}
+
+fn nap() {
+    let mutex: Mutex<_> = Mutex::new(());
+    Condvar::new().wait_for(&mut mutex.lock(), Duration::from_millis(1));
+}
+
+#[test]
+fn each_heartbeat_is_newer_and_shows_the_same_state() {
+    let _mark = mark::expect("heartbeat");
+    let world = World::without_journal(70);
+    let pool = shared(&world, Shape::MIRROR, SyncMode::Caller);
+    assert_eq!(count_up(&pool).unwrap(), 2);
+    let committed = pool.uberblock();
+    let mmp = committed.mmp().unwrap();
+    let fields = (mmp.interval_ms, mmp.sequence, mmp.fail_intervals);
+    assert_eq!(fields, (Some(1000), Some(0), Some(10)));
+    let (_, mut last) = newest(&world);
+    assert_eq!(last, committed.rank());
+    for beat in 0..70 {
+        assert!(pool.beat());
+        let (found, rank) = newest(&world);
+        assert!(rank > last, "{beat}");
+        let newest = found.newest().unwrap();
+        let of_beat = newest.uberblock;
+        assert_eq!((of_beat.txg, of_beat.root), (committed.txg, committed.root));
+        assert_ne!(of_beat.mmp().unwrap().delay_ns, 0);
+        // One label of one leaf, in the last slot of the ring.
+        assert_eq!(newest.places.len(), 1);
+        assert_eq!(newest.places[0].slot, 31);
+        last = rank;
+        world.advance(SECOND_NS * beat / 64);
+    }
+    // The uberblocks of txgs are never in that slot, and outrank heartbeats.
+    for count in 3..70 {
+        assert_eq!(count_up(&pool).unwrap(), count);
+        let (found, rank) = newest(&world);
+        assert_eq!(rank, pool.uberblock().rank());
+        let places = &found.newest().unwrap().places;
+        assert!(places.iter().all(|place| place.slot != 31));
+    }
+    assert_eq!(counted(&open_read_only(&world).unwrap()), 69);
+}
+
+#[test]
+fn other_systems_see_heartbeats_and_refuse() {
+    let _mark = mark::expect("activity-watched");
+    let world = World::without_journal(71);
+    let pool = shared(&world, Shape::MIRROR, SyncMode::Caller);
+    assert!(pool.beat());
+    let (mut found, _) = newest(&world);
+    // The pool here writes no host id into its labels that differs from 0 otherwise.
+    (found.hostid, found.hostname) = (OURS, Some("one".into()));
+    let theirs = ActivitySettings::of(&world.env(), THEIRS, true);
+    let refused = watch(&world, &found, theirs, &mut || {
+        assert!(pool.beat());
+    });
+    let Err(OpenError::InUseElsewhere { hostid, hostname }) = refused else {
+        panic!("{refused:?}");
+    };
+    assert_eq!((hostid, hostname.as_deref()), (OURS, Some("one")));
+    // A txg is activity, too.
+    let (mut found, _) = newest(&world);
+    found.hostid = OURS;
+    let refused = watch(&world, &found, theirs, &mut || {
+        count_up(&pool).unwrap();
+    });
+    assert!(matches!(refused, Err(OpenError::InUseElsewhere { .. })));
+    // Who has no host id of an administrator cannot be told apart.
+    let unset = ActivitySettings::of(&world.env(), THEIRS, false);
+    let refused = watch(&world, &found, unset, &mut || {});
+    assert!(matches!(refused, Err(OpenError::NeedsHostid)));
+    // The same system may open it at once.
+    let ours = ActivitySettings::of(&world.env(), OURS, true);
+    let (mut found, _) = newest(&world);
+    found.hostid = OURS;
+    assert_eq!(watch(&world, &found, ours, &mut || {}).unwrap(), 0);
+    // A silent pool is free after twice the time in which its system would have suspended it.
+    drop(pool);
+    let waited_ns = watch(&world, &found, theirs, &mut || {}).unwrap();
+    assert!((20..26).contains(&(waited_ns / SECOND_NS)), "{waited_ns}");
+}
+
+#[test]
+fn a_system_that_was_stopped_too_long_never_writes_again() {
+    let _mark = mark::expect("multihost-suspends");
+    for late in [false, true] {
+        let world = World::new(72);
+        let pool = shared(&world, Shape::MIRROR, SyncMode::Caller);
+        assert!(pool.beat());
+        world.advance(9 * SECOND_NS);
+        assert_eq!(count_up(&pool).unwrap(), 2);
+        assert!(pool.beat());
+        world.advance(10 * SECOND_NS);
+        let written = world.recorded();
+        // First after the stop comes a txg, or the next heartbeat.
+        if late {
+            let refused = count_up(&pool);
+            assert!(refused.is_err(), "{refused:?}");
+        }
+        assert!(!pool.beat());
+        let suspension = pool.suspension().unwrap();
+        assert!(!suspension.can_resume);
+        assert_eq!(suspension.cause, SuspensionCause::Multihost);
+        assert!(matches!(count_up(&pool), Err(PoolError::Suspended { .. })));
+        assert!(pool.resume().is_err() && pool.begin(0).is_err());
+        drop(pool);
+        let journal = world.journal();
+        let since = journal.events().get(written..).unwrap_or_default();
+        assert!(
+            !since
+                .iter()
+                .any(|event| matches!(event, Event::Write { .. })),
+            "{since:?}"
+        );
+        assert_eq!(counted(&open_read_only(&world).unwrap()), 2);
+    }
+}
+
+#[test]
+fn a_pool_that_waits_for_its_devices_is_suspended_for_good() {
+    let _mark = mark::expect("heartbeat-failed");
+    let world = World::without_journal(73);
+    let pool = shared(&world, Shape::ONE, SyncMode::Thread);
+    thread::scope(|scope| {
+        world.disks().iter().for_each(|disk| disk.set_absent(true));
+        let counting = scope.spawn(|| count_up(&pool));
+        while pool.suspension().is_none() {
+            nap();
+        }
+        world.advance(11 * SECOND_NS);
+        while pool.suspension().is_none_or(|why| why.can_resume) {
+            pool.beat();
+            nap();
+        }
+        let outcome = counting.join().unwrap();
+        assert!(outcome.is_err(), "{outcome:?}");
+    });
+    assert_eq!(pool.suspension().unwrap().cause, SuspensionCause::Multihost);
+    // The disks work again, and another system may have them.
+    world.disks().iter().for_each(|disk| disk.set_absent(false));
+    assert!(!pool.beat());
+    assert!(count_up(&pool).is_err());
+    drop(pool);
+    assert_eq!(counted(&open_read_only(&world).unwrap()), 1);
+}
+
+#[test]
+fn a_pool_with_threads_beats_by_itself_while_multihost_is_on() {
+    let world = World::without_journal(74);
+    let tunables = &world.env().tunables;
+    assert!(tunables.set(Tunable::MultihostInterval, 100));
+    // The clock of this test does not wait for the thread.
+    assert!(tunables.set(Tunable::MultihostFailIntervals, 0));
+    let pool = shared(&world, Shape::ONE, SyncMode::Thread);
+    let await_beats = || {
+        let (_, mut last) = newest(&world);
+        for _ in 0..3 {
+            loop {
+                world.advance(SECOND_NS / 10);
+                let (_, rank) = newest(&world);
+                if rank > last {
+                    last = rank;
+                    break;
+                }
+                nap();
+            }
+        }
+    };
+    await_beats();
+    assert_eq!(count_up(&pool).unwrap(), 2);
+    await_beats();
+    set_multihost(&pool, "off");
+    assert_eq!(
+        newest(&world)
+            .0
+            .newest()
+            .unwrap()
+            .uberblock
+            .mmp()
+            .unwrap()
+            .delay_ns,
+        0
+    );
+    let (_, last) = newest(&world);
+    for _ in 0..50 {
+        world.advance(SECOND_NS);
+        nap();
+    }
+    assert_eq!(newest(&world).1, last);
+    set_multihost(&pool, "on");
+    await_beats();
+    pool.export().unwrap();
+    let (found, last) = newest(&world);
+    // An exported pool is free at once, with heartbeats in its rings.
+    let theirs = ActivitySettings::of(&world.env(), THEIRS, true);
+    assert_eq!(watch(&world, &found, theirs, &mut || {}).unwrap(), 0);
+    for _ in 0..50 {
+        world.advance(SECOND_NS);
+        nap();
+    }
+    assert_eq!(newest(&world).1, last);
+    drop(pool);
+    let again = open_some(&world, &world.disks(), SyncMode::Caller);
+    assert!(matches!(again, Err(OpenError::NeedsHostid)));
+}
