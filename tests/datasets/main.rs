@@ -10,7 +10,7 @@ mod steps;
 use bench::Bench;
 use millpond_dataset::{Dataset, DatasetError, PropertyValue, Refusal};
 use millpond_dataset::{DestroyOptions, PropertyChanges};
-use millpond_env::mark;
+use millpond_env::{Tunable, mark};
 use millpond_ondisk::ObjectId;
 use millpond_pool::FeatureChoice;
 use millpond_zap::Zap;
@@ -281,6 +281,42 @@ fn embedded_blocks_of_a_destroyed_clone_are_uncharged() {
         .unwrap();
     bench.write_embedded("tank/clone", 18);
     bench.pool().sync().unwrap();
+    bench.check();
+    datasets
+        .destroy("tank/clone", DestroyOptions::default())
+        .unwrap();
+    bench.settle();
+    bench.check();
+    bench.judge();
+}
+
+#[test]
+fn lists_of_a_livelist_are_merged_when_few_of_their_blocks_are_left() {
+    let _marks = [
+        mark::expect("livelist-condensed"),
+        mark::expect("clone-freed-by-livelist"),
+    ];
+    let bench = Bench::new("condense");
+    let pool = bench.pool();
+    let tunables = &pool.env().tunables;
+    assert!(tunables.set(Tunable::LivelistMaxEntries, 20));
+    assert!(tunables.set(Tunable::LivelistMinPercentShared, 10));
+    let datasets = bench.datasets();
+    datasets.create_filesystem("tank/fs", &[]).unwrap();
+    bench.write("tank/fs", 1, 60);
+    bench.write("tank/fs", 5, 60);
+    datasets.snapshot(&["tank/fs@a"], &[]).unwrap();
+    datasets
+        .clone_snapshot("tank/fs@a", "tank/clone", &[])
+        .unwrap();
+    // Three objects, in turn; 320 more is the same place in the same object.
+    for (round, seed) in (0..4).flat_map(|round| (2..5).map(move |seed| (round, seed))) {
+        bench.write("tank/clone", seed + 320 * round, 25);
+        pool.sync().unwrap();
+        bench.check();
+    }
+    bench.free("tank/clone", 2);
+    pool.sync().unwrap();
     bench.check();
     datasets
         .destroy("tank/clone", DestroyOptions::default())

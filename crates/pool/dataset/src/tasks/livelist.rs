@@ -7,19 +7,12 @@ use crate::heads::features;
 use crate::mos::{MosView, contradiction};
 use crate::tasks::context::SyncTaskContext;
 use crate::tasks::deadlist::buckets;
+use millpond_env::{Tunable, mark};
 use millpond_ondisk::dsl::{hex_key, keys};
-use millpond_ondisk::{BlockPointer, ObjectId, Txg};
+use millpond_ondisk::{BlockPointer, BpObjectEntry, ObjectId, Txg, live_pointers};
 use millpond_pool::PoolError;
 use millpond_pool::{BpObject, SpaceChange};
 
-/// The most entries of the newest list; then a new list is started.
-///
-/// Later a list gains only one entry for each of its blocks that is freed. It therefore holds at most twice
-/// this number, plus the entries of one txg. This bounds memory, since freeing a list loads all of it.
-const ENTRIES_MAX: u64 = 500_000;
-/// If a clone shares at most this percentage of its referenced bytes with its origin, a traversal is no
-/// slower than the livelist.
-const SHARED_PERCENT_MIN: u64 = 75;
 const WHAT: &str = "livelist";
 
 impl MosView<'_> {
@@ -83,7 +76,64 @@ impl SyncTaskContext<'_> {
                 BpObject::open(self.ctx, list)?.append_all(self.ctx, &marked)?;
             }
         }
-        self.add_to_deadlist(livelist, sum)
+        self.add_to_deadlist(livelist, sum)?;
+        self.condense_livelist(livelist)
+    }
+
+    /// Merges two neighbouring lists whose live entries fit into one, if there are such. At most one pair in a txg.
+    ///
+    /// The newest list is left alone. Each other one has grown beyond the most entries of a list, so at least half of the
+    /// entries that this reads are gone afterwards.
+    fn condense_livelist(&self, livelist: ObjectId) -> Result<(), PoolError> {
+        let entries: Vec<(Txg, ObjectId)> = self.deadlist_entries(livelist)?.into_iter().collect();
+        let Some((_newest, older)) = entries.split_last() else {
+            return Ok(());
+        };
+        let mut live = Vec::with_capacity(older.len());
+        for (_, list) in older {
+            let phys = BpObject::open(self.ctx, *list)?.phys()?;
+            let freed = phys.freed_count.saturating_mul(2);
+            live.push(phys.pointer_count.saturating_sub(freed));
+        }
+        let most = self.tunable(Tunable::LivelistMaxEntries);
+        let fits = |pair: &[u64]| {
+            pair.iter()
+                .fold(0, |sum: u64, one| sum.saturating_add(*one))
+                <= most
+        };
+        let Some(at) = live.windows(2).position(fits) else {
+            return Ok(());
+        };
+        let Some([(key, first), (next_key, next)]) = older.get(at..at + 2) else {
+            return Ok(());
+        };
+        mark::hit("livelist-condensed");
+        let merged = BpObject::create(self.ctx)?;
+        for list in [first, next] {
+            let pointers: Vec<_> = self.live_entries(*list)?;
+            let pointers: Vec<_> = pointers
+                .into_iter()
+                .map(|pointer| (pointer, false))
+                .collect();
+            merged.append_all(self.ctx, &pointers)?;
+            BpObject::free(self.ctx, *list)?;
+        }
+        self.remove(livelist, &hex_key(next_key.0))?;
+        self.update(livelist, &hex_key(key.0), merged.id().0)
+    }
+
+    /// The pointers of a list that no later entry frees.
+    fn live_entries(&self, list: ObjectId) -> Result<Vec<BlockPointer>, PoolError> {
+        let mut entries = vec![];
+        BpObject::open(self.ctx, list)?.for_each(self.ctx, &mut |entry: &BpObjectEntry| {
+            entries.push(*entry);
+            Ok(())
+        })?;
+        Ok(live_pointers(&entries))
+    }
+
+    fn tunable(&self, tunable: Tunable) -> u64 {
+        self.ctx.pool().env().tunables.get(tunable)
     }
 
     fn needs_new_list(&self, newest: Option<ObjectId>) -> Result<bool, PoolError> {
@@ -92,7 +142,10 @@ impl SyncTaskContext<'_> {
         };
         // Frees count too: a few blocks that are overwritten repeatedly would otherwise grow the list
         // without limit, with few live entries.
-        Ok(BpObject::open(self.ctx, newest)?.phys()?.pointer_count > ENTRIES_MAX)
+        // Later a list gains only one entry for each of its blocks that is freed, so it holds at most twice the number,
+        // plus the entries of one txg. This bounds memory, since freeing a list loads all of it.
+        let most = self.tunable(Tunable::LivelistMaxEntries);
+        Ok(BpObject::open(self.ctx, newest)?.phys()?.pointer_count > most)
     }
 
     /// Drops the livelist of a clone that shares little with its origin.
@@ -104,7 +157,9 @@ impl SyncTaskContext<'_> {
         }
         let shared = phys.referenced_bytes.saturating_sub(own);
         let percent = u128::from(shared) * 100 / u128::from(phys.referenced_bytes);
-        if percent <= u128::from(SHARED_PERCENT_MIN) {
+        // A traversal is then no slower than the livelist.
+        let least = self.tunable(Tunable::LivelistMinPercentShared);
+        if percent <= u128::from(least) {
             self.drop_livelist(phys.directory)?;
         }
         Ok(())
