@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 /// The options of a command.
 #[derive(Debug, Clone, Copy)]
 pub struct OptionSet {
-    /// Letters, each followed by `:` if it takes a value.
+    /// Letters, each followed by `:` if it takes a value, and by `::` if the value may be missing at the end of the line.
     pub letters: &'static str,
     /// Long names and what each means: its own name, or a letter of one character.
     pub longs: &'static [Long],
@@ -103,6 +103,9 @@ impl Options {
         };
         match value {
             Some(value) => Ok((letter.to_string(), Some(value))),
+            None if self.set.letters[at + letter.len_utf8()..].starts_with("::") => {
+                Ok((letter.to_string(), None))
+            }
             None => Err(Refused::MissingValue(letter)),
         }
     }

@@ -187,7 +187,9 @@ impl OpenService for LocalService {
 fn surroundings() -> Environment {
     let variables: BTreeMap<String, String> = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-        .filter(|(name, _)| name.starts_with("ZPOOL_") || name.starts_with("ZFS_"))
+        .filter(|(name, _)| {
+            name.starts_with("ZPOOL_") || name.starts_with("ZFS_") || name == "HOME"
+        })
         .collect();
     Environment {
         zone: TimeZone::system(),

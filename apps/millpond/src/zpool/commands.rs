@@ -66,10 +66,10 @@ pub const COMMANDS: &[Command] = &[
         dedup::prefetch,
     ),
     built("list", with_longs("gHjLo:pPT:v", JSON), &[], list::run),
-    built("iostat", letters("c:gLPT:vyhplqrwnH"), &[], iostat::run),
+    built("iostat", letters("c::gLPT:vyhplqrwnH"), &[], iostat::run),
     built(
         "status",
-        with_longs("c:dDegiLpPstT:vxj", STATUS),
+        with_longs("c::dDegiLpPstT:vxj", STATUS),
         &[],
         status::run,
     ),

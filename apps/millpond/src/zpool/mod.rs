@@ -24,6 +24,7 @@ mod property;
 mod remove;
 mod replication_text;
 mod scan_text;
+mod scripts;
 mod scrub;
 mod split;
 mod status;

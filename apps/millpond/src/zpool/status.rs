@@ -5,6 +5,7 @@ use super::every::Rounds;
 use super::groups::{self, TITLED};
 use super::list::pools_named;
 use super::scan_text::{self, Surroundings};
+use super::scripts::{self, Columns, Request};
 use super::vdev_name::Naming;
 use super::vdev_note;
 use crate::command::Parsed;
@@ -25,12 +26,14 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
     let mut operands = parsed.operands.clone();
     let rounds = Rounds::read(parsed, &mut operands)?;
     let ask = Args::read(session, parsed)?;
-    if parsed.has("c") {
-        return Err(Failure::Refused(
-            "millpond: 'zpool status -c' is not implemented yet".into(),
-        ));
+    let scripts = Request::read(session, parsed)?;
+    if let Request::List = scripts {
+        scripts::list(session, "status")?;
+        return Ok(0);
     }
-    rounds.run(session, |session, _| round(session, &ask, &operands))
+    rounds.run(session, |session, _| {
+        round(session, &ask, &operands, &scripts)
+    })
 }
 
 /// The parsed command line.
@@ -110,9 +113,11 @@ impl Args {
     }
 }
 
-fn round(session: &mut Session, ask: &Args, operands: &[String]) -> Ending {
+fn round(session: &mut Session, ask: &Args, operands: &[String], scripts: &Request) -> Ending {
     let (pools, has_failed) = pools_named(session, operands)?;
     let status = u8::from(has_failed);
+    let columns = scripts.columns(&pools);
+    let columns = columns.as_ref();
     let is_shown = |pool: &&PoolInfo| {
         !ask.only_unhealthy
             || ask
@@ -122,7 +127,7 @@ fn round(session: &mut Session, ask: &Args, operands: &[String]) -> Ending {
     if ask.is_json {
         if !has_failed {
             let shown: Vec<&PoolInfo> = pools.iter().filter(is_shown).collect();
-            super::status_json::print(session, ask, &shown)?;
+            super::status_json::print(session, ask, &shown, columns)?;
         }
         return Ok(status);
     }
@@ -138,7 +143,7 @@ fn round(session: &mut Session, ask: &Args, operands: &[String]) -> Ending {
             writeln!(session.out)?;
         }
         is_first = false;
-        print(session, ask, pool)?;
+        print(session, ask, pool, columns)?;
     }
     if is_first {
         match operands {
@@ -153,7 +158,12 @@ fn round(session: &mut Session, ask: &Args, operands: &[String]) -> Ending {
     Ok(status)
 }
 
-fn print(session: &mut Session, ask: &Args, pool: &PoolInfo) -> Result<(), Failure> {
+fn print(
+    session: &mut Session,
+    ask: &Args,
+    pool: &PoolInfo,
+    columns: Option<&Columns>,
+) -> Result<(), Failure> {
     let mut text = format!("  pool: {}\n state: {}\n", pool.name, pool.health());
     let environment = session.environment;
     if let Some(found) = ask.condition(pool) {
@@ -174,7 +184,7 @@ fn print(session: &mut Session, ask: &Args, pool: &PoolInfo) -> Result<(), Failu
     };
     text += &scan_text::lines(pool, around);
     text += "config:\n\n";
-    config(&mut text, session, ask, pool);
+    config(&mut text, session, ask, (pool, columns));
     errors(&mut text, ask, pool);
     if ask.has_dedup {
         dedup(&mut text, ask, pool.dedup.as_ref());
@@ -183,7 +193,12 @@ fn print(session: &mut Session, ask: &Args, pool: &PoolInfo) -> Result<(), Failu
     Ok(())
 }
 
-fn config(text: &mut String, session: &Session, ask: &Args, pool: &PoolInfo) {
+fn config(
+    text: &mut String,
+    session: &Session,
+    ask: &Args,
+    (pool, columns): (&PoolInfo, Option<&Columns>),
+) {
     // Hidden vdevs count too.
     let width = groups::walk(pool)
         .into_iter()
@@ -202,6 +217,9 @@ fn config(text: &mut String, session: &Session, ask: &Args, pool: &PoolInfo) {
             head.push_str(title);
         }
     }
+    if let Some(columns) = columns {
+        columns.head(&mut head);
+    }
     *text += &head;
     text.push('\n');
     let mut table = Table {
@@ -209,6 +227,7 @@ fn config(text: &mut String, session: &Session, ask: &Args, pool: &PoolInfo) {
         session,
         ask,
         pool,
+        columns,
         width,
     };
     table.row(&pool.root, &pool.name, 0);
@@ -229,6 +248,7 @@ struct Table<'a, 'b> {
     session: &'a Session<'b>,
     ask: &'a Args,
     pool: &'a PoolInfo,
+    columns: Option<&'a Columns>,
     width: usize,
 }
 
@@ -267,6 +287,9 @@ impl Table<'_, '_> {
                 line.push(' ');
                 pad_left(&mut line, &cell, 5);
             }
+        }
+        if let Some(columns) = self.columns {
+            columns.row(&mut line, vdev);
         }
         let environment = self.session.environment;
         line += &vdev_note::live(vdev, self.pool, self.ask, &environment.zone);

@@ -4,6 +4,7 @@ use super::condition_text;
 use super::groups::{self, TITLED};
 use super::list::{json_head, json_key};
 use super::scan_text::top_level;
+use super::scripts::Columns;
 use super::status::{Args, SEE};
 use super::vdev_name::Naming;
 use crate::session::{Environment, Failure, Session};
@@ -16,13 +17,19 @@ use millpond_control::{
 use serde_json::{Map, Value as Json};
 
 /// Prints all pools as one object.
-pub fn print(session: &mut Session, ask: &Args, pools: &[&PoolInfo]) -> Result<(), Failure> {
+pub fn print(
+    session: &mut Session,
+    ask: &Args,
+    pools: &[&PoolInfo],
+    columns: Option<&Columns>,
+) -> Result<(), Failure> {
     let mut all = Map::new();
     for pool in pools {
         let object = Writer {
             ask,
             environment: session.environment,
             pool,
+            columns,
         }
         .pool();
         all.insert(json_key(pool, ask.is_keyed_by_guid), object.into());
@@ -81,6 +88,7 @@ struct Writer<'a> {
     ask: &'a Args,
     environment: &'a Environment,
     pool: &'a PoolInfo,
+    columns: Option<&'a Columns>,
 }
 
 impl Writer<'_> {
@@ -403,6 +411,10 @@ impl Writer<'_> {
             }
             if vdev.kind.is_leaf() {
                 object.insert("slow_ios".into(), self.count(vdev.slow_ios));
+            }
+            for (title, value) in self.columns.iter().flat_map(|columns| columns.values(vdev)) {
+                // A script cannot change what is known.
+                object.entry(title).or_insert_with(|| value.into());
             }
             if ask.has_power {
                 object.insert("power_state".into(), "-".into());

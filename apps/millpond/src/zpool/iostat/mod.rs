@@ -7,6 +7,7 @@ mod table;
 use super::every::Rounds;
 use super::groups::{self, TITLED};
 use super::list::pools_named;
+use super::scripts::{self, Columns, Request};
 use super::vdev_name::Naming;
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
@@ -25,6 +26,11 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
         return Err(Failure::Refused("no pools available".into()));
     }
     let ask = Args::read(parsed, session)?;
+    let scripts = Request::read(session, parsed)?;
+    if let Request::List = scripts {
+        scripts::list(session, "iostat")?;
+        return Ok(0);
+    }
     let chosen = choose(session, &operands, &known, ask.naming)?;
     let skips_first = parsed.has("y") && rounds.interval_s().is_some();
     let clock = Env::real().clock;
@@ -43,8 +49,10 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
         let seconds = now_ns.saturating_sub(last_ns) as f64 / 1e9;
         last_ns = now_ns;
         let since = (done > 0 || skips_first).then_some(seconds);
+        let columns = scripts.columns(&pools);
         let report = Report {
             ask: &ask,
+            columns: columns.as_ref(),
             chosen: &chosen,
             pools: &pools,
             since: since.map(|seconds| (seconds, &before)),
@@ -90,11 +98,6 @@ pub(crate) struct Args {
 
 impl Args {
     fn read(parsed: &Parsed, session: &Session) -> Result<Self, Failure> {
-        if parsed.has("c") {
-            return Err(Failure::Refused(
-                "millpond: zpool iostat -c is not implemented yet: scripts are not run".into(),
-            ));
-        }
         let histograms = match (parsed.has("w"), parsed.has("r")) {
             (true, false) => Some(Histograms::Waits),
             (false, true) => Some(Histograms::Sizes),
@@ -102,15 +105,15 @@ impl Args {
             (true, true) => return Err(Failure::Usage("-w and -r exclude each other".into())),
         };
         let (has_latencies, has_queues) = (parsed.has("l"), parsed.has("q"));
-        if histograms.is_some() && (has_latencies || has_queues) {
+        if histograms.is_some() && (has_latencies || has_queues || parsed.has("c")) {
             return Err(Failure::Usage(
-                "-l and -q belong to the table, which -w and -r replace".into(),
+                "[-r|-w] isn't allowed with [-c|-l|-q]".into(),
             ));
         }
         Ok(Self {
             is_script: parsed.has("H"),
             is_exact: parsed.has("p"),
-            is_verbose: parsed.has("v"),
+            is_verbose: parsed.has("v") || parsed.has("c"),
             has_latencies,
             has_queues,
             histograms,
@@ -197,6 +200,7 @@ fn infos(session: &mut Session, chosen: &Chosen) -> Result<Vec<PoolInfo>, Failur
 /// The output of one interval.
 struct Report<'a> {
     ask: &'a Args,
+    columns: Option<&'a Columns>,
     chosen: &'a Chosen,
     pools: &'a [PoolInfo],
     /// Seconds since the previous interval, and its statistics.
@@ -217,7 +221,7 @@ impl Report<'_> {
             });
             return;
         }
-        let table = Table::new(ask, width);
+        let table = Table::new(ask, width, self.columns);
         if has_head && !ask.is_script {
             let what = match chosen.vdevs {
                 Some(_) => "vdev",

@@ -1,5 +1,6 @@
 //! The table of `zpool iostat`: grouped columns, one line per vdev.
 
+use super::super::scripts::Columns;
 use super::Args;
 use super::stats::VdevStats;
 use crate::text::columns::{pad_left, pad_right};
@@ -46,10 +47,11 @@ pub struct Table<'a> {
     ask: &'a Args,
     width: usize,
     groups: Vec<Group>,
+    columns: Option<&'a Columns>,
 }
 
 impl<'a> Table<'a> {
-    pub fn new(ask: &'a Args, width: usize) -> Self {
+    pub fn new(ask: &'a Args, width: usize, columns: Option<&'a Columns>) -> Self {
         let mut groups = vec![];
         let mut add = |titles: &[(&'static str, &'static [&'static str])], exact: usize| {
             let width = if ask.is_exact { exact } else { 5 };
@@ -66,7 +68,12 @@ impl<'a> Table<'a> {
         if ask.has_queues {
             add(&QUEUES, 6);
         }
-        Self { ask, width, groups }
+        Self {
+            ask,
+            width,
+            groups,
+            columns,
+        }
     }
 
     /// Formats the header: two lines of titles and one of dashes.
@@ -80,6 +87,9 @@ impl<'a> Table<'a> {
                 bottom += "  ";
                 pad_left(&mut bottom, title, group.width);
             }
+        }
+        if let Some(columns) = self.columns {
+            columns.head(&mut bottom);
         }
         for line in [top, bottom] {
             *text += &line;
@@ -99,6 +109,9 @@ impl<'a> Table<'a> {
                 *text += &"-".repeat(group.width);
             }
         }
+        if let Some(columns) = self.columns {
+            columns.dashes(text);
+        }
         text.push('\n');
     }
 
@@ -106,7 +119,7 @@ impl<'a> Table<'a> {
     pub fn title(&self, text: &mut String, title: &str) {
         let columns = self.groups.iter().map(|group| group.columns.len());
         let values = vec!["-".to_owned(); columns.sum()];
-        self.put(text, title, 0, &values);
+        self.put(text, title, 0, &values, None);
     }
 
     /// Formats a vdev's line: its statistics over this many seconds.
@@ -137,7 +150,7 @@ impl<'a> Table<'a> {
             values.extend(counts.map(|count| self.ask.number(count)));
         }
         let depth = if self.ask.is_script { 0 } else { depth };
-        self.put(text, name, depth, &values);
+        self.put(text, name, depth, &values, Some(vdev));
     }
 
     /// Space is allocated from top-level vdevs, so only they show it.
@@ -154,7 +167,14 @@ impl<'a> Table<'a> {
         both.to_vec()
     }
 
-    fn put(&self, text: &mut String, name: &str, depth: usize, values: &[String]) {
+    fn put(
+        &self,
+        text: &mut String,
+        name: &str,
+        depth: usize,
+        values: &[String],
+        vdev: Option<&VdevInfo>,
+    ) {
         let mut line = " ".repeat(depth);
         if self.ask.is_script {
             line += name;
@@ -170,6 +190,9 @@ impl<'a> Table<'a> {
                 line += "  ";
                 pad_left(&mut line, value, width);
             }
+        }
+        if let (Some(columns), Some(vdev)) = (self.columns, vdev) {
+            columns.row(&mut line, vdev);
         }
         *text += &line;
         text.push('\n');
