@@ -13,19 +13,20 @@ use millpond_env::mark;
 use millpond_ondisk::ScanPhase;
 use millpond_sim::{World, noise};
 
-/// Overwrites where these bytes are stored.
-fn spoil(world: &World, bytes: &[u8]) {
-    let disk = world.disks()[0].clone();
-    let pages: Vec<u64> = disk.content().pages().map(|(offset, _)| offset).collect();
+/// Overwrites where these bytes are stored, which is one place.
+pub(crate) fn spoil(world: &World, bytes: &[u8]) {
     let sector = 512;
     let mut spoiled = 0;
-    for offset in pages {
-        let mut page = vec![0; 4096];
-        disk.read(offset, &mut page).unwrap();
-        let at = page.chunks(sector).position(|now| now == &bytes[..sector]);
-        if let Some(at) = at {
-            disk.rot(offset + (at * sector) as u64, &noise(99, sector));
-            spoiled += 1;
+    for disk in world.disks() {
+        let pages: Vec<u64> = disk.content().pages().map(|(offset, _)| offset).collect();
+        for offset in pages {
+            let mut page = vec![0; 4096];
+            disk.read(offset, &mut page).unwrap();
+            let at = page.chunks(sector).position(|now| now == &bytes[..sector]);
+            if let Some(at) = at {
+                disk.rot(offset + (at * sector) as u64, &noise(99, sector));
+                spoiled += 1;
+            }
         }
     }
     assert_eq!(spoiled, 1, "a block is stored once");

@@ -43,6 +43,7 @@ mod rebuild;
 mod rebuild_draid;
 mod receive;
 mod receive_cases;
+mod receive_correct;
 mod receive_cuts;
 mod receive_encrypted;
 mod receive_hostile;

@@ -20,10 +20,6 @@ const UNABLE: &str = "unable to restore to destination";
 
 /// Receives a stream from standard input.
 pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
-    if parsed.has("c") {
-        let text = "millpond: 'zfs receive -c' is not implemented yet";
-        return Err(Failure::Refused(text.into()));
-    }
     let name = match parsed.operands.as_slice() {
         [name] => name,
         [] => return Err(Failure::Usage("missing snapshot argument".into())),
@@ -33,6 +29,11 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
         return abort(session, parsed, name);
     }
     let request = request_of(name, parsed)?;
+    if request.is_corrective && ["F", "s", "u", "h"].iter().any(|letter| parsed.has(letter)) {
+        let text = "cannot receive new filesystem stream: corrective recv can not be used when \
+                    combined with this flag";
+        return Err(Failure::Refused(text.into()));
+    }
     if std::io::stdin().is_terminal() {
         let text = "Error: Backup stream can not be read from a terminal.\n\
                     You must redirect standard input.";
@@ -83,6 +84,7 @@ fn request_of(name: &str, parsed: &Parsed) -> Result<ReceiveStream, Failure> {
         is_forced: parsed.has("F"),
         is_dry: parsed.has("n"),
         is_resumable: parsed.has("s"),
+        is_corrective: parsed.has("c"),
         mount: !parsed.has("u"),
         force_unmount: parsed.has("M"),
         without_holds: parsed.has("h"),
@@ -197,6 +199,11 @@ fn tell(session: &mut Session, parsed: &Parsed, received: &Received) -> std::io:
         let lines = match step {
             ReceiveStep::FoundOrigin { name } => format!("found clone origin {name}\n"),
             ReceiveStep::PropertyRefused { .. } => continue,
+            ReceiveStep::Repaired {
+                name,
+                blocks,
+                bytes: repaired,
+            } => format!("repaired {blocks} blocks of {name}, {}\n", bytes(*repaired)),
             ReceiveStep::Present { name } => format!("snap {name} already exists; ignoring\n"),
             ReceiveStep::Destroyed { name, is_done } => {
                 format!("attempting destroy {name}\n{}\n", outcome(*is_done))
@@ -216,7 +223,9 @@ fn tell(session: &mut Session, parsed: &Parsed, received: &Received) -> std::io:
             } => {
                 let verb = if is_dry { "would receive" } else { "receiving" };
                 let kind = if *is_full { "full" } else { "incremental" };
-                let mut lines = format!("{verb} {kind} stream of {sent_name} into {name}\n");
+                let corrective = if parsed.has("c") { "corrective " } else { "" };
+                let mut lines =
+                    format!("{verb} {corrective}{kind} stream of {sent_name} into {name}\n");
                 if let Some(length) = length {
                     let rate =
                         u128::from(*length) * u128::from(SECOND_NS) / u128::from((*time_ns).max(1));
@@ -252,6 +261,13 @@ fn refused(failure: &ReceiveFailure) -> Failure {
             let text = format!("cannot open '{name}': dataset does not exist\n{action}: {UNABLE}");
             return Failure::Refused(text);
         }
+        P::NoSnapshotToRepair(name) => {
+            let text = format!(
+                "cannot open '{name}': dataset does not exist\n\
+                 {action}: corrective recv must specify an existing snapshot to heal"
+            );
+            return Failure::Refused(text);
+        }
         P::NoGivenOrigin(name) => {
             let text = format!("cannot receive: specified origin fs ({name}) does not exist");
             return Failure::Refused(text);
@@ -284,6 +300,13 @@ fn text_of(problem: &ReceiveProblem) -> String {
                             file] | zfs recv [...]'"
             .into(),
         P::SeveralSnapshots => "cannot specify snapshot name for multi-snapshot stream".into(),
+        P::OtherSnapshot => {
+            "local snapshot doesn't match the snapshot in the provided stream".into()
+        }
+        P::NotRepaired { name, blocks } => format!(
+            "damaged blocks of {name} could not be repaired with this stream: {blocks}\n\
+             A stream that has blocks as they are stored (zfs send -c, of encrypted datasets -w) repairs more."
+        ),
         P::NoBase(name) => format!("specified fs ({name}) does not exist"),
         P::ParentIsVolume(name) => format!("parent '{name}' is not a filesystem"),
         P::NoDestination(name) => format!("destination '{name}' does not exist"),
@@ -353,6 +376,7 @@ fn text_of(problem: &ReceiveProblem) -> String {
         P::Unsupported(what) => format!("{what} are not implemented yet"),
         P::Property(why) | P::Failed(why) => why.clone(),
         P::NoParent(name)
+        | P::NoSnapshotToRepair(name)
         | P::NoGivenOrigin(name)
         | P::SnapshotExists(name)
         | P::Mounted(name, _) => name.clone(),

@@ -20,6 +20,8 @@ pub struct ReceiveStream {
     pub is_dry: bool,
     /// Whether an interruption leaves a state that another stream can resume.
     pub is_resumable: bool,
+    /// Whether existing snapshots are repaired, and nothing else is changed.
+    pub is_corrective: bool,
     /// Whether new file systems are mounted.
     pub mount: bool,
     /// Whether file systems in use are unmounted.

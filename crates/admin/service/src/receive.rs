@@ -33,6 +33,7 @@ fn request_of(stream: &ReceiveStream, user: Option<ReceivingUser>) -> ReceiveReq
         is_forced: stream.is_forced,
         is_dry: stream.is_dry,
         is_resumable: stream.is_resumable,
+        is_corrective: stream.is_corrective,
         without_holds: stream.without_holds,
         properties: stream
             .properties

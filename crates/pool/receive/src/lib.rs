@@ -22,6 +22,7 @@
 )]
 
 mod apply;
+mod correct;
 mod decode;
 mod error;
 mod incoming;
@@ -31,6 +32,7 @@ mod receive;
 mod report;
 mod swap;
 
+pub use correct::{Corrected, correct};
 pub use error::ReceiveError;
 pub use incoming::{check_features, incoming_snapshot, resume_allowances};
 pub use receive::{ReceiveFrom, receive};

@@ -38,6 +38,15 @@ pub enum ReceiveStep {
         /// How long it took, in nanoseconds.
         time_ns: u64,
     },
+    /// Damaged blocks of a snapshot were repaired with its stream.
+    Repaired {
+        /// Its full name here.
+        name: String,
+        /// How many blocks.
+        blocks: u64,
+        /// Their stored bytes.
+        bytes: u64,
+    },
     /// The snapshot exists here already.
     Present {
         /// Its full name here.
@@ -115,6 +124,20 @@ pub enum ReceiveProblem {
     /// A snapshot was named, and the package has several.
     #[error("a snapshot was named, and the package has several")]
     SeveralSnapshots,
+    /// There is no snapshot of this full name to repair.
+    #[error("'{0}' does not exist, and only a snapshot that is here can be repaired")]
+    NoSnapshotToRepair(String),
+    /// The snapshot to repair is another one than that of the stream.
+    #[error("the snapshot here is not that of the stream")]
+    OtherSnapshot,
+    /// Damaged blocks could not be repaired.
+    #[error("{blocks} damaged blocks of '{name}' could not be repaired with this stream")]
+    NotRepaired {
+        /// The full name of the snapshot.
+        name: String,
+        /// How many blocks.
+        blocks: u64,
+    },
     /// There is no such dataset to receive below.
     #[error("'{0}' does not exist")]
     NoBase(String),

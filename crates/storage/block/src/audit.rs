@@ -421,7 +421,7 @@ type GroupEntry<'a> = (
     Result<Vec<Begun>, BlockError>,
 );
 
-fn is_sound(
+pub(crate) fn is_sound(
     topology: &Topology,
     pointer: &BlockPointer,
     address: BlockAddress,

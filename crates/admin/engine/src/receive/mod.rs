@@ -1,5 +1,6 @@
 //! Receives streams and packages.
 
+mod correct;
 mod one;
 mod package;
 mod problem;
@@ -44,6 +45,8 @@ pub struct ReceiveRequest {
     pub is_dry: bool,
     /// Whether an interruption leaves a state that another stream can resume.
     pub is_resumable: bool,
+    /// Whether the snapshots that the streams are about exist, and are to be repaired with them. Nothing else is changed.
+    pub is_corrective: bool,
     /// Whether the holds in a package are left out.
     pub without_holds: bool,
     /// Properties to set on the dataset.
@@ -209,6 +212,9 @@ impl Run<'_> {
         let known = millpond_receive::check_features(begin);
         known.map_err(|error| unknown(problem::of_receive(error, top)))?;
         match begin.kind {
+            _ if self.request.user.is_some() && self.request.is_corrective => {
+                Err(unknown(ReceiveProblem::Denied))
+            }
             StreamKind::Package if self.request.user.is_some() => {
                 Err(unknown(ReceiveProblem::Denied))
             }
@@ -231,6 +237,14 @@ impl Run<'_> {
         let failed = |error| unknown(of_stream(error));
         // The end of the package's header.
         stream.take().map_err(failed)?;
+        if self.request.is_corrective {
+            while let Some(taken) = stream.take().map_err(failed)?
+                && let Record::Begin(_) = taken.record
+            {
+                self.one(stream, &taken, top)?;
+            }
+            return Ok(());
+        }
         self.reconcile(&package).map_err(unknown)?;
         self.package = Some(package.clone());
         while let Some(taken) = stream.take().map_err(failed)? {

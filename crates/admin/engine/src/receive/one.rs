@@ -46,6 +46,14 @@ impl Run<'_> {
         let Record::Begin(begin) = &first.record else {
             return Ok(());
         };
+        if self.request.is_corrective {
+            let kind = match begin.from_guid {
+                0 => IncomingKind::New,
+                _ => IncomingKind::Incremental,
+            };
+            let corrected = self.correct_one(stream, begin, top);
+            return corrected.map_err(|problem| ReceiveFailure { kind, problem });
+        }
         let kind = kind_of(begin, makes_new(begin, self.request));
         let received = self.received(stream, first, begin, top);
         received.map_err(|problem| ReceiveFailure { kind, problem })
@@ -300,7 +308,7 @@ fn resumed_point(first: &Taken, begin: &Begin) -> Result<Option<(u64, u64)>, Rec
 }
 
 /// Reads a stream to its end, and verifies it.
-fn skip<S: RecordSource>(stream: &mut S) -> Result<(), ReceiveProblem> {
+pub(super) fn skip<S: RecordSource>(stream: &mut S) -> Result<(), ReceiveProblem> {
     loop {
         match stream.take().map_err(of_stream)? {
             Some(Taken {
