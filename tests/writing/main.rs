@@ -49,6 +49,7 @@ mod receive_encrypted;
 mod receive_hostile;
 mod receive_packages;
 mod receive_raw;
+mod receive_unfinished;
 mod records;
 mod redaction;
 mod reguid;

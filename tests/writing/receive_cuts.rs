@@ -244,7 +244,7 @@ fn a_cut_leaves_a_state_that_goes_on() {
     assert!(seen.iter().all(|count| *count > 0), "{seen:?}");
 }
 
-fn rest_of(pool: &Pool, token: &str) -> Vec<u8> {
+pub(crate) fn rest_of(pool: &Pool, token: &str) -> Vec<u8> {
     let token = ResumeToken::parse(token).unwrap();
     let request = SendRequest {
         name: token.to_name,

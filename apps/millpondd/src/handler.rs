@@ -108,7 +108,7 @@ impl Service for RequestHandler<'_> {
             _ => return Err(Failure::other_reply()),
         };
         // A snapshot may be mounted by itself: it does not change.
-        let is_head = !request.name.contains('@');
+        let is_head = !request.name.contains('@') && !request.is_unfinished;
         if is_head && self.daemon.mounts.is_mounted(&request.name) {
             return Err(SendProblem::Mounted.into());
         }

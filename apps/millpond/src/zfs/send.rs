@@ -15,8 +15,8 @@ use std::fs::File;
 use std::io::{IsTerminal, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Options that are not built yet.
-const MISSING: [&str; 1] = ["S"];
+/// Options that say how blocks are sent, or what a package has. A partly received state determines the first itself.
+const NOT_WITH_SAVED: [&str; 10] = ["e", "L", "c", "w", "p", "R", "b", "h", "i", "I"];
 /// The status of a token that is not usable.
 const CORRUPT: u8 = 255;
 /// How much is passed on at once while progress is shown.
@@ -25,10 +25,6 @@ const SECOND_NS: u64 = 1_000_000_000;
 
 /// Writes a snapshot as a stream to standard output.
 pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
-    if let Some(option) = MISSING.iter().find(|option| parsed.has(option)) {
-        let text = format!("millpond: 'zfs send -{option}' is not implemented yet");
-        return Err(Failure::Refused(text));
-    }
     let token = parsed.value("t");
     let name = match parsed.operands.as_slice() {
         [] if token.is_some() => "",
@@ -48,6 +44,7 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
         return Err(Failure::Refused(text.into()));
     }
     let stream = match token {
+        None if parsed.has("S") => unfinished(session, name, parsed)?,
         None => stream_of(session, name, parsed)?,
         Some(token) => resumed(session, parsed, token)?,
     };
@@ -130,6 +127,24 @@ fn stream_of(session: &mut Session, name: &str, parsed: &Parsed) -> Result<SendS
         return Err(refusal(&stream, &SendProblem::NoSource));
     }
     Ok(stream)
+}
+
+/// What an interrupted receive left.
+fn unfinished(session: &mut Session, name: &str, parsed: &Parsed) -> Result<SendStream, Failure> {
+    if NOT_WITH_SAVED.iter().any(|letter| parsed.has(letter)) {
+        let text = "incompatible flags combined with saved send flag";
+        return Err(Failure::Usage(text.into()));
+    }
+    if name.contains(['@', '#']) {
+        let text = "saved send must specify the dataset with partially-received state";
+        return Err(Failure::Usage(text.into()));
+    }
+    lookup::open(session, name, lookup::heads(), &[])?;
+    Ok(SendStream {
+        name: name.to_owned(),
+        is_unfinished: true,
+        ..SendStream::default()
+    })
 }
 
 /// Whether the source of an increment is given as the last component of a snapshot's name, without `@`.
@@ -253,6 +268,10 @@ fn refusal(stream: &SendStream, problem: &SendProblem) -> Failure {
         ),
         SendProblem::EncryptedProperties(dataset) => format!(
             "cannot send {}: encrypted dataset {dataset} may not be sent with properties without the raw flag",
+            stream.name
+        ),
+        SendProblem::NotPartlyReceived => format!(
+            "cannot send '{}': it has no partially-received state",
             stream.name
         ),
         SendProblem::Locked => warned("dataset key must be loaded"),

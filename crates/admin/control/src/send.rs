@@ -10,6 +10,8 @@ pub struct SendStream {
     pub from: Option<String>,
     /// Whether the snapshots between the older one and this are sent too.
     pub has_between: bool,
+    /// Whether what an interrupted receive left is sent.
+    pub is_unfinished: bool,
     /// Blocks of more than 128 KiB are not split.
     pub large_blocks: bool,
     /// Blocks that a pointer holds are sent as such.
@@ -78,6 +80,8 @@ pub enum SendProblem {
     Denied,
     /// There is no such dataset.
     NoDataset,
+    /// The dataset has no partly received state.
+    NotPartlyReceived,
     /// There is no such older snapshot or bookmark.
     NoSource,
     /// The dataset is encrypted, and its key is not loaded.

@@ -18,6 +18,7 @@ fn request_of(stream: &SendStream) -> SendRequest {
         name: stream.name.clone(),
         from: stream.from.clone(),
         has_between: stream.has_between,
+        is_unfinished: stream.is_unfinished,
         flags: SendFlags {
             large_blocks: stream.large_blocks,
             embedded: stream.embedded,
@@ -56,6 +57,7 @@ fn problem(stream: &SendStream, error: Error) -> SendProblem {
                 SendProblem::NoDataset
             }
         }
+        Error::Send(SendError::NotPartlyReceived(_)) => SendProblem::NotPartlyReceived,
         Error::Send(SendError::Locked) => SendProblem::Locked,
         Error::Send(SendError::Replaced) => SendProblem::Replaced,
         Error::Send(SendError::SourceGone(guid)) => SendProblem::SourceGone(guid.0),

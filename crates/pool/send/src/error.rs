@@ -64,6 +64,12 @@ pub enum SendError {
     /// A snapshot is not one of a clone of the redacted one.
     #[error("'{0}' is no snapshot of a clone of it")]
     NotOfClone(String),
+    /// The dataset has no partly received state.
+    #[error("'{0}' has no partly received state")]
+    NotPartlyReceived(String),
+    /// The partly received state is that of a raw stream.
+    #[error("the partly received state of a raw stream is not sent yet: complete it first")]
+    PartlyReceivedRaw,
     /// The snapshot of an interrupted stream is another one now.
     #[error("no longer the same snapshot used in the initial send")]
     Replaced,

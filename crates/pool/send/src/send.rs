@@ -55,6 +55,18 @@ pub struct SendOptions {
     pub redaction: Option<RedactionList>,
     /// The guids of the snapshots with respect to which the older one is redacted; empty if it is whole.
     pub redacted_from: Vec<u64>,
+    /// The snapshot that the dataset would become if its receive were completed. The stream has no end then, so that its
+    /// reader also keeps a state to resume.
+    pub unfinished: Option<Unfinished>,
+}
+
+/// A snapshot of which only a part was received.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unfinished {
+    /// Its guid.
+    pub guid: Guid,
+    /// Its full name at the first sender.
+    pub name: String,
 }
 
 /// From where an interrupted stream continues. What comes before was received.
@@ -158,7 +170,8 @@ pub fn send(
     }
     let payload = payload(dataset, set, features, older, options)?;
     let phys = dataset.phys();
-    let to_guid = phys.guid.0;
+    let unfinished = options.unfinished.as_ref();
+    let to_guid = unfinished.map_or(phys.guid, |snapshot| snapshot.guid).0;
     let mut begin_flags = BeginFlags::FREE_RECORDS | BeginFlags::SPILL_BLOCKS;
     if older.is_some_and(|older| older.is_of_origin) {
         begin_flags |= BeginFlags::CLONE;
@@ -166,9 +179,10 @@ pub fn send(
     if phys.flags.contains(DslDatasetFlags::CASE_INSENSITIVE) {
         begin_flags |= BeginFlags::CASE_INSENSITIVE;
     }
-    let to_name = match dataset.is_snapshot() {
-        true => dataset.name().to_owned(),
-        false => format!("{}@--head--", dataset.name()),
+    let to_name = match unfinished {
+        Some(snapshot) => snapshot.name.clone(),
+        None if dataset.is_snapshot() => dataset.name().to_owned(),
+        None => format!("{}@--head--", dataset.name()),
     };
     let begin = Begin {
         features,
@@ -225,7 +239,9 @@ pub fn send(
         })?;
     }
     let mut stream = reader.stream;
-    stream.end(to_guid)?;
+    if unfinished.is_none() {
+        stream.end(to_guid)?;
+    }
     stream.flush()?;
     Ok(stream.written_bytes())
 }

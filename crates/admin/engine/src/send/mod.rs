@@ -13,7 +13,7 @@ use millpond_nvlist::NvList;
 use millpond_object::ObjectSetView;
 use millpond_ondisk::{BookmarkPhys, ObjectId};
 use millpond_send::{
-    Older, ResumeFrom, SendError, SendFlags, SendOptions, begin_package, end_package,
+    Older, ResumeFrom, SendError, SendFlags, SendOptions, Unfinished, begin_package, end_package,
     estimated_bytes,
 };
 use std::collections::BTreeSet;
@@ -31,6 +31,8 @@ pub struct SendRequest {
     pub has_between: bool,
     /// What a package has beside its streams.
     pub package: PackageOptions,
+    /// Whether what an interrupted receive into the file system or volume left is sent. Its stream says how blocks are sent.
+    pub is_unfinished: bool,
     /// How blocks are sent.
     pub flags: SendFlags,
     /// The full name of the redaction bookmark of the snapshot whose blocks are left out.
@@ -89,6 +91,8 @@ struct Found {
     redaction: Option<RedactionList>,
     /// The guids of the snapshots with respect to which the older one is redacted.
     redacted_from: Vec<u64>,
+    flags: SendFlags,
+    unfinished: Option<Unfinished>,
 }
 
 impl Found {
@@ -267,10 +271,11 @@ fn sent(
         let (dataset, version) = (&found.dataset, found.version);
         let older = found.older.as_ref().map(|(older, _)| *older);
         let options = SendOptions {
-            flags: request.flags,
+            flags: found.flags,
             resume: request.resume,
             redaction: found.redaction.clone(),
             redacted_from: found.redacted_from.clone(),
+            unfinished: found.unfinished.clone(),
         };
         let output = &mut output;
         length += millpond_send::send(dataset, &set, version, older, &options, output)?;

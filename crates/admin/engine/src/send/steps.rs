@@ -2,9 +2,13 @@
 
 use super::{Earlier, Found, SendRequest, StreamNames};
 use crate::{Error, View};
+use millpond_dataset::properties::ResumeToken;
 use millpond_dataset::{Dataset, DatasetError, DatasetName, NameTail, RedactionList};
 use millpond_ondisk::{Guid, Txg};
-use millpond_send::{Older, SendError};
+use millpond_send::{Older, SendError, SendFlags, Unfinished};
+
+/// The version of file systems of today.
+const ZPL_VERSION: u64 = 5;
 
 impl View {
     /// The streams that a request leads to, oldest first, by their names and those of the older snapshots.
@@ -79,6 +83,9 @@ impl View {
         from: Option<&str>,
         request: &SendRequest,
     ) -> Result<Found, Error> {
+        if request.is_unfinished {
+            return self.look_up_unfinished(name);
+        }
         let dataset = Dataset::find(self.inner(), name)?;
         let opened = self.dataset_by_id(dataset.id())?;
         let is_raw = request.flags.raw && dataset.is_encrypted()?;
@@ -104,6 +111,63 @@ impl View {
             older,
             redaction,
             redacted_from: redacted_from.unwrap_or_default(),
+            flags: request.flags,
+            unfinished: None,
+        })
+    }
+
+    /// Looks up what an interrupted receive into a dataset left.
+    fn look_up_unfinished(&self, name: &str) -> Result<Found, Error> {
+        let head = Dataset::find(self.inner(), name)?;
+        let none = || SendError::NotPartlyReceived(name.to_owned());
+        let partial = head.partly_received()?.ok_or_else(none)?;
+        let token = partial.resume_token()?.ok_or_else(none)?;
+        let token = ResumeToken::parse(&token).map_err(|_| none())?;
+        if token.is_raw {
+            return Err(SendError::PartlyReceivedRaw.into());
+        }
+        if self.dataset_by_id(partial.id())?.is_locked()? {
+            return Err(SendError::Locked.into());
+        }
+        let older = match (token.from_guid, partial.phys().previous_snapshot) {
+            (0, _) => None,
+            (guid, Some(previous)) => {
+                let previous = Dataset::by_id(self.inner(), previous)?;
+                if previous.guid().0 != guid {
+                    return Err(SendError::SourceGone(Guid(guid)).into());
+                }
+                let is_of_origin = previous.directory().id() != head.directory().id();
+                let (older, earlier) = self.older(&partial, previous.name())?;
+                // The state is in a hidden child of the dataset.
+                let older = Older {
+                    is_of_origin,
+                    ..older
+                };
+                Some((older, earlier))
+            }
+            (guid, None) => return Err(SendError::SourceGone(Guid(guid)).into()),
+        };
+        // Its own version may not have been received yet.
+        let version = match partial.file_system_version() {
+            Ok(version) => version,
+            Err(_) => Some(ZPL_VERSION),
+        };
+        Ok(Found {
+            version,
+            older,
+            redaction: None,
+            redacted_from: token.redacted_from.clone(),
+            flags: SendFlags {
+                large_blocks: token.large_blocks,
+                embedded: token.embedded,
+                compressed: token.compressed,
+                raw: false,
+            },
+            unfinished: Some(Unfinished {
+                guid: Guid(token.to_guid),
+                name: token.to_name,
+            }),
+            dataset: partial,
         })
     }
 

@@ -16,8 +16,19 @@ impl Dataset {
     /// # Errors
     /// If the dataset's table cannot be read.
     pub fn resume_token(&self) -> Result<Option<String>, DatasetError> {
+        match self.partly_received()? {
+            Some(partial) => partial.own_resume_token(),
+            None => Ok(None),
+        }
+    }
+
+    /// The dataset that an interrupted receive into this one left: itself, or a hidden child. `None` if there is none.
+    ///
+    /// # Errors
+    /// If the dataset's table cannot be read.
+    pub fn partly_received(&self) -> Result<Option<Self>, DatasetError> {
         if self.extension(resume::TO_GUID)?.is_some() {
-            return self.own_resume_token();
+            return Ok(Some(self.clone()));
         }
         // A receive into an existing dataset uses a hidden child dataset.
         let hidden = match self.directory().child(RECEIVE_DATASET) {
@@ -26,9 +37,7 @@ impl Dataset {
             Err(error) => return Err(error),
         };
         match hidden {
-            Some(hidden) if hidden.extension(resume::TO_GUID)?.is_some() => {
-                hidden.own_resume_token()
-            }
+            Some(hidden) if hidden.extension(resume::TO_GUID)?.is_some() => Ok(Some(hidden)),
             _ => Ok(None),
         }
     }
