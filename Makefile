@@ -9,7 +9,7 @@ CARGO ?= cargo
 RELEASE := target/release
 
 .DEFAULT_GOAL := help
-.PHONY: help setup oracle kernel advisories build test test-kernel test-install test-mount test-daemon test-writing-all test-check test-scale demo bench bench-write bench-mount bench-many bench-scan bench-count bench-plots flame install uninstall fuzz fuzz-soak soak soak-threads test-threads test-policy zts mutants lint golden golden-pools clean
+.PHONY: help setup oracle kernel advisories build test test-kernel test-install test-mount test-daemon test-writing-all test-check test-scale demo bench bench-write bench-mount bench-many bench-scan bench-count bench-plots flame pages install uninstall deb test-deb fuzz fuzz-soak soak soak-threads test-threads test-policy zts mutants lint golden golden-pools clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
@@ -31,24 +31,48 @@ advisories: ## known vulnerabilities of dependencies (needs `cargo install --loc
 PREFIX ?= /usr/local
 BIN := $(DESTDIR)$(PREFIX)/bin
 UNITS := $(DESTDIR)$(PREFIX)/lib/systemd/system
-DOC := $(DESTDIR)$(PREFIX)/share/doc/millpond
+SHARE := $(DESTDIR)$(PREFIX)/share
+DOC := $(SHARE)/doc/millpond
+PAGES := target/pages
+# Where the shells look for completions.
+COMPLETIONS := $(SHARE)/bash-completion/completions $(SHARE)/zsh/vendor-completions $(SHARE)/fish/vendor_completions.d
 
-install: build ## install programs, systemd unit and pages below PREFIX (/usr/local); NAMES=1: the names zpool and zfs too
-	install -d $(BIN) $(UNITS) $(DOC)
+pages: setup ## manual pages and shell completions in target/pages
+	@$(CARGO) run --quiet --release --locked --package millpond-pages -- $(PAGES)
+
+install: build pages ## install programs, systemd unit, manual pages, completions and docs below PREFIX (/usr/local); NAMES=1: the names zpool and zfs too
+	install -d $(BIN) $(UNITS) $(DOC) $(SHARE)/man/man1 $(SHARE)/man/man8 $(COMPLETIONS)
 	install -m 755 $(RELEASE)/millpond $(RELEASE)/millpondd $(BIN)
 	sed 's|@PREFIX@|$(PREFIX)|g' packaging/systemd/millpondd.service > $(UNITS)/millpondd.service
-	install -m 644 docs/*.md $(DOC)
+	install -m 644 docs/*.md COMPATIBILITY.md CHANGELOG.md $(DOC)
+	install -m 644 $(PAGES)/man1/* $(SHARE)/man/man1
+	install -m 644 $(PAGES)/man8/* $(SHARE)/man/man8
+	install -m 644 $(PAGES)/bash/millpond $(word 1,$(COMPLETIONS))
+	install -m 644 $(PAGES)/zsh/_millpond $(word 2,$(COMPLETIONS))
+	install -m 644 $(PAGES)/fish/millpond.fish $(word 3,$(COMPLETIONS))
 	@if [ -n "$(NAMES)" ]; then for name in zpool zfs; do \
 		if [ -e $(BIN)/$$name ] && [ "$$(readlink $(BIN)/$$name)" != millpond ]; then \
 			echo "$(BIN)/$$name is another program's: remove it first, or install below another PREFIX"; exit 1; fi; \
-		ln -sf millpond $(BIN)/$$name || exit 1; done; fi
+		ln -sf millpond $(BIN)/$$name || exit 1; \
+		install -m 644 $(PAGES)/bash/$$name $(word 1,$(COMPLETIONS)) && \
+		install -m 644 $(PAGES)/zsh/_$$name $(word 2,$(COMPLETIONS)) && \
+		install -m 644 $(PAGES)/fish/$$name.fish $(word 3,$(COMPLETIONS)) || exit 1; done; fi
 	@echo "installed; pools at boot: systemctl enable --now millpondd"
 
 uninstall: ## remove what install put below PREFIX; pools and /var/lib/millpond stay
 	rm -f $(BIN)/millpond $(BIN)/millpondd $(UNITS)/millpondd.service
-	@for name in zpool zfs; do if [ "$$(readlink $(BIN)/$$name)" = millpond ]; then rm -f $(BIN)/$$name; fi; done
-	rm -f $(patsubst docs/%,$(DOC)/%,$(wildcard docs/*.md))
-	-@rmdir $(DOC) 2>/dev/null || true
+	@for name in zpool zfs; do if [ "$$(readlink $(BIN)/$$name)" = millpond ]; then rm -f $(BIN)/$$name \
+		$(word 1,$(COMPLETIONS))/$$name $(word 2,$(COMPLETIONS))/_$$name $(word 3,$(COMPLETIONS))/$$name.fish; fi; done
+	rm -f $(patsubst docs/%,$(DOC)/%,$(wildcard docs/*.md)) $(DOC)/COMPATIBILITY.md $(DOC)/CHANGELOG.md
+	rm -f $(SHARE)/man/man1/millpond.1 $(SHARE)/man/man1/millpond-*.1 $(SHARE)/man/man8/millpond*.8
+	rm -f $(word 1,$(COMPLETIONS))/millpond $(word 2,$(COMPLETIONS))/_millpond $(word 3,$(COMPLETIONS))/millpond.fish
+	-@rmdir $(DOC) $(COMPLETIONS) 2>/dev/null || true
+
+deb: build pages ## Debian packages in target/deb: millpond, and millpond-zfs with the names zpool, zfs and mount.zfs
+	@packaging/deb $(RELEASE) $(PAGES) target/deb
+
+test-deb: deb ## install the packages in a fresh Debian root, use a pool, restart, remove (root; fetches Debian with mmdebstrap)
+	@packaging/deb-try target/deb
 
 build: setup ## target/release/millpond, and zpool and zfs beside it
 	$(CARGO) build --release --locked --package millpond-cli --package millpond-daemon
@@ -68,7 +92,7 @@ test-daemon: setup ## the daemon killed repeatedly, mounted, and used by other u
 	$(CARGO) test --locked --package millpond-cli --test dying_disks -- --ignored --nocapture --test-threads 1
 	$(CARGO) test --locked --package millpond-cli --test little_memory -- --ignored --nocapture
 
-test-install: build ## install below a temporary prefix, run as the unit and as an ordinary user, uninstall (root, /dev/fuse)
+test-install: build pages ## install below a temporary prefix, run as the unit and as an ordinary user, uninstall (root, /dev/fuse)
 	@packaging/try $(RELEASE)
 
 test-policy: setup ## sanoid, syncoid and others, unchanged, with our zpool and zfs (a minute; root, /dev/fuse)

@@ -1,0 +1,51 @@
+//! Manual pages: those of `millpond` and its verbs from their definitions, the others as they were written.
+
+use crate::put;
+use clap::Command;
+use clap_mangen::Man;
+use std::io;
+use std::path::Path;
+
+/// Pages of section 8 that no definition has enough text for.
+const WRITTEN: [(&str, &str); 3] = [
+    (
+        "millpondd.8",
+        include_str!("../../../packaging/man/millpondd.8"),
+    ),
+    (
+        "millpond-zpool.8",
+        include_str!("../../../packaging/man/millpond-zpool.8"),
+    ),
+    (
+        "millpond-zfs.8",
+        include_str!("../../../packaging/man/millpond-zfs.8"),
+    ),
+];
+
+/// Writes all pages below a folder.
+pub fn write(folder: &Path) -> io::Result<()> {
+    for (name, text) in WRITTEN {
+        put(&folder.join("man8"), name, text.as_bytes())?;
+    }
+    let mut all = millpond_cli::verbs::command();
+    all.build();
+    pages(&folder.join("man1"), &all, "millpond")
+}
+
+fn pages(folder: &Path, command: &Command, name: &str) -> io::Result<()> {
+    // The macro of a page's title takes the name as one word.
+    let page = command
+        .clone()
+        .name(name.to_owned())
+        .version(env!("CARGO_PKG_VERSION"));
+    let mut text = vec![];
+    Man::new(page).manual("Millpond").render(&mut text)?;
+    put(folder, &format!("{name}.1"), &text)?;
+    for below in command
+        .get_subcommands()
+        .filter(|below| !below.is_hide_set())
+    {
+        pages(folder, below, &format!("{name}-{}", below.get_name()))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,144 @@
+//! The written pages and completions, as the programs see them that read them.
+
+use std::path::Path;
+use std::process::Command;
+
+fn written() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let done = Command::new(env!("CARGO_BIN_EXE_millpond-pages"))
+        .arg(folder.path())
+        .status();
+    assert!(done.unwrap().success());
+    folder
+}
+
+/// Whether a program is here. Says so if it is not.
+fn has(program: &str) -> bool {
+    let found = Command::new(program).arg("--version").output().is_ok();
+    if !found {
+        println!("not tried: {program} is not here");
+    }
+    found
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn each_verb_has_a_page_that_can_be_formatted() {
+    let folder = written();
+    let verbs = names(&folder.path().join("man1"));
+    for verb in [
+        "millpond.1",
+        "millpond-ls.1",
+        "millpond-stream-cat.1",
+        "millpond-undelete.1",
+    ] {
+        assert!(verbs.iter().any(|name| name == verb), "{verb}: {verbs:?}");
+    }
+    assert_eq!(
+        names(&folder.path().join("man8")),
+        ["millpond-zfs.8", "millpond-zpool.8", "millpondd.8"]
+    );
+    if !has("groff") {
+        return;
+    }
+    for section in ["man1", "man8"] {
+        for name in names(&folder.path().join(section)) {
+            let page = folder.path().join(section).join(&name);
+            let done = Command::new("groff")
+                .args(["-mandoc", "-z", "-ww"])
+                .arg(&page)
+                .output();
+            let done = done.unwrap();
+            let complaints = String::from_utf8_lossy(&done.stderr);
+            assert!(
+                done.status.success() && complaints.is_empty(),
+                "{name}: {complaints}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_shells_can_read_their_completions() {
+    let folder = written();
+    for (shell, below) in [("bash", "bash"), ("zsh", "zsh"), ("fish", "fish")] {
+        if !has(shell) {
+            continue;
+        }
+        for name in names(&folder.path().join(below)) {
+            let script = folder.path().join(below).join(&name);
+            let done = Command::new(shell).arg("-n").arg(script).output().unwrap();
+            assert!(
+                done.status.success() && done.stderr.is_empty(),
+                "{name}: {done:?}"
+            );
+        }
+    }
+}
+
+/// What bash offers at the end of a line, with programs that answer as `zpool` and `zfs` would.
+fn offered(folder: &Path, line: &str) -> Vec<String> {
+    let program = line.split(' ').next().unwrap();
+    let script = format!(
+        r#"
+        zpool() {{ case $* in
+            "list -H -o name") printf '%s\n' tank tone ;;
+            import) printf '   pool: %s\n     id: 1\n' away old ;;
+        esac; }}
+        zfs() {{ case $* in
+            "list -H -o name -t filesystem,volume") printf '%s\n' tank tank/home tank/vol ;;
+            "list -H -o name -t snapshot -d 1 tank/home") printf '%s\n' tank/home@a tank/home@b ;;
+        esac; }}
+        compopt() {{ :; }}
+        source {}
+        COMP_WORDBREAKS=$' \t\n"\'@><=;|&(:'
+        COMP_LINE={line:?} COMP_POINT=${{#COMP_LINE}}
+        _millpond_{program}
+        printf '%s\n' "${{COMPREPLY[@]}}"
+        "#,
+        folder.join("bash").join(program).display()
+    );
+    let done = Command::new("bash").args(["-c", &script]).output().unwrap();
+    assert!(
+        done.stderr.is_empty(),
+        "{line}: {}",
+        String::from_utf8_lossy(&done.stderr)
+    );
+    let text = String::from_utf8(done.stdout).unwrap();
+    text.lines()
+        .filter(|line| !line.is_empty())
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn bash_offers_commands_options_and_names() {
+    if !has("bash") {
+        return;
+    }
+    let folder = written();
+    let offers = |line: &str| offered(folder.path(), line);
+    assert_eq!(offers("zfs sn"), ["snapshot", "snap"]);
+    assert_eq!(offers("zpool lab"), ["labelclear"]);
+    assert!(offers("zfs list --js").contains(&"--json".to_owned()));
+    assert_eq!(offers("zpool status t"), ["tank", "tone"]);
+    assert_eq!(offers("zpool import "), ["away", "old"]);
+    assert_eq!(offers("zfs list tank/"), ["tank/home", "tank/vol"]);
+    // A snapshot is found in two steps; bash replaces only what follows the @.
+    assert_eq!(offers("zfs rollback tank/h"), ["tank/home@"]);
+    assert_eq!(offers("zfs rollback tank/home@"), ["a", "b"]);
+    assert_eq!(offers("zfs destroy -r tank/home@b"), ["b"]);
+    assert_eq!(offers("zfs set recordsi"), ["recordsize="]);
+    assert_eq!(offers("zfs get -H recordsi"), ["recordsize"]);
+    assert_eq!(offers("zfs get recordsize tank/v"), ["tank/vol"]);
+    assert_eq!(offers("zpool set autotr"), ["autotrim="]);
+    assert_eq!(offers("zfs list -o mountp"), ["mountpoint"]);
+}
