@@ -425,6 +425,22 @@ fn file_systems_are_made_in_old_versions() {
     };
     refused("-o version=2 -o casesensitivity=insensitive");
     refused("-o version=1 -o normalization=formD");
+    std::fs::File::create(place.path().join("new.img"))
+        .and_then(|file| file.set_len(128 << 20))
+        .unwrap();
+    let create = |version: u64| {
+        let image = place.path().join("new.img");
+        let options = format!("-O version={version} -O casesensitivity=mixed");
+        place.run(&format!("zpool create {options} new {}", image.display()))
+    };
+    let output = create(2);
+    assert_eq!(
+        text(&output.stderr),
+        "cannot create 'new': pool and or dataset must be upgraded to set this property or value\n"
+    );
+    let output = create(3);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(version("new"), "3");
     let limit = "zfs set userquota@7=1G old-files/made-3";
     let error = "cannot set property for 'old-files/made-3': pool and or dataset must be upgraded to \
                  set this property or value\n";
