@@ -16,10 +16,7 @@ mod ztest;
 use anyhow::{Context, Result, bail, ensure};
 use change::{change_datasets, change_files, continues};
 use judge::{is_accused, judge};
-use millpond_engine::{
-    Caller, Error, FILE_SYSTEM_VERSION, FileError, FileSystem, FoundLogs, NewMode, OpenOptions,
-    Pool, Search, View, WriteOptions,
-};
+use millpond_engine::{Error, FoundLogs, OpenOptions, Pool, Search, View, WriteOptions};
 use millpond_tests::oracle::Verdict;
 use millpond_tests::reader::DatasetKind;
 use millpond_tests::runner::{self, Outcome, Trial};
@@ -162,11 +159,6 @@ fn run(case: &str, folder: &Path, keeps: bool) -> Result<Outcome> {
                 continue;
             }
         };
-        if files.version() < FILE_SYSTEM_VERSION {
-            refuses_changes(&files).with_context(|| name.clone())?;
-            notes.push(format!("{name}: version {}", files.version()));
-            continue;
-        }
         if files.settings().is_read_only {
             notes.push(format!("{name}: readonly"));
             continue;
@@ -223,21 +215,6 @@ fn counts_its_clones(place: &Path, name: &str) -> Result<()> {
     let faults = recount::faults_of(view.inner());
     ensure!(faults.is_empty(), "with a claimed log: {faults:#?}");
     Ok(())
-}
-
-/// Old files are compared afterwards, so that a refused change that was made all the same is found.
-fn refuses_changes(files: &FileSystem) -> Result<()> {
-    let made = files.make_directory(
-        &Caller::root(),
-        &files.root()?,
-        b"refused",
-        NewMode::exactly(0o755),
-    );
-    match made {
-        Err(FileError::OldVersion { .. }) => Ok(()),
-        Err(error) => bail!("is refused in other words: {error}"),
-        Ok(_) => bail!("an old file system was changed"),
-    }
 }
 
 fn open(place: &Path, name: &str, found_logs: FoundLogs) -> Result<Pool, Error> {

@@ -306,6 +306,18 @@ fn handed_to_and_fro(
     mib: u64,
     plan: impl Fn(&Rig) -> PoolBuilder,
 ) {
+    handed_with(shape, first, disks, mib, plan, |_| {});
+}
+
+/// Like [`handed_to_and_fro`], with work that `prepare` changes.
+fn handed_with(
+    shape: &str,
+    first: Release,
+    disks: usize,
+    mib: u64,
+    plan: impl Fn(&Rig) -> PoolBuilder,
+    prepare: impl Fn(&mut Life),
+) {
     if !has_machines(shape) {
         return;
     }
@@ -316,6 +328,7 @@ fn handed_to_and_fro(
     let rig = Rig::new(disks, mib);
     let pool = plan(&rig).create().unwrap();
     let mut life = Life::new("tank", shape, seed());
+    prepare(&mut life);
     life.steps(&pool, 130);
     rich::fill(&pool);
     pool.export().unwrap();
@@ -339,6 +352,17 @@ fn handed_to_and_fro(
 #[ignore = "minutes; make test-kernel"]
 fn a_pool_of_one_disk_round_trips_through_openzfs() {
     handed_to_and_fro("single", Release::V2_3, 1, 512, |rig| rig.stripe("tank"));
+}
+
+#[test]
+#[ignore = "minutes; make test-kernel"]
+fn file_systems_of_old_versions_round_trip_through_openzfs() {
+    let makes_old = |life: &mut Life| {
+        life.makes_old_file_systems = true;
+        life.dataset_percent = 25;
+    };
+    let plan = |rig: &Rig| rig.stripe("tank").root_property("version", "2");
+    handed_with("old", Release::V2_3, 1, 512, plan, makes_old);
 }
 
 #[test]

@@ -17,7 +17,7 @@ struct Committed {
 }
 
 fn cut(shape: &str, tops: &[(NewLayout, usize)], seed: u64, cuts_wanted: usize) {
-    cut_with_copies(shape, tops, seed, cuts_wanted, 0);
+    cut_life(shape, tops, seed, cuts_wanted, |_| {});
 }
 
 /// The ways in which the power fails after `count` requests.
@@ -31,12 +31,13 @@ pub(crate) fn variants(seed: u64, round: usize, count: usize) -> [PowerCut; 5] {
     ]
 }
 
-fn cut_with_copies(
+/// Like [`cut`], with work that `prepare` changes.
+pub(crate) fn cut_life(
     shape: &str,
     tops: &[(NewLayout, usize)],
     seed: u64,
     cuts_wanted: usize,
-    copy_percent: usize,
+    prepare: impl Fn(&mut Life),
 ) {
     let world = World::new(seed);
     // Large enough that no space estimate waits for a commit within a step.
@@ -44,7 +45,7 @@ fn cut_with_copies(
     let mut life = Life::new("tank", shape, seed);
     life.file_bytes_max = 60_000;
     life.dataset_percent = 15;
-    life.copy_percent = copy_percent;
+    prepare(&mut life);
     life.steps(&pool, 60);
     pool.sync().unwrap();
     // From here on each step is one state, so it must not be committed in part.
@@ -139,7 +140,7 @@ fn cut_with_copies(
     );
 }
 
-fn seeds() -> std::ops::Range<u64> {
+pub(crate) fn seeds() -> std::ops::Range<u64> {
     let from = env("MILLPOND_WRITING_FROM", 1);
     from..from + env("MILLPOND_WRITING_SEEDS", 1)
 }
@@ -151,7 +152,8 @@ fn one_disk_keeps_fsynced_data_after_a_power_cut() {
 
 #[test]
 fn files_that_share_blocks_keep_fsynced_data_after_a_power_cut() {
-    seeds().for_each(|seed| cut_with_copies("crash copies", &[(Single, 1)], seed, 30, 40));
+    let shares = |life: &mut Life| life.copy_percent = 40;
+    seeds().for_each(|seed| cut_life("crash copies", &[(Single, 1)], seed, 30, shares));
 }
 
 #[test]

@@ -8,8 +8,9 @@ mod replay;
 use crate::sim;
 use crate::soak::env;
 use millpond_engine::{
-    Allocate, AllocationClass, Caller, DirEntryRef, Error, FileError, FileSystem, NewLayout,
-    NewMode, Node, Pool, PropertyValue, RenameMode, SetAttributes, View, WriteAt, XattrMode,
+    Allocate, AllocationClass, Caller, DirEntryRef, Error, FILE_SYSTEM_VERSION, FileError,
+    FileSystem, NewLayout, NewMode, Node, Pool, PropertyValue, RenameMode, SetAttributes, View,
+    WriteAt, XattrMode,
 };
 use millpond_env::mark;
 use millpond_sim::{Event, Fault, FaultPlan, PowerCut, Scope, Seed, World};
@@ -312,9 +313,20 @@ fn act(
 }
 
 fn cut(tops: &[(AllocationClass, NewLayout, usize)], seed: u64, steps: usize, cuts_wanted: usize) {
-    let what = format!("{tops:?}, seed {seed}");
+    cut_version(tops, FILE_SYSTEM_VERSION, seed, steps, cuts_wanted);
+}
+
+/// Like [`cut`], in a file system of this version.
+pub(crate) fn cut_version(
+    tops: &[(AllocationClass, NewLayout, usize)],
+    version: u64,
+    seed: u64,
+    steps: usize,
+    cuts_wanted: usize,
+) {
+    let what = format!("{tops:?}, version {version}, seed {seed}");
     let world = World::new(seed);
-    let pool = sim::create_of(&world, tops, 256, sim::by_caller());
+    let pool = sim::create_of_version(&world, tops, 256, version);
     let files = pool.file_system("tank").unwrap();
     let root = files.root().unwrap();
     let mode = NewMode::exactly(0o755);

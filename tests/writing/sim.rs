@@ -73,6 +73,18 @@ pub fn create_encrypted(
     Pool::create_with_key(&world.env(), &new, Some(key)).unwrap()
 }
 
+/// Like [`create_of`], with a root file system of this version.
+pub fn create_of_version(
+    world: &World,
+    tops: &[(AllocationClass, NewLayout, usize)],
+    mib: u64,
+    version: u64,
+) -> Pool {
+    let mut new = new_pool(world, tops, mib, by_caller());
+    new.root_properties = [("version".to_owned(), version.to_string())].into();
+    Pool::create(&world.env(), &new).unwrap()
+}
+
 /// Like [`create_of`], without a feature.
 pub fn create_without(
     world: &World,

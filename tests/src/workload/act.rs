@@ -38,6 +38,8 @@ pub struct Life {
     pub syncs_seldom: bool,
     /// Percentage of steps in file systems that copy blocks between files, datasets and from snapshots.
     pub copy_percent: usize,
+    /// Whether new file systems are of any version, 1 to 5.
+    pub makes_old_file_systems: bool,
     /// Whether the pool's root is encrypted, so that no dataset can have three copies.
     pub is_encrypted: bool,
     /// Whether properties of intent logs are changed too.
@@ -131,6 +133,7 @@ impl Life {
             keeps_open: false,
             syncs_seldom: false,
             copy_percent: 0,
+            makes_old_file_systems: false,
             is_encrypted: false,
             sets_synchrony: false,
             deeds: vec![],

@@ -6,8 +6,7 @@ use super::global::refused;
 use super::pools::explained;
 use crate::session::Failure;
 use millpond_engine::{
-    FILE_SYSTEM_VERSION, FileError, FileSystem, Node, Pool, PoolState, Symlinks, View, Volume,
-    WriteOptions,
+    FileError, FileSystem, Node, Pool, PoolState, Symlinks, View, Volume, WriteOptions,
 };
 use millpond_env::Env;
 use millpond_env::host;
@@ -130,12 +129,6 @@ impl<'g> WritePools<'g> {
                 if files.settings().is_read_only {
                     return Err(refused(format!(
                         "'{name}' is read-only: its property readonly is on"
-                    )));
-                }
-                if files.version() < FILE_SYSTEM_VERSION {
-                    return Err(refused(format!(
-                        "'{name}' is of version {}, which is only read: zfs upgrade raises it",
-                        files.version()
                     )));
                 }
                 Ok(Opened::Files {

@@ -5,13 +5,12 @@ use millpond_control::{ChangeError, ChangeFailure};
 
 /// The text of an invalid property, with its name where OpenZFS prints it.
 pub fn property_words(property: &str, reason: &str) -> String {
-    const OF_THE_NAME: [&str; 7] = [
+    const OF_THE_NAME: [&str; 6] = [
         "must ",
         "does ",
         "is ",
         "cannot ",
         "has ",
-        "other ",
         "specified ",
     ];
     match reason {

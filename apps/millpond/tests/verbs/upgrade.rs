@@ -332,13 +332,21 @@ fn change(files: &Arc<FileSystem>) {
 
 #[test]
 fn openzfs_accepts_old_files_changed_after_an_upgrade() {
+    change_and_judge(true);
+}
+
+#[test]
+fn openzfs_accepts_old_files_changed_without_an_upgrade() {
+    change_and_judge(false);
+}
+
+fn change_and_judge(is_raised: bool) {
     let place = PoolCopy::new();
     let before = place.manifest();
-    let output = place.run("mv old-files/v3:/noise old-files/v3:/loud");
-    assert!(!output.status.success());
-    assert!(text(&output.stderr).contains("version 3"), "{output:?}");
-    assert!(place.run("zfs upgrade -a").status.success());
-    assert_eq!(place.manifest(), before, "raising changes no file");
+    if is_raised {
+        assert!(place.run("zfs upgrade -a").status.success());
+        assert_eq!(place.manifest(), before, "raising changes no file");
+    }
     let pool = place.open();
     for name in ALL {
         change(&pool.file_system(name).unwrap());
@@ -371,25 +379,73 @@ fn openzfs_accepts_old_files_changed_after_an_upgrade() {
 }
 
 #[test]
-fn an_open_file_system_is_writable_after_its_upgrade() {
+fn an_open_file_system_stays_writable_while_it_is_upgraded() {
     let place = PoolCopy::new();
     let pool = place.open();
     let files = pool.file_system("old-files/v2").unwrap();
     let top = files.root().unwrap();
-    assert_eq!(
-        files.unlink(&top, b"gone").unwrap_err(),
-        millpond_engine::FileError::OldVersion { version: 2 }
-    );
+    files.unlink(&top, b"gone").unwrap();
     pool.raise_version("old-files/v2", 4).unwrap();
-    assert!(files.unlink(&top, b"gone").is_err());
+    files.unlink(&top, b"one").unwrap();
     assert!(pool.raise_version("old-files/v2", 3).is_err());
     pool.raise_version("old-files/v2", 5).unwrap();
-    files.unlink(&top, b"gone").unwrap();
+    files.unlink(&top, b"moved").unwrap();
     assert!(Arc::ptr_eq(
         &files,
         &pool.file_system("old-files/v2").unwrap()
     ));
     drop((top, files));
     pool.export().unwrap();
+    place.judge();
+}
+
+#[test]
+fn file_systems_are_made_in_old_versions() {
+    let place = PoolCopy::new();
+    let version = |name: &str| {
+        let output = place.run(&format!("zfs get -H -o value version {name}"));
+        text(&output.stdout).trim().to_owned()
+    };
+    for made in 1..=4 {
+        let name = format!("old-files/made-{made}");
+        place.answers(&format!("zfs create -o version={made} {name}"), "", "", 0);
+        assert_eq!(version(&name), made.to_string());
+        place.answers(&format!("zfs create {name}/below"), "", "", 0);
+        // The version is not inherited.
+        assert_eq!(version(&format!("{name}/below")), "5");
+        place.answers(&format!("zfs snapshot {name}@now"), "", "", 0);
+        place.answers(&format!("zfs clone {name}@now {name}/clone"), "", "", 0);
+        assert_eq!(version(&format!("{name}/clone")), made.to_string());
+        assert!(place.run(&format!("mkdir {name}:/dir")).status.success());
+    }
+    let refused = |options: &str| {
+        let needs = "pool and or dataset must be upgraded to set this property or value";
+        let error = format!("cannot create 'old-files/no': {needs}\n");
+        place.answers(&format!("zfs create {options} old-files/no"), "", &error, 1);
+    };
+    refused("-o version=2 -o casesensitivity=insensitive");
+    refused("-o version=1 -o normalization=formD");
+    std::fs::File::create(place.path().join("new.img"))
+        .and_then(|file| file.set_len(128 << 20))
+        .unwrap();
+    let create = |version: u64| {
+        let image = place.path().join("new.img");
+        let options = format!("-O version={version} -O casesensitivity=mixed");
+        place.run(&format!("zpool create {options} new {}", image.display()))
+    };
+    let output = create(2);
+    assert_eq!(
+        text(&output.stderr),
+        "cannot create 'new': pool and or dataset must be upgraded to set this property or value\n"
+    );
+    let output = create(3);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(version("new"), "3");
+    let limit = "zfs set userquota@7=1G old-files/made-3";
+    let error = "cannot set property for 'old-files/made-3': pool and or dataset must be upgraded to \
+                 set this property or value\n";
+    place.answers(limit, "", error, 255);
+    let limit = "zfs set userquota@7=1G old-files/made-4";
+    place.answers(limit, "", "", 0);
     place.judge();
 }

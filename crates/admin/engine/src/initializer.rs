@@ -42,6 +42,7 @@ impl DatasetInitializer for FileSystemInitializer {
                     named => named,
                 };
                 let files = NewFileSystem {
+                    version: new.version,
                     normalisation: new.normalization,
                     is_utf8_only: new.is_utf8_only,
                     case: match new.case_sensitivity {

@@ -12,7 +12,7 @@ use millpond_ondisk::ObjectId;
 use millpond_pool::OpenOptions;
 use millpond_pool::import::{PoolCandidate, ScanOptions};
 use millpond_pool::{NewPool, Pool as Inner, WriteOptions};
-use millpond_posix::{FileSystem, VERSION};
+use millpond_posix::FileSystem;
 use millpond_scan::Scanner;
 use millpond_volume::Volume;
 use std::collections::BTreeMap;
@@ -396,5 +396,5 @@ fn free_unlinked(files: &FileSystem) -> Result<(), Error> {
 
 /// Whether files may be changed.
 pub(super) fn is_writable(files: &FileSystem) -> bool {
-    !files.settings().is_read_only && files.version() == VERSION
+    !files.settings().is_read_only
 }

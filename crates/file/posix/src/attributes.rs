@@ -1,12 +1,16 @@
 //! The stored attributes of files that change, and changes to ZAP tables.
 
 use crate::error::FileError;
+use crate::file_system::VERSION;
 use crate::state::{AttributeChange, NodeState};
+use crate::version::FUIDS;
 use millpond_env::Env;
 use millpond_env::sync::Arc;
 use millpond_object::{Object, ObjectError, ObjectSet};
 use millpond_ondisk::{ObjectId, ObjectType};
-use millpond_sa::{Ace, Attributes, ObjectTables, SaChange, SaLayouts, SaObject, create_sa_master};
+use millpond_sa::{
+    Ace, Attributes, ObjectTables, SaChange, SaLayouts, SaObject, ZnodeAclForm, create_sa_master,
+};
 use millpond_txg::Transaction;
 use millpond_zap::{NewZap, ObjectBlocks, ZapMut, ZapShape};
 
@@ -25,6 +29,32 @@ pub(crate) fn make_zap(
     let object = set.allocate(tx, ZapShape::USUAL.object(object_type))?;
     zap(&object, tx).create(new)?;
     Ok(object)
+}
+
+/// How a file system stores the attributes of its files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AttributeForm {
+    /// System attributes: version 5.
+    System,
+    /// Old znodes: earlier versions.
+    Znode(ZnodeAclForm),
+}
+
+impl AttributeForm {
+    pub(crate) fn of_version(version: u64) -> Self {
+        match version {
+            0..FUIDS => Self::Znode(ZnodeAclForm::Old),
+            FUIDS..VERSION => Self::Znode(ZnodeAclForm::Fuid),
+            _ => Self::System,
+        }
+    }
+    /// The bonus type of a new file.
+    pub(crate) fn bonus_type(self) -> ObjectType {
+        match self {
+            Self::System => ObjectType::SA,
+            Self::Znode(_) => ObjectType::ZNODE,
+        }
+    }
 }
 
 /// The object set's attribute registry and layouts, and how files' attributes are read and written.
@@ -68,19 +98,25 @@ impl AttributeTables {
         Ok(self.attributes(object)?.acl()?.unwrap_or_default())
     }
 
-    /// Writes the attributes of a new file.
+    /// Writes the attributes of a new file, whose bonus is of the form's type.
     pub(crate) fn write_new(
         &self,
         tx: &Transaction,
         object: &Arc<Object>,
         attributes: &[AttributeChange],
+        form: AttributeForm,
     ) -> Result<(), FileError> {
         let attributes: Vec<_> = attributes
             .iter()
             .map(|(attribute, bytes)| (*attribute, bytes.as_slice()))
             .collect();
         let file = SaObject::new(&self.set, object, tx);
-        Ok(self.layouts.replace(tx, &file, &attributes)?)
+        let layouts = &self.layouts;
+        match form {
+            AttributeForm::System => layouts.replace(tx, &file, &attributes)?,
+            AttributeForm::Znode(acl) => layouts.write_new_znode(tx, &file, &attributes, acl)?,
+        }
+        Ok(())
     }
     /// Changes some of a file's attributes. The caller holds the file's change lock.
     pub(crate) fn write(
@@ -88,6 +124,7 @@ impl AttributeTables {
         tx: &Transaction,
         object: &Arc<Object>,
         changes: &[AttributeChange],
+        form: AttributeForm,
     ) -> Result<(), FileError> {
         if changes.is_empty() {
             return Ok(());
@@ -97,7 +134,12 @@ impl AttributeTables {
             .map(|(attribute, bytes)| SaChange::Set(*attribute, bytes))
             .collect();
         let file = SaObject::new(&self.set, object, tx);
-        Ok(self.layouts.change(tx, &file, &changes)?)
+        let layouts = &self.layouts;
+        match form {
+            AttributeForm::System => layouts.change(tx, &file, &changes)?,
+            AttributeForm::Znode(acl) => layouts.change_znode_in_place(tx, &file, &changes, acl)?,
+        }
+        Ok(())
     }
     /// Frees a file's object and everything that belongs to its attributes. Returns false if it is already
     /// gone.

@@ -1,12 +1,12 @@
 //! Creates files of every type.
 
 use crate::FileSystem;
-use crate::attributes::zap;
+use crate::attributes::{AttributeForm, zap};
 use crate::error::FileError;
 use crate::nfs4_acl;
 use crate::open_node::{NodeInner, OpenNode};
 use crate::posix_acl::{POSIX_ACL_ACCESS, POSIX_ACL_DEFAULT, PosixAcl};
-use crate::settings::{AclKind, Caller, Settings};
+use crate::settings::{AclKind, Caller};
 use crate::state::{Lists, NodeState};
 use crate::writing::{ENTRY_BYTES, NODE_BYTES};
 use crate::{FileKind, Node};
@@ -377,7 +377,7 @@ impl FileSystem {
         }
         // Only during replay: a parent that is an extended attribute directory passes this flag on.
         flags |= parent.flags & FileFlags::XATTR;
-        let project = Self::project_of_new(&settings, parent, kind, &mut flags);
+        let project = self.project_of_new(parent, kind, &mut flags);
         let uid = Fuid(u64::from(caller.uid));
         self.check_owner_quotas(uid, gid, project.unwrap_or(0), true)?;
         let size = match (kind, plan.target) {
@@ -412,12 +412,12 @@ impl FileSystem {
     }
 
     fn project_of_new(
-        settings: &Settings,
+        &self,
         parent: &NodeState,
         kind: FileKind,
         flags: &mut FileFlags,
     ) -> Option<u64> {
-        if !settings.has_projects || !matches!(kind, FileKind::Regular | FileKind::Directory) {
+        if !self.has_projects() || !matches!(kind, FileKind::Regular | FileKind::Directory) {
             return None;
         }
         *flags |= FileFlags::PROJECT_ID;
@@ -445,6 +445,9 @@ impl FileSystem {
         let writing = self.writing()?;
         draft.state.generation = tx.txg().0;
         let wanted = self.force(&mut draft);
+        let version = self.version_in(tx);
+        let form = AttributeForm::of_version(version);
+        draft.state.keep_to_version(version, FileFlags::empty());
         let state = draft.state;
         let object = self.new_object(tx, draft.kind, wanted)?;
         let id = object.id();
@@ -456,7 +459,7 @@ impl FileSystem {
             };
             writing
                 .tables()
-                .write_new(tx, &object, &state.all(&lists))?;
+                .write_new(tx, &object, &state.all(&lists), form)?;
             let files = self.weak();
             let inner = Arc::new(NodeInner::new(
                 files,
@@ -490,7 +493,7 @@ impl FileSystem {
         let unfinished = tx.unfinished();
         let freed = self
             .writing()
-            .is_ok_and(|writing| writing.set().free(tx, id).is_ok());
+            .is_ok_and(|writing| writing.tables().free(tx, id).is_ok());
         if freed {
             unfinished.done();
         }
@@ -509,10 +512,11 @@ impl FileSystem {
             FileKind::Directory => ObjectType::DIRECTORY,
             _ => ObjectType::PLAIN_FILE,
         };
+        let form = AttributeForm::of_version(self.version_in(tx));
         let set = writing.set();
         let object = match wanted {
-            Some((id, slots)) => set.allocate_at(tx, id, file_object(object_type, slots))?,
-            None => set.allocate(tx, file_object(object_type, slots))?,
+            Some((id, slots)) => set.allocate_at(tx, id, file_object(object_type, slots, form))?,
+            None => set.allocate(tx, file_object(object_type, slots, form))?,
         };
         if kind == FileKind::Directory {
             let new = NewZap {
@@ -534,11 +538,11 @@ fn beside(directory: &Node, node: OpenNode) -> Node {
 ///
 /// The bonus takes all space of the dnode except one block pointer. The number of block pointers thus stays
 /// one, no matter how long the attributes become.
-pub(crate) fn file_object(object_type: ObjectType, slots: u8) -> NewObject {
+pub(crate) fn file_object(object_type: ObjectType, slots: u8, form: AttributeForm) -> NewObject {
     let bonus_bytes = usize::from(slots) * 512 - 192;
     NewObject::new(object_type)
         .with_slots(slots)
-        .with_bonus(ObjectType::SA, vec![0; bonus_bytes])
+        .with_bonus(form.bonus_type(), vec![0; bonus_bytes])
 }
 
 impl NewMode {

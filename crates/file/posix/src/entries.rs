@@ -6,6 +6,7 @@ use crate::error::FileError;
 use crate::names::NAME_BYTES_MAX;
 use crate::open_node::{NodeInner, OpenNode};
 use crate::state::NodeState;
+use crate::version::ENTRY_TYPES;
 use crate::{DirectoryEntry, FileKind};
 use millpond_ondisk::ObjectId;
 use millpond_sa::{FileFlags, Timestamp};
@@ -43,13 +44,20 @@ impl FileSystem {
     ) -> Result<(), FileError> {
         let writing = self.writing()?;
         let mut index = directory.entries.write();
-        let value = id.0 | kind.entry_type() << 60;
+        let value = self.entry_value(tx, id, kind);
         let mut table = zap(&directory.object, tx);
         if name.len() > NAME_BYTES_MAX {
             table = table.with_long_names();
             writing.source().note_long_name(tx);
         }
         index.change(|index| Ok(table.insert_u64_by(index, name, value)?))
+    }
+    /// The value of a directory entry. In version 1 it does not have the file's type.
+    pub(crate) fn entry_value(&self, tx: &Transaction, id: ObjectId, kind: FileKind) -> u64 {
+        match self.version_in(tx) {
+            0..ENTRY_TYPES => id.0,
+            _ => id.0 | kind.entry_type() << 60,
+        }
     }
     /// Removes the entry with exactly this stored name.
     pub(crate) fn remove_entry(

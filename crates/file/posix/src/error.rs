@@ -112,13 +112,15 @@ pub enum FileError {
     /// The quota of a user, group or project is exhausted.
     #[error("disk quota exceeded")]
     OwnerQuota,
-    /// The file system's version is below 5. Such file systems are read-only.
+    /// A file system of this version cannot store what is set.
     #[error(
-        "the file system is of version {version}, which can only be read; zfs upgrade raises it"
+        "the file system is of version {version}, and this needs version {needed}: zfs upgrade raises it"
     )]
     OldVersion {
         /// The file system's version, 1 to 4.
         version: u64,
+        /// The first version that can store it.
+        needed: u64,
     },
     /// The path has too many symbolic links, or they form a cycle.
     #[error("too many levels of symbolic links")]
@@ -189,7 +191,7 @@ impl FileError {
             Self::NotPermitted => Errno::EPERM,
             Self::AccessDenied => Errno::EACCES,
             Self::Invalid { .. } => Errno::EINVAL,
-            Self::NotSupported => Errno::EOPNOTSUPP,
+            Self::NotSupported | Self::OldVersion { .. } => Errno::EOPNOTSUPP,
             Self::TooLarge => Errno::EFBIG,
             Self::CrossProject => Errno::EXDEV,
             Self::TooManyLinks => Errno::EMLINK,
@@ -201,7 +203,7 @@ impl FileError {
             Self::Transaction(TransactionError::NoSpace) => Errno::ENOSPC,
             // The directory has too many names that differ only in case or form.
             Self::Zap(ZapError::Full { .. }) => Errno::ENOSPC,
-            Self::Transaction(TransactionError::ReadOnly) | Self::OldVersion { .. } => Errno::EROFS,
+            Self::Transaction(TransactionError::ReadOnly) => Errno::EROFS,
             Self::Transaction(TransactionError::Suspended { .. }) => Errno::EIO,
             Self::SymlinkLoop => Errno::ELOOP,
             Self::Path { error, .. } => error.errno(),

@@ -9,9 +9,9 @@ use crate::quota::Quotas;
 use crate::settings::Settings;
 use crate::transaction_source::{TransactionError, TransactionSource};
 use crate::unlinked::Unlinked;
+use crate::version::Versions;
 use crate::writing::Writing;
 use millpond_env::Env;
-use millpond_env::sync::atomic::{AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Weak};
 use millpond_object::{ObjectError, ObjectSet, ObjectSetView, ReadableObject};
 use millpond_ondisk::dsl::keys::master_node as key;
@@ -21,7 +21,7 @@ use millpond_zap::Zap;
 
 /// The object id of the master node in every file system.
 pub(crate) const MASTER_NODE: ObjectId = ObjectId(1);
-/// The only file system version that is written. It is also the newest version.
+/// The newest file system version, and that of new file systems.
 pub const VERSION: u64 = 5;
 
 /// The files of one object set. All threads share it.
@@ -34,7 +34,7 @@ pub struct FileSystem {
     store: Store,
     names: NameRules,
     root: ObjectId,
-    version: AtomicU64,
+    versions: Versions,
     /// The table of files without a name. Old file systems may have none.
     unlinked: Option<ObjectId>,
     /// The hidden directory of shares that other systems create.
@@ -131,8 +131,7 @@ impl FileSystem {
 
     /// Opens the file system of an object set for reading and writing. Writes nothing.
     ///
-    /// Call [`FileSystem::free_unlinked`] soon, to free the files that the last use left unlinked. A file
-    /// system of a version below 5 is read-only until [`FileSystem::raise_version`].
+    /// Call [`FileSystem::free_unlinked`] soon, to free the files that the last use left unlinked.
     ///
     /// # Errors
     /// As [`FileSystem::open`].
@@ -160,7 +159,7 @@ impl FileSystem {
             store,
             names: master.names,
             root: master.root,
-            version: AtomicU64::new(master.version),
+            versions: Versions::new(master.version),
             unlinked: master.unlinked,
             shares: master.shares,
         })
@@ -220,10 +219,10 @@ impl FileSystem {
     /// The file system version, 1 to 5.
     #[must_use]
     pub fn version(&self) -> u64 {
-        self.version.load(Ordering::Acquire)
+        self.versions.current()
     }
-    pub(crate) fn set_version(&self, version: u64) {
-        self.version.store(version, Ordering::Release);
+    pub(crate) fn versions(&self) -> &Versions {
+        &self.versions
     }
     /// How names compare upper and lower case.
     #[must_use]

@@ -5,6 +5,7 @@ use crate::accounting::{OBJECT_COUNTS, PROJECTS, USERS};
 use crate::error::FileError;
 use crate::file_system::MASTER_NODE;
 use crate::state::NodeState;
+use crate::version::OWNER_QUOTAS;
 use crate::writing::{ENTRY_BYTES, NODE_BYTES};
 use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex, RwLock};
@@ -264,6 +265,7 @@ impl FileSystem {
         limit: u64,
     ) -> Result<(), FileError> {
         let writing = self.writing()?;
+        self.check_version(OWNER_QUOTAS)?;
         let _master = writing.lock_master();
         let tx = self.begin(2 * NODE_BYTES + 2 * ENTRY_BYTES)?;
         self.record_nothing(&tx, None);
@@ -306,6 +308,7 @@ impl FileSystem {
         limit: u64,
     ) -> Result<(), FileError> {
         let writing = self.writing()?;
+        self.check_version(OWNER_QUOTAS)?;
         let _master = writing.lock_master();
         let tx = self.begin(NODE_BYTES + ENTRY_BYTES)?;
         self.record_nothing(&tx, None);

@@ -8,6 +8,7 @@ use crate::posix_acl::{POSIX_ACL_ACCESS, PosixAcl};
 use crate::quota::QuotaOwner;
 use crate::settings::Caller;
 use crate::state::{Lists, NodeState};
+use crate::version::FUIDS;
 use crate::writing::{ENTRY_BYTES, NODE_BYTES};
 use crate::{FileKind, Node};
 use millpond_sa::{FileFlags, Fuid, Timestamp};
@@ -162,6 +163,10 @@ impl FileSystem {
         if !SETTABLE_FLAGS.contains(set.set_flags | set.clear_flags) {
             return Err(FileError::NotSupported);
         }
+        if set.changes_flags() && self.version() < FUIDS {
+            let reason = "file systems before version 3 have no such flags: zfs upgrade raises it";
+            return Err(FileError::invalid(reason));
+        }
         let privileged = FileFlags::IMMUTABLE | FileFlags::APPENDONLY | FileFlags::NOUNLINK;
         let switched = (set.set_flags - old.flags) | (set.clear_flags & old.flags);
         if switched.intersects(privileged) && !caller.is_privileged {
@@ -170,7 +175,7 @@ impl FileSystem {
         let sets_project = set.project.is_some() || switched.contains(FileFlags::PROJECT_INHERIT);
         if sets_project {
             let has_one = matches!(old.kind(), Some(FileKind::Regular | FileKind::Directory));
-            if !has_one || !self.settings().has_projects {
+            if !has_one || !self.has_projects() {
                 return Err(FileError::NotSupported);
             }
             if set.project == Some(NO_PROJECT) {

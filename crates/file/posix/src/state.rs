@@ -1,9 +1,13 @@
 //! A file's attributes in memory.
 
 use crate::FileKind;
+use crate::version::FUIDS;
 use millpond_ondisk::ObjectId;
 use millpond_sa::value::{time, word};
 use millpond_sa::{Ace, Attributes, FileFlags, Fuid, SaAttribute, SaError, Timestamp};
+
+/// The flags that exist since version 3.
+const FLAGS_OF_FUIDS: FileFlags = FileFlags::from_bits_retain(!0xffff_ffff);
 
 /// The current values of a file's fixed-size attributes.
 ///
@@ -88,6 +92,12 @@ impl NodeState {
         if has_projects && may_have_one && self.project.is_none() {
             self.project = Some(0);
             self.flags |= FileFlags::PROJECT_ID;
+        }
+    }
+    /// Takes back new flags that a file system of this version does not have. `old` are those that the file had.
+    pub(crate) fn keep_to_version(&mut self, version: u64, old: FileFlags) {
+        if version < FUIDS {
+            self.flags = self.flags.difference(FLAGS_OF_FUIDS) | old.intersection(FLAGS_OF_FUIDS);
         }
     }
     /// Records a change of content or of a directory's entries.

@@ -2,10 +2,9 @@
 
 use crate::FileKind;
 use crate::FileSystem;
-use crate::attributes::AttributeTables;
+use crate::attributes::{AttributeForm, AttributeTables};
 use crate::cache::NodeCache;
 use crate::error::FileError;
-use crate::file_system::VERSION;
 use crate::name_index::IndexBudget;
 use crate::open_node::NodeInner;
 use crate::quota::Quotas;
@@ -127,10 +126,6 @@ impl FileSystem {
         self.writing().is_ok_and(|writing| writing.replay().is_on())
     }
     pub(crate) fn check_writable(&self) -> Result<(), FileError> {
-        let version = self.version();
-        if version < VERSION {
-            return Err(FileError::OldVersion { version });
-        }
         if self.settings().is_read_only && !self.is_replaying() {
             return Err(TransactionError::ReadOnly.into());
         }
@@ -256,13 +251,17 @@ impl FileSystem {
         lists: &Lists,
     ) -> Result<NodeState, FileError> {
         let writing = self.writing()?;
+        let version = self.version_in(tx);
+        let form = AttributeForm::of_version(version);
+        new.keep_to_version(version, old.flags);
         let mut changes = new.changes_from(old, lists);
         let is_link = new.kind() == Some(FileKind::Symlink);
-        if !changes.is_empty() && !is_link && AttributeTables::is_old(object) {
-            new.leave_old_form(self.settings().has_projects);
+        let is_converted = form == AttributeForm::System && AttributeTables::is_old(object);
+        if !changes.is_empty() && !is_link && is_converted {
+            new.leave_old_form(self.has_projects());
             changes = new.changes_from(old, lists);
         }
-        writing.tables().write(tx, object, &changes)?;
+        writing.tables().write(tx, object, &changes, form)?;
         Ok(new)
     }
 }

@@ -257,6 +257,33 @@ pub fn encode_acl(entries: &[Ace]) -> Result<Vec<u8>, DecodeError> {
     Ok(writer.finish())
 }
 
+/// Encodes entries in the old encoding (version 0: 12 bytes each), little-endian.
+///
+/// # Errors
+/// If an entry has object types or an id above 32 bits, which this encoding cannot store, or if the flags and id of
+/// an entry contradict each other.
+pub fn encode_old_acl(entries: &[Ace]) -> Result<Vec<u8>, DecodeError> {
+    let mut writer = Writer::default();
+    for entry in entries {
+        let fail = |reason| DecodeError::new("old acl", reason, writer.position());
+        let id = match (entry.who, abstract_who(entry.flags)) {
+            (AceWho::Id(Fuid(id)), None) => {
+                u32::try_from(id).map_err(|_| fail("an id above 32 bits"))?
+            }
+            (who, Some(marked)) if who == marked => u32::MAX,
+            _ => return Err(fail("flags contradict the id")),
+        };
+        if entry.object_types.is_some() {
+            return Err(fail("an entry with object types"));
+        }
+        writer.put_u32(id);
+        writer.put_u32(entry.mask);
+        writer.put_u16(entry.flags.bits());
+        writer.put_u16(entry.kind.0);
+    }
+    Ok(writer.finish())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

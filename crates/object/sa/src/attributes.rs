@@ -13,7 +13,7 @@ const TARGET_BYTES_MAX: u64 = 64 << 10;
 /// The longest access control list in a separate object, in bytes.
 const EXTERNAL_ACL_BYTES_MAX: u64 = 4 << 20;
 /// The longest target in the tail of an old znode: 320 bytes of bonus less the znode's 264.
-const TAIL_TARGET_BYTES_MAX: u64 = 320 - 264;
+pub(crate) const TAIL_TARGET_BYTES_MAX: u64 = 320 - 264;
 pub(crate) const MODE_TYPE: u64 = 0o170_000;
 pub(crate) const MODE_SYMLINK: u64 = 0o120_000;
 

@@ -1,11 +1,11 @@
-//! Changes to old znodes. Most of them are converted to system attributes.
+//! Converts old znodes to system attributes.
 //!
 //! Page `docs/format/znode.md`, "Writing".
 
 use super::{SaChange, SaFile, SaLayouts};
 use crate::attributes::{MODE_SYMLINK, MODE_TYPE};
-use crate::layouts::Patch;
-use crate::list::{Value, change_flags, flag_project, sort_by_template, znode_offset};
+use crate::list::{Value, change_flags, flag_project, sort_by_template};
+use crate::old_form::ZnodeAclForm;
 use crate::value::{time, word};
 use crate::{Attributes, FileFlags, SaAttribute, SaError};
 use millpond_env::mark;
@@ -30,32 +30,11 @@ impl SaLayouts {
         let old = self.registry().znode(file.id(), &bonus, Endian::Little)?;
         match old.old_znode() {
             Some(znode) if znode.mode & MODE_TYPE == MODE_SYMLINK => {
-                self.patch_znode(file, &bonus, changes)
+                self.patch_znode(tx, file, &bonus, changes, ZnodeAclForm::Fuid)
             }
             Some(znode) => self.convert(tx, file, &old, znode, changes),
             None => Ok(()),
         }
-    }
-
-    fn patch_znode(
-        &self,
-        file: &dyn SaFile,
-        bonus: &[u8],
-        changes: &[SaChange<'_>],
-    ) -> Result<(), SaError> {
-        let mut patch = Patch::default();
-        for change in changes {
-            let SaChange::Set(attribute, bytes) = *change else {
-                return Err(self.refused(file.id(), "an old link keeps all its attributes"));
-            };
-            let offset = znode_offset(attribute)
-                .filter(|_| bytes.len() == usize::from(attribute.registration().length))
-                .ok_or_else(|| self.refused(file.id(), "an old link has no room for it"))?;
-            // The znode was decoded, so every offset is within its first 264 bytes.
-            patch.0.push((offset, bytes));
-        }
-        file.set_bonus(patch.apply(bonus))?;
-        Ok(())
     }
 
     fn convert(

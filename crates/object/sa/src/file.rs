@@ -35,6 +35,16 @@ pub trait SaFile {
     /// # Errors
     /// If it holds something else, or cannot be freed.
     fn free_acl(&self, id: ObjectId) -> Result<(), ObjectError>;
+    /// Stores a long access control list of an old znode in a new object of this type. Returns its id.
+    ///
+    /// # Errors
+    /// If it cannot be stored, or is longer than a block can be.
+    fn store_acl(&self, object_type: ObjectType, bytes: Vec<u8>) -> Result<ObjectId, ObjectError>;
+    /// Stores the long target of an old symbolic link as the object's content.
+    ///
+    /// # Errors
+    /// If it cannot be stored.
+    fn store_target(&self, target: &[u8]) -> Result<(), ObjectError>;
     /// Replaces the spill block (a multiple of 512 bytes, at most 128 KiB) or removes it.
     ///
     /// # Errors

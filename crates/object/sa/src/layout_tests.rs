@@ -1,5 +1,6 @@
 //! Layouts and changes of attributes, on files and tables in memory.
 
+mod in_place;
 mod old;
 
 use crate::form::Content;
@@ -88,6 +89,9 @@ struct MemoryFile {
 struct FileState {
     bonus_type: ObjectType,
     freed: Vec<ObjectId>,
+    /// The access control list in its own object 51.
+    acl: Option<(ObjectType, Vec<u8>)>,
+    target: Option<Vec<u8>>,
     bonus: Arc<[u8]>,
     spill: Option<Arc<Block>>,
     spill_reads: usize,
@@ -109,6 +113,8 @@ impl MemoryFile {
             state: Mutex::new(FileState {
                 bonus_type: ObjectType::SA,
                 freed: vec![],
+                acl: None,
+                target: None,
                 bonus: buffers.bonus.into(),
                 spill: buffers.spill.map(block),
                 spill_reads: 0,
@@ -168,6 +174,14 @@ impl SaFile for MemoryFile {
     }
     fn free_acl(&self, id: ObjectId) -> Result<(), ObjectError> {
         self.state.lock().freed.push(id);
+        Ok(())
+    }
+    fn store_acl(&self, object_type: ObjectType, bytes: Vec<u8>) -> Result<ObjectId, ObjectError> {
+        self.state.lock().acl = Some((object_type, bytes));
+        Ok(ObjectId(51))
+    }
+    fn store_target(&self, target: &[u8]) -> Result<(), ObjectError> {
+        self.state.lock().target = Some(target.to_vec());
         Ok(())
     }
     fn set_spill(&self, content: Option<Vec<u8>>) -> Result<(), ObjectError> {

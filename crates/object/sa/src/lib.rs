@@ -36,6 +36,7 @@ mod layout_tests;
 mod layouts;
 mod list;
 mod object;
+mod old_form;
 mod registry;
 mod tables;
 #[cfg(test)]
@@ -51,5 +52,6 @@ pub use millpond_ondisk::acl::{Ace, AceFlags, AceKind, AceWho, Fuid};
 pub use millpond_ondisk::sa::{SaAttribute, SaClass, SaRegistration};
 pub use millpond_ondisk::znode::{FileFlags, Timestamp};
 pub use object::{ObjectTables, SaObject, create_sa_master};
+pub use old_form::ZnodeAclForm;
 pub use registry::SaRegistry;
 pub use tables::SaTables;

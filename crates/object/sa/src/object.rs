@@ -5,7 +5,7 @@ use crate::form::Content;
 use crate::{Attributes, ObjectBytes, SaError, SaRegistration, SaRegistry};
 use millpond_env::Env;
 use millpond_env::sync::Arc;
-use millpond_object::{Block, Object, ObjectError, ObjectSet};
+use millpond_object::{Block, NewObject, Object, ObjectError, ObjectSet};
 use millpond_ondisk::{BlockId, DecodeError, Endian, ObjectId, ObjectType};
 use millpond_txg::Transaction;
 use millpond_zap::{NewZap, Zap, ZapMut, ZapShape, ZapValue, allocate_zap, new_salt};
@@ -14,6 +14,8 @@ use millpond_zap::{NewZap, Zap, ZapMut, ZapShape, ZapValue, allocate_zap, new_sa
 const MASTER_NODE: ObjectId = ObjectId(1);
 const REGISTRY: &[u8] = b"REGISTRY";
 const LAYOUTS: &[u8] = b"LAYOUTS";
+/// The bonus of an object with an access control list, which OpenZFS reserves and does not use.
+const ACL_BONUS_BYTES: usize = 320;
 
 /// A file's object together with the transaction that changes it.
 #[derive(Debug, Clone)]
@@ -60,9 +62,29 @@ impl SaFile for SaObject<'_> {
     fn free_acl(&self, id: ObjectId) -> Result<(), ObjectError> {
         free_acl(&self.set, self.tx, id)
     }
+    fn store_acl(&self, object_type: ObjectType, bytes: Vec<u8>) -> Result<ObjectId, ObjectError> {
+        let mut new = NewObject::new(object_type).with_block_bytes(block_bytes(bytes.len()));
+        if object_type == ObjectType::ACL {
+            new = new.with_bonus(ObjectType::SYSACL, vec![0; ACL_BONUS_BYTES]);
+        }
+        let object = self.set.allocate(self.tx, new)?;
+        object.write(self.tx, 0, &bytes)?;
+        Ok(object.id())
+    }
+    fn store_target(&self, target: &[u8]) -> Result<(), ObjectError> {
+        let bytes = block_bytes(target.len());
+        self.object.set_block_bytes(self.tx, bytes, None)?;
+        self.object.write(self.tx, 0, target)
+    }
     fn set_spill(&self, content: Option<Vec<u8>>) -> Result<(), ObjectError> {
         self.object.set_spill(self.tx, content)
     }
+}
+
+/// The block size of an object with this many bytes, which is one block for all lists and targets of a correct writer.
+fn block_bytes(bytes: usize) -> u32 {
+    let bytes = bytes.next_multiple_of(512).min(128 << 10);
+    u32::try_from(bytes).unwrap_or(128 << 10)
 }
 
 /// Frees the object that holds an old znode's access control list. Refuses to free an object of any other

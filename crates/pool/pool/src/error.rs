@@ -46,6 +46,14 @@ pub enum PoolError {
         /// The error that suspended the pool.
         reason: String,
     },
+    /// The root file system of a new pool cannot have a property. The pool is not made.
+    #[error("the root file system: {property}: {reason}")]
+    RootProperty {
+        /// The property.
+        property: String,
+        /// The reason, as text for the user.
+        reason: String,
+    },
     /// A block could not be read or written.
     #[error("{what}: {error}")]
     Block {

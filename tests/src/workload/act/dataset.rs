@@ -101,10 +101,14 @@ impl Life {
             }
             63..=67 if self.model.heads.len() < 12 => {
                 let new = self.new_dataset("fs");
-                datasets.create_filesystem(&new, &[])?;
+                let mut properties = vec![];
+                if self.makes_old_file_systems {
+                    properties.push(number("version", 1 + self.rng.below(5) as u64));
+                }
+                datasets.create_filesystem(&new, &properties)?;
                 let content = Content::Files(Arc::new(Tree::default()));
                 self.model.heads.insert(new.clone(), Head::new(content));
-                Ok(format!("create {new}"))
+                Ok(format!("create {properties:?} {new}"))
             }
             68..=70 if self.model.heads.len() < 12 => {
                 let new = self.new_dataset("vol");

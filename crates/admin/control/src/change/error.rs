@@ -144,6 +144,7 @@ impl From<CreateError> for ChangeError {
             CreateError::Vdevs(NewVdevError::NoData) => Self::NoData,
             CreateError::Vdevs(NewVdevError::Replication(all)) => Self::Replication(all),
             CreateError::Feature(error) => Self::Setting(error.into()),
+            CreateError::Pool(error @ PoolError::RootProperty { .. }) => error.into(),
             other => Self::Failed(other.to_string()),
         }
     }
@@ -171,6 +172,7 @@ impl From<PoolError> for ChangeError {
     fn from(error: PoolError) -> Self {
         match error {
             PoolError::Suspended { reason } => Self::Suspended(reason),
+            PoolError::RootProperty { property, reason } => Self::Property { property, reason },
             other => Self::Failed(other.to_string()),
         }
     }

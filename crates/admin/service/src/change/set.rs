@@ -3,9 +3,18 @@
 use super::apply::values;
 use crate::change::change_error;
 use millpond_control::{ChangeError, Value, Values};
+use millpond_dataset::properties::NEEDS_UPGRADE;
 use millpond_engine::{OwnerKind, Pool};
 use millpond_ondisk::dsl::keys::master_node;
-use millpond_posix::{QuotaMeasure, QuotaOwner};
+use millpond_posix::{FileError, QuotaMeasure, QuotaOwner};
+
+/// Why a property or quota inside a file system was not set.
+pub(super) fn not_set(error: &FileError) -> ChangeError {
+    ChangeError::Failed(match error {
+        FileError::OldVersion { .. } => NEEDS_UPGRADE.to_owned(),
+        error => error.to_string(),
+    })
+}
 
 /// The owners of a request, for a file system.
 pub(super) fn quota_owner(owners: OwnerKind) -> QuotaOwner {
@@ -59,7 +68,7 @@ pub(super) fn set_in_contents(
             let owners = [QuotaOwner::User, QuotaOwner::Group, QuotaOwner::Project];
             let files = pool.file_system(name).map_err(change_error)?;
             let set = files.set_default_quota(owners[owner], measure(of_objects), number);
-            set.map_err(|error| failed(&error))?;
+            set.map_err(|error| not_set(&error))?;
         } else {
             let resized = pool.volume(name).map_err(change_error)?.resize(number);
             resized.map_err(|error| failed(&error))?;

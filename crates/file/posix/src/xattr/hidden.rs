@@ -3,7 +3,7 @@
 use super::read::ENTRY_OBJECT;
 use crate::FileKind;
 use crate::FileSystem;
-use crate::attributes::zap;
+use crate::attributes::{AttributeForm, zap};
 use crate::content::grown_block_bytes;
 use crate::create::file_object;
 use crate::error::FileError;
@@ -89,7 +89,7 @@ impl FileSystem {
         }
         self.store_hidden(tx, &file, &state, &new)?;
         if is_new {
-            let entry = file.id().0 | FileKind::Regular.entry_type() << 60;
+            let entry = self.entry_value(tx, file.id(), FileKind::Regular);
             zap(&directory, tx).insert_u64(name, entry)?;
             let mut changed = directory_state;
             changed.entries_changed(1, 0, now);
@@ -174,15 +174,14 @@ impl FileSystem {
         if is_directory {
             flags |= FileFlags::ACL_AUTO_INHERIT;
         }
-        let project = self
-            .settings()
-            .has_projects
-            .then(|| owner.project_or_zero());
+        let project = self.has_projects().then(|| owner.project_or_zero());
         if project.is_some() {
             flags |= FileFlags::PROJECT_ID;
         }
         let now = writing.now();
-        let state = NodeState {
+        let version = self.version_in(tx);
+        let form = AttributeForm::of_version(version);
+        let mut state = NodeState {
             mode,
             size: if is_directory { 2 } else { 0 },
             generation: wanted.map_or(tx.txg().0, |(_, _, generation)| generation),
@@ -199,6 +198,7 @@ impl FileSystem {
             rdev: None,
             xattr_directory: None,
         };
+        state.keep_to_version(version, FileFlags::empty());
         let object_type = if is_directory {
             ObjectType::DIRECTORY
         } else {
@@ -207,13 +207,15 @@ impl FileSystem {
         let slots = self.settings().dnode_slots.clamp(1, 32);
         let set = writing.set();
         let object = match wanted {
-            Some((id, slots, _)) => set.allocate_at(tx, id, file_object(object_type, slots))?,
-            None => set.allocate(tx, file_object(object_type, slots))?,
+            Some((id, slots, _)) => {
+                set.allocate_at(tx, id, file_object(object_type, slots, form))?
+            }
+            None => set.allocate(tx, file_object(object_type, slots, form))?,
         };
         let unfinished = tx.unfinished();
         writing
             .tables()
-            .write_new(tx, &object, &state.all(&Lists::of_acl(acl)))?;
+            .write_new(tx, &object, &state.all(&Lists::of_acl(acl)), form)?;
         unfinished.done();
         Ok((object, state))
     }

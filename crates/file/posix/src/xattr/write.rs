@@ -3,6 +3,7 @@
 use super::{XattrMode, is_posix_acl};
 use crate::attributes::AttributeTables;
 use crate::error::FileError;
+use crate::file_system::VERSION;
 use crate::open_node::{NodeInner, OpenNode};
 use crate::posix_acl::{POSIX_ACL_DEFAULT, PosixAcl};
 use crate::quota::QuotaOwner;
@@ -195,7 +196,8 @@ impl FileSystem {
         // A name that FreeBSD stored without the prefix is the same attribute.
         let bare = name.strip_prefix(b"user.");
         let is_old_link = node.kind == FileKind::Symlink && AttributeTables::is_old(&node.object);
-        let packs = self.settings().xattr != XattrPlace::Directory && !is_old_link;
+        let has_attributes = self.version_in(tx) >= VERSION && !is_old_link;
+        let packs = self.settings().xattr != XattrPlace::Directory && has_attributes;
         let list = self.packed_list(node)?;
         let had_packed = list.as_ref().is_some_and(|list| {
             list.contains(name) || bare.is_some_and(|bare| list.contains(bare))

@@ -12,11 +12,11 @@ use millpond_object::ObjectView;
 use millpond_ondisk::acl::encode_acl;
 use millpond_ondisk::dsl::keys::master_node as key;
 use millpond_ondisk::znode::{ZnodeAcl, ZnodePhys};
-use millpond_ondisk::{Endian, ObjectId, ObjectType};
+use millpond_ondisk::{Endian, ObjectId, ObjectSetKind, ObjectType};
 use millpond_posix::{
-    Ace, Caller, DirEntryRef, Errno, FileError, FileFlags, FileKind, FileSystem, Fuid,
+    Ace, Caller, Case, DirEntryRef, Errno, FileError, FileFlags, FileKind, FileSystem, Fuid,
     NewFileSystem, NewMode, Node, RenameMode, SetAttributes, SetTime, Settings, SpecialFile, Stat,
-    Symlinks, Timestamp, VERSION, WriteAt, XattrMode, XattrPlace,
+    Symlinks, Timestamp, VERSION, WriteAt, XattrMode, XattrPlace, create_file_system,
 };
 use millpond_sa::{AceFlags, AceKind, AceWho};
 use millpond_zap::{Zap, ZapMut};
@@ -322,52 +322,109 @@ fn is_old(rig: &Rig, name: &[u8]) -> bool {
 }
 
 #[test]
-fn file_systems_below_version_5_are_read_only() {
-    let mut rig = aged(3);
-    let before = everything(&rig.committed());
-    let files = rig.reopen(Settings::default());
-    let top = files.root().unwrap();
-    let file = at(&files, b"plain");
-    let mut content = [0; 5];
-    assert_eq!(file.read(0, &mut content).unwrap(), 5);
-    assert_eq!(&content, b"plain");
-    assert_eq!(
-        at(&files, b"far").link_target().unwrap().unwrap(),
-        [b't'; 1000]
-    );
-    let tagged = at(&files, b"tagged");
-    assert_eq!(tagged.xattr(b"user.a").unwrap().unwrap(), b"vvv");
-    files.touch_atime(&file);
-    files.free_unlinked().unwrap();
-    let refused = files.unlink(&top, b"plain").unwrap_err();
-    assert_eq!(refused, FileError::OldVersion { version: 3 });
-    let set = SetAttributes {
-        permissions: Some(0o777),
-        ..SetAttributes::default()
+fn old_versions_refuse_what_they_cannot_store() {
+    use millpond_posix::QuotaMeasure::Bytes;
+    use millpond_posix::QuotaOwner::User;
+    for version in 1..VERSION {
+        let mut rig = aged(version);
+        let files = rig.reopen(Settings::default());
+        let file = at(&files, b"plain");
+        let limited = files.set_quota(User, Bytes, 1000, 1 << 30);
+        let default = files.set_default_quota(User, Bytes, 1 << 30);
+        let flags = SetAttributes {
+            set_flags: FileFlags::IMMUTABLE,
+            ..SetAttributes::default()
+        };
+        let flagged = files.set_attributes(&root(), &file, &flags);
+        if version < 4 {
+            assert_eq!(errno(limited), Errno::EOPNOTSUPP);
+            let refused = FileError::OldVersion { version, needed: 4 };
+            assert_eq!(default, Err(refused));
+        } else {
+            assert_eq!((limited, default), (Ok(()), Ok(())));
+        }
+        match version < 3 {
+            true => assert_eq!(errno(flagged), Errno::EINVAL),
+            false => assert_eq!(flagged, Ok(())),
+        }
+        rig.sync();
+        check_space(&rig);
+    }
+}
+
+#[test]
+fn new_file_systems_of_old_versions_have_the_objects_of_their_time() {
+    let master = |rig: &Rig, key: &str| {
+        let master = rig.set.committed().unwrap().object(ObjectId(1)).unwrap();
+        let table = Zap::open(master).unwrap();
+        table.lookup_u64(key.as_bytes()).unwrap()
     };
-    let write = |bytes| files.write(&root(), &file, WriteAt::Offset(0), bytes);
-    assert_eq!(errno(write(b"x")), Errno::EROFS);
-    assert_eq!(
-        errno(files.set_attributes(&root(), &file, &set)),
-        Errno::EROFS
-    );
-    assert_eq!(
-        errno(files.create(&root(), &top, b"new", MODE, true)),
-        Errno::EROFS
-    );
-    let tag = files.set_xattr(&root(), &file, b"user.b", b"", XattrMode::Set);
-    assert_eq!(errno(tag), Errno::EROFS);
-    let limit = files.set_default_quota(
-        millpond_posix::QuotaOwner::User,
-        millpond_posix::QuotaMeasure::Bytes,
-        1,
-    );
-    assert_eq!(errno(limit), Errno::EROFS);
-    files.begin_replay();
-    assert_eq!(errno(files.unlink(&top, b"plain")), Errno::EROFS);
-    files.end_replay();
-    rig.sync();
-    assert_eq!(everything(&rig.committed()), before);
+    for version in 1..VERSION {
+        let new = NewFileSystem {
+            version,
+            ..NewFileSystem::default()
+        };
+        let (rig, files) = Rig::new(&new, Settings::default());
+        assert_eq!(files.version(), version);
+        assert_eq!(master(&rig, key::VERSION), Some(version));
+        assert_eq!(master(&rig, key::SYSTEM_ATTRIBUTES), None);
+        assert_eq!(master(&rig, key::CASE_SENSITIVITY), Some(0));
+        let flags = files.root().unwrap().stat().unwrap().flags.bits();
+        // As in file systems of these versions that OpenZFS 2.3 made.
+        let wanted = [0x144, 0x144, 0x408_0000_0144, 0x408_0000_0144];
+        assert_eq!(flags, wanted[version as usize - 1], "{version}");
+        let top = files.root().unwrap();
+        let made = files.create(&root(), &top, b"file", MODE, true).unwrap().0;
+        files
+            .set_xattr(&root(), &made, b"user.a", b"v", XattrMode::Set)
+            .unwrap();
+        files
+            .make_symlink(&root(), &top, b"short", &[b't'; 56])
+            .unwrap();
+        files
+            .make_symlink(&root(), &top, b"long", &[b't'; 57])
+            .unwrap();
+        rig.sync();
+        let bonus_bytes = |name: &[u8]| {
+            let node = rig.committed().resolve(name, Symlinks::Keep).unwrap();
+            node.object().committed().unwrap().dnode().bonus.len()
+        };
+        assert_eq!(bonus_bytes(b"file"), 264);
+        assert_eq!(bonus_bytes(b"short"), 320);
+        assert_eq!(bonus_bytes(b"long"), 264);
+        let directory = rig
+            .set
+            .committed()
+            .unwrap()
+            .object(files.root_id())
+            .unwrap();
+        let value = Zap::open(directory).unwrap().lookup_u64(b"file").unwrap();
+        let kind = if version == 1 { 0 } else { 8 << 60 };
+        assert_eq!(value, Some(made.id().0 | kind));
+        check_space(&rig);
+        check_consistency(&rig.set.committed().unwrap());
+    }
+}
+
+#[test]
+fn versions_below_3_have_no_rules_for_names() {
+    for (version, is_made) in [
+        (1, false),
+        (2, false),
+        (3, true),
+        (4, true),
+        (0, false),
+        (6, false),
+    ] {
+        let (rig, tx) = Rig::empty(ObjectSetKind::FileSystem);
+        let new = NewFileSystem {
+            version,
+            case: Case::Insensitive,
+            ..NewFileSystem::default()
+        };
+        let made = create_file_system(&rig.set, &tx, &rig.env, &new);
+        assert_eq!(made.is_ok(), is_made, "{version}: {made:?}");
+    }
 }
 
 #[test]

@@ -1,17 +1,18 @@
 //! Runs random operations on a file system and on a plain tree in memory.
 //!
 //! Every outcome must be the same, and after each sync the read-only code must find the same tree. A crash
-//! resets both to the last sync.
+//! resets both to the last sync. The file system begins in any version, which is raised in between.
 #![forbid(unsafe_code)]
 
 #[path = "../support/mod.rs"]
 mod support;
 mod tree;
 
-use millpond_ondisk::ObjectId;
+use millpond_ondisk::{ObjectId, ObjectType};
 use millpond_posix::{
     Allocate, Caller, DirEntryRef, Errno, FileError, FileKind, FileSystem, NewFileSystem, NewMode,
-    Node, RenameMode, Seek, SetAttributes, Settings, SpecialFile, WriteAt, XattrMode, XattrPlace,
+    Node, RenameMode, Seek, SetAttributes, Settings, SpecialFile, VERSION, WriteAt, XattrMode,
+    XattrPlace,
 };
 use proptest::prelude::*;
 use proptest::test_runner::Config;
@@ -47,6 +48,7 @@ enum Op {
     Release(u8),
     Record(u8),
     XattrPlace(u8),
+    Raise,
     Sync,
     Crash,
 }
@@ -92,6 +94,7 @@ fn op() -> impl Strategy<Value = Op> {
         2 => any::<u8>().prop_map(Op::Release),
         1 => (0u8..4).prop_map(Op::Record),
         1 => (0u8..2).prop_map(Op::XattrPlace),
+        1 => Just(Op::Raise),
         3 => Just(Op::Sync),
         1 => Just(Op::Crash),
     ]
@@ -112,6 +115,8 @@ struct World {
     tree_at_sync: Tree,
     held: Vec<(u64, Node)>,
     settings: Settings,
+    /// The version at the beginning.
+    born_as: u64,
 }
 
 fn to_errno<T>(result: Result<T, FileError>) -> Result<T, Errno> {
@@ -119,12 +124,16 @@ fn to_errno<T>(result: Result<T, FileError>) -> Result<T, Errno> {
 }
 
 impl World {
-    fn new() -> Self {
+    fn new(version: u64) -> Self {
         let settings = Settings {
             record_bytes: 4096,
             ..Settings::default()
         };
-        let (rig, files) = Rig::new(&NewFileSystem::default(), settings);
+        let new = NewFileSystem {
+            version,
+            ..NewFileSystem::default()
+        };
+        let (rig, files) = Rig::new(&new, settings);
         let tree = Tree::new(files.root_id());
         Self {
             rig,
@@ -133,6 +142,7 @@ impl World {
             tree,
             held: vec![],
             settings,
+            born_as: version,
         }
     }
     fn files(&self) -> Arc<FileSystem> {
@@ -430,6 +440,10 @@ impl World {
                     [XattrPlace::Attributes, XattrPlace::Directory][usize::from(index)];
                 files.set_settings(self.settings);
             }
+            Op::Raise => {
+                let next = (files.version() + 1).min(VERSION);
+                files.raise_version(next).unwrap();
+            }
             Op::Sync => {
                 self.settle();
                 self.rig.sync();
@@ -479,6 +493,12 @@ impl World {
         let stat = node.stat().unwrap();
         assert_eq!(stat, live.stat().unwrap());
         assert_eq!(stat.id, file.id);
+        let form = node.object().committed().unwrap().dnode().bonus_type;
+        match (self.born_as, live.file_system().version()) {
+            (VERSION, _) => assert_eq!(form, ObjectType::SA),
+            (_, VERSION) => {}
+            _ => assert_eq!(form, ObjectType::ZNODE),
+        }
         assert_eq!((stat.kind, stat.permissions), (file.kind, file.mode));
         assert_eq!(
             (stat.links, stat.uid, stat.gid),
@@ -502,7 +522,16 @@ impl World {
                     .entries()
                     .unwrap()
                     .map(|entry| entry.unwrap())
-                    .map(|entry| (entry.name, entry.id, entry.kind.unwrap()))
+                    .map(|entry| {
+                        // Entries of version 1 have no type.
+                        let kind = match self.born_as {
+                            1 => entry
+                                .kind
+                                .unwrap_or(live.lookup(&entry.name).unwrap().kind()),
+                            _ => entry.kind.unwrap(),
+                        };
+                        (entry.name, entry.id, kind)
+                    })
                     .collect();
                 found.sort();
                 let wanted: Vec<_> = file
@@ -557,9 +586,10 @@ proptest! {
     #![proptest_config(Config { cases: 48, max_shrink_iters: 400, ..Config::default() })]
     #[test]
     fn any_sequence_of_operations_leaves_the_same_tree(
+        version in 1..=VERSION,
         ops in proptest::collection::vec(op(), 1..150)
     ) {
-        let mut world = World::new();
+        let mut world = World::new(version);
         for op in &ops {
             let _ = world.perform(op);
         }

@@ -520,7 +520,12 @@ pub fn check_consistency(set: &Arc<millpond_object::ObjectSetView>) -> usize {
                 let entry = entry.unwrap();
                 *names.entry(entry.id.0).or_default() += 1;
                 count += 1;
-                if entry.kind == Some(FileKind::Directory) {
+                // Entries of version 1 have no type.
+                let is_directory = match entry.kind {
+                    Some(kind) => kind == FileKind::Directory,
+                    None => files.node(entry.id).unwrap().kind() == FileKind::Directory,
+                };
+                if is_directory {
                     directories += 1;
                     let before = parents.insert(entry.id.0, node.id().0);
                     assert_eq!(before, None, "a directory has two names");

@@ -26,7 +26,7 @@ fn file_system_with(object: ObjectView) -> SaLayouts {
 
 /// A file of mode 0644 with the six entries that systems of that time wrote. Version 1 stores them in 48
 /// bytes.
-fn znode() -> ZnodePhys {
+pub(super) fn znode() -> ZnodePhys {
     let time = |seconds| Timestamp {
         seconds,
         nanoseconds: seconds.unsigned_abs() + 1,
@@ -72,7 +72,7 @@ fn znode() -> ZnodePhys {
     }
 }
 
-fn file_of(znode: &ZnodePhys) -> MemoryFile {
+pub(super) fn file_of(znode: &ZnodePhys) -> MemoryFile {
     let buffers = SaBuffers {
         bonus: znode.encode().unwrap(),
         spill: None,
@@ -86,7 +86,8 @@ fn change(layouts: &SaLayouts, file: &MemoryFile, changes: &[SaChange<'_>]) -> R
     layouts.change(&transaction(), file, changes)
 }
 
-const SIZE_31: SaChange<'_> = SaChange::Set(SaAttribute::Size, &[31, 0, 0, 0, 0, 0, 0, 0]);
+pub(super) const SIZE_31: SaChange<'_> =
+    SaChange::Set(SaAttribute::Size, &[31, 0, 0, 0, 0, 0, 0, 0]);
 
 fn layout_of(layouts: &SaLayouts, buffer: &[u8]) -> Vec<u16> {
     let number = u16::from_le_bytes([buffer[4], buffer[5]]) & 0x3ff;

@@ -6,6 +6,9 @@ use millpond_ondisk::{DslDatasetFlags, ObjectSetKind};
 use millpond_txg::Transaction;
 use std::error::Error;
 
+/// The version of new file systems without the property `version`.
+pub(crate) const FILE_SYSTEM_VERSION: u64 = 5;
+
 /// The permanent choices of a new file system or volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NewContents {
@@ -21,8 +24,10 @@ pub enum NewContents {
 }
 
 /// The choices of a new file system.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewFileSystem {
+    /// The file system version, 1 to 5.
+    pub version: u64,
     /// 0 none, 0x10 form D, 0x20 form KD, 0x50 form C, 0x60 form KC.
     pub normalization: u64,
     /// Whether names that are not UTF-8 are rejected.
@@ -36,6 +41,20 @@ pub struct NewFileSystem {
     pub default_quotas: Option<[u64; 6]>,
     /// uid and gid of the root directory's owner.
     pub owner: (u32, u32),
+}
+
+impl Default for NewFileSystem {
+    fn default() -> Self {
+        Self {
+            version: FILE_SYSTEM_VERSION,
+            normalization: 0,
+            is_utf8_only: false,
+            case_sensitivity: 0,
+            has_projects: false,
+            default_quotas: None,
+            owner: (0, 0),
+        }
+    }
 }
 
 impl NewContents {

@@ -2,9 +2,9 @@
 
 use crate::DatasetError;
 use crate::heads::features;
-use crate::heads::initializer::{NewContents, NewFileSystem};
+use crate::heads::initializer::{FILE_SYSTEM_VERSION, NewContents, NewFileSystem};
 use crate::mos::During;
-use crate::properties::{PropertyValue, table};
+use crate::properties::{NEEDS_UPGRADE, PropertyValue, table};
 use crate::tasks::change_property::Setting;
 use crate::tasks::context::SyncTaskContext;
 use millpond_object::ObjectSetView;
@@ -16,6 +16,10 @@ use millpond_zap::Zap;
 /// The default block size of volumes in bytes.
 const VOLUME_BLOCK_BYTES: u64 = 16 << 10;
 const MASTER_NODE: ObjectId = ObjectId(1);
+/// The first file system version that has rules for comparing names.
+const NAME_RULES: u64 = 3;
+/// The first file system version that has quotas of owners.
+const OWNER_QUOTAS: u64 = 4;
 
 /// Splits the properties of a new dataset below `parent` into those that determine its contents and those
 /// that are stored.
@@ -56,9 +60,7 @@ pub(crate) fn check(
                 fixed.files.case_sensitivity = number()?;
             }
             ("version", ObjectSetKind::FileSystem) => {
-                if number()? != 5 {
-                    return Err(invalid(full, "other than 5 is not made"));
-                }
+                fixed.files.version = number()?;
             }
             ("volsize", ObjectSetKind::Volume) => fixed.size_bytes = number()?,
             ("volblocksize", ObjectSetKind::Volume) => fixed.block_bytes = number()?,
@@ -115,11 +117,34 @@ pub(crate) fn check(
             if let Some(utf8_only) = utf8_only {
                 fixed.files.is_utf8_only = utf8_only;
             }
+            check_version(&fixed.files).map_err(|(property, reason)| invalid(property, reason))?;
             fixed.files.has_projects = is_enabled(features::PROJECT_QUOTA);
             NewContents::FileSystem(fixed.files)
         }
     };
     Ok((new, settings))
+}
+
+/// Checks that a file system of its version can have its other properties. Returns the wrong property and the reason.
+fn check_version(files: &NewFileSystem) -> Result<(), (&'static str, &'static str)> {
+    let version = files.version;
+    if !(1..=FILE_SYSTEM_VERSION).contains(&version) {
+        return Err(("version", "must be one of '1 | 2 | 3 | 4 | 5 | current'"));
+    }
+    let has_quotas = files.default_quotas.is_some_and(|quotas| quotas != [0; 6]);
+    let rules = [
+        ("normalization", files.normalization != 0, NAME_RULES),
+        ("utf8only", files.is_utf8_only, NAME_RULES),
+        ("casesensitivity", files.case_sensitivity != 0, NAME_RULES),
+        ("version", has_quotas, OWNER_QUOTAS),
+    ];
+    match rules
+        .iter()
+        .find(|(_, is_set, needed)| *is_set && version < *needed)
+    {
+        Some((property, _, _)) => Err((*property, NEEDS_UPGRADE)),
+        None => Ok(()),
+    }
 }
 
 struct Fixed {

@@ -20,3 +20,7 @@ pub use special::{OwnerKind, PropertyName, QuotaSubject, by_name};
 pub use stored::StoredProperties;
 pub use table::{DATASET_PROPERTIES, DatasetProperty};
 pub use values::{PropertyReader, Wanted};
+
+/// Why a property is refused that the pool's features or the file system's version do not have.
+pub const NEEDS_UPGRADE: &str =
+    "pool and or dataset must be upgraded to set this property or value";

@@ -5,7 +5,7 @@
 use crate::heads::features;
 use crate::heads::space::{Use, signed};
 use crate::mos::{MosView, required};
-use crate::properties::{DatasetKind, DatasetProperty, table};
+use crate::properties::{DatasetKind, DatasetProperty, NEEDS_UPGRADE, table};
 use crate::tasks::checks::check_copies;
 use crate::tasks::context::SyncTaskContext;
 use crate::tasks::directories::Head;
@@ -111,7 +111,7 @@ impl MosView<'_> {
         let is_enabled = |guid: &str| known.count(guid).is_some();
         let needs = |guid: &str| match is_enabled(guid) {
             true => Ok(()),
-            false => Err(NEEDS_FEATURE.to_owned()),
+            false => Err(NEEDS_UPGRADE.to_owned()),
         };
         let name = property.shape.name;
         match (name, value) {
@@ -215,8 +215,6 @@ impl MosView<'_> {
         Ok(())
     }
 }
-
-const NEEDS_FEATURE: &str = "pool and or dataset must be upgraded to set this property or value";
 
 pub(crate) fn check_user_property(
     name: &str,

@@ -55,6 +55,9 @@ impl SyncTaskContext<'_> {
             .collect();
         let refused = |error: DatasetError| match error {
             DatasetError::Pool(error) => error,
+            DatasetError::InvalidProperty {
+                property, reason, ..
+            } => PoolError::RootProperty { property, reason },
             other => PoolError::Suspended {
                 reason: other.to_string(),
             },
