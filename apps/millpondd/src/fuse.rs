@@ -73,7 +73,8 @@ impl Mounter for FuseMounter {
                     .map_err(failed)?;
                 let settings = live.mount_settings(what.dataset).map_err(failed)?;
                 options.atime = settings.atime;
-                live.served(what.dataset).map_err(failed)?
+                let snapshots = Some(Arc::clone(what.snapshots));
+                live.served_with(what.dataset, snapshots).map_err(failed)?
             }
             Open::ReadOnly(pool, _) => {
                 let dataset = pool.dataset(what.dataset).map_err(failed)?;

@@ -1,7 +1,7 @@
 //! The interface for mounting file systems in the operating system.
 
 use millpond_control::MountProblem;
-use millpond_engine::{AccessTimes, ObjectId};
+use millpond_engine::{AccessTimes, ObjectId, SnapshotControl};
 use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex};
 use millpond_service::ImportedPool;
@@ -29,6 +29,8 @@ pub struct Mountable<'a> {
     pub access_times: AccessTimes,
     /// Allow a mount point directory that is not empty.
     pub overlay: bool,
+    /// Changes snapshots for programs in `.zfs/snapshot`.
+    pub snapshots: &'a Arc<dyn SnapshotControl>,
 }
 
 /// A mounted file system.

@@ -20,6 +20,8 @@ pub enum Tunable {
     RebuildScrubEnabled,
     /// How many txgs collect frees before `autotrim` discards them.
     TrimTxgBatch,
+    /// Whether making, renaming and removing directories in `.zfs/snapshot` does so with snapshots.
+    AdminSnapshot,
 }
 
 struct Row {
@@ -66,17 +68,24 @@ const ROWS: [Row; Tunable::ALL.len()] = [
         max: 1 << 20,
         help: "how many transaction groups collect frees for autotrim",
     },
+    Row {
+        name: "zfs_admin_snapshot",
+        default: 0,
+        max: 1,
+        help: "1: mkdir, mv and rmdir in .zfs/snapshot create, rename and destroy snapshots",
+    },
 ];
 
 impl Tunable {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::ScanSuspendProgress,
         Self::ResilverDeferPercent,
         Self::InitializeValue,
         Self::TrimBytesMin,
         Self::RebuildScrubEnabled,
         Self::TrimTxgBatch,
+        Self::AdminSnapshot,
     ];
 
     /// The one with this name.

@@ -2,8 +2,9 @@
 //!
 //! Needs root and /dev/fuse; skipped otherwise.
 
-#[path = "support/shell.rs"]
+#[path = "../support/shell.rs"]
 mod shell;
+mod snapshots;
 
 use shell::Shell;
 
