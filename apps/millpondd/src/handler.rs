@@ -195,7 +195,7 @@ impl<'d> RequestHandler<'d> {
     /// The caller as the creator of datasets; `None` for one with full access.
     fn creator(&self) -> Option<Creator> {
         self.subject.as_ref().map(|subject| Creator {
-            user: subject.user,
+            subject: subject.clone(),
             group: self.caller.group,
         })
     }
@@ -298,7 +298,8 @@ impl<'d> RequestHandler<'d> {
         let may_mount = self.subject.is_none();
         let mut follow = Follow::new(&daemon.mounts, &daemon.pools, pool, may_mount);
         let command = self.history(command);
-        let by = (&command, self.creator());
+        let creator = self.creator();
+        let by = (&command, creator.as_ref());
         let done = daemon
             .pools
             .change(pool, changes, by, &mut |step, changed| {

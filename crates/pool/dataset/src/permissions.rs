@@ -222,11 +222,11 @@ impl PermissionSubject {
     }
 }
 
-/// The user who creates a dataset.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The user who makes a change, and to whom new datasets belong.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Creator {
-    /// The uid.
-    pub user: u32,
+    /// The user, as permissions see one.
+    pub subject: PermissionSubject,
     /// The gid of the primary group.
     pub group: u32,
 }

@@ -250,7 +250,7 @@ impl ImportedPools {
         pool: &str,
         change: &PoolChange,
         changed: &mut Changed,
-        user: Option<Creator>,
+        user: Option<&Creator>,
     ) -> Result<(), ChangeError> {
         if let PoolChange::Set { name, value } = change
             && name == "cachefile"
@@ -365,7 +365,7 @@ impl ImportedPools {
         &self,
         pool: &str,
         changes: &[PoolChange],
-        (command, user): (&HistoryCommand, Option<Creator>),
+        (command, user): (&HistoryCommand, Option<&Creator>),
         around: &mut dyn FnMut(Step<'_>, &mut Changed) -> Result<(), ChangeError>,
     ) -> Result<Changed, ChangeFailure> {
         let at = |done| move |error| ChangeFailure { done, error };
