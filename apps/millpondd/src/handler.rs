@@ -15,6 +15,12 @@ use millpond_service::{ImportedPool, Open, Step, arc_info, device_facts, read_ke
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::time::Duration;
+
+/// How long an exported or destroyed pool may take until its devices are released.
+const RELEASE_MAX: Duration = Duration::from_secs(5);
+const STILL_HELD: &str = "its labels are written, but its devices stay in use by the daemon until the last requests to its \
+                          file systems and the last queries are answered";
 
 /// Handles all requests to a daemon.
 pub struct RequestHandler<'d> {
@@ -310,6 +316,12 @@ impl<'d> RequestHandler<'d> {
                 }
                 follow.step(step, changed)
             });
+        let left = match changes.iter().any(PoolChange::leaves) {
+            true => imported_pool
+                .as_deref()
+                .and_then(ImportedPool::watch_release),
+            false => None,
+        };
         if let Some(imported_pool) = imported_pool {
             self.gather_noted_of(pool, &imported_pool, false);
         }
@@ -319,7 +331,14 @@ impl<'d> RequestHandler<'d> {
             }
         }
         daemon.note_pools();
-        done
+        let changed = done?;
+        match left.is_none_or(|left| left.wait(&daemon.env, RELEASE_MAX)) {
+            true => Ok(changed),
+            false => Err(ChangeFailure {
+                done: changes.len(),
+                error: ChangeError::Failed(STILL_HELD.into()),
+            }),
+        }
     }
 
     fn receive(

@@ -2,6 +2,7 @@
 //!
 //! Needs root and /dev/fuse; skipped otherwise.
 
+mod busy;
 #[path = "../support/shell.rs"]
 mod shell;
 mod snapshots;

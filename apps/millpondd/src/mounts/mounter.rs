@@ -38,7 +38,7 @@ pub trait Mounted: Send + Sync {
     /// Unmounts it.
     ///
     /// # Errors
-    /// [`MountProblem::Busy`] if it is in use.
+    /// [`MountProblem::Busy`] or [`MountProblem::UsedBy`] if it is in use.
     fn unmount(&self, force: bool) -> Result<(), MountProblem>;
     /// Whether it is still mounted. Another program may have unmounted it.
     fn is_alive(&self) -> bool;

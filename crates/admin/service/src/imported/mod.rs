@@ -32,7 +32,7 @@ use millpond_env::sync::{Arc, Mutex, RwLock};
 use millpond_ondisk::Guid;
 use millpond_pool::HistoryCommand;
 use millpond_vdev::{AllocationClass, VdevConfig};
-pub use pool::{CacheFile, ImportedPool, Open};
+pub use pool::{CacheFile, ImportedPool, Open, PoolRelease};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
@@ -381,7 +381,7 @@ impl ImportedPools {
         for (done, change) in changes.iter().enumerate() {
             self.refuse_if_suspended(pool, change).map_err(at(done))?;
             around(Step::Before(change), &mut changed).map_err(at(done))?;
-            if matches!(change, PoolChange::Destroy | PoolChange::Export) {
+            if change.leaves() {
                 // The history record must be written before the pool is destroyed or exported.
                 let destroy = *change == PoolChange::Destroy;
                 let left = self.leave(pool, destroy, Some(command));
