@@ -306,6 +306,8 @@ impl<'d> RequestHandler<'d> {
         let command = self.history(command);
         let creator = self.creator();
         let by = (&command, creator.as_ref());
+        let ready = follow.prepare(changes);
+        ready.map_err(|error| ChangeFailure { done: 0, error })?;
         let done = daemon
             .pools
             .change(pool, changes, by, &mut |step, changed| {
@@ -316,6 +318,9 @@ impl<'d> RequestHandler<'d> {
                 }
                 follow.step(step, changed)
             });
+        if done.is_err() {
+            follow.finish();
+        }
         let left = match changes.iter().any(PoolChange::leaves) {
             true => imported_pool
                 .as_deref()

@@ -54,3 +54,30 @@ fn a_user_in_another_namespace_is_named() {
     stage.done("zpool export tank && zpool import -N -d HERE/disk tank && zpool export tank");
     stage.done("umount HERE/shared");
 }
+
+#[test]
+fn a_rollback_that_cannot_be_made_destroys_nothing() {
+    let Some(stage) = Stage::new() else { return };
+    stage.done("zpool create -m HERE/tank tank HERE/disk && zfs create tank/a");
+    stage.done("echo first > HERE/tank/a/file && zfs snapshot tank/a@1");
+    stage.done("echo second > HERE/tank/a/file && zfs snapshot tank/a@2");
+    stage.done("zfs clone tank/a@2 tank/c && zfs bookmark tank/a@2 tank/a#2");
+    let all = "zfs list -H -o name,mounted -r -t all tank";
+    let before = stage.done(all);
+    for user in ["exec 7< HERE/tank/a/file", "exec 7< HERE/tank/c/file"] {
+        let refused = stage.refused(&format!("{user}; zfs rollback -R tank/a@1"));
+        assert!(refused.contains("busy"), "{refused}");
+        assert_eq!(stage.done(all), before);
+    }
+    assert_eq!(stage.done("cat HERE/tank/a/file"), "second\n");
+    stage.done("zfs hold keep tank/a@2");
+    stage.refused("zfs rollback -R tank/a@1");
+    assert_eq!(stage.done("cat HERE/tank/a/file"), "second\n");
+    stage.done("zfs release keep tank/a@2 && zfs rollback -R tank/a@1");
+    assert_eq!(stage.done("cat HERE/tank/a/file"), "first\n");
+    assert_eq!(
+        stage.done("zfs list -H -o name -r -t all tank/a"),
+        "tank/a\ntank/a@1\n"
+    );
+    stage.done("zpool export tank");
+}

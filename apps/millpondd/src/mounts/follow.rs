@@ -20,6 +20,8 @@ pub struct Follow<'a> {
     may_mount: bool,
     /// Mounts that were removed for the current change.
     taken: Vec<RemovedMount>,
+    /// Mounts that were removed for a rollback which comes later.
+    early: Vec<RemovedMount>,
 }
 
 /// The effect of a change on mounts.
@@ -131,7 +133,35 @@ impl<'a> Follow<'a> {
             pool,
             may_mount,
             taken: vec![],
+            early: vec![],
         }
+    }
+
+    /// Unmounts what a rollback needs, before the changes that precede it destroy newer snapshots and clones.
+    ///
+    /// # Errors
+    /// [`ChangeError::Mounted`] if a file system is in use. All mounts are then restored.
+    pub fn prepare(&mut self, changes: &[PoolChange]) -> Result<(), ChangeError> {
+        let Some((last, before)) = changes.split_last() else {
+            return Ok(());
+        };
+        match effect(last, self.pool) {
+            Effect::BackAgain(root) if !before.is_empty() => {
+                let done = self.mounts.take_away(root, false, &mut self.early);
+                done.map_err(|(mountpoint, why)| {
+                    self.finish();
+                    ChangeError::Mounted { mountpoint, why }
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Mounts again what was unmounted for a rollback that was not reached.
+    pub fn finish(&mut self) {
+        self.taken = std::mem::take(&mut self.early);
+        // The change has already failed with an error, so this one is ignored.
+        let _ = self.reopen_leaf();
     }
 
     /// Refuses a change that unmounts something for good, or at another place.
@@ -183,7 +213,10 @@ impl<'a> Follow<'a> {
                 self.taken.clear();
                 let effect = effect(change, self.pool);
                 self.check_unmount(&effect)?;
-                let mut taken = vec![];
+                let mut taken = match effect {
+                    Effect::BackAgain(_) => std::mem::take(&mut self.early),
+                    _ => vec![],
+                };
                 let done = match effect {
                     Effect::InTheWay(root)
                     | Effect::Renamed(root, _)
