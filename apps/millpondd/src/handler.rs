@@ -28,6 +28,8 @@ pub struct RequestHandler<'d> {
     caller: Caller,
     /// What the caller is to the permissions of datasets; `None` for one with full access.
     subject: Option<PermissionSubject>,
+    /// How long a change may wait for another change of mounts; `None` for as long as that takes.
+    wait_max: Option<Duration>,
 }
 
 impl Service for RequestHandler<'_> {
@@ -185,7 +187,15 @@ impl<'d> RequestHandler<'d> {
             daemon,
             caller: caller.clone(),
             subject,
+            wait_max: None,
         }
+    }
+
+    /// For a program that waits in a mounted file system ([`Follow::with_limit`]).
+    #[must_use]
+    pub fn with_limit(mut self, wait_max: Duration) -> Self {
+        self.wait_max = Some(wait_max);
+        self
     }
 
     /// Whether the caller may make a request. Everything that is answered passes here first.
@@ -302,7 +312,8 @@ impl<'d> RequestHandler<'d> {
         let guid = self.guid_of(pool);
         let imported_pool = daemon.pools.get(pool);
         let may_mount = self.subject.is_none();
-        let mut follow = Follow::new(&daemon.mounts, &daemon.pools, pool, may_mount);
+        let follow = Follow::new(&daemon.mounts, &daemon.pools, pool, may_mount);
+        let mut follow = follow.with_limit(self.wait_max);
         let command = self.history(command);
         let creator = self.creator();
         let by = (&command, creator.as_ref());

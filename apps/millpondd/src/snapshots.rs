@@ -13,6 +13,10 @@ use millpond_engine::{
 use millpond_env::sync::Weak;
 use millpond_env::{Tunable, thread};
 use millpond_rpc::Access;
+use std::time::Duration;
+
+/// How long a program waits while other file systems are mounted or unmounted.
+const MOUNTS_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// Makes them as requests of the program's user, with the rules, the history and the events of the commands.
 pub(crate) struct SnapshotRequests(Weak<Daemon>);
@@ -87,7 +91,7 @@ fn changed(
         command,
     };
     let (user, access) = who(caller);
-    let handler = RequestHandler::new(daemon, &user, access);
+    let handler = RequestHandler::new(daemon, &user, access).with_limit(MOUNTS_WAIT_MAX);
     match handler.call(&request) {
         Ok(_) => Ok(()),
         Err(Failure::ChangeFailure(failure)) => Err(error(failure.error)),

@@ -310,9 +310,8 @@ impl Mounts {
         }
     }
 
-    /// Renames the mounts of `from` and of its descendants to `to`. The mount points stay.
+    /// Renames the mounts of `from` and of its descendants to `to`. The mount points stay. The caller holds `changing`.
     fn call_otherwise(&self, from: &str, to: &str, recursively: bool) {
-        let _changing = self.changing.lock();
         for entry in self.table.lock().iter_mut() {
             if let Some(name) = renamed(&entry.info.dataset, (from, to), recursively) {
                 entry.settings.dataset.clone_from(&name);
