@@ -256,16 +256,13 @@ fn who_creates_a_dataset_gets_the_create_time_permissions() {
     datasets
         .allow("tank/a", &[creators(&["snapshot"])])
         .unwrap();
-    let creator = Some(Creator {
-        user: 1000,
-        group: 100,
-    });
+    let creator = &user(1000, 100);
     let new = |name, kind, properties| NewDataset {
         name,
         kind,
         properties,
         root_key: None,
-        creator,
+        creator: Some(creator),
     };
     datasets
         .create_dataset(&new("tank/a/files", ObjectSetKind::FileSystem, &[]))
@@ -279,7 +276,7 @@ fn who_creates_a_dataset_gets_the_create_time_permissions() {
         .unwrap();
     datasets.snapshot(&["tank/a@1"], &[]).unwrap();
     datasets
-        .clone_snapshot_by("tank/a@1", "tank/a/clone", &[], creator)
+        .clone_snapshot_by("tank/a@1", "tank/a/clone", &[], Some(creator))
         .unwrap();
     assert_eq!(
         has(&pool, "tank/a/files", 1000),
@@ -302,6 +299,13 @@ fn who_creates_a_dataset_gets_the_create_time_permissions() {
     rig.judge("tank");
 }
 
+/// A user without supplementary groups.
+fn user(user: u32, group: u32) -> Creator {
+    let groups = vec![group];
+    let subject = PermissionSubject { user, groups };
+    Creator { subject, group }
+}
+
 #[test]
 fn limits_hold_for_users_where_the_superuser_is_exempt() {
     let rig = Rig::new(1, 128);
@@ -312,7 +316,8 @@ fn limits_hold_for_users_where_the_superuser_is_exempt() {
     let one = |name: &str| (name.to_owned(), millpond_engine::PropertyValue::Number(1));
     let limits = [one("filesystem_limit"), one("snapshot_limit")];
     datasets.set_properties("tank/a", &limits).unwrap();
-    let creator = Some(Creator { user: 7, group: 7 });
+    let user = user(7, 50);
+    let creator = Some(&user);
     let new = |name| NewDataset {
         name,
         kind: ObjectSetKind::FileSystem,
@@ -340,6 +345,28 @@ fn limits_hold_for_users_where_the_superuser_is_exempt() {
     is_limited(datasets.rename_by("tank/b", "tank/a/b", creator));
     datasets.create_filesystem("tank/a/2", &[]).unwrap();
     datasets.snapshot(&["tank/a/1@2"], &[]).unwrap();
+    // A user who may change a limit is not held by it, nor by those above, but by those below.
+    let grant = |names: &[&str]| [PermissionGrant::new(Group(50), Local, names)];
+    let allow = |dataset, names: &[&str]| datasets.allow(dataset, &grant(names)).unwrap();
+    allow("tank/a", &["snapshot_limit"]);
+    datasets.snapshot_by(&["tank/a/1@3"], &[], creator).unwrap();
+    is_limited(datasets.create_dataset(&new("tank/a/3")));
+    datasets
+        .set_properties("tank/a/1", &[one("snapshot_limit")])
+        .unwrap();
+    is_limited(datasets.snapshot_by(&["tank/a/1@4"], &[], creator));
+    allow("tank/a/1", &["snapshot_limit"]);
+    datasets
+        .unallow("tank/a", false, &grant(&["snapshot_limit"]))
+        .unwrap();
+    datasets.snapshot_by(&["tank/a/1@4"], &[], creator).unwrap();
+    allow("tank/a", &["filesystem_limit"]);
+    datasets.create_dataset(&new("tank/a/3")).unwrap();
+    is_limited(datasets.snapshot_by(&["tank/a@4"], &[], creator));
+    allow("tank/a", &["snapshot_limit"]);
+    datasets.rename_by("tank/b", "tank/a/b", creator).unwrap();
+    pool.export().unwrap();
+    rig.judge("tank");
 }
 
 /// All grants of one dataset: key and permission.

@@ -2,7 +2,7 @@
 
 use crate::cloning::{judged, judged_by_zdb};
 use crate::sim;
-use millpond_dataset::{Creator, NewDataset, PermissionGrant};
+use millpond_dataset::{Creator, NewDataset, PermissionGrant, PermissionSubject};
 use millpond_engine::{NewLayout::Single, Pool};
 use millpond_ondisk::dsl::{PermissionHolder, PermissionReach};
 use millpond_ondisk::{ObjectId, ObjectSetKind};
@@ -98,13 +98,19 @@ fn a_user_who_creates_below_forged_tables_is_refused() {
             creator,
         })
     };
-    let user = Creator { user: 7, group: 7 };
+    let user = Creator {
+        subject: PermissionSubject {
+            user: 7,
+            groups: vec![7],
+        },
+        group: 7,
+    };
     forge(&pool, "tank/a", "c-$", ObjectId(1 << 40));
-    assert!(create("tank/a/x", Some(user)).is_err());
+    assert!(create("tank/a/x", Some(&user)).is_err());
     // The superuser needs no permissions.
     create("tank/a/y", None).unwrap();
     forge(&pool, "tank/a", "c-$", ObjectId(0));
-    create("tank/a/z", Some(user)).unwrap();
+    create("tank/a/z", Some(&user)).unwrap();
     pool.export().unwrap();
     judged(&world);
 }

@@ -5,9 +5,10 @@ use crate::handler::RequestHandler;
 use crate::health::{self, HealthMonitor};
 use crate::log::{Level, Line};
 use crate::mounts::{Mounter, Mounts};
+use crate::snapshots::SnapshotRequests;
 use crate::state::{State, StateError, write_cache_file};
 use crate::state_dirs::StateDirs;
-use millpond_control::{ImportRequest, Note, Service};
+use millpond_control::{ImportRequest, MountInfo, Note, Service};
 use millpond_engine::NvList;
 use millpond_engine::RequestDeadline;
 use millpond_env::rank;
@@ -117,15 +118,12 @@ impl Daemon {
         let state = Arc::new(State::take(dirs)?);
         let hostid = state.hostid(env)?;
         let noting = Arc::clone(&state);
-        let mounts = Mounts::new(
-            mounter,
-            Box::new(move |mounts| {
-                // Without the record, an administrator must clear a dead mount after a crash. That is no
-                // reason not to mount.
-                let _ = noting.note_mounts(mounts);
-            }),
-        );
-        let daemon = Arc::new(Self {
+        let note = Box::new(move |mounts: &[MountInfo]| {
+            // Without the record, an administrator must clear a dead mount after a crash. That is no
+            // reason not to mount.
+            let _ = noting.note_mounts(mounts);
+        });
+        let daemon = Arc::new_cyclic(|me| Self {
             env: env.clone(),
             pools: ImportedPools::new(env, hostid, host::hostname())
                 .with_system(host::system())
@@ -136,7 +134,7 @@ impl Daemon {
                     rustix::process::geteuid().as_raw(),
                     rustix::process::getegid().as_raw(),
                 ),
-            mounts,
+            mounts: Mounts::new(mounter, note, Arc::new(SnapshotRequests::new(me.clone()))),
             events: Events::new(env),
             state,
             written: Mutex::default(),

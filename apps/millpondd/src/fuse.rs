@@ -5,7 +5,8 @@ use millpond_control::MountProblem;
 use millpond_env::sync::Arc;
 use millpond_env::thread;
 use millpond_fuse::{
-    FuseError, FuseServer, Mount, MountOptions, MountTarget, clear_dead_mount, prepare_mountpoint,
+    FuseError, FuseServer, Mount, MountOptions, MountTarget, MountUsers, clear_dead_mount,
+    prepare_mountpoint,
 };
 use millpond_service::Open;
 use std::path::{Path, PathBuf};
@@ -45,6 +46,21 @@ fn problem(error: FuseError) -> MountProblem {
     }
 }
 
+/// The problem of a mount in use, with what is known of its users.
+fn busy(users: &MountUsers) -> MountProblem {
+    let processes = users.processes.iter();
+    let names = processes.map(|user| format!("{} (process {})", user.name, user.process));
+    let names = names.collect::<Vec<_>>().join(", ");
+    match (&users.mounted, names.as_str()) {
+        (None, "") => MountProblem::Busy,
+        (Some(at), "") => {
+            let at = at.display();
+            MountProblem::UsedBy(format!("another file system is mounted at {at}"))
+        }
+        (_, names) => MountProblem::UsedBy(format!("used by {names}")),
+    }
+}
+
 impl Mounter for FuseMounter {
     fn prepare(
         &self,
@@ -73,7 +89,8 @@ impl Mounter for FuseMounter {
                     .map_err(failed)?;
                 let settings = live.mount_settings(what.dataset).map_err(failed)?;
                 options.atime = settings.atime;
-                live.served(what.dataset).map_err(failed)?
+                let snapshots = Some(Arc::clone(what.snapshots));
+                live.served_with(what.dataset, snapshots).map_err(failed)?
             }
             Open::ReadOnly(pool, _) => {
                 let dataset = pool.dataset(what.dataset).map_err(failed)?;
@@ -99,7 +116,10 @@ struct FuseMount(Mount);
 
 impl Mounted for FuseMount {
     fn unmount(&self, force: bool) -> Result<(), MountProblem> {
-        self.0.unmount(force).map_err(problem)
+        self.0.unmount(force).map_err(|error| match error {
+            FuseError::Busy(_) => busy(&self.0.users()),
+            other => problem(other),
+        })
     }
     fn is_alive(&self) -> bool {
         self.0.is_alive()

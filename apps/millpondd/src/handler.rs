@@ -15,6 +15,12 @@ use millpond_service::{ImportedPool, Open, Step, arc_info, device_facts, read_ke
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::time::Duration;
+
+/// How long an exported or destroyed pool may take until its devices are released.
+const RELEASE_MAX: Duration = Duration::from_secs(5);
+const STILL_HELD: &str = "its labels are written, but its devices stay in use by the daemon until the last requests to its \
+                          file systems and the last queries are answered";
 
 /// Handles all requests to a daemon.
 pub struct RequestHandler<'d> {
@@ -22,6 +28,8 @@ pub struct RequestHandler<'d> {
     caller: Caller,
     /// What the caller is to the permissions of datasets; `None` for one with full access.
     subject: Option<PermissionSubject>,
+    /// How long a change may wait for another change of mounts; `None` for as long as that takes.
+    wait_max: Option<Duration>,
 }
 
 impl Service for RequestHandler<'_> {
@@ -179,7 +187,15 @@ impl<'d> RequestHandler<'d> {
             daemon,
             caller: caller.clone(),
             subject,
+            wait_max: None,
         }
+    }
+
+    /// For a program that waits in a mounted file system ([`Follow::with_limit`]).
+    #[must_use]
+    pub fn with_limit(mut self, wait_max: Duration) -> Self {
+        self.wait_max = Some(wait_max);
+        self
     }
 
     /// Whether the caller may make a request. Everything that is answered passes here first.
@@ -195,7 +211,7 @@ impl<'d> RequestHandler<'d> {
     /// The caller as the creator of datasets; `None` for one with full access.
     fn creator(&self) -> Option<Creator> {
         self.subject.as_ref().map(|subject| Creator {
-            user: subject.user,
+            subject: subject.clone(),
             group: self.caller.group,
         })
     }
@@ -296,9 +312,13 @@ impl<'d> RequestHandler<'d> {
         let guid = self.guid_of(pool);
         let imported_pool = daemon.pools.get(pool);
         let may_mount = self.subject.is_none();
-        let mut follow = Follow::new(&daemon.mounts, &daemon.pools, pool, may_mount);
+        let follow = Follow::new(&daemon.mounts, &daemon.pools, pool, may_mount);
+        let mut follow = follow.with_limit(self.wait_max);
         let command = self.history(command);
-        let by = (&command, self.creator());
+        let creator = self.creator();
+        let by = (&command, creator.as_ref());
+        let ready = follow.prepare(changes);
+        ready.map_err(|error| ChangeFailure { done: 0, error })?;
         let done = daemon
             .pools
             .change(pool, changes, by, &mut |step, changed| {
@@ -309,6 +329,15 @@ impl<'d> RequestHandler<'d> {
                 }
                 follow.step(step, changed)
             });
+        if done.is_err() {
+            follow.finish();
+        }
+        let left = match changes.iter().any(PoolChange::leaves) {
+            true => imported_pool
+                .as_deref()
+                .and_then(ImportedPool::watch_release),
+            false => None,
+        };
         if let Some(imported_pool) = imported_pool {
             self.gather_noted_of(pool, &imported_pool, false);
         }
@@ -318,7 +347,14 @@ impl<'d> RequestHandler<'d> {
             }
         }
         daemon.note_pools();
-        done
+        let changed = done?;
+        match left.is_none_or(|left| left.wait(&daemon.env, RELEASE_MAX)) {
+            true => Ok(changed),
+            false => Err(ChangeFailure {
+                done: changes.len(),
+                error: ChangeError::Failed(STILL_HELD.into()),
+            }),
+        }
     }
 
     fn receive(

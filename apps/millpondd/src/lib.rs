@@ -30,6 +30,7 @@ pub mod metrics;
 mod mounts;
 mod permits;
 mod run;
+mod snapshots;
 mod start;
 mod state;
 mod state_dirs;

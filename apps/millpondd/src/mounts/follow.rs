@@ -5,8 +5,10 @@ use super::{Mounts, RemovedMount, is_of, is_within};
 use millpond_control::{
     ChangeError, Changed, DatasetChange, MountInfo, MountProblem, Note, PoolChange, Value,
 };
+use millpond_env::sync::MutexGuard;
 use millpond_service::{ImportedPools, Step};
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 /// The value of `canmount=noauto`.
 const NOAUTO: u64 = 2;
@@ -20,6 +22,10 @@ pub struct Follow<'a> {
     may_mount: bool,
     /// Mounts that were removed for the current change.
     taken: Vec<RemovedMount>,
+    /// Mounts that were removed for a rollback which comes later.
+    early: Vec<RemovedMount>,
+    /// How long it may wait for another change of mounts; `None` for as long as that takes.
+    wait_max: Option<Duration>,
 }
 
 /// The effect of a change on mounts.
@@ -131,7 +137,53 @@ impl<'a> Follow<'a> {
             pool,
             may_mount,
             taken: vec![],
+            early: vec![],
+            wait_max: None,
         }
+    }
+
+    /// For a change that a program asks for in a mounted file system: while it waits, the kernel keeps others from looking
+    /// up names in the same directory. One of them may be mounting something there.
+    #[must_use]
+    pub fn with_limit(mut self, wait_max: Option<Duration>) -> Self {
+        self.wait_max = wait_max;
+        self
+    }
+
+    /// Keeps other changes of mounts away. `None` if that took too long.
+    fn alone(&self) -> Option<MutexGuard<'a, ()>> {
+        let mounts: &'a Mounts = self.mounts;
+        match self.wait_max {
+            Some(limit) => mounts.changing.try_lock_for(limit),
+            None => Some(mounts.changing.lock()),
+        }
+    }
+
+    /// Unmounts what a rollback needs, before the changes that precede it destroy newer snapshots and clones.
+    ///
+    /// # Errors
+    /// [`ChangeError::Mounted`] if a file system is in use. All mounts are then restored.
+    pub fn prepare(&mut self, changes: &[PoolChange]) -> Result<(), ChangeError> {
+        let Some((last, before)) = changes.split_last() else {
+            return Ok(());
+        };
+        match effect(last, self.pool) {
+            Effect::BackAgain(root) if !before.is_empty() => {
+                let done = self.mounts.take_away(root, false, &mut self.early);
+                done.map_err(|(mountpoint, why)| {
+                    self.finish();
+                    ChangeError::Mounted { mountpoint, why }
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Mounts again what was unmounted for a rollback that was not reached.
+    pub fn finish(&mut self) {
+        self.taken = std::mem::take(&mut self.early);
+        // The change has already failed with an error, so this one is ignored.
+        let _ = self.reopen_leaf();
     }
 
     /// Refuses a change that unmounts something for good, or at another place.
@@ -183,7 +235,10 @@ impl<'a> Follow<'a> {
                 self.taken.clear();
                 let effect = effect(change, self.pool);
                 self.check_unmount(&effect)?;
-                let mut taken = vec![];
+                let mut taken = match effect {
+                    Effect::BackAgain(_) => std::mem::take(&mut self.early),
+                    _ => vec![],
+                };
                 let done = match effect {
                     Effect::InTheWay(root)
                     | Effect::Renamed(root, _)
@@ -201,7 +256,7 @@ impl<'a> Follow<'a> {
                     Effect::AllInTheWay(names) => {
                         let names: BTreeSet<&str> = names.iter().map(String::as_str).collect();
                         let is_meant = |info: &MountInfo| names.contains(info.dataset.as_str());
-                        let _changing = self.mounts.changing.lock();
+                        let _changing = self.alone().ok_or(ChangeError::Busy)?;
                         self.mounts.remove_these(&is_meant, false, &mut taken)
                     }
                     _ => return Ok(()),
@@ -229,6 +284,8 @@ impl<'a> Follow<'a> {
                         self.reopen_leaf()
                     }
                     Effect::Called(from, to, recursively) => {
+                        // The name has changed, so the table follows it in any case.
+                        let _changing = self.alone();
                         self.mounts.call_otherwise(from, to, recursively);
                         vec![]
                     }
@@ -274,8 +331,10 @@ impl<'a> Follow<'a> {
     /// Mounts the removed file systems that still exist again. Returns those that failed.
     fn reopen_leaf(&mut self) -> Vec<Note> {
         let taken = std::mem::take(&mut self.taken);
-        let _changing = self.mounts.changing.lock();
-        self.mounts.mount_removed(self.pools, &taken)
+        match self.alone() {
+            Some(_changing) => self.mounts.mount_removed(self.pools, &taken),
+            None => vec![],
+        }
     }
 
     fn refresh(&self, root: &str) {

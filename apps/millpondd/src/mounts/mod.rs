@@ -15,6 +15,7 @@ use millpond_control::properties::{DatasetKind, Kinds, PropertyName, by_name};
 use millpond_control::{
     DatasetQuery, MountInfo, MountProblem, MountRequest, Note, Source, Value, Wanted,
 };
+use millpond_engine::SnapshotControl;
 use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex};
 use millpond_service::ImportedPools;
@@ -54,16 +55,23 @@ pub struct Mounts {
     changing: Mutex<(), rank::MountChange>,
     /// Called with the new mounts before every change is made.
     note: Box<Notes>,
+    /// Changes snapshots for programs in `.zfs/snapshot`.
+    snapshots: Arc<dyn SnapshotControl>,
 }
 
 impl Mounts {
     /// Creates an empty table.
-    pub fn new(mounter: Box<dyn Mounter>, note: Box<Notes>) -> Self {
+    pub fn new(
+        mounter: Box<dyn Mounter>,
+        note: Box<Notes>,
+        snapshots: Arc<dyn SnapshotControl>,
+    ) -> Self {
         Self {
             mounter,
             table: Mutex::new(vec![]),
             changing: Mutex::new(()),
             note,
+            snapshots,
         }
     }
 
@@ -302,9 +310,8 @@ impl Mounts {
         }
     }
 
-    /// Renames the mounts of `from` and of its descendants to `to`. The mount points stay.
+    /// Renames the mounts of `from` and of its descendants to `to`. The mount points stay. The caller holds `changing`.
     fn call_otherwise(&self, from: &str, to: &str, recursively: bool) {
-        let _changing = self.changing.lock();
         for entry in self.table.lock().iter_mut() {
             if let Some(name) = renamed(&entry.info.dataset, (from, to), recursively) {
                 entry.settings.dataset.clone_from(&name);
@@ -364,6 +371,7 @@ impl Mounts {
             devices: settings.devices,
             access_times: settings.access_times,
             overlay: true,
+            snapshots: &self.snapshots,
         });
         match mounted {
             Ok(handle) => {

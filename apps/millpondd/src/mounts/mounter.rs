@@ -1,7 +1,7 @@
 //! The interface for mounting file systems in the operating system.
 
 use millpond_control::MountProblem;
-use millpond_engine::{AccessTimes, ObjectId};
+use millpond_engine::{AccessTimes, ObjectId, SnapshotControl};
 use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex};
 use millpond_service::ImportedPool;
@@ -29,6 +29,8 @@ pub struct Mountable<'a> {
     pub access_times: AccessTimes,
     /// Allow a mount point directory that is not empty.
     pub overlay: bool,
+    /// Changes snapshots for programs in `.zfs/snapshot`.
+    pub snapshots: &'a Arc<dyn SnapshotControl>,
 }
 
 /// A mounted file system.
@@ -36,7 +38,7 @@ pub trait Mounted: Send + Sync {
     /// Unmounts it.
     ///
     /// # Errors
-    /// [`MountProblem::Busy`] if it is in use.
+    /// [`MountProblem::Busy`] or [`MountProblem::UsedBy`] if it is in use.
     fn unmount(&self, force: bool) -> Result<(), MountProblem>;
     /// Whether it is still mounted. Another program may have unmounted it.
     fn is_alive(&self) -> bool;

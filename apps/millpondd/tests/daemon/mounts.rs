@@ -83,3 +83,22 @@ fn mounts_are_restored_as_they_were_or_kept() {
     change(all()).unwrap();
     assert_eq!(mounted(&asked), ["t /t"]);
 }
+
+/// A query that reads the pool, or a request of a program to a file system that is gone, can last longer than an export.
+#[test]
+fn an_export_says_that_the_devices_are_still_in_use() {
+    let stage = Stage::new();
+    let daemon = stage.start("state");
+    let asked = client(&daemon, 0);
+    asked.create_pool(&stage.request("t", "a"), "").unwrap();
+    let user = daemon.pools().get("t").unwrap();
+    let failed = asked.change("t", &[PoolChange::Export], "").unwrap_err();
+    let ChangeError::Failed(text) = failed.error else {
+        panic!("{failed:?}");
+    };
+    assert!(text.contains("stay in use"), "{text}");
+    assert_eq!(daemon.pools().names(), Vec::<String>::new());
+    drop(user);
+    asked.import(&stage.import("t"), "").unwrap();
+    asked.change("t", &[PoolChange::Export], "").unwrap();
+}

@@ -59,6 +59,9 @@ pub enum MountProblem {
     /// It is in use.
     #[error("pool or dataset is busy")]
     Busy,
+    /// It is in use. The text says what uses it.
+    #[error("pool or dataset is busy: {0}")]
+    UsedBy(String),
     /// Its key is not loaded.
     #[error("encryption key not loaded")]
     Locked,

@@ -32,8 +32,8 @@ pub use millpond_block::{
 pub use millpond_dataset::properties::{DatasetKind, OwnerKind, OwnerSpace};
 pub use millpond_dataset::{
     Bookmark, Creator, DatasetError, DatasetSpace, Datasets, DestroyOptions, HeadDataset, Hold,
-    KeyChange, KeyFormat, KeyRefusal, NewDataset, PropertySource, PropertyValue, Refusal, RootKey,
-    is_key_location,
+    KeyChange, KeyFormat, KeyRefusal, NAME_BYTES_MAX, NewDataset, PropertySource, PropertyValue,
+    Refusal, RootKey, is_key_location,
 };
 pub use millpond_device::DeviceError;
 pub use millpond_diff::{Change as FileChange, DiffError, Difference, Flow as DiffFlow};
@@ -52,12 +52,12 @@ pub use millpond_pool::{
 };
 /// The newest version of file systems, and the only one that can be written.
 pub use millpond_posix::VERSION as FILE_SYSTEM_VERSION;
-pub use millpond_posix::vfs::{Vfs, ZfsCtlDir};
+pub use millpond_posix::vfs::{SnapshotChange, Vfs, ZfsCtlDir};
 pub use millpond_posix::{
     Allocate, CHUNK_BYTES, Caller, DirEntryRef, DirectoryEntries, DirectoryEntry, Errno, Extent,
     FileError, FileFlags, FileKind, FileSystem, NewMode, Node, QuotaMeasure, QuotaOwner,
-    RenameMode, Seek, SetAttributes, SetTime, SpecialFile, Stat, Symlinks, Timestamp, WriteAt,
-    XattrMode, is_safe_name,
+    RenameMode, Seek, SetAttributes, SetTime, SpecialFile, Stat, Symlinks, Timestamp,
+    TransactionError, WriteAt, XattrMode, is_safe_name,
 };
 pub use millpond_receive::{IncomingKind, ReceiveFailure, ReceiveProblem, ReceiveStep};
 pub use millpond_scan::{Limits as ScanLimits, References, ScanError, Scanner, references};
@@ -73,6 +73,6 @@ pub use receive::{
 };
 pub use search::Search;
 pub use send::{PackageOptions, SendPlan, SendRequest, SendStep};
-pub use served::{AccessTimes, MountSettings};
+pub use served::{AccessTimes, MountSettings, SnapshotControl};
 pub use split::{HalfError, NewHalf};
 pub use view::{DatasetIter, View};

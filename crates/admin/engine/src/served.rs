@@ -5,14 +5,48 @@ use super::pool::is_writable;
 use crate::{Dataset, Error, View};
 use millpond_env::sync::Arc;
 use millpond_ondisk::ObjectId;
-use millpond_posix::vfs::{SnapshotEntry, SnapshotPort, Vfs, ZfsCtlDir};
-use millpond_posix::{BackgroundDrain, FileError, FileSystem, TransactionError};
+use millpond_posix::vfs::{SnapshotChange, SnapshotEntry, SnapshotPort, Vfs, ZfsCtlDir};
+use millpond_posix::{BackgroundDrain, Caller, FileError, FileSystem, TransactionError};
 
-/// Finds the snapshots of a dataset in the committed state of its pool. Snapshots appear only after they are
-/// committed, and their blocks are not freed before they are destroyed.
+/// Makes the changes of snapshots that programs ask for in `.zfs/snapshot`, if the caller may make them.
+pub trait SnapshotControl: Send + Sync {
+    /// Makes a change of a snapshot of a dataset. When it returns, the change is committed.
+    ///
+    /// # Errors
+    /// As those of the port of `.zfs/snapshot`: [`FileError::AccessDenied`], [`FileError::NotPermitted`], and what prevents
+    /// the change.
+    fn change(
+        &self,
+        dataset: &str,
+        caller: &Caller,
+        change: SnapshotChange<'_>,
+    ) -> Result<(), FileError>;
+}
+
+/// Where the snapshots of a dataset are found.
+enum Source {
+    /// In the committed state of a pool that is open for change. Snapshots appear only after they are committed, and
+    /// their blocks are not freed before they are destroyed.
+    Live(Pool),
+    /// In one state, which does not change.
+    Committed(View),
+}
+
+impl Source {
+    fn read<R>(&self, query: impl Fn(&View) -> Result<R, Error>) -> Result<R, Error> {
+        match self {
+            Self::Live(pool) => pool.read_committed(query),
+            Self::Committed(view) => query(view),
+        }
+    }
+}
+
+/// The snapshots of a dataset.
 struct Snapshots {
-    pool: Pool,
+    source: Source,
     head: ObjectId,
+    /// `None` if snapshots are not changed through the front end.
+    control: Option<Arc<dyn SnapshotControl>>,
 }
 
 /// Converts an error of opening files through a pool.
@@ -28,7 +62,7 @@ fn to_file_error(error: Error) -> FileError {
 
 impl Snapshots {
     fn entries(&self) -> Result<(Dataset, Vec<(String, ObjectId)>), Error> {
-        self.pool.read_committed(|view| self.entries_in(view))
+        self.source.read(|view| self.entries_in(view))
     }
     fn entries_in(&self, view: &View) -> Result<(Dataset, Vec<(String, ObjectId)>), Error> {
         let head = view.dataset_by_id(self.head)?;
@@ -62,8 +96,18 @@ impl SnapshotPort for Snapshots {
             let files = Dataset::new(head.pool().clone(), opened).file_system()?;
             Ok(Some(files))
         };
-        let opened = self.pool.read_committed(open).map_err(to_file_error)?;
+        let opened = self.source.read(open).map_err(to_file_error)?;
         opened.ok_or(FileError::NotFound)
+    }
+    fn change(&self, caller: &Caller, change: SnapshotChange<'_>) -> Result<(), FileError> {
+        if let Source::Committed(_) = self.source {
+            return Err(TransactionError::ReadOnly.into());
+        }
+        let control = self.control.as_ref().ok_or(FileError::AccessDenied)?;
+        // It may have been renamed since it was mounted.
+        let name = |view: &View| Ok(view.dataset_by_id(self.head)?.name().to_owned());
+        let name = self.source.read(name).map_err(to_file_error)?;
+        control.change(&name, caller, change)
     }
 }
 
@@ -136,6 +180,18 @@ impl Pool {
     /// # Errors
     /// As [`Pool::file_system`].
     pub fn served(&self, name: &str) -> Result<Arc<ZfsCtlDir>, Error> {
+        self.served_with(name, None)
+    }
+
+    /// The same, with what makes the changes of snapshots that programs ask for in `.zfs/snapshot`.
+    ///
+    /// # Errors
+    /// As [`Pool::file_system`].
+    pub fn served_with(
+        &self,
+        name: &str,
+        control: Option<Arc<dyn SnapshotControl>>,
+    ) -> Result<Arc<ZfsCtlDir>, Error> {
         self.replay_waiting(name)?;
         let (files, _) = self.open_files(name)?;
         let drain = match is_writable(&files) {
@@ -144,7 +200,11 @@ impl Pool {
         };
         let head = self.datasets().open_head(name)?.id();
         let pool = self.clone();
-        let port = Box::new(Snapshots { pool, head });
+        let port = Box::new(Snapshots {
+            source: Source::Live(pool),
+            head,
+            control,
+        });
         Ok(Arc::new(ZfsCtlDir::new(files, port, drain)))
     }
 
@@ -158,11 +218,20 @@ impl Pool {
 }
 
 impl Dataset {
-    /// Opens its file system for a read-only front end.
+    /// Opens its file system for a read-only front end, with its snapshots if it is not one itself.
     ///
     /// # Errors
     /// As [`Dataset::file_system`].
     pub fn served(&self) -> Result<Arc<dyn Vfs>, Error> {
-        Ok(self.file_system()?)
+        let files = self.file_system()?;
+        if self.name().contains('@') {
+            return Ok(files);
+        }
+        let port = Box::new(Snapshots {
+            source: Source::Committed(self.pool().clone()),
+            head: self.inner().id(),
+            control: None,
+        });
+        Ok(Arc::new(ZfsCtlDir::new(files, port, None)))
     }
 }

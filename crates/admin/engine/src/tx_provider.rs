@@ -8,8 +8,8 @@ use millpond_object::LoggedBlock;
 use millpond_ondisk::{ObjectId, Txg};
 use millpond_pool::BLOCK_CLONING;
 use millpond_posix::{
-    AclInherit, AclKind, AclMode, Atime, ChangeLog, CloneOrigin, Estimate, Settings, Space,
-    TransactionError, TransactionSource, XattrPlace,
+    AclInherit, AclKind, AclMode, Atime, ChangeLog, CloneOrigin, Estimate, Settings,
+    SnapshotDirectory, Space, TransactionError, TransactionSource, XattrPlace,
 };
 use millpond_txg::Transaction;
 
@@ -233,6 +233,10 @@ pub(super) fn file_settings(numbers: &Numbers, is_enabled: impl Fn(&str) -> bool
         },
         allows_long_names: numbers.is_on("longname") && is_enabled(LONGNAME),
         has_projects: is_enabled(PROJECT_QUOTA),
-        shows_snapshot_directory: numbers.number("snapdir") == 1,
+        snapshot_directory: match numbers.number("snapdir") {
+            1 => SnapshotDirectory::Visible,
+            2 => SnapshotDirectory::Disabled,
+            _ => SnapshotDirectory::Hidden,
+        },
     }
 }

@@ -16,7 +16,9 @@ mod receive;
 mod send;
 
 pub use diff::diff_view;
-pub use imported::{AutoReplace, AutoReplaced, CacheFile, ImportedPool, ImportedPools, Open, Step};
+pub use imported::{
+    AutoReplace, AutoReplaced, CacheFile, ImportedPool, ImportedPools, Open, PoolRelease, Step,
+};
 pub use info::arc::arc_info;
 pub use info::damaged::damaged_files;
 pub use key_file::{read_key, read_key_file};

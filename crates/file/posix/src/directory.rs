@@ -4,6 +4,7 @@ use crate::FileSystem;
 use crate::error::FileError;
 use crate::name_index::NameIndex;
 use crate::node::Node;
+use crate::settings::SnapshotDirectory;
 use crate::stat::FileKind;
 use millpond_env::sync::Arc;
 use millpond_object::ReadableObject;
@@ -179,8 +180,8 @@ impl Node {
             at = AFTER_PARENT;
         }
         let files = self.file_system();
-        let shows_snapshots =
-            self.id() == files.root_id() && files.settings().shows_snapshot_directory;
+        let shows_snapshots = self.id() == files.root_id()
+            && files.settings().snapshot_directory == SnapshotDirectory::Visible;
         if at == AFTER_PARENT && shows_snapshots && listed.len() < count {
             let id = SNAPSHOT_DIRECTORY_ID;
             listed.push(named(b".zfs", id, AFTER_SNAPSHOTS));

@@ -17,6 +17,7 @@ pub enum Errno {
     ENXIO = 6,
     E2BIG = 7,
     EACCES = 13,
+    EBUSY = 16,
     EEXIST = 17,
     EXDEV = 18,
     ENOTDIR = 20,
@@ -73,10 +74,16 @@ pub enum FileError {
     /// The file system accepts only UTF-8 names.
     #[error("the name is not valid UTF-8")]
     NotUtf8,
+    /// A snapshot cannot have this name.
+    #[error("not a valid name of a snapshot")]
+    SnapshotName,
+    /// It is in use, or something holds it.
+    #[error("device or resource busy")]
+    Busy,
     /// A flag of the file forbids it, or the caller lacks the privilege.
     #[error("operation not permitted")]
     NotPermitted,
-    /// The file is quarantined.
+    /// The file is quarantined, or a setting of the process forbids it.
     #[error("permission denied")]
     AccessDenied,
     /// The request is invalid, or file systems refuse it.
@@ -187,7 +194,8 @@ impl FileError {
             Self::IsADirectory => Errno::EISDIR,
             Self::NotEmpty => Errno::ENOTEMPTY,
             Self::NameTooLong => Errno::ENAMETOOLONG,
-            Self::NotUtf8 => Errno::EILSEQ,
+            Self::NotUtf8 | Self::SnapshotName => Errno::EILSEQ,
+            Self::Busy => Errno::EBUSY,
             Self::NotPermitted => Errno::EPERM,
             Self::AccessDenied => Errno::EACCES,
             Self::Invalid { .. } => Errno::EINVAL,

@@ -87,7 +87,9 @@ pub use record_write::record_write;
 pub use rename::{DirEntryRef, RenameMode};
 pub use replay::ReplayBlock;
 pub use set_attributes::{SETTABLE_FLAGS, SetAttributes, SetTime};
-pub use settings::{AclInherit, AclKind, AclMode, Atime, Caller, Settings, XattrPlace};
+pub use settings::{
+    AclInherit, AclKind, AclMode, Atime, Caller, Settings, SnapshotDirectory, XattrPlace,
+};
 pub use stat::{FileKind, Stat};
 pub use statfs::FileSystemStat;
 pub use transaction_source::{ChangeLog, CloneOrigin, Space, TransactionError, TransactionSource};

@@ -4,6 +4,7 @@ use crate::error::FileError;
 use crate::file_system::FileSystem;
 use crate::name_index::NameIndex;
 use crate::open_node::OpenNode;
+use crate::settings::SnapshotDirectory;
 use crate::stat::{FileKind, ObjectFacts, Stat};
 use crate::state::NodeState;
 use crate::transaction_source::TransactionError;
@@ -193,7 +194,7 @@ impl Node {
             }
         };
         let is_root = stat.id == self.files.root_id();
-        if is_root && self.files.settings().shows_snapshot_directory {
+        if is_root && self.files.settings().snapshot_directory == SnapshotDirectory::Visible {
             stat.links += 1;
         }
         Ok(stat)

@@ -66,6 +66,18 @@ pub enum Atime {
     Always,
 }
 
+/// Whether the root directory has the directory `.zfs`. The property `snapdir`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SnapshotDirectory {
+    /// It can be entered, but is not listed.
+    #[default]
+    Hidden,
+    /// It can be entered, and is listed.
+    Visible,
+    /// There is none.
+    Disabled,
+}
+
 /// Settings that can change while the file system is in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
@@ -89,8 +101,8 @@ pub struct Settings {
     pub allows_long_names: bool,
     /// Whether the pool accounts for projects. New files and directories then get a project.
     pub has_projects: bool,
-    /// Whether `.zfs` is listed in the root directory. The property `snapdir`.
-    pub shows_snapshot_directory: bool,
+    /// The property `snapdir`.
+    pub snapshot_directory: SnapshotDirectory,
 }
 
 impl Default for Settings {
@@ -106,7 +118,7 @@ impl Default for Settings {
             acl_inherit: AclInherit::default(),
             allows_long_names: false,
             has_projects: true,
-            shows_snapshot_directory: false,
+            snapshot_directory: SnapshotDirectory::default(),
         }
     }
 }
@@ -125,7 +137,7 @@ impl Settings {
         acl_inherit: AclInherit::Restricted,
         allows_long_names: false,
         has_projects: true,
-        shows_snapshot_directory: false,
+        snapshot_directory: SnapshotDirectory::Hidden,
     };
 }
 

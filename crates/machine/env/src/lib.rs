@@ -19,6 +19,7 @@ pub mod host;
 mod lock;
 pub mod mark;
 pub mod memory;
+pub mod process;
 pub mod rank;
 #[cfg(millpond_sim)]
 pub mod sim;

@@ -30,6 +30,8 @@ pub enum Tunable {
     LivelistMaxEntries,
     /// A clone that shares no more than this percentage of its bytes with its origin has no livelist any more.
     LivelistMinPercentShared,
+    /// Whether making, renaming and removing directories in `.zfs/snapshot` does so with snapshots.
+    AdminSnapshot,
 }
 
 struct Row {
@@ -106,11 +108,17 @@ const ROWS: [Row; Tunable::ALL.len()] = [
         max: 100,
         help: "a clone that shares no more, in percent, with its origin loses its livelist",
     },
+    Row {
+        name: "zfs_admin_snapshot",
+        default: 0,
+        max: 1,
+        help: "1: mkdir, mv and rmdir in .zfs/snapshot create, rename and destroy snapshots",
+    },
 ];
 
 impl Tunable {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::ScanSuspendProgress,
         Self::ResilverDeferPercent,
         Self::InitializeValue,
@@ -122,6 +130,7 @@ impl Tunable {
         Self::MultihostFailIntervals,
         Self::LivelistMaxEntries,
         Self::LivelistMinPercentShared,
+        Self::AdminSnapshot,
     ];
 
     /// The one with this name.

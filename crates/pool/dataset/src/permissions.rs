@@ -222,11 +222,11 @@ impl PermissionSubject {
     }
 }
 
-/// The user who creates a dataset.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The user who makes a change, and to whom new datasets belong.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Creator {
-    /// The uid.
-    pub user: u32,
+    /// The user, as permissions see one.
+    pub subject: PermissionSubject,
     /// The gid of the primary group.
     pub group: u32,
 }
@@ -261,26 +261,40 @@ impl PermissionChain {
 
     /// The permissions that a user has for the dataset, with the names of the sets that give them.
     ///
-    /// A set means everything that the dataset where it is granted, and the ancestors of that, define it to be.
+    /// A set is what the nearest of the dataset where it is granted, and the ancestors of that, defines it to be. What
+    /// those further up define is masked.
     #[must_use]
     pub fn permissions_of(&self, subject: &PermissionSubject) -> BTreeSet<String> {
         let holders = subject.holders();
         let mut has: BTreeSet<String> = BTreeSet::new();
+        // Sets that no dataset has defined yet.
+        let mut open: BTreeSet<String> = BTreeSet::new();
         for (depth, (_, table)) in self.tables.iter().enumerate() {
             let reach = match depth {
                 0 => PermissionReach::Local,
                 _ => PermissionReach::Descendant,
             };
-            for holder in &holders {
-                has.extend(table.of(holder.clone(), reach).iter().cloned());
+            let granted = holders
+                .iter()
+                .flat_map(|holder| table.of(holder.clone(), reach));
+            for name in granted {
+                if has.insert(name.clone()) && is_set(name) {
+                    open.insert(name.clone());
+                }
             }
             // Sets can be members of sets: each is looked up once.
-            let mut open: Vec<String> = has.iter().filter(|name| is_set(name)).cloned().collect();
-            while let Some(set) = open.pop() {
-                let set = PermissionHolder::Set(set);
-                for name in table.of(set, PermissionReach::NotApplicable) {
-                    if has.insert(name.clone()) && is_set(name) {
-                        open.push(name.clone());
+            let mut asked: Vec<String> = open.iter().cloned().collect();
+            while let Some(name) = asked.pop() {
+                let set = PermissionHolder::Set(name.clone());
+                let members = table.of(set, PermissionReach::NotApplicable);
+                if members.is_empty() {
+                    continue;
+                }
+                open.remove(&name);
+                for member in members {
+                    if has.insert(member.clone()) && is_set(member) {
+                        open.insert(member.clone());
+                        asked.push(member.clone());
                     }
                 }
             }
@@ -374,14 +388,19 @@ mod tests {
     }
 
     #[test]
-    fn a_set_is_what_the_granting_dataset_and_its_ancestors_define() {
+    fn a_set_is_what_the_nearest_dataset_from_the_grant_upwards_defines() {
         let define = |names: &[&str]| table(&[(set("@s"), NotApplicable, names)]);
         let granted = table(&[(User(7), Local, &["@s"])]);
         // The definition below the grant does not count.
         let mut both = granted.clone();
         both.add(&define(&["hold"]).grants().next().unwrap());
         let all = chain(vec![both, define(&["send"])]);
-        assert_eq!(has(&all, 7, &[]), "@s,hold,send");
+        assert_eq!(has(&all, 7, &[]), "@s,hold");
+        // A grant further up does not bring back what is masked.
+        let mut again = define(&["send"]);
+        again.add(&PermissionGrant::new(User(7), Descendant, &["@s"]));
+        let all = chain(vec![all.tables()[0].1.clone(), again]);
+        assert_eq!(has(&all, 7, &[]), "@s,hold");
         let from_above = table(&[(User(7), Descendant, &["@s"])]);
         let all = chain(vec![define(&["destroy"]), from_above, define(&["send"])]);
         assert_eq!(has(&all, 7, &[]), "@s,send");
@@ -498,11 +517,19 @@ mod tests {
                     is_here && is_for && grant.permissions.contains(name)
                 })
             });
+            // A set that the user has is not looked up above the nearest definition.
+            let is_masked = |set: &String, at: usize| {
+                (0..at).any(|nearer| {
+                    let mut grants = tables[nearer].grants();
+                    grants.any(|grant| grant.holder == PermissionHolder::Set(set.clone()))
+                        && search(tables, set, nearer, subject, &mut vec![])
+                })
+            };
             granted
                 || (0..=below.min(tables.len() - 1)).any(|at| {
                     tables[at].grants().any(|grant| match &grant.holder {
                         PermissionHolder::Set(set) if grant.permissions.contains(name) => {
-                            search(tables, set, at, subject, seen)
+                            search(tables, set, at, subject, seen) && !is_masked(set, at)
                         }
                         _ => false,
                     })

@@ -9,6 +9,7 @@ use crate::stream::{
 };
 use millpond_control::{Failure, Request, Rights, Service};
 use millpond_env::Env;
+use millpond_env::process::Credentials;
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::{PeerCredentials, PeerPidfd};
 use std::fs::File;
@@ -111,31 +112,15 @@ impl Caller {
 /// A process that has become another user's since then has no groups here.
 fn supplementary_groups(stream: &UnixStream, user: u32) -> Option<Vec<u32>> {
     let process = getsockopt(stream, PeerPidfd).ok()?;
-    let status = |path: String| std::fs::read_to_string(path).ok();
     let id = || {
-        let text = status(format!("/proc/self/fdinfo/{}", process.as_raw_fd()))?;
-        field(&text, "Pid:")?.trim().parse::<u32>().ok()
+        let path = format!("/proc/self/fdinfo/{}", process.as_raw_fd());
+        let text = std::fs::read_to_string(path).ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix("Pid:"));
+        line?.trim().parse::<u32>().ok()
     };
     let before = id()?;
-    let text = status(format!("/proc/{before}/status"))?;
-    if id()? != before {
-        return None;
-    }
-    groups_of(&text, user)
-}
-
-fn field<'t>(text: &'t str, name: &str) -> Option<&'t str> {
-    text.lines().find_map(|line| line.strip_prefix(name))
-}
-
-/// The supplementary groups in the status of a process, if all its uids are this one.
-fn groups_of(status: &str, user: u32) -> Option<Vec<u32>> {
-    let numbers = |name| -> Option<Vec<u32>> {
-        let words = field(status, name)?.split_whitespace();
-        words.map(|word| word.parse().ok()).collect()
-    };
-    let is_own = numbers("Uid:")?.iter().all(|uid| *uid == user);
-    is_own.then(|| numbers("Groups:"))?
+    let credentials = Credentials::of(before)?;
+    (id()? == before && credentials.is_only(user)).then_some(credentials.groups)
 }
 
 /// Provides the service that answers requests.
@@ -260,22 +245,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_are_those_of_a_process_that_is_still_the_users() {
-        let status = "Name:\tzfs\nUid:\t7\t7\t7\t7\nGid:\t9\t9\t9\t9\nGroups:\t9 50 4294967294 \n";
-        assert_eq!(groups_of(status, 7), Some(vec![9, 50, 4_294_967_294]));
-        assert_eq!(groups_of(status, 8), None);
-        assert_eq!(groups_of(&status.replace("7\t7\n", "0\t7\n"), 7), None);
-        assert_eq!(groups_of(&status.replace("50", "x"), 7), None);
-        assert_eq!(groups_of("Uid:\t7\nGroups:\t\n", 7), Some(vec![]));
-        assert_eq!(groups_of("", 7), None);
-    }
-
-    #[test]
     fn the_caller_is_the_connected_process() {
         let (here, _there) = UnixStream::pair().unwrap();
         let caller = Caller::of(&here).unwrap();
         assert_eq!(caller.process, std::process::id());
-        let status = std::fs::read_to_string("/proc/self/status").unwrap();
-        assert_eq!(Some(caller.groups), groups_of(&status, caller.user));
+        let own = Credentials::of(std::process::id()).unwrap();
+        assert_eq!(caller.groups, own.groups);
     }
 }

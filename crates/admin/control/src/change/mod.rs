@@ -245,6 +245,12 @@ impl NewPoolRequest {
 }
 
 impl PoolChange {
+    /// Whether the pool is not imported any more afterwards.
+    #[must_use]
+    pub fn leaves(&self) -> bool {
+        matches!(self, Self::Destroy | Self::Export)
+    }
+
     /// The event of `zpool events` that follows, without `sysevent.fs.zfs.`. Changes of datasets and properties
     /// are events through the pool's history.
     #[must_use]

@@ -147,7 +147,7 @@ impl Run<'_> {
             is_forced: self.request.is_forced,
             resume: self.request.is_resumable.then(|| resume_allowances(begin)),
             is_plain: self.is_known_plain(begin),
-            creator: self.request.user.as_ref().map(|user| user.creator),
+            creator: self.request.user.as_ref().map(|user| user.creator.clone()),
         }
     }
 

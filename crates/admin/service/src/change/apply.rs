@@ -45,7 +45,7 @@ pub(crate) fn apply(
     change: &PoolChange,
     changed: &mut Changed,
     is_shared: &dyn Fn(Guid) -> bool,
-    user: Option<Creator>,
+    user: Option<&Creator>,
 ) -> Result<(), ChangeError> {
     let engine = pool.inner();
     match change {
@@ -317,7 +317,7 @@ fn borrowed(names: &[String]) -> Vec<&str> {
 fn of_dataset(
     pool: &Pool,
     change: &DatasetChange,
-    user: Option<Creator>,
+    user: Option<&Creator>,
 ) -> Result<(), ChangeError> {
     let datasets = pool.datasets();
     match change {

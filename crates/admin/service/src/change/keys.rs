@@ -44,7 +44,7 @@ pub(crate) fn create_dataset(
     name: &str,
     kind: ObjectSetKind,
     (properties, key): (&Values, Option<&Secret>),
-    creator: Option<Creator>,
+    creator: Option<&Creator>,
 ) -> Result<(), ChangeError> {
     let own = root_key(pool.inner().env(), properties, key)?;
     let properties = values(properties);

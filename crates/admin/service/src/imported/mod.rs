@@ -33,7 +33,7 @@ use millpond_env::sync::{Arc, Mutex, RwLock};
 use millpond_ondisk::Guid;
 use millpond_pool::HistoryCommand;
 use millpond_vdev::{AllocationClass, VdevConfig};
-pub use pool::{CacheFile, ImportedPool, Open};
+pub use pool::{CacheFile, ImportedPool, Open, PoolRelease};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
@@ -275,7 +275,7 @@ impl ImportedPools {
         pool: &str,
         change: &PoolChange,
         changed: &mut Changed,
-        user: Option<Creator>,
+        user: Option<&Creator>,
     ) -> Result<(), ChangeError> {
         if let PoolChange::Set { name, value } = change
             && name == "cachefile"
@@ -398,7 +398,7 @@ impl ImportedPools {
         &self,
         pool: &str,
         changes: &[PoolChange],
-        (command, user): (&HistoryCommand, Option<Creator>),
+        (command, user): (&HistoryCommand, Option<&Creator>),
         around: &mut dyn FnMut(Step<'_>, &mut Changed) -> Result<(), ChangeError>,
     ) -> Result<Changed, ChangeFailure> {
         let at = |done| move |error| ChangeFailure { done, error };
@@ -414,7 +414,7 @@ impl ImportedPools {
         for (done, change) in changes.iter().enumerate() {
             self.refuse_if_suspended(pool, change).map_err(at(done))?;
             around(Step::Before(change), &mut changed).map_err(at(done))?;
-            if matches!(change, PoolChange::Destroy | PoolChange::Export) {
+            if change.leaves() {
                 // The history record must be written before the pool is destroyed or exported.
                 let destroy = *change == PoolChange::Destroy;
                 let left = self.leave(pool, destroy, Some(command));

@@ -1,6 +1,9 @@
 //! An imported pool.
 
 use super::*;
+use millpond_env::sync::Weak;
+use millpond_env::thread;
+use std::time::Duration;
 
 /// The cache file of OpenZFS.
 const OPENZFS_CACHE_FILE: &str = "/etc/zfs/zpool.cache";
@@ -38,6 +41,25 @@ pub enum Open {
     Live(Pool),
     /// For reading only. If this was not requested, the reason.
     ReadOnly(View, Option<String>),
+}
+
+/// Tells when the devices of a pool are released.
+pub struct PoolRelease(Weak<millpond_pool::Pool>);
+
+impl PoolRelease {
+    /// Waits until the devices are released, or `max` has passed. Returns whether they are.
+    #[must_use]
+    pub fn wait(&self, env: &Env, max: Duration) -> bool {
+        let max_ns = u64::try_from(max.as_nanos()).unwrap_or(u64::MAX);
+        let end_ns = env.clock.monotonic_ns().saturating_add(max_ns);
+        while self.0.strong_count() > 0 {
+            if env.clock.monotonic_ns() >= end_ns {
+                return false;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        true
+    }
 }
 
 /// An imported pool, with state that is not stored in it.
@@ -82,6 +104,13 @@ impl ImportedPool {
             Open::Live(live) => Some(live),
             Open::ReadOnly(..) => None,
         }
+    }
+
+    /// What tells when everything that uses the pool has ended, after it was exported or destroyed. `None` for a pool that is
+    /// open for reading only.
+    #[must_use]
+    pub fn watch_release(&self) -> Option<PoolRelease> {
+        Some(PoolRelease(Arc::downgrade(self.live()?.inner())))
     }
 
     /// The last committed state.

@@ -2,7 +2,8 @@
 
 use super::{InodeNumber, Vfs, VfsEntry, VfsNode, VfsPlace};
 use crate::{
-    BackgroundDrain, FileError, FileKind, FileSystem, FileSystemStat, SNAPSHOT_DIRECTORY_ID, Stat,
+    BackgroundDrain, Caller, FileError, FileKind, FileSystem, FileSystemStat, NewMode, RenameMode,
+    SNAPSHOT_DIRECTORY_ID, SnapshotDirectory, Stat,
 };
 use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex};
@@ -27,6 +28,28 @@ pub struct SnapshotEntry {
     pub id: u64,
 }
 
+/// What a program asks for with a directory in `.zfs/snapshot`. The names are those of snapshots, without the dataset's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SnapshotChange<'n> {
+    /// `mkdir`: a snapshot is created.
+    Create {
+        /// Its name.
+        name: &'n [u8],
+    },
+    /// `rename`: a snapshot is renamed.
+    Rename {
+        /// The old name.
+        from: &'n [u8],
+        /// The new one.
+        to: &'n [u8],
+    },
+    /// `rmdir`: a snapshot is destroyed.
+    Destroy {
+        /// Its name.
+        name: &'n [u8],
+    },
+}
+
 /// The interface to the snapshots of a file system. The layer above implements it.
 pub trait SnapshotPort: Send + Sync {
     /// Lists all current snapshots.
@@ -44,6 +67,13 @@ pub trait SnapshotPort: Send + Sync {
     /// # Errors
     /// [`FileError::NotFound`] if it is gone; if it cannot be read.
     fn open(&self, snapshot: &SnapshotEntry) -> Result<Arc<FileSystem>, FileError>;
+    /// Makes a change for a caller, after checking that the caller may do so. `Caller::is_privileged` must be true only
+    /// of a caller who may do everything. When it returns, the change is committed.
+    ///
+    /// # Errors
+    /// [`FileError::AccessDenied`] if snapshots are not changed in this way, [`FileError::NotPermitted`] if the caller may
+    /// not; what prevents the change.
+    fn change(&self, caller: &Caller, change: SnapshotChange<'_>) -> Result<(), FileError>;
 }
 
 /// A file system that is open for change, with `.zfs/snapshot`.
@@ -110,8 +140,8 @@ impl ZfsCtlDir {
         &self.files
     }
 
-    /// Closes a snapshot that is about to be destroyed or has been destroyed.
-    pub fn forget_snapshot(&self, id: u64) {
+    /// Closes a snapshot that has been destroyed.
+    fn forget_snapshot(&self, id: u64) {
         let mut open = self.open.lock();
         let tag = open.by_tag.iter().find(|(_, known)| known.id == id);
         let Some(tag) = tag.map(|(tag, _)| *tag) else {
@@ -161,8 +191,44 @@ impl ZfsCtlDir {
         Ok(VfsNode::of_file(tag, files.root()?))
     }
 
+    /// Whether a place is `.zfs`. There is none with `snapdir=disabled`.
     fn is_control(&self, at: &VfsPlace<'_>) -> bool {
-        at.name == b".zfs" && at.directory.number == InodeNumber(self.files.root_id().0)
+        at.name == b".zfs"
+            && at.directory.number == InodeNumber(self.files.root_id().0)
+            && self.files.settings().snapshot_directory != SnapshotDirectory::Disabled
+    }
+
+    fn destroy_snapshot(&self, caller: &Caller, name: &[u8]) -> Result<(), FileError> {
+        let snapshot = self.port.find(name)?.ok_or(FileError::NotFound)?;
+        self.port.change(caller, SnapshotChange::Destroy { name })?;
+        self.forget_snapshot(snapshot.id);
+        Ok(())
+    }
+
+    fn rename_snapshot(
+        &self,
+        caller: &Caller,
+        from: &[u8],
+        to: &[u8],
+        mode: RenameMode,
+    ) -> Result<(), FileError> {
+        if !matches!(mode, RenameMode::Replace | RenameMode::NoReplace) {
+            return Err(FileError::invalid(
+                "snapshots are renamed, and not exchanged",
+            ));
+        }
+        if self.port.find(from)?.is_none() {
+            return Err(FileError::NotFound);
+        }
+        if from == to {
+            return Ok(());
+        }
+        // A snapshot never takes the place of another one.
+        if self.port.find(to)?.is_some() {
+            return Err(FileError::Exists);
+        }
+        self.port
+            .change(caller, SnapshotChange::Rename { from, to })
     }
 
     fn list_virtual(
@@ -213,7 +279,8 @@ impl ZfsCtlDir {
         Ok(Stat {
             id: number.object(),
             kind: FileKind::Directory,
-            permissions: 0o555,
+            // What a user may do with a snapshot is asked when the directory is made or removed.
+            permissions: 0o777,
             links: 2,
             uid: 0,
             gid: 0,
@@ -286,6 +353,47 @@ impl Vfs for ZfsCtlDir {
             }
         }
         Vfs::lookup(self.reading(at.directory)?, at)
+    }
+    fn make_directory(
+        &self,
+        caller: &Caller,
+        at: VfsPlace<'_>,
+        mode: NewMode,
+    ) -> Result<VfsNode, FileError> {
+        if at.directory.number == SNAPSHOTS {
+            let name = at.name;
+            self.port.change(caller, SnapshotChange::Create { name })?;
+            return self.snapshot_root(name);
+        }
+        let (files, directory) = (self.changing(at.directory)?, at.directory.file()?);
+        let node = files.make_directory(caller, directory, at.name, mode)?;
+        Ok(VfsNode::of_file(0, node))
+    }
+    fn remove_directory(&self, caller: &Caller, at: VfsPlace<'_>) -> Result<(), FileError> {
+        if at.directory.number == SNAPSHOTS {
+            return self.destroy_snapshot(caller, at.name);
+        }
+        let files = self.changing(at.directory)?;
+        files.remove_directory(at.directory.file()?, at.name)
+    }
+    fn rename(
+        &self,
+        caller: &Caller,
+        from: VfsPlace<'_>,
+        to: VfsPlace<'_>,
+        mode: RenameMode,
+    ) -> Result<(), FileError> {
+        match (from.directory.number, to.directory.number) {
+            (SNAPSHOTS, SNAPSHOTS) => self.rename_snapshot(caller, from.name, to.name, mode),
+            (SNAPSHOTS, _) | (_, SNAPSHOTS) => {
+                Err(FileError::invalid("a snapshot stays in its file system"))
+            }
+            _ => {
+                self.changing(from.directory)?;
+                let files = self.changing(to.directory)?;
+                files.rename(caller, from.entry()?, to.entry()?, mode)
+            }
+        }
     }
     fn stat(&self, node: &VfsNode) -> Result<Stat, FileError> {
         match node.is_virtual() {

@@ -6,7 +6,7 @@
 
 mod ctldir;
 
-pub use ctldir::{SnapshotEntry, SnapshotPort, ZfsCtlDir};
+pub use ctldir::{SnapshotChange, SnapshotEntry, SnapshotPort, ZfsCtlDir};
 
 use crate::{
     AclKind, Allocate, CacheHint, Caller, DirEntryRef, FileError, FileKind, FileSystem,
@@ -332,8 +332,8 @@ pub trait Vfs: Send + Sync {
         let files = self.changing(at.directory)?;
         files.unlink(at.directory.file()?, at.name)
     }
-    /// Removes an empty directory.
-    fn remove_directory(&self, at: VfsPlace<'_>) -> Result<(), FileError> {
+    /// Removes an empty directory. [`ZfsCtlDir`] asks whether the caller may destroy a snapshot.
+    fn remove_directory(&self, _caller: &Caller, at: VfsPlace<'_>) -> Result<(), FileError> {
         let files = self.changing(at.directory)?;
         files.remove_directory(at.directory.file()?, at.name)
     }

@@ -2,11 +2,13 @@
 
 use super::{MODE, errno, plain, root};
 use crate::support::Rig;
-use millpond_posix::vfs::{SnapshotEntry, SnapshotPort, Vfs, ZfsCtlDir};
+use millpond_posix::vfs::{
+    SnapshotChange, SnapshotEntry, SnapshotPort, Vfs, VfsNode, VfsPlace, ZfsCtlDir,
+};
 use millpond_posix::{
     Allocate, Atime, Caller, DirEntryRef, Errno, FileError, FileFlags, FileSystem, NewFileSystem,
-    NewMode, QuotaMeasure, QuotaOwner, RenameMode, SetAttributes, SetTime, Settings, Symlinks,
-    Timestamp, WriteAt, XattrMode,
+    NewMode, QuotaMeasure, QuotaOwner, RenameMode, SetAttributes, SetTime, Settings,
+    SnapshotDirectory, Symlinks, Timestamp, WriteAt, XattrMode,
 };
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -371,6 +373,43 @@ impl SnapshotPort for NoSnapshots {
     fn open(&self, _snapshot: &SnapshotEntry) -> Result<Arc<FileSystem>, FileError> {
         Err(FileError::NotFound)
     }
+    fn change(&self, _caller: &Caller, _change: SnapshotChange<'_>) -> Result<(), FileError> {
+        Err(FileError::Busy)
+    }
+}
+
+fn place<'p>(directory: &'p VfsNode, name: &'p [u8]) -> VfsPlace<'p> {
+    VfsPlace { directory, name }
+}
+
+#[test]
+fn changes_in_the_snapshot_directory_are_those_of_the_port() {
+    let (_rig, files) = plain();
+    let served = ZfsCtlDir::new(Arc::clone(&files), Box::new(NoSnapshots), None);
+    let top = served.root().unwrap();
+    let control = served.lookup(place(&top, b".zfs")).unwrap();
+    let snapshots = served.lookup(place(&control, b"snapshot")).unwrap();
+    let (here, there) = (place(&snapshots, b"a"), place(&top, b"a"));
+    let made = served.make_directory(&root(), here, MODE);
+    assert_eq!(made.unwrap_err().errno(), Errno::EBUSY);
+    let made = served.make_directory(&root(), place(&control, b"a"), MODE);
+    assert_eq!(made.unwrap_err().errno(), Errno::EPERM);
+    // What is not there is not asked of the port.
+    assert_eq!(errno(served.remove_directory(&root(), here)), Errno::ENOENT);
+    let other = place(&snapshots, b"b");
+    let rename = |from, to, mode| errno(served.rename(&root(), from, to, mode));
+    assert_eq!(rename(here, other, RenameMode::Replace), Errno::ENOENT);
+    assert_eq!(rename(here, other, RenameMode::Exchange), Errno::EINVAL);
+    served.make_directory(&root(), there, MODE).unwrap();
+    assert_eq!(rename(here, there, RenameMode::Replace), Errno::EINVAL);
+    assert_eq!(rename(there, here, RenameMode::Replace), Errno::EINVAL);
+    served.remove_directory(&root(), there).unwrap();
+    files.set_settings(Settings {
+        snapshot_directory: SnapshotDirectory::Disabled,
+        ..files.settings()
+    });
+    let gone = served.lookup(place(&top, b".zfs"));
+    assert_eq!(gone.unwrap_err().errno(), Errno::ENOENT);
 }
 
 #[test]

@@ -47,7 +47,7 @@ impl Datasets {
         &self,
         names: &[&str],
         user_properties: &PropertyChanges,
-        creator: Option<Creator>,
+        creator: Option<&Creator>,
     ) -> Result<(), DatasetError> {
         // A head whose latest snapshot was created in the txg being written must wait for the next txg.
         for _ in 0..4 {
@@ -229,7 +229,7 @@ impl Datasets {
         &self,
         from: &str,
         to: &str,
-        user: Option<Creator>,
+        user: Option<&Creator>,
     ) -> Result<(), DatasetError> {
         match DatasetName::parse(from)?.tail {
             NameTail::Head => self.rename_head(from, to, user),
@@ -256,7 +256,12 @@ impl Datasets {
         self.rename_snapshots(&names, to)
     }
 
-    fn rename_head(&self, from: &str, to: &str, user: Option<Creator>) -> Result<(), DatasetError> {
+    fn rename_head(
+        &self,
+        from: &str,
+        to: &str,
+        user: Option<&Creator>,
+    ) -> Result<(), DatasetError> {
         self.task(
             |s| s.check_rename_head(from, to, user),
             |s, plan| {

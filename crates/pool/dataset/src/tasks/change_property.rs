@@ -470,10 +470,11 @@ impl SyncTaskContext<'_> {
     }
 
     /// Checks whether one more file system (or `count` more snapshots) exceeds a limit of the directory or
-    /// an ancestor. They hold for `creator` even if they are not enforced for the superuser.
+    /// an ancestor. They hold for `creator` even if they are not enforced for the superuser, but for one who may change a
+    /// limit neither that one nor those above it.
     pub(crate) fn check_count_limits(
         &self,
-        (name, creator): (&str, Option<Creator>),
+        (name, creator): (&str, Option<&Creator>),
         directory: ObjectId,
         count_key: &str,
         limit: &str,
@@ -482,18 +483,38 @@ impl SyncTaskContext<'_> {
         if !self.datasets.has_limits() && creator.is_none() {
             return Ok(());
         }
-        let mut at = Some(directory);
+        let (mut at, mut visited) = (Some(directory), vec![]);
         for _ in 0..crate::directory::DEPTH_MAX {
             let Some(id) = at else { return Ok(()) };
+            visited.push(id);
             let Some(now) = self.extension_number(id, count_key)? else {
                 return Ok(());
             };
             if now.saturating_add(count) > self.number(id, limit)? {
-                return Err(Refusal::error(name, Refusal::LimitReached));
+                return match creator {
+                    Some(creator) if self.may_change_at_one(creator, limit, &visited)? => Ok(()),
+                    _ => Err(Refusal::error(name, Refusal::LimitReached)),
+                };
             }
             at = self.directory(id)?.parent;
         }
         Ok(())
+    }
+
+    /// Whether a user has a permission at one of these directories.
+    fn may_change_at_one(
+        &self,
+        user: &Creator,
+        permission: &str,
+        directories: &[ObjectId],
+    ) -> Result<bool, PoolError> {
+        for id in directories {
+            let has = self.permission_chain(*id)?.permissions_of(&user.subject);
+            if has.contains(permission) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 }
 

@@ -88,7 +88,7 @@ impl SyncTaskContext<'_> {
     pub(crate) fn check_new_head(
         &self,
         name: &str,
-        creator: Option<Creator>,
+        creator: Option<&Creator>,
     ) -> Result<(ObjectId, String), DatasetError> {
         let (parent, component) = self.check_new_name(name)?;
         let path = name.rsplit_once('/').map_or(name, |(path, _)| path);
@@ -115,7 +115,7 @@ impl SyncTaskContext<'_> {
         let (mut contents, settings) =
             self.check_new_properties(name, new.kind, Some(parent), &properties)?;
         if let (NewContents::FileSystem(files), Some(creator)) = (&mut contents, creator) {
-            files.owner = (creator.user, creator.group);
+            files.owner = (creator.subject.user, creator.group);
         }
         self.check_new_reservations(name, parent, &settings)?;
         let crypt = self.check_encryption(name, Some(parent), &encryption, new.root_key)?;
@@ -129,7 +129,7 @@ impl SyncTaskContext<'_> {
             contents,
             settings,
             crypt,
-            creator,
+            creator: creator.cloned(),
         })
     }
 
@@ -139,7 +139,7 @@ impl SyncTaskContext<'_> {
         let origin = self.empty_origin()?;
         let flags = new.contents.dataset_flags();
         let dataset = self.create_head(directory, Some(origin), flags)?;
-        self.grant_creator(directory, new.creator)?;
+        self.grant_creator(directory, new.creator.as_ref())?;
         let head = Head {
             name: name.to_owned(),
             directory,
@@ -321,7 +321,7 @@ impl SyncTaskContext<'_> {
         &self,
         names: &[&str],
         user_properties: &PropertyChanges,
-        creator: Option<Creator>,
+        creator: Option<&Creator>,
     ) -> Result<Option<Vec<(Head, String)>>, DatasetError> {
         let mut plan = vec![];
         let mut heads = BTreeSet::new();

@@ -22,7 +22,7 @@ pub struct NewDataset<'a> {
     pub root_key: Option<&'a RootKey>,
     /// The user who creates it, if not the superuser: the owner of its root directory, with the create-time
     /// permissions of its ancestors.
-    pub creator: Option<Creator>,
+    pub creator: Option<&'a Creator>,
 }
 
 impl Datasets {
@@ -136,7 +136,7 @@ impl Datasets {
         snapshot: &str,
         name: &str,
         properties: &PropertyChanges,
-        creator: Option<Creator>,
+        creator: Option<&Creator>,
     ) -> Result<(), DatasetError> {
         self.task(
             |s| {

@@ -4,7 +4,9 @@
 
 use crate::datasets::Datasets;
 use crate::mos::{DATASET, MosView, contradiction};
-use crate::permissions::{PermissionGrant, PermissionTable, is_permission, is_permission_set};
+use crate::permissions::{
+    PermissionChain, PermissionGrant, PermissionTable, is_permission, is_permission_set,
+};
 use crate::tasks::context::SyncTaskContext;
 use crate::tasks::directories::Head;
 use crate::{Creator, DatasetError, Refusal};
@@ -87,6 +89,20 @@ impl MosView<'_> {
             Some(outer) => PermissionTable::read(outer, |id| self.entries(id)),
             None => Ok(PermissionTable::default()),
         }
+    }
+
+    /// The permissions granted at a directory and all its ancestors, without their names.
+    pub(crate) fn permission_chain(
+        &self,
+        directory: ObjectId,
+    ) -> Result<PermissionChain, PoolError> {
+        let (mut tables, mut at) = (vec![], Some(directory));
+        for _ in 0..crate::directory::DEPTH_MAX {
+            let Some(id) = at else { break };
+            tables.push((String::new(), self.permission_table(id)?));
+            at = self.directory(id)?.parent;
+        }
+        Ok(PermissionChain::new(tables))
     }
 
     fn check_grants(&self, name: &str, grants: &[PermissionGrant]) -> Result<(), DatasetError> {
@@ -263,9 +279,9 @@ impl SyncTaskContext<'_> {
     pub(crate) fn grant_creator(
         &self,
         directory: ObjectId,
-        creator: Option<Creator>,
+        creator: Option<&Creator>,
     ) -> Result<(), PoolError> {
-        let Some(creator) = creator.filter(|creator| creator.user != 0) else {
+        let Some(creator) = creator.filter(|creator| creator.subject.user != 0) else {
             return Ok(());
         };
         let Some(parent) = self.directory(directory)?.parent else {
@@ -276,7 +292,7 @@ impl SyncTaskContext<'_> {
             return Ok(());
         }
         let grant = PermissionGrant {
-            holder: PermissionHolder::User(creator.user.into()),
+            holder: PermissionHolder::User(creator.subject.user.into()),
             reach: PermissionReach::Local,
             permissions,
         };

@@ -24,7 +24,7 @@ impl SyncTaskContext<'_> {
         &self,
         from: &str,
         to: &str,
-        user: Option<Creator>,
+        user: Option<&Creator>,
     ) -> Result<HeadRename, DatasetError> {
         let refused = |why| Err(Refusal::error(to, why));
         let head = self.find_head(from)?;
@@ -87,7 +87,7 @@ impl SyncTaskContext<'_> {
 
     fn check_moved_counts(
         &self,
-        name: (&str, Option<Creator>),
+        name: (&str, Option<&Creator>),
         directory: ObjectId,
         old_parent: ObjectId,
         new_parent: ObjectId,

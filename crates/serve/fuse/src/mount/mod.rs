@@ -4,6 +4,7 @@ mod direct;
 mod helper;
 mod mount_point;
 mod table;
+mod users;
 
 use crate::abi::{notify_epoch, notify_invalidate_entry, notify_invalidate_inode};
 use crate::error::FuseError;
@@ -19,6 +20,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use table::mounted_dataset;
+pub use users::{MountUser, MountUsers};
 
 /// How long unmounting waits for the last requests of a session. If the file system is also mounted in another namespace,
 /// for example because a container was started meanwhile, it is cut off there after that.
@@ -218,6 +220,12 @@ impl Mount {
             Err(FuseError::Unmount { .. }) if !self.is_alive() => Ok(()),
             Err(error) => Err(error),
         }
+    }
+
+    /// Who keeps it in use, for an error message. Looks through all processes.
+    #[must_use]
+    pub fn users(&self) -> MountUsers {
+        MountUsers::of(&self.mountpoint, self.id)
     }
 
     /// Makes the kernel drop everything it has cached of the files, because they were changed by other means,

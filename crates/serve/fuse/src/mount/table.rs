@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 /// A mount in the table.
 struct Entry {
     id: u64,
+    /// The id of the mount that it lies on.
+    parent: Option<u64>,
     point: PathBuf,
     /// Whether it is a mount of ours or of the kernel module.
     is_zfs: bool,
@@ -24,6 +26,9 @@ fn entries(table: &[u8]) -> impl Iterator<Item = Entry> + '_ {
         let end = words.iter().position(|word| *word == b"-")?;
         Some(Entry {
             id: id.parse().ok()?,
+            parent: std::str::from_utf8(words.get(1)?)
+                .ok()
+                .and_then(|parent| parent.parse().ok()),
             point: unescape(words.get(4)?),
             is_zfs: matches!(*words.get(end + 1)?, b"zfs" | b"fuse.zfs"),
             source: unescape(words.get(end + 2)?),
@@ -35,6 +40,13 @@ fn entries(table: &[u8]) -> impl Iterator<Item = Entry> + '_ {
 pub(super) fn find_mount(id: u64) -> Option<PathBuf> {
     let table = read()?;
     let found = entries(&table).find(|entry| entry.id == id);
+    found.map(|entry| entry.point)
+}
+
+/// Where another file system is mounted on a mount, by the id of the latter.
+pub(super) fn mounted_on(id: u64) -> Option<PathBuf> {
+    let table = read()?;
+    let found = entries(&table).find(|entry| entry.parent == Some(id));
     found.map(|entry| entry.point)
 }
 

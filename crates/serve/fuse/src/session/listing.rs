@@ -16,7 +16,9 @@ impl Session {
     /// listings the kernel may cache.
     pub(super) fn open_directory(&self, node: u64, reply: &mut Reply<'_>) -> Answered {
         let node = self.node(node)?;
-        reply.put_open(match node.is_virtual() {
+        // The root directory lists `.zfs` or not, as the property `snapdir` says.
+        let changes_by_itself = node.is_virtual() || node.number() == self.root;
+        reply.put_open(match changes_by_itself {
             true => 0,
             false => OPEN_KEEP_CACHE | OPEN_CACHE_DIR,
         });

@@ -17,6 +17,7 @@ use crate::abi::{
     ROOT_NODE, Reply, Request, feature,
 };
 use inodes::Inodes;
+use millpond_env::process::{Credentials, shares_users};
 use millpond_env::sync::Arc;
 use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use millpond_posix::vfs::{InodeNumber, Vfs, VfsNode, VfsPlace};
@@ -160,8 +161,8 @@ impl Session {
             Operation::MakeDirectory(new) => self.make_directory(request, new, reply),
             Operation::Create { new, flags } => self.create(request, new, flags, reply),
             Operation::TemporaryFile { new, .. } => self.create_tmpfile(request, new, reply),
-            Operation::Unlink { name } => self.unlink(node, name),
-            Operation::RemoveDirectory { name } => self.remove_directory(node, name),
+            Operation::Unlink { name } => self.unlink(request, name),
+            Operation::RemoveDirectory { name } => self.remove_directory(request, name),
             Operation::Rename { .. } => self.rename(request),
             Operation::Link { old, name } => self.link(old, node, name, reply),
             Operation::Open { .. } => self.open(node, reply),
@@ -330,6 +331,27 @@ impl Session {
             gid: request.gid,
             groups: vec![],
             is_privileged: true,
+        }
+    }
+
+    /// The request's caller for a change in a directory. In `.zfs/snapshot` it is the user that the program runs as, because
+    /// the kernel cannot know who may change snapshots.
+    ///
+    /// The program waits for the reply in the kernel, so its process id stays its own.
+    fn caller_in(request: &Request<'_>, directory: &VfsNode) -> Caller {
+        if !directory.is_virtual() {
+            return Self::caller(request);
+        }
+        let credentials = Credentials::of(request.pid)
+            .filter(|credentials| credentials.acts_as(request.uid, request.gid));
+        let is_administrator = credentials
+            .as_ref()
+            .is_some_and(Credentials::is_administrator);
+        Caller {
+            uid: request.uid,
+            gid: request.gid,
+            groups: credentials.map_or_else(Vec::new, |credentials| credentials.groups),
+            is_privileged: is_administrator && shares_users(request.pid),
         }
     }
 

@@ -26,7 +26,8 @@ impl Session {
                 Err(FileError::NameTooLong.into())
             }
             // The kernel also caches missing names, if no other name can match the same file.
-            Err(FileError::NotFound) if self.keeps_absence(&directory) => {
+            // `.zfs` comes and goes with the property `snapdir`.
+            Err(FileError::NotFound) if name != b".zfs" && self.keeps_absence(&directory) => {
                 reply.put_absence(LONG_S);
                 Ok(())
             }
@@ -75,8 +76,8 @@ impl Session {
         make: impl FnOnce(&Caller, &VfsNode) -> Result<VfsNode, FileError>,
     ) -> Answered {
         let directory = self.node(request.node)?;
-        let node = make(&Self::caller(request), &directory)?;
-        Ok(self.tell(&node, reply)?)
+        let node = make(&Self::caller_in(request, &directory), &directory)?;
+        Ok(self.tell_found(&node, directory.is_virtual(), reply)?)
     }
 
     pub(super) fn symlink(
@@ -181,30 +182,35 @@ impl Session {
     }
 
     /// The file that a name refers to. It is held while the name is removed, because the kernel may still use
-    /// it.
+    /// it. A snapshot is not: it could not be destroyed.
     fn victim(&self, at: VfsPlace<'_>) -> Option<VfsNode> {
-        self.vfs.lookup(at).ok()
+        match at.directory.is_virtual() {
+            true => None,
+            false => self.vfs.lookup(at).ok(),
+        }
     }
 
     fn removed(
         &self,
-        node: u64,
+        request: &Request<'_>,
         name: &[u8],
-        remove: impl FnOnce(VfsPlace<'_>) -> Result<(), FileError>,
+        remove: impl FnOnce(&Caller, VfsPlace<'_>) -> Result<(), FileError>,
     ) -> Answered {
-        let directory = self.node(node)?;
+        let directory = self.node(request.node)?;
         let at = place(&directory, name);
         let victim = self.victim(at);
-        remove(at)?;
+        remove(&Self::caller_in(request, &directory), at)?;
         self.close_victim(victim)
     }
 
-    pub(super) fn unlink(&self, node: u64, name: &[u8]) -> Answered {
-        self.removed(node, name, |at| self.vfs.unlink(at))
+    pub(super) fn unlink(&self, request: &Request<'_>, name: &[u8]) -> Answered {
+        self.removed(request, name, |_, at| self.vfs.unlink(at))
     }
 
-    pub(super) fn remove_directory(&self, node: u64, name: &[u8]) -> Answered {
-        self.removed(node, name, |at| self.vfs.remove_directory(at))
+    pub(super) fn remove_directory(&self, request: &Request<'_>, name: &[u8]) -> Answered {
+        self.removed(request, name, |caller, at| {
+            self.vfs.remove_directory(caller, at)
+        })
     }
 
     fn close_victim(&self, victim: Option<VfsNode>) -> Answered {
@@ -240,12 +246,13 @@ impl Session {
             _ => return Err(Refusal::Number(EINVAL)),
         };
         let (from, to) = (self.node(request.node)?, self.node(new_directory)?);
+        let caller = Self::caller_in(request, &from);
         let (from, to) = (place(&from, name), place(&to, new_name));
         let victim = match mode {
             RenameMode::Replace | RenameMode::Whiteout => self.victim(to),
             _ => None,
         };
-        self.vfs.rename(&Self::caller(request), from, to, mode)?;
+        self.vfs.rename(&caller, from, to, mode)?;
         self.close_victim(victim)
     }
 

@@ -121,9 +121,9 @@ impl SyncTaskContext<'_> {
                 name: target.name.clone(),
             });
         }
-        let (parent, component) = self.check_new_head(&target.name, target.creator)?;
+        let (parent, component) = self.check_new_head(&target.name, target.creator.as_ref())?;
         let limits = (keys::SNAPSHOT_COUNT, "snapshot_limit");
-        let who = (target.name.as_str(), target.creator);
+        let who = (target.name.as_str(), target.creator.as_ref());
         self.check_count_limits(who, parent, limits.0, limits.1, 1)?;
         let place = Place::New(parent, component);
         let Some(origin) = &target.origin else {
@@ -225,7 +225,7 @@ impl SyncTaskContext<'_> {
             return refused(Refusal::HasChildren);
         }
         let limits = (keys::SNAPSHOT_COUNT, "snapshot_limit");
-        let who = (target.name.as_str(), target.creator);
+        let who = (target.name.as_str(), target.creator.as_ref());
         self.check_count_limits(who, head.directory, limits.0, limits.1, 1)?;
         let origin = match incoming.from {
             Some(from) => {
@@ -357,7 +357,7 @@ impl SyncTaskContext<'_> {
         let dataset = self.create_head(directory, Some(begun_with), flags)?;
         // The hidden child does not stay: what is received has the permissions of the dataset that it replaces.
         if replaced.is_none() {
-            self.grant_creator(directory, target.creator)?;
+            self.grant_creator(directory, target.creator.as_ref())?;
         }
         // Those of the older snapshot do not hold any more.
         self.deactivate_feature(dataset, features::REDACTED_DATASETS)?;

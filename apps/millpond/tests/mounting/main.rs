@@ -2,8 +2,10 @@
 //!
 //! Needs root and /dev/fuse; skipped otherwise.
 
-#[path = "support/shell.rs"]
+mod busy;
+#[path = "../support/shell.rs"]
 mod shell;
+mod snapshots;
 
 use shell::Shell;
 

@@ -1,0 +1,83 @@
+//! What keeps a mount busy, and what does not.
+
+use super::Stage;
+
+#[test]
+fn the_users_of_a_busy_mount_are_named() {
+    let Some(stage) = Stage::new() else { return };
+    stage.done("zpool create -m HERE/tank tank HERE/disk && zfs create tank/a");
+    stage.done("echo text > HERE/tank/a/file && cp $(which sleep) HERE/tank/a/program");
+    let by = |line: &str, name: &str, command: &str| {
+        let refused = stage.refused(&format!("{line} && {command}"));
+        let is_named = refused.contains(&format!("{name} (process "));
+        let is_busy = refused.contains("pool or dataset is busy: used by ");
+        assert!(is_named && is_busy, "{refused}");
+    };
+    for command in [
+        "zfs unmount tank/a",
+        "zfs destroy tank/a",
+        "zpool export tank",
+    ] {
+        // The command gets the open file and the working directory from its shell.
+        let name = command.split(' ').next().unwrap_or_default();
+        by("exec 7< HERE/tank/a/file", name, command);
+        by("cd HERE/tank/a", name, command);
+    }
+    let program = "{ HERE/tank/a/program 600 & } && P=$! && trap \"kill $P\" EXIT && sleep 0.2";
+    by(program, "program", "zfs unmount tank/a");
+    // Nothing was unmounted, and the pool is still imported.
+    assert_eq!(stage.done("cat HERE/tank/a/file"), "text\n");
+    stage.done("mkdir HERE/tank/a/dir && mount -t tmpfs none HERE/tank/a/dir");
+    let refused = stage.refused("zfs unmount tank/a");
+    assert!(refused.contains("is mounted at"), "{refused}");
+    assert!(refused.contains("/tank/a/dir"), "{refused}");
+    stage.done("umount HERE/tank/a/dir && zpool export tank && zpool import -d HERE/disk tank");
+}
+
+/// A service of systemd has a namespace that follows this one: a file that it has open keeps the mount here busy.
+#[test]
+fn a_user_in_another_namespace_is_named() {
+    let Some(stage) = Stage::new() else { return };
+    stage.done("mkdir HERE/shared && mount --bind HERE/shared HERE/shared");
+    stage.done("mount --make-shared HERE/shared");
+    stage.done(
+        "zpool create -m HERE/shared/tank tank HERE/disk && echo text > HERE/shared/tank/file",
+    );
+    stage.done(
+        "unshare -m --propagation slave bash -c 'exec 3< HERE/shared/tank/file; echo > HERE/inside; \
+         while [ ! -e HERE/go ]; do sleep 0.1; done; exec 3<&-; echo > HERE/out' > /dev/null 2>&1 &",
+    );
+    stage.done("while [ ! -e HERE/inside ]; do sleep 0.1; done");
+    let refused = stage.refused("zpool export tank");
+    assert!(refused.contains("used by bash (process "), "{refused}");
+    stage.done("touch HERE/go; while [ ! -e HERE/out ]; do sleep 0.1; done");
+    stage.done("zpool export tank && zpool import -N -d HERE/disk tank && zpool export tank");
+    stage.done("umount HERE/shared");
+}
+
+#[test]
+fn a_rollback_that_cannot_be_made_destroys_nothing() {
+    let Some(stage) = Stage::new() else { return };
+    stage.done("zpool create -m HERE/tank tank HERE/disk && zfs create tank/a");
+    stage.done("echo first > HERE/tank/a/file && zfs snapshot tank/a@1");
+    stage.done("echo second > HERE/tank/a/file && zfs snapshot tank/a@2");
+    stage.done("zfs clone tank/a@2 tank/c && zfs bookmark tank/a@2 tank/a#2");
+    let all = "zfs list -H -o name,mounted -r -t all tank";
+    let before = stage.done(all);
+    for user in ["exec 7< HERE/tank/a/file", "exec 7< HERE/tank/c/file"] {
+        let refused = stage.refused(&format!("{user}; zfs rollback -R tank/a@1"));
+        assert!(refused.contains("busy"), "{refused}");
+        assert_eq!(stage.done(all), before);
+    }
+    assert_eq!(stage.done("cat HERE/tank/a/file"), "second\n");
+    stage.done("zfs hold keep tank/a@2");
+    stage.refused("zfs rollback -R tank/a@1");
+    assert_eq!(stage.done("cat HERE/tank/a/file"), "second\n");
+    stage.done("zfs release keep tank/a@2 && zfs rollback -R tank/a@1");
+    assert_eq!(stage.done("cat HERE/tank/a/file"), "first\n");
+    assert_eq!(
+        stage.done("zfs list -H -o name -r -t all tank/a"),
+        "tank/a\ntank/a@1\n"
+    );
+    stage.done("zpool export tank");
+}
