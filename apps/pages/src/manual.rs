@@ -36,7 +36,7 @@ fn pages(folder: &Path, command: &Command, name: &str) -> io::Result<()> {
     // The macro of a page's title takes the name as one word.
     let page = command
         .clone()
-        .name(name.to_owned())
+        .name(&*name.to_owned().leak())
         .version(env!("CARGO_PKG_VERSION"));
     let mut text = vec![];
     Man::new(page).manual("Millpond").render(&mut text)?;
