@@ -491,6 +491,13 @@ impl Device for FileDevice {
     fn write_durable(&self, requests: &mut [WriteRequest<'_>]) {
         self.write_now_durable(requests);
     }
+    fn writes_through(&self) -> bool {
+        self.is_direct()
+    }
+    fn forget_cached(&self) {
+        // Where the system cannot, reads show what it has.
+        let _ = rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::DontNeed);
+    }
     fn write_back_errors(&self) -> u64 {
         self.lost_writes()
     }

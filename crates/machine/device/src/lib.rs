@@ -131,6 +131,12 @@ pub trait Device: Send + Sync + fmt::Debug {
     fn writes_at_once(&self) -> usize {
         1
     }
+    /// Whether other systems that have the device see what was written without a flush.
+    fn writes_through(&self) -> bool {
+        false
+    }
+    /// Drops what the system keeps of the device, so that the next read sees what other systems wrote.
+    fn forget_cached(&self) {}
     /// Whether a write takes as long as the device, and not only a copy into the page cache.
     fn writes_wait_for_device(&self) -> bool {
         false

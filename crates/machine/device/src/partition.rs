@@ -155,6 +155,12 @@ impl Device for PartitionDevice {
     fn flush(&self) -> Result<(), DeviceError> {
         self.whole.flush()
     }
+    fn writes_through(&self) -> bool {
+        self.whole.writes_through()
+    }
+    fn forget_cached(&self) {
+        self.whole.forget_cached();
+    }
     fn write_back_errors(&self) -> u64 {
         self.whole.write_back_errors()
     }

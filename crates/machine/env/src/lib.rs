@@ -32,6 +32,10 @@ pub trait Clock: Send + Sync {
     fn wall_ns(&self) -> u64;
     /// Nanoseconds since an arbitrary start; never decreases.
     fn monotonic_ns(&self) -> u64;
+    /// Nanoseconds since an arbitrary start, with the time in which the machine slept.
+    fn uptime_ns(&self) -> u64 {
+        self.monotonic_ns()
+    }
 }
 
 /// The random source that the engine uses.

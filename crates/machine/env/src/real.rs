@@ -25,6 +25,11 @@ impl Clock for RealClock {
     fn monotonic_ns(&self) -> u64 {
         u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
+    fn uptime_ns(&self) -> u64 {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let [s, ns] = [time.tv_sec, time.tv_nsec].map(|part| u64::try_from(part).unwrap_or(0));
+        s.saturating_mul(1_000_000_000).saturating_add(ns)
+    }
 }
 
 pub(crate) struct OsEntropy;

@@ -176,8 +176,7 @@ pub(crate) fn heartbeat_target(topology: &Topology, leaf: LeafId) -> Option<Arc<
     node.is_device().then(|| topology.leaf_device(leaf))?
 }
 
-/// Writes a heartbeat to the reserved slot of one label of a leaf; `random` chooses the label. Not flushed: it tells
-/// others only that this system lives. Returns whether the device took it, within `limit_ns` nanoseconds.
+/// Writes a heartbeat to the reserved slot of one label of a leaf; `random` chooses the label. Returns whether the device took it, within `limit_ns` nanoseconds.
 pub(crate) fn write_heartbeat(
     topology: &Topology,
     leaf: LeafId,
@@ -195,7 +194,16 @@ pub(crate) fn write_heartbeat(
     let Ok((at, bytes)) = region else {
         return false;
     };
-    let write = move || device.write(at, &bytes).is_ok();
+    let write = move || {
+        let written = device.write(at, &bytes);
+        // Other systems do not see what only this one's memory has. Small slots may go there in any case.
+        let is_aligned = bytes.len().is_multiple_of(4096);
+        let shared = written.and_then(|()| match device.writes_through() && is_aligned {
+            true => Ok(()),
+            false => device.flush(),
+        });
+        shared.is_ok()
+    };
     topology
         .try_leaf_for(leaf, limit_ns, write)
         .unwrap_or(false)

@@ -331,6 +331,7 @@ impl CopyPass<'_> {
                 topology.start_or_make(in_thread, write.leaf, length, move || {
                     let write = || {
                         let _operation = counters.queue().enter(IoClass::Rebuild);
+                        counters.queue().check_lease()?;
                         device.write(offset, &bytes)
                     };
                     let outcome = time_write(&clock, &counters, IoClass::Rebuild, length, write);

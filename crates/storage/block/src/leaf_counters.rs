@@ -72,6 +72,7 @@ impl LeafCounters {
     pub fn new(monitor: &Arc<LeafMonitor>) -> Self {
         Self {
             monitor: Arc::clone(monitor),
+            queue: LeafQueue::new(&monitor.lease),
             ..Self::default()
         }
     }

@@ -169,6 +169,9 @@ impl Device for LeafDevice {
             false => begun.forget(),
         }
     }
+    fn writes_through(&self) -> bool {
+        self.device.writes_through()
+    }
     fn flush(&self) -> Result<(), DeviceError> {
         if self.counters.unflushed().is_empty() {
             // The last flush covers every write.
@@ -209,9 +212,10 @@ impl LeafDevice {
         let watch = queued.watched(&self.clock, &each, &length_of);
         let operation = self.counters.queue().enter(IoClass::Trim);
         watch.begun(0..1);
-        let outcome = match is_secure {
-            false => self.device.discard(offset, length),
-            true => self.device.discard_securely(offset, length),
+        let outcome = match (self.counters.queue().check_lease(), is_secure) {
+            (Err(error), _) => Err(error),
+            (Ok(()), false) => self.device.discard(offset, length),
+            (Ok(()), true) => self.device.discard_securely(offset, length),
         };
         watch.ended(0..1);
         drop((operation, watch));

@@ -14,12 +14,13 @@
 //! 1 MiB each unless a single request is larger. Beside foreground requests a scrub reads 128 KiB at a time.
 
 use crate::io_stats::IoClass;
+use crate::write_lease::WriteLease;
 use millpond_device::{
     BatchBytes, Device, DeviceError, DeviceRead, Watch, WriteRequest, next_run, read_batch_watched,
 };
 use millpond_env::rank;
 use millpond_env::sync::atomic::{AtomicU32, Ordering};
-use millpond_env::sync::{Condvar, Mutex};
+use millpond_env::sync::{Arc, Condvar, Mutex};
 use std::ops::Range;
 
 /// The most bytes of background writes with a device, unless a single run is larger.
@@ -71,6 +72,7 @@ pub(crate) struct LeafQueue {
     changed: Condvar,
     /// Dirty data in percent of its limit.
     dirty_percent: AtomicU32,
+    lease: Arc<WriteLease>,
 }
 
 #[derive(Debug, Default)]
@@ -148,6 +150,19 @@ impl Drop for Operations<'_> {
 }
 
 impl LeafQueue {
+    /// The queue of a leaf of the pool with this lease.
+    pub(crate) fn new(lease: &Arc<WriteLease>) -> Self {
+        Self {
+            lease: Arc::clone(lease),
+            ..Self::default()
+        }
+    }
+
+    /// Asks right before a request whether the pool may still make it.
+    pub(crate) fn check_lease(&self) -> Result<(), DeviceError> {
+        self.lease.check()
+    }
+
     /// Sets how much dirty data there is, in percent of its limit.
     pub(crate) fn set_dirty_percent(&self, percent: u32) {
         self.dirty_percent.store(percent, Ordering::Relaxed);
@@ -246,11 +261,21 @@ impl LeafQueue {
         while !rest.is_empty() {
             let (operations, count) = self.begin(class, runs_of(rest), at_once);
             let (now, later) = rest.split_at_mut(count);
-            device.write_many_watched(now, &Part { watch, start });
+            match self.check_lease() {
+                Ok(()) => device.write_many_watched(now, &Part { watch, start }),
+                Err(error) => refuse(now, &error),
+            }
             drop(operations);
             start += count;
             rest = later;
         }
+    }
+}
+
+/// Makes all requests fail.
+pub(crate) fn refuse(requests: &mut [WriteRequest<'_>], error: &DeviceError) {
+    for request in requests {
+        request.outcome = Err(error.clone());
     }
 }
 

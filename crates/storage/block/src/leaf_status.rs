@@ -8,9 +8,10 @@
 //! Page `docs/format/vdev-tree.md`, "States".
 
 use crate::topology::Topology;
+use crate::write_lease::WriteLease;
 use millpond_env::rank;
 use millpond_env::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use millpond_env::sync::{Condvar, Mutex};
+use millpond_env::sync::{Arc, Condvar, Mutex};
 use millpond_ondisk::Txg;
 use millpond_vdev::{Health, LeafHealth, LeafId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -140,6 +141,8 @@ pub struct LeafMonitor {
     /// Whether the waiting thread is to end.
     has_ended: Mutex<bool, rank::Leaf>,
     woken: Condvar,
+    /// Until when the pool may use its leaves.
+    pub(crate) lease: Arc<WriteLease>,
 }
 
 impl LeafMonitor {

@@ -52,8 +52,6 @@ pub struct Topology {
     /// How much of the vdev that is being expanded has been moved, in bytes: at least as much as the tree says. Shared
     /// by all topologies of a pool.
     pub(crate) moved_bytes: Arc<AtomicU64>,
-    /// Until when requests are made. Shared by all topologies of a pool.
-    pub lease: Arc<WriteLease>,
 }
 
 impl Topology {
@@ -80,7 +78,6 @@ impl Topology {
             monitor,
             deadline: None,
             copy_locks: Arc::default(),
-            lease: Arc::default(),
             moved_bytes: Arc::default(),
         };
         topology.note_sizes();
@@ -127,7 +124,6 @@ impl Topology {
         self.deadline = old.deadline;
         self.copy_locks = Arc::clone(&old.copy_locks);
         self.moved_bytes = Arc::clone(&old.moved_bytes);
-        self.lease = Arc::clone(&old.lease);
         self
     }
 
@@ -174,6 +170,12 @@ impl Topology {
         WritePlan::during_reflow(&self.tree, self, range, block, moved_bytes)
     }
 
+    /// Until when requests are made. All topologies of a pool share it.
+    #[must_use]
+    pub fn lease(&self) -> &WriteLease {
+        &self.monitor.lease
+    }
+
     /// The ids of all leaves.
     pub(crate) fn leaves(&self) -> impl Iterator<Item = LeafId> {
         (0..u32::try_from(self.devices.len()).unwrap_or(u32::MAX)).map(LeafId)
@@ -188,7 +190,7 @@ impl Topology {
         let index = leaf.0 as usize;
         let device = self.devices.get(index)?.as_ref()?;
         let counters = self.counters.get(index)?;
-        let may_use = counters.status().is_usable() && !self.lease.has_ended_by(&self.clock);
+        let may_use = counters.status().is_usable() && !self.lease().has_ended();
         may_use.then_some((device, counters))
     }
 

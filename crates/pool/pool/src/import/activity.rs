@@ -93,8 +93,8 @@ pub fn activity_check(
     }
 }
 
-/// One hour.
-const WATCH_MAX_NS: u64 = 3_600_000_000_000;
+/// One hour. No writer promises more.
+pub(crate) const WATCH_MAX_NS: u64 = 3_600_000_000_000;
 
 #[cfg(test)]
 mod tests {

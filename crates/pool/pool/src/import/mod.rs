@@ -31,6 +31,7 @@ mod uberblocks;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use activity::WATCH_MAX_NS;
 pub use activity::{ActivityCheck, ActivitySettings, activity_check};
 pub use assemble::{AssembledLeaf, Assembly, NodeHealth, Trust, assemble};
 pub use cache_file::{CacheFileError, cached_pools, leaf_paths};

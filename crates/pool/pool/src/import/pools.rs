@@ -232,7 +232,10 @@ impl PoolCandidate {
     #[must_use]
     pub fn reread_rank(&self) -> Option<UberblockRank> {
         self.members()
-            .flat_map(|leaf| read_ring(leaf.device().as_ref(), &leaf.best))
+            .flat_map(|leaf| {
+                leaf.device().forget_cached();
+                read_ring(leaf.device().as_ref(), &leaf.best)
+            })
             .map(|found| found.uberblock.rank())
             .max()
     }

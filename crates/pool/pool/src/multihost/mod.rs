@@ -9,6 +9,7 @@
 mod watch;
 
 use crate::failure::{Suspension, SuspensionCause};
+use crate::import::WATCH_MAX_NS;
 use crate::labels;
 use crate::pool::{Pool, SyncMode};
 use crate::{PoolError, labels::heartbeat_target};
@@ -21,8 +22,10 @@ use std::time::Duration;
 
 /// How often the thread looks whether a heartbeat is due, at most.
 const LOOK: Duration = Duration::from_millis(100);
-/// No shorter interval is used.
+/// No shorter interval is used,
 const INTERVAL_MIN_MS: u64 = 100;
+/// and no longer one: two of them must pass in half of the longest watch.
+const INTERVAL_MAX_MS: u64 = 900_000;
 /// The mean delay moves by this part towards each measured one.
 const DELAY_PART: u64 = 8;
 const NS_PER_MS: u64 = 1_000_000;
@@ -38,12 +41,15 @@ struct Promise {
 impl Promise {
     fn of(tunables: &Tunables) -> Self {
         let interval = tunables.get(Tunable::MultihostInterval);
+        let interval = interval.clamp(INTERVAL_MIN_MS, INTERVAL_MAX_MS);
+        // A watch lasts twice as long as the lease, and at most an hour.
+        let most = WATCH_MAX_NS / 2 / NS_PER_MS / interval;
         let fails = match tunables.get(Tunable::MultihostFailIntervals) {
-            1 => 2,
-            count => count,
+            0 => 0,
+            count => count.clamp(2, most),
         };
         Self {
-            interval_ms: u32::try_from(interval.max(INTERVAL_MIN_MS)).unwrap_or(u32::MAX),
+            interval_ms: u32::try_from(interval).unwrap_or(u32::MAX),
             fail_intervals: u16::try_from(fails).unwrap_or(u16::MAX),
         }
     }
@@ -53,12 +59,20 @@ impl Promise {
     }
 
     /// How long a heartbeat may take before the next leaf gets one, in nanoseconds.
-    fn patience_ns(self) -> u64 {
+    ///
+    /// In half of the lease each leaf gets its turn, even if none answers.
+    fn patience_ns(self, leaves: u64) -> u64 {
         let intervals = match self.fail_intervals {
             0 => 10,
             count => u64::from(count),
         };
-        self.interval_ns().saturating_mul(intervals) / 2
+        let turn = (2 * leaves.max(1)).min(self.interval_ns());
+        self.interval_ns().saturating_mul(intervals) / turn.max(1)
+    }
+
+    /// How long after one heartbeat the next follows, in nanoseconds.
+    fn period_ns(self, leaves: u64) -> u64 {
+        self.interval_ns().checked_div(leaves).unwrap_or(0)
     }
 
     /// An uberblock of a txg with this promise. `delay_ns` is the mean delay of heartbeats, 0 if there were none.
@@ -102,6 +116,8 @@ pub(crate) struct Written {
     success_ns: Option<u64>,
     /// The decaying mean of the time between successful ones; 0 before the first.
     pub(crate) delay_ns: u64,
+    /// When the next one is due, as the promise in the last one says.
+    due_ns: u64,
     /// The leaf after the last one.
     next: u32,
 }
@@ -157,7 +173,10 @@ impl Pool {
             loop {
                 let Some(pool) = weak.upgrade() else { return };
                 if !is_on(&pool.uberblock()) {
-                    pool.store.topology().lease.extend(u64::MAX, pool.now_ns());
+                    pool.store
+                        .topology()
+                        .lease()
+                        .extend(u64::MAX, &pool.env.clock);
                     heartbeat.thread.lock().is_running = false;
                     // A txg that turned multihost on again meanwhile may have found this thread.
                     pool.keep_heartbeat();
@@ -187,7 +206,7 @@ impl Pool {
 
     /// Why a txg could not be written: without its lease the pool may not use its devices.
     pub(crate) fn suspension_cause(&self) -> SuspensionCause {
-        match self.store.topology().lease.has_ended(self.now_ns()) {
+        match self.store.topology().lease().has_ended() {
             true => SuspensionCause::Multihost,
             false => SuspensionCause::Devices,
         }
@@ -209,7 +228,7 @@ impl Pool {
     }
 
     fn now_ns(&self) -> u64 {
-        self.env.clock.monotonic_ns()
+        self.env.clock.uptime_ns()
     }
 
     /// The txg that turned multihost on, or opened the pool, counts as the first heartbeat.
@@ -219,21 +238,30 @@ impl Pool {
         let mut written = self.heartbeat.writing.lock();
         written.success_ns = Some(now_ns);
         written.delay_ns = promise.interval_ns();
-        let lease = &self.store.topology().lease;
-        lease.extend(promise.lease_until_ns(now_ns), now_ns);
+        let lease_ns = promise.lease_until_ns(now_ns);
+        self.store
+            .topology()
+            .lease()
+            .extend(lease_ns, &self.env.clock);
     }
 
     /// Writes a heartbeat if the interval has passed. Returns the time until the next.
     fn beat_if_due(&self) -> Duration {
         let leaves = self.store.topology().devices.len().max(1) as u64;
-        let period_ns = Promise::of(&self.env.tunables).interval_ns() / leaves;
-        let last_ns = self.heartbeat.writing.lock().success_ns.unwrap_or(0);
-        let waited_ns = self.now_ns().saturating_sub(last_ns);
-        if waited_ns >= period_ns {
+        let period_ns = Promise::of(&self.env.tunables).period_ns(leaves);
+        let now_ns = self.now_ns();
+        // A longer interval counts only once a heartbeat has told it.
+        let due_ns = self
+            .heartbeat
+            .writing
+            .lock()
+            .due_ns
+            .min(now_ns.saturating_add(period_ns));
+        if now_ns >= due_ns {
             self.beat();
             return Duration::from_nanos(period_ns);
         }
-        Duration::from_nanos(period_ns.saturating_sub(waited_ns))
+        Duration::from_nanos(due_ns.saturating_sub(now_ns))
     }
 
     /// Writes one heartbeat, to one leaf. Suspends the pool for good if none has succeeded for too long. Pools with
@@ -242,7 +270,7 @@ impl Pool {
     /// Returns whether it was written.
     pub fn beat(&self) -> bool {
         let topology = self.store.topology();
-        if topology.lease.has_ended(self.now_ns()) {
+        if topology.lease().has_ended() {
             self.stop_for_multihost("no heartbeat of multihost could be written for too long");
             return false;
         }
@@ -256,7 +284,8 @@ impl Pool {
         let promise = Promise::of(&self.env.tunables);
         let begun_ns = self.now_ns();
         let beat = self.next_beat(&mut written, &uberblock, promise, begun_ns);
-        let limit_ns = promise.patience_ns();
+        let leaves = topology.devices.len().max(1) as u64;
+        let limit_ns = promise.patience_ns(leaves);
         if !labels::write_heartbeat(&topology, leaf, &beat, self.random(), limit_ns) {
             mark::hit("heartbeat-failed");
             return false;
@@ -268,9 +297,10 @@ impl Pool {
             .saturating_add(elapsed_ns / part)
             .max(1);
         written.success_ns = Some(begun_ns);
+        written.due_ns = begun_ns.saturating_add(promise.period_ns(leaves));
         topology
-            .lease
-            .extend(promise.lease_until_ns(begun_ns), begun_ns);
+            .lease()
+            .extend(promise.lease_until_ns(begun_ns), &self.env.clock);
         true
     }
 
@@ -292,7 +322,13 @@ impl Pool {
             true => written.timestamp_s.max(uberblock.timestamp_s),
             false => uberblock.timestamp_s,
         };
-        let timestamp_s = floor_s.max(self.env.clock.wall_ns() / 1_000_000_000);
+        let mut timestamp_s = floor_s.max(self.env.clock.wall_ns() / 1_000_000_000);
+        if written.sequence == u16::MAX
+            && (written.txg, written.timestamp_s) == (uberblock.txg, timestamp_s)
+        {
+            // The clock stands still, or is behind.
+            timestamp_s = timestamp_s.saturating_add(1);
+        }
         let is_same = (written.txg, written.timestamp_s) == (uberblock.txg, timestamp_s);
         written.sequence = match is_same {
             true => written.sequence.saturating_add(1),
@@ -316,7 +352,8 @@ impl Pool {
     fn stop_for_multihost(&self, reason: &str) {
         mark::hit("multihost-suspends");
         tracing::error!(pool = %self.name(), reason, "suspended");
-        self.store.topology().lease.end();
+        self.store.topology().lease().end();
+        self.cache_feed.end();
         self.failure.suspend(Suspension {
             txg: self.groups.open_txg(),
             reason: reason.to_owned(),

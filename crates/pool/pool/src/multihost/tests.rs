@@ -1,6 +1,7 @@
 //! Heartbeats on simulated disks, and the system that watches them.
 
-use crate::import::{ActivitySettings, PoolCandidate};
+use super::{Promise, Written};
+use crate::import::{ActivitySettings, PoolCandidate, WATCH_MAX_NS};
 use crate::tests::made::{
     NoDatasets, Shape, candidate, count_up, counted, make, open_read_only, open_some,
 };
@@ -10,7 +11,7 @@ use crate::{
 };
 use millpond_env::sync::{Arc, Condvar, Mutex};
 use millpond_env::{Tunable, mark, thread};
-use millpond_ondisk::UberblockRank;
+use millpond_ondisk::{Uberblock, UberblockRank};
 use millpond_sim::{Event, World};
 use std::time::Duration;
 
@@ -106,6 +107,38 @@ fn each_heartbeat_is_newer_and_shows_the_same_state() {
 }
 
 #[test]
+fn heartbeats_get_newer_even_if_the_clock_is_behind() {
+    let world = World::without_journal(75);
+    let pool = shared(&world, Shape::ONE, SyncMode::Caller);
+    let ahead = Uberblock {
+        timestamp_s: pool.uberblock().timestamp_s + 86_400,
+        ..pool.uberblock()
+    };
+    let promise = Promise::of(&world.env().tunables);
+    let (mut written, mut last) = (Written::default(), ahead.rank());
+    for _ in 0..140_000 {
+        let rank = pool.next_beat(&mut written, &ahead, promise, 0).rank();
+        assert!(rank > last, "{rank:?} after {last:?}");
+        last = rank;
+    }
+}
+
+#[test]
+fn no_promise_is_longer_than_a_watch() {
+    let world = World::without_journal(76);
+    let tunables = &world.env().tunables;
+    for (interval, fails) in [(1, 1), (1000, 10), (400_000, 10), (0xff_ffff, 0xffff)] {
+        assert!(tunables.set(Tunable::MultihostInterval, interval));
+        assert!(tunables.set(Tunable::MultihostFailIntervals, fails));
+        let lease_ns = Promise::of(tunables).lease_until_ns(0);
+        assert!(
+            lease_ns >= 200_000_000 && 2 * lease_ns <= WATCH_MAX_NS,
+            "{lease_ns}"
+        );
+    }
+}
+
+#[test]
 fn other_systems_see_heartbeats_and_refuse() {
     let _mark = mark::expect("activity-watched");
     let world = World::without_journal(71);
@@ -187,6 +220,7 @@ fn a_pool_that_waits_for_its_devices_is_suspended_for_good() {
     let pool = shared(&world, Shape::ONE, SyncMode::Thread);
     thread::scope(|scope| {
         world.disks().iter().for_each(|disk| disk.set_absent(true));
+        assert!(!pool.beat());
         let counting = scope.spawn(|| count_up(&pool));
         while pool.suspension().is_none() {
             nap();

@@ -486,10 +486,7 @@ mod tests {
             number("siez", "1"),
             Err(SettingError::Unknown("siez".into()))
         );
-        assert_eq!(
-            number("multihost", "on"),
-            Err(SettingError::Unsupported("multihost"))
-        );
+        assert_eq!(number("multihost", "on"), Ok(1));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crate::copy_locks::WritePlace;
 use crate::io_stats::{IoClass, IoClock};
 use crate::io_watch::time_write;
 use crate::leaf_counters::LeafCounters;
+use crate::leaf_queue::refuse;
 use crate::requests::Started;
 use crate::topology::Topology;
 use crate::{BlockAudit, BlockError, BlockStore, ViewExpiry};
@@ -299,7 +300,10 @@ fn write_parts(
         let is_valid = expiry.during(|| {
             let write = || {
                 let _operation = counters.queue().enter(IoClass::AsyncWrite);
-                device.write_many(run);
+                match counters.queue().check_lease() {
+                    Ok(()) => device.write_many(run),
+                    Err(error) => refuse(run, &error),
+                }
             };
             time_write(clock, counters, IoClass::AsyncWrite, bytes, write);
         });

@@ -5,6 +5,7 @@ use super::workers::{Running, Workers};
 use crate::copy_locks::WritePlace;
 use crate::io_stats::IoClass;
 use crate::io_watch::QueuedWrites;
+use crate::leaf_queue::refuse;
 use crate::request_errors::{RequestError, RequestErrorKind};
 use crate::requests::Pending;
 use crate::topology::Topology;
@@ -354,7 +355,10 @@ fn write_leaf(
         Durability::AtOnce => {
             let _operation = counters.queue().enter(how.class);
             watch.begun(0..requests.len());
-            device.write_durable(&mut requests);
+            match counters.queue().check_lease() {
+                Ok(()) => device.write_durable(&mut requests),
+                Err(error) => refuse(&mut requests, &error),
+            }
             watch.ended(0..parts.len());
         }
     }

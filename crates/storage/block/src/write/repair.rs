@@ -186,6 +186,7 @@ pub(crate) fn write_leaf_range(
         let begun = (counters.unflushed()).begin(&device, std::iter::once(range.clone()));
         let write = || {
             let _operation = counters.queue().enter(IoClass::AsyncWrite);
+            counters.queue().check_lease()?;
             device.write(offset_bytes, &bytes)
         };
         let outcome = time_write(&clock, &counters, IoClass::AsyncWrite, length, write);
