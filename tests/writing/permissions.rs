@@ -345,7 +345,7 @@ fn limits_hold_for_users_where_the_superuser_is_exempt() {
     is_limited(datasets.rename_by("tank/b", "tank/a/b", creator));
     datasets.create_filesystem("tank/a/2", &[]).unwrap();
     datasets.snapshot(&["tank/a/1@2"], &[]).unwrap();
-    // A user who may change a limit is not held by it, nor by those above, but by those below.
+    // A user who may change a limit is not held by it, but by those above and below.
     let grant = |names: &[&str]| [PermissionGrant::new(Group(50), Local, names)];
     let allow = |dataset, names: &[&str]| datasets.allow(dataset, &grant(names)).unwrap();
     allow("tank/a", &["snapshot_limit"]);
@@ -359,7 +359,12 @@ fn limits_hold_for_users_where_the_superuser_is_exempt() {
     datasets
         .unallow("tank/a", false, &grant(&["snapshot_limit"]))
         .unwrap();
+    is_limited(datasets.snapshot_by(&["tank/a/1@4"], &[], creator));
+    allow("tank/a", &["snapshot_limit"]);
     datasets.snapshot_by(&["tank/a/1@4"], &[], creator).unwrap();
+    datasets
+        .unallow("tank/a", false, &grant(&["snapshot_limit"]))
+        .unwrap();
     allow("tank/a", &["filesystem_limit"]);
     datasets.create_dataset(&new("tank/a/3")).unwrap();
     is_limited(datasets.snapshot_by(&["tank/a@4"], &[], creator));

@@ -483,38 +483,36 @@ impl SyncTaskContext<'_> {
         if !self.datasets.has_limits() && creator.is_none() {
             return Ok(());
         }
-        let (mut at, mut visited) = (Some(directory), vec![]);
+        let mut at = Some(directory);
         for _ in 0..crate::directory::DEPTH_MAX {
             let Some(id) = at else { return Ok(()) };
-            visited.push(id);
             let Some(now) = self.extension_number(id, count_key)? else {
                 return Ok(());
             };
             if now.saturating_add(count) > self.number(id, limit)? {
-                return match creator {
-                    Some(creator) if self.may_change_at_one(creator, limit, &visited)? => Ok(()),
-                    _ => Err(Refusal::error(name, Refusal::LimitReached)),
+                // Who may change a limit is exempt from this one, not from those above it.
+                let is_exempt = match creator {
+                    Some(creator) => self.may_change(creator, limit, id)?,
+                    None => false,
                 };
+                if !is_exempt {
+                    return Err(Refusal::error(name, Refusal::LimitReached));
+                }
             }
             at = self.directory(id)?.parent;
         }
         Ok(())
     }
 
-    /// Whether a user has a permission at one of these directories.
-    fn may_change_at_one(
+    /// Whether a user has a permission at a directory.
+    fn may_change(
         &self,
         user: &Creator,
         permission: &str,
-        directories: &[ObjectId],
+        directory: ObjectId,
     ) -> Result<bool, PoolError> {
-        for id in directories {
-            let has = self.permission_chain(*id)?.permissions_of(&user.subject);
-            if has.contains(permission) {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+        let chain = self.permission_chain(directory)?;
+        Ok(chain.permissions_of(&user.subject).contains(permission))
     }
 }
 
