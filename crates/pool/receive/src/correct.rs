@@ -161,6 +161,11 @@ impl Correction {
         if pointer.is_hole() || pointer.is_embedded() {
             return;
         }
+        // More bytes than the block has cannot be its own.
+        if matches!(&content, Content::Sealed(sealed) if sealed.bytes.len() as u64 > pointer.psize_bytes())
+        {
+            return;
+        }
         self.outcome.blocks = self.outcome.blocks.saturating_add(1);
         self.batch_bytes = self.batch_bytes.saturating_add(size);
         self.batch.push(Given {

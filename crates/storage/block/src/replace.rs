@@ -3,7 +3,7 @@
 use crate::audit::is_sound;
 use crate::{BlockAddress, BlockAudit, BlockError, BlockStore};
 use millpond_env::mark;
-use millpond_ondisk::BlockPointer;
+use millpond_ondisk::{BlockPointer, ChecksumKind};
 use millpond_vdev::BlockRange;
 
 /// What came of writing a block again.
@@ -36,7 +36,11 @@ impl BlockStore {
         if self.audit(pointer, address)?.is_readable {
             return Ok(Replaced::Whole);
         }
-        if self.checksummer().verify(pointer, stored).is_err() {
+        // Without a checksum nothing says which bytes are right.
+        let is_proven = pointer
+            .checksum_kind()
+            .is_some_and(|kind| kind != ChecksumKind::Off);
+        if !is_proven || self.checksummer().verify(pointer, stored).is_err() {
             return Ok(Replaced::Different);
         }
         if pointer.is_gang() {

@@ -5,6 +5,7 @@ use super::one::skip;
 use super::problem::{of_dataset, of_engine, of_receive};
 use super::target::{found, name_of};
 use crate::Error;
+use millpond_dataset::Dataset;
 use millpond_env::sync::Arc;
 use millpond_object::ObjectSetView;
 use millpond_receive::{Corrected, ReceiveProblem, ReceiveStep, correct};
@@ -79,6 +80,17 @@ impl Run<'_> {
         let used = self.pool.datasets().use_snapshot(snapshot.id());
         let used = used.map_err(|error| of_dataset(error, name))?;
         let Some(_in_use) = used else {
+            return Err(ReceiveProblem::NoSnapshotToRepair(name.to_owned()));
+        };
+        // From here on it stays. Another may have got its name or number meanwhile.
+        let view = self.pool.committed();
+        let view = view.map_err(|error| of_engine(error, name))?;
+        let now = found(&view, name).map_err(|error| of_engine(error, name))?;
+        let is_same = |now: &Dataset| {
+            let (now, then) = (now.phys(), snapshot.phys());
+            (now.guid, now.block_pointer) == (then.guid, then.block_pointer)
+        };
+        let Some(snapshot) = now.filter(|now| now.id() == snapshot.id() && is_same(now)) else {
             return Err(ReceiveProblem::NoSnapshotToRepair(name.to_owned()));
         };
         let key = match begin.features.contains(StreamFeatures::RAW) {
