@@ -174,13 +174,15 @@ impl FileSystem {
         if is_directory {
             flags |= FileFlags::ACL_AUTO_INHERIT;
         }
-        let project = self.has_projects().then(|| owner.project_or_zero());
-        if project.is_some() {
-            flags |= FileFlags::PROJECT_ID;
-        }
         let now = writing.now();
         let version = self.version_in(tx);
         let form = AttributeForm::of_version(version);
+        // The version may be raised meanwhile, for later txgs than this one: its form decides.
+        let has_project = self.has_projects() && form == AttributeForm::System;
+        let project = has_project.then(|| owner.project_or_zero());
+        if project.is_some() {
+            flags |= FileFlags::PROJECT_ID;
+        }
         let mut state = NodeState {
             mode,
             size: if is_directory { 2 } else { 0 },
