@@ -251,7 +251,7 @@ fn the_texts_are_those_of_openzfs() {
         ),
         (
             "zfs send -S tank",
-            "millpond: 'zfs send -S' is not implemented yet",
+            "cannot send 'tank': it has no partially-received state",
         ),
         (
             "zfs send -p tank",

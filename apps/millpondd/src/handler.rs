@@ -19,8 +19,8 @@ use std::time::Duration;
 
 /// How long an exported or destroyed pool may take until its devices are released.
 const RELEASE_MAX: Duration = Duration::from_secs(5);
-const STILL_HELD: &str = "its labels are written, but its devices stay in use by the daemon until the last requests to its \
-                          file systems and the last queries are answered";
+const STILL_HELD: &str = "it is closed, but its devices stay in use by the daemon until the last requests to its file \
+                          systems and the last queries are answered";
 
 /// Handles all requests to a daemon.
 pub struct RequestHandler<'d> {

@@ -5,14 +5,7 @@ use millpond_control::{ChangeError, ChangeFailure};
 
 /// The text of an invalid property, with its name where OpenZFS prints it.
 pub fn property_words(property: &str, reason: &str) -> String {
-    const OF_THE_NAME: [&str; 6] = [
-        "must ",
-        "does ",
-        "is ",
-        "cannot ",
-        "has ",
-        "specified ",
-    ];
+    const OF_THE_NAME: [&str; 6] = ["must ", "does ", "is ", "cannot ", "has ", "specified "];
     match reason {
         "invalid property" => format!("invalid property '{property}'"),
         "property name is too long" => format!("property name '{property}' is too long"),

@@ -50,6 +50,8 @@ impl Stage {
 
     fn run(&self, words: &[&str]) -> Output {
         Command::new(env!("CARGO_BIN_EXE_millpond"))
+            // `multihost` needs a host id.
+            .env("ZFS_HOSTID", "1")
             .arg("-d")
             .arg(self.0.path())
             .args(words)
