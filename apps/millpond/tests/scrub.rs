@@ -269,6 +269,14 @@ fn scans_stop_and_go_on_by_order() {
     stage.done("zpool wait -t scrub tank");
     let status = stage.done("zpool status tank");
     assert!(status.contains("scrub repaired 0B"), "{status}");
+    let (refused, status) = stage.run(&format!("millpond tunable {name} -1"));
+    assert_eq!(
+        (refused, status),
+        (
+            format!("millpond: {name}: '-1' is not a number from 0 on\n"),
+            22
+        )
+    );
     let refused = stage.failed(&format!("millpond tunable {name} 2"));
     assert!(refused.contains("the value must be at most 1"), "{refused}");
     let refused = stage.failed("millpond tunable zfs_no_such_thing 2");

@@ -2,7 +2,7 @@
 
 use super::Global;
 use crate::session::{Ending, Failure, Session};
-use clap::{Arg, ArgMatches, Command, value_parser};
+use clap::{Arg, ArgMatches, Command};
 use millpond_control::{ControlError, TunableInfo};
 
 /// The exit status for a value that the setting cannot have: as `EINVAL`.
@@ -20,7 +20,7 @@ pub fn command() -> Command {
         .arg(
             Arg::new("value")
                 .value_name("VALUE")
-                .value_parser(value_parser!(u64))
+                .allow_hyphen_values(true)
                 .help("Change it until the daemon ends"),
         )
 }
@@ -30,8 +30,16 @@ pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Endi
     session.daemon()?;
     let name = matches.get_one::<String>("name");
     let refused = |name: &str, error: ControlError| Failure::Refused(format!("{name}: {error}"));
-    if let (Some(name), Some(value)) = (name, matches.get_one::<u64>("value")) {
-        return match session.service()?.set_tunable(name, *value) {
+    if let (Some(name), Some(value)) = (name, matches.get_one::<String>("value")) {
+        // As the module parameter would be: a number below 0 is an invalid value, no wrong usage.
+        let Ok(number) = value.parse() else {
+            writeln!(
+                session.err,
+                "millpond: {name}: '{value}' is not a number from 0 on"
+            )?;
+            return Ok(INVALID);
+        };
+        return match session.service()?.set_tunable(name, number) {
             Ok(()) => Ok(0),
             Err(error @ ControlError::TunableValue { .. }) => {
                 writeln!(session.err, "millpond: {name}: {error}")?;
