@@ -36,8 +36,7 @@ use millpond_txg::SyncingTxg;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// A txg that still dirties the MOS after this many passes does not converge. Pools normally take three to
-/// six.
+/// A txg that still dirties the MOS after this many passes does not converge. Pools normally take 3 to 6.
 const PASSES_MAX: u32 = 60;
 /// Without log space maps, frees are deferred to the next txg from this pass on.
 const DEFER_FREES_FROM_PASS: u32 = 2;
@@ -46,8 +45,7 @@ const DEFERRED_AT_ONCE: usize = 10_000;
 /// How long the sync thread sleeps when it is not woken.
 const IDLE: Duration = Duration::from_secs(5);
 
-/// Suspends the pool if writing a txg panics, so that no caller waits forever. Disarmed with `mem::forget`
-/// on success.
+/// Suspends the pool if writing a txg panics, so that no caller waits forever. Disarmed with `mem::forget` on success.
 struct SyncGuard<'a> {
     pool: &'a Pool,
     txg: Txg,
@@ -60,6 +58,9 @@ impl Drop for SyncGuard<'_> {
             .stop(self.txg, "the thread that writes txgs panicked");
     }
 }
+
+/// How long a caller that drives the pool waits for the transactions of other threads. One of its own never ends.
+const TRANSACTIONS_END: Duration = Duration::from_secs(60);
 
 /// A task of the thread that writes the txg.
 struct Inline<'a> {
@@ -146,7 +147,7 @@ impl Pool {
         self.groups.ask(txg);
         let mut inline = inline;
         loop {
-            let syncing = self.groups.next_to_sync(Duration::ZERO);
+            let syncing = self.groups.next_to_sync(TRANSACTIONS_END);
             let Some(syncing) = syncing else {
                 self.failure.check()?;
                 return Err(PoolError::Suspended {
