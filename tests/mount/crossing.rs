@@ -59,7 +59,7 @@ fn outside_changes_are_seen_after_invalidation() {
     fs::write(&file, "mounted").unwrap();
     assert_eq!(fs::read_to_string(&file).unwrap(), "mounted");
     assert!(!rig.path("new").exists());
-    let live = rig.files.files();
+    let live = rig.files().files();
     let root = live.root().unwrap();
     let node = root.lookup(b"file").unwrap();
     let caller = Caller::root();

@@ -12,6 +12,7 @@ mod fsx;
 mod mapped;
 mod power;
 mod programs;
+mod replaced;
 mod rig;
 mod ring;
 #[allow(dead_code, reason = "shared with other tests, which need more of it")]

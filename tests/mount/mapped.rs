@@ -43,8 +43,11 @@ impl Mapping {
         }
     }
     pub fn sync(&self) {
+        self.try_sync().unwrap();
+    }
+    pub fn try_sync(&self) -> Result<(), rustix::io::Errno> {
         // SAFETY: the range is exactly the mapping.
-        unsafe { rustix::mm::msync(self.start, self.length, MsyncFlags::SYNC) }.unwrap();
+        unsafe { rustix::mm::msync(self.start, self.length, MsyncFlags::SYNC) }
     }
 }
 

@@ -53,7 +53,7 @@ impl Images {
 pub struct Rig {
     pub mount: Mount,
     pub pool: Pool,
-    pub files: Arc<ZfsCtlDir>,
+    served: Option<Arc<ZfsCtlDir>>,
     /// The mounted dataset.
     pub dataset: String,
     images: Images,
@@ -111,7 +111,7 @@ impl Rig {
         Some(Self {
             mount,
             pool,
-            files,
+            served: Some(files),
             dataset,
             images,
             point,
@@ -121,11 +121,26 @@ impl Rig {
         self.point.path().join(name)
     }
 
+    /// What is mounted.
+    pub fn files(&self) -> &Arc<ZfsCtlDir> {
+        self.served.as_ref().unwrap()
+    }
+
+    /// Changes the dataset while its files are closed, and lets programs continue with the files that it has then.
+    pub fn replace_files(&mut self, change: impl FnOnce(&Pool)) {
+        let suspended = self.mount.suspend().unwrap();
+        self.served = None;
+        change(&self.pool);
+        let files = self.pool.served(&self.dataset).unwrap();
+        self.served = Some(Arc::clone(&files));
+        suspended.resume(files).unwrap();
+    }
+
     /// Unmounts and exports the pool, and judges it.
     pub fn finish(self) {
         self.mount.unmount(false).unwrap();
         assert!(!self.mount.is_alive());
-        drop((self.mount, self.files));
+        drop((self.mount, self.served));
         self.pool.export().unwrap();
         zdb::judge(self.images.path(), "tank")
             .unwrap()

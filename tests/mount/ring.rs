@@ -45,7 +45,7 @@ fn more_mounts_than_threads_are_served_all_the_same() {
     for _ in 0..20 {
         let point = tempfile::tempdir().unwrap();
         let target = MountTarget {
-            files: Arc::clone(&rig.files) as _,
+            files: Arc::clone(rig.files()) as _,
             source: "tank".to_owned(),
             mountpoint: point.path().to_owned(),
             root: None,
@@ -71,7 +71,7 @@ fn more_mounts_than_threads_are_served_all_the_same() {
     // Their threads are available to other mounts again.
     let (_, point) = &mounts[0];
     let target = MountTarget {
-        files: Arc::clone(&rig.files) as _,
+        files: Arc::clone(rig.files()) as _,
         source: "tank".to_owned(),
         mountpoint: point.path().to_owned(),
         root: None,

@@ -1,12 +1,13 @@
 //! Mounts through the kernel's FUSE.
 
-use crate::mounts::{FileTrouble, Mountable, Mounted, Mounter};
+use crate::mounts::{FileTrouble, Mountable, Mounted, Mounter, SuspendedFiles};
 use millpond_control::MountProblem;
+use millpond_engine::Vfs;
 use millpond_env::sync::Arc;
 use millpond_env::thread;
 use millpond_fuse::{
-    FuseError, FuseServer, Mount, MountOptions, MountTarget, MountUsers, clear_dead_mount,
-    prepare_mountpoint,
+    FuseError, FuseServer, Mount, MountOptions, MountTarget, MountUsers, SuspendedMount,
+    clear_dead_mount, prepare_mountpoint,
 };
 use millpond_service::Open;
 use std::path::{Path, PathBuf};
@@ -61,6 +62,30 @@ fn busy(users: &MountUsers) -> MountProblem {
     }
 }
 
+/// Opens the files. Also returns whether access times are updated, if that is known.
+fn open(what: &Mountable<'_>) -> Result<(Arc<dyn Vfs>, Option<bool>), MountProblem> {
+    let failed = |error: millpond_engine::Error| MountProblem::Failed(error.to_string());
+    match what.pool.opened() {
+        Open::Live(live) if what.dataset.contains('@') => {
+            let files = live.served_snapshot(what.dataset).map_err(failed)?;
+            Ok((files, None))
+        }
+        Open::Live(live) => {
+            let times = what.access_times;
+            live.override_access_times(what.dataset, times)
+                .map_err(failed)?;
+            let settings = live.mount_settings(what.dataset).map_err(failed)?;
+            let snapshots = Some(Arc::clone(what.snapshots));
+            let files = live.served_with(what.dataset, snapshots).map_err(failed)?;
+            Ok((files, Some(settings.atime)))
+        }
+        Open::ReadOnly(pool, _) => {
+            let dataset = pool.dataset(what.dataset).map_err(failed)?;
+            Ok((dataset.served().map_err(failed)?, None))
+        }
+    }
+}
+
 impl Mounter for FuseMounter {
     fn prepare(
         &self,
@@ -72,31 +97,14 @@ impl Mounter for FuseMounter {
     }
 
     fn mount(&self, what: &Mountable<'_>) -> Result<Box<dyn Mounted>, MountProblem> {
-        let failed = |error: millpond_engine::Error| MountProblem::Failed(error.to_string());
         let mut options = MountOptions::default();
         options.read_only = what.read_only;
         options.exec = what.exec;
         options.suid = what.suid;
         options.devices = what.devices;
         options.overlay = what.overlay;
-        let files = match what.pool.opened() {
-            Open::Live(live) if what.dataset.contains('@') => {
-                live.served_snapshot(what.dataset).map_err(failed)?
-            }
-            Open::Live(live) => {
-                let times = what.access_times;
-                live.override_access_times(what.dataset, times)
-                    .map_err(failed)?;
-                let settings = live.mount_settings(what.dataset).map_err(failed)?;
-                options.atime = settings.atime;
-                let snapshots = Some(Arc::clone(what.snapshots));
-                live.served_with(what.dataset, snapshots).map_err(failed)?
-            }
-            Open::ReadOnly(pool, _) => {
-                let dataset = pool.dataset(what.dataset).map_err(failed)?;
-                dataset.served().map_err(failed)?
-            }
-        };
+        let (files, updates_atime) = open(what)?;
+        options.atime = updates_atime.unwrap_or(options.atime);
         let target = MountTarget {
             files,
             source: what.dataset.to_owned(),
@@ -114,12 +122,25 @@ impl Mounter for FuseMounter {
 
 struct FuseMount(Mount);
 
+struct FuseSuspended(SuspendedMount);
+
+impl SuspendedFiles for FuseSuspended {
+    fn resume(self: Box<Self>, what: &Mountable<'_>) -> Result<(), MountProblem> {
+        let (files, _) = open(what)?;
+        self.0.resume(files).map_err(problem)
+    }
+}
+
 impl Mounted for FuseMount {
     fn unmount(&self, force: bool) -> Result<(), MountProblem> {
         self.0.unmount(force).map_err(|error| match error {
             FuseError::Busy(_) => busy(&self.0.users()),
             other => problem(other),
         })
+    }
+    fn suspend(&self) -> Result<Box<dyn SuspendedFiles>, MountProblem> {
+        let suspended = self.0.suspend().map_err(problem)?;
+        Ok(Box::new(FuseSuspended(suspended)))
     }
     fn is_alive(&self) -> bool {
         self.0.is_alive()

@@ -3,10 +3,10 @@
 use crate::daemon::Daemon;
 use crate::mounts::{Follow, Receiving};
 use millpond_control::{
-    About, ChangeError, ChangeFailure, Changed, ControlError, DatasetInfo, DatasetQuery, Event,
-    Failure, ImportError, ImportRequest, Imported, Item, KeyProblem, NewPoolRequest,
-    PermissionSubject, PoolChange, ReceiveStream, Received, Reply, Request, SendProblem, Service,
-    TunableInfo, Value,
+    About, ChangeError, ChangeFailure, Changed, ControlError, DatasetChange, DatasetInfo,
+    DatasetQuery, Event, Failure, ImportError, ImportRequest, Imported, Item, KeyProblem,
+    NewPoolRequest, PermissionSubject, PoolChange, ReceiveStream, Received, Reply, Request,
+    SendProblem, Service, TunableInfo, Value,
 };
 use millpond_engine::{Creator, DatasetError, Error, HistoryCommand, Refusal};
 use millpond_env::{Env, Tunable};
@@ -317,6 +317,14 @@ impl<'d> RequestHandler<'d> {
         let command = self.history(command);
         let creator = self.creator();
         let by = (&command, creator.as_ref());
+        if let (Some(last), Some(subject)) = (changes.last(), &self.subject)
+            && matches!(last, PoolChange::Dataset(DatasetChange::Rollback { .. }))
+            && !daemon.pools.is_allowed_change(last, subject)
+        {
+            // Before newer snapshots are destroyed for it.
+            let error = ChangeError::Denied;
+            return Err(ChangeFailure { done: 0, error });
+        }
         let ready = follow.prepare(changes);
         ready.map_err(|error| ChangeFailure { done: 0, error })?;
         let done = daemon
@@ -329,9 +337,8 @@ impl<'d> RequestHandler<'d> {
                 }
                 follow.step(step, changed)
             });
-        if done.is_err() {
-            follow.finish();
-        }
+        // After an error, a rollback may not have been reached.
+        let _ = follow.finish();
         let left = match changes.iter().any(PoolChange::leaves) {
             true => imported_pool
                 .as_deref()

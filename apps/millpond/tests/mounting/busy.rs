@@ -64,11 +64,9 @@ fn a_rollback_that_cannot_be_made_destroys_nothing() {
     stage.done("zfs clone tank/a@2 tank/c && zfs bookmark tank/a@2 tank/a#2");
     let all = "zfs list -H -o name,mounted -r -t all tank";
     let before = stage.done(all);
-    for user in ["exec 7< HERE/tank/a/file", "exec 7< HERE/tank/c/file"] {
-        let refused = stage.refused(&format!("{user}; zfs rollback -R tank/a@1"));
-        assert!(refused.contains("busy"), "{refused}");
-        assert_eq!(stage.done(all), before);
-    }
+    let refused = stage.refused("exec 7< HERE/tank/c/file; zfs rollback -R tank/a@1");
+    assert!(refused.contains("busy"), "{refused}");
+    assert_eq!(stage.done(all), before);
     assert_eq!(stage.done("cat HERE/tank/a/file"), "second\n");
     stage.done("zfs hold keep tank/a@2");
     stage.refused("zfs rollback -R tank/a@1");

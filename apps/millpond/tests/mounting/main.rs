@@ -3,6 +3,7 @@
 //! Needs root and /dev/fuse; skipped otherwise.
 
 mod busy;
+mod replaced;
 #[path = "../support/shell.rs"]
 mod shell;
 mod snapshots;

@@ -1,6 +1,7 @@
 //! Applies the effects of dataset changes to mounts: unmounts before a change, and mounts again after it.
 
 use super::settings::Settings;
+use super::suspended::SuspendedMount;
 use super::{Mounts, RemovedMount, is_of, is_within};
 use millpond_control::{
     ChangeError, Changed, DatasetChange, MountInfo, MountProblem, Note, PoolChange, Value,
@@ -22,8 +23,8 @@ pub struct Follow<'a> {
     may_mount: bool,
     /// Mounts that were removed for the current change.
     taken: Vec<RemovedMount>,
-    /// Mounts that were removed for a rollback which comes later.
-    early: Vec<RemovedMount>,
+    /// The mount that a rollback gives other files.
+    suspended: Option<SuspendedMount>,
     /// How long it may wait for another change of mounts; `None` for as long as that takes.
     wait_max: Option<Duration>,
 }
@@ -40,8 +41,8 @@ enum Effect<'c> {
     /// Mounts of the dataset and of all below it stay, under the new name. With the flag, a snapshot is renamed in all
     /// descendants too.
     Called(&'c str, &'c str, bool),
-    /// The dataset and all below it must be unmounted, and are mounted again.
-    BackAgain(&'c str),
+    /// The files of the dataset are replaced. Programs that use them wait.
+    Replaced(&'c str),
     /// Snapshots may come to belong to another dataset. Those that are mounted by themselves are unmounted, and mounted
     /// again if they still have their name.
     SnapshotsMove,
@@ -90,7 +91,7 @@ fn effect<'c>(change: &'c PoolChange, pool: &'c str) -> Effect<'c> {
             },
             DatasetChange::Promote { .. } => Effect::SnapshotsMove,
             DatasetChange::Rollback { snapshot } => {
-                Effect::BackAgain(snapshot.split('@').next().unwrap_or(snapshot))
+                Effect::Replaced(snapshot.split('@').next().unwrap_or(snapshot))
             }
             DatasetChange::Set {
                 name,
@@ -137,7 +138,7 @@ impl<'a> Follow<'a> {
             pool,
             may_mount,
             taken: vec![],
-            early: vec![],
+            suspended: None,
             wait_max: None,
         }
     }
@@ -159,31 +160,30 @@ impl<'a> Follow<'a> {
         }
     }
 
-    /// Unmounts what a rollback needs, before the changes that precede it destroy newer snapshots and clones.
+    /// Suspends what a rollback replaces, before the changes that precede it destroy newer snapshots and clones.
     ///
     /// # Errors
-    /// [`ChangeError::Mounted`] if a file system is in use. All mounts are then restored.
+    /// [`ChangeError::Mounted`] if requests of programs do not end.
     pub fn prepare(&mut self, changes: &[PoolChange]) -> Result<(), ChangeError> {
-        let Some((last, before)) = changes.split_last() else {
-            return Ok(());
-        };
-        match effect(last, self.pool) {
-            Effect::BackAgain(root) if !before.is_empty() => {
-                let done = self.mounts.take_away(root, false, &mut self.early);
-                done.map_err(|(mountpoint, why)| {
-                    self.finish();
-                    ChangeError::Mounted { mountpoint, why }
-                })
-            }
+        match changes.last().map(|last| effect(last, self.pool)) {
+            Some(Effect::Replaced(dataset)) => self.suspend(dataset),
             _ => Ok(()),
         }
     }
 
-    /// Mounts again what was unmounted for a rollback that was not reached.
-    pub fn finish(&mut self) {
-        self.taken = std::mem::take(&mut self.early);
-        // The change has already failed with an error, so this one is ignored.
-        let _ = self.reopen_leaf();
+    fn suspend(&mut self, dataset: &str) -> Result<(), ChangeError> {
+        if self.suspended.is_none() {
+            let suspended = self.mounts.suspend(dataset);
+            self.suspended =
+                suspended.map_err(|(mountpoint, why)| ChangeError::Mounted { mountpoint, why })?;
+        }
+        Ok(())
+    }
+
+    /// Lets programs continue that waited for a rollback, whether it was made or not.
+    pub fn finish(&mut self) -> Option<Note> {
+        let suspended = self.suspended.take()?;
+        self.mounts.resume(self.pools, suspended)
     }
 
     /// Refuses a change that unmounts something for good, or at another place.
@@ -235,15 +235,12 @@ impl<'a> Follow<'a> {
                 self.taken.clear();
                 let effect = effect(change, self.pool);
                 self.check_unmount(&effect)?;
-                let mut taken = match effect {
-                    Effect::BackAgain(_) => std::mem::take(&mut self.early),
-                    _ => vec![],
-                };
+                let mut taken = vec![];
                 let done = match effect {
-                    Effect::InTheWay(root)
-                    | Effect::Renamed(root, _)
-                    | Effect::Moved(root)
-                    | Effect::BackAgain(root) => self.mounts.take_away(root, false, &mut taken),
+                    Effect::InTheWay(root) | Effect::Renamed(root, _) | Effect::Moved(root) => {
+                        self.mounts.take_away(root, false, &mut taken)
+                    }
+                    Effect::Replaced(dataset) => return self.suspend(dataset),
                     Effect::Judged(root, property, value) => {
                         self.mounts
                             .take_inheriting(self.pools, (root, property, value), &mut taken)
@@ -269,7 +266,9 @@ impl<'a> Follow<'a> {
                 })
             }
             Step::Failed(_) => {
+                // The change has already failed with an error, so these are ignored.
                 let _ = self.reopen_leaf();
+                let _ = self.finish();
                 Ok(())
             }
             Step::After(change) => {
@@ -289,7 +288,8 @@ impl<'a> Follow<'a> {
                         self.mounts.call_otherwise(from, to, recursively);
                         vec![]
                     }
-                    Effect::BackAgain(_) | Effect::SnapshotsMove => self.reopen_leaf(),
+                    Effect::Replaced(_) => self.finish().into_iter().collect(),
+                    Effect::SnapshotsMove => self.reopen_leaf(),
                     Effect::Judged(root, ..) => {
                         self.refresh(root);
                         let mut notes = self.reopen_leaf();

@@ -6,9 +6,12 @@ mod names;
 mod options;
 mod receiving;
 mod settings;
+mod suspended;
 
 pub use follow::Follow;
-pub use mounter::{FileTrouble, Mountable, Mounted, Mounter, NoMounter, PretendMounter};
+pub use mounter::{
+    FileTrouble, Mountable, Mounted, Mounter, NoMounter, PretendMounter, SuspendedFiles,
+};
 pub use receiving::Receiving;
 
 use millpond_control::properties::{DatasetKind, Kinds, PropertyName, by_name};
@@ -24,6 +27,7 @@ use settings::{Settings, WANTED};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+#[derive(Clone)]
 struct Entry {
     info: MountInfo,
     /// The mount point with links resolved, for the record. After a kill only this path may be unmounted.

@@ -40,12 +40,26 @@ pub trait Mounted: Send + Sync {
     /// # Errors
     /// [`MountProblem::Busy`] or [`MountProblem::UsedBy`] if it is in use.
     fn unmount(&self, force: bool) -> Result<(), MountProblem>;
+    /// Closes its files, so that others can take their place. Programs that use them wait.
+    ///
+    /// # Errors
+    /// [`MountProblem::Busy`] if requests under way do not end.
+    fn suspend(&self) -> Result<Box<dyn SuspendedFiles>, MountProblem>;
     /// Whether it is still mounted. Another program may have unmounted it.
     fn is_alive(&self) -> bool;
     /// The files that programs failed to read or write since the last call, each once, with the reason.
     fn take_troubles(&self) -> Vec<FileTrouble> {
         vec![]
     }
+}
+
+/// A mounted file system whose files are closed. Dropped, it fails all requests.
+pub trait SuspendedFiles: Send {
+    /// Opens the files that the dataset has now, and lets programs continue.
+    ///
+    /// # Errors
+    /// [`MountProblem`] if there are none. Requests then fail.
+    fn resume(self: Box<Self>, what: &Mountable<'_>) -> Result<(), MountProblem>;
 }
 
 /// A file that a program failed to read or write.
@@ -104,13 +118,24 @@ impl Mounter for NoMounter {
 pub struct PretendMounter {
     /// Mount points that are busy.
     pub busy: Arc<Mutex<Vec<PathBuf>, rank::Leaf>>,
+    /// All mounts whose files were replaced: mount point.
+    pub replaced: Arc<Mutex<Vec<PathBuf>, rank::Leaf>>,
     /// All mounts requested: mount point, and whether read-only.
     pub asked: Arc<Mutex<Vec<(PathBuf, bool)>, rank::Leaf>>,
 }
 
+#[derive(Clone)]
 struct Pretended {
     mountpoint: PathBuf,
     busy: Arc<Mutex<Vec<PathBuf>, rank::Leaf>>,
+    replaced: Arc<Mutex<Vec<PathBuf>, rank::Leaf>>,
+}
+
+impl SuspendedFiles for Pretended {
+    fn resume(self: Box<Self>, _: &Mountable<'_>) -> Result<(), MountProblem> {
+        self.replaced.lock().push(self.mountpoint.clone());
+        Ok(())
+    }
 }
 
 impl Mounted for Pretended {
@@ -119,6 +144,9 @@ impl Mounted for Pretended {
             true => Err(MountProblem::Busy),
             false => Ok(()),
         }
+    }
+    fn suspend(&self) -> Result<Box<dyn SuspendedFiles>, MountProblem> {
+        Ok(Box::new(self.clone()))
     }
     fn is_alive(&self) -> bool {
         true
@@ -140,6 +168,7 @@ impl Mounter for PretendMounter {
         Ok(Box::new(Pretended {
             mountpoint: what.mountpoint.to_owned(),
             busy: Arc::clone(&self.busy),
+            replaced: Arc::clone(&self.replaced),
         }))
     }
     fn clear_dead(&self, _: &Path) -> Result<(), String> {

@@ -1,5 +1,6 @@
-//! Unmounts file systems whose contents a stream replaces, and mounts what was received.
+//! Lets programs wait where a stream replaces the files of a mount, and mounts what was received.
 
+use super::suspended::SuspendedMount;
 use super::{Mounts, RemovedMount};
 use millpond_control::{Note, ReceiveProblem};
 use millpond_engine::ReceiveWatch;
@@ -13,6 +14,8 @@ pub struct Receiving<'a> {
     mounts_new: bool,
     force_unmount: bool,
     taken: Vec<RemovedMount>,
+    /// The mount that gets other files.
+    suspended: Option<SuspendedMount>,
     /// File systems that could not be mounted.
     pub notes: Vec<Note>,
 }
@@ -31,6 +34,7 @@ impl<'a> Receiving<'a> {
             mounts_new,
             force_unmount,
             taken: vec![],
+            suspended: None,
             notes: vec![],
         }
     }
@@ -44,7 +48,26 @@ impl<'a> Receiving<'a> {
 }
 
 impl ReceiveWatch for Receiving<'_> {
-    fn before(&mut self, dataset: &str) -> Result<(), ReceiveProblem> {
+    fn before_replacing(&mut self, dataset: &str) -> Result<(), ReceiveProblem> {
+        match self.mounts.suspend(dataset) {
+            Ok(suspended) => {
+                self.suspended = suspended;
+                Ok(())
+            }
+            Err(_) if self.force_unmount => self.before_moving(dataset),
+            Err((mountpoint, why)) => Err(ReceiveProblem::Mounted(mountpoint, why.to_string())),
+        }
+    }
+
+    fn after_replacing(&mut self, _dataset: &str) {
+        if let Some(suspended) = self.suspended.take() {
+            let note = self.mounts.resume(self.pools, suspended);
+            self.notes.extend(note);
+        }
+        self.mount_again();
+    }
+
+    fn before_moving(&mut self, dataset: &str) -> Result<(), ReceiveProblem> {
         let taken = self
             .mounts
             .take_away(dataset, self.force_unmount, &mut self.taken);
@@ -54,11 +77,22 @@ impl ReceiveWatch for Receiving<'_> {
         })
     }
 
-    fn after(&mut self, dataset: &str, is_new: bool) {
+    fn after_moving(&mut self) {
         self.mount_again();
-        if is_new && self.mounts_new {
+    }
+
+    fn created(&mut self, dataset: &str) {
+        if self.mounts_new {
             let notes = self.mounts.mount_some(self.pools, dataset, &[], &|_| true);
             self.notes.extend(notes);
+        }
+    }
+}
+
+impl Drop for Receiving<'_> {
+    fn drop(&mut self) {
+        if let Some(suspended) = self.suspended.take() {
+            let _ = self.mounts.resume(self.pools, suspended);
         }
     }
 }

@@ -32,8 +32,8 @@ mod transport;
 
 pub use error::FuseError;
 pub use mount::{
-    Mount, MountOptions, MountTarget, MountUser, MountUsers, clear_dead_mount, mounted_dataset,
-    prepare_mountpoint,
+    Mount, MountOptions, MountTarget, MountUser, MountUsers, SuspendedMount, clear_dead_mount,
+    mounted_dataset, prepare_mountpoint,
 };
 pub use server::FuseServer;
 pub use session::Trouble;

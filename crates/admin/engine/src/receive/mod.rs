@@ -93,15 +93,24 @@ impl ReceiveOutcome {
     }
 }
 
-/// Told what a receive is about to do, so that file systems are unmounted in time.
+/// Told what a receive is about to do, so that mounts follow.
 pub trait ReceiveWatch {
-    /// The contents of a file system or volume are about to be replaced. It must not be in use.
+    /// The contents of a file system or volume are about to be replaced. Nobody may have it open from now on.
     ///
     /// # Errors
     /// [`ReceiveProblem`] if it is in use: the stream is then not received.
-    fn before(&mut self, dataset: &str) -> Result<(), ReceiveProblem>;
-    /// A file system or volume was received, or its replacement failed.
-    fn after(&mut self, dataset: &str, is_new: bool);
+    fn before_replacing(&mut self, dataset: &str) -> Result<(), ReceiveProblem>;
+    /// The contents were replaced, or that failed.
+    fn after_replacing(&mut self, dataset: &str);
+    /// A dataset is about to be renamed or destroyed. It must not be mounted.
+    ///
+    /// # Errors
+    /// [`ReceiveProblem`] if it is in use: the change is then not made.
+    fn before_moving(&mut self, dataset: &str) -> Result<(), ReceiveProblem>;
+    /// It was renamed or destroyed, or that failed.
+    fn after_moving(&mut self);
+    /// A file system or volume was created.
+    fn created(&mut self, dataset: &str);
 }
 
 /// For pools without mounts.
@@ -109,10 +118,15 @@ pub trait ReceiveWatch {
 pub struct Unwatched;
 
 impl ReceiveWatch for Unwatched {
-    fn before(&mut self, _: &str) -> Result<(), ReceiveProblem> {
+    fn before_replacing(&mut self, _: &str) -> Result<(), ReceiveProblem> {
         Ok(())
     }
-    fn after(&mut self, _: &str, _: bool) {}
+    fn after_replacing(&mut self, _: &str) {}
+    fn before_moving(&mut self, _: &str) -> Result<(), ReceiveProblem> {
+        Ok(())
+    }
+    fn after_moving(&mut self) {}
+    fn created(&mut self, _: &str) {}
 }
 
 /// A receive under way.

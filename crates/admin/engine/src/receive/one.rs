@@ -236,13 +236,17 @@ impl Run<'_> {
         let name = &target.dataset;
         let datasets = self.pool.datasets();
         if target.exists
-            && let Err(problem) = self.watch.before(name)
+            && let Err(problem) = self.watch.before_replacing(name)
         {
             let _ = datasets.abort_receive(receiving, true);
             return Err(problem);
         }
         let ended = datasets.end_receive(receiving);
-        self.watch.after(name, !target.exists);
+        match target.exists {
+            true => self.watch.after_replacing(name),
+            false if ended.is_ok() => self.watch.created(name),
+            false => {}
+        }
         ended.map_err(|error| of_dataset(error, name))
     }
 
@@ -291,7 +295,7 @@ impl Run<'_> {
         for name in missing.into_iter().rev() {
             let made = self.pool.datasets().create_filesystem(name, &[]);
             made.map_err(|error| of_dataset(error, name))?;
-            self.watch.after(name, true);
+            self.watch.created(name);
         }
         Ok(())
     }

@@ -61,7 +61,7 @@ impl Run<'_> {
         let head = wanted.name().split('@').next().unwrap_or_default();
         let is_head = head == wanted.name();
         let is_moved = is_head && !matches!(wanted, Wanted::Promote(_));
-        if is_moved && self.watch.before(head).is_err() {
+        if is_moved && self.watch.before_moving(head).is_err() {
             return;
         }
         let step = match wanted {
@@ -83,7 +83,7 @@ impl Run<'_> {
             },
         };
         if is_moved {
-            self.watch.after(head, false);
+            self.watch.after_moving();
         }
         self.steps.push(step);
     }

@@ -87,12 +87,21 @@ pub struct ZfsCtlDir {
     _drain: Option<BackgroundDrain>,
 }
 
+/// The snapshots that programs use below `.zfs/snapshot`.
 #[derive(Default)]
-struct OpenSnapshots {
+pub struct OpenSnapshots {
     /// The assigned tags. They are never reassigned, so that a program's open file cannot become that of
     /// another snapshot.
     by_tag: BTreeMap<u16, SnapshotEntry>,
     files: Vec<(u16, Arc<FileSystem>)>,
+}
+
+impl std::fmt::Debug for OpenSnapshots {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OpenSnapshots")
+            .field("by_tag", &self.by_tag)
+            .finish_non_exhaustive()
+    }
 }
 
 impl OpenSnapshots {
@@ -418,6 +427,12 @@ impl Vfs for ZfsCtlDir {
             true => Err(FileError::NoAttribute),
             false => Vfs::xattr(self.reading(node)?, node, name),
         }
+    }
+    fn take_snapshots(&self) -> OpenSnapshots {
+        std::mem::take(&mut *self.open.lock())
+    }
+    fn keep_snapshots(&self, snapshots: OpenSnapshots) {
+        *self.open.lock() = snapshots;
     }
     fn stat_file_system(&self, node: &VfsNode) -> Result<FileSystemStat, FileError> {
         match node.file() {

@@ -6,7 +6,7 @@
 
 mod ctldir;
 
-pub use ctldir::{SnapshotChange, SnapshotEntry, SnapshotPort, ZfsCtlDir};
+pub use ctldir::{OpenSnapshots, SnapshotChange, SnapshotEntry, SnapshotPort, ZfsCtlDir};
 
 use crate::{
     AclKind, Allocate, CacheHint, Caller, DirEntryRef, FileError, FileKind, FileSystem,
@@ -222,6 +222,13 @@ pub trait Vfs: Send + Sync {
     fn stat_file_system(&self, node: &VfsNode) -> Result<FileSystemStat, FileError> {
         self.file_system().stat_file_system(node.file()?)
     }
+
+    /// Takes out the snapshots that programs use, so that they stay open when this file system is replaced by another one.
+    fn take_snapshots(&self) -> OpenSnapshots {
+        OpenSnapshots::default()
+    }
+    /// Continues with the snapshots that programs used in the file system before.
+    fn keep_snapshots(&self, _snapshots: OpenSnapshots) {}
 
     /// Whether programs can set POSIX access control lists.
     fn has_posix_acls(&self) -> bool {

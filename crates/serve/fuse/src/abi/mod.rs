@@ -20,6 +20,8 @@ pub const MAJOR: u32 = 7;
 pub const MINOR: u32 = 45;
 /// The oldest minor version this server supports: Linux 5.4.
 pub const MINOR_MIN: u32 = 31;
+/// The minor version from which on the kernel can be told that any name may have changed.
+pub const MINOR_OF_EPOCHS: u32 = 44;
 /// The node of the root directory.
 pub const ROOT_NODE: u64 = 1;
 /// The size of a request header in bytes.

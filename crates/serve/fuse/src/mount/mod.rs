@@ -3,6 +3,7 @@
 mod direct;
 mod helper;
 mod mount_point;
+mod replace_files;
 mod table;
 mod users;
 
@@ -19,6 +20,7 @@ use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+pub use replace_files::SuspendedMount;
 pub use table::mounted_dataset;
 pub use users::{MountUser, MountUsers};
 

@@ -1,6 +1,6 @@
 //! Reads and changes file attributes.
 
-use super::{Answered, Session};
+use super::{Answered, Handler};
 use crate::abi::{Attributes, Reply, Request, SetAttr, StatxTime, set_attr};
 use millpond_posix::{Caller, FileFlags, SetAttributes, SetTime, Stat, Timestamp};
 
@@ -38,7 +38,7 @@ pub(super) fn shown(inode: u64, stat: &Stat) -> Attributes {
     }
 }
 
-impl Session {
+impl Handler<'_> {
     pub(super) fn get_attributes(&self, node: u64, reply: &mut Reply<'_>) -> Answered {
         let node = self.node(node)?;
         let (validity, attributes) = self.attributes_of(&node)?;

@@ -1,7 +1,7 @@
 //! Reads and writes file content.
 
 use super::attributes::CAPABILITIES;
-use super::{Answered, EINVAL, ENOSYS, Refusal, Session};
+use super::{Answered, EINVAL, EIO, ENOSYS, Handler, Refusal};
 use crate::abi::{
     DATA_BYTES_MAX, OPEN_KEEP_CACHE, Operation, Reply, Request, WRITE_KILL_SUIDGID, feature,
 };
@@ -26,12 +26,17 @@ const COPY_BYTES_MAX: u64 = 16 << 20;
 /// The most bytes copied or shared for one request, which fit into its reply.
 const SHARE_BYTES_MAX: u64 = 2 << 30;
 
-impl Session {
+fn put_written(data: &[u8], reply: &mut Reply<'_>) {
+    reply.put_u32(u32::try_from(data.len()).unwrap_or(u32::MAX));
+    reply.put_u32(0);
+}
+
+impl Handler<'_> {
     /// Opening a file needs no request: nodes serve as handles, and the kernel has checked permissions. The
     /// reply is `ENOSYS` once; the kernel then sends neither open nor close requests, and its cache stays
     /// valid.
     pub(super) fn open(&self, node: u64, reply: &mut Reply<'_>) -> Answered {
-        if self.is_offered(feature::NO_OPEN_SUPPORT) {
+        if self.session.is_offered(feature::NO_OPEN_SUPPORT) {
             return Err(Refusal::Number(ENOSYS));
         }
         self.node(node)?;
@@ -69,8 +74,14 @@ impl Session {
         else {
             return Err(Refusal::Number(EINVAL));
         };
+        let is_of_mapping = write_flags & WRITE_CACHE != 0;
+        let number = self.inode_number(request.node);
+        if is_of_mapping && self.session.stale_pages.drops(number) {
+            put_written(data, reply);
+            return Ok(());
+        }
         let node = self.node(request.node)?;
-        if write_flags & WRITE_CACHE == 0 {
+        if !is_of_mapping {
             self.take_capabilities(&node)?;
         }
         let caller = Caller {
@@ -84,21 +95,20 @@ impl Session {
             // writes it sends none.
             self.vfs.fsync(&node)?;
         }
-        reply.put_u32(u32::try_from(data.len()).unwrap_or(u32::MAX));
-        reply.put_u32(0);
+        put_written(data, reply);
         Ok(())
     }
 
     /// Removes a program's capabilities before the program changes. Whether a file has any is looked up once.
     pub(super) fn take_capabilities(&self, node: &VfsNode) -> Answered {
         let number = node.number();
-        match self.inodes.capabilities(number) {
+        match self.session.inodes.capabilities(number) {
             Some(false) => return Ok(()),
             Some(true) => {}
             None => match self.vfs.xattr(node, CAPABILITIES) {
                 Ok(_) => {}
                 Err(FileError::NoAttribute | FileError::NotSupported) => {
-                    self.inodes.note_capabilities(number, Some(false));
+                    self.session.inodes.note_capabilities(number, Some(false));
                     return Ok(());
                 }
                 Err(error) => return Err(error.into()),
@@ -108,11 +118,14 @@ impl Session {
             Ok(()) | Err(FileError::NoAttribute) => {}
             Err(error) => return Err(error.into()),
         }
-        self.inodes.note_capabilities(number, Some(false));
+        self.session.inodes.note_capabilities(number, Some(false));
         Ok(())
     }
 
     pub(super) fn fsync(&self, node: u64) -> Answered {
+        if self.session.stale_pages.take_loss(self.inode_number(node)) {
+            return Err(Refusal::Number(EIO));
+        }
         let node = self.node(node)?;
         Ok(self.vfs.fsync(&node)?)
     }

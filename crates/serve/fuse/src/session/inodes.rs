@@ -3,8 +3,8 @@
 use foldhash::quality::RandomState;
 use millpond_env::rank;
 use millpond_env::sync::Mutex;
-use millpond_posix::FileError;
 use millpond_posix::vfs::{InodeNumber, Vfs, VfsNode};
+use millpond_posix::{FileError, FileKind};
 use std::collections::{HashMap, VecDeque};
 
 const SHARDS: usize = 16;
@@ -32,34 +32,73 @@ struct Shard {
 struct Known {
     lookups: u64,
     generation: u64,
+    is_directory: bool,
     node: Option<VfsNode>,
     /// Whether the file has capabilities that a write must remove; `None` if not looked up yet.
     has_capabilities: Option<bool>,
 }
 
+/// A file that the kernel knows.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct KnownFile {
+    pub number: InodeNumber,
+    pub generation: u64,
+    pub is_directory: bool,
+}
+
+fn is_directory(node: &VfsNode) -> bool {
+    node.kind() == FileKind::Directory
+}
+
 impl Shard {
-    /// Holds a node. Returns the node that it displaces, which must be dropped without the lock.
-    fn hold(&mut self, number: InodeNumber, node: VfsNode) -> Option<VfsNode> {
-        let known = self.known.get_mut(&number)?;
-        let before = known.node.replace(node);
-        if before.is_some() {
-            return before;
+    /// Holds a node. Returns the one that was held before, which must be dropped without the lock, and one that should be
+    /// closed instead.
+    fn hold(&mut self, number: InodeNumber, node: VfsNode) -> Displaced {
+        let mut displaced = Displaced::default();
+        let Some(known) = self.known.get_mut(&number) else {
+            return displaced;
+        };
+        displaced.before = known.node.replace(node);
+        if displaced.before.is_some() {
+            return displaced;
         }
         self.held.push_back(number);
-        if self.held.len() <= HELD_MAX {
-            return None;
+        if self.held.len() > HELD_MAX
+            && let Some(oldest) = self.held.pop_front()
+        {
+            let known = self.known.get(&oldest);
+            displaced.oldest = known.and_then(|known| Some((oldest, known.node.clone()?)));
         }
-        let oldest = self.held.pop_front()?;
-        let oldest = self.known.get_mut(&oldest)?;
-        // A file without a name lives only as long as it is held.
-        match &oldest.node {
-            Some(node) if node.is_unlinked() => None,
-            _ => oldest.node.take(),
-        }
+        displaced
     }
 }
 
+#[derive(Default)]
+struct Displaced {
+    before: Option<VfsNode>,
+    oldest: Option<(InodeNumber, VfsNode)>,
+}
+
 impl Inodes {
+    fn hold(&self, number: InodeNumber, node: VfsNode) {
+        let displaced = self.shard(number).lock().hold(number, node);
+        self.close(displaced);
+    }
+
+    /// Closes displaced files. A file without a name lives only as long as it is held, so it stays.
+    fn close(&self, displaced: Displaced) {
+        let Displaced { before, oldest } = displaced;
+        drop(before);
+        if let Some((number, node)) = oldest
+            && !node.is_unlinked()
+        {
+            let mut shard = self.shard(number).lock();
+            let closed = (shard.known.get_mut(&number)).and_then(|known| known.node.take());
+            drop(shard);
+            drop(closed);
+        }
+    }
+
     fn shard(&self, number: InodeNumber) -> &Mutex<Shard, rank::Leaf> {
         &self.shards[(number.0 % SHARDS as u64) as usize]
     }
@@ -71,18 +110,20 @@ impl Inodes {
         let known = shard.known.entry(number).or_insert(Known {
             lookups: 0,
             generation: node.generation(),
+            is_directory: is_directory(node),
             node: None,
             has_capabilities: None,
         });
         known.lookups += 1;
         let is_other = known.generation != node.generation();
         known.generation = node.generation();
-        let dropped = match known.node.is_none() || is_other {
+        known.is_directory = is_directory(node);
+        let displaced = match known.node.is_none() || is_other {
             true => shard.hold(number, node.clone()),
-            false => None,
+            false => Displaced::default(),
         };
         drop(shard);
-        drop(dropped);
+        self.close(displaced);
     }
 
     /// Returns the file with a number that the kernel knows.
@@ -97,17 +138,14 @@ impl Inodes {
         };
         drop(shard);
         let node = vfs.node(number, generation)?;
-        let dropped = self.shard(number).lock().hold(number, node.clone());
-        drop(dropped);
+        self.hold(number, node.clone());
         Ok(node)
     }
 
     /// Holds a file whose last name was removed, as long as the kernel knows it.
     pub fn keep_unlinked(&self, node: &VfsNode) {
         if node.is_unlinked() {
-            let number = node.number();
-            let dropped = self.shard(number).lock().hold(number, node.clone());
-            drop(dropped);
+            self.hold(node.number(), node.clone());
         }
     }
 
@@ -141,6 +179,52 @@ impl Inodes {
         }
     }
 
+    /// Closes all held files.
+    pub fn release_all(&self) {
+        for shard in &self.shards {
+            let mut shard = shard.lock();
+            shard.held.clear();
+            let nodes = shard.known.values_mut();
+            let nodes: Vec<_> = nodes
+                .filter_map(|known| {
+                    known.has_capabilities = None;
+                    known.node.take()
+                })
+                .collect();
+            drop(shard);
+            drop(nodes);
+        }
+    }
+
+    /// Takes another file as the one that the kernel knows under this number, with as many lookups.
+    pub fn replace(&self, node: &VfsNode) {
+        let number = node.number();
+        let mut shard = self.shard(number).lock();
+        let known = shard.known.entry(number).or_insert(Known {
+            lookups: 1,
+            generation: node.generation(),
+            is_directory: is_directory(node),
+            node: None,
+            has_capabilities: None,
+        });
+        known.generation = node.generation();
+        known.is_directory = is_directory(node);
+    }
+
+    /// All files that the kernel knows.
+    pub fn known(&self) -> Vec<KnownFile> {
+        let shards = self.shards.iter();
+        let of_shard = |shard: &Mutex<Shard, rank::Leaf>| {
+            let shard = shard.lock();
+            let files = shard.known.iter().map(|(number, known)| KnownFile {
+                number: *number,
+                generation: known.generation,
+                is_directory: known.is_directory,
+            });
+            files.collect::<Vec<_>>()
+        };
+        shards.flat_map(of_shard).collect()
+    }
     /// The numbers of all files that the kernel knows.
     pub fn numbers(&self) -> Vec<InodeNumber> {
         let shards = self.shards.iter();

@@ -1,6 +1,6 @@
 //! `lsattr`, `chattr`, project ids and `zfs rewrite`, which arrive as ioctl requests.
 
-use super::{Answered, Refusal, Session};
+use super::{Answered, Handler, Refusal};
 use crate::abi::{Reply, Request, feature};
 use millpond_posix::vfs::VfsNode;
 use millpond_posix::{FileError, FileFlags, SetAttributes, Stat};
@@ -56,14 +56,14 @@ fn word(input: &[u8], at: usize) -> Result<u32, Refusal> {
         .ok_or(Refusal::Number(super::EINVAL))
 }
 
-impl Session {
+impl Handler<'_> {
     /// Checks whether the caller may change flags.
     ///
     /// Kernels since Linux 5.13 check that themselves, by capabilities that are not part of the request.
     /// Older kernels pass on every change that a program requests.
     fn judge_flags(&self, user: u32, stat: &Stat, set: &SetAttributes) -> Result<(), Refusal> {
         // This feature came with the same release.
-        if user == 0 || self.is_offered(feature::SETXATTR_EXT) {
+        if user == 0 || self.session.is_offered(feature::SETXATTR_EXT) {
             return Ok(());
         }
         let changed = set.set_flags | set.clear_flags;

@@ -1,6 +1,6 @@
 //! Lists directories.
 
-use super::{Answered, Refusal, Session};
+use super::{Answered, Handler, Refusal};
 use crate::abi::{DATA_BYTES_MAX, DirectoryWriter, OPEN_CACHE_DIR, OPEN_KEEP_CACHE, Reply};
 use millpond_posix::vfs::{VfsEntry, VfsNode};
 
@@ -11,7 +11,7 @@ const BATCH: usize = 1024;
 const ENTRY_BYTES: usize = 32;
 const ENTRY_BYTES_WITH_ATTRIBUTES: usize = 160;
 
-impl Session {
+impl Handler<'_> {
     /// Replies to opening a directory. Unlike for files, this request is needed: only its reply can say which
     /// listings the kernel may cache.
     pub(super) fn open_directory(&self, node: u64, reply: &mut Reply<'_>) -> Answered {
@@ -87,6 +87,6 @@ impl Session {
         };
         let number = self.node_number(node.number());
         reply.put_entry(number, node.generation(), validity, &attributes);
-        self.inodes.add(&node);
+        self.session.inodes.add(&node);
     }
 }

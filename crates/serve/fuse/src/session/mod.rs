@@ -3,25 +3,34 @@
 
 mod attributes;
 mod content;
+mod gate;
+mod handler;
 mod inodes;
 mod ioctl;
+mod known_names;
 mod listing;
 mod names;
+mod stale_pages;
+mod suspended;
 mod troubles;
 mod xattrs;
 
+pub(crate) use known_names::ChangedNames;
+pub(crate) use suspended::{Replaced, Suspended};
 pub use troubles::Trouble;
 
 use crate::abi::{
-    Attributes, DATA_BYTES_MAX, EntryValidity, InitRequest, MAJOR, MINOR, MINOR_MIN, Operation,
-    ROOT_NODE, Reply, Request, feature,
+    DATA_BYTES_MAX, InitRequest, MAJOR, MINOR, MINOR_MIN, Operation, ROOT_NODE, Reply, Request,
+    feature,
 };
+use gate::{Gate, Served};
+use handler::{Handler, place};
 use inodes::Inodes;
-use millpond_env::process::{Credentials, shares_users};
 use millpond_env::sync::Arc;
-use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use millpond_posix::vfs::{InodeNumber, Vfs, VfsNode, VfsPlace};
-use millpond_posix::{Caller, FileError};
+use millpond_env::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use millpond_posix::FileError;
+use millpond_posix::vfs::{InodeNumber, Vfs};
+use stale_pages::StalePages;
 use troubles::Troubles;
 
 /// How long the kernel may cache data that only changes through it, in seconds.
@@ -65,10 +74,13 @@ type Answered = Result<(), Refusal>;
 
 /// One mounted file system. All threads share it.
 pub struct Session {
-    vfs: Arc<dyn Vfs>,
+    gate: Gate,
     inodes: Inodes,
     /// The number of the root directory, which the kernel knows as node 1.
-    root: InodeNumber,
+    root: AtomicU64,
+    stale_pages: StalePages,
+    /// The kernel's minor version of the protocol.
+    minor: AtomicU32,
     /// The negotiated features; 0 before that.
     features: AtomicU64,
     /// The features that the kernel offered.
@@ -95,15 +107,21 @@ impl Session {
         let inodes = Inodes::default();
         // The kernel never looks up its root, and never forgets it.
         inodes.add(&root);
-        Ok(Self {
+        let served = Served {
+            vfs,
             root: root.number(),
+        };
+        Ok(Self {
+            root: AtomicU64::new(root.number().0),
+            gate: Gate::new(served),
             inodes,
+            stale_pages: StalePages::default(),
+            minor: AtomicU32::new(0),
             features: AtomicU64::new(0),
             offered: AtomicU64::new(0),
             has_rings: AtomicBool::new(false),
             is_destroyed: AtomicBool::new(false),
             troubles: Troubles::default(),
-            vfs,
         })
     }
 
@@ -111,7 +129,8 @@ impl Session {
     ///
     /// The reply is built in `buffer`, which should have [`crate::abi::REPLY_BYTES_MAX`] bytes. Returns
     /// `None` if the request needs no reply, or is so malformed that no reply is possible. Allocates at most
-    /// a few times the length that the request asks for, which is limited to [`DATA_BYTES_MAX`].
+    /// a few times the length that the request asks for, which is limited to [`DATA_BYTES_MAX`]. Waits while the files
+    /// are replaced.
     pub fn answer<'b>(&self, message: &[u8], buffer: &'b mut [u8]) -> Option<&'b [u8]> {
         let mut reply = Reply::new(buffer);
         let features = self.features.load(Ordering::Acquire);
@@ -146,68 +165,27 @@ impl Session {
     }
 
     fn perform(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Answered {
-        let node = request.node;
-        match request.operation {
-            Operation::Init(init) => self.init(&init, reply),
-            Operation::Lookup { name } => self.lookup(node, name, reply),
-            Operation::Forget { lookups } => self.forget(node, lookups),
-            Operation::BatchForget { pairs } => self.batch_forget(pairs),
-            Operation::GetAttr => self.get_attributes(node, reply),
-            Operation::Statx { mask } => self.statx(node, mask, reply),
-            Operation::SetAttr(set) => self.set_attributes(request, &set, reply),
-            Operation::ReadLink => self.read_link(node, reply),
-            Operation::Symlink { name, target } => self.symlink(request, name, target, reply),
-            Operation::MakeNode { new, device } => self.make_node(request, new, device, reply),
-            Operation::MakeDirectory(new) => self.make_directory(request, new, reply),
-            Operation::Create { new, flags } => self.create(request, new, flags, reply),
-            Operation::TemporaryFile { new, .. } => self.create_tmpfile(request, new, reply),
-            Operation::Unlink { name } => self.unlink(request, name),
-            Operation::RemoveDirectory { name } => self.remove_directory(request, name),
-            Operation::Rename { .. } => self.rename(request),
-            Operation::Link { old, name } => self.link(old, node, name, reply),
-            Operation::Open { .. } => self.open(node, reply),
-            Operation::OpenDirectory => self.open_directory(node, reply),
-            Operation::Read {
-                offset,
-                length,
-                flags,
-            } => self.read(node, (offset, length), flags, reply),
-            Operation::Write { .. } => self.write(request, reply),
-            Operation::Release | Operation::ReleaseDirectory => Ok(()),
-            Operation::Fsync { .. } | Operation::FsyncDirectory => self.fsync(node),
-            Operation::ReadDirectory {
-                cookie,
-                length,
-                with_attributes,
-            } => self.read_directory(node, cookie, length, with_attributes, reply),
-            Operation::StatFs => self.stat_file_system(node, reply),
-            Operation::SetXattr { .. } => self.set_xattr(request),
-            Operation::GetXattr { name, length } => self.get_xattr(node, name, length, reply),
-            Operation::ListXattr { length } => self.list_xattr(node, length, reply),
-            Operation::RemoveXattr { name } => self.remove_xattr(node, name),
-            Operation::Allocate {
-                offset,
-                length,
-                mode,
-            } => self.allocate(node, offset, length, mode),
-            Operation::Seek { offset, whence } => self.seek(node, offset, whence, reply),
-            Operation::CopyRange { .. } => self.copy_range(request, reply),
-            Operation::Ioctl {
-                command,
-                input,
-                output_length,
-            } => self.ioctl(request, command, input, output_length, reply),
-            Operation::Destroy => {
-                self.is_destroyed.store(true, Ordering::Release);
-                Ok(())
-            }
-            // Closing a descriptor needs no work. After `ENOSYS` the kernel stops sending this request.
-            Operation::Flush | Operation::SyncFs | Operation::Other => Err(Refusal::Number(ENOSYS)),
+        if matches!(request.operation, Operation::Destroy) {
+            self.is_destroyed.store(true, Ordering::Release);
+            return Ok(());
         }
+        let pass = self.gate.enter();
+        let Some(served) = pass.as_ref().and_then(gate::Pass::served) else {
+            return Err(Refusal::Number(EIO));
+        };
+        if let Operation::Init(init) = &request.operation {
+            return self.init(&*served.vfs, init, reply);
+        }
+        let handler = Handler {
+            session: self,
+            vfs: &*served.vfs,
+            root: served.root,
+        };
+        handler.perform(request, reply)
     }
 
     /// Negotiates features with the kernel.
-    fn init(&self, init: &InitRequest, reply: &mut Reply<'_>) -> Answered {
+    fn init(&self, vfs: &dyn Vfs, init: &InitRequest, reply: &mut Reply<'_>) -> Answered {
         reply.put_u32(MAJOR);
         reply.put_u32(MINOR);
         if init.major > MAJOR {
@@ -235,7 +213,7 @@ impl Session {
             | feature::HANDLE_KILLPRIV_V2
             | feature::SETXATTR_EXT
             | feature::INIT_EXT;
-        if self.vfs.has_posix_acls() {
+        if vfs.has_posix_acls() {
             wanted |= feature::POSIX_ACL;
         }
         if self.has_rings.load(Ordering::Acquire) {
@@ -253,6 +231,7 @@ impl Session {
         reply.put_u16(0);
         reply.put_u32((agreed >> 32) as u32);
         reply.put(&[0; 28]);
+        self.minor.store(init.minor, Ordering::Release);
         self.offered.store(init.features, Ordering::Release);
         self.features.store(agreed, Ordering::Release);
         Ok(())
@@ -298,120 +277,32 @@ impl Session {
     }
     /// Syncs and releases all files after the connection has ended.
     pub fn close(&self) {
-        let _ = self.vfs.sync();
+        self.gate.end();
+        let served = self.gate.now();
+        if let Some(served) = &served {
+            let _ = served.vfs.sync();
+        }
         self.inodes.clear();
         // Free unlinked files now. Any that remain are freed when the file system is opened again.
-        let _ = self.vfs.reap();
+        if let Some(served) = &served {
+            let _ = served.vfs.reap();
+        }
     }
 
+    fn root(&self) -> InodeNumber {
+        InodeNumber(self.root.load(Ordering::Acquire))
+    }
     /// The kernel's node number of a file.
     pub(crate) fn node_number(&self, number: InodeNumber) -> u64 {
-        match number == self.root {
+        match number == self.root() {
             true => ROOT_NODE,
             false => number.0,
         }
     }
     fn inode_number(&self, node: u64) -> InodeNumber {
         match node {
-            ROOT_NODE => self.root,
+            ROOT_NODE => self.root(),
             node => InodeNumber(node),
         }
     }
-    fn node(&self, node: u64) -> Result<VfsNode, FileError> {
-        self.inodes.get(&*self.vfs, self.inode_number(node))
-    }
-
-    /// The request's caller, with full privileges.
-    ///
-    /// The kernel has already checked permissions. It clears mode bits itself, or says in the request that
-    /// they are to be cleared.
-    fn caller(request: &Request<'_>) -> Caller {
-        Caller {
-            uid: request.uid,
-            gid: request.gid,
-            groups: vec![],
-            is_privileged: true,
-        }
-    }
-
-    /// The request's caller for a change in a directory. In `.zfs/snapshot` it is the user that the program runs as, because
-    /// the kernel cannot know who may change snapshots.
-    ///
-    /// The program waits for the reply in the kernel, so its process id stays its own.
-    fn caller_in(request: &Request<'_>, directory: &VfsNode) -> Caller {
-        if !directory.is_virtual() {
-            return Self::caller(request);
-        }
-        let credentials = Credentials::of(request.pid)
-            .filter(|credentials| credentials.acts_as(request.uid, request.gid));
-        let is_administrator = credentials
-            .as_ref()
-            .is_some_and(Credentials::is_administrator);
-        Caller {
-            uid: request.uid,
-            gid: request.gid,
-            groups: credentials.map_or_else(Vec::new, |credentials| credentials.groups),
-            is_privileged: is_administrator && shares_users(request.pid),
-        }
-    }
-
-    /// Adds a file to the reply, and counts the lookup.
-    fn tell(&self, node: &VfsNode, reply: &mut Reply<'_>) -> Result<(), FileError> {
-        self.tell_found(node, false, reply)
-    }
-
-    /// Like [`Session::tell`]. `is_passing` marks entries that come and go by themselves; their names are not
-    /// cached.
-    fn tell_found(
-        &self,
-        node: &VfsNode,
-        is_passing: bool,
-        reply: &mut Reply<'_>,
-    ) -> Result<(), FileError> {
-        let (mut validity, attributes) = self.attributes_of(node)?;
-        if is_passing {
-            validity.entry_s = 0;
-        }
-        let number = self.node_number(node.number());
-        reply.put_entry(number, node.generation(), validity, &attributes);
-        self.inodes.add(node);
-        Ok(())
-    }
-
-    /// How long the kernel may cache a file's entry and attributes.
-    ///
-    /// Call this before reading the attributes. Otherwise a change that is committed in between would let the
-    /// kernel cache the old space usage for long.
-    fn validity(&self, node: &VfsNode) -> EntryValidity {
-        if node.is_virtual() {
-            return EntryValidity {
-                entry_s: 0,
-                attributes_s: 0,
-            };
-        }
-        if node.is_committed() {
-            return EntryValidity {
-                entry_s: LONG_S,
-                attributes_s: LONG_S,
-            };
-        }
-        EntryValidity {
-            entry_s: if self.vfs.has_exact_names() {
-                LONG_S
-            } else {
-                0
-            },
-            attributes_s: if node.is_settled() { LONG_S } else { SHORT_S },
-        }
-    }
-
-    fn attributes_of(&self, node: &VfsNode) -> Result<(EntryValidity, Attributes), FileError> {
-        let validity = self.validity(node);
-        let stat = self.vfs.stat(node)?;
-        Ok((validity, attributes::shown(node.number().0, &stat)))
-    }
-}
-
-fn place<'p>(directory: &'p VfsNode, name: &'p [u8]) -> VfsPlace<'p> {
-    VfsPlace { directory, name }
 }

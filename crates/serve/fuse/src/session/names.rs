@@ -1,6 +1,6 @@
 //! Looks up, creates, renames and removes names.
 
-use super::{Answered, EINVAL, ENOSYS, LONG_S, Refusal, Session, place};
+use super::{Answered, EINVAL, ENOSYS, Handler, LONG_S, Refusal, place};
 use crate::abi::{NewFile, OPEN_KEEP_CACHE, Operation, Reply, Request, decode_device, feature};
 use millpond_posix::vfs::{VfsNode, VfsPlace};
 use millpond_posix::{Caller, FileError, FileKind, NewMode, RenameMode, SpecialFile};
@@ -17,7 +17,7 @@ fn mode(new: &NewFile<'_>) -> NewMode {
     }
 }
 
-impl Session {
+impl Handler<'_> {
     pub(super) fn lookup(&self, node: u64, name: &[u8], reply: &mut Reply<'_>) -> Answered {
         let directory = self.node(node)?;
         match self.vfs.lookup(place(&directory, name)) {
@@ -44,7 +44,9 @@ impl Session {
         if self.inode_number(node) == self.root {
             return Ok(());
         }
-        let gone = self.inodes.forget(self.inode_number(node), lookups);
+        let number = self.inode_number(node);
+        let gone = self.session.inodes.forget(number, lookups);
+        self.session.stale_pages.forget(number);
         if gone.is_some_and(|node| node.is_unlinked()) {
             self.vfs.reap()?;
         }
@@ -123,7 +125,7 @@ impl Session {
         })?;
         if let Some(number) = made {
             // The new file has no capabilities, so the first write need not look them up.
-            self.inodes.note_capabilities(number, Some(false));
+            self.session.inodes.note_capabilities(number, Some(false));
         }
         Ok(())
     }
@@ -147,7 +149,7 @@ impl Session {
         flags: u32,
         reply: &mut Reply<'_>,
     ) -> Answered {
-        if self.is_offered(feature::NO_OPEN_SUPPORT) {
+        if self.session.is_offered(feature::NO_OPEN_SUPPORT) {
             // After `ENOSYS` the kernel creates files like pipes, with `MKNOD`, and closes nothing
             // afterwards. That saves one request per new file.
             return Err(Refusal::Number(ENOSYS));
@@ -162,7 +164,7 @@ impl Session {
         })?;
         if let Some(number) = made {
             // The new file has no capabilities, so the first write need not look them up.
-            self.inodes.note_capabilities(number, Some(false));
+            self.session.inodes.note_capabilities(number, Some(false));
         }
         reply.put_open(OPEN_KEEP_CACHE);
         Ok(())
@@ -217,7 +219,7 @@ impl Session {
         let Some(victim) = victim else {
             return Ok(());
         };
-        self.inodes.keep_unlinked(&victim);
+        self.session.inodes.keep_unlinked(&victim);
         let is_unlinked = victim.is_unlinked();
         drop(victim);
         if is_unlinked {

@@ -1,7 +1,7 @@
 //! Extended attributes, including access control lists.
 
 use super::attributes::CAPABILITIES;
-use super::{Answered, EINVAL, Refusal, Session};
+use super::{Answered, EINVAL, Handler, Refusal};
 use crate::abi::{Operation, Reply, Request, SETXATTR_KILL_SGID};
 use millpond_posix::{Caller, XattrMode};
 
@@ -9,7 +9,7 @@ const XATTR_CREATE: u32 = 1;
 const XATTR_REPLACE: u32 = 2;
 const ERANGE: i32 = 34;
 
-impl Session {
+impl Handler<'_> {
     pub(super) fn set_xattr(&self, request: &Request<'_>) -> Answered {
         let Operation::SetXattr {
             name,
@@ -38,7 +38,7 @@ impl Session {
         };
         self.vfs.set_xattr(&caller, &node, name, value, mode)?;
         if name == CAPABILITIES {
-            self.inodes.note_capabilities(node.number(), None);
+            self.session.inodes.note_capabilities(node.number(), None);
         }
         Ok(())
     }

@@ -1,0 +1,89 @@
+//! `zfs rollback` and `zfs receive` into mounted file systems that are in use.
+
+use super::Stage;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+impl Stage {
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+}
+
+fn read(file: &File) -> std::io::Result<String> {
+    let mut bytes = vec![0; 100];
+    let count = file.read_at(&mut bytes, 0)?;
+    Ok(String::from_utf8_lossy(&bytes[..count]).into_owned())
+}
+
+#[test]
+fn a_rollback_under_open_files_unmounts_nothing() {
+    let Some(stage) = Stage::new() else { return };
+    stage.done(
+        "zpool create -m HERE/tank tank HERE/disk && zfs create tank/a && zfs create tank/a/b",
+    );
+    stage.done("mkdir HERE/tank/a/dir && echo first > HERE/tank/a/dir/file");
+    stage.done("zfs snapshot tank/a@1");
+    stage.done("echo second > HERE/tank/a/dir/file && echo new > HERE/tank/a/dir/new");
+    stage.done("zfs snapshot tank/a@2 && zfs snapshot tank/a@3");
+    stage.done("mkdir HERE/tank/a/over && mount -t tmpfs none HERE/tank/a/dir");
+    stage.done("umount HERE/tank/a/dir && mkdir HERE/tank/a/dir/under HERE/tank/a/b/x");
+    let file = File::open(stage.path("tank/a/dir/file")).unwrap();
+    let new = File::open(stage.path("tank/a/dir/new")).unwrap();
+    let below = File::open(stage.path("tank/a/b/x")).unwrap();
+    let before = stage.mounts();
+    // The working directory of this shell stays too.
+    let listed = stage.done("cd HERE/tank/a/dir && zfs rollback -r tank/a@1 && cat file && ls");
+    assert_eq!(listed, "first\nfile\n");
+    assert_eq!(stage.mounts(), before);
+    assert_eq!(read(&file).unwrap(), "first\n");
+    assert!(read(&new).is_err());
+    assert!(below.metadata().is_ok());
+    assert_eq!(stage.done("zfs list -H -o name -t snapshot"), "tank/a@1\n");
+    stage.done("test ! -e HERE/tank/a/over && test -d HERE/tank/a/b/x");
+    // A mount inside stays where its directory stays.
+    stage.done("mkdir HERE/tank/a/dir/under && zfs snapshot tank/a@2 && touch HERE/tank/a/more");
+    stage
+        .done("mount -t tmpfs none HERE/tank/a/dir/under && echo inside > HERE/tank/a/dir/under/f");
+    stage
+        .done("zfs rollback tank/a@2 && cat HERE/tank/a/dir/under/f && test ! -e HERE/tank/a/more");
+    stage.done("umount HERE/tank/a/dir/under");
+    drop((file, new, below));
+    stage.done("zpool export tank");
+}
+
+#[test]
+fn a_receive_under_open_files_unmounts_nothing() {
+    let Some(stage) = Stage::new() else { return };
+    stage.done("zpool create -m HERE/tank -O atime=off tank HERE/disk && zfs create tank/a");
+    stage.done("echo first > HERE/tank/a/file && zfs snapshot tank/a@1");
+    stage.done("zfs send tank/a@1 | zfs receive tank/b");
+    stage.done(
+        "echo second > HERE/tank/a/file && echo new > HERE/tank/a/new && zfs snapshot tank/a@2",
+    );
+    stage.done("zfs send tank/a@2 > HERE/full && zfs send -i @1 tank/a@2 > HERE/increment");
+    let file = File::open(stage.path("tank/b/file")).unwrap();
+    let before = stage.mounts();
+    assert_eq!(read(&file).unwrap(), "first\n");
+    stage.done("test ! -e HERE/tank/b/new && zfs receive tank/b < HERE/increment");
+    assert_eq!(read(&file).unwrap(), "second\n");
+    assert_eq!(stage.done("cat HERE/tank/b/new"), "new\n");
+    assert_eq!(stage.mounts(), before);
+    // Changes since are given up with -F.
+    stage.done("zfs rollback -r tank/b@1 && echo changed > HERE/tank/b/file");
+    let refused = stage.refused("zfs receive tank/b < HERE/increment");
+    assert!(refused.contains("modified"), "{refused}");
+    assert_eq!(read(&file).unwrap(), "changed\n");
+    stage.done("zfs receive -F tank/b < HERE/increment");
+    assert_eq!(read(&file).unwrap(), "second\n");
+    // A full stream takes the place of everything: other files, perhaps with the same numbers.
+    stage.done("zfs destroy -r tank/b@% && zfs receive -F tank/b < HERE/full");
+    assert_eq!(
+        stage.done("cat HERE/tank/b/file HERE/tank/b/new"),
+        "second\nnew\n"
+    );
+    assert_eq!(stage.mounts(), before);
+    drop(file);
+    stage.done("zpool export tank");
+}

@@ -1,0 +1,110 @@
+//! Replaces the files of a session while programs use them.
+
+use super::Session;
+use super::gate::Served;
+use super::known_names::{ChangedNames, KnownNames};
+use crate::abi::MINOR_OF_EPOCHS;
+use millpond_env::sync::Arc;
+use millpond_env::sync::atomic::Ordering;
+use millpond_posix::FileError;
+use millpond_posix::vfs::{InodeNumber, OpenSnapshots, Vfs};
+use std::time::Duration;
+
+/// How long the requests under way may take.
+const REQUESTS_END: Duration = Duration::from_secs(10);
+
+/// A session whose files are closed. Requests wait.
+pub(crate) struct Suspended {
+    names: KnownNames,
+    snapshots: OpenSnapshots,
+    has_exact_names: bool,
+}
+
+/// What the kernel must be told after the files were replaced.
+pub(crate) struct Replaced {
+    pub(crate) names: ChangedNames,
+    /// The files with cached attributes and content.
+    pub(crate) files: Vec<InodeNumber>,
+}
+
+impl Session {
+    /// Keeps requests waiting, and closes all files. `None` if the requests under way take too long, or if the session is
+    /// suspended already or over: all is then as before.
+    pub(crate) fn suspend(&self) -> Option<Suspended> {
+        if !self.gate.close(REQUESTS_END) {
+            return None;
+        }
+        let served = self.gate.take()?;
+        let vfs = &served.vfs;
+        // Without replacement the files continue with all that was acknowledged.
+        let _ = vfs.sync();
+        let knows_epochs = self.minor.load(Ordering::Acquire) >= MINOR_OF_EPOCHS;
+        let suspended = Suspended {
+            names: KnownNames::read(&self.inodes, &**vfs, knows_epochs),
+            snapshots: vfs.take_snapshots(),
+            has_exact_names: vfs.has_exact_names(),
+        };
+        self.inodes.release_all();
+        Some(suspended)
+    }
+
+    /// Serves these files from now on. Those that are the same as before, by number and generation, stay open; requests for
+    /// others fail with `ESTALE`.
+    ///
+    /// # Errors
+    /// If the root directory cannot be opened. The session is then over.
+    pub(crate) fn resume(
+        &self,
+        suspended: Suspended,
+        vfs: Arc<dyn Vfs>,
+    ) -> Result<Replaced, FileError> {
+        let Suspended {
+            mut names,
+            snapshots,
+            has_exact_names,
+        } = suspended;
+        let root = match vfs.root() {
+            Ok(root) => root,
+            Err(error) => {
+                self.gate.end();
+                return Err(error);
+            }
+        };
+        vfs.keep_snapshots(snapshots);
+        // Names that did not exist may match now.
+        if has_exact_names && !vfs.has_exact_names() {
+            names.forget();
+        }
+        let old_root = InodeNumber(self.root.load(Ordering::Acquire));
+        self.root.store(root.number().0, Ordering::Release);
+        if old_root != root.number() {
+            self.inodes.forget(old_root, u64::MAX);
+        }
+        self.inodes.replace(&root);
+        let changeable = |number: &InodeNumber| number.tag() == 0;
+        let files: Vec<_> = self
+            .inodes
+            .numbers()
+            .into_iter()
+            .filter(changeable)
+            .collect();
+        self.stale_pages.expect(files.iter().copied());
+        self.gate.open(Served {
+            vfs: Arc::clone(&vfs),
+            root: root.number(),
+        });
+        drop(root);
+        let names = names.changed(&self.inodes, &*vfs);
+        Ok(Replaced { names, files })
+    }
+
+    /// Lets all requests fail, because the files of a suspended session do not come back.
+    pub(crate) fn abandon(&self) {
+        self.gate.end();
+    }
+
+    /// The kernel has dropped the cached pages of a file that was replaced.
+    pub(crate) fn pages_dropped(&self, number: InodeNumber) {
+        self.stale_pages.dropped(number);
+    }
+}
