@@ -62,6 +62,16 @@ fn busy(users: &MountUsers) -> MountProblem {
     }
 }
 
+fn options_of(what: &Mountable<'_>) -> MountOptions {
+    let mut options = MountOptions::default();
+    options.read_only = what.read_only;
+    options.exec = what.exec;
+    options.suid = what.suid;
+    options.devices = what.devices;
+    options.overlay = what.overlay;
+    options
+}
+
 /// Opens the files. Also returns whether access times are updated, if that is known.
 fn open(what: &Mountable<'_>) -> Result<(Arc<dyn Vfs>, Option<bool>), MountProblem> {
     let failed = |error: millpond_engine::Error| MountProblem::Failed(error.to_string());
@@ -97,12 +107,7 @@ impl Mounter for FuseMounter {
     }
 
     fn mount(&self, what: &Mountable<'_>) -> Result<Box<dyn Mounted>, MountProblem> {
-        let mut options = MountOptions::default();
-        options.read_only = what.read_only;
-        options.exec = what.exec;
-        options.suid = what.suid;
-        options.devices = what.devices;
-        options.overlay = what.overlay;
+        let mut options = options_of(what);
         let (files, updates_atime) = open(what)?;
         options.atime = updates_atime.unwrap_or(options.atime);
         let target = MountTarget {
@@ -122,6 +127,15 @@ impl Mounter for FuseMounter {
 
 struct FuseMount(Mount);
 
+impl FuseMount {
+    fn change_flags(&self, options: &MountOptions) -> Result<bool, MountProblem> {
+        self.0.change_options(options).map_err(|error| match error {
+            FuseError::Busy(_) => busy(&self.0.users()),
+            other => problem(other),
+        })
+    }
+}
+
 struct FuseSuspended(SuspendedMount);
 
 impl SuspendedFiles for FuseSuspended {
@@ -137,6 +151,25 @@ impl Mounted for FuseMount {
             FuseError::Busy(_) => busy(&self.0.users()),
             other => problem(other),
         })
+    }
+    fn change_options(&self, what: &Mountable<'_>) -> Result<bool, MountProblem> {
+        let failed = |error: millpond_engine::Error| MountProblem::Failed(error.to_string());
+        let Some(live) = what.pool.live().filter(|_| !what.dataset.contains('@')) else {
+            return self.change_flags(&options_of(what));
+        };
+        let times = live.override_access_times(what.dataset, what.access_times);
+        let old_times = times.map_err(failed)?;
+        let settings = live.mount_settings(what.dataset).map_err(failed)?;
+        let mut options = options_of(what);
+        options.atime = settings.atime;
+        let changed = self.change_flags(&options);
+        if changed != Ok(true) {
+            live.override_access_times(what.dataset, old_times)
+                .map_err(failed)?;
+        }
+        // Opening a file system that is already open reloads its properties.
+        let _ = live.file_system(what.dataset).map_err(failed)?;
+        changed
     }
     fn suspend(&self) -> Result<Box<dyn SuspendedFiles>, MountProblem> {
         let suspended = self.0.suspend().map_err(problem)?;

@@ -87,3 +87,52 @@ fn a_receive_under_open_files_unmounts_nothing() {
     drop(file);
     stage.done("zpool export tank");
 }
+
+#[test]
+fn mount_options_change_in_place_while_files_are_open() {
+    let Some(stage) = Stage::new() else { return };
+    stage.done("zpool create -m HERE/tank tank HERE/disk && zfs create tank/a");
+    stage.done("mkdir HERE/tank/a/dir && echo text > HERE/tank/a/file");
+    stage.done("mount -t tmpfs none HERE/tank/a/dir && echo inside > HERE/tank/a/dir/file");
+    let file = File::open(stage.path("tank/a/file")).unwrap();
+    let options = || {
+        let all = stage.mounts();
+        let own = all.iter().find_map(|line| line.strip_prefix("/tank/a "));
+        own.unwrap().to_owned()
+    };
+    let has = |word: &str| options().split(',').any(|one| one == word);
+    assert!(has("rw") && !has("noexec"), "{}", options());
+    stage.done("cd HERE/tank/a && zfs set exec=off tank/a && zfs set setuid=off tank/a");
+    stage.done("zfs set devices=off tank/a");
+    assert!(
+        has("rw") && has("noexec") && has("nosuid") && has("nodev"),
+        "{}",
+        options()
+    );
+    stage.done("zfs set exec=on tank/a && zfs set setuid=on tank/a && zfs set devices=on tank/a");
+    assert!(!has("noexec") && !has("nosuid"), "{}", options());
+    // Read-only, and back.
+    stage.done("zfs set readonly=on tank/a");
+    assert!(has("ro"), "{}", options());
+    stage.refused("echo more > HERE/tank/a/file");
+    stage.done("zfs set readonly=off tank/a && echo more > HERE/tank/a/more");
+    assert!(has("rw"), "{}", options());
+    stage.done("zfs mount -o remount,ro,noexec tank/a");
+    assert!(has("ro") && has("noexec"), "{}", options());
+    stage.refused("echo more > HERE/tank/a/file");
+    stage.done("zfs mount -o remount tank/a");
+    assert!(has("rw") && !has("noexec"), "{}", options());
+    // While a file is open for writing, only the property makes it read-only.
+    let refused = stage.refused("exec 7> HERE/tank/a/written; zfs mount -o remount,ro tank/a");
+    assert!(refused.contains("busy"), "{refused}");
+    assert!(has("rw"), "{}", options());
+    let written =
+        stage.run("exec 7> HERE/tank/a/written; zfs set readonly=on tank/a && echo x >&7");
+    assert!(!written.status.success(), "{written:?}");
+    assert_eq!(stage.done("zfs get -H -o value readonly tank/a"), "on\n");
+    stage.done("zfs set readonly=off tank/a");
+    assert_eq!(stage.done("cat HERE/tank/a/dir/file"), "inside\n");
+    assert_eq!(read(&file).unwrap(), "text\n");
+    drop(file);
+    stage.done("umount HERE/tank/a/dir && zpool export tank");
+}

@@ -5,6 +5,7 @@ mod mounter;
 mod names;
 mod options;
 mod receiving;
+mod remount;
 mod settings;
 mod suspended;
 
@@ -23,6 +24,7 @@ use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex};
 use millpond_service::ImportedPools;
 use names::{is_of, is_within, renamed};
+use remount::is_remount;
 use settings::{Settings, WANTED};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -194,84 +196,10 @@ impl Mounts {
             false => request.at.clone(),
         };
         settings.place(placed.as_deref());
-        if !is_again {
-            return self.mount_as(pools, &settings, &request.options);
+        match is_again {
+            true => self.remount(pools, &settings, &request.options),
+            false => self.mount_as(pools, &settings, &request.options),
         }
-        let removed = self.take_for_remount(pools, &settings.dataset)?;
-        let mounted = self.mount_as(pools, &settings, &request.options);
-        let others = removed.into_iter().filter(|one| one.dataset != dataset);
-        // Errors are ignored: such a file system stays unmounted, and `zfs mount -a` shows the reason.
-        let _ = self.mount_removed(pools, &others.collect::<Vec<_>>());
-        mounted
-    }
-
-    /// The mount point that the request for a mount gave.
-    fn given_place(&self, dataset: &str) -> Option<String> {
-        let table = self.table.lock();
-        let mut own = table.iter().filter(|entry| entry.info.dataset == dataset);
-        own.find_map(|entry| entry.at.clone())
-    }
-
-    /// Unmounts a file system and all mounts inside it. If one of them is in use, all are restored.
-    fn take_for_remount(
-        &self,
-        pools: &ImportedPools,
-        dataset: &str,
-    ) -> Result<Vec<RemovedMount>, MountProblem> {
-        let at = {
-            let table = self.table.lock();
-            let mut all = table.iter();
-            all.find(|entry| entry.info.dataset == dataset)
-                .map(|entry| entry.info.mountpoint.clone())
-        };
-        let at = at.ok_or(MountProblem::NotMounted)?;
-        let mut removed = vec![];
-        let lies_there = |info: &MountInfo| is_within(&info.mountpoint, &at);
-        match self.remove_these(&lies_there, false, &mut removed) {
-            Ok(()) => Ok(removed),
-            Err((_, problem)) => {
-                let _ = self.mount_removed(pools, &removed);
-                Err(problem)
-            }
-        }
-    }
-
-    /// Mounts file systems again whose properties now give other mount options. Returns those that failed
-    /// because they are in use.
-    fn remount_changed(&self, pools: &ImportedPools, root: &str) -> Vec<Note> {
-        let _changing = self.changing.lock();
-        let Ok(all) = self.read(pools, root, DatasetQuery::WHOLE_TREE) else {
-            return vec![];
-        };
-        let mut notes = vec![];
-        for one in all {
-            let changed = {
-                let table = self.table.lock();
-                let mut own = table.iter();
-                own.find(|entry| entry.info.dataset == one.dataset)
-                    .and_then(|entry| {
-                        let mut now = one.clone();
-                        now.override_with(&entry.options);
-                        let is_same = now.flags() == entry.settings.flags();
-                        (!is_same).then(|| (now, entry.info.clone()))
-                    })
-            };
-            let Some((now, info)) = changed else { continue };
-            let done = self.take_for_remount(pools, &one.dataset).map(|removed| {
-                notes.extend(self.mount_removed(pools, &removed));
-            });
-            // A change to read-only is also effective without a remount, because the file system itself
-            // refuses writes.
-            let is_looser = !now.read_only;
-            if let (Err(why), true) = (done, is_looser) {
-                notes.push(Note::NotMounted {
-                    dataset: info.dataset,
-                    mountpoint: info.mountpoint,
-                    why,
-                });
-            }
-        }
-        notes
     }
 
     /// Restores removed mounts with their former options. The caller holds `changing`.
@@ -579,10 +507,4 @@ impl Mounts {
         }
         notes
     }
-}
-
-/// Whether the mount options include `remount`.
-fn is_remount(options: &[String]) -> bool {
-    let mut words = options.iter().flat_map(|words| words.split(','));
-    words.any(|word| word == "remount")
 }

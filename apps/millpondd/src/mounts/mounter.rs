@@ -40,6 +40,11 @@ pub trait Mounted: Send + Sync {
     /// # Errors
     /// [`MountProblem::Busy`] or [`MountProblem::UsedBy`] if it is in use.
     fn unmount(&self, force: bool) -> Result<(), MountProblem>;
+    /// Changes the mount options while it is in use. Returns false if that is not possible here: it must then be mounted again.
+    ///
+    /// # Errors
+    /// [`MountProblem::Busy`] or [`MountProblem::UsedBy`] if it becomes read-only and files are open for writing.
+    fn change_options(&self, what: &Mountable<'_>) -> Result<bool, MountProblem>;
     /// Closes its files, so that others can take their place. Programs that use them wait.
     ///
     /// # Errors
@@ -144,6 +149,9 @@ impl Mounted for Pretended {
             true => Err(MountProblem::Busy),
             false => Ok(()),
         }
+    }
+    fn change_options(&self, _: &Mountable<'_>) -> Result<bool, MountProblem> {
+        Ok(false)
     }
     fn suspend(&self) -> Result<Box<dyn SuspendedFiles>, MountProblem> {
         Ok(Box::new(self.clone()))

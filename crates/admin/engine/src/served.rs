@@ -139,18 +139,22 @@ pub struct AccessTimes {
 
 impl Pool {
     /// Replaces the properties `atime` and `relatime` of a file system. The default ends that. Holds until the next call
-    /// or until the pool is closed, and is not stored.
+    /// or until the pool is closed, and is not stored. Returns what replaced them until now.
     ///
     /// # Errors
     /// If no dataset has this name.
-    pub fn override_access_times(&self, name: &str, times: AccessTimes) -> Result<(), Error> {
+    pub fn override_access_times(
+        &self,
+        name: &str,
+        times: AccessTimes,
+    ) -> Result<AccessTimes, Error> {
         let head = self.datasets().open_head(name)?.id();
         let mut all = self.access_times.lock();
-        match times == AccessTimes::default() {
-            true => drop(all.remove(&head)),
-            false => drop(all.insert(head, times)),
-        }
-        Ok(())
+        let old = match times == AccessTimes::default() {
+            true => all.remove(&head),
+            false => all.insert(head, times),
+        };
+        Ok(old.unwrap_or_default())
     }
 
     /// The mount options from the properties of a file system.

@@ -58,6 +58,14 @@ pub enum FuseError {
         /// The kernel's error.
         error: rustix::io::Errno,
     },
+    /// The kernel refused to change the options of a mount.
+    #[error("{}: the mount options cannot be changed: {error}", path.display())]
+    Remount {
+        /// The mount point.
+        path: PathBuf,
+        /// The kernel's error.
+        error: rustix::io::Errno,
+    },
     /// Threads or descriptors could not be created.
     #[error("the server cannot be started: {0}")]
     Start(String),

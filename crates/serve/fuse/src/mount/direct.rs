@@ -1,11 +1,11 @@
 //! Mounts with the system call, as root.
 
 use super::MountOptions;
-use super::mount_point::{MountPoint, Parent};
+use super::mount_point::{MountPoint, Parent, handle, mount_id_of};
 use super::table::find_mount;
 use crate::error::FuseError;
 use crate::transport::Channel;
-use rustix::fd::AsRawFd;
+use rustix::fd::{AsFd, AsRawFd};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use std::ffi::CString;
@@ -17,18 +17,7 @@ pub(super) fn mount(
     place: &MountPoint,
     options: &MountOptions,
 ) -> Result<(), FuseError> {
-    let mut flags = MountFlags::empty();
-    for (is_set, flag) in [
-        (options.read_only, MountFlags::RDONLY),
-        (!options.exec, MountFlags::NOEXEC),
-        (!options.suid, MountFlags::NOSUID),
-        (!options.devices, MountFlags::NODEV),
-        (!options.atime, MountFlags::NOATIME),
-    ] {
-        if is_set {
-            flags |= flag;
-        }
-    }
+    let flags = flags(options);
     // The kernel must check permissions: requests do not include the supplementary groups of a process.
     let mut data = format!(
         "fd={},rootmode=40000,user_id={},group_id={},default_permissions",
@@ -46,6 +35,40 @@ pub(super) fn mount(
             path: place.path().to_owned(),
             error,
         }
+    })
+}
+
+fn flags(options: &MountOptions) -> MountFlags {
+    let all = [
+        (options.read_only, MountFlags::RDONLY),
+        (!options.exec, MountFlags::NOEXEC),
+        (!options.suid, MountFlags::NOSUID),
+        (!options.devices, MountFlags::NODEV),
+        (!options.atime, MountFlags::NOATIME),
+    ];
+    let set = all.into_iter().filter(|(is_set, _)| *is_set);
+    set.fold(MountFlags::empty(), |flags, (_, flag)| flags | flag)
+}
+
+/// Changes the options of the mount with this id, while it is in use.
+pub(super) fn change_options(
+    path: &Path,
+    id: Option<u64>,
+    options: &MountOptions,
+) -> Result<(), FuseError> {
+    let failed = |error| FuseError::Remount {
+        path: path.to_owned(),
+        error,
+    };
+    // Symbolic links are not followed: the path leads to the opened directory itself.
+    let root = Parent::open(path)?.open_child().map_err(failed)?;
+    if mount_id_of(root.as_fd()) != id {
+        return Err(failed(Errno::INVAL));
+    }
+    let changed = rustix::mount::mount_remount(handle(root.as_fd()), flags(options), "");
+    changed.map_err(|error| match error {
+        Errno::BUSY => FuseError::Busy(path.to_owned()),
+        error => failed(error),
     })
 }
 

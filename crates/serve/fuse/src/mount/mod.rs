@@ -224,6 +224,19 @@ impl Mount {
         }
     }
 
+    /// Changes the options while it is in use: all but `overlay` and `allow_other`. Returns false if that is not possible
+    /// here, because `fusermount3` mounted it.
+    ///
+    /// # Errors
+    /// [`FuseError::Busy`] if it becomes read-only and files are open for writing; [`FuseError::Remount`].
+    pub fn change_options(&self, options: &MountOptions) -> Result<bool, FuseError> {
+        if self.is_by_helper || self.id.is_none() {
+            return Ok(false);
+        }
+        direct::change_options(&self.mountpoint, self.id, options)?;
+        Ok(true)
+    }
+
     /// Who keeps it in use, for an error message. Looks through all processes.
     #[must_use]
     pub fn users(&self) -> MountUsers {

@@ -122,11 +122,11 @@ impl Parent {
 
     /// The id of the mount at the child.
     pub(super) fn mount_id(&self) -> Option<u64> {
-        mount_id(self.open_child().ok()?.as_fd())
+        mount_id_of(self.open_child().ok()?.as_fd())
     }
 }
 
-fn handle(directory: BorrowedFd<'_>) -> PathBuf {
+pub(super) fn handle(directory: BorrowedFd<'_>) -> PathBuf {
     format!("/proc/self/fd/{}", directory.as_raw_fd()).into()
 }
 
@@ -135,7 +135,7 @@ fn real_path(directory: BorrowedFd<'_>) -> Result<PathBuf, Errno> {
     Ok(OsString::from_vec(path.into_bytes()).into())
 }
 
-fn mount_id(opened: BorrowedFd<'_>) -> Option<u64> {
+pub(super) fn mount_id_of(opened: BorrowedFd<'_>) -> Option<u64> {
     let path = format!("/proc/self/fdinfo/{}", opened.as_raw_fd());
     let text = std::fs::read_to_string(path).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("mnt_id:"))?;
