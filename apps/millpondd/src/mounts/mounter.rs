@@ -125,6 +125,8 @@ pub struct PretendMounter {
     pub busy: Arc<Mutex<Vec<PathBuf>, rank::Leaf>>,
     /// All mounts whose files were replaced: mount point.
     pub replaced: Arc<Mutex<Vec<PathBuf>, rank::Leaf>>,
+    /// All mounts whose options changed in place: mount point, and whether read-only.
+    pub changed: Arc<Mutex<Vec<(PathBuf, bool)>, rank::Leaf>>,
     /// All mounts requested: mount point, and whether read-only.
     pub asked: Arc<Mutex<Vec<(PathBuf, bool)>, rank::Leaf>>,
 }
@@ -134,6 +136,7 @@ struct Pretended {
     mountpoint: PathBuf,
     busy: Arc<Mutex<Vec<PathBuf>, rank::Leaf>>,
     replaced: Arc<Mutex<Vec<PathBuf>, rank::Leaf>>,
+    changed: Arc<Mutex<Vec<(PathBuf, bool)>, rank::Leaf>>,
 }
 
 impl SuspendedFiles for Pretended {
@@ -150,10 +153,14 @@ impl Mounted for Pretended {
             false => Ok(()),
         }
     }
-    fn change_options(&self, _: &Mountable<'_>) -> Result<bool, MountProblem> {
-        Ok(false)
+    fn change_options(&self, what: &Mountable<'_>) -> Result<bool, MountProblem> {
+        self.unmount(false)?;
+        let changed = (self.mountpoint.clone(), what.read_only);
+        self.changed.lock().push(changed);
+        Ok(true)
     }
     fn suspend(&self) -> Result<Box<dyn SuspendedFiles>, MountProblem> {
+        self.unmount(false)?;
         Ok(Box::new(self.clone()))
     }
     fn is_alive(&self) -> bool {
@@ -177,6 +184,7 @@ impl Mounter for PretendMounter {
             mountpoint: what.mountpoint.to_owned(),
             busy: Arc::clone(&self.busy),
             replaced: Arc::clone(&self.replaced),
+            changed: Arc::clone(&self.changed),
         }))
     }
     fn clear_dead(&self, _: &Path) -> Result<(), String> {
