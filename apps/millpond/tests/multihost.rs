@@ -149,3 +149,31 @@ fn a_host_that_was_stopped_too_long_does_not_write_any_more() {
     assert_eq!(one.done("zpool get -H -o value comment tank"), "-\n");
     one.done("zpool destroy tank");
 }
+
+/// The watch can take an hour, as the pool says. Other pools do not wait for it, and the daemon does not either when it ends.
+#[test]
+fn other_pools_are_imported_while_one_is_watched() {
+    let folder = images();
+    let [one, two] = ["dd", "ee"].map(|id| Host::new(folder.path(), Some(id)));
+    one.done("millpond tunable zfs_multihost_interval 60000");
+    one.done("zpool create -O mountpoint=none -o multihost=on tank @a");
+    one.signal("-KILL");
+    two.done("zpool create -O mountpoint=none other @b");
+    two.done("zpool export other");
+    std::thread::scope(|scope| {
+        let import = scope.spawn(|| two.run("zpool import -f -d @a tank"));
+        // The watch begins soon. If it had not yet, this test would pass without trying anything.
+        std::thread::sleep(Duration::from_secs(3));
+        for _ in 0..3 {
+            two.done("zpool import -d @b other");
+            assert_eq!(two.done("zpool list -H -o name"), "other\n");
+            two.done("zpool export other");
+        }
+        assert!(!import.is_finished());
+        two.signal("-TERM");
+        let (refused, status) = import.join().unwrap();
+        assert_ne!(status, 0, "{refused}");
+    });
+    two.done("zpool import -d @b other");
+    two.done("zpool destroy other");
+}

@@ -43,7 +43,7 @@ pub(crate) fn watch_all(
     let state_of = |candidate: &PoolCandidate| match candidate.watch_activity(env, settings) {
         Err(OpenError::NeedsHostid) => Some(MultihostState::NoHostid),
         Err(_) => Some(MultihostState::Active),
-        Ok(()) => None,
+        Ok(_) => None,
     };
     millpond_env::thread::scope(|scope| {
         let watches = candidates.iter();

@@ -18,6 +18,7 @@ use crate::import::{
     ActivitySettings, Assembly, LeafState, PoolCandidate, Trust, assemble, scan_devices,
 };
 use crate::labels::{self, CommitError};
+use crate::multihost::WatchedPool;
 use crate::object_directory::ObjectDirectory;
 use crate::pins::TxgPin;
 use crate::pool::{Pool, PoolParts, PoolState, SyncMode};
@@ -77,6 +78,9 @@ pub struct WriteOptions {
     /// How long a device may take to answer before the pool continues without it, if redundancy allows. A
     /// pool in caller-driven sync mode waits for devices without limit.
     pub deadline: RequestDeadline,
+    /// That the pool was watched already ([`PoolCandidate::watch_activity`]). Otherwise opening watches it, if another system
+    /// with `multihost` may have it.
+    pub watched: Option<WatchedPool>,
 }
 
 /// How often a view is opened again that expires meanwhile.
@@ -139,7 +143,7 @@ impl Pool {
             ..options.clone()
         };
         let activity = ActivitySettings::of(env, writing.hostid, writing.is_hostid_set);
-        candidate.watch_activity(env, activity)?;
+        candidate.check_activity(env, activity, writing.watched.as_ref())?;
         let rewound = |newest: &PoolView| rewound_uberblock(newest, candidate);
         let read = PoolView::open_as(env, candidate, &options, rewound)?;
         let txg = read.uberblock().txg;

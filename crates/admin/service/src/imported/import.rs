@@ -9,12 +9,14 @@ use millpond_control::{
 };
 use millpond_engine::{Error, OpenOptions, Pool, SCAN_FOR_WRITING, Search, View, WriteOptions};
 use millpond_env::sync::Mutex;
+use millpond_env::sync::atomic::Ordering;
 use millpond_ondisk::{Guid, Txg};
 use millpond_pool::OpenError;
 use millpond_pool::import::{
-    ImportCondition, PoolCandidate, PoolState, Rewind, ScanOptions, leaf_paths,
+    ActivityCheck, ActivitySettings, ImportCondition, PoolCandidate, PoolState, Rewind,
+    ScanOptions, leaf_paths,
 };
-use millpond_pool::{HistoryCommand, Opening};
+use millpond_pool::{HistoryCommand, Opening, WatchedPool};
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -67,6 +69,13 @@ fn find_again(
 
 fn busy() -> ImportError {
     ImportError::Busy("its devices are held by another program".into())
+}
+
+/// What an import came to.
+enum ImportStep {
+    Done(Box<Imported>),
+    /// Another system may be using the pool. Its devices are locked.
+    Watch(Box<PoolCandidate>),
 }
 
 impl ImportedPools {
@@ -126,7 +135,8 @@ impl ImportedPools {
         Ok(pools)
     }
 
-    /// Answers [`millpond_control::Request::Import`], but mounts nothing and loads no keys.
+    /// Answers [`millpond_control::Request::Import`], but mounts nothing and loads no keys. A pool that another system may
+    /// be using is watched first, which takes seconds; other pools can be imported and exported meanwhile.
     ///
     /// # Errors
     /// [`ImportError`].
@@ -135,7 +145,34 @@ impl ImportedPools {
         request: &ImportRequest,
         command: Option<&HistoryCommand>,
     ) -> Result<Imported, ImportError> {
+        let mut watched = None;
+        loop {
+            // The devices stay locked while the pool is watched.
+            let candidate = match self.import_now(request, command, watched.take())? {
+                ImportStep::Done(imported) => return Ok(*imported),
+                ImportStep::Watch(candidate) => candidate,
+            };
+            let seen = candidate.watch_activity(&self.env, self.activity_settings());
+            watched = Some(seen.map_err(|error| unopened(&candidate, error))?);
+        }
+    }
+
+    fn activity_settings(&self) -> ActivitySettings {
+        let host = self.host();
+        ActivitySettings::of(&self.env, host.number, host.is_set)
+    }
+
+    /// Imports a pool, unless it must be watched first.
+    fn import_now(
+        &self,
+        request: &ImportRequest,
+        command: Option<&HistoryCommand>,
+        watched: Option<WatchedPool>,
+    ) -> Result<ImportStep, ImportError> {
         let _changing = self.changing.lock();
+        if self.is_over.load(Ordering::Acquire) {
+            return Err(ImportError::Busy("the daemon ends".into()));
+        }
         let word = request.pool.as_str();
         if request.new_name.is_none() && self.get(word).is_some() {
             return Err(ImportError::NameTaken);
@@ -169,6 +206,7 @@ impl ImportedPools {
         let writing = WriteOptions {
             stored_name: (request.is_name_temporary && name != candidate.name)
                 .then(|| candidate.name.clone()),
+            watched,
             ..self.writing()
         };
 
@@ -188,20 +226,15 @@ impl ImportedPools {
             let open = self.open_to_read(&candidate, &options, why.clone())?;
             (open, why)
         } else {
+            let check = candidate.activity_check(self.activity_settings());
+            if writing.watched.is_none() && matches!(check, ActivityCheck::Watch { .. }) {
+                return Ok(ImportStep::Watch(Box::new(candidate)));
+            }
             self.open_to_write(&candidate, &options, &writing)?
         };
         if let Open::Live(live) = &open {
-            live.datasets().enforce_limits(false);
-            if let (Some(_), Some(system)) = (command, &self.system) {
-                let noted = live.inner().record_opening(Opening::Import, system);
-                noted.map_err(|error| ImportError::Change(error.into()))?;
-            }
-            super::start_scanner(live).map_err(ImportError::Change)?;
-            set_properties(live, request).map_err(ImportError::Change)?;
-            if let Some(command) = command {
-                let noted = live.inner().record_command(command);
-                noted.map_err(|error| ImportError::Change(error.into()))?;
-            }
+            let begun = self.begin_use(live, request, command);
+            begun.map_err(ImportError::Change)?;
         }
         let imported_pool = ImportedPool {
             open,
@@ -212,12 +245,31 @@ impl ImportedPools {
             last: Mutex::new(None),
         };
         self.add_imported(&name, imported_pool);
-        Ok(Imported {
+        Ok(ImportStep::Done(Box::new(Imported {
             name,
             read_only_because,
             foreign_because,
             ..Imported::default()
-        })
+        })))
+    }
+
+    /// Records that a pool was imported, starts its scans, and sets the properties of the request.
+    fn begin_use(
+        &self,
+        live: &Pool,
+        request: &ImportRequest,
+        command: Option<&HistoryCommand>,
+    ) -> Result<(), ChangeError> {
+        live.datasets().enforce_limits(false);
+        if let (Some(_), Some(system)) = (command, &self.system) {
+            live.inner().record_opening(Opening::Import, system)?;
+        }
+        super::start_scanner(live)?;
+        set_properties(live, request)?;
+        if let Some(command) = command {
+            live.inner().record_command(command)?;
+        }
+        Ok(())
     }
 
     /// Why the pool's content may come from another administrator, if it may.

@@ -29,6 +29,7 @@ use millpond_control::{
 use millpond_engine::{Creator, Error, Pool, RequestDeadline, View, WriteOptions};
 use millpond_env::Env;
 use millpond_env::rank;
+use millpond_env::sync::atomic::{AtomicBool, Ordering};
 use millpond_env::sync::{Arc, Mutex, RwLock};
 use millpond_ondisk::Guid;
 use millpond_pool::HistoryCommand;
@@ -51,6 +52,8 @@ pub struct ImportedPools {
     auxiliaries: Mutex<AuxiliaryDevices, rank::AuxiliaryDevices>,
     /// Serializes creation, import, export and destruction of pools.
     changing: Mutex<(), rank::ImportChange>,
+    /// Whether all pools were released, so that none is imported any more.
+    is_over: AtomicBool,
 }
 
 impl ImportedPools {
@@ -68,6 +71,7 @@ impl ImportedPools {
             pools: RwLock::new(BTreeMap::new()),
             auxiliaries: Mutex::default(),
             changing: Mutex::new(()),
+            is_over: AtomicBool::new(false),
         }
     }
 
@@ -373,9 +377,10 @@ impl ImportedPools {
         Ok(())
     }
 
-    /// Syncs and closes all pools. Their labels still mark them as in use.
+    /// Syncs and closes all pools. Their labels still mark them as in use. None is imported any more.
     pub fn release_all(&self) -> Vec<(String, Error)> {
         let _changing = self.changing.lock();
+        self.is_over.store(true, Ordering::Release);
         let pools = std::mem::take(&mut *self.pools.write());
         *self.auxiliaries.lock() = AuxiliaryDevices::default();
         let mut failures = vec![];

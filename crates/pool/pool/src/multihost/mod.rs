@@ -8,6 +8,8 @@
 
 mod watch;
 
+pub use watch::WatchedPool;
+
 use crate::failure::{Suspension, SuspensionCause};
 use crate::import::WATCH_MAX_NS;
 use crate::labels;

@@ -4,10 +4,19 @@ use crate::OpenError;
 use crate::import::{ActivityCheck, ActivitySettings, PoolCandidate};
 use millpond_env::sync::{Condvar, Mutex};
 use millpond_env::{Env, Tunable, mark, rank};
+use millpond_ondisk::{Guid, UberblockRank};
 use std::time::Duration;
 
 /// How often the uberblocks are read again.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// A pool that no other system was using while it was watched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WatchedPool {
+    guid: Guid,
+    /// The newest uberblock. Another one shows that the pool was written meanwhile.
+    newest: Option<UberblockRank>,
+}
 
 impl ActivitySettings {
     /// The settings of a system with this host id. `is_hostid_set`: an administrator has set it.
@@ -29,7 +38,11 @@ impl PoolCandidate {
     ///
     /// # Errors
     /// [`OpenError::InUseElsewhere`], [`OpenError::NeedsHostid`].
-    pub fn watch_activity(&self, env: &Env, settings: ActivitySettings) -> Result<(), OpenError> {
+    pub fn watch_activity(
+        &self,
+        env: &Env,
+        settings: ActivitySettings,
+    ) -> Result<WatchedPool, OpenError> {
         let (lock, wake) = (Mutex::<(), rank::Leaf>::new(()), Condvar::new());
         self.watch_with(env, settings, &mut |pause| {
             wake.wait_for(&mut lock.lock(), pause);
@@ -42,9 +55,13 @@ impl PoolCandidate {
         env: &Env,
         settings: ActivitySettings,
         wait: &mut dyn FnMut(Duration),
-    ) -> Result<(), OpenError> {
+    ) -> Result<WatchedPool, OpenError> {
+        let watched = WatchedPool {
+            guid: self.guid,
+            newest: self.newest().map(|newest| newest.uberblock.rank()),
+        };
         let duration_ns = match self.activity_check(settings) {
-            ActivityCheck::NotNeeded => return Ok(()),
+            ActivityCheck::NotNeeded => return Ok(watched),
             ActivityCheck::HostidRequired => return Err(OpenError::NeedsHostid),
             ActivityCheck::Watch { duration_ns } => duration_ns,
         };
@@ -56,19 +73,45 @@ impl PoolCandidate {
         let end_ns = (env.clock.monotonic_ns())
             .saturating_add(duration_ns)
             .saturating_add(more_ns);
-        let first = self.newest().map(|newest| newest.uberblock.rank());
         loop {
-            if self.reread_rank() != first {
-                return Err(OpenError::InUseElsewhere {
-                    hostid: self.hostid,
-                    hostname: self.hostname.clone(),
-                });
+            if self.reread_rank() != watched.newest {
+                return Err(self.in_use_elsewhere());
             }
             let left_ns = end_ns.saturating_sub(env.clock.monotonic_ns());
             if left_ns == 0 {
-                return Ok(());
+                return Ok(watched);
             }
             wait(LOOK.min(Duration::from_nanos(left_ns)));
+        }
+    }
+
+    /// Makes sure that no other system is using the pool, which was watched before, or else is watched now.
+    pub(crate) fn check_activity(
+        &self,
+        env: &Env,
+        settings: ActivitySettings,
+        watched: Option<&WatchedPool>,
+    ) -> Result<(), OpenError> {
+        let Some(watched) = watched else {
+            return self.watch_activity(env, settings).map(drop);
+        };
+        let newest = self.newest().map(|newest| newest.uberblock.rank());
+        match self.activity_check(settings) {
+            ActivityCheck::NotNeeded => Ok(()),
+            ActivityCheck::HostidRequired => Err(OpenError::NeedsHostid),
+            ActivityCheck::Watch { .. } => {
+                match watched.guid == self.guid && watched.newest == newest {
+                    true => Ok(()),
+                    false => Err(self.in_use_elsewhere()),
+                }
+            }
+        }
+    }
+
+    fn in_use_elsewhere(&self) -> OpenError {
+        OpenError::InUseElsewhere {
+            hostid: self.hostid,
+            hostname: self.hostname.clone(),
         }
     }
 }
