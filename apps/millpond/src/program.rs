@@ -23,9 +23,15 @@ use std::time::Duration;
 /// The name by which mount(8) calls this program.
 const MOUNT_HELPER: &str = "mount.zfs";
 
-/// Runs the program and returns its exit status.
+/// Runs the program and returns its exit status. With `ZFS_ABORT` in the environment, `zpool` and `zfs` dump core instead.
 pub fn run(arguments: &[OsString]) -> ExitCode {
-    run_as(arguments).unwrap_or_else(ExitCode::from)
+    let status = run_as(arguments).unwrap_or_else(ExitCode::from);
+    let called = arguments.first().map(Path::new).and_then(Path::file_name);
+    let takes_it = called.is_some_and(|name| name == "zpool" || name == "zfs");
+    if takes_it && std::env::var_os("ZFS_ABORT").is_some() {
+        std::process::abort();
+    }
+    status
 }
 
 /// Runs the program; `Ok` carries the daemon's own exit status.

@@ -1,10 +1,11 @@
 //! `zfs create` and `zfs clone`.
 
-use super::assign::{Assignment, Meaning, check_together, understood, values};
+use super::assign::{Assignment, check_together, understood, values};
 use super::change_text::failure;
 use super::key_input::of_new_dataset;
 use super::lookup::{self, one, pool_of};
 use super::names;
+use super::set::owner_quotas;
 use super::volume;
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
@@ -55,11 +56,9 @@ pub fn create(session: &mut Session, parsed: &Parsed) -> Ending {
         known
             .check_for_new(kind)
             .map_err(|reason| refuse(&reason))?;
-        if matches!(known.meaning, Meaning::OwnerQuota { .. }) {
-            return Err(refuse(&format!("invalid property '{name}'")));
-        }
         assignments.push(known);
     }
+    let quotas = owner_quotas(session, name, &assignments).map_err(|reason| refuse(&reason))?;
     check_together(&pairs).map_err(|reason| refuse(&reason))?;
     let given = pairs.clone();
     let mut changes = make_ancestors(session, name, parsed.has("p"), &action)?;
@@ -114,6 +113,7 @@ pub fn create(session: &mut Session, parsed: &Parsed) -> Ending {
             key,
         },
     }));
+    changes.extend(quotas);
     run(session, parsed, &changes, &action)
 }
 
@@ -153,12 +153,14 @@ pub fn clone(session: &mut Session, parsed: &Parsed) -> Ending {
         one.check_for(kind).map_err(|reason| refuse(&reason))?;
         known.push(one);
     }
+    let quotas = owner_quotas(session, name, &known).map_err(|reason| refuse(&reason))?;
     changes.push(PoolChange::Dataset(DatasetChange::Clone {
         snapshot: source.clone(),
         name: name.clone(),
         properties: values(&known),
         mount: !parsed.has("u"),
     }));
+    changes.extend(quotas);
     run(session, parsed, &changes, &action)
 }
 

@@ -3,8 +3,9 @@
 use super::lookup::{one, text};
 use crate::getopt::{OptionSet, Options};
 use crate::session::{Failure, Session};
+use crate::zpool::groups::walk;
 use millpond_control::properties::DatasetKind;
-use millpond_control::{MountProblem, MountRequest};
+use millpond_control::{MountProblem, MountRequest, VdevInfo};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -149,7 +150,10 @@ fn parse(arguments: &[String]) -> Result<Asked, String> {
 }
 
 fn mount(session: &mut Session, asked: &Asked) -> Result<(), (u8, String)> {
-    let name = dataset_of(&asked.dataset);
+    let name = match of_device(session, &asked.dataset) {
+        Some(pool) => pool,
+        None => dataset_of(&asked.dataset),
+    };
     let cannot = |why: &str| format!("filesystem '{name}' cannot be mounted{why}");
     let at = std::fs::canonicalize(&asked.mountpoint).map_err(|error| {
         let why = format!(
@@ -208,6 +212,23 @@ fn mount(session: &mut Session, asked: &Asked) -> Result<(), (u8, String)> {
             (SYSTEM, text.to_owned())
         }
         why => (SYSTEM, cannot(&format!(": {why}"))),
+    })
+}
+
+/// The imported pool that a device belongs to: it stands for the pool's root file system.
+fn of_device(session: &Session, given: &str) -> Option<String> {
+    let device = std::fs::canonicalize(given).ok()?;
+    if device.is_dir() {
+        return None;
+    }
+    let is_it = |vdev: &VdevInfo| {
+        let path = vdev.path.as_ref();
+        path.is_some_and(|path| std::fs::canonicalize(path).is_ok_and(|path| path == device))
+    };
+    let service = session.service().ok()?;
+    service.pools().ok()?.into_iter().find(|name| {
+        let pool = service.pool(name);
+        pool.is_ok_and(|pool| walk(&pool).into_iter().any(|(vdev, _)| is_it(vdev)))
     })
 }
 

@@ -123,30 +123,11 @@ fn plan_one(
             Err(reason) => return Ok(Err(reason)),
         }
     }
-    let mut changes = vec![];
     let name = target.name.clone();
-    for one in &known {
-        let Meaning::OwnerQuota {
-            owners,
-            of_objects,
-            owner,
-            limit,
-        } = &one.meaning
-        else {
-            continue;
-        };
-        let Some(id) = owner_number(session.environment, *owners, owner) else {
-            let reason = format!("'{}' has an invalid user/group name", one.name);
-            return Ok(Err(reason));
-        };
-        changes.push(PoolChange::Dataset(DatasetChange::SetOwnerQuota {
-            name: name.clone(),
-            owners: *owners,
-            of_objects: *of_objects,
-            id,
-            limit: *limit,
-        }));
-    }
+    let mut changes = match owner_quotas(session, &name, &known) {
+        Ok(changes) => changes,
+        Err(reason) => return Ok(Err(reason)),
+    };
     let mut properties = values(&known);
     if let Err(reason) = mend_version(target, &mut properties) {
         return Ok(Err(reason));
@@ -167,6 +148,36 @@ fn plan_one(
         }));
     }
     Ok(Ok(changes))
+}
+
+/// The changes that set the quotas of owners among these. The error is the end of a message.
+pub(super) fn owner_quotas(
+    session: &Session,
+    name: &str,
+    known: &[Assignment],
+) -> Result<Vec<PoolChange>, String> {
+    let mut changes = vec![];
+    for one in known {
+        let Meaning::OwnerQuota {
+            owners,
+            of_objects,
+            owner,
+            limit,
+        } = &one.meaning
+        else {
+            continue;
+        };
+        let id = owner_number(session.environment, *owners, owner);
+        let id = id.ok_or_else(|| format!("'{}' has an invalid user/group name", one.name))?;
+        changes.push(PoolChange::Dataset(DatasetChange::SetOwnerQuota {
+            name: name.to_owned(),
+            owners: *owners,
+            of_objects: *of_objects,
+            id,
+            limit: *limit,
+        }));
+    }
+    Ok(changes)
 }
 
 /// The version of a file system can only increase.

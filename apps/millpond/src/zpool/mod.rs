@@ -11,7 +11,7 @@ mod device_state;
 mod events;
 mod every;
 mod get;
-mod groups;
+pub(crate) mod groups;
 mod history;
 mod import;
 mod import_list;

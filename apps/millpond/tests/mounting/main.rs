@@ -401,6 +401,20 @@ fn what_is_created_has_the_values_that_openzfs_gives_it() {
     let shown = stage.done("zfs create -P -b 4k -V 10m tank/v");
     assert!(shown.contains("property\tvolblocksize\t4096\n"), "{shown}");
     assert!(shown.contains("property\tvolsize\t10485760\n"), "{shown}");
+    // Quotas of owners are set with it.
+    stage.done("zfs create -o userquota@65534=10M -o groupobjquota@65534=7 tank/q");
+    stage.done("zfs snapshot tank/q@1 && zfs clone -o userquota@65534=5M tank/q@1 tank/c");
+    let quotas = "zfs get -Hpo value userquota@65534,groupobjquota@65534";
+    assert_eq!(stage.done(&format!("{quotas} tank/q")), "10485760\n7\n");
+    assert_eq!(stage.done(&format!("{quotas} tank/c")), "5242880\n7\n");
+    let message = stage.refused("zfs create -n -o userquota@no-such-user=1M tank/none");
+    let why = "'userquota@no-such-user' has an invalid user/group name";
+    assert!(message.contains(why), "{message}");
+    // A command asked to dump core does so when it is done.
+    use std::os::unix::process::ExitStatusExt;
+    let dumped = stage.run("ulimit -c 0; export ZFS_ABORT=1; exec zfs list -H -o name tank/q");
+    assert_eq!(dumped.stdout, b"tank/q\n");
+    assert_eq!(dumped.status.signal(), Some(6), "{dumped:?}");
 }
 
 #[test]
@@ -438,6 +452,14 @@ fn mount_zfs_mounts_legacy_file_systems_and_snapshots() {
         (bad.to_owned(), 1)
     );
     assert_eq!(refused("mount.zfs tank/l HERE/none").1, 2);
+    // A device stands for the root file system of its pool.
+    let of_device = refused("mount.zfs HERE/disk HERE/x").0;
+    assert!(
+        of_device.starts_with("filesystem 'tank' cannot be mounted using 'mount'.\n"),
+        "{of_device}"
+    );
+    let other = refused("mount.zfs HERE/x HERE/y").0;
+    assert!(other.ends_with(", unable to open the dataset"), "{other}");
     let word = "cannot mount 'tank/a': Invalid argument";
     stage.done("zfs unmount tank/a");
     assert_eq!(refused("zfs mount -o word tank/a"), (word.to_owned(), 1));

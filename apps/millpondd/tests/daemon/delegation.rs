@@ -476,7 +476,7 @@ fn limits_hold_for_users() {
 
 #[test]
 fn streams_are_sent_and_received_with_permissions() {
-    let world = World::new(&["t/a", "t/a/below", "t/got"]);
+    let world = World::new(&["t/a", "t/a/below", "t/got", "t/appended"]);
     let snapshots = DatasetChange::Snapshot {
         names: vec!["t/a@1".into(), "t/a/below@1".into()],
         properties: vec![],
@@ -522,11 +522,12 @@ fn streams_are_sent_and_received_with_permissions() {
     };
     assert!(alice.diff(&query, &mut |_| Ok(())).is_err());
 
-    let receive = |name: &str| -> Result<Received, Failure> {
+    let receive_as = |name: &str, is_forced: bool| -> Result<Received, Failure> {
         let request = Request::Receive {
             request: ReceiveStream {
                 name: name.into(),
                 mount: true,
+                is_forced,
                 ..ReceiveStream::default()
             },
             command: "zfs receive".into(),
@@ -537,7 +538,16 @@ fn streams_are_sent_and_received_with_permissions() {
             other => panic!("{other:?}"),
         }
     };
+    let receive = |name: &str| receive_as(name, false);
     let refused = Err(Failure::Receive(ReceiveProblem::Denied));
+    // What exists is not given up with this permission.
+    world.allow_all(
+        ALICE,
+        &["receive:append", "create", "mount", "exec"],
+        "t/appended",
+    );
+    assert_eq!(receive_as("t/appended/a", true), refused);
+    assert_eq!(receive("t/appended/a").unwrap().failure, None);
     world.allow_all(ALICE, &["receive", "create"], "t/got");
     assert_eq!(receive("t/got/a"), refused);
     world.allow_all(ALICE, &["mount", "exec"], "t/got");

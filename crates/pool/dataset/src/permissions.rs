@@ -16,8 +16,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The longest name of a permission set, in bytes, with its `@`.
 const SET_NAME_BYTES_MAX: usize = 63;
 
-/// The permissions that are not named after a property, as `zfs allow` lists them.
-pub const PERMISSIONS: [&str; 31] = [
+/// The permissions that are not named after a property. `zfs allow` lists all but `receive:append`.
+pub const PERMISSIONS: [&str; 32] = [
     "allow",
     "clone",
     "create",
@@ -27,6 +27,7 @@ pub const PERMISSIONS: [&str; 31] = [
     "mount",
     "promote",
     "receive",
+    "receive:append",
     "release",
     "rename",
     "rollback",

@@ -86,7 +86,7 @@ fn has(view: &View, need: &Need, subject: &PermissionSubject) -> Result<bool, Er
     let chain = |name: &str| chain_of(view, name);
     let gives = |chain: &PermissionChain| {
         let has = chain.permissions_of(subject);
-        has.contains(need.permission())
+        need.is_met_by(&has)
     };
     Ok(match need.place() {
         Place::Here => gives(&chain(name.path)?),
@@ -106,7 +106,7 @@ fn has(view: &View, need: &Need, subject: &PermissionSubject) -> Result<bool, Er
         Place::New => match parent_of(name.path) {
             Some(parent) => {
                 let chain = future_chain_of(view, parent)?;
-                gives(&chain.of_child()) || creates_with(&chain).contains(need.permission())
+                gives(&chain.of_child()) || need.is_met_by(&creates_with(&chain))
             }
             None => false,
         },

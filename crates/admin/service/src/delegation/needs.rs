@@ -5,6 +5,7 @@ use millpond_control::{
     DatasetChange, DiffQuery, OwnerKind, PermissionGrant, PermissionHolder, PermissionReach,
     PoolChange, ReceiveNaming, ReceiveStream, Request, SendStream, Value, Values,
 };
+use std::collections::BTreeSet;
 
 /// Where a permission is needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +31,8 @@ pub(crate) enum Place {
 pub(crate) struct Need {
     dataset: String,
     permission: String,
+    /// Another permission that is enough.
+    or: Option<&'static str>,
     place: Place,
 }
 
@@ -38,6 +41,7 @@ impl Need {
         Self {
             dataset: dataset.to_owned(),
             permission: permission.into(),
+            or: None,
             place,
         }
     }
@@ -45,8 +49,17 @@ impl Need {
     pub(crate) fn dataset(&self) -> &str {
         &self.dataset
     }
-    pub(crate) fn permission(&self) -> &str {
-        &self.permission
+    #[cfg(test)]
+    pub(crate) fn permission(&self) -> String {
+        match self.or {
+            Some(other) => format!("{} or {other}", self.permission),
+            None => self.permission.clone(),
+        }
+    }
+    /// Whether these permissions are enough.
+    pub(crate) fn is_met_by(&self, permissions: &BTreeSet<String>) -> bool {
+        permissions.contains(&self.permission)
+            || self.or.is_some_and(|other| permissions.contains(other))
     }
     pub(crate) fn place(&self) -> Place {
         self.place
@@ -331,6 +344,9 @@ fn of_receive(request: &ReceiveStream) -> Needs {
     let place = place_of_received(request);
     let need = |name: &str| Need::new(&request.name, name, place);
     let mut needs: Vec<Need> = ["receive", "mount", "create"].map(need).into();
+    if !request.is_forced {
+        needs[0].or = Some("receive:append");
+    }
     if let Some(origin) = &request.origin {
         needs.extend(here(origin, &["clone"]));
     }

@@ -179,10 +179,16 @@ fn streams_need_what_they_touch() {
             command: String::new(),
         })
     };
-    let needs = "receive@t/a or parent, mount@t/a or parent, create@t/a or parent, clone@t/b@1, \
+    let needs = "receive or receive:append@t/a or parent, mount@t/a or parent, create@t/a or parent, clone@t/b@1, \
                  atime@t/a or parent, exec@t/a or parent";
     assert_eq!(needed(&receive).as_deref(), Some(needs));
     receive.naming = ReceiveNaming::LastComponent;
+    assert!(
+        needed(&receive)
+            .unwrap()
+            .starts_with("receive or receive:append@t/a and below, ")
+    );
+    receive.is_forced = true;
     assert!(
         needed(&receive)
             .unwrap()
