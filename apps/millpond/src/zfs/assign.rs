@@ -8,6 +8,7 @@ use millpond_control::properties::{
 use millpond_control::properties::{Edit, Form};
 use millpond_control::{Value, Values};
 use millpond_engine::OwnerKind;
+use millpond_inspect::stream::filter::{CompressionKind, ZstdLevel};
 
 /// One property with a value of the right form.
 #[derive(Debug, Clone)]
@@ -40,6 +41,23 @@ pub enum Meaning {
         /// The quota, 0 for none.
         limit: u64,
     },
+}
+
+/// The compression that a value of the property means. The error is a message.
+pub fn compression_of(word: &str) -> Result<(CompressionKind, ZstdLevel), String> {
+    let none = || format!("'{word}' is no compression");
+    let Some(PropertyName::Native(property)) = by_name("compression") else {
+        return Err(none());
+    };
+    let number = property.shape.number_of(word).ok_or_else(none)?;
+    let function = u8::try_from(number & 0x7f).ok();
+    let kind = match function.and_then(CompressionKind::from_number) {
+        Some(CompressionKind::On) => CompressionKind::Lz4,
+        Some(kind) => kind,
+        None => return Err(none()),
+    };
+    let level = ZstdLevel::from_property(number).unwrap_or_default();
+    Ok((kind, level))
 }
 
 impl Assignment {

@@ -38,7 +38,7 @@ use crate::family::Family;
 use crate::session::Session;
 use std::io;
 
-pub(crate) use assign::{Assignment, check_together, is_of_file_systems};
+pub(crate) use assign::{Assignment, check_together, compression_of, is_of_file_systems};
 pub(crate) use change_text::property_words;
 pub use commands::COMMANDS;
 pub use diff::{Style as DiffStyle, put as put_difference};

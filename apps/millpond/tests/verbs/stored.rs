@@ -484,6 +484,58 @@ fn a_snapshot_in_a_stream_is_mounted() {
 }
 
 #[test]
+fn a_stream_is_compressed_in_another_way() {
+    let sent = Sent::new();
+    let plain = sent.send("plain", &["tank/home@one"]);
+    let compressed = sent.send("compressed", &["-c", "-L", "-e", "tank/home@one"]);
+    let size = |bytes: &[u8]| bytes.len();
+    let recompressed = |words: &[&str], file: &str| {
+        let words: Vec<&str> = ["recompress"].iter().chain(words).copied().collect();
+        let output = piped(&words, Path::new(file));
+        assert_eq!(text(&output.stderr), "", "{words:?}");
+        assert!(output.status.success(), "{words:?}");
+        output.stdout
+    };
+    let off = recompressed(&["off"], &plain);
+    assert!(off == std::fs::read(&plain).unwrap());
+    for (words, file) in [
+        (&["zstd"][..], &plain),
+        (&["-l", "9", "gzip"], &compressed),
+        (&["zstd-fast-10"], &compressed),
+        (&["off"], &compressed),
+        (&["lz4"], &plain),
+    ] {
+        let bytes = recompressed(words, file);
+        assert!(size(&bytes) <= size(&off), "{words:?}");
+        let path = sent.place.path("recompressed");
+        std::fs::write(&path, &bytes).unwrap();
+        let out = sent.place.path("out");
+        let _ = std::fs::remove_dir_all(&out);
+        let (path, to) = (path.to_str().unwrap(), out.to_str().unwrap());
+        well(&["cp", "--trusted", "-a", path, to]);
+        assert!(compare(&sent.tree, &out) > 300);
+        // Decompressed again, its blocks are those of the plain stream.
+        if file == &plain {
+            assert!(recompressed(&["off"], path) == off, "{words:?}");
+        }
+    }
+    // What cannot be done is said, and nothing else is written.
+    for (words, why) in [
+        (&["recompress", "zip"], "'zip' is no compression"),
+        (&["decompress", "9,x"], "OBJECT,OFFSET"),
+    ] {
+        let output = stream(words);
+        assert_eq!(output.status.code(), Some(1), "{words:?}");
+        assert!(text(&output.stderr).contains(why), "{output:?}");
+    }
+    let output = piped(&["decompress", "123456,0"], Path::new(&plain));
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("is not in the stream"));
+    assert!(output.stdout == off);
+    assert!(well(&["redup", &plain]) == off);
+}
+
+#[test]
 fn each_verb_says_what_it_does() {
     let verbs = [
         (&["ls"][..], "List directories and files"),
@@ -499,6 +551,9 @@ fn each_verb_says_what_it_does() {
         (&["stream", "mount"], "Mount a snapshot in streams"),
         (&["stream", "info"], "Say what streams are"),
         (&["stream", "verify"], "Verify all checksums"),
+        (&["stream", "recompress"], "Compress the blocks"),
+        (&["stream", "decompress"], "Decompress blocks"),
+        (&["stream", "redup"], "Make a stream that can be received"),
     ];
     for (words, expected) in verbs {
         let mut command = Command::new(env!("CARGO_BIN_EXE_millpond"));

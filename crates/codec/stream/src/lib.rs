@@ -8,6 +8,8 @@
 //! [`StreamWriter`] writes little-endian streams and computes the running checksum. [`StreamReader`] reads both byte
 //! orders, and returns nothing that its checksum does not cover.
 //!
+//! [`filter`] changes streams on their way: other compression, no references.
+//!
 //! What the records mean for datasets is not known here.
 //!
 //! Page `docs/format/send-stream.md`.
@@ -27,6 +29,7 @@
 mod begin;
 mod error;
 mod field;
+pub mod filter;
 mod raw_keys;
 mod reader;
 mod record;

@@ -5,6 +5,7 @@ mod dump;
 mod info;
 mod mount;
 mod opened;
+mod rewrite;
 mod verify;
 mod words;
 
@@ -41,6 +42,12 @@ enum Action {
     Mount(mount::Options),
     /// List the headers of a stream or package, and count its records (as zstream dump does)
     Dump(Dump),
+    /// Compress the blocks of the stream on standard input in another way (as zstream recompress does)
+    Recompress(rewrite::RecompressOptions),
+    /// Decompress blocks of the stream on standard input whose records are wrong about them (as zstream decompress does)
+    Decompress(rewrite::DecompressOptions),
+    /// Make a stream that can be received from one of 'zfs send -D' (as zstream redup does)
+    Redup(rewrite::RedupOptions),
     /// Show what a resume token says (as zstream token does)
     Token {
         /// The token: the property receive_resume_token
@@ -204,6 +211,9 @@ pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Endi
                 options.verbose,
             )
         }
+        Action::Recompress(options) => rewrite::recompress(session, &options),
+        Action::Decompress(options) => rewrite::decompress(session, &options),
+        Action::Redup(options) => rewrite::redup(session, &options),
         Action::Token { token } => {
             let token = ResumeToken::parse(&token);
             let token =

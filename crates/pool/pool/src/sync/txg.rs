@@ -40,7 +40,7 @@ use std::time::Duration;
 const PASSES_MAX: u32 = 60;
 /// Without log space maps, frees are deferred to the next txg from this pass on.
 const DEFER_FREES_FROM_PASS: u32 = 2;
-/// How many deferred frees are handled together. Bounds the memory that a forged list takes.
+/// How many deferred frees are handled together, so that a forged list takes little memory.
 const DEFERRED_AT_ONCE: usize = 10_000;
 /// How long the sync thread sleeps when it is not woken.
 const IDLE: Duration = Duration::from_secs(5);
@@ -324,8 +324,7 @@ impl Pool {
             {
                 return Ok(());
             }
-            // Also if nothing changed since an earlier txg that did not commit its labels: the
-            // configuration's txg must equal that of the labels.
+            // Also if nothing changed since an earlier txg that wrote no labels: their txg must equal this one.
             state.config.txg = ctx.txg();
             state.config_written = state.config_generation;
             state.config.pool_list()

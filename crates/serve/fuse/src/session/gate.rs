@@ -125,7 +125,7 @@ impl Pass<'_> {
 
 impl Drop for Pass<'_> {
     fn drop(&mut self) {
-        // Whoever waits at the gate must be the only holder of the files afterwards.
+        // The thread that waits at the gate must be the only holder of the files afterwards.
         drop(self.served.take());
         let mut state = self.gate.state.lock();
         state.inside -= 1;
