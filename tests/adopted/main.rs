@@ -8,6 +8,7 @@
 //! `target/adopted-CASE`.
 #![forbid(unsafe_code)]
 
+mod ancient;
 mod change;
 mod judge;
 mod old;
@@ -20,7 +21,7 @@ use millpond_engine::{Error, FoundLogs, OpenOptions, Pool, Search, View, WriteOp
 use millpond_tests::oracle::Verdict;
 use millpond_tests::reader::DatasetKind;
 use millpond_tests::runner::{self, Outcome, Trial};
-use millpond_tests::{images, record, recount};
+use millpond_tests::{images, old_pools, record, recount};
 use old::{below_the_pool, compare_old, touched, without_growth};
 use std::path::Path;
 use std::process::ExitCode;
@@ -30,6 +31,7 @@ const EVERY_DAY: &[&str] = &[
     "single",
     "gang-raidz",
     "checkpoint",
+    "legacy-v28",
     "draid1",
     "expanded",
     "expanding",
@@ -45,7 +47,7 @@ const EVERY_DAY: &[&str] = &[
 ];
 
 /// Cases that cannot be written, and a word that the refusal must contain.
-const REFUSED: &[(&str, &str)] = &[("legacy-v28", "version 28")];
+const REFUSED: &[(&str, &str)] = &[];
 
 fn main() -> ExitCode {
     runner::main(trials())
@@ -75,6 +77,25 @@ fn trials() -> Result<Vec<Trial>> {
                     .unwrap_or_else(|error| Outcome::Failed(format!("{error:#}")))
             }),
         });
+    }
+    let folder = old_pools::folder();
+    for pool in folder
+        .iter()
+        .flat_map(|at| old_pools::list(at).unwrap_or_default())
+    {
+        let is_wanted = match &named {
+            Some(named) => named.contains(&pool.name.as_str()),
+            None => is_all || ancient::EVERY_DAY.contains(&pool.name.as_str()),
+        };
+        if ancient::is_one(&pool) && is_wanted {
+            trials.push(Trial {
+                name: format!("ancient::{}", pool.name),
+                run: Box::new(move || {
+                    ancient::run(&pool)
+                        .unwrap_or_else(|error| Outcome::Failed(format!("{error:#}")))
+                }),
+            });
+        }
     }
     if is_all && named.is_none() {
         for shape in ztest::SHAPES {

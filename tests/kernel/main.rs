@@ -16,6 +16,7 @@ mod encryption;
 mod expand;
 mod grow;
 mod log;
+mod old_pools;
 mod packages;
 mod permissions;
 mod rebuild;
@@ -168,6 +169,30 @@ fn file_systems(pool: &View) -> Vec<String> {
 fn gone_on(rig: &Rig, life: &mut Life, tag: &str, round: u64) {
     let names = file_systems(&rig.read("tank"));
     let pool = rig.open("tank");
+    change_theirs(&pool, &names, tag);
+    life.dataset_percent = 0;
+    life.steps(&pool, 80);
+    rich::change_all(&pool, round);
+    let datasets = pool.datasets();
+    // The rollback undoes all later changes there.
+    let snapshot = format!("tank/rich/copies@ours-{tag}");
+    datasets.snapshot(&[&snapshot], &[]).unwrap();
+    let files = pool.file_system("tank/rich/copies").unwrap();
+    let (root, caller) = (files.root().unwrap(), Caller::root());
+    let mode = NewMode::exactly(0o600);
+    files.create(&caller, &root, b"undone", mode, true).unwrap();
+    drop((root, files));
+    datasets.rollback(&snapshot).unwrap();
+    let clone = format!("tank/rich/clone-{tag}");
+    datasets.clone_snapshot(&snapshot, &clone, &[]).unwrap();
+    datasets.promote(&clone).unwrap();
+    let renamed = format!("tank/rich/promoted-{tag}");
+    datasets.rename(&clone, &renamed).unwrap();
+    pool.export().unwrap();
+}
+
+/// Changes the files that the module made, and destroys some of its snapshots.
+fn change_theirs(pool: &Pool, names: &[String], tag: &str) {
     for (index, name) in names.iter().enumerate() {
         let files = pool.file_system(name).unwrap();
         let (root, caller) = (files.root().unwrap(), Caller::root());
@@ -201,25 +226,6 @@ fn gone_on(rig: &Rig, life: &mut Life, tag: &str, round: u64) {
             let _ = pool.datasets().destroy_snapshots(&all, Default::default());
         }
     }
-    life.dataset_percent = 0;
-    life.steps(&pool, 80);
-    rich::change_all(&pool, round);
-    let datasets = pool.datasets();
-    // The rollback undoes all later changes there.
-    let snapshot = format!("tank/rich/copies@ours-{tag}");
-    datasets.snapshot(&[&snapshot], &[]).unwrap();
-    let files = pool.file_system("tank/rich/copies").unwrap();
-    let (root, caller) = (files.root().unwrap(), Caller::root());
-    let mode = NewMode::exactly(0o600);
-    files.create(&caller, &root, b"undone", mode, true).unwrap();
-    drop((root, files));
-    datasets.rollback(&snapshot).unwrap();
-    let clone = format!("tank/rich/clone-{tag}");
-    datasets.clone_snapshot(&snapshot, &clone, &[]).unwrap();
-    datasets.promote(&clone).unwrap();
-    let renamed = format!("tank/rich/promoted-{tag}");
-    datasets.rename(&clone, &renamed).unwrap();
-    pool.export().unwrap();
 }
 
 /// Destroys what the modules and [`gone_on`] created.

@@ -30,6 +30,7 @@ pub mod mutate;
 pub mod old_pools;
 pub mod oracle;
 pub mod properties;
+pub mod raised;
 pub mod reader;
 pub mod record;
 pub mod recount;

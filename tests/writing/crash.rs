@@ -5,7 +5,7 @@
 
 use crate::sim;
 use crate::soak::env;
-use millpond_engine::{NewLayout, NewLayout::Mirror, NewLayout::Raidz, NewLayout::Single};
+use millpond_engine::{NewLayout, NewLayout::Mirror, NewLayout::Raidz, NewLayout::Single, Pool};
 use millpond_sim::{PowerCut, Seed, World};
 use millpond_tests::oracle::zdb;
 use millpond_tests::workload::Life;
@@ -39,9 +39,21 @@ pub(crate) fn cut_life(
     cuts_wanted: usize,
     prepare: impl Fn(&mut Life),
 ) {
-    let world = World::new(seed);
     // Large enough that no space estimate waits for a commit within a step.
-    let pool = sim::create(&world, tops, 1024);
+    let create = |world: &World| sim::create(world, tops, 1024);
+    cut_life_in(shape, create, seed, cuts_wanted, prepare);
+}
+
+/// Like [`cut_life`], in a pool that `create` makes.
+pub(crate) fn cut_life_in(
+    shape: &str,
+    create: impl Fn(&World) -> Pool,
+    seed: u64,
+    cuts_wanted: usize,
+    prepare: impl Fn(&mut Life),
+) {
+    let world = World::new(seed);
+    let pool = create(&world);
     let mut life = Life::new("tank", shape, seed);
     life.file_bytes_max = 60_000;
     life.dataset_percent = 15;

@@ -36,6 +36,7 @@ mod hang;
 mod initialize;
 mod initialize_during;
 mod log;
+mod old_pools;
 mod old_versions;
 mod permissions;
 mod permissions_hostile;

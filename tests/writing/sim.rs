@@ -3,7 +3,7 @@
 use millpond_device::{Candidate, Device};
 use millpond_engine::{
     Error, NewDevice, NewLayout, NewPool, NewTop, NewVdevOptions, NewVdevs, OpenOptions, Pool,
-    PoolCandidate, PoolSetting, RootKey, SyncMode, View, WriteOptions,
+    PoolCandidate, PoolSetting, RootKey, SettingTime, SyncMode, View, WriteOptions,
 };
 use millpond_pool::import::{find_pools, scan_devices};
 use millpond_sim::{SimDisk, World};
@@ -82,6 +82,18 @@ pub fn create_of_version(
 ) -> Pool {
     let mut new = new_pool(world, tops, mib, by_caller());
     new.root_properties = [("version".to_owned(), version.to_string())].into();
+    Pool::create(&world.env(), &new).unwrap()
+}
+
+/// Like [`create`], of this version of pools.
+pub fn create_old(world: &World, tops: &[(NewLayout, usize)], mib: u64, version: u64) -> Pool {
+    let tops: Vec<_> = tops
+        .iter()
+        .map(|(layout, count)| (Normal, *layout, *count))
+        .collect();
+    let mut new = new_pool(world, &tops, mib, by_caller());
+    let version = PoolSetting::parse("version", &version.to_string(), SettingTime::Creation);
+    new.settings = vec![version.unwrap()];
     Pool::create(&world.env(), &new).unwrap()
 }
 

@@ -394,7 +394,7 @@ fn the_other_sessions_match_as_closely_as_before() {
 
 /// The other recordings, with the previous number of equal commands.
 const OTHERS: [(&str, usize); 13] = [
-    ("topologies.json", 99),
+    ("topologies.json", 124),
     ("misc.json", 69),
     ("stored.json", 3),
     ("usage.json", 250),

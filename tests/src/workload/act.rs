@@ -12,6 +12,7 @@ use millpond_engine::{
     PropertyValue, RenameMode, SetAttributes, SetTime, SpecialFile, Timestamp, View, WriteAt,
     XattrMode,
 };
+use millpond_ondisk::PoolVersion;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -40,6 +41,8 @@ pub struct Life {
     pub copy_percent: usize,
     /// Whether new file systems are of any version, 1 to 5.
     pub makes_old_file_systems: bool,
+    /// The pool's version, which limits the properties and file systems that it can have.
+    pub pool_version: PoolVersion,
     /// Whether the pool's root is encrypted, so that no dataset can have three copies.
     pub is_encrypted: bool,
     /// Whether properties of intent logs are changed too.
@@ -134,6 +137,7 @@ impl Life {
             syncs_seldom: false,
             copy_percent: 0,
             makes_old_file_systems: false,
+            pool_version: PoolVersion::FEATURES,
             is_encrypted: false,
             sets_synchrony: false,
             deeds: vec![],
@@ -141,6 +145,21 @@ impl Life {
             pool: pool.to_owned(),
             next_name: 0,
         }
+    }
+
+    /// A property value that needs features or a version, and can be set in this pool.
+    fn fitting(&mut self, values: &[&'static str]) -> &'static str {
+        let version = self.pool_version;
+        let fits = |value: &&&'static str| match **value {
+            value if value.starts_with("gzip") => version.has_gzip(),
+            "zle" => version.has_zle(),
+            "2" | "3" => version.has_copies(),
+            "lz4" | "sha512" | "skein" | "blake3" => version.has_features(),
+            value if value.starts_with("zstd") => version.has_features(),
+            _ => true,
+        };
+        let fitting: Vec<&'static str> = values.iter().filter(fits).copied().collect();
+        self.rng.pick(&fitting).copied().unwrap_or("on")
     }
 
     /// The differences of a pool from the model.

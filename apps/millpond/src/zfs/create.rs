@@ -11,7 +11,7 @@ use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
 use crate::text::size;
 use millpond_control::properties::{DatasetKind, Kinds};
-use millpond_control::{DatasetChange, MountProblem, Note, PoolChange, Value};
+use millpond_control::{ChangeError, DatasetChange, MountProblem, Note, PoolChange, Value};
 
 const COMPONENTS_MAX: usize = 50;
 
@@ -80,10 +80,11 @@ pub fn create(session: &mut Session, parsed: &Parsed) -> Ending {
         properties.push(("volsize".into(), Value::Number(plan.size_bytes)));
         shown.push(("volsize".into(), plan.size_bytes.to_string()));
         shown.extend(pairs.iter().cloned());
-        if let Some(bytes) = plan.reservation_bytes {
-            properties.push(("refreservation".into(), Value::Number(bytes)));
-            shown.retain(|(name, _)| name != "refreservation");
-            shown.push(("refreservation".into(), bytes.to_string()));
+        if let Some((property, bytes)) = plan.reservation {
+            properties.retain(|(name, _)| name != property);
+            properties.push((property.into(), Value::Number(bytes)));
+            shown.retain(|(name, _)| name != property);
+            shown.push((property.into(), bytes.to_string()));
         }
         if let Some(warning) = plan.warning {
             writeln!(session.err, "{warning}")?;
@@ -167,7 +168,14 @@ pub fn clone(session: &mut Session, parsed: &Parsed) -> Ending {
 fn run(session: &mut Session, parsed: &Parsed, changes: &[PoolChange], action: &str) -> Ending {
     let pool = parsed.operands.last().map_or("", |name| pool_of(name));
     let done = session.service()?.change(pool, changes, &parsed.line);
-    let changed = done.map_err(|failed| failure(action, &failed))?;
+    let changed = done.map_err(|failed| match &failed.error {
+        // For new datasets the words of OpenZFS are shorter.
+        ChangeError::Property { reason, .. } if reason.contains("must be upgraded to set") => {
+            let words = "pool must be upgraded to set this property or value";
+            Failure::Refused(format!("{action}: {words}"))
+        }
+        _ => failure(action, &failed),
+    })?;
     if changed.notes.is_empty() {
         return Ok(0);
     }

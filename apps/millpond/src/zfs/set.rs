@@ -46,7 +46,13 @@ pub fn set(session: &mut Session, parsed: &Parsed) -> Ending {
         }
     };
     let mut targets = vec![];
-    let wanted = ["volsize", "volblocksize", "refreservation", "version"];
+    let wanted = [
+        "volsize",
+        "volblocksize",
+        "refreservation",
+        "reservation",
+        "version",
+    ];
     for name in names {
         let kinds = lookup::heads().with(DatasetKind::Snapshot);
         targets.push(lookup::open(session, name, kinds, &wanted)?);
@@ -133,9 +139,9 @@ fn plan_one(
         return Ok(Err(reason));
     }
     match of_volume(session, target, &known)? {
-        Ok(Some(bytes)) => {
-            properties.retain(|(name, _)| name != "refreservation");
-            properties.push(("refreservation".into(), Value::Number(bytes)));
+        Ok(Some((property, bytes))) => {
+            properties.retain(|(name, _)| name != property);
+            properties.push((property.into(), Value::Number(bytes)));
         }
         Ok(None) => {}
         Err(reason) => return Ok(Err(reason)),
@@ -202,12 +208,15 @@ fn mend_version(target: &DatasetInfo, properties: &mut Vec<(String, Value)>) -> 
     Ok(())
 }
 
+/// A property that reserves space, and the bytes.
+type Reserved = (&'static str, u64);
+
 /// Checks a new volume size. Returns the new reservation if it changes.
 fn of_volume(
     session: &Session,
     target: &DatasetInfo,
     known: &[Assignment],
-) -> Result<Result<Option<u64>, String>, Failure> {
+) -> Result<Result<Option<Reserved>, String>, Failure> {
     if target.kind != DatasetKind::Volume {
         return Ok(Ok(None));
     }
@@ -215,7 +224,6 @@ fn of_volume(
         .unwrap_or(volume::BLOCK_BYTES)
         .max(1);
     let old = number(target, "volsize").unwrap_or(0);
-    let reserved = number(target, "refreservation").unwrap_or(0);
     let new = known
         .iter()
         .find_map(|one| match (&one.meaning, one.name.as_str()) {
@@ -241,13 +249,15 @@ fn of_volume(
     }
     let info = session.service()?.pool(pool_of(&target.name));
     let info = info.map_err(|error| Failure::Refused(error.to_string()))?;
+    let property = volume::reserving_property(&info);
+    let reserved = number(target, property).unwrap_or(0);
     let needed = |size| volume::reservation(&info, size, block, 1);
     let is_followed = reserved != 0 && reserved == needed(old);
     let is_given = known
         .iter()
         .any(|one| one.name == "refreservation" && matches!(one.meaning, Meaning::Native(..)));
     if is_auto || (is_followed && !is_given) {
-        return Ok(Ok(Some(needed(new.unwrap_or(old)))));
+        return Ok(Ok(Some((property, needed(new.unwrap_or(old))))));
     }
     Ok(Ok(None))
 }

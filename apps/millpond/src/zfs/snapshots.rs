@@ -207,7 +207,13 @@ pub fn bookmark(session: &mut Session, parsed: &Parsed) -> Ending {
     let pool = pool_of(&source).to_owned();
     let change = PoolChange::Dataset(DatasetChange::Bookmark { source, name });
     let done = session.service()?.change(&pool, &[change], &parsed.line);
-    done.map_err(|failed| failure(&action, &failed))?;
+    done.map_err(|failed| match &failed.error {
+        ChangeError::Refused {
+            why: Refusal::FeatureDisabled,
+            ..
+        } => Failure::Refused(format!("{action}: bookmark feature not enabled")),
+        _ => failure(&action, &failed),
+    })?;
     Ok(0)
 }
 
@@ -267,6 +273,13 @@ pub fn hold(session: &mut Session, parsed: &Parsed) -> Ending {
         .service()?
         .change(pool_of(&first), &[change], &parsed.line);
     done.map_err(|failed| {
+        if let ChangeError::Refused {
+            why: Refusal::OldPool,
+            ..
+        } = &failed.error
+        {
+            return Failure::Refused(format!("cannot hold: {}", Refusal::OldPool));
+        }
         let name = refused_name(&failed.error).unwrap_or(first.clone());
         failure(&format!("cannot hold snapshot '{name}'"), &failed)
     })?;

@@ -5,12 +5,10 @@ use super::lookup::{self, below, number, pool_of};
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
 use millpond_control::properties::{DatasetKind, Kinds};
-use millpond_control::{DatasetChange, DatasetInfo, DatasetQuery, PoolChange, Value};
+use millpond_control::{DatasetChange, DatasetInfo, DatasetQuery, PoolChange, PoolVersion, Value};
 
 /// The newest version of file systems.
 const VERSION: u64 = 5;
-/// The pool version that each file system version requires, starting at version 1.
-const POOL_VERSIONS: [u64; 5] = [1, 1, 9, 15, 24];
 
 /// Lists versions, or upgrades file systems.
 pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
@@ -24,7 +22,7 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
         return Ok(0);
     }
     let wanted = match parsed.value("V") {
-        None => VERSION,
+        None | Some("current") => VERSION,
         Some(word) => {
             let number: Option<u64> = word.parse().ok();
             let known = number.filter(|number| (1..=VERSION).contains(number));
@@ -55,7 +53,7 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
                 status = 1;
             }
             Some(version) if version < wanted => {
-                let needed = POOL_VERSIONS[wanted as usize - 1];
+                let needed = PoolVersion::for_file_systems(wanted).0;
                 if pool_version(session, pool_of(&info.name))? < needed {
                     writeln!(
                         session.out,

@@ -6,7 +6,7 @@
 use super::assign::{Assignment, Meaning};
 use super::lookup::pool_of;
 use crate::session::{Failure, Session};
-use millpond_control::{PoolInfo, Value, VdevClass, VdevInfo, VdevKind};
+use millpond_control::{PoolInfo, PoolVersion, Value, VdevClass, VdevInfo, VdevKind};
 
 /// The default block size of volumes, in bytes.
 pub const BLOCK_BYTES: u64 = 16 << 10;
@@ -21,8 +21,8 @@ const FAN_OUT: u64 = 1024;
 pub struct Plan {
     /// The size in bytes, a multiple of the block size.
     pub size_bytes: u64,
-    /// The reservation in bytes; `None` for a sparse volume.
-    pub reservation_bytes: Option<u64>,
+    /// The property that reserves its space, and the bytes; `None` for a sparse volume.
+    pub reservation: Option<(&'static str, u64)>,
     /// A warning about an inefficient block size.
     pub warning: Option<String>,
 }
@@ -51,13 +51,14 @@ pub fn plan(
         .unwrap_or(size_bytes);
     let copies = number("copies").unwrap_or(1);
     let is_auto = |one: &Assignment| matches!(one.meaning, Meaning::Auto(_));
-    let reservation_bytes = match number("refreservation") {
-        Some(bytes) => Some(bytes),
+    let reservation = match number("refreservation") {
+        Some(bytes) => Some(("refreservation", bytes)),
         None if is_sparse && !assignments.iter().any(is_auto) => None,
         None => {
             let info = session.service()?.pool(pool_of(name));
             let info = info.map_err(|error| Failure::Refused(error.to_string()))?;
-            Some(reservation(&info, size_bytes, block, copies))
+            let bytes = reservation(&info, size_bytes, block, copies);
+            Some((reserving_property(&info), bytes))
         }
     };
     let warning = (block < BLOCK_BYTES).then(|| {
@@ -68,9 +69,18 @@ pub fn plan(
     });
     Ok(Plan {
         size_bytes,
-        reservation_bytes,
+        reservation,
         warning,
     })
+}
+
+/// The property that reserves the space of a volume. Pools before version 9 have only one that includes its
+/// snapshots.
+pub fn reserving_property(pool: &PoolInfo) -> &'static str {
+    match PoolVersion(pool.version).has_exact_unique_bytes() {
+        true => "refreservation",
+        false => "reservation",
+    }
 }
 
 /// The most that a volume of this size can take, in bytes.

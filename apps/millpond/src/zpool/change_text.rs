@@ -3,7 +3,7 @@
 use super::replication_text;
 use crate::session::Failure;
 use millpond_control::FeatureError;
-use millpond_control::{ChangeError, DeviceInUse, DeviceProblem};
+use millpond_control::{ChangeError, DeviceInUse, DeviceProblem, NewerDevices};
 use millpond_engine::SettingError;
 
 /// The kind of change, for the few texts that depend on it.
@@ -53,6 +53,10 @@ pub fn message(verb: Verb, action: &str, error: &ChangeError) -> String {
 pub fn failure(verb: Verb, action: &str, error: &ChangeError) -> Failure {
     Failure::Refused(message(verb, action, error))
 }
+
+const NOT_OF_THIS_POOL: &str = "operation not supported on this type of pool";
+/// The end of the reason against a property value that needs another version or a feature.
+const NEEDS_UPGRADE_END: &str = "must be upgraded to set this property or value";
 
 const OVERRIDABLE: &str = "invalid vdev specification\nuse '-f' to override the following errors:";
 
@@ -113,6 +117,16 @@ pub fn reason(verb: Verb, error: &ChangeError) -> String {
         ChangeError::Twice => "one or more vdevs refer to the same device".into(),
         ChangeError::SectorSizes => {
             "adding devices with different physical sector sizes is not allowed".into()
+        }
+        ChangeError::NeedsVersion(NewerDevices::Parity) if verb == Verb::Create => {
+            "invalid argument for this pool operation".into()
+        }
+        ChangeError::NeedsVersion(_) if verb == Verb::Create => NOT_OF_THIS_POOL.into(),
+        ChangeError::NeedsVersion(what) => what.to_string(),
+        ChangeError::Property { reason, .. }
+            if verb == Verb::Create && reason.ends_with(NEEDS_UPGRADE_END) =>
+        {
+            NOT_OF_THIS_POOL.into()
         }
         ChangeError::Setting(error) => setting(error),
         ChangeError::NoSuchDataset(_) => "no such pool or dataset".into(),

@@ -11,7 +11,9 @@ use crate::text::columns::{self, pad_left, pad_right};
 use crate::text::json::{self, Style};
 use crate::text::number;
 use crate::zfs::json_value;
-use millpond_control::{ControlError, PoolInfo, Source, VdevClass, VdevInfo, VdevKind};
+use millpond_control::{
+    ControlError, PoolInfo, PoolVersion, Source, VdevClass, VdevInfo, VdevKind,
+};
 use serde_json::{Map, Value as Json};
 
 /// Lists pools as a table.
@@ -312,7 +314,7 @@ pub fn json_head(pool: &PoolInfo, style: Style, has_type: bool) -> Map<String, J
     object.insert("state".into(), pool.health().into());
     object.insert("pool_guid".into(), style.digits(pool.guid));
     object.insert("txg".into(), style.digits(pool.config_txg));
-    object.insert("spa_version".into(), style.digits(SPA_VERSION));
+    object.insert("spa_version".into(), style.digits(PoolVersion::FEATURES.0));
     object.insert("zpl_version".into(), style.digits(ZPL_VERSION));
     object
 }
@@ -407,7 +409,5 @@ const VDEV_COLUMNS: [&str; 9] = [
 const VDEV_WIDTHS: [usize; 9] = [5, 5, 5, 7, 8, 5, 5, 5, 8];
 /// The rest of a title line for a group of vdevs.
 const TITLE_REST: &str = "      -      -      -        -         -      -      -      -         -";
-/// The newest pool version, which stands for feature flags.
-const SPA_VERSION: u64 = 5000;
 /// The newest version of file systems.
 const ZPL_VERSION: u64 = 5;

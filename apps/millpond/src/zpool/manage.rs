@@ -168,6 +168,16 @@ pub fn set(session: &mut Session, parsed: &Parsed) -> Ending {
         "version" if value == "5000" => {
             return Err(refuse("invalid argument for this pool operation"));
         }
+        "version" => {
+            let info = session.service()?.pool(name);
+            let info = info.map_err(|error| Failure::Refused(error.to_string()))?;
+            let is_below = |number: u64| number < info.version;
+            if value.parse().is_ok_and(is_below) {
+                return Err(refuse(&format!(
+                    "property 'version' number {value} is invalid."
+                )));
+            }
+        }
         "tname" => return Err(refuse("property 'tname' can only be set at creation time")),
         "cachefile" => {
             check_cache_file(value).map_err(|reason| refuse(&reason))?;

@@ -4,7 +4,7 @@ use crate::text::number;
 use crate::text::terminal::one_line;
 use crate::zfs::shape_width;
 use millpond_control::properties::{Edit, Form, NumberForm, Shape, table};
-use millpond_control::{PoolInfo, Property, Source, Value, VdevAux, VdevState};
+use millpond_control::{PoolInfo, PoolVersion, Property, Source, Value, VdevAux, VdevState};
 use std::borrow::Cow;
 
 /// A well-formed name of a pool property.
@@ -169,7 +169,7 @@ pub fn of_shape(shape: &Shape, value: Option<&Value>, is_exact: bool) -> String 
         Form::Number(form) => form,
     };
     match form {
-        NumberForm::Version if number >= FEATURE_FLAGS_VERSION => "-".into(),
+        NumberForm::Version if PoolVersion(number).has_features() => "-".into(),
         NumberForm::BytesOrUnset if number == 0 => "-".into(),
         NumberForm::PercentOrUnknown | NumberForm::Limit if number == u64::MAX => "-".into(),
         NumberForm::TableQuota if number == u64::MAX => "auto".into(),
@@ -203,6 +203,3 @@ fn state_word(number: u64) -> &'static str {
     .unwrap_or(VdevState::Unknown)
     .word(VdevAux::None)
 }
-
-/// From this version on, a pool lists its features.
-const FEATURE_FLAGS_VERSION: u64 = 5000;

@@ -4,13 +4,8 @@ use super::change_text::{Verb, failure};
 use super::manage::known;
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
-use millpond_control::{FEATURES, Feature, FeatureFlags};
+use millpond_control::{FEATURES, Feature, FeatureFlags, PoolVersion};
 use millpond_control::{FeatureState, PoolChange, PoolInfo, RequestedFeatures};
-
-/// The pool version of feature flags.
-const VERSION_FEATURES: u64 = 5000;
-/// The last version before features.
-const VERSION_LEGACY_MAX: u64 = 28;
 
 /// Lists the features that could be enabled, or enables them.
 pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
@@ -22,16 +17,15 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
         }
         return versions(session);
     }
-    if let Some(version) = parsed.value("V") {
-        let number: Option<u64> = version.parse().ok();
-        let is_fit = |n: &u64| (1..=VERSION_LEGACY_MAX).contains(n) || *n == VERSION_FEATURES;
-        if number.filter(is_fit).is_none() {
-            return Err(Failure::Usage(format!("invalid version '{version}'")));
+    let wanted = match parsed.value("V") {
+        None => PoolVersion::FEATURES,
+        Some(word) => {
+            let number = word.parse().ok().map(PoolVersion);
+            number
+                .filter(|version| version.is_known())
+                .ok_or_else(|| Failure::Usage(format!("invalid version '{word}'")))?
         }
-        return Err(Failure::Refused(
-            "millpond: upgrading to a given version is not implemented yet".into(),
-        ));
-    }
+    };
     if parsed.has("a") && !names.is_empty() {
         let text = "-a option should not be used along with a pool name";
         return Err(Failure::Usage(text.into()));
@@ -56,7 +50,7 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
             status = 1;
             continue;
         }
-        match upgrade(session, parsed, name) {
+        match upgrade(session, parsed, name, wanted) {
             Ok(done) => is_anything_done |= done,
             Err(Failure::Refused(text)) => {
                 writeln!(session.err, "{text}")?;
@@ -65,7 +59,14 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
             Err(other) => return Err(other),
         }
     }
-    if parsed.has("a") && !is_anything_done && status == 0 {
+    let is_idle = parsed.has("a") && !is_anything_done && status == 0;
+    if is_idle && !wanted.has_features() {
+        writeln!(
+            session.out,
+            "All pools are already formatted with version {} or higher.",
+            wanted.0
+        )?;
+    } else if is_idle {
         writeln!(
             session.out,
             "All pools are already formatted using feature flags.\n\n\
@@ -80,14 +81,23 @@ fn info(session: &Session, name: &str) -> Result<PoolInfo, Failure> {
     result.map_err(|error| Failure::Refused(error.to_string()))
 }
 
-/// Enables features and returns whether any was enabled.
-fn upgrade(session: &mut Session, parsed: &Parsed, name: &str) -> Result<bool, Failure> {
+/// Raises the version and enables features. Returns whether anything was done.
+fn upgrade(
+    session: &mut Session,
+    parsed: &Parsed,
+    name: &str,
+    wanted: PoolVersion,
+) -> Result<bool, Failure> {
     let pool = info(session, name)?;
-    if pool.version < VERSION_FEATURES {
-        return Err(Failure::Refused(format!(
-            "millpond: '{name}' is of version {}; upgrading from versions before features is not implemented yet",
-            pool.version
-        )));
+    let version = PoolVersion(pool.version);
+    if !wanted.has_features() || version > wanted {
+        return raise(session, parsed, &pool, wanted);
+    }
+    let is_legacy = pool.requested == RequestedFeatures::Legacy;
+    if is_legacy && !version.has_features() {
+        return Err(Failure::Refused(
+            "Upgrade not performed because 'compatibility' property set to 'legacy'.".into(),
+        ));
     }
     let compatible = match &pool.requested {
         RequestedFeatures::All => None,
@@ -103,11 +113,21 @@ fn upgrade(session: &mut Session, parsed: &Parsed, name: &str) -> Result<bool, F
             )));
         }
     };
-    let change = PoolChange::Upgrade { compatible };
+    let change = PoolChange::Upgrade {
+        version: wanted.0,
+        compatible,
+    };
     let done = session.service()?.change(name, &[change], &parsed.line);
     let action = format!("cannot upgrade '{name}'");
     let done = done.map_err(|failed| failure(Verb::Other, &action, &failed.error))?;
-    if done.enabled_features.is_empty() {
+    if !version.has_features() {
+        writeln!(
+            session.out,
+            "Successfully upgraded '{name}' from version {} to feature flags.",
+            version.0
+        )?;
+    }
+    if done.enabled_features.is_empty() && version.has_features() {
         if !parsed.has("a") {
             writeln!(
                 session.out,
@@ -116,11 +136,54 @@ fn upgrade(session: &mut Session, parsed: &Parsed, name: &str) -> Result<bool, F
         }
         return Ok(false);
     }
-    writeln!(session.out, "Enabled the following features on '{name}':")?;
+    if !done.enabled_features.is_empty() {
+        writeln!(session.out, "Enabled the following features on '{name}':")?;
+    }
     for feature in done.enabled_features {
         writeln!(session.out, "  {feature}")?;
     }
     writeln!(session.out)?;
+    Ok(true)
+}
+
+/// Raises a pool to a version before feature flags. Returns whether it was lower.
+fn raise(
+    session: &mut Session,
+    parsed: &Parsed,
+    pool: &PoolInfo,
+    wanted: PoolVersion,
+) -> Result<bool, Failure> {
+    let (name, version) = (&pool.name, PoolVersion(pool.version));
+    if version >= wanted {
+        if !parsed.has("a") {
+            let text = match version == wanted {
+                true => format!("version {}.", version.0),
+                false => format!("more current version '{}'.", version.0),
+            };
+            writeln!(
+                session.out,
+                "Pool '{name}' is already formatted using {text}\n"
+            )?;
+        }
+        return Ok(false);
+    }
+    if pool.requested == RequestedFeatures::Legacy {
+        return Err(Failure::Refused(
+            "Upgrade not performed because 'compatibility' property set to 'legacy'.".into(),
+        ));
+    }
+    let change = PoolChange::Upgrade {
+        version: wanted.0,
+        compatible: None,
+    };
+    let done = session.service()?.change(name, &[change], &parsed.line);
+    let action = format!("cannot upgrade '{name}'");
+    done.map_err(|failed| failure(Verb::Other, &action, &failed.error))?;
+    writeln!(
+        session.out,
+        "Successfully upgraded '{name}' from version {} to version {}.\n",
+        version.0, wanted.0
+    )?;
     Ok(true)
 }
 
@@ -131,7 +194,7 @@ fn list(session: &mut Session) -> Ending {
     }
     let legacy: Vec<_> = pools
         .iter()
-        .filter(|p| p.version < VERSION_FEATURES)
+        .filter(|pool| !PoolVersion(pool.version).has_features())
         .collect();
     let out = &mut *session.out;
     if legacy.is_empty() {
@@ -155,7 +218,7 @@ fn list(session: &mut Session) -> Ending {
     };
     let lacking: Vec<_> = pools
         .iter()
-        .filter(|pool| pool.version >= VERSION_FEATURES && !lacks(pool).is_empty())
+        .filter(|pool| PoolVersion(pool.version).has_features() && !lacks(pool).is_empty())
         .collect();
     if lacking.is_empty() {
         writeln!(

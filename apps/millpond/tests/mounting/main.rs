@@ -410,6 +410,11 @@ fn what_is_created_has_the_values_that_openzfs_gives_it() {
     let message = stage.refused("zfs create -n -o userquota@no-such-user=1M tank/none");
     let why = "'userquota@no-such-user' has an invalid user/group name";
     assert!(message.contains(why), "{message}");
+    let upgraded = stage.done("zfs upgrade -V current tank/q");
+    assert!(
+        upgraded.contains("1 filesystems already at this version"),
+        "{upgraded}"
+    );
     // A command asked to dump core does so when it is done.
     use std::os::unix::process::ExitStatusExt;
     let dumped = stage.run("ulimit -c 0; export ZFS_ABORT=1; exec zfs list -H -o name tank/q");

@@ -419,7 +419,7 @@ fn file_systems_are_made_in_old_versions() {
         assert!(place.run(&format!("mkdir {name}:/dir")).status.success());
     }
     let refused = |options: &str| {
-        let needs = "pool and or dataset must be upgraded to set this property or value";
+        let needs = "pool must be upgraded to set this property or value";
         let error = format!("cannot create 'old-files/no': {needs}\n");
         place.answers(&format!("zfs create {options} old-files/no"), "", &error, 1);
     };
@@ -436,7 +436,7 @@ fn file_systems_are_made_in_old_versions() {
     let output = create(2);
     assert_eq!(
         text(&output.stderr),
-        "cannot create 'new': pool and or dataset must be upgraded to set this property or value\n"
+        "cannot create 'new': operation not supported on this type of pool\n"
     );
     let output = create(3);
     assert!(output.status.success(), "{output:?}");

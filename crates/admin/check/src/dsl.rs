@@ -10,7 +10,9 @@ use millpond_dataset::{Dataset, DatasetError, Directory};
 use millpond_env::sync::Arc;
 use millpond_object::ObjectView;
 use millpond_ondisk::dsl::{hex_key_number, keys};
-use millpond_ondisk::{BlockPointer, DslDatasetFlags, DslDatasetPhys, ObjectId, ObjectType, Txg};
+use millpond_ondisk::{
+    BlockPointer, DslDatasetFlags, DslDatasetPhys, ObjectId, ObjectType, PoolVersion, Txg,
+};
 use millpond_pool::PoolView;
 use millpond_zap::Zap;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -415,6 +417,11 @@ impl Gatherer<'_> {
         own: &[(ObjectId, ObjectId)],
         is_internal: bool,
     ) {
+        // Before version 11 a snapshot does not know its clones.
+        let has_tables = PoolVersion(self.pool.version()).has_origin();
+        if !has_tables && node.phys.next_clones.is_none() {
+            return;
+        }
         let Some(next) = self.numbers(&node.name, node.phys.next_clones) else {
             return;
         };

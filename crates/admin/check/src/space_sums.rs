@@ -7,6 +7,7 @@ use super::lists::DeadCounted;
 use super::sums::{Mark, Sums};
 use super::trees::Counted;
 use millpond_dataset::PropertyValue;
+use millpond_ondisk::DslDatasetFlags;
 use millpond_ondisk::dsl::{DslDirectoryPhys, keys};
 use std::collections::BTreeSet;
 
@@ -136,7 +137,9 @@ impl Judge<'_> {
             None => Some(counted),
             Some(next) => Some(&self.evidence.counted[next]),
         };
-        if let Some(other) = unique.filter(|other| !other.is_partial) {
+        // Before version 9 nobody kept the number exact.
+        let is_exact = node.phys.flags.contains(DslDatasetFlags::UNIQUE_ACCURATE);
+        if let Some(other) = unique.filter(|other| is_exact && !other.is_partial) {
             let unique = if node.next.is_none() {
                 other.born
             } else {

@@ -4,6 +4,7 @@ use super::health::{SuspendReason, VdevAux, VdevState};
 use super::pool::{FeatureState, MultihostState, PoolInfo, RequestedFeatures};
 use super::scan::{ProgressState, ScanFunction};
 use super::vdev::{VdevInfo, VdevKind};
+use millpond_ondisk::PoolVersion;
 
 /// A condition of a pool to report. `Nr` means that redundancy does not cover it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -217,7 +218,7 @@ fn sectors(pool: &PoolInfo, purpose: Purpose) -> Option<Condition> {
 }
 
 fn versions(pool: &PoolInfo) -> Option<Condition> {
-    if pool.version < FEATURE_FLAGS_VERSION {
+    if !PoolVersion(pool.version).has_features() {
         let is_wanted = pool.requested == RequestedFeatures::Legacy;
         return (!is_wanted).then_some(Condition::VersionOlder);
     }
@@ -287,6 +288,3 @@ fn is_failing(vdev: &VdevInfo) -> bool {
             .max(vdev.checksum_errors)
             > 0
 }
-
-/// From this version on, a pool records its format by feature flags.
-const FEATURE_FLAGS_VERSION: u64 = 5000;

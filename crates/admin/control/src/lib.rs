@@ -54,7 +54,8 @@ pub use millpond_dataset::{
     PERMISSIONS, PermissionGrant, PermissionSubject, is_permission, is_permission_set,
 };
 pub use millpond_ondisk::dsl::{PermissionHolder, PermissionReach};
-pub use millpond_ondisk::{FEATURES, Feature, FeatureFlags};
+pub use millpond_ondisk::{FEATURES, Feature, FeatureFlags, PoolVersion};
+pub use millpond_pool::NewerDevices;
 pub use millpond_pool::{CheckpointRefusal, FeatureError, check_pool_name};
 pub use mount::{KeyProblem, MountInfo, MountProblem, MountRequest};
 pub use permission::DatasetPermissions;

@@ -52,6 +52,7 @@ pub mod l2arc;
 mod label;
 mod objset;
 pub mod pool_directory;
+mod pool_version;
 mod rebuild;
 mod removal;
 pub mod sa;
@@ -99,6 +100,7 @@ pub use label::{
     UBERBLOCK_RING_OFFSET_BYTES, unsealed_label_region,
 };
 pub use objset::{OBJECT_SET_BYTES, ObjectSetKind, ObjectSetPhys};
+pub use pool_version::PoolVersion;
 pub use rebuild::{RebuildPhase, RebuildPhys};
 pub use removal::{
     CondensingIndirectPhys, INDIRECT_BIRTH_ENTRY_BYTES, INDIRECT_MAPPING_ENTRY_BYTES,

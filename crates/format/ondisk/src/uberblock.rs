@@ -3,7 +3,7 @@
 //! Page `docs/format/uberblock.md`.
 
 use crate::{
-    Ashift, BLOCK_POINTER_BYTES, BlockPointer, DecodeError, Endian, Reader, Txg,
+    Ashift, BLOCK_POINTER_BYTES, BlockPointer, DecodeError, Endian, PoolVersion, Reader, Txg,
     UBERBLOCK_RING_BYTES, UBERBLOCK_RING_OFFSET_BYTES, Writer, unsealed_label_region,
 };
 
@@ -188,7 +188,7 @@ impl Uberblock {
     /// Whether the pool version is supported: 1 to 28, or 5000.
     #[must_use]
     pub fn has_known_version(&self) -> bool {
-        matches!(self.version, 1..=28 | 5000)
+        PoolVersion(self.version).is_known()
     }
 }
 

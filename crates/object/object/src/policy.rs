@@ -3,7 +3,7 @@
 use crate::Caching;
 use millpond_block::{Dedup, Retention};
 use millpond_compress::ZstdLevel;
-use millpond_ondisk::{ChecksumKind, CompressionKind, Level, ObjectType};
+use millpond_ondisk::{ChecksumKind, CompressionKind, Level, ObjectType, PoolVersion};
 use millpond_vdev::AllocationClass;
 
 /// Property `redundant_metadata`: which metadata gets one copy more than data.
@@ -189,11 +189,11 @@ impl WritePolicy {
     }
 
     fn copies(&self, block: &BlockTraits) -> u8 {
-        let most = match self.pool_version {
-            ..3 => 1,
+        let most = match PoolVersion(self.pool_version).has_copies() {
+            false => 1,
             // Salt and IV are where the third address would be.
-            _ if self.is_encrypted && block.is_encrypted_type() => 2,
-            _ => 3,
+            true if self.is_encrypted && block.is_encrypted_type() => 2,
+            true => 3,
         };
         if self.is_mos {
             return most;

@@ -13,7 +13,8 @@ use crate::{AccountingChange, BlockSink, CachingCell, Object, WritePolicy, bytes
 use millpond_block::{BlockStore, WriteKey};
 use millpond_env::sync::{Arc, Mutex, RwLock};
 use millpond_ondisk::{
-    BlockPointer, ChecksumKind, DNODE_SLOT_BYTES, Dnode, ObjectId, ObjectSetKind, ObjectType, Txg,
+    BlockPointer, ChecksumKind, DNODE_SLOT_BYTES, Dnode, ObjectId, ObjectSetKind, ObjectType,
+    PoolVersion, Txg,
 };
 use millpond_txg::Transaction;
 use std::collections::BTreeSet;
@@ -198,7 +199,8 @@ impl ObjectSet {
             raw.array.apply(&mut meta);
             last = Some(raw.array.last_block);
         }
-        let length = if policy.pool_version < 15 { 1024 } else { 4096 };
+        let has_accounting = PoolVersion(policy.pool_version).has_user_accounting();
+        let length = if has_accounting { 4096 } else { 1024 };
         let mut table = Table {
             synced: SyncedHead {
                 meta: Arc::new(meta),

@@ -14,7 +14,7 @@ use millpond_block::PooledBuf;
 use millpond_env::mark;
 use millpond_env::sync::Arc;
 use millpond_ondisk::{
-    BLOCK_POINTER_BYTES, BlockPointer, Dnode, DnodeFlags, Level, ObjectId, ObjectType,
+    BLOCK_POINTER_BYTES, BlockPointer, Dnode, DnodeFlags, Level, ObjectId, ObjectType, PoolVersion,
     SECTOR_BYTES, Txg,
 };
 use std::collections::BTreeMap;
@@ -562,7 +562,7 @@ impl TreeWriter {
             // Leaked blocks were not subtracted one by one.
             self.used_bytes = 0;
         }
-        let is_new_unit = run.policy.pool_version >= 3;
+        let is_new_unit = PoolVersion(run.policy.pool_version).has_sizes_in_lists();
         if is_new_unit && (has_blocks || self.dnode.used != 0) {
             self.dnode.flags.insert(DnodeFlags::USED_BYTES);
         }

@@ -22,7 +22,7 @@ use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 use millpond_object::{NewObjectSet, ObjectSet, WriteKey};
 use millpond_ondisk::dsl::keys;
-use millpond_ondisk::{ObjectId, ObjectSetKind, Txg, VdevId};
+use millpond_ondisk::{ObjectId, ObjectSetKind, PoolVersion, Txg, VdevId};
 use millpond_pool::{DatasetPort, FoundLogs, Pool, SpaceChange, SyncContext};
 use millpond_pool::{PoolError, PoolView};
 use millpond_stream::RawKeys;
@@ -438,6 +438,10 @@ impl DatasetPort for Datasets {
         }
         let syncing = SyncTaskContext::new(self, ctx);
         self.refresh(&syncing, syncing.root_directory()?)
+    }
+
+    fn raise(&self, ctx: &SyncContext<'_>, from: PoolVersion) -> Result<(), PoolError> {
+        SyncTaskContext::new(self, ctx).raise(from)
     }
 
     fn end_logs(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {

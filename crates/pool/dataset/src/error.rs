@@ -269,6 +269,12 @@ pub enum Refusal {
     /// A required feature of the pool is not enabled.
     #[error("pool must be upgraded to do this")]
     FeatureDisabled,
+    /// The pool's version is too low.
+    #[error("pool must be upgraded")]
+    OldPool,
+    /// The pool's version is too low for snapshots that are destroyed later.
+    #[error("unsupported version or feature")]
+    NeverLater,
     /// Its key or encryption root does not permit it.
     #[error(transparent)]
     Key(KeyRefusal),

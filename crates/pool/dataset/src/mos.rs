@@ -3,7 +3,7 @@
 use millpond_env::sync::Arc;
 use millpond_object::{Object, ObjectError, ObjectSet};
 use millpond_ondisk::{
-    DecodeError, DslDatasetPhys, DslDirectoryPhys, Endian, ObjectId, ObjectType,
+    DecodeError, DslDatasetPhys, DslDirectoryPhys, Endian, ObjectId, ObjectType, PoolVersion,
 };
 use millpond_pool::Pool;
 use millpond_pool::PoolError;
@@ -55,6 +55,11 @@ pub(crate) const DATASET: &str = "dataset";
 impl<'p> MosView<'p> {
     pub(crate) fn mos(&self) -> &'p Arc<ObjectSet> {
         self.pool.mos()
+    }
+
+    /// The pool's version.
+    pub(crate) fn version(&self) -> PoolVersion {
+        PoolVersion(self.pool.version())
     }
 
     pub(crate) fn object(

@@ -4,7 +4,7 @@ use crate::DatasetError;
 use crate::Directory;
 use millpond_env::sync::Arc;
 use millpond_ondisk::dsl::keys::resume;
-use millpond_ondisk::{DslDatasetFlags, IntentLogHeader, ObjectId, ObjectType, Txg};
+use millpond_ondisk::{DslDatasetFlags, IntentLogHeader, ObjectId, Txg};
 use millpond_pool::{BLOCK_CLONING, PoolError, PoolView};
 use millpond_pool::{FoundLog, FoundLogs};
 
@@ -33,8 +33,7 @@ pub(crate) struct Found {
 /// Checks every live dataset, including temporary ones.
 ///
 /// # Errors
-/// [`PoolError::Unsupported`] for deadlists of pools before version 26, and for a log that cloned blocks in a pool
-/// without that feature. Another error if a device with blocks of a log is missing.
+/// [`PoolError::Unsupported`] for a log that cloned blocks in a pool without that feature. Another error if a device with blocks of a log is missing.
 pub(crate) fn check_writable(pool: &Arc<PoolView>, choice: FoundLogs) -> Result<Found, PoolError> {
     let mut found = Found::default();
     let failed = |error: DatasetError| match error {
@@ -96,21 +95,6 @@ pub(crate) fn check_writable(pool: &Arc<PoolView>, choice: FoundLogs) -> Result<
                 header,
                 log,
             });
-        }
-        for dataset in std::iter::once(&head).chain(&head.snapshots().map_err(failed)?) {
-            let Some(deadlist) = dataset.phys().deadlist else {
-                continue;
-            };
-            let object = pool.mos().object(deadlist);
-            let object = object.map_err(|error| PoolError::Object {
-                what: "deadlist",
-                error,
-            })?;
-            if object.dnode().object_type == ObjectType::BPOBJ {
-                return Err(PoolError::Unsupported {
-                    what: "writing to a pool with deadlists from before version 26",
-                });
-            }
         }
     }
     Ok(found)

@@ -214,11 +214,12 @@ impl PoolConfig {
     }
 }
 
-/// The list for the labels of a hot spare or cache device outside any vdev. It names no pool.
+/// The list for the labels of a hot spare or cache device outside any vdev, of a pool of this version. It
+/// names no pool.
 #[must_use]
-pub fn auxiliary_label_list(vdev: &VdevConfig, state: LeafState) -> NvList {
+pub fn auxiliary_label_list(vdev: &VdevConfig, state: LeafState, version: u64) -> NvList {
     let mut list = NvList::new();
-    list.insert("version", crate::features::counts::POOL_VERSION_FEATURES);
+    list.insert("version", version);
     list.insert("state", state.number());
     list.insert("guid", vdev.guid.0);
     if state == LeafState::Cache {

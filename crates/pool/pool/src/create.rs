@@ -12,9 +12,7 @@ use crate::config::PoolConfig;
 use crate::dedup::DedupTables;
 use crate::error::Reading;
 use crate::failure::FailMode;
-use crate::features::counts::{
-    FeatureChoice, FeatureCounts, FeatureError, POOL_VERSION_FEATURES, features_of_new_pool,
-};
+use crate::features::counts::{FeatureChoice, FeatureCounts, FeatureError, features_of_new_pool};
 use crate::history::append::{HistoryEvent, pool_event_text};
 use crate::import::LeafState;
 use crate::labels::{LabelError, write_auxiliary_labels, write_initial_labels};
@@ -30,7 +28,7 @@ use crate::sync::context::SyncContext;
 use crate::sync::tasks::TaskTime;
 use crate::vdevs::leaf_monitor::LeafWatch;
 use crate::vdevs::new_vdev::{
-    BuiltVdevs, DRAID, NewVdevError, NewVdevOptions, NewVdevs, build_vdevs, random_u64,
+    BuiltVdevs, NewVdevError, NewVdevOptions, NewVdevs, build_vdevs, random_u64,
 };
 use millpond_alloc::{PoolAllocator, VdevSpace};
 use millpond_block::{BlockCache, BlockStore, IoClock, Topology};
@@ -41,15 +39,13 @@ use millpond_env::sync::Arc;
 use millpond_nvlist::NvList;
 use millpond_object::{NewObject, NewObjectSet, ObjectSet};
 use millpond_ondisk::dedup::DedupStatistics;
-use millpond_ondisk::pool_directory::{self, key, vdev_key};
+use millpond_ondisk::pool_directory::{self, key};
 use millpond_ondisk::zap::ZapValue;
 use millpond_ondisk::{
-    BlockPointer, Feature, Guid, ObjectId, ObjectSetKind, ObjectType, Txg, Uberblock, VdevId,
+    BlockPointer, Feature, Guid, ObjectSetKind, ObjectType, PoolVersion, Txg, Uberblock, VdevId,
 };
 use millpond_txg::TxgGroups;
-use millpond_vdev::{
-    AllocationClass, IndirectTables, LeafTable, Reflow, VdevConfig, VdevTree, VdevType,
-};
+use millpond_vdev::{IndirectTables, LeafTable, Reflow, VdevConfig, VdevTree};
 use millpond_zap::{NewZap, ZapMut, new_salt};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -57,9 +53,6 @@ use std::collections::{BTreeMap, BTreeSet};
 pub const FIRST_TXG: Txg = Txg(4);
 /// The longest pool name in bytes: `NAME/$ORIGIN@$ORIGIN` must still be a valid name.
 pub const POOL_NAME_BYTES_MAX: usize = 239;
-const VDEV_ZAPS_V2: &str = "com.klarasystems:vdev_zaps_v2";
-const ALLOCATION_CLASSES: &str = "org.zfsonlinux:allocation_classes";
-
 /// A pool to create.
 #[derive(Debug, Clone)]
 pub struct NewPool {
@@ -71,7 +64,7 @@ pub struct NewPool {
     pub vdev_options: NewVdevOptions,
     /// The features to enable.
     pub features: FeatureChoice,
-    /// Its properties, including `feature@NAME`.
+    /// Its properties, including `feature@NAME` and `version`.
     pub settings: Vec<PoolSetting>,
     /// Properties of its root file system, validated by the rules for datasets.
     pub root_properties: BTreeMap<String, String>,
@@ -99,6 +92,20 @@ impl NewPool {
             system: "millpond".to_owned(),
             cache_bytes: None,
         }
+    }
+
+    /// Its version: the property, or 5000. Pools before 5000 have no features.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        let set = self.settings.iter().find_map(|setting| match setting {
+            PoolSetting::Number {
+                name: "version",
+                value,
+                ..
+            } => Some(*value),
+            _ => None,
+        });
+        set.unwrap_or(PoolVersion::FEATURES.0)
     }
 }
 
@@ -187,6 +194,7 @@ impl Pool {
         }
         let features = chosen_features(new)?;
         let has_feature = |guid: &str| features.iter().any(|feature| feature.guid == guid);
+        new.vdevs.check_version(PoolVersion(new.version()))?;
         new.vdevs.check_features(has_feature)?;
         let pool_guid = Guid(random_u64(env).max(1));
         let taken = BTreeSet::from([pool_guid.0]);
@@ -219,6 +227,9 @@ impl Pool {
 }
 
 fn chosen_features(new: &NewPool) -> Result<Vec<&'static Feature>, FeatureError> {
+    if !PoolVersion(new.version()).has_features() {
+        return Ok(vec![]);
+    }
     let named: Vec<(String, bool)> = new
         .settings
         .iter()
@@ -271,6 +282,7 @@ fn first_config(new: &NewPool, guid: Guid, built: &BuiltVdevs) -> PoolConfig {
         .filter(|text| !matches!(text.as_str(), "off" | "")),
         hostid: new.writing.hostid,
         hostname: new.writing.hostname.clone(),
+        version: new.version(),
         ..PoolConfig::new(&new.name, root)
     }
 }
@@ -286,10 +298,22 @@ pub(crate) fn label_devices(
     for (guid, device) in &built.devices {
         let auxiliary = |list: &[VdevConfig]| list.iter().find(|vdev| vdev.guid == *guid).cloned();
         let (path, outcome) = if let Some(vdev) = auxiliary(&built.spares) {
-            let outcome = write_auxiliary_labels(device.as_ref(), &vdev, LeafState::Spare, current);
+            let outcome = write_auxiliary_labels(
+                device.as_ref(),
+                &vdev,
+                LeafState::Spare,
+                config.version,
+                current,
+            );
             (vdev.path, outcome)
         } else if let Some(vdev) = auxiliary(&built.caches) {
-            let outcome = write_auxiliary_labels(device.as_ref(), &vdev, LeafState::Cache, current);
+            let outcome = write_auxiliary_labels(
+                device.as_ref(),
+                &vdev,
+                LeafState::Cache,
+                config.version,
+                current,
+            );
             (vdev.path, outcome)
         } else {
             let outcome = match config.initial_label_list(*guid, txg) {
@@ -351,7 +375,7 @@ fn first_parts(
         0,
         ObjectSetKind::Meta,
         NewObjectSet::default(),
-        mos_policy(POOL_VERSION_FEATURES, chosen),
+        mos_policy(new.version(), chosen),
         &tx,
     );
     drop(tx);
@@ -366,7 +390,7 @@ fn first_parts(
     let allocator = PoolAllocator::new(vdevs, Arc::new(maps.clone()), maps::forms(chosen))?;
     let uberblock = crate::labels::next_uberblock(
         None,
-        POOL_VERSION_FEATURES,
+        new.version(),
         Txg(FIRST_TXG.0 - 1),
         BlockPointer::default(),
         config.guid_sum(),
@@ -414,7 +438,8 @@ fn first_parts(
         removal: RemovalControl::default(),
         dedup: DedupTables::default(),
         sync_mode: new.writing.sync_mode,
-        is_deflated: true,
+        system: new.system.clone(),
+        is_deflated: PoolVersion(new.version()).has_deflation(),
         leaf_watch: LeafWatch::default(),
     };
     Ok(FirstParts { parts, salt })
@@ -451,20 +476,17 @@ impl SyncContext<'_> {
         salt: [u8; 32],
     ) -> Result<(), PoolError> {
         self.make_directory()?;
-        self.set_directory_number(key::CREATION_VERSION, POOL_VERSION_FEATURES)?;
-        self.set_directory_number(key::DEFLATE, 1)?;
-        for table in [
-            key::FEATURES_FOR_READ,
-            key::FEATURES_FOR_WRITE,
-            key::FEATURE_DESCRIPTIONS,
-        ] {
-            let id = self.create_table(ObjectType::METADATA_ZAP)?;
-            self.set_directory_number(table, id.0)?;
+        self.set_directory_number(key::CREATION_VERSION, new.version())?;
+        if PoolVersion(new.version()).has_deflation() {
+            self.set_directory_number(key::DEFLATE, 1)?;
+        }
+        if PoolVersion(new.version()).has_features() {
+            self.make_feature_tables()?;
         }
         self.table(pool_directory::OBJECT_DIRECTORY)?
             .update(key::CHECKSUM_SALT.as_bytes(), &ZapValue::from_bytes(&salt))
             .reading("checksum salt")?;
-        let version = pool_event_text(POOL_VERSION_FEATURES, &new.system);
+        let version = pool_event_text(new.version(), &new.system);
         self.history(&HistoryEvent::of_pool("create", version))?;
         for setting in &new.settings {
             if !matches!(
@@ -487,6 +509,19 @@ impl SyncContext<'_> {
         Ok(())
     }
 
+    /// Creates the tables of features, all empty.
+    pub(crate) fn make_feature_tables(&self) -> Result<(), PoolError> {
+        for table in [
+            key::FEATURES_FOR_READ,
+            key::FEATURES_FOR_WRITE,
+            key::FEATURE_DESCRIPTIONS,
+        ] {
+            let id = self.create_table(ObjectType::METADATA_ZAP)?;
+            self.set_directory_number(table, id.0)?;
+        }
+        Ok(())
+    }
+
     fn make_directory(&self) -> Result<(), PoolError> {
         let what = "object directory";
         let new = NewObject::new(ObjectType::OBJECT_DIRECTORY);
@@ -496,53 +531,6 @@ impl SyncContext<'_> {
             .reading(what)?;
         let zap = NewZap::plain(new_salt(self.pool.env()));
         ZapMut::of(&object, self.tx()).create(&zap).reading(what)
-    }
-
-    /// Creates the ZAPs and metaslab arrays of new top-level vdevs; `first` is the id of the first one. The
-    /// configuration and labels are written later.
-    pub(crate) fn make_vdev_objects(
-        &self,
-        tops: &[(VdevConfig, AllocationClass)],
-        first: VdevId,
-    ) -> Result<(), PoolError> {
-        let new_zap = || self.new_vdev_zap();
-        let has_root_zap = self.pool.state.read().config.root.zap_root.is_some();
-        if !has_root_zap && self.feature_is_enabled(VDEV_ZAPS_V2) {
-            let root = new_zap()?;
-            self.pool.state.write().config.root.zap_root = Some(root);
-            self.feature_increment(VDEV_ZAPS_V2)?;
-        }
-        for (id, (top, class)) in (first.0..).map(VdevId).zip(tops) {
-            let mut leaves = BTreeMap::new();
-            for leaf in leaf_guids(top) {
-                leaves.insert(leaf, new_zap()?);
-            }
-            let zap = new_zap()?;
-            self.pool.change_top(id, |top| {
-                top.zap_top = Some(zap);
-                set_leaf_zaps(top, &leaves);
-            });
-            if let Some(bias) = bias_of(*class) {
-                let mut bytes = bias.as_bytes().to_vec();
-                bytes.push(0);
-                self.table(zap)?
-                    .update(
-                        vdev_key::ALLOCATION_BIAS.as_bytes(),
-                        &ZapValue::from_bytes(&bytes),
-                    )
-                    .reading("vdev ZAP")?;
-            }
-            if matches!(class, AllocationClass::Special | AllocationClass::Dedup)
-                && self.feature_is_enabled(ALLOCATION_CLASSES)
-            {
-                self.feature_increment(ALLOCATION_CLASSES)?;
-            }
-            if top.kind == VdevType::Draid {
-                self.feature_increment(DRAID)?;
-            }
-            self.pool.maps.ensure_array(self, id)?;
-        }
-        Ok(())
     }
 
     /// Stores the list of hot spares or cache devices. An empty list is stored only if a list already
@@ -559,32 +547,6 @@ impl SyncContext<'_> {
         let mut list = NvList::new();
         list.insert(key, entries);
         self.write_packed_list(key, &list)
-    }
-}
-
-fn bias_of(class: AllocationClass) -> Option<&'static str> {
-    match class {
-        AllocationClass::Normal => None,
-        AllocationClass::Log => Some("log"),
-        AllocationClass::Special => Some("special"),
-        AllocationClass::Dedup => Some("dedup"),
-    }
-}
-
-/// The guids of the leaves at or below a vdev, in order.
-fn leaf_guids(vdev: &VdevConfig) -> Vec<Guid> {
-    if vdev.kind.is_leaf() {
-        return vec![vdev.guid];
-    }
-    vdev.children.iter().flat_map(leaf_guids).collect()
-}
-
-fn set_leaf_zaps(vdev: &mut VdevConfig, zaps: &BTreeMap<Guid, ObjectId>) {
-    if vdev.kind.is_leaf() {
-        vdev.zap_leaf = zaps.get(&vdev.guid).copied();
-    }
-    for child in &mut vdev.children {
-        set_leaf_zaps(child, zaps);
     }
 }
 

@@ -434,9 +434,10 @@ pub fn write_auxiliary_labels(
     device: &dyn Device,
     vdev: &VdevConfig,
     state: LeafState,
+    version: u64,
     current: Option<&Uberblock>,
 ) -> Result<(), LabelError> {
-    write_initial_labels(device, &auxiliary_label_list(vdev, state), current)
+    write_initial_labels(device, &auxiliary_label_list(vdev, state, version), current)
 }
 
 /// Encodes the content of the configuration region, before its checksum is added.

@@ -36,6 +36,7 @@ mod pins;
 mod pool;
 mod port;
 pub mod properties;
+mod raise;
 mod removal;
 mod scan;
 mod space;
@@ -101,6 +102,7 @@ pub use vdevs::new_vdev::{
     BuiltVdevs, DeviceUse, DraidShape, NewDevice, NewLayout, NewTop, NewVdevError, NewVdevOptions,
     NewVdevs, build_vdevs, find_use, random_u64,
 };
+pub use vdevs::of_versions::NewerDevices;
 pub use vdevs::rearrange::{AttachKind, AttachRefusal, DetachRefusal, SplitRefusal};
 pub use vdevs::rebuild::{RebuildLimits, RebuildPass};
 pub use vdevs::remove::RemoveError;

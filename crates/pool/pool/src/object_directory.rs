@@ -11,7 +11,7 @@ use millpond_env::sync::Arc;
 use millpond_nvlist::NvList;
 use millpond_object::ObjectSetView;
 use millpond_ondisk::pool_directory::{OBJECT_DIRECTORY, key};
-use millpond_ondisk::{DecodeError, ObjectId};
+use millpond_ondisk::{DecodeError, ObjectId, PoolVersion};
 use millpond_zap::{Zap, ZapValue};
 
 const WHAT: &str = "object directory";
@@ -62,7 +62,7 @@ impl ObjectDirectory {
     }
     /// The features of a pool of this version.
     pub(crate) fn features(&self, version: u64) -> Result<Features, PoolError> {
-        if version < 5000 {
+        if !PoolVersion(version).has_features() {
             return Ok(Features::default());
         }
         Features::load(

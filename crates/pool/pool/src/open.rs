@@ -19,7 +19,7 @@ use millpond_env::Env;
 use millpond_env::sync::{Arc, OnceLock};
 use millpond_object::ObjectSetView;
 use millpond_ondisk::pool_directory::{self, key};
-use millpond_ondisk::{Txg, Uberblock, VdevId};
+use millpond_ondisk::{PoolVersion, Txg, Uberblock, VdevId};
 use millpond_vdev::{IndirectTables, LeafTable, Reflow, TreeError, VdevKind, VdevTree};
 
 /// Options for opening a pool.
@@ -211,7 +211,7 @@ fn open_at(
     options: &OpenOptions,
     uberblock: Uberblock,
 ) -> Result<Arc<PoolView>, OpenError> {
-    if !matches!(uberblock.version, 1..=28 | 5000) {
+    if !PoolVersion(uberblock.version).is_known() {
         return Err(OpenError::Version {
             version: uberblock.version,
         });

@@ -182,6 +182,7 @@ impl Pool {
         pool.write_opened_uberblock().map_err(at)?;
         pool.start().map_err(at)?;
         pool.port.attach(&pool).map_err(at)?;
+        pool.complete_vdev_zaps().map_err(at)?;
         if let Some((left, from)) = half {
             let finished = pool.sync_task(|ctx| ctx.finish_split(&left, from));
             finished.map_err(at)?;
@@ -462,9 +463,10 @@ fn parts(
     config.hostname.clone_from(&writing.hostname);
     // Use the paths at which the leaves were found.
     config.root = read.assembly().root.clone();
-    if read.version() >= 5000 {
-        config.features_for_read = Some(features.label_features());
-    }
+    // The version changes with the uberblock, and the configuration may be older.
+    config.version = read.version();
+    // Pools without features have an empty list.
+    config.features_for_read = Some(features.label_features());
     let number = |name: &str| -> Result<u64, PoolError> {
         let property = read.property(name)?;
         Ok(match property.and_then(|property| property.value) {
@@ -512,6 +514,10 @@ fn parts(
         dedup,
         sync_mode: writing.sync_mode,
         leaf_watch: LeafWatch::load(&topology, &mut |vdev| read.stored_vdev_properties(vdev))?,
+        system: writing
+            .system
+            .clone()
+            .unwrap_or_else(|| "millpond".to_owned()),
         is_deflated: read.directory_number(key::DEFLATE)?.is_some_and(|n| n != 0),
     })
 }

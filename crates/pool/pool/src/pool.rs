@@ -30,7 +30,7 @@ use millpond_alloc::PoolAllocator;
 use millpond_block::{BlockAddress, BlockStore};
 use millpond_env::Env;
 use millpond_env::rank;
-use millpond_env::sync::atomic::AtomicBool;
+use millpond_env::sync::atomic::{AtomicBool, Ordering};
 use millpond_env::sync::{Arc, Mutex, RwLock};
 use millpond_object::{CachingCells, ObjectSet};
 use millpond_ondisk::dedup::DedupStatistics;
@@ -68,7 +68,9 @@ pub struct Pool {
     /// The first txg written since the pool was opened.
     pub(crate) first_txg: Txg,
     /// Whether space accounting uses the vdevs' deflate ratios.
-    pub(crate) is_deflated: bool,
+    pub(crate) is_deflated: AtomicBool,
+    /// The running system as recorded in the history.
+    pub(crate) system: String,
     /// Held while a txg is written, so that only one is written at a time.
     pub(crate) syncing: Mutex<(), rank::SyncedTxg>,
     pub(crate) threads: Arc<PoolThreads>,
@@ -164,6 +166,7 @@ pub(crate) struct PoolParts {
     pub(crate) dedup: DedupTables,
     pub(crate) sync_mode: SyncMode,
     pub(crate) is_deflated: bool,
+    pub(crate) system: String,
     pub(crate) leaf_watch: LeafWatch,
 }
 
@@ -209,7 +212,8 @@ impl Pool {
             removal: parts.removal,
             failure,
             sync_mode: parts.sync_mode,
-            is_deflated: parts.is_deflated,
+            is_deflated: AtomicBool::new(parts.is_deflated),
+            system: parts.system,
             syncing: Mutex::new(()),
             threads: Arc::default(),
             heartbeat: Arc::default(),
@@ -536,6 +540,7 @@ impl Pool {
         let topology = self.store.topology();
         millpond_alloc::deflated_pointer_bytes(pointer, |vdev| {
             self.is_deflated
+                .load(Ordering::Relaxed)
                 .then(|| crate::space::ratio_of(&topology.tree, vdev))
         })
     }

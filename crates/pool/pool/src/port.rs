@@ -4,7 +4,7 @@ use crate::pool::Pool;
 use crate::sync::context::{SpaceChange, SyncContext};
 use crate::{PoolError, PoolView};
 use millpond_env::sync::Arc;
-use millpond_ondisk::VdevId;
+use millpond_ondisk::{PoolVersion, VdevId};
 use std::collections::BTreeMap;
 
 /// The datasets of a pool, as used by its sync thread. The dataset layer implements this trait.
@@ -54,6 +54,16 @@ pub trait DatasetPort: Send + Sync {
     /// If the MOS cannot be read.
     fn feature_enabled(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
         let _ = ctx;
+        Ok(())
+    }
+
+    /// Brings the datasets into the form of the pool's version, which was just raised from `from`. Part of
+    /// the txg that raises it.
+    ///
+    /// # Errors
+    /// If the MOS cannot be read or changed.
+    fn raise(&self, ctx: &SyncContext<'_>, from: PoolVersion) -> Result<(), PoolError> {
+        let _ = (ctx, from);
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 
 use crate::pool::{Pool, SyncMode};
 use millpond_alloc::{PoolLimit, PoolUsage, SlopShare};
+use millpond_env::sync::atomic::Ordering;
 use millpond_ondisk::Dva;
 
 /// What a byte of changes can occupy at most: three copies, gang blocks, and RAID-Z with three parities.
@@ -11,7 +12,8 @@ impl Pool {
     /// The number of deflated bytes of one address.
     pub(crate) fn deflated_address_bytes(&self, dva: &Dva) -> u64 {
         let topology = self.store.topology();
-        crate::space::deflated_address_bytes(&topology.tree, self.is_deflated, dva)
+        let is_deflated = self.is_deflated.load(Ordering::Relaxed);
+        crate::space::deflated_address_bytes(&topology.tree, is_deflated, dva)
     }
 
     /// The pool's current space usage. Recently freed space counts as used until it can be reused.

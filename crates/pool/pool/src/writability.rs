@@ -3,7 +3,6 @@
 //! Page `docs/format/features.md`, "What keeps a pool from being written".
 
 use crate::features::UnsupportedFeature;
-use crate::features::counts::POOL_VERSION_FEATURES;
 use crate::{PoolError, PoolView};
 use millpond_ondisk::VdevId;
 use millpond_vdev::VdevType;
@@ -25,9 +24,6 @@ fn list(reasons: &[ReadOnlyReason]) -> String {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadOnlyReason {
-    /// The pool has a version older than feature flags.
-    #[error("it is of version {0}, and versions below 5000 are not written")]
-    OldVersion(u64),
     /// An active feature is unknown, or supported for reading only.
     #[error("feature {} is in use", .0.guid)]
     Feature(UnsupportedFeature),
@@ -66,9 +62,6 @@ pub enum WritabilityError {
 /// [`WhyReadOnly`] with all reasons, or [`PoolError`] if one of the objects checked cannot be read.
 pub fn check_writable(pool: &PoolView) -> Result<(), WritabilityError> {
     let mut reasons = Vec::new();
-    if pool.version() < POOL_VERSION_FEATURES {
-        reasons.push(ReadOnlyReason::OldVersion(pool.version()));
-    }
     let features = pool.features().unwritable().into_iter();
     reasons.extend(features.map(ReadOnlyReason::Feature));
     for (id, top) in (0u32..).map(VdevId).zip(&pool.assembly().root.children) {

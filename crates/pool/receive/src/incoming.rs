@@ -67,6 +67,7 @@ pub fn incoming_snapshot(first: &Taken, begin: &Begin) -> Result<IncomingSnapsho
         kind,
         is_case_insensitive: begin.flags.contains(BeginFlags::CASE_INSENSITIVE),
         has_large_blocks: has(StreamFeatures::LARGE_BLOCKS),
+        needs_system_attributes: has(StreamFeatures::SPILL),
         needs: needs.map(|(_, guid)| *guid).collect(),
         uses: uses.map(|(_, guid)| *guid).collect(),
         sent_name: String::from_utf8_lossy(&begin.to_name).into_owned(),

@@ -5,10 +5,12 @@ use millpond_env::sync::Arc;
 use millpond_ondisk::dsl::keys;
 use millpond_ondisk::pool_directory::key;
 use millpond_ondisk::{
-    BlockBookmark, DslDatasetPhys, DslDirectoryPhys, ObjectId, ObjectType, ScanFlags, ScanPhys, Txg,
+    BlockBookmark, DslDatasetPhys, DslDirectoryPhys, ObjectId, ObjectType, PoolVersion, ScanFlags,
+    ScanPhys, Txg,
 };
 use millpond_pool::{NEXT_DATASET, PoolView, ScanQueue};
 use millpond_zap::Zap;
+use std::collections::BTreeSet;
 
 /// A dataset as a view shows it.
 pub(crate) struct Dataset {
@@ -66,8 +68,43 @@ pub(crate) fn after_mos(
     phys: &mut ScanPhys,
     queue: &mut ScanQueue,
 ) -> Result<(), ScanError> {
+    if !PoolVersion(view.version()).has_origin() {
+        return all(view, phys, queue);
+    }
     if let Some(origin) = origin(view)? {
         queue.insert(origin, Txg(0));
+    }
+    phys.bookmark = NEXT_DATASET;
+    Ok(())
+}
+
+/// Adds all datasets of a pool in which they do not descend from one snapshot.
+fn all(view: &PoolView, phys: &mut ScanPhys, queue: &mut ScanQueue) -> Result<(), ScanError> {
+    let mut open = vec![view.directory_object(key::ROOT_DATASET)?];
+    let mut seen = BTreeSet::new();
+    while let Some(id) = open.pop() {
+        // A forged tree may be a circle.
+        if !seen.insert(id) {
+            continue;
+        }
+        let object = view.mos().object(id)?;
+        let directory = DslDirectoryPhys::decode(object.bonus()?, object.dnode().endian)?;
+        if let Some(children) = directory.child_directories {
+            for entry in Zap::open(view.mos().object(children)?)?.iter() {
+                open.extend(entry?.value.first().map(ObjectId));
+            }
+        }
+        let Some(head) = directory.head_dataset else {
+            continue;
+        };
+        queue.insert(head, Txg(0));
+        let names = Dataset::open(view, head)?.and_then(|head| head.phys.snapshot_names);
+        let Some(names) = names else { continue };
+        for entry in Zap::open(view.mos().object(names)?)?.iter() {
+            if let Some(snapshot) = entry?.value.first() {
+                queue.insert(ObjectId(snapshot), Txg(0));
+            }
+        }
     }
     phys.bookmark = NEXT_DATASET;
     Ok(())
@@ -85,6 +122,9 @@ pub(crate) fn after(
         // A snapshot was destroyed during its visit. Its successor has blocks that were born later.
         phys.flags.remove(ScanFlags::VISIT_DATASET_AGAIN);
         queue.insert(done.id, phys.current_max_txg);
+        return Ok(());
+    }
+    if !PoolVersion(view.version()).has_origin() {
         return Ok(());
     }
     let mut following = vec![];

@@ -103,7 +103,8 @@ impl Life {
                 let new = self.new_dataset("fs");
                 let mut properties = vec![];
                 if self.makes_old_file_systems {
-                    properties.push(number("version", 1 + self.rng.below(5) as u64));
+                    let newest = self.pool_version.file_system_version_max() as usize;
+                    properties.push(number("version", 1 + self.rng.below(newest) as u64));
                 }
                 datasets.create_filesystem(&new, &properties)?;
                 let content = Content::Files(Arc::new(Tree::default()));
@@ -165,11 +166,11 @@ impl Life {
             _ => {
                 let is_volume = matches!(self.model.heads[&name].content, Content::Volume(_));
                 let property = match self.rng.below(if is_volume { 4 } else { 9 }) {
-                    0 => text("compression", self.rng.pick(COMPRESSIONS).unwrap_or(&"on")),
-                    1 => text("checksum", self.rng.pick(CHECKSUMS).unwrap_or(&"on")),
-                    2 => match self.rng.pick(&["1", "2", "3"]) {
-                        Some(&"3") if self.is_encrypted => text("copies", "2"),
-                        picked => text("copies", picked.unwrap_or(&"1")),
+                    0 => text("compression", self.fitting(COMPRESSIONS)),
+                    1 => text("checksum", self.fitting(CHECKSUMS)),
+                    2 => match self.fitting(&["1", "2", "3"]) {
+                        "3" if self.is_encrypted => text("copies", "2"),
+                        picked => text("copies", picked),
                     },
                     3 => text(
                         "redundant_metadata",
@@ -177,8 +178,13 @@ impl Life {
                             .pick(&["all", "most", "some", "none"])
                             .unwrap_or(&"all"),
                     ),
-                    4 | 5 => number("recordsize", *self.rng.pick(RECORD_BYTES).unwrap_or(&4096)),
-                    6 => text(
+                    4 | 5 => {
+                        let last =
+                            RECORD_BYTES.len() - usize::from(!self.pool_version.has_features());
+                        let sizes = &RECORD_BYTES[..last];
+                        number("recordsize", *self.rng.pick(sizes).unwrap_or(&4096))
+                    }
+                    6 if self.pool_version.has_features() => text(
                         "dnodesize",
                         self.rng
                             .pick(&["legacy", "auto", "1k", "4k", "16k"])

@@ -9,7 +9,7 @@ use millpond_pool::SettingError;
 use millpond_pool::{
     AttachError, AttachRefusal, DetachRefusal, GrowError, RemoveError, SplitError,
 };
-use millpond_pool::{CreateError, LeafError, NewVdevError, ReplicationMismatch};
+use millpond_pool::{CreateError, LeafError, NewVdevError, NewerDevices, ReplicationMismatch};
 
 /// Why a change failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +33,8 @@ pub enum ChangeError {
     /// The pool contains something that this program cannot update; the text names it. The pool can only be
     /// read.
     ReadOnlyPool(String),
+    /// The pool's version is too low for devices of this kind.
+    NeedsVersion(NewerDevices),
     /// A device cannot be used.
     Device {
         /// Its path.
@@ -143,6 +145,7 @@ impl From<CreateError> for ChangeError {
             CreateError::Vdevs(NewVdevError::Twice { .. }) => Self::Twice,
             CreateError::Vdevs(NewVdevError::NoData) => Self::NoData,
             CreateError::Vdevs(NewVdevError::Replication(all)) => Self::Replication(all),
+            CreateError::Vdevs(NewVdevError::NeedsVersion(what)) => Self::NeedsVersion(what),
             CreateError::Feature(error) => Self::Setting(error.into()),
             CreateError::Pool(error @ PoolError::RootProperty { .. }) => error.into(),
             other => Self::Failed(other.to_string()),

@@ -64,6 +64,8 @@ pub enum PoolChange {
     },
     /// Enables all features, or those in a list.
     Upgrade {
+        /// The version to raise it to, if it is lower. Features are enabled from 5000 on.
+        version: u64,
         /// Names of the features that may be enabled; `None` for all.
         compatible: Option<Vec<String>>,
     },

@@ -20,7 +20,7 @@ use millpond_engine::{
 use millpond_env::sync::Arc;
 use millpond_env::thread;
 use millpond_ondisk::dsl::keys::master_node;
-use millpond_ondisk::{Guid, ObjectSetKind};
+use millpond_ondisk::{Guid, ObjectSetKind, PoolVersion};
 use millpond_pool::import::{LeafState, read_labels};
 use millpond_pool::{CopyLimits, PruneBy, RebuildLimits, clear_labels};
 use millpond_pool::{GrowError, Growth, NewVdevOptions, NewVdevs, Offline, ScrubRange};
@@ -66,13 +66,18 @@ pub(crate) fn apply(
             if name == "compatibility" && requested(Some(value)) == RequestedFeatures::Unreadable {
                 return Err(ChangeError::Compatibility(unreadable(value)));
             }
+            let version = PoolVersion(engine.version());
+            if name == "bootfs" && !version.has_boot_dataset() {
+                let why = "pool must be upgraded to support 'bootfs' property";
+                return Err(ChangeError::Failed(why.to_owned()));
+            }
             let setting = if name == "bootfs" {
                 PoolSetting::boot_dataset(boot_dataset(pool, value)?, value)
             } else {
                 PoolSetting::parse(name, value, SettingTime::Later)?
             };
             engine.set_property(&setting)?;
-            if name.starts_with("feature@") {
+            if name.starts_with("feature@") || name == "version" {
                 pool.features_changed();
             }
         }
@@ -80,7 +85,11 @@ pub(crate) fn apply(
             let setting = VdevSetting::parse(name, value)?;
             engine.set_vdev_property(Guid(*guid), &setting)?;
         }
-        PoolChange::Upgrade { compatible } => {
+        PoolChange::Upgrade {
+            version,
+            compatible,
+        } => {
+            engine.raise(PoolVersion(*version).max(PoolVersion(engine.version())))?;
             let enabled = engine.upgrade(compatible.as_deref())?;
             let names = enabled.into_iter().map(str::to_owned);
             changed.enabled_features.extend(names);

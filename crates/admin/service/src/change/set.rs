@@ -5,6 +5,7 @@ use crate::change::change_error;
 use millpond_control::{ChangeError, Value, Values};
 use millpond_dataset::properties::NEEDS_UPGRADE;
 use millpond_engine::{OwnerKind, Pool};
+use millpond_ondisk::PoolVersion;
 use millpond_ondisk::dsl::keys::master_node;
 use millpond_posix::{FileError, QuotaMeasure, QuotaOwner};
 
@@ -35,6 +36,10 @@ pub(super) fn set(pool: &Pool, name: &str, properties: &Values) -> Result<(), Ch
     // Checks the version before anything is changed.
     for (property, value) in &inside {
         if let ("version", Value::Number(number)) = (property.as_str(), value) {
+            let version = PoolVersion(pool.inner().version());
+            if version < PoolVersion::for_file_systems(*number) {
+                return Err(ChangeError::Failed(NEEDS_UPGRADE.to_owned()));
+            }
             let may = pool
                 .file_system(name)
                 .map_err(change_error)?

@@ -15,7 +15,7 @@ use millpond_ondisk::intent_log::{
 };
 use millpond_ondisk::{
     BlockPointer, ChecksumKind, CompressionKind, Endian, Level, ObjectId, ObjectSetKind,
-    ObjectType, StoredBlock, Txg,
+    ObjectType, PoolVersion, StoredBlock, Txg,
 };
 use millpond_pool::Pool;
 use millpond_txg::{BeginWait, Transaction};
@@ -307,7 +307,13 @@ impl LogWriter {
     }
 
     /// Points the header to a new chain of one block that is not written yet.
+    ///
+    /// Pools before version 27 get none: their snapshots must not contain the header of a log in use, and before
+    /// version 26 its blocks have another form. So `fsync` waits for the txg there.
     fn begin_chain(&self, head: &HeadDataset, pool: &Pool) -> Result<(), NotWritten> {
+        if !PoolVersion(pool.version()).has_logs_in_snapshots() {
+            return Err(NotWritten::Failed);
+        }
         let tx = begin(head)?;
         let mut guid = [0; 16];
         pool.env().entropy.fill(&mut guid);

@@ -1,6 +1,7 @@
 //! Writes the object set block, and ends the sync of an object set.
 
 use super::*;
+use millpond_ondisk::PoolVersion;
 
 impl Sync<'_> {
     /// Writes the object set block.
@@ -43,7 +44,7 @@ impl Sync<'_> {
             project_used: special(2)?,
         };
         let least = match &self.run.policy {
-            policy if policy.pool_version < 15 => 1024,
+            policy if !PoolVersion(policy.pool_version).has_user_accounting() => 1024,
             policy if !policy.has_project_quota => 2048,
             _ => 4096,
         };

@@ -9,7 +9,7 @@ use crate::tasks::change_property::Setting;
 use crate::tasks::context::SyncTaskContext;
 use millpond_object::ObjectSetView;
 use millpond_ondisk::dsl::keys::master_node;
-use millpond_ondisk::{ObjectId, ObjectSetKind};
+use millpond_ondisk::{ObjectId, ObjectSetKind, PoolVersion};
 use millpond_pool::PoolError;
 use millpond_zap::Zap;
 
@@ -38,6 +38,7 @@ pub(crate) fn check(
         reason: reason.to_owned(),
     };
     let mut fixed = Fixed::default();
+    fixed.files.version = view.version().file_system_version_max();
     if let Some(parent) = parent
         && kind == ObjectSetKind::FileSystem
     {
@@ -117,7 +118,8 @@ pub(crate) fn check(
             if let Some(utf8_only) = utf8_only {
                 fixed.files.is_utf8_only = utf8_only;
             }
-            check_version(&fixed.files).map_err(|(property, reason)| invalid(property, reason))?;
+            check_version(&fixed.files, view.version())
+                .map_err(|(property, reason)| invalid(property, reason))?;
             fixed.files.has_projects = is_enabled(features::PROJECT_QUOTA);
             NewContents::FileSystem(fixed.files)
         }
@@ -126,10 +128,16 @@ pub(crate) fn check(
 }
 
 /// Checks that a file system of its version can have its other properties. Returns the wrong property and the reason.
-fn check_version(files: &NewFileSystem) -> Result<(), (&'static str, &'static str)> {
+fn check_version(
+    files: &NewFileSystem,
+    pool: PoolVersion,
+) -> Result<(), (&'static str, &'static str)> {
     let version = files.version;
     if !(1..=FILE_SYSTEM_VERSION).contains(&version) {
         return Err(("version", "must be one of '1 | 2 | 3 | 4 | 5 | current'"));
+    }
+    if version > pool.file_system_version_max() {
+        return Err(("version", NEEDS_UPGRADE));
     }
     let has_quotas = files.default_quotas.is_some_and(|quotas| quotas != [0; 6]);
     let rules = [

@@ -10,7 +10,7 @@ use crate::mos::{During, required};
 use crate::tasks::context::SyncTaskContext;
 use millpond_env::sync::Arc;
 use millpond_object::{Accounting, AccountingChange, FeatureUse, ObjectSet};
-use millpond_ondisk::{BlockPointer, ChecksumKind, ObjectId};
+use millpond_ondisk::{BlockPointer, ChecksumKind, DslDatasetFlags, ObjectId};
 use millpond_pool::PoolError;
 use millpond_zap::{AtZero, ZapMut};
 
@@ -101,6 +101,11 @@ impl SyncTaskContext<'_> {
             )
             .during(WHAT)?;
             self.put_dataset(previous, &before)?;
+        }
+        if !phys.flags.contains(DslDatasetFlags::UNIQUE_ACCURATE) {
+            // Software before version 9 did not keep this number exact.
+            let least = tally.own.used.min(0).unsigned_abs();
+            phys.unique_bytes = phys.unique_bytes.max(least);
         }
         let unique = phys.unique_bytes;
         phys.block_pointer = root;

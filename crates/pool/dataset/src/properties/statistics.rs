@@ -71,6 +71,8 @@ impl PropertyReader {
                 used.children_bytes
                     .saturating_add(used.children_reserved_bytes)
             }),
+            // Pools before version 11 have snapshots without one before them.
+            "written" if phys.is_snapshot() && phys.previous_snapshot.is_none() => None,
             "written" => Some(written::since_previous(&self.pool, phys)?),
             // This crate does not track mounts.
             "mounted" => Some(0),

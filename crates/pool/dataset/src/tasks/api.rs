@@ -3,7 +3,7 @@
 
 use crate::datasets::Datasets;
 use crate::mos::contradiction;
-use crate::properties::PropertyValue;
+use crate::properties::{NEEDS_UPGRADE, PropertyValue};
 use crate::tasks::checks::{check_snapshot_properties, split_snapshot};
 use crate::tasks::context::SyncTaskContext;
 use crate::{Creator, DatasetError, DatasetName, NameTail, Refusal};
@@ -317,6 +317,14 @@ impl Datasets {
         self.task(
             |s| {
                 let snapshot = s.find_snapshot(name)?;
+                if !s.version().has_snapshot_properties() {
+                    let property = changes.first().map(|(property, _)| property.clone());
+                    return Err(DatasetError::InvalidProperty {
+                        name: name.to_owned(),
+                        property: property.unwrap_or_default(),
+                        reason: NEEDS_UPGRADE.to_owned(),
+                    });
+                }
                 check_snapshot_properties(name, changes)?;
                 Ok(snapshot)
             },

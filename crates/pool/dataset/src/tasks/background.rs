@@ -31,7 +31,12 @@ struct Slice<'c> {
     ends_ns: u64,
     blocks_left: u64,
     freed: SpaceChange,
+    /// Blocks to free together; `None` if each is freed with the txg's other blocks.
+    waiting: Option<Vec<BlockPointer>>,
 }
+
+/// How many blocks of a tree are freed together that cannot wait. Bounds the memory for their pointers.
+const FREED_AT_ONCE: usize = 10_000;
 
 impl Slice<'_> {
     fn is_over(&self) -> bool {
@@ -44,7 +49,20 @@ impl Slice<'_> {
             return Ok(());
         }
         self.freed += self.ctx.space_of(pointer);
-        self.ctx.free_block(pointer)
+        match &mut self.waiting {
+            None => self.ctx.free_block(pointer),
+            Some(waiting) => {
+                waiting.push(*pointer);
+                match waiting.len() >= FREED_AT_ONCE {
+                    true => self.free_waiting(),
+                    false => Ok(()),
+                }
+            }
+        }
+    }
+    fn free_waiting(&mut self) -> Result<(), PoolError> {
+        let waiting = self.waiting.as_mut().map(std::mem::take);
+        self.ctx.free_blocks_now(&waiting.unwrap_or_default())
     }
 }
 
@@ -84,6 +102,7 @@ impl SyncTaskContext<'_> {
             ends_ns: now.saturating_add(SLICE_NS),
             blocks_left: self.datasets.slice_blocks(),
             freed: SpaceChange::default(),
+            waiting: None,
         };
         let mut rest = self.drain_free_list(&mut slice)?;
         if rest == Rest::Nothing {
@@ -232,6 +251,7 @@ impl SyncTaskContext<'_> {
             ends_ns: u64::MAX,
             blocks_left: u64::MAX,
             freed: SpaceChange::default(),
+            waiting: Some(vec![]),
         };
         let entry = BpTreeEntry {
             pointer: *pointer,
@@ -239,7 +259,10 @@ impl SyncTaskContext<'_> {
             resume: BlockBookmark::default(),
         };
         match traverse(self.ctx.pool().store(), &entry, &mut slice) {
-            Ok(()) => Ok(slice.freed),
+            Ok(()) => {
+                slice.free_waiting()?;
+                Ok(slice.freed)
+            }
             Err(Stop::Visitor(error)) => Err(error),
             Err(_) => Err(contradiction(WHAT, "a block of the dataset cannot be read")),
         }

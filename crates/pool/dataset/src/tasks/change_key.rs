@@ -162,7 +162,7 @@ impl SyncTaskContext<'_> {
 
     fn is_clone(&self, directory: ObjectId) -> Result<bool, PoolError> {
         let origin = self.directory(directory)?.origin;
-        Ok(origin.is_some() && origin != Some(self.empty_origin()?))
+        Ok(origin.is_some() && origin != self.empty_origin()?)
     }
 
     /// The key objects of a directory and of those below that share its encryption root. Clones share the object of

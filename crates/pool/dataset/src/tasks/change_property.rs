@@ -21,6 +21,9 @@ use millpond_pool::properties::{Edit, Form, PropertyValue, preset_value};
 const USER_NAME_BYTES_MAX: usize = 255;
 const USER_VALUE_BYTES_MAX: usize = 8191;
 
+/// The number of the value `passthrough-x` of `aclinherit`.
+const PASSTHROUGH_X: u64 = 5;
+
 /// A validated change of one property.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Setting {
@@ -113,6 +116,11 @@ impl MosView<'_> {
             true => Ok(()),
             false => Err(NEEDS_UPGRADE.to_owned()),
         };
+        let version = self.version();
+        let since = |has_it: bool| match has_it {
+            true => Ok(()),
+            false => Err(NEEDS_UPGRADE.to_owned()),
+        };
         let name = property.shape.name;
         match (name, value) {
             ("recordsize", PropertyValue::Number(bytes)) => {
@@ -146,13 +154,25 @@ impl MosView<'_> {
             ("checksum", PropertyValue::Number(12)) => needs(features::SKEIN),
             ("checksum", PropertyValue::Number(13)) => needs(features::EDONR),
             ("checksum", PropertyValue::Number(14)) => needs(features::BLAKE3),
-            ("dedup", PropertyValue::Number(number)) => match number & 0xff {
-                11 => needs(features::SHA512),
-                12 => needs(features::SKEIN),
-                13 => needs(features::EDONR),
-                14 => needs(features::BLAKE3),
-                _ => Ok(()),
-            },
+            ("compression", PropertyValue::Number(5..=13)) => since(version.has_gzip()),
+            ("compression", PropertyValue::Number(14)) => since(version.has_zle()),
+            ("copies", PropertyValue::Number(2..)) => since(version.has_copies()),
+            ("refquota" | "refreservation", PropertyValue::Number(1..)) => {
+                since(version.has_exact_unique_bytes())
+            }
+            ("aclinherit", PropertyValue::Number(PASSTHROUGH_X)) => {
+                since(version.has_passthrough_x())
+            }
+            ("dedup", PropertyValue::Number(number)) if !matches!(number & 0xff, 0 | 2) => {
+                since(version.has_dedup())?;
+                match number & 0xff {
+                    11 => needs(features::SHA512),
+                    12 => needs(features::SKEIN),
+                    13 => needs(features::EDONR),
+                    14 => needs(features::BLAKE3),
+                    _ => Ok(()),
+                }
+            }
             ("mountpoint", PropertyValue::Text(path)) => {
                 match path.starts_with('/') || path == "none" || path == "legacy" {
                     true => Ok(()),

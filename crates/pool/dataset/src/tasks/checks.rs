@@ -138,7 +138,7 @@ impl SyncTaskContext<'_> {
         let directory = self.create_directory(Some(new.parent), &new.component)?;
         let origin = self.empty_origin()?;
         let flags = new.contents.dataset_flags();
-        let dataset = self.create_head(directory, Some(origin), flags)?;
+        let dataset = self.create_head(directory, origin, flags)?;
         self.grant_creator(directory, new.creator.as_ref())?;
         let head = Head {
             name: name.to_owned(),
@@ -226,6 +226,9 @@ impl SyncTaskContext<'_> {
         defer: bool,
     ) -> Result<(), DatasetError> {
         let phys = self.dataset(snapshot.dataset)?;
+        if defer && !self.version().has_holds() {
+            return Err(Refusal::error(name, Refusal::NeverLater));
+        }
         if !defer && !self.is_free_to_go(&phys)? {
             let why = match phys.children_count > 1 {
                 true => Refusal::HasClones,

@@ -45,7 +45,10 @@ impl SyncTaskContext<'_> {
             creation_txg: self.creation_txg(),
             fsid_guid: self.new_fsid(),
             guid: self.new_guid(),
-            flags: flags | DslDatasetFlags::UNIQUE_ACCURATE,
+            flags: match self.version().has_exact_unique_bytes() {
+                true => flags | DslDatasetFlags::UNIQUE_ACCURATE,
+                false => flags,
+            },
             ..DslDatasetPhys::default()
         };
         let id = self.allocate(
@@ -86,9 +89,13 @@ impl SyncTaskContext<'_> {
         let head = self.directory(from.directory)?.head_dataset;
         let head = self.dataset(required(head, "an origin without a head")?)?;
         let deadlist = required(head.deadlist, "a head without a deadlist")?;
-        phys.deadlist = Some(self.clone_deadlist(deadlist, Some(from.creation_txg))?);
+        phys.deadlist =
+            Some(self.clone_deadlist(deadlist, Some(origin), Some(from.creation_txg))?);
 
         from.children_count = from.children_count.saturating_add(1);
+        if !self.version().has_origin() {
+            return self.put_dataset(origin, &from);
+        }
         let clones = match from.next_clones {
             Some(clones) => clones,
             None => self.create_zap(ObjectType::NEXT_CLONES)?,
@@ -100,7 +107,11 @@ impl SyncTaskContext<'_> {
     }
 
     /// Records that a snapshot of a directory is the origin of a head elsewhere.
+    /// Pools before version 26 do not.
     pub(crate) fn add_clone(&self, directory: ObjectId, head: ObjectId) -> Result<(), PoolError> {
+        if !self.version().has_split_deadlists() {
+            return Ok(());
+        }
         let mut phys = self.directory(directory)?;
         let clones = match phys.clones {
             Some(clones) => clones,
@@ -120,6 +131,7 @@ impl SyncTaskContext<'_> {
         head: ObjectId,
     ) -> Result<(), PoolError> {
         match self.directory(directory)?.clones {
+            _ if !self.version().has_split_deadlists() => Ok(()),
             Some(clones) => self.set_remove(clones, head.0),
             None => Err(contradiction(
                 "dataset directory",
@@ -177,7 +189,7 @@ impl SyncTaskContext<'_> {
         }
         let mut keys_added = vec![live.previous_snapshot_txg];
         keys_added.extend(self.bookmark_keys_after(head, live.previous_snapshot_txg)?);
-        let fresh = self.clone_deadlist(deadlist, None)?;
+        let fresh = self.clone_deadlist(deadlist, live.previous_snapshot, None)?;
         for key in keys_added {
             // For a head without an origin this key is 0, the first key of all other deadlists.
             self.add_deadlist_key(fresh, key)?;

@@ -19,8 +19,11 @@ const WHAT: &str = "deadlist";
 pub(crate) type Entries = BTreeMap<Txg, ObjectId>;
 
 impl SyncTaskContext<'_> {
-    /// Creates a deadlist without entries.
+    /// Creates a deadlist without entries, in the form of the pool's version.
     pub(crate) fn create_deadlist(&self) -> Result<ObjectId, PoolError> {
+        if !self.version().has_split_deadlists() {
+            return BpObject::create(self.ctx).map(|list| list.id());
+        }
         self.create_zap_with_bonus(
             ObjectType::DEADLIST,
             ObjectType::DEADLIST_HEADER,
@@ -28,15 +31,10 @@ impl SyncTaskContext<'_> {
         )
     }
 
-    /// Whether a deadlist has the format of pools before version 26: a single list.
-    pub(crate) fn is_old_deadlist(&self, deadlist: ObjectId) -> Result<bool, PoolError> {
-        Ok(self.object(deadlist, WHAT)?.object_type() == ObjectType::BPOBJ)
-    }
-
     /// The deadlist's totals.
     pub(crate) fn deadlist_space(&self, deadlist: ObjectId) -> Result<SpaceChange, PoolError> {
         if self.is_old_deadlist(deadlist)? {
-            return self.list_space(deadlist);
+            return self.old_deadlist_space(deadlist);
         }
         let phys = self.deadlist_phys(deadlist)?;
         Ok(stored(
@@ -77,13 +75,10 @@ impl SyncTaskContext<'_> {
         self.put_bonus(deadlist, phys.encode(), WHAT)
     }
 
-    /// The deadlist's entries. Names that are not hexadecimal numbers are ignored.
+    /// The entries of a deadlist that is split by txg. Names that are not hexadecimal numbers are ignored.
     pub(crate) fn deadlist_entries(&self, deadlist: ObjectId) -> Result<Entries, PoolError> {
         if self.is_old_deadlist(deadlist)? {
-            return Err(contradiction(
-                WHAT,
-                "deadlists of old pools cannot be changed yet",
-            ));
+            return Err(contradiction(WHAT, "it is not split by txg"));
         }
         let entries = self.entries(deadlist)?;
         Ok(entries
@@ -97,7 +92,7 @@ impl SyncTaskContext<'_> {
             .collect())
     }
 
-    /// Inserts dead pointers, each into the entry of its birth txg. Returns their space.
+    /// Inserts dead pointers, each into the entry of its birth txg if there are entries. Returns their space.
     pub(crate) fn insert_dead(
         &self,
         deadlist: ObjectId,
@@ -105,6 +100,9 @@ impl SyncTaskContext<'_> {
     ) -> Result<SpaceChange, PoolError> {
         if pointers.is_empty() {
             return Ok(SpaceChange::default());
+        }
+        if self.is_old_deadlist(deadlist)? {
+            return self.append_dead(deadlist, pointers);
         }
         let mut entries = self.deadlist_entries(deadlist)?;
         let mut sum = SpaceChange::default();
@@ -141,14 +139,23 @@ impl SyncTaskContext<'_> {
         Ok(own)
     }
 
-    /// Creates a deadlist with the keys of `from` below `limit`, all empty.
+    /// Creates a deadlist with the keys of `from` below `limit`, all empty. `newest` is the snapshot before
+    /// the dataset that gets it: an old deadlist has no keys, so they come from its past.
     pub(crate) fn clone_deadlist(
         &self,
         from: ObjectId,
+        newest: Option<ObjectId>,
         limit: Option<Txg>,
     ) -> Result<ObjectId, PoolError> {
         let made = self.create_deadlist()?;
-        for key in self.deadlist_entries(from)?.keys() {
+        if !self.version().has_split_deadlists() {
+            return Ok(made);
+        }
+        let entries = match self.is_old_deadlist(from)? {
+            true => self.keys_of_past(newest)?,
+            false => self.deadlist_entries(from)?,
+        };
+        for key in entries.keys() {
             if limit.is_none_or(|limit| *key < limit) {
                 self.add_deadlist_key(made, *key)?;
             }
@@ -156,8 +163,11 @@ impl SyncTaskContext<'_> {
         Ok(made)
     }
 
-    /// Adds an empty entry, unless the key exists.
+    /// Adds an empty entry, unless the key exists or the deadlist has no entries.
     pub(crate) fn add_deadlist_key(&self, deadlist: ObjectId, key: Txg) -> Result<(), PoolError> {
+        if self.is_old_deadlist(deadlist)? {
+            return Ok(());
+        }
         let name = hex_key(key.0);
         if self.lookup(deadlist, &name)?.is_some() {
             return Ok(());
@@ -172,6 +182,9 @@ impl SyncTaskContext<'_> {
         deadlist: ObjectId,
         key: Txg,
     ) -> Result<(), PoolError> {
+        if self.is_old_deadlist(deadlist)? {
+            return Ok(());
+        }
         let mut entries = self.deadlist_entries(deadlist)?;
         let Some(list) = entries.remove(&key) else {
             return Ok(());
@@ -204,6 +217,9 @@ impl SyncTaskContext<'_> {
     /// Moves all content of another deadlist into this one, each list to the largest key at or below its
     /// own. The other deadlist then has no entries.
     pub(crate) fn merge_deadlist(&self, into: ObjectId, other: ObjectId) -> Result<(), PoolError> {
+        if self.is_old_deadlist(other)? {
+            return self.merge_old_deadlist(into, other);
+        }
         let mut entries = self.deadlist_entries(into)?;
         let space = self.deadlist_space(other)?;
         for (key, list) in self.deadlist_entries(other)? {
@@ -242,6 +258,9 @@ impl SyncTaskContext<'_> {
         low: Txg,
         high: Option<Txg>,
     ) -> Result<SpaceChange, PoolError> {
+        if self.is_old_deadlist(deadlist)? {
+            return self.old_space_between(deadlist, low, high);
+        }
         let mut sum = SpaceChange::default();
         for (key, list) in self.deadlist_entries(deadlist)?.range(low..) {
             if high.is_some_and(|high| *key >= high) {

@@ -69,15 +69,11 @@ impl SyncTaskContext<'_> {
 
         // Free the blocks that only this snapshot references. The rest of its deadlist moves to its
         // successor.
-        let free_list = self.ctx.directory_object(FREE_LIST)?.ok_or_else(|| {
-            contradiction("object directory", "no list of what waits to be freed")
-        })?;
-        let freed = self.move_dead_from(next_deadlist, origin_txg, free_list)?;
-        self.charge_space(directory, Use::Snapshots, -freed)?;
-        let free = self.special_directory(keys::FREE_DIRECTORY)?;
-        self.charge_space(free, Use::Head, freed)?;
-        self.merge_deadlist(next_deadlist, deadlist)?;
-        self.free_deadlist(deadlist)?;
+        if self.is_old_deadlist(next_deadlist)? {
+            self.settle_old_deadlists(&gone, next_id)?;
+        } else {
+            self.settle_deadlists(directory, (deadlist, next_deadlist), origin_txg)?;
+        }
 
         if next_is_head {
             self.recount_head_unique(next_id)?;
@@ -111,6 +107,25 @@ impl SyncTaskContext<'_> {
         self.free_zapified(id)
     }
 
+    /// Queues the blocks for freeing that only a snapshot has, and moves the rest of its deadlist to that of
+    /// the next dataset.
+    fn settle_deadlists(
+        &self,
+        directory: ObjectId,
+        (deadlist, next_deadlist): (ObjectId, ObjectId),
+        origin_txg: Txg,
+    ) -> Result<(), PoolError> {
+        let free_list = self.ctx.directory_object(FREE_LIST)?.ok_or_else(|| {
+            contradiction("object directory", "no list of what waits to be freed")
+        })?;
+        let freed = self.move_dead_from(next_deadlist, origin_txg, free_list)?;
+        self.charge_space(directory, Use::Snapshots, -freed)?;
+        let free = self.special_directory(keys::FREE_DIRECTORY)?;
+        self.charge_space(free, Use::Head, freed)?;
+        self.merge_deadlist(next_deadlist, deadlist)?;
+        self.free_deadlist(deadlist)
+    }
+
     /// Makes the next dataset the successor of the previous snapshot, and recomputes the latter's unique
     /// bytes.
     fn unlink_from_previous(
@@ -134,6 +149,8 @@ impl SyncTaskContext<'_> {
             before.unique_bytes =
                 changed(before.unique_bytes, shared.used, "unique bytes").during(WHAT)?;
             self.put_dataset(previous, &before)
+        } else if !self.version().has_origin() {
+            Ok(())
         } else if let Some(clones) = before.next_clones {
             self.set_replace(clones, id, next)
         } else {
@@ -152,6 +169,9 @@ impl SyncTaskContext<'_> {
         };
         let shared = before.saturating_sub(self.deadlist_space(deadlist)?.used);
         let old = phys.unique_bytes;
+        if self.version().has_exact_unique_bytes() {
+            phys.flags |= DslDatasetFlags::UNIQUE_ACCURATE;
+        }
         phys.unique_bytes = changed(
             phys.referenced_bytes,
             shared.saturating_neg(),

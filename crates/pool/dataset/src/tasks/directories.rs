@@ -269,7 +269,10 @@ impl SyncTaskContext<'_> {
         let mut phys = DslDirectoryPhys {
             creation_time: self.now_s(),
             parent,
-            flags: DslDirectoryFlags::USED_BREAKDOWN,
+            flags: match self.version().has_used_breakdown() {
+                true => DslDirectoryFlags::USED_BREAKDOWN,
+                false => DslDirectoryFlags::default(),
+            },
             ..DslDirectoryPhys::default()
         };
         let id = self.allocate(

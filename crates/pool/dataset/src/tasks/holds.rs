@@ -23,6 +23,9 @@ impl SyncTaskContext<'_> {
     ) -> Result<Vec<Snapshot>, DatasetError> {
         let mut found = vec![];
         for name in names {
+            if !self.version().has_holds() {
+                return Err(Refusal::error(name, Refusal::OldPool));
+            }
             if tag.len() > TAG_BYTES_MAX || tag.is_empty() {
                 return Err(Refusal::error(name, Refusal::TagTooLong));
             }

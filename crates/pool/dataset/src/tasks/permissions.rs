@@ -16,7 +16,6 @@ use millpond_pool::PoolError;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The first pool version that has delegated permissions.
-const POOL_VERSION_DELEGATION: u64 = 8;
 /// What an entry of an inner table holds. Only its name means something.
 const GRANTED: u64 = 0;
 
@@ -106,8 +105,8 @@ impl MosView<'_> {
     }
 
     fn check_grants(&self, name: &str, grants: &[PermissionGrant]) -> Result<(), DatasetError> {
-        if self.pool.version() < POOL_VERSION_DELEGATION {
-            return Err(Refusal::error(name, Refusal::FeatureDisabled));
+        if !self.version().has_delegation() {
+            return Err(Refusal::error(name, Refusal::OldPool));
         }
         let is_legal = |grant: &PermissionGrant| {
             let has_reach = grant.reach != PermissionReach::NotApplicable;

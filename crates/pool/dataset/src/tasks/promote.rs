@@ -61,7 +61,7 @@ impl SyncTaskContext<'_> {
         }
         let empty = self.empty_origin()?;
         let origin = self.directory(clone.directory)?.origin;
-        let Some(origin) = origin.filter(|origin| *origin != empty) else {
+        let Some(origin) = origin.filter(|origin| Some(*origin) != empty) else {
             return Err(refused(Refusal::NotAClone));
         };
         let origin_phys = self.dataset(origin)?;
@@ -132,8 +132,10 @@ impl SyncTaskContext<'_> {
         // The origin continues in the clone's chain; the dataset that followed it becomes a clone.
         let old_next = required(origin_phys.next_snapshot, "an origin without a successor")?;
         self.edit_dataset(origin, |phys| phys.next_snapshot = Some(oldest))?;
-        let clones = required(origin_phys.next_clones, "an origin without clones")?;
-        self.set_replace(clones, oldest, old_next)?;
+        if self.version().has_origin() {
+            let clones = required(origin_phys.next_clones, "an origin without clones")?;
+            self.set_replace(clones, oldest, old_next)?;
+        }
         self.edit_directory(clone_directory, |phys| phys.origin = old_origin)?;
         self.edit_directory(origin_directory, |phys| phys.origin = Some(origin))?;
         self.remove_clone(origin_directory, clone)?;
@@ -255,23 +257,25 @@ impl SyncTaskContext<'_> {
     pub(crate) fn swap_with_clone(&self, clone: ObjectId, head: ObjectId) -> Result<(), PoolError> {
         let mut one = self.dataset(clone)?;
         let mut other = self.dataset(head)?;
-        let origin = required(one.previous_snapshot, "a clone without an origin")?;
-        if other.previous_snapshot != Some(origin) {
+        // Without `$ORIGIN`, a full stream may have been received beside a head without snapshots.
+        let origin = one.previous_snapshot;
+        if other.previous_snapshot != origin {
             return Err(contradiction(
                 WHAT,
                 "clone and head have different snapshots before them",
             ));
         }
-        let origin_phys = self.dataset(origin)?;
         self.swap_features(clone, head)?;
         self.swap_remapped(clone, head)?;
         let deadlist_of = |id| required(id, "a dataset without a deadlist");
         let (clone_dead, head_dead) = (deadlist_of(one.deadlist)?, deadlist_of(other.deadlist)?);
-        let unique =
-            self.dead_space_between(clone_dead, origin_phys.previous_snapshot_txg, None)?;
-        self.edit_dataset(origin, |phys| {
-            phys.unique_bytes = unique.used.try_into().unwrap_or(0);
-        })?;
+        if let Some(origin) = origin {
+            let begin = self.dataset(origin)?.previous_snapshot_txg;
+            let unique = self.dead_space_between(clone_dead, begin, None)?;
+            self.edit_dataset(origin, |phys| {
+                phys.unique_bytes = unique.used.try_into().unwrap_or(0);
+            })?;
+        }
 
         let d = referenced(&one) + self.deadlist_space(clone_dead)?
             - referenced(&other)
@@ -308,7 +312,9 @@ impl SyncTaskContext<'_> {
             other: head,
         };
         self.ctx.scan_event(event)?;
-        self.recount_bookmarks_at(head, origin)?;
+        if let Some(origin) = origin {
+            self.recount_bookmarks_at(head, origin)?;
+        }
         for directory in [one.directory, other.directory] {
             self.drop_livelist(directory)?;
         }

@@ -12,35 +12,59 @@ use crate::tasks::destroy_snapshot::FREE_LIST;
 use crate::tasks::directories::{Head, ROOT};
 use crate::tasks::encryption::EncryptionProperties;
 use millpond_ondisk::dsl::keys;
-use millpond_ondisk::{DslDatasetFlags, ObjectId, ObjectSetKind};
+use millpond_ondisk::{DslDatasetFlags, ObjectId, ObjectSetKind, Txg};
 use millpond_pool::BpObject;
 use millpond_pool::PoolError;
 use std::collections::BTreeMap;
 
 impl MosView<'_> {
-    /// The empty snapshot from which every dataset descends.
-    pub(crate) fn empty_origin(&self) -> Result<ObjectId, PoolError> {
+    /// The empty snapshot from which every dataset descends; `None` before version 11.
+    pub(crate) fn empty_origin(&self) -> Result<Option<ObjectId>, PoolError> {
+        if !self.version().has_origin() {
+            return Ok(None);
+        }
         let directory = self.special_directory(keys::ORIGIN_DIRECTORY)?;
         let head = self.directory(directory)?.head_dataset;
         let head = self.dataset(required(head, "$ORIGIN has no head")?)?;
-        required(head.previous_snapshot, "$ORIGIN has no snapshot")
+        required(head.previous_snapshot, "$ORIGIN has no snapshot").map(Some)
     }
 }
 
 impl SyncTaskContext<'_> {
-    /// Creates the root directory, `$MOS`, `$FREE` with its list, and `$ORIGIN` with its snapshot. Returns
-    /// the root directory.
+    /// Creates the root directory and `$MOS`, and what the pool's version has of `$FREE` with its list and
+    /// `$ORIGIN` with its snapshot. Returns the root directory.
     fn create_skeleton(&self) -> Result<ObjectId, PoolError> {
         let root = self.create_directory(None, "")?;
         self.ctx.set_directory_number(ROOT, root.0)?;
         self.create_directory(Some(root), keys::MOS_DIRECTORY)?;
+        if self.version().has_split_deadlists() {
+            self.create_free_list(root)?;
+        }
+        if self.version().has_origin() {
+            self.create_origin(root)?;
+        }
+        Ok(root)
+    }
+
+    /// Creates `$FREE` and the list of blocks that wait to be freed.
+    pub(crate) fn create_free_list(&self, root: ObjectId) -> Result<(), PoolError> {
         self.create_directory(Some(root), keys::FREE_DIRECTORY)?;
         let free = BpObject::create(self.ctx)?;
-        self.ctx.set_directory_number(FREE_LIST, free.id().0)?;
+        self.ctx.set_directory_number(FREE_LIST, free.id().0)
+    }
+
+    /// Creates `$ORIGIN` with its snapshot, which is returned.
+    pub(crate) fn create_origin(&self, root: ObjectId) -> Result<ObjectId, PoolError> {
         let origin = self.create_directory(Some(root), keys::ORIGIN_DIRECTORY)?;
         let head = self.create_head(origin, None, DslDatasetFlags::default())?;
-        self.take_snapshot(head, keys::ORIGIN_DIRECTORY)?;
-        Ok(root)
+        let snapshot = self.take_snapshot(head, keys::ORIGIN_DIRECTORY)?;
+        // Every block is younger, also in a pool that was raised.
+        self.edit_dataset(head, |phys| {
+            phys.creation_txg = Txg(1);
+            phys.previous_snapshot_txg = Txg(1);
+        })?;
+        self.edit_dataset(snapshot, |phys| phys.creation_txg = Txg(1))?;
+        Ok(snapshot)
     }
 
     /// Creates the initial datasets and the root file system with its properties, given as text.
@@ -76,7 +100,7 @@ impl SyncTaskContext<'_> {
         }
         let directory = self.create_skeleton()?;
         let origin = self.empty_origin()?;
-        let dataset = self.create_head(directory, Some(origin), new.dataset_flags())?;
+        let dataset = self.create_head(directory, origin, new.dataset_flags())?;
         let head = Head {
             name,
             directory,

@@ -5,6 +5,8 @@ use crate::{HistoryCommand, NewDevice, NewLayout, NewTop, SettingTime, SyncMode,
 use crate::{OpenOptions, PoolView};
 use millpond_device::{Candidate, FileDevice, MemoryDevice, OpenOptions as DeviceOptions};
 use millpond_env::mark;
+use millpond_ondisk::ObjectId;
+use millpond_vdev::AllocationClass;
 use std::path::PathBuf;
 
 const MIB: usize = 1 << 20;

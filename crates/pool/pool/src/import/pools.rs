@@ -12,7 +12,7 @@ use crate::import::uberblocks::{
     FoundUberblock, Rewind, RewindError, choices, read_ring, read_uberblocks,
 };
 use millpond_nvlist::NvList;
-use millpond_ondisk::{Guid, Txg, UberblockRank};
+use millpond_ondisk::{Guid, PoolVersion, Txg, UberblockRank};
 use millpond_vdev::CHILDREN_MAX;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -257,7 +257,7 @@ impl PoolCandidate {
             });
         }
         let version = newest.map_or(self.version, |uberblock| uberblock.version);
-        if !matches!(version, 1..=28 | 5000) {
+        if !PoolVersion(version).is_known() {
             conditions.push(ImportCondition::VersionNewer { version });
         }
         match self.config.list("features_for_read") {
@@ -272,7 +272,9 @@ impl PoolCandidate {
                     conditions.push(ImportCondition::UnsupportedReadFeatures { features });
                 }
             }
-            Err(_) if version == 5000 => conditions.push(ImportCondition::NoFeatureList),
+            Err(_) if PoolVersion(version).has_features() => {
+                conditions.push(ImportCondition::NoFeatureList)
+            }
             Err(_) => {}
         }
         if newest.is_none() {

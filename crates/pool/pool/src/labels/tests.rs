@@ -279,7 +279,7 @@ fn a_cache_device_loses_its_header_with_its_labels() {
         path: Some("/c".into()),
         ..VdevConfig::new(VdevType::File, Guid(5))
     };
-    write_auxiliary_labels(device.as_ref(), &vdev, LeafState::Cache, None).unwrap();
+    write_auxiliary_labels(device.as_ref(), &vdev, LeafState::Cache, 5000, None).unwrap();
     device.write(VDEV_DATA_START_BYTES, &[7; 512]).unwrap();
     let [Ok(label), ..] = crate::import::read_labels(device.as_ref()) else {
         panic!("no label")

@@ -8,14 +8,14 @@
 use crate::PoolError;
 use crate::error::Reading;
 use crate::failure::FailMode;
-use crate::features::counts::{FeatureError, POOL_VERSION_FEATURES, demand_written};
+use crate::features::counts::{FeatureError, demand_written};
 use crate::history::append::HistoryEvent;
 use crate::pool::Pool;
 use crate::properties::{Form, table};
 use crate::sync::context::SyncContext;
 use millpond_ondisk::pool_directory::key;
 use millpond_ondisk::zap::ZapValue;
-use millpond_ondisk::{FEATURES, Feature, FeatureFlags, Guid, ObjectId, ObjectType};
+use millpond_ondisk::{FEATURES, Feature, FeatureFlags, Guid, ObjectId, ObjectType, PoolVersion};
 
 const WHAT: &str = "pool properties";
 /// The longest comment, in characters.
@@ -115,7 +115,7 @@ pub enum SettingError {
     /// The comment contains unprintable characters.
     #[error("comment may only have printable characters")]
     CommentUnprintable,
-    /// The version can only be raised, and only to 5000.
+    /// There is no such version, or it is below that of the pool.
     #[error("property 'version' number {0} is invalid.")]
     Version(u64),
     /// Multihost needs a host id, which distinguishes the hosts' heartbeats.
@@ -194,7 +194,9 @@ impl PoolSetting {
             "comment" => parse_comment(value),
             "compatibility" => Ok(Self::Compatibility(value.to_owned())),
             "version" => match value.parse() {
-                Ok(POOL_VERSION_FEATURES) => Ok(Self::number(name, POOL_VERSION_FEATURES, value)),
+                Ok(version) if PoolVersion(version).is_known() => {
+                    Ok(Self::number(name, version, value))
+                }
                 Ok(other) => Err(SettingError::Version(other)),
                 Err(_) => Err(SettingError::NotANumber { name }),
             },
@@ -267,11 +269,35 @@ impl Pool {
     /// # Errors
     /// As [`Pool::sync_task`].
     pub fn set_property(&self, setting: &PoolSetting) -> Result<(), PoolError> {
+        if let PoolSetting::Number {
+            name: "version",
+            value,
+            ..
+        } = setting
+        {
+            let to = PoolVersion(*value);
+            return match self.check_raise(to)? {
+                true => self.sync_task(|ctx| ctx.raise(to)),
+                false => Ok(()),
+            };
+        }
+        let version = PoolVersion(self.version());
+        let needed = match setting {
+            PoolSetting::Number { name: "bootfs", .. } => version.has_boot_dataset(),
+            _ => true,
+        };
+        if !needed {
+            let what = "this property in a pool of an older version";
+            return Err(PoolError::Unsupported { what });
+        }
         let logs = match setting {
             PoolSetting::EnableFeature("head_errlog") => self.errors_by_head()?,
             _ => None,
         };
         self.sync_task(|ctx| {
+            if let PoolSetting::EnableFeature(_) = setting {
+                ctx.raise(PoolVersion::FEATURES)?;
+            }
             ctx.set_pool_property(setting)?;
             ctx.replace_error_logs(logs.as_ref())
         })
@@ -285,6 +311,9 @@ impl Pool {
     /// # Errors
     /// As [`Pool::sync_task`].
     pub fn upgrade(&self, compatible: Option<&[String]>) -> Result<Vec<&'static str>, PoolError> {
+        if !PoolVersion(self.version()).has_features() {
+            return Ok(vec![]);
+        }
         let logs = self.errors_by_head()?;
         self.sync_task(|ctx| {
             let mut enabled = Vec::new();
@@ -363,7 +392,7 @@ impl SyncContext<'_> {
     }
 
     /// Updates the settings that depend on features: how the MOS and space maps are written.
-    fn refresh_forms(&self) {
+    pub(crate) fn refresh_forms(&self) {
         let (version, features) = (self.pool.version(), self.pool.features());
         self.mos()
             .set_policy(crate::open_for_writing::mos_policy(version, &features));
@@ -385,10 +414,11 @@ impl SyncContext<'_> {
                     None => Err(FeatureError::Unknown((*name).to_owned()).into()),
                 };
             }
-            // A pool with feature flags already has the highest version.
             PoolSetting::Number {
-                name: "version", ..
-            } => return Ok(()),
+                name: "version",
+                value,
+                ..
+            } => return self.raise(PoolVersion(*value)),
             PoolSetting::Number { name, value, text } => {
                 self.set_table_number(self.property_table()?, name, *value)?;
                 self.note_number(name, *value);
@@ -473,7 +503,7 @@ mod tests {
         );
         assert_eq!(number("dedup_table_quota", "auto"), Ok(u64::MAX));
         assert_eq!(number("version", "5000"), Ok(5000));
-        assert_eq!(number("version", "28"), Err(SettingError::Version(28)));
+        assert_eq!(number("version", "29"), Err(SettingError::Version(29)));
         assert!(matches!(
             number("failmode", "never"),
             Err(SettingError::NotAWord {

@@ -9,8 +9,8 @@ use crate::properties::table::POOL_PROPERTIES;
 use crate::properties::value::{Property, PropertySource, PropertyValue};
 use crate::{PoolError, PoolSpace, PoolView};
 use millpond_env::sync::Arc;
-use millpond_ondisk::FeatureState;
 use millpond_ondisk::pool_directory::key;
+use millpond_ondisk::{FeatureState, PoolVersion};
 use millpond_vdev::NodeId;
 use millpond_zap::Zap;
 
@@ -147,7 +147,7 @@ impl PoolView {
             // Constant, because a `PoolView` is open for reading only.
             "readonly" => number(1),
             "version" => {
-                let source = if self.version() >= 5000 {
+                let source = if PoolVersion(self.version()).has_features() {
                     PropertySource::Default
                 } else {
                     PropertySource::Local

@@ -216,6 +216,26 @@ impl SyncContext<'_> {
         self.free_block_since(pointer, pointer.physical_birth())
     }
 
+    /// Frees blocks that nothing references any more, like [`SyncContext::free_block`], but without
+    /// remembering them until the end of the pass: for long lists, read part by part.
+    ///
+    /// # Errors
+    /// If their space is already free.
+    pub fn free_blocks_now(&self, pointers: &[BlockPointer]) -> Result<(), PoolError> {
+        let owns_space = |pointer: &&BlockPointer| !pointer.is_hole() && !pointer.is_embedded();
+        let dead = pointers.iter().filter(owns_space);
+        let dead: Vec<(BlockPointer, Txg)> = dead
+            .map(|pointer| (*pointer, pointer.physical_birth()))
+            .collect();
+        self.sync_state.has_changes.store(true, Ordering::Relaxed);
+        // A block that was cloned just now has its reference entered first, and later passes may defer frees.
+        if self.pass() > 1 || !self.sync_state.cloned.lock().is_empty() {
+            self.sync_state.dead.lock().extend(dead);
+            return Ok(());
+        }
+        self.pool.release_blocks(self, &[], &dead)
+    }
+
     fn free_block_since(&self, pointer: &BlockPointer, since: Txg) -> Result<(), PoolError> {
         if pointer.is_hole() || pointer.is_embedded() {
             return Ok(());

@@ -426,7 +426,7 @@ impl Pool {
     /// is freed.
     ///
     /// A pointer with the dedup bit refers to the block of an entry, unless the entry was removed.
-    fn release_blocks(
+    pub(crate) fn release_blocks(
         &self,
         ctx: &SyncContext<'_>,
         cloned: &[BlockPointer],

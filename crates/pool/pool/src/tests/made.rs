@@ -212,6 +212,7 @@ pub(crate) fn make(world: &World, shape: Shape, port: Arc<dyn DatasetPort>) -> A
         sync_mode: SyncMode::Caller,
         leaf_watch: crate::vdevs::leaf_monitor::LeafWatch::default(),
         is_deflated: true,
+        system: "test".to_owned(),
     });
     pool.sync_with(crate::sync::tasks::TaskTime::First, |ctx| {
         let new = NewObject::new(ObjectType::OBJECT_DIRECTORY);

@@ -19,7 +19,7 @@ use millpond_alloc::VdevSpace;
 use millpond_env::sync::Arc;
 use millpond_nvlist::NvList;
 use millpond_ondisk::pool_directory::key;
-use millpond_ondisk::{DecodeError, Endian, Guid, Txg, VdevId};
+use millpond_ondisk::{DecodeError, Endian, Guid, PoolVersion, Txg, VdevId};
 use millpond_vdev::{AllocationClass, VdevConfig, VdevType};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -135,7 +135,11 @@ impl SyncContext<'_> {
         options: NewVdevOptions,
         is_ours: &dyn Fn(Guid) -> bool,
     ) -> Result<Result<(), CreateError>, PoolError> {
-        if let Err(refusal) = new.check_features(|guid| self.feature_is_enabled(guid)) {
+        let version = PoolVersion(self.pool.version());
+        let checked = new.check_version(version);
+        let checked =
+            checked.and_then(|()| new.check_features(|guid| self.feature_is_enabled(guid)));
+        if let Err(refusal) = checked {
             return Ok(Err(refusal.into()));
         }
         let spares = self.device_list(key::SPARES)?;

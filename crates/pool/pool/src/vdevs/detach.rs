@@ -37,7 +37,8 @@ impl Pool {
             let _ = match config.is_spare {
                 true => {
                     let (state, device) = (LeafState::Spare, device.as_ref());
-                    write_auxiliary_labels(device, &config, state, Some(&self.uberblock()))
+                    let current = self.uberblock();
+                    write_auxiliary_labels(device, &config, state, current.version, Some(&current))
                 }
                 false => clear_labels(device.as_ref()).map(drop),
             };

@@ -13,6 +13,7 @@ pub(crate) mod leaf_states;
 pub(crate) mod leaves;
 pub(crate) mod new_vdev;
 pub(crate) mod objects;
+pub(crate) mod of_versions;
 pub(crate) mod rearrange;
 pub(crate) mod rebuild;
 pub(crate) mod remove;

@@ -133,17 +133,6 @@ pub struct NewVdevs {
 }
 
 impl NewVdevs {
-    /// Checks that the pool has the features that the vdevs need.
-    pub(crate) fn check_features(
-        &self,
-        is_enabled: impl Fn(&str) -> bool,
-    ) -> Result<(), NewVdevError> {
-        let is_draid = |top: &NewTop| matches!(top.layout, NewLayout::Draid(_));
-        match self.tops.iter().any(is_draid) && !is_enabled(DRAID) {
-            true => Err(NewVdevError::DraidDisabled),
-            false => Ok(()),
-        }
-    }
     /// Top-level vdevs alone.
     #[must_use]
     pub fn of(tops: Vec<NewTop>) -> Self {
@@ -213,6 +202,9 @@ pub enum NewVdevError {
     /// The pool does not have the feature of dRAID.
     #[error("pool must be upgraded to add these vdevs")]
     DraidDisabled,
+    /// The pool's version is too low.
+    #[error(transparent)]
+    NeedsVersion(super::of_versions::NewerDevices),
     /// The groups of a dRAID do not fit its devices.
     #[error("dRAID of {devices} devices: {reason}")]
     Draid {

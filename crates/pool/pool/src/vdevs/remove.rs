@@ -27,6 +27,9 @@ pub enum RemoveError {
     /// It is no log vdev, or only a part of one.
     #[error("operation not supported on this type of pool")]
     Unsupported,
+    /// Pools of its version cannot lose log vdevs.
+    #[error("pool must be upgraded to support log removal")]
+    OldPool,
     /// The other vdevs have too little space for its data, or the pool would be too small.
     #[error("out of space")]
     OutOfSpace,

@@ -20,7 +20,7 @@ use millpond_block::Topology;
 use millpond_device::Device;
 use millpond_env::mark;
 use millpond_env::sync::Arc;
-use millpond_ondisk::{Guid, ObjectId, VdevId};
+use millpond_ondisk::{Guid, ObjectId, PoolVersion, VdevId};
 use millpond_vdev::{LeafId, VdevConfig};
 
 /// The txgs in which the logs may leave. A log in use needs three, and space that was freed waits for two more.
@@ -67,6 +67,9 @@ impl Pool {
     /// [`RemoveError`]. Except after [`RemoveError::Pool`], the pool is unchanged and continues to work.
     pub fn remove_log(&self, top: Guid) -> Result<(), RemoveError> {
         let vdev = log_vdev(&self.state.read().config.root, top)?;
+        if !PoolVersion(self.version()).has_holes() {
+            return Err(RemoveError::OldPool);
+        }
         if let Some(refusal) = self.checkpoint_refusal() {
             return Err(refusal.into());
         }

@@ -98,6 +98,9 @@ impl SyncTaskContext<'_> {
         if needed.any(|guid| !self.is_enabled(guid)) {
             return Err(refused(Refusal::FeatureDisabled));
         }
+        if incoming.needs_system_attributes && !self.version().has_system_attributes() {
+            return Err(refused(Refusal::FeatureDisabled));
+        }
         let plan = match self.find_head(&target.name) {
             Ok(head) => self.check_receive_into(incoming, target, head),
             Err(DatasetError::NotFound { .. }) => self.check_receive_as_new(incoming, target),
@@ -271,7 +274,7 @@ impl SyncTaskContext<'_> {
     /// Checks whether a full stream can replace a head.
     fn check_replace(&self, head: &Head, phys: &DslDatasetPhys) -> Result<(), DatasetError> {
         let refused = |why| Err(Refusal::error(&head.name, why));
-        if phys.previous_snapshot != Some(self.empty_origin()?) {
+        if phys.previous_snapshot != self.empty_origin()? {
             return refused(match self.snapshot_entries(phys)?.is_empty() {
                 true => Refusal::IsClone,
                 false => Refusal::HasSnapshots,
@@ -334,7 +337,7 @@ impl SyncTaskContext<'_> {
             flags |= DslDatasetFlags::CASE_INSENSITIVE;
         }
         let begun_with = match plan.origin {
-            Some(origin) => origin,
+            Some(origin) => Some(origin),
             None => self.empty_origin()?,
         };
         let (name, directory, replaced) = match &plan.place {
@@ -354,7 +357,7 @@ impl SyncTaskContext<'_> {
         if let Some(from) = plan.key_of {
             self.share_key(from, directory)?;
         }
-        let dataset = self.create_head(directory, Some(begun_with), flags)?;
+        let dataset = self.create_head(directory, begun_with, flags)?;
         // The hidden child does not stay: what is received has the permissions of the dataset that it replaces.
         if replaced.is_none() {
             self.grant_creator(directory, target.creator.as_ref())?;

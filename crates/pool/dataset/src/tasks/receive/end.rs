@@ -121,14 +121,20 @@ impl SyncTaskContext<'_> {
             return Ok((!is_early).then_some(plan));
         };
         let phys = self.dataset(head)?;
-        if self.dataset(origin)?.creation_txg >= self.txg() {
+        if let Some(origin) = origin
+            && self.dataset(origin)?.creation_txg >= self.txg()
+        {
             return Ok(None);
         }
         if self.snapshot_entry(&phys, &target.snapshot)?.is_some() {
             return Err(refused(Refusal::SnapshotExists(target.snapshot.clone())));
         }
         let newer = self.snapshots_after(&target.name, head, origin)?;
-        if !target.is_forced && (!newer.is_empty() || self.is_changed_since(head, origin)?) {
+        let is_changed = match origin {
+            Some(origin) => self.is_changed_since(head, origin)?,
+            None => true,
+        };
+        if !target.is_forced && (!newer.is_empty() || is_changed) {
             return Err(refused(Refusal::Modified));
         }
         let quota = self.ref_quota(phys.directory)?;
@@ -161,7 +167,7 @@ impl SyncTaskContext<'_> {
         &self,
         name: &str,
         id: ObjectId,
-        origin: ObjectId,
+        origin: Option<ObjectId>,
     ) -> Result<Vec<Snapshot>, PoolError> {
         let phys = self.dataset(id)?;
         let entries = self.snapshot_entries(&phys)?;
@@ -169,7 +175,7 @@ impl SyncTaskContext<'_> {
         let mut found = vec![];
         let mut at = phys.previous_snapshot;
         let mut last = Txg(u64::MAX);
-        while let Some(dataset) = at.filter(|at| *at != origin) {
+        while let Some(dataset) = at.filter(|at| Some(*at) != origin) {
             let before = self.dataset(dataset)?;
             let entry = entries.iter().find(|(_, entry)| *entry == dataset);
             let (Some((name, _)), true) = (entry, before.creation_txg < last) else {

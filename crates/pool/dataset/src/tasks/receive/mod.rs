@@ -38,6 +38,8 @@ pub struct IncomingSnapshot {
     pub kind: ObjectSetKind,
     /// Whether names of the file system differ in more than case.
     pub is_case_insensitive: bool,
+    /// Whether its file system is of version 5, which pools before version 24 cannot have.
+    pub needs_system_attributes: bool,
     /// Whether blocks above 128 KiB are sent as such.
     pub has_large_blocks: bool,
     /// Guids of the features that the pool must have enabled.
@@ -124,8 +126,8 @@ impl Drop for UnderWay {
 struct Replaced {
     /// Its head.
     head: ObjectId,
-    /// The snapshot that the hidden dataset began with.
-    origin: ObjectId,
+    /// The snapshot that the hidden dataset began with, if any.
+    origin: Option<ObjectId>,
 }
 
 impl Receiving {

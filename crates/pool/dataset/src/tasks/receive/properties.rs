@@ -111,6 +111,13 @@ impl SyncTaskContext<'_> {
     ) -> Result<(), PoolError> {
         let table = self.directory(head.directory)?.properties;
         let table = required(table, "a directory without properties")?;
+        if !self.version().has_received_properties() {
+            // What is received becomes local.
+            let mut taken = settings
+                .iter()
+                .filter(|setting| !excluded.contains(&setting.name));
+            return taken.try_for_each(|setting| self.apply_setting(head, setting));
+        }
         for entry in self.entries(table)? {
             let key = String::from_utf8_lossy(&entry.name).into_owned();
             let Some(name) = key.strip_suffix(PROPERTY_RECEIVED_SUFFIX) else {
@@ -141,7 +148,10 @@ impl SyncTaskContext<'_> {
         name: &str,
         value: &PropertyValue,
     ) -> Result<(), PoolError> {
-        let key = format!("{name}{PROPERTY_RECEIVED_SUFFIX}");
+        let key = match self.version().has_received_properties() {
+            true => format!("{name}{PROPERTY_RECEIVED_SUFFIX}"),
+            false => name.to_owned(),
+        };
         match value {
             PropertyValue::Text(text) => self.update_text(table, &key, text),
             PropertyValue::Number(number) => self.update(table, &key, *number),
@@ -197,6 +207,9 @@ impl SyncTaskContext<'_> {
         snapshot: ObjectId,
         received: &PropertyChanges,
     ) -> Result<(), PoolError> {
+        if !self.version().has_snapshot_properties() {
+            return Ok(());
+        }
         let mut phys = self.dataset(snapshot)?;
         for (name, value) in received {
             let Ok(Setting { name, value }) = check_user_property(name, value) else {

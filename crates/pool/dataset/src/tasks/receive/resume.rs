@@ -6,7 +6,7 @@ use super::{IncomingSnapshot, ReceiveTarget, Receiving, Replaced, UnderWay, hidd
 use crate::datasets::Datasets;
 use crate::heads::features;
 use crate::heads::head::HeadDataset;
-use crate::mos::{During, required};
+use crate::mos::During;
 use crate::tasks::context::SyncTaskContext;
 use crate::tasks::directories::Head;
 use crate::{DatasetError, Refusal};
@@ -255,10 +255,9 @@ impl SyncTaskContext<'_> {
                 {
                     return refused(Refusal::SnapshotExists(target.snapshot.clone()));
                 }
-                let origin = required(phys.previous_snapshot, "a head without an origin")?;
                 Some(Replaced {
                     head: above.dataset,
-                    origin,
+                    origin: phys.previous_snapshot,
                 })
             }
         };
