@@ -130,11 +130,12 @@ impl SyncTaskContext<'_> {
             return Err(refused(Refusal::SnapshotExists(target.snapshot.clone())));
         }
         let newer = self.snapshots_after(&target.name, head, origin)?;
-        let is_changed = match origin {
-            Some(origin) => self.is_changed_since(head, origin)?,
-            None => true,
+        // A forced receive does not ask: the empty snapshot that it may begin with has no contents to compare.
+        let is_changed = || match origin {
+            Some(origin) => self.is_changed_since(head, origin),
+            None => Ok(true),
         };
-        if !target.is_forced && (!newer.is_empty() || is_changed) {
+        if !target.is_forced && (!newer.is_empty() || is_changed()?) {
             return Err(refused(Refusal::Modified));
         }
         let quota = self.ref_quota(phys.directory)?;
