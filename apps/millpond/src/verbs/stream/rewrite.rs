@@ -19,7 +19,7 @@ pub(super) struct RecompressOptions {
     /// The level, if the name of the function has none
     #[arg(short = 'l', long, value_name = "LEVEL")]
     level: Option<String>,
-    /// The compression, as a value of the property: lz4, zstd, gzip-9, off, …
+    /// The compression, as a value of the property compression: lz4, zstd, gzip-9 or off, for example
     algorithm: String,
 }
 
