@@ -54,7 +54,7 @@ impl Mounted {
         }
     }
     fn unmount(self) -> Pool {
-        self.mount.unmount(false).unwrap();
+        crate::rig::unmount(&self.mount);
         self.pool
     }
 }

@@ -3,7 +3,7 @@
 use millpond_engine::{
     OpenOptions, Pool, PoolBuilder, PropertyValue, Search, WriteOptions, ZfsCtlDir,
 };
-use millpond_fuse::{FuseServer, Mount, MountOptions, MountTarget};
+use millpond_fuse::{FuseError, FuseServer, Mount, MountOptions, MountTarget};
 use millpond_tests::oracle::kernel::{self, Release};
 use millpond_tests::oracle::zdb;
 use std::path::{Path, PathBuf};
@@ -138,7 +138,7 @@ impl Rig {
 
     /// Unmounts and exports the pool, and judges it.
     pub fn finish(self) {
-        self.mount.unmount(false).unwrap();
+        unmount(&self.mount);
         assert!(!self.mount.is_alive());
         drop((self.mount, self.served));
         self.pool.export().unwrap();
@@ -153,6 +153,21 @@ impl Rig {
             println!("{count} lines compared with the module's");
         }
     }
+}
+
+/// Unmounts a file system that this test does not use any more.
+///
+/// A process that another test starts has copies of all descriptors until it runs its program. Meanwhile the mount is busy.
+pub fn unmount(mount: &Mount) {
+    let tries = (0..50).find(|_| match mount.unmount(false) {
+        Ok(()) => true,
+        Err(FuseError::Busy(_)) => {
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            false
+        }
+        Err(error) => panic!("{error}"),
+    });
+    assert!(tries.is_some(), "the mount stays busy");
 }
 
 /// A unique name: the test's name and a counter.

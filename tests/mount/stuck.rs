@@ -89,6 +89,6 @@ fn a_suspended_pool_stalls_no_other_pools_mounts() {
         WAITING + 1
     );
     for mount in [&sick_mount, &sound_mount] {
-        mount.unmount(false).unwrap();
+        crate::rig::unmount(mount);
     }
 }
