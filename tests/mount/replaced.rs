@@ -145,6 +145,31 @@ fn changed_pages_of_mappings_do_not_reach_the_files_after() {
     rig.finish();
 }
 
+#[test]
+fn changed_pages_of_mappings_are_written_if_nothing_was_replaced() {
+    let Some(mut rig) = Rig::new(&[]) else {
+        return;
+    };
+    fs::write(rig.path("file"), vec![b'a'; 8192]).unwrap();
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .open(rig.path("file"))
+        .unwrap();
+    let mut mapping = Mapping::new(&file, 8192);
+    mapping.write(4096, b"dirty");
+    let missing = format!("{}@missing", rig.dataset);
+    rig.reopen_files(false, |pool| {
+        pool.datasets().rollback(&missing).unwrap_err();
+    });
+    assert_eq!(mapping.read(4096, 5), b"dirty");
+    mapping.sync();
+    file.sync_all().unwrap();
+    assert_eq!(fs::read(rig.path("file")).unwrap()[4096..4101], *b"dirty");
+    drop((mapping, file));
+    rig.finish();
+}
+
 /// Programs that read, write, create and list meanwhile see the state before or after, and no other error than that a file
 /// is gone.
 #[test]

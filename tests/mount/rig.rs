@@ -128,12 +128,17 @@ impl Rig {
 
     /// Changes the dataset while its files are closed, and lets programs continue with the files that it has then.
     pub fn replace_files(&mut self, change: impl FnOnce(&Pool)) {
+        self.reopen_files(true, change);
+    }
+
+    /// The same, where `is_replaced` says whether the change was made.
+    pub fn reopen_files(&mut self, is_replaced: bool, change: impl FnOnce(&Pool)) {
         let suspended = self.mount.suspend().unwrap();
         self.served = None;
         change(&self.pool);
         let files = self.pool.served(&self.dataset).unwrap();
         self.served = Some(Arc::clone(&files));
-        suspended.resume(files).unwrap();
+        suspended.resume(files, is_replaced).unwrap();
     }
 
     /// Unmounts and exports the pool, and judges it.

@@ -139,9 +139,13 @@ impl FuseMount {
 struct FuseSuspended(SuspendedMount);
 
 impl SuspendedFiles for FuseSuspended {
-    fn resume(self: Box<Self>, what: &Mountable<'_>) -> Result<(), MountProblem> {
+    fn resume(
+        self: Box<Self>,
+        what: &Mountable<'_>,
+        is_replaced: bool,
+    ) -> Result<(), MountProblem> {
         let (files, _) = open(what)?;
-        self.0.resume(files).map_err(problem)
+        self.0.resume(files, is_replaced).map_err(problem)
     }
 }
 

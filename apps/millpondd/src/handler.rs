@@ -338,7 +338,7 @@ impl<'d> RequestHandler<'d> {
                 follow.step(step, changed)
             });
         // After an error, a rollback may not have been reached.
-        let _ = follow.finish();
+        follow.finish();
         let left = match changes.iter().any(PoolChange::leaves) {
             true => imported_pool
                 .as_deref()

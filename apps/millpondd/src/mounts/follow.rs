@@ -180,10 +180,15 @@ impl<'a> Follow<'a> {
         Ok(())
     }
 
-    /// Lets programs continue that waited for a rollback, whether it was made or not.
-    pub fn finish(&mut self) -> Option<Note> {
+    /// Lets programs continue that waited for a rollback which was not made.
+    pub fn finish(&mut self) {
+        // The change has already failed with an error, so this one is ignored.
+        let _ = self.resume(false);
+    }
+
+    fn resume(&mut self, is_replaced: bool) -> Option<Note> {
         let suspended = self.suspended.take()?;
-        self.mounts.resume(self.pools, suspended)
+        self.mounts.resume(self.pools, suspended, is_replaced)
     }
 
     /// Refuses a change that unmounts something for good, or at another place.
@@ -266,9 +271,8 @@ impl<'a> Follow<'a> {
                 })
             }
             Step::Failed(_) => {
-                // The change has already failed with an error, so these are ignored.
                 let _ = self.reopen_leaf();
-                let _ = self.finish();
+                self.finish();
                 Ok(())
             }
             Step::After(change) => {
@@ -288,7 +292,7 @@ impl<'a> Follow<'a> {
                         self.mounts.call_otherwise(from, to, recursively);
                         vec![]
                     }
-                    Effect::Replaced(_) => self.finish().into_iter().collect(),
+                    Effect::Replaced(_) => self.resume(true).into_iter().collect(),
                     Effect::SnapshotsMove => self.reopen_leaf(),
                     Effect::Judged(root, ..) => {
                         self.refresh(root);

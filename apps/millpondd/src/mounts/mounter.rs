@@ -60,11 +60,12 @@ pub trait Mounted: Send + Sync {
 
 /// A mounted file system whose files are closed. Dropped, it fails all requests.
 pub trait SuspendedFiles: Send {
-    /// Opens the files that the dataset has now, and lets programs continue.
+    /// Opens the files that the dataset has now, and lets programs continue. `is_replaced`: they are others than before.
     ///
     /// # Errors
     /// [`MountProblem`] if there are none. Requests then fail.
-    fn resume(self: Box<Self>, what: &Mountable<'_>) -> Result<(), MountProblem>;
+    fn resume(self: Box<Self>, what: &Mountable<'_>, is_replaced: bool)
+    -> Result<(), MountProblem>;
 }
 
 /// A file that a program failed to read or write.
@@ -140,8 +141,10 @@ struct Pretended {
 }
 
 impl SuspendedFiles for Pretended {
-    fn resume(self: Box<Self>, _: &Mountable<'_>) -> Result<(), MountProblem> {
-        self.replaced.lock().push(self.mountpoint.clone());
+    fn resume(self: Box<Self>, _: &Mountable<'_>, is_replaced: bool) -> Result<(), MountProblem> {
+        if is_replaced {
+            self.replaced.lock().push(self.mountpoint.clone());
+        }
         Ok(())
     }
 }

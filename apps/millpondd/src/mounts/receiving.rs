@@ -59,9 +59,9 @@ impl ReceiveWatch for Receiving<'_> {
         }
     }
 
-    fn after_replacing(&mut self, _dataset: &str) {
+    fn after_replacing(&mut self, is_done: bool) {
         if let Some(suspended) = self.suspended.take() {
-            let note = self.mounts.resume(self.pools, suspended);
+            let note = self.mounts.resume(self.pools, suspended, is_done);
             self.notes.extend(note);
         }
         self.mount_again();
@@ -92,7 +92,7 @@ impl ReceiveWatch for Receiving<'_> {
 impl Drop for Receiving<'_> {
     fn drop(&mut self) {
         if let Some(suspended) = self.suspended.take() {
-            let _ = self.mounts.resume(self.pools, suspended);
+            let _ = self.mounts.resume(self.pools, suspended, false);
         }
     }
 }

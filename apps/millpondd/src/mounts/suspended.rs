@@ -58,8 +58,14 @@ impl Mounts {
         }
     }
 
-    /// Lets programs continue with the files that the dataset has now. Without any, it is unmounted.
-    pub(super) fn resume(&self, pools: &ImportedPools, suspended: SuspendedMount) -> Option<Note> {
+    /// Lets programs continue with the files that the dataset has now: others than before with `is_replaced`. Without any, it
+    /// is unmounted.
+    pub(super) fn resume(
+        &self,
+        pools: &ImportedPools,
+        suspended: SuspendedMount,
+        is_replaced: bool,
+    ) -> Option<Note> {
         let SuspendedMount { info, files } = suspended;
         let _changing = self.changing.lock();
         let pool = info.dataset.split('/').next().unwrap_or(&info.dataset);
@@ -72,7 +78,7 @@ impl Mounts {
         // It may have been unmounted meanwhile.
         let entry = found?;
         let resumed = match &pool {
-            Some(pool) => files.resume(&entry.mountable(self, pool)),
+            Some(pool) => files.resume(&entry.mountable(self, pool), is_replaced),
             None => Err(MountProblem::NoSuchDataset),
         };
         let why = resumed.err()?;

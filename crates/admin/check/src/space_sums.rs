@@ -137,7 +137,7 @@ impl Judge<'_> {
             None => Some(counted),
             Some(next) => Some(&self.evidence.counted[next]),
         };
-        // Before version 9 nobody kept the number exact.
+        // Software before version 9 did not keep the number exact.
         let is_exact = node.phys.flags.contains(DslDatasetFlags::UNIQUE_ACCURATE);
         if let Some(other) = unique.filter(|other| is_exact && !other.is_partial) {
             let unique = if node.next.is_none() {

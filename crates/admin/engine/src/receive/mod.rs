@@ -95,13 +95,13 @@ impl ReceiveOutcome {
 
 /// Told what a receive is about to do, so that mounts follow.
 pub trait ReceiveWatch {
-    /// The contents of a file system or volume are about to be replaced. Nobody may have it open from now on.
+    /// The contents of a file system or volume are about to be replaced. It must be closed when this returns.
     ///
     /// # Errors
     /// [`ReceiveProblem`] if it is in use: the stream is then not received.
     fn before_replacing(&mut self, dataset: &str) -> Result<(), ReceiveProblem>;
-    /// The contents were replaced, or that failed.
-    fn after_replacing(&mut self, dataset: &str);
+    /// The contents were replaced, or are the same because that failed.
+    fn after_replacing(&mut self, is_done: bool);
     /// A dataset is about to be renamed or destroyed. It must not be mounted.
     ///
     /// # Errors
@@ -121,7 +121,7 @@ impl ReceiveWatch for Unwatched {
     fn before_replacing(&mut self, _: &str) -> Result<(), ReceiveProblem> {
         Ok(())
     }
-    fn after_replacing(&mut self, _: &str) {}
+    fn after_replacing(&mut self, _: bool) {}
     fn before_moving(&mut self, _: &str) -> Result<(), ReceiveProblem> {
         Ok(())
     }

@@ -243,7 +243,7 @@ impl Run<'_> {
         }
         let ended = datasets.end_receive(receiving);
         match target.exists {
-            true => self.watch.after_replacing(name),
+            true => self.watch.after_replacing(ended.is_ok()),
             false if ended.is_ok() => self.watch.created(name),
             false => {}
         }

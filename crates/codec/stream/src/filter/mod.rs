@@ -136,21 +136,11 @@ impl<W: io::Write> StreamWriter<W> {
     }
 }
 
-fn block_too_large(write: &crate::Write) -> FilterError {
-    let (object, offset) = (write.object, write.offset);
+fn refused(write: &crate::Write, reason: &'static str) -> FilterError {
     FilterError::Record {
-        object,
-        offset,
-        reason: "a block of more than 16 MiB",
-    }
-}
-
-fn unknown_function(write: &crate::Write) -> FilterError {
-    let (object, offset) = (write.object, write.offset);
-    FilterError::Record {
-        object,
-        offset,
-        reason: "an unknown compression function",
+        object: write.object,
+        offset: write.offset,
+        reason,
     }
 }
 

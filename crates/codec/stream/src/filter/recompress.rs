@@ -72,12 +72,12 @@ impl RecordFilter for Recompress {
             return Ok((record, payload));
         };
         if write.logical_bytes > BLOCK_BYTES_MAX {
-            return Err(super::block_too_large(&write));
+            return Err(super::refused(&write, "a block of more than 16 MiB"));
         }
         let content = match CompressionKind::from_number(write.compression) {
             _ if write.compression == 0 => payload,
             Some(kind) => content(&write, kind, &payload)?,
-            None => return Err(super::unknown_function(&write)),
+            None => return Err(super::refused(&write, "an unknown compression function")),
         };
         let plain = Write {
             compression: 0,

@@ -170,7 +170,7 @@ fn named_blocks_are_decompressed_and_others_stay() {
         compressed_bytes: lz4.len() as u64,
         ..write(2, 0, 4096)
     };
-    // This one is plain, whatever its record says.
+    // This one is plain, although its record names a function.
     let wrong = Write {
         compression: 15,
         compressed_bytes: 4096,

@@ -41,17 +41,21 @@ impl SuspendedMount {
     /// Serves these files from now on. A file that exists there, by its object and generation, stays open. Requests for
     /// others fail with `ESTALE`.
     ///
-    /// When this returns, the kernel shows nothing that it cached of the files before. Changes in mapped memory that were not
-    /// written by then are dropped, and the next `fsync` or `msync` of such a file fails.
+    /// When this returns, the kernel shows nothing that it cached of the files before. With `is_replaced`, changes in mapped
+    /// memory that were not written by then are dropped, and the next `fsync` or `msync` of such a file fails. Without it,
+    /// because the replacement failed, they are written as usual.
     ///
     /// # Errors
     /// If the root directory cannot be opened: requests fail from then on. If the kernel does not take a notice; the others
     /// are still sent.
-    pub fn resume(mut self, files: Arc<dyn Vfs>) -> Result<(), FuseError> {
+    pub fn resume(mut self, files: Arc<dyn Vfs>, is_replaced: bool) -> Result<(), FuseError> {
         let Some(suspended) = self.suspended.take() else {
             return Ok(());
         };
-        let replaced = self.connection.session.resume(suspended, files);
+        let replaced = self
+            .connection
+            .session
+            .resume(suspended, files, is_replaced);
         let replaced = replaced.map_err(|error| FuseError::Start(error.to_string()))?;
         self.tell(replaced)
     }

@@ -25,7 +25,7 @@ struct State {
 
 impl StalePages {
     /// All these files may have such pages.
-    pub(super) fn expect(&self, numbers: impl Iterator<Item = InodeNumber>) {
+    pub(super) fn add(&self, numbers: impl Iterator<Item = InodeNumber>) {
         let mut state = self.state.lock();
         state.stale.extend(numbers);
         self.is_any.store(true, Ordering::Release);

@@ -49,7 +49,7 @@ impl Session {
     }
 
     /// Serves these files from now on. Those that are the same as before, by number and generation, stay open; requests for
-    /// others fail with `ESTALE`.
+    /// others fail with `ESTALE`. With `is_replaced`, changed pages of mappings that the kernel still has are dropped.
     ///
     /// # Errors
     /// If the root directory cannot be opened. The session is then over.
@@ -57,6 +57,7 @@ impl Session {
         &self,
         suspended: Suspended,
         vfs: Arc<dyn Vfs>,
+        is_replaced: bool,
     ) -> Result<Replaced, FileError> {
         let Suspended {
             mut names,
@@ -88,7 +89,9 @@ impl Session {
             .into_iter()
             .filter(changeable)
             .collect();
-        self.stale_pages.expect(files.iter().copied());
+        if is_replaced {
+            self.stale_pages.add(files.iter().copied());
+        }
         self.gate.open(Served {
             vfs: Arc::clone(&vfs),
             root: root.number(),
