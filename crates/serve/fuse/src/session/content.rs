@@ -75,7 +75,7 @@ impl Handler<'_> {
             return Err(Refusal::Number(EINVAL));
         };
         let is_of_mapping = write_flags & WRITE_CACHE != 0;
-        let number = self.inode_number(request.node);
+        let number = self.session.inode_number(request.node);
         if is_of_mapping && self.session.stale_pages.drops(number) {
             put_written(data, reply);
             return Ok(());
@@ -123,7 +123,11 @@ impl Handler<'_> {
     }
 
     pub(super) fn fsync(&self, node: u64) -> Answered {
-        if self.session.stale_pages.take_loss(self.inode_number(node)) {
+        if self
+            .session
+            .stale_pages
+            .take_loss(self.session.inode_number(node))
+        {
             return Err(Refusal::Number(EIO));
         }
         let node = self.node(node)?;

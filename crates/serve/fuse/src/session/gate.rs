@@ -2,15 +2,8 @@
 
 use millpond_env::rank;
 use millpond_env::sync::{Arc, Condvar, Mutex};
-use millpond_posix::vfs::{InodeNumber, Vfs};
+use millpond_posix::vfs::Vfs;
 use std::time::Duration;
-
-/// The files that a session serves.
-pub(super) struct Served {
-    pub(super) vfs: Arc<dyn Vfs>,
-    /// The number of the root directory, which the kernel knows as node 1.
-    pub(super) root: InodeNumber,
-}
 
 /// Every request passes it, and keeps the files as they are until it is answered.
 pub(super) struct Gate {
@@ -20,7 +13,7 @@ pub(super) struct Gate {
 
 struct State {
     /// `None` while they are replaced, and after the end of the session.
-    served: Option<Arc<Served>>,
+    served: Option<Arc<dyn Vfs>>,
     /// The number of requests under way.
     inside: usize,
     is_closed: bool,
@@ -31,13 +24,13 @@ struct State {
 /// A request under way.
 pub(super) struct Pass<'g> {
     gate: &'g Gate,
-    served: Option<Arc<Served>>,
+    served: Option<Arc<dyn Vfs>>,
 }
 
 impl Gate {
-    pub(super) fn new(served: Served) -> Self {
+    pub(super) fn new(served: Arc<dyn Vfs>) -> Self {
         let state = State {
-            served: Some(Arc::new(served)),
+            served: Some(served),
             inside: 0,
             is_closed: false,
             is_over: false,
@@ -84,23 +77,23 @@ impl Gate {
     }
 
     /// The files, without waiting.
-    pub(super) fn now(&self) -> Option<Arc<Served>> {
+    pub(super) fn now(&self) -> Option<Arc<dyn Vfs>> {
         self.state.lock().served.clone()
     }
 
     /// Takes the files out. Only after [`Gate::close`].
-    pub(super) fn take(&self) -> Option<Arc<Served>> {
+    pub(super) fn take(&self) -> Option<Arc<dyn Vfs>> {
         self.state.lock().served.take()
     }
 
     /// Lets requests continue with these files.
-    pub(super) fn open(&self, served: Served) {
+    pub(super) fn open(&self, served: Arc<dyn Vfs>) {
         let mut state = self.state.lock();
         // A session that ended meanwhile serves no files.
         let unwanted = match state.is_over {
             true => Some(served),
             false => {
-                state.served = Some(Arc::new(served));
+                state.served = Some(served);
                 None
             }
         };
@@ -118,7 +111,7 @@ impl Gate {
 }
 
 impl Pass<'_> {
-    pub(super) fn served(&self) -> Option<&Served> {
+    pub(super) fn served(&self) -> Option<&dyn Vfs> {
         self.served.as_deref()
     }
 }

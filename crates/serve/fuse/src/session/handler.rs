@@ -2,17 +2,15 @@
 
 use super::attributes;
 use super::{Answered, EINVAL, ENOSYS, LONG_S, Refusal, SHORT_S, Session};
-use crate::abi::{Attributes, EntryValidity, Operation, ROOT_NODE, Reply, Request};
+use crate::abi::{Attributes, EntryValidity, Operation, Reply, Request};
 use millpond_env::process::{Credentials, shares_users};
-use millpond_posix::vfs::{InodeNumber, Vfs, VfsNode, VfsPlace};
+use millpond_posix::vfs::{Vfs, VfsNode, VfsPlace};
 use millpond_posix::{Caller, FileError};
 
 /// A session with the files that it serves until this request is answered.
 pub(super) struct Handler<'s> {
     pub(super) session: &'s Session,
     pub(super) vfs: &'s dyn Vfs,
-    /// The number of the root directory, which the kernel knows as node 1.
-    pub(super) root: InodeNumber,
 }
 
 impl Handler<'_> {
@@ -74,20 +72,9 @@ impl Handler<'_> {
         }
     }
 
-    pub(super) fn node_number(&self, number: InodeNumber) -> u64 {
-        match number == self.root {
-            true => ROOT_NODE,
-            false => number.0,
-        }
-    }
-    pub(super) fn inode_number(&self, node: u64) -> InodeNumber {
-        match node {
-            ROOT_NODE => self.root,
-            node => InodeNumber(node),
-        }
-    }
     pub(super) fn node(&self, node: u64) -> Result<VfsNode, FileError> {
-        self.session.inodes.get(self.vfs, self.inode_number(node))
+        let number = self.session.inode_number(node);
+        self.session.inodes.get(self.vfs, number)
     }
 
     /// The request's caller, with full privileges.
@@ -141,7 +128,7 @@ impl Handler<'_> {
         if is_passing {
             validity.entry_s = 0;
         }
-        let number = self.node_number(node.number());
+        let number = self.session.node_number(node.number());
         reply.put_entry(number, node.generation(), validity, &attributes);
         self.session.inodes.add(node);
         Ok(())

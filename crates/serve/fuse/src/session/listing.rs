@@ -17,7 +17,7 @@ impl Handler<'_> {
     pub(super) fn open_directory(&self, node: u64, reply: &mut Reply<'_>) -> Answered {
         let node = self.node(node)?;
         // The root directory lists `.zfs` or not, as the property `snapdir` says.
-        let changes_by_itself = node.is_virtual() || node.number() == self.root;
+        let changes_by_itself = node.is_virtual() || node.number() == self.session.root();
         reply.put_open(match changes_by_itself {
             true => 0,
             false => OPEN_KEEP_CACHE | OPEN_CACHE_DIR,
@@ -85,7 +85,7 @@ impl Handler<'_> {
             reply.put_absence(0);
             return;
         };
-        let number = self.node_number(node.number());
+        let number = self.session.node_number(node.number());
         reply.put_entry(number, node.generation(), validity, &attributes);
         self.session.inodes.add(&node);
     }

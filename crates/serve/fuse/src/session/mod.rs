@@ -23,7 +23,7 @@ use crate::abi::{
     DATA_BYTES_MAX, InitRequest, MAJOR, MINOR, MINOR_MIN, Operation, ROOT_NODE, Reply, Request,
     feature,
 };
-use gate::{Gate, Served};
+use gate::Gate;
 use handler::{Handler, place};
 use inodes::Inodes;
 use millpond_env::sync::Arc;
@@ -76,7 +76,7 @@ type Answered = Result<(), Refusal>;
 pub struct Session {
     gate: Gate,
     inodes: Inodes,
-    /// The number of the root directory, which the kernel knows as node 1.
+    /// The number of the root directory, which the kernel knows as node 1. It changes only while no request is under way.
     root: AtomicU64,
     stale_pages: StalePages,
     /// The kernel's minor version of the protocol.
@@ -107,13 +107,9 @@ impl Session {
         let inodes = Inodes::default();
         // The kernel never looks up its root, and never forgets it.
         inodes.add(&root);
-        let served = Served {
-            vfs,
-            root: root.number(),
-        };
         Ok(Self {
             root: AtomicU64::new(root.number().0),
-            gate: Gate::new(served),
+            gate: Gate::new(vfs),
             inodes,
             stale_pages: StalePages::default(),
             minor: AtomicU32::new(0),
@@ -170,18 +166,14 @@ impl Session {
             return Ok(());
         }
         let pass = self.gate.enter();
-        let Some(served) = pass.as_ref().and_then(gate::Pass::served) else {
+        let Some(vfs) = pass.as_ref().and_then(gate::Pass::served) else {
             return Err(Refusal::Number(EIO));
         };
         if let Operation::Init(init) = &request.operation {
-            return self.init(&*served.vfs, init, reply);
+            return self.init(vfs, init, reply);
         }
-        let handler = Handler {
-            session: self,
-            vfs: &*served.vfs,
-            root: served.root,
-        };
-        handler.perform(request, reply)
+        let session = self;
+        Handler { session, vfs }.perform(request, reply)
     }
 
     /// Negotiates features with the kernel.
@@ -278,14 +270,14 @@ impl Session {
     /// Syncs and releases all files after the connection has ended.
     pub fn close(&self) {
         self.gate.end();
-        let served = self.gate.now();
-        if let Some(served) = &served {
-            let _ = served.vfs.sync();
+        let vfs = self.gate.now();
+        if let Some(vfs) = &vfs {
+            let _ = vfs.sync();
         }
         self.inodes.clear();
         // Free unlinked files now. Any that remain are freed when the file system is opened again.
-        if let Some(served) = &served {
-            let _ = served.vfs.reap();
+        if let Some(vfs) = &vfs {
+            let _ = vfs.reap();
         }
     }
 

@@ -41,10 +41,10 @@ impl Handler<'_> {
 
     pub(super) fn forget(&self, node: u64, lookups: u64) -> Answered {
         // The root stays, regardless of the kernel's count.
-        if self.inode_number(node) == self.root {
+        if self.session.inode_number(node) == self.session.root() {
             return Ok(());
         }
-        let number = self.inode_number(node);
+        let number = self.session.inode_number(node);
         let gone = self.session.inodes.forget(number, lookups);
         self.session.stale_pages.forget(number);
         if gone.is_some_and(|node| node.is_unlinked()) {

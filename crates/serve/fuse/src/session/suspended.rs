@@ -1,7 +1,6 @@
 //! Replaces the files of a session while programs use them.
 
 use super::Session;
-use super::gate::Served;
 use super::known_names::{ChangedNames, KnownNames};
 use crate::abi::MINOR_OF_EPOCHS;
 use millpond_env::sync::Arc;
@@ -34,13 +33,12 @@ impl Session {
         if !self.gate.close(REQUESTS_END) {
             return None;
         }
-        let served = self.gate.take()?;
-        let vfs = &served.vfs;
+        let vfs = self.gate.take()?;
         // Without replacement the files continue with all that was acknowledged.
         let _ = vfs.sync();
         let knows_epochs = self.minor.load(Ordering::Acquire) >= MINOR_OF_EPOCHS;
         let suspended = Suspended {
-            names: KnownNames::read(&self.inodes, &**vfs, knows_epochs),
+            names: KnownNames::read(&self.inodes, &*vfs, knows_epochs),
             snapshots: vfs.take_snapshots(),
             has_exact_names: vfs.has_exact_names(),
         };
@@ -76,7 +74,7 @@ impl Session {
         if has_exact_names && !vfs.has_exact_names() {
             names.forget();
         }
-        let old_root = InodeNumber(self.root.load(Ordering::Acquire));
+        let old_root = self.root();
         self.root.store(root.number().0, Ordering::Release);
         if old_root != root.number() {
             self.inodes.forget(old_root, u64::MAX);
@@ -92,10 +90,7 @@ impl Session {
         if is_replaced {
             self.stale_pages.add(files.iter().copied());
         }
-        self.gate.open(Served {
-            vfs: Arc::clone(&vfs),
-            root: root.number(),
-        });
+        self.gate.open(Arc::clone(&vfs));
         drop(root);
         let names = names.changed(&self.inodes, &*vfs);
         Ok(Replaced { names, files })
