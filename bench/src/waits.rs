@@ -140,7 +140,12 @@ impl Rig {
     }
 
     /// Prints what a step takes, each time up to the end of its txg.
-    fn measure(&self, case: &str, times: u32, mut step: impl FnMut(u8) -> Result<()>) -> Result<()> {
+    fn measure(
+        &self,
+        case: &str,
+        times: u32,
+        mut step: impl FnMut(u8) -> Result<()>,
+    ) -> Result<()> {
         self.pool.sync()?;
         let numbers = || {
             let tally = self.tally.lock().ok().context("a disk panicked")?;

@@ -65,6 +65,7 @@ impl BlockStore {
         pointer: &BlockPointer,
         address: BlockAddress,
     ) -> Result<BlockAudit, BlockError> {
+        self.await_write(pointer);
         let topology = self.topology();
         is_sound(&topology, pointer, address)?;
         let begun = begin(&topology, &self.checksummer(), pointer, Mode::Judge);
@@ -121,6 +122,9 @@ impl BlockStore {
         mode: Mode,
         mut found: impl FnMut(usize, Result<BlockAudit, BlockError>),
     ) {
+        for (pointer, _) in wanted {
+            self.await_write(pointer);
+        }
         let (topology, checksummer) = (self.topology(), self.checksummer());
         let mut numbers = 0..;
         let mut report = |audits: Vec<_>| {

@@ -77,6 +77,9 @@ impl BlockStore {
         budget: &mut HeaderBudget,
         mut begun: Option<Begun>,
     ) -> Result<Vec<u8>, BlockError> {
+        if begun.is_none() {
+            self.await_write(pointer);
+        }
         let since = match &begun {
             Some(begun) => begun.since,
             None => self.writing.reuses(),
@@ -264,13 +267,19 @@ impl BlockStore {
         pointers: impl Iterator<Item = &'a BlockPointer>,
     ) -> Vec<Option<Begun>> {
         let since = self.writing.reuses();
+        // Asked before the topology, which then knows what leaves missed of the writes that have ended.
+        let outstanding = self.outstanding_since();
         let (topology, checksummer) = (self.topology(), self.checksummer());
         let mut group: Vec<Option<Begun>> = vec![];
         let mut reads: Vec<LeafRead> = vec![];
         let mut bytes = 0;
         for pointer in pointers {
             let mut verify = |bytes: &[u8]| checksummer.verify(pointer, bytes).is_ok();
-            let begun = lay_out(&topology, pointer, since, &mut verify);
+            let is_written = pointer.physical_birth() < outstanding;
+            let begun = match is_written {
+                true => lay_out(&topology, pointer, since, &mut verify),
+                false => None,
+            };
             let parts = begun.iter().flat_map(|begun| &begun.reads);
             bytes += parts.map(|read| read.length_bytes).sum::<u64>();
             reads.extend(begun.iter().flat_map(|begun| &begun.reads));

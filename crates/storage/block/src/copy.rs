@@ -247,6 +247,8 @@ impl CopyPass<'_> {
             (Overdue::of(&topology), places)
         };
         let locks = Arc::clone(&self.store.topology().copy_locks);
+        // A write of a txg is under way until someone looks whether it is over.
+        self.store.reap();
         let Some(_place) = locks.copy(places, &limit) else {
             return Copied::NoAnswer;
         };

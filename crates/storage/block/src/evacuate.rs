@@ -22,8 +22,15 @@ impl BlockStore {
     /// some MiB.
     ///
     /// # Errors
-    /// [`BlockError::Missing`] if no such leaf answers, [`BlockError::Corrupt`] if all have read errors.
+    /// [`BlockError::Missing`] if no such leaf answers, [`BlockError::Corrupt`] if all have read errors,
+    /// [`BlockError::Write`] if a block of this txg cannot be written.
     pub fn read_sides(&self, top: VdevId, range: &Range<u64>) -> Result<SideContents, BlockError> {
+        let address = BlockAddress::default();
+        // What is read here has to be on the devices.
+        self.settle_outstanding().map_err(|error| {
+            let reason = error.to_string();
+            BlockError::Write { address, reason }
+        })?;
         let topology = self.topology();
         let mut contents: SideContents = vec![];
         let mut is_absent = true;
@@ -38,7 +45,6 @@ impl BlockStore {
         if !contents.is_empty() {
             return Ok(contents);
         }
-        let address = BlockAddress::default();
         let dva = Dva {
             vdev: top,
             offset_bytes: range.start,

@@ -195,6 +195,7 @@ impl BlockStore {
         pointer: &BlockPointer,
         dva: Dva,
     ) -> Result<FoundHeader, CopyTrouble> {
+        self.await_write(pointer);
         let since = self.writing.reuses();
         let topology = self.topology();
         let birth = pointer.physical_birth();

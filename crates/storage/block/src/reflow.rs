@@ -99,6 +99,8 @@ impl BlockStore {
     /// Waits until no request uses places of before a change of the topology. False if that takes long.
     #[must_use]
     pub fn forget_former_topologies(&self) -> bool {
+        // The thread that writes the txg would wait for itself.
+        self.finish_batches();
         for _ in 0..LOOKS_MAX {
             if !self.uses_former_topology() {
                 return true;
@@ -111,6 +113,8 @@ impl BlockStore {
     /// Begins moves in a txg. `None` if the vdev is not being expanded, or a child is not in use.
     #[must_use]
     pub fn begin_reflow(&self, top: VdevId, txg: Txg) -> Option<ReflowPass<'_>> {
+        // Moves wait for writes under way, and what they move is on the devices.
+        self.settle_outstanding().ok()?;
         let topology = self.topology();
         let (expanding, node, _) = topology.tree.expanding()?;
         whole_children(&topology, node).filter(|_| expanding == top)?;

@@ -24,7 +24,7 @@ use crate::topology::Topology;
 use millpond_device::DeviceError;
 use millpond_env::mark;
 use millpond_env::rank;
-use millpond_env::sync::atomic::{AtomicU64, Ordering};
+use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Condvar, Mutex, MutexGuard};
 use millpond_vdev::{LeafId, VdevKind};
 use std::cell::Cell;
@@ -92,6 +92,8 @@ struct Job<R> {
     asked_ns: u64,
     /// 0 until the request starts.
     begun_ns: AtomicU64,
+    /// Whether the state is another than [`JobState::Waited`], for a look without the lock.
+    is_over: AtomicBool,
 }
 
 enum JobState<R> {
@@ -116,6 +118,7 @@ impl<R: Send> Request for Job<R> {
         let mut state = self.state.lock();
         if matches!(*state, JobState::Waited) {
             *state = outcome;
+            self.is_over.store(true, Ordering::SeqCst);
             self.changed.notify_all();
         }
     }
@@ -127,6 +130,7 @@ impl<R: Send> Request for Job<R> {
         let mut state = self.state.lock();
         if matches!(*state, JobState::Waited) {
             *state = JobState::Abandoned;
+            self.is_over.store(true, Ordering::SeqCst);
             self.changed.notify_all();
         }
     }
@@ -196,6 +200,7 @@ impl<R: Send + 'static> Pending<R> {
             clock: clock.clone(),
             asked_ns: clock.now_ns(),
             begun_ns: AtomicU64::new(0),
+            is_over: AtomicBool::new(false),
         });
         Self {
             leaf,
@@ -227,6 +232,11 @@ impl<R: Send + 'static> Pending<R> {
         };
         let leaf = self.leaf;
         self.wait_for(limit_ns, || topology.give_up(leaf))
+    }
+
+    /// Whether [`Pending::wait`] would not wait.
+    pub(crate) fn is_over(&self) -> bool {
+        self.job.is_over.load(Ordering::SeqCst)
     }
 
     /// Like [`Pending::wait`], but a request that takes too long is abandoned and its leaf stays in use.

@@ -84,6 +84,8 @@ type Finished = Option<Result<Fetched, BlockError>>;
 impl Drop for BlockStore {
     fn drop(&mut self) {
         if !self.is_view {
+            // No device is written to after its pool is closed.
+            self.finish_batches();
             self.remove_cache_devices();
             self.cache.remove_store(self.number);
         }
@@ -277,6 +279,9 @@ impl BlockStore {
                 }
             }
             None => {}
+        }
+        if let Some(block) = self.outstanding_content(pointer, key) {
+            return Ok(block);
         }
         rank::check_io();
         let read = || self.read_shared(&cache_key, pointer, address, key, retention, validity);

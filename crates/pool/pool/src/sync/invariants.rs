@@ -33,6 +33,10 @@ impl Pool {
             (is_stored, "an entry of a dedup table is not stored"),
             (is_charged, "the MOS is not charged for a block"),
             (
+                !self.store.has_outstanding(),
+                "a block is not on the devices",
+            ),
+            (
                 !self.allocator.has_changes(txg),
                 "a change of free space is in no space map",
             ),

@@ -16,7 +16,8 @@ use millpond_txg::Transaction;
 use millpond_vdev::AllocationClass;
 
 impl SyncContext<'_> {
-    /// Writes blocks of any object set: compresses them, allocates space and writes all copies.
+    /// Writes blocks of any object set: compresses them, allocates space and writes all copies. The devices may have them
+    /// later, but before the txg is committed.
     ///
     /// Does no accounting and does not free the previous block. The sink does both, depending on
     /// [`WrittenBlock::is_rewritten`].
@@ -79,7 +80,7 @@ impl SyncContext<'_> {
         let allocator = SyncAllocator { pool: self.pool };
         let written = match shared {
             Some(shared) => store.write_shared(self.txg(), &allocator, shared, writes),
-            None => store.write(self.txg(), &allocator, writes),
+            None => store.write_behind(self.txg(), &allocator, writes),
         };
         if stored.iter().all(Option::is_none) {
             return written;

@@ -101,6 +101,7 @@ impl BlockStore {
 
     /// Makes the first reads of all blocks with one call. `None` marks a block that is not read ahead.
     fn read_group(&self, own: &[OwnRead]) -> Vec<Option<Begun>> {
+        let outstanding = self.outstanding_since();
         let (topology, checksummer) = (self.topology(), self.checksummer());
         let since = self.writing.reuses();
         let mut group: Vec<Option<Begun>> = own
@@ -116,8 +117,9 @@ impl BlockStore {
                             .has_room_for_speculative(cache_key, weight)
                     };
                     // Without a checksum any bytes would pass.
-                    let is_wanted =
-                        pointer.checksum_kind() != Some(ChecksumKind::Off) && has_space();
+                    let is_wanted = pointer.checksum_kind() != Some(ChecksumKind::Off)
+                        && has_space()
+                        && pointer.physical_birth() < outstanding;
                     let mut verify = |bytes: &[u8]| checksummer.verify(pointer, bytes).is_ok();
                     let is_read = is_wanted && !self.is_on_cache_device(pointer);
                     is_read.then(|| lay_out(&topology, pointer, since, &mut verify))?

@@ -1,5 +1,6 @@
 //! Flushes, and what leaves have missed.
 
+use super::outstanding::Outstanding;
 use super::workers::Workers;
 use super::{FlushError, Missed};
 use crate::BlockStore;
@@ -25,6 +26,7 @@ const RETAINED_BYTES_MAX: u64 = 128 << 20;
 #[derive(Default)]
 pub(crate) struct Writing {
     pools: OnceLock<Pools>,
+    pub(super) outstanding: Outstanding,
     /// The number of threads; 0 for one per processor.
     threads: AtomicUsize,
     notes: Mutex<Notes, rank::Leaf>,
@@ -140,21 +142,30 @@ impl BlockStore {
             .store(is_wanted, Ordering::Relaxed);
     }
 
-    /// Makes all previous writes durable on every leaf that was written to. A leaf whose flush fails is
+    /// Waits for all outstanding blocks, and makes all previous writes durable on every leaf that was written to. A leaf whose flush fails is
     /// rewritten and flushed once more. If that fails too, the leaf counts as having missed the writes.
     ///
     /// In retry mode the thread waits instead of returning an error, and then flushes again.
     ///
     /// # Errors
-    /// [`FlushError`] if a vdev lost more leaves than its redundancy allows, including those that failed
-    /// writes since the last flush. The txg must not commit then. The next flush covers the same writes,
+    /// [`FlushError`] if a block of [`BlockStore::write_behind`] cannot be written, or a vdev lost more leaves than its
+    /// redundancy allows, including those that failed writes since the last flush. The txg must not commit then. The next flush covers the same writes,
     /// and rewrites them first.
     pub fn flush(&self) -> Result<(), FlushError> {
         loop {
             rank::check_io();
             let since = self.retries.resumes();
-            match self.flush_devices() {
-                Err(error) if self.retries.waits(since, &error) => {}
+            let mut outcome = self.settle();
+            let is_written = outcome.is_ok();
+            if is_written {
+                outcome = self.flush_devices();
+            }
+            match outcome {
+                Err(error) if self.retries.waits(since, &error) => {
+                    if !is_written {
+                        mark::hit("write-waited-for-device");
+                    }
+                }
                 outcome => return outcome,
             }
         }

@@ -78,7 +78,7 @@ pub(super) struct Issued {
     topology: Arc<Topology>,
     batch: Arc<Batch>,
     running: Running<Vec<FailedPart>>,
-    /// Writes of leaves with a deadline.
+    /// Writes by threads of the leaves.
     pending: Vec<PendingWrites>,
     place: WritePlace,
 }
@@ -94,6 +94,8 @@ struct PendingWrites {
 pub(super) struct How {
     pub(super) class: IoClass,
     pub(super) durability: Durability,
+    /// Whether the caller does not wait soon, so that threads of the leaves make what takes as long as a device.
+    pub(super) in_background: bool,
 }
 
 /// Up to this many bytes over all leaves, the caller writes them itself if they go into the system's page
@@ -101,7 +103,7 @@ pub(super) struct How {
 const ALONE_BYTES_MAX: u64 = 64 << 10;
 
 /// Computes the parity of every extent on `processors`. Hands the writes of each leaf to a thread of the
-/// leaf if it has a deadline, else to a thread of `queues`, unless they are short.
+/// leaf if it has a deadline or the caller does not wait, else to a thread of `queues`, unless they are short.
 pub(super) fn issue(
     topology: &Arc<Topology>,
     txg: Txg,
@@ -136,14 +138,17 @@ pub(super) fn issue(
         txg,
         extents: planned,
     });
-    let (with_deadline, parts): (Vec<_>, Vec<_>) =
-        (parts_by_leaf(&batch).into_iter()).partition(|(leaf, _)| topology.has_deadline(*leaf));
+    let waits_for_device = |leaf: LeafId| {
+        let leaf = topology.writable_leaf(leaf);
+        leaf.is_some_and(|(device, _)| device.writes_wait_for_device())
+    };
+    let is_of_leaf =
+        |leaf| topology.has_deadline(leaf) || how.in_background && waits_for_device(leaf);
+    let (of_leaves, parts): (Vec<_>, Vec<_>) =
+        (parts_by_leaf(&batch).into_iter()).partition(|(leaf, _)| is_of_leaf(*leaf));
     let each = parts.iter().flat_map(|(_, parts)| parts);
     let bytes: u64 = each.map(|part| part.length_bytes).sum();
-    let waits = parts.iter().any(|(leaf, _)| {
-        let leaf = topology.writable_leaf(*leaf);
-        leaf.is_some_and(|(device, _)| device.writes_wait_for_device())
-    });
+    let waits = parts.iter().any(|(leaf, _)| waits_for_device(*leaf));
     let helpers = match how.durability {
         // The caller takes one leaf, and has to wait for it.
         Durability::AtOnce => parts.len().saturating_sub(1),
@@ -160,7 +165,7 @@ pub(super) fn issue(
             count,
         ))
     };
-    let pending = with_deadline.into_iter().map(|(leaf, parts)| {
+    let pending = of_leaves.into_iter().map(|(leaf, parts)| {
         let queued = queued(leaf, &parts);
         let bytes = parts.iter().map(|part| part.length_bytes).sum();
         let parts = Arc::new(parts);
@@ -196,6 +201,21 @@ pub(super) fn issue(
 }
 
 impl Issued {
+    /// The leaves at the time.
+    pub(super) fn topology(&self) -> Arc<Topology> {
+        Arc::clone(&self.topology)
+    }
+
+    pub(super) fn txg(&self) -> Txg {
+        self.batch.txg
+    }
+
+    /// Whether [`Issued::finish`] would not wait.
+    pub(super) fn is_over(&self) -> bool {
+        let mut pending = self.pending.iter();
+        pending.all(|writes| writes.failed.is_over()) && self.running.is_over()
+    }
+
     /// Waits, and judges each extent in order. Until it is noted which leaves missed the writes, their place is kept: nothing
     /// is copied from such a leaf.
     pub(super) fn finish(self) -> (Vec<ExtentOutcome>, WritePlace) {

@@ -43,10 +43,12 @@ impl BlockStore {
         let how = How {
             class: evacuate::CLASS,
             durability: Durability::WhenFlushed,
+            in_background: false,
         };
         let pools = self.writing.pools(topology);
         let (processors, queues) = (&pools.processors, &pools.queues);
         let extents = vec![Extent { dva, bytes, range }];
+        self.make_way(topology, txg, &extents);
         let (outcomes, _place) = issue(topology, txg, how, extents, processors, queues).finish();
         for outcome in outcomes {
             match outcome.failure {
@@ -94,7 +96,9 @@ impl BlockStore {
         let how = How {
             class: IoClass::SyncWrite,
             durability: Durability::AtOnce,
+            in_background: false,
         };
+        self.make_way(&topology, birth, &extents);
         let (processors, queues) = (&pools.processors, &pools.queues);
         let issued = issue(&topology, birth, how, extents, processors, queues);
         let (outcomes, _place) = issued.finish();

@@ -3,11 +3,13 @@
 //! Pages: `docs/format/block-pointer.md`, `docs/format/compression.md`, `docs/format/gang-header.md`.
 
 mod allocate;
+mod behind;
 mod flush;
 pub(crate) mod heal;
 mod issue;
 mod job;
 mod log;
+mod outstanding;
 mod place;
 mod prepare;
 mod protect;
@@ -39,6 +41,8 @@ use millpond_env::sync::Arc;
 use millpond_ondisk::{BlockPointer, CompressionKind, Dva, Txg};
 use place::{Extent, NoPlace, Placed, Placer};
 use prepare::{Prepared, Stored, allocation_units, prepare};
+use std::iter::Peekable;
+use std::vec::IntoIter;
 
 /// The size of a chunk. While one chunk is written to the devices the next is compressed, so twice this
 /// much, with its parity, is in memory.
@@ -68,6 +72,7 @@ impl BlockStore {
         let how = How {
             class: IoClass::AsyncWrite,
             durability: Durability::WhenFlushed,
+            in_background: false,
         };
         self.write_as(how, txg, allocator, None, jobs)
     }
@@ -87,6 +92,7 @@ impl BlockStore {
         let how = How {
             class: IoClass::AsyncWrite,
             durability: Durability::WhenFlushed,
+            in_background: false,
         };
         self.write_as(how, txg, allocator, Some(shared), jobs)
     }
@@ -105,6 +111,7 @@ impl BlockStore {
         let how = How {
             class: IoClass::SyncWrite,
             durability: Durability::AtOnce,
+            in_background: false,
         };
         self.write_as(how, txg, allocator, None, jobs)
     }
@@ -118,6 +125,33 @@ impl BlockStore {
         jobs: Vec<BlockWrite>,
     ) -> Vec<Result<WrittenBlock, BlockError>> {
         rank::check_io();
+        self.with_run(how, txg, allocator, shared, |run| {
+            let mut outcomes = Vec::with_capacity(jobs.len());
+            let mut jobs = jobs.into_iter().peekable();
+            let mut under_way: Option<Chunk> = None;
+            while let Some(chunk) = self.next_chunk(&mut jobs) {
+                let begun = run.begin(chunk);
+                if let Some(chunk) = under_way.replace(begun) {
+                    run.finish(chunk, &mut outcomes);
+                    self.bound_unflushed();
+                }
+            }
+            if let Some(chunk) = under_way {
+                run.finish(chunk, &mut outcomes);
+                self.bound_unflushed();
+            }
+            outcomes
+        })
+    }
+
+    fn with_run<R>(
+        &self,
+        how: How,
+        txg: Txg,
+        allocator: &dyn Allocate,
+        shared: Option<&dyn SharedBlocks>,
+        body: impl FnOnce(&Run<'_>) -> R,
+    ) -> R {
         let topology = self.writing_topology();
         let checksummer = self.checksummer();
         let placer = Placer {
@@ -127,38 +161,27 @@ impl BlockStore {
             topology: &topology,
             checksummer: &checksummer,
         };
-        let run = Run {
+        body(&Run {
             store: self,
             how,
             topology: &topology,
             checksummer: &checksummer,
             placer,
             shared,
-        };
-        let mut outcomes = Vec::with_capacity(jobs.len());
-        let mut jobs = jobs.into_iter().peekable();
-        let mut under_way: Option<Chunk> = None;
-        while jobs.peek().is_some() {
-            let mut chunk = vec![];
-            let mut bytes = 0;
-            while let Some(job) = jobs.next_if(|_| bytes < CHUNK_BYTES && chunk.len() < CHUNK_JOBS)
-            {
-                bytes += job.content.len();
-                chunk.push(job);
-            }
-            // Writers take memory too, which the cache has to give up.
-            self.cache.count_new(bytes as u64);
-            let begun = run.begin(chunk);
-            if let Some(chunk) = under_way.replace(begun) {
-                run.finish(chunk, &mut outcomes);
-                self.bound_unflushed();
-            }
+        })
+    }
+
+    /// Takes a chunk of jobs; `None` if none is left.
+    fn next_chunk(&self, jobs: &mut Peekable<IntoIter<BlockWrite>>) -> Option<Vec<BlockWrite>> {
+        let mut chunk = vec![];
+        let mut bytes = 0;
+        while let Some(job) = jobs.next_if(|_| bytes < CHUNK_BYTES && chunk.len() < CHUNK_JOBS) {
+            bytes += job.content.len();
+            chunk.push(job);
         }
-        if let Some(chunk) = under_way {
-            run.finish(chunk, &mut outcomes);
-            self.bound_unflushed();
-        }
-        outcomes
+        // Writers take memory too, which the cache has to give up.
+        self.cache.count_new(bytes as u64);
+        (!chunk.is_empty()).then_some(chunk)
     }
 }
 
@@ -184,7 +207,7 @@ struct Chunk {
 enum BlockProgress {
     /// Complete.
     Over(Result<WrittenBlock, BlockError>),
-    /// Issued to the devices, with its number of extents.
+    /// It has its place, and is written with this number of extents.
     Issued(Box<UnderWay>, usize),
     /// A block with the same content is under way.
     Waits(Box<UnderWay>),
@@ -221,6 +244,13 @@ impl UnderWay {
 
 impl Run<'_> {
     fn begin(&self, jobs: Vec<BlockWrite>) -> Chunk {
+        let mut extents = vec![];
+        let blocks = self.lay_out(jobs, &mut extents);
+        self.issue(blocks, extents)
+    }
+
+    /// Encodes blocks and finds space for them. What is to be written is appended to `extents`.
+    fn lay_out(&self, jobs: Vec<BlockWrite>, extents: &mut Vec<Extent>) -> Vec<BlockProgress> {
         let units = allocation_units(&self.topology.tree);
         let checksummer = Arc::clone(self.checksummer);
         let pools = self.store.writing.pools(self.topology);
@@ -228,9 +258,8 @@ impl Run<'_> {
             let prepared = prepare(&job, units, &checksummer);
             (job, prepared)
         });
-        let mut extents = vec![];
         let mut found = self.look_up(&prepared).into_iter();
-        let blocks = prepared
+        prepared
             .into_iter()
             .map(|(job, prepared)| match prepared {
                 Ok(Prepared::Stored(stored)) if self.is_unchanged(&job, &stored) => {
@@ -248,9 +277,7 @@ impl Run<'_> {
                     match found {
                         FoundBlock::Stored(pointer) => BlockProgress::shared(pointer),
                         FoundBlock::UnderWay => BlockProgress::Waits(block),
-                        FoundBlock::New | FoundBlock::Unshared => {
-                            self.place(block, &mut extents, None)
-                        }
+                        FoundBlock::New | FoundBlock::Unshared => self.place(block, extents, None),
                     }
                 }
                 Ok(Prepared::Hole) => BlockProgress::Over(Ok(self.hole(&job))),
@@ -262,8 +289,7 @@ impl Run<'_> {
                     reason,
                 })),
             })
-            .collect();
-        self.issue(blocks, extents)
+            .collect()
     }
 
     fn hole(&self, job: &BlockWrite) -> WrittenBlock {
@@ -343,6 +369,7 @@ impl Run<'_> {
 
     fn issue(&self, blocks: Vec<BlockProgress>, extents: Vec<Extent>) -> Chunk {
         let pools = self.store.writing.pools(self.topology);
+        (self.store).make_way(self.topology, self.placer.txg, &extents);
         if self.how.class == IoClass::AsyncWrite {
             self.store.writing.measure_dirty(self.topology);
         }

@@ -1,7 +1,7 @@
 //! Long-lived threads that share batches of work.
 
 use millpond_env::rank;
-use millpond_env::sync::atomic::{AtomicUsize, Ordering};
+use millpond_env::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use millpond_env::sync::{Arc, Condvar, Mutex, Sender, bounded};
 use millpond_env::thread::{self, JoinHandle};
 
@@ -79,6 +79,7 @@ impl Workers {
                 done: (0..count).map(|_| None).collect(),
                 left: count,
             }),
+            is_over: AtomicBool::new(count == 0),
             finished: Condvar::new(),
             treat,
         });
@@ -119,17 +120,24 @@ impl<R> Running<R> {
         self.batch.work();
         self.batch.wait()
     }
+
+    /// Whether all items are processed.
+    pub(crate) fn is_over(&self) -> bool {
+        self.batch.is_over()
+    }
 }
 
 trait Work<R>: Send + Sync {
     fn work(&self);
     fn wait(&self) -> Vec<R>;
+    fn is_over(&self) -> bool;
 }
 
 struct Batch<T, R, F> {
     items: Vec<Mutex<Option<T>, rank::Leaf>>,
     next: AtomicUsize,
     results: Mutex<Results<R>, rank::Leaf>,
+    is_over: AtomicBool,
     finished: Condvar,
     treat: F,
 }
@@ -150,6 +158,7 @@ impl<T: Send, R: Send, F: Fn(T) -> R + Send + Sync> Work<R> for Batch<T, R, F> {
             // Counts the item even if it panics, so that the caller does not wait for ever.
             let mut slot = Slot {
                 results: &self.results,
+                is_over: &self.is_over,
                 finished: &self.finished,
                 index,
                 result: None,
@@ -168,10 +177,15 @@ impl<T: Send, R: Send, F: Fn(T) -> R + Send + Sync> Work<R> for Batch<T, R, F> {
             .map(|result| result.expect("a worker panicked"))
             .collect()
     }
+
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::SeqCst)
+    }
 }
 
 struct Slot<'a, R> {
     results: &'a Mutex<Results<R>, rank::Leaf>,
+    is_over: &'a AtomicBool,
     finished: &'a Condvar,
     index: usize,
     result: Option<R>,
@@ -185,6 +199,7 @@ impl<R> Drop for Slot<'_, R> {
         }
         results.left -= 1;
         if results.left == 0 {
+            self.is_over.store(true, Ordering::SeqCst);
             self.finished.notify_all();
         }
     }

@@ -90,6 +90,24 @@ impl Bench {
     }
 }
 
+#[test]
+fn a_side_that_hangs_in_the_background_is_given_up_by_the_flush() {
+    let _mark = mark::expect("leaf-hung");
+    let bench = bench(2);
+    bench.disks[0].hang(HangPlan::new(Hanging::Writes).passing(DEADLINE_NS + SECOND_NS));
+    let written = (bench.store).write_behind(TXG, &bench.arena, vec![raw(1)]);
+    let block = written.into_iter().next().unwrap().unwrap();
+    assert_ne!(bench.condition(0), HUNG);
+    bench.store.flush().unwrap();
+    assert_eq!(bench.condition(0), HUNG);
+    let missed = bench.store.take_missed();
+    let missed: Vec<_> = missed.iter().map(|one| (one.leaf.0, one.txg)).collect();
+    assert_eq!(missed, [(0, TXG)]);
+    bench.read(&block, 1);
+    bench.disks[0].release();
+    bench.settle(0);
+}
+
 const HUNG: (LeafState, LeafReason) = (LeafState::Faulted, LeafReason::Hung);
 
 #[test]

@@ -1,6 +1,7 @@
 //! Writes of blocks to in-memory devices, and reads of them.
 #![forbid(unsafe_code)]
 
+mod behind;
 mod copies;
 mod encrypted;
 mod failures;
