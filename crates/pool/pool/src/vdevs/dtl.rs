@@ -278,9 +278,16 @@ impl Pool {
         }
     }
 
-    /// Collects failed writes and flushes since the last call. Returns whether some of them are not yet
-    /// stored in the dirty time logs.
+    /// Waits for the blocks of the txg, and collects failed writes and flushes since the last call. Returns whether some of
+    /// them are not yet stored in the dirty time logs. For decisions that depend on what leaves have.
     pub(crate) fn take_in_missed(&self) -> bool {
+        // A block that cannot be written is written again by the flush, or stops it: by the leaves that there are then.
+        let _ = self.store.settle_outstanding();
+        self.take_in_noted()
+    }
+
+    /// As [`Pool::take_in_missed`], without waiting for blocks: what they miss is collected later.
+    fn take_in_noted(&self) -> bool {
         let failed = self.store.take_missed();
         let mut state = self.state.write();
         let mut is_new = false;
@@ -295,7 +302,7 @@ impl Pool {
 
     /// Collects failed writes and flushes since the last call, and writes the dirty time logs that changed.
     pub(crate) fn write_missed(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
-        self.take_in_missed();
+        self.take_in_noted();
         let unwritten: Vec<(Guid, DirtyTimeLog)> = {
             let state = self.state.read();
             let missed = state.missed.iter();

@@ -274,12 +274,13 @@ impl BlockStore {
         Ok(())
     }
 
-    /// Like `settle`; in retry mode the thread waits instead of returning an error. For what reads devices without asking which
-    /// blocks are there.
+    /// Writes every outstanding block, and waits for the devices, so that it is known what each leaf missed. In retry mode the
+    /// thread waits instead of returning an error. For changes of the leaves, and for what reads devices without asking
+    /// which blocks are there.
     ///
     /// # Errors
-    /// As `settle`.
-    pub(crate) fn settle_outstanding(&self) -> Result<(), FlushError> {
+    /// [`FlushError`] while a block cannot be written. It stays outstanding, and no flush succeeds.
+    pub fn settle_outstanding(&self) -> Result<(), FlushError> {
         loop {
             let since = self.retries.resumes();
             match self.settle() {
