@@ -10,6 +10,7 @@
 //! next flush rewrites all of them.
 
 use crate::{BlockError, BlockStore};
+use millpond_env::mark;
 use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex, OnceLock};
 use millpond_env::thread::{ThreadId, current_id};
@@ -93,8 +94,12 @@ impl BlockStore {
     }
 
     /// Handles a failed write. In retry mode it blocks until writing is resumed. Returns whether to write again.
-    pub(crate) fn waits_to_write(&self, since: u64, reason: &str) -> bool {
-        self.retries.waits(since, &reason)
+    pub(crate) fn waits_to_write(&self, since: u64, reason: &dyn std::fmt::Display) -> bool {
+        let waits = self.retries.waits(since, reason);
+        if waits {
+            mark::hit("write-waited-for-device");
+        }
+        waits
     }
 
     /// Runs `read`, and repeats it in retry mode while devices are missing.

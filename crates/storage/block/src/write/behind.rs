@@ -284,9 +284,7 @@ impl BlockStore {
         loop {
             let since = self.retries.resumes();
             match self.settle() {
-                Err(error) if self.retries.waits(since, &error) => {
-                    mark::hit("write-waited-for-device");
-                }
+                Err(error) if self.waits_to_write(since, &error) => {}
                 outcome => return outcome,
             }
         }

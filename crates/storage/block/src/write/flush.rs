@@ -155,17 +155,13 @@ impl BlockStore {
         loop {
             rank::check_io();
             let since = self.retries.resumes();
-            let mut outcome = self.settle();
-            let is_written = outcome.is_ok();
-            if is_written {
-                outcome = self.flush_devices();
+            match self.settle() {
+                Ok(()) => {}
+                Err(error) if self.waits_to_write(since, &error) => continue,
+                Err(error) => return Err(error),
             }
-            match outcome {
-                Err(error) if self.retries.waits(since, &error) => {
-                    if !is_written {
-                        mark::hit("write-waited-for-device");
-                    }
-                }
+            match self.flush_devices() {
+                Err(error) if self.retries.waits(since, &error) => {}
                 outcome => return outcome,
             }
         }

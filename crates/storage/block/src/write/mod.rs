@@ -475,8 +475,7 @@ impl Run<'_> {
                 Err(failed) => (block, reason) = (failed.0, failed.1.to_string()),
             }
         }
-        if self.store.retries.waits(since, &reason) {
-            mark::hit("write-waited-for-device");
+        if self.store.waits_to_write(since, &reason) {
             block.retries = 0;
             block.avoid.clear();
             return self.place(block, extents, Some(reason));

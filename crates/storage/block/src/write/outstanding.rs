@@ -4,7 +4,7 @@
 //! it on the devices. It is *issued* with others, as a batch. If the batch could not write it, it has *failed*, and stays until
 //! it is written. What the devices have taken is removed here.
 //!
-//! Space that is used again within a txg would let an older write land after a newer one. So whoever writes to a place asks
+//! Space that is used again within a txg would let an older write land after a newer one. So who writes to a place asks
 //! first what is outstanding there: a block that no device is writing yet is dropped, as nothing refers to it any more, and
 //! one that is being written is waited for.
 //!

@@ -253,6 +253,21 @@ fn an_older_write_never_lands_after_a_newer_one() {
 }
 
 #[test]
+fn a_write_waits_for_an_older_one_that_was_issued() {
+    let _mark = mark::expect("write-waits-for-older-one");
+    for kind in KINDS {
+        let pool = Pool::new(&[(kind, 9)]);
+        let same = Same::of(&pool);
+        let gate = Gate::before_writes(&pool);
+        behind_in(&pool, &same, raw(1, LARGE));
+        gate.open();
+        let newer = behind_in(&pool, &same, raw(2, LARGE));
+        pool.store.flush().unwrap();
+        assert_eq!(pool.read(&newer.pointer), noise(2, LARGE));
+    }
+}
+
+#[test]
 fn a_held_block_gives_way_to_a_newer_one() {
     let pool = Pool::new(&[(Vdev::Mirror(2), 9)]);
     let same = Same::of(&pool);
