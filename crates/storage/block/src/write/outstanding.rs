@@ -67,6 +67,9 @@ pub(super) struct IssuedBatch {
     pub(super) members: Vec<(u64, usize)>,
 }
 
+/// A batch that is about to be issued: its number, txg, members and extents.
+pub(super) type BegunBatch = (u64, Txg, Vec<(u64, usize)>, Vec<Extent>);
+
 /// A block that is not on the devices yet.
 pub(super) struct OutstandingBlock {
     pub(super) address: BlockAddress,
@@ -173,8 +176,8 @@ impl State {
         self.at(vdev, &range).map(|(_, block)| &block.stage)
     }
 
-    /// Makes a batch of the held blocks of one txg: its number, txg, members and extents. `None` if none is held.
-    pub(super) fn begin_batch(&mut self) -> Option<(u64, Txg, Vec<(u64, usize)>, Vec<Extent>)> {
+    /// Makes a batch of the held blocks of one txg. `None` if none is held.
+    pub(super) fn begin_batch(&mut self) -> Option<BegunBatch> {
         let first = self.held.first()?;
         let txg = self.blocks.get(first)?.txg;
         let batch = self.next();
