@@ -123,6 +123,17 @@ fn threads_on_one_pool_lose_nothing() {
 /// Requires `--cfg millpond_sim` (`make test-threads`).
 #[cfg(millpond_sim)]
 #[test]
+fn slow_disks_have_several_bursts_of_log_blocks_at_once() {
+    let _mark = mark::expect("log-bursts-in-flight");
+    let limit = Options::default().limit;
+    for (shape, seed) in [("mirror2", 4), ("log", 5), ("raidz1", 7)] {
+        few(shape, seed).meet(limit).unwrap();
+    }
+}
+
+/// Requires `--cfg millpond_sim` (`make test-threads`).
+#[cfg(millpond_sim)]
+#[test]
 fn equal_seeds_schedule_threads_equally() {
     let limit = Options::default().limit;
     let mut seen = std::collections::BTreeSet::new();

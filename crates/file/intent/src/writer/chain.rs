@@ -5,26 +5,35 @@ use millpond_env::sync::{Arc, Weak};
 use millpond_ondisk::{BlockPointer, IntentLogHeader, Txg, VdevId};
 use std::collections::VecDeque;
 
-/// A block that is written to stable storage.
+/// A block of the chain with its records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Written {
-    pub(super) pointer: BlockPointer,
+pub(super) struct ChainBlock {
+    pointer: BlockPointer,
     /// The last txg of the block's records.
-    pub(super) last_txg: Txg,
+    last_txg: Txg,
+    /// It is on stable storage. Until then a thread may be writing it, and its space must not be reused.
+    is_written: bool,
 }
 
-impl Written {
+impl ChainBlock {
+    pub(super) fn new(pointer: BlockPointer, last_txg: Txg) -> Self {
+        Self {
+            pointer,
+            last_txg,
+            is_written: false,
+        }
+    }
     /// Whether the block can be freed once `txg` is committed: all its records belong to that txg or earlier
     /// ones, and the block was allocated in that txg or an earlier one.
     fn is_history(&self, txg: Txg) -> bool {
-        self.last_txg <= txg && self.pointer.birth() <= txg
+        self.is_written && self.last_txg <= txg && self.pointer.birth() <= txg
     }
 }
 
 /// A chain from the header's first block to the block that is allocated for the next write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct OpenChain {
-    pub(super) written: VecDeque<Written>,
+    pub(super) blocks: VecDeque<ChainBlock>,
     pub(super) next: BlockPointer,
     /// The txg in which the header was set to point to this chain.
     pub(super) made_in: Txg,
@@ -79,16 +88,36 @@ impl ChainWriter {
     }
     pub(super) fn begin(&mut self, first: BlockPointer, txg: Txg) {
         self.open = Some(OpenChain {
-            written: VecDeque::new(),
+            blocks: VecDeque::new(),
             next: first,
             made_in: txg,
         });
     }
-    /// Adds written blocks. `next` is the block allocated after them.
-    pub(super) fn extend(&mut self, written: Vec<Written>, next: BlockPointer) {
-        if let Some(open) = &mut self.open {
-            open.written.extend(written);
+    /// Adds blocks that a thread is going to write. `next` is the block allocated after them. Returns false, and does
+    /// nothing, if the chain does not end with the first of them any more: it was abandoned meanwhile.
+    #[must_use]
+    pub(super) fn extend(&mut self, blocks: Vec<ChainBlock>, next: BlockPointer) -> bool {
+        let Some(open) = &mut self.open else {
+            return false;
+        };
+        let is_next = (blocks.first()).is_some_and(|first| first.pointer == open.next);
+        if is_next {
+            open.blocks.extend(blocks);
             open.next = next;
+        }
+        is_next
+    }
+    /// Notes that these blocks are on stable storage. Nothing happens if the chain was abandoned meanwhile.
+    pub(super) fn note_written(&mut self, mut blocks: impl Iterator<Item = BlockPointer>) {
+        let Some(open) = &mut self.open else {
+            return;
+        };
+        let mut written = blocks.next();
+        for block in &mut open.blocks {
+            if Some(block.pointer) == written {
+                block.is_written = true;
+                written = blocks.next();
+            }
         }
     }
     /// Registers a block that a record will point to, in its birth txg, which must still be open.
@@ -125,6 +154,8 @@ impl ChainWriter {
     /// Abandons the chain after a failed write, together with the blocks that were allocated for that write.
     pub(super) fn ruin(&mut self, allocated: &[BlockPointer]) {
         let mut blocks = self.open.take().map(all_blocks).unwrap_or_default();
+        // An earlier failure may have left some.
+        blocks.extend(self.ruin.take().into_iter().flat_map(|ruin| ruin.blocks));
         for block in allocated {
             if !blocks.contains(block) {
                 blocks.push(*block);
@@ -151,18 +182,16 @@ impl ChainWriter {
         let Some(open) = &mut self.open else {
             return trim;
         };
-        while let Some(first) = open.written.pop_front() {
+        while let Some(first) = open.blocks.pop_front() {
             if !first.is_history(txg) {
-                open.written.push_front(first);
+                open.blocks.push_front(first);
                 break;
             }
             trim.free.push(first.pointer);
         }
         if trim.free.len() > data {
-            let first = open
-                .written
-                .front()
-                .map_or(open.next, |block| block.pointer);
+            let first = open.blocks.front();
+            let first = first.map_or(open.next, |block| block.pointer);
             trim.header = Some(header_of(first));
         }
         trim
@@ -171,8 +200,8 @@ impl ChainWriter {
     /// Whether a block of the chain, or one that waits to be freed, is on a vdev.
     pub(super) fn uses(&self, vdev: VdevId) -> bool {
         let chain = self.open.iter().flat_map(|open| {
-            let written = open.written.iter().map(|block| &block.pointer);
-            written.chain([&open.next])
+            let blocks = open.blocks.iter().map(|block| &block.pointer);
+            blocks.chain([&open.next])
         });
         let ruin = self.ruin.iter().flat_map(|ruin| &ruin.blocks);
         let data = self.data.iter().map(|data| &data.pointer);
@@ -183,8 +212,8 @@ impl ChainWriter {
     pub(super) fn retire(&mut self, txg: Txg) -> Option<Vec<BlockPointer>> {
         let open = self.open.iter();
         let mut births = open.flat_map(|open| {
-            let written = open.written.iter().map(|block| block.pointer.birth());
-            written.chain([open.next.birth(), open.made_in])
+            let blocks = open.blocks.iter().map(|block| block.pointer.birth());
+            blocks.chain([open.next.birth(), open.made_in])
         });
         let is_later = births.any(|birth| birth > txg)
             || self.ruin.as_ref().is_some_and(|ruin| ruin.last_birth > txg)
@@ -199,8 +228,8 @@ impl ChainWriter {
 }
 
 fn all_blocks(open: OpenChain) -> Vec<BlockPointer> {
-    let written = open.written.iter().map(|block| block.pointer);
-    written.chain([open.next]).collect()
+    let blocks = open.blocks.iter().map(|block| block.pointer);
+    blocks.chain([open.next]).collect()
 }
 
 /// The words of a header that points to `first`, for a log that is not claimed.
@@ -222,10 +251,10 @@ mod tests {
         pointer.words[10] = birth;
         pointer
     }
-    fn written(number: u64, birth: u64, last_txg: u64) -> Written {
-        Written {
-            pointer: block(number, birth),
-            last_txg: Txg(last_txg),
+    fn written(number: u64, birth: u64, last_txg: u64) -> ChainBlock {
+        ChainBlock {
+            is_written: true,
+            ..ChainBlock::new(block(number, birth), Txg(last_txg))
         }
     }
 
@@ -237,10 +266,10 @@ mod tests {
             (chain.place(Txg(4)), chain.place(Txg(5))),
             (None, Some(block(1, 5)))
         );
-        chain.extend(
+        assert!(chain.extend(
             vec![written(1, 5, 6), written(2, 6, 7), written(3, 7, 6)],
             block(4, 8),
-        );
+        ));
         let trim = chain.trim(Txg(6));
         assert_eq!(trim.free, [block(1, 5)]);
         assert_eq!(trim.header, Some(header_of(block(2, 6))));
@@ -251,6 +280,22 @@ mod tests {
         assert_eq!(chain.trim(Txg(8)), LogTrim::default());
         assert_eq!(chain.retire(Txg(7)), None);
         assert_eq!(chain.retire(Txg(8)), Some(vec![block(4, 8)]));
+    }
+
+    #[test]
+    fn a_block_that_is_being_written_is_not_freed() {
+        let mut chain = ChainWriter::default();
+        chain.begin(block(1, 5), Txg(5));
+        let blocks = (1..=3).map(|number| ChainBlock::new(block(number, 5), Txg(5)));
+        assert!(chain.extend(blocks.collect(), block(4, 5)));
+        chain.note_written([block(1, 5), block(3, 5)].into_iter());
+        let trim = chain.trim(Txg(6));
+        assert_eq!(trim.free, [block(1, 5)]);
+        assert_eq!(trim.header, Some(header_of(block(2, 5))));
+        chain.note_written([block(2, 5)].into_iter());
+        let trim = chain.trim(Txg(6));
+        assert_eq!(trim.free, [block(2, 5), block(3, 5)]);
+        assert_eq!(trim.header, Some(header_of(block(4, 5))));
     }
 
     #[test]
@@ -277,5 +322,22 @@ mod tests {
         let trim = chain.trim(Txg(6));
         assert_eq!((trim.free.len(), trim.header), (2, Some([0; 24])));
         assert!(chain.may_begin());
+    }
+
+    #[test]
+    fn what_a_thread_allocated_for_a_failed_chain_is_freed_too() {
+        let mut chain = ChainWriter::default();
+        chain.begin(block(1, 5), Txg(5));
+        let own = |number| vec![ChainBlock::new(block(number, 5), Txg(5))];
+        assert!(chain.extend(own(1), block(2, 5)));
+        chain.ruin(&[]);
+        // Another thread had been about to write the next block.
+        assert!(!chain.extend(own(2), block(3, 6)));
+        chain.ruin(&[block(3, 6)]);
+        assert_eq!(chain.trim(Txg(5)), LogTrim::default());
+        assert_eq!(chain.trim(Txg(6)).free.len(), 3);
+        // Nor is a later chain its own.
+        chain.begin(block(7, 7), Txg(7));
+        assert!(!chain.extend(own(2), block(3, 6)));
     }
 }

@@ -1,8 +1,9 @@
 //! Makes records durable.
 
 use super::LogWriter;
-use super::chain::{Written, header_of};
-use super::queue::{Batch, Entry};
+use super::bursts::Ticket;
+use super::chain::{ChainBlock, header_of};
+use super::queue::{Batch, Entry, Next};
 use millpond_alloc::{AllocRequest, Placement};
 use millpond_block::{BlockAddress, LogWrite};
 use millpond_checksum::{Form, seal_zilog2};
@@ -46,27 +47,66 @@ enum NotWritten {
     Failed,
 }
 
-/// Ends the writer's work, as failed if the writer panics. Without it, waiting threads would wait forever.
-pub(super) struct Turn<'l> {
+/// Ends a writer's work, as failed if the writer panics. Without it, waiting threads would wait forever.
+struct Turn<'l> {
     log: &'l LogWriter,
+    pool: &'l Pool,
+    ticket: Ticket,
 }
 
-impl<'l> Turn<'l> {
-    /// Takes a turn without writing anything. `None` if a thread is writing.
-    pub(super) fn begin(log: &'l LogWriter) -> Option<Self> {
-        let is_taken = log.queue.lock().take_turn();
-        is_taken.then(|| Self { log })
+impl Turn<'_> {
+    /// Waits until the writers before this one have chosen their blocks.
+    fn wait_to_place(&self) -> Result<(), NotWritten> {
+        let mut queue = self.log.queue.lock();
+        loop {
+            match queue.may_place(self.ticket) {
+                Some(true) => return Ok(()),
+                Some(false) => self.log.changed.wait(&mut queue),
+                None => return Err(NotWritten::Failed),
+            }
+        }
     }
-    pub(super) fn finish(self, is_written: bool) {
-        self.log.end_turn(is_written);
+    fn placed(&self) {
+        self.log.queue.lock().placed(self.ticket);
+        self.log.changed.notify_all();
+    }
+    /// Returns whether what was written is part of the chain.
+    fn finish(self, is_written: bool) -> bool {
+        let is_part = self.log.end_turn(self.pool, self.ticket, is_written);
         std::mem::forget(self);
+        is_part
     }
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.log.end_turn(false);
+        self.log.end_turn(self.pool, self.ticket, false);
     }
+}
+
+/// Keeps writers out of a log.
+pub(super) struct Hold<'l>(&'l LogWriter);
+
+impl<'l> Hold<'l> {
+    /// `None` if a thread is writing.
+    pub(super) fn begin(log: &'l LogWriter) -> Option<Self> {
+        let is_held = log.queue.lock().hold();
+        is_held.then(|| Self(log))
+    }
+}
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        self.0.queue.lock().release();
+        self.0.changed.notify_all();
+    }
+}
+
+/// The blocks of a burst.
+struct Placed {
+    filled: Vec<Filling>,
+    /// The block after them.
+    next: BlockPointer,
 }
 
 /// A block being filled.
@@ -97,8 +137,8 @@ impl LogWriter {
     /// This covers the records appended before the call, and everything in the global order. A record is
     /// stable when it is in a log block or when its txg is committed.
     ///
-    /// One thread writes at a time. Threads that call in the meantime wait, and one of them then writes for
-    /// all. Do not call this while holding a transaction.
+    /// A few threads write at the same time, each its own blocks. Threads that call meanwhile wait, and one of
+    /// them then writes for all. Do not call this while holding a transaction.
     ///
     /// # Errors
     /// If the pool is suspended.
@@ -110,9 +150,11 @@ impl LogWriter {
         Ok(())
     }
 
-    fn end_turn(&self, is_written: bool) {
-        self.queue.lock().finish(is_written);
+    fn end_turn(&self, pool: &Pool, ticket: Ticket, is_written: bool) -> bool {
+        let now_ns = pool.env().clock.monotonic_ns();
+        let is_part = self.queue.lock().finish(ticket, is_written, now_ns);
         self.changed.notify_all();
+        is_part
     }
 
     fn settle(
@@ -127,23 +169,28 @@ impl LogWriter {
             if queue.is_stable(target) {
                 return Ok(());
             }
-            if queue.is_writing() {
-                self.changed.wait(&mut queue);
-                continue;
-            }
-            let Some(batch) = queue.take(pool.groups().synced_txg(), BURST_BYTES_MAX) else {
-                drop(queue);
-                // A change without a record comes first: wait for its txg.
-                mark::hit("fsync-by-txg");
-                tracing::trace!(dataset = head.id().0, "fsync waits for the txg");
-                pool.sync()?;
-                return Ok(());
+            let (synced, now_ns) = (pool.groups().synced_txg(), pool.env().clock.monotonic_ns());
+            let (ticket, batch) = match queue.next(target, synced, BURST_BYTES_MAX, now_ns) {
+                Next::Write(ticket, batch) => (ticket, batch),
+                Next::Again => continue,
+                Next::Wait => {
+                    self.changed.wait(&mut queue);
+                    continue;
+                }
+                Next::WaitFor(limit) => {
+                    self.changed.wait_for(&mut queue, limit);
+                    continue;
+                }
+                Next::Txg => {
+                    drop(queue);
+                    mark::hit("fsync-by-txg");
+                    tracing::trace!(dataset = head.id().0, "fsync waits for the txg");
+                    pool.sync()?;
+                    return Ok(());
+                }
             };
             drop(queue);
-            let turn = Turn { log: self };
-            let written = self.write(head, pool, batch);
-            turn.finish(written.is_ok());
-            if written.is_err() {
+            if self.write(head, pool, ticket, batch).is_err() {
                 // All records appended so far belong to the open txg or an earlier one.
                 pool.sync()?;
                 return Ok(());
@@ -151,31 +198,80 @@ impl LogWriter {
         }
     }
 
-    fn write(&self, head: &HeadDataset, pool: &Arc<Pool>, batch: Batch) -> Result<(), NotWritten> {
-        if batch.entries.is_empty() {
-            return Ok(());
-        }
-        let (place, mut sequence, predicted_bytes) = {
-            let chain = self.chain.lock();
-            match chain.place(pool.groups().synced_txg()) {
-                Some(place) => (place, chain.record_sequence, predicted_bytes(&chain.bursts)),
-                None if chain.is_open() => return Err(NotWritten::Begun),
-                None if !chain.may_begin() => return Err(NotWritten::Failed),
-                None => {
-                    drop(chain);
-                    self.begin_chain(head, pool)?;
-                    return Err(NotWritten::Begun);
-                }
-            }
+    fn write(
+        &self,
+        head: &HeadDataset,
+        pool: &Arc<Pool>,
+        ticket: Ticket,
+        mut batch: Batch,
+    ) -> Result<(), NotWritten> {
+        let turn = Turn {
+            log: self,
+            pool,
+            ticket,
         };
+        // No transaction is held while waiting for those before, who may wait to begin theirs. As each begins in
+        // turn, the births of a chain's blocks never fall.
+        turn.wait_to_place()?;
+        let first = self.first_place(head, pool)?;
         // This transaction keeps the txg of the new blocks from syncing. So either the blocks are part of the
         // chain on disk before that sync, or the chain is abandoned in the same txg, and the blocks with it.
         let tx = begin(head)?;
-        let mut batch = batch;
         self.write_data(pool, &tx, &mut batch)?;
+        let placed = self.place(head, pool, &tx, (first, &batch))?;
+        turn.placed();
+        let successors = placed.filled.iter().skip(1).map(|block| block.place);
+        let successors = successors.chain([placed.next]);
+        let writes: Option<Vec<LogWrite>> = placed
+            .filled
+            .iter()
+            .zip(successors)
+            .map(|(block, next)| seal(head, block, next))
+            .collect();
+        let is_written =
+            writes.is_some_and(|writes| pool.store().write_log_blocks(&writes).is_ok());
+        if !is_written {
+            return self.give_up(&[]);
+        }
+        let blocks = placed.filled.iter().map(|block| block.place);
+        self.chain.lock().note_written(blocks);
+        match turn.finish(true) {
+            true => Ok(()),
+            // An earlier burst failed meanwhile, and no reader gets past it.
+            false => Err(NotWritten::Failed),
+        }
+    }
+
+    /// The block that the chain has for the next burst. Begins a chain if there is none.
+    fn first_place(&self, head: &HeadDataset, pool: &Pool) -> Result<BlockPointer, NotWritten> {
+        let chain = self.chain.lock();
+        match chain.place(pool.groups().synced_txg()) {
+            Some(place) => Ok(place),
+            None if chain.is_open() => Err(NotWritten::Begun),
+            None if !chain.may_begin() => Err(NotWritten::Failed),
+            None => {
+                drop(chain);
+                self.begin_chain(head, pool)?;
+                Err(NotWritten::Begun)
+            }
+        }
+    }
+
+    /// Fills blocks with the records: `first`, further ones if needed, and allocates the block after them.
+    fn place(
+        &self,
+        head: &HeadDataset,
+        pool: &Arc<Pool>,
+        tx: &Transaction,
+        (first, batch): (BlockPointer, &Batch),
+    ) -> Result<Placed, NotWritten> {
+        let (mut sequence, predicted_bytes) = {
+            let chain = self.chain.lock();
+            (chain.record_sequence, predicted_bytes(&chain.bursts))
+        };
         let mut allocated = vec![];
         let mut filled: Vec<Filling> = vec![];
-        let mut filling = Filling::new(place);
+        let mut filling = Filling::new(first);
         let mut left = batch
             .entries
             .iter()
@@ -189,7 +285,7 @@ impl LogWriter {
             }
             while !filling.has_room(bytes) {
                 let size = size_for(left.max(bytes));
-                let Some(next) = allocate(head, pool, &tx, &filling.place, size) else {
+                let Some(next) = allocate(head, pool, tx, &filling.place, size) else {
                     return self.give_up(&allocated);
                 };
                 mark::hit("burst-of-several-log-blocks");
@@ -211,33 +307,23 @@ impl LogWriter {
             left = left.saturating_sub(bytes);
         }
         let size = predicted_bytes.max(size_for(burst));
-        let Some(next) = allocate(head, pool, &tx, &filling.place, size) else {
+        let Some(next) = allocate(head, pool, tx, &filling.place, size) else {
             return self.give_up(&allocated);
         };
         allocated.push(next);
         filled.push(filling);
-        let successors = filled.iter().skip(1).map(|block| block.place).chain([next]);
-        let writes: Option<Vec<LogWrite>> = filled
+        let blocks = filled
             .iter()
-            .zip(successors)
-            .map(|(block, next)| seal(head, block, next))
-            .collect();
-        let is_written =
-            writes.is_some_and(|writes| pool.store().write_log_blocks(&writes).is_ok());
-        if !is_written {
+            .map(|block| ChainBlock::new(block.place, block.last_txg));
+        let mut chain = self.chain.lock();
+        if !chain.extend(blocks.collect(), next) {
+            drop(chain);
             return self.give_up(&allocated);
         }
-        let written = filled.iter().map(|block| Written {
-            pointer: block.place,
-            last_txg: block.last_txg,
-        });
-        let mut chain = self.chain.lock();
-        chain.extend(written.collect(), next);
         chain.record_sequence = sequence;
         chain.note_burst(u64::try_from(burst).unwrap_or(u64::MAX));
         drop(chain);
-        drop(tx);
-        Ok(())
+        Ok(Placed { filled, next })
     }
 
     /// Writes the blocks of the batch durably, and stores their pointers in the records.
@@ -298,8 +384,9 @@ impl LogWriter {
     /// Abandons the chain after a failure.
     ///
     /// It is unknown which of the last blocks are on disk. Any that are describe changes that did happen, but
-    /// no further block can be written after them.
-    fn give_up(&self, allocated: &[BlockPointer]) -> Result<(), NotWritten> {
+    /// no further block can be written after them. Blocks that other threads are writing are abandoned with the
+    /// chain: each of these threads keeps the txg open in which its last block was allocated.
+    fn give_up<T>(&self, allocated: &[BlockPointer]) -> Result<T, NotWritten> {
         mark::hit("log-given-up");
         tracing::debug!("a log block could not be written; fsync waits for txgs from now on");
         self.chain.lock().ruin(allocated);

@@ -6,6 +6,7 @@
 //!
 //! Page `docs/format/intent-log.md`, "Writing".
 
+mod bursts;
 mod chain;
 mod commit;
 mod queue;
@@ -13,7 +14,7 @@ mod queue;
 pub use commit::RECORD_BYTES_MAX;
 
 use chain::ChainWriter;
-use commit::Turn;
+use commit::Hold;
 use millpond_dataset::{HeadDataset, HeadLog, LogTrim, OtherLog};
 use millpond_env::rank;
 use millpond_env::sync::{Arc, Condvar, Mutex};
@@ -25,12 +26,12 @@ use queue::{Entry, Queue};
 
 /// The intent log of one head. All threads share it; it lives as long as the head is open.
 ///
-/// Locks: queue and chain. Each is held briefly, never both at once. A thread that commits writes the records
-/// of all waiting threads.
+/// Locks: queue and chain. Each is held briefly, never both at once. A thread that commits takes the records of
+/// all waiting threads, chooses their blocks when those before it have done so, and writes them beside others.
 #[derive(Debug, Default)]
 pub struct LogWriter {
     queue: Mutex<Queue, rank::IntentQueue>,
-    /// Notified when records become stable and when a writer finishes.
+    /// Notified when records become stable, and when a writer has chosen its blocks or ends.
     changed: Condvar,
     chain: Mutex<ChainWriter, rank::IntentChain>,
 }
@@ -97,15 +98,14 @@ impl HeadLog for LogWriter {
         txg: Txg,
         drop_blocks: &mut dyn FnMut(&[BlockPointer]) -> Result<(), PoolError>,
     ) -> Result<bool, PoolError> {
-        // A thread with a turn may be about to write the block that comes next.
-        let Some(turn) = Turn::begin(self) else {
+        // A thread that writes may be about to use the block that comes next.
+        let Some(_hold) = Hold::begin(self) else {
             return Ok(false);
         };
         let blocks = self.chain.lock().retire(txg);
         if let Some(blocks) = &blocks {
             drop_blocks(blocks)?;
         }
-        turn.finish(true);
         Ok(blocks.is_some())
     }
     fn uses(&self, vdev: VdevId) -> bool {

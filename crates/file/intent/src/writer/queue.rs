@@ -1,8 +1,10 @@
 //! Records in memory, until they are written or their txg is committed.
 
+use super::bursts::{Bursts, Ticket};
 use millpond_object::LoggedBlock;
 use millpond_ondisk::{ObjectId, Txg};
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 /// The limit for the records of one object that no commit has requested yet, in bytes.
 ///
@@ -65,6 +67,21 @@ pub(super) struct Batch {
     pub(super) entries: Vec<Entry>,
 }
 
+/// What a caller has to do whose entries are not on stable storage.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Write these entries.
+    Write(Ticket, Batch),
+    /// Wait for another thread, and ask again.
+    Wait,
+    /// The same, at most this long.
+    WaitFor(Duration),
+    /// Ask again.
+    Again,
+    /// Wait for the txg: a change without a record comes first, or an earlier burst could not be written.
+    Txg,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     /// Entries in the global order, each with its number.
@@ -76,11 +93,10 @@ pub(super) struct Queue {
     next: u64,
     /// All entries with lower numbers are on stable storage.
     stable: u64,
-    /// The first number that the writer took out, and the last txg of what it took.
-    under_way: Option<(u64, Txg)>,
-    /// The same for a batch that could not be written, until its txgs are committed.
-    failed: Option<(u64, Txg)>,
-    is_writing: bool,
+    /// What writers took out.
+    bursts: Bursts,
+    /// The log is being retired: nobody may write.
+    is_held: bool,
 }
 
 impl Queue {
@@ -173,23 +189,30 @@ impl Queue {
     pub(super) fn is_stable(&self, number: u64) -> bool {
         self.stable >= number
     }
-    pub(super) fn is_writing(&self) -> bool {
-        self.is_writing
-    }
 
-    /// Takes out the next entries, about `bytes_max` bytes at most, for one writer at a time.
+    /// The next step of a caller that needs the entries below `target`.
     ///
-    /// Returns `None` if a change without a record comes first, or if an earlier batch could not be written.
-    pub(super) fn take(&mut self, synced: Txg, bytes_max: u64) -> Option<Batch> {
-        if self.failed.is_some() {
-            return None;
+    /// Takes out about `bytes_max` bytes of entries at most. They are in order, and the tickets are in the order of
+    /// the entries.
+    pub(super) fn next(&mut self, target: u64, synced: Txg, bytes_max: u64, now_ns: u64) -> Next {
+        if self
+            .bursts
+            .first_failed()
+            .is_some_and(|first| first < target)
+        {
+            return Next::Txg;
+        }
+        let has_all = self.ordered.front().is_none_or(|(n, _)| *n >= target);
+        if self.is_held || has_all || self.bursts.is_full() {
+            return Next::Wait;
+        }
+        let patience_ns = self.bursts.patience_ns(now_ns);
+        if patience_ns > 0 {
+            return Next::WaitFor(Duration::from_nanos(patience_ns));
         }
         let mut batch = Batch::default();
         let (mut bytes, mut last) = (0u64, Txg(0));
-        let first = self
-            .ordered
-            .front()
-            .map_or(self.next, |(number, _)| *number);
+        let first = self.front();
         while let Some((_, entry)) = self.ordered.front() {
             let is_history = entry.txg <= synced;
             if !is_history && (entry.record.is_none() || bytes > bytes_max) {
@@ -206,35 +229,51 @@ impl Queue {
             last = last.max(entry.txg);
             batch.entries.push(entry);
         }
-        if batch.entries.is_empty() && !self.ordered.is_empty() {
-            return None;
+        if !batch.entries.is_empty() {
+            return Next::Write(self.bursts.add(first, last, now_ns), batch);
         }
-        self.under_way = Some((first, last));
-        self.is_writing = true;
-        Some(batch)
-    }
-    /// Becomes the one writer, with nothing to write. Returns false if there is one already.
-    pub(super) fn take_turn(&mut self) -> bool {
-        !std::mem::replace(&mut self.is_writing, true)
-    }
-    /// Ends the writer's work. If it succeeded, its batch is stable. If it failed, the batch becomes stable
-    /// when its txgs are committed; the writer waits for them.
-    pub(super) fn finish(&mut self, is_stable: bool) {
-        self.is_writing = false;
-        let taken = self.under_way.take();
-        if !is_stable {
-            self.failed = taken;
+        if self.front() > first {
+            self.raise();
+            return Next::Again;
         }
+        Next::Txg
+    }
+    /// The number of the first entry that nobody took.
+    fn front(&self) -> u64 {
+        let front = self.ordered.front();
+        front.map_or(self.next, |(number, _)| *number)
+    }
+    /// Keeps writers out. Returns false if a thread writes or keeps them out.
+    pub(super) fn hold(&mut self) -> bool {
+        if self.is_held || !self.bursts.is_empty() {
+            return false;
+        }
+        self.is_held = true;
+        true
+    }
+    pub(super) fn release(&mut self) {
+        self.is_held = false;
+    }
+    /// Whether it is the turn of a writer to choose its blocks. `None` if it has failed with an earlier one.
+    pub(super) fn may_place(&mut self, ticket: Ticket) -> Option<bool> {
+        self.bursts.may_place(ticket)
+    }
+    pub(super) fn placed(&mut self, ticket: Ticket) {
+        self.bursts.placed(ticket);
+    }
+    /// Ends the work of a writer. What it wrote is stable when all before it is.
+    ///
+    /// If it failed, its entries and those of later writers become stable when their txgs are committed; the
+    /// callers wait for them. Returns whether its blocks are part of the chain.
+    pub(super) fn finish(&mut self, ticket: Ticket, is_written: bool, now_ns: u64) -> bool {
+        let is_part = self.bursts.finish(ticket, is_written, now_ns);
         self.raise();
+        is_part
     }
     fn raise(&mut self) {
-        let front = self
-            .ordered
-            .front()
-            .map_or(self.next, |(number, _)| *number);
-        let not_yet = [self.under_way, self.failed];
-        let firsts = not_yet.iter().flatten().map(|(first, _)| *first);
-        self.stable = self.stable.max(firsts.fold(front, u64::min));
+        let front = self.front();
+        let first = self.bursts.first_unstable().unwrap_or(front);
+        self.stable = self.stable.max(first.min(front));
     }
 
     pub(super) fn committed(&mut self, txg: Txg) {
@@ -257,11 +296,7 @@ impl Queue {
             !of_object.entries.is_empty()
         });
         self.bytes = self.bytes.saturating_sub(freed);
-        for taken in [&mut self.under_way, &mut self.failed] {
-            if taken.is_some_and(|(_, last)| last <= txg) {
-                *taken = None;
-            }
-        }
+        self.bursts.committed(txg);
         self.raise();
     }
 }
@@ -280,17 +315,33 @@ fn collapse(of_object: &mut OfObject) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::bursts::IN_FLIGHT_MAX;
     use super::*;
+
+    /// Bursts begin at once so long after each other.
+    const LATER_NS: u64 = 1 << 30;
 
     fn record(byte: u8) -> Option<Vec<u8>> {
         Some(vec![byte; 32])
     }
-    fn bytes_of(batch: Option<Batch>) -> Vec<u8> {
-        let entries = batch.unwrap().entries;
-        entries
-            .iter()
+    fn take(queue: &mut Queue, synced: u64) -> (Ticket, Batch) {
+        let now_ns = LATER_NS * (queue.next + 1);
+        match queue.next(u64::MAX, Txg(synced), 2 << 20, now_ns) {
+            Next::Write(ticket, batch) => (ticket, batch),
+            other => panic!("{other:?}"),
+        }
+    }
+    fn bytes_of(batch: &Batch) -> Vec<u8> {
+        let records = batch.entries.iter();
+        records
             .map(|entry| entry.record.as_ref().unwrap()[0])
             .collect()
+    }
+    /// Takes records, compares their first bytes, and writes them.
+    fn write(queue: &mut Queue, synced: u64, bytes: &[u8]) {
+        let (ticket, batch) = take(queue, synced);
+        assert_eq!(bytes_of(&batch), bytes);
+        assert!(queue.finish(ticket, true, LATER_NS));
     }
 
     #[test]
@@ -300,8 +351,7 @@ mod tests {
         queue.append(Entry::new(Txg(5), record(2)), None);
         queue.append(Entry::new(Txg(5), record(3)), Some(ObjectId(8)));
         assert_eq!(queue.aim(Some(ObjectId(7))), 2);
-        assert_eq!(bytes_of(queue.take(Txg(4), 1 << 20)), [2, 1]);
-        queue.finish(true);
+        write(&mut queue, 4, &[2, 1]);
         assert!(queue.is_stable(2));
         assert_eq!(queue.aim(None), 3);
         assert!(!queue.is_stable(3));
@@ -313,13 +363,12 @@ mod tests {
         queue.append(Entry::new(Txg(5), record(1)), None);
         queue.append(Entry::new(Txg(5), None), None);
         queue.append(Entry::new(Txg(6), record(2)), None);
-        assert_eq!(bytes_of(queue.take(Txg(4), 1 << 20)), [1]);
-        queue.finish(true);
-        assert_eq!(queue.take(Txg(4), 1 << 20), None);
+        write(&mut queue, 4, &[1]);
+        assert_eq!(queue.next(u64::MAX, Txg(4), 1 << 20, LATER_NS), Next::Txg);
         assert!(!queue.is_stable(2));
         queue.committed(Txg(5));
         assert!(queue.is_stable(2) && !queue.is_stable(3));
-        assert_eq!(bytes_of(queue.take(Txg(5), 1 << 20)), [2]);
+        write(&mut queue, 5, &[2]);
     }
 
     #[test]
@@ -327,7 +376,7 @@ mod tests {
         let mut queue = Queue::default();
         queue.append(Entry::new(Txg(5), record(1)), None);
         queue.append(Entry::new(Txg(6), record(2)), None);
-        let _ = queue.take(Txg(4), 1 << 20);
+        let _ = take(&mut queue, 4);
         queue.committed(Txg(5));
         assert!(!queue.is_stable(1));
         queue.committed(Txg(6));
@@ -338,14 +387,40 @@ mod tests {
     fn a_failed_write_blocks_the_log_until_its_txgs_commit() {
         let mut queue = Queue::default();
         queue.append(Entry::new(Txg(5), record(1)), None);
-        let _ = queue.take(Txg(4), 1 << 20);
-        queue.finish(false);
+        let (ticket, _) = take(&mut queue, 4);
+        queue.finish(ticket, false, LATER_NS);
         queue.append(Entry::new(Txg(6), record(2)), None);
-        assert_eq!(queue.take(Txg(4), 1 << 20), None);
+        assert_eq!(queue.next(u64::MAX, Txg(4), 1 << 20, LATER_NS), Next::Txg);
         assert!(!queue.is_stable(1));
         queue.committed(Txg(5));
         assert!(queue.is_stable(1) && !queue.is_stable(2));
-        assert_eq!(bytes_of(queue.take(Txg(5), 1 << 20)), [2]);
+        write(&mut queue, 5, &[2]);
+    }
+
+    #[test]
+    fn several_writers_take_records_until_the_limit() {
+        let mut queue = Queue::default();
+        let mut tickets = vec![];
+        for number in 0..u8::try_from(IN_FLIGHT_MAX).unwrap() {
+            queue.append(Entry::new(Txg(5), record(number)), None);
+            // A caller whose records others have taken waits.
+            let target = queue.aim(None);
+            tickets.push(take(&mut queue, 4).0);
+            assert_eq!(queue.next(target, Txg(4), 1 << 20, LATER_NS), Next::Wait);
+        }
+        queue.append(Entry::new(Txg(5), record(9)), None);
+        assert_eq!(queue.next(u64::MAX, Txg(4), 1 << 20, LATER_NS), Next::Wait);
+        assert!(!queue.hold());
+        queue.finish(tickets[1], true, LATER_NS);
+        assert!(!queue.is_stable(1));
+        queue.finish(tickets[0], true, LATER_NS);
+        assert!(queue.is_stable(2) && !queue.is_stable(3));
+        write(&mut queue, 4, &[9]);
+        for ticket in &tickets[2..] {
+            queue.finish(*ticket, true, LATER_NS);
+        }
+        assert!(queue.is_stable(queue.next) && queue.hold());
+        assert_eq!(queue.next(u64::MAX, Txg(4), 1 << 20, LATER_NS), Next::Wait);
     }
 
     #[test]
@@ -359,7 +434,7 @@ mod tests {
         }
         assert!(queue.bytes() < OBJECT_BYTES_MAX + 200_000);
         queue.aim(None);
-        assert_eq!(queue.take(Txg(4), 1 << 20), None);
+        assert_eq!(queue.next(u64::MAX, Txg(4), 1 << 20, LATER_NS), Next::Txg);
         for _ in 0..1000 {
             queue.append(Entry::new(Txg(5), Some(vec![0; 100_000])), None);
         }
@@ -376,13 +451,13 @@ mod tests {
         }
         queue.aim(Some(ObjectId(7)));
         let mut taken = 0;
-        while let Some(batch) = queue.take(Txg(4), 2 << 20) {
-            if batch.entries.is_empty() {
-                break;
-            }
+        while taken < 4096 {
+            let (ticket, batch) = take(&mut queue, 4);
             taken += batch.entries.len();
-            queue.finish(true);
+            queue.finish(ticket, true, LATER_NS);
         }
+        let number = queue.aim(None);
+        assert!(queue.is_stable(number));
         assert_eq!(taken, 4096);
     }
 
