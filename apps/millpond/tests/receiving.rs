@@ -578,8 +578,37 @@ fn a_raw_stream_needs_no_key_until_it_is_read() {
     let theirs = sent(&stage, "zfs send src/enc@1");
     assert_eq!(sent(&stage, "zfs send dst/raw@1").len(), theirs.len());
     // With its properties, the place of the key comes along.
-    let package = sent(&stage, "zfs send -R -w src/enc@1");
-    quiet(&stage, "zfs receive dst/tree", &package);
-    let get = "zfs get -H -o value keylocation dst/tree";
-    assert_eq!(sent(&stage, get), format!("file://{key}\n").as_bytes());
+    for (options, copy) in [("-R -w", "dst/tree"), ("-w -p", "dst/one")] {
+        let package = sent(&stage, &format!("zfs send {options} src/enc@1"));
+        quiet(&stage, &format!("zfs receive {copy}"), &package);
+        let get = format!("zfs get -H -o value keylocation {copy}");
+        assert_eq!(sent(&stage, &get), format!("file://{key}\n").as_bytes());
+        plain(&stage, &format!("zfs load-key {copy}"));
+    }
+}
+
+#[test]
+fn a_forced_full_stream_replaces_a_root_dataset_with_what_is_below() {
+    let stage = staged();
+    stage.done("zfs create dst/old");
+    plain(&stage, "zfs snapshot -r src@final");
+    let package = sent(&stage, "zfs send -R src@final");
+    quiet(&stage, "zfs receive -d -F dst", &package);
+    let listed = String::from_utf8(sent(&stage, "zfs list -H -o name -t snapshot -r dst")).unwrap();
+    for name in [
+        "dst@final",
+        "dst/fs@final",
+        "dst/vol@final",
+        "dst/clone@final",
+    ] {
+        assert!(listed.lines().any(|line| line == name), "{name}: {listed}");
+    }
+    let volume = sent(&stage, "zfs send src/vol@1");
+    refused(
+        &stage,
+        "zfs receive -F dst",
+        &volume,
+        "cannot receive new filesystem stream: destination has snapshots (eg. dst@final)\n\
+         must destroy them to overwrite it",
+    );
 }

@@ -11,6 +11,8 @@ use millpond_receive::{ReceiveProblem, ReceiveStep};
 
 /// A name that was busy may be free after other changes. There are no more rounds than this.
 const ROUNDS_MAX: usize = 16;
+/// The property that says where a key is found.
+const KEY_LOCATION: &str = "keylocation";
 
 /// A change of the datasets here.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -153,11 +155,12 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Gives the received datasets the encryption roots that they had at the sender. A dataset for which that fails
-    /// stays a root of its own.
+    /// Gives the datasets of a recursive package the encryption roots that they had at the sender, and roots the place of
+    /// their keys. A dataset for which that fails stays a root of its own.
     pub(super) fn set_roots(&mut self, package: &Package) -> Result<(), ReceiveProblem> {
-        let is_meant = package.is_raw && package.is_recursive && !self.request.is_dry;
-        if !is_meant {
+        // Later streams of one dataset leave the place of its key as it is here.
+        let is_meant = package.is_recursive || !package.has_source;
+        if !package.is_raw || !is_meant || self.request.is_dry {
             return Ok(());
         }
         let root = name_of(self.request, &package.top, &package.top);
@@ -165,11 +168,16 @@ impl Run<'_> {
         for (name, described) in roots.map_err(|error| of_engine(error, &root))? {
             let datasets = self.pool.datasets();
             let is_root = described.is_encryption_root || name == root;
-            let is_set = datasets.set_sent_root(&name, is_root).is_ok();
+            let is_set = !package.is_recursive || datasets.set_sent_root(&name, is_root).is_ok();
             let location = described.properties.iter().flatten();
-            let location = location.filter(|(name, _)| name == "keylocation").cloned();
+            let is_excluded = self
+                .request
+                .excluded
+                .iter()
+                .any(|name| name == KEY_LOCATION);
+            let location = location.filter(|(name, _)| name == KEY_LOCATION && !is_excluded);
             if is_set && described.is_encryption_root {
-                let location: Vec<_> = location.collect();
+                let location: Vec<_> = location.cloned().collect();
                 // Where a key is found may mean nothing on this system.
                 let _ = datasets.set_properties(&name, &location);
             }

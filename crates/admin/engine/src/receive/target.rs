@@ -166,7 +166,7 @@ impl Run<'_> {
         if existing.origin()?.is_some() {
             return problem(ReceiveProblem::IsClone(name));
         }
-        if begin.object_set_type == ObjectSetKind::Volume as u32 {
+        if u64::from(begin.object_set_type) == ObjectSetKind::Volume.number() {
             if existing.directory().parent().is_none() {
                 return problem(ReceiveProblem::IsRoot(name));
             }
