@@ -3,6 +3,7 @@
 //! A cache that is used looks at the memory itself. But other programs may need memory that an idle one
 //! holds.
 
+use crate::heap::HeapWatch;
 use millpond_engine::BlockCache;
 use millpond_env::sync::Arc;
 
@@ -16,6 +17,7 @@ pub(crate) struct CacheWatch {
     /// The look-ups at the last tick.
     lookups: u64,
     idle_s: u64,
+    heap: HeapWatch,
 }
 
 impl CacheWatch {
@@ -24,6 +26,7 @@ impl CacheWatch {
             cache,
             lookups: 0,
             idle_s: 0,
+            heap: HeapWatch::default(),
         }
     }
 
@@ -40,6 +43,7 @@ impl CacheWatch {
             self.cache.shrink_when_idle();
         }
         self.cache.follow_memory();
+        self.heap.tick(statistics.weight_bytes);
     }
 }
 

@@ -15,9 +15,10 @@
 //! | `log`, `health` | log lines; the health monitor of pools and devices |
 //! | `permits` | connection permits |
 //! | `cache_watch` | lets the cache follow the memory of the machine |
+//! | `heap` | gives free memory back to the system |
 //! | `run` | the process: socket, connections, signals, exit when idle |
 //! | `start` | the client side: connects, and starts a daemon if necessary |
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod cache_watch;
 mod daemon;
@@ -25,6 +26,7 @@ mod events;
 mod fuse;
 mod handler;
 mod health;
+mod heap;
 mod log;
 pub mod metrics;
 mod mounts;
