@@ -13,8 +13,6 @@ use crate::text::size;
 use millpond_control::properties::{DatasetKind, Kinds};
 use millpond_control::{ChangeError, DatasetChange, MountProblem, Note, PoolChange, Value};
 
-const COMPONENTS_MAX: usize = 50;
-
 /// Creates a file system or volume.
 pub fn create(session: &mut Session, parsed: &Parsed) -> Ending {
     let mut volume_size = None;
@@ -206,9 +204,6 @@ pub fn check_new_name(name: &str, kind: DatasetKind) -> Result<(), String> {
     }
     if !name.contains('/') {
         return Err("missing dataset name".into());
-    }
-    if name.split('/').count() > COMPONENTS_MAX {
-        return Err("maximum name nesting depth exceeded".into());
     }
     Ok(())
 }

@@ -32,6 +32,12 @@ pub enum Tunable {
     LivelistMinPercentShared,
     /// Whether making, renaming and removing directories in `.zfs/snapshot` does so with snapshots.
     AdminSnapshot,
+    /// Whether the removal of data vdevs makes no progress.
+    RemovalSuspendProgress,
+    /// How many txgs a dedup log collects entries before it is written to the table.
+    DedupLogTxgMax,
+    /// The most components of the names of new and renamed datasets.
+    MaxDatasetNesting,
 }
 
 struct Row {
@@ -114,11 +120,29 @@ const ROWS: [Row; Tunable::ALL.len()] = [
         max: 1,
         help: "1: mkdir, mv and rmdir in .zfs/snapshot create, rename and destroy snapshots",
     },
+    Row {
+        name: "zfs_removal_suspend_progress",
+        default: 0,
+        max: 1,
+        help: "1: removals of data devices make no progress",
+    },
+    Row {
+        name: "zfs_dedup_log_txg_max",
+        default: 8,
+        max: 1 << 20,
+        help: "how many transaction groups a dedup log collects entries before they go to the table",
+    },
+    Row {
+        name: "zfs_max_dataset_nesting",
+        default: 50,
+        max: 127,
+        help: "the most components of the name of a new or renamed dataset",
+    },
 ];
 
 impl Tunable {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 15] = [
         Self::ScanSuspendProgress,
         Self::ResilverDeferPercent,
         Self::InitializeValue,
@@ -131,6 +155,9 @@ impl Tunable {
         Self::LivelistMaxEntries,
         Self::LivelistMinPercentShared,
         Self::AdminSnapshot,
+        Self::RemovalSuspendProgress,
+        Self::DedupLogTxgMax,
+        Self::MaxDatasetNesting,
     ];
 
     /// The one with this name.

@@ -13,7 +13,7 @@ use millpond_zap::Zap;
 use std::collections::HashSet;
 
 /// The deepest nesting of names. A longer chain of parents on disk is a cycle.
-pub(crate) const DEPTH_MAX: usize = 64;
+pub(crate) const DEPTH_MAX: usize = 128;
 
 /// A node of the name tree: the part of a name before `@` or `#`, such as `pool/a/b`.
 #[derive(Debug)]

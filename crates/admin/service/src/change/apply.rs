@@ -388,7 +388,7 @@ fn of_dataset(
             ..
         } => datasets.rename_recursively(from, to)?,
         DatasetChange::Rename { from, to, .. } => datasets.rename_by(from, to, user)?,
-        DatasetChange::Promote { name } => datasets.promote(name)?,
+        DatasetChange::Promote { name } => datasets.promote_by(name, user)?,
         DatasetChange::Rollback { snapshot } => datasets.rollback(snapshot)?,
         DatasetChange::AbortReceive { name } => datasets.abort_resumable(name)?,
         DatasetChange::Bookmark { source, name } => datasets.bookmark(source, name)?,

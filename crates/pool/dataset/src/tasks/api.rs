@@ -465,14 +465,22 @@ impl Datasets {
         )
     }
 
+    /// As [`Datasets::promote_by`], for the superuser.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn promote(&self, name: &str) -> Result<(), DatasetError> {
+        self.promote_by(name, None)
+    }
+
     /// Promotes a clone: the clone becomes the owner of the shared snapshots, and its origin's dataset
     /// becomes the clone.
     ///
     /// # Errors
-    /// [`Refusal::NotAClone`], or refusals because of conflicting names or quotas.
-    pub fn promote(&self, name: &str) -> Result<(), DatasetError> {
+    /// [`Refusal::NotAClone`], or refusals because of conflicting names, quotas, or limits that hold for `creator`.
+    pub fn promote_by(&self, name: &str, creator: Option<&Creator>) -> Result<(), DatasetError> {
         self.task(
-            |s| s.check_promote(name),
+            |s| s.check_promote(name, creator),
             |s, plan| {
                 s.promote(&plan)?;
                 let head = s.find_directory(name)?;

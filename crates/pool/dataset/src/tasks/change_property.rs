@@ -16,6 +16,7 @@ use millpond_ondisk::dsl::keys::{
 use millpond_ondisk::{ObjectId, ObjectSetKind, ObjectType};
 use millpond_pool::PoolError;
 use millpond_pool::properties::{Edit, Form, PropertyValue, preset_value};
+use std::collections::BTreeSet;
 
 /// The longest name and value of a user property, in bytes.
 const USER_NAME_BYTES_MAX: usize = 255;
@@ -178,6 +179,9 @@ impl MosView<'_> {
                     true => Ok(()),
                     false => Err("must be an absolute path, 'none', or 'legacy'".into()),
                 }
+            }
+            ("sharenfs" | "sharesmb", PropertyValue::Text(options)) if options.is_empty() => {
+                Err("cannot be set to invalid options".into())
             }
             ("mlslabel", _) => Err("mlslabels are unsupported".into()),
             _ => Ok(()),
@@ -489,15 +493,25 @@ impl SyncTaskContext<'_> {
         Ok((file_systems, snapshots))
     }
 
-    /// Checks whether one more file system (or `count` more snapshots) exceeds a limit of the directory or
-    /// an ancestor. They hold for `creator` even if they are not enforced for the superuser, but for one who may change a
-    /// limit neither that one nor those above it.
+    /// As [`SyncTaskContext::check_moved_limits`], for something new.
     pub(crate) fn check_count_limits(
         &self,
-        (name, creator): (&str, Option<&Creator>),
+        who: (&str, Option<&Creator>),
         directory: ObjectId,
-        count_key: &str,
-        limit: &str,
+        limits: (&str, &str),
+        count: u64,
+    ) -> Result<(), DatasetError> {
+        self.check_moved_limits(who, (directory, &BTreeSet::new()), limits, count)
+    }
+
+    /// Checks whether `count` more file systems or snapshots exceed a limit of the directory or of an ancestor, up to
+    /// one of `unchanged`, whose counts stay the same. They hold for `creator` even if they are not enforced for the superuser, but for one who may change a
+    /// limit neither that one nor those above it.
+    pub(crate) fn check_moved_limits(
+        &self,
+        (name, creator): (&str, Option<&Creator>),
+        (directory, unchanged): (ObjectId, &BTreeSet<ObjectId>),
+        (count_key, limit): (&str, &str),
         count: u64,
     ) -> Result<(), DatasetError> {
         if !self.datasets.has_limits() && creator.is_none() {
@@ -505,7 +519,9 @@ impl SyncTaskContext<'_> {
         }
         let mut at = Some(directory);
         for _ in 0..crate::directory::DEPTH_MAX {
-            let Some(id) = at else { return Ok(()) };
+            let Some(id) = at.filter(|id| !unchanged.contains(id)) else {
+                return Ok(());
+            };
             let Some(now) = self.extension_number(id, count_key)? else {
                 return Ok(());
             };

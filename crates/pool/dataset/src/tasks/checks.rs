@@ -97,7 +97,7 @@ impl SyncTaskContext<'_> {
             return Err(Refusal::error(name, Refusal::ParentIsVolume));
         }
         let limits = (keys::FILESYSTEM_COUNT, "filesystem_limit");
-        self.check_count_limits((name, creator), parent, limits.0, limits.1, 1)?;
+        self.check_count_limits((name, creator), parent, limits, 1)?;
         if self.available(parent)? == 0 {
             return Err(Refusal::error(name, Refusal::NoSpace));
         }
@@ -281,6 +281,18 @@ impl SyncTaskContext<'_> {
         Ok(())
     }
 
+    /// A directory and all above it.
+    pub(crate) fn lineage(&self, directory: ObjectId) -> Result<BTreeSet<ObjectId>, PoolError> {
+        let mut lineage = BTreeSet::new();
+        let mut at = Some(directory);
+        while let Some(id) = at
+            && lineage.insert(id)
+        {
+            at = self.directory(id)?.parent;
+        }
+        Ok(lineage)
+    }
+
     /// Checks whether moved space fits the quotas of the new directory and its ancestors, except ancestors
     /// shared with the old directory.
     pub(crate) fn check_transfer(
@@ -290,13 +302,7 @@ impl SyncTaskContext<'_> {
         bytes: i64,
         name: &str,
     ) -> Result<(), DatasetError> {
-        let mut above_from = BTreeSet::new();
-        let mut at = Some(from);
-        while let Some(id) = at
-            && above_from.insert(id)
-        {
-            at = self.directory(id)?.parent;
-        }
+        let above_from = self.lineage(from)?;
         let bytes = u64::try_from(bytes).unwrap_or(0);
         let mut at = Some(to);
         let mut seen = BTreeSet::new();
@@ -350,7 +356,7 @@ impl SyncTaskContext<'_> {
                 return Err(Refusal::error(full, Refusal::Inconsistent));
             }
             let counts = (keys::SNAPSHOT_COUNT, "snapshot_limit");
-            self.check_count_limits((full, creator), head.directory, counts.0, counts.1, 1)?;
+            self.check_count_limits((full, creator), head.directory, counts, 1)?;
             let reserved = self.ref_reservation(head.directory)?;
             let more = phys.unique_bytes.min(reserved);
             if more > 0 && more > self.available(head.directory)? {

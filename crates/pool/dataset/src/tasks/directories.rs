@@ -7,6 +7,7 @@ use crate::heads::features;
 use crate::mos::{MosView, contradiction, required};
 use crate::tasks::context::SyncTaskContext;
 use crate::{DatasetError, DatasetName, NameTail, Refusal};
+use millpond_env::Tunable;
 use millpond_ondisk::dsl::keys::{self, is_hidden_name};
 use millpond_ondisk::{
     DslDatasetFlags, DslDatasetPhys, DslDirectoryFlags, DslDirectoryPhys, ObjectId, ObjectType,
@@ -365,9 +366,28 @@ impl SyncTaskContext<'_> {
         Ok(())
     }
 
-    /// Validates a new name: allowed characters, depth, existing parent, name not in use. Returns the
-    /// parent directory and the last component.
+    /// A new name has fewer slashes than this.
+    pub(crate) fn nesting_max(&self) -> usize {
+        let max = self
+            .ctx
+            .pool()
+            .env()
+            .tunables
+            .get(Tunable::MaxDatasetNesting);
+        usize::try_from(max).unwrap_or(usize::MAX)
+    }
+
+    /// As [`SyncTaskContext::check_free_name`], and the name is not too deep.
     pub(crate) fn check_new_name(&self, path: &str) -> Result<(ObjectId, String), DatasetError> {
+        match path.matches('/').count() < self.nesting_max() {
+            true => self.check_free_name(path),
+            false => Err(Refusal::error(path, Refusal::TooDeep)),
+        }
+    }
+
+    /// Validates a name: allowed characters, existing parent, name not in use. Returns the
+    /// parent directory and the last component.
+    pub(crate) fn check_free_name(&self, path: &str) -> Result<(ObjectId, String), DatasetError> {
         let refused = |why| Refusal::error(path, why);
         let parsed = DatasetName::parse(path)?;
         if parsed.tail != NameTail::Head || path.contains(['%', '$']) {
@@ -379,9 +399,6 @@ impl SyncTaskContext<'_> {
         let Some((parent, component)) = path.rsplit_once('/') else {
             return Err(refused(Refusal::Exists));
         };
-        if path.matches('/').count() >= NESTING_MAX {
-            return Err(refused(Refusal::TooDeep));
-        }
         let Some(parent_id) = self.find_directory(parent)? else {
             return Err(refused(Refusal::NoParent));
         };
@@ -391,6 +408,3 @@ impl SyncTaskContext<'_> {
         Ok((parent_id, component.to_owned()))
     }
 }
-
-/// A name has fewer slashes than this.
-pub(crate) const NESTING_MAX: usize = 50;

@@ -6,7 +6,7 @@ use crate::heads::space::{Use, signed};
 use crate::mos::{MosView, contradiction, required};
 use crate::tasks::context::SyncTaskContext;
 use crate::tasks::directories::Head;
-use crate::{DatasetError, Refusal};
+use crate::{Creator, DatasetError, Refusal};
 use millpond_ondisk::dsl::keys;
 use millpond_ondisk::{DslDatasetFlags, ObjectId, Txg};
 use millpond_pool::SpaceChange;
@@ -52,7 +52,11 @@ impl MosView<'_> {
 }
 
 impl SyncTaskContext<'_> {
-    pub(crate) fn check_promote(&self, name: &str) -> Result<Promotion, DatasetError> {
+    pub(crate) fn check_promote(
+        &self,
+        name: &str,
+        creator: Option<&Creator>,
+    ) -> Result<Promotion, DatasetError> {
         let refused = |why| Refusal::error(name, why);
         let clone = self.find_head(name)?;
         let phys = self.dataset(clone.dataset)?;
@@ -103,6 +107,10 @@ impl SyncTaskContext<'_> {
         }
         let takes_root = self.check_promote_key(name, clone.directory, origin_directory)?;
         self.check_transfer(origin_directory, clone.directory, moved.used, name)?;
+        let unchanged = self.lineage(origin_directory)?;
+        let counts = (keys::SNAPSHOT_COUNT, "snapshot_limit");
+        let more = u64::try_from(counted).unwrap_or(0);
+        self.check_moved_limits((name, creator), (clone.directory, &unchanged), counts, more)?;
         Ok(Promotion {
             clone,
             origin,

@@ -4,7 +4,7 @@ use crate::heads::space::{Use, signed};
 use crate::mos::{contradiction, required};
 use crate::tasks::checks::split_snapshot;
 use crate::tasks::context::SyncTaskContext;
-use crate::tasks::directories::{Head, NESTING_MAX, Snapshot};
+use crate::tasks::directories::{Head, Snapshot};
 use crate::{Creator, DatasetError, DatasetName, NAME_BYTES_MAX, NameTail, Refusal};
 use millpond_ondisk::ObjectId;
 use millpond_ondisk::dsl::keys;
@@ -35,7 +35,7 @@ impl SyncTaskContext<'_> {
         if target.pool() != self.pool.name() {
             return refused(Refusal::OtherPool);
         }
-        let (new_parent, new_component) = self.check_new_name(to)?;
+        let (new_parent, new_component) = self.check_free_name(to)?;
         if self.is_within(new_parent, head.directory)? {
             return refused(Refusal::WithinItself);
         }
@@ -53,9 +53,11 @@ impl SyncTaskContext<'_> {
         // The names of descendants grow by the same length and depth.
         let depth_now = from.matches('/').count();
         let depth_then = to.matches('/').count();
+        let nesting_max = self.nesting_max();
         for (name, directory) in self.directories_below(from, head.directory)? {
             let depth = name.matches('/').count() - depth_now + depth_then;
-            if depth >= NESTING_MAX {
+            // A name that is deeper, as it was made with another limit, may get shorter.
+            if depth >= nesting_max && depth_then > depth_now {
                 return refused(Refusal::TooDeep);
             }
             let mut longest = name.len() - from.len() + to.len();
@@ -95,12 +97,13 @@ impl SyncTaskContext<'_> {
         if self.is_within(old_parent, new_parent)? {
             return Ok(());
         }
-        for (key, limit, own) in [
-            (keys::FILESYSTEM_COUNT, "filesystem_limit", 1),
-            (keys::SNAPSHOT_COUNT, "snapshot_limit", 0),
+        let unchanged = self.lineage(old_parent)?;
+        for (counts, own) in [
+            ((keys::FILESYSTEM_COUNT, "filesystem_limit"), 1),
+            ((keys::SNAPSHOT_COUNT, "snapshot_limit"), 0),
         ] {
-            let count = self.extension_number(directory, key)?.unwrap_or(0) + own;
-            self.check_count_limits(name, new_parent, key, limit, count)?;
+            let count = self.extension_number(directory, counts.0)?.unwrap_or(0) + own;
+            self.check_moved_limits(name, (new_parent, &unchanged), counts, count)?;
         }
         Ok(())
     }

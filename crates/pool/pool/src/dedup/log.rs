@@ -5,7 +5,7 @@ use super::{WHAT, invalid};
 use crate::PoolError;
 use crate::error::Reading;
 use crate::sync::context::SyncContext;
-use millpond_env::mark;
+use millpond_env::{Tunable, mark};
 use millpond_object::NewObject;
 use millpond_ondisk::dedup::{
     DEDUP_LOG_RECORD_BYTES, DedupKey, DedupLogFlags, DedupLogPhys, DedupLogRecord,
@@ -16,8 +16,6 @@ use std::collections::BTreeMap;
 
 /// Size of the data blocks of a log in bytes.
 pub(super) const LOG_BLOCK_BYTES: usize = 128 << 10;
-/// A log receives entries for at least this many txgs, unless it is full.
-const TXGS_MIN: u64 = 8;
 /// A log with this many entries is full: about 40 MiB in memory.
 const FULL_ENTRIES: usize = 128 << 10;
 /// At least this many entries are flushed in a txg.
@@ -218,9 +216,11 @@ impl Table {
         let logs = self.fast.as_mut().and_then(|fast| fast.logs.as_mut());
         let Some(logs) = logs else { return Ok(()) };
         let txg = ctx.txg();
+        // A log receives entries for at least this many txgs, unless it is full.
+        let txgs_min = ctx.pool().env().tunables.get(Tunable::DedupLogTxgMax);
         let (active, flushing) = logs.roles();
         let Txg(since) = active.phys.first_txg;
-        let is_old = txg.0.saturating_sub(since) >= TXGS_MIN;
+        let is_old = txg.0.saturating_sub(since) >= txgs_min;
         let is_full = active.entries.len() >= FULL_ENTRIES / 2;
         if !flushing.entries.is_empty()
             || active.entries.is_empty()

@@ -17,8 +17,8 @@ use crate::vdevs::remove_log::devices_of;
 use crate::vdevs::topology::Added;
 use millpond_block::{Allocate, BlockError, SpaceRequest};
 use millpond_device::Device;
-use millpond_env::mark;
 use millpond_env::sync::Arc;
+use millpond_env::{Tunable, mark};
 use millpond_ondisk::pool_directory::vdev_key;
 use millpond_ondisk::{Dva, Guid, IndirectMappingEntry, RemovalPhase, RemovalPhys, VdevId};
 use millpond_vdev::{AllocationClass, VdevConfig, VdevType};
@@ -59,7 +59,8 @@ impl Pool {
     /// # Errors
     /// As [`Pool::sync_task`].
     pub fn removal_slice(&self, limits: &CopyLimits) -> Result<bool, PoolError> {
-        if self.removal.removing_vdev().is_none() || self.suspension().is_some() {
+        let is_suspended = self.env().tunables.is_on(Tunable::RemovalSuspendProgress);
+        if is_suspended || self.removal.removing_vdev().is_none() || self.suspension().is_some() {
             return Ok(false);
         }
         let end = self.sync_task(|ctx| ctx.removal_slice(limits))?;

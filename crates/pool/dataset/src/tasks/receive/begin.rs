@@ -127,7 +127,7 @@ impl SyncTaskContext<'_> {
         let (parent, component) = self.check_new_head(&target.name, target.creator.as_ref())?;
         let limits = (keys::SNAPSHOT_COUNT, "snapshot_limit");
         let who = (target.name.as_str(), target.creator.as_ref());
-        self.check_count_limits(who, parent, limits.0, limits.1, 1)?;
+        self.check_count_limits(who, parent, limits, 1)?;
         let place = Place::New(parent, component);
         let Some(origin) = &target.origin else {
             let none = EncryptionProperties::default();
@@ -229,7 +229,7 @@ impl SyncTaskContext<'_> {
         }
         let limits = (keys::SNAPSHOT_COUNT, "snapshot_limit");
         let who = (target.name.as_str(), target.creator.as_ref());
-        self.check_count_limits(who, head.directory, limits.0, limits.1, 1)?;
+        self.check_count_limits(who, head.directory, limits, 1)?;
         let origin = match incoming.from {
             Some(from) => {
                 let Some(source) = self.source_in(&phys, from)? else {
