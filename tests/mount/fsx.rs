@@ -262,7 +262,9 @@ fn a_mounted_file_matches_its_model_after_random_changes() {
         false => &[&[("recordsize", "16384")]],
     };
     for properties in shapes {
-        let Some(rig) = Rig::new(properties) else {
+        // Otherwise direct I/O must be aligned to pages.
+        let properties = [properties, [("direct", "disabled")].as_slice()].concat();
+        let Some(rig) = Rig::new(&properties) else {
             return;
         };
         let asked = std::env::var("MILLPOND_MOUNT_FSX").ok();
@@ -288,6 +290,29 @@ fn a_mounted_file_matches_its_model_after_random_changes() {
         // The kernel's cache of the file is dropped, so that the bytes come from the file system.
         rig.mount.invalidate_all().unwrap();
         assert!(std::fs::read(&path).unwrap() == std::fs::read(&model).unwrap());
+        rig.finish();
+    }
+}
+
+#[test]
+fn direct_io_is_aligned_to_pages_where_the_property_says_so() {
+    use std::os::unix::fs::FileExt;
+    let written = |file: &File, at: u64, count: usize| file.write_at(&vec![1; count], at);
+    for (direct, demands) in [("standard", true), ("always", false), ("disabled", false)] {
+        let Some(rig) = Rig::new(&[("direct", direct)]) else {
+            return;
+        };
+        let (buffered, unbuffered) = open(&rig.path("file"));
+        assert_eq!(written(&buffered, 100, 700).unwrap(), 700);
+        assert_eq!(written(&unbuffered, 4096, 8192).unwrap(), 8192);
+        for (at, count) in [(512, 4096), (4096, 512)] {
+            let refused = written(&unbuffered, at, count).is_err();
+            assert_eq!(refused, demands, "{direct} {at} {count}");
+            let mut bytes = vec![0; count];
+            let refused = unbuffered.read_at(&mut bytes, at).is_err();
+            assert_eq!(refused, demands, "{direct} {at} {count}");
+        }
+        drop((buffered, unbuffered));
         rig.finish();
     }
 }

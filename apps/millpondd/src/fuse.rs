@@ -129,10 +129,14 @@ struct FuseMount(Mount);
 
 impl FuseMount {
     fn change_flags(&self, options: &MountOptions) -> Result<bool, MountProblem> {
-        self.0.change_options(options).map_err(|error| match error {
-            FuseError::Busy(_) => busy(&self.0.users()),
-            other => problem(other),
-        })
+        match self.0.change_options(options) {
+            Err(FuseError::Busy(_)) => Err(busy(&self.0.users())),
+            Err(error @ FuseError::Remount { .. }) => {
+                tracing::warn!("mounted again: {error}");
+                Ok(false)
+            }
+            other => other.map_err(problem),
+        }
     }
 }
 
@@ -181,6 +185,10 @@ impl Mounted for FuseMount {
     }
     fn is_alive(&self) -> bool {
         self.0.is_alive()
+    }
+    fn invalidate_root(&self) {
+        // An error means that it is not mounted any more.
+        let _ = self.0.invalidate_root();
     }
     fn take_troubles(&self) -> Vec<FileTrouble> {
         let troubles = self.0.take_troubles().into_iter();

@@ -320,6 +320,7 @@ impl<'a> Follow<'a> {
                     Effect::New(name) => self.mounts.mount_some(self.pools, name, &[], &|_| true),
                     Effect::Settings(root, may_differ) => {
                         self.refresh(root);
+                        self.mounts.invalidate_roots(root);
                         match may_differ {
                             true => self.mounts.remount_changed(self.pools, root),
                             false => vec![],

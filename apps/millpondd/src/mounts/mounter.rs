@@ -52,6 +52,8 @@ pub trait Mounted: Send + Sync {
     fn suspend(&self) -> Result<Box<dyn SuspendedFiles>, MountProblem>;
     /// Whether it is still mounted. Another program may have unmounted it.
     fn is_alive(&self) -> bool;
+    /// Makes the system ask again for the attributes of the root directory.
+    fn invalidate_root(&self) {}
     /// The files that programs failed to read or write since the last call, each once, with the reason.
     fn take_troubles(&self) -> Vec<FileTrouble> {
         vec![]

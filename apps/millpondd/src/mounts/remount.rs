@@ -110,6 +110,20 @@ impl Mounts {
         }
     }
 
+    /// Makes the kernel ask again for the attributes of the root directories of a file system and those below it.
+    pub(super) fn invalidate_roots(&self, root: &str) {
+        let handles: Vec<_> = {
+            let table = self.table.lock();
+            let within = table
+                .iter()
+                .filter(|entry| is_within(&entry.info.dataset, root));
+            within.map(|entry| Arc::clone(&entry.handle)).collect()
+        };
+        for handle in handles {
+            handle.invalidate_root();
+        }
+    }
+
     /// Gives the mounts of all file systems whose properties now ask for it other options. Returns those that failed because
     /// they are in use.
     pub(super) fn remount_changed(&self, pools: &ImportedPools, root: &str) -> Vec<Note> {

@@ -238,5 +238,6 @@ pub(super) fn file_settings(numbers: &Numbers, is_enabled: impl Fn(&str) -> bool
             2 => SnapshotDirectory::Disabled,
             _ => SnapshotDirectory::Hidden,
         },
+        aligns_direct_io: numbers.number("direct") == 1,
     }
 }

@@ -103,6 +103,8 @@ pub struct Settings {
     pub has_projects: bool,
     /// The property `snapdir`.
     pub snapshot_directory: SnapshotDirectory,
+    /// Whether direct I/O must be aligned to pages. The property `direct`, when it is `standard`.
+    pub aligns_direct_io: bool,
 }
 
 impl Default for Settings {
@@ -119,6 +121,7 @@ impl Default for Settings {
             allows_long_names: false,
             has_projects: true,
             snapshot_directory: SnapshotDirectory::default(),
+            aligns_direct_io: true,
         }
     }
 }
@@ -138,6 +141,7 @@ impl Settings {
         allows_long_names: false,
         has_projects: true,
         snapshot_directory: SnapshotDirectory::Hidden,
+        aligns_direct_io: false,
     };
 }
 

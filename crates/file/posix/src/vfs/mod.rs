@@ -192,6 +192,11 @@ pub trait Vfs: Send + Sync {
             })
             .collect())
     }
+    /// Whether direct I/O with this file must be aligned to pages, as the property `direct` says.
+    fn aligns_direct_io(&self, node: &VfsNode) -> bool {
+        let file = node.file();
+        file.is_ok_and(|file| file.file_system().settings().aligns_direct_io)
+    }
     /// Reads bytes of a regular file, up to its end. `hint` controls caching of the content.
     fn read_with_hint(
         &self,

@@ -267,6 +267,14 @@ impl Mount {
         tolerate_absence(self.connection.channel.send(&notify_invalidate_inode(node)))
     }
 
+    /// The same for the root directory. Its number of links depends on the property `snapdir`.
+    ///
+    /// # Errors
+    /// If the connection is over.
+    pub fn invalidate_root(&self) -> Result<(), FuseError> {
+        self.invalidate(self.connection.session.root())
+    }
+
     /// Makes the kernel drop its cached entry for a name in a directory.
     ///
     /// # Errors

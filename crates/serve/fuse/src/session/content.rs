@@ -18,6 +18,8 @@ const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
 /// `FUSE_WRITE_CACHE`: the data comes from dirty pages of a mapping.
 const WRITE_CACHE: u32 = 1;
+/// What OpenZFS aligns direct I/O to.
+const PAGE_BYTES: u64 = 4096;
 /// The file was opened with `O_DSYNC`, which `O_SYNC` includes. The value holds on all of Linux's
 /// architectures but Alpha, MIPS, PA-RISC and SPARC.
 const O_DSYNC: u32 = 0o10_000;
@@ -52,6 +54,7 @@ impl Handler<'_> {
         reply: &mut Reply<'_>,
     ) -> Answered {
         let node = self.node(node)?;
+        self.check_aligned(&node, flags, offset, u64::from(length))?;
         let room = reply.room((length as usize).min(DATA_BYTES_MAX));
         // Content in the kernel's page cache need not be cached here too.
         let hint = match flags & OFlags::DIRECT.bits() {
@@ -61,6 +64,15 @@ impl Handler<'_> {
         let count = (self.vfs).read_with_hint(&node, offset, room, hint)?;
         reply.filled(count);
         self.vfs.touch_atime(&node);
+        Ok(())
+    }
+
+    /// Refuses direct I/O that is not aligned to pages, where the property `direct` says so.
+    fn check_aligned(&self, node: &VfsNode, flags: u32, offset: u64, length: u64) -> Answered {
+        let is_aligned = offset.is_multiple_of(PAGE_BYTES) && length.is_multiple_of(PAGE_BYTES);
+        if flags & OFlags::DIRECT.bits() != 0 && !is_aligned && self.vfs.aligns_direct_io(node) {
+            return Err(Refusal::Number(EINVAL));
+        }
         Ok(())
     }
 
@@ -82,6 +94,7 @@ impl Handler<'_> {
         }
         let node = self.node(request.node)?;
         if !is_of_mapping {
+            self.check_aligned(&node, flags, offset, data.len() as u64)?;
             self.take_capabilities(&node)?;
         }
         let caller = Caller {

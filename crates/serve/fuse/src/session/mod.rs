@@ -281,7 +281,7 @@ impl Session {
         }
     }
 
-    fn root(&self) -> InodeNumber {
+    pub(crate) fn root(&self) -> InodeNumber {
         InodeNumber(self.root.load(Ordering::Acquire))
     }
     /// The kernel's node number of a file.
