@@ -9,6 +9,8 @@ use shell::Shell;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
+const SSHD: &str = "/usr/sbin/sshd";
+
 /// Two pools, `src` with files and `dst`, and the programs.
 struct Stage {
     shell: Shell,
@@ -18,7 +20,7 @@ struct Stage {
 impl Drop for Stage {
     fn drop(&mut self) {
         self.shell
-            .run("zpool export -af; kill -TERM $(cat HERE/state/lock)");
+            .run("zpool export -af; kill -TERM $(cat HERE/state/lock HERE/sshd.pid)");
     }
 }
 
@@ -84,6 +86,29 @@ impl Stage {
             + &String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{line}: {text}");
         text
+    }
+
+    /// Starts an ssh server of its own at the loopback address, which ends with the test. Returns its port, or `None`,
+    /// with a message, if there is no `sshd`.
+    fn ssh_server(&self) -> Option<u16> {
+        if !std::path::Path::new(SSHD).exists() {
+            println!("{SSHD} is not at hand (Debian's openssh-server has it); passed over");
+            return None;
+        }
+        let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = free.local_addr().expect("its number").port();
+        drop(free);
+        // The server gives its sessions no more of its own environment.
+        self.shell.done(&format!(
+            "cd HERE; ssh-keygen -q -t ed25519 -N '' -f key; ssh-keygen -q -t ed25519 -N '' -f hostkey; mkdir -p /run/sshd; \
+             printf '%s\\n' 'Port {port}' 'ListenAddress 127.0.0.1' 'HostKey HERE/hostkey' 'PidFile HERE/sshd.pid' \
+             'AuthorizedKeysFile HERE/key.pub' 'StrictModes no' 'PermitRootLogin yes' 'UsePAM no' \
+             \"SetEnv PATH=$PATH MILLPOND_DIR=$MILLPOND_DIR\" > sshd_config; {SSHD} -f HERE/sshd_config; \
+             printf '%s\\n' 'Host far' 'HostName 127.0.0.1' 'User root' 'Port {port}' 'IdentityFile HERE/key' \
+             'StrictHostKeyChecking no' 'UserKnownHostsFile /dev/null' 'LogLevel ERROR' > ssh_config; \
+             ssh -F HERE/ssh_config far zfs list src"
+        ));
+        Some(port)
     }
 
     fn snapshots(&self, of: &str) -> Vec<String> {
@@ -213,6 +238,71 @@ fn zfs_autobackup_replicates_with_properties_and_holds() {
         let holds = stage.shell.done(&format!("zfs holds -H {name}"));
         assert!(holds.contains("zfs_autobackup:offsite"), "{name}: {holds}");
     }
+}
+
+/// Pushed to the other side and pulled from it; an increment that was cut is resumed over the line.
+#[test]
+#[ignore = "programs of others; make test-policy"]
+fn syncoid_replicates_over_ssh() {
+    let Some(stage) = Stage::new("usr/sbin/syncoid") else {
+        return;
+    };
+    let Some(port) = stage.ssh_server() else {
+        return;
+    };
+    let syncoid = format!(
+        "syncoid --no-privilege-elevation --sshport={port} --sshkey=HERE/key \
+         --sshoption=StrictHostKeyChecking=no --sshoption=UserKnownHostsFile=/dev/null -r"
+    );
+    // Each prunes the snapshots with its own identifier.
+    let push = format!("{syncoid} --identifier=push src/data root@127.0.0.1:dst/backup/pushed");
+    let pull = format!("{syncoid} --identifier=pull root@127.0.0.1:src/data dst/backup/pulled");
+    for _ in 0..2 {
+        for (line, copy) in [(&push, "pushed"), (&pull, "pulled")] {
+            stage.done(line);
+            stage.is_same(&format!("dst/backup/{copy}"));
+        }
+        stage
+            .shell
+            .done("cd HERE/src/data; echo more >> large; echo x >> sub/b");
+    }
+    stage
+        .shell
+        .done("head -c 5000000 /dev/urandom > HERE/src/data/second; zfs snapshot src/data@by-hand");
+    let last = stage.snapshots("dst/backup/pushed").remove(0);
+    let last = last.split_once('@').map_or("", |(_, name)| name).to_owned();
+    let cut = format!(
+        "zfs send -i @{last} src/data@by-hand | head -c 3000000 | \
+         ssh -F HERE/ssh_config far zfs receive -s -F dst/backup/pushed"
+    );
+    assert!(!stage.shell.run(&cut).status.success());
+    let text = stage.done(&push);
+    assert!(
+        text.contains("Resuming interrupted zfs send/receive"),
+        "{text}"
+    );
+    stage.is_same("dst/backup/pushed");
+}
+
+#[test]
+#[ignore = "programs of others; make test-policy"]
+fn zfs_autobackup_replicates_over_ssh() {
+    let Some(stage) = Stage::new("python/bin/zfs-autobackup") else {
+        return;
+    };
+    if stage.ssh_server().is_none() {
+        return;
+    }
+    stage
+        .shell
+        .done("zfs set atime=off dst; zfs set autobackup:offsite=true src/data");
+    let backup = "zpool sync; python3 -m zfs_autobackup.ZfsAutobackup -v --ssh-config HERE/ssh_config --ssh-target far \
+                  --exclude-received --keep-source 1 --keep-target 1 --allow-empty offsite dst/backup";
+    stage.done(backup);
+    stage.is_same("dst/backup/src/data");
+    stage.change_files();
+    stage.done(&format!("sleep 1; {backup}"));
+    stage.is_same("dst/backup/src/data");
 }
 
 #[test]
