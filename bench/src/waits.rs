@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use millpond_device::{Device, DeviceError, WriteRequest};
 use millpond_engine::{
     AllocationClass, Caller, FeatureChoice, FileSystem, NewDevice, NewLayout, NewMode, NewPool,
-    NewTop, NewVdevOptions, NewVdevs, Node, Pool, Vfs, WriteAt, WriteOptions,
+    NewTop, NewVdevOptions, NewVdevs, Node, Pool, WriteAt, WriteOptions,
 };
 use millpond_sim::World;
 use std::collections::BTreeMap;
