@@ -72,6 +72,12 @@ impl DirectIo {
     }
 }
 
+/// Whether `MILLPOND_IO` asks for pointers that are given out before the devices have the blocks: `behind`.
+#[must_use]
+pub fn asks_for_write_behind() -> bool {
+    is_asked("behind")
+}
+
 /// Whether the list `MILLPOND_IO` (words separated by commas) contains a word.
 fn is_asked(wanted: &str) -> bool {
     let words = std::env::var("MILLPOND_IO").unwrap_or_default();

@@ -49,8 +49,8 @@ impl BlockStore {
     /// the devices have them, and reads wait for that or get them from memory. [`BlockStore::flush`] waits for all, and
     /// fails while one cannot be written.
     ///
-    /// Up to 16 MiB are outstanding, and the blocks of a chunk. With one thread, and after a block could not be written,
-    /// this is [`BlockStore::write`].
+    /// Up to 16 MiB are outstanding, and the blocks of a chunk. Unless [`BlockStore::set_write_behind`] asked for it, with one
+    /// thread, and after a block could not be written, this is [`BlockStore::write`].
     ///
     /// # Errors
     /// For each block: [`BlockError::NoSpace`]; its space is released then.
@@ -60,7 +60,8 @@ impl BlockStore {
         allocator: &dyn Allocate,
         jobs: Vec<BlockWrite>,
     ) -> Vec<Result<WrittenBlock, BlockError>> {
-        if self.is_single_threaded() || self.writing.outstanding.has_failed() {
+        let is_wanted = self.writes_behind() && !self.is_single_threaded();
+        if !is_wanted || self.writing.outstanding.has_failed() {
             return self.write(txg, allocator, jobs);
         }
         rank::check_io();

@@ -27,6 +27,8 @@ const RETAINED_BYTES_MAX: u64 = 128 << 20;
 pub(crate) struct Writing {
     pools: OnceLock<Pools>,
     pub(super) outstanding: Outstanding,
+    /// Whether pointers are given out before the devices have the blocks.
+    is_behind: AtomicBool,
     /// The number of threads; 0 for one per processor.
     threads: AtomicUsize,
     notes: Mutex<Notes, rank::Leaf>,
@@ -132,6 +134,14 @@ impl BlockStore {
     /// longer repair anything: their block may have been freed and its space reused.
     pub fn space_is_reusable(&self) {
         self.writing.reuses.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Sets whether [`BlockStore::write_behind`] returns before the devices have the blocks. Off by default.
+    pub fn set_write_behind(&self, is_wanted: bool) {
+        self.writing.is_behind.store(is_wanted, Ordering::SeqCst);
+    }
+    pub(super) fn writes_behind(&self) -> bool {
+        self.writing.is_behind.load(Ordering::SeqCst)
     }
 
     /// Sets whether reads repair wrong bytes. Off by default; must stay off unless the pool was opened for

@@ -23,6 +23,7 @@ fn behind(pool: &Pool, job: BlockWrite) -> WrittenBlock {
 }
 
 fn behind_in(pool: &Pool, allocator: &dyn Allocate, job: BlockWrite) -> WrittenBlock {
+    pool.store.set_write_behind(true);
     let written = pool.store.write_behind(TXG, allocator, vec![job]);
     written.into_iter().next().unwrap().unwrap()
 }

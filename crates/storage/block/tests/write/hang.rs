@@ -95,6 +95,7 @@ fn a_side_that_hangs_in_the_background_is_given_up_by_the_flush() {
     let _mark = mark::expect("leaf-hung");
     let bench = bench(2);
     bench.disks[0].hang(HangPlan::new(Hanging::Writes).passing(DEADLINE_NS + SECOND_NS));
+    bench.store.set_write_behind(true);
     let written = (bench.store).write_behind(TXG, &bench.arena, vec![raw(1)]);
     let block = written.into_iter().next().unwrap().unwrap();
     assert_ne!(bench.condition(0), HUNG);
