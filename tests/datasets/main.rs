@@ -409,11 +409,9 @@ fn quotas_reservations_and_limits_refuse_with_their_reasons() {
     datasets.rename("tank/fs/sub", "tank/moved").unwrap();
     create("tank/fs/more").unwrap();
     bench.check();
-    // A promoted clone brings its snapshots along.
     set("filesystem_limit", 5).unwrap();
     datasets.snapshot(&["tank/moved@b"], &[]).unwrap();
-    let clone = datasets.clone_snapshot("tank/moved@b", "tank/fs/clone", &[]);
-    clone.unwrap();
+    (datasets.clone_snapshot("tank/moved@b", "tank/fs/clone", &[])).unwrap();
     assert_eq!(
         why(datasets.promote("tank/fs/clone")),
         Refusal::LimitReached
@@ -430,7 +428,7 @@ fn names_have_as_many_components_as_the_tunable_permits() {
     let datasets = bench.datasets();
     let pool = bench.pool();
     let tunables = &pool.env().tunables;
-    for name in ["tank/a", "tank/a/b", "tank/a/b/c", "tank/a/b/c/d"] {
+    for name in ["tank/a", "tank/a/b", "tank/a/b/c", "tank/a/b/c/d", "tank/z"] {
         datasets.create_filesystem(name, &[]).unwrap();
     }
     assert!(tunables.set(Tunable::MaxDatasetNesting, 4));
@@ -440,7 +438,6 @@ fn names_have_as_many_components_as_the_tunable_permits() {
     let rename = |from, to| datasets.rename(from, to);
     assert_eq!(why(rename("tank/a/b/e", "tank/a/b/c/e")), Refusal::TooDeep);
     // One that is deeper already does not get deeper, but may get another name.
-    create("tank/z").unwrap();
     assert_eq!(why(rename("tank/a", "tank/z/a")), Refusal::TooDeep);
     rename("tank/a/b/c/d", "tank/a/b/c/f").unwrap();
     rename("tank/a/b", "tank/z/b").unwrap();
