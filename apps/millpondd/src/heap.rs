@@ -53,8 +53,9 @@ impl HeapWatch {
         let is_much = other > OTHER_BYTES_MAX.max(now.resident / OTHER_SHARE);
         let has_changed = now.resident > self.last.resident.saturating_add(CHANGE_BYTES_MIN)
             || now.cached.saturating_add(CHANGE_BYTES_MIN) < self.last.cached;
-        // A cache that grew since can shrink by as much again.
+        // A cache that grew since can shrink by as much again, and a process that shrank can grow.
         self.last.cached = self.last.cached.max(now.cached);
+        self.last.resident = self.last.resident.min(now.resident);
         let is_due = is_much && has_changed && self.seconds >= INTERVAL_S;
         if is_due {
             self.seconds = 0;
@@ -111,6 +112,9 @@ mod tests {
         assert!(after(&mut watch, 4 * GIB, GIB / 2));
         watch.last.cached = GIB / 2;
         assert!(after(&mut watch, 5 * GIB, GIB / 2));
+        watch.last.resident = 5 * GIB;
+        assert!(!after(&mut watch, 2 * GIB, GIB / 2));
+        assert!(after(&mut watch, 4 * GIB, GIB / 2));
     }
 
     #[test]

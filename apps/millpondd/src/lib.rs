@@ -15,7 +15,7 @@
 //! | `log`, `health` | log lines; the health monitor of pools and devices |
 //! | `permits` | connection permits |
 //! | `cache_watch` | lets the cache follow the memory of the machine |
-//! | `heap` | gives free memory back to the system |
+//! | `heap` | returns free memory to the system |
 //! | `run` | the process: socket, connections, signals, exit when idle |
 //! | `start` | the client side: connects, and starts a daemon if necessary |
 #![deny(unsafe_code)]

@@ -95,7 +95,7 @@ pub(super) struct Queue {
     stable: u64,
     /// What writers took out.
     bursts: Bursts,
-    /// The log is being retired: nobody may write.
+    /// No thread may write, because the log is being retired.
     is_held: bool,
 }
 
@@ -238,7 +238,7 @@ impl Queue {
         }
         Next::Txg
     }
-    /// The number of the first entry that nobody took.
+    /// The number of the first entry that no writer has taken.
     fn front(&self) -> u64 {
         let front = self.ordered.front();
         front.map_or(self.next, |(number, _)| *number)
