@@ -94,6 +94,7 @@ fn what_an_old_pool_cannot_have_is_refused() {
         );
     }
     for property in [
+        "copies=1",
         "copies=2",
         "compression=gzip",
         "compression=zle",
