@@ -401,6 +401,12 @@ fn what_is_created_has_the_values_that_openzfs_gives_it() {
     let shown = stage.done("zfs create -P -b 4k -V 10m tank/v");
     assert!(shown.contains("property\tvolblocksize\t4096\n"), "{shown}");
     assert!(shown.contains("property\tvolsize\t10485760\n"), "{shown}");
+    // A clone of a sparse volume can reserve all of its space.
+    stage.done("zfs create -s -V 10m -b 4k tank/thin && zfs snapshot tank/thin@1");
+    stage.done("zfs clone -o refreservation=auto tank/thin@1 tank/thick");
+    let reserved = stage.done("zfs get -Hpo value refreservation tank/v tank/thin tank/thick");
+    let reserved: Vec<&str> = reserved.lines().collect();
+    assert_eq!((reserved[1], reserved[2]), ("0", reserved[0]));
     // Quotas of owners are set with it.
     stage.done("zfs create -o userquota@65534=10M -o groupobjquota@65534=7 tank/q");
     stage.done("zfs snapshot tank/q@1 && zfs clone -o userquota@65534=5M tank/q@1 tank/c");
