@@ -272,6 +272,10 @@ pub fn is_of_file_systems(name: &str) -> bool {
     match by_name(name) {
         Some(PropertyName::Native(property)) => property.kinds.contains(DatasetKind::Filesystem),
         Some(PropertyName::User(_)) => true,
+        Some(PropertyName::PerOwner { subject, .. }) => matches!(
+            subject,
+            QuotaSubject::BytesLimit | QuotaSubject::ObjectsLimit
+        ),
         _ => false,
     }
 }

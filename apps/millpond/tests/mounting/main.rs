@@ -413,6 +413,19 @@ fn what_is_created_has_the_values_that_openzfs_gives_it() {
     let quotas = "zfs get -Hpo value userquota@65534,groupobjquota@65534";
     assert_eq!(stage.done(&format!("{quotas} tank/q")), "10485760\n7\n");
     assert_eq!(stage.done(&format!("{quotas} tank/c")), "5242880\n7\n");
+    let made = "truncate -s 128M HERE/more && zpool create -m none";
+    stage.done(&format!(
+        "{made} -O userquota@65534=3M -O groupobjquota@65534=5 more HERE/more"
+    ));
+    assert_eq!(stage.done(&format!("{quotas} more")), "3145728\n5\n");
+    stage.done("zpool destroy more");
+    let message = stage.refused("zpool create -O userquota@no-such-user=1M more HERE/more");
+    assert!(message.contains("invalid user/group name"), "{message}");
+    let message =
+        stage.refused("zpool create -f -o version=14 -O userquota@65534=1M more HERE/more");
+    assert!(message.contains("must be upgraded to set"), "{message}");
+    // It was not left half made.
+    stage.refused("zpool list more");
     let message = stage.refused("zfs create -n -o userquota@no-such-user=1M tank/none");
     let why = "'userquota@no-such-user' has an invalid user/group name";
     assert!(message.contains(why), "{message}");
