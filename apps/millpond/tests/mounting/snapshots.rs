@@ -218,3 +218,20 @@ fn snapshots_are_made_while_files_are_written_and_synced() {
     assert_eq!(snapshots(&stage), Vec::<String>::new());
     stage.done("zpool export tank");
 }
+
+#[test]
+fn clones_go_with_their_snapshot_whatever_theirs_are_called() {
+    let Some(stage) = stage() else { return };
+    stage.done("zfs snapshot tank@s && zfs clone tank@s tank/c && zfs snapshot tank/c@s");
+    let told = stage.done("zfs destroy -R -n -v tank@s");
+    assert_eq!(
+        told.matches("would destroy tank/c@s\n").count(),
+        1,
+        "{told}"
+    );
+    stage.done("zfs destroy -R tank@s");
+    assert_eq!(
+        stage.done("zfs list -H -o name -t all -r tank"),
+        "tank\ntank/a\n"
+    );
+}
