@@ -185,6 +185,58 @@ fn what_all_clones_changed_is_left_out_and_comes_with_each_of_them() {
     finish(&world, pool, "redacted");
 }
 
+/// The records of a snapshot, without the dataset's name.
+fn of_snapshot(pool: &Pool, dataset: &str, snapshot: &str) -> Vec<(String, Vec<u8>)> {
+    let mut all = below(records_of(pool, dataset), dataset);
+    all.retain(|(name, _)| {
+        name.strip_prefix('@')
+            .is_some_and(|n| n.split('/').next() == Some(snapshot))
+    });
+    all
+}
+
+#[test]
+fn one_removed_file_of_many_redacts_no_other() {
+    let world = World::without_journal(99);
+    let pool = pool_on(&world, &[(Single, 1)]);
+    let datasets = pool.datasets();
+    let files = pool.file_system("tank/a").unwrap();
+    // They take several blocks of dnodes.
+    for number in 0..256 {
+        let bytes = noise(number, 512 * (1 + number as usize % 97));
+        make(&files, &format!("f{number:03}"), &bytes);
+    }
+    drop(files);
+    datasets.snapshot(&["tank/a@1"], &[]).unwrap();
+    datasets
+        .clone_snapshot("tank/a@1", "tank/one", &[])
+        .unwrap();
+    let files = pool.file_system("tank/one").unwrap();
+    for number in 32..97 {
+        remove(&files, &format!("f{number:03}"));
+    }
+    drop(files);
+    datasets.snapshot(&["tank/one@r"], &[]).unwrap();
+    pool.redact("tank/a@1", BOOK, &both()[..1]).unwrap();
+    received(&pool, "tank/got", &redacted(&pool, BOOK));
+    let (found, whole) = (
+        of_snapshot(&pool, "tank/got", "1"),
+        of_snapshot(&pool, "tank/a", "1"),
+    );
+    assert_eq!(found.len(), whole.len());
+    for (found, whole) in found.iter().zip(&whole) {
+        let number = found
+            .0
+            .get(4..7)
+            .and_then(|digits| digits.parse::<u32>().ok());
+        match number.is_some_and(|number| (32..97).contains(&number)) {
+            true => assert!(is_left_out(found), "{}", found.0),
+            false => assert!(found.1 == whole.1, "{}", found.0),
+        }
+    }
+    finish(&world, pool, "many files");
+}
+
 #[test]
 fn a_redacted_dataset_is_renamed_cloned_bookmarked_sent_and_destroyed() {
     let world = World::without_journal(92);
