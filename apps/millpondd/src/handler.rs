@@ -2,6 +2,7 @@
 
 use crate::daemon::Daemon;
 use crate::mounts::{Follow, Receiving};
+use crate::volumes::{FollowVolumes, ReceivingVolumes};
 use millpond_control::{
     About, ChangeError, ChangeFailure, Changed, ControlError, DatasetChange, DatasetInfo,
     DatasetQuery, Event, Failure, ImportError, ImportRequest, Imported, Item, KeyProblem,
@@ -298,6 +299,7 @@ impl<'d> RequestHandler<'d> {
                 self.gather_noted_of(name, &imported_pool, true);
             }
             changed.notes = daemon.mounts.mount_all(&daemon.pools, name, &[]);
+            daemon.volumes.follow(&daemon.pools, name);
         }
         Ok(changed)
     }
@@ -314,6 +316,7 @@ impl<'d> RequestHandler<'d> {
         let may_mount = self.subject.is_none();
         let follow = Follow::new(&daemon.mounts, &daemon.pools, pool, may_mount);
         let mut follow = follow.with_limit(self.wait_max);
+        let devices = FollowVolumes::new(&daemon.volumes, &daemon.pools, pool);
         let command = self.history(command);
         let creator = self.creator();
         let by = (&command, creator.as_ref());
@@ -335,7 +338,7 @@ impl<'d> RequestHandler<'d> {
                 {
                     return Err(ChangeError::Denied);
                 }
-                follow.step(step, changed)
+                devices.around(step, &mut |step| follow.step(step, changed))
             });
         // After an error, a rollback may not have been reached.
         follow.finish();
@@ -382,7 +385,12 @@ impl<'d> RequestHandler<'d> {
         let command = self.history(command);
         let input = File::from(descriptor);
         let pools = &daemon.pools;
-        let mut received = pools.receive(request, &command, input, is_abandoned, &mut watch, user);
+        let mut received = {
+            let mut watch = ReceivingVolumes::new(&mut watch, &daemon.volumes, pools);
+            let received = pools.receive(request, &command, input, is_abandoned, &mut watch, user);
+            watch.finish(&request.name);
+            received
+        };
         received.notes.append(&mut watch.notes);
         self.gather_noted();
         received
@@ -407,6 +415,7 @@ impl<'d> RequestHandler<'d> {
                 .mounts
                 .mount_all(&daemon.pools, &imported.name, options);
         }
+        daemon.volumes.follow(&daemon.pools, &imported.name);
         Ok(imported)
     }
 
@@ -446,6 +455,26 @@ fn unload_key(daemon: &Daemon, dataset: &str) -> Result<(), KeyProblem> {
         }
     }
     let pool = dataset.split('/').next().unwrap_or(dataset);
+    let is_of_root = |name: &str| {
+        root.is_some() && view.encryption_root(name).ok().flatten() == root
+    };
+    let released = daemon.volumes.release(&is_of_root);
+    let outcome = match released {
+        Ok(()) => unload_unused_key(daemon, &view, dataset),
+        Err(_) => Err(busy()),
+    };
+    daemon.volumes.follow(&daemon.pools, pool);
+    outcome
+}
+
+/// Unloads a key that neither mounts nor devices of volumes use.
+fn unload_unused_key(
+    daemon: &Daemon,
+    view: &millpond_engine::View,
+    dataset: &str,
+) -> Result<(), KeyProblem> {
+    let busy = || KeyProblem::Text(format!("'{dataset}' is busy."));
+    let pool = dataset.split('/').next().unwrap_or(dataset);
     let imported_pool = daemon.pools.get(pool).ok_or(KeyProblem::NoSuchDataset)?;
     let unloaded = match imported_pool.live() {
         Some(pool) => pool.datasets().unload_key(dataset).map_err(Error::from),
@@ -481,7 +510,11 @@ fn load_key(
         true => view.verify_key(dataset, key),
         false => view.load_key(dataset, key),
     }
-    .map_err(key_problem)
+    .map_err(key_problem)?;
+    if !only_check {
+        daemon.volumes.follow(&daemon.pools, dataset);
+    }
+    Ok(())
 }
 
 /// Loads the keys from the files in `keylocation`. Returns the count of keys loaded and of keys tried.
