@@ -455,9 +455,8 @@ fn unload_key(daemon: &Daemon, dataset: &str) -> Result<(), KeyProblem> {
         }
     }
     let pool = dataset.split('/').next().unwrap_or(dataset);
-    let is_of_root = |name: &str| {
-        root.is_some() && view.encryption_root(name).ok().flatten() == root
-    };
+    let is_of_root =
+        |name: &str| root.is_some() && view.encryption_root(name).ok().flatten() == root;
     let released = daemon.volumes.release(&is_of_root);
     let outcome = match released {
         Ok(()) => unload_unused_key(daemon, &view, dataset),

@@ -46,6 +46,23 @@ def behind(number):
         os.close(fd)
 
 
+def of_volumes():
+    """The numbers of the loop devices that Millpond's daemons made for volumes."""
+    found = set()
+    for number, file in loops().items():
+        if not file:
+            continue
+        try:
+            with open(f"/dev/loop{number}", "rb") as device:
+                status = bytearray(232)
+                fcntl.ioctl(device, LOOP_GET_STATUS64, status)
+        except OSError:
+            continue
+        if status[56:].startswith(b"millpond "):
+            found.add(number)
+    return found
+
+
 def make_node(path, kind, major, minor, mode=0o660):
     mask = os.umask(0)
     try:

@@ -29,8 +29,7 @@ enum Effect<'c> {
 }
 
 fn effect<'c>(change: &'c PoolChange, pool: &'c str) -> Effect<'c> {
-    let is_followed =
-        |name: &str| matches!(name, "volmode" | "snapdev" | "volsize" | "readonly");
+    let is_followed = |name: &str| matches!(name, "volmode" | "snapdev" | "volsize" | "readonly");
     let change = match change {
         PoolChange::Destroy | PoolChange::Export => return Effect::Goes(pool),
         PoolChange::Dataset(change) => change,
@@ -99,6 +98,7 @@ impl<'a> FollowVolumes<'a> {
     }
 
     fn before(&self, change: &PoolChange) -> Result<(), ChangeError> {
+        (self.volumes).check_devices(self.pools, self.pool, change)?;
         let released = match effect(change, self.pool) {
             Effect::Goes(root) => self.volumes.release_below(root),
             Effect::AllGo(names) => {

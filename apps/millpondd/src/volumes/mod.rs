@@ -4,6 +4,7 @@
 //! takes a volume away, or replaces its contents, detaches its device first ([`Volumes::release`]), and is refused if
 //! somebody uses the device.
 
+mod beneath;
 mod follow;
 mod wanted;
 

@@ -1,7 +1,9 @@
 //! Which volumes have a device, by their properties.
 
 use millpond_control::properties::{DatasetKind, Kinds, by_name};
-use millpond_control::{ControlError, DatasetInfo, DatasetQuery, Value, Wanted as WantedProperties};
+use millpond_control::{
+    ControlError, DatasetInfo, DatasetQuery, Value, Wanted as WantedProperties,
+};
 use millpond_service::ImportedPools;
 
 /// `volmode=dev`: the system looks for no partitions.

@@ -113,13 +113,7 @@ fn open_loop(number: u32, access: OFlags) -> Result<OwnedFd, Errno> {
         && error.kind() == std::io::ErrorKind::NotFound
     {
         let mode = Mode::from_raw_mode(0o660);
-        let made = rustix::fs::mknodat(
-            rustix::fs::CWD,
-            &path,
-            FileType::BlockDevice,
-            mode,
-            device,
-        );
+        let made = rustix::fs::mknodat(rustix::fs::CWD, &path, FileType::BlockDevice, mode, device);
         match made {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => return Err(error),

@@ -228,7 +228,6 @@ fn stat_file_system(disk: &dyn Disk, reply: &mut Reply<'_>) {
     }
 }
 
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -182,7 +182,11 @@ fn a_read_only_disk_is_a_read_only_device_and_left_ones_are_found_by_their_tag()
     };
     let mut device = BlockDevice::attach(disk.clone(), &options).unwrap();
     let opened = OpenOptions::new().write(true).open(device.path());
-    assert!(opened.and_then(|mut file| file.write_all(&[1; 512])).is_err());
+    assert!(
+        opened
+            .and_then(|mut file| file.write_all(&[1; 512]))
+            .is_err()
+    );
     assert_eq!(clear_left("millpond-test lef"), Vec::<u32>::new());
     assert_eq!(clear_left(&options.tag), [device.number()]);
     assert!(!device.is_attached());

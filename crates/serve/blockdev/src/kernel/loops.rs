@@ -2,9 +2,7 @@
 
 use rustix::fd::{AsFd, AsRawFd};
 use rustix::io::Errno;
-use rustix::ioctl::{
-    Getter, Ioctl, IoctlOutput, NoArg, Opcode, Setter, ioctl,
-};
+use rustix::ioctl::{Getter, Ioctl, IoctlOutput, NoArg, Opcode, Setter, ioctl};
 
 const CLR_FD: Opcode = 0x4c01;
 const SET_STATUS: Opcode = 0x4c04;
@@ -101,7 +99,10 @@ pub(crate) fn configure(
     let status = LoopStatus::new(flags | FLAG_DIRECT_IO, name);
     let parts = number.into_iter().chain(sector_bytes.to_ne_bytes());
     let parts = parts.chain(status.0);
-    config.iter_mut().zip(parts).for_each(|(to, from)| *to = from);
+    config
+        .iter_mut()
+        .zip(parts)
+        .for_each(|(to, from)| *to = from);
     // SAFETY: the kernel reads `struct loop_config`, which has this length. The file stays open during the call.
     unsafe { ioctl(device, Setter::<CONFIGURE, [u8; CONFIG_BYTES]>::new(config)) }
 }
@@ -115,7 +116,12 @@ pub(crate) fn status(device: impl AsFd) -> Result<LoopStatus, Errno> {
 
 pub(crate) fn set_status(device: impl AsFd, status: &LoopStatus) -> Result<(), Errno> {
     // SAFETY: the kernel reads `struct loop_info64`, which has this length.
-    unsafe { ioctl(device, Setter::<SET_STATUS, [u8; INFO_BYTES]>::new(status.0)) }
+    unsafe {
+        ioctl(
+            device,
+            Setter::<SET_STATUS, [u8; INFO_BYTES]>::new(status.0),
+        )
+    }
 }
 
 /// Detaches the file, now if nobody else has the device open, otherwise when the last user closes it.
