@@ -9,6 +9,23 @@ use shell::Shell;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+/// Prints the names that the loop devices of a state directory carry.
+const LOOPS: &str = r#"
+import errno, fcntl, glob, os, sys
+state = os.stat(sys.argv[1])
+own = b"millpond %x:%x " % (state.st_dev, state.st_ino)
+for path in glob.glob("/sys/block/loop*/loop/backing_file"):
+    status = bytearray(232)
+    try:
+        fcntl.ioctl(open("/dev/" + path.split("/")[3], "rb"), 0x4C05, status)
+    except OSError as error:
+        if error.errno in (errno.ENOTCONN, errno.ECONNABORTED):
+            print("dead")
+        continue
+    if status[56:].startswith(own):
+        print(status[56:120].split(b"\0")[0].decode())
+"#;
+
 struct Stage {
     shell: Shell,
     /// Names of pools are the same for the whole system in /dev/zvol.
@@ -48,33 +65,18 @@ impl Stage {
         let path = format!("/dev/zvol/{}{name}", self.pool);
         std::fs::symlink_metadata(path).is_ok()
     }
-    /// The labels of the loop devices of this daemon.
+    /// The labels of the loop devices of this daemon, and "dead" for each that a killed one left.
     fn loops(&self) -> Vec<String> {
-        let listed = self.done(
-            "stat -c '%D:%i' HERE/state; grep -l . /sys/block/loop*/loop/backing_file || true",
-        );
-        let mut lines = listed.lines();
-        let tag = lines.next().unwrap();
-        let devices = lines.map(|line| line.split('/').nth(3).unwrap().to_owned());
-        let label = |device: &String| {
-            let script = "import fcntl,sys; b=bytearray(232); fcntl.ioctl(open(sys.argv[1],'rb'),0x4c05,b); \
-                          print(b[56:120].split(b'\\0')[0].decode())";
-            self.done(&format!(
-                "python3 -c \"{}\" /dev/{device} 2>/dev/null || true",
-                script.replace('"', "'")
-            ))
-        };
-        let labels = devices.map(|device| label(&device).trim().to_owned());
-        let (device, inode) = tag.split_once(':').unwrap();
-        let inode: u64 = inode.parse().unwrap();
-        let own = format!("millpond {device}:{inode:x} ");
-        labels.filter(|label| label.starts_with(&own)).collect()
+        std::fs::write(self.shell.path("loops.py"), LOOPS).unwrap();
+        let listed = self.done("python3 HERE/loops.py HERE/state");
+        listed.lines().map(str::to_owned).collect()
     }
     /// Kills the daemon, and waits until it is gone.
     fn kill(&self, signal: &str) {
+        // Where nobody waits for it, it stays as a zombie, whose last thread is the one that was its first.
         self.done(&format!(
-            "P=$(cat HERE/state/lock); kill -{signal} $P; for I in $(seq 200); do [ -e /proc/$P ] || exit 0; sleep 0.1; \
-             done; exit 1"
+            "P=$(cat HERE/state/lock); kill -{signal} $P; for I in $(seq 200); do \
+             [ \"$(grep -l '^State:.[^Z]' /proc/$P/task/*/status 2>/dev/null)\" ] || exit 0; sleep 0.1; done; exit 1"
         ));
     }
 }
@@ -215,7 +217,7 @@ fn an_encrypted_volume_has_a_device_while_its_key_is_loaded() {
     stage.done("echo password > HERE/key");
     stage.done("zfs create -V 32M -o encryption=on -o keyformat=passphrase -o keylocation=file://HERE/key POOL/vol");
     stage.done("echo secret | dd of=DEV/POOL/vol conv=sync,fsync status=none");
-    stage.done("sleep 30 < DEV/POOL/vol & echo $! > HERE/reader");
+    stage.done("sleep 30 < DEV/POOL/vol > HERE/out 2>&1 & echo $! > HERE/reader");
     stage.refused("zfs unload-key POOL/vol");
     stage.done("kill $(cat HERE/reader); zfs unload-key POOL/vol");
     assert!(!stage.is_link("/vol"));

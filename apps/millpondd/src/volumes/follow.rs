@@ -1,7 +1,7 @@
 //! The effects of changes on the devices of volumes.
 
 use super::{InUse, Volumes, pool_of};
-use crate::mounts::Receiving;
+use crate::mounts::{Receiving, is_of};
 use millpond_control::{ChangeError, DatasetChange, PoolChange, ReceiveProblem};
 use millpond_engine::{ReceiveWatch, Refusal};
 use millpond_service::{ImportedPools, Step};
@@ -106,14 +106,12 @@ impl<'a> FollowVolumes<'a> {
                 self.volumes.release(&|name| names.contains(name))
             }
             Effect::Kept(names) => {
-                for name in names {
-                    let volume = name.split('@').next().unwrap_or(name);
-                    self.volumes.flush_below(volume);
-                }
+                let volumes = volumes_of(names);
+                self.volumes.flush(&|name| volumes.contains(name));
                 Ok(())
             }
             Effect::Changes(root, true) => {
-                self.volumes.flush_below(root);
+                self.volumes.flush(&|name| is_of(name, root));
                 Ok(())
             }
             Effect::Nothing | Effect::Changes(_, false) => Ok(()),
@@ -148,29 +146,21 @@ impl<'a> FollowVolumes<'a> {
             Effect::Goes(root) | Effect::Changes(root, _) => {
                 self.volumes.follow(self.pools, root);
             }
-            Effect::AllGo(names) => {
-                for name in names {
-                    self.volumes.follow(self.pools, name);
-                }
-            }
-            Effect::Kept(names) => {
-                for name in names {
-                    let volume = name.split('@').next().unwrap_or(name);
-                    self.volumes.follow_snapshots(self.pools, volume);
+            // Snapshots that are only marked for destruction are still there.
+            Effect::AllGo(names) | Effect::Kept(names) => {
+                let volumes = volumes_of(names);
+                for name in self.volumes.names_in(&volumes) {
+                    self.volumes.follow(self.pools, &name);
                 }
             }
         }
     }
 }
 
-impl Volumes {
-    /// Follows new snapshots of a volume that has a device. Other snapshots have none.
-    fn follow_snapshots(&self, pools: &ImportedPools, volume: &str) {
-        let has_device = (self.table.lock().iter()).any(|entry| entry.wanted.name == volume);
-        if has_device {
-            self.follow(pools, volume);
-        }
-    }
+/// The datasets of snapshots.
+fn volumes_of(names: &[String]) -> BTreeSet<&str> {
+    let heads = names.iter().filter_map(|name| name.split_once('@'));
+    heads.map(|(head, _)| head).collect()
 }
 
 /// Follows the receive of a stream: the mounts with `mounts`, and the devices of volumes.

@@ -18,6 +18,7 @@ use millpond_engine::{Error, Pool};
 use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex};
 use millpond_service::{ImportedPools, Open};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use wanted::Wanted;
 
@@ -170,10 +171,18 @@ impl Volumes {
         self.release(&|name| is_of(name, root))
     }
 
-    /// Puts on stable storage what programs have written to the devices of a dataset and all below it.
-    fn flush_below(&self, root: &str) {
+    /// The datasets among these that have a device.
+    fn names_in(&self, datasets: &BTreeSet<&str>) -> Vec<String> {
+        let table = self.table.lock();
+        let names = table.iter().map(|entry| &entry.wanted.name);
+        let own = names.filter(|name| datasets.contains(name.as_str()));
+        own.cloned().collect()
+    }
+
+    /// Puts on stable storage what programs have written to the devices of the datasets that `is_meant` names.
+    fn flush(&self, is_meant: &dyn Fn(&str) -> bool) {
         for entry in self.table.lock().iter() {
-            if is_of(&entry.wanted.name, root)
+            if is_meant(&entry.wanted.name)
                 && let Err(error) = entry.device.flush()
             {
                 tracing::warn!("{}: not written back: {error}", entry.wanted.name);

@@ -16,13 +16,14 @@ const VISIBLE: u64 = 1;
 const UNAVAILABLE: u64 = 1;
 
 /// What decides about a device. The words of properties have their numbers in the table of properties.
-const PROPERTIES: [&str; 6] = [
+const PROPERTIES: [&str; 7] = [
     "volmode",
     "snapdev",
     "volsize",
     "readonly",
     "keystatus",
     "objsetid",
+    "redacted",
 ];
 
 /// A volume, or a snapshot of one, that has a device.
@@ -55,7 +56,9 @@ fn of(info: &DatasetInfo) -> Option<(Wanted, bool)> {
     let is_locked = number(info, "keystatus") == Some(UNAVAILABLE);
     // What a receive has not completed has no size.
     let size_bytes = number(info, "volsize").filter(|size| *size > 0)?;
-    if mode == NONE || is_locked {
+    // What was left out of it would read as zeros.
+    let is_redacted = number(info, "redacted") == Some(1);
+    if mode == NONE || is_locked || is_redacted {
         return None;
     }
     let is_snapshot = info.name.contains('@');

@@ -348,6 +348,14 @@ pub(crate) fn has_tag(label: &str, tag: &str) -> bool {
     rest.is_some_and(|rest| rest.starts_with(' '))
 }
 
+/// Whether a loop device is what a killed process left: the kernel cannot ask for its file any more, and the file is the
+/// root of a mount at no path. Nothing brings such a device back.
+fn is_dead(number: u32, status: &Result<kernel::LoopStatus, Errno>) -> bool {
+    let is_over = matches!(status, Err(Errno::NOTCONN | Errno::CONNABORTED));
+    let file = fs::read_to_string(format!("/sys/block/loop{number}/loop/backing_file"));
+    is_over && file.is_ok_and(|path| path.trim_end() == "/")
+}
+
 /// Detaches the loop devices that a killed process left. Those still in use are detached when they are closed; they only
 /// give errors. Returns the numbers.
 #[must_use]
@@ -357,8 +365,8 @@ pub fn clear_left(tag: &str) -> Vec<u32> {
             return false;
         };
         let status = kernel::status(&device);
-        let is_own = status.is_ok_and(|status| has_tag(&status.name(), tag));
-        is_own && kernel::clear(&device).is_ok()
+        let is_own = matches!(&status, Ok(status) if has_tag(&status.name(), tag));
+        (is_own || is_dead(*number, &status)) && kernel::clear(&device).is_ok()
     });
     left.collect()
 }

@@ -4,7 +4,7 @@ mod loops;
 mod table;
 
 pub(crate) use loops::{
-    FLAG_AUTOCLEAR, FLAG_PARTITIONS, FLAG_READ_ONLY, clear, configure, free_number, resize,
-    set_read_only, set_status, status,
+    FLAG_AUTOCLEAR, FLAG_PARTITIONS, FLAG_READ_ONLY, LoopStatus, clear, configure, free_number,
+    resize, set_read_only, set_status, status,
 };
 pub(crate) use table::leave_table;
