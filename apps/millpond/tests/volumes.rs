@@ -226,6 +226,33 @@ fn an_encrypted_volume_has_a_device_while_its_key_is_loaded() {
 }
 
 #[test]
+fn a_device_in_use_is_cut_off_when_the_daemon_ends_and_not_replaced_by_a_stream() {
+    let Some(stage) = Stage::new("end") else {
+        return;
+    };
+    stage
+        .done("zfs create -V 64M POOL/vol && mkfs.ext4 -q DEV/POOL/vol && zfs snapshot POOL/vol@a");
+    stage.done("zfs send POOL/vol@a | zfs receive POOL/copy && mkdir HERE/mnt && mount DEV/POOL/copy HERE/mnt");
+    stage
+        .done("echo x | dd of=DEV/POOL/vol conv=sync,fsync status=none && zfs snapshot POOL/vol@b");
+    let error = stage.refused("zfs send -i a POOL/vol@b | zfs receive -F POOL/copy");
+    assert!(error.contains("busy"), "{error}");
+    stage.done("echo kept > HERE/mnt/f && sync -f HERE/mnt/f");
+    stage.kill("TERM");
+    assert!(!stage.is_link(""));
+    stage.refused("echo lost > HERE/mnt/g && sync HERE/mnt/g");
+    // The device of the ended daemon is still mounted, and the new one has another.
+    stage.done(
+        "zpool list POOL && test -b DEV/POOL/copy; umount HERE/mnt; mount DEV/POOL/copy HERE/mnt",
+    );
+    assert_eq!(stage.done("cat HERE/mnt/f"), "kept\n");
+    stage.done("umount HERE/mnt && zfs send -i a POOL/vol@b | zfs receive -F POOL/copy");
+    stage.done("cmp -n 512 DEV/POOL/vol DEV/POOL/copy");
+    stage.done("zpool export POOL");
+    assert!(stage.loops().is_empty());
+}
+
+#[test]
 fn a_pool_lies_on_a_volume_of_another_pool() {
     let Some(stage) = Stage::new("stacked") else {
         return;
@@ -239,6 +266,12 @@ fn a_pool_lies_on_a_volume_of_another_pool() {
             .refused("zfs destroy POOL/vol")
             .contains("dataset is busy")
     );
+    // No pool can wait for itself.
+    stage.done("zfs create -V 64M POOL/own && zfs create -V 64M POOL-in/deep");
+    for device in ["POOL/own", "POOL-in/deep"] {
+        let error = stage.refused(&format!("zpool add -f POOL DEV/{device}"));
+        assert!(error.contains("own volumes"), "{error}");
+    }
     // In order.
     stage.kill("TERM");
     assert!(!stage.is_link(""));

@@ -10,7 +10,7 @@ use millpond_control::{
     SendProblem, Service, TunableInfo, Value,
 };
 use millpond_engine::{Creator, DatasetError, Error, HistoryCommand, Refusal};
-use millpond_env::{Env, Tunable};
+use millpond_env::{Env, Tunable, thread};
 use millpond_rpc::{Access, Caller};
 use millpond_service::{ImportedPool, Open, Step, arc_info, device_facts, read_key_file};
 use std::fs::File;
@@ -20,6 +20,9 @@ use std::time::Duration;
 
 /// How long an exported or destroyed pool may take until its devices are released.
 const RELEASE_MAX: Duration = Duration::from_secs(5);
+/// How often, and after which pauses, unloading the key of a volume whose device was detached is tried again.
+const KEY_TRIES: u32 = 20;
+const KEY_PAUSE: Duration = Duration::from_millis(50);
 const STILL_HELD: &str = "it is closed, but its devices stay in use by the daemon until the last requests to its file \
                           systems and the last queries are answered";
 
@@ -457,9 +460,21 @@ fn unload_key(daemon: &Daemon, dataset: &str) -> Result<(), KeyProblem> {
     let pool = dataset.split('/').next().unwrap_or(dataset);
     let is_of_root =
         |name: &str| root.is_some() && view.encryption_root(name).ok().flatten() == root;
+    let devices = daemon.volumes.count();
     let released = daemon.volumes.release(&is_of_root);
     let outcome = match released {
-        Ok(()) => unload_unused_key(daemon, &view, dataset),
+        Ok(()) => {
+            let mut outcome = unload_unused_key(daemon, &view, dataset);
+            // What was written back when a device was detached may be on its way to the disks.
+            for _ in 0..KEY_TRIES {
+                if daemon.volumes.count() == devices || outcome != Err(busy()) {
+                    break;
+                }
+                thread::sleep(KEY_PAUSE);
+                outcome = unload_unused_key(daemon, &view, dataset);
+            }
+            outcome
+        }
         Err(_) => Err(busy()),
     };
     daemon.volumes.follow(&daemon.pools, pool);

@@ -2,7 +2,7 @@
 //!
 //! There is one rule, [`Volumes::follow`]: the devices are made to be those that the properties ask for. A change that
 //! takes a volume away, or replaces its contents, detaches its device first ([`Volumes::release`]), and is refused if
-//! somebody uses the device.
+//! a program uses the device.
 
 mod beneath;
 mod follow;
@@ -218,7 +218,7 @@ impl Volumes {
 fn detach_all(maker: &Maker, table: &mut Vec<Entry>) {
     loop {
         let before = table.len();
-        let all: Vec<Entry> = table.drain(..).collect();
+        let all = std::mem::take(table);
         for mut entry in all {
             match detach(maker, &mut entry) {
                 Ok(()) => sync(&entry.wanted.name, entry.pool.as_ref()),
@@ -275,42 +275,49 @@ fn link(maker: &Maker, name: &str, path: &Path) {
     }
 }
 
-/// Opens a volume for a device. The pool keeps it only as long as the device does.
-fn open(
-    pools: &ImportedPools,
-    wanted: &Wanted,
-) -> Result<(Arc<dyn Disk>, Option<Pool>, bool), Error> {
+/// A volume that is open for a device.
+struct Opened {
+    disk: Arc<dyn Disk>,
+    pool: Option<Pool>,
+    /// Whether it can be changed at all.
+    may_change: bool,
+}
+
+fn open(pools: &ImportedPools, wanted: &Wanted) -> Result<Opened, Error> {
     let name = wanted.name.as_str();
     let pool = pools.get(pool_of(name)).ok_or_else(|| Error::NoSuchPool {
         name: pool_of(name).to_owned(),
     })?;
-    match pool.opened() {
-        Open::Live(live) if name.contains('@') => {
-            let snapshot = live.read_committed(|view| view.dataset(name)?.volume())?;
-            Ok((Arc::new(snapshot), Some(live.clone()), false))
-        }
-        Open::Live(live) => Ok((live.volume(name)?, Some(live.clone()), true)),
-        Open::ReadOnly(view, _) => Ok((Arc::new(view.dataset(name)?.volume()?), None, false)),
-    }
+    let live = pool.live().cloned();
+    let may_change = live.is_some() && !name.contains('@');
+    let disk: Arc<dyn Disk> = match pool.opened() {
+        Open::Live(live) if may_change => live.volume(name)?,
+        Open::Live(live) => Arc::new(live.read_committed(|view| view.dataset(name)?.volume())?),
+        Open::ReadOnly(view, _) => Arc::new(view.dataset(name)?.volume()?),
+    };
+    Ok(Opened {
+        disk,
+        pool: live,
+        may_change,
+    })
 }
 
 fn attach(maker: &Maker, pools: &ImportedPools, wanted: &Wanted) -> Result<Entry, String> {
     let opened = open(pools, wanted).map_err(|error| error.to_string())?;
-    let (disk, pool, may_change) = opened;
     let options = DeviceOptions {
         tag: maker.tag.clone(),
         name: wanted.name.clone(),
         is_read_only: wanted.is_read_only,
-        may_change,
+        may_change: opened.may_change,
         has_partitions: wanted.has_partitions,
     };
-    let device = BlockDevice::attach(disk, &options).map_err(|error| error.to_string())?;
+    let device = BlockDevice::attach(opened.disk, &options).map_err(|error| error.to_string())?;
     let path = device.path();
     link(maker, &wanted.name, &path);
     Ok(Entry {
         wanted: wanted.clone(),
         device,
         path,
-        pool,
+        pool: opened.pool,
     })
 }

@@ -257,7 +257,7 @@ impl BlockDevice {
         kernel::resize(&device).map_err(|error| self.error(error))
     }
 
-    /// Detaches it. When this returns, what was written to it has reached the disk, and the disk was let go.
+    /// Detaches it. When this returns, what was written to it has reached the disk, and nothing holds the disk any more.
     ///
     /// # Errors
     /// [`BlockDeviceError::Busy`] if it is in use; nothing has changed then.
@@ -284,7 +284,7 @@ impl BlockDevice {
         ))
     }
 
-    /// Returns false if somebody else has it open.
+    /// Returns false if another program has it open.
     fn try_clear(&self, device: &OwnedFd) -> Result<bool, BlockDeviceError> {
         kernel::clear(device).map_err(|error| self.error(error))?;
         match kernel::status(device) {

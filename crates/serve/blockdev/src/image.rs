@@ -9,7 +9,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 use std::time::Duration;
 
-/// A disk as an open file. When all who have the file open close it, the disk is let go.
+/// A disk as an open file. When all who have the file open close it, nothing holds the disk any more.
 pub(crate) struct Image {
     session: Arc<Session>,
     server: Server,
@@ -54,7 +54,7 @@ impl Image {
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
         rustix::fs::statx(self.file()?, "", flags, StatxFlags::SIZE).map(drop)
     }
-    /// Closes the file, waits for the threads, and lets the disk go. Whoever else has the file open gets errors then.
+    /// Closes the file, waits for the threads, and gives the disk up. Others who have the file open get errors then.
     pub(crate) fn close(&mut self, limit: Duration) {
         drop(self.file.take());
         self.server.wait(limit);

@@ -70,7 +70,7 @@ impl MountPlace {
 /// The threads that serve a disk.
 pub(crate) struct Server {
     shared: Arc<Shared>,
-    /// `None` after the mount was let go.
+    /// `None` after the mount was given up.
     messages: Option<Sender<Message>>,
 }
 
