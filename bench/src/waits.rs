@@ -3,6 +3,8 @@
 //! `waits [MILLISECONDS]` makes pools of simulated disks whose writes and flushes take that long (10 by default), and prints for
 //! each case: `CASE<TAB>waves<TAB>operations<TAB>milliseconds`, the mean of several txgs. A wave begins when an operation
 //! begins and none is under way. Milliseconds divided by those of a request are the waits of the slowest path.
+//!
+//! For writers that call `fsync` the columns are: calls per second, the median and the 99th percentile in milliseconds.
 #![forbid(unsafe_code)]
 
 use anyhow::{Context, Result};
@@ -11,6 +13,7 @@ use millpond_engine::{
     AllocationClass, Caller, FeatureChoice, FileSystem, NewDevice, NewLayout, NewMode, NewPool,
     NewTop, NewVdevOptions, NewVdevs, Node, Pool, WriteAt, WriteOptions,
 };
+use millpond_env::Env;
 use millpond_sim::World;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -19,6 +22,9 @@ use std::time::{Duration, Instant};
 const DISK_BYTES: u64 = 1 << 30;
 const TXGS: u32 = 20;
 const STREAM_BYTES: u64 = 64 << 20;
+/// How often each writer calls `fsync`, and what it does in between takes.
+const FSYNCS: u32 = 100;
+const BETWEEN: Duration = Duration::from_millis(3);
 
 #[derive(Debug, Default)]
 struct Tally {
@@ -121,7 +127,7 @@ impl Rig {
             system: "sim".into(),
             cache_bytes: Some(256 << 20),
         };
-        let pool = Pool::create(&world.env(), &new)?;
+        let pool = Pool::create(&Env::real(), &new)?;
         Ok(Self {
             pool,
             tally,
@@ -166,6 +172,45 @@ impl Rig {
         );
         Ok(())
     }
+
+    /// Prints how long `fsync` takes while several threads call it, each for a file of its own.
+    fn measure_fsync(&self, case: &str, writers: u8) -> Result<()> {
+        let (files, _) = self.files(&format!("tank/writers{writers}"))?;
+        let root = files.root()?;
+        let write = &|number: u8| -> Result<Vec<Duration>> {
+            let (name, mode) = ([b'a' + number], NewMode::exactly(0o644));
+            let (node, _) = files.create(&self.caller, &root, &name, mode, true)?;
+            files.fsync(&node)?;
+            let mut took = vec![];
+            for _ in 0..FSYNCS {
+                files.write(&self.caller, &node, WriteAt::Offset(0), &[number; 4096])?;
+                let begun = Instant::now();
+                files.fsync(&node)?;
+                took.push(begun.elapsed());
+                std::thread::sleep(BETWEEN);
+            }
+            Ok(took)
+        };
+        let begun = Instant::now();
+        let mut took = std::thread::scope(|scope| {
+            let running: Vec<_> = (0..writers)
+                .map(|number| scope.spawn(move || write(number)))
+                .collect();
+            let outcomes = running.into_iter().map(|one| match one.join() {
+                Ok(took) => took,
+                Err(_) => anyhow::bail!("a writer panicked"),
+            });
+            anyhow::Ok(outcomes.collect::<Result<Vec<_>>>()?.concat())
+        })?;
+        let per_second = took.len() as f64 / begun.elapsed().as_secs_f64();
+        took.sort();
+        let ms = |share: usize| {
+            let at = took.len() * share / 100;
+            took.get(at).map_or(0.0, |took| took.as_secs_f64() * 1000.0)
+        };
+        println!("{case}\t{per_second:.1}\t{:.1}\t{:.1}", ms(50), ms(99));
+        Ok(())
+    }
 }
 
 fn main() -> Result<()> {
@@ -201,6 +246,9 @@ fn main() -> Result<()> {
             }
             Ok(())
         })?;
+        for writers in [1, 4, 8] {
+            rig.measure_fsync(&format!("{name}/fsync-{writers}"), writers)?;
+        }
     }
     Ok(())
 }

@@ -185,6 +185,122 @@ fn what_all_clones_changed_is_left_out_and_comes_with_each_of_them() {
     finish(&world, pool, "redacted");
 }
 
+fn sent_from(pool: &Pool, name: &str, from: &str, redaction: Option<&str>) -> Vec<u8> {
+    let request = SendRequest {
+        name: name.to_owned(),
+        from: Some(from.to_owned()),
+        redaction: redaction.map(str::to_owned),
+        ..SendRequest::default()
+    };
+    let mut bytes = vec![];
+    pool.send(&request, &mut bytes).unwrap();
+    // The plan knows the length without reading data.
+    let plan = pool.committed().unwrap().send_plan(&request).unwrap();
+    assert_eq!(plan.steps[0].bytes, Some(bytes.len() as u64), "{from}");
+    bytes
+}
+
+/// The records of a snapshot, without the dataset's name.
+fn of_snapshot(pool: &Pool, dataset: &str, snapshot: &str) -> Vec<(String, Vec<u8>)> {
+    let mut all = below(records_of(pool, dataset), dataset);
+    all.retain(|(name, _)| {
+        name.strip_prefix('@')
+            .is_some_and(|n| n.split('/').next() == Some(snapshot))
+    });
+    all
+}
+
+#[test]
+fn a_stream_from_a_redaction_bookmark_brings_what_was_left_out() {
+    let world = World::without_journal(98);
+    let pool = scene(&world);
+    let datasets = pool.datasets();
+    pool.redact("tank/a@1", BOOK, &both()).unwrap();
+    for name in ["tank/got", "tank/less", "tank/clone-got"] {
+        received(&pool, name, &redacted(&pool, BOOK));
+    }
+    // Blocks that did not change since, of objects whose dnodes did not change.
+    let more = sent_from(&pool, "tank/a@2", BOOK, None);
+    received(&pool, "tank/got", &more);
+    assert!(of_snapshot(&pool, "tank/got", "2") == of_snapshot(&pool, "tank/a", "2"));
+    let plain = sent(&pool, "tank/a@2", Some("tank/a@1"), SendFlags::default());
+    assert!(more.len() > plain.len() + RECORD as usize);
+    // What is redacted again is not mentioned: the record 1 of `f0`, but not `f1`.
+    datasets
+        .clone_snapshot("tank/a@2", "tank/three", &[])
+        .unwrap();
+    overwrite(&pool, "tank/three", "f0", 1, 2);
+    overwrite(&pool, "tank/three", "f3", 1, 1);
+    datasets.snapshot(&["tank/three@r"], &[]).unwrap();
+    pool.redact("tank/a@2", "tank/a#less", &["tank/three@r".to_owned()])
+        .unwrap();
+    let less = sent_from(&pool, "tank/a@2", BOOK, Some("tank/a#less"));
+    assert!(less.len() < more.len());
+    received(&pool, "tank/less", &less);
+    let (found, whole) = (
+        of_snapshot(&pool, "tank/less", "2"),
+        of_snapshot(&pool, "tank/a", "2"),
+    );
+    assert_eq!(found.len(), whole.len());
+    for (found, whole) in found.iter().zip(&whole) {
+        assert_eq!(found.0, whole.0);
+        match ["@2/f0:001", "@2/f0:002", "@2/f3:001"].contains(&found.0.as_str()) {
+            true => assert!(is_left_out(found), "{}", found.0),
+            false => assert!(found.1 == whole.1, "{}", found.0),
+        }
+    }
+    // A clone elsewhere, from the bookmark of its origin.
+    let clone = sent_from(&pool, "tank/two@r", BOOK, None);
+    assert_eq!(
+        as_clone(&pool, "tank/two-got", "tank/clone-got@1", &clone),
+        None
+    );
+    assert!(of_snapshot(&pool, "tank/two-got", "r") == of_snapshot(&pool, "tank/two", "r"));
+    finish(&world, pool, "from a redaction bookmark");
+}
+
+#[test]
+fn one_removed_file_of_many_redacts_no_other() {
+    let world = World::without_journal(99);
+    let pool = pool_on(&world, &[(Single, 1)]);
+    let datasets = pool.datasets();
+    let files = pool.file_system("tank/a").unwrap();
+    // They take several blocks of dnodes.
+    for number in 0..256 {
+        let bytes = noise(number, 512 * (1 + number as usize % 97));
+        make(&files, &format!("f{number:03}"), &bytes);
+    }
+    drop(files);
+    datasets.snapshot(&["tank/a@1"], &[]).unwrap();
+    datasets
+        .clone_snapshot("tank/a@1", "tank/one", &[])
+        .unwrap();
+    let files = pool.file_system("tank/one").unwrap();
+    for number in 32..97 {
+        remove(&files, &format!("f{number:03}"));
+    }
+    drop(files);
+    datasets.snapshot(&["tank/one@r"], &[]).unwrap();
+    pool.redact("tank/a@1", BOOK, &both()[..1]).unwrap();
+    received(&pool, "tank/got", &redacted(&pool, BOOK));
+    let (found, whole) = (
+        of_snapshot(&pool, "tank/got", "1"),
+        of_snapshot(&pool, "tank/a", "1"),
+    );
+    assert_eq!(found.len(), whole.len());
+    for (found, whole) in found.iter().zip(&whole) {
+        let number = found
+            .0
+            .get(4..7)
+            .and_then(|digits| digits.parse::<u32>().ok());
+        match number.is_some_and(|number| (32..97).contains(&number)) {
+            true => assert!(is_left_out(found), "{}", found.0),
+            false => assert!(found.1 == whole.1, "{}", found.0),
+        }
+    }
+    finish(&world, pool, "many files");
+}
+
 #[test]
 fn a_redacted_dataset_is_renamed_cloned_bookmarked_sent_and_destroyed() {
     let world = World::without_journal(92);

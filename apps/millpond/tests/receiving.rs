@@ -396,6 +396,24 @@ fn an_interrupted_receive_goes_on_or_is_given_up() {
 }
 
 #[test]
+fn a_receive_that_was_to_replace_goes_on_by_force() {
+    let stage = staged();
+    let stream = sent(&stage, "zfs send src/fs@1");
+    plain(&stage, "zfs create dst/old");
+    let (words, _, _) = given(&stage, "zfs receive -s -F dst/old", &stream[..500_000]);
+    let token = words.trim_end().rsplit(' ').next().unwrap();
+    let rest = sent(&stage, &format!("zfs send -t {token}"));
+    // A refusal leaves what was received.
+    for line in ["zfs receive -n dst/old", "zfs receive -s dst/old"] {
+        let words = "cannot receive resume stream: Resuming recv on existing destination 'dst/old'\n\
+                     must specify -F to overwrite it";
+        refused(&stage, line, &rest, words);
+    }
+    quiet(&stage, "zfs receive -s -F dst/old", &rest);
+    assert_eq!(sent(&stage, "zfs send dst/old@1").len(), stream.len());
+}
+
+#[test]
 fn a_receive_without_the_daemon_is_the_same() {
     let stage = staged();
     let stream = sent(&stage, "zfs send src/fs@1");

@@ -162,10 +162,6 @@ fn what_a_clone_has_changed_is_left_out() {
             "zfs send --redact none tank@one",
             "warning: cannot send 'tank@one': redaction bookmark (tank#none) does not exist",
         ),
-        (
-            "zfs send -i #book tank@two",
-            "warning: cannot send 'tank@two': streams from redaction bookmarks are not sent yet: send from the snapshot",
-        ),
     ] {
         assert_eq!(
             text(&stage, line, false),
@@ -203,6 +199,21 @@ fn what_a_clone_has_changed_is_left_out() {
         stream(&stage, "zfs send tank/full@r", false),
     );
     assert_eq!(written(&sent), written(&here));
+    // An interrupted redacted stream is continued, and one from the bookmark brings what was left out.
+    let cut = &redacted[..redacted.len() / 2];
+    let (words, _) = reading(&stage, "zfs receive -s tank/again", cut);
+    let token = words.trim_end().rsplit(' ').next().unwrap();
+    let rest = stream(&stage, &format!("zfs send -t {token}"), false);
+    assert!(rest.len() < redacted.len());
+    let missing = stream(&stage, "zfs send -i #book tank@two", false);
+    for stream in [rest, missing] {
+        let done = reading(&stage, "zfs receive -s tank/again", &stream);
+        assert_eq!(done, (String::new(), 0));
+    }
+    assert_eq!(
+        written(&stream(&stage, "zfs send tank@two", false)),
+        written(&stream(&stage, "zfs send tank/again@two", false))
+    );
     // The verbs warn, once.
     quiet("zpool export tank");
     let (listed, status) = stage.run_alone("millpond stat tank/got:/large tank/got:/");

@@ -70,6 +70,7 @@ impl Stage {
             features: FeatureChoice::Default,
             properties: vec![],
             root_properties: vec![],
+            root_quotas: vec![],
             root_key: None,
             only_check: false,
         }

@@ -253,6 +253,7 @@ fn kind_of_receive(problem: &ReceiveProblem) -> ErrorKind {
         | ReceiveProblem::NoGivenOrigin(_)
         | ReceiveProblem::NoSource(_) => ErrorKind::NotFound,
         ReceiveProblem::Exists(_)
+        | ReceiveProblem::ResumeReplaces(_)
         | ReceiveProblem::HasSnapshots(..)
         | ReceiveProblem::SnapshotExists(_) => ErrorKind::AlreadyExists,
         ReceiveProblem::PartlyReceived(_)

@@ -17,7 +17,7 @@ use millpond_engine::{
     View, WriteAt, WriteOptions,
 };
 use millpond_env::sync::{Arc, Mutex, bounded};
-use millpond_env::{Env, thread};
+use millpond_env::{Env, mark, thread};
 use millpond_sim::{FaultPlan, PowerCut, Seed, Trace, World};
 use millpond_txg::DirtyLimits;
 use std::collections::{BTreeMap, BTreeSet};
@@ -260,6 +260,7 @@ fn meet(crowd: Crowd, requests: Option<&Path>) -> Result<ThreadStats, String> {
             worker.deeds = Deeds::begin(worker.files.clone(), worker.stripe.clone());
         }
         let meddled: Mutex<_> = Mutex::new(Ok(()));
+        let watched = mark::inherited();
         let outcomes: Vec<Result<(), Error>> = thread::scope(|scope| {
             if let Some(meddler) = &mut meddler {
                 let (pool, meddled) = (pool.clone(), &meddled);
@@ -269,7 +270,11 @@ fn meet(crowd: Crowd, requests: Option<&Path>) -> Result<ThreadStats, String> {
                 .iter_mut()
                 .map(|worker| {
                     let (pool, clock) = (pool.clone(), clock.clone());
-                    scope.spawn(move || worker.work(&pool, steps, &clock))
+                    let watched = watched.clone();
+                    scope.spawn(move || {
+                        watched.take_up();
+                        worker.work(&pool, steps, &clock)
+                    })
                 })
                 .collect();
             running

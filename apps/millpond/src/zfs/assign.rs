@@ -134,6 +134,11 @@ impl Assignment {
         Some((self.name.clone(), value))
     }
 
+    /// Whether the value is to be computed from the size of the volume.
+    pub fn is_auto(&self) -> bool {
+        matches!(self.meaning, Meaning::Auto(_))
+    }
+
     /// Checks whether a new dataset of this kind can have the property.
     pub fn check_for_new(&self, kind: DatasetKind) -> Result<(), String> {
         self.check(kind, |edit| edit != Edit::ReadOnly)
@@ -267,6 +272,10 @@ pub fn is_of_file_systems(name: &str) -> bool {
     match by_name(name) {
         Some(PropertyName::Native(property)) => property.kinds.contains(DatasetKind::Filesystem),
         Some(PropertyName::User(_)) => true,
+        Some(PropertyName::PerOwner { subject, .. }) => matches!(
+            subject,
+            QuotaSubject::BytesLimit | QuotaSubject::ObjectsLimit
+        ),
         _ => false,
     }
 }

@@ -153,10 +153,15 @@ pub fn clone(session: &mut Session, parsed: &Parsed) -> Ending {
         known.push(one);
     }
     let quotas = owner_quotas(session, name, &known).map_err(|reason| refuse(&reason))?;
+    let mut properties = values(&known);
+    if known.iter().any(Assignment::is_auto) {
+        let size_bytes = lookup::number(&origin, "volsize").unwrap_or(0);
+        properties.push(volume::of_clone(session, source, name, size_bytes, &known)?);
+    }
     changes.push(PoolChange::Dataset(DatasetChange::Clone {
         snapshot: source.clone(),
         name: name.clone(),
-        properties: values(&known),
+        properties,
         mount: !parsed.has("u"),
     }));
     changes.extend(quotas);

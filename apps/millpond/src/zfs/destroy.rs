@@ -130,7 +130,7 @@ fn snapshots(session: &mut Session, parsed: &Parsed, name: &str) -> Ending {
                 .first()
                 .is_some_and(|info| head_of(&info.name) == head)
     };
-    let found: Vec<DatasetInfo> = groups
+    let mut found: Vec<DatasetInfo> = groups
         .iter()
         .filter(wanted)
         .flat_map(|group| chosen(group, spec))
@@ -162,6 +162,8 @@ fn snapshots(session: &mut Session, parsed: &Parsed, name: &str) -> Ending {
         }
         return Err(Failure::Refused(text));
     }
+    // A clone may be below the dataset, with a snapshot of the same name.
+    found.retain(|info| !gone.contains(&info.name));
     for name in gone.iter().chain(found.iter().map(|info| &info.name)) {
         tell(session, parsed, name)?;
     }

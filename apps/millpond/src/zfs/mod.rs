@@ -48,6 +48,7 @@ pub(crate) use keys::load_asked;
 pub(crate) use mount::{mount_pool, not_unmounted, tell_notes};
 pub(crate) use mount_helper::run as run_mount_helper;
 pub use send::token_text;
+pub(crate) use set::quotas_among;
 pub(crate) use shown::{shape_width, source as source_word};
 
 const FAMILY: Family = Family {

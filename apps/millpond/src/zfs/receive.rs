@@ -313,6 +313,9 @@ fn text_of(problem: &ReceiveProblem) -> String {
         P::Exists(name) => {
             format!("destination '{name}' exists\nmust specify -F to overwrite it")
         }
+        P::ResumeReplaces(name) => format!(
+            "Resuming recv on existing destination '{name}'\nmust specify -F to overwrite it"
+        ),
         P::HasSnapshots(_, example) => {
             format!("destination has snapshots (eg. {example})\nmust destroy them to overwrite it")
         }

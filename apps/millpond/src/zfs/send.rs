@@ -197,11 +197,6 @@ fn resumed(session: &mut Session, parsed: &Parsed, token: &str) -> Result<SendSt
             return Err(Failure::Status(CORRUPT));
         }
     };
-    if !token.redacted.is_empty() || !token.redacted_from.is_empty() {
-        let text = "cannot resume send: the rest of a redacted stream is not sent yet; \
-                    receive it again without -s";
-        return Err(Failure::Refused(text.into()));
-    }
     if parsed.has("v") {
         let text = token_text(&token);
         match parsed.has("n") {
@@ -218,6 +213,8 @@ fn resumed(session: &mut Session, parsed: &Parsed, token: &str) -> Result<SendSt
         resume: Some((token.object, token.offset)),
         received_bytes: token.bytes,
         guids: Some((token.to_guid, token.from_guid)),
+        redacted: token.redacted,
+        redacted_from: token.redacted_from,
         ..SendStream::default()
     })
 }

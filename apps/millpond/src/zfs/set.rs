@@ -10,7 +10,8 @@ use crate::text::number as numbers;
 use millpond_control::properties::Edit;
 use millpond_control::properties::{DatasetKind, Kinds, PropertyName, by_name};
 use millpond_control::{
-    ChangeError, DatasetChange, DatasetInfo, DatasetQuery, Note, PoolChange, Value, VdevClass,
+    ChangeError, DatasetChange, DatasetInfo, DatasetQuery, Note, OwnerQuota, PoolChange, Value,
+    VdevClass,
 };
 use millpond_engine::Refusal;
 
@@ -162,7 +163,22 @@ pub(super) fn owner_quotas(
     name: &str,
     known: &[Assignment],
 ) -> Result<Vec<PoolChange>, String> {
-    let mut changes = vec![];
+    let quotas = quotas_among(session, known)?.into_iter();
+    let change = |quota| {
+        PoolChange::Dataset(DatasetChange::SetOwnerQuota {
+            name: name.to_owned(),
+            quota,
+        })
+    };
+    Ok(quotas.map(change).collect())
+}
+
+/// The quotas of owners among these. The error is the end of a message.
+pub(crate) fn quotas_among(
+    session: &Session,
+    known: &[Assignment],
+) -> Result<Vec<OwnerQuota>, String> {
+    let mut quotas = vec![];
     for one in known {
         let Meaning::OwnerQuota {
             owners,
@@ -175,15 +191,14 @@ pub(super) fn owner_quotas(
         };
         let id = owner_number(session.environment, *owners, owner);
         let id = id.ok_or_else(|| format!("'{}' has an invalid user/group name", one.name))?;
-        changes.push(PoolChange::Dataset(DatasetChange::SetOwnerQuota {
-            name: name.to_owned(),
+        quotas.push(OwnerQuota {
             owners: *owners,
             of_objects: *of_objects,
             id,
             limit: *limit,
-        }));
+        });
     }
-    Ok(changes)
+    Ok(quotas)
 }
 
 /// The version of a file system can only increase.

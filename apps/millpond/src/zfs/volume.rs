@@ -4,7 +4,7 @@
 //! take. The formula is in page `docs/format/volume.md`.
 
 use super::assign::{Assignment, Meaning};
-use super::lookup::pool_of;
+use super::lookup::{number, one, pool_of, text};
 use crate::session::{Failure, Session};
 use millpond_control::{PoolInfo, PoolVersion, Value, VdevClass, VdevInfo, VdevKind};
 
@@ -35,25 +35,15 @@ pub fn plan(
     assignments: &[Assignment],
     is_sparse: bool,
 ) -> Result<Plan, Failure> {
-    let number = |wanted: &str| {
-        assignments
-            .iter()
-            .find(|one| one.name == wanted)
-            .and_then(|one| match &one.meaning {
-                Meaning::Native(_, Value::Number(number)) => Some(*number),
-                Meaning::Native(_, Value::Text(text)) => text.parse().ok(),
-                _ => None,
-            })
-    };
+    let number = |wanted| given(assignments, wanted);
     let block = number("volblocksize").unwrap_or(BLOCK_BYTES).max(1);
     let size_bytes = size_bytes
         .checked_next_multiple_of(block)
         .unwrap_or(size_bytes);
     let copies = number("copies").unwrap_or(1);
-    let is_auto = |one: &Assignment| matches!(one.meaning, Meaning::Auto(_));
     let reservation = match number("refreservation") {
         Some(bytes) => Some(("refreservation", bytes)),
-        None if is_sparse && !assignments.iter().any(is_auto) => None,
+        None if is_sparse && !assignments.iter().any(Assignment::is_auto) => None,
         None => {
             let info = session.service()?.pool(pool_of(name));
             let info = info.map_err(|error| Failure::Refused(error.to_string()))?;
@@ -72,6 +62,48 @@ pub fn plan(
         reservation,
         warning,
     })
+}
+
+/// The number that a property is set to, if it is.
+fn given(assignments: &[Assignment], wanted: &str) -> Option<u64> {
+    let one = assignments.iter().find(|one| one.name == wanted)?;
+    match &one.meaning {
+        Meaning::Native(_, Value::Number(number)) => Some(*number),
+        Meaning::Native(_, Value::Text(text)) => text.parse().ok(),
+        _ => None,
+    }
+}
+
+/// The property and value that reserve all space of a clone of a volume, for `refreservation=auto`.
+///
+/// The block size is that of the volume of the snapshot, the number of copies that of the clone.
+pub fn of_clone(
+    session: &Session,
+    snapshot: &str,
+    name: &str,
+    size_bytes: u64,
+    assignments: &[Assignment],
+) -> Result<(String, Value), Failure> {
+    let found = |name: &str, property| -> Result<Option<u64>, Failure> {
+        let Some(info) = one(session, name, &[property])? else {
+            return Ok(None);
+        };
+        let of_word = || text(&info, property).and_then(|word| word.parse().ok());
+        Ok(number(&info, property).or_else(of_word))
+    };
+    let volume = snapshot.split('@').next().unwrap_or_default();
+    let block = found(volume, "volblocksize")?.unwrap_or(BLOCK_BYTES);
+    let copies = match given(assignments, "copies") {
+        Some(copies) => copies,
+        None => {
+            let parent = name.rsplit_once('/').map_or(name, |(parent, _)| parent);
+            found(parent, "copies")?.unwrap_or(1)
+        }
+    };
+    let info = session.service()?.pool(pool_of(name));
+    let info = info.map_err(|error| Failure::Refused(error.to_string()))?;
+    let bytes = reservation(&info, size_bytes, block, copies);
+    Ok((reserving_property(&info).into(), Value::Number(bytes)))
 }
 
 /// The property that reserves the space of a volume. Pools before version 9 have only one that includes its

@@ -37,6 +37,8 @@ pub fn create(session: &mut Session, parsed: &Parsed) -> Ending {
     }
     let key = crate::zfs::of_new_dataset(session, None, &ask.root_properties, parsed.has("n"));
     let root_key = key.map_err(|reason| Failure::Refused(format!("{action}: {reason}")))?;
+    let quotas = crate::zfs::quotas_among(session, &ask.root_quotas);
+    let root_quotas = quotas.map_err(|reason| Failure::Refused(format!("{action}: {reason}")))?;
     let force = parsed.has("f");
     let request = NewPoolRequest {
         name: name.clone(),
@@ -51,6 +53,7 @@ pub fn create(session: &mut Session, parsed: &Parsed) -> Ending {
         features: std::mem::take(&mut ask.features),
         properties: ask.properties,
         root_properties: ask.root_properties,
+        root_quotas,
         root_key,
         only_check: parsed.has("n"),
     };
@@ -153,6 +156,7 @@ struct Args {
     features: FeatureChoice,
     properties: Vec<(String, String)>,
     root_properties: Vec<(String, String)>,
+    root_quotas: Vec<Assignment>,
 }
 
 impl Args {
@@ -245,14 +249,21 @@ impl Args {
             Ok(known) => known,
             Err(reason) => return refuse(format!("{action}: {reason}")),
         };
-        if self.root_properties.iter().any(|(n, _)| *n == known.name) {
+        let quotas = self.root_quotas.iter().map(|one| &one.name);
+        let mut names = self.root_properties.iter().map(|(n, _)| n).chain(quotas);
+        if names.any(|n| *n == known.name) {
             return refuse(format!(
                 "property '{}' specified multiple times",
                 known.name
             ));
         }
-        let value = known.stored_text();
-        self.root_properties.push((known.name, value));
+        match known.value() {
+            Some(_) => {
+                let value = known.stored_text();
+                self.root_properties.push((known.name, value));
+            }
+            None => self.root_quotas.push(known),
+        }
         Ok(())
     }
 }

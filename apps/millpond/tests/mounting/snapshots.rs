@@ -25,7 +25,15 @@ fn errno(stage: &Stage, line: &str) -> String {
 #[test]
 fn directories_in_the_snapshot_directory_are_snapshots() {
     let Some(stage) = stage() else { return };
+    // Its time is that of the last change of a snapshot, also one that a command made.
+    let mtime = || stage.done("stat -c %Y HERE/tank/a/.zfs/snapshot");
+    let changed = || stage.done("zfs get -Hpo value snapshots_changed tank/a");
+    assert_eq!((mtime(), changed()), ("0\n".into(), "-\n".into()));
+    stage.done("zfs snapshot tank/a@zero");
+    assert_eq!(mtime(), changed());
+    stage.done("zfs destroy tank/a@zero");
     stage.done("mkdir HERE/tank/a/.zfs/snapshot/one");
+    assert_eq!(mtime(), changed());
     assert_eq!(snapshots(&stage), ["tank/a@one"]);
     stage.done("echo second > HERE/tank/a/file && mkdir HERE/tank/a/.zfs/snapshot/two");
     let read = "cd HERE/tank/a/.zfs/snapshot && cat one/file two/file";
@@ -209,4 +217,21 @@ fn snapshots_are_made_while_files_are_written_and_synced() {
     stage.done("rmdir HERE/tank/a/*/.zfs/snapshot/*");
     assert_eq!(snapshots(&stage), Vec::<String>::new());
     stage.done("zpool export tank");
+}
+
+#[test]
+fn clones_go_with_their_snapshot_whatever_theirs_are_called() {
+    let Some(stage) = stage() else { return };
+    stage.done("zfs snapshot tank@s && zfs clone tank@s tank/c && zfs snapshot tank/c@s");
+    let told = stage.done("zfs destroy -R -n -v tank@s");
+    assert_eq!(
+        told.matches("would destroy tank/c@s\n").count(),
+        1,
+        "{told}"
+    );
+    stage.done("zfs destroy -R tank@s");
+    assert_eq!(
+        stage.done("zfs list -H -o name -t all -r tank"),
+        "tank\ntank/a\n"
+    );
 }

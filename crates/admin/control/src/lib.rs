@@ -37,8 +37,8 @@ pub use about::About;
 pub use arc::{ArcInfo, ArcLookups, ArcMemory};
 pub use change::{
     ActivityAction, ChangeError, ChangeFailure, Changed, DatasetChange, DeviceFacts, DeviceInUse,
-    DeviceProblem, LeafActivity, NewDevices, NewHalf, NewPoolRequest, NewSide, Note, PoolChange,
-    PruneAmount, ScrubAction, TopRequest, Values,
+    DeviceProblem, LeafActivity, NewDevices, NewHalf, NewPoolRequest, NewSide, Note, OwnerQuota,
+    PoolChange, PruneAmount, ScrubAction, TopRequest, Values,
 };
 pub use condition::{Condition, Purpose, condition};
 pub use dataset::{DatasetInfo, DatasetQuery, Wanted};

@@ -30,6 +30,10 @@ pub struct SendStream {
     pub received_bytes: u64,
     /// The guids of the snapshot and of the older one of an interrupted stream; 0 if everything is sent.
     pub guids: Option<(u64, u64)>,
+    /// The guids of the snapshots with respect to which an interrupted stream is redacted.
+    pub redacted: Vec<u64>,
+    /// The guids of those with respect to which its older snapshot is redacted at its reader.
+    pub redacted_from: Vec<u64>,
 }
 
 /// What a package has beside its streams.

@@ -5,8 +5,9 @@ use super::pool::is_writable;
 use crate::{Dataset, Error, View};
 use millpond_env::sync::Arc;
 use millpond_ondisk::ObjectId;
+use millpond_ondisk::dsl::keys;
 use millpond_posix::vfs::{SnapshotChange, SnapshotEntry, SnapshotPort, Vfs, ZfsCtlDir};
-use millpond_posix::{BackgroundDrain, Caller, FileError, FileSystem, TransactionError};
+use millpond_posix::{BackgroundDrain, Caller, FileError, FileSystem, Timestamp, TransactionError};
 
 /// Makes the changes of snapshots that programs ask for in `.zfs/snapshot`, if the caller may make them.
 pub trait SnapshotControl: Send + Sync {
@@ -85,6 +86,23 @@ impl SnapshotPort for Snapshots {
     fn find(&self, name: &[u8]) -> Result<Option<SnapshotEntry>, FileError> {
         let all = self.snapshots()?;
         Ok(all.into_iter().find(|snapshot| snapshot.name == name))
+    }
+    fn changed(&self) -> Result<Timestamp, FileError> {
+        let changed = |view: &View| -> Result<_, Error> {
+            let head = view.dataset_by_id(self.head)?;
+            let words = head
+                .inner()
+                .directory()
+                .extension(keys::SNAPSHOTS_CHANGED)?;
+            Ok(match words.as_deref() {
+                Some([seconds, nanoseconds, ..]) => Timestamp {
+                    seconds: seconds.cast_signed(),
+                    nanoseconds: *nanoseconds,
+                },
+                _ => Timestamp::default(),
+            })
+        };
+        self.source.read(changed).map_err(to_file_error)
     }
     fn open(&self, snapshot: &SnapshotEntry) -> Result<Arc<FileSystem>, FileError> {
         let open = |view: &View| -> Result<Option<Arc<FileSystem>>, Error> {

@@ -39,6 +39,8 @@ fn request_of(stream: &SendStream) -> SendRequest {
             .map(|(object, offset)| ResumeFrom { object, offset }),
         received_bytes: stream.received_bytes,
         guids: stream.guids,
+        redacted: stream.redacted.clone(),
+        redacted_from: stream.redacted_from.clone(),
     }
 }
 

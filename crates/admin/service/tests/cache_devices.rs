@@ -56,6 +56,7 @@ fn an_imported_pool_fills_its_cache_devices_and_shows_it() {
         features: FeatureChoice::Default,
         properties: vec![],
         root_properties: vec![],
+        root_quotas: vec![],
         root_key: None,
         only_check: false,
     };

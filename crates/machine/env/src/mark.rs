@@ -5,8 +5,8 @@
 //!
 //! A [`Watch`] counts the hits of its own thread and of all threads started from it by
 //! [`crate::thread::spawn`], directly or indirectly. Tests that run in parallel in the same process do not
-//! affect each other. Threads of [`crate::thread::scope`] are not counted. While no watch exists, a mark
-//! costs one relaxed atomic load.
+//! affect each other. A thread of [`crate::thread::scope`] is counted if it takes up what [`inherited`] returned.
+//! While no watch exists, a mark costs one relaxed atomic load.
 //!
 //! `cargo xtask check` verifies that a test expects each mark, and that the engine contains each expected
 //! mark.
@@ -102,17 +102,21 @@ impl Drop for Watch {
 }
 
 /// The watches of this thread, to be passed to a thread that it starts.
-pub(crate) fn inherited() -> Inherited {
+#[must_use]
+pub fn inherited() -> Inherited {
     Inherited(match WATCHES.load(Ordering::Relaxed) {
         0 => vec![],
         _ => WATCHED.with_borrow(Clone::clone),
     })
 }
 
-pub(crate) struct Inherited(Vec<Hits>);
+/// The watches of a thread, from [`inherited`].
+#[derive(Debug, Clone)]
+pub struct Inherited(Vec<Hits>);
 
 impl Inherited {
-    pub(crate) fn take_up(self) {
+    /// Makes the calling thread count for these watches, and for no others.
+    pub fn take_up(self) {
         if !self.0.is_empty() {
             WATCHED.set(self.0);
         }

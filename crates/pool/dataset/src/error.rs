@@ -201,6 +201,9 @@ pub enum Refusal {
     /// It holds no interrupted receive, or that of another stream.
     #[error("does not have any resumable receive state")]
     NotResumable,
+    /// A continued full receive would replace it, and that was not asked for.
+    #[error("exists, and only a forced receive replaces it")]
+    ResumeReplaces,
     /// The snapshot that a stream is a change of does not exist here.
     #[error("most recent snapshot does not match incremental source")]
     NoSource,

@@ -37,7 +37,7 @@ use crate::writability::{WritabilityError, check_writable};
 use crate::{Features, OpenError, OpenOptions, PoolError, PoolView};
 use millpond_alloc::{PoolAllocator, UnflushedLogs, VdevGeometry};
 use millpond_block::{RequestDeadline, Topology};
-use millpond_device::{Candidate, asks_for_write_behind};
+use millpond_device::{Candidate, asks_to_wait_for_writes};
 use millpond_env::Env;
 use millpond_env::sync::atomic::Ordering;
 use millpond_env::sync::{Arc, OnceLock};
@@ -444,7 +444,7 @@ fn parts(
 ) -> Result<PoolParts, PoolError> {
     let first = opening.first;
     let store = Arc::clone(read.store());
-    store.set_write_behind(asks_for_write_behind());
+    store.set_write_behind(!asks_to_wait_for_writes());
     let policy = mos_policy(read.version(), read.features());
     let root = read.uberblock().root;
     let mos =

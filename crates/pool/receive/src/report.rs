@@ -153,6 +153,9 @@ pub enum ReceiveProblem {
     /// The dataset exists, and replacing it was not asked for.
     #[error("'{0}' exists")]
     Exists(String),
+    /// The dataset exists, and the receive that continues was to replace it.
+    #[error("'{0}' exists, and the interrupted receive was to replace it: force this one too")]
+    ResumeReplaces(String),
     /// The dataset to replace has snapshots, for example the second one.
     #[error("'{0}' has snapshots, such as '{1}': destroy them first")]
     HasSnapshots(String, String),

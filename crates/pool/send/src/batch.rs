@@ -6,7 +6,7 @@ use millpond_crypt::DatasetKey;
 use millpond_env::sync::Arc;
 use millpond_object::to_native;
 use millpond_ondisk::{BlockPointer, Endian, ObjectType};
-use millpond_stream::{Record, Spill, StreamWriter, Write};
+use millpond_stream::{HEADER_BYTES, Record, Spill, StreamWriter, Write};
 use std::borrow::Cow;
 use std::io;
 
@@ -41,6 +41,34 @@ pub(crate) enum Form {
 impl Unread {
     fn is_stored(&self) -> bool {
         matches!(self, Self::Write(_, Form::Stored) | Self::StoredSpill(_))
+    }
+}
+
+/// The bytes of a record in a stream.
+pub(crate) fn stream_bytes(payload_bytes: u64) -> u64 {
+    (HEADER_BYTES as u64).saturating_add(payload_bytes)
+}
+
+impl Entry {
+    /// The bytes of its records in a stream.
+    pub(crate) fn stream_bytes(&self) -> u64 {
+        match self {
+            Self::Record(_, payload) => stream_bytes(payload.len() as u64),
+            Self::Block(block) => match &block.2 {
+                Unread::Write(write, Form::Plain) => stream_bytes(write.logical_bytes),
+                Unread::Write(write, Form::Stored) => stream_bytes(write.compressed_bytes),
+                Unread::Write(write, Form::Split) => {
+                    let more = write
+                        .logical_bytes
+                        .div_ceil(SMALL_BLOCK_BYTES)
+                        .saturating_sub(1);
+                    let headers = more.saturating_mul(HEADER_BYTES as u64);
+                    stream_bytes(write.logical_bytes).saturating_add(headers)
+                }
+                Unread::Spill(spill, _) => stream_bytes(spill.length),
+                Unread::StoredSpill(spill) => stream_bytes(spill.compressed_bytes),
+            },
+        }
     }
 }
 

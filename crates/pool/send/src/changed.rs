@@ -189,9 +189,9 @@ impl Search<'_> {
     /// The slots of this range were written anew.
     fn begin_slots(&self, first: u64, count: u64) -> Result<(), SendError> {
         self.lost_up_to(u64::MAX)?;
-        let first = first.max(1);
         let end = first.saturating_add(count).min(OBJECTS_END);
-        self.state.borrow_mut().rewritten = Some((first, end));
+        // Slot 0 is not one of an object.
+        self.state.borrow_mut().rewritten = Some((first.max(1), end));
         Ok(())
     }
 

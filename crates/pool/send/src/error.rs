@@ -53,14 +53,16 @@ pub enum SendError {
     /// The bookmark with this full name has no usable redaction list of the snapshot.
     #[error("'{0}' is no complete redaction bookmark of the snapshot: make one with 'zfs redact'")]
     NoRedactionList(String),
+    /// The redaction bookmark of the snapshot of an interrupted stream does not exist any more.
+    #[error(
+        "the redaction bookmark of '{0}' that the interrupted stream was made with is gone: receive it again without -s"
+    )]
+    RedactionGone(String),
     /// Only one plain stream of a dataset that is whole can be redacted.
     #[error(
         "neither a package nor a raw stream nor a dataset that is redacted already can be redacted"
     )]
     NotRedactable,
-    /// The older one is a redaction bookmark.
-    #[error("streams from redaction bookmarks are not sent yet: send from the snapshot")]
-    FromRedactionBookmark,
     /// A snapshot is not one of a clone of the redacted one.
     #[error("'{0}' is no snapshot of a clone of it")]
     NotOfClone(String),

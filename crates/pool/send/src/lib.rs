@@ -37,4 +37,4 @@ pub use changed::{changed_blocks, changed_in_all};
 pub use error::SendError;
 pub use estimate::estimated_bytes;
 pub use package::{begin_package, end_package};
-pub use send::{Older, ResumeFrom, SendFlags, SendOptions, Unfinished, send};
+pub use send::{Older, ResumeFrom, SendFlags, SendOptions, Unfinished, measured_bytes, send};

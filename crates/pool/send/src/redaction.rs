@@ -1,4 +1,4 @@
-//! What a redacted stream leaves out.
+//! What a redacted stream leaves out, and what the reader of a redacted snapshot lacks.
 
 use crate::error::SendError;
 use millpond_dataset::RedactionList;
@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 /// Goes through a redaction list in the order of the stream.
-pub(crate) struct LeftOut<'a> {
+struct Listed<'a> {
     list: Option<&'a RedactionList>,
     /// The number of the next entry to read.
     next: u64,
@@ -16,18 +16,14 @@ pub(crate) struct LeftOut<'a> {
     last: (u64, u64),
 }
 
-impl<'a> LeftOut<'a> {
-    pub(crate) fn new(list: Option<&'a RedactionList>) -> Self {
+impl<'a> Listed<'a> {
+    fn new(list: Option<&'a RedactionList>) -> Self {
         Self {
             list,
             next: 0,
             ahead: VecDeque::new(),
             last: (0, 0),
         }
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.list.is_none()
     }
 
     fn fill(&mut self) -> Result<(), SendError> {
@@ -51,9 +47,23 @@ impl<'a> LeftOut<'a> {
         Ok(())
     }
 
-    /// The next bytes of an object to leave out within a range, in whole blocks of `block_bytes`. Later calls ask for
-    /// what comes behind.
-    pub(crate) fn next_within(
+    /// Whether objects of a range are listed. Later calls ask for what comes behind its start.
+    fn has_objects(&mut self, range: &Range<u64>) -> Result<bool, SendError> {
+        loop {
+            self.fill()?;
+            match self.ahead.front() {
+                None => return Ok(false),
+                Some(entry) if entry.object.0 >= range.start => {
+                    return Ok(entry.object.0 < range.end);
+                }
+                Some(_) => self.ahead.pop_front(),
+            };
+        }
+    }
+
+    /// The next listed bytes of an object within a range, in whole blocks of `block_bytes`. Later calls ask for what
+    /// comes behind its start.
+    fn next_within(
         &mut self,
         object: ObjectId,
         within: &Range<u128>,
@@ -84,5 +94,92 @@ impl<'a> LeftOut<'a> {
             }
             return Ok(Some(start.max(within.start)..end.min(within.end)));
         }
+    }
+}
+
+/// What becomes of a part of an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It is sent if it is new: no list has it.
+    IfNew,
+    /// It is sent although it may be old: the reader lacks it.
+    Lacked,
+    /// It is left out.
+    Redacted,
+    /// It is left out, and the reader lacks it already.
+    Unmentioned,
+}
+
+/// The redaction lists of a stream.
+pub(crate) struct Lists<'a> {
+    /// The blocks that are not sent, although they are here.
+    redacted: Listed<'a>,
+    /// The blocks of the older snapshot that the reader does not have.
+    lacked: Listed<'a>,
+}
+
+impl<'a> Lists<'a> {
+    pub(crate) fn new(
+        redacted: Option<&'a RedactionList>,
+        lacked: Option<&'a RedactionList>,
+    ) -> Self {
+        Self {
+            redacted: Listed::new(redacted),
+            lacked: Listed::new(lacked),
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.redacted.list.is_none() && self.lacked.list.is_none()
+    }
+
+    /// Whether one of them has objects of a range. Later calls ask for what comes behind its start.
+    pub(crate) fn have_objects(&mut self, range: &Range<u64>) -> Result<bool, SendError> {
+        // Both move on.
+        let (one, other) = (
+            self.redacted.has_objects(range)?,
+            self.lacked.has_objects(range)?,
+        );
+        Ok(one || other)
+    }
+
+    /// Whether one of them has blocks of a range of an object. Later calls ask for what comes behind its start.
+    pub(crate) fn have_blocks(
+        &mut self,
+        object: ObjectId,
+        within: &Range<u128>,
+        block_bytes: u64,
+    ) -> Result<bool, SendError> {
+        let redacted = self.redacted.next_within(object, within, block_bytes)?;
+        let lacked = self.lacked.next_within(object, within, block_bytes)?;
+        Ok(redacted.is_some() || lacked.is_some())
+    }
+
+    /// What becomes of the first part of a range that has one fate, and the end of the part.
+    pub(crate) fn first_part(
+        &mut self,
+        object: ObjectId,
+        rest: &Range<u128>,
+        block_bytes: u64,
+    ) -> Result<(Fate, u128), SendError> {
+        let redacted = self.redacted.next_within(object, rest, block_bytes)?;
+        let lacked = self.lacked.next_within(object, rest, block_bytes)?;
+        let has_start = |found: &Option<Range<u128>>| {
+            found
+                .as_ref()
+                .is_some_and(|found| found.start <= rest.start)
+        };
+        let end = |found: &Option<Range<u128>>| match found {
+            None => rest.end,
+            Some(found) if found.start > rest.start => found.start,
+            Some(found) => found.end,
+        };
+        let fate = match (has_start(&redacted), has_start(&lacked)) {
+            (true, true) => Fate::Unmentioned,
+            (true, false) => Fate::Redacted,
+            (false, true) => Fate::Lacked,
+            (false, false) => Fate::IfNew,
+        };
+        Ok((fate, end(&redacted).min(end(&lacked))))
     }
 }

@@ -1,10 +1,10 @@
 //! Sends one snapshot.
 
-use crate::batch::Reader;
+use crate::batch::{Entry, Reader, stream_bytes};
 use crate::error::SendError;
 use crate::features::features_of;
 use crate::output::Output;
-use crate::redaction::LeftOut;
+use crate::redaction::Lists;
 use crate::walk::Walk;
 use millpond_dataset::{Dataset, RedactionList};
 use millpond_env::sync::{Arc, bounded};
@@ -55,6 +55,8 @@ pub struct SendOptions {
     pub redaction: Option<RedactionList>,
     /// The guids of the snapshots with respect to which the older one is redacted; empty if it is whole.
     pub redacted_from: Vec<u64>,
+    /// The blocks that the reader of the stream lacks of the older one. They are sent.
+    pub lacked: Option<RedactionList>,
     /// The snapshot that the dataset would become if its receive were completed. The stream has no end then, so that its
     /// reader also keeps a state to resume.
     pub unfinished: Option<Unfinished>,
@@ -138,6 +140,113 @@ fn raw_keys(
     })
 }
 
+/// The beginning of a stream.
+struct Beginning {
+    begin: Begin,
+    payload: Vec<u8>,
+}
+
+impl Beginning {
+    fn of(
+        dataset: &Dataset,
+        set: &Arc<ObjectSetView>,
+        version: Option<u64>,
+        older: Option<Older>,
+        options: &SendOptions,
+    ) -> Result<Self, SendError> {
+        let mut features = features_of(dataset, set, version, options.flags)?;
+        if options.resume.is_some() {
+            features |= StreamFeatures::RESUMING;
+        }
+        let is_redacted = dataset.redacted_for()?.is_some();
+        if is_redacted && options.redaction.is_some() {
+            return Err(SendError::NotRedactable);
+        }
+        if is_redacted || options.redaction.is_some() {
+            features |= StreamFeatures::REDACTED;
+        }
+        let is_about_redaction =
+            features.contains(StreamFeatures::REDACTED) || options.lacked.is_some();
+        if is_about_redaction && features.contains(StreamFeatures::RAW) {
+            return Err(SendError::NotRedactable);
+        }
+        let payload = payload(dataset, set, features, older, options)?;
+        let phys = dataset.phys();
+        let unfinished = options.unfinished.as_ref();
+        let to_guid = unfinished.map_or(phys.guid, |snapshot| snapshot.guid).0;
+        let mut begin_flags = BeginFlags::FREE_RECORDS | BeginFlags::SPILL_BLOCKS;
+        if older.is_some_and(|older| older.is_of_origin) {
+            begin_flags |= BeginFlags::CLONE;
+        }
+        if phys.flags.contains(DslDatasetFlags::CASE_INSENSITIVE) {
+            begin_flags |= BeginFlags::CASE_INSENSITIVE;
+        }
+        let to_name = match unfinished {
+            Some(snapshot) => snapshot.name.clone(),
+            None if dataset.is_snapshot() => dataset.name().to_owned(),
+            None => format!("{}@--head--", dataset.name()),
+        };
+        let begin = Begin {
+            features,
+            creation_s: phys.creation_time,
+            object_set_type: match set.kind() {
+                ObjectSetKind::FileSystem => 2,
+                ObjectSetKind::Volume => 3,
+                _ => 4,
+            },
+            flags: begin_flags,
+            to_guid,
+            from_guid: older.map_or(0, |older| older.guid.0),
+            to_name: to_name.into_bytes(),
+            ..Begin::default()
+        };
+        Ok(Self { begin, payload })
+    }
+
+    /// Makes the records between the beginning and the end, and passes them on.
+    fn walk(
+        &self,
+        set: &Arc<ObjectSetView>,
+        older: Option<Older>,
+        options: &SendOptions,
+        pass_on: &mut dyn FnMut(Vec<Entry>) -> bool,
+    ) -> Result<(), SendError> {
+        let from = older.map_or(Txg(0), |older| older.created);
+        let resumed = options.resume.map(|from| (from.object, from.offset));
+        let lists = Lists::new(options.redaction.as_ref(), options.lacked.as_ref());
+        let output = Output::new(self.begin.to_guid, self.begin.features, pass_on);
+        Walk::new(set, from, resumed, lists, output).run()
+    }
+}
+
+/// Returns the length of the stream that [`send`] would write, in bytes. Blocks of data are not read.
+///
+/// # Errors
+/// As [`send`].
+pub fn measured_bytes(
+    dataset: &Dataset,
+    set: &Arc<ObjectSetView>,
+    version: Option<u64>,
+    older: Option<Older>,
+    options: &SendOptions,
+) -> Result<u64, SendError> {
+    let beginning = Beginning::of(dataset, set, version, older, options)?;
+    let mut bytes = stream_bytes(beginning.payload.len() as u64);
+    let mut pass_on = |batch: Vec<Entry>| {
+        for entry in batch {
+            bytes = bytes.saturating_add(entry.stream_bytes());
+        }
+        true
+    };
+    beginning.walk(set, older, options, &mut pass_on)?;
+    let end = if options.unfinished.is_none() {
+        stream_bytes(0)
+    } else {
+        0
+    };
+    Ok(bytes.saturating_add(end))
+}
+
 /// Writes the change from `older`, or from nothing, to a snapshot. Returns the length of the stream in bytes.
 ///
 /// `set` is the dataset's object set, opened with the key of an encrypted dataset: the stream is not encrypted. For a raw
@@ -153,68 +262,22 @@ pub fn send(
     options: &SendOptions,
     output: impl Write + Send,
 ) -> Result<u64, SendError> {
-    let mut features = features_of(dataset, set, version, options.flags)?;
-    let resumed = options.resume.map(|from| (from.object, from.offset));
-    if resumed.is_some() {
-        features |= StreamFeatures::RESUMING;
-    }
-    let is_redacted = dataset.redacted_for()?.is_some();
-    if is_redacted && options.redaction.is_some() {
-        return Err(SendError::NotRedactable);
-    }
-    if is_redacted || options.redaction.is_some() {
-        features |= StreamFeatures::REDACTED;
-    }
-    if features.contains(StreamFeatures::REDACTED | StreamFeatures::RAW) {
-        return Err(SendError::NotRedactable);
-    }
-    let payload = payload(dataset, set, features, older, options)?;
-    let phys = dataset.phys();
-    let unfinished = options.unfinished.as_ref();
-    let to_guid = unfinished.map_or(phys.guid, |snapshot| snapshot.guid).0;
-    let mut begin_flags = BeginFlags::FREE_RECORDS | BeginFlags::SPILL_BLOCKS;
-    if older.is_some_and(|older| older.is_of_origin) {
-        begin_flags |= BeginFlags::CLONE;
-    }
-    if phys.flags.contains(DslDatasetFlags::CASE_INSENSITIVE) {
-        begin_flags |= BeginFlags::CASE_INSENSITIVE;
-    }
-    let to_name = match unfinished {
-        Some(snapshot) => snapshot.name.clone(),
-        None if dataset.is_snapshot() => dataset.name().to_owned(),
-        None => format!("{}@--head--", dataset.name()),
-    };
-    let begin = Begin {
-        features,
-        creation_s: phys.creation_time,
-        object_set_type: match set.kind() {
-            ObjectSetKind::FileSystem => 2,
-            ObjectSetKind::Volume => 3,
-            _ => 4,
-        },
-        flags: begin_flags,
-        to_guid,
-        from_guid: older.map_or(0, |older| older.guid.0),
-        to_name: to_name.into_bytes(),
-        ..Begin::default()
-    };
+    let beginning = Beginning::of(dataset, set, version, older, options)?;
+    let to_guid = beginning.begin.to_guid;
     let mut stream = StreamWriter::new(output);
-    stream.begin(begin, &payload)?;
+    stream.begin(beginning.begin.clone(), &beginning.payload)?;
     let mut reader = Reader {
         store: set.store(),
         key: set.key(),
         stream,
     };
-    let from = older.map_or(Txg(0), |older| older.created);
-    let list = options.redaction.as_ref();
     if thread::is_alone() {
         let mut outcome = Ok(());
         let mut pass_on = |batch: Vec<_>| {
             outcome = reader.write(batch);
             outcome.is_ok()
         };
-        let output = Output::new(to_guid, features, &mut pass_on);
-        let walked = Walk::new(set, from, resumed, LeftOut::new(list), output).run();
+        let walked = beginning.walk(set, older, options, &mut pass_on);
         outcome.and(walked)?;
     } else {
         let (sender, receiver) = bounded::<Vec<_>>(BATCHES_MAX);
@@ -227,8 +290,7 @@ pub fn send(
                 Ok(())
             });
             let mut pass_on = move |batch: Vec<_>| sender.send(batch).is_ok();
-            let output = Output::new(to_guid, features, &mut pass_on);
-            let walked = Walk::new(set, from, resumed, LeftOut::new(list), output).run();
+            let walked = beginning.walk(set, older, options, &mut pass_on);
             // Ends the other thread.
             drop(pass_on);
             let written = writing.join();
@@ -239,7 +301,7 @@ pub fn send(
         })?;
     }
     let mut stream = reader.stream;
-    if unfinished.is_none() {
+    if options.unfinished.is_none() {
         stream.end(to_guid)?;
     }
     stream.flush()?;

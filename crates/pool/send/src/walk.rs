@@ -4,7 +4,7 @@ use crate::batch::{Form, SMALL_BLOCK_BYTES, Unread};
 use crate::error::SendError;
 use crate::forms::{byte_swap_flag, embedded, iv_of, raw_write, salt_of, takes_embedded, with_key};
 use crate::output::Output;
-use crate::redaction::LeftOut;
+use crate::redaction::{Fate, Lists};
 use millpond_block::BlockAddress;
 use millpond_env::sync::Arc;
 use millpond_object::{ObjectSetView, to_native};
@@ -15,8 +15,12 @@ use millpond_ondisk::{
 use millpond_stream::{
     ObjectRange, ObjectRecord, Record, RecordFlags, Spill, StreamFeatures, TO_THE_END, Write,
 };
-use millpond_traverse::{Fault, Object, Order, Step, Traversal, Tree, Visit, Visitor};
+use millpond_traverse::{Fault, Order, Step, Traversal, Tree, Visit};
 use std::cell::RefCell;
+use std::ops::Range;
+use visitors::{Blocks, Objects};
+
+mod visitors;
 
 /// Objects from here on are those of the space accounting, which no stream has.
 const OBJECTS_END: u64 = 1 << 48;
@@ -30,13 +34,17 @@ pub(crate) struct Walk<'a> {
     from: Txg,
     /// The object and offset from which an interrupted stream continues: what comes before was received.
     resume: Option<(u64, u64)>,
+    /// Whether there are redaction lists.
+    has_lists: bool,
     state: RefCell<State<'a>>,
 }
 
 struct State<'a> {
     output: Output<'a>,
-    /// The blocks that are not sent, although they are here.
-    left_out: LeftOut<'a>,
+    /// The blocks that are treated otherwise than their births say.
+    lists: Lists<'a>,
+    /// Whether the dnode block whose objects come is new.
+    is_new_block: bool,
     /// The next slot of the dnode block whose objects come, and the end of the block.
     slots: Option<(u64, u64)>,
     failure: Option<SendError>,
@@ -47,12 +55,14 @@ impl<'a> Walk<'a> {
         set: &'a Arc<ObjectSetView>,
         from: Txg,
         resume: Option<(u64, u64)>,
-        left_out: LeftOut<'a>,
+        lists: Lists<'a>,
         output: Output<'a>,
     ) -> Self {
+        let has_lists = !lists.is_empty();
         let state = State {
             output,
-            left_out,
+            lists,
+            is_new_block: false,
             slots: None,
             failure: None,
         };
@@ -60,6 +70,7 @@ impl<'a> Walk<'a> {
             set,
             from,
             resume,
+            has_lists,
             state: RefCell::new(state),
         }
     }
@@ -84,8 +95,10 @@ impl<'a> Walk<'a> {
     }
 
     fn tree(&self) -> Tree<()> {
+        // What is listed may be old.
+        let is_pruned = self.from > Txg(0) && !self.has_lists;
         Tree {
-            born_after: (self.from > Txg(0)).then_some(self.from),
+            born_after: is_pruned.then_some(self.from),
             key: self.set.key().cloned(),
             ..Tree::new(self.set.dataset(), *self.set.root(), ())
         }
@@ -93,6 +106,26 @@ impl<'a> Walk<'a> {
 
     fn is_new(&self, pointer: &BlockPointer) -> bool {
         pointer.birth() > self.from
+    }
+
+    /// Whether a hole may be new: it has no birth if there never was anything.
+    fn is_new_hole(&self, pointer: &BlockPointer) -> bool {
+        self.is_new(pointer) || pointer.birth() == Txg(0)
+    }
+
+    /// Whether a redaction list has blocks below a block of an object.
+    fn is_listed(
+        &self,
+        id: ObjectId,
+        dnode: &Dnode,
+        (level, block): (Level, BlockId),
+    ) -> Result<bool, SendError> {
+        if !self.has_lists {
+            return Ok(false);
+        }
+        let bytes = Self::start_of(dnode, level, block)..Self::end_of(dnode, level, block);
+        let lists = &mut self.state.borrow_mut().lists;
+        lists.have_blocks(id, &bytes, dnode.data_block_bytes())
     }
 
     /// Checks that a block of a raw stream is one of an encrypted object set: a plain one was put there by another.
@@ -132,7 +165,15 @@ impl<'a> Walk<'a> {
         self.after(Err(error), Step::Stop)
     }
 
-    /// The objects of a dnode block come next.
+    /// The objects of a dnode block come next. Only what is listed comes of those of an old one.
+    fn begin_block(&self, block: BlockId, pointer: &BlockPointer, is_new: bool) {
+        self.state.borrow_mut().is_new_block = is_new;
+        match is_new {
+            true => self.begin_slots(block, pointer),
+            false => end_slots(&mut self.state.borrow_mut()),
+        }
+    }
+
     fn begin_slots(&self, block: BlockId, pointer: &BlockPointer) {
         let mut state = self.state.borrow_mut();
         end_slots(&mut state);
@@ -165,6 +206,13 @@ impl<'a> Walk<'a> {
         resumed.is_some_and(|(_, offset)| end <= u128::from(offset))
     }
 
+    /// The start of the bytes below a block of an object.
+    fn start_of(dnode: &Dnode, level: Level, block: BlockId) -> u128 {
+        let shift = dnode.pointers_shift().saturating_mul(level.0.into());
+        let blocks = u128::from(block.0) << shift.min(64);
+        blocks.saturating_mul(dnode.data_block_bytes().into())
+    }
+
     /// The end of the bytes below a block of an object.
     fn end_of(dnode: &Dnode, level: Level, block: BlockId) -> u128 {
         let shift = dnode
@@ -190,15 +238,19 @@ impl<'a> Walk<'a> {
     /// An object and its blocks.
     fn object(&self, id: ObjectId, dnode: &Arc<Dnode>) -> Result<(), SendError> {
         let modified = self.begin_object(id, dnode)?;
+        self.blocks(id, dnode);
+        if let Some(pointer) = modified {
+            self.spill(id, &pointer, 0);
+        }
+        Ok(())
+    }
+
+    fn blocks(&self, id: ObjectId, dnode: &Arc<Dnode>) {
         Traversal::new(self.set.store(), &Blocks { walk: self, dnode }).run_object(
             self.tree(),
             id,
             dnode,
         );
-        if let Some(pointer) = modified {
-            self.spill(id, &pointer, 0);
-        }
-        Ok(())
     }
 
     /// Writes the records before an object's blocks. Returns its spill block, if it comes after them.
@@ -320,15 +372,15 @@ impl<'a> Walk<'a> {
         block: BlockId,
         pointer: &BlockPointer,
     ) -> Result<(), SendError> {
-        let State {
-            output, left_out, ..
-        } = &mut *self.state.borrow_mut();
+        let State { output, lists, .. } = &mut *self.state.borrow_mut();
         let block_bytes = dnode.data_block_bytes();
         let offset = block.0.saturating_mul(block_bytes);
         let bytes = u128::from(offset)..u128::from(offset).saturating_add(block_bytes.into());
-        match left_out.next_within(id, &bytes, block_bytes)? {
-            Some(_) => output.redact(id.0, offset, block_bytes),
-            None => self.whole_block(output, id, dnode, block, pointer),
+        match lists.first_part(id, &bytes, block_bytes)?.0 {
+            Fate::Redacted => output.redact(id.0, offset, block_bytes),
+            Fate::Unmentioned => {}
+            Fate::IfNew if !self.is_new(pointer) => {}
+            Fate::IfNew | Fate::Lacked => self.whole_block(output, id, dnode, block, pointer),
         }
         Ok(())
     }
@@ -395,7 +447,8 @@ impl<'a> Walk<'a> {
     }
 
     /// A hole of any level.
-    fn hole(&self, id: ObjectId, dnode: &Dnode, level: Level, block: BlockId) {
+    fn hole(&self, id: ObjectId, dnode: &Dnode, visit: &Visit<'_, Blocks<'_, 'a>>) {
+        let (level, block) = (visit.level, visit.id);
         let shift = dnode.pointers_shift().saturating_mul(level.0.into());
         let first = u128::from(block.0) << shift.min(64);
         let is_past = first > u128::from(dnode.block_id_max.0);
@@ -408,43 +461,39 @@ impl<'a> Walk<'a> {
         };
         let length = block_bytes << shift.min(64);
         let mut state = self.state.borrow_mut();
-        if state.left_out.is_empty() {
+        if !self.has_lists {
             let length = u64::try_from(length).unwrap_or(TO_THE_END);
-            state.output.free(id.0, offset, length);
-        } else if let Err(error) = part_left_out(&mut state, id, dnode, offset, length) {
+            return state.output.free(id.0, offset, length);
+        }
+        let offset = u128::from(offset);
+        let bytes = offset..offset.saturating_add(length);
+        let is_new = self.is_new_hole(visit.pointer);
+        if let Err(error) = listed_hole(&mut state, id, dnode.data_block_bytes(), bytes, is_new) {
             state.failure.get_or_insert(error);
         }
     }
 }
 
-/// A hole, parts of which are listed.
-fn part_left_out(
+/// A hole, parts of which may be listed.
+fn listed_hole(
     state: &mut State<'_>,
     id: ObjectId,
-    dnode: &Dnode,
-    offset: u64,
-    length: u128,
+    block_bytes: u64,
+    mut rest: Range<u128>,
+    is_new: bool,
 ) -> Result<(), SendError> {
-    let mut rest = u128::from(offset)..u128::from(offset).saturating_add(length);
-    let bytes = |range: &std::ops::Range<u128>| {
-        let start = u64::try_from(range.start).unwrap_or(u64::MAX);
-        let length = range.end.saturating_sub(range.start);
-        (start, u64::try_from(length).unwrap_or(TO_THE_END))
-    };
-    while let Some(found) = (state.left_out).next_within(id, &rest, dnode.data_block_bytes())? {
-        if found.start > rest.start {
-            let (start, length) = bytes(&(rest.start..found.start));
-            state.output.free(id.0, start, length);
+    while !rest.is_empty() {
+        let (fate, end) = state.lists.first_part(id, &rest, block_bytes)?;
+        let start = u64::try_from(rest.start).unwrap_or(u64::MAX);
+        let length = u64::try_from(end.saturating_sub(rest.start)).unwrap_or(TO_THE_END);
+        match fate {
+            Fate::Redacted => state.output.redact(id.0, start, length),
+            Fate::Unmentioned => {}
+            Fate::IfNew if !is_new => {}
+            Fate::IfNew | Fate::Lacked => state.output.free(id.0, start, length),
         }
-        let (start, length) = bytes(&found);
-        state.output.redact(id.0, start, length);
-        rest.start = found.end;
-        if rest.is_empty() {
-            return Ok(());
-        }
+        rest.start = end;
     }
-    let (start, length) = bytes(&rest);
-    state.output.free(id.0, start, length);
     Ok(())
 }
 
@@ -452,106 +501,5 @@ fn part_left_out(
 fn end_slots(state: &mut State<'_>) {
     if let Some((next, end)) = state.slots.take() {
         state.output.free_objects(next, end.saturating_sub(next));
-    }
-}
-
-/// Visits the dnodes.
-struct Objects<'w, 'a>(&'w Walk<'a>);
-
-impl Visitor for Objects<'_, '_> {
-    type Tree = ();
-    type Object = ();
-    const SEES_ALL_HOLES: bool = true;
-
-    fn visit(&self, block: &Visit<'_, Self>) -> Step {
-        if !block.is_root() && !self.0.is_new(block.pointer) {
-            return Step::Skip;
-        }
-        if let Err(error) = self.0.check_protected(ObjectId(0), block.pointer) {
-            return self.0.after(Err(error), Step::Stop);
-        }
-        if !block.is_root() {
-            let shift = block.object.pointers_shift();
-            let shift = shift.saturating_mul(block.level.0.into()).min(64);
-            let blocks = u128::from(block.id.0).saturating_add(1) << shift;
-            let end = blocks.saturating_mul(SLOTS.into());
-            if end <= u128::from(self.0.first_object()) {
-                return Step::Skip;
-            }
-        }
-        if !block.is_root() && block.level == Level(0) {
-            self.0.begin_slots(block.id, block.pointer);
-        }
-        self.0.after(Ok(()), Step::Descend)
-    }
-
-    fn hole(&self, block: &Visit<'_, Self>) {
-        let shift = (block.object.pointers_shift()).saturating_mul(block.level.0.into());
-        let count = SLOTS.checked_shl(shift).unwrap_or(u64::MAX);
-        let first = u64::try_from(u128::from(block.id.0).saturating_mul(count.into()));
-        self.0.free_objects(first.unwrap_or(u64::MAX), count);
-    }
-
-    fn object(&self, object: &Object<Self>) -> Step {
-        match &object.new {
-            _ if object.id == ObjectId(0) => Step::Descend,
-            Some(_) if object.id.0 < self.0.first_object() => Step::Skip,
-            Some(dnode) if object.id.0 < OBJECTS_END => {
-                let sent = self.0.object(object.id, dnode);
-                self.0.after(sent, Step::Skip)
-            }
-            _ => Step::Skip,
-        }
-    }
-
-    fn fault(&self, block: &Visit<'_, Self>, fault: Fault) -> Step {
-        self.0.fail(block.object.id, fault)
-    }
-}
-
-/// Visits the blocks of an object.
-struct Blocks<'w, 'a> {
-    walk: &'w Walk<'a>,
-    dnode: &'w Arc<Dnode>,
-}
-
-impl Visitor for Blocks<'_, '_> {
-    type Tree = ();
-    type Object = ();
-    const SEES_ALL_HOLES: bool = true;
-
-    fn visit(&self, block: &Visit<'_, Self>) -> Step {
-        if block.is_spill() || !self.walk.is_new(block.pointer) {
-            return Step::Skip;
-        }
-        let end = Walk::end_of(self.dnode, block.level, block.id);
-        if self.walk.is_received(block.object.id, end) {
-            return Step::Skip;
-        }
-        let checked = self.walk.check_protected(block.object.id, block.pointer);
-        if checked.is_err() {
-            return self.walk.after(checked, Step::Stop);
-        }
-        if block.level > Level(0) {
-            return self.walk.after(Ok(()), Step::Descend);
-        }
-        if let Some(reason) = block.contradiction() {
-            return self.fault(block, Fault::Contradiction(reason));
-        }
-        let (id, dnode) = (block.object.id, self.dnode);
-        let sent = self.walk.block(id, dnode, block.id, block.pointer);
-        self.walk.after(sent, Step::Skip)
-    }
-
-    fn hole(&self, block: &Visit<'_, Self>) {
-        let end = Walk::end_of(self.dnode, block.level, block.id);
-        if !block.is_spill() && !self.walk.is_received(block.object.id, end) {
-            let (id, dnode) = (block.object.id, self.dnode);
-            self.walk.hole(id, dnode, block.level, block.id);
-        }
-    }
-
-    fn fault(&self, block: &Visit<'_, Self>, fault: Fault) -> Step {
-        self.walk.fail(block.object.id, fault)
     }
 }

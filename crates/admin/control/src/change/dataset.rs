@@ -146,18 +146,12 @@ pub enum DatasetChange {
         /// Whether mounts follow.
         mount: bool,
     },
-    /// Sets the quota of one owner; 0 removes it.
+    /// Sets the quota of one owner.
     SetOwnerQuota {
         /// The file system.
         name: String,
-        /// User, group or project.
-        owners: OwnerKind,
-        /// Whether the quota limits objects instead of bytes.
-        of_objects: bool,
-        /// The uid, gid or project id.
-        id: u64,
         /// The quota.
-        limit: u64,
+        quota: OwnerQuota,
     },
     /// Grants permissions at a file system or volume, all of them in one txg.
     Allow {
@@ -184,4 +178,18 @@ pub enum DatasetChange {
         /// Whether the received value takes effect afterwards.
         to_received: bool,
     },
+}
+
+/// The quota of one owner of files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct OwnerQuota {
+    /// User, group or project.
+    pub owners: OwnerKind,
+    /// Whether the quota limits objects instead of bytes.
+    pub of_objects: bool,
+    /// The uid, gid or project id.
+    pub id: u64,
+    /// The most bytes or objects; 0 removes the quota.
+    pub limit: u64,
 }

@@ -7,7 +7,7 @@ mod dataset;
 mod devices;
 mod error;
 
-pub use dataset::{DatasetChange, Values};
+pub use dataset::{DatasetChange, OwnerQuota, Values};
 pub use devices::{DeviceFacts, DeviceInUse, DeviceProblem, NewDevices, NewSide, TopRequest};
 pub use error::{ChangeError, ChangeFailure};
 
@@ -30,6 +30,8 @@ pub struct NewPoolRequest {
     pub properties: Vec<(String, String)>,
     /// Properties of its root file system: stored text, names of indexed values, or decimal numbers.
     pub root_properties: Vec<(String, String)>,
+    /// Quotas of owners in its root file system.
+    pub root_quotas: Vec<OwnerQuota>,
     /// The user's key, if the root file system is to be encrypted.
     pub root_key: Option<Secret>,
     /// Whether to only check that the pool could be created.

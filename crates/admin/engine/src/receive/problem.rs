@@ -47,6 +47,7 @@ pub(super) fn of_dataset(error: DatasetError, name: &str) -> ReceiveProblem {
         DatasetError::InvalidProperty { .. } => ReceiveProblem::Property(error.to_string()),
         DatasetError::Refused { name: of, why } => match why {
             Refusal::Exists => ReceiveProblem::Exists(own()),
+            Refusal::ResumeReplaces => ReceiveProblem::ResumeReplaces(own()),
             Refusal::HasSnapshots => ReceiveProblem::HasSnapshots(own(), String::new()),
             Refusal::HasChildren => ReceiveProblem::HasChildren(own(), String::new()),
             Refusal::IsClone => ReceiveProblem::IsClone(own()),

@@ -14,7 +14,7 @@ use millpond_object::ObjectSetView;
 use millpond_ondisk::{BookmarkPhys, ObjectId};
 use millpond_send::{
     Older, ResumeFrom, SendError, SendFlags, SendOptions, Unfinished, begin_package, end_package,
-    estimated_bytes,
+    estimated_bytes, measured_bytes,
 };
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -43,6 +43,11 @@ pub struct SendRequest {
     pub received_bytes: u64,
     /// The guids of the snapshot and of the older one (0 for none), if the names may have changed: `from` is not looked at.
     pub guids: Option<(u64, u64)>,
+    /// The guids of the snapshots with respect to which an interrupted stream is redacted: it continues with the redaction
+    /// bookmark for them.
+    pub redacted: Vec<u64>,
+    /// The guids of those with respect to which its older snapshot is redacted at its reader.
+    pub redacted_from: Vec<u64>,
 }
 
 /// One of the streams that a request leads to.
@@ -91,11 +96,24 @@ struct Found {
     redaction: Option<RedactionList>,
     /// The guids of the snapshots with respect to which the older one is redacted.
     redacted_from: Vec<u64>,
+    /// The blocks that the reader lacks of the older snapshot.
+    lacked: Option<RedactionList>,
     flags: SendFlags,
     unfinished: Option<Unfinished>,
 }
 
 impl Found {
+    fn options(&self, request: &SendRequest) -> SendOptions {
+        SendOptions {
+            flags: self.flags,
+            resume: request.resume,
+            redaction: self.redaction.clone(),
+            redacted_from: self.redacted_from.clone(),
+            lacked: self.lacked.clone(),
+            unfinished: self.unfinished.clone(),
+        }
+    }
+
     /// The snapshots that must stay while it is sent.
     fn ids(&self) -> impl Iterator<Item = ObjectId> {
         let own = self.dataset.is_snapshot().then(|| self.dataset.id());
@@ -149,6 +167,21 @@ impl View {
         })
     }
 
+    /// The length of a stream that depends on what is redacted, in bytes: it is made, without reading data.
+    fn measure(&self, found: &Found, request: &SendRequest) -> Result<u64, Error> {
+        let key = self.key_for_sending(found, request)?;
+        let set = found.dataset.object_set(key)?;
+        let older = found.older.as_ref().map(|(older, _)| *older);
+        let (dataset, options) = (&found.dataset, found.options(request));
+        Ok(measured_bytes(
+            dataset,
+            &set,
+            found.version,
+            older,
+            &options,
+        )?)
+    }
+
     /// Writes a stream, and returns its length in bytes.
     ///
     /// # Errors
@@ -170,8 +203,11 @@ impl View {
         let planned = self.plan(request)?;
         let steps = planned.streams.into_iter().map(|(name, from)| {
             let found = self.look_up(&name, from.as_deref(), request)?;
-            let bytes = estimate(&found, request.flags)?;
-            let bytes = bytes.map(|bytes| bytes.saturating_sub(request.received_bytes));
+            let bytes = match found.redaction.is_some() || found.lacked.is_some() {
+                true => Some(self.measure(&found, request)?),
+                false => estimate(&found, request.flags)?
+                    .map(|bytes| bytes.saturating_sub(request.received_bytes)),
+            };
             Ok(SendStep { name, from, bytes })
         });
         Ok(SendPlan {
@@ -183,9 +219,6 @@ impl View {
 
 fn estimate(found: &Found, flags: SendFlags) -> Result<Option<u64>, Error> {
     let dataset = &found.dataset;
-    if found.redaction.is_some() {
-        return Ok(None);
-    }
     let sizes = match &found.older {
         None => Some(dataset.sizes()),
         Some((_, Earlier::Snapshot(earlier))) => dataset.sizes_since(earlier)?,
@@ -270,13 +303,7 @@ fn sent(
         let set = open(found)?;
         let (dataset, version) = (&found.dataset, found.version);
         let older = found.older.as_ref().map(|(older, _)| *older);
-        let options = SendOptions {
-            flags: found.flags,
-            resume: request.resume,
-            redaction: found.redaction.clone(),
-            redacted_from: found.redacted_from.clone(),
-            unfinished: found.unfinished.clone(),
-        };
+        let options = found.options(request);
         let output = &mut output;
         length += millpond_send::send(dataset, &set, version, older, &options, output)?;
     }

@@ -15,7 +15,7 @@ impl View {
     pub(super) fn steps(&self, request: &SendRequest) -> Result<Vec<StreamNames>, Error> {
         let (name, from) = match request.guids {
             None => (request.name.clone(), request.from.clone()),
-            Some(guids) => self.by_guids(&request.name, guids)?,
+            Some(guids) => self.by_guids(&request.name, guids, &request.redacted_from)?,
         };
         let Some(older) = from.clone().filter(|_| request.has_between) else {
             return Ok(vec![(name, from)]);
@@ -41,8 +41,14 @@ impl View {
         }
     }
 
-    /// The names of a snapshot that was called `name`, and of the older one.
-    fn by_guids(&self, name: &str, (to, from): (u64, u64)) -> Result<StreamNames, Error> {
+    /// The names of a snapshot that was called `name`, and of the older one, which is redacted with respect to snapshots
+    /// with these guids.
+    fn by_guids(
+        &self,
+        name: &str,
+        (to, from): (u64, u64),
+        redacted_from: &[u64],
+    ) -> Result<StreamNames, Error> {
         let head = name.split('@').next().unwrap_or(name);
         let head = Dataset::find(self.inner(), head)?;
         let has = |guid: u64| move |one: &Dataset| one.guid().0 == guid;
@@ -58,12 +64,12 @@ impl View {
         }
         let mut at = Some(head.clone());
         while let Some(dataset) = at {
-            if let Some(older) = dataset.snapshots()?.into_iter().find(has(from)) {
+            if let Some(older) = dataset.snapshots()?.into_iter().find(has(from))
+                && older.redacted_for()?.unwrap_or_default() == redacted_from
+            {
                 return Ok((snapshot.name().to_owned(), Some(older.name().to_owned())));
             }
-            let mut bookmarks = dataset.bookmarks()?.into_iter();
-            if let Some(bookmark) = bookmarks.find(|bookmark| bookmark.phys.guid.0 == from) {
-                let older = format!("{}#{}", dataset.name(), bookmark.name);
+            if let Some(older) = self.bookmark_redacted(&dataset, Guid(from), redacted_from)? {
                 return Ok((snapshot.name().to_owned(), Some(older)));
             }
             let owner = match dataset.origin()? {
@@ -74,6 +80,48 @@ impl View {
             at = owner.filter(|owner| owner.id() != dataset.id());
         }
         Err(SendError::SourceGone(Guid(from)).into())
+    }
+
+    /// The full name of a bookmark of the snapshot with this guid that is redacted with respect to exactly these snapshots.
+    fn bookmark_redacted(
+        &self,
+        dataset: &Dataset,
+        guid: Guid,
+        redacted: &[u64],
+    ) -> Result<Option<String>, Error> {
+        for bookmark in dataset.bookmarks()? {
+            if bookmark.phys.guid != guid {
+                continue;
+            }
+            let guids = match bookmark.phys.redaction_list {
+                Some(list) => RedactionList::open(self.inner(), list)?.snapshots(),
+                None => vec![],
+            };
+            if guids == redacted {
+                return Ok(Some(format!("{}#{}", dataset.name(), bookmark.name)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The full name of the redaction bookmark of the snapshot that is sent.
+    fn redaction_of(
+        &self,
+        dataset: &Dataset,
+        request: &SendRequest,
+    ) -> Result<Option<String>, Error> {
+        let is_listed = !request.redacted.is_empty() && dataset.redacted_for()?.is_none();
+        if request.redaction.is_some() || !is_listed {
+            return Ok(request.redaction.clone());
+        }
+        let Some(head) = dataset.directory().head()? else {
+            return Ok(None);
+        };
+        let found = self.bookmark_redacted(&head, dataset.guid(), &request.redacted)?;
+        match found {
+            Some(bookmark) => Ok(Some(bookmark)),
+            None => Err(SendError::RedactionGone(dataset.name().to_owned()).into()),
+        }
     }
 
     /// Looks up a stream's names.
@@ -94,16 +142,27 @@ impl View {
         }
         let version = dataset.file_system_version()?;
         let older = from.map(|from| self.older(&dataset, from)).transpose()?;
+        let mut lacked = None;
         let redacted_from = match &older {
             Some((_, Earlier::Snapshot(earlier))) => earlier.redacted_for()?,
-            Some((_, Earlier::Bookmark(earlier))) if earlier.redaction_list.is_some() => {
-                return Err(SendError::FromRedactionBookmark.into());
-            }
-            _ => None,
-        };
-        let redaction = match &request.redaction {
+            Some((_, Earlier::Bookmark(earlier))) => match earlier.redaction_list {
+                Some(list) => {
+                    let list = RedactionList::open(self.inner(), list)?;
+                    if !list.is_complete() {
+                        let bookmark = from.unwrap_or_default().to_owned();
+                        return Err(SendError::NoRedactionList(bookmark).into());
+                    }
+                    let guids = list.snapshots();
+                    lacked = Some(list);
+                    Some(guids)
+                }
+                None => None,
+            },
             None => None,
-            Some(bookmark) => Some(self.redaction_list(&dataset, bookmark, request)?),
+        };
+        let redaction = match self.redaction_of(&dataset, request)? {
+            None => None,
+            Some(bookmark) => Some(self.redaction_list(&dataset, &bookmark, request)?),
         };
         Ok(Found {
             dataset,
@@ -111,6 +170,7 @@ impl View {
             older,
             redaction,
             redacted_from: redacted_from.unwrap_or_default(),
+            lacked,
             flags: request.flags,
             unfinished: None,
         })
@@ -157,6 +217,7 @@ impl View {
             older,
             redaction: None,
             redacted_from: token.redacted_from.clone(),
+            lacked: None,
             flags: SendFlags {
                 large_blocks: token.large_blocks,
                 embedded: token.embedded,

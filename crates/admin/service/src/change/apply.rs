@@ -3,7 +3,7 @@
 use super::attach::attach;
 use super::checks::{open_all, open_to_write, open_tops, take_shared_spares};
 use super::keys::{create_dataset, root_key};
-use super::set::{measure, not_set, quota_owner, set, set_in_contents};
+use super::set::{set, set_in_contents, set_owner_quotas};
 use super::split;
 use crate::change::change_error;
 use crate::info::compatibility::{requested, unreadable};
@@ -402,19 +402,7 @@ fn of_dataset(
         DatasetChange::Set {
             name, properties, ..
         } => set(pool, name, properties)?,
-        DatasetChange::SetOwnerQuota {
-            name,
-            owners,
-            of_objects,
-            id,
-            limit,
-        } => {
-            let owner = quota_owner(*owners);
-            let files = pool.file_system(name).map_err(change_error)?;
-            let done = files.set_quota(owner, measure(*of_objects), *id, *limit);
-            done.map_err(|error| not_set(&error))?;
-            pool.sync().map_err(change_error)?;
-        }
+        DatasetChange::SetOwnerQuota { name, quota } => set_owner_quotas(pool, name, &[*quota])?,
         DatasetChange::Allow { name, grants } => datasets.allow(name, grants)?,
         DatasetChange::Unallow {
             name,

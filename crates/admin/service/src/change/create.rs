@@ -2,9 +2,10 @@
 
 use super::apply::compatible_features;
 use super::keys::root_key;
+use super::set::set_owner_quotas;
 use crate::host::HostId;
 use millpond_control::{ChangeError, NewPoolRequest, Value, Values};
-use millpond_engine::{FeatureChoice, PoolBuilder, PoolSetting, SettingTime, WriteOptions};
+use millpond_engine::{FeatureChoice, Pool, PoolBuilder, PoolSetting, SettingTime, WriteOptions};
 use millpond_env::Env;
 
 /// The features of a new pool, or an error if one of the requested properties is not valid.
@@ -59,4 +60,15 @@ pub(crate) fn plan(
         plan = plan.root_key(key);
     }
     Ok(plan)
+}
+
+/// Sets the quotas of owners in the root file system of a pool that was just made. If that fails, there is no pool.
+pub(crate) fn set_root_quotas(pool: &Pool, request: &NewPoolRequest) -> Result<(), ChangeError> {
+    let name = request.temporary_name.as_ref().unwrap_or(&request.name);
+    let set = set_owner_quotas(pool, name, &request.root_quotas);
+    if set.is_err() {
+        // The first error is the one to report.
+        let _ = pool.inner().destroy();
+    }
+    set
 }

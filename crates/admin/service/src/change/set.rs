@@ -2,7 +2,7 @@
 
 use super::apply::values;
 use crate::change::change_error;
-use millpond_control::{ChangeError, Value, Values};
+use millpond_control::{ChangeError, OwnerQuota, Value, Values};
 use millpond_dataset::properties::NEEDS_UPGRADE;
 use millpond_engine::{OwnerKind, Pool};
 use millpond_ondisk::PoolVersion;
@@ -10,7 +10,7 @@ use millpond_ondisk::dsl::keys::master_node;
 use millpond_posix::{FileError, QuotaMeasure, QuotaOwner};
 
 /// Why a property or quota inside a file system was not set.
-pub(super) fn not_set(error: &FileError) -> ChangeError {
+fn not_set(error: &FileError) -> ChangeError {
     ChangeError::Failed(match error {
         FileError::OldVersion { .. } => NEEDS_UPGRADE.to_owned(),
         error => error.to_string(),
@@ -18,7 +18,7 @@ pub(super) fn not_set(error: &FileError) -> ChangeError {
 }
 
 /// The owners of a request, for a file system.
-pub(super) fn quota_owner(owners: OwnerKind) -> QuotaOwner {
+fn quota_owner(owners: OwnerKind) -> QuotaOwner {
     match owners {
         OwnerKind::User => QuotaOwner::User,
         OwnerKind::Group => QuotaOwner::Group,
@@ -51,6 +51,24 @@ pub(super) fn set(pool: &Pool, name: &str, properties: &Values) -> Result<(), Ch
         pool.datasets().set_properties(name, &values(&beside))?;
     }
     set_in_contents(pool, name, &inside)
+}
+
+/// Sets quotas of owners in a file system. They are on stable storage when this returns.
+pub(super) fn set_owner_quotas(
+    pool: &Pool,
+    name: &str,
+    quotas: &[OwnerQuota],
+) -> Result<(), ChangeError> {
+    if quotas.is_empty() {
+        return Ok(());
+    }
+    let files = pool.file_system(name).map_err(change_error)?;
+    for quota in quotas {
+        let (owner, of) = (quota_owner(quota.owners), measure(quota.of_objects));
+        let done = files.set_quota(owner, of, quota.id, quota.limit);
+        done.map_err(|error| not_set(&error))?;
+    }
+    pool.sync().map_err(change_error)
 }
 
 /// Sets the size of a volume, or the version and the default quotas of a file system. They are on stable
@@ -86,7 +104,7 @@ pub(super) fn set_in_contents(
 }
 
 /// What a quota of a request limits.
-pub(super) fn measure(of_objects: bool) -> QuotaMeasure {
+fn measure(of_objects: bool) -> QuotaMeasure {
     match of_objects {
         true => QuotaMeasure::Objects,
         false => QuotaMeasure::Bytes,

@@ -231,12 +231,9 @@ fn of_dataset(change: &DatasetChange) -> Needs {
         DatasetChange::Set {
             name, properties, ..
         } => of_properties(name, properties, Place::Here),
-        DatasetChange::SetOwnerQuota {
-            name,
-            owners,
-            of_objects,
-            ..
-        } => Some(here(name, &[owner_quota(*owners, *of_objects)])),
+        DatasetChange::SetOwnerQuota { name, quota } => {
+            Some(here(name, &[owner_quota(quota.owners, quota.of_objects)]))
+        }
         // A value that came with a stream, or a mount point of the parent, is not the user's choice.
         DatasetChange::Inherit {
             to_received: true, ..

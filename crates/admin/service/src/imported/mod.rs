@@ -16,7 +16,7 @@ mod suspended;
 use crate::change::apply;
 use crate::change::change_error;
 use crate::change::checks::{self, Around};
-use crate::change::create::{features_of, plan};
+use crate::change::create::{features_of, plan, set_root_quotas};
 use crate::host::HostId;
 use crate::info::{self, activity, dataset, io, pool_of, tree, vdev_properties};
 pub use automatic::{AutoReplace, AutoReplaced};
@@ -215,6 +215,7 @@ impl ImportedPools {
             live.inner().share_spare(spare)?;
         }
         live.datasets().enforce_limits(false);
+        set_root_quotas(&live, &request)?;
         start_scanner(&live)?;
         live.inner().record_command(command)?;
         let imported_pool = ImportedPool {

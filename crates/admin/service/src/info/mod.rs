@@ -97,6 +97,15 @@ pub(crate) fn io(error: impl std::fmt::Display) -> ControlError {
 /// Space that labels and the boot block occupy on a cache device, in bytes.
 const CACHE_LABEL_BYTES: u64 = (4 << 20) + (512 << 10);
 
+/// The number of the defect that snapshots of encrypted datasets do not say which IVs their blocks have.
+const IV_SETS_MISSING: u64 = 4;
+
+/// Whether a pool has encryption as an early release did, whose snapshots and bookmarks lack IV set guids.
+fn lacks_iv_sets(features: &millpond_pool::Features) -> bool {
+    features.count("com.datto:encryption").is_some()
+        && features.count("com.datto:bookmark_v2").is_none()
+}
+
 /// The information about an open pool.
 pub(crate) fn opened(
     pool: &View,
@@ -111,7 +120,9 @@ pub(crate) fn opened(
         config_txg: number("txg").unwrap_or(0),
         version: inner.version(),
         is_loaded: true,
-        errata: number("errata"),
+        errata: number("errata")
+            .filter(|number| *number > 0)
+            .or_else(|| lacks_iv_sets(inner.features()).then_some(IV_SETS_MISSING)),
         root: tree::root(inner.assembly()),
         caches: tree::aside(inner.caches(), millpond_control::VdevClass::Cache),
         spares: tree::aside(inner.spares(), millpond_control::VdevClass::Spare),

@@ -4,7 +4,7 @@ use super::freeing::{free_in_background, frees_space};
 use crate::change::apply::{self, finish_activity, scan_to_end, starts_scan};
 use crate::change::change_error;
 use crate::change::checks::{self, Around};
-use crate::change::create::{features_of, plan};
+use crate::change::create::{features_of, plan, set_root_quotas};
 use crate::change::discard::discard_to_end;
 use crate::host::HostId;
 use millpond_control::{
@@ -147,6 +147,7 @@ impl LocalChanges {
         for spare in &shared {
             pool.inner().share_spare(spare)?;
         }
+        set_root_quotas(&pool, &request)?;
         pool.inner().record_command(&self.history(command))?;
         Ok(Changed::default())
     }

@@ -9,12 +9,7 @@ use millpond_ondisk::Txg;
 use std::collections::VecDeque;
 
 /// The number of bursts that are written at the same time.
-///
-/// One, until power cuts between several have been tried: only the seeded scheduler and unit tests permit more.
-pub(super) const IN_FLIGHT_MAX: usize = match cfg!(any(test, millpond_sim)) {
-    true => 4,
-    false => 1,
-};
+pub(super) const IN_FLIGHT_MAX: usize = 4;
 /// A burst begins beside another one when that has taken a quarter of the usual time, and at least this long.
 ///
 /// Callers that arrive meanwhile share a burst. On fast devices sharing is worth more than starting at once: with

@@ -7,7 +7,7 @@ use crate::{
 };
 use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex};
-use millpond_sa::{FileFlags, Fuid};
+use millpond_sa::{FileFlags, Fuid, Timestamp};
 use std::collections::BTreeMap;
 
 /// `.zfs`.
@@ -62,6 +62,11 @@ pub trait SnapshotPort: Send + Sync {
     /// # Errors
     /// If the lookup fails.
     fn find(&self, name: &[u8]) -> Result<Option<SnapshotEntry>, FileError>;
+    /// When a snapshot was last created, renamed or destroyed: the start of 1970 if never, or if the pool does not keep it.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    fn changed(&self) -> Result<Timestamp, FileError>;
     /// Opens a snapshot's files.
     ///
     /// # Errors
@@ -284,7 +289,11 @@ impl ZfsCtlDir {
     }
 
     fn stat_virtual(&self, number: InodeNumber) -> Result<Stat, FileError> {
-        let root = self.files.root()?.stat()?;
+        let crtime = self.files.root()?.stat()?.crtime;
+        let changed = match number {
+            SNAPSHOTS => self.port.changed()?,
+            _ => crtime,
+        };
         Ok(Stat {
             id: number.object(),
             kind: FileKind::Directory,
@@ -298,10 +307,10 @@ impl ZfsCtlDir {
             size_bytes: 2,
             sectors: 0,
             block_bytes: 512,
-            mtime: root.crtime,
-            atime: root.crtime,
-            ctime: root.crtime,
-            crtime: root.crtime,
+            mtime: changed,
+            atime: crtime,
+            ctime: changed,
+            crtime,
             device: None,
             generation: 1,
             flags: FileFlags::empty(),

@@ -370,6 +370,12 @@ impl SnapshotPort for NoSnapshots {
     fn find(&self, _name: &[u8]) -> Result<Option<SnapshotEntry>, FileError> {
         Ok(None)
     }
+    fn changed(&self) -> Result<Timestamp, FileError> {
+        Ok(Timestamp {
+            seconds: 7,
+            nanoseconds: 9,
+        })
+    }
     fn open(&self, _snapshot: &SnapshotEntry) -> Result<Arc<FileSystem>, FileError> {
         Err(FileError::NotFound)
     }
@@ -389,6 +395,8 @@ fn changes_in_the_snapshot_directory_are_those_of_the_port() {
     let top = served.root().unwrap();
     let control = served.lookup(place(&top, b".zfs")).unwrap();
     let snapshots = served.lookup(place(&control, b"snapshot")).unwrap();
+    let stat = served.stat(&snapshots).unwrap();
+    assert_eq!((stat.mtime.seconds, stat.ctime.nanoseconds), (7, 9));
     let (here, there) = (place(&snapshots, b"a"), place(&top, b"a"));
     let made = served.make_directory(&root(), here, MODE);
     assert_eq!(made.unwrap_err().errno(), Errno::EBUSY);

@@ -157,7 +157,7 @@ impl MosView<'_> {
             ("checksum", PropertyValue::Number(14)) => needs(features::BLAKE3),
             ("compression", PropertyValue::Number(5..=13)) => since(version.has_gzip()),
             ("compression", PropertyValue::Number(14)) => since(version.has_zle()),
-            ("copies", PropertyValue::Number(2..)) => since(version.has_copies()),
+            ("copies", PropertyValue::Number(_)) => since(version.has_copies()),
             ("refquota" | "refreservation", PropertyValue::Number(1..)) => {
                 since(version.has_exact_unique_bytes())
             }

@@ -135,7 +135,8 @@ impl Datasets {
     /// Continues an interrupted receive at a point. Returns also how far the earlier streams went.
     ///
     /// # Errors
-    /// [`Refusal::NotResumable`]; [`Refusal::Busy`] if it is still under way.
+    /// [`Refusal::NotResumable`]; [`Refusal::ResumeReplaces`] if it would replace an existing dataset and is not forced;
+    /// [`Refusal::Busy`] if it is still under way.
     pub fn resume_receive(
         &self,
         incoming: &IncomingSnapshot,
@@ -247,6 +248,10 @@ impl SyncTaskContext<'_> {
         let replaced = match own.name == target.name {
             true => None,
             false => {
+                // Before anything is read: what was received so far stays for another attempt.
+                if from.is_none() && !target.is_forced {
+                    return refused(Refusal::ResumeReplaces);
+                }
                 let above = self.find_head(&target.name)?;
                 let above_phys = self.dataset(above.dataset)?;
                 if self
