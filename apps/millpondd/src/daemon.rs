@@ -8,7 +8,8 @@ use crate::mounts::{Mounter, Mounts};
 use crate::snapshots::SnapshotRequests;
 use crate::state::{State, StateError, write_cache_file};
 use crate::state_dirs::StateDirs;
-use millpond_control::{ImportRequest, MountInfo, Note, Service};
+use crate::volumes::Volumes;
+use millpond_control::{ImportError, ImportRequest, MountInfo, Note, Service};
 use millpond_engine::NvList;
 use millpond_engine::RequestDeadline;
 use millpond_env::rank;
@@ -29,11 +30,21 @@ pub enum StartError {
     State(#[from] StateError),
 }
 
+/// What a daemon does, beyond the defaults.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct DaemonOptions {
+    /// The deadline for device requests, after which a pool continues without the device.
+    pub deadline: RequestDeadline,
+    /// Whether volumes become block devices below `/dev/zvol`. Needs root and loop devices.
+    pub has_volume_devices: bool,
+}
+
 /// A daemon: it keeps pools imported and file systems mounted, and answers requests.
 pub struct Daemon {
     pub(crate) env: Env,
     pub(crate) pools: ImportedPools,
     pub(crate) mounts: Mounts,
+    pub(crate) volumes: Volumes,
     pub(crate) events: Events,
     state: Arc<State>,
     /// Cache files other than the default one that were written for pools.
@@ -100,11 +111,10 @@ impl Daemon {
         mounter: Box<dyn Mounter>,
         log: Log,
     ) -> Result<Arc<Self>, StartError> {
-        Self::start_with(env, dirs, mounter, log, RequestDeadline::default())
+        Self::start_with(env, dirs, mounter, log, DaemonOptions::default())
     }
 
-    /// Like [`Daemon::start`], with a deadline for device requests, after which a pool continues without the
-    /// device.
+    /// Like [`Daemon::start`], with options.
     ///
     /// # Errors
     /// [`StartError`].
@@ -113,9 +123,10 @@ impl Daemon {
         dirs: &StateDirs,
         mounter: Box<dyn Mounter>,
         log: Log,
-        deadline: RequestDeadline,
+        options: DaemonOptions,
     ) -> Result<Arc<Self>, StartError> {
         let state = Arc::new(State::take(dirs)?);
+        let volumes = Volumes::start(&dirs.state, options.has_volume_devices);
         let hostid = state.hostid(env)?;
         let noting = Arc::clone(&state);
         let note = Box::new(move |mounts: &[MountInfo]| {
@@ -128,13 +139,14 @@ impl Daemon {
             pools: ImportedPools::new(env, hostid, host::hostname())
                 .with_system(host::system())
                 .with_set_hostid(host::hostid)
-                .with_deadline(deadline)
+                .with_deadline(options.deadline)
                 // New file systems of an ordinary user's daemon belong to that user.
                 .with_owner(
                     rustix::process::geteuid().as_raw(),
                     rustix::process::getegid().as_raw(),
                 ),
             mounts: Mounts::new(mounter, note, Arc::new(SnapshotRequests::new(me.clone()))),
+            volumes,
             events: Events::new(env),
             state,
             written: Mutex::default(),
@@ -172,34 +184,62 @@ impl Daemon {
                 return (self.log)(&line.file(&file));
             }
         };
-        for config in &search.configs {
-            let name = config.string("name").unwrap_or_default().to_owned();
-            let Ok(guid) = config.u64("pool_guid") else {
-                continue;
-            };
-            let request = ImportRequest {
-                pool: guid.to_string(),
-                search: search_paths.clone(),
-                mount: true,
-                ..ImportRequest::default()
-            };
-            match self.pools.import(&request, None) {
-                Ok(imported) => {
-                    for note in self.mounts.mount_all(&self.pools, &imported.name, &[]) {
-                        if let Note::NotMounted { dataset, why, .. } = note {
-                            let text = format!("not mounted: {why:?}");
-                            (self.log)(&Line::new(Level::Warning, text).dataset(&dataset));
-                        }
-                    }
-                }
-                Err(error) => {
-                    let text = format!(
-                        "noted in the cache file, not imported: {error:?}; look at it with: zpool import"
-                    );
-                    (self.log)(&Line::new(Level::Error, text).pool(&name));
-                    self.absent.lock().insert(guid, (name, config.clone()));
+        let mut waiting: Vec<&NvList> = search.configs.iter().collect();
+        loop {
+            let devices = self.volumes.count();
+            let (mut failed, mut reasons) = (vec![], vec![]);
+            for config in waiting {
+                if let Err(error) = self.import_noted(config, &search_paths) {
+                    failed.push(config);
+                    reasons.push(error);
                 }
             }
+            // A pool may lie on volumes of a pool that came after it.
+            if self.volumes.count() > devices && !failed.is_empty() {
+                waiting = failed;
+                continue;
+            }
+            for (config, error) in failed.into_iter().zip(reasons) {
+                self.note_absent(config, &error);
+            }
+            return;
+        }
+    }
+
+    /// Imports and mounts a pool of the cache file.
+    fn import_noted(
+        &self,
+        config: &NvList,
+        search: &millpond_control::SearchPaths,
+    ) -> Result<(), ImportError> {
+        let Ok(guid) = config.u64("pool_guid") else {
+            return Ok(());
+        };
+        let request = ImportRequest {
+            pool: guid.to_string(),
+            search: search.clone(),
+            mount: true,
+            ..ImportRequest::default()
+        };
+        let imported = self.pools.import(&request, None)?;
+        for note in self.mounts.mount_all(&self.pools, &imported.name, &[]) {
+            if let Note::NotMounted { dataset, why, .. } = note {
+                let text = format!("not mounted: {why:?}");
+                (self.log)(&Line::new(Level::Warning, text).dataset(&dataset));
+            }
+        }
+        self.volumes.follow(&self.pools, &imported.name);
+        Ok(())
+    }
+
+    fn note_absent(&self, config: &NvList, error: &ImportError) {
+        let name = config.string("name").unwrap_or_default().to_owned();
+        let text = format!(
+            "noted in the cache file, not imported: {error:?}; look at it with: zpool import"
+        );
+        (self.log)(&Line::new(Level::Error, text).pool(&name));
+        if let Ok(guid) = config.u64("pool_guid") {
+            self.absent.lock().insert(guid, (name, config.clone()));
         }
     }
 
@@ -262,6 +302,7 @@ impl Daemon {
                 (self.log)(&line.file(&mountpoint));
             }
         }
+        self.volumes.stop();
         for (name, error) in self.pools.release_all() {
             let line = Line::new(
                 Level::Error,
@@ -269,6 +310,7 @@ impl Daemon {
             );
             (self.log)(&line.pool(&name));
         }
+        self.volumes.finish();
     }
 
     /// Logs new errors of pools, devices and files since the last call. Does not wait for devices.

@@ -2,6 +2,7 @@
 
 use crate::daemon::Daemon;
 use crate::mounts::{Follow, Receiving};
+use crate::volumes::{FollowVolumes, ReceivingVolumes};
 use millpond_control::{
     About, ChangeError, ChangeFailure, Changed, ControlError, DatasetChange, DatasetInfo,
     DatasetQuery, Event, Failure, ImportError, ImportRequest, Imported, Item, KeyProblem,
@@ -9,7 +10,7 @@ use millpond_control::{
     SendProblem, Service, TunableInfo, Value,
 };
 use millpond_engine::{Creator, DatasetError, Error, HistoryCommand, Refusal};
-use millpond_env::{Env, Tunable};
+use millpond_env::{Env, Tunable, thread};
 use millpond_rpc::{Access, Caller};
 use millpond_service::{ImportedPool, Open, Step, arc_info, device_facts, read_key_file};
 use std::fs::File;
@@ -19,6 +20,9 @@ use std::time::Duration;
 
 /// How long an exported or destroyed pool may take until its devices are released.
 const RELEASE_MAX: Duration = Duration::from_secs(5);
+/// How often, and after which pauses, unloading the key of a volume whose device was detached is tried again.
+const KEY_TRIES: u32 = 20;
+const KEY_PAUSE: Duration = Duration::from_millis(50);
 const STILL_HELD: &str = "it is closed, but its devices stay in use by the daemon until the last requests to its file \
                           systems and the last queries are answered";
 
@@ -298,6 +302,7 @@ impl<'d> RequestHandler<'d> {
                 self.gather_noted_of(name, &imported_pool, true);
             }
             changed.notes = daemon.mounts.mount_all(&daemon.pools, name, &[]);
+            daemon.volumes.follow(&daemon.pools, name);
         }
         Ok(changed)
     }
@@ -314,6 +319,7 @@ impl<'d> RequestHandler<'d> {
         let may_mount = self.subject.is_none();
         let follow = Follow::new(&daemon.mounts, &daemon.pools, pool, may_mount);
         let mut follow = follow.with_limit(self.wait_max);
+        let devices = FollowVolumes::new(&daemon.volumes, &daemon.pools, pool);
         let command = self.history(command);
         let creator = self.creator();
         let by = (&command, creator.as_ref());
@@ -335,7 +341,7 @@ impl<'d> RequestHandler<'d> {
                 {
                     return Err(ChangeError::Denied);
                 }
-                follow.step(step, changed)
+                devices.around(step, &mut |step| follow.step(step, changed))
             });
         // After an error, a rollback may not have been reached.
         follow.finish();
@@ -382,7 +388,12 @@ impl<'d> RequestHandler<'d> {
         let command = self.history(command);
         let input = File::from(descriptor);
         let pools = &daemon.pools;
-        let mut received = pools.receive(request, &command, input, is_abandoned, &mut watch, user);
+        let mut received = {
+            let mut watch = ReceivingVolumes::new(&mut watch, &daemon.volumes, pools);
+            let received = pools.receive(request, &command, input, is_abandoned, &mut watch, user);
+            watch.finish(&request.name);
+            received
+        };
         received.notes.append(&mut watch.notes);
         self.gather_noted();
         received
@@ -407,6 +418,7 @@ impl<'d> RequestHandler<'d> {
                 .mounts
                 .mount_all(&daemon.pools, &imported.name, options);
         }
+        daemon.volumes.follow(&daemon.pools, &imported.name);
         Ok(imported)
     }
 
@@ -446,6 +458,37 @@ fn unload_key(daemon: &Daemon, dataset: &str) -> Result<(), KeyProblem> {
         }
     }
     let pool = dataset.split('/').next().unwrap_or(dataset);
+    let is_of_root =
+        |name: &str| root.is_some() && view.encryption_root(name).ok().flatten() == root;
+    let devices = daemon.volumes.count();
+    let released = daemon.volumes.release(&is_of_root);
+    let outcome = match released {
+        Ok(()) => {
+            let mut outcome = unload_unused_key(daemon, &view, dataset);
+            // What was written back when a device was detached may be on its way to the disks.
+            for _ in 0..KEY_TRIES {
+                if daemon.volumes.count() == devices || outcome != Err(busy()) {
+                    break;
+                }
+                thread::sleep(KEY_PAUSE);
+                outcome = unload_unused_key(daemon, &view, dataset);
+            }
+            outcome
+        }
+        Err(_) => Err(busy()),
+    };
+    daemon.volumes.follow(&daemon.pools, pool);
+    outcome
+}
+
+/// Unloads a key that neither mounts nor devices of volumes use.
+fn unload_unused_key(
+    daemon: &Daemon,
+    view: &millpond_engine::View,
+    dataset: &str,
+) -> Result<(), KeyProblem> {
+    let busy = || KeyProblem::Text(format!("'{dataset}' is busy."));
+    let pool = dataset.split('/').next().unwrap_or(dataset);
     let imported_pool = daemon.pools.get(pool).ok_or(KeyProblem::NoSuchDataset)?;
     let unloaded = match imported_pool.live() {
         Some(pool) => pool.datasets().unload_key(dataset).map_err(Error::from),
@@ -481,7 +524,11 @@ fn load_key(
         true => view.verify_key(dataset, key),
         false => view.load_key(dataset, key),
     }
-    .map_err(key_problem)
+    .map_err(key_problem)?;
+    if !only_check {
+        daemon.volumes.follow(&daemon.pools, dataset);
+    }
+    Ok(())
 }
 
 /// Loads the keys from the files in `keylocation`. Returns the count of keys loaded and of keys tried.

@@ -9,6 +9,7 @@
 //! | `state` | the state directory: its lock, the host id, the cache file, the record of mounts |
 //! | `fuse` | mounts through the kernel's FUSE |
 //! | `mounts` | mounted file systems, and the effects of changes on them |
+//! | `volumes` | block devices of volumes, and the effects of changes on them |
 //! | `handler` | the request handler for one caller |
 //! | `daemon` | the combination of these; start and stop |
 //! | `metrics` | Prometheus metrics and their HTTP server |
@@ -36,8 +37,9 @@ mod snapshots;
 mod start;
 mod state;
 mod state_dirs;
+mod volumes;
 
-pub use daemon::{Daemon, Log, StartError};
+pub use daemon::{Daemon, DaemonOptions, Log, StartError};
 pub use fuse::FuseMounter;
 pub use log::{Level, Line};
 pub use mounts::{Mountable, Mounted, Mounter, NoMounter, PretendMounter};

@@ -1,7 +1,7 @@
 //! The daemon process: socket, connections, signals, exit when idle.
 
 use crate::cache_watch::{CacheWatch, bytes_of};
-use crate::daemon::{Daemon, Log};
+use crate::daemon::{Daemon, DaemonOptions, Log};
 use crate::fuse::FuseMounter;
 use crate::log::{self, Filter, Level, Line};
 use crate::metrics::{self, MetricsListener, MetricsServer};
@@ -124,7 +124,7 @@ const HELP: &str = "\
 millpondd keeps pools imported and file systems mounted, and answers zpool and zfs.
 
 Usage: millpondd [--foreground] [--stay] [--metrics ADDRESS:PORT] [--deadline SECONDS]
-                 [--arc-max SIZE] [--log FILTER]
+                 [--arc-max SIZE] [--volumes on|off] [--log FILTER]
 
   --foreground  do not leave the terminal; log to standard error
   --stay        do not exit when no pool is imported (for a service manager)
@@ -138,6 +138,9 @@ Usage: millpondd [--foreground] [--stay] [--metrics ADDRESS:PORT] [--deadline SE
                 the most memory for cached blocks of all pools together, at least 64M. Default: five
                 eighths of the memory of the machine or control group, or all but 1G if that is more;
                 below it the cache gives way to other programs. Environment: MILLPOND_ARC_MAX
+  --volumes on|off
+                whether volumes become block devices below /dev/zvol (default: on for root, unless
+                MILLPOND_DIR is set). Environment: MILLPOND_VOLUMES
   --log FILTER  what to log: error, warn, info (default), debug or trace, for everything or for
                 one crate (info,millpond_pool=debug). Environment: MILLPOND_LOG
 
@@ -153,6 +156,7 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
     let mut deadline = std::env::var("MILLPOND_DEADLINE").ok();
     let mut arc_max = std::env::var("MILLPOND_ARC_MAX").unwrap_or_default();
     let mut filter = std::env::var("MILLPOND_LOG").unwrap_or_default();
+    let mut volumes = std::env::var("MILLPOND_VOLUMES").unwrap_or_default();
     let mut words = words.iter();
     while let Some(word) = words.next() {
         match word.to_str() {
@@ -170,6 +174,10 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
                 let word = words.next().map(|word| word.to_string_lossy().into_owned());
                 // An empty word would mean the default.
                 arc_max = word.unwrap_or_else(|| "?".to_owned());
+            }
+            Some("--volumes") => {
+                let word = words.next().map(|word| word.to_string_lossy().into_owned());
+                volumes = word.unwrap_or_else(|| "?".to_owned());
             }
             Some("--log") => match words.next() {
                 Some(word) => filter = word.to_string_lossy().into_owned(),
@@ -194,6 +202,11 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
         complain("--deadline (or MILLPOND_DEADLINE) needs a number of seconds");
         return ExitCode::from(2);
     };
+    let dirs = StateDirs::own();
+    let Some(has_volume_devices) = volumes_of(&volumes, &dirs) else {
+        complain("--volumes (or MILLPOND_VOLUMES) is on or off");
+        return ExitCode::from(2);
+    };
     if !set_arc_max(&arc_max) {
         complain("--arc-max (or MILLPOND_ARC_MAX) needs a size of at least 64M");
         return ExitCode::from(2);
@@ -214,7 +227,11 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
     let _ = std::env::set_current_dir("/");
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     let metrics = metrics.filter(|address| !address.is_empty());
-    match live(&StateDirs::own(), stays, metrics.as_deref(), deadline) {
+    let options = DaemonOptions {
+        deadline,
+        has_volume_devices,
+    };
+    match live(&dirs, stays, metrics.as_deref(), options) {
         Ok(()) => ExitCode::SUCCESS,
         Err(text) => {
             complain(&text);
@@ -235,6 +252,17 @@ fn set_arc_max(words: &str) -> bool {
             true
         }
         _ => false,
+    }
+}
+
+/// Whether volumes become block devices. Only in the system's own directories by default: daemons in others are for tests
+/// and repairs, and `/dev/zvol` is the same for all.
+fn volumes_of(word: &str, dirs: &StateDirs) -> Option<bool> {
+    match word {
+        "" => Some(rustix::process::geteuid().is_root() && *dirs == StateDirs::of_system()),
+        "on" => Some(true),
+        "off" => Some(false),
+        _ => None,
     }
 }
 
@@ -295,8 +323,13 @@ fn live(
     dirs: &StateDirs,
     stays: bool,
     address: Option<&str>,
-    deadline: RequestDeadline,
+    options: DaemonOptions,
 ) -> Result<(), String> {
+    if options.has_volume_devices {
+        // The kernel may write dirty pages of a volume's device back to get memory. This process must not wait for that.
+        // Threads inherit it.
+        let _ = rustix::process::configure_io_flusher_behavior(true);
+    }
     // Handle signals first, so that one that arrives while pools are imported is not lost.
     let (mut woken, tell) = UnixStream::pair().map_err(|error| error.to_string())?;
     for signal in [SIGTERM, SIGINT] {
@@ -304,7 +337,7 @@ fn live(
         signal_hook::low_level::pipe::register(signal, own).map_err(|error| error.to_string())?;
     }
     let env = Env::real();
-    let daemon = Daemon::start_with(&env, dirs, mounter(), log(), deadline);
+    let daemon = Daemon::start_with(&env, dirs, mounter(), log(), options);
     let daemon = daemon.map_err(|error| error.to_string())?;
     let path = dirs.socket();
     let listener = Listener::bind(&path)

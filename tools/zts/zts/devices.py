@@ -1,4 +1,5 @@
 """Loop devices: the disks of a container, and what a test attached itself."""
+import errno
 import fcntl
 import glob
 import os
@@ -44,6 +45,26 @@ def behind(number):
         return None
     finally:
         os.close(fd)
+
+
+def of_volumes():
+    """The numbers of the loop devices that Millpond's daemons made for volumes."""
+    found = set()
+    for number, file in loops().items():
+        if not file:
+            continue
+        try:
+            with open(f"/dev/loop{number}", "rb") as device:
+                status = bytearray(232)
+                fcntl.ioctl(device, LOOP_GET_STATUS64, status)
+        except OSError as error:
+            # The daemon was killed.
+            if error.errno in (errno.ENOTCONN, errno.ECONNABORTED) and file == "/":
+                found.add(number)
+            continue
+        if status[56:].startswith(b"millpond "):
+            found.add(number)
+    return found
 
 
 def make_node(path, kind, major, minor, mode=0o660):

@@ -62,10 +62,14 @@ def run(stage, test, number):
         os.makedirs(path)
     begin = time.monotonic()
     disks, trouble = [], ""
+    before = devices.of_volumes()
     try:
         disks = attach(folder)
         trouble = contain(stage, test, folder, log, disks)
     finally:
+        # A daemon that was killed leaves them behind.
+        for number in devices.of_volumes() - before:
+            devices.losetup("-d", f"/dev/loop{number}", check=False)
         for disk in disks:
             devices.detach(disk, folder)
         shutil.rmtree(folder, ignore_errors=True)

@@ -53,6 +53,11 @@ pub fn rename(session: &mut Session, parsed: &Parsed) -> Ending {
         let text = "source dataset for recursive rename must be a snapshot";
         return Err(Failure::Usage(text.into()));
     }
+    // Such as what an interrupted receive keeps beside its dataset.
+    if from.contains('%') {
+        let text = format!("cannot open '{from}': invalid character '%' in name");
+        return Err(Failure::Refused(text));
+    }
     let mut kinds = heads();
     if !with_parents && !parsed.has("u") {
         kinds = kinds.with(DatasetKind::Snapshot);

@@ -7,7 +7,7 @@ pub(super) fn is_within(name: &str, root: &str) -> bool {
 }
 
 /// Whether a dataset is `root`, or a snapshot or descendant of it.
-pub(super) fn is_of(name: &str, root: &str) -> bool {
+pub(crate) fn is_of(name: &str, root: &str) -> bool {
     name.strip_prefix(root)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '@']))
 }

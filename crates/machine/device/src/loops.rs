@@ -13,7 +13,10 @@ pub(crate) fn backing_file(metadata: &Metadata) -> Option<File> {
     let whole = backing_path(Path::new(&entry));
     // The sysfs directory of a partition is inside that of its device.
     let whole = whole.or_else(|| backing_path(&fs::canonicalize(&entry).ok()?.join("..")));
-    File::open(whole?).ok()
+    let file = File::open(whole?).ok()?;
+    // The file may be on a mount that no path leads to, such as a volume's: the path is then another file's.
+    let is_image = file.metadata().is_ok_and(|known| known.is_file());
+    is_image.then_some(file)
 }
 
 fn backing_path(entry: &Path) -> Option<PathBuf> {

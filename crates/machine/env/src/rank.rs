@@ -81,6 +81,7 @@ ranks! {
     // Daemon and administration.
     io Health, "health monitor", "millpondd", "Looking at all pools and devices.";
     io MountChange, "change of mounts", "millpondd", "Mounting or unmounting: one at a time.";
+    io VolumeDevices, "block devices of volumes", "millpondd", "Attaching and detaching them, one change at a time. The threads that serve them take no lock of this rank.";
     io ImportChange, "change of pools", "service", "Creating, importing, exporting or destroying a pool: one at a time.";
     io CacheFiles, "cache files", "millpondd", "Writing the cache files of all pools.";
     brief MountTable, "table of mounts", "millpondd", "A lookup or insertion, and asking the mounts for failures.";

@@ -1,0 +1,245 @@
+//! The effects of changes on the devices of volumes.
+
+use super::{InUse, Volumes, pool_of};
+use crate::mounts::{Receiving, is_of};
+use millpond_control::{ChangeError, DatasetChange, PoolChange, ReceiveProblem};
+use millpond_engine::{ReceiveWatch, Refusal};
+use millpond_service::{ImportedPools, Step};
+use std::collections::BTreeSet;
+
+/// Follows the changes of one pool.
+pub(crate) struct FollowVolumes<'a> {
+    volumes: &'a Volumes,
+    pools: &'a ImportedPools,
+    pool: &'a str,
+}
+
+/// The effect of a change on devices.
+enum Effect<'c> {
+    Nothing,
+    /// The devices of the dataset and of all below it are detached before. Some come back afterwards.
+    Goes(&'c str),
+    /// The same, of these datasets only.
+    AllGo(&'c [String]),
+    /// What programs have written is written back before.
+    Kept(&'c [String]),
+    /// Devices at and below this dataset may appear, change or go afterwards. With the flag, what programs have written
+    /// is written back before.
+    Changes(&'c str, bool),
+}
+
+fn effect<'c>(change: &'c PoolChange, pool: &'c str) -> Effect<'c> {
+    let is_followed = |name: &str| matches!(name, "volmode" | "snapdev" | "volsize" | "readonly");
+    let change = match change {
+        PoolChange::Destroy | PoolChange::Export => return Effect::Goes(pool),
+        PoolChange::Dataset(change) => change,
+        _ => return Effect::Nothing,
+    };
+    match change {
+        DatasetChange::CreateVolume { name, .. } | DatasetChange::Clone { name, .. } => {
+            Effect::Changes(name, false)
+        }
+        DatasetChange::Destroy { name } if !name.contains('#') => Effect::Goes(name),
+        DatasetChange::DestroyInOrder { names } | DatasetChange::DestroySnapshots { names, .. } => {
+            Effect::AllGo(names)
+        }
+        // The devices stay, and their links move. Those of snapshots may come to belong to another dataset.
+        DatasetChange::Rename { .. } | DatasetChange::Promote { .. } => {
+            Effect::Changes(pool, false)
+        }
+        DatasetChange::Rollback { snapshot } => {
+            Effect::Goes(snapshot.split('@').next().unwrap_or(snapshot))
+        }
+        DatasetChange::Snapshot { names, .. } => Effect::Kept(names),
+        DatasetChange::Set {
+            name, properties, ..
+        } if properties.iter().any(|(name, _)| is_followed(name)) => Effect::Changes(name, true),
+        DatasetChange::Inherit { name, property, .. } if is_followed(property) => {
+            Effect::Changes(name, true)
+        }
+        _ => Effect::Nothing,
+    }
+}
+
+impl<'a> FollowVolumes<'a> {
+    pub(crate) fn new(volumes: &'a Volumes, pools: &'a ImportedPools, pool: &'a str) -> Self {
+        Self {
+            volumes,
+            pools,
+            pool,
+        }
+    }
+
+    /// Applies the effects of a step of a change, and those that `other` has.
+    ///
+    /// # Errors
+    /// If a device that must go is in use, and the errors of `other`. All devices are then as before.
+    pub(crate) fn around(
+        &self,
+        step: Step<'_>,
+        other: &mut dyn FnMut(Step<'_>) -> Result<(), ChangeError>,
+    ) -> Result<(), ChangeError> {
+        match step {
+            Step::Before(change) => {
+                self.before(change)?;
+                other(step).inspect_err(|_| self.failed(change))
+            }
+            Step::Failed(change) => {
+                let done = other(step);
+                self.failed(change);
+                done
+            }
+            Step::After(change) => {
+                let done = other(step);
+                self.after(change);
+                done
+            }
+        }
+    }
+
+    fn before(&self, change: &PoolChange) -> Result<(), ChangeError> {
+        (self.volumes).check_devices(self.pools, self.pool, change)?;
+        let released = match effect(change, self.pool) {
+            Effect::Goes(root) => self.volumes.release_below(root),
+            Effect::AllGo(names) => {
+                let names: BTreeSet<&str> = names.iter().map(String::as_str).collect();
+                self.volumes.release(&|name| names.contains(name))
+            }
+            Effect::Kept(names) => {
+                let volumes = volumes_of(names);
+                self.volumes.flush(&|name| volumes.contains(name));
+                Ok(())
+            }
+            Effect::Changes(root, true) => {
+                self.volumes.flush(&|name| is_of(name, root));
+                Ok(())
+            }
+            Effect::Nothing | Effect::Changes(_, false) => Ok(()),
+        };
+        released.map_err(|InUse(name)| {
+            self.restore();
+            match change.leaves() {
+                true => ChangeError::Busy,
+                false => ChangeError::Refused {
+                    name,
+                    why: Refusal::Busy,
+                },
+            }
+        })
+    }
+
+    /// Attaches again what was detached for a change that was not made.
+    fn restore(&self) {
+        self.volumes.follow(self.pools, self.pool);
+    }
+
+    fn failed(&self, change: &PoolChange) {
+        let effect = effect(change, self.pool);
+        if matches!(effect, Effect::Goes(_) | Effect::AllGo(_)) {
+            self.restore();
+        }
+    }
+
+    fn after(&self, change: &PoolChange) {
+        match effect(change, self.pool) {
+            Effect::Nothing => {}
+            Effect::Goes(root) | Effect::Changes(root, _) => {
+                self.volumes.follow(self.pools, root);
+            }
+            // Snapshots that are only marked for destruction are still there.
+            Effect::AllGo(names) | Effect::Kept(names) => {
+                let volumes = volumes_of(names);
+                for name in self.volumes.names_in(&volumes) {
+                    self.volumes.follow(self.pools, &name);
+                }
+            }
+        }
+    }
+}
+
+/// The datasets of snapshots.
+fn volumes_of(names: &[String]) -> BTreeSet<&str> {
+    let heads = names.iter().filter_map(|name| name.split_once('@'));
+    heads.map(|(head, _)| head).collect()
+}
+
+/// Follows the receive of a stream: the mounts with `mounts`, and the devices of volumes.
+pub(crate) struct ReceivingVolumes<'w, 'a> {
+    mounts: &'w mut Receiving<'a>,
+    volumes: &'a Volumes,
+    pools: &'a ImportedPools,
+    /// The datasets whose devices may come back.
+    released: BTreeSet<String>,
+}
+
+impl<'w, 'a> ReceivingVolumes<'w, 'a> {
+    pub(crate) fn new(
+        mounts: &'w mut Receiving<'a>,
+        volumes: &'a Volumes,
+        pools: &'a ImportedPools,
+    ) -> Self {
+        Self {
+            mounts,
+            volumes,
+            pools,
+            released: BTreeSet::new(),
+        }
+    }
+
+    fn release(&mut self, dataset: &str, root: &str) -> Result<(), ReceiveProblem> {
+        self.released.insert(root.to_owned());
+        let released = self.volumes.release_below(dataset);
+        released.map_err(|InUse(name)| {
+            self.restore();
+            ReceiveProblem::Busy(name)
+        })
+    }
+
+    /// After the stream, which may have brought snapshots that are shown.
+    pub(crate) fn finish(&mut self, name: &str) {
+        let name = name.split('@').next().unwrap_or(name);
+        self.volumes.follow(self.pools, name);
+    }
+
+    fn restore(&mut self) {
+        for root in std::mem::take(&mut self.released) {
+            self.volumes.follow(self.pools, &root);
+        }
+    }
+}
+
+impl ReceiveWatch for ReceivingVolumes<'_, '_> {
+    fn before_replacing(&mut self, dataset: &str) -> Result<(), ReceiveProblem> {
+        self.release(dataset, dataset)?;
+        let ready = self.mounts.before_replacing(dataset);
+        ready.inspect_err(|_| self.restore())
+    }
+
+    fn after_replacing(&mut self, is_done: bool) {
+        self.mounts.after_replacing(is_done);
+        self.restore();
+    }
+
+    fn before_moving(&mut self, dataset: &str) -> Result<(), ReceiveProblem> {
+        // It may have another name afterwards.
+        self.release(dataset, pool_of(dataset))?;
+        let ready = self.mounts.before_moving(dataset);
+        ready.inspect_err(|_| self.restore())
+    }
+
+    fn after_moving(&mut self) {
+        self.mounts.after_moving();
+        self.restore();
+    }
+
+    fn created(&mut self, dataset: &str) {
+        self.mounts.created(dataset);
+        self.volumes.follow(self.pools, dataset);
+    }
+}
+
+impl Drop for ReceivingVolumes<'_, '_> {
+    fn drop(&mut self) {
+        self.restore();
+    }
+}
