@@ -72,10 +72,10 @@ impl DirectIo {
     }
 }
 
-/// Whether `MILLPOND_IO` asks that a block's pointer is given out only when the devices have the block: `wait`.
+/// Whether `MILLPOND_IO` asks for pointers that are given out before the devices have the blocks: `behind`.
 #[must_use]
-pub fn asks_to_wait_for_writes() -> bool {
-    is_asked("wait")
+pub fn asks_for_write_behind() -> bool {
+    is_asked("behind")
 }
 
 /// Whether the list `MILLPOND_IO` (words separated by commas) contains a word.

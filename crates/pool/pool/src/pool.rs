@@ -181,7 +181,7 @@ impl std::fmt::Debug for Pool {
 impl Pool {
     /// Builds the pool without starting its sync thread.
     pub(crate) fn from_parts(parts: PoolParts) -> Arc<Self> {
-        (parts.store).set_write_behind(!millpond_device::asks_to_wait_for_writes());
+        (parts.store).set_write_behind(millpond_device::asks_for_write_behind());
         if parts.sync_mode == SyncMode::Caller {
             parts.store.set_write_threads(1);
         }
