@@ -169,6 +169,7 @@ impl Life {
                     0 => text("compression", self.fitting(COMPRESSIONS)),
                     1 => text("checksum", self.fitting(CHECKSUMS)),
                     2 => match self.fitting(&["1", "2", "3"]) {
+                        _ if !self.pool_version.has_copies() => text("compression", "off"),
                         "3" if self.is_encrypted => text("copies", "2"),
                         picked => text("copies", picked),
                     },
