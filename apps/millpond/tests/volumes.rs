@@ -73,7 +73,7 @@ impl Stage {
     }
     /// Kills the daemon, and waits until it is gone.
     fn kill(&self, signal: &str) {
-        // Where nobody waits for it, it stays as a zombie, whose last thread is the one that was its first.
+        // A process whose parent does not wait for it stays as a zombie, with its first thread only.
         self.done(&format!(
             "P=$(cat HERE/state/lock); kill -{signal} $P; for I in $(seq 200); do \
              [ \"$(grep -l '^State:.[^Z]' /proc/$P/task/*/status 2>/dev/null)\" ] || exit 0; sleep 0.1; done; exit 1"

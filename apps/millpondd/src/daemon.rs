@@ -187,22 +187,17 @@ impl Daemon {
         let mut waiting: Vec<&NvList> = search.configs.iter().collect();
         loop {
             let devices = self.volumes.count();
-            let (mut failed, mut reasons) = (vec![], vec![]);
+            let mut failed = vec![];
             for config in waiting {
                 if let Err(error) = self.import_noted(config, &search_paths) {
-                    failed.push(config);
-                    reasons.push(error);
+                    failed.push((config, error));
                 }
             }
             // A pool may lie on volumes of a pool that came after it.
-            if self.volumes.count() > devices && !failed.is_empty() {
-                waiting = failed;
-                continue;
+            if self.volumes.count() == devices || failed.is_empty() {
+                return (failed.iter()).for_each(|(config, error)| self.note_absent(config, error));
             }
-            for (config, error) in failed.into_iter().zip(reasons) {
-                self.note_absent(config, &error);
-            }
-            return;
+            waiting = failed.into_iter().map(|(config, _)| config).collect();
         }
     }
 

@@ -190,7 +190,8 @@ impl Volumes {
         }
     }
 
-    /// Detaches what nobody uses, before the pools are closed. Devices that a pool uses follow with [`Volumes::finish`].
+    /// Detaches all devices that are not in use, before the pools are closed. [`Volumes::finish`] detaches those that a
+    /// pool uses.
     pub(crate) fn stop(&self) {
         if let Some(maker) = &self.maker {
             detach_all(maker, &mut self.table.lock());

@@ -266,7 +266,6 @@ impl BlockDevice {
         for look in 0..looks {
             let device = match open_loop(self.number, OFlags::RDONLY) {
                 Ok(device) => device,
-                // Without a node, nobody finds the device either.
                 Err(error) => return Err(self.error(error)),
             };
             if !self.is_own(&device) || self.try_clear(&device)? {

@@ -124,7 +124,7 @@ pub(crate) fn set_status(device: impl AsFd, status: &LoopStatus) -> Result<(), E
     }
 }
 
-/// Detaches the file, now if nobody else has the device open, otherwise when the last user closes it.
+/// Detaches the file. If other programs have the device open, the kernel detaches it when the last of them closes it.
 pub(crate) fn clear(device: impl AsFd) -> Result<(), Errno> {
     // SAFETY: a request without argument.
     unsafe { ioctl(device, NoArg::<CLR_FD>::new()) }
