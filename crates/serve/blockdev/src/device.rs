@@ -147,8 +147,8 @@ fn attach(image: &Image, options: &DeviceOptions, label: &str) -> Result<u32, Bl
         let device = open_loop(number, OFlags::RDWR).map_err(BlockDeviceError::NoLoop)?;
         match kernel::configure(&device, file, SECTOR_BYTES, flags, label) {
             Ok(()) => {
-                // A device that was read-only before would otherwise stay so.
-                let is_read_only = options.is_read_only || !options.may_change;
+                // A device that another program left read-only would otherwise stay so.
+                let is_read_only = options.is_read_only && options.may_change;
                 let set = kernel::set_read_only(&device, is_read_only);
                 set.map_err(|error| device_error(number, error))?;
                 return Ok(number);
@@ -285,7 +285,7 @@ impl BlockDevice {
 
     /// Returns false if another program has it open.
     fn try_clear(&self, device: &OwnedFd) -> Result<bool, BlockDeviceError> {
-        kernel::clear(device).map_err(|error| self.error(error))?;
+        clear(device).map_err(|error| self.error(error))?;
         match kernel::status(device) {
             Err(_) => Ok(true),
             Ok(mut status) => {
@@ -295,7 +295,12 @@ impl BlockDevice {
                     // They have closed it in between.
                     Err(Errno::NXIO) => Ok(true),
                     Err(error) => Err(self.error(error)),
-                    Ok(()) => Ok(false),
+                    Ok(()) => {
+                        let is_read_only = self.image.session().is_read_only();
+                        let set = kernel::set_read_only(device, is_read_only);
+                        set.map_err(|error| self.error(error))?;
+                        Ok(false)
+                    }
                 }
             }
         }
@@ -308,11 +313,18 @@ impl BlockDevice {
             && self.is_own(&device)
         {
             let _ = rustix::fs::fsync(&device);
-            let _ = kernel::clear(&device);
+            let _ = clear(&device);
         }
         self.image.session().end();
         self.image.close(Duration::from_millis(100));
     }
+}
+
+/// Detaches a loop device, or lets it go when its last user closes it. The kernel keeps "read-only" for whoever gets the
+/// device next, so that it is taken off first.
+fn clear(device: &OwnedFd) -> Result<(), Errno> {
+    kernel::set_read_only(device, false)?;
+    kernel::clear(device)
 }
 
 /// What the loop device keeps of a name.
@@ -365,7 +377,7 @@ pub fn clear_left(tag: &str) -> Vec<u32> {
         };
         let status = kernel::status(&device);
         let is_own = matches!(&status, Ok(status) if has_tag(&status.name(), tag));
-        (is_own || is_dead(*number, &status)) && kernel::clear(&device).is_ok()
+        (is_own || is_dead(*number, &status)) && clear(&device).is_ok()
     });
     left.collect()
 }

@@ -53,6 +53,9 @@ impl Session {
             has_begun: AtomicBool::new(false),
         }
     }
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.is_read_only.load(Ordering::Acquire)
+    }
     pub(crate) fn set_read_only(&self, is_read_only: bool) {
         self.is_read_only.store(is_read_only, Ordering::Release);
     }
@@ -133,7 +136,7 @@ impl Session {
     }
 
     fn check_writable(&self) -> Answered {
-        match self.is_read_only.load(Ordering::Acquire) {
+        match self.is_read_only() {
             true => Err(DiskError(EROFS)),
             false => Ok(()),
         }

@@ -6,6 +6,7 @@ use millpond_blockdev::{
 };
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -146,7 +147,23 @@ fn discards_size_and_read_only_are_followed() {
     device.set_read_only(false).unwrap();
     write().unwrap();
     assert_eq!(disk.bytes.lock().unwrap()[0], 9);
+
+    device.set_read_only(true).unwrap();
+    let user = File::open(&path).unwrap();
+    assert!(matches!(device.detach(), Err(BlockDeviceError::Busy(_))));
+    assert!(
+        write().is_err(),
+        "it stays read-only when it is not detached"
+    );
+    drop(user);
     device.detach().unwrap();
+    assert!(!stays_read_only(&path));
+}
+
+/// Whether the system keeps a loop device read-only for the program that gets it next.
+fn stays_read_only(device: &Path) -> bool {
+    let output = Command::new("blockdev").arg("--getro").arg(device).output();
+    String::from_utf8(output.unwrap().stdout).unwrap().trim() != "0"
 }
 
 #[test]
@@ -166,7 +183,7 @@ fn a_device_that_is_cut_off_gives_errors_and_goes_with_its_last_user() {
     assert_eq!(disk.bytes.lock().unwrap()[4096], 0);
     drop(file);
     let name = path.file_name().unwrap().to_str().unwrap();
-    assert!(!std::path::Path::new(&format!("/sys/block/{name}/loop")).exists());
+    assert!(!Path::new(&format!("/sys/block/{name}/loop")).exists());
 }
 
 #[test]
@@ -190,6 +207,7 @@ fn a_read_only_disk_is_a_read_only_device_and_left_ones_are_found_by_their_tag()
     assert_eq!(clear_left("millpond-test lef"), Vec::<u32>::new());
     assert_eq!(clear_left(&options.tag), [device.number()]);
     assert!(!device.is_attached());
+    assert!(!stays_read_only(&device.path()));
     // As after another program has detached it.
     device.detach().unwrap();
     assert_eq!(Arc::strong_count(&disk), 1);
