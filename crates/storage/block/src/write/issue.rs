@@ -10,7 +10,8 @@ use crate::request_errors::{RequestError, RequestErrorKind};
 use crate::requests::Pending;
 use crate::topology::Topology;
 use crate::unflushed::{Content, Ended};
-use millpond_device::{RUN_BYTES_MAX, Watch, WriteRequest};
+use millpond_device::{DeviceError, RUN_BYTES_MAX, Watch, WriteRequest};
+use millpond_env::mark;
 use millpond_env::sync::Arc;
 use millpond_ondisk::Txg;
 use millpond_vdev::{BlockRange, Filler, LeafId, WriteOutcome, WritePlan, WritePlanError};
@@ -344,6 +345,16 @@ fn fail_parts(leaf: LeafId, parts: &[Part], reason: &str) -> Vec<FailedPart> {
     failed.collect()
 }
 
+fn gone() -> DeviceError {
+    DeviceError::Io {
+        action: "write",
+        offset_bytes: 0,
+        length_bytes: 0,
+        errno: 0,
+        message: "the device went out of use".to_owned(),
+    }
+}
+
 /// Writes to one leaf. Returns the failed writes.
 fn write_leaf(
     topology: &Topology,
@@ -391,10 +402,11 @@ fn write_leaf(
         .collect();
     let has_failed = outcomes.iter().any(Option::is_some);
     let ended = match how.durability {
-        // The leaf went out of use meanwhile; the writes count as missed.
+        // The leaf went out of use meanwhile. Its contents are not kept, so that the writes count as missed.
         _ if !counters.status().is_usable() => {
             begun.forget();
-            Ok(())
+            mark::hit("written-while-leaf-went");
+            Err(gone())
         }
         Durability::WhenFlushed => {
             let written = parts.iter().zip(&outcomes);
