@@ -163,6 +163,25 @@ pub fn large(folder: &Path, dataset: &str, bytes: u64) -> Result<()> {
     Ok(pool.export()?)
 }
 
+/// Makes the snapshots `s1`, `s2` and so on of an existing dataset, before each of which a file is written anew.
+pub fn snapshots(folder: &Path, dataset: &str, count: u64) -> Result<()> {
+    const FILES: u64 = 100;
+    let pool = open(folder, dataset)?;
+    let files = pool.file_system(dataset)?;
+    let root = files.root()?;
+    let begun = Instant::now();
+    for number in 1..=count {
+        let content = format!("{number}\n");
+        let node = create(&files, &root, format!("file{}", number % FILES).as_bytes())?;
+        write_file(&files, &node, content.len() as u64, content.as_bytes())?;
+        let name = format!("{dataset}@s{number}");
+        pool.datasets().snapshot(&[&name], &[])?;
+    }
+    print_figure(begun, 0, None);
+    drop((files, root));
+    Ok(pool.export()?)
+}
+
 fn open(folder: &Path, name: &str) -> Result<Pool> {
     let options = OpenOptions {
         cache_bytes: Some(CACHE_BYTES),
@@ -205,7 +224,7 @@ fn make_folders(files: &Arc<FileSystem>, path: &Path) -> Result<Node> {
 
 fn create(files: &Arc<FileSystem>, folder: &Node, name: &[u8]) -> Result<Node> {
     let mode = NewMode::exactly(0o644);
-    Ok(files.create(&Caller::root(), folder, name, mode, true)?.0)
+    Ok(files.create(&Caller::root(), folder, name, mode, false)?.0)
 }
 
 fn write_file(files: &Arc<FileSystem>, node: &Node, length: u64, piece: &[u8]) -> Result<()> {
