@@ -9,7 +9,7 @@ CARGO ?= cargo
 RELEASE := target/release
 
 .DEFAULT_GOAL := help
-.PHONY: help setup oracle kernel advisories build test test-kernel test-install test-mount test-daemon test-writing-all test-check test-scale demo bench bench-write bench-mount bench-many bench-scan bench-count bench-plots flame pages install uninstall deb test-deb fuzz fuzz-soak soak soak-threads test-threads test-policy zts mutants lint golden golden-pools clean
+.PHONY: help setup oracle kernel advisories build test test-kernel test-install test-mount test-daemon test-writing-all test-check test-scale demo bench bench-write bench-mount bench-many bench-scan bench-send bench-count bench-plots flame pages install uninstall deb test-deb fuzz fuzz-soak soak soak-threads test-threads test-policy zts mutants lint golden golden-pools clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
@@ -130,6 +130,8 @@ bench: build ## measure Millpond and its rivals; writes BENCHMARKS.md
 	@bench/scan
 	@bench/mount
 	@mkdir -p target/bench && bench/mount --folder target/bench
+	@BENCH_SEND_MB=1000 bench/send --only send,receive
+	@bench/send --folder target/bench
 
 bench-write: setup ## only the writing engine, Btrfs and XFS
 	@bench/write
@@ -143,6 +145,11 @@ bench-many: build ## a tree of BENCH_MANY (1,000,000) files on Millpond, zfs-fus
 
 bench-scan: setup ## scrubs and resilvers beside what the devices give (10 minutes; 14 GB of disk)
 	@bench/scan
+
+bench-send: build ## send and receive beside zfs-fuse and tar, increments, many snapshots, stored streams (an hour; 25 GB of disk, 6 GB of memory; root, /dev/fuse)
+	@mkdir -p target/bench
+	@BENCH_SEND_MB=1000 bench/send --only send,receive
+	@bench/send --folder target/bench
 
 bench-count: setup ## instructions of small benchmarks under valgrind, compared with bench/counts.md; ONLY=files selects, WRITE=1 replaces the table
 	$(CARGO) build --quiet --release --locked --package millpond-bench --bin count

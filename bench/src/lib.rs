@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod large;
+pub mod plain;
 pub mod plot;
 
 /// An xorshift generator: the same numbers for every contender, also used for incompressible data.

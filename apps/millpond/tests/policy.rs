@@ -10,6 +10,8 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 
 const SSHD: &str = "/usr/sbin/sshd";
+/// How much of a stream gets through before it is cut.
+const CUT_BYTES: u64 = 3_000_000;
 
 /// Two pools, `src` with files and `dst`, and the programs.
 struct Stage {
@@ -265,6 +267,61 @@ fn syncoid_replicates_over_ssh() {
         stage
             .shell
             .done("cd HERE/src/data; echo more >> large; echo x >> sub/b");
+    }
+}
+
+/// Cut after a given number of bytes, first a full stream and then an increment, both pushed and pulled.
+#[test]
+#[ignore = "programs of others; make test-policy"]
+fn syncoid_resumes_over_ssh() {
+    let Some(stage) = Stage::new("usr/sbin/syncoid") else {
+        return;
+    };
+    let Some(port) = stage.ssh_server() else {
+        return;
+    };
+    let syncoid = format!(
+        "syncoid --no-privilege-elevation --compress=none --sshport={port} --sshkey=HERE/key \
+         --sshoption=StrictHostKeyChecking=no --sshoption=UserKnownHostsFile=/dev/null"
+    );
+    // Each prunes the snapshots with its own identifier.
+    let push = format!("{syncoid} --identifier=push src/data root@127.0.0.1:dst/backup/pushed");
+    let pull = format!("{syncoid} --identifier=pull root@127.0.0.1:src/data dst/backup/pulled");
+    for _ in ["full", "increment"] {
+        for (line, copy) in [(&push, "pushed"), (&pull, "pulled")] {
+            let token = format!("zfs get -Ho value receive_resume_token dst/backup/{copy}");
+            // Syncoid passes the stream through this program where it finds it.
+            stage.shell.done(&format!(
+                "printf '#!/bin/sh\\nexec head -c {CUT_BYTES}\\n' > HERE/mbuffer; chmod +x HERE/mbuffer"
+            ));
+            let cut = stage.run(line);
+            let text = String::from_utf8_lossy(&cut.stderr);
+            assert!(!cut.status.success(), "{line}: {text}");
+            let received = stage.shell.done(&format!(
+                "millpond stream token $({token}) | sed -n 's/.*bytes = //p'"
+            ));
+            let received = u64::from_str_radix(received.trim().trim_start_matches("0x"), 16);
+            // The last block was cut, and all blocks before it are kept.
+            let kept = CUT_BYTES - (256 << 10)..=CUT_BYTES;
+            assert!(
+                received.as_ref().is_ok_and(|bytes| kept.contains(bytes)),
+                "{received:?}: {text}"
+            );
+            stage.shell.done("rm HERE/mbuffer");
+            let text = stage.done(line);
+            assert!(
+                text.contains("Resuming interrupted zfs send/receive"),
+                "{text}"
+            );
+            assert_eq!(stage.shell.done(&token), "-\n");
+            // The first time, nothing of it was mounted. What is below is not replicated here.
+            stage.shell.done(&format!(
+                "zfs mount -a; diff -r --no-dereference -x sub HERE/src/data HERE/dst/backup/{copy}"
+            ));
+        }
+        stage
+            .shell
+            .done("head -c 5000000 /dev/urandom > HERE/src/data/second; rm -f HERE/src/data/link");
     }
 }
 

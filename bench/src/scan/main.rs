@@ -7,10 +7,10 @@
 //! a new side; reads and `fsync` of a program alone and while a scrub runs. A table in Markdown goes to standard output.
 #![forbid(unsafe_code)]
 
-mod plain;
 mod pool;
 
 use anyhow::{Context, Result};
+use millpond_bench::plain;
 use pool::Stage;
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
-//! Reads the blocks of a batch, and writes its records.
+//! Reads the blocks of batches, and writes their records.
 
 use crate::error::SendError;
-use millpond_block::{Block, BlockAddress, BlockStore};
+use millpond_block::{Block, BlockAddress, BlockError, BlockStore};
 use millpond_crypt::DatasetKey;
 use millpond_env::sync::Arc;
 use millpond_object::to_native;
@@ -72,40 +72,73 @@ impl Entry {
     }
 }
 
-pub(crate) struct Reader<'a, W> {
+/// Reads the blocks of batches.
+#[derive(Clone, Copy)]
+pub(crate) struct Fetcher<'a> {
     pub(crate) store: &'a Arc<BlockStore>,
     pub(crate) key: Option<&'a Arc<DatasetKey>>,
+}
+
+/// An entry whose block was read.
+pub(crate) enum Fetched {
+    Record(Record, Vec<u8>),
+    /// As it is stored.
+    Stored(Record, Result<Vec<u8>, BlockError>),
+    /// The content of a block.
+    Content(
+        Box<(BlockPointer, BlockAddress, Unread)>,
+        Result<Arc<Block>, BlockError>,
+    ),
+}
+
+impl Fetcher<'_> {
+    /// Reads all blocks of a batch.
+    pub(crate) fn fetch(&self, batch: Vec<Entry>) -> Vec<Fetched> {
+        let wanted = |stored: bool| -> Vec<_> {
+            let blocks = batch.iter().filter_map(|entry| match entry {
+                Entry::Block(block) if block.2.is_stored() == stored => Some((block.0, block.1)),
+                _ => None,
+            });
+            blocks.collect()
+        };
+        let mut contents = self.store.read_batch(&wanted(false), self.key).into_iter();
+        let mut stored = self.store.read_stored_batch(&wanted(true)).into_iter();
+        let fetched = batch.into_iter().filter_map(|entry| match entry {
+            Entry::Record(record, payload) => Some(Fetched::Record(record, payload)),
+            Entry::Block(block) => match block.2 {
+                Unread::Write(write, Form::Stored) => {
+                    Some(Fetched::Stored(Record::Write(write), stored.next()?))
+                }
+                Unread::StoredSpill(spill) => {
+                    Some(Fetched::Stored(Record::Spill(spill), stored.next()?))
+                }
+                _ => Some(Fetched::Content(block, contents.next()?)),
+            },
+        });
+        fetched.collect()
+    }
+}
+
+/// Writes the records of batches whose blocks were read.
+pub(crate) struct Writer<'a, W> {
+    pub(crate) fetcher: Fetcher<'a>,
     pub(crate) stream: StreamWriter<W>,
 }
 
-impl<W: io::Write> Reader<'_, W> {
-    pub(crate) fn write(&mut self, batch: Vec<Entry>) -> Result<(), SendError> {
-        let wanted = batch.iter().filter_map(|entry| match entry {
-            Entry::Block(block) if !block.2.is_stored() => Some((block.0, block.1)),
-            _ => None,
-        });
-        let wanted: Vec<_> = wanted.collect();
-        let mut found = self.store.read_batch(&wanted, self.key).into_iter();
-        for entry in batch {
-            match entry {
-                Entry::Record(record, payload) => self.stream.record(&record, &payload)?,
-                Entry::Block(block) => match *block {
-                    (pointer, address, Unread::Write(write, Form::Stored)) => {
-                        let stored = self.store.read_stored(&pointer, address)?;
-                        self.stream.record(&Record::Write(write), &stored)?;
-                    }
-                    (pointer, address, Unread::StoredSpill(spill)) => {
-                        let stored = self.store.read_stored(&pointer, address)?;
-                        self.stream.record(&Record::Spill(spill), &stored)?;
-                    }
-                    (pointer, address, unread) => {
-                        if let Some(content) = found.next() {
-                            self.content(&*content?, unread, address)?;
-                        }
-                        // Nothing reads it soon.
-                        self.store.evict(&pointer, self.key);
-                    }
-                },
+impl<W: io::Write> Writer<'_, W> {
+    pub(crate) fn write(&mut self, batch: Vec<Fetched>) -> Result<(), SendError> {
+        for fetched in batch {
+            match fetched {
+                Fetched::Record(record, payload) => self.stream.record(&record, &payload)?,
+                Fetched::Stored(record, stored) => {
+                    self.stream.record(&record, &stored?)?;
+                }
+                Fetched::Content(block, content) => {
+                    let (pointer, address, unread) = *block;
+                    self.content(&*content?, unread, address)?;
+                    // Nothing reads it soon.
+                    self.fetcher.store.evict(&pointer, self.fetcher.key);
+                }
             }
         }
         Ok(())

@@ -6,7 +6,7 @@ use millpond_ondisk::BlockPointer;
 use millpond_stream::{Free, FreeObjects, Record, StreamFeatures, TO_THE_END};
 
 /// A batch is passed on when its blocks have this many bytes,
-const BATCH_BYTES: u64 = 8 << 20;
+const BATCH_BYTES: u64 = 4 << 20;
 /// or it has this many records.
 const BATCH_RECORDS: usize = 1024;
 

@@ -1,6 +1,6 @@
 //! Sends one snapshot.
 
-use crate::batch::{Entry, Reader, stream_bytes};
+use crate::batch::{Entry, Fetcher, Writer, stream_bytes};
 use crate::error::SendError;
 use crate::features::features_of;
 use crate::output::Output;
@@ -15,8 +15,10 @@ use millpond_ondisk::{DnodeArrayShape, DslDatasetFlags, Guid, ObjectSetKind, Txg
 use millpond_stream::{Begin, BeginFlags, RawKeys, StreamFeatures, StreamWriter};
 use std::io::Write;
 
-/// Batches between the two threads.
-const BATCHES_MAX: usize = 2;
+/// Threads that read blocks.
+const FETCHERS: usize = 2;
+/// Batches between two threads.
+const BATCHES_MAX: usize = 1;
 
 /// How blocks are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -247,6 +249,57 @@ pub fn measured_bytes(
     Ok(bytes.saturating_add(end))
 }
 
+/// Walks on this thread, reads on some others and writes on one more: the disk, the checksums of blocks and that of the
+/// stream do not wait for each other. Batches take turns, so that their order stays.
+fn in_parallel<W: Write + Send>(
+    fetcher: Fetcher<'_>,
+    writer: &mut Writer<'_, W>,
+    walk: impl FnOnce(&mut dyn FnMut(Vec<Entry>) -> bool) -> Result<(), SendError>,
+) -> Result<(), SendError> {
+    thread::scope(|scope| {
+        let (mut senders, mut receivers, mut fetching) = (vec![], vec![], vec![]);
+        for _ in 0..FETCHERS {
+            let (sender, unread) = bounded::<Vec<Entry>>(BATCHES_MAX);
+            let (fetched, receiver) = bounded(BATCHES_MAX);
+            senders.push(sender);
+            receivers.push(receiver);
+            fetching.push(scope.spawn(move || {
+                while let Ok(batch) = unread.recv()
+                    && fetched.send(fetcher.fetch(batch)).is_ok()
+                {}
+            }));
+        }
+        let writing = scope.spawn(move || {
+            for receiver in receivers.iter().cycle() {
+                match receiver.recv() {
+                    Ok(batch) => writer.write(batch)?,
+                    Err(_) => break,
+                }
+            }
+            Ok(())
+        });
+        let mut turns = (0..FETCHERS).cycle();
+        let mut pass_on = |batch: Vec<Entry>| {
+            let sender = turns.next().and_then(|turn| senders.get(turn));
+            sender.is_some_and(|sender| sender.send(batch).is_ok())
+        };
+        let walked = walk(&mut pass_on);
+        // Ends the other threads.
+        drop(senders);
+        for fetching in fetching {
+            // One that panicked would look like the end of the stream.
+            if let Err(panic) = fetching.join() {
+                std::panic::resume_unwind(panic);
+            }
+        }
+        let written = writing.join();
+        let written: Result<(), SendError> =
+            written.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        // The walk stops where the writing failed, without an error of its own.
+        written.and(walked)
+    })
+}
+
 /// Writes the change from `older`, or from nothing, to a snapshot. Returns the length of the stream in bytes.
 ///
 /// `set` is the dataset's object set, opened with the key of an encrypted dataset: the stream is not encrypted. For a raw
@@ -266,41 +319,26 @@ pub fn send(
     let to_guid = beginning.begin.to_guid;
     let mut stream = StreamWriter::new(output);
     stream.begin(beginning.begin.clone(), &beginning.payload)?;
-    let mut reader = Reader {
+    let fetcher = Fetcher {
         store: set.store(),
         key: set.key(),
-        stream,
     };
+    let mut writer = Writer { fetcher, stream };
     if thread::is_alone() {
         let mut outcome = Ok(());
         let mut pass_on = |batch: Vec<_>| {
-            outcome = reader.write(batch);
+            outcome = writer.write(fetcher.fetch(batch));
             outcome.is_ok()
         };
         let walked = beginning.walk(set, older, options, &mut pass_on);
         outcome.and(walked)?;
     } else {
-        let (sender, receiver) = bounded::<Vec<_>>(BATCHES_MAX);
-        thread::scope(|scope| {
-            let reader = &mut reader;
-            let writing = scope.spawn(move || {
-                while let Ok(batch) = receiver.recv() {
-                    reader.write(batch)?;
-                }
-                Ok(())
-            });
-            let mut pass_on = move |batch: Vec<_>| sender.send(batch).is_ok();
-            let walked = beginning.walk(set, older, options, &mut pass_on);
-            // Ends the other thread.
-            drop(pass_on);
-            let written = writing.join();
-            let written: Result<(), SendError> =
-                written.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            // The walk stops where the writing failed, without an error of its own.
-            written.and(walked)
-        })?;
+        let walk = |pass_on: &mut dyn FnMut(Vec<Entry>) -> bool| {
+            beginning.walk(set, older, options, pass_on)
+        };
+        in_parallel(fetcher, &mut writer, walk)?;
     }
-    let mut stream = reader.stream;
+    let mut stream = writer.stream;
     if options.unfinished.is_none() {
         stream.end(to_guid)?;
     }

@@ -91,6 +91,35 @@ impl BlockStore {
         .collect()
     }
 
+    /// Reads several blocks as they are stored and returns the outcomes in the order of `wanted`, each as
+    /// [`BlockStore::read_stored`] returns it.
+    ///
+    /// As for [`BlockStore::read_batch`], the devices get the reads of several blocks at once. The cache is not used.
+    ///
+    /// # Errors
+    /// For each block: as [`BlockStore::read_stored`].
+    pub fn read_stored_batch(
+        &self,
+        wanted: &[(BlockPointer, BlockAddress)],
+    ) -> Vec<Result<Vec<u8>, BlockError>> {
+        let is_valid = |pointer: &BlockPointer| pointer.validate().is_ok();
+        let mut valid = (wanted.iter())
+            .map(|(pointer, _)| pointer)
+            .filter(|pointer| is_valid(pointer));
+        let mut begun: VecDeque<Option<Begun>> = VecDeque::new();
+        let outcomes = wanted.iter().map(|(pointer, address)| {
+            if !is_valid(pointer) {
+                return self.read_stored(pointer, *address);
+            }
+            if begun.is_empty() {
+                begun.extend(self.begin(valid.by_ref()));
+            }
+            let begun = begun.pop_front().flatten();
+            self.read_copies(pointer, *address, begun, PointerValidity::Current)
+        });
+        outcomes.collect()
+    }
+
     /// Looks a block up without reading a device. Returns `None` if the block has to be read: by the caller
     /// if it was added to `owned`, else another thread has the read in flight.
     fn find(

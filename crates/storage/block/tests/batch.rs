@@ -193,6 +193,35 @@ fn batch_reads_equal_single_reads_and_are_cached() {
 }
 
 #[test]
+fn batch_reads_of_stored_bytes_equal_single_reads_and_are_not_cached() {
+    for way in ways() {
+        let (mirror, mut wanted) = mirror(way);
+        for number in (0..BLOCKS).step_by(7) {
+            mirror.spoil((number % 2) as usize, number);
+        }
+        mirror.spoil(0, 100);
+        mirror.spoil(1, 100);
+        wanted.insert(50, (BlockPointer::default(), BlockAddress::default()));
+        let mut crooked = wanted[6].0;
+        crooked.words[1] |= 1 << 60;
+        wanted.insert(60, (crooked, BlockAddress::default()));
+        let outcomes = mirror.store.read_stored_batch(&wanted);
+        assert_eq!(outcomes.len(), wanted.len());
+        for (outcome, (pointer, address)) in outcomes.iter().zip(&wanted) {
+            let single = mirror.store.read_stored(pointer, *address);
+            assert_eq!(outcome.is_ok(), single.is_ok(), "{way:?} {address:?}");
+            if let (Ok(bytes), Ok(single)) = (outcome, single) {
+                assert!(*bytes == single, "{way:?} {address:?}");
+                assert!(!mirror.store.is_cached(pointer, None));
+            }
+        }
+        let failed = outcomes.iter().filter(|outcome| outcome.is_err()).count();
+        // The hole, the pointer to a wrong place, and block 100.
+        assert_eq!(failed, 3);
+    }
+}
+
+#[test]
 fn blocks_are_read_to_be_changed_in_their_order() {
     for way in ways() {
         let (mirror, wanted) = mirror(way);

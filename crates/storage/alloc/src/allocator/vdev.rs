@@ -177,35 +177,39 @@ impl VdevAllocator {
         // then one that is loaded, then the lowest index.
         let others = self.active();
         let own = lane.active.load(Ordering::Relaxed);
-        let mut candidates: Vec<_> = self
-            .of(want.part)
-            .filter(|(_, metaslab)| fits(metaslab))
-            .map(|(index, metaslab)| {
-                let number = metaslab.place.id.index;
-                let is_taken = number != own && others.contains(&number);
-                let rank = (
-                    u32::MAX.saturating_sub(magnitude(metaslab.largest_bytes())),
-                    is_taken,
-                    !metaslab.is_loaded(),
-                    index,
-                );
-                (rank, metaslab)
-            })
-            .collect();
-        candidates.sort_unstable_by_key(|(rank, _)| *rank);
-        for (_, metaslab) in candidates {
-            let Some(offset) = self.allocate_in(metaslab, want, asize_bytes) else {
-                continue;
-            };
+        let rank = |(index, metaslab): &(usize, &Arc<MetaslabAllocator>)| {
+            let number = metaslab.place.id.index;
+            let is_taken = number != own && others.contains(&number);
+            (
+                u32::MAX.saturating_sub(magnitude(metaslab.largest_bytes())),
+                is_taken,
+                !metaslab.is_loaded(),
+                *index,
+            )
+        };
+        let fitting = || self.of(want.part).filter(|(_, metaslab)| fits(metaslab));
+        let take = |metaslab| {
+            let offset = self.allocate_in(metaslab, want, asize_bytes)?;
             if want.part == Part::Ordinary && avoid.is_empty() {
                 let left = magnitude(metaslab.largest_bytes());
                 lane.magnitude.store(u64::from(left), Ordering::Relaxed);
                 lane.active
                     .store(metaslab.place.id.index, Ordering::Relaxed);
             }
-            return Some((metaslab, offset));
+            Some((metaslab.as_ref(), offset))
+        };
+        // Almost always the first choice has the space, and further copies of blocks come here: with thousands of
+        // metaslabs, sorting them each time costs more than writing the block.
+        let (first, metaslab) = fitting().min_by_key(&rank)?;
+        if let Some(found) = take(metaslab) {
+            return Some(found);
         }
-        None
+        let mut rest: Vec<_> = fitting()
+            .filter(|(index, _)| *index != first)
+            .map(|candidate| (rank(&candidate), candidate.1))
+            .collect();
+        rest.sort_unstable_by_key(|(rank, _)| *rank);
+        rest.into_iter().find_map(|(_, metaslab)| take(metaslab))
     }
     fn allocate_in(
         &self,

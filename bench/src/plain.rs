@@ -1,11 +1,13 @@
-//! Reads and copies the stored bytes of images, without a file system between.
+//! What the devices give: reads and copies the stored bytes of images, and writes, with plain direct requests.
 
+use crate::SeededRng;
 use anyhow::{Context, Result};
 use rustix::fs::{OFlags, SeekFrom, seek};
 use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 const CHUNK_BYTES: u64 = 1 << 20;
 const ALIGNMENT: usize = 4096;
@@ -13,6 +15,9 @@ const ALIGNMENT: usize = 4096;
 const DEPTH: usize = 4;
 
 /// Reads what is stored in the images, all at once. Returns the bytes.
+///
+/// # Errors
+/// Those of the images.
 pub fn read(images: &[PathBuf]) -> Result<u64> {
     std::thread::scope(|scope| {
         let readers: Vec<_> = images
@@ -31,6 +36,9 @@ pub fn read(images: &[PathBuf]) -> Result<u64> {
 }
 
 /// Copies what is stored in an image into a new file, and flushes it. Returns the bytes.
+///
+/// # Errors
+/// Those of the files.
 pub fn copy(from: &Path, to: &Path) -> Result<u64> {
     let target = direct(File::options().write(true).create(true), to)?;
     target.set_len(std::fs::metadata(from)?.len())?;
@@ -39,6 +47,44 @@ pub fn copy(from: &Path, to: &Path) -> Result<u64> {
     })?;
     target.sync_all()?;
     Ok(bytes)
+}
+
+/// Writes a new file, and flushes it. Returns the bytes: at least as many as given, in whole chunks.
+///
+/// # Errors
+/// Those of the file.
+pub fn write(path: &Path, bytes: u64) -> Result<u64> {
+    let target = direct(
+        File::options().write(true).create(true).truncate(true),
+        path,
+    )?;
+    let count = bytes.div_ceil(CHUNK_BYTES);
+    target.set_len(count * CHUNK_BYTES)?;
+    let next = AtomicU64::new(0);
+    let worker = || -> Result<()> {
+        let mut memory = SeededRng(37).bytes(CHUNK_BYTES as usize + ALIGNMENT, false);
+        let skip = memory.as_ptr().align_offset(ALIGNMENT);
+        let chunk = memory.get_mut(skip..skip + CHUNK_BYTES as usize);
+        let chunk = chunk.context("a chunk")?;
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= count {
+                return Ok(());
+            }
+            target.write_all_at(chunk, number * CHUNK_BYTES)?;
+        }
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..DEPTH).map(|_| scope.spawn(worker)).collect();
+        let mut ends = workers.into_iter().map(|worker| {
+            worker
+                .join()
+                .map_err(|_| anyhow::anyhow!("a thread panicked"))?
+        });
+        ends.try_for_each(|end| end)
+    })?;
+    target.sync_all()?;
+    Ok(count * CHUNK_BYTES)
 }
 
 /// Opens without the page cache, or with it where the file system does not permit that.
