@@ -147,7 +147,7 @@ fn attach(image: &Image, options: &DeviceOptions, label: &str) -> Result<u32, Bl
         let device = open_loop(number, OFlags::RDWR).map_err(BlockDeviceError::NoLoop)?;
         match kernel::configure(&device, file, SECTOR_BYTES, flags, label) {
             Ok(()) => {
-                // A device that was read-only before would otherwise stay so.
+                // A device that another program left read-only would otherwise stay so.
                 let is_read_only = options.is_read_only || !options.may_change;
                 let set = kernel::set_read_only(&device, is_read_only);
                 set.map_err(|error| device_error(number, error))?;
@@ -158,6 +158,14 @@ fn attach(image: &Image, options: &DeviceOptions, label: &str) -> Result<u32, Bl
         }
     }
     Err(BlockDeviceError::NoLoop(Errno::BUSY))
+}
+
+/// Detaches the file of a loop device. The system keeps the mark that nothing can be written across that: who gets the
+/// device next would find it read-only. So the mark goes first.
+fn clear(device: &OwnedFd) -> Result<(), Errno> {
+    // A device that cannot be marked can still be detached.
+    let _ = kernel::set_read_only(device, false);
+    kernel::clear(device)
 }
 
 fn device_error(number: u32, error: Errno) -> BlockDeviceError {
@@ -285,10 +293,14 @@ impl BlockDevice {
 
     /// Returns false if another program has it open.
     fn try_clear(&self, device: &OwnedFd) -> Result<bool, BlockDeviceError> {
-        kernel::clear(device).map_err(|error| self.error(error))?;
+        clear(device).map_err(|error| self.error(error))?;
         match kernel::status(device) {
             Err(_) => Ok(true),
             Ok(mut status) => {
+                if self.image.session().is_read_only() {
+                    let set = kernel::set_read_only(device, true);
+                    set.map_err(|error| self.error(error))?;
+                }
                 // It would now be detached when the others close it.
                 status.set_flags(status.flags() & !kernel::FLAG_AUTOCLEAR);
                 match kernel::set_status(device, &status) {
@@ -308,7 +320,7 @@ impl BlockDevice {
             && self.is_own(&device)
         {
             let _ = rustix::fs::fsync(&device);
-            let _ = kernel::clear(&device);
+            let _ = clear(&device);
         }
         self.image.session().end();
         self.image.close(Duration::from_millis(100));
@@ -365,7 +377,7 @@ pub fn clear_left(tag: &str) -> Vec<u32> {
         };
         let status = kernel::status(&device);
         let is_own = matches!(&status, Ok(status) if has_tag(&status.name(), tag));
-        (is_own || is_dead(*number, &status)) && kernel::clear(&device).is_ok()
+        (is_own || is_dead(*number, &status)) && clear(&device).is_ok()
     });
     left.collect()
 }

@@ -56,6 +56,9 @@ impl Session {
     pub(crate) fn set_read_only(&self, is_read_only: bool) {
         self.is_read_only.store(is_read_only, Ordering::Release);
     }
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.is_read_only.load(Ordering::Acquire)
+    }
     /// Takes the disk away.
     pub(crate) fn end(&self) {
         let disk = self.disk.lock().take();
@@ -133,7 +136,7 @@ impl Session {
     }
 
     fn check_writable(&self) -> Answered {
-        match self.is_read_only.load(Ordering::Acquire) {
+        match self.is_read_only() {
             true => Err(DiskError(EROFS)),
             false => Ok(()),
         }

@@ -149,6 +149,33 @@ fn discards_size_and_read_only_are_followed() {
     device.detach().unwrap();
 }
 
+/// Another program may get the device next, and the system keeps the mark for it.
+#[test]
+fn a_read_only_device_that_is_detached_is_not_left_read_only() {
+    if is_skipped() {
+        return;
+    }
+    let read_only = DeviceOptions {
+        is_read_only: true,
+        ..options("marked")
+    };
+    let mut device = BlockDevice::attach(MemoryDisk::new(), &read_only).unwrap();
+    let path = device.path();
+    let name = path.file_name().unwrap().to_str().unwrap();
+    let is_marked = || {
+        let mark = std::fs::read_to_string(format!("/sys/block/{name}/ro")).unwrap();
+        mark.trim_end() == "1"
+    };
+    assert!(is_marked());
+    let user = File::open(&path).unwrap();
+    // One that is in use stays as it is.
+    assert!(matches!(device.detach(), Err(BlockDeviceError::Busy(_))));
+    assert!(is_marked());
+    drop(user);
+    device.detach().unwrap();
+    assert!(!is_marked());
+}
+
 #[test]
 fn a_device_that_is_cut_off_gives_errors_and_goes_with_its_last_user() {
     if is_skipped() {
