@@ -395,7 +395,7 @@ fn names_that_do_not_fit_are_refused() {
         };
         let error = pool.send(&request, std::io::sink()).unwrap_err();
         assert!(
-            error.to_string().contains("no complete redaction bookmark"),
+            error.to_string().contains("is not a redaction bookmark"),
             "{error}"
         );
     }

@@ -289,4 +289,34 @@ fn a_pool_whose_encrypted_snapshots_lack_iv_sets_says_so() {
     );
     let status = done(&stage, "zpool status missing_ivset");
     assert!(!status.contains("Errata"), "{status}");
+    // The way out: they are received once more, into new datasets.
+    quietly(&stage, "zfs create -o mountpoint=none missing_ivset/fixed");
+    let copy = |send: &str| {
+        let sent = stage.command(send, false).output().unwrap();
+        let file = stage.image("stream");
+        std::fs::write(&file, &sent.stdout).unwrap();
+        let mut receive = stage.command("zfs receive -u missing_ivset/fixed/testfs", false);
+        receive.stdin(std::fs::File::open(&file).unwrap());
+        let received = receive.output().unwrap();
+        String::from_utf8_lossy(&received.stderr).into_owned()
+    };
+    let first = "zfs send -w missing_ivset/testfs@snap1";
+    let second = "zfs send -w -i @snap1 missing_ivset/testfs@snap2";
+    assert_eq!(copy(first), "");
+    assert!(copy(second).contains("IV set guid missing"));
+    quietly(&stage, "zfs destroy -r missing_ivset/fixed/testfs");
+    quietly(&stage, "millpond tunable zfs_disable_ivset_guid_check 1");
+    let third = "zfs send -w -i missing_ivset/testfs#snap2 missing_ivset/testfs@snap3";
+    for send in [first, second, third] {
+        assert_eq!(copy(send), "", "{send}");
+    }
+    quietly(&stage, "millpond tunable zfs_disable_ivset_guid_check 0");
+    for snapshot in ["snap1", "snap2", "snap3"] {
+        let get = format!("zfs get -H -o value ivsetguid missing_ivset/fixed/testfs@{snapshot}");
+        let guid = done(&stage, &get);
+        assert!(
+            guid.trim().parse::<u64>().is_ok_and(|guid| guid != 0),
+            "{guid}"
+        );
+    }
 }

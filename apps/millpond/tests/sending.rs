@@ -269,12 +269,16 @@ fn the_texts_are_those_of_openzfs() {
             "cannot send 'tank': a package is sent of a snapshot only",
         ),
         (
-            "zfs send -R -X tank tank@one",
+            "zfs send -R --exclude tank tank@one",
             "cannot send 'tank@one': its own dataset cannot be excluded",
         ),
         (
             "zfs send -I #one tank@two",
             "Error: multiple snapshots cannot be sent from a bookmark.",
+        ),
+        (
+            "zfs send -R -i @one tank@one",
+            "WARNING: could not send tank@one:\nincremental source (tank@one) is not earlier than it",
         ),
         (
             "zfs send -I @two tank@one",
@@ -287,6 +291,9 @@ fn the_texts_are_those_of_openzfs() {
             "{line}"
         );
     }
+    let (usage, status) = text(&stage, "zfs send -S --redact book tank", false);
+    let words = "incompatible flags combined with saved send flag";
+    assert!(usage.starts_with(words) && status == 2, "{usage}");
     let (usage, status) = text(&stage, "zfs send", false);
     assert!(
         usage.starts_with("missing snapshot argument\nusage:\n\tsend "),

@@ -210,6 +210,56 @@ fn properties_and_names_are_followed() {
 }
 
 #[test]
+fn tunables_decide_which_new_volumes_have_devices() {
+    let Some(stage) = Stage::new("tunables") else {
+        return;
+    };
+    stage.done("millpond tunable zvol_volmode 3 && zfs create -V 8M POOL/none");
+    stage.done("zfs create -V 8M -o volmode=full POOL/full");
+    assert!(!stage.is_link("/none") && stage.is_link("/full"));
+    stage.done("millpond tunable zvol_volmode 1 && millpond tunable zvol_inhibit_dev 1");
+    stage.done("zfs create -V 8M POOL/late && zfs set readonly=on POOL/full");
+    assert!(!stage.is_link("/late") && stage.is_link("/full"));
+    stage.done("millpond tunable zvol_inhibit_dev 0");
+    // A redacted volume has one only if that was asked for.
+    stage.done("zfs snapshot POOL/late@1 && zfs clone POOL/late@1 POOL/changed");
+    stage.done("echo x | dd of=DEV/POOL/changed conv=sync,fsync status=none");
+    stage.done("zfs snapshot POOL/changed@1 && zfs redact POOL/late@1 book POOL/changed@1");
+    stage.done("zfs send --redact book POOL/late@1 | zfs receive POOL/got");
+    assert!(!stage.is_link("/got"));
+    stage.done("millpond tunable zfs_allow_redacted_dataset_mount 1");
+    stage.done("zpool export POOL && zpool import -d HERE POOL");
+    assert!(stage.is_link("/got"));
+    stage.done("zpool export POOL");
+}
+
+/// Its number may belong to someone else then: the link must not lead there.
+#[test]
+fn a_device_that_another_program_detached_is_made_again() {
+    let Some(stage) = Stage::new("taken") else {
+        return;
+    };
+    stage.done("zfs create -V 16M POOL/v");
+    stage.done("echo kept | dd of=DEV/POOL/v conv=sync,fsync status=none");
+    stage.done("losetup -d $(readlink DEV/POOL/v)");
+    stage.done("zfs rename POOL/v POOL/w");
+    let label = stage.loops();
+    assert!(
+        label.len() == 1 && label.iter().all(|one| one.ends_with("/w")),
+        "{label:?}"
+    );
+    assert_eq!(stage.done("head -c 5 DEV/POOL/w"), "kept\n");
+    assert!(!stage.is_link("/v"));
+    // Nor is a device left read-only for who gets it next.
+    stage.done("zfs set readonly=on POOL/w");
+    let path = stage.done("readlink DEV/POOL/w");
+    let mark = format!("cat /sys/block/{}/ro", path.trim_end().replace("/dev/", ""));
+    assert_eq!(stage.done(&mark), "1\n");
+    stage.done("zpool export POOL");
+    assert_eq!(stage.done(&mark), "0\n");
+}
+
+#[test]
 fn an_encrypted_volume_has_a_device_while_its_key_is_loaded() {
     let Some(stage) = Stage::new("key") else {
         return;

@@ -126,7 +126,8 @@ impl Daemon {
         options: DaemonOptions,
     ) -> Result<Arc<Self>, StartError> {
         let state = Arc::new(State::take(dirs)?);
-        let volumes = Volumes::start(&dirs.state, options.has_volume_devices);
+        let tunables = Arc::clone(&env.tunables);
+        let volumes = Volumes::start(&dirs.state, options.has_volume_devices, tunables);
         let hostid = state.hostid(env)?;
         let noting = Arc::clone(&state);
         let note = Box::new(move |mounts: &[MountInfo]| {

@@ -9,6 +9,7 @@ import subprocess
 
 LOOP_MAJOR = 7
 LOOP_GET_STATUS64 = 0x4C05
+LO_FLAGS_PARTSCAN = 8
 
 
 def losetup(*arguments, check=True):
@@ -47,24 +48,42 @@ def behind(number):
         os.close(fd)
 
 
-def of_volumes():
-    """The numbers of the loop devices that Millpond's daemons made for volumes."""
+def status_of(number):
+    """The bytes of what the kernel says of a loop device with a file; None if its file gives no answer any more."""
+    status = bytearray(232)
+    with open(f"/dev/loop{number}", "rb") as device:
+        try:
+            fcntl.ioctl(device, LOOP_GET_STATUS64, status)
+        except OSError as error:
+            if error.errno in (errno.ENOTCONN, errno.ECONNABORTED):
+                return None
+            raise
+    return bytes(status)
+
+
+def of_dead_daemons():
+    """The numbers of the loop devices of volumes whose daemon was killed. Those of a living one belong to others: another
+    run, or someone who uses this machine."""
     found = set()
     for number, file in loops().items():
-        if not file:
-            continue
         try:
-            with open(f"/dev/loop{number}", "rb") as device:
-                status = bytearray(232)
-                fcntl.ioctl(device, LOOP_GET_STATUS64, status)
-        except OSError as error:
-            # The daemon was killed.
-            if error.errno in (errno.ENOTCONN, errno.ECONNABORTED) and file == "/":
+            if file == "/" and status_of(number) is None:
                 found.add(number)
+        except OSError:
             continue
-        if status[56:].startswith(b"millpond "):
-            found.add(number)
     return found
+
+
+def is_volume_of(number, devices):
+    """Whether a loop device shows a volume of a daemon whose state directory is on one of these devices."""
+    try:
+        status = status_of(number)
+    except OSError:
+        return False
+    words = (status or b"")[56:120].rstrip(b"\0").split(b" ")
+    if len(words) < 2 or words[0] != b"millpond":
+        return False
+    return int(words[1].split(b":")[0], 16) in devices
 
 
 def make_node(path, kind, major, minor, mode=0o660):
@@ -106,6 +125,10 @@ def announce_partitions(foreign):
         if not file or number in foreign or glob.glob(f"/sys/block/loop{number}/loop{number}p*"):
             continue
         try:
+            status = status_of(number) or bytes(232)
+            if status[56:].startswith(b"millpond ") and not struct.unpack_from("I", status, 52)[0] & LO_FLAGS_PARTSCAN:
+                # A volume that is to have no partitions.
+                continue
             with open(f"/dev/loop{number}", "rb") as device:
                 head = device.read(4104)
         except OSError:
@@ -138,7 +161,8 @@ def detach_left(foreign, disks):
         if not file or number in foreign or f"loop{number}" in disks:
             continue
         place = behind(number)
-        if place and (place[0] in devices or (place[0] == home and place[1] in inodes)):
+        is_own = place and (place[0] in devices or (place[0] == home and place[1] in inodes))
+        if is_own or is_volume_of(number, devices):
             left.append(f"loop{number}={file}")
             subprocess.run(["losetup", "-d", f"/dev/loop{number}"], timeout=20, check=False)
     return left

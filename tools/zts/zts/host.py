@@ -62,13 +62,13 @@ def run(stage, test, number):
         os.makedirs(path)
     begin = time.monotonic()
     disks, trouble = [], ""
-    before = devices.of_volumes()
+    before = devices.of_dead_daemons()
     try:
         disks = attach(folder)
         trouble = contain(stage, test, folder, log, disks)
     finally:
         # A daemon that was killed leaves them behind.
-        for number in devices.of_volumes() - before:
+        for number in devices.of_dead_daemons() - before:
             devices.losetup("-d", f"/dev/loop{number}", check=False)
         for disk in disks:
             devices.detach(disk, folder)

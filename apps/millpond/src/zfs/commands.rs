@@ -139,6 +139,11 @@ pub const COMMANDS: &[Command] = &[
                     means: "d",
                     has_value: true,
                 },
+                Long {
+                    name: "exclude",
+                    means: "X",
+                    has_value: true,
+                },
             ],
         ),
         &[],

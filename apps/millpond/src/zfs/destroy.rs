@@ -1,6 +1,7 @@
 //! `zfs destroy`.
 
 use super::change_text::{failure, reason};
+use super::destroy_all::{self, Doomed};
 use super::lookup::{self, below, head_of, heads, number, one, pool_of, text};
 use super::names;
 use crate::command::Parsed;
@@ -172,23 +173,17 @@ fn snapshots(session: &mut Session, parsed: &Parsed, name: &str) -> Ending {
     if parsed.has("n") {
         return Ok(0);
     }
-    let mut changes: Vec<PoolChange> = all_of(gone).into_iter().collect();
-    changes.push(PoolChange::Dataset(DatasetChange::DestroySnapshots {
-        names: found.iter().map(|info| info.name.clone()).collect(),
+    let doomed = Doomed {
+        tree: gone,
+        snapshots: found.into_iter().map(|info| info.name).collect(),
         defer: parsed.has("d"),
-    }));
-    let done = session
-        .service()?
-        .change(pool_of(name), &changes, &parsed.line);
-    match done {
-        Ok(_) => Ok(0),
-        Err(failed) => Err(Failure::Refused(snapshot_refusal(&failed.error, &found))),
-    }
+    };
+    destroy_all::destroy(session, doomed, name, &parsed.line)
 }
 
 /// The reason why snapshots are not destroyed.
-fn snapshot_refusal(error: &ChangeError, asked: &[DatasetInfo]) -> String {
-    let first = asked.first().map_or("", |info| info.name.as_str());
+pub fn snapshot_refusal(error: &ChangeError, asked: &[String]) -> String {
+    let first = asked.first().map_or("", String::as_str);
     match error {
         ChangeError::Refused {
             name,
@@ -246,12 +241,6 @@ fn add_tree(
         gone.push(root.to_owned());
     }
     Ok(())
-}
-
-/// One change that destroys these datasets; `None` if there are none.
-pub fn all_of(names: Vec<String>) -> Option<PoolChange> {
-    let is_any = !names.is_empty();
-    is_any.then_some(PoolChange::Dataset(DatasetChange::DestroyInOrder { names }))
 }
 
 fn is_within(name: &str, root: &str) -> bool {
@@ -350,22 +339,10 @@ fn dataset(session: &mut Session, parsed: &Parsed, name: &str) -> Ending {
     if parsed.has("n") {
         return Ok(0);
     }
-    let changes: Vec<PoolChange> = all_of(gone).into_iter().collect();
-    let done = session
-        .service()?
-        .change(pool_of(name), &changes, &parsed.line);
-    let Err(failed) = done else { return Ok(0) };
-    if let ChangeError::Refused {
-        why: Refusal::IsHeld,
-        ..
-    } = &failed.error
-    {
-        return Err(Failure::Refused(snapshot_refusal(&failed.error, &[])));
-    }
-    // The datasets before it in the order are destroyed already.
-    let which = match &failed.error {
-        ChangeError::Refused { name, .. } | ChangeError::NoSuchDataset(name) => name.as_str(),
-        _ => name,
+    let doomed = Doomed {
+        tree: gone,
+        snapshots: vec![],
+        defer: false,
     };
-    Err(failure(&format!("cannot destroy '{which}'"), &failed))
+    destroy_all::destroy(session, doomed, name, &parsed.line)
 }

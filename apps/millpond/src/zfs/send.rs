@@ -16,7 +16,7 @@ use std::io::{IsTerminal, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 
 /// Options that say how blocks are sent, or what a package has. A partly received state determines the first itself.
-const NOT_WITH_SAVED: [&str; 10] = ["e", "L", "c", "w", "p", "R", "b", "h", "i", "I"];
+const NOT_WITH_SAVED: [&str; 11] = ["e", "L", "c", "w", "p", "R", "b", "h", "i", "I", "d"];
 /// The status of a token that is not usable.
 const CORRUPT: u8 = 255;
 /// How much is passed on at once while progress is shown.
@@ -272,6 +272,10 @@ fn refusal(stream: &SendStream, problem: &SendProblem) -> Failure {
             stream.name
         ),
         SendProblem::Locked => warned("dataset key must be loaded"),
+        SendProblem::NotEarlier if stream.package.is_recursive => format!(
+            "WARNING: could not send {}:\nincremental source ({from}) is not earlier than it",
+            stream.name
+        ),
         SendProblem::NotEarlier => warned("not an earlier snapshot from the same fs"),
         SendProblem::Mounted => warned("target is busy; if a filesystem, it must not be mounted"),
         SendProblem::NoReader => warned("I/O error"),

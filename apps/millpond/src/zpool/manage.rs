@@ -25,9 +25,17 @@ pub fn destroy(session: &mut Session, parsed: &Parsed) -> Ending {
         return Err(Failure::Usage("too many arguments".into()));
     };
     require(session, name)?;
-    let done = session
+    let mut done = session
         .service()?
         .change(name, &[PoolChange::Destroy], &parsed.line);
+    if let Err(failed) = &done
+        && matches!(failed.error, ChangeError::ReadOnlyPool(_))
+    {
+        // OpenZFS does so too, and says nothing.
+        done = (session.service()?).change(name, &[PoolChange::Export], &parsed.line);
+        let text = "it was imported read-only, so it is only exported: nothing is destroyed";
+        writeln!(session.err, "warning: '{name}': {text}")?;
+    }
     let action = format!("cannot destroy '{name}'");
     done.map_err(
         |failed| match failure(Verb::Other, &action, &failed.error) {

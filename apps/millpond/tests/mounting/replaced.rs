@@ -136,3 +136,21 @@ fn mount_options_change_in_place_while_files_are_open() {
     drop(file);
     stage.done("umount HERE/tank/a/dir && zpool export tank");
 }
+
+/// Otherwise an increment could not be received any more.
+#[test]
+fn reading_a_read_only_mount_changes_nothing() {
+    let Some(stage) = Stage::new() else { return };
+    stage.done("zpool create -m HERE/tank tank HERE/disk && zfs create tank/a");
+    stage.done("echo text > HERE/tank/a/file && zfs snapshot tank/a@1 && zfs unmount tank/a");
+    let read = "ls HERE/tank/a && cat HERE/tank/a/file && zpool sync tank";
+    let written = "zfs get -H -p -o value written tank/a";
+    stage.done("zfs mount -o ro tank/a");
+    stage.done(read);
+    assert_eq!(stage.done(written), "0\n");
+    // It keeps the times of reads again when it can be written.
+    stage.done("zfs mount -o remount,rw tank/a");
+    stage.done(read);
+    assert_ne!(stage.done(written), "0\n");
+    stage.done("zpool export tank");
+}

@@ -519,3 +519,28 @@ fn a_forced_full_stream_replaces_a_root_dataset_with_what_is_below() {
          must destroy them to overwrite it",
     );
 }
+
+/// What is below a dataset goes before it, and clones before the snapshots that they begin with.
+#[test]
+fn a_forced_package_destroys_a_whole_tree_that_the_sender_has_not() {
+    let stage = staged();
+    for line in [
+        "zfs create -p src/gone/low/lower",
+        "zfs snapshot src/gone/low/lower@origin",
+        "zfs clone src/gone/low/lower@origin src/gone/clone",
+        "zfs snapshot -r src@final",
+    ] {
+        plain(&stage, line);
+    }
+    let package = sent(&stage, "zfs send -R src@final");
+    quiet(&stage, "zfs receive -d -F dst", &package);
+    plain(&stage, "zfs destroy -r src/gone");
+    plain(&stage, "zfs snapshot -r src@after");
+    let package = sent(&stage, "zfs send -R -I @final src@after");
+    quiet(&stage, "zfs receive -d -F dst", &package);
+    let names = |pool: &str| {
+        let listed = sent(&stage, &format!("zfs list -H -o name -t all -r {pool}"));
+        String::from_utf8(listed).unwrap().replace(pool, "POOL")
+    };
+    assert_eq!(names("dst"), names("src"));
+}

@@ -121,5 +121,9 @@ impl Settings {
             }
         }
         self.read_only |= self.dataset.contains('@');
+        // Reading changes nothing either. The files themselves only know the property.
+        if self.read_only {
+            self.access_times.atime = Some(false);
+        }
     }
 }

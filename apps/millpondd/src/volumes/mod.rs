@@ -15,8 +15,8 @@ use millpond_blockdev::{
     BlockDevice, BlockDeviceError, DeviceLinks, DeviceOptions, Disk, clear_left, missing, tag_of,
 };
 use millpond_engine::{Error, Pool};
-use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex};
+use millpond_env::{Tunable, Tunables, rank};
 use millpond_service::{ImportedPools, Open};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -44,6 +44,7 @@ struct Maker {
 pub(crate) struct Volumes {
     /// `None` if it makes none.
     maker: Option<Maker>,
+    tunables: Arc<Tunables>,
     table: Mutex<Vec<Entry>, rank::VolumeDevices>,
 }
 
@@ -58,13 +59,14 @@ fn pool_of(name: &str) -> &str {
 impl Volumes {
     /// Devices for the daemon with this state directory, if `is_on` and if this process can make them. Devices and links
     /// that a killed daemon left are removed first.
-    pub(crate) fn start(state: &Path, is_on: bool) -> Self {
+    pub(crate) fn start(state: &Path, is_on: bool, tunables: Arc<Tunables>) -> Self {
         let maker = match is_on {
             true => Self::maker(state),
             false => None,
         };
         Self {
             maker,
+            tunables,
             table: Mutex::new(vec![]),
         }
     }
@@ -103,7 +105,7 @@ impl Volumes {
         let wanted = match pools.get(pool_of(root)) {
             // It was destroyed, or its pool was exported.
             None => vec![],
-            Some(_) => match wanted::read(pools, root) {
+            Some(_) => match wanted::read(pools, root, &self.tunables) {
                 Ok(wanted) => wanted,
                 Err(
                     millpond_control::ControlError::NoSuchDataset
@@ -119,9 +121,12 @@ impl Volumes {
         let is_kept = |entry: &Entry| {
             pool_of(&entry.wanted.name) != pool
                 || !is_of(&entry.wanted.name, root)
-                || wanted.iter().any(|one| {
-                    (one.id, one.has_partitions) == (entry.wanted.id, entry.wanted.has_partitions)
-                })
+                // Another program may have detached it, and a third one have got its number.
+                || entry.device.is_attached()
+                    && wanted.iter().any(|one| {
+                        (one.id, one.has_partitions)
+                            == (entry.wanted.id, entry.wanted.has_partitions)
+                    })
         };
         let gone: Vec<Entry> = table.extract_if(.., |entry| !is_kept(entry)).collect();
         for mut entry in gone {
@@ -130,12 +135,14 @@ impl Volumes {
                 table.push(entry);
             }
         }
+        let is_inhibited = self.tunables.is_on(Tunable::VolumeInhibitDevices);
         for one in wanted {
             let known = table
                 .iter_mut()
                 .find(|entry| entry.wanted.id == one.id && pool_of(&entry.wanted.name) == pool);
             match known {
                 Some(entry) => adapt(maker, entry, one),
+                None if is_inhibited => {}
                 None => match attach(maker, pools, &one) {
                     Ok(entry) => table.push(entry),
                     Err(error) => tracing::warn!("{}: no block device: {error}", one.name),

@@ -4,6 +4,7 @@ use millpond_control::properties::{DatasetKind, Kinds, by_name};
 use millpond_control::{
     ControlError, DatasetInfo, DatasetQuery, Value, Wanted as WantedProperties,
 };
+use millpond_env::{Tunable, Tunables};
 use millpond_service::ImportedPools;
 
 /// `volmode=dev`: the system looks for no partitions.
@@ -51,14 +52,18 @@ fn number(info: &DatasetInfo, name: &str) -> Option<u64> {
 }
 
 /// The device that a dataset should have, and whether its snapshots have devices too.
-fn of(info: &DatasetInfo) -> Option<(Wanted, bool)> {
-    let mode = number(info, "volmode").unwrap_or(0);
+fn of(info: &DatasetInfo, tunables: &Tunables) -> Option<(Wanted, bool)> {
+    let mode = match number(info, "volmode").unwrap_or(0) {
+        0 => tunables.get(Tunable::VolumeMode),
+        mode => mode,
+    };
     let is_locked = number(info, "keystatus") == Some(UNAVAILABLE);
     // What a receive has not completed has no size.
     let size_bytes = number(info, "volsize").filter(|size| *size > 0)?;
     // What was left out of it would read as zeros.
     let is_redacted = number(info, "redacted") == Some(1);
-    if mode == NONE || is_locked || is_redacted {
+    let is_incomplete = is_redacted && !tunables.is_on(Tunable::AllowRedactedDatasetMount);
+    if mode == NONE || is_locked || is_incomplete {
         return None;
     }
     let is_snapshot = info.name.contains('@');
@@ -91,11 +96,15 @@ fn read_kind(
 }
 
 /// The devices of the volumes at and below a dataset, and of their snapshots.
-pub(super) fn read(pools: &ImportedPools, root: &str) -> Result<Vec<Wanted>, ControlError> {
+pub(super) fn read(
+    pools: &ImportedPools,
+    root: &str,
+    tunables: &Tunables,
+) -> Result<Vec<Wanted>, ControlError> {
     let (mut all, mut shown) = (vec![], vec![]);
     let tree = (root, DatasetQuery::WHOLE_TREE, DatasetKind::Volume);
     read_kind(pools, tree, &mut |info| {
-        if let Some((wanted, shows_snapshots)) = of(info) {
+        if let Some((wanted, shows_snapshots)) = of(info, tunables) {
             if shows_snapshots {
                 shown.push(wanted.clone());
             }
@@ -105,7 +114,7 @@ pub(super) fn read(pools: &ImportedPools, root: &str) -> Result<Vec<Wanted>, Con
     for volume in shown {
         let snapshots = (volume.name.as_str(), 1, DatasetKind::Snapshot);
         read_kind(pools, snapshots, &mut |info| {
-            all.extend(of(info).map(|(own, _)| Wanted {
+            all.extend(of(info, tunables).map(|(own, _)| Wanted {
                 has_partitions: volume.has_partitions,
                 ..own
             }));

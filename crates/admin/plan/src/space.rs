@@ -5,7 +5,9 @@ use millpond_alloc::{
     AllocationClass, PoolUsage, SlopShare, VdevUsage, deflate_ratio, embedded_log_metaslab,
 };
 use millpond_ondisk::{Guid, LeafLayout, Txg, VdevId};
-use millpond_vdev::{DraidGeometry, Reflow, VdevConfig, VdevTree, VdevType, metaslab_shift_for};
+use millpond_vdev::{
+    DraidGeometry, METASLABS_MIN, Reflow, VdevConfig, VdevTree, VdevType, metaslab_shift_for,
+};
 
 /// The size of a block from which the usable share of a vdev is computed, in bytes.
 const RATIO_BLOCK_BYTES: u64 = 128 << 10;
@@ -38,7 +40,7 @@ impl Space {
                 geometry_of(kind)?.asize_from_children(leaf.asize_bytes())?
             }
         };
-        let shift = metaslab_shift_for(asize);
+        let shift = metaslab_shift_for(asize, METASLABS_MIN);
         let tree = VdevTree::new(
             VdevConfig::root(Guid(1), vec![top(kind, asize, shift, ashift)]),
             Reflow::default(),

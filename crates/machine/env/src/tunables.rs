@@ -38,6 +38,20 @@ pub enum Tunable {
     DedupLogTxgMax,
     /// The most components of the names of new and renamed datasets.
     MaxDatasetNesting,
+    /// Whether changes of encrypted datasets are received raw without comparing the guids of their sets of initialization vectors.
+    DisableIvSetGuidCheck,
+    /// The fewest metaslabs that a new vdev is divided into, if it is large enough.
+    VdevMinMetaslabs,
+    /// log2 of the sectors that new files of vdevs seem to have.
+    FilePhysicalAshift,
+    /// The largest ashift that a new vdev gets because of what its devices prefer.
+    VdevMaxAutoAshift,
+    /// Whether redacted volumes have devices.
+    AllowRedactedDatasetMount,
+    /// Whether volumes get no devices.
+    VolumeInhibitDevices,
+    /// What `volmode=default` means: 1 `full`, 2 `dev`, 3 `none`.
+    VolumeMode,
 }
 
 struct Row {
@@ -138,11 +152,53 @@ const ROWS: [Row; Tunable::ALL.len()] = [
         max: 127,
         help: "the most components of the name of a new or renamed dataset",
     },
+    Row {
+        name: "zfs_disable_ivset_guid_check",
+        default: 0,
+        max: 1,
+        help: "1: raw changes of encrypted datasets are received although IV set guids are missing or differ (errata 4)",
+    },
+    Row {
+        name: "zfs_vdev_min_ms_count",
+        default: 16,
+        max: 1 << 17,
+        help: "the fewest metaslabs of a new device that is large enough",
+    },
+    Row {
+        name: "vdev_file_physical_ashift",
+        default: 9,
+        max: 16,
+        help: "log2 of the sectors that files seem to have when they become devices",
+    },
+    Row {
+        name: "zfs_vdev_max_auto_ashift",
+        default: 14,
+        max: 16,
+        help: "the largest ashift that a device gets because it prefers that",
+    },
+    Row {
+        name: "zfs_allow_redacted_dataset_mount",
+        default: 0,
+        max: 1,
+        help: "1: redacted volumes have devices; what was left out of them reads as zeros",
+    },
+    Row {
+        name: "zvol_inhibit_dev",
+        default: 0,
+        max: 1,
+        help: "1: volumes get no devices any more",
+    },
+    Row {
+        name: "zvol_volmode",
+        default: 1,
+        max: 3,
+        help: "what volmode=default means: 1 full, 2 dev, 3 none",
+    },
 ];
 
 impl Tunable {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 22] = [
         Self::ScanSuspendProgress,
         Self::ResilverDeferPercent,
         Self::InitializeValue,
@@ -158,6 +214,13 @@ impl Tunable {
         Self::RemovalSuspendProgress,
         Self::DedupLogTxgMax,
         Self::MaxDatasetNesting,
+        Self::DisableIvSetGuidCheck,
+        Self::VdevMinMetaslabs,
+        Self::FilePhysicalAshift,
+        Self::VdevMaxAutoAshift,
+        Self::AllowRedactedDatasetMount,
+        Self::VolumeInhibitDevices,
+        Self::VolumeMode,
     ];
 
     /// The one with this name.

@@ -51,7 +51,9 @@ pub enum SendError {
     #[error("'{0}' is a clone of a dataset that must come after it: send the datasets one by one")]
     OriginBelow(String),
     /// The bookmark with this full name has no usable redaction list of the snapshot.
-    #[error("'{0}' is no complete redaction bookmark of the snapshot: make one with 'zfs redact'")]
+    #[error(
+        "'{0}' is not a redaction bookmark of the snapshot, or not a complete one: make one with 'zfs redact'"
+    )]
     NoRedactionList(String),
     /// The redaction bookmark of the snapshot of an interrupted stream does not exist any more.
     #[error(

@@ -67,7 +67,7 @@ pub use raidz::{
     CellPlaces, ChildRun, ExpandedCell, ExpandedMap, RAIDZ_CHILDREN_MAX, RAIDZ_SCRATCH_BYTES,
     RAIDZ_SCRATCH_START_BYTES, RaidzColumn, RaidzGeometry, RaidzMap, RaidzMove,
 };
-pub use space::metaslab_shift_for;
+pub use space::{METASLABS_MIN, metaslab_shift_for};
 pub use tree::{
     AllocationClass, CHILDREN_MAX, DEPTH_MAX, LeafId, NODES_MAX, NodeId, Reflow, TreeError,
     VdevConfig, VdevConfigError, VdevKind, VdevListScope, VdevNode, VdevTree, VdevType,

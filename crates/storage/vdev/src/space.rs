@@ -200,12 +200,15 @@ impl VdevTree {
     }
 }
 
-/// log2 of the metaslab size that a new vdev of `asize_bytes` gets.
+/// How many metaslabs a new vdev has at least, if it is large enough. [`metaslab_shift_for`] may be given another number.
+pub const METASLABS_MIN: u64 = 16;
+
+/// log2 of the metaslab size that a new vdev of `asize_bytes` gets, which then has `count_min` of them if it is large enough.
 #[must_use]
-pub fn metaslab_shift_for(asize_bytes: u64) -> u32 {
+pub fn metaslab_shift_for(asize_bytes: u64, count_min: u64) -> u32 {
     let bits = |value: u64| u64::BITS.saturating_sub(value.leading_zeros());
     let shift = match asize_bytes >> 29 {
-        0..16 => bits(asize_bytes / 16),
+        most if most < count_min => bits(asize_bytes / count_min.max(1)),
         201.. => bits(asize_bytes / 200),
         _ => 29,
     };

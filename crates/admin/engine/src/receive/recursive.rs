@@ -39,32 +39,32 @@ impl Run<'_> {
         }
         let root = name_of(self.request, &package.top, &package.top);
         let mut tried: Vec<Wanted> = vec![];
+        let mut refused: Vec<Wanted> = vec![];
         for _ in 0..ROUNDS_MAX {
             let wanted = self.differences(package, &root);
             let wanted = wanted.map_err(|error| of_engine(error, &root))?;
-            let mut fresh = wanted
-                .into_iter()
-                .filter(|one| !tried.contains(one))
-                .peekable();
-            if fresh.peek().is_none() {
+            let fresh = wanted.into_iter().filter(|one| !tried.contains(one));
+            let round: Vec<Wanted> = refused.drain(..).chain(fresh).collect();
+            let (done, failed): (Vec<_>, Vec<_>) =
+                round.into_iter().partition(|one| self.change(one));
+            if done.is_empty() {
                 return Ok(());
             }
-            for one in fresh.collect::<Vec<_>>() {
-                self.change(&one);
-                tried.push(one);
-            }
+            // What stood in the way may be gone: a clone, what was below it, another one of its name.
+            refused.clone_from(&failed);
+            tried.extend(done.into_iter().chain(failed));
         }
         Ok(())
     }
 
-    /// A change that is refused is shown, and the rest is done.
-    fn change(&mut self, wanted: &Wanted) {
+    /// Makes a change, and says whether that was possible. It is shown in any case.
+    fn change(&mut self, wanted: &Wanted) -> bool {
         let datasets = self.pool.datasets();
         let head = wanted.name().split('@').next().unwrap_or_default();
         let is_head = head == wanted.name();
         let is_moved = is_head && !matches!(wanted, Wanted::Promote(_));
         if is_moved && self.watch.before_moving(head).is_err() {
-            return;
+            return false;
         }
         let step = match wanted {
             Wanted::Destroy(name) => {
@@ -87,7 +87,14 @@ impl Run<'_> {
         if is_moved {
             self.watch.after_moving();
         }
+        let is_done = matches!(
+            step,
+            ReceiveStep::Destroyed { is_done: true, .. }
+                | ReceiveStep::Renamed { is_done: true, .. }
+                | ReceiveStep::Promoted { is_done: true, .. }
+        );
         self.steps.push(step);
+        is_done
     }
 
     fn differences(&self, package: &Package, root: &str) -> Result<Vec<Wanted>, Error> {
@@ -108,6 +115,13 @@ impl Run<'_> {
                 self.of_dataset(package, root, &dataset, &mut wanted)?;
             }
         }
+        // Names become free first, and those below a dataset go before it.
+        let is_head = |one: &Wanted| matches!(one, Wanted::Destroy(name) if !name.contains('@'));
+        let (mut heads, others): (Vec<_>, Vec<_>) = wanted.into_iter().partition(is_head);
+        heads.sort_by(|a, b| b.name().cmp(a.name()));
+        let is_destroyed = |one: &Wanted| matches!(one, Wanted::Destroy(_));
+        let (mut wanted, others): (Vec<_>, Vec<_>) = others.into_iter().partition(is_destroyed);
+        wanted.extend(heads.into_iter().chain(others));
         Ok(wanted)
     }
 

@@ -7,8 +7,8 @@
 use crate::import::{LabelFault, LeafLabel, LeafState, read_labels};
 use crate::vdevs::replication::{ReplicationMismatch, check_replication};
 use millpond_device::Device;
-use millpond_env::Env;
 use millpond_env::sync::Arc;
+use millpond_env::{Env, Tunable};
 use millpond_ondisk::{Guid, LeafLayout, Txg};
 use millpond_vdev::{
     AllocationClass, DraidGeometry, RAIDZ_CHILDREN_MAX, VdevConfig, VdevType, metaslab_shift_for,
@@ -337,7 +337,7 @@ pub fn build_vdevs(
             .map(|device| {
                 let vdev = VdevConfig {
                     is_spare,
-                    ashift: u64::from(ashift_of(&[device], options)?),
+                    ashift: u64::from(ashift_of(&[device], options, guids.env)?),
                     ..leaf_of(device, guids.next())
                 };
                 devices.insert(vdev.guid, Arc::clone(&device.device));
@@ -465,7 +465,15 @@ pub(crate) fn check_devices(
 }
 
 /// The ashift of a vdev of these devices: the specified one, else the largest sector of the devices.
-fn ashift_of(devices: &[&NewDevice], options: NewVdevOptions) -> Result<u8, NewVdevError> {
+fn ashift_of(
+    devices: &[&NewDevice],
+    options: NewVdevOptions,
+    env: &Env,
+) -> Result<u8, NewVdevError> {
+    let tunables = &env.tunables;
+    let auto_max = tunables.get(Tunable::VdevMaxAutoAshift);
+    let of_files = Some(tunables.get(Tunable::FilePhysicalAshift)).filter(|own| *own <= auto_max);
+    let of_files = of_files.and_then(|own| u8::try_from(own).ok()).unwrap_or(0);
     let mut largest = *ASHIFT.start();
     for device in devices {
         let sector_bytes = device.device.sector_bytes();
@@ -479,6 +487,9 @@ fn ashift_of(devices: &[&NewDevice], options: NewVdevOptions) -> Result<u8, NewV
             });
         }
         largest = largest.max(own);
+        if !device.is_block_device {
+            largest = largest.max(of_files);
+        }
     }
     Ok(options.ashift.unwrap_or(largest))
 }
@@ -520,7 +531,7 @@ fn build_top(
         least_bytes = least_bytes.min(layout.map_or(0, LeafLayout::asize_bytes));
     }
     let all: Vec<&NewDevice> = top.devices.iter().collect();
-    let ashift = ashift_of(&all, options)?;
+    let ashift = ashift_of(&all, options, guids.env)?;
     let draid = match top.layout {
         NewLayout::Draid(shape) => {
             let devices = leaves.len();
@@ -563,7 +574,10 @@ fn build_top(
     vdev.create_txg = Some(create_txg);
     vdev.ashift = u64::from(ashift);
     vdev.asize_bytes = asize_bytes;
-    vdev.metaslab_shift = u64::from(metaslab_shift_for(asize_bytes));
+    vdev.metaslab_shift = u64::from(metaslab_shift_for(
+        asize_bytes,
+        guids.env.tunables.get(Tunable::VdevMinMetaslabs),
+    ));
     vdev.is_log = top.class == AllocationClass::Log;
     vdev.children = leaves;
     Ok(vdev)

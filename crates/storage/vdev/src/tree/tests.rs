@@ -3,8 +3,8 @@ use millpond_ondisk::{Guid, ObjectId, Txg, VdevId};
 use proptest::prelude::*;
 
 use super::*;
-use crate::metaslab_shift_for;
 use crate::twin::{leaf, over};
+use crate::{METASLABS_MIN, metaslab_shift_for};
 
 fn pool(tops: Vec<VdevConfig>) -> Result<VdevTree, TreeError> {
     VdevTree::new(VdevConfig::root(Guid(1), tops), Reflow::default())
@@ -400,8 +400,12 @@ fn metaslabs_of_new_vdevs_have_the_known_sizes() {
         (1 << 40, 33),
         (u64::MAX, 47),
     ] {
-        assert_eq!(metaslab_shift_for(asize), shift, "{asize}");
+        assert_eq!(metaslab_shift_for(asize, METASLABS_MIN), shift, "{asize}");
     }
+    assert_eq!(metaslab_shift_for(1 << 30, 16), 27);
+    assert_eq!(metaslab_shift_for(1 << 30, 32), 26);
+    // No metaslab is smaller than 16 MiB.
+    assert_eq!(metaslab_shift_for(1 << 30, 1 << 17), 24);
 }
 
 fn any_config() -> impl Strategy<Value = VdevConfig> {

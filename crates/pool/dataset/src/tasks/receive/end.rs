@@ -7,7 +7,6 @@ use crate::mos::contradiction;
 use crate::tasks::context::SyncTaskContext;
 use crate::tasks::directories::Snapshot;
 use crate::{DatasetError, Refusal};
-use millpond_ondisk::dsl::keys::IVSET_GUID;
 use millpond_ondisk::{DslDatasetFlags, Guid, ObjectId, Txg};
 use millpond_pool::PoolError;
 use millpond_stream::RawKeys;
@@ -240,7 +239,7 @@ impl SyncTaskContext<'_> {
             phys.creation_time = new.creation_s;
         })?;
         if let Some(raw) = &new.raw {
-            self.update(snapshot, IVSET_GUID, raw.to_iv_set)?;
+            self.put_iv_set(snapshot, raw)?;
         }
         let full = format!("{}@{}", new.dataset_name, new.name);
         self.history(snapshot, &full, "snapshot", " ")

@@ -15,6 +15,7 @@ use crate::tasks::context::SyncTaskContext;
 use crate::tasks::directories::Head;
 use crate::{DatasetError, KeyRefusal, Refusal};
 use millpond_crypt::{CryptKey, DatasetKey};
+use millpond_env::Tunable;
 use millpond_env::sync::Arc;
 use millpond_object::{ObjectSet, ObjectSetView, RawHead};
 use millpond_ondisk::dsl::keys;
@@ -123,6 +124,7 @@ impl SyncTaskContext<'_> {
             .extension_number(source, keys::IVSET_GUID)?
             .unwrap_or(0)
         {
+            _ if self.skips_iv_sets() => {}
             here if here == 0 || raw.from_iv_set == 0 => return refused(Refusal::IvSetMissing),
             here if here != raw.from_iv_set => return refused(Refusal::IvSetMismatch),
             _ => {}
@@ -144,6 +146,21 @@ impl SyncTaskContext<'_> {
             )),
             false => Ok(()),
         }
+    }
+
+    fn skips_iv_sets(&self) -> bool {
+        let tunables = &self.pool.env().tunables;
+        tunables.is_on(Tunable::DisableIvSetGuidCheck)
+    }
+
+    /// Notes which set of initialization vectors a received snapshot has. Senders from before there were such guids send
+    /// none: it gets one of its own then, if that is not to matter.
+    pub(super) fn put_iv_set(&self, snapshot: ObjectId, raw: &RawKeys) -> Result<(), PoolError> {
+        let iv_set = match raw.to_iv_set {
+            0 if self.skips_iv_sets() => self.random().max(1),
+            sent => sent,
+        };
+        self.update(snapshot, keys::IVSET_GUID, iv_set)
     }
 
     /// Stores the wrapped keys of a raw stream for a new dataset, which becomes its own encryption root.

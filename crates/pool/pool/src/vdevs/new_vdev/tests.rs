@@ -111,6 +111,33 @@ fn the_largest_sector_decides_unless_one_is_asked_for() {
 }
 
 #[test]
+fn tunables_decide_about_files_and_the_number_of_metaslabs() {
+    let built = |new: &NewVdevs, env: &Env| {
+        let options = NewVdevOptions::default();
+        let (taken, nothing_open) = (BTreeSet::new(), |_| false);
+        let built = build_vdevs(env, new, options, Txg(4), &[], &taken, &nothing_open);
+        let (top, _) = built.unwrap().tops.swap_remove(0);
+        (top.ashift, top.metaslab_shift)
+    };
+    let new = NewVdevs::of(vec![NewTop::normal(NewLayout::Single, files(1, 512))]);
+    let env = Env::real();
+    assert_eq!(built(&new, &env), (9, 25));
+    assert!(env.tunables.set(Tunable::VdevMinMetaslabs, 32));
+    assert!(env.tunables.set(Tunable::FilePhysicalAshift, 13));
+    assert_eq!(built(&new, &env), (13, 24));
+    // What a device prefers does not count above this.
+    assert!(env.tunables.set(Tunable::VdevMaxAutoAshift, 12));
+    assert_eq!(built(&new, &env), (9, 24));
+    let disk = NewDevice {
+        is_block_device: true,
+        ..file("/disk", 64)
+    };
+    assert!(env.tunables.set(Tunable::VdevMaxAutoAshift, 14));
+    let disk = NewVdevs::of(vec![NewTop::normal(NewLayout::Single, vec![disk])]);
+    assert_eq!(built(&disk, &env).0, 9);
+}
+
+#[test]
 fn layouts_that_cannot_be_are_refused() {
     let error = |new: &NewVdevs| build(new, NewVdevOptions::default()).unwrap_err();
     assert_eq!(error(&NewVdevs::default()), NewVdevError::NoData);
