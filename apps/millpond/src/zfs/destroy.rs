@@ -1,7 +1,6 @@
 //! `zfs destroy`.
 
 use super::change_text::{failure, reason};
-use super::destroy_all::{self, Doomed};
 use super::lookup::{self, below, head_of, heads, number, one, pool_of, text};
 use super::names;
 use crate::command::Parsed;
@@ -173,17 +172,23 @@ fn snapshots(session: &mut Session, parsed: &Parsed, name: &str) -> Ending {
     if parsed.has("n") {
         return Ok(0);
     }
-    let doomed = Doomed {
-        tree: gone,
-        snapshots: found.into_iter().map(|info| info.name).collect(),
+    let mut changes: Vec<PoolChange> = all_of(gone).into_iter().collect();
+    changes.push(PoolChange::Dataset(DatasetChange::DestroySnapshots {
+        names: found.iter().map(|info| info.name.clone()).collect(),
         defer: parsed.has("d"),
-    };
-    destroy_all::destroy(session, doomed, name, &parsed.line)
+    }));
+    let done = session
+        .service()?
+        .change(pool_of(name), &changes, &parsed.line);
+    match done {
+        Ok(_) => Ok(0),
+        Err(failed) => Err(Failure::Refused(snapshot_refusal(&failed.error, &found))),
+    }
 }
 
 /// The reason why snapshots are not destroyed.
-pub fn snapshot_refusal(error: &ChangeError, asked: &[String]) -> String {
-    let first = asked.first().map_or("", String::as_str);
+fn snapshot_refusal(error: &ChangeError, asked: &[DatasetInfo]) -> String {
+    let first = asked.first().map_or("", |info| info.name.as_str());
     match error {
         ChangeError::Refused {
             name,
@@ -241,6 +246,12 @@ fn add_tree(
         gone.push(root.to_owned());
     }
     Ok(())
+}
+
+/// One change that destroys these datasets; `None` if there are none.
+pub fn all_of(names: Vec<String>) -> Option<PoolChange> {
+    let is_any = !names.is_empty();
+    is_any.then_some(PoolChange::Dataset(DatasetChange::DestroyInOrder { names }))
 }
 
 fn is_within(name: &str, root: &str) -> bool {
@@ -339,10 +350,22 @@ fn dataset(session: &mut Session, parsed: &Parsed, name: &str) -> Ending {
     if parsed.has("n") {
         return Ok(0);
     }
-    let doomed = Doomed {
-        tree: gone,
-        snapshots: vec![],
-        defer: false,
+    let changes: Vec<PoolChange> = all_of(gone).into_iter().collect();
+    let done = session
+        .service()?
+        .change(pool_of(name), &changes, &parsed.line);
+    let Err(failed) = done else { return Ok(0) };
+    if let ChangeError::Refused {
+        why: Refusal::IsHeld,
+        ..
+    } = &failed.error
+    {
+        return Err(Failure::Refused(snapshot_refusal(&failed.error, &[])));
+    }
+    // The datasets before it in the order are destroyed already.
+    let which = match &failed.error {
+        ChangeError::Refused { name, .. } | ChangeError::NoSuchDataset(name) => name.as_str(),
+        _ => name,
     };
-    destroy_all::destroy(session, doomed, name, &parsed.line)
+    Err(failure(&format!("cannot destroy '{which}'"), &failed))
 }

@@ -7,7 +7,6 @@ mod collect;
 mod commands;
 mod create;
 mod destroy;
-mod destroy_all;
 mod diff;
 mod get;
 mod heads;

@@ -150,7 +150,7 @@ pub fn rollback(session: &mut Session, parsed: &Parsed) -> Ending {
     let is_bookmark = |info: &&DatasetInfo| info.kind == DatasetKind::Bookmark;
     let snapshots = newer.iter().rev().filter(|info| !is_bookmark(info));
     gone.extend(snapshots.map(|info| info.name.clone()));
-    let mut changes: Vec<PoolChange> = super::destroy_all::all_of(gone).into_iter().collect();
+    let mut changes: Vec<PoolChange> = super::destroy::all_of(gone).into_iter().collect();
     for info in newer.iter().rev().filter(is_bookmark) {
         changes.push(PoolChange::Dataset(DatasetChange::Destroy {
             name: info.name.clone(),

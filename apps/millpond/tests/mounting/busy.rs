@@ -58,42 +58,6 @@ fn a_user_in_another_namespace_is_named() {
 }
 
 #[test]
-fn a_recursive_destroy_keeps_what_is_busy_and_what_that_depends_on() {
-    let Some(stage) = Stage::new() else { return };
-    stage.done("zpool create -m HERE/tank tank HERE/disk");
-    stage.done("zfs create -p tank/a/busy/low && zfs create tank/a/idle");
-    stage.done("zfs snapshot -r tank/a@1 && zfs clone tank/a/idle@1 tank/clone");
-    stage.done("zfs clone tank/a/busy@1 tank/kept && zfs snapshot tank/kept@2");
-    stage.done("echo text > HERE/tank/a/busy/file && echo text > HERE/tank/kept/file");
-    let left = || stage.done("zfs list -H -o name -r -t all tank");
-    let destroy = "exec 7< HERE/tank/a/busy/file 8< HERE/tank/kept/file; zfs destroy -R tank/a";
-    let refused = stage.refused(destroy);
-    // Its origin is not even tried.
-    let named = ["/tank/kept'", "/tank/a/busy'"].map(|place| refused.contains(place));
-    assert_eq!(named, [true, false], "{refused}");
-    assert_eq!(
-        left(),
-        "tank\ntank/a\ntank/a/busy\ntank/a/busy@1\ntank/kept\n"
-    );
-    assert_eq!(stage.done("cat HERE/tank/a/busy/file"), "text\n");
-    // A held snapshot keeps its dataset.
-    stage.done("zfs hold keep tank/a/busy@1 && zfs create tank/a/idle");
-    let refused = stage.refused("zfs destroy -R tank/a");
-    assert!(refused.contains("it's being held"), "{refused}");
-    assert_eq!(left(), "tank\ntank/a\ntank/a/busy\ntank/a/busy@1\n");
-    // The clones of a snapshot go, as far as that is possible.
-    stage.done("zfs release keep tank/a/busy@1 && zfs clone tank/a/busy@1 tank/kept");
-    stage.done("zfs clone tank/a/busy@1 tank/other && echo text > HERE/tank/kept/file");
-    let refused = stage.refused("exec 7< HERE/tank/kept/file; zfs destroy -R tank/a/busy@1");
-    assert!(refused.contains("/tank/kept'"), "{refused}");
-    assert_eq!(
-        left(),
-        "tank\ntank/a\ntank/a/busy\ntank/a/busy@1\ntank/kept\n"
-    );
-    stage.done("zfs destroy -R tank/a && zpool export tank");
-}
-
-#[test]
 fn a_rollback_that_cannot_be_made_destroys_nothing() {
     let Some(stage) = Stage::new() else { return };
     stage.done("zpool create -m HERE/tank tank HERE/disk && zfs create tank/a");
