@@ -320,8 +320,8 @@ impl BlockDevice {
     }
 }
 
-/// Detaches a loop device, or lets it go when its last user closes it. The kernel keeps "read-only" for whoever gets the
-/// device next, so that it is taken off first.
+/// Detaches a loop device, or lets it go when its last user closes it. The kernel keeps "read-only" for the next file of
+/// the device, so that it is taken off first.
 fn clear(device: &OwnedFd) -> Result<(), Errno> {
     kernel::set_read_only(device, false)?;
     kernel::clear(device)
