@@ -208,7 +208,7 @@ pub const METASLABS_MIN: u64 = 16;
 pub fn metaslab_shift_for(asize_bytes: u64, count_min: u64) -> u32 {
     let bits = |value: u64| u64::BITS.saturating_sub(value.leading_zeros());
     let shift = match asize_bytes >> 29 {
-        most if most < count_min => bits(asize_bytes / count_min.max(1)),
+        most if most < count_min => bits(asize_bytes.checked_div(count_min).unwrap_or(asize_bytes)),
         201.. => bits(asize_bytes / 200),
         _ => 29,
     };
