@@ -112,6 +112,7 @@ fn few(shape: &str, seed: u64) -> Crowd {
         threads: 4,
         rounds: 3,
         steps: 60,
+        loses_flushes: false,
     }
 }
 

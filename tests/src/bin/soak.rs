@@ -11,7 +11,8 @@
 //! first.
 //!
 //! `soak --shape NAME --concurrent SEED [--threads N] [--rounds N] [--steps N]` repeats one concurrent workload.
-//! It is deterministic if built with `--cfg millpond_sim`. `--requests FILE` records all disk requests.
+//! It is deterministic if built with `--cfg millpond_sim`. `--requests FILE` records all disk requests. With `--lose 1`,
+//! also for `--threads-target`, flushes of all disks fail, and the pool is resumed.
 
 use anyhow::{Context, Result, bail};
 use millpond_env::Env;
@@ -78,6 +79,7 @@ fn main() -> Result<ExitCode> {
         threads: size("threads", 4)?,
         rounds: size("rounds", 8)?,
         steps: size("steps", 250)?,
+        loses_flushes: arguments.number("lose", 0)? != 0,
     };
     if arguments.0.contains_key("concurrent") {
         match crowd.meet_with(options.limit, options.requests.clone()) {
@@ -267,14 +269,15 @@ fn one(plan: &Plan, options: &Options, shrinking: Duration) -> ExitCode {
 fn tell_crowd(crowd: Crowd, error: String, options: &Options, shrinking: Duration) {
     let say = |crowd: Crowd, error: &str| {
         println!(
-            "threads, {}, seed {}: {error}\nrepeat with: soak --shape {} --concurrent {} --threads {} --rounds {} --steps {}",
+            "threads, {}, seed {}: {error}\nrepeat with: soak --shape {} --concurrent {} --threads {} --rounds {} --steps {} --lose {}",
             crowd.shape.name,
             crowd.seed,
             crowd.shape.name,
             crowd.seed,
             crowd.threads,
             crowd.rounds,
-            crowd.steps
+            crowd.steps,
+            u8::from(crowd.loses_flushes),
         );
     };
     say(crowd, &error);

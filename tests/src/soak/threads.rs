@@ -4,6 +4,7 @@
 //! with `--cfg millpond_sim` determined by a seed. The expected content at the end is the same. Every other
 //! iteration the power fails during the work, and everything fsynced before must be present.
 
+mod losses;
 mod worker;
 
 use super::compare::{recounted, verified};
@@ -12,6 +13,7 @@ use super::life::{POOL, create, found, limits, open, record_requests, view};
 use super::meddler::Meddler;
 use super::shape::Shape;
 use crate::hostile::rng::SeededRng;
+use losses::Losses;
 use millpond_engine::{
     Caller, DirEntryRef, Error, FileSystem, NewMode, OpenOptions, Pool, RenameMode, SetAttributes,
     View, WriteAt, WriteOptions,
@@ -92,6 +94,8 @@ pub struct Crowd {
     pub rounds: usize,
     /// Steps per thread and iteration.
     pub steps: usize,
+    /// Whether flushes fail on all disks, and the pool is resumed.
+    pub loses_flushes: bool,
 }
 
 impl Crowd {
@@ -211,6 +215,7 @@ fn meet(crowd: Crowd, requests: Option<&Path>) -> Result<ThreadStats, String> {
         threads,
         rounds,
         steps,
+        loses_flushes,
     } = crowd;
     let say = |error: Error| error.to_string();
     let mut world = World::new(seed);
@@ -232,6 +237,7 @@ fn meet(crowd: Crowd, requests: Option<&Path>) -> Result<ThreadStats, String> {
     let cache_bytes = if seed % 7 < 3 { 2 << 20 } else { 64 << 20 };
     let writing = WriteOptions {
         limits,
+        can_be_resumed: loses_flushes,
         ..WriteOptions::default()
     };
     let mut pool = create(&world, shape, writing.clone(), cache_bytes)?;
@@ -261,11 +267,21 @@ fn meet(crowd: Crowd, requests: Option<&Path>) -> Result<ThreadStats, String> {
         }
         let meddled: Mutex<_> = Mutex::new(Ok(()));
         let watched = mark::inherited();
+        let losses = loses_flushes.then(|| Losses::of(seed, round));
+        let resumed: Mutex<_> = Mutex::new(Ok(()));
         let outcomes: Vec<Result<(), Error>> = thread::scope(|scope| {
-            if let Some(meddler) = &mut meddler {
-                let (pool, meddled) = (pool.clone(), &meddled);
-                scope.spawn(move || *meddled.lock() = meddler.work(&pool, steps / 6));
+            if let Some(losses) = &losses {
+                let (pool, world, resumed) = (pool.clone(), &world, &resumed);
+                let watched = watched.clone();
+                scope.spawn(move || {
+                    watched.take_up();
+                    *resumed.lock() = losses.work(world, &pool);
+                });
             }
+            let meddling = meddler.as_mut().map(|meddler| {
+                let (pool, meddled) = (pool.clone(), &meddled);
+                scope.spawn(move || *meddled.lock() = meddler.work(&pool, steps / 6))
+            });
             let running: Vec<_> = workers
                 .iter_mut()
                 .map(|worker| {
@@ -277,18 +293,26 @@ fn meet(crowd: Crowd, requests: Option<&Path>) -> Result<ThreadStats, String> {
                     })
                 })
                 .collect();
-            running
+            let outcomes = running
                 .into_iter()
                 .map(|one| {
                     one.join()
                         .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
                 })
-                .collect()
+                .collect();
+            if let Some(meddling) = meddling {
+                let _ = meddling.join();
+            }
+            if let Some(losses) = &losses {
+                losses.end();
+            }
+            outcomes
         });
         for outcome in outcomes {
             outcome.map_err(say)?;
         }
         meddled.into_inner()?;
+        resumed.into_inner()?;
         stats.ops += (threads * steps) as u64;
         if round % 2 == 1 {
             stats.promises += clock.promises();
