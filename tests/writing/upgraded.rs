@@ -7,8 +7,7 @@ use crate::sim;
 use millpond_check::{CheckOptions, check_pool};
 use millpond_engine::{
     Caller, FeatureChoice, FileSystem, NewDevice, NewLayout, NewMode, NewPool, NewTop,
-    NewVdevOptions, NewVdevs, OpenOptions, OwnerKind, Pool, QuotaMeasure, QuotaOwner, WriteAt,
-    WriteOptions,
+    NewVdevOptions, NewVdevs, OpenOptions, Pool, QuotaMeasure, QuotaOwner, WriteAt, WriteOptions,
 };
 use millpond_env::mark;
 use millpond_sim::World;
@@ -84,25 +83,12 @@ fn after_an_upgrade_every_file_is_counted_and_quotas_hold() {
     let served = pool.served("tank").unwrap();
     pool.inner().upgrade(None).unwrap();
     pool.features_changed();
-    pool.sync().unwrap();
-    let projects = || {
-        let view = pool.committed().unwrap();
-        view.dataset("tank")
-            .unwrap()
-            .space_by_owner(OwnerKind::Project)
-    };
-    let refused = projects().unwrap_err().to_string();
-    assert!(refused.contains("does not count projects yet"), "{refused}");
-    assert_ne!(served.files().incomplete_accounting(), 0);
-    // As OpenZFS: it begins when a file is made, or with the next mount.
-    make(served.files(), "first", USER + 2);
     while served.files().incomplete_accounting() != 0 {
         pool.sync().unwrap();
     }
     pool.sync().unwrap();
     let files = served.files();
     assert_eq!(used(files, QuotaMeasure::Objects), FILES as u64);
-    assert_eq!(projects().unwrap().len(), 1);
     let projects = files
         .used(QuotaOwner::Project, QuotaMeasure::Objects, 0)
         .unwrap();

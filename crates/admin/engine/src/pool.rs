@@ -8,7 +8,6 @@ use millpond_device::OpenOptions as DeviceOptions;
 use millpond_env::Env;
 use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex, Weak};
-use millpond_env::thread::sleep;
 use millpond_ondisk::ObjectId;
 use millpond_pool::OpenOptions;
 use millpond_pool::import::{PoolCandidate, ScanOptions};
@@ -17,10 +16,7 @@ use millpond_posix::FileSystem;
 use millpond_scan::Scanner;
 use millpond_volume::Volume;
 use std::collections::BTreeMap;
-use std::time::Duration;
 
-/// How often, and how far apart, it is asked whether the accounting of a file system is complete.
-const ACCOUNTING_LOOKS: (u32, Duration) = (40, Duration::from_millis(50));
 /// How often a query is tried on states that expire.
 const READ_TRIES: u32 = 3;
 
@@ -241,8 +237,8 @@ impl Pool {
         })
     }
 
-    /// Raises the version of a live file system, mounted or not. If it already has this version, and is mounted, its accounting
-    /// by owner is completed. The change is on stable storage when this returns; a large file system's accounting follows.
+    /// Raises the version of a live file system, mounted or not. Has no effect if it already has this
+    /// version. The change is on stable storage when this returns.
     ///
     /// # Errors
     /// As [`FileSystem::raise_version`].
@@ -253,20 +249,12 @@ impl Pool {
             // This waits for a txg that is not older than that of the change.
             self.datasets.note_raised(name, old, version)?;
             free_unlinked(&files)?;
-        } else if files.complete_accounting_in_background() {
-            let (looks, pause) = ACCOUNTING_LOOKS;
-            for _ in 0..looks {
-                sleep(pause);
-                if files.incomplete_accounting() == 0 {
-                    return self.sync();
-                }
-            }
         }
         Ok(())
     }
 
-    /// Applies newly enabled features to open file systems. Their accounting by owner is completed after the next mount,
-    /// or when a file is made or written.
+    /// Applies newly enabled features to open file systems. For mounted ones, accounting is completed in the
+    /// background.
     pub fn features_changed(&self) {
         let open: Vec<_> = {
             let files = self.files.lock();
@@ -279,6 +267,7 @@ impl Pool {
             if let Some(head) = self.datasets.head_if_open(id) {
                 files.set_settings(self.settings_of(&head));
             }
+            files.complete_accounting_in_background();
         }
     }
 

@@ -10,10 +10,14 @@ use crate::error::FileError;
 use crate::writing::NODE_BYTES;
 use millpond_env::mark;
 use millpond_ondisk::ObjectId;
-pub(crate) use millpond_ondisk::accounting_flags::{OBJECT_COUNTS, PROJECTS, USERS};
 
 /// The number of objects rewritten in one transaction.
 const OBJECTS: usize = 64;
+
+/// Object set flags: which accounting is complete.
+pub(crate) const USERS: u64 = 1;
+pub(crate) const OBJECT_COUNTS: u64 = 2;
+pub(crate) const PROJECTS: u64 = 4;
 
 impl FileSystem {
     /// The flags of accounting that the pool keeps, but that does not count every object of this file system

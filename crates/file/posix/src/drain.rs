@@ -162,16 +162,14 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Starts to complete the accounting of owners, if that is incomplete and the file system is mounted. Returns whether it
-    /// does.
-    pub fn complete_accounting_in_background(&self) -> bool {
+    /// Starts to complete the accounting of owners, if that is incomplete and the file system is mounted.
+    pub fn complete_accounting_in_background(&self) {
         if self.incomplete_accounting() != 0
             && let Some(queue) = self.drain_queue()
             && let Ok(files) = self.shared()
         {
-            return queue.push(&files, DrainWork::Accounting);
+            queue.push(&files, DrainWork::Accounting);
         }
-        false
     }
 
     /// Leaves a file of the unlinked set to the background thread. Returns whether it was queued.

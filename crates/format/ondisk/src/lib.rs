@@ -99,7 +99,7 @@ pub use label::{
     LABEL_CONFIG_OFFSET_BYTES, LABEL_COUNT, LEAF_BYTES_MIN, LeafLayout, UBERBLOCK_RING_BYTES,
     UBERBLOCK_RING_OFFSET_BYTES, unsealed_label_region,
 };
-pub use objset::{OBJECT_SET_BYTES, ObjectSetKind, ObjectSetPhys, accounting_flags};
+pub use objset::{OBJECT_SET_BYTES, ObjectSetKind, ObjectSetPhys};
 pub use pool_version::PoolVersion;
 pub use rebuild::{RebuildPhase, RebuildPhys};
 pub use removal::{

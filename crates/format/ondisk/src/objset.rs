@@ -17,16 +17,6 @@ pub enum ObjectSetKind {
     Other,
 }
 
-/// The flags of an object set that say which accounting by owner is complete.
-pub mod accounting_flags {
-    /// Space by user and group.
-    pub const USERS: u64 = 1;
-    /// The number of objects.
-    pub const OBJECT_COUNTS: u64 = 2;
-    /// Space by project.
-    pub const PROJECTS: u64 = 4;
-}
-
 /// An object set block in native form. Page `docs/format/object-set.md`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectSetPhys {
@@ -36,7 +26,7 @@ pub struct ObjectSetPhys {
     pub intent_log_header: [u64; 24],
     /// The kind of the object set.
     pub kind: ObjectSetKind,
-    /// [`accounting_flags`].
+    /// Bit 0 user accounting complete, bit 1 object accounting complete, bit 2 project accounting complete.
     pub flags: u64,
     /// MAC over the parts that a raw send preserves (encrypted datasets).
     pub portable_mac: [u8; 32],

@@ -278,11 +278,6 @@ pub enum Refusal {
     /// The pool's version is too low for snapshots that are destroyed later.
     #[error("unsupported version or feature")]
     NeverLater,
-    /// The file system is older than the feature `project_quota`, and does not count what projects use yet.
-    #[error(
-        "it does not count projects yet: upgrade the pool, and then mount it or use 'zfs set version=current'"
-    )]
-    ProjectsNotCounted,
     /// Its key or encryption root does not permit it.
     #[error(transparent)]
     Key(KeyRefusal),

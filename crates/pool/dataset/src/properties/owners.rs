@@ -4,11 +4,11 @@
 
 use crate::error::Named;
 use crate::properties::special::OwnerKind;
-use crate::{Dataset, DatasetError, DatasetKey, Refusal};
+use crate::{Dataset, DatasetError, DatasetKey};
 use millpond_env::sync::Arc;
 use millpond_object::{Accounting, ObjectSetView, ObjectView};
 use millpond_ondisk::dsl::{hex_key_number, keys::master_node};
-use millpond_ondisk::{ObjectId, ObjectSetKind, accounting_flags};
+use millpond_ondisk::{ObjectId, ObjectSetKind};
 use millpond_zap::Zap;
 use std::collections::BTreeMap;
 
@@ -39,8 +39,8 @@ impl Dataset {
     /// by owner. Memory use is proportional to the tables.
     ///
     /// # Errors
-    /// [`DatasetError::Locked`] if an encrypted dataset's key is missing, [`Refusal::ProjectsNotCounted`], or an error if
-    /// a table cannot be read.
+    /// [`DatasetError::Locked`] if an encrypted dataset's key is missing, or an error if a table cannot be
+    /// read.
     pub fn space_by_owner(
         &self,
         owners: OwnerKind,
@@ -50,9 +50,6 @@ impl Dataset {
         let set = self.object_set(key)?;
         if set.kind() != ObjectSetKind::FileSystem {
             return Ok(vec![]);
-        }
-        if owners == OwnerKind::Project && set.phys().flags & accounting_flags::PROJECTS == 0 {
-            return Err(Refusal::error(name, Refusal::ProjectsNotCounted));
         }
         let (accounting, index) = place_of(owners);
         let master = Zap::open(set.object(MASTER_NODE).named(name)?).named(name)?;
