@@ -323,7 +323,8 @@ impl BlockDevice {
 /// Detaches a loop device, or lets it go when its last user closes it. The kernel keeps "read-only" for the next file of
 /// the device, so that it is taken off first.
 fn clear(device: &OwnedFd) -> Result<(), Errno> {
-    kernel::set_read_only(device, false)?;
+    // A device that keeps it can still be detached.
+    let _ = kernel::set_read_only(device, false);
     kernel::clear(device)
 }
 

@@ -10,7 +10,7 @@ use crate::request_errors::{RequestError, RequestErrorKind};
 use crate::requests::Pending;
 use crate::topology::Topology;
 use crate::unflushed::{Content, Ended};
-use millpond_device::{DeviceError, RUN_BYTES_MAX, Watch, WriteRequest};
+use millpond_device::{RUN_BYTES_MAX, Watch, WriteRequest};
 use millpond_env::mark;
 use millpond_env::sync::Arc;
 use millpond_ondisk::Txg;
@@ -345,16 +345,6 @@ fn fail_parts(leaf: LeafId, parts: &[Part], reason: &str) -> Vec<FailedPart> {
     failed.collect()
 }
 
-fn gone() -> DeviceError {
-    DeviceError::Io {
-        action: "write",
-        offset_bytes: 0,
-        length_bytes: 0,
-        errno: 0,
-        message: "the device went out of use".to_owned(),
-    }
-}
-
 /// Writes to one leaf. Returns the failed writes.
 fn write_leaf(
     topology: &Topology,
@@ -406,7 +396,7 @@ fn write_leaf(
         _ if !counters.status().is_usable() => {
             begun.forget();
             mark::hit("written-while-leaf-went");
-            Err(gone())
+            Err("the device went out of use".to_owned())
         }
         Durability::WhenFlushed => {
             let written = parts.iter().zip(&outcomes);
@@ -417,13 +407,15 @@ fn write_leaf(
             );
             Ok(())
         }
-        Durability::AtOnce => begun.end_durable(has_failed),
+        Durability::AtOnce => {
+            let ended = begun.end_durable(has_failed);
+            ended.map_err(|error| error.to_string())
+        }
     };
-    if let Err(error) = ended {
-        counters.count_writes(runs, bytes);
-        return fail_all(&error.to_string());
-    }
     counters.count_writes(runs, bytes);
+    if let Err(reason) = ended {
+        return fail_all(&reason);
+    }
     let failed = parts.iter().zip(outcomes).filter_map(|(part, failure)| {
         let (write, failure) = (part.write?, failure?);
         counters.count_error(RequestError {
