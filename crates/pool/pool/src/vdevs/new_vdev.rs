@@ -465,17 +465,15 @@ pub(crate) fn check_devices(
 }
 
 /// The ashift of a vdev of these devices: the specified one, else the largest sector of the devices.
-fn ashift_of(
-    devices: &[&NewDevice],
-    options: NewVdevOptions,
-    env: &Env,
-) -> Result<u8, NewVdevError> {
-    let tunables = &env.tunables;
-    let auto_max = tunables.get(Tunable::VdevMaxAutoAshift);
-    let of_files = Some(tunables.get(Tunable::FilePhysicalAshift)).filter(|own| *own <= auto_max);
-    let of_files = of_files.and_then(|own| u8::try_from(own).ok()).unwrap_or(0);
+fn ashift_of(all: &[&NewDevice], options: NewVdevOptions, env: &Env) -> Result<u8, NewVdevError> {
+    let of_files = match env.tunables.get(Tunable::FilePhysicalAshift) {
+        own if own <= env.tunables.get(Tunable::VdevMaxAutoAshift) => {
+            u8::try_from(own).unwrap_or(0)
+        }
+        _ => 0,
+    };
     let mut largest = *ASHIFT.start();
-    for device in devices {
+    for device in all {
         let sector_bytes = device.device.sector_bytes();
         let own =
             u8::try_from(sector_bytes.next_power_of_two().trailing_zeros()).unwrap_or(u8::MAX);
@@ -486,10 +484,8 @@ fn ashift_of(
                 sector_bytes,
             });
         }
-        largest = largest.max(own);
-        if !device.is_block_device {
-            largest = largest.max(of_files);
-        }
+        let preferred = if device.is_block_device { 0 } else { of_files };
+        largest = largest.max(own).max(preferred);
     }
     Ok(options.ashift.unwrap_or(largest))
 }
@@ -574,10 +570,8 @@ fn build_top(
     vdev.create_txg = Some(create_txg);
     vdev.ashift = u64::from(ashift);
     vdev.asize_bytes = asize_bytes;
-    vdev.metaslab_shift = u64::from(metaslab_shift_for(
-        asize_bytes,
-        guids.env.tunables.get(Tunable::VdevMinMetaslabs),
-    ));
+    let metaslabs_min = guids.env.tunables.get(Tunable::VdevMinMetaslabs);
+    vdev.metaslab_shift = u64::from(metaslab_shift_for(asize_bytes, metaslabs_min));
     vdev.is_log = top.class == AllocationClass::Log;
     vdev.children = leaves;
     Ok(vdev)
