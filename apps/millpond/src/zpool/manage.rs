@@ -33,8 +33,10 @@ pub fn destroy(session: &mut Session, parsed: &Parsed) -> Ending {
     {
         // OpenZFS does so too, and says nothing.
         done = (session.service()?).change(name, &[PoolChange::Export], &parsed.line);
-        let text = "it was imported read-only, so it is only exported: nothing is destroyed";
-        writeln!(session.err, "warning: '{name}': {text}")?;
+        if done.is_ok() {
+            let text = "it was imported read-only, so it is only exported: nothing is destroyed";
+            writeln!(session.err, "warning: '{name}': {text}")?;
+        }
     }
     let action = format!("cannot destroy '{name}'");
     done.map_err(
