@@ -1,9 +1,20 @@
 //! Shared parts of the benchmarks: reproducible random numbers, and the format of results.
 #![forbid(unsafe_code)]
 
+use std::collections::BTreeMap;
+
 pub mod large;
 pub mod plain;
 pub mod plot;
+
+/// What `above` is of `below` in each round that both have: other load affects both values of a round.
+#[must_use]
+pub fn ratios(above: &BTreeMap<u32, f64>, below: &BTreeMap<u32, f64>) -> Vec<f64> {
+    let pairs = above
+        .iter()
+        .filter_map(|(round, above)| Some(above / below.get(round)?));
+    pairs.filter(|ratio| ratio.is_finite()).collect()
+}
 
 /// An xorshift generator: the same numbers for every contender, also used for incompressible data.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use crate::figure::Unit;
 use anyhow::{Context, Result};
-use millpond_bench::spread;
+use millpond_bench::{ratios, spread};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -58,20 +58,14 @@ impl<'t> Figures<'t> {
         Some(format!("{text} {}", unit.word()))
     }
     /// How many times as fast Millpond is: above 1, it is faster, also where less is better.
-    ///
-    /// Ratios are computed per round, because a disturbance affects both values of a round.
     fn ratio(&self, row: &'t str, unit: Unit, who: &'t str) -> Option<String> {
         let ours = self.of(row, unit, OURS)?;
         let theirs = self.of(row, unit, who)?;
-        let pairs = ours.iter().filter_map(|(round, ours)| {
-            let theirs = theirs.get(round)?;
-            Some(match unit.less_is_better() {
-                true => theirs / ours,
-                false => ours / theirs,
-            })
-        });
-        let pairs = pairs.filter(|ratio| ratio.is_finite());
-        spread(pairs.collect(), 2).map(|text| format!("**{text}**"))
+        let pairs = match unit.less_is_better() {
+            true => ratios(theirs, ours),
+            false => ratios(ours, theirs),
+        };
+        spread(pairs, 2).map(|text| format!("**{text}**"))
     }
 }
 

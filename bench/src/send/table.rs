@@ -1,7 +1,7 @@
 //! Formats the figures of all rounds as one table for each part of the benchmark.
 
 use anyhow::Result;
-use millpond_bench::spread;
+use millpond_bench::{ratios, spread};
 use std::collections::BTreeMap;
 
 /// A table: its name in the figures, its title, its contenders in order, and the ratios of two of them.
@@ -122,16 +122,11 @@ impl Row<'_> {
         spread(values, decimals).unwrap_or_default()
     }
 
-    /// Ratios are computed per round, because other load affects both values of a round.
     fn ratio(&self, above: &str, below: &str) -> String {
         let (Some(above), Some(below)) = (self.values.get(above), self.values.get(below)) else {
             return "-".to_owned();
         };
-        let pairs = above.iter().filter_map(|(round, above)| {
-            let ratio = above / below.get(round)?;
-            ratio.is_finite().then_some(ratio)
-        });
-        let pairs: Vec<f64> = pairs.collect();
+        let pairs = ratios(above, below);
         let decimals = match pairs.iter().copied().fold(0.0, f64::max) {
             most if most < 0.2 => 3,
             _ => 2,
