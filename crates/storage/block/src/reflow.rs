@@ -11,7 +11,7 @@ use crate::copy_locks;
 use crate::io_stats::IoClass;
 use crate::requests::Overdue;
 use crate::topology::Topology;
-use crate::write::write_leaf_range;
+use crate::write::{LeafWrite, write_leaf_range};
 use millpond_env::rank;
 use millpond_env::sync::atomic::Ordering;
 use millpond_env::sync::{Arc, Condvar, Mutex};
@@ -180,7 +180,14 @@ fn copy_scratch(topology: &Topology, leaf: LeafId, length_bytes: u64, txg: Txg) 
             return false;
         };
         let to = VDEV_DATA_START_BYTES.saturating_add(at);
-        if !write_leaf_range(topology, leaf, to, &bytes, txg) {
+        let write = LeafWrite {
+            leaf,
+            offset_bytes: to,
+            bytes: &bytes,
+            txg,
+            is_repair: false,
+        };
+        if !write_leaf_range(topology, &write) {
             return false;
         }
         at = at.saturating_add(read.length_bytes);
@@ -229,8 +236,14 @@ impl<'a> Expanding<'a> {
         let contents: Vec<Vec<u8>> = contents.ok()?.iter().map(|bytes| bytes.to_vec()).collect();
         let writes = chunk.writes();
         for (run, bytes) in writes.iter().zip(chunk.rearranged(&contents)?) {
-            let at = start_bytes.checked_add(run.offset_bytes)?;
-            write_leaf_range(self.topology, self.leaf(run)?, at, &bytes, txg).then_some(())?;
+            let write = LeafWrite {
+                leaf: self.leaf(run)?,
+                offset_bytes: start_bytes.checked_add(run.offset_bytes)?,
+                bytes: &bytes,
+                txg,
+                is_repair: false,
+            };
+            write_leaf_range(self.topology, &write).then_some(())?;
         }
         Some(())
     }

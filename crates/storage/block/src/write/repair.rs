@@ -158,23 +158,42 @@ pub(crate) fn write_over(
         mark::hit("repair-dropped-for-copy");
         return;
     };
+    let write = LeafWrite {
+        leaf,
+        offset_bytes,
+        bytes,
+        txg: birth,
+        is_repair: true,
+    };
     // If the device does not answer, its bytes stay wrong.
-    if write_leaf_range(topology, leaf, offset_bytes, bytes, birth)
+    if write_leaf_range(topology, &write)
         && let Some((_, counters)) = topology.writable_leaf(leaf)
     {
         counters.count_repair(bytes.len() as u64);
     }
 }
 
-/// Writes bytes of `txg` to a leaf. Until a flush covers them they count among the leaf's unflushed writes: if it loses
+/// Bytes for a range of one leaf.
+pub(crate) struct LeafWrite<'a> {
+    pub(crate) leaf: LeafId,
+    pub(crate) offset_bytes: u64,
+    pub(crate) bytes: &'a [u8],
+    /// The txg that the leaf lacks if it loses them.
+    pub(crate) txg: Txg,
+    /// Whether they belong to a block that already lies there.
+    pub(crate) is_repair: bool,
+}
+
+/// Writes bytes to a leaf. Until a flush covers them they count among the leaf's unflushed writes: if it loses
 /// them, it lacks that txg. Returns whether the device took them.
-pub(crate) fn write_leaf_range(
-    topology: &Topology,
-    leaf: LeafId,
-    offset_bytes: u64,
-    bytes: &[u8],
-    txg: Txg,
-) -> bool {
+pub(crate) fn write_leaf_range(topology: &Topology, write: &LeafWrite<'_>) -> bool {
+    let LeafWrite {
+        leaf,
+        offset_bytes,
+        bytes,
+        txg,
+        is_repair,
+    } = *write;
     let Some((device, counters)) = topology.writable_leaf(leaf) else {
         return false;
     };
@@ -183,7 +202,9 @@ pub(crate) fn write_leaf_range(
     let length = bytes.len() as u64;
     let range = offset_bytes..offset_bytes.saturating_add(length);
     let written = topology.request(leaf, length, move || {
-        let begun = (counters.unflushed()).begin(&device, std::iter::once(range.clone()));
+        // If a repair fails, the unflushed bytes of the block that lay there still have to be made durable.
+        let overwritten = (!is_repair).then(|| range.clone());
+        let begun = (counters.unflushed()).begin(&device, overwritten.into_iter());
         let write = || {
             let _operation = counters.queue().enter(IoClass::AsyncWrite);
             counters.queue().check_lease()?;
