@@ -132,6 +132,7 @@ ranks! {
 
     // Blocks and devices.
     io ViewRepairs, "repairs of a view", "block", "Shared: writing a repair. Exclusive: ending the view.";
+    io StoreFlush, "flush of a store", "block", "A flush of all leaves that were written to, and noting what it lost.";
     io LeafWrites, "order of a leaf's writes", "block", "Shared: a write to the leaf. Exclusive: writing unflushed contents again.";
     io CacheDeviceHand, "hand of a cache device", "l2arc", "Writing a batch of buffers, or reading the log blocks after an import. Readers of buffers do not take it.";
     brief PoolSpares, "spares of a pool", "pool", "A lookup, or noting which leaves are out of use.";

@@ -18,6 +18,7 @@ use crate::write::Batch;
 use millpond_device::{Device, DeviceError, Unwatched, WriteRequest};
 use millpond_env::mark;
 use millpond_env::rank;
+use millpond_env::sync::atomic::{AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
 use millpond_ondisk::Txg;
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,6 +31,8 @@ const REWRITE_BYTES: usize = 8 << 20;
 pub(crate) struct UnflushedWrites {
     order: RwLock<(), rank::LeafWrites>,
     state: Mutex<State, rank::LeafUnflushed>,
+    /// How many flushes failed whose writes the leaf gave up.
+    losses: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -205,6 +208,16 @@ impl UnflushedWrites {
             generation,
             _order: order,
         }
+    }
+
+    /// How many flushes failed whose writes the leaf gave up. A write that was in flight when this grew may be lost.
+    pub(crate) fn losses(&self) -> u64 {
+        self.losses.load(Ordering::SeqCst)
+    }
+
+    /// The leaf is about to give up what it had to make durable.
+    pub(crate) fn note_loss(&self) {
+        self.losses.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Treats all unflushed writes as lost: the next flush rewrites them first.

@@ -216,7 +216,7 @@ impl BlockStore {
             members: batch.members,
         };
         let (topology, txg) = (batch.issued.topology(), batch.issued.txg());
-        let (outcomes, place) = batch.issued.finish();
+        let (outcomes, place) = batch.issued.finish(&self.writing);
         let mut outcomes = outcomes.into_iter();
         let mut failed = vec![];
         for (block, count) in &turn.members {

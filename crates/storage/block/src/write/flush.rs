@@ -32,6 +32,8 @@ pub(crate) struct Writing {
     /// The number of threads; 0 for one per processor.
     threads: AtomicUsize,
     notes: Mutex<Notes, rank::Leaf>,
+    /// Held by a flush, so that no other one commits before it is noted what this one lost.
+    flushing: Mutex<(), rank::StoreFlush>,
     is_repairing: AtomicBool,
     /// Incremented each time freed space may be allocated again.
     reuses: AtomicU64,
@@ -53,8 +55,9 @@ pub(crate) struct Pools {
 #[derive(Default)]
 struct Notes {
     missed: BTreeSet<Missed>,
-    /// Leaves that failed writes since the last flush.
-    failed: BTreeSet<Guid>,
+    /// Leaves that failed writes since the last flush, each with the number of its last failure.
+    failed: BTreeMap<Guid, u64>,
+    failures: u64,
 }
 
 impl Writing {
@@ -104,6 +107,15 @@ impl Writing {
 
     pub(crate) fn is_repairing(&self) -> bool {
         self.is_repairing.load(Ordering::Relaxed)
+    }
+
+    /// Records that leaves failed writes, for the next flush to judge.
+    pub(super) fn note_failed(&self, topology: &Topology, leaves: &[LeafId]) {
+        let leaves = leaves.iter().map(|leaf| topology.leaf_guid(*leaf));
+        let mut notes = self.notes.lock();
+        notes.failures = notes.failures.saturating_add(1);
+        let failure = notes.failures;
+        notes.failed.extend(leaves.map(|leaf| (leaf, failure)));
     }
 }
 
@@ -158,9 +170,9 @@ impl BlockStore {
     /// In retry mode the thread waits instead of returning an error, and then flushes again.
     ///
     /// # Errors
-    /// [`FlushError`] if a block of [`BlockStore::write_behind`] cannot be written, or a vdev lost more leaves than its
-    /// redundancy allows, including those that failed writes since the last flush. The txg must not commit then. The next flush covers the same writes,
-    /// and rewrites them first.
+    /// [`FlushError`] if a block of [`BlockStore::write_behind`] cannot be written, or if flushes failed and their vdev
+    /// lost more leaves than its redundancy allows, including those that failed writes since the last flush. The txg
+    /// must not commit then. The next flush covers the same writes, and rewrites them first.
     pub fn flush(&self) -> Result<(), FlushError> {
         loop {
             rank::check_io();
@@ -211,19 +223,18 @@ impl BlockStore {
 
     /// One attempt of [`BlockStore::flush`].
     fn flush_devices(&self) -> Result<(), FlushError> {
+        let _one = self.writing.flushing.lock();
         let topology = self.topology();
-        let failed = std::mem::take(&mut self.writing.notes.lock().failed);
+        let failed_before = self.writing.notes.lock().failed.clone();
         let written = topology.leaves().filter(|leaf| {
             let counters = topology.counters.get(leaf.0 as usize);
             counters.is_some_and(|counters| !counters.unflushed().is_empty())
         });
         let outcomes = self.flush_leaves(&topology, written.collect());
-        let mut lost = failed.clone();
         let mut reasons = vec![];
         let mut at_fault = vec![];
         for (leaf, outcome) in outcomes {
             if let Err(failure) = outcome {
-                lost.insert(topology.leaf_guid(leaf));
                 reasons.push(format!(
                     "{}: {}",
                     topology.leaf_name(leaf),
@@ -232,18 +243,43 @@ impl BlockStore {
                 at_fault.push((leaf, failure));
             }
         }
-        if let Err(error) = bearable(&topology, &lost, &reasons) {
-            self.writing.notes.lock().failed.extend(failed);
-            return Err(error);
-        }
+        self.judge_flush(&topology, &failed_before, &at_fault, &reasons)?;
         for (leaf, failure) in at_fault {
             let Some(counters) = topology.counters.get(leaf.0 as usize) else {
                 continue;
             };
             for txg in counters.unflushed().give_up(&failure) {
-                self.note_lost(&topology, &[leaf], txg);
+                self.note_missed(&topology, &[leaf], txg);
             }
         }
+        Ok(())
+    }
+
+    /// Decides whether the vdevs bear the loss of the leaves whose flush failed. If so, those leaves give up what they had
+    /// to make durable, and `failed_before`, the failed writes that the flush covered, are settled.
+    ///
+    /// A write that is still in flight may fail on another leaf. It notes that first, and then looks who gave up meanwhile.
+    /// So either it sees the decision, or the decision sees it.
+    fn judge_flush(
+        &self,
+        topology: &Topology,
+        failed_before: &BTreeMap<Guid, u64>,
+        at_fault: &[(LeafId, FlushFailure)],
+        reasons: &[String],
+    ) -> Result<(), FlushError> {
+        let mut notes = self.writing.notes.lock();
+        // Every block was readable without the writes that failed. As long as no flush fails, it still is.
+        if !at_fault.is_empty() {
+            let mut lost: BTreeSet<Guid> = notes.failed.keys().copied().collect();
+            lost.extend(at_fault.iter().map(|(leaf, _)| topology.leaf_guid(*leaf)));
+            bearable(topology, &lost, reasons)?;
+        }
+        for (leaf, _) in at_fault {
+            if let Some(counters) = topology.counters.get(leaf.0 as usize) {
+                counters.unflushed().note_loss();
+            }
+        }
+        (notes.failed).retain(|leaf, failure| failed_before.get(leaf) != Some(failure));
         Ok(())
     }
 
@@ -293,19 +329,9 @@ impl BlockStore {
         self.writing.notes.lock().missed.iter().copied().collect()
     }
 
-    /// Records that leaves failed writes of `txg`: as missed, and for the next flush to judge.
-    pub(crate) fn note_missed(&self, topology: &Topology, leaves: &[LeafId], txg: Txg) {
-        if leaves.is_empty() {
-            return;
-        }
-        let guids = leaves.iter().map(|leaf| topology.leaf_guid(*leaf));
-        self.writing.notes.lock().failed.extend(guids);
-        self.note_lost(topology, leaves, txg);
-    }
-
     /// Records that leaves lack the writes of `txg`: for dirty time logs (DTL), and for every later read.
     /// The topology is changed at once, because a leaf may be back in use before its DTL is written.
-    fn note_lost(&self, topology: &Topology, leaves: &[LeafId], txg: Txg) {
+    pub(crate) fn note_missed(&self, topology: &Topology, leaves: &[LeafId], txg: Txg) {
         let mut news = vec![];
         for leaf in leaves {
             if let Some(counters) = topology.counters.get(leaf.0 as usize) {
@@ -382,13 +408,7 @@ fn bearable(
         let is_hit = (lost.iter())
             .any(|leaf| topology.tree.leaf(*leaf).and_then(|node| node.top) == Some(vdev));
         if is_hit && !topology.tree.survives(vdev, &is_lost) {
-            let reason = if reasons.is_empty() {
-                let names = lost.iter().map(|leaf| topology.leaf_name(*leaf));
-                let names: Vec<String> = names.collect();
-                format!("earlier writes failed: {}", names.join(", "))
-            } else {
-                reasons.join("; ")
-            };
+            let reason = reasons.join("; ");
             return Err(FlushError { vdev, reason });
         }
     }

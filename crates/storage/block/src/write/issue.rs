@@ -1,5 +1,6 @@
 //! Issues allocated blocks to the leaves.
 
+use super::flush::Writing;
 use super::place::Extent;
 use super::workers::{Running, Workers};
 use crate::copy_locks::WritePlace;
@@ -82,6 +83,9 @@ pub(super) struct Issued {
     /// Writes by threads of the leaves.
     pending: Vec<PendingWrites>,
     place: WritePlace,
+    durability: Durability,
+    /// [`UnflushedWrites::losses`](crate::unflushed::UnflushedWrites::losses) of each leaf before the first write.
+    losses: Vec<u64>,
 }
 
 struct PendingWrites {
@@ -122,6 +126,9 @@ pub(super) fn issue(
         });
         places.collect()
     });
+    let losses = topology.counters.iter();
+    let losses = losses.map(|counters| counters.unflushed().losses());
+    let losses = losses.collect();
     let planned = {
         let topology = Arc::clone(topology);
         processors.map(extents, move |extent: Extent| {
@@ -198,6 +205,8 @@ pub(super) fn issue(
         running,
         pending,
         place,
+        durability: how.durability,
+        losses,
     }
 }
 
@@ -217,9 +226,9 @@ impl Issued {
         pending.all(|writes| writes.failed.is_over()) && self.running.is_over()
     }
 
-    /// Waits, and judges each extent in order. Until it is noted which leaves missed the writes, their place is kept: nothing
-    /// is copied from such a leaf.
-    pub(super) fn finish(self) -> (Vec<ExtentOutcome>, WritePlace) {
+    /// Waits, and judges each extent in order. Which leaves missed writes is recorded for the next flush. Until it is noted
+    /// for reads too, the place of the writes is kept: nothing is copied from such a leaf.
+    pub(super) fn finish(self, writing: &Writing) -> (Vec<ExtentOutcome>, WritePlace) {
         let mut failed: BTreeMap<usize, Vec<(usize, String)>> = BTreeMap::new();
         let topology = &self.topology;
         let mut all: Vec<FailedPart> = self.running.finish().into_iter().flatten().collect();
@@ -236,12 +245,61 @@ impl Issued {
             let reason = format!("{}: {reason}", topology.leaf_name(leaf));
             failed.entry(extent).or_default().push((write, reason));
         }
+        let lost = Lost {
+            topology,
+            durability: self.durability,
+            losses: &self.losses,
+        };
         let extents = self.batch.extents.iter().enumerate();
         let outcomes = extents.map(|(index, (extent, plan))| {
-            let failed = failed.get(&index).map_or(&[][..], Vec::as_slice);
-            judge(topology, extent, plan, failed)
+            let failed = failed.remove(&index).unwrap_or_default();
+            let outcome = judge(topology, extent, plan, &failed);
+            if outcome.failure.is_some() || outcome.missed.is_empty() {
+                return outcome;
+            }
+            writing.note_failed(topology, &outcome.missed);
+            let Some(failed) = lost.since_issued(plan, failed) else {
+                return outcome;
+            };
+            let outcome = judge(topology, extent, plan, &failed);
+            writing.note_failed(topology, &outcome.missed);
+            outcome
         });
         (outcomes.collect(), self.place)
+    }
+}
+
+/// Finds writes that a failed flush lost while others of the same block were in flight.
+struct Lost<'a> {
+    topology: &'a Topology,
+    durability: Durability,
+    losses: &'a [u64],
+}
+
+impl Lost<'_> {
+    /// Adds the writes that may be lost to those that failed. `None` if there are none.
+    fn since_issued(
+        &self,
+        plan: &Result<WritePlan, WritePlanError>,
+        mut failed: Vec<(usize, String)>,
+    ) -> Option<Vec<(usize, String)>> {
+        let (Ok(plan), Durability::WhenFlushed) = (plan, self.durability) else {
+            return None;
+        };
+        let before = failed.len();
+        for (index, write) in plan.writes().iter().enumerate() {
+            let at = write.leaf.0 as usize;
+            let counters = self.topology.counters.get(at);
+            let losses = counters.map(|counters| counters.unflushed().losses());
+            if losses.as_ref() != self.losses.get(at) {
+                let name = self.topology.leaf_name(write.leaf);
+                failed.push((index, format!("{name}: a flush failed meanwhile")));
+            }
+        }
+        (failed.len() > before).then(|| {
+            mark::hit("written-while-flush-failed");
+            failed
+        })
     }
 }
 

@@ -49,7 +49,8 @@ impl BlockStore {
         let (processors, queues) = (&pools.processors, &pools.queues);
         let extents = vec![Extent { dva, bytes, range }];
         self.make_way(topology, txg, &extents);
-        let (outcomes, _place) = issue(topology, txg, how, extents, processors, queues).finish();
+        let issued = issue(topology, txg, how, extents, processors, queues);
+        let (outcomes, _place) = issued.finish(&self.writing);
         for outcome in outcomes {
             match outcome.failure {
                 Some(reason) => return Err(reason),
@@ -101,7 +102,7 @@ impl BlockStore {
         self.make_way(&topology, birth, &extents);
         let (processors, queues) = (&pools.processors, &pools.queues);
         let issued = issue(&topology, birth, how, extents, processors, queues);
-        let (outcomes, _place) = issued.finish();
+        let (outcomes, _place) = issued.finish(&self.writing);
         for (block, outcome) in blocks.iter().zip(outcomes) {
             if let Some(reason) = outcome.failure {
                 // The block does not become part of the chain, so its leaves have missed nothing, and the

@@ -397,7 +397,7 @@ impl Run<'_> {
             mut since,
         } = chunk;
         loop {
-            let (outcomes, place) = issued.finish();
+            let (outcomes, place) = issued.finish(&self.store.writing);
             let mut extents = outcomes.into_iter();
             let mut again = vec![];
             let mut needs_more = false;

@@ -349,6 +349,27 @@ fn repairs_by_reads_are_flushed_or_missed() {
     }
 }
 
+/// What a repair was to write over is still unflushed: the leaf must not lose it in silence.
+#[test]
+fn a_failed_repair_does_not_lose_unflushed_bytes() {
+    let pool = Pool::new(&[(Vdev::Mirror(2), 9)]);
+    pool.store.set_repair(true);
+    let pointer = pool.write_one(job(noise(1, 8192))).pointer;
+    // What the device returns is wrong for once, and it does not take the repair.
+    let right = pool.devices[0].inner.to_vec();
+    spoil(&pool.devices[0], 0);
+    pool.devices[0].fail_writes(true);
+    while pool.store.topology().leaf_stats(LeafId(0)).write_errors == 0 {
+        let read = pool.store.read_uncached(&pointer, address(), None).unwrap();
+        assert_eq!(read.bytes, Arc::new(noise(1, 8192)));
+    }
+    pool.devices[0].fail_writes(false);
+    pool.devices[0].forget_unflushed();
+    pool.store.flush().unwrap();
+    assert!(*pool.devices[0].medium.lock() == right);
+    assert_eq!(missed(&pool), []);
+}
+
 #[test]
 fn reads_begun_before_space_reuse_repair_nothing() {
     let _mark = mark::expect("late-repair-dropped");
@@ -381,5 +402,75 @@ fn a_store_dropped_without_a_flush_releases_its_devices() {
         let device = Arc::downgrade(&pool.devices[0]);
         drop(pool);
         assert_eq!(device.strong_count(), 0, "{vdev:?}");
+    }
+}
+
+/// Writes one block while a write of one leaf fails.
+fn write_without(pool: &Pool, leaf: usize, content: &[u8]) -> millpond_ondisk::BlockPointer {
+    pool.devices[leaf].fail_writes(true);
+    let written = pool.write_one(BlockWrite {
+        compression: CompressionKind::Off,
+        ..job(content.to_vec())
+    });
+    pool.devices[leaf].fail_writes(false);
+    written.pointer
+}
+
+#[test]
+fn leaves_that_missed_different_blocks_commit_once_their_flushes_succeed() {
+    for (vdev, leaves) in [(Vdev::Mirror(2), 2), (Vdev::Raidz(3, 1), 3)] {
+        let pool = Pool::new(&[(vdev, 9)]);
+        let contents: Vec<Vec<u8>> = (0..leaves).map(|seed| noise(seed, 8192)).collect();
+        let pointers: Vec<_> = (contents.iter().enumerate())
+            .map(|(leaf, content)| write_without(&pool, leaf, content))
+            .collect();
+        pool.devices[0].fails_flush.store(true, Ordering::SeqCst);
+        let error = pool.store.flush().unwrap_err();
+        assert!(error.reason.contains("as told"), "{error}");
+        pool.devices[0].fails_flush.store(false, Ordering::SeqCst);
+        pool.store.distrust_unflushed();
+        pool.store.flush().unwrap();
+        for device in &pool.devices {
+            device.forget_unflushed();
+            assert!(*device.medium.lock() == device.inner.to_vec(), "{vdev:?}");
+        }
+        for (pointer, content) in pointers.iter().zip(&contents) {
+            assert_eq!(pool.read(pointer), *content, "{vdev:?}");
+        }
+    }
+}
+
+/// A flush that fails gives up what a leaf had, while the same block is still being written to the other leaf, which then
+/// fails.
+#[test]
+fn a_block_that_one_leaf_fails_and_a_flush_loses_on_the_other_is_written_elsewhere() {
+    let _marks = [
+        mark::expect("written-while-flush-failed"),
+        mark::expect("block-written-elsewhere"),
+    ];
+    let pool = Pool::with(&[(Vdev::Mirror(2), 9)], false, 1);
+    let store = Arc::new(pool.reopened());
+    store.set_write_threads(1);
+    let (flusher, devices) = (Arc::clone(&store), pool.devices.clone());
+    pool.devices[1].before_write(move || {
+        devices[0].fails_flush.store(true, Ordering::SeqCst);
+        let flush = std::thread::spawn(move || flusher.flush());
+        flush.join().unwrap().unwrap();
+        devices[0].fails_flush.store(false, Ordering::SeqCst);
+        devices[1].bad_bytes.lock().push(0..u64::MAX);
+        let healed = Arc::clone(&devices[1]);
+        devices[0].before_write(move || healed.bad_bytes.lock().clear());
+    });
+    let content = noise(1, 8192);
+    let block = BlockWrite {
+        compression: CompressionKind::Off,
+        ..job(content.clone())
+    };
+    let written = store.write(TXG, &pool.arena, vec![block]);
+    let pointer = written[0].as_ref().unwrap().pointer;
+    store.flush().unwrap();
+    let offset = pointer.dvas().next().unwrap().offset_bytes;
+    for device in &pool.devices {
+        assert!(device.holds(offset, &content));
     }
 }

@@ -22,7 +22,7 @@ impl Moody {
         self.flushes_to_fail.store(count, Ordering::SeqCst);
     }
     /// Whether the disk itself holds these bytes at an offset of the vdev's data.
-    fn holds(&self, offset: u64, bytes: &[u8]) -> bool {
+    pub fn holds(&self, offset: u64, bytes: &[u8]) -> bool {
         let start = (VDEV_DATA_START_BYTES + offset) as usize;
         self.medium.lock()[start..start + bytes.len()] == *bytes
     }
