@@ -39,12 +39,13 @@ pub(super) struct OpenChain {
     pub(super) made_in: Txg,
 }
 
-/// The blocks of a chain after a failed write. They are waiting to be freed.
+/// The blocks of a chain after a failed write. The header points to them until `txg` is synced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Ruin {
     blocks: Vec<BlockPointer>,
-    /// The last txg in which one of the blocks was allocated.
-    last_birth: Txg,
+    /// All records that are stable in this chain belong to this txg or earlier ones. From its commit on, a reader would
+    /// not find the blocks that were allocated in it after the one that is missing.
+    txg: Txg,
 }
 
 /// A block that a record points to.
@@ -63,6 +64,8 @@ pub(super) struct ChainWriter {
     data: Vec<Data>,
     open: Option<OpenChain>,
     ruin: Option<Ruin>,
+    /// Blocks that belong to no chain, until the txg syncs in which each was allocated.
+    orphans: Vec<BlockPointer>,
     /// The sequence number of the last record.
     pub(super) record_sequence: u64,
     /// The sizes of the last bursts in bytes.
@@ -151,21 +154,27 @@ impl ChainWriter {
             self.bursts.pop_front();
         }
     }
-    /// Abandons the chain after a failed write, together with the blocks that were allocated for that write.
-    pub(super) fn ruin(&mut self, allocated: &[BlockPointer]) {
-        let mut blocks = self.open.take().map(all_blocks).unwrap_or_default();
-        // An earlier failure may have left some.
-        blocks.extend(self.ruin.take().into_iter().flat_map(|ruin| ruin.blocks));
-        for block in allocated {
-            if !blocks.contains(block) {
-                blocks.push(*block);
-            }
+    /// Abandons the chain because a burst failed that holds `txg` open and begins with `first`. Nothing happens to the chain
+    /// if an earlier burst has failed. `allocated` are blocks that did not become part of the chain.
+    pub(super) fn ruin(&mut self, txg: Txg, first: &BlockPointer, allocated: &[BlockPointer]) {
+        self.orphans.extend(allocated);
+        let is_own = |open: &mut OpenChain| {
+            let mut blocks = open.blocks.iter().map(|block| &block.pointer);
+            open.next == *first || blocks.any(|block| block == first)
+        };
+        if let Some(open) = self.open.take_if(is_own) {
+            let blocks = all_blocks(open);
+            self.ruin = Some(Ruin { blocks, txg });
         }
-        let last_birth = blocks.iter().map(BlockPointer::birth).max();
-        self.ruin = Some(Ruin {
-            blocks,
-            last_birth: last_birth.unwrap_or_default(),
-        });
+    }
+
+    /// Takes the orphans that were allocated in `txg` or earlier.
+    fn orphans_to_free(&mut self, txg: Txg) -> Vec<BlockPointer> {
+        let (now, later) = std::mem::take(&mut self.orphans)
+            .into_iter()
+            .partition(|block| block.birth() <= txg);
+        self.orphans = later;
+        now
     }
 
     pub(super) fn trim(&mut self, txg: Txg) -> LogTrim {
@@ -173,12 +182,12 @@ impl ChainWriter {
             free: self.data_to_free(txg),
             header: None,
         };
-        let data = trim.free.len();
-        if let Some(ruin) = self.ruin.take_if(|ruin| ruin.last_birth <= txg) {
-            trim.free.extend(ruin.blocks);
+        if let Some(ruin) = self.ruin.take_if(|ruin| ruin.txg <= txg) {
+            self.orphans.extend(ruin.blocks);
             trim.header = Some([0; 24]);
-            return trim;
         }
+        trim.free.extend(self.orphans_to_free(txg));
+        let others = trim.free.len();
         let Some(open) = &mut self.open else {
             return trim;
         };
@@ -189,7 +198,7 @@ impl ChainWriter {
             }
             trim.free.push(first.pointer);
         }
-        if trim.free.len() > data {
+        if trim.free.len() > others {
             let first = open.blocks.front();
             let first = first.map_or(open.next, |block| block.pointer);
             trim.header = Some(header_of(first));
@@ -205,7 +214,7 @@ impl ChainWriter {
         });
         let ruin = self.ruin.iter().flat_map(|ruin| &ruin.blocks);
         let data = self.data.iter().map(|data| &data.pointer);
-        let mut blocks = chain.chain(ruin).chain(data);
+        let mut blocks = chain.chain(ruin).chain(&self.orphans).chain(data);
         blocks.any(|block| block.dvas().any(|dva| dva.vdev == vdev))
     }
 
@@ -216,13 +225,15 @@ impl ChainWriter {
             blocks.chain([open.next.birth(), open.made_in])
         });
         let is_later = births.any(|birth| birth > txg)
-            || self.ruin.as_ref().is_some_and(|ruin| ruin.last_birth > txg)
+            || self.ruin.as_ref().is_some_and(|ruin| ruin.txg > txg)
+            || self.orphans.iter().any(|block| block.birth() > txg)
             || self.data.iter().any(|data| data.pointer.birth() > txg);
         if is_later {
             return None;
         }
         let mut blocks = self.open.take().map(all_blocks).unwrap_or_default();
         blocks.extend(self.ruin.take().map(|ruin| ruin.blocks).unwrap_or_default());
+        blocks.append(&mut self.orphans);
         Some(blocks)
     }
 }
@@ -313,15 +324,39 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_chain_is_freed_when_all_of_it_is_committed() {
+    fn a_failed_chain_is_freed_when_all_of_its_records_are_committed() {
         let mut chain = ChainWriter::default();
         chain.begin(block(1, 5), Txg(5));
-        chain.ruin(&[block(1, 5), block(2, 6)]);
+        assert!(chain.extend(vec![written(1, 5, 6)], block(2, 6)));
+        chain.ruin(Txg(7), &block(2, 6), &[block(3, 7)]);
         assert!(!chain.may_begin());
-        assert_eq!(chain.trim(Txg(5)), LogTrim::default());
-        let trim = chain.trim(Txg(6));
-        assert_eq!((trim.free.len(), trim.header), (2, Some([0; 24])));
+        // The records of the first block may belong to the seventh txg.
+        assert_eq!(chain.trim(Txg(6)), LogTrim::default());
+        let trim = chain.trim(Txg(7));
+        assert_eq!((trim.free.len(), trim.header), (3, Some([0; 24])));
         assert!(chain.may_begin());
+    }
+
+    /// After a crash the blocks behind the one that is missing would not be found, and stay allocated for ever.
+    #[test]
+    fn blocks_of_later_txgs_do_not_keep_a_failed_chain() {
+        let mut chain = ChainWriter::default();
+        chain.begin(block(1, 5), Txg(5));
+        let own = |number, birth| vec![ChainBlock::new(block(number, birth), Txg(birth))];
+        assert!(chain.extend(own(1, 5), block(2, 6)));
+        assert!(chain.extend(own(2, 6), block(3, 7)));
+        chain.ruin(Txg(6), &block(1, 5), &[]);
+        let trim = chain.trim(Txg(6));
+        assert_eq!(trim.free, [block(1, 5), block(2, 6)]);
+        assert_eq!(trim.header, Some([0; 24]));
+        assert!(chain.uses(VdevId(0)));
+        assert_eq!(chain.retire(Txg(6)), None);
+        // The next chain is not that of the second burst, which fails now too.
+        chain.begin(block(7, 7), Txg(7));
+        chain.ruin(Txg(7), &block(2, 6), &[]);
+        assert!(chain.is_open());
+        assert_eq!(chain.trim(Txg(7)).free, [block(3, 7)]);
+        assert_eq!(chain.retire(Txg(7)), Some(vec![block(7, 7)]));
     }
 
     #[test]
@@ -330,12 +365,12 @@ mod tests {
         chain.begin(block(1, 5), Txg(5));
         let own = |number| vec![ChainBlock::new(block(number, 5), Txg(5))];
         assert!(chain.extend(own(1), block(2, 5)));
-        chain.ruin(&[]);
+        chain.ruin(Txg(5), &block(1, 5), &[]);
         // Another thread had been about to write the next block.
         assert!(!chain.extend(own(2), block(3, 6)));
-        chain.ruin(&[block(3, 6)]);
-        assert_eq!(chain.trim(Txg(5)), LogTrim::default());
-        assert_eq!(chain.trim(Txg(6)).free.len(), 3);
+        chain.ruin(Txg(6), &block(2, 5), &[block(3, 6)]);
+        assert_eq!(chain.trim(Txg(5)).free.len(), 2);
+        assert_eq!(chain.trim(Txg(6)).free, [block(3, 6)]);
         // Nor is a later chain its own.
         chain.begin(block(7, 7), Txg(7));
         assert!(!chain.extend(own(2), block(3, 6)));

@@ -231,7 +231,7 @@ impl LogWriter {
         let is_written =
             writes.is_some_and(|writes| pool.store().write_log_blocks(&writes).is_ok());
         if !is_written {
-            return self.give_up(&[]);
+            return self.give_up(&tx, &first, &[]);
         }
         let blocks = placed.filled.iter().map(|block| block.place);
         self.chain.lock().note_written(blocks);
@@ -281,12 +281,12 @@ impl LogWriter {
         for entry in &batch.entries {
             let bytes = record_bytes(entry);
             if bytes > RECORD_BYTES_MAX {
-                return self.give_up(&allocated);
+                return self.give_up(tx, &first, &allocated);
             }
             while !filling.has_room(bytes) {
                 let size = size_for(left.max(bytes));
                 let Some(next) = allocate(head, pool, tx, &filling.place, size) else {
-                    return self.give_up(&allocated);
+                    return self.give_up(tx, &first, &allocated);
                 };
                 mark::hit("burst-of-several-log-blocks");
                 allocated.push(next);
@@ -300,7 +300,7 @@ impl LogWriter {
             let at = start.saturating_add(SEQUENCE_AT);
             let number = filling.records.get_mut(at..at.saturating_add(8));
             let Some(number) = number else {
-                return self.give_up(&allocated);
+                return self.give_up(tx, &first, &allocated);
             };
             number.copy_from_slice(&sequence.to_le_bytes());
             filling.last_txg = filling.last_txg.max(entry.txg);
@@ -308,7 +308,7 @@ impl LogWriter {
         }
         let size = predicted_bytes.max(size_for(burst));
         let Some(next) = allocate(head, pool, tx, &filling.place, size) else {
-            return self.give_up(&allocated);
+            return self.give_up(tx, &first, &allocated);
         };
         allocated.push(next);
         filled.push(filling);
@@ -318,7 +318,7 @@ impl LogWriter {
         let mut chain = self.chain.lock();
         if !chain.extend(blocks.collect(), next) {
             drop(chain);
-            return self.give_up(&allocated);
+            return self.give_up(tx, &first, &allocated);
         }
         chain.record_sequence = sequence;
         chain.note_burst(u64::try_from(burst).unwrap_or(u64::MAX));
@@ -381,15 +381,20 @@ impl LogWriter {
         }
     }
 
-    /// Abandons the chain after a failure.
+    /// Abandons the chain after a failure of the burst that begins with `first`.
     ///
     /// It is unknown which of the last blocks are on disk. Any that are describe changes that did happen, but
     /// no further block can be written after them. Blocks that other threads are writing are abandoned with the
     /// chain: each of these threads keeps the txg open in which its last block was allocated.
-    fn give_up<T>(&self, allocated: &[BlockPointer]) -> Result<T, NotWritten> {
+    fn give_up<T>(
+        &self,
+        tx: &Transaction,
+        first: &BlockPointer,
+        allocated: &[BlockPointer],
+    ) -> Result<T, NotWritten> {
         mark::hit("log-given-up");
         tracing::debug!("a log block could not be written; fsync waits for txgs from now on");
-        self.chain.lock().ruin(allocated);
+        self.chain.lock().ruin(tx.txg(), first, allocated);
         Err(NotWritten::Failed)
     }
 
