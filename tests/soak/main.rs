@@ -135,6 +135,28 @@ fn slow_disks_have_several_bursts_of_log_blocks_at_once() {
 /// Requires `--cfg millpond_sim` (`make test-threads`).
 #[cfg(millpond_sim)]
 #[test]
+fn threads_lose_nothing_when_flushes_fail() {
+    let _mark = mark::expect("pool-resumed");
+    let limit = Options::default().limit;
+    // With the first seed both sides of the mirror fail writes of one txg; with the second a burst of log blocks fails.
+    for (shape, seed) in [
+        ("mirror2", 113),
+        ("mirror2", 5170),
+        ("raidz1", 2),
+        ("log", 3),
+    ] {
+        let crowd = Crowd {
+            loses_flushes: true,
+            rounds: 4,
+            ..few(shape, seed)
+        };
+        crowd.meet(limit).unwrap();
+    }
+}
+
+/// Requires `--cfg millpond_sim` (`make test-threads`).
+#[cfg(millpond_sim)]
+#[test]
 fn equal_seeds_schedule_threads_equally() {
     let limit = Options::default().limit;
     let mut seen = std::collections::BTreeSet::new();

@@ -557,3 +557,43 @@ fn a_leaf_that_returns_is_resilvered_by_itself() {
     pool.export().unwrap();
     sim::verify(&sim::read(&world).unwrap()).unwrap();
 }
+
+/// Each leaf failed other writes of the same txgs, so none of them is whole.
+#[test]
+fn leaves_that_failed_different_writes_resilver_each_other() {
+    for (shape, top) in [("mirror gaps", MIRROR), ("raidz gaps", (Raidz(1), 3))] {
+        let world = World::without_journal(40);
+        let (pool, mut life) = lived(&world, shape, &[top], 60);
+        let leaves = world.disks().len();
+        // One request of each leaf fails in each round.
+        for round in 0..8 {
+            for (disk, number) in world.disks().iter().zip(0..) {
+                let plan = FaultPlan::new(Seed::new(round));
+                disk.set_faults(Some(plan.failing_once_after(2 + round + number * 7)));
+            }
+            life.steps(&pool, 5);
+            pool.sync().unwrap();
+            (world.disks().iter()).for_each(|disk| disk.set_faults(None));
+        }
+        pool.inner().clear_leaves(None);
+        assert!(
+            (0..leaves).all(|number| missed(&pool, number) > 0),
+            "{shape}"
+        );
+        life.compare(&pool.committed().unwrap(), shape);
+        assert!(pool.inner().start_resilver().unwrap());
+        finish(&pool);
+        assert_eq!(state(&pool).errors, 0);
+        assert!(
+            (0..leaves).all(|number| missed(&pool, number) == 0),
+            "{shape}"
+        );
+        for disk in world.disks() {
+            disk.set_absent(true);
+            life.compare(&pool.committed().unwrap(), shape);
+            disk.set_absent(false);
+        }
+        pool.export().unwrap();
+        is_sound(&world, &life, shape);
+    }
+}
