@@ -199,7 +199,7 @@ impl<S: ZapStore> Stage<'_, S> {
         }
     }
 
-    fn leaf_error(&self, id: u64, error: LeafInsertError) -> ZapError {
+    pub(super) fn leaf_error(&self, id: u64, error: LeafInsertError) -> ZapError {
         match error {
             LeafInsertError::Refused(reason) => self.refused(reason),
             LeafInsertError::Corrupt(error) => self.corrupt(id, error),

@@ -18,6 +18,13 @@ const SLOT_BYTES: usize = 64;
 /// The maximum number of chunks of one entry. All names of one hash must fit into one leaf of 16 KiB.
 const ENTRY_CHUNKS_MAX: usize = 5;
 const LEAF_CHUNKS: usize = 638;
+/// A microzap has fewer names of one hash than this.
+pub(super) const MICRO_NAMESAKES_MAX: usize = LEAF_CHUNKS.div_ceil(ENTRY_CHUNKS_MAX) - 1;
+
+/// The bytes of the block of a microzap with so many slots.
+pub(super) fn micro_block_bytes(slots: usize) -> usize {
+    (slots.saturating_add(1) * SLOT_BYTES).next_multiple_of(GROWTH_BYTES)
+}
 
 /// The result of a search through all entries.
 struct Found {
@@ -54,7 +61,7 @@ impl<S: ZapStore> ZapMut<S> {
         if let Some((slot, cd)) = found.existing {
             return self.put_slot(zap, slot, Some((name, integer, cd)));
         }
-        if (found.used.len() + 1) * ENTRY_CHUNKS_MAX >= LEAF_CHUNKS {
+        if found.used.len() >= MICRO_NAMESAKES_MAX {
             return self.upgrade_and_put(zap, name, hash, value, existing, index);
         }
         let cd = lowest_unused(found.used, &zap.hashing).filter(|cd| *cd <= 0xffff);

@@ -14,6 +14,7 @@
 //! regardless of the number of entries. Pages: `docs/format/zap-micro.md`, `docs/format/zap-fat.md`.
 
 mod fat;
+mod fill;
 mod grow;
 mod merge;
 mod micro;
@@ -38,6 +39,7 @@ use millpond_ondisk::zap::{
 };
 use millpond_ondisk::{BlockId, DecodeError};
 use stage::Stage;
+use std::borrow::Cow;
 
 /// The longest name in bytes if `longname` is not in use.
 pub const NAME_BYTES_MAX_USUAL: usize = 255;
@@ -433,19 +435,7 @@ impl<S: ZapStore> ZapMut<S> {
         if zap.has_word_keys() {
             return Err(zap.invalid("keys are words, not names"));
         }
-        if name.len() > self.name_bytes_max {
-            return Err(ZapError::NameTooLong {
-                address: self.store.source().address(BlockId(0)),
-                bytes_max: self.name_bytes_max,
-            });
-        }
-        if name.contains(&0) {
-            return Err(self.refused("a name has no NUL"));
-        }
-        let normalisation = zap.normalisation()?;
-        let hash_form = normalisation
-            .apply(name)
-            .ok_or_else(|| self.refused("the name is not UTF-8 and has no normal form"))?;
+        let hash_form = self.hash_form(zap.normalisation()?, name)?;
         let hash = zap.hashing.name(&hash_form);
         match zap.shape {
             Shape::Micro => self.put_micro(zap, name, hash, value, existing, index),
@@ -456,6 +446,26 @@ impl<S: ZapStore> ZapMut<S> {
                     .put(hash, ZapKey::Name(name), value, existing)
             }
         }
+    }
+
+    /// The form of a new name that is hashed.
+    fn hash_form<'n>(
+        &self,
+        normalisation: Normalisation,
+        name: &'n [u8],
+    ) -> Result<Cow<'n, [u8]>, ZapError> {
+        if name.len() > self.name_bytes_max {
+            return Err(ZapError::NameTooLong {
+                address: self.store.source().address(BlockId(0)),
+                bytes_max: self.name_bytes_max,
+            });
+        }
+        if name.contains(&0) {
+            return Err(self.refused("a name has no NUL"));
+        }
+        normalisation
+            .apply(name)
+            .ok_or_else(|| self.refused("the name is not UTF-8 and has no normal form"))
     }
 
     fn stage(&self, header: ZapHeader) -> Stage<'_, S> {
@@ -471,6 +481,16 @@ impl<S: ZapStore> ZapMut<S> {
         ZapError::Refused {
             address: self.store.source().address(BlockId(0)),
             reason,
+        }
+    }
+    fn exists(&self) -> ZapError {
+        ZapError::Exists {
+            address: self.store.source().address(BlockId(0)),
+        }
+    }
+    fn full(&self) -> ZapError {
+        ZapError::Full {
+            address: self.store.source().address(BlockId(0)),
         }
     }
 }

@@ -4,7 +4,7 @@ use super::*;
 
 /// Returns names with equal hashes for any salt. CRC is linear, so a bit difference that vanishes in the
 /// upper 28 bits can be applied to any name.
-fn colliding(count: usize, bits: u32) -> Vec<Vec<u8>> {
+pub(super) fn colliding(count: usize, bits: u32) -> Vec<Vec<u8>> {
     // Differences over eight bytes: find those that vanish in the upper `bits`, by elimination over GF(2).
     let length = 8usize;
     let base = ZapHashing::plain(0);

@@ -1,6 +1,7 @@
 //! Changes to ZAPs, compared with a map.
 
 mod collisions;
+mod fill;
 mod model;
 
 use super::testing::MemoryObject;
