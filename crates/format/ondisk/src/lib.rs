@@ -72,7 +72,7 @@ pub use blkptr_new::{EMBEDDED_BYTES_MAX, StoredBlock};
 pub use block_bookmark::{BLOCK_BOOKMARK_BYTES, BlockBookmark};
 pub use block_list::{
     BP_TREE_ENTRY_BYTES, BpObjectEntries, BpObjectEntry, BpObjectForm, BpObjectPhys, BpTreeEntry,
-    BpTreePhys, DEADLIST_BYTES, DeadlistPhys, deadlist_key_for_birth, live_pointers,
+    BpTreePhys, DEADLIST_BYTES, DeadlistPhys, live_pointers,
 };
 pub use bookmark::{
     BookmarkFlags, BookmarkPhys, BookmarkSizes, REDACTION_ENTRY_BYTES, RedactionEntry,

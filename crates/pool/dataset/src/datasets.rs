@@ -10,6 +10,7 @@ use crate::mos::MosView;
 use crate::tasks::background::{Rest, SLICE_BLOCKS};
 use crate::tasks::bookmarks::CountingTxgs;
 use crate::tasks::context::SyncTaskContext;
+use crate::tasks::deadlist_cache::DeadlistCache;
 use crate::tasks::directories::Head;
 use crate::tasks::receive::{Receives, raw_head};
 use crate::{DatasetError, KeyRing, RootKey};
@@ -38,6 +39,7 @@ pub struct Datasets {
     pub(crate) dirty: Arc<DirtyHeads>,
     pub(crate) lending: Lending,
     pub(crate) counting_txgs: CountingTxgs,
+    pub(crate) deadlists: DeadlistCache,
     /// Intent logs found when the pool was opened. The first txg claims or frees them.
     pub(crate) found_logs: Mutex<Vec<crate::writability::HeadLogFound>, rank::Leaf>,
     pub(crate) found_logs_choice: Mutex<FoundLogs, rank::Leaf>,
@@ -91,6 +93,7 @@ impl Datasets {
             dirty: Arc::default(),
             lending: Lending::default(),
             counting_txgs: CountingTxgs::default(),
+            deadlists: DeadlistCache::default(),
             heads: Mutex::default(),
             names: RwLock::new(()),
             has_background_work: AtomicBool::new(true),

@@ -177,7 +177,7 @@ impl BpObject {
     /// If a list cannot be read or the MOS cannot be changed.
     pub fn append_list(&self, ctx: &SyncContext<'_>, other: ObjectId) -> Result<(), PoolError> {
         if is_shared_empty(ctx, other)? {
-            return release_shared_empty(ctx);
+            return release_shared_empty(ctx, 1);
         }
         let sub = Self::open(ctx, other)?;
         let mut from = sub.phys()?;
@@ -401,7 +401,7 @@ impl BpObject {
     /// If a list cannot be read or the MOS cannot be changed.
     pub fn free(ctx: &SyncContext<'_>, id: ObjectId) -> Result<(), PoolError> {
         if is_shared_empty(ctx, id)? {
-            return release_shared_empty(ctx);
+            return release_shared_empty(ctx, 1);
         }
         Self::free_at(ctx, id, 0)
     }
@@ -426,8 +426,22 @@ impl BpObject {
 /// # Errors
 /// If the MOS cannot be changed.
 pub fn new_empty_list(ctx: &SyncContext<'_>) -> Result<ObjectId, PoolError> {
+    match acquire_shared_empty(ctx, 1)? {
+        Some(shared) => Ok(shared),
+        None => BpObject::create(ctx).map(|list| list.id()),
+    }
+}
+
+/// Takes so many references to the shared empty list. `None` if feature `empty_bpobj` is disabled.
+///
+/// # Errors
+/// If the MOS cannot be changed.
+pub fn acquire_shared_empty(
+    ctx: &SyncContext<'_>,
+    count: usize,
+) -> Result<Option<ObjectId>, PoolError> {
     if !ctx.feature_is_enabled(EMPTY_BPOBJ) {
-        return BpObject::create(ctx).map(|list| list.id());
+        return Ok(None);
     }
     let shared = match ctx.directory_object(key::EMPTY_BPOBJ)? {
         Some(id) => id,
@@ -437,27 +451,39 @@ pub fn new_empty_list(ctx: &SyncContext<'_>) -> Result<ObjectId, PoolError> {
             id
         }
     };
-    ctx.feature_increment(EMPTY_BPOBJ)?;
-    Ok(shared)
+    ctx.feature_add(EMPTY_BPOBJ, i64::try_from(count).unwrap_or(i64::MAX))?;
+    Ok(Some(shared))
 }
 
-/// Whether an object id is that of the shared empty list, to which nothing may be appended.
+/// The shared empty list, to which nothing may be appended; `None` if nothing refers to it.
+///
+/// # Errors
+/// If the object directory cannot be read.
+pub fn shared_empty(ctx: &SyncContext<'_>) -> Result<Option<ObjectId>, PoolError> {
+    match ctx.feature_count(EMPTY_BPOBJ) {
+        0 => Ok(None),
+        _ => ctx.directory_object(key::EMPTY_BPOBJ),
+    }
+}
+
+/// Whether an object id is that of the shared empty list.
 ///
 /// # Errors
 /// If the object directory cannot be read.
 pub fn is_shared_empty(ctx: &SyncContext<'_>, id: ObjectId) -> Result<bool, PoolError> {
-    if ctx.feature_count(EMPTY_BPOBJ) == 0 {
-        return Ok(false);
-    }
-    Ok(ctx.directory_object(key::EMPTY_BPOBJ)? == Some(id))
+    Ok(shared_empty(ctx)? == Some(id))
 }
 
-/// Releases a reference to the shared empty list and frees it with the last one.
+/// Releases references to the shared empty list and frees it with the last one.
 ///
 /// # Errors
 /// If the MOS cannot be changed.
-pub fn release_shared_empty(ctx: &SyncContext<'_>) -> Result<(), PoolError> {
-    ctx.feature_decrement(EMPTY_BPOBJ)?;
+pub fn release_shared_empty(ctx: &SyncContext<'_>, count: usize) -> Result<(), PoolError> {
+    if count == 0 {
+        return Ok(());
+    }
+    let change = i64::try_from(count).unwrap_or(i64::MAX);
+    ctx.feature_add(EMPTY_BPOBJ, -change)?;
     if ctx.feature_count(EMPTY_BPOBJ) > 0 {
         return Ok(());
     }

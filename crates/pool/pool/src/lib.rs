@@ -49,7 +49,10 @@ mod vdevs;
 mod view;
 mod writability;
 
-pub use bpobj::{BpObject, Drain, is_shared_empty, new_empty_list, release_shared_empty};
+pub use bpobj::{
+    BpObject, Drain, acquire_shared_empty, is_shared_empty, new_empty_list, release_shared_empty,
+    shared_empty,
+};
 pub use checkpoint::CheckpointRefusal;
 pub use clones::BLOCK_CLONING;
 pub use config::{PoolConfig, auxiliary_label_list};

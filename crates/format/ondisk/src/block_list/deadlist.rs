@@ -1,6 +1,6 @@
 //! Deadlists: blocks that the previous snapshot references and the dataset does not.
 
-use crate::{DecodeError, Endian, Txg, Writer};
+use crate::{DecodeError, Endian, Writer};
 
 /// Size of a deadlist's bonus in bytes.
 pub const DEADLIST_BYTES: usize = 320;
@@ -44,13 +44,4 @@ impl DeadlistPhys {
         writer.pad_to(DEADLIST_BYTES);
         writer.finish()
     }
-}
-
-/// The deadlist key for blocks born at `birth`: the largest of the ascending `keys` below `birth`.
-///
-/// `None` if there is none, which no correct writer produces. Page `docs/format/deadlist.md`.
-#[must_use]
-pub fn deadlist_key_for_birth(keys: &[Txg], birth: Txg) -> Option<Txg> {
-    let below = keys.partition_point(|key| *key < birth);
-    keys.get(below.checked_sub(1)?).copied()
 }

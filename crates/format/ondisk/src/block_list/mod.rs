@@ -9,7 +9,7 @@ mod livelist;
 
 pub use bpobj::{BpObjectEntries, BpObjectEntry, BpObjectForm, BpObjectPhys};
 pub use bptree::{BP_TREE_ENTRY_BYTES, BpTreeEntry, BpTreePhys};
-pub use deadlist::{DEADLIST_BYTES, DeadlistPhys, deadlist_key_for_birth};
+pub use deadlist::{DEADLIST_BYTES, DeadlistPhys};
 pub use livelist::live_pointers;
 
 #[cfg(test)]

@@ -140,17 +140,6 @@ fn a_livelist_free_cancels_one_allocation_of_its_address() {
 }
 
 #[test]
-fn deadlist_blocks_go_to_the_keys_that_cover_them() {
-    // Head with keys 0, 1, 0x1c, 0x2a: a block born at 28 belongs to key 1, one born at 29 to 0x1c.
-    let keys = [Txg(0), Txg(1), Txg(28), Txg(42)];
-    assert_eq!(deadlist_key_for_birth(&keys, Txg(28)), Some(Txg(1)));
-    assert_eq!(deadlist_key_for_birth(&keys, Txg(29)), Some(Txg(28)));
-    assert_eq!(deadlist_key_for_birth(&keys, Txg(1000)), Some(Txg(42)));
-    assert_eq!(deadlist_key_for_birth(&keys, Txg(0)), None);
-    assert_eq!(deadlist_key_for_birth(&[], Txg(5)), None);
-}
-
-#[test]
 fn a_queue_that_ends_before_it_begins_is_refused() {
     let phys = BpTreePhys {
         begin: 3,

@@ -11,7 +11,7 @@ use crate::tasks::destroy_head::{DELETED_LIVELISTS, TREE_QUEUE};
 use crate::tasks::destroy_snapshot::FREE_LIST;
 use crate::tasks::destroyed_tree::{Freer, Stop, traverse};
 use millpond_env::mark;
-use millpond_ondisk::dsl::{hex_key, keys};
+use millpond_ondisk::dsl::keys;
 use millpond_ondisk::{
     BP_TREE_ENTRY_BYTES, BlockBookmark, BlockPointer, BpObjectEntry, BpTreeEntry, Endian, ObjectId,
     Txg, live_pointers,
@@ -194,11 +194,12 @@ impl SyncTaskContext<'_> {
         };
         for livelist in self.set_members(set)? {
             // Process each sub-list as a whole: a part of it could contain frees without their births.
-            for (key, list) in self.deadlist_entries(livelist)? {
+            let entries = self.deadlist_entries(livelist)?;
+            for (key, list) in entries.iter() {
                 if slice.is_over() {
                     return Ok(Rest::More);
                 }
-                self.free_sub_list(livelist, key, list, slice)?;
+                self.free_sub_list(livelist, *key, *list, slice)?;
             }
             mark::hit("clone-freed-by-livelist");
             self.free_deadlist(livelist)?;
@@ -236,8 +237,7 @@ impl SyncTaskContext<'_> {
         }
         self.add_to_deadlist(livelist, -space)?;
         BpObject::free(self.ctx, list)?;
-        self.remove(livelist, &hex_key(key.0))?;
-        Ok(())
+        self.drop_deadlist_entry(livelist, key)
     }
 
     /// Frees a tree immediately, for pools that cannot queue it.

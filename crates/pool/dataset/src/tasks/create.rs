@@ -90,7 +90,7 @@ impl SyncTaskContext<'_> {
         let head = self.dataset(required(head, "an origin without a head")?)?;
         let deadlist = required(head.deadlist, "a head without a deadlist")?;
         phys.deadlist =
-            Some(self.clone_deadlist(deadlist, Some(origin), Some(from.creation_txg))?);
+            Some(self.clone_deadlist(deadlist, Some(origin), Some(from.creation_txg), &[])?);
 
         from.children_count = from.children_count.saturating_add(1);
         if !self.version().has_origin() {
@@ -187,13 +187,10 @@ impl SyncTaskContext<'_> {
             let bytes = signed(live.unique_bytes.min(reserved));
             self.charge(directory, &[(Use::RefReserved, bytes)], 0, 0)?;
         }
-        let mut keys_added = vec![live.previous_snapshot_txg];
-        keys_added.extend(self.bookmark_keys_after(head, live.previous_snapshot_txg)?);
-        let fresh = self.clone_deadlist(deadlist, live.previous_snapshot, None)?;
-        for key in keys_added {
-            // For a head without an origin this key is 0, the first key of all other deadlists.
-            self.add_deadlist_key(fresh, key)?;
-        }
+        // For a head without an origin this key is 0, the first key of all other deadlists.
+        let mut more = vec![live.previous_snapshot_txg];
+        more.extend(self.bookmark_keys_after(head, live.previous_snapshot_txg)?);
+        let fresh = self.clone_deadlist(deadlist, live.previous_snapshot, None, &more)?;
         live.deadlist = Some(fresh);
         live.previous_snapshot = Some(id);
         live.previous_snapshot_txg = frozen.creation_txg;

@@ -5,18 +5,18 @@
 use crate::heads::space::changed;
 use crate::mos::{During, contradiction};
 use crate::tasks::context::SyncTaskContext;
+use crate::tasks::deadlist_cache::Entries;
+use millpond_env::sync::Arc;
 use millpond_ondisk::dsl::{hex_key, hex_key_number};
-use millpond_ondisk::{
-    BlockPointer, DeadlistPhys, Endian, ObjectId, ObjectType, Txg, deadlist_key_for_birth,
-};
+use millpond_ondisk::{BlockPointer, DeadlistPhys, Endian, ObjectId, ObjectType, Txg};
 use millpond_pool::PoolError;
-use millpond_pool::{BpObject, SpaceChange, is_shared_empty, new_empty_list};
+use millpond_pool::{
+    BpObject, SpaceChange, acquire_shared_empty, is_shared_empty, new_empty_list,
+    release_shared_empty, shared_empty,
+};
 use std::collections::BTreeMap;
 
 const WHAT: &str = "deadlist";
-
-/// The entries of a deadlist: key to list, ascending.
-pub(crate) type Entries = BTreeMap<Txg, ObjectId>;
 
 impl SyncTaskContext<'_> {
     /// Creates a deadlist without entries, in the form of the pool's version.
@@ -76,12 +76,15 @@ impl SyncTaskContext<'_> {
     }
 
     /// The entries of a deadlist that is split by txg. Names that are not hexadecimal numbers are ignored.
-    pub(crate) fn deadlist_entries(&self, deadlist: ObjectId) -> Result<Entries, PoolError> {
+    pub(crate) fn deadlist_entries(&self, deadlist: ObjectId) -> Result<Arc<Entries>, PoolError> {
+        if let Some(entries) = self.datasets.deadlists.get(deadlist) {
+            return Ok(entries);
+        }
         if self.is_old_deadlist(deadlist)? {
             return Err(contradiction(WHAT, "it is not split by txg"));
         }
         let entries = self.entries(deadlist)?;
-        Ok(entries
+        let entries: Entries = entries
             .iter()
             .filter_map(|entry| {
                 Some((
@@ -89,7 +92,38 @@ impl SyncTaskContext<'_> {
                     ObjectId(entry.value.first()?),
                 ))
             })
-            .collect())
+            .collect();
+        let entries = Arc::new(entries);
+        let cached = Arc::clone(&entries);
+        self.datasets.deadlists.put(deadlist, cached);
+        Ok(entries)
+    }
+
+    /// Adds an entry to a deadlist or replaces its list.
+    pub(crate) fn put_deadlist_entry(
+        &self,
+        deadlist: ObjectId,
+        key: Txg,
+        list: ObjectId,
+    ) -> Result<(), PoolError> {
+        self.update(deadlist, &hex_key(key.0), list.0)?;
+        self.datasets.deadlists.change(deadlist, |entries| {
+            entries.insert(key, list);
+        });
+        Ok(())
+    }
+
+    /// Removes an entry from a deadlist, if there is one. Its list stays.
+    pub(crate) fn drop_deadlist_entry(
+        &self,
+        deadlist: ObjectId,
+        key: Txg,
+    ) -> Result<(), PoolError> {
+        self.remove(deadlist, &hex_key(key.0))?;
+        self.datasets.deadlists.change(deadlist, |entries| {
+            entries.remove(&key);
+        });
+        Ok(())
     }
 
     /// Inserts dead pointers, each into the entry of its birth txg if there are entries. Returns their space.
@@ -104,10 +138,10 @@ impl SyncTaskContext<'_> {
         if self.is_old_deadlist(deadlist)? {
             return self.append_dead(deadlist, pointers);
         }
-        let mut entries = self.deadlist_entries(deadlist)?;
         let mut sum = SpaceChange::default();
-        for (key, bucket) in buckets(&entries, pointers)? {
-            let list = self.writable_list(deadlist, &mut entries, key)?;
+        let sorted = buckets(&*self.deadlist_entries(deadlist)?, pointers)?;
+        for (key, bucket) in sorted {
+            let list = self.writable_list(deadlist, key)?;
             for pointer in &bucket {
                 sum += self.ctx.space_of(pointer);
             }
@@ -119,61 +153,68 @@ impl SyncTaskContext<'_> {
     }
 
     /// The list of an entry. Replaces the shared empty list by a new one.
-    pub(crate) fn writable_list(
-        &self,
-        deadlist: ObjectId,
-        entries: &mut Entries,
-        key: Txg,
-    ) -> Result<ObjectId, PoolError> {
-        let list = entries
-            .get(&key)
-            .copied()
-            .ok_or_else(|| contradiction(WHAT, "an entry is missing"))?;
+    fn writable_list(&self, deadlist: ObjectId, key: Txg) -> Result<ObjectId, PoolError> {
+        let list = self.deadlist_entries(deadlist)?.get(&key).copied();
+        let list = list.ok_or_else(|| contradiction(WHAT, "an entry is missing"))?;
         if !is_shared_empty(self.ctx, list)? {
             return Ok(list);
         }
-        millpond_pool::release_shared_empty(self.ctx)?;
+        release_shared_empty(self.ctx, 1)?;
         let own = BpObject::create(self.ctx)?.id();
-        self.update(deadlist, &hex_key(key.0), own.0)?;
-        entries.insert(key, own);
+        self.put_deadlist_entry(deadlist, key, own)?;
         Ok(own)
     }
 
-    /// Creates a deadlist with the keys of `from` below `limit`, all empty. `newest` is the snapshot before
-    /// the dataset that gets it: an old deadlist has no keys, so they come from its past.
+    /// Creates a deadlist with the keys of `from` below `limit` and `more` keys, all empty. `newest` is the
+    /// snapshot before the dataset that gets it: an old deadlist has no keys, so they come from its past.
     pub(crate) fn clone_deadlist(
         &self,
         from: ObjectId,
         newest: Option<ObjectId>,
         limit: Option<Txg>,
+        more: &[Txg],
     ) -> Result<ObjectId, PoolError> {
-        let made = self.create_deadlist()?;
         if !self.version().has_split_deadlists() {
-            return Ok(made);
+            return self.create_deadlist();
         }
-        let entries = match self.is_old_deadlist(from)? {
-            true => self.keys_of_past(newest)?,
-            false => self.deadlist_entries(from)?,
+        let mut keys: Vec<Txg> = match self.is_old_deadlist(from)? {
+            true => self.past_keys(newest)?,
+            false => self.deadlist_entries(from)?.keys().copied().collect(),
         };
-        for key in entries.keys() {
-            if limit.is_none_or(|limit| *key < limit) {
-                self.add_deadlist_key(made, *key)?;
-            }
-        }
-        Ok(made)
+        keys.retain(|key| limit.is_none_or(|limit| *key < limit));
+        keys.extend(more);
+        keys.sort_unstable();
+        keys.dedup();
+        self.create_empty_entries(&keys)
     }
 
-    /// Adds an empty entry, unless the key exists or the deadlist has no entries.
-    pub(crate) fn add_deadlist_key(&self, deadlist: ObjectId, key: Txg) -> Result<(), PoolError> {
-        if self.is_old_deadlist(deadlist)? {
-            return Ok(());
+    /// Creates a deadlist with these keys, all empty.
+    fn create_empty_entries(&self, keys: &[Txg]) -> Result<ObjectId, PoolError> {
+        if keys.is_empty() {
+            return self.create_deadlist();
         }
-        let name = hex_key(key.0);
-        if self.lookup(deadlist, &name)?.is_some() {
-            return Ok(());
+        let shared = acquire_shared_empty(self.ctx, keys.len())?;
+        let mut entries = vec![];
+        for key in keys {
+            let list = match shared {
+                Some(shared) => shared,
+                None => new_empty_list(self.ctx)?,
+            };
+            entries.push((*key, list));
         }
-        let list = new_empty_list(self.ctx)?;
-        self.update(deadlist, &name, list.0)
+        let deadlist = self.allocate(
+            ObjectType::DEADLIST,
+            ObjectType::DEADLIST_HEADER,
+            DeadlistPhys::default().encode(),
+        )?;
+        let named = entries.iter().map(|(key, list)| (hex_key(key.0), list.0));
+        let named: Vec<(String, u64)> = named.collect();
+        (self.zap(deadlist)?)
+            .create_with(&self.new_zap(0), &named)
+            .during(WHAT)?;
+        let entries = Arc::new(entries.into_iter().collect());
+        self.datasets.deadlists.put(deadlist, entries);
+        Ok(deadlist)
     }
 
     /// Removes an entry and moves its content to the next lower entry. A missing key is not an error.
@@ -185,51 +226,72 @@ impl SyncTaskContext<'_> {
         if self.is_old_deadlist(deadlist)? {
             return Ok(());
         }
-        let mut entries = self.deadlist_entries(deadlist)?;
-        let Some(list) = entries.remove(&key) else {
+        let entries = self.deadlist_entries(deadlist)?;
+        let Some(list) = entries.get(&key).copied() else {
             return Ok(());
         };
-        let below = entries
-            .range(..key)
-            .next_back()
-            .map(|(below, _)| *below)
+        let below = key_below(&entries, key)
             .ok_or_else(|| contradiction(WHAT, "no entry below the one to be removed"))?;
-        self.append_to_entry(deadlist, &mut entries, below, list)?;
-        self.remove(deadlist, &hex_key(key.0))?;
-        Ok(())
+        drop(entries);
+        let shared = shared_empty(self.ctx)?;
+        let empty = self.append_to_entry(deadlist, below, list, shared)?;
+        self.drop_deadlist_entry(deadlist, key)?;
+        release_shared_empty(self.ctx, empty)
     }
 
-    /// Appends a whole list to an entry. If the list is empty, it is only released.
+    /// Gives a whole list to an entry. If the list is empty, it is only released. Returns how many references to the
+    /// shared empty list the caller must release.
     fn append_to_entry(
         &self,
         deadlist: ObjectId,
-        entries: &mut Entries,
         key: Txg,
         list: ObjectId,
-    ) -> Result<(), PoolError> {
-        if is_shared_empty(self.ctx, list)? || BpObject::open(self.ctx, list)?.phys()?.is_empty() {
-            return BpObject::free(self.ctx, list);
+        shared: Option<ObjectId>,
+    ) -> Result<usize, PoolError> {
+        if Some(list) == shared {
+            return Ok(1);
         }
-        let own = self.writable_list(deadlist, entries, key)?;
-        BpObject::open(self.ctx, own)?.append_list(self.ctx, list)
+        if BpObject::open(self.ctx, list)?.phys()?.is_empty() {
+            return BpObject::free(self.ctx, list).map(|()| 0);
+        }
+        let own = self.deadlist_entries(deadlist)?.get(&key).copied();
+        let own = own.ok_or_else(|| contradiction(WHAT, "an entry is missing"))?;
+        if Some(own) == shared {
+            // The list itself takes the place of the empty one: nothing is copied.
+            self.put_deadlist_entry(deadlist, key, list)?;
+            return Ok(1);
+        }
+        BpObject::open(self.ctx, own)?.append_list(self.ctx, list)?;
+        Ok(0)
     }
 
     /// Moves all content of another deadlist into this one, each list to the largest key at or below its
-    /// own. The other deadlist then has no entries.
+    /// own, and frees the other one.
     pub(crate) fn merge_deadlist(&self, into: ObjectId, other: ObjectId) -> Result<(), PoolError> {
         if self.is_old_deadlist(other)? {
-            return self.merge_old_deadlist(into, other);
+            self.merge_old_deadlist(into, other)?;
+            return self.free_deadlist(other);
         }
-        let mut entries = self.deadlist_entries(into)?;
         let space = self.deadlist_space(other)?;
-        for (key, list) in self.deadlist_entries(other)? {
-            let to = entries.range(..=key).next_back().map(|(to, _)| *to);
+        let shared = shared_empty(self.ctx)?;
+        let entries = self.deadlist_entries(into)?;
+        // Most lists are the shared empty one. Its references are given back all at once.
+        let (mut moves, mut empty) = (vec![], 0);
+        for (key, list) in self.deadlist_entries(other)?.iter() {
+            let to = key_below(&entries, Txg(key.0.saturating_add(1)));
             let to = to.ok_or_else(|| contradiction(WHAT, "no entry to merge into"))?;
-            self.append_to_entry(into, &mut entries, to, list)?;
-            self.remove(other, &hex_key(key.0))?;
+            match Some(*list) == shared {
+                true => empty += 1,
+                false => moves.push((to, *list)),
+            }
         }
+        drop(entries);
+        for (to, list) in moves {
+            empty += self.append_to_entry(into, to, list, shared)?;
+        }
+        release_shared_empty(self.ctx, empty)?;
         self.add_to_deadlist(into, space)?;
-        self.add_to_deadlist(other, -space)
+        self.free_deadlist_table(other)
     }
 
     /// Moves the content of all entries from `from` on to a list, and returns its space.
@@ -241,10 +303,12 @@ impl SyncTaskContext<'_> {
     ) -> Result<SpaceChange, PoolError> {
         let mut moved = SpaceChange::default();
         let target = BpObject::open(self.ctx, to)?;
-        for (key, list) in self.deadlist_entries(deadlist)?.range(from..) {
-            moved += self.list_space(*list)?;
-            target.append_list(self.ctx, *list)?;
-            self.remove(deadlist, &hex_key(key.0))?;
+        let entries = self.deadlist_entries(deadlist)?;
+        let entries: Vec<_> = entries.range(from..).map(|(k, list)| (*k, *list)).collect();
+        for (key, list) in entries {
+            moved += self.list_space(list)?;
+            target.append_list(self.ctx, list)?;
+            self.drop_deadlist_entry(deadlist, key)?;
         }
         self.add_to_deadlist(deadlist, -moved)?;
         Ok(moved)
@@ -276,11 +340,27 @@ impl SyncTaskContext<'_> {
         if self.is_old_deadlist(deadlist)? {
             return BpObject::free(self.ctx, deadlist);
         }
+        let shared = shared_empty(self.ctx)?;
+        let mut empty = 0;
         for list in self.deadlist_entries(deadlist)?.values() {
-            BpObject::free(self.ctx, *list)?;
+            match Some(*list) == shared {
+                true => empty += 1,
+                false => BpObject::free(self.ctx, *list)?,
+            }
         }
+        release_shared_empty(self.ctx, empty)?;
+        self.free_deadlist_table(deadlist)
+    }
+
+    fn free_deadlist_table(&self, deadlist: ObjectId) -> Result<(), PoolError> {
+        self.datasets.deadlists.forget(deadlist);
         self.free_object(deadlist)
     }
+}
+
+/// The largest key of a deadlist below a txg: the key of the blocks born in it.
+fn key_below(entries: &Entries, txg: Txg) -> Option<Txg> {
+    entries.range(..txg).next_back().map(|(key, _)| *key)
 }
 
 /// Groups pointers by the entries that they belong to, keeping their order.
@@ -288,10 +368,9 @@ pub(crate) fn buckets(
     entries: &Entries,
     pointers: &[BlockPointer],
 ) -> Result<BTreeMap<Txg, Vec<BlockPointer>>, PoolError> {
-    let keys: Vec<Txg> = entries.keys().copied().collect();
     let mut sorted: BTreeMap<Txg, Vec<BlockPointer>> = BTreeMap::new();
     for pointer in pointers {
-        let key = deadlist_key_for_birth(&keys, pointer.allocation_birth())
+        let key = key_below(entries, pointer.allocation_birth())
             .ok_or_else(|| contradiction(WHAT, "no entry is old enough for a block"))?;
         sorted.entry(key).or_default().push(*pointer);
     }
@@ -304,5 +383,22 @@ pub(crate) fn stored(used: u64, compressed: u64, uncompressed: u64) -> SpaceChan
         used: signed(used),
         compressed: signed(compressed),
         uncompressed: signed(uncompressed),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_go_to_the_keys_that_cover_them() {
+        // Head with keys 0, 1, 0x1c, 0x2a: a block born at 28 belongs to key 1, one born at 29 to 0x1c.
+        let keys = [0, 1, 28, 42].map(Txg);
+        let entries = keys.into_iter().map(|key| (key, ObjectId(1))).collect();
+        assert_eq!(key_below(&entries, Txg(28)), Some(Txg(1)));
+        assert_eq!(key_below(&entries, Txg(29)), Some(Txg(28)));
+        assert_eq!(key_below(&entries, Txg(1000)), Some(Txg(42)));
+        assert_eq!(key_below(&entries, Txg(0)), None);
+        assert_eq!(key_below(&Entries::new(), Txg(5)), None);
     }
 }

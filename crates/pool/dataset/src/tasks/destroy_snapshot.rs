@@ -122,8 +122,7 @@ impl SyncTaskContext<'_> {
         self.charge_space(directory, Use::Snapshots, -freed)?;
         let free = self.special_directory(keys::FREE_DIRECTORY)?;
         self.charge_space(free, Use::Head, freed)?;
-        self.merge_deadlist(next_deadlist, deadlist)?;
-        self.free_deadlist(deadlist)
+        self.merge_deadlist(next_deadlist, deadlist)
     }
 
     /// Makes the next dataset the successor of the previous snapshot, and recomputes the latter's unique

@@ -8,7 +8,7 @@ use crate::mos::{MosView, contradiction};
 use crate::tasks::context::SyncTaskContext;
 use crate::tasks::deadlist::buckets;
 use millpond_env::{Tunable, mark};
-use millpond_ondisk::dsl::{hex_key, keys};
+use millpond_ondisk::dsl::keys;
 use millpond_ondisk::{BlockPointer, BpObjectEntry, ObjectId, Txg, live_pointers};
 use millpond_pool::PoolError;
 use millpond_pool::{BpObject, SpaceChange};
@@ -60,8 +60,8 @@ impl SyncTaskContext<'_> {
             // All blocks born from now on are above this key.
             let key = Txg(self.txg().0.saturating_sub(1));
             let list = BpObject::create(self.ctx)?.id();
-            self.update(livelist, &hex_key(key.0), list.0)?;
-            entries.insert(key, list);
+            self.put_deadlist_entry(livelist, key, list)?;
+            entries = self.deadlist_entries(livelist)?;
         }
         let mut sum = SpaceChange::default();
         for (pointers, is_freed) in [(allocated, false), (freed, true)] {
@@ -85,7 +85,8 @@ impl SyncTaskContext<'_> {
     /// The newest list is left alone. Each other one has grown beyond the most entries of a list, so at least half of the
     /// entries that this reads are gone afterwards.
     fn condense_livelist(&self, livelist: ObjectId) -> Result<(), PoolError> {
-        let entries: Vec<(Txg, ObjectId)> = self.deadlist_entries(livelist)?.into_iter().collect();
+        let entries = self.deadlist_entries(livelist)?;
+        let entries: Vec<(Txg, ObjectId)> = entries.iter().map(|(k, list)| (*k, *list)).collect();
         let Some((_newest, older)) = entries.split_last() else {
             return Ok(());
         };
@@ -118,8 +119,8 @@ impl SyncTaskContext<'_> {
             merged.append_all(self.ctx, &pointers)?;
             BpObject::free(self.ctx, *list)?;
         }
-        self.remove(livelist, &hex_key(next_key.0))?;
-        self.update(livelist, &hex_key(key.0), merged.id().0)
+        self.drop_deadlist_entry(livelist, *next_key)?;
+        self.put_deadlist_entry(livelist, *key, merged.id())
     }
 
     /// The pointers of a list that no later entry frees.

@@ -13,6 +13,7 @@ pub(crate) mod checks;
 pub(crate) mod context;
 pub(crate) mod create;
 pub(crate) mod deadlist;
+pub(crate) mod deadlist_cache;
 pub(crate) mod destroy_head;
 pub(crate) mod destroy_snapshot;
 mod destroyed_tree;

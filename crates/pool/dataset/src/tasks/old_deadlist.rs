@@ -8,7 +8,6 @@
 use crate::heads::space::Use;
 use crate::mos::{MosView, contradiction, required};
 use crate::tasks::context::SyncTaskContext;
-use crate::tasks::deadlist::Entries;
 use millpond_env::mark;
 use millpond_ondisk::{
     BlockPointer, BpObjectEntry, BpObjectForm, DslDatasetPhys, ObjectId, ObjectType, Txg,
@@ -85,13 +84,6 @@ impl SyncTaskContext<'_> {
             Ok(())
         })?;
         each(&some)
-    }
-
-    /// The keys that a deadlist would have if its past is that of `newest` and older snapshots, without
-    /// lists.
-    pub(crate) fn keys_of_past(&self, newest: Option<ObjectId>) -> Result<Entries, PoolError> {
-        let keys = self.past_keys(newest)?;
-        Ok(keys.into_iter().map(|key| (key, ObjectId(0))).collect())
     }
 
     /// Appends dead pointers to an old deadlist.

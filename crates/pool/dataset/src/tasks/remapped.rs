@@ -52,7 +52,11 @@ impl SyncTaskContext<'_> {
             return Ok(());
         };
         self.free_deadlist(list)?;
-        self.remove(head, keys::REMAP_DEADLIST)?;
+        self.forget_remapped(head)
+    }
+
+    fn forget_remapped(&self, dataset: ObjectId) -> Result<(), PoolError> {
+        self.remove(dataset, keys::REMAP_DEADLIST)?;
         self.ctx.feature_decrement(features::OBSOLETE_COUNTS)
     }
 
@@ -75,6 +79,6 @@ impl SyncTaskContext<'_> {
             return self.move_remapped(gone, next);
         };
         self.merge_deadlist(list, own)?;
-        self.free_remapped(gone)
+        self.forget_remapped(gone)
     }
 }

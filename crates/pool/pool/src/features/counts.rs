@@ -244,26 +244,26 @@ impl FeatureCounts {
     /// # Errors
     /// [`FeatureError::Disabled`].
     pub fn increment(&mut self, guid: &str) -> Result<FeatureChange, FeatureError> {
-        self.add(guid, true)
+        self.add(guid, 1)
     }
     /// Decrements a feature's reference count.
     ///
     /// # Errors
     /// [`FeatureError::Disabled`], [`FeatureError::NotActive`].
     pub fn decrement(&mut self, guid: &str) -> Result<FeatureChange, FeatureError> {
-        self.add(guid, false)
+        self.add(guid, -1)
     }
 
-    fn add(&mut self, guid: &str, up: bool) -> Result<FeatureChange, FeatureError> {
+    /// Changes a feature's reference count.
+    ///
+    /// # Errors
+    /// [`FeatureError::Disabled`], [`FeatureError::NotActive`] if it would become negative.
+    pub fn add(&mut self, guid: &str, change: i64) -> Result<FeatureChange, FeatureError> {
         let count = self
             .features
             .count(guid)
             .ok_or_else(|| FeatureError::Disabled(guid.to_owned()))?;
-        let next = if up {
-            count.checked_add(1)
-        } else {
-            count.checked_sub(1)
-        };
+        let next = count.checked_add_signed(change);
         let next = next.ok_or_else(|| FeatureError::NotActive(guid.to_owned()))?;
         let before = self.label_features();
         let mut change = FeatureChange::default();

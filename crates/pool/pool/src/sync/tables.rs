@@ -98,15 +98,24 @@ impl SyncContext<'_> {
     /// # Errors
     /// If it is not enabled, or the MOS cannot be changed.
     pub fn feature_increment(&self, guid: &str) -> Result<(), PoolError> {
-        let change = self.pool.state.write().features.increment(guid)?;
-        self.store_features(&change)
+        self.feature_add(guid, 1)
     }
     /// Decrements a feature's reference count.
     ///
     /// # Errors
     /// If it is not active, or the MOS cannot be changed.
     pub fn feature_decrement(&self, guid: &str) -> Result<(), PoolError> {
-        let change = self.pool.state.write().features.decrement(guid)?;
+        self.feature_add(guid, -1)
+    }
+    /// Changes a feature's reference count by several at once.
+    ///
+    /// # Errors
+    /// If it is not enabled, would be used less than not at all, or the MOS cannot be changed.
+    pub fn feature_add(&self, guid: &str, change: i64) -> Result<(), PoolError> {
+        if change == 0 {
+            return Ok(());
+        }
+        let change = self.pool.state.write().features.add(guid, change)?;
         self.store_features(&change)
     }
 
