@@ -36,6 +36,7 @@ mod hang;
 mod initialize;
 mod initialize_during;
 mod log;
+mod many_snapshots;
 mod old_pools;
 mod old_versions;
 mod permissions;

@@ -12,6 +12,7 @@ use millpond_nvlist::{NvList, NvValue};
 use millpond_ondisk::ObjectId;
 use millpond_pool::properties::Edit;
 use millpond_send::SendError;
+use std::collections::BTreeSet;
 
 /// What a package has beside its streams.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -134,8 +135,9 @@ fn listed_alone(
 ) -> Result<Member, Error> {
     let directory = snapshot.directory();
     let head = directory.head()?.ok_or(SendError::NotSnapshot)?;
+    let sent: BTreeSet<&str> = streams.iter().map(|(name, _)| name.as_str()).collect();
     let is_listed = |one: &Dataset| {
-        let is_sent = streams.iter().any(|(name, _)| name == one.name());
+        let is_sent = sent.contains(one.name());
         let is_source = request.has_between && request.from.as_deref() == Some(one.name());
         is_sent || is_source
     };

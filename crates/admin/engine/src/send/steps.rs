@@ -4,8 +4,9 @@ use super::{Earlier, Found, SendRequest, StreamNames};
 use crate::{Error, View};
 use millpond_dataset::properties::ResumeToken;
 use millpond_dataset::{Dataset, DatasetError, DatasetName, NameTail, RedactionList};
-use millpond_ondisk::{Guid, Txg};
+use millpond_ondisk::{Guid, ObjectId, Txg};
 use millpond_send::{Older, SendError, SendFlags, Unfinished};
+use std::collections::BTreeMap;
 
 /// The version of file systems of today.
 const ZPL_VERSION: u64 = 5;
@@ -22,10 +23,16 @@ impl View {
         };
         let first = Dataset::find(self.inner(), &older)?;
         let mut at = Dataset::find(self.inner(), &name)?;
+        // To find the name of one snapshot, the whole table is read: so it is read once for all.
+        let entries = at.snapshot_entries()?.into_iter();
+        let names: BTreeMap<ObjectId, String> = entries.map(|(name, id)| (id, name)).collect();
         let mut steps = vec![];
         loop {
             let previous = at.phys().previous_snapshot.ok_or(SendError::NotEarlier)?;
-            let previous = Dataset::by_id(self.inner(), previous)?;
+            let previous = match names.get(&previous) {
+                Some(name) => at.open_snapshot(name, previous)?,
+                None => Dataset::by_id(self.inner(), previous)?,
+            };
             let is_first = previous.id() == first.id();
             // Each snapshot must be older than the next one; otherwise the chain is a cycle.
             let is_older = previous.phys().creation_txg < at.phys().creation_txg;
@@ -135,7 +142,7 @@ impl View {
             return self.look_up_unfinished(name);
         }
         let dataset = Dataset::find(self.inner(), name)?;
-        let opened = self.dataset_by_id(dataset.id())?;
+        let opened = crate::dataset::Dataset::new(self.clone(), dataset.clone());
         let is_raw = request.flags.raw && dataset.is_encrypted()?;
         if !is_raw && opened.is_locked()? {
             return Err(SendError::Locked.into());
