@@ -9,6 +9,7 @@ use millpond_engine::{
 };
 use std::fs::File;
 use std::io::{BufReader, BufWriter};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -163,14 +164,15 @@ pub fn large(folder: &Path, dataset: &str, bytes: u64) -> Result<()> {
     Ok(pool.export()?)
 }
 
-/// Makes the snapshots `s1`, `s2` and so on of an existing dataset, before each of which a file is written anew.
-pub fn snapshots(folder: &Path, dataset: &str, count: u64) -> Result<()> {
+/// Makes the snapshots with these numbers (`s1`, `s2` and so on) of an existing dataset, before each of which a file is
+/// written anew.
+pub fn snapshots(folder: &Path, dataset: &str, numbers: RangeInclusive<u64>) -> Result<()> {
     const FILES: u64 = 100;
     let pool = open(folder, dataset)?;
     let files = pool.file_system(dataset)?;
     let root = files.root()?;
     let begun = Instant::now();
-    for number in 1..=count {
+    for number in numbers {
         let content = format!("{number}\n");
         let node = create(&files, &root, format!("file{}", number % FILES).as_bytes())?;
         write_file(&files, &node, content.len() as u64, content.as_bytes())?;

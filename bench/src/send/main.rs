@@ -17,7 +17,7 @@ const USAGE: &str = "send send FOLDER SNAPSHOT FROM|- plain|c|w OUTPUT | receive
                      | read FOLDER DATASET | write FOLDER DATASET TREE \
                      | plain-read IMAGE... | plain-write FILE BYTES \
                      | fill FILE RECORDS RECORD-BYTES | overwrite FILE RECORDS RECORD-BYTES CHANGES | rewrite TREE EVERY \
-                     | large FOLDER DATASET BYTES | snapshots FOLDER DATASET COUNT | table";
+                     | large FOLDER DATASET BYTES | snapshots FOLDER DATASET FIRST LAST | table";
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -37,8 +37,9 @@ fn main() -> Result<()> {
         ["large", folder, dataset, bytes] => {
             library::large(Path::new(folder), dataset, bytes.parse()?)
         }
-        ["snapshots", folder, dataset, count] => {
-            library::snapshots(Path::new(folder), dataset, count.parse()?)
+        ["snapshots", folder, dataset, first, last] => {
+            let numbers = first.parse()?..=last.parse()?;
+            library::snapshots(Path::new(folder), dataset, numbers)
         }
         ["plain-read", images @ ..] => {
             let images: Vec<PathBuf> = images.iter().map(PathBuf::from).collect();
