@@ -432,7 +432,7 @@ pub fn new_empty_list(ctx: &SyncContext<'_>) -> Result<ObjectId, PoolError> {
     }
 }
 
-/// Takes so many references to the shared empty list. `None` if feature `empty_bpobj` is disabled.
+/// Takes `count` references to the shared empty list. `None` if feature `empty_bpobj` is disabled.
 ///
 /// # Errors
 /// If the MOS cannot be changed.

@@ -164,7 +164,7 @@ impl<S: ZapStore> ZapMut<S> {
 }
 
 impl<S: ZapStore> Stage<'_, S> {
-    /// Makes the leaves for all entries whose hashes begin with a prefix of so many bits, the first of them in block
+    /// Makes the leaves for all entries whose hashes begin with a prefix of `bits` bits, the first of them in block
     /// `id`. The prefixes are those to which splitting full leaves leads. What would need a larger pointer table is
     /// added to `left`.
     fn plant<'p, 'n>(

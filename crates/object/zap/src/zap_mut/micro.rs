@@ -21,7 +21,7 @@ const LEAF_CHUNKS: usize = 638;
 /// A microzap has fewer names of one hash than this.
 pub(super) const MICRO_NAMESAKES_MAX: usize = LEAF_CHUNKS.div_ceil(ENTRY_CHUNKS_MAX) - 1;
 
-/// The bytes of the block of a microzap with so many slots.
+/// The bytes of the block of a microzap with this number of slots.
 pub(super) fn micro_block_bytes(slots: usize) -> usize {
     (slots.saturating_add(1) * SLOT_BYTES).next_multiple_of(GROWTH_BYTES)
 }

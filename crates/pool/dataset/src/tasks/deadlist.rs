@@ -275,7 +275,7 @@ impl SyncTaskContext<'_> {
         let space = self.deadlist_space(other)?;
         let shared = shared_empty(self.ctx)?;
         let entries = self.deadlist_entries(into)?;
-        // Most lists are the shared empty one. Its references are given back all at once.
+        // Most lists are the shared empty one. Its references are released all at once.
         let (mut moves, mut empty) = (vec![], 0);
         for (key, list) in self.deadlist_entries(other)?.iter() {
             let to = key_below(&entries, Txg(key.0.saturating_add(1)));
