@@ -10,12 +10,6 @@ use millpond_ondisk::zap::{
     ZapLeafBuilder, encode_micro_zap, leaf_entry_chunks,
 };
 
-/// log2 of the block size of a ZAP with many entries, the largest that other software writes: few large blocks are
-/// written, read and compressed in less time than many small ones, and take less space.
-const LARGE_BLOCK_SHIFT: u32 = 17;
-/// A ZAP whose entries take more chunks than this, about four leaves of 16 KiB, has large blocks.
-const SMALL_CHUNKS_MAX: u64 = 2500;
-
 /// An entry of the new ZAP.
 struct Planned<'n> {
     hash: u64,
@@ -138,15 +132,8 @@ impl<S: ZapStore> ZapMut<S> {
     }
 
     fn fill_fat(&self, new: &NewZap, plan: &Plan<'_>) -> Result<(), ZapError> {
-        let chunks: u64 = (plan.entries.iter())
-            .map(|entry| u64::from(entry.chunks))
-            .sum();
-        let shift = match chunks > SMALL_CHUNKS_MAX {
-            true => LARGE_BLOCK_SHIFT,
-            false => UPGRADED_BLOCK_SHIFT,
-        };
         let normflags = new.normalisation.normflags();
-        let (header, blocks) = ZapHeader::new(shift, new.salt, normflags, new.flags)
+        let (header, blocks) = ZapHeader::new(UPGRADED_BLOCK_SHIFT, new.salt, normflags, new.flags)
             .and_then(|header| Ok((header, first_blocks(&header)?)))
             .map_err(|error| self.corrupt(error))?;
         let mut stage = Stage::made_of(&self.store, header, blocks);
@@ -158,7 +145,7 @@ impl<S: ZapStore> ZapMut<S> {
             let value = ZapValue::from_u64(entry.value);
             stage.put_new(entry.hash, entry.cd, ZapKey::Name(entry.name), &value)?;
         }
-        stage.resize_first(1 << shift);
+        stage.resize_first(1 << UPGRADED_BLOCK_SHIFT);
         stage.finish()
     }
 }

@@ -49,18 +49,6 @@ fn hashes_that_begin_alike_get_a_larger_pointer_table() {
 }
 
 #[test]
-fn a_zap_with_many_entries_has_few_large_blocks() {
-    let zap = created_with(&NewZap::plain(5), &numbers(10_000));
-    let blocks = zap.store().blocks();
-    assert_eq!(blocks.block_bytes, 128 << 10);
-    assert_eq!(blocks.blocks.len(), 1 + 8);
-    let names = |number: u64| (format!("{number:050}").into_bytes(), number);
-    let few: Vec<_> = (0..500).map(names).collect();
-    let zap = created_with(&NewZap::plain(5), &few);
-    assert_eq!(zap.store().blocks().block_bytes, 16 << 10);
-}
-
-#[test]
 fn names_that_need_it_make_a_fat_zap_at_once() {
     let long = vec![(vec![b'n'; 50], 1)];
     let zap = created_with(&NewZap::plain(3), &long);
