@@ -379,8 +379,8 @@ fn names_that_do_not_fit_are_refused() {
             .unwrap_err()
             .to_string()
     };
-    assert!(refused(BOOK, &["tank/a@2"]).contains("no snapshot of a clone"));
-    assert!(refused(BOOK, &["tank/one"]).contains("no snapshot of a clone"));
+    assert!(refused(BOOK, &["tank/a@2"]).contains("not a descendent of snapshot"));
+    assert!(refused(BOOK, &["tank/one"]).contains("not a descendent of snapshot"));
     assert!(refused("tank/b#book", &["tank/one@r"]).contains("not in the dataset"));
     pool.redact("tank/a@1", BOOK, &both()).unwrap();
     assert!(refused(BOOK, &["tank/one@r"]).contains("exists"));

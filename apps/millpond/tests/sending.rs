@@ -148,7 +148,15 @@ fn what_a_clone_has_changed_is_left_out() {
         ),
         (
             "zfs redact tank@one more tank@two",
-            "cannot redact 'tank@one': 'tank@two' is no snapshot of a clone of it",
+            "cannot redact 'tank@one': 'tank@two' is not a descendent of snapshot 'tank@one': redaction takes snapshots of its clones",
+        ),
+        (
+            "zfs redact tank@one #more tank/clone@r",
+            "cannot redact 'tank@one': '#more': the name of the bookmark must not contain '#'",
+        ),
+        (
+            "zfs redact tank@one more @two",
+            "cannot redact 'tank@one': '@two': snapshots are given with their full dataset names",
         ),
         (
             "zfs redact tank@none more tank@two",

@@ -15,17 +15,21 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
     };
     let action = format!("cannot redact '{snapshot}'");
     let refused = |reason: String| Failure::Refused(format!("{action}: {reason}"));
+    if let Some(short) = redacted_for.iter().find(|name| name.starts_with('@')) {
+        let reason = format!("'{short}': snapshots are given with their full dataset names");
+        return Err(refused(reason));
+    }
     for name in std::iter::once(snapshot).chain(redacted_for) {
         names::check(name, Kinds::only(&[DatasetKind::Snapshot])).map_err(refused)?;
         if one(session, name, &[])?.is_none() {
             return Err(refused(format!("'{name}' does not exist")));
         }
     }
-    let name = match bookmark.strip_prefix('#') {
-        Some(short) => format!("{}#{short}", head_of(snapshot)),
-        None if bookmark.contains('#') => bookmark.clone(),
-        None => format!("{}#{bookmark}", head_of(snapshot)),
-    };
+    if bookmark.contains('#') {
+        let reason = format!("'{bookmark}': the name of the bookmark must not contain '#'");
+        return Err(refused(reason));
+    }
+    let name = format!("{}#{bookmark}", head_of(snapshot));
     names::check(&name, Kinds::only(&[DatasetKind::Bookmark])).map_err(refused)?;
     let change = PoolChange::Dataset(DatasetChange::Redact {
         snapshot: snapshot.clone(),

@@ -65,9 +65,9 @@ pub enum SendError {
         "neither a package nor a raw stream nor a dataset that is redacted already can be redacted"
     )]
     NotRedactable,
-    /// A snapshot is not one of a clone of the redacted one.
-    #[error("'{0}' is no snapshot of a clone of it")]
-    NotOfClone(String),
+    /// The first snapshot is not one of a clone of the second, which is to be redacted.
+    #[error("'{0}' is not a descendent of snapshot '{1}': redaction takes snapshots of its clones")]
+    NotOfClone(String, String),
     /// The dataset has no partly received state.
     #[error("'{0}' has no partly received state")]
     NotPartlyReceived(String),

@@ -39,7 +39,7 @@ impl Pool {
             let created = base.phys().creation_txg;
             let is_own = clone.directory().id() == base.directory().id();
             if !clone.is_snapshot() || is_own || !is_earlier(&clone, &owner, created)? {
-                return Err(SendError::NotOfClone(name.clone()).into());
+                return Err(SendError::NotOfClone(name.clone(), snapshot.to_owned()).into());
             }
             new.redacted_for.push(clone.guid());
             clones.push(clone);
