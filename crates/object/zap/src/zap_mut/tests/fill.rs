@@ -42,7 +42,7 @@ fn a_zap_created_with_entries_is_like_one_that_got_them_one_by_one() {
 
 #[test]
 fn hashes_that_begin_alike_get_a_larger_pointer_table() {
-    let alike: Vec<_> = colliding(3000, 16).into_iter().zip(0..).collect();
+    let alike: Vec<_> = colliding(2500, 11).into_iter().zip(0..).collect();
     let zap = created_with(&NewZap::plain(77), &alike);
     let reader = zap.store().reader();
     assert!(reader.header().unwrap().table_block > 0);
