@@ -154,8 +154,9 @@ impl ChainWriter {
             self.bursts.pop_front();
         }
     }
-    /// Abandons the chain because a burst failed that holds `txg` open and begins with `first`. Nothing happens to the chain
-    /// if an earlier burst has failed. `allocated` are blocks that did not become part of the chain.
+    /// Abandons the chain because a burst failed that holds `txg` open and begins with `first`. If a later burst of the chain
+    /// has failed, its records end earlier now. Another chain stays. `allocated` are blocks that did not become part of the
+    /// chain.
     pub(super) fn ruin(&mut self, txg: Txg, first: &BlockPointer, allocated: &[BlockPointer]) {
         self.orphans.extend(allocated);
         let is_own = |open: &mut OpenChain| {
@@ -165,6 +166,10 @@ impl ChainWriter {
         if let Some(open) = self.open.take_if(is_own) {
             let blocks = all_blocks(open);
             self.ruin = Some(Ruin { blocks, txg });
+        } else if let Some(ruin) = &mut self.ruin
+            && ruin.blocks.contains(first)
+        {
+            ruin.txg = ruin.txg.min(txg);
         }
     }
 
@@ -357,6 +362,22 @@ mod tests {
         assert!(chain.is_open());
         assert_eq!(chain.trim(Txg(7)).free, [block(3, 7)]);
         assert_eq!(chain.retire(Txg(7)), Some(vec![block(7, 7)]));
+    }
+
+    /// The burst that fails last may be the earliest.
+    #[test]
+    fn an_earlier_burst_that_fails_later_ends_the_chain_earlier() {
+        let mut chain = ChainWriter::default();
+        chain.begin(block(1, 5), Txg(5));
+        let own = |number, birth| vec![ChainBlock::new(block(number, birth), Txg(birth))];
+        assert!(chain.extend(own(1, 5), block(2, 6)));
+        assert!(chain.extend(own(2, 6), block(3, 7)));
+        chain.ruin(Txg(7), &block(2, 6), &[]);
+        chain.ruin(Txg(6), &block(1, 5), &[]);
+        let trim = chain.trim(Txg(6));
+        assert_eq!(trim.free, [block(1, 5), block(2, 6)]);
+        assert_eq!(trim.header, Some([0; 24]));
+        assert_eq!(chain.trim(Txg(7)).free, [block(3, 7)]);
     }
 
     #[test]
