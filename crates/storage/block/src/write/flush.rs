@@ -112,10 +112,15 @@ impl Writing {
     /// Records that leaves failed writes, for the next flush to judge.
     pub(super) fn note_failed(&self, topology: &Topology, leaves: &[LeafId]) {
         let leaves = leaves.iter().map(|leaf| topology.leaf_guid(*leaf));
-        let mut notes = self.notes.lock();
-        notes.failures = notes.failures.saturating_add(1);
-        let failure = notes.failures;
-        notes.failed.extend(leaves.map(|leaf| (leaf, failure)));
+        self.notes.lock().note_failed(leaves);
+    }
+}
+
+impl Notes {
+    fn note_failed(&mut self, leaves: impl Iterator<Item = Guid>) {
+        self.failures = self.failures.saturating_add(1);
+        let failure = self.failures;
+        self.failed.extend(leaves.map(|leaf| (leaf, failure)));
     }
 }
 
@@ -280,6 +285,9 @@ impl BlockStore {
             }
         }
         (notes.failed).retain(|leaf, failure| failed_before.get(leaf) != Some(failure));
+        // What a leaf gave up may be a block that the other leaves got after their part of this flush. So the next flush
+        // counts it as failed.
+        notes.note_failed(at_fault.iter().map(|(leaf, _)| topology.leaf_guid(*leaf)));
         Ok(())
     }
 

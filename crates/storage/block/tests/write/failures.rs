@@ -474,3 +474,32 @@ fn a_block_that_one_leaf_fails_and_a_flush_loses_on_the_other_is_written_elsewhe
         assert!(device.holds(offset, &content));
     }
 }
+
+/// The first flush loses the block on one leaf before the other has it, so the second must not lose it there.
+#[test]
+fn a_block_that_a_flush_lost_on_one_leaf_is_not_given_up_on_the_other() {
+    let pool = Pool::with(&[(Vdev::Mirror(2), 9)], false, 1);
+    let store = Arc::new(pool.reopened());
+    store.set_write_threads(1);
+    let (flusher, first) = (Arc::clone(&store), Arc::clone(&pool.devices[0]));
+    pool.devices[1].before_write(move || {
+        first.fails_flush.store(true, Ordering::SeqCst);
+        let flush = std::thread::spawn(move || flusher.flush());
+        flush.join().unwrap().unwrap();
+        first.fails_flush.store(false, Ordering::SeqCst);
+    });
+    let content = noise(1, 8192);
+    let block = BlockWrite {
+        compression: CompressionKind::Off,
+        ..job(content.clone())
+    };
+    let written = store.write(TXG, &pool.arena, vec![block]);
+    let pointer = written[0].as_ref().unwrap().pointer;
+    let fails = &pool.devices[1].fails_flush;
+    fails.store(true, Ordering::SeqCst);
+    store.flush().unwrap_err();
+    fails.store(false, Ordering::SeqCst);
+    store.flush().unwrap();
+    let offset = pointer.dvas().next().unwrap().offset_bytes;
+    assert!(pool.devices[1].holds(offset, &content));
+}
