@@ -11,7 +11,7 @@ use crate::copy_locks;
 use crate::io_stats::IoClass;
 use crate::requests::Overdue;
 use crate::topology::Topology;
-use crate::write::{LeafWrite, write_leaf_range};
+use crate::write::{RangeWrite, write_leaf_range};
 use millpond_env::rank;
 use millpond_env::sync::atomic::Ordering;
 use millpond_env::sync::{Arc, Condvar, Mutex};
@@ -180,7 +180,7 @@ fn copy_scratch(topology: &Topology, leaf: LeafId, length_bytes: u64, txg: Txg) 
             return false;
         };
         let to = VDEV_DATA_START_BYTES.saturating_add(at);
-        let write = LeafWrite {
+        let write = RangeWrite {
             leaf,
             offset_bytes: to,
             bytes: &bytes,
@@ -236,7 +236,7 @@ impl<'a> Expanding<'a> {
         let contents: Vec<Vec<u8>> = contents.ok()?.iter().map(|bytes| bytes.to_vec()).collect();
         let writes = chunk.writes();
         for (run, bytes) in writes.iter().zip(chunk.rearranged(&contents)?) {
-            let write = LeafWrite {
+            let write = RangeWrite {
                 leaf: self.leaf(run)?,
                 offset_bytes: start_bytes.checked_add(run.offset_bytes)?,
                 bytes: &bytes,

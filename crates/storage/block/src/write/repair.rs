@@ -158,7 +158,7 @@ pub(crate) fn write_over(
         mark::hit("repair-dropped-for-copy");
         return;
     };
-    let write = LeafWrite {
+    let write = RangeWrite {
         leaf,
         offset_bytes,
         bytes,
@@ -174,7 +174,7 @@ pub(crate) fn write_over(
 }
 
 /// Bytes for a range of one leaf.
-pub(crate) struct LeafWrite<'a> {
+pub(crate) struct RangeWrite<'a> {
     pub(crate) leaf: LeafId,
     pub(crate) offset_bytes: u64,
     pub(crate) bytes: &'a [u8],
@@ -186,8 +186,8 @@ pub(crate) struct LeafWrite<'a> {
 
 /// Writes bytes to a leaf. Until a flush covers them they count among the leaf's unflushed writes: if it loses
 /// them, it lacks that txg. Returns whether the device took them.
-pub(crate) fn write_leaf_range(topology: &Topology, write: &LeafWrite<'_>) -> bool {
-    let LeafWrite {
+pub(crate) fn write_leaf_range(topology: &Topology, write: &RangeWrite<'_>) -> bool {
+    let RangeWrite {
         leaf,
         offset_bytes,
         bytes,
