@@ -8,7 +8,8 @@
 //! succeeds no flush does. From then on the store waits for each write before it returns the pointer, and failed blocks get other
 //! space again.
 
-use super::issue::{Durability, ExtentOutcome, How, issue};
+use super::finish::ExtentOutcome;
+use super::issue::{Durability, How, issue};
 use super::outstanding::{OutstandingBlock, Stage, Turn};
 use super::place::Extent;
 use super::{

@@ -1,6 +1,5 @@
 //! Issues allocated blocks to the leaves.
 
-use super::flush::Writing;
 use super::place::Extent;
 use super::workers::{Running, Workers};
 use crate::copy_locks::WritePlace;
@@ -15,7 +14,7 @@ use millpond_device::{RUN_BYTES_MAX, Watch, WriteRequest};
 use millpond_env::mark;
 use millpond_env::sync::Arc;
 use millpond_ondisk::Txg;
-use millpond_vdev::{BlockRange, Filler, LeafId, WriteOutcome, WritePlan, WritePlanError};
+use millpond_vdev::{BlockRange, Filler, LeafId, WritePlan, WritePlanError};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -24,8 +23,8 @@ static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// Extents of one txg and the write plan of each.
 pub(crate) struct Batch {
-    txg: Txg,
-    extents: Vec<(Extent, Result<WritePlan, WritePlanError>)>,
+    pub(super) txg: Txg,
+    pub(super) extents: Vec<(Extent, Result<WritePlan, WritePlanError>)>,
 }
 
 impl std::fmt::Debug for Batch {
@@ -56,7 +55,7 @@ pub(super) enum Durability {
 
 /// One write of a leaf: its extent, its index in the extent's plan, and its offset.
 #[derive(Clone, Copy)]
-struct Part {
+pub(super) struct Part {
     offset_bytes: u64,
     extent: usize,
     /// `None` for a filler.
@@ -64,34 +63,26 @@ struct Part {
     length_bytes: u64,
 }
 
-/// The outcome of one extent.
-#[derive(Debug)]
-pub(super) struct ExtentOutcome {
-    pub(super) missed: Vec<LeafId>,
-    /// Why it cannot be read back; `None` if it can.
-    pub(super) failure: Option<String>,
-}
-
 /// A failed write: extent, index in its plan, leaf, error message.
-type FailedPart = (usize, usize, LeafId, String);
+pub(super) type FailedPart = (usize, usize, LeafId, String);
 
 /// Writes in flight.
 pub(super) struct Issued {
-    topology: Arc<Topology>,
-    batch: Arc<Batch>,
-    running: Running<Vec<FailedPart>>,
+    pub(super) topology: Arc<Topology>,
+    pub(super) batch: Arc<Batch>,
+    pub(super) running: Running<Vec<FailedPart>>,
     /// Writes by threads of the leaves.
-    pending: Vec<PendingWrites>,
-    place: WritePlace,
-    durability: Durability,
+    pub(super) pending: Vec<PendingWrites>,
+    pub(super) place: WritePlace,
+    pub(super) durability: Durability,
     /// [`UnflushedWrites::losses`](crate::unflushed::UnflushedWrites::losses) of each leaf before the first write.
-    losses: Vec<u64>,
+    pub(super) losses: Vec<u64>,
 }
 
-struct PendingWrites {
-    leaf: LeafId,
-    parts: Arc<Vec<Part>>,
-    failed: Pending<Vec<FailedPart>>,
+pub(super) struct PendingWrites {
+    pub(super) leaf: LeafId,
+    pub(super) parts: Arc<Vec<Part>>,
+    pub(super) failed: Pending<Vec<FailedPart>>,
 }
 
 /// How writes are made.
@@ -225,115 +216,6 @@ impl Issued {
         let mut pending = self.pending.iter();
         pending.all(|writes| writes.failed.is_over()) && self.running.is_over()
     }
-
-    /// Waits, and judges each extent in order. Which leaves missed writes is recorded for the next flush. Until it is noted
-    /// for reads too, the place of the writes is kept: nothing is copied from such a leaf.
-    pub(super) fn finish(self, writing: &Writing) -> (Vec<ExtentOutcome>, WritePlace) {
-        let mut failed: BTreeMap<usize, Vec<(usize, String)>> = BTreeMap::new();
-        let topology = &self.topology;
-        let mut all: Vec<FailedPart> = self.running.finish().into_iter().flatten().collect();
-        for PendingWrites {
-            leaf,
-            parts,
-            failed,
-        } in self.pending
-        {
-            let failed = failed.wait(topology);
-            all.extend(failed.unwrap_or_else(|error| fail_parts(leaf, &parts, &error.to_string())));
-        }
-        for (extent, write, leaf, reason) in all {
-            let reason = format!("{}: {reason}", topology.leaf_name(leaf));
-            failed.entry(extent).or_default().push((write, reason));
-        }
-        let lost = Lost {
-            topology,
-            durability: self.durability,
-            losses: &self.losses,
-        };
-        let extents = self.batch.extents.iter().enumerate();
-        let outcomes = extents.map(|(index, (extent, plan))| {
-            let failed = failed.remove(&index).unwrap_or_default();
-            let outcome = judge(topology, extent, plan, &failed);
-            if outcome.failure.is_some() || outcome.missed.is_empty() {
-                return outcome;
-            }
-            writing.note_failed(topology, &outcome.missed);
-            let Some(failed) = lost.since_issued(plan, failed) else {
-                return outcome;
-            };
-            let outcome = judge(topology, extent, plan, &failed);
-            writing.note_failed(topology, &outcome.missed);
-            outcome
-        });
-        (outcomes.collect(), self.place)
-    }
-}
-
-/// Finds writes that a failed flush lost while others of the same block were in flight.
-struct Lost<'a> {
-    topology: &'a Topology,
-    durability: Durability,
-    losses: &'a [u64],
-}
-
-impl Lost<'_> {
-    /// Adds the writes that may be lost to those that failed. `None` if there are none.
-    fn since_issued(
-        &self,
-        plan: &Result<WritePlan, WritePlanError>,
-        mut failed: Vec<(usize, String)>,
-    ) -> Option<Vec<(usize, String)>> {
-        let (Ok(plan), Durability::WhenFlushed) = (plan, self.durability) else {
-            return None;
-        };
-        let before = failed.len();
-        for (index, write) in plan.writes().iter().enumerate() {
-            let at = write.leaf.0 as usize;
-            let counters = self.topology.counters.get(at);
-            let losses = counters.map(|counters| counters.unflushed().losses());
-            if losses.as_ref() != self.losses.get(at) {
-                let name = self.topology.leaf_name(write.leaf);
-                failed.push((index, format!("{name}: a flush failed meanwhile")));
-            }
-        }
-        (failed.len() > before).then(|| {
-            mark::hit("written-while-flush-failed");
-            failed
-        })
-    }
-}
-
-fn judge(
-    topology: &Topology,
-    extent: &Extent,
-    plan: &Result<WritePlan, WritePlanError>,
-    failed: &[(usize, String)],
-) -> ExtentOutcome {
-    let plan = match plan {
-        Ok(plan) => plan,
-        Err(error) => {
-            return ExtentOutcome {
-                missed: vec![],
-                failure: Some(error.to_string()),
-            };
-        }
-    };
-    let WriteOutcome {
-        missed,
-        is_readable,
-    } = plan.outcome(&mut |index| failed.iter().all(|(write, _)| *write != index));
-    let failure = (!is_readable).then(|| {
-        let mut words: Vec<String> = failed.iter().map(|(_, reason)| reason.clone()).collect();
-        for leaf in &missed {
-            if topology.writable_leaf(*leaf).is_none() {
-                words.push(format!("{} is not available", topology.leaf_name(*leaf)));
-            }
-        }
-        words.dedup();
-        let (vdev, offset) = (extent.dva.vdev, extent.dva.offset_bytes);
-        format!("<{vdev}:{offset:x}> {}", words.join(", "))
-    });
-    ExtentOutcome { missed, failure }
 }
 
 /// The writes of each leaf by offset, with the fillers that join two of them.
@@ -396,7 +278,7 @@ fn keep_joining_fillers(parts: &mut Vec<Part>) {
 }
 
 /// Marks all writes of a leaf as failed for one reason.
-fn fail_parts(leaf: LeafId, parts: &[Part], reason: &str) -> Vec<FailedPart> {
+pub(super) fn fail_parts(leaf: LeafId, parts: &[Part], reason: &str) -> Vec<FailedPart> {
     let failed = parts.iter();
     let failed =
         failed.filter_map(|part| Some((part.extent, part.write?, leaf, reason.to_owned())));

@@ -4,6 +4,7 @@
 
 mod allocate;
 mod behind;
+mod finish;
 mod flush;
 pub(crate) mod heal;
 mod issue;
@@ -33,7 +34,8 @@ pub use share::{Dedup, FoundBlock, SharedBlocks, WantedBlock};
 use crate::io_stats::IoClass;
 use crate::topology::Topology;
 use crate::{BlockError, BlockStore};
-use issue::{Durability, ExtentOutcome, How, Issued, issue};
+use finish::ExtentOutcome;
+use issue::{Durability, How, Issued, issue};
 use millpond_checksum::Checksummer;
 use millpond_env::mark;
 use millpond_env::rank;
