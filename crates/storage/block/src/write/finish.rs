@@ -44,18 +44,20 @@ impl Issued {
         };
         let extents = self.batch.extents.iter().enumerate();
         let outcomes = extents.map(|(index, (extent, plan))| {
-            let failed = failed.remove(&index).unwrap_or_default();
-            let outcome = judge(topology, extent, plan, &failed);
-            if outcome.failure.is_some() || outcome.missed.is_empty() {
-                return outcome;
+            let mut failed = failed.remove(&index).unwrap_or_default();
+            loop {
+                let outcome = judge(topology, extent, plan, &failed);
+                if outcome.failure.is_some() {
+                    return outcome;
+                }
+                // A flush looks at what is noted before it gives up writes. So what it did not see is seen here.
+                if !outcome.missed.is_empty() {
+                    writing.note_failed(topology, &outcome.missed);
+                }
+                if !lost.add_since_issued(plan, &mut failed) {
+                    return outcome;
+                }
             }
-            writing.note_failed(topology, &outcome.missed);
-            let Some(failed) = lost.since_issued(plan, failed) else {
-                return outcome;
-            };
-            let outcome = judge(topology, extent, plan, &failed);
-            writing.note_failed(topology, &outcome.missed);
-            outcome
         });
         (outcomes.collect(), self.place)
     }
@@ -69,29 +71,31 @@ struct Lost<'a> {
 }
 
 impl Lost<'_> {
-    /// Adds the writes that may be lost to those that failed. `None` if there are none.
-    fn since_issued(
+    /// Adds the writes that may be lost to those that failed. Returns whether it found any.
+    fn add_since_issued(
         &self,
         plan: &Result<WritePlan, WritePlanError>,
-        mut failed: Vec<(usize, String)>,
-    ) -> Option<Vec<(usize, String)>> {
+        failed: &mut Vec<(usize, String)>,
+    ) -> bool {
         let (Ok(plan), Durability::WhenFlushed) = (plan, self.durability) else {
-            return None;
+            return false;
         };
         let before = failed.len();
         for (index, write) in plan.writes().iter().enumerate() {
             let at = write.leaf.0 as usize;
             let counters = self.topology.counters.get(at);
             let losses = counters.map(|counters| counters.unflushed().losses());
-            if losses.as_ref() != self.losses.get(at) {
-                let name = self.topology.leaf_name(write.leaf);
-                failed.push((index, format!("{name}: a flush failed meanwhile")));
+            if losses.as_ref() == self.losses.get(at) || failed.iter().any(|(at, _)| *at == index) {
+                continue;
             }
+            let name = self.topology.leaf_name(write.leaf);
+            failed.push((index, format!("{name}: a flush failed meanwhile")));
         }
-        (failed.len() > before).then(|| {
+        let is_any = failed.len() > before;
+        if is_any {
             mark::hit("written-while-flush-failed");
-            failed
-        })
+        }
+        is_any
     }
 }
 

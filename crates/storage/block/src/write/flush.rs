@@ -285,10 +285,24 @@ impl BlockStore {
             }
         }
         (notes.failed).retain(|leaf, failure| failed_before.get(leaf) != Some(failure));
-        // What a leaf gave up may be a block that the other leaves got after their part of this flush. So the next flush
-        // counts it as failed.
-        notes.note_failed(at_fault.iter().map(|(leaf, _)| topology.leaf_guid(*leaf)));
+        drop(notes);
+        self.note_losses_within_flush(topology, at_fault);
         Ok(())
+    }
+
+    /// What a leaf gave up may be a block that another leaf got after its part of this flush. Then the next flush
+    /// counts the leaf as failed. Blocks in flight are noted when they are finished.
+    fn note_losses_within_flush(&self, topology: &Topology, at_fault: &[(LeafId, FlushFailure)]) {
+        let gave_up = |leaf: LeafId| at_fault.iter().any(|(lost, _)| *lost == leaf);
+        let was_written = topology.leaves().any(|leaf| {
+            let counters = topology.counters.get(leaf.0 as usize);
+            !gave_up(leaf) && counters.is_some_and(|counters| !counters.unflushed().is_empty())
+        });
+        if was_written && !at_fault.is_empty() {
+            mark::hit("written-between-flushes-of-leaves");
+            let leaves: Vec<LeafId> = at_fault.iter().map(|(leaf, _)| *leaf).collect();
+            self.writing.note_failed(topology, &leaves);
+        }
     }
 
     /// Flushes leaves in parallel, each a second time if the first fails.

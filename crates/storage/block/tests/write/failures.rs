@@ -503,3 +503,54 @@ fn a_block_that_a_flush_lost_on_one_leaf_is_not_given_up_on_the_other() {
     let offset = pointer.dvas().next().unwrap().offset_bytes;
     assert!(pool.devices[1].holds(offset, &content));
 }
+
+/// The block is written between the flushes of the two leaves, and the second one loses it.
+#[test]
+fn a_block_written_within_a_flush_that_one_leaf_loses_is_not_given_up_on_the_other() {
+    let _mark = mark::expect("written-between-flushes-of-leaves");
+    let pool = Arc::new(Pool::with(&[(Vdev::Mirror(2), 9)], false, 1));
+    let store = Arc::new(pool.reopened());
+    store.set_write_threads(1);
+    let block = |seed| BlockWrite {
+        compression: CompressionKind::Off,
+        ..job(noise(seed, 8192))
+    };
+    store.write(TXG, &pool.arena, vec![block(1)]);
+    pool.devices[1].fails_flush.store(true, Ordering::SeqCst);
+    let (sender, written) = std::sync::mpsc::channel();
+    let writer = (Arc::clone(&store), Arc::clone(&pool));
+    pool.devices[0].within_flush(move || {
+        let (store, pool) = writer;
+        let write = std::thread::spawn(move || store.write(TXG, &pool.arena, vec![block(2)]));
+        sender.send(write.join().unwrap()).unwrap();
+    });
+    store.flush().unwrap();
+    pool.devices[1].fails_flush.store(false, Ordering::SeqCst);
+    let written = written.recv().unwrap();
+    let pointer = written[0].as_ref().unwrap().pointer;
+    let offset = pointer.dvas().next().unwrap().offset_bytes;
+    let is_held = || (pool.devices.iter()).any(|device| device.holds(offset, &noise(2, 8192)));
+    assert!(!is_held());
+    pool.devices[0].fails_flush.store(true, Ordering::SeqCst);
+    store.flush().unwrap_err();
+    pool.devices[0].fails_flush.store(false, Ordering::SeqCst);
+    store.flush().unwrap();
+    assert!(is_held());
+}
+
+/// As long as nothing is written within a flush, each leaf may lose another one.
+#[test]
+fn leaves_that_lose_one_flush_after_the_other_are_given_up() {
+    let pool = Pool::with(&[(Vdev::Mirror(2), 9)], false, 1);
+    let store = pool.reopened();
+    for device in [0, 1] {
+        let fails = &pool.devices[device].fails_flush;
+        store.write(TXG, &pool.arena, vec![job(noise(device as u64, 8192))]);
+        fails.store(true, Ordering::SeqCst);
+        store.flush().unwrap();
+        fails.store(false, Ordering::SeqCst);
+        let missed = store.take_missed();
+        let missed: Vec<_> = missed.iter().map(|missed| missed.leaf.0).collect();
+        assert_eq!(missed, [device as u32]);
+    }
+}

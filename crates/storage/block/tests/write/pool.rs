@@ -36,6 +36,7 @@ pub struct Moody {
     pub flushes: AtomicU64,
     before_read: Mutex<Option<Hook>>,
     before_write: Mutex<Option<Hook>>,
+    within_flush: Mutex<Option<Hook>>,
 }
 
 /// A hook that runs once, during a request.
@@ -84,6 +85,10 @@ impl Moody {
     /// Runs a hook at the next write.
     pub fn before_write(&self, hook: impl FnOnce() + Send + 'static) {
         *self.before_write.lock() = Some(Hook(Box::new(hook)));
+    }
+    /// Runs a hook at the next flush. The flush does not cover what the hook writes.
+    pub fn within_flush(&self, hook: impl FnOnce() + Send + 'static) {
+        *self.within_flush.lock() = Some(Hook(Box::new(hook)));
     }
     pub fn fail_writes(&self, fails: bool) {
         self.fails_writes.store(fails, Ordering::SeqCst);
@@ -137,6 +142,10 @@ impl Device for Moody {
     fn flush(&self) -> Result<(), DeviceError> {
         self.flushes.fetch_add(1, Ordering::SeqCst);
         let ranges = std::mem::take(&mut *self.unflushed.lock());
+        let hook = self.within_flush.lock().take();
+        if let Some(Hook(hook)) = hook {
+            hook();
+        }
         self.settle(ranges)
     }
     fn write_back_errors(&self) -> u64 {
@@ -306,6 +315,7 @@ impl Pool {
                     flushes: AtomicU64::new(0),
                     before_read: Mutex::default(),
                     before_write: Mutex::default(),
+                    within_flush: Mutex::default(),
                 })
             })
             .collect();
