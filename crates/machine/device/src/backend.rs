@@ -72,10 +72,28 @@ impl DirectIo {
     }
 }
 
-/// Whether `MILLPOND_IO` asks for pointers that are given out before the devices have the blocks: `behind`.
-#[must_use]
-pub fn asks_for_write_behind() -> bool {
-    is_asked("behind")
+/// Whether a block's pointer is given out before the devices have the block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum WriteBehind {
+    /// While every vdev is redundant. Without redundancy, a block that a disk refuses must be able to move.
+    #[default]
+    WhenRedundant,
+    /// On all vdevs.
+    Always,
+    /// Writes wait for the devices.
+    Never,
+}
+
+impl WriteBehind {
+    /// What `MILLPOND_IO` asks for: `behind` or `wait`; the default without either.
+    #[must_use]
+    pub fn from_environment() -> Self {
+        match (is_asked("behind"), is_asked("wait")) {
+            (true, _) => Self::Always,
+            (_, true) => Self::Never,
+            _ => Self::default(),
+        }
+    }
 }
 
 /// Whether the list `MILLPOND_IO` (words separated by commas) contains a word.

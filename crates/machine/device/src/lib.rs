@@ -35,7 +35,7 @@ mod runs;
 mod watch;
 mod write_back;
 
-pub use backend::{DirectIo, IoBackend, asks_for_write_behind};
+pub use backend::{DirectIo, IoBackend, WriteBehind};
 pub use batch::{BatchBytes, DeviceRead, Located, read_batch, read_batch_watched};
 pub use discards::DiscardSupport;
 pub use discover::{Candidate, Discovery, SearchOptions, default_search_paths, discover};

@@ -28,6 +28,7 @@ use crate::vdevs::spares::Spares;
 use crate::{Features, PoolError};
 use millpond_alloc::PoolAllocator;
 use millpond_block::{BlockAddress, BlockStore};
+use millpond_device::WriteBehind;
 use millpond_env::Env;
 use millpond_env::rank;
 use millpond_env::sync::atomic::{AtomicBool, Ordering};
@@ -181,7 +182,7 @@ impl std::fmt::Debug for Pool {
 impl Pool {
     /// Builds the pool without starting its sync thread.
     pub(crate) fn from_parts(parts: PoolParts) -> Arc<Self> {
-        (parts.store).set_write_behind(millpond_device::asks_for_write_behind());
+        (parts.store).set_write_behind(WriteBehind::from_environment());
         if parts.sync_mode == SyncMode::Caller {
             parts.store.set_write_threads(1);
         }

@@ -15,8 +15,9 @@ use millpond_env::sync::Arc;
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
 use millpond_ondisk::{BlockPointer, Guid, Txg, VdevId};
 use millpond_vdev::{
-    AuditFinding, Blame, BlameReason, BlockRange, IndirectTables, LeafBytes, LeafFault, LeafId,
-    LeafOutcome, LeafRead, LeafTable, VdevTree, Verdict, WritePlan, WritePlanError, block_pieces,
+    AllocationClass, AuditFinding, Blame, BlameReason, BlockRange, IndirectTables, LeafBytes,
+    LeafFault, LeafId, LeafOutcome, LeafRead, LeafTable, VdevKind, VdevTree, Verdict, WritePlan,
+    WritePlanError, block_pieces,
 };
 use std::ops::Range;
 use std::time::Duration;
@@ -192,6 +193,20 @@ impl Topology {
         let counters = self.counters.get(index)?;
         let may_use = counters.status().is_usable() && !self.lease().has_ended();
         may_use.then_some((device, counters))
+    }
+
+    /// Whether every vdev that takes blocks would bear the loss of any one more leaf that is written now.
+    pub(crate) fn is_redundant(&self) -> bool {
+        let is_lost = |leaf: LeafId| self.writable_leaf(leaf).is_none();
+        let mut tops = self.tree.tops();
+        tops.all(|(vdev, node)| {
+            let takes_blocks = node.class != AllocationClass::Log
+                && !matches!(
+                    node.kind,
+                    VdevKind::Indirect | VdevKind::Hole | VdevKind::Missing
+                );
+            !takes_blocks || self.tree.survives_one_more(vdev, &is_lost)
+        })
     }
 
     /// Makes the writes of a leaf durable.

@@ -6,6 +6,7 @@ use super::{FlushError, Missed};
 use crate::BlockStore;
 use crate::topology::Topology;
 use crate::unflushed::FlushFailure;
+use millpond_device::WriteBehind;
 use millpond_env::mark;
 use millpond_env::rank;
 use millpond_env::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -27,8 +28,8 @@ const RETAINED_BYTES_MAX: u64 = 128 << 20;
 pub(crate) struct Writing {
     pools: OnceLock<Pools>,
     pub(super) outstanding: Outstanding,
-    /// Whether pointers are given out before the devices have the blocks.
-    is_behind: AtomicBool,
+    /// When pointers are given out before the devices have the blocks.
+    behind: OnceLock<WriteBehind>,
     /// The number of threads; 0 for one per processor.
     threads: AtomicUsize,
     notes: Mutex<Notes, rank::Leaf>,
@@ -153,12 +154,17 @@ impl BlockStore {
         self.writing.reuses.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Sets whether [`BlockStore::write_behind`] returns before the devices have the blocks. Off by default.
-    pub fn set_write_behind(&self, is_wanted: bool) {
-        self.writing.is_behind.store(is_wanted, Ordering::SeqCst);
+    /// Sets when [`BlockStore::write_behind`] returns before the devices have the blocks. Only the first call has an
+    /// effect; without one it never does.
+    pub fn set_write_behind(&self, when: WriteBehind) {
+        let _ = self.writing.behind.set(when);
     }
     pub(super) fn writes_behind(&self) -> bool {
-        self.writing.is_behind.load(Ordering::SeqCst)
+        match self.writing.behind.get() {
+            None | Some(WriteBehind::Never) => false,
+            Some(WriteBehind::Always) => true,
+            Some(WriteBehind::WhenRedundant) => self.topology().is_redundant(),
+        }
     }
 
     /// Sets whether reads repair wrong bytes. Off by default; must stay off unless the pool was opened for

@@ -1,12 +1,16 @@
 //! Blocks that are written behind their pointers.
 
 use crate::pool::{Arena, Pool, TXG, Vdev, address, job, noise};
-use millpond_block::{Allocate, BlockWrite, NoSpace, SpaceRequest, WrittenBlock, WrittenForm};
+use millpond_block::{
+    Allocate, BlockWrite, LeafReason, NoSpace, SpaceRequest, WrittenBlock, WrittenForm,
+};
+use millpond_device::WriteBehind;
 use millpond_env::mark;
 use millpond_env::sync::atomic::Ordering;
 use millpond_env::sync::{Arc, Condvar, Mutex};
 use millpond_env::thread;
 use millpond_ondisk::{BlockPointer, CompressionKind, Dva, Txg, VDEV_DATA_START_BYTES};
+use millpond_vdev::LeafId;
 
 const KINDS: [Vdev; 3] = [Vdev::Disk, Vdev::Mirror(2), Vdev::Raidz(3, 1)];
 const LARGE: usize = 1 << 20;
@@ -23,9 +27,32 @@ fn behind(pool: &Pool, job: BlockWrite) -> WrittenBlock {
 }
 
 fn behind_in(pool: &Pool, allocator: &dyn Allocate, job: BlockWrite) -> WrittenBlock {
-    pool.store.set_write_behind(true);
+    pool.store.set_write_behind(WriteBehind::Always);
     let written = pool.store.write_behind(TXG, allocator, vec![job]);
     written.into_iter().next().unwrap().unwrap()
+}
+
+#[test]
+fn by_default_it_writes_behind_while_every_vdev_is_redundant() {
+    let is_behind = |pool: &Pool| {
+        pool.store.set_write_behind(WriteBehind::WhenRedundant);
+        let written = (pool.store).write_behind(TXG, &pool.arena, vec![raw(1, 512)]);
+        assert!(written[0].is_ok());
+        pool.store.has_outstanding()
+    };
+    for (vdevs, is_redundant) in [
+        (vec![Vdev::Mirror(2)], true),
+        (vec![Vdev::Mirror(2), Vdev::Raidz(3, 1)], true),
+        (vec![Vdev::Disk], false),
+        (vec![Vdev::Mirror(2), Vdev::Disk], false),
+    ] {
+        let vdevs: Vec<_> = vdevs.into_iter().map(|vdev| (vdev, 9)).collect();
+        assert_eq!(is_behind(&Pool::new(&vdevs)), is_redundant, "{vdevs:?}");
+    }
+    let pool = Pool::new(&[(Vdev::Raidz(3, 1), 9)]);
+    let topology = pool.store.topology();
+    assert!(topology.fault_leaf(LeafId(1), LeafReason::IoFailures));
+    assert!(!is_behind(&pool));
 }
 
 fn writes(pool: &Pool) -> u64 {

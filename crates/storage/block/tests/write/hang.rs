@@ -5,7 +5,7 @@ use millpond_block::{
     BlockCache, BlockStore, BlockWrite, Copied, IoClock, LeafCondition, LeafReason, LeafRefusal,
     LeafState, Topology, WrittenBlock, unhurried,
 };
-use millpond_device::Device;
+use millpond_device::{Device, WriteBehind};
 use millpond_env::mark;
 use millpond_env::sync::Arc;
 use millpond_env::thread;
@@ -95,7 +95,7 @@ fn a_side_that_hangs_in_the_background_is_given_up_by_the_flush() {
     let _mark = mark::expect("leaf-hung");
     let bench = bench(2);
     bench.disks[0].hang(HangPlan::new(Hanging::Writes).passing(DEADLINE_NS + SECOND_NS));
-    bench.store.set_write_behind(true);
+    bench.store.set_write_behind(WriteBehind::Always);
     let written = (bench.store).write_behind(TXG, &bench.arena, vec![raw(1)]);
     let block = written.into_iter().next().unwrap().unwrap();
     assert_ne!(bench.condition(0), HUNG);

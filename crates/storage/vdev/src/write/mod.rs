@@ -373,6 +373,43 @@ impl VdevTree {
             .is_some_and(|id| self.node_survives(id, is_lost))
     }
 
+    /// Whether all data of a top-level vdev would stay readable if it lost any one leaf more, beside those for which `is_lost`
+    /// is true. False for vdevs that hold nothing.
+    #[must_use]
+    pub fn survives_one_more(&self, vdev: VdevId, is_lost: &dyn Fn(LeafId) -> bool) -> bool {
+        self.top_node(vdev)
+            .is_some_and(|id| self.node_survives_one_more(id, is_lost))
+    }
+
+    /// Recursion is limited by the tree's depth.
+    fn node_survives_one_more(&self, id: NodeId, is_lost: &dyn Fn(LeafId) -> bool) -> bool {
+        let Some(node) = self.node(id) else {
+            return false;
+        };
+        let children = node.children.iter();
+        let alive: Vec<NodeId> = children
+            .copied()
+            .filter(|child| self.node_survives(*child, is_lost))
+            .collect();
+        let lost = node.children.len().saturating_sub(alive.len()) as u64;
+        let mut each = alive.iter();
+        let all_bear_one = each.all(|child| self.node_survives_one_more(*child, is_lost));
+        let bears = |parity: u64| lost < parity || lost == parity && all_bear_one;
+        match &node.kind {
+            VdevKind::Mirror | VdevKind::Replacing | VdevKind::Spare => {
+                alive.len() > 1 || alive.len() == 1 && all_bear_one
+            }
+            VdevKind::Raidz(geometry) => bears(geometry.parity()),
+            VdevKind::Draid(geometry) => bears(geometry.parity()),
+            VdevKind::Device
+            | VdevKind::DraidSpare { .. }
+            | VdevKind::Root
+            | VdevKind::Indirect
+            | VdevKind::Hole
+            | VdevKind::Missing => false,
+        }
+    }
+
     /// Recursion is limited by the tree's depth.
     fn node_survives(&self, id: NodeId, is_lost: &dyn Fn(LeafId) -> bool) -> bool {
         let Some(node) = self.node(id) else {

@@ -280,4 +280,14 @@ fn a_vdev_survives_as_many_losses_as_it_has_redundancy() {
     assert!(survives(1, &[5]) && survives(1, &[6]) && !survives(1, &[5, 6]));
     assert!(survives(2, &[5, 6]) && !survives(2, &[7]));
     assert!(!survives(3, &[]) && !survives(9, &[]));
+    // What bears one more is what survives with any leaf more.
+    for vdev in [0, 1, 2, 3, 9] {
+        for lost in (0..1u32 << 8).map(|bits| move |leaf: LeafId| bits >> leaf.0 & 1 == 1) {
+            let all = (0..8).all(|one| {
+                let is_lost = |leaf: LeafId| leaf.0 == one || lost(leaf);
+                twin.tree.survives(VdevId(vdev), &is_lost)
+            });
+            assert_eq!(twin.tree.survives_one_more(VdevId(vdev), &lost), all);
+        }
+    }
 }
