@@ -5,6 +5,7 @@
 use super::exercise::NOW;
 use anyhow::{Context, Result};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::time::{ClockId, clock_gettime};
 use std::io::Write;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -75,13 +76,14 @@ pub fn begin(what: &str) {
 
 /// Ends the process if one step takes too long.
 fn watch() {
-    let (mut step, mut since) = (0, Instant::now());
+    let (mut step, mut since, mut cpu_since) = (0, Instant::now(), cpu_time());
     loop {
         std::thread::sleep(Duration::from_millis(200));
         let present = STEPS.load(Ordering::Relaxed);
         if present != step {
-            (step, since) = (present, Instant::now());
-        } else if since.elapsed() > STEP_MAX {
+            (step, since, cpu_since) = (present, Instant::now(), cpu_time());
+        } else if cpu_time().saturating_sub(cpu_since) > STEP_CPU_MAX || since.elapsed() > STEP_MAX
+        {
             let now = NOW.lock().map(|now| now.clone()).unwrap_or_default();
             eprintln!("does not come back from: {now}");
             std::process::abort();
@@ -89,11 +91,17 @@ fn watch() {
     }
 }
 
+/// The processor time of all threads of this process. A busy machine does not add to it.
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::try_from(time).unwrap_or_default()
+}
+
 static STEPS: AtomicU64 = AtomicU64::new(0);
 const ORDER: &str = "MILLPOND_HOSTILE_CHILD";
 /// Limit of the address space, including the image. It limits requested memory, whether used or not.
 const MEMORY_BYTES: u64 = 2 << 30;
-/// Steps on unchanged images take far less than a second.
-///
-/// The limit leaves a large margin for a busy machine.
-const STEP_MAX: Duration = Duration::from_secs(40);
+/// Steps on unchanged images take far less than a second, hostile ones some seconds. An endless loop takes more.
+const STEP_CPU_MAX: Duration = Duration::from_secs(40);
+/// For steps that wait for ever.
+const STEP_MAX: Duration = Duration::from_secs(300);
