@@ -50,7 +50,8 @@ impl Issued {
                 if outcome.failure.is_some() {
                     return outcome;
                 }
-                // A flush looks at what is noted before it gives up writes. So what it did not see is seen here.
+                // A flush reads the notes, and then counts its loss. This notes a failure, and then looks for losses.
+                // So one of the two sees the other.
                 if !outcome.missed.is_empty() {
                     writing.note_failed(topology, &outcome.missed);
                 }
