@@ -16,7 +16,7 @@ use millpond_env::sync::atomic::{AtomicU64, Ordering};
 use millpond_ondisk::{BlockPointer, Guid, Txg, VdevId};
 use millpond_vdev::{
     AllocationClass, AuditFinding, Blame, BlameReason, BlockRange, IndirectTables, LeafBytes,
-    LeafFault, LeafId, LeafOutcome, LeafRead, LeafTable, VdevKind, VdevTree, Verdict, WritePlan,
+    LeafFault, LeafId, LeafOutcome, LeafRead, LeafTable, VdevTree, Verdict, WritePlan,
     WritePlanError, block_pieces,
 };
 use std::ops::Range;
@@ -200,11 +200,7 @@ impl Topology {
         let is_lost = |leaf: LeafId| self.writable_leaf(leaf).is_none();
         let mut tops = self.tree.tops();
         tops.all(|(vdev, node)| {
-            let takes_blocks = node.class != AllocationClass::Log
-                && !matches!(
-                    node.kind,
-                    VdevKind::Indirect | VdevKind::Hole | VdevKind::Missing
-                );
+            let takes_blocks = node.class != AllocationClass::Log && node.is_concrete();
             !takes_blocks || self.tree.survives_one_more(vdev, &is_lost)
         })
     }

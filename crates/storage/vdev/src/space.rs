@@ -92,10 +92,7 @@ impl VdevTree {
     #[must_use]
     pub fn metaslab_count(&self, vdev: VdevId) -> u64 {
         let Some(node) = self.top(vdev) else { return 0 };
-        if matches!(
-            node.kind,
-            VdevKind::Hole | VdevKind::Missing | VdevKind::Indirect
-        ) {
+        if !node.is_concrete() {
             return 0;
         }
         let shift = u32::try_from(node.config.metaslab_shift).unwrap_or(u32::MAX);

@@ -11,7 +11,7 @@ use millpond_alloc::{
 use millpond_object::{Block, ObjectView};
 use millpond_ondisk::pool_directory::{key, vdev_key};
 use millpond_ondisk::{BlockId, DecodeError, ObjectId, SpaceMapPhys, Txg, VdevId, WordArray, dsl};
-use millpond_vdev::{DraidGeometry, VdevKind, VdevNode};
+use millpond_vdev::{DraidGeometry, VdevNode};
 use millpond_zap::Zap;
 use std::collections::BTreeMap;
 
@@ -54,7 +54,7 @@ impl<'a> PoolSpaceMaps<'a> {
         let mut vdevs = BTreeMap::new();
         let mut room = METASLABS_MAX;
         for (id, node) in topology.tree.tops() {
-            if is_concrete(node) {
+            if node.is_concrete() {
                 let vdev = Vdev::load(pool, id, node, room)?;
                 room = room.saturating_sub(vdev.maps.len() as u64);
                 vdevs.insert(id, vdev);
@@ -248,14 +248,6 @@ impl SpaceMapStore for PoolSpaceMaps<'_> {
         }
         Ok(())
     }
-}
-
-/// Whether this top-level vdev allocates space.
-pub(super) fn is_concrete(node: &VdevNode) -> bool {
-    !matches!(
-        node.kind,
-        VdevKind::Indirect | VdevKind::Hole | VdevKind::Missing | VdevKind::Root
-    )
 }
 
 /// Opens a space map and its header.

@@ -1,6 +1,6 @@
 //! Space usage of each top-level vdev.
 
-use crate::space::store::{PoolSpaceMaps, is_concrete, open_map, vdev_zap_object};
+use crate::space::store::{PoolSpaceMaps, open_map, vdev_zap_object};
 use crate::{PoolError, PoolView};
 use millpond_alloc::{
     AllocationClass, MetaslabFragmentation, UnflushedLogs, VdevUsage, deflate_ratio,
@@ -44,7 +44,7 @@ pub(super) fn measure(pool: &PoolView) -> Result<Vec<VdevSpace>, PoolError> {
     let exists = |id: VdevId| topology.tree.top(id).is_some();
     let logs = UnflushedLogs::load(&maps, &maps.geometries(), &exists)?;
     let mut spaces = vec![];
-    for (id, node) in topology.tree.tops().filter(|(_, node)| is_concrete(node)) {
+    for (id, node) in topology.tree.tops().filter(|(_, node)| node.is_concrete()) {
         let ratio = if is_deflated {
             ratio_of(&topology.tree, id)
         } else {

@@ -8,7 +8,7 @@ use millpond_env::sync::Arc;
 use millpond_ondisk::{
     BLOCK_BYTES_MAX, CompressionKind, EMBEDDED_BYTES_MAX, Endian, Level, ObjectType, SECTOR_BYTES,
 };
-use millpond_vdev::{AllocationClass, VdevKind, VdevTree};
+use millpond_vdev::{AllocationClass, VdevTree};
 
 /// How a block will be stored.
 #[derive(Debug)]
@@ -184,11 +184,7 @@ fn can_be_embedded(job: &BlockWrite) -> bool {
 /// The allocation units of a pool, from the sector sizes of its normal-class vdevs.
 pub(super) fn allocation_units(tree: &VdevTree) -> AllocationUnits {
     let sectors = tree.tops().filter_map(|(_, top)| {
-        let is_ordinary = top.class == AllocationClass::Normal
-            && !matches!(
-                top.kind,
-                VdevKind::Hole | VdevKind::Missing | VdevKind::Indirect
-            );
+        let is_ordinary = top.class == AllocationClass::Normal && top.is_concrete();
         // On dRAID the sector size too: it is the unit of the devices below.
         (is_ordinary && (9..=16).contains(&top.ashift.0)).then(|| 1u32 << top.ashift.0)
     });

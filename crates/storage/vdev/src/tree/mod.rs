@@ -87,6 +87,15 @@ impl VdevNode {
         matches!(self.kind, VdevKind::Device)
     }
 
+    /// Whether this top-level vdev allocates space: it is no hole, and neither missing nor removed.
+    #[must_use]
+    pub fn is_concrete(&self) -> bool {
+        !matches!(
+            self.kind,
+            VdevKind::Indirect | VdevKind::Hole | VdevKind::Missing | VdevKind::Root
+        )
+    }
+
     /// The geometry of a dRAID vdev; `None` for other kinds.
     #[must_use]
     pub fn draid(&self) -> Option<&DraidGeometry> {
