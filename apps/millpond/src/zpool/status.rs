@@ -367,11 +367,21 @@ fn dedup(text: &mut String, ask: &Args, stats: Option<&DedupStats>) {
         }
     };
     *text += &format!(
-        "\n dedup: DDT entries {}, size {} on disk, {} in core\n\n",
+        "\n dedup: DDT entries {}, size {} on disk, {} in core",
         stats.entries,
         bytes(stats.disk_bytes),
         bytes(stats.core_bytes)
     );
+    if stats.cached_bytes > 0 {
+        let hundredths =
+            u128::from(stats.cached_bytes) * 10_000 / u128::from(stats.core_bytes.max(1));
+        let (whole, part) = (hundredths / 100, hundredths % 100);
+        *text += &format!(
+            ", {} cached ({whole}.{part:02}%)",
+            bytes(stats.cached_bytes)
+        );
+    }
+    *text += "\n\n";
     *text += HISTOGRAM_HEAD;
     let mut total = DedupBucket::default();
     for bucket in &stats.buckets {

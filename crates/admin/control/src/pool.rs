@@ -103,8 +103,11 @@ pub struct DedupStats {
     pub entries: u64,
     /// Bytes on disk.
     pub disk_bytes: u64,
-    /// Bytes in memory.
+    /// Bytes of the tables when all of them are in memory.
     pub core_bytes: u64,
+    /// Bytes of them that are in memory now.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub cached_bytes: u64,
     /// Rows in ascending order of reference count.
     pub buckets: Vec<DedupBucket>,
 }

@@ -174,6 +174,10 @@ pub(crate) fn opened(
         }
         tree::sum(&mut info.root);
         info.dedup = dedup(&space.dedup);
+        if let Some(stats) = &mut info.dedup {
+            // A table that cannot be read is reported elsewhere.
+            stats.cached_bytes = inner.cached_dedup_bytes().unwrap_or(0);
+        }
     }
     // The following records are independent: damage to one does not affect the rest.
     info.scan = words(inner, key::SCAN).and_then(|words| scan(&words));
@@ -375,6 +379,7 @@ fn dedup(totals: &millpond_pool::DedupTotals) -> Option<DedupStats> {
         entries,
         disk_bytes: totals.disk_bytes,
         core_bytes: totals.core_bytes,
+        cached_bytes: 0,
         buckets,
     })
 }

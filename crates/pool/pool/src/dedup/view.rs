@@ -6,7 +6,7 @@ use crate::error::Reading;
 use crate::space::deflated_address_bytes;
 use crate::{PoolError, PoolView};
 use millpond_ondisk::dedup::{DedupClass, DedupEntry, DedupHistogram, DedupKey};
-use millpond_ondisk::{BlockId, ChecksumKind, Dva};
+use millpond_ondisk::{BlockId, ChecksumKind, Dva, Level};
 use millpond_zap::Zap;
 
 impl PoolView {
@@ -79,6 +79,28 @@ impl PoolView {
             while let Some(at) = object.next_data_block(next).reading(WHAT)? {
                 let block = object.read_block(at).reading(WHAT)?;
                 bytes = bytes.saturating_add(block.bytes.len() as u64);
+                next = BlockId(at.0.saturating_add(1));
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// The bytes of the blocks of the dedup tables that the cache has.
+    ///
+    /// # Errors
+    /// If an indirect block of a table cannot be read.
+    pub fn cached_dedup_bytes(&self) -> Result<u64, PoolError> {
+        let mut bytes = 0u64;
+        let tables = DedupTables::load(self)?;
+        let classes = tables.tables.values().flat_map(|table| &table.classes);
+        for id in classes.filter_map(|class| class.object) {
+            let object = self.mos().object(id).reading(WHAT)?;
+            let mut next = BlockId(0);
+            while let Some(at) = object.next_data_block(next).reading(WHAT)? {
+                let pointer = object.pointer(Level(0), at).reading(WHAT)?;
+                if self.store().is_cached(&pointer, None) {
+                    bytes = bytes.saturating_add(pointer.lsize_bytes());
+                }
                 next = BlockId(at.0.saturating_add(1));
             }
         }
