@@ -83,6 +83,8 @@ fn after_an_upgrade_every_file_is_counted_and_quotas_hold() {
     let served = pool.served("tank").unwrap();
     pool.inner().upgrade(None).unwrap();
     pool.features_changed();
+    assert_ne!(served.files().incomplete_accounting(), 0);
+    make(served.files(), "first", USER + 1);
     while served.files().incomplete_accounting() != 0 {
         pool.sync().unwrap();
     }

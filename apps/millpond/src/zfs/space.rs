@@ -187,7 +187,8 @@ fn print(session: &mut Session, parsed: &Parsed, fields: &[Field], rows: &[Row])
         found.map_or_else(String::new, |(_, name)| name.to_ascii_uppercase())
     };
     let mut lines: Vec<Vec<String>> = vec![];
-    if !parsed.has("H") {
+    // Without rows no title: nothing is counted, as in a file system from before the feature.
+    if !parsed.has("H") && !rows.is_empty() {
         lines.push(fields.iter().map(|field| title(*field)).collect());
     }
     let cells = |row: &Row| {

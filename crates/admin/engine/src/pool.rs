@@ -237,8 +237,8 @@ impl Pool {
         })
     }
 
-    /// Raises the version of a live file system, mounted or not. Has no effect if it already has this
-    /// version. The change is on stable storage when this returns.
+    /// Raises the version of a live file system, mounted or not, unless it already has this version, and completes the
+    /// accounting of owners. The change is on stable storage when this returns.
     ///
     /// # Errors
     /// As [`FileSystem::raise_version`].
@@ -250,11 +250,15 @@ impl Pool {
             self.datasets.note_raised(name, old, version)?;
             free_unlinked(&files)?;
         }
+        if is_writable(&files) && files.incomplete_accounting() != 0 {
+            files.complete_accounting_now()?;
+            self.sync()?;
+        }
         Ok(())
     }
 
-    /// Applies newly enabled features to open file systems. For mounted ones, accounting is completed in the
-    /// background.
+    /// Applies newly enabled features to open file systems. The accounting of a mounted one is completed in the background
+    /// from its next mount or its next new file on.
     pub fn features_changed(&self) {
         let open: Vec<_> = {
             let files = self.files.lock();
@@ -267,7 +271,6 @@ impl Pool {
             if let Some(head) = self.datasets.head_if_open(id) {
                 files.set_settings(self.settings_of(&head));
             }
-            files.complete_accounting_in_background();
         }
     }
 

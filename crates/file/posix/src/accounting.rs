@@ -42,6 +42,14 @@ impl FileSystem {
         kept & !set.flags()
     }
 
+    /// Completes the accounting before it returns. It is on stable storage with the open txg.
+    ///
+    /// # Errors
+    /// If objects cannot be read, or no transaction can begin.
+    pub fn complete_accounting_now(&self) -> Result<(), FileError> {
+        self.complete_accounting(&|| true)
+    }
+
     /// Completes the accounting, until `continues` returns false.
     ///
     /// A later call resumes where this one stopped, unless the file system was closed in the meantime.

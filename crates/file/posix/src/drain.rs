@@ -51,7 +51,8 @@ impl DrainQueue {
     /// Whether accounting may continue: no other work waits.
     fn continues(&self) -> bool {
         let state = self.state.lock();
-        state.is_allowed && state.work.is_empty()
+        let mut work = state.work.iter();
+        state.is_allowed && work.all(|one| *one == DrainWork::Accounting)
     }
 
     /// Queues work for the thread. Returns false if no thread may run.
@@ -153,9 +154,12 @@ impl FileSystem {
         let writing = self.writing()?;
         let queue = writing.unlinked().drain();
         self.complete_accounting(&|| queue.continues())?;
-        if self.incomplete_accounting() != 0 {
+        if self.incomplete_accounting() == 0 {
+            // Shown at once, like other changes of this kind.
+            let _ = writing.source().wait_open_synced();
+        } else {
             let mut state = queue.state.lock();
-            if state.is_allowed {
+            if state.is_allowed && !state.work.contains(&DrainWork::Accounting) {
                 state.work.push_back(DrainWork::Accounting);
             }
         }

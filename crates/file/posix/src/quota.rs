@@ -228,6 +228,10 @@ impl FileSystem {
         if self.is_replaying() {
             return Ok(());
         }
+        if with_objects {
+            // The first new file after the pool's upgrade is the start, as with OpenZFS.
+            self.complete_accounting_in_background();
+        }
         let ids = [uid.0, gid.0, project];
         for (owner, id) in OWNERS.into_iter().zip(ids) {
             self.check_quota(owner, QuotaMeasure::Bytes, id)?;

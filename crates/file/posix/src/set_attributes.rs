@@ -181,6 +181,9 @@ impl FileSystem {
             if set.project == Some(NO_PROJECT) {
                 return Err(FileError::invalid("no project has this number"));
             }
+            if !self.is_replaying() {
+                self.complete_accounting_in_background();
+            }
         }
         if let Some(uid) = set.uid.filter(|uid| old.uid != Fuid(u64::from(*uid))) {
             self.check_new_owner(QuotaOwner::User, u64::from(uid))?;
