@@ -437,3 +437,22 @@ fn a_single_disk_is_never_taken_out_of_use() {
     let pool = sim::open(&world).unwrap();
     assert_eq!(condition(&pool, 0), degraded);
 }
+
+#[test]
+fn a_leaf_whose_labels_are_overwritten_is_found() {
+    let world = World::new(71);
+    let (pool, _life) = lived(&world, "overwritten labels", MIRROR);
+    pool.sync().unwrap();
+    assert_eq!(pool.inner().overwritten_leaves(), []);
+    let disk = &world.disks()[1];
+    let labels = vec![0; 512 << 10];
+    // One pair of labels is enough for it to be known.
+    disk.rot(0, &labels);
+    assert_eq!(pool.inner().overwritten_leaves(), []);
+    disk.rot((128 << 20) - labels.len() as u64, &labels);
+    let found = pool.inner().overwritten_leaves();
+    assert_eq!(found, [leaf(&pool, 1)]);
+    assert!(pool.inner().give_up_leaf(found[0]));
+    assert_eq!(condition(&pool, 1).state, LeafState::Unavailable);
+    assert_eq!(pool.inner().overwritten_leaves(), []);
+}

@@ -159,6 +159,10 @@ pub(crate) fn apply(
         PoolChange::TakeCheckpoint => engine.take_checkpoint()?,
         PoolChange::DiscardCheckpoint => engine.discard_checkpoint()?,
         PoolChange::Scrub(ScrubAction::Start { since_last }) => {
+            for leaf in engine.overwritten_leaves() {
+                // It stays in use if data would be lost without it.
+                engine.give_up_leaf(leaf);
+            }
             engine.start_scrub(match since_last {
                 true => ScrubRange::SinceLastScrub,
                 false => ScrubRange::All,

@@ -2,7 +2,8 @@
 
 use crate::PoolError;
 use crate::import::{
-    LeafLabel, LeafState as LabelState, diverged_leaves, read_labels, read_uberblocks, scan_devices,
+    LabelFault, LeafLabel, LeafState as LabelState, diverged_leaves, read_labels, read_uberblocks,
+    scan_devices,
 };
 use crate::labels::moved::follow;
 use crate::pool::Pool;
@@ -98,6 +99,26 @@ impl Pool {
             Some((node.config.guid, path))
         });
         open.collect()
+    }
+
+    /// Leaves in use whose devices answer, and have no label of theirs any more: something else wrote there.
+    #[must_use]
+    pub fn overwritten_leaves(&self) -> Vec<Guid> {
+        let topology = self.store.topology();
+        let overwritten = topology.tree.leaves().filter(|(leaf, node)| {
+            let is_watched = node.is_device() && topology.condition(*leaf).is_usable();
+            let device = topology.tried_device(*leaf).filter(|_| is_watched);
+            let Some(device) = device else { return false };
+            // A label that cannot be read, or is just being written, may be its own.
+            read_labels(device.as_ref())
+                .into_iter()
+                .all(|label| match label {
+                    Ok(label) => label.guid != node.config.guid,
+                    Err(LabelFault::Unreadable(_)) => false,
+                    Err(_) => true,
+                })
+        });
+        overwritten.map(|(_, node)| node.config.guid).collect()
     }
 
     /// Takes a leaf out of use whose device is gone, and releases the device. Returns whether it did: not if data would
