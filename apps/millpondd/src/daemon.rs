@@ -280,6 +280,14 @@ impl Daemon {
         drop(written);
     }
 
+    /// Leaves the cache file of a pool that is going to be exported as it is, unless it is this daemon's own.
+    pub(crate) fn keep_cache_file(&self, pool: &str) {
+        let pool = self.pools.get(pool);
+        if let Some(CacheFile::At(path)) = pool.map(|pool| pool.cache_file()) {
+            self.written.lock().remove(&path);
+        }
+    }
+
     /// Unmounts all file systems, and syncs and closes all pools. They stay in the cache file, so the next
     /// start imports them again.
     ///

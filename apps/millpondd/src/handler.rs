@@ -341,6 +341,9 @@ impl<'d> RequestHandler<'d> {
                 {
                     return Err(ChangeError::Denied);
                 }
+                if matches!(step, Step::Before(PoolChange::KeepCacheFile)) {
+                    daemon.keep_cache_file(pool);
+                }
                 devices.around(step, &mut |step| follow.step(step, changed))
             });
         // After an error, a rollback may not have been reached.

@@ -65,12 +65,17 @@ pub fn export(session: &mut Session, parsed: &Parsed) -> Ending {
     }
     each(session, &names, |session, name| {
         require(session, name)?;
+        let mut changes = vec![];
         // Only a forced export discards the unwritten changes of a suspended pool.
-        let changes: &[PoolChange] = match parsed.has("f") || parsed.has("F") {
-            true => &[PoolChange::Abandon, PoolChange::Export],
-            false => &[PoolChange::Export],
-        };
-        let done = session.service()?.change(name, changes, &parsed.line);
+        if parsed.has("f") || parsed.has("F") {
+            changes.push(PoolChange::Abandon);
+        }
+        // With `-F` OpenZFS does not take it out of its cache file, so that another system can take it over with that.
+        if parsed.has("F") {
+            changes.push(PoolChange::KeepCacheFile);
+        }
+        changes.push(PoolChange::Export);
+        let done = session.service()?.change(name, &changes, &parsed.line);
         let action = format!("cannot export '{name}'");
         done.map_err(|failed| failure(Verb::Other, &action, &failed.error))?;
         Ok(())

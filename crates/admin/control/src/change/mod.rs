@@ -78,6 +78,8 @@ pub enum PoolChange {
     },
     /// Syncs a txg without other changes.
     Sync,
+    /// Leaves a cache file of the pool's own as it is when the pool is exported.
+    KeepCacheFile,
     /// Removes the oldest entries with one reference from the dedup tables.
     PruneDedup(PruneAmount),
     /// Reads the dedup tables into the cache.

@@ -180,7 +180,10 @@ pub(crate) fn apply(
         }
         PoolChange::Resilver => engine.restart_resilver()?,
         // The caller does that, if nothing else works on the pool.
-        PoolChange::FinishScan | PoolChange::FinishDiscard | PoolChange::FinishLeafActivity(_) => {}
+        PoolChange::KeepCacheFile
+        | PoolChange::FinishScan
+        | PoolChange::FinishDiscard
+        | PoolChange::FinishLeafActivity(_) => {}
         PoolChange::Abandon => {
             if engine.suspension().is_some() {
                 engine.abandon();
