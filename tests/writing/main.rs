@@ -29,6 +29,7 @@ mod expanded;
 mod faults;
 mod faulty_hardware;
 mod frees;
+mod freeze;
 mod full;
 mod gangs;
 mod grow;

@@ -4,7 +4,7 @@
 
 use crate::rig::Rig;
 use millpond_check::{CheckOptions, FindingKind, check_pool};
-use millpond_dataset::{HeadLog, LogTrim};
+use millpond_dataset::{HeadDataset, HeadLog, LogTrim};
 use millpond_engine::{Caller, FileError, NewMode, Pool, QuotaMeasure, QuotaOwner, WriteAt};
 use millpond_ondisk::{BlockPointer, ObjectId, Txg, VdevId};
 use millpond_pool::PoolError;
@@ -34,6 +34,9 @@ impl HeadLog for Foreign {
         false
     }
     fn committed(&self, _: Txg) {}
+    fn write_out(&self, _: &HeadDataset) -> Result<(), PoolError> {
+        Ok(())
+    }
 }
 
 #[test]

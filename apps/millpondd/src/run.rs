@@ -11,7 +11,7 @@ use crate::state_dirs::StateDirs;
 use millpond_engine::{BlockCache, RequestDeadline};
 use millpond_env::sync::Arc;
 use millpond_env::sync::atomic::{AtomicBool, Ordering};
-use millpond_env::{Env, thread};
+use millpond_env::{Env, Tunable, thread};
 use millpond_rpc::{Access, Caller, serve, turn_away};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{DumpableBehavior, Resource, Rlimit};
@@ -144,6 +144,8 @@ Usage: millpondd [--foreground] [--stay] [--metrics ADDRESS:PORT] [--deadline SE
   --log FILTER  what to log: error, warn, info (default), debug or trace, for everything or for
                 one crate (info,millpond_pool=debug). Environment: MILLPOND_LOG
 
+MILLPOND_TUNABLES=NAME=VALUE,... sets what 'millpond tunable' shows, from the start.
+
 State is kept in /var/lib/millpond and /run/millpond (root), the XDG state and runtime
 directories (others), or in MILLPOND_DIR. Commands start the daemon when they need it.
 ";
@@ -255,6 +257,24 @@ fn set_arc_max(words: &str) -> bool {
     }
 }
 
+/// Sets the tunables of a list `NAME=VALUE,…`, as a module gets its parameters when it is loaded.
+fn set_tunables(env: &Env, list: &str) -> Result<(), String> {
+    for setting in list.split(',').filter(|setting| !setting.is_empty()) {
+        let (name, value) = setting.split_once('=').unwrap_or((setting, ""));
+        let tunable = Tunable::named(name);
+        let is_set = match (tunable, value.parse()) {
+            (Some(tunable), Ok(value)) => env.tunables.set(tunable, value),
+            _ => false,
+        };
+        if !is_set {
+            return Err(format!(
+                "MILLPOND_TUNABLES: '{setting}' is no setting; 'millpond tunable' lists their names"
+            ));
+        }
+    }
+    Ok(())
+}
+
 /// Whether volumes become block devices. Only in the system's own directories by default: daemons in others are for tests
 /// and repairs, and `/dev/zvol` is the same for all.
 fn volumes_of(word: &str, dirs: &StateDirs) -> Option<bool> {
@@ -337,6 +357,10 @@ fn live(
         signal_hook::low_level::pipe::register(signal, own).map_err(|error| error.to_string())?;
     }
     let env = Env::real();
+    set_tunables(
+        &env,
+        &std::env::var("MILLPOND_TUNABLES").unwrap_or_default(),
+    )?;
     let daemon = Daemon::start_with(&env, dirs, mounter(), log(), options);
     let daemon = daemon.map_err(|error| error.to_string())?;
     let path = dirs.socket();

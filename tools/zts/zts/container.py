@@ -164,6 +164,8 @@ def environment(disks):
         "LIBEXEC_DIR": "/usr/lib/zfs-linux",
         "ZFS_SH": "/zts/shims/absent",
         "SPA_CONFIG_PATH": "/var/lib/millpond/zpool.cache",
+        # OpenZFS's `zpool freeze` needs no permission.
+        "MILLPOND_TUNABLES": "millpond_allow_freeze=1",
     }
     env |= {name.upper(): f"/zts/bin/{name}" for name in ("zdb", "zfs", "zpool", "ztest")}
     script = ". $STF_SUITE/include/default.cfg && env -0"

@@ -1,4 +1,4 @@
-//! Short commands that change a whole pool: `destroy`, `export`, `set`, `labelclear`, `reguid`, `sync`.
+//! Short commands that change a whole pool: `destroy`, `export`, `set`, `labelclear`, `reguid`, `sync`, `freeze`.
 
 use super::change_text::{Verb, failure, message, reason};
 use super::create::plain_number;
@@ -117,6 +117,18 @@ pub fn sync(session: &mut Session, parsed: &Parsed) -> Ending {
         done.map_err(|failed| failure(Verb::Other, &action, &failed.error))?;
         Ok(())
     })
+}
+
+/// Commits nothing more of a pool, until it is imported again.
+pub fn freeze(session: &mut Session, name: &str) -> Ending {
+    require(session, name)?;
+    let line = format!("zpool freeze {name}");
+    let done = session
+        .service()?
+        .change(name, &[PoolChange::Freeze], &line);
+    let action = format!("cannot freeze '{name}'");
+    done.map_err(|failed| failure(Verb::Other, &action, &failed.error))?;
+    Ok(0)
 }
 
 /// A guid in digits. One with a sign counts down from 2^64, as with OpenZFS.

@@ -52,6 +52,8 @@ pub enum Tunable {
     VolumeInhibitDevices,
     /// What `volmode=default` means: 1 `full`, 2 `dev`, 3 `none`.
     VolumeMode,
+    /// Whether pools may be frozen. OpenZFS allows it always.
+    AllowFreeze,
 }
 
 struct Row {
@@ -194,11 +196,17 @@ const ROWS: [Row; Tunable::ALL.len()] = [
         max: 3,
         help: "what volmode=default means: 1 full, 2 dev, 3 none",
     },
+    Row {
+        name: "millpond_allow_freeze",
+        default: 0,
+        max: 1,
+        help: "1: 'zpool freeze' may stop a pool from being written, which loses changes; for tests",
+    },
 ];
 
 impl Tunable {
     /// All of them.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::ScanSuspendProgress,
         Self::ResilverDeferPercent,
         Self::InitializeValue,
@@ -221,6 +229,7 @@ impl Tunable {
         Self::AllowRedactedDatasetMount,
         Self::VolumeInhibitDevices,
         Self::VolumeMode,
+        Self::AllowFreeze,
     ];
 
     /// The one with this name.

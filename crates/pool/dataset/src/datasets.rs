@@ -456,6 +456,16 @@ impl DatasetPort for Datasets {
         Ok(())
     }
 
+    fn write_logs(&self) -> Result<(), PoolError> {
+        let open: Vec<_> = self.heads.lock().open.values().cloned().collect();
+        for head in open {
+            if let Some(log) = head.log() {
+                log.write_out(&head)?;
+            }
+        }
+        Ok(())
+    }
+
     fn attach(&self, pool: &Arc<Pool>) -> Result<(), PoolError> {
         // Heads created before the pool existed do not refer to it. They are opened again on demand.
         self.heads.lock().open.clear();
@@ -505,9 +515,11 @@ impl DatasetPort for Datasets {
     }
 
     fn committed(&self, txg: Txg) {
+        let pool = self.pool.get().and_then(Weak::upgrade);
+        let stable = pool.map_or(txg, |pool| pool.stable_part_of(txg));
         let heads: Vec<_> = self.dirty_heads(txg);
         for log in heads.iter().filter_map(|head| head.log()) {
-            log.committed(txg);
+            log.committed(stable);
         }
         self.dirty.forget(txg);
         self.lending.committed(txg);

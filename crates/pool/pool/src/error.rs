@@ -68,6 +68,12 @@ pub enum PoolError {
         /// The operation.
         what: &'static str,
     },
+    /// The pool refuses a request.
+    #[error("{why}")]
+    Refused {
+        /// Why, and what to do.
+        why: &'static str,
+    },
     /// The changes of a txg in memory are not consistent, so it was not committed. This is a bug.
     #[error("txg {txg} was not committed: {what}; this is a bug, please report it")]
     Inconsistent {

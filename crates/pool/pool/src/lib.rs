@@ -23,6 +23,7 @@ mod error_log;
 mod expansion;
 mod failure;
 mod features;
+mod freeze;
 mod history;
 pub mod import;
 mod labels;

@@ -357,7 +357,7 @@ impl Pool {
         Ok(Some(assembly))
     }
 
-    /// Writes all changes, marks the pool as exported and stops it.
+    /// Writes all changes, marks the pool as exported and stops it. A frozen pool is left as after a crash.
     ///
     /// Callers must finish their changes first. Afterwards no handle can change the pool.
     ///
@@ -381,6 +381,9 @@ impl Pool {
             return Err(PoolError::Suspended {
                 reason: suspension.reason,
             });
+        }
+        if self.is_frozen() {
+            return self.leave_frozen(as_what);
         }
         // Nobody may write to the devices when the labels say that they are free.
         let _pause = self.activities.pause(PATIENCE)?;

@@ -31,7 +31,7 @@ use millpond_block::{BlockAddress, BlockStore};
 use millpond_device::WriteBehind;
 use millpond_env::Env;
 use millpond_env::rank;
-use millpond_env::sync::atomic::{AtomicBool, Ordering};
+use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Mutex, RwLock};
 use millpond_object::{CachingCells, ObjectSet};
 use millpond_ondisk::dedup::DedupStatistics;
@@ -77,6 +77,8 @@ pub struct Pool {
     pub(crate) threads: Arc<PoolThreads>,
     pub(crate) heartbeat: Arc<Heartbeat>,
     pub(crate) is_exported: AtomicBool,
+    /// The txg of [`Pool::freeze`]; 0 if the pool is not frozen.
+    pub(crate) frozen_at: AtomicU64,
     pub(crate) load_guid: u64,
     pub(crate) noted: NotedEvents,
     pub(crate) leaf_watch: Mutex<LeafWatch, rank::LeafMonitor>,
@@ -220,6 +222,7 @@ impl Pool {
             threads: Arc::default(),
             heartbeat: Arc::default(),
             is_exported: AtomicBool::new(false),
+            frozen_at: AtomicU64::new(0),
             has_expansion_failed: AtomicBool::new(false),
             noted: NotedEvents::default(),
             leaf_watch: Mutex::new(parts.leaf_watch),

@@ -88,6 +88,14 @@ pub trait DatasetPort: Send + Sync {
         false
     }
 
+    /// Writes all records of intent logs that are only in memory. Not in syncing context.
+    ///
+    /// # Errors
+    /// If the pool is suspended.
+    fn write_logs(&self) -> Result<(), PoolError> {
+        Ok(())
+    }
+
     /// Writes the dirty data of the datasets, with deadlists and accounting. Returns whether anything was
     /// written.
     ///
@@ -109,7 +117,7 @@ pub trait DatasetPort: Send + Sync {
     /// If the MOS cannot be changed.
     fn charge_mos(&self, ctx: &SyncContext<'_>, change: SpaceChange) -> Result<(), PoolError>;
 
-    /// Called when the txg is on stable storage.
+    /// Called when the txg is on stable storage; in a frozen pool, when its blocks are.
     fn committed(&self, txg: millpond_ondisk::Txg) {
         let _ = txg;
     }

@@ -80,6 +80,8 @@ pub enum PoolChange {
     Sync,
     /// Leaves a cache file of the pool's own as it is when the pool is exported.
     KeepCacheFile,
+    /// Commits no further txg, until the pool is imported again. For tests of intent logs.
+    Freeze,
     /// Removes the oldest entries with one reference from the dedup tables.
     PruneDedup(PruneAmount),
     /// Reads the dedup tables into the cache.

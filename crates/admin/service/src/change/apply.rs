@@ -99,6 +99,7 @@ pub(crate) fn apply(
             engine.reguid(guid.map(Guid))?;
         }
         PoolChange::Sync => pool.sync().map_err(change_error)?,
+        PoolChange::Freeze => engine.freeze()?,
         PoolChange::PruneDedup(amount) => {
             engine.prune_dedup(match *amount {
                 PruneAmount::Days(days) => PruneBy::Age(days.saturating_mul(24 * 3600)),

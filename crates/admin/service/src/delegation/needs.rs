@@ -141,6 +141,7 @@ pub(crate) fn of_change(change: &PoolChange) -> Needs {
         | PoolChange::Upgrade { .. }
         | PoolChange::Reguid { .. }
         | PoolChange::Sync
+        | PoolChange::Freeze
         | PoolChange::KeepCacheFile
         | PoolChange::PruneDedup(_)
         | PoolChange::PrefetchDedup

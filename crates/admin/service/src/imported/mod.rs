@@ -297,6 +297,20 @@ impl ImportedPools {
             // A read-only pool has no changes waiting to be written.
             return Ok(());
         }
+        if let Open::Live(live) = self.get(pool).ok_or(ChangeError::NoSuchPool)?.opened()
+            && live.inner().is_frozen()
+            && !matches!(
+                change,
+                PoolChange::Dataset(_)
+                    | PoolChange::Sync
+                    | PoolChange::Freeze
+                    | PoolChange::Abandon
+                    | PoolChange::KeepCacheFile
+            )
+        {
+            let why = "it is frozen: only files and datasets change, until it is exported and imported again";
+            return Err(ChangeError::Failed(why.into()));
+        }
         if let PoolChange::Set { name, value } = change {
             let host = self.host();
             host.refuse_multihost(name, value)?;

@@ -169,7 +169,7 @@ impl LogWriter {
             if queue.is_stable(target) {
                 return Ok(());
             }
-            let (synced, now_ns) = (pool.groups().synced_txg(), pool.env().clock.monotonic_ns());
+            let (synced, now_ns) = (pool.stable_txg(), pool.env().clock.monotonic_ns());
             let (ticket, batch) = match queue.next(target, synced, BURST_BYTES_MAX, now_ns) {
                 Next::Write(ticket, batch) => (ticket, batch),
                 Next::Again => continue,
@@ -245,7 +245,7 @@ impl LogWriter {
     /// The block that the chain has for the next burst. Begins a chain if there is none.
     fn first_place(&self, head: &HeadDataset, pool: &Pool) -> Result<BlockPointer, NotWritten> {
         let chain = self.chain.lock();
-        match chain.place(pool.groups().synced_txg()) {
+        match chain.place(pool.stable_txg()) {
             Some(place) => Ok(place),
             None if chain.is_open() => Err(NotWritten::Begun),
             None if !chain.may_begin() => Err(NotWritten::Failed),

@@ -15,7 +15,7 @@ pub use commit::RECORD_BYTES_MAX;
 
 use chain::ChainWriter;
 use commit::Hold;
-use millpond_dataset::{HeadDataset, HeadLog, LogTrim, OtherLog};
+use millpond_dataset::{DatasetError, HeadDataset, HeadLog, LogTrim, OtherLog};
 use millpond_env::rank;
 use millpond_env::sync::{Arc, Condvar, Mutex};
 use millpond_object::LoggedBlock;
@@ -114,5 +114,13 @@ impl HeadLog for LogWriter {
     fn committed(&self, txg: Txg) {
         self.queue.lock().committed(txg);
         self.changed.notify_all();
+    }
+    fn write_out(&self, head: &HeadDataset) -> Result<(), PoolError> {
+        self.commit(head, None).map_err(|error| match error {
+            DatasetError::Pool(error) => error,
+            other => PoolError::Suspended {
+                reason: other.to_string(),
+            },
+        })
     }
 }

@@ -26,7 +26,7 @@ pub struct LogTrim {
     pub header: Option<[u64; 24]>,
 }
 
-/// A head's intent log while it is in use. The thread that writes a txg calls all methods; none may wait
+/// A head's intent log while it is in use. The thread that writes a txg calls all methods but one; none of these may wait
 /// for a txg.
 pub trait HeadLog: Send + Sync {
     /// Returns the part of the log that `txg` makes obsolete. Called once per txg, before the head's
@@ -49,6 +49,11 @@ pub trait HeadLog: Send + Sync {
     fn uses(&self, vdev: VdevId) -> bool;
     /// Called when `txg` is on stable storage. Its records are no longer needed.
     fn committed(&self, txg: Txg);
+    /// Writes all records, as `fsync` of everything would. Called by another thread; it may wait.
+    ///
+    /// # Errors
+    /// If the pool is suspended.
+    fn write_out(&self, head: &HeadDataset) -> Result<(), PoolError>;
 }
 
 /// The head's intent log has another type, because two different writers of logs share it.
@@ -265,7 +270,7 @@ impl SyncTaskContext<'_> {
         let Some(log) = head.log() else {
             return Ok(());
         };
-        let trim = log.trim(self.txg());
+        let trim = log.trim(self.ctx.pool().stable_part_of(self.txg()));
         for block in &trim.free {
             self.ctx.free_log_block(block)?;
         }
@@ -275,9 +280,9 @@ impl SyncTaskContext<'_> {
         Ok(())
     }
 
-    /// Ends the log of a head, unless a thread uses it just now.
+    /// Ends the log of a head, unless a thread uses it just now, or the pool is frozen and needs it.
     pub(crate) fn end_log(&self, head: &HeadDataset) -> Result<(), PoolError> {
-        let Some(log) = head.log() else {
+        let Some(log) = head.log().filter(|_| !self.ctx.pool().is_frozen()) else {
             return Ok(());
         };
         log.retire(self.txg(), &mut |blocks| {

@@ -297,7 +297,7 @@ impl Pool {
             }
         }
         self.check_before_commit(&ctx)?;
-        self.commit(&ctx)
+        self.commit_unless_frozen(&ctx)
     }
 
     /// Whether this txg changed anything. If not, it is skipped without being written.
@@ -523,7 +523,7 @@ impl Pool {
     }
 
     /// Commits the txg: blocks, then labels 0 and 2, then the uberblock, then labels 1 and 3.
-    fn commit(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
+    pub(crate) fn commit(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
         let txg = ctx.txg();
         self.refresh_topology()?;
         let topology = self.store.topology();
