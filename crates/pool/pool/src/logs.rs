@@ -26,8 +26,8 @@ const WHAT: &str = "intent log";
 const LOG_LEVEL: Level = Level(254);
 /// The most blocks of a log; no writer creates more. Bounds memory to some hundred megabytes.
 const BLOCKS_MAX: usize = 1 << 20;
-/// Blocks born more than this many txgs after the first unwritten txg are rejected as invalid. A frozen pool goes on for
-/// as long as its user likes, each of its sync tasks in a txg of its own.
+/// Blocks born more than this many txgs after the first unwritten txg are rejected as invalid. A frozen pool commits nothing for
+/// as long as its user likes, and each of its sync tasks takes a txg of its own.
 const AHEAD_MAX: u64 = 1 << 16;
 /// Types of records that contain block pointers.
 const WRITE: u64 = 9;
