@@ -241,3 +241,50 @@ fn a_failing_device_is_faulted_automatically() {
         assert!(live.inner().suspension().is_none());
     }
 }
+
+/// Flips a byte of the checksum of each of the four labels.
+fn damage_label_checksums(stage: &Stage, image: &str) {
+    use std::os::unix::fs::FileExt;
+    let mut open = std::fs::OpenOptions::new();
+    let file = open.read(true).write(true).open(stage.image(image));
+    let file = file.unwrap();
+    let size_bytes = file.metadata().unwrap().len();
+    let label_bytes = 256 << 10;
+    for label in [
+        0,
+        label_bytes,
+        size_bytes - 2 * label_bytes,
+        size_bytes - label_bytes,
+    ] {
+        let at = label + (128 << 10) - 1;
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, at).unwrap();
+        file.write_all_at(&[!byte[0]], at).unwrap();
+    }
+}
+
+#[test]
+fn labels_with_wrong_checksums_are_only_good_for_reading() {
+    let stage = Stage::new(&["a", "b"], 128);
+    stage.quietly("zpool create -O canmount=off tank mirror @a @b");
+    stage.quietly("zfs create -o canmount=off tank/x");
+    stage.quietly("zpool export tank");
+    // One side is as good as missing.
+    damage_label_checksums(&stage, "b");
+    stage.quietly("zpool import tank");
+    assert_eq!(stage.health(), "DEGRADED");
+    let (status, _) = stage.run("zpool status tank");
+    assert!(status.contains("UNAVAIL      0     0     0"), "{status}");
+    stage.quietly("zpool export tank");
+    // Without a good label on any side, nothing is written.
+    damage_label_checksums(&stage, "a");
+    let refused = stage.failed("zpool import tank");
+    let why = "cannot import 'tank': the checksums of the labels of its devices are wrong\n\
+        \tIt can be read: zpool import -o readonly=on\n";
+    assert_eq!(refused, why);
+    stage.quietly("zpool import -o readonly=on tank");
+    assert_eq!(stage.done("zfs list -H -o name"), "tank\ntank/x\n");
+    stage.quietly("zpool export tank");
+    damage_label_checksums(&stage, "a");
+    stage.quietly("zpool import tank");
+}

@@ -349,6 +349,9 @@ fn reason(error: &ImportError) -> String {
         ImportError::MissingDevices => "no such pool or dataset".into(),
         ImportError::Busy(_) => "one or more devices are already in use\n".into(),
         ImportError::CacheFile(text) => text.clone(),
+        ImportError::DamagedLabels => "the checksums of the labels of its devices are wrong\n\
+             \tIt can be read: zpool import -o readonly=on"
+            .into(),
         ImportError::Unreadable(why) => format!("I/O error\n({why})"),
         ImportError::Change(error) => change_text::reason(Verb::Other, error),
         ImportError::BadName { name, why } => format!(

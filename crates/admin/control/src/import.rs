@@ -125,6 +125,8 @@ pub enum ImportError {
     Busy(String),
     /// A cache file cannot be read. The text is the complete message.
     CacheFile(String),
+    /// The labels of all devices have wrong checksums. The pool can only be imported read-only.
+    DamagedLabels,
     /// The devices are present, but no state of the pool can be read.
     Unreadable(String),
     /// A pool, dataset or snapshot in it has an invalid name.

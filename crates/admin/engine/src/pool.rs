@@ -102,11 +102,17 @@ impl Pool {
         let candidates = search.pools_with(SCAN_FOR_WRITING);
         let found = crate::view::choose(&candidates, name).cloned();
         let is_missing = matches!(found, Err(Error::NoSuchPool { .. }));
-        if !is_missing || crate::view::choose(&search.pools(), name).is_err() {
+        let to_read = is_missing.then(|| search.pools()).unwrap_or_default();
+        let Ok(to_read) = crate::view::choose(&to_read, name) else {
             return found;
-        }
+        };
         let name = name.to_owned();
         Err(match search.read_only_device() {
+            _ if !to_read.has_verified_label() => Error::ReadOnlyDevices {
+                name,
+                reason: "its labels have wrong checksums, so it can only be opened for reading"
+                    .into(),
+            },
             Some(reason) => Error::ReadOnlyDevices { name, reason },
             None => Error::InUse { name },
         })

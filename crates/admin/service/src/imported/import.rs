@@ -62,8 +62,11 @@ fn find_again(
         return Ok((candidate, None));
     }
     // If the devices can only be read, import the pool read-only.
-    let cannot_be_written = search.read_only_device().ok_or_else(busy)?;
     let candidate = find(ScanOptions::default()).ok_or_else(busy)?;
+    if !candidate.has_verified_label() {
+        return Err(ImportError::DamagedLabels);
+    }
+    let cannot_be_written = search.read_only_device().ok_or_else(busy)?;
     Ok((candidate, Some(cannot_be_written)))
 }
 

@@ -72,7 +72,7 @@ pub struct LeafLabel {
     /// `txg` in which the label was written; 0 for spares and cache devices.
     pub txg: Txg,
     /// Whether the label's checksum is valid. A label with an invalid checksum that still decodes is used
-    /// only if the device has no valid one.
+    /// only if the device has no valid one, and only to read.
     pub is_verified: bool,
 }
 
@@ -95,6 +95,9 @@ pub enum LabelFault {
     /// The list lacks a required key.
     #[error("not a label: {0}")]
     Incomplete(&'static str),
+    /// The label's checksum is invalid. What it says is good enough to read a pool, but not to write to it.
+    #[error("its checksum is wrong")]
+    BadChecksum,
     /// The label was written when the device was added, but the pool never used the device or has released
     /// it since.
     #[error("the device never became part of a pool")]

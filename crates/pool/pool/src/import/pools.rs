@@ -246,6 +246,12 @@ impl PoolCandidate {
         self.found.leaves().iter().filter(is_member)
     }
 
+    /// Whether at least one device has a label with a valid checksum. If none has, the pool can only be read.
+    #[must_use]
+    pub fn has_verified_label(&self) -> bool {
+        self.members().any(|leaf| leaf.best.is_verified)
+    }
+
     fn find_conditions(&self, own_hostid: u64) -> Vec<ImportCondition> {
         let mut conditions = Vec::new();
         let newest = self.newest().map(|found| found.uberblock);

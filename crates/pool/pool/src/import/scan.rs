@@ -201,6 +201,16 @@ impl Found {
             .nth(1)
             .is_some()
     }
+    /// Treats devices whose labels all have wrong checksums as devices without a label.
+    ///
+    /// Their contents may belong to the pool. But a pool that is written by what such labels say could be damaged further.
+    fn drop_unverified(&mut self) {
+        let leaves = Arc::make_mut(&mut self.leaves);
+        for leaf in leaves.extract_if(.., |leaf| !leaf.best.is_verified) {
+            let faults = (leaf.labels).map(|label| label.err().unwrap_or(LabelFault::BadChecksum));
+            (self.unlabelled).push((leaf.candidate.path, Box::new(faults)));
+        }
+    }
     fn best_of(&self, is_wanted: impl Fn(&FoundLeaf) -> bool) -> Option<&FoundLeaf> {
         self.leaves
             .iter()
@@ -245,7 +255,7 @@ impl Default for ScanOptions {
     }
 }
 
-/// Searches files, devices and directories for labels.
+/// Searches files, devices and directories for labels. If it opens devices for writing, labels need valid checksums.
 #[must_use]
 pub fn scan(search: &[PathBuf], options: ScanOptions) -> Found {
     let search_options = SearchOptions {
@@ -258,6 +268,9 @@ pub fn scan(search: &[PathBuf], options: ScanOptions) -> Found {
     found.failures = discovery.failures;
     if options.follow_label_paths {
         follow_label_paths(&mut found, search_options);
+    }
+    if options.open.write {
+        found.drop_unverified();
     }
     found
 }

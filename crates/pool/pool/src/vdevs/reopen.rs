@@ -144,7 +144,7 @@ impl Pool {
         true
     }
 
-    /// Whether a device carries the label of this leaf of this pool, and the label is not newer than the
+    /// Whether a device carries a valid label of this leaf of this pool, and the label is not newer than the
     /// pool. The device may have been absent when the pool was opened after an export.
     #[must_use]
     pub fn is_its_own(&self, leaf: Guid, device: &dyn Device) -> bool {
@@ -153,7 +153,7 @@ impl Pool {
 
     fn own_label(&self, leaf: Guid, device: &dyn Device) -> Option<LeafLabel> {
         let labels = read_labels(device).into_iter().filter_map(Result::ok);
-        let newest = labels.max_by_key(|label| label.txg)?;
+        let newest = (labels.filter(|label| label.is_verified)).max_by_key(|label| label.txg)?;
         let is_its_own = newest.guid == leaf
             && newest.pool_guid == self.guid()
             && matches!(newest.state, LabelState::Active | LabelState::Exported)
