@@ -173,6 +173,29 @@ fn written_blocks_stay_cached_as_primarycache_says() {
 }
 
 #[test]
+fn freed_blocks_leave_the_cache() {
+    let rig = Rig::new(1, 128);
+    let options = OpenOptions {
+        cache_bytes: Some(64 << 20),
+        ..OpenOptions::default()
+    };
+    let tank = Tank::new(&rig, LENGTH, 128 << 10, &options);
+    let files = tank.pool.file_system("tank/a").unwrap();
+    let node = files.root().unwrap().lookup(b"file").unwrap();
+    let cached = || tank.pool.inner().store().cache_statistics();
+    for _ in 0..12 {
+        (files.write(&Caller::root(), &node, WriteAt::Offset(0), &tank.content)).unwrap();
+        tank.pool.sync().unwrap();
+        assert!(cached().data_bytes >= LENGTH as u64);
+    }
+    // One version of the file, and not the eleven before.
+    let now = cached();
+    assert!(now.data_bytes < 2 * LENGTH as u64, "{now:?}");
+    let two = |weight: u64| weight < 2 * LENGTH as u64 + (4 << 20);
+    assert!(two(now.weight_bytes), "{now:?}");
+}
+
+#[test]
 fn a_pool_opened_for_reading_obeys_primarycache_too() {
     let rig = Rig::new(1, 128);
     let options = OpenOptions {

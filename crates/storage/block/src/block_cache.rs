@@ -10,6 +10,7 @@ use millpond_env::sync::atomic::{AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Mutex, OnceLock};
 use millpond_l2arc::{CacheDevice, CacheDeviceStats};
 use millpond_ondisk::{BlockPointer, CompressionKind, Level};
+use std::hash::{Hash, Hasher};
 
 /// What an entry takes beside the content: its key, its links, its share of the table, and what the memory
 /// allocator adds. In bytes.
@@ -33,7 +34,7 @@ static OF_PROCESS: OnceLock<Arc<BlockCache>> = OnceLock::new();
 /// Including the checksum ensures that a forged pointer to the same address never gets bytes that were
 /// verified for another pointer. The key is included because dnode blocks read with and without a key
 /// differ.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CacheKey {
     words: [u64; 8],
     key_guid: Option<u64>,
@@ -63,6 +64,10 @@ impl CacheKey {
             store,
         }
     }
+    /// Whether both are of the same block, read with whatever key.
+    pub(crate) fn is_same_block(&self, other: &Self) -> bool {
+        self.words == other.words && self.store == other.store
+    }
     pub(crate) fn is_of_store(&self, store: u64) -> bool {
         self.store == store
     }
@@ -70,6 +75,14 @@ impl CacheKey {
     pub(crate) fn block(&self) -> ([u64; 2], u64, u64) {
         let [first, second, properties, birth, ..] = self.words;
         ([first, second], properties, birth)
+    }
+}
+
+/// Without the key, so that all entries of a block have the same hash.
+impl Hash for CacheKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.words.hash(state);
+        self.store.hash(state);
     }
 }
 

@@ -209,12 +209,14 @@ impl BlockStore {
         buffers
     }
 
-    /// Forgets a block whose bytes were changed in place, in the cache and on cache devices.
-    pub(crate) fn forget(&self, pointer: &BlockPointer) {
+    /// Forgets a block that nothing references any more, or whose bytes were changed in place, in the cache and on cache
+    /// devices.
+    pub fn forget(&self, pointer: &BlockPointer) {
         if pointer.is_hole() || pointer.is_embedded() {
             return;
         }
-        let cached = self.cache.entries.take(&self.cache_key(pointer, None));
+        let key = self.cache_key(pointer, None);
+        let cached = (self.cache.entries).take_each(&key, |other| other.is_same_block(&key));
         self.cache.buffers.recycle(cached);
         if self.cache_devices.is_any.load(Ordering::Acquire) {
             let key = block_key_of(pointer);

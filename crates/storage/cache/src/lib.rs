@@ -343,6 +343,15 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
         shard.remove(hash, key, &mut gone)
     }
 
+    /// Removes and returns all forms of the values whose key is chosen, among those whose key has the same hash as `key`.
+    #[must_use]
+    pub fn take_each(&self, key: &K, is_chosen: impl Fn(&K) -> bool) -> Vec<V> {
+        let (hash, mut gone) = (self.hash(key), vec![]);
+        let mut shard = self.shard(hash).lock();
+        shard.remove_each(hash, &is_chosen, &mut gone);
+        gone
+    }
+
     /// Removes all values whose key is chosen, for example those of a pool that is closed.
     pub fn remove_where(&self, is_chosen: impl Fn(&K) -> bool) {
         for shard in &self.shards {

@@ -476,6 +476,24 @@ impl<K: Eq + Clone, V: Clone> Shard<K, V> {
         self.remove_slot(hash, slot).map(|entry| entry.form(gone))
     }
 
+    /// Removes the entries with this hash whose key is chosen.
+    pub(crate) fn remove_each(
+        &mut self,
+        hash: u64,
+        is_chosen: &impl Fn(&K) -> bool,
+        gone: &mut Vec<V>,
+    ) {
+        loop {
+            let is_wanted =
+                |slot: &u32| (self.lists.item(*slot)).is_some_and(|item| is_chosen(&item.key));
+            let Some(slot) = self.table.find(hash, is_wanted).copied() else {
+                return;
+            };
+            let removed = self.remove_slot(hash, slot);
+            gone.extend(removed.into_iter().flat_map(Removed::forms));
+        }
+    }
+
     fn remove_slot(&mut self, hash: u64, slot: u32) -> Option<Removed<V>> {
         if let Ok(found) = self.table.find_entry(hash, |other| *other == slot) {
             found.remove();

@@ -49,6 +49,34 @@ fn the_weight_never_exceeds_the_limit() {
     assert!(cache.statistics().entries > 20);
 }
 
+/// A key of which only the first part is hashed.
+#[derive(Clone, PartialEq, Eq)]
+struct Pair(u64, u64);
+
+impl std::hash::Hash for Pair {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
+
+#[test]
+fn all_values_of_one_hash_can_be_taken() {
+    let cache = Cache::new(16 * 1000);
+    for key in 0..60 {
+        cache.insert(Pair(key % 3, key), key, Data, 10);
+    }
+    let mut taken = cache.take_each(&Pair(1, 0), |key| key.0 == 1 && key.1 < 30);
+    taken.sort_unstable();
+    assert_eq!(
+        taken,
+        (0..30).filter(|key| key % 3 == 1).collect::<Vec<_>>()
+    );
+    assert!(cache.take_each(&Pair(1, 0), |key| key.1 < 30).is_empty());
+    let left = cache.statistics();
+    assert_eq!((left.entries, left.weight_bytes), (50, 500));
+    assert!(cache.contains(&Pair(1, 31)) && cache.contains(&Pair(0, 0)));
+}
+
 #[test]
 fn a_scan_does_not_evict_values_used_twice() {
     let cache = with_frequent(16 * 1000, 0..16, Data, 50);

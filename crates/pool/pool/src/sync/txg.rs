@@ -484,8 +484,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Returns the space of a block to the allocator, including its gang headers and parts. States before
-    /// `since` do not contain it.
+    /// Returns the space of a block to the allocator, including its gang headers and parts, and drops it from the cache.
+    /// States before `since` do not contain it.
     fn free_now(
         &self,
         ctx: &SyncContext<'_>,
@@ -497,6 +497,7 @@ impl Pool {
         for dva in self.all_addresses(pointer)? {
             self.free_address(txg, &dva, since, is_unreferenced)?;
         }
+        self.store.forget(pointer);
         Ok(())
     }
 

@@ -184,3 +184,29 @@ fn an_encrypted_gang_block_is_split_after_it_was_encrypted() {
         assert_eq!(written.pointer.asize_bytes(), pool.arena.live_bytes());
     }
 }
+
+#[test]
+fn a_forgotten_block_leaves_the_cache_whoever_read_it() {
+    let pool = Pool::new(&[(Vdev::Disk, 9)]);
+    let own = key(CryptSuite::Aes128Gcm, 7);
+    // Without its key only the authenticated form of such a block can be read, so it is cached twice.
+    let dnodes = BlockWrite {
+        object_type: ObjectType::MASTER_NODE,
+        ..encrypted(&own, text(5, 1024))
+    };
+    for job in [dnodes, encrypted(&own, text(1, 16 << 10))] {
+        let other = pool.write_one(encrypted(&own, text(2, 8 << 10))).pointer;
+        let pointer = pool.write_one(job).pointer;
+        let store = pool.reopened();
+        let entries = || store.cache_statistics().entries;
+        store.read(&other, address(), Some(own.key())).unwrap();
+        assert_eq!(entries(), 1);
+        store.read(&pointer, address(), Some(own.key())).unwrap();
+        let is_read_twice = store.read(&pointer, address(), None).is_ok();
+        assert_eq!(entries(), 2 + u64::from(is_read_twice));
+        store.forget(&pointer);
+        assert_eq!(entries(), 1);
+        store.forget(&pointer);
+        assert_eq!(entries(), 1);
+    }
+}
