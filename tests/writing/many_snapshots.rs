@@ -108,3 +108,33 @@ fn chains_of_snapshots_are_right_after_ranges_were_destroyed() {
     }
     pool.export().unwrap();
 }
+
+/// A snapshot behind many destroyed ones has an entry for each of them in its deadlist.
+#[test]
+fn a_long_range_of_snapshots_costs_little_more_for_each_than_a_short_one() {
+    let rig = Rig::new(1, 256);
+    let pool = rig.stripe(POOL).create().unwrap();
+    let head = format!("{POOL}/fs");
+    pool.datasets().create_filesystem(&head, &[]).unwrap();
+    let name = |number: usize| format!("{head}@s{number}");
+    for number in 0..300 {
+        snapshot(&pool, &name(number));
+    }
+    // Look-ups in the cache for each of them.
+    let destroyed = |range: std::ops::Range<usize>| {
+        let count = || (pool.inner().store().cache_statistics().demand).count();
+        let (before, length) = (count(), range.len() as u64);
+        let names: Vec<String> = range.map(name).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let options = DestroyOptions::default();
+        pool.datasets().destroy_snapshots(&names, options).unwrap();
+        (count() - before) / length
+    };
+    let (short, long) = (destroyed(20..40), destroyed(60..260));
+    assert!(
+        short > 0 && long <= 2 * short,
+        "{short} look-ups, then {long}"
+    );
+    pool.export().unwrap();
+    rig.judge(POOL);
+}

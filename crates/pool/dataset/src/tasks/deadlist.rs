@@ -301,15 +301,25 @@ impl SyncTaskContext<'_> {
         from: Txg,
         to: ObjectId,
     ) -> Result<SpaceChange, PoolError> {
-        let mut moved = SpaceChange::default();
+        let (mut moved, mut empty) = (SpaceChange::default(), 0);
         let target = BpObject::open(self.ctx, to)?;
-        let entries = self.deadlist_entries(deadlist)?;
-        let entries: Vec<_> = entries.range(from..).map(|(k, list)| (*k, *list)).collect();
-        for (key, list) in entries {
-            moved += self.list_space(list)?;
-            target.append_list(self.ctx, list)?;
+        let shared = shared_empty(self.ctx)?;
+        let chosen: Vec<(Txg, ObjectId)> = {
+            let entries = self.deadlist_entries(deadlist)?;
+            entries.range(from..).map(|(k, list)| (*k, *list)).collect()
+        };
+        // Only a head's deadlist loses the keys of destroyed snapshots. So a snapshot after many of them has an
+        // entry for each, with the shared empty list, whose references are released all at once.
+        for (key, list) in chosen {
+            if Some(list) == shared {
+                empty += 1;
+            } else {
+                moved += self.list_space(list)?;
+                target.append_list(self.ctx, list)?;
+            }
             self.drop_deadlist_entry(deadlist, key)?;
         }
+        release_shared_empty(self.ctx, empty)?;
         self.add_to_deadlist(deadlist, -moved)?;
         Ok(moved)
     }
@@ -326,11 +336,14 @@ impl SyncTaskContext<'_> {
             return self.old_space_between(deadlist, low, high);
         }
         let mut sum = SpaceChange::default();
+        let shared = shared_empty(self.ctx)?;
         for (key, list) in self.deadlist_entries(deadlist)?.range(low..) {
             if high.is_some_and(|high| *key >= high) {
                 break;
             }
-            sum += self.list_space(*list)?;
+            if Some(*list) != shared {
+                sum += self.list_space(*list)?;
+            }
         }
         Ok(sum)
     }
