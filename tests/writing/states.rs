@@ -452,7 +452,21 @@ fn a_leaf_whose_labels_are_overwritten_is_found() {
     disk.rot((128 << 20) - labels.len() as u64, &labels);
     let found = pool.inner().overwritten_leaves();
     assert_eq!(found, [leaf(&pool, 1)]);
-    assert!(pool.inner().give_up_leaf(found[0]));
+    assert!(pool.inner().give_up_leaf(found[0], LeafReason::BadLabel));
     assert_eq!(condition(&pool, 1).state, LeafState::Unavailable);
     assert_eq!(pool.inner().overwritten_leaves(), []);
+    // Not the same as a device that is not there.
+    let bad_label = |pool: &Pool| {
+        let (root, own, aux, _) = shown(&pool.committed().unwrap(), 1);
+        let expected = (
+            VdevState::Degraded,
+            VdevState::CannotOpen,
+            VdevAux::BadLabel,
+        );
+        assert_eq!((root, own, aux), expected);
+    };
+    bad_label(&pool);
+    pool.inner().clear_leaves(None);
+    pool.sync().unwrap();
+    bad_label(&pool);
 }

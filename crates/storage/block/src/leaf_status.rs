@@ -52,6 +52,8 @@ pub enum LeafReason {
     Hung = 4,
     /// An administrator's order.
     External = 5,
+    /// Its device has no label of it (any more).
+    BadLabel = 6,
 }
 
 /// The state of a leaf, and why.
@@ -101,6 +103,7 @@ impl LeafCondition {
             2 => LeafReason::ErrorsExceeded,
             3 => LeafReason::IoFailures,
             4 => LeafReason::Hung,
+            6 => LeafReason::BadLabel,
             _ => LeafReason::External,
         };
         Self {

@@ -14,8 +14,8 @@ use millpond_control::{
 use millpond_device::Device;
 use millpond_engine::{
     ActivityAction, Creator, DestroyOptions, FeatureChoice, KeyChange, KeyRefusal, LeafActivity,
-    ObjectId, Pool, PoolSetting, PropertyValue, Refusal, ScanError, Scanner, SettingTime,
-    SliceLimits, TrimOptions, VdevSetting,
+    LeafReason, ObjectId, Pool, PoolSetting, PropertyValue, Refusal, ScanError, Scanner,
+    SettingTime, SliceLimits, TrimOptions, VdevSetting,
 };
 use millpond_env::sync::Arc;
 use millpond_env::thread;
@@ -162,7 +162,7 @@ pub(crate) fn apply(
         PoolChange::Scrub(ScrubAction::Start { since_last }) => {
             for leaf in engine.overwritten_leaves() {
                 // It stays in use if data would be lost without it.
-                engine.give_up_leaf(leaf);
+                engine.give_up_leaf(leaf, LeafReason::BadLabel);
             }
             engine.start_scrub(match since_last {
                 true => ScrubRange::SinceLastScrub,
@@ -241,7 +241,7 @@ fn reopen(pool: &Pool) -> Result<(), ChangeError> {
         let is_gone = std::fs::metadata(&path)
             .is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
         if is_gone {
-            engine.give_up_leaf(leaf);
+            engine.give_up_leaf(leaf, LeafReason::OpenFailed);
         }
     }
     engine.sync_unless_suspended()?;

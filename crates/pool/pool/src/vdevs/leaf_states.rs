@@ -23,7 +23,13 @@ pub(crate) fn found_condition(node: &NodeHealth) -> LeafCondition {
         VdevState::Faulted => (LeafState::Faulted, LeafReason::External),
         VdevState::Offline => (LeafState::Offline, LeafReason::None),
         VdevState::Removed => (LeafState::Removed, LeafReason::None),
-        VdevState::CannotOpen => (LeafState::Unavailable, LeafReason::OpenFailed),
+        VdevState::CannotOpen => (
+            LeafState::Unavailable,
+            match node.aux {
+                VdevAux::BadLabel => LeafReason::BadLabel,
+                _ => LeafReason::OpenFailed,
+            },
+        ),
     };
     LeafCondition::new(state, reason)
 }
@@ -48,6 +54,10 @@ pub(crate) fn judge(topology: &Topology, assembly: &mut Assembly, last: Txg) {
             LeafState::Faulted => (VdevState::Faulted, aux(condition.reason)),
             LeafState::Offline => (VdevState::Offline, VdevAux::None),
             LeafState::Removed => (VdevState::Removed, VdevAux::None),
+            // An assembly made since does not look at its device.
+            LeafState::Unavailable if condition.reason == LeafReason::BadLabel => {
+                (VdevState::CannotOpen, VdevAux::BadLabel)
+            }
             // The assembly knows more precisely why the leaf could not be opened.
             LeafState::Unavailable if node.state == VdevState::CannotOpen => (node.state, node.aux),
             LeafState::Unavailable => (VdevState::CannotOpen, VdevAux::OpenFailed),
@@ -64,6 +74,7 @@ fn aux(reason: LeafReason) -> VdevAux {
             VdevAux::ErrorsExceeded
         }
         LeafReason::External => VdevAux::External,
+        LeafReason::BadLabel => VdevAux::BadLabel,
     }
 }
 

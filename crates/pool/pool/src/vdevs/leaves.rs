@@ -139,6 +139,8 @@ impl Pool {
             let answers = device.is_some_and(|device| self.is_its_own(leaf, device.as_ref()));
             let to = match answers || from.is_usable() {
                 true => LeafCondition::default(),
+                // The reason stays.
+                false if from.state == LeafState::Unavailable => from,
                 false => LeafCondition::new(LeafState::Unavailable, LeafReason::OpenFailed),
             };
             // Neither state takes a leaf out of use, so this cannot fail.

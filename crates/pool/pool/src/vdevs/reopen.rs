@@ -121,15 +121,16 @@ impl Pool {
         overwritten.map(|(_, node)| node.config.guid).collect()
     }
 
-    /// Takes a leaf out of use whose device is gone, and releases the device. Returns whether it did: not if data would
-    /// be lost without the leaf.
-    pub fn give_up_leaf(&self, leaf: Guid) -> bool {
+    /// Takes a leaf out of use whose device is gone ([`LeafReason::OpenFailed`]) or overwritten
+    /// ([`LeafReason::BadLabel`]), and releases the device. Returns whether it did: not if data would be lost without
+    /// the leaf.
+    pub fn give_up_leaf(&self, leaf: Guid, why: LeafReason) -> bool {
         let _order = self.leaf_orders.lock();
         let topology = self.store.topology();
         let Some(number) = topology.tree.find_leaf(leaf) else {
             return false;
         };
-        let gone = LeafCondition::new(LeafState::Unavailable, LeafReason::OpenFailed);
+        let gone = LeafCondition::new(LeafState::Unavailable, why);
         if topology.change_condition(number, gone).is_err() {
             return false;
         }
