@@ -239,6 +239,20 @@ fn pools_are_raised_by_commands() {
 }
 
 #[test]
+fn the_version_that_a_file_system_has_completes_its_accounting() {
+    let stage = Stage::new(&["a"], 128);
+    quietly(&stage, "zpool create -d -m none tank %a");
+    quietly(&stage, "zfs create tank/fs");
+    done(&stage, "zpool upgrade tank");
+    let count = "zfs projectspace -H -o name,objused tank/fs";
+    assert_eq!(done(&stage, count), "");
+    quietly(&stage, "zfs set version=current tank/fs");
+    assert_ne!(done(&stage, count), "");
+    let text = "cannot set property for 'tank/fs': Can not downgrade; already at version 5\n";
+    answers(&stage, "zfs set version=4 tank/fs", text, 255);
+}
+
+#[test]
 fn a_stream_with_system_attributes_needs_version_24() {
     let stage = Stage::new(&["a", "b"], 128);
     quietly(&stage, "zpool create -m none new %a");

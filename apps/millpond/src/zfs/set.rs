@@ -202,7 +202,7 @@ pub(crate) fn quotas_among(
 }
 
 /// The version of a file system can only increase.
-fn mend_version(target: &DatasetInfo, properties: &mut Vec<(String, Value)>) -> Result<(), String> {
+fn mend_version(target: &DatasetInfo, properties: &mut [(String, Value)]) -> Result<(), String> {
     let Some(at) = properties.iter().position(|(name, _)| name == "version") else {
         return Ok(());
     };
@@ -215,11 +215,8 @@ fn mend_version(target: &DatasetInfo, properties: &mut Vec<(String, Value)>) -> 
     if wanted < now {
         return Err(format!("Can not downgrade; already at version {now}"));
     }
-    if wanted == now {
-        properties.remove(at);
-    } else {
-        properties[at].1 = Value::Number(wanted);
-    }
+    // The version that it has already is set too: that completes the accounting of owners.
+    properties[at].1 = Value::Number(wanted);
     Ok(())
 }
 
