@@ -48,6 +48,15 @@ fn what_is_created_has_the_values_that_openzfs_gives_it() {
     let message = stage.refused("zfs create -n -o userquota@no-such-user=1M tank/none");
     let why = "'userquota@no-such-user' has an invalid user/group name";
     assert!(message.contains(why), "{message}");
+    // The name of a folder has at most 255 bytes.
+    let name = "n".repeat(256);
+    for (command, to) in [("set", "q"), ("set -u", "q"), ("create -o", "long")] {
+        let line = format!("zfs {command} mountpoint=/a/{name} tank/{to}");
+        let message = stage.refused(&line);
+        let why = "component of 'mountpoint' is too long";
+        assert!(message.contains(why), "{command}: {message}");
+    }
+    stage.done(&format!("zfs set -u mountpoint=/a/{} tank/q", &name[1..]));
     let upgraded = stage.done("zfs upgrade -V current tank/q");
     assert!(
         upgraded.contains("1 filesystems already at this version"),

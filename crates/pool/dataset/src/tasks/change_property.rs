@@ -22,6 +22,9 @@ use std::collections::BTreeSet;
 const USER_NAME_BYTES_MAX: usize = 255;
 const USER_VALUE_BYTES_MAX: usize = 8191;
 
+/// The longest name of a folder on the way to a mount point, in bytes.
+const FOLDER_NAME_MAX: usize = 255;
+
 /// The number of the value `passthrough-x` of `aclinherit`.
 const PASSTHROUGH_X: u64 = 5;
 
@@ -175,9 +178,15 @@ impl MosView<'_> {
                 }
             }
             ("mountpoint", PropertyValue::Text(path)) => {
-                match path.starts_with('/') || path == "none" || path == "legacy" {
+                if path == "none" || path == "legacy" {
+                    return Ok(());
+                }
+                if !path.starts_with('/') {
+                    return Err("must be an absolute path, 'none', or 'legacy'".into());
+                }
+                match path.split('/').all(|name| name.len() <= FOLDER_NAME_MAX) {
                     true => Ok(()),
-                    false => Err("must be an absolute path, 'none', or 'legacy'".into()),
+                    false => Err("component of 'mountpoint' is too long".into()),
                 }
             }
             ("sharenfs" | "sharesmb", PropertyValue::Text(options)) if options.is_empty() => {
