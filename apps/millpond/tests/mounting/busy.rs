@@ -34,6 +34,21 @@ fn the_users_of_a_busy_mount_are_named() {
     stage.done("umount HERE/tank/a/dir && zpool export tank && zpool import -d HERE/disk tank");
 }
 
+#[test]
+fn a_trim_discards_what_was_deleted_just_before() {
+    let Some(stage) = Stage::new() else { return };
+    stage.done("zpool create -m HERE/tank tank HERE/disk");
+    stage.done("head -c 40M /dev/urandom > HERE/tank/file && zpool sync tank");
+    let kib = || -> u64 {
+        let text = stage.done("du -k HERE/disk | cut -f1");
+        text.trim().parse().unwrap()
+    };
+    assert!(kib() > 40 << 10, "{}", kib());
+    stage.done("rm HERE/tank/file && zpool trim -w tank");
+    assert!(kib() < 20 << 10, "{}", kib());
+    stage.done("zpool export tank");
+}
+
 /// A service of systemd has a namespace that follows this one: a file that it has open keeps the mount here busy.
 #[test]
 fn a_user_in_another_namespace_is_named() {

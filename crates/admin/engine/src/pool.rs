@@ -16,9 +16,13 @@ use millpond_posix::FileSystem;
 use millpond_scan::Scanner;
 use millpond_volume::Volume;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// How often a query is tried on states that expire.
 const READ_TRIES: u32 = 3;
+
+/// How many txgs after a free no uberblock to which the pool can be rewound needs the space.
+const FREE_TXGS: u32 = 3;
 
 /// How to open devices of a pool that is to be written: for writing, and locked.
 pub const SCAN_FOR_WRITING: ScanOptions = ScanOptions {
@@ -351,6 +355,31 @@ impl Pool {
     /// If the pool is suspended.
     pub fn sync(&self) -> Result<(), Error> {
         self.inner().sync()?;
+        Ok(())
+    }
+
+    /// Waits until the space of files that were deleted before can be discarded: for the files that are freed in the
+    /// background at most so long.
+    ///
+    /// # Errors
+    /// As [`Pool::sync`].
+    pub fn wait_for_frees(&self, limit: Duration) -> Result<(), Error> {
+        let open: Vec<_> = self
+            .files
+            .lock()
+            .values()
+            .filter_map(Weak::upgrade)
+            .collect();
+        let clock = &self.env.clock;
+        let limit_ns = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
+        let until_ns = clock.monotonic_ns().saturating_add(limit_ns);
+        for files in open {
+            let left_ns = until_ns.saturating_sub(clock.monotonic_ns());
+            files.wait_for_drain(Duration::from_nanos(left_ns));
+        }
+        for _ in 0..FREE_TXGS {
+            self.sync()?;
+        }
         Ok(())
     }
 

@@ -184,6 +184,17 @@ impl FileSystem {
         }
     }
 
+    /// Waits until the background thread has freed what it was given, at most so long.
+    pub fn wait_for_drain(&self, limit: Duration) {
+        let Some(queue) = self.drain_queue() else {
+            return;
+        };
+        let mut state = queue.state.lock();
+        if state.is_running {
+            queue.ended.wait_for(&mut state, limit);
+        }
+    }
+
     fn drain_queue(&self) -> Option<&DrainQueue> {
         self.writing()
             .ok()

@@ -29,6 +29,9 @@ use std::time::Duration;
 /// How long a sequential resilver waits for a device that does not answer.
 const BETWEEN_SLICES: Duration = Duration::from_millis(100);
 
+/// How long a trim waits for deleted files whose space is being freed.
+const FREES_WAIT_MAX: Duration = Duration::from_secs(10);
+
 /// Starts the resilver that is due, so that a command that waits for it finds it.
 fn start_resilver(pool: &Pool) -> Result<(), ChangeError> {
     let engine = pool.inner();
@@ -282,6 +285,12 @@ fn change_activity(
         Action::Cancel => ActivityAction::Cancel,
         Action::Reset => ActivityAction::Reset,
     };
+    if matches!(activity, Activity::Trim)
+        && matches!(action, ActivityAction::Start(_))
+        && pool.inner().suspension().is_none()
+    {
+        pool.wait_for_frees(FREES_WAIT_MAX).map_err(change_error)?;
+    }
     let refused = (pool.inner()).change_leaf_activity(&leaves, activity_of(activity), action)?;
     let notes = refused.into_iter().map(|(leaf, why)| Note::NoActivity {
         leaf: leaf.0,
