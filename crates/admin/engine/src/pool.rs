@@ -106,7 +106,10 @@ impl Pool {
         let candidates = search.pools_with(SCAN_FOR_WRITING);
         let found = crate::view::choose(&candidates, name).cloned();
         let is_missing = matches!(found, Err(Error::NoSuchPool { .. }));
-        let to_read = is_missing.then(|| search.pools()).unwrap_or_default();
+        let to_read = match is_missing {
+            true => search.pools(),
+            false => vec![],
+        };
         let Ok(to_read) = crate::view::choose(&to_read, name) else {
             return found;
         };
