@@ -4,6 +4,7 @@
 //! by the thread that holds a [`context::SyncContext`].
 
 pub(crate) mod context;
+mod frees;
 mod invariants;
 pub(crate) mod sink;
 pub(crate) mod space;

@@ -15,8 +15,6 @@
 //! Page `docs/format/commit-order.md`.
 
 use crate::PoolError;
-use crate::bpobj::{BpObject, Drain};
-use crate::dedup::{Released, lookup_order};
 use crate::error::Reading;
 use crate::failure::Suspension;
 use crate::labels::{self, Commit, WriteOrder};
@@ -31,17 +29,13 @@ use millpond_env::mark;
 use millpond_env::sync::Arc;
 use millpond_env::sync::atomic::Ordering;
 use millpond_ondisk::pool_directory::key;
-use millpond_ondisk::{BlockPointer, Guid, RaidzReflow, Txg};
+use millpond_ondisk::{Guid, RaidzReflow, Txg};
 use millpond_txg::SyncingTxg;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// A txg that still dirties the MOS after this many passes does not converge. Pools normally take 3 to 6.
 const PASSES_MAX: u32 = 60;
-/// Without log space maps, frees are deferred to the next txg from this pass on.
-const DEFER_FREES_FROM_PASS: u32 = 2;
-/// How many deferred frees are handled together, so that a forged list takes little memory.
-const DEFERRED_AT_ONCE: usize = 10_000;
 /// How long the sync thread sleeps when it is not woken.
 const IDLE: Duration = Duration::from_secs(5);
 
@@ -350,154 +344,6 @@ impl Pool {
         let outcome = self.mos.sync(ctx.txg(), ctx.pass(), &sink);
         sink.finish().reading("pool metadata")?;
         outcome.reading("pool metadata")?;
-        Ok(())
-    }
-
-    /// Adds the references of blocks that were cloned since the last pass, then frees the blocks that died.
-    ///
-    /// Defers frees to the next txg if freeing them now would dirty space maps in every pass.
-    fn free_dead(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
-        let cloned = std::mem::take(&mut *ctx.sync_state.cloned.lock());
-        let dead = std::mem::take(&mut *ctx.sync_state.dead.lock());
-        if cloned.is_empty() && dead.is_empty() {
-            return Ok(());
-        }
-        ctx.sync_state.has_changes.store(true, Ordering::Relaxed);
-        if !cloned.is_empty() && self.note_cloned(&cloned, ctx.txg()) {
-            ctx.mark_config_dirty();
-        }
-        let has_logs = ctx.feature_count(crate::space::maps::LOG_SPACE_MAP) > 0;
-        if has_logs || ctx.pass() < DEFER_FREES_FROM_PASS {
-            return self.release_blocks(ctx, &cloned, &dead);
-        }
-        self.release_blocks(ctx, &cloned, &[])?;
-        if dead.is_empty() {
-            return Ok(());
-        }
-        mark::hit("frees-deferred");
-        let list = self.deferred_free_list(ctx)?;
-        // The list has no place for `since`. Blocks of found intent logs, whose `since` is not their birth, are
-        // all freed in pass 1.
-        let is_birth = |(pointer, since): &(BlockPointer, Txg)| pointer.physical_birth() == *since;
-        debug_assert!(dead.iter().all(is_birth), "a found block is deferred");
-        let entries: Vec<(BlockPointer, bool)> = dead
-            .into_iter()
-            .map(|(pointer, _)| (pointer, false))
-            .collect();
-        list.append_all(ctx, &entries)?;
-        self.state.write().deferred_free_bytes = list.phys()?.bytes;
-        Ok(())
-    }
-
-    pub(crate) fn deferred_free_list(&self, ctx: &SyncContext<'_>) -> Result<BpObject, PoolError> {
-        match ctx.directory_object(key::SYNC_BPLIST)? {
-            Some(id) => BpObject::open(ctx, id),
-            None => {
-                let list = BpObject::create_sync_list(ctx)?;
-                ctx.set_directory_number(key::SYNC_BPLIST, list.id().0)?;
-                Ok(list)
-            }
-        }
-    }
-
-    /// Frees the blocks deferred by the previous txg.
-    fn free_deferred(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
-        let Some(id) = ctx.directory_object(key::SYNC_BPLIST)? else {
-            return Ok(());
-        };
-        let list = BpObject::open(ctx, id)?;
-        if list.phys()?.is_empty() {
-            return Ok(());
-        }
-        let mut dead = vec![];
-        list.drain(ctx, &mut |entry| {
-            dead.push((entry.pointer, entry.pointer.physical_birth()));
-            if dead.len() >= DEFERRED_AT_ONCE {
-                self.release_blocks(ctx, &[], &std::mem::take(&mut dead))?;
-            }
-            Ok(Drain::Remove)
-        })?;
-        self.release_blocks(ctx, &[], &dead)?;
-        self.state.write().deferred_free_bytes = 0;
-        Ok(())
-    }
-
-    /// Adds references to `cloned`, then releases one of each block in `dead`. A block without further references
-    /// is freed.
-    ///
-    /// A pointer with the dedup bit refers to the block of an entry, unless the entry was removed.
-    pub(crate) fn release_blocks(
-        &self,
-        ctx: &SyncContext<'_>,
-        cloned: &[BlockPointer],
-        dead: &[(BlockPointer, Txg)],
-    ) -> Result<(), PoolError> {
-        let (shared, mut rest): (Vec<_>, Vec<_>) =
-            dead.iter().partition(|(pointer, _)| pointer.is_dedup());
-        let mut shared: Vec<(BlockPointer, Txg)> = shared;
-        shared.sort_by_cached_key(|(pointer, _)| lookup_order(pointer));
-        let mut added = Vec::with_capacity(cloned.len());
-        self.change_dedup(|tables| {
-            for pointer in cloned {
-                if !pointer.is_dedup() || !tables.add(ctx, pointer)? {
-                    added.push(pointer.without_dedup_bit());
-                }
-            }
-            for (pointer, since) in shared {
-                match tables.release(ctx, &pointer)? {
-                    Released::Kept => {}
-                    Released::Last(whole) => {
-                        // Its states begin with the first of its pointers.
-                        let since = since.min(whole.physical_birth());
-                        self.free_now(ctx, &whole, since)?;
-                    }
-                    Released::NoEntry => rest.push((pointer.without_dedup_bit(), since)),
-                }
-            }
-            Ok(())
-        })?;
-        self.change_clones(ctx, |clones| {
-            for pointer in &added {
-                clones.add(pointer)?;
-            }
-            for (pointer, since) in &rest {
-                if !clones.release(pointer)? {
-                    self.free_now(ctx, pointer, *since)?;
-                }
-            }
-            Ok(())
-        })
-    }
-
-    /// Stores the entries of dedup tables that changed since the last pass, and frees blocks that OpenZFS left to this.
-    fn store_dedup(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
-        let has_work = {
-            let tables = self.dedup.lock();
-            tables.has_pending() || ctx.pass() == 1 && tables.has_logged()
-        };
-        if !has_work {
-            return Ok(());
-        }
-        for pointer in self.change_dedup(|tables| tables.store(ctx))? {
-            self.free_now(ctx, &pointer, pointer.physical_birth())?;
-        }
-        Ok(())
-    }
-
-    /// Returns the space of a block to the allocator, including its gang headers and parts, and drops it from the cache.
-    /// States before `since` do not contain it.
-    fn free_now(
-        &self,
-        ctx: &SyncContext<'_>,
-        pointer: &BlockPointer,
-        since: Txg,
-    ) -> Result<(), PoolError> {
-        let txg = ctx.txg();
-        let is_unreferenced = pointer.physical_birth() == txg;
-        for dva in self.all_addresses(pointer)? {
-            self.free_address(txg, &dva, since, is_unreferenced)?;
-        }
-        self.store.forget(pointer);
         Ok(())
     }
 
