@@ -109,12 +109,12 @@ impl Pool {
             let is_watched = node.is_device() && topology.condition(*leaf).is_usable();
             let device = topology.tried_device(*leaf).filter(|_| is_watched);
             let Some(device) = device else { return false };
-            // A label that cannot be read, or is just being written, may be its own.
+            // A label that cannot be read may be its own. A leaf that is just being added has labels that say so.
             read_labels(device.as_ref())
                 .into_iter()
                 .all(|label| match label {
                     Ok(label) => label.guid != node.config.guid,
-                    Err(LabelFault::Unreadable(_)) => false,
+                    Err(LabelFault::Unreadable(_) | LabelFault::NeverUsed) => false,
                     Err(_) => true,
                 })
         });
