@@ -9,6 +9,9 @@ use millpond_ondisk::dedup::{DedupClass, DedupEntry, DedupHistogram, DedupKey};
 use millpond_ondisk::{BlockId, ChecksumKind, Dva, Level};
 use millpond_zap::Zap;
 
+/// The most blocks of dedup tables that are looked up in the cache: every query of a pool asks.
+const COUNTED_BLOCKS_MAX: u64 = 1 << 16;
+
 impl PoolView {
     /// Calls `each` with every entry of the dedup tables in its newest state, in no order. Entries without blocks, which
     /// wait to be removed, are left out.
@@ -70,7 +73,7 @@ impl PoolView {
     /// # Errors
     /// If a block of a table cannot be read.
     pub fn read_dedup_tables(&self) -> Result<u64, PoolError> {
-        let mut bytes = 0u64;
+        let (mut bytes, mut blocks) = (0u64, 0u64);
         let tables = DedupTables::load(self)?;
         let classes = tables.tables.values().flat_map(|table| &table.classes);
         for id in classes.filter_map(|class| class.object) {
@@ -80,12 +83,17 @@ impl PoolView {
                 let block = object.read_block(at).reading(WHAT)?;
                 bytes = bytes.saturating_add(block.bytes.len() as u64);
                 next = BlockId(at.0.saturating_add(1));
+                blocks += 1;
+                if blocks > COUNTED_BLOCKS_MAX {
+                    return Ok(0);
+                }
             }
         }
         Ok(bytes)
     }
 
-    /// The bytes of the blocks of the dedup tables that the cache has.
+    /// The bytes of the blocks of the dedup tables that the cache has. 0 if the tables have more than 65,536 blocks, because
+    /// each of them is looked up.
     ///
     /// # Errors
     /// If an indirect block of a table cannot be read.
