@@ -280,7 +280,7 @@ fn labels_with_wrong_checksums_are_only_good_for_reading() {
     damage_label_checksums(&stage, "a");
     let refused = stage.failed("zpool import tank");
     let why = "cannot import 'tank': the checksums of the labels of its devices are wrong\n\
-        \tIt can be read: zpool import -o readonly=on\n";
+        \tIt can be read: zpool import -o readonly=on tank\n";
     assert_eq!(refused, why);
     stage.quietly("zpool import -o readonly=on tank");
     assert_eq!(stage.done("zfs list -H -o name"), "tank\ntank/x\n");

@@ -323,6 +323,10 @@ fn refused(
             );
             return Err(Failure::Refused(text));
         }
+        ImportError::DamagedLabels => format!(
+            "{}\n\tIt can be read: zpool import -o readonly=on {word}",
+            reason(error)
+        ),
         other => reason(other),
     };
     Err(Failure::Refused(format!("{action}: {reason}")))
@@ -349,9 +353,7 @@ fn reason(error: &ImportError) -> String {
         ImportError::MissingDevices => "no such pool or dataset".into(),
         ImportError::Busy(_) => "one or more devices are already in use\n".into(),
         ImportError::CacheFile(text) => text.clone(),
-        ImportError::DamagedLabels => "the checksums of the labels of its devices are wrong\n\
-             \tIt can be read: zpool import -o readonly=on"
-            .into(),
+        ImportError::DamagedLabels => "the checksums of the labels of its devices are wrong".into(),
         ImportError::Unreadable(why) => format!("I/O error\n({why})"),
         ImportError::Change(error) => change_text::reason(Verb::Other, error),
         ImportError::BadName { name, why } => format!(
