@@ -186,7 +186,7 @@ fn an_encrypted_gang_block_is_split_after_it_was_encrypted() {
 }
 
 #[test]
-fn a_forgotten_block_leaves_the_cache_whoever_read_it() {
+fn forgetting_a_block_drops_all_its_cache_entries() {
     let pool = Pool::new(&[(Vdev::Disk, 9)]);
     let own = key(CryptSuite::Aes128Gcm, 7);
     // Without its key only the authenticated form of such a block can be read, so it is cached twice.
