@@ -18,5 +18,6 @@ mod ring;
 #[allow(dead_code, reason = "shared with other tests, which need more of it")]
 #[path = "../writing/sim.rs"]
 mod sim;
+mod sparse;
 mod stress;
 mod stuck;

@@ -6,7 +6,7 @@ use millpond_posix::vfs::InodeNumber;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
-fn is_allowed() -> bool {
+pub fn is_allowed() -> bool {
     let text = std::fs::read_to_string("/sys/module/fuse/parameters/enable_uring");
     let is_allowed = text.is_ok_and(|text| matches!(text.trim(), "Y" | "1"));
     if !is_allowed {

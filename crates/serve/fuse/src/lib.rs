@@ -29,6 +29,7 @@ mod shares;
 // The kernel fills memory while a thread waits; see `transport/ring.rs`.
 #[allow(unsafe_code)]
 mod transport;
+mod write_back;
 
 pub use error::FuseError;
 pub use mount::{

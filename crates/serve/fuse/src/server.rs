@@ -7,6 +7,7 @@ use crate::rings::{Rings, ThreadBudget};
 use crate::session::Session;
 use crate::shares::{Share, Shares, THREADS_MAX};
 use crate::transport::{Channel, Received};
+use crate::write_back::KernelPages;
 use millpond_env::Env;
 use millpond_env::mark;
 use millpond_env::rank;
@@ -63,7 +64,7 @@ pub(crate) struct Connection {
     pub(crate) session: Session,
     mountpoint: PathBuf,
     linger: BusyPoll,
-    share: Arc<Share>,
+    pub(crate) share: Arc<Share>,
     pub(crate) rings: Rings,
     /// Whether the features are negotiated with the kernel.
     has_begun: AtomicBool,
@@ -124,23 +125,26 @@ impl FuseServer {
     pub(crate) fn add(
         &self,
         channel: Channel,
-        session: Session,
+        mut session: Session,
         source: &str,
         mountpoint: &Path,
     ) -> Result<Arc<Connection>, FuseError> {
         let shared = &self.shared;
         let token = shared.next_token.fetch_add(1, Ordering::Relaxed);
-        let connection = Arc::new(Connection {
-            token,
-            channel,
-            session,
-            mountpoint: mountpoint.to_owned(),
-            linger: BusyPoll::default(),
-            share: shared.shares.of(source),
-            rings: Rings::default(),
-            has_begun: AtomicBool::new(false),
-            is_over: Mutex::new(false),
-            ended: Condvar::new(),
+        let connection = Arc::new_cyclic(|me| {
+            session.set_write_back(Arc::new(KernelPages::new(Weak::clone(me))));
+            Connection {
+                token,
+                channel,
+                session,
+                mountpoint: mountpoint.to_owned(),
+                linger: BusyPoll::default(),
+                share: shared.shares.of(source),
+                rings: Rings::default(),
+                has_begun: AtomicBool::new(false),
+                is_over: Mutex::new(false),
+                ended: Condvar::new(),
+            }
         });
         shared
             .connections

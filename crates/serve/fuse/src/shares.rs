@@ -26,6 +26,8 @@ pub(crate) struct Shares {
 pub(crate) struct Share {
     pools: Arc<AtomicUsize>,
     active: AtomicUsize,
+    /// Requests that wait for other requests of the kernel.
+    waiting: AtomicUsize,
     /// Connections that are not armed because the share is used up.
     parked: Mutex<Vec<u64>, rank::Leaf>,
 }
@@ -42,6 +44,7 @@ impl Shares {
         let share = Arc::new(Share {
             pools: Arc::clone(&self.pools),
             active: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
             parked: Mutex::default(),
         });
         self.pools.fetch_add(1, Ordering::SeqCst);
@@ -72,6 +75,23 @@ impl Share {
     pub(crate) fn end(&self) -> Option<u64> {
         self.active.fetch_sub(1, Ordering::SeqCst);
         self.unpark()
+    }
+
+    /// Counts a request that is about to wait for other requests of the kernel. Returns false, without counting it, if half
+    /// of the share waits already: the others must be served.
+    pub(crate) fn begin_wait(&self) -> bool {
+        let most = self.limit() / 2;
+        let counted = self
+            .waiting
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |waiting| {
+                (waiting < most).then_some(waiting + 1)
+            });
+        counted.is_ok()
+    }
+
+    /// Counts a request that has ended to wait.
+    pub(crate) fn end_wait(&self) {
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// Whether the connection may be armed for more requests. If not, it is parked until [`Share::end`]

@@ -2,8 +2,9 @@
 
 use millpond_engine::{OpenOptions, Pool, PoolBuilder, Search, Vfs, WriteOptions};
 use millpond_fuse::abi::{REPLY_BYTES_MAX, ROOT_NODE, feature, opcode};
-use millpond_fuse::session::Session;
-use std::sync::Arc;
+use millpond_fuse::session::{Session, WriteBack};
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
 use tempfile::TempDir;
 
 struct Rig {
@@ -330,6 +331,64 @@ fn nonsense_is_answered_with_errors_and_the_pool_stays_whole() {
     }
     assert_eq!(rig.error(opcode::LOOKUP, ROOT_NODE, b"no end"), EINVAL);
     rig.done(opcode::GETATTR, ROOT_NODE, &[0; 16]);
+    rig.session.close();
+    rig.pool.export().unwrap();
+}
+
+/// A kernel that holds nothing, and says at times that it is busy.
+#[derive(Default)]
+struct Kernel {
+    is_busy: bool,
+    asked: Mutex<Option<Range<u64>>>,
+}
+
+impl WriteBack for Kernel {
+    fn write_back(&self, _: u64, bytes: Range<u64>) -> bool {
+        *self.asked.lock().unwrap() = Some(bytes);
+        !self.is_busy
+    }
+}
+
+#[test]
+fn holes_are_written_back_before_they_are_reported() {
+    const RECORD: u64 = 128 << 10;
+    let mut rig = Rig::begun();
+    let node = rig.create(b"sparse");
+    rig.done(opcode::WRITE, node, &write(RECORD, b"one"));
+    rig.done(opcode::WRITE, node, &write(4 * RECORD, b"two"));
+    let seek = |rig: &Rig, offset: u64, whence: u32| {
+        let body = [&[0; 8], &offset.to_ne_bytes()[..], &words(&[whence, 0])].concat();
+        let (error, body) = rig.ask(opcode::LSEEK, node, &body).unwrap();
+        body.first_chunk()
+            .map_or(Err(error), |at| Ok(u64::from_ne_bytes(*at)))
+    };
+    const DATA: u32 = 3;
+    const HOLE: u32 = 4;
+    const ENXIO: i32 = 6;
+    let size = 4 * RECORD + 3;
+    for is_busy in [false, true] {
+        let kernel = Arc::new(Kernel {
+            is_busy,
+            ..Kernel::default()
+        });
+        rig.session.set_write_back(Arc::clone(&kernel) as _);
+        let ask = |offset, whence| {
+            kernel.asked.lock().unwrap().take();
+            let found = seek(&rig, offset, whence);
+            (found, kernel.asked.lock().unwrap().take())
+        };
+        let or = |found: u64, all_is_data: u64| Ok(if is_busy { all_is_data } else { found });
+        assert_eq!(ask(0, DATA), (or(RECORD, 0), Some(0..RECORD)));
+        assert_eq!(ask(RECORD, DATA), (Ok(RECORD), None));
+        let hole = 2 * RECORD..4 * RECORD;
+        assert_eq!(
+            ask(RECORD, HOLE),
+            (or(hole.start, size), Some(hole.clone()))
+        );
+        assert_eq!(ask(4 * RECORD, HOLE), (Ok(size), None));
+        assert_eq!(ask(size, DATA), (Err(ENXIO), None));
+        assert_eq!(ask(size, HOLE), (Err(ENXIO), None));
+    }
     rig.session.close();
     rig.pool.export().unwrap();
 }

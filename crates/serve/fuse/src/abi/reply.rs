@@ -1,6 +1,7 @@
 //! Encodes replies and notices into a buffer that the caller provides.
 
 use super::REPLY_HEADER_BYTES;
+use std::ops::Range;
 
 /// A reply under construction.
 ///
@@ -270,10 +271,22 @@ impl DirectoryWriter {
 /// A notice that the kernel's cached attributes and content of a file are invalid.
 #[must_use]
 pub fn notify_invalidate_inode(node: u64) -> Vec<u8> {
+    invalidate_inode(node, 0, 0)
+}
+/// A notice that the kernel's cached attributes of a file are invalid, and its pages with these bytes. The kernel writes
+/// those that were changed before it drops them. For an empty range, all pages are meant.
+#[must_use]
+pub fn notify_invalidate_pages(node: u64, bytes: Range<u64>) -> Vec<u8> {
+    let signed_max = u64::MAX >> 1;
+    let start = bytes.start.min(signed_max);
+    let end = bytes.end.min(signed_max);
+    invalidate_inode(node, start, end.saturating_sub(start))
+}
+fn invalidate_inode(node: u64, offset: u64, length: u64) -> Vec<u8> {
     let mut notice = notice(2, 24);
     notice.extend(node.to_ne_bytes());
-    notice.extend(0u64.to_ne_bytes());
-    notice.extend(0u64.to_ne_bytes());
+    notice.extend(offset.to_ne_bytes());
+    notice.extend(length.to_ne_bytes());
     notice
 }
 /// A notice that a name in a directory may refer to another file now.

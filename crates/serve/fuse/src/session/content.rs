@@ -6,7 +6,7 @@ use crate::abi::{
     DATA_BYTES_MAX, OPEN_KEEP_CACHE, Operation, Reply, Request, WRITE_KILL_SUIDGID, feature,
 };
 use millpond_posix::vfs::VfsNode;
-use millpond_posix::{Allocate, CacheHint, Caller, FileError, Seek, WriteAt};
+use millpond_posix::{Allocate, CacheHint, Caller, FileError, WriteAt};
 use rustix::fs::OFlags;
 
 const KEEP_SIZE: u32 = 1;
@@ -14,8 +14,6 @@ const PUNCH_HOLE: u32 = 2;
 const PUNCH_AND_KEEP: u32 = PUNCH_HOLE | KEEP_SIZE;
 const ZERO_RANGE: u32 = 0x10;
 const ZERO_AND_KEEP: u32 = ZERO_RANGE | KEEP_SIZE;
-const SEEK_DATA: u32 = 3;
-const SEEK_HOLE: u32 = 4;
 /// `FUSE_WRITE_CACHE`: the data comes from dirty pages of a mapping.
 const WRITE_CACHE: u32 = 1;
 /// What OpenZFS aligns direct I/O to.
@@ -158,23 +156,6 @@ impl Handler<'_> {
             _ => return Err(FileError::NotSupported.into()),
         };
         Ok(self.vfs.allocate(&node, what, offset, length)?)
-    }
-
-    pub(super) fn seek(
-        &self,
-        node: u64,
-        offset: u64,
-        whence: u32,
-        reply: &mut Reply<'_>,
-    ) -> Answered {
-        let node = self.node(node)?;
-        let what = match whence {
-            SEEK_DATA => Seek::Data,
-            SEEK_HOLE => Seek::Hole,
-            _ => return Err(Refusal::Number(EINVAL)),
-        };
-        reply.put_u64(self.vfs.seek(&node, what, offset)?);
-        Ok(())
     }
 
     pub(super) fn copy_range(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Answered {

@@ -58,7 +58,6 @@ impl Handler<'_> {
                 length,
                 mode,
             } => self.allocate(node, offset, length, mode),
-            Operation::Seek { offset, whence } => self.seek(node, offset, whence, reply),
             Operation::CopyRange { .. } => self.copy_range(request, reply),
             Operation::Ioctl {
                 command,
@@ -68,7 +67,9 @@ impl Handler<'_> {
             // Closing a descriptor needs no work. After `ENOSYS` the kernel stops sending this request.
             Operation::Flush | Operation::SyncFs | Operation::Other => Err(Refusal::Number(ENOSYS)),
             // The session answers these.
-            Operation::Init(_) | Operation::Destroy => Err(Refusal::Number(EINVAL)),
+            Operation::Init(_) | Operation::Destroy | Operation::Seek { .. } => {
+                Err(Refusal::Number(EINVAL))
+            }
         }
     }
 

@@ -10,12 +10,14 @@ mod ioctl;
 mod known_names;
 mod listing;
 mod names;
+mod seek;
 mod stale_pages;
 mod suspended;
 mod troubles;
 mod xattrs;
 
 pub(crate) use known_names::ChangedNames;
+pub use seek::WriteBack;
 pub(crate) use suspended::{Replaced, Suspended};
 pub use troubles::Trouble;
 
@@ -79,6 +81,7 @@ pub struct Session {
     /// The number of the root directory, which the kernel knows as node 1. It changes only while no request is under way.
     root: AtomicU64,
     stale_pages: StalePages,
+    write_back: Option<Arc<dyn WriteBack>>,
     /// The kernel's minor version of the protocol.
     minor: AtomicU32,
     /// The negotiated features; 0 before that.
@@ -112,6 +115,7 @@ impl Session {
             gate: Gate::new(vfs),
             inodes,
             stale_pages: StalePages::default(),
+            write_back: None,
             minor: AtomicU32::new(0),
             features: AtomicU64::new(0),
             offered: AtomicU64::new(0),
@@ -164,6 +168,9 @@ impl Session {
         if matches!(request.operation, Operation::Destroy) {
             self.is_destroyed.store(true, Ordering::Release);
             return Ok(());
+        }
+        if let Operation::Seek { offset, whence } = request.operation {
+            return self.seek(request.node, offset, whence, reply);
         }
         let pass = self.gate.enter();
         let Some(vfs) = pass.as_ref().and_then(gate::Pass::served) else {
