@@ -2,14 +2,16 @@
 
 use crate::Object;
 use crate::ObjectError;
-use crate::state::{BlockSource, Slot};
+use crate::policy::BlockTraits;
+use crate::state::{BlockChange, BlockSource, Shape, Slot};
 use millpond_env::sync::Arc;
-use millpond_ondisk::BlockId;
+use millpond_ondisk::{BlockId, CompressionKind, Level};
 use millpond_txg::Transaction;
 
 impl Object {
     /// Returns the first data block (or hole) at or after `from`, or `None` if there is none before the end.
-    /// Includes unsynced changes; an unsynced block of zeros counts as data.
+    /// Includes unsynced changes. An unsynced block of zeros is a hole if it will be stored as one; one with partial changes
+    /// counts as data.
     ///
     /// # Errors
     /// If an indirect block cannot be read.
@@ -33,9 +35,15 @@ impl Object {
                     .unwrap_or(u64::MAX)
             };
             let next = match state.newest_place(id) {
-                BlockSource::Slot(_) if !want_hole => return Ok(Some(BlockId(id))),
+                BlockSource::Slot(index) => {
+                    let slot = &state.slots[index];
+                    let is_zero = slot.blocks.get(&id).is_some_and(BlockChange::is_zero);
+                    if (is_zero && self.stores_no_zeros(&slot.shape)) == want_hole {
+                        return Ok(Some(BlockId(id)));
+                    }
+                    id.saturating_add(1)
+                }
                 BlockSource::Nowhere if want_hole => return Ok(Some(BlockId(id))),
-                BlockSource::Slot(_) => id.saturating_add(1),
                 BlockSource::Nowhere => {
                     let ends = slots.clone().filter_map(|slot| {
                         let (first, last) = slot.freed.range_from(id)?;
@@ -74,6 +82,21 @@ impl Object {
             }
             id = next;
         }
+    }
+
+    /// Whether data blocks of zeros become holes.
+    fn stores_no_zeros(&self, shape: &Shape) -> bool {
+        let traits = BlockTraits {
+            object_type: shape.object_type,
+            level: Level(0),
+            is_spill: false,
+            lsize_bytes: shape.block_bytes() as u64,
+            dnode_checksum: shape.functions.0,
+            dnode_compression: shape.functions.1,
+            is_rewritten_late: false,
+        };
+        let policy = self.core.policy.read().block(&traits);
+        policy.compression != CompressionKind::Off
     }
 
     /// Makes a byte range read as zeros and frees the whole blocks in it.

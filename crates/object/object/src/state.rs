@@ -160,6 +160,13 @@ impl BlockChange {
             Self::PartialWrite(_) | Self::Cloned(_) => None,
         }
     }
+    /// Whether the whole block is new, and zero. False if only its stored form is known.
+    pub(crate) fn is_zero(&self) -> bool {
+        let is_zero = |chunk: &[u8]| chunk.iter().fold(0, |all, byte| all | byte) == 0;
+        self.as_whole().is_some_and(|block| {
+            block.encoded().is_none() && block.content().chunks(512).all(is_zero)
+        })
+    }
     pub(crate) fn as_whole_mut(&mut self) -> Option<&mut DirtyBlock> {
         match self {
             Self::Whole(block) => Some(block),

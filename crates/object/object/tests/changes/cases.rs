@@ -2,7 +2,7 @@
 
 use super::*;
 use millpond_object::Accounting;
-use millpond_ondisk::{BlockId, Level, ObjectId};
+use millpond_ondisk::{BlockId, CompressionKind, Level, ObjectId};
 
 #[test]
 fn an_empty_object_set_is_one_block() {
@@ -248,4 +248,28 @@ fn accounting_dnodes_are_in_the_object_set_header() {
     object.write(&tx, 0, &[1]).unwrap();
     drop(tx);
     bench.sync();
+}
+
+#[test]
+fn a_block_of_zeros_is_a_hole_before_it_is_written_if_it_becomes_one() {
+    let plain = WritePolicy {
+        compression: CompressionKind::Off,
+        ..WritePolicy::dataset()
+    };
+    for (policy, is_hole) in [(WritePolicy::dataset(), true), (plain, false)] {
+        let bench = Bench::new(ObjectSetKind::FileSystem, policy);
+        let tx = bench.begin();
+        let object = bench.set.allocate(&tx, file(512)).unwrap();
+        let content = [noise(1, 512), vec![0; 512], noise(2, 512)].concat();
+        object.write(&tx, 0, &content).unwrap();
+        let expected = match is_hole {
+            true => [Some(BlockId(2)), Some(BlockId(1))],
+            false => [Some(BlockId(1)), None],
+        };
+        let found = || [false, true].map(|hole| object.next_data(BlockId(1), hole).unwrap());
+        assert_eq!(found(), expected);
+        drop(tx);
+        bench.sync();
+        assert_eq!(found(), expected);
+    }
 }
