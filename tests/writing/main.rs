@@ -13,6 +13,7 @@ mod damaged;
 mod dedup;
 mod dedup_cuts;
 mod deferral;
+mod detached;
 mod diff;
 mod diverged;
 mod draid;

@@ -6,7 +6,7 @@ use crate::PoolError;
 use crate::error::Reading;
 use crate::history::append::HistoryEvent;
 use crate::import::LeafState;
-use crate::labels::{clear_labels, write_auxiliary_labels};
+use crate::labels::{LabelError, clear_labels, write_auxiliary_labels, write_initial_labels};
 use crate::pool::Pool;
 use crate::sync::context::SyncContext;
 use crate::vdevs::activity::PATIENCE;
@@ -18,8 +18,9 @@ use millpond_block::Topology;
 use millpond_device::Device;
 use millpond_env::mark;
 use millpond_env::sync::Arc;
-use millpond_ondisk::Guid;
+use millpond_nvlist::NvList;
 use millpond_ondisk::pool_directory::key;
+use millpond_ondisk::{Guid, Txg, Uberblock};
 use millpond_vdev::{VdevConfig, VdevKind};
 
 impl Pool {
@@ -32,16 +33,9 @@ impl Pool {
         let pause = self.activities.pause(PATIENCE)?;
         let device = self.sync_task(|ctx| ctx.detach_leaf(leaf))??;
         drop(pause);
-        if let Some((config, device)) = device {
+        if let Some(gone) = device {
             // If this fails, the label shows an older txg than the pool's others, so it takes part in nothing.
-            let _ = match config.is_spare {
-                true => {
-                    let (state, device) = (LeafState::Spare, device.as_ref());
-                    let current = self.uberblock();
-                    write_auxiliary_labels(device, &config, state, current.version, Some(&current))
-                }
-                false => clear_labels(device.as_ref()).map(drop),
-            };
+            let _ = gone.relabel(&self.uberblock());
         }
         // Those that are left may all be larger.
         self.grow_if_automatic();
@@ -104,11 +98,38 @@ fn may_go(topology: &Topology, leaf: Guid) -> bool {
     top.is_some_and(|top| tree.survives(top, &is_lost))
 }
 
-pub(crate) type Gone = Option<(VdevConfig, Arc<dyn Device>)>;
+/// A leaf that was taken out of the pool, and whose device works.
+pub(crate) struct Gone {
+    pub(crate) config: VdevConfig,
+    pub(crate) device: Arc<dyn Device>,
+    /// The label and the uberblock of the last state that is whole on the device.
+    before: Option<(NvList, Uberblock)>,
+}
+
+impl Gone {
+    /// Labels a spare as one that is available. Any other device gets labels of txg 0, so that it belongs to no pool.
+    ///
+    /// They have what `zhack label repair -u` needs to make the device one of its old pool again: the configuration and the
+    /// uberblock from before the detach.
+    fn relabel(&self, current: &Uberblock) -> Result<(), LabelError> {
+        let device = self.device.as_ref();
+        match (&self.before, self.config.is_spare) {
+            (_, true) => {
+                let state = LeafState::Spare;
+                write_auxiliary_labels(device, &self.config, state, current.version, Some(current))
+            }
+            (Some((label, before)), false) => write_initial_labels(device, label, Some(before)),
+            (None, false) => clear_labels(device).map(drop),
+        }
+    }
+}
 
 impl SyncContext<'_> {
     /// The outer error suspends the pool; the inner error means that nothing changed.
-    pub(crate) fn detach_leaf(&self, leaf: Guid) -> Result<Result<Gone, AttachError>, PoolError> {
+    pub(crate) fn detach_leaf(
+        &self,
+        leaf: Guid,
+    ) -> Result<Result<Option<Gone>, AttachError>, PoolError> {
         let pool = self.pool;
         if let Some(refusal) = pool.checkpoint_refusal() {
             return Ok(Err(DetachRefusal::from(refusal).into()));
@@ -124,6 +145,8 @@ impl SyncContext<'_> {
         if !may_go(&topology, leaf) {
             return Ok(Err(DetachRefusal::Required.into()));
         }
+        let label = (pool.state.read().config).initial_label_list(leaf, Txg(0));
+        let before = label.map(|label| (label, pool.uberblock()));
         let Detached {
             root,
             leaf: gone,
@@ -168,7 +191,11 @@ impl SyncContext<'_> {
         self.settle_rebuilds()?;
         let text = format!("vdev={}", gone.path.clone().unwrap_or_default());
         self.history(&HistoryEvent::of_pool("detach", text))?;
-        Ok(Ok(device_of(leaf).map(|device| (gone, device))))
+        Ok(Ok(device_of(leaf).map(|device| Gone {
+            config: gone,
+            device,
+            before,
+        })))
     }
 
     /// Whether [`SyncContext::detach_leaf`] would succeed now.

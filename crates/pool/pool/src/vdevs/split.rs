@@ -213,7 +213,7 @@ impl SyncContext<'_> {
         let mut gone = vec![];
         for side in sides {
             match self.detach_leaf(*side)? {
-                Ok(found) => gone.extend(found),
+                Ok(found) => gone.extend(found.map(|gone| (gone.config, gone.device))),
                 Err(refusal) => return Ok(Err(refusal.into())),
             }
         }
