@@ -48,7 +48,7 @@ fn digest(node: &Node) -> String {
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn figures(pool: &Pool) -> CloneTotals {
+fn totals(pool: &Pool) -> CloneTotals {
     pool.committed().unwrap().inner().space().unwrap().clones
 }
 
@@ -89,7 +89,7 @@ fn make(rig: &Rig, is_endian: bool) {
     remove(&a, "gone");
     drop((base, own, a, b));
     pool.sync().unwrap();
-    println!("    made: {:?}", figures(&pool));
+    println!("    made: {:?}", totals(&pool));
     pool.export().unwrap();
 }
 
@@ -148,7 +148,7 @@ fn to_and_fro(release: Release, is_endian: bool) {
     judge();
     let pool = rig.open(NAME);
     let count = is_as_it_says(&pool, NAME, share.path());
-    println!("    {count} files, {:?}", figures(&pool));
+    println!("    {count} files, {:?}", totals(&pool));
     // What the module cloned is cloned again, changed and freed here.
     let (a, b) = (
         pool.file_system(&format!("{NAME}/a")).unwrap(),
@@ -169,7 +169,7 @@ fn to_and_fro(release: Release, is_endian: bool) {
     is_as_it_says(&pool, NAME, share.path());
     // The last reference to each block is released here.
     free_everything(&pool, NAME);
-    assert_eq!(figures(&pool), CloneTotals::default());
+    assert_eq!(totals(&pool), CloneTotals::default());
     pool.export().unwrap();
     judge();
 }

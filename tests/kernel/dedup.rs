@@ -17,7 +17,7 @@ fn copy(files: &Arc<FileSystem>, name: &str) -> Node {
     file(files, name, &noise(1, LENGTH))
 }
 
-fn figures(pool: &Pool) -> DedupBucket {
+fn totals(pool: &Pool) -> DedupBucket {
     let view = pool.committed().unwrap();
     view.inner().space().unwrap().dedup.total()
 }
@@ -56,7 +56,7 @@ fn make(rig: &Rig, is_fast: bool) {
         drop(a);
         pool.sync().unwrap();
     }
-    println!("    made: {:?}", figures(&pool));
+    println!("    made: {:?}", totals(&pool));
     pool.export().unwrap();
 }
 
@@ -93,15 +93,15 @@ fn to_and_fro(release: Release, is_fast: bool) {
     rig.judge(NAME);
     let pool = rig.open(NAME);
     let count = is_as_it_says(&pool, NAME, share.path());
-    println!("    {count} files, {:?}", figures(&pool));
+    println!("    {count} files, {:?}", totals(&pool));
     // What the module wrote is written again, cloned, changed and freed here.
     let a = pool.file_system(&format!("{NAME}/a")).unwrap();
     let b = pool.file_system(&format!("{NAME}/b")).unwrap();
-    let before = figures(&pool);
+    let before = totals(&pool);
     copy(&b, "copy-2");
     copy(&a, "copy-0");
     pool.sync().unwrap();
-    let after = figures(&pool);
+    let after = totals(&pool);
     assert_eq!(after.blocks, before.blocks, "all blocks were known");
     assert_eq!(after.referenced_blocks, before.referenced_blocks + 32);
     let from = node(&b, "module-2");
@@ -140,7 +140,7 @@ fn to_and_fro(release: Release, is_fast: bool) {
     for _ in 0..4 {
         pool.sync().unwrap();
     }
-    assert_eq!(figures(&pool), DedupBucket::default());
+    assert_eq!(totals(&pool), DedupBucket::default());
     pool.export().unwrap();
     rig.judge(NAME);
 }

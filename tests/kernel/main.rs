@@ -126,7 +126,7 @@ fn judged(rig: &Rig, release: Release, what: &str, change: Option<&str>) {
         for (name, ours, theirs) in [
             ("files", ours, written(share.path(), "manifest.txt")),
             ("owners", owners, written(share.path(), "space.txt")),
-            ("figures", sums, their_space_list(share.path())),
+            ("totals", sums, their_space_list(share.path())),
         ] {
             let (count, found) = (ours.len(), only_one_has(ours, theirs));
             println!("    {name}: {count} lines compared, {} differ", found.len());

@@ -277,7 +277,7 @@ fn the_log_names_pool_and_device_once_per_event() {
     syncing.join().unwrap();
     let continues = [
         "notice pool=tank device=/sim/0: is in use",
-        "notice pool=tank: goes on",
+        "notice pool=tank: resumed",
     ];
     assert_eq!(said(), continues);
     assert_eq!(said(), [] as [String; 0]);

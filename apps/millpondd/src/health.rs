@@ -135,7 +135,7 @@ impl Seen {
             (old, Some(reason)) if old.as_ref() != Some(reason) => {
                 Line::new(Level::Error, format!("suspended: {reason}"))
             }
-            (Some(_), None) => Line::new(Level::Notice, "goes on"),
+            (Some(_), None) => Line::new(Level::Notice, "resumed"),
             _ => return,
         };
         say(line.pool(name));

@@ -3,7 +3,7 @@
 //! The kernel threads of a file system work for it as a server in user space does, so everything that the
 //! processors do counts. The machine must do nothing else.
 
-use crate::figure::{Unit, print};
+use crate::measurement::{Unit, print};
 use anyhow::{Context, Result};
 use std::path::PathBuf;
 use std::time::Instant;

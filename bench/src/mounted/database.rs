@@ -1,7 +1,7 @@
 //! Transactions of SQLite, through its program or Python's module.
 
 use crate::cost::{Amount, Meter};
-use crate::figure::{Unit, print};
+use crate::measurement::{Unit, print};
 use crate::{Rows, seconds};
 use anyhow::{Context, Result, ensure};
 use millpond_bench::SeededRng;

@@ -1,8 +1,8 @@
 //! The latency of `fsync` while another file is written without pause.
 
 use crate::cost::{Amount, Meter};
-use crate::figure::{Unit, print};
 use crate::files::{PIECE, SMALL};
+use crate::measurement::{Unit, print};
 use crate::{Rows, seconds};
 use anyhow::{Result, bail};
 use millpond_bench::SeededRng;

@@ -1,9 +1,9 @@
 //! The mix of a virtual machine's disk: random reads and writes of one large file by several threads.
 
 use crate::cost::{Amount, Meter};
-use crate::figure::{Unit, print};
 use crate::files::PIECE;
 use crate::latency::percentile_ms;
+use crate::measurement::{Unit, print};
 use crate::{Rows, seconds};
 use anyhow::{Result, bail};
 use millpond_bench::SeededRng;

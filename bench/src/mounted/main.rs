@@ -7,17 +7,17 @@
 //!
 //! The same program does the same work on every file system and depends only on the directory.
 //! `bench/mount` creates and mounts the file systems. It remounts them between the phases, so that reading
-//! finds nothing in the kernel's cache. Each figure goes to standard output as `row TAB unit TAB value`.
+//! finds nothing in the kernel's cache. Each measurement goes to standard output as `row TAB unit TAB value`.
 #![forbid(unsafe_code)]
 
 mod cost;
 mod database;
-mod figure;
 mod files;
 mod latency;
 mod limit;
 mod machine;
 mod many;
+mod measurement;
 mod table;
 
 use anyhow::{Context, Result};
@@ -75,7 +75,7 @@ impl Rows {
     pub fn wants(&self, row: &str) -> bool {
         self.only.as_ref().is_none_or(|only| row.starts_with(only))
     }
-    /// Runs the work of a selected row and prints its figures.
+    /// Runs the work of a selected row and prints its measurements.
     ///
     /// The work returns its amount (bytes or operations).
     pub fn timed(&self, row: &str, work: impl FnOnce() -> Result<u64>) -> Result<()> {

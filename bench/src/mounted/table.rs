@@ -1,6 +1,6 @@
-//! Formats the figures of all rounds as two tables: how fast the rows are, and what they cost.
+//! Formats the measurements of all rounds as two tables: how fast the rows are, and what they cost.
 
-use crate::figure::Unit;
+use crate::measurement::Unit;
 use anyhow::{Context, Result};
 use millpond_bench::{ratios, spread};
 use std::collections::BTreeMap;
@@ -16,38 +16,38 @@ const RIVALS: [(&str, &str); 4] = [
     ("ext4, one device", "ext4"),
 ];
 
-/// The figures of one row, unit and contender, by round.
+/// The measurements of one row, unit and contender, by round.
 type Rounds = BTreeMap<u32, f64>;
 
-/// All figures. Rows are in the order of their first figure.
+/// All measurements. Rows are in the order of their first measurement.
 #[derive(Default)]
-struct Figures<'t> {
+struct Measurements<'t> {
     rows: Vec<(&'t str, Unit)>,
     rounds: BTreeMap<(&'t str, Unit, &'t str), Rounds>,
 }
 
-impl<'t> Figures<'t> {
+impl<'t> Measurements<'t> {
     /// Parses lines of round, contender, row, unit and value, separated by tabs.
     fn parse(text: &'t str) -> Result<Self> {
-        let mut figures = Self::default();
+        let mut measurements = Self::default();
         for line in text.lines() {
             let words: Vec<&str> = line.split('\t').collect();
             let [round, who, row, unit, value] = words.as_slice() else {
-                anyhow::bail!("{line:?} is no figure");
+                anyhow::bail!("{line:?} is no measurement");
             };
             let unit = Unit::parse(unit)?;
-            if !figures.rows.contains(&(*row, unit)) {
-                figures.rows.push((*row, unit));
+            if !measurements.rows.contains(&(*row, unit)) {
+                measurements.rows.push((*row, unit));
             }
-            let rounds = figures.rounds.entry((*row, unit, *who)).or_default();
+            let rounds = measurements.rounds.entry((*row, unit, *who)).or_default();
             rounds.insert(round.parse()?, value.parse().context("a number")?);
         }
-        Ok(figures)
+        Ok(measurements)
     }
     fn of(&self, row: &'t str, unit: Unit, who: &'t str) -> Option<&Rounds> {
         self.rounds.get(&(row, unit, who))
     }
-    /// Whether the contender has a figure that is a cost, or one that is none.
+    /// Whether the contender has a measurement that is a cost, or one that is none.
     fn has(&self, who: &str, is_cost: bool) -> bool {
         let mut keys = self.rounds.keys();
         keys.any(|(_, unit, at)| *at == who && unit.is_cost() == is_cost)
@@ -79,12 +79,12 @@ fn head(out: &mut String, names: &[String]) {
     let _ = writeln!(out, "|{}", "---|".repeat(names.len()));
 }
 
-/// The tables of figures, one per line.
+/// The tables of measurements, one per line.
 pub fn markdown(text: &str) -> Result<String> {
-    let figures = Figures::parse(text)?;
+    let measurements = Measurements::parse(text)?;
     let mut out = String::new();
-    speeds(&figures, &mut out);
-    costs(&figures, &mut out);
+    speeds(&measurements, &mut out);
+    costs(&measurements, &mut out);
     Ok(out)
 }
 
@@ -92,12 +92,12 @@ fn or_dash(cell: Option<String>) -> String {
     cell.unwrap_or_else(|| "-".into())
 }
 
-fn speeds(figures: &Figures<'_>, out: &mut String) {
+fn speeds(measurements: &Measurements<'_>, out: &mut String) {
     let rivals = RIVALS
         .into_iter()
-        .filter(|(who, _)| figures.has(who, false));
+        .filter(|(who, _)| measurements.has(who, false));
     let rivals: Vec<(&str, &str)> = rivals.collect();
-    let limit = figures.has(LIMIT, false).then_some(LIMIT);
+    let limit = measurements.has(LIMIT, false).then_some(LIMIT);
     let mut names = vec!["what".to_owned(), OURS.to_owned()];
     names.extend(rivals.iter().map(|(who, _)| (*who).to_owned()));
     names.extend(limit.map(|_| "both devices".to_owned()));
@@ -105,7 +105,7 @@ fn speeds(figures: &Figures<'_>, out: &mut String) {
     names.extend(limit.map(|_| "of the devices".to_owned()));
     head(out, &names);
     let others: Vec<&str> = rivals.iter().map(|(who, _)| *who).chain(limit).collect();
-    for (row, unit) in &figures.rows {
+    for (row, unit) in &measurements.rows {
         if unit.is_cost() {
             continue;
         }
@@ -113,27 +113,27 @@ fn speeds(figures: &Figures<'_>, out: &mut String) {
             true => format!("{row} (less is better)"),
             false => (*row).to_owned(),
         };
-        let mut cells = vec![name, or_dash(figures.cell(row, *unit, OURS))];
-        let cell = |who: &&str| or_dash(figures.cell(row, *unit, who));
-        let ratio = |who: &&str| or_dash(figures.ratio(row, *unit, who));
+        let mut cells = vec![name, or_dash(measurements.cell(row, *unit, OURS))];
+        let cell = |who: &&str| or_dash(measurements.cell(row, *unit, who));
+        let ratio = |who: &&str| or_dash(measurements.ratio(row, *unit, who));
         cells.extend(others.iter().map(cell));
         cells.extend(others.iter().map(ratio));
         line(out, cells);
     }
 }
 
-fn costs(figures: &Figures<'_>, out: &mut String) {
+fn costs(measurements: &Measurements<'_>, out: &mut String) {
     let contenders: Vec<&str> = [OURS]
         .into_iter()
         .chain(RIVALS.map(|(who, _)| who))
         .chain([LIMIT])
-        .filter(|who| figures.has(who, true))
+        .filter(|who| measurements.has(who, true))
         .collect();
     if contenders.is_empty() {
         return;
     }
     let is_server = |who: &str| {
-        let mut keys = figures.rounds.keys();
+        let mut keys = measurements.rounds.keys();
         keys.any(|(_, unit, at)| *at == who && *unit == Unit::PeakMemory)
     };
     let servers = contenders.iter().copied().filter(|who| is_server(who));
@@ -149,7 +149,7 @@ fn costs(figures: &Figures<'_>, out: &mut String) {
     names.extend(servers.iter().map(|who| format!("memory of {who}")));
     head(out, &names);
     let mut rows: Vec<&str> = vec![];
-    for (row, unit) in &figures.rows {
+    for (row, unit) in &measurements.rows {
         if unit.is_cost() && !rows.contains(row) {
             rows.push(row);
         }
@@ -157,9 +157,13 @@ fn costs(figures: &Figures<'_>, out: &mut String) {
     for row in rows {
         let cpu = |who: &&str| {
             let units = [Unit::CpuPerGigabyte, Unit::CpuPerThousand];
-            or_dash(units.iter().find_map(|unit| figures.cell(row, *unit, who)))
+            or_dash(
+                units
+                    .iter()
+                    .find_map(|unit| measurements.cell(row, *unit, who)),
+            )
         };
-        let memory = |who: &&str| or_dash(figures.cell(row, Unit::PeakMemory, who));
+        let memory = |who: &&str| or_dash(measurements.cell(row, Unit::PeakMemory, who));
         let mut cells = vec![row.to_owned()];
         cells.extend(contenders.iter().map(cpu));
         cells.extend(servers.iter().map(memory));
@@ -171,7 +175,7 @@ fn costs(figures: &Figures<'_>, out: &mut String) {
 mod tests {
     use super::*;
 
-    const FIGURES: &str = "1\tMillpond\tstream write\tMB/s\t200.0\n\
+    const MEASUREMENTS: &str = "1\tMillpond\tstream write\tMB/s\t200.0\n\
         1\tMillpond\tstream write\ts/GB\t2.5\n1\tMillpond\tstream write\tMiB\t300\n\
         1\tMillpond\tfsync: p99\tms\t2.0\n2\tMillpond\tfsync: p99\tms\t3.0\n\
         1\tXFS, one device\tstream write\tMB/s\t400.0\n1\tXFS, one device\tstream write\ts/GB\t0.5\n\
@@ -180,7 +184,7 @@ mod tests {
 
     #[test]
     fn above_one_millpond_is_faster_also_in_latencies() {
-        let text = markdown(FIGURES).unwrap();
+        let text = markdown(MEASUREMENTS).unwrap();
         let (speeds, costs) = text.split_once("\n\n").unwrap();
         let speeds: Vec<&str> = speeds.lines().collect();
         assert_eq!(

@@ -1,7 +1,7 @@
 //! The parts of `bench/send` that a shell cannot do: see [`USAGE`].
 //!
 //! What measures prints `seconds TAB bytes TAB bytes read from the device`; the time to open and export the pool is not
-//! counted. `table` formats the figures of all rounds.
+//! counted. `table` formats the measurements of all rounds.
 #![forbid(unsafe_code)]
 
 mod change;
@@ -63,8 +63,11 @@ fn main() -> Result<()> {
         ),
         ["rewrite", tree, every] => change::rewrite(Path::new(tree), every.parse()?),
         ["table"] => {
-            let figures = std::io::read_to_string(std::io::stdin())?;
-            print!("{}", table::markdown(&figures).context("the figures")?);
+            let measurements = std::io::read_to_string(std::io::stdin())?;
+            print!(
+                "{}",
+                table::markdown(&measurements).context("the measurements")?
+            );
             Ok(())
         }
         _ => anyhow::bail!(USAGE),

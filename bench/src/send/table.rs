@@ -1,10 +1,10 @@
-//! Formats the figures of all rounds as one table for each part of the benchmark.
+//! Formats the measurements of all rounds as one table for each part of the benchmark.
 
 use anyhow::Result;
 use millpond_bench::{ratios, spread};
 use std::collections::BTreeMap;
 
-/// A table: its name in the figures, its title, its contenders in order, and the ratios of two of them.
+/// A table: its name in the measurements, its title, its contenders in order, and the ratios of two of them.
 struct Shape {
     key: &'static str,
     title: &'static str,
@@ -141,7 +141,7 @@ pub fn markdown(text: &str) -> Result<String> {
     for line in text.lines() {
         let words: Vec<&str> = line.split('\t').collect();
         let [round, table, name, who, value] = words.as_slice() else {
-            anyhow::bail!("{line:?} is no figure");
+            anyhow::bail!("{line:?} is no measurement");
         };
         let rows = tables.entry(table).or_default();
         let at = rows.iter().position(|row| row.name == *name);
@@ -198,10 +198,10 @@ mod tests {
 
     #[test]
     fn ratios_are_of_the_same_round_and_absent_peers_say_why() {
-        let figures = "1\tsnapshots\tlist\tMillpond\t2\n1\tsnapshots\tlist\tzfs-fuse\t4\n\
+        let measurements = "1\tsnapshots\tlist\tMillpond\t2\n1\tsnapshots\tlist\tzfs-fuse\t4\n\
                        2\tsnapshots\tlist\tMillpond\t1\n2\tsnapshots\tlist\tzfs-fuse\t4\n\
                        1\tsnapshots\tdestroy\tMillpond\t3\n1\tsnapshots\tdestroy\tzfs-fuse\tno ranges\n";
-        let text = markdown(figures).expect("figures");
+        let text = markdown(measurements).expect("measurements");
         let list = "| list | 1.500 (1.000–2.000) | 4.000 (4.000–4.000) | **3.00 (2.00–4.00)** |";
         assert!(text.contains(list), "{text}");
         let destroy = "| destroy | 3.000 (3.000–3.000) | no ranges | - |";

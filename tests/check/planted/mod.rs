@@ -167,7 +167,7 @@ planted! {
                 let at = content.windows(5).position(|window| window == &bytes[3..])?;
                 Some((block, at))
             })
-            .expect("the figure is not found");
+            .expect("the value is not found");
         c.content_mut(block)[at + 3] ^= 2;
     };
     a_wrong_count_of_a_feature_is_found: FeatureCount, "", "spacemap_histogram: ", |s, c| {

@@ -1,5 +1,6 @@
 """The page of the documentation that says which tests pass."""
 import collections
+import fnmatch
 
 RESULTS = ("PASS", "FAIL", "SKIP", "KILLED")
 LINE_MAX = 160
@@ -14,17 +15,22 @@ Measured on {revision}, OpenZFS's suite {suite}. Each phase of a test had at mos
 """
 
 
-def markdown(results, never, revision, suite, limit_s, listed):
-    """The whole page. `never` has the reasons of tests that cannot pass, `listed` is the number of tests of the list."""
+def markdown(results, reasons, revision, suite, limit_s, listed):
+    """The whole page. `reasons` is a pair: why tests can never pass, by test, and which commands are not built, by the pattern
+    of their tests. `listed` is the number of tests of the list."""
+    never, not_built = reasons
     possible = [row for row in results if row["test"] not in never]
     passed = sum(row["result"] == "PASS" for row in possible)
     hollow = sum(row["result"] == "PASS" and bool(row["unsupported"]) for row in possible)
     lines = [HEAD.format(revision=revision, suite=suite, limit=limit_s)]
     lines.append(f"**{passed} of {len(possible)} tests pass ({100 * passed / max(1, len(possible)):.1f} %).**")
+    built = [row for row in possible if not any(fnmatch.fnmatchcase(row["test"], pattern) for pattern in not_built)]
+    passed = sum(row["result"] == "PASS" for row in built)
+    lines.append(f"Of what is built, **{passed} of {len(built)} pass ({100 * passed / max(1, len(built)):.1f} %)**.")
     if len(results) < listed:
         lines.append(f"The run was interrupted: {listed - len(results)} of the {listed} listed tests did not run.")
     if hollow:
-        lines.append(f"{hollow} of them set a tunable that Millpond does not know; it was only remembered.")
+        lines.append(f"{hollow} of those that pass set a tunable that Millpond does not know; it was only remembered.")
     lines += ["", "## By group", "", "| group | pass | fail | skip | killed |", "|---|---|---|---|---|"]
     groups = collections.defaultdict(collections.Counter)
     for row in possible:
@@ -36,13 +42,15 @@ def markdown(results, never, revision, suite, limit_s, listed):
         if row["result"] != "PASS":
             phase = f" ({row['phase']})" if row["phase"] not in ("", "test") else ""
             lines.append(f"| {row['test']} | {row['result']}{phase} | {cell(row['line'])} |")
-    lines += ["", "## Tests that can never pass", ""]
-    if never:
-        lines += ["| test | why |", "|---|---|"]
-        lines += [f"| {test} | {cell(why)} |" for test, why in sorted(never.items())]
-    else:
-        lines.append("None is known to be impossible.")
+    lines += reasoned("Not built", "tests", not_built)
+    lines += reasoned("Tests that can never pass", "test", never)
     return "\n".join(lines) + "\n"
+
+
+def reasoned(title, what, reasons):
+    """A section with a reason for each test or pattern of tests."""
+    rows = [f"| {test} | {cell(why)} |" for test, why in sorted(reasons.items())]
+    return ["", f"## {title}", "", *([f"| {what} | why |", "|---|---|", *rows] if rows else ["None."])]
 
 
 def cell(text):

@@ -48,10 +48,10 @@ pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Endi
     let rounds = matches.get_one::<u64>("count").copied().unwrap_or(endless);
     // Pools opened for a single command show no activity between two intervals.
     session.daemon()?;
-    let mut before = Round::look(session.service()?).map_err(refused)?;
+    let mut before = Sample::look(session.service()?).map_err(refused)?;
     for _ in 0..rounds {
         (session.environment.pause)(Duration::from_secs(interval_s.into()));
-        let now = Round::look(session.service()?).map_err(refused)?;
+        let now = Sample::look(session.service()?).map_err(refused)?;
         let page = Page::of(&before, &now, interval_s);
         let text = match (global.is_json, is_live) {
             (true, _) => format!("{}\n", page.json()),
@@ -70,13 +70,13 @@ fn refused(error: ControlError) -> Failure {
 }
 
 /// The state of all pools at one time.
-struct Round {
+struct Sample {
     pools: Vec<PoolInfo>,
     /// Used bytes by name.
     datasets: BTreeMap<String, u64>,
 }
 
-impl Round {
+impl Sample {
     fn look(control: &dyn Service) -> Result<Self, ControlError> {
         let (mut pools, mut datasets) = (vec![], BTreeMap::new());
         for name in control.pools()? {
@@ -268,7 +268,7 @@ struct Page<'r> {
 }
 
 impl<'r> Page<'r> {
-    fn of(before: &Round, now: &'r Round, seconds: u32) -> Self {
+    fn of(before: &Sample, now: &'r Sample, seconds: u32) -> Self {
         let known = before.devices();
         let pools = now.pools.iter().map(|pool| {
             let (mut sum, mut all) = (Rates::default(), Times::default());
@@ -431,7 +431,7 @@ mod tests {
     use super::*;
     use millpond_control::VdevKind;
 
-    fn round(written_bytes: u64, used: u64) -> Round {
+    fn sample(written_bytes: u64, used: u64) -> Sample {
         let mut pool = PoolInfo {
             name: "tank".into(),
             is_loaded: true,
@@ -449,7 +449,7 @@ mod tests {
             },
             ..VdevInfo::default()
         });
-        Round {
+        Sample {
             pools: vec![pool],
             datasets: [("tank".to_owned(), used)].into(),
         }
@@ -457,7 +457,7 @@ mod tests {
 
     #[test]
     fn rates_are_those_of_the_interval_and_names_steer_no_terminal() {
-        let (before, now) = (round(1000, 10), round(9000, 30));
+        let (before, now) = (sample(1000, 10), sample(9000, 30));
         let page = Page::of(&before, &now, 2);
         let lines = &page.pools[0];
         let sum = lines.rates;
@@ -470,7 +470,7 @@ mod tests {
 
     #[test]
     fn times_and_engine_statistics_are_those_of_the_interval() {
-        let (mut before, mut now) = (round(1000, 10), round(9000, 30));
+        let (mut before, mut now) = (sample(1000, 10), sample(9000, 30));
         let latencies = |counts: &[u64], sum_ns| Latencies {
             counts: counts.to_vec(),
             sum_ns,
@@ -509,9 +509,9 @@ mod tests {
 
     #[test]
     fn a_pool_opened_anew_or_just_now_has_no_rate() {
-        let (before, now) = (round(9000, 30), round(1000, 10));
+        let (before, now) = (sample(9000, 30), sample(1000, 10));
         assert_eq!(Page::of(&before, &now, 1).pools[0].rates, Rates::default());
-        let none = Round {
+        let none = Sample {
             pools: vec![],
             datasets: BTreeMap::new(),
         };

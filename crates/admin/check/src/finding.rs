@@ -79,7 +79,7 @@ kinds! {
     SpaceMap "space-map" Danger
         "do not write to the pool; copy out what it holds",
     /// The allocated bytes in a space map's header differ from its entries.
-    SpaceMapSum "space-map-figure" Wrong
+    SpaceMapSum "space-map-total" Wrong
         "the counters of free space are wrong; copy the data to a new pool when convenient",
     /// A space map's histogram does not match its entries.
     SpaceHistogram "space-histogram" Harmless
@@ -97,10 +97,10 @@ kinds! {
     FillCount "fill-count" Danger
         "objects or data may not be found; copy out what can be read",
     /// A snapshot's or head's referenced, compressed, uncompressed or unique bytes are wrong.
-    DatasetSpace "dataset-figure" Wrong
+    DatasetSpace "dataset-total" Wrong
         "space shown for it is wrong; send it to another pool to get right values",
     /// A directory's used bytes, their breakdown or its counts are wrong.
-    DirectorySpace "directory-figure" Wrong
+    DirectorySpace "directory-total" Wrong
         "space shown for it is wrong, quotas and reservations too; send the datasets to another pool",
     /// A deadlist lacks a dead block.
     DeadlistMissing "deadlist-missing" Danger
@@ -112,7 +112,7 @@ kinds! {
     DeadlistKey "deadlist-key" Danger
         "do not destroy snapshots of this dataset; send it to another pool",
     /// The totals in a block pointer list's header differ from its entries.
-    BlockListSum "block-list-figure" Wrong
+    BlockListSum "block-list-total" Wrong
         "counters of space are wrong; send the dataset to another pool",
     /// A clone's livelist does not match the clone's blocks.
     Livelist "livelist" Danger
@@ -130,7 +130,7 @@ kinds! {
     Holds "holds" Wrong
         "list the holds with `zfs holds` before relying on them",
     /// A bookmark's space statistics are wrong.
-    BookmarkSpace "bookmark-figure" Harmless
+    BookmarkSpace "bookmark-total" Harmless
         "`written` since this bookmark is wrong; destroy the bookmark and make a new one",
     /// A feature's reference count is wrong.
     FeatureCount "feature-count" Wrong

@@ -1,4 +1,4 @@
-//! Known figures: sets of failures counted by hand, and the mean time to loss of textbooks.
+//! Known values: sets of failures counted by hand, and the mean time to loss of textbooks.
 
 use super::*;
 

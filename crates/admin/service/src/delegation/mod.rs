@@ -13,7 +13,7 @@ use millpond_dataset::properties::PropertyValue;
 use millpond_dataset::{DatasetError, DatasetName, PermissionChain};
 use millpond_engine::{Creator, Error, ReceivingUser, View};
 use millpond_ondisk::dsl::keys::is_hidden_name;
-use needs::{Need, Place, needs, of_change, place_of_received};
+use needs::{Need, Scope, needs, of_change, scope_of_received};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The pool property that switches delegation on.
@@ -40,9 +40,9 @@ impl ImportedPools {
         subject: &PermissionSubject,
         creator: Creator,
     ) -> ReceivingUser {
-        let place = place_of_received(request);
+        let scope = scope_of_received(request);
         let is_off = |name: &&'static str| {
-            let need = Need::new(&request.name, *name, place);
+            let need = Need::new(&request.name, *name, scope);
             !self.has_all(&[need], subject)
         };
         ReceivingUser {
@@ -88,29 +88,29 @@ fn has(view: &View, need: &Need, subject: &PermissionSubject) -> Result<bool, Er
         let has = chain.permissions_of(subject);
         need.is_met_by(&has)
     };
-    Ok(match need.place() {
-        Place::Here => gives(&chain(name.path)?),
-        Place::Below => gives(&chain(name.path)?.of_child()),
-        Place::Tree => {
+    Ok(match need.scope() {
+        Scope::Here => gives(&chain(name.path)?),
+        Scope::Below => gives(&chain(name.path)?.of_child()),
+        Scope::Tree => {
             let chain = chain(name.path)?;
             gives(&chain) && gives(&chain.of_child())
         }
-        Place::Parent => match parent_of(name.path) {
+        Scope::Parent => match parent_of(name.path) {
             Some(parent) => gives(&future_chain_of(view, parent)?),
             None => false,
         },
-        Place::HereOrParent => match (chain(name.path), parent_of(name.path)) {
+        Scope::HereOrParent => match (chain(name.path), parent_of(name.path)) {
             (Err(error), Some(parent)) if is_missing(&error) => gives(&chain(parent)?),
             (chain, _) => gives(&chain?),
         },
-        Place::New => match parent_of(name.path) {
+        Scope::New => match parent_of(name.path) {
             Some(parent) => {
                 let chain = future_chain_of(view, parent)?;
                 gives(&chain.of_child()) || need.is_met_by(&creates_with(&chain))
             }
             None => false,
         },
-        Place::Origin => {
+        Scope::Origin => {
             let origin = view.dataset(name.path)?.inner().origin()?;
             let origin = origin.map(|origin| origin.directory().permission_chain());
             match origin {

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 /// Where a permission is needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Scope {
     /// At the dataset, or at that of the snapshot or bookmark.
     Here,
     /// At every descendant.
@@ -33,16 +33,16 @@ pub(crate) struct Need {
     permission: String,
     /// Another permission that is enough.
     or: Option<&'static str>,
-    place: Place,
+    scope: Scope,
 }
 
 impl Need {
-    pub(crate) fn new(dataset: &str, permission: impl Into<String>, place: Place) -> Self {
+    pub(crate) fn new(dataset: &str, permission: impl Into<String>, scope: Scope) -> Self {
         Self {
             dataset: dataset.to_owned(),
             permission: permission.into(),
             or: None,
-            place,
+            scope,
         }
     }
     /// The full name of a dataset, snapshot or bookmark.
@@ -61,8 +61,8 @@ impl Need {
         permissions.contains(&self.permission)
             || self.or.is_some_and(|other| permissions.contains(other))
     }
-    pub(crate) fn place(&self) -> Place {
-        self.place
+    pub(crate) fn scope(&self) -> Scope {
+        self.scope
     }
 }
 
@@ -72,7 +72,7 @@ type Needs = Option<Vec<Need>>;
 fn here(dataset: &str, permissions: &[&str]) -> Vec<Need> {
     let needs = permissions.iter();
     needs
-        .map(|name| Need::new(dataset, *name, Place::Here))
+        .map(|name| Need::new(dataset, *name, Scope::Here))
         .collect()
 }
 
@@ -200,7 +200,7 @@ fn of_dataset(change: &DatasetChange) -> Needs {
         DatasetChange::Snapshot { names, properties } => {
             let mut needs = at_each(names, &["snapshot"])?;
             for name in names {
-                needs.extend(of_properties(name, properties, Place::Here)?);
+                needs.extend(of_properties(name, properties, Scope::Here)?);
             }
             Some(needs)
         }
@@ -220,7 +220,7 @@ fn of_dataset(change: &DatasetChange) -> Needs {
         } => Some(of_rename(from, to, *recursively)),
         DatasetChange::Promote { name } => {
             let mut needs = here(name, &["promote", "mount"]);
-            needs.push(Need::new(name, "promote", Place::Origin));
+            needs.push(Need::new(name, "promote", Scope::Origin));
             Some(needs)
         }
         DatasetChange::Rollback { snapshot } => Some(here(snapshot, &["rollback"])),
@@ -232,7 +232,7 @@ fn of_dataset(change: &DatasetChange) -> Needs {
         DatasetChange::Release { names, .. } => at_each(names, &["release"]),
         DatasetChange::Set {
             name, properties, ..
-        } => of_properties(name, properties, Place::Here),
+        } => of_properties(name, properties, Scope::Here),
         DatasetChange::SetOwnerQuota { name, quota } => {
             Some(here(name, &[owner_quota(quota.owners, quota.of_objects)]))
         }
@@ -241,7 +241,7 @@ fn of_dataset(change: &DatasetChange) -> Needs {
             to_received: true, ..
         } => None,
         DatasetChange::Inherit { name, property, .. } => {
-            Some(vec![of_property(name, property, None, Place::Here)?])
+            Some(vec![of_property(name, property, None, Scope::Here)?])
         }
         DatasetChange::Allow { name, grants } => all(grants.iter().map(|g| of_grant(name, g))),
         DatasetChange::Unallow {
@@ -251,7 +251,7 @@ fn of_dataset(change: &DatasetChange) -> Needs {
         } => {
             let mut needs = all(removals.iter().map(|grant| of_grant(name, grant)))?;
             if *recursively {
-                needs.iter_mut().for_each(|need| need.place = Place::Tree);
+                needs.iter_mut().for_each(|need| need.scope = Scope::Tree);
             }
             Some(needs)
         }
@@ -271,29 +271,29 @@ fn owner_quota(owners: OwnerKind, of_objects: bool) -> &'static str {
 
 /// To create a dataset. Its size and block size belong to a volume itself.
 fn of_new(name: &str, properties: &Values) -> Needs {
-    let parent = |permission| Need::new(name, permission, Place::Parent);
+    let parent = |permission| Need::new(name, permission, Scope::Parent);
     let mut needs = vec![parent("create"), parent("mount")];
     let others = properties.iter();
     let others = others.filter(|(name, _)| !matches!(name.as_str(), "volsize" | "volblocksize"));
     let others: Values = others.cloned().collect();
-    needs.extend(of_properties(name, &others, Place::New)?);
+    needs.extend(of_properties(name, &others, Scope::New)?);
     Some(needs)
 }
 
-fn of_properties(dataset: &str, properties: &Values, place: Place) -> Needs {
+fn of_properties(dataset: &str, properties: &Values, scope: Scope) -> Needs {
     let each = properties.iter();
-    each.map(|(name, value)| of_property(dataset, name, Some(value), place))
+    each.map(|(name, value)| of_property(dataset, name, Some(value), scope))
         .collect()
 }
 
 /// To set a property, or to inherit it.
-fn of_property(dataset: &str, name: &str, value: Option<&Value>, place: Place) -> Option<Need> {
+fn of_property(dataset: &str, name: &str, value: Option<&Value>, scope: Scope) -> Option<Need> {
     let permission = match by_name(name)? {
         PropertyName::Native(property) => property.shape.name,
         PropertyName::User(_) => "userprop",
         PropertyName::PerOwner { .. } | PropertyName::WrittenSince { .. } => return None,
     };
-    is_harmless(permission, value).then(|| Need::new(dataset, permission, place))
+    is_harmless(permission, value).then(|| Need::new(dataset, permission, scope))
 }
 
 /// Whether the superuser's daemon does nothing for a user, with this value, that the user could not do. It mounts file systems
@@ -309,39 +309,39 @@ fn is_harmless(property: &str, value: Option<&Value>) -> bool {
 }
 
 fn of_rename(from: &str, to: &str, recursively: bool) -> Vec<Need> {
-    let place = match recursively {
-        true => Place::Tree,
-        false => Place::Here,
+    let scope = match recursively {
+        true => Scope::Tree,
+        false => Scope::Here,
     };
-    let need = |name| Need::new(from, name, place);
+    let need = |name| Need::new(from, name, scope);
     if from.contains('@') {
         // The new parent of a snapshot is its dataset, as before.
         return ["rename", "mount", "create"].map(need).into();
     }
     let mut needs = vec![need("rename"), need("mount")];
-    needs.extend(["create", "mount"].map(|name| Need::new(to, name, Place::Parent)));
+    needs.extend(["create", "mount"].map(|name| Need::new(to, name, Scope::Parent)));
     needs
 }
 
 fn of_send(request: &SendStream) -> Vec<Need> {
-    let place = match request.package.is_recursive {
-        true => Place::Tree,
-        false => Place::Here,
+    let scope = match request.package.is_recursive {
+        true => Scope::Tree,
+        false => Scope::Here,
     };
-    vec![Need::new(&request.name, "send", place)]
+    vec![Need::new(&request.name, "send", scope)]
 }
 
 /// Where permissions are needed to receive a stream. Names at the sender can decide what lies below the given one.
-pub(crate) fn place_of_received(request: &ReceiveStream) -> Place {
+pub(crate) fn scope_of_received(request: &ReceiveStream) -> Scope {
     match request.naming {
-        ReceiveNaming::Given => Place::HereOrParent,
-        ReceiveNaming::WithoutPool | ReceiveNaming::LastComponent => Place::Tree,
+        ReceiveNaming::Given => Scope::HereOrParent,
+        ReceiveNaming::WithoutPool | ReceiveNaming::LastComponent => Scope::Tree,
     }
 }
 
 fn of_receive(request: &ReceiveStream) -> Needs {
-    let place = place_of_received(request);
-    let need = |name: &str| Need::new(&request.name, name, place);
+    let scope = scope_of_received(request);
+    let need = |name: &str| Need::new(&request.name, name, scope);
     let mut needs: Vec<Need> = ["receive", "mount", "create"].map(need).into();
     if !request.is_forced {
         needs[0].or = Some("receive:append");
@@ -349,10 +349,10 @@ fn of_receive(request: &ReceiveStream) -> Needs {
     if let Some(origin) = &request.origin {
         needs.extend(here(origin, &["clone"]));
     }
-    needs.extend(of_properties(&request.name, &request.properties, place)?);
+    needs.extend(of_properties(&request.name, &request.properties, scope)?);
     for name in &request.excluded {
         // The value of the parent takes effect, or the default.
-        if let Some(need) = of_property(&request.name, name, None, place) {
+        if let Some(need) = of_property(&request.name, name, None, scope) {
             needs.push(need);
         } else if name != "mountpoint" && name != "keylocation" {
             return None;
@@ -367,14 +367,14 @@ fn of_grant(name: &str, grant: &PermissionGrant) -> Needs {
     if grant.permissions.is_empty() || grant.permissions.contains("allow") {
         return None;
     }
-    let place = match (&grant.holder, grant.reach) {
-        (PermissionHolder::Set(_), _) => Place::Tree,
-        (PermissionHolder::Creator, _) => Place::Below,
-        (_, PermissionReach::Descendant) => Place::Below,
-        (_, PermissionReach::Local | PermissionReach::NotApplicable) => Place::Here,
+    let scope = match (&grant.holder, grant.reach) {
+        (PermissionHolder::Set(_), _) => Scope::Tree,
+        (PermissionHolder::Creator, _) => Scope::Below,
+        (_, PermissionReach::Descendant) => Scope::Below,
+        (_, PermissionReach::Local | PermissionReach::NotApplicable) => Scope::Here,
     };
-    let allow = [Need::new(name, "allow", place)];
+    let allow = [Need::new(name, "allow", scope)];
     let permissions = grant.permissions.iter();
-    let permissions = permissions.map(|permission| Need::new(name, permission.clone(), place));
+    let permissions = permissions.map(|permission| Need::new(name, permission.clone(), scope));
     Some(allow.into_iter().chain(permissions).collect())
 }

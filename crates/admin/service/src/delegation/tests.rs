@@ -1,6 +1,6 @@
 //! Tests of what requests need, without a pool.
 
-use super::needs::{Place, needs};
+use super::needs::{Scope, needs};
 use millpond_control::{
     DatasetChange, PermissionGrant, PermissionHolder, PermissionReach, PoolChange, ReceiveNaming,
     ReceiveStream, Request, SendPackage, SendStream, Value,
@@ -9,16 +9,16 @@ use millpond_control::{
 /// What a request needs, as text; `None` if only the superuser may make it.
 fn of(request: &Request) -> Option<String> {
     let words = needs(request)?.into_iter().map(|need| {
-        let place = match need.place() {
-            Place::Here => "",
-            Place::Below => " below",
-            Place::Tree => " and below",
-            Place::Parent => " parent",
-            Place::HereOrParent => " or parent",
-            Place::New => " new",
-            Place::Origin => " origin",
+        let scope = match need.scope() {
+            Scope::Here => "",
+            Scope::Below => " below",
+            Scope::Tree => " and below",
+            Scope::Parent => " parent",
+            Scope::HereOrParent => " or parent",
+            Scope::New => " new",
+            Scope::Origin => " origin",
         };
-        format!("{}@{}{place}", need.permission(), need.dataset())
+        format!("{}@{}{scope}", need.permission(), need.dataset())
     });
     Some(words.collect::<Vec<_>>().join(", "))
 }

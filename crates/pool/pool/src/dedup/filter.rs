@@ -30,13 +30,13 @@ pub(super) struct Filter {
     /// Keys that were not known when they were entered.
     keys: u64,
     /// Where reading the objects of the classes continues; `None` when the filter is complete.
-    place: Option<Place>,
+    progress: Option<Progress>,
     /// The most entries of the table that are read at a time to complete the filter.
     pub(super) step_entries: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct Progress {
     class: usize,
     cookie: u64,
 }
@@ -46,14 +46,14 @@ impl Filter {
     pub(super) fn new(entries: u64) -> Self {
         let bits = entries.saturating_mul(2).saturating_mul(BITS_PER_KEY);
         let bits = bits.clamp(BITS_MIN, BITS_MAX).next_power_of_two();
-        let start = Place {
+        let start = Progress {
             class: 0,
             cookie: 0,
         };
         Self {
             words: vec![0; usize::try_from(bits / 64).unwrap_or(1)],
             keys: 0,
-            place: (entries > 0).then_some(start),
+            progress: (entries > 0).then_some(start),
             step_entries: STEP_ENTRIES,
         }
     }
@@ -87,7 +87,7 @@ impl Filter {
     /// Whether the table may have the key.
     pub(super) fn may_have(&self, key: &DedupKey) -> bool {
         let has = |(word, bit): (usize, u64)| self.words.get(word).is_some_and(|w| w & bit != 0);
-        self.place.is_some() || self.probes(key).all(has)
+        self.progress.is_some() || self.probes(key).all(has)
     }
 
     /// Whether more keys were inserted than it was made for.
@@ -103,39 +103,42 @@ impl Table {
             let entries = self.classes.iter().map(|class| class.entries).sum();
             self.filter = Filter::new(entries);
         }
-        let Some(mut place) = self.filter.place else {
+        let Some(mut progress) = self.filter.progress else {
             return Ok(());
         };
         mark::hit("dedup-filter-grows");
         let mut left = self.filter.step_entries;
         while left > 0 {
-            let Some(class) = DedupClass::ALL.get(place.class) else {
-                self.filter.place = None;
+            let Some(class) = DedupClass::ALL.get(progress.class) else {
+                self.filter.progress = None;
                 return Ok(());
             };
-            let next = Place {
-                class: place.class + 1,
+            let next = Progress {
+                class: progress.class + 1,
                 cookie: 0,
             };
             let Some(object) = self.class_mut(*class).object else {
-                place = next;
+                progress = next;
                 continue;
             };
-            let mut entries = ctx.table(object)?.iter_from(place.cookie).reading(WHAT)?;
+            let mut entries = ctx
+                .table(object)?
+                .iter_from(progress.cookie)
+                .reading(WHAT)?;
             loop {
                 if left == 0 {
-                    place.cookie = entries.cookie();
+                    progress.cookie = entries.cookie();
                     break;
                 }
                 let Some(entry) = entries.next() else {
-                    place = next;
+                    progress = next;
                     break;
                 };
                 self.filter.insert(&key_of(&entry.reading(WHAT)?)?);
                 left -= 1;
             }
         }
-        self.filter.place = Some(place);
+        self.filter.progress = Some(progress);
         Ok(())
     }
 }

@@ -18,7 +18,7 @@ const WHAT: &str = "receiving a snapshot";
 
 /// A validated receive.
 struct Plan {
-    place: Place,
+    destination: Destination,
     /// The snapshot that the dataset begins with, if it is not empty.
     origin: Option<ObjectId>,
     /// The directory whose key a clone shares.
@@ -26,7 +26,7 @@ struct Plan {
     crypt: Option<NewCrypt>,
 }
 
-enum Place {
+enum Destination {
     /// A new dataset below this directory, with this last component.
     New(ObjectId, String),
     /// The hidden child of this one.
@@ -128,7 +128,7 @@ impl SyncTaskContext<'_> {
         let limits = (keys::SNAPSHOT_COUNT, "snapshot_limit");
         let who = (target.name.as_str(), target.creator.as_ref());
         self.check_count_limits(who, parent, limits, 1)?;
-        let place = Place::New(parent, component);
+        let destination = Destination::New(parent, component);
         let Some(origin) = &target.origin else {
             let none = EncryptionProperties::default();
             let crypt = match target.is_plain || incoming.raw.is_some() {
@@ -136,7 +136,7 @@ impl SyncTaskContext<'_> {
                 false => self.check_encryption(&target.name, Some(parent), &none, None)?,
             };
             return Ok(Plan {
-                place,
+                destination,
                 origin: None,
                 key_of: None,
                 crypt,
@@ -146,7 +146,7 @@ impl SyncTaskContext<'_> {
         self.check_origin(incoming, target, &origin)?;
         self.check_raw(incoming, target, origin.head.directory, origin.dataset)?;
         Ok(Plan {
-            place,
+            destination,
             origin: Some(origin.dataset),
             key_of: Some(origin.head.directory),
             crypt: None,
@@ -265,7 +265,7 @@ impl SyncTaskContext<'_> {
         };
         Ok(Plan {
             key_of: origin.map(|_| head.directory),
-            place: Place::Hidden(head),
+            destination: Destination::Hidden(head),
             origin,
             crypt: None,
         })
@@ -340,12 +340,12 @@ impl SyncTaskContext<'_> {
             Some(origin) => Some(origin),
             None => self.empty_origin()?,
         };
-        let (name, directory, replaced) = match &plan.place {
-            Place::New(parent, component) => {
+        let (name, directory, replaced) = match &plan.destination {
+            Destination::New(parent, component) => {
                 let directory = self.create_directory(Some(*parent), component)?;
                 (target.name.clone(), directory, None)
             }
-            Place::Hidden(above) => {
+            Destination::Hidden(above) => {
                 let directory = self.create_directory(Some(above.directory), RECEIVE_DATASET)?;
                 let replaced = Replaced {
                     head: above.dataset,

@@ -1,8 +1,8 @@
-//! Figures: one number of one row, as lines of `row TAB unit TAB value`.
+//! Measurements: one number of one row, as lines of `row TAB unit TAB value`.
 
 use anyhow::{Context, Result};
 
-/// What a figure counts.
+/// What a measurement counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Unit {
     /// Millions of bytes per second.
@@ -41,14 +41,14 @@ impl Unit {
     pub fn decimals(self) -> usize {
         self.entry().2
     }
-    /// Whether the figure says what a row costs, not how fast it is.
+    /// Whether the measurement says what a row costs, not how fast it is.
     pub fn is_cost(self) -> bool {
         matches!(
             self,
             Self::CpuPerGigabyte | Self::CpuPerThousand | Self::PeakMemory
         )
     }
-    /// Whether the smaller of two figures is the better one.
+    /// Whether the smaller of two measurements is the better one.
     pub fn less_is_better(self) -> bool {
         self.is_cost() || self == Self::Milliseconds
     }
@@ -63,7 +63,7 @@ impl Unit {
     }
 }
 
-/// Prints a figure.
+/// Prints a measurement.
 pub fn print(row: &str, unit: Unit, value: f64) {
     println!("{row}\t{}\t{value:.6}", unit.word());
 }
