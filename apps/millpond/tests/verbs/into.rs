@@ -115,7 +115,7 @@ fn an_image_made_from_a_tree_holds_the_tree() {
 }
 
 /// Seed, directory name, environment variables.
-type Round = (
+type Case = (
     &'static str,
     &'static str,
     &'static [(&'static str, &'static str)],
@@ -126,14 +126,14 @@ fn equal_trees_and_seeds_make_equal_images() {
     let place = WorkFolder::new();
     let tree = tree(&place);
     let mut digests = vec![];
-    let rounds: [Round; 4] = [
+    let cases: [Case; 4] = [
         ("7", "x", &[]),
         ("7", "y", &[]),
         ("8", "x", &[]),
         ("7", "x", &[("SOURCE_DATE_EPOCH", "1700000000")]),
     ];
-    for (round, (seed, name, variables)) in rounds.into_iter().enumerate() {
-        let folder = place.path(&format!("round{round}"));
+    for (case, (seed, name, variables)) in cases.into_iter().enumerate() {
+        let folder = place.path(&format!("case{case}"));
         std::fs::create_dir(&folder).unwrap();
         let images: Vec<PathBuf> = (0..3)
             .map(|at| folder.join(format!("{name}{at}")))
@@ -149,7 +149,7 @@ fn equal_trees_and_seeds_make_equal_images() {
             .map(|image| sha256(&std::fs::read(image).unwrap()))
             .collect();
         digests.push(digest);
-        if round < 1 {
+        if case < 1 {
             zdb::judge(&folder, "tank").unwrap().require("tank");
             let out = place.path("out");
             let address = "tank:/";

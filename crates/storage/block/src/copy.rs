@@ -241,15 +241,15 @@ impl CopyPass<'_> {
     /// Copies a range of the vdev's space, given in bytes from its start; at most some MiB. On dRAID, whole stripes.
     #[must_use]
     pub fn copy(&self, range: &Range<u64>) -> Copied {
-        let (limit, places) = {
+        let (limit, ranges) = {
             let topology = self.store.topology();
-            let places = topology.places_of_range(self.top, range);
-            (Overdue::of(&topology), places)
+            let ranges = topology.leaf_ranges_of(self.top, range);
+            (Overdue::of(&topology), ranges)
         };
         let locks = Arc::clone(&self.store.topology().copy_locks);
         // A write of a txg is under way until someone looks whether it is over.
         self.store.reap();
-        let Some(_place) = locks.copy(places, &limit) else {
+        let Some(_guard) = locks.copy(ranges, &limit) else {
             return Copied::NoAnswer;
         };
         // Only now: what leaves missed of writes that have ended is noted in it.

@@ -4,11 +4,11 @@
 //! would be overwritten with older bytes. So a copy waits until the writes of its range have ended, on all sides,
 //! and later ones wait for the copy.
 //!
-//! While nothing is copied, a write costs two changes of a counter. A write holds its place until it is known which leaves
+//! While nothing is copied, a write costs two changes of a counter. A write holds its range until it is known which leaves
 //! missed it: a leaf that failed a write is not a source any more.
 //!
 //! Ranges are those of the leaves of a top-level vdev, in bytes from the start of their space. All sides of a mirror have a block
-//! at the same place. On dRAID, a range stands for that of all leaves: what is written there beside a copy waits too, though it
+//! in the same range. On dRAID, a range stands for that of all leaves: what is written there beside a copy waits too, though it
 //! may belong to another group.
 //!
 //! No thread waits for a copy while it makes a request in a thread of a leaf, which the copy may need. Copies wait
@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// A range of the leaves of a top-level vdev.
-pub(crate) type Place = (VdevId, Range<u64>);
+pub(crate) type VdevRange = (VdevId, Range<u64>);
 
 /// The writes and copies of one pool.
 #[derive(Debug, Default)]
@@ -43,8 +43,8 @@ pub(crate) struct CopyLocks {
 struct State {
     last: u64,
     /// The writes that began while a pass was open.
-    writes: BTreeMap<u64, Vec<Place>>,
-    copies: BTreeMap<u64, Vec<Place>>,
+    writes: BTreeMap<u64, Vec<VdevRange>>,
+    copies: BTreeMap<u64, Vec<VdevRange>>,
 }
 
 impl State {
@@ -52,24 +52,25 @@ impl State {
         self.last = self.last.wrapping_add(1);
         self.last
     }
-    fn is_copied(&self, places: &[Place]) -> bool {
-        any_overlap(self.copies.values(), places)
+    fn is_copied(&self, ranges: &[VdevRange]) -> bool {
+        any_overlap(self.copies.values(), ranges)
     }
-    fn is_written(&self, places: &[Place]) -> bool {
-        any_overlap(self.writes.values(), places)
+    fn is_written(&self, ranges: &[VdevRange]) -> bool {
+        any_overlap(self.writes.values(), ranges)
     }
 }
 
-/// The place of a range of a leaf's device. Where the leaf's space is not that of the vdev (RAID-Z), nothing is copied.
-pub(crate) fn place_of(top: VdevId, device: &Range<u64>) -> Place {
+/// The range in its vdev of a range of a leaf's device. Where the leaf's space is not that of the vdev (RAID-Z), nothing is copied.
+pub(crate) fn vdev_range(top: VdevId, device: &Range<u64>) -> VdevRange {
     let offset = |at: u64| at.saturating_sub(VDEV_DATA_START_BYTES);
     (top, offset(device.start)..offset(device.end))
 }
 
-fn any_overlap<'a>(all: impl Iterator<Item = &'a Vec<Place>>, places: &[Place]) -> bool {
-    let overlap = |a: &Place, b: &Place| a.0 == b.0 && a.1.start < b.1.end && b.1.start < a.1.end;
+fn any_overlap<'a>(all: impl Iterator<Item = &'a Vec<VdevRange>>, ranges: &[VdevRange]) -> bool {
+    let overlap =
+        |a: &VdevRange, b: &VdevRange| a.0 == b.0 && a.1.start < b.1.end && b.1.start < a.1.end;
     let mut all = all.flatten();
-    all.any(|one| places.iter().any(|place| overlap(place, one)))
+    all.any(|one| ranges.iter().any(|range| overlap(range, one)))
 }
 
 /// While it exists, copies may begin.
@@ -84,13 +85,13 @@ impl Drop for CopyPass {
 
 /// A write under way.
 #[derive(Debug)]
-pub(crate) struct WritePlace {
+pub(crate) struct WriteGuard {
     locks: Arc<CopyLocks>,
     /// `None` if it is only counted.
     number: Option<u64>,
 }
 
-impl Drop for WritePlace {
+impl Drop for WriteGuard {
     fn drop(&mut self) {
         let locks = &self.locks;
         match self.number {
@@ -112,12 +113,12 @@ impl Drop for WritePlace {
 
 /// A copy under way.
 #[derive(Debug)]
-pub(crate) struct CopyPlace {
+pub(crate) struct CopyGuard {
     locks: Arc<CopyLocks>,
     number: u64,
 }
 
-impl Drop for CopyPlace {
+impl Drop for CopyGuard {
     fn drop(&mut self) {
         self.locks.state.lock().copies.remove(&self.number);
         self.locks.changed.notify_all();
@@ -133,62 +134,66 @@ impl CopyLocks {
 
     /// Begins writes of these ranges, after the copies of them that are under way. The calling thread makes no request of
     /// a leaf meanwhile.
-    pub(crate) fn write(self: &Arc<Self>, places: impl FnOnce() -> Vec<Place>) -> WritePlace {
-        if let Some(place) = self.count() {
-            return place;
+    pub(crate) fn write(self: &Arc<Self>, ranges: impl FnOnce() -> Vec<VdevRange>) -> WriteGuard {
+        if let Some(guard) = self.count() {
+            return guard;
         }
-        let places = places();
+        let ranges = ranges();
         let mut state = self.state.lock();
-        if state.is_copied(&places) {
+        if state.is_copied(&ranges) {
             mark::hit("write-waits-for-copy");
         }
-        while state.is_copied(&places) {
+        while state.is_copied(&ranges) {
             self.changed.wait(&mut state);
         }
-        self.list(&mut state, places)
+        self.list(&mut state, ranges)
     }
 
     /// Like [`CopyLocks::write`], but does not wait: `None` if one of the ranges is being copied.
     pub(crate) fn try_write(
         self: &Arc<Self>,
-        places: impl FnOnce() -> Vec<Place>,
-    ) -> Option<WritePlace> {
-        if let Some(place) = self.count() {
-            return Some(place);
+        ranges: impl FnOnce() -> Vec<VdevRange>,
+    ) -> Option<WriteGuard> {
+        if let Some(guard) = self.count() {
+            return Some(guard);
         }
-        let places = places();
+        let ranges = ranges();
         let mut state = self.state.lock();
-        match state.is_copied(&places) {
+        match state.is_copied(&ranges) {
             true => None,
-            false => Some(self.list(&mut state, places)),
+            false => Some(self.list(&mut state, ranges)),
         }
     }
 
     /// Counts a write if no pass is open.
-    fn count(self: &Arc<Self>) -> Option<WritePlace> {
+    fn count(self: &Arc<Self>) -> Option<WriteGuard> {
         self.counted.fetch_add(1, Ordering::SeqCst);
-        let place = WritePlace {
+        let guard = WriteGuard {
             locks: Arc::clone(self),
             number: None,
         };
-        (self.passes.load(Ordering::SeqCst) == 0).then_some(place)
+        (self.passes.load(Ordering::SeqCst) == 0).then_some(guard)
     }
 
-    fn list(self: &Arc<Self>, state: &mut State, places: Vec<Place>) -> WritePlace {
+    fn list(self: &Arc<Self>, state: &mut State, ranges: Vec<VdevRange>) -> WriteGuard {
         let number = state.next();
-        state.writes.insert(number, places);
-        WritePlace {
+        state.writes.insert(number, ranges);
+        WriteGuard {
             locks: Arc::clone(self),
             number: Some(number),
         }
     }
 
     /// Begins a copy of ranges, after the writes of them that are under way. `None` if they do not end in time.
-    pub(crate) fn copy(self: &Arc<Self>, places: Vec<Place>, limit: &Overdue) -> Option<CopyPlace> {
+    pub(crate) fn copy(
+        self: &Arc<Self>,
+        ranges: Vec<VdevRange>,
+        limit: &Overdue,
+    ) -> Option<CopyGuard> {
         let mut state = self.state.lock();
         loop {
             let is_counted = self.counted.load(Ordering::SeqCst) > 0;
-            if !is_counted && !state.is_written(&places) && !state.is_copied(&places) {
+            if !is_counted && !state.is_written(&ranges) && !state.is_copied(&ranges) {
                 break;
             }
             mark::hit("copy-waits-for-write");
@@ -197,8 +202,8 @@ impl CopyLocks {
             }
         }
         let number = state.next();
-        state.copies.insert(number, places);
-        Some(CopyPlace {
+        state.copies.insert(number, ranges);
+        Some(CopyGuard {
             locks: Arc::clone(self),
             number,
         })
@@ -213,7 +218,7 @@ mod tests {
 
     const PAUSE: Duration = Duration::from_millis(20);
 
-    fn place(range: Range<u64>) -> Place {
+    fn vdev_0(range: Range<u64>) -> VdevRange {
         (VdevId(3), range)
     }
 
@@ -222,19 +227,20 @@ mod tests {
         let locks = Arc::new(CopyLocks::default());
         let _pass = locks.pass();
         let copy = locks
-            .copy(vec![place(100..200)], &Overdue::never())
+            .copy(vec![vdev_0(100..200)], &Overdue::never())
             .unwrap();
-        drop(locks.write(|| vec![place(0..100), place(200..300)]));
+        drop(locks.write(|| vec![vdev_0(0..100), vdev_0(200..300)]));
         drop(locks.write(|| vec![(VdevId(4), 100..200)]));
-        assert!(locks.try_write(|| vec![place(199..300)]).is_none());
+        assert!(locks.try_write(|| vec![vdev_0(199..300)]).is_none());
         thread::scope(|scope| {
-            let writing = scope.spawn(|| drop(locks.write(|| vec![place(0..10), place(150..160)])));
+            let writing =
+                scope.spawn(|| drop(locks.write(|| vec![vdev_0(0..10), vdev_0(150..160)])));
             thread::sleep(PAUSE);
             assert!(!writing.is_finished());
             drop(copy);
             writing.join().unwrap();
         });
-        assert!(locks.try_write(|| vec![place(199..300)]).is_some());
+        assert!(locks.try_write(|| vec![vdev_0(199..300)]).is_some());
     }
 
     #[test]
@@ -242,12 +248,12 @@ mod tests {
         let locks = Arc::new(CopyLocks::default());
         let early = locks.write(|| panic!("not needed"));
         let _pass = locks.pass();
-        let late = locks.write(|| vec![place(100..200)]);
+        let late = locks.write(|| vec![vdev_0(100..200)]);
         // One that only touches the range.
-        let _other = locks.write(|| vec![place(200..300)]);
+        let _other = locks.write(|| vec![vdev_0(200..300)]);
         thread::scope(|scope| {
             let copying = scope.spawn(|| {
-                let copy = locks.copy(vec![place(150..200)], &Overdue::never());
+                let copy = locks.copy(vec![vdev_0(150..200)], &Overdue::never());
                 assert!(copy.is_some());
             });
             thread::sleep(PAUSE);

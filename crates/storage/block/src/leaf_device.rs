@@ -5,7 +5,7 @@
 //! write, and the next flush rewrites it.
 
 use crate::Topology;
-use crate::copy_locks::{CopyLocks, place_of};
+use crate::copy_locks::{CopyLocks, vdev_range};
 use crate::io_stats::{IoClass, IoClock};
 use crate::io_watch::QueuedWrites;
 use crate::leaf_counters::LeafCounters;
@@ -132,13 +132,13 @@ impl Device for LeafDevice {
             request.offset_bytes..request.offset_bytes.saturating_add(length_of(request))
         };
         // Labels lie outside of all that is copied.
-        let places = || {
+        let in_vdev = || {
             let ranges = requests.iter().map(range_of);
             (self.top.iter())
-                .flat_map(|top| ranges.clone().map(|range| place_of(*top, &range)))
+                .flat_map(|top| ranges.clone().map(|range| vdev_range(*top, &range)))
                 .collect()
         };
-        let _place = self.copy_locks.write(places);
+        let _guard = self.copy_locks.write(in_vdev);
         let ranges = requests.iter().map(range_of);
         let begun = (self.counters.unflushed()).begin(&self.device, ranges);
         let queued = QueuedWrites::new(&self.clock, &self.counters, self.class, count);
@@ -200,11 +200,11 @@ impl LeafDevice {
     /// Discards in the class of trims. Writes of the range that no flush covers are not kept any longer.
     fn trim(&self, offset: u64, length: u64, is_secure: bool) -> Result<(), DeviceError> {
         let range = offset..offset.saturating_add(length);
-        let places = || {
-            let place = self.top.map(|top| place_of(top, &range));
-            place.into_iter().collect()
+        let in_vdev = || {
+            let range = self.top.map(|top| vdev_range(top, &range));
+            range.into_iter().collect()
         };
-        let _place = self.copy_locks.write(places);
+        let _guard = self.copy_locks.write(in_vdev);
         let begun = (self.counters.unflushed()).begin(&self.device, std::iter::once(range));
         let queued = QueuedWrites::new(&self.clock, &self.counters, IoClass::Trim, 1);
         let each = |range: Range<usize>, each: &mut dyn FnMut(Range<usize>)| each(range);

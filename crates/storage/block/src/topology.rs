@@ -1,7 +1,7 @@
 //! The leaves that hold a pool's blocks.
 
 use crate::BlockAddress;
-use crate::copy_locks::{CopyLocks, Place, place_of};
+use crate::copy_locks::{CopyLocks, VdevRange, vdev_range};
 use crate::io_stats::{IoClass, IoClock, IoStats};
 use crate::io_watch::WatchedReads;
 use crate::leaf_counters::{LeafCounters, LeafStats};
@@ -226,21 +226,21 @@ impl Topology {
         }
     }
 
-    /// Ranges of a leaf's device as places, for [`CopyLocks`].
-    pub(crate) fn places_of(
+    /// Ranges of a leaf's device as ranges of its vdev, for [`CopyLocks`].
+    pub(crate) fn vdev_ranges_of(
         &self,
         leaf: LeafId,
         ranges: impl Iterator<Item = Range<u64>>,
-    ) -> Vec<Place> {
+    ) -> Vec<VdevRange> {
         let Some(top) = self.tree.leaf(leaf).and_then(|node| node.top) else {
             return vec![];
         };
-        ranges.map(|range| place_of(top, &range)).collect()
+        ranges.map(|range| vdev_range(top, &range)).collect()
     }
 
     /// Where the leaves of a top-level vdev have a range of it, for [`CopyLocks`]. Where that is another place on each
     /// (RAID-Z), nothing is copied.
-    pub(crate) fn places_of_range(&self, top: VdevId, range: &Range<u64>) -> Vec<Place> {
+    pub(crate) fn leaf_ranges_of(&self, top: VdevId, range: &Range<u64>) -> Vec<VdevRange> {
         let node = self.tree.top(top);
         let Some((draid, ashift)) = node.and_then(|node| Some((node.draid()?, node.ashift))) else {
             return vec![(top, range.clone())];

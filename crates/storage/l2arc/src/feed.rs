@@ -6,7 +6,7 @@
 
 use crate::Buffer;
 use crate::device::CacheDevice;
-use crate::index::{BlockKey, Place};
+use crate::index::{BlockKey, BufferLocation};
 use millpond_checksum::{checksum, seal_label};
 use millpond_compress::{ZstdHeader, ZstdLevel, compress};
 use millpond_device::DeviceError;
@@ -92,7 +92,7 @@ pub(crate) fn is_between(offset: u64, low: u64, high: u64) -> bool {
 struct Run {
     offset_bytes: u64,
     bytes: Vec<u8>,
-    buffers: Vec<(BlockKey, Place)>,
+    buffers: Vec<(BlockKey, BufferLocation)>,
 }
 
 impl Run {
@@ -218,7 +218,7 @@ impl CacheDevice {
                 self.write_run(&mut run)?;
             }
             let offset_bytes = self.append(hand, &mut run, &buffer.bytes, bytes);
-            let place = Place {
+            let place = BufferLocation {
                 offset_bytes,
                 properties: buffer.properties,
             };

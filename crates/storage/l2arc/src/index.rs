@@ -20,7 +20,7 @@ pub struct BlockKey {
 
 /// Where a buffer is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct BufferLocation {
     /// Byte offset on the device.
     pub(crate) offset_bytes: u64,
     pub(crate) properties: EntryProperties,
@@ -30,13 +30,13 @@ pub(crate) struct Place {
 #[derive(Debug, Default)]
 pub(crate) struct Index {
     /// The hasher has a random seed, so that keys on a forged device do not collide.
-    by_key: HashMap<BlockKey, Place, RandomState>,
+    by_key: HashMap<BlockKey, BufferLocation, RandomState>,
     by_offset: BTreeMap<u64, BlockKey>,
     stored_bytes: u64,
 }
 
 impl Index {
-    pub(crate) fn get(&self, key: &BlockKey) -> Option<Place> {
+    pub(crate) fn get(&self, key: &BlockKey) -> Option<BufferLocation> {
         self.by_key.get(key).copied()
     }
     pub(crate) fn len(&self) -> u64 {
@@ -57,7 +57,7 @@ impl Index {
     }
 
     /// Adds a buffer, in place of what there was for this block or at this offset.
-    pub(crate) fn insert(&mut self, key: BlockKey, place: Place) {
+    pub(crate) fn insert(&mut self, key: BlockKey, place: BufferLocation) {
         self.remove(&key);
         if let Some(other) = self.by_offset.insert(place.offset_bytes, key) {
             self.by_key.remove(&other).inspect(|other| {
@@ -70,7 +70,7 @@ impl Index {
 
     /// Adds an older buffer, unless there is a newer one for this block or at this offset. Returns whether it
     /// did.
-    pub(crate) fn insert_older(&mut self, key: BlockKey, place: Place) -> bool {
+    pub(crate) fn insert_older(&mut self, key: BlockKey, place: BufferLocation) -> bool {
         let is_known =
             self.by_key.contains_key(&key) || self.by_offset.contains_key(&place.offset_bytes);
         if !is_known {
@@ -79,7 +79,7 @@ impl Index {
         !is_known
     }
 
-    pub(crate) fn remove(&mut self, key: &BlockKey) -> Option<Place> {
+    pub(crate) fn remove(&mut self, key: &BlockKey) -> Option<BufferLocation> {
         let place = self.by_key.remove(key)?;
         self.by_offset.remove(&place.offset_bytes);
         self.stored_bytes -= place.properties.stored_bytes;

@@ -2,7 +2,7 @@
 
 use crate::device::CacheDevice;
 use crate::feed::{Hand, is_between, log_checksum};
-use crate::index::{BlockKey, Place};
+use crate::index::{BlockKey, BufferLocation};
 use millpond_checksum::verify_label;
 use millpond_compress::decompress;
 use millpond_device::DeviceError;
@@ -170,7 +170,7 @@ impl CacheDevice {
                 dva_words: entry.dva_words,
                 birth: entry.birth,
             };
-            let place = Place {
+            let place = BufferLocation {
                 offset_bytes: entry.offset_bytes,
                 properties,
             };

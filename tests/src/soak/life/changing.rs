@@ -1,6 +1,6 @@
 //! Disks that are attached, replaced and detached during a run.
 
-use super::layout::Place;
+use super::layout::Position;
 use super::*;
 use millpond_engine::ResilverKind;
 use millpond_ondisk::Guid;
@@ -12,7 +12,7 @@ const NEW_DISKS_MAX: usize = 8;
 const SIDES_MAX: usize = 4;
 
 impl Lived<'_> {
-    /// The places and disks of the open pool.
+    /// The positions and disks of the open pool.
     pub(super) fn read_layout(&mut self) -> Result<(), String> {
         self.layout = Layout::of(&self.pool()?.inner().config().root)?;
         Ok(())
@@ -51,40 +51,41 @@ impl Lived<'_> {
         (added < NEW_DISKS_MAX).then(|| self.world.disk(size, 512))
     }
 
-    /// A sequential resilver copies what it finds. So it may only copy to a place that may fail itself, or become a further
+    /// A sequential resilver copies what it finds. So it may only copy to a position that may fail itself, or become a further
     /// side, unless all sides are right for sure.
-    fn resilver_kind(&self, place: Place, is_side: bool, seed: &mut Seed) -> ResilverKind {
-        let is_safe = is_side || self.victims.contains(&place) || self.are_all_right(place);
-        match self.layout.takes_sides(place) && is_safe && seed.below(2) == 0 {
+    fn resilver_kind(&self, position: Position, is_side: bool, seed: &mut Seed) -> ResilverKind {
+        let is_safe = is_side || self.victims.contains(&position) || self.are_all_right(position);
+        match self.layout.takes_sides(position) && is_safe && seed.below(2) == 0 {
             true => ResilverKind::Sequential,
             false => ResilverKind::Healing,
         }
     }
 
     /// Whether nothing is wrong on the disks of a vdev, and they may not fail.
-    fn are_all_right(&self, place: Place) -> bool {
-        self.layout.vdev(place).all(|place| {
-            let mut disks = self.layout.disks(place).iter();
-            !self.victims.contains(&place) && disks.all(|disk| !self.harmed.contains(disk))
+    fn are_all_right(&self, position: Position) -> bool {
+        self.layout.vdev(position).all(|position| {
+            let mut disks = self.layout.disks(position).iter();
+            !self.victims.contains(&position) && disks.all(|disk| !self.harmed.contains(disk))
         })
     }
 
-    /// Attaches a disk to a place: as its replacement, or as a new side of a mirror.
+    /// Attaches a disk to a position: as its replacement, or as a new side of a mirror.
     pub(super) fn attach(&mut self, number: u64) -> Result<(), String> {
         self.end_checkpoint()?;
         let mut seed = Seed::new(number);
         let is_side = seed.below(3) == 0;
-        let places = self.layout.places().into_iter().filter(|place| {
-            let is_whole = self.layout.leaves(*place).len() == 1;
+        let positions = self.layout.positions().into_iter().filter(|position| {
+            let is_whole = self.layout.leaves(*position).len() == 1;
             let fits = !is_side
-                || self.layout.takes_sides(*place) && self.layout.siblings(*place) < SIDES_MAX;
-            is_whole && fits && !self.layout.is_single_log(*place)
+                || self.layout.takes_sides(*position)
+                    && self.layout.siblings(*position) < SIDES_MAX;
+            is_whole && fits && !self.layout.is_single_log(*position)
         });
-        let places: Vec<Place> = places.collect();
-        let Some(place) = seed.choose(&places).copied() else {
+        let positions: Vec<Position> = positions.collect();
+        let Some(position) = seed.choose(&positions).copied() else {
             return Ok(());
         };
-        let Some(old) = self.layout.leaves(place).first().cloned() else {
+        let Some(old) = self.layout.leaves(position).first().cloned() else {
             return Ok(());
         };
         let Some(disk) = self.unused_disk(&mut seed) else {
@@ -102,7 +103,7 @@ impl Lived<'_> {
             ashift: None,
             force: true,
         };
-        let how = self.resilver_kind(place, is_side, &mut seed);
+        let how = self.resilver_kind(position, is_side, &mut seed);
         let pool = self.pool()?.inner().clone();
         match pool.attach_leaf_as(how, leaf, &device, kind, options, &|_| false) {
             // The vdev has grown, or a resilver of the other kind runs.
@@ -117,10 +118,10 @@ impl Lived<'_> {
         self.stats.attached += 1;
         self.stats.rebuilt += u64::from(how == ResilverKind::Sequential);
         // What is wrong on a disk without redundancy, its replacement may inherit.
-        let mut disks = self.layout.disks(place).iter();
+        let mut disks = self.layout.disks(position).iter();
         let is_harmed = disks.any(|disk| self.harmed.contains(disk));
-        let is_plain = is_harmed && !self.layout.is_redundant(place);
-        if is_plain || how == ResilverKind::Sequential && !self.are_all_right(place) {
+        let is_plain = is_harmed && !self.layout.is_redundant(position);
+        if is_plain || how == ResilverKind::Sequential && !self.are_all_right(position) {
             self.harmed.insert(new);
         }
         let what = ["replaces", "is a side beside"][usize::from(is_side)];
@@ -139,15 +140,15 @@ impl Lived<'_> {
         if seed.below(2) == 0 {
             self.finish_replacements()?;
         } else {
-            let places = self.layout.places().into_iter();
-            let places = places.filter(|place| self.layout.leaves(*place).len() > 1);
-            let places: Vec<Place> = places.collect();
-            let Some(place) = seed.choose(&places).copied() else {
+            let positions = self.layout.positions().into_iter();
+            let positions = positions.filter(|position| self.layout.leaves(*position).len() > 1);
+            let positions: Vec<Position> = positions.collect();
+            let Some(position) = seed.choose(&positions).copied() else {
                 return Ok(());
             };
             // Of a disk that may not fail the pool cannot know whether the others are whole: some rot unseen.
-            let leaves = self.layout.leaves(place);
-            let leaf = match self.victims.contains(&place) {
+            let leaves = self.layout.leaves(position);
+            let leaf = match self.victims.contains(&position) {
                 true => seed.choose(&leaves),
                 false => leaves.last(),
             };
@@ -174,19 +175,19 @@ impl Lived<'_> {
 
     /// Takes sides out of mirrors. All disks must be complete.
     pub(super) fn detach_sides(&mut self, seed: &mut Seed) -> Result<(), String> {
-        for place in self.layout.places() {
-            if !self.layout.takes_sides(place)
-                || self.layout.siblings(place) < 2
-                || self.layout.is_log(place)
+        for position in self.layout.positions() {
+            if !self.layout.takes_sides(position)
+                || self.layout.siblings(position) < 2
+                || self.layout.is_log(position)
                 || seed.below(6) > 0
             {
                 continue;
             }
-            if let Some(disk) = self.layout.disks(place).first().copied() {
+            if let Some(disk) = self.layout.disks(position).first().copied() {
                 self.detach_leaf(&path(disk))?;
                 self.stats.detached += 1;
             }
-            // The places behind it have moved.
+            // The positions behind it have moved.
             break;
         }
         Ok(())

@@ -8,8 +8,8 @@ const DATA_START_BYTES: u64 = 4 << 20;
 impl Lived<'_> {
     pub(super) fn victim(&mut self, seed: u64) -> Option<usize> {
         let mut rng = SeededRng::new(seed);
-        let place = rng.pick(&self.victims).copied()?;
-        let victim = rng.pick(self.layout.disks(place)).copied()?;
+        let position = rng.pick(&self.victims).copied()?;
+        let victim = rng.pick(self.layout.disks(position)).copied()?;
         self.stats.faults += 1;
         Some(victim)
     }
@@ -27,13 +27,13 @@ impl Lived<'_> {
         let disk = self.disk(victim);
         // Only where data exists.
         let content = disk.content();
-        let places: Vec<u64> = content
+        let positions: Vec<u64> = content
             .pages()
             .map(|(offset, _)| offset)
             .filter(|offset| (DATA_START_BYTES..DISK_BYTES - DATA_START_BYTES).contains(offset))
             .collect();
         for _ in 0..1 + rng.below(8) {
-            let Some(start) = rng.choose(&places).copied() else {
+            let Some(start) = rng.choose(&positions).copied() else {
                 return;
             };
             let length = 512 << rng.below(8);
@@ -82,8 +82,8 @@ impl Lived<'_> {
         let disks = self.world.disks();
         let ours: Vec<usize> = self.layout.all().into_iter().collect();
         let number = rng.choose(&ours).copied().unwrap_or(0);
-        let place = self.layout.place_of(number);
-        let is_victim = place.is_some_and(|place| self.victims.contains(&place));
+        let position = self.layout.position_of(number);
+        let is_victim = position.is_some_and(|position| self.victims.contains(&position));
         // One faulty disk more than the redundancy tolerates. Only this txg may be affected.
         let is_alone = self.harmed.is_empty() || is_victim;
         if !is_alone {
@@ -120,8 +120,8 @@ impl Lived<'_> {
                 if !is_victim && !self.victims.is_empty() {
                     // Together with the disks that may fail, this would exceed the redundancy. A log device
                     // without redundancy holds promises that its loss takes along (`Op::LoseLog`).
-                    let is_bearable = |place: &Place| self.layout.is_redundant(*place);
-                    self.victims = place.filter(is_bearable).into_iter().collect();
+                    let is_bearable = |position: &Position| self.layout.is_redundant(*position);
+                    self.victims = position.filter(is_bearable).into_iter().collect();
                 }
             }
             return Ok(Goes::On);

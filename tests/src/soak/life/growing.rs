@@ -12,16 +12,19 @@ impl Lived<'_> {
     pub(super) fn grow(&mut self, number: u64) -> Result<(), String> {
         let mut seed = Seed::new(number);
         self.note(None)?;
-        let places = self.layout.places();
-        let Some(place) = seed.choose(&places).copied() else {
+        let positions = self.layout.positions();
+        let Some(position) = seed.choose(&positions).copied() else {
             return Ok(());
         };
-        let grown: Vec<Place> = match seed.below(3) {
-            0 => vec![place],
-            _ => self.layout.vdev(place).collect(),
+        let grown: Vec<Position> = match seed.below(3) {
+            0 => vec![position],
+            _ => self.layout.vdev(position).collect(),
         };
         let more = (1 + seed.below(64)) << 24;
-        for disk in grown.iter().flat_map(|place| self.layout.disks(*place)) {
+        for disk in grown
+            .iter()
+            .flat_map(|position| self.layout.disks(*position))
+        {
             let disk = self.disk(*disk);
             let size = disk.size_bytes().max(disk.measure().unwrap_or(0));
             disk.resize(size.saturating_add(more).min(SIZE_MAX_BYTES).max(size));

@@ -1,4 +1,4 @@
-//! Which disks are in a pool, and in which place of it.
+//! Which disks are in a pool, and in which position of it.
 //!
 //! It is read from the pool's configuration after each opening and each change of disks: a power cut may have undone
 //! the change.
@@ -7,9 +7,9 @@ use super::*;
 use millpond_engine::NewLayout;
 use millpond_vdev::{VdevConfig, VdevType};
 
-/// A top-level vdev and a place in it. Disks that come later get new places behind the others.
+/// A top-level vdev and a position in it. Disks that come later get new positions behind the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
+pub(super) struct Position {
     pub(super) top: usize,
     pub(super) slot: usize,
 }
@@ -22,7 +22,7 @@ struct Top {
     slots: Vec<Slot>,
 }
 
-/// What is in a place.
+/// What is in a position.
 #[derive(Debug, Clone, Default)]
 struct Slot {
     /// Two while one of them replaces the other or a spare stands in for it, the old one first. None where a distributed
@@ -39,7 +39,7 @@ impl Slot {
     }
 }
 
-/// The places of a pool.
+/// The positions of a pool.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Layout {
     tops: Vec<Top>,
@@ -65,23 +65,25 @@ impl Layout {
         Ok(Self { tops: tops? })
     }
 
-    /// All places.
-    pub(super) fn places(&self) -> Vec<Place> {
+    /// All positions.
+    pub(super) fn positions(&self) -> Vec<Position> {
         let tops = self.tops.iter().enumerate();
-        tops.flat_map(|(top, one)| (0..one.slots.len()).map(move |slot| Place { top, slot }))
+        tops.flat_map(|(top, one)| (0..one.slots.len()).map(move |slot| Position { top, slot }))
             .collect()
     }
 
-    /// The disks of a place, none if it does not exist.
-    pub(super) fn disks(&self, place: Place) -> &[usize] {
-        let top = self.tops.get(place.top);
-        top.and_then(|top| top.slots.get(place.slot))
+    /// The disks of a position, none if it does not exist.
+    pub(super) fn disks(&self, position: Position) -> &[usize] {
+        let top = self.tops.get(position.top);
+        top.and_then(|top| top.slots.get(position.slot))
             .map_or(&[], |slot| &slot.disks)
     }
 
-    /// The paths of the leaves in a place: its disks, then the distributed spare that stands in for one.
-    pub(super) fn leaves(&self, place: Place) -> Vec<String> {
-        let slot = self.top(place).and_then(|top| top.slots.get(place.slot));
+    /// The paths of the leaves in a position: its disks, then the distributed spare that stands in for one.
+    pub(super) fn leaves(&self, position: Position) -> Vec<String> {
+        let slot = self
+            .top(position)
+            .and_then(|top| top.slots.get(position.slot));
         slot.map(Slot::leaves).unwrap_or_default()
     }
 
@@ -90,10 +92,10 @@ impl Layout {
         self.tops.iter().any(|top| top.kind == VdevType::Draid)
     }
 
-    /// The place of a disk.
-    pub(super) fn place_of(&self, disk: usize) -> Option<Place> {
-        let mut places = self.places().into_iter();
-        places.find(|place| self.disks(*place).contains(&disk))
+    /// The position of a disk.
+    pub(super) fn position_of(&self, disk: usize) -> Option<Position> {
+        let mut positions = self.positions().into_iter();
+        positions.find(|position| self.disks(*position).contains(&disk))
     }
 
     /// Whether a disk is being replaced, or a spare stands in for one.
@@ -108,47 +110,49 @@ impl Layout {
         slots.flat_map(|slot| &slot.disks).copied().collect()
     }
 
-    /// Whether a place's top-level vdev survives the loss of a place.
-    pub(super) fn is_redundant(&self, place: Place) -> bool {
-        self.top(place).is_some_and(|top| top.slots.len() > 1)
+    /// Whether a position's top-level vdev survives the loss of a position.
+    pub(super) fn is_redundant(&self, position: Position) -> bool {
+        self.top(position).is_some_and(|top| top.slots.len() > 1)
     }
 
-    /// Whether a place is that of a log device without redundancy.
-    pub(super) fn is_single_log(&self, place: Place) -> bool {
-        self.top(place)
+    /// Whether a position is that of a log device without redundancy.
+    pub(super) fn is_single_log(&self, position: Position) -> bool {
+        self.top(position)
             .is_some_and(|top| top.is_log && top.slots.len() == 1)
     }
 
-    /// Whether a place is in a log vdev.
-    pub(super) fn is_log(&self, place: Place) -> bool {
-        self.top(place).is_some_and(|top| top.is_log)
+    /// Whether a position is in a log vdev.
+    pub(super) fn is_log(&self, position: Position) -> bool {
+        self.top(position).is_some_and(|top| top.is_log)
     }
 
-    /// Whether a place is one side of a mirror, or alone and could become one.
-    pub(super) fn takes_sides(&self, place: Place) -> bool {
-        self.top(place)
+    /// Whether a position is one side of a mirror, or alone and could become one.
+    pub(super) fn takes_sides(&self, position: Position) -> bool {
+        self.top(position)
             .is_some_and(|top| !matches!(top.kind, VdevType::Raidz | VdevType::Draid))
     }
 
-    /// All places of the same top-level vdev.
-    pub(super) fn vdev(&self, place: Place) -> impl Iterator<Item = Place> {
-        (0..self.siblings(place)).map(move |slot| Place { slot, ..place })
+    /// All positions of the same top-level vdev.
+    pub(super) fn vdev(&self, position: Position) -> impl Iterator<Item = Position> {
+        (0..self.siblings(position)).map(move |slot| Position { slot, ..position })
     }
 
-    /// The number of places in the same top-level vdev.
-    pub(super) fn siblings(&self, place: Place) -> usize {
-        self.top(place).map_or(0, |top| top.slots.len())
+    /// The number of positions in the same top-level vdev.
+    pub(super) fn siblings(&self, position: Position) -> usize {
+        self.top(position).map_or(0, |top| top.slots.len())
     }
 
     /// Disks without redundancy.
     pub(super) fn without_redundancy(&self) -> BTreeSet<usize> {
-        let places = self.places().into_iter();
-        let plain = places.filter(|place| !self.is_redundant(*place));
-        plain.flat_map(|place| self.disks(place).to_vec()).collect()
+        let positions = self.positions().into_iter();
+        let plain = positions.filter(|position| !self.is_redundant(*position));
+        plain
+            .flat_map(|position| self.disks(position).to_vec())
+            .collect()
     }
 
     /// Places that may all fail at once, in any way. All disks must be complete. In one of three cases there are none.
-    pub(super) fn victims(&self, shape: &Shape, rng: &mut SeededRng) -> Vec<Place> {
+    pub(super) fn victims(&self, shape: &Shape, rng: &mut SeededRng) -> Vec<Position> {
         let mut victims = BTreeSet::new();
         if rng.below(3) == 0 {
             return vec![];
@@ -165,14 +169,14 @@ impl Layout {
             };
             for _ in 0..bears {
                 let slot = rng.below(leaves);
-                victims.insert(Place { top, slot });
+                victims.insert(Position { top, slot });
             }
         }
         victims.into_iter().collect()
     }
 
-    fn top(&self, place: Place) -> Option<&Top> {
-        self.tops.get(place.top)
+    fn top(&self, position: Position) -> Option<&Top> {
+        self.tops.get(position.top)
     }
 }
 

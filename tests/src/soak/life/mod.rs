@@ -20,7 +20,7 @@ use super::states::State;
 use crate::hostile::rng::SeededRng;
 use crate::workload::{Content, Deed, Life, Model, bytes_of, content_differences};
 use checkpointing::Kept;
-use layout::{Layout, Place};
+use layout::{Layout, Position};
 use millpond_device::{Candidate, Device};
 use millpond_engine::{
     FoundLogs, KeyFormat, NewDevice, NewPool, NewTop, NewVdevOptions, NewVdevs, OpenOptions, Pool,
@@ -149,13 +149,13 @@ pub fn run(plan: &Plan, options: &Options) -> Result<RunStats, Failure> {
 fn live_as_told(plan: Plan, options: Options, at: Arc<AtomicUsize>) -> Result<RunStats, Failure> {
     #[cfg(millpond_sim)]
     if let Some(seed) = options.turns {
-        let place = Arc::clone(&at);
+        let position = Arc::clone(&at);
         let body = move || live(&plan, &options, &at);
         let outcome = millpond_env::sim::run(super::turns::schedule(seed), body);
         return outcome.map_or_else(
             |ended| {
                 Err(Failure {
-                    at: place.load(Ordering::Relaxed),
+                    at: position.load(Ordering::Relaxed),
                     text: ended.to_string(),
                     log: vec![],
                     is_hang: true,
@@ -218,7 +218,7 @@ struct Lived<'p> {
     world: World,
     layout: Layout,
     /// Places whose disks may fail.
-    victims: Vec<Place>,
+    victims: Vec<Position>,
     absent: BTreeSet<usize>,
     /// Log devices without redundancy.
     log_disks: BTreeSet<usize>,

@@ -48,13 +48,13 @@ enum NotWritten {
 }
 
 /// Ends a writer's work, as failed if the writer panics. Without it, waiting threads would wait forever.
-struct Turn<'l> {
+struct CommitGuard<'l> {
     log: &'l LogWriter,
     pool: &'l Pool,
     ticket: Ticket,
 }
 
-impl Turn<'_> {
+impl CommitGuard<'_> {
     /// Waits until the writers before this one have chosen their blocks.
     fn wait_to_place(&self) -> Result<(), NotWritten> {
         let mut queue = self.log.queue.lock();
@@ -78,7 +78,7 @@ impl Turn<'_> {
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for CommitGuard<'_> {
     fn drop(&mut self) {
         self.log.end_turn(self.pool, self.ticket, false);
     }
@@ -205,21 +205,21 @@ impl LogWriter {
         ticket: Ticket,
         mut batch: Batch,
     ) -> Result<(), NotWritten> {
-        let turn = Turn {
+        let guard = CommitGuard {
             log: self,
             pool,
             ticket,
         };
         // No transaction is held while waiting for those before, who may wait to begin theirs. As each begins in
         // turn, the births of a chain's blocks never fall.
-        turn.wait_to_place()?;
+        guard.wait_to_place()?;
         let first = self.first_place(head, pool)?;
         // This transaction keeps the txg of the new blocks from syncing. So either the blocks are part of the
         // chain on disk before that sync, or the chain is abandoned in the same txg, and the blocks with it.
         let tx = begin(head)?;
         self.write_data(pool, &tx, &mut batch)?;
         let placed = self.place(head, pool, &tx, (first, &batch))?;
-        turn.placed();
+        guard.placed();
         let successors = placed.filled.iter().skip(1).map(|block| block.place);
         let successors = successors.chain([placed.next]);
         let writes: Option<Vec<LogWrite>> = placed
@@ -235,7 +235,7 @@ impl LogWriter {
         }
         let blocks = placed.filled.iter().map(|block| block.place);
         self.chain.lock().note_written(blocks);
-        match turn.finish(true) {
+        match guard.finish(true) {
             true => Ok(()),
             // An earlier burst failed meanwhile, and no reader gets past it.
             false => Err(NotWritten::Failed),

@@ -33,9 +33,9 @@ pub struct PrunedEntries {
     pub seen: u64,
 }
 
-/// The place of a walk over all entries with one reference.
+/// The progress of a walk over all entries with one reference.
 #[derive(Debug, Clone, Copy, Default)]
-struct Place {
+struct Progress {
     table: usize,
     cookie: u64,
     is_end: bool,
@@ -94,11 +94,11 @@ impl Pool {
     /// Calls `each` with every stored entry with one reference that no log has in a newer state, and with its creation
     /// time in seconds.
     fn walk_unique(&self, each: &mut EachEntry<'_>) -> Result<(), PoolError> {
-        let mut place = Place::default();
-        while !place.is_end {
-            place = self.sync_task(|ctx| {
+        let mut progress = Progress::default();
+        while !progress.is_end {
+            progress = self.sync_task(|ctx| {
                 ctx.pool
-                    .change_dedup(|tables| tables.walk_some(ctx, place, each))
+                    .change_dedup(|tables| tables.walk_some(ctx, progress, each))
             })?;
         }
         Ok(())
@@ -113,22 +113,22 @@ impl DedupTables {
     fn walk_some(
         &mut self,
         ctx: &SyncContext<'_>,
-        from: Place,
+        from: Progress,
         each: &mut EachEntry<'_>,
-    ) -> Result<Place, PoolError> {
+    ) -> Result<Progress, PoolError> {
         let fast = self
             .tables
             .values_mut()
             .filter(|table| table.fast.is_some());
         let Some(table) = fast.into_iter().nth(from.table) else {
-            return Ok(Place {
+            return Ok(Progress {
                 is_end: true,
                 ..from
             });
         };
-        let next = Place {
+        let next = Progress {
             table: from.table.saturating_add(1),
-            ..Place::default()
+            ..Progress::default()
         };
         let Some(object) = table.class_mut(DedupClass::Unique).object else {
             return Ok(next);
@@ -149,7 +149,7 @@ impl DedupTables {
                 each(ctx, table, &key, class_start)?;
             }
         }
-        Ok(Place {
+        Ok(Progress {
             cookie: entries.cookie(),
             ..from
         })

@@ -8,7 +8,7 @@
 
 mod autotrim;
 mod change;
-mod place;
+mod leaf_position;
 mod requests;
 mod slice;
 

@@ -10,7 +10,7 @@
 
 use super::finish::ExtentOutcome;
 use super::issue::{Durability, How, issue};
-use super::outstanding::{OutstandingBlock, Stage, Turn};
+use super::outstanding::{BatchGuard, OutstandingBlock, Stage};
 use super::place::Extent;
 use super::{
     Allocate, BlockProgress, BlockWrite, FlushError, RETRIES_MAX, UnderWay, WrittenBlock,
@@ -184,7 +184,7 @@ impl BlockStore {
             let Some((batch, txg, members, extents)) = begun else {
                 return;
             };
-            let turn = Turn {
+            let guard = BatchGuard {
                 outstanding,
                 batch,
                 members,
@@ -193,7 +193,7 @@ impl BlockStore {
             let pools = self.writing.pools(&topology);
             self.writing.measure_dirty(&topology);
             let (processors, queues) = (&pools.processors, &pools.queues);
-            turn.issued(issue(&topology, txg, HOW, extents, processors, queues));
+            guard.issued(issue(&topology, txg, HOW, extents, processors, queues));
         }
     }
 
@@ -211,7 +211,7 @@ impl BlockStore {
                 }
             }
         };
-        let turn = Turn {
+        let guard = BatchGuard {
             outstanding,
             batch: number,
             members: batch.members,
@@ -220,7 +220,7 @@ impl BlockStore {
         let (outcomes, place) = batch.issued.finish(&self.writing);
         let mut outcomes = outcomes.into_iter();
         let mut failed = vec![];
-        for (block, count) in &turn.members {
+        for (block, count) in &guard.members {
             let own: Vec<ExtentOutcome> = outcomes.by_ref().take(*count).collect();
             let failures: Vec<String> = own.iter().filter_map(|o| o.failure.clone()).collect();
             if !failures.is_empty() {
@@ -231,7 +231,7 @@ impl BlockStore {
                 self.note_missed(&topology, &outcome.missed, txg);
             }
         }
-        turn.over(failed);
+        guard.over(failed);
         drop(place);
     }
 

@@ -3,7 +3,7 @@
 use super::flush::Writing;
 use super::issue::{Durability, FailedPart, Issued, PendingWrites, fail_parts};
 use super::place::Extent;
-use crate::copy_locks::WritePlace;
+use crate::copy_locks::WriteGuard;
 use crate::topology::Topology;
 use millpond_env::mark;
 use millpond_vdev::{LeafId, WriteOutcome, WritePlan, WritePlanError};
@@ -20,7 +20,7 @@ pub(super) struct ExtentOutcome {
 impl Issued {
     /// Waits, and judges each extent in order. Which leaves missed writes is recorded for the next flush. Until it is noted
     /// for reads too, the place of the writes is kept: nothing is copied from such a leaf.
-    pub(super) fn finish(self, writing: &Writing) -> (Vec<ExtentOutcome>, WritePlace) {
+    pub(super) fn finish(self, writing: &Writing) -> (Vec<ExtentOutcome>, WriteGuard) {
         let mut failed: BTreeMap<usize, Vec<(usize, String)>> = BTreeMap::new();
         let topology = &self.topology;
         let mut all: Vec<FailedPart> = self.running.finish().into_iter().flatten().collect();
@@ -60,7 +60,7 @@ impl Issued {
                 }
             }
         });
-        (outcomes.collect(), self.place)
+        (outcomes.collect(), self.guard)
     }
 }
 

@@ -5,7 +5,7 @@
 //! An audit plans its writes. Those of several blocks are then written together: neighbours in one operation, and each
 //! leaf in a thread of its own while the caller reads on.
 
-use crate::copy_locks::WritePlace;
+use crate::copy_locks::WriteGuard;
 use crate::io_stats::{IoClass, IoClock};
 use crate::io_watch::time_write;
 use crate::leaf_counters::LeafCounters;
@@ -62,7 +62,7 @@ struct LeafWrites {
     parts: Vec<(usize, u64, Vec<LeafId>)>,
     /// `None` if the leaf is absent.
     outcomes: Option<Started<Outcomes>>,
-    _place: WritePlace,
+    _guard: WriteGuard,
 }
 
 /// A group of audits whose writes are in flight.
@@ -137,12 +137,12 @@ impl BlockStore {
         let lengths: Vec<_> = lengths.collect();
         let bytes = lengths.iter().map(|(_, bytes, _)| bytes).sum();
         // Only after the wait it is looked whether the view is valid still.
-        let place = topology.copy_locks.write(|| {
+        let guard = topology.copy_locks.write(|| {
             let ranges = parts.iter().map(|part| {
                 let start = part.write.offset_bytes;
                 start..start.saturating_add(part.write.content.bytes().len() as u64)
             });
-            topology.places_of(leaf, ranges)
+            topology.vdev_ranges_of(leaf, ranges)
         });
         let outcomes = topology.writable_leaf(leaf).map(|(device, counters)| {
             let (device, counters) = (Arc::clone(device), Arc::clone(counters));
@@ -155,7 +155,7 @@ impl BlockStore {
             leaf,
             parts: lengths,
             outcomes,
-            _place: place,
+            _guard: guard,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::place::Extent;
 use super::workers::{Running, Workers};
-use crate::copy_locks::WritePlace;
+use crate::copy_locks::WriteGuard;
 use crate::io_stats::IoClass;
 use crate::io_watch::QueuedWrites;
 use crate::leaf_queue::refuse;
@@ -73,7 +73,7 @@ pub(super) struct Issued {
     pub(super) running: Running<Vec<FailedPart>>,
     /// Writes by threads of the leaves.
     pub(super) pending: Vec<PendingWrites>,
-    pub(super) place: WritePlace,
+    pub(super) guard: WriteGuard,
     pub(super) durability: Durability,
     /// [`UnflushedWrites::losses`](crate::unflushed::UnflushedWrites::losses) of each leaf before the first write.
     pub(super) losses: Vec<u64>,
@@ -108,14 +108,14 @@ pub(super) fn issue(
     processors: &Workers,
     queues: &Workers,
 ) -> Issued {
-    let place = topology.copy_locks.write(|| {
-        let places = extents.iter().flat_map(|extent| {
+    let guard = topology.copy_locks.write(|| {
+        let ranges = extents.iter().flat_map(|extent| {
             let (top, start) = (extent.dva.vdev, extent.dva.offset_bytes);
             let bytes = extent.range.len() as u64;
             let bytes = topology.tree.asize(top, bytes, txg).unwrap_or(bytes);
-            topology.places_of_range(top, &(start..start.saturating_add(bytes)))
+            topology.leaf_ranges_of(top, &(start..start.saturating_add(bytes)))
         });
-        places.collect()
+        ranges.collect()
     });
     let losses = topology.counters.iter();
     let losses = losses.map(|counters| counters.unflushed().losses());
@@ -195,7 +195,7 @@ pub(super) fn issue(
         batch,
         running,
         pending,
-        place,
+        guard,
         durability: how.durability,
         losses,
     }

@@ -232,13 +232,13 @@ impl State {
 
 /// A batch that the calling thread issues or finishes. If the thread panics, its blocks have failed, so that no other waits for
 /// ever and nothing is committed.
-pub(super) struct Turn<'a> {
+pub(super) struct BatchGuard<'a> {
     pub(super) outstanding: &'a Outstanding,
     pub(super) batch: u64,
     pub(super) members: Vec<(u64, usize)>,
 }
 
-impl Turn<'_> {
+impl BatchGuard<'_> {
     /// Returns the batch, now that the devices have it.
     pub(super) fn issued(mut self, issued: Issued) {
         let members = std::mem::take(&mut self.members);
@@ -268,7 +268,7 @@ impl Turn<'_> {
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for BatchGuard<'_> {
     fn drop(&mut self) {
         let mut state = self.outstanding.lock();
         for (number, _) in &self.members {

@@ -153,8 +153,8 @@ pub(crate) fn write_over(
 ) {
     let range = offset_bytes..offset_bytes.saturating_add(bytes.len() as u64);
     // A repair that waited for a copy might come after the block was freed and its space written again.
-    let places = || topology.places_of(leaf, std::iter::once(range));
-    let Some(_place) = topology.copy_locks.try_write(places) else {
+    let ranges = || topology.vdev_ranges_of(leaf, std::iter::once(range));
+    let Some(_guard) = topology.copy_locks.try_write(ranges) else {
         mark::hit("repair-dropped-for-copy");
         return;
     };

@@ -1,7 +1,7 @@
 //! `autotrim`: discards what was freed some txgs ago.
 
+use super::leaf_position::LeafPosition;
 use super::leaves_of;
-use super::place::Place;
 use super::requests::{Request, make};
 use super::slice::{SliceLimits, ranges_of};
 use crate::pool::Pool;
@@ -67,8 +67,8 @@ impl Pool {
         let _busy = self.activities.enter()?;
         let tree = &self.store.topology().tree;
         let leaves = leaves_of(top).into_iter();
-        let places: Vec<(Guid, Place)> = leaves
-            .filter_map(|leaf| Some((leaf.guid, Place::of(tree, leaf.guid)?)))
+        let places: Vec<(Guid, LeafPosition)> = leaves
+            .filter_map(|leaf| Some((leaf.guid, LeafPosition::of(tree, leaf.guid)?)))
             .collect();
         let mut limits = *limits;
         if let Some((_, place)) = places.first() {

@@ -1,6 +1,6 @@
 //! Starts, suspends and cancels activities on leaves.
 
-use super::{LeafActivity, Work, leaves_of, phase, place::Place};
+use super::{LeafActivity, Work, leaf_position::LeafPosition, leaves_of, phase};
 use crate::PoolError;
 use crate::history::append::HistoryEvent;
 use crate::pool::Pool;
@@ -181,7 +181,10 @@ impl SyncContext<'_> {
             return Ok(Err(ActivityRefusal::NoSuchLeaf));
         };
         let zap = config.zap_leaf.and_then(ObjectId::some);
-        let (Some(zap), Some(_)) = (zap, Place::of(&self.pool.store.topology().tree, leaf)) else {
+        let (Some(zap), Some(_)) = (
+            zap,
+            LeafPosition::of(&self.pool.store.topology().tree, leaf),
+        ) else {
             return Ok(Err(ActivityRefusal::Unsupported));
         };
         if let ActivityAction::Start(options) = action

@@ -1,6 +1,6 @@
 //! Slices: the parts of an activity between two stored states.
 
-use super::place::Place;
+use super::leaf_position::LeafPosition;
 use super::requests::{Made, Request, make};
 use super::{LeafActivity, Work, leaves_of, phase};
 use crate::PoolError;
@@ -167,7 +167,7 @@ impl Pool {
         let Some(_busy) = self.activities.enter() else {
             return Batch::Stopped;
         };
-        let place = Place::of(&self.store.topology().tree, job.leaf);
+        let place = LeafPosition::of(&self.store.topology().tree, job.leaf);
         let device = self.activity_device(job.leaf);
         let (Some(place), Some(device), None) = (place, device, self.suspension()) else {
             return Batch::Stopped;
@@ -240,12 +240,17 @@ impl Pool {
 }
 
 /// The parts of held space on a leaf.
-pub(super) fn ranges_of(place: &Place, space: &HeldSpace) -> Vec<Range<u64>> {
+pub(super) fn ranges_of(place: &LeafPosition, space: &HeldSpace) -> Vec<Range<u64>> {
     let ranges = space.ranges().iter();
     ranges.flat_map(|range| place.leaf_ranges(range)).collect()
 }
 
-fn hold_limits(job: &Job, limits: &SliceLimits, place: &Place, trim_bytes_min: u64) -> HoldLimits {
+fn hold_limits(
+    job: &Job,
+    limits: &SliceLimits,
+    place: &LeafPosition,
+    trim_bytes_min: u64,
+) -> HoldLimits {
     let mut held = HoldLimits {
         bytes: limits.held_bytes,
         ranges: limits.held_ranges,

@@ -10,7 +10,7 @@ use crate::allocator::used::Collector;
 use crate::{AllocError, RangeSet};
 
 /// What may still be held.
-struct Room {
+struct HoldBudget {
     bytes: u64,
     ranges: usize,
     least_bytes: u64,
@@ -25,7 +25,7 @@ impl MetaslabState {
         limits: &HoldLimits,
     ) -> Option<Vec<Range<u64>>> {
         let loaded = self.loaded.as_mut()?;
-        let mut room = Room::of(limits);
+        let mut room = HoldBudget::of(limits);
         let (mut at, mut found) = (from, vec![]);
         while room.is_left() {
             let Some(range) = loaded.free.first_from(at) else {
@@ -122,7 +122,7 @@ impl MetaslabState {
         limits: &HoldLimits,
     ) -> Option<Vec<Range<u64>>> {
         let loaded = self.loaded.as_mut()?;
-        let mut room = Room::of(limits);
+        let mut room = HoldBudget::of(limits);
         let mut found = vec![];
         while room.is_left() {
             let Some(range) = self.recent.take_first(room.bytes) else {
@@ -169,7 +169,7 @@ impl MetaslabState {
     }
 }
 
-impl Room {
+impl HoldBudget {
     fn of(limits: &HoldLimits) -> Self {
         Self {
             bytes: limits.bytes,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 /// The place of a leaf in the tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct LeafPosition {
     pub(super) top: VdevId,
     ashift: Ashift,
     spread: Spread,
@@ -31,7 +31,7 @@ enum Spread {
     },
 }
 
-impl Place {
+impl LeafPosition {
     /// `None` if there is no such leaf, or it cannot be said where its space lies: on a RAID-Z that is being expanded, and
     /// on distributed spares.
     pub(super) fn of(tree: &VdevTree, leaf: Guid) -> Option<Self> {
@@ -157,13 +157,13 @@ mod tests {
         };
         let mirror = vdev(VdevType::Mirror, 11, files(5..7));
         let tree = tree(vec![mirror, raidz]);
-        let side = Place::of(&tree, Guid(6)).unwrap();
+        let side = LeafPosition::of(&tree, Guid(6)).unwrap();
         assert_eq!(side.top, VdevId(0));
         let range = 512..4096;
         assert_eq!(side.leaf_ranges(&range), std::slice::from_ref(&range));
         assert_eq!(side.top_bytes(4096), 4096);
         for (column, guid) in [(0, 1), (1, 2), (2, 4)] {
-            let place = Place::of(&tree, Guid(guid)).unwrap();
+            let place = LeafPosition::of(&tree, Guid(guid)).unwrap();
             assert_eq!(place.top, VdevId(1));
             for start in 0..14u64 {
                 for end in start..14 {
@@ -199,7 +199,7 @@ mod tests {
             ..vdev(VdevType::Draid, 10, children)
         };
         let tree = tree(vec![draid]);
-        let place = |guid| Place::of(&tree, Guid(guid)).unwrap();
+        let place = |guid| LeafPosition::of(&tree, Guid(guid)).unwrap();
         let stripe = 3 * 512;
         assert_eq!(place(1).whole_units(stripe + 1), 2 * stripe);
         let of = |guid| place(guid).leaf_ranges(&(0..stripe * 8));
@@ -218,7 +218,7 @@ mod tests {
         };
         let tree = tree(vec![expanding]);
         for guid in [1, 10, 77] {
-            assert_eq!(Place::of(&tree, Guid(guid)), None, "{guid}");
+            assert_eq!(LeafPosition::of(&tree, Guid(guid)), None, "{guid}");
         }
     }
 }
