@@ -161,6 +161,22 @@ const L2_ASIZE: Name = gauge(
     "millpond_arc_l2_asize_bytes",
     "Space in use on cache devices.",
 );
+const L2_MRU: Name = gauge(
+    "millpond_arc_l2_mru_asize_bytes",
+    "Space on cache devices of blocks that had been used once.",
+);
+const L2_MFU: Name = gauge(
+    "millpond_arc_l2_mfu_asize_bytes",
+    "Space on cache devices of blocks that had been used more than once.",
+);
+const L2_DATA: Name = gauge(
+    "millpond_arc_l2_bufc_data_asize_bytes",
+    "Space of data on cache devices.",
+);
+const L2_METADATA: Name = gauge(
+    "millpond_arc_l2_bufc_metadata_asize_bytes",
+    "Space of metadata on cache devices.",
+);
 const L2_INDEX: Name = gauge(
     "millpond_arc_l2_hdr_size_bytes",
     "Memory of the index of cache devices.",
@@ -213,6 +229,10 @@ pub(super) fn add(page: &mut Page, arc: &ArcInfo) {
         (BLOCKS, arc.blocks),
         (L2_SIZE, arc.l2_bytes),
         (L2_ASIZE, arc.l2_allocated_bytes),
+        (L2_MRU, arc.l2_mru_bytes),
+        (L2_MFU, arc.l2_mfu_bytes),
+        (L2_DATA, arc.l2_data_bytes),
+        (L2_METADATA, arc.l2_metadata_bytes),
         (L2_INDEX, arc.l2_index_bytes),
     ] {
         page.add(name, &[], value);

@@ -52,6 +52,12 @@ pub enum Tunable {
     VolumeInhibitDevices,
     /// What `volmode=default` means: 1 `full`, 2 `dev`, 3 `none`.
     VolumeMode,
+    /// The most bytes that one round copies to cache devices.
+    L2ArcWriteMax,
+    /// As many more bytes until something was evicted from the cache.
+    L2ArcWriteBoost,
+    /// Which blocks that were used only once are not copied to cache devices: 0 none, 1 all, 2 those of data.
+    L2ArcMfuOnly,
     /// Whether pools may be frozen. OpenZFS allows it always.
     AllowFreeze,
 }
@@ -197,6 +203,24 @@ const ROWS: [Row; Tunable::ALL.len()] = [
         help: "what volmode=default means: 1 full, 2 dev, 3 none",
     },
     Row {
+        name: "l2arc_write_max",
+        default: 32 << 20,
+        max: 1 << 40,
+        help: "the most bytes that are copied to cache devices at once",
+    },
+    Row {
+        name: "l2arc_write_boost",
+        default: 32 << 20,
+        max: 1 << 40,
+        help: "as many more until something was evicted from the cache",
+    },
+    Row {
+        name: "l2arc_mfuonly",
+        default: 0,
+        max: 2,
+        help: "blocks that were used once are not copied to cache devices: 1 all, 2 those of data",
+    },
+    Row {
         name: "millpond_allow_freeze",
         default: 0,
         max: 1,
@@ -206,7 +230,7 @@ const ROWS: [Row; Tunable::ALL.len()] = [
 
 impl Tunable {
     /// All of them.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 26] = [
         Self::ScanSuspendProgress,
         Self::ResilverDeferPercent,
         Self::InitializeValue,
@@ -229,6 +253,9 @@ impl Tunable {
         Self::AllowRedactedDatasetMount,
         Self::VolumeInhibitDevices,
         Self::VolumeMode,
+        Self::L2ArcWriteMax,
+        Self::L2ArcWriteBoost,
+        Self::L2ArcMfuOnly,
         Self::AllowFreeze,
     ];
 

@@ -34,6 +34,41 @@ pub struct FeedLimits {
     pub write_bytes_max: u64,
     /// As much more until something was evicted from the cache (`l2arc_write_boost`).
     pub write_bytes_boost: u64,
+    /// Which blocks that were used only once are left out (`l2arc_mfuonly`).
+    pub left_out: UsedOnce,
+}
+
+/// Blocks that were used only once, of which cache devices get no copies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum UsedOnce {
+    /// None: all are copied.
+    #[default]
+    None,
+    /// Data and metadata.
+    All,
+    /// Data.
+    Data,
+}
+
+impl UsedOnce {
+    /// From the number of the tunable.
+    #[must_use]
+    pub fn from_number(number: u64) -> Self {
+        match number {
+            0 => Self::None,
+            1 => Self::All,
+            _ => Self::Data,
+        }
+    }
+
+    fn has(self, properties: &EntryProperties) -> bool {
+        let is_meant = match self {
+            Self::None => false,
+            Self::All => true,
+            Self::Data => !properties.is_metadata,
+        };
+        is_meant && !properties.is_frequent
+    }
 }
 
 impl Default for FeedLimits {
@@ -42,6 +77,7 @@ impl Default for FeedLimits {
         Self {
             write_bytes_max: 32 << 20,
             write_bytes_boost: 32 << 20,
+            left_out: UsedOnce::None,
         }
     }
 }
@@ -176,7 +212,7 @@ impl BlockStore {
             _ => 0,
         };
         let bytes_max = (limits.write_bytes_max.saturating_add(boost)).min(device.feed_bytes_max());
-        let buffers = self.buffers_to_feed(&devices, bytes_max);
+        let buffers = self.buffers_to_feed(&devices, bytes_max, limits.left_out);
         let bytes = device.feed(&buffers);
         if buffers.is_empty() {
             *self.cache_devices.idle.lock() = Some(look);
@@ -188,7 +224,12 @@ impl BlockStore {
     }
 
     /// Candidates of this store that no device has, at most `bytes_max` bytes.
-    fn buffers_to_feed(&self, devices: &[Arc<CacheDevice>], bytes_max: u64) -> Vec<Buffer> {
+    fn buffers_to_feed(
+        &self,
+        devices: &[Arc<CacheDevice>],
+        bytes_max: u64,
+        left_out: UsedOnce,
+    ) -> Vec<Buffer> {
         let is_own = |key: &CacheKey| key.is_of_store(self.number());
         let candidates = self.cache.entries.candidates(ENTRIES_MAX, is_own);
         let mut bytes_left = bytes_max;
@@ -197,7 +238,9 @@ impl BlockStore {
             let Some(buffer) = buffer_of(&candidate) else {
                 continue;
             };
-            if devices.iter().any(|device| device.contains(&buffer.key)) {
+            if left_out.has(&buffer.properties)
+                || devices.iter().any(|device| device.contains(&buffer.key))
+            {
                 continue;
             }
             let Some(left) = bytes_left.checked_sub(buffer.bytes.len() as u64) else {

@@ -48,7 +48,7 @@ pub use address::BlockAddress;
 pub use audit::{BlockAudit, Healed};
 pub use block_cache::{BlockCache, SpareMemory};
 pub use buffer_pool::PooledBuf;
-pub use cache_devices::{Fed, FeedLimits};
+pub use cache_devices::{Fed, FeedLimits, UsedOnce};
 pub use copy::{Copied, CopyPass};
 pub use damage::{DamagedBlock, PointerValidity};
 pub use error::{BlockError, CopyFailure};

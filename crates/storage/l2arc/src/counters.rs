@@ -1,5 +1,6 @@
 //! Statistics of a cache device.
 
+use crate::index::BytesByKind;
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counters {
@@ -22,6 +23,8 @@ macro_rules! counters {
             pub buffers: u64,
             /// Bytes of their blocks as stored.
             pub stored_bytes: u64,
+            /// Bytes of the area that the buffers take, by kind.
+            pub by_kind: BytesByKind,
             /// Bytes that the index takes in memory.
             pub index_bytes: u64,
             /// Log blocks on the device.
@@ -56,6 +59,7 @@ macro_rules! counters {
                 self.used_bytes = self.used_bytes.saturating_add(other.used_bytes);
                 self.buffers = self.buffers.saturating_add(other.buffers);
                 self.stored_bytes = self.stored_bytes.saturating_add(other.stored_bytes);
+                self.by_kind.add(&other.by_kind);
                 self.index_bytes = self.index_bytes.saturating_add(other.index_bytes);
                 self.log_blocks = self.log_blocks.saturating_add(other.log_blocks);
                 self.is_usable |= other.is_usable;

@@ -75,7 +75,7 @@ impl CacheDevice {
             layout,
             is_writable,
             hand: Mutex::new(Hand::new(&layout)),
-            index: Mutex::default(),
+            index: Mutex::new(Index::new(id.ashift)),
             counters: Counters::default(),
             index_bytes_max: AtomicU64::new(u64::MAX),
             used_bytes: AtomicU64::new(0),
@@ -182,13 +182,14 @@ impl CacheDevice {
     pub fn stats(&self) -> CacheDeviceStats {
         let index = self.index.lock();
         let (buffers, stored_bytes) = (index.len(), index.stored_bytes());
-        let index_bytes = index.memory_bytes();
+        let (index_bytes, by_kind) = (index.memory_bytes(), index.bytes_by_kind());
         drop(index);
         CacheDeviceStats {
             area_bytes: self.layout.area_bytes(),
             used_bytes: self.used_bytes.load(Ordering::Relaxed),
             buffers,
             stored_bytes,
+            by_kind,
             index_bytes,
             log_blocks: self.log_blocks.load(Ordering::Relaxed),
             is_usable: self.is_usable(),

@@ -2,8 +2,8 @@
 
 use foldhash::quality::RandomState;
 use hashbrown::HashMap;
-use millpond_ondisk::Txg;
 use millpond_ondisk::l2arc::EntryProperties;
+use millpond_ondisk::{Ashift, Txg};
 use std::collections::BTreeMap;
 
 /// What an entry of the index takes in memory, in both maps and with their free slots, in bytes.
@@ -26,9 +26,48 @@ pub(crate) struct BufferLocation {
     pub(crate) properties: EntryProperties,
 }
 
+/// Bytes that buffers take on a device, by what the cache knew of their blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct BytesByKind {
+    /// Blocks that had been used once.
+    pub mru: u64,
+    /// Blocks that had been used more often.
+    pub mfu: u64,
+    /// Data.
+    pub data: u64,
+    /// Metadata.
+    pub metadata: u64,
+}
+
+impl BytesByKind {
+    /// Adds those of another device.
+    pub fn add(&mut self, other: &Self) {
+        self.mru = self.mru.saturating_add(other.mru);
+        self.mfu = self.mfu.saturating_add(other.mfu);
+        self.data = self.data.saturating_add(other.data);
+        self.metadata = self.metadata.saturating_add(other.metadata);
+    }
+
+    /// The two sums that a buffer belongs to.
+    fn sums_of(&mut self, properties: &EntryProperties) -> [&mut u64; 2] {
+        let used = match properties.is_frequent {
+            true => &mut self.mfu,
+            false => &mut self.mru,
+        };
+        let kind = match properties.is_metadata {
+            true => &mut self.metadata,
+            false => &mut self.data,
+        };
+        [used, kind]
+    }
+}
+
 /// The buffers of a device, by block and by offset.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Index {
+    /// The unit of allocation, in bytes.
+    unit_bytes: u64,
+    bytes: BytesByKind,
     /// The hasher has a random seed, so that keys on a forged device do not collide.
     by_key: HashMap<BlockKey, BufferLocation, RandomState>,
     by_offset: BTreeMap<u64, BlockKey>,
@@ -36,6 +75,37 @@ pub(crate) struct Index {
 }
 
 impl Index {
+    pub(crate) fn new(ashift: Ashift) -> Self {
+        Self {
+            unit_bytes: 1 << ashift.0.min(16),
+            bytes: BytesByKind::default(),
+            by_key: HashMap::default(),
+            by_offset: BTreeMap::new(),
+            stored_bytes: 0,
+        }
+    }
+
+    fn count_in(&mut self, properties: &EntryProperties) {
+        let bytes = properties.stored_bytes.next_multiple_of(self.unit_bytes);
+        self.stored_bytes += properties.stored_bytes;
+        for sum in self.bytes.sums_of(properties) {
+            *sum += bytes;
+        }
+    }
+
+    fn count_out(&mut self, properties: &EntryProperties) {
+        let bytes = properties.stored_bytes.next_multiple_of(self.unit_bytes);
+        self.stored_bytes -= properties.stored_bytes;
+        for sum in self.bytes.sums_of(properties) {
+            *sum -= bytes;
+        }
+    }
+
+    /// Bytes on the device, by kind.
+    pub(crate) fn bytes_by_kind(&self) -> BytesByKind {
+        self.bytes
+    }
+
     pub(crate) fn get(&self, key: &BlockKey) -> Option<BufferLocation> {
         self.by_key.get(key).copied()
     }
@@ -57,33 +127,33 @@ impl Index {
     }
 
     /// Adds a buffer, in place of what there was for this block or at this offset.
-    pub(crate) fn insert(&mut self, key: BlockKey, place: BufferLocation) {
+    pub(crate) fn insert(&mut self, key: BlockKey, location: BufferLocation) {
         self.remove(&key);
-        if let Some(other) = self.by_offset.insert(place.offset_bytes, key) {
-            self.by_key.remove(&other).inspect(|other| {
-                self.stored_bytes -= other.properties.stored_bytes;
-            });
+        if let Some(other) = self.by_offset.insert(location.offset_bytes, key)
+            && let Some(other) = self.by_key.remove(&other)
+        {
+            self.count_out(&other.properties);
         }
-        self.stored_bytes += place.properties.stored_bytes;
-        self.by_key.insert(key, place);
+        self.count_in(&location.properties);
+        self.by_key.insert(key, location);
     }
 
     /// Adds an older buffer, unless there is a newer one for this block or at this offset. Returns whether it
     /// did.
-    pub(crate) fn insert_older(&mut self, key: BlockKey, place: BufferLocation) -> bool {
+    pub(crate) fn insert_older(&mut self, key: BlockKey, location: BufferLocation) -> bool {
         let is_known =
-            self.by_key.contains_key(&key) || self.by_offset.contains_key(&place.offset_bytes);
+            self.by_key.contains_key(&key) || self.by_offset.contains_key(&location.offset_bytes);
         if !is_known {
-            self.insert(key, place);
+            self.insert(key, location);
         }
         !is_known
     }
 
     pub(crate) fn remove(&mut self, key: &BlockKey) -> Option<BufferLocation> {
-        let place = self.by_key.remove(key)?;
-        self.by_offset.remove(&place.offset_bytes);
-        self.stored_bytes -= place.properties.stored_bytes;
-        Some(place)
+        let location = self.by_key.remove(key)?;
+        self.by_offset.remove(&location.offset_bytes);
+        self.count_out(&location.properties);
+        Some(location)
     }
 
     /// Forgets the buffers that begin in a range of the device. Returns their number.
@@ -99,6 +169,8 @@ impl Index {
     }
 
     pub(crate) fn clear(&mut self) {
-        *self = Self::default();
+        self.by_key.clear();
+        self.by_offset.clear();
+        (self.stored_bytes, self.bytes) = (0, BytesByKind::default());
     }
 }

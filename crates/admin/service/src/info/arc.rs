@@ -52,6 +52,10 @@ fn of(cache: &BlockCache) -> ArcInfo {
         l2_written_bytes: l2.write_bytes,
         l2_bytes: l2.stored_bytes,
         l2_allocated_bytes: l2.used_bytes,
+        l2_mru_bytes: l2.by_kind.mru,
+        l2_mfu_bytes: l2.by_kind.mfu,
+        l2_data_bytes: l2.by_kind.data,
+        l2_metadata_bytes: l2.by_kind.metadata,
         l2_index_bytes: l2.index_bytes,
         memory: cache.spare_memory().map(|spare| ArcMemory {
             free_bytes: spare.free_bytes,

@@ -10,8 +10,9 @@
 use crate::import::{LeafState, read_labels};
 use crate::pool::{Pool, SyncMode};
 use crate::{PoolError, PoolView};
-use millpond_block::{CacheDeviceId, CacheDeviceStats, Fed, FeedLimits};
+use millpond_block::{CacheDeviceId, CacheDeviceStats, Fed, FeedLimits, UsedOnce};
 use millpond_device::Device;
+use millpond_env::Tunable;
 use millpond_env::rank;
 use millpond_env::sync::{Arc, Condvar, Mutex};
 use millpond_nvlist::NvList;
@@ -53,7 +54,6 @@ pub(crate) struct CacheFeed {
 struct FeedState {
     has_thread: bool,
     has_ended: bool,
-    limits: FeedLimits,
 }
 
 impl CacheFeed {
@@ -102,15 +102,15 @@ impl Pool {
         self.store.cache_device_stats()
     }
 
-    /// Limits how much is copied to cache devices, from the next round on.
-    pub fn set_cache_feed_limits(&self, limits: FeedLimits) {
-        self.cache_feed.state.lock().limits = limits;
-    }
-
     /// One round of feeding: reads what new cache devices have, and copies blocks that the cache is about to evict
     /// to one device. For pools in caller-driven sync mode; others have a thread for it.
     pub fn feed_cache_devices(&self) -> Fed {
-        let limits = self.cache_feed.state.lock().limits;
+        let tunables = &self.env.tunables;
+        let limits = FeedLimits {
+            write_bytes_max: tunables.get(Tunable::L2ArcWriteMax),
+            write_bytes_boost: tunables.get(Tunable::L2ArcWriteBoost),
+            left_out: UsedOnce::from_number(tunables.get(Tunable::L2ArcMfuOnly)),
+        };
         self.store.feed_cache_devices(&limits)
     }
 

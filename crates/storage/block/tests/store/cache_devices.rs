@@ -2,7 +2,7 @@
 
 use super::compressed::records;
 use super::*;
-use millpond_block::{CacheDeviceId, CacheDeviceStats, FeedLimits};
+use millpond_block::{CacheDeviceId, CacheDeviceStats, FeedLimits, UsedOnce};
 use millpond_ondisk::Ashift;
 use std::time::Duration;
 
@@ -87,6 +87,7 @@ fn a_limit_bounds_each_round() {
     let limits = FeedLimits {
         write_bytes_max: 32 << 10,
         write_bytes_boost: 0,
+        ..FeedLimits::default()
     };
     (mirror.store)
         .add_cache_device(cache_device(), id(), true)
@@ -102,6 +103,35 @@ fn a_limit_bounds_each_round() {
     let fed = mirror.store.feed_cache_devices(&limits);
     assert_eq!((fed.bytes, fed.is_busy), (0, false));
     assert_eq!(stats(&mirror).buffers, 64);
+}
+
+#[test]
+fn blocks_that_were_used_once_can_be_left_out() {
+    // All stay in the cache.
+    let (mirror, records) = records(40);
+    (mirror.store)
+        .add_cache_device(cache_device(), id(), true)
+        .unwrap();
+    for (pointer, _) in &records {
+        mirror.store.read(pointer, address(), None).unwrap();
+    }
+    let frequent = 5;
+    // The first are only used again when others have come meanwhile.
+    for (pointer, _) in records[frequent..].iter().cycle().take(4000) {
+        mirror.store.forget(pointer);
+        mirror.store.read(pointer, address(), None).unwrap();
+    }
+    for (pointer, _) in &records[..frequent] {
+        mirror.store.read(pointer, address(), None).unwrap();
+    }
+    let limits = FeedLimits {
+        left_out: UsedOnce::All,
+        ..FeedLimits::default()
+    };
+    mirror.store.feed_cache_devices(&limits);
+    let by_kind = stats(&mirror).by_kind;
+    assert_eq!((stats(&mirror).buffers, by_kind.mru), (frequent as u64, 0));
+    assert!(by_kind.mfu > 0 && by_kind.mfu == by_kind.data + by_kind.metadata);
 }
 
 #[test]
