@@ -86,7 +86,7 @@ fn one_mapping() {
     assert_eq!(data(&file, 0), Ok(5 * RECORD));
     assert_eq!(hole(&file, LENGTH - 1), Ok(LENGTH - 1));
     assert_eq!(hole(&file, LENGTH), Err(Errno::NXIO));
-    // What `cp` does: it reads only what is not a hole.
+    // Copies like `cp`: only data is read.
     mapping.write(20 * RECORD as usize, b"fifth");
     let copy = File::create(folder.join("copy")).unwrap();
     copy.set_len(LENGTH).unwrap();

@@ -117,13 +117,13 @@ pub struct ArcInfo {
     pub l2_bytes: u64,
     /// Bytes in use on cache devices.
     pub l2_allocated_bytes: u64,
-    /// The part of that which is blocks that had been used once, in bytes.
+    /// Bytes in use there by blocks that had been used once.
     pub l2_mru_bytes: u64,
-    /// The part of that which is blocks that had been used more often, in bytes.
+    /// Bytes in use there by blocks that had been used more often.
     pub l2_mfu_bytes: u64,
-    /// The part of that which is data, in bytes.
+    /// Bytes in use there by data.
     pub l2_data_bytes: u64,
-    /// The part of that which is metadata, in bytes.
+    /// Bytes in use there by metadata.
     pub l2_metadata_bytes: u64,
     /// Memory of the index of cache devices, in bytes.
     pub l2_index_bytes: u64,

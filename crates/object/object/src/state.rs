@@ -6,6 +6,7 @@
 
 use crate::partial_write::PartialWrite;
 use crate::ranges::Ranges;
+use crate::writer::is_zero;
 use crate::{Block, EncodedContent};
 use millpond_env::mark;
 use millpond_env::sync::Arc;
@@ -162,7 +163,6 @@ impl BlockChange {
     }
     /// Whether the whole block is new, and zero. False if only its stored form is known.
     pub(crate) fn is_zero(&self) -> bool {
-        let is_zero = |chunk: &[u8]| chunk.iter().fold(0, |all, byte| all | byte) == 0;
         self.as_whole().is_some_and(|block| {
             block.encoded().is_none() && block.content().chunks(512).all(is_zero)
         })

@@ -587,7 +587,8 @@ impl FeatureUse {
     }
 }
 
-fn is_zero(bytes: &[u8]) -> bool {
+/// Whether all bytes are zero. Their number is a multiple of 8.
+pub(crate) fn is_zero(bytes: &[u8]) -> bool {
     let words = bytes
         .chunks_exact(8)
         .map(|word| word.try_into().unwrap_or([1; 8]));

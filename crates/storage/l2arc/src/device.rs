@@ -75,7 +75,7 @@ impl CacheDevice {
             layout,
             is_writable,
             hand: Mutex::new(Hand::new(&layout)),
-            index: Mutex::new(Index::new(id.ashift)),
+            index: Mutex::new(Index::new(layout)),
             counters: Counters::default(),
             index_bytes_max: AtomicU64::new(u64::MAX),
             used_bytes: AtomicU64::new(0),

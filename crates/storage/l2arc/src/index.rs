@@ -2,8 +2,8 @@
 
 use foldhash::quality::RandomState;
 use hashbrown::HashMap;
-use millpond_ondisk::l2arc::EntryProperties;
-use millpond_ondisk::{Ashift, Txg};
+use millpond_ondisk::Txg;
+use millpond_ondisk::l2arc::{CacheLayout, EntryProperties};
 use std::collections::BTreeMap;
 
 /// What an entry of the index takes in memory, in both maps and with their free slots, in bytes.
@@ -65,8 +65,7 @@ impl BytesByKind {
 /// The buffers of a device, by block and by offset.
 #[derive(Debug)]
 pub(crate) struct Index {
-    /// The unit of allocation, in bytes.
-    unit_bytes: u64,
+    layout: CacheLayout,
     bytes: BytesByKind,
     /// The hasher has a random seed, so that keys on a forged device do not collide.
     by_key: HashMap<BlockKey, BufferLocation, RandomState>,
@@ -75,9 +74,9 @@ pub(crate) struct Index {
 }
 
 impl Index {
-    pub(crate) fn new(ashift: Ashift) -> Self {
+    pub(crate) fn new(layout: CacheLayout) -> Self {
         Self {
-            unit_bytes: 1 << ashift.0.min(16),
+            layout,
             bytes: BytesByKind::default(),
             by_key: HashMap::default(),
             by_offset: BTreeMap::new(),
@@ -86,7 +85,7 @@ impl Index {
     }
 
     fn count_in(&mut self, properties: &EntryProperties) {
-        let bytes = properties.stored_bytes.next_multiple_of(self.unit_bytes);
+        let bytes = self.layout.aligned(properties.stored_bytes);
         self.stored_bytes += properties.stored_bytes;
         for sum in self.bytes.sums_of(properties) {
             *sum += bytes;
@@ -94,7 +93,7 @@ impl Index {
     }
 
     fn count_out(&mut self, properties: &EntryProperties) {
-        let bytes = properties.stored_bytes.next_multiple_of(self.unit_bytes);
+        let bytes = self.layout.aligned(properties.stored_bytes);
         self.stored_bytes -= properties.stored_bytes;
         for sum in self.bytes.sums_of(properties) {
             *sum -= bytes;

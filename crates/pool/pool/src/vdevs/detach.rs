@@ -102,7 +102,7 @@ fn may_go(topology: &Topology, leaf: Guid) -> bool {
 pub(crate) struct Gone {
     pub(crate) config: VdevConfig,
     pub(crate) device: Arc<dyn Device>,
-    /// The label and the uberblock of the last state that is whole on the device.
+    /// The label and the last uberblock from before the detach. What they lead to is whole on the device, unless it lacked txgs.
     before: Option<(NvList, Uberblock)>,
 }
 

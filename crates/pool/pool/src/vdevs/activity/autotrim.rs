@@ -67,23 +67,23 @@ impl Pool {
         let _busy = self.activities.enter()?;
         let tree = &self.store.topology().tree;
         let leaves = leaves_of(top).into_iter();
-        let places: Vec<(Guid, LeafPosition)> = leaves
+        let positions: Vec<(Guid, LeafPosition)> = leaves
             .filter_map(|leaf| Some((leaf.guid, LeafPosition::of(tree, leaf.guid)?)))
             .collect();
         let mut limits = *limits;
-        if let Some((_, place)) = places.first() {
-            limits.bytes = place.whole_units(limits.bytes);
+        if let Some((_, position)) = positions.first() {
+            limits.bytes = position.whole_units(limits.bytes);
         }
         let Hold::Space(space) = self.allocator.hold_freed(number, &limits) else {
             return None;
         };
         mark::hit("recent-frees-discarded");
-        for (leaf, place) in places {
+        for (leaf, position) in positions {
             let device = self.activity_device(leaf);
             let device = device.filter(|one| one.discard_support().is_some_and(|can| can.plain));
             if let Some(device) = device {
                 let may_go_on = || self.may_go_on(&space, leaf);
-                let ranges = ranges_of(&place, &space);
+                let ranges = ranges_of(&position, &space);
                 make(device.as_ref(), Request::Discard, &ranges, &may_go_on);
             }
         }

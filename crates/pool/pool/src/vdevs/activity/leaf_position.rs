@@ -5,7 +5,7 @@ use millpond_vdev::{DraidGeometry, VdevKind, VdevTree};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The place of a leaf in the tree.
+/// The position of a leaf in the tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LeafPosition {
     pub(super) top: VdevId,
@@ -163,12 +163,12 @@ mod tests {
         assert_eq!(side.leaf_ranges(&range), std::slice::from_ref(&range));
         assert_eq!(side.top_bytes(4096), 4096);
         for (column, guid) in [(0, 1), (1, 2), (2, 4)] {
-            let place = LeafPosition::of(&tree, Guid(guid)).unwrap();
-            assert_eq!(place.top, VdevId(1));
+            let position = LeafPosition::of(&tree, Guid(guid)).unwrap();
+            assert_eq!(position.top, VdevId(1));
             for start in 0..14u64 {
                 for end in start..14 {
                     let mine: Vec<u64> = (start..end).filter(|at| at % 3 == column).collect();
-                    let ranges = place.leaf_ranges(&(start * 512..end * 512));
+                    let ranges = position.leaf_ranges(&(start * 512..end * 512));
                     let rows = ranges
                         .iter()
                         .flat_map(|range| range.start / 512..range.end / 512);
@@ -177,7 +177,7 @@ mod tests {
                     assert_eq!(rows, expected, "{column}: {start}..{end}");
                     // Nothing of the leaf behind the end is skipped.
                     let Some(last) = ranges.last() else { continue };
-                    let next = place.top_bytes(last.end) / 512;
+                    let next = position.top_bytes(last.end) / 512;
                     assert!(
                         (end..next).all(|at| at % 3 != column),
                         "{column}: {end}, {next}"
@@ -199,10 +199,10 @@ mod tests {
             ..vdev(VdevType::Draid, 10, children)
         };
         let tree = tree(vec![draid]);
-        let place = |guid| LeafPosition::of(&tree, Guid(guid)).unwrap();
+        let position = |guid| LeafPosition::of(&tree, Guid(guid)).unwrap();
         let stripe = 3 * 512;
-        assert_eq!(place(1).whole_units(stripe + 1), 2 * stripe);
-        let of = |guid| place(guid).leaf_ranges(&(0..stripe * 8));
+        assert_eq!(position(1).whole_units(stripe + 1), 2 * stripe);
+        let of = |guid| position(guid).leaf_ranges(&(0..stripe * 8));
         let found: Vec<_> = (1..6).flat_map(of).collect();
         assert_eq!(found, vec![0..8 * 512; 3]);
         // Both sides of a child have the same.

@@ -167,9 +167,9 @@ impl Pool {
         let Some(_busy) = self.activities.enter() else {
             return Batch::Stopped;
         };
-        let place = LeafPosition::of(&self.store.topology().tree, job.leaf);
+        let position = LeafPosition::of(&self.store.topology().tree, job.leaf);
         let device = self.activity_device(job.leaf);
-        let (Some(place), Some(device), None) = (place, device, self.suspension()) else {
+        let (Some(position), Some(device), None) = (position, device, self.suspension()) else {
             return Batch::Stopped;
         };
         let is_trim = job.activity == LeafActivity::Trim;
@@ -179,14 +179,14 @@ impl Pool {
         let work = &job.work;
         let from = work
             .next_bytes
-            .unwrap_or_else(|| place.top_bytes(work.leaf_bytes));
-        let held = hold_limits(job, limits, &place, self.trim_bytes_min());
-        let space = match self.allocator.hold_free(place.top, from, &held) {
+            .unwrap_or_else(|| position.top_bytes(work.leaf_bytes));
+        let held = hold_limits(job, limits, &position, self.trim_bytes_min());
+        let space = match self.allocator.hold_free(position.top, from, &held) {
             Hold::Space(space) => space,
             Hold::Wanted => return Batch::Stopped,
             Hold::End => return Batch::End,
         };
-        let ranges = ranges_of(&place, &space);
+        let ranges = ranges_of(&position, &space);
         let what = match (job.activity, work.options.is_secure) {
             (LeafActivity::Initialize, _) => {
                 Request::Fill(self.env.tunables.get(Tunable::InitializeValue))
@@ -201,7 +201,7 @@ impl Pool {
             Made::All => (space.end_bytes(), all),
             Made::UpTo(leaf_bytes) => {
                 mark::hit("leaf-activity-gives-way");
-                (place.top_bytes(leaf_bytes), leaf_bytes)
+                (position.top_bytes(leaf_bytes), leaf_bytes)
             }
             Made::Nothing => return Batch::Stopped,
         };
@@ -240,15 +240,17 @@ impl Pool {
 }
 
 /// The parts of held space on a leaf.
-pub(super) fn ranges_of(place: &LeafPosition, space: &HeldSpace) -> Vec<Range<u64>> {
+pub(super) fn ranges_of(position: &LeafPosition, space: &HeldSpace) -> Vec<Range<u64>> {
     let ranges = space.ranges().iter();
-    ranges.flat_map(|range| place.leaf_ranges(range)).collect()
+    ranges
+        .flat_map(|range| position.leaf_ranges(range))
+        .collect()
 }
 
 fn hold_limits(
     job: &Job,
     limits: &SliceLimits,
-    place: &LeafPosition,
+    position: &LeafPosition,
     trim_bytes_min: u64,
 ) -> HoldLimits {
     let mut held = HoldLimits {
@@ -265,7 +267,7 @@ fn hold_limits(
         }
         held.bytes = held.bytes.max(trim_bytes_min).max(RATE_BYTES_MIN);
     }
-    held.bytes = place.whole_units(held.bytes);
+    held.bytes = position.whole_units(held.bytes);
     held
 }
 
