@@ -173,6 +173,6 @@ fn a_returned_side_without_own_changes_is_used() {
     world.disks().iter().for_each(|disk| disk.set_absent(false));
     let found = sim::candidate(&world);
     let assembly = found.assembly.as_ref().unwrap();
-    assert!(assembly.leaves[0].is_stale && assembly.leaves[0].device.is_some());
+    assert!(assembly.leaves[0].stale_since.is_some() && assembly.leaves[0].device.is_some());
     assert_eq!(assembly.leaves[0].diverged_since, None);
 }

@@ -2,6 +2,7 @@
 
 mod delegation;
 mod devices;
+mod elsewhere;
 mod encryption;
 mod mounts;
 mod receiving;

@@ -412,7 +412,6 @@ fn first_parts(
         config_committed: 0,
         is_topology_stale: false,
         uberblock,
-        timestamp_floor_s: 0,
         features: FeatureCounts::default(),
         assembly: None,
         multihost: false,

@@ -144,7 +144,10 @@ impl PoolView {
         options: &OpenOptions,
     ) -> Result<Arc<PoolView>, OpenError> {
         let pool = Self::open_as(env, candidate, options, |newest| {
-            newest.checkpoint()?.ok_or(OpenError::NoCheckpoint)
+            let kept = options.at_checkpoint.then(|| newest.checkpoint());
+            let kept = kept.transpose()?;
+            kept.map(|kept| kept.ok_or(OpenError::NoCheckpoint))
+                .transpose()
         })?;
         let newest = candidate.uberblocks.first();
         let newest = newest.map_or(0, |found| found.uberblock.txg.0);
@@ -155,20 +158,23 @@ impl PoolView {
         Ok(pool)
     }
 
-    /// Like [`PoolView::open`]. `kept` is the uberblock of the checkpoint to open, given the newest state.
+    /// Like [`PoolView::open`]. Given the newest state that can be opened, `instead` tells the uberblock to open instead of
+    /// its own.
     pub(crate) fn open_as(
         env: &Env,
         candidate: &PoolCandidate,
         options: &OpenOptions,
-        kept: impl Fn(&PoolView) -> Result<Uberblock, OpenError>,
+        instead: impl Fn(&PoolView) -> Result<Option<Uberblock>, OpenError>,
     ) -> Result<Arc<PoolView>, OpenError> {
         let mut first_error = None;
         for choice in candidate.uberblock_choices(options.rewind)? {
             match open_at(env, candidate, options, choice.uberblock) {
-                Ok(pool) if options.at_checkpoint => {
-                    return open_at(env, candidate, options, kept(&pool)?);
+                Ok(pool) => {
+                    return match instead(&pool)? {
+                        Some(uberblock) => open_at(env, candidate, options, uberblock),
+                        None => Ok(pool),
+                    };
                 }
-                Ok(pool) => return Ok(pool),
                 Err(error) => {
                     // These errors hold for every uberblock; trying an older one does not help.
                     let is_final = matches!(
@@ -328,9 +334,9 @@ impl<'a> Members<'a> {
             };
             let is_spare = matches!(node.kind, VdevKind::DraidSpare { .. });
             entry.is_readable = is_spare || leaf.device.is_some();
-            if let (true, Some(Txg(txg))) = (leaf.is_stale, leaf.label_txg) {
-                // The leaf was absent when the labels of its siblings were written.
-                entry.missed.push(txg.saturating_add(1)..u64::MAX);
+            if let Some(Txg(since)) = leaf.stale_since {
+                // The leaf was absent when its siblings were written.
+                entry.missed.push(since..u64::MAX);
             }
         }
         Ok(Self {

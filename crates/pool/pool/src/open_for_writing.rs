@@ -92,9 +92,8 @@ impl Pool {
     ///
     /// The devices of `candidate` must be open for writing and locked.
     ///
-    /// After a rewind the first txg gets the number of the newest uberblock that was skipped, and a later
-    /// time, so that its uberblock takes precedence. A rewind to the checkpoint is committed by the uberblock that
-    /// opening writes.
+    /// A rewind is committed by the uberblock that opening writes, before anything else is written: it gets a txg after
+    /// those that are given up.
     ///
     /// # Errors
     /// [`OpenError::ReadOnly`] if the write path does not support something in the pool; otherwise as for
@@ -144,7 +143,7 @@ impl Pool {
         };
         let activity = ActivitySettings::of(env, writing.hostid, writing.is_hostid_set);
         candidate.check_activity(env, activity, writing.watched.as_ref())?;
-        let rewound = |newest: &PoolView| rewound_uberblock(newest, candidate);
+        let rewound = |found: &PoolView| rewound_uberblock(found, candidate, &options);
         let read = PoolView::open_as(env, candidate, &options, rewound)?;
         let txg = read.uberblock().txg;
         let at = |error| OpenError::State { txg, error };
@@ -153,15 +152,9 @@ impl Pool {
             WritabilityError::Pool(error) => at(error),
         })?;
         port.check_writable(&read).map_err(at)?;
-        let newest = candidate.newest().map(|found| found.uberblock);
-        let passed_over = newest.filter(|newest| newest.txg > txg);
-        let first = passed_over.map_or(Txg(txg.0.saturating_add(1)), |newest| newest.txg);
-        let timestamp_floor_s =
-            passed_over.map_or(0, |newest| newest.timestamp_s.saturating_add(1));
         let dropped = half.map_or_else(BTreeSet::new, |_| log_vdevs(&read));
         let opening = FirstTxg {
-            first,
-            timestamp_floor_s,
+            first: Txg(txg.0.saturating_add(1)),
             dropped: &dropped,
         };
         let parts = parts(env, &read, candidate, writing, port, opening).map_err(at)?;
@@ -431,8 +424,6 @@ impl Pool {
 #[derive(Clone, Copy)]
 struct FirstTxg<'a> {
     first: Txg,
-    /// No uberblock gets an earlier time.
-    timestamp_floor_s: u64,
     /// Top-level vdevs that the pool does not have from this txg on.
     dropped: &'a BTreeSet<VdevId>,
 }
@@ -486,7 +477,6 @@ fn parts(
         config_committed: 0,
         is_topology_stale: true,
         uberblock: *read.uberblock(),
-        timestamp_floor_s: opening.timestamp_floor_s,
         multihost: number("multihost")? == 1,
         failmode: FailMode::from_number(number("failmode")?),
         features,
@@ -584,8 +574,8 @@ fn missed_txgs(read: &PoolView, first: Txg) -> Result<BTreeMap<Guid, DirtyTimeLo
             Some(log) => load_dirty_time_log(read.mos(), log)?,
         };
         let mut missed = DirtyTimeLog::stored(&stored);
-        if let (true, Some(Txg(txg))) = (leaf.is_stale, leaf.label_txg) {
-            missed.add(txg.saturating_add(1)..first.0);
+        if let Some(Txg(since)) = leaf.stale_since {
+            missed.add(since..first.0);
         }
         if let Some(since) = leaf.diverged_since {
             missed.add(since.0..first.0);

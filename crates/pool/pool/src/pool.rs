@@ -124,9 +124,6 @@ pub(crate) struct PoolState {
     pub(crate) is_topology_stale: bool,
     /// The last committed uberblock.
     pub(crate) uberblock: Uberblock,
-    /// The earliest time in seconds for new uberblocks. After a rewind, new uberblocks must be later than
-    /// the skipped ones.
-    pub(crate) timestamp_floor_s: u64,
     pub(crate) features: FeatureCounts,
     /// Vdevs with the device of each leaf, for read-only views. Built on first use.
     pub(crate) assembly: Option<Assembly>,

@@ -192,6 +192,7 @@ impl ImportedPools {
         let allowed = Allowed {
             force: request.force || request.destroyed,
             without_logs: request.without_logs,
+            is_automatic: command.is_none(),
         };
         self.refuse(candidate, &allowed)?;
         let options = self.options(request);
@@ -290,11 +291,7 @@ impl ImportedPools {
                 return Some(format!("{} belongs to user {user}", path.display()));
             }
         }
-        let is_ours = match candidate.hostid {
-            0 => candidate.hostname.is_none() || candidate.hostname == self.hostname,
-            hostid => hostid == self.host().number,
-        };
-        (!is_ours).then(|| {
+        (!self.is_ours(candidate)).then(|| {
             let name = candidate.hostname.as_deref().unwrap_or("unknown");
             format!("another system used it last: {name}")
         })
@@ -366,23 +363,41 @@ impl ImportedPools {
             .collect()
     }
 
+    /// Whether this system used the pool last. Systems without a host id are distinguished by name.
+    fn is_ours(&self, candidate: &PoolCandidate) -> bool {
+        match candidate.hostid {
+            0 => candidate.hostname.is_none() || candidate.hostname == self.hostname,
+            hostid => hostid == self.host().number,
+        }
+    }
+
+    /// Refuses to import a pool unasked that another system imported and exported since.
+    ///
+    /// A pool that still has the host id of when it was noted is ours although this system has another one by now.
+    fn refuse_unasked(&self, candidate: &PoolCandidate) -> Result<(), ImportError> {
+        let is_unchanged = candidate.known_hostid == Some(candidate.hostid);
+        if candidate.state == PoolState::Active || is_unchanged || self.is_ours(candidate) {
+            return Ok(());
+        }
+        Err(in_use_elsewhere(candidate))
+    }
+
     /// Checks the import conditions before anything is opened for writing.
     fn refuse(&self, candidate: &PoolCandidate, allowed: &Allowed) -> Result<(), ImportError> {
+        if allowed.is_automatic {
+            self.refuse_unasked(candidate)?;
+        }
         for condition in &candidate.conditions {
             match condition {
                 ImportCondition::HostidMismatch {
-                    hostid,
-                    hostname,
-                    last_access_s,
+                    hostid, hostname, ..
                 } => {
-                    // Systems without a host id are distinguished by name.
-                    let is_ours = *hostid == 0 && *hostname == self.hostname;
+                    // Systems without a host id are distinguished by name. The host id of this system may have changed
+                    // since it noted the pool.
+                    let is_ours = *hostid == 0 && *hostname == self.hostname
+                        || allowed.is_automatic && candidate.known_hostid == Some(*hostid);
                     if !is_ours && !allowed.force {
-                        return Err(ImportError::InUseElsewhere {
-                            hostname: hostname.clone(),
-                            hostid: *hostid,
-                            time_s: last_access_s.unwrap_or(0),
-                        });
+                        return Err(in_use_elsewhere(candidate));
                     }
                 }
                 ImportCondition::MissingLog { .. } if !allowed.without_logs => {
@@ -480,9 +495,22 @@ fn refuse_missing_logs(pool: &View, request: &ImportRequest) -> Result<(), Impor
     }
 }
 
+/// Another system used the pool last.
+fn in_use_elsewhere(candidate: &PoolCandidate) -> ImportError {
+    ImportError::InUseElsewhere {
+        hostname: candidate.hostname.clone(),
+        hostid: candidate.hostid,
+        time_s: candidate
+            .newest()
+            .map_or(0, |newest| newest.uberblock.timestamp_s),
+    }
+}
+
 struct Allowed {
     force: bool,
     without_logs: bool,
+    /// Nobody asked for the pool: it was imported when the daemon ended.
+    is_automatic: bool,
 }
 
 fn choose<'c>(

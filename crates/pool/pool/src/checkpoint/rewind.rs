@@ -1,37 +1,51 @@
-//! Rewinding a pool to its checkpoint.
+//! Rewinding a pool to its checkpoint, or to an older uberblock.
 //!
-//! The checkpointed state becomes the newest one: its uberblock gets the txg after the newest and the present time,
-//! and is written to all labels. That write is the commit of the rewind. Then the pool opens from it like from any
-//! other state. The uberblock keeps its checkpoint txg until the next txg, so that also after a crash intent logs
-//! end where the checkpoint was taken.
+//! The older state becomes the newest one: its uberblock gets a txg after the newest and the present time, and is written
+//! to all labels. That write is the commit of the rewind. Then the pool opens from it like from any other state.
 //!
-//! Page `docs/format/checkpoint.md`.
+//! The uberblock of a checkpoint keeps its checkpoint txg until the next txg, so that also after a crash intent logs end
+//! where the checkpoint was taken.
+//!
+//! Pages `docs/format/checkpoint.md` and `docs/format/commit-order.md`.
 
 use crate::history::append::HistoryEvent;
-use crate::import::PoolCandidate;
+use crate::import::{PoolCandidate, TXGS_KEPT};
 use crate::sync::context::SyncContext;
-use crate::{OpenError, PoolError, PoolView};
+use crate::{OpenError, OpenOptions, PoolError, PoolView};
 use millpond_ondisk::{Txg, Uberblock};
 
-/// The uberblock that makes the checkpointed state of a pool its newest one.
+/// The uberblock that makes a state of a pool its newest one: that of the checkpoint if `options` ask for it, otherwise
+/// `found`, if newer states are given up for it. `None` if the pool is not rewound.
 ///
 /// # Errors
 /// [`OpenError::NoCheckpoint`]; if the checkpoint cannot be read.
 pub(crate) fn rewound_uberblock(
-    newest: &PoolView,
+    found: &PoolView,
     candidate: &PoolCandidate,
-) -> Result<Uberblock, OpenError> {
-    let kept = newest.checkpoint()?.ok_or(OpenError::NoCheckpoint)?;
-    let last = candidate
-        .newest()
-        .map_or(*newest.uberblock(), |found| found.uberblock);
-    let now_s = newest.env().clock.wall_ns() / 1_000_000_000;
-    Ok(Uberblock {
-        txg: Txg(last.txg.0.saturating_add(1)),
+    options: &OpenOptions,
+) -> Result<Option<Uberblock>, OpenError> {
+    let own = *found.uberblock();
+    let last = candidate.newest().map_or(own, |newest| newest.uberblock);
+    let (kept, txg) = if options.at_checkpoint {
+        let kept = found.checkpoint()?.ok_or(OpenError::NoCheckpoint)?;
+        let checkpoint_txg = kept.txg;
+        let kept = Uberblock {
+            checkpoint_txg,
+            ..kept
+        };
+        (kept, last.txg.0.saturating_add(1))
+    } else if last.txg > own.txg {
+        // Space of the states that are given up is overwritten soon: they must not count as recent ones (`-F`).
+        (own, last.txg.0.saturating_add(TXGS_KEPT).saturating_add(1))
+    } else {
+        return Ok(None);
+    };
+    let now_s = found.env().clock.wall_ns() / 1_000_000_000;
+    Ok(Some(Uberblock {
+        txg: Txg(txg),
         timestamp_s: now_s.max(last.timestamp_s.saturating_add(1)),
-        checkpoint_txg: kept.txg,
         ..kept
-    })
+    }))
 }
 
 impl SyncContext<'_> {

@@ -68,9 +68,11 @@ pub struct AssembledLeaf {
     pub found_as: Option<String>,
     /// The txg of its label.
     pub label_txg: Option<Txg>,
-    /// Whether its label is older than those of its siblings, so it was absent when they were written. Its
-    /// dirty time log records what it missed.
-    pub is_stale: bool,
+    /// The txg of its newest uberblock that is not newer than the state to open; `None` if it has none.
+    pub ring_txg: Option<Txg>,
+    /// The first txg that it may lack: its label or its uberblocks are older than those of its siblings, so it was absent
+    /// when they were written. Its dirty time log records what it missed while the pool was open.
+    pub stale_since: Option<Txg>,
     /// The first txg that only this leaf has. The leaf was used without the other leaves while they were
     /// used too. The pool does not use it as long as it works without it.
     pub diverged_since: Option<Txg>,
@@ -298,6 +300,7 @@ impl Work<'_> {
         if let Some(found) = found {
             leaf.found_as = Some(found.path());
             leaf.label_txg = Some(found.label_at(self.trust.txg_max()).txg);
+            leaf.ring_txg = found.ring_txg_at(self.trust.txg_max());
             state = suitability(found.device().as_ref(), place);
         } else if self.found.went_with_split(self.pool, vdev.guid) {
             state = (VdevState::CannotOpen, VdevAux::SplitPool);
@@ -337,15 +340,22 @@ impl Work<'_> {
                 .filter(|_| is_top)
         })
     }
-    /// Marks the leaves from index `first` on, all of one top-level vdev, whose labels are older than the
+    /// Marks the leaves from index `first` on, all of one top-level vdev, whose labels or uberblocks are older than the
     /// newest.
     ///
-    /// Labels of one top-level vdev are written together, so an older label means that the leaf was absent.
+    /// Labels of one top-level vdev are written together, so an older label means that the leaf was absent. So are
+    /// uberblocks: a device with an equal label and older uberblocks was put back to what it had before, or was absent
+    /// for a while that nobody noted. The last uberblock alone may be missing: the power can fail while it is written.
     fn mark_stale(&mut self, first: usize) {
         let leaves = self.leaves.get_mut(first..).unwrap_or(&mut []);
         let newest = leaves.iter().filter_map(|leaf| leaf.label_txg).max();
+        let newest_ring = leaves.iter().filter_map(|leaf| leaf.ring_txg).max();
         for leaf in leaves {
-            leaf.is_stale = leaf.label_txg.is_some() && leaf.label_txg < newest;
+            let label = leaf.label_txg.filter(|_| leaf.label_txg < newest);
+            let next = |ring: &Txg| Some(Txg(ring.0.saturating_add(1)));
+            let ring = leaf.ring_txg.filter(|ring| next(ring) < newest_ring);
+            let current = label.into_iter().chain(ring).min();
+            leaf.stale_since = current.map(|current| Txg(current.0.saturating_add(1)));
         }
     }
 }
@@ -358,7 +368,8 @@ fn no_device(vdev: &VdevConfig, node: usize) -> AssembledLeaf {
         config_path: vdev.path.clone(),
         found_as: None,
         label_txg: None,
-        is_stale: false,
+        ring_txg: None,
+        stale_since: None,
         diverged_since: None,
     }
 }

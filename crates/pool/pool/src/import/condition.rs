@@ -77,12 +77,12 @@ pub enum ImportCondition {
         /// Whether redundancy covers the failure.
         is_covered: bool,
     },
-    /// A device was absent when the labels of its siblings were last written.
+    /// A device was absent when its siblings were last written.
     StaleDevice {
         /// Its guid.
         guid: Guid,
-        /// The txg of its label.
-        label_txg: Txg,
+        /// The first txg that it may lack.
+        since: Txg,
     },
     /// Several devices carry the label of this leaf; one was chosen.
     DuplicateDevice {
@@ -151,14 +151,11 @@ pub(crate) fn device_conditions(assembly: &Assembly) -> Vec<ImportCondition> {
         _ => u8::MAX,
     });
     conditions.extend(devices);
-    for leaf in assembly.leaves.iter().filter(|leaf| leaf.is_stale) {
-        if let Some(label_txg) = leaf.label_txg {
-            conditions.push(ImportCondition::StaleDevice {
-                guid: leaf.guid,
-                label_txg,
-            });
-        }
-    }
+    let stale = assembly.leaves.iter().filter_map(|leaf| {
+        let (guid, since) = (leaf.guid, leaf.stale_since?);
+        Some(ImportCondition::StaleDevice { guid, since })
+    });
+    conditions.extend(stale);
     conditions
 }
 

@@ -44,6 +44,9 @@ pub struct PoolCandidate {
     pub hostid: u64,
     /// The name of that system.
     pub hostname: Option<String>,
+    /// The host id in the configuration that the pool was searched by, if it has one: that of the system that stored the
+    /// configuration. It may be another one than `hostid` if the pool was used elsewhere since.
+    pub known_hostid: Option<u64>,
     /// The comment.
     pub comment: Option<String>,
     /// The compatibility property.
@@ -107,17 +110,31 @@ pub fn pool_from_config(
     own_hostid: u64,
 ) -> Result<PoolCandidate, ConfigError> {
     let guid = Guid(config.u64("pool_guid")?);
-    let leaves = found.leaves().iter();
-    let uberblocks = read_uberblocks(
-        leaves.filter(|leaf| leaf.best.state.has_pool() && leaf.best.pool_guid == guid),
-    );
-    Ok(PoolCandidate::new(
-        guid,
-        config.clone(),
-        uberblocks,
-        found.clone(),
-        own_hostid,
-    ))
+    let is_member = |leaf: &&FoundLeaf| leaf.best.state.has_pool() && leaf.best.pool_guid == guid;
+    let members: Vec<&FoundLeaf> = found.leaves().iter().filter(is_member).collect();
+    let uberblocks = read_uberblocks(members.iter().copied());
+    let txg_max = uberblocks.first().map(|found| found.uberblock.txg);
+    let mut config = config.clone();
+    let known_hostid = config.opt_u64("hostid")?;
+    if let Some(of_labels) = piece_together(guid, &members, txg_max) {
+        take_newest_use(&mut config, &of_labels);
+    }
+    let mut pool = PoolCandidate::new(guid, config, uberblocks, found.clone(), own_hostid);
+    pool.known_hostid = known_hostid;
+    Ok(pool)
+}
+
+/// Replaces what a configuration says about the pool's last use by what its labels say.
+///
+/// The configuration says which pool was used, and where its devices were. Since it was stored, another system may
+/// have imported, exported or destroyed the pool.
+fn take_newest_use(config: &mut NvList, of_labels: &NvList) {
+    for key in ["name", "version", "state", "txg", "hostid", "hostname"] {
+        config.remove(key);
+        if let Ok(value) = of_labels.require(key) {
+            config.insert(key, value.clone());
+        }
+    }
 }
 
 impl PoolCandidate {
@@ -167,6 +184,7 @@ impl PoolCandidate {
             config_txg: Txg(number("txg").unwrap_or(0)),
             hostid: number("hostid").unwrap_or(0),
             hostname: text("hostname"),
+            known_hostid: None,
             comment: text("comment"),
             compatibility: text("compatibility"),
             config,

@@ -90,23 +90,34 @@ impl FoundLeaf {
     pub(crate) fn lacks_end_labels(&self) -> bool {
         are_missing_at_end(&self.labels, self.guid())
     }
-    /// The verified labels that name another pool than the newest label.
+    /// The verified labels from before the pool or the leaf got the guid that the newest label names.
     ///
-    /// A guid change (reguid) writes labels 0 and 2 before the uberblock, and labels 1 and 3 after it.
-    fn former_pools(&self) -> impl Iterator<Item = &LeafLabel> {
+    /// Labels 0 and 2 are written before the uberblock, and labels 1 and 3 after it. The pool gets another guid by
+    /// `zpool reguid`; a leaf gets the guid of its mirror when the other sides are gone.
+    fn former(&self) -> impl Iterator<Item = &LeafLabel> {
         let best = &self.best;
         self.labels.iter().flatten().filter(move |label| {
+            let is_same_pool = label.pool_guid == best.pool_guid;
+            let is_same_leaf = label.guid == best.guid;
             best.is_verified
                 && label.is_verified
                 && label.state.has_pool()
                 && best.state.has_pool()
-                && label.guid == best.guid
-                && label.pool_guid != best.pool_guid
+                && match (is_same_pool, is_same_leaf) {
+                    (true, false) => label.top_guid == best.top_guid,
+                    (false, true) => true,
+                    _ => false,
+                }
         })
     }
-    fn newest_txg(&self) -> Txg {
+    /// The txg of its newest uberblock that is not newer than `txg_max`.
+    pub(crate) fn ring_txg_at(&self, txg_max: Option<Txg>) -> Option<Txg> {
         let txgs = self.ring.iter().map(|found| found.uberblock.txg);
-        txgs.max().unwrap_or_default()
+        txgs.filter(|txg| txg_max.is_none_or(|max| *txg <= max))
+            .max()
+    }
+    fn newest_txg(&self) -> Txg {
+        self.ring_txg_at(None).unwrap_or_default()
     }
     fn same_guid(&self) -> impl DoubleEndedIterator<Item = &LeafLabel> {
         self.labels
@@ -165,9 +176,9 @@ impl Found {
     }
     /// Finds the device for the leaf `guid` of pool `pool`.
     ///
-    /// Several devices may carry its label (two paths to one disk, a copy of an image). Preference order:
-    /// more labels, the newer label, a name equal to the path in the label, a whole device over a partition
-    /// read through its disk, then the first. Labels of spares and cache devices name no pool and match
+    /// Several devices may carry its label (two paths to one disk, a copy of an image). Preference order: the newer
+    /// uberblock or label, so that a copy of before does not take the place of the device; more labels; a name equal to the
+    /// path in the label; a whole device over a partition read through its disk; then the first. Labels of spares and cache devices name no pool and match
     /// every pool.
     #[must_use]
     pub fn leaf(&self, pool: Guid, guid: Guid) -> Option<&FoundLeaf> {
@@ -220,8 +231,9 @@ impl Found {
                 let path = leaf.candidate.path.to_string_lossy();
                 let is_whole = leaf.candidate.partition.is_none();
                 (
+                    leaf.best.is_verified,
+                    leaf.newest_txg().max(leaf.best.txg),
                     leaf.label_count(),
-                    leaf.best.txg,
                     is_whole && leaf.path() == path,
                     is_whole,
                 )
@@ -302,7 +314,7 @@ fn take_back_guids(leaves: &mut [FoundLeaf]) {
     // The newest uberblock of each pool with labels of both guids.
     let mut newest: BTreeMap<Guid, Txg> = BTreeMap::new();
     for leaf in leaves.iter() {
-        for label in leaf.former_pools() {
+        for label in leaf.former() {
             newest.entry(label.pool_guid).or_default();
             newest.entry(leaf.best.pool_guid).or_default();
         }
@@ -318,7 +330,7 @@ fn take_back_guids(leaves: &mut [FoundLeaf]) {
     for leaf in leaves {
         let newest = newest.get(&leaf.best.pool_guid).copied();
         let is_cut_off = newest.is_some_and(|newest| leaf.best.txg > newest);
-        let former = leaf.former_pools().max_by_key(|label| label.txg).cloned();
+        let former = leaf.former().max_by_key(|label| label.txg).cloned();
         if is_cut_off && let Some(former) = former {
             leaf.best = former;
         }

@@ -386,7 +386,7 @@ impl Pool {
                 txg,
                 self.mos.root(),
                 state.config.guid_sum(),
-                now.max(state.timestamp_floor_s),
+                now,
             );
             uberblock.raidz_reflow = RaidzReflow(reflow.to_uberblock());
             if state.multihost {

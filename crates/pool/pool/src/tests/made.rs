@@ -193,7 +193,6 @@ pub(crate) fn make(world: &World, shape: Shape, port: Arc<dyn DatasetPort>) -> A
                 mmp_magic: 0,
                 ..next_uberblock(None, 5000, Txg(3), BlockPointer::default(), 0, 0)
             },
-            timestamp_floor_s: 0,
             features: counts,
             assembly: None,
             multihost: false,

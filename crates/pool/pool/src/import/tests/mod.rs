@@ -1,6 +1,7 @@
 //! Complete imports from devices in memory, with labels that the tests write.
 
 mod disks;
+mod leaves;
 
 use super::*;
 use disks::{Disk, POOL, label, leaf, list, member, mirror, over, uberblock, with};
@@ -9,12 +10,11 @@ use millpond_device::{Candidate, Device};
 use millpond_env::sync::Arc;
 use millpond_nvlist::NvList;
 use millpond_ondisk::{
-    Ashift, Guid, LABEL_CONFIG_BYTES, LABEL_CONFIG_OFFSET_BYTES, Txg, UberblockRing,
+    Ashift, Guid, LABEL_CONFIG_BYTES, LABEL_CONFIG_OFFSET_BYTES, Txg, Uberblock, UberblockRing,
     unsealed_label_region,
 };
 use millpond_vdev::{CHILDREN_MAX, VdevConfigError, VdevType};
 use proptest::prelude::*;
-use std::path::PathBuf;
 
 fn the_pool(candidates: Vec<Candidate>) -> PoolCandidate {
     let mut pools = find_pools(&scan_devices(candidates), 7);
@@ -58,7 +58,7 @@ fn a_healthy_pool_has_no_conditions() {
         assembly
             .leaves
             .iter()
-            .all(|leaf| leaf.device.is_some() && !leaf.is_moved() && !leaf.is_stale)
+            .all(|leaf| leaf.device.is_some() && !leaf.is_moved() && leaf.stale_since.is_none())
     );
     assert_eq!(assembly.guid_sum(), 100 + 10 + 11 + 12);
     assert_eq!(pool.uberblocks.len(), 2);
@@ -209,128 +209,6 @@ fn an_offline_leaf_has_no_device_though_it_was_found() {
     assert!(assembly.leaves[0].device.is_none());
     assert_eq!(assembly.leaves[0].found_as.as_deref(), Some("x"));
     assert!(assembly.leaves[1].device.is_some());
-}
-
-#[test]
-fn a_returned_leaf_is_recognised_by_its_older_label() {
-    let old = Disk::new()
-        .config(&[0, 1, 2, 3], &label(11, &mirror(), 5))
-        .uberblocks(&[0], &[5]);
-    let pool = the_pool(vec![
-        old.named("/dev/d11"),
-        member(12, &mirror()).named("/dev/d12"),
-    ]);
-    assert_eq!(
-        pool.conditions,
-        [ImportCondition::StaleDevice {
-            guid: Guid(11),
-            label_txg: Txg(5)
-        }]
-    );
-    assert_eq!(pool.config_txg, Txg(10));
-}
-
-#[test]
-fn a_renamed_device_is_found_and_its_path_updated() {
-    let pool = the_pool(vec![member(11, &leaf(11)).named("/images/copy")]);
-    let assembly = pool.assembly.unwrap();
-    assert!(assembly.leaves[0].is_moved());
-    assert_eq!(
-        assembly.root.children[0].path.as_deref(),
-        Some("/images/copy")
-    );
-    assert_eq!(assembly.leaves[0].config_path.as_deref(), Some("/dev/d11"));
-    // If the device has several names, the name in the label is kept.
-    let mut candidate = member(11, &leaf(11)).named("/dev/disk/by-id/x");
-    candidate.aliases.push(PathBuf::from("/dev/d11"));
-    assert!(!the_pool(vec![candidate]).assembly.unwrap().leaves[0].is_moved());
-}
-
-#[test]
-fn of_two_devices_with_one_label_the_better_is_used() {
-    let worse = Disk::new().config(&[0, 1], &label(11, &leaf(11), 10));
-    let pool = the_pool(vec![
-        worse.named("/worse"),
-        member(11, &leaf(11)).named("/better"),
-    ]);
-    assert_eq!(
-        pool.conditions,
-        [ImportCondition::DuplicateDevice { guid: Guid(11) }]
-    );
-    assert_eq!(
-        pool.assembly.unwrap().leaves[0].found_as.as_deref(),
-        Some("/better")
-    );
-}
-
-#[test]
-fn a_wiped_device_has_a_bad_label_at_its_own_path_only() {
-    for (wiped_at, aux) in [
-        ("/dev/d12", VdevAux::BadLabel),
-        ("/dev/x", VdevAux::OpenFailed),
-    ] {
-        let pool = the_pool(vec![
-            member(11, &mirror()).named("/dev/d11"),
-            Disk::new().named(wiped_at),
-        ]);
-        let nodes = pool.assembly.unwrap().nodes;
-        assert_eq!((nodes[3].state, nodes[3].aux), (VdevState::CannotOpen, aux));
-    }
-}
-
-#[test]
-fn after_a_detach_the_last_child_is_found_by_its_new_guid() {
-    // The label still has leaf 11 below mirror 10; the pool has a single device 10.
-    let pool = the_pool(vec![member(11, &mirror()).named("/dev/d11")]);
-    let mut config = pool.config.clone();
-    let root = with(
-        config.list("vdev_tree").unwrap().clone(),
-        "children",
-        vec![leaf(10)],
-    );
-    config.insert("vdev_tree", root);
-    let assembly = pool
-        .assemble(&config, Trust::Trusted { txg: Txg(10) })
-        .unwrap();
-    assert_eq!(assembly.state(), VdevState::Healthy);
-    assert_eq!(assembly.leaves[0].found_as.as_deref(), Some("/dev/d11"));
-}
-
-#[test]
-fn a_leaf_split_off_is_reported() {
-    let own = with(leaf(21), "orig_guid", 12u64);
-    let gone = with(
-        with(label(21, &own, 10), "pool_guid", 200u64),
-        "split_guid",
-        POOL,
-    );
-    let split = Disk::new().config(&[0], &gone);
-    let found = scan_devices(vec![member(11, &mirror()).named("a"), split.named("b")]);
-    let pools = find_pools(&found, 7);
-    assert_eq!(pools.len(), 2);
-    let nodes = &pools[0].assembly.as_ref().unwrap().nodes;
-    assert_eq!(
-        (nodes[3].state, nodes[3].aux),
-        (VdevState::CannotOpen, VdevAux::SplitPool)
-    );
-}
-
-#[test]
-fn devices_too_small_or_with_too_large_sectors_do_not_serve() {
-    let big = with(with(leaf(11), "asize", 1u64 << 40), "metaslab_shift", 30u64);
-    assert_eq!(
-        states(&big, &[11])[1],
-        (VdevState::CannotOpen, VdevAux::BadLabel)
-    );
-    let top = with(leaf(11), "ashift", 9u64);
-    let disk = member(11, &top);
-    let coarse = Disk(disk.0.with_sector_bytes(4096));
-    let pool = the_pool(vec![coarse.named("a")]);
-    let nodes = pool.assembly.unwrap().nodes;
-    assert_eq!(
-        (nodes[1].state, nodes[1].aux),
-        (VdevState::CannotOpen, VdevAux::BadAshift)
-    );
 }
 
 #[test]
@@ -497,6 +375,43 @@ fn a_cached_configuration_finds_its_devices() {
     let alone = pool_from_config(&config, &Found::default(), 7).unwrap();
     assert_eq!(alone.assembly.unwrap().state(), VdevState::CannotOpen);
     assert!(pool_from_config(&NvList::new(), &Found::default(), 7).is_err());
+}
+
+#[test]
+fn labels_tell_who_used_a_pool_last_and_not_the_cache_file() {
+    let disk = |changes: &[(&'static str, u64)]| {
+        let label = label(11, &leaf(11), 10);
+        let label = changes
+            .iter()
+            .fold(label, |label, (key, value)| with(label, key, *value));
+        let disk = Disk::new().config(&[0, 1, 2, 3], &label);
+        disk.uberblocks(&[0, 1, 2, 3], &[9, 10]).named("/dev/d11")
+    };
+    let cached = the_pool(vec![disk(&[])]).config;
+    let pool = |changes| pool_from_config(&cached, &scan_devices(vec![disk(changes)]), 7).unwrap();
+    let same = pool(&[]);
+    assert_eq!(
+        (same.state, same.hostid, same.needs_force()),
+        (PoolState::Active, 7, false)
+    );
+    let taken = pool(&[("hostid", 8)]);
+    assert_eq!(
+        (taken.state, taken.hostid, taken.known_hostid),
+        (PoolState::Active, 8, Some(7))
+    );
+    assert!(taken.needs_force());
+    let settings = ActivitySettings::new(7);
+    let uberblock = Uberblock {
+        mmp_magic: Uberblock::MMP_MAGIC,
+        mmp_delay_ns: 5,
+        ..uberblock(10)
+    };
+    let check =
+        |pool: &PoolCandidate| activity_check(&uberblock, pool.state, pool.hostid, settings);
+    assert_eq!(check(&same), ActivityCheck::NotNeeded);
+    assert!(matches!(check(&taken), ActivityCheck::Watch { .. }));
+    assert_eq!(pool(&[("state", 1)]).state, PoolState::Exported);
+    assert_eq!(pool(&[("state", 2)]).state, PoolState::Destroyed);
 }
 
 #[test]
