@@ -7,7 +7,9 @@ use crate::write::heal::{HealGroup, HealWrite};
 use crate::{BlockAddress, BlockError, BlockStore};
 use millpond_checksum::{Checksummer, Form, GangVerifier, find_gang_header};
 use millpond_env::sync::Arc;
-use millpond_ondisk::{BlockPointer, DecodeError, Dva, GANG_HEADER_BYTES, GangHeader};
+use millpond_ondisk::{
+    BlockPointer, ChecksumKind, DecodeError, Dva, GANG_HEADER_BYTES, GangHeader,
+};
 use millpond_vdev::{
     AuditFinding, AuditPlan, AuditStep, BlockRange, LeafBytes, LeafId, LeafOutcome, LeafRead,
     PlanError, VdevKind, Verdict,
@@ -447,7 +449,12 @@ impl BlockStore {
         audit: &mut BlockAudit,
         verify: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Option<Arc<LeafBytes>> {
-        let Audited { topology, mode, .. } = audited;
+        let Audited {
+            topology,
+            pointer,
+            mode,
+            ..
+        } = audited;
         let range = begun.range;
         let mut first = begun.outcomes;
         let (mut plan, mut step) = match begun.plan {
@@ -476,17 +483,29 @@ impl BlockStore {
                 }
                 AuditStep::Done(report) => {
                     let block = report.block.map(Arc::new);
-                    if let (Mode::Heal | Mode::Resilver, Ok(block)) = (mode, &block) {
+                    let heals = matches!(mode, Mode::Heal | Mode::Resilver);
+                    // Without a checksum nothing tells which of two different copies is right. Each may be the last
+                    // right one: neither is overwritten nor blamed.
+                    let is_unknown = |finding: &AuditFinding| {
+                        heals
+                            && is_whole_copy
+                            && pointer.checksum_kind() == Some(ChecksumKind::Off)
+                            && matches!(finding.verdict, Verdict::Wrong | Verdict::Unjudged)
+                            && !finding.is_stale
+                    };
+                    if let (true, Ok(block)) = (heals, &block) {
                         // A leaf that missed the txg may show right bytes that it does not have: a system that
                         // lost a write-back still reads them from its cache.
                         let findings = report.findings.iter().copied();
                         let wrong = findings.filter(|f| f.verdict != Verdict::Right || f.is_stale);
-                        let wrong: Vec<AuditFinding> = wrong.collect();
+                        let wrong: Vec<AuditFinding> = wrong.filter(|f| !is_unknown(f)).collect();
                         Self::plan_right_bytes(topology, range, block, Some(&wrong), audit);
                     }
                     let bad = report.findings.into_iter();
                     for mut finding in bad.filter(|f| f.verdict != Verdict::Right) {
-                        if finding.verdict == Verdict::Unjudged && is_whole_copy {
+                        if is_unknown(&finding) {
+                            finding.verdict = Verdict::Unjudged;
+                        } else if finding.verdict == Verdict::Unjudged && is_whole_copy {
                             finding.verdict = Verdict::Wrong;
                         }
                         // Checksum errors of an expired view say nothing about leaves: see `count_errors`.

@@ -5,7 +5,7 @@ use millpond_block::{BlockWrite, ViewExpiry, WrittenBlock};
 use millpond_device::Device;
 use millpond_env::sync::Arc;
 use millpond_env::sync::atomic::Ordering;
-use millpond_ondisk::{BlockPointer, CompressionKind, VDEV_DATA_START_BYTES};
+use millpond_ondisk::{BlockPointer, ChecksumKind, CompressionKind, VDEV_DATA_START_BYTES};
 use millpond_vdev::LeafId;
 
 fn raw(seed: u64, length: usize, copies: u8) -> BlockWrite {
@@ -80,6 +80,39 @@ fn every_set_of_damaged_leaves_within_redundancy_is_healed() {
                 }
             }
         }
+    }
+}
+
+/// Without a checksum nothing tells which copy is right.
+#[test]
+fn different_copies_without_a_checksum_are_left_alone() {
+    let unchecked = BlockWrite {
+        checksum: ChecksumKind::Off,
+        ..raw(1, 40 << 10, 1)
+    };
+    for spoilt in [0, 1] {
+        let pool = Pool::new(&[(Vdev::Mirror(2), 9)]);
+        let written = pool.write(vec![unchecked.clone(), raw(2, 40 << 10, 1)]);
+        spoil(&pool, spoilt);
+        let before = contents(&pool);
+        let (store, wanted) = (pool.reopened(), wanted(&written));
+        let view = store.view(Arc::default());
+        view.heal_batch(&wanted[..1], |_, audit| {
+            let audit = audit.unwrap();
+            assert!(audit.is_readable);
+            assert_eq!(audit.healed_bytes(), 0);
+        });
+        assert_eq!(contents(&pool), before);
+        for leaf in 0..2 {
+            let stats = store.topology().leaf_stats(LeafId(leaf));
+            assert_eq!((stats.checksum_errors, stats.repaired_bytes), (0, 0));
+        }
+        // Others are healed as always.
+        let mut healed = 0;
+        view.heal_batch(&wanted[1..], |_, audit| {
+            healed += audit.unwrap().healed_bytes()
+        });
+        assert!(healed > 0);
     }
 }
 
