@@ -131,7 +131,7 @@ ranks! {
     brief MetaslabState, "metaslab", "alloc", "An allocation or free in memory.";
 
     // Blocks and devices.
-    io ViewRepairs, "repairs of a view", "block", "Shared: writing a repair. Exclusive: ending the view.";
+    io ViewRepairs, "repairs of a view or of the pool", "block", "Shared: writing a repair. Exclusive: ending the view, or making freed space available.";
     io StoreFlush, "flush of a store", "block", "A flush of all leaves that were written to, and noting what it lost.";
     io LeafWrites, "order of a leaf's writes", "block", "Shared: a write to the leaf. Exclusive: writing unflushed contents again.";
     io CacheDeviceHand, "hand of a cache device", "l2arc", "Writing a batch of buffers, or reading the log blocks after an import. Readers of buffers do not take it.";

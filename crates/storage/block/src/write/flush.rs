@@ -10,7 +10,7 @@ use millpond_device::WriteBehind;
 use millpond_env::mark;
 use millpond_env::rank;
 use millpond_env::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use millpond_env::sync::{Arc, Mutex, OnceLock};
+use millpond_env::sync::{Arc, Mutex, OnceLock, RwLock, RwLockReadGuard};
 use millpond_env::thread;
 use millpond_ondisk::{Guid, Txg, VdevId};
 use millpond_vdev::{Health, LeafHealth, LeafId, VdevKind};
@@ -38,6 +38,8 @@ pub(crate) struct Writing {
     is_repairing: AtomicBool,
     /// Incremented each time freed space may be allocated again.
     reuses: AtomicU64,
+    /// Held, shared, while a repair is written: what it overwrites must not become another block meanwhile.
+    repairs: RwLock<(), rank::ViewRepairs>,
     /// The most bytes to keep until they are flushed, if fewer than [`RETAINED_BYTES_MAX`].
     retained_bytes_max: OnceLock<u64>,
     /// How many bytes were kept when the last flush within a txg failed; 0 after a successful one.
@@ -102,6 +104,11 @@ impl Writing {
         })
     }
 
+    /// Keeps freed space from being allocated again while the guard lives.
+    pub(super) fn lock_repairs(&self) -> RwLockReadGuard<'_, ()> {
+        self.repairs.read()
+    }
+
     pub(crate) fn reuses(&self) -> u64 {
         self.reuses.load(Ordering::SeqCst)
     }
@@ -148,9 +155,10 @@ impl BlockStore {
         let _ = self.writing.dirty_gauge.set(Box::new(gauge));
     }
 
-    /// Notes that space freed in earlier txgs may be allocated from now on. Reads that began before no
-    /// longer repair anything: their block may have been freed and its space reused.
+    /// Notes that space freed in earlier txgs may be allocated from now on. Waits for the repairs that are being written.
+    /// Reads that began before no longer repair anything: their block may have been freed and its space reused.
     pub fn space_is_reusable(&self) {
+        let _no_repairs = self.writing.repairs.write();
         self.writing.reuses.fetch_add(1, Ordering::SeqCst);
     }
 

@@ -2,7 +2,7 @@
 //!
 //! A repair goes to the address of a block that is being read. Meanwhile the block may be freed and its
 //! space allocated to another block. So a repair is written only if no freed space became available since
-//! the read began ([`BlockStore::space_is_reusable`]).
+//! the read began, and none becomes available until it is written ([`BlockStore::space_is_reusable`]).
 
 use super::heal::is_right_now;
 use crate::io_stats::IoClass;
@@ -29,8 +29,22 @@ impl BlockStore {
             if were_bytes_wrong && is_right_now(topology, leaf, offset_bytes, &repair.data) {
                 continue;
             }
-            write_over(topology, leaf, offset_bytes, &repair.data, birth);
+            let write = || write_over(topology, leaf, offset_bytes, &repair.data, birth);
+            if !self.write_repair(since, write) {
+                return;
+            }
         }
+    }
+
+    /// Writes a repair, unless space became reusable since the read began: looking at the bytes once more, and waiting for
+    /// other repairs, takes time. Returns whether repairs may go on.
+    fn write_repair(&self, since: u64, write: impl FnOnce()) -> bool {
+        let _not_reused = self.writing.lock_repairs();
+        let may_repair = self.may_repair(since);
+        if may_repair {
+            write();
+        }
+        may_repair
     }
 
     /// Whether a read that began when [`Writing::reuses`](super::flush::Writing::reuses) was `since` may
@@ -77,7 +91,9 @@ impl BlockStore {
             };
             let pieces = block_pieces(&topology.tree, &topology.indirect, range);
             for piece in pieces.unwrap_or_default() {
-                repair_piece(topology, stored, &piece);
+                if !self.write_repair(since, || repair_piece(topology, stored, &piece)) {
+                    return;
+                }
             }
         }
     }

@@ -393,6 +393,33 @@ fn reads_begun_before_space_reuse_repair_nothing() {
     assert_eq!(store.topology().leaf_stats(LeafId(0)).repaired_bytes, 0);
 }
 
+/// A side of a mirror is read once more before it is repaired. Meanwhile a txg may end in which the block is freed.
+#[test]
+fn a_repair_is_dropped_if_space_is_reused_before_it_is_written() {
+    let _mark = mark::expect("late-repair-dropped");
+    let pool = Pool::new(&[(Vdev::Mirror(2), 9)]);
+    let content = noise(1, 8192);
+    let pointer = pool.write_one(job(content.clone())).pointer;
+    for leaf in 0..2 {
+        let right = pool.devices[leaf].inner.to_vec();
+        spoil(&pool.devices[leaf], 0);
+        let spoilt = pool.devices[leaf].inner.to_vec();
+        let store = Arc::new(pool.reopened());
+        store.set_repair(true);
+        let reader = Arc::clone(&store);
+        // The first read is that of the block, if this side is read first.
+        let device = Arc::clone(&pool.devices[leaf]);
+        pool.devices[leaf].before_read(move || {
+            device.before_read(move || reader.space_is_reusable());
+        });
+        let read = store.read_uncached(&pointer, address(), None).unwrap();
+        assert_eq!(read.bytes, Arc::new(content.clone()));
+        pool.devices[leaf].before_read(|| {});
+        assert!(pool.devices[leaf].inner.to_vec() == spoilt, "leaf {leaf}");
+        pool.devices[leaf].inner.write(0, &right).unwrap();
+    }
+}
+
 /// Contents are kept until a flush; nothing else may be kept with them.
 #[test]
 fn a_store_dropped_without_a_flush_releases_its_devices() {

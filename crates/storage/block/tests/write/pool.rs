@@ -103,7 +103,9 @@ impl Device for Moody {
         512
     }
     fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
-        if let Some(Hook(hook)) = self.before_read.lock().take() {
+        // The hook may set the next one.
+        let hook = self.before_read.lock().take();
+        if let Some(Hook(hook)) = hook {
             hook();
         }
         self.reads.fetch_add(1, Ordering::SeqCst);
