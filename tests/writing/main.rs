@@ -39,6 +39,7 @@ mod initialize;
 mod initialize_during;
 mod last_side;
 mod log;
+mod log_flags;
 mod many_snapshots;
 mod old_pools;
 mod old_versions;

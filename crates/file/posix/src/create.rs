@@ -283,7 +283,7 @@ impl FileSystem {
         if self.find(directory, name)?.is_some() {
             return Err(FileError::Exists);
         }
-        Self::check_directory(&parent, true)?;
+        self.check_directory(&parent, true)?;
         if plan.kind == FileKind::Directory && parent.links >= LINKS_MAX {
             return Err(FileError::TooManyLinks);
         }

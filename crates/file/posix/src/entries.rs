@@ -75,8 +75,20 @@ impl FileSystem {
         Ok(())
     }
 
+    /// Whether a file has one of these flags, which forbid a change.
+    ///
+    /// Replay repeats changes that were allowed when they were made. What allowed them, such as `chattr -i`, may not be in
+    /// the log: records of attributes are only written with the file that is synced.
+    pub(crate) fn forbids(&self, file: &NodeState, flags: FileFlags) -> bool {
+        file.flags.intersects(flags) && !self.is_replaying()
+    }
+
     /// Checks that entries may be added to a directory, or removed from it.
-    pub(crate) fn check_directory(directory: &NodeState, is_adding: bool) -> Result<(), FileError> {
+    pub(crate) fn check_directory(
+        &self,
+        directory: &NodeState,
+        is_adding: bool,
+    ) -> Result<(), FileError> {
         if directory.links == 0 {
             return Err(FileError::NotFound);
         }
@@ -86,15 +98,15 @@ impl FileSystem {
         } else {
             FileFlags::APPENDONLY
         };
-        if directory.flags.intersects(forbidding) {
+        if self.forbids(directory, forbidding) {
             return Err(FileError::NotPermitted);
         }
         Ok(())
     }
     /// Checks that a file may lose a name, by removal or rename.
-    pub(crate) fn check_removal(file: &NodeState) -> Result<(), FileError> {
+    pub(crate) fn check_removal(&self, file: &NodeState) -> Result<(), FileError> {
         let forbidding = FileFlags::IMMUTABLE | FileFlags::NOUNLINK | FileFlags::APPENDONLY;
-        if file.flags.intersects(forbidding) {
+        if self.forbids(file, forbidding) {
             return Err(FileError::NotPermitted);
         }
         Ok(())

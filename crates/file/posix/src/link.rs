@@ -56,9 +56,9 @@ impl FileSystem {
         if self.find(directory, name)?.is_some() {
             return Err(FileError::Exists);
         }
-        Self::check_directory(&parent, true)?;
+        self.check_directory(&parent, true)?;
         let forbidding = FileFlags::IMMUTABLE | FileFlags::APPENDONLY;
-        if state.flags.intersects(forbidding) {
+        if self.forbids(&state, forbidding) {
             return Err(FileError::NotPermitted);
         }
         if state.flags.contains(FileFlags::XATTR) != parent.flags.contains(FileFlags::XATTR) {
@@ -71,7 +71,7 @@ impl FileSystem {
         if state.links >= LINKS_MAX {
             return Err(FileError::TooManyLinks);
         }
-        Self::check_project(&parent, &state)?;
+        self.check_project(&parent, &state)?;
         let now = writing.now();
         self.check_attributes(&[node, directory])?;
         let _unlinked = is_first.then(|| writing.unlinked().lock_table());
@@ -106,8 +106,12 @@ impl FileSystem {
     }
 
     /// A directory that passes on its project accepts no files of other projects.
-    pub(crate) fn check_project(parent: &NodeState, file: &NodeState) -> Result<(), FileError> {
-        let hands_down = parent.flags.contains(FileFlags::PROJECT_INHERIT);
+    pub(crate) fn check_project(
+        &self,
+        parent: &NodeState,
+        file: &NodeState,
+    ) -> Result<(), FileError> {
+        let hands_down = self.forbids(parent, FileFlags::PROJECT_INHERIT);
         if hands_down && parent.project_or_zero() != file.project_or_zero() {
             return Err(FileError::CrossProject);
         }
@@ -188,8 +192,8 @@ impl FileSystem {
             (Removal::Other, true) => return Err(FileError::IsADirectory),
             _ => {}
         }
-        Self::check_directory(&parent, false)?;
-        Self::check_removal(&state)?;
+        self.check_directory(&parent, false)?;
+        self.check_removal(&state)?;
         if node.is_directory() && !self.is_empty(node)? {
             return Err(FileError::NotEmpty);
         }

@@ -57,6 +57,13 @@ pub(crate) const FLAG_BITS: [(FileFlags, u32); 13] = [
     (FileFlags::PROJECT_INHERIT, 0x2_0000),
 ];
 
+/// Flags that forbid operations on names.
+const FORBIDDING: FileFlags = FileFlags::IMMUTABLE
+    .union(FileFlags::APPENDONLY)
+    .union(FileFlags::NOUNLINK)
+    .union(FileFlags::READONLY)
+    .union(FileFlags::PROJECT_INHERIT);
+
 /// The progress of a replay.
 #[derive(Debug, Default)]
 pub(crate) struct ReplayState(Mutex<Option<Mark>, rank::Leaf>);
@@ -286,21 +293,23 @@ impl FileSystem {
 
     /// Logs only new permissions.
     pub(crate) fn record_mode(&self, tx: &Transaction, node: &NodeInner, new: &NodeState) {
-        self.record_attributes(tx, node, new, mask::MODE, None);
+        self.record_attributes(tx, node, new, mask::MODE, (Some(node.id), None));
     }
 
     pub(crate) fn record_set(
         &self,
         tx: &Transaction,
         node: &NodeInner,
-        new: &NodeState,
+        (old, new): (&NodeState, &NodeState),
         set: &SetAttributes,
     ) {
         let mut wanted = 0;
         let mut want = |is_set: bool, bits: u64| wanted |= if is_set { bits } else { 0 };
         // A change of owner may clear permission bits.
-        let owner = set.uid.is_some() || set.gid.is_some();
-        want(set.permissions.is_some() || owner, mask::MODE);
+        want(
+            set.permissions.is_some() || old.mode != new.mode,
+            mask::MODE,
+        );
         want(set.uid.is_some(), mask::UID);
         want(set.gid.is_some(), mask::GID);
         want(set.atime.is_some(), mask::ATIME | mask::ATIME_SET);
@@ -321,7 +330,17 @@ impl FileSystem {
         }
         let further = (further.requested != 0).then_some(further);
         want(further.is_some(), mask::FURTHER);
-        self.record_attributes(tx, node, new, wanted, further);
+        // Operations on names may only be possible because of it, and their records are in the global order. OpenZFS
+        // checks flags when it replays them.
+        let allows_names = set.clear_flags.intersects(FORBIDDING) || set.project.is_some();
+        let list = match allows_names {
+            true => {
+                self.promote_records(node.id);
+                None
+            }
+            false => Some(node.id),
+        };
+        self.record_attributes(tx, node, new, wanted, (list, further));
     }
 
     fn record_attributes(
@@ -330,13 +349,13 @@ impl FileSystem {
         node: &NodeInner,
         new: &NodeState,
         mask: u64,
-        attributes: Option<LogAttributes>,
+        (list, attributes): (Option<ObjectId>, Option<LogAttributes>),
     ) {
         if new.links == 0 && !self.is_replaying() {
             return;
         }
         if is_ephemeral(new) {
-            return self.record_nothing(tx, Some(node.id));
+            return self.record_nothing(tx, list);
         }
         let set = SetAttributesRecord {
             object: node.id,
@@ -350,7 +369,7 @@ impl FileSystem {
             attributes,
             domains: vec![],
         };
-        self.record(tx, Some(node.id), LogRecordBody::SetAttributes(set));
+        self.record(tx, list, LogRecordBody::SetAttributes(set));
     }
 
     /// Logs an extended attribute that was set or removed. A removal has an empty value.

@@ -233,21 +233,21 @@ impl FileSystem {
         let source = found.source.state();
         let (from_state, to_state) = (from.directory.state(), to.directory.state());
         let is_exchange = mode == RenameMode::Exchange;
-        Self::check_directory(&from_state, false)?;
-        Self::check_directory(&to_state, true)?;
-        Self::check_removal(&source)?;
+        self.check_directory(&from_state, false)?;
+        self.check_directory(&to_state, true)?;
+        self.check_removal(&source)?;
         let is_move = from.directory.id() != to.directory.id();
         if is_move {
-            Self::check_project(&to_state, &source)?;
+            self.check_project(&to_state, &source)?;
         }
         if let Some(target) = &found.target {
             let state = target.state();
-            Self::check_directory(&to_state, false)?;
-            Self::check_removal(&state)?;
+            self.check_directory(&to_state, false)?;
+            self.check_removal(&state)?;
             if is_exchange {
-                Self::check_directory(&from_state, true)?;
+                self.check_directory(&from_state, true)?;
                 if is_move {
-                    Self::check_project(&from_state, &state)?;
+                    self.check_project(&from_state, &state)?;
                 }
             } else {
                 match (found.source.is_directory(), target.is_directory()) {
@@ -271,9 +271,9 @@ impl FileSystem {
     fn respell(&self, from: Side<'_>, to: Side<'_>, found: &Found) -> Result<(), FileError> {
         let writing = self.writing()?;
         let (mut parent, mut state) = (from.directory.state(), found.source.state());
-        Self::check_directory(&parent, true)?;
-        Self::check_directory(&parent, false)?;
-        Self::check_removal(&state)?;
+        self.check_directory(&parent, true)?;
+        self.check_directory(&parent, false)?;
+        self.check_removal(&state)?;
         let now = writing.now();
         let tx = self.begin(2 * NODE_BYTES + 2 * ENTRY_BYTES)?;
         moved(&mut state, None, now);

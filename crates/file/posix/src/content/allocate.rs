@@ -68,11 +68,12 @@ impl FileSystem {
     ) -> Result<(), FileError> {
         let writing = self.writing()?;
         let _range = node.ranges.write(0..u64::MAX);
-        let flags = node.state().flags;
         let is_punching = !matches!(what, Allocate::Reserve { .. });
-        if flags.contains(FileFlags::IMMUTABLE)
-            || (is_punching && flags.contains(FileFlags::APPENDONLY))
-        {
+        let forbidding = match is_punching {
+            true => FileFlags::IMMUTABLE | FileFlags::APPENDONLY,
+            false => FileFlags::IMMUTABLE,
+        };
+        if self.forbids(&node.state(), forbidding) {
             return Err(FileError::NotPermitted);
         }
         let new_size = match what {
@@ -101,7 +102,8 @@ impl FileSystem {
         self.check_writable()?;
         let tx = writing.source().begin(Estimate {
             bytes: NODE_BYTES + FREE_DIRTY_BYTES,
-            is_freeing: self.is_replaying(),
+            // A hole can be made where nothing more can be written. So can what is replayed.
+            is_freeing: is_punching && !extends || self.is_replaying(),
             freed_blocks,
             ..Estimate::default()
         })?;

@@ -82,8 +82,8 @@ impl FileSystem {
         }
         let ClonedRange { from, to, length } = range;
         let (source_size, target_size) = (source.size_bytes(), target.inner.state().size);
-        let flags = target.inner.state().flags;
-        if flags.intersects(FileFlags::IMMUTABLE | FileFlags::APPENDONLY) {
+        let forbidding = FileFlags::IMMUTABLE | FileFlags::APPENDONLY;
+        if self.forbids(&target.inner.state(), forbidding) {
             return false;
         }
         let (Some(from_end), Some(to_end)) = (from.checked_add(length), to.checked_add(length))

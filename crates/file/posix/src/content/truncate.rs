@@ -32,9 +32,8 @@ impl FileSystem {
             return Err(FileError::TooLarge);
         }
         let _range = node.ranges.write(0..u64::MAX);
-        let flags = node.state().flags;
         let forbidding = FileFlags::IMMUTABLE | FileFlags::APPENDONLY | FileFlags::READONLY;
-        if flags.intersects(forbidding) {
+        if self.forbids(&node.state(), forbidding) {
             return Err(FileError::NotPermitted);
         }
         self.check_writable()?;

@@ -54,10 +54,9 @@ impl FileSystem {
             }
         };
         let state = node.state();
-        if state.flags.contains(FileFlags::IMMUTABLE)
-            || (state.flags.contains(FileFlags::APPENDONLY)
-                && at != WriteAt::End
-                && start < state.size)
+        let is_inside = at != WriteAt::End && start < state.size;
+        if self.forbids(&state, FileFlags::IMMUTABLE)
+            || (is_inside && self.forbids(&state, FileFlags::APPENDONLY))
         {
             return Err(FileError::NotPermitted);
         }

@@ -125,7 +125,7 @@ impl FileSystem {
 
     fn check_xattr_change(&self, node: &NodeInner) -> Result<(), FileError> {
         let forbidding = FileFlags::IMMUTABLE | FileFlags::APPENDONLY;
-        if node.state().flags.intersects(forbidding) {
+        if self.forbids(&node.state(), forbidding) {
             return Err(FileError::NotPermitted);
         }
         Ok(())
