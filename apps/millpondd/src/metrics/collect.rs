@@ -7,6 +7,7 @@ use millpond_control::properties::{DatasetKind, Kinds, by_name};
 use millpond_control::{
     ControlError, DatasetQuery, IoWaits, PoolInfo, READ, VdevInfo, VdevState, WRITE, Wanted,
 };
+use millpond_engine::FileStatistics;
 use millpond_service::{ImportedPool, arc_info};
 
 /// Upper bound of the datasets reported per pool. `millpond_datasets_complete` shows whether there are more.
@@ -61,7 +62,7 @@ pub fn page(daemon: &Daemon) -> String {
             health(&mut page, name, &info);
             devices(&mut page, name, &info);
         }
-        datasets(&mut page, name, daemon);
+        datasets(&mut page, name, pool, daemon);
         mounts(&mut page, name, daemon);
     }
     page.text()
@@ -297,8 +298,74 @@ fn device_waits(page: &mut Page, labels: [(&str, &str); 4], waits: &IoWaits) {
     }
 }
 
-fn datasets(page: &mut Page, pool: &str, daemon: &Daemon) {
-    let wanted = ["used", "referenced", "available", "written"];
+const DATASET_SPACE: [(Name, &str); 4] = [
+    (
+        gauge(
+            "millpond_dataset_used_bytes",
+            "Space of the dataset and all below it.",
+        ),
+        "used",
+    ),
+    (
+        gauge(
+            "millpond_dataset_referenced_bytes",
+            "Space of the dataset's present content.",
+        ),
+        "referenced",
+    ),
+    (
+        gauge(
+            "millpond_dataset_available_bytes",
+            "Space that the dataset may still take.",
+        ),
+        "available",
+    ),
+    (
+        gauge(
+            "millpond_dataset_written_bytes",
+            "Space written since the last snapshot.",
+        ),
+        "written",
+    ),
+];
+
+/// What an open file system has done. The kernel keeps the same of OpenZFS's datasets.
+fn statistics(page: &mut Page, labels: &[(&str, &str)], counts: &FileStatistics) {
+    let mut add = |name, help, value| page.add(counter(name, help), labels, value);
+    add(
+        "millpond_dataset_reads_total",
+        "Reads of files since the file system was opened; the kernel's page cache answers others.",
+        counts.reads,
+    );
+    add(
+        "millpond_dataset_nread_total",
+        "Bytes that they returned.",
+        counts.read_bytes,
+    );
+    add(
+        "millpond_dataset_writes_total",
+        "Writes to files since the file system was opened.",
+        counts.writes,
+    );
+    add(
+        "millpond_dataset_nwritten_total",
+        "Bytes that they wrote.",
+        counts.written_bytes,
+    );
+    add(
+        "millpond_dataset_nunlinks_total",
+        "Files that came into the unlinked set, also before the file system was opened.",
+        counts.unlinks,
+    );
+    add(
+        "millpond_dataset_nunlinked_total",
+        "Files that left the unlinked set, so that their space is free.",
+        counts.unlinked,
+    );
+}
+
+fn datasets(page: &mut Page, pool: &str, imported: &ImportedPool, daemon: &Daemon) {
+    let wanted = ["used", "referenced", "available", "written", "objsetid"];
     let query = DatasetQuery {
         root: pool.to_owned(),
         depth: DatasetQuery::WHOLE_TREE,
@@ -313,40 +380,19 @@ fn datasets(page: &mut Page, pool: &str, daemon: &Daemon) {
         }
         count += 1;
         let labels = [("pool", pool), ("dataset", info.name.as_str())];
-        let mut add = |name: Name, property: &str| {
+        let number = |property: &str| {
             let value = info.property(property).and_then(|p| p.value.as_ref());
-            if let Some(value) = value.and_then(millpond_control::Value::number) {
+            value.and_then(millpond_control::Value::number)
+        };
+        for (name, property) in DATASET_SPACE {
+            if let Some(value) = number(property) {
                 page.add(name, &labels, value);
             }
-        };
-        add(
-            gauge(
-                "millpond_dataset_used_bytes",
-                "Space of the dataset and all below it.",
-            ),
-            "used",
-        );
-        add(
-            gauge(
-                "millpond_dataset_referenced_bytes",
-                "Space of the dataset's present content.",
-            ),
-            "referenced",
-        );
-        add(
-            gauge(
-                "millpond_dataset_available_bytes",
-                "Space that the dataset may still take.",
-            ),
-            "available",
-        );
-        add(
-            gauge(
-                "millpond_dataset_written_bytes",
-                "Space written since the last snapshot.",
-            ),
-            "written",
-        );
+        }
+        let live = imported.live().zip(number("objsetid"));
+        if let Some(counts) = live.and_then(|(pool, head)| pool.file_statistics(head)) {
+            statistics(page, &labels, &counts);
+        }
         Ok(())
     });
     let all = gauge(

@@ -55,8 +55,8 @@ pub use millpond_posix::VERSION as FILE_SYSTEM_VERSION;
 pub use millpond_posix::vfs::{SnapshotChange, Vfs, ZfsCtlDir};
 pub use millpond_posix::{
     Allocate, CHUNK_BYTES, Caller, DirEntryRef, DirectoryEntries, DirectoryEntry, Errno, Extent,
-    FileError, FileFlags, FileKind, FileSystem, NewMode, Node, QuotaMeasure, QuotaOwner,
-    RenameMode, Seek, SetAttributes, SetTime, SpecialFile, Stat, Symlinks, Timestamp,
+    FileError, FileFlags, FileKind, FileStatistics, FileSystem, NewMode, Node, QuotaMeasure,
+    QuotaOwner, RenameMode, Seek, SetAttributes, SetTime, SpecialFile, Stat, Symlinks, Timestamp,
     TransactionError, WriteAt, XattrMode, is_safe_name,
 };
 pub use millpond_receive::{IncomingKind, ReceiveFailure, ReceiveProblem, ReceiveStep};

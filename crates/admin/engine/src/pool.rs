@@ -12,7 +12,7 @@ use millpond_ondisk::ObjectId;
 use millpond_pool::OpenOptions;
 use millpond_pool::import::{PoolCandidate, ScanOptions};
 use millpond_pool::{NewPool, Pool as Inner, WriteOptions};
-use millpond_posix::FileSystem;
+use millpond_posix::{FileStatistics, FileSystem};
 use millpond_scan::Scanner;
 use millpond_volume::Volume;
 use std::collections::BTreeMap;
@@ -248,6 +248,17 @@ impl Pool {
             Some(files) => files.unlinked()?.len() as u64,
             None => 0,
         })
+    }
+
+    /// What a file system has done since it was opened. `None` if the head with this object id is not an open file system.
+    #[must_use]
+    pub fn file_statistics(&self, head: u64) -> Option<FileStatistics> {
+        let open = self
+            .files
+            .lock()
+            .get(&ObjectId(head))
+            .and_then(Weak::upgrade)?;
+        open.statistics().ok()
     }
 
     /// Raises the version of a live file system, mounted or not, unless it already has this version, and completes the

@@ -56,6 +56,7 @@ mod settings;
 mod stat;
 mod state;
 mod statfs;
+mod statistics;
 mod sync;
 mod transaction_source;
 mod unlinked;
@@ -92,5 +93,6 @@ pub use settings::{
 };
 pub use stat::{FileKind, Stat};
 pub use statfs::FileSystemStat;
+pub use statistics::FileStatistics;
 pub use transaction_source::{ChangeLog, CloneOrigin, Space, TransactionError, TransactionSource};
 pub use xattr::{VALUE_BYTES_MAX, XattrMode};

@@ -6,9 +6,10 @@ use crate::content::FREE_BLOCKS_MAX;
 use crate::drain::DrainQueue;
 use crate::error::FileError;
 use crate::writing::{ENTRY_BYTES, NODE_BYTES};
-use millpond_env::mark;
 use millpond_env::rank;
+use millpond_env::sync::atomic::{AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Mutex, MutexGuard};
+use millpond_env::{Tunable, mark};
 use millpond_object::{Object, ObjectError};
 use millpond_ondisk::{BlockId, ObjectId};
 use millpond_sa::FileFlags;
@@ -26,15 +27,24 @@ pub(crate) struct Unlinked {
     orphans: Mutex<VecDeque<ObjectId>, rank::Leaf>,
     /// Large files that are freed in the background.
     drain: DrainQueue,
+    /// How many files came into the table, those that were in it at first too.
+    unlinks: AtomicU64,
+    /// How many files left the table.
+    unlinked: AtomicU64,
 }
 
 impl Unlinked {
     pub(crate) fn new(table: Arc<Object>) -> Self {
+        // Only a statistic: a table that cannot be read is reported by the first use.
+        let zap = Zap::from_source(Arc::clone(&table) as _);
+        let files = zap.and_then(|zap| zap.entry_count()).unwrap_or(0);
         Self {
             table,
             table_lock: Mutex::new(()),
             orphans: Mutex::new(VecDeque::new()),
             drain: DrainQueue::default(),
+            unlinks: AtomicU64::new(files),
+            unlinked: AtomicU64::new(0),
         }
     }
     pub(crate) fn drain(&self) -> &DrainQueue {
@@ -52,11 +62,21 @@ impl Unlinked {
         self.table_lock.lock()
     }
     pub(crate) fn add(&self, tx: &Transaction, id: ObjectId) -> Result<(), FileError> {
-        Ok(zap(&self.table, tx).insert_number(id.0, id.0)?)
+        zap(&self.table, tx).insert_number(id.0, id.0)?;
+        self.unlinks.fetch_add(1, Ordering::Relaxed);
+        Ok(())
     }
     pub(crate) fn remove(&self, tx: &Transaction, id: ObjectId) -> Result<(), FileError> {
-        zap(&self.table, tx).remove_number(id.0)?;
+        if zap(&self.table, tx).remove_number(id.0)? {
+            self.unlinked.fetch_add(1, Ordering::Relaxed);
+        }
         Ok(())
+    }
+    /// How many files came into the table, and how many left it.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        // A file leaves after it came: read in the other order, more could have left.
+        let unlinked = self.unlinked.load(Ordering::Relaxed);
+        (self.unlinks.load(Ordering::Relaxed), unlinked)
     }
     fn contains(&self, id: ObjectId) -> Result<bool, FileError> {
         let _still = self.table_lock.lock();
@@ -106,6 +126,12 @@ impl FileSystem {
         })
     }
 
+    /// Whether nothing of the unlinked set is freed for now, as the tunable says.
+    fn suspends_unlinks(&self) -> bool {
+        let tunables = self.writing().map(|writing| &writing.env().tunables);
+        tunables.is_ok_and(|tunables| tunables.is_on(Tunable::UnlinkSuspendProgress))
+    }
+
     /// Traverses the unlinked set. `free` returns whether it freed a file.
     fn free_set(
         &self,
@@ -114,6 +140,9 @@ impl FileSystem {
         let writing = self.writing()?;
         let mut stuck = 0;
         let in_background = writing.unlinked().drain().is_allowed();
+        if self.suspends_unlinks() {
+            return Ok(());
+        }
         loop {
             let ids = writing.unlinked().first_ids(stuck + BATCH)?;
             if ids.len() <= stuck {
@@ -183,6 +212,9 @@ impl FileSystem {
     /// In the background, it stops when the file system is unmounted.
     pub(crate) fn free_orphan(&self, id: ObjectId) -> Result<bool, FileError> {
         let writing = self.writing()?;
+        if self.suspends_unlinks() {
+            return Ok(false);
+        }
         // The reservation prevents the file from being opened.
         let Err(_reservation) = writing.cache().get(id) else {
             return Ok(false);

@@ -11,6 +11,7 @@ use crate::quota::Quotas;
 use crate::records::ReplayState;
 use crate::settings::Settings;
 use crate::state::{Lists, NodeState};
+use crate::statistics::Counters;
 use crate::transaction_source::{TransactionError, TransactionSource};
 use crate::unlinked::Unlinked;
 use millpond_env::Env;
@@ -42,6 +43,7 @@ pub(crate) struct Writing {
     /// Held while the master node changes, from before the transaction begins.
     master: Mutex<(), rank::MasterNode>,
     replay: ReplayState,
+    counters: Counters,
 }
 
 impl Writing {
@@ -67,6 +69,7 @@ impl Writing {
             moves: Mutex::new(()),
             master: Mutex::new(()),
             replay: ReplayState::default(),
+            counters: Counters::default(),
         }
     }
     /// Counts the indexes of directories.
@@ -110,6 +113,9 @@ impl Writing {
     }
     pub(crate) fn replay(&self) -> &ReplayState {
         &self.replay
+    }
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.counters
     }
     pub(crate) fn now(&self) -> Timestamp {
         let ns = self.env.clock.wall_ns();

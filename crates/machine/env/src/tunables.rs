@@ -58,6 +58,8 @@ pub enum Tunable {
     L2ArcWriteBoost,
     /// Which blocks that were used only once are not copied to cache devices: 0 none, 1 all, 2 those of data.
     L2ArcMfuOnly,
+    /// Whether files without a name stay in the unlinked set instead of being freed.
+    UnlinkSuspendProgress,
     /// Whether pools may be frozen. OpenZFS allows it always.
     AllowFreeze,
 }
@@ -221,6 +223,12 @@ const ROWS: [Row; Tunable::ALL.len()] = [
         help: "blocks that were used once are not copied to cache devices: 1 all, 2 those of data",
     },
     Row {
+        name: "zfs_unlink_suspend_progress",
+        default: 0,
+        max: 1,
+        help: "1: the space of deleted files is not freed until the tunable is 0 again and the file system is mounted anew",
+    },
+    Row {
         name: "millpond_allow_freeze",
         default: 0,
         max: 1,
@@ -230,7 +238,7 @@ const ROWS: [Row; Tunable::ALL.len()] = [
 
 impl Tunable {
     /// All of them.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::ScanSuspendProgress,
         Self::ResilverDeferPercent,
         Self::InitializeValue,
@@ -256,6 +264,7 @@ impl Tunable {
         Self::L2ArcWriteMax,
         Self::L2ArcWriteBoost,
         Self::L2ArcMfuOnly,
+        Self::UnlinkSuspendProgress,
         Self::AllowFreeze,
     ];
 

@@ -73,6 +73,7 @@ impl FileSystem {
             (from, rest) = (to, later);
         }
         drop(range);
+        self.writing()?.counters().written(length);
         self.settle()?;
         Ok(start)
     }

@@ -205,8 +205,14 @@ pub trait Vfs: Send + Sync {
         buffer: &mut [u8],
         hint: CacheHint,
     ) -> Result<usize, FileError> {
+        let files = self.reading(node)?;
+        let count = node.file()?.read_with_hint(offset, buffer, hint)?;
+        // A snapshot that is destroyed during the read does not keep its blocks.
         self.reading(node)?;
-        node.file()?.read_with_hint(offset, buffer, hint)
+        if let Ok(writing) = files.writing() {
+            writing.counters().read(count);
+        }
+        Ok(count)
     }
     /// Finds the next data or hole.
     fn seek(&self, node: &VfsNode, what: Seek, offset: u64) -> Result<u64, FileError> {

@@ -2,10 +2,12 @@
 
 use super::{MODE, errno, plain, root};
 use crate::support::Rig;
+use millpond_env::Tunable;
+use millpond_env::sync::Arc;
 use millpond_ondisk::{BlockId, Level};
 use millpond_posix::{
-    Case, DirEntryRef, Errno, FileError, FileKind, NewFileSystem, Node, RenameMode, Settings,
-    Symlinks, WriteAt,
+    Case, DirEntryRef, Errno, FileError, FileKind, FileSystem, NewFileSystem, Node, RenameMode,
+    Settings, Symlinks, WriteAt,
 };
 use millpond_sa::value::{time, word};
 use millpond_sa::{SaAttribute, SaLayouts, SaObject};
@@ -48,6 +50,44 @@ fn an_unlinked_file_lasts_until_its_last_handle() {
     rig.sync();
     assert_eq!(rig.committed().unlinked().unwrap(), []);
     assert!(rig.set.object(id).is_err());
+    rig.check_space();
+}
+
+#[test]
+fn unlinked_files_are_counted_and_kept_as_long_as_asked() {
+    let (mut rig, files) = plain();
+    let top = files.root().unwrap();
+    let names: [&[u8]; 2] = [b"f", b"g"];
+    for name in names {
+        let (file, _) = files.create(&root(), &top, name, MODE, true).unwrap();
+        let at = WriteAt::Offset(0);
+        files.write(&root(), &file, at, &[9; 5000]).unwrap();
+    }
+    let counts = |files: &FileSystem| {
+        let counts = files.statistics().unwrap();
+        (counts.unlinks, counts.unlinked)
+    };
+    let written = files.statistics().unwrap();
+    assert_eq!((written.writes, written.written_bytes), (2, 10_000));
+    assert_eq!(counts(&files), (0, 0));
+    files.unlink(&top, names[0]).unwrap();
+    assert_eq!(counts(&files), (1, 1));
+    let tunables = Arc::clone(&rig.env.tunables);
+    let suspend = |value| assert!(tunables.set(Tunable::UnlinkSuspendProgress, value));
+    suspend(1);
+    files.unlink(&top, names[1]).unwrap();
+    files.free_unlinked().unwrap();
+    assert_eq!(counts(&files), (2, 1));
+    rig.sync();
+    // It stays in the set until the file system is opened again and may free it.
+    let files = rig.reopen(Settings::default());
+    files.free_unlinked().unwrap();
+    assert_eq!(counts(&files), (1, 0));
+    suspend(0);
+    files.free_unlinked().unwrap();
+    assert_eq!(counts(&files), (1, 1));
+    rig.sync();
+    assert_eq!(rig.committed().unlinked().unwrap(), []);
     rig.check_space();
 }
 
