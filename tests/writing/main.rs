@@ -68,6 +68,7 @@ mod rewrite;
 mod rig;
 mod scan;
 mod sim;
+mod snapshot_directory;
 mod soak;
 mod spares;
 mod split;

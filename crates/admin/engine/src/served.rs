@@ -4,8 +4,8 @@ use super::Pool;
 use super::pool::is_writable;
 use crate::{Dataset, Error, View};
 use millpond_env::sync::Arc;
-use millpond_ondisk::ObjectId;
 use millpond_ondisk::dsl::keys;
+use millpond_ondisk::{ObjectId, Txg};
 use millpond_posix::vfs::{SnapshotChange, SnapshotEntry, SnapshotPort, Vfs, ZfsCtlDir};
 use millpond_posix::{BackgroundDrain, Caller, FileError, FileSystem, Timestamp, TransactionError};
 
@@ -116,6 +116,31 @@ impl SnapshotPort for Snapshots {
         };
         let opened = self.source.read(open).map_err(to_file_error)?;
         opened.ok_or(FileError::NotFound)
+    }
+    fn last_destroyed(&self) -> Txg {
+        match &self.source {
+            Source::Live(pool) => pool.datasets().last_snapshot_destroyed(),
+            Source::Committed(_) => Txg::default(),
+        }
+    }
+    fn still_has(
+        &self,
+        snapshot: &SnapshotEntry,
+        files: &FileSystem,
+    ) -> Result<Option<Txg>, FileError> {
+        let own = files.committed().map(|set| *set.root());
+        let look = |view: &View| -> Result<Option<Txg>, Error> {
+            let (head, entries) = self.entries_in(view)?;
+            let found = entries.into_iter().find(|(_, id)| id.0 == snapshot.id);
+            let Some((name, id)) = found else {
+                return Ok(None);
+            };
+            let opened = head.inner().open_snapshot(&name, id)?;
+            // Another snapshot may have got the id.
+            let is_same = own.is_some_and(|own| opened.phys().block_pointer == own);
+            Ok(is_same.then(|| view.inner().uberblock().txg))
+        };
+        self.source.read(look).map_err(to_file_error)
     }
     fn change(&self, caller: &Caller, change: SnapshotChange<'_>) -> Result<(), FileError> {
         if let Source::Committed(_) = self.source {

@@ -55,6 +55,8 @@ pub struct Datasets {
     pub(crate) keys: Arc<KeyRing>,
     /// The key of the root dataset of a pool that is being created.
     pub(crate) root_key: Mutex<Option<RootKey>, rank::Leaf>,
+    /// The last txg in which a snapshot was destroyed.
+    pub(crate) last_destroyed: AtomicU64,
     /// The last birth txg of a claimed block.
     pub(crate) last_claimed_birth: AtomicU64,
     pub(crate) heads: Mutex<Heads, rank::OpenHeads>,
@@ -108,6 +110,7 @@ impl Datasets {
             waiting_logs: Mutex::default(),
             keys: Arc::default(),
             root_key: Mutex::default(),
+            last_destroyed: AtomicU64::new(0),
             last_claimed_birth: AtomicU64::new(0),
         })
     }
@@ -141,6 +144,13 @@ impl Datasets {
 
     pub(crate) fn has_limits(&self) -> bool {
         self.has_limits.load(Ordering::Relaxed)
+    }
+
+    /// The last txg in which a snapshot was destroyed since the pool was opened. It is known while that txg is written, and so
+    /// before the snapshot's blocks can be used again.
+    #[must_use]
+    pub fn last_snapshot_destroyed(&self) -> Txg {
+        Txg(self.last_destroyed.load(Ordering::Acquire))
     }
 
     /// Sets what to do with intent logs. Call this before the pool is opened.

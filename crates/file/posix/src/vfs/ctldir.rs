@@ -5,8 +5,9 @@ use crate::{
     BackgroundDrain, Caller, FileError, FileKind, FileSystem, FileSystemStat, NewMode, RenameMode,
     SNAPSHOT_DIRECTORY_ID, SnapshotDirectory, Stat,
 };
-use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex};
+use millpond_env::{mark, rank};
+use millpond_ondisk::Txg;
 use millpond_sa::{FileFlags, Fuid, Timestamp};
 use std::collections::BTreeMap;
 
@@ -72,6 +73,17 @@ pub trait SnapshotPort: Send + Sync {
     /// # Errors
     /// [`FileError::NotFound`] if it is gone; if it cannot be read.
     fn open(&self, snapshot: &SnapshotEntry) -> Result<Arc<FileSystem>, FileError>;
+    /// The last txg in which a snapshot of the pool was destroyed since the pool was opened. Known before it is committed.
+    fn last_destroyed(&self) -> Txg;
+    /// Whether a snapshot is still there, with these files: the committed txg in which it is, `None` if it is gone.
+    ///
+    /// # Errors
+    /// If it cannot be found out.
+    fn still_has(
+        &self,
+        snapshot: &SnapshotEntry,
+        files: &FileSystem,
+    ) -> Result<Option<Txg>, FileError>;
     /// Makes a change for a caller, after checking that the caller may do so. `Caller::is_privileged` must be true only
     /// of a caller who may do everything. When it returns, the change is committed.
     ///
@@ -98,8 +110,20 @@ pub struct OpenSnapshots {
     /// The assigned tags. They are never reassigned, so that a program's open file cannot become that of
     /// another snapshot.
     by_tag: BTreeMap<u16, SnapshotEntry>,
-    files: Vec<(u16, Arc<FileSystem>)>,
+    files: Vec<OpenSnapshot>,
 }
+
+/// The files of a snapshot that was used.
+#[derive(Clone)]
+struct OpenSnapshot {
+    tag: u16,
+    files: Arc<FileSystem>,
+    /// No snapshot that was destroyed up to this txg is this one.
+    checked: Txg,
+}
+
+/// The id of a snapshot that is gone. Another snapshot may get its id.
+const GONE: u64 = u64::MAX;
 
 impl std::fmt::Debug for OpenSnapshots {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -154,26 +178,58 @@ impl ZfsCtlDir {
         &self.files
     }
 
-    /// Closes a snapshot that has been destroyed.
-    fn forget_snapshot(&self, id: u64) {
+    /// Closes a snapshot that has been destroyed. Nothing finds it by its tag any more.
+    fn forget_snapshot(&self, tag: u16) {
         let mut open = self.open.lock();
-        let tag = open.by_tag.iter().find(|(_, known)| known.id == id);
-        let Some(tag) = tag.map(|(tag, _)| *tag) else {
-            return;
-        };
-        let closed: Vec<_> = open.files.extract_if(.., |(of, _)| *of == tag).collect();
+        if let Some(known) = open.by_tag.get_mut(&tag) {
+            known.id = GONE;
+        }
+        let closed: Vec<_> = open.files.extract_if(.., |of| of.tag == tag).collect();
         drop(open);
         drop(closed);
     }
 
+    /// The files of the snapshot with this tag. [`FileError::Stale`] if it was destroyed: its blocks may belong to others.
     fn tagged(&self, tag: u16) -> Result<Arc<FileSystem>, FileError> {
         let open = self.open.lock();
-        if let Some((_, files)) = open.files.iter().find(|(of, _)| *of == tag) {
-            return Ok(Arc::clone(files));
-        }
-        let known = open.by_tag.get(&tag).ok_or(FileError::Stale)?.clone();
+        let known = open.by_tag.get(&tag).filter(|known| known.id != GONE);
+        let known = known.ok_or(FileError::Stale)?.clone();
+        let found = open.files.iter().find(|of| of.tag == tag).cloned();
         drop(open);
-        self.open_files(tag, &known)
+        match found {
+            Some(open) => self.check_there(&known, open),
+            None => self.open_files(tag, &known),
+        }
+    }
+
+    /// Returns the files of an open snapshot, unless it was destroyed meanwhile.
+    fn check_there(
+        &self,
+        snapshot: &SnapshotEntry,
+        open: OpenSnapshot,
+    ) -> Result<Arc<FileSystem>, FileError> {
+        let OpenSnapshot {
+            tag,
+            files,
+            checked,
+        } = open;
+        let destroyed = self.port.last_destroyed();
+        if destroyed <= checked {
+            return Ok(files);
+        }
+        let Some(committed) = self.port.still_has(snapshot, &files)? else {
+            mark::hit("destroyed-snapshot-closed");
+            self.forget_snapshot(tag);
+            return Err(FileError::Stale);
+        };
+        // Destruction that is not committed yet does not show: ask again next time.
+        if destroyed <= committed {
+            let mut open = self.open.lock();
+            if let Some(open) = open.files.iter_mut().find(|of| of.tag == tag) {
+                open.checked = destroyed.max(open.checked);
+            }
+        }
+        Ok(files)
     }
 
     fn open_files(&self, tag: u16, snapshot: &SnapshotEntry) -> Result<Arc<FileSystem>, FileError> {
@@ -181,11 +237,15 @@ impl ZfsCtlDir {
         // use the first one's.
         let files = self.port.open(snapshot)?;
         let mut open = self.open.lock();
-        if let Some((_, first)) = open.files.iter().find(|(of, _)| *of == tag) {
-            return Ok(Arc::clone(first));
+        if let Some(first) = open.files.iter().find(|of| of.tag == tag) {
+            return Ok(Arc::clone(&first.files));
         }
         let evicted = (open.files.len() >= OPEN_MAX).then(|| open.files.remove(0));
-        open.files.push((tag, Arc::clone(&files)));
+        open.files.push(OpenSnapshot {
+            tag,
+            files: Arc::clone(&files),
+            checked: Txg::default(),
+        });
         drop(open);
         drop(evicted);
         Ok(files)
@@ -194,13 +254,14 @@ impl ZfsCtlDir {
     fn snapshot_root(&self, name: &[u8]) -> Result<VfsNode, FileError> {
         let snapshot = self.port.find(name)?.ok_or(FileError::NotFound)?;
         let tag = self.open.lock().tag_of(&snapshot)?;
-        let open = self.open.lock();
-        let known = open.files.iter().find(|(of, _)| *of == tag);
-        let known = known.map(|(_, files)| Arc::clone(files));
-        drop(open);
-        let files = match known {
-            Some(files) => files,
-            None => self.open_files(tag, &snapshot)?,
+        let files = match self.tagged(tag) {
+            // A new snapshot has the id of one that was destroyed: it gets a tag of its own.
+            Err(FileError::Stale) => {
+                let tag = self.open.lock().tag_of(&snapshot)?;
+                let files = self.open_files(tag, &snapshot)?;
+                return Ok(VfsNode::of_file(tag, files.root()?));
+            }
+            files => files?,
         };
         Ok(VfsNode::of_file(tag, files.root()?))
     }
@@ -215,7 +276,16 @@ impl ZfsCtlDir {
     fn destroy_snapshot(&self, caller: &Caller, name: &[u8]) -> Result<(), FileError> {
         let snapshot = self.port.find(name)?.ok_or(FileError::NotFound)?;
         self.port.change(caller, SnapshotChange::Destroy { name })?;
-        self.forget_snapshot(snapshot.id);
+        let open = self.open.lock();
+        let tag = open
+            .by_tag
+            .iter()
+            .find(|(_, known)| known.id == snapshot.id);
+        let tag = tag.map(|(tag, _)| *tag);
+        drop(open);
+        if let Some(tag) = tag {
+            self.forget_snapshot(tag);
+        }
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 
 use super::{MODE, errno, plain, root};
 use crate::support::Rig;
+use millpond_ondisk::Txg;
 use millpond_posix::vfs::{
     SnapshotChange, SnapshotEntry, SnapshotPort, Vfs, VfsNode, VfsPlace, ZfsCtlDir,
 };
@@ -378,6 +379,16 @@ impl SnapshotPort for NoSnapshots {
     }
     fn open(&self, _snapshot: &SnapshotEntry) -> Result<Arc<FileSystem>, FileError> {
         Err(FileError::NotFound)
+    }
+    fn last_destroyed(&self) -> Txg {
+        Txg(0)
+    }
+    fn still_has(
+        &self,
+        _snapshot: &SnapshotEntry,
+        _files: &FileSystem,
+    ) -> Result<Option<Txg>, FileError> {
+        Ok(None)
     }
     fn change(&self, _caller: &Caller, _change: SnapshotChange<'_>) -> Result<(), FileError> {
         Err(FileError::Busy)

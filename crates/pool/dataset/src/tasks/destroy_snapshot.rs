@@ -5,6 +5,7 @@
 use crate::heads::space::{Use, changed, signed};
 use crate::mos::{During, MosView, contradiction, required};
 use crate::tasks::context::SyncTaskContext;
+use millpond_env::sync::atomic::Ordering;
 use millpond_ondisk::dsl::keys;
 use millpond_ondisk::{DslDatasetFlags, DslDatasetPhys, ObjectId, Txg};
 use millpond_pool::{PoolError, ScanEvent};
@@ -50,6 +51,9 @@ impl MosView<'_> {
 impl SyncTaskContext<'_> {
     /// Destroys a snapshot that has no holds and no clones.
     pub(crate) fn destroy_snapshot(&self, id: ObjectId, name: &str) -> Result<(), PoolError> {
+        // Noted before its blocks can be used again, so that nobody reads its files any more.
+        let Txg(now) = self.ctx.txg();
+        (self.datasets.last_destroyed).fetch_max(now, Ordering::AcqRel);
         let gone = self.dataset(id)?;
         let directory = gone.directory;
         let next_id = required(gone.next_snapshot, "not a snapshot")?;
