@@ -149,7 +149,7 @@ impl TransactionSource for DatasetTxProvider {
     fn clonable_until(&self) -> Option<Txg> {
         let pool = self.dataset.pool().ok()?;
         let is_enabled = pool.feature_is_enabled(BLOCK_CLONING);
-        is_enabled.then(|| pool.groups().synced_txg())
+        is_enabled.then(|| pool.stable_txg())
     }
     fn borrow_from(&self, tx: &Transaction, origin: CloneOrigin<'_>) -> bool {
         let own = self.dataset.set();

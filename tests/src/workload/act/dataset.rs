@@ -1,6 +1,7 @@
 //! Changes of datasets.
 
 use super::*;
+use millpond_engine::{KeyRefusal, Refusal};
 
 impl Life {
     /// Takes a snapshot of a file system or volume, and returns its name after the `@`.
@@ -77,6 +78,15 @@ impl Life {
                 let Some(origin) = self.model.heads[&name].origin else {
                     return must_fail(outcome, &format!("promote {name}, no clone"));
                 };
+                // A clone of a file system that is not below its encryption root any more, after that was promoted away.
+                if let Err(DatasetError::Refused {
+                    why: Refusal::Key(KeyRefusal::PromotedOutside),
+                    ..
+                }) = &outcome
+                    && self.is_encrypted
+                {
+                    return Ok(format!("refused: promote {name}"));
+                }
                 outcome?;
                 let (from, at) = self.model.snapshot(origin).expect("a clone's origin");
                 let from = from.to_owned();

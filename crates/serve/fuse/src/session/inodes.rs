@@ -95,7 +95,10 @@ impl Inodes {
             let mut shard = self.shard(number).lock();
             let closed = (shard.known.get_mut(&number)).and_then(|known| known.node.take());
             drop(shard);
-            drop(closed);
+            // It may have lost its last name meanwhile, and this may be what keeps it.
+            if let Some(node) = closed.filter(VfsNode::is_unlinked) {
+                self.hold(number, node);
+            }
         }
     }
 
