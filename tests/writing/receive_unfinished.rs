@@ -1,6 +1,6 @@
 //! What an interrupted receive left is sent on, received elsewhere, and completed there by the first sender.
 
-use crate::cloning::pool_on;
+use crate::cloning::{content, make, pool_on};
 use crate::receive::{finish, received, sent};
 use crate::receive_cuts::{State, change, rest_of, state_of};
 use millpond_dataset::properties::ResumeToken;
@@ -13,8 +13,13 @@ use millpond_stream::{Record, StreamReader};
 
 /// Receives what can be resumed if it is not complete. Returns the token then.
 fn receive(pool: &Pool, name: &str, bytes: &[u8]) -> Option<String> {
+    receive_over(pool, name, None, bytes)
+}
+
+fn receive_over(pool: &Pool, name: &str, origin: Option<&str>, bytes: &[u8]) -> Option<String> {
     let request = ReceiveRequest {
         name: name.to_owned(),
+        origin: origin.map(str::to_owned),
         is_resumable: true,
         ..ReceiveRequest::default()
     };
@@ -96,6 +101,46 @@ fn a_state_that_was_sent_on_is_completed_by_the_first_sender() {
         }
         finish(&world, pool, "sent on");
     }
+}
+
+fn objects(pool: &Pool, name: &str) -> Vec<u64> {
+    let view = pool.committed().unwrap();
+    let dataset = view.dataset(name).unwrap();
+    let set = dataset.inner().object_set(None).unwrap();
+    let numbers = set.objects().map(|object| object.unwrap().id().0);
+    numbers.collect()
+}
+
+/// The stream that resumes does not name the origin again.
+#[test]
+fn nothing_of_an_origin_stays_when_a_full_stream_is_resumed() {
+    let world = World::without_journal(97);
+    let pool = pool_on(&world, &[(Single, 1)]);
+    change(&pool);
+    pool.datasets().create_filesystem("tank/base", &[]).unwrap();
+    let base = pool.file_system("tank/base").unwrap();
+    for number in 0..60 {
+        make(&base, &format!("old{number}"), &content(number % 9));
+    }
+    drop(base);
+    pool.datasets().snapshot(&["tank/base@o"], &[]).unwrap();
+    let full = sent(&pool, "tank/a@1", None, SendFlags::default());
+    let wanted = objects(&pool, "tank/a@1");
+    assert!(objects(&pool, "tank/base@o").len() > wanted.len() + 20);
+    for percent in [10, 45, 70, 99] {
+        let name = format!("tank/new-{percent}");
+        let part = &full[..full.len() * percent / 100];
+        let token = receive_over(&pool, &name, Some("tank/base@o"), part).unwrap();
+        assert_eq!(receive(&pool, &name, &rest_of(&pool, &token)), None);
+        assert_eq!(objects(&pool, &format!("{name}@1")), wanted, "{percent} %");
+        let own = |name: &str| {
+            let all = files(&pool, name).into_iter();
+            all.filter(|(key, _)| key.starts_with("@1"))
+                .collect::<State>()
+        };
+        assert!(own(&name) == own("tank/a"), "{percent} %");
+    }
+    finish(&world, pool, "resumed over an origin");
 }
 
 #[test]

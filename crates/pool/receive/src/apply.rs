@@ -65,7 +65,8 @@ impl<'a> Applier<'a> {
             at: from.at,
             end: from.at,
             last: (0, 0),
-            highest: 0,
+            // Objects up to here came with an earlier stream that this one resumes.
+            highest: from.point.object,
             is_raw: receiving.is_raw(),
             last_dnode_block: receiving.last_dnode_block(),
             range: None,

@@ -186,7 +186,8 @@ impl Run<'_> {
         let from = ReceiveFrom {
             at: first.at,
             point,
-            is_over_origin: begin.from_guid == 0 && target.origin.is_some(),
+            // A stream that resumes need not name the origin again.
+            is_over_origin: begin.from_guid == 0 && receiving.has_origin(),
         };
         match self.filled(stream, begin, &receiving, from, target) {
             Ok(length) => {

@@ -44,9 +44,12 @@ impl Datasets {
         incoming: &IncomingSnapshot,
         target: &ReceiveTarget,
     ) -> Result<Receiving, DatasetError> {
-        let (id, name, replaced) = self.task(
+        let ((id, name, replaced), has_origin) = self.task(
             |s| s.check_begin_receive(incoming, target),
-            |s, plan| s.begin_receive(incoming, target, plan),
+            |s, plan| {
+                let has_origin = plan.origin.is_some();
+                Ok((s.begin_receive(incoming, target, plan)?, has_origin))
+            },
         )?;
         let head = match self.open_receiving(incoming, id, &name) {
             Ok(head) => head,
@@ -64,6 +67,7 @@ impl Datasets {
             guid: incoming.guid,
             creation_s: incoming.creation_s,
             replaced,
+            has_origin,
             raw: incoming.raw.clone(),
             _under_way: under_way,
         })

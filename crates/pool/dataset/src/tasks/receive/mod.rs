@@ -85,6 +85,8 @@ pub struct Receiving {
     creation_s: u64,
     /// The existing dataset whose contents are replaced.
     replaced: Option<Replaced>,
+    /// Whether the dataset began with the contents of a snapshot.
+    has_origin: bool,
     /// The keys of a raw stream.
     raw: Option<RawKeys>,
     _under_way: UnderWay,
@@ -150,6 +152,11 @@ impl Receiving {
     #[must_use]
     pub fn is_resumable(&self) -> bool {
         self.target.resume.is_some()
+    }
+    /// Whether the dataset began with the contents of a snapshot, before anything was received into it.
+    #[must_use]
+    pub fn has_origin(&self) -> bool {
+        self.has_origin
     }
     fn own_name(&self) -> String {
         match &self.replaced {

@@ -129,6 +129,7 @@ struct Found {
     own: Head,
     replaced: Option<Replaced>,
     point: ResumePoint,
+    has_origin: bool,
 }
 
 impl Datasets {
@@ -156,6 +157,7 @@ impl Datasets {
             own,
             replaced,
             point,
+            has_origin,
         } = found;
         let under_way = under_way.ok_or_else(|| Refusal::error(&target.name, Refusal::Busy))?;
         let head = self.open_receiving(incoming, own.dataset, &own.name)?;
@@ -165,6 +167,7 @@ impl Datasets {
             guid: incoming.guid,
             creation_s: incoming.creation_s,
             replaced,
+            has_origin,
             raw: incoming.raw.clone(),
             _under_way: under_way,
         };
@@ -270,6 +273,8 @@ impl SyncTaskContext<'_> {
             own,
             replaced,
             point,
+            has_origin: phys.previous_snapshot.is_some()
+                && phys.previous_snapshot != self.empty_origin()?,
         })
     }
 }
