@@ -1,17 +1,20 @@
 //! Streams with right checksums that lie: they are refused or received, and nothing else changes.
 
-use crate::cloning::pool_on;
+use crate::cloning::{content, make, pool_on};
 use crate::encryption::{KEY, root, unlock};
 use crate::receive::{finish, receive, received, sent};
 use crate::receive_cuts::{change, change_in, state_of};
+use crate::receive_packages::package;
 use crate::receive_raw::RAW;
 use crate::redaction::{BOOK, both, redacted, scene};
 use crate::sim;
-use millpond_engine::{NewLayout::Single, Pool, SendFlags};
+use millpond_engine::{
+    Naming, NewLayout::Single, Pool, ReceiveProblem, ReceiveRequest, SendFlags, Unwatched,
+};
 use millpond_nvlist::NvList;
 use millpond_sim::{Seed, World};
 use millpond_stream::{
-    ObjectRecord, RawKeys, Record, StreamFeatures, StreamReader, StreamWriter, Taken,
+    ObjectRecord, RawKeys, Record, StreamFeatures, StreamKind, StreamReader, StreamWriter, Taken,
 };
 
 pub(crate) fn records(bytes: &[u8]) -> Vec<Taken> {
@@ -30,6 +33,8 @@ fn written(records: &[Taken]) -> Vec<u8> {
         let mut payload = taken.payload.clone();
         match &taken.record {
             Record::Begin(begin) => stream.begin((**begin).clone(), &payload).unwrap(),
+            // The end of a package, or of its header.
+            Record::End(end) if end.to_guid == 0 => stream.end_package().unwrap(),
             Record::End(end) => stream.end(end.to_guid).unwrap(),
             record => {
                 // Payloads consist of whole words.
@@ -368,6 +373,69 @@ fn run_redacted(seed: u64, count: usize) {
 #[test]
 fn lying_redacted_streams_change_nothing_else() {
     run_redacted(73, 300);
+}
+
+/// The streams of a package name datasets that it is not about.
+#[test]
+fn a_package_changes_nothing_beside_its_target() {
+    let world = World::without_journal(74);
+    let pool = pool_on(&world, &[(Single, 1)]);
+    change(&pool);
+    let datasets = pool.datasets();
+    let targets = [
+        (Naming::Given, "tank/backup", "tank/backup2"),
+        (Naming::LastComponent, "tank/last", "tank/last/a2"),
+        (Naming::WithoutPool, "tank/rest", "tank/rest/a2"),
+    ];
+    for name in ["tank/last", "tank/rest"] {
+        datasets.create_filesystem(name, &[]).unwrap();
+    }
+    for (_, _, beside) in targets {
+        datasets.create_filesystem(beside, &[]).unwrap();
+        make(&pool.file_system(beside).unwrap(), "own", &content(1));
+    }
+    pool.sync().unwrap();
+    let truth = records(&package(&pool, "tank/a@1", None, SendFlags::default()));
+    for (naming, name, beside) in targets {
+        for foreign in ["tank/a2@1", "tank/@1", "tank@1", "2@1", "/tank/a@1", "a2@1"] {
+            let mut lying = truth.clone();
+            for taken in &mut lying {
+                if let Record::Begin(begin) = &mut taken.record
+                    && begin.kind == StreamKind::Stream
+                {
+                    begin.to_name = foreign.as_bytes().to_vec();
+                }
+            }
+            let request = ReceiveRequest {
+                name: name.to_owned(),
+                naming,
+                is_forced: true,
+                ..ReceiveRequest::default()
+            };
+            let what = format!("{foreign} into {name}");
+            let state = |pool: &Pool| {
+                let names = pool.datasets().names_below("tank").unwrap();
+                (names, state_of(&pool.committed().unwrap(), beside))
+            };
+            let before = state(&pool);
+            let outcome = pool.receive(&request, &written(&lying)[..], &mut Unwatched);
+            assert!(state(&pool) == before, "{what}");
+            let problem = outcome.failure.map(|failure| failure.problem);
+            assert_eq!(problem, Some(ReceiveProblem::BadName), "{what}");
+        }
+    }
+    // The truth is received.
+    for (naming, name, _) in targets {
+        let request = ReceiveRequest {
+            name: name.to_owned(),
+            naming,
+            is_forced: true,
+            ..ReceiveRequest::default()
+        };
+        let outcome = pool.receive(&request, &written(&truth)[..], &mut Unwatched);
+        assert_eq!(outcome.failure, None, "{name}");
+    }
+    finish(&world, pool, "foreign names");
 }
 
 #[test]

@@ -31,7 +31,7 @@ fn tree_of(pool: &Pool, top: &str) -> Tree {
     tree
 }
 
-fn package(pool: &Pool, name: &str, from: Option<&str>, flags: SendFlags) -> Vec<u8> {
+pub(crate) fn package(pool: &Pool, name: &str, from: Option<&str>, flags: SendFlags) -> Vec<u8> {
     let request = SendRequest {
         name: name.to_owned(),
         from: from.map(str::to_owned),

@@ -109,8 +109,8 @@ pub enum ReceiveProblem {
     /// The input is no stream.
     #[error("the input is no stream")]
     BadMagic,
-    /// The stream does not name a snapshot.
-    #[error("the stream does not name a snapshot")]
+    /// The stream does not name a snapshot, or one that its package is not about.
+    #[error("the stream names no snapshot, or one that its package is not about")]
     BadName,
     /// The list at the beginning of a package cannot be read.
     #[error("the list at the beginning of the package cannot be read")]

@@ -20,7 +20,7 @@ impl Run<'_> {
         top: &str,
     ) -> Result<(), ReceiveProblem> {
         let sent_name = String::from_utf8_lossy(&begin.to_name).into_owned();
-        let name = name_of(self.request, top, &sent_name);
+        let name = name_of(self.request, top, &sent_name)?;
         let step = self.steps.len();
         self.steps.push(ReceiveStep::Stream {
             is_full: begin.from_guid == 0,

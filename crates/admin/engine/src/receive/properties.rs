@@ -2,7 +2,7 @@
 
 use super::Run;
 use super::problem::of_dataset;
-use super::target::{Target, name_of};
+use super::target::{Target, top_of};
 use millpond_dataset::{DatasetError, PropertyValue};
 use millpond_ondisk::ObjectSetKind;
 use millpond_receive::{ReceiveProblem, ReceiveStep};
@@ -71,7 +71,7 @@ impl Run<'_> {
             return Ok(());
         }
         let top = self.package.as_ref().map(|package| {
-            let top = name_of(self.request, &package.top, &package.top);
+            let top = top_of(self.request, &package.top);
             top.split('@').next().unwrap_or_default().to_owned()
         });
         match top.is_none_or(|top| top == *name) {

@@ -4,7 +4,7 @@
 use super::Run;
 use super::package::{Described, Package};
 use super::problem::{of_engine, parent_of};
-use super::target::{found, name_of};
+use super::target::{found, top_of};
 use crate::Error;
 use millpond_dataset::{Dataset, DestroyOptions};
 use millpond_receive::{ReceiveProblem, ReceiveStep};
@@ -37,7 +37,7 @@ impl Run<'_> {
         if !is_meant {
             return Ok(());
         }
-        let root = name_of(self.request, &package.top, &package.top);
+        let root = top_of(self.request, &package.top);
         let mut tried: Vec<Wanted> = vec![];
         let mut refused: Vec<Wanted> = vec![];
         for _ in 0..ROUNDS_MAX {
@@ -177,7 +177,7 @@ impl Run<'_> {
         if !package.is_raw || !is_meant || self.request.is_dry {
             return Ok(());
         }
-        let root = name_of(self.request, &package.top, &package.top);
+        let root = top_of(self.request, &package.top);
         let roots = self.roots_below(package, &root);
         for (name, described) in roots.map_err(|error| of_engine(error, &root))? {
             let datasets = self.pool.datasets();

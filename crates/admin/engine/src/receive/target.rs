@@ -29,16 +29,35 @@ impl Target {
     }
 }
 
-/// The name here of a snapshot that was sent under a name. `top` is the dataset that the whole package is about.
-pub(super) fn name_of(request: &ReceiveRequest, top: &str, sent: &str) -> String {
-    let rest = sent.strip_prefix(top).unwrap_or(sent);
+/// The name here of a dataset or snapshot that was sent under a name. `top` is the dataset that the whole package is about.
+///
+/// # Errors
+/// [`ReceiveProblem::BadName`] if it is neither `top` nor below it, nor a snapshot of one of those: here it would come
+/// to lie beside the target.
+pub(super) fn name_of(
+    request: &ReceiveRequest,
+    top: &str,
+    sent: &str,
+) -> Result<String, ReceiveProblem> {
+    let rest = sent.strip_prefix(top);
+    let rest = rest.filter(|rest| rest.is_empty() || rest.starts_with(['/', '@']));
+    let rest = rest.ok_or(ReceiveProblem::BadName)?;
+    Ok(named(request, top, rest))
+}
+
+/// The dataset here that a whole package is about.
+pub(super) fn top_of(request: &ReceiveRequest, top: &str) -> String {
+    named(request, top, "")
+}
+
+fn named(request: &ReceiveRequest, top: &str, rest: &str) -> String {
     let name = &request.name;
     match request.naming {
         Naming::Given if name.contains('@') => name.clone(),
         Naming::Given => format!("{name}{rest}"),
         Naming::WithoutPool => {
-            let at = sent.find(['/', '@']).unwrap_or(sent.len());
-            format!("{name}{}", sent.split_at(at).1)
+            let at = top.find('/').unwrap_or(top.len());
+            format!("{name}{}{rest}", top.split_at(at).1)
         }
         Naming::LastComponent => {
             let last = top.rsplit('/').next().unwrap_or(top);
@@ -68,7 +87,7 @@ impl Run<'_> {
     /// Looks up where a stream goes, and whether it can go there.
     pub(super) fn target(&self, begin: &Begin, top: &str) -> Result<Target, ReceiveProblem> {
         let sent = String::from_utf8_lossy(&begin.to_name).into_owned();
-        let full = name_of(self.request, top, &sent);
+        let full = name_of(self.request, top, &sent)?;
         let parsed = DatasetName::parse(&full).map_err(|error| of_engine(error.into(), &full))?;
         let NameTail::Snapshot(snapshot) = parsed.tail else {
             return Err(ReceiveProblem::BadName);
@@ -145,7 +164,7 @@ impl Run<'_> {
     fn renamed(&self, view: &View, begin: &Begin) -> Result<Option<String>, Error> {
         match &self.package {
             Some(package) if package.is_recursive => {
-                let root = name_of(self.request, &package.top, &package.top);
+                let root = top_of(self.request, &package.top);
                 self.holder_of(view, &root, begin.from_guid)
             }
             _ => Ok(None),
