@@ -2,11 +2,12 @@
 
 use crate::cloning::{bytes_of, judged, judged_by_zdb, make, node, pool_on};
 use crate::encryption::{KEY, prose, root, unlock};
+use crate::receive_cuts::state_of;
 use crate::receive_encrypted::is_encrypted;
 use crate::receive_raw::RAW;
 use millpond_engine::{
-    DestroyOptions, NewLayout::Single, PackageOptions, Pool, ReceiveRequest, ReceiveStep,
-    SendFlags, SendRequest, Unwatched,
+    DestroyOptions, NewLayout::Single, PackageOptions, Pool, ReceiveProblem, ReceiveRequest,
+    ReceiveStep, SendFlags, SendRequest, Unwatched,
 };
 use millpond_sim::World;
 use millpond_tests::workload::text;
@@ -160,6 +161,109 @@ fn a_tree_follows_what_the_sender_changed() {
 #[test]
 fn a_raw_tree_follows_what_the_sender_changed() {
     changed(true);
+}
+
+/// Receives an increment into `tank/b/src`, whose child is gone.
+fn without_its_child(pool: &Pool, bytes: &[u8], is_forced: bool) {
+    let request = ReceiveRequest {
+        name: "tank/b/src".to_owned(),
+        is_forced,
+        ..ReceiveRequest::default()
+    };
+    let failure = pool.receive(&request, bytes, &mut Unwatched).failure;
+    let wanted = ReceiveProblem::NoDestination("tank/b/src/kid".to_owned());
+    assert_eq!(failure.unwrap().problem, wanted, "{is_forced}");
+}
+
+/// It has the older snapshot too, but that is no reason to change it.
+#[test]
+fn another_copy_of_the_tree_is_left_alone_where_a_child_is_gone() {
+    let world = World::without_journal(744);
+    let pool = pool_on(&world, &[(Single, 1)]);
+    let datasets = pool.datasets();
+    for name in ["tank/t", "tank/t/kid", "tank/b2"] {
+        datasets.create_filesystem(name, &[]).unwrap();
+    }
+    write(&pool, "tank/t/kid", "one");
+    snapshot(&pool, "tank/t", "1");
+    let full = package(&pool, "tank/t@1", None, SendFlags::default());
+    let others = ["tank/b2/src", "tank/b/src2", "tank/b/a"];
+    for name in ["tank/b/src"].iter().chain(&others) {
+        receive(&pool, name, &full);
+    }
+    write(&pool, "tank/t/kid", "two");
+    snapshot(&pool, "tank/t", "2");
+    let more = package(&pool, "tank/t@2", Some("tank/t@1"), SendFlags::default());
+    for name in ["tank/b/src/kid@1", "tank/b/src/kid"] {
+        datasets.destroy(name, DestroyOptions::default()).unwrap();
+    }
+    // One that was not changed would take it without a word.
+    for name in &others[..2] {
+        write(&pool, &format!("{name}/kid"), "mine");
+        snapshot(&pool, &format!("{name}/kid"), "mine");
+    }
+    let state = |pool: &Pool| {
+        others.map(|name| {
+            let kid = format!("{name}/kid");
+            (
+                tree_of(pool, name),
+                state_of(&pool.committed().unwrap(), &kid),
+            )
+        })
+    };
+    let before = state(&pool);
+    for is_forced in [false, true] {
+        without_its_child(&pool, &more, is_forced);
+        assert!(state(&pool) == before, "{is_forced}");
+    }
+    pool.export().unwrap();
+    judged(&world);
+}
+
+/// Without force: what was renamed to a place outside the tree goes on there.
+#[test]
+fn an_increment_finds_what_was_renamed_here() {
+    let world = World::without_journal(745);
+    let pool = pool_on(&world, &[(Single, 1)]);
+    let datasets = pool.datasets();
+    for name in ["tank/t", "tank/t/kid"] {
+        datasets.create_filesystem(name, &[]).unwrap();
+    }
+    write(&pool, "tank/t/kid", "one");
+    snapshot(&pool, "tank/t", "1");
+    let full = package(&pool, "tank/t@1", None, SendFlags::default());
+    receive(&pool, "tank/b/src", &full);
+    let mut from = "tank/t@1".to_owned();
+    let moves = [
+        ("tank/b/src/kid", "tank/b/own", ["tank/b/src", "tank/b/own"]),
+        (
+            "tank/b/own",
+            "tank/b/src/kid",
+            ["tank/b/src", "tank/b/src/kid"],
+        ),
+        ("tank/b/src", "tank/b/all", ["tank/b/all", "tank/b/all/kid"]),
+    ];
+    for (number, (old, new, holders)) in moves.into_iter().enumerate() {
+        datasets.rename(old, new).unwrap();
+        write(&pool, "tank/t/kid", &format!("more{number}"));
+        let name = format!("m{number}");
+        snapshot(&pool, "tank/t", &name);
+        let to = format!("tank/t@{name}");
+        let more = package(&pool, &to, Some(&from), SendFlags::default());
+        let request = ReceiveRequest {
+            name: "tank/b/src".to_owned(),
+            ..ReceiveRequest::default()
+        };
+        let outcome = pool.receive(&request, &more[..], &mut Unwatched);
+        assert_eq!(outcome.failure, None, "{new}");
+        let view = pool.committed().unwrap();
+        for holder in holders {
+            view.dataset(&format!("{holder}@{name}")).unwrap();
+        }
+        from = to;
+    }
+    pool.export().unwrap();
+    judged(&world);
 }
 
 /// Blocks in pointers are no reason to refuse them.

@@ -248,24 +248,53 @@ impl Run<'_> {
         Ok(None)
     }
 
-    /// The dataset at or below the one that a package is about here which has a snapshot with this guid.
+    /// The dataset that has a snapshot with this guid: in the tree `root` that the package is about here, or beside it if
+    /// it was renamed to a place there. With force nothing outside `root` is looked at, because its newer snapshots
+    /// would be destroyed.
     pub(super) fn holder_of(
         &self,
         view: &crate::View,
+        package: &Package,
         root: &str,
         guid: u64,
     ) -> Result<Option<String>, Error> {
+        let (mut outside, mut copies) = (vec![], vec![]);
+        let has_root = found(view, root)?.is_some();
         for dataset in view.datasets() {
             let dataset = dataset?.inner().clone();
-            let above = parent_of(root);
-            if !dataset.name().starts_with(above) {
+            let name = dataset.name();
+            // What is being received is hidden.
+            if !is_within(name, parent_of(root)) || name.contains('%') {
                 continue;
             }
-            if dataset.snapshots()?.iter().any(|one| one.guid().0 == guid) {
-                return Ok(Some(dataset.name().to_owned()));
+            let snapshots = dataset.snapshots()?;
+            let is_holder = snapshots.iter().any(|one| one.guid().0 == guid);
+            if is_within(name, root) {
+                if is_holder {
+                    return Ok(Some(name.to_owned()));
+                }
+                continue;
+            }
+            if is_holder {
+                outside.push(name.to_owned());
+            }
+            let is_top = |one: &Dataset| {
+                let described = package.dataset_of(one.guid().0);
+                described.is_some_and(|one| one.name == package.top)
+            };
+            if snapshots.iter().any(is_top) {
+                copies.push(name.to_owned());
             }
         }
-        Ok(None)
+        if self.request.is_forced {
+            return Ok(None);
+        }
+        // Another copy of the tree has its own of everything. A single one in place of `root` is `root`, renamed.
+        if !has_root && copies.len() == 1 {
+            copies.clear();
+        }
+        let is_own = |name: &String| !copies.iter().any(|copy| is_within(name, copy));
+        Ok(outside.into_iter().find(is_own))
     }
 }
 

@@ -165,7 +165,7 @@ impl Run<'_> {
         match &self.package {
             Some(package) if package.is_recursive => {
                 let root = top_of(self.request, &package.top);
-                self.holder_of(view, &root, begin.from_guid)
+                self.holder_of(view, package, &root, begin.from_guid)
             }
             _ => Ok(None),
         }
