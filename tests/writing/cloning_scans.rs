@@ -7,7 +7,7 @@ use millpond_device::Device;
 use millpond_engine::{
     Caller,
     NewLayout::{Mirror, Single},
-    Scanner, ScrubRange, WriteAt,
+    Pool, Scanner, ScrubRange, WriteAt,
 };
 use millpond_env::mark;
 use millpond_ondisk::ScanPhase;
@@ -77,10 +77,24 @@ fn all_files_that_share_a_lost_block_are_named() {
 
 #[test]
 fn a_resilver_misses_no_block_that_is_cloned_meanwhile() {
-    let _mark = mark::expect("cloned-during-resilver");
+    misses_nothing("resilver", 540, |pool| {
+        assert!(pool.inner().start_resilver().unwrap());
+    });
+}
+
+/// At its end leaves that lack something count as complete, as after a resilver.
+#[test]
+fn a_scrub_of_everything_misses_no_block_that_is_cloned_meanwhile() {
+    misses_nothing("scrub", 541, |pool| {
+        pool.inner().start_scrub(ScrubRange::All).unwrap();
+    });
+}
+
+fn misses_nothing(scan: &str, seed: u64, start: fn(&Pool)) {
+    let _mark = mark::expect("cloned-during-scan");
     let mut rounds = 0;
     for slices in 0.. {
-        let world = World::without_journal(540);
+        let world = World::without_journal(seed);
         let pool = pool_on(&world, &[(Mirror, 2)]);
         let files = pool.file_system("tank/a").unwrap();
         // The resilver comes to it before it comes to the source.
@@ -94,7 +108,7 @@ fn a_resilver_misses_no_block_that_is_cloned_meanwhile() {
         let source = make(&files, "source", &content(2));
         pool.sync().unwrap();
         online(&world, &pool, 1);
-        assert!(pool.inner().start_resilver().unwrap());
+        start(&pool);
         for _ in 0..slices {
             scanner().slice(pool.inner()).unwrap();
         }
@@ -115,13 +129,13 @@ fn a_resilver_misses_no_block_that_is_cloned_meanwhile() {
         drop((files, source, target));
         pool.export().unwrap();
         sim::verify(&sim::read(&world).unwrap())
-            .unwrap_or_else(|found| panic!("after {slices} slices: {found}"));
+            .unwrap_or_else(|found| panic!("{scan}, after {slices} slices: {found}"));
         world.disks()[0].set_absent(true);
         let view = sim::read(&world).unwrap();
         let files = view.dataset("tank/a").unwrap().file_system().unwrap();
         let found = crate::cloning::bytes_of(&node(&files, "target"));
-        assert!(found == content(2), "after {slices} slices");
+        assert!(found == content(2), "{scan}, after {slices} slices");
         rounds += 1;
     }
-    assert!(rounds > 3, "{rounds} slices");
+    assert!(rounds > 3, "{scan}: {rounds} slices");
 }

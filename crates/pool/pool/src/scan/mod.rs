@@ -226,6 +226,11 @@ impl Pool {
     }
 }
 
+/// Whether leaves lack nothing any more after this scan. A scrub of some of the blocks says nothing of the others.
+pub(crate) fn completes_leaves(phys: &ScanPhys) -> bool {
+    phys.function == ScanFunction::Resilver || phys.min_txg == Txg(0)
+}
+
 /// How a scan ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ScanEnd {
@@ -422,9 +427,8 @@ impl SyncContext<'_> {
             if phys.function == ScanFunction::Scrub {
                 self.set_directory_number(key::LAST_SCRUBBED_TXG, phys.max_txg.0)?;
             }
-            // A scan of some of the blocks says nothing of the others. After errors in an earlier session it is not
-            // known which txgs they concern.
-            let covers = phys.function == ScanFunction::Resilver || phys.min_txg == Txg(0);
+            // After errors in an earlier session it is not known which txgs they concern.
+            let covers = completes_leaves(&phys);
             // Blocks that only the checkpoint holds were not visited, nor the copies of a removal under way.
             let has_all =
                 pool.checkpoint_refusal().is_none() && pool.removal.removing_vdev().is_none();

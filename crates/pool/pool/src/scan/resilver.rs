@@ -6,7 +6,7 @@
 use crate::PoolError;
 use crate::history::append::HistoryEvent;
 use crate::pool::Pool;
-use crate::scan::{ScanEnd, ScanRefusal};
+use crate::scan::{ScanEnd, ScanRefusal, completes_leaves};
 use crate::sync::context::SyncContext;
 use millpond_env::{Tunable, mark};
 use millpond_ondisk::{BlockPointer, Guid, ScanFunction, ScanPhys, Txg};
@@ -117,13 +117,14 @@ impl Pool {
         lacking.collect()
     }
 
-    /// Notes blocks that get a further reference while a resilver runs. That reference may lie where the resilver has been,
-    /// and the others may be gone before it comes to them. So leaves that lack such a block lack it after this resilver
-    /// too, and the next one visits it. Returns whether that changed the logs of what leaves lack.
+    /// Notes blocks that get a further reference while a resilver runs, or a scrub of everything, after which leaves count
+    /// as complete too. That reference may lie where the scan has been, and the others may be gone before it comes to
+    /// them. So leaves that lack such a block lack it after this scan too, and the next resilver visits it. Returns
+    /// whether that changed the logs of what leaves lack.
     pub(crate) fn note_cloned(&self, cloned: &[BlockPointer], txg: Txg) -> bool {
         let running = self.scan.with(|state| {
-            let is_resilver = state.phys.function == ScanFunction::Resilver;
-            (is_resilver && state.is_scanning()).then_some(state.phys.max_txg)
+            let is_meant = state.is_scanning() && completes_leaves(&state.phys);
+            is_meant.then_some(state.phys.max_txg)
         });
         let Some(max) = running else {
             return false;
@@ -148,7 +149,7 @@ impl Pool {
         if lacking.is_empty() {
             return false;
         }
-        mark::hit("cloned-during-resilver");
+        mark::hit("cloned-during-scan");
         let leaves: Vec<Guid> = lacking.keys().copied().collect();
         self.scan.with(|state| {
             for (leaf, births) in lacking {
