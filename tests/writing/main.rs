@@ -48,6 +48,7 @@ mod permissions_hostile;
 mod properties;
 mod rebuild;
 mod rebuild_draid;
+mod rebuild_sources;
 mod receive;
 mod receive_cases;
 mod receive_correct;

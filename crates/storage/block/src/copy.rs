@@ -2,7 +2,8 @@
 //! side of a mirror to others, and on dRAID (`stripes`) from the columns of a group.
 //!
 //! A copy keeps other writes off its range ([`crate::copy_locks`]). It reads from a leaf that is in use and lacks nothing,
-//! and from the next one if that fails. Checksums are not verified.
+//! and from the next one if that fails. Checksums are not verified, so a leaf that replaces another gets what that one
+//! has: what is wrong on other sides stays repairable.
 //!
 //! What was copied is durable after [`CopyPass::finish`]. Contents are not kept until then: a leaf that may have lost some
 //! is reported, and lacks everything.
@@ -20,8 +21,8 @@ use millpond_env::mark;
 use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex};
 use millpond_ondisk::{Guid, VDEV_DATA_START_BYTES, VdevId};
-use millpond_vdev::{LeafFault, LeafId, LeafRead, VdevKind};
-use std::collections::BTreeSet;
+use millpond_vdev::{LeafFault, LeafId, LeafOutcome, LeafRead, VdevKind};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// The most bytes of one read, so that other requests find little ahead of them.
@@ -171,7 +172,24 @@ impl Topology {
         })
     }
 
-    /// The leaves of a vdev to copy from, distributed spares among them. One that is being replaced comes last: it may be failing.
+    /// The leaf that another one is to replace.
+    fn replaced_by(&self, new: Guid) -> Option<LeafId> {
+        let new = self.tree.find_leaf(new)?;
+        let nodes = self.tree.nodes().iter();
+        let mut groups = nodes
+            .filter(|node| matches!(node.kind, VdevKind::Replacing | VdevKind::Spare))
+            .filter_map(|node| node.children.split_first());
+        let is_new = |child| {
+            self.tree
+                .node(child)
+                .is_some_and(|node| node.leaf == Some(new))
+        };
+        let (first, _) = groups.find(|(_, others)| others.iter().any(|one| is_new(*one)))?;
+        self.tree.node(*first)?.leaf
+    }
+
+    /// The leaves of a vdev to copy from, distributed spares among them. One that is being replaced comes last, but for its
+    /// own replacement: it may be failing.
     pub(crate) fn copy_sources(&self, top: VdevId, targets: &[Guid]) -> Vec<LeafId> {
         let is_replaced = |leaf: LeafId| {
             let nodes = self.tree.nodes().iter();
@@ -193,23 +211,30 @@ impl Topology {
         leaves
     }
 
-    /// Reads a range of a leaf in pieces that give way to others. `None` if the device does not answer.
+    /// Reads a range of a leaf. `None` if the device does not answer.
     pub(crate) fn read_copy(
         &self,
         leaf: LeafId,
         range: &Range<u64>,
     ) -> Option<Result<Vec<u8>, LeafFault>> {
-        let mut reads = vec![];
-        let mut at = range.start;
-        while at < range.end {
-            let length_bytes = (range.end - at).min(READ_BYTES);
-            reads.push(LeafRead {
-                leaf,
-                offset_bytes: VDEV_DATA_START_BYTES.saturating_add(at),
-                length_bytes,
-            });
-            at = at.saturating_add(length_bytes);
+        let mut bytes = vec![];
+        for outcome in self.read_pieces(leaf, &pieces_of(range))? {
+            match outcome {
+                Ok(piece) => bytes.extend_from_slice(&piece),
+                Err(fault) => return Some(Err(fault)),
+            }
         }
+        Some(Ok(bytes))
+    }
+
+    /// Reads pieces of a leaf, which give way to other requests. `None` if the device does not answer.
+    fn read_pieces(&self, leaf: LeafId, pieces: &[Range<u64>]) -> Option<Vec<LeafOutcome>> {
+        let read = |piece: &Range<u64>| LeafRead {
+            leaf,
+            offset_bytes: VDEV_DATA_START_BYTES.saturating_add(piece.start),
+            length_bytes: piece.end.saturating_sub(piece.start),
+        };
+        let reads: Vec<LeafRead> = pieces.iter().map(read).collect();
         let outcomes = match self.has_deadline(leaf) {
             false => self.read_leaves(&reads, IoClass::Rebuild),
             // The leaf is not taken out of use for this: a copy can be made later.
@@ -218,23 +243,28 @@ impl Topology {
                 .wait_or_abandon(self)
                 .ok()?,
         };
-        let mut bytes = Vec::with_capacity(usize::try_from(range.end - range.start).unwrap_or(0));
-        for outcome in outcomes {
-            match outcome {
-                Ok(piece) => bytes.extend_from_slice(&piece),
-                Err(LeafFault::Absent) => return None,
-                Err(fault) => {
-                    self.count_failed_read(&LeafRead {
-                        leaf,
-                        offset_bytes: VDEV_DATA_START_BYTES.saturating_add(range.start),
-                        length_bytes: range.end.saturating_sub(range.start),
-                    });
-                    return Some(Err(fault));
-                }
-            }
+        let is_absent = |outcome: &LeafOutcome| matches!(outcome, Err(LeafFault::Absent));
+        if outcomes.iter().any(is_absent) {
+            return None;
         }
-        Some(Ok(bytes))
+        let mut failed = pieces.iter().zip(&outcomes);
+        if let Some((piece, _)) = failed.find(|(_, outcome)| outcome.is_err()) {
+            self.count_failed_read(&read(piece));
+        }
+        Some(outcomes)
     }
+}
+
+/// The parts of a range that are read by themselves.
+fn pieces_of(range: &Range<u64>) -> Vec<Range<u64>> {
+    let mut pieces = vec![];
+    let mut at = range.start;
+    while at < range.end {
+        let end = range.end.min(at.saturating_add(READ_BYTES));
+        pieces.push(at..end);
+        at = end;
+    }
+    pieces
 }
 
 impl CopyPass<'_> {
@@ -257,37 +287,76 @@ impl CopyPass<'_> {
         if (topology.tree.top(self.top)).is_some_and(|top| top.draid().is_some()) {
             return self.copy_stripes(&topology, range);
         }
-        match self.read(&topology, range) {
-            Ok(bytes) => {
-                let failed = self.write_sides(&topology, range.start, &bytes.into());
-                Copied::Read { failed }
+        let mut failed = vec![];
+        for (sources, targets) in self.by_sources(&topology) {
+            match self.read(&topology, range, &sources) {
+                Ok(bytes) => {
+                    let bytes = bytes.into();
+                    failed.extend(self.write_sides(&topology, &targets, range.start, &bytes));
+                }
+                // The range counts as copied to none of the targets.
+                Err(copied) => return copied,
             }
-            Err(copied) => copied,
         }
+        Copied::Read { failed }
     }
 
-    fn read(&self, topology: &Topology, range: &Range<u64>) -> Result<Vec<u8>, Copied> {
-        let targets: Vec<Guid> = self.targets.iter().copied().collect();
-        let sources = topology.copy_sources(self.top, &targets);
+    /// The targets, with the leaves to copy from, best first.
+    fn by_sources(&self, topology: &Topology) -> Vec<(Vec<LeafId>, Vec<Guid>)> {
+        let all: Vec<Guid> = self.targets.iter().copied().collect();
+        let sources = topology.copy_sources(self.top, &all);
+        let mut groups: Vec<(Vec<LeafId>, Vec<Guid>)> = vec![];
+        for target in all {
+            let replaced = topology.replaced_by(target);
+            let mut own = sources.clone();
+            own.sort_by_key(|leaf| Some(*leaf) != replaced);
+            match groups.iter_mut().find(|(known, _)| *known == own) {
+                Some((_, targets)) => targets.push(target),
+                None => groups.push((own, vec![target])),
+            }
+        }
+        groups
+    }
+
+    /// Reads a range from the first of these leaves. Only the pieces that it cannot read come from the next one.
+    fn read(
+        &self,
+        topology: &Topology,
+        range: &Range<u64>,
+        sources: &[LeafId],
+    ) -> Result<Vec<u8>, Copied> {
+        let mut missing = pieces_of(range);
+        let mut found: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
         let mut failure = Copied::NoSource;
         for leaf in sources {
-            let guid = topology.leaf_guid(leaf);
-            if !self.is_source(guid) {
+            let guid = topology.leaf_guid(*leaf);
+            let outcomes = match self.is_source(guid) {
+                true => topology.read_pieces(*leaf, &missing),
+                false => None,
+            };
+            // The one that does not answer may do so later.
+            let Some(outcomes) = outcomes else {
                 failure = Copied::NoAnswer;
                 continue;
+            };
+            if outcomes.iter().any(Result::is_ok) {
+                self.done.lock().used.insert(guid);
             }
-            match topology.read_copy(leaf, range) {
-                Some(Ok(bytes)) => {
-                    self.done.lock().used.insert(guid);
-                    return Ok(bytes);
+            let mut left = vec![];
+            for (piece, outcome) in missing.into_iter().zip(outcomes) {
+                match outcome {
+                    Ok(bytes) => drop(found.insert(piece.start, bytes.to_vec())),
+                    Err(_) => left.push(piece),
                 }
-                // The one that does not answer may do so later.
-                None => failure = Copied::NoAnswer,
-                Some(Err(_)) if failure == Copied::NoAnswer => {}
-                Some(Err(_)) => {
-                    mark::hit("copy-read-failed");
-                    failure = Copied::Unreadable;
-                }
+            }
+            if left.is_empty() {
+                let pieces: Vec<Vec<u8>> = found.into_values().collect();
+                return Ok(pieces.concat());
+            }
+            missing = left;
+            mark::hit("copy-read-failed");
+            if failure != Copied::NoAnswer {
+                failure = Copied::Unreadable;
             }
         }
         Err(failure)
@@ -298,10 +367,16 @@ impl CopyPass<'_> {
         self.sources.iter().any(|source| source.guid == guid)
     }
 
-    /// Writes to all targets. Returns those that did not take it.
-    fn write_sides(&self, topology: &Topology, start: u64, bytes: &Arc<[u8]>) -> Vec<Guid> {
+    /// Writes to targets. Returns those that did not take it.
+    fn write_sides(
+        &self,
+        topology: &Topology,
+        targets: &[Guid],
+        start: u64,
+        bytes: &Arc<[u8]>,
+    ) -> Vec<Guid> {
         let offset_bytes = VDEV_DATA_START_BYTES.saturating_add(start);
-        let found = self.targets.iter().map(|target| {
+        let found = targets.iter().map(|target| {
             let leaf = topology.tree.find_leaf(*target);
             let write = leaf.map(|leaf| CopyWrite {
                 leaf,
