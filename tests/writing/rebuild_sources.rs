@@ -4,18 +4,23 @@ use crate::attach::of_disk;
 use crate::cloning::{bytes_of, content, make, node, pool_on};
 use crate::exhaustive::judge;
 use crate::rebuild::{attach, finish_with};
-use crate::scan::scrub;
+use crate::scan::{finish, scrub};
 use crate::sim;
 use millpond_device::Device;
-use millpond_engine::{AttachKind::Replacement, NewLayout::Mirror, Pool};
+use millpond_engine::{
+    AttachKind::Replacement,
+    NewLayout::{Mirror, Single},
+    Pool, ScrubRange,
+};
 use millpond_sim::{World, noise};
 
 const SECTOR: usize = 512;
 const NAMES: [&str; 2] = ["first", "second"];
 
-/// A mirror of two disks with two files.
-fn with_files(world: &World) -> Pool {
-    let pool = pool_on(world, &[(Mirror, 2)]);
+/// A disk or mirror with two files.
+fn with_files(world: &World, disks: usize) -> Pool {
+    let layout = if disks == 1 { Single } else { Mirror };
+    let pool = pool_on(world, &[(layout, disks)]);
     let files = pool.file_system("tank/a").unwrap();
     for (name, seed) in NAMES.iter().zip(1..) {
         make(&files, name, &content(seed));
@@ -69,11 +74,35 @@ fn are_whole(world: &World, pool: Pool, what: &str) {
     judge(world, what);
 }
 
+/// What was copied is compared with nothing before the scrub: until then the replaced side stays.
+#[test]
+fn a_replaced_side_stays_until_the_copy_is_verified() {
+    let world = World::without_journal(182);
+    let pool = with_files(&world, 1);
+    let disk = world.disk(128 << 20, 512);
+    attach(&pool, of_disk(&pool, 0), &disk, Replacement).unwrap();
+    finish_with(&pool, |_| ());
+    // The new disk wrote something else than it was given.
+    spoil(&world, 1, 0);
+    let inner = pool.inner();
+    assert_eq!(inner.finish_replacements().unwrap(), 0);
+    assert!(inner.take_scrub_due());
+    inner.start_scrub(ScrubRange::All).unwrap();
+    assert!(!inner.has_finished_replacement());
+    finish(&pool);
+    assert_eq!(inner.finish_replacements().unwrap(), 1);
+    let (scan, _) = inner.scan().unwrap();
+    assert!(scan.processed_bytes > 0);
+    assert_eq!(scan.errors, 0);
+    world.disks()[0].set_absent(true);
+    are_whole(&world, pool, "one disk is replaced");
+}
+
 #[test]
 fn a_replacement_is_copied_from_the_side_that_it_replaces() {
     for number in [0, 1] {
         let world = World::without_journal(180);
-        let pool = with_files(&world);
+        let pool = with_files(&world, 2);
         let disk = world.disk(128 << 20, 512);
         // The other one is wrong.
         for file in [0, 1] {
@@ -88,7 +117,7 @@ fn a_replacement_is_copied_from_the_side_that_it_replaces() {
 #[test]
 fn two_replacements_of_a_mirror_are_copied_from_two_sides() {
     let world = World::without_journal(181);
-    let pool = with_files(&world);
+    let pool = with_files(&world, 2);
     for number in [0, 1] {
         spoil(&world, number, number);
         let disk = world.disk(128 << 20, 512);

@@ -163,6 +163,8 @@ impl Lived<'_> {
     /// Takes complete replacements into use.
     pub(super) fn finish_replacements(&mut self) -> Result<(), String> {
         let pool = self.pool()?.inner().clone();
+        // Nor is a scrub waited for that was due after copies.
+        let _ = pool.take_scrub_due();
         let count = pool.finish_replacements();
         let count = count.map_err(|error| failure_text("ending a replacement", &error))?;
         drop(pool);

@@ -62,11 +62,13 @@ impl Pool {
         self.replaced_leaf().is_some()
     }
 
-    /// A leaf that is replaced by a complete one and not needed any more.
+    /// A leaf that is replaced by a complete one and not needed any more. What was copied without looking at blocks is
+    /// verified first: until then it may have the only right bytes.
     fn replaced_leaf(&self) -> Option<Guid> {
         if self.checkpoint_refusal().is_some() {
             return None;
         }
+        let unverified = self.unverified_tops();
         let topology = self.store.topology();
         let tree = &topology.tree;
         tree.nodes().iter().find_map(|node| {
@@ -80,7 +82,10 @@ impl Pool {
                 () if is_unspared => (tree.node(*first)?, tree.node(*last)?),
                 () => return None,
             };
-            let done = done.leaf?;
+            let top = done
+                .top
+                .filter(|top| is_replacing && unverified.contains(top));
+            let done = done.leaf.filter(|_| top.is_none())?;
             let is_done = is_complete(&topology, done);
             (is_done && may_go(&topology, gone.config.guid)).then_some(gone.config.guid)
         })

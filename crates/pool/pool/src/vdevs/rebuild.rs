@@ -20,10 +20,10 @@ use crate::vdevs::rearrange::path_to;
 use millpond_env::rank;
 use millpond_env::sync::Mutex;
 use millpond_ondisk::pool_directory::vdev_key;
-use millpond_ondisk::{Guid, ObjectId, RebuildPhase, RebuildPhys, Txg, VdevId};
+use millpond_ondisk::{Guid, ObjectId, RebuildPhase, RebuildPhys, ScanFunction, Txg, VdevId};
 use millpond_vdev::{VdevConfig, VdevType};
 use millpond_zap::Zap;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Counts the rebuilds under way.
 pub(crate) const DEVICE_REBUILD: &str = "org.openzfs:device_rebuild";
@@ -117,6 +117,21 @@ impl Pool {
     #[must_use]
     pub fn take_scrub_due(&self) -> bool {
         (self.rebuilds).with(|state| std::mem::take(&mut state.is_scrub_due))
+    }
+
+    /// The vdevs whose new leaves were copied without verifying checksums, while the scrub that does so is due or runs.
+    pub(crate) fn unverified_tops(&self) -> BTreeSet<VdevId> {
+        let is_scrubbing = self.scan.with(|state| {
+            let phys = &state.phys;
+            let is_of_all = phys.function == ScanFunction::Scrub && phys.min_txg == Txg(0);
+            state.is_scanning() && !phys.is_paused() && is_of_all
+        });
+        if !is_scrubbing && !self.rebuilds.with(|state| state.is_scrub_due) {
+            return BTreeSet::new();
+        }
+        let all = self.rebuilds().into_iter();
+        let complete = all.filter(|(_, phys, _)| phys.phase == RebuildPhase::Complete);
+        complete.map(|(top, ..)| top).collect()
     }
 
     /// Takes in the stored states.
