@@ -116,6 +116,16 @@ fn a_file_system_on_a_volume_is_there_again_after_an_import() {
             .refused("zfs rollback POOL/vol@s")
             .contains("dataset is busy")
     );
+    // Nothing newer is destroyed for a rollback that cannot be made.
+    stage.done("zfs snapshot POOL/vol@newer");
+    let rollback = stage.refused("zfs rollback -r POOL/vol@s");
+    assert!(rollback.contains("dataset is busy"), "{rollback}");
+    stage.done("zfs clone POOL/vol@newer POOL/clone");
+    let rollback = stage.refused("zfs rollback -R POOL/vol@s");
+    assert!(rollback.contains("dataset is busy"), "{rollback}");
+    let kept = "zfs list -H -t all -o name POOL/vol@newer POOL/clone";
+    assert_eq!(stage.done(kept).lines().count(), 2);
+    stage.done("test -b DEV/POOL/clone");
     assert_eq!(stage.done(sums), before);
     stage.done("umount HERE/mnt && zpool export POOL");
     assert!(!stage.is_link("") && stage.loops().is_empty());
@@ -123,7 +133,9 @@ fn a_file_system_on_a_volume_is_there_again_after_an_import() {
         "zpool import -d HERE POOL && e2fsck -fn DEV/POOL/vol && mount DEV/POOL/vol HERE/mnt",
     );
     assert_eq!(stage.done(sums), before);
-    stage.done("umount HERE/mnt && zfs rollback POOL/vol@s && test -b DEV/POOL/vol");
+    stage.done("umount HERE/mnt && zfs rollback -R POOL/vol@s && test -b DEV/POOL/vol");
+    stage.refused("zfs list POOL/vol@newer");
+    assert!(!stage.is_link("/clone"));
     stage.done("zfs destroy -r POOL/vol");
     assert!(!stage.is_link("/vol") && stage.loops().is_empty());
 }

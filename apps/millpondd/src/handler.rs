@@ -319,7 +319,7 @@ impl<'d> RequestHandler<'d> {
         let may_mount = self.subject.is_none();
         let follow = Follow::new(&daemon.mounts, &daemon.pools, pool, may_mount);
         let mut follow = follow.with_limit(self.wait_max);
-        let devices = FollowVolumes::new(&daemon.volumes, &daemon.pools, pool);
+        let mut devices = FollowVolumes::new(&daemon.volumes, &daemon.pools, pool);
         let command = self.history(command);
         let creator = self.creator();
         let by = (&command, creator.as_ref());
@@ -332,6 +332,10 @@ impl<'d> RequestHandler<'d> {
             return Err(ChangeFailure { done: 0, error });
         }
         let ready = follow.prepare(changes);
+        let ready = ready.and_then(|()| {
+            let ready = devices.prepare(changes);
+            ready.inspect_err(|_| follow.finish())
+        });
         ready.map_err(|error| ChangeFailure { done: 0, error })?;
         let done = daemon
             .pools

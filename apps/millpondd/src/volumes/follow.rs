@@ -12,6 +12,8 @@ pub(crate) struct FollowVolumes<'a> {
     volumes: &'a Volumes,
     pools: &'a ImportedPools,
     pool: &'a str,
+    /// The volume that is rolled back at the end. It has no device until then.
+    withheld: Option<String>,
 }
 
 /// The effect of a change on devices.
@@ -21,6 +23,8 @@ enum Effect<'c> {
     Goes(&'c str),
     /// The same, of these datasets only.
     AllGo(&'c [String]),
+    /// The device of this volume is detached before, and comes back.
+    RolledBack(&'c str),
     /// What programs have written is written back before.
     Kept(&'c [String]),
     /// Devices at and below this dataset may appear, change or go afterwards. With the flag, what programs have written
@@ -47,9 +51,7 @@ fn effect<'c>(change: &'c PoolChange, pool: &'c str) -> Effect<'c> {
         DatasetChange::Rename { .. } | DatasetChange::Promote { .. } => {
             Effect::Changes(pool, false)
         }
-        DatasetChange::Rollback { snapshot } => {
-            Effect::Goes(snapshot.split('@').next().unwrap_or(snapshot))
-        }
+        DatasetChange::Rollback { snapshot } => Effect::RolledBack(volume_of(snapshot)),
         DatasetChange::Snapshot { names, .. } => Effect::Kept(names),
         DatasetChange::Set {
             name, properties, ..
@@ -67,7 +69,27 @@ impl<'a> FollowVolumes<'a> {
             volumes,
             pools,
             pool,
+            withheld: None,
         }
+    }
+
+    /// Detaches the device of a volume that is rolled back, before the changes that precede it destroy newer snapshots and
+    /// clones. It comes back when `self` is dropped.
+    ///
+    /// # Errors
+    /// If the device is in use.
+    pub(crate) fn prepare(&mut self, changes: &[PoolChange]) -> Result<(), ChangeError> {
+        let Some(PoolChange::Dataset(DatasetChange::Rollback { snapshot })) = changes.last() else {
+            return Ok(());
+        };
+        let volume = volume_of(snapshot);
+        let withheld = self.volumes.withhold(volume);
+        withheld.map_err(|InUse(name)| ChangeError::Refused {
+            name,
+            why: Refusal::Busy,
+        })?;
+        self.withheld = Some(volume.to_owned());
+        Ok(())
     }
 
     /// Applies the effects of a step of a change, and those that `other` has.
@@ -105,6 +127,7 @@ impl<'a> FollowVolumes<'a> {
                 let names: BTreeSet<&str> = names.iter().map(String::as_str).collect();
                 self.volumes.release(&|name| names.contains(name))
             }
+            Effect::RolledBack(volume) => self.volumes.release(&|name| name == volume),
             Effect::Kept(names) => {
                 let volumes = volumes_of(names);
                 self.volumes.flush(&|name| volumes.contains(name));
@@ -135,7 +158,10 @@ impl<'a> FollowVolumes<'a> {
 
     fn failed(&self, change: &PoolChange) {
         let effect = effect(change, self.pool);
-        if matches!(effect, Effect::Goes(_) | Effect::AllGo(_)) {
+        if matches!(
+            effect,
+            Effect::Goes(_) | Effect::AllGo(_) | Effect::RolledBack(_)
+        ) {
             self.restore();
         }
     }
@@ -143,7 +169,7 @@ impl<'a> FollowVolumes<'a> {
     fn after(&self, change: &PoolChange) {
         match effect(change, self.pool) {
             Effect::Nothing => {}
-            Effect::Goes(root) | Effect::Changes(root, _) => {
+            Effect::Goes(root) | Effect::RolledBack(root) | Effect::Changes(root, _) => {
                 self.volumes.follow(self.pools, root);
             }
             // Snapshots that are only marked for destruction are still there.
@@ -155,6 +181,19 @@ impl<'a> FollowVolumes<'a> {
             }
         }
     }
+}
+
+impl Drop for FollowVolumes<'_> {
+    fn drop(&mut self) {
+        if let Some(volume) = self.withheld.take() {
+            self.volumes.allow(&volume);
+            self.volumes.follow(self.pools, &volume);
+        }
+    }
+}
+
+fn volume_of(snapshot: &str) -> &str {
+    snapshot.split('@').next().unwrap_or(snapshot)
 }
 
 /// The datasets of snapshots.

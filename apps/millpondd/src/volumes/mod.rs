@@ -46,6 +46,8 @@ pub(crate) struct Volumes {
     maker: Option<Maker>,
     tunables: Arc<Tunables>,
     table: Mutex<Vec<Entry>, rank::VolumeDevices>,
+    /// Volumes that get no device at present: changes that lead to a rollback of them are under way.
+    withheld: Mutex<Vec<String>, rank::Leaf>,
 }
 
 /// A device that is in use: its dataset.
@@ -68,6 +70,7 @@ impl Volumes {
             maker,
             tunables,
             table: Mutex::new(vec![]),
+            withheld: Mutex::new(vec![]),
         }
     }
 
@@ -142,7 +145,7 @@ impl Volumes {
                 .find(|entry| entry.wanted.id == one.id && pool_of(&entry.wanted.name) == pool);
             match known {
                 Some(entry) => adapt(maker, entry, one),
-                None if is_inhibited => {}
+                None if is_inhibited || self.is_withheld(&one.name) => {}
                 None => match attach(maker, pools, &one) {
                     Ok(entry) => table.push(entry),
                     Err(error) => tracing::warn!("{}: no block device: {error}", one.name),
@@ -176,6 +179,27 @@ impl Volumes {
     /// Detaches the devices of a dataset and all below it. See [`Volumes::release`].
     pub(crate) fn release_below(&self, root: &str) -> Result<(), InUse> {
         self.release(&|name| is_of(name, root))
+    }
+
+    /// Detaches the device of a volume, which gets none until [`Volumes::allow`].
+    ///
+    /// # Errors
+    /// [`InUse`]: it keeps the device.
+    fn withhold(&self, volume: &str) -> Result<(), InUse> {
+        self.withheld.lock().push(volume.to_owned());
+        let released = self.release(&|name| name == volume);
+        released.inspect_err(|_| self.allow(volume))
+    }
+
+    fn allow(&self, volume: &str) {
+        let mut withheld = self.withheld.lock();
+        if let Some(at) = withheld.iter().position(|name| name == volume) {
+            withheld.swap_remove(at);
+        }
+    }
+
+    fn is_withheld(&self, name: &str) -> bool {
+        self.withheld.lock().iter().any(|volume| volume == name)
     }
 
     /// The datasets among these that have a device.
