@@ -220,7 +220,7 @@ fn another_copy_of_the_tree_is_left_alone_where_a_child_is_gone() {
     judged(&world);
 }
 
-/// Without force: what was renamed to a place outside the tree goes on there.
+/// Without force: what was renamed to a place outside the tree continues there.
 #[test]
 fn an_increment_finds_what_was_renamed_here() {
     let world = World::without_journal(745);

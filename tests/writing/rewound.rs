@@ -1,4 +1,4 @@
-//! A pool that is rewound goes on from there, for OpenZFS's programs too.
+//! A pool that is rewound continues from there, for OpenZFS's programs too.
 
 use crate::exhaustive::{files_of, judge};
 use crate::scan::fill;

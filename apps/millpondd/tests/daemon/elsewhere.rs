@@ -61,7 +61,7 @@ fn a_pool_that_another_system_took_is_not_imported_at_the_start() {
         let one = stage.start("one");
         let asked = client(&one, 0);
         assert!(asked.pools().unwrap().is_empty(), "{last:?}");
-        // Whoever asks for it gets it, on the conditions of any other pool.
+        // It can be imported by hand, like any other pool.
         let mut request = stage.import("tank");
         request.destroyed = last == Use::Destroyed;
         let imported = asked.import(&request, "");

@@ -54,7 +54,7 @@ impl TxgPin {
     pub(crate) fn has_expired(&self) -> bool {
         self.expiry.has_expired()
     }
-    /// Tells when the pin expires, even after the pin was dropped.
+    /// Tells when the pin expires. It does not any more once the pin is dropped.
     pub(crate) fn expiry(&self) -> Arc<ViewExpiry> {
         Arc::clone(&self.expiry)
     }

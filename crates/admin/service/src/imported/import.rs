@@ -1,6 +1,6 @@
 //! Finds pools that are not open, and imports them.
 
-use super::{ImportedPool, ImportedPools, Open, cache_file, names};
+use super::{ImportedPool, ImportedPools, Open, cache_file, last_use, names};
 use crate::change::apply;
 use crate::info::importable;
 use millpond_control::{
@@ -363,25 +363,6 @@ impl ImportedPools {
             .collect()
     }
 
-    /// Whether this system used the pool last. Systems without a host id are distinguished by name.
-    fn is_ours(&self, candidate: &PoolCandidate) -> bool {
-        match candidate.hostid {
-            0 => candidate.hostname.is_none() || candidate.hostname == self.hostname,
-            hostid => hostid == self.host().number,
-        }
-    }
-
-    /// Refuses to import a pool unasked that another system imported and exported since.
-    ///
-    /// A pool that still has the host id of when it was noted is ours although this system has another one by now.
-    fn refuse_unasked(&self, candidate: &PoolCandidate) -> Result<(), ImportError> {
-        let is_unchanged = candidate.known_hostid == Some(candidate.hostid);
-        if candidate.state == PoolState::Active || is_unchanged || self.is_ours(candidate) {
-            return Ok(());
-        }
-        Err(in_use_elsewhere(candidate))
-    }
-
     /// Checks the import conditions before anything is opened for writing.
     fn refuse(&self, candidate: &PoolCandidate, allowed: &Allowed) -> Result<(), ImportError> {
         if allowed.is_automatic {
@@ -397,7 +378,7 @@ impl ImportedPools {
                     let is_ours = *hostid == 0 && *hostname == self.hostname
                         || allowed.is_automatic && candidate.known_hostid == Some(*hostid);
                     if !is_ours && !allowed.force {
-                        return Err(in_use_elsewhere(candidate));
+                        return Err(last_use::in_use_elsewhere(candidate));
                     }
                 }
                 ImportCondition::MissingLog { .. } if !allowed.without_logs => {
@@ -492,17 +473,6 @@ fn refuse_missing_logs(pool: &View, request: &ImportRequest) -> Result<(), Impor
     match missing.is_empty() {
         true => Ok(()),
         false => Err(ImportError::MissingLogs(missing)),
-    }
-}
-
-/// Another system used the pool last.
-fn in_use_elsewhere(candidate: &PoolCandidate) -> ImportError {
-    ImportError::InUseElsewhere {
-        hostname: candidate.hostname.clone(),
-        hostid: candidate.hostid,
-        time_s: candidate
-            .newest()
-            .map_or(0, |newest| newest.uberblock.timestamp_s),
     }
 }
 

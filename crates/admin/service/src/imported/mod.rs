@@ -8,6 +8,7 @@ mod automatic;
 mod auxiliary;
 mod import;
 pub(crate) use import::search_of;
+mod last_use;
 mod names;
 mod pool;
 mod queries;
