@@ -13,6 +13,7 @@ use millpond_engine::{
     Pool, ScrubRange,
 };
 use millpond_sim::{World, noise};
+use std::sync::Arc;
 
 const SECTOR: usize = 512;
 const NAMES: [&str; 2] = ["first", "second"];
@@ -96,6 +97,34 @@ fn a_replaced_side_stays_until_the_copy_is_verified() {
     assert_eq!(scan.errors, 0);
     world.disks()[0].set_absent(true);
     are_whole(&world, pool, "one disk is replaced");
+}
+
+/// It is newer than the copy, but says nothing of what was copied.
+#[test]
+fn a_resilver_of_others_does_not_let_a_replaced_side_go() {
+    let world = World::without_journal(183);
+    let pool = pool_on(&world, &[(Single, 1), (Mirror, 2)]);
+    let inner = pool.inner();
+    let disk = world.disk(128 << 20, 512);
+    attach(&pool, of_disk(&pool, 0), &disk, Replacement).unwrap();
+    finish_with(&pool, |_| ());
+    let away = of_disk(&pool, 2);
+    inner.offline_leaf(away, Default::default()).unwrap();
+    make(&pool.file_system("tank/a").unwrap(), "first", &content(1));
+    pool.sync().unwrap();
+    let device = Arc::clone(&world.disks()[2]) as _;
+    inner.online_leaf(away, Some(&device)).unwrap();
+    assert!(inner.start_resilver().unwrap());
+    finish(&pool);
+    assert!(!inner.needs_resilver());
+    assert_eq!(inner.finish_replacements().unwrap(), 0);
+    assert!(inner.take_scrub_due());
+    inner.start_scrub(ScrubRange::All).unwrap();
+    assert!(!inner.has_finished_replacement());
+    finish(&pool);
+    assert_eq!(inner.finish_replacements().unwrap(), 1);
+    pool.export().unwrap();
+    judge(&world, "a resilver meanwhile");
 }
 
 #[test]

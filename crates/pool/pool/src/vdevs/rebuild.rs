@@ -63,6 +63,8 @@ struct State {
     rebuilds: BTreeMap<ObjectId, Rebuild>,
     serial: u64,
     is_scrub_due: bool,
+    /// The vdevs for which it is due, until it has ended. Their rebuilds may be forgotten before.
+    unverified: BTreeSet<ObjectId>,
 }
 
 impl RebuildControl {
@@ -126,12 +128,25 @@ impl Pool {
             let is_of_all = phys.function == ScanFunction::Scrub && phys.min_txg == Txg(0);
             state.is_scanning() && !phys.is_paused() && is_of_all
         });
-        if !is_scrubbing && !self.rebuilds.with(|state| state.is_scrub_due) {
+        let unverified = self.rebuilds.with(|state| {
+            if !is_scrubbing && !state.is_scrub_due {
+                state.unverified.clear();
+            }
+            let mut unverified = state.unverified.clone();
+            if is_scrubbing {
+                // One that an earlier session began.
+                let all = state.rebuilds.iter();
+                let complete = all.filter(|(_, one)| one.phys.phase == RebuildPhase::Complete);
+                unverified.extend(complete.map(|(zap, _)| *zap));
+            }
+            unverified
+        });
+        if unverified.is_empty() {
             return BTreeSet::new();
         }
-        let all = self.rebuilds().into_iter();
-        let complete = all.filter(|(_, phys, _)| phys.phase == RebuildPhase::Complete);
-        complete.map(|(top, ..)| top).collect()
+        let tops = self.all_tops().into_iter();
+        let tops = tops.filter(|top| unverified.contains(&top.zap));
+        tops.map(|top| top.id).collect()
     }
 
     /// Takes in the stored states.

@@ -140,8 +140,12 @@ impl SyncContext<'_> {
                 pool.excise_rebuilt(*leaf, phys.max_txg);
             }
             let wants_scrub = pool.env.tunables.is_on(Tunable::RebuildScrubEnabled);
-            pool.rebuilds
-                .with(|state| state.is_scrub_due |= wants_scrub);
+            if wants_scrub {
+                pool.rebuilds.with(|state| {
+                    state.is_scrub_due = true;
+                    state.unverified.insert(top.zap);
+                });
+            }
         }
         self.mark_config_dirty();
         self.end_rebuild(top, RebuildPhase::Complete, "complete")
