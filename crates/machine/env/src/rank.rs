@@ -104,6 +104,7 @@ ranks! {
 
     // A pool and its datasets.
     io LeafOrders, "orders about leaves", "pool", "One order of an administrator, across reads of a device's labels; never across a txg.";
+    io DrivenTxg, "txg of a caller", "pool", "Closing and writing a txg in the thread of a caller, of a pool without a sync thread.";
     io SyncedTxg, "txg under sync", "pool", "Writing a whole txg: one at a time. A view takes it while it reads labels, if the states of the vdevs are not known yet.";
     io Heartbeat, "heartbeat", "pool", "Writing one to a device. A commit waits for it, and an expansion prevents it while it writes an uberblock.";
     io SpareLabels, "labels of spares", "pool", "Taking a spare: reading its labels and writing those of the pool. One per process, so that no two pools take the same spare.";

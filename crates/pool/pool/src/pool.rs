@@ -72,6 +72,9 @@ pub struct Pool {
     pub(crate) is_deflated: AtomicBool,
     /// The running system as recorded in the history.
     pub(crate) system: String,
+    /// Held by a caller that writes txgs in its own thread, from before it closes one until that is written. Two callers
+    /// would be given the same one.
+    pub(crate) driving: Mutex<(), rank::DrivenTxg>,
     /// Held while a txg is written, so that only one is written at a time.
     pub(crate) syncing: Mutex<(), rank::SyncedTxg>,
     pub(crate) threads: Arc<PoolThreads>,
@@ -215,6 +218,7 @@ impl Pool {
             sync_mode: parts.sync_mode,
             is_deflated: AtomicBool::new(parts.is_deflated),
             system: parts.system,
+            driving: Mutex::new(()),
             syncing: Mutex::new(()),
             threads: Arc::default(),
             heartbeat: Arc::default(),

@@ -137,6 +137,7 @@ impl Pool {
 
     fn drive_one(&self, inline: Option<Inline<'_>>) -> Result<Txg, PoolError> {
         self.failure.check()?;
+        let _alone = self.driving.lock();
         let txg = self.groups.open_txg();
         self.groups.ask(txg);
         let mut inline = inline;

@@ -208,6 +208,25 @@ fn a_rewound_pool_continues_and_drops_its_newer_states() {
     check(&pool.committed().unwrap());
 }
 
+/// A pool without a sync thread may be used by several threads. Each of them writes its own txgs.
+#[test]
+fn several_callers_write_their_txgs_one_after_the_other() {
+    let world = World::without_journal(10);
+    let pool = make(&world, Shape::ONE, Arc::new(NoDatasets::default()));
+    millpond_env::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                for _ in 0..20 {
+                    count_up(&pool).unwrap();
+                }
+            });
+        }
+    });
+    let view = pool.committed().unwrap();
+    assert_eq!(counted(&view), 60);
+    check(&view);
+}
+
 /// A rewind overwrites what only the newer states use. From then on, none of these may be found.
 #[test]
 fn a_crash_while_a_pool_is_rewound_leaves_one_whole_state() {
