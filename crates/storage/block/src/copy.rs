@@ -294,7 +294,12 @@ impl CopyPass<'_> {
                     let bytes = bytes.into();
                     failed.extend(self.write_sides(&topology, &targets, range.start, &bytes));
                 }
-                // The range counts as copied to none of the targets.
+                // The range counts as copied to none of the targets. But one that did not take its bytes has to be named:
+                // then the range counts as copied, and so the others are named too.
+                Err(_) if !failed.is_empty() => {
+                    let failed = self.targets.iter().copied().collect();
+                    return Copied::Read { failed };
+                }
                 Err(copied) => return copied,
             }
         }

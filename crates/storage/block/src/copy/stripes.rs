@@ -69,8 +69,12 @@ impl CopyPass<'_> {
                     failed.extend(more);
                     is_needed = true;
                 }
-                // Those that did not take the first piece are no targets any more when the range is tried again.
-                _ if !failed.is_empty() => break,
+                // Those that did not take a piece lack everything, and are named. The others lack this piece, but the range
+                // counts as copied: they are named too.
+                _ if !failed.is_empty() => {
+                    failed.extend(self.targets.iter().copied());
+                    break;
+                }
                 other => return other,
             }
         }
