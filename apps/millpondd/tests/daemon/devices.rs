@@ -281,3 +281,26 @@ fn metrics_follow_the_operations() {
     assert!(!before.contains_key("millpond_dataset_used_bytes{pool=\"tank\",dataset=\"tank/fs\"}"));
     drop(client);
 }
+
+/// The labels of a detached device keep what it was, and open no pool.
+#[test]
+fn labels_of_a_detached_device_can_be_cleared() {
+    let stage = Stage::new();
+    let daemon = stage.start("state");
+    let asked = client(&daemon, 0);
+    let mut request = stage.request("tank", "a");
+    request.devices.tops[0].layout = NewLayout::Mirror;
+    request.devices.tops[0].paths.push(stage.image("b"));
+    asked.create_pool(&request, "").unwrap();
+    let leaf = asked.pool("tank").unwrap().root.children[0].children[1].guid;
+    let detach = PoolChange::Detach { leaf };
+    asked.change("tank", &[detach], "").unwrap();
+    asked.clear_labels(&stage.image("b"), false).unwrap();
+    let again = asked.clear_labels(&stage.image("b"), false);
+    assert!(matches!(again, Err(ChangeError::NoLabel)), "{again:?}");
+    let in_use = asked.clear_labels(&stage.image("a"), true);
+    assert!(
+        matches!(in_use, Err(ChangeError::InUse { .. })),
+        "{in_use:?}"
+    );
+}

@@ -152,13 +152,13 @@ pub(crate) fn check_clearing(
 /// Wipes the labels of a device.
 pub(crate) fn clear(path: &str) -> Result<(), ChangeError> {
     let device = millpond_engine::open_device(Path::new(path)).map_err(change_error)?;
-    let labels = millpond_pool::import::read_labels(device.device.as_ref());
-    if !labels.iter().any(Result::is_ok) {
-        return Err(ChangeError::NoLabel);
-    }
     let cleared = clear_labels(device.device.as_ref());
-    cleared.map_err(|error| ChangeError::Failed(error.to_string()))?;
-    Ok(())
+    let cleared = cleared.map_err(|error| ChangeError::Failed(error.to_string()))?;
+    // Those of a detached device open no pool, but count here.
+    match cleared.labels {
+        0 => Err(ChangeError::NoLabel),
+        _ => Ok(()),
+    }
 }
 
 /// The top-level vdevs of a pool with their classes.
