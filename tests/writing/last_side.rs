@@ -37,7 +37,7 @@ fn cut_everywhere(
                 let world = world.reborn(count, &cut);
                 world.disks()[0].set_absent(!is_whole);
                 sides += usize::from(holds(&world, &files, &what));
-                // Whatever it was opened from: disk 1 is up to date.
+                // Disk 1 is up to date in each of these states.
                 world.disks()[0].set_absent(true);
                 holds(&world, &files, &format!("{what}, then without it"));
             }

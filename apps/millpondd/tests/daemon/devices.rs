@@ -67,15 +67,20 @@ fn a_temporary_name_lasts_until_the_pool_is_exported() {
     export("home");
 }
 
+/// A pool `tank` that is a mirror of the images `a` and `b`.
+fn make_mirror(stage: &Stage, asked: &Client) {
+    let mut request = stage.request("tank", "a");
+    request.devices.tops[0].layout = NewLayout::Mirror;
+    request.devices.tops[0].paths.push(stage.image("b"));
+    asked.create_pool(&request, "").unwrap();
+}
+
 #[test]
 fn a_returned_disk_is_reopened_on_request() {
     let stage = Stage::new();
     let daemon = stage.start("state");
     let asked = client(&daemon, 0);
-    let mut request = stage.request("tank", "a");
-    request.devices.tops[0].layout = NewLayout::Mirror;
-    request.devices.tops[0].paths.push(stage.image("b"));
-    asked.create_pool(&request, "").unwrap();
+    make_mirror(&stage, &asked);
     asked.change("tank", &[PoolChange::Export], "").unwrap();
     let (image, away) = (stage.image("b"), stage.folder.path().join("away"));
     std::fs::create_dir(&away).unwrap();
@@ -288,10 +293,7 @@ fn labels_of_a_detached_device_can_be_cleared() {
     let stage = Stage::new();
     let daemon = stage.start("state");
     let asked = client(&daemon, 0);
-    let mut request = stage.request("tank", "a");
-    request.devices.tops[0].layout = NewLayout::Mirror;
-    request.devices.tops[0].paths.push(stage.image("b"));
-    asked.create_pool(&request, "").unwrap();
+    make_mirror(&stage, &asked);
     let leaf = asked.pool("tank").unwrap().root.children[0].children[1].guid;
     let detach = PoolChange::Detach { leaf };
     asked.change("tank", &[detach], "").unwrap();

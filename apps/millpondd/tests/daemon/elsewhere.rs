@@ -32,7 +32,7 @@ fn a_pool_that_another_system_took_is_not_imported_at_the_start() {
             .create_pool(&stage.request("tank", "a"), "zpool create tank a")
             .unwrap();
         stop(one);
-        // Nobody else took it: it comes back by itself.
+        // No other system took the pool: the daemon imports it again.
         let one = stage.start("one");
         assert_eq!(client(&one, 0).pools().unwrap().len(), 1);
         stop(one);

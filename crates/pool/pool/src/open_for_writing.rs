@@ -153,11 +153,7 @@ impl Pool {
         })?;
         port.check_writable(&read).map_err(at)?;
         let dropped = half.map_or_else(BTreeSet::new, |_| log_vdevs(&read));
-        let opening = FirstTxg {
-            first: Txg(txg.0.saturating_add(1)),
-            dropped: &dropped,
-        };
-        let parts = parts(env, &read, candidate, writing, port, opening).map_err(at)?;
+        let parts = parts(env, &read, candidate, writing, port, &dropped).map_err(at)?;
         let pool = Self::from_parts(parts);
         pool.load_scan(&read).map_err(at)?;
         pool.load_activities(&read);
@@ -420,30 +416,23 @@ impl Pool {
     }
 }
 
-/// How the txgs of a pool begin.
-#[derive(Clone, Copy)]
-struct FirstTxg<'a> {
-    first: Txg,
-    /// Top-level vdevs that the pool does not have from this txg on.
-    dropped: &'a BTreeSet<VdevId>,
-}
-
+/// What the pool is opened with. `dropped` are the top-level vdevs that it does not have from its first txg on.
 fn parts(
     env: &Env,
     read: &Arc<PoolView>,
     candidate: &PoolCandidate,
     writing: &WriteOptions,
     port: Arc<dyn DatasetPort>,
-    opening: FirstTxg<'_>,
+    dropped: &BTreeSet<VdevId>,
 ) -> Result<PoolParts, PoolError> {
-    let first = opening.first;
+    let first = Txg(read.uberblock().txg.0.saturating_add(1));
     let store = Arc::clone(read.store());
     let policy = mos_policy(read.version(), read.features());
     let root = read.uberblock().root;
     let mos =
         ObjectSet::open(Arc::clone(&store), 0, root, policy, None).reading("pool metadata")?;
     let maps = SpaceMapObjects::load(Arc::clone(&mos), read)?;
-    maps.forget_vdevs(opening.dropped);
+    maps.forget_vdevs(dropped);
     let allocator = open_allocator(read, &maps)?;
     let invalid = |error: crate::import::ConfigError| PoolError::Suspended {
         reason: error.to_string(),

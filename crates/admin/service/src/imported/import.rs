@@ -479,7 +479,7 @@ fn refuse_missing_logs(pool: &View, request: &ImportRequest) -> Result<(), Impor
 struct Allowed {
     force: bool,
     without_logs: bool,
-    /// Nobody asked for the pool: it was imported when the daemon ended.
+    /// The daemon starts, and imports the pools that it had when it ended.
     is_automatic: bool,
 }
 

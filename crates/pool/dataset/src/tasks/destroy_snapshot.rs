@@ -51,7 +51,7 @@ impl MosView<'_> {
 impl SyncTaskContext<'_> {
     /// Destroys a snapshot that has no holds and no clones.
     pub(crate) fn destroy_snapshot(&self, id: ObjectId, name: &str) -> Result<(), PoolError> {
-        // Noted before its blocks can be used again, so that nobody reads its files any more.
+        // Readers of its files must see this before its blocks can be used again.
         let Txg(now) = self.ctx.txg();
         (self.datasets.last_destroyed).fetch_max(now, Ordering::AcqRel);
         let gone = self.dataset(id)?;

@@ -28,9 +28,8 @@ pub(crate) fn rewound_uberblock(
     let last = candidate.newest().map_or(own, |newest| newest.uberblock);
     let (kept, txg) = if options.at_checkpoint {
         let kept = found.checkpoint()?.ok_or(OpenError::NoCheckpoint)?;
-        let checkpoint_txg = kept.txg;
         let kept = Uberblock {
-            checkpoint_txg,
+            checkpoint_txg: kept.txg,
             ..kept
         };
         (kept, last.txg.0.saturating_add(1))

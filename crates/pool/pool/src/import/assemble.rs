@@ -344,8 +344,8 @@ impl Work<'_> {
     /// newest.
     ///
     /// Labels of one top-level vdev are written together, so an older label means that the leaf was absent. So are
-    /// uberblocks: a device with an equal label and older uberblocks was put back to what it had before, or was absent
-    /// for a while that nobody noted. The last uberblock alone may be missing: the power can fail while it is written.
+    /// uberblocks: a device with an equal label and older uberblocks was put back to older contents, or was absent without a
+    /// note of that. The last uberblock alone may be missing: the power can fail while it is written.
     fn mark_stale(&mut self, first: usize) {
         let leaves = self.leaves.get_mut(first..).unwrap_or(&mut []);
         let newest = leaves.iter().filter_map(|leaf| leaf.label_txg).max();
