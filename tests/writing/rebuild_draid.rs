@@ -37,6 +37,16 @@ fn each_missing(world: &World, disks: &[usize], look: &dyn Fn(&str)) {
     }
 }
 
+/// The offset that is stored is the start of a stripe: the kernel module may continue from it.
+fn is_at_a_stripe(pool: &Pool) {
+    let topology = pool.inner().store().topology();
+    for (top, state, _) in pool.inner().rebuilds() {
+        let node = topology.tree.top(top).unwrap();
+        let stripe_bytes = node.draid().unwrap().stripe_bytes(node.ashift).unwrap();
+        assert_eq!(state.last_offset % stripe_bytes, 0, "{state:?}");
+    }
+}
+
 /// With the old disk there, its bytes are copied. Without it, they are computed.
 #[test]
 fn children_are_replaced_while_the_pool_is_used() {
@@ -65,6 +75,7 @@ fn children_are_replaced_while_the_pool_is_used() {
         let mut slices = 0;
         let state = finish_with(&pool, |pool| {
             life.steps(pool, 1);
+            is_at_a_stripe(pool);
             slices += 1;
         });
         let state = state.unwrap();
@@ -121,6 +132,7 @@ fn distributed_spares_are_filled() {
         }
         let state = finish_with(&pool, |pool| {
             life.steps(pool, 1);
+            is_at_a_stripe(pool);
             slices += 1;
         });
         let state = state.unwrap();

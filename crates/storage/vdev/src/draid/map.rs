@@ -123,6 +123,12 @@ impl DraidGeometry {
         group.checked_mul(group_bytes)?.checked_add(within)
     }
 
+    /// The size of a stripe of a group in bytes, parity included. `None` on overflow.
+    #[must_use]
+    pub fn stripe_bytes(&self, ashift: Ashift) -> Option<u64> {
+        Sector::new(ashift)?.to_bytes(self.group_width())
+    }
+
     /// The ranges of whole stripes that touch a range of the vdev, each in one group, with the size of a block that would
     /// fill it, in bytes. `None` for inconsistent arguments and on overflow.
     #[must_use]
@@ -131,7 +137,7 @@ impl DraidGeometry {
         range: &Range<u64>,
         ashift: Ashift,
     ) -> Option<Vec<(Range<u64>, u64)>> {
-        let stripe = Sector::new(ashift)?.to_bytes(self.group_width())?;
+        let stripe = self.stripe_bytes(ashift)?;
         let group_bytes = self.group_width().checked_mul(ROW_BYTES)?;
         let mut at = round_down(range.start, stripe)?;
         let end = round_up(range.end, stripe)?;

@@ -10,7 +10,7 @@ use millpond_env::rank;
 use millpond_env::sync::Mutex;
 use millpond_env::sync::atomic::{AtomicUsize, Ordering};
 use millpond_env::thread;
-use millpond_ondisk::{Guid, RebuildPhase};
+use millpond_ondisk::{Guid, RebuildPhase, VdevId};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::Duration;
@@ -134,7 +134,9 @@ impl Pool {
             return outcome;
         };
         let until_ns = begun_ns.saturating_add(limits.slice_ns);
-        let mut at = job.rebuild.phys.last_offset;
+        // The stored offset is the start of a stripe: the kernel module, if it continues, computes columns from there on.
+        let stripe_bytes = self.rebuilt_stripe_bytes(job.top.id);
+        let mut at = stripe_start(job.rebuild.phys.last_offset, stripe_bytes);
         while self.env.clock.monotonic_ns() < until_ns && outcome.issued_bytes < limits.bytes {
             let Some(active) = self.rebuilds.active(job.top.zap) else {
                 break;
@@ -150,7 +152,7 @@ impl Pool {
                 }
                 continue;
             };
-            let most = BATCH_BYTES.min(limits.bytes);
+            let most = BATCH_BYTES.min(limits.bytes).max(stripe_bytes);
             let Some(used) = self.allocator.used_space(job.top.id, at, most) else {
                 outcome.is_at_end = true;
                 break;
@@ -158,7 +160,7 @@ impl Pool {
             let chunks = chunks_of(&used.ranges);
             let stopped_at = copy_chunks(&pass, &chunks, limits.threads, &mut outcome);
             at = stopped_at.unwrap_or(used.next_bytes);
-            outcome.next_bytes = at;
+            outcome.next_bytes = stripe_start(at, stripe_bytes);
             if stopped_at.is_some() {
                 break;
             }
@@ -168,6 +170,24 @@ impl Pool {
         outcome.time_ms = ns / 1_000_000;
         outcome
     }
+}
+
+impl Pool {
+    /// The size of a dRAID's stripes in bytes; elsewhere 1.
+    fn rebuilt_stripe_bytes(&self, top: VdevId) -> u64 {
+        let topology = self.store.topology();
+        let stripe = topology.tree.top(top).and_then(|node| {
+            let draid = node.draid()?;
+            draid.stripe_bytes(node.ashift)
+        });
+        stripe.unwrap_or(1).max(1)
+    }
+}
+
+/// The start of the stripe that an offset lies in.
+fn stripe_start(offset_bytes: u64, stripe_bytes: u64) -> u64 {
+    let within = offset_bytes.checked_rem(stripe_bytes).unwrap_or(0);
+    offset_bytes.saturating_sub(within)
 }
 
 /// Ranges of at most [`CHUNK_BYTES`], joined over small gaps.
