@@ -55,6 +55,7 @@ mod receive_correct;
 mod receive_cuts;
 mod receive_encrypted;
 mod receive_hostile;
+mod receive_keys;
 mod receive_packages;
 mod receive_raw;
 mod receive_unfinished;

@@ -49,7 +49,7 @@ pub(crate) fn package(pool: &Pool, name: &str, from: Option<&str>, flags: SendFl
     bytes
 }
 
-fn receive(pool: &Pool, name: &str, bytes: &[u8]) -> Vec<ReceiveStep> {
+pub(crate) fn receive(pool: &Pool, name: &str, bytes: &[u8]) -> Vec<ReceiveStep> {
     let request = ReceiveRequest {
         name: name.to_owned(),
         is_forced: true,
@@ -60,12 +60,12 @@ fn receive(pool: &Pool, name: &str, bytes: &[u8]) -> Vec<ReceiveStep> {
     outcome.steps
 }
 
-fn write(pool: &Pool, name: &str, file: &str) {
+pub(crate) fn write(pool: &Pool, name: &str, file: &str) {
     let files = pool.file_system(name).unwrap();
     make(&files, file, &prose(file.len() as u64, 40_000));
 }
 
-fn snapshot(pool: &Pool, top: &str, snapshot: &str) {
+pub(crate) fn snapshot(pool: &Pool, top: &str, snapshot: &str) {
     let names = pool.datasets().names_below(top).unwrap();
     let full: Vec<String> = names
         .iter()

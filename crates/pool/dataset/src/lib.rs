@@ -48,6 +48,6 @@ pub use redaction::RedactionList;
 pub use root_key::{RootKey, is_key_location};
 pub use tasks::{
     DestroyOptions, IncomingSnapshot, KeyChange, NewDataset, NewRedaction, PropertyChanges,
-    ReceiveTarget, Receiving, RefusedProperty, ResumeAllowances, ResumePoint,
+    ReceiveTarget, Receiving, RefusedProperty, ResumeAllowances, ResumePoint, SentKeys,
     traverse_destroyed_tree,
 };

@@ -9,7 +9,7 @@ mod recursive;
 mod target;
 
 use crate::{Error, Pool};
-use millpond_dataset::{Creator, PropertyValue};
+use millpond_dataset::{Creator, PropertyValue, SentKeys};
 use millpond_receive::{IncomingKind, ReceiveFailure, ReceiveProblem, ReceiveStep};
 use millpond_stream::{Record, RecordSource, StreamKind, StreamReader, Taken};
 use package::Package;
@@ -136,6 +136,8 @@ struct Run<'a> {
     watch: &'a mut dyn ReceiveWatch,
     steps: Vec<ReceiveStep>,
     package: Option<Package>,
+    /// The keys that raw streams brought.
+    sent_keys: SentKeys,
     /// The datasets that have their received properties.
     described: BTreeSet<String>,
 }
@@ -173,6 +175,7 @@ impl Pool {
             watch,
             steps: vec![],
             package: None,
+            sent_keys: SentKeys::new(),
             described: BTreeSet::new(),
         };
         let failure = run.all(source).err();

@@ -242,7 +242,11 @@ impl Run<'_> {
             let _ = datasets.abort_receive(receiving, true);
             return Err(problem);
         }
+        let sent_key = receiving.sent_key().cloned();
         let ended = datasets.end_receive(receiving);
+        if let (Ok(()), Some(key)) = (&ended, sent_key) {
+            self.sent_keys.insert(key.guid, key);
+        }
         match target.exists {
             true => self.watch.after_replacing(ended.is_ok()),
             false if ended.is_ok() => self.watch.created(name),

@@ -3,7 +3,7 @@
 
 use super::Run;
 use super::package::{Described, Package};
-use super::problem::{of_engine, parent_of};
+use super::problem::{of_dataset, of_engine, parent_of};
 use super::target::{found, top_of};
 use crate::Error;
 use millpond_dataset::{Dataset, DestroyOptions};
@@ -169,8 +169,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Gives the datasets of a recursive package the encryption roots that they had at the sender, and roots the place of
-    /// their keys. A dataset for which that fails stays a root of its own.
+    /// Gives the datasets of a recursive package the encryption roots and keys that they had at the sender, and roots the
+    /// place of their keys. Those for which that fails keep what they have here.
     pub(super) fn set_roots(&mut self, package: &Package) -> Result<(), ReceiveProblem> {
         // Later streams of one dataset leave the place of its key as it is here.
         let is_meant = package.is_recursive || !package.has_source;
@@ -178,23 +178,31 @@ impl Run<'_> {
             return Ok(());
         }
         let root = top_of(self.request, &package.top);
-        let roots = self.roots_below(package, &root);
-        for (name, described) in roots.map_err(|error| of_engine(error, &root))? {
-            let datasets = self.pool.datasets();
-            let is_root = described.is_encryption_root || name == root;
-            let is_set = !package.is_recursive || datasets.set_sent_root(&name, is_root).is_ok();
-            let location = described.properties.iter().flatten();
-            let is_excluded = self
-                .request
-                .excluded
-                .iter()
-                .any(|name| name == KEY_LOCATION);
-            let location = location.filter(|(name, _)| name == KEY_LOCATION && !is_excluded);
-            if is_set && described.is_encryption_root {
-                let location: Vec<_> = location.cloned().collect();
-                // Where a key is found may mean nothing on this system.
-                let _ = datasets.set_properties(&name, &location);
+        let found = self.roots_below(package, &root);
+        let found = found.map_err(|error| of_engine(error, &root))?;
+        let roots: Vec<(String, bool)> = (found.iter())
+            .map(|(name, described)| (name.clone(), described.is_encryption_root || *name == root))
+            .collect();
+        let datasets = self.pool.datasets();
+        let set = match package.is_recursive {
+            true => {
+                let set = datasets.set_sent_roots(&roots, &self.sent_keys);
+                set.map_err(|error| of_dataset(error, &root))?
             }
+            false => roots.into_iter().map(|(name, _)| name).collect(),
+        };
+        let excluded = &self.request.excluded;
+        if excluded.iter().any(|name| name == KEY_LOCATION) {
+            return Ok(());
+        }
+        for (name, described) in found {
+            if !described.is_encryption_root || !set.contains(&name) {
+                continue;
+            }
+            let location = described.properties.into_iter().flatten();
+            let location: Vec<_> = location.filter(|(name, _)| name == KEY_LOCATION).collect();
+            // Where a key is found may mean nothing on this system.
+            let _ = datasets.set_properties(&name, &location);
         }
         Ok(())
     }

@@ -160,7 +160,7 @@ impl SyncTaskContext<'_> {
         }
     }
 
-    fn is_clone(&self, directory: ObjectId) -> Result<bool, PoolError> {
+    pub(crate) fn is_clone(&self, directory: ObjectId) -> Result<bool, PoolError> {
         let origin = self.directory(directory)?.origin;
         Ok(origin.is_some() && origin != self.empty_origin()?)
     }

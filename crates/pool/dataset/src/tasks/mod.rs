@@ -41,5 +41,6 @@ pub use destroyed_tree::traverse_destroyed_tree;
 pub use new_dataset::NewDataset;
 pub use receive::{
     IncomingSnapshot, ReceiveTarget, Receiving, RefusedProperty, ResumeAllowances, ResumePoint,
+    SentKeys,
 };
 pub use redact::NewRedaction;

@@ -10,15 +10,18 @@ mod end;
 mod properties;
 mod raw;
 mod resume;
+mod sent_roots;
 
 pub use properties::RefusedProperty;
 pub(crate) use raw::raw_head;
 pub use resume::{ResumeAllowances, ResumePoint};
+pub use sent_roots::SentKeys;
 
 use crate::datasets::Datasets;
 use crate::heads::head::HeadDataset;
 use crate::tasks::directories::Head;
 use crate::{Creator, DatasetError, Refusal};
+use millpond_crypt::CryptKey;
 use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex};
 use millpond_ondisk::{Guid, ObjectId, ObjectSetKind};
@@ -147,6 +150,11 @@ impl Receiving {
     #[must_use]
     pub fn is_raw(&self) -> bool {
         self.raw.is_some()
+    }
+    /// The wrapped keys of a raw stream.
+    #[must_use]
+    pub fn sent_key(&self) -> Option<&CryptKey> {
+        self.raw.as_ref().map(|raw| &raw.key)
     }
     /// Whether an interruption leaves a state that another stream can resume.
     #[must_use]

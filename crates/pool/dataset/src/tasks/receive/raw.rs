@@ -13,13 +13,14 @@ use crate::properties::PropertyValue;
 use crate::tasks::change_property::Setting;
 use crate::tasks::context::SyncTaskContext;
 use crate::tasks::directories::Head;
-use crate::{DatasetError, KeyRefusal, Refusal};
-use millpond_crypt::{CryptKey, DatasetKey};
+use crate::{DatasetError, Refusal};
+use millpond_crypt::CryptKey;
 use millpond_env::Tunable;
+use millpond_env::mark;
 use millpond_env::sync::Arc;
 use millpond_object::{ObjectSet, ObjectSetView, RawHead};
 use millpond_ondisk::dsl::keys;
-use millpond_ondisk::{ObjectId, ObjectType, crypt_key_names};
+use millpond_ondisk::{ObjectId, ObjectType};
 use millpond_pool::PoolError;
 use millpond_stream::RawKeys;
 use millpond_txg::Estimate;
@@ -57,42 +58,6 @@ impl Datasets {
         taken.during(WHAT)?;
         drop(tx);
         Ok(head)
-    }
-}
-
-impl Datasets {
-    /// Makes a dataset that was received raw an encryption root, or lets it inherit the key of its parent, as it is at the
-    /// sender. Keys stay wrapped as they came: the sender wrapped them so.
-    ///
-    /// # Errors
-    /// [`DatasetError::NotFound`]; [`KeyRefusal`] if the dataset or, to inherit, its parent is not encrypted.
-    pub fn set_sent_root(&self, name: &str, is_root: bool) -> Result<(), DatasetError> {
-        let refused = |why| Refusal::error(name, Refusal::Key(why));
-        self.task(
-            |s| {
-                let directory = s.find_head(name)?.directory;
-                let old = s.encryption_root(directory)?;
-                let old = old.ok_or_else(|| refused(KeyRefusal::NotEncrypted))?;
-                let root = match (is_root, s.directory(directory)?.parent) {
-                    (true, _) => Some(directory),
-                    (false, Some(parent)) => s.encryption_root(parent)?,
-                    (false, None) => None,
-                };
-                let root = root.ok_or_else(|| refused(KeyRefusal::ParentNotEncrypted))?;
-                Ok((directory, old, root, s.keys_below(directory, old)?))
-            },
-            |s, (directory, old, root, covered)| {
-                let was_root = old == directory;
-                if was_root == is_root {
-                    return Ok(());
-                }
-                for (object, _) in covered {
-                    s.update(object, crypt_key_names::ROOT_DIRECTORY, root.0)?;
-                }
-                self.keys.forget(directory);
-                s.put_key_location(directory, is_root.then_some("prompt"))
-            },
-        )
     }
 }
 
@@ -184,7 +149,9 @@ impl SyncTaskContext<'_> {
         self.apply_setting(head, &setting)
     }
 
-    /// Takes over the wrapped keys of an incremental raw stream: the sender may have changed the user's key.
+    /// Takes over the wrapped keys of an incremental raw stream: the sender may have changed the user's key. Not if the
+    /// dataset inherits its key here, or others inherit from it: the user's key that opens those would no longer open it.
+    /// The master key is the same, so the wrapped keys that are here stay right.
     pub(super) fn update_sent_key(
         &self,
         directory: ObjectId,
@@ -194,19 +161,19 @@ impl SyncTaskContext<'_> {
         let Some(FoundKey { object, key }) = found else {
             return Err(contradiction(WHAT, "an encrypted dataset without keys"));
         };
+        let is_alone =
+            key.root_directory == directory && self.keys_below(directory, directory)?.len() == 1;
+        if !is_alone {
+            mark::hit("sent-key-left");
+            return Ok(());
+        }
         let new = CryptKey {
             root_directory: key.root_directory,
             reference_count: key.reference_count,
             ..raw.key.clone()
         };
         self.put_key_object(object, &new)?;
-        let ring = &self.datasets.keys;
-        if let Some(wrapping) = ring.wrapping(directory)
-            && DatasetKey::unwrap(&new, &wrapping).is_err()
-        {
-            // The one that is loaded is the user's old key.
-            ring.forget_wrapping(directory);
-        }
+        self.forget_other_wrapping(directory, &new);
         Ok(())
     }
 }
