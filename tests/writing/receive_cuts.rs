@@ -246,13 +246,25 @@ fn a_cut_leaves_a_state_that_goes_on() {
 
 pub(crate) fn rest_of(pool: &Pool, token: &str) -> Vec<u8> {
     let token = ResumeToken::parse(token).unwrap();
+    let flags = SendFlags {
+        large_blocks: token.large_blocks,
+        embedded: token.embedded,
+        compressed: token.compressed,
+        raw: token.is_raw,
+    };
+    rest_as(pool, &token, flags)
+}
+
+/// The same, with flags of another stream.
+pub(crate) fn rest_as(pool: &Pool, token: &ResumeToken, flags: SendFlags) -> Vec<u8> {
     let request = SendRequest {
-        name: token.to_name,
+        name: token.to_name.clone(),
         resume: Some(ResumeFrom {
             object: token.object,
             offset: token.offset,
         }),
         guids: Some((token.to_guid, token.from_guid)),
+        flags,
         ..SendRequest::default()
     };
     let mut bytes = vec![];

@@ -2,14 +2,15 @@
 
 use crate::cloning::{content, make, pool_on};
 use crate::receive::{finish, received, sent};
-use crate::receive_cuts::{State, change, rest_of, state_of};
+use crate::receive_cuts::{State, change, rest_as, rest_of, state_of};
 use millpond_dataset::properties::ResumeToken;
 use millpond_engine::{
     Error, NewLayout::Single, Pool, ReceiveProblem, ReceiveRequest, SendError, SendFlags,
     SendRequest, Unwatched,
 };
-use millpond_sim::World;
+use millpond_sim::{World, noise};
 use millpond_stream::{Record, StreamReader};
+use millpond_tests::workload::text;
 
 /// Receives what can be resumed if it is not complete. Returns the token then.
 fn receive(pool: &Pool, name: &str, bytes: &[u8]) -> Option<String> {
@@ -141,6 +142,48 @@ fn nothing_of_an_origin_stays_when_a_full_stream_is_resumed() {
         assert!(own(&name) == own("tank/a"), "{percent} %");
     }
     finish(&world, pool, "resumed over an origin");
+}
+
+/// Blocks of another size would replace what was received.
+#[test]
+fn a_rest_with_blocks_of_another_size_is_refused() {
+    let world = World::without_journal(98);
+    let pool = pool_on(&world, &[(Single, 1)]);
+    let properties = [text("recordsize", "1048576"), text("compression", "off")];
+    pool.datasets()
+        .create_filesystem("tank/l", &properties)
+        .unwrap();
+    let large = pool.file_system("tank/l").unwrap();
+    for name in ["first", "second"] {
+        make(&large, name, &noise(name.len() as u64, 6 << 20));
+    }
+    drop(large);
+    pool.datasets().snapshot(&["tank/l@1"], &[]).unwrap();
+    for is_large in [false, true] {
+        let flags = |large_blocks| SendFlags {
+            large_blocks,
+            ..SendFlags::default()
+        };
+        let full = sent(&pool, "tank/l@1", None, flags(is_large));
+        let name = format!("tank/got-{is_large}");
+        let part = &full[..full.len() * 3 / 4];
+        let token = receive(&pool, &name, part).unwrap();
+        let other = rest_as(
+            &pool,
+            &ResumeToken::parse(&token).unwrap(),
+            flags(!is_large),
+        );
+        let request = ReceiveRequest {
+            name: name.clone(),
+            is_resumable: true,
+            ..ReceiveRequest::default()
+        };
+        let outcome = pool.receive(&request, other.as_slice(), &mut Unwatched);
+        assert!(outcome.failure.is_some(), "{is_large}");
+        assert_eq!(receive(&pool, &name, &rest_of(&pool, &token)), None);
+        assert!(files(&pool, &name) == files(&pool, "tank/l"), "{is_large}");
+    }
+    finish(&world, pool, "blocks of another size");
 }
 
 #[test]

@@ -237,6 +237,8 @@ impl SyncTaskContext<'_> {
         let from = number(resume::FROM_GUID)?.map(Guid);
         let is_same = number(resume::TO_GUID)? == Some(incoming.guid.0)
             && number(resume::RAW_OK)?.is_some() == incoming.raw.is_some()
+            // Objects would get blocks of another size, and lose what was received.
+            && number(resume::LARGE_BLOCK_OK)?.is_some() == incoming.has_large_blocks
             && from == incoming.from
             && (point.object, point.offset) == (object, offset);
         let is_same = is_same
