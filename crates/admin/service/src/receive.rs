@@ -12,10 +12,18 @@ use millpond_engine::{
     receive_nowhere,
 };
 use millpond_pool::HistoryCommand;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use std::io::{self, BufReader, Read};
+use std::os::fd::AsFd;
 
 /// The buffer behind the writer of a stream, in bytes.
 const BUFFER_BYTES: usize = 1 << 20;
+/// How often a receive that waits for the stream looks whether its caller is still there.
+const LOOKS_EVERY: Timespec = Timespec {
+    tv_sec: 1,
+    tv_nsec: 0,
+};
 
 fn request_of(stream: &ReceiveStream, user: Option<ReceivingUser>) -> ReceiveRequest {
     let value = |value: &Value| match value {
@@ -49,22 +57,28 @@ fn pool_of(stream: &ReceiveStream) -> &str {
     stream.name.split(['/', '@']).next().unwrap_or_default()
 }
 
-/// Ends when the caller is gone, although the writer of the stream may still be there.
+/// Ends when the caller is gone, although the writer of the stream may still be there. It may not write for hours.
 struct Watched<'a, R> {
     input: R,
     is_abandoned: IsAbandoned<'a>,
 }
 
-impl<R: Read> Read for Watched<'_, R> {
+impl<R: Read + AsFd> Read for Watched<'_, R> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        match (self.is_abandoned)() {
-            true => Ok(0),
-            false => self.input.read(bytes),
+        loop {
+            if (self.is_abandoned)() {
+                return Ok(0);
+            }
+            let mut waited = [PollFd::new(&self.input, PollFlags::IN)];
+            match poll(&mut waited, Some(&LOOKS_EVERY)) {
+                Ok(0) | Err(Errno::INTR) => {}
+                Ok(_) | Err(_) => return self.input.read(bytes),
+            }
         }
     }
 }
 
-fn buffered<'a, R: Read + 'a>(
+fn buffered<'a, R: Read + AsFd + 'a>(
     input: R,
     is_abandoned: IsAbandoned<'a>,
 ) -> BufReader<Watched<'a, R>> {
@@ -132,7 +146,7 @@ impl ImportedPools {
         &self,
         stream: &ReceiveStream,
         command: &HistoryCommand,
-        input: impl Read + Send,
+        input: impl Read + AsFd + Send,
         is_abandoned: IsAbandoned<'_>,
         watch: &mut dyn ReceiveWatch,
         user: Option<ReceivingUser>,
@@ -157,7 +171,7 @@ impl LocalChanges {
         &self,
         stream: &ReceiveStream,
         command: &str,
-        input: impl Read + Send,
+        input: impl Read + AsFd + Send,
         is_abandoned: IsAbandoned<'_>,
     ) -> Result<Received, ChangeError> {
         let input = buffered(input, is_abandoned);
@@ -170,5 +184,25 @@ impl LocalChanges {
         let received = into(&pool, stream, &command, input, &mut Unwatched, None);
         self.close(pool, was_exported)?;
         Ok(received)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    #[test]
+    fn a_receive_ends_with_its_caller_although_the_writer_is_idle() {
+        let (input, mut writer) = UnixStream::pair().unwrap();
+        let looks = AtomicU32::new(0);
+        let is_abandoned = || looks.fetch_add(1, Ordering::Relaxed) >= 2;
+        let mut stream = buffered(input, &is_abandoned);
+        writer.write_all(b"begun").unwrap();
+        let mut bytes = vec![];
+        stream.read_to_end(&mut bytes).unwrap();
+        assert_eq!(bytes, b"begun");
     }
 }
