@@ -12,7 +12,7 @@ use millpond_ondisk::{
 };
 use millpond_vdev::{
     AuditFinding, AuditPlan, AuditStep, BlockRange, LeafBytes, LeafId, LeafOutcome, LeafRead,
-    PlanError, VdevKind, Verdict,
+    PlanError, Role, VdevKind, Verdict,
 };
 
 /// What every device holds of one block.
@@ -484,11 +484,11 @@ impl BlockStore {
                 AuditStep::Done(report) => {
                     let block = report.block.map(Arc::new);
                     let heals = matches!(mode, Mode::Heal | Mode::Resilver);
-                    // Without a checksum nothing tells which of two different copies is right. Each may be the last
-                    // right one: neither is overwritten nor blamed.
+                    // Without a checksum nothing tells which of two different copies is right, nor whether data or
+                    // parity is. Each may be the last right one: none is overwritten or blamed.
                     let is_unknown = |finding: &AuditFinding| {
                         heals
-                            && is_whole_copy
+                            && finding.role != Role::Padding
                             && pointer.checksum_kind() == Some(ChecksumKind::Off)
                             && matches!(finding.verdict, Verdict::Wrong | Verdict::Unjudged)
                             && !finding.is_stale

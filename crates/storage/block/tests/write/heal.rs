@@ -83,36 +83,70 @@ fn every_set_of_damaged_leaves_within_redundancy_is_healed() {
     }
 }
 
-/// Without a checksum nothing tells which copy is right.
+/// Without a checksum nothing tells which copy is right, nor whether data or parity is.
 #[test]
-fn different_copies_without_a_checksum_are_left_alone() {
+fn contradictions_without_a_checksum_are_left_alone() {
     let unchecked = BlockWrite {
         checksum: ChecksumKind::Off,
         ..raw(1, 40 << 10, 1)
     };
-    for spoilt in [0, 1] {
-        let pool = Pool::new(&[(Vdev::Mirror(2), 9)]);
-        let written = pool.write(vec![unchecked.clone(), raw(2, 40 << 10, 1)]);
-        spoil(&pool, spoilt);
-        let before = contents(&pool);
-        let (store, wanted) = (pool.reopened(), wanted(&written));
-        let view = store.view(Arc::default());
-        view.heal_batch(&wanted[..1], |_, audit| {
-            let audit = audit.unwrap();
-            assert!(audit.is_readable);
-            assert_eq!(audit.healed_bytes(), 0);
-        });
-        assert_eq!(contents(&pool), before);
-        for leaf in 0..2 {
-            let stats = store.topology().leaf_stats(LeafId(leaf));
-            assert_eq!((stats.checksum_errors, stats.repaired_bytes), (0, 0));
+    let vdevs = [
+        (Vdev::Mirror(2), 2),
+        (Vdev::Raidz(3, 1), 3),
+        (Vdev::Raidz(4, 2), 4),
+    ];
+    for (vdev, leaves) in vdevs {
+        for spoilt in 0..leaves {
+            let pool = Pool::new(&[(vdev, 9)]);
+            let written = pool.write(vec![unchecked.clone(), raw(2, 40 << 10, 1)]);
+            spoil(&pool, spoilt);
+            let before = contents(&pool);
+            let (store, wanted) = (pool.reopened(), wanted(&written));
+            let view = store.view(Arc::default());
+            view.heal_batch(&wanted[..1], |_, audit| {
+                let audit = audit.unwrap();
+                assert!(audit.is_readable);
+                assert_eq!(audit.healed_bytes(), 0, "{vdev:?} {spoilt}: {audit:?}");
+            });
+            assert_eq!(contents(&pool), before, "{vdev:?} {spoilt}");
+            for leaf in 0..leaves {
+                let stats = store.topology().leaf_stats(LeafId(leaf as u32));
+                assert_eq!((stats.checksum_errors, stats.repaired_bytes), (0, 0));
+            }
+            // Others are healed as always.
+            let mut healed = 0;
+            view.heal_batch(&wanted[1..], |_, audit| {
+                healed += audit.unwrap().healed_bytes()
+            });
+            assert!(healed > 0);
         }
-        // Others are healed as always.
-        let mut healed = 0;
-        view.heal_batch(&wanted[1..], |_, audit| {
-            healed += audit.unwrap().healed_bytes()
+    }
+}
+
+/// What a leaf is known to lack is restored without a checksum too.
+#[test]
+fn columns_of_a_stale_leaf_are_restored_without_a_checksum() {
+    for stale in 0..3 {
+        let mut pool = Pool::new(&[(Vdev::Raidz(3, 1), 9)]);
+        let written = pool.write(vec![BlockWrite {
+            checksum: ChecksumKind::Off,
+            ..raw(1, 40 << 10, 1)
+        }]);
+        let before = contents(&pool);
+        spoil(&pool, stale);
+        let missed = TXG.0..TXG.0 + 1;
+        let leaf = LeafId(stale as u32);
+        pool.health.entry(leaf).unwrap().missed.push(missed);
+        let view = pool.reopened().view(Arc::default());
+        let mut healed = vec![];
+        view.heal_batch(&wanted(&written), |_, audit| {
+            healed = audit.unwrap().healed.written;
         });
-        assert!(healed > 0);
+        assert_eq!(healed.len(), 1);
+        let (at, length) = (VDEV_DATA_START_BYTES as usize, healed[0].1 as usize);
+        assert_eq!(healed[0].0, leaf);
+        let part = at..at + length;
+        assert_eq!(contents(&pool)[stale][part.clone()], before[stale][part]);
     }
 }
 
