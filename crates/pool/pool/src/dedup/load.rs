@@ -180,6 +180,7 @@ impl Loader<'_> {
                 return Err(invalid("a logged entry is stored nowhere", 0));
             }
             table.unstored.add(&entry.entry, &deflated);
+            table.unstored_new = table.unstored_new.saturating_add(entry.new_keys());
         }
         if let Some(fast) = &mut table.fast {
             fast.logs = Some(Logs {

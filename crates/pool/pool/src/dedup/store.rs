@@ -56,8 +56,7 @@ impl Table {
         mut stored: Entry,
         freed: &mut Vec<BlockPointer>,
     ) -> Result<(), PoolError> {
-        let counting = Counting { ctx };
-        counting.remove(&mut self.unstored, &stored.entry);
+        self.uncount_unstored(ctx, &stored);
         self.drop_dead(&mut stored.entry, freed);
         let entry = &stored.entry;
         let key = entry.key.to_words();
@@ -84,7 +83,7 @@ impl Table {
         let is_new = stored.stored != Some(class);
         let table = self.class_mut(class);
         table.entries = table.entries.saturating_add(u64::from(is_new));
-        counting.add(&mut table.histogram, entry);
+        Counting { ctx }.add(&mut table.histogram, entry);
         table.is_changed = true;
         Ok(())
     }

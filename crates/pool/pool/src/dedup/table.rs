@@ -25,6 +25,14 @@ pub(super) struct Entry {
     pub(super) is_logged: bool,
 }
 
+impl Entry {
+    /// How many keys more the objects have when it is stored: 0 or 1.
+    pub(super) fn new_keys(&self) -> u64 {
+        let is_live = self.entry.used_slots().next().is_some();
+        u64::from(self.stored.is_none() && is_live)
+    }
+}
+
 /// The object with the entries of one class.
 #[derive(Debug, Default)]
 pub(super) struct ClassTable {
@@ -55,6 +63,8 @@ pub(super) struct Table {
     pub(super) pending: BTreeMap<DedupKey, Entry>,
     /// Counts the entries that are pending or logged.
     pub(super) unstored: DedupHistogram,
+    /// How many of these are not in the objects and will be.
+    pub(super) unstored_new: u64,
     /// The keys that the objects may have.
     pub(super) filter: Filter,
 }
@@ -67,6 +77,7 @@ impl Table {
             classes: Default::default(),
             pending: BTreeMap::new(),
             unstored: DedupHistogram::default(),
+            unstored_new: 0,
             filter: Filter::new(0),
         }
     }
@@ -116,12 +127,11 @@ impl Table {
         ctx: &SyncContext<'_>,
         key: &DedupKey,
     ) -> Result<Option<Entry>, PoolError> {
-        let counting = Counting { ctx };
         let logs = self.fast.as_mut().and_then(|fast| fast.logs.as_mut());
         let logged = logs.and_then(|logs| logs.take(key));
         // What is pending was taken out of the logs before.
         if let Some(found) = self.pending.remove(key).or(logged) {
-            counting.remove(&mut self.unstored, &found.entry);
+            self.uncount_unstored(ctx, &found);
             return Ok(Some(found));
         }
         if !self.filter.may_have(key) {
@@ -138,7 +148,7 @@ impl Table {
                 continue;
             };
             let entry = decode(*key, &value, is_flat)?;
-            counting.remove(&mut table.histogram, &entry);
+            Counting { ctx }.remove(&mut table.histogram, &entry);
             table.is_changed = true;
             return Ok(Some(Entry {
                 entry,
@@ -156,7 +166,14 @@ impl Table {
             return;
         }
         Counting { ctx }.add(&mut self.unstored, &entry.entry);
+        self.unstored_new = self.unstored_new.saturating_add(entry.new_keys());
         self.pending.insert(entry.entry.key, entry);
+    }
+
+    /// Counts an entry no longer that was pending or logged.
+    pub(super) fn uncount_unstored(&mut self, ctx: &SyncContext<'_>, entry: &Entry) {
+        Counting { ctx }.remove(&mut self.unstored, &entry.entry);
+        self.unstored_new = self.unstored_new.saturating_sub(entry.new_keys());
     }
 }
 

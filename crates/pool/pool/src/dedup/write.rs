@@ -23,7 +23,8 @@ struct State<'a> {
     tables: &'a mut DedupTables,
     /// New blocks that are being written.
     under_way: BTreeSet<(u8, DedupKey)>,
-    is_over_quota: bool,
+    /// How many new keys the quota allows.
+    keys_left: Option<u64>,
     failure: Option<PoolError>,
 }
 
@@ -35,11 +36,11 @@ impl<'a, 'p> Finder<'a, 'p> {
         for table in tables.tables.values_mut() {
             table.complete_filter(ctx)?;
         }
-        let is_over_quota = tables.is_over_quota(ctx)?;
+        let keys_left = tables.keys_left(ctx)?;
         let state = State {
             tables,
             under_way: BTreeSet::new(),
-            is_over_quota,
+            keys_left,
             failure: None,
         };
         let state = RefCell::new(state);
@@ -116,14 +117,18 @@ impl State<'_> {
                 return Ok(found);
             }
         }
-        if is_new_key && self.is_over_quota {
-            mark::hit("dedup-table-over-quota");
-            return Ok(FoundBlock::Unshared);
+        if self.under_way.contains(&(checksum.number(), key)) {
+            return Ok(FoundBlock::UnderWay);
         }
-        Ok(match self.under_way.insert((checksum.number(), key)) {
-            true => FoundBlock::New,
-            false => FoundBlock::UnderWay,
-        })
+        if is_new_key && let Some(left) = &mut self.keys_left {
+            let Some(rest) = left.checked_sub(1) else {
+                mark::hit("dedup-table-over-quota");
+                return Ok(FoundBlock::Unshared);
+            };
+            *left = rest;
+        }
+        self.under_way.insert((checksum.number(), key));
+        Ok(FoundBlock::New)
     }
 
     fn written(

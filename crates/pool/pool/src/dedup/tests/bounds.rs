@@ -114,6 +114,54 @@ fn a_table_over_its_quota_takes_no_new_keys() {
     }
 }
 
+/// The sizes are known only when a txg is written, and the keys in logs need space in the tables later.
+#[test]
+fn a_txg_takes_no_more_new_keys_than_the_quota_has_space_for() {
+    for is_fast in [true, false] {
+        let world = World::without_journal(544);
+        let pool = make_pool(&world, is_fast);
+        write_in_txg(&pool, &[Data::PLAIN]);
+        let set = |value: &str| {
+            let setting =
+                PoolSetting::parse("dedup_table_quota", value, SettingTime::Later).unwrap();
+            pool.sync_task(|ctx| ctx.set_pool_property(&setting))
+                .unwrap();
+        };
+        let left = || {
+            let left = pool.sync_task(|ctx| ctx.pool.change_dedup(|tables| tables.keys_left(ctx)));
+            left.unwrap()
+        };
+        // As many keys as are new, some of them twice.
+        let written = |first: u64| {
+            let seeds = (first..first + 1500).chain(first..first + 10);
+            let data: Vec<Data> = seeds
+                .map(|seed| Data {
+                    seed,
+                    length: 512,
+                    ..Data::PLAIN
+                })
+                .collect();
+            let pointers = write_in_txg(&pool, &data);
+            let (new, again) = pointers.split_at(1500);
+            for (one, other) in new.iter().zip(again) {
+                assert_eq!(one.is_dedup(), other.is_dedup());
+            }
+            new.iter().filter(|pointer| pointer.is_dedup()).count() as u64
+        };
+        set("200000");
+        let allowed = left().unwrap();
+        assert!((100..1000).contains(&allowed), "{allowed}");
+        assert_eq!(written(10_000), allowed);
+        if is_fast {
+            // They wait in the log, which is smaller than what they will need. Before, it was larger than one key.
+            assert!(left().unwrap() < 100, "{:?}", left());
+        }
+        set("none");
+        assert_eq!(left(), None);
+        assert_eq!(written(20_000), 1500);
+    }
+}
+
 /// With `verify` a stored block that cannot be read is not referred to; the new one is stored without an entry.
 #[test]
 fn a_block_that_cannot_be_read_is_not_referred_to() {
