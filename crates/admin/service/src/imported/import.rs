@@ -1,5 +1,6 @@
 //! Finds pools that are not open, and imports them.
 
+use super::last_use::LastUser;
 use super::{ImportedPool, ImportedPools, Open, cache_file, last_use, names};
 use crate::change::apply;
 use crate::info::importable;
@@ -291,7 +292,7 @@ impl ImportedPools {
                 return Some(format!("{} belongs to user {user}", path.display()));
             }
         }
-        (!self.is_ours(candidate)).then(|| {
+        self.is_foreign(candidate).then(|| {
             let name = candidate.hostname.as_deref().unwrap_or("unknown");
             format!("another system used it last: {name}")
         })
@@ -370,12 +371,9 @@ impl ImportedPools {
         }
         for condition in &candidate.conditions {
             match condition {
-                ImportCondition::HostidMismatch {
-                    hostid, hostname, ..
-                } => {
-                    // Systems without a host id are distinguished by name. The host id of this system may have changed
-                    // since it noted the pool.
-                    let is_ours = *hostid == 0 && *hostname == self.hostname
+                ImportCondition::HostidMismatch { hostid, .. } => {
+                    // The host id of this system may have changed since it noted the pool.
+                    let is_ours = self.last_user(candidate) == LastUser::ThisSystem
                         || allowed.is_automatic && candidate.known_hostid == Some(*hostid);
                     if !is_ours && !allowed.force {
                         return Err(last_use::in_use_elsewhere(candidate));
