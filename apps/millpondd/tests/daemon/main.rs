@@ -1,5 +1,6 @@
 //! Runs a daemon in this process: pools on image files, mock mounts, and requests over a real socket.
 
+mod cache_files;
 mod delegation;
 mod devices;
 mod elsewhere;

@@ -6,6 +6,7 @@ use millpond_nvlist::NvList;
 use millpond_pool::import::{
     Found, PoolCandidate, ScanOptions, cached_pools, find_pools, leaf_paths, pool_from_config, scan,
 };
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -48,6 +49,14 @@ impl Search {
             configs: pools.into_iter().map(|(_, config)| config).collect(),
             ..Self::default()
         })
+    }
+
+    /// Adds the folders of the devices that the cache file names: a device may have another name there by now.
+    pub fn widen_to_folders(&mut self) {
+        let named = self.configs.iter().flat_map(leaf_paths);
+        let folders = named.filter_map(|(_, path)| path.parent().map(Path::to_owned));
+        let folders: BTreeSet<PathBuf> = folders.filter(|folder| folder.is_absolute()).collect();
+        self.paths.extend(folders);
     }
 
     /// A search in these files, devices and directories.

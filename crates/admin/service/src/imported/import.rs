@@ -1,12 +1,11 @@
-//! Finds pools that are not open, and imports them.
+//! Imports pools.
 
 use super::last_use::LastUser;
+use super::search::search_of;
 use super::{ImportedPool, ImportedPools, Open, cache_file, last_use, names};
 use crate::change::apply;
-use crate::info::importable;
 use millpond_control::{
-    ChangeError, Changed, ImportError, ImportRequest, ImportablePool, Imported, PoolChange,
-    RewindRequest, SearchPaths,
+    ChangeError, Changed, ImportError, ImportRequest, Imported, PoolChange, RewindRequest,
 };
 use millpond_engine::{Error, OpenOptions, Pool, SCAN_FOR_WRITING, Search, View, WriteOptions};
 use millpond_env::sync::Mutex;
@@ -20,26 +19,7 @@ use millpond_pool::import::{
 use millpond_pool::{HistoryCommand, Opening, WatchedPool};
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-
-/// The search in these paths.
-///
-/// # Errors
-/// [`ImportError::CacheFile`].
-pub(crate) fn search_of(within: &SearchPaths, hostid: u64) -> Result<Search, ImportError> {
-    let mut search = match &within.cache_file {
-        Some(file) => Search::in_cache_file(Path::new(file)).map_err(|error| {
-            ImportError::CacheFile(match error {
-                Error::CacheFile { reason, .. } => format!("failed to open cache file: {reason}"),
-                other => other.to_string(),
-            })
-        })?,
-        None => Search::default(),
-    };
-    search.paths.extend(within.paths.iter().map(PathBuf::from));
-    search.hostid = hostid;
-    Ok(search)
-}
+use std::path::PathBuf;
 
 /// Searches a pool again, and locks its devices unless it is to be read only. Returns the reason if they can
 /// only be read.
@@ -83,62 +63,6 @@ enum ImportStep {
 }
 
 impl ImportedPools {
-    /// The pools found by `search` that are not imported. A label describes only its own top-level vdev. If
-    /// others are missing, this opens the pool to learn their paths, adds these to `search`, and searches
-    /// again.
-    fn candidates(&self, search: &mut Search) -> Vec<PoolCandidate> {
-        let mut found = search.pools();
-        found.retain(|candidate| !super::Around::is_open(self, candidate.guid));
-        let mut more: Vec<PathBuf> = vec![];
-        for candidate in &found {
-            let is_missing = |condition: &ImportCondition| {
-                matches!(
-                    condition,
-                    ImportCondition::UnknownTop { .. } | ImportCondition::MissingLog { .. }
-                )
-            };
-            if !candidate.conditions.iter().any(is_missing) {
-                continue;
-            }
-            let options = OpenOptions {
-                allow_missing_tops: true,
-                ..self.reading()
-            };
-            if let Ok(pool) = View::open_candidate(candidate, &options) {
-                let named = leaf_paths(pool.inner().config());
-                let named = named.into_iter().map(|(_, path)| path);
-                more.extend(named.filter(|path| path.exists() && !candidate.found().is_met(path)));
-            }
-        }
-        if more.is_empty() {
-            return found;
-        }
-        if search.paths.is_empty() && search.configs.is_empty() {
-            search.paths = millpond_device::default_search_paths();
-        }
-        search.paths.extend(more);
-        drop(found);
-        let mut found = search.pools();
-        found.retain(|candidate| !super::Around::is_open(self, candidate.guid));
-        found
-    }
-
-    /// Answers [`millpond_control::Request::Importable`].
-    ///
-    /// # Errors
-    /// [`ImportError::CacheFile`].
-    pub fn importable_from(
-        &self,
-        within: &SearchPaths,
-    ) -> Result<Vec<ImportablePool>, ImportError> {
-        let host = self.host();
-        let found = self.candidates(&mut search_of(within, host.number)?);
-        let mut pools = importable(&self.env, &found, host);
-        // Devices are scanned in parallel, so their order is not deterministic.
-        pools.sort_by(|a, b| a.info.name.cmp(&b.info.name));
-        Ok(pools)
-    }
-
     /// Answers [`millpond_control::Request::Import`], but mounts nothing and loads no keys. A pool that another system may
     /// be using is watched first, which takes seconds; other pools can be imported and exported meanwhile.
     ///
@@ -182,7 +106,7 @@ impl ImportedPools {
             return Err(ImportError::NameTaken);
         }
         let mut search = search_of(&request.search, self.host().number)?;
-        let found = self.candidates(&mut search);
+        let found = self.candidates(&mut search, command.is_some());
         let candidate = choose(&found, word, request.destroyed)?;
         let name = request.new_name.clone();
         let name = name.unwrap_or_else(|| candidate.name.clone());
@@ -299,7 +223,7 @@ impl ImportedPools {
     }
 
     /// Options for inspecting a pool, with the configured deadline for devices that the pool can do without.
-    fn reading(&self) -> OpenOptions {
+    pub(super) fn reading(&self) -> OpenOptions {
         OpenOptions {
             deadline: self.deadline,
             ..OpenOptions::default()

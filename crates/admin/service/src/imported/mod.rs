@@ -7,11 +7,11 @@
 mod automatic;
 mod auxiliary;
 mod import;
-pub(crate) use import::search_of;
 mod last_use;
 mod names;
 mod pool;
 mod queries;
+mod search;
 mod suspended;
 
 use crate::change::apply;
@@ -36,6 +36,7 @@ use millpond_ondisk::Guid;
 use millpond_pool::HistoryCommand;
 use millpond_vdev::{AllocationClass, VdevConfig};
 pub use pool::{CacheFile, ImportedPool, Open, PoolRelease};
+pub(crate) use search::search_of;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 

@@ -99,8 +99,13 @@ pub fn find_pools(found: &Found, own_hostid: u64) -> Vec<PoolCandidate> {
         .collect()
 }
 
-/// Creates a candidate from a configuration that came from elsewhere, such as a cache file, and the devices
-/// found.
+/// Creates a candidate of the pool that a configuration from elsewhere names, such as one in a cache file, from the
+/// devices found.
+///
+/// Its configuration is assembled from the labels. Since the other one was stored, devices may have been added, attached,
+/// replaced or removed, and another system may have used the pool. Labels that are older than the other configuration are
+/// those of devices that were absent: then they tell no more than who used the pool. Without any label it is the
+/// configuration given.
 ///
 /// # Errors
 /// [`ConfigError`] if the configuration does not name a pool.
@@ -110,31 +115,32 @@ pub fn pool_from_config(
     own_hostid: u64,
 ) -> Result<PoolCandidate, ConfigError> {
     let guid = Guid(config.u64("pool_guid")?);
+    let known_hostid = config.opt_u64("hostid")?;
+    let known_txg = config.opt_u64("txg")?;
     let is_member = |leaf: &&FoundLeaf| leaf.best.state.has_pool() && leaf.best.pool_guid == guid;
     let members: Vec<&FoundLeaf> = found.leaves().iter().filter(is_member).collect();
     let uberblocks = read_uberblocks(members.iter().copied());
     let txg_max = uberblocks.first().map(|found| found.uberblock.txg);
-    let mut config = config.clone();
-    let known_hostid = config.opt_u64("hostid")?;
-    if let Some(of_labels) = piece_together(guid, &members, txg_max) {
-        take_newest_use(&mut config, &of_labels);
-    }
+    let config = match piece_together(guid, &members, txg_max) {
+        Some(of_labels) if of_labels.opt_u64("txg")? >= known_txg => of_labels,
+        Some(of_labels) => with_newest_use(config, &of_labels),
+        None => config.clone(),
+    };
     let mut pool = PoolCandidate::new(guid, config, uberblocks, found.clone(), own_hostid);
     pool.known_hostid = known_hostid;
     Ok(pool)
 }
 
-/// Replaces what a configuration says about the pool's last use by what its labels say.
-///
-/// The configuration says which pool was used, and where its devices were. Since it was stored, another system may
-/// have imported, exported or destroyed the pool.
-fn take_newest_use(config: &mut NvList, of_labels: &NvList) {
+/// A configuration that says what the labels say about the pool's last use.
+fn with_newest_use(config: &NvList, of_labels: &NvList) -> NvList {
+    let mut config = config.clone();
     for key in ["name", "version", "state", "txg", "hostid", "hostname"] {
         config.remove(key);
         if let Ok(value) = of_labels.require(key) {
             config.insert(key, value.clone());
         }
     }
+    config
 }
 
 impl PoolCandidate {

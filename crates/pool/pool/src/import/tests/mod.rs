@@ -378,6 +378,52 @@ fn a_cached_configuration_finds_its_devices() {
 }
 
 #[test]
+fn the_tree_comes_from_labels_and_not_from_the_cache_file() {
+    let grown = with(
+        over("raidz", 10, vec![leaf(11), leaf(12), leaf(13)]),
+        "nparity",
+        1u64,
+    );
+    let before = with(over("raidz", 10, vec![leaf(11), leaf(12)]), "nparity", 1u64);
+    let trees = [
+        // The last side of a mirror has its guid.
+        (mirror(), leaf(10), vec![10]),
+        (leaf(11), mirror(), vec![11, 12]),
+        (before, grown, vec![11, 12, 13]),
+    ];
+    for (before, now, guids) in trees {
+        let mut cached = the_pool(vec![member(11, &leaf(11)).named("/dev/d11")]).config;
+        let root = cached.list("vdev_tree").unwrap().clone();
+        cached.insert("vdev_tree", with(root, "children", vec![before]));
+        let disk = |guid: &u64| member(*guid, &now).named(&format!("/dev/d{guid}"));
+        let found = scan_devices(guids.iter().map(disk).collect());
+        let pool = pool_from_config(&cached, &found, 7).unwrap();
+        assert_eq!(pool.conditions, []);
+        assert_eq!(pool.known_hostid, Some(7));
+        let leaves = pool.assembly.unwrap().leaves;
+        let used = leaves.iter().filter(|leaf| leaf.device.is_some());
+        assert_eq!(used.map(|leaf| leaf.guid.0).collect::<Vec<_>>(), guids);
+    }
+}
+
+/// The side of a mirror that was offline does not make the pool without the other one.
+#[test]
+fn labels_older_than_the_cache_file_do_not_tell_the_tree() {
+    let disk = || member(12, &mirror()).named("/dev/d12");
+    let mut cached = the_pool(vec![disk()]).config;
+    let sides = vec![leaf(11), with(leaf(12), "offline", 1u64)];
+    let root = cached.list("vdev_tree").unwrap().clone();
+    let root = with(root, "children", vec![over("mirror", 10, sides)]);
+    cached.insert("vdev_tree", root);
+    for (txg, state) in [(10u64, VdevState::Degraded), (11, VdevState::CannotOpen)] {
+        cached.insert("txg", txg);
+        let pool = pool_from_config(&cached, &scan_devices(vec![disk()]), 7).unwrap();
+        assert_eq!(pool.config_txg, Txg(10));
+        assert_eq!(pool.assembly.unwrap().state(), state);
+    }
+}
+
+#[test]
 fn labels_tell_who_used_a_pool_last_and_not_the_cache_file() {
     let disk = |changes: &[(&'static str, u64)]| {
         let label = label(11, &leaf(11), 10);
