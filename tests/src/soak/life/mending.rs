@@ -3,6 +3,7 @@
 use super::*;
 use millpond_engine::{RebuildLimits, ScanLimits, Scanner, ScrubRange};
 use millpond_ondisk::{Guid, ScanPhase};
+use millpond_pool::import::read_labels;
 
 /// The most slices of one scan.
 const SLICES_MAX: usize = 20_000;
@@ -63,6 +64,12 @@ impl Lived<'_> {
         self.absent.clear();
         let pool = self.pool()?.inner().clone();
         self.take_back(&pool)?;
+        if self.has_unlabelled(&pool) {
+            // Its position stays harmed.
+            self.life.log.push("a disk has lost its labels".to_owned());
+            drop(pool);
+            return self.note(None);
+        }
         pool.sync().map_err(|error| failure_text("sync", &error))?;
         // A device that lost a write again after a failed flush hides it behind the cached page, from every scrub.
         for disk in self.world.disks() {
@@ -129,6 +136,19 @@ impl Lived<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Whether a disk damaged all its labels before it went away. Only a replacement would help.
+    fn has_unlabelled(&self, pool: &millpond_pool::Pool) -> bool {
+        let lost = pool.lost_leaves(true).into_iter();
+        let mut disks = lost.flat_map(|(_, place)| {
+            let disks = self.world.disks().into_iter();
+            disks.filter(move |disk| path(disk.number()) == place)
+        });
+        disks.any(|disk| {
+            let mut labels = read_labels(disk.as_ref()).into_iter().flatten();
+            labels.all(|label| !label.is_verified)
+        })
     }
 
     /// Makes a slice of what runs. Returns whether there was anything to do.
