@@ -313,7 +313,7 @@ impl Health for Topology {
             Some(status) if !status.is_usable() => LeafHealth::Unreadable,
             _ => match self.health.leaf(leaf, birth) {
                 // Other leaves are read first.
-                LeafHealth::Good if self.is_slow(leaf) => LeafHealth::Stale,
+                LeafHealth::Good if self.is_slow(leaf) => LeafHealth::Slow,
                 health => health,
             },
         }

@@ -9,6 +9,9 @@ use crate::tree::LeafId;
 pub enum LeafHealth {
     /// It is open and its dirty time log (DTL) does not contain the txg.
     Good,
+    /// As [`LeafHealth::Good`], but it has not answered for a while: other leaves are read first. It holds the data, so it
+    /// is never written over without being read.
+    Slow,
     /// It is open, but missed data born in the txg: read only as a last resort.
     Stale,
     /// It is absent, offline or faulted: never read.

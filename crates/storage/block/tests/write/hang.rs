@@ -2,14 +2,14 @@
 
 use crate::pool::{Arena, TXG, address, job, noise};
 use millpond_block::{
-    BlockCache, BlockStore, BlockWrite, Copied, IoClock, LeafCondition, LeafReason, LeafRefusal,
-    LeafState, Topology, WrittenBlock, unhurried,
+    BlockAudit, BlockCache, BlockStore, BlockWrite, Copied, Healed, IoClock, LeafCondition,
+    LeafReason, LeafRefusal, LeafState, Topology, WrittenBlock, unhurried,
 };
 use millpond_device::{Device, WriteBehind};
 use millpond_env::mark;
 use millpond_env::sync::Arc;
 use millpond_env::thread;
-use millpond_ondisk::{CompressionKind, Guid, VdevId};
+use millpond_ondisk::{ChecksumKind, CompressionKind, Guid, VDEV_DATA_START_BYTES, VdevId};
 use millpond_sim::{HangPlan, Hanging, SimDisk, World};
 use millpond_vdev::{IndirectTables, LeafId, LeafTable, Reflow, VdevConfig, VdevTree, VdevType};
 use std::time::Duration;
@@ -74,6 +74,12 @@ impl Bench {
         let read = self.store.read_uncached(&block.pointer, address(), None);
         assert_eq!(read.unwrap().bytes, Arc::new(noise(seed, 4096)));
     }
+    /// Whether a side holds the bytes of a block with this seed.
+    fn holds(&self, side: usize, block: &WrittenBlock, seed: u64) -> bool {
+        let mut bytes = vec![0; 4096];
+        self.disks[side].content().read(place(block), &mut bytes);
+        bytes == noise(seed, 4096)
+    }
     fn condition(&self, leaf: u32) -> (LeafState, LeafReason) {
         let condition = self.store.topology().condition(LeafId(leaf));
         (condition.state, condition.reason)
@@ -88,6 +94,12 @@ impl Bench {
             thread::yield_now();
         }
     }
+}
+
+/// Where a block lies on each side.
+fn place(block: &WrittenBlock) -> u64 {
+    let at = block.pointer.dvas().next().unwrap().offset_bytes;
+    VDEV_DATA_START_BYTES + at
 }
 
 #[test]
@@ -147,15 +159,7 @@ fn a_hung_side_is_skipped_until_it_answers() {
 #[test]
 fn a_late_write_is_dropped_and_never_written_again() {
     let bench = bench(2);
-    let place = |block: &WrittenBlock| {
-        let at = block.pointer.dvas().next().unwrap().offset_bytes;
-        (4 << 20) + at
-    };
-    let holds = |block: &WrittenBlock, seed| {
-        let mut bytes = vec![0; 4096];
-        bench.disks[0].content().read(place(block), &mut bytes);
-        bytes == noise(seed, 4096)
-    };
+    let holds = |block: &WrittenBlock, seed| bench.holds(0, block, seed);
     bench.disks[0].hang(HangPlan::new(Hanging::Writes).passing(2 * DEADLINE_NS));
     let block = bench.write(1);
     bench.store.flush().unwrap();
@@ -241,6 +245,62 @@ fn reads_avoid_a_slow_side_and_shared_reads_end() {
         first.join().unwrap();
     });
     assert_eq!(bench.condition(0).0, LeafState::Online);
+}
+
+/// A side that has not answered for a second holds its bytes nevertheless. A scrub or resilver that begins then waits for
+/// it instead of writing it over.
+#[test]
+fn a_slow_side_is_not_written_over() {
+    type Batch = fn(&BlockStore, &WrittenBlock, &mut dyn FnMut(BlockAudit));
+    let heal: Batch = |store, block, found| {
+        let wanted = [(block.pointer, address())];
+        store.heal_batch(&wanted, |_, audit| found(audit.unwrap()));
+    };
+    let resilver: Batch = |store, block, found| {
+        let wanted = [(block.pointer, address())];
+        store.resilver_batch(&wanted, |_, audit| found(audit.unwrap()));
+    };
+    for (batch, checksum) in [
+        (heal, ChecksumKind::Off),
+        (heal, ChecksumKind::Fletcher4),
+        (resilver, ChecksumKind::Off),
+        (resilver, ChecksumKind::Fletcher4),
+    ] {
+        let bench = bench(2);
+        let job = BlockWrite { checksum, ..raw(1) };
+        let written = bench.store.write(TXG, &bench.arena, vec![job, raw(2)]);
+        let written: Vec<WrittenBlock> = written.into_iter().map(Result::unwrap).collect();
+        bench.store.flush().unwrap();
+        if checksum == ChecksumKind::Off {
+            // Nothing tells which side is right.
+            let bytes = noise(3, 4096);
+            bench.disks[1].write(place(&written[0]), &bytes).unwrap();
+        }
+        bench.disks[0].hang(HangPlan::new(Hanging::Reads));
+        thread::scope(|scope| {
+            let read = || unhurried(|| bench.read(&written[1], 2));
+            let reading = scope.spawn(read);
+            bench.disks[0].await_hang();
+            bench.world.advance(SECOND_NS + 1);
+            let view = bench.store.view(Arc::default());
+            let block = &written[0];
+            let healing = scope.spawn(move || {
+                let mut healed = Healed::default();
+                batch(&view, block, &mut |audit| healed = audit.healed);
+                healed
+            });
+            // Its request for the slow side is under way, whatever it asks.
+            while bench.disks[0].hanging() < 2 && !healing.is_finished() {
+                thread::yield_now();
+            }
+            bench.disks[0].release();
+            assert_eq!(healing.join().unwrap(), Healed::default());
+            reading.join().unwrap();
+        });
+        assert!(bench.holds(0, &written[0], 1), "{checksum:?}");
+        let stats = bench.store.topology().leaf_stats(LeafId(0));
+        assert_eq!((stats.checksum_errors, stats.repaired_bytes), (0, 0));
+    }
 }
 
 #[test]

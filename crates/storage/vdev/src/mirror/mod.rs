@@ -21,7 +21,7 @@ const SIDE_SHIFT: u32 = 21;
 
 /// Collects the sources of the bytes at `device_offset_bytes` (labels included) below `node`, in the order
 /// in which to read them: complete ones, rotated every 2 MiB to distribute reads over the sides of a
-/// mirror, and a less busy side first; then those that missed `birth`; then unreadable ones.
+/// mirror, and a less busy side first; then slow ones; then those that missed `birth`; then unreadable ones.
 pub(crate) fn sources(
     tree: &VdevTree,
     health: &dyn Health,
@@ -40,8 +40,8 @@ pub(crate) fn sources(
     };
     walk.visit(node, false);
     let mut found = walk.found;
-    found.sort_by_key(|source| (!source.is_readable, source.is_stale));
-    let good = found.partition_point(|source| source.is_readable && !source.is_stale);
+    found.sort_by_key(|source| (!source.is_readable, source.is_stale, source.is_slow));
+    let good = found.partition_point(|source| source.is_readable && !source.is_last_resort());
     let side = usize::try_from(device_offset_bytes >> SIDE_SHIFT)
         .ok()
         .and_then(|side| side.checked_rem(good))
@@ -106,6 +106,7 @@ impl Walk<'_> {
                     spares: spares.collect(),
                     offset_bytes: self.offset,
                     is_stale: is_stale || health == LeafHealth::Stale,
+                    is_slow: health == LeafHealth::Slow,
                     is_readable: health != LeafHealth::Unreadable,
                 });
             }

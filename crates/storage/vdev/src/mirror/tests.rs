@@ -64,6 +64,28 @@ impl Health for Loaded {
     }
 }
 
+/// Leaves in these states.
+struct InState(&'static [LeafHealth]);
+
+impl Health for InState {
+    fn leaf(&self, leaf: LeafId, _: Txg) -> LeafHealth {
+        self.0[leaf.0 as usize]
+    }
+}
+
+#[test]
+fn slow_sides_come_between_good_and_stale_ones() {
+    use LeafHealth::{Good, Slow, Stale};
+    let tree = mirror_of(4);
+    let health = InState(&[Stale, Slow, Good, Good]);
+    for (offset, expected) in [(0, [2, 3, 1, 0]), (2 << 20, [3, 2, 1, 0])] {
+        let found = sources(&tree, &health, NodeId(1), offset, Txg(1));
+        assert_eq!(order(&found), expected);
+        let stale: Vec<bool> = found.iter().map(|source| source.is_stale).collect();
+        assert_eq!(stale, [false, false, false, true]);
+    }
+}
+
 #[test]
 fn a_busy_side_is_left_for_the_least_busy_one() {
     let tree = mirror_of(3);

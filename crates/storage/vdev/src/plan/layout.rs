@@ -27,8 +27,18 @@ pub(crate) struct Source {
     pub(crate) spares: Vec<LeafId>,
     /// On the device, including labels.
     pub(crate) offset_bytes: u64,
+    /// Whether the leaf, or one of the spares, missed the txg.
     pub(crate) is_stale: bool,
+    /// Whether the leaf has not answered for a while. It holds the bytes nevertheless.
+    pub(crate) is_slow: bool,
     pub(crate) is_readable: bool,
+}
+
+impl Source {
+    /// Whether other sources are read first.
+    pub(crate) fn is_last_resort(&self) -> bool {
+        self.is_stale || self.is_slow
+    }
 }
 
 /// A contiguous run of bytes that all of its sources should hold.

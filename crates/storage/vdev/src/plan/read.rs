@@ -247,7 +247,7 @@ fn needed(at: usize, row: &Row) -> Vec<CopyId> {
         }
     }
     if lacking > 0 {
-        // Last resort for lost cells: copies that missed the txg.
+        // Last resort for lost cells: copies on slow leaves, and those that missed the txg.
         for index in missing.into_iter().chain(0..row.parity) {
             if lacking == 0 {
                 break;
@@ -291,8 +291,8 @@ enum CellState {
     Lost,
 }
 
-/// The state of a cell's complete copies, or of its stale ones.
-fn state_of(row: &Row, row_index: usize, index: usize, is_stale: bool) -> CellState {
+/// The state of a cell's complete copies on leaves that answer, or of the others.
+fn state_of(row: &Row, row_index: usize, index: usize, is_last_resort: bool) -> CellState {
     let copies = row
         .cells
         .get(index)
@@ -300,7 +300,7 @@ fn state_of(row: &Row, row_index: usize, index: usize, is_stale: bool) -> CellSt
     let mut fitting = copies
         .iter()
         .enumerate()
-        .filter(|(_, copy)| copy.source.is_stale == is_stale);
+        .filter(|(_, copy)| copy.source.is_last_resort() == is_last_resort);
     if fitting.clone().any(|(_, copy)| copy.held().is_some()) {
         return CellState::Held;
     }

@@ -132,3 +132,57 @@ fn a_corrupt_child_is_found_at_its_width_before_expansion() {
     assert_eq!(resolved.data, twin.data);
     assert!(resolved.liars.len() > 4);
 }
+
+/// All leaves are complete; one has not answered for a while.
+struct OneSlow(LeafId);
+
+impl Health for OneSlow {
+    fn leaf(&self, leaf: LeafId, _: millpond_ondisk::Txg) -> LeafHealth {
+        match leaf == self.0 {
+            true => LeafHealth::Slow,
+            false => LeafHealth::Good,
+        }
+    }
+}
+
+/// A slow column is computed from parity by reads, but an audit reads and judges it like the others.
+#[test]
+fn a_slow_column_is_avoided_by_reads_and_read_by_audits() {
+    let shape = Shape::Raidz {
+        children: 4,
+        parity: 1,
+    };
+    let twin = shape.twin(12, 0, pattern(3 * 4096, 5));
+    let all_good = ReadPlan::new(&twin.tree, &AllGood, &NoIndirect, twin.range);
+    let step = all_good.unwrap().advance(Vec::new(), &mut |_| true);
+    // The column that holds the first bytes of the block.
+    let slow = step.reads()[0].leaf;
+    let health = OneSlow(slow);
+    let is_asked = |reads: &[LeafRead]| reads.iter().any(|read| read.leaf == slow);
+    let mut read = ReadPlan::new(&twin.tree, &health, &NoIndirect, twin.range).unwrap();
+    let step = read.advance(Vec::new(), &mut |_| true);
+    assert_eq!((step.reads().len(), is_asked(step.reads())), (3, false));
+    let plan = || AuditPlan::new(&twin.tree, &health, &NoIndirect, twin.range).unwrap();
+    for mut plan in [
+        plan(),
+        plan().sparing_stale(),
+        plan().sparing_stale().sparing_copies(),
+    ] {
+        let AuditStep::Read(reads) = plan.advance(Vec::new(), &mut |_| true) else {
+            panic!("nothing is read");
+        };
+        assert_eq!((reads.len(), is_asked(&reads)), (4, true));
+        let outcomes = reads.iter().map(|read| {
+            let device = &twin.devices[read.leaf.0 as usize];
+            let bytes = device.read(read.offset_bytes, read.length_bytes);
+            bytes.map(LeafBytes::from)
+        });
+        let outcomes = outcomes.collect();
+        let AuditStep::Done(report) = plan.advance(outcomes, &mut |bytes| bytes == twin.data)
+        else {
+            panic!("more is read");
+        };
+        assert!(report.is_clean(), "{report:?}");
+        assert!(report.findings.iter().all(|finding| !finding.is_stale));
+    }
+}
