@@ -353,7 +353,16 @@ impl Begun {
     ) -> Self {
         let range = range_of(pointer, dva, size_bytes);
         let plan = AuditPlan::new(&topology.tree, topology, &topology.indirect, range);
+        // On mirrors only the used part of a log block is written, and its checksum covers no more.
+        let is_log = matches!(
+            pointer.checksum_kind(),
+            Some(ChecksumKind::Zilog | ChecksumKind::Zilog2)
+        );
         let plan = plan.map(|plan| {
+            let plan = match is_log {
+                true => plan.verifying_copies(),
+                false => plan,
+            };
             // Stale leaves are written anyway.
             let mut plan = match mode {
                 Mode::Heal => plan.sparing_stale(),

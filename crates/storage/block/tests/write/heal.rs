@@ -1,11 +1,16 @@
 //! Healing: every set of leaves that redundancy covers loses its bytes, and gets them back.
 
 use crate::pool::{DEVICE_BYTES, Pool, TXG, Vdev, address, job, noise};
-use millpond_block::{BlockWrite, ViewExpiry, WrittenBlock};
+use millpond_block::{BlockWrite, LogWrite, ViewExpiry, WrittenBlock};
+use millpond_checksum::{Form, seal_zilog2};
 use millpond_device::Device;
 use millpond_env::sync::Arc;
 use millpond_env::sync::atomic::Ordering;
-use millpond_ondisk::{BlockPointer, ChecksumKind, CompressionKind, VDEV_DATA_START_BYTES};
+use millpond_ondisk::intent_log::{IntentLogBlockHeader, IntentLogVerifier};
+use millpond_ondisk::{
+    BlockPointer, ChecksumKind, CompressionKind, Endian, Level, ObjectType, StoredBlock,
+    VDEV_DATA_START_BYTES,
+};
 use millpond_vdev::LeafId;
 
 fn raw(seed: u64, length: usize, copies: u8) -> BlockWrite {
@@ -208,6 +213,83 @@ fn pieces_and_headers_of_gang_blocks_are_healed() {
         });
         let audit = pool.reopened().audit(&written[0].pointer, address());
         assert!(audit.unwrap().is_clean(), "{vdev:?}");
+    }
+}
+
+/// A log block with its used part, in the space of another block.
+fn log_block(pool: &Pool, size_bytes: u64, used_bytes: usize) -> LogWrite {
+    let space = pool.write_one(raw(1, size_bytes as usize, 1)).pointer;
+    let dvas: Vec<_> = space.dvas().collect();
+    let verifier = IntentLogVerifier::of(&BlockPointer::default());
+    let pointer = StoredBlock {
+        dvas: &dvas,
+        lsize_bytes: size_bytes,
+        psize_bytes: size_bytes,
+        compression: CompressionKind::Off,
+        checksum: ChecksumKind::Zilog2,
+        checksum_words: verifier.words(),
+        object_type: ObjectType::INTENT_LOG,
+        level: Level(0),
+        birth: TXG,
+        fill: 0,
+    }
+    .pointer();
+    let header = IntentLogBlockHeader {
+        next: BlockPointer::default(),
+        used_bytes: used_bytes as u64,
+        checksum: [0; 4],
+        endian: Endian::Little,
+    };
+    let mut bytes = header.encode();
+    bytes.extend(noise(9, used_bytes - bytes.len()));
+    bytes.resize(used_bytes.next_multiple_of(4096), 0);
+    seal_zilog2(&mut bytes, verifier.words(), Form::of(&pointer)).unwrap();
+    LogWrite {
+        address: address(),
+        pointer,
+        bytes: Arc::new(bytes),
+    }
+}
+
+/// What follows the used part of a log block is whatever the leaf held before.
+#[test]
+fn the_unused_end_of_a_log_block_may_differ() {
+    for vdev in [Vdev::Mirror(2), Vdev::Mirror(3), Vdev::Raidz(4, 1)] {
+        for damaged in [None, Some(0), Some(1)] {
+            let pool = Pool::new(&[(vdev, 9)]);
+            let log = log_block(&pool, 128 << 10, 3000);
+            for leaf in 0..pool.devices.len() {
+                spoil(&pool, leaf);
+            }
+            let store = pool.reopened();
+            store.write_log_blocks(std::slice::from_ref(&log)).unwrap();
+            store.flush().unwrap();
+            let wanted = [(log.pointer, address())];
+            if let Some(damaged) = damaged {
+                spoil(&pool, damaged);
+            }
+            for round in 0..2 {
+                let is_damaged = round == 0 && damaged.is_some();
+                let before = contents(&pool);
+                let store = pool.reopened();
+                let view = store.view(Arc::default());
+                view.heal_batch(&wanted, |_, audit| {
+                    let audit = audit.unwrap();
+                    assert!(audit.is_readable);
+                    assert_eq!(audit.is_clean(), !is_damaged, "{vdev:?}: {audit:?}");
+                    assert_eq!(audit.healed_bytes() > 0, is_damaged);
+                });
+                assert_eq!(contents(&pool) == before, !is_damaged);
+                for leaf in 0..pool.devices.len() {
+                    let errors = store
+                        .topology()
+                        .leaf_stats(LeafId(leaf as u32))
+                        .checksum_errors;
+                    let is_wrong = is_damaged && damaged == Some(leaf);
+                    assert_eq!(errors > 0, is_wrong, "{vdev:?}: leaf {leaf}");
+                }
+            }
+        }
     }
 }
 
