@@ -5,6 +5,7 @@
 use super::features;
 use crate::DatasetError;
 use crate::datasets::Datasets;
+use crate::heads::claim::claim_all;
 use crate::heads::head::HeadDataset;
 use crate::mos::{During, contradiction};
 use crate::tasks::context::SyncTaskContext;
@@ -103,7 +104,7 @@ impl Datasets {
     pub(crate) fn claim_found_logs(&self, syncing: &SyncTaskContext<'_>) -> Result<(), PoolError> {
         let choice = *self.found_logs_choice.lock();
         let all_found = std::mem::take(&mut *self.found_logs.lock());
-        let (mut to_drop, mut claimed) = (vec![], vec![]);
+        let (mut to_drop, mut to_claim) = (vec![], vec![]);
         for found in all_found {
             let is_given_up = match choice {
                 FoundLogs::Replay => false,
@@ -121,13 +122,13 @@ impl Datasets {
                 self.waiting_logs.lock().insert(found.dataset);
             }
             if found.header.claim_txg == Txg(0) {
-                let header = syncing.claim_blocks(&found)?;
                 let birth = found.log.last_birth();
                 self.last_claimed_birth.fetch_max(birth.0, Ordering::AcqRel);
-                claimed.push((found, header));
+                to_claim.push(found);
             }
         }
-        for (found, header) in &claimed {
+        let headers = syncing.claim_logs(&to_claim)?;
+        for (found, header) in to_claim.iter().zip(&headers) {
             syncing.put_log_header(found, header)?;
         }
         to_drop.iter().try_for_each(|found| syncing.drop_log(found))
@@ -167,26 +168,25 @@ impl Datasets {
 }
 
 impl SyncTaskContext<'_> {
-    /// Claims the blocks of a log found when the pool was opened, in the first txg, before anything is allocated. Returns the
-    /// new header.
-    fn claim_blocks(&self, found: &HeadLogFound) -> Result<IntentLogHeader, PoolError> {
-        let txg = self.txg();
-        let mut header = found.header;
-        let mut taken = vec![];
-        for block in &found.log.blocks {
-            let is_known = block.pointer.birth() < txg;
-            if block.kind == FoundBlockKind::Cloned {
-                self.claim_cloned(&block.pointer)?;
-            } else if !is_known && !self.ctx.claim(&block.pointer)? {
-                // A block that cannot be claimed belongs to another owner: the log ended before it.
-                break;
-            }
-            taken.push(*block);
-        }
+    /// Claims the blocks of logs found when the pool was opened, in the first txg, before anything is allocated. Returns
+    /// their new headers.
+    fn claim_logs(&self, found: &[HeadLogFound]) -> Result<Vec<IntentLogHeader>, PoolError> {
+        let logs: Vec<&FoundLog> = found.iter().map(|found| &found.log).collect();
+        let counts = claim_all(self.ctx, self.txg(), &logs)?;
+        let headers = found.iter().zip(counts);
+        Ok(headers
+            .map(|(found, count)| self.claimed_header(found, count))
+            .collect())
+    }
+
+    /// The header of a log of which this many blocks were claimed.
+    fn claimed_header(&self, found: &HeadLogFound, count: usize) -> IntentLogHeader {
+        let taken = found.log.blocks.get(..count).unwrap_or_default();
         let Some(last) = taken.last() else {
-            return Ok(IntentLogHeader::default());
+            return IntentLogHeader::default();
         };
-        header.claim_txg = txg;
+        let mut header = found.header;
+        header.claim_txg = self.txg();
         header.claim_block_sequence = last.block_sequence;
         header.claim_record_sequence = if taken.len() == found.log.blocks.len() {
             found.log.record_sequence
@@ -194,18 +194,7 @@ impl SyncTaskContext<'_> {
             last.record_sequence
         };
         header.flags = IntentLogFlags::CLAIM_RECORD_SEQUENCE_VALID | IntentLogFlags::REPLAY_NEEDED;
-        Ok(header)
-    }
-
-    /// Takes a reference to a block that a clone record points to. The end of the log releases it, here or in another
-    /// program.
-    fn claim_cloned(&self, pointer: &BlockPointer) -> Result<(), PoolError> {
-        // A record of a txg that was committed may point to a block that was freed since. Nothing uses its space, so
-        // the record becomes its owner.
-        if pointer.is_gang() || !self.ctx.claim(pointer)? {
-            self.ctx.add_reference(pointer);
-        }
-        Ok(())
+        header
     }
 
     /// Frees a log that has no records or is to be discarded.

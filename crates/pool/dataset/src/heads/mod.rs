@@ -1,6 +1,7 @@
 //! Heads that are open for changes: the contents of file systems and volumes, written with every txg.
 
 pub(crate) mod admission;
+mod claim;
 pub(crate) mod features;
 pub(crate) mod head;
 pub(crate) mod initializer;
