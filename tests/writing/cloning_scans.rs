@@ -10,7 +10,7 @@ use millpond_engine::{
     Pool, Scanner, ScrubRange, WriteAt,
 };
 use millpond_env::mark;
-use millpond_ondisk::ScanPhase;
+use millpond_ondisk::{BlockId, DslDatasetPhys, Level, ScanPhase, VDEV_DATA_START_BYTES};
 use millpond_sim::{World, noise};
 
 /// Overwrites where these bytes are stored, which is one place.
@@ -138,4 +138,51 @@ fn misses_nothing(scan: &str, seed: u64, start: fn(&Pool)) {
         rounds += 1;
     }
     assert!(rounds > 3, "{scan}: {rounds} slices");
+}
+
+/// The table that says which clones a snapshot has is lost. All that follows is visited all the same.
+#[test]
+fn clones_are_scanned_although_their_table_is_lost() {
+    let _mark = mark::expect("scan-searches-clones");
+    let world = World::without_journal(534);
+    let pool = pool_on(&world, &[(Single, 1)]);
+    let datasets = pool.datasets();
+    datasets.snapshot(&["tank/a@1"], &[]).unwrap();
+    for number in 0..40 {
+        let name = format!("tank/clone{number}");
+        datasets.clone_snapshot("tank/a@1", &name, &[]).unwrap();
+        let files = pool.file_system(&name).unwrap();
+        make(&files, "own", &content(number));
+    }
+    pool.sync().unwrap();
+    let view = pool.committed().unwrap();
+    let mos = view.inner().mos();
+    let id = view.dataset("tank/a@1").unwrap().inner().id();
+    let snapshot = mos.object(id).unwrap();
+    let phys = DslDatasetPhys::decode(snapshot.bonus().unwrap(), snapshot.dnode().endian).unwrap();
+    let table = mos.object(phys.next_clones.unwrap()).unwrap();
+    let pointer = table.pointer(Level(0), BlockId(0)).unwrap();
+    assert!(pointer.dvas().count() > 1);
+    for dva in pointer.dvas() {
+        world.disks()[0].rot(VDEV_DATA_START_BYTES + dva.offset_bytes, &noise(7, 512));
+    }
+    drop((table, snapshot, view));
+    spoil(&world, &content(33)[..RECORD as usize]);
+    pool.export().unwrap();
+    let pool = sim::open(&world).unwrap();
+    pool.inner().start_scrub(ScrubRange::All).unwrap();
+    finish(&pool);
+    assert_eq!(state(&pool).phase, ScanPhase::Finished);
+    let logged = pool.committed().unwrap().inner().logged_errors().unwrap();
+    let is_named = |dataset: u64, object: u64| {
+        (logged.iter()).any(|error| (error.dataset, error.object) == (dataset, object))
+    };
+    assert!(is_named(0, phys.next_clones.unwrap().0), "{logged:?}");
+    let view = pool.committed().unwrap();
+    let clone = view.dataset("tank/clone33").unwrap().inner().id();
+    assert!(
+        logged.iter().any(|error| error.dataset == clone.0),
+        "{logged:?}"
+    );
+    assert_eq!(logged.len(), 2, "{logged:?}");
 }

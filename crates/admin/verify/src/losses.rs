@@ -102,13 +102,9 @@ fn everywhere(pool: &Arc<PoolView>, blocks: &[LoggedError]) -> (BTreeSet<(u64, u
         if block.dataset == 0 || block.birth.is_none() {
             continue;
         }
-        match references(pool, block, &mut looks_left) {
-            Ok(found) => {
-                is_partial |= found.is_partial;
-                lost.extend(found.datasets.iter().map(|id| (id.0, block.object)));
-            }
-            Err(_) => is_partial = true,
-        }
+        let found = references(pool, block, &mut looks_left);
+        is_partial |= found.is_partial;
+        lost.extend(found.datasets.iter().map(|id| (id.0, block.object)));
     }
     (lost, is_partial)
 }

@@ -1,6 +1,8 @@
 //! The order in which a scan visits datasets.
 
 use crate::ScanError;
+use crate::gather::Gathered;
+use millpond_env::mark;
 use millpond_env::sync::Arc;
 use millpond_ondisk::dsl::keys;
 use millpond_ondisk::pool_directory::key;
@@ -30,24 +32,32 @@ impl Dataset {
             return Ok(None);
         }
         let phys = DslDatasetPhys::decode(object.bonus()?, object.dnode().endian)?;
-        let directory = view.mos().object(phys.directory)?;
-        let directory = DslDirectoryPhys::decode(directory.bonus()?, directory.dnode().endian)?;
+        let directory = directory(view, phys.directory).ok();
         Ok(Some(Self {
             id,
             phys,
-            head: directory.head_dataset.unwrap_or(id),
+            head: directory.and_then(|own| own.head_dataset).unwrap_or(id),
         }))
     }
+
+    /// The same, for a scan that visits what can be read: one that cannot counts as an error.
+    fn found(view: &PoolView, id: ObjectId, gathered: &Gathered<'_>) -> Option<Self> {
+        Self::open(view, id).unwrap_or_else(|_| {
+            gathered.count_unvisited();
+            None
+        })
+    }
+}
+
+fn directory(view: &PoolView, id: ObjectId) -> Result<DslDirectoryPhys, ScanError> {
+    let object = view.mos().object(id)?;
+    let endian = object.dnode().endian;
+    Ok(DslDirectoryPhys::decode(object.bonus()?, endian)?)
 }
 
 /// The snapshot from which all file systems and volumes descend.
 fn origin(view: &PoolView) -> Result<Option<ObjectId>, ScanError> {
-    let directory = |id| -> Result<DslDirectoryPhys, ScanError> {
-        let object = view.mos().object(id)?;
-        let endian = object.dnode().endian;
-        Ok(DslDirectoryPhys::decode(object.bonus()?, endian)?)
-    };
-    let root = directory(view.directory_object(key::ROOT_DATASET)?)?;
+    let root = directory(view, view.directory_object(key::ROOT_DATASET)?)?;
     let Some(children) = root.child_directories else {
         return Ok(None);
     };
@@ -55,7 +65,7 @@ fn origin(view: &PoolView) -> Result<Option<ObjectId>, ScanError> {
     let Some(id) = children.lookup_u64(keys::ORIGIN_DIRECTORY.as_bytes())? else {
         return Ok(None);
     };
-    let Some(head) = directory(ObjectId(id))?.head_dataset else {
+    let Some(head) = directory(view, ObjectId(id))?.head_dataset else {
         return Ok(None);
     };
     let head = Dataset::open(view, head)?;
@@ -116,30 +126,35 @@ pub(crate) fn after(
     done: &Dataset,
     phys: &mut ScanPhys,
     queue: &mut ScanQueue,
-) -> Result<(), ScanError> {
+    gathered: &Gathered<'_>,
+) {
     phys.bookmark = NEXT_DATASET;
     if phys.flags.contains(ScanFlags::VISIT_DATASET_AGAIN) {
         // A snapshot was destroyed during its visit. Its successor has blocks that were born later.
         phys.flags.remove(ScanFlags::VISIT_DATASET_AGAIN);
         queue.insert(done.id, phys.current_max_txg);
-        return Ok(());
+        return;
     }
     if !PoolVersion(view.version()).has_origin() {
-        return Ok(());
+        return;
     }
     let mut following = vec![];
     // The next of `$ORIGIN@$ORIGIN` is a head without anything.
     following.extend(done.phys.next_snapshot.filter(|_| done.phys.is_snapshot()));
-    if let Some(clones) = done.phys.next_clones {
-        let clones = Zap::open(view.mos().object(clones)?)?;
-        for entry in clones.iter() {
-            following.extend(entry?.value.first().map(ObjectId));
+    if let Some(table) = done.phys.next_clones {
+        match clones(view, table) {
+            Ok(clones) => following.extend(clones),
+            // A scan that fails here again and again would never end, and redundancy would never be restored.
+            Err(_) => {
+                mark::hit("scan-searches-clones");
+                following.extend(search_following(view, done.id, gathered));
+            }
         }
     }
     let born = done.phys.creation_txg;
     for id in following {
         // So no dataset comes twice, also where a forged one says that it follows itself.
-        let follows = Dataset::open(view, id)?.is_some_and(|found| {
+        let follows = Dataset::found(view, id, gathered).is_some_and(|found| {
             found.phys.previous_snapshot == Some(done.id)
                 && (!found.phys.is_snapshot() || found.phys.creation_txg > born)
         });
@@ -147,7 +162,38 @@ pub(crate) fn after(
             queue.insert(id, born);
         }
     }
-    Ok(())
+}
+
+/// The heads and snapshots that a table of clones lists.
+pub(crate) fn clones(view: &PoolView, table: ObjectId) -> Result<Vec<ObjectId>, ScanError> {
+    let mut found = vec![];
+    for entry in Zap::open(view.mos().object(table)?)?.iter() {
+        found.extend(entry?.value.first().map(ObjectId));
+    }
+    Ok(found)
+}
+
+/// Finds the datasets that follow a snapshot among all objects of the MOS.
+fn search_following(
+    view: &Arc<PoolView>,
+    snapshot: ObjectId,
+    gathered: &Gathered<'_>,
+) -> Vec<ObjectId> {
+    let mut found = vec![];
+    for object in view.mos().objects() {
+        let Ok(object) = object else {
+            gathered.count_unvisited();
+            continue;
+        };
+        if object.dnode().bonus_type != ObjectType::DSL_DATASET {
+            continue;
+        }
+        let dataset = Dataset::found(view, object.id(), gathered);
+        if dataset.is_some_and(|one| one.phys.previous_snapshot == Some(snapshot)) {
+            found.push(object.id());
+        }
+    }
+    found
 }
 
 /// Takes the next dataset from the queue; `None` if there is none. Sets `has_missed` if one was not found.
@@ -156,9 +202,10 @@ pub(crate) fn next(
     phys: &mut ScanPhys,
     queue: &mut ScanQueue,
     has_missed: &mut bool,
-) -> Result<Option<Dataset>, ScanError> {
+    gathered: &Gathered<'_>,
+) -> Option<Dataset> {
     while let Some((id, min)) = queue.pop_first() {
-        let Some(dataset) = Dataset::open(view, id)? else {
+        let Some(dataset) = Dataset::found(view, id, gathered) else {
             *has_missed = true;
             continue;
         };
@@ -175,7 +222,7 @@ pub(crate) fn next(
             true => phys.max_txg.min(dataset.phys.creation_txg),
             false => phys.max_txg,
         };
-        return Ok(Some(dataset));
+        return Some(dataset);
     }
-    Ok(None)
+    None
 }

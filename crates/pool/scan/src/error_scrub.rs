@@ -60,7 +60,7 @@ impl Scanner {
             if !may_continue(0) {
                 return Ok(None);
             }
-            let places = references(view, entry, &mut { LOOKS_MAX })?;
+            let places = references(view, entry, &mut { LOOKS_MAX });
             match places.block {
                 Some((pointer, address)) => {
                     found.push(Found {

@@ -45,6 +45,8 @@ pub(crate) struct Gathered<'a> {
     pub(crate) skipped_bytes: Cell<u64>,
     /// Structures that no correct writer produces. What is below them is not visited.
     pub(crate) faults: RefCell<Vec<Found>>,
+    /// How many datasets could not be visited.
+    pub(crate) unvisited: Cell<u64>,
 }
 
 impl<'a> Gathered<'a> {
@@ -71,7 +73,13 @@ impl<'a> Gathered<'a> {
             examined_bytes: Cell::new(0),
             skipped_bytes: Cell::new(0),
             faults: RefCell::default(),
+            unvisited: Cell::new(0),
         }
+    }
+
+    /// Counts a dataset that cannot be read, and with it all that follows it.
+    pub(crate) fn count_unvisited(&self) {
+        self.unvisited.set(self.unvisited.get().saturating_add(1));
     }
 
     /// Whether the slice should end.

@@ -1,12 +1,10 @@
 //! Which datasets refer to a block of the error log.
 
-use crate::ScanError;
-use crate::datasets::Dataset;
+use crate::datasets::{Dataset, clones};
 use millpond_block::BlockAddress;
 use millpond_env::sync::Arc;
 use millpond_ondisk::{BlockPointer, ObjectId, Txg};
 use millpond_pool::{LoggedError, PoolView};
-use millpond_zap::Zap;
 use std::collections::BTreeSet;
 
 /// Where a block of the error log is, in a view.
@@ -26,19 +24,13 @@ pub struct References {
 ///
 /// An entry of the older format names one dataset. At most `looks_left` datasets are searched, and their number is
 /// subtracted.
-///
-/// # Errors
-/// If a table of clones cannot be read.
-pub fn references(
-    view: &Arc<PoolView>,
-    error: &LoggedError,
-    looks_left: &mut usize,
-) -> Result<References, ScanError> {
+#[must_use]
+pub fn references(view: &Arc<PoolView>, error: &LoggedError, looks_left: &mut usize) -> References {
     let mut found = References::default();
     if error.dataset == 0 {
         let root = view.uberblock().root;
         look(view, &mut found, error, ObjectId(0), root);
-        return Ok(found);
+        return found;
     }
     let mut seen = BTreeSet::new();
     let mut waiting = vec![ObjectId(error.dataset)];
@@ -51,17 +43,23 @@ pub fn references(
             break;
         };
         *looks_left = left;
-        let Some(dataset) = Dataset::open(view, id)? else {
-            continue;
+        let dataset = match Dataset::open(view, id) {
+            Ok(Some(dataset)) => dataset,
+            Ok(None) => continue,
+            Err(_) => {
+                found.is_partial = true;
+                continue;
+            }
         };
         let phys = &dataset.phys;
         let is_here = look(view, &mut found, error, id, phys.block_pointer);
         let Some(birth) = error.birth else { break };
         if is_here && phys.is_snapshot() {
             waiting.extend(phys.next_snapshot);
-            if let Some(clones) = phys.next_clones {
-                for entry in Zap::open(view.mos().object(clones)?)?.iter() {
-                    waiting.extend(entry?.value.first().map(ObjectId));
+            if let Some(table) = phys.next_clones {
+                match clones(view, table) {
+                    Ok(clones) => waiting.extend(clones),
+                    Err(_) => found.is_partial = true,
                 }
             }
         }
@@ -69,7 +67,7 @@ pub fn references(
         let previous = phys.previous_snapshot;
         waiting.extend(previous.filter(|_| phys.previous_snapshot_txg >= birth));
     }
-    Ok(found)
+    found
 }
 
 /// Looks for the block in one object set, and adds that to what was found.

@@ -237,6 +237,7 @@ impl Scanner {
             outcome.errors += 1;
             log(&mut outcome, &fault);
         }
+        outcome.errors = outcome.errors.saturating_add(gathered.unvisited.get());
         outcome.examined_bytes = examined;
         outcome.skipped_bytes = skipped;
         outcome.is_complete = is_complete;
@@ -321,7 +322,7 @@ fn gather(
                 phys.bookmark = millpond_pool::NEXT_DATASET;
                 return Ok((queue.is_empty(), has_missed));
             }
-            None => match next(view, phys, queue, &mut has_missed)? {
+            None => match next(view, phys, queue, &mut has_missed, gathered) {
                 Some(dataset) => dataset,
                 None => {
                     phys.bookmark = millpond_pool::NEXT_DATASET;
@@ -345,7 +346,7 @@ fn gather(
         if !traverse(view, gathered, tree, phys) {
             return Ok((false, has_missed));
         }
-        after(view, &dataset, phys, queue)?;
+        after(view, &dataset, phys, queue, gathered);
         has_visited = true;
     }
 }

@@ -50,12 +50,10 @@ fn datasets_of(pool: &View, error: &LoggedError, looks_left: &mut usize) -> Vec<
     if error.dataset == 0 || error.birth.is_none() || *looks_left == 0 {
         return known;
     }
-    match references(pool.inner(), error, looks_left) {
-        Ok(found) if !found.datasets.is_empty() => {
-            found.datasets.into_iter().map(|id| id.0).collect()
-        }
-        Ok(found) if !found.is_partial => vec![],
-        _ => known,
+    let found = references(pool.inner(), error, looks_left);
+    match found.datasets.is_empty() {
+        true if found.is_partial => known,
+        _ => found.datasets.into_iter().map(|id| id.0).collect(),
     }
 }
 
