@@ -5,7 +5,7 @@ use crate::volume::DATA;
 use crate::{Volume, VolumeError};
 use millpond_env::sync::Arc;
 use millpond_object::{Block, Object, ObjectError};
-use millpond_ondisk::intent_log::{LogRecord, LogRecordBody, WriteContent};
+use millpond_ondisk::intent_log::{LogRecord, LogRecordBody, LoggedPointers, WriteContent};
 use millpond_ondisk::{BlockPointer, ObjectId};
 use millpond_posix::{ChangeLog, FREE_DIRTY_BYTES, record_write};
 use millpond_txg::Transaction;
@@ -90,19 +90,11 @@ impl Volume {
                 offset,
                 length,
             } => {
-                let size = self.size_bytes();
-                let to_end = size.saturating_sub(*offset);
                 let length = match *length {
-                    0 => to_end,
-                    length => length.min(to_end),
+                    0 => u64::MAX,
+                    length => length,
                 };
-                if length > 0 {
-                    let tx = self.begin_freeing(FREE_DIRTY_BYTES, 0)?;
-                    let freed = self.writing()?.data().free_range(&tx, *offset, length);
-                    freed.map_err(|error| self.errors().object(error))?;
-                    self.writing()?.set().set_log_header(&tx, header);
-                }
-                Ok(())
+                self.free_again(*offset, length, Some(header))
             }
             LogRecordBody::CloneRange {
                 object: DATA,
@@ -111,26 +103,50 @@ impl Volume {
                 block_bytes,
                 pointers,
             } => {
-                let end = offset.saturating_add(*length);
-                let mut at = *offset;
-                for pointer in pointers.iter() {
-                    if at >= end {
-                        break;
-                    }
-                    let count = usize::try_from((*block_bytes).min(end - at)).unwrap_or(usize::MAX);
-                    let block = self.read_replayed(read, &pointer, at)?;
-                    let bytes = block.bytes.get(..count.min(block.bytes.len()));
-                    self.write_again(at, bytes.unwrap_or_default(), None)?;
-                    at = at.saturating_add((*block_bytes).max(1));
-                }
-                let tx = self.begin_freeing(TABLE_BYTES, 0)?;
-                self.writing()?.set().set_log_header(&tx, header);
-                Ok(())
+                let range = (*offset, *length, *block_bytes);
+                self.replay_clone(range, *pointers, header, read)
             }
             _ => Err(self
                 .errors()
                 .refused("a record of the intent log that no volume can have")),
         }
+    }
+
+    /// Writes the content of cloned blocks. OpenZFS logs holes, too: as pointers that need not say how long they are.
+    fn replay_clone(
+        &self,
+        (offset, length, block_bytes): (u64, u64, u64),
+        pointers: LoggedPointers<'_>,
+        header: [u64; 24],
+        read: &mut ReplayBlock<'_>,
+    ) -> Result<(), VolumeError> {
+        let not_valid = || {
+            let reason = "a clone record of the intent log that does not fit its blocks";
+            self.errors().refused(reason)
+        };
+        let end = offset.checked_add(length).ok_or_else(not_valid)?;
+        if block_bytes == 0 || !offset.is_multiple_of(block_bytes) {
+            return Err(not_valid());
+        }
+        let mut at = offset;
+        for pointer in pointers.iter() {
+            if at >= end {
+                break;
+            }
+            let count = block_bytes.min(end - at);
+            if pointer.is_hole() {
+                self.free_again(at, count, None)?;
+            } else {
+                let block = self.read_replayed(read, &pointer, at)?;
+                let count = usize::try_from(count).unwrap_or(usize::MAX);
+                let bytes = block.bytes.get(..count).ok_or_else(not_valid)?;
+                self.write_again(at, bytes, None)?;
+            }
+            at = at.saturating_add(block_bytes);
+        }
+        let tx = self.begin_freeing(TABLE_BYTES, 0)?;
+        self.writing()?.set().set_log_header(&tx, header);
+        Ok(())
     }
 
     fn read_replayed(
@@ -140,6 +156,26 @@ impl Volume {
         offset: u64,
     ) -> Result<Arc<Block>, VolumeError> {
         read(pointer, DATA, offset).map_err(|error| self.errors().object(error))
+    }
+
+    /// Frees a range, up to the volume's end.
+    fn free_again(
+        &self,
+        offset: u64,
+        length: u64,
+        header: Option<[u64; 24]>,
+    ) -> Result<(), VolumeError> {
+        let length = length.min(self.size_bytes().saturating_sub(offset));
+        if length == 0 {
+            return Ok(());
+        }
+        let tx = self.begin_freeing(FREE_DIRTY_BYTES, 0)?;
+        let freed = self.writing()?.data().free_range(&tx, offset, length);
+        freed.map_err(|error| self.errors().object(error))?;
+        if let Some(header) = header {
+            self.writing()?.set().set_log_header(&tx, header);
+        }
+        Ok(())
     }
 
     fn write_again(

@@ -4,8 +4,11 @@
 #[path = "../../posix/tests/support/mod.rs"]
 mod support;
 
+use millpond_block::Block;
+use millpond_env::sync::Arc;
 use millpond_env::thread;
-use millpond_ondisk::{BlockId, ObjectId, ObjectSetKind};
+use millpond_ondisk::intent_log::{LogRecord, LogRecordBody, LoggedPointers};
+use millpond_ondisk::{BlockId, Endian, ObjectId, ObjectSetKind, Txg};
 use millpond_posix::TransactionError;
 use millpond_volume::{Volume, VolumeError, create_volume};
 use proptest::prelude::*;
@@ -184,6 +187,64 @@ fn concurrent_writes_to_different_sectors_are_kept() {
         let value = (at % 4) as u8 * 50 + 2 + (at % 40) as u8;
         assert!(sector.iter().all(|byte| *byte == value), "sector {at}");
     }
+    rig.check_space();
+}
+
+/// A zeroed pointer does not say how long its hole is: it is a block of the record.
+#[test]
+fn a_replayed_clone_record_writes_holes() {
+    let block = u64::from(BLOCK);
+    let (rig, volume) = volume(1 << 20);
+    let cloned = vec![5; BLOCK as usize];
+    volume.write(0, &cloned).unwrap();
+    volume.write(8 * block, &[7; 4 * BLOCK as usize]).unwrap();
+    rig.sync();
+    let data = rig.set.object(ObjectId(1)).unwrap();
+    let pointer = data.stored_pointer(BlockId(0)).unwrap().unwrap();
+    let mut pointers = pointer.encode().to_vec();
+    pointers.resize(3 * pointers.len(), 0);
+    let clone_at = |offset, block_bytes| {
+        let body = LogRecordBody::CloneRange {
+            object: ObjectId(1),
+            offset,
+            length: 2 * block + 100,
+            block_bytes,
+            pointers: LoggedPointers::new(&pointers, Endian::Little),
+        };
+        let record = LogRecord::new(Txg(9), body);
+        volume.replay_record(&record, [0; 24], &mut |pointer, _, _| {
+            let bytes = match pointer.is_hole() {
+                true => vec![0; pointer.lsize_bytes() as usize],
+                false => cloned.clone(),
+            };
+            Ok(Arc::new(Block {
+                bytes: Arc::new(bytes),
+                endian: Endian::Little,
+                has_ciphertext: false,
+            }))
+        })
+    };
+    let holds = |changed: &[u8]| {
+        let mut wanted = vec![7; 4 * BLOCK as usize];
+        wanted[..changed.len()].copy_from_slice(changed);
+        let mut found = vec![1; wanted.len()];
+        volume.read(8 * block, &mut found).unwrap();
+        assert!(found == wanted);
+    };
+    clone_at(8 * block, block).unwrap();
+    let mut changed = cloned.clone();
+    changed.resize(2 * BLOCK as usize + 100, 0);
+    holds(&changed);
+    for (offset, block_bytes) in [(8 * block + 512, block), (8 * block, 0)] {
+        let refused = clone_at(offset, block_bytes);
+        assert!(matches!(refused, Err(VolumeError::Refused { .. })));
+        holds(&changed);
+    }
+    // A record of larger blocks than it has content for.
+    let refused = clone_at(8 * block, 2 * block);
+    assert!(matches!(refused, Err(VolumeError::Refused { .. })));
+    holds(&changed);
+    rig.sync();
     rig.check_space();
 }
 
