@@ -11,7 +11,7 @@ use crate::sync::context::SyncContext;
 use millpond_env::mark;
 use millpond_env::sync::atomic::Ordering;
 use millpond_ondisk::pool_directory::key;
-use millpond_ondisk::{BlockPointer, Txg};
+use millpond_ondisk::{BlockPointer, Level, Txg};
 
 /// Without log space maps, frees are deferred to the next txg from this pass on.
 const DEFER_FREES_FROM_PASS: u32 = 2;
@@ -159,11 +159,64 @@ impl Pool {
         since: Txg,
     ) -> Result<(), PoolError> {
         let txg = ctx.txg();
-        let is_unreferenced = pointer.physical_birth() == txg;
+        let is_unreferenced = pointer.physical_birth() == txg && !may_be_logged(pointer);
         for dva in self.all_addresses(pointer)? {
             self.free_address(txg, &dva, since, is_unreferenced)?;
         }
         self.store.forget(pointer);
         Ok(())
+    }
+}
+
+/// Whether a record of an intent log may point to a block: a file or volume takes over what the log of a large write wrote.
+/// Until the txg is committed, the log on disk needs it, though the block was freed.
+fn may_be_logged(pointer: &BlockPointer) -> bool {
+    pointer.level() == Level(0) && !pointer.object_type().is_metadata()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::context::{SyncContext, TxgSyncState};
+    use crate::tests::made::{NoDatasets, Shape, make};
+    use millpond_alloc::{AllocRequest, Placement};
+    use millpond_env::sync::Arc;
+    use millpond_ondisk::{ChecksumKind, CompressionKind, Level, ObjectType, StoredBlock};
+    use millpond_sim::World;
+
+    /// A block that is freed in its own txg is space at once, unless a record of a log may point to it.
+    #[test]
+    fn blocks_that_a_log_may_need_are_not_reused_before_the_commit() {
+        let world = World::new(72);
+        let pool = make(&world, Shape::ONE, Arc::new(NoDatasets::default()));
+        let tx = pool.groups.begin(0).unwrap();
+        let txg = tx.txg();
+        let ctx = SyncContext {
+            pool: &pool,
+            sync_state: Arc::new(TxgSyncState::new(txg, tx)),
+        };
+        for (object_type, level, is_space) in [
+            (ObjectType::PLAIN_FILE, Level(0), false),
+            (ObjectType::ZVOL, Level(0), false),
+            (ObjectType::PLAIN_FILE, Level(1), true),
+            (ObjectType::DNODE, Level(0), true),
+        ] {
+            let request = AllocRequest::new(Placement::Normal, 4096, 1);
+            let dvas = pool.allocator.allocate(txg, &request).unwrap();
+            let block = StoredBlock {
+                dvas: &dvas,
+                lsize_bytes: 4096,
+                psize_bytes: 4096,
+                compression: CompressionKind::Off,
+                checksum: ChecksumKind::Fletcher4,
+                checksum_words: [1, 2, 3, 4],
+                object_type,
+                level,
+                birth: txg,
+                fill: 1,
+            };
+            pool.free_now(&ctx, &block.pointer(), txg).unwrap();
+            let is_allocatable = pool.allocator.claim(txg, &dvas[0]).is_ok();
+            assert_eq!(is_allocatable, is_space, "{object_type:?} {level:?}");
+        }
     }
 }
