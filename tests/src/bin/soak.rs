@@ -25,22 +25,75 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+const USAGE: &str = "\
+usage: soak [--seconds N] [--target OPERATIONS] [--threads-target OPERATIONS] [--failures N] [--from SEED]
+            [--table FILE] [--record FILE] [OPTION]...
+       soak --shape NAME --seed N [--ops N] [--keep-ops I,J,...] [OPTION]...
+       soak --shape NAME --concurrent SEED [--threads N] [--rounds N] [--steps N] [OPTION]...
+
+Runs pools on simulated disks. The first form runs one seed after another until the time is over, the others repeat one run.
+
+options of all forms:
+  --shape NAME       only pools of this shape
+  --ops N            operations of a run (1500)
+  --limit SECONDS    the longest that a run may take (600)
+  --shrink SECONDS   how long a failure is made smaller (60; 0: not at all)
+  --zdb-every N      zdb judges one of N runs (100; 0: none)
+  --recount-every N  the space is counted again at one of N reopenings (1; 0: never)
+  --lose 1           flushes of all disks fail in concurrent workloads
+  --turns SEED       the order in which threads of judges run, in builds with millpond_sim
+  --full-log 1       show all operations of a failure
+  --keep FOLDER      keep images there in which zdb finds errors
+  --requests FILE    record all disk requests
+";
+
+const OPTIONS: [&str; 24] = [
+    "concurrent",
+    "failures",
+    "from",
+    "full-log",
+    "keep",
+    "keep-ops",
+    "limit",
+    "lose",
+    "ops",
+    "record",
+    "recount-every",
+    "requests",
+    "rounds",
+    "seconds",
+    "seed",
+    "shape",
+    "shrink",
+    "steps",
+    "table",
+    "target",
+    "threads",
+    "threads-target",
+    "turns",
+    "zdb-every",
+];
+
 struct Arguments(BTreeMap<String, String>);
 
 impl Arguments {
-    fn read() -> Result<Self> {
+    /// `None` if help is wanted; an error for words that are no options.
+    fn parse(words: impl IntoIterator<Item = String>) -> Result<Option<Self>, String> {
         let mut values = BTreeMap::new();
-        let mut words = std::env::args().skip(1);
+        let mut words = words.into_iter();
         while let Some(word) = words.next() {
-            let Some(name) = word.strip_prefix("--") else {
-                bail!("unknown argument '{word}'");
-            };
-            let value = words
-                .next()
-                .with_context(|| format!("--{name} needs a value"))?;
+            if matches!(word.as_str(), "-h" | "--help") {
+                return Ok(None);
+            }
+            let name = word
+                .strip_prefix("--")
+                .filter(|name| OPTIONS.contains(name));
+            let name = name.ok_or_else(|| format!("unknown argument '{word}'"))?;
+            let value = words.next().filter(|value| !value.starts_with("--"));
+            let value = value.ok_or_else(|| format!("--{name} needs a value"))?;
             values.insert(name.to_owned(), value);
         }
-        Ok(Self(values))
+        Ok(Some(Self(values)))
     }
     fn number(&self, name: &str, otherwise: u64) -> Result<u64> {
         match self.0.get(name) {
@@ -51,7 +104,18 @@ impl Arguments {
 }
 
 fn main() -> Result<ExitCode> {
-    let arguments = Arguments::read()?;
+    let arguments = match Arguments::parse(std::env::args().skip(1)) {
+        Ok(Some(arguments)) => arguments,
+        Ok(None) => {
+            let shapes: Vec<&str> = SHAPES.iter().map(|shape| shape.name).collect();
+            print!("{USAGE}\nshapes: {}\n", shapes.join(", "));
+            return Ok(ExitCode::SUCCESS);
+        }
+        Err(why) => {
+            eprint!("soak: {why}\n\n{USAGE}");
+            return Ok(ExitCode::from(2));
+        }
+    };
     let shapes: Vec<&'static Shape> = match arguments.0.get("shape") {
         None => SHAPES.iter().collect(),
         Some(name) => vec![Shape::named(name).context("no such shape")?],
@@ -384,4 +448,35 @@ fn record(file: &Path, table: &str) -> Result<()> {
     text.push_str(table);
     std::fs::write(file, text)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Arguments, OPTIONS, USAGE};
+
+    fn parse(line: &str) -> Result<Option<Arguments>, String> {
+        Arguments::parse(line.split_whitespace().map(str::to_owned))
+    }
+
+    #[test]
+    fn arguments_are_options_with_values_or_a_request_for_help() {
+        let given = parse("--seed 7 --ops 3").unwrap().unwrap();
+        assert_eq!(
+            (
+                given.number("seed", 1).unwrap(),
+                given.number("ops", 1).unwrap()
+            ),
+            (7, 3)
+        );
+        assert_eq!(given.number("limit", 600).unwrap(), 600);
+        for line in ["--help", "-h", "--seed 7 --help"] {
+            assert!(parse(line).unwrap().is_none(), "{line}");
+        }
+        for line in ["seed", "--sed 7", "--seed", "--seed --ops 3"] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+        for name in OPTIONS {
+            assert!(USAGE.contains(&format!("--{name} ")), "{name}");
+        }
+    }
 }
