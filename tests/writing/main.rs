@@ -32,6 +32,7 @@ mod faulty_hardware;
 mod frees;
 mod freeze;
 mod full;
+mod gang_headers;
 mod gangs;
 mod grow;
 mod hang;

@@ -4,6 +4,7 @@
 
 use crate::copies::{CopyTrouble, GANG_DEPTH_MAX};
 use crate::damage::PointerValidity;
+use crate::topology::Topology;
 use crate::{BlockAddress, BlockError, BlockStore, CopyFailure};
 use millpond_checksum::{Form, GangVerifier, find_gang_header};
 use millpond_ondisk::{BlockPointer, DecodeError, Dva, GANG_HEADER_BYTES, GangHeader};
@@ -39,6 +40,15 @@ impl HeaderBudget {
             left.ok_or_else(|| CopyTrouble::Other("too many gang headers for one block".into()))?;
         Ok(())
     }
+}
+
+/// The ranges of a gang pointer's own headers. `None` if one lies on a vdev that holds no data.
+fn header_ranges(topology: &Topology, pointer: &BlockPointer) -> Option<Vec<Dva>> {
+    let ranges = pointer.dvas().map(|dva| {
+        let asize_bytes = topology.tree.gang_header_asize(dva.vdev)?;
+        Some(Dva { asize_bytes, ..dva })
+    });
+    ranges.collect()
 }
 
 impl BlockStore {
@@ -118,8 +128,9 @@ impl BlockStore {
     /// At most three ranges for each sector of the block.
     ///
     /// # Errors
-    /// As [`BlockStore::read`]; also if a header leads to impossible pieces. It is then unknown what the
-    /// pointer owns.
+    /// [`BlockError::Missing`] if devices are missing or fail that may hold a header which would do;
+    /// [`BlockError::Corrupt`] if no header is good; [`BlockError::Invalid`] if the pointer or a header leads
+    /// to impossible pieces. It is then unknown what the pointer owns.
     pub fn extents(
         &self,
         pointer: &BlockPointer,
@@ -131,6 +142,17 @@ impl BlockStore {
             self.gather(pointer, address, 0, &mut budget, &mut extents)?;
             Ok(extents)
         })
+    }
+
+    /// The ranges of a gang pointer's own headers, which are known although the headers may be lost. None for
+    /// a pointer that no correct writer makes, or that is no gang pointer.
+    #[must_use]
+    pub fn header_extents(&self, pointer: &BlockPointer) -> Vec<Dva> {
+        let topology = self.topology();
+        if !pointer.is_gang() || pointer.validate().is_err() || topology.accepts(pointer).is_err() {
+            return vec![];
+        }
+        header_ranges(&topology, pointer).unwrap_or_default()
     }
 
     fn gather(
@@ -154,13 +176,9 @@ impl BlockStore {
             return Err(refuse("gang blocks nest too deep"));
         }
         let mut copies = vec![];
-        for dva in pointer.dvas() {
-            let asize_bytes = topology
-                .tree
-                .gang_header_asize(dva.vdev)
-                .ok_or_else(|| refuse("it lies where nothing can lie"))?;
-            extents.push(Dva { asize_bytes, ..dva });
-        }
+        let mut is_any_unavailable = false;
+        let headers = header_ranges(&topology, pointer);
+        extents.extend(headers.ok_or_else(|| refuse("it lies where nothing can lie"))?);
         for dva in pointer.dvas() {
             let found = budget
                 .take()
@@ -168,6 +186,7 @@ impl BlockStore {
             let header = match found {
                 Ok(found) => found.header,
                 Err(trouble) => {
+                    is_any_unavailable |= trouble.is_unavailable();
                     let reason = trouble.describe(&topology);
                     copies.push(CopyFailure { dva, reason });
                     continue;
@@ -185,7 +204,12 @@ impl BlockStore {
             }
             return Ok(());
         }
-        Err(BlockError::Corrupt { address, copies })
+        // A header on a device that comes back tells everything.
+        Err(if is_any_unavailable {
+            BlockError::Missing { address, copies }
+        } else {
+            BlockError::Corrupt { address, copies }
+        })
     }
 
     /// Reads the header at one address. Headers are 512 bytes or, since OpenZFS 2.4, as large as the

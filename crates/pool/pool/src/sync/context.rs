@@ -2,8 +2,10 @@
 
 use crate::history::append::HistoryEvent;
 use crate::pool::Pool;
+use crate::sync::frees::is_lost;
 use crate::{FoundBlock, FoundBlockKind, PoolError};
 use millpond_alloc::AllocError;
+use millpond_block::BlockError;
 use millpond_env::rank;
 use millpond_env::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use millpond_env::sync::{Arc, Mutex};
@@ -135,18 +137,20 @@ impl TxgSyncState {
         }
     }
 
-    /// Whether blocks wait to be freed or to get a further reference.
+    /// Whether blocks wait to be freed, to get a further reference or to be recorded as leaked.
     pub(crate) fn owes_blocks(&self) -> bool {
-        !self.dead.lock().is_empty() || !self.cloned.lock().is_empty()
+        !self.dead.lock().is_empty()
+            || !self.cloned.lock().is_empty()
+            || !self.leaks.lock().first.is_empty()
     }
 }
 
 /// The blocks leaked in one txg.
 #[derive(Default)]
 pub(crate) struct Leaks {
-    /// The first leaks, recorded one by one.
-    first: Vec<Leak>,
-    /// The number of further leaks, and of the data blocks below them.
+    /// The texts of the first leaks, recorded one by one.
+    first: Vec<String>,
+    /// The number of further leaks, and of their data blocks.
     more: (u64, u64),
 }
 
@@ -293,10 +297,14 @@ impl SyncContext<'_> {
     /// the block is claimed.
     ///
     /// # Errors
-    /// If a gang header or a space map cannot be read.
+    /// If a space map cannot be read, or a gang header because devices are missing. A block without a good gang
+    /// header is not claimed.
     pub fn claim(&self, pointer: &BlockPointer) -> Result<bool, PoolError> {
         self.sync_state.has_changes.store(true, Ordering::Relaxed);
-        let dvas = self.pool.all_addresses(pointer)?;
+        let dvas = match self.pool.all_addresses(pointer) {
+            Err(PoolError::Block { error, .. }) if is_lost(&error) => return Ok(false),
+            dvas => dvas?,
+        };
         for (count, dva) in dvas.iter().enumerate() {
             let claimed = self.pool.allocator.claim(self.txg(), dva);
             if let Err(error) = claimed {
@@ -331,30 +339,67 @@ impl SyncContext<'_> {
     /// Records blocks that could not be freed. They stay allocated and charged to their dataset. The pool's
     /// history and its events report them.
     pub fn note_leak(&self, leak: Leak) {
+        let Leak {
+            address,
+            blocks,
+            reason,
+        } = leak;
+        self.record_leak(blocks, || {
+            format!("{address}: {blocks} blocks below it could not be freed: {reason}")
+        });
+    }
+
+    /// Records that the pieces of a freed block stay allocated. Nothing is charged for them.
+    pub(crate) fn note_lost_pieces(&self, pointer: &BlockPointer, error: &BlockError) {
+        // The address in the error is not known here.
+        let reason = match error {
+            BlockError::Corrupt { copies, .. } => {
+                let reasons: Vec<&str> = copies.iter().map(|copy| &*copy.reason).collect();
+                format!("no good gang header: {}", reasons.join("; "))
+            }
+            BlockError::Invalid { error, .. } => error.to_string(),
+            error => error.to_string(),
+        };
+        self.record_leak(1, || {
+            let places: Vec<String> = pointer
+                .dvas()
+                .map(|dva| {
+                    format!(
+                        "<{}:{:x}:{:x}>",
+                        dva.vdev, dva.offset_bytes, dva.asize_bytes
+                    )
+                })
+                .collect();
+            let kind = if pointer.is_gang() {
+                "gang block"
+            } else {
+                "block"
+            };
+            let bytes = pointer.psize_bytes();
+            let places = places.join(" ");
+            format!("{kind} of {bytes} bytes at {places}: its pieces could not be freed: {reason}")
+        });
+    }
+
+    fn record_leak(&self, blocks: u64, text: impl FnOnce() -> String) {
         let mut leaks = self.sync_state.leaks.lock();
         if leaks.first.len() < LEAKS_REPORTED_MAX {
-            leaks.first.push(leak);
+            leaks.first.push(text());
         } else {
             leaks.more.0 += 1;
-            leaks.more.1 = leaks.more.1.saturating_add(leak.blocks);
+            leaks.more.1 = leaks.more.1.saturating_add(blocks);
         }
     }
 
     /// Writes the recorded leaks to the history.
     pub(crate) fn write_leaks(&self) -> Result<(), PoolError> {
         let leaks = std::mem::take(&mut *self.sync_state.leaks.lock());
-        for leak in leaks.first {
-            let Leak {
-                address,
-                blocks,
-                reason,
-            } = leak;
-            let text = format!("{address}: {blocks} blocks below it could not be freed: {reason}");
+        for text in leaks.first {
             self.history(&HistoryEvent::of_pool(LEAK_EVENT, text))?;
         }
         if leaks.more.0 > 0 {
             let (places, blocks) = leaks.more;
-            let text = format!("{blocks} blocks below {places} more blocks could not be freed");
+            let text = format!("{blocks} blocks in {places} more places could not be freed");
             self.history(&HistoryEvent::of_pool(LEAK_EVENT, text))?;
         }
         Ok(())

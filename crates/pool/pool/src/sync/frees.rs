@@ -8,6 +8,7 @@ use crate::bpobj::{BpObject, Drain};
 use crate::dedup::{Released, lookup_order};
 use crate::pool::Pool;
 use crate::sync::context::SyncContext;
+use millpond_block::BlockError;
 use millpond_env::mark;
 use millpond_env::sync::atomic::Ordering;
 use millpond_ondisk::pool_directory::key;
@@ -152,6 +153,9 @@ impl Pool {
 
     /// Returns the space of a block to the allocator, including its gang headers and parts, and drops it from the cache.
     /// States before `since` do not contain it.
+    ///
+    /// If its gang headers are lost, or lead nowhere, nobody knows its parts. They leak, as a txg that fails on them could
+    /// never be written.
     fn free_now(
         &self,
         ctx: &SyncContext<'_>,
@@ -160,12 +164,28 @@ impl Pool {
     ) -> Result<(), PoolError> {
         let txg = ctx.txg();
         let is_unreferenced = pointer.physical_birth() == txg && !may_be_logged(pointer);
-        for dva in self.all_addresses(pointer)? {
+        let owned = match self.all_addresses(pointer) {
+            Err(PoolError::Block { error, .. }) if is_lost(&error) => {
+                mark::hit("freed-gang-unreadable");
+                ctx.note_lost_pieces(pointer, &error);
+                self.store.header_extents(pointer)
+            }
+            owned => owned?,
+        };
+        for dva in owned {
             self.free_address(txg, &dva, since, is_unreferenced)?;
         }
         self.store.forget(pointer);
         Ok(())
     }
+}
+
+/// Whether what a block owns will stay unknown. A device that is missing may come back.
+pub(super) fn is_lost(error: &BlockError) -> bool {
+    matches!(
+        error,
+        BlockError::Corrupt { .. } | BlockError::Invalid { .. }
+    )
 }
 
 /// Whether a record of an intent log may point to a block: a file or volume takes over what the log of a large write wrote.
