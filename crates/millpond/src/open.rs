@@ -52,7 +52,8 @@ impl OpenOptions {
         self
     }
 
-    /// Reads a pool even if whole top-level vdevs are missing. What they contain is lost.
+    /// Reads a pool even if whole top-level vdevs are missing. What they contain is lost. With [`OpenOptions::write`] this
+    /// changes nothing.
     #[must_use]
     pub fn allow_missing_vdevs(mut self, allow: bool) -> Self {
         self.reading.allow_missing_tops = allow;

@@ -17,6 +17,8 @@ pub(crate) struct HeadLogFound {
     pub(crate) dataset: ObjectId,
     /// Whether the head is encrypted, so that only the header can be written.
     pub(crate) is_locked: bool,
+    /// Whether its records are lost or not wanted.
+    pub(crate) is_given_up: bool,
     pub(crate) header: IntentLogHeader,
     pub(crate) log: FoundLog,
 }
@@ -73,13 +75,15 @@ pub(crate) fn check_writable(pool: &Arc<PoolView>, choice: FoundLogs) -> Result<
             };
             let first = Txg(last.0.saturating_add(1));
             let is_locked = head.phys().block_pointer.has_crypt_bit();
-            let is_given_up = match choice {
-                FoundLogs::Replay => false,
-                FoundLogs::DiscardLocked => is_locked,
-                FoundLogs::Discard => true,
+            let choice = match choice {
+                FoundLogs::DiscardLocked if is_locked => FoundLogs::Discard,
+                choice => choice,
             };
             let (store, dataset) = (pool.store(), set.dataset());
-            let mut log = FoundLog::read(store, dataset, &header, first, is_given_up)?;
+            let mut log = FoundLog::read(store, dataset, &header, first, choice)?;
+            // The end of a claimed log is known, and cannot be moved to the missing block.
+            let is_unreachable = log.is_lost && header.claim_txg != Txg(0);
+            let is_given_up = is_unreachable || choice == FoundLogs::Discard;
             if is_rewound && header.claim_txg == Txg(0) {
                 log.end_before(first);
             }
@@ -92,6 +96,7 @@ pub(crate) fn check_writable(pool: &Arc<PoolView>, choice: FoundLogs) -> Result<
                 name: directory.name().to_owned(),
                 dataset: ObjectId(set.dataset()),
                 is_locked,
+                is_given_up,
                 header,
                 log,
             });

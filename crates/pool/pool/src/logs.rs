@@ -45,7 +45,10 @@ pub enum FoundLogs {
     Replay,
     /// Discard logs of datasets whose key is not loaded, losing the writes recorded in them.
     DiscardLocked,
-    /// Discard all logs, losing the writes recorded in them. `zpool import -m` does this.
+    /// Replay logs as far as their devices are there, losing the writes recorded from the first missing block on. A log that
+    /// was claimed before is then discarded whole. `zpool import -m` does this.
+    DiscardLost,
+    /// Discard all logs, losing the writes recorded in them.
     Discard,
 }
 
@@ -97,24 +100,25 @@ pub struct FoundLog {
     pub has_clones: bool,
     /// The sequence number of its last record; 0 if it has none.
     pub record_sequence: u64,
+    /// Whether the walk ended at a missing device, as [`FoundLogs::DiscardLost`] allows.
+    pub is_lost: bool,
 }
 
 impl FoundLog {
     /// Walks a log from its header.
     ///
     /// `first` is the first txg that will be written. No space map contains blocks born in it or later,
-    /// unless the log is claimed.
+    /// unless the log is claimed. `choice` is what is to be done with this log.
     ///
     /// # Errors
-    /// If a device with blocks of the log is missing, since the content of the log is then unknown. A log
-    /// that `is_given_up` ends there instead, and its remaining blocks stay allocated on the missing
-    /// device.
+    /// If a device with blocks of the log is missing, since the content of the log is then unknown. A log that may be
+    /// discarded ends there instead, and its remaining blocks stay allocated on the missing device.
     pub fn read(
         store: &BlockStore,
         dataset: u64,
         header: &IntentLogHeader,
         first: Txg,
-        is_given_up: bool,
+        choice: FoundLogs,
     ) -> Result<Self, PoolError> {
         let is_claimed = header.claim_txg.0 != 0;
         let limits = is_claimed
@@ -126,7 +130,7 @@ impl FoundLog {
             dataset,
             data_from: if is_claimed { header.claim_txg } else { first },
             is_claimed,
-            is_given_up,
+            choice,
             first,
             record_sequence_max: if limits {
                 header.claim_record_sequence
@@ -192,7 +196,7 @@ struct Walk<'s> {
     /// Blocks of write records born before this txg belong to the dataset's tree.
     data_from: Txg,
     is_claimed: bool,
-    is_given_up: bool,
+    choice: FoundLogs,
     first: Txg,
     record_sequence_max: u64,
     found: FoundLog,
@@ -231,6 +235,10 @@ impl Walk<'_> {
             // A chain ends at the first block with an invalid checksum.
             Err(error) => {
                 self.judge(pointer, error)?;
+                if self.found.is_lost && self.found.has_records && !self.is_claimed {
+                    // The log is claimed up to here, so that it can be walked again without the missing device.
+                    self.found.blocks.pop();
+                }
                 mark::hit("log-ends-at-unwritten-block");
                 return Ok(None);
             }
@@ -327,7 +335,7 @@ impl Walk<'_> {
     }
 
     /// Whether an unreadable block ends the log or is an error because its device is missing.
-    fn judge(&self, pointer: &BlockPointer, error: BlockError) -> Result<(), PoolError> {
+    fn judge(&mut self, pointer: &BlockPointer, error: BlockError) -> Result<(), PoolError> {
         let is_end = match error {
             BlockError::Invalid { .. } => return Ok(()),
             BlockError::Corrupt { .. } => true,
@@ -338,10 +346,14 @@ impl Walk<'_> {
         let is_there = pointer
             .dvas()
             .all(|dva| topology.tree.survives(dva.vdev, &is_lost));
-        if self.is_given_up || is_end && is_there {
+        if self.choice == FoundLogs::Discard || is_end && is_there {
             return Ok(());
         }
         mark::hit("log-on-missing-device");
+        if self.choice == FoundLogs::DiscardLost && !is_there {
+            self.found.is_lost = true;
+            return Ok(());
+        }
         Err(error).reading(WHAT)
     }
 }

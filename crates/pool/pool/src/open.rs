@@ -30,7 +30,7 @@ pub struct OpenOptions {
     /// Whether to open the state that `zpool checkpoint` kept instead of the newest one.
     pub at_checkpoint: bool,
     /// Whether to open the pool even if whole top-level vdevs are unusable, for rescue: data on them is
-    /// lost, the rest is readable.
+    /// lost, the rest is readable. Only for reading. A log vdev may always be missing.
     pub allow_missing_tops: bool,
     /// The size of a block cache of its own, in bytes. Without it the pool uses the cache that the pools of
     /// the process share.

@@ -139,6 +139,8 @@ impl Pool {
                 SyncMode::Thread => writing.deadline,
                 SyncMode::Caller => RequestDeadline(None),
             },
+            // The first txg could not write the labels of such a vdev, after it wrote blocks and labels of others.
+            allow_missing_tops: false,
             ..options.clone()
         };
         let activity = ActivitySettings::of(env, writing.hostid, writing.is_hostid_set);

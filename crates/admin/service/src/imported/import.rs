@@ -7,7 +7,9 @@ use crate::change::apply;
 use millpond_control::{
     ChangeError, Changed, ImportError, ImportRequest, Imported, PoolChange, RewindRequest,
 };
-use millpond_engine::{Error, OpenOptions, Pool, SCAN_FOR_WRITING, Search, View, WriteOptions};
+use millpond_engine::{
+    Error, FoundLogs, OpenOptions, Pool, SCAN_FOR_WRITING, Search, View, WriteOptions,
+};
 use millpond_env::sync::Mutex;
 use millpond_env::sync::atomic::Ordering;
 use millpond_ondisk::{Guid, Txg};
@@ -135,6 +137,10 @@ impl ImportedPools {
         let writing = WriteOptions {
             stored_name: (request.is_name_temporary && name != candidate.name)
                 .then(|| candidate.name.clone()),
+            found_logs: match request.without_logs {
+                true => FoundLogs::DiscardLost,
+                false => FoundLogs::Replay,
+            },
             watched,
             ..self.writing()
         };

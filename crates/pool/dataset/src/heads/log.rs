@@ -102,16 +102,10 @@ impl Datasets {
     /// The header of a locked dataset is written at once, which takes space. So the blocks of all logs are claimed before the
     /// first header changes.
     pub(crate) fn claim_found_logs(&self, syncing: &SyncTaskContext<'_>) -> Result<(), PoolError> {
-        let choice = *self.found_logs_choice.lock();
         let all_found = std::mem::take(&mut *self.found_logs.lock());
         let (mut to_drop, mut to_claim) = (vec![], vec![]);
         for found in all_found {
-            let is_given_up = match choice {
-                FoundLogs::Replay => false,
-                FoundLogs::DiscardLocked => found.is_locked,
-                FoundLogs::Discard => true,
-            };
-            if !found.log.has_records || is_given_up {
+            if !found.log.has_records || found.is_given_up {
                 to_drop.push(found);
                 continue;
             }
@@ -153,7 +147,13 @@ impl Datasets {
             return Ok(());
         }
         let first = Txg(pool.uberblock().txg.0.saturating_add(1));
-        let found = FoundLog::read(pool.store(), set.dataset(), &header, first, false)?;
+        let found = FoundLog::read(
+            pool.store(),
+            set.dataset(),
+            &header,
+            first,
+            FoundLogs::Replay,
+        )?;
         pool.sync_task(|ctx| {
             for block in &found.blocks {
                 ctx.free_found_block(block, &header)?;
@@ -226,7 +226,7 @@ impl SyncTaskContext<'_> {
             return Ok(());
         }
         let first = Txg(self.txg().0.saturating_add(1));
-        let found = FoundLog::read(store, head.0, &header, first, false)?;
+        let found = FoundLog::read(store, head.0, &header, first, FoundLogs::Replay)?;
         for block in &found.blocks {
             self.ctx.free_found_block(block, &header)?;
         }

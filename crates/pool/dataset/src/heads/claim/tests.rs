@@ -68,6 +68,7 @@ fn log(blocks: &[FoundBlock]) -> FoundLog {
         has_records: true,
         has_clones: true,
         record_sequence: 1,
+        is_lost: false,
     }
 }
 
