@@ -1,3 +1,4 @@
+use millpond_block::BlockError;
 use millpond_object::ObjectError;
 use millpond_ondisk::DecodeError;
 use millpond_pool::PoolError;
@@ -100,6 +101,14 @@ impl DatasetError {
             Self::Pool(error) => error.needs_devices(),
             _ => false,
         }
+    }
+    /// Whether a block of the dataset has no right copy.
+    #[must_use]
+    pub fn is_damaged(&self) -> bool {
+        let Self::Object { error, .. } = self else {
+            return false;
+        };
+        matches!(error, ObjectError::Block(BlockError::Corrupt { .. }))
     }
     /// Whether loading the dataset's key would help.
     #[must_use]

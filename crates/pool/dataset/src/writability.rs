@@ -2,6 +2,7 @@
 
 use crate::DatasetError;
 use crate::Directory;
+use millpond_env::mark;
 use millpond_env::sync::Arc;
 use millpond_ondisk::dsl::keys::resume;
 use millpond_ondisk::{DslDatasetFlags, IntentLogHeader, ObjectId, Txg};
@@ -34,6 +35,10 @@ pub(crate) struct Found {
 
 /// Checks every live dataset, including temporary ones.
 ///
+/// A head whose object set is lost is left out, so that the rest of the pool can be written and repaired. Its error is in the
+/// pool's log as that of any block that is read, and opening it fails. Nothing tells where its intent log is. So the log is not
+/// claimed, and later writes may take the space of its blocks.
+///
 /// # Errors
 /// [`PoolError::Unsupported`] for a log that cloned blocks in a pool without that feature. Another error if a device with blocks of a log is missing.
 pub(crate) fn check_writable(pool: &Arc<PoolView>, choice: FoundLogs) -> Result<Found, PoolError> {
@@ -62,7 +67,14 @@ pub(crate) fn check_writable(pool: &Arc<PoolView>, choice: FoundLogs) -> Result<
         if head.phys().block_pointer.is_hole() {
             continue;
         }
-        let set = head.object_set(None).map_err(failed)?;
+        let set = match head.object_set(None) {
+            // A missing device may have the right copy: then nothing may be written.
+            Err(error) if error.is_damaged() && pool.has_devices_of(&head.phys().block_pointer) => {
+                mark::hit("head-without-object-set");
+                continue;
+            }
+            set => set.map_err(failed)?,
+        };
         let header = IntentLogHeader::from_words(&set.phys().intent_log_header);
         if header.has_chain() && !is_partial {
             // After a rewind to a checkpoint, no space map contains what was born after it.

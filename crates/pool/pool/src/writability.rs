@@ -4,8 +4,8 @@
 
 use crate::features::UnsupportedFeature;
 use crate::{PoolError, PoolView};
-use millpond_ondisk::VdevId;
-use millpond_vdev::VdevType;
+use millpond_ondisk::{BlockPointer, Txg, VdevId};
+use millpond_vdev::{Health, LeafHealth, VdevKind, VdevType};
 
 /// Why a pool can be opened for reading only: all reasons, at least one.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -76,5 +76,22 @@ pub fn check_writable(pool: &PoolView) -> Result<(), WritabilityError> {
         Ok(())
     } else {
         Err(WhyReadOnly { reasons }.into())
+    }
+}
+
+impl PoolView {
+    /// Whether every device is there that may have a copy of a block, or a part of one.
+    #[must_use]
+    pub fn has_devices_of(&self, pointer: &BlockPointer) -> bool {
+        let topology = self.store().topology();
+        pointer.dvas().all(|dva| {
+            let top = topology.tree.top(dva.vdev);
+            // The bytes of such a block are on other vdevs.
+            let is_elsewhere = dva.is_gang || top.is_none_or(|top| top.kind == VdevKind::Indirect);
+            topology.tree.leaves().all(|(leaf, node)| {
+                let may_have_it = is_elsewhere || node.top == Some(dva.vdev);
+                !may_have_it || topology.leaf(leaf, Txg(u64::MAX)) != LeafHealth::Unreadable
+            })
+        })
     }
 }

@@ -57,8 +57,12 @@ impl Walk<'_> {
             return Ok(());
         };
         self.learn_key(directory);
-        let kind = self.reader.kind(&head).map_err(io)?;
-        self.dataset(&head, kind)?;
+        match self.reader.kind(&head) {
+            Ok(kind) => self.dataset(&head, kind)?,
+            // Nothing tells what it is. The others below the root of the query are listed and mounted nevertheless.
+            Err(error) if depth > 0 && error.is_damaged() => {}
+            Err(error) => return Err(io(error)),
+        }
         if depth >= self.query.depth {
             return Ok(());
         }

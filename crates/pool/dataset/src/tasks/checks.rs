@@ -382,6 +382,12 @@ impl SyncTaskContext<'_> {
         if !self.snapshot_entries(&phys)?.is_empty() {
             return refused(Refusal::HasSnapshots);
         }
+        let is_queued = self.is_enabled(crate::heads::features::ASYNC_DESTROY)
+            || self.livelist_of(head.directory)?.is_some();
+        if !is_queued && !phys.block_pointer.is_hole() {
+            // Its blocks are freed at once. If its object set is lost, that would suspend the pool.
+            self.kind_of(head)?;
+        }
         Ok(())
     }
 
