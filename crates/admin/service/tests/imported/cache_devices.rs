@@ -1,19 +1,8 @@
 //! Cache devices of imported pools: used from import to export, and shown.
 
-use millpond_control::{NewDevices, NewPoolRequest, PoolChange, PoolInfo, TopRequest};
-use millpond_engine::{
-    AllocationClass, Caller, FeatureChoice, HistoryCommand, NewLayout, NewMode, WriteAt,
-};
-use millpond_env::Env;
-use millpond_service::ImportedPools;
+use super::*;
+use millpond_control::{PoolChange, PoolInfo};
 use std::time::{Duration, Instant};
-
-fn command() -> HistoryCommand {
-    HistoryCommand {
-        command: "test".into(),
-        user: 0,
-    }
-}
 
 /// Waits until what is shown of the pool is as expected.
 fn await_info(pools: &ImportedPools, mut is_so: impl FnMut(&PoolInfo) -> bool) -> PoolInfo {
@@ -34,33 +23,12 @@ fn await_info(pools: &ImportedPools, mut is_so: impl FnMut(&PoolInfo) -> bool) -
 
 #[test]
 fn an_imported_pool_fills_its_cache_devices_and_shows_it() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
-    for (name, mib) in [("disk", 128), ("first", 64), ("second", 64)] {
-        let file = std::fs::File::create(path(name)).unwrap();
-        file.set_len(mib << 20).unwrap();
-    }
-    let pools = ImportedPools::new(&Env::real(), 0, None);
-    let request = NewPoolRequest {
-        name: "tank".into(),
-        temporary_name: None,
-        devices: NewDevices {
-            tops: vec![TopRequest {
-                class: AllocationClass::Normal,
-                layout: NewLayout::Single,
-                paths: vec![path("disk")],
-            }],
-            caches: vec![path("first")],
-            ..NewDevices::default()
-        },
-        features: FeatureChoice::Default,
-        properties: vec![],
-        root_properties: vec![],
-        root_quotas: vec![],
-        root_key: None,
-        only_check: false,
-    };
-    pools.create(&request, &command()).unwrap();
+    let stage = Stage::sized(&[("disk", 128), ("first", 64), ("second", 64)]);
+    let pools = stage.create(NewDevices {
+        tops: vec![stage.top(AllocationClass::Normal, NewLayout::Single, &["disk"])],
+        caches: vec![stage.path("first")],
+        ..NewDevices::default()
+    });
     let pool = pools.writable("tank").unwrap();
     let files = pool.file_system("tank").unwrap();
     let write = |name: &str, seed: u8| {
@@ -81,7 +49,7 @@ fn an_imported_pool_fills_its_cache_devices_and_shows_it() {
     assert!(cache.total_bytes > 59 << 20 && cache.total_bytes < 60 << 20);
     assert!(cache.io.written_bytes >= cache.allocated_bytes);
     let devices = NewDevices {
-        caches: vec![path("second")],
+        caches: vec![stage.path("second")],
         ..NewDevices::default()
     };
     let mut changed = Default::default();
@@ -102,7 +70,7 @@ fn an_imported_pool_fills_its_cache_devices_and_shows_it() {
         ..Default::default()
     };
     for name in ["first", "second"] {
-        let device = millpond_device::FileDevice::open(path(name).as_ref(), open);
+        let device = millpond_device::FileDevice::open(stage.path(name).as_ref(), open);
         assert!(device.is_ok(), "{name} is closed");
     }
 }
