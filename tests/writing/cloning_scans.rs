@@ -7,10 +7,10 @@ use millpond_device::Device;
 use millpond_engine::{
     Caller,
     NewLayout::{Mirror, Single},
-    Pool, Scanner, ScrubRange, WriteAt,
+    Pool, Scanner, ScrubRange, View, WriteAt,
 };
 use millpond_env::mark;
-use millpond_ondisk::{BlockId, DslDatasetPhys, Level, ScanPhase, VDEV_DATA_START_BYTES};
+use millpond_ondisk::{BlockId, DslDatasetPhys, Level, ObjectId, ScanPhase, VDEV_DATA_START_BYTES};
 use millpond_sim::{World, noise};
 
 /// Overwrites where these bytes are stored, which is one place.
@@ -140,6 +140,17 @@ fn misses_nothing(scan: &str, seed: u64, start: fn(&Pool)) {
     assert!(rounds > 3, "{scan}: {rounds} slices");
 }
 
+/// Damages all copies of the first block of an object of the MOS.
+fn lose(world: &World, view: &View, id: ObjectId) {
+    let object = view.inner().mos().object(id).unwrap();
+    let pointer = object.pointer(Level(0), BlockId(0)).unwrap();
+    assert!(pointer.dvas().count() > 1);
+    for dva in pointer.dvas() {
+        world.disks()[0].rot(VDEV_DATA_START_BYTES + dva.offset_bytes, &noise(7, 512));
+    }
+    view.inner().store().forget(&pointer);
+}
+
 /// The table that says which clones a snapshot has is lost. All that follows is visited all the same.
 #[test]
 fn clones_are_scanned_although_their_table_is_lost() {
@@ -160,13 +171,8 @@ fn clones_are_scanned_although_their_table_is_lost() {
     let id = view.dataset("tank/a@1").unwrap().inner().id();
     let snapshot = mos.object(id).unwrap();
     let phys = DslDatasetPhys::decode(snapshot.bonus().unwrap(), snapshot.dnode().endian).unwrap();
-    let table = mos.object(phys.next_clones.unwrap()).unwrap();
-    let pointer = table.pointer(Level(0), BlockId(0)).unwrap();
-    assert!(pointer.dvas().count() > 1);
-    for dva in pointer.dvas() {
-        world.disks()[0].rot(VDEV_DATA_START_BYTES + dva.offset_bytes, &noise(7, 512));
-    }
-    drop((table, snapshot, view));
+    lose(&world, &view, phys.next_clones.unwrap());
+    drop((snapshot, view));
     spoil(&world, &content(33)[..RECORD as usize]);
     pool.export().unwrap();
     let pool = sim::open(&world).unwrap();

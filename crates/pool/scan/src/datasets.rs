@@ -41,7 +41,7 @@ impl Dataset {
     }
 
     /// The same, for a scan that visits what can be read: one that cannot counts as an error.
-    fn found(view: &PoolView, id: ObjectId, gathered: &Gathered<'_>) -> Option<Self> {
+    pub(crate) fn found(view: &PoolView, id: ObjectId, gathered: &Gathered<'_>) -> Option<Self> {
         Self::open(view, id).unwrap_or_else(|_| {
             gathered.count_unvisited();
             None
@@ -78,18 +78,20 @@ pub(crate) fn after_mos(
     phys: &mut ScanPhys,
     queue: &mut ScanQueue,
 ) -> Result<(), ScanError> {
-    if !PoolVersion(view.version()).has_origin() {
-        return all(view, phys, queue);
-    }
-    if let Some(origin) = origin(view)? {
-        queue.insert(origin, Txg(0));
+    let first = match PoolVersion(view.version()).has_origin() {
+        true => origin(view)?.into_iter().collect(),
+        false => all(view)?,
+    };
+    for id in first {
+        queue.insert(id, Txg(0));
     }
     phys.bookmark = NEXT_DATASET;
     Ok(())
 }
 
-/// Adds all datasets of a pool in which they do not descend from one snapshot.
-fn all(view: &PoolView, phys: &mut ScanPhys, queue: &mut ScanQueue) -> Result<(), ScanError> {
+/// All datasets of a pool in which they do not descend from one snapshot.
+fn all(view: &PoolView) -> Result<Vec<ObjectId>, ScanError> {
+    let mut found = vec![];
     let mut open = vec![view.directory_object(key::ROOT_DATASET)?];
     let mut seen = BTreeSet::new();
     while let Some(id) = open.pop() {
@@ -97,27 +99,20 @@ fn all(view: &PoolView, phys: &mut ScanPhys, queue: &mut ScanQueue) -> Result<()
         if !seen.insert(id) {
             continue;
         }
-        let object = view.mos().object(id)?;
-        let directory = DslDirectoryPhys::decode(object.bonus()?, object.dnode().endian)?;
+        let directory = directory(view, id)?;
         if let Some(children) = directory.child_directories {
-            for entry in Zap::open(view.mos().object(children)?)?.iter() {
-                open.extend(entry?.value.first().map(ObjectId));
-            }
+            open.extend(members(view, children)?);
         }
         let Some(head) = directory.head_dataset else {
             continue;
         };
-        queue.insert(head, Txg(0));
+        found.push(head);
         let names = Dataset::open(view, head)?.and_then(|head| head.phys.snapshot_names);
-        let Some(names) = names else { continue };
-        for entry in Zap::open(view.mos().object(names)?)?.iter() {
-            if let Some(snapshot) = entry?.value.first() {
-                queue.insert(ObjectId(snapshot), Txg(0));
-            }
+        if let Some(names) = names {
+            found.extend(members(view, names)?);
         }
     }
-    phys.bookmark = NEXT_DATASET;
-    Ok(())
+    Ok(found)
 }
 
 /// Adds what follows a dataset: the next snapshot or the head, and the clones.
@@ -142,14 +137,11 @@ pub(crate) fn after(
     // The next of `$ORIGIN@$ORIGIN` is a head without anything.
     following.extend(done.phys.next_snapshot.filter(|_| done.phys.is_snapshot()));
     if let Some(table) = done.phys.next_clones {
-        match clones(view, table) {
-            Ok(clones) => following.extend(clones),
-            // A scan that fails here again and again would never end, and redundancy would never be restored.
-            Err(_) => {
-                mark::hit("scan-searches-clones");
-                following.extend(search_following(view, done.id, gathered));
-            }
-        }
+        // A scan that failed here would fail again and again: it would never end, and never restore redundancy.
+        following.extend(members(view, table).unwrap_or_else(|_| {
+            mark::hit("scan-searches-clones");
+            search_following(view, done.id, gathered)
+        }));
     }
     let born = done.phys.creation_txg;
     for id in following {
@@ -164,8 +156,8 @@ pub(crate) fn after(
     }
 }
 
-/// The heads and snapshots that a table of clones lists.
-pub(crate) fn clones(view: &PoolView, table: ObjectId) -> Result<Vec<ObjectId>, ScanError> {
+/// The objects that a table lists.
+pub(crate) fn members(view: &PoolView, table: ObjectId) -> Result<Vec<ObjectId>, ScanError> {
     let mut found = vec![];
     for entry in Zap::open(view.mos().object(table)?)?.iter() {
         found.extend(entry?.value.first().map(ObjectId));

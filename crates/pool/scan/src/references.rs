@@ -1,6 +1,6 @@
 //! Which datasets refer to a block of the error log.
 
-use crate::datasets::{Dataset, clones};
+use crate::datasets::{Dataset, members};
 use millpond_block::BlockAddress;
 use millpond_env::sync::Arc;
 use millpond_ondisk::{BlockPointer, ObjectId, Txg};
@@ -57,7 +57,7 @@ pub fn references(view: &Arc<PoolView>, error: &LoggedError, looks_left: &mut us
         if is_here && phys.is_snapshot() {
             waiting.extend(phys.next_snapshot);
             if let Some(table) = phys.next_clones {
-                match clones(view, table) {
+                match members(view, table) {
                     Ok(clones) => waiting.extend(clones),
                     Err(_) => found.is_partial = true,
                 }

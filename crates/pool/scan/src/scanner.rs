@@ -310,7 +310,7 @@ fn gather(
     }
     let mut current = match phys.bookmark.object_set {
         u64::MAX => None,
-        id => Dataset::open(view, ObjectId(id))?,
+        id => Dataset::found(view, ObjectId(id), gathered),
     };
     let mut has_missed = current.is_none() && phys.bookmark.object_set != u64::MAX;
     let mut has_visited = false;
