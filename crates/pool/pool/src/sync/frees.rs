@@ -154,8 +154,8 @@ impl Pool {
     /// Returns the space of a block to the allocator, including its gang headers and parts, and drops it from the cache.
     /// States before `since` do not contain it.
     ///
-    /// If its gang headers are lost, or lead nowhere, nobody knows its parts. They leak, as a txg that fails on them could
-    /// never be written.
+    /// If all copies of a gang header are lost, the parts of the block are unknown, and their space leaks. An error here
+    /// would stop the pool for good.
     fn free_now(
         &self,
         ctx: &SyncContext<'_>,

@@ -289,7 +289,7 @@ fn a_slow_side_is_not_written_over() {
                 batch(&view, block, &mut |audit| healed = audit.healed);
                 healed
             });
-            // Its request for the slow side is under way, whatever it asks.
+            // Waits until the batch has asked the slow side, or has ended without it.
             while bench.disks[0].hanging() < 2 && !healing.is_finished() {
                 thread::yield_now();
             }

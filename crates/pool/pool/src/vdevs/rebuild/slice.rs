@@ -170,9 +170,7 @@ impl Pool {
         outcome.time_ms = ns / 1_000_000;
         outcome
     }
-}
 
-impl Pool {
     /// The size of a dRAID's stripes in bytes; elsewhere 1.
     fn rebuilt_stripe_bytes(&self, top: VdevId) -> u64 {
         let topology = self.store.topology();
