@@ -5,10 +5,9 @@
 use crate::sim;
 use millpond_block::BlockAddress;
 use millpond_check::{CheckOptions, FindingKind, check_pool};
-use millpond_device::Device;
 use millpond_engine::{Caller, FileError, NewLayout, NewMode, Pool, WriteAt};
 use millpond_env::mark;
-use millpond_ondisk::{BlockId, BlockPointer, Dva, Level, VDEV_DATA_START_BYTES};
+use millpond_ondisk::{BlockId, BlockPointer, Dva, Level};
 use millpond_sim::{PowerCut, World, noise};
 
 /// One record, in pieces that are gang blocks too.
@@ -95,13 +94,7 @@ fn its_pieces_leak(layout: NewLayout, disks: usize, lost: Lost, freed: Freed) {
         Lost::Leader => own,
         Lost::Piece => &nested[..own_count],
     };
-    for disk in world.disks() {
-        for dva in headers {
-            let zeros = vec![0; dva.asize_bytes as usize];
-            disk.write(VDEV_DATA_START_BYTES + dva.offset_bytes, &zeros)
-                .unwrap();
-        }
-    }
+    sim::lose(&world, headers);
 
     let pool = sim::open(&world).unwrap();
     let world = match freed {

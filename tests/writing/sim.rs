@@ -5,6 +5,7 @@ use millpond_engine::{
     Error, NewDevice, NewLayout, NewPool, NewTop, NewVdevOptions, NewVdevs, OpenOptions, Pool,
     PoolCandidate, PoolSetting, RootKey, SettingTime, SyncMode, View, WriteOptions,
 };
+use millpond_ondisk::{Dva, VDEV_DATA_START_BYTES};
 use millpond_pool::import::{find_pools, scan_devices};
 use millpond_sim::{SimDisk, World};
 use millpond_vdev::AllocationClass::{self, Normal};
@@ -184,6 +185,18 @@ pub fn read(world: &World) -> Result<View, Error> {
         ..OpenOptions::default()
     };
     View::open_candidate(&candidate(world), &options)
+}
+
+/// Overwrites what is stored at these addresses on all disks. Each top-level vdev must be a disk or a mirror, and
+/// the pool must be closed.
+pub fn lose(world: &World, addresses: &[Dva]) {
+    for disk in world.disks() {
+        for dva in addresses {
+            let zeros = vec![0; dva.asize_bytes as usize];
+            disk.write(VDEV_DATA_START_BYTES + dva.offset_bytes, &zeros)
+                .unwrap();
+        }
+    }
 }
 
 /// Verifies every block of the pool.

@@ -216,7 +216,7 @@ impl FileSystem {
         let slots = u8::try_from(object.id.slots).map_err(|_| not_valid())?;
         if create.kind == CreateKind::XattrDirectory {
             let _change = directory.lock_changes();
-            if directory.state().xattr_directory.is_some() {
+            if self.xattr_directory(&directory)?.is_some() {
                 return Err(FileError::Exists);
             }
             let tx = self.begin(4 * NODE_BYTES)?;

@@ -43,10 +43,17 @@ pub(crate) struct Lists {
 pub(crate) type AttributeChange = (SaAttribute, Vec<u8>);
 
 impl NodeState {
+    /// Reads what a file that may change needs.
     pub(crate) fn read(attributes: &Attributes) -> Result<Self, SaError> {
+        attributes.check_changeable()?;
         Ok(Self {
             parent: attributes.parent()?,
-            xattr_directory: attributes.xattr_directory()?,
+            xattr_directory: match attributes.xattr_directory() {
+                // The file can still be read, changed and deleted. A directory that the lost block names
+                // is never replaced: see `FileSystem::xattr_directory`.
+                Err(_) if attributes.has_lost_spill() => None,
+                found => found?,
+            },
             ..Self::read_shown(attributes)?
         })
     }
@@ -58,6 +65,7 @@ impl NodeState {
             kind,
             Some(FileKind::CharacterDevice | FileKind::BlockDevice)
         );
+        let flags = attributes.flags()?;
         Ok(Self {
             mode: attributes.mode()?,
             size: attributes.size()?,
@@ -65,15 +73,22 @@ impl NodeState {
             uid: attributes.uid()?,
             gid: attributes.gid()?,
             parent: ObjectId(0),
-            flags: attributes.flags()?,
+            flags,
             atime: attributes.atime()?,
             mtime: attributes.mtime()?,
             ctime: attributes.ctime()?,
             crtime: attributes.crtime()?,
             links: attributes.links()?,
-            project: attributes.project_id()?,
+            // What a file does not have must not be looked for in a lost spill block.
+            project: match flags.contains(FileFlags::PROJECT_ID) || !attributes.has_lost_spill() {
+                true => attributes.project_id()?,
+                false => None,
+            },
             // Old znodes of all file types have this field.
-            rdev: attributes.rdev()?.filter(|_| is_device),
+            rdev: match is_device {
+                true => attributes.rdev()?,
+                false => None,
+            },
             xattr_directory: None,
         })
     }

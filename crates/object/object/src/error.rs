@@ -54,6 +54,15 @@ impl ObjectError {
     pub fn needs_devices(&self) -> bool {
         matches!(self, Self::Block(error) if error.needs_devices())
     }
+    /// Whether blocks of the object are lost on all devices, or are not valid.
+    #[must_use]
+    pub fn is_damage(&self) -> bool {
+        match self {
+            Self::Block(error) => error.is_damage(),
+            Self::Invalid { .. } => true,
+            _ => false,
+        }
+    }
     /// Whether the error is due to the dataset's key not being loaded.
     #[must_use]
     pub fn is_locked(&self) -> bool {

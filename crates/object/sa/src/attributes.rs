@@ -1,6 +1,6 @@
 //! The attributes of one file.
 
-use crate::form::Form;
+use crate::form::{Form, Spill};
 use crate::{Ace, FileFlags, Fuid, SaAttribute, SaError, SaRegistry, Timestamp};
 use millpond_env::sync::Arc;
 use millpond_ondisk::acl::decode_acl;
@@ -19,6 +19,8 @@ pub(crate) const MODE_SYMLINK: u64 = 0o120_000;
 
 /// A file's attributes at the time they were read. Holds a copy of its bonus, and its spill block shared with
 /// the cache.
+///
+/// A lost spill block costs only the attributes in it. Their getters fail; those in the bonus work.
 #[derive(Debug, Clone)]
 pub struct Attributes {
     registry: Arc<SaRegistry>,
@@ -181,15 +183,17 @@ impl Attributes {
         if let Form::Znode(znode) = &self.form {
             return Ok(znode.scanstamp());
         }
-        self.raw(SaAttribute::Scanstamp)
+        self.raw(SaAttribute::Scanstamp)?
             .map(|(bytes, endian)| Reader::new("scanstamp", bytes, endian).array())
             .transpose()
             .map_err(|error| self.registry.corrupt(self.object, error))
     }
     /// Extended attributes stored among the system attributes: a packed name/value list, at most 65535 bytes.
-    #[must_use]
-    pub fn xattr_list(&self) -> Option<&[u8]> {
-        self.raw(SaAttribute::Dxattr).map(|(bytes, _)| bytes)
+    ///
+    /// # Errors
+    /// As [`Attributes::raw`].
+    pub fn xattr_list(&self) -> Result<Option<&[u8]>, SaError> {
+        Ok(self.raw(SaAttribute::Dxattr)?.map(|(bytes, _)| bytes))
     }
     /// The target of a symbolic link, at most 64 KiB. `None` for other files. For a long target of an old
     /// znode this reads a block.
@@ -202,7 +206,7 @@ impl Attributes {
         }
         let Form::Znode(znode) = &self.form else {
             let (target, _) = self
-                .raw(SaAttribute::Symlink)
+                .raw(SaAttribute::Symlink)?
                 .ok_or_else(|| self.missing(SaAttribute::Symlink))?;
             return Ok(Some(Cow::Borrowed(target)));
         };
@@ -238,7 +242,7 @@ impl Attributes {
             let (bytes, endian) = source.read(znode.acl.external, length as usize)?;
             return znode.acl.entries(&bytes, endian).map(Some).map_err(corrupt);
         }
-        let Some((entries, endian)) = self.raw(SaAttribute::DaclAces) else {
+        let Some((entries, endian)) = self.raw(SaAttribute::DaclAces)? else {
             return Ok(None);
         };
         let count = self
@@ -251,23 +255,57 @@ impl Attributes {
 
     /// The stored bytes of an attribute and their byte order. `None` if the file lacks the attribute or is an
     /// old znode.
-    #[must_use]
-    pub fn raw(&self, attribute: SaAttribute) -> Option<(&[u8], Endian)> {
-        self.raw_number(self.registry.number(attribute)?)
+    ///
+    /// # Errors
+    /// If the attribute is not in the bonus and the spill block is lost.
+    pub fn raw(&self, attribute: SaAttribute) -> Result<Option<(&[u8], Endian)>, SaError> {
+        let number = self.registry.number(attribute);
+        number.map_or(Ok(None), |number| self.raw_number(number))
     }
     /// The stored bytes and byte order of an attribute by name, including attributes that only other software
     /// defines.
+    ///
+    /// # Errors
+    /// As [`Attributes::raw`].
+    pub fn raw_named(&self, name: &[u8]) -> Result<Option<(&[u8], Endian)>, SaError> {
+        let registration = self.registry.registration(name);
+        registration.map_or(Ok(None), |found| self.raw_number(found.number))
+    }
+    /// Whether the spill block is lost. The attributes in the bonus can be read all the same.
     #[must_use]
-    pub fn raw_named(&self, name: &[u8]) -> Option<(&[u8], Endian)> {
-        self.raw_number(self.registry.registration(name)?.number)
+    pub fn has_lost_spill(&self) -> bool {
+        matches!(
+            &self.form,
+            Form::Buffers {
+                spill: Spill::Lost(_),
+                ..
+            }
+        )
+    }
+    /// Checks that attributes in the bonus can be changed without the spill block.
+    ///
+    /// # Errors
+    /// If the spill block is lost and the bonus is big-endian. Such a bonus is only changed together with
+    /// the spill block.
+    pub fn check_changeable(&self) -> Result<(), SaError> {
+        match &self.form {
+            Form::Buffers {
+                bonus,
+                spill: Spill::Lost(error),
+            } if bonus.endian() == Endian::Big => Err(error.clone().into()),
+            _ => Ok(()),
+        }
     }
 
-    fn raw_number(&self, number: u16) -> Option<(&[u8], Endian)> {
-        match &self.form {
-            Form::Znode(_) => None,
-            Form::Buffers { bonus, spill } => bonus
-                .get(number)
-                .or_else(|| spill.as_ref().and_then(|spill| spill.get(number))),
+    fn raw_number(&self, number: u16) -> Result<Option<(&[u8], Endian)>, SaError> {
+        let Form::Buffers { bonus, spill } = &self.form else {
+            return Ok(None);
+        };
+        match (bonus.get(number), spill) {
+            (Some(found), _) => Ok(Some(found)),
+            (None, Spill::None) => Ok(None),
+            (None, Spill::Read(spill)) => Ok(spill.get(number)),
+            (None, Spill::Lost(error)) => Err(error.clone().into()),
         }
     }
     fn optional_word(
@@ -278,7 +316,7 @@ impl Attributes {
         if let Form::Znode(znode) = &self.form {
             return Ok(of_znode(znode));
         }
-        self.raw(attribute)
+        self.raw(attribute)?
             .map(|(bytes, endian)| Reader::new(attribute.name(), bytes, endian).u64())
             .transpose()
             .map_err(|error| self.registry.corrupt(self.object, error))
@@ -299,7 +337,8 @@ impl Attributes {
         if let Form::Znode(znode) = &self.form {
             return Ok(of_znode(znode));
         }
-        let (bytes, endian) = self.raw(attribute).ok_or_else(|| self.missing(attribute))?;
+        let stored = self.raw(attribute)?;
+        let (bytes, endian) = stored.ok_or_else(|| self.missing(attribute))?;
         Timestamp::decode(&mut Reader::new(attribute.name(), bytes, endian))
             .map_err(|error| self.registry.corrupt(self.object, error))
     }

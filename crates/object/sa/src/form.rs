@@ -1,7 +1,7 @@
 //! The two on-disk forms of attributes.
 
 use millpond_env::sync::Arc;
-use millpond_object::Block;
+use millpond_object::{Block, ObjectError};
 use millpond_ondisk::sa::{SaField, SaHeader, SaRegistration};
 use millpond_ondisk::znode::ZnodePhys;
 use millpond_ondisk::{DecodeError, Endian};
@@ -9,11 +9,17 @@ use std::collections::BTreeMap;
 
 #[derive(Debug, Clone)]
 pub(crate) enum Form {
-    Buffers {
-        bonus: Buffer,
-        spill: Option<Buffer>,
-    },
+    Buffers { bonus: Buffer, spill: Spill },
     Znode(Box<ZnodePhys>),
+}
+
+/// The attributes outside the bonus.
+#[derive(Debug, Clone)]
+pub(crate) enum Spill {
+    None,
+    Read(Buffer),
+    /// No copy of the block could be read.
+    Lost(ObjectError),
 }
 
 /// The buffer that holds the bytes.
@@ -55,6 +61,9 @@ impl Buffer {
             endian: header.endian,
             fields,
         })
+    }
+    pub(crate) fn endian(&self) -> Endian {
+        self.endian
     }
     pub(crate) fn get(&self, number: u16) -> Option<(&[u8], Endian)> {
         let field = self.fields.iter().find(|field| field.number == number)?;

@@ -213,9 +213,8 @@ impl SaLayouts {
         match object.typed_bonus() {
             (ObjectType::ZNODE, bonus) => registry.znode(object.id(), &bonus, Endian::Little),
             (ObjectType::SA, bonus) => {
-                let spill = object.spill()?.map(Content::Spill);
                 let bonus = Content::Bonus(bonus.to_vec());
-                registry.buffers(object.id(), bonus, spill)
+                registry.buffers(object.id(), bonus, object.spill())
             }
             (bonus_type, _) => Err(SaError::NotAFile {
                 dataset: registry.dataset(),

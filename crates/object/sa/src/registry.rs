@@ -1,9 +1,10 @@
 //! The attributes and layouts that one object set has registered.
 
-use crate::form::{Buffer, Content, Form};
+use crate::form::{Buffer, Content, Form, Spill};
 use crate::{Attributes, ObjectBytes, SaAttribute, SaError, SaRegistration};
+use millpond_env::mark;
 use millpond_env::sync::Arc;
-use millpond_object::{ObjectSetView, ObjectView};
+use millpond_object::{Block, ObjectError, ObjectSetView, ObjectView};
 use millpond_ondisk::sa::{SA_LAYOUT_EMPTY, SA_LAYOUTS_MAX};
 use millpond_ondisk::znode::ZnodePhys;
 use millpond_ondisk::{DecodeError, Endian, ObjectId, ObjectType};
@@ -193,7 +194,8 @@ impl SaRegistry {
         }
     }
 
-    /// Opens the attributes of a file. Reads its spill block, if it has one.
+    /// Opens the attributes of a file. Reads its spill block, if it has one. A lost spill block is no error
+    /// here: see [`Attributes`].
     ///
     /// # Errors
     /// [`SaError::NotAFile`] if the object has no attributes. Otherwise if they cannot be read.
@@ -211,8 +213,7 @@ impl SaRegistry {
             });
         }
         let bonus = Content::Bonus(object.bonus()?.to_vec());
-        let spill = object.read_spill()?.map(Content::Spill);
-        self.buffers(object.id(), bonus, spill)
+        self.buffers(object.id(), bonus, object.read_spill())
     }
 
     /// Decodes the attributes of an old znode.
@@ -229,19 +230,30 @@ impl SaRegistry {
     }
 
     /// Decodes the attributes in bonus and spill block.
+    ///
+    /// A spill block that is lost for good hides only what is in it. One that waits for a device or a key
+    /// is an error: a retry finds all attributes.
     pub(crate) fn buffers(
         self: &Arc<Self>,
         object: ObjectId,
         bonus: Content,
-        spill: Option<Content>,
+        spill: Result<Option<Arc<Block>>, ObjectError>,
     ) -> Result<Attributes, SaError> {
         let corrupt = |error| self.corrupt(object, error);
         let bonus = Buffer::new(bonus, &self.layouts).map_err(corrupt)?;
-        let spill = spill
-            .map(|spill| Buffer::new(spill, &self.layouts))
-            .transpose()
-            .map_err(corrupt)?;
-        if let Some(spill) = &spill
+        let spill = match spill {
+            Ok(None) => Spill::None,
+            Ok(Some(block)) => {
+                let buffer = Buffer::new(Content::Spill(block), &self.layouts);
+                Spill::Read(buffer.map_err(corrupt)?)
+            }
+            Err(error) if error.is_damage() => {
+                mark::hit("spill-block-lost");
+                Spill::Lost(error)
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if let Spill::Read(spill) = &spill
             && spill.shares_a_number_with(&bonus)
         {
             let reason = "attribute in bonus and spill";

@@ -60,6 +60,15 @@ impl ZapError {
     pub fn needs_devices(&self) -> bool {
         matches!(self, Self::Object(error) if error.needs_devices())
     }
+    /// Whether blocks of the ZAP are lost on all devices, or are not valid.
+    #[must_use]
+    pub fn is_damage(&self) -> bool {
+        match self {
+            Self::Object(error) => error.is_damage(),
+            Self::Corrupt { .. } => true,
+            _ => false,
+        }
+    }
     /// Whether the error is due to the dataset's key not being loaded.
     #[must_use]
     pub fn is_locked(&self) -> bool {

@@ -141,6 +141,17 @@ impl PoolError {
             _ => false,
         }
     }
+    /// Whether what was read is lost on all devices, or is not valid. A retry finds the same.
+    #[must_use]
+    pub fn is_damage(&self) -> bool {
+        match self {
+            Self::Object { error, .. } => error.is_damage(),
+            Self::Zap { error, .. } => error.is_damage(),
+            Self::Block { error, .. } => error.is_damage(),
+            Self::Invalid { .. } => true,
+            _ => false,
+        }
+    }
 }
 
 impl From<millpond_txg::TxgError> for PoolError {

@@ -77,6 +77,18 @@ pub enum BlockError {
 }
 
 impl BlockError {
+    /// Whether no copy is right, or what is stored is not valid. A device that is missing may come back, so
+    /// that is no damage.
+    #[must_use]
+    pub fn is_damage(&self) -> bool {
+        matches!(
+            self,
+            Self::Corrupt { .. }
+                | Self::Invalid { .. }
+                | Self::Decompression { .. }
+                | Self::Authentication { .. }
+        )
+    }
     /// The block that the error is about.
     #[must_use]
     pub fn address(&self) -> BlockAddress {

@@ -20,12 +20,23 @@ use millpond_zap::{NewZap, Zap, new_salt};
 
 impl FileSystem {
     /// The hidden directory of a file, if it has one.
+    ///
+    /// # Errors
+    /// Also if the spill block, which may name it, is lost.
     pub(crate) fn xattr_directory(
         &self,
         node: &NodeInner,
     ) -> Result<Option<(Arc<Object>, NodeState)>, FileError> {
         let writing = self.writing()?;
-        let Some(id) = node.state().xattr_directory else {
+        let id = match node.state().xattr_directory {
+            // A lost spill block may name one: a second must not take its place.
+            None if node.object.has_spill() => {
+                let attributes = writing.tables().attributes(&node.object)?;
+                attributes.xattr_directory()?
+            }
+            known => known,
+        };
+        let Some(id) = id else {
             return Ok(None);
         };
         let object = writing.set().object(id)?;

@@ -28,7 +28,7 @@ pub(crate) struct StoredXattrs<'f> {
 impl StoredXattrs<'_> {
     /// The packed list, if it is not empty.
     pub(crate) fn packed(&self) -> Result<Option<NvList>, FileError> {
-        let packed = self.attributes.xattr_list();
+        let packed = self.attributes.xattr_list()?;
         let Some(bytes) = packed.filter(|bytes| !bytes.is_empty()) else {
             return Ok(None);
         };

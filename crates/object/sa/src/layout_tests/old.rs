@@ -163,7 +163,7 @@ fn device_numbers_and_packed_acls_are_converted() {
     let stamp: Vec<u8> = (1..=32).collect();
     assert_eq!(read.scanstamp().unwrap().unwrap().as_slice(), stamp);
     assert!(!read.flags().unwrap().contains(FileFlags::BONUS_SCANSTAMP));
-    assert_eq!(read.xattr_list(), Some(b"packed".as_slice()));
+    assert_eq!(read.xattr_list(), Ok(Some(b"packed".as_slice())));
 }
 
 #[test]

@@ -2,7 +2,6 @@
 
 use crate::history::append::HistoryEvent;
 use crate::pool::Pool;
-use crate::sync::frees::is_lost;
 use crate::{FoundBlock, FoundBlockKind, PoolError};
 use millpond_alloc::AllocError;
 use millpond_block::BlockError;
@@ -302,7 +301,7 @@ impl SyncContext<'_> {
     pub fn claim(&self, pointer: &BlockPointer) -> Result<bool, PoolError> {
         self.sync_state.has_changes.store(true, Ordering::Relaxed);
         let dvas = match self.pool.all_addresses(pointer) {
-            Err(PoolError::Block { error, .. }) if is_lost(&error) => return Ok(false),
+            Err(PoolError::Block { error, .. }) if error.is_damage() => return Ok(false),
             dvas => dvas?,
         };
         for (count, dva) in dvas.iter().enumerate() {

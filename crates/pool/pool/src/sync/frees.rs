@@ -8,7 +8,6 @@ use crate::bpobj::{BpObject, Drain};
 use crate::dedup::{Released, lookup_order};
 use crate::pool::Pool;
 use crate::sync::context::SyncContext;
-use millpond_block::BlockError;
 use millpond_env::mark;
 use millpond_env::sync::atomic::Ordering;
 use millpond_ondisk::pool_directory::key;
@@ -165,7 +164,7 @@ impl Pool {
         let txg = ctx.txg();
         let is_unreferenced = pointer.physical_birth() == txg && !may_be_logged(pointer);
         let owned = match self.all_addresses(pointer) {
-            Err(PoolError::Block { error, .. }) if is_lost(&error) => {
+            Err(PoolError::Block { error, .. }) if error.is_damage() => {
                 mark::hit("freed-gang-unreadable");
                 ctx.note_lost_pieces(pointer, &error);
                 self.store.header_extents(pointer)
@@ -178,14 +177,6 @@ impl Pool {
         self.store.forget(pointer);
         Ok(())
     }
-}
-
-/// Whether what a block owns will stay unknown. A device that is missing may come back.
-pub(super) fn is_lost(error: &BlockError) -> bool {
-    matches!(
-        error,
-        BlockError::Corrupt { .. } | BlockError::Invalid { .. }
-    )
 }
 
 /// Whether a record of an intent log may point to a block: a file or volume takes over what the log of a large write wrote.
