@@ -41,6 +41,7 @@ mod initialize_during;
 mod last_side;
 mod log;
 mod log_flags;
+mod lost_history;
 mod lost_spill;
 mod many_snapshots;
 mod old_pools;

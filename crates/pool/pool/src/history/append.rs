@@ -6,6 +6,7 @@ use crate::PoolError;
 use crate::error::Reading;
 use crate::pool::Pool;
 use crate::sync::context::SyncContext;
+use millpond_env::mark;
 use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex};
 use millpond_nvlist::NvList;
@@ -206,8 +207,22 @@ impl SyncContext<'_> {
         state.config.hostname.clone().unwrap_or_default()
     }
 
-    /// Appends a record and drops the oldest records if there is no space left.
+    /// Appends a record. If blocks of the history are lost or make no sense, the record is dropped: a pool
+    /// works without its history, and an error here would stop all changes.
     fn append_history(&self, record: &NvList, is_command: bool) -> Result<(), PoolError> {
+        match self.store_record(record, is_command) {
+            Err(error) if error.is_damage() => {
+                mark::hit("history-lost");
+                let pool = self.pool.name();
+                tracing::warn!(%pool, %error, "a record of the history is dropped");
+                Ok(())
+            }
+            stored => stored,
+        }
+    }
+
+    /// Appends a record and drops the oldest records if there is no space left.
+    fn store_record(&self, record: &NvList, is_command: bool) -> Result<(), PoolError> {
         let packed = record
             .encode_native()
             .map_err(|_| DecodeError::new(WHAT, "the record cannot be encoded", 0))
