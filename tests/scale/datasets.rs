@@ -22,6 +22,7 @@ fn list_all(rig: &Rig, steps: &mut Steps, expected: u64) {
             depth: DatasetQuery::WHOLE_TREE,
             kinds: Kinds::only(&[DatasetKind::Filesystem, DatasetKind::Snapshot]),
             wanted,
+            names_damaged: false,
         };
         let mut seen = 0;
         engine

@@ -547,6 +547,7 @@ fn load_keys_from_files(daemon: &Daemon, pool: &str) -> (u64, u64) {
         depth: DatasetQuery::WHOLE_TREE,
         kinds: Kinds::only(&[DatasetKind::Filesystem, DatasetKind::Volume]),
         wanted: millpond_control::Wanted::Named(names.iter().filter_map(|n| by_name(n)).collect()),
+        names_damaged: false,
     };
     let mut roots = vec![];
     let _ = daemon.pools.datasets(&query, &mut |info| {

@@ -138,6 +138,7 @@ fn a_user_who_is_not_the_owner_sends_no_long_messages() {
         depth: 0,
         kinds: Kinds::ALL,
         wanted: Wanted::All,
+        names_damaged: false,
     };
     let client = Client::new(connect(&daemon, ROOT));
     let listed = client.datasets(&query, &mut |_| Ok(()));
@@ -209,6 +210,7 @@ fn a_stalled_reader_does_not_keep_an_exported_pool_open() {
             depth: DatasetQuery::WHOLE_TREE,
             kinds: Kinds::ALL,
             wanted: Wanted::All,
+            names_damaged: false,
         },
     };
     let mut messages = Messages::new(stream.try_clone().unwrap());

@@ -91,6 +91,7 @@ impl Sample {
                 depth: DatasetQuery::WHOLE_TREE,
                 kinds: Kinds::only(&[DatasetKind::Filesystem, DatasetKind::Volume]),
                 wanted: Wanted::Named(by_name("used").into_iter().collect()),
+                names_damaged: false,
             };
             let mut looked_at = 0;
             // Devices are shown even if the datasets of their pool cannot be read.

@@ -93,6 +93,7 @@ pub fn collect(session: &mut Session, request: &Request) -> Result<Found, Failur
 
 fn collect_as(session: &mut Session, request: &Request) -> Result<Found, Failure> {
     let mut found = Found::default();
+    let mut damaged = vec![];
     if request.operands.is_empty() {
         let control = session.service()?;
         let pools = control
@@ -101,10 +102,14 @@ fn collect_as(session: &mut Session, request: &Request) -> Result<Found, Failure
         for pool in pools {
             let kinds = kinds_in(control, &pool, request);
             let query = query(&pool, request.depth, kinds, request);
-            gather(control, &query, &mut found.datasets)
-                .map_err(|e| Failure::Refused(format!("cannot open '{pool}': {e}")))?;
+            match gather(control, &query, &mut found.datasets) {
+                Ok(()) => {}
+                Err(ControlError::Damaged(names)) => damaged.extend(names),
+                Err(e) => return Err(Failure::Refused(format!("cannot open '{pool}': {e}"))),
+            }
         }
     }
+    tell_damaged(session, &mut found, &damaged)?;
     for operand in request.operands {
         let named = match paths::is_path(operand) {
             true => paths::dataset_at(operand),
@@ -118,7 +123,7 @@ fn collect_as(session: &mut Session, request: &Request) -> Result<Found, Failure
                 continue;
             }
         };
-        if let Err(reason) = gather_operand(session, operand, request, &mut found.datasets)? {
+        if let Err(reason) = gather_operand(session, operand, request, &mut found)? {
             writeln!(session.err, "cannot open '{operand}': {reason}")?;
             found.has_failed = true;
         }
@@ -139,7 +144,7 @@ fn gather_operand(
     session: &mut Session,
     operand: &str,
     request: &Request,
-    datasets: &mut Vec<DatasetInfo>,
+    found: &mut Found,
 ) -> Result<Result<(), String>, Failure> {
     // An operand may always be a file system or volume, because the command may apply to its descendants.
     let named = [DatasetKind::Filesystem, DatasetKind::Volume];
@@ -169,12 +174,27 @@ fn gather_operand(
             .with(DatasetKind::Snapshot)
             .with(DatasetKind::Bookmark);
     }
-    Ok(
-        gather(control, &query(operand, depth, kinds, request), datasets).map_err(|e| match e {
-            ControlError::NoSuchPool => ControlError::NoSuchDataset.to_string(),
-            other => other.to_string(),
-        }),
-    )
+    let query = query(operand, depth, kinds, request);
+    match gather(control, &query, &mut found.datasets) {
+        Ok(()) => Ok(Ok(())),
+        Err(ControlError::Damaged(names)) => {
+            tell_damaged(session, found, &names)?;
+            Ok(Ok(()))
+        }
+        Err(ControlError::NoSuchPool) => Ok(Err(ControlError::NoSuchDataset.to_string())),
+        Err(other) => Ok(Err(other.to_string())),
+    }
+}
+
+/// Names datasets that are there, but not in the answer.
+fn tell_damaged(session: &mut Session, found: &mut Found, names: &[String]) -> Result<(), Failure> {
+    for name in names {
+        writeln!(session.err, "cannot open '{name}': I/O error")?;
+        let pool = name.split('/').next().unwrap_or(name);
+        writeln!(session.err, "see 'zpool status -v {pool}'")?;
+        found.has_failed = true;
+    }
+    Ok(())
 }
 
 fn gather(
@@ -194,6 +214,7 @@ fn query(root: &str, depth: u32, kinds: Kinds, request: &Request) -> DatasetQuer
         depth,
         kinds,
         wanted: request.wanted.clone(),
+        names_damaged: true,
     }
 }
 

@@ -39,6 +39,7 @@ pub fn below(
         depth,
         kinds,
         wanted: wanted(words),
+        names_damaged: false,
     };
     let result = session.service()?.datasets(&query, &mut |info| {
         found.push(info);

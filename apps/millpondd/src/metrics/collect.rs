@@ -371,6 +371,7 @@ fn datasets(page: &mut Page, pool: &str, imported: &ImportedPool, daemon: &Daemo
         depth: DatasetQuery::WHOLE_TREE,
         kinds: Kinds::only(&[DatasetKind::Filesystem, DatasetKind::Volume]),
         wanted: Wanted::Named(wanted.iter().filter_map(|name| by_name(name)).collect()),
+        names_damaged: false,
     };
     let mut count = 0;
     let walked = daemon.pools.datasets(&query, &mut |info| {

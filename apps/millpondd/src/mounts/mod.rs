@@ -157,6 +157,7 @@ impl Mounts {
             depth,
             kinds: Kinds::only(&[kind]),
             wanted: Wanted::Named(names.collect()),
+            names_damaged: false,
         };
         let mut all = vec![];
         let result = pools.datasets(&query, &mut |info| {
@@ -397,6 +398,7 @@ impl Mounts {
             depth: DatasetQuery::WHOLE_TREE,
             kinds: Kinds::only(&[DatasetKind::Filesystem]),
             wanted: Wanted::Named(vec![property.clone()]),
+            names_damaged: false,
         };
         let mut changing = BTreeSet::new();
         let result = pools.datasets(&query, &mut |info| {

@@ -88,6 +88,7 @@ fn read_kind(
         depth,
         kinds: Kinds::only(&[kind]),
         wanted: WantedProperties::Named(names.collect()),
+        names_damaged: false,
     };
     pools.datasets(&query, &mut |info| {
         each(&info);

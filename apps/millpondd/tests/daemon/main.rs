@@ -144,6 +144,7 @@ fn property(client: &Client, dataset: &str, name: &str) -> Option<Property> {
         depth: 0,
         kinds: Kinds::ALL,
         wanted: Wanted::Named(vec![by_name(name).unwrap()]),
+        names_damaged: false,
     };
     let mut found = None;
     let listing = client.datasets(&query, &mut |info| {

@@ -26,6 +26,9 @@ pub struct DatasetQuery {
     pub kinds: Kinds,
     /// Which properties to report.
     pub wanted: Wanted,
+    /// Whether datasets below `root` of which nothing can be read are named: the answer then ends with
+    /// [`ControlError::Damaged`](crate::ControlError::Damaged). Otherwise they are left out.
+    pub names_damaged: bool,
 }
 
 impl DatasetQuery {

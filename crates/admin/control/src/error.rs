@@ -38,6 +38,9 @@ pub enum ControlError {
     /// A device or a block could not be read. The text describes the error.
     #[error("{0}")]
     Io(String),
+    /// These datasets are damaged so that nothing can be told about them. All others were reported.
+    #[error("I/O error: {}", .0.join(", "))]
+    Damaged(Vec<String>),
     /// The receiver of the answers stopped, for instance because a pipe was closed.
     #[error("interrupted")]
     Stopped,

@@ -190,6 +190,7 @@ mod tests {
         fn a_damaged_request_is_an_error_or_another_request(at in 0usize..80, byte in any::<u8>()) {
             let request = Request::Datasets { query: DatasetQuery {
                 root: "tank".into(), depth: 1, kinds: Kinds::ALL, wanted: Wanted::All,
+                names_damaged: false,
             }};
             let mut bytes = serde_json::to_vec(&request).unwrap();
             let at = at % bytes.len();

@@ -18,6 +18,7 @@ pub fn walk(
         pool,
         query,
         reader: PropertyReader::new(pool.inner()),
+        damaged: vec![],
         each,
     };
     if let Some((of, name)) = query.root.split_once('#') {
@@ -40,6 +41,9 @@ pub fn walk(
             stack.extend(children.into_iter().rev().map(|child| (child, below)));
         }
     }
+    if query.names_damaged && !walk.damaged.is_empty() {
+        return Err(ControlError::Damaged(walk.damaged));
+    }
     Ok(())
 }
 
@@ -47,6 +51,8 @@ struct Walk<'a> {
     pool: &'a View,
     query: &'a DatasetQuery,
     reader: PropertyReader,
+    /// Heads of which nothing tells what they are.
+    damaged: Vec<String>,
     each: &'a mut dyn FnMut(DatasetInfo) -> Result<(), ControlError>,
 }
 
@@ -59,8 +65,10 @@ impl Walk<'_> {
         self.learn_key(directory);
         match self.reader.kind(&head) {
             Ok(kind) => self.dataset(&head, kind)?,
-            // Nothing tells what it is. The others below the root of the query are listed and mounted nevertheless.
-            Err(error) if depth > 0 && error.is_damaged() => {}
+            // The others below the root of the query are listed and mounted nevertheless.
+            Err(error) if depth > 0 && error.is_damaged() => {
+                self.damaged.push(head.name().to_owned());
+            }
             Err(error) => return Err(io(error)),
         }
         if depth >= self.query.depth {

@@ -2,7 +2,7 @@
 
 use super::*;
 use millpond_control::properties::{DatasetKind, Kinds};
-use millpond_control::{DatasetQuery, Wanted};
+use millpond_control::{ControlError, DatasetQuery, Wanted};
 use millpond_engine::DestroyOptions;
 use millpond_env::mark;
 use millpond_ondisk::VDEV_DATA_START_BYTES;
@@ -51,6 +51,7 @@ fn listed(pools: &ImportedPools, root: &str) -> Result<Vec<String>, String> {
         depth: DatasetQuery::WHOLE_TREE,
         kinds: Kinds::only(&[DatasetKind::Filesystem]),
         wanted: Wanted::All,
+        names_damaged: false,
     };
     let mut names = vec![];
     let outcome = pools.datasets(&query, &mut |info| {
@@ -58,6 +59,21 @@ fn listed(pools: &ImportedPools, root: &str) -> Result<Vec<String>, String> {
         Ok(())
     });
     outcome.map(|()| names).map_err(|error| error.to_string())
+}
+
+/// What a list names although nothing can be told about it.
+fn named_damaged(pools: &ImportedPools) -> Vec<String> {
+    let query = DatasetQuery {
+        root: "tank".into(),
+        depth: DatasetQuery::WHOLE_TREE,
+        kinds: Kinds::only(&[DatasetKind::Filesystem]),
+        wanted: Wanted::All,
+        names_damaged: true,
+    };
+    match pools.datasets(&query, &mut |_| Ok(())) {
+        Err(ControlError::Damaged(names)) => names,
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]
@@ -77,6 +93,7 @@ fn the_rest_of_a_pool_is_written_although_an_object_set_is_lost() {
     let is_named = errors.iter().any(|error| error.name == "tank/lost:<0x0>");
     assert!(is_named, "{errors:?}");
     assert_eq!(listed(&pools, "tank").unwrap(), ["tank", "tank/sound"]);
+    assert_eq!(named_damaged(&pools), ["tank/lost"]);
     let error = listed(&pools, "tank/lost").unwrap_err();
     assert!(error.contains("no good copy"), "{error}");
     drop(pool);
