@@ -189,9 +189,8 @@ fn gather_operand(
 /// Names datasets that are there, but not in the answer.
 fn tell_damaged(session: &mut Session, found: &mut Found, names: &[String]) -> Result<(), Failure> {
     for name in names {
-        writeln!(session.err, "cannot open '{name}': I/O error")?;
-        let pool = name.split('/').next().unwrap_or(name);
-        writeln!(session.err, "see 'zpool status -v {pool}'")?;
+        let reason = ControlError::Damaged(vec![]);
+        writeln!(session.err, "cannot open '{name}': {reason}")?;
         found.has_failed = true;
     }
     Ok(())

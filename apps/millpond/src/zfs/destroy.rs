@@ -264,13 +264,8 @@ fn is_within(name: &str, root: &str) -> bool {
 /// Children with their descendants come first, then the dataset's own snapshots.
 fn dependents(session: &Session, root: &str) -> Result<Vec<DatasetInfo>, Failure> {
     let kinds = heads().with(DatasetKind::Snapshot);
-    let all = below(
-        session,
-        root,
-        DatasetQuery::WHOLE_TREE,
-        kinds,
-        &["clones", "origin"],
-    )?;
+    let depth = DatasetQuery::WHOLE_TREE;
+    let all = lookup::below_with_damaged(session, root, depth, kinds, &["clones", "origin"])?;
     let mut below_each: BTreeMap<String, Below> = BTreeMap::new();
     for info in all.unwrap_or_default() {
         let of = |name: &str| name.to_owned();
@@ -310,7 +305,11 @@ fn dataset(session: &mut Session, parsed: &Parsed, name: &str) -> Ending {
         let text = format!("cannot open '{name}': missing '@' delimiter in snapshot name");
         return Err(Failure::Refused(text));
     }
-    let info = lookup::open(session, name, heads(), &[])?;
+    let refuse = |reason: &str| Failure::Refused(format!("cannot open '{name}': {reason}"));
+    names::check(name, heads()).map_err(|reason| refuse(&reason))?;
+    let found = lookup::below_with_damaged(session, name, 0, heads(), &[])?;
+    let info = found.and_then(|all| all.into_iter().find(|info| info.name == name));
+    let info = info.ok_or_else(|| refuse("dataset does not exist"))?;
     let is_pool = !name.contains('/');
     if is_pool && !is_recursive && !with_clones {
         return Err(Failure::Refused(format!(

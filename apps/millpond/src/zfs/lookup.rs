@@ -33,7 +33,6 @@ pub fn below(
     kinds: Kinds,
     words: &[&str],
 ) -> Result<Option<Vec<DatasetInfo>>, Failure> {
-    let mut found = vec![];
     let query = DatasetQuery {
         root: root.to_owned(),
         depth,
@@ -41,12 +40,45 @@ pub fn below(
         wanted: wanted(words),
         names_damaged: false,
     };
-    let result = session.service()?.datasets(&query, &mut |info| {
+    ask(session, &query)
+}
+
+/// Like [`below`], for commands that need no properties. A damaged dataset, of which only the name is known,
+/// is reported as a file system.
+pub fn below_with_damaged(
+    session: &Session,
+    root: &str,
+    depth: u32,
+    kinds: Kinds,
+    words: &[&str],
+) -> Result<Option<Vec<DatasetInfo>>, Failure> {
+    let query = DatasetQuery {
+        root: root.to_owned(),
+        depth,
+        kinds,
+        wanted: wanted(words),
+        names_damaged: true,
+    };
+    ask(session, &query)
+}
+
+fn ask(session: &Session, query: &DatasetQuery) -> Result<Option<Vec<DatasetInfo>>, Failure> {
+    let root = &query.root;
+    let mut found = vec![];
+    let result = session.service()?.datasets(query, &mut |info| {
         found.push(info);
         Ok(())
     });
     match result {
         Ok(()) => {}
+        Err(ControlError::Damaged(names)) if query.names_damaged => {
+            found.extend(names.into_iter().map(|name| DatasetInfo {
+                name,
+                kind: DatasetKind::Filesystem,
+                created_txg: 0,
+                properties: vec![],
+            }));
+        }
         Err(ControlError::NoSuchDataset | ControlError::NoSuchPool) => return Ok(None),
         Err(other) => {
             let text = format!("cannot open '{root}': {other}");

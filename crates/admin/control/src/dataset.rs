@@ -27,7 +27,8 @@ pub struct DatasetQuery {
     /// Which properties to report.
     pub wanted: Wanted,
     /// Whether datasets below `root` of which nothing can be read are named: the answer then ends with
-    /// [`ControlError::Damaged`](crate::ControlError::Damaged). Otherwise they are left out.
+    /// [`ControlError::Damaged`](crate::ControlError::Damaged). Otherwise they are left out. If `root` itself is
+    /// such a dataset, the answer always ends so.
     pub names_damaged: bool,
 }
 

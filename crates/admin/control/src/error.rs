@@ -39,7 +39,7 @@ pub enum ControlError {
     #[error("{0}")]
     Io(String),
     /// These datasets are damaged so that nothing can be told about them. All others were reported.
-    #[error("I/O error: {}", .0.join(", "))]
+    #[error("I/O error; see 'zpool status -v'")]
     Damaged(Vec<String>),
     /// The receiver of the answers stopped, for instance because a pipe was closed.
     #[error("interrupted")]

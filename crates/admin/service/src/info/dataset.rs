@@ -41,7 +41,8 @@ pub fn walk(
             stack.extend(children.into_iter().rev().map(|child| (child, below)));
         }
     }
-    if query.names_damaged && !walk.damaged.is_empty() {
+    let is_named = |name: &String| query.names_damaged || *name == query.root;
+    if walk.damaged.iter().any(is_named) {
         return Err(ControlError::Damaged(walk.damaged));
     }
     Ok(())
@@ -65,8 +66,8 @@ impl Walk<'_> {
         self.learn_key(directory);
         match self.reader.kind(&head) {
             Ok(kind) => self.dataset(&head, kind)?,
-            // The others below the root of the query are listed and mounted nevertheless.
-            Err(error) if depth > 0 && error.is_damaged() => {
+            // All others are listed and mounted nevertheless.
+            Err(error) if error.is_damaged() => {
                 self.damaged.push(head.name().to_owned());
             }
             Err(error) => return Err(io(error)),
