@@ -48,6 +48,7 @@ mod old_pools;
 mod old_versions;
 mod permissions;
 mod permissions_hostile;
+mod program;
 mod properties;
 mod rebuild;
 mod rebuild_draid;

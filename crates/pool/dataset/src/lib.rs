@@ -47,7 +47,7 @@ pub use properties::{PropertyReader, PropertySource, PropertyValue, StoredProper
 pub use redaction::RedactionList;
 pub use root_key::{RootKey, is_key_location};
 pub use tasks::{
-    DestroyOptions, IncomingSnapshot, KeyChange, NewDataset, NewRedaction, PropertyChanges,
-    ReceiveTarget, Receiving, RefusedProperty, ResumeAllowances, ResumePoint, SentKeys,
-    traverse_destroyed_tree,
+    DestroyOptions, IncomingSnapshot, KeyChange, NewDataset, NewRedaction, ProgramDataset,
+    ProgramMode, ProgramTasks, PropertyChanges, ReceiveTarget, Receiving, Refused, RefusedProperty,
+    ResumeAllowances, ResumePoint, SentKeys, UserProperty, traverse_destroyed_tree,
 };

@@ -191,6 +191,14 @@ impl Datasets {
         Some(ClosedHead { log })
     }
 
+    /// Whether [`Datasets::close_for_good`] would close a head.
+    pub(crate) fn is_closable(&self, head: ObjectId, txg: Txg) -> bool {
+        let heads = self.heads.lock();
+        let open = heads.open.get(&head);
+        let is_held = open.is_some_and(|open| Arc::strong_count(open) > 1);
+        !is_held && !self.dirty.is_dirty_after(head, txg)
+    }
+
     /// Like [`Datasets::close_for_good`], for a dataset that only the caller holds. Returns whether it is closed.
     pub(crate) fn close_received(&self, head: &Arc<HeadDataset>, txg: Txg) -> bool {
         let id = head.id();

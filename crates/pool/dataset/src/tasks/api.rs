@@ -2,7 +2,6 @@
 //! call changes nothing.
 
 use crate::datasets::Datasets;
-use crate::mos::contradiction;
 use crate::properties::{NEEDS_UPGRADE, PropertyValue};
 use crate::tasks::checks::{check_snapshot_properties, split_snapshot};
 use crate::tasks::context::SyncTaskContext;
@@ -481,14 +480,7 @@ impl Datasets {
     pub fn promote_by(&self, name: &str, creator: Option<&Creator>) -> Result<(), DatasetError> {
         self.task(
             |s| s.check_promote(name, creator),
-            |s, plan| {
-                s.promote(&plan)?;
-                let head = s.find_directory(name)?;
-                let head = head.map_or(Ok(None), |id| s.directory(id).map(|d| d.head_dataset))?;
-                let head = head.ok_or_else(|| contradiction("promotion", "the clone is gone"))?;
-                s.history(head, name, "promote", " ")?;
-                s.datasets.refresh(s, s.root_directory()?)
-            },
+            |s, plan| s.apply_promotion(name, &plan),
         )
     }
 
@@ -506,14 +498,7 @@ impl Datasets {
                 let closed = closed.ok_or_else(|| Refusal::error(snapshot, Refusal::Busy))?;
                 Ok((found, closed.log))
             },
-            |s, (found, log)| {
-                s.free_log_of(log)?;
-                s.free_waiting_log(found.head.dataset)?;
-                s.rollback(&found)?;
-                s.wake_background();
-                s.datasets.reopen(s.head_of_snapshot(&found)?);
-                Ok(())
-            },
+            |s, (found, log)| s.apply_rollback(&found, log),
         )
     }
 }

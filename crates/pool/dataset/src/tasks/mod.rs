@@ -26,6 +26,7 @@ mod new_dataset;
 mod old_deadlist;
 pub(crate) mod origin;
 mod permissions;
+mod program;
 pub(crate) mod promote;
 pub(crate) mod raise;
 pub(crate) mod receive;
@@ -39,6 +40,7 @@ pub use api::{DestroyOptions, PropertyChanges};
 pub use change_key::KeyChange;
 pub use destroyed_tree::traverse_destroyed_tree;
 pub use new_dataset::NewDataset;
+pub use program::{ProgramDataset, ProgramMode, ProgramTasks, Refused, UserProperty};
 pub use receive::{
     IncomingSnapshot, ReceiveTarget, Receiving, RefusedProperty, ResumeAllowances, ResumePoint,
     SentKeys,

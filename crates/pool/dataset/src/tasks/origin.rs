@@ -1,11 +1,13 @@
 //! Operations that start from snapshots: clones, rollbacks, bookmarks.
 
 use crate::heads::features;
+use crate::heads::log::HeadLog;
 use crate::mos::{During, contradiction};
 use crate::tasks::checks::split_snapshot;
 use crate::tasks::context::SyncTaskContext;
 use crate::tasks::directories::{Head, Snapshot};
 use crate::{DatasetError, DatasetName, NameTail, Refusal};
+use millpond_env::sync::Arc;
 use millpond_object::{ObjectSet, ObjectSetView};
 use millpond_ondisk::dsl::keys;
 use millpond_ondisk::{
@@ -84,6 +86,20 @@ impl SyncTaskContext<'_> {
         if self.bookmarks(snapshot.head.dataset)?.iter().any(newer) {
             return Err(Refusal::error(&name, Refusal::NotTheLatest));
         }
+        Ok(())
+    }
+
+    /// Rolls back a head that was closed for it, with the intent log that it had, and lets it be opened again.
+    pub(crate) fn apply_rollback(
+        &self,
+        snapshot: &Snapshot,
+        log: Option<Arc<dyn HeadLog>>,
+    ) -> Result<(), PoolError> {
+        self.free_log_of(log)?;
+        self.free_waiting_log(snapshot.head.dataset)?;
+        self.rollback(snapshot)?;
+        self.wake_background();
+        self.datasets.reopen(self.head_of_snapshot(snapshot)?);
         Ok(())
     }
 

@@ -32,7 +32,11 @@ pub(crate) struct Promotion {
 
 impl MosView<'_> {
     /// The datasets from `from` back to the one after `end`, newest first.
-    fn chain(&self, from: ObjectId, end: Option<ObjectId>) -> Result<Vec<ObjectId>, PoolError> {
+    pub(crate) fn chain(
+        &self,
+        from: ObjectId,
+        end: Option<ObjectId>,
+    ) -> Result<Vec<ObjectId>, PoolError> {
         let mut chain = vec![];
         let mut at = Some(from);
         let mut last = Txg(u64::MAX);
@@ -52,6 +56,16 @@ impl MosView<'_> {
 }
 
 impl SyncTaskContext<'_> {
+    /// Promotes a clone that passed [`SyncTaskContext::check_promote`], and notes it.
+    pub(crate) fn apply_promotion(&self, name: &str, plan: &Promotion) -> Result<(), PoolError> {
+        self.promote(plan)?;
+        let head = self.find_directory(name)?;
+        let head = head.map_or(Ok(None), |id| self.directory(id).map(|d| d.head_dataset))?;
+        let head = head.ok_or_else(|| contradiction("promotion", "the clone is gone"))?;
+        self.history(head, name, "promote", " ")?;
+        self.datasets.refresh(self, self.root_directory()?)
+    }
+
     pub(crate) fn check_promote(
         &self,
         name: &str,
