@@ -10,7 +10,10 @@ use millpond_engine::{
     Pool, Scanner, ScrubRange, View, WriteAt,
 };
 use millpond_env::mark;
-use millpond_ondisk::{BlockId, DslDatasetPhys, Level, ObjectId, ScanPhase, VDEV_DATA_START_BYTES};
+use millpond_object::ObjectView;
+use millpond_ondisk::{
+    BlockId, DslDatasetPhys, Level, ObjectId, ObjectType, ScanPhase, VDEV_DATA_START_BYTES,
+};
 use millpond_sim::{World, noise};
 
 /// Overwrites where these bytes are stored, which is one place.
@@ -143,10 +146,17 @@ fn misses_nothing(scan: &str, seed: u64, start: fn(&Pool)) {
 /// Damages all copies of the first block of an object of the MOS.
 fn lose(world: &World, view: &View, id: ObjectId) {
     let object = view.inner().mos().object(id).unwrap();
-    let pointer = object.pointer(Level(0), BlockId(0)).unwrap();
+    lose_block(world, view, &object, BlockId(0));
+}
+
+/// Damages all copies of a block on all disks.
+fn lose_block(world: &World, view: &View, object: &ObjectView, block: BlockId) {
+    let pointer = object.pointer(Level(0), block).unwrap();
     assert!(pointer.dvas().count() > 1);
-    for dva in pointer.dvas() {
-        world.disks()[0].rot(VDEV_DATA_START_BYTES + dva.offset_bytes, &noise(7, 512));
+    for (disk, dva) in
+        (world.disks().iter()).flat_map(|disk| pointer.dvas().map(move |dva| (disk, dva)))
+    {
+        disk.rot(VDEV_DATA_START_BYTES + dva.offset_bytes, &noise(7, 512));
     }
     view.inner().store().forget(&pointer);
 }
@@ -191,4 +201,77 @@ fn clones_are_scanned_although_their_table_is_lost() {
         "{logged:?}"
     );
     assert_eq!(logged.len(), 2, "{logged:?}");
+}
+
+/// The object of a snapshot is lost, and nothing else. A side that comes back gets what follows the snapshot, and does not
+/// count as complete.
+#[test]
+fn a_side_is_not_complete_if_a_snapshot_could_not_be_visited() {
+    let _mark = mark::expect("scan-passes-over-dataset");
+    let world = World::without_journal(535);
+    let pool = pool_on(&world, &[(Mirror, 2)]);
+    let files = pool.file_system("tank/a").unwrap();
+    make(&files, "early", &content(1));
+    // Many in one txg, so that blocks of the MOS hold nothing but snapshots. All but the one in the middle go.
+    let mut names: Vec<String> = (0..40).map(|number| format!("tank/n{number}")).collect();
+    for name in &names {
+        pool.datasets().create_filesystem(name, &[]).unwrap();
+    }
+    pool.sync().unwrap();
+    names.insert(20, "tank/a".to_owned());
+    let names: Vec<String> = names.iter().map(|name| format!("{name}@s")).collect();
+    let mut names: Vec<&str> = names.iter().map(String::as_str).collect();
+    pool.datasets().snapshot(&names, &[]).unwrap();
+    let kept = names.remove(20);
+    let tasks = pool.datasets();
+    tasks.destroy_snapshots(&names, Default::default()).unwrap();
+    pool.sync().unwrap();
+    let away = leaf(&pool, 1);
+    pool.inner().offline_leaf(away, Default::default()).unwrap();
+    make(&files, "late", &content(2));
+    pool.sync().unwrap();
+    let view = pool.committed().unwrap();
+    let kept = view.dataset(kept).unwrap().inner().id();
+    let mos = view.inner().mos();
+    let block = BlockId(kept.0 / 32);
+    let beside = |object: &ObjectView| object.id().0 / 32 == block.0 && object.id() != kept;
+    for other in mos.objects().map(Result::unwrap).filter(beside) {
+        // Only what belongs to the snapshot.
+        assert_ne!(
+            other.dnode().bonus_type,
+            ObjectType::DSL_DATASET,
+            "{:?}",
+            other.id()
+        );
+        assert_ne!(
+            other.dnode().bonus_type,
+            ObjectType::DSL_DIRECTORY,
+            "{:?}",
+            other.id()
+        );
+    }
+    lose_block(&world, &view, &mos.meta_object(), block);
+    drop(view);
+    drop(files);
+    pool.export().unwrap();
+
+    let pool = sim::open(&world).unwrap();
+    online(&world, &pool, 1);
+    pool.inner().start_resilver().unwrap();
+    finish(&pool);
+    assert!(pool.inner().needs_resilver());
+    let known = pool.committed().unwrap().inner().logged_errors().unwrap();
+    assert!(!known.is_empty());
+    // A scrub that does not visit the snapshot does not take back what is known.
+    pool.inner().start_scrub(ScrubRange::All).unwrap();
+    finish(&pool);
+    assert!(pool.inner().needs_resilver());
+    pool.export().unwrap();
+    world.disks()[0].set_absent(true);
+    let view = sim::read(&world).unwrap();
+    let files = view.dataset("tank/a").unwrap().file_system().unwrap();
+    for (name, seed) in [("early", 1), ("late", 2)] {
+        let found = crate::cloning::bytes_of(&node(&files, name));
+        assert!(found == content(seed), "{name}");
+    }
 }

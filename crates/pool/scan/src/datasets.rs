@@ -4,6 +4,7 @@ use crate::ScanError;
 use crate::gather::Gathered;
 use millpond_env::mark;
 use millpond_env::sync::Arc;
+use millpond_object::ObjectError;
 use millpond_ondisk::dsl::keys;
 use millpond_ondisk::pool_directory::key;
 use millpond_ondisk::{
@@ -25,8 +26,10 @@ pub(crate) struct Dataset {
 impl Dataset {
     /// `None` if there is no such dataset any more.
     pub(crate) fn open(view: &PoolView, id: ObjectId) -> Result<Option<Self>, ScanError> {
-        let Ok(object) = view.mos().object(id) else {
-            return Ok(None);
+        let object = match view.mos().object(id) {
+            Ok(object) => object,
+            Err(ObjectError::NotFound { .. }) => return Ok(None),
+            Err(error) => return Err(error.into()),
         };
         if object.dnode().bonus_type != ObjectType::DSL_DATASET {
             return Ok(None);
@@ -40,13 +43,34 @@ impl Dataset {
         }))
     }
 
-    /// The same, for a scan that visits what can be read: one that cannot counts as an error.
-    pub(crate) fn found(view: &PoolView, id: ObjectId, gathered: &Gathered<'_>) -> Option<Self> {
-        Self::open(view, id).unwrap_or_else(|_| {
-            gathered.count_unvisited();
-            None
-        })
+    /// The same, for a scan that visits what can be read.
+    ///
+    /// # Errors
+    /// If it may be readable later. The slice is repeated then.
+    pub(crate) fn found(
+        view: &PoolView,
+        id: ObjectId,
+        gathered: &Gathered<'_>,
+    ) -> Result<Found, ScanError> {
+        match Self::open(view, id) {
+            Ok(Some(dataset)) => Ok(Found::Dataset(Box::new(dataset))),
+            Ok(None) => Ok(Found::Gone),
+            Err(error) if error.is_damage() => {
+                gathered.count_unvisited();
+                Ok(Found::Lost)
+            }
+            Err(error) => Err(error),
+        }
     }
+}
+
+/// What is under the id of a dataset.
+pub(crate) enum Found {
+    Dataset(Box<Dataset>),
+    /// It was destroyed.
+    Gone,
+    /// It is there, but no copy of it is right.
+    Lost,
 }
 
 fn directory(view: &PoolView, id: ObjectId) -> Result<DslDirectoryPhys, ScanError> {
@@ -122,38 +146,72 @@ pub(crate) fn after(
     phys: &mut ScanPhys,
     queue: &mut ScanQueue,
     gathered: &Gathered<'_>,
-) {
+) -> Result<(), ScanError> {
     phys.bookmark = NEXT_DATASET;
     if phys.flags.contains(ScanFlags::VISIT_DATASET_AGAIN) {
         // A snapshot was destroyed during its visit. Its successor has blocks that were born later.
         phys.flags.remove(ScanFlags::VISIT_DATASET_AGAIN);
         queue.insert(done.id, phys.current_max_txg);
-        return;
+        return Ok(());
     }
-    if !PoolVersion(view.version()).has_origin() {
-        return;
+    // Nothing follows a head.
+    if !PoolVersion(view.version()).has_origin() || !done.phys.is_snapshot() {
+        return Ok(());
     }
-    let mut following = vec![];
+    let mut following = BTreeSet::new();
     // The next of `$ORIGIN@$ORIGIN` is a head without anything.
-    following.extend(done.phys.next_snapshot.filter(|_| done.phys.is_snapshot()));
+    following.extend(done.phys.next_snapshot);
     if let Some(table) = done.phys.next_clones {
         // A scan that failed here would fail again and again: it would never end, and never restore redundancy.
-        following.extend(members(view, table).unwrap_or_else(|_| {
-            mark::hit("scan-searches-clones");
-            search_following(view, done.id, gathered)
-        }));
+        match members(view, table) {
+            Ok(clones) => following.extend(clones),
+            Err(error) if error.is_damage() => {
+                mark::hit("scan-searches-clones");
+                following.extend(search_following(view, done.id, gathered)?);
+            }
+            Err(error) => return Err(error),
+        }
     }
     let born = done.phys.creation_txg;
     for id in following {
-        // So no dataset comes twice, also where a forged one says that it follows itself.
-        let follows = Dataset::found(view, id, gathered).is_some_and(|found| {
-            found.phys.previous_snapshot == Some(done.id)
-                && (!found.phys.is_snapshot() || found.phys.creation_txg > born)
-        });
-        if follows {
-            queue.insert(id, born);
+        match Dataset::found(view, id, gathered)? {
+            // So no dataset comes twice, also where a forged one says that it follows itself.
+            Found::Dataset(found) if found.follows(done.id, born) => {
+                queue.insert(id, born);
+            }
+            Found::Dataset(_) | Found::Gone => {}
+            Found::Lost => pass_over(view, id, born, queue, gathered)?,
         }
     }
+    Ok(())
+}
+
+impl Dataset {
+    /// Whether it follows a snapshot that was made in txg `born`.
+    fn follows(&self, snapshot: ObjectId, born: Txg) -> bool {
+        self.phys.previous_snapshot == Some(snapshot)
+            && (!self.phys.is_snapshot() || self.phys.creation_txg > born)
+    }
+}
+
+/// Adds what follows a lost snapshot in its place, with the blocks that are shared with it: those born after `min`.
+pub(crate) fn pass_over(
+    view: &Arc<PoolView>,
+    lost: ObjectId,
+    min: Txg,
+    queue: &mut ScanQueue,
+    gathered: &Gathered<'_>,
+) -> Result<(), ScanError> {
+    mark::hit("scan-passes-over-dataset");
+    for id in search_following(view, lost, gathered)? {
+        if let Found::Dataset(found) = Dataset::found(view, id, gathered)?
+            && found.follows(lost, min)
+        {
+            // 0 stands for the txg of the previous snapshot.
+            queue.insert(id, min.max(Txg(1)));
+        }
+    }
+    Ok(())
 }
 
 /// The objects that a table lists.
@@ -170,36 +228,48 @@ fn search_following(
     view: &Arc<PoolView>,
     snapshot: ObjectId,
     gathered: &Gathered<'_>,
-) -> Vec<ObjectId> {
+) -> Result<Vec<ObjectId>, ScanError> {
     let mut found = vec![];
     for object in view.mos().objects() {
-        let Ok(object) = object else {
-            gathered.count_unvisited();
-            continue;
+        let object = match object {
+            Ok(object) => object,
+            Err(error) if error.is_damage() => {
+                gathered.count_unvisited();
+                continue;
+            }
+            Err(error) => return Err(error.into()),
         };
         if object.dnode().bonus_type != ObjectType::DSL_DATASET {
             continue;
         }
-        let dataset = Dataset::found(view, object.id(), gathered);
-        if dataset.is_some_and(|one| one.phys.previous_snapshot == Some(snapshot)) {
+        if let Found::Dataset(one) = Dataset::found(view, object.id(), gathered)?
+            && one.phys.previous_snapshot == Some(snapshot)
+        {
             found.push(object.id());
         }
     }
-    found
+    Ok(found)
 }
 
 /// Takes the next dataset from the queue; `None` if there is none. Sets `has_missed` if one was not found.
 pub(crate) fn next(
-    view: &PoolView,
+    view: &Arc<PoolView>,
     phys: &mut ScanPhys,
     queue: &mut ScanQueue,
     has_missed: &mut bool,
     gathered: &Gathered<'_>,
-) -> Option<Dataset> {
+) -> Result<Option<Dataset>, ScanError> {
     while let Some((id, min)) = queue.pop_first() {
-        let Some(dataset) = Dataset::found(view, id, gathered) else {
-            *has_missed = true;
-            continue;
+        let dataset = match Dataset::found(view, id, gathered)? {
+            Found::Dataset(dataset) => dataset,
+            Found::Gone => {
+                *has_missed = true;
+                continue;
+            }
+            Found::Lost => {
+                pass_over(view, id, min, queue, gathered)?;
+                continue;
+            }
         };
         let min = match min {
             Txg(0) => dataset.phys.previous_snapshot_txg,
@@ -214,7 +284,7 @@ pub(crate) fn next(
             true => phys.max_txg.min(dataset.phys.creation_txg),
             false => phys.max_txg,
         };
-        return Some(dataset);
+        return Ok(Some(*dataset));
     }
-    None
+    Ok(None)
 }

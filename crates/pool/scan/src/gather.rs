@@ -45,7 +45,9 @@ pub(crate) struct Gathered<'a> {
     pub(crate) skipped_bytes: Cell<u64>,
     /// Structures that no correct writer produces. What is below them is not visited.
     pub(crate) faults: RefCell<Vec<Found>>,
-    /// How many datasets could not be visited.
+    /// Blocks with others below them that could not be read.
+    pub(crate) unread: RefCell<Vec<Found>>,
+    /// How many datasets, or parts of them, could not be visited.
     pub(crate) unvisited: Cell<u64>,
 }
 
@@ -73,11 +75,12 @@ impl<'a> Gathered<'a> {
             examined_bytes: Cell::new(0),
             skipped_bytes: Cell::new(0),
             faults: RefCell::default(),
+            unread: RefCell::default(),
             unvisited: Cell::new(0),
         }
     }
 
-    /// Counts a dataset that cannot be read, and with it all that follows it.
+    /// Counts a dataset, or a part of one, that is not visited.
     pub(crate) fn count_unvisited(&self) {
         self.unvisited.set(self.unvisited.get().saturating_add(1));
     }
@@ -142,13 +145,24 @@ impl<'a> Gathered<'a> {
     }
 
     fn fault_at(&self, pointer: &BlockPointer, address: BlockAddress, under: ObjectId) {
-        let mut faults = self.faults.borrow_mut();
-        if faults.len() < self.limits.blocks {
-            faults.push(Found {
+        self.note(&self.faults, pointer, address, under);
+    }
+
+    fn note(
+        &self,
+        list: &RefCell<Vec<Found>>,
+        pointer: &BlockPointer,
+        address: BlockAddress,
+        under: ObjectId,
+    ) {
+        let mut list = list.borrow_mut();
+        match list.len() < self.limits.blocks {
+            true => list.push(Found {
                 pointer: *pointer,
                 address,
                 logged_under: under,
-            });
+            }),
+            false => self.count_unvisited(),
         }
     }
 }
@@ -204,10 +218,10 @@ impl Visitor for Gathered<'_> {
     }
 
     fn fault(&self, block: &Visit<'_, Self>, fault: Fault) -> Step {
-        // An unreadable block is among those that were gathered: it is counted when all its copies were read.
-        if !matches!(fault, Fault::Read(_)) {
-            let under = block.object.tree.context.logged_under;
-            self.fault_at(block.pointer, block.address(), under);
+        let under = block.object.tree.context.logged_under;
+        match fault {
+            Fault::Read(_) => self.note(&self.unread, block.pointer, block.address(), under),
+            _ => self.fault_at(block.pointer, block.address(), under),
         }
         Step::Skip
     }

@@ -110,6 +110,7 @@ impl Shared<'_> {
         let Ok(audit) = audit else {
             let mut outcome = self.outcome.lock();
             outcome.errors += 1;
+            outcome.losses.lost.insert(found.pointer.physical_birth());
             self.log(&mut outcome, found);
             return;
         };
@@ -161,7 +162,15 @@ pub(crate) fn log(outcome: &mut SliceOutcome, found: &Found) {
     if outcome.lost.len() >= LOGGED_MAX {
         return;
     }
+    outcome.lost.insert(logged(found));
+}
+
+fn logged(found: &Found) -> LoggedError {
     let birth = found.pointer.physical_birth();
-    let error = LoggedError::new(found.logged_under.0, &found.address, birth);
-    outcome.lost.insert(error);
+    LoggedError::new(found.logged_under.0, &found.address, birth)
+}
+
+/// Whether a block is among those that are logged.
+pub(crate) fn is_logged(outcome: &SliceOutcome, found: &Found) -> bool {
+    outcome.lost.contains(&logged(found))
 }

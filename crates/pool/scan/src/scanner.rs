@@ -1,8 +1,9 @@
 //! Runs the scan of a pool, slice by slice.
 
-use crate::datasets::{Dataset, after, after_mos, next};
-use crate::gather::{Context, Gathered};
-use crate::issue::{issue, log};
+use crate::datasets::{Dataset, Found, after, after_mos, next, pass_over};
+use crate::gather::{self, Context, Gathered};
+use crate::issue::{is_logged, issue, log};
+use millpond_block::BlockAddress;
 use millpond_env::sync::{Arc, Weak};
 use millpond_env::thread;
 use millpond_env::{Tunable, mark};
@@ -43,6 +44,22 @@ pub enum ScanError {
     /// A table of the MOS could not be read.
     #[error(transparent)]
     Table(#[from] millpond_zap::ZapError),
+    /// A block could not be read once, and could be read later.
+    #[error("{0}: it could not be read for a moment")]
+    Unread(BlockAddress),
+}
+
+impl ScanError {
+    /// Whether what was read is lost on all devices, or is not valid.
+    pub(crate) fn is_damage(&self) -> bool {
+        match self {
+            Self::Pool(error) => error.is_damage(),
+            Self::Invalid(_) => true,
+            Self::Object(error) => error.is_damage(),
+            Self::Table(error) => error.is_damage(),
+            Self::Detach(_) | Self::Unread(_) => false,
+        }
+    }
 }
 
 /// The size of a slice.
@@ -235,13 +252,46 @@ impl Scanner {
         }
         for fault in gathered.faults.into_inner() {
             outcome.errors += 1;
+            outcome.losses.has_unvisited = true;
             log(&mut outcome, &fault);
         }
+        for unread in gathered.unread.into_inner() {
+            judge_unread(view, &unread, &mut outcome)?;
+        }
         outcome.errors = outcome.errors.saturating_add(gathered.unvisited.get());
+        outcome.losses.has_unvisited |= gathered.unvisited.get() > 0;
         outcome.examined_bytes = examined;
         outcome.skipped_bytes = skipped;
         outcome.is_complete = is_complete;
         Ok(Some((slice, outcome)))
+    }
+}
+
+/// What is below a block that the traversal could not read was not visited. The block must be lost, then: if it can be
+/// read now, or later, the slice is repeated.
+fn judge_unread(
+    view: &Arc<PoolView>,
+    unread: &gather::Found,
+    outcome: &mut SliceOutcome,
+) -> Result<(), ScanError> {
+    let (pointer, address) = (&unread.pointer, unread.address);
+    match view.store().read(pointer, address, None) {
+        Err(error) if error.is_damage() => {
+            outcome.losses.lost.insert(pointer.physical_birth());
+            // A resilver does not read blocks that no leaf lacks.
+            if !is_logged(outcome, unread) {
+                outcome.errors += 1;
+                log(outcome, unread);
+            }
+            Ok(())
+        }
+        Err(error) if error.is_locked() => Ok(()),
+        Ok(_) => Err(ScanError::Unread(address)),
+        Err(error) => Err(PoolError::Block {
+            what: "scan",
+            error,
+        }
+        .into()),
     }
 }
 
@@ -308,11 +358,22 @@ fn gather(
         }
         after_mos(view, phys, queue)?;
     }
+    let mut has_missed = false;
     let mut current = match phys.bookmark.object_set {
         u64::MAX => None,
-        id => Dataset::found(view, ObjectId(id), gathered),
+        id => match Dataset::found(view, ObjectId(id), gathered)? {
+            Found::Dataset(dataset) => Some(*dataset),
+            Found::Gone => {
+                has_missed = true;
+                None
+            }
+            Found::Lost => {
+                let min = phys.current_min_txg;
+                pass_over(view, ObjectId(id), min, queue, gathered)?;
+                None
+            }
+        },
     };
-    let mut has_missed = current.is_none() && phys.bookmark.object_set != u64::MAX;
     let mut has_visited = false;
     loop {
         let dataset = match current.take() {
@@ -322,7 +383,7 @@ fn gather(
                 phys.bookmark = millpond_pool::NEXT_DATASET;
                 return Ok((queue.is_empty(), has_missed));
             }
-            None => match next(view, phys, queue, &mut has_missed, gathered) {
+            None => match next(view, phys, queue, &mut has_missed, gathered)? {
                 Some(dataset) => dataset,
                 None => {
                     phys.bookmark = millpond_pool::NEXT_DATASET;
@@ -346,7 +407,7 @@ fn gather(
         if !traverse(view, gathered, tree, phys) {
             return Ok((false, has_missed));
         }
-        after(view, &dataset, phys, queue, gathered);
+        after(view, &dataset, phys, queue, gathered)?;
         has_visited = true;
     }
 }
@@ -375,8 +436,12 @@ fn traverse(
         .metadata_bytes_max(store.topology().capacity_bytes())
         .run_in_order(tree, Order::ParentsFirst, from);
     let place = match outcome {
+        Outcome::Complete => return true,
         // More metadata than fits on the devices is that of a forged tree.
-        Outcome::Complete | Outcome::OverBudget(_) => return true,
+        Outcome::OverBudget(_) => {
+            gathered.count_unvisited();
+            return true;
+        }
         Outcome::Stopped(place) => place,
     };
     let place = place.unwrap_or(Bookmark {

@@ -81,6 +81,8 @@ pub struct ScanLosses {
     pub lost: BTreeSet<Txg>,
     /// Leaves whose repairs could not be made durable: the births of those blocks.
     pub unflushed: BTreeMap<Guid, BTreeSet<Txg>>,
+    /// Whether blocks were not visited of which it is not known that they are lost, so that leaves may lack them.
+    pub has_unvisited: bool,
 }
 
 impl ScanLosses {
@@ -93,6 +95,7 @@ impl ScanLosses {
         for (leaf, births) in other.unflushed {
             self.unflushed.entry(leaf).or_default().extend(births);
         }
+        self.has_unvisited |= other.has_unvisited;
     }
 }
 

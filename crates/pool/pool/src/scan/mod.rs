@@ -420,18 +420,24 @@ impl SyncContext<'_> {
             (_, false) => self.note_scan("scrub_abort"),
         }
         if is_finished {
-            self.finish_error_logs(&phys)?;
-            if phys.function == ScanFunction::Scrub && phys.min_txg == Txg(0) {
+            match losses.has_unvisited {
+                // It says nothing of what it did not visit.
+                true => self.keep_found_errors()?,
+                false => self.finish_error_logs(&phys)?,
+            }
+            let has_all = !losses.has_unvisited;
+            if has_all && phys.function == ScanFunction::Scrub && phys.min_txg == Txg(0) {
                 pool.store.forget_damage();
             }
-            if phys.function == ScanFunction::Scrub {
+            if has_all && phys.function == ScanFunction::Scrub {
                 self.set_directory_number(key::LAST_SCRUBBED_TXG, phys.max_txg.0)?;
             }
             // After errors in an earlier session it is not known which txgs they concern.
             let covers = completes_leaves(&phys);
             // Blocks that only the checkpoint holds were not visited, nor the copies of a removal under way.
-            let has_all =
-                pool.checkpoint_refusal().is_none() && pool.removal.removing_vdev().is_none();
+            let has_all = has_all
+                && pool.checkpoint_refusal().is_none()
+                && pool.removal.removing_vdev().is_none();
             if covers && has_all && (phys.errors == 0 || is_whole) {
                 let covered = CoveredLeaves {
                     leaves: covered,
