@@ -1,10 +1,11 @@
 //! Views of committed states, read while the pool changes.
 
-use crate::attach::new_device;
+use crate::attach::{attach, complete, new_device, of_disk};
 use crate::full::{create, fill, is_no_space};
 use crate::scan::{finish, lived};
 use crate::sim;
 use millpond_check::{CheckOptions, Finding, Progress};
+use millpond_device::Device;
 use millpond_engine::{Caller, NewLayout, Pool, Symlinks, WriteAt};
 use millpond_env::mark;
 use millpond_pool::import::VdevState;
@@ -237,4 +238,39 @@ fn a_view_beside_replacements_leaves_no_old_tree_behind() {
             assert_eq!(assembly.state(), VdevState::Healthy, "{assembly:?}");
         }
     });
+}
+
+/// An open snapshot is read from the disks that the pool has now. Those that it had when the snapshot was opened may
+/// hold anything.
+#[test]
+fn an_open_snapshot_follows_the_disks_of_its_pool() {
+    let world = World::without_journal(77);
+    let pool = sim::create(&world, &[(NewLayout::Mirror, 2)], 128);
+    overwrite(&pool, 3);
+    pool.datasets().snapshot(&["tank@s"], &[]).unwrap();
+    let served = pool.served_snapshot("tank@s").unwrap();
+    for number in 0..2 {
+        let disk = world.disk(128 << 20, 512);
+        attach(
+            &pool,
+            of_disk(&pool, number),
+            &disk,
+            AttachKind::Replacement,
+        )
+        .unwrap();
+        complete(&pool);
+    }
+    for disk in &world.disks()[..2] {
+        let junk = noise(9, 1 << 20);
+        for offset in (4 << 20..disk.size_bytes() - (1 << 20)).step_by(1 << 20) {
+            disk.write(offset, &junk).unwrap();
+        }
+    }
+    let node = served
+        .file_system()
+        .resolve(b"file", Symlinks::Keep)
+        .unwrap();
+    let mut found = vec![0; FILE_BYTES];
+    node.read(0, &mut found).unwrap();
+    assert!(found == noise(3, FILE_BYTES));
 }

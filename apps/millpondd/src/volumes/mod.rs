@@ -324,7 +324,7 @@ fn open(pools: &ImportedPools, wanted: &Wanted) -> Result<Opened, Error> {
     let may_change = live.is_some() && !name.contains('@');
     let disk: Arc<dyn Disk> = match pool.opened() {
         Open::Live(live) if may_change => live.volume(name)?,
-        Open::Live(live) => Arc::new(live.read_committed(|view| view.dataset(name)?.volume())?),
+        Open::Live(live) => Arc::new(live.snapshot_of_volume(name)?),
         Open::ReadOnly(view, _) => Arc::new(view.dataset(name)?.volume()?),
     };
     Ok(Opened {

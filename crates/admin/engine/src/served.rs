@@ -8,6 +8,7 @@ use millpond_ondisk::dsl::keys;
 use millpond_ondisk::{ObjectId, Txg};
 use millpond_posix::vfs::{SnapshotChange, SnapshotEntry, SnapshotPort, Vfs, ZfsCtlDir};
 use millpond_posix::{BackgroundDrain, Caller, FileError, FileSystem, Timestamp, TransactionError};
+use millpond_volume::Volume;
 
 /// Makes the changes of snapshots that programs ask for in `.zfs/snapshot`, if the caller may make them.
 pub trait SnapshotControl: Send + Sync {
@@ -38,6 +39,13 @@ impl Source {
         match self {
             Self::Live(pool) => pool.read_committed(query),
             Self::Committed(view) => query(view),
+        }
+    }
+    /// For a view that stays open with a snapshot.
+    fn follow_leaves(&self, view: &View) {
+        match self {
+            Self::Live(_) => view.follow_leaves(),
+            Self::Committed(_) => {}
         }
     }
 }
@@ -112,6 +120,7 @@ impl SnapshotPort for Snapshots {
             };
             let opened = head.inner().open_snapshot(&name, id)?;
             let files = Dataset::new(head.pool().clone(), opened).file_system()?;
+            self.source.follow_leaves(view);
             Ok(Some(files))
         };
         let opened = self.source.read(open).map_err(to_file_error)?;
@@ -260,7 +269,24 @@ impl Pool {
     /// # Errors
     /// As [`Dataset::file_system`].
     pub fn served_snapshot(&self, name: &str) -> Result<Arc<dyn Vfs>, Error> {
-        self.read_committed(|view| view.dataset(name)?.served())
+        self.read_committed(|view| {
+            let served = view.dataset(name)?.served()?;
+            view.follow_leaves();
+            Ok(served)
+        })
+    }
+
+    /// Opens a snapshot of a volume, which may stay open while disks come and go. The caller ensures that the snapshot is
+    /// not destroyed meanwhile.
+    ///
+    /// # Errors
+    /// As [`Dataset::volume`].
+    pub fn snapshot_of_volume(&self, name: &str) -> Result<Volume, Error> {
+        self.read_committed(|view| {
+            let volume = view.dataset(name)?.volume()?;
+            view.follow_leaves();
+            Ok(volume)
+        })
     }
 }
 

@@ -175,6 +175,12 @@ impl View {
         Ok(self.keys.unload(dataset.directory())?)
     }
 
+    /// Makes this view of a pool that is open for changes read from the disks that the pool has, as they change. For
+    /// views of snapshots that stay open; see [`BlockStore::follow_leaves`](millpond_block::BlockStore::follow_leaves).
+    pub(crate) fn follow_leaves(&self) {
+        self.inner().store().follow_leaves();
+    }
+
     /// The key of a dataset's directory if the key of its encryption root is loaded. `None` if the dataset is
     /// not encrypted or is locked.
     pub fn key_of(&self, directory: &Arc<Directory>) -> Result<Option<Arc<DatasetKey>>, Error> {

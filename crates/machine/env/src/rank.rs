@@ -140,6 +140,7 @@ ranks! {
     brief LeafMonitor, "leaf monitor", "pool", "A look. Its thread waits on the condition variable.";
     brief LeafFailures, "failures of leaves", "pool", "Counting, and changing a state; not while a leaf is probed.";
     brief LeafStates, "changes of leaf states", "block", "Deciding whether a leaf is required, and storing its status. Reading a status takes no lock.";
+    brief ViewFollowers, "views that follow the leaves", "block", "Giving them a new topology, or adding one.";
     brief Topology, "topology", "block", "A clone of the pointer. A change copies the topology under it.";
     brief LeafUnflushed, "unflushed writes of a leaf", "block", "Insertions and lookups.";
     brief LeafRequests, "requests of a leaf", "block", "A lookup or insertion. Outcomes are waited for on the request's condition variable.";

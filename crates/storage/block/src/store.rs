@@ -30,7 +30,7 @@ use millpond_ondisk::{
     BlockPointer, CompressionKind, DecodeError, EmbeddedKind, Level, ObjectType,
 };
 use std::collections::HashMap;
-use topologies::TopologyCell;
+use topologies::{Followers, TopologyCell};
 
 /// Reads and writes the blocks of one open pool. Shared by all threads.
 ///
@@ -40,6 +40,8 @@ pub struct BlockStore {
     topology: Arc<TopologyCell>,
     /// The topologies of views, which follow the progress of an expansion.
     views: Arc<Mutex<Vec<Weak<TopologyCell>>, rank::Leaf>>,
+    /// The topologies of views that have the store's leaves.
+    followers: Arc<Mutex<Followers, rank::ViewFollowers>>,
     pub(crate) standstill: Standstill,
     /// Topologies that were replaced and may still be in use.
     former: Mutex<Vec<Weak<Topology>>, rank::Leaf>,
@@ -108,6 +110,7 @@ impl BlockStore {
         Self {
             topology: Arc::new(RwLock::new(Arc::new(topology))),
             views: Arc::default(),
+            followers: Arc::default(),
             standstill: Standstill::default(),
             former: Mutex::default(),
             checksummer: RwLock::new(Arc::new(Checksummer::new(None))),
@@ -137,6 +140,7 @@ impl BlockStore {
         Self {
             topology: self.topology_of_view(),
             views: Arc::clone(&self.views),
+            followers: Arc::clone(&self.followers),
             standstill: Standstill::default(),
             former: Mutex::default(),
             checksummer: RwLock::new(self.checksummer()),

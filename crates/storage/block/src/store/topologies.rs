@@ -9,6 +9,14 @@ use millpond_vdev::Reflow;
 /// A topology that may be replaced.
 pub(super) type TopologyCell = RwLock<Arc<Topology>, rank::Topology>;
 
+/// Views that have the leaves of their store.
+#[derive(Debug, Default)]
+pub(super) struct Followers {
+    cells: Vec<Weak<TopologyCell>>,
+    /// A copy of the leaves since they were replaced: who waits until nothing writes by an old topology does not wait for it.
+    present: Option<Arc<Topology>>,
+}
+
 impl BlockStore {
     /// The current leaves.
     #[must_use]
@@ -25,6 +33,8 @@ impl BlockStore {
         }
         let old = std::mem::replace(&mut *self.topology.write(), Arc::new(topology));
         self.note_former(&old);
+        drop(old);
+        self.tell_followers();
     }
     /// Changes the current leaves, for instance what each has missed. Counters are kept.
     pub fn change_topology(&self, change: impl FnOnce(&mut Topology)) {
@@ -34,6 +44,39 @@ impl BlockStore {
         let old = std::mem::replace(&mut *present, Arc::new(topology));
         drop(present);
         self.note_former(&old);
+        drop(old);
+        self.tell_followers();
+    }
+
+    /// Makes a view have the leaves of the store from now on, as they change. For views that stay open for long: without
+    /// it, a view reads the disks that it knows, also after they left the pool and were written by others.
+    ///
+    /// Only for views of what is in the pool as long as they are open, such as snapshots: a new disk does not get what was
+    /// freed before it came.
+    pub fn follow_leaves(&self) {
+        debug_assert!(self.is_view, "the store has the leaves");
+        let mut followers = self.followers.lock();
+        followers.cells.retain(|cell| cell.strong_count() > 0);
+        followers.cells.push(Arc::downgrade(&self.topology));
+        // It may have been replaced since the view was made.
+        if let Some(present) = followers.present.clone() {
+            *self.topology.write() = Arc::new(Topology::clone(&present));
+        }
+    }
+
+    /// Gives the present leaves to the views that follow them.
+    fn tell_followers(&self) {
+        if self.is_view {
+            return;
+        }
+        let mut followers = self.followers.lock();
+        // One that begins to follow later gets them, too.
+        let present = self.topology();
+        let cells = followers.cells.iter().filter_map(Weak::upgrade);
+        for cell in cells {
+            *cell.write() = Arc::new(Topology::clone(&present));
+        }
+        followers.present = Some(Arc::new(Topology::clone(&present)));
     }
 
     /// A topology for a view: a copy of its own, because who waits until nothing writes by an old topology does not wait
