@@ -108,6 +108,8 @@ pub(crate) fn needs(request: &Request) -> Needs {
         | Request::Events { .. }
         | Request::ClearEvents {}
         | Request::SetTunable { .. }
+        // It may change any dataset of the pool.
+        | Request::RunProgram { .. }
         | Request::History { .. } => None,
         // A command without changes would only be a record in the history.
         Request::Change { changes, .. } if changes.is_empty() => None,
@@ -132,7 +134,8 @@ fn all(parts: impl Iterator<Item = Needs>) -> Needs {
 
 pub(crate) fn of_change(change: &PoolChange) -> Needs {
     match change {
-        PoolChange::Dataset(change) => of_dataset(change),
+        // A change of nothing would only be a record in the history.
+        PoolChange::Dataset(change) => of_dataset(change).filter(|needs| !needs.is_empty()),
         PoolChange::Add(_)
         | PoolChange::Destroy
         | PoolChange::Export

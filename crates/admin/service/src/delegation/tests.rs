@@ -50,6 +50,25 @@ fn pools_mounts_and_empty_commands_are_the_superusers() {
         changes,
         command: "zpool sync".into(),
     };
+    let nothing = [
+        DatasetChange::Snapshot {
+            names: vec![],
+            properties: vec![],
+        },
+        DatasetChange::DestroyInOrder { names: vec![] },
+        DatasetChange::Hold {
+            names: vec![],
+            tag: "x".into(),
+        },
+        DatasetChange::Allow {
+            name: "t".into(),
+            grants: vec![],
+        },
+    ];
+    for empty in nothing {
+        let request = change(vec![PoolChange::Dataset(empty)]);
+        assert_eq!(of(&request), None, "{request:?}");
+    }
     let refused = [
         change(vec![]),
         change(vec![PoolChange::Sync]),
