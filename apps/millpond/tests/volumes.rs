@@ -188,6 +188,21 @@ fn properties_and_names_are_followed() {
     stage.refused("echo x | dd of=DEV/POOL/vol@s conv=sync,fsync status=none");
     stage.done("zfs snapshot POOL/vol@t && test -b DEV/POOL/vol@t && zfs destroy POOL/vol@t");
     assert!(!stage.is_link("/vol@t"));
+    // A snapshot that goes with its last hold or clone takes its device along, unless a program has it open.
+    stage.done("zfs snapshot POOL/vol@h && zfs hold tag POOL/vol@h && zfs destroy -d POOL/vol@h");
+    assert!(stage.is_link("/vol@h"));
+    stage.done("zfs release tag POOL/vol@h");
+    assert!(!stage.is_link("/vol@h"));
+    stage.refused("zfs list POOL/vol@h");
+    stage.done(
+        "zfs snapshot POOL/vol@c && zfs clone POOL/vol@c POOL/clone && zfs destroy -d POOL/vol@c",
+    );
+    stage.done("zfs destroy POOL/clone");
+    assert!(!stage.is_link("/vol@c"));
+    stage.done("zfs snapshot POOL/vol@o && zfs hold tag POOL/vol@o && zfs destroy -d POOL/vol@o");
+    stage.done("exec 7<DEV/POOL/vol@o; zfs release tag POOL/vol@o && head -n 1 <&7 | grep second");
+    stage.done("zfs list POOL/vol@o && zfs destroy POOL/vol@o");
+    assert!(!stage.is_link("/vol@o"));
     stage.done("zfs set snapdev=hidden POOL");
     assert!(!stage.is_link("/vol@s") && stage.is_link("/vol"));
 

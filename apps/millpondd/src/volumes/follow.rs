@@ -121,6 +121,10 @@ impl<'a> FollowVolumes<'a> {
 
     fn before(&self, change: &PoolChange) -> Result<(), ChangeError> {
         (self.volumes).check_devices(self.pools, self.pool, change)?;
+        for name in self.due_with(change) {
+            // A device that a program has open keeps its snapshot, which then stays marked for destruction.
+            let _ = self.volumes.release(&|device| device == name);
+        }
         let released = match effect(change, self.pool) {
             Effect::Goes(root) => self.volumes.release_below(root),
             Effect::AllGo(names) => {
@@ -151,6 +155,36 @@ impl<'a> FollowVolumes<'a> {
         })
     }
 
+    /// The snapshots that are destroyed with a change, because they were marked for it: those of which a hold is released,
+    /// and those of which a clone goes.
+    fn due_with(&self, change: &PoolChange) -> Vec<String> {
+        let PoolChange::Dataset(change) = change else {
+            return vec![];
+        };
+        let (names, is_release): (&[String], bool) = match change {
+            DatasetChange::Release { names, .. } => (names, true),
+            DatasetChange::Destroy { name } => (std::slice::from_ref(name), false),
+            DatasetChange::DestroyInOrder { names } => (names, false),
+            _ => return vec![],
+        };
+        let live = self.pools.get(self.pool);
+        let view = live.as_ref().and_then(|pool| pool.live()?.committed().ok());
+        let Some(view) = view else { return vec![] };
+        let mut due = vec![];
+        for name in names {
+            let Ok(dataset) = view.dataset(name) else {
+                continue;
+            };
+            let snapshot = match is_release {
+                true => Some(dataset),
+                false => dataset.origin().ok().flatten(),
+            };
+            let marked = snapshot.filter(|one| one.is_marked_for_destruction());
+            due.extend(marked.map(|one| one.name().to_owned()));
+        }
+        due
+    }
+
     /// Attaches again what was detached for a change that was not made.
     fn restore(&self) {
         self.volumes.follow(self.pools, self.pool);
@@ -167,6 +201,9 @@ impl<'a> FollowVolumes<'a> {
     }
 
     fn after(&self, change: &PoolChange) {
+        if matches!(change, PoolChange::Dataset(DatasetChange::Release { .. })) {
+            self.restore();
+        }
         match effect(change, self.pool) {
             Effect::Nothing => {}
             Effect::Goes(root) | Effect::RolledBack(root) | Effect::Changes(root, _) => {

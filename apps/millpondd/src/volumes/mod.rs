@@ -14,7 +14,7 @@ use crate::mounts::is_of;
 use millpond_blockdev::{
     BlockDevice, BlockDeviceError, DeviceLinks, DeviceOptions, Disk, clear_left, missing, tag_of,
 };
-use millpond_engine::{Error, Pool};
+use millpond_engine::{Error, InUseSnapshot, Pool};
 use millpond_env::sync::{Arc, Mutex};
 use millpond_env::{Tunable, Tunables, rank};
 use millpond_service::{ImportedPools, Open};
@@ -32,6 +32,8 @@ struct Entry {
     path: PathBuf,
     /// Keeps the pool until the device is detached; `None` for a pool that is read-only.
     pool: Option<Pool>,
+    /// Keeps a snapshot from being destroyed until the device is detached.
+    _in_use: Option<InUseSnapshot>,
 }
 
 /// What a daemon that makes devices has.
@@ -313,6 +315,7 @@ struct Opened {
     pool: Option<Pool>,
     /// Whether it can be changed at all.
     may_change: bool,
+    in_use: Option<InUseSnapshot>,
 }
 
 fn open(pools: &ImportedPools, wanted: &Wanted) -> Result<Opened, Error> {
@@ -322,15 +325,19 @@ fn open(pools: &ImportedPools, wanted: &Wanted) -> Result<Opened, Error> {
     })?;
     let live = pool.live().cloned();
     let may_change = live.is_some() && !name.contains('@');
-    let disk: Arc<dyn Disk> = match pool.opened() {
-        Open::Live(live) if may_change => live.volume(name)?,
-        Open::Live(live) => Arc::new(live.snapshot_of_volume(name)?),
-        Open::ReadOnly(view, _) => Arc::new(view.dataset(name)?.volume()?),
+    let (disk, in_use): (Arc<dyn Disk>, _) = match pool.opened() {
+        Open::Live(live) if may_change => (live.volume(name)?, None),
+        Open::Live(live) => {
+            let (volume, in_use) = live.snapshot_of_volume(name)?;
+            (Arc::new(volume), Some(in_use))
+        }
+        Open::ReadOnly(view, _) => (Arc::new(view.dataset(name)?.volume()?), None),
     };
     Ok(Opened {
         disk,
         pool: live,
         may_change,
+        in_use,
     })
 }
 
@@ -351,5 +358,6 @@ fn attach(maker: &Maker, pools: &ImportedPools, wanted: &Wanted) -> Result<Entry
         device,
         path,
         pool: opened.pool,
+        _in_use: opened.in_use,
     })
 }

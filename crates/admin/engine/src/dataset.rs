@@ -5,6 +5,7 @@ use millpond_dataset::properties::DatasetKind;
 use millpond_dataset::{Bookmark, Hold};
 use millpond_env::sync::Arc;
 use millpond_object::ObjectSetView;
+use millpond_ondisk::DslDatasetFlags;
 use millpond_posix::FileSystem;
 use millpond_volume::Volume;
 
@@ -40,6 +41,20 @@ impl Dataset {
     /// If its object set cannot be read.
     pub fn kind(&self) -> Result<DatasetKind, Error> {
         Ok(self.inner.kind()?)
+    }
+    /// Whether it is a snapshot that is destroyed with the last of its holds and clones.
+    #[must_use]
+    pub fn is_marked_for_destruction(&self) -> bool {
+        let flags = self.inner().phys().flags;
+        flags.contains(DslDatasetFlags::DEFER_DESTROY)
+    }
+    /// The snapshot that it is a clone of.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn origin(&self) -> Result<Option<Self>, Error> {
+        let origin = self.inner().origin()?;
+        Ok(origin.map(|origin| Self::new(self.pool().clone(), origin)))
     }
     /// Whether it contains files rather than the blocks of a volume. Also true for snapshots of file systems.
     ///

@@ -32,8 +32,8 @@ pub use millpond_block::{
 pub use millpond_dataset::properties::{DatasetKind, OwnerKind, OwnerSpace};
 pub use millpond_dataset::{
     Bookmark, Creator, DatasetError, DatasetSpace, Datasets, DestroyOptions, HeadDataset, Hold,
-    KeyChange, KeyFormat, KeyRefusal, NAME_BYTES_MAX, NewDataset, PropertySource, PropertyValue,
-    Refusal, RootKey, is_key_location,
+    InUse as InUseSnapshot, KeyChange, KeyFormat, KeyRefusal, NAME_BYTES_MAX, NewDataset,
+    PropertySource, PropertyValue, Refusal, RootKey, is_key_location,
 };
 pub use millpond_device::DeviceError;
 pub use millpond_diff::{Change as FileChange, DiffError, Difference, Flow as DiffFlow};

@@ -3,6 +3,7 @@
 use super::Pool;
 use super::pool::is_writable;
 use crate::{Dataset, Error, View};
+use millpond_dataset::{DatasetError, InUse};
 use millpond_env::sync::Arc;
 use millpond_ondisk::dsl::keys;
 use millpond_ondisk::{ObjectId, Txg};
@@ -276,17 +277,30 @@ impl Pool {
         })
     }
 
-    /// Opens a snapshot of a volume, which may stay open while disks come and go. The caller ensures that the snapshot is
-    /// not destroyed meanwhile.
+    /// Opens a snapshot of a volume, which may stay open while disks come and go. The snapshot is not destroyed as long as
+    /// the second value exists: a destruction is refused, or put off if it was to come later.
     ///
     /// # Errors
     /// As [`Dataset::volume`].
-    pub fn snapshot_of_volume(&self, name: &str) -> Result<Volume, Error> {
-        self.read_committed(|view| {
-            let volume = view.dataset(name)?.volume()?;
+    pub fn snapshot_of_volume(&self, name: &str) -> Result<(Volume, InUse), Error> {
+        let gone = || {
+            Error::Dataset(DatasetError::NotFound {
+                name: name.to_owned(),
+            })
+        };
+        let id = self.read_committed(|view| Ok(view.dataset(name)?.inner().id()))?;
+        let in_use = self.datasets().use_snapshot(id)?.ok_or_else(gone)?;
+        let volume = self.read_committed(|view| {
+            let snapshot = view.dataset(name)?;
+            // Another one may have got the name meanwhile.
+            if snapshot.inner().id() != id {
+                return Err(gone());
+            }
+            let volume = snapshot.volume()?;
             view.follow_leaves();
             Ok(volume)
-        })
+        })?;
+        Ok((volume, in_use))
     }
 }
 

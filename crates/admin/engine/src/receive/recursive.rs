@@ -62,8 +62,13 @@ impl Run<'_> {
         let datasets = self.pool.datasets();
         let head = wanted.name().split('@').next().unwrap_or_default();
         let is_head = head == wanted.name();
-        let is_moved = is_head && !matches!(wanted, Wanted::Promote(_));
-        if is_moved && self.watch.before_moving(head).is_err() {
+        // The device of a snapshot must go before it, too.
+        let moved = match wanted {
+            Wanted::Promote(_) => None,
+            Wanted::Destroy(name) => Some(name.as_str()),
+            Wanted::Rename(..) => is_head.then_some(head),
+        };
+        if moved.is_some_and(|name| self.watch.before_moving(name).is_err()) {
             return false;
         }
         let step = match wanted {
@@ -84,7 +89,7 @@ impl Run<'_> {
                 is_done: datasets.promote(name).is_ok(),
             },
         };
-        if is_moved {
+        if moved.is_some() {
             self.watch.after_moving();
         }
         let is_done = matches!(
