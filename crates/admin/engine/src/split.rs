@@ -6,10 +6,10 @@ use millpond_dataset::Datasets;
 use millpond_device::Candidate;
 use millpond_env::sync::Arc;
 use millpond_ondisk::Guid;
-use millpond_pool::import::{find_pools, scan_devices};
+use millpond_pool::import::{PoolCandidate, find_pools, scan_devices};
 use millpond_pool::{
-    FoundLogs, OpenOptions, Pool as Inner, PoolSetting, RequestDeadline, SplitError, SplitHalf,
-    SyncMode, WriteOptions,
+    DatasetPort, FoundLogs, OpenOptions, Pool as Inner, PoolSetting, PoolView, RequestDeadline,
+    SplitError, SplitHalf, SplitSide, SyncMode, WriteOptions,
 };
 
 /// A pool to split from another one.
@@ -48,37 +48,77 @@ impl Pool {
     /// # Errors
     /// [`HalfError`].
     pub fn split(&self, half: &NewHalf<'_>) -> Result<(), HalfError> {
+        // Once the sides have left, the pool lacks them until they are attached again and resilvered. So what can fail is
+        // tried before.
+        for setting in half.settings {
+            let checked = self.inner().check_property(setting);
+            checked.map_err(SplitError::Pool)?;
+        }
+        self.inner().check_split(&half.sides)?;
+        self.try_half(half)?;
         let gone = self.inner().split_off(&half.sides)?;
         let detached = |reason: String| HalfError::Detached { reason };
-        let mut candidates = vec![];
-        for (leaf, device) in gone {
-            let path = leaf.path.unwrap_or_default();
-            candidates.push(Candidate {
-                path: path.into(),
-                aliases: vec![],
-                partition: None,
-                device,
-                is_live: false,
-            });
-        }
-        self.make_half(half, candidates)
+        self.make_half(half, gone)
             .map_err(|error| detached(error.to_string()))
     }
 
-    fn make_half(&self, half: &NewHalf<'_>, candidates: Vec<Candidate>) -> Result<(), Error> {
-        let pools = find_pools(&scan_devices(candidates), half.writing.hostid);
-        let own = |found: &&millpond_pool::import::PoolCandidate| found.guid == self.inner().guid();
-        let found = pools.iter().find(own);
-        let mut candidate = found.cloned().ok_or_else(|| Error::NoSuchPool {
+    /// Reads what the new pool will be opened with, from the sides alone.
+    fn try_half(&self, half: &NewHalf<'_>) -> Result<(), SplitError> {
+        let mut outcome = Ok(());
+        for _ in 0..TRIES {
+            // Without a later txg nothing that is read is written over.
+            let state = self.inner().committed()?;
+            outcome = self.read_half(half);
+            let is_same = state.uberblock().txg == self.inner().uberblock().txg;
+            if outcome.is_ok() || is_same && state.check_not_expired().is_ok() {
+                break;
+            }
+        }
+        outcome.map_err(|error| SplitError::Unreadable {
+            reason: error.to_string(),
+        })
+    }
+
+    fn read_half(&self, half: &NewHalf<'_>) -> Result<(), Error> {
+        let sides = self.inner().devices_of_sides(&half.sides);
+        let candidate = self.candidate_of(half, sides)?;
+        let open = |error| Error::Open {
+            name: half.name.to_owned(),
+            error: Box::new(error),
+        };
+        let view = PoolView::open(self.inner().env(), &candidate, &half_options()).map_err(open)?;
+        let writing = &half.writing;
+        let datasets = Datasets::new(FileSystemInitializer::of(self.inner().env(), writing));
+        datasets.choose_found_logs(FoundLogs::Discard);
+        Ok(datasets.check_writable(&view)?)
+    }
+
+    /// The pool as it is found on the sides alone.
+    fn candidate_of(
+        &self,
+        half: &NewHalf<'_>,
+        sides: Vec<SplitSide>,
+    ) -> Result<PoolCandidate, Error> {
+        let candidates = sides.into_iter().map(|(leaf, device)| Candidate {
+            path: leaf.path.unwrap_or_default().into(),
+            aliases: vec![],
+            partition: None,
+            device,
+            is_live: false,
+        });
+        let found = scan_devices(candidates.collect());
+        let pools = find_pools(&found, half.writing.hostid).into_iter();
+        let mut own = pools.filter(|found| found.guid == self.inner().guid());
+        let mut candidate = own.next().ok_or_else(|| Error::NoSuchPool {
             name: self.inner().name(),
         })?;
         candidate.name = half.name.to_owned();
-        let options = OpenOptions {
-            // A small one of its own: the pool is open only for a moment.
-            cache_bytes: Some(CACHE_BYTES),
-            prefetch: false,
-            ..OpenOptions::default()
-        };
+        Ok(candidate)
+    }
+
+    fn make_half(&self, half: &NewHalf<'_>, gone: Vec<SplitSide>) -> Result<(), Error> {
+        let candidate = self.candidate_of(half, gone)?;
+        let options = half_options();
         let writing = WriteOptions {
             sync_mode: SyncMode::Caller,
             can_be_resumed: false,
@@ -114,5 +154,16 @@ impl Pool {
     }
 }
 
+fn half_options() -> OpenOptions {
+    OpenOptions {
+        // A small one of its own: the pool is open only for a moment. And what is tried is read from the sides.
+        cache_bytes: Some(CACHE_BYTES),
+        prefetch: false,
+        ..OpenOptions::default()
+    }
+}
+
+/// How often the sides are read if something else is written meanwhile.
+const TRIES: usize = 4;
 /// The cache of the new pool while its first txgs are written, in bytes.
 const CACHE_BYTES: u64 = 16 << 20;

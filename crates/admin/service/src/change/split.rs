@@ -1,7 +1,9 @@
 //! Splits a pool.
 
 use millpond_control::{ChangeError, NewHalf as Asked, check_pool_name};
-use millpond_engine::{HalfError, NewHalf, Pool, PoolSetting, SettingTime, WriteOptions};
+use millpond_engine::{
+    HalfError, NewHalf, Pool, PoolSetting, SettingError, SettingTime, WriteOptions,
+};
 use millpond_ondisk::Guid;
 
 /// Splits one side of each mirror off, and makes an exported pool of them.
@@ -13,6 +15,10 @@ pub(super) fn split(pool: &Pool, asked: &Asked) -> Result<(), ChangeError> {
         .map(|(name, value)| PoolSetting::parse(name, value, SettingTime::Later))
         .collect::<Result<_, _>>()?;
     let config = pool.inner().config();
+    let is_multihost = |(name, value): &(String, String)| name == "multihost" && value == "on";
+    if config.hostid == 0 && asked.properties.iter().any(is_multihost) {
+        return Err(SettingError::NeedsHostid.into());
+    }
     let half = NewHalf {
         name: &asked.name,
         sides: asked.sides.iter().copied().map(Guid).collect(),

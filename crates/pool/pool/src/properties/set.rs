@@ -262,34 +262,36 @@ fn parse_comment(value: &str) -> Result<PoolSetting, SettingError> {
 }
 
 impl Pool {
+    /// Refuses a property that a pool of this version cannot have.
+    ///
+    /// # Errors
+    /// [`PoolError::Unsupported`].
+    pub fn check_property(&self, setting: &PoolSetting) -> Result<(), PoolError> {
+        let has_place = match setting {
+            PoolSetting::Number {
+                name: "version",
+                value,
+                ..
+            } => return self.check_raise(PoolVersion(*value)).map(drop),
+            PoolSetting::Number { name: "bootfs", .. } => {
+                PoolVersion(self.version()).has_boot_dataset()
+            }
+            _ => true,
+        };
+        let what = "this property in a pool of an older version";
+        has_place
+            .then_some(())
+            .ok_or(PoolError::Unsupported { what })
+    }
+
     /// Sets a property, and returns when it is on stable storage.
     ///
     /// Settings of the open pool ([`PoolSetting::NotStored`]) change nothing here.
     ///
     /// # Errors
-    /// As [`Pool::sync_task`].
+    /// As [`Pool::check_property`] and [`Pool::sync_task`].
     pub fn set_property(&self, setting: &PoolSetting) -> Result<(), PoolError> {
-        if let PoolSetting::Number {
-            name: "version",
-            value,
-            ..
-        } = setting
-        {
-            let to = PoolVersion(*value);
-            return match self.check_raise(to)? {
-                true => self.sync_task(|ctx| ctx.raise(to)),
-                false => Ok(()),
-            };
-        }
-        let version = PoolVersion(self.version());
-        let needed = match setting {
-            PoolSetting::Number { name: "bootfs", .. } => version.has_boot_dataset(),
-            _ => true,
-        };
-        if !needed {
-            let what = "this property in a pool of an older version";
-            return Err(PoolError::Unsupported { what });
-        }
+        self.check_property(setting)?;
         let logs = match setting {
             PoolSetting::EnableFeature("head_errlog") => self.errors_by_head()?,
             _ => None,

@@ -32,8 +32,10 @@ impl Pool {
         if self.port.has_locked_logs() {
             return Err(RemoveError::LockedLogs);
         }
-        let no_allocation = NoAllocation::begin(self, vdev, top);
-        self.move_logs(vdev)?;
+        let no_allocation = NoAllocation::begin(self, vdev);
+        if !self.move_logs(vdev)? {
+            return Err(RemoveError::InUse);
+        }
         // What the transactions allocated that were open is recorded then.
         self.sync()?;
         let view = self.committed()?;
@@ -43,11 +45,11 @@ impl Pool {
         Ok(())
     }
 
-    /// Makes every intent log leave a vdev on which nothing is allocated.
-    fn move_logs(&self, vdev: VdevId) -> Result<(), RemoveError> {
+    /// Makes every intent log leave a vdev on which nothing is allocated. Returns whether they have.
+    pub(crate) fn move_logs(&self, vdev: VdevId) -> Result<bool, PoolError> {
         for _ in 0..TXGS {
             if !self.port.logs_use(vdev) {
-                return Ok(());
+                return Ok(true);
             }
             self.sync_task(|ctx| {
                 self.port.end_logs(ctx)?;
@@ -55,7 +57,7 @@ impl Pool {
                 Ok(())
             })?;
         }
-        Err(RemoveError::InUse)
+        Ok(false)
     }
 
     /// Cancels the removal under way: the vdev keeps its data, and the copies are freed.

@@ -33,13 +33,27 @@ pub(crate) struct NoAllocation<'p> {
     pool: &'p Pool,
     vdev: VdevId,
     guid: Guid,
+    /// It was left out because its devices were lost when the pool was opened.
+    was_lost: bool,
 }
 
 impl<'p> NoAllocation<'p> {
-    pub(crate) fn begin(pool: &'p Pool, vdev: VdevId, guid: Guid) -> Self {
-        pool.allocator
-            .update_vdev(vdev, |space| space.is_allocating = false);
-        Self { pool, vdev, guid }
+    pub(crate) fn begin(pool: &'p Pool, vdev: VdevId) -> Self {
+        let (guid, is_wanted) = {
+            let state = pool.state.read();
+            let top = state.config.root.children.get(vdev.0 as usize);
+            top.map_or((Guid(0), false), |top| (top.guid, !top.non_allocating))
+        };
+        let mut was_allocating = true;
+        pool.allocator.update_vdev(vdev, |space| {
+            was_allocating = std::mem::replace(&mut space.is_allocating, false);
+        });
+        Self {
+            pool,
+            vdev,
+            guid,
+            was_lost: is_wanted && !was_allocating,
+        }
     }
 }
 
@@ -52,7 +66,7 @@ impl Drop for NoAllocation<'_> {
             top.filter(|top| top.guid == self.guid)
                 .map(|top| !top.non_allocating)
         };
-        if let Some(may) = may {
+        if let Some(may) = may.filter(|_| !self.was_lost) {
             self.pool
                 .allocator
                 .update_vdev(self.vdev, |space| space.is_allocating = may);
@@ -77,7 +91,7 @@ impl Pool {
             return Err(RemoveError::LockedLogs);
         }
         let _pause = self.activities.pause(PATIENCE)?;
-        let no_allocation = NoAllocation::begin(self, vdev, top);
+        let no_allocation = NoAllocation::begin(self, vdev);
         self.empty_log_vdev(vdev)?;
         // Another vdev may get the number, and readers do not expect one in the logs of space maps that does not exist.
         self.allocator.flush_all_in_next_txg();

@@ -1,9 +1,10 @@
 //! Splits a pool of mirrors: one side of each becomes a pool of its own (`zpool split`).
 //!
-//! First the sides leave the old pool, all in one txg. They then hold everything that was committed before, and the old
-//! pool no longer writes to them: it waits for the requests that began by the old tree. After that the new pool is
-//! opened on them, with a new guid, and its first txg makes it a pool. A crash before the first of these txgs leaves the old pool as it was. A crash between them leaves it without
-//! the sides, which can be attached again. Neither loses anything of the old pool.
+//! First the intent logs leave the log vdevs, which the new pool does not have. Then the sides leave the old pool, all in
+//! one txg. They hold everything that was committed before, and the old pool no longer writes to them: it waits for the
+//! requests that began by the old tree. After that the new pool is opened on them, with a new guid, and its first txg makes
+//! it a pool. A crash before the sides leave the old pool leaves it as it was. A crash between that and the first txg of the
+//! new pool leaves the old one without the sides, which can be attached again. Neither loses anything of the old pool.
 //!
 //! The leaves of the new pool keep their guids, so that a crash during its first txg is one during a change of the pool's
 //! guid. Those of the old pool take over the guids of their mirrors, as after a detach.
@@ -19,8 +20,10 @@ use crate::vdevs::attach::AttachError;
 use crate::vdevs::leaf_states::is_complete;
 use crate::vdevs::new_vdev::random_u64;
 use crate::vdevs::rearrange::{self, SplitRefusal};
+use crate::vdevs::remove_log::NoAllocation;
 use crate::vdevs::topology::Added;
 use crate::{PoolError, PoolView};
+use millpond_block::Topology;
 use millpond_device::Device;
 use millpond_env::sync::{Arc, Condvar, Mutex};
 use millpond_env::{mark, rank};
@@ -33,6 +36,8 @@ use std::time::Duration;
 /// How long requests that began before may take, in nanoseconds.
 const PATIENCE_NS: u64 = 60_000_000_000;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
+/// How often the logs are moved.
+const LOG_TRIES: usize = 4;
 
 /// Why a pool was not split.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -46,6 +51,22 @@ pub enum SplitError {
     Incomplete {
         /// Its path.
         path: String,
+    },
+    /// The intent logs of encrypted datasets wait to be replayed. The new pool would lose what they hold.
+    #[error(
+        "intent logs wait for the keys of encrypted datasets; load the keys with 'zfs load-key' and mount the datasets first"
+    )]
+    LockedLogs,
+    /// Intent logs do not leave the log vdevs.
+    #[error("intent logs are in use all the time; try again")]
+    LogsInUse,
+    /// The sides alone are no pool that can be opened.
+    #[error(
+        "the devices that are split off would be no readable pool: {reason}; 'zpool scrub' repairs what it can"
+    )]
+    Unreadable {
+        /// Why.
+        reason: String,
     },
     /// Requests to the devices do not end. They were detached.
     #[error(
@@ -92,12 +113,9 @@ impl Pool {
     /// [`SplitError`]. Except after [`SplitError::Pool`] and [`SplitError::Busy`], the pool is unchanged. It continues
     /// to work.
     pub fn split_off(&self, sides: &[Guid]) -> Result<Vec<SplitSide>, SplitError> {
-        rearrange::split(&self.state.read().config.root, sides)?;
-        if let Some(refusal) = self.checkpoint_refusal() {
-            return Err(SplitRefusal::from(refusal).into());
-        }
+        self.check_split(sides)?;
         let _pause = self.activities.pause(PATIENCE)?;
-        self.sync()?;
+        let _log_vdevs_are_left = self.leave_log_vdevs()?;
         // The logs of space maps name log vdevs, which the new pool does not have.
         self.allocator.flush_all_in_next_txg();
         self.sync_task(|ctx| {
@@ -118,6 +136,57 @@ impl Pool {
             Condvar::new().wait_for(&mut pause.lock(), BETWEEN_LOOKS);
         }
         Ok(gone)
+    }
+
+    /// Refuses what [`Pool::split_off`] refuses.
+    ///
+    /// # Errors
+    /// [`SplitError`].
+    pub fn check_split(&self, sides: &[Guid]) -> Result<(), SplitError> {
+        rearrange::split(&self.state.read().config.root, sides)?;
+        if let Some(refusal) = self.checkpoint_refusal() {
+            return Err(SplitRefusal::from(refusal).into());
+        }
+        if self.port.has_locked_logs() {
+            return Err(SplitError::LockedLogs);
+        }
+        check_complete(&self.store.topology(), sides)
+    }
+
+    /// Moves the intent logs away from the log vdevs, and commits it. Logs stay away while the guards live.
+    ///
+    /// In the new pool nobody could tell which blocks of such a log lie on other vdevs, and they would never be freed.
+    fn leave_log_vdevs(&self) -> Result<Vec<NoAllocation<'_>>, SplitError> {
+        let root = self.state.read().config.root.clone();
+        let logs = (0u32..).zip(&root.children).filter(|(_, top)| top.is_log);
+        let logs: Vec<VdevId> = logs.map(|(number, _)| VdevId(number)).collect();
+        let guards = logs.iter().map(|vdev| NoAllocation::begin(self, *vdev));
+        let guards = guards.collect();
+        for _ in 0..LOG_TRIES {
+            for vdev in &logs {
+                if !self.move_logs(*vdev)? {
+                    return Err(SplitError::LogsInUse);
+                }
+            }
+            self.sync()?;
+            // A block that was allocated before may have joined its log only now.
+            if !logs.iter().any(|vdev| self.port.logs_use(*vdev)) {
+                return Ok(guards);
+            }
+        }
+        Err(SplitError::LogsInUse)
+    }
+
+    /// The devices of sides that are in the pool, with their paths.
+    #[must_use]
+    pub fn devices_of_sides(&self, sides: &[Guid]) -> Vec<SplitSide> {
+        let topology = self.store.topology();
+        let side = |guid: &Guid| {
+            let leaf = topology.tree.find_leaf(*guid)?;
+            let config = topology.tree.leaf(leaf)?.config.clone();
+            Some((config, topology.leaf_device(leaf)?))
+        };
+        sides.iter().filter_map(side).collect()
     }
 
     /// Gives the pool that was opened on the sides its own guid and tree, before its first txg.
@@ -145,6 +214,25 @@ impl Pool {
             objects: vec![],
         })
     }
+}
+
+/// Refuses sides that lack data or are out of use.
+fn check_complete(topology: &Topology, sides: &[Guid]) -> Result<(), SplitError> {
+    for side in sides {
+        let leaf = topology.tree.find_leaf(*side);
+        let is_whole = leaf.is_some_and(|leaf| {
+            is_complete(topology, leaf)
+                && topology.condition(leaf).is_usable()
+                && topology.abandoned_requests(leaf) == 0
+        });
+        if !is_whole {
+            let node = leaf.and_then(|leaf| topology.tree.leaf(leaf));
+            let path = node.and_then(|node| node.config.path.clone());
+            let path = path.unwrap_or_else(|| side.to_string());
+            return Err(SplitError::Incomplete { path });
+        }
+    }
+    Ok(())
 }
 
 /// The log vdevs of a pool that is opened on its split sides: it does not have them.
@@ -191,19 +279,8 @@ impl SyncContext<'_> {
         if let Err(refusal) = rearrange::split(&pool.state.read().config.root, sides) {
             return Ok(Err(refusal.into()));
         }
-        for side in sides {
-            let leaf = topology.tree.find_leaf(*side);
-            let is_whole = leaf.is_some_and(|leaf| {
-                is_complete(&topology, leaf)
-                    && topology.condition(leaf).is_usable()
-                    && topology.abandoned_requests(leaf) == 0
-            });
-            if !is_whole {
-                let node = leaf.and_then(|leaf| topology.tree.leaf(leaf));
-                let path = node.and_then(|node| node.config.path.clone());
-                let path = path.unwrap_or_else(|| side.to_string());
-                return Ok(Err(SplitError::Incomplete { path }));
-            }
+        if let Err(refusal) = check_complete(&topology, sides) {
+            return Ok(Err(refusal));
         }
         for side in sides {
             if let Err(refusal) = self.may_detach(*side) {
