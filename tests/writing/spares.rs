@@ -15,9 +15,11 @@ use millpond_engine::{
 };
 use millpond_env::mark;
 use millpond_ondisk::Guid;
-use millpond_sim::{SimDisk, World};
+use millpond_pool::import::read_labels;
+use millpond_pool::is_labelled_as;
+use millpond_sim::{Event, PowerCut, SimDisk, World};
 use millpond_tests::workload::Life;
-use millpond_vdev::VdevType;
+use millpond_vdev::{VdevConfig, VdevType};
 use std::sync::Arc;
 
 /// A RAID-Z pool with a spare, which is offered to it. Returns the disk of the spare.
@@ -271,4 +273,82 @@ fn a_spare_is_filled_sequentially() {
         world.disks()[away].set_absent(false);
     }
     judge(&world, "spare -s");
+}
+
+/// The power fails after the labels of a spare were written that steps in, and before the txg is committed.
+#[test]
+fn a_spare_that_was_stepping_in_is_free_after_a_crash() {
+    let world = World::new(73);
+    let pool = sim::create(&world, &[(Mirror, 2)], 64);
+    add_spare(&pool, &world.disk(64 << 20, 512));
+    fail(&pool, 1);
+    pool.sync().unwrap();
+    let listed = pool.inner().free_spare_at("/sim/d2.img").unwrap();
+    let guid = listed.unwrap();
+    world.forget();
+    offer(&pool, world.disks().last().unwrap());
+    assert_eq!(pool.inner().step_in_spares(0).unwrap(), 1);
+    drop(pool);
+    let journal = world.journal();
+    let is_flush = |index: &usize| matches!(journal.events()[*index], Event::Flush { .. });
+    let mut seen = [0; 3];
+    for count in (0..journal.len()).filter(is_flush) {
+        for cut in [PowerCut::NothingUnflushed, PowerCut::EverythingWritten] {
+            let what = format!("after {count} events, {cut:?}");
+            let after = world.reborn(count, &cut);
+            let disk = Arc::clone(after.disks().last().unwrap());
+            let labels = read_labels(disk.as_ref());
+            let is_begun = labels.iter().all(Result::is_err);
+            let pool = sim::open(&after).unwrap_or_else(|error| panic!("{what}: {error}"));
+            if kinds(&tops(&pool)[0])[1] == VdevType::Spare {
+                seen[2] += 1;
+                pool.export().unwrap();
+                continue;
+            }
+            seen[usize::from(is_begun)] += 1;
+            // Who opens the spares of a pool knows it again.
+            assert!(is_labelled_as(disk.as_ref(), guid), "{what}");
+            offer(&pool, &disk);
+            assert_eq!(pool.inner().step_in_spares(0).unwrap(), 1, "{what}");
+            complete(&pool);
+            pool.export().unwrap();
+            let view = sim::read(&after).unwrap();
+            is_sound(&view, &what);
+        }
+    }
+    assert!(seen.iter().all(|count| *count > 0), "{seen:?}");
+}
+
+/// Two pools list the same spare. The power fails while it steps in for one of them: the other must not take it, as
+/// the first may go on at any time.
+#[test]
+fn a_spare_that_was_stepping_in_is_not_free_for_another_pool() {
+    let world = World::new(74);
+    let pool = sim::create(&world, &[(Mirror, 2)], 64);
+    let spare = world.disk(64 << 20, 512);
+    add_spare(&pool, &spare);
+    let other = World::without_journal(75);
+    let second = sim::create(&other, &[(Mirror, 2)], 64);
+    let listed = pool.committed().unwrap().inner().spares()[0].clone();
+    let listed = VdevConfig::from_nvlist(&listed).unwrap();
+    second.inner().share_spare(&listed).unwrap();
+    fail(&pool, 1);
+    fail(&second, 1);
+    pool.sync().unwrap();
+    world.forget();
+    offer(&pool, &spare);
+    assert_eq!(pool.inner().step_in_spares(0).unwrap(), 1);
+    let journal = world.journal();
+    let is_begun = |count: &usize| {
+        let after = world.reborn(*count, &PowerCut::NothingUnflushed);
+        let labels = read_labels(after.disks()[2].as_ref());
+        labels.iter().all(Result::is_err)
+    };
+    let count = (0..journal.len()).find(is_begun).unwrap();
+    let after = world.reborn(count, &PowerCut::NothingUnflushed);
+    offer(&second, &after.disks()[2]);
+    assert_eq!(second.inner().step_in_spares(0).unwrap(), 0);
+    let again = sim::open(&after).unwrap();
+    offer(&again, &after.disks()[2]);
+    assert_eq!(again.inner().step_in_spares(0).unwrap(), 1);
 }

@@ -111,6 +111,7 @@ pub use vdevs::rearrange::{AttachKind, AttachRefusal, DetachRefusal, SplitRefusa
 pub use vdevs::rebuild::{RebuildLimits, RebuildPass};
 pub use vdevs::remove::RemoveError;
 pub use vdevs::replication::{Replication, ReplicationMismatch, check_replication};
+pub use vdevs::spares::is_labelled_as;
 pub use vdevs::split::{SplitError, SplitHalf, SplitSide};
 pub use view::PoolView;
 pub use writability::{ReadOnlyReason, WhyReadOnly, WritabilityError, check_writable};

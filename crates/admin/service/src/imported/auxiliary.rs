@@ -9,7 +9,7 @@ use millpond_device::Device;
 use millpond_engine::Pool;
 use millpond_env::sync::Arc;
 use millpond_ondisk::Guid;
-use millpond_pool::import::read_labels;
+use millpond_pool::is_labelled_as;
 use millpond_vdev::VdevType;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,8 +34,7 @@ impl AuxiliaryDevices {
             return Some(Arc::clone(device));
         }
         let opened = checks::open_to_write(path).ok()?;
-        let labels = read_labels(opened.device.as_ref());
-        let is_it = (labels.iter().flatten()).any(|label| label.guid == Guid(guid));
+        let is_it = is_labelled_as(opened.device.as_ref(), Guid(guid));
         is_it.then(|| {
             self.open.insert(guid, Arc::clone(&opened.device));
             opened.device

@@ -101,7 +101,12 @@ pub enum LabelFault {
     /// The label was written when the device was added, but the pool never used the device or has released
     /// it since.
     #[error("the device never became part of a pool")]
-    NeverUsed,
+    NeverUsed {
+        /// The leaf that the device was to be, or was.
+        guid: Guid,
+        /// Its pool.
+        pool_guid: Guid,
+    },
 }
 
 /// Reads the four labels of a device, each with its own result. Reads 448 KiB.
@@ -146,7 +151,8 @@ fn decode_label(region: &[u8], offset_bytes: u64) -> Result<LeafLabel, LabelFaul
             return Err(LabelFault::Incomplete("no txg"));
         }
         if txg == 0 {
-            return Err(LabelFault::NeverUsed);
+            let pool_guid = Guid(pool_guid);
+            return Err(LabelFault::NeverUsed { guid, pool_guid });
         }
         if pool_guid == 0 {
             return Err(LabelFault::Incomplete("no pool guid"));
@@ -232,11 +238,15 @@ mod tests {
             config.remove(name);
             assert_eq!(decode_label(&region(&config, 0), 0), Err(fault));
         }
+        // It says whose it was to be.
         let mut config = config();
         config.insert("txg", 0u64);
         assert_eq!(
             decode_label(&region(&config, 0), 0),
-            Err(LabelFault::NeverUsed)
+            Err(LabelFault::NeverUsed {
+                guid: Guid(7),
+                pool_guid: Guid(5)
+            })
         );
         config.insert("state", 5u64);
         assert_eq!(

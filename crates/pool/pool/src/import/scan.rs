@@ -54,7 +54,7 @@ impl FoundLeaf {
                 })
             }
             None => Err(Box::new(
-                labels.map(|label| label.err().unwrap_or(LabelFault::NeverUsed)),
+                labels.map(|label| label.err().unwrap_or(LabelFault::Blank)),
             )),
         }
     }

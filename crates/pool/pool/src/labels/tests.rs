@@ -231,7 +231,7 @@ fn a_new_device_has_no_pool_and_no_old_uberblock() {
     assert!(
         labels
             .iter()
-            .all(|label| *label == Err(crate::import::LabelFault::NeverUsed))
+            .all(|label| matches!(label, Err(crate::import::LabelFault::NeverUsed { .. })))
     );
     let mut start = [0; 11];
     device.read(0, &mut start).unwrap();

@@ -114,7 +114,7 @@ impl Pool {
                 .into_iter()
                 .all(|label| match label {
                     Ok(label) => label.guid != node.config.guid,
-                    Err(LabelFault::Unreadable(_) | LabelFault::NeverUsed) => false,
+                    Err(LabelFault::Unreadable(_) | LabelFault::NeverUsed { .. }) => false,
                     Err(_) => true,
                 })
         });

@@ -10,7 +10,7 @@
 //! Page `docs/format/vdev-tree.md`, "Attaching and detaching".
 
 use crate::PoolError;
-use crate::import::{LeafLabel, LeafState as LabelState, read_labels};
+use crate::import::{LabelFault, LeafLabel, LeafState as LabelState, read_labels};
 use crate::pool::Pool;
 use crate::vdevs::attach::{AttachError, Newcomer, ResilverKind};
 use crate::vdevs::new_vdev::NewDevice;
@@ -251,14 +251,34 @@ pub(crate) static TAKING: Mutex<(), rank::SpareLabels> = Mutex::new(());
 
 /// Whether the labels of a device say that it is this spare, and that no other pool uses it. Labels of `pool` itself,
 /// which does not have it in its tree, are left over from a crash.
+///
+/// The first labels that a pool writes to a spare have no txg yet. From the crash that leaves them on, only that pool takes
+/// the spare: another one that lists it cannot know whether the first is about to commit.
 pub(crate) fn is_labelled_spare(device: &dyn Device, spare: Guid, pool: Guid) -> bool {
     let labels = read_labels(device);
-    let mut labels = labels.iter().flatten().peekable();
-    let is_spare = |label: &LeafLabel| {
-        let is_free = label.state == LabelState::Spare;
-        label.guid == spare && (is_free || label.pool_guid == pool)
+    let says = |label: &Result<LeafLabel, LabelFault>| match label {
+        Ok(label) => {
+            let is_free = label.state == LabelState::Spare;
+            Some(label.guid == spare && (is_free || label.pool_guid == pool))
+        }
+        Err(LabelFault::NeverUsed { guid, pool_guid }) => {
+            (*guid == spare && *pool_guid == pool).then_some(true)
+        }
+        Err(_) => None,
     };
-    labels.peek().is_some() && labels.all(is_spare)
+    let mut says = labels.iter().filter_map(says).peekable();
+    says.peek().is_some() && says.all(|is_spare| is_spare)
+}
+
+/// Whether a label of a device names this spare or cache device, be it in use, free, or left over from a crash.
+#[must_use]
+pub fn is_labelled_as(device: &dyn Device, guid: Guid) -> bool {
+    let labels = read_labels(device);
+    labels.iter().any(|label| match label {
+        Ok(label) => label.guid == guid,
+        Err(LabelFault::NeverUsed { guid: named, .. }) => *named == guid,
+        Err(_) => false,
+    })
 }
 
 /// The leaves that are out of use and for which no spare or replacement stands in. A leaf that an administrator took

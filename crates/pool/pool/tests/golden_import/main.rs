@@ -100,7 +100,11 @@ fn every_image_has_four_verified_labels() {
         for (path, faults) in &unpacked.found.unlabelled {
             // A vdev removal has relabelled these devices as belonging to no pool.
             assert_eq!(unpacked.name(), "removed", "{}", path.display());
-            assert!(faults.iter().all(|fault| *fault == LabelFault::NeverUsed));
+            assert!(
+                faults
+                    .iter()
+                    .all(|fault| matches!(fault, LabelFault::NeverUsed { .. }))
+            );
         }
     }
 }
