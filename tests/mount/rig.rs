@@ -3,7 +3,7 @@
 use millpond_engine::{
     OpenOptions, Pool, PoolBuilder, PropertyValue, Search, WriteOptions, ZfsCtlDir,
 };
-use millpond_fuse::{FuseError, FuseServer, Mount, MountOptions, MountTarget};
+use millpond_fuse::{FuseError, FuseServer, Mount, MountOptions, MountTarget, SuspendedMount};
 use millpond_tests::oracle::kernel::{self, Release};
 use millpond_tests::oracle::zdb;
 use std::path::{Path, PathBuf};
@@ -136,6 +136,11 @@ impl Rig {
         let suspended = self.mount.suspend().unwrap();
         self.served = None;
         change(&self.pool);
+        self.resume(suspended, is_replaced);
+    }
+
+    /// Lets programs continue with the files that the dataset has now.
+    pub fn resume(&mut self, suspended: SuspendedMount, is_replaced: bool) {
         let files = self.pool.served(&self.dataset).unwrap();
         self.served = Some(Arc::clone(&files));
         suspended.resume(files, is_replaced).unwrap();

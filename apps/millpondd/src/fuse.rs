@@ -9,11 +9,15 @@ use millpond_fuse::{
     FuseError, FuseServer, Mount, MountOptions, MountTarget, MountUsers, SuspendedMount,
     clear_dead_mount, prepare_mountpoint,
 };
-use millpond_service::Open;
+use millpond_service::{Open, PoolSuspension};
+use rustix::io::Errno;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The minimum number of threads that serve requests.
 const THREADS_MIN: usize = 4;
+/// How long a pool may take to accept what programs changed in mapped memory of a file system, before they are cut off.
+const WRITE_BACK: Duration = Duration::from_secs(10);
 
 /// All mounts of this process. One pool of threads serves them.
 pub struct FuseMounter {
@@ -117,7 +121,10 @@ impl Mounter for FuseMounter {
             root: what.root.map(Path::to_owned),
         };
         let mount = self.server.mount(target, &options).map_err(problem)?;
-        Ok(Box::new(FuseMount(mount)))
+        Ok(Box::new(FuseMount {
+            mount,
+            suspension: what.pool.watch_suspension(),
+        }))
     }
 
     fn clear_dead(&self, mountpoint: &Path) -> Result<(), String> {
@@ -125,12 +132,16 @@ impl Mounter for FuseMounter {
     }
 }
 
-struct FuseMount(Mount);
+struct FuseMount {
+    mount: Mount,
+    /// `None` if nothing is written.
+    suspension: Option<PoolSuspension>,
+}
 
 impl FuseMount {
     fn change_flags(&self, options: &MountOptions) -> Result<bool, MountProblem> {
-        match self.0.change_options(options) {
-            Err(FuseError::Busy(_)) => Err(busy(&self.0.users())),
+        match self.mount.change_options(options) {
+            Err(FuseError::Busy(_)) => Err(busy(&self.mount.users())),
             Err(error @ FuseError::Remount { .. }) => {
                 tracing::warn!("mounted again: {error}");
                 Ok(false)
@@ -155,10 +166,29 @@ impl SuspendedFiles for FuseSuspended {
 
 impl Mounted for FuseMount {
     fn unmount(&self, force: bool) -> Result<(), MountProblem> {
-        self.0.unmount(force).map_err(|error| match error {
-            FuseError::Busy(_) => busy(&self.0.users()),
+        let unmounted = match force {
+            true => self.mount.cut_off(),
+            false => self.mount.unmount(false),
+        };
+        unmounted.map_err(|error| match error {
+            FuseError::Busy(_) => busy(&self.mount.users()),
             other => problem(other),
         })
+    }
+    fn write_back(&self) -> bool {
+        let Some(suspension) = &self.suspension else {
+            return true;
+        };
+        if suspension.is_suspended() {
+            return false;
+        }
+        match self.mount.write_back(WRITE_BACK) {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::warn!("{error}");
+                !matches!(error, FuseError::WriteBack { error, .. } if error == Errno::TIMEDOUT)
+            }
+        }
     }
     fn change_options(&self, what: &Mountable<'_>) -> Result<bool, MountProblem> {
         let failed = |error: millpond_engine::Error| MountProblem::Failed(error.to_string());
@@ -180,18 +210,18 @@ impl Mounted for FuseMount {
         changed
     }
     fn suspend(&self) -> Result<Box<dyn SuspendedFiles>, MountProblem> {
-        let suspended = self.0.suspend().map_err(problem)?;
+        let suspended = self.mount.suspend().map_err(problem)?;
         Ok(Box::new(FuseSuspended(suspended)))
     }
     fn is_alive(&self) -> bool {
-        self.0.is_alive()
+        self.mount.is_alive()
     }
     fn invalidate_root(&self) {
         // An error means that it is not mounted any more.
-        let _ = self.0.invalidate_root();
+        let _ = self.mount.invalidate_root();
     }
     fn take_troubles(&self) -> Vec<FileTrouble> {
-        let troubles = self.0.take_troubles().into_iter();
+        let troubles = self.mount.take_troubles().into_iter();
         troubles
             .map(|trouble| FileTrouble {
                 object: (trouble.file.tag() == 0).then(|| trouble.file.object()),

@@ -362,6 +362,26 @@ impl Mounts {
         notes
     }
 
+    /// Writes what programs changed in mapped memory, before they are cut off from a dataset and all below it, or from
+    /// everything. A pool that waits for devices is left alone after its first mount.
+    fn write_back(&self, root: Option<&str>) {
+        let handles: Vec<(String, Arc<dyn Mounted>)> = {
+            let table = self.table.lock();
+            let own = table.iter().filter(|entry| {
+                root.is_none_or(|root| is_of(&entry.info.dataset, root)) && entry.handle.is_alive()
+            });
+            own.map(|entry| (entry.info.dataset.clone(), Arc::clone(&entry.handle)))
+                .collect()
+        };
+        let mut waiting = BTreeSet::new();
+        for (dataset, handle) in &handles {
+            let pool = dataset.split(['/', '@']).next().unwrap_or(dataset);
+            if !waiting.contains(pool) && !handle.write_back() {
+                waiting.insert(pool);
+            }
+        }
+    }
+
     /// Unmounts a dataset and all below it.
     fn take_away(
         &self,
@@ -489,11 +509,17 @@ impl Mounts {
                 _ => MountProblem::NotMounted,
             }));
         }
+        if force {
+            self.write_back(Some(dataset));
+        }
         self.take_away(dataset, force, &mut vec![])
     }
 
     /// Unmounts everything. Returns those that failed.
     pub fn unmount_all(&self, force: bool) -> Vec<Note> {
+        if force {
+            self.write_back(None);
+        }
         let mut notes = vec![];
         for mount in self.list().into_iter().rev() {
             let MountInfo { dataset, .. } = &mount;

@@ -35,11 +35,16 @@ pub struct Mountable<'a> {
 
 /// A mounted file system.
 pub trait Mounted: Send + Sync {
-    /// Unmounts it.
+    /// Unmounts it. With `force` programs that use it are cut off: [`Mounted::write_back`] comes before.
     ///
     /// # Errors
     /// [`MountProblem::Busy`] or [`MountProblem::UsedBy`] if it is in use.
     fn unmount(&self, force: bool) -> Result<(), MountProblem>;
+    /// Writes what programs changed in mapped memory. Returns false if that would take too long, because its pool waits for
+    /// devices: these changes are lost when programs are cut off.
+    fn write_back(&self) -> bool {
+        true
+    }
     /// Changes the mount options while it is in use. Returns false if that is not possible here: it must then be mounted again.
     ///
     /// # Errors
@@ -130,6 +135,10 @@ pub struct PretendMounter {
     pub replaced: Arc<Mutex<Vec<PathBuf>, rank::Leaf>>,
     /// All mounts whose options changed in place: mount point, and whether read-only.
     pub changed: Arc<Mutex<Vec<(PathBuf, bool)>, rank::Leaf>>,
+    /// What was written back and unmounted by force, in this order: mount point, and whether unmounted.
+    pub forced: Arc<Mutex<Vec<(PathBuf, bool)>, rank::Leaf>>,
+    /// Mount points whose pools wait for devices.
+    pub stuck: Arc<Mutex<Vec<PathBuf>, rank::Leaf>>,
     /// All mounts requested: mount point, and whether read-only.
     pub asked: Arc<Mutex<Vec<(PathBuf, bool)>, rank::Leaf>>,
 }
@@ -140,6 +149,8 @@ struct Pretended {
     busy: Arc<Mutex<Vec<PathBuf>, rank::Leaf>>,
     replaced: Arc<Mutex<Vec<PathBuf>, rank::Leaf>>,
     changed: Arc<Mutex<Vec<(PathBuf, bool)>, rank::Leaf>>,
+    forced: Arc<Mutex<Vec<(PathBuf, bool)>, rank::Leaf>>,
+    stuck: Arc<Mutex<Vec<PathBuf>, rank::Leaf>>,
 }
 
 impl SuspendedFiles for Pretended {
@@ -152,11 +163,19 @@ impl SuspendedFiles for Pretended {
 }
 
 impl Mounted for Pretended {
-    fn unmount(&self, _: bool) -> Result<(), MountProblem> {
+    fn unmount(&self, force: bool) -> Result<(), MountProblem> {
+        if force {
+            self.forced.lock().push((self.mountpoint.clone(), true));
+            return Ok(());
+        }
         match self.busy.lock().contains(&self.mountpoint) {
             true => Err(MountProblem::Busy),
             false => Ok(()),
         }
+    }
+    fn write_back(&self) -> bool {
+        self.forced.lock().push((self.mountpoint.clone(), false));
+        !self.stuck.lock().contains(&self.mountpoint)
     }
     fn change_options(&self, what: &Mountable<'_>) -> Result<bool, MountProblem> {
         self.unmount(false)?;
@@ -190,6 +209,8 @@ impl Mounter for PretendMounter {
             busy: Arc::clone(&self.busy),
             replaced: Arc::clone(&self.replaced),
             changed: Arc::clone(&self.changed),
+            forced: Arc::clone(&self.forced),
+            stuck: Arc::clone(&self.stuck),
         }))
     }
     fn clear_dead(&self, _: &Path) -> Result<(), String> {

@@ -68,6 +68,9 @@ impl ReceiveWatch for Receiving<'_> {
     }
 
     fn before_moving(&mut self, dataset: &str) -> Result<(), ReceiveProblem> {
+        if self.force_unmount {
+            self.mounts.write_back(Some(dataset));
+        }
         let taken = self
             .mounts
             .take_away(dataset, self.force_unmount, &mut self.taken);

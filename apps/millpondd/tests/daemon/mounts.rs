@@ -104,3 +104,41 @@ fn an_export_says_that_the_devices_are_still_in_use() {
     asked.import(&stage.import("t"), "").unwrap();
     asked.change("t", &[PoolChange::Export], "").unwrap();
 }
+
+/// Programs that are cut off must not lose what they changed in mapped memory.
+#[test]
+fn changes_in_memory_are_written_before_a_mount_is_cut_off() {
+    let stage = Stage::new();
+    let daemon = stage.start("state");
+    let asked = client(&daemon, 0);
+    for (pool, image) in [("t", "a"), ("u", "b")] {
+        asked.create_pool(&stage.request(pool, image), "").unwrap();
+    }
+    for name in ["t/a", "u/a"] {
+        let pool = &name[..1];
+        asked.change(pool, &[create(name)], "").unwrap();
+    }
+    let forced = || std::mem::take(&mut *stage.mounter.forced.lock());
+    let written = |path: &str| (PathBuf::from(path), false);
+    let cut_off = |path: &str| (PathBuf::from(path), true);
+    asked.unmount("t", false).unwrap();
+    assert_eq!(forced(), []);
+    asked.mount("t", &MountRequest::default()).unwrap();
+    asked.mount("t/a", &MountRequest::default()).unwrap();
+    asked.unmount("t", true).unwrap();
+    let tree = [
+        written("/t"),
+        written("/t/a"),
+        cut_off("/t/a"),
+        cut_off("/t"),
+    ];
+    assert_eq!(forced(), tree);
+    asked.mount("t", &MountRequest::default()).unwrap();
+    asked.mount("t/a", &MountRequest::default()).unwrap();
+    // The end of the daemon waits once for a pool that waits for its devices.
+    stage.mounter.stuck.lock().push(PathBuf::from("/u"));
+    daemon.stop();
+    let mut all = vec![written("/u"), written("/t"), written("/t/a")];
+    all.extend(["/t/a", "/t", "/u/a", "/u"].map(cut_off));
+    assert_eq!(forced(), all);
+}

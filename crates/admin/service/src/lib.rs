@@ -17,7 +17,8 @@ mod send;
 
 pub use diff::diff_view;
 pub use imported::{
-    AutoReplace, AutoReplaced, CacheFile, ImportedPool, ImportedPools, Open, PoolRelease, Step,
+    AutoReplace, AutoReplaced, CacheFile, ImportedPool, ImportedPools, Open, PoolRelease,
+    PoolSuspension, Step,
 };
 pub use info::arc::arc_info;
 pub use info::damaged::damaged_files;

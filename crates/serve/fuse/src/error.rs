@@ -58,6 +58,14 @@ pub enum FuseError {
         /// The kernel's error.
         error: rustix::io::Errno,
     },
+    /// What programs changed in mapped memory was not written.
+    #[error("{}: changes in mapped memory are not written: {error}", path.display())]
+    WriteBack {
+        /// The mount point.
+        path: PathBuf,
+        /// The kernel's error, or `ETIMEDOUT` if the files do not take the changes.
+        error: rustix::io::Errno,
+    },
     /// The kernel refused to change the options of a mount.
     #[error("{}: the mount options cannot be changed: {error}", path.display())]
     Remount {

@@ -35,7 +35,7 @@ use millpond_env::sync::{Arc, Mutex, RwLock};
 use millpond_ondisk::Guid;
 use millpond_pool::HistoryCommand;
 use millpond_vdev::{AllocationClass, VdevConfig};
-pub use pool::{CacheFile, ImportedPool, Open, PoolRelease};
+pub use pool::{CacheFile, ImportedPool, Open, PoolRelease, PoolSuspension};
 pub(crate) use search::search_of;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;

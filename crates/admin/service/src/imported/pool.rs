@@ -62,6 +62,18 @@ impl PoolRelease {
     }
 }
 
+/// Says whether a pool is suspended, without keeping it open.
+pub struct PoolSuspension(Weak<millpond_pool::Pool>);
+
+impl PoolSuspension {
+    /// Whether the pool is suspended: it waits for its devices, or takes no changes any more.
+    #[must_use]
+    pub fn is_suspended(&self) -> bool {
+        let pool = self.0.upgrade();
+        pool.is_some_and(|pool| pool.suspension().is_some())
+    }
+}
+
 /// An imported pool, with state that is not stored in it.
 pub struct ImportedPool {
     pub(super) open: Open,
@@ -111,6 +123,12 @@ impl ImportedPool {
     #[must_use]
     pub fn watch_release(&self) -> Option<PoolRelease> {
         Some(PoolRelease(Arc::downgrade(self.live()?.inner())))
+    }
+
+    /// What says whether the pool is suspended. `None` for a pool that is open for reading only.
+    #[must_use]
+    pub fn watch_suspension(&self) -> Option<PoolSuspension> {
+        Some(PoolSuspension(Arc::downgrade(self.live()?.inner())))
     }
 
     /// The last committed state.

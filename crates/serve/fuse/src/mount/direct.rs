@@ -5,7 +5,8 @@ use super::mount_point::{MountPoint, Parent, handle, mount_id_of};
 use super::table::find_mount;
 use crate::error::FuseError;
 use crate::transport::Channel;
-use rustix::fd::{AsFd, AsRawFd};
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use std::ffi::CString;
@@ -93,15 +94,21 @@ pub(super) fn detach(path: &Path, id: Option<u64>) -> Result<(), FuseError> {
     with_path(path, unmount_at(path, id, UnmountFlags::DETACH)?)
 }
 
-/// Unmounts the mount with this id, and no other. Another mount may be at its path by now.
+/// Unmounts the mount with this id, and no other.
 fn unmount_at(
     path: &Path,
     id: Option<u64>,
     flags: UnmountFlags,
 ) -> Result<Result<(), Errno>, FuseError> {
+    Ok(find(path, id)?
+        .and_then(|parent| rustix::mount::unmount(parent.path(), flags | UnmountFlags::NOFOLLOW)))
+}
+
+/// Finds the mount with this id. Another mount may be at its path by now.
+fn find(path: &Path, id: Option<u64>) -> Result<Result<Parent, Errno>, FuseError> {
     let is_there = |parent: &Parent| id.is_none() || parent.mount_id() == id;
-    let parent = match Parent::open(path) {
-        Ok(parent) if is_there(&parent) => parent,
+    match Parent::open(path) {
+        Ok(parent) if is_there(&parent) => Ok(Ok(parent)),
         first => {
             // Without an id the mount cannot be searched for.
             let Some(moved) = id.and_then(find_mount) else {
@@ -109,17 +116,20 @@ fn unmount_at(
                 return Ok(Err(Errno::INVAL));
             };
             let parent = Parent::open(&moved)?;
-            if !is_there(&parent) {
+            match is_there(&parent) {
+                true => Ok(Ok(parent)),
                 // Another mount covers it.
-                return Ok(Err(Errno::BUSY));
+                false => Ok(Err(Errno::BUSY)),
             }
-            parent
         }
-    };
-    Ok(rustix::mount::unmount(
-        parent.path(),
-        flags | UnmountFlags::NOFOLLOW,
-    ))
+    }
+}
+
+/// Opens the root directory of the mount with this id. The descriptor keeps it busy.
+pub(super) fn open_root(path: &Path, id: Option<u64>) -> Result<OwnedFd, Errno> {
+    let parent = find(path, id).map_err(|_| Errno::NOENT)??;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::open(parent.path(), flags, Mode::empty())
 }
 
 /// Whether there is a dead mount: its server was killed.

@@ -6,6 +6,7 @@ mod mount_point;
 mod replace_files;
 mod table;
 mod users;
+mod write_back;
 
 use crate::abi::{notify_epoch, notify_invalidate_entry, notify_invalidate_inode};
 use crate::error::FuseError;
@@ -15,7 +16,6 @@ use crate::transport::Channel;
 use millpond_env::sync::Arc;
 use millpond_posix::vfs::{InodeNumber, Vfs};
 use mount_point::{MountPoint, Parent};
-use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -27,6 +27,8 @@ pub use users::{MountUser, MountUsers};
 /// How long unmounting waits for the last requests of a session. If the file system is also mounted in another namespace,
 /// for example because a container was started meanwhile, it is cut off there after that.
 const LAST_REQUESTS: Duration = Duration::from_secs(2);
+/// How long a forced unmount waits for what programs changed in mapped memory.
+const WRITE_BACK: Duration = Duration::from_secs(10);
 
 /// What to mount, and where.
 pub struct MountTarget {
@@ -190,21 +192,38 @@ impl Mount {
     /// Unmounts. When this returns, all writes of programs have reached the files; the pool decides whether
     /// they are on stable storage. Mounts of it in other namespaces end when the handle is dropped.
     ///
+    /// With `force` the connection is cut off, and programs with open files get errors. What they changed in mapped memory
+    /// is written before, if the files take it within ten seconds.
+    ///
     /// # Errors
-    /// [`FuseError::Busy`] if it is in use and `force` is not set. With `force` the connection is cut off,
-    /// and programs with open files get errors.
+    /// [`FuseError::Busy`] if it is in use and `force` is not set.
     pub fn unmount(&self, force: bool) -> Result<(), FuseError> {
+        if self.is_alive() {
+            // Only the last unmount writes back what programs have changed in mapped memory, and this may not be the
+            // last one.
+            match force {
+                true => drop(self.write_back(WRITE_BACK)),
+                false => drop(write_back::sync(&self.mountpoint, self.id)),
+            }
+        }
+        self.leave(force)
+    }
+
+    /// Unmounts as [`Mount::unmount`] does with `force`, but what programs changed in mapped memory and the kernel has not
+    /// written yet is lost. For files that may not take it, and after [`Mount::write_back`].
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn cut_off(&self) -> Result<(), FuseError> {
+        self.leave(true)
+    }
+
+    fn leave(&self, force: bool) -> Result<(), FuseError> {
         if !self.is_alive() {
             self.connection.rings.join();
             return Ok(());
         }
         let path = &self.mountpoint;
-        if !force {
-            // Only the last unmount writes back what programs have changed in mapped memory, and this may not be the
-            // last one.
-            let root = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
-            let _ = root.and_then(rustix::fs::syncfs);
-        }
         let unmounted = match (self.is_by_helper, force) {
             (true, _) => helper::unmount(path, force),
             (false, false) => direct::unmount(path, self.id),
