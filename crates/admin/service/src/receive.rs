@@ -2,7 +2,7 @@
 
 use crate::imported::ImportedPools;
 use crate::local::LocalChanges;
-use crate::send::IsAbandoned;
+use crate::send::{IsAbandoned, LOOKS_EVERY};
 use millpond_control::{
     ChangeError, IncomingKind, ReceiveFailure, ReceiveNaming, ReceiveProblem, ReceiveStep,
     ReceiveStream, Received, Value,
@@ -12,18 +12,13 @@ use millpond_engine::{
     receive_nowhere,
 };
 use millpond_pool::HistoryCommand;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use std::io::{self, BufReader, Read};
 use std::os::fd::AsFd;
 
 /// The buffer behind the writer of a stream, in bytes.
 const BUFFER_BYTES: usize = 1 << 20;
-/// How often a receive that waits for the stream looks whether its caller is still there.
-const LOOKS_EVERY: Timespec = Timespec {
-    tv_sec: 1,
-    tv_nsec: 0,
-};
 
 fn request_of(stream: &ReceiveStream, user: Option<ReceivingUser>) -> ReceiveRequest {
     let value = |value: &Value| match value {
