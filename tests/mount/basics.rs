@@ -1,7 +1,9 @@
 //! Operations that programs take for granted.
 
 use crate::rig::Rig;
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, StatxFlags, XattrFlags};
+use rustix::fs::{
+    AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags, RenameFlags, StatxFlags, XattrFlags,
+};
 use rustix::io::Errno;
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -22,6 +24,7 @@ fn basic_posix_behaviour_of_a_mount() {
     renames(&rig);
     lists_of_rights(&rig);
     programs_lose_their_privileges_when_written(&rig);
+    other_users_clear_the_set_user_bit(&rig);
     appending(&rig);
     large_directories(&rig);
     rig.finish();
@@ -250,6 +253,64 @@ fn programs_lose_their_privileges_when_written(rig: &Rig) {
     fs::write(&path, "changed").unwrap();
     let found = rustix::fs::getxattr(&path, name, &mut value[..]);
     assert_eq!(found, Err(Errno::NODATA));
+}
+
+/// A change of a file by one of those who may not keep the bits.
+type Change = fn(&File, &File) -> std::io::Result<()>;
+
+/// Also if nobody can execute the file at the moment. The set-group bit stays where its group cannot.
+fn other_users_clear_the_set_user_bit(rig: &Rig) {
+    let changes: [(&str, Change); 6] = [
+        ("truncated", |file, _| file.set_len(100)),
+        ("written", |file, _| file.write_all_at(b"new", 5)),
+        ("allocated", |file, _| {
+            let mode = FallocateFlags::empty();
+            Ok(rustix::fs::fallocate(file, mode, 0, 10_000)?)
+        }),
+        ("punched", |file, _| {
+            let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            Ok(rustix::fs::fallocate(file, mode, 0, 100)?)
+        }),
+        ("copied", |file, other| {
+            rustix::fs::copy_file_range(other, Some(&mut 0), file, Some(&mut 0), 50)?;
+            Ok(())
+        }),
+        ("handed over", |file, _| {
+            std::os::unix::fs::fchown(file, Some(4711), None)
+        }),
+    ];
+    let other = rig.path("source");
+    fs::write(&other, [5; 5000]).unwrap();
+    for (name, change) in changes {
+        for (mode, after) in [(0o4666, 0o666), (0o6777, 0o777), (0o2666, 0o2666)] {
+            let path = rig.path(&format!("{name}-{mode:o}"));
+            fs::write(&path, [1; 5000]).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            std::os::unix::fs::chown(&path, Some(4711), Some(4711)).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            // From now on the kernel may keep the mode for long.
+            rig.pool.sync().unwrap();
+            assert_eq!(mode_of(&path) & 0o7777, mode);
+            std::thread::scope(|scope| {
+                let user = scope.spawn(|| {
+                    // Only of this thread.
+                    rustix::thread::set_thread_groups(&[]).unwrap();
+                    rustix::thread::set_thread_gid(rustix::process::Gid::from_raw(4711)).unwrap();
+                    rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(4711)).unwrap();
+                    let file = File::options().read(true).write(true).open(&path)?;
+                    change(&file, &File::open(&other)?)
+                });
+                user.join().unwrap().unwrap();
+            });
+            // What the kernel goes by when it starts the program.
+            let cached = AtFlags::STATX_DONT_SYNC;
+            let known = rustix::fs::statx(CWD, &path, cached, StatxFlags::MODE).unwrap();
+            assert_eq!(u32::from(known.stx_mode) & 0o7777, after, "{name} {mode:o}");
+            assert_eq!(mode_of(&path) & 0o7777, after, "{name} {mode:o}");
+            fs::remove_file(&path).unwrap();
+        }
+    }
+    fs::remove_file(&other).unwrap();
 }
 
 fn appending(rig: &Rig) {

@@ -173,3 +173,30 @@ fn flags_that_were_cleared_stay_cleared() {
     let d = files.root().unwrap().lookup(b"d").unwrap();
     files.unlink(&d, b"old").unwrap();
 }
+
+/// Who may not keep the set-user bit has cleared it for good.
+#[test]
+fn a_truncation_clears_the_set_user_bit_after_a_crash_too() {
+    let set_user = SetAttributes {
+        permissions: Some(0o4777),
+        ..SetAttributes::default()
+    };
+    let cut = SetAttributes {
+        size_bytes: Some(3),
+        ..SetAttributes::default()
+    };
+    let pool = survives(
+        179,
+        |stage| set(&stage.files, &stage.old, &set_user),
+        |stage| {
+            let user = Caller::user(1000, 1000);
+            let files = &stage.files;
+            files.set_attributes(&user, &stage.old, &cut).unwrap();
+            files.fsync(&stage.old).unwrap();
+        },
+    );
+    let files = pool.file_system("tank").unwrap();
+    let d = files.root().unwrap().lookup(b"d").unwrap();
+    let stat = d.lookup(b"old").unwrap().stat().unwrap();
+    assert_eq!((stat.size_bytes, stat.permissions), (3, 0o777));
+}

@@ -546,7 +546,12 @@ pub(crate) fn file_object(object_type: ObjectType, slots: u8, form: AttributeFor
 }
 
 impl NewMode {
-    pub(crate) fn clears_on_write(mode: u64) -> bool {
-        mode & (SET_USER | SET_GROUP) != 0 && mode & 0o111 != 0
+    /// The mode after a change of content or owner by someone who may not keep the set-user and set-group bits. As in Linux,
+    /// the set-group bit of a file that its group cannot execute has another meaning, and stays.
+    pub(crate) fn after_change(mode: u64) -> u64 {
+        match mode & 0o010 != 0 {
+            true => mode & !(SET_USER | SET_GROUP),
+            false => mode & !SET_USER,
+        }
     }
 }

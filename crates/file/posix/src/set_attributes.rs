@@ -1,6 +1,7 @@
 //! Changes the attributes that `stat` shows.
 
 use crate::FileSystem;
+use crate::create::NewMode;
 use crate::error::FileError;
 use crate::nfs4_acl;
 use crate::open_node::OpenNode;
@@ -13,7 +14,6 @@ use crate::writing::{ENTRY_BYTES, NODE_BYTES};
 use crate::{FileKind, Node};
 use millpond_sa::{FileFlags, Fuid, Timestamp};
 
-const SET_USER: u64 = 0o4000;
 const SET_GROUP: u64 = 0o2000;
 /// The project id that is reserved as invalid.
 const NO_PROJECT: u32 = u32::MAX;
@@ -213,10 +213,7 @@ impl FileSystem {
         new.uid = set.uid.map_or(new.uid, |uid| Fuid(u64::from(uid)));
         new.gid = set.gid.map_or(new.gid, |gid| Fuid(u64::from(gid)));
         if changes_owner && !caller.is_privileged && !is_directory {
-            new.mode &= !SET_USER;
-            if new.mode & 0o010 != 0 {
-                new.mode &= !SET_GROUP;
-            }
+            new.mode = NewMode::after_change(new.mode);
         }
         if let Some(permissions) = set.permissions {
             let mut permissions = u64::from(permissions) & 0o7777;

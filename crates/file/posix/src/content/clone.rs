@@ -2,7 +2,6 @@
 //!
 //! Page `docs/format/block-cloning.md`, "Files".
 
-use super::SET_USER_AND_GROUP;
 use crate::create::NewMode;
 use crate::error::FileError;
 use crate::open_node::{NodeInner, OpenNode};
@@ -174,8 +173,8 @@ impl FileSystem {
         }
         let old = state;
         state.size = state.size.max(end);
-        if !caller.is_privileged && NewMode::clears_on_write(state.mode) {
-            state.mode &= !SET_USER_AND_GROUP;
+        if !caller.is_privileged {
+            state.mode = NewMode::after_change(state.mode);
         }
         state.content_changed(now);
         self.store(&tx, node, state, &Lists::default())?;

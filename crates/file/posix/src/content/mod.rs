@@ -19,9 +19,6 @@ pub(crate) use write::grown_block_bytes;
 use crate::FileKind;
 use crate::error::FileError;
 
-/// The set-user and set-group bits of a mode.
-const SET_USER_AND_GROUP: u64 = 0o6000;
-
 fn check_regular(kind: FileKind) -> Result<(), FileError> {
     match kind {
         FileKind::Regular => Ok(()),

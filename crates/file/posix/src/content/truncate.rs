@@ -1,6 +1,6 @@
 //! Changes the length of files.
 
-use super::{FILE_BYTES_MAX, FREE_DIRTY_BYTES, SET_USER_AND_GROUP};
+use super::{FILE_BYTES_MAX, FREE_DIRTY_BYTES};
 use crate::create::NewMode;
 use crate::error::FileError;
 use crate::open_node::OpenNode;
@@ -53,8 +53,8 @@ impl FileSystem {
         if size == 0 {
             state.flags -= FileFlags::SPARSE;
         }
-        if !caller.is_privileged && NewMode::clears_on_write(state.mode) {
-            state.mode &= !SET_USER_AND_GROUP;
+        if !caller.is_privileged {
+            state.mode = NewMode::after_change(state.mode);
         }
         state.size = size;
         state.content_changed(now);
@@ -65,6 +65,9 @@ impl FileSystem {
             None => Ok(()),
         };
         resized.map_err(|error| self.undo_store(&tx, node, old, error.into()))?;
+        if state.mode != old.mode {
+            self.record_mode(&tx, node, &state);
+        }
         self.record_truncate(&tx, node, size, 0);
         Ok(())
     }

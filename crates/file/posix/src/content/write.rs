@@ -1,6 +1,6 @@
 //! Writes content.
 
-use super::{SET_USER_AND_GROUP, check_regular};
+use super::check_regular;
 use crate::create::NewMode;
 use crate::error::FileError;
 use crate::open_node::NodeInner;
@@ -153,8 +153,8 @@ impl FileSystem {
             let tx = self.begin_writing(estimate, length)?;
             let old = state;
             state.size = state.size.max(end);
-            if !caller.is_privileged && NewMode::clears_on_write(state.mode) {
-                state.mode &= !SET_USER_AND_GROUP;
+            if !caller.is_privileged {
+                state.mode = NewMode::after_change(state.mode);
             }
             state.content_changed(now);
             self.store(&tx, node, state, &Lists::default())?;

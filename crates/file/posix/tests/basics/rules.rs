@@ -99,6 +99,54 @@ fn setgid_directories_pass_on_their_group() {
     assert_eq!(file.stat().unwrap().permissions, 0o755);
 }
 
+/// As in Linux, also if nobody can execute the file at the moment. The set-group bit stays if its group cannot.
+#[test]
+fn changes_by_another_user_clear_the_set_user_and_group_bits() {
+    let (_rig, files) = plain();
+    let top = files.root().unwrap();
+    let user = Caller::user(1000, 1000);
+    for (mode, after) in [
+        (0o4666, 0o666),
+        (0o4755, 0o755),
+        (0o2676, 0o676),
+        (0o2667, 0o2667),
+        (0o6666, 0o2666),
+        (0o6777, 0o777),
+    ] {
+        let name = format!("{mode:o}");
+        let exactly = NewMode::exactly(mode);
+        let (file, _) = files
+            .create(&root(), &top, name.as_bytes(), exactly, true)
+            .unwrap();
+        let again = SetAttributes {
+            permissions: Some(mode),
+            ..SetAttributes::default()
+        };
+        let cut = SetAttributes {
+            size_bytes: Some(3),
+            ..SetAttributes::default()
+        };
+        let kept = SetAttributes {
+            uid: Some(0),
+            ..SetAttributes::default()
+        };
+        let shown = || file.stat().unwrap().permissions;
+        files
+            .write(&root(), &file, WriteAt::End, b"content")
+            .unwrap();
+        files.set_attributes(&root(), &file, &cut).unwrap();
+        assert_eq!(shown(), mode);
+        files.write(&user, &file, WriteAt::End, b"x").unwrap();
+        assert_eq!(shown(), after, "a write to {name}");
+        for change in [cut, kept] {
+            files.set_attributes(&root(), &file, &again).unwrap();
+            assert_eq!(shown(), mode);
+            files.set_attributes(&user, &file, &change).unwrap();
+            assert_eq!(shown(), after, "{change:?} of {name}");
+        }
+    }
+}
+
 #[test]
 fn times_follow_posix() {
     let (rig, files) = plain();
