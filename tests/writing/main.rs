@@ -49,6 +49,7 @@ mod old_versions;
 mod permissions;
 mod permissions_hostile;
 mod program;
+mod program_scripts;
 mod properties;
 mod rebuild;
 mod rebuild_draid;

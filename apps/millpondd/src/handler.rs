@@ -96,6 +96,7 @@ impl Service for RequestHandler<'_> {
             }
             Request::Send { .. }
             | Request::Receive { .. }
+            | Request::RunProgram { .. }
             | Request::Datasets { .. }
             | Request::History { .. }
             | Request::Diff { .. } => {
@@ -116,6 +117,16 @@ impl Service for RequestHandler<'_> {
             Request::Receive { request, command } => {
                 let received = self.receive(request, command, descriptor, is_abandoned);
                 return Ok(Reply::Receive(received));
+            }
+            Request::RunProgram { request, command } => {
+                let script = File::from(descriptor);
+                let command = self.history(command);
+                let pools = &self.daemon.pools;
+                let value = pools.run_program(request, &command, script, is_abandoned);
+                self.gather_noted();
+                self.daemon.volumes.follow(pools, &request.pool);
+                self.daemon.note_pools();
+                return Ok(Reply::RunProgram(value?));
             }
             _ => return Err(Failure::other_reply()),
         };

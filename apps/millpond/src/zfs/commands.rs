@@ -1,8 +1,8 @@
 //! The table of all `zfs` sub-commands with their options and usage.
 
 use super::{
-    allow, create, destroy, diff, get, heads, keys, list, mount, project, receive, redact, rewrite,
-    send, set, share, snapshots, space, upgrade, wait,
+    allow, create, destroy, diff, get, heads, keys, list, mount, program, project, receive, redact,
+    rewrite, send, set, share, snapshots, space, upgrade, wait,
 };
 use crate::command::{Command, Parsed, built, letters, long, not_built, with_longs};
 use crate::getopt::Long;
@@ -77,10 +77,11 @@ pub const COMMANDS: &[Command] = &[
         &["missing source argument", "missing bookmark argument"],
         snapshots::bookmark,
     ),
-    not_built(
+    built(
         "program",
-        letters("jnt:m:"),
+        with_longs("jnt:m:", &[long("json", "j")]),
         &["invalid number of arguments", "invalid number of arguments"],
+        program::run,
     ),
     built("list", with_longs("HprjS:s:o:t:d:", JSON), &[], list::run),
     built("set", letters("u"), &[], |session, parsed| {

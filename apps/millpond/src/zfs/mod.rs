@@ -19,6 +19,7 @@ mod mount_helper;
 mod names;
 mod order;
 mod paths;
+mod program;
 mod project;
 mod receive;
 mod redact;

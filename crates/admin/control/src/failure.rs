@@ -2,7 +2,7 @@
 
 use crate::{
     ChangeError, ChangeFailure, ControlError, DeviceProblem, ImportError, KeyProblem, MountProblem,
-    ReceiveProblem, SendProblem,
+    ProgramProblem, ReceiveProblem, SendProblem,
 };
 
 /// Where unmounting stopped, and why.
@@ -32,6 +32,8 @@ pub enum Failure {
     Send(SendProblem),
     /// A stream was not received.
     Receive(ReceiveProblem),
+    /// A channel program failed.
+    Program(ProgramProblem),
     /// There is no answer; the text says why.
     Call(String),
 }
@@ -122,4 +124,5 @@ kinds! {
     Key(KeyProblem): denied Self::Denied, otherwise Self::Text;
     Send(SendProblem): denied Self::Denied, otherwise Self::Failed;
     Receive(ReceiveProblem): denied Self::Denied, otherwise Self::Failed;
+    Program(ProgramProblem): denied Self::Denied, otherwise Self::Failed;
 }

@@ -22,6 +22,7 @@ mod import;
 mod mount;
 mod permission;
 mod pool;
+mod program;
 pub mod properties;
 mod receive;
 mod request;
@@ -63,6 +64,7 @@ pub use pool::{
     DataError, DedupBucket, DedupStats, FeatureInfo, FeatureState, ImportablePool, LastHost,
     MultihostState, PoolInfo, RequestedFeatures, RewindPoint, UnsupportedFeature,
 };
+pub use program::{ProgramProblem, ProgramRequest, ProgramValue};
 pub use receive::{
     IncomingKind, ReceiveFailure, ReceiveNaming, ReceiveProblem, ReceiveStep, ReceiveStream,
     Received,

@@ -9,8 +9,9 @@ use crate::{
     DatasetPermissions, DatasetQuery, DeviceFacts, DeviceProblem, DiffQuery, Event, Failure,
     HistoryRecord, ImportError, ImportRequest, ImportablePool, Imported, KeyProblem, MountInfo,
     MountProblem, MountRequest, NewDevices, NewPoolRequest, OwnerKind, OwnerSpace, PathDifference,
-    PoolChange, PoolInfo, Property, ReceiveProblem, ReceiveStream, Received, SearchPaths, Secret,
-    SendPlan, SendProblem, SendStream, TunableInfo, UnmountFailure,
+    PoolChange, PoolInfo, ProgramProblem, ProgramRequest, ProgramValue, Property, ReceiveProblem,
+    ReceiveStream, Received, SearchPaths, Secret, SendPlan, SendProblem, SendStream, TunableInfo,
+    UnmountFailure,
 };
 
 /// Who may make a request.
@@ -305,6 +306,11 @@ requests! {
         /// on stable storage, or it failed. Answered by [`Service::transfer`] only. `command` goes into the pool's history.
         Receive, "org.millpond.Receive", receive(request: ReceiveStream as &ReceiveStream, command: String as &str)
             -> Received, Receive(ReceiveProblem), Delegate;
+        /// Runs a channel program, whose script is read from the descriptor that comes with the request. Returns its
+        /// value when its changes are on stable storage. Answered by [`Service::transfer`] only. `command` goes into the
+        /// pool's history.
+        RunProgram, "org.millpond.RunProgram", run_program(request: ProgramRequest as &ProgramRequest, command: String as &str)
+            -> ProgramValue, Program(ProgramProblem), Owner;
         /// The streams that [`Request::Send`] would write, in order.
         SendPlan, "org.millpond.SendPlan", send_plan(request: SendStream as &SendStream)
             -> SendPlan, Send(SendProblem), Delegate;

@@ -11,6 +11,7 @@ mod error;
 mod initializer;
 mod past;
 mod pool;
+mod program;
 mod properties;
 mod receive;
 mod replay;
@@ -67,6 +68,7 @@ pub use millpond_verify::LostMetadata;
 pub use millpond_volume::{Volume, VolumeError, VolumeExtent};
 pub use past::{PastState, Survey, past_states};
 pub use pool::{Pool, SCAN_FOR_WRITING};
+pub use program::{PROGRAM_INSTRUCTIONS, PROGRAM_MEMORY_BYTES, Program, ProgramError};
 pub use properties::LiteralProperty;
 pub use receive::{
     Naming, ReceiveOutcome, ReceiveRequest, ReceiveWatch, ReceivingUser, Unwatched, receive_nowhere,

@@ -213,6 +213,13 @@ impl<'h> Lua<'h> {
         self.in_flight.as_ref().map(|(_, value)| *value)
     }
 
+    /// `stack traceback:` and a line for each function that was running when the last call ended at a limit of
+    /// instructions, or because the host stopped it.
+    #[must_use]
+    pub fn traceback(&self) -> Option<&str> {
+        self.traceback.as_deref()
+    }
+
     /// Instructions that were run.
     #[must_use]
     pub fn instructions_used(&self) -> u64 {

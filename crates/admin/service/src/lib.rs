@@ -12,6 +12,7 @@ mod imported;
 mod info;
 mod key_file;
 mod local;
+mod program;
 mod receive;
 mod send;
 

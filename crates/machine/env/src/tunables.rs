@@ -60,6 +60,10 @@ pub enum Tunable {
     L2ArcMfuOnly,
     /// Whether files without a name stay in the unlinked set instead of being freed.
     UnlinkSuspendProgress,
+    /// The most instructions that a channel program can ask for.
+    ProgramInstructionsMax,
+    /// The most memory that a channel program can ask for, in bytes.
+    ProgramMemoryMax,
     /// Whether pools may be frozen. OpenZFS allows it always.
     AllowFreeze,
 }
@@ -229,6 +233,18 @@ const ROWS: [Row; Tunable::ALL.len()] = [
         help: "1: the space of deleted files is not freed until the tunable is 0 again and the file system is mounted anew",
     },
     Row {
+        name: "zfs_lua_max_instrlimit",
+        default: 100_000_000,
+        max: 100_000_000_000,
+        help: "the most instructions that a channel program can ask for",
+    },
+    Row {
+        name: "zfs_lua_max_memlimit",
+        default: 100 << 20,
+        max: 1 << 30,
+        help: "the most bytes of memory that a channel program can ask for",
+    },
+    Row {
         name: "millpond_allow_freeze",
         default: 0,
         max: 1,
@@ -238,7 +254,7 @@ const ROWS: [Row; Tunable::ALL.len()] = [
 
 impl Tunable {
     /// All of them.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 29] = [
         Self::ScanSuspendProgress,
         Self::ResilverDeferPercent,
         Self::InitializeValue,
@@ -265,6 +281,8 @@ impl Tunable {
         Self::L2ArcWriteBoost,
         Self::L2ArcMfuOnly,
         Self::UnlinkSuspendProgress,
+        Self::ProgramInstructionsMax,
+        Self::ProgramMemoryMax,
         Self::AllowFreeze,
     ];
 

@@ -48,6 +48,7 @@ pub use redaction::RedactionList;
 pub use root_key::{RootKey, is_key_location};
 pub use tasks::{
     DestroyOptions, IncomingSnapshot, KeyChange, NewDataset, NewRedaction, ProgramDataset,
-    ProgramMode, ProgramTasks, PropertyChanges, ReceiveTarget, Receiving, Refused, RefusedProperty,
-    ResumeAllowances, ResumePoint, SentKeys, UserProperty, traverse_destroyed_tree,
+    ProgramMode, ProgramTasks, ProgramValue, PropertyChanges, ReceiveTarget, Receiving, Refused,
+    RefusedProperty, ResumeAllowances, ResumePoint, SentKeys, UserProperty,
+    traverse_destroyed_tree,
 };

@@ -122,10 +122,10 @@ fn run(
         instructions: program.instructions,
         memory_bytes: program.memory_bytes,
     };
-    let mut lua = Lua::new(limits).map_err(|error| script_error(&error, 0))?;
+    let mut lua = Lua::new(limits).map_err(|_| ProgramError::Memory)?;
     lua.stop_when(is_stopped);
     let results = start(&mut lua, running, program);
-    let results = results.map_err(|error| script_error(&error, lua.instructions_used()))?;
+    let results = results.map_err(|error| script_error(&lua, error))?;
     match results.as_slice() {
         [] | [Value::Nil] => Ok(ProgramValue::Nil),
         [value] => from_lua(&lua, "return", value, program.memory_bytes),
@@ -152,13 +152,30 @@ fn plain(text: impl Into<String>) -> ProgramError {
     }
 }
 
-fn script_error(error: &LuaError, used: u64) -> ProgramError {
+fn script_error(lua: &Lua<'_>, error: LuaError) -> ProgramError {
     match error {
         LuaError::Memory => ProgramError::Memory,
-        LuaError::Instructions { .. } => ProgramError::Script {
-            text: error.to_string(),
-            instructions: Some(used),
+        LuaError::Syntax(text) => plain(text),
+        LuaError::Runtime { message, traceback } => plain(format!("{message}\n{traceback}")),
+        LuaError::Instructions => ProgramError::Script {
+            text: ended(lua, "Channel program timed out."),
+            instructions: Some(lua.instructions_used()),
         },
-        _ => plain(error.to_string()),
+        LuaError::Stopped => ProgramError::Script {
+            text: ended(lua, "Channel program was canceled."),
+            instructions: Some(lua.instructions_used()),
+        },
+    }
+}
+
+/// Why a program was ended, and where it was.
+fn ended(lua: &Lua<'_>, why: &str) -> String {
+    let Some(traceback) = lua.traceback() else {
+        return why.to_owned();
+    };
+    let first = traceback.lines().nth(1).unwrap_or_default();
+    match first.trim().split_once(": in ") {
+        Some((place, _)) => format!("{place}: {why}\n{traceback}"),
+        None => format!("{why}\n{traceback}"),
     }
 }

@@ -164,6 +164,8 @@ fn shown(
         },
     };
     let source = match &found.source {
+        // What cannot be set has no place where it was set.
+        _ if shape.is_some_and(|shape| shape.edit == Edit::ReadOnly) => None,
         PropertySource::Local | PropertySource::Received => Some(name),
         PropertySource::Inherited(from) => Some(from.as_str()),
         PropertySource::Default => Some("default"),

@@ -350,9 +350,10 @@ impl<'h> Lua<'h> {
         loop {
             if let Throw::Error(value) = throw {
                 self.thrown = value;
-                if self.current == self.main && self.traceback.is_none() {
-                    self.traceback = Some(self.describe_stack());
-                }
+            }
+            let has_room = !matches!(throw, Throw::Memory);
+            if has_room && self.current == self.main && self.traceback.is_none() {
+                self.traceback = Some(self.describe_stack());
             }
             if let Some(boundary) = self.exec.boundaries.pop() {
                 self.close_upvalues(boundary.place);

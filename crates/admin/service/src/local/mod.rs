@@ -97,6 +97,12 @@ impl Service for LocalService {
                 let received = changes.receive(request, command, input, is_abandoned)?;
                 Ok(Reply::Receive(received))
             }
+            Request::RunProgram { request, command } => {
+                let script = File::from(descriptor);
+                let changes = self.changes();
+                let value = changes.run_program(request, command, script, is_abandoned)?;
+                Ok(Reply::RunProgram(value))
+            }
             _ => Err(Failure::other_reply()),
         }
     }

@@ -40,7 +40,7 @@ pub use api::{DestroyOptions, PropertyChanges};
 pub use change_key::KeyChange;
 pub use destroyed_tree::traverse_destroyed_tree;
 pub use new_dataset::NewDataset;
-pub use program::{ProgramDataset, ProgramMode, ProgramTasks, Refused, UserProperty};
+pub use program::{ProgramDataset, ProgramMode, ProgramTasks, ProgramValue, Refused, UserProperty};
 pub use receive::{
     IncomingSnapshot, ReceiveTarget, Receiving, RefusedProperty, ResumeAllowances, ResumePoint,
     SentKeys,

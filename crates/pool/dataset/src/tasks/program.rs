@@ -19,6 +19,24 @@ pub type Refused<T = ()> = Result<T, DatasetError>;
 /// A user property: name, value, and the dataset where it was set.
 pub type UserProperty = (String, String, String);
 
+/// A value that travels between a program and its caller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub enum ProgramValue {
+    /// No value.
+    Nil,
+    /// `true` or `false`.
+    Boolean(bool),
+    /// A number.
+    Integer(i64),
+    /// A string.
+    Text(String),
+    /// A table with the keys 1, 2, and so on. Only as an argument.
+    List(Vec<ProgramValue>),
+    /// A table: keys as text, and values.
+    Table(Vec<(String, ProgramValue)>),
+}
+
 /// Whether a change is made, or only checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProgramMode {
