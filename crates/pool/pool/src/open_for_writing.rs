@@ -168,9 +168,12 @@ impl Pool {
             }
             None => None,
         };
+        pool.claim_from_others(candidate, activity)?;
         pool.restore_end_labels(&candidate.leaves_without_end_labels());
         pool.finish_scratch_copy().map_err(at)?;
         pool.write_opened_uberblock().map_err(at)?;
+        // The first txg claims the intent logs, which takes time. Others who watch meanwhile must see that the pool is in use.
+        pool.keep_heartbeat();
         pool.start().map_err(at)?;
         pool.port.attach(&pool).map_err(at)?;
         pool.complete_vdev_zaps().map_err(at)?;

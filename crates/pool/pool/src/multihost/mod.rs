@@ -2,10 +2,12 @@
 //!
 //! The system that has the pool writes heartbeats: copies of the last uberblock with a new time, in a slot of the rings
 //! that txgs do not use. Another system watches the uberblocks before it opens the pool for writing
-//! ([`crate::import::ActivityCheck`]). A pool whose heartbeats fail is suspended for good before such a watch ends.
+//! ([`crate::import::ActivityCheck`]), and claims it before the first write. A pool whose heartbeats fail is suspended for
+//! good before such a watch ends.
 //!
 //! Page `docs/format/uberblock.md`, "Heartbeats".
 
+mod claim;
 mod watch;
 
 pub use watch::WatchedPool;
@@ -18,7 +20,7 @@ use crate::{PoolError, labels::heartbeat_target};
 use millpond_block::Topology;
 use millpond_env::sync::{Arc, Condvar, Mutex, MutexGuard};
 use millpond_env::{Tunable, Tunables, mark, rank};
-use millpond_ondisk::{MmpState, Txg, Uberblock};
+use millpond_ondisk::{MmpState, Txg, Uberblock, UberblockRank};
 use millpond_vdev::LeafId;
 use std::time::Duration;
 
@@ -125,6 +127,12 @@ pub(crate) struct Written {
 }
 
 impl Written {
+    /// The next one is newer than an uberblock that was there before.
+    fn continue_after(&mut self, rank: UberblockRank) {
+        (self.txg, self.timestamp_s, self.sequence) =
+            (rank.txg, rank.timestamp_s, rank.mmp_sequence);
+    }
+
     /// The earliest time in seconds of an uberblock that must be newer than all heartbeats.
     pub(crate) fn after_s(&self) -> u64 {
         self.timestamp_s.saturating_add(1)
@@ -168,7 +176,7 @@ impl Pool {
             }
             thread.is_running = true;
         }
-        self.begin_lease();
+        self.begin_lease(self.now_ns());
         let weak = Arc::downgrade(self);
         let heartbeat = Arc::clone(&self.heartbeat);
         let body = move || {
@@ -233,10 +241,9 @@ impl Pool {
         self.env.clock.uptime_ns()
     }
 
-    /// The txg that turned multihost on, or opened the pool, counts as the first heartbeat.
-    fn begin_lease(&self) {
+    /// What others saw at this time counts as the first heartbeat: the txg that turned multihost on, or what opening wrote.
+    fn begin_lease(&self, now_ns: u64) {
         let promise = Promise::of(&self.env.tunables);
-        let now_ns = self.now_ns();
         let mut written = self.heartbeat.writing.lock();
         written.success_ns = Some(now_ns);
         written.delay_ns = promise.interval_ns();

@@ -108,7 +108,7 @@ impl PoolCandidate {
         }
     }
 
-    fn in_use_elsewhere(&self) -> OpenError {
+    pub(super) fn in_use_elsewhere(&self) -> OpenError {
         OpenError::InUseElsewhere {
             hostid: self.hostid,
             hostname: self.hostname.clone(),
