@@ -42,6 +42,8 @@ struct Entry {
     options: Vec<String>,
     /// The mount point that the request gave.
     at: Option<String>,
+    /// Whether its pool was imported read-only.
+    is_in_read_only_pool: bool,
 }
 
 /// A mount that was removed and will be restored.
@@ -317,6 +319,7 @@ impl Mounts {
                     settings: settings.clone(),
                     options: options.to_vec(),
                     at: settings.is_placed.then(|| settings.mountpoint.clone()),
+                    is_in_read_only_pool: pool.live().is_none(),
                 });
                 Ok(())
             }

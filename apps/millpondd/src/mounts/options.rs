@@ -27,14 +27,16 @@ pub(super) fn overridden(options: &[String]) -> Vec<(&'static str, bool)> {
 }
 
 impl Mounts {
-    /// Shows the mount options of a mounted file system in place of its properties.
+    /// Shows the mount options of a mounted file system in place of its properties. In a pool that was imported read-only `ro`
+    /// is one of them.
     pub fn show_options(&self, info: &mut DatasetInfo) {
         let table = self.table.lock();
         let mut own = table.iter().filter(|entry| entry.info.dataset == info.name);
         let Some(entry) = own.find(|entry| entry.handle.is_alive()) else {
             return;
         };
-        for (name, is_on) in overridden(&entry.options) {
+        let of_pool = entry.is_in_read_only_pool.then_some(("readonly", true));
+        for (name, is_on) in overridden(&entry.options).into_iter().chain(of_pool) {
             let shown = info.properties.iter_mut().find(|p| p.name == name);
             let Some(shown) = shown else { continue };
             let was_on = match &shown.value {

@@ -142,3 +142,26 @@ fn changes_in_memory_are_written_before_a_mount_is_cut_off() {
     all.extend(["/t/a", "/t", "/u/a", "/u"].map(cut_off));
     assert_eq!(forced(), all);
 }
+
+/// As `mount` does, which shows `ro`.
+#[test]
+fn file_systems_of_a_pool_that_was_imported_read_only_show_it() {
+    let stage = Stage::new();
+    let daemon = stage.start("state");
+    let asked = client(&daemon, 0);
+    asked.create_pool(&stage.request("t", "a"), "").unwrap();
+    asked.change("t", &[create("t/a")], "").unwrap();
+    asked.change("t", &[create("t/n")], "").unwrap();
+    let shown = |name: &str| {
+        let property = property(&asked, name, "readonly").unwrap();
+        (property.value.unwrap(), property.source)
+    };
+    assert_eq!(shown("t/a"), (Value::Number(0), Source::Default));
+    asked.change("t", &[PoolChange::Export], "").unwrap();
+    let mut request = stage.import("t");
+    request.properties = vec![("readonly".into(), "on".into())];
+    asked.import(&request, "").unwrap();
+    asked.unmount("t/n", false).unwrap();
+    assert_eq!(shown("t/a"), (Value::Number(1), Source::Temporary));
+    assert_eq!(shown("t/n"), (Value::Number(0), Source::Default));
+}
