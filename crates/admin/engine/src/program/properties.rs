@@ -4,7 +4,9 @@ use super::Running;
 use super::arguments::Signature;
 use super::submodules::array;
 use millpond_dataset::properties::table::DATASET_PROPERTIES;
-use millpond_dataset::properties::{DatasetKind, Property, PropertyName, Wanted, by_name};
+use millpond_dataset::properties::{
+    DatasetKind, Property, PropertyName, QuotaSubject, Wanted, by_name,
+};
 use millpond_dataset::{
     Dataset, DatasetError, ProgramDataset, ProgramMode, PropertyReader, PropertySource,
     PropertyValue, Refused,
@@ -123,10 +125,29 @@ fn get(
         return Ok(vec![Value::Nil, Value::Nil]);
     }
     let found = read(running, name, &wanted).map_err(|error| failed(lua, error))?;
-    let Some(found) = found else {
-        return Ok(vec![Value::Nil, Value::Nil]);
+    match found.filter(|found| has_value(&wanted, found)) {
+        Some(found) => shown(lua, name, &wanted, &found),
+        None => Ok(vec![Value::Nil, Value::Nil]),
+    }
+}
+
+/// Whether a value tells something: not that there is no quota of an owner, or that nothing is counted.
+fn has_value(wanted: &PropertyName, found: &Property) -> bool {
+    let value = match &found.value {
+        Some(PropertyValue::Number(value)) => *value,
+        _ => return true,
     };
-    shown(lua, name, &wanted, &found)
+    match wanted {
+        PropertyName::PerOwner { subject, .. } => match subject {
+            QuotaSubject::BytesLimit | QuotaSubject::ObjectsLimit => value != 0,
+            _ => true,
+        },
+        PropertyName::Native(native) => {
+            let is_count = matches!(native.shape.name, "filesystem_count" | "snapshot_count");
+            !is_count || value != u64::MAX
+        }
+        _ => true,
+    }
 }
 
 /// Reads a native property. These come from the state before the program: what it changed is not in them.
