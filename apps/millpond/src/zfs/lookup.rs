@@ -44,7 +44,7 @@ pub fn below(
 }
 
 /// Like [`below`], for commands that need no properties. A damaged dataset, of which only the name is known,
-/// is reported as a file system.
+/// is reported as a file system or a snapshot.
 pub fn below_with_damaged(
     session: &Session,
     root: &str,
@@ -72,9 +72,13 @@ fn ask(session: &Session, query: &DatasetQuery) -> Result<Option<Vec<DatasetInfo
     match result {
         Ok(()) => {}
         Err(ControlError::Damaged(names)) if query.names_damaged => {
+            let kind = |name: &str| match name.contains('@') {
+                true => DatasetKind::Snapshot,
+                false => DatasetKind::Filesystem,
+            };
             found.extend(names.into_iter().map(|name| DatasetInfo {
+                kind: kind(&name),
                 name,
-                kind: DatasetKind::Filesystem,
                 created_txg: 0,
                 properties: vec![],
             }));

@@ -301,10 +301,25 @@ impl Dataset {
     /// # Errors
     /// If one of them cannot be read.
     pub fn snapshots(&self) -> Result<Vec<Dataset>, DatasetError> {
+        self.snapshots_but(&mut |_, error| Err(error))
+    }
+
+    /// The same, without those that cannot be read. Their full names go to `damaged`, which may end this with an error.
+    ///
+    /// # Errors
+    /// If the list cannot be read; those of `damaged`.
+    pub fn snapshots_but(
+        &self,
+        damaged: &mut dyn FnMut(String, DatasetError) -> Result<(), DatasetError>,
+    ) -> Result<Vec<Dataset>, DatasetError> {
         let mut snapshots = vec![];
         for (name, id) in self.snapshot_entries()? {
-            if !dsl::keys::is_hidden_name(name.as_bytes()) {
-                snapshots.push(Self::open(&self.directory, id, Some(name))?);
+            if dsl::keys::is_hidden_name(name.as_bytes()) {
+                continue;
+            }
+            match Self::open(&self.directory, id, Some(name.clone())) {
+                Ok(snapshot) => snapshots.push(snapshot),
+                Err(error) => damaged(format!("{}@{name}", self.directory.name()), error)?,
             }
         }
         snapshots

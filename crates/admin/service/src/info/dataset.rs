@@ -52,7 +52,7 @@ struct Walk<'a> {
     pool: &'a View,
     query: &'a DatasetQuery,
     reader: PropertyReader,
-    /// Heads of which nothing tells what they are.
+    /// Heads and snapshots that are there, and of which too little can be read.
     damaged: Vec<String>,
     each: &'a mut dyn FnMut(DatasetInfo) -> Result<(), ControlError>,
 }
@@ -76,7 +76,15 @@ impl Walk<'_> {
             return Ok(());
         }
         if self.query.kinds.contains(DatasetKind::Snapshot) {
-            for snapshot in head.snapshots().map_err(io)? {
+            let damaged = &mut self.damaged;
+            let snapshots = head.snapshots_but(&mut |name, error| match error.is_damaged() {
+                true => {
+                    damaged.push(name);
+                    Ok(())
+                }
+                false => Err(error),
+            });
+            for snapshot in snapshots.map_err(io)? {
                 self.dataset(&snapshot, DatasetKind::Snapshot)?;
             }
         }
@@ -92,7 +100,13 @@ impl Walk<'_> {
         if !self.query.kinds.contains(kind) {
             return Ok(());
         }
-        let values = self.reader.properties(dataset, wanted(&self.query.wanted));
+        let values = match self.reader.properties(dataset, wanted(&self.query.wanted)) {
+            Err(error) if error.is_damaged() => {
+                self.damaged.push(dataset.name().to_owned());
+                return Ok(());
+            }
+            values => values,
+        };
         (self.each)(DatasetInfo {
             name: dataset.name().to_owned(),
             kind,

@@ -5,7 +5,7 @@ use millpond_control::properties::{DatasetKind, Kinds};
 use millpond_control::{ControlError, DatasetQuery, Wanted};
 use millpond_engine::DestroyOptions;
 use millpond_env::mark;
-use millpond_ondisk::VDEV_DATA_START_BYTES;
+use millpond_ondisk::{BlockId, BlockPointer, Level, VDEV_DATA_START_BYTES};
 use std::os::unix::fs::FileExt;
 
 /// A pool of a mirror as after a crash. The logs of both children have records, and all copies of one's object set are lost.
@@ -30,18 +30,75 @@ fn damaged() -> Stage {
     drop(pool);
     pools.leave("tank", false, None).unwrap();
     drop(pools);
+    lose(&stage, &root);
+    stage
+}
+
+/// Overwrites all copies of a block.
+fn lose(stage: &Stage, pointer: &BlockPointer) {
     for image in ["a", "b"] {
         let file = std::fs::File::options()
             .write(true)
             .open(stage.image(image))
             .unwrap();
-        for dva in root.dvas() {
+        for dva in pointer.dvas() {
             let junk = vec![0xa5; usize::try_from(dva.asize_bytes).unwrap()];
             file.write_all_at(&junk, dva.offset_bytes + VDEV_DATA_START_BYTES)
                 .unwrap();
         }
     }
-    stage
+}
+
+/// A block of the MOS is lost that holds nothing but one snapshot.
+#[test]
+fn a_lost_snapshot_hides_no_others() {
+    let stage = Stage::new(&["a", "b"]);
+    let mirror = stage.top(AllocationClass::Normal, NewLayout::Mirror, &["a", "b"]);
+    let pools = stage.create(of_tops(vec![mirror]));
+    let pool = pools.writable("tank").unwrap();
+    let mut names = vec![];
+    for number in 0..41 {
+        let name = format!("tank/n{number}");
+        pool.datasets().create_filesystem(&name, &[]).unwrap();
+        names.push(format!("{name}@s"));
+    }
+    let mut names: Vec<&str> = names.iter().map(String::as_str).collect();
+    pool.datasets().snapshot(&names, &[]).unwrap();
+    let kept = names.remove(20);
+    let destroyed = pool
+        .datasets()
+        .destroy_snapshots(&names, Default::default());
+    destroyed.unwrap();
+    pool.datasets().snapshot(&["tank/n3@t"], &[]).unwrap();
+    pool.sync().unwrap();
+    let view = pool.committed().unwrap();
+    let id = view.dataset(kept).unwrap().inner().id();
+    let objects = view.inner().mos().meta_object();
+    let pointer = objects.pointer(Level(0), BlockId(id.0 / 32)).unwrap();
+    drop((objects, view, pool));
+    pools.leave("tank", false, None).unwrap();
+    drop(pools);
+    lose(&stage, &pointer);
+
+    let pools = stage.import(false).unwrap();
+    let query = DatasetQuery {
+        root: "tank".into(),
+        depth: DatasetQuery::WHOLE_TREE,
+        kinds: Kinds::ALL,
+        wanted: Wanted::All,
+        names_damaged: true,
+    };
+    let mut listed = vec![];
+    let outcome = pools.datasets(&query, &mut |info| {
+        listed.push(info.name);
+        Ok(())
+    });
+    let Err(ControlError::Damaged(damaged)) = outcome else {
+        panic!("{outcome:?}");
+    };
+    assert!(damaged.contains(&kept.to_owned()), "{damaged:?}");
+    assert!(listed.contains(&"tank/n3@t".to_owned()), "{listed:?}");
+    assert!(listed.len() + damaged.len() >= 44, "{listed:?} {damaged:?}");
 }
 
 /// The file systems that a mount of everything finds.
