@@ -292,3 +292,39 @@ fn removing_files_frees_space_at_once() {
     pool.export().unwrap();
     rig.judge("tank");
 }
+
+/// The rest of each block must be written again, too.
+#[test]
+fn small_changes_of_many_blocks_fit_into_an_almost_full_pool_or_are_refused() {
+    let rig = Rig::new(1, 512);
+    let pool = rig.stripe("tank").create().unwrap();
+    let files = pool.file_system("tank").unwrap();
+    let node = create(&files, "f").unwrap();
+    let caller = Caller::root();
+    let available = || {
+        let stat = files.stat_file_system(&node).unwrap();
+        stat.blocks_free * stat.block_bytes
+    };
+    let mut end = 0;
+    while available() > 24 << 20 {
+        let bytes = noise(end, 1 << 20);
+        files
+            .write(&caller, &node, WriteAt::Offset(end), &bytes)
+            .unwrap();
+        end += 1 << 20;
+        if end.is_multiple_of(4 << 20) {
+            pool.sync().unwrap();
+        }
+    }
+    pool.sync().unwrap();
+    assert!(end > 256 << 20, "{end}");
+    for at in (777..end).step_by(128 << 10) {
+        if let Err(error) = files.write(&caller, &node, WriteAt::Offset(at), &[1; 512]) {
+            assert!(is_no_space(&error), "{error:?}");
+        }
+    }
+    pool.sync().unwrap();
+    drop((node, files));
+    pool.export().unwrap();
+    rig.judge("tank");
+}

@@ -503,15 +503,15 @@ impl State {
     }
 
     /// Keeps new bytes of a block apart from the rest, which stays in the synced tree. Returns the number of
-    /// bytes that became dirty. Returns `None`, with nothing changed, if the block must be changed as a
-    /// whole.
+    /// bytes that became dirty, and that of the rest if these are the first. Returns `None`, with nothing
+    /// changed, if the block must be changed as a whole.
     pub(crate) fn patch_parts(
         &mut self,
         index: usize,
         id: u64,
         start: usize,
         bytes: &[u8],
-    ) -> Option<u64> {
+    ) -> Option<(u64, u64)> {
         if index + 1 != self.slots.len() {
             return None;
         }
@@ -532,13 +532,18 @@ impl State {
         let BlockChange::PartialWrite(parts) = change else {
             return None;
         };
+        let is_first = parts.bytes() == 0;
         let charged = parts.put(start, bytes) as u64;
+        let rest = match is_first {
+            true => (size as u64).saturating_sub(charged),
+            false => 0,
+        };
         if parts.bytes() == size {
             let mut content = vec![0; size];
             parts.apply(&mut content);
             *change = BlockChange::whole(Arc::new(content));
         }
-        Some(charged)
+        Some((charged, rest))
     }
 
     /// Frees the whole blocks `first` to `last` in this slot and all newer ones. Shortens the object if they

@@ -1,12 +1,12 @@
 //! The state machine of the transaction groups.
 
+mod space;
 use crate::{DirtyLimits, Transaction, TxgError};
-use millpond_env::Env;
-use millpond_env::mark;
 use millpond_env::rank::{self, Held, LockRank};
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Condvar, Mutex, MutexGuard};
 use millpond_env::thread::{ThreadId, current_id};
+use millpond_env::{Env, mark};
 use millpond_ondisk::Txg;
 use std::time::Duration;
 
@@ -124,6 +124,8 @@ struct Group {
     /// Transactions that have begun and not ended.
     active: u64,
     dirty_bytes: u64,
+    /// The rests of blocks of which only parts are dirty.
+    rest_bytes: u64,
     /// The bytes that active transactions announced, so that many transactions that begin at once are
     /// counted.
     held_bytes: u64,

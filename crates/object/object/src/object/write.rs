@@ -212,10 +212,11 @@ impl Object {
             let is_readable = state.slots[slot].blocks.contains_key(&id);
             if may_be_apart
                 && is_readable
-                && let Some(charged) = state.patch_parts(slot, id, start, bytes)
+                && let Some((charged, rest)) = state.patch_parts(slot, id, start, bytes)
             {
                 drop(state);
                 tx.charge(charged);
+                tx.charge_rest(rest);
                 return Ok(());
             }
             let mut base = Vec::new();
@@ -237,10 +238,11 @@ impl Object {
                 match &known {
                     Some((dnode, block)) if Arc::ptr_eq(dnode, &synced) => {
                         if may_be_apart
-                            && let Some(charged) = state.patch_parts(slot, id, start, bytes)
+                            && let Some((charged, rest)) = state.patch_parts(slot, id, start, bytes)
                         {
                             drop(state);
                             tx.charge(charged);
+                            tx.charge_rest(rest);
                             return Ok(());
                         }
                         let mut content = block.bytes.to_vec();
