@@ -124,7 +124,7 @@ struct Group {
     /// Transactions that have begun and not ended.
     active: u64,
     dirty_bytes: u64,
-    /// The rests of blocks of which only parts are dirty.
+    /// The rests of blocks of which only parts are dirty, times their copies.
     rest_bytes: u64,
     /// The bytes that active transactions announced, so that many transactions that begin at once are
     /// counted.

@@ -59,7 +59,8 @@ impl Transaction {
             self.groups.charge(self.txg, bytes);
         }
     }
-    /// Adds bytes that are not in memory, but will be written with its group: the rest of a block of which a part is dirty.
+    /// Adds bytes that are not in memory, but will be written with its group: all copies of the rest of a block of which a
+    /// part is dirty.
     pub fn charge_rest(&self, bytes: u64) {
         if !self.is_syncing() && bytes > 0 {
             self.groups.charge_rest(self.txg, bytes);

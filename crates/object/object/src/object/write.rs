@@ -7,6 +7,15 @@ use crate::state::DirtyBlock;
 const _: () = assert!(BLOCK_BYTES_MAX <= u32::MAX as u64);
 
 impl Object {
+    /// Charges new bytes of a block. Its rest is not in memory, but will be written with them.
+    fn charge_part(&self, tx: &Transaction, charged: u64, rest: u64) {
+        tx.charge(charged);
+        if rest > 0 {
+            let copies = self.core.policy.read().copies.max(1);
+            tx.charge_rest(rest.saturating_mul(u64::from(copies)));
+        }
+    }
+
     /// Returns the state with this transaction's slot in place. The object is then dirty in its set.
     pub(crate) fn change(
         &self,
@@ -215,8 +224,7 @@ impl Object {
                 && let Some((charged, rest)) = state.patch_parts(slot, id, start, bytes)
             {
                 drop(state);
-                tx.charge(charged);
-                tx.charge_rest(rest);
+                self.charge_part(tx, charged, rest);
                 return Ok(());
             }
             let mut base = Vec::new();
@@ -241,8 +249,7 @@ impl Object {
                             && let Some((charged, rest)) = state.patch_parts(slot, id, start, bytes)
                         {
                             drop(state);
-                            tx.charge(charged);
-                            tx.charge_rest(rest);
+                            self.charge_part(tx, charged, rest);
                             return Ok(());
                         }
                         let mut content = block.bytes.to_vec();

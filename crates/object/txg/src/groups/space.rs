@@ -4,13 +4,13 @@ use super::TxgGroups;
 use millpond_ondisk::Txg;
 
 impl TxgGroups {
-    /// The bytes that all groups are going to write: [`TxgGroups::dirty_bytes`], and the rests of the blocks of which only
-    /// parts are dirty.
+    /// The bytes that all groups are going to write and do not keep in memory: the rests of the blocks of which only parts
+    /// are dirty, times their copies.
     #[must_use]
-    pub fn under_way_bytes(&self) -> u64 {
+    pub fn rest_bytes(&self) -> u64 {
         let state = self.state.lock();
         let rests = state.groups.iter().map(|group| group.rest_bytes);
-        rests.fold(state.dirty_bytes(), u64::saturating_add)
+        rests.fold(0, u64::saturating_add)
     }
 
     pub(crate) fn charge_rest(&self, txg: Txg, bytes: u64) {

@@ -172,7 +172,9 @@ impl HeadDataset {
         };
         loop {
             request.pool_limit = self.admission.limit(estimate.is_freeing);
-            request.under_way_max = (pool.worst_case_bytes(pool.groups().under_way_bytes()))
+            request.under_way_max = pool
+                .worst_case_bytes(pool.groups().dirty_bytes())
+                .saturating_add(pool.worst_case_of_rests(pool.groups().rest_bytes()))
                 .saturating_add(self.admission.cloned_bytes());
             let why = match self.admission.judge(self.id, request) {
                 Verdict::Admitted => break,
