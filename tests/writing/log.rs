@@ -3,6 +3,7 @@
 //! Fsynced changes are present in the order in which they happened, and no content appears that never
 //! existed.
 
+mod repeated;
 mod replay;
 
 use crate::sim;

@@ -4,7 +4,7 @@ use super::*;
 
 /// Makes a pool whose file `a` was written and synced three times since the last txg. Returns the bytes of one
 /// write. The journal begins after that txg.
-fn three_logged_writes(world: &World) -> Vec<u8> {
+pub(super) fn three_logged_writes(world: &World) -> Vec<u8> {
     let pool = sim::create(world, &[(NewLayout::Single, 1)], 64);
     let files = pool.file_system("tank").unwrap();
     let (root, caller) = (files.root().unwrap(), Caller::root());
@@ -133,7 +133,7 @@ fn a_log_ends_at_a_record_that_cannot_be_replayed() {
     assert!(ended > 0, "no log ended before its end");
 }
 
-fn is_claimed(pool: &View) -> bool {
+pub(super) fn is_claimed(pool: &View) -> bool {
     let set = pool.dataset("tank").unwrap().object_set().unwrap();
     let log = millpond_intent::IntentLog::open(&set);
     log.is_some_and(|log| log.header().claim_txg.0 != 0)

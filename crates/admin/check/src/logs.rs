@@ -73,7 +73,14 @@ impl BlockCheck<'_> {
                     content: WriteContent::Indirect(written),
                     ..
                 }) if written.allocation_birth() >= block.header.claim_txg => {
-                    self.own_logged(block, object, &written);
+                    let first = written.dvas().next();
+                    let place = first.map(|dva| (dva.vdev.0, dva.offset_bytes));
+                    let mut logged = block.tree.context.logged.lock();
+                    let is_new = place.is_none_or(|place| logged.insert(place));
+                    drop(logged);
+                    if is_new {
+                        self.own_logged(block, object, &written);
+                    }
                 }
                 // The claim added a reference to each.
                 Ok(LogRecordBody::CloneRange {

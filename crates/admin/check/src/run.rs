@@ -308,6 +308,7 @@ impl Scene<'_> {
             Arc::new(Tally {
                 tree,
                 counted: Mutex::default(),
+                logged: Mutex::default(),
             })
         };
         let mos_tally = tally(DatasetTree::of_mos(pool.uberblock().root));

@@ -18,7 +18,7 @@ use millpond_object::BlockError;
 use millpond_ondisk::{BlockId, BlockPointer, Level, ObjectId, ObjectSetPhys, Txg, VdevId};
 use millpond_traverse::{Budget, Fault, LogVisit, Object, Side, Spent, Step, Visit, Visitor};
 use millpond_vdev::IndirectMapping;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 /// A dataset to traverse, with its starting points.
 #[derive(Debug, Clone)]
@@ -88,6 +88,8 @@ impl Counted {
 pub(super) struct Tally {
     pub(super) tree: DatasetTree,
     pub(super) counted: Mutex<Counted, rank::CheckSums>,
+    /// The addresses of the blocks that records of its intent log name as written. The log owns each once.
+    pub(super) logged: Mutex<BTreeSet<(u32, u64)>, rank::CheckSums>,
 }
 
 /// Checks every block of the trees, and claims its space.

@@ -17,6 +17,7 @@ use millpond_ondisk::intent_log::{
 };
 use millpond_ondisk::{
     BLOCK_POINTER_BYTES, BlockId, BlockPointer, Dva, Endian, IntentLogHeader, Level, ObjectId, Txg,
+    VdevId,
 };
 use millpond_vdev::{Health, LeafHealth};
 use std::collections::BTreeSet;
@@ -137,20 +138,19 @@ impl FoundLog {
             } else {
                 u64::MAX
             },
+            seen: BTreeSet::new(),
             found: Self {
                 has_records: header.flags.contains(IntentLogFlags::REPLAY_NEEDED),
                 ..Self::default()
             },
         };
-        let mut seen = BTreeSet::new();
         let mut next = header.log;
         while !next.is_hole() && walk.found.blocks.len() < BLOCKS_MAX {
             let sequence = IntentLogVerifier::of(&next).sequence;
             if is_claimed && sequence > header.claim_block_sequence {
                 break;
             }
-            let place = next.dvas().next().map(|dva| (dva.vdev, dva.offset_bytes));
-            if !seen.insert(place) {
+            if !walk.is_new(&next) {
                 break;
             }
             // The pool continues after the last birth txg, and no writer is more than a few txgs ahead.
@@ -199,6 +199,8 @@ struct Walk<'s> {
     choice: FoundLogs,
     first: Txg,
     record_sequence_max: u64,
+    /// Where the blocks are that the log owns, as far as the walk went.
+    seen: BTreeSet<Option<(VdevId, u64)>>,
     found: FoundLog,
 }
 
@@ -219,6 +221,13 @@ impl Walk<'_> {
             block_sequence,
             record_sequence: self.found.record_sequence,
         });
+    }
+
+    /// Whether the log owns no block at this address yet.
+    fn is_new(&mut self, pointer: &BlockPointer) -> bool {
+        let first = pointer.dvas().next();
+        self.seen
+            .insert(first.map(|dva| (dva.vdev, dva.offset_bytes)))
     }
 
     /// Processes one block; returns the pointer to the next one, or `None` at the end.
@@ -295,7 +304,11 @@ impl Walk<'_> {
                         return self.judge(&pointer, error).map(|()| false);
                     }
                 }
-                self.push(pointer, FoundBlockKind::Written, sequence);
+                // Two records may name one block. It is claimed once and freed once.
+                match self.is_new(&pointer) {
+                    true => self.push(pointer, FoundBlockKind::Written, sequence),
+                    false => mark::hit("log-names-block-again"),
+                }
             }
             CLONE_RANGE => {
                 let bytes = frame.bytes.get(CLONE_POINTERS_AT..).unwrap_or_default();
