@@ -66,6 +66,7 @@ mod receive_raw;
 mod receive_unfinished;
 mod records;
 mod redaction;
+mod redaction_limits;
 mod reguid;
 mod removal;
 mod remove_log;

@@ -27,7 +27,7 @@ pub(crate) fn records(bytes: &[u8]) -> Vec<Taken> {
 }
 
 /// Writes records with right checksums. A payload gets the length that its record asks for.
-fn written(records: &[Taken]) -> Vec<u8> {
+pub(crate) fn written(records: &[Taken]) -> Vec<u8> {
     let mut stream = StreamWriter::new(vec![]);
     for taken in records {
         let mut payload = taken.payload.clone();

@@ -226,8 +226,11 @@ pub enum Refusal {
     #[error("its redaction list is not complete: destroy the bookmark and run 'zfs redact' again")]
     UnfinishedList,
     /// A redaction list would be too long.
-    #[error("more than 1048576 ranges of blocks or 16380 snapshots are not listed")]
+    #[error("more than 1048576 ranges of blocks are not listed")]
     LongList,
+    /// More snapshots are named than a redacted dataset can list.
+    #[error("a dataset can be redacted with respect to at most 1024 snapshots")]
+    ManyRedactionSnapshots,
     /// The older snapshot lacks redacted blocks that the stream does not have either.
     #[error(
         "the older snapshot is redacted, and the stream does not have what it lacks: send one that is redacted with respect to the same snapshots, or from the redaction bookmark"

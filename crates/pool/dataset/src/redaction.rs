@@ -6,10 +6,13 @@ use crate::error::Named;
 use crate::{DatasetError, Refusal};
 use millpond_env::sync::Arc;
 use millpond_object::ObjectView;
+use millpond_ondisk::zap::ZAP_VALUE_BYTES_MAX;
 use millpond_ondisk::{ObjectId, REDACTION_ENTRY_BYTES, RedactionEntry, RedactionListPhys};
 use millpond_pool::PoolView;
 
 const NAME: &str = "redaction list";
+/// The most snapshots that a dataset can be redacted with respect to: they are the words of one value of a ZAP.
+pub(crate) const REDACTION_SNAPSHOTS_MAX: usize = ZAP_VALUE_BYTES_MAX / size_of::<u64>();
 /// Entries that are read at once.
 const ENTRIES: u64 = 4096;
 

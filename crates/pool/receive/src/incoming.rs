@@ -77,9 +77,6 @@ pub fn incoming_snapshot(first: &Taken, begin: &Begin) -> Result<IncomingSnapsho
     })
 }
 
-/// The most snapshots that a stream may name. More than OpenZFS's lists hold in their spill blocks.
-const SNAPSHOTS_MAX: usize = 1 << 14;
-
 type Guids = Option<Vec<u64>>;
 
 /// With respect to which snapshots a stream is redacted, and its older snapshot.
@@ -98,7 +95,7 @@ fn redaction(first: &Taken, begin: &Begin) -> Result<(Guids, Guids), ReceiveErro
     };
     let guids = |key: &str| {
         let found = list.as_ref()?.u64_array(key).ok()?;
-        Some(found.to_vec()).filter(|guids| !guids.is_empty() && guids.len() <= SNAPSHOTS_MAX)
+        Some(found.to_vec()).filter(|guids| !guids.is_empty())
     };
     let redacted = guids("redact_snaps").filter(|_| is_redacted);
     if is_redacted && redacted.is_none() {

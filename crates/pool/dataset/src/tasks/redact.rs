@@ -5,6 +5,7 @@
 use crate::datasets::Datasets;
 use crate::heads::features;
 use crate::mos::During;
+use crate::redaction::REDACTION_SNAPSHOTS_MAX;
 use crate::tasks::context::SyncTaskContext;
 use crate::tasks::directories::{Head, Snapshot};
 use crate::{DatasetError, DatasetName, NameTail, Refusal};
@@ -17,8 +18,6 @@ const WHAT: &str = "redaction list";
 const BLOCK_BYTES: u32 = 128 << 10;
 /// The longest header in the bonus, in bytes.
 const BONUS_BYTES_MAX: usize = 320;
-/// The longest header at all: a spill block, in bytes.
-const SPILL_BYTES_MAX: usize = 128 << 10;
 /// The most entries of a list that is made here: they are written in one txg.
 const ENTRIES_MAX: usize = 1 << 20;
 
@@ -48,8 +47,8 @@ impl Datasets {
     /// Creates a redaction bookmark.
     ///
     /// # Errors
-    /// [`Refusal::BookmarkExists`], [`Refusal::FeatureDisabled`], [`Refusal::LongList`]; [`Refusal::Busy`] if the
-    /// snapshot is another one now.
+    /// [`Refusal::BookmarkExists`], [`Refusal::FeatureDisabled`], [`Refusal::LongList`],
+    /// [`Refusal::ManyRedactionSnapshots`]; [`Refusal::Busy`] if the snapshot is another one now.
     pub fn create_redaction_bookmark(&self, new: &NewRedaction) -> Result<(), DatasetError> {
         self.task(
             |s| s.check_redaction_bookmark(new),
@@ -82,19 +81,20 @@ impl Datasets {
 impl SyncTaskContext<'_> {
     fn check_redaction_bookmark(&self, new: &NewRedaction) -> Result<Plan, DatasetError> {
         let refused = |why| Err(Refusal::error(&new.bookmark, why));
-        let header = header_of(&new.redacted_for, new.entries.len());
-        let spill = (header.len() > BONUS_BYTES_MAX).then_some(features::REDACTION_LIST_SPILL);
         let mut needed = [
             features::BOOKMARKS,
             features::BOOKMARK_V2,
             features::REDACTION_BOOKMARKS,
         ]
-        .into_iter()
-        .chain(spill);
-        if needed.any(|guid| !self.is_enabled(guid)) {
+        .into_iter();
+        if needed.any(|guid| !self.is_enabled(guid)) || !self.has_room(new.redacted_for.len()) {
             return refused(Refusal::FeatureDisabled);
         }
-        if new.entries.len() > ENTRIES_MAX || header.len() > SPILL_BYTES_MAX {
+        // No dataset could receive what is sent with it.
+        if new.redacted_for.len() > REDACTION_SNAPSHOTS_MAX {
+            return refused(Refusal::ManyRedactionSnapshots);
+        }
+        if new.entries.len() > ENTRIES_MAX {
             return refused(Refusal::LongList);
         }
         let parsed = DatasetName::parse(&new.bookmark)?;
@@ -124,6 +124,12 @@ impl SyncTaskContext<'_> {
             name: name.to_owned(),
             snapshot,
         })
+    }
+
+    /// Whether the pool can store a list of so many snapshots. A long one needs a spill block, which is a feature.
+    pub(crate) fn has_room(&self, snapshots: usize) -> bool {
+        let header = header_of(&vec![Guid(0); snapshots], 0);
+        header.len() <= BONUS_BYTES_MAX || self.is_enabled(features::REDACTION_LIST_SPILL)
     }
 
     /// Creates the object of a complete list.

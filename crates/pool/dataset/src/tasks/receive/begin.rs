@@ -4,6 +4,7 @@ use super::{IncomingSnapshot, ReceiveTarget, Receiving, Replaced, UnderWay, head
 use crate::datasets::Datasets;
 use crate::heads::features;
 use crate::mos::{During, contradiction};
+use crate::redaction::REDACTION_SNAPSHOTS_MAX;
 use crate::tasks::context::SyncTaskContext;
 use crate::tasks::directories::{Head, Snapshot};
 use crate::tasks::encryption::{EncryptionProperties, NewCrypt};
@@ -101,6 +102,11 @@ impl SyncTaskContext<'_> {
         let mut needed = incoming.needs.iter().chain(needed);
         if needed.any(|guid| !self.is_enabled(guid)) {
             return Err(refused(Refusal::FeatureDisabled));
+        }
+        let lists = [&incoming.redacted, &incoming.redacted_from];
+        let mut lists = lists.into_iter().flatten();
+        if lists.any(|guids| guids.len() > REDACTION_SNAPSHOTS_MAX) {
+            return Err(refused(Refusal::ManyRedactionSnapshots));
         }
         if incoming.needs_system_attributes && !self.version().has_system_attributes() {
             return Err(refused(Refusal::FeatureDisabled));
