@@ -2,14 +2,16 @@
 //! changed.
 
 use crate::cloning::{content, make};
-use crate::receive::finish;
+use crate::receive::{finish, receive};
 use crate::receive_hostile::{records, written};
 use crate::redaction::{BOOK, both, redacted, scene};
 use crate::sim;
 use millpond_dataset::{
     Dataset, DatasetError, IncomingSnapshot, NewRedaction, ReceiveTarget, Refusal, ResumeAllowances,
 };
-use millpond_engine::{NewLayout::Single, Pool, ReceiveRequest, Unwatched};
+use millpond_engine::{
+    AllocationClass::Normal, NewLayout::Single, Pool, ReceiveRequest, Unwatched,
+};
 use millpond_nvlist::{NvList, NvValue};
 use millpond_ondisk::{Guid, ObjectSetKind};
 use millpond_sim::World;
@@ -17,6 +19,8 @@ use millpond_stream::Record;
 
 /// The most snapshots that a dataset lists: as many words as a value of a ZAP has.
 const SNAPSHOTS_MAX: usize = 1024;
+/// The most that a redaction list has without a spill block.
+const IN_BONUS_MAX: usize = 36;
 
 /// A redacted stream that names this many snapshots instead of its own, under this key.
 fn naming(stream: &[u8], key: &str, count: usize) -> Vec<u8> {
@@ -136,5 +140,31 @@ fn a_redaction_bookmark_for_too_many_snapshots_is_refused() {
         .unwrap();
     let outcome = datasets.create_redaction_bookmark(&new(SNAPSHOTS_MAX + 1, "more"));
     assert!(is_refused(outcome, &Refusal::ManyRedactionSnapshots));
+    finish(&world, pool, "redaction limits");
+}
+
+/// The bookmark of a redacted snapshot has a list of its own. A long one needs a feature.
+#[test]
+fn a_bookmark_with_a_long_list_needs_the_feature() {
+    let stream = redacted_stream();
+    let world = World::without_journal(98);
+    let without = Some("redaction_list_spill");
+    let tops = [(Normal, Single, 1)];
+    let pool = sim::create_without(&world, &tops, 128, sim::by_caller(), without);
+    for (name, count) in [("short", IN_BONUS_MAX), ("long", IN_BONUS_MAX + 1)] {
+        let stream = naming(&stream, "redact_snaps", count);
+        let outcome = receive(&pool, &format!("tank/{name}"), &stream);
+        assert_eq!(outcome.failure, None);
+    }
+    let datasets = pool.datasets();
+    datasets
+        .bookmark("tank/short@1", "tank/short#mark")
+        .unwrap();
+    let outcome = datasets.bookmark("tank/long@1", "tank/long#mark");
+    assert!(
+        is_refused(outcome, &Refusal::FeatureDisabled),
+        "a list in a spill block"
+    );
+    works(&pool, "after");
     finish(&world, pool, "redaction limits");
 }

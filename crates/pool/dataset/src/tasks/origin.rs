@@ -178,6 +178,11 @@ impl SyncTaskContext<'_> {
                 if !self.is_in_past(head.dataset, snapshot.dataset)? {
                     return refused(Refusal::NotAnAncestor);
                 }
+                if let Some(guids) = self.listed_in_bookmark(snapshot.dataset)?
+                    && !self.has_room(guids.len())
+                {
+                    return refused(Refusal::FeatureDisabled);
+                }
                 Source::Snapshot(snapshot.dataset)
             }
             NameTail::Head => return refused(Refusal::Invalid("must contain a '@' or '#'")),
@@ -187,6 +192,13 @@ impl SyncTaskContext<'_> {
             name: name.to_owned(),
             source,
         })
+    }
+
+    /// With respect to which snapshots a snapshot is redacted, if a bookmark of it says so.
+    fn listed_in_bookmark(&self, snapshot: ObjectId) -> Result<Option<Vec<Guid>>, PoolError> {
+        let redacted = self.extension(snapshot, features::REDACTED_DATASETS)?;
+        let redacted = redacted.filter(|_| self.is_enabled(features::REDACTION_BOOKMARKS));
+        Ok(redacted.map(|guids| guids.into_iter().map(Guid).collect()))
     }
 
     /// Whether a snapshot is in the chain of ancestors of a head, including origins.
@@ -233,13 +245,9 @@ impl SyncTaskContext<'_> {
         let head = new.head.dataset;
         let text = match &new.source {
             Source::Snapshot(snapshot) => {
-                // A bookmark of a redacted snapshot says so. Nothing is left to leave out.
-                let redacted = self.extension(*snapshot, features::REDACTED_DATASETS)?;
-                let redacted = redacted.filter(|_| self.is_enabled(features::REDACTION_BOOKMARKS));
-                let list = redacted.map(|guids| {
-                    let guids: Vec<Guid> = guids.into_iter().map(Guid).collect();
-                    self.create_redaction_list(&guids, &[])
-                });
+                let redacted = self.listed_in_bookmark(*snapshot)?;
+                // Nothing is left to leave out.
+                let list = redacted.map(|guids| self.create_redaction_list(&guids, &[]));
                 let list = list.transpose()?;
                 let mark = self.bookmark_snapshot(head, &new.name, *snapshot, list)?;
                 format!(
