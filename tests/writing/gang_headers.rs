@@ -1,8 +1,9 @@
 //! Gang blocks whose headers are lost on all disks.
 //!
-//! Their pieces leak when they are freed. Everything else is freed, and the pool keeps working.
+//! Their pieces leak when they are freed. Everything else is freed, and the pool keeps working. A header that is left at
+//! another address is restored by a scrub.
 
-use crate::sim;
+use crate::{scan, sim};
 use millpond_block::BlockAddress;
 use millpond_check::{CheckOptions, FindingKind, check_pool};
 use millpond_engine::{Caller, FileError, NewLayout, NewMode, Pool, WriteAt};
@@ -182,4 +183,34 @@ fn a_logged_removal_of_a_file_with_a_lost_gang_header_is_replayed() {
 #[test]
 fn a_snapshot_of_a_file_with_a_lost_gang_header_is_destroyed() {
     each_loss_of(Freed::WithSnapshot);
+}
+
+#[test]
+fn a_scrub_restores_a_header_that_all_disks_lost_at_one_address() {
+    for (layout, disks) in [(NewLayout::Single, 1), (NewLayout::Mirror, 2)] {
+        for lost in [Lost::Leader, Lost::Piece] {
+            let world = World::without_journal(92);
+            let pool = sim::create(&world, &[(layout, disks)], 128);
+            pool.inner().allocator().force_gangs(PIECE_MAX);
+            write(&pool, "big", 1);
+            pool.sync().unwrap();
+            let (pointer, owned) = second_record(&pool, b"big");
+            let (own, pieces) = owned.split_at(pointer.dvas().count());
+            let nested = pieces.iter().copied().find(|dva| dva.is_gang);
+            pool.export().unwrap();
+            sim::lose(
+                &world,
+                &[match lost {
+                    Lost::Leader => own[0],
+                    Lost::Piece => nested.unwrap(),
+                }],
+            );
+            sim::verify(&sim::read(&world).unwrap()).unwrap_err();
+            let pool = sim::open(&world).unwrap();
+            assert_eq!(scan::scrub(&pool).errors, 0);
+            pool.export().unwrap();
+            let verified = sim::verify(&sim::read(&world).unwrap());
+            assert_eq!(verified, Ok(()), "{layout:?}, {lost:?}");
+        }
+    }
 }

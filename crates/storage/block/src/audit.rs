@@ -194,11 +194,12 @@ impl BlockStore {
         let mut begun = begun.into_iter();
         let checksummer = self.checksummer();
         let mut stored = None;
-        let mut gang_header = None;
+        let (mut gang_header, mut lost_headers) = (None, vec![]);
         for dva in pointer.dvas() {
             if dva.is_gang {
-                if let Some(bytes) = self.audit_gang_header(audited, dva, audit) {
-                    gang_header = Some(bytes);
+                match self.audit_gang_header(audited, dva, audit) {
+                    Some(bytes) => gang_header = Some(bytes),
+                    None => lost_headers.push(dva),
                 }
                 continue;
             }
@@ -216,6 +217,9 @@ impl BlockStore {
             for range in lost {
                 Self::plan_right_bytes(topology, range, block, None, audit);
             }
+        }
+        if let (Mode::Heal | Mode::Resilver, Some(bytes)) = (audited.mode, &gang_header) {
+            Self::plan_right_headers(audited, lost_headers, bytes, audit);
         }
         if pointer.is_gang() {
             stored = match gang_header {
@@ -256,6 +260,29 @@ impl BlockStore {
         let mut verify = |bytes: &[u8]| find_gang_header(bytes, verifier, form).is_ok();
         let begun = Begun::new(topology, pointer, (dva, size), mode, &mut verify);
         self.audit_range(audited, dva, begun, audit, &mut verify)
+    }
+
+    /// Plans to write a right gang header to the addresses where all copies of it are wrong. All addresses of a pointer
+    /// have the same header.
+    fn plan_right_headers(
+        audited: Audited<'_>,
+        lost: Vec<Dva>,
+        bytes: &[u8],
+        audit: &mut BlockAudit,
+    ) {
+        let Audited {
+            topology, pointer, ..
+        } = audited;
+        let verifier = GangVerifier::of(pointer);
+        let found = verifier.map(|verifier| find_gang_header(bytes, verifier, Form::of(pointer)));
+        let Some(Ok(found)) = found else {
+            return;
+        };
+        let header = bytes.get(..found.length).unwrap_or(bytes);
+        for dva in lost {
+            let range = range_of(pointer, dva, header.len() as u64);
+            Self::plan_right_bytes(topology, range, header, None, audit);
+        }
     }
 
     /// Judges the pieces of a gang block. Returns them joined if all are readable.
