@@ -14,6 +14,7 @@ mod dedup;
 mod file;
 mod fuse;
 mod label;
+mod lua;
 mod metrics;
 mod nvlist;
 mod ondisk;
@@ -57,6 +58,7 @@ pub const TARGETS: &[Target] = &[
     ("intent_log_records", file::intent_log_records),
     ("keys", ondisk::keys),
     ("label_config", pool::label_config),
+    ("lua", lua::program),
     ("metrics_request", metrics::request),
     ("name_normalisation", zap::normalisation),
     ("nvlist", nvlist::nvlist),

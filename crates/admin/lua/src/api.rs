@@ -26,7 +26,8 @@ pub enum Error {
     /// The program failed.
     #[error("{message}")]
     Runtime {
-        /// The text of the error, mostly with the position.
+        /// The text of the error, mostly with the position. Empty if the program raised something else than a string
+        /// or a number.
         message: String,
         /// `stack traceback:` and a line for each function that was running. Empty until the error leaves a call.
         traceback: String,
@@ -157,7 +158,7 @@ impl<'h> Lua<'h> {
             return Err(self.error(format!("attempt to index a {type_name} value")));
         };
         if key == Value::Nil {
-            return Err(self.error("index is nil"));
+            return Err(self.error("table index is nil"));
         }
         let set = self.raw_set(*id, key, value);
         set.map_err(|throw| self.error_of(throw))
@@ -213,8 +214,7 @@ impl<'h> Lua<'h> {
         self.in_flight.as_ref().map(|(_, value)| *value)
     }
 
-    /// `stack traceback:` and a line for each function that was running when the last call ended at a limit of
-    /// instructions, or because the host stopped it.
+    /// The functions that were running when the last [`Lua::call`] reached a limit.
     #[must_use]
     pub fn traceback(&self) -> Option<&str> {
         self.traceback.as_deref()
@@ -244,13 +244,10 @@ impl<'h> Lua<'h> {
         Error::Runtime { message, traceback }
     }
 
-    /// The text of an error's value.
-    fn error_text(&mut self, value: Value) -> String {
+    /// The text of an error's value: empty if it is neither a string nor a number.
+    fn error_text(&self, value: Value) -> String {
         let mut text = Vec::new();
-        if !self.append_text(&mut text, value) {
-            let type_name = value.type_name();
-            return format!("(error object is a {type_name} value)");
-        }
+        self.append_text(&mut text, value);
         String::from_utf8_lossy(&text).into_owned()
     }
 
@@ -290,7 +287,7 @@ fn plain_error(throw: Throw) -> Error {
         Throw::Instructions => Error::Instructions,
         Throw::Stopped => Error::Stopped,
         Throw::Error(value) => Error::Runtime {
-            message: format!("(error object is a {} value)", value.type_name()),
+            message: value.type_name().to_owned(),
             traceback: String::new(),
         },
     }

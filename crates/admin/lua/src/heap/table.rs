@@ -135,7 +135,8 @@ impl Table {
         match growth {
             Growth::None => {}
             Growth::Array(capacity) => {
-                self.array.reserve_exact(capacity - self.array.len());
+                self.array
+                    .reserve_exact(capacity.saturating_sub(self.array.len()));
             }
             Growth::Slots { slots, with_array } => self.rebuild(*slots, *with_array, hash),
         }
@@ -186,6 +187,11 @@ impl Table {
             }
             self.array.push(value);
         }
+    }
+
+    /// Adds values to the array, for which there is space.
+    pub(crate) fn append(&mut self, values: &[Value]) {
+        self.array.extend_from_slice(values);
     }
 
     /// A border: a number `n` with a value at `n` (or 0) and none at `n + 1`.
@@ -276,4 +282,78 @@ fn entries_max(slots: usize) -> usize {
 
 fn slots_bytes(slots: usize) -> usize {
     slots * size_of::<u32>() + entries_max(slots) * ENTRY_BYTES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    /// A hash of which many collide.
+    fn hash(key: Value) -> u64 {
+        match key {
+            Value::Integer(number) => number as u64 % 7,
+            _ => 3,
+        }
+    }
+
+    fn set(table: &mut Table, key: Value, value: Value) {
+        if table.replace(key, hash(key), value).0 || value == Value::Nil {
+            return;
+        }
+        let growth = table.growth(key);
+        let before = table.bytes();
+        let granted = table.growth_bytes(&growth);
+        table.grow(&growth, hash);
+        assert!(table.bytes() <= before + granted);
+        table.insert(key, value, hash);
+    }
+
+    #[test]
+    fn random_changes_match_a_map() {
+        let mut random = 1u64;
+        let mut below = |limit: u64| {
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (random >> 33) % limit
+        };
+        for range in [4, 40, 400] {
+            let (mut table, mut map) = (Table::default(), BTreeMap::new());
+            for _ in 0..4000 {
+                let number = below(range) as i64 - (range / 8) as i64;
+                let value = match below(3) {
+                    0 => Value::Nil,
+                    _ => Value::Integer(below(1000) as i64),
+                };
+                set(&mut table, Value::Integer(number), value);
+                match value {
+                    Value::Nil => map.remove(&number),
+                    value => map.insert(number, value),
+                };
+                let length = table.length(hash);
+                assert!(length == 0 || map.contains_key(&length));
+                assert!(!map.contains_key(&(length + 1)));
+            }
+            let (mut key, mut found) = (Value::Nil, BTreeMap::new());
+            while let Some((next, value)) = table.next(key, hash(key)).unwrap() {
+                let Value::Integer(number) = next else {
+                    panic!("a key that was not set");
+                };
+                assert_eq!(found.insert(number, value), None);
+                key = next;
+            }
+            assert_eq!(found, map);
+        }
+    }
+
+    #[test]
+    fn a_queue_does_not_keep_its_past() {
+        let mut table = Table::default();
+        for number in 1..100_000 {
+            set(&mut table, Value::Integer(number), Value::Boolean(true));
+            set(&mut table, Value::Integer(number - 5), Value::Nil);
+        }
+        assert!(table.bytes() < 10_000, "{}", table.bytes());
+    }
 }

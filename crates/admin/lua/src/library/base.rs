@@ -7,26 +7,26 @@ use crate::value::Value;
 use crate::vm::{Args, Event, Lua, Throw};
 
 pub(super) const FUNCTIONS: &[Entry] = &[
-    ("assert", Plain(assert)),
-    ("collectgarbage", Plain(collectgarbage)),
-    ("error", Plain(error)),
-    ("getmetatable", Plain(getmetatable)),
-    ("ipairs", Plain(ipairs)),
-    ("next", Plain(next)),
-    ("pairs", Plain(pairs)),
-    ("rawequal", Plain(rawequal)),
-    ("rawget", Plain(rawget)),
-    ("rawlen", Plain(rawlen)),
-    ("rawset", Plain(rawset)),
-    ("select", Plain(select)),
-    ("setmetatable", Plain(setmetatable)),
-    ("tonumber", Plain(tonumber)),
-    ("tostring", Plain(tostring)),
-    ("type", Plain(type_name)),
+    ("_G.assert", Plain(assert)),
+    ("_G.collectgarbage", Plain(collectgarbage)),
+    ("_G.error", Plain(error)),
+    ("_G.getmetatable", Plain(getmetatable)),
+    ("_G.ipairs", Plain(ipairs)),
+    ("_G.next", Plain(next)),
+    ("_G.pairs", Plain(pairs)),
+    ("_G.rawequal", Plain(rawequal)),
+    ("_G.rawget", Plain(rawget)),
+    ("_G.rawlen", Plain(rawlen)),
+    ("_G.rawset", Plain(rawset)),
+    ("_G.select", Plain(select)),
+    ("_G.setmetatable", Plain(setmetatable)),
+    ("_G.tonumber", Plain(tonumber)),
+    ("_G.tostring", Plain(tostring)),
+    ("_G.type", Plain(type_name)),
 ];
 
 fn assert(lua: &mut Lua<'_>, args: Args) -> Result<usize, Throw> {
-    if lua.any(args, 1)?.is_true() {
+    if lua.arg(args, 1).is_true() {
         lua.exec.top = args.base + args.count;
         return Ok(args.count);
     }
@@ -139,7 +139,7 @@ fn ipairs_step(lua: &mut Lua<'_>, args: Args) -> Result<usize, Throw> {
 
 /// Asks the metamethod of `pairs` or `ipairs`, if there is one, for the three values.
 fn iterate_with(lua: &mut Lua<'_>, args: Args, event: Event) -> Result<Option<usize>, Throw> {
-    let value = lua.any(args, 1)?;
+    let value = lua.arg(args, 1);
     let handler = lua.metamethod(value, event);
     if handler == Value::Nil {
         return Ok(None);
@@ -158,7 +158,7 @@ fn pairs(lua: &mut Lua<'_>, args: Args) -> Result<usize, Throw> {
         return Ok(count);
     }
     let table = lua.table_arg(args, 1)?;
-    let step = lua.native("next", Plain(next), Vec::new())?;
+    let step = lua.native("_G.next", Plain(next), Vec::new())?;
     lua.push(Value::Function(step))?;
     lua.push(Value::Table(table))?;
     lua.push(Value::Nil)?;
@@ -205,7 +205,7 @@ fn rawset(lua: &mut Lua<'_>, args: Args) -> Result<usize, Throw> {
     let table = lua.table_arg(args, 1)?;
     let (key, value) = (lua.any(args, 2)?, lua.any(args, 3)?);
     if key == Value::Nil {
-        return Err(lua.raise("index is nil"));
+        return Err(lua.raise("table index is nil"));
     }
     lua.raw_set(table, key, value)?;
     lua.result(Value::Table(table))

@@ -98,6 +98,9 @@ impl Conversion {
         letter: Option<u8>,
         text: &mut Vec<u8>,
     ) -> Result<(), Throw> {
+        if number > args.count {
+            return Err(lua.argument_error(number, "no value"));
+        }
         match letter {
             Some(b'c') => {
                 let byte = lua.integer_arg(args, number)? as u8;
@@ -122,8 +125,8 @@ impl Conversion {
                     _ => format!("{value:X}"),
                 };
                 let prefix: &[u8] = match letter {
-                    b'x' if self.has_prefix && value != 0 => b"0x",
-                    b'X' if self.has_prefix && value != 0 => b"0X",
+                    b'x' if self.has_prefix => b"0x",
+                    b'X' if self.has_prefix => b"0X",
                     b'o' if self.has_prefix && value != 0 => b"0",
                     _ => b"",
                 };
@@ -142,23 +145,21 @@ impl Conversion {
                 let length = self.precision.unwrap_or(usize::MAX).min(bytes.len());
                 self.pad(text, b"", &bytes[..length]);
             }
-            letter => {
-                let shown: String = letter
-                    .map(|letter| char::from(letter).to_string())
-                    .unwrap_or_default();
-                return Err(lua.fail(&format!("invalid option '%{shown}' to 'format'")));
+            Some(letter) => {
+                let letter = char::from(letter);
+                return Err(lua.fail(&format!("invalid option '%{letter}' to 'format'")));
             }
+            // What follows is cut off, as in OpenZFS.
+            None => return Err(lua.fail("invalid option '%")),
         }
         Ok(())
     }
 
-    fn append_digits(&self, text: &mut Vec<u8>, prefix: &[u8], mut digits: String) {
+    fn append_digits(&self, text: &mut Vec<u8>, prefix: &[u8], digits: String) {
         let mut least = self.precision.unwrap_or(1);
-        if self.precision.is_none() && self.has_zeros && !self.is_left {
-            least = self.width.saturating_sub(prefix.len());
-        }
-        if self.precision == Some(0) && digits == "0" {
-            digits.clear();
+        // As in OpenZFS, also with a precision.
+        if self.has_zeros && !self.is_left {
+            least = least.max(self.width.saturating_sub(prefix.len()));
         }
         let zeros = least.saturating_sub(digits.len());
         let digits = "0".repeat(zeros) + &digits;
@@ -186,7 +187,6 @@ fn append_quoted(text: &mut Vec<u8>, bytes: &[u8]) {
     for (place, byte) in bytes.iter().enumerate() {
         match byte {
             b'"' | b'\\' | b'\n' => text.extend_from_slice(&[b'\\', *byte]),
-            b'\r' => text.extend_from_slice(b"\\r"),
             0 | 1..32 | 127 => {
                 // A digit that follows must not be read as part of the number.
                 let digits = match bytes.get(place + 1) {

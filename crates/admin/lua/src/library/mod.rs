@@ -86,7 +86,8 @@ impl Lua<'_> {
 
     fn type_expected(&mut self, args: Args, number: usize, expected: &str) -> Throw {
         let found = match number > args.count {
-            true => "no value",
+            // The name that OpenZFS shows for an argument that is missing.
+            true => "internal_type_error",
             false => self.arg(args, number).type_name(),
         };
         self.argument_error(number, &format!("{expected} expected, got {found}"))
@@ -151,7 +152,10 @@ impl Lua<'_> {
     fn describe(&mut self, value: Value) -> Result<Value, Throw> {
         let handler = self.metamethod(value, Event::ToString);
         if handler != Value::Nil {
-            return self.call_for_one(handler, &[value]);
+            return match self.call_for_one(handler, &[value])? {
+                Value::Integer(number) => self.new_string(number.to_string().as_bytes()),
+                text => Ok(text),
+            };
         }
         let text = match value {
             Value::Nil => "nil".to_owned(),
@@ -159,9 +163,9 @@ impl Lua<'_> {
             Value::Integer(number) => number.to_string(),
             Value::String(_) => return Ok(value),
             // The place of an object says which one it is, as its address does elsewhere.
-            Value::Table(id) => format!("table: 0x{:012x}", id.0),
-            Value::Function(id) => format!("function: 0x{:012x}", id.0),
-            Value::Thread(id) => format!("thread: 0x{:012x}", id.0),
+            Value::Table(id) => format!("table: {:016x}", id.0),
+            Value::Function(id) => format!("function: {:016x}", id.0),
+            Value::Thread(id) => format!("thread: {:016x}", id.0),
         };
         self.new_string(text.as_bytes())
     }

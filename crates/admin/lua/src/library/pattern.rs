@@ -43,6 +43,7 @@ impl Lua<'_> {
         self.work((used / STEPS_PER_INSTRUCTION) as usize)?;
         match outcome {
             Ok(found) => Ok(found),
+            Err(Failure::TooDeep) => Err(self.raise("C stack overflow")),
             Err(Failure::Message(message)) => Err(self.fail(&message)),
             Err(Failure::Stopped) => Err(Throw::Stopped),
             Err(Failure::NoSteps) => Err(Throw::Instructions),
@@ -186,6 +187,8 @@ pub(super) fn gsub(lua: &mut Lua<'_>, args: Args) -> Result<usize, Throw> {
     let most = lua.optional_integer(args, 4, length as i64 + 1)?;
     let is_anchored = lua.heap.bytes(pattern).first() == Some(&b'^');
     let (mut text, mut granted) = (Vec::new(), 0);
+    // As in OpenZFS, a negative number is no limit.
+    let most = most as u64;
     let (mut place, mut count) = (0, 0);
     while count < most {
         let kept = lua.roots.borrow().len();
@@ -212,7 +215,7 @@ pub(super) fn gsub(lua: &mut Lua<'_>, args: Args) -> Result<usize, Throw> {
     let rest = lua.heap.bytes(source).get(place..).unwrap_or_default();
     text.extend_from_slice(rest);
     lua.push_string(&text)?;
-    lua.push(Value::Integer(count))?;
+    lua.push(Value::Integer(count as i64))?;
     Ok(2)
 }
 

@@ -63,9 +63,8 @@ fn concat(lua: &mut Lua<'_>, args: Args) -> Result<usize, Throw> {
         let item = lua.item(table, number);
         if !lua.append_text(&mut text, item) {
             let type_name = item.type_name();
-            let message = format!(
-                "invalid value (a {type_name} value) at index {number} in table for 'concat'"
-            );
+            let message =
+                format!("invalid value ({type_name}) at index {number} in table for 'concat'");
             return Err(lua.fail(&message));
         }
         if number == last {
@@ -126,10 +125,7 @@ fn remove(lua: &mut Lua<'_>, args: Args) -> Result<usize, Throw> {
 
 fn pack(lua: &mut Lua<'_>, args: Args) -> Result<usize, Throw> {
     let table = lua.new_table()?;
-    for number in 1..=args.count {
-        let value = lua.arg(args, number);
-        lua.set_item(table, number as i64, value)?;
-    }
+    lua.append_items(table, 1, args.base, args.count)?;
     lua.work(args.count / 4)?;
     let name = lua.new_string(b"n")?;
     lua.raw_set(table, name, Value::Integer(args.count as i64))?;

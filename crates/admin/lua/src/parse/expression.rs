@@ -387,6 +387,9 @@ impl Parser<'_, '_, '_> {
                     self.function().is_vararg = true;
                     break;
                 }
+                if !matches!(self.token, Token::Name(_)) {
+                    return Err(self.expected("<name> or '...'"));
+                }
                 names.push(self.name()?);
                 self.check_locals(names.len())?;
                 if !self.accept(",")? {

@@ -105,6 +105,11 @@ impl<'s> Lexer<'s> {
                     let level = self.long_level().unwrap_or(0);
                     return self.long_bracket(level, "string").map(Token::String);
                 }
+                [b'[', b'=', ..] => {
+                    let equals = self.rest()[1..].iter().take_while(|byte| **byte == b'=');
+                    self.at += 1 + equals.count();
+                    return Err(self.problem("invalid long string delimiter"));
+                }
                 [quote @ (b'"' | b'\''), ..] => return self.string(*quote).map(Token::String),
                 [b'0'..=b'9', ..] | [b'.', b'0'..=b'9', ..] => return self.number(),
                 [b'a'..=b'z' | b'A'..=b'Z' | b'_', ..] => return Ok(self.name()),
@@ -133,15 +138,18 @@ impl<'s> Lexer<'s> {
         }
     }
 
-    /// A number: everything that looks like one is read, so that a fraction is named as a whole.
+    /// A number: a fraction and an exponent are read too, so that the message names them.
     fn number(&mut self) -> Result<Token, Problem> {
         let is_hexadecimal = matches!(self.rest(), [b'0', b'x' | b'X', ..]);
         let exponent = if is_hexadecimal { b'p' } else { b'e' };
+        if is_hexadecimal {
+            self.at += 2;
+        }
         while let Some(byte) = self.peek() {
             if byte.to_ascii_lowercase() == exponent {
                 self.at += 1;
                 self.at += usize::from(matches!(self.peek(), Some(b'+' | b'-')));
-            } else if byte.is_ascii_alphanumeric() || byte == b'.' || byte == b'_' {
+            } else if byte.is_ascii_hexdigit() || byte == b'.' {
                 self.at += 1;
             } else {
                 break;
@@ -297,7 +305,10 @@ impl<'s> Lexer<'s> {
         }
         match u8::try_from(value) {
             Ok(byte) => content.push(byte),
-            Err(_) => return Err(self.escape_problem(begin, "decimal escape too large")),
+            Err(_) => {
+                let shown = &self.source[begin..self.at];
+                return Err(Problem::near("decimal escape too large", shown));
+            }
         }
         Ok(())
     }

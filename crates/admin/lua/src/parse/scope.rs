@@ -167,7 +167,7 @@ impl Parser<'_, '_, '_> {
             Some(block) => block.breaks.push(at),
             None => {
                 let message = format!("<break> at line {line} not inside a loop");
-                return Err(self.problem(&message));
+                return Err(Problem::Syntax(message));
             }
         }
         Ok(())

@@ -8,9 +8,6 @@ use crate::value::{FunctionId, Value};
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// Objects that a call goes through because of `__call`.
-const CALL_CHAIN_MAX: usize = 100;
-
 impl<'h> Lua<'h> {
     pub(super) fn set_register(&mut self, register: u8, value: Value) {
         let base = self.exec.frames.last().map_or(0, |frame| frame.base);
@@ -26,40 +23,36 @@ impl<'h> Lua<'h> {
         mut count: usize,
         result: Return,
     ) -> Result<Flow, Throw> {
-        for _ in 0..CALL_CHAIN_MAX {
-            let function = match self.exec.values[place] {
-                Value::Function(function) => function,
-                other => {
-                    self.insert_call_handler(place, count, other)?;
-                    count += 1;
-                    continue;
-                }
-            };
-            match self.heap.function(function).code.clone() {
-                Code::Lua(proto) => {
-                    self.enter(function, proto, place, count, result)?;
-                    return Ok(Flow::Frame);
-                }
-                Code::Native(native) => {
-                    self.enter_native(function, place, count, result)?;
-                    let args = Args {
-                        base: place + 1,
-                        count,
-                    };
-                    return match native.run {
-                        NativeRun::Plain(run) => self.run_native(|lua| run(lua, args)),
-                        NativeRun::Resume => self.resume_argument(args),
-                        NativeRun::Wrapped => self.resume_wrapped(function, args),
-                        NativeRun::Yield => self.yield_values(args),
-                    };
-                }
-                Code::Host(_, body) => {
-                    self.enter_native(function, place, count, result)?;
-                    return self.run_native(|lua| lua.run_host(&body, place + 1, count));
+        let function = match self.exec.values[place] {
+            Value::Function(function) => function,
+            other => {
+                count += 1;
+                self.insert_call_handler(place, count - 1, other)?
+            }
+        };
+        match self.heap.function(function).code.clone() {
+            Code::Lua(proto) => {
+                self.enter(function, proto, place, count, result)?;
+                Ok(Flow::Frame)
+            }
+            Code::Native(native) => {
+                self.enter_native(function, place, count, result)?;
+                let args = Args {
+                    base: place + 1,
+                    count,
+                };
+                match native.run {
+                    NativeRun::Plain(run) => self.run_native(|lua| run(lua, args)),
+                    NativeRun::Resume => self.resume_argument(args),
+                    NativeRun::Wrapped => self.resume_wrapped(function, args),
+                    NativeRun::Yield => self.yield_values(args),
                 }
             }
+            Code::Host(_, body) => {
+                self.enter_native(function, place, count, result)?;
+                self.run_native(|lua| lua.run_host(&body, place + 1, count))
+            }
         }
-        Err(self.raise("stack overflow"))
     }
 
     /// Puts the handler of `__call` below the value that was called.
@@ -68,18 +61,19 @@ impl<'h> Lua<'h> {
         place: usize,
         count: usize,
         value: Value,
-    ) -> Result<(), Throw> {
+    ) -> Result<FunctionId, Throw> {
         let handler = self.metamethod(value, Event::Call);
-        if handler == Value::Nil {
+        let Value::Function(function) = handler else {
             let origin = self.origin_of_callee(place);
             return Err(self.type_error("call", value, origin));
-        }
+        };
         let end = place + 1 + count;
+        self.exec.top = self.exec.top.max(end);
         self.ensure_stack(end + 1)?;
         self.exec.values.copy_within(place..end, place + 1);
         self.exec.values[place] = handler;
         self.exec.top = self.exec.top.max(end + 1);
-        Ok(())
+        Ok(function)
     }
 
     /// Enters a function of the program.
@@ -256,10 +250,15 @@ impl<'h> Lua<'h> {
     }
 
     /// Replaces the frame on top by a call.
-    pub(super) fn tail_call(&mut self, place: usize, count: usize) -> Result<Flow, Throw> {
-        let is_lua = matches!(self.exec.values[place], Value::Function(id)
-            if matches!(self.heap.function(id).code, Code::Lua(_)));
-        if !is_lua {
+    pub(super) fn tail_call(&mut self, place: usize, mut count: usize) -> Result<Flow, Throw> {
+        let function = match self.exec.values[place] {
+            Value::Function(function) => function,
+            other => {
+                count += 1;
+                self.insert_call_handler(place, count - 1, other)?
+            }
+        };
+        if !matches!(self.heap.function(function).code, Code::Lua(_)) {
             // The instruction behind this one returns the results.
             return self.begin_call(place, count, Return::Replace(None));
         }
@@ -351,8 +350,7 @@ impl<'h> Lua<'h> {
             if let Throw::Error(value) = throw {
                 self.thrown = value;
             }
-            let has_room = !matches!(throw, Throw::Memory);
-            if has_room && self.current == self.main && self.traceback.is_none() {
+            if self.current == self.main && self.traceback.is_none() {
                 self.traceback = Some(self.describe_stack());
             }
             if let Some(boundary) = self.exec.boundaries.pop() {

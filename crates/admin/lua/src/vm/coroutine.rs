@@ -117,10 +117,10 @@ impl Lua<'_> {
     /// `coroutine.yield`; its frame is on top.
     pub(super) fn yield_values(&mut self, args: Args) -> Result<Flow, Throw> {
         if self.current == self.main {
-            return Err(self.fail("attempt to yield from outside a coroutine"));
+            return Err(self.raise("attempt to yield from outside a coroutine"));
         }
         if !self.exec.boundaries.is_empty() {
-            return Err(self.fail("attempt to yield across a C-call boundary"));
+            return Err(self.raise("attempt to yield across a C-call boundary"));
         }
         let values = self.exec.values[args.base..args.base + args.count].to_vec();
         let yielder = self.current;

@@ -158,7 +158,7 @@ impl Lua<'_> {
                 }
                 if handler == Value::Nil {
                     if key == Value::Nil {
-                        return Err(self.raise("index is nil"));
+                        return Err(self.raise("table index is nil"));
                     }
                     self.raw_set(table, key, value)?;
                     return Ok(Lookup::Done);

@@ -128,6 +128,39 @@ impl<'h> Lua<'h> {
         Ok(())
     }
 
+    /// Sets items of a table from values of the stack. Nils among them keep their places, which the length shows.
+    pub(crate) fn append_items(
+        &mut self,
+        table: TableId,
+        first: u32,
+        from: usize,
+        count: usize,
+    ) -> Result<(), Throw> {
+        let length = self.heap.table(table).array().len();
+        if length + 1 == first as usize {
+            let growth = Growth::Array(length + count);
+            let bytes = self.heap.table(table).growth_bytes(&growth);
+            self.grant(bytes)?;
+            self.heap.grow(table, &growth);
+            // An item may have been set before as a field.
+            for number in (i64::from(first)..).take(count) {
+                if self.heap.table(table).entries().is_empty() {
+                    break;
+                }
+                self.heap.replace(table, Value::Integer(number), Value::Nil);
+            }
+            let values = &self.exec.values[from..from + count];
+            self.heap.table_mut(table).append(values);
+            return Ok(());
+        }
+        for offset in 0..count {
+            let key = Value::Integer(i64::from(first) + offset as i64);
+            let value = self.exec.values[from + offset];
+            self.raw_set(table, key, value)?;
+        }
+        Ok(())
+    }
+
     /// Makes the stack long enough for `top` values.
     pub(crate) fn ensure_stack(&mut self, top: usize) -> Result<(), Throw> {
         if top <= self.exec.values.len() {

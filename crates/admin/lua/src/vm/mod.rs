@@ -161,3 +161,6 @@ impl<'h> Lua<'h> {
 
 /// Instructions between two looks at the limits.
 const CHECK_INTERVAL: u64 = 4096;
+
+#[cfg(test)]
+mod tests;

@@ -23,12 +23,10 @@ impl Lua<'_> {
             Arithmetic::Mul => left.wrapping_mul(right),
             Arithmetic::Div if right != 0 => left.wrapping_div(right),
             Arithmetic::Div => return Err(self.raise("attempt to divide by zero")),
-            Arithmetic::Mod if right != 0 => modulo(left, right),
-            Arithmetic::Mod => return Err(self.raise("attempt to perform 'n%%0'")),
-            Arithmetic::Pow => match number::power(left, right) {
-                Some(power) => power,
-                None => return Err(self.raise("attempt to divide by zero")),
-            },
+            // As in OpenZFS, the rest has the sign of the left operand.
+            Arithmetic::Mod if right != 0 => left.wrapping_rem(right),
+            Arithmetic::Mod => return Err(self.raise("attempt to perform 'n%0'")),
+            Arithmetic::Pow => number::power(left, right),
         })
     }
 
@@ -244,16 +242,6 @@ enum Ordered {
     Call(Value),
     /// A metamethod knows the opposite for the operands in the other order.
     CallSwapped(Value),
-}
-
-/// The rest of a division that rounds down.
-fn modulo(left: i64, right: i64) -> i64 {
-    let rest = left.wrapping_rem(right);
-    if rest != 0 && (rest < 0) != (right < 0) {
-        rest + right
-    } else {
-        rest
-    }
 }
 
 /// The event of an operation on numbers.

@@ -306,11 +306,7 @@ impl Lua<'_> {
         let from = running.base + usize::from(base) + 1;
         let count = self.list_length(from, count);
         if let Value::Table(table) = self.register(running, base) {
-            for offset in 0..count {
-                let key = Value::Integer(i64::from(first) + offset as i64);
-                let value = self.exec.values[from + offset];
-                self.raw_set(table, key, value)?;
-            }
+            self.append_items(table, first, from, count)?;
         }
         self.restore_top();
         self.work(count / 4)?;
@@ -364,7 +360,7 @@ impl Lua<'_> {
             self.set_register(base + offset, Value::Integer(number));
         }
         let [first, _, _] = self.for_state(running, base);
-        Ok(self.for_step(running, base, Some(first)))
+        Ok(self.for_step(running, base, first))
     }
 
     fn for_state(&self, running: &Running, base: u8) -> [i64; 3] {
@@ -377,19 +373,19 @@ impl Lua<'_> {
     /// Whether the loop goes through its body once more.
     fn for_loop(&mut self, running: &Running, base: u8) -> bool {
         let [last, _, step] = self.for_state(running, base);
-        // A loop up to the largest number ends there.
-        self.for_step(running, base, last.checked_add(step))
+        // As in OpenZFS, numbers wrap around here too.
+        self.for_step(running, base, last.wrapping_add(step))
     }
 
-    fn for_step(&mut self, running: &Running, base: u8, number: Option<i64>) -> bool {
+    fn for_step(&mut self, running: &Running, base: u8, number: i64) -> bool {
         let [_, limit, step] = self.for_state(running, base);
-        let is_inside = |number: &i64| match step > 0 {
-            true => *number <= limit,
-            false => limit <= *number,
+        let is_inside = match step > 0 {
+            true => number <= limit,
+            false => limit <= number,
         };
-        let Some(number) = number.filter(is_inside) else {
+        if !is_inside {
             return false;
-        };
+        }
         self.set_register(base, Value::Integer(number));
         self.set_register(base + 3, Value::Integer(number));
         true

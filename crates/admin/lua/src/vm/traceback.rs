@@ -5,8 +5,10 @@ use super::names::line;
 use std::fmt::Write;
 
 /// Frames at the top and at the bottom that a longer stack shows.
-const SHOWN_FIRST: usize = 12;
-const SHOWN_LAST: usize = 10;
+const SHOWN_FIRST: usize = 10;
+const SHOWN_LAST: usize = 11;
+/// Frames of the longest stack that is shown as a whole.
+const SHOWN_WHOLE: usize = 22;
 
 impl Lua<'_> {
     /// The running coroutine's frames, from the top on.
@@ -14,7 +16,7 @@ impl Lua<'_> {
         let mut text = String::from("stack traceback:");
         let count = self.exec.frames.len();
         for (level, index) in (0..count).rev().enumerate() {
-            if count > SHOWN_FIRST + SHOWN_LAST {
+            if count > SHOWN_WHOLE {
                 if level == SHOWN_FIRST {
                     text.push_str("\n\t...");
                 }

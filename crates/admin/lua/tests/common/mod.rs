@@ -1,5 +1,8 @@
 //! Runs scripts and shows their results as text.
 
+// Each test uses a part of it.
+#![allow(dead_code)]
+
 use millpond_lua::{Error, Limits, Lua, Value};
 
 pub const LIMITS: Limits = Limits {
@@ -37,6 +40,7 @@ pub fn run_in(lua: &mut Lua<'_>, source: &[u8]) -> Result<Vec<Value>, Error> {
 pub fn error_text(error: &Error) -> String {
     match error {
         Error::Syntax(message) => format!("syntax: {message}"),
+        Error::Runtime { message, traceback } if message.is_empty() => traceback.clone(),
         Error::Runtime { message, traceback } => format!("{message}\n{traceback}"),
         Error::Memory => "memory".into(),
         Error::Instructions => "instructions".into(),
@@ -46,21 +50,27 @@ pub fn error_text(error: &Error) -> String {
 
 /// A value as text, tables with their entries.
 pub fn show(lua: &Lua<'_>, value: &Value) -> String {
+    show_to_depth(lua, value, 4)
+}
+
+fn show_to_depth(lua: &Lua<'_>, value: &Value, depth: usize) -> String {
     match value {
         Value::Nil => "nil".into(),
         Value::Boolean(value) => value.to_string(),
         Value::Integer(number) => number.to_string(),
         Value::String(_) => {
             let bytes = lua.bytes(value).unwrap_or_default();
-            format!("'{}'", bytes.escape_ascii())
+            format!("'{}'", String::from_utf8_lossy(bytes))
         }
+        Value::Table(_) if depth == 0 => "{...}".into(),
         Value::Table(_) => {
-            let entries = lua.entries(value);
-            let entries = entries.iter().map(|(key, value)| match key {
-                Value::Integer(number) => format!("{number}={}", show(lua, value)),
-                key => format!("{}={}", show(lua, key).trim_matches('\''), show(lua, value)),
-            });
-            format!("{{{}}}", entries.collect::<Vec<_>>().join(" "))
+            let mut entries: Vec<String> = Vec::new();
+            for (key, value) in lua.entries(value).iter().take(50) {
+                let key = show_to_depth(lua, key, depth - 1);
+                let value = show_to_depth(lua, value, depth - 1);
+                entries.push(format!("{}={value}", key.trim_matches('\'')));
+            }
+            format!("{{{}}}", entries.join(" "))
         }
         other => other.type_name().into(),
     }

@@ -18,6 +18,8 @@ pub(super) enum Captured {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Failure {
     Message(String),
+    /// The pattern is too complex: OpenZFS reports it like other calls that are too deep.
+    TooDeep,
     NoSteps,
     Stopped,
 }
@@ -129,7 +131,7 @@ impl<'a> Matcher<'a> {
     fn matches(&mut self, s: usize, p: usize) -> Outcome<Option<usize>> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {
-            return Err(message("pattern too complex"));
+            return Err(Failure::TooDeep);
         }
         let outcome = self.matches_inside(s, p);
         self.depth -= 1;
@@ -365,6 +367,7 @@ fn is_in_class(byte: u8, class: u8) -> bool {
         b'u' => byte.is_ascii_uppercase(),
         b'w' => byte.is_ascii_alphanumeric(),
         b'x' => byte.is_ascii_hexdigit(),
+        b'z' => byte == 0,
         _ => return byte == class,
     };
     is_in != class.is_ascii_uppercase()
