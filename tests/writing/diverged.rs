@@ -3,6 +3,7 @@
 use crate::exhaustive::files_of;
 use crate::exhaustive::judge;
 use crate::sim;
+use millpond_block::LeafReason;
 use millpond_device::Device;
 use millpond_engine::{Caller, NewLayout::Mirror, NewMode, Pool, WriteAt};
 use millpond_env::mark;
@@ -158,6 +159,47 @@ fn a_diverged_side_is_not_used_automatically() {
     sim::verify(&pool.committed().unwrap()).unwrap();
     pool.export().unwrap();
     judge(&world, "taken while in use");
+}
+
+/// A copy of one side was used elsewhere, further than the pool.
+#[test]
+fn a_copy_with_newer_changes_of_its_own_is_not_used_automatically() {
+    let world = World::without_journal(65);
+    let pool = sim::create(&world, &[(Mirror, 2)], 96);
+    write(&pool, "both");
+    let content = world.disks()[1].content();
+    let elsewhere = World::without_journal(66);
+    let copy = elsewhere.disk_with(96 << 20, 512, content);
+    let other = sim::open(&elsewhere).unwrap();
+    for number in 0..20 {
+        write(&other, &format!("elsewhere-{number}"));
+    }
+    let newest = other.inner().uberblock().txg;
+    drop(other);
+    for number in 0..8 {
+        write(&pool, &format!("here-{number}"));
+    }
+    let engine = pool.inner();
+    let here = names(&pool);
+    assert!(engine.uberblock().txg < newest);
+    let guid = crate::scan::leaf(&pool, 1);
+    assert!(engine.give_up_leaf(guid, LeafReason::OpenFailed));
+    let copy = world.disk_with(96 << 20, 512, copy.content());
+    world.disks()[1].set_absent(true);
+    let device: Arc<dyn Device> = Arc::clone(&copy) as _;
+    assert!(engine.is_its_own(guid, device.as_ref()));
+    assert!(!engine.reopen_leaf(guid, &device).unwrap());
+    assert_eq!(engine.absent_leaves(), []);
+    // By order it is taken, and lacks everything.
+    engine.online_leaf(guid, Some(&device)).unwrap();
+    assert!(engine.start_resilver().unwrap());
+    crate::scan::finish(&pool);
+    assert!(!engine.needs_resilver());
+    pool.export().unwrap();
+    only(&world, 2);
+    let pool = sim::open(&world).unwrap();
+    assert_eq!(names(&pool), here);
+    sim::verify_blocks(&pool.committed().unwrap()).unwrap();
 }
 
 #[test]

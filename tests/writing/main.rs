@@ -46,6 +46,7 @@ mod lost_spill;
 mod many_snapshots;
 mod old_pools;
 mod old_versions;
+mod older_copies;
 mod permissions;
 mod permissions_hostile;
 mod program;

@@ -471,11 +471,13 @@ fn parts(
         config_committed: 0,
         is_topology_stale: true,
         uberblock: *read.uberblock(),
+        committing: None,
         multihost: number("multihost")? == 1,
         failmode: FailMode::from_number(number("failmode")?),
         features,
         assembly: Some(read.assembly().clone()),
         missed: missed_txgs(read, first)?,
+        refilled: BTreeMap::new(),
         diverged: (read.assembly().leaves.iter())
             .filter(|leaf| leaf.diverged_since.is_some() && leaf.device.is_none())
             .map(|leaf| leaf.guid)

@@ -21,7 +21,7 @@ use crate::sync::tasks::{TaskQueue, TaskTime};
 use crate::threads::PoolThreads;
 use crate::vdevs::activity::ActivityControl;
 use crate::vdevs::cache_devices::CacheFeed;
-use crate::vdevs::dtl::DirtyTimeLog;
+use crate::vdevs::dtl::{DirtyTimeLog, Refilled};
 use crate::vdevs::leaf_monitor::LeafWatch;
 use crate::vdevs::rebuild::RebuildControl;
 use crate::vdevs::spares::Spares;
@@ -127,6 +127,8 @@ pub(crate) struct PoolState {
     pub(crate) is_topology_stale: bool,
     /// The last committed uberblock.
     pub(crate) uberblock: Uberblock,
+    /// The one that is being written, or was last.
+    pub(crate) committing: Option<Uberblock>,
     pub(crate) features: FeatureCounts,
     /// Vdevs with the device of each leaf, for read-only views. Built on first use.
     pub(crate) assembly: Option<Assembly>,
@@ -134,6 +136,8 @@ pub(crate) struct PoolState {
     pub(crate) failmode: FailMode,
     /// By leaf: the txgs that it missed.
     pub(crate) missed: BTreeMap<Guid, DirtyTimeLog>,
+    /// By leaf: what resilvers wrote to it since the pool was opened. Older copies of its device lack that.
+    pub(crate) refilled: BTreeMap<Guid, Refilled>,
     /// Diverged leaves, which are not used.
     pub(crate) diverged: BTreeSet<Guid>,
     /// Leaves whose labels could not be written, as of the last commit.

@@ -440,6 +440,7 @@ impl SyncContext<'_> {
                 && pool.removal.removing_vdev().is_none();
             if covers && has_all && (phys.errors == 0 || is_whole) {
                 let covered = CoveredLeaves {
+                    ended: self.txg(),
                     leaves: covered,
                     since_begin: is_whole,
                 };

@@ -379,7 +379,7 @@ impl Pool {
         let delay_ns = self.heartbeat.hold().delay_ns;
         let reflow = self.reflow_to_commit(&topology);
         let (config, uberblock, multihost) = {
-            let state = self.state.read();
+            let mut state = self.state.write();
             let now = self.env.clock.wall_ns() / 1_000_000_000;
             let mut uberblock = labels::next_uberblock(
                 Some(&state.uberblock),
@@ -393,6 +393,7 @@ impl Pool {
             if state.multihost {
                 uberblock = self.with_promise(uberblock, delay_ns);
             }
+            state.committing = Some(uberblock);
             let config = state.is_config_dirty().then(|| state.config.clone());
             (config, uberblock, state.multihost)
         };

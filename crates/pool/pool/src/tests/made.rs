@@ -193,11 +193,13 @@ pub(crate) fn make(world: &World, shape: Shape, port: Arc<dyn DatasetPort>) -> A
                 mmp_magic: 0,
                 ..next_uberblock(None, 5000, Txg(3), BlockPointer::default(), 0, 0)
             },
+            committing: None,
             features: counts,
             assembly: None,
             multihost: false,
             failmode: FailMode::Wait,
             missed: BTreeMap::new(),
+            refilled: BTreeMap::new(),
             diverged: BTreeSet::new(),
             label_failures: BTreeSet::new(),
             deferred_free_bytes: 0,

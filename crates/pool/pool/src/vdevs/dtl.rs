@@ -8,7 +8,7 @@
 
 use crate::PoolError;
 use crate::error::Reading;
-use crate::pool::Pool;
+use crate::pool::{Pool, PoolState};
 use crate::scan::{ScanLosses, deferred};
 use crate::space::maps::HISTOGRAM;
 use crate::sync::context::SyncContext;
@@ -72,6 +72,14 @@ impl DirtyTimeLog {
     }
 }
 
+/// Whether other leaves hold what a leaf holds.
+pub(crate) fn has_redundancy(topology: &Topology, leaf: Guid) -> bool {
+    let tree = &topology.tree;
+    let node = tree.find_leaf(leaf).and_then(|id| tree.leaf(id));
+    let top = node.and_then(|node| tree.top(node.top?));
+    top.is_some_and(|top| !matches!(top.kind, VdevKind::Device))
+}
+
 impl DirtyTimeLog {
     /// The txg after the last one.
     fn end(&self) -> Txg {
@@ -93,8 +101,27 @@ impl DirtyTimeLog {
     }
 }
 
+/// What a leaf lacked before resilvers wrote it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Refilled {
+    pub(crate) missed: DirtyTimeLog,
+    /// The txg in which the last of the resilvers ended.
+    pub(crate) ended: Txg,
+}
+
+impl Refilled {
+    pub(crate) fn note(&mut self, missed: &DirtyTimeLog, ended: Txg) {
+        for range in missed.ranges() {
+            self.missed.add(range.clone());
+        }
+        self.ended = ended;
+    }
+}
+
 /// The leaves that a scan wrote to.
 pub(crate) struct CoveredLeaves {
+    /// The txg in which it ended.
+    pub(crate) ended: Txg,
     /// The leaves that were in use all the time, as far as this session knows.
     pub(crate) leaves: BTreeSet<Guid>,
     /// Whether this session knows of the scan from its beginning on.
@@ -180,19 +207,11 @@ impl Pool {
     /// them again, whatever the leaves show. A leaf without redundancy has no one to get them from.
     pub(crate) fn miss_unflushed(&self, losses: &ScanLosses) {
         let topology = self.store.topology();
-        let is_redundant = |guid: Guid| {
-            let node = topology
-                .tree
-                .find_leaf(guid)
-                .and_then(|id| topology.tree.leaf(id));
-            let top = node.and_then(|node| topology.tree.top(node.top?));
-            top.is_some_and(|top| !matches!(top.kind, VdevKind::Device))
-        };
         let mut state = self.state.write();
         for (leaf, births) in losses
             .unflushed
             .iter()
-            .filter(|(leaf, _)| is_redundant(**leaf))
+            .filter(|(leaf, _)| has_redundancy(&topology, **leaf))
         {
             let missed = state.missed.entry(*leaf).or_default();
             let mut is_new = false;
@@ -236,11 +255,19 @@ impl Pool {
             }
             let mut kept = losses.lost.clone();
             kept.extend(losses.leaves.get(&guid).into_iter().flatten());
-            if let Some(missed) = state.missed.get_mut(&guid) {
+            let PoolState {
+                missed, refilled, ..
+            } = &mut *state;
+            if let Some(missed) = missed.get_mut(&guid) {
                 if !covered.since_begin && missed.end() > end {
                     continue;
                 }
-                has_changes |= missed.excise(end, &kept);
+                let before = missed.clone();
+                if missed.excise(end, &kept) {
+                    has_changes = true;
+                    let refilled = refilled.entry(guid).or_default();
+                    refilled.note(&before, covered.ended);
+                }
                 if let Some(counters) = topology.counters.get(leaf.0 as usize) {
                     counters.forget_missed(end);
                 }

@@ -136,15 +136,15 @@ impl Pool {
                 continue;
             }
             let device = topology.tried_device(number);
-            let answers = device.is_some_and(|device| self.is_its_own(leaf, device.as_ref()));
-            let to = match answers || from.is_usable() {
+            let answers = || device.is_some_and(|device| self.take_stock(leaf, &device));
+            let to = match from.is_usable() || answers() {
                 true => LeafCondition::default(),
                 // The reason stays.
                 false if from.state == LeafState::Unavailable => from,
                 false => LeafCondition::new(LeafState::Unavailable, LeafReason::OpenFailed),
             };
             // Neither state takes a leaf out of use, so this cannot fail.
-            let _ = topology.change_condition(number, to);
+            let _ = self.store.topology().change_condition(number, to);
         }
         self.state.write().assembly = None;
     }

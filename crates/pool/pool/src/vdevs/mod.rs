@@ -20,6 +20,7 @@ pub(crate) mod remove;
 pub(crate) mod remove_log;
 pub(crate) mod reopen;
 pub(crate) mod replication;
+pub(crate) mod returned;
 pub(crate) mod spares;
 pub(crate) mod split;
 pub(crate) mod topology;

@@ -1,18 +1,15 @@
 //! Reopens devices that were lost while the pool was open.
 
 use crate::PoolError;
-use crate::import::{
-    LabelFault, LeafLabel, LeafState as LabelState, diverged_leaves, read_labels, read_uberblocks,
-    scan_devices,
-};
+use crate::import::{LabelFault, read_labels};
 use crate::labels::moved::follow;
 use crate::pool::Pool;
-use crate::vdevs::rearrange;
+use crate::vdevs::dtl::has_redundancy;
 use millpond_block::{LeafCondition, LeafReason, LeafState};
-use millpond_device::{Candidate, Device, DeviceError};
+use millpond_device::{Device, DeviceError};
 use millpond_env::mark;
 use millpond_env::sync::Arc;
-use millpond_ondisk::{Guid, LeafLayout, Txg, UBERBLOCK_RING_BYTES, UBERBLOCK_RING_OFFSET_BYTES};
+use millpond_ondisk::{Guid, LeafLayout, UBERBLOCK_RING_BYTES, UBERBLOCK_RING_OFFSET_BYTES};
 
 /// The number of bytes read to check whether a device answers.
 const LOOK_BYTES: usize = 4096;
@@ -145,61 +142,13 @@ impl Pool {
         true
     }
 
-    /// Whether a device carries a valid label of this leaf of this pool, and the label is not newer than the
-    /// pool. The device may have been absent when the pool was opened after an export.
-    #[must_use]
-    pub fn is_its_own(&self, leaf: Guid, device: &dyn Device) -> bool {
-        self.own_label(leaf, device).is_some()
-    }
-
-    fn own_label(&self, leaf: Guid, device: &dyn Device) -> Option<LeafLabel> {
-        let labels = read_labels(device).into_iter().filter_map(Result::ok);
-        let newest = (labels.filter(|label| label.is_verified)).max_by_key(|label| label.txg)?;
-        let is_its_own = newest.guid == leaf
-            && newest.pool_guid == self.guid()
-            && matches!(newest.state, LabelState::Active | LabelState::Exported)
-            && newest.txg <= self.uberblock().txg
-            && self.is_large_enough(leaf, device);
-        is_its_own.then_some(newest)
-    }
-
-    /// Whether a device can hold the leaf's part of its vdev.
-    fn is_large_enough(&self, leaf: Guid, device: &dyn Device) -> bool {
-        let needed = rearrange::needed_bytes(&self.state.read().config.root, leaf);
-        let layout = device.measure().ok().and_then(LeafLayout::new);
-        layout.is_some_and(|layout| layout.asize_bytes() >= needed.unwrap_or(0))
-    }
-
-    /// The first txg that only this device has: it was used without the other devices while they were used
-    /// too.
-    fn diverged_since(&self, leaf: Guid, device: &Arc<dyn Device>) -> Option<Txg> {
-        let topology = self.store.topology();
-        let others = topology.tree.leaves().filter(|(number, node)| {
-            node.config.guid != leaf && topology.condition(*number).is_usable()
-        });
-        let others = others.filter_map(|(number, _)| topology.tried_device(number));
-        let candidates = others.chain([Arc::clone(device)]);
-        let candidates = (0u32..).zip(candidates).map(|(number, device)| Candidate {
-            path: number.to_string().into(),
-            aliases: vec![],
-            partition: None,
-            device,
-            is_live: false,
-        });
-        let found = scan_devices(candidates.collect());
-        let members = found.leaves().iter();
-        let members = members.filter(|leaf| leaf.best.pool_guid == self.guid());
-        let diverged = diverged_leaves(&read_uberblocks(members));
-        diverged.get(&leaf.0).copied()
-    }
-
     /// Reopens a lost leaf with `device`, and returns whether the device was accepted.
     ///
     /// The labels of the device must identify it as this leaf of this pool, and must not be newer than the
     /// pool. The device may have been absent when the pool was opened after an export. From now on the
     /// device is read and written, and the next txg rewrites its labels. The txgs that the leaf missed stay
-    /// recorded and are not read from it. An offline, removed or unavailable leaf becomes online; a faulted
-    /// leaf stays faulted.
+    /// recorded and are not read from it, nor those after the device's newest uberblock: it may be an older copy. An offline,
+    /// removed or unavailable leaf becomes online; a faulted leaf stays faulted.
     ///
     /// # Errors
     /// If the resulting tree is invalid for a pool.
@@ -214,8 +163,8 @@ impl Pool {
         let Some(newest) = self.own_label(leaf, device.as_ref()) else {
             return Ok(false);
         };
-        let own_since = self.diverged_since(leaf, device);
-        if own_since.is_some() && self.state.write().diverged.insert(leaf) {
+        let history = self.history_of(leaf, device);
+        if history.own_since.is_some() && self.state.write().diverged.insert(leaf) {
             // The divergence was not known before. A caller that still wants the leaf must ask again.
             return Ok(false);
         }
@@ -234,14 +183,22 @@ impl Pool {
             // It may have grown while it was away. A failure shows when its labels are written.
             let _ = follow(device.as_ref(), leaf, node.ashift);
         }
-        let mut was_absent = false;
+        let is_redundant = has_redundancy(&self.store.topology(), leaf);
+        let (mut was_absent, mut was_in_use) = (false, false);
         self.store.change_topology(|topology| {
+            let is_usable = topology.condition(number).is_usable();
             if let Some(place) = topology.devices.get_mut(number.0 as usize) {
                 was_absent = place.is_none();
+                let is_same = |before: &Arc<dyn Device>| Arc::ptr_eq(before, device);
+                was_in_use = is_usable && place.as_ref().is_some_and(is_same);
                 *place = Some(Arc::clone(device));
             }
             if let Some(entry) = topology.health.entry(number) {
                 entry.is_readable = true;
+                if is_redundant && !was_in_use {
+                    // Until what it lacks is known, others are read first.
+                    entry.missed.push(0..u64::MAX);
+                }
             }
         });
         let mut state = self.state.write();
@@ -250,15 +207,14 @@ impl Pool {
             let missed = newest.txg.0.saturating_add(1)..self.first_txg.0;
             let entry = state.missed.entry(leaf).or_default();
             entry.add(missed);
-            if let Some(since) = own_since {
-                // The leaf's content of these txgs does not belong to the pool.
-                entry.add(since.0..newest.txg.0.saturating_add(1).max(self.first_txg.0));
-            }
         }
         state.is_topology_stale = true;
         state.assembly = None;
         state.config_generation = state.config_generation.saturating_add(1);
         drop(state);
+        if !was_in_use {
+            self.note_lacking(leaf, &history);
+        }
         self.refresh_topology()?;
         // Do this last, so that no reader uses the leaf before its missed txgs are recorded.
         let topology = self.store.topology();

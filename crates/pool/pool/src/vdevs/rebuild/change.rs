@@ -4,7 +4,7 @@ use super::{DEVICE_REBUILD, Rebuild, RebuildPass, RebuiltTop};
 use crate::PoolError;
 use crate::error::Reading;
 use crate::history::append::HistoryEvent;
-use crate::pool::Pool;
+use crate::pool::{Pool, PoolState};
 use crate::sync::context::SyncContext;
 use crate::vdevs::attach::FIRST_TXG;
 use crate::vdevs::dtl::DirtyTimeLog;
@@ -16,12 +16,16 @@ use millpond_ondisk::{Guid, ObjectId, RebuildPhase, RebuildPhys, Txg, VdevId};
 use std::collections::BTreeSet;
 
 impl Pool {
-    /// Takes the txgs below `end` out of the log of a leaf to which all of them were copied. It then needs a resilver only if
-    /// it missed others.
-    fn excise_rebuilt(&self, leaf: Guid, end: Txg) {
+    /// Takes the txgs below `end` out of the log of a leaf to which all of them were copied by txg `ended`. It then needs a
+    /// resilver only if it missed others.
+    fn excise_rebuilt(&self, leaf: Guid, end: Txg, ended: Txg) {
         let mut state = self.state.write();
-        let is_complete = match state.missed.get_mut(&leaf) {
+        let PoolState {
+            missed, refilled, ..
+        } = &mut *state;
+        let is_complete = match missed.get_mut(&leaf) {
             Some(missed) => {
+                refilled.entry(leaf).or_default().note(missed, ended);
                 missed.excise(end, &BTreeSet::new());
                 missed.ranges().is_empty()
             }
@@ -46,7 +50,7 @@ impl Pool {
 
     /// Gives leaves up as sides that are rebuilt. They lack everything, until a resilver that verifies checksums has ended:
     /// what was copied to them may be lost, and with it newer blocks over which it was copied.
-    fn resilver_instead(&self, leaves: &BTreeSet<Guid>, txg: Txg) {
+    pub(crate) fn resilver_instead(&self, leaves: &BTreeSet<Guid>, txg: Txg) {
         for leaf in leaves {
             if self.leaf_config(*leaf, |config| config.rebuild_txg.is_some()) != Some(true) {
                 continue;
@@ -137,7 +141,7 @@ impl SyncContext<'_> {
         } else {
             pool.take_in_missed();
             for leaf in &top.targets {
-                pool.excise_rebuilt(*leaf, phys.max_txg);
+                pool.excise_rebuilt(*leaf, phys.max_txg, self.txg());
             }
             let wants_scrub = pool.env.tunables.is_on(Tunable::RebuildScrubEnabled);
             if wants_scrub {
