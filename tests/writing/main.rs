@@ -2,6 +2,7 @@
 
 mod attach;
 mod basics;
+mod beside;
 mod cache_devices;
 mod caching;
 mod checkpoint;

@@ -85,6 +85,11 @@ fn show(text: &mut String, found: &ImportablePool, naming: Naming, ignore_ashift
 
 fn action(found: &ImportablePool, trouble: Option<Condition>) -> Option<String> {
     let state = found.info.root.state;
+    if let Some(copies) = &found.copies {
+        return Some(format!(
+            "The pool can only be imported with '-o readonly=on':\n{copies}."
+        ));
+    }
     let text = match (state, trouble) {
         (VdevState::Healthy, Some(Condition::VersionOlder | Condition::FeaturesDisabled)) => {
             "The pool can be imported using its name or numeric identifier, though\nsome features will not be available without an explicit 'zpool upgrade'."

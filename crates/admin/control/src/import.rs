@@ -127,6 +127,8 @@ pub enum ImportError {
     CacheFile(String),
     /// The labels of all devices have wrong checksums. The pool can only be imported read-only.
     DamagedLabels,
+    /// Devices have the same label and different contents. The text is the complete reason.
+    Copies(String),
     /// The devices are present, but no state of the pool can be read.
     Unreadable(String),
     /// A pool, dataset or snapshot in it has an invalid name.

@@ -248,4 +248,6 @@ pub struct ImportablePool {
     pub is_exported: bool,
     /// The system that used it last.
     pub last_host: Option<LastHost>,
+    /// Why it can only be imported read-only, if devices have the same label and different contents.
+    pub copies: Option<String>,
 }

@@ -77,7 +77,7 @@ pub use labels::{
 pub use logs::{FoundBlock, FoundBlockKind, FoundLog, FoundLogs};
 pub use millpond_block::RequestDeadline;
 pub use multihost::WatchedPool;
-pub use open::{OpenError, OpenOptions};
+pub use open::{OpenError, OpenOptions, copies_text};
 pub use open_for_writing::WriteOptions;
 pub use packed::{PACKED_LIST_BYTES_MAX, read_packed_list};
 pub use pool::{Pool, SyncMode};

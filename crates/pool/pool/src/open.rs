@@ -114,9 +114,26 @@ pub enum OpenError {
     /// The pool has multihost on, and this system has no host id.
     #[error("the pool has the property multihost on, and this system has no host id")]
     NeedsHostid,
+    /// Several devices have the same label and different contents, and nothing tells which of them belong together.
+    #[error("{}", copies_text(copies))]
+    Copies {
+        /// The paths of the devices of each such leaf.
+        copies: Vec<Vec<String>>,
+    },
     /// The pool has no checkpoint to open.
     #[error("the pool has no checkpoint")]
     NoCheckpoint,
+}
+
+/// What is wrong with devices that have the same label, and what helps.
+#[must_use]
+pub fn copies_text(copies: &[Vec<String>]) -> String {
+    let copies: Vec<String> = copies.iter().map(|paths| paths.join(" and ")).collect();
+    format!(
+        "devices have the same label and different contents, so it is not known which belong to the pool: {}; hide all but one of \
+         each, for example by links to the wanted devices in a folder for 'zpool import -d', or import the pool read-only",
+        copies.join("; ")
+    )
 }
 
 fn list(features: &[UnsupportedFeature]) -> String {

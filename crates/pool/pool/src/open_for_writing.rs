@@ -143,6 +143,10 @@ impl Pool {
             allow_missing_tops: false,
             ..options.clone()
         };
+        let copies = candidate.undecided_copies();
+        if !copies.is_empty() {
+            return Err(OpenError::Copies { copies });
+        }
         let activity = ActivitySettings::of(env, writing.hostid, writing.is_hostid_set);
         candidate.check_activity(env, activity, writing.watched.as_ref())?;
         let rewound = |found: &PoolView| rewound_uberblock(found, candidate, &options);

@@ -481,6 +481,7 @@ fn unopened(candidate: &PoolCandidate, error: OpenError) -> ImportError {
             ImportError::ImportedElsewhere { hostid, hostname }
         }
         OpenError::NeedsHostid => ImportError::NeedsHostid,
+        OpenError::Copies { copies } => ImportError::Copies(millpond_pool::copies_text(&copies)),
         OpenError::Devices { .. } | OpenError::GuidSum => ImportError::MissingDevices,
         other => {
             let assembly = candidate.assembly.as_ref();

@@ -524,6 +524,7 @@ fn importable_one(
     let time_s = candidate
         .newest()
         .map_or(0, |found| found.uberblock.timestamp_s);
+    let copies = candidate.undecided_copies();
     ImportablePool {
         info,
         is_destroyed: candidate.state == PoolState::Destroyed,
@@ -533,6 +534,7 @@ fn importable_one(
             hostid: candidate.hostid,
             time_s,
         }),
+        copies: (!copies.is_empty()).then(|| millpond_pool::copies_text(&copies)),
     }
 }
 

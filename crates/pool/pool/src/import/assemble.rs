@@ -161,9 +161,8 @@ impl Assembly {
 /// not errors.
 pub fn assemble(config: &NvList, found: &Found, trust: Trust) -> Result<Assembly, ConfigError> {
     let pool = config.opt_u64("pool_guid")?;
-    let members = found.leaves().iter();
-    let members = members.filter(|leaf| pool == Some(leaf.best.pool_guid.0));
-    let diverged = diverged_leaves(&read_uberblocks(members));
+    let members = pool.map(|pool| found.members(Guid(pool)));
+    let diverged = diverged_leaves(&read_uberblocks(members.into_iter().flatten()));
     let assembly = assemble_without(config, found, trust, &diverged)?;
     if diverged.is_empty() || assembly.state().is_usable() {
         return Ok(assembly);

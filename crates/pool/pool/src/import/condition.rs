@@ -88,6 +88,9 @@ pub enum ImportCondition {
     DuplicateDevice {
         /// Its guid.
         guid: Guid,
+        /// If their contents differ, and nothing tells which one belongs to the pool: the paths of these devices. Such a pool
+        /// is not opened for writing.
+        rivals: Vec<String>,
     },
     /// Another program has a device open for writing, so its content may change during reading.
     DeviceInUse {

@@ -22,6 +22,7 @@ mod activity;
 mod assemble;
 mod cache_file;
 mod condition;
+mod copies;
 mod health;
 mod label;
 mod pools;

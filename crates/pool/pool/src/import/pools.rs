@@ -73,7 +73,7 @@ pub fn find_pools(found: &Found, own_hostid: u64) -> Vec<PoolCandidate> {
     for leaf in found
         .leaves()
         .iter()
-        .filter(|leaf| leaf.best.state.has_pool())
+        .filter(|leaf| leaf.best.state.has_pool() && !leaf.is_passed_over)
     {
         let group = groups.entry(leaf.best.pool_guid.0).or_default();
         if group.is_empty() {
@@ -117,8 +117,8 @@ pub fn pool_from_config(
     let guid = Guid(config.u64("pool_guid")?);
     let known_hostid = config.opt_u64("hostid")?;
     let known_txg = config.opt_u64("txg")?;
-    let is_member = |leaf: &&FoundLeaf| leaf.best.state.has_pool() && leaf.best.pool_guid == guid;
-    let members: Vec<&FoundLeaf> = found.leaves().iter().filter(is_member).collect();
+    let members = found.members(guid);
+    let members: Vec<&FoundLeaf> = members.filter(|leaf| leaf.best.state.has_pool()).collect();
     let uberblocks = read_uberblocks(members.iter().copied());
     let txg_max = uberblocks.first().map(|found| found.uberblock.txg);
     let config = match piece_together(guid, &members, txg_max) {
@@ -209,8 +209,7 @@ impl PoolCandidate {
     }
     /// The leaves whose devices have no labels at their end: they may have grown.
     pub(crate) fn leaves_without_end_labels(&self) -> BTreeSet<Guid> {
-        let leaves = self.found.leaves().iter();
-        let own = leaves.filter(|leaf| leaf.best.pool_guid == self.guid);
+        let own = self.found.members(self.guid);
         own.filter(|leaf| leaf.lacks_end_labels())
             .map(FoundLeaf::guid)
             .collect()
@@ -263,11 +262,18 @@ impl PoolCandidate {
             .map(|found| found.uberblock.rank())
             .max()
     }
-    /// Every device with a label of this pool.
+    /// The devices with a label of this pool, one for each leaf.
     pub fn members(&self) -> impl Iterator<Item = &FoundLeaf> {
-        let is_member =
-            |leaf: &&FoundLeaf| leaf.best.state.has_pool() && leaf.best.pool_guid == self.guid;
-        self.found.leaves().iter().filter(is_member)
+        let members = self.found.members(self.guid);
+        members.filter(|leaf| leaf.best.state.has_pool())
+    }
+
+    /// The paths of devices that have the same label and different contents, if nothing tells which one belongs to the pool:
+    /// those of each leaf as one list. Then the pool can only be read.
+    #[must_use]
+    pub fn undecided_copies(&self) -> Vec<Vec<String>> {
+        let rivals = self.members().map(|leaf| leaf.rivals.clone());
+        rivals.filter(|rivals| !rivals.is_empty()).collect()
     }
 
     /// Whether at least one device has a label with a valid checksum. If none has, the pool can only be read.
@@ -337,7 +343,11 @@ impl PoolCandidate {
         }
         for leaf in &assembly.leaves {
             if self.found.is_duplicated(self.guid, leaf.guid) {
-                conditions.push(ImportCondition::DuplicateDevice { guid: leaf.guid });
+                let used = self.found.leaf(self.guid, leaf.guid);
+                conditions.push(ImportCondition::DuplicateDevice {
+                    guid: leaf.guid,
+                    rivals: used.map(|used| used.rivals.clone()).unwrap_or_default(),
+                });
             }
             if self
                 .found

@@ -1,5 +1,6 @@
 //! Scans devices and reads their labels.
 
+use crate::import::copies::choose;
 use crate::import::label::{LabelFault, LeafLabel, LeafState, read_labels};
 use crate::import::leaf_paths;
 use crate::import::uberblocks::{RingUberblock, read_ring};
@@ -28,6 +29,11 @@ pub struct FoundLeaf {
     /// The label used for the device: a verified one first, then the newest, then the first.
     pub best: LeafLabel,
     pub(crate) ring: Vec<RingUberblock>,
+    /// Whether another device with the same label is used instead.
+    pub(crate) is_passed_over: bool,
+    /// If several devices with this label have different contents, and nothing tells which one belongs to the pool: the paths
+    /// of all of them.
+    pub(crate) rivals: Vec<String>,
 }
 
 impl FoundLeaf {
@@ -51,6 +57,8 @@ impl FoundLeaf {
                     labels,
                     best,
                     ring,
+                    is_passed_over: false,
+                    rivals: Vec::new(),
                 })
             }
             None => Err(Box::new(
@@ -116,6 +124,18 @@ impl FoundLeaf {
         txgs.filter(|txg| txg_max.is_none_or(|max| *txg <= max))
             .max()
     }
+    /// Which of several devices with one label is used: the one with the greatest value.
+    pub(crate) fn preference(&self) -> impl Ord + use<> {
+        let path = self.candidate.path.to_string_lossy();
+        let is_whole = self.candidate.partition.is_none();
+        (
+            self.best.is_verified,
+            self.newest_txg().max(self.best.txg),
+            self.label_count(),
+            is_whole && self.path() == path,
+            is_whole,
+        )
+    }
     fn newest_txg(&self) -> Txg {
         self.ring_txg_at(None).unwrap_or_default()
     }
@@ -174,9 +194,16 @@ impl Found {
     pub fn leaves(&self) -> &[FoundLeaf] {
         &self.leaves
     }
+    /// The devices with a label of this pool that are used for it, in scan order: one for each leaf.
+    pub(crate) fn members(&self, pool: Guid) -> impl Iterator<Item = &FoundLeaf> {
+        let is_member =
+            move |leaf: &&FoundLeaf| leaf.best.pool_guid == pool && !leaf.is_passed_over;
+        self.leaves.iter().filter(is_member)
+    }
     /// Finds the device for the leaf `guid` of pool `pool`.
     ///
-    /// Several devices may carry its label (two paths to one disk, a copy of an image). Preference order: the newer
+    /// Several devices may carry its label (two paths to one disk, a copy of an image). If their contents differ, the one that
+    /// belongs to the other devices of the pool is used. Otherwise the preference order is: the newer
     /// uberblock or label, so that a copy of before does not take the place of the device; more labels; a name equal to the
     /// path in the label; a whole device over a partition read through its disk; then the first. Labels of spares and cache devices name no pool and match
     /// every pool.
@@ -221,23 +248,14 @@ impl Found {
             let faults = (leaf.labels).map(|label| label.err().unwrap_or(LabelFault::BadChecksum));
             (self.unlabelled).push((leaf.candidate.path, Box::new(faults)));
         }
+        choose(leaves);
     }
     fn best_of(&self, is_wanted: impl Fn(&FoundLeaf) -> bool) -> Option<&FoundLeaf> {
         self.leaves
             .iter()
             .rev()
-            .filter(|leaf| is_wanted(leaf))
-            .max_by_key(|leaf| {
-                let path = leaf.candidate.path.to_string_lossy();
-                let is_whole = leaf.candidate.partition.is_none();
-                (
-                    leaf.best.is_verified,
-                    leaf.newest_txg().max(leaf.best.txg),
-                    leaf.label_count(),
-                    is_whole && leaf.path() == path,
-                    is_whole,
-                )
-            })
+            .filter(|leaf| !leaf.is_passed_over && is_wanted(leaf))
+            .max_by_key(|leaf| leaf.preference())
     }
 }
 
@@ -300,6 +318,7 @@ pub fn scan_devices(candidates: Vec<Candidate>) -> Found {
         }
     }
     take_back_guids(&mut leaves);
+    choose(&mut leaves);
     Found {
         leaves: Arc::new(leaves),
         met: Arc::new(met),
@@ -509,6 +528,7 @@ fn follow_label_paths(found: &mut Found, options: SearchOptions) {
     let leaves = Arc::make_mut(&mut found.leaves);
     leaves.extend(more);
     take_back_guids(leaves);
+    choose(leaves);
 }
 
 /// Labels are untrusted input. This bounds the number of paths they can make the scan open.

@@ -73,7 +73,10 @@ fn of_two_devices_with_one_label_the_better_is_used() {
     ]);
     assert_eq!(
         pool.conditions,
-        [ImportCondition::DuplicateDevice { guid: Guid(11) }]
+        [ImportCondition::DuplicateDevice {
+            guid: Guid(11),
+            rivals: vec![]
+        }]
     );
     assert_eq!(
         pool.assembly.unwrap().leaves[0].found_as.as_deref(),
