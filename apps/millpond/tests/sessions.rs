@@ -378,7 +378,8 @@ fn pools_are_imported_as_by_openzfs() {
 #[test]
 fn busy_and_missing_pools_are_reported_as_by_openzfs() {
     hold("nopool.json", 45);
-    hold("busy.json", 10);
+    // A forced unmount cuts programs off. On Linux OpenZFS refuses it.
+    hold("busy.json", 9);
 }
 
 #[test]

@@ -126,7 +126,7 @@ impl SyncTaskContext<'_> {
         })
     }
 
-    /// Whether the pool can store a list of so many snapshots. A long one needs a spill block, which is a feature.
+    /// Whether the pool can store a list of that number of snapshots. A long one needs a spill block, which is a feature.
     pub(crate) fn has_room(&self, snapshots: usize) -> bool {
         let header = header_of(&vec![Guid(0); snapshots], 0);
         header.len() <= BONUS_BYTES_MAX || self.is_enabled(features::REDACTION_LIST_SPILL)
