@@ -55,6 +55,30 @@ fn claim_owned(space: &dyn Space, first: Txg, log: &FoundLog) -> Result<usize, P
     Ok(log.blocks.len())
 }
 
+/// How far a log extends of which the first blocks were claimed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ClaimedEnd {
+    /// The sequence number of its last block of the chain.
+    pub(super) block_sequence: u64,
+    /// The sequence number of its last record.
+    pub(super) record_sequence: u64,
+}
+
+impl ClaimedEnd {
+    /// The end of a log of which this many blocks were claimed; `None` if there were none.
+    ///
+    /// All records before the first block that was not claimed belong to the log: that of the last claimed block too, and
+    /// those after it that own no block.
+    pub(super) fn of(log: &FoundLog, count: usize) -> Option<Self> {
+        let last = log.blocks.get(..count)?.last()?;
+        let not_claimed = log.blocks.get(count);
+        Some(Self {
+            block_sequence: last.block_sequence,
+            record_sequence: not_claimed.map_or(log.record_sequence, |block| block.record_sequence),
+        })
+    }
+}
+
 /// Whether the space maps have a block that a log owns.
 fn is_known(block: &FoundBlock, first: Txg) -> bool {
     block.pointer.birth() < first

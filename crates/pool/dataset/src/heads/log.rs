@@ -5,7 +5,7 @@
 use super::features;
 use crate::DatasetError;
 use crate::datasets::Datasets;
-use crate::heads::claim::claim_all;
+use crate::heads::claim::{ClaimedEnd, claim_all};
 use crate::heads::head::HeadDataset;
 use crate::mos::{During, contradiction};
 use crate::tasks::context::SyncTaskContext;
@@ -181,18 +181,13 @@ impl SyncTaskContext<'_> {
 
     /// The header of a log of which this many blocks were claimed.
     fn claimed_header(&self, found: &HeadLogFound, count: usize) -> IntentLogHeader {
-        let taken = found.log.blocks.get(..count).unwrap_or_default();
-        let Some(last) = taken.last() else {
+        let Some(end) = ClaimedEnd::of(&found.log, count) else {
             return IntentLogHeader::default();
         };
         let mut header = found.header;
         header.claim_txg = self.txg();
-        header.claim_block_sequence = last.block_sequence;
-        header.claim_record_sequence = if taken.len() == found.log.blocks.len() {
-            found.log.record_sequence
-        } else {
-            last.record_sequence
-        };
+        header.claim_block_sequence = end.block_sequence;
+        header.claim_record_sequence = end.record_sequence;
         header.flags = IntentLogFlags::CLAIM_RECORD_SEQUENCE_VALID | IntentLogFlags::REPLAY_NEEDED;
         header
     }

@@ -129,3 +129,41 @@ fn a_log_ends_before_a_block_of_another_owner() {
     assert_eq!(*space.taken.borrow(), BTreeSet::from([5, 8]));
     assert_eq!(*space.references.borrow(), []);
 }
+
+/// A block that the walk reached with these numbers of the chain's last block and of the last record before it.
+fn reached(kind: FoundBlockKind, at: u64, block_sequence: u64, record_sequence: u64) -> FoundBlock {
+    FoundBlock {
+        block_sequence,
+        record_sequence,
+        ..block(kind, at, 1, FIRST)
+    }
+}
+
+#[test]
+fn a_log_keeps_the_records_before_a_block_of_another_owner() {
+    let claimed = |blocks: &[FoundBlock], last_record| {
+        let space = Sectors::default();
+        space.taken.borrow_mut().insert(5);
+        let found = FoundLog {
+            record_sequence: last_record,
+            ..log(blocks)
+        };
+        let counts = claim_all(&space, FIRST, &[&found]).unwrap();
+        let end = ClaimedEnd::of(&found, counts[0]);
+        end.map(|end| (end.block_sequence, end.record_sequence))
+    };
+    // The record of the last claimed block stays, that of the refused one goes.
+    let chain = reached(Chain, 1, 1, 0);
+    let first = reached(Written, 2, 1, 0);
+    let refused = reached(Written, 5, 1, 1);
+    assert_eq!(claimed(&[chain, first, refused], 2), Some((1, 1)));
+    // Records without blocks stay too.
+    let refused = reached(Written, 5, 1, 8);
+    assert_eq!(claimed(&[chain, first, refused], 9), Some((1, 8)));
+    // All records before a refused block of the chain stay, and the chain ends before it.
+    let refused = reached(Chain, 5, 2, 8);
+    assert_eq!(claimed(&[chain, first, refused], 9), Some((1, 8)));
+    let whole = [chain, first, reached(Chain, 6, 2, 8)];
+    assert_eq!(claimed(&whole, 9), Some((2, 9)));
+    assert_eq!(claimed(&[reached(Chain, 5, 1, 0)], 9), None);
+}
