@@ -14,6 +14,9 @@ const STEPS_PER_INSTRUCTION: u64 = 4;
 /// are possible, as in OpenZFS.
 const GSUB_WEIGHT: usize = 30;
 
+/// Bytes that a search without a pattern looks at before the limit.
+const PART_BYTES: usize = 1024;
+
 /// The bytes with a meaning in patterns.
 const SPECIAL: &[u8] = b"^$*+?.([%-";
 
@@ -122,19 +125,30 @@ fn find_plain(
     let mut place = from;
     loop {
         let (source, needle) = (lua.heap.bytes(source), lua.heap.bytes(needle));
-        if place + length > source.len() {
+        let Some(last) = source
+            .len()
+            .checked_sub(length)
+            .filter(|last| place <= *last)
+        else {
             return lua.result(Value::Nil);
-        }
+        };
         // A part at a time, so that a long search can be stopped.
-        let last = (place + 64).min(source.len() - length);
-        let found = (place..=last).find(|place| source[*place..].starts_with(needle));
-        if let Some(place) = found {
+        let end = source.len().min(last + 1).min(place + PART_BYTES);
+        let part = &source[place..end];
+        let candidate = match needle.first() {
+            Some(first) => part.iter().position(|byte| byte == first),
+            None => Some(0),
+        };
+        let used = candidate.unwrap_or(part.len());
+        let is_found = candidate.is_some() && source[place + used..].starts_with(needle);
+        place += used;
+        if is_found {
             lua.push(Value::Integer(place as i64 + 1))?;
             lua.push(Value::Integer((place + length) as i64))?;
             return Ok(2);
         }
-        place = last + 1;
-        lua.work(1 + length / 16)?;
+        place += usize::from(candidate.is_some());
+        lua.work(1 + used / 32 + length / 32)?;
     }
 }
 

@@ -152,15 +152,11 @@ fn rep(lua: &mut Lua<'_>, args: Args) -> Result<usize, Throw> {
         lua.push_string(b"")?;
         return Ok(1);
     }
-    lua.grant(length)?;
+    lua.grant(length.saturating_add(piece + separator.len()))?;
     lua.work(length / 64)?;
-    let mut text = lua.buffer(length)?;
-    for number in 0..times {
-        if number > 0 {
-            text.extend_from_slice(&separator);
-        }
-        text.extend_from_slice(lua.heap.bytes(string));
-    }
+    let unit = [lua.heap.bytes(string), &separator].concat();
+    let mut text = unit.repeat(times - 1);
+    text.extend_from_slice(lua.heap.bytes(string));
     lua.push_string(&text)?;
     Ok(1)
 }

@@ -9,7 +9,7 @@ const STACK_MAX: usize = 1_000_000;
 /// Registers that a native function may use without asking.
 const NATIVE_REGISTERS: usize = 20;
 /// Bytes that a native function copies for the price of one instruction.
-const BYTES_PER_INSTRUCTION: usize = 64;
+const BYTES_PER_INSTRUCTION: usize = 32;
 
 impl<'h> Lua<'h> {
     /// Makes sure that the program may use these bytes in addition. Removes unreachable objects if needed.

@@ -208,7 +208,7 @@ impl<'a> Matcher<'a> {
                         Some(_) => {}
                     }
                 }
-                self.step((end - p) / 16)?;
+                self.step((end - p) / 4)?;
                 Ok(end + 1)
             }
             _ => Ok(p + 1),
@@ -224,7 +224,7 @@ impl<'a> Matcher<'a> {
             b'.' => true,
             b'%' => is_in_class(byte, self.pattern[p + 1]),
             b'[' => {
-                self.step((end - p) / 16)?;
+                self.step((end - p) / 4)?;
                 is_in_set(byte, &self.pattern[p + 1..end - 1])
             }
             own => own == byte,
