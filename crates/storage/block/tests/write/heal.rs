@@ -8,10 +8,10 @@ use millpond_env::sync::Arc;
 use millpond_env::sync::atomic::Ordering;
 use millpond_ondisk::intent_log::{IntentLogBlockHeader, IntentLogVerifier};
 use millpond_ondisk::{
-    BlockPointer, ChecksumKind, CompressionKind, Endian, Level, ObjectType, StoredBlock,
+    BlockPointer, ChecksumKind, CompressionKind, Dva, Endian, Level, ObjectType, StoredBlock,
     VDEV_DATA_START_BYTES,
 };
-use millpond_vdev::LeafId;
+use millpond_vdev::{BlockRange, LeafId, WritePlan};
 
 fn raw(seed: u64, length: usize, copies: u8) -> BlockWrite {
     BlockWrite {
@@ -213,6 +213,64 @@ fn pieces_and_headers_of_gang_blocks_are_healed() {
         });
         let audit = pool.reopened().audit(&written[0].pointer, address());
         assert!(audit.unwrap().is_clean(), "{vdev:?}");
+    }
+}
+
+/// All leaves of one address lose the header, and another address has it.
+#[test]
+fn a_lost_gang_header_is_written_again_from_another_address() {
+    for (vdev, ashift, is_dynamic) in [
+        (Vdev::Disk, 9, false),
+        (Vdev::Mirror(2), 9, false),
+        (Vdev::Mirror(2), 12, true),
+        (Vdev::Raidz(3, 1), 9, false),
+        (Vdev::Raidz(3, 1), 12, true),
+    ] {
+        for resilvers in [false, true] {
+            let pool = Pool::with(&[(vdev, ashift), (vdev, ashift)], is_dynamic, 0);
+            pool.arena.shatter(16 << 10, u64::MAX);
+            let written = pool.write(vec![raw(1, 48 << 10, 1)]);
+            let pointer = written[0].pointer;
+            assert!(pointer.is_gang() && pointer.dvas().count() == 2);
+            for dva in pointer.dvas() {
+                let sound = contents(&pool);
+                lose_header(&pool, dva);
+                assert_ne!(contents(&pool), sound);
+                let audit = pool.reopened().audit(&pointer, address()).unwrap();
+                assert!(audit.is_readable && !audit.is_clean());
+                let view = pool.reopened().view(Arc::default());
+                let found = |_, audit: Result<millpond_block::BlockAudit, _>| {
+                    let audit = audit.unwrap();
+                    assert!(audit.is_readable && audit.healed.failed.is_empty());
+                };
+                match resilvers {
+                    false => view.heal_batch(&wanted(&written), found),
+                    true => view.resilver_batch(&wanted(&written), found),
+                }
+                assert!(contents(&pool) == sound, "{vdev:?}, ashift {ashift}");
+                let audit = pool.reopened().audit(&pointer, address()).unwrap();
+                assert!(audit.is_clean(), "{audit:?}");
+            }
+        }
+    }
+}
+
+/// Overwrites the header at one address on all leaves that hold a part of it.
+fn lose_header(pool: &Pool, dva: Dva) {
+    let size_bytes = pool.tree.gang_header_size(dva.vdev, pool.is_dynamic);
+    let range = BlockRange {
+        vdev: dva.vdev,
+        offset_bytes: dva.offset_bytes,
+        size_bytes: size_bytes.unwrap(),
+        birth: TXG,
+    };
+    let spoiled = noise(78, range.size_bytes as usize);
+    let plan = WritePlan::new(&pool.tree, &pool.health, range, &spoiled).unwrap();
+    for write in plan.writes() {
+        let device = &pool.devices[write.leaf.0 as usize].inner;
+        device
+            .write(write.offset_bytes, write.bytes(&spoiled))
+            .unwrap();
     }
 }
 
