@@ -362,7 +362,9 @@ impl<'a> Members<'a> {
             deadline,
             tree,
             health,
-            has_large_gang_headers: false,
+            // The tables of features may lie below large headers themselves. Until they are read, both sizes are tried:
+            // each has a checksum of its own.
+            has_large_gang_headers: true,
         })
     }
 

@@ -1,6 +1,7 @@
 //! Consecutive txgs and reopened pools.
 
 use crate::SyncMode;
+use crate::error::Reading;
 use crate::import::{PoolState, Rewind};
 use crate::tests::leaks::{check, check_reopened};
 use crate::tests::made::{
@@ -11,8 +12,9 @@ use crate::{OpenError, OpenOptions, PoolError, PoolView};
 use millpond_env::mark;
 use millpond_env::sync::Arc;
 use millpond_env::sync::atomic::Ordering;
-use millpond_ondisk::Txg;
-use millpond_sim::{FaultPlan, PowerCut, Scope, World};
+use millpond_object::NewObject;
+use millpond_ondisk::{BlockId, Feature, Level, ObjectType, Txg};
+use millpond_sim::{FaultPlan, PowerCut, Scope, World, noise};
 use std::collections::BTreeSet;
 
 #[test]
@@ -81,6 +83,45 @@ fn a_pool_without_contiguous_space_for_its_metadata_converges() {
         let pool = open(&world, port).unwrap();
         assert_eq!(count_up(&pool).unwrap(), 10);
         check(&pool.committed().unwrap());
+    }
+}
+
+/// The first block of the MOS is a gang block with a header of 4 KiB: it is read before the tables that tell of such headers.
+#[test]
+fn a_pool_whose_first_blocks_have_large_gang_headers_opens() {
+    const FEATURE: &str = "com.klarasystems:dynamic_gang_header";
+    let world = World::without_journal(1);
+    let port = Arc::new(NoDatasets::default());
+    let pool = make(&world, Shape::MIRROR, port.clone());
+    let enabled = pool.sync_task(|ctx| {
+        ctx.enable_feature(Feature::by_guid(FEATURE).unwrap())?;
+        ctx.feature_increment(FEATURE)?;
+        // Dnodes that do not compress: their block takes several sectors.
+        for number in 0..24 {
+            let noise = noise(number, 320);
+            let new = NewObject::new(ObjectType::METADATA_U64)
+                .with_bonus(ObjectType::METADATA_U64, noise);
+            ctx.mos().allocate(ctx.tx(), new).reading("test")?;
+        }
+        Ok(())
+    });
+    enabled.unwrap();
+    drop(pool);
+    let pool = open(&world, port.clone()).unwrap();
+    pool.allocator().force_gangs(8192);
+    assert_eq!(count_up(&pool).unwrap(), 1);
+    drop(pool);
+    for expected in 1..=3 {
+        let read = open_read_only(&world).unwrap();
+        assert_eq!(counted(&read), expected);
+        let dnodes = read.mos().meta_object();
+        let first = dnodes.pointer(Level(0), BlockId(0)).unwrap();
+        assert!(first.is_gang());
+        check(&read);
+        drop(read);
+        let pool = open(&world, port.clone()).unwrap();
+        pool.allocator().force_gangs(8192);
+        count_up(&pool).unwrap();
     }
 }
 
