@@ -69,6 +69,7 @@ mod receive_unfinished;
 mod records;
 mod redaction;
 mod redaction_limits;
+mod refused_changes;
 mod reguid;
 mod removal;
 mod remove_log;

@@ -2,10 +2,13 @@
 //!
 //! Page `docs/format/encryption.md`, "Wrapping key".
 
+use crate::tasks::change_property::TEXT_BYTES_MAX;
 use millpond_crypt::{
     CryptError, KeyFormat, PBKDF2_ITERATIONS, PBKDF2_ITERATIONS_MIN, WrappingKey,
 };
 use millpond_env::Env;
+
+const LONG_LOCATION: &str = "keylocation is too long.";
 
 /// Where the user's key of an encryption root comes from, and the wrapping key derived from it.
 #[derive(Debug, Clone)]
@@ -23,7 +26,7 @@ impl RootKey {
     ///
     /// # Errors
     /// [`CryptError::UserKey`] if the key does not have the form of its format, or a number of iterations below the
-    /// least; [`CryptError::Unsupported`] for too many.
+    /// least, or if the location is too long; [`CryptError::Unsupported`] for too many.
     pub fn derive(
         env: &Env,
         format: KeyFormat,
@@ -31,6 +34,11 @@ impl RootKey {
         iterations: Option<u64>,
         user_key: &[u8],
     ) -> Result<Self, CryptError> {
+        if location.len() > TEXT_BYTES_MAX {
+            return Err(CryptError::UserKey {
+                reason: LONG_LOCATION,
+            });
+        }
         let (mut salt, mut rounds) = (0, 0);
         if format == KeyFormat::Passphrase {
             WrappingKey::check_new_passphrase(user_key)?;
@@ -58,5 +66,6 @@ impl RootKey {
 #[must_use]
 pub fn is_key_location(text: &str) -> bool {
     let schemes = ["file:///", "https://", "http://"];
-    text == "prompt" || schemes.iter().any(|scheme| text.starts_with(scheme))
+    let is_known = text == "prompt" || schemes.iter().any(|scheme| text.starts_with(scheme));
+    is_known && text.len() <= TEXT_BYTES_MAX
 }

@@ -3,6 +3,7 @@
 
 use crate::datasets::Datasets;
 use crate::properties::{NEEDS_UPGRADE, PropertyValue};
+use crate::tasks::change_property::NAME_BYTES_MAX;
 use crate::tasks::checks::{check_snapshot_properties, split_snapshot};
 use crate::tasks::context::SyncTaskContext;
 use crate::{Creator, DatasetError, DatasetName, NameTail, Refusal};
@@ -377,7 +378,9 @@ impl Datasets {
                 }
                 known.shape.name.to_owned()
             }
-            Some(crate::properties::PropertyName::User(user)) => user,
+            Some(crate::properties::PropertyName::User(user)) if user.len() <= NAME_BYTES_MAX => {
+                user
+            }
             _ => return Err(invalid("invalid property")),
         };
         if let NameTail::Snapshot(_) = DatasetName::parse(name)?.tail {

@@ -13,14 +13,19 @@ use crate::{Creator, DatasetError, Refusal};
 use millpond_ondisk::dsl::keys::{
     self, PROPERTY_INHERIT_SUFFIX, PROPERTY_RECEIVED_SUFFIX, PROPERTY_UNKNOWN_VALUE_SUFFIX,
 };
+use millpond_ondisk::zap::ZAP_VALUE_BYTES_MAX;
 use millpond_ondisk::{ObjectId, ObjectSetKind, ObjectType};
 use millpond_pool::PoolError;
 use millpond_pool::properties::{Edit, Form, PropertyValue, preset_value};
 use std::collections::BTreeSet;
 
-/// The longest name and value of a user property, in bytes.
-const USER_NAME_BYTES_MAX: usize = 255;
-const USER_VALUE_BYTES_MAX: usize = 8191;
+/// The longest name of a user property, in bytes.
+pub(crate) const NAME_BYTES_MAX: usize = 255;
+/// The longest text, in bytes: with its NUL it is a value of a ZAP.
+pub(crate) const TEXT_BYTES_MAX: usize = ZAP_VALUE_BYTES_MAX - 1;
+
+pub(crate) const LONG_NAME: &str = "property name is too long";
+const TOO_LONG: &str = "property value too long";
 
 /// The longest name of a folder on the way to a mount point, in bytes.
 const FOLDER_NAME_MAX: usize = 255;
@@ -101,6 +106,9 @@ impl MosView<'_> {
                 Err(_) => return Err(invalid("must be a number")),
             },
         };
+        if matches!(&value, PropertyValue::Text(text) if text.len() > TEXT_BYTES_MAX) {
+            return Err(invalid(TOO_LONG));
+        }
         self.check_meaning(property, &value)
             .map_err(|reason| invalid(&reason))?;
         Ok(Setting {
@@ -150,6 +158,7 @@ impl MosView<'_> {
                 needs(features::LARGE_DNODE)
             }
             ("longname", PropertyValue::Number(on)) if *on != 0 => needs(features::LONGNAME),
+            ("filesystem_limit" | "snapshot_limit", _) => needs(features::FILESYSTEM_LIMITS),
             ("compression", PropertyValue::Number(number)) if number & 0x7f == 16 => {
                 needs(features::ZSTD_COMPRESS)
             }
@@ -249,6 +258,11 @@ impl MosView<'_> {
     }
 }
 
+/// Whether a table can say that the received value of a property is hidden. Of others none is received.
+pub(crate) fn can_be_hidden(name: &str) -> bool {
+    name.len() <= NAME_BYTES_MAX - PROPERTY_INHERIT_SUFFIX.len() && !name.contains('\0')
+}
+
 pub(crate) fn check_user_property(
     name: &str,
     value: &PropertyValue,
@@ -260,12 +274,12 @@ pub(crate) fn check_user_property(
     if !is_legal {
         return Err("invalid property");
     }
-    if name.len() > USER_NAME_BYTES_MAX {
-        return Err("property name is too long");
+    if name.len() > NAME_BYTES_MAX {
+        return Err(LONG_NAME);
     }
     let text = text_of(value);
-    if text.len() > USER_VALUE_BYTES_MAX {
-        return Err("property value too long");
+    if text.len() > TEXT_BYTES_MAX {
+        return Err(TOO_LONG);
     }
     Ok(Setting {
         name: name.to_owned(),
@@ -386,7 +400,7 @@ impl SyncTaskContext<'_> {
         self.remove(table, &with(PROPERTY_UNKNOWN_VALUE_SUFFIX))?;
         if to_received {
             self.remove(table, &with(PROPERTY_INHERIT_SUFFIX))?;
-        } else if self.has_received(head.directory)? {
+        } else if can_be_hidden(name) && self.has_received(head.directory)? {
             self.update(table, &with(PROPERTY_INHERIT_SUFFIX), 0)?;
         }
         let is_inheritable = table::find(name).is_none_or(|p| p.shape.edit == Edit::Inheritable);
@@ -431,7 +445,7 @@ impl SyncTaskContext<'_> {
                 self.remove(table, name)?;
                 self.remove(table, &format!("{name}{PROPERTY_INHERIT_SUFFIX}"))?;
                 let received = format!("{name}{PROPERTY_RECEIVED_SUFFIX}");
-                if self.lookup_value(table, &received)?.is_some() {
+                if can_be_hidden(name) && self.lookup_value(table, &received)?.is_some() {
                     self.update(table, &format!("{name}{PROPERTY_INHERIT_SUFFIX}"), 0)?;
                 }
                 if self.entry_count(table)? == 0 {

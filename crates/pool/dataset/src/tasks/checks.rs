@@ -5,7 +5,7 @@ use crate::heads::open::ClosedHead;
 use crate::mos::During;
 use crate::properties::{PropertyValue, table};
 use crate::tasks::api::PropertyChanges;
-use crate::tasks::change_property::Setting;
+use crate::tasks::change_property::{Setting, check_user_property};
 use crate::tasks::context::SyncTaskContext;
 use crate::tasks::directories::{Head, Snapshot};
 use crate::tasks::encryption::{EncryptionProperties, NewCrypt};
@@ -454,13 +454,34 @@ pub(crate) fn check_snapshot_properties(
 ) -> Result<(), DatasetError> {
     for (property, value) in changes {
         let is_user = table::find(property).is_none() && property.contains(':');
-        if !is_user || !matches!(value, PropertyValue::Text(_)) {
-            return Err(DatasetError::InvalidProperty {
-                name: name.to_owned(),
-                property: property.clone(),
-                reason: "this property can not be modified for snapshots".into(),
-            });
-        }
+        let checked = match is_user && matches!(value, PropertyValue::Text(_)) {
+            true => check_user_property(property, value).map(drop),
+            false => Err("this property can not be modified for snapshots"),
+        };
+        checked.map_err(|reason| DatasetError::InvalidProperty {
+            name: name.to_owned(),
+            property: property.clone(),
+            reason: reason.to_owned(),
+        })?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn properties_of_snapshots_fit_their_tables() {
+        let change = |name: usize, value: usize| {
+            let name = format!("test:{}", "x".repeat(name - 5));
+            let change = (name, PropertyValue::Text("y".repeat(value)));
+            check_snapshot_properties("tank@s", &[change])
+        };
+        assert_eq!(change(255, 8191), Ok(()));
+        for (name, value) in [(256, 1), (6, 8192)] {
+            let refused = change(name, value);
+            assert!(matches!(refused, Err(DatasetError::InvalidProperty { .. })));
+        }
+    }
 }

@@ -29,6 +29,9 @@ impl SyncTaskContext<'_> {
             if tag.len() > TAG_BYTES_MAX || tag.is_empty() {
                 return Err(Refusal::error(name, Refusal::TagTooLong));
             }
+            if tag.contains('\0') {
+                return Err(Refusal::error(name, Refusal::Invalid("a tag with a NUL")));
+            }
             let snapshot = self.find_snapshot(name)?;
             let holds = self.dataset(snapshot.dataset)?.user_references;
             if let Some(holds) = holds

@@ -6,7 +6,7 @@ use crate::datasets::Datasets;
 use crate::heads::new_contents::number_of;
 use crate::mos::required;
 use crate::properties::{PropertyValue, table};
-use crate::tasks::change_property::{Setting, check_user_property};
+use crate::tasks::change_property::{LONG_NAME, Setting, can_be_hidden, check_user_property};
 use crate::tasks::context::SyncTaskContext;
 use crate::tasks::directories::Head;
 use crate::{DatasetError, PropertyChanges};
@@ -58,7 +58,8 @@ impl Datasets {
                     match checked
                         .and_then(|setting| s.check_limits(&head, &setting).map(|()| setting))
                     {
-                        Ok(setting) => settings.push(setting),
+                        Ok(setting) if can_be_hidden(&setting.name) => settings.push(setting),
+                        Ok(_) => refused.push((property.clone(), LONG_NAME.to_owned())),
                         Err(error) => refused.push((property.clone(), error.to_string())),
                     }
                 }
@@ -191,7 +192,7 @@ impl SyncTaskContext<'_> {
     fn hide_received(&self, head: &Head, excluded: &[String]) -> Result<(), PoolError> {
         let table = self.directory(head.directory)?.properties;
         let table = required(table, "a directory without properties")?;
-        for name in excluded {
+        for name in excluded.iter().filter(|name| can_be_hidden(name)) {
             let is_inheritable =
                 table::find(name).is_none_or(|p| p.shape.edit == Edit::Inheritable);
             let is_local = self.lookup_value(table, name)?.is_some();
@@ -215,6 +216,9 @@ impl SyncTaskContext<'_> {
             let Ok(Setting { name, value }) = check_user_property(name, value) else {
                 continue;
             };
+            if !can_be_hidden(&name) {
+                continue;
+            }
             let table = match phys.properties {
                 Some(table) => table,
                 None => {
