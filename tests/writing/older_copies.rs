@@ -58,7 +58,11 @@ fn swap(world: &World, pool: &Pool, old: Content, way: Way) {
             };
             inner.offline_leaf(guid, fault).unwrap();
             let disk = &world.disks()[1];
-            for (at, page) in copy.content().pages() {
+            let (now, then) = (disk.content(), copy.content());
+            for (at, page) in now.pages() {
+                disk.rot(at, &vec![0; page.len()]);
+            }
+            for (at, page) in then.pages() {
                 disk.rot(at, page);
             }
             inner.clear_leaves(None);

@@ -138,10 +138,10 @@ fn has_value(wanted: &PropertyName, found: &Property) -> bool {
         _ => return true,
     };
     match wanted {
-        PropertyName::PerOwner { subject, .. } => match subject {
-            QuotaSubject::BytesLimit | QuotaSubject::ObjectsLimit => value != 0,
-            _ => true,
-        },
+        PropertyName::PerOwner {
+            subject: QuotaSubject::BytesLimit | QuotaSubject::ObjectsLimit,
+            ..
+        } => value != 0,
         PropertyName::Native(native) => {
             let is_count = matches!(native.shape.name, "filesystem_count" | "snapshot_count");
             !is_count || value != u64::MAX
