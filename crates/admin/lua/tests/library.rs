@@ -198,6 +198,10 @@ fn functions_for_strings() {
         ),
         ("return ('a'):rep(300):find(('a?'):rep(150))", "1 150"),
     ]);
+}
+
+#[test]
+fn errors_of_functions_for_strings() {
     check_errors(&[
         (
             "string.rep()",
