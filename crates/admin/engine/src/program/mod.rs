@@ -156,6 +156,8 @@ fn script_error(lua: &Lua<'_>, error: LuaError) -> ProgramError {
     match error {
         LuaError::Memory => ProgramError::Memory,
         LuaError::Syntax(text) => plain(text),
+        // An error that is a table has no text.
+        LuaError::Runtime { message, traceback } if message.is_empty() => plain(traceback),
         LuaError::Runtime { message, traceback } => plain(format!("{message}\n{traceback}")),
         LuaError::Instructions => ProgramError::Script {
             text: ended(lua, "Channel program timed out."),
